@@ -58,9 +58,8 @@ double gemm_flops_per_s(const BenchMachine& machine, Dtype dtype) {
     const TensorType scale{.dtype = Dtype::f32, .shape = {}};
     const ValueId scale_a = builder.input(InputKind::batch, "scale_a", scale);
     const ValueId scale_b = builder.input(InputKind::batch, "scale_b", scale);
-    const Dtype result = Dtype::bf16;
     builder.output("y", builder.emit_typed(OpCode::gemm, GemmAttrs{.trans_b = true},
-                                           {a, b, kNoValue, scale_a, scale_b}, {&result, 1})[0]);
+                                           {a, b, kNoValue, scale_a, scale_b}, {Dtype::bf16})[0]);
   } else {
     builder.output("y", builder.gemm(a, b, {}));
   }

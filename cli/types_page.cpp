@@ -54,8 +54,7 @@ class UseGraph {
   ValueId scale() { return scale_ == kNoValue ? scale_ = input(scale_type(type_)) : scale_; }
   ValueId wide(Dtype dtype, const Shape& shape) { return input({dtype, shape}); }
   void emit(OpCode op, const Attrs& attrs, const std::vector<ValueId>& operands) {
-    const Dtype dtypes[] = {Dtype::bf16, Dtype::f32};
-    builder_.output("y", builder_.emit_typed(op, attrs, operands, dtypes)[0]);
+    builder_.output("y", builder_.emit_typed(op, attrs, operands, {Dtype::bf16, Dtype::f32})[0]);
   }
   // Groups lie along what is reduced.
   void gemm() {

@@ -212,9 +212,7 @@ Graph with_cache(const Graph& typed, const BatchSize& size) {
     attrs.capacity = size.cache;
     const ValueId k = cached(Attention::k, "k"), v = cached(Attention::v, "v");
     const ValueId q = rewriter.map(node.in(Attention::q));
-    rewriter.set(node.results,
-                 b.emit_typed(OpCode::attention, attrs, {q, k, v, kNoValue, positions},
-                              result_dtypes(typed, node)));
+    rewriter.replace(node, OpCode::attention, attrs, {q, k, v, kNoValue, positions});
   }
   // finish() appends the outputs of the typed graph behind the caches' next values.
   return rewriter.finish();

@@ -52,10 +52,9 @@ Graph picked(const Graph& typed, const ProgramOptions& options, const BatchSize&
   const ValueId logits = graph.find_output("logits")->value;
   Builder b(graph);
   b.tag.origin = "pick";
-  const Dtype types[] = {Dtype::i32, Dtype::f32};
-  b.output("token", b.emit_typed(OpCode::argmax, AxisAttrs{.axis = 1}, {logits}, {types, 1})[0]);
+  b.output("token", b.emit1(OpCode::argmax, AxisAttrs{.axis = 1}, {logits}));
   b.output("top",
-           b.emit_typed(OpCode::reduce_max, AxesAttrs{.axes = {1}}, {logits}, {types + 1, 1})[0]);
+           b.emit_typed(OpCode::reduce_max, AxesAttrs{.axes = {1}}, {logits}, {Dtype::f32})[0]);
   return without_output(graph, "logits");
 }
 

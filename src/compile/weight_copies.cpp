@@ -82,11 +82,11 @@ class Copier {
 
  private:
   void append(const Node& node) {
-    std::vector<ValueId> operands;
+    ValueIds operands;
     for (const ValueId id : node.operands) operands.push_back(value(id));
     builder_.tag = Tag{.layer = node.tag.layer, .role = Role::update, .origin = node.tag.origin};
     const auto results =
-        builder_.emit_typed(node.op, node.attrs, operands, result_dtypes(typed_, node));
+        builder_.emit_typed(node.op, node.attrs, operands, result_types(typed_, node));
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i] != kNoValue) map_[static_cast<size_t>(node.results[i])] = results[i];
     }
@@ -111,7 +111,7 @@ class Copier {
 
   Builder& builder_;
   const Graph& typed_;
-  std::vector<ValueId> map_;  // value of typed -> value of the builder's graph
+  ValueIds map_;  // value of typed -> value of the builder's graph
   std::unordered_map<std::string, ValueId> inputs_;  // of the builder's graph, by name
   std::unordered_map<ValueId, ValueId> next_;        // input -> what updates it
 };

@@ -72,13 +72,12 @@ class InputQuantizer {
   }
 
   void rewrite(const Node& node, const std::map<size_t, ActivationQuantizer>& quantized) {
-    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    ValueIds operands = rewriter_.map(node.operands);
     b_.tag = node.tag;
     for (const auto& [slot, quantizer] : quantized) {
       operands[slot] = quantized_value(operands[slot], quantizer);
     }
-    rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands,
-                                              result_dtypes(rewriter_.from(), node)));
+    rewriter_.replace(node, node.op, node.attrs, operands);
   }
 
   // Each once for all that read it.
@@ -100,8 +99,7 @@ class InputQuantizer {
   }
 
   ValueId per_tensor(ValueId x, const ActivationQuantizer& how) {
-    const QuantizeAttrs attrs{.dtype = how.dtype, .target = how.target};
-    QuantizeAttrs of_codes = attrs;
+    QuantizeAttrs of_codes{.target = how.target};
     if (how.scale && how.dtype == Dtype::int8) {
       // Values beyond the calibrated range are -128 where servers run it. No other pass takes these
       // attributes for its own.
@@ -110,16 +108,15 @@ class InputQuantizer {
     }
     ValueId scale = kNoValue;
     if (how.scale) {
-      const Dtype f32 = Dtype::f32;
       const FillAttrs value{.shape = {}, .value = static_cast<double>(*how.scale)};
-      scale = b_.emit_typed(OpCode::fill, value, {}, {&f32, 1})[0];
+      scale = b_.emit_typed(OpCode::fill, value, {}, {Dtype::f32})[0];
     } else {
-      scale = b_.emit1(OpCode::quant_scale, attrs,
+      scale = b_.emit1(OpCode::quant_scale, scale_attrs(of_codes),
                        {b_.emit(OpCode::amax, NoAttrs{}, {x})[AmaxOp::amax]});
     }
-    const ValueId q = b_.emit1(OpCode::quantize, of_codes, {x, scale});
+    const ValueId q = b_.emit_typed(OpCode::quantize, of_codes, {x, scale}, {how.dtype})[0];
     const Dtype dtype = b_.type(x).dtype;
-    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {q, scale}, {&dtype, 1})[0];
+    return b_.dequantize(q, scale, dtype);
   }
 
   struct Made {

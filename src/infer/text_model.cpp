@@ -267,9 +267,8 @@ bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype
   const ValueId q = input("q", dtype, {1, spec.heads * spec.head_dim});
   b.emit1(OpCode::cache_write, CacheAttrs{.capacity = kRows},
           {cache, input("x", dtype, {1, width}), positions});
-  constexpr int kResults = 2;
-  const Dtype results[kResults] = {dtype, Dtype::f32};
-  b.emit_typed(OpCode::attention, attrs, {q, cache, cache, kNoValue, positions}, results);
+  b.emit_typed(OpCode::attention, attrs, {q, cache, cache, kNoValue, positions},
+               {dtype, Dtype::f32});
   return std::all_of(graph.nodes.begin(), graph.nodes.end(),
                      [&](const Node& node) { return catalogue.choose(graph, node).has_value(); });
 }

@@ -78,36 +78,33 @@ struct GeluAttrs {
   bool amax = false;
   OCTET_ATTRS(GeluAttrs) { f("kind", s.kind), f("amax", s.amax); }
 };
-// Quantizers: the dtype of the codes, and the magnitude that amax is mapped to. group: along the
-// rows, 0 for per tensor; with `rows` above 1 a block of so many rows of it. transposed: the codes
-// of a matrix [R, C] lie as [C, pad_to(R)], the rows that pad being zero codes. source: the type
-// whose bits hybrid rounding (hr) draws from. scales: of groups, bf16, or e8m0 by a rule of powers.
-// limit: of a tensor with a given scale; where |x / scale| is above it the code is NaN, which GEMMs
-// carry on, where a saturated one would hide what happened; 0: no limit.
+// Quantizers: the magnitude that amax is mapped to, and by which rule; the rest the type of the
+// result says. source: the type whose bits hybrid rounding (hr) draws from. limit: of a tensor
+// with a given scale; where |x / scale| is above it the code is NaN, which GEMMs carry on, where a
+// saturated one would hide what happened; 0: no limit.
 struct QuantizeAttrs {
-  Dtype dtype = Dtype::e4m3;
   double target = 448;
-  int64_t group = 0;
-  bool transposed = false;
-  int64_t pad = 1;
-  int64_t rows = 1;
   ScaleRule rule = ScaleRule::linear;
-  Dtype scales = Dtype::bf16;
   Rounding rounding = Rounding::near;
   Dtype source = Dtype::f32;
   double limit = 0;
   OCTET_ATTRS(QuantizeAttrs) {
-    f("dtype", s.dtype), f("target", s.target), f("group", s.group);
-    f("transposed", s.transposed), f("pad", s.pad), f("rows", s.rows), f("rule", s.rule);
-    f("scales", s.scales), f("rounding", s.rounding), f("source", s.source);
+    f("target", s.target), f("rule", s.rule);
+    f("rounding", s.rounding), f("source", s.source);
     if (!std::is_const_v<Self> || s.limit != 0) f("limit", s.limit);  // printed where there is one
   }
   // What kernels that quantize as they store know.
-  bool is_plain() const {
-    return rows == 1 && rule == ScaleRule::linear && scales == Dtype::bf16 &&
-           rounding == Rounding::near;
-  }
+  bool is_plain() const { return rule == ScaleRule::linear && rounding == Rounding::near; }
 };
+// The scale of a tensor from its amax.
+struct AmaxScaleAttrs {
+  double target = 448;
+  ScaleRule rule = ScaleRule::linear;
+  OCTET_ATTRS(AmaxScaleAttrs) { f("target", s.target), f("rule", s.rule); }
+};
+inline AmaxScaleAttrs scale_attrs(const QuantizeAttrs& q) {
+  return {.target = q.target, .rule = q.rule};
+}
 // A quantizer that makes its scale. measures: from the amax of its operand too.
 struct AmaxQuantizeAttrs {
   QuantizeAttrs q;
@@ -126,34 +123,26 @@ struct NormQuantizeAttrs {
     QuantizeAttrs::fields(s.q, f), f("both", s.both);
   }
 };
-// What an activation keeps of its operands beside its result: codes in groups with BF16 scales, as
-// quantize_groups makes them. Of group 0: nothing.
-struct KeptGroups {
-  Dtype dtype = Dtype::e4m3;
-  double target = 448;
-  int64_t group = 0;
-  OCTET_ATTRS(KeptGroups) {
-    f("kept_dtype", s.dtype), f("kept_target", s.target), f("kept_group", s.group);
-  }
-};
+// kept_target: of the operands that an activation keeps beside its result, quantized as
+// quantize_groups does; 0: none.
 struct GatedActQuantizeAttrs {
   GatedActAttrs act;
   QuantizeAttrs q;
   bool both = false;
-  KeptGroups kept = {};
+  double kept_target = 0;
   OCTET_ATTRS(GatedActQuantizeAttrs) {
     f("act", s.act.act);
-    QuantizeAttrs::fields(s.q, f), f("both", s.both), KeptGroups::fields(s.kept, f);
+    QuantizeAttrs::fields(s.q, f), f("both", s.both), f("kept_target", s.kept_target);
   }
 };
 struct GeluQuantizeAttrs {
   GeluAttrs act;
   QuantizeAttrs q;
   bool both = false;
-  KeptGroups kept = {};
+  double kept_target = 0;
   OCTET_ATTRS(GeluQuantizeAttrs) {
     f("kind", s.act.kind);
-    QuantizeAttrs::fields(s.q, f), f("both", s.both), KeptGroups::fields(s.kept, f);
+    QuantizeAttrs::fields(s.q, f), f("both", s.both), f("kept_target", s.kept_target);
   }
 };
 // stream: the parameter's name_hash, and seed: the run's, key the
@@ -181,7 +170,8 @@ using Attrs =
                  IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, PadAttrs,
                  AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs,
                  AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs,
-                 FakeQuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs,
-                 GeluQuantizeAttrs, ShardAttrs, CollectiveAttrs, StoreScaledAttrs>;
+                 AmaxScaleAttrs, FakeQuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs,
+                 GatedActQuantizeAttrs, GeluQuantizeAttrs, ShardAttrs, CollectiveAttrs,
+                 StoreScaledAttrs>;
 
 }  // namespace octet

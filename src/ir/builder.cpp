@@ -38,27 +38,26 @@ void Builder::next(ValueId input, ValueId value) {
   output(next_name(of->name), value, input);
 }
 
-std::vector<ValueId> Builder::emit(OpCode op, Attrs attrs, std::vector<ValueId> operands) {
+ValueIds Builder::emit(OpCode op, Attrs attrs, ValueIds operands) {
   return emit_typed(op, std::move(attrs), std::move(operands), {});
 }
 
-std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<ValueId> operands,
-                                         std::span<const Dtype> result_dtypes) {
+ValueIds Builder::emit_typed(OpCode op, Attrs attrs, ValueIds operands, const ResultTypes& types) {
   const OpDef& def = op_def(op);
   check_operands(def, operands);
-  std::vector<TensorType> types;
+  std::vector<TensorType> read;
   Dtype chosen = Dtype::f32;
   bool found = false;
   for (const ValueId operand : operands) {
-    types.push_back(operand == kNoValue ? absent_type() : graph_.type(operand));
-    if (operand != kNoValue && !found && is_float(types.back().dtype) &&
-        !is_quantized(types.back().dtype)) {
-      chosen = types.back().dtype;
+    read.push_back(operand == kNoValue ? absent_type() : graph_.type(operand));
+    if (operand != kNoValue && !found && is_float(read.back().dtype) &&
+        !is_quantized(read.back().dtype)) {
+      chosen = read.back().dtype;
       found = true;
     }
   }
-  check_scales(def, types);
-  std::vector<TensorType> results = def.infer(attrs, types);
+  check_scales(def, read);
+  std::vector<TensorType> results = def.infer(attrs, read, types);
   const auto node_id = static_cast<NodeId>(graph_.nodes.size());
   Node node{.op = op,
             .attrs = std::move(attrs),
@@ -73,21 +72,19 @@ std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<Val
     check_size(def.name, tag, results[i].shape);
     if (results[i].dtype == Dtype::real && graph_.phase != Phase::logical) {
       const bool statistic = ((def.statistics >> i) & 1) != 0;
-      results[i].dtype = i < result_dtypes.size() ? result_dtypes[i]
-                         : statistic              ? Dtype::f32
-                                                  : chosen;
+      results[i].dtype = i < types.size() ? types[i].dtype : statistic ? Dtype::f32 : chosen;
     }
     node.results.push_back(static_cast<ValueId>(graph_.values.size()));
     graph_.values.push_back(
         {.type = results[i], .producer = node_id, .result_index = static_cast<int>(i)});
   }
   node.results = trimmed(std::move(node.results));
-  std::vector<ValueId> ids = node.results;
+  ValueIds ids = node.results;
   graph_.nodes.push_back(std::move(node));
   return ids;
 }
 
-ValueId Builder::emit1(OpCode op, Attrs attrs, std::vector<ValueId> operands) {
+ValueId Builder::emit1(OpCode op, Attrs attrs, ValueIds operands) {
   const auto results = emit(op, std::move(attrs), std::move(operands));
   CHECK(results.size() == 1);
   return results[0];
@@ -127,6 +124,20 @@ ValueId Builder::reshape(ValueId x, const Shape& shape) {
 
 ValueId Builder::transpose(ValueId x, const Shape& perm) {
   return emit1(OpCode::transpose, TransposeAttrs{.perm = perm}, {x});
+}
+
+ValueId Builder::cast(ValueId x, Dtype dtype) {
+  return emit_typed(OpCode::cast, NoAttrs{}, {x}, {dtype})[0];
+}
+
+ValueId Builder::dequantize(ValueId q, ValueId scale, Dtype dtype) {
+  return emit_typed(OpCode::dequantize, NoAttrs{}, {q, scale}, {dtype})[0];
+}
+
+ValueId Builder::laid_out(ValueId x, bool transposed) {
+  ResultType lying(type(x));
+  lying.layout = {.transposed = transposed};
+  return emit_typed(OpCode::transpose, TransposeAttrs{.perm = {0, 1}}, {x}, {lying})[0];
 }
 
 ValueId Builder::gemm(ValueId a, ValueId b, const GemmAttrs& attrs) {

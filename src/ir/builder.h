@@ -32,12 +32,12 @@ class Builder {
   void next(ValueId input, ValueId value);
 
   // Operands and results by slot, kNoValue for what is absent.
-  std::vector<ValueId> emit(OpCode op, Attrs attrs, std::vector<ValueId> operands);
-  // Float results take these dtypes instead (by slot; ignored where the op fixes the dtype).
-  std::vector<ValueId> emit_typed(OpCode op, Attrs attrs, std::vector<ValueId> operands,
-                                  std::span<const Dtype> result_dtypes);
+  ValueIds emit(OpCode op, Attrs attrs, ValueIds operands);
+  // Float results take these dtypes instead, and what a quantizer makes has these types: by slot,
+  // ignored where the op fixes the type.
+  ValueIds emit_typed(OpCode op, Attrs attrs, ValueIds operands, const ResultTypes& types);
   // emit, for ops with one result.
-  ValueId emit1(OpCode op, Attrs attrs, std::vector<ValueId> operands);
+  ValueId emit1(OpCode op, Attrs attrs, ValueIds operands);
 
   // Short hands for the primitives that decompositions and gradients are written in.
   ValueId unary(OpCode op, ValueId x) { return emit1(op, NoAttrs{}, {x}); }
@@ -58,6 +58,10 @@ class Builder {
   ValueId reduce_max(ValueId x, const Shape& axes);
   ValueId reshape(ValueId x, const Shape& shape);
   ValueId transpose(ValueId x, const Shape& perm);
+  ValueId cast(ValueId x, Dtype dtype);
+  ValueId dequantize(ValueId q, ValueId scale, Dtype dtype);
+  // The same matrix, lying so.
+  ValueId laid_out(ValueId x, bool transposed);
   ValueId gemm(ValueId a, ValueId b, const GemmAttrs& attrs);
 
  private:

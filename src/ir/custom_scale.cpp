@@ -13,22 +13,22 @@ void expect_powers(const ScaleMonomial& rule, size_t n) {
 
 }  // namespace
 
-ValueId custom_scale(Builder& builder, const SubGraph& f, const std::vector<ValueId>& inputs,
+ValueId custom_scale(Builder& builder, const SubGraph& f, const ValueIds& inputs,
                      const CustomScaleRules& rules) {
   expect_powers(rules.result, inputs.size());
   CHECK(rules.gradients.empty() || rules.gradients.size() == inputs.size());
   const auto subgraph = static_cast<int64_t>(builder.graph().nodes.size());
-  std::vector<ValueId> inside = inputs;
+  ValueIds inside = inputs;
   for (size_t i = 0; i < rules.gradients.size(); ++i) {
     const auto& [powers, log2] = rules.gradients[i];
     expect_powers(rules.gradients[i], inputs.size() + 1);
     const CustomScaleAttrs attrs{
         .powers = powers, .log2 = log2, .direction = Direction::backward, .subgraph = subgraph};
-    std::vector<ValueId> operands = {inputs[i]};
+    ValueIds operands = {inputs[i]};
     operands.insert(operands.end(), inputs.begin(), inputs.end());
     inside[i] = builder.emit1(OpCode::custom_scale, attrs, operands);
   }
-  std::vector<ValueId> operands = {f(builder, inside)};
+  ValueIds operands = {f(builder, inside)};
   operands.insert(operands.end(), inputs.begin(), inputs.end());
   const CustomScaleAttrs attrs{
       .powers = rules.result.powers, .log2 = rules.result.log2, .subgraph = subgraph};

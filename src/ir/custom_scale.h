@@ -22,12 +22,12 @@ struct CustomScaleRules {
   std::vector<ScaleMonomial> gradients = {};
 };
 
-using SubGraph = std::function<ValueId(Builder& builder, const std::vector<ValueId>& inputs)>;
+using SubGraph = std::function<ValueId(Builder& builder, const ValueIds& inputs)>;
 
 // f(inputs), whose result and whose gradients carry the scales of these rules; inside, and for what
 // f reads besides, the ops' rules hold. The values are those of f. Throws Error(invalid_argument)
 // where a rule has not one power for each scale.
-ValueId custom_scale(Builder& builder, const SubGraph& f, const std::vector<ValueId>& inputs,
+ValueId custom_scale(Builder& builder, const SubGraph& f, const ValueIds& inputs,
                      const CustomScaleRules& rules);
 
 // x rebalanced by the factor that the step before measured of its data (backward: of the gradient

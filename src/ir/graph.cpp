@@ -55,14 +55,14 @@ std::vector<std::vector<NodeId>> uses(const Graph& graph) {
   return result;
 }
 
-std::vector<Dtype> result_dtypes(const Graph& graph, const Node& node) {
-  std::vector<Dtype> dtypes;
-  for (const ValueId id : node.results)
-    dtypes.push_back(id == kNoValue ? Dtype::f32 : graph.type(id).dtype);
-  return dtypes;
+ResultTypes result_types(const Graph& graph, std::span<const ValueId> results) {
+  ResultTypes types;
+  for (const ValueId id : results)
+    types.push_back(id == kNoValue ? ResultType(Dtype::f32) : ResultType(graph.type(id)));
+  return types;
 }
 
-std::vector<ValueId> trimmed(std::vector<ValueId> slots) {
+ValueIds trimmed(ValueIds slots) {
   while (!slots.empty() && slots.back() == kNoValue) slots.pop_back();
   return slots;
 }

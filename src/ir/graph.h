@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 namespace octet {
 
 using ValueId = int32_t;
+using ValueIds = std::vector<ValueId>;
 using NodeId = int32_t;
 inline constexpr ValueId kNoValue = -1;
 inline constexpr NodeId kNoNode = -1;
@@ -52,7 +54,7 @@ struct Node {
   OpCode op = OpCode::neg;
   Attrs attrs;
   // By slot (ir/ops/slots.h); kNoValue: an optional one that is absent. None at the end is.
-  std::vector<ValueId> operands, results;
+  ValueIds operands, results;
   Tag tag;
   bool operator==(const Node&) const = default;
 
@@ -109,9 +111,12 @@ struct Graph {
 
 // For each value, the nodes that read it, in order; a node that reads it twice stands twice.
 std::vector<std::vector<NodeId>> uses(const Graph& graph);
-// The dtypes of a node's results by slot; f32 for an absent one.
-std::vector<Dtype> result_dtypes(const Graph& graph, const Node& node);
+// What a node says of its results, by slot; f32 for an absent one.
+ResultTypes result_types(const Graph& graph, std::span<const ValueId> results);
+inline ResultTypes result_types(const Graph& graph, const Node& node) {
+  return result_types(graph, node.results);
+}
 // Without the absent ones at the end, as a node keeps them.
-std::vector<ValueId> trimmed(std::vector<ValueId> slots);
+ValueIds trimmed(ValueIds slots);
 
 }  // namespace octet

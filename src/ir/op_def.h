@@ -28,14 +28,28 @@ struct VjpCall {
   std::span<const ValueId> dresults;
 };
 
+// A rule of an op. That of a quantizer goes by what the node says of its results, by slot, too.
+template <typename R, typename A, typename B>
+class Rule {
+ public:
+  using Said = std::span<const ResultType>;
+  constexpr Rule(std::nullptr_t) {}
+  constexpr Rule(R (*rule)(A, B)) : rule_(rule) {}
+  constexpr Rule(R (*rule)(A, B, Said)) : typed_(rule) {}
+  R operator()(A a, B b, Said said = {}) const { return typed_ ? typed_(a, b, said) : rule_(a, b); }
+  constexpr bool operator==(std::nullptr_t) const { return !rule_ && !typed_; }
+
+ private:
+  R (*rule_)(A, B) = nullptr;
+  R (*typed_)(A, B, Said) = nullptr;
+};
 // Types by slot: absent_type() for an operand that is absent, and for a result that a node with
 // these attributes and operands does not have.
-using InferFn = std::vector<TensorType> (*)(const Attrs& attrs,
-                                            std::span<const TensorType> operands);
+using InferFn = Rule<std::vector<TensorType>, const Attrs&, std::span<const TensorType>>;
 // Appends the backward nodes; returns one gradient per operand, kNoValue where none flows.
-using VjpFn = std::vector<ValueId> (*)(Builder& builder, const VjpCall& call);
+using VjpFn = ValueIds (*)(Builder& builder, const VjpCall& call);
 // Appends the same meaning in simpler ops; returns one value per slot of the node's results.
-using DecomposeFn = std::vector<ValueId> (*)(Builder& builder, const Node& node);
+using DecomposeFn = Rule<ValueIds, Builder&, const Node&>;
 // Emits the op on scaled operands; returns one scaled value per slot of the results (ir/scale.h).
 using ScaleFn = std::vector<Scaled> (*)(Scaler& scaler, const ScaleCall& call);
 using CostFn = Cost (*)(const Graph& graph, const Node& node);
@@ -95,6 +109,8 @@ const OpDef& op_def(OpCode code);
 const OpDef* find_op(std::string_view name);
 Cost cost_of(const Graph& graph, const Node& node);
 
+// The operands with room for every slot.
+ValueIds all_operands(const Node& node);
 // Whether a node reads quantized operands.
 bool reads_quantized(const Graph& graph, const Node& node);
 // Whether the attribute `amax` is there and set.

@@ -149,13 +149,30 @@ class Parser {
     expect(']');
     return dims;
   }
-  TensorType type() {
+  Dtype dtype(std::string_view expected) {
     const std::string_view name = word();
-    const auto dtype = dtype_from_name(name);
-    if (!dtype) fail("a dtype");
+    const auto found = dtype_from_name(name);
+    if (!found) fail(expected);
     pos_ += name.size();
-    const Granularity by = granularity();
-    return {.dtype = *dtype, .shape = tensor_shape(), .granularity = by};
+    return *found;
+  }
+  TensorType type() {
+    TensorType result{.dtype = dtype("a dtype"), .granularity = granularity(), .layout = layout()};
+    const size_t start = pos_;
+    result.shape = tensor_shape();
+    if (!result.layout.transposed) return result;
+    if (result.shape.size() != 2) fail_at(start, "a matrix, which lies transposed");
+    check_dims(result.stored_shape(), start);
+    return result;
+  }
+  // Behind that.
+  DataLayout layout() {
+    if (pos_ + 1 >= text_.size() || text_.substr(pos_, 2) != "^T") return {};
+    pos_ += 2;
+    DataLayout result{.transposed = true};
+    if (pos_ < text_.size() && text_[pos_] != '[') result.pad = number<int64_t>();
+    if (result.pad < 1 || result.pad > (int64_t{1} << 40)) fail("a pad from 1 to 2^40");
+    return result;
   }
   // Directly behind the dtype.
   Granularity granularity() {
@@ -165,24 +182,22 @@ class Parser {
     auto found = find_granularity(name);
     if (!found) fail("tensor, row, 1xG, Gx1, BxB or runN");
     pos_ += name.size();
-    if (!accept('/')) return *found;
-    const std::string_view scale = word();
-    const auto dtype = dtype_from_name(scale);
-    if (!dtype) fail("the dtype of scales");
-    pos_ += scale.size();
-    found->scale = *dtype;
+    if (accept('/')) found->scale = dtype("the dtype of scales");
     return *found;
   }
   Shape tensor_shape() {
     const size_t start = pos_;
     Shape result = shape();
+    check_dims(result, start);
+    return result;
+  }
+  void check_dims(const Shape& dims, size_t start) {
     int64_t n = 1;
-    for (const int64_t dim : result) {
+    for (const int64_t dim : dims) {
       if (dim < 0 || dim > (int64_t{1} << 40)) fail_at(start, "dimensions from 0 to 2^40");
       if (__builtin_mul_overflow(n, dim, &n) || n > (int64_t{1} << 48))
         fail_at(start, "at most 2^48 elements");
     }
-    return result;
   }
   // A value that must exist.
   ValueId value() {
@@ -250,27 +265,7 @@ class Parser {
                                   static_cast<int>(slot));
     }
     tag(node.tag);
-    complete(*def, node);
     graph_.nodes.push_back(std::move(node));
-  }
-  // A quantized result whose text has no granularity has the one that the op gives it.
-  void complete(const OpDef& def, const Node& node) {
-    const auto is_open = [&](ValueId id) {
-      return id != kNoValue && needs_scale(graph_.type(id).dtype) && !graph_.type(id).is_scaled();
-    };
-    if (std::ranges::none_of(node.results, is_open)) return;
-    std::vector<TensorType> operands;
-    for (const ValueId id : node.operands)
-      operands.push_back(id == kNoValue ? absent_type() : graph_.type(id));
-    try {
-      check_operands(def, node.operands);
-      const std::vector<TensorType> results = def.infer(node.attrs, operands);
-      for (size_t i = 0; i < std::min(results.size(), node.results.size()); ++i) {
-        if (is_open(node.results[i]))
-          graph_.value(node.results[i]).type.granularity = results[i].granularity;
-      }
-    } catch (const Error&) {  // verify() tells what is wrong with the node
-    }
   }
   void operands(Node& node) {
     expect('(');
@@ -287,15 +282,14 @@ class Parser {
     expect(')');
   }
   // Makes room for the slot of this name, or without one for the next that must be there.
-  size_t place(std::vector<ValueId>& ids, const SlotList& slots, std::string_view name,
-               size_t pos) {
+  size_t place(ValueIds& ids, const SlotList& slots, std::string_view name, size_t pos) {
     const size_t slot = name.empty() ? next_unnamed(ids, slots) : slots.find(name);
     const bool is_free = slot < slots.size() || (name.empty() && slots.has_many());
     if (!is_free || (slot < ids.size() && ids[slot] != kNoValue)) fail_at(pos, list_of(slots));
     ids.resize(std::max(ids.size(), slot + 1), kNoValue);
     return slot;
   }
-  static size_t next_unnamed(const std::vector<ValueId>& ids, const SlotList& slots) {
+  static size_t next_unnamed(const ValueIds& ids, const SlotList& slots) {
     for (size_t i = 0; i < slots.n_required(); ++i) {
       if (i >= ids.size() || ids[i] == kNoValue) return i;
     }
@@ -330,18 +324,22 @@ class Parser {
     } while (accept(','));
     expect('}');
   }
-  // How operands are stored was said by attributes before types did: 0 is "as they are". Moments,
-  // whose operands say it, had any.
+  // How values are stored was said by attributes before types did: of operands 0 is "as they are".
+  // Moments, whose operands say it, had any.
   void former_attribute(OpCode op, std::string_view name) {
+    static constexpr std::string_view kOfResults[] = {
+        "dtype", "rows", "scales", "transposed", "pad", "kept_dtype", "kept_group"};
     static constexpr std::string_view kNames[] = {"group",  "stored_group", "a_rows",
                                                   "a_cols", "b_rows",       "b_cols"};
+    if (std::ranges::find(kOfResults, name) != std::end(kOfResults))
+      fail("the type of the result to say it, e4m3:1x16[...] or e4m3:tensor^T16[...] for instance");
     if (std::ranges::find(kNames, name) == std::end(kNames)) fail("an attribute of this op");
     pos_ += name.size();
     expect('=');
     skip();
     const size_t start = pos_;
     if (number<int64_t>() != 0 && op != OpCode::adamw_step)
-      fail_at(start, "0: types say how operands are stored, e4m3:1x16[...] for instance");
+      fail_at(start, "0: types say how values are stored, e4m3:1x16[...] for instance");
   }
   template <typename T>
   void attribute(T& target) {

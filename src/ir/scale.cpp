@@ -80,8 +80,8 @@ Scaled Scaler::made(ValueId data, int log2, double predicted, ValueId factor) co
           .predicted = keeps ? predicted : static_cast<double>(log2)};
 }
 
-std::vector<ValueId> ScaleCall::data() const {
-  std::vector<ValueId> data;
+ValueIds ScaleCall::data() const {
+  ValueIds data;
   for (const Scaled& x : in) data.push_back(x.data);
   return data;
 }

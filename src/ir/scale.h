@@ -88,7 +88,7 @@ struct ScaleCall {
 
   const Scaled& operator[](size_t slot) const { return in[slot]; }
   const Shape& shape(size_t slot) const { return graph.type(node.in(slot)).shape; }
-  std::vector<ValueId> data() const;  // of the operands, by slot
+  ValueIds data() const;  // of the operands, by slot
 };
 
 // log2 of the root of the sum of two squares.

@@ -33,6 +33,28 @@ Shape row_major_strides(const Shape& shape) {
   return strides;
 }
 
+Shape TensorType::stored_shape() const {
+  if (!layout.transposed) return shape;
+  return {shape[1], ceil_div(shape[0], layout.pad) * layout.pad};
+}
+
+Shape stored_perm(const TensorType& x, Shape perm, const TensorType& y) {
+  if (x.layout.transposed != y.layout.transposed) std::swap(perm[0], perm[1]);
+  return perm;
+}
+
+Shape read_shape(const TensorType& factor, bool trans) {
+  Shape shape = factor.stored_shape();
+  if (reads_transposed(factor, trans)) std::swap(shape[0], shape[1]);
+  return shape;
+}
+
+ResultType ResultType::transposed(int64_t pad) const {
+  ResultType type = *this;
+  type.layout = {.transposed = true, .pad = pad};
+  return type;
+}
+
 TensorType scale_type(const TensorType& type) {
   using Kind = Granularity::Kind;
   const Granularity& by = type.granularity;
@@ -88,16 +110,18 @@ int64_t run_size(const TensorType& m, const TensorType& v) {
 }
 
 std::string to_string(const TensorType& type) {
-  if (!type.is_scaled()) return storage_text(type);
+  std::string text(dtype_name(type.dtype));
   const Granularity& by = type.granularity;
-  const bool is_usual = by.scale == usual_scale(by.kind);
-  return fmt::format("{}:{}{}{}", dtype_name(type.dtype), granularity_name(by),
-                     is_usual ? "" : fmt::format("/{}", dtype_name(by.scale)),
-                     to_string(type.shape));
+  if (type.is_scaled()) text += ":" + granularity_name(by);
+  if (type.is_scaled() && by.scale != usual_scale(by.kind))
+    text += fmt::format("/{}", dtype_name(by.scale));
+  if (type.layout.transposed) text += "^T";
+  if (type.layout.pad > 1) text += std::to_string(type.layout.pad);
+  return text + to_string(type.shape);
 }
 
 std::string storage_text(const TensorType& type) {
-  return fmt::format("{}{}", dtype_name(type.dtype), to_string(type.shape));
+  return fmt::format("{}{}", dtype_name(type.dtype), to_string(type.stored_shape()));
 }
 
 }  // namespace octet

@@ -42,9 +42,12 @@ class Verifier {
                 fmt::format(format, std::forward<Args>(args)...));
   }
 
+  bool is_known(ValueId id) const {
+    return id >= 0 && static_cast<size_t>(id) < graph_.values.size();
+  }
+
   void define(ValueId id, NodeId producer, int index, const std::string& what) {
-    if (id < 0 || static_cast<size_t>(id) >= graph_.values.size())
-      fail("{} defines no value %{}", what, id);
+    if (!is_known(id)) fail("{} defines no value %{}", what, id);
     if (defined_[static_cast<size_t>(id)]) fail("%{} is defined twice, again by {}", id, what);
     const Value& value = graph_.value(id);
     if (value.producer != producer || value.result_index != index)
@@ -75,17 +78,19 @@ class Verifier {
         types.push_back(absent_type());
         continue;
       }
-      if (operand < 0 || static_cast<size_t>(operand) >= defined_.size() ||
-          !defined_[static_cast<size_t>(operand)]) {
+      if (!is_known(operand) || !defined_[static_cast<size_t>(operand)]) {
         fail("{} (node {}) reads %{} before it is defined", def.name, id, operand);
       }
       types.push_back(graph_.type(operand));
     }
+    ResultTypes said;
+    for (const ValueId id : n.results)
+      said.push_back(is_known(id) ? ResultType(graph_.type(id)) : ResultType(Dtype::f32));
     std::vector<TensorType> inferred;
     try {
       check_operands(def, n.operands);
       check_scales(def, types);
-      inferred = def.infer(n.attrs, types);
+      inferred = def.infer(n.attrs, types, said);
     } catch (const std::bad_variant_access&) {
       fail("{} (node {}) has attributes of another op", def.name, id);
     } catch (const Error& error) {
@@ -111,7 +116,9 @@ class Verifier {
     const bool dtype_ok = inferred.dtype == Dtype::real
                               ? is_float(type.dtype) && !is_quantized(type.dtype)
                               : type.dtype == inferred.dtype;
-    if (type.shape != inferred.shape || type.granularity != inferred.granularity || !dtype_ok) {
+    TensorType expected = inferred;
+    expected.dtype = type.dtype;
+    if (type != expected || !dtype_ok) {
       fail("{} gives {}, expected {}: {}", what, to_string(type), to_string(inferred),
            print(graph_, n));
     }
@@ -119,12 +126,9 @@ class Verifier {
   }
 
   void check_output(const GraphOutput& output) const {
-    const auto known = [&](ValueId id) {
-      return id >= 0 && static_cast<size_t>(id) < graph_.values.size();
-    };
-    if (!known(output.value)) fail("output '{}' names no value", output.name);
+    if (!is_known(output.value)) fail("output '{}' names no value", output.name);
     if (output.updates == kNoValue) return;
-    if (!known(output.updates)) fail("output '{}' updates no value", output.name);
+    if (!is_known(output.updates)) fail("output '{}' updates no value", output.name);
     const GraphInput* input = graph_.input_of(output.updates);
     if (input == nullptr ||
         (input->kind != InputKind::parameter && input->kind != InputKind::state &&

@@ -15,7 +15,7 @@
 namespace octet {
 namespace {
 
-const TensorType kF32 = {.dtype = Dtype::f32, .shape = {}};
+const TensorType kF32 = {Dtype::f32, {}};
 
 TensorType scalar_type(Dtype dtype) {
   return {.dtype = dtype, .shape = {}};
@@ -54,12 +54,12 @@ StepInputs scalar_inputs(Builder& builder, Clipping clipping) {
 }
 
 // The norm, scale and flag of these gradients together.
-std::vector<ValueId> norm_of(Builder& builder, ValueId clip, std::vector<ValueId> gradients) {
+ValueIds norm_of(Builder& builder, ValueId clip, ValueIds gradients) {
   gradients.insert(gradients.begin(), clip);
   return builder.emit(OpCode::global_norm, NoAttrs{}, std::move(gradients));
 }
 
-void report_norm(Builder& builder, ValueId norm, std::vector<ValueId> flags) {
+void report_norm(Builder& builder, ValueId norm, ValueIds flags) {
   builder.output("grad_norm", norm);
   const bool one = flags.size() == 1;
   builder.output("found_nonfinite",
@@ -103,7 +103,7 @@ class KnownFlags {
   // Whether one of those is set that are known before this value; kNoValue where there is none.
   // Values must come in the order in which they are made.
   ValueId before(ValueId value) {
-    std::vector<ValueId> joined;
+    ValueIds joined;
     if (last_ != kNoValue) joined.push_back(last_);
     for (; next_ < flags_.size() && producer(flags_[next_]) < producer(value); ++next_)
       joined.push_back(flags_[next_]);
@@ -117,7 +117,7 @@ class KnownFlags {
 
  private:
   Builder& builder_;
-  std::vector<ValueId> flags_;
+  ValueIds flags_;
   size_t next_ = 0;
   ValueId last_ = kNoValue;
 };
@@ -151,7 +151,7 @@ class ItemUpdate {
   void build(const StepInputs& in) {
     using S = AdamwStep;
     attempt_ = in.attempt, found_nonfinite_ = in.found_nonfinite;
-    std::vector<ValueId> operands(op_def(OpCode::adamw_step).operands.size(), kNoValue);
+    ValueIds operands(op_def(OpCode::adamw_step).operands.size(), kNoValue);
     operands[S::w] = weight();
     operands[S::g] = item_.gradient;
     operands[S::m] = moment(S::next_m, StateUse::moment1, first_moment_dtype(policy_.state_m));
@@ -185,9 +185,8 @@ class ItemUpdate {
     states_.push_back({next, builder_.state(use, item_.parameter, std::move(type))});
     return states_.back().value;
   }
-  ValueId widened(OpCode op, std::vector<ValueId> operands) {
-    constexpr Dtype kWide = Dtype::f32;
-    return builder_.emit_typed(op, NoAttrs{}, std::move(operands), {&kWide, 1})[0];
+  ValueId widened(OpCode op, ValueIds operands) {
+    return builder_.emit_typed(op, NoAttrs{}, std::move(operands), {Dtype::f32})[0];
   }
 
   // FP16 weights without a master carry the fixed scale 1: what a model starts with lies in FP16's
@@ -293,7 +292,7 @@ ValueId attempt_input(Builder& builder, const std::vector<UpdateItem>& items,
 // One norm and one flag for all gradients.
 void update_together(Builder& builder, const std::vector<UpdateItem>& items,
                      const AdamwPolicy& policy, const StepGuards& guards, StepInputs in) {
-  std::vector<ValueId> gradients;
+  ValueIds gradients;
   for (const UpdateItem& item : items) gradients.push_back(item.gradient);
   const bool is_scaled = guards.loss_scale != kNoValue;
   if (is_scaled) in.clip = builder.mul(in.clip, guards.loss_scale);
@@ -304,7 +303,7 @@ void update_together(Builder& builder, const std::vector<UpdateItem>& items,
       norm[at] = builder.mul(norm[at], inverse);
   }
   in.grad_scale = norm[GlobalNorm::grad_scale];
-  std::vector<ValueId> flags = {norm[GlobalNorm::found_nonfinite]};
+  ValueIds flags = {norm[GlobalNorm::found_nonfinite]};
   if (guards.flag != kNoValue) flags.push_back(guards.flag);
   report_norm(builder, norm[GlobalNorm::norm], flags);
   in.found_nonfinite = builder.graph().outputs.back().value;
@@ -330,7 +329,7 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
   });
   const bool is_late = policy.release == Release::at_end;
   std::vector<StepInputs> late;
-  std::vector<ValueId> norms, flags;
+  ValueIds norms, flags;
   for (const UpdateItem* item : by_time) {
     const auto norm = norm_of(builder, in.clip, {item->gradient});
     const ValueId before = known.before(item->gradient);

@@ -9,7 +9,7 @@ namespace octet {
 namespace {
 
 // Which values the wanted inputs reach: only those need a gradient.
-std::vector<bool> reached_from(const Graph& graph, const std::vector<ValueId>& sources) {
+std::vector<bool> reached_from(const Graph& graph, const ValueIds& sources) {
   std::vector<bool> reached(graph.values.size(), false);
   for (const ValueId id : sources) reached[static_cast<size_t>(id)] = true;
   for (const Node& node : graph.nodes) {
@@ -76,7 +76,7 @@ class Differentiator {
 
   void backward(ValueId loss) {
     Graph& graph = builder_.graph();
-    std::vector<ValueId> sources;
+    ValueIds sources;
     for (const GraphInput& source : sources_) sources.push_back(rewriter_.map(source.value));
     const std::vector<bool> reached = reached_from(graph, sources);
     builder_.tag = Tag{.layer = -1, .role = Role::backward, .origin = "loss"};
@@ -87,7 +87,7 @@ class Differentiator {
     gradients_[static_cast<size_t>(loss)] = seed;
     for (size_t n = n_forward; n-- > 0;) {
       const Node node = graph.nodes[n];  // a copy: vjp appends to graph.nodes
-      std::vector<ValueId> dresults;
+      ValueIds dresults;
       bool any = false;
       for (const ValueId id : node.results) {
         dresults.push_back(gradient_of(id));
@@ -97,8 +97,7 @@ class Differentiator {
     }
   }
 
-  void differentiate(const Node& node, const std::vector<ValueId>& dresults,
-                     const std::vector<bool>& reached) {
+  void differentiate(const Node& node, const ValueIds& dresults, const std::vector<bool>& reached) {
     const OpDef& def = op_def(node.op);
     if (def.vjp == nullptr) {
       if (node.op == OpCode::stop_gradient) return;
@@ -106,7 +105,7 @@ class Differentiator {
     }
     builder_.tag = node.tag;
     builder_.tag.role = Role::backward;
-    const std::vector<ValueId> doperands = def.vjp(builder_, {.node = node, .dresults = dresults});
+    const ValueIds doperands = def.vjp(builder_, {.node = node, .dresults = dresults});
     CHECK(doperands.size() == node.operands.size());
     for (size_t i = 0; i < doperands.size(); ++i) {
       const ValueId operand = node.operands[i];
@@ -121,7 +120,7 @@ class Differentiator {
   Builder& builder_;
   const AutodiffOptions& options_;
   std::vector<GraphInput> sources_;
-  std::vector<ValueId> gradients_;  // by value of the new graph's forward part
+  ValueIds gradients_;  // by value of the new graph's forward part
   std::vector<std::pair<std::string, ValueId>> gradients_out_;
 };
 

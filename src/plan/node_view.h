@@ -38,6 +38,12 @@ inline size_t own_results(const NodeView& view) {
   return std::min(view.node.results.size(), op_def(view.node.op).own_results());
 }
 
+// What quantize_groups and add_quantize make.
+inline const TensorType& made_groups(const NodeView& view) {
+  const bool adds = view.node.op == OpCode::add_quantize;
+  return view.out(adds ? SlotId{AddQuantize::q} : SlotId{QuantizeGroups::q});
+}
+
 // The operands of attention or its gradient that are matrices of one type.
 inline std::span<const SlotId> attention_matrices(const NodeView& view) {
   static constexpr SlotId kForward[] = {Attention::q, Attention::k, Attention::v};

@@ -169,8 +169,8 @@ class Scheduler {
     }
     return result;
   }
-  std::vector<ValueId> operands(NodeId n) const {
-    std::vector<ValueId> present;
+  ValueIds operands(NodeId n) const {
+    ValueIds present;
     for (const ValueId id : graph_.node(n).operands)
       if (id != kNoValue) present.push_back(id);
     return present;

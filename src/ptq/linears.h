@@ -24,8 +24,8 @@ struct PtqNorm {
 
 // Linears that read one value, or (no linears) a residual sum that reads two.
 struct PtqSite {
-  NodeId first = kNoNode;           // node: what it reads is made before
-  std::vector<ValueId> reads = {};  // x; a and b of a sum
+  NodeId first = kNoNode;  // node: what it reads is made before
+  ValueIds reads = {};     // x; a and b of a sum
   std::vector<PtqLinear> linears = {};
   std::vector<std::string> kept = {};  // names of a layer's linears that read x and are left out
   PtqNorm norm = {};

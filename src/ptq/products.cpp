@@ -26,9 +26,8 @@ ValueId matrix(Builder& b, std::string name, int64_t rows, int64_t cols) {
 
 // sqrt of the sum of squares: every back end has a kernel for the norm of gradients.
 void output_norm(Builder& b, std::string name, ValueId y) {
-  const Dtype types[] = {Dtype::f32, Dtype::f32, Dtype::boolean};
-  b.output(std::move(name),
-           b.emit_typed(OpCode::global_norm, NoAttrs{}, {b.fill({}, 0), y}, types)[0]);
+  b.output(std::move(name), b.emit_typed(OpCode::global_norm, NoAttrs{}, {b.fill({}, 0), y},
+                                         {Dtype::f32, Dtype::f32})[0]);
 }
 
 Graph error_graph(const LinearShape& s) {

@@ -44,10 +44,10 @@ Graph piece_of(const Graph& whole, NodeId first, NodeId end, const std::set<Valu
   for (NodeId n = first; n < end; ++n) {
     const Node& node = whole.node(n);
     builder.tag = node.tag;
-    std::vector<ValueId> operands;
+    ValueIds operands;
     for (const ValueId id : node.operands) operands.push_back(map.at(id));
     const auto results =
-        builder.emit_typed(node.op, node.attrs, operands, result_dtypes(whole, node));
+        builder.emit_typed(node.op, node.attrs, operands, result_types(whole, node));
     for (size_t i = 0; i < node.results.size(); ++i) map[node.results[i]] = results[i];
   }
   for (const ValueId id : kept) builder.output(value_name(id), map.at(id));

@@ -251,8 +251,7 @@ void EdgeWatch::look_at_layer(const Plan& plan, const Node& layer) {
 
 // What the codes lost of their operand, while both are in memory.
 void EdgeWatch::look_at_quantizer(const Plan& plan, const Node& quantizer) {
-  const auto& attrs = std::get<QuantizeAttrs>(quantizer.attrs);
-  if (attrs.group != 0 || attrs.transposed) return;
+  if (plan.graph.type(quantizer.out(Quantize::q)).layout.transposed) return;
   const ValueId x = quantizer.in(Quantize::x), q = quantizer.out(Quantize::q);
   losses_[q] = looks_ == EdgeLooks::scales
                    ? Loss{.amax = largest_magnitude(pool_, plan.graph.type(x).dtype, bytes(plan, x),

@@ -46,7 +46,7 @@ class TrialGraph {
     const bool gathers = kind_.op == OpCode::all_gather;
     const int64_t shard = shard_elems(n, n_ranks_);
     const ValueId x = input("x", index, kind_.x, gathers ? shard : n);
-    std::vector<ValueId> operands = {x};
+    ValueIds operands = {x};
     if (is_sum(kind_)) {
       const int64_t n_into = kind_.op == OpCode::reduce_scatter ? shard : n;
       operands.resize(3, kNoValue);
@@ -68,8 +68,7 @@ class TrialGraph {
                                 .shape = gathers ? Shape{n} : Shape{},
                                 .squares = kind_.squares,
                                 .ranks_a_host = kind_.ranks_a_host};
-    const Dtype y[] = {kind_.y};
-    const auto results = builder_.emit_typed(kind_.op, attrs, operands, y);
+    const auto results = builder_.emit_typed(kind_.op, attrs, operands, {kind_.y});
     builder_.output(numbered("y", index), results[0], home);
     if (kind_.squares) normed_.push_back(results[Reduce::squares]);
   }
@@ -78,7 +77,7 @@ class TrialGraph {
   int64_t n_ranks_;
   Graph graph_;
   Builder builder_;
-  std::vector<ValueId> normed_;
+  ValueIds normed_;
 };
 
 }  // namespace

@@ -34,44 +34,45 @@ inline OperandCase filled(Shape shape, Dtype dtype, double value) {
   return operand;
 }
 inline void put_typed(Cases& all, std::string name, OpCode op, Attrs attrs,
-                      std::vector<OperandCase> operands) {
+                      std::vector<OperandCase> operands, std::vector<ResultType> results = {}) {
   all.push_back({.name = std::move(name),
                  .op = op,
                  .attrs = std::move(attrs),
                  .operands = std::move(operands),
                  .tolerance = Tolerance::reduction,
-                 .typed_only = true});
+                 .typed_only = true,
+                 .results = std::move(results)});
 }
 inline void put_as_others(Cases& all, std::string name, OpCode op, Attrs attrs,
-                          std::vector<OperandCase> operands) {
-  put_typed(all, std::move(name), op, std::move(attrs), std::move(operands));
+                          std::vector<OperandCase> operands, std::vector<ResultType> results = {}) {
+  put_typed(all, std::move(name), op, std::move(attrs), std::move(operands), std::move(results));
   all.back().as_others = true;
 }
 
 // amax_quantize: the amax of x, of maxima that came with it, or both; with a history or without.
-inline void add_own_scales(Cases& all, const std::string& format, QuantizeAttrs q) {
+inline void add_own_scales(Cases& all, Dtype dtype, const QuantizeAttrs& q) {
+  const std::string format(dtype_name(dtype));
   const std::vector<OperandCase> maxima = {scalar(3.5), scalar(0, Dtype::boolean), scalar(0.5),
                                            scalar(1, Dtype::boolean)};
   for (const auto& [name, history] :
        {std::pair("current", none()), std::pair("delayed", scales({4})),
         std::pair("delayed_long", scales({37}))}) {
     const auto put = [&](const std::string& what, const AmaxQuantizeAttrs& a,
-                         const std::vector<OperandCase>& behind) {
+                         const std::vector<OperandCase>& behind,
+                         const std::vector<ResultType>& results) {
       std::vector<OperandCase> operands = {tensor({5, 37}, Fill::wide), history};
       operands.insert(operands.end(), behind.begin(), behind.end());
       while (operands.back().absent) operands.pop_back();
       put_typed(all, "amax_quantize_" + what + "_" + name + "_" + format, OpCode::amax_quantize, a,
-                operands);
+                operands, results);
     };
-    q.transposed = false;
-    put("measured", {q, false, true}, {});
-    put("known", {q, false, false}, {scalar(37.25)});
-    put("joined", {q, false, true}, maxima);
-    q.pad = 16;
-    put("both", {q, true, true}, maxima);
-    put("both_of_maxima", {q, true, false}, maxima);
-    q.transposed = true;
-    put("transposed", {q, false, false}, {scalar(5)});
+    const ResultType transposed = ResultType(dtype).transposed(16);
+    put("measured", {q, false, true}, {}, {dtype});
+    put("known", {q, false, false}, {scalar(37.25)}, {dtype});
+    put("joined", {q, false, true}, maxima, {dtype});
+    put("both", {q, true, true}, maxima, {dtype});
+    put("both_of_maxima", {q, true, false}, maxima, {dtype});
+    put("transposed", {q, false, false}, {scalar(5)}, {transposed});
   }
 }
 
@@ -91,20 +92,21 @@ inline void add_scales(Cases& all) {
   for (const auto& [name, dtype, target] :
        {std::tuple("e4m3", Dtype::e4m3, 448.0), std::tuple("e5m2", Dtype::e5m2, 57344.0),
         std::tuple("hif8", Dtype::hif8, 15.0)}) {
-    const QuantizeAttrs q{.dtype = dtype, .target = target};
+    const QuantizeAttrs q{.target = target};
+    const AmaxScaleAttrs scale = scale_attrs(q);
     const auto named = [&](const std::string& op) { return op + "_" + name; };
-    put_typed(all, named("quant_scale"), OpCode::quant_scale, q, {scalar(37.25)});
-    put_typed(all, named("quant_scale_zero"), OpCode::quant_scale, q, {scalar(0)});
-    put_typed(all, named("delayed_scale"), OpCode::delayed_scale, q, {scalar(37.25), history});
-    put_typed(all, named("quantize"), OpCode::quantize, q, {tensor({3, 5}), scalar(0.01)});
+    put_typed(all, named("quant_scale"), OpCode::quant_scale, scale, {scalar(37.25)});
+    put_typed(all, named("quant_scale_zero"), OpCode::quant_scale, scale, {scalar(0)});
+    put_typed(all, named("delayed_scale"), OpCode::delayed_scale, scale, {scalar(37.25), history});
+    put_typed(all, named("quantize"), OpCode::quantize, q, {tensor({3, 5}), scalar(0.01)}, {dtype});
     put_typed(all, named("quantize_saturates"), OpCode::quantize, q,
-              {tensor({7, 33}, Fill::wide), scalar(1e-5)});
-    add_own_scales(all, name, q);
-    QuantizeAttrs groups = q;
-    groups.group = 16;
-    put_typed(all, named("quantize_groups"), OpCode::quantize_groups, groups, {tensor({5, 37})});
-    put_typed(all, named("add_quantize"), OpCode::add_quantize, groups,
-              {tensor({3, 33}), tensor({3, 33})});
+              {tensor({7, 33}, Fill::wide), scalar(1e-5)}, {dtype});
+    add_own_scales(all, dtype, q);
+    const ResultType groups(codes({}, dtype, "1x16").type);
+    put_typed(all, named("quantize_groups"), OpCode::quantize_groups, q, {tensor({5, 37})},
+              {groups});
+    put_typed(all, named("add_quantize"), OpCode::add_quantize, q,
+              {tensor({3, 33}), tensor({3, 33})}, {Dtype::real, groups});
     put_typed(all, named("dequantize"), OpCode::dequantize, NoAttrs{},
               {codes({3, 5}, dtype), scalar(0.3)});
     put_typed(all, named("reduce_scatter"), OpCode::reduce_scatter, CollectiveAttrs{},
@@ -120,19 +122,17 @@ inline void add_scales(Cases& all) {
       put_typed(all, named("dequantize_" + granularity_name(x.type.granularity) + "_f32"),
                 OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
     }
-    QuantizeAttrs padded = q;
-    padded.pad = 16;
-    put_typed(all, named("quantize_both"), OpCode::quantize_both, padded,
-              {tensor({5, 7}), scalar(0.02)});
-    QuantizeAttrs limited = padded;
+    const ResultType transposed = ResultType(dtype).transposed(16);
+    put_typed(all, named("quantize_both"), OpCode::quantize_both, q, {tensor({5, 7}), scalar(0.02)},
+              {dtype});
+    QuantizeAttrs limited = q;
     limited.limit = 3;  // in the middle of the values
     put_typed(all, named("quantize_limited"), OpCode::quantize, limited,
-              {tensor({5, 300}), scalar(0.2)});
+              {tensor({5, 300}), scalar(0.2)}, {dtype});
     put_typed(all, named("quantize_both_limited"), OpCode::quantize_both, limited,
-              {tensor({5, 7}), scalar(0.2)});
-    padded.transposed = true;
-    put_typed(all, named("quantize_transposed"), OpCode::quantize, padded,
-              {tensor({17, 3}), scalar(0.02)});
+              {tensor({5, 7}), scalar(0.2)}, {dtype});
+    put_typed(all, named("quantize_transposed"), OpCode::quantize, q,
+              {tensor({17, 3}), scalar(0.02)}, {transposed});
   }
 }
 
@@ -141,23 +141,23 @@ inline void add_limited_layers(Cases& all) {
   const Shape shape{5, 48};
   const OperandCase w = typed({48}, Dtype::bf16, Fill::normal), given = scalar(0.2);
   for (const Dtype dtype : {Dtype::e4m3, Dtype::hif8}) {
-    const QuantizeAttrs q{.dtype = dtype, .target = 15, .limit = 3};
+    const QuantizeAttrs q{.target = 15, .limit = 3};
     const auto named = [&](std::string_view op) {
       return fmt::format("{}_limited_{}", op, dtype_name(dtype));
     };
     put_typed(all, named("rms_norm_quantize"), OpCode::rms_norm_quantize,
-              NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), given});
+              NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), given}, {dtype});
     put_typed(all, named("gated_act_quantize"), OpCode::gated_act_quantize,
               GatedActQuantizeAttrs{.act = {}, .q = q},
-              {tensor(shape), tensor(shape), none(), none(), given});
+              {tensor(shape), tensor(shape), none(), none(), given}, {dtype});
     put_typed(all, named("gelu_quantize"), OpCode::gelu_quantize,
-              GeluQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), none(), given});
+              GeluQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), none(), given}, {dtype});
   }
 }
 
 // A scale that is measured anew, and one of a tensor of zeros, which stays.
 inline void add_periodic_scales(Cases& all) {
-  const QuantizeAttrs a{.dtype = Dtype::hif8, .target = 15};
+  const AmaxScaleAttrs a{.target = 15};
   for (const double amax : {0.0, 37.25, 15.0, 15.000001, 1e-35, 3e38}) {
     put_typed(all, fmt::format("periodic_scale_{}", amax), OpCode::periodic_scale, a,
               {scalar(amax), scalar(0.25)});
@@ -182,17 +182,13 @@ inline void add_blocks(Cases& all) {
   };
   for (const Dtype dtype : {Dtype::e4m3, Dtype::hif8}) {
     for (const BlockCase& c : cases) {
-      const QuantizeAttrs q{.dtype = dtype,
-                            .target = dtype == Dtype::hif8 ? 15.0 : 448.0,
-                            .group = c.cols,
-                            .rows = c.rows,
-                            .rule = c.rule,
-                            .scales = c.scales};
+      const QuantizeAttrs q{.target = dtype == Dtype::hif8 ? 15.0 : 448.0, .rule = c.rule};
       const std::string name = fmt::format("_blocks_{}_{}", c.name, dtype_name(dtype));
-      put_typed(all, "quantize" + name, OpCode::quantize_groups, q, {tensor({37, 70}, Fill::wide)});
       using Kind = Granularity::Kind;
       const Kind kind = c.rows == 1 ? Kind::group : c.cols == 1 ? Kind::column_group : Kind::block;
       const OperandCase x = quantized({37, 70}, dtype, {kind, std::max(c.rows, c.cols), c.scales});
+      put_typed(all, "quantize" + name, OpCode::quantize_groups, q, {tensor({37, 70}, Fill::wide)},
+                {ResultType(x.type)});
       put_typed(all, "dequantize" + name, OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
     }
   }
@@ -207,13 +203,12 @@ inline void add_blocks(Cases& all) {
 // Roundings that no fused kernel knows.
 inline void add_rounded(Cases& all) {
   for (const Dtype source : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
-    const QuantizeAttrs q{
-        .dtype = Dtype::hif8, .target = 224, .pad = 16, .rounding = Rounding::hr, .source = source};
+    const QuantizeAttrs q{.target = 224, .rounding = Rounding::hr, .source = source};
     const std::string name = fmt::format("_hybrid_{}", dtype_name(source));
     put_typed(all, "quantize" + name, OpCode::quantize, q,
-              {tensor({7, 33}, Fill::wide), scalar(0.25)});
+              {tensor({7, 33}, Fill::wide), scalar(0.25)}, {Dtype::hif8});
     put_typed(all, "quantize_both" + name, OpCode::quantize_both, q,
-              {tensor({7, 33}, Fill::wide), scalar(0.25)});
+              {tensor({7, 33}, Fill::wide), scalar(0.25)}, {Dtype::hif8});
   }
 }
 
@@ -266,21 +261,6 @@ inline void add_amax_results(Cases& all) {
             {tensor({5, 18}, Fill::wide), integers({5}, Fill::ids, 5)});
 }
 
-inline void add_scaled_gemms(Cases& all) {
-  for (const bool with_c : {false, true}) {
-    put_typed(
-        all, with_c ? "gemm_codes_c" : "gemm_codes", OpCode::gemm,
-        GemmAttrs{.trans_b = true, .role = GemmRole::forward},
-        {codes({5, 32}), codes({7, 32}), with_c ? tensor({5, 7}) : none(), scales({}), scales({})});
-  }
-  put_as_others(all, "gemm_codes_stored", OpCode::gemm,
-                GemmAttrs{.trans_b = true, .role = GemmRole::forward},
-                {codes({5, 32}), codes({7, 32}), none(), scales({}), scales({}), scalar(0.25)});
-  put_typed(all, "gemm_codes_mixed", OpCode::gemm,
-            GemmAttrs{.trans_b = true, .role = GemmRole::dgrad},
-            {codes({3, 16}, Dtype::e5m2), codes({5, 16}), none(), scales({}), scales({})});
-}
-
 // Ops whose operands are stored as codes in groups of 16 along rows of 37.
 inline void add_stored(Cases& all) {
   const Shape shape{5, 37}, rows{5}, cols{37};
@@ -309,13 +289,15 @@ inline void add_stored(Cases& all) {
   const GeluAttrs gelu{.kind = GeluKind::tanh};
   put_typed(all, "gelu_stored", OpCode::gelu, gelu, {x, s});
   put_typed(all, "gelu_grad_stored", OpCode::gelu_grad, gelu, {dy, x, s});
-  const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448};
+  const QuantizeAttrs q;
   const NormQuantizeAttrs norm_q{.norm = norm, .q = q};
-  put_typed(all, "rms_norm_quantize_stored", OpCode::rms_norm_quantize, norm_q, {x, w, s});
+  put_typed(all, "rms_norm_quantize_stored", OpCode::rms_norm_quantize, norm_q, {x, w, s},
+            {Dtype::e4m3});
   put_typed(all, "rms_norm_quantize_scaled", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), scalar(0.01)});
+            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), scalar(0.01)},
+            {Dtype::e4m3});
   put_typed(all, "rms_norm_quantize_plain", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)});
+            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)}, {Dtype::e4m3});
   const OperandCase mean = typed(rows, Dtype::f32, Fill::normal), given = scalar(0.01);
   put_typed(all, "rms_norm_known", OpCode::rms_norm, NormAttrs{},
             {tensor(shape), none(), none(), rstd});
@@ -324,79 +306,86 @@ inline void add_stored(Cases& all) {
             {tensor(shape), w, none(), none(), mean, rstd});
   put_typed(all, "layer_norm_known_stored", OpCode::layer_norm, norm, {x, w, w, s, mean, rstd});
   put_typed(all, "rms_norm_quantize_known", OpCode::rms_norm_quantize, norm_q,
-            {x, w, s, given, none(), rstd});
+            {x, w, s, given, none(), rstd}, {Dtype::e4m3});
   put_typed(all, "rms_norm_quantize_known_plain", OpCode::rms_norm_quantize,
             NormQuantizeAttrs{.norm = {}, .q = q},
-            {tensor(shape), none(), none(), given, none(), rstd});
+            {tensor(shape), none(), none(), given, none(), rstd}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_known", OpCode::layer_norm_quantize, norm_q,
-            {x, w, w, s, given, none(), mean, rstd});
+            {x, w, w, s, given, none(), mean, rstd}, {Dtype::e4m3});
   const OperandCase history = scales({4});
-  QuantizeAttrs padded = q;
-  padded.pad = 16;
-  QuantizeAttrs transposed = padded;
-  transposed.transposed = true;
+  const ResultType e4m3 = Dtype::e4m3, transposed = e4m3.transposed(16);
   put_typed(all, "rms_norm_quantize_known_transposed", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = norm, .q = transposed}, {x, w, s, given, none(), rstd});
+            NormQuantizeAttrs{.norm = norm, .q = q}, {x, w, s, given, none(), rstd}, {transposed});
   put_typed(all, "layer_norm_quantize_known_transposed", OpCode::layer_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = transposed},
-            {tensor(shape), w, none(), none(), given, none(), mean, rstd});
-  const NormQuantizeAttrs both{.norm = {}, .q = padded, .both = true};
-  put_typed(all, "rms_norm_quantize_both", OpCode::rms_norm_quantize, both, {tensor(shape), w});
+            NormQuantizeAttrs{.norm = {}, .q = q},
+            {tensor(shape), w, none(), none(), given, none(), mean, rstd}, {transposed});
+  const NormQuantizeAttrs both{.norm = {}, .q = q, .both = true};
+  put_typed(all, "rms_norm_quantize_both", OpCode::rms_norm_quantize, both, {tensor(shape), w},
+            {e4m3});
   put_typed(all, "rms_norm_quantize_delayed", OpCode::rms_norm_quantize, both,
-            {tensor(shape), w, none(), none(), history});
+            {tensor(shape), w, none(), none(), history}, {e4m3});
   put_typed(all, "layer_norm_quantize_plain", OpCode::layer_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)});
+            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_both", OpCode::layer_norm_quantize, both,
-            {tensor(shape), w, w});
-  put_typed(all, "layer_norm_quantize_stored", OpCode::layer_norm_quantize, norm_q, {x, w, w, s});
+            {tensor(shape), w, w}, {e4m3});
+  put_typed(all, "layer_norm_quantize_stored", OpCode::layer_norm_quantize, norm_q, {x, w, w, s},
+            {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_scaled", OpCode::layer_norm_quantize, norm_q,
-            {x, none(), none(), s, scalar(0.01)});
+            {x, none(), none(), s, scalar(0.01)}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_delayed", OpCode::layer_norm_quantize, norm_q,
-            {x, w, w, s, none(), history});
+            {x, w, w, s, none(), history}, {Dtype::e4m3});
   const GeluQuantizeAttrs gelu_q{.act = gelu, .q = q};
-  put_typed(all, "gelu_quantize_stored", OpCode::gelu_quantize, gelu_q, {x, s});
-  put_typed(all, "gelu_quantize_scaled", OpCode::gelu_quantize, gelu_q, {x, s, scalar(0.5)});
+  put_typed(all, "gelu_quantize_stored", OpCode::gelu_quantize, gelu_q, {x, s}, {Dtype::e4m3});
+  put_typed(all, "gelu_quantize_scaled", OpCode::gelu_quantize, gelu_q, {x, s, scalar(0.5)},
+            {Dtype::e4m3});
   put_typed(all, "gelu_quantize_both", OpCode::gelu_quantize,
-            GeluQuantizeAttrs{.act = {.kind = GeluKind::erf}, .q = padded, .both = true},
-            {tensor(shape)});
-  put_typed(all, "gelu_quantize_delayed", OpCode::gelu_quantize, gelu_q, {x, s, none(), history});
+            GeluQuantizeAttrs{.act = {.kind = GeluKind::erf}, .q = q, .both = true},
+            {tensor(shape)}, {e4m3});
+  put_typed(all, "gelu_quantize_delayed", OpCode::gelu_quantize, gelu_q, {x, s, none(), history},
+            {Dtype::e4m3});
   const GatedActQuantizeAttrs act_q{.act = act, .q = q};
-  put_typed(all, "gated_act_quantize_stored", OpCode::gated_act_quantize, act_q, {x, x, s, s});
+  put_typed(all, "gated_act_quantize_stored", OpCode::gated_act_quantize, act_q, {x, x, s, s},
+            {Dtype::e4m3});
   put_typed(all, "gated_act_quantize_scaled", OpCode::gated_act_quantize, act_q,
-            {x, x, s, s, scalar(0.5)});
-  const GatedActQuantizeAttrs one_q{.act = {}, .q = padded, .both = true};
+            {x, x, s, s, scalar(0.5)}, {Dtype::e4m3});
+  const GatedActQuantizeAttrs one_q{.act = {}, .q = q, .both = true};
   put_as_others(all, "gated_act_quantize_one_scale", OpCode::gated_act_quantize, one_q,
-                {x1, x1, one, one, scalar(0.5)});
+                {x1, x1, one, one, scalar(0.5)}, {e4m3});
   put_as_others(all, "gated_act_quantize_one_scale_own", OpCode::gated_act_quantize, one_q,
-                {x1, x1, one, one});
+                {x1, x1, one, one}, {e4m3});
   put_typed(all, "gated_act_quantize_plain", OpCode::gated_act_quantize,
-            GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)});
+            GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)},
+            {Dtype::e4m3});
   put_typed(all, "gated_act_quantize_both", OpCode::gated_act_quantize,
-            GatedActQuantizeAttrs{.act = {}, .q = padded, .both = true},
-            {tensor(shape), tensor(shape)});
+            GatedActQuantizeAttrs{.act = {}, .q = q, .both = true}, {tensor(shape), tensor(shape)},
+            {e4m3});
   put_typed(all, "gated_act_quantize_delayed", OpCode::gated_act_quantize, act_q,
-            {x, x, s, s, none(), history});
-  const KeptGroups kept{.group = 16};
-  const GatedActQuantizeAttrs keeps{.act = {}, .q = q, .kept = kept};
+            {x, x, s, s, none(), history}, {Dtype::e4m3});
+  const ResultType groups(x.type), real(Dtype::real);
+  const std::vector<ResultType> kept_types{Dtype::e4m3, real, real, real, real, groups};
+  std::vector<ResultType> keeps_types = kept_types;
+  keeps_types.insert(keeps_types.end(), {real, groups});
+  const GatedActQuantizeAttrs keeps{.act = {}, .q = q, .kept_target = 448};
   const OperandCase gate = tensor({7, 160}, Fill::wide), up = tensor({7, 160});
-  put_as_others(all, "gated_act_quantize_kept", OpCode::gated_act_quantize, keeps, {gate, up});
+  put_as_others(all, "gated_act_quantize_kept", OpCode::gated_act_quantize, keeps, {gate, up},
+                keeps_types);
   put_as_others(all, "gated_act_quantize_kept_scaled", OpCode::gated_act_quantize, keeps,
-                {gate, up, none(), none(), given});
+                {gate, up, none(), none(), given}, keeps_types);
   put_as_others(all, "gated_act_quantize_kept_delayed", OpCode::gated_act_quantize, keeps,
-                {gate, up, none(), none(), none(), history});
+                {gate, up, none(), none(), none(), history}, keeps_types);
   put_as_others(all, "gelu_quantize_kept", OpCode::gelu_quantize,
-                GeluQuantizeAttrs{.act = {}, .q = q, .kept = kept}, {gate});
+                GeluQuantizeAttrs{.act = {}, .q = q, .kept_target = 448}, {gate}, kept_types);
   const auto put_gradients = [&](const std::string& name, const GatedActQuantizeAttrs& attrs,
                                  const std::vector<OperandCase>& operands) {
     put_typed(all, "gated_act_grad_quantize_" + name, OpCode::gated_act_grad_quantize, attrs,
-              operands);
+              operands, {e4m3});
   };
-  const GatedActQuantizeAttrs both_q{.act = act, .q = padded, .both = true};
+  const GatedActQuantizeAttrs both_q{.act = act, .q = q, .both = true};
   put_gradients("stored", both_q, {dy, x, x, s, s});
   put_gradients("by_row", act_q, {dy, x, x, s, s});
   put_gradients("scaled", both_q, {dy, x, x, s, s, scalar(0.5)});
   const OperandCase small = tensor({5, 12});
-  put_gradients("plain", {.act = {}, .q = padded, .both = true}, {small, small, small});
+  put_gradients("plain", {.act = {}, .q = q, .both = true}, {small, small, small});
   put_gradients("one_scale", one_q, {dy, x1, x1, one, one, scalar(0.5)});
   all.back().as_others = true;
   put_gradients("delayed", both_q, {dy, x, x, s, s, none(), history});

@@ -39,11 +39,8 @@ inline Graph case_graph(const OpCase& c, Dtype dtype) {
     const OperandCase& o = c.operands[i];
     if (o.is_known) operands[i] = builder.fill(o.type.shape, o.value);
   }
-  std::vector<Dtype> dtypes(8, dtype);
-  for (size_t i = 0; i < dtypes.size(); ++i) {
-    if (((op_def(c.op).statistics >> i) & 1) != 0) dtypes[i] = Dtype::f32;
-  }
-  const auto results = builder.emit_typed(c.op, c.attrs, operands, dtypes);
+  const auto results =
+      builder.emit_typed(c.op, c.attrs, operands, said_types(c.op, dtype, c.results));
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i] != kNoValue) builder.output(output_name(i), results[i]);
   }

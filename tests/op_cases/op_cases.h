@@ -15,6 +15,7 @@
 
 #include "backends/cpu/reference/reference.h"
 #include "ir/graph.h"
+#include "ir/op_def.h"
 
 namespace octet::op_cases {
 
@@ -65,9 +66,28 @@ struct OpCase {
   Tolerance tolerance = Tolerance::elementwise;
   // Float operands through which, by contract, no gradient flows.
   std::vector<int> no_gradient = {};
-  bool as_others = false;   // the CPU's fast kernels have it as other ops alone
-  bool typed_only = false;  // it has no meaning in the Logical phase: codes and scales
+  bool as_others = false;                // the CPU's fast kernels have it as other ops alone
+  bool typed_only = false;               // it has no meaning in the Logical phase: codes and scales
+  std::vector<ResultType> results = {};  // the first of them, where the case says what they are
 };
+
+// What a node says: floats are `dtype`, statistics f32, and the first results as `said` where that
+// is quantized. What lies transposed beside the first is padded to 16 unless it is said too.
+inline std::vector<ResultType> said_types(OpCode op, Dtype dtype,
+                                          const std::vector<ResultType>& said) {
+  const OpDef& def = op_def(op);
+  std::vector<ResultType> types(std::max<size_t>(8, def.results.size()), dtype);
+  for (size_t i = 0; i < def.results.size(); ++i) {
+    const bool is_statistic = ((def.statistics >> i) & 1) != 0;
+    if (is_statistic) types[i] = Dtype::f32;
+    if (i < said.size() && is_quantized(said[i].dtype)) types[i] = said[i];
+    if (i < said.size() || said.empty()) continue;
+    if (def.results[i].name == "dup") types[i] = said[0];
+    if (def.results[i].name.ends_with("transposed"))
+      types[i] = ResultType(said[0].dtype).transposed(16);
+  }
+  return types;
+}
 
 inline OperandCase tensor(Shape shape, Fill fill = Fill::normal) {
   return {.type = {.dtype = Dtype::real, .shape = std::move(shape)}, .fill = fill};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "op_cases/eight_bit.h"
+#include "op_cases/eight_bit_products.h"
 #include "op_cases/layers.h"
 #include "op_cases/primitives.h"
 
@@ -23,6 +24,7 @@ inline const std::vector<OpCase>& op_cases() {
     add_amax_results(all);
     add_fake_quantize(all);
     add_scaled_gemms(all);
+    add_layouts(all);
     add_periodic_scales(all);
     add_limited_layers(all);
     add_blocks(all);

@@ -58,9 +58,9 @@ bool has_scaled_moment(const NodeView& view) {
 int64_t reference_scratch(const NodeView& view) {
   int64_t n = 0;
   for (size_t i = 0; i < view.node.operands.size(); ++i)
-    n += view.has(i) ? view.in(i).n_elems() : 0;
+    n += view.has(i) ? view.in(i).n_stored() : 0;
   for (size_t i = 0; i < view.node.results.size(); ++i)
-    n += view.gives(i) ? view.out(i).n_elems() : 0;
+    n += view.gives(i) ? view.out(i).n_stored() : 0;
   return n * static_cast<int64_t>(sizeof(double));
 }
 
@@ -79,8 +79,8 @@ class ReferenceLaunch {
     auto* next = reinterpret_cast<double*>(args.scratch);
     const auto take = [&](const TensorType& type) {
       if (!is_there(type)) return reference::RefTensor{};
-      const std::span<double> data(next, static_cast<size_t>(type.n_elems()));
-      next += type.n_elems();
+      const std::span<double> data(next, static_cast<size_t>(type.n_stored()));
+      next += type.n_stored();
       return reference::RefTensor{.type = type, .data = data};
     };
     std::vector<reference::RefTensor> in, out;

@@ -14,9 +14,8 @@ namespace {
 constexpr std::string_view kName = "amax_quantize";
 constexpr size_t kHistory = AmaxQuantize::history, kFirstMaximum = AmaxQuantize::maximum;
 
-Results infer_amax_quantize(const Attrs& attrs, Types in) {
+Results infer_amax_quantize(const Attrs& attrs, Types in, Said said) {
   const auto& a = std::get<AmaxQuantizeAttrs>(attrs);
-  if (a.both && a.q.transposed) fail(kName, "codes are transposed, or both by row and transposed");
   const Types maxima = in.subspan(std::min(in.size(), kFirstMaximum));
   if (!a.measures && maxima.empty()) fail(kName, "expected an amax, or measures = true");
   for (const TensorType& maximum : maxima) {
@@ -26,21 +25,23 @@ Results infer_amax_quantize(const Attrs& attrs, Types in) {
       need_float(kName, "amax", maximum, {});
   }
   const Results quantized{in[0], real({})};
-  const Results codes = (a.both ? kQuantizeBoth : kQuantize).infer(a.q, quantized);
+  const Results codes =
+      (a.both ? kQuantizeBoth : kQuantize)
+          .infer(a.q, quantized, said_codes(kName, said, a.both, AmaxQuantize::q_transposed));
   Results results(kAmaxQuantize.results.size(), absent_type());
   results[AmaxQuantize::q] = codes[0];
-  results[AmaxQuantize::scale] = {.dtype = Dtype::f32, .shape = {}};
-  results[AmaxQuantize::nonfinite] = {.dtype = Dtype::boolean, .shape = {}};
+  results[AmaxQuantize::scale] = {Dtype::f32, {}};
+  results[AmaxQuantize::nonfinite] = {Dtype::boolean, {}};
   if (!absent(in, kHistory)) {
     const Results amax_and_history{real({}), in[kHistory]};
     results[AmaxQuantize::next_history] =
-        kDelayedScale.infer(a.q, amax_and_history)[DelayedScale::next_history];
+        kDelayedScale.infer(scale_attrs(a.q), amax_and_history)[DelayedScale::next_history];
   }
   if (a.both) results[AmaxQuantize::q_transposed] = codes[1];
   return results;
 }
 
-Values decompose_amax_quantize(Builder& b, const Node& node) {
+Values decompose_amax_quantize(Builder& b, const Node& node, Said said) {
   const auto& a = std::get<AmaxQuantizeAttrs>(node.attrs);
   const ValueId x = node.in(AmaxQuantize::x), history = node.in(kHistory);
   Values measured;
@@ -48,9 +49,12 @@ Values decompose_amax_quantize(Builder& b, const Node& node) {
   for (size_t i = kFirstMaximum; i < node.operands.size(); ++i)
     measured.push_back(node.operands[i]);
   const Values amax = b.emit(OpCode::amax, NoAttrs{}, measured);
-  const Values made = history == kNoValue ? b.emit(OpCode::quant_scale, a.q, {amax[0]})
-                                          : b.emit(OpCode::delayed_scale, a.q, {amax[0], history});
-  const Values codes = b.emit(a.both ? OpCode::quantize_both : OpCode::quantize, a.q, {x, made[0]});
+  const AmaxScaleAttrs scale = scale_attrs(a.q);
+  const Values made = history == kNoValue
+                          ? b.emit(OpCode::quant_scale, scale, {amax[0]})
+                          : b.emit(OpCode::delayed_scale, scale, {amax[0], history});
+  const Values codes = emit_quantize(b, a.q, x, made[0],
+                                     said_codes(kName, said, a.both, AmaxQuantize::q_transposed));
   Values results(node.results.size(), kNoValue);
   results[AmaxQuantize::q] = codes[0];
   results[AmaxQuantize::scale] = made[0];

@@ -126,6 +126,24 @@ Shape grouped_shape(std::string_view op, Shape shape, int64_t group) {
   return shape;
 }
 
+ResultType said_of(std::string_view op, Said said, size_t result) {
+  if (result >= said.size() || !is_quantized(said[result].dtype))
+    fail(op, "expected a result of eight bits, e4m3:tensor for instance");
+  return said[result];
+}
+
+ResultTypes said_codes(std::string_view op, Said said, bool both, size_t transposed) {
+  ResultTypes types{said_of(op, said, 0)};
+  if (both) types.push_back(said_of(op, said, transposed));
+  return types;
+}
+
+Values emit_quantize(Builder& b, const QuantizeAttrs& attrs, ValueId x, ValueId scale,
+                     const ResultTypes& types) {
+  const bool both = types.size() > 1;
+  return b.emit_typed(both ? OpCode::quantize_both : OpCode::quantize, attrs, {x, scale}, types);
+}
+
 Values emit_dequantized(Builder& b, const Node& node) {
   Values operands = node.operands;
   size_t n_own = operands.size();
@@ -133,11 +151,10 @@ Values emit_dequantized(Builder& b, const Node& node) {
     ValueId& x = operands[place.operand];
     n_own = std::min<size_t>(n_own, place.scale);
     if (!b.type(x).is_scaled()) continue;
-    const Dtype wide = Dtype::f32;
-    x = b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, operands[place.scale]}, {&wide, 1})[0];
+    x = b.dequantize(x, operands[place.scale], Dtype::f32);
   }
   operands.resize(n_own);
-  const std::vector<Dtype> wide(node.results.size(), Dtype::f32);
+  const ResultTypes wide(node.results.size(), Dtype::f32);
   return b.emit_typed(node.op, node.attrs, operands, wide);
 }
 
@@ -146,15 +163,15 @@ Results with_amax_results(OpCode op, const Attrs& attrs, Results results) {
   const OpDef& def = op_def(op);
   if (def.amax_results == 0) fail(def.name, "it gives no amax of its results");
   results.resize(def.own_results(), absent_type());
-  results.push_back({.dtype = Dtype::f32, .shape = {}});
-  results.push_back({.dtype = Dtype::boolean, .shape = {}});
+  results.push_back({Dtype::f32, {}});
+  results.push_back({Dtype::boolean, {}});
   return results;
 }
 
 Values emit_with_amax(Builder& b, const Node& node) {
   const OpDef& def = op_def(node.op);
   const int n = def.amax_results;
-  std::vector<Dtype> dtypes(node.results.size(), Dtype::f32);
+  ResultTypes dtypes(node.results.size(), Dtype::f32);
   std::fill_n(dtypes.begin(), n, b.type(node.operands[0]).dtype);
   Values results = b.emit_typed(node.op, with_amax(node.attrs, false), node.operands, dtypes);
   const auto end = results.begin() + n;

@@ -17,8 +17,9 @@
 namespace octet::ops {
 
 using Types = std::span<const TensorType>;
+using Said = std::span<const ResultType>;  // of the results
 using Results = std::vector<TensorType>;
-using Values = std::vector<ValueId>;
+using Values = ValueIds;
 
 template <typename... Args>
 [[noreturn]] void fail(std::string_view op, fmt::format_string<Args...> format, Args&&... args) {
@@ -32,6 +33,13 @@ inline TensorType real(Shape shape) {
 }
 // Quantized, with one scale.
 TensorType per_tensor(Dtype dtype, Shape shape);
+// The type of a quantized result, as the node says it; throws where it says none.
+ResultType said_of(std::string_view op, Said said, size_t result);
+// Of what an op with a quantizer in it makes first, and of its transpose where it makes `both`.
+ResultTypes said_codes(std::string_view op, Said said, bool both, size_t transposed);
+// quantize, or quantize_both of two types.
+Values emit_quantize(Builder& b, const QuantizeAttrs& attrs, ValueId x, ValueId scale,
+                     const ResultTypes& types);
 // The type of a result that only moves what `from` holds: exact for integers and quantized data.
 TensorType moved(const TensorType& from, Shape shape);
 

@@ -125,6 +125,11 @@ Results infer_gemm(const Attrs& attrs, Types in) {
   const int64_t k = in[0].shape[a.trans_a ? 0 : 1];
   const int64_t n = in[1].shape[a.trans_b ? 0 : 1];
   need_shape("gemm", "b", in[1], a.trans_b ? Shape{n, k} : Shape{k, n});
+  const Shape x = read_shape(in[0], a.trans_a), w = read_shape(in[1], !a.trans_b);
+  if (x[0] != m || w[0] != n || x[1] != w[1]) {
+    fail("gemm", "a and b must be padded alike along what is reduced, got {} and {}",
+         to_string(in[0]), to_string(in[1]));
+  }
   if (!absent(in, 2)) need_float("gemm", "c", in[2], {m, n});
   for (const ScalePlace place : kGemm.scales) {
     if (!in[place.operand].is_scaled() && !absent(in, place.scale))
@@ -172,21 +177,19 @@ Values widened_blocks(Builder& b, const Node& node) {
   for (const ScalePlace place : kGemm.scales) {
     ValueId &x = operands[place.operand], &scale = operands[place.scale];
     if (!has_block_scales(b.type(x))) continue;
-    const Dtype wide = Dtype::bf16;
-    x = b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, scale}, {&wide, 1})[0];
+    x = b.dequantize(x, scale, Dtype::bf16);
     scale = kNoValue;
   }
-  const Dtype wide = Dtype::f32;
-  return b.emit_typed(OpCode::gemm, node.attrs, operands, {&wide, 1});
+  return b.emit_typed(OpCode::gemm, node.attrs, operands, {Dtype::f32});
 }
 
 // The product in f32, and its codes.
 Values stored_codes(Builder& b, const Node& node) {
-  const Dtype wide = Dtype::f32;
   Values operands = node.operands;
   operands.resize(Gemm::scale_y);
-  const ValueId y = b.emit_typed(OpCode::gemm, node.attrs, operands, {&wide, 1})[0];
-  return b.emit(OpCode::quantize, QuantizeAttrs{}, {y, node.in(Gemm::scale_y)});
+  const ValueId y = b.emit_typed(OpCode::gemm, node.attrs, operands, {Dtype::f32})[0];
+  return b.emit_typed(OpCode::quantize, QuantizeAttrs{}, {y, node.in(Gemm::scale_y)},
+                      {Dtype::e4m3});
 }
 
 Values decompose_gemm(Builder& b, const Node& node) {
@@ -200,11 +203,11 @@ Values decompose_gemm(Builder& b, const Node& node) {
                        .contract_b = {a.trans_b ? 1 : 0}};
   const auto factor = [&](size_t i) {
     const ValueId scale = operand(node, i + 3);
-    const ValueId x = node.operands[i];
-    const Dtype wide = Dtype::f32;
+    ValueId x = node.operands[i];
+    if (b.type(x).layout.transposed) x = b.laid_out(x, false);
     if (scale == kNoValue) return x;
     if (!b.type(x).is_scaled()) return b.emit1(OpCode::rescale, NoAttrs{}, {x, scale});
-    return b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, scale}, {&wide, 1})[0];
+    return b.dequantize(x, scale, Dtype::f32);
   };
   const ValueId y = b.emit1(OpCode::dot, attrs, {factor(0), factor(1)});
   return {absent(node, 2) ? y : b.add(y, node.operands[2])};
@@ -212,7 +215,7 @@ Values decompose_gemm(Builder& b, const Node& node) {
 
 Cost cost_gemm(const Graph& graph, const Node& node) {
   const auto& a = std::get<GemmAttrs>(node.attrs);
-  const auto depth = static_cast<double>(graph.type(node.operands[0]).shape[a.trans_a ? 0 : 1]);
+  const auto depth = static_cast<double>(read_shape(graph.type(node.operands[0]), a.trans_a)[1]);
   return cost_per_result(graph, node, 2 * depth + (absent(node, 2) ? 0 : 1));
 }
 

@@ -149,7 +149,7 @@ Values vjp_cast(Builder& b, const VjpCall& call) {
   const Dtype dtype = b.type(call.node.operands[0]).dtype;
   const ValueId dy = call.dresults[0];
   if (dy == kNoValue || !is_float(dtype)) return {kNoValue};
-  return b.emit_typed(OpCode::cast, NoAttrs{}, {dy}, {&dtype, 1});
+  return {b.cast(dy, dtype)};
 }
 
 Cost cost_one(const Graph& graph, const Node& node) {

@@ -132,6 +132,12 @@ const OpDef* find_op(std::string_view name) {
   return nullptr;
 }
 
+ValueIds all_operands(const Node& node) {
+  ValueIds operands = node.operands;
+  operands.resize(op_def(node.op).operands.size(), kNoValue);
+  return operands;
+}
+
 bool reads_quantized(const Graph& graph, const Node& node) {
   return std::ranges::any_of(
       node.operands, [&](ValueId id) { return id != kNoValue && graph.type(id).is_scaled(); });
@@ -177,8 +183,12 @@ void check_scales(const OpDef& def, std::span<const TensorType> operands) {
     throw Error(ErrorCode::invalid_argument, "[{}] {} {}", def.name, def.operands[slot].name, what);
   };
   const bool takes_runs = def.code == OpCode::adamw_step;  // of moments, and of nothing else
+  // GEMMs read it so, and what lies transposed can be transposed.
+  const bool takes_layouts = def.takes_factors || def.code == OpCode::transpose;
   for (size_t i = 0; i < operands.size(); ++i) {
     const TensorType& type = operands[i];
+    if (type.layout.transposed && !takes_layouts)
+      fail(i, fmt::format("must not lie transposed, got {}", to_string(type)));
     const auto place = std::ranges::find(def.scales, i, &ScalePlace::operand);
     if (place == def.scales.end()) {
       const bool goes_through = def.moves && type.has(Granularity::Kind::tensor);

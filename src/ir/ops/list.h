@@ -62,9 +62,9 @@ extern const OpDef kCrossEntropy, kCrossEntropyGrad;
 // flag is too; any_of(flag, ...) -> bool[]; quant_scale(amax[]) -> scale[];
 //   delayed_scale(amax[], history[n]) -> scale[] from the history's maximum (amax where that is 0),
 //   the history shifted by amax; quantize(x, scale[]) -> codes; quantize_both(x, scale[]) -> codes,
-//   transposed codes; quantize_groups(x) -> codes, bf16 scales[..., ceil(C/group)];
-//   with rows, of blocks of so many rows; dequantize(codes, scale) -> x; add_quantize(a, b) -> a +
-//   b, and codes and scales of the f32 sum in groups
+//   transposed codes; quantize_groups(x) -> codes in 1xG, Gx1 or BxB as the node says, their
+//   scales; dequantize(codes, scale) -> x; add_quantize(a, b) -> a + b, and codes and scales of the
+//   f32 sum in groups
 extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuantizeBoth,
     kQuantizeGroups, kDequantize, kAddQuantize;
 // periodic_scale.cpp: periodic_scale(amax[], before[]) -> scale[]: before where amax is 0

@@ -44,13 +44,18 @@ Results infer_reshape(const Attrs& attrs, Types in) {
   return {moved(in[0], a.shape)};
 }
 
-Results infer_transpose(const Attrs& attrs, Types in) {
+// The result lies as the node says.
+Results infer_transpose(const Attrs& attrs, Types in, Said said) {
   const auto& a = std::get<TransposeAttrs>(attrs);
   need_rank("transpose", "x", in[0], a.perm.size());
   need_axes("transpose", "perm", a.perm, a.perm.size());
   Shape shape;
   for (const int64_t axis : a.perm) shape.push_back(in[0].shape[at(axis)]);
-  return {moved(in[0], shape)};
+  TensorType y = moved(in[0], shape);
+  if (!said.empty()) y.layout = said[0].layout;
+  if (y.layout.pad > 1 || (y.layout.transposed && shape.size() != 2))
+    fail("transpose", "y must be a matrix that is not padded, got {}", to_string(y));
+  return {y};
 }
 
 Results infer_slice(const Attrs& attrs, Types in) {

@@ -166,7 +166,7 @@ Values decompose_layer_norm(Builder& b, const Node& node) {
 Values emit_without_addend(Builder& b, const Node& node, size_t addend) {
   Values operands = node.operands;
   operands.resize(addend);
-  const std::vector<Dtype> wide(node.results.size(), Dtype::f32);
+  const ResultTypes wide(node.results.size(), Dtype::f32);
   Values results = b.emit_typed(node.op, node.attrs, operands, wide);
   results[0] = b.add(results[0], node.operands[addend]);
   return results;
@@ -222,10 +222,9 @@ Cost cost_norm(const Graph& graph, const Node& node) {
 ValueId emit_f32(Builder& b, const Node& node, ScalePlace place) {
   const ValueId x = node.in(place.operand);
   const Dtype f32 = Dtype::f32;
-  if (b.type(x).is_scaled())
-    return b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, node.in(place.scale)}, {&f32, 1})[0];
+  if (b.type(x).is_scaled()) return b.dequantize(x, node.in(place.scale), f32);
   if (b.type(x).dtype == Dtype::f32) return x;
-  return b.emit_typed(OpCode::cast, NoAttrs{}, {x}, {&f32, 1})[0];
+  return b.cast(x, f32);
 }
 
 ValueId emit_normalized(Builder& b, const KnownNorm& norm) {

@@ -33,10 +33,10 @@ ValueId power_above(Builder& b, ValueId amax, double target) {
 }
 
 Values decompose_periodic_scale(Builder& b, const Node& node) {
-  const auto& q = std::get<QuantizeAttrs>(node.attrs);
+  const double target = std::get<AmaxScaleAttrs>(node.attrs).target;
   const ValueId amax = node.in(PeriodicScale::amax);
   const ValueId is_zero = b.emit1(OpCode::equal, NoAttrs{}, {amax, b.fill({}, 0)});
-  return {b.select(is_zero, node.in(PeriodicScale::before), power_above(b, amax, q.target))};
+  return {b.select(is_zero, node.in(PeriodicScale::before), power_above(b, amax, target))};
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ constinit const OpDef kPeriodicScale = {.code = OpCode::periodic_scale,
                                         .operands = PeriodicScale::operands,
                                         .results = PeriodicScale::results,
                                         .infer = infer_periodic_scale,
-                                        .attrs = default_attrs<QuantizeAttrs>,
+                                        .attrs = default_attrs<AmaxScaleAttrs>,
                                         .decompose = decompose_periodic_scale,
                                         .statistics = 1};
 

@@ -3,69 +3,58 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/integer.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 
 namespace octet::ops {
 namespace {
 
-const TensorType kFlag{.dtype = Dtype::boolean, .shape = {}};
+const TensorType kFlag{Dtype::boolean, {}};
 
 // The history is shifted where it lies.
 constexpr InplacePair kInplaceHistory[] = {{.result = 1, .operand = 1}};
 
 constexpr ScalePlace kScaleOfQ[] = {{Dequantize::q, Dequantize::scale}};
 
-int64_t pad_to(int64_t n, int64_t multiple) {
-  return ceil_div(n, multiple) * multiple;
-}
-
-void need_codes(std::string_view op, const QuantizeAttrs& attrs) {
-  if (!is_quantized(attrs.dtype))
-    fail(op, "expected an eight-bit float dtype, got {}", dtype_name(attrs.dtype));
-  if (attrs.group < 0 || attrs.pad < 1 || attrs.pad > (int64_t{1} << 48))
-    fail(op, "group must be at least 0 and pad from 1 to 2^48");
+void need_attrs(std::string_view op, const QuantizeAttrs& attrs, Dtype dtype) {
   if (!(attrs.limit >= 0)) fail(op, "limit must be at least 0, got {}", attrs.limit);
-  if (!rounding_supported(attrs.dtype, attrs.rounding) || attrs.rounding == Rounding::sr)
-    fail(op, "{} cannot be rounded by {}", dtype_name(attrs.dtype), rounding_name(attrs.rounding));
+  if (!rounding_supported(dtype, attrs.rounding) || attrs.rounding == Rounding::sr)
+    fail(op, "{} cannot be rounded by {}", dtype_name(dtype), rounding_name(attrs.rounding));
 }
 
 // In 1xG, Gx1 or BxB.
-TensorType in_blocks(std::string_view op, const QuantizeAttrs& attrs, const Shape& shape) {
+TensorType in_blocks(std::string_view op, const QuantizeAttrs& attrs, const ResultType& said,
+                     const Shape& shape) {
   using Kind = Granularity::Kind;
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  need_attrs(op, attrs, said.dtype);
+  const Granularity& by = said.granularity;
+  const TensorType type{.dtype = said.dtype, .shape = shape, .granularity = by};
+  if (by.kind != Kind::group && by.kind != Kind::column_group && by.kind != Kind::block)
+    fail(op, "expected a result in 1xG, Gx1 or BxB, got {}", to_string(type));
   const bool power = attrs.rule != ScaleRule::linear;
-  if (attrs.scales != Dtype::bf16 && !(attrs.scales == Dtype::e8m0 && power))
-    fail(op, "scales must be bf16, or e8m0 by a rule of powers, got {}", dtype_name(attrs.scales));
-  if (attrs.group < 1 || attrs.group > kMost || attrs.rows < 1 || attrs.rows > kMost)
-    fail(op, "groups and blocks have 1 to {} rows and columns, got {} x {}", kMost, attrs.rows,
-         attrs.group);
-  if (attrs.rows > 1 && attrs.group > 1 && attrs.rows != attrs.group)
-    fail(op, "expected 1xG, Gx1 or BxB, got {} x {}", attrs.rows, attrs.group);
-  const Kind kind = attrs.rows == 1    ? Kind::group
-                    : attrs.group == 1 ? Kind::column_group
-                                       : Kind::block;
-  TensorType type{
-      .dtype = attrs.dtype,
-      .shape = shape,
-      .granularity = {
-          .kind = kind, .size = std::max(attrs.rows, attrs.group), .scale = attrs.scales}};
+  if (by.scale != Dtype::bf16 && !(by.scale == Dtype::e8m0 && power))
+    fail(op, "scales must be bf16, or e8m0 by a rule of powers, got {}", dtype_name(by.scale));
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (by.size < 1 || by.size > kMost)
+    fail(op, "groups have 1 to {} elements, got {}", kMost, by.size);
   scale_type(type);  // throws where the shape has none
   return type;
 }
 
-TensorType row_codes(const QuantizeAttrs& attrs, const Shape& shape) {
-  return per_tensor(attrs.dtype, shape);
-}
-
-TensorType transposed_codes(std::string_view op, const QuantizeAttrs& attrs, const Shape& shape) {
+// By row, or transposed.
+TensorType one_scale(std::string_view op, const QuantizeAttrs& attrs, const ResultType& said,
+                     const Shape& shape) {
+  need_attrs(op, attrs, said.dtype);
+  TensorType type = per_tensor(said.dtype, shape);
+  if (said.granularity != type.granularity)
+    fail(op, "expected a result with one scale, {}", to_string(type));
+  type.layout = said.layout;
+  if (!type.layout.transposed) return type;
   if (shape.size() != 2) fail(op, "transposed codes need a matrix, got {}", to_string(shape));
-  return per_tensor(attrs.dtype, {shape[1], pad_to(shape[0], attrs.pad)});
-}
-
-TensorType codes_type(std::string_view op, const QuantizeAttrs& attrs, const Shape& shape) {
-  return attrs.transposed ? transposed_codes(op, attrs, shape) : row_codes(attrs, shape);
+  if (type.layout.pad < 1 || type.layout.pad > (int64_t{1} << 48))
+    fail(op, "pad must be from 1 to 2^48");
+  n_elems(type.stored_shape());  // throws for shapes that are too large
+  return type;
 }
 
 Results infer_amax(const Attrs&, Types in) {
@@ -82,39 +71,45 @@ Results infer_any_of(const Attrs&, Types in) {
 }
 
 Results infer_quant_scale(const Attrs& attrs, Types in) {
-  need_codes("quant_scale", std::get<QuantizeAttrs>(attrs));
+  std::get<AmaxScaleAttrs>(attrs);
   need_float("quant_scale", "amax", in[0], {});
   return {real({})};
 }
 
 Results infer_delayed_scale(const Attrs& attrs, Types in) {
-  need_codes("delayed_scale", std::get<QuantizeAttrs>(attrs));
+  std::get<AmaxScaleAttrs>(attrs);
   need_float("delayed_scale", "amax", in[0], {});
   need_rank("delayed_scale", "history", in[1], 1);
   return {real({}), in[1]};
 }
 
-Results infer_quantize(const Attrs& attrs, Types in) {
+Results infer_quantize(const Attrs& attrs, Types in, Said said) {
   const auto& q = std::get<QuantizeAttrs>(attrs);
-  need_codes("quantize", q);
   need_float("quantize", "x", in[0]);
   need_float("quantize", "scale", in[1], {});
-  return {codes_type("quantize", q, in[0].shape)};
+  return {one_scale("quantize", q, said_of("quantize", said, Quantize::q), in[0].shape)};
 }
 
-Results infer_quantize_both(const Attrs& attrs, Types in) {
+Results infer_quantize_both(const Attrs& attrs, Types in, Said said) {
+  constexpr std::string_view kName = "quantize_both";
   const auto& q = std::get<QuantizeAttrs>(attrs);
-  need_codes("quantize_both", q);
-  need_float("quantize_both", "x", in[0]);
-  need_float("quantize_both", "scale", in[1], {});
-  return {row_codes(q, in[0].shape), transposed_codes("quantize_both", q, in[0].shape)};
+  need_float(kName, "x", in[0]);
+  need_float(kName, "scale", in[1], {});
+  Results codes;
+  for (const SlotId slot : {QuantizeBoth::q, QuantizeBoth::q_transposed})
+    codes.push_back(one_scale(kName, q, said_of(kName, said, slot), in[0].shape));
+  if (codes[0].dtype != codes[1].dtype || codes[0].layout.transposed || !codes[1].layout.transposed)
+    fail(kName, "expected data by row and the same transposed, got {} and {}", to_string(codes[0]),
+         to_string(codes[1]));
+  return codes;
 }
 
-Results infer_quantize_groups(const Attrs& attrs, Types in) {
+Results infer_quantize_groups(const Attrs& attrs, Types in, Said said) {
+  constexpr std::string_view kName = "quantize_groups";
   const auto& q = std::get<QuantizeAttrs>(attrs);
-  need_codes("quantize_groups", q);
-  need_float("quantize_groups", "x", in[0]);
-  const TensorType codes = in_blocks("quantize_groups", q, in[0].shape);
+  need_float(kName, "x", in[0]);
+  const TensorType codes =
+      in_blocks(kName, q, said_of(kName, said, QuantizeGroups::q), in[0].shape);
   return {codes, scale_type(codes)};
 }
 
@@ -124,32 +119,31 @@ Results infer_dequantize(const Attrs& attrs, Types in) {
   return {real(in[0].shape)};
 }
 
-Results infer_add_quantize(const Attrs& attrs, Types in) {
+Results infer_add_quantize(const Attrs& attrs, Types in, Said said) {
+  constexpr std::string_view kName = "add_quantize";
   const auto& q = std::get<QuantizeAttrs>(attrs);
-  need_codes("add_quantize", q);
-  need_float("add_quantize", "a", in[0]);
-  need_float("add_quantize", "b", in[1], in[0].shape);
-  const TensorType codes = in_blocks("add_quantize", q, in[0].shape);
+  need_float(kName, "a", in[0]);
+  need_float(kName, "b", in[1], in[0].shape);
+  const TensorType codes = in_blocks(kName, q, said_of(kName, said, AddQuantize::q), in[0].shape);
   return {real(in[0].shape), codes, scale_type(codes)};
 }
 
-Values decompose_add_quantize(Builder& b, const Node& node) {
-  const auto& q = std::get<QuantizeAttrs>(node.attrs);
-  const Dtype wide = Dtype::f32;
+Values decompose_add_quantize(Builder& b, const Node& node, Said said) {
   const Dtype stream =
       b.graph().phase == Phase::logical ? Dtype::real : b.type(node.operands[0]).dtype;
   const ValueId sum =
-      b.emit_typed(OpCode::add, NoAttrs{}, {node.operands[0], node.operands[1]}, {&wide, 1})[0];
-  const ValueId narrow = b.emit_typed(OpCode::cast, NoAttrs{}, {sum}, {&stream, 1})[0];
-  const auto groups = b.emit(OpCode::quantize_groups, q, {sum});
+      b.emit_typed(OpCode::add, NoAttrs{}, {node.operands[0], node.operands[1]}, {Dtype::f32})[0];
+  const ValueId narrow = b.cast(sum, stream);
+  const auto groups =
+      b.emit_typed(OpCode::quantize_groups, node.attrs, {sum}, {said[AddQuantize::q]});
   return {narrow, groups[0], groups[1]};
 }
 
-Values decompose_quantize_both(Builder& b, const Node& node) {
-  QuantizeAttrs q = std::get<QuantizeAttrs>(node.attrs);
-  const ValueId row = b.emit1(OpCode::quantize, q, node.operands);
-  q.transposed = true;
-  return {row, b.emit1(OpCode::quantize, q, node.operands)};
+Values decompose_quantize_both(Builder& b, const Node& node, Said said) {
+  Values codes;
+  for (const ResultType& type : said)
+    codes.push_back(b.emit_typed(OpCode::quantize, node.attrs, node.operands, {type})[0]);
+  return codes;
 }
 
 }  // namespace
@@ -171,14 +165,14 @@ constinit const OpDef kQuantScale = {.code = OpCode::quant_scale,
                                      .operands = QuantScale::operands,
                                      .results = QuantScale::results,
                                      .infer = infer_quant_scale,
-                                     .attrs = default_attrs<QuantizeAttrs>,
+                                     .attrs = default_attrs<AmaxScaleAttrs>,
                                      .statistics = 1};
 constinit const OpDef kDelayedScale = {.code = OpCode::delayed_scale,
                                        .name = "delayed_scale",
                                        .operands = DelayedScale::operands,
                                        .results = DelayedScale::results,
                                        .infer = infer_delayed_scale,
-                                       .attrs = default_attrs<QuantizeAttrs>,
+                                       .attrs = default_attrs<AmaxScaleAttrs>,
                                        .inplace = kInplaceHistory,
                                        .statistics = 1};
 constinit const OpDef kQuantize = {.code = OpCode::quantize,

@@ -61,28 +61,22 @@ QuantizedLayerAttrs split(const Attrs& attrs) {
   if (const auto* norm = std::get_if<NormQuantizeAttrs>(&attrs))
     return {norm->norm, norm->q, norm->both};
   if (const auto* act = std::get_if<GatedActQuantizeAttrs>(&attrs))
-    return {act->act, act->q, act->both, act->kept};
+    return {act->act, act->q, act->both, act->kept_target};
   const auto& gelu = std::get<GeluQuantizeAttrs>(attrs);
-  return {gelu.act, gelu.q, gelu.both, gelu.kept};
+  return {gelu.act, gelu.q, gelu.both, gelu.kept_target};
 }
 
 Attrs join(const QuantizedLayerAttrs& parts) {
   if (const auto* norm = std::get_if<NormAttrs>(&parts.layer))
     return NormQuantizeAttrs{.norm = *norm, .q = parts.q, .both = parts.both};
   if (const auto* act = std::get_if<GatedActAttrs>(&parts.layer))
-    return GatedActQuantizeAttrs{.act = *act, .q = parts.q, .both = parts.both, .kept = parts.kept};
-  return GeluQuantizeAttrs{.act = std::get<GeluAttrs>(parts.layer),
-                           .q = parts.q,
-                           .both = parts.both,
-                           .kept = parts.kept};
+    return GatedActQuantizeAttrs{*act, parts.q, parts.both, parts.kept_target};
+  return GeluQuantizeAttrs{std::get<GeluAttrs>(parts.layer), parts.q, parts.both,
+                           parts.kept_target};
 }
 
 namespace ops {
 namespace {
-
-QuantizeAttrs groups_attrs(const KeptGroups& kept) {
-  return {.dtype = kept.dtype, .target = kept.target, .group = kept.group};
-}
 
 Types layer_operands(const QuantizedLayer& op, Types in) {
   return in.first(std::min<size_t>(in.size(), op.given_scale));
@@ -109,9 +103,9 @@ void need_statistics(const QuantizedLayer& op, Types in) {
 }
 
 // Of operands that are codes already nothing is kept.
-void add_kept(const QuantizedLayer& op, const QuantizedLayerAttrs& attrs, Types in,
+void add_kept(const QuantizedLayer& op, const QuantizedLayerAttrs& attrs, Types in, Said said,
               Results& results) {
-  if (attrs.kept.group == 0) return;
+  if (attrs.kept_target == 0) return;
   const std::string_view name = op_def(op.op).name;
   const auto places = op_def(op.layer).scales;
   const auto is_kept = [&](ScalePlace place) { return !in[place.operand].is_scaled(); };
@@ -120,39 +114,42 @@ void add_kept(const QuantizedLayer& op, const QuantizedLayerAttrs& attrs, Types 
   size_t at = op.kept;
   for (const ScalePlace place : places) {
     const Results operand{in[place.operand]};
-    for (const TensorType& made : kQuantizeGroups.infer(groups_attrs(attrs.kept), operand))
+    const QuantizeAttrs groups{.target = attrs.kept_target};
+    const Said kept = said.subspan(std::min(at, said.size()));
+    for (const TensorType& made : kQuantizeGroups.infer(groups, operand, kept))
       results[at++] = made;
   }
 }
 
 template <OpCode C>
-Results infer_fused(const Attrs& attrs, Types in) {
+Results infer_fused(const Attrs& attrs, Types in, Said said) {
   if (attrs.index() != op_def(C).attrs().index()) throw std::bad_variant_access();
   const QuantizedLayer& op = *quantized_layer(C);
   const QuantizedLayerAttrs parts = split(attrs);
-  const auto& [layer, q, both, kept] = parts;
+  const auto& [layer, q, both, kept_target] = parts;
   const Results plain = op_def(op.layer).infer(layer, layer_operands(op, in));
   const bool given = !absent(in, op.given_scale), delayed = !absent(in, op.history);
   if (given && delayed) fail(op_def(C).name, "a scale that is given has no history");
   need_statistics(op, in);
-  if (both && q.transposed)
-    fail(op_def(C).name, "codes are transposed, or both by row and transposed");
   const Results quantized{plain[0], given ? in[op.given_scale] : real({})};
-  const Results codes = (both ? kQuantizeBoth : kQuantize).infer(q, quantized);
+  const Results codes =
+      (both ? kQuantizeBoth : kQuantize)
+          .infer(q, quantized, said_codes(op_def(C).name, said, both, op.q_transposed));
   Results results(op_def(C).results.size(), absent_type());
   results[kLayerQ] = codes[0];
   if (!given) {
-    results[kLayerScale] = {.dtype = Dtype::f32, .shape = {}};
-    results[kLayerNonfinite] = {.dtype = Dtype::boolean, .shape = {}};
+    results[kLayerScale] = {Dtype::f32, {}};
+    results[kLayerNonfinite] = {Dtype::boolean, {}};
   }
   if (absent(in, op.known_rstd))
     std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
   if (delayed) {
     const Results amax_and_history{real({}), in[op.history]};
-    results[op.next_history] = kDelayedScale.infer(q, amax_and_history)[DelayedScale::next_history];
+    results[op.next_history] =
+        kDelayedScale.infer(scale_attrs(q), amax_and_history)[DelayedScale::next_history];
   }
   if (both) results[op.q_transposed] = codes[1];
-  add_kept(op, parts, in, results);
+  add_kept(op, parts, in, said, results);
   return results;
 }
 
@@ -170,41 +167,42 @@ Values emit_layer(Builder& b, const Node& node, const QuantizedLayer& op, const 
   if (node.in(op.known_rstd) != kNoValue) return {emit_known(b, node, op)};
   Values operands = node.operands;
   operands.resize(std::min<size_t>(operands.size(), op.given_scale));
-  const std::vector<Dtype> wide(op_def(op.layer).results.size(), Dtype::f32);
+  const ResultTypes wide(op_def(op.layer).results.size(), Dtype::f32);
   return b.emit_typed(op.layer, layer, operands, wide);
 }
 
 // The op that keeps nothing, and what quantizes its operands in groups.
-Values emit_apart(Builder& b, const Node& node, const QuantizedLayer& op,
-                  QuantizedLayerAttrs parts) {
-  const QuantizeAttrs groups = groups_attrs(std::exchange(parts.kept, {}));
-  Values results = b.emit(node.op, join(parts), node.operands);
+Values emit_apart(Builder& b, const Node& node, const QuantizedLayer& op, QuantizedLayerAttrs parts,
+                  Said said) {
+  const QuantizeAttrs groups{.target = std::exchange(parts.kept_target, 0)};
+  Values results = b.emit_typed(node.op, join(parts), node.operands, {said.begin(), said.end()});
   results.resize(op.kept, kNoValue);
   for (const ScalePlace place : op_def(op.layer).scales) {
-    const Values made = b.emit(OpCode::quantize_groups, groups, {node.in(place.operand)});
+    const Values made = b.emit_typed(OpCode::quantize_groups, groups, {node.in(place.operand)},
+                                     {said[results.size()]});
     results.insert(results.end(), made.begin(), made.end());
   }
   return results;
 }
 
 template <OpCode C>
-Values decompose_fused(Builder& b, const Node& node) {
+Values decompose_fused(Builder& b, const Node& node, Said said) {
   const QuantizedLayer& op = *quantized_layer(C);
   const QuantizedLayerAttrs parts = split(node.attrs);
-  const auto& [layer, q, both, kept] = parts;
-  if (kept.group > 0) return emit_apart(b, node, op, parts);
+  const auto& [layer, q, both, kept_target] = parts;
+  if (kept_target > 0) return emit_apart(b, node, op, parts, said);
   const Values plain = emit_layer(b, node, op, layer);
   Values results(node.results.size(), kNoValue);
   ValueId scale = node.in(op.given_scale);
   if (scale == kNoValue) {
-    const OwnScale own = emit_own_scale(b, q, {plain[0]}, node.in(op.history));
+    const OwnScale own = emit_own_scale(b, scale_attrs(q), {plain[0]}, node.in(op.history));
     scale = results[kLayerScale] = own.scale;
     results[kLayerNonfinite] = own.nonfinite;
     if (own.next_history != kNoValue) results[op.next_history] = own.next_history;
   }
   std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
   const Values codes =
-      b.emit(both ? OpCode::quantize_both : OpCode::quantize, q, {plain[0], scale});
+      emit_quantize(b, q, plain[0], scale, said_codes(op_def(C).name, said, both, op.q_transposed));
   results[kLayerQ] = codes[0];
   if (both) results[op.q_transposed] = codes[QuantizeBoth::q_transposed];
   return results;
@@ -220,14 +218,14 @@ constexpr InplacePair kInplaceGelu[] = {{GeluQuantize::next_history, GeluQuantiz
 
 }  // namespace
 
-OwnScale emit_own_scale(Builder& b, const QuantizeAttrs& q, const std::vector<ValueId>& values,
+OwnScale emit_own_scale(Builder& b, const AmaxScaleAttrs& attrs, const ValueIds& values,
                         ValueId history) {
   const Values amax = b.emit(OpCode::amax, NoAttrs{}, values);
   if (history == kNoValue) {
-    const ValueId scale = b.emit1(OpCode::quant_scale, q, {amax[AmaxOp::amax]});
+    const ValueId scale = b.emit1(OpCode::quant_scale, attrs, {amax[AmaxOp::amax]});
     return {scale, amax[AmaxOp::nonfinite], kNoValue};
   }
-  const Values made = b.emit(OpCode::delayed_scale, q, {amax[AmaxOp::amax], history});
+  const Values made = b.emit(OpCode::delayed_scale, attrs, {amax[AmaxOp::amax], history});
   return {made[DelayedScale::scale], amax[AmaxOp::nonfinite], made[DelayedScale::next_history]};
 }
 

@@ -30,7 +30,7 @@ struct QuantizedLayerAttrs {
   Attrs layer;
   QuantizeAttrs q;
   bool both = false;
-  KeptGroups kept = {};
+  double kept_target = 0;  // 0: it keeps none of its operands
 };
 QuantizedLayerAttrs split(const Attrs& attrs);
 Attrs join(const QuantizedLayerAttrs& parts);
@@ -42,7 +42,7 @@ namespace ops {
 struct OwnScale {
   ValueId scale, nonfinite, next_history;
 };
-OwnScale emit_own_scale(Builder& b, const QuantizeAttrs& q, const std::vector<ValueId>& values,
+OwnScale emit_own_scale(Builder& b, const AmaxScaleAttrs& attrs, const ValueIds& values,
                         ValueId history);
 
 }  // namespace ops

@@ -90,7 +90,7 @@ Results infer_sharded_norm(const Attrs& attrs, Types in) {
     const bool is_sum = x.dtype == Dtype::u32 && x.shape.size() == 2 && x.shape[1] == kSquareWords;
     if (!is_sum) need_float("sharded_norm", "gradient", x);
   }
-  return {real({}), real({}), {.dtype = Dtype::boolean, .shape = {}}};
+  return {real({}), real({}), {Dtype::boolean, {}}};
 }
 
 constexpr ScalePlace kScaleOfSum[] = {{Reduce::x, Reduce::scale}};

@@ -47,7 +47,7 @@ Results infer_store_scaled(const Attrs& attrs, Types in) {
   std::get<StoreScaledAttrs>(attrs);
   need_float("store_scaled", "x", in[0]);
   need_float("store_scaled", "scale", in[1], {});
-  const TensorType attempt{.dtype = Dtype::u32, .shape = {}};
+  const TensorType attempt{Dtype::u32, {}};
   if (in[2] != attempt)
     fail("store_scaled", "attempt must be {}, got {}", to_string(attempt), to_string(in[2]));
   return {{.dtype = Dtype::fp16, .shape = in[0].shape}};
@@ -136,8 +136,8 @@ Values decompose_rescale(Builder& b, const Node& node) {
               wide = b.graph().phase == Phase::logical ? dtype : Dtype::f32;
   const ValueId factor =
       b.emit_typed(OpCode::broadcast, BroadcastAttrs{.shape = b.shape(x), .axes = {}},
-                   {node.in(Rescale::factor)}, {&wide, 1})[0];
-  return {b.emit_typed(OpCode::mul, NoAttrs{}, {x, factor}, {&dtype, 1})[0]};
+                   {node.in(Rescale::factor)}, {wide})[0];
+  return {b.emit_typed(OpCode::mul, NoAttrs{}, {x, factor}, {dtype})[0]};
 }
 
 Values decompose_same(Builder&, const Node& node) {
@@ -154,13 +154,13 @@ Values decompose_cast_in(Builder& b, const Node& node) {
   const Dtype dtype = b.type(x).dtype;
   if (attrs.direction == Direction::backward || dtype == attrs.dtype) return {x};
   if (!is_quantized(attrs.dtype)) {
-    const ValueId narrow = b.emit_typed(OpCode::cast, NoAttrs{}, {x}, {&attrs.dtype, 1})[0];
-    return {b.emit_typed(OpCode::cast, NoAttrs{}, {narrow}, {&dtype, 1})[0]};
+    const ValueId narrow = b.cast(x, attrs.dtype);
+    return {b.cast(narrow, dtype)};
   }
-  const QuantizeAttrs q{.dtype = attrs.dtype};
   const ValueId one = b.fill({}, 1);
-  const ValueId narrow = b.emit1(OpCode::quantize, q, {x, one});
-  return {b.emit_typed(OpCode::dequantize, NoAttrs{}, {narrow, one}, {&dtype, 1})[0]};
+  const ValueId narrow =
+      b.emit_typed(OpCode::quantize, QuantizeAttrs{}, {x, one}, {attrs.dtype})[0];
+  return {b.dequantize(narrow, one, dtype)};
 }
 
 Values decompose_data_scale(Builder& b, const Node& node) {

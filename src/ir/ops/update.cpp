@@ -30,10 +30,10 @@ Results infer_global_norm(const Attrs& attrs, Types in) {
   std::get<NoAttrs>(attrs);
   need_float("global_norm", "clip", in[0], {});
   for (size_t i = 1; i < in.size(); ++i) need_float("global_norm", "gradient", in[i]);
-  return {real({}), real({}), {.dtype = Dtype::boolean, .shape = {}}};
+  return {real({}), real({}), {Dtype::boolean, {}}};
 }
 
-constexpr TensorType kOneF32{.dtype = Dtype::f32, .shape = {}};
+constexpr TensorType kOneF32{Dtype::f32, {}};
 
 bool has_scaled_v(Types in) {
   return in[S::v].dtype == Dtype::fp16 && !absent(in, S::v_meta);
@@ -80,7 +80,7 @@ void need_master(const AdamwAttrs& a, Types in) {
 
 void need_attempt(const AdamwAttrs& a, Types in) {
   if (!a.stochastic_m && !a.stochastic_v && !a.stochastic_w) return;
-  const TensorType attempt{.dtype = Dtype::u32, .shape = {}};
+  const TensorType attempt{Dtype::u32, {}};
   if (absent(in, S::attempt) || in[S::attempt] != attempt) {
     fail(kAdamw, "stochastic rounding wants the attempted step, u32[]");
   }
@@ -139,9 +139,8 @@ Values decompose_scaled_v(Builder& b, const Node& node) {
       .keeps_positive = true, .stream = attrs.stream, .seed = attrs.seed, .first = attrs.first};
   attrs.stochastic_v = false;
   Values operands = node.operands;
-  const Dtype f32 = Dtype::f32;
-  operands[S::v] =
-      b.emit_typed(OpCode::rescale, NoAttrs{}, {operands[S::v], operands[S::v_meta]}, {&f32, 1})[0];
+  operands[S::v] = b.emit_typed(OpCode::rescale, NoAttrs{}, {operands[S::v], operands[S::v_meta]},
+                                {Dtype::f32})[0];
   operands[S::v_meta] = operands[S::attempt] = kNoValue;
   Values results = b.emit(OpCode::adamw_step, attrs, operands);
   results.resize(node.results.size(), kNoValue);

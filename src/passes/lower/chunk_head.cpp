@@ -123,13 +123,13 @@ class Chunker {
         b_.emit_typed(OpCode::cross_entropy_grad, NoAttrs{},
                       {dloss, logits, labels, loss[CrossEntropy::lse],
                        rewriter_.map(head_.loss_grad->in(CrossEntropyGrad::inv_n))},
-                      {&dtype, 1})[0];
+                      {dtype})[0];
     if (head_.dgrad != nullptr) {
       const ValueId other = rewriter_.map(head_.dgrad->in(Gemm::b));
       dx_.push_back(gemm(*head_.dgrad, {dlogits, other}, dtype_of(*head_.dgrad)));
     }
     if (head_.wgrad == nullptr) return;
-    std::vector<ValueId> operands = {dlogits, x};
+    ValueIds operands = {dlogits, x};
     if (dw_ != kNoValue) operands.push_back(dw_);
     dw_ = gemm(*head_.wgrad, operands, is_last ? dtype_of(*head_.wgrad) : Dtype::f32);
   }
@@ -138,9 +138,9 @@ class Chunker {
     return rewriter_.from().type(node.results.front()).dtype;
   }
 
-  ValueId gemm(const Node& like, std::vector<ValueId> operands, Dtype dtype) {
+  ValueId gemm(const Node& like, ValueIds operands, Dtype dtype) {
     b_.tag = like.tag;
-    return b_.emit_typed(OpCode::gemm, like.attrs, std::move(operands), {&dtype, 1})[0];
+    return b_.emit_typed(OpCode::gemm, like.attrs, std::move(operands), {dtype})[0];
   }
 
   // This run's rows of an old value.
@@ -154,7 +154,7 @@ class Chunker {
                     {x});
   }
 
-  ValueId whole(const std::vector<ValueId>& parts) {
+  ValueId whole(const ValueIds& parts) {
     return b_.emit1(OpCode::concatenate, AxisAttrs{.axis = 0}, parts);
   }
 
@@ -163,7 +163,7 @@ class Chunker {
   const Head& head_;
   int64_t first_ = 0, end_ = 0;
   ValueId loss_ = kNoValue, dw_ = kNoValue;
-  std::vector<ValueId> nll_, dx_;
+  ValueIds nll_, dx_;
 };
 
 }  // namespace

@@ -148,8 +148,10 @@ Graph rewrite_matches(Graph graph, const FuseRule& rule, std::vector<std::string
       continue;
     }
     rewriter.builder().tag = match->tag.origin.empty() ? node.tag : match->tag;
-    const auto results = rewriter.builder().emit_typed(
-        match->op, match->attrs, rewriter.map(match->operands), match->dtypes);
+    ResultTypes types = result_types(graph, match->replaces);
+    types.resize(op_def(match->op).results.size(), Dtype::f32);
+    const auto results = rewriter.builder().emit_typed(match->op, match->attrs,
+                                                       rewriter.map(match->operands), types);
     for (size_t i = 0; i < match->replaces.size(); ++i) {
       if (match->replaces[i] != kNoValue) rewriter.set(match->replaces[i], results.at(i));
     }

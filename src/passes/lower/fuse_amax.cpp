@@ -36,7 +36,7 @@ class AmaxFusion {
 
  private:
   // The results of an op that its amax is of: its first.
-  static std::vector<ValueId> covered(const Node& node) {
+  static ValueIds covered(const Node& node) {
     const auto begin = node.results.begin();
     return {begin, begin + op_def(node.op).amax_results};
   }
@@ -58,18 +58,18 @@ class AmaxFusion {
   }
 
   void emit(const Node& node) {
-    std::vector<Dtype> dtypes = result_dtypes(graph_, node);
-    dtypes.resize(op_def(node.op).results.size(), Dtype::f32);
+    ResultTypes types = result_types(graph_, node);
+    types.resize(op_def(node.op).results.size(), Dtype::f32);
     rewriter_.builder().tag = node.tag;
     auto results = rewriter_.builder().emit_typed(node.op, with_amax(node.attrs, true),
-                                                  rewriter_.map(node.operands), dtypes);
+                                                  rewriter_.map(node.operands), types);
     amax_of_[&node] = {results.end()[-2], results.end()[-1]};
     results.resize(node.results.size());
     rewriter_.set(node.results, results);
   }
 
   void join(const Node& node) {
-    std::vector<ValueId> operands;
+    ValueIds operands;
     std::set<const Node*> taken;
     for (const ValueId id : node.operands) {
       const Node* from = emitter(node, id);
@@ -84,13 +84,13 @@ class AmaxFusion {
     rewriter_.builder().tag = node.tag;
     const Dtype dtype = graph_.type(node.out(AmaxOp::amax)).dtype;
     rewriter_.set(node.results,
-                  rewriter_.builder().emit_typed(OpCode::amax, NoAttrs{}, operands, {&dtype, 1}));
+                  rewriter_.builder().emit_typed(OpCode::amax, NoAttrs{}, operands, {dtype}));
   }
 
   const Graph& graph_;
   Rewriter rewriter_;
   std::set<const Node*> emitters_;
-  std::map<const Node*, std::vector<ValueId>> amax_of_;
+  std::map<const Node*, ValueIds> amax_of_;
 };
 
 }  // namespace

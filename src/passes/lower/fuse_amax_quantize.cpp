@@ -9,7 +9,7 @@ namespace octet {
 namespace {
 
 bool is_scalar(const Matcher& m, ValueId id) {
-  return m.graph().type(id).shape.empty();
+  return m.type(id).shape.empty();
 }
 
 // The maker of the scale of a quantizer that is its first reader, or nullptr.
@@ -23,7 +23,7 @@ const Node* own_scale(const Matcher& m, const Node& quantize) {
 // The amax of `x` and of other maxima, or of these alone, that nothing but the scale reads; nullptr
 // where the scale's operand is made otherwise, and is an operand of the fused op then.
 const Node* own_amax(const Matcher& m, const Node& scale, const Node& quantize) {
-  const Node* amax = m.graph().producer(scale.in(QuantScale::amax));
+  const Node* amax = m.producer(scale.in(QuantScale::amax));
   if (amax == nullptr || amax->op != OpCode::amax || !m.read_once(amax->out(AmaxOp::amax)) ||
       m.read_before(amax->out(AmaxOp::nonfinite), quantize))
     return nullptr;
@@ -47,7 +47,7 @@ std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
                           .both = node.op == OpCode::quantize_both,
                           .measures = false};
   const ValueId x = node.in(Quantize::x);
-  std::vector<ValueId> operands{x, delayed ? scale->in(DelayedScale::history) : kNoValue};
+  ValueIds operands{x, delayed ? scale->in(DelayedScale::history) : kNoValue};
   if (amax == nullptr) {
     operands.push_back(scale->in(QuantScale::amax));
   } else {
@@ -58,22 +58,20 @@ std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
         attrs.measures = true;
     }
   }
-  std::vector<ValueId> replaced(op_def(OpCode::amax_quantize).results.size(), kNoValue);
+  ValueIds replaced(op_def(OpCode::amax_quantize).results.size(), kNoValue);
   replaced[AmaxQuantize::q] = node.out(Quantize::q);
   replaced[AmaxQuantize::scale] = scale->out(QuantScale::scale);
   if (amax != nullptr) replaced[AmaxQuantize::nonfinite] = amax->out(AmaxOp::nonfinite);
   replaced[AmaxQuantize::next_history] = scale->out(DelayedScale::next_history);
   replaced[AmaxQuantize::q_transposed] = node.out(QuantizeBoth::q_transposed);
-  Match match{.last = m.graph().id(node),
+  Match match{.last = m.id(node),
               .op = OpCode::amax_quantize,
               .attrs = attrs,
               .operands = operands,
               .replaces = replaced,
-              .dtypes = {},
               .tag = node.tag,
-              .consumed = {m.graph().id(*scale)}};
-  if (amax != nullptr) match.consumed.push_back(m.graph().id(*amax));
-  match.dtypes.assign(match.replaces.size(), Dtype::f32);
+              .consumed = {m.id(*scale)}};
+  if (amax != nullptr) match.consumed.push_back(m.id(*amax));
   return match;
 }
 

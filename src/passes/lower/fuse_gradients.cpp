@@ -25,10 +25,11 @@ const Node* amax_of(const Matcher& m, ValueId gradient) {
   return m.reader(gradient, OpCode::amax);
 }
 
-bool is_alike(const Node& a, const Node& b) {
+bool is_alike(const Matcher& m, const Node& a, const Node& b) {
+  const auto is_same = [&](SlotId slot) { return m.type(a.out(slot)) == m.type(b.out(slot)); };
   return a.attrs == b.attrs && a.in(Quantize::scale) == b.in(Quantize::scale) &&
-         std::get<QuantizeAttrs>(a.attrs).is_plain() &&
-         is_fp8(std::get<QuantizeAttrs>(a.attrs).dtype);
+         std::get<QuantizeAttrs>(a.attrs).is_plain() && is_fp8(m.dtype(a.out(Quantize::q))) &&
+         is_same(QuantizeBoth::q) && is_same(QuantizeBoth::q_transposed);
 }
 
 // The maker of the scale, from the amax of both gradients, which nothing else reads; nullptr where
@@ -51,33 +52,32 @@ std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node,
   if (node.op != OpCode::gated_act_grad) return std::nullopt;
   const ValueId dgate = node.out(GatedActGrad::dgate), dup = node.out(GatedActGrad::dup);
   const Node *first = quantizer_of(m, dgate), *second = quantizer_of(m, dup);
-  if (first == nullptr || second == nullptr || !is_alike(*first, *second)) return std::nullopt;
+  if (first == nullptr || second == nullptr || !is_alike(m, *first, *second)) return std::nullopt;
   const Dtype type = m.dtype(node.in(GatedActGrad::dy));
   if (m.dtype(dgate) != type || m.dtype(dup) != type) return std::nullopt;
   const Node *amax = amax_of(m, dgate), *scale = nullptr;
   if (amax != amax_of(m, dup)) return std::nullopt;
   if (amax != nullptr && (scale = own_scale(m, node, *amax, *first)) == nullptr)
     return std::nullopt;
-  std::vector<ValueId> operands = node.operands;
+  ValueIds operands = node.operands;
   operands.resize(op_def(OpCode::gated_act_grad_quantize).operands.size(), kNoValue);
-  std::vector<ValueId> replaced(op_def(OpCode::gated_act_grad_quantize).results.size(), kNoValue);
+  ValueIds replaced(op_def(OpCode::gated_act_grad_quantize).results.size(), kNoValue);
   replaced[Op::dgate] = first->out(QuantizeBoth::q);
   replaced[Op::dup] = second->out(QuantizeBoth::q);
   replaced[Op::dgate_transposed] = first->out(QuantizeBoth::q_transposed);
   replaced[Op::dup_transposed] = second->out(QuantizeBoth::q_transposed);
-  std::vector<NodeId> nodes = {m.graph().id(node), m.graph().id(*first), m.graph().id(*second)};
+  std::vector<NodeId> nodes = {m.id(node), m.id(*first), m.id(*second)};
   if (scale == nullptr) {
     operands[Op::given_scale] = first->in(Quantize::scale);
   } else {
-    nodes.insert(nodes.end(), {m.graph().id(*amax), m.graph().id(*scale)});
+    nodes.insert(nodes.end(), {m.id(*amax), m.id(*scale)});
     operands[Op::history] = scale->in(DelayedScale::history);
     replaced[Op::scale] = scale->out(QuantScale::scale);
     replaced[Op::nonfinite] = amax->out(AmaxOp::nonfinite);
     replaced[Op::next_history] = scale->out(DelayedScale::next_history);
   }
   // A scale that is given may be made between the gradients and their quantizers.
-  const NodeId last =
-      scale == nullptr ? std::min(m.graph().id(*first), m.graph().id(*second)) : m.graph().id(node);
+  const NodeId last = scale == nullptr ? std::min(m.id(*first), m.id(*second)) : m.id(node);
   std::erase(nodes, last);
   return Match{.last = last,
                .op = OpCode::gated_act_grad_quantize,
@@ -86,7 +86,6 @@ std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node,
                                               .both = true},
                .operands = operands,
                .replaces = replaced,
-               .dtypes = std::vector<Dtype>(replaced.size(), Dtype::f32),
                .tag = node.tag,
                .consumed = nodes};
 }

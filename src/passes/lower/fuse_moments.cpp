@@ -24,7 +24,7 @@ std::optional<Match> match_stored_moment(const Matcher& m, const Node& node,
                                          std::vector<std::string>&) {
   if (node.op != OpCode::adamw_step) return std::nullopt;
   auto attrs = std::get<AdamwAttrs>(node.attrs);
-  const Node* wide = m.graph().producer(node.in(S::v));
+  const Node* wide = m.producer(node.in(S::v));
   if (wide == nullptr || wide->op != OpCode::rescale || !m.read_once(node.in(S::v)) ||
       m.dtype(wide->in(Rescale::x)) != Dtype::fp16 || !is_quantized(m.dtype(node.in(S::m))))
     return std::nullopt;
@@ -35,21 +35,19 @@ std::optional<Match> match_stored_moment(const Matcher& m, const Node& node,
   if (!stored.keeps_positive || stored.first != attrs.first) return std::nullopt;
   attrs.stochastic_v = true;
   attrs.stream = stored.stream, attrs.seed = stored.seed;
-  std::vector<ValueId> operands = node.operands;
-  operands.resize(op_def(node.op).operands.size(), kNoValue);
+  ValueIds operands = all_operands(node);
   operands[S::v] = wide->in(Rescale::x);
   operands[S::v_meta] = wide->in(Rescale::factor);
   operands[S::attempt] = store->in(StoreScaled::attempt);
-  std::vector<ValueId> replaced = node.results;
+  ValueIds replaced = node.results;
   replaced[S::next_v] = store->out(StoreScaled::q);
-  return Match{.last = m.graph().id(node),
+  return Match{.last = m.id(node),
                .op = node.op,
                .attrs = attrs,
                .operands = operands,
                .replaces = replaced,
-               .dtypes = result_dtypes(m.graph(), node),
                .tag = node.tag,
-               .consumed = {m.graph().id(*wide), m.graph().id(*store)}};
+               .consumed = {m.id(*wide), m.id(*store)}};
 }
 
 }  // namespace octet

@@ -53,16 +53,15 @@ std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std
 
 // Behind the layer's own operands, where the fused op has its scale: the statistics, where they are
 // known.
-std::vector<ValueId> known_statistics(const QuantizedLayer& op, const Node& layer) {
+ValueIds known_statistics(const QuantizedLayer& op, const Node& layer) {
   if (layer.operands.size() <= op.given_scale) return {};
   return {layer.operands.begin() + op.given_scale, layer.operands.end()};
 }
 
 // The layer's operands in its own slots, and the scale or the history.
-std::vector<ValueId> fused_operands(const QuantizedLayer& op, const Node& layer,
-                                    const TensorQuantizer& q) {
-  const std::vector<ValueId> known = known_statistics(op, layer);
-  std::vector<ValueId> operands = layer.operands;
+ValueIds fused_operands(const QuantizedLayer& op, const Node& layer, const TensorQuantizer& q) {
+  const ValueIds known = known_statistics(op, layer);
+  ValueIds operands = layer.operands;
   operands.resize(std::min<size_t>(operands.size(), op.given_scale));
   operands.resize(op_def(op.op).operands.size(), kNoValue);
   if (!known.empty()) operands[op.known_rstd] = known.back();
@@ -74,9 +73,8 @@ std::vector<ValueId> fused_operands(const QuantizedLayer& op, const Node& layer,
 }
 
 // The old values by the slots of the fused op's results.
-std::vector<ValueId> replaced_values(const QuantizedLayer& op, const Node& layer,
-                                     const TensorQuantizer& q) {
-  std::vector<ValueId> values(op_def(op.op).results.size(), kNoValue);
+ValueIds replaced_values(const QuantizedLayer& op, const Node& layer, const TensorQuantizer& q) {
+  ValueIds values(op_def(op.op).results.size(), kNoValue);
   values[kLayerQ] = q.quantize->out(Quantize::q);
   std::copy(layer.results.begin() + 1, layer.results.end(), values.begin() + kLayerNonfinite + 1);
   if (q.amax != nullptr) {
@@ -109,14 +107,11 @@ std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
   const ValueId q = node.out(QuantizeBoth::q), q_t = node.out(QuantizeBoth::q_transposed);
   const auto is_read = [&](ValueId id) { return !m.readers(id).empty() || m.handed_out(id); };
   if (is_read(q) == is_read(q_t)) return std::nullopt;
-  QuantizeAttrs attrs = std::get<QuantizeAttrs>(node.attrs);
-  attrs.transposed = is_read(q_t);
-  return Match{.last = m.graph().id(node),
+  return Match{.last = m.id(node),
                .op = OpCode::quantize,
-               .attrs = attrs,
+               .attrs = node.attrs,
                .operands = node.operands,
-               .replaces = {attrs.transposed ? q_t : q},
-               .dtypes = {},
+               .replaces = {is_read(q_t) ? q_t : q},
                .tag = node.tag};
 }
 
@@ -137,20 +132,18 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
   }
   const bool given = q->amax == nullptr;
   if (!given && !known_statistics(*op, node).empty()) return std::nullopt;
-  Match match{.last = m.graph().id(given ? *q->quantize : node),
+  Match match{.last = m.id(given ? *q->quantize : node),
               .op = op->op,
               .attrs = join({node.attrs, q->attrs(), q->both()}),
               .operands = fused_operands(*op, node, *q),
               .replaces = replaced_values(*op, node, *q),
-              .dtypes = {},
               .tag = node.tag,
               .consumed = {}};
   if (given) {
-    match.consumed = {m.graph().id(node)};
+    match.consumed = {m.id(node)};
   } else {
-    match.consumed = {m.graph().id(*q->quantize), m.graph().id(*q->scale), m.graph().id(*q->amax)};
+    match.consumed = {m.id(*q->quantize), m.id(*q->scale), m.id(*q->amax)};
   }
-  match.dtypes.assign(match.replaces.size(), Dtype::f32);
   return match;
 }
 
@@ -168,20 +161,18 @@ std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
     const bool kept =
         is_read_behind(m, rstd, node) && (mean == kNoValue || is_read_behind(m, mean, node));
     if (!kept) continue;
-    std::vector<ValueId> operands = node.operands;
-    operands.resize(op_def(node.op).operands.size(), kNoValue);
+    ValueIds operands = all_operands(node);
     operands[op->known_rstd] = rstd;
     if (mean != kNoValue) operands[op->known_mean] = mean;
-    std::vector<ValueId> replaced = node.results;  // its own statistics are gone
+    ValueIds replaced = node.results;  // its own statistics are gone
     for (const SlotId slot : {op->mean, op->rstd}) {
       if (slot < replaced.size()) replaced[slot] = kNoValue;
     }
-    return Match{.last = m.graph().id(node),
+    return Match{.last = m.id(node),
                  .op = node.op,
                  .attrs = node.attrs,
                  .operands = operands,
                  .replaces = replaced,
-                 .dtypes = std::vector<Dtype>(replaced.size(), Dtype::f32),
                  .tag = node.tag};
   }
   return std::nullopt;
@@ -192,26 +183,28 @@ std::optional<Match> match_kept_operands(const Matcher& m, const Node& node,
   const QuantizedLayer* op = quantized_layer(node.op);
   if (op == nullptr || op->kept == kNoSlot) return std::nullopt;
   QuantizedLayerAttrs attrs = split(node.attrs);
-  if (reads_quantized(m.graph(), node) || attrs.kept.group > 0 || attrs.both || attrs.q.transposed)
+  if (reads_quantized(m.graph(), node) || attrs.kept_target > 0 || attrs.both ||
+      m.type(node.out(kLayerQ)).layout.transposed)
     return std::nullopt;
-  Match match{.last = m.graph().id(node),
+  Match match{.last = m.id(node),
               .op = node.op,
               .attrs = {},
               .operands = node.operands,
               .replaces = node.results,
-              .dtypes = std::vector<Dtype>(op_def(node.op).results.size(), Dtype::f32),
               .tag = node.tag};
   match.replaces.resize(op->kept, kNoValue);
   for (const ScalePlace place : op_def(op->layer).scales) {
     const Node* groups = m.reader(node.in(place.operand), OpCode::quantize_groups);
     if (groups == nullptr || groups->tag.role != node.tag.role) return std::nullopt;
     const auto& q = std::get<QuantizeAttrs>(groups->attrs);
-    const KeptGroups kept{.dtype = q.dtype, .target = q.target, .group = q.group};
-    const bool fits = q.is_plain() && q.rows == 1 && q.scales == Dtype::bf16 &&
-                      (attrs.kept.group == 0 || attrs.kept == kept);
+    const TensorType& kept = m.type(groups->out(QuantizeGroups::q));
+    const bool is_first = attrs.kept_target == 0;
+    const bool fits =
+        q.is_plain() && kept.in_row_groups() &&
+        (is_first || (attrs.kept_target == q.target && kept == m.type(match.replaces[op->kept])));
     if (!fits) return std::nullopt;
-    attrs.kept = kept;
-    match.consumed.push_back(m.graph().id(*groups));
+    attrs.kept_target = q.target;
+    match.consumed.push_back(m.id(*groups));
     match.replaces.push_back(groups->out(QuantizeGroups::q));
     match.replaces.push_back(groups->out(QuantizeGroups::scale));
   }

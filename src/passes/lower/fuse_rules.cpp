@@ -36,39 +36,34 @@ std::span<const FuseRule> fuse_rules() {
 
 const Node* scale_maker(const Matcher& m, const Node& quantize) {
   if (!std::get<QuantizeAttrs>(quantize.attrs).is_plain()) return nullptr;
-  const Node* scale = m.graph().producer(quantize.in(Quantize::scale));
+  const Node* scale = m.producer(quantize.in(Quantize::scale));
   if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
     return nullptr;
-  const auto& made = std::get<QuantizeAttrs>(scale->attrs);
-  const bool fits =
-      made.is_plain() && made.target == std::get<QuantizeAttrs>(quantize.attrs).target;
-  return fits ? scale : nullptr;
+  const auto& made = std::get<AmaxScaleAttrs>(scale->attrs);
+  return made == scale_attrs(std::get<QuantizeAttrs>(quantize.attrs)) ? scale : nullptr;
 }
 
 std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
                                            std::vector<std::string>&) {
   if (!op_def(node.op).saves) return std::nullopt;
-  std::vector<ValueId> operands = node.operands;
-  operands.resize(op_def(node.op).operands.size(), kNoValue);
+  ValueIds operands = all_operands(node);
   std::optional<Granularity> by;  // of all
   for (const ScalePlace place : op_def(node.op).scales) {
-    const Node* dequantize = m.graph().producer(node.in(place.operand));
+    const Node* dequantize = m.producer(node.in(place.operand));
     if (dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
     const ValueId q = dequantize->in(Dequantize::q);
-    const Granularity& own = m.graph().type(q).granularity;
-    const bool is_read_so = own.kind == Granularity::Kind::tensor ||
-                            (own.kind == Granularity::Kind::group && own.scale == Dtype::bf16);
+    const Granularity& own = m.type(q).granularity;
+    const bool is_read_so = own.kind == Granularity::Kind::tensor || m.type(q).in_row_groups();
     if (!is_read_so || own != by.value_or(own)) return std::nullopt;
     by = own;
     operands[place.operand] = q;
     operands[place.scale] = dequantize->in(Dequantize::scale);
   }
-  return Match{.last = m.graph().id(node),
+  return Match{.last = m.id(node),
                .op = node.op,
                .attrs = node.attrs,
                .operands = operands,
                .replaces = node.results,
-               .dtypes = result_dtypes(m.graph(), node),
                .tag = node.tag};
 }
 
@@ -78,46 +73,45 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
   const ValueId sum = node.out(Binary::y);
   const Node* cast = m.reader(sum, OpCode::cast);
   const Node* groups = m.reader(sum, OpCode::quantize_groups);
-  if (groups == nullptr || !std::get<QuantizeAttrs>(groups->attrs).is_plain()) return std::nullopt;
+  if (groups == nullptr || !std::get<QuantizeAttrs>(groups->attrs).is_plain() ||
+      !m.type(groups->out(QuantizeGroups::q)).in_row_groups())
+    return std::nullopt;
   if (cast == nullptr || m.readers(sum).size() != 2 || m.handed_out(sum)) {
     near_misses.push_back(fmt::format(
         "add_quantize: {}: the sum is not read by one cast and one quantize_groups alone",
         print(m.graph(), node)));
     return std::nullopt;
   }
-  return Match{.last = m.graph().id(*cast),
+  return Match{.last = m.id(*cast),
                .op = OpCode::add_quantize,
                .attrs = groups->attrs,
                .operands = node.operands,
                .replaces = {cast->out(Unary::y), groups->out(QuantizeGroups::q),
                             groups->out(QuantizeGroups::scale)},
-               .dtypes = {m.dtype(cast->out(Unary::y))},
                .tag = node.tag,
-               .consumed = {m.graph().id(node), m.graph().id(*groups)}};
+               .consumed = {m.id(node), m.id(*groups)}};
 }
 
 std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_t forward_rows) {
   if (node.op != OpCode::add) return std::nullopt;
   const Dtype dtype = m.dtype(node.out(Binary::y));
   for (const auto& [product, other] : both_orders(node)) {
-    const Node* gemm = m.graph().producer(product);
+    const Node* gemm = m.producer(product);
     if (gemm == nullptr || gemm->op != OpCode::gemm || gemm->in(Gemm::c) != kNoValue) continue;
     if (!m.read_once(product)) continue;
     if (m.dtype(other) != dtype || m.dtype(product) != dtype) continue;
     const bool is_forward = gemm->tag.role == Role::forward ||
                             std::get<GemmAttrs>(gemm->attrs).role == GemmRole::forward;
-    if (is_forward && m.graph().type(product).shape[0] > forward_rows) continue;
-    std::vector<ValueId> operands = gemm->operands;
-    operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
+    if (is_forward && m.type(product).shape[0] > forward_rows) continue;
+    ValueIds operands = all_operands(*gemm);
     operands[Gemm::c] = other;
-    return Match{.last = m.graph().id(node),
+    return Match{.last = m.id(node),
                  .op = OpCode::gemm,
                  .attrs = gemm->attrs,
                  .operands = operands,
                  .replaces = node.results,
-                 .dtypes = result_dtypes(m.graph(), node),
                  .tag = gemm->tag,
-                 .consumed = {m.graph().id(*gemm)}};
+                 .consumed = {m.id(*gemm)}};
   }
   return std::nullopt;
 }
@@ -126,30 +120,30 @@ std::optional<Match> match_gemm_quantize(
     const Matcher& m, const Node& node,
     const std::function<bool(int64_t m, int64_t n, int64_t k)>& stores_codes) {
   if (node.op != OpCode::quantize) return std::nullopt;
-  const auto& q = std::get<QuantizeAttrs>(node.attrs);
-  const Node *gemm = m.graph().producer(node.in(Quantize::x)),
-             *scale = m.graph().producer(node.in(Quantize::scale));
-  if (q.dtype != Dtype::e4m3 || q.transposed || !q.is_plain() || gemm == nullptr ||
+  const TensorType& q = m.type(node.out(Quantize::q));
+  const Node *gemm = m.producer(node.in(Quantize::x)),
+             *scale = m.producer(node.in(Quantize::scale));
+  const bool is_plain = std::get<QuantizeAttrs>(node.attrs).is_plain();
+  if (q.dtype != Dtype::e4m3 || q.layout.transposed || !is_plain || gemm == nullptr ||
       gemm->op != OpCode::gemm || scale == nullptr || scale->op != OpCode::fill)
     return std::nullopt;
   const auto& attrs = std::get<GemmAttrs>(gemm->attrs);
-  const Shape &y = m.graph().type(node.in(Quantize::x)).shape,
-              &a = m.graph().type(gemm->in(Gemm::a)).shape;
-  const bool fits = m.read_once(node.in(Quantize::x)) && !attrs.trans_a && attrs.trans_b &&
-                    gemm->in(Gemm::c) == kNoValue && m.dtype(gemm->in(Gemm::a)) == Dtype::e4m3 &&
-                    m.dtype(gemm->in(Gemm::b)) == Dtype::e4m3 && stores_codes(y[0], y[1], a[1]);
+  const TensorType &a = m.type(gemm->in(Gemm::a)), &b = m.type(gemm->in(Gemm::b));
+  const Shape& y = m.type(node.in(Quantize::x)).shape;
+  const bool fits = m.read_once(node.in(Quantize::x)) && !reads_transposed(a, attrs.trans_a) &&
+                    reads_transposed(b, attrs.trans_b) && gemm->in(Gemm::c) == kNoValue &&
+                    a.dtype == Dtype::e4m3 && b.dtype == Dtype::e4m3 &&
+                    stores_codes(y[0], y[1], read_shape(a, attrs.trans_a)[1]);
   if (!fits) return std::nullopt;
-  std::vector<ValueId> operands = gemm->operands;
-  operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
+  ValueIds operands = all_operands(*gemm);
   operands[Gemm::scale_y] = node.in(Quantize::scale);
-  return Match{.last = m.graph().id(node),
+  return Match{.last = m.id(node),
                .op = OpCode::gemm,
                .attrs = gemm->attrs,
                .operands = operands,
                .replaces = node.results,
-               .dtypes = {},
                .tag = gemm->tag,
-               .consumed = {m.graph().id(*gemm)}};
+               .consumed = {m.id(*gemm)}};
 }
 
 // The forward residual stays apart, where it is repeated too: its sum is quantized from f32.
@@ -161,29 +155,27 @@ std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
 std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int64_t most_rows) {
   if (node.op != OpCode::gemm) return std::nullopt;
   const auto& attrs = std::get<GemmAttrs>(node.attrs);
-  const Shape& y = m.graph().type(node.out(Gemm::y)).shape;
-  const Shape& x = m.graph().type(node.in(Gemm::a)).shape;
+  const Shape& y = m.type(node.out(Gemm::y)).shape;
+  const Shape& x = m.type(node.in(Gemm::a)).shape;
   const Dtype wide = m.dtype(node.in(Gemm::a));
-  const Node* dequantize = m.graph().producer(node.in(Gemm::b));
+  const Node* dequantize = m.producer(node.in(Gemm::b));
   const bool fits = y[0] <= most_rows && !attrs.trans_a && attrs.trans_b && x[1] % 16 == 0 &&
                     (wide == Dtype::bf16 || wide == Dtype::fp16) &&
                     node.in(Gemm::scale_a) == kNoValue && node.in(Gemm::scale_b) == kNoValue;
   if (!fits || dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
-  const TensorType& stored = m.graph().type(dequantize->in(Dequantize::q));
+  const TensorType& stored = m.type(dequantize->in(Dequantize::q));
   if (stored.dtype != Dtype::e4m3 || !stored.has(Granularity::Kind::tensor)) return std::nullopt;
   if (!m.read_once(node.in(Gemm::b))) return std::nullopt;
-  std::vector<ValueId> operands = node.operands;
-  operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
+  ValueIds operands = all_operands(node);
   operands[Gemm::b] = dequantize->in(Dequantize::q);
   operands[Gemm::scale_b] = dequantize->in(Dequantize::scale);
-  return Match{.last = m.graph().id(node),
+  return Match{.last = m.id(node),
                .op = OpCode::gemm,
                .attrs = node.attrs,
                .operands = operands,
                .replaces = node.results,
-               .dtypes = result_dtypes(m.graph(), node),
                .tag = node.tag,
-               .consumed = {m.graph().id(*dequantize)}};
+               .consumed = {m.id(*dequantize)}};
 }
 
 std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node,
@@ -192,7 +184,7 @@ std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& no
   const auto read_before = [&](ValueId value) { return m.read_before(value, node); };
   const Dtype dtype = m.dtype(node.out(Binary::y));
   for (const auto& [dx, other] : both_orders(node)) {
-    const Node* grad = m.graph().producer(dx);
+    const Node* grad = m.producer(dx);
     if (grad == nullptr ||
         (grad->op != OpCode::rms_norm_grad && grad->op != OpCode::layer_norm_grad))
       continue;
@@ -202,22 +194,19 @@ std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& no
     if (!m.read_once(dx) ||
         std::any_of(grad->results.begin() + 1, grad->results.end(), read_before))
       continue;
-    if (m.dtype(other) != dtype || m.dtype(dx) != dtype ||
-        m.graph().type(other).shape != m.graph().type(dx).shape)
+    if (m.dtype(other) != dtype || m.dtype(dx) != dtype || m.type(other).shape != m.type(dx).shape)
       continue;
-    std::vector<ValueId> operands = grad->operands;
-    operands.resize(op_def(grad->op).operands.size(), kNoValue);
+    ValueIds operands = all_operands(*grad);
     operands[addend] = other;
-    std::vector<ValueId> replaced = grad->results;
+    ValueIds replaced = grad->results;
     replaced.front() = node.out(Binary::y);
-    return Match{.last = m.graph().id(node),
+    return Match{.last = m.id(node),
                  .op = grad->op,
                  .attrs = grad->attrs,
                  .operands = operands,
                  .replaces = replaced,
-                 .dtypes = result_dtypes(m.graph(), *grad),
                  .tag = grad->tag,
-                 .consumed = {m.graph().id(*grad)}};
+                 .consumed = {m.id(*grad)}};
   }
   return std::nullopt;
 }

@@ -22,7 +22,10 @@ class Matcher {
   bool handed_out(ValueId id) const { return handed_out_.count(id) > 0; }
   bool read_once(ValueId id) const { return readers(id).size() == 1 && !handed_out(id); }
   bool read_before(ValueId id, const Node& node) const;
+  const TensorType& type(ValueId id) const { return graph_.type(id); }
   Dtype dtype(ValueId id) const { return graph_.type(id).dtype; }
+  const Node* producer(ValueId id) const { return graph_.producer(id); }
+  NodeId id(const Node& node) const { return graph_.id(node); }
 
  private:
   const Graph& graph_;
@@ -30,15 +33,14 @@ class Matcher {
   std::set<ValueId> handed_out_;
 };
 
-// The fused op that stands in the place of `last`; result i replaces the old value replaces[i]
-// (kNoValue: a new one).
+// The fused op that stands in the place of `last`; result i replaces the old value replaces[i],
+// whose type it has (kNoValue: a new one, in f32).
 struct Match {
   NodeId last = kNoNode;
   OpCode op = OpCode::neg;
   Attrs attrs;
-  std::vector<ValueId> operands;
-  std::vector<ValueId> replaces;
-  std::vector<Dtype> dtypes;  // of the fused op's results, where the recipe chooses
+  ValueIds operands;
+  ValueIds replaces;
   Tag tag = {};
   std::vector<NodeId> consumed = {};  // nodes that the fused op stands for, besides `last`
 };

@@ -60,12 +60,10 @@ class Recomputer {
         rewriter_.copy(node);
         continue;
       }
-      std::vector<ValueId> operands;
+      ValueIds operands;
       for (const ValueId id : node.operands) operands.push_back(again(id, node.tag));
       rewriter_.builder().tag = node.tag;
-      rewriter_.set(node.results,
-                    rewriter_.builder().emit_typed(node.op, node.attrs, operands,
-                                                   result_dtypes(rewriter_.from(), node)));
+      rewriter_.replace(node, node.op, node.attrs, operands);
     }
     return rewriter_.finish();
   }
@@ -90,11 +88,11 @@ class Recomputer {
     if (producer == nullptr || !repeats(*producer, old_id, reader)) return rewriter_.map(old_id);
     const Node& node = *producer;
     if (const auto it = again_.find(old_id); it != again_.end()) return it->second;
-    std::vector<ValueId> operands;
+    ValueIds operands;
     for (const ValueId id : node.operands) operands.push_back(again(id, reader));
     Builder& b = rewriter_.builder();
     b.tag = Tag{.layer = reader.layer, .role = Role::backward, .origin = node.tag.origin};
-    const auto results = b.emit_typed(node.op, node.attrs, operands, result_dtypes(from, node));
+    const auto results = b.emit_typed(node.op, node.attrs, operands, result_types(from, node));
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i] != kNoValue) again_[node.results[i]] = results[i];
     }

@@ -66,8 +66,8 @@ class Gatherer {
   // One scale, and nothing but the elements, as they lie or transposed.
   bool keeps_elements(const Node& node) const {
     const auto whole = wholes_.find(node.in(Quantize::x));
-    return whole != wholes_.end() && std::get<QuantizeAttrs>(node.attrs).group == 0 &&
-           from_.type(node.out(Quantize::q)).n_elems() == n_elems(whole->second);
+    return whole != wholes_.end() &&
+           from_.type(node.out(Quantize::q)).n_stored() == n_elems(whole->second);
   }
   bool reads_shard(const Node& node) const {
     return std::ranges::any_of(node.operands, [&](ValueId id) { return quantized_.contains(id); });
@@ -108,21 +108,20 @@ class Gatherer {
   // transposed.
   void quantize(const Node& node) {
     builder().tag = node.tag;
-    QuantizeAttrs attrs = std::get<QuantizeAttrs>(node.attrs);
-    const bool is_transposed = std::exchange(attrs.transposed, false);
-    attrs.pad = 1;
-    const std::vector<ValueId> operands = rewriter_.map(node.operands);
+    const TensorType& type = from_.type(node.out(Quantize::q));
+    const ValueIds operands = rewriter_.map(node.operands);
     const auto known = std::ranges::find_if(quantized_wholes_, [&](const QuantizedWhole& q) {
-      return q.operands == operands && q.attrs == attrs && q.role == node.tag.role;
+      return q.operands == operands && q.attrs == node.attrs && q.role == node.tag.role &&
+             builder().type(q.whole).dtype == type.dtype;
     });
     ValueId whole = known == quantized_wholes_.end() ? kNoValue : known->whole;
     if (whole == kNoValue) {
-      const ValueId shard = builder().emit1(OpCode::quantize, attrs, operands);
-      whole = gather(shard, wholes_.at(node.in(Quantize::x)));
-      quantized_wholes_.push_back({operands, attrs, node.tag.role, whole});
+      const auto shard = builder().emit_typed(OpCode::quantize, node.attrs, operands, {type.dtype});
+      whole = gather(shard[0], wholes_.at(node.in(Quantize::x)));
+      quantized_wholes_.push_back({operands, node.attrs, node.tag.role, whole});
     }
     rewriter_.set(node.out(Quantize::q),
-                  is_transposed ? builder().transpose(whole, {1, 0}) : whole);
+                  type.layout.transposed ? builder().laid_out(whole, true) : whole);
   }
 
   const Graph& from_;
@@ -130,8 +129,8 @@ class Gatherer {
   ParallelOptions options_;
   Rewriter rewriter_;
   struct QuantizedWhole {
-    std::vector<ValueId> operands;
-    QuantizeAttrs attrs;
+    ValueIds operands;
+    Attrs attrs;
     Role role = Role::forward;
     ValueId whole = kNoValue;
   };

@@ -208,15 +208,15 @@ class Sharder {
     builder().tag = from_.producer(gradient)->tag;
     if (is_early_) builder().tag.role = Role::update;
     const bool sums_up = !accumulated_.empty();
-    const Dtype dtype[] = {sums_up ? Dtype::f32 : from_.type(gradient).dtype};
+    const Dtype dtype = sums_up ? Dtype::f32 : from_.type(gradient).dtype;
     const OpCode op = cuts() ? OpCode::reduce_scatter : OpCode::all_reduce;
-    std::vector<ValueId> operands = {rewriter_.map(gradient), rewriter_.map(into), kNoValue};
+    ValueIds operands = {rewriter_.map(gradient), rewriter_.map(into), kNoValue};
     const bool is_matrix = from_.type(gradient).shape.size() > 1;
     if (options_.reduce == ReduceFormat::e4m3 && is_matrix) quantize(operands);
     CollectiveAttrs attrs = collective();
     attrs.ranks_a_host = options_.ranks_a_host;
     attrs.squares = cuts() && normed_.contains(gradient);
-    const auto results = builder().emit_typed(op, attrs, std::move(operands), dtype);
+    const auto results = builder().emit_typed(op, attrs, std::move(operands), {dtype});
     if (attrs.squares) squares_[gradient] = results[Reduce::squares];
     return it->second = results[Reduce::y];
   }
@@ -225,17 +225,17 @@ class Sharder {
   // that brings the largest amax to 448 or below, as FP8-LM's own code has it (a product with it is
   // exact, and so are sums of up to 64 ranks). It is NaN where any rank's summand is not finite,
   // and so is the sum then, by which all skip the step.
-  void quantize(std::vector<ValueId>& operands) {
+  void quantize(ValueIds& operands) {
     const QuantizeAttrs e4m3;
-    const std::vector<ValueId> own = builder().emit(OpCode::amax, NoAttrs{}, {operands[0]});
+    const ValueIds own = builder().emit(OpCode::amax, NoAttrs{}, {operands[0]});
     const ValueId amax = max_over_ranks(builder(), options_.ranks, own[AmaxOp::amax]);
     const ValueId bad = max_over_ranks(builder(), options_.ranks, own[AmaxOp::nonfinite]);
     // power_of_two gives the nearest one, which is at least 1 / sqrt(2) of its operand.
     const ValueId power =
         builder().unary(OpCode::power_of_two, builder().scaled(amax, kRootOfTwo / e4m3.target));
     operands[Reduce::scale] = builder().select(bad, builder().fill({}, kNan), power);
-    operands[Reduce::x] =
-        builder().emit1(OpCode::quantize, e4m3, {operands[Reduce::x], operands[Reduce::scale]});
+    operands[Reduce::x] = builder().emit_typed(
+        OpCode::quantize, e4m3, {operands[Reduce::x], operands[Reduce::scale]}, {Dtype::e4m3})[0];
   }
 
   bool is_gradient(ValueId id) const {
@@ -252,7 +252,7 @@ class Sharder {
   }
 
   void emit_norm(const Node& node) {
-    std::vector<ValueId> operands = {rewriter_.map(node.in(GlobalNorm::clip))};
+    ValueIds operands = {rewriter_.map(node.in(GlobalNorm::clip))};
     for (size_t i = 1; i < node.operands.size(); ++i) {
       const ValueId gradient = gradient_of(node.operands[i]);
       const auto squares = squares_.find(node.operands[i]);
@@ -271,7 +271,7 @@ class Sharder {
     const auto stored = weights_.find(node.out(S::next_w));
     const bool is_stored = stored != weights_.end();
     if (is_stored) rewriter_.set(node.in(S::w), to_f32(own_shard(rewriter_.map(stored->second))));
-    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    ValueIds operands = rewriter_.map(node.operands);
     operands[S::g] = gradient;
     if (!cuts())
       return rewriter_.set(node.results, builder().emit(node.op, node.attrs, std::move(operands)));
@@ -279,7 +279,7 @@ class Sharder {
     const Shape& whole = from_.type(node.in(S::w)).shape;
     auto attrs = std::get<AdamwAttrs>(node.attrs);
     attrs.first = options_.rank * shard_of(whole);
-    std::vector<ValueId> results = builder().emit(node.op, attrs, std::move(operands));
+    ValueIds results = builder().emit(node.op, attrs, std::move(operands));
     for (const SlotId slot : {S::next_w, S::next_m, S::next_v, S::next_master}) {
       if (node.out(slot) != kNoValue) shards_[node.out(slot)] = results[slot];
     }
@@ -291,10 +291,7 @@ class Sharder {
     const ShardAttrs own{.ranks = options_.ranks, .rank = options_.rank};
     return builder().emit1(OpCode::take_shard, own, {x});
   }
-  ValueId to_f32(ValueId x) {
-    constexpr Dtype kWide = Dtype::f32;
-    return builder().emit_typed(OpCode::cast, NoAttrs{}, {x}, {&kWide, 1})[0];
-  }
+  ValueId to_f32(ValueId x) { return builder().cast(x, Dtype::f32); }
 
   // A shard of what is stored in FP16; new weights are gathered as they are stored.
   void emit_store(const Node& node) {
@@ -302,7 +299,7 @@ class Sharder {
     const ValueId x = node.in(StoreScaled::x), result = node.out(StoreScaled::q);
     auto attrs = std::get<StoreScaledAttrs>(node.attrs);
     attrs.first = options_.rank * shard_of(from_.type(result).shape);
-    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    ValueIds operands = rewriter_.map(node.operands);
     operands[StoreScaled::x] = shards_.at(x);
     shards_[result] = builder().emit1(OpCode::store_scaled, attrs, std::move(operands));
     const ValueId shard = shards_[result];
@@ -323,7 +320,7 @@ class Sharder {
   }
   void emit_amax(const Node& node) {
     builder().tag = node.tag;
-    std::vector<ValueId> operands;
+    ValueIds operands;
     for (const ValueId id : node.operands) operands.push_back(shards_.at(id));
     rewriter_.set(node.results, builder().emit(node.op, node.attrs, std::move(operands)));
     for (const ValueId id : node.results) {

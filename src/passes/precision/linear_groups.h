@@ -23,7 +23,7 @@ struct LinearGroup {
   LinearFormats formats;
   std::vector<std::string> members;
   ValueId x = kNoValue;  // of the forward pass
-  std::vector<ValueId> weights, gradients;
+  ValueIds weights, gradients;
   std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
 
   const OperandFormat& format(OperandKind kind) const {

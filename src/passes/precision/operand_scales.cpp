@@ -16,7 +16,7 @@ ValueId OperandScales::stored(const LinearGroup& group, OperandKind kind) {
   const std::string site = group.site(kind);
   const GraphInput* input = b_.graph().find_input(state_name(StateUse::rescale_factor, site));
   if (input != nullptr) return input->value;
-  return b_.state(StateUse::rescale_factor, site, {.dtype = Dtype::f32, .shape = {}});
+  return b_.state(StateUse::rescale_factor, site, {Dtype::f32, {}});
 }
 
 ValueId OperandScales::known(const LinearGroup& group, OperandKind kind) {
@@ -32,10 +32,9 @@ double OperandScales::limit(Dtype dtype, OperandKind kind) const {
                                          : std::numeric_limits<float>::max());
 }
 
-ValueId OperandScales::measured(const LinearGroup& group, OperandKind kind, QuantizeAttrs attrs,
+ValueId OperandScales::measured(const LinearGroup& group, OperandKind kind, double target,
                                 ValueId amax) {
-  attrs.rounding = Rounding::near;  // of the data
-  attrs.source = Dtype::f32;
+  AmaxScaleAttrs attrs{.target = target};
   if (has_power_scales(options_.scaling)) attrs.rule = ScaleRule::power_ceil;
   switch (options_.scaling) {
     case Scaling::none:

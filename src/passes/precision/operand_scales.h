@@ -16,8 +16,8 @@ class OperandScales {
   OperandScales(Builder& builder, const QuantizeLinearsOptions& options)
       : b_(builder), options_(options) {}
 
-  // From the amax of what shares it. With `attrs`, those of the operand's data.
-  ValueId measured(const LinearGroup& group, OperandKind kind, QuantizeAttrs attrs, ValueId amax);
+  // From the amax of what shares it, which is mapped to `target`.
+  ValueId measured(const LinearGroup& group, OperandKind kind, double target, ValueId amax);
   // Where that takes no amax; kNoValue elsewhere.
   ValueId known(const LinearGroup& group, OperandKind kind);
   // QuantizeAttrs::limit of data that nothing measures: of what is not finite, and where overflow

@@ -22,7 +22,6 @@ using Kind = OperandKind;
 struct Copy {
   ValueId value = kNoValue;  // the derived input
   QuantizeAttrs attrs;
-  bool transposed = false;
 };
 
 // An operand in blocks.
@@ -80,13 +79,13 @@ class LinearQuantizer {
     }
     if (is_wide(Gemm::a) || is_wide(Gemm::b)) return half_wide_gemm(node, group);
     const GemmAttrs& attrs = LinearGroups::gemm(node);
-    std::vector<ValueId> operands(op_def(OpCode::gemm).operands.size(), kNoValue);
+    ValueIds operands(op_def(OpCode::gemm).operands.size(), kNoValue);
     operands[Gemm::c] = rewriter_.map(node.in(Gemm::c));
     const bool fast =
         attrs.role == GemmRole::forward || options_.fast_accumulate == FastAccumulate::all;
     const bool k_major = is_k_major(group);
-    const GemmAttrs of_codes{.trans_a = !k_major && attrs.trans_a,
-                             .trans_b = k_major || attrs.trans_b,
+    const GemmAttrs of_codes{.trans_a = attrs.trans_a,
+                             .trans_b = attrs.trans_b,
                              .role = attrs.role,
                              .fast_accumulate = fast};
     const auto quantize = [&](SlotId factor, SlotId scale, bool trans) {
@@ -109,19 +108,17 @@ class LinearQuantizer {
     if (node.in(Gemm::scale_a) != kNoValue)
       operands[Gemm::scale_a] =
           joined(operands[Gemm::scale_a], rewriter_.map(node.in(Gemm::scale_a)));
-    const Dtype dtype = rewriter_.from().type(node.out(Gemm::y)).dtype;
-    rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, of_codes, operands, {&dtype, 1}));
+    rewriter_.replace(node, OpCode::gemm, of_codes, operands);
   }
 
   // One factor is not quantized: the other is dequantized.
   void half_wide_gemm(const Node& node, const LinearGroup& group) {
     const GemmAttrs& attrs = LinearGroups::gemm(node);
-    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    ValueIds operands = rewriter_.map(node.operands);
     b_.tag = node.tag;
     operands[Gemm::a] = dequantized(node, group, Gemm::a, attrs.trans_a ? 0 : 1);
     operands[Gemm::b] = dequantized(node, group, Gemm::b, attrs.trans_b ? 1 : 0);
-    const Dtype dtype = rewriter_.from().type(node.out(Gemm::y)).dtype;
-    rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, attrs, operands, {&dtype, 1}));
+    rewriter_.replace(node, OpCode::gemm, attrs, operands);
   }
 
   // The factor as the GEMM that reduces this axis would read its codes; or as it is.
@@ -148,7 +145,7 @@ class LinearQuantizer {
 
   // `read`: the type that the operand is read in.
   QuantizeAttrs attrs_of(const OperandFormat& format, Kind kind, Dtype read = Dtype::f32) const {
-    QuantizeAttrs attrs{.dtype = format.dtype, .target = format.target, .pad = kPadRows};
+    QuantizeAttrs attrs{.target = format.target};
     const bool is_rounded = kind == Kind::dy && options_.gradient_rounding != Rounding::near &&
                             rounding_supported(format.dtype, options_.gradient_rounding);
     if (!is_rounded) return attrs;
@@ -167,31 +164,34 @@ class LinearQuantizer {
   }
 
   QuantizeAttrs block_attrs(const OperandFormat& fmt) const {
-    return {.dtype = fmt.dtype,
-            .target = fmt.target,
-            .group = fmt.block_cols,
-            .rule = fmt.scales == Dtype::e8m0 ? options_.mx_rule : ScaleRule::power_ceil,
-            .scales = fmt.scales};
+    return {.target = fmt.target,
+            .rule = fmt.scales == Dtype::e8m0 ? options_.mx_rule : ScaleRule::power_ceil};
+  }
+
+  // Squares, or groups along the axis that a GEMM reduces.
+  static ResultType block_type(const OperandFormat& fmt, int axis) {
+    using enum Granularity::Kind;
+    const bool is_square = fmt.block_rows == fmt.block_cols && fmt.block_rows > 1;
+    const auto kind = is_square ? block : axis == 0 && fmt.block_cols > 1 ? column_group : group;
+    return {fmt.dtype, {kind, fmt.block_cols, fmt.scales}};
   }
 
   // The operand in blocks, for a GEMM that reduces this axis of it.
   Blocks blocks_of(const LinearGroup& group, Kind kind, ValueId operand, int axis) {
     const OperandFormat& fmt = group.format(kind);
-    const bool is_square = fmt.block_rows == fmt.block_cols && fmt.block_rows > 1;
-    QuantizeAttrs attrs = block_attrs(fmt);
-    attrs.rows = is_square ? fmt.block_rows : 1;
-    if (axis == 0 && !is_square) std::swap(attrs.rows, attrs.group);
-    const auto key = std::tuple(operand, kind, fmt.dtype, attrs.rows, attrs.group);
+    const ResultType type = block_type(fmt, axis);
+    const auto key = std::tuple(operand, kind, fmt.dtype, type.granularity.kind);
     if (const auto it = blocks_.find(key); it != blocks_.end()) return it->second;
     ValueId value = rewriter_.map(operand);
-    const bool is_again = kind == Kind::x && axis == 0 && !is_square && fmt.scales == Dtype::bf16;
+    const bool is_again = kind == Kind::x && axis == 0 && fmt.scales == Dtype::bf16 &&
+                          type.granularity.kind != Granularity::Kind::block;
     if (is_again) {
       value = as_wide(blocks_of(group, kind, operand, 1), operand);
     } else if (kind != Kind::w &&
                flagged_.insert(measured_operand(rewriter_.from(), group, operand)).second) {
       flags_.push_back(b_.emit(OpCode::amax, NoAttrs{}, {value})[AmaxOp::nonfinite]);
     }
-    const auto results = b_.emit(OpCode::quantize_groups, attrs, {value});
+    const auto results = b_.emit_typed(OpCode::quantize_groups, block_attrs(fmt), {value}, {type});
     return blocks_[key] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
   }
 
@@ -199,7 +199,7 @@ class LinearQuantizer {
   ValueId as_wide(const Blocks& read, ValueId operand) {
     const Dtype dtype = rewriter_.from().type(operand).dtype;
     const Dtype wide = dtype == Dtype::fp16 ? Dtype::f32 : dtype;
-    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {read.q, read.scale}, {&wide, 1})[0];
+    return b_.dequantize(read.q, read.scale, wide);
   }
 
   // Whether anything is kept of the group's weights between updates: not of those that are
@@ -213,10 +213,10 @@ class LinearQuantizer {
   }
 
   // What shares the operand's scale; of a weight that is dequantized, that one alone.
-  std::vector<ValueId> members_of(const LinearGroup& group, Kind kind, ValueId operand) const {
+  ValueIds members_of(const LinearGroup& group, Kind kind, ValueId operand) const {
     if (kind == Kind::dy) return group.gradients;
     const bool is_plain = kind == Kind::w && rewriter_.from().input_of(operand) != nullptr;
-    return is_plain ? group.weights : std::vector<ValueId>{operand};
+    return is_plain ? group.weights : ValueIds{operand};
   }
 
   // One scale per x, and per group for weights and gradients.
@@ -237,8 +237,7 @@ class LinearQuantizer {
       return scales_[key] = known;
     const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
     flags_.push_back(amax[AmaxOp::nonfinite]);
-    const ValueId scale =
-        scale_maker_.measured(group, kind, attrs_of(fmt, kind), amax[AmaxOp::amax]);
+    const ValueId scale = scale_maker_.measured(group, kind, fmt.target, amax[AmaxOp::amax]);
     if (options_.detects_overflow && kind == Kind::dy && options_.scaling != Scaling::current)
       flags_.push_back(scale_maker_.overflow(fmt.dtype, amax[AmaxOp::amax], scale));
     return scales_[key] = scale;
@@ -255,14 +254,14 @@ class LinearQuantizer {
     attrs.limit = scale_maker_.limit(fmt.dtype, kind);
     // Tokens are padded, where they are the reduction: both factors of wgrad. Weights are as long
     // as the codes that they meet.
+    const ResultType by_row = fmt.dtype, lying = by_row.transposed(kind == Kind::w ? 1 : kPadRows);
     if (kind == Kind::w) {
-      attrs.pad = 1;
       if (const Node* stored = stored_weight(rewriter_.from(), operand, fmt.dtype)) {
         const ValueId q = rewriter_.map(stored->in(Dequantize::q));
-        return codes_[key] = transposed ? b_.transpose(q, {1, 0}) : q;
+        return codes_[key] = transposed ? b_.laid_out(q, true) : q;
       }
       if (keeps_codes(options_.weight_copy) && keeps_copies(group))
-        return codes_[key] = copied_codes(operand, attrs, transposed);
+        return codes_[key] = copied_codes(operand, attrs, transposed ? lying : by_row);
     }
     const ValueId value = rewriter_.map(operand);
     // Both forms in one pass where both are wanted at once: gradients always, x where its transpose
@@ -271,29 +270,30 @@ class LinearQuantizer {
         is_k_major(group) &&
         (kind == Kind::dy || (kind == Kind::x && options_.keep_transposed_x && trains()));
     if (both) {
-      const auto results = b_.emit(OpCode::quantize_both, attrs, {value, scale});
+      const auto results =
+          b_.emit_typed(OpCode::quantize_both, attrs, {value, scale}, {by_row, lying});
       const ValueId q = codes_[{operand, kind, fmt.dtype, false}] = results[QuantizeBoth::q];
       const ValueId q_t = codes_[{operand, kind, fmt.dtype, true}] =
           results[QuantizeBoth::q_transposed];
       return transposed ? q_t : q;
     }
-    attrs.transposed = transposed;
-    return codes_[key] = b_.emit1(OpCode::quantize, attrs, {value, scale});
+    const ResultType& type = transposed ? lying : by_row;
+    return codes_[key] = b_.emit_typed(OpCode::quantize, attrs, {value, scale}, {type})[0];
   }
 
   // The kept codes in this layout, or made from those that are kept in the other.
-  ValueId copied_codes(ValueId weight, const QuantizeAttrs& attrs, bool transposed) {
+  ValueId copied_codes(ValueId weight, const QuantizeAttrs& attrs, const ResultType& said) {
     const std::string& name = rewriter_.from().input_of(weight)->name;
+    const bool transposed = said.layout.transposed;
     const auto kept = copies_.find(weight);
     if (options_.weight_copy == WeightCopy::w_only && kept != copies_.end())
-      return b_.transpose(kept->second.front().value, {1, 0});
-    Shape shape = rewriter_.from().type(weight).shape;
-    if (transposed) std::swap(shape[0], shape[1]);
+      return b_.laid_out(kept->second.front().value, transposed);
     const StateUse use = transposed ? StateUse::weight_quantized_t : StateUse::weight_quantized;
-    const TensorType type{.dtype = attrs.dtype,
-                          .shape = std::move(shape),
-                          .granularity = {.kind = Granularity::Kind::tensor}};
-    const Copy copy{.value = b_.state(use, name, type), .attrs = attrs, .transposed = transposed};
+    const TensorType type{.dtype = said.dtype,
+                          .shape = rewriter_.from().type(weight).shape,
+                          .granularity = said.granularity,
+                          .layout = said.layout};
+    const Copy copy{b_.state(use, name, type), attrs};
     copies_[weight].push_back(copy);
     return copy.value;
   }
@@ -310,8 +310,8 @@ class LinearQuantizer {
         continue;
       }
       const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(group.weights));
-      const ValueId scale =
-          b_.emit1(OpCode::quant_scale, attrs_of(group.formats.w, Kind::w), {amax[AmaxOp::amax]});
+      const AmaxScaleAttrs attrs{.target = group.formats.w.target};
+      const ValueId scale = b_.emit1(OpCode::quant_scale, attrs, {amax[AmaxOp::amax]});
       const ValueId home = scales_.at({group.weights[0], Kind::w, group.formats.w.dtype});
       new_outputs_.emplace_back(scale, home);
       if (!keeps_codes(options_.weight_copy)) continue;
@@ -320,16 +320,17 @@ class LinearQuantizer {
   }
 
   void refresh(const std::vector<Copy>& copies, ValueId weight, ValueId scale) {
-    QuantizeAttrs attrs = copies[0].attrs;
-    const std::vector<ValueId> operands = {rewriter_.map(weight), scale};
-    attrs.transposed = copies.size() == 1 && copies[0].transposed;
-    const auto codes =
-        b_.emit(copies.size() == 1 ? OpCode::quantize : OpCode::quantize_both, attrs, operands);
-    for (const Copy& copy : copies) {
-      const SlotId at = copies.size() == 2 && copy.transposed ? SlotId{QuantizeBoth::q_transposed}
-                                                              : SlotId{QuantizeBoth::q};
-      new_outputs_.emplace_back(codes[at], copy.value);
-    }
+    const auto is_transposed = [&](const Copy& copy) {
+      return b_.type(copy.value).layout.transposed;
+    };
+    ResultTypes types;
+    for (const Copy& copy : copies) types.emplace_back(b_.type(copy.value));
+    if (is_transposed(copies[0])) std::ranges::reverse(types);
+    const bool both = copies.size() == 2;
+    const auto codes = b_.emit_typed(both ? OpCode::quantize_both : OpCode::quantize,
+                                     copies[0].attrs, {rewriter_.map(weight), scale}, types);
+    for (const Copy& copy : copies)
+      new_outputs_.emplace_back(codes[both && is_transposed(copy) ? 1 : 0], copy.value);
   }
 
   bool trains() const {
@@ -345,9 +346,9 @@ class LinearQuantizer {
   OperandScales scale_maker_;
   std::map<std::tuple<ValueId, Kind, Dtype>, ValueId> scales_;
   std::map<std::tuple<ValueId, Kind, Dtype, bool>, ValueId> codes_;
-  std::map<std::tuple<ValueId, Kind, Dtype, int64_t, int64_t>, Blocks> blocks_;
+  std::map<std::tuple<ValueId, Kind, Dtype, Granularity::Kind>, Blocks> blocks_;
   std::map<ValueId, std::vector<Copy>> copies_;  // by weight
-  std::vector<ValueId> flags_;
+  ValueIds flags_;
   std::set<ValueId> flagged_;                             // operands in blocks that a flag tells of
   std::vector<std::pair<ValueId, ValueId>> new_outputs_;  // a value, and the state that it updates
 };

@@ -74,7 +74,7 @@ class Freezer {
 
   // Each reader has its own wide copy, in its own place.
   void read(const Node& node) {
-    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    ValueIds operands = rewriter_.map(node.operands);
     b_.tag = node.tag;
     bool is_changed = false;
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -87,15 +87,12 @@ class Freezer {
       rewriter_.copy(node);
       return;
     }
-    rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands,
-                                              result_dtypes(rewriter_.from(), node)));
+    rewriter_.replace(node, node.op, node.attrs, operands);
   }
 
   ValueId widened(ValueId data, const Stored& stored) {
-    if (stored.scale == kNoValue)
-      return b_.emit_typed(OpCode::cast, NoAttrs{}, {data}, {&stored.dtype, 1})[0];
-    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {data, stored.scale},
-                         {&stored.dtype, 1})[0];
+    if (stored.scale == kNoValue) return b_.cast(data, stored.dtype);
+    return b_.dequantize(data, stored.scale, stored.dtype);
   }
 
   Rewriter rewriter_;

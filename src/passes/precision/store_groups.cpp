@@ -19,11 +19,7 @@ class GroupStorer {
       : options_(options),
         rewriter_(graph),
         b_(rewriter_.builder()),
-        attrs_{.dtype = options.dtype,
-               .target = options.target,
-               .group = options.group,
-               .transposed = false,
-               .pad = 1} {
+        attrs_{.target = options.target} {
     for (const Node& node : graph.nodes) {
       if (node.tag.role != Role::forward)
         read_backward_.insert(node.operands.begin(), node.operands.end());
@@ -67,7 +63,9 @@ class GroupStorer {
  private:
   void store(ValueId old_id, ValueId value, const Tag& tag) {
     b_.tag = tag;
-    const auto results = b_.emit(OpCode::quantize_groups, attrs_, {value});
+    const ResultType groups(options_.dtype,
+                            {Granularity::Kind::group, options_.group, Dtype::bf16});
+    const auto results = b_.emit_typed(OpCode::quantize_groups, attrs_, {value}, {groups});
     groups_[old_id] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
   }
 
@@ -93,15 +91,14 @@ class GroupStorer {
 
   // Codes of the f32 product.
   void store_result(const Node& node, int log2) {
-    const Dtype wide = Dtype::f32;
     b_.tag = node.tag;
     const ValueId y =
-        b_.emit_typed(node.op, node.attrs, rewriter_.map(node.operands), {&wide, 1})[0];
+        b_.emit_typed(node.op, node.attrs, rewriter_.map(node.operands), {Dtype::f32})[0];
     const auto [constant, is_new] = constants_.try_emplace(log2, kNoValue);
     if (is_new) constant->second = b_.fill({}, std::ldexp(1.0, log2));
     const ValueId scale = constant->second;
-    const QuantizeAttrs attrs{.dtype = attrs_.dtype, .target = attrs_.target};
-    groups_[node.out(Gemm::y)] = {b_.emit1(OpCode::quantize, attrs, {y, scale}), scale};
+    const auto q = b_.emit_typed(OpCode::quantize, attrs_, {y, scale}, {options_.dtype});
+    groups_[node.out(Gemm::y)] = {q[0], scale};
     rewriter_.set(node.results, {y});
   }
 
@@ -109,13 +106,13 @@ class GroupStorer {
     b_.tag = node.tag;
     const Dtype wide = Dtype::f32, narrow = rewriter_.from().type(node.out(Binary::y)).dtype;
     const ValueId sum =
-        b_.emit_typed(OpCode::add, NoAttrs{}, rewriter_.map(node.operands), {&wide, 1})[0];
-    rewriter_.set(node.results, b_.emit_typed(OpCode::cast, NoAttrs{}, {sum}, {&narrow, 1}));
+        b_.emit_typed(OpCode::add, NoAttrs{}, rewriter_.map(node.operands), {wide})[0];
+    rewriter_.set(node.results, {b_.cast(sum, narrow)});
     store(node.out(Binary::y), sum, node.tag);
   }
 
   void copy(const Node& node) {
-    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    ValueIds operands = rewriter_.map(node.operands);
     if (node.tag.role != Role::forward) {
       for (size_t i = 0; i < operands.size(); ++i) {
         if (const ValueId repeated = repeat(node.operands[i], node.tag); repeated != kNoValue)
@@ -124,18 +121,15 @@ class GroupStorer {
     }
     b_.tag = node.tag;
     if (has_stored(node)) dequantize_stored(node, operands);
-    rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands,
-                                              result_dtypes(rewriter_.from(), node)));
+    rewriter_.replace(node, node.op, node.attrs, operands);
   }
 
   // In the places of those that the node reads stored.
-  void dequantize_stored(const Node& node, std::vector<ValueId>& operands) {
+  void dequantize_stored(const Node& node, ValueIds& operands) {
     for (const ScalePlace place : op_def(node.op).scales) {
       if (!reads_stored(node, place)) continue;
       const auto& [codes, scales] = groups_.at(node.in(place.operand));
-      const Dtype f32 = Dtype::f32;
-      operands[place.operand] =
-          b_.emit_typed(OpCode::dequantize, NoAttrs{}, {codes, scales}, {&f32, 1})[0];
+      operands[place.operand] = b_.dequantize(codes, scales, Dtype::f32);
     }
   }
 
@@ -150,7 +144,7 @@ class GroupStorer {
     if (const auto it = repeated_.find(old_id); it != repeated_.end()) return it->second;
     Node again = node;
     again.tag = Tag{.layer = reader.layer, .role = Role::backward, .origin = node.tag.origin};
-    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    ValueIds operands = rewriter_.map(node.operands);
     b_.tag = again.tag;
     dequantize_stored(again, operands);
     if (node.op == OpCode::rms_norm) {
@@ -162,7 +156,7 @@ class GroupStorer {
       operands[LayerNorm::known_rstd] = rewriter_.map(node.out(LayerNorm::rstd));
     }
     const Dtype dtype = from.type(old_id).dtype;
-    return repeated_[old_id] = b_.emit_typed(node.op, node.attrs, operands, {&dtype, 1})[0];
+    return repeated_[old_id] = b_.emit_typed(node.op, node.attrs, operands, {dtype})[0];
   }
 
   // Whether the backward pass reads the result of a forward node that reads other than is stored.

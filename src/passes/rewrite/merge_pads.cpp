@@ -83,13 +83,10 @@ Graph merge_pads(const Graph& graph) {
       rewriter.copy(node);
       continue;
     }
-    std::vector<ValueId> operands;
+    ValueIds operands;
     for (const Piece& piece : tiles) operands.push_back(rewriter.map(piece.value));
     rewriter.builder().tag = node.tag;
-    const Dtype dtype = graph.type(node.out(Binary::y)).dtype;
-    rewriter.set(node.results,
-                 rewriter.builder().emit_typed(
-                     OpCode::concatenate, AxisAttrs{.axis = tiles[0].axis}, operands, {&dtype, 1}));
+    rewriter.replace(node, OpCode::concatenate, AxisAttrs{.axis = tiles[0].axis}, operands);
   }
   return rewriter.finish();
 }

@@ -23,14 +23,14 @@ ValueId Rewriter::map(ValueId old_id) const {
   return id;
 }
 
-std::vector<ValueId> Rewriter::map(const std::vector<ValueId>& old_ids) const {
-  std::vector<ValueId> ids;
+ValueIds Rewriter::map(const ValueIds& old_ids) const {
+  ValueIds ids;
   ids.reserve(old_ids.size());
   for (const ValueId id : old_ids) ids.push_back(map(id));
   return ids;
 }
 
-void Rewriter::set(const std::vector<ValueId>& old_ids, const std::vector<ValueId>& new_ids) {
+void Rewriter::set(const ValueIds& old_ids, const ValueIds& new_ids) {
   CHECK(old_ids.size() == new_ids.size());
   for (size_t i = 0; i < old_ids.size(); ++i) {
     CHECK((old_ids[i] == kNoValue) == (new_ids[i] == kNoValue));
@@ -38,18 +38,24 @@ void Rewriter::set(const std::vector<ValueId>& old_ids, const std::vector<ValueI
   }
 }
 
-std::vector<ValueId> Rewriter::copy(const Node& node) {
+ValueIds Rewriter::copy(const Node& node) {
   builder_.tag = node.tag;
-  std::vector<ValueId> operands = map(node.operands);
-  std::vector<ValueId> results = to_.phase == from_.phase && reads_the_same(node, operands)
-                                     ? append(node, std::move(operands))
-                                     : builder_.emit_typed(node.op, node.attrs, std::move(operands),
-                                                           result_dtypes(from_, node));
+  ValueIds operands = map(node.operands);
+  if (to_.phase != from_.phase || !reads_the_same(node, operands))
+    return replace(node, node.op, node.attrs, std::move(operands));
+  ValueIds results = append(node, std::move(operands));
   set(node.results, results);
   return results;
 }
 
-bool Rewriter::reads_the_same(const Node& node, const std::vector<ValueId>& operands) const {
+ValueIds Rewriter::replace(const Node& node, OpCode op, Attrs attrs, ValueIds operands) {
+  ValueIds results =
+      builder_.emit_typed(op, std::move(attrs), std::move(operands), result_types(from_, node));
+  set(node.results, results);
+  return results;
+}
+
+bool Rewriter::reads_the_same(const Node& node, const ValueIds& operands) const {
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i] != kNoValue && to_.type(operands[i]) != from_.type(node.operands[i]))
       return false;
@@ -57,7 +63,7 @@ bool Rewriter::reads_the_same(const Node& node, const std::vector<ValueId>& oper
   return true;
 }
 
-std::vector<ValueId> Rewriter::append(const Node& node, std::vector<ValueId> operands) {
+ValueIds Rewriter::append(const Node& node, ValueIds operands) {
   Node copied{.op = node.op,
               .attrs = node.attrs,
               .operands = std::move(operands),
@@ -70,7 +76,7 @@ std::vector<ValueId> Rewriter::append(const Node& node, std::vector<ValueId> ope
     id = static_cast<ValueId>(to_.values.size());
     to_.values.push_back(std::move(value));
   }
-  std::vector<ValueId> results = copied.results;
+  ValueIds results = copied.results;
   to_.nodes.push_back(std::move(copied));
   return results;
 }

@@ -21,13 +21,16 @@ class Rewriter {
 
   // The new value of an old one (kNoValue stays kNoValue).
   ValueId map(ValueId old_id) const;
-  std::vector<ValueId> map(const std::vector<ValueId>& old_ids) const;
+  ValueIds map(const ValueIds& old_ids) const;
   void set(ValueId old_id, ValueId new_id) { map_[static_cast<size_t>(old_id)] = new_id; }
-  void set(const std::vector<ValueId>& old_ids, const std::vector<ValueId>& new_ids);
+  void set(const ValueIds& old_ids, const ValueIds& new_ids);
 
   // The old node as it is, reading mapped operands; result types are kept. Returns the new results
   // and sets the map.
-  std::vector<ValueId> copy(const Node& node);
+  ValueIds copy(const Node& node);
+
+  // Another node in its place, whose results are of the same types.
+  ValueIds replace(const Node& node, OpCode op, Attrs attrs, ValueIds operands);
 
   // Copies the outputs through the map and hands the new graph out.
   Graph finish();
@@ -35,14 +38,14 @@ class Rewriter {
   Graph finish_without_outputs() { return std::move(to_); }
 
  private:
-  bool reads_the_same(const Node& node, const std::vector<ValueId>& operands) const;
+  bool reads_the_same(const Node& node, const ValueIds& operands) const;
   // What emit_typed would do, were its types not known.
-  std::vector<ValueId> append(const Node& node, std::vector<ValueId> operands);
+  ValueIds append(const Node& node, ValueIds operands);
 
   const Graph& from_;
   Graph to_;
   Builder builder_;
-  std::vector<ValueId> map_;
+  ValueIds map_;
 };
 
 // Rebuilds the graph from the nodes that `keep` names, in order (dead values disappear).

@@ -104,7 +104,7 @@ Graph remove_dead(Graph graph) {
 
 Graph merge_common(const Graph& graph) {
   Rewriter rewriter(graph);
-  std::unordered_map<std::string, std::vector<ValueId>> seen;
+  std::unordered_map<std::string, ValueIds> seen;
   for (const Node& node : graph.nodes) {
     Node mapped = node;
     mapped.operands = rewriter.map(node.operands);
@@ -127,10 +127,7 @@ Graph remove_identities(const Graph& graph) {
       rewriter.set(node.out(Unary::y), rewriter.map(*same));
     } else if (const auto move = merged_move(graph, node)) {
       rewriter.builder().tag = node.tag;
-      const Dtype dtype = graph.type(node.out(Unary::y)).dtype;
-      const auto results = rewriter.builder().emit_typed(node.op, move->first,
-                                                         {rewriter.map(move->second)}, {&dtype, 1});
-      rewriter.set(node.results, results);
+      rewriter.replace(node, node.op, move->first, {rewriter.map(move->second)});
     } else {
       rewriter.copy(node);
     }
@@ -180,7 +177,7 @@ Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const
       Node mapped = node;
       mapped.operands = rewriter.map(node.operands);
       rewriter.builder().tag = node.tag;
-      auto results = def.decompose(rewriter.builder(), mapped);
+      auto results = def.decompose(rewriter.builder(), mapped, result_types(current, node));
       CHECK(results.size() == node.results.size());
       for (size_t i = 0; i < results.size(); ++i) {
         if (node.results[i] == kNoValue) continue;
@@ -192,8 +189,7 @@ Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const
         const Dtype dtype = current.type(node.results[i]).dtype;
         retype_same_op(rewriter.builder().graph(), results[i], node.op, dtype);
         if (rewriter.builder().type(results[i]).dtype != dtype) {
-          results[i] =
-              rewriter.builder().emit_typed(OpCode::cast, NoAttrs{}, {results[i]}, {&dtype, 1})[0];
+          results[i] = rewriter.builder().cast(results[i], dtype);
         }
       }
       rewriter.set(node.results, results);

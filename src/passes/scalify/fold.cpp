@@ -47,8 +47,8 @@ class Folder {
     int exponent = 0;
     if (std::frexp(*factor, &exponent) != 0.5) return false;  // the result is rounded before it
     b_.tag = gemm.tag;
-    std::vector<ValueId> operands = {rewriter_.map(gemm.in(Gemm::a)),
-                                     rewriter_.map(gemm.in(Gemm::b)), kNoValue};
+    ValueIds operands = {rewriter_.map(gemm.in(Gemm::a)), rewriter_.map(gemm.in(Gemm::b)),
+                         kNoValue};
     if (const double merged = *factor * *scale; merged != 1) operands.push_back(filled(merged));
     rewriter_.set(rescale.results, b_.emit(OpCode::gemm, gemm.attrs, operands));
     folded_.insert(rescale.results[0]);

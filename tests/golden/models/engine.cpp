@@ -27,7 +27,7 @@ std::vector<double> read(const BoundPlan& plan, const GraphOutput& output) {
   const TensorType& type = plan.plan().graph.type(output.value);
   std::vector<std::byte> bytes(static_cast<size_t>(type.n_bytes()));
   plan.read_output(output.name, bytes.data(), type.n_bytes());
-  std::vector<double> values(static_cast<size_t>(type.n_elems()));
+  std::vector<double> values(static_cast<size_t>(type.n_stored()));
   reference::load(type.dtype, bytes.data(), values);
   return values;
 }

@@ -35,15 +35,11 @@ void add_blocks(Table& table) {
     for (const BlockShape& block : kBlocks) {
       for (const Shape& shape : {Shape{1, 1}, Shape{17, 33}, Shape{128, 128}, Shape{300, 192},
                                  Shape{257, 130}, Shape{130, 1024}}) {
-        const QuantizeAttrs q{.dtype = format,
-                              .target = format_row(format).amax_target,
-                              .group = block.cols,
-                              .rows = block.rows,
-                              .rule = block.rule,
-                              .scales = block.scales};
-        table.put_nonfinite(OpCode::quantize_groups, q, {tensor(shape, Fill::wide)});
+        const QuantizeAttrs q{.target = format_row(format).amax_target, .rule = block.rule};
         const OperandCase x =
             quantized(shape, format, granularity_of(block.rows, block.cols, block.scales));
+        table.put_nonfinite(OpCode::quantize_groups, q, {tensor(shape, Fill::wide)},
+                            {ResultType(x.type)});
         table.put(OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
       }
     }
@@ -54,21 +50,17 @@ void add_rounded_quantizers(Table& table) {
   for (const Shape& shape : {Shape{1, 1}, Shape{17, 33}, Shape{64, 32}, Shape{300, 192}}) {
     const std::vector<OperandCase> operands = {tensor(shape, Fill::wide), scalar(0.01)};
     for (const Dtype source : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
-      QuantizeAttrs q{.dtype = Dtype::hif8,
-                      .target = 224,
-                      .pad = 16,
-                      .rounding = Rounding::hr,
-                      .source = source};
-      table.put_nonfinite(OpCode::quantize_both, q, operands);
-      table.put(OpCode::quantize, q, operands);
-      q.transposed = true;
-      table.put(OpCode::quantize, q, operands);
+      const QuantizeAttrs q{.target = 224, .rounding = Rounding::hr, .source = source};
+      table.put_nonfinite(OpCode::quantize_both, q, operands, {Dtype::hif8});
+      table.put_codes(OpCode::quantize, q, operands, {Dtype::hif8});
+      table.put_codes(OpCode::quantize, q, operands, {ResultType(Dtype::hif8).transposed(16)});
     }
     for (const Rounding rounding : {Rounding::rtz, Rounding::ta})
-      table.put(OpCode::quantize_both, QuantizeAttrs{.pad = 1, .rounding = rounding}, operands);
-    QuantizeAttrs integer{.dtype = Dtype::int8, .target = 127, .pad = 16};
-    table.put_nonfinite(OpCode::quantize, integer, operands);
-    table.put(OpCode::quantize_both, integer, operands);
+      table.put_codes(OpCode::quantize_both, QuantizeAttrs{.rounding = rounding}, operands,
+                      {Dtype::e4m3, ResultType(Dtype::e4m3).transposed(1)});
+    const QuantizeAttrs integer{.target = 127};
+    table.put_nonfinite(OpCode::quantize, integer, operands, {Dtype::int8});
+    table.put_codes(OpCode::quantize_both, integer, operands, {Dtype::int8});
     table.put(OpCode::dequantize, NoAttrs{}, {codes(shape, Dtype::int8), scalar(0.3)});
   }
 }

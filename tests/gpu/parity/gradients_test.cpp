@@ -19,7 +19,7 @@ struct GradientCase {
 
 OpCase op_case(const GradientCase& g) {
   GatedActQuantizeAttrs attrs;
-  attrs.q = {.dtype = g.format, .target = g.format == Dtype::e5m2 ? 57344.0 : 448.0, .pad = 16};
+  attrs.q = {.target = g.format == Dtype::e5m2 ? 57344.0 : 448.0};
   attrs.both = true;
   const OperandCase x = g.group == 0
                             ? tensor(g.shape)
@@ -29,7 +29,8 @@ OpCase op_case(const GradientCase& g) {
   OpCase c{.name = "gated_act_grad_quantize",
            .op = OpCode::gated_act_grad_quantize,
            .attrs = attrs,
-           .operands = {tensor(g.shape), x, x, s, s}};
+           .operands = {tensor(g.shape), x, x, s, s},
+           .results = {g.format}};
   if (g.from == ScaleFrom::given) c.operands.push_back(scalar(0.01));
   if (g.from == ScaleFrom::history || g.from == ScaleFrom::new_history) {
     c.operands.push_back(none());

@@ -11,6 +11,7 @@ struct StoredCase {
   size_t n_wide;    // before the codes
   size_t n_stored;  // each with scales
   bool is_scaled;   // a quantizer's scale behind
+  std::vector<ResultType> results = {};
 };
 
 OpCase op_case(const StoredCase& s, const Shape& shape, bool has_one, double value) {
@@ -24,6 +25,7 @@ OpCase op_case(const StoredCase& s, const Shape& shape, bool has_one, double val
   c.operands.insert(c.operands.end(), s.n_stored, scale);
   if (s.is_scaled) c.operands.push_back(scalar(0.02));
   c.typed_only = true;
+  c.results = s.results;
   return c;
 }
 
@@ -46,10 +48,12 @@ std::vector<StoredCase> stored_cases() {
                                    {OpCode::gelu, GeluAttrs{}, 0, 1, false},
                                    {OpCode::gelu_grad, GeluAttrs{}, 1, 1, false}};
   for (const int layout : {0, 1, 2}) {
-    const QuantizeAttrs q{.transposed = layout == 1, .pad = 16};
+    const ResultType by_row = Dtype::e4m3, type = layout == 1 ? by_row.transposed(16) : by_row;
+    const QuantizeAttrs q;
     const bool both = layout == 2;
-    cases.push_back({OpCode::gated_act_quantize, GatedActQuantizeAttrs{{}, q, both}, 0, 2, true});
-    cases.push_back({OpCode::gelu_quantize, GeluQuantizeAttrs{{}, q, both}, 0, 1, true});
+    cases.push_back(
+        {OpCode::gated_act_quantize, GatedActQuantizeAttrs{{}, q, both}, 0, 2, true, {type}});
+    cases.push_back({OpCode::gelu_quantize, GeluQuantizeAttrs{{}, q, both}, 0, 1, true, {type}});
   }
   return cases;
 }

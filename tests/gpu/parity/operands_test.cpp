@@ -35,7 +35,7 @@ class BoundGraph {
       std::vector<std::byte> bytes(static_cast<size_t>(type.n_bytes()));
       bound_.read_output(output.name, bytes.data(), type.n_bytes());
       std::vector<double>& values = outputs[output.name];
-      values.resize(static_cast<size_t>(type.n_elems()));
+      values.resize(static_cast<size_t>(type.n_stored()));
       reference::load(type.dtype, bytes.data(), values);
     }
     return outputs;

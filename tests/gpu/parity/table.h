@@ -22,21 +22,29 @@ struct SizedCase {
 
 class Table {
  public:
-  void put(OpCode op, Attrs attrs, std::vector<OperandCase> operands, double tolerance = 0) {
+  void put(OpCode op, Attrs attrs, std::vector<OperandCase> operands, double tolerance = 0,
+           std::vector<ResultType> results = {}) {
     OpCase c{.name = std::string(op_def(op).name) + " " + std::to_string(cases.size()),
              .op = op,
              .attrs = std::move(attrs),
-             .operands = std::move(operands)};
-    c.typed_only = true;
+             .operands = std::move(operands),
+             .typed_only = true,
+             .results = std::move(results)};
     cases.push_back({std::move(c), tolerance});
   }
-  void put_nonfinite(OpCode op, const Attrs& attrs, const std::vector<OperandCase>& operands) {
-    put(op, attrs, operands);
-    put(op, attrs, operands);
+  void put_codes(OpCode op, const Attrs& attrs, const std::vector<OperandCase>& operands,
+                 const std::vector<ResultType>& results) {
+    put(op, attrs, operands, 0, results);
+  }
+  void put_nonfinite(OpCode op, const Attrs& attrs, const std::vector<OperandCase>& operands,
+                     const std::vector<ResultType>& results = {}) {
+    put_codes(op, attrs, operands, results);
+    put_codes(op, attrs, operands, results);
     cases.back().specials = Specials::nonfinite;
   }
-  void put_largest(OpCode op, const Attrs& attrs, const std::vector<OperandCase>& operands) {
-    put(op, attrs, operands);
+  void put_largest(OpCode op, const Attrs& attrs, const std::vector<OperandCase>& operands,
+                   const std::vector<ResultType>& results) {
+    put_codes(op, attrs, operands, results);
     cases.back().specials = Specials::largest;
   }
   std::vector<SizedCase> cases;

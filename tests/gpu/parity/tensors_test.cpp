@@ -15,11 +15,13 @@ void add_own_scales(Table& table, Dtype format) {
   for (const Shape& shape : {Shape{17, 33}, Shape{300, 192}, Shape{2047, 160}, Shape{0, 64}}) {
     for (const OperandCase& history : {none(), scales({16}), empty}) {
       for (const bool both : {false, true}) {
-        const QuantizeAttrs q{.dtype = format, .target = 448, .pad = 16};
+        const QuantizeAttrs q;
         std::vector<OperandCase> operands = {tensor(shape), history, scalar(0.5)};
-        table.put(OpCode::amax_quantize, AmaxQuantizeAttrs{q, both, false}, operands);
+        table.put_codes(OpCode::amax_quantize, AmaxQuantizeAttrs{q, both, false}, operands,
+                        {format});
         operands.push_back(scalar(0, Dtype::boolean));
-        table.put_nonfinite(OpCode::amax_quantize, AmaxQuantizeAttrs{q, both, true}, operands);
+        table.put_nonfinite(OpCode::amax_quantize, AmaxQuantizeAttrs{q, both, true}, operands,
+                            {format});
       }
     }
   }
@@ -29,15 +31,13 @@ void add_quantizers(Table& table) {
   for (const Dtype format : {Dtype::e4m3, Dtype::e5m2, Dtype::hif8}) {
     for (const Shape& shape : {Shape{1, 1}, Shape{17, 33}, Shape{128, 64}, Shape{300, 192},
                                Shape{257, 130}, Shape{2047, 16}}) {
-      QuantizeAttrs q{.dtype = format, .target = 448};
+      const QuantizeAttrs q;
       const std::vector<OperandCase> operands = {tensor(shape), scalar(0.01)};
-      table.put_nonfinite(OpCode::quantize, q, operands);
+      table.put_nonfinite(OpCode::quantize, q, operands, {format});
       for (const int64_t pad : kPads) {
-        q.pad = pad;
-        q.transposed = false;
-        table.put(OpCode::quantize_both, q, operands);
-        q.transposed = true;
-        table.put_nonfinite(OpCode::quantize, q, operands);
+        const ResultType transposed = ResultType(format).transposed(pad);
+        table.put_codes(OpCode::quantize_both, q, operands, {format, transposed});
+        table.put_nonfinite(OpCode::quantize, q, operands, {transposed});
       }
     }
     add_own_scales(table, format);
@@ -45,16 +45,19 @@ void add_quantizers(Table& table) {
          {std::pair(Shape{300, 192}, 16), std::pair(Shape{17, 33}, 16),
           std::pair(Shape{17, 32}, 16), std::pair(Shape{5, 8192}, 128), std::pair(Shape{3, 24}, 8),
           std::pair(Shape{3, 768}, 256), std::pair(Shape{9, 50}, 7)}) {
-      const QuantizeAttrs q{.dtype = format, .target = 57344, .group = group};
-      table.put_nonfinite(OpCode::quantize_groups, q, {tensor(shape, Fill::wide)});
-      table.put_nonfinite(OpCode::add_quantize, q, {tensor(shape), tensor(shape, Fill::wide)});
+      const QuantizeAttrs q{.target = 57344};
       const OperandCase x = codes(shape, format, fmt::format("1x{}", group));
+      const ResultType groups(x.type);
+      table.put_nonfinite(OpCode::quantize_groups, q, {tensor(shape, Fill::wide)}, {groups});
+      table.put_nonfinite(OpCode::add_quantize, q, {tensor(shape), tensor(shape, Fill::wide)},
+                          {Dtype::real, groups});
       table.put(OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
     }
     for (const double target : {15.0, 224.0, 448.0, 57344.0}) {
       for (const auto& [cols, group] : {std::pair(32, 16), std::pair(50, 7)}) {
-        const QuantizeAttrs q{.dtype = format, .target = target, .group = group};
-        table.put_largest(OpCode::quantize_groups, q, {tensor({64, cols})});
+        const OperandCase x = codes({64, cols}, format, fmt::format("1x{}", group));
+        table.put_largest(OpCode::quantize_groups, QuantizeAttrs{.target = target},
+                          {tensor({64, cols})}, {ResultType(x.type)});
       }
     }
     table.put(OpCode::dequantize, NoAttrs{}, {codes({300, 192}, format), scalar(0.3)});
@@ -66,7 +69,7 @@ void add_scales_and_moves(Table& table) {
   table.put_nonfinite(OpCode::amax, NoAttrs{}, {tensor({8192})});
   table.put(OpCode::amax, NoAttrs{}, std::vector<OperandCase>(19, tensor({2047})));
   table.put(OpCode::any_of, NoAttrs{}, std::vector<OperandCase>(300, scalar(0, Dtype::boolean)));
-  table.put(OpCode::delayed_scale, QuantizeAttrs{}, {scalar(2), scales({700})});
+  table.put(OpCode::delayed_scale, AmaxScaleAttrs{}, {scalar(2), scales({700})});
   for (const OpCode op : {OpCode::add, OpCode::maximum, OpCode::div})
     table.put(op, NoAttrs{}, {tensor({9001}), tensor({9001}, Fill::positive)},
               1e-7);  // rounded to f32, then to the result's type

@@ -43,8 +43,8 @@ class CollectivesGraph {
   }
   void emit(OpCode op, const CollectiveAttrs& attrs, const std::vector<ValueId>& operands,
             Dtype result) {
-    const std::vector<Dtype> dtypes(3, result);
-    for (const ValueId id : builder_.emit_typed(op, attrs, operands, dtypes)) {
+    for (const ValueId id :
+         builder_.emit_typed(op, attrs, operands, std::vector<ResultType>(3, result))) {
       std::string name = fmt::format("{}: {}", graph_.outputs.size(), op_def(op).name);
       for (const ValueId operand : operands)
         name += operand == kNoValue ? " -" : " " + to_string(graph_.type(operand));
@@ -91,9 +91,8 @@ class CollectivesGraph {
                                 .shape = {},
                                 .squares = true,
                                 .ranks_a_host = ranks_a_host_};
-    const Dtype y[] = {dtype};
     const auto results =
-        builder_.emit_typed(OpCode::reduce_scatter, attrs, {input("squared", dtype, {n})}, y);
+        builder_.emit_typed(OpCode::reduce_scatter, attrs, {input("squared", dtype, {n})}, {dtype});
     builder_.output(fmt::format("{}: squared", graph_.outputs.size()), results[0]);
     return results[1];
   }

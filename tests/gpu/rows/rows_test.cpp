@@ -19,13 +19,15 @@ class SizedCases {
  public:
   SizedCases(Size size, Dtype wide) : size_(size), wide_(wide) {}
 
-  void add(std::string name, OpCode op, Attrs attrs, std::vector<OperandCase> operands) {
+  void add(std::string name, OpCode op, Attrs attrs, std::vector<OperandCase> operands,
+           std::vector<ResultType> results = {}) {
     name += fmt::format(" {} x {} {}", size_.rows, size_.cols, dtype_name(wide_));
     all_.push_back({.name = std::move(name),
                     .op = op,
                     .attrs = std::move(attrs),
                     .operands = std::move(operands),
-                    .typed_only = true});
+                    .typed_only = true,
+                    .results = std::move(results)});
   }
   OperandCase matrix() const { return tensor({size_.rows, size_.cols}); }
   OperandCase vector() const { return tensor({size_.cols}); }
@@ -103,27 +105,30 @@ struct Quantized {
   QuantizeAttrs q;
   bool both = false;
   Scale scale = Scale::own;
+  ResultType type = Dtype::e4m3;
   std::string name() const {
-    return fmt::format(" {}{}{} scale {}", dtype_name(q.dtype), q.transposed ? " transposed" : "",
-                       both ? " both" : "", static_cast<int>(scale));
+    return fmt::format(" {}{}{} scale {}", dtype_name(type.dtype),
+                       type.layout.transposed ? " transposed" : "", both ? " both" : "",
+                       static_cast<int>(scale));
   }
 };
 
 void add_quantized(SizedCases& cases, int64_t group, const Quantized& to) {
-  const auto& [q, both, scale] = to;
+  const auto& [q, both, scale, type] = to;
   const auto behind = [&](size_t n_statistics) {
     return scale_operands(scale, cases, n_statistics);
   };
   const OperandCase x = cases.stored(group), s = cases.group_scales(group), w = cases.vector();
   const NormAttrs norm{.eps = 1e-5};
   cases.add("rms_norm" + to.name(), OpCode::rms_norm_quantize, NormQuantizeAttrs{norm, q, both},
-            joined({x, w, s}, behind(1)));
+            joined({x, w, s}, behind(1)), {type});
   cases.add("layer_norm" + to.name(), OpCode::layer_norm_quantize, NormQuantizeAttrs{norm, q, both},
-            joined({x, w, w, s}, behind(2)));
+            joined({x, w, w, s}, behind(2)), {type});
   cases.add("gated_act" + to.name(), OpCode::gated_act_quantize, GatedActQuantizeAttrs{{}, q, both},
-            joined({x, x, s, s}, behind(0)));
+            joined({x, x, s, s}, behind(0)), {type});
   cases.add("gelu" + to.name(), OpCode::gelu_quantize,
-            GeluQuantizeAttrs{{.kind = GeluKind::tanh}, q, both}, joined({x, s}, behind(0)));
+            GeluQuantizeAttrs{{.kind = GeluKind::tanh}, q, both}, joined({x, s}, behind(0)),
+            {type});
 }
 
 void add_rest(SizedCases& cases, Size size) {
@@ -205,20 +210,19 @@ TEST(rows, quantizing_layers_equal_those_of_the_cpu) {
       for (const Scale scale :
            {Scale::own, Scale::given, Scale::given_too, Scale::delayed, Scale::first_delayed}) {
         for (const Layout layout : {Layout::rows, Layout::transposed, Layout::both}) {
-          const QuantizeAttrs q{.dtype = Dtype::e4m3,
-                                .target = 448,
-                                .group = 0,
-                                .transposed = layout == Layout::transposed,
-                                .pad = 16};
-          add_quantized(cases, group, {q, layout == Layout::both, scale});
+          const ResultType by_row = Dtype::e4m3;
+          const bool transposed = layout == Layout::transposed;
+          add_quantized(
+              cases, group,
+              {{}, layout == Layout::both, scale, transposed ? by_row.transposed(16) : by_row});
         }
       }
       for (const Dtype dtype : {Dtype::hif8, Dtype::e5m2}) {
         if (group != 0) continue;
-        const QuantizeAttrs q{.dtype = dtype, .target = 15, .pad = 16};
+        const QuantizeAttrs q{.target = 15};
         for (const Scale scale : {Scale::own, Scale::delayed})
-          add_quantized(cases, 0, {q, true, scale});
-        add_quantized(cases, 0, {q, false, Scale::own});
+          add_quantized(cases, 0, {q, true, scale, dtype});
+        add_quantized(cases, 0, {q, false, Scale::own, dtype});
       }
       expect_parity(cases, wide, *gpu);
     }
@@ -230,10 +234,9 @@ TEST(rows, many_tiles_of_codes_equal_those_of_the_cpu) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const Size size : {Size{4096, 2304}, Size{4100, 2320}}) {
     SizedCases cases(size, Dtype::bf16);
-    const QuantizeAttrs q{
-        .dtype = Dtype::e4m3, .target = 448, .group = 0, .transposed = true, .pad = 16};
+    const ResultType transposed = ResultType(Dtype::e4m3).transposed(16);
     for (const Scale scale : {Scale::own, Scale::given})
-      add_quantized(cases, 16, {q, false, scale});
+      add_quantized(cases, 16, {{}, false, scale, transposed});
     expect_parity(cases, Dtype::bf16, *gpu);
   }
 }
@@ -269,8 +272,7 @@ TEST(rows, nonfinite_values_set_the_flag_and_zeros_have_scale_one) {
        {std::pair<Size, int64_t>{{33, 272}, 0}, {{5, 37}, 0}, {{33, 272}, 16}, {{9, 4112}, 16}}) {
     for (const bool both : {false, true}) {
       SizedCases cases(size, Dtype::bf16);
-      const QuantizeAttrs q{
-          .dtype = Dtype::e4m3, .target = 448, .group = 0, .transposed = false, .pad = 16};
+      const QuantizeAttrs q;
       add_quantized(cases, group, {q, both, Scale::own});
       for (const OpCase& c : cases.all()) {
         const Graph graph = case_graph(c, Dtype::bf16);
@@ -295,7 +297,7 @@ TEST(rows, a_code_that_is_nan_sets_the_flag) {
     for (const bool both : {false, true}) {
       for (const Scale scale : {Scale::own, Scale::delayed}) {
         SizedCases cases(size, Dtype::bf16);
-        const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448, .pad = 16};
+        const QuantizeAttrs q;
         add_quantized(cases, 16, {q, both, scale});
         for (const OpCase& c : cases.all()) {
           const Graph graph = case_graph(c, Dtype::bf16);
@@ -316,7 +318,7 @@ TEST(rows, the_largest_activation_is_found_among_uneven_groups) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const Size size : {Size{70, 256}, Size{300, 2064}, Size{40, 8192}}) {
     SizedCases cases(size, Dtype::bf16);
-    const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448, .pad = 16};
+    const QuantizeAttrs q;
     add_quantized(cases, 16, {q, false, Scale::own});
     for (const OpCase& c : cases.all()) {
       if (c.op != OpCode::gated_act_quantize && c.op != OpCode::gelu_quantize) continue;
@@ -343,7 +345,7 @@ TEST(rows, the_largest_result_is_found_under_uneven_weights) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const Size size : {Size{70, 256}, Size{300, 2064}, Size{40, 8192}}) {
     SizedCases cases(size, Dtype::bf16);
-    const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448, .pad = 16};
+    const QuantizeAttrs q;
     add_quantized(cases, 16, {q, false, Scale::own});
     for (const OpCase& c : cases.all()) {
       if (c.op != OpCode::rms_norm_quantize && c.op != OpCode::layer_norm_quantize) continue;

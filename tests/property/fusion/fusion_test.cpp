@@ -46,7 +46,7 @@ struct Fused {
   OpCode op;
   Attrs attrs;
   std::vector<TensorType> operands;  // an empty type with dtype real: absent
-  std::vector<Dtype> results;
+  std::vector<ResultType> results;
 };
 
 TensorType absent() {
@@ -64,9 +64,9 @@ Graph graph_of(const Fused& f) {
     operands.push_back(none ? kNoValue
                             : b.input(InputKind::batch, op_cases::input_name(i), f.operands[i]));
   }
-  std::vector<Dtype> dtypes = f.results;
-  dtypes.resize(8, Dtype::f32);
-  const auto results = b.emit_typed(f.op, f.attrs, operands, dtypes);
+  std::vector<ResultType> types = op_cases::said_types(f.op, Dtype::f32, f.results);
+  std::copy(f.results.begin(), f.results.end(), types.begin());
+  const auto results = b.emit_typed(f.op, f.attrs, operands, types);
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i] != kNoValue) b.output(op_cases::output_name(i), results[i]);
   }
@@ -99,6 +99,7 @@ enum class Layout : uint8_t { rows, transposed, both };
 enum class ScaleFrom : uint8_t { own, given, given_too, history };
 
 struct Quantizing {
+  ResultType type;
   QuantizeAttrs q;
   bool both;
   ScaleFrom from;
@@ -123,7 +124,8 @@ void add_quantizing_layers(std::vector<Fused>& all, const Case& c, const Quantiz
     k.append(operands, op == OpCode::rms_norm_quantize     ? 1
                        : op == OpCode::layer_norm_quantize ? 2
                                                            : 0);
-    all.push_back({std::string(op_def(op).name), op, std::move(attrs), std::move(operands), {}});
+    all.push_back(
+        {std::string(op_def(op).name), op, std::move(attrs), std::move(operands), {k.type}});
   };
   put(OpCode::rms_norm_quantize, NormQuantizeAttrs{norm, k.q, k.both}, {x, weight, scales});
   put(OpCode::layer_norm_quantize, NormQuantizeAttrs{norm, k.q, k.both},
@@ -142,8 +144,8 @@ void add_quantizing(std::vector<Fused>& all, const Case& c) {
       for (const ScaleFrom from :
            {ScaleFrom::own, ScaleFrom::given, ScaleFrom::given_too, ScaleFrom::history}) {
         const bool transposed = layout == Layout::transposed;
-        const QuantizeAttrs q{format, target, 0, transposed, layout == Layout::rows ? 1 : 16};
-        add_quantizing_layers(all, c, {q, layout == Layout::both, from});
+        const ResultType by_row = format, type = transposed ? by_row.transposed(16) : by_row;
+        add_quantizing_layers(all, c, {type, {.target = target}, layout == Layout::both, from});
       }
     }
   }
@@ -175,7 +177,6 @@ void add_stored(std::vector<Fused>& all, const Case& c) {
 
 void add_rest(std::vector<Fused>& all, const Case& c) {
   const TensorType x{c.dtype, c.size.shape()};
-  const QuantizeAttrs groups{Dtype::e4m3, 448, c.group, false, 1};
   const TensorType w{c.dtype, {c.size.cols}}, rows{Dtype::f32, {c.size.rows}};
   all.push_back(
       {"rms_norm_grad_c", OpCode::rms_norm_grad, NormAttrs{}, {x, x, rows, w, absent(), x}, {}});
@@ -185,19 +186,23 @@ void add_rest(std::vector<Fused>& all, const Case& c) {
                  {x, x, rows, rows, absent(), absent(), x},
                  {}});
   if (c.group > 0) {
-    all.push_back({"add_quantize", OpCode::add_quantize, groups, {x, x}, {c.dtype}});
+    const ResultType groups(stored(c.size, c.group, c.dtype).first);
+    all.push_back(
+        {"add_quantize", OpCode::add_quantize, QuantizeAttrs{}, {x, x}, {c.dtype, groups}});
   }
   for (const int64_t pad : {1, 16}) {
-    const QuantizeAttrs q{Dtype::e5m2, 57344, 0, false, pad};
+    const QuantizeAttrs q{.target = 57344};
+    const ResultType by_row = Dtype::e5m2, transposed = by_row.transposed(pad), f32 = Dtype::f32;
+    const std::vector<ResultType> e5m2{by_row, f32, f32, f32, transposed};
     const TensorType scalar{Dtype::f32, {}}, history{Dtype::f32, {5}};
-    all.push_back({"quantize_both", OpCode::quantize_both, q, {x, scalar}, {}});
+    all.push_back({"quantize_both", OpCode::quantize_both, q, {x, scalar}, {by_row, transposed}});
     for (const bool both : {false, true}) {
       const AmaxQuantizeAttrs own{q, both, true}, known{q, both, false};
-      all.push_back({"amax_quantize", OpCode::amax_quantize, own, {x}, {}});
+      all.push_back({"amax_quantize", OpCode::amax_quantize, own, {x}, e5m2});
       all.push_back(
-          {"amax_quantize_delayed", OpCode::amax_quantize, own, {x, history, scalar}, {}});
+          {"amax_quantize_delayed", OpCode::amax_quantize, own, {x, history, scalar}, e5m2});
       all.push_back(
-          {"amax_quantize_known", OpCode::amax_quantize, known, {x, absent(), scalar}, {}});
+          {"amax_quantize_known", OpCode::amax_quantize, known, {x, absent(), scalar}, e5m2});
     }
   }
 }
@@ -209,9 +214,9 @@ void add_amax_results(std::vector<Fused>& all, const Case& c) {
   const GatedActAttrs act{.amax = true};
   const GeluAttrs gelu{.kind = GeluKind::erf, .amax = true};
   const auto put = [&](OpCode op, Attrs attrs, std::vector<TensorType> operands) {
-    std::vector<Dtype> dtypes(op_def(op).amax_results, c.dtype);
+    std::vector<ResultType> types(op_def(op).amax_results, c.dtype);
     all.push_back({std::string(op_def(op).name), op, std::move(attrs), std::move(operands),
-                   std::move(dtypes)});
+                   std::move(types)});
   };
   put(OpCode::gated_act_grad, act, {dy, x, x, scales, scales});
   put(OpCode::gelu_grad, gelu, {dy, x, scales});

@@ -69,7 +69,7 @@ inline Tensors run_plan(const Graph& graph, const Tensors& inputs, Backend& back
     std::vector<std::byte> bytes(static_cast<size_t>(type.n_bytes()));
     bound.read_output(output.name, bytes.data(), type.n_bytes());
     std::vector<double>& values = outputs[output.name];
-    values.resize(static_cast<size_t>(type.n_elems()));
+    values.resize(static_cast<size_t>(type.n_stored()));
     reference::load(type.dtype, bytes.data(), values);
   }
   return outputs;
@@ -85,7 +85,7 @@ inline Graph decomposed_once(const Graph& graph) {
     builder.input(input.kind, input.name, graph.type(input.value));
   }
   const Node& node = graph.nodes[0];
-  const auto results = op_def(node.op).decompose(builder, node);
+  const auto results = op_def(node.op).decompose(builder, node, result_types(graph, node));
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i] != kNoValue) builder.output(op_cases::output_name(i), results[i]);
   }

@@ -56,7 +56,7 @@ Graph decompose_once(const Graph& graph) {
     builder.input(input.kind, input.name, graph.type(input.value));
   }
   const Node& node = graph.nodes[0];
-  const auto results = op_def(node.op).decompose(builder, node);
+  const auto results = op_def(node.op).decompose(builder, node, result_types(graph, node));
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i] != kNoValue) builder.output(op_cases::output_name(i), results[i]);
   }

@@ -29,7 +29,7 @@ const OpCase& find_case(const std::string& name) {
 // One result of one op; Logical, unless an operand has a storage dtype.
 std::vector<double> run(OpCode op, const Attrs& attrs,
                         const std::vector<std::pair<TensorType, std::vector<double>>>& operands,
-                        size_t result = 0) {
+                        size_t result = 0, const std::vector<ResultType>& types = {}) {
   Graph graph;
   Builder b(graph);
   Tensors inputs;
@@ -39,7 +39,7 @@ std::vector<double> run(OpCode op, const Attrs& attrs,
     ids.push_back(b.input(InputKind::batch, name, type));
     inputs[name] = values;
   }
-  b.output("y", b.emit(op, attrs, ids)[result]);
+  b.output("y", b.emit_typed(op, attrs, ids, types)[result]);
   return reference::interpret(graph, inputs)["y"];
 }
 
@@ -193,7 +193,7 @@ TEST(Reference, llama3_rope_scales_low_frequencies_only) {
 }
 
 TEST(Reference, the_history_of_a_delayed_scale_is_a_line) {
-  const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448};
+  const AmaxScaleAttrs q;
   const TensorType f32{.dtype = Dtype::f32, .shape = {}};
   const TensorType line{.dtype = Dtype::f32, .shape = {3}};
   const auto step = [&](double amax, const Numbers& history, size_t result) {
@@ -205,10 +205,11 @@ TEST(Reference, the_history_of_a_delayed_scale_is_a_line) {
 }
 
 TEST(Reference, transposed_codes_are_padded_with_zeros) {
-  const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448, .transposed = true, .pad = 4};
+  const ResultType type = ResultType(Dtype::e4m3).transposed(4);
   const Numbers x{1, 2, 3, 4, 1e9, -6};
-  EXPECT_EQ(run(OpCode::quantize, q, {{real({3, 2}), x}, {real({}), {0.5}}}),
-            (Numbers{2, 6, 448, 0, 4, 8, -12, 0}));
+  EXPECT_EQ(
+      run(OpCode::quantize, QuantizeAttrs{}, {{real({3, 2}), x}, {real({}), {0.5}}}, 0, {type}),
+      (Numbers{2, 6, 448, 0, 4, 8, -12, 0}));
 }
 
 TEST(Reference, amax_skips_what_is_not_finite_and_says_so) {

@@ -40,7 +40,9 @@ Fault change(OpCode op, const std::function<bool(const Graph&, const Node&, A&)>
 
 bool reshape_for_transpose(Graph& graph) {
   Node* node = find_node(graph, [&](const Node& n) {
-    return n.op == OpCode::transpose && graph.type(n.results[0]).n_elems() > 2;
+    const auto lies_so = [&](ValueId id) { return !graph.type(id).layout.transposed; };
+    return n.op == OpCode::transpose && lies_so(n.operands[0]) && lies_so(n.results[0]) &&
+           graph.type(n.results[0]).n_elems() > 2;
   });
   if (node == nullptr) return false;
   node->op = OpCode::reshape;

@@ -43,7 +43,7 @@ class PoisonedRun {
       const TensorType& type = plan_.graph.type(output.value);
       std::vector<std::byte> bytes(static_cast<size_t>(type.n_bytes()));
       bound_.read_output(output.name, bytes.data(), type.n_bytes());
-      outputs[output.name].resize(static_cast<size_t>(type.n_elems()));
+      outputs[output.name].resize(static_cast<size_t>(type.n_stored()));
       reference::load(type.dtype, bytes.data(), outputs[output.name]);
     }
     return outputs;

@@ -127,7 +127,7 @@ class Generator {
       const bool blocked = has_no_gradient(op) || has_no_gradient(c);
       if (blocked && ids.back() != kNoValue) ids.back() = stopped(operands, ids.back());
     }
-    const auto results = operands.emit(op, c.attrs, ids);
+    const auto results = operands.emit(op, c.attrs, ids, c.results);
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i] == kNoValue) continue;
       const bool statistic = ((def.statistics >> i) & 1) != 0;
@@ -181,7 +181,7 @@ class Generator {
     b.output("alias", ends.front());
     const TensorType type = b.type(ends.back());
     const ValueId buffer = b.input(InputKind::state, "buffer", type);
-    state_.inputs["buffer"].assign(static_cast<size_t>(type.n_elems()), 1);
+    state_.inputs["buffer"].assign(static_cast<size_t>(type.n_stored()), 1);
     b.output("next", ends.back(), buffer);
   }
 

@@ -87,7 +87,8 @@ class Operands {
 
   Builder& builder() { return builder_; }
 
-  std::vector<ValueId> emit(OpCode op, const Attrs& attrs, const std::vector<ValueId>& operands) {
+  std::vector<ValueId> emit(OpCode op, const Attrs& attrs, const std::vector<ValueId>& operands,
+                            const std::vector<ResultType>& said = {}) {
     Info info{.exact = is_primitive(op), .usable = true};
     std::vector<double> bounds;
     for (const ValueId id : operands) {
@@ -96,8 +97,8 @@ class Operands {
       info.exact = info.exact && at(id).exact;
     }
     info.bound = bound_of(op, bounds);
-    const std::vector<Dtype> dtypes(8, float_dtype());
-    const auto results = builder_.emit_typed(op, attrs, operands, dtypes);
+    const auto results =
+        builder_.emit_typed(op, attrs, operands, op_cases::said_types(op, float_dtype(), said));
     state_.info.resize(state_.graph.values.size(), info);
     return results;
   }

@@ -14,6 +14,7 @@ namespace {
 struct Seen {
   std::string what;
   QuantizeAttrs attrs;
+  Dtype dtype;
   std::vector<double> source = {};
   float scale = 0;
   std::vector<uint8_t> codes = {};
@@ -37,7 +38,7 @@ class Watch {
       for (const SlotId i : {Gemm::a, Gemm::b}) {
         const TensorType& type = plan.graph.type(node.in(i));
         EXPECT_EQ(dtype_bytes(type.dtype), 1);
-        EXPECT_EQ(bytes_of(plan, node.in(i)), type.n_elems());
+        EXPECT_EQ(bytes_of(plan, node.in(i)), type.n_stored());
       }
     }
   }
@@ -58,14 +59,15 @@ class Watch {
     Seen s{
         .what = fmt::format("layer {} {} {}", node.tag.layer, node.tag.origin,
                             plan.graph.input_of(node.in(Quantize::x)) != nullptr ? "weight" : "x"),
-        .attrs = attrs};
+        .attrs = attrs,
+        .dtype = plan.graph.type(node.out(Quantize::q)).dtype};
     const TensorType& source = plan.graph.type(node.in(Quantize::x));
     s.source.resize(static_cast<size_t>(source.n_elems()));
     reference::load(source.dtype, at(plan, node.in(Quantize::x)), s.source);
     std::memcpy(&s.scale, at(plan, scale), sizeof(float));
     const auto* codes = reinterpret_cast<const uint8_t*>(at(plan, node.out(Quantize::q)));
-    s.codes.assign(codes, codes + plan.graph.type(node.out(Quantize::q)).n_elems());
-    if (!s.attrs.transposed) seen.push_back(std::move(s));
+    s.codes.assign(codes, codes + plan.graph.type(node.out(Quantize::q)).n_stored());
+    if (!plan.graph.type(node.out(Quantize::q)).layout.transposed) seen.push_back(std::move(s));
   }
 
   Arenas& arenas_;
@@ -97,10 +99,10 @@ TEST_P(Codes, lie_in_the_arena_and_decode_to_the_rounded_source) {
     double amax = 0;
     for (size_t i = 0; i < s.codes.size(); ++i) {
       const auto scaled = static_cast<float>(s.source[i]) * (1 / s.scale);
-      EXPECT_EQ(decoded(s.attrs.dtype, s.codes[i]),
-                reference::round_to(s.attrs.dtype, static_cast<double>(scaled)))
+      EXPECT_EQ(decoded(s.dtype, s.codes[i]),
+                reference::round_to(s.dtype, static_cast<double>(scaled)))
           << s.what << " [" << i << "]";
-      amax = std::max(amax, std::fabs(decoded(s.attrs.dtype, s.codes[i])));
+      amax = std::max(amax, std::fabs(decoded(s.dtype, s.codes[i])));
     }
     // The largest member of its group reaches the target; the others stay below it.
     EXPECT_LE(amax, s.attrs.target * 1.07) << s.what;

@@ -23,13 +23,16 @@ class KMajorCatalogue : public Catalogue {
 int transposed_codes(const ProgramOptions& options, const Catalogue& catalogue) {
   Program program(options, catalogue);
   int n = 0;
-  for (const Node& node : program.plan(function::step).graph.nodes) {
-    const auto* q = std::get_if<QuantizeAttrs>(&node.attrs);
-    const auto* own = std::get_if<AmaxQuantizeAttrs>(&node.attrs);
-    n += node.op == OpCode::quantize_both || (q != nullptr && q->transposed) ? 1 : 0;
-    n += own != nullptr && (own->both || own->q.transposed) ? 1 : 0;
+  const Graph& graph = program.plan(function::step).graph;
+  for (const Node& node : graph.nodes) {
+    const auto lies_transposed = [&](ValueId id) {
+      return id != kNoValue && graph.type(id).layout.transposed;
+    };
+    n += std::ranges::any_of(node.results, lies_transposed) ? 1 : 0;
     const auto* gemm = std::get_if<GemmAttrs>(&node.attrs);
-    const bool k_major = gemm == nullptr || (!gemm->trans_a && gemm->trans_b);
+    const bool k_major =
+        gemm == nullptr || (!reads_transposed(graph.type(node.in(Gemm::a)), gemm->trans_a) &&
+                            reads_transposed(graph.type(node.in(Gemm::b)), gemm->trans_b));
     EXPECT_TRUE(k_major || !catalogue.wants_k_major() || node.tag.layer < 0);
   }
   return n;

@@ -109,13 +109,12 @@ inline Graph training_graph(Precision precision, double width, double lr) {
     const ValueId g = graph.find_output(gradient_name(layer.name))->value;
     if (!is_scaled) {
       const Shape shape = b.shape(w);
-      const auto step =
-          b.emit_typed(OpCode::rescale, NoAttrs{}, {g, b.fill({}, lr)}, std::span(&compute, 1))[0];
+      const auto step = b.emit_typed(OpCode::rescale, NoAttrs{}, {g, b.fill({}, lr)}, {compute})[0];
       b.next(w, b.sub(w, step));
       continue;
     }
     const ValueId scale = b.fill({}, std::exp2(fixed));
-    const ValueId wide = b.emit_typed(OpCode::rescale, NoAttrs{}, {w, scale}, {&kWide, 1})[0];
+    const ValueId wide = b.emit_typed(OpCode::rescale, NoAttrs{}, {w, scale}, {kWide})[0];
     const ValueId step = b.emit1(OpCode::rescale, NoAttrs{}, {g, b.fill({}, lr)});
     const StoreScaledAttrs attrs{.stream = static_cast<int64_t>(name_hash(layer.name + ":w"))};
     b.next(w, b.emit1(OpCode::store_scaled, attrs, {b.sub(wide, step), scale, attempt}));

@@ -214,8 +214,7 @@ class AdamwRun {
     const bool is_apart = apart && has_scaled_v();
     const Dtype f32 = Dtype::f32;
     std::vector<ValueId> operands = {
-        w, g, m,
-        is_apart ? b.emit_typed(OpCode::rescale, NoAttrs{}, {v, v_scale}, {&f32, 1})[0] : v};
+        w, g, m, is_apart ? b.emit_typed(OpCode::rescale, NoAttrs{}, {v, v_scale}, {f32})[0] : v};
     for (const char* name : {"lr", "c1", "c2", "grad_scale"}) {
       operands.push_back(scalar(name, Dtype::f32));
     }

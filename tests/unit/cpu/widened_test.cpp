@@ -39,8 +39,7 @@ struct Product {
         builder.input(InputKind::batch, "b", {.dtype = Dtype::fp16, .shape = {kN, kK}});
     GemmAttrs attrs;
     attrs.trans_b = true;
-    constexpr Dtype kResult[] = {Dtype::fp16};
-    builder.emit_typed(OpCode::gemm, attrs, {a, b}, kResult);
+    builder.emit_typed(OpCode::gemm, attrs, {a, b}, {Dtype::fp16});
   }
 };
 

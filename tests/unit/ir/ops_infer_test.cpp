@@ -25,6 +25,7 @@ struct Refused {
   Attrs attrs;
   std::vector<TensorType> operands;
   std::string message;
+  std::vector<ResultType> said = {};  // of the results
 };
 
 std::vector<Refused> refused_primitives() {
@@ -125,11 +126,7 @@ std::vector<Refused> refused_layers() {
        NormQuantizeAttrs{},
        {x, absent_type(), absent_type(), absent_type(), scalar, absent_type(), real({8})},
        "all statistics are given, or none"},
-      {OpCode::rms_norm_quantize,
-       NormQuantizeAttrs{.norm = {}, .q = {.transposed = true}, .both = true},
-       {x},
-       "both by row and transposed"},
-      {OpCode::quantize, QuantizeAttrs{.dtype = Dtype::f32}, {x, scalar}, "eight-bit float"},
+      {OpCode::quantize, QuantizeAttrs{}, {x, scalar}, "expected a result of eight bits"},
       {OpCode::amax_quantize,
        AmaxQuantizeAttrs{.q = {}, .both = false, .measures = false},
        {x},
@@ -142,10 +139,6 @@ std::vector<Refused> refused_layers() {
        AmaxQuantizeAttrs{},
        {x, absent_type(), flag({4})},
        "flag must be [], got [4]"},
-      {OpCode::amax_quantize,
-       AmaxQuantizeAttrs{.q = {.transposed = true}, .both = true},
-       {x},
-       "both by row and transposed"},
       {OpCode::dequantize, NoAttrs{}, {x}, "q must be quantized, got real[8,16]"},
   };
 }
@@ -158,6 +151,9 @@ std::vector<Refused> refused_codes() {
                       .granularity = find_granularity(by).value()};
   };
   const TensorType one = real({}), x = real({8, 4}), matrix = codes("tensor", {2, 3});
+  TensorType lying = matrix, padded = matrix;
+  lying.layout = {.transposed = true};
+  padded.layout = {.transposed = true, .pad = 4};
   return {
       {OpCode::gelu, GeluAttrs{}, {codes("1x4", {}), one}, "expected at least one axis"},
       {OpCode::gelu, GeluAttrs{}, {codes("4x1", {4}), one}, "expected a matrix"},
@@ -171,10 +167,73 @@ std::vector<Refused> refused_codes() {
        GeluAttrs{},
        {codes("run8", {8}), {Dtype::u32, {1}}},
        "x must not be quantized in runs, got e4m3:run8[8]"},
+      {OpCode::gelu,
+       GeluAttrs{},
+       {lying, one},
+       "x must not lie transposed, got e4m3:tensor^T[2,3]"},
+      {OpCode::transpose,
+       TransposeAttrs{{0, 1}},
+       {matrix},
+       "a matrix that is not padded, got e4m3:tensor^T4[2,3]",
+       {ResultType(padded)}},
+      {OpCode::transpose,
+       TransposeAttrs{{0}},
+       {codes("tensor", {3})},
+       "a matrix that is not padded, got e4m3:tensor^T[3]",
+       {ResultType(lying)}},
+      {OpCode::gemm,
+       GemmAttrs{.trans_a = true},
+       {padded, codes("tensor", {2, 5}), kAbsent, one, one},
+       "padded alike along what is reduced, got e4m3:tensor^T4[2,3] and e4m3:tensor[2,5]"},
+      {OpCode::gemm,
+       GemmAttrs{},
+       {padded, codes("tensor", {3, 5}), kAbsent, one, one},
+       "padded alike along what is reduced"},
       {OpCode::gemm,
        GemmAttrs{},
        {matrix, codes("tensor", {3, 5}), kAbsent, one, one, real({1})},
        "scale_y must be [], got [1]"},
+  };
+}
+
+// What a quantizer makes is said by the types of its results.
+std::vector<Refused> refused_results() {
+  using enum Granularity::Kind;
+  const TensorType x = real({8, 16}), line = real({16}), one = real({});
+  const auto of = [](Granularity::Kind kind, int64_t size, Dtype scale = Dtype::bf16) {
+    return std::vector<ResultType>{{Dtype::e4m3, {kind, size, scale}}};
+  };
+  const QuantizeAttrs linear, power{.rule = ScaleRule::power_ceil};
+  const auto groups = OpCode::quantize_groups;
+  const std::vector<ResultType> wide{Dtype::bf16}, e4m3{Dtype::e4m3},
+      transposed{e4m3[0].transposed(16)};
+  return {
+      {OpCode::quantize, linear, {x, one}, "a result of eight bits, e4m3:tensor for instance"},
+      {OpCode::quantize, linear, {x, one}, "a result of eight bits", wide},
+      {OpCode::quantize, linear, {x, one}, "one scale, e4m3:tensor[8,16]", of(group, 16)},
+      {OpCode::quantize_both, linear, {x, one}, "one scale, e4m3:tensor[8,16]", of(block, 8)},
+      {OpCode::quantize, linear, {line, one}, "transposed codes need a matrix", transposed},
+      {OpCode::quantize, linear, {x, one}, "pad must be from 1", {e4m3[0].transposed(0)}},
+      {OpCode::quantize_both, linear, {x, one}, "a result of eight bits", e4m3},
+      {OpCode::quantize_both, linear, {x, one}, "the same transposed, got", {e4m3[0], e4m3[0]}},
+      {OpCode::quantize_both,
+       linear,
+       {x, one},
+       "the same transposed, got e4m3:tensor[8,16] and e5m2:tensor^T16[8,16]",
+       {e4m3[0], ResultType(Dtype::e5m2).transposed(16)}},
+      {OpCode::rms_norm_quantize, NormQuantizeAttrs{}, {x}, "a result of eight bits"},
+      {OpCode::quantize,
+       QuantizeAttrs{.rounding = Rounding::hr},
+       {x, one},
+       "cannot be rounded",
+       e4m3},
+      {groups, linear, {x}, "expected a result in 1xG, Gx1 or BxB, got e4m3:tensor[8,16]", e4m3},
+      {groups, linear, {x}, "got e4m3:run16/bf16[8,16]", of(run, 16)},
+      {groups, linear, {x}, "scales must be bf16, or e8m0", of(group, 16, Dtype::f32)},
+      {groups, linear, {x}, "scales must be bf16, or e8m0", of(group, 16, Dtype::e8m0)},
+      {groups, power, {x}, "groups have 1 to 2147483647 elements, got 0", of(group, 0)},
+      {groups, power, {line}, "expected a matrix", of(block, 8)},
+      {OpCode::add_quantize, linear, {x, x}, "a result of eight bits", of(group, 16)},
   };
 }
 
@@ -183,7 +242,7 @@ void expect_refused(const std::vector<Refused>& rows) {
     const OpDef& def = op_def(row.op);
     try {
       check_scales(def, row.operands);
-      def.infer(row.attrs, row.operands);
+      def.infer(row.attrs, row.operands, row.said);
       ADD_FAILURE() << def.name << " accepts what should give: " << row.message;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << row.message;
@@ -201,8 +260,10 @@ TEST(OpInfer, absent_operands_are_no_scalars) {
   Builder b(graph);
   const ValueId gate = b.input(InputKind::batch, "gate", real({4, 8}));
   const ValueId scale = b.input(InputKind::batch, "scale", real({}));
-  const auto own = b.emit(OpCode::gelu_quantize, GeluQuantizeAttrs{}, {gate});
-  const auto given = b.emit(OpCode::gelu_quantize, GeluQuantizeAttrs{}, {gate, kNoValue, scale});
+  const GeluQuantizeAttrs attrs;
+  const auto own = b.emit_typed(OpCode::gelu_quantize, attrs, {gate}, {Dtype::e4m3});
+  const auto given =
+      b.emit_typed(OpCode::gelu_quantize, attrs, {gate, kNoValue, scale}, {Dtype::e4m3});
   EXPECT_EQ(own.size(), 3u);
   EXPECT_EQ(given.size(), 1u);
   EXPECT_THROW(b.emit(OpCode::neg, NoAttrs{}, {kNoValue}), Error);
@@ -214,6 +275,10 @@ TEST(OpInfer, refuses_wrong_operands_of_primitives) {
 }
 TEST(OpInfer, refuses_wrong_operands_of_layers) {
   expect_refused(refused_layers());
+}
+
+TEST(OpInfer, refuses_results_that_are_none_of_the_quantizer) {
+  expect_refused(refused_results());
 }
 
 TEST(OpInfer, refuses_scales_that_are_none_of_the_codes) {

@@ -26,7 +26,6 @@ std::optional<Match> exp_into_add(const Matcher& m, const Node& node, std::vecto
                .attrs = NoAttrs{},
                .operands = {node.in(Unary::x), other},
                .replaces = {sum->out(Binary::y)},
-               .dtypes = {m.dtype(sum->out(Binary::y))},
                .tag = node.tag,
                .consumed = {m.graph().id(node)}};
 }
@@ -85,7 +84,6 @@ std::optional<Match> mul_early(const Matcher& m, const Node& node, std::vector<s
                .attrs = NoAttrs{},
                .operands = {a->in(Unary::x), node.in(Binary::b)},
                .replaces = {node.out(Binary::y)},
-               .dtypes = {},
                .tag = node.tag,
                .consumed = {m.graph().id(node)}};
 }

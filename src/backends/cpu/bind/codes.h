@@ -43,13 +43,13 @@ bool reads_codes(const NodeView& view);
 // by row the first, and transposed the result `both`.
 struct CodesOf {
   CodesOf(const NodeView& view, const QuantizeAttrs& q, std::optional<SlotId> both)
-      : format(q.dtype),
+      : format(view.out(Quantize::q).dtype),
         limit(static_cast<float>(q.limit)),
-        rows(both || !q.transposed),
-        transposed(both || q.transposed) {
+        rows(!view.out(Quantize::q).layout.transposed),
+        transposed(both || !rows) {
     zero_code = static_cast<uint8_t>(find_format(format).zero_code);
     transposed_at = both.value_or(Quantize::q);
-    if (transposed) padded_rows = view.out(transposed_at).shape[1];
+    if (transposed) padded_rows = view.out(transposed_at).stored_shape()[1];
   }
   TensorCodes at(const LaunchArgs& args, float scale) const {
     TensorCodes codes{.format = format,

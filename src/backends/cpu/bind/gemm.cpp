@@ -7,17 +7,17 @@ namespace {
 
 GemmSpec spec_of(const NodeView& view) {
   const auto& attrs = view.attrs<GemmAttrs>();
-  const Shape& a = view.in(octet::Gemm::a).shape;
+  const TensorType &a = view.in(octet::Gemm::a), &b = view.in(octet::Gemm::b);
   const Shape& y = view.out(octet::Gemm::y).shape;
   GemmSpec spec;
   spec.m = y[0];
   spec.n = y[1];
-  spec.k = a[attrs.trans_a ? 0 : 1];
-  spec.a = view.in(octet::Gemm::a).dtype;
-  spec.b = view.in(octet::Gemm::b).dtype;
+  spec.k = read_shape(a, attrs.trans_a)[1];
+  spec.a = a.dtype;
+  spec.b = b.dtype;
   spec.c = view.out(octet::Gemm::y).dtype;
-  spec.trans_a = attrs.trans_a ? Transpose::yes : Transpose::no;
-  spec.trans_b = attrs.trans_b ? Transpose::yes : Transpose::no;
+  spec.trans_a = reads_transposed(a, attrs.trans_a) ? Transpose::yes : Transpose::no;
+  spec.trans_b = reads_transposed(b, attrs.trans_b) ? Transpose::yes : Transpose::no;
   return spec;
 }
 

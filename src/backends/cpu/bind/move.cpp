@@ -39,11 +39,10 @@ LaunchFn prepare_slice(const NodeView& view, Context& context) {
 }
 
 LaunchFn prepare_transpose(const NodeView& view, Context& context) {
-  const auto& attrs = view.attrs<TransposeAttrs>();
-  const Shape strides = row_major_strides(view.in(Unary::x).shape);
-  StridedCopy copy{.extent = view.out(Unary::y).shape,
-                   .dst_stride = row_major_strides(view.out(Unary::y).shape)};
-  for (const int64_t axis : attrs.perm)
+  const TensorType &x = view.in(Unary::x), &y = view.out(Unary::y);
+  const Shape strides = row_major_strides(x.stored_shape());
+  StridedCopy copy{.extent = y.stored_shape(), .dst_stride = row_major_strides(y.stored_shape())};
+  for (const int64_t axis : stored_perm(x, view.attrs<TransposeAttrs>().perm, y))
     copy.src_stride.push_back(strides[static_cast<size_t>(axis)]);
   return launch_copy(view, copy, context);
 }

@@ -12,7 +12,7 @@ namespace octet::cpu {
 namespace {
 
 // Per tensor: formats/quantize.h's rules.
-float scale_of(const QuantizeAttrs& q, float amax) {
+float scale_of(const AmaxScaleAttrs& q, float amax) {
   const auto target = static_cast<float>(q.target);
   return q.rule == ScaleRule::power_ceil ? power_scale(amax, target) : tensor_scale(amax, target);
 }
@@ -71,8 +71,7 @@ LaunchFn prepare_amax(const NodeView& view, Context& context) {
 bool scale_applies(const NodeView& view) {
   return view.in(QuantScale::amax).dtype == Dtype::f32 &&
          view.out(QuantScale::scale).dtype == Dtype::f32 &&
-         view.attrs<QuantizeAttrs>().group == 0 &&
-         view.attrs<QuantizeAttrs>().rule != ScaleRule::mx_floor;
+         view.attrs<AmaxScaleAttrs>().rule != ScaleRule::mx_floor;
 }
 bool periodic_applies(const NodeView& view) {
   return view.in(PeriodicScale::amax).dtype == Dtype::f32 &&
@@ -85,13 +84,13 @@ bool delayed_applies(const NodeView& view) {
 }
 
 LaunchFn prepare_quant_scale(const NodeView& view, Context&) {
-  return [q = view.attrs<QuantizeAttrs>()](const LaunchArgs& args) {
+  return [q = view.attrs<AmaxScaleAttrs>()](const LaunchArgs& args) {
     *data_out<float>(args, QuantScale::scale) = scale_of(q, *data<float>(args, QuantScale::amax));
   };
 }
 
 LaunchFn prepare_delayed_scale(const NodeView& view, Context&) {
-  return [q = view.attrs<QuantizeAttrs>(),
+  return [q = view.attrs<AmaxScaleAttrs>(),
           n = view.in(DelayedScale::history).n_elems()](const LaunchArgs& args) {
     const float now = *data<float>(args, DelayedScale::amax);
     const AmaxHistory history{data<float>(args, DelayedScale::history),
@@ -101,7 +100,7 @@ LaunchFn prepare_delayed_scale(const NodeView& view, Context&) {
 }
 
 LaunchFn prepare_periodic_scale(const NodeView& view, Context&) {
-  const auto target = static_cast<float>(view.attrs<QuantizeAttrs>().target);
+  const auto target = static_cast<float>(view.attrs<AmaxScaleAttrs>().target);
   return [target](const LaunchArgs& args) {
     *data_out<float>(args, PeriodicScale::scale) = periodic_scale(
         *data<float>(args, PeriodicScale::before), *data<float>(args, PeriodicScale::amax), target);
@@ -127,8 +126,8 @@ LaunchFn prepare_rounded(const NodeView& view, const QuantizeAttrs& q, Context& 
 }
 
 int64_t quantize_bytes(const NodeView& view, int n_threads) {
-  const auto& q = view.attrs<QuantizeAttrs>();
-  if (!q.transposed && view.node.op == OpCode::quantize) return 0;
+  const bool is_by_row = !view.out(Quantize::q).layout.transposed;
+  if (is_by_row && view.node.op == OpCode::quantize) return 0;
   return float_bytes(quantize_scratch(rows_of(view.in(Quantize::x)), 0, n_threads));
 }
 
@@ -167,8 +166,9 @@ LaunchFn prepare_amax_quantize(const NodeView& view, Context& context) {
   const auto both = a.both ? std::optional<SlotId>(AmaxQuantize::q_transposed) : std::nullopt;
   const int64_t n_history =
       view.has(AmaxQuantize::history) ? view.in(AmaxQuantize::history).n_elems() : 0;
-  return [amax_of = AmaxOf(view, measured), codes = CodesOf(view, a.q, both), q = a.q, n_history,
-          shape = rows_of(view.in(AmaxQuantize::x)), &pool = context.pool](const LaunchArgs& args) {
+  return [amax_of = AmaxOf(view, measured), codes = CodesOf(view, a.q, both), q = scale_attrs(a.q),
+          n_history, shape = rows_of(view.in(AmaxQuantize::x)),
+          &pool = context.pool](const LaunchArgs& args) {
     const Amax all = amax_of(args, pool);
     AmaxHistory history;
     if (n_history > 0)
@@ -184,15 +184,22 @@ LaunchFn prepare_amax_quantize(const NodeView& view, Context& context) {
 
 int64_t group_bytes(const NodeView& view, int n_threads) {
   return float_bytes(quantize_scratch(rows_of(view.in(QuantizeGroups::x)),
-                                      view.attrs<QuantizeAttrs>().group, n_threads));
+                                      scale_tile(made_groups(view)).cols, n_threads));
 }
 int64_t dequantize_bytes(const NodeView& view, int n_threads) {
   const int64_t group = scale_tile(view.in(Dequantize::q)).cols;
   return float_bytes(quantize_scratch(rows_of(view.in(Dequantize::q)), group, n_threads));
 }
 
-GroupCodes groups_of(const QuantizeAttrs& q) {
-  return {.format = q.dtype, .target = static_cast<float>(q.target), .group = q.group};
+GroupCodes groups_of(const NodeView& view) {
+  const TensorType& q = made_groups(view);
+  return {.format = q.dtype,
+          .target = static_cast<float>(view.attrs<QuantizeAttrs>().target),
+          .group = q.granularity.size};
+}
+// In groups along the rows as the fused kernels make them.
+bool in_plain_groups(const NodeView& view) {
+  return view.attrs<QuantizeAttrs>().is_plain() && made_groups(view).in_row_groups();
 }
 
 bool groups_apply(const NodeView& view) {
@@ -200,16 +207,17 @@ bool groups_apply(const NodeView& view) {
 }
 
 LaunchFn prepare_quantize_groups(const NodeView& view, Context& context) {
-  if (const auto& q = view.attrs<QuantizeAttrs>(); !q.is_plain()) {
-    return [types = NodeTypes(view), q, shape = rows_of(view.in(QuantizeGroups::x)),
+  if (!in_plain_groups(view)) {
+    return [types = NodeTypes(view), q = view.attrs<QuantizeAttrs>(),
+            tile = scale_tile(made_groups(view)), shape = rows_of(view.in(QuantizeGroups::x)),
             &pool = context.pool](const LaunchArgs& args) {
       quantize_blocks(
           types.operand(args, QuantizeGroups::x), q, shape,
-          {data_out<uint8_t>(args, QuantizeGroups::q), types.result(args, QuantizeGroups::scale)},
+          {types.result(args, QuantizeGroups::q), types.result(args, QuantizeGroups::scale), tile},
           pool);
     };
   }
-  return [types = NodeTypes(view), out = groups_of(view.attrs<QuantizeAttrs>()),
+  return [types = NodeTypes(view), out = groups_of(view),
           shape = rows_of(view.in(QuantizeGroups::x)),
           &pool = context.pool](const LaunchArgs& args) {
     GroupCodes codes = out;
@@ -234,15 +242,14 @@ LaunchFn prepare_fake_quantize(const NodeView& view, Context& context) {
 }
 
 bool add_applies(const NodeView& view) {
-  if (!view.attrs<QuantizeAttrs>().is_plain()) return false;
-  return is_wide(view.in(octet::AddQuantize::a).dtype) &&
+  return in_plain_groups(view) && is_wide(view.in(octet::AddQuantize::a).dtype) &&
          is_wide(view.in(octet::AddQuantize::b).dtype) &&
          is_wide(view.out(octet::AddQuantize::sum).dtype) &&
          has_codec(view.out(octet::AddQuantize::q).dtype);
 }
 
 LaunchFn prepare_add_quantize(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), out = groups_of(view.attrs<QuantizeAttrs>()),
+  return [types = NodeTypes(view), out = groups_of(view),
           shape = rows_of(view.in(octet::AddQuantize::a)),
           &pool = context.pool](const LaunchArgs& args) {
     GroupCodes codes = out;

@@ -9,7 +9,7 @@ bool fused_applies(const NodeView& view) {
   const QuantizedLayer& op = *quantized_layer(view.node.op);
   const OpDef& layer = op_def(op.layer);
   const QuantizedLayerAttrs attrs = split(view.node.attrs);
-  if (attrs.kept.group > 0) return false;
+  if (attrs.kept_target > 0) return false;
   if (!operands_apply(view, layer.operands.size())) return false;
   for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;

@@ -17,7 +17,7 @@ std::optional<WidenedNode> WidenedNode::of(const NodeView& view) {
   if (emits_amax(view.node.attrs)) return std::nullopt;  // of results as they are stored
   WidenedNode result;
   result.node_ = view.node;
-  const auto take = [&](std::vector<ValueId>& ids, std::vector<Copy>& copies) {
+  const auto take = [&](ValueIds& ids, std::vector<Copy>& copies) {
     for (size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] == kNoValue) continue;
       TensorType type = view.graph.type(ids[i]);

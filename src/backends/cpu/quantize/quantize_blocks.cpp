@@ -92,10 +92,10 @@ float span_amax(const float* x, int64_t n) {
   return float_of(most);
 }
 
-Quantizer quantizer_of(const QuantizeAttrs& attrs) {
-  return {.format = attrs.dtype,
+Quantizer quantizer_of(const QuantizeAttrs& attrs, const BlockData& out) {
+  return {.format = out.q.dtype,
           .granularity = {.kind = Granularity::Kind::tensor},
-          .scale_type = attrs.scales,
+          .scale_type = out.scales.dtype,
           .rule = attrs.rule,
           .amax_target = static_cast<float>(attrs.target)};
 }
@@ -119,11 +119,11 @@ void measure(In x, const Quantizer& quantizer, const Band& band, float* scale) {
 
 void quantize_blocks(In x, const QuantizeAttrs& attrs, RowShape shape, const BlockData& out,
                      ThreadPool& pool) {
-  uint8_t* const q = out.q;
+  auto* const q = static_cast<uint8_t*>(out.q.data);
   const Out scales = out.scales;
-  const Codec codec = simd_codec(attrs.dtype);
-  const Quantizer quantizer = quantizer_of(attrs);
-  for_bands({attrs.rows, attrs.group}, shape, pool, [&](const Band& band, int64_t first_scale) {
+  const Codec codec = simd_codec(out.q.dtype);
+  const Quantizer quantizer = quantizer_of(attrs, out);
+  for_bands(out.tile, shape, pool, [&](const Band& band, int64_t first_scale) {
     Values scale, buffer;
     measure(x, quantizer, band, scale.data());
     for (int64_t i = 0; i < band.n_blocks(); ++i)
@@ -178,14 +178,14 @@ void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, 
   const float inv_scale = 1.0f / out.scale;
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const EncodeOptions options{.source = attrs.source};
-  const bool is_full = attrs.dtype == Dtype::int8 && attrs.target == kFullInt8Target;
+  const bool is_full = out.format == Dtype::int8 && attrs.target == kFullInt8Target;
   if (out.transposed != nullptr && out.padded_rows > shape.rows)
     std::memset(out.transposed, out.zero_code, static_cast<size_t>(shape.cols * out.padded_rows));
   for_tiles(pool, shape.rows, [&](int64_t r, int) {
     Values buffer;
     for_spans(r * shape.cols, shape.cols, [&](int64_t at, int64_t n) {
       const float* values = read_span(x, at, n, buffer);
-      visit_format(attrs.dtype, [&]<Dtype D>() {
+      visit_format(out.format, [&]<Dtype D>() {
         for (int64_t i = 0; i < n; ++i) {
           const float scaled = values[i] * inv_scale;
           const bool fits = out.limit == 0 || std::abs(scaled) <= out.limit;

@@ -14,10 +14,10 @@
 
 namespace octet::cpu {
 
-// scales: BF16 or E8M0, [ceil(rows / attrs.rows), ceil(cols / attrs.group)].
+// scales: BF16 or E8M0, [ceil(rows / tile.rows), ceil(cols / tile.cols)].
 struct BlockData {
-  uint8_t* q = nullptr;
-  Out scales = {};
+  Out q = {}, scales = {};
+  ScaleTile tile = {};
 };
 void quantize_blocks(In x, const QuantizeAttrs& attrs, RowShape shape, const BlockData& out,
                      ThreadPool& pool);

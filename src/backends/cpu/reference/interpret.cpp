@@ -26,10 +26,10 @@ class Interpreter {
                   input.name);
     }
     const TensorType& type = graph_.type(input.value);
-    if (it->second.size() != static_cast<size_t>(type.n_elems())) {
+    if (it->second.size() != static_cast<size_t>(type.n_stored())) {
       throw Error(ErrorCode::invalid_argument,
                   "[interpret {}] expected {} elements of input '{}', got {}", graph_.name,
-                  type.n_elems(), input.name, it->second.size());
+                  type.n_stored(), input.name, it->second.size());
     }
     value(input.value) = it->second;
     round(input.value);
@@ -49,7 +49,7 @@ class Interpreter {
     std::vector<RefTensor> in, out;
     for (const ValueId id : node.operands) in.push_back(tensor(id));
     for (const ValueId id : node.results) {
-      if (id != kNoValue) value(id).resize(static_cast<size_t>(graph_.type(id).n_elems()));
+      if (id != kNoValue) value(id).resize(static_cast<size_t>(graph_.type(id).n_stored()));
       out.push_back(tensor(id));
     }
     kernel(node.op)({.attrs = node.attrs, .in = in, .out = out});

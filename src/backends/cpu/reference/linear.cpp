@@ -79,9 +79,11 @@ void gemm(const RefCall& call) {
   const auto& attrs = std::get<GemmAttrs>(call.attrs);
   const RefTensor& y = call.out[0];
   const size_t rows = dim(y, 0), cols = dim(y, 1);
-  const size_t depth = dim(call.in[0], attrs.trans_a ? 0 : 1);
-  const size_t a_row = attrs.trans_a ? 1 : depth, a_deep = attrs.trans_a ? rows : 1;
-  const size_t b_deep = attrs.trans_b ? 1 : cols, b_col = attrs.trans_b ? depth : 1;
+  const size_t depth = size(read_shape(call.in[0].type, attrs.trans_a)[1]);
+  const bool trans_a = reads_transposed(call.in[0].type, attrs.trans_a);
+  const bool trans_b = reads_transposed(call.in[1].type, attrs.trans_b);
+  const size_t a_row = trans_a ? 1 : depth, a_deep = trans_a ? rows : 1;
+  const size_t b_deep = trans_b ? 1 : cols, b_col = trans_b ? depth : 1;
   const std::vector<double> a_blocks = by_blocks(call, 0);
   const std::vector<double> b_blocks = by_blocks(call, 1);
   const auto either = [](const std::vector<double>& blocks, std::span<const double> plain) {

@@ -27,11 +27,12 @@ void broadcast(const RefCall& call) {
 }
 
 void transpose(const RefCall& call) {
-  const auto& a = std::get<TransposeAttrs>(call.attrs);
-  const Shape strides = row_major_strides(call.in[0].type.shape);
-  Shape from(a.perm.size());
-  for (Index i(call.out[0].type.shape); i.more(); i.next()) {
-    for (size_t k = 0; k < from.size(); ++k) from[size(a.perm[k])] = i.at()[k];
+  const TensorType &x = call.in[0].type, &y = call.out[0].type;
+  const Shape perm = stored_perm(x, std::get<TransposeAttrs>(call.attrs).perm, y);
+  const Shape strides = row_major_strides(x.stored_shape()), extent = y.stored_shape();
+  Shape from(perm.size());
+  for (Index i(extent); i.more(); i.next()) {
+    for (size_t k = 0; k < from.size(); ++k) from[size(perm[k])] = i.at()[k];
     call.out[0].data[i.flat()] = call.in[0].data[flat_of(strides, from)];
   }
 }

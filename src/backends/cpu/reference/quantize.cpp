@@ -16,23 +16,27 @@
 namespace octet::reference {
 namespace {
 
-Quantizer quantizer(const QuantizeAttrs& a) {
-  Quantizer q =
-      linear_quantizer(a.dtype, a.group > 0 ? granularity_from_name(fmt::format("1x{}", a.group))
-                                            : Granularity{.kind = Granularity::Kind::tensor});
+Quantizer quantizer(const AmaxScaleAttrs& a, const ResultType& codes) {
+  Quantizer q = linear_quantizer(codes.dtype, codes.granularity);
   q.amax_target = static_cast<float>(a.target);
   q.rule = a.rule;
-  if (a.group > 0) q.scale_type = a.scales;
+  q.scale_type = codes.granularity.scale;
   return q;
 }
 
-double code_value(const QuantizeAttrs& a, float scaled) {
+// Of a tensor, whatever its codes are.
+float tensor_scale(const Attrs& attrs, double amax) {
+  const auto& a = std::get<AmaxScaleAttrs>(attrs);
+  return scale_from_amax(quantizer(a, Dtype::e4m3), static_cast<float>(amax));
+}
+
+double code_value(const QuantizeAttrs& a, Dtype dtype, float scaled) {
   if (a.limit > 0 && !(std::abs(scaled) <= static_cast<float>(a.limit)))
     scaled = std::numeric_limits<float>::quiet_NaN();
-  if (a.dtype == Dtype::int8 && a.target == kFullInt8Target)
-    return static_cast<double>(decode(a.dtype, encode_full_int8(scaled)));
+  if (dtype == Dtype::int8 && a.target == kFullInt8Target)
+    return static_cast<double>(decode(dtype, encode_full_int8(scaled)));
   return static_cast<double>(
-      decode(a.dtype, encode(a.dtype, scaled, a.rounding, {.source = a.source})));
+      decode(dtype, encode(dtype, scaled, a.rounding, {.source = a.source})));
 }
 
 MatrixShape matrix(const Shape& shape) {
@@ -43,56 +47,52 @@ MatrixShape matrix(const Shape& shape) {
 void quantize_rows(const QuantizeAttrs& a, const RefCall& call, const RefTensor& out) {
   const float inv_scale = 1.0f / static_cast<float>(call.in[1].data[0]);
   for (size_t i = 0; i < out.data.size(); ++i) {
-    out.data[i] = code_value(a, static_cast<float>(call.in[0].data[i]) * inv_scale);
+    out.data[i] = code_value(a, out.type.dtype, static_cast<float>(call.in[0].data[i]) * inv_scale);
   }
 }
 
 // [R, C] -> [C, padded R]
 void quantize_transposed(const QuantizeAttrs& a, const RefCall& call, const RefTensor& out) {
   const float inv_scale = 1.0f / static_cast<float>(call.in[1].data[0]);
-  const size_t rows = dim(call.in[0], 0), cols = dim(call.in[0], 1), padded = dim(out, 1);
+  const size_t rows = dim(call.in[0], 0), cols = dim(call.in[0], 1);
+  const size_t padded = size(out.type.stored_shape()[1]);
   std::fill(out.data.begin(), out.data.end(), 0.0);
   for (size_t r = 0; r < rows; ++r) {
     for (size_t c = 0; c < cols; ++c) {
       const auto x = static_cast<float>(call.in[0].data[r * cols + c]);
-      out.data[c * padded + r] = code_value(a, x * inv_scale);
+      out.data[c * padded + r] = code_value(a, out.type.dtype, x * inv_scale);
     }
   }
 }
 
-// fn(i, r, c): element (r, c) of [R, C] belongs to group i, groups in row-major order.
-template <typename F>
-void for_groups(const QuantizeAttrs& a, const MatrixShape& shape, F&& fn) {
-  const int64_t across = (shape.cols + a.group - 1) / a.group;
-  for (int64_t r = 0; r < shape.rows; ++r) {
-    for (int64_t c = 0; c < shape.cols; ++c) fn(size(r / a.rows * across + c / a.group), r, c);
-  }
+void quantize_matrix(const QuantizeAttrs& a, const RefCall& call, const RefTensor& out) {
+  out.type.layout.transposed ? quantize_transposed(a, call, out) : quantize_rows(a, call, out);
 }
 
 void quantize_in_blocks(const QuantizeAttrs& a, const RefTensor& x, std::span<RefTensor> out) {
-  const MatrixShape shape = matrix(x.type.shape);
+  const TensorType& type = out[0].type;
   std::vector<Amax> maxima(out[1].data.size());
-  const auto value = [&](int64_t r, int64_t c) {
-    return static_cast<float>(x.data[size(r * shape.cols + c)]);
-  };
-  for_groups(a, shape, [&](size_t i, int64_t r, int64_t c) {
-    maxima[i] = join(maxima[i], amax_of(value(r, c)));
-  });
-  for (size_t i = 0; i < maxima.size(); ++i)
-    out[1].data[i] = scale_from_amax(quantizer(a), maxima[i].value);
-  for_groups(a, shape, [&](size_t i, int64_t r, int64_t c) {
-    const float inv_scale = 1.0f / static_cast<float>(out[1].data[i]);
-    out[0].data[size(r * shape.cols + c)] = code_value(a, value(r, c) * inv_scale);
-  });
+  for (size_t i = 0; i < x.data.size(); ++i) {
+    Amax& group = maxima[scale_index(type, i)];
+    group = join(group, amax_of(static_cast<float>(x.data[i])));
+  }
+  const Quantizer q = quantizer(scale_attrs(a), ResultType(type));
+  for (size_t i = 0; i < maxima.size(); ++i) out[1].data[i] = scale_from_amax(q, maxima[i].value);
+  for (size_t i = 0; i < x.data.size(); ++i) {
+    const float inv_scale = 1.0f / static_cast<float>(out[1].data[scale_index(type, i)]);
+    out[0].data[i] = code_value(a, type.dtype, static_cast<float>(x.data[i]) * inv_scale);
+  }
 }
 
 void quantize_in_groups(const QuantizeAttrs& a, const RefTensor& x, std::span<RefTensor> out) {
-  if (a.rows > 1) return quantize_in_blocks(a, x, out);
+  const TensorType& type = out[0].type;
+  if (!type.has(Granularity::Kind::group)) return quantize_in_blocks(a, x, out);
   const std::vector<float> values(x.data.begin(), x.data.end());
   std::vector<uint8_t> codes(values.size());
   std::vector<float> scales(out[1].data.size());
-  octet::quantize(quantizer(a), matrix(x.type.shape), values, codes, scales);
-  for (size_t i = 0; i < codes.size(); ++i) out[0].data[i] = decode(a.dtype, codes[i]);
+  octet::quantize(quantizer(scale_attrs(a), ResultType(type)), matrix(x.type.shape), values, codes,
+                  scales);
+  for (size_t i = 0; i < codes.size(); ++i) out[0].data[i] = decode(type.dtype, codes[i]);
   std::copy(scales.begin(), scales.end(), out[1].data.begin());
 }
 
@@ -131,24 +131,22 @@ void any_of(const RefCall& call) {
 }
 
 void quant_scale(const RefCall& call) {
-  const auto& a = std::get<QuantizeAttrs>(call.attrs);
-  call.out[0].data[0] = scale_from_amax(quantizer(a), static_cast<float>(call.in[0].data[0]));
+  call.out[0].data[0] = tensor_scale(call.attrs, call.in[0].data[0]);
 }
 
 // The history is a line: its first entry, the oldest, leaves, and amax joins at the end.
 void delayed_scale(const RefCall& call) {
-  const auto& a = std::get<QuantizeAttrs>(call.attrs);
   const auto history = call.in[1].data, next = call.out[1].data;
   const auto now = static_cast<float>(call.in[0].data[0]);
   float largest = 0;
   for (const double e : history) largest = std::max(largest, static_cast<float>(e));
-  call.out[0].data[0] = scale_from_amax(quantizer(a), largest > 0 ? largest : now);
+  call.out[0].data[0] = tensor_scale(call.attrs, largest > 0 ? largest : now);
   for (size_t i = 0; i + 1 < history.size(); ++i) next[i] = history[i + 1];
   if (!next.empty()) next.back() = now;
 }
 
 void periodic_scale(const RefCall& call) {
-  const auto& a = std::get<QuantizeAttrs>(call.attrs);
+  const auto& a = std::get<AmaxScaleAttrs>(call.attrs);
   const auto in = [&](SlotId slot) { return static_cast<float>(call.in[slot].data[0]); };
   call.out[0].data[0] = octet::periodic_scale(in(PeriodicScale::before), in(PeriodicScale::amax),
                                               static_cast<float>(a.target));
@@ -156,13 +154,12 @@ void periodic_scale(const RefCall& call) {
 
 void quantize(const RefCall& call) {
   const auto& a = std::get<QuantizeAttrs>(call.attrs);
-  a.transposed ? quantize_transposed(a, call, call.out[0]) : quantize_rows(a, call, call.out[0]);
+  quantize_matrix(a, call, call.out[0]);
 }
 
 void quantize_both(const RefCall& call) {
   const auto& a = std::get<QuantizeAttrs>(call.attrs);
-  quantize_rows(a, call, call.out[0]);
-  quantize_transposed(a, call, call.out[1]);
+  for (const RefTensor& out : call.out.first(2)) quantize_matrix(a, call, out);
 }
 
 void quantize_groups(const RefCall& call) {
@@ -214,8 +211,8 @@ void amax_quantize(const RefCall& call) {
   const bool delayed = !history.empty();
   RefTensor made[] = {call.out[S::scale], delayed ? call.out[S::next_history] : RefTensor{}};
   const RefTensor sources[] = {found[0], delayed ? call.in[S::history] : RefTensor{}};
-  delayed ? delayed_scale({.attrs = a.q, .in = sources, .out = made})
-          : quant_scale({.attrs = a.q, .in = sources, .out = made});
+  delayed ? delayed_scale({.attrs = scale_attrs(a.q), .in = sources, .out = made})
+          : quant_scale({.attrs = scale_attrs(a.q), .in = sources, .out = made});
   const RefTensor scaled[] = {call.in[S::x], call.out[S::scale]};
   RefTensor codes[] = {call.out[S::q], call.out.back()};
   a.both ? quantize_both({.attrs = a.q, .in = scaled, .out = codes})

@@ -43,14 +43,14 @@ void on_plain(Kernel kernel, const RefCall& call, OpCode op) {
 
 // What a fused quantizer makes its scale from, and leaves.
 struct ScaleOfAmax {
-  const Attrs& attrs;
+  const Attrs attrs;
   std::span<const RefTensor> values;  // whose amax it is of
   const RefTensor* history = nullptr;
   RefTensor nonfinite, next_history;
 
   double make() const {
     double largest = 0, scale = 0;
-    const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
+    const TensorType scalar{Dtype::f32, {}};
     RefTensor found[] = {{.type = scalar, .data = {&largest, 1}}, nonfinite};
     amax({.attrs = attrs, .in = values, .out = found});
     RefTensor made[] = {{.type = scalar, .data = {&scale, 1}}, next_history};
@@ -103,7 +103,7 @@ class LayerQuantizer {
       std::copy(statistics[i].begin(), statistics[i].end(),
                 call_.out[kLayerNonfinite + 1 + i].data.begin());
     write_codes(out[0], scale);
-    if (parts_.kept.group > 0) keep_operands();
+    if (parts_.kept_target > 0) keep_operands();
   }
 
  private:
@@ -126,9 +126,7 @@ class LayerQuantizer {
   }
 
   void keep_operands() const {
-    const KeptGroups& kept = parts_.kept;
-    const Attrs groups =
-        QuantizeAttrs{.dtype = kept.dtype, .target = kept.target, .group = kept.group};
+    const Attrs groups = QuantizeAttrs{.target = parts_.kept_target};
     for (size_t i = 0; i < places_.size(); ++i) {
       const RefTensor in[] = {call_.in[places_[i].operand]};
       RefTensor out[] = {call_.out[op_.kept + 2 * i], call_.out[op_.kept + 2 * i + 1]};
@@ -141,7 +139,7 @@ class LayerQuantizer {
   double make_scale(const RefTensor& y) const {
     if (!own_scale()) return operand(op_.given_scale)[0];
     const RefTensor* const history = tensor_at(call_, op_.history);
-    return ScaleOfAmax{attrs_,
+    return ScaleOfAmax{scale_attrs(parts_.q),
                        {&y, 1},
                        history,
                        call_.out[kLayerNonfinite],
@@ -150,7 +148,7 @@ class LayerQuantizer {
   }
 
   void write_codes(const RefTensor& y, double scale) const {
-    const RefTensor in[] = {y, {.type = {.dtype = Dtype::f32, .shape = {}}, .data = {&scale, 1}}};
+    const RefTensor in[] = {y, {.type = {Dtype::f32, {}}, .data = {&scale, 1}}};
     RefTensor out[] = {call_.out[kLayerQ], call_.out.back()};
     parts_.both ? quantize_both({.attrs = attrs_, .in = in, .out = out})
                 : quantize({.attrs = attrs_, .in = in, .out = out});
@@ -218,13 +216,13 @@ void gated_act_grad_quantize(const RefCall& call) {
   for (auto& gradient : values) {
     for (double& x : gradient) x = round_to(dy.dtype, x);
   }
-  const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
+  const TensorType scalar{Dtype::f32, {}};
   double scale = 0;
   if (const auto given = optional(call.in, Op::given_scale); !given.empty()) {
     scale = given[0];
   } else {
     const RefTensor* const history = tensor_at(call, Op::history);
-    scale = ScaleOfAmax{attrs, gradients, history, call.out[Op::nonfinite],
+    scale = ScaleOfAmax{scale_attrs(parts.q), gradients, history, call.out[Op::nonfinite],
                         history == nullptr ? RefTensor{} : call.out[Op::next_history]}
                 .make();
     call.out[Op::scale].data[0] = scale;

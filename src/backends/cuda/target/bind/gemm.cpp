@@ -14,30 +14,30 @@ GemmBlocks blocks_of(const TensorType& factor) {
 
 GemmParams gemm_params(const NodeView& view) {
   const auto& attrs = view.attrs<GemmAttrs>();
-  const Shape& a = view.in(Gemm::a).shape;
+  const TensorType &a = view.in(Gemm::a), &b = view.in(Gemm::b);
   const Shape& y = view.out(Gemm::y).shape;
   GemmParams p;
   p.m = y[0];
   p.n = y[1];
-  p.k = a[attrs.trans_a ? 0 : 1];
-  p.a = view.in(Gemm::a).dtype;
-  p.b = view.in(Gemm::b).dtype;
+  p.k = read_shape(a, attrs.trans_a)[1];
+  p.a = a.dtype;
+  p.b = b.dtype;
   p.y = view.out(Gemm::y).dtype;
   p.has_c = view.has(Gemm::c);
   p.c = p.has_c ? view.in(Gemm::c).dtype : is_fp8(p.y) ? Dtype::bf16 : p.y;
   if (const auto scale = constant_of(view, Gemm::scale_y))
     p.inverse_scale_y = 1 / static_cast<float>(*scale);
-  p.trans_a = attrs.trans_a;
-  p.trans_b = attrs.trans_b;
+  p.trans_a = reads_transposed(a, attrs.trans_a);
+  p.trans_b = reads_transposed(b, attrs.trans_b);
   p.fast_accumulate = attrs.fast_accumulate;
   p.tf32 = attrs.tf32 && p.a == Dtype::f32;
-  p.a_blocks = blocks_of(view.in(Gemm::a));
-  p.b_blocks = blocks_of(view.in(Gemm::b));
+  p.a_blocks = blocks_of(a);
+  p.b_blocks = blocks_of(b);
   p.has_scale_a = view.has(Gemm::scale_a);
   p.has_scale_b = view.has(Gemm::scale_b);
-  const GraphInput* b = view.graph.input_of(view.node.in(Gemm::b));
-  p.b_is_constant =
-      b != nullptr && (b->kind == InputKind::parameter || b->kind == InputKind::constant);
+  const GraphInput* input = view.graph.input_of(view.node.in(Gemm::b));
+  p.b_is_constant = input != nullptr &&
+                    (input->kind == InputKind::parameter || input->kind == InputKind::constant);
   const int capability = view.capability == 0 ? kPlannedCapability : view.capability;
   if (const Architecture* device = find_architecture(capability)) {
     p.fp8_products = device->fp8_products;

@@ -183,12 +183,12 @@ KernelSpec slice_spec(const NodeView& view) {
 }
 
 KernelSpec transpose_spec(const NodeView& view) {
-  const Shape strides = row_major_strides(view.in(Unary::x).shape);
+  const TensorType &x = view.in(Unary::x), &y = view.out(Unary::y);
+  const Shape strides = row_major_strides(x.stored_shape()), extent = y.stored_shape();
   Shape src;
-  for (const int64_t axis : view.attrs<TransposeAttrs>().perm)
+  for (const int64_t axis : stored_perm(x, view.attrs<TransposeAttrs>().perm, y))
     src.push_back(strides[static_cast<size_t>(axis)]);
-  const Shape& y = view.out(Unary::y).shape;
-  return one_copy(KernelId::transpose, view, whole_copy(y, src, row_major_strides(y)));
+  return one_copy(KernelId::transpose, view, whole_copy(extent, src, row_major_strides(extent)));
 }
 
 KernelSpec broadcast_spec(const NodeView& view) {

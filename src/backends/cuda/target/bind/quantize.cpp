@@ -36,7 +36,7 @@ KernelSpec any_of_spec(const NodeView& view) {
 }
 
 bool scale_applies(const NodeView& view) {
-  return view.attrs<QuantizeAttrs>().rule == ScaleRule::linear &&
+  return view.attrs<AmaxScaleAttrs>().rule == ScaleRule::linear &&
          view.in_is(DelayedScale::amax, {Dtype::f32}) &&
          view.in_is(DelayedScale::history, {Dtype::f32}) &&
          view.out(DelayedScale::scale).dtype == Dtype::f32;
@@ -44,7 +44,7 @@ bool scale_applies(const NodeView& view) {
 KernelSpec scale_spec(const NodeView& view) {
   const bool delayed = view.node.op == OpCode::delayed_scale;
   ScaleParams p;
-  p.target = static_cast<float>(view.attrs<QuantizeAttrs>().target);
+  p.target = static_cast<float>(view.attrs<AmaxScaleAttrs>().target);
   p.history = delayed ? view.in(DelayedScale::history).n_elems() : 0;
   return make_spec(delayed ? KernelId::delayed_scale : KernelId::quant_scale, p);
 }
@@ -61,11 +61,11 @@ QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, boo
   p.rows = x.rows;
   p.cols = x.cols;
   p.x = view.in(Quantize::x).dtype;
-  p.codes = q.dtype;
-  p.by_row = both || !q.transposed;
-  p.transposed = both || q.transposed;
+  p.codes = view.out(Quantize::q).dtype;
+  p.by_row = !view.out(Quantize::q).layout.transposed;
+  p.transposed = both || !p.by_row;
   const SlotId at = both ? transposed_at : SlotId{Quantize::q};
-  if (p.transposed) p.padded_rows = view.out(at).shape[1];
+  if (p.transposed) p.padded_rows = view.out(at).stored_shape()[1];
   p.rounding = q.rounding;
   p.source = q.source;
   p.limit = static_cast<float>(q.limit);
@@ -110,27 +110,28 @@ KernelSpec amax_quantize_spec(const NodeView& view) {
 
 GroupParams group_params(const NodeView& view) {
   const auto& q = view.attrs<QuantizeAttrs>();
+  const TensorType& codes = made_groups(view);
   const Rows x = rows_of(view.in(AddQuantize::a));
   GroupParams p;
   p.rows = x.rows;
   p.cols = x.cols;
-  p.group = q.group;
+  p.group = codes.granularity.size;
   p.target = static_cast<float>(q.target);
-  p.codes = q.dtype;
+  p.codes = codes.dtype;
   p.adds = view.node.op == OpCode::add_quantize;
   p.a = view.in(AddQuantize::a).dtype;
   p.b = p.adds ? view.in(AddQuantize::b).dtype : p.a;
   p.sum = p.adds ? view.out(AddQuantize::sum).dtype : p.a;
   p.rule = q.rule;
-  p.scales = q.scales;
+  p.scales = codes.granularity.scale;
   return p;
 }
 // Groups of one row, rounded to nearest.
 bool groups_apply(const NodeView& view) {
   const GroupParams p = group_params(view);
-  const auto& q = view.attrs<QuantizeAttrs>();
   return is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.sum) &&
-         has_codec(p.codes) && p.group > 0 && q.rows == 1 && q.rounding == Rounding::near;
+         has_codec(p.codes) && made_groups(view).has(Granularity::Kind::group) &&
+         view.attrs<QuantizeAttrs>().rounding == Rounding::near;
 }
 KernelSpec groups_spec(const NodeView& view) {
   const GroupParams p = group_params(view);
@@ -139,8 +140,7 @@ KernelSpec groups_spec(const NodeView& view) {
 
 // Blocks of several rows, and groups that are rounded otherwise.
 bool blocks_apply(const NodeView& view) {
-  const auto& q = view.attrs<QuantizeAttrs>();
-  return is_wide_or_half(view.in(QuantizeGroups::x).dtype) && has_codec(q.dtype) && q.group > 0;
+  return is_wide_or_half(view.in(QuantizeGroups::x).dtype) && has_codec(made_groups(view).dtype);
 }
 KernelSpec blocks_spec(const NodeView& view) {
   const auto& q = view.attrs<QuantizeAttrs>();
@@ -148,12 +148,14 @@ KernelSpec blocks_spec(const NodeView& view) {
   BlockParams p;
   p.rows = x.rows;
   p.cols = x.cols;
-  p.block_rows = q.rows;
-  p.block_cols = q.group;
+  const TensorType& codes = made_groups(view);
+  const ScaleTile tile = scale_tile(codes);
+  p.block_rows = tile.rows;
+  p.block_cols = tile.cols;
   p.target = static_cast<float>(q.target);
   p.x = view.in(QuantizeGroups::x).dtype;
-  p.codes = q.dtype;
-  p.scales = q.scales;
+  p.codes = codes.dtype;
+  p.scales = codes.granularity.scale;
   p.source = q.source;
   p.rule = q.rule;
   p.rounding = q.rounding;
@@ -185,7 +187,7 @@ bool periodic_applies(const NodeView& view) {
 KernelSpec periodic_spec(const NodeView& view) {
   return make_spec(
       KernelId::periodic_scale,
-      PeriodicScaleParams{.target = static_cast<float>(view.attrs<QuantizeAttrs>().target)});
+      PeriodicScaleParams{.target = static_cast<float>(view.attrs<AmaxScaleAttrs>().target)});
 }
 
 bool dequantize_applies(const NodeView& view) {

@@ -129,7 +129,7 @@ KernelSpec grad_codes_spec(const NodeView& view) {
       view, {Op::given_scale, Op::history, Op::scale, Op::nonfinite, Op::next_history}, attrs.q);
   codes.rows_at = Op::dgate;
   codes.transposed_at = Op::dgate_transposed;
-  codes.padded_rows = view.out(Op::dgate_transposed).shape[1];
+  codes.padded_rows = view.out(Op::dgate_transposed).stored_shape()[1];
   return make_spec(KernelId::gated_act_grad_quantize, p);
 }
 

@@ -16,14 +16,14 @@ struct Plain {
   const QuantizedLayer* quantized = nullptr;  // nullptr: it has none
   QuantizeAttrs q = {};
   bool both = false;
-  KeptGroups kept = {};
+  double kept_target = 0;
 };
 
 Plain plain_of(const NodeView& view) {
   const QuantizedLayer* quantized = quantized_layer(view.node.op);
   if (quantized == nullptr) return {view.node.op, view.node.attrs};
-  const auto [attrs, q, both, kept] = split(view.node.attrs);
-  return {quantized->layer, attrs, quantized, q, both, kept};
+  const auto [attrs, q, both, kept_target] = split(view.node.attrs);
+  return {quantized->layer, attrs, quantized, q, both, kept_target};
 }
 
 RowLayer layer_of(const Plain& plain) {
@@ -42,14 +42,15 @@ RowLayer layer_of(const Plain& plain) {
 
 // As the kernel that keeps operands has them.
 bool kept_applies(const NodeView& view, const Plain& plain) {
-  const KeptGroups& kept = plain.kept;
-  const bool is_kept_so = kept.dtype == Dtype::e4m3 && kept.group == 16 &&
-                          kept.target == static_cast<double>(kKeptTarget);
+  const ResultType groups(Dtype::e4m3, {Granularity::Kind::group, 16, Dtype::bf16});
+  SlotId at = plain.quantized->kept;
   const auto is_read_so = [&](ScalePlace place) {
-    return view.in_is(place.operand, {Dtype::bf16});
+    const bool is_kept_so = ResultType(view.out(std::exchange(at, at + 2))) == groups;
+    return is_kept_so && view.in_is(place.operand, {Dtype::bf16});
   };
-  return is_kept_so && !plain.both && !plain.q.transposed &&
-         view.out(kLayerQ).dtype == Dtype::e4m3 && rows_of(view.in(Unary::x)).cols % 16 == 0 &&
+  return plain.kept_target == static_cast<double>(kKeptTarget) && !plain.both &&
+         ResultType(view.out(kLayerQ)) == Dtype::e4m3 &&
+         rows_of(view.in(Unary::x)).cols % 16 == 0 &&
          std::ranges::all_of(op_def(plain.op).scales, is_read_so);
 }
 
@@ -58,7 +59,7 @@ bool layer_applies(const NodeView& view) {
   if (!operands_apply(view, plain.op)) return false;
   if (plain.quantized == nullptr) return is_wide_or_half(view.out(Unary::y).dtype);
   if (!plain.q.is_plain()) return false;
-  if (plain.kept.group > 0 && !kept_applies(view, plain)) return false;
+  if (plain.kept_target > 0 && !kept_applies(view, plain)) return false;
   const QuantizedLayer& op = *plain.quantized;
   // What measures an activation goes by the scales of groups.
   const TensorType& x = view.in(op_def(op.layer).scales[0].operand);
@@ -73,10 +74,11 @@ CodesArg codes_of(const NodeView& view, const Plain& plain) {
   const QuantizedLayer& op = *plain.quantized;
   CodesArg codes = codes_with_scale(
       view, {op.given_scale, op.history, kLayerScale, kLayerNonfinite, op.next_history}, plain.q);
-  (plain.q.transposed ? codes.transposed_at : codes.rows_at) = kLayerQ;
+  const bool is_by_row = !view.out(kLayerQ).layout.transposed;
+  (is_by_row ? codes.rows_at : codes.transposed_at) = kLayerQ;
   if (plain.both) codes.transposed_at = static_cast<int8_t>(op.q_transposed);
   if (codes.transposed_at != kAbsent)
-    codes.padded_rows = view.out(static_cast<size_t>(codes.transposed_at)).shape[1];
+    codes.padded_rows = view.out(static_cast<size_t>(codes.transposed_at)).stored_shape()[1];
   return codes;
 }
 

@@ -1,0 +1,71 @@
+// What types say of how values lie, and how the text of a graph says it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+
+namespace octet {
+namespace {
+
+TensorType type_of(const std::string& text) {
+  return parse_graph("graph \"g\" phase typed\n%0 = input batch \"x\" : " + text + "\n", "text")
+      .type(0);
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_graph(text, "text");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted: " << text;
+  return {};
+}
+
+std::string refused_type(const std::string& type) {
+  return refusal("graph \"g\" phase typed\n%0 = input batch \"x\" : " + type + "\n");
+}
+
+TEST(Types, are_read_as_they_are_printed) {
+  for (const char* text : {"bf16[8,16]", "bf16^T[8,16]", "e4m3:tensor^T[8,16]", "e4m3:1x16[8,16]",
+                           "e5m2:tensor^T16[500,256]", "e4m3:128x128/f32^T[8,16]"}) {
+    EXPECT_EQ(to_string(type_of(text)), text);
+  }
+}
+
+TEST(Types, keep_the_logical_shape_of_what_lies_transposed) {
+  const TensorType type = type_of("e4m3:tensor^T16[500,256]");
+  EXPECT_EQ(type.shape, (Shape{500, 256}));
+  EXPECT_EQ(type.stored_shape(), (Shape{256, 512}));
+  EXPECT_EQ(type.n_elems(), 500 * 256);
+  EXPECT_EQ(type.n_bytes(), 512 * 256);
+  EXPECT_EQ(storage_text(type), "e4m3[256,512]");
+  EXPECT_EQ(scale_type(type), (TensorType{Dtype::f32, {}}));
+  EXPECT_EQ(read_shape(type, true), (Shape{256, 512}));
+  EXPECT_EQ(read_shape(type, false), (Shape{512, 256}));
+}
+
+TEST(Types, of_layouts_that_cannot_be_are_refused) {
+  EXPECT_THAT(refused_type("e4m3:tensor^T[8]"), testing::HasSubstr("a matrix"));
+  EXPECT_THAT(refused_type("e4m3:tensor^T0[8,16]"), testing::HasSubstr("a pad from 1"));
+  EXPECT_THAT(refused_type("e4m3:tensor^T1099511627776[8,1048576]"),
+              testing::HasSubstr("at most 2^48 elements"));
+}
+
+// Attributes said of results what their types say.
+TEST(Types, stand_where_attributes_stood) {
+  for (const char* attribute : {"dtype = e4m3", "rows = 1", "scales = bf16", "transposed = false",
+                                "pad = 16", "kept_group = 16"}) {
+    const std::string text =
+        std::string("graph \"g\" phase typed\n%0 = input batch \"x\" : f32[2,3]\n") +
+        "%1 = input batch \"s\" : f32[]\n%2 = quantize(%0, %1) {" + attribute +
+        "} : e4m3:tensor[2,3] @ forward\n";
+    EXPECT_THAT(refusal(text), testing::HasSubstr("the type of the result to say it")) << attribute;
+  }
+}
+
+}  // namespace
+}  // namespace octet
