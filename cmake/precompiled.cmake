@@ -27,7 +27,7 @@ function(octet_precompile target name)
   endif()
 endfunction()
 
-# octet_unity(<target>): its sources are compiled some at a time, as one, so that headers are read and templates are
+# octet_unity(<target> [batch]): its sources are compiled some at a time, as one, so that headers are read and templates are
 # compiled once for all of them. Highway's files compile themselves once for each instruction set and stay alone.
 option(OCTET_UNITY "compile sources some at a time" ON)
 set(OCTET_UNITY_BATCH 16 CACHE STRING "how many; 0: a whole folder")
@@ -42,7 +42,11 @@ function(octet_unity target)
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${OCTET_UNITY_BATCH})
+  set(batch ${OCTET_UNITY_BATCH})
+  if(ARGC GREATER 1)
+    set(batch ${ARGV1})
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
   # A file's own types are its own there too: the warning takes the file for a header.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()

@@ -29,7 +29,7 @@ TEST_P(SameBytes, are_written_as_at_once) {
   }
 }
 
-const Setting kSettings[] = {
+const Setting kSaveSettings[] = {
     {"fp32", {}},
     {"bf16", {"recipe=bf16"}},
     {"bf16_accumulated", {"recipe=bf16", "train.accumulate=3"}},
@@ -39,7 +39,7 @@ const Setting kSettings[] = {
     {"fp16_with_a_loss_scale", {"recipe={base: hif8, compute: fp16, loss_scaling: adaptive}"}},
     {"sampled", {"recipe=bf16", "train.telemetry=1"}},
 };
-INSTANTIATE_TEST_SUITE_P(all, SameBytes, testing::ValuesIn(kSettings),
+INSTANTIATE_TEST_SUITE_P(all, SameBytes, testing::ValuesIn(kSaveSettings),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(Saves, tell_a_full_disk_with_the_line_of_a_save_at_once) {

@@ -21,13 +21,13 @@ using test::ScratchFolder;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-struct Outcome {
+struct RunOutcome {
   int code = -1;
   std::string out, err;
 };
 
 // A shell command in the folder; $O is the program.
-Outcome run(const ScratchFolder& folder, const std::string& command) {
+RunOutcome run(const ScratchFolder& folder, const std::string& command) {
   folder.put("command.sh", command + "\n");
   const std::string line =
       fmt::format("cd '{}' && O='{}' timeout 60 bash command.sh >out.txt 2>err.txt </dev/null",
@@ -52,7 +52,7 @@ class Folders : public testing::Test {
   void SetUp() override { folder.put("tiny.yaml", test::tiny_yaml(folder)); }
   // A run in run/ with checkpoints at 2, 4 and 6.
   void train() {
-    const Outcome outcome = run(folder, "$O train tiny.yaml --quiet --set train.save_every=2");
+    const RunOutcome outcome = run(folder, "$O train tiny.yaml --quiet --set train.save_every=2");
     ASSERT_EQ(outcome.code, 0) << outcome.err;
   }
   ScratchFolder folder;
@@ -67,7 +67,7 @@ TEST_F(Folders, compare_takes_one_file_and_removes_only_what_it_made) {
   std::filesystem::rename(folder / "run", folder / "runs/bf16");
   folder.put("runs/bf16/notes.txt", "mine");
   const auto before = contents(folder / "runs");
-  const Outcome refused = run(folder, compare + "big.txt");
+  const RunOutcome refused = run(folder, compare + "big.txt");
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, StartsWith("octet: out: expected a folder without a run, got "));
   EXPECT_EQ(contents(folder / "runs"), before);
@@ -101,7 +101,7 @@ TEST_F(Folders, resume_touches_nothing_where_checkpoints_cannot_be_reached) {
   std::filesystem::rename(folder / "run/ckpt", folder / "away");
   std::filesystem::create_symlink("/mnt/not-mounted", folder / "run/ckpt");
   const auto before = contents(folder / "run");
-  const Outcome whole = run(folder, resume);
+  const RunOutcome whole = run(folder, resume);
   EXPECT_EQ(whole.code, 3);
   EXPECT_EQ(whole.err, "octet: [files] cannot inspect '" + (folder / "run/ckpt") +
                            "': a link to '/mnt/not-mounted', which is not there\n");
@@ -120,7 +120,7 @@ TEST_F(Folders, resume_touches_nothing_where_checkpoints_cannot_be_reached) {
     std::filesystem::remove(link);
     std::filesystem::create_symlink(folder / (std::string("away/") + step), link);
   }
-  const Outcome followed = run(folder, "$O train tiny.yaml --resume --set train.steps=6");
+  const RunOutcome followed = run(folder, "$O train tiny.yaml --resume --set train.steps=6");
   EXPECT_EQ(followed.code, 0);
   EXPECT_THAT(followed.err, HasSubstr("at step 6\n"));
 }
@@ -146,13 +146,13 @@ TEST_F(Folders, resume_of_a_finished_run_says_so_and_writes_nothing) {
     ASSERT_EQ(run(folder, command + " --quiet").code, 0) << more;
     const auto last = test::metrics(folder / "run").back();
     const auto before = everything(folder / "run");
-    const Outcome told = run(folder, command + " --resume");
+    const RunOutcome told = run(folder, command + " --resume");
     EXPECT_EQ(told.code, 0) << told.err;
     EXPECT_THAT(told.err, HasSubstr(fmt::format("the run is finished: step 6 of 6, loss {:.4f} (a "
                                                 "larger train.steps goes on)\n",
                                                 last.at("loss").get<double>())));
     EXPECT_THAT(told.out, HasSubstr("finished: step 6 of 6"));
-    const Outcome json = run(folder, command + " --resume --json --quiet");
+    const RunOutcome json = run(folder, command + " --resume --json --quiet");
     const auto row = nlohmann::json::parse(json.out).at(0);
     EXPECT_EQ(row.at("state"), "finished: step 6 of 6");
     EXPECT_EQ(row.at("steps"), 6);
@@ -164,12 +164,12 @@ TEST_F(Folders, resume_of_a_finished_run_says_so_and_writes_nothing) {
 
 TEST_F(Folders, resume_of_a_finished_run_writes_what_it_lacks) {
   train();
-  const Outcome exported =
+  const RunOutcome exported =
       run(folder, "$O train tiny.yaml --quiet --resume --set train.export=bf16");
   EXPECT_EQ(exported.code, 0) << exported.err;
   EXPECT_TRUE(posix_files().exists(folder / "run/export/octet_export.json"));
   posix_files().remove(folder / "run/metrics.jsonl");
-  const Outcome unknown = run(folder, "$O train tiny.yaml --quiet --json --resume");
+  const RunOutcome unknown = run(folder, "$O train tiny.yaml --quiet --json --resume");
   EXPECT_EQ(nlohmann::json::parse(unknown.out).at(0).at("train_loss"), "");
 }
 
@@ -184,7 +184,7 @@ TEST_F(Folders, resume_touches_nothing_where_a_file_of_the_run_cannot_be_replace
       ASSERT_TRUE(is_made);
       const auto before = contents(folder / "run");
       for (const char* flag : {"--resume", "--overwrite"}) {
-        const Outcome refused =
+        const RunOutcome refused =
             run(folder, fmt::format("$O train tiny.yaml --quiet {} --set train.steps=9", flag));
         EXPECT_THAT(refused.err, HasSubstr(folder / "run/")) << flag;
         EXPECT_NE(refused.code, 0) << flag;
@@ -196,7 +196,7 @@ TEST_F(Folders, resume_touches_nothing_where_a_file_of_the_run_cannot_be_replace
 }
 
 TEST_F(Folders, resume_says_that_it_begins_anew) {
-  const Outcome outcome = run(folder, "$O train tiny.yaml --resume");
+  const RunOutcome outcome = run(folder, "$O train tiny.yaml --resume");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.err,
               HasSubstr("no checkpoint in " + (folder / "run/ckpt") + ": beginning at step 1\n"));
@@ -210,14 +210,14 @@ TEST_F(Folders, a_run_is_begun_anew_in_its_place_only_when_asked_to) {
         folder / (std::string("run/ckpt/step-00000") + step + "/model.safetensors"), 100);
   }
   const auto before = contents(folder / "run");
-  const Outcome refused = run(folder, "$O train tiny.yaml --quiet");
+  const RunOutcome refused = run(folder, "$O train tiny.yaml --quiet");
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("(go on with --resume, begin anew with --overwrite, or "));
   EXPECT_EQ(run(folder, "$O train tiny.yaml --quiet --resume").code, 3);
   EXPECT_EQ(run(folder, "$O train tiny.yaml --quiet --resume --overwrite").code, 2);
   EXPECT_EQ(run(folder, "$O train tiny.yaml --quiet --overwrite --set data.train=[none]").code, 3);
   EXPECT_EQ(contents(folder / "run"), before);
-  const Outcome anew = run(folder, "$O train tiny.yaml --quiet --overwrite --set train.steps=4");
+  const RunOutcome anew = run(folder, "$O train tiny.yaml --quiet --overwrite --set train.steps=4");
   EXPECT_EQ(anew.code, 0) << anew.err;
   EXPECT_EQ(test::metrics(folder / "run").size(), 4u);
   EXPECT_TRUE(posix_files().exists(folder / "run/ckpt/step-000004/COMPLETE"));
@@ -229,7 +229,7 @@ TEST_F(Folders, a_users_own_configuration_is_never_replaced) {
   const std::string text = "# my notes\n" + posix_files().read_text(folder / "tiny.yaml");
   folder.put("mine/config.yaml", text);
   for (const char* flag : {"", "--resume", "--overwrite"}) {
-    const Outcome outcome =
+    const RunOutcome outcome =
         run(folder, fmt::format("$O train mine/config.yaml --quiet --set out=mine {}", flag));
     EXPECT_EQ(outcome.code, 2);
     EXPECT_THAT(outcome.err, HasSubstr("'mine/config.yaml', which this program did not write"));
@@ -250,7 +250,7 @@ TEST_F(Folders, two_processes_never_train_in_one) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   for (const char* flag : {"--resume", "--overwrite"}) {
-    const Outcome second = run(folder, fmt::format("$O train tiny.yaml --quiet {}", flag));
+    const RunOutcome second = run(folder, fmt::format("$O train tiny.yaml --quiet {}", flag));
     EXPECT_EQ(second.code, 3);
     EXPECT_THAT(second.err, HasSubstr(fmt::format("run/.lock': process {} on host ", first)));
   }
@@ -264,7 +264,7 @@ TEST_F(Folders, a_configuration_may_come_through_a_pipe_but_not_be_empty) {
   const std::string direct = run(folder, "$O plan tiny.yaml --json").out;
   EXPECT_EQ(run(folder, "cat tiny.yaml | $O plan /dev/stdin --json").out, direct);
   EXPECT_EQ(run(folder, "$O plan <(sleep 0.1; cat tiny.yaml) --json").out, direct);
-  const Outcome empty = run(folder, "true | $O train /dev/stdin --set data.train=[text.txt]");
+  const RunOutcome empty = run(folder, "true | $O train /dev/stdin --set data.train=[text.txt]");
   EXPECT_EQ(empty.code, 2);
   EXPECT_EQ(empty.err, "octet: /dev/stdin: expected a configuration, got an empty pipe\n");
   EXPECT_EQ(run(folder, "$O plan /dev/null --json").code, 0);

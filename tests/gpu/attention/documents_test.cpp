@@ -23,7 +23,7 @@ std::vector<double> starts_of(const Lengths& lengths, int64_t seq) {
   return starts;
 }
 
-struct Problem {
+struct DocumentProblem {
   AttentionAttrs attrs;
   std::vector<Lengths> rows = {};  // empty: no documents
   Dtype dtype = Dtype::bf16;
@@ -39,7 +39,7 @@ struct Problem {
   }
 };
 
-OpCase forward_case(const Problem& p) {
+OpCase forward_case(const DocumentProblem& p) {
   const AttentionAttrs& a = p.attrs;
   const int64_t rows = a.batch * a.seq;
   const Shape q{rows, a.heads * a.head_dim}, kv{rows, a.kv_heads * a.head_dim};
@@ -53,7 +53,7 @@ OpCase forward_case(const Problem& p) {
   }
   return c;
 }
-OpCase gradient_case(const Problem& p) {
+OpCase gradient_case(const DocumentProblem& p) {
   OpCase c = forward_case(p);
   const auto q = c.operands[0];
   const int64_t n_lse = p.attrs.batch * p.attrs.seq * p.attrs.heads;
@@ -65,16 +65,16 @@ OpCase gradient_case(const Problem& p) {
   return c;
 }
 
-Graph graph_of(const OpCase& c, const Problem& p) {
+Graph graph_of(const OpCase& c, const DocumentProblem& p) {
   return op_cases::case_graph(c, p.dtype);
 }
-Tensors forward_inputs(const Problem& p) {
+Tensors forward_inputs(const DocumentProblem& p) {
   Tensors inputs = op_cases::case_inputs(forward_case(p), 7);
   if (p.documents()) inputs["in3"] = p.starts();
   return inputs;
 }
 // do, q, k, v, o, lse and where documents start.
-Tensors gradient_inputs(const Problem& p, const Tensors& forward, const Tensors& results) {
+Tensors gradient_inputs(const DocumentProblem& p, const Tensors& forward, const Tensors& results) {
   Tensors inputs = op_cases::case_inputs(gradient_case(p), 8);
   inputs["in1"] = forward.at("in0"), inputs["in2"] = forward.at("in1");
   inputs["in3"] = forward.at("in2");
@@ -83,15 +83,15 @@ Tensors gradient_inputs(const Problem& p, const Tensors& forward, const Tensors&
   return inputs;
 }
 
-std::string text_of(const Problem& p) {
+std::string text_of(const DocumentProblem& p) {
   const AttentionAttrs& a = p.attrs;
   return fmt::format("{} batch {} seq {} heads {}/{} of {} window {} documents {}",
                      dtype_name(p.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim, a.window,
                      p.rows.empty() ? 0 : p.rows[0].size());
 }
 
-void expect_near_the_reference(const Problem& problem, Backend& gpu) {
-  Problem p = problem;
+void expect_near_the_reference(const DocumentProblem& problem, Backend& gpu) {
+  DocumentProblem p = problem;
   p.attrs.scale = 1 / std::sqrt(static_cast<double>(p.attrs.head_dim));
   const double bound = attention_tolerance(p.dtype);
   const Graph forward = graph_of(forward_case(p), p), gradient = graph_of(gradient_case(p), p);
@@ -148,12 +148,12 @@ TEST(DocumentAttention, windows_with_and_without_documents_are_near_the_referenc
   for (const int64_t window : {1, 2, 31, 64, 65, 200, 299, 300, 1000}) {
     for (const bool documents : {false, true}) {
       for (const int64_t head_dim : {64, 128, 136}) {
-        Problem p{.attrs = {.batch = 2,
-                            .seq = 300,
-                            .heads = 4,
-                            .kv_heads = 2,
-                            .head_dim = head_dim,
-                            .window = window}};
+        DocumentProblem p{.attrs = {.batch = 2,
+                                    .seq = 300,
+                                    .heads = 4,
+                                    .kv_heads = 2,
+                                    .head_dim = head_dim,
+                                    .window = window}};
         if (documents) p.rows = {{90, 3, 120}, {}};
         expect_near_the_reference(p, *gpu);
       }
@@ -176,8 +176,8 @@ TEST(DocumentAttention, long_rows_of_many_documents_are_near_the_reference) {
 TEST(DocumentAttention, documents_do_not_reach_each_other) {
   OCTET_GPU_OR_SKIP(gpu);
   constexpr size_t kFirst = 75, kEnd = 190;  // of the document in the middle
-  Problem p{.attrs = {.batch = 1, .seq = 256, .heads = 2, .kv_heads = 1, .head_dim = 64},
-            .rows = {{kFirst, kEnd - kFirst}}};
+  DocumentProblem p{.attrs = {.batch = 1, .seq = 256, .heads = 2, .kv_heads = 1, .head_dim = 64},
+                    .rows = {{kFirst, kEnd - kFirst}}};
   p.attrs.scale = 0.125;
   const Graph forward = graph_of(forward_case(p), p), gradient = graph_of(gradient_case(p), p);
   const auto inside = [&](size_t i, size_t columns) {
@@ -214,8 +214,8 @@ TEST(DocumentAttention, documents_do_not_reach_each_other) {
 // Ours sum in one order, so that runs with documents repeat their bits without being asked to.
 TEST(DocumentAttention, repeats_its_bits) {
   OCTET_GPU_OR_SKIP(gpu);
-  Problem p{.attrs = {.batch = 2, .seq = 512, .heads = 8, .kv_heads = 2, .head_dim = 128},
-            .rows = {{100, 200}, {300}}};
+  DocumentProblem p{.attrs = {.batch = 2, .seq = 512, .heads = 8, .kv_heads = 2, .head_dim = 128},
+                    .rows = {{100, 200}, {300}}};
   p.attrs.scale = 0.1;
   const Graph forward = graph_of(forward_case(p), p), gradient = graph_of(gradient_case(p), p);
   const Tensors inputs = forward_inputs(p);

@@ -20,7 +20,7 @@ namespace {
 
 using Sets = std::vector<std::string>;
 
-Backend& gpu() {
+Backend& gpu_backend() {
   static Backend backend = cuda::make_plan_backend({.n_threads = 1});
   return backend;
 }
@@ -98,7 +98,7 @@ std::set<std::string> faults_of(const ProgramOptions& options) {
     }
   };
   try {
-    Program program(options, *gpu().catalogue);
+    Program program(options, *gpu_backend().catalogue);
     program.planned_bytes();
     for (const std::string_view name : program.train_functions()) look_at(program.plan(name));
     look_at(program.plan(function::evaluate));
@@ -174,7 +174,7 @@ TEST(CudaVariants, inference_with_quantized_inputs_has_kernels_in_every_format) 
         options->forward_passes.push_back({"fake_quantize_inputs", [inputs](const Graph& graph) {
                                              return fake_quantize_inputs(graph, inputs);
                                            }});
-        Program program(*options, *gpu().catalogue);
+        Program program(*options, *gpu_backend().catalogue);
         EXPECT_NO_THROW(program.plan(function::logits, {.batch = 1, .seq = 32}))
             << dtype_name(dtype) << " " << recipe << " group " << kind.group;
       }

@@ -24,7 +24,7 @@ Graph differentiated(const ModelSpec& spec) {
 }
 
 // Weights near their initialisation, tokens of the vocabulary.
-Tensors inputs_of(const Graph& graph, const ModelSpec& spec) {
+Tensors batch_of(const Graph& graph, const ModelSpec& spec) {
   Tensors inputs;
   const RandomStream random{.name = name_hash("scalify inputs")};
   uint64_t at = 0;
@@ -77,7 +77,7 @@ TEST(ScalifyEquivalence, every_model_has_the_same_loss_and_gradients_in_f32) {
   for (const ModelDef* model : models()) {
     const ModelSpec spec = tiny::spec(model->kind);
     const Graph graph = differentiated(spec);
-    const Tensors inputs = inputs_of(graph, spec);
+    const Tensors inputs = batch_of(graph, spec);
     const Tensors expected = run_in_f32(graph, inputs);
     for (const ScalifyOptions& options : all_options()) {
       const Graph scaled = fold_rescales(scalify(graph, options).graph);
@@ -93,7 +93,7 @@ TEST(ScalifyEquivalence, inputs_may_come_with_any_scale) {
   for (const ModelDef* model : models()) {
     const ModelSpec spec = tiny::spec(model->kind);
     const Graph graph = differentiated(spec);
-    const Tensors inputs = inputs_of(graph, spec);
+    const Tensors inputs = batch_of(graph, spec);
     const Tensors expected = run_in_f32(graph, inputs);
     ScalifyOptions options;
     Tensors scaled_inputs = inputs;

@@ -14,14 +14,14 @@ namespace {
 using test::NamedCatalogue;
 using test::small_options;
 
-const NamedCatalogue kCatalogue;
+const NamedCatalogue kNamed;
 
 bool has_input(const Plan& plan, std::string_view name) {
   return plan.graph.find_input(name) != nullptr;
 }
 
 TEST(Program, one_function_trains_where_nothing_is_accumulated) {
-  Program program(small_options("bf16"), kCatalogue);
+  Program program(small_options("bf16"), kNamed);
   EXPECT_EQ(program.train_functions(), std::vector{function::step});
   const Plan& step = program.plan(function::step);
   EXPECT_NE(step.graph.find_output("loss"), nullptr);
@@ -33,7 +33,7 @@ TEST(Program, one_function_trains_where_nothing_is_accumulated) {
 TEST(Program, accumulation_takes_three_functions_that_share_gradients) {
   ProgramOptions options = small_options("fp8_linear");
   options.accumulate = 3;
-  Program program(options, kCatalogue);
+  Program program(options, kNamed);
   EXPECT_EQ(program.train_functions(),
             (std::vector{function::micro_first, function::micro_next, function::update}));
   const Plan& first = program.plan(function::micro_first);
@@ -69,7 +69,7 @@ TEST(Program, what_has_no_kernel_is_planned_as_its_decomposition) {
 }
 
 TEST(Program, a_plan_is_compiled_once) {
-  Program program(small_options("bf16"), kCatalogue);
+  Program program(small_options("bf16"), kNamed);
   const Plan* plan = &program.plan(function::evaluate);
   EXPECT_EQ(&program.plan(function::evaluate), plan);
   EXPECT_NE(&program.plan(function::evaluate, {.batch = 1, .seq = 8}), plan);
@@ -84,14 +84,14 @@ TEST(Program, each_typed_graph_is_built_once) {
     built.push_back(kind);
     return forward(size, kind);
   };
-  Program program(options, kCatalogue);
+  Program program(options, kNamed);
   program.planned_bytes();
   // One for the training functions and what is derived from weights, one for evaluate.
   EXPECT_EQ(built, (std::vector{ForwardKind::loss, ForwardKind::loss}));
 }
 
 TEST(Program, the_log_names_each_pass_of_each_graph) {
-  Program program(small_options("coat"), kCatalogue);
+  Program program(small_options("coat"), kNamed);
   program.plan(function::step);
   std::vector<std::string> passes;
   for (const PassRecord& record : program.pass_log()) passes.push_back(record.pass);
@@ -106,8 +106,8 @@ TEST(Program, the_log_names_each_pass_of_each_graph) {
 TEST(Program, functions_beyond_the_training_step_join_its_layout) {
   ProgramOptions options = small_options("bf16");
   const FunctionKey wider{function::evaluate, {.batch = 16, .seq = 128}};
-  Program program(options, kCatalogue, {wider});
-  EXPECT_EQ(program.layout().slots.size(), Program(options, kCatalogue).layout().slots.size());
+  Program program(options, kNamed, {wider});
+  EXPECT_EQ(program.layout().slots.size(), Program(options, kNamed).layout().slots.size());
   EXPECT_GT(program.plan(wider.name, wider.size).lane_bytes[2],
             program.plan(function::evaluate).lane_bytes[2]);
 }
@@ -115,30 +115,30 @@ TEST(Program, functions_beyond_the_training_step_join_its_layout) {
 TEST(Program, inference_has_no_states) {
   ProgramOptions options = small_options("bf16");
   options.inference_only = true;
-  Program program(options, kCatalogue);
+  Program program(options, kNamed);
   for (const auto& [name, slot] : program.layout().slots)
     EXPECT_EQ(slot.kind, InputKind::parameter) << name;
 }
 
 TEST(Program, fusions_that_did_not_fire_are_listed_and_strictly_an_error) {
   ProgramOptions options = small_options("fp8_linear", {.layers = 1, .norm_read_twice = true});
-  Program lax(options, kCatalogue);
+  Program lax(options, kNamed);
   const auto& misses = lax.plan(function::evaluate).near_misses;
   ASSERT_EQ(misses.size(), 1u);
   EXPECT_NE(misses[0].find("read by add too"), std::string::npos);
   options.strict_fusion = true;
-  Program strict(options, kCatalogue);
+  Program strict(options, kNamed);
   const std::string error = test::error_of([&] { strict.plan(function::evaluate); });
   EXPECT_EQ(error,
             "[fuse] recipe.strict_fusion: 1 did not fire in evaluate, the first: " + misses[0]);
-  Program fused(small_options("fp8_linear"), kCatalogue);
+  Program fused(small_options("fp8_linear"), kNamed);
   EXPECT_TRUE(fused.plan(function::evaluate).near_misses.empty());
 }
 
 TEST(Program, full_recompute_keeps_the_layers_input_alone) {
   ProgramOptions options = small_options("bf16");
   options.recompute = Recompute::full;
-  Program program(options, kCatalogue);
+  Program program(options, kNamed);
   const int64_t input = 8 * 64 * 32 * 2;
   const auto kept = kept_per_layer(program.plan(function::step).graph);
   EXPECT_EQ(kept[0], 0);  // its input is the graph's

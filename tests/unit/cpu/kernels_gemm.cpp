@@ -30,9 +30,9 @@ GemmSpec spec_of(const Case& x) {
   return spec;
 }
 
-struct Problem {
+struct GemmProblem {
   Buffer a, b, c, bias, addend;
-  explicit Problem(const Case& x)
+  explicit GemmProblem(const Case& x)
       : a(x.a, x.m * x.k),
         b(x.b, x.k * x.n),
         c(x.c, x.m * x.n),
@@ -46,7 +46,7 @@ struct Problem {
   }
 };
 
-std::vector<double> reference(const Case& x, const Problem& p) {
+std::vector<double> reference(const Case& x, const GemmProblem& p) {
   std::vector<double> want(static_cast<size_t>(x.m * x.n));
   for (int64_t i = 0; i < x.m; ++i) {
     for (int64_t j = 0; j < x.n; ++j) {
@@ -65,7 +65,7 @@ std::vector<double> reference(const Case& x, const Problem& p) {
   return want;
 }
 
-void run(const Case& x, Problem& p, const GemmSpec& spec, int n_threads) {
+void run(const Case& x, GemmProblem& p, const GemmSpec& spec, int n_threads) {
   ThreadPool pool(n_threads);
   const Gemm gemm(spec, n_threads);
   Scratch scratch(gemm.scratch_bytes());
@@ -81,7 +81,7 @@ void check(const Case& x) {
   std::vector<std::optional<Dtype>> computes{std::nullopt};
   if (x.a == Dtype::bf16 && x.b == Dtype::bf16) computes.push_back(Dtype::f32);
   for (const auto& compute : computes) {
-    Problem p(x);
+    GemmProblem p(x);
     const std::vector<double> want = reference(x, p);
     GemmSpec spec = spec_of(x);
     spec.compute = compute;
@@ -128,7 +128,7 @@ TEST(gemm, zero_sizes_write_only_what_is_there) {
   for (const auto& [m, n, k] :
        std::vector<std::array<int64_t, 3>>{{0, 5, 4}, {5, 0, 4}, {3, 70, 0}}) {
     const Case x{m, n, k, kNo, kYes, Dtype::f32, Dtype::f32, Dtype::f32, Accumulate::no, true};
-    Problem p(x);
+    GemmProblem p(x);
     const auto want = reference(x, p);
     run(x, p, spec_of(x), 2);
     expect_close(p.c, want, 0, name(x));
@@ -178,7 +178,7 @@ TEST(gemm, f32_products_keep_more_than_bf16_precision) {
 
 TEST(gemm, nan_stays_in_its_row_and_column) {
   const Case x{70, 80, 33, kNo, kNo, Dtype::bf16, Dtype::bf16, Dtype::f32};
-  Problem p(x);
+  GemmProblem p(x);
   p.a.set(5 * x.k + 3, std::nanf(""));
   p.b.set(2 * x.n + 9, std::nanf(""));
   run(x, p, spec_of(x), 2);
@@ -192,10 +192,10 @@ TEST(gemm, nan_stays_in_its_row_and_column) {
 TEST(gemm, same_bits_for_any_number_of_threads) {
   for (const Dtype d : kStorage) {
     const Case x{300, 190, 70, kYes, kNo, d, d, d, Accumulate::yes, true, false, 0.5f};
-    Problem first(x);
+    GemmProblem first(x);
     run(x, first, spec_of(x), 1);
     for (const int n : kThreadCounts) {
-      Problem p(x);
+      GemmProblem p(x);
       run(x, p, spec_of(x), n);
       EXPECT_TRUE(p.c == first.c) << n << " threads";
     }

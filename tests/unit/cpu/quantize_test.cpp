@@ -11,7 +11,7 @@
 namespace octet::cpu {
 namespace {
 
-constexpr Dtype kFormats[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8};
+constexpr Dtype kQuantizedFormats[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8};
 constexpr RowShape kShapes[] = {{1, 1}, {3, 5}, {17, 40}, {64, 64}, {130, 352}, {65, 1100}};
 constexpr int64_t kGroups[] = {1, 7, 16, 128, 2000};
 
@@ -69,7 +69,7 @@ void for_each_case(Fn&& fn) {
   for_each_target([&](const std::string& target) {
     for (const RowShape& shape : kShapes) {
       for (const Dtype dtype : kStorage) {
-        for (const Dtype format : kFormats) {
+        for (const Dtype format : kQuantizedFormats) {
           fn(shape, dtype, format,
              fmt::format("{} {} {} [{}, {}]", target, dtype_name(dtype), dtype_name(format),
                          shape.rows, shape.cols));
@@ -152,7 +152,7 @@ TEST(quantize, groups_near_the_largest_number_equal_the_formats_and_stay_finite)
   ThreadPool pool(2);
   constexpr RowShape kShape{25, 16};
   for_each_target([&](const std::string& target) {
-    for (const Dtype format : kFormats) {
+    for (const Dtype format : kQuantizedFormats) {
       for (const int64_t group : {16, 5}) {
         Buffer x(Dtype::f32, kShape.rows * kShape.cols);
         for (int64_t i = 0; i < x.size(); ++i) {

@@ -99,7 +99,7 @@ Cost cost(OpCode op, const Attrs& attrs, const std::vector<TensorType>& operands
 TensorType f32(Shape shape) {
   return {.dtype = Dtype::f32, .shape = std::move(shape)};
 }
-TensorType i32(Shape shape) {
+TensorType i32_type(Shape shape) {
   return {.dtype = Dtype::i32, .shape = std::move(shape)};
 }
 
@@ -124,7 +124,7 @@ TEST(OpCost, a_causal_mask_halves_attention) {
 }
 
 TEST(OpCost, a_lookup_moves_only_the_rows_it_reads) {
-  const Cost c = cost(OpCode::embedding, NoAttrs{}, {f32({1000, 4}), i32({3})});
+  const Cost c = cost(OpCode::embedding, NoAttrs{}, {f32({1000, 4}), i32_type({3})});
   EXPECT_EQ(c.flops, 0);
   EXPECT_EQ(c.bytes, 4.0 * 3 + 2 * 4.0 * 3 * 4);
 }

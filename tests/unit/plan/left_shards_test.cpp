@@ -16,7 +16,17 @@
 namespace octet {
 namespace {
 
-enum : ValueId { kW = 0, kBefore = 2, kOld, kWhole, kForward, kBackward, kSum, kOldAgain, kShard };
+enum : ValueId {
+  kLeftW = 0,
+  kLeftBefore = 2,
+  kLeftOld,
+  kLeftWhole,
+  kLeftForward,
+  kLeftBackward,
+  kLeftSum,
+  kLeftOldAgain,
+  kLeftShard
+};
 
 // `next` makes the new shard, of the old one, %8, and the sum of gradients, %7.
 Graph graph_of(const std::string& next) {
@@ -57,13 +67,13 @@ int step_of(const Plan& plan, ValueId result) {
 
 TEST(LeftShards, are_gathered_where_the_weight_lies_a_layer_before_its_reader) {
   const Plan plan = plan_of();
-  EXPECT_EQ(place_of(plan, kWhole).offset, place_of(plan, kW).offset);
-  EXPECT_EQ(place_of(plan, kWhole).lane, Lane::persistent);
-  EXPECT_EQ(step_of(plan, kOld), -1);  // no copy
-  EXPECT_LT(step_of(plan, kWhole), step_of(plan, kBefore));
-  EXPECT_LT(plan.steps[static_cast<size_t>(step_of(plan, kBefore))].joins, 0);
-  const int reader = step_of(plan, kForward);
-  EXPECT_EQ(plan.steps[static_cast<size_t>(reader)].joins, step_of(plan, kWhole));
+  EXPECT_EQ(place_of(plan, kLeftWhole).offset, place_of(plan, kLeftW).offset);
+  EXPECT_EQ(place_of(plan, kLeftWhole).lane, Lane::persistent);
+  EXPECT_EQ(step_of(plan, kLeftOld), -1);  // no copy
+  EXPECT_LT(step_of(plan, kLeftWhole), step_of(plan, kLeftBefore));
+  EXPECT_LT(plan.steps[static_cast<size_t>(step_of(plan, kLeftBefore))].joins, 0);
+  const int reader = step_of(plan, kLeftForward);
+  EXPECT_EQ(plan.steps[static_cast<size_t>(reader)].joins, step_of(plan, kLeftWhole));
   Plan hasty = plan;
   hasty.steps[static_cast<size_t>(reader)].joins = -1;
   EXPECT_EQ(test::error_of([&] { verify_streams(hasty); }),
@@ -72,12 +82,12 @@ TEST(LeftShards, are_gathered_where_the_weight_lies_a_layer_before_its_reader) {
 
 TEST(LeftShards, are_made_in_the_weight_behind_the_last_reader_of_what_was_gathered) {
   const Plan plan = plan_of();
-  const Place weight = place_of(plan, kW), shard = place_of(plan, kShard);
+  const Place weight = place_of(plan, kLeftW), shard = place_of(plan, kLeftShard);
   EXPECT_EQ(shard.lane, weight.lane);
   EXPECT_EQ(shard.offset, weight.offset + 512 * 4);
-  EXPECT_EQ(place_of(plan, kOldAgain).offset, shard.offset);
+  EXPECT_EQ(place_of(plan, kLeftOldAgain).offset, shard.offset);
   // The sum is ready before the reader is: it does not wait for that.
-  EXPECT_GT(step_of(plan, kShard), step_of(plan, kBackward));
+  EXPECT_GT(step_of(plan, kLeftShard), step_of(plan, kLeftBackward));
   EXPECT_EQ(plan.graph.nodes.size(), 8u);
 }
 
@@ -85,10 +95,10 @@ TEST(LeftShards, are_copied_there_where_the_update_may_not_overwrite_what_it_rea
   const Plan plan = plan_of("transpose(%8) {perm = [0]}");
   const GraphOutput& output = *plan.graph.find_output("next:w");
   ASSERT_EQ(plan.graph.producer(output.value)->op, OpCode::stop_gradient);
-  EXPECT_EQ(place_of(plan, kShard).lane, Lane::transient);
+  EXPECT_EQ(place_of(plan, kLeftShard).lane, Lane::transient);
   EXPECT_EQ(place_of(plan, output.value).lane, Lane::persistent);
-  EXPECT_EQ(place_of(plan, output.value).offset, place_of(plan, kW).offset + 512 * 4);
-  EXPECT_GT(step_of(plan, output.value), step_of(plan, kBackward));
+  EXPECT_EQ(place_of(plan, output.value).offset, place_of(plan, kLeftW).offset + 512 * 4);
+  EXPECT_GT(step_of(plan, output.value), step_of(plan, kLeftBackward));
 }
 
 TEST(LeftShards, are_parts_of_their_input) {

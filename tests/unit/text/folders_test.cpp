@@ -13,10 +13,10 @@ using test::error_of;
 using test::ScratchFolder;
 using Ids = std::vector<int32_t>;
 
-const std::string kTiny = std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+const std::string kTinyFolders = std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
 
 std::string fixture(const std::string& name) {
-  return posix_files().read_text(kTiny + name);
+  return posix_files().read_text(kTinyFolders + name);
 }
 
 void put_vocabulary(const ScratchFolder& folder, const std::string& name) {

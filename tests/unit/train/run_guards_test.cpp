@@ -12,7 +12,7 @@
 namespace octet {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
 StepReport step_of(int64_t step, float grad_norm, int64_t labels = 8) {
   StepReport report;
@@ -103,11 +103,11 @@ TEST(RunGuards, go_on_from_what_a_checkpoint_says) {
 TEST(BadEnd, is_a_loss_or_evaluation_that_is_not_finite) {
   StepReport good = step_of(9, 1), loss = good, evaluation = good, skipped = good;
   EXPECT_EQ(bad_end(good), std::nullopt);
-  loss.loss = -kNan;
+  loss.loss = -kNotANumber;
   EXPECT_EQ(bad_end(loss), "loss nan at step 9");
   loss.val_loss = 3;
   EXPECT_EQ(bad_end(loss), "loss nan at step 9 and validation loss 3.0000");
-  evaluation.val_loss = -kNan;
+  evaluation.val_loss = -kNotANumber;
   EXPECT_EQ(bad_end(evaluation), "loss 3.0000 at step 9 and validation loss nan");
   skipped.skipped = true;
   EXPECT_EQ(bad_end(skipped), "loss 3.0000 and a gradient that is not finite at step 9");
