@@ -157,7 +157,8 @@ class Parser {
     return *found;
   }
   TensorType type() {
-    TensorType result{.dtype = dtype("a dtype"), .granularity = granularity(), .layout = layout()};
+    TensorType result{
+        .dtype = dtype("a dtype"), .shape = {}, .granularity = granularity(), .layout = layout()};
     const size_t start = pos_;
     result.shape = tensor_shape();
     if (!result.layout.transposed) return result;

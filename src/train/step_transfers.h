@@ -18,7 +18,7 @@ struct Wait {
   std::string what;  // "reduce_scatter of layer 3, q_proj"
   WaitReason reason = WaitReason::none;
   int64_t times = 0;
-  SentBytes bytes;
+  SentBytes bytes = {};
   double seconds = 0, slack = 0, waited = 0;  // as of a Transfer
 };
 
