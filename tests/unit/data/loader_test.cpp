@@ -40,7 +40,7 @@ class Counting : public TokenSource {
   int32_t base_;
 };
 
-TokenStream stream_of(std::vector<int64_t> lengths, int32_t base = 10) {
+TokenStream numbered_stream(std::vector<int64_t> lengths, int32_t base = 10) {
   return TokenStream({std::make_shared<Counting>(std::move(lengths), base)});
 }
 
@@ -80,7 +80,7 @@ TEST(Permutation, spreads_evenly) {
 }
 
 TEST(Loader, labels_are_the_next_tokens_and_the_last_window_is_padded) {
-  Loader loader(stream_of({8}), {.seq = 3, .order = WindowOrder::sequential});
+  Loader loader(numbered_stream({8}), {.seq = 3, .order = WindowOrder::sequential});
   EXPECT_EQ(loader.n_windows(), 3);
   const Batch batch = loader.next(3);
   EXPECT_EQ(batch.tokens, (std::vector<int32_t>{10, 11, 12, 13, 14, 15, 16, 17, 0}));
@@ -91,7 +91,7 @@ TEST(Loader, labels_are_the_next_tokens_and_the_last_window_is_padded) {
 
 TEST(Loader, document_starts_are_no_labels_when_masked) {
   Loader loader(
-      stream_of({3, 1, 4}),
+      numbered_stream({3, 1, 4}),
       {.seq = 7, .order = WindowOrder::sequential, .boundaries = DocumentBoundaries::mask_labels});
   EXPECT_EQ(loader.next(1).labels, (std::vector<int32_t>{11, 12, -1, -1, 15, 16, 17}));
 }
@@ -101,7 +101,7 @@ TEST(Loader, labels_are_counted_and_batches_shown_without_drawing) {
   for (const WindowOrder order :
        {WindowOrder::sequential, WindowOrder::shuffled, WindowOrder::random}) {
     for (const auto boundaries : {DocumentBoundaries::ignore, DocumentBoundaries::mask_labels}) {
-      Loader loader(stream_of({3, 1, 40, 9}),
+      Loader loader(numbered_stream({3, 1, 40, 9}),
                     {.seq = 7, .order = order, .boundaries = boundaries, .seed = 3});
       loader.next(5);
       const int64_t counted = loader.count_labels(6);
@@ -120,7 +120,7 @@ TEST(Loader, a_pass_predicts_every_token_once_for_any_length_and_sequence) {
   for (const WindowOrder order : {WindowOrder::sequential, WindowOrder::shuffled}) {
     for (const int64_t n : {2, 3, 7, 50, 64, 101}) {
       for (const int64_t seq : {1, 2, 5, 16, 100, 200}) {
-        Loader loader(stream_of({n}), {.seq = seq, .order = order, .seed = 5});
+        Loader loader(numbered_stream({n}), {.seq = seq, .order = order, .seed = 5});
         for (int pass = 0; pass < 2; ++pass) {
           std::multiset<int32_t> labels;
           for (int64_t i = 0; i < loader.n_windows(); ++i) {
@@ -144,7 +144,7 @@ TEST(Loader, windows_do_not_depend_on_how_they_are_cut_into_batches) {
   for (const WindowOrder order :
        {WindowOrder::sequential, WindowOrder::shuffled, WindowOrder::random}) {
     const LoaderOptions options{.seq = 4, .order = order, .seed = 9};
-    Loader by_one(stream_of({103}), options), by_seven(stream_of({103}), options);
+    Loader by_one(numbered_stream({103}), options), by_seven(numbered_stream({103}), options);
     std::vector<int32_t> a, b;
     for (int i = 0; i < 70; ++i) {
       const Batch batch = by_one.next(1);
@@ -160,7 +160,7 @@ TEST(Loader, windows_do_not_depend_on_how_they_are_cut_into_batches) {
 
 TEST(Loader, passes_and_seeds_give_different_orders) {
   const auto order = [](uint64_t seed, int pass) {
-    Loader loader(stream_of({1001}), {.seq = 10, .seed = seed});
+    Loader loader(numbered_stream({1001}), {.seq = 10, .seed = seed});
     Batch batch;
     for (int i = 0; i <= pass; ++i) batch = loader.next(100);
     return batch.tokens;
@@ -171,7 +171,7 @@ TEST(Loader, passes_and_seeds_give_different_orders) {
 }
 
 TEST(Loader, random_windows_are_whole_and_cover_both_ends) {
-  Loader loader(stream_of({20}), {.seq = 4, .order = WindowOrder::random, .seed = 3});
+  Loader loader(numbered_stream({20}), {.seq = 4, .order = WindowOrder::random, .seed = 3});
   std::set<int32_t> first;
   for (int i = 0; i < 400; ++i) {
     const Batch batch = loader.next(1);
@@ -180,7 +180,7 @@ TEST(Loader, random_windows_are_whole_and_cover_both_ends) {
   }
   EXPECT_EQ(first.size(), 16u);  // 0 to 15
   EXPECT_EQ(*first.rbegin(), 15);
-  Loader small(stream_of({3}), {.seq = 8, .order = WindowOrder::random});
+  Loader small(numbered_stream({3}), {.seq = 8, .order = WindowOrder::random});
   EXPECT_EQ(small.next(1).labels, (std::vector<int32_t>{11, 12, -1, -1, -1, -1, -1, -1}));
 }
 
@@ -189,9 +189,9 @@ TEST(Loader, a_restored_loader_goes_on_with_the_same_batches) {
        {WindowOrder::sequential, WindowOrder::shuffled, WindowOrder::random}) {
     const LoaderOptions options{.seq = 4, .order = order, .seed = 11};
     for (const int n_before : {0, 1, 5, 26, 27, 60}) {
-      Loader first(stream_of({103}), options);
+      Loader first(numbered_stream({103}), options);
       for (int i = 0; i < n_before; ++i) first.next(3);
-      Loader second(stream_of({103}), options);
+      Loader second(numbered_stream({103}), options);
       second.restore(first.state());
       EXPECT_EQ(second.drawn(), first.drawn());
       EXPECT_EQ(second.state(), first.state());
@@ -202,7 +202,7 @@ TEST(Loader, a_restored_loader_goes_on_with_the_same_batches) {
 
 TEST(Loader, restoring_with_other_data_or_options_is_refused) {
   const LoaderOptions options{.seq = 4, .seed = 11};
-  Loader loader(stream_of({103}), options);
+  Loader loader(numbered_stream({103}), options);
   loader.next(2);
   const auto state = loader.state();
   const auto refused = [&](TokenStream stream, LoaderOptions other, std::string key = "",
@@ -214,39 +214,39 @@ TEST(Loader, restoring_with_other_data_or_options_is_refused) {
       changed[key] = value;
     return error_of([&] { Loader(stream, other).restore(changed); });
   };
-  EXPECT_EQ(refused(stream_of({103}), options), "no error");
-  EXPECT_EQ(refused(stream_of({104}), options).substr(0, 61),
+  EXPECT_EQ(refused(numbered_stream({103}), options), "no error");
+  EXPECT_EQ(refused(numbered_stream({104}), options).substr(0, 61),
             "[data] the training data changed: expected 103 tokens of iden");
-  EXPECT_EQ(refused(stream_of({103}, 20), options).substr(0, 33),
+  EXPECT_EQ(refused(numbered_stream({103}, 20), options).substr(0, 33),
             "[data] the training data changed:");
-  EXPECT_EQ(refused(stream_of({103}), {.seq = 5, .seed = 11}),
+  EXPECT_EQ(refused(numbered_stream({103}), {.seq = 5, .seed = 11}),
             "[data] 'seq' must stay as in the checkpoint: expected 4, got 5");
-  EXPECT_EQ(refused(stream_of({103}), {.seq = 4, .seed = 12}),
+  EXPECT_EQ(refused(numbered_stream({103}), {.seq = 4, .seed = 12}),
             "[data] 'seed' must stay as in the checkpoint: expected 11, got 12");
-  EXPECT_EQ(refused(stream_of({103}), {.seq = 4, .order = WindowOrder::random, .seed = 11}),
+  EXPECT_EQ(refused(numbered_stream({103}), {.seq = 4, .order = WindowOrder::random, .seed = 11}),
             "[data] 'order' must stay as in the checkpoint: expected shuffled, got random");
-  EXPECT_EQ(refused(stream_of({103}),
+  EXPECT_EQ(refused(numbered_stream({103}),
                     {.seq = 4, .boundaries = DocumentBoundaries::mask_labels, .seed = 11}),
             "[data] 'boundaries' must stay as in the checkpoint: expected ignore, got mask_labels");
-  EXPECT_EQ(refused(stream_of({103}), options, "position", "26"),
+  EXPECT_EQ(refused(numbered_stream({103}), options, "position", "26"),
             "[data] loader state: 'position' must be from 0 to 25, got '26'");
-  EXPECT_EQ(refused(stream_of({103}), options, "position", "-1"),
+  EXPECT_EQ(refused(numbered_stream({103}), options, "position", "-1"),
             "[data] loader state: 'position' must be from 0 to 25, got '-1'");
-  EXPECT_EQ(refused(stream_of({103}), options, "epoch", "erase"),
+  EXPECT_EQ(refused(numbered_stream({103}), options, "epoch", "erase"),
             "[data] loader state: expected 'epoch', got none");
-  EXPECT_EQ(error_of([] { Loader(stream_of({1}), {.seq = 4}); }),
+  EXPECT_EQ(error_of([] { Loader(numbered_stream({1}), {.seq = 4}); }),
             "[data] expected a stream of at least 2 tokens, got 1");
 }
 
 TEST(EvalWindows, are_the_first_predictions_in_order) {
-  const EvalWindows windows(stream_of({100}), 4, 10);
+  const EvalWindows windows(numbered_stream({100}), 4, 10);
   EXPECT_EQ(windows.n_labels(), 10);
   EXPECT_EQ(windows.n_windows(), 3);
   const Batch batch = windows.at(1, 3);
   // The row after the last one is the batch's first again, without labels.
   EXPECT_EQ(batch.tokens, (std::vector<int32_t>{14, 15, 16, 17, 18, 19, 0, 0, 14, 15, 16, 17}));
   EXPECT_EQ(batch.labels, (std::vector<int32_t>{15, 16, 17, 18, 19, 20, -1, -1, -1, -1, -1, -1}));
-  const EvalWindows small(stream_of({5}), 4, 10);
+  const EvalWindows small(numbered_stream({5}), 4, 10);
   EXPECT_EQ(small.n_labels(), 4);
   EXPECT_EQ(EvalWindows(TokenStream(), 4, 10).n_windows(), 0);
 }

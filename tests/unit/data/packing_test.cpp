@@ -16,12 +16,12 @@ namespace {
 using test::Documents;
 using test::error_of;
 using test::many_lengths;
-using test::packed_stream;
+using test::stream_of;
 
 TEST(Packing, first_fit_fills_the_first_row_with_room) {
   // Places 5, 4, 3, 2, 6 in rows of 8: {5, 3}, {4, 2}, {6}.
   const PackOptions options{.seq = 8, .shuffles = false};
-  const Pieces pieces = find_pieces(packed_stream({6, 5, 4, 3, 7}), options);
+  const Pieces pieces = find_pieces(stream_of({6, 5, 4, 3, 7}), options);
   const PackedRows rows = pack_epoch(pieces, options, 0);
   EXPECT_EQ(rows.order, (std::vector<int64_t>{0, 2, 1, 3, 4}));
   EXPECT_EQ(rows.first, (std::vector<int64_t>{0, 2, 4, 5}));
@@ -32,7 +32,7 @@ TEST(Packing, first_fit_fills_the_first_row_with_room) {
 
 TEST(Packing, a_row_holds_whole_documents_and_where_they_begin) {
   const PackOptions options{.seq = 8, .shuffles = false};
-  const TokenStream stream = packed_stream({6, 5, 4});
+  const TokenStream stream = stream_of({6, 5, 4});
   const PackedLoader loader(stream, options);
   const Batch batch = loader.peek(0, 2);
   EXPECT_EQ(batch.tokens, (std::vector<int32_t>{1, 2, 3, 4, 5, 12, 13, 14,  //
@@ -69,17 +69,16 @@ TEST(Packing, an_epoch_trains_every_label_once) {
 }
 
 TEST(Packing, wastes_little) {
-  const PackedLoader packed(packed_stream(many_lengths()), {.seq = 256});
+  const PackedLoader packed(stream_of(many_lengths()), {.seq = 256});
   EXPECT_LT(packed.report().padding_share(), 0.02);
-  const PackedLoader padded(packed_stream(many_lengths()),
-                            {.seq = 256, .packing = Packing::single});
+  const PackedLoader padded(stream_of(many_lengths()), {.seq = 256, .packing = Packing::single});
   EXPECT_GT(padded.report().padding_share(), 0.7);
 }
 
 TEST(Packing, what_does_not_fit_is_dropped_cut_or_split) {
   const std::vector<int64_t> lengths = {5, 25, 9, 4};
   const auto pieces = [&](TooLong too_long) {
-    return find_pieces(packed_stream(lengths), {.seq = 8, .too_long = too_long});
+    return find_pieces(stream_of(lengths), {.seq = 8, .too_long = too_long});
   };
   const auto spans = [](const Pieces& found) {
     std::vector<std::pair<int64_t, int64_t>> result;
@@ -104,7 +103,7 @@ TEST(Packing, what_does_not_fit_is_dropped_cut_or_split) {
 }
 
 TEST(Packing, a_state_restores_any_position) {
-  const TokenStream stream = packed_stream(many_lengths());
+  const TokenStream stream = stream_of(many_lengths());
   const PackOptions options{.seq = 100, .seed = 5};
   PackedLoader loader(stream, options);
   for (int step = 0; step < 40; ++step) {
@@ -119,7 +118,7 @@ TEST(Packing, a_state_restores_any_position) {
 }
 
 TEST(Packing, any_cutting_into_batches_gives_the_same_rows) {
-  const TokenStream stream = packed_stream({6, 5, 4, 3, 7, 8});
+  const TokenStream stream = stream_of({6, 5, 4, 3, 7, 8});
   const PackedLoader loader(stream, {.seq = 8, .seed = 1});
   const Batch all = loader.peek(0, 12);  // over epochs
   for (int64_t i = 0; i < 12; ++i) {
@@ -129,7 +128,7 @@ TEST(Packing, any_cutting_into_batches_gives_the_same_rows) {
 }
 
 TEST(Packing, epochs_differ_and_seeds_do) {
-  const TokenStream stream = packed_stream(many_lengths());
+  const TokenStream stream = stream_of(many_lengths());
   PackedLoader loader(stream, {.seq = 100, .seed = 5}), other(stream, {.seq = 100, .seed = 6});
   EXPECT_NE(loader.peek(0, 4).tokens, other.peek(0, 4).tokens);
   const Batch first = loader.peek(0, 4);
@@ -138,7 +137,7 @@ TEST(Packing, epochs_differ_and_seeds_do) {
 }
 
 TEST(Packing, refuses_a_state_of_other_options) {
-  const TokenStream stream = packed_stream({6, 5, 4});
+  const TokenStream stream = stream_of({6, 5, 4});
   PackedLoader loader(stream, {.seq = 8});
   PackedLoader single(stream, {.seq = 8, .packing = Packing::single});
   EXPECT_EQ(error_of([&] { loader.restore(single.state()); }),
@@ -157,7 +156,7 @@ TEST(Packing, refuses_a_state_of_other_options) {
 }
 
 TEST(PackedEval, reads_the_documents_at_the_start_in_order) {
-  const TokenStream stream = packed_stream({6, 5, 4, 3, 7});
+  const TokenStream stream = stream_of({6, 5, 4, 3, 7});
   const PackedEval eval(stream, {.seq = 8, .packing = Packing::single}, 11);
   EXPECT_EQ(eval.n_rows(), 2);
   const Batch batch = eval.at(0, 3);
@@ -170,7 +169,7 @@ TEST(PackedEval, reads_the_documents_at_the_start_in_order) {
 
 // Documents of n tokens in n - 1 places; the 11 of one is too long for all lengths but seq.
 TEST(PackedEval, takes_the_shortest_length_that_the_rows_of_a_turn_fit) {
-  const TokenStream stream = packed_stream({6, 12, 4, 9, 3});
+  const TokenStream stream = stream_of({6, 12, 4, 9, 3});
   const PackOptions options{.seq = 16, .packing = Packing::single};
   const PackedEval eval(stream, options, 100, {.shorter = {3, 8}, .turn_rows = 2});
   const PackedEval padded(stream, options, 100);
@@ -188,7 +187,7 @@ TEST(PackedEval, takes_the_shortest_length_that_the_rows_of_a_turn_fit) {
   EXPECT_EQ(lengths, (std::vector<int64_t>{3, 3, 8, 8, 16, 16}));
   EXPECT_EQ(labels, all_labels);
   EXPECT_EQ(eval.at(2, 2).tokens[0], 1);  // of those of one length the first one first
-  EXPECT_EQ(PackedEval(packed_stream({}), options, 9, {.shorter = {3}}).n_rows(), 0);
+  EXPECT_EQ(PackedEval(stream_of({}), options, 9, {.shorter = {3}}).n_rows(), 0);
 }
 
 }  // namespace
