@@ -50,7 +50,7 @@ Graph graph_of(const std::string& next) {
       "text");
 }
 
-Plan plan_of(const std::string& next = "sub(%8, %7)") {
+Plan left_plan_of(const std::string& next = "sub(%8, %7)") {
   const Graph graph = graph_of(next);
   Layout layout;
   layout.rank = 1;
@@ -59,21 +59,21 @@ Plan plan_of(const std::string& next = "sub(%8, %7)") {
   return make_plan(graph, layout, catalogue, {.bucket_bytes = 1});
 }
 
-int step_of(const Plan& plan, ValueId result) {
+int left_step_of(const Plan& plan, ValueId result) {
   const auto found =
       std::ranges::find(plan.steps, plan.graph.value(result).producer, &PlanStep::node);
   return found == plan.steps.end() ? -1 : static_cast<int>(found - plan.steps.begin());
 }
 
 TEST(LeftShards, are_gathered_where_the_weight_lies_a_layer_before_its_reader) {
-  const Plan plan = plan_of();
+  const Plan plan = left_plan_of();
   EXPECT_EQ(place_of(plan, kLeftWhole).offset, place_of(plan, kLeftW).offset);
   EXPECT_EQ(place_of(plan, kLeftWhole).lane, Lane::persistent);
-  EXPECT_EQ(step_of(plan, kLeftOld), -1);  // no copy
-  EXPECT_LT(step_of(plan, kLeftWhole), step_of(plan, kLeftBefore));
-  EXPECT_LT(plan.steps[static_cast<size_t>(step_of(plan, kLeftBefore))].joins, 0);
-  const int reader = step_of(plan, kLeftForward);
-  EXPECT_EQ(plan.steps[static_cast<size_t>(reader)].joins, step_of(plan, kLeftWhole));
+  EXPECT_EQ(left_step_of(plan, kLeftOld), -1);  // no copy
+  EXPECT_LT(left_step_of(plan, kLeftWhole), left_step_of(plan, kLeftBefore));
+  EXPECT_LT(plan.steps[static_cast<size_t>(left_step_of(plan, kLeftBefore))].joins, 0);
+  const int reader = left_step_of(plan, kLeftForward);
+  EXPECT_EQ(plan.steps[static_cast<size_t>(reader)].joins, left_step_of(plan, kLeftWhole));
   Plan hasty = plan;
   hasty.steps[static_cast<size_t>(reader)].joins = -1;
   EXPECT_EQ(test::error_of([&] { verify_streams(hasty); }),
@@ -81,24 +81,24 @@ TEST(LeftShards, are_gathered_where_the_weight_lies_a_layer_before_its_reader) {
 }
 
 TEST(LeftShards, are_made_in_the_weight_behind_the_last_reader_of_what_was_gathered) {
-  const Plan plan = plan_of();
+  const Plan plan = left_plan_of();
   const Place weight = place_of(plan, kLeftW), shard = place_of(plan, kLeftShard);
   EXPECT_EQ(shard.lane, weight.lane);
   EXPECT_EQ(shard.offset, weight.offset + 512 * 4);
   EXPECT_EQ(place_of(plan, kLeftOldAgain).offset, shard.offset);
   // The sum is ready before the reader is: it does not wait for that.
-  EXPECT_GT(step_of(plan, kLeftShard), step_of(plan, kLeftBackward));
+  EXPECT_GT(left_step_of(plan, kLeftShard), left_step_of(plan, kLeftBackward));
   EXPECT_EQ(plan.graph.nodes.size(), 8u);
 }
 
 TEST(LeftShards, are_copied_there_where_the_update_may_not_overwrite_what_it_reads) {
-  const Plan plan = plan_of("transpose(%8) {perm = [0]}");
+  const Plan plan = left_plan_of("transpose(%8) {perm = [0]}");
   const GraphOutput& output = *plan.graph.find_output("next:w");
   ASSERT_EQ(plan.graph.producer(output.value)->op, OpCode::stop_gradient);
   EXPECT_EQ(place_of(plan, kLeftShard).lane, Lane::transient);
   EXPECT_EQ(place_of(plan, output.value).lane, Lane::persistent);
   EXPECT_EQ(place_of(plan, output.value).offset, place_of(plan, kLeftW).offset + 512 * 4);
-  EXPECT_GT(step_of(plan, output.value), step_of(plan, kLeftBackward));
+  EXPECT_GT(left_step_of(plan, output.value), left_step_of(plan, kLeftBackward));
 }
 
 TEST(LeftShards, are_parts_of_their_input) {
