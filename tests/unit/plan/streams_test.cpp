@@ -347,13 +347,11 @@ TEST(Schedule, gathers_quantized_parameters_a_layer_ahead_and_measures_them_two)
     text += fmt::format("%{} = all_reduce(%{}) {{ranks = 2, reduction = max}} : f32[]", first + 2,
                         first) +
             tag;
-    text += fmt::format("%{} = quant_scale(%{}) {{target = 448}} : f32[]", first + 3,
-                        first + 2) +
-            tag;
     text +=
-        fmt::format("%{} = quantize(%{}, %{}) {{target = 448}} : e4m3:tensor[256]",
-                    first + 4, l, first + 3) +
-        tag;
+        fmt::format("%{} = quant_scale(%{}) {{target = 448}} : f32[]", first + 3, first + 2) + tag;
+    text += fmt::format("%{} = quantize(%{}, %{}) {{target = 448}} : e4m3:tensor[256]", first + 4,
+                        l, first + 3) +
+            tag;
     text += fmt::format("%{} = all_gather(%{}) {{ranks = 2, shape = [512]}} : e4m3:tensor[512]",
                         first + 5, first + 4) +
             tag;

@@ -39,15 +39,20 @@ struct SumSize {
   int64_t count = 0, there = 0;
 };
 
+// Eight elements, of those that parts have.
+struct Neighbours {
+  int64_t first = 0, there = 0;
+};
+
 // Adds up a run of eight neighbours. kWhole: all parts have all of them, so that loads are of whole
 // words; two parts' are in flight together.
 template <Dtype X, bool kWhole>
 __device__ __forceinline__ void add_parts(const Summands& xs, bool is_first, float factor,
-                                          int64_t i, int64_t there, float (&sum)[8]) {
+                                          Neighbours at, float (&sum)[8]) {
   constexpr int kTogether = 2;
   const auto load = [&](int r) {
     const auto* x = reinterpret_cast<const Storage<X>*>(r < kMostRanks ? xs.at[r] : xs.of(r));
-    return kWhole ? Eight<X>::load_whole(x, i) : Eight<X>::load(x, i, there);
+    return kWhole ? Eight<X>::load_whole(x, at.first) : Eight<X>::load(x, at.first, at.there);
   };
   for (int r = 0; r < xs.n; r += kTogether) {
     // Without a branch between them; of an odd number the last is loaded twice.
@@ -85,9 +90,9 @@ __global__ void __launch_bounds__(kRankThreads, kSquares ? 4 : 6)
     }
     const bool is_first = into == nullptr;
     if (i + 8 <= p.there) {
-      add_parts<X, true>(xs, is_first, factor, i, p.there, sum);
+      add_parts<X, true>(xs, is_first, factor, {i, p.there}, sum);
     } else {
-      add_parts<X, false>(xs, is_first, factor, i, p.there, sum);
+      add_parts<X, false>(xs, is_first, factor, {i, p.there}, sum);
     }
     Eight<Y> result;
 #pragma unroll
