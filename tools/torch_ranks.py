@@ -119,7 +119,6 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         if ranks > 1:
             precompute_float8_dynamic_scale_for_fsdp(model)
-        if ranks > 1:
             dist.all_reduce(loss.detach(), dist.ReduceOp.AVG)
         losses.append(loss.item())
         times.append(time.perf_counter() - began)

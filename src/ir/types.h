@@ -37,7 +37,7 @@ struct TensorType {
 
   bool is_scaled() const { return granularity.kind != Granularity::Kind::none; }
   bool has(Granularity::Kind kind) const { return granularity.kind == kind; }
-  // 1xG with BF16 scales, by the linear rule what kernels know that quantize as they store.
+  // 1xG with BF16 scales, as kernels make it that quantize what they store.
   bool in_row_groups() const {
     return has(Granularity::Kind::group) && granularity.scale == Dtype::bf16;
   }

@@ -99,10 +99,11 @@ class Scheduler {
   NodeId computed_beside_sum(NodeId last) const {
     constexpr double kMinFlopsPerByte = 4096;  // E4M3 and the link of one NVIDIA H100
     for (NodeId n = last - 1; n >= 0; --n) {
+      if (graph_.node(n).op != OpCode::gemm) continue;
       const auto n_bytes = static_cast<double>(summed_bytes(n));
       const bool is_needed =
           std::ranges::any_of(dependants_[index(n)], [&](NodeId then) { return !is_update(then); });
-      if (graph_.node(n).op != OpCode::gemm || n_bytes == 0 || is_needed) continue;
+      if (n_bytes == 0 || is_needed) continue;
       return cost_of(graph_, graph_.node(n)).flops >= kMinFlopsPerByte * n_bytes ? n : kNoNode;
     }
     return kNoNode;

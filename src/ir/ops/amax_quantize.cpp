@@ -26,8 +26,7 @@ Results infer_amax_quantize(const Attrs& attrs, Types in, Said said) {
   }
   const Results quantized{in[0], real({})};
   const Results codes =
-      (a.both ? kQuantizeBoth : kQuantize)
-          .infer(a.q, quantized, said_codes(kName, said, a.both, AmaxQuantize::q_transposed));
+      quantized_types(a.q, quantized, said_codes(kName, said, a.both, AmaxQuantize::q_transposed));
   Results results(kAmaxQuantize.results.size(), absent_type());
   results[AmaxQuantize::q] = codes[0];
   results[AmaxQuantize::scale] = {Dtype::f32, {}};

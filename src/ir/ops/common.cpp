@@ -144,6 +144,11 @@ Values emit_quantize(Builder& b, const QuantizeAttrs& attrs, ValueId x, ValueId 
   return b.emit_typed(both ? OpCode::quantize_both : OpCode::quantize, attrs, {x, scale}, types);
 }
 
+Results quantized_types(const QuantizeAttrs& attrs, Types in, const ResultTypes& types) {
+  return op_def(types.size() > 1 ? OpCode::quantize_both : OpCode::quantize)
+      .infer(attrs, in, types);
+}
+
 Values emit_dequantized(Builder& b, const Node& node) {
   Values operands = node.operands;
   size_t n_own = operands.size();

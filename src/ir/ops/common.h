@@ -40,6 +40,8 @@ ResultTypes said_codes(std::string_view op, Said said, bool both, size_t transpo
 // quantize, or quantize_both of two types.
 Values emit_quantize(Builder& b, const QuantizeAttrs& attrs, ValueId x, ValueId scale,
                      const ResultTypes& types);
+// The types of what that makes, of operands x and scale.
+Results quantized_types(const QuantizeAttrs& attrs, Types in, const ResultTypes& types);
 // The type of a result that only moves what `from` holds: exact for integers and quantized data.
 TensorType moved(const TensorType& from, Shape shape);
 

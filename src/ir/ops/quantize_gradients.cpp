@@ -26,8 +26,7 @@ Results infer_gradients(const Attrs& attrs, Types in, Said said) {
   const Results wide = kGatedActGrad.infer(a.act, gradient_operands(in));
   const Results quantized{wide[0], given ? in[Slot::given_scale] : real({})};
   const Results codes =
-      (a.both ? kQuantizeBoth : kQuantize)
-          .infer(a.q, quantized, said_codes(kName, said, a.both, Slot::dgate_transposed));
+      quantized_types(a.q, quantized, said_codes(kName, said, a.both, Slot::dgate_transposed));
   if (codes[0].layout.transposed) fail(kName, "expected data by row, got {}", to_string(codes[0]));
   Results results(op_def(OpCode::gated_act_grad_quantize).results.size(), absent_type());
   results[Slot::dgate] = results[Slot::dup] = codes[0];

@@ -133,8 +133,7 @@ Results infer_fused(const Attrs& attrs, Types in, Said said) {
   need_statistics(op, in);
   const Results quantized{plain[0], given ? in[op.given_scale] : real({})};
   const Results codes =
-      (both ? kQuantizeBoth : kQuantize)
-          .infer(q, quantized, said_codes(op_def(C).name, said, both, op.q_transposed));
+      quantized_types(q, quantized, said_codes(op_def(C).name, said, both, op.q_transposed));
   Results results(op_def(C).results.size(), absent_type());
   results[kLayerQ] = codes[0];
   if (!given) {
