@@ -31,6 +31,11 @@ const Node* Graph::producer(ValueId id) const {
   return node == kNoNode ? nullptr : &this->node(node);
 }
 
+const Node* Graph::producer(ValueId id, OpCode op) const {
+  const Node* node = producer(id);
+  return node != nullptr && node->op == op ? node : nullptr;
+}
+
 const GraphInput* Graph::input_of(ValueId id) const {
   const auto it = std::lower_bound(
       inputs.begin(), inputs.end(), id,

@@ -103,6 +103,8 @@ struct Graph {
   NodeId id(const Node& node) const { return static_cast<NodeId>(&node - nodes.data()); }
   // The node that gives a value; nullptr of an input and of kNoValue.
   const Node* producer(ValueId id) const;
+  // The same where it is of this op, else nullptr.
+  const Node* producer(ValueId id, OpCode op) const;
   const GraphInput* find_input(std::string_view name) const;
   const GraphInput* input_of(ValueId id) const;  // nullptr where a node produced it
   const GraphOutput* find_output(std::string_view name) const;

@@ -1,5 +1,5 @@
-// What the compiler knows of an op: plain function pointers in one constant per op, in a visible
-// list (ir/ops/list.cpp).
+// What the compiler knows of an op: a line of the list in ir/ops/ops.def, and plain function
+// pointers in one constant per op.
 #pragma once
 
 #include <span>
@@ -74,40 +74,69 @@ Attrs default_attrs() {
   return A{};
 }
 
-struct OpDef {
+// A line of the list of ops (ir/ops/ops.def): what an op takes and gives, and facts that others ask
+// for where they would name ops.
+struct OpRow {
   OpCode code;
   std::string_view name;
-  SlotList operands = Unary::operands, results = Unary::results;
-  InferFn infer = nullptr;  // dtype real in a result means: the float that the recipe chooses
-  Attrs (*attrs)() = default_attrs<NoAttrs>;
-  VjpFn vjp = nullptr;              // nullptr: no gradient flows through
-  DecomposeFn decompose = nullptr;  // nullptr: a primitive
-  ScaleFn scale = nullptr;          // nullptr: data and scales cannot go through
-  uint8_t plain = 0;      // bit i: the scale rule wants operand i as the value itself, with scale 1
-  CostFn cost = nullptr;  // nullptr: no flops, each operand and result moved once
-  std::span<const InplacePair> inplace = {};
-  // What may be quantized; nothing else may, but one scale a tensor goes through an op that `moves`
-  // elements without changing them.
-  std::span<const ScalePlace> scales = {};
-  bool moves = false;
-  // Whether the places in `scales` are inputs of a function that is not linear, which a backward
-  // pass keeps.
-  bool saves = false;
-  // Whether the place of a scale takes a factor f32[] of an operand that is not quantized.
-  bool takes_factors = false;
+  SlotList operands, results;
+  Attrs (*attrs)();        // at their defaults
+  uint8_t plain = 0;       // bit i: the scale rule wants operand i as the value, with scale 1
   uint8_t statistics = 0;  // bit i: result i stays f32 under every recipe
   // Where not 0, the op has the attribute `amax`: set, it gives its last two results, what the op
   // amax gives of its first amax_results results as they are stored, in operand 0's dtype.
   uint8_t amax_results = 0;
+  // One scale a tensor goes through: elements move unchanged.
+  bool moves = false;
+  // Whether the places in OpRules::scales are inputs of a function that is not linear, which a
+  // backward pass keeps.
+  bool saves = false;
+  // Whether the place of a scale takes a factor f32[] of an operand that is not quantized, and
+  // whether the operand is quantized in runs of elements, as moments are.
+  bool takes_factors = false, takes_runs = false;
+  bool is_view = false;            // of the operand's bytes, where shards are equally long
+  bool is_gradient = false;        // of the layer of that name without "_grad"
+  bool is_norm = false;            // a norm of rows or its gradient
+  bool is_centred = false;         // of those one that subtracts the mean
+  bool is_transcendental = false;  // exp, log and the like, which compress or expand a range
+  bool is_quantizer = false;       // (x, scale[]) -> codes
+  bool is_collective = false;      // between ranks, beside computing
+  bool gathers = false;            // each rank's shard -> the whole
+  bool scatters = false;           // the whole -> a rank's shard
+  bool sums = false;               // of collectives: adds up all ranks' x, or takes their maximum
 
   // How many slots of the results are the op's own; of the two behind them the first.
   constexpr size_t own_results() const { return results.size() - (amax_results > 0 ? 2 : 0); }
 };
 
+// What an op does: functions of its family's file.
+struct OpRules {
+  InferFn infer = nullptr;  // dtype real in a result means: the float that the recipe chooses
+  VjpFn vjp = nullptr;      // nullptr: no gradient flows through
+  DecomposeFn decompose = nullptr;  // nullptr: a primitive
+  ScaleFn scale = nullptr;          // nullptr: data and scales cannot go through
+  CostFn cost = nullptr;            // nullptr: no flops, each operand and result moved once
+  std::span<const InplacePair> inplace = {};
+  // What may be quantized; nothing else may, but one scale a tensor goes through an op that moves.
+  std::span<const ScalePlace> scales = {};
+};
+
+struct OpDef : OpRow, OpRules {};
+
 const OpDef& op_def(OpCode code);
 // nullptr where no op has this name.
 const OpDef* find_op(std::string_view name);
 Cost cost_of(const Graph& graph, const Node& node);
+inline bool is_norm(OpCode op) {
+  return op_def(op).is_norm && !op_def(op).is_gradient;
+}
+inline bool is_norm_gradient(OpCode op) {
+  return op_def(op).is_norm && op_def(op).is_gradient;
+}
+// What `saves` but gradients.
+inline bool is_norm_or_activation(OpCode op) {
+  return op_def(op).saves && !op_def(op).is_gradient;
+}
 
 // The operands with room for every slot.
 ValueIds all_operands(const Node& node);

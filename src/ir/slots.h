@@ -1,8 +1,7 @@
 // The names of an op's operands and results. In a struct called like the op each is an enumerator
-// and a word of text:
-//   OCTET_SLOTS(Gemm, (a, b, c, scale_a, scale_b), (y));
-//   node.in(Gemm::scale_a), node.out(Gemm::y)
-// OpDef::{operands, results} say which of them must be there.
+// and a word of text; behind them stands how many must be there (SlotNeeds):
+//   OCTET_SLOTS(Gemm, (a, b, c, scale_a, scale_b), (y), 2);
+//   node.in(Gemm::scale_a), node.out(Gemm::y), Gemm::operands[2].optional
 #pragma once
 
 #include <array>
@@ -11,16 +10,6 @@
 #include <string_view>
 
 namespace octet {
-
-#define OCTET_LIST(...) __VA_ARGS__
-#define OCTET_TEXT(...) #__VA_ARGS__
-#define OCTET_SLOTS(Op, operand_names, result_names)                       \
-  struct Op {                                                              \
-    enum In : uint8_t { OCTET_LIST operand_names };                        \
-    enum Out : uint8_t { OCTET_LIST result_names };                        \
-    static constexpr std::string_view operands = OCTET_TEXT operand_names; \
-    static constexpr std::string_view results = OCTET_TEXT result_names;   \
-  }
 
 // An operand or result, by its place in the op's list; a node has kNoValue there where it is
 // absent.
@@ -38,9 +27,7 @@ enum class LastSlot : uint8_t { one, many };
 class SlotList {
  public:
   constexpr SlotList() = default;
-  // `names` as OCTET_SLOTS keeps them; all must be there, or the first n_required.
-  constexpr SlotList(std::string_view names)  // NOLINT: a list of names is a list of slots
-      : SlotList(names, static_cast<size_t>(-1)) {}
+  // `names` stand between ", "; the first n_required must be there.
   constexpr SlotList(std::string_view names, size_t n_required, LastSlot last = LastSlot::one)
       : last_(last) {
     for (size_t from = 0; from < names.size();) {
@@ -78,5 +65,23 @@ class SlotList {
   size_t n_ = 0, n_required_ = 0;
   LastSlot last_ = LastSlot::one;
 };
+
+// How many operands and results must be there, and whether of the last operand there may be more.
+inline constexpr size_t kAllSlots = static_cast<size_t>(-1);
+struct SlotNeeds {
+  size_t operands = kAllSlots, results = kAllSlots;
+  LastSlot last = LastSlot::one;
+};
+
+#define OCTET_LIST(...) __VA_ARGS__
+#define OCTET_TEXT(...) #__VA_ARGS__
+#define OCTET_SLOTS(Op, operand_names, result_names, ...)                                          \
+  struct Op {                                                                                      \
+    enum In : uint8_t { OCTET_LIST operand_names };                                                \
+    enum Out : uint8_t { OCTET_LIST result_names };                                                \
+    static constexpr SlotNeeds kNeeds = {__VA_ARGS__};                                             \
+    static constexpr SlotList operands = {OCTET_TEXT operand_names, kNeeds.operands, kNeeds.last}; \
+    static constexpr SlotList results = {OCTET_TEXT result_names, kNeeds.results};                 \
+  }
 
 }  // namespace octet

@@ -49,7 +49,7 @@ inline std::span<const SlotId> attention_matrices(const NodeView& view) {
   static constexpr SlotId kForward[] = {Attention::q, Attention::k, Attention::v};
   static constexpr SlotId kGradient[] = {AttentionGrad::q, AttentionGrad::k, AttentionGrad::v,
                                          AttentionGrad::o, AttentionGrad::dout};
-  return view.node.op == OpCode::attention_grad ? std::span<const SlotId>(kGradient) : kForward;
+  return op_def(view.node.op).is_gradient ? std::span<const SlotId>(kGradient) : kForward;
 }
 
 }  // namespace octet

@@ -9,15 +9,14 @@
 
 #include <vector>
 
-#include "ir/graph.h"
+#include "ir/op_def.h"
 
 namespace octet {
 
 struct Plan;
 
 inline bool is_collective(OpCode op) {
-  return op == OpCode::all_gather || op == OpCode::reduce_scatter || op == OpCode::all_reduce ||
-         op == OpCode::sharded_norm;
+  return op_def(op).is_collective;
 }
 
 // By step of this order: the last step during which its operands and results are in use: the step

@@ -4,27 +4,27 @@
 
 #include <variant>
 
-#include "ir/graph.h"
-#include "ir/ops/slots.h"
+#include "ir/op_def.h"
 
 namespace octet {
 
 inline bool is_view(const Graph& graph, const Node& node) {
-  if (node.op != OpCode::take_shard) return node.op == OpCode::reshape;
-  const int64_t shard = graph.type(node.out(Unary::y)).n_elems();
-  return shard * std::get<ShardAttrs>(node.attrs).ranks == graph.type(node.in(Unary::x)).n_elems();
+  if (!op_def(node.op).is_view) return false;
+  const auto* cut = std::get_if<ShardAttrs>(&node.attrs);
+  const int64_t n_elems = graph.type(node.out(Unary::y)).n_elems();
+  return cut == nullptr || n_elems * cut->ranks == graph.type(node.in(Unary::x)).n_elems();
 }
 
 // An all_gather whose operand lies where it lies in the result.
 inline bool gathers_in_place(const Node& node) {
-  return node.op == OpCode::all_gather && std::get<CollectiveAttrs>(node.attrs).in_place;
+  return op_def(node.op).gathers && std::get<CollectiveAttrs>(node.attrs).in_place;
 }
 
 // The node gathers the others' shards of an input around this rank's own, which lies there.
 inline bool completes_input(const Graph& graph, const Node& node) {
   if (!gathers_in_place(node)) return false;
-  const Node* shard = graph.producer(node.in(Unary::x));
-  return shard != nullptr && shard->op == OpCode::take_shard && is_view(graph, *shard) &&
+  const Node* shard = graph.producer(node.in(Unary::x), OpCode::take_shard);
+  return shard != nullptr && is_view(graph, *shard) &&
          graph.input_of(shard->in(Unary::x)) != nullptr;
 }
 
@@ -49,8 +49,8 @@ inline int64_t view_offset(const Graph& graph, ValueId id) {
       continue;
     }
     if (!is_view(graph, *producer)) return offset;
-    if (producer->op == OpCode::take_shard)
-      offset += std::get<ShardAttrs>(producer->attrs).rank * graph.type(id).n_bytes();
+    if (const auto* cut = std::get_if<ShardAttrs>(&producer->attrs))
+      offset += cut->rank * graph.type(id).n_bytes();
     id = producer->in(Unary::x);
   }
 }

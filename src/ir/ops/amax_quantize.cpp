@@ -27,14 +27,14 @@ Results infer_amax_quantize(const Attrs& attrs, Types in, Said said) {
   const Results quantized{in[0], real({})};
   const Results codes =
       quantized_types(a.q, quantized, said_codes(kName, said, a.both, AmaxQuantize::q_transposed));
-  Results results(kAmaxQuantize.results.size(), absent_type());
+  Results results(defs::amax_quantize.results.size(), absent_type());
   results[AmaxQuantize::q] = codes[0];
   results[AmaxQuantize::scale] = {Dtype::f32, {}};
   results[AmaxQuantize::nonfinite] = {Dtype::boolean, {}};
   if (!absent(in, kHistory)) {
     const Results amax_and_history{real({}), in[kHistory]};
     results[AmaxQuantize::next_history] =
-        kDelayedScale.infer(scale_attrs(a.q), amax_and_history)[DelayedScale::next_history];
+        defs::delayed_scale.infer(scale_attrs(a.q), amax_and_history)[DelayedScale::next_history];
   }
   if (a.both) results[AmaxQuantize::q_transposed] = codes[1];
   return results;
@@ -65,13 +65,7 @@ Values decompose_amax_quantize(Builder& b, const Node& node, Said said) {
 
 }  // namespace
 
-constinit const OpDef kAmaxQuantize = {.code = OpCode::amax_quantize,
-                                       .name = kName,
-                                       .operands = {AmaxQuantize::operands, 1, LastSlot::many},
-                                       .results = {AmaxQuantize::results, 3},
-                                       .infer = infer_amax_quantize,
-                                       .attrs = default_attrs<AmaxQuantizeAttrs>,
-                                       .decompose = decompose_amax_quantize,
-                                       .statistics = 0b10};
+constinit const OpDef defs::amax_quantize = define(
+    OpCode::amax_quantize, {.infer = infer_amax_quantize, .decompose = decompose_amax_quantize});
 
 }  // namespace octet::ops

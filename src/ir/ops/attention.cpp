@@ -257,25 +257,15 @@ Cost cost_attention(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-constinit const OpDef kAttention = {.code = OpCode::attention,
-                                    .name = "attention",
-                                    .operands = {Attention::operands, 3},
-                                    .results = Attention::results,
-                                    .infer = infer_attention,
-                                    .attrs = default_attrs<AttentionAttrs>,
-                                    .vjp = vjp_attention,
-                                    .decompose = decompose_attention,
-                                    .scale = scale::attention,
-                                    .cost = cost_attention<2>,
-                                    .statistics = 0b10};
-constinit const OpDef kAttentionGrad = {.code = OpCode::attention_grad,
-                                        .name = "attention_grad",
-                                        .operands = {AttentionGrad::operands, 6},
-                                        .results = AttentionGrad::results,
-                                        .infer = infer_attention_grad,
-                                        .attrs = default_attrs<AttentionAttrs>,
-                                        .decompose = decompose_attention_grad,
-                                        .scale = scale::attention_grad,
-                                        .cost = cost_attention<5>};
+constinit const OpDef defs::attention = define(OpCode::attention, {.infer = infer_attention,
+                                                                   .vjp = vjp_attention,
+                                                                   .decompose = decompose_attention,
+                                                                   .scale = scale::attention,
+                                                                   .cost = cost_attention<2>});
+constinit const OpDef defs::attention_grad =
+    define(OpCode::attention_grad, {.infer = infer_attention_grad,
+                                    .decompose = decompose_attention_grad,
+                                    .scale = scale::attention_grad,
+                                    .cost = cost_attention<5>});
 
 }  // namespace octet::ops

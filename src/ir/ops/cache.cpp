@@ -58,13 +58,8 @@ Values decompose_cache_write(Builder& b, const Node& node) {
 
 }  // namespace
 
-constinit const OpDef kCacheWrite = {.code = OpCode::cache_write,
-                                     .name = "cache_write",
-                                     .operands = CacheWrite::operands,
-                                     .results = CacheWrite::results,
-                                     .infer = infer_cache_write,
-                                     .attrs = default_attrs<CacheAttrs>,
-                                     .decompose = decompose_cache_write,
-                                     .inplace = kInplaceFirst};
+constinit const OpDef defs::cache_write = define(
+    OpCode::cache_write,
+    {.infer = infer_cache_write, .decompose = decompose_cache_write, .inplace = kInplaceFirst});
 
 }  // namespace octet::ops

@@ -131,7 +131,7 @@ Results infer_gemm(const Attrs& attrs, Types in) {
          to_string(in[0]), to_string(in[1]));
   }
   if (!absent(in, 2)) need_float("gemm", "c", in[2], {m, n});
-  for (const ScalePlace place : kGemm.scales) {
+  for (const ScalePlace place : defs::gemm.scales) {
     if (!in[place.operand].is_scaled() && !absent(in, place.scale))
       need_float("gemm", "a factor of what is not quantized", in[place.scale], {});
   }
@@ -173,8 +173,8 @@ bool has_block_scales(const TensorType& factor) {
 // Factors with scales by block become BF16 first: where the scales are powers of two, exactly.
 Values widened_blocks(Builder& b, const Node& node) {
   Values operands = node.operands;
-  operands.resize(kGemm.operands.size(), kNoValue);
-  for (const ScalePlace place : kGemm.scales) {
+  operands.resize(defs::gemm.operands.size(), kNoValue);
+  for (const ScalePlace place : defs::gemm.scales) {
     ValueId &x = operands[place.operand], &scale = operands[place.scale];
     if (!has_block_scales(b.type(x))) continue;
     x = b.dequantize(x, scale, Dtype::bf16);
@@ -267,44 +267,26 @@ constexpr InplacePair kInplaceC[] = {{.result = 0, .operand = 2}};
 
 }  // namespace
 
-constinit const OpDef kDot = {.code = OpCode::dot,
-                              .name = "dot",
-                              .operands = Binary::operands,
-                              .results = Binary::results,
-                              .infer = infer_dot,
-                              .attrs = default_attrs<DotAttrs>,
-                              .vjp = vjp_dot,
-                              .scale = scale::dot,
-                              .cost = cost_dot};
-constinit const OpDef kGemm = {.code = OpCode::gemm,
-                               .name = "gemm",
-                               .operands = {Gemm::operands, 2},
-                               .results = Gemm::results,
-                               .infer = infer_gemm,
-                               .attrs = default_attrs<GemmAttrs>,
-                               .vjp = vjp_gemm,
-                               .decompose = decompose_gemm,
-                               .scale = scale::gemm,
-                               .cost = cost_gemm,
-                               .inplace = kInplaceC,
-                               .scales = kScalesOfFactors,
-                               .takes_factors = true};
-constinit const OpDef kBiasAdd = {.code = OpCode::bias_add,
-                                  .name = "bias_add",
-                                  .operands = BiasAdd::operands,
-                                  .results = BiasAdd::results,
-                                  .infer = infer_bias_add,
-                                  .vjp = vjp_bias_add,
-                                  .decompose = decompose_bias_add,
-                                  .scale = scale::bias_add,
-                                  .cost = cost_bias_add,
-                                  .inplace = kInplaceFirst};
-constinit const OpDef kColumnSum = {.code = OpCode::column_sum,
-                                    .name = "column_sum",
-                                    .infer = infer_column_sum,
-                                    .vjp = vjp_column_sum,
-                                    .decompose = decompose_column_sum,
-                                    .scale = scale::column_sum,
-                                    .cost = cost_column_sum};
+constinit const OpDef defs::dot = define(
+    OpCode::dot, {.infer = infer_dot, .vjp = vjp_dot, .scale = scale::dot, .cost = cost_dot});
+constinit const OpDef defs::gemm = define(OpCode::gemm, {.infer = infer_gemm,
+                                                         .vjp = vjp_gemm,
+                                                         .decompose = decompose_gemm,
+                                                         .scale = scale::gemm,
+                                                         .cost = cost_gemm,
+                                                         .inplace = kInplaceC,
+                                                         .scales = kScalesOfFactors});
+constinit const OpDef defs::bias_add = define(OpCode::bias_add, {.infer = infer_bias_add,
+                                                                 .vjp = vjp_bias_add,
+                                                                 .decompose = decompose_bias_add,
+                                                                 .scale = scale::bias_add,
+                                                                 .cost = cost_bias_add,
+                                                                 .inplace = kInplaceFirst});
+constinit const OpDef defs::column_sum =
+    define(OpCode::column_sum, {.infer = infer_column_sum,
+                                .vjp = vjp_column_sum,
+                                .decompose = decompose_column_sum,
+                                .scale = scale::column_sum,
+                                .cost = cost_column_sum});
 
 }  // namespace octet::ops

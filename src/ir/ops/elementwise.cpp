@@ -159,85 +159,62 @@ Cost cost_one(const Graph& graph, const Node& node) {
 constexpr InplacePair kInplaceSelect[] = {{.result = 0, .operand = 1}, {.result = 0, .operand = 2}};
 
 template <OpCode C, UnaryGradient F>
-constexpr OpDef unary(std::string_view name, ScaleFn scale, uint8_t plain = 0) {
-  return {.code = C,
-          .name = name,
-          .infer = infer_unary<C>,
-          .vjp = vjp_unary<F>,
-          .scale = scale,
-          .plain = plain,
-          .cost = cost_one,
-          .inplace = kInplaceFirst};
+constexpr OpDef unary(ScaleFn scale) {
+  return define(C, {.infer = infer_unary<C>,
+                    .vjp = vjp_unary<F>,
+                    .scale = scale,
+                    .cost = cost_one,
+                    .inplace = kInplaceFirst});
 }
 
 template <OpCode C, BinaryGradient F>
-constexpr OpDef binary(std::string_view name, ScaleFn scale) {
-  return {.code = C,
-          .name = name,
-          .operands = Binary::operands,
-          .infer = infer_binary<C>,
-          .vjp = vjp_binary<F>,
-          .scale = scale,
-          .cost = cost_one,
-          .inplace = kInplaceEither};
+constexpr OpDef binary(ScaleFn scale) {
+  return define(C, {.infer = infer_binary<C>,
+                    .vjp = vjp_binary<F>,
+                    .scale = scale,
+                    .cost = cost_one,
+                    .inplace = kInplaceEither});
 }
 
 template <OpCode C>
-constexpr OpDef compare(std::string_view name) {
-  return {.code = C,
-          .name = name,
-          .operands = Binary::operands,
-          .infer = infer_compare<C>,
-          .scale = scale::compare,
-          .cost = cost_one};
+constexpr OpDef compare() {
+  return define(C, {.infer = infer_compare<C>, .scale = scale::compare, .cost = cost_one});
 }
 
 }  // namespace
 
-constinit const OpDef kNeg = unary<OpCode::neg, d_neg>("neg", scale::same);
-constinit const OpDef kAbs = unary<OpCode::abs, d_abs>("abs", scale::same);
-constinit const OpDef kSign = unary<OpCode::sign, d_none>("sign", scale::of_values);
-constinit const OpDef kExp = unary<OpCode::exp, d_exp>("exp", scale::of_values, 0b1);
-constinit const OpDef kLog = unary<OpCode::log, d_log>("log", scale::of_values, 0b1);
-constinit const OpDef kSqrt = unary<OpCode::sqrt, d_sqrt>("sqrt", scale::root);
-constinit const OpDef kRsqrt = unary<OpCode::rsqrt, d_rsqrt>("rsqrt", scale::inverse_root);
-constinit const OpDef kSquare = unary<OpCode::square, d_square>("square", scale::square);
-constinit const OpDef kTanh = unary<OpCode::tanh, d_tanh>("tanh", scale::of_values, 0b1);
-constinit const OpDef kErf = unary<OpCode::erf, d_erf>("erf", scale::of_values, 0b1);
-constinit const OpDef kLogistic =
-    unary<OpCode::logistic, d_logistic>("logistic", scale::of_values, 0b1);
-constinit const OpDef kSin = unary<OpCode::sin, d_sin>("sin", scale::of_values, 0b1);
-constinit const OpDef kCos = unary<OpCode::cos, d_cos>("cos", scale::of_values, 0b1);
+constinit const OpDef defs::neg = unary<OpCode::neg, d_neg>(scale::same);
+constinit const OpDef defs::abs = unary<OpCode::abs, d_abs>(scale::same);
+constinit const OpDef defs::sign = unary<OpCode::sign, d_none>(scale::of_values);
+constinit const OpDef defs::exp = unary<OpCode::exp, d_exp>(scale::of_values);
+constinit const OpDef defs::log = unary<OpCode::log, d_log>(scale::of_values);
+constinit const OpDef defs::sqrt = unary<OpCode::sqrt, d_sqrt>(scale::root);
+constinit const OpDef defs::rsqrt = unary<OpCode::rsqrt, d_rsqrt>(scale::inverse_root);
+constinit const OpDef defs::square = unary<OpCode::square, d_square>(scale::square);
+constinit const OpDef defs::tanh = unary<OpCode::tanh, d_tanh>(scale::of_values);
+constinit const OpDef defs::erf = unary<OpCode::erf, d_erf>(scale::of_values);
+constinit const OpDef defs::logistic = unary<OpCode::logistic, d_logistic>(scale::of_values);
+constinit const OpDef defs::sin = unary<OpCode::sin, d_sin>(scale::of_values);
+constinit const OpDef defs::cos = unary<OpCode::cos, d_cos>(scale::of_values);
 
-constinit const OpDef kAdd = binary<OpCode::add, d_add>("add", scale::add);
-constinit const OpDef kSub = binary<OpCode::sub, d_sub>("sub", scale::add);
-constinit const OpDef kMul = binary<OpCode::mul, d_mul>("mul", scale::mul);
-constinit const OpDef kDiv = binary<OpCode::div, d_div>("div", scale::div);
-constinit const OpDef kMaximum = binary<OpCode::maximum, d_maximum>("maximum", scale::largest);
-constinit const OpDef kMinimum = binary<OpCode::minimum, d_minimum>("minimum", scale::largest);
+constinit const OpDef defs::add = binary<OpCode::add, d_add>(scale::add);
+constinit const OpDef defs::sub = binary<OpCode::sub, d_sub>(scale::add);
+constinit const OpDef defs::mul = binary<OpCode::mul, d_mul>(scale::mul);
+constinit const OpDef defs::div = binary<OpCode::div, d_div>(scale::div);
+constinit const OpDef defs::maximum = binary<OpCode::maximum, d_maximum>(scale::largest);
+constinit const OpDef defs::minimum = binary<OpCode::minimum, d_minimum>(scale::largest);
 
-constinit const OpDef kLess = compare<OpCode::less>("less");
-constinit const OpDef kEqual = compare<OpCode::equal>("equal");
-constinit const OpDef kSelect = {.code = OpCode::select,
-                                 .name = "select",
-                                 .operands = Select::operands,
-                                 .results = Select::results,
-                                 .infer = infer_select,
-                                 .vjp = vjp_binary<d_select>,
-                                 .scale = scale::select,
-                                 .cost = cost_one,
-                                 .inplace = kInplaceSelect,
-                                 .moves = true};
-constinit const OpDef kCast = {.code = OpCode::cast,
-                               .name = "cast",
-                               .infer = infer_cast,
-                               .vjp = vjp_cast,
-                               .scale = scale::same};
-constinit const OpDef kStopGradient = {.code = OpCode::stop_gradient,
-                                       .name = "stop_gradient",
-                                       .infer = infer_unary<OpCode::stop_gradient>,
-                                       .scale = scale::same,
-                                       .inplace = kInplaceFirst,
-                                       .moves = true};
+constinit const OpDef defs::less = compare<OpCode::less>();
+constinit const OpDef defs::equal = compare<OpCode::equal>();
+constinit const OpDef defs::select = define(OpCode::select, {.infer = infer_select,
+                                                             .vjp = vjp_binary<d_select>,
+                                                             .scale = scale::select,
+                                                             .cost = cost_one,
+                                                             .inplace = kInplaceSelect});
+constinit const OpDef defs::cast =
+    define(OpCode::cast, {.infer = infer_cast, .vjp = vjp_cast, .scale = scale::same});
+constinit const OpDef defs::stop_gradient = define(
+    OpCode::stop_gradient,
+    {.infer = infer_unary<OpCode::stop_gradient>, .scale = scale::same, .inplace = kInplaceFirst});
 
 }  // namespace octet::ops

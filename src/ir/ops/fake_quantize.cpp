@@ -23,12 +23,7 @@ Results infer_fake_quantize(const Attrs& attrs, Types in) {
 
 }  // namespace
 
-constinit const OpDef kFakeQuantize = {.code = OpCode::fake_quantize,
-                                       .name = "fake_quantize",
-                                       .operands = Unary::operands,
-                                       .results = Unary::results,
-                                       .infer = infer_fake_quantize,
-                                       .attrs = default_attrs<FakeQuantizeAttrs>,
-                                       .inplace = kInplaceFirst};
+constinit const OpDef defs::fake_quantize =
+    define(OpCode::fake_quantize, {.infer = infer_fake_quantize, .inplace = kInplaceFirst});
 
 }  // namespace octet::ops

@@ -94,40 +94,22 @@ Cost cost_scatter(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-constinit const OpDef kGather = {.code = OpCode::gather,
-                                 .name = "gather",
-                                 .operands = Lookup::operands,
-                                 .results = Lookup::results,
-                                 .infer = infer_gather,
-                                 .vjp = vjp_gather,
-                                 .scale = scale::same,
-                                 .cost = cost_lookup};
-constinit const OpDef kScatterAdd = {.code = OpCode::scatter_add,
-                                     .name = "scatter_add",
-                                     .operands = LookupGrad::operands,
-                                     .results = LookupGrad::results,
-                                     .infer = infer_scatter_add,
-                                     .attrs = default_attrs<ScatterAddAttrs>,
-                                     .vjp = vjp_scatter_add,
-                                     .scale = scale::scatter_add,
-                                     .cost = cost_scatter};
-constinit const OpDef kEmbedding = {.code = OpCode::embedding,
-                                    .name = "embedding",
-                                    .operands = Lookup::operands,
-                                    .results = Lookup::results,
-                                    .infer = infer_embedding,
-                                    .vjp = vjp_embedding,
-                                    .decompose = decompose_embedding,
-                                    .scale = scale::same,
-                                    .cost = cost_lookup};
-constinit const OpDef kEmbeddingGrad = {.code = OpCode::embedding_grad,
-                                        .name = "embedding_grad",
-                                        .operands = LookupGrad::operands,
-                                        .results = LookupGrad::results,
-                                        .infer = infer_embedding_grad,
-                                        .attrs = default_attrs<ScatterAddAttrs>,
-                                        .decompose = decompose_embedding_grad,
-                                        .scale = scale::scatter_add,
-                                        .cost = cost_scatter};
+constinit const OpDef defs::gather =
+    define(OpCode::gather,
+           {.infer = infer_gather, .vjp = vjp_gather, .scale = scale::same, .cost = cost_lookup});
+constinit const OpDef defs::scatter_add = define(OpCode::scatter_add, {.infer = infer_scatter_add,
+                                                                       .vjp = vjp_scatter_add,
+                                                                       .scale = scale::scatter_add,
+                                                                       .cost = cost_scatter});
+constinit const OpDef defs::embedding = define(OpCode::embedding, {.infer = infer_embedding,
+                                                                   .vjp = vjp_embedding,
+                                                                   .decompose = decompose_embedding,
+                                                                   .scale = scale::same,
+                                                                   .cost = cost_lookup});
+constinit const OpDef defs::embedding_grad =
+    define(OpCode::embedding_grad, {.infer = infer_embedding_grad,
+                                    .decompose = decompose_embedding_grad,
+                                    .scale = scale::scatter_add,
+                                    .cost = cost_scatter});
 
 }  // namespace octet::ops

@@ -1,7 +1,7 @@
 #include "ir/ops/list.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 
 #include "base/error.h"
 #include "ir/ops/common.h"
@@ -9,127 +9,21 @@
 namespace octet {
 namespace {
 
-struct Entry {
-  OpCode code;
-  const OpDef* def;
+constexpr const OpDef* kOps[] = {
+#define OP(op, ...) &ops::defs::op,
+#include "ir/ops/ops.def"
 };
-
-constexpr std::array<Entry, kOpCount> kOps = {{
-    {OpCode::neg, &ops::kNeg},
-    {OpCode::abs, &ops::kAbs},
-    {OpCode::sign, &ops::kSign},
-    {OpCode::exp, &ops::kExp},
-    {OpCode::log, &ops::kLog},
-    {OpCode::sqrt, &ops::kSqrt},
-    {OpCode::rsqrt, &ops::kRsqrt},
-    {OpCode::square, &ops::kSquare},
-    {OpCode::tanh, &ops::kTanh},
-    {OpCode::erf, &ops::kErf},
-    {OpCode::logistic, &ops::kLogistic},
-    {OpCode::sin, &ops::kSin},
-    {OpCode::cos, &ops::kCos},
-    {OpCode::add, &ops::kAdd},
-    {OpCode::sub, &ops::kSub},
-    {OpCode::mul, &ops::kMul},
-    {OpCode::div, &ops::kDiv},
-    {OpCode::maximum, &ops::kMaximum},
-    {OpCode::minimum, &ops::kMinimum},
-    {OpCode::less, &ops::kLess},
-    {OpCode::equal, &ops::kEqual},
-    {OpCode::select, &ops::kSelect},
-    {OpCode::cast, &ops::kCast},
-    {OpCode::stop_gradient, &ops::kStopGradient},
-    {OpCode::rescale, &ops::kRescale},
-    {OpCode::set_scale, &ops::kSetScale},
-    {OpCode::rebalance, &ops::kRebalance},
-    {OpCode::dynamic_rescale, &ops::kDynamicRescale},
-    {OpCode::delayed_rescale, &ops::kDelayedRescale},
-    {OpCode::custom_scale, &ops::kCustomScale},
-    {OpCode::cast_in, &ops::kCastIn},
-    {OpCode::data_scale, &ops::kDataScale},
-    {OpCode::power_of_two, &ops::kPowerOfTwo},
-    {OpCode::store_scaled, &ops::kStoreScaled},
-    {OpCode::fill, &ops::kFill},
-    {OpCode::iota, &ops::kIota},
-    {OpCode::broadcast, &ops::kBroadcast},
-    {OpCode::reshape, &ops::kReshape},
-    {OpCode::transpose, &ops::kTranspose},
-    {OpCode::slice, &ops::kSlice},
-    {OpCode::pad, &ops::kPad},
-    {OpCode::concatenate, &ops::kConcatenate},
-    {OpCode::reduce_sum, &ops::kReduceSum},
-    {OpCode::reduce_max, &ops::kReduceMax},
-    {OpCode::argmax, &ops::kArgmax},
-    {OpCode::dot, &ops::kDot},
-    {OpCode::gather, &ops::kGather},
-    {OpCode::scatter_add, &ops::kScatterAdd},
-    {OpCode::gemm, &ops::kGemm},
-    {OpCode::bias_add, &ops::kBiasAdd},
-    {OpCode::column_sum, &ops::kColumnSum},
-    {OpCode::embedding, &ops::kEmbedding},
-    {OpCode::embedding_grad, &ops::kEmbeddingGrad},
-    {OpCode::rms_norm, &ops::kRmsNorm},
-    {OpCode::rms_norm_grad, &ops::kRmsNormGrad},
-    {OpCode::layer_norm, &ops::kLayerNorm},
-    {OpCode::layer_norm_grad, &ops::kLayerNormGrad},
-    {OpCode::rope, &ops::kRope},
-    {OpCode::attention, &ops::kAttention},
-    {OpCode::attention_grad, &ops::kAttentionGrad},
-    {OpCode::cache_write, &ops::kCacheWrite},
-    {OpCode::gated_act, &ops::kGatedAct},
-    {OpCode::gated_act_grad, &ops::kGatedActGrad},
-    {OpCode::gelu, &ops::kGelu},
-    {OpCode::gelu_grad, &ops::kGeluGrad},
-    {OpCode::cross_entropy, &ops::kCrossEntropy},
-    {OpCode::cross_entropy_grad, &ops::kCrossEntropyGrad},
-    {OpCode::amax, &ops::kAmax},
-    {OpCode::any_of, &ops::kAnyOf},
-    {OpCode::quant_scale, &ops::kQuantScale},
-    {OpCode::delayed_scale, &ops::kDelayedScale},
-    {OpCode::periodic_scale, &ops::kPeriodicScale},
-    {OpCode::quantize, &ops::kQuantize},
-    {OpCode::quantize_both, &ops::kQuantizeBoth},
-    {OpCode::quantize_groups, &ops::kQuantizeGroups},
-    {OpCode::dequantize, &ops::kDequantize},
-    {OpCode::add_quantize, &ops::kAddQuantize},
-    {OpCode::fake_quantize, &ops::kFakeQuantize},
-    {OpCode::amax_quantize, &ops::kAmaxQuantize},
-    {OpCode::rms_norm_quantize, &ops::kRmsNormQuantize},
-    {OpCode::layer_norm_quantize, &ops::kLayerNormQuantize},
-    {OpCode::gated_act_quantize, &ops::kGatedActQuantize},
-    {OpCode::gelu_quantize, &ops::kGeluQuantize},
-    {OpCode::gated_act_grad_quantize, &ops::kGatedActGradQuantize},
-    {OpCode::global_norm, &ops::kGlobalNorm},
-    {OpCode::adamw_step, &ops::kAdamwStep},
-    {OpCode::take_shard, &ops::kTakeShard},
-    {OpCode::all_gather, &ops::kAllGather},
-    {OpCode::reduce_scatter, &ops::kReduceScatter},
-    {OpCode::all_reduce, &ops::kAllReduce},
-    {OpCode::sharded_norm, &ops::kShardedNorm},
-}};
-
-constexpr bool in_order() {
-  for (size_t i = 0; i < kOps.size(); ++i) {
-    if (static_cast<size_t>(kOps[i].code) != i) return false;
-  }
-  return true;
-}
-static_assert(in_order(), "the list stands in OpCode's order");
 
 }  // namespace
 
 const OpDef& op_def(OpCode code) {
-  CHECK(static_cast<size_t>(code) < kOps.size());
-  const OpDef& def = *kOps[static_cast<size_t>(code)].def;
-  CHECK(def.code == code);
-  return def;
+  CHECK(static_cast<int>(code) < kOpCount);
+  return *kOps[static_cast<size_t>(code)];
 }
 
 const OpDef* find_op(std::string_view name) {
-  for (const Entry& entry : kOps) {
-    if (entry.def->name == name) return entry.def;
-  }
-  return nullptr;
+  const auto def = std::ranges::find(kOps, name, &OpDef::name);
+  return def == std::end(kOps) ? nullptr : *def;
 }
 
 ValueIds all_operands(const Node& node) {
@@ -182,7 +76,6 @@ void check_scales(const OpDef& def, std::span<const TensorType> operands) {
   const auto fail = [&](size_t slot, const std::string& what) {
     throw Error(ErrorCode::invalid_argument, "[{}] {} {}", def.name, def.operands[slot].name, what);
   };
-  const bool takes_runs = def.code == OpCode::adamw_step;  // of moments, and of nothing else
   // GEMMs read it so, and what lies transposed can be transposed.
   const bool takes_layouts = def.takes_factors || def.code == OpCode::transpose;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -196,8 +89,8 @@ void check_scales(const OpDef& def, std::span<const TensorType> operands) {
         fail(i, fmt::format("must not be quantized, got {}", to_string(type)));
       continue;
     }
-    if (type.is_scaled() && type.has(Granularity::Kind::run) != takes_runs)
-      fail(i, fmt::format("must {} quantized in runs, got {}", takes_runs ? "be" : "not be",
+    if (type.is_scaled() && type.has(Granularity::Kind::run) != def.takes_runs)
+      fail(i, fmt::format("must {} quantized in runs, got {}", def.takes_runs ? "be" : "not be",
                           to_string(type)));
     const TensorType expected = scale_type(type);
     const TensorType got = place->scale < operands.size() ? operands[place->scale] : absent_type();

@@ -89,26 +89,17 @@ constexpr InplacePair kInplaceLogits[] = {{.result = 0, .operand = 1}};
 
 }  // namespace
 
-constinit const OpDef kCrossEntropy = {.code = OpCode::cross_entropy,
-                                       .name = "cross_entropy",
-                                       .operands = CrossEntropy::operands,
-                                       .results = CrossEntropy::results,
-                                       .infer = infer_cross_entropy,
-                                       .vjp = vjp_cross_entropy,
-                                       .decompose = decompose_cross_entropy,
-                                       .scale = scale::cross_entropy,
-                                       .plain = 0b101,
-                                       .cost = cost_cross_entropy,
-                                       .statistics = 0b111};
-constinit const OpDef kCrossEntropyGrad = {.code = OpCode::cross_entropy_grad,
-                                           .name = "cross_entropy_grad",
-                                           .operands = CrossEntropyGrad::operands,
-                                           .results = CrossEntropyGrad::results,
-                                           .infer = infer_cross_entropy_grad,
-                                           .decompose = decompose_cross_entropy_grad,
-                                           .scale = scale::cross_entropy_grad,
-                                           .plain = 0b10010,
-                                           .cost = cost_cross_entropy_grad,
-                                           .inplace = kInplaceLogits};
+constinit const OpDef defs::cross_entropy =
+    define(OpCode::cross_entropy, {.infer = infer_cross_entropy,
+                                   .vjp = vjp_cross_entropy,
+                                   .decompose = decompose_cross_entropy,
+                                   .scale = scale::cross_entropy,
+                                   .cost = cost_cross_entropy});
+constinit const OpDef defs::cross_entropy_grad =
+    define(OpCode::cross_entropy_grad, {.infer = infer_cross_entropy_grad,
+                                        .decompose = decompose_cross_entropy_grad,
+                                        .scale = scale::cross_entropy_grad,
+                                        .cost = cost_cross_entropy_grad,
+                                        .inplace = kInplaceLogits});
 
 }  // namespace octet::ops

@@ -189,61 +189,23 @@ Values vjp_concatenate(Builder& b, const VjpCall& call) {
 
 }  // namespace
 
-constinit const OpDef kFill = {.code = OpCode::fill,
-                               .name = "fill",
-                               .operands = Make::operands,
-                               .results = Make::results,
-                               .infer = infer_fill,
-                               .attrs = default_attrs<FillAttrs>,
-                               .scale = scale::fill};
-constinit const OpDef kIota = {.code = OpCode::iota,
-                               .name = "iota",
-                               .operands = Make::operands,
-                               .results = Make::results,
-                               .infer = infer_iota,
-                               .attrs = default_attrs<IotaAttrs>,
-                               .scale = scale::of_values};
-constinit const OpDef kBroadcast = {.code = OpCode::broadcast,
-                                    .name = "broadcast",
-                                    .infer = infer_broadcast,
-                                    .attrs = default_attrs<BroadcastAttrs>,
-                                    .vjp = vjp_broadcast,
-                                    .scale = scale::same};
-constinit const OpDef kReshape = {.code = OpCode::reshape,
-                                  .name = "reshape",
-                                  .infer = infer_reshape,
-                                  .attrs = default_attrs<ReshapeAttrs>,
-                                  .vjp = vjp_reshape,
-                                  .scale = scale::same,
-                                  .inplace = kInplaceFirst,
-                                  .moves = true};
-constinit const OpDef kTranspose = {.code = OpCode::transpose,
-                                    .name = "transpose",
-                                    .infer = infer_transpose,
-                                    .attrs = default_attrs<TransposeAttrs>,
-                                    .vjp = vjp_transpose,
-                                    .scale = scale::same,
-                                    .moves = true};
-constinit const OpDef kSlice = {.code = OpCode::slice,
-                                .name = "slice",
-                                .infer = infer_slice,
-                                .attrs = default_attrs<SliceAttrs>,
-                                .vjp = vjp_slice,
-                                .scale = scale::same,
-                                .moves = true};
-constinit const OpDef kPad = {.code = OpCode::pad,
-                              .name = "pad",
-                              .infer = infer_pad,
-                              .attrs = default_attrs<PadAttrs>,
-                              .vjp = vjp_pad,
-                              .scale = scale::pad};
-constinit const OpDef kConcatenate = {.code = OpCode::concatenate,
-                                      .name = "concatenate",
-                                      .operands = {Concatenate::operands, 1, LastSlot::many},
-                                      .results = Concatenate::results,
-                                      .infer = infer_concatenate,
-                                      .attrs = default_attrs<AxisAttrs>,
-                                      .vjp = vjp_concatenate,
-                                      .scale = scale::largest};
+constinit const OpDef defs::fill =
+    define(OpCode::fill, {.infer = infer_fill, .scale = scale::fill});
+constinit const OpDef defs::iota =
+    define(OpCode::iota, {.infer = infer_iota, .scale = scale::of_values});
+constinit const OpDef defs::broadcast = define(
+    OpCode::broadcast, {.infer = infer_broadcast, .vjp = vjp_broadcast, .scale = scale::same});
+constinit const OpDef defs::reshape = define(
+    OpCode::reshape,
+    {.infer = infer_reshape, .vjp = vjp_reshape, .scale = scale::same, .inplace = kInplaceFirst});
+constinit const OpDef defs::transpose = define(
+    OpCode::transpose, {.infer = infer_transpose, .vjp = vjp_transpose, .scale = scale::same});
+constinit const OpDef defs::slice =
+    define(OpCode::slice, {.infer = infer_slice, .vjp = vjp_slice, .scale = scale::same});
+constinit const OpDef defs::pad =
+    define(OpCode::pad, {.infer = infer_pad, .vjp = vjp_pad, .scale = scale::pad});
+constinit const OpDef defs::concatenate =
+    define(OpCode::concatenate,
+           {.infer = infer_concatenate, .vjp = vjp_concatenate, .scale = scale::largest});
 
 }  // namespace octet::ops

@@ -237,57 +237,32 @@ ValueId emit_normalized(Builder& b, const KnownNorm& norm) {
   return y;
 }
 
-constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
-                                  .name = "rms_norm",
-                                  .operands = {RmsNorm::operands, 1},
-                                  .results = RmsNorm::results,
-                                  .infer = infer_rms_norm,
-                                  .attrs = default_attrs<NormAttrs>,
-                                  .vjp = vjp_rms_norm,
-                                  .decompose = decompose_rms_norm,
-                                  .scale = scale::rms_norm,
-                                  .cost = cost_norm<4>,
-                                  .scales = kScaleOfX<RmsNorm>,
-                                  .saves = true,
-                                  .statistics = 0b10};
-constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
-                                      .name = "rms_norm_grad",
-                                      .operands = {RmsNormGrad::operands, 3},
-                                      .results = {RmsNormGrad::results, 1},
-                                      .infer = infer_rms_norm_grad,
-                                      .attrs = default_attrs<NormAttrs>,
-                                      .decompose = decompose_rms_norm_grad,
-                                      .scale = scale::rms_norm_grad,
-                                      .cost = cost_norm<9>,
-                                      .inplace = kInplaceRmsAddend,
-                                      .scales = kScaleOfX<RmsNormGrad>,
-                                      .saves = true,
-                                      .amax_results = 1};
-constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
-                                    .name = "layer_norm",
-                                    .operands = {LayerNorm::operands, 1},
-                                    .results = LayerNorm::results,
-                                    .infer = infer_layer_norm,
-                                    .attrs = default_attrs<NormAttrs>,
-                                    .vjp = vjp_layer_norm,
-                                    .decompose = decompose_layer_norm,
-                                    .scale = scale::layer_norm,
-                                    .cost = cost_norm<7>,
-                                    .scales = kScaleOfX<LayerNorm>,
-                                    .saves = true,
-                                    .statistics = 0b110};
-constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
-                                        .name = "layer_norm_grad",
-                                        .operands = {LayerNormGrad::operands, 4},
-                                        .results = {LayerNormGrad::results, 1},
-                                        .infer = infer_layer_norm_grad,
-                                        .attrs = default_attrs<NormAttrs>,
-                                        .decompose = decompose_layer_norm_grad,
-                                        .scale = scale::layer_norm_grad,
-                                        .cost = cost_norm<12>,
-                                        .inplace = kInplaceLayerAddend,
-                                        .scales = kScaleOfX<LayerNormGrad>,
-                                        .saves = true,
-                                        .amax_results = 1};
+constinit const OpDef defs::rms_norm = define(OpCode::rms_norm, {.infer = infer_rms_norm,
+                                                                 .vjp = vjp_rms_norm,
+                                                                 .decompose = decompose_rms_norm,
+                                                                 .scale = scale::rms_norm,
+                                                                 .cost = cost_norm<4>,
+                                                                 .scales = kScaleOfX<RmsNorm>});
+constinit const OpDef defs::rms_norm_grad =
+    define(OpCode::rms_norm_grad, {.infer = infer_rms_norm_grad,
+                                   .decompose = decompose_rms_norm_grad,
+                                   .scale = scale::rms_norm_grad,
+                                   .cost = cost_norm<9>,
+                                   .inplace = kInplaceRmsAddend,
+                                   .scales = kScaleOfX<RmsNormGrad>});
+constinit const OpDef defs::layer_norm =
+    define(OpCode::layer_norm, {.infer = infer_layer_norm,
+                                .vjp = vjp_layer_norm,
+                                .decompose = decompose_layer_norm,
+                                .scale = scale::layer_norm,
+                                .cost = cost_norm<7>,
+                                .scales = kScaleOfX<LayerNorm>});
+constinit const OpDef defs::layer_norm_grad =
+    define(OpCode::layer_norm_grad, {.infer = infer_layer_norm_grad,
+                                     .decompose = decompose_layer_norm_grad,
+                                     .scale = scale::layer_norm_grad,
+                                     .cost = cost_norm<12>,
+                                     .inplace = kInplaceLayerAddend,
+                                     .scales = kScaleOfX<LayerNormGrad>});
 
 }  // namespace octet::ops

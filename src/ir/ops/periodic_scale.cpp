@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kScaleOpName = "periodic_scale";
 
 Results infer_periodic_scale(const Attrs& attrs, Types in) {
-  kQuantScale.infer(attrs, in.first(1));
+  defs::quant_scale.infer(attrs, in.first(1));
   need_float(kScaleOpName, "before", in[1], {});
   return {real({})};
 }
@@ -41,13 +41,7 @@ Values decompose_periodic_scale(Builder& b, const Node& node) {
 
 }  // namespace
 
-constinit const OpDef kPeriodicScale = {.code = OpCode::periodic_scale,
-                                        .name = kScaleOpName,
-                                        .operands = PeriodicScale::operands,
-                                        .results = PeriodicScale::results,
-                                        .infer = infer_periodic_scale,
-                                        .attrs = default_attrs<AmaxScaleAttrs>,
-                                        .decompose = decompose_periodic_scale,
-                                        .statistics = 1};
+constinit const OpDef defs::periodic_scale = define(
+    OpCode::periodic_scale, {.infer = infer_periodic_scale, .decompose = decompose_periodic_scale});
 
 }  // namespace octet::ops

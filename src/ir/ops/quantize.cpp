@@ -148,64 +148,20 @@ Values decompose_quantize_both(Builder& b, const Node& node, Said said) {
 
 }  // namespace
 
-constinit const OpDef kAmax = {.code = OpCode::amax,
-                               .name = "amax",
-                               .operands = {AmaxOp::operands, 1, LastSlot::many},
-                               .results = AmaxOp::results,
-                               .infer = infer_amax,
-                               .statistics = 1};
-constinit const OpDef kAnyOf = {.code = OpCode::any_of,
-                                .name = "any_of",
-                                .operands = {AnyOf::operands, 1, LastSlot::many},
-                                .results = AnyOf::results,
-                                .infer = infer_any_of,
-                                .inplace = kInplaceFirst};
-constinit const OpDef kQuantScale = {.code = OpCode::quant_scale,
-                                     .name = "quant_scale",
-                                     .operands = QuantScale::operands,
-                                     .results = QuantScale::results,
-                                     .infer = infer_quant_scale,
-                                     .attrs = default_attrs<AmaxScaleAttrs>,
-                                     .statistics = 1};
-constinit const OpDef kDelayedScale = {.code = OpCode::delayed_scale,
-                                       .name = "delayed_scale",
-                                       .operands = DelayedScale::operands,
-                                       .results = DelayedScale::results,
-                                       .infer = infer_delayed_scale,
-                                       .attrs = default_attrs<AmaxScaleAttrs>,
-                                       .inplace = kInplaceHistory,
-                                       .statistics = 1};
-constinit const OpDef kQuantize = {.code = OpCode::quantize,
-                                   .name = "quantize",
-                                   .operands = Quantize::operands,
-                                   .results = Quantize::results,
-                                   .infer = infer_quantize,
-                                   .attrs = default_attrs<QuantizeAttrs>};
-constinit const OpDef kQuantizeBoth = {.code = OpCode::quantize_both,
-                                       .name = "quantize_both",
-                                       .operands = QuantizeBoth::operands,
-                                       .results = QuantizeBoth::results,
-                                       .infer = infer_quantize_both,
-                                       .attrs = default_attrs<QuantizeAttrs>,
-                                       .decompose = decompose_quantize_both};
-constinit const OpDef kQuantizeGroups = {.code = OpCode::quantize_groups,
-                                         .name = "quantize_groups",
-                                         .operands = QuantizeGroups::operands,
-                                         .results = QuantizeGroups::results,
-                                         .infer = infer_quantize_groups,
-                                         .attrs = default_attrs<QuantizeAttrs>};
-constinit const OpDef kDequantize = {.code = OpCode::dequantize,
-                                     .name = "dequantize",
-                                     .operands = Dequantize::operands,
-                                     .results = Dequantize::results,
-                                     .infer = infer_dequantize,
-                                     .scales = kScaleOfQ};
-constinit const OpDef kAddQuantize = {.code = OpCode::add_quantize,
-                                      .name = "add_quantize",
-                                      .operands = AddQuantize::operands,
-                                      .results = AddQuantize::results,
-                                      .infer = infer_add_quantize,
-                                      .attrs = default_attrs<QuantizeAttrs>,
-                                      .decompose = decompose_add_quantize,
-                                      .inplace = kInplaceEither};
+constinit const OpDef defs::amax = define(OpCode::amax, {.infer = infer_amax});
+constinit const OpDef defs::any_of =
+    define(OpCode::any_of, {.infer = infer_any_of, .inplace = kInplaceFirst});
+constinit const OpDef defs::quant_scale = define(OpCode::quant_scale, {.infer = infer_quant_scale});
+constinit const OpDef defs::delayed_scale =
+    define(OpCode::delayed_scale, {.infer = infer_delayed_scale, .inplace = kInplaceHistory});
+constinit const OpDef defs::quantize = define(OpCode::quantize, {.infer = infer_quantize});
+constinit const OpDef defs::quantize_both = define(
+    OpCode::quantize_both, {.infer = infer_quantize_both, .decompose = decompose_quantize_both});
+constinit const OpDef defs::quantize_groups =
+    define(OpCode::quantize_groups, {.infer = infer_quantize_groups});
+constinit const OpDef defs::dequantize =
+    define(OpCode::dequantize, {.infer = infer_dequantize, .scales = kScaleOfQ});
+constinit const OpDef defs::add_quantize = define(
+    OpCode::add_quantize,
+    {.infer = infer_add_quantize, .decompose = decompose_add_quantize, .inplace = kInplaceEither});
 }  // namespace octet::ops

@@ -23,7 +23,7 @@ Results infer_gradients(const Attrs& attrs, Types in, Said said) {
   const bool given = !absent(in, Slot::given_scale), delayed = !absent(in, Slot::history);
   if (given && delayed) fail(kName, "a scale that is given has no history");
   if (a.act.amax) fail(kName, "expected amax = false");
-  const Results wide = kGatedActGrad.infer(a.act, gradient_operands(in));
+  const Results wide = defs::gated_act_grad.infer(a.act, gradient_operands(in));
   const Results quantized{wide[0], given ? in[Slot::given_scale] : real({})};
   const Results codes =
       quantized_types(a.q, quantized, said_codes(kName, said, a.both, Slot::dgate_transposed));
@@ -37,7 +37,7 @@ Results infer_gradients(const Attrs& attrs, Types in, Said said) {
   if (delayed) {
     const Results amax_and_history{real({}), in[Slot::history]};
     results[Slot::next_history] =
-        kDelayedScale.infer(scale_attrs(a.q), amax_and_history)[DelayedScale::next_history];
+        defs::delayed_scale.infer(scale_attrs(a.q), amax_and_history)[DelayedScale::next_history];
   }
   return results;
 }
@@ -70,14 +70,10 @@ constexpr InplacePair kInplaceHistories[] = {{Slot::next_history, Slot::history}
 
 }  // namespace
 
-constinit const OpDef kGatedActGradQuantize = {.code = OpCode::gated_act_grad_quantize,
-                                               .name = kName,
-                                               .operands = {Slot::operands, 3},
-                                               .results = {Slot::results, 2},
-                                               .infer = infer_gradients,
-                                               .attrs = default_attrs<GatedActQuantizeAttrs>,
-                                               .decompose = decompose_gradients,
-                                               .inplace = kInplaceHistories,
-                                               .scales = kScalesOfGate<Slot>};
+constinit const OpDef defs::gated_act_grad_quantize =
+    define(OpCode::gated_act_grad_quantize, {.infer = infer_gradients,
+                                             .decompose = decompose_gradients,
+                                             .inplace = kInplaceHistories,
+                                             .scales = kScalesOfGate<Slot>});
 
 }  // namespace octet::ops

@@ -116,7 +116,7 @@ void add_kept(const QuantizedLayer& op, const QuantizedLayerAttrs& attrs, Types 
     const Results operand{in[place.operand]};
     const QuantizeAttrs groups{.target = attrs.kept_target};
     const Said kept = said.subspan(std::min(at, said.size()));
-    for (const TensorType& made : kQuantizeGroups.infer(groups, operand, kept))
+    for (const TensorType& made : defs::quantize_groups.infer(groups, operand, kept))
       results[at++] = made;
   }
 }
@@ -145,7 +145,7 @@ Results infer_fused(const Attrs& attrs, Types in, Said said) {
   if (delayed) {
     const Results amax_and_history{real({}), in[op.history]};
     results[op.next_history] =
-        kDelayedScale.infer(scale_attrs(q), amax_and_history)[DelayedScale::next_history];
+        defs::delayed_scale.infer(scale_attrs(q), amax_and_history)[DelayedScale::next_history];
   }
   if (both) results[op.q_transposed] = codes[1];
   add_kept(op, parts, in, said, results);
@@ -228,45 +228,26 @@ OwnScale emit_own_scale(Builder& b, const AmaxScaleAttrs& attrs, const ValueIds&
   return {made[DelayedScale::scale], amax[AmaxOp::nonfinite], made[DelayedScale::next_history]};
 }
 
-constinit const OpDef kRmsNormQuantize = {.code = OpCode::rms_norm_quantize,
-                                          .name = "rms_norm_quantize",
-                                          .operands = {RmsNormQuantize::operands, 1},
-                                          .results = {RmsNormQuantize::results, 1},
-                                          .infer = infer_fused<OpCode::rms_norm_quantize>,
-                                          .attrs = default_attrs<NormQuantizeAttrs>,
-                                          .decompose = decompose_fused<OpCode::rms_norm_quantize>,
-                                          .inplace = kInplaceRms,
-                                          .scales = kScaleOfX<RmsNormQuantize>,
-                                          .statistics = 0b1010};
-constinit const OpDef kLayerNormQuantize = {
-    .code = OpCode::layer_norm_quantize,
-    .name = "layer_norm_quantize",
-    .operands = {LayerNormQuantize::operands, 1},
-    .results = {LayerNormQuantize::results, 1},
-    .infer = infer_fused<OpCode::layer_norm_quantize>,
-    .attrs = default_attrs<NormQuantizeAttrs>,
-    .decompose = decompose_fused<OpCode::layer_norm_quantize>,
-    .inplace = kInplaceLayer,
-    .scales = kScaleOfX<LayerNormQuantize>,
-    .statistics = 0b11010};
-constinit const OpDef kGatedActQuantize = {.code = OpCode::gated_act_quantize,
-                                           .name = "gated_act_quantize",
-                                           .operands = {GatedActQuantize::operands, 2},
-                                           .results = {GatedActQuantize::results, 1},
-                                           .infer = infer_fused<OpCode::gated_act_quantize>,
-                                           .attrs = default_attrs<GatedActQuantizeAttrs>,
-                                           .decompose = decompose_fused<OpCode::gated_act_quantize>,
-                                           .inplace = kInplaceGated,
-                                           .scales = kScalesOfGate<GatedActQuantize>};
-constinit const OpDef kGeluQuantize = {.code = OpCode::gelu_quantize,
-                                       .name = "gelu_quantize",
-                                       .operands = {GeluQuantize::operands, 1},
-                                       .results = {GeluQuantize::results, 1},
-                                       .infer = infer_fused<OpCode::gelu_quantize>,
-                                       .attrs = default_attrs<GeluQuantizeAttrs>,
-                                       .decompose = decompose_fused<OpCode::gelu_quantize>,
-                                       .inplace = kInplaceGelu,
-                                       .scales = kScaleOfX<GeluQuantize>};
+constinit const OpDef defs::rms_norm_quantize =
+    define(OpCode::rms_norm_quantize, {.infer = infer_fused<OpCode::rms_norm_quantize>,
+                                       .decompose = decompose_fused<OpCode::rms_norm_quantize>,
+                                       .inplace = kInplaceRms,
+                                       .scales = kScaleOfX<RmsNormQuantize>});
+constinit const OpDef defs::layer_norm_quantize =
+    define(OpCode::layer_norm_quantize, {.infer = infer_fused<OpCode::layer_norm_quantize>,
+                                         .decompose = decompose_fused<OpCode::layer_norm_quantize>,
+                                         .inplace = kInplaceLayer,
+                                         .scales = kScaleOfX<LayerNormQuantize>});
+constinit const OpDef defs::gated_act_quantize =
+    define(OpCode::gated_act_quantize, {.infer = infer_fused<OpCode::gated_act_quantize>,
+                                        .decompose = decompose_fused<OpCode::gated_act_quantize>,
+                                        .inplace = kInplaceGated,
+                                        .scales = kScalesOfGate<GatedActQuantize>});
+constinit const OpDef defs::gelu_quantize =
+    define(OpCode::gelu_quantize, {.infer = infer_fused<OpCode::gelu_quantize>,
+                                   .decompose = decompose_fused<OpCode::gelu_quantize>,
+                                   .inplace = kInplaceGelu,
+                                   .scales = kScaleOfX<GeluQuantize>});
 
 }  // namespace ops
 }  // namespace octet

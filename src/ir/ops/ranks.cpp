@@ -100,39 +100,16 @@ constexpr InplacePair kInplaceInto[] = {{.result = 0, .operand = Reduce::into}};
 
 }  // namespace
 
-constinit const OpDef kTakeShard = {.code = OpCode::take_shard,
-                                    .name = "take_shard",
-                                    .infer = infer_take_shard,
-                                    .attrs = default_attrs<ShardAttrs>,
-                                    .moves = true};
-constinit const OpDef kAllGather = {.code = OpCode::all_gather,
-                                    .name = "all_gather",
-                                    .infer = infer_all_gather,
-                                    .attrs = default_attrs<CollectiveAttrs>,
-                                    .inplace = kInplaceShard,
-                                    .moves = true};
-constinit const OpDef kReduceScatter = {.code = OpCode::reduce_scatter,
-                                        .name = "reduce_scatter",
-                                        .operands = {Reduce::operands, 1},
-                                        .results = {Reduce::results, 1},
-                                        .infer = infer_reduce_scatter,
-                                        .attrs = default_attrs<CollectiveAttrs>,
-                                        .inplace = kInplaceInto,
-                                        .scales = kScaleOfSum};
-constinit const OpDef kAllReduce = {.code = OpCode::all_reduce,
-                                    .name = "all_reduce",
-                                    .operands = {Reduce::operands, 1},
-                                    .results = {Reduce::results, 1},
-                                    .infer = infer_all_reduce,
-                                    .attrs = default_attrs<CollectiveAttrs>,
-                                    .inplace = kInplaceInto,
-                                    .scales = kScaleOfSum};
-constinit const OpDef kShardedNorm = {.code = OpCode::sharded_norm,
-                                      .name = "sharded_norm",
-                                      .operands = {GlobalNorm::operands, 1, LastSlot::many},
-                                      .results = GlobalNorm::results,
-                                      .infer = infer_sharded_norm,
-                                      .attrs = default_attrs<CollectiveAttrs>,
-                                      .statistics = 0b11};
+constinit const OpDef defs::take_shard = define(OpCode::take_shard, {.infer = infer_take_shard});
+constinit const OpDef defs::all_gather =
+    define(OpCode::all_gather, {.infer = infer_all_gather, .inplace = kInplaceShard});
+constinit const OpDef defs::reduce_scatter =
+    define(OpCode::reduce_scatter,
+           {.infer = infer_reduce_scatter, .inplace = kInplaceInto, .scales = kScaleOfSum});
+constinit const OpDef defs::all_reduce =
+    define(OpCode::all_reduce,
+           {.infer = infer_all_reduce, .inplace = kInplaceInto, .scales = kScaleOfSum});
+constinit const OpDef defs::sharded_norm =
+    define(OpCode::sharded_norm, {.infer = infer_sharded_norm});
 
 }  // namespace octet::ops

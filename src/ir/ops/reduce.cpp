@@ -60,26 +60,17 @@ Cost cost_reduce(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-constinit const OpDef kReduceSum = {.code = OpCode::reduce_sum,
-                                    .name = "reduce_sum",
-                                    .infer = infer_reduce<OpCode::reduce_sum>,
-                                    .attrs = default_attrs<AxesAttrs>,
-                                    .vjp = vjp_reduce_sum,
-                                    .scale = scale::reduce_sum,
-                                    .cost = cost_reduce};
-constinit const OpDef kReduceMax = {.code = OpCode::reduce_max,
-                                    .name = "reduce_max",
-                                    .infer = infer_reduce<OpCode::reduce_max>,
-                                    .attrs = default_attrs<AxesAttrs>,
-                                    .vjp = vjp_reduce_max,
-                                    .scale = scale::same,
-                                    .cost = cost_reduce};
-constinit const OpDef kArgmax = {.code = OpCode::argmax,
-                                 .name = "argmax",
-                                 .infer = infer_argmax,
-                                 .attrs = default_attrs<AxisAttrs>,
-                                 .scale = scale::of_values,
-                                 .plain = 0b1,
-                                 .cost = cost_reduce};
+constinit const OpDef defs::reduce_sum =
+    define(OpCode::reduce_sum, {.infer = infer_reduce<OpCode::reduce_sum>,
+                                .vjp = vjp_reduce_sum,
+                                .scale = scale::reduce_sum,
+                                .cost = cost_reduce});
+constinit const OpDef defs::reduce_max =
+    define(OpCode::reduce_max, {.infer = infer_reduce<OpCode::reduce_max>,
+                                .vjp = vjp_reduce_max,
+                                .scale = scale::same,
+                                .cost = cost_reduce});
+constinit const OpDef defs::argmax =
+    define(OpCode::argmax, {.infer = infer_argmax, .scale = scale::of_values, .cost = cost_reduce});
 
 }  // namespace octet::ops

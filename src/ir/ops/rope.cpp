@@ -152,18 +152,12 @@ Cost cost_rope(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-constinit const OpDef kRope = {.code = OpCode::rope,
-                               .name = "rope",
-                               .operands = Rope::operands,
-                               .results = {Rope::results, 1},
-                               .infer = infer_rope,
-                               .attrs = default_attrs<RopeAttrs>,
-                               .vjp = vjp_rope,
-                               .decompose = decompose_rope,
-                               .scale = scale::same,
-                               .cost = cost_rope,
-                               .inplace = kInplaceFirst,
-                               .amax_results = 1};
+constinit const OpDef defs::rope = define(OpCode::rope, {.infer = infer_rope,
+                                                         .vjp = vjp_rope,
+                                                         .decompose = decompose_rope,
+                                                         .scale = scale::same,
+                                                         .cost = cost_rope,
+                                                         .inplace = kInplaceFirst});
 
 }  // namespace ops
 }  // namespace octet

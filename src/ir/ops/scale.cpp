@@ -173,86 +173,51 @@ Cost cost_rescale(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-constinit const OpDef kRescale = {.code = OpCode::rescale,
-                                  .name = "rescale",
-                                  .operands = Rescale::operands,
-                                  .results = Rescale::results,
-                                  .infer = infer_rescale,
-                                  .vjp = vjp_rescale,
-                                  .decompose = decompose_rescale,
-                                  .scale = scale::rescale,
-                                  .plain = 0b10,
-                                  .cost = cost_rescale,
-                                  .inplace = kInplaceFirst};
-constinit const OpDef kSetScale = {.code = OpCode::set_scale,
-                                   .name = "set_scale",
-                                   .infer = infer_same<OpCode::set_scale, ScaleAttrs>,
-                                   .attrs = default_attrs<ScaleAttrs>,
-                                   .vjp = vjp_same,
-                                   .decompose = decompose_same,
-                                   .scale = scale::set_scale};
-constinit const OpDef kRebalance = {.code = OpCode::rebalance,
-                                    .name = "rebalance",
-                                    .infer = infer_same<OpCode::rebalance, ScaleAttrs>,
-                                    .attrs = default_attrs<ScaleAttrs>,
-                                    .vjp = vjp_same,
-                                    .decompose = decompose_same,
-                                    .scale = scale::rebalance};
-constinit const OpDef kDynamicRescale = {
-    .code = OpCode::dynamic_rescale,
-    .name = "dynamic_rescale",
-    .infer = infer_same<OpCode::dynamic_rescale, DynamicRescaleAttrs>,
-    .attrs = default_attrs<DynamicRescaleAttrs>,
-    .vjp = vjp_directed<DynamicRescaleAttrs>,
-    .decompose = decompose_same,
-    .scale = scale::dynamic_rescale};
-constinit const OpDef kDelayedRescale = {.code = OpCode::delayed_rescale,
-                                         .name = "delayed_rescale",
-                                         .operands = DelayedRescale::operands,
-                                         .results = DelayedRescale::results,
-                                         .infer = infer_delayed_rescale,
-                                         .attrs = default_attrs<DynamicRescaleAttrs>,
-                                         .vjp = vjp_delayed_rescale,
-                                         .decompose = decompose_delayed_rescale,
-                                         .scale = scale::delayed_rescale,
-                                         .plain = 0b10,
-                                         .statistics = 0b10};
-constinit const OpDef kCustomScale = {.code = OpCode::custom_scale,
-                                      .name = "custom_scale",
-                                      .operands = {CustomScale::operands, 1, LastSlot::many},
-                                      .infer = infer_custom_scale,
-                                      .attrs = default_attrs<CustomScaleAttrs>,
-                                      .vjp = vjp_custom_scale,
-                                      .decompose = decompose_same,
-                                      .scale = scale::custom_scale};
-constinit const OpDef kCastIn = {.code = OpCode::cast_in,
-                                 .name = "cast_in",
-                                 .infer = infer_same<OpCode::cast_in, CastInAttrs>,
-                                 .attrs = default_attrs<CastInAttrs>,
-                                 .vjp = vjp_directed<CastInAttrs>,
-                                 .decompose = decompose_cast_in,
-                                 .scale = scale::cast_in};
-constinit const OpDef kDataScale = {.code = OpCode::data_scale,
-                                    .name = "data_scale",
-                                    .operands = DataScale::operands,
-                                    .results = DataScale::results,
-                                    .infer = infer_data_scale,
-                                    .vjp = vjp_data_scale,
-                                    .decompose = decompose_data_scale,
-                                    .scale = scale::data_scale,
-                                    .statistics = 0b10};
-constinit const OpDef kPowerOfTwo = {.code = OpCode::power_of_two,
-                                     .name = "power_of_two",
-                                     .infer = infer_power_of_two,
-                                     .scale = scale::of_values,
-                                     .plain = 0b1};
+constinit const OpDef defs::rescale = define(OpCode::rescale, {.infer = infer_rescale,
+                                                               .vjp = vjp_rescale,
+                                                               .decompose = decompose_rescale,
+                                                               .scale = scale::rescale,
+                                                               .cost = cost_rescale,
+                                                               .inplace = kInplaceFirst});
+constinit const OpDef defs::set_scale =
+    define(OpCode::set_scale, {.infer = infer_same<OpCode::set_scale, ScaleAttrs>,
+                               .vjp = vjp_same,
+                               .decompose = decompose_same,
+                               .scale = scale::set_scale});
+constinit const OpDef defs::rebalance =
+    define(OpCode::rebalance, {.infer = infer_same<OpCode::rebalance, ScaleAttrs>,
+                               .vjp = vjp_same,
+                               .decompose = decompose_same,
+                               .scale = scale::rebalance});
+constinit const OpDef defs::dynamic_rescale = define(
+    OpCode::dynamic_rescale, {.infer = infer_same<OpCode::dynamic_rescale, DynamicRescaleAttrs>,
+                              .vjp = vjp_directed<DynamicRescaleAttrs>,
+                              .decompose = decompose_same,
+                              .scale = scale::dynamic_rescale});
+constinit const OpDef defs::delayed_rescale =
+    define(OpCode::delayed_rescale, {.infer = infer_delayed_rescale,
+                                     .vjp = vjp_delayed_rescale,
+                                     .decompose = decompose_delayed_rescale,
+                                     .scale = scale::delayed_rescale});
+constinit const OpDef defs::custom_scale =
+    define(OpCode::custom_scale, {.infer = infer_custom_scale,
+                                  .vjp = vjp_custom_scale,
+                                  .decompose = decompose_same,
+                                  .scale = scale::custom_scale});
+constinit const OpDef defs::cast_in =
+    define(OpCode::cast_in, {.infer = infer_same<OpCode::cast_in, CastInAttrs>,
+                             .vjp = vjp_directed<CastInAttrs>,
+                             .decompose = decompose_cast_in,
+                             .scale = scale::cast_in});
+constinit const OpDef defs::data_scale =
+    define(OpCode::data_scale, {.infer = infer_data_scale,
+                                .vjp = vjp_data_scale,
+                                .decompose = decompose_data_scale,
+                                .scale = scale::data_scale});
+constinit const OpDef defs::power_of_two =
+    define(OpCode::power_of_two, {.infer = infer_power_of_two, .scale = scale::of_values});
 
-constinit const OpDef kStoreScaled = {.code = OpCode::store_scaled,
-                                      .name = "store_scaled",
-                                      .operands = StoreScaled::operands,
-                                      .results = StoreScaled::results,
-                                      .infer = infer_store_scaled,
-                                      .attrs = default_attrs<StoreScaledAttrs>,
-                                      .cost = cost_rescale};
+constinit const OpDef defs::store_scaled =
+    define(OpCode::store_scaled, {.infer = infer_store_scaled, .cost = cost_rescale});
 
 }  // namespace octet::ops

@@ -47,7 +47,7 @@ void need_scaled_v(const AdamwAttrs& a, Types in) {
 
 void need_moment(const AdamwAttrs& a, Types in, ScalePlace moment) {
   const TensorType& type = in[moment.operand];
-  const std::string_view name = kAdamwStep.operands[moment.operand].name;
+  const std::string_view name = defs::adamw_step.operands[moment.operand].name;
   need_float(kAdamw, name, type, in[S::w].shape);
   if (!type.is_scaled()) {
     if (moment.operand == S::v && has_scaled_v(in)) return need_scaled_v(a, in);
@@ -90,7 +90,7 @@ Results infer_adamw_step(const Attrs& attrs, Types in) {
   const auto& a = std::get<AdamwAttrs>(attrs);
   need_float(kAdamw, "w", in[S::w]);
   need_float(kAdamw, "g", in[S::g], in[S::w].shape);
-  for (const ScalePlace moment : kAdamwStep.scales) need_moment(a, in, moment);
+  for (const ScalePlace moment : defs::adamw_step.scales) need_moment(a, in, moment);
   if (in[S::m].is_scaled() && in[S::v].is_scaled() && in[S::m].granularity != in[S::v].granularity)
     fail(kAdamw, "m and v have runs of one length, got {} and {}", to_string(in[S::m]),
          to_string(in[S::v]));
@@ -100,7 +100,7 @@ Results infer_adamw_step(const Attrs& attrs, Types in) {
   need_shape(kAdamw, "found_nonfinite", in[8], {});
   need_master(a, in);
   need_attempt(a, in);
-  Results results(kAdamwStep.own_results(), absent_type());
+  Results results(defs::adamw_step.own_results(), absent_type());
   constexpr std::pair<SlotId, SlotId> kNext[] = {
       {S::next_w, S::w},           {S::next_m, S::m},           {S::next_v, S::v},
       {S::next_master, S::master}, {S::next_m_meta, S::m_meta}, {S::next_v_meta, S::v_meta}};
@@ -155,7 +155,7 @@ Values decompose_adamw_step(Builder& b, const Node& node) {
   if (emits_amax(node.attrs)) {
     Values results = b.emit(OpCode::adamw_step, with_amax(node.attrs, false), node.operands);
     const Values amax = b.emit(OpCode::amax, NoAttrs{}, {results[0]});
-    results.resize(kAdamwStep.own_results(), kNoValue);
+    results.resize(defs::adamw_step.own_results(), kNoValue);
     results.insert(results.end(), amax.begin(), amax.end());
     return results;
   }
@@ -195,25 +195,14 @@ constexpr InplacePair kInplaceUpdate[] = {{S::next_w, S::w},           {S::next_
 
 }  // namespace
 
-constinit const OpDef kGlobalNorm = {.code = OpCode::global_norm,
-                                     .name = "global_norm",
-                                     .operands = {GlobalNorm::operands, 1, LastSlot::many},
-                                     .results = GlobalNorm::results,
-                                     .infer = infer_global_norm,
-                                     .decompose = decompose_global_norm,
-                                     .cost = cost_global_norm,
-                                     .statistics = 0b11};
-constinit const OpDef kAdamwStep = {.code = OpCode::adamw_step,
-                                    .name = "adamw_step",
-                                    .operands = {AdamwStep::operands, 9},
-                                    .results = {AdamwStep::results, 3},
-                                    .infer = infer_adamw_step,
-                                    .attrs = default_attrs<AdamwAttrs>,
-                                    .decompose = decompose_adamw_step,
-                                    .cost = cost_adamw_step,
-                                    .inplace = kInplaceUpdate,
-                                    .scales = kScalesOfMoments,
-                                    .takes_factors = true,
-                                    .amax_results = 1};
+constinit const OpDef defs::global_norm = define(
+    OpCode::global_norm,
+    {.infer = infer_global_norm, .decompose = decompose_global_norm, .cost = cost_global_norm});
+constinit const OpDef defs::adamw_step =
+    define(OpCode::adamw_step, {.infer = infer_adamw_step,
+                                .decompose = decompose_adamw_step,
+                                .cost = cost_adamw_step,
+                                .inplace = kInplaceUpdate,
+                                .scales = kScalesOfMoments});
 
 }  // namespace octet::ops

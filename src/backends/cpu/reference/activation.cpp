@@ -32,14 +32,14 @@ double gelu_slope(GeluKind kind, double x) {
 
 }  // namespace
 
-void gated_act(const RefCall& call) {
+void unquantized::gated_act(const RefCall& call) {
   for (size_t i = 0; i < call.out[0].data.size(); ++i) {
     const double gate = call.in[0].data[i];
     call.out[0].data[i] = gate * logistic(gate) * call.in[1].data[i];
   }
 }
 
-void gated_act_grad(const RefCall& call) {
+void unquantized::gated_act_grad(const RefCall& call) {
   for (size_t i = 0; i < call.out[0].data.size(); ++i) {
     const double dy = call.in[0].data[i], gate = call.in[1].data[i], up = call.in[2].data[i];
     const double s = logistic(gate);
@@ -49,14 +49,14 @@ void gated_act_grad(const RefCall& call) {
   if (std::get<GatedActAttrs>(call.attrs).amax) amax_of_results(call, 2);
 }
 
-void gelu(const RefCall& call) {
+void unquantized::gelu(const RefCall& call) {
   const GeluKind kind = std::get<GeluAttrs>(call.attrs).kind;
   for (size_t i = 0; i < call.out[0].data.size(); ++i) {
     call.out[0].data[i] = gelu_value(kind, call.in[0].data[i]);
   }
 }
 
-void gelu_grad(const RefCall& call) {
+void unquantized::gelu_grad(const RefCall& call) {
   const GeluKind kind = std::get<GeluAttrs>(call.attrs).kind;
   for (size_t i = 0; i < call.out[0].data.size(); ++i) {
     call.out[0].data[i] = call.in[0].data[i] * gelu_slope(kind, call.in[1].data[i]);

@@ -1,5 +1,5 @@
-// The reference kernels by name, and what they share. Each body is the op's equation in src/ir/ops,
-// element by element.
+// The reference kernels, one an op and called like it, and what they share. Each body is the op's
+// equation in src/ir/ops, element by element.
 #pragma once
 
 #include <cstddef>
@@ -10,94 +10,26 @@
 
 namespace octet::reference {
 
-// elementwise.cpp
-void unary(OpCode op, const RefCall& call);
-void binary(OpCode op, const RefCall& call);
-void compare(OpCode op, const RefCall& call);
-void select(const RefCall& call);
-void rescale(const RefCall& call);
-void delayed_rescale(const RefCall& call);
-void store_scaled(const RefCall& call);
-void cast_in(const RefCall& call);
-void data_scale(const RefCall& call);
-void power_of_two(const RefCall& call);
-void copy(const RefCall& call);  // cast, stop_gradient, reshape: the interpreter rounds
-// move.cpp
-void fill(const RefCall& call);
-void iota(const RefCall& call);
-void broadcast(const RefCall& call);
-void transpose(const RefCall& call);
-void slice(const RefCall& call);
-void pad(const RefCall& call);
-void concatenate(const RefCall& call);
-// reduce.cpp
-void reduce_sum(const RefCall& call);
-void reduce_max(const RefCall& call);
-void argmax(const RefCall& call);
-// linear.cpp
-void dot(const RefCall& call);
-void gemm(const RefCall& call);
-void bias_add(const RefCall& call);
-void column_sum(const RefCall& call);
-void gather(const RefCall& call);
-void scatter_add(const RefCall& call);
-// norm.cpp
+#define OP(op, ...) void op(const RefCall& call);
+#include "ir/ops/ops.def"
+
+// y = x: the interpreter rounds.
+void copy(const RefCall& call);
+// The last two results of OpRow::amax_results: of the first n, each rounded to its dtype.
+void amax_of_results(const RefCall& call, size_t n);
+
+// norm.cpp, activation.cpp: of operands that are not quantized; stored.cpp has the ops, whose
+// operands may be codes in groups.
+namespace unquantized {
 void rms_norm(const RefCall& call);
 void rms_norm_grad(const RefCall& call);
 void layer_norm(const RefCall& call);
 void layer_norm_grad(const RefCall& call);
-// attention.cpp
-void rope(const RefCall& call);
-void attention(const RefCall& call);
-void attention_grad(const RefCall& call);
-void cache_write(const RefCall& call);
-// activation.cpp
 void gated_act(const RefCall& call);
 void gated_act_grad(const RefCall& call);
 void gelu(const RefCall& call);
 void gelu_grad(const RefCall& call);
-// loss.cpp
-void cross_entropy(const RefCall& call);
-void cross_entropy_grad(const RefCall& call);
-// quantize.cpp
-void amax(const RefCall& call);
-// The last two results of OpDef::amax_results: of the first n, each rounded to its dtype.
-void amax_of_results(const RefCall& call, size_t n);
-void any_of(const RefCall& call);
-void quant_scale(const RefCall& call);
-void delayed_scale(const RefCall& call);
-void periodic_scale(const RefCall& call);
-void quantize(const RefCall& call);
-void quantize_both(const RefCall& call);
-void quantize_groups(const RefCall& call);
-void fake_quantize(const RefCall& call);
-void dequantize(const RefCall& call);
-void add_quantize(const RefCall& call);
-void amax_quantize(const RefCall& call);
-// stored.cpp: operands that may be codes in groups, and results that are quantized as they are
-// stored
-void rms_norm_stored(const RefCall& call);
-void rms_norm_grad_stored(const RefCall& call);
-void layer_norm_stored(const RefCall& call);
-void layer_norm_grad_stored(const RefCall& call);
-void gated_act_stored(const RefCall& call);
-void gated_act_grad_stored(const RefCall& call);
-void gelu_stored(const RefCall& call);
-void gelu_grad_stored(const RefCall& call);
-void rms_norm_quantize(const RefCall& call);
-void layer_norm_quantize(const RefCall& call);
-void gated_act_quantize(const RefCall& call);
-void gelu_quantize(const RefCall& call);
-void gated_act_grad_quantize(const RefCall& call);
-// update.cpp
-void global_norm(const RefCall& call);
-void adamw_step(const RefCall& call);
-// ranks.cpp: of one rank alone
-void take_shard(const RefCall& call);
-void all_gather(const RefCall& call);
-void reduce_scatter(const RefCall& call);
-void all_reduce(const RefCall& call);
-void sharded_norm(const RefCall& call);
+}  // namespace unquantized
 
 inline size_t size(int64_t n) {
   return static_cast<size_t>(n);

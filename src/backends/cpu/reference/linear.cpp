@@ -145,4 +145,11 @@ void scatter_add(const RefCall& call) {
   }
 }
 
+void embedding(const RefCall& call) {
+  gather(call);
+}
+void embedding_grad(const RefCall& call) {
+  scatter_add(call);
+}
+
 }  // namespace octet::reference

@@ -42,7 +42,7 @@ std::span<const double> optional_row(const RefCall& call, size_t operand, size_t
 
 }  // namespace
 
-void rms_norm(const RefCall& call) {
+void unquantized::rms_norm(const RefCall& call) {
   const double eps = std::get<NormAttrs>(call.attrs).eps;
   const auto w = optional(call.in, 1), known = optional(call.in, RmsNorm::known_rstd);
   for (size_t r = 0; r < dim(call.in[0], 0); ++r) {
@@ -56,7 +56,7 @@ void rms_norm(const RefCall& call) {
   }
 }
 
-void rms_norm_grad(const RefCall& call) {
+void unquantized::rms_norm_grad(const RefCall& call) {
   const bool weighted = !optional(call.in, 3).empty();
   const auto dw = weighted ? call.out[1].data : std::span<double>();
   std::fill(dw.begin(), dw.end(), 0.0);
@@ -73,7 +73,7 @@ void rms_norm_grad(const RefCall& call) {
   if (std::get<NormAttrs>(call.attrs).amax) amax_of_results(call, 1);
 }
 
-void layer_norm(const RefCall& call) {
+void unquantized::layer_norm(const RefCall& call) {
   const double eps = std::get<NormAttrs>(call.attrs).eps;
   const auto w = optional(call.in, 1), b = optional(call.in, 2);
   const auto known_mean = optional(call.in, LayerNorm::known_mean),
@@ -95,7 +95,7 @@ void layer_norm(const RefCall& call) {
   }
 }
 
-void layer_norm_grad(const RefCall& call) {
+void unquantized::layer_norm_grad(const RefCall& call) {
   const bool weighted = !optional(call.in, 4).empty();
   const auto dw = weighted ? call.out[1].data : std::span<double>();
   const auto db = weighted ? call.out[2].data : std::span<double>();

@@ -164,42 +164,42 @@ class LayerQuantizer {
 
 }  // namespace
 
-void rms_norm_stored(const RefCall& call) {
-  on_plain(rms_norm, call, OpCode::rms_norm);
+void rms_norm(const RefCall& call) {
+  on_plain(unquantized::rms_norm, call, OpCode::rms_norm);
 }
-void rms_norm_grad_stored(const RefCall& call) {
-  on_plain(rms_norm_grad, call, OpCode::rms_norm_grad);
+void rms_norm_grad(const RefCall& call) {
+  on_plain(unquantized::rms_norm_grad, call, OpCode::rms_norm_grad);
 }
-void layer_norm_stored(const RefCall& call) {
-  on_plain(layer_norm, call, OpCode::layer_norm);
+void layer_norm(const RefCall& call) {
+  on_plain(unquantized::layer_norm, call, OpCode::layer_norm);
 }
-void layer_norm_grad_stored(const RefCall& call) {
-  on_plain(layer_norm_grad, call, OpCode::layer_norm_grad);
+void layer_norm_grad(const RefCall& call) {
+  on_plain(unquantized::layer_norm_grad, call, OpCode::layer_norm_grad);
 }
-void gated_act_stored(const RefCall& call) {
-  on_plain(gated_act, call, OpCode::gated_act);
+void gated_act(const RefCall& call) {
+  on_plain(unquantized::gated_act, call, OpCode::gated_act);
 }
-void gated_act_grad_stored(const RefCall& call) {
-  on_plain(gated_act_grad, call, OpCode::gated_act_grad);
+void gated_act_grad(const RefCall& call) {
+  on_plain(unquantized::gated_act_grad, call, OpCode::gated_act_grad);
 }
-void gelu_stored(const RefCall& call) {
-  on_plain(gelu, call, OpCode::gelu);
+void gelu(const RefCall& call) {
+  on_plain(unquantized::gelu, call, OpCode::gelu);
 }
-void gelu_grad_stored(const RefCall& call) {
-  on_plain(gelu_grad, call, OpCode::gelu_grad);
+void gelu_grad(const RefCall& call) {
+  on_plain(unquantized::gelu_grad, call, OpCode::gelu_grad);
 }
 
 void rms_norm_quantize(const RefCall& call) {
-  LayerQuantizer(call, OpCode::rms_norm_quantize).run(rms_norm);
+  LayerQuantizer(call, OpCode::rms_norm_quantize).run(unquantized::rms_norm);
 }
 void layer_norm_quantize(const RefCall& call) {
-  LayerQuantizer(call, OpCode::layer_norm_quantize).run(layer_norm);
+  LayerQuantizer(call, OpCode::layer_norm_quantize).run(unquantized::layer_norm);
 }
 void gated_act_quantize(const RefCall& call) {
-  LayerQuantizer(call, OpCode::gated_act_quantize).run(gated_act);
+  LayerQuantizer(call, OpCode::gated_act_quantize).run(unquantized::gated_act);
 }
 void gelu_quantize(const RefCall& call) {
-  LayerQuantizer(call, OpCode::gelu_quantize).run(gelu);
+  LayerQuantizer(call, OpCode::gelu_quantize).run(unquantized::gelu);
 }
 
 // Both gradients are rounded to dy's type, and share a scale.
