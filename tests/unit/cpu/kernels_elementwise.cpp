@@ -2,11 +2,14 @@
 
 #include <cfenv>
 #include <functional>
+#include <map>
 
 #include "backends/cpu/adamw/adamw.h"
 #include "backends/cpu/common/isa.h"
 #include "backends/cpu/elementwise/reduce.h"
 #include "base/error.h"
+#include "ir/op_def.h"
+#include "math/elementwise.h"
 #include "unit/cpu/kernels_support.h"
 
 namespace octet::cpu {
@@ -30,20 +33,8 @@ double silu(double x) {
   return x * sigmoid(x);
 }
 
-const std::vector<std::pair<UnaryOp, Function>> kUnary = {
-    {UnaryOp::neg, [](double x) { return -x; }},
-    {UnaryOp::abs, [](double x) { return std::abs(x); }},
-    {UnaryOp::square, [](double x) { return x * x; }},
-    {UnaryOp::sqrt, [](double x) { return std::sqrt(x); }},
-    {UnaryOp::rsqrt, [](double x) { return 1 / std::sqrt(x); }},
-    {UnaryOp::reciprocal, [](double x) { return 1 / x; }},
-    {UnaryOp::exp, [](double x) { return std::exp(x); }},
-    {UnaryOp::tanh, [](double x) { return std::tanh(x); }},
-    {UnaryOp::erf, [](double x) { return std::erf(x); }},
-    {UnaryOp::sigmoid, sigmoid},
-    {UnaryOp::silu, silu},
-    {UnaryOp::gelu_erf, gelu_erf},
-    {UnaryOp::gelu_tanh, gelu_tanh}};
+const std::pair<GeluKind, Function> kGelus[] = {{GeluKind::erf, gelu_erf},
+                                                {GeluKind::tanh, gelu_tanh}};
 
 double slope(const Function& f, double x) {
   const double h = 1e-5;
@@ -56,27 +47,22 @@ Doubles map(const Buffer& x, const Function& f) {
   return y;
 }
 
-TEST(unary, every_function_and_its_slope_match_double) {
+TEST(gelu, both_kinds_and_their_slopes_match_double) {
   ThreadPool pool(2);
   for_each_target([&](const std::string& target) {
-    for (const auto& [op, f] : kUnary) {
+    for (const auto& [kind, f] : kGelus) {
       for (const Dtype from : kStorage) {
         for (const Dtype to : kStorage) {
           for (const int64_t n : kLengths) {
             Buffer x(from, n), dy(to, n), y(to, n), dx(from, n);
             x.randomize(1, 2.0);
             dy.randomize(2);
-            const bool positive = op == UnaryOp::sqrt || op == UnaryOp::rsqrt;
-            for (int64_t i = 0; i < n && positive; ++i) {
-              x.set(i, static_cast<float>(std::abs(x.at(i)) + 0.01));
-            }
-            const std::string what = fmt::format("{} op {} n {}", target, static_cast<int>(op), n);
-            unary(op, x.in(), y.out(), n, pool);
+            const std::string what = fmt::format("{} {} n {}", target, enum_name(kind), n);
+            gelu(kind, x.in(), y.out(), n, pool);
             expect_close(y, map(x, f), 2e-7, what);
-            if (op < UnaryOp::exp || op == UnaryOp::erf) continue;
             Doubles want;
             for (int64_t i = 0; i < n; ++i) want.push_back(dy.at(i) * slope(f, x.at(i)));
-            unary_backward({op, x.in(), dy.in(), dx.out()}, n, pool);
+            gelu_backward({kind, x.in(), dy.in(), dx.out()}, n, pool);
             expect_close(dx, want, 1e-6, what + " slope");
           }
         }
@@ -85,65 +71,19 @@ TEST(unary, every_function_and_its_slope_match_double) {
   });
 }
 
-// Distance in units of the last place of f32 at `want`.
-double ulps(float got, double want) {
-  const float near = static_cast<float>(want);
-  const double unit =
-      std::nextafter(std::abs(near), INFINITY) - static_cast<double>(std::abs(near));
-  return std::abs(static_cast<double>(got) - want) / unit;
-}
-
-TEST(unary, exp_tanh_and_erf_are_within_two_ulps) {
-  ThreadPool pool(2);
-  const auto points = [](double low, double high) {
-    Buffer x(Dtype::f32, 200000);
-    for (int64_t i = 0; i < x.size(); ++i) {
-      x.set(i, static_cast<float>(low + (high - low) * static_cast<double>(i) / x.size()));
-    }
-    return x;
-  };
-  for_each_target([&](const std::string& target) {
-    for (const auto& [op, f, low, high] :
-         std::vector<std::tuple<UnaryOp, Function, double, double>>{
-             {UnaryOp::exp, [](double x) { return std::exp(x); }, -103.0, 88.7},
-             {UnaryOp::exp, [](double x) { return std::exp(x); }, -1.0, 1.0},
-             {UnaryOp::tanh, [](double x) { return std::tanh(x); }, -10.0, 10.0},
-             {UnaryOp::tanh, [](double x) { return std::tanh(x); }, -1e-3, 1.0},
-             {UnaryOp::erf, [](double x) { return std::erf(x); }, -5.0, 5.0},
-             {UnaryOp::erf, [](double x) { return std::erf(x); }, -1e-3, 1.5}}) {
-      Buffer x = points(low, high), y(Dtype::f32, x.size());
-      unary(op, x.in(), y.out(), x.size(), pool);
-      double worst = 0;
-      for (int64_t i = 0; i < x.size(); ++i) {
-        worst = std::max(worst, ulps(static_cast<float>(y.at(i)), f(x.at(i))));
-      }
-      EXPECT_LE(worst, 2.0) << target << " op " << static_cast<int>(op);
-    }
-  });
-}
-
-TEST(unary, nan_and_infinity_go_through) {
+TEST(gelu, nan_goes_through_and_what_is_large_stays) {
   ThreadPool pool(1);
-  for_each_target([&](const std::string&) {
-    Buffer x(Dtype::f32, 5), y(Dtype::f32, 5);
-    const float values[] = {NAN, INFINITY, -INFINITY, 1000.0f, -1000.0f};
-    for (int i = 0; i < 5; ++i) x.set(i, values[i]);
-    const auto run = [&](UnaryOp op) {
-      unary(op, x.in(), y.out(), 5, pool);
-      EXPECT_TRUE(std::isnan(y.at(0))) << static_cast<int>(op);
-    };
-    run(UnaryOp::exp);
-    EXPECT_EQ(y.at(1), INFINITY);
-    EXPECT_EQ(y.at(2), 0.0);
-    EXPECT_EQ(y.at(3), INFINITY);
-    EXPECT_EQ(y.at(4), 0.0);
-    for (const UnaryOp op : {UnaryOp::tanh, UnaryOp::erf}) {
-      run(op);
-      EXPECT_EQ(y.at(1), 1.0);
-      EXPECT_EQ(y.at(2), -1.0);
+  for_each_target([&](const std::string& target) {
+    for (const auto& [kind, f] : kGelus) {
+      Buffer x(Dtype::f32, 4), y(Dtype::f32, 4);
+      const float values[] = {NAN, INFINITY, 1000.0f, -1000.0f};
+      for (int i = 0; i < 4; ++i) x.set(i, values[i]);
+      gelu(kind, x.in(), y.out(), 4, pool);
+      EXPECT_TRUE(std::isnan(y.at(0))) << target;
+      EXPECT_EQ(y.at(1), INFINITY) << target;
+      EXPECT_EQ(y.at(2), 1000.0) << target;
+      EXPECT_EQ(y.at(3), 0.0) << target;
     }
-    run(UnaryOp::gelu_erf);
-    run(UnaryOp::silu);
   });
 }
 
@@ -170,35 +110,43 @@ TEST(cast, rounds_to_nearest_even_and_keeps_nan) {
   });
 }
 
-TEST(binary, every_operation_matches_double_and_nan_wins) {
+TEST(elementwise, what_vectors_compute_is_the_functions_value_rounded_once) {
+  const std::map<OpCode, std::function<double(double, double)>> functions = {
+#define ELEMENT(op, ...) {OpCode::op, op##_of<double>},
+#include "math/elementwise.def"
+  };
   ThreadPool pool(2);
-  const std::vector<std::pair<BinaryOp, std::function<double(double, double)>>> ops = {
-      {BinaryOp::add, [](double a, double b) { return a + b; }},
-      {BinaryOp::sub, [](double a, double b) { return a - b; }},
-      {BinaryOp::mul, [](double a, double b) { return a * b; }},
-      {BinaryOp::div, [](double a, double b) { return a / b; }},
-      {BinaryOp::max, [](double a, double b) { return std::max(a, b); }},
-      {BinaryOp::min, [](double a, double b) { return std::min(a, b); }}};
+  int n_ops = 0;
   for_each_target([&](const std::string& target) {
-    for (const auto& [op, f] : ops) {
+    for (const auto& [op, f] : functions) {
+      if (!has_lanes(op)) continue;
+      ++n_ops;
+      const bool is_unary = op_def(op).operands.size() == 1;
+      const std::string what = fmt::format("{} {}", target, op_def(op).name);
       for (const Dtype d : kStorage) {
         for (const int64_t n : kLengths) {
           Buffer a(d, n), b(Dtype::f32, n), y(d, n);
           a.randomize(1);
           b.randomize(2);
-          Doubles want;
-          for (int64_t i = 0; i < n; ++i) want.push_back(f(a.at(i), b.at(i)));
-          binary({op, a.in(), b.in(), y.out()}, n, pool);
-          expect_close(y, want, 1e-7, target);
+          for (int64_t i = 0; i < n && op == OpCode::sqrt; ++i)
+            a.set(i, static_cast<float>(std::abs(a.at(i))));
+          const In second = is_unary ? In{} : b.in();
+          elementwise({op, a.in(), second, y.out()}, n, pool);
+          for (int64_t i = 0; i < n; ++i) {
+            const auto want = static_cast<float>(f(a.at(i), b.at(i)));
+            ASSERT_EQ(y.at(i), d == Dtype::f32 ? want : bf16_to_f32(f32_to_bf16(want))) << what;
+          }
           a.set(n / 2, NAN);
-          binary({op, a.in(), b.in(), y.out()}, n, pool);
-          EXPECT_TRUE(std::isnan(y.at(n / 2)));
-          binary({op, b.in(), a.in(), y.out()}, n, pool);
-          EXPECT_TRUE(std::isnan(y.at(n / 2)));
+          elementwise({op, a.in(), second, y.out()}, n, pool);
+          EXPECT_TRUE(std::isnan(y.at(n / 2))) << what;
+          if (is_unary) continue;
+          elementwise({op, b.in(), a.in(), y.out()}, n, pool);
+          EXPECT_TRUE(std::isnan(y.at(n / 2))) << what;
         }
       }
     }
   });
+  EXPECT_GE(n_ops, 8);
 }
 
 TEST(scaled_sum, one_or_two_terms_and_in_place) {

@@ -4,8 +4,7 @@
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/elementwise/reduce.h"
 #include "backends/cpu/norm/norm.h"
-#include "base/error.h"
-#include "math/power_of_two.h"
+#include "backends/cpu/reference/reference.h"
 
 namespace octet::cpu {
 
@@ -21,34 +20,38 @@ bool all_wide(const NodeView& view) {
 
 namespace {
 
-BinaryOp binary_op(OpCode op) {
-  switch (op) {
-    case OpCode::add:
-      return BinaryOp::add;
-    case OpCode::sub:
-      return BinaryOp::sub;
-    case OpCode::mul:
-      return BinaryOp::mul;
-    case OpCode::div:
-      return BinaryOp::div;
-    case OpCode::maximum:
-      return BinaryOp::max;
-    case OpCode::minimum:
-      return BinaryOp::min;
-    default:
-      CHECK(false);
-      return BinaryOp::add;
-  }
+bool in_lanes(const NodeView& view) {
+  return has_lanes(view.node.op) && all_wide(view);
+}
+LaunchFn prepare_lanes(const NodeView& view, Context& context) {
+  return [op = view.node.op, types = NodeTypes(view), n = view.out(Binary::y).n_elems(),
+          &pool = context.pool](const LaunchArgs& args) {
+    elementwise({op, types.operand(args, Binary::a), types.operand(args, Binary::b),
+                 types.result(args, Binary::y)},
+                n, pool);
+  };
 }
 
-LaunchFn prepare_binary(const NodeView& view, Context& context) {
-  ThreadPool& pool = context.pool;
-  const BinaryOp op = binary_op(view.node.op);
-  return [op, types = NodeTypes(view), n = view.out(Binary::y).n_elems(),
-          &pool](const LaunchArgs& args) {
-    binary({op, types.operand(args, Binary::a), types.operand(args, Binary::b),
-            types.result(args, Binary::y)},
-           n, pool);
+// What no vectors compute: the reference's function of a piece at a time, with its bits.
+bool in_doubles(const NodeView& view) {
+  return !has_lanes(view.node.op);
+}
+LaunchFn prepare_doubles(const NodeView& view, Context& context) {
+  return [kernel = reference::kernel(view.node.op), attrs = view.node.attrs,
+          types = NodeTypes(view), n = view.out(Binary::y).n_elems(),
+          &pool = context.pool](const LaunchArgs& args) {
+    constexpr int64_t kPiece = 1024;
+    for_blocks(pool, n, kPiece, [&](int64_t begin, int64_t end, int) {
+      double numbers[3][kPiece];
+      const auto n_elems = static_cast<size_t>(end - begin);
+      reference::RefTensor in[2], out[1] = {{.type = {}, .data = {numbers[2], n_elems}}};
+      for (size_t i = 0; i < types.in.size(); ++i) {
+        in[i].data = {numbers[i], n_elems};
+        reference::load(types.in[i], args.operands[i] + bytes_of(types.in[i], begin), in[i].data);
+      }
+      kernel({.attrs = attrs, .in = in, .out = out});
+      reference::store(types.out[0], out[0].data, args.results[0] + bytes_of(types.out[0], begin));
+    });
   };
 }
 
@@ -74,16 +77,6 @@ LaunchFn prepare_rescale(const NodeView& view, Context& context) {
 
 bool rescale_applies(const NodeView& view) {
   return all_wide(view) && view.in(Rescale::factor).dtype == Dtype::f32;
-}
-
-bool is_one_f32(const NodeView& view) {
-  return view.in(Unary::x).dtype == Dtype::f32 && view.out(Unary::y).dtype == Dtype::f32;
-}
-
-LaunchFn prepare_power_of_two(const NodeView&, Context&) {
-  return [](const LaunchArgs& args) {
-    *data_out<float>(args, Unary::y) = nearest_power_of_two(*data<float>(args, Unary::x));
-  };
 }
 
 LaunchFn prepare_fill(const NodeView& view, Context& context) {
@@ -121,14 +114,6 @@ LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
                          .amax = amax},
                         n, pool);
   });
-}
-
-template <UnaryOp op>
-LaunchFn prepare_unary(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), n = view.out(Unary::y).n_elems(),
-          &pool = context.pool](const LaunchArgs& args) {
-    unary(op, types.operand(args, Unary::x), types.result(args, Unary::y), n, pool);
-  };
 }
 
 // To one number.
@@ -169,26 +154,22 @@ LaunchFn prepare_cast_in(const NodeView& view, Context& context) {
   };
 }
 
-UnaryOp gelu_op(const NodeView& view) {
-  return view.attrs<GeluAttrs>().kind == GeluKind::erf ? UnaryOp::gelu_erf : UnaryOp::gelu_tanh;
-}
-
 LaunchFn prepare_gelu(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return [op = gelu_op(view), types = NodeTypes(view), n = view.out(Gelu::y).n_elems(),
-          &pool](const LaunchArgs& args) {
-    unary(op, types.operand(args, Gelu::x), types.result(args, Gelu::y), n, pool);
+  return [kind = view.attrs<GeluAttrs>().kind, types = NodeTypes(view),
+          n = view.out(Gelu::y).n_elems(), &pool](const LaunchArgs& args) {
+    gelu(kind, types.operand(args, Gelu::x), types.result(args, Gelu::y), n, pool);
   };
 }
 
 LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   return with_amax_sink(
-      view, [op = gelu_op(view), types = NodeTypes(view), n = view.out(GeluGrad::dx).n_elems(),
-             &pool](const LaunchArgs& args, AmaxSink* amax) {
-        unary_backward({op, types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::dy),
-                        types.result(args, GeluGrad::dx), amax},
-                       n, pool);
+      view, [kind = view.attrs<GeluAttrs>().kind, types = NodeTypes(view),
+             n = view.out(GeluGrad::dx).n_elems(), &pool](const LaunchArgs& args, AmaxSink* amax) {
+        gelu_backward({kind, types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::dy),
+                       types.result(args, GeluGrad::dx), amax},
+                      n, pool);
       });
 }
 
@@ -215,18 +196,16 @@ LaunchFn prepare_column_sum(const NodeView& view, Context& context) {
 }
 
 const Binding kElementwiseBindings[] = {
-    {OpCode::add, all_wide, nullptr, prepare_binary},
-    {OpCode::sub, all_wide, nullptr, prepare_binary},
-    {OpCode::mul, all_wide, nullptr, prepare_binary},
-    {OpCode::div, all_wide, nullptr, prepare_binary},
-    {OpCode::maximum, all_wide, nullptr, prepare_binary},
-    {OpCode::minimum, all_wide, nullptr, prepare_binary},
-    {OpCode::square, all_wide, nullptr, prepare_unary<UnaryOp::square>},
-    {OpCode::sqrt, all_wide, nullptr, prepare_unary<UnaryOp::sqrt>},
+#define ROWS_unary(op)                            \
+  {OpCode::op, in_lanes, nullptr, prepare_lanes}, \
+      {OpCode::op, in_doubles, nullptr, prepare_doubles},
+#define ROWS_binary ROWS_unary
+#define ROWS_compare ROWS_unary
+#define ROWS_scaled(op) {OpCode::op, rescale_applies, nullptr, prepare_rescale},
+#define ELEMENT(op, arity, ...) ROWS_##arity(op)
+#include "math/elementwise.def"
     {OpCode::reduce_sum, sums_all, sum_scratch, prepare_sum},
     {OpCode::cast_in, cast_in_applies, nullptr, prepare_cast_in},
-    {OpCode::rescale, rescale_applies, nullptr, prepare_rescale},
-    {OpCode::power_of_two, is_one_f32, nullptr, prepare_power_of_two},
     {OpCode::cast, all_wide, nullptr, prepare_cast},
     {OpCode::stop_gradient, all_wide, nullptr, prepare_cast},
     {OpCode::fill, all_wide, nullptr, prepare_fill},

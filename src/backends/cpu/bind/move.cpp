@@ -125,37 +125,6 @@ LaunchFn prepare_select(const NodeView& view, Context& context) {
   };
 }
 
-bool compares(const NodeView& view) {
-  return is_wide(view.in(Binary::a).dtype) && view.in(Binary::b).dtype == view.in(Binary::a).dtype;
-}
-
-float as_float(float x) {
-  return x;
-}
-float as_float(uint16_t bf16) {
-  return float_of(uint32_t{bf16} << 16);
-}
-
-template <OpCode op, typename T>
-void compare_elements(const LaunchArgs& args, int64_t begin, int64_t end) {
-  const auto *a = data<T>(args, Binary::a), *b = data<T>(args, Binary::b);
-  auto* y = data_out<uint8_t>(args, Binary::y);
-  for (int64_t i = begin; i < end; ++i) {
-    const float x = as_float(a[i]), z = as_float(b[i]);
-    y[i] = static_cast<uint8_t>(op == OpCode::less ? x < z : x == z);
-  }
-}
-
-template <OpCode op>
-LaunchFn prepare_compare(const NodeView& view, Context& context) {
-  const auto kernel = view.in(Binary::a).dtype == Dtype::f32 ? compare_elements<op, float>
-                                                             : compare_elements<op, uint16_t>;
-  return [kernel, n = view.out(Binary::y).n_elems(), &pool = context.pool](const LaunchArgs& args) {
-    for_blocks(pool, n, kBlockElems,
-               [&](int64_t begin, int64_t end, int) { kernel(args, begin, end); });
-  };
-}
-
 LaunchFn prepare_cache_write(const NodeView& view, Context& context) {
   const auto& attrs = view.attrs<CacheAttrs>();
   const TensorType& x = view.in(CacheWrite::x);
@@ -184,8 +153,6 @@ bool any_view(const NodeView&) {
 const Binding kMoveBindings[] = {
     {OpCode::cache_write, any_view, nullptr, prepare_cache_write},
     {OpCode::select, selects, nullptr, prepare_select},
-    {OpCode::less, compares, nullptr, prepare_compare<OpCode::less>},
-    {OpCode::equal, compares, nullptr, prepare_compare<OpCode::equal>},
     {OpCode::slice, moves, nullptr, prepare_slice},
     {OpCode::transpose, moves, nullptr, prepare_transpose},
     {OpCode::broadcast, moves, nullptr, prepare_broadcast},

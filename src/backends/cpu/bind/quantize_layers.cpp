@@ -130,12 +130,13 @@ LaunchFn prepare_gated_act(const NodeView& view, Context& context) {
 
 LaunchFn prepare_gelu_quantize(const NodeView& view, Context& context) {
   const GeluKind kind = view.attrs<GeluQuantizeAttrs>().act.kind;
-  const UnaryOp op = kind == GeluKind::erf ? UnaryOp::gelu_erf : UnaryOp::gelu_tanh;
-  return [fused = Fused(view), op, shape = shape_of(view),
+  return [fused = Fused(view), kind, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
-    unary_quantize(
-        {.op = op, .x = fused.stored(args, 0), .own = fused.own(args), .out = fused.codes(args)},
-        shape, scratch_of(args), pool);
+    gelu_quantize({.kind = kind,
+                   .x = fused.stored(args, 0),
+                   .own = fused.own(args),
+                   .out = fused.codes(args)},
+                  shape, scratch_of(args), pool);
   };
 }
 

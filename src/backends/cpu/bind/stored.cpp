@@ -68,31 +68,27 @@ LaunchFn prepare_stored_gated_grad(const NodeView& view, Context& context) {
   });
 }
 
-UnaryOp stored_gelu_op(const NodeView& view) {
-  return view.attrs<GeluAttrs>().kind == GeluKind::erf ? UnaryOp::gelu_erf : UnaryOp::gelu_tanh;
-}
-
 LaunchFn prepare_stored_gelu(const NodeView& view, Context& context) {
-  return [op = stored_gelu_op(view), types = NodeTypes(view), group = act_group(view),
+  return [kind = view.attrs<GeluAttrs>().kind, types = NodeTypes(view), group = act_group(view),
           shape = rows_of(view.out(Gelu::y)), &pool = context.pool](const LaunchArgs& args) {
-    unary_stored({op,
-                  {types.operand(args, Gelu::x), types.operand(args, Gelu::x_scale), group},
-                  {},
-                  types.result(args, Gelu::y)},
-                 shape, scratch_of(args), pool);
+    gelu_stored({kind,
+                 {types.operand(args, Gelu::x), types.operand(args, Gelu::x_scale), group},
+                 {},
+                 types.result(args, Gelu::y)},
+                shape, scratch_of(args), pool);
   };
 }
 
 LaunchFn prepare_stored_gelu_grad(const NodeView& view, Context& context) {
-  return with_amax_sink(view, [op = stored_gelu_op(view), types = NodeTypes(view),
+  return with_amax_sink(view, [kind = view.attrs<GeluAttrs>().kind, types = NodeTypes(view),
                                group = act_group(view), shape = rows_of(view.out(GeluGrad::dx)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    unary_stored({op,
-                  {types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::x_scale), group},
-                  types.operand(args, GeluGrad::dy),
-                  types.result(args, GeluGrad::dx),
-                  amax},
-                 shape, scratch_of(args), pool);
+    gelu_stored({kind,
+                 {types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::x_scale), group},
+                 types.operand(args, GeluGrad::dy),
+                 types.result(args, GeluGrad::dx),
+                 amax},
+                shape, scratch_of(args), pool);
   });
 }
 

@@ -1,5 +1,7 @@
 #include "backends/cpu/elementwise/elementwise.h"
 
+#include <type_traits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/elementwise/elementwise.cpp"
 #include <hwy/foreach_target.h>
@@ -29,41 +31,19 @@ HWY_INLINE VF gelu_tanh_argument(VF x) {
   return hn::Mul(set(kGeluScale), hn::Add(x, cubic));
 }
 
-template <UnaryOp op>
-HWY_INLINE VF apply(VF x) {
-  const VF one = set(1.0f), half = set(0.5f);
-  if constexpr (op == UnaryOp::neg) return hn::Neg(x);
-  if constexpr (op == UnaryOp::abs) return hn::Abs(x);
-  if constexpr (op == UnaryOp::square) return hn::Mul(x, x);
-  if constexpr (op == UnaryOp::sqrt) return hn::Sqrt(x);
-  if constexpr (op == UnaryOp::rsqrt) return hn::Div(one, hn::Sqrt(x));
-  if constexpr (op == UnaryOp::reciprocal) return hn::Div(one, x);
-  if constexpr (op == UnaryOp::exp) return exp_f32(x);
-  if constexpr (op == UnaryOp::tanh) return tanh_f32(x);
-  if constexpr (op == UnaryOp::erf) return erf_f32(x);
-  if constexpr (op == UnaryOp::sigmoid) return sigmoid_f32(x);
-  if constexpr (op == UnaryOp::silu) return silu_f32(x);
-  const VF half_x = hn::Mul(x, half);
-  if constexpr (op == UnaryOp::gelu_erf) {
+template <GeluKind kind>
+HWY_INLINE VF gelu_of(VF x) {
+  const VF one = set(1.0f), half_x = hn::Mul(x, set(0.5f));
+  if constexpr (kind == GeluKind::erf) {
     return hn::Mul(half_x, hn::Add(one, erf_f32(hn::Mul(x, set(kSqrtHalf)))));
   }
   return hn::Mul(half_x, hn::Add(one, tanh_f32(gelu_tanh_argument(x))));
 }
 
-template <UnaryOp op>
-HWY_INLINE VF slope(VF x) {
+template <GeluKind kind>
+HWY_INLINE VF gelu_slope(VF x) {
   const VF one = set(1.0f), half = set(0.5f);
-  if constexpr (op == UnaryOp::exp) return exp_f32(x);
-  if constexpr (op == UnaryOp::tanh) {
-    const VF t = tanh_f32(x);
-    return hn::NegMulAdd(t, t, one);
-  }
-  if constexpr (op == UnaryOp::sigmoid) {
-    const VF s = sigmoid_f32(x);
-    return hn::Mul(s, hn::Sub(one, s));
-  }
-  if constexpr (op == UnaryOp::silu) return silu_with_slope(x).slope;
-  if constexpr (op == UnaryOp::gelu_erf) {
+  if constexpr (kind == GeluKind::erf) {
     const VF cdf = hn::Mul(half, hn::Add(one, erf_f32(hn::Mul(x, set(kSqrtHalf)))));
     const VF density = hn::Mul(set(kInvSqrt2Pi), exp_f32(hn::Mul(hn::Mul(x, x), set(-0.5f))));
     return hn::MulAdd(x, density, cdf);
@@ -74,98 +54,91 @@ HWY_INLINE VF slope(VF x) {
   return hn::MulAdd(outer, inner, hn::Mul(half, hn::Add(one, t)));
 }
 
-template <BinaryOp op>
-HWY_INLINE VF apply(VF a, VF b) {
-  if constexpr (op == BinaryOp::add) return hn::Add(a, b);
-  if constexpr (op == BinaryOp::sub) return hn::Sub(a, b);
-  if constexpr (op == BinaryOp::mul) return hn::Mul(a, b);
-  if constexpr (op == BinaryOp::div) return hn::Div(a, b);
-  // The machine's max and min drop a NaN in one operand: a + b brings it back.
-  const VF picked = op == BinaryOp::max ? hn::Max(a, b) : hn::Min(a, b);
+// The ops of elementwise.def that vectors compute, each with one rounding, as the reference.
+template <OpCode op>
+using Op = std::integral_constant<OpCode, op>;
+HWY_INLINE VF lanes(Op<OpCode::square>, VF x) {
+  return hn::Mul(x, x);
+}
+HWY_INLINE VF lanes(Op<OpCode::sqrt>, VF x) {
+  return hn::Sqrt(x);
+}
+HWY_INLINE VF lanes(Op<OpCode::add>, VF a, VF b) {
+  return hn::Add(a, b);
+}
+HWY_INLINE VF lanes(Op<OpCode::sub>, VF a, VF b) {
+  return hn::Sub(a, b);
+}
+HWY_INLINE VF lanes(Op<OpCode::mul>, VF a, VF b) {
+  return hn::Mul(a, b);
+}
+HWY_INLINE VF lanes(Op<OpCode::div>, VF a, VF b) {
+  return hn::Div(a, b);
+}
+// The machine's max and min drop a NaN in one operand: a + b brings it back.
+HWY_INLINE VF or_nan(VF picked, VF a, VF b) {
   return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), picked);
 }
-
-template <UnaryOp op>
-void unary_range(In x, Out y, int64_t begin, int64_t end) {
-  for_lanes(begin, end,
-            [&](int64_t i, auto io) HWY_ATTR { store(io, apply<op>(load(io, x, i)), y, i); });
+HWY_INLINE VF lanes(Op<OpCode::maximum>, VF a, VF b) {
+  return or_nan(hn::Max(a, b), a, b);
 }
-template <UnaryOp op>
-void unary_backward_range(In x, In dy, Out dx, int64_t begin, int64_t end) {
-  for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
-    store(io, hn::Mul(load(io, dy, i), slope<op>(load(io, x, i))), dx, i);
-  });
-}
-template <BinaryOp op>
-void binary_range(In a, In b, Out y, int64_t begin, int64_t end) {
-  for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
-    store(io, apply<op>(load(io, a, i), load(io, b, i)), y, i);
-  });
+HWY_INLINE VF lanes(Op<OpCode::minimum>, VF a, VF b) {
+  return or_nan(hn::Min(a, b), a, b);
 }
 
-void Unary(UnaryOp op, In x, Out y, int64_t begin, int64_t end) {
+using ElementRange = void (*)(const ElementArgs& args, int64_t begin, int64_t end);
+template <typename F>
+void element_range(const ElementArgs& x, int64_t begin, int64_t end) {
+  for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
+    if constexpr (requires(VF v) { lanes(F(), v); }) {
+      store(io, lanes(F(), load(io, x.a, i)), x.y, i);
+    } else {
+      store(io, lanes(F(), load(io, x.a, i), load(io, x.b, i)), x.y, i);
+    }
+  });
+}
+template <typename F>
+ElementRange range_of() {
+  constexpr bool kHas = requires(VF v) {
+    lanes(F(), v);
+  }
+  || requires(VF v) {
+    lanes(F(), v, v);
+  };
+  if constexpr (kHas) return element_range<F>;
+  return nullptr;
+}
+// nullptr where no vectors compute it.
+ElementRange Elements(OpCode op) {
   switch (op) {
-    case UnaryOp::neg:
-      return unary_range<UnaryOp::neg>(x, y, begin, end);
-    case UnaryOp::abs:
-      return unary_range<UnaryOp::abs>(x, y, begin, end);
-    case UnaryOp::square:
-      return unary_range<UnaryOp::square>(x, y, begin, end);
-    case UnaryOp::sqrt:
-      return unary_range<UnaryOp::sqrt>(x, y, begin, end);
-    case UnaryOp::rsqrt:
-      return unary_range<UnaryOp::rsqrt>(x, y, begin, end);
-    case UnaryOp::reciprocal:
-      return unary_range<UnaryOp::reciprocal>(x, y, begin, end);
-    case UnaryOp::exp:
-      return unary_range<UnaryOp::exp>(x, y, begin, end);
-    case UnaryOp::tanh:
-      return unary_range<UnaryOp::tanh>(x, y, begin, end);
-    case UnaryOp::erf:
-      return unary_range<UnaryOp::erf>(x, y, begin, end);
-    case UnaryOp::sigmoid:
-      return unary_range<UnaryOp::sigmoid>(x, y, begin, end);
-    case UnaryOp::silu:
-      return unary_range<UnaryOp::silu>(x, y, begin, end);
-    case UnaryOp::gelu_erf:
-      return unary_range<UnaryOp::gelu_erf>(x, y, begin, end);
-    case UnaryOp::gelu_tanh:
-      return unary_range<UnaryOp::gelu_tanh>(x, y, begin, end);
-  }
-}
-
-void UnaryBackward(const UnaryBackwardArgs& a, int64_t begin, int64_t end) {
-  switch (a.op) {
-    case UnaryOp::exp:
-      return unary_backward_range<UnaryOp::exp>(a.x, a.dy, a.dx, begin, end);
-    case UnaryOp::tanh:
-      return unary_backward_range<UnaryOp::tanh>(a.x, a.dy, a.dx, begin, end);
-    case UnaryOp::sigmoid:
-      return unary_backward_range<UnaryOp::sigmoid>(a.x, a.dy, a.dx, begin, end);
-    case UnaryOp::silu:
-      return unary_backward_range<UnaryOp::silu>(a.x, a.dy, a.dx, begin, end);
-    case UnaryOp::gelu_erf:
-      return unary_backward_range<UnaryOp::gelu_erf>(a.x, a.dy, a.dx, begin, end);
+#define ELEMENT(op, ...) \
+  case OpCode::op:       \
+    return range_of<Op<OpCode::op>>();
+#include "math/elementwise.def"
     default:
-      return unary_backward_range<UnaryOp::gelu_tanh>(a.x, a.dy, a.dx, begin, end);
+      return nullptr;
   }
 }
 
-void Binary(const BinaryArgs& x, int64_t begin, int64_t end) {
-  switch (x.op) {
-    case BinaryOp::add:
-      return binary_range<BinaryOp::add>(x.a, x.b, x.y, begin, end);
-    case BinaryOp::sub:
-      return binary_range<BinaryOp::sub>(x.a, x.b, x.y, begin, end);
-    case BinaryOp::mul:
-      return binary_range<BinaryOp::mul>(x.a, x.b, x.y, begin, end);
-    case BinaryOp::div:
-      return binary_range<BinaryOp::div>(x.a, x.b, x.y, begin, end);
-    case BinaryOp::max:
-      return binary_range<BinaryOp::max>(x.a, x.b, x.y, begin, end);
-    case BinaryOp::min:
-      return binary_range<BinaryOp::min>(x.a, x.b, x.y, begin, end);
-  }
+template <GeluKind kind>
+void gelu_range(In x, Out y, int64_t begin, int64_t end) {
+  for_lanes(begin, end,
+            [&](int64_t i, auto io) HWY_ATTR { store(io, gelu_of<kind>(load(io, x, i)), y, i); });
+}
+void Gelu(GeluKind kind, In x, Out y, int64_t begin, int64_t end) {
+  kind == GeluKind::erf ? gelu_range<GeluKind::erf>(x, y, begin, end)
+                        : gelu_range<GeluKind::tanh>(x, y, begin, end);
+}
+
+template <GeluKind kind>
+void gelu_backward_range(const GeluBackward& a, int64_t begin, int64_t end) {
+  for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
+    store(io, hn::Mul(load(io, a.dy, i), gelu_slope<kind>(load(io, a.x, i))), a.dx, i);
+  });
+}
+void GeluGrad(const GeluBackward& a, int64_t begin, int64_t end) {
+  a.kind == GeluKind::erf ? gelu_backward_range<GeluKind::erf>(a, begin, end)
+                          : gelu_backward_range<GeluKind::tanh>(a, begin, end);
 }
 
 void Cast(In x, Out y, int64_t begin, int64_t end) {
@@ -186,7 +159,7 @@ void Sum(const ScaledSum& a, int64_t begin, int64_t end) {
 
 void GatedSilu(In gate, In up, Out y, int64_t begin, int64_t end) {
   for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
-    const VF g = apply<UnaryOp::silu>(load(io, gate, i));
+    const VF g = silu_f32(load(io, gate, i));
     store(io, hn::Mul(g, load(io, up, i)), y, i);
   });
 }
@@ -208,9 +181,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace octet::cpu {
 
-HWY_EXPORT(Unary);
-HWY_EXPORT(UnaryBackward);
-HWY_EXPORT(Binary);
+HWY_EXPORT(Elements);
+HWY_EXPORT(Gelu);
+HWY_EXPORT(GeluGrad);
 HWY_EXPORT(Cast);
 HWY_EXPORT(Fill);
 HWY_EXPORT(Sum);
@@ -227,8 +200,13 @@ void fill(Out y, float value, int64_t n, ThreadPool& pool) {
   for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(y, value, b, e); });
 }
 
-void binary(const BinaryArgs& args, int64_t n, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(Binary);
+bool has_lanes(OpCode op) {
+  return HWY_DYNAMIC_DISPATCH(Elements)(op) != nullptr;
+}
+
+void elementwise(const ElementArgs& args, int64_t n, ThreadPool& pool) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(Elements)(args.op);
+  CHECK(kernel != nullptr);
   for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(args, b, e); });
 }
 
@@ -237,17 +215,13 @@ void scaled_sum(const ScaledSum& args, int64_t n, ThreadPool& pool) {
   for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(args, b, e); });
 }
 
-void unary(UnaryOp op, In x, Out y, int64_t n, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(Unary);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(op, x, y, b, e); });
+void gelu(GeluKind kind, In x, Out y, int64_t n, ThreadPool& pool) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(Gelu);
+  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(kind, x, y, b, e); });
 }
 
-void unary_backward(const UnaryBackwardArgs& args, int64_t n, ThreadPool& pool) {
-  if (args.op < UnaryOp::exp || args.op == UnaryOp::erf) {
-    throw Error(ErrorCode::invalid_argument, "[unary_backward] expected an activation, got op {}",
-                static_cast<int>(args.op));
-  }
-  const auto kernel = HWY_DYNAMIC_DISPATCH(UnaryBackward);
+void gelu_backward(const GeluBackward& args, int64_t n, ThreadPool& pool) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(GeluGrad);
   for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) {
     kernel(args, b, e);
     if (args.amax != nullptr) args.amax->add(offset(args.dx, b), e - b);
@@ -269,12 +243,12 @@ void gated_silu_backward(const GatedSiluBackward& args, int64_t n, ThreadPool& p
   });
 }
 
-void unary_span(UnaryOp op, In x, Out y, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(Unary)(op, x, y, 0, n);
+void gelu_span(GeluKind kind, In x, Out y, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Gelu)(kind, x, y, 0, n);
 }
 
-void unary_backward_span(UnaryOp op, In x, In dy, Out dx, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(UnaryBackward)({op, x, dy, dx, nullptr}, 0, n);
+void gelu_backward_span(const GeluBackward& args, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(GeluGrad)(args, 0, n);
 }
 
 void gated_silu_span(In gate, In up, Out y, int64_t n) {

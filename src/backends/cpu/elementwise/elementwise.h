@@ -4,6 +4,8 @@
 #pragma once
 
 #include "backends/cpu/common/operand.h"
+#include "ir/attr_enums.h"
+#include "ir/opcode.h"
 
 namespace octet::cpu {
 
@@ -15,13 +17,15 @@ void cast(In x, Out y, int64_t n, ThreadPool& pool);
 // y[i] = value, rounded once.
 void fill(Out y, float value, int64_t n, ThreadPool& pool);
 
-enum class BinaryOp { add, sub, mul, div, max, min };
-struct BinaryArgs {
-  BinaryOp op;
+// y = op(a, b) for an op of math/elementwise.def that vectors compute; b is absent of an op of one
+// operand. maximum and minimum hand a NaN on, whichever operand it is.
+bool has_lanes(OpCode op);
+struct ElementArgs {
+  OpCode op;
   In a, b;
   Out y;
 };
-void binary(const BinaryArgs& args, int64_t n, ThreadPool& pool);
+void elementwise(const ElementArgs& args, int64_t n, ThreadPool& pool);
 
 // y = alpha a + beta b (b absent: y = alpha a). One multiplication, then one fused multiply-add.
 struct ScaledSum {
@@ -31,35 +35,17 @@ struct ScaledSum {
 };
 void scaled_sum(const ScaledSum& args, int64_t n, ThreadPool& pool);
 
-// exp, tanh and erf are within 2 ulp of f32.
-//   silu: x / (1 + e^-x)    gelu_erf: x (1 + erf(x / sqrt 2)) / 2
-//   gelu_tanh: x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
-enum class UnaryOp {
-  neg,
-  abs,
-  square,
-  sqrt,
-  rsqrt,
-  reciprocal,
-  exp,
-  tanh,
-  erf,
-  sigmoid,
-  silu,
-  gelu_erf,
-  gelu_tanh
+// y = gelu(x) and dx = dy gelu'(x).
+//   erf: x (1 + erf(x / sqrt 2)) / 2
+//   tanh: x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
+void gelu(GeluKind kind, In x, Out y, int64_t n, ThreadPool& pool);
+struct GeluBackward {
+  GeluKind kind = GeluKind::tanh;
+  In x = {}, dy = {};
+  Out dx = {};
+  AmaxSink* amax = nullptr;  // not by the span functions
 };
-void unary(UnaryOp op, In x, Out y, int64_t n, ThreadPool& pool);
-
-// dx = dy * f'(x) for f in {exp, tanh, sigmoid, silu, gelu_erf, gelu_tanh}; the others throw
-// invalid_argument.
-struct UnaryBackwardArgs {
-  UnaryOp op;
-  In x, dy;
-  Out dx;
-  AmaxSink* amax = nullptr;
-};
-void unary_backward(const UnaryBackwardArgs& args, int64_t n, ThreadPool& pool);
+void gelu_backward(const GeluBackward& args, int64_t n, ThreadPool& pool);
 
 // y = silu(gate) * up, and dgate = dy up silu'(gate), dup = dy silu(gate). Source: Shazeer 2020
 // (SwiGLU).
@@ -72,8 +58,8 @@ struct GatedSiluBackward {
 void gated_silu_backward(const GatedSiluBackward& args, int64_t n, ThreadPool& pool);
 
 // The same on the calling thread, for kernels that make their operands piece by piece.
-void unary_span(UnaryOp op, In x, Out y, int64_t n);
-void unary_backward_span(UnaryOp op, In x, In dy, Out dx, int64_t n);
+void gelu_span(GeluKind kind, In x, Out y, int64_t n);
+void gelu_backward_span(const GeluBackward& args, int64_t n);
 void gated_silu_span(In gate, In up, Out y, int64_t n);
 void gated_silu_backward_span(const GatedSiluBackward& args, int64_t n);
 

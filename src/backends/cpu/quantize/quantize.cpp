@@ -74,12 +74,12 @@ struct NormSpanSource {
   }
 };
 
-struct UnarySource {
-  UnaryOp op;
+struct GeluSource {
+  GeluKind kind;
   Stored x;
   int64_t span_cols(int64_t want) const { return group_chunk(x.group, want); }
   In operator()(const RowSpan& span, float* buffer) const {
-    unary_span(op, read_span(x, span, buffer), {buffer, Dtype::f32}, span.n);
+    gelu_span(kind, read_span(x, span, buffer), {buffer, Dtype::f32}, span.n);
     return {buffer, Dtype::f32};
   }
 };
@@ -209,9 +209,9 @@ void gated_silu_quantize(const GatedQuantize& args, RowShape shape, float* scrat
                 pool);
 }
 
-void unary_quantize(const UnaryQuantize& args, RowShape shape, float* scratch, ThreadPool& pool) {
+void gelu_quantize(const GeluQuantizer& args, RowShape shape, float* scratch, ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.x.group);
-  const UnarySource source{args.op, args.x};
+  const GeluSource source{args.kind, args.x};
   encode_tensor(source, with_scale({args.own, args.out}, shape, source, parts, pool), shape, parts,
                 pool);
 }

@@ -85,14 +85,14 @@ struct GatedQuantize {
 void gated_silu_quantize(const GatedQuantize& args, RowShape shape, float* scratch,
                          ThreadPool& pool);
 
-// Codes of f(x).
-struct UnaryQuantize {
-  UnaryOp op = UnaryOp::gelu_tanh;
+// Codes of gelu(x).
+struct GeluQuantizer {
+  GeluKind kind = GeluKind::tanh;
   Stored x = {};
   OwnScale own = {};
   TensorCodes out = {};
 };
-void unary_quantize(const UnaryQuantize& args, RowShape shape, float* scratch, ThreadPool& pool);
+void gelu_quantize(const GeluQuantizer& args, RowShape shape, float* scratch, ThreadPool& pool);
 
 // scale of a tensor by its amax: amax f32(1 / target), at least 2^-100, 1 for amax 0.
 float tensor_scale(float amax, float target);

@@ -47,14 +47,14 @@ void gated_silu_backward_stored(const GatedStoredBackward& args, RowShape shape,
   });
 }
 
-void unary_stored(const UnaryStored& args, RowShape shape, float* scratch, ThreadPool& pool) {
+void gelu_stored(const GeluStored& args, RowShape shape, float* scratch, ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.x.group);
   for_spans(StoredSource{args.x}, shape, parts, pool, [&](const RowSpan& span, In x, int, int64_t) {
     const int64_t at = start_of(span);
     if (args.dy) {
-      unary_backward_span(args.op, x, offset(args.dy, at), offset(args.y, at), span.n);
+      gelu_backward_span({args.kind, x, offset(args.dy, at), offset(args.y, at)}, span.n);
     } else {
-      unary_span(args.op, x, offset(args.y, at), span.n);
+      gelu_span(args.kind, x, offset(args.y, at), span.n);
     }
     if (args.amax != nullptr) args.amax->add(offset(args.y, at), span.n);
   });

@@ -25,14 +25,14 @@ struct GatedStoredBackward {
 void gated_silu_backward_stored(const GatedStoredBackward& args, RowShape shape, float* scratch,
                                 ThreadPool& pool);
 
-// y = f(x), or y = dy f'(x) where dy is present.
-struct UnaryStored {
-  UnaryOp op = UnaryOp::gelu_tanh;
+// y = gelu(x), or y = dy gelu'(x) where dy is present.
+struct GeluStored {
+  GeluKind kind = GeluKind::tanh;
   Stored x = {};
   In dy = {};
   Out y = {};
   AmaxSink* amax = nullptr;
 };
-void unary_stored(const UnaryStored& args, RowShape shape, float* scratch, ThreadPool& pool);
+void gelu_stored(const GeluStored& args, RowShape shape, float* scratch, ThreadPool& pool);
 
 }  // namespace octet::cpu

@@ -7,36 +7,22 @@
 
 namespace octet::cuda {
 
+// Those in f32 are arithmetic on floats, IEEE operations only; the rest is in doubles, on any type.
 enum class ElementOp : uint8_t {
-  // f32 arithmetic on wide types, IEEE operations only
   copy,
-  neg,
-  abs,
-  sign,
-  sqrt,
-  rsqrt,  // 1 / sqrt(x)
-  square,
-  add,
-  sub,
-  mul,
-  rescale,  // a times the f32 scalar c
-  div,
-  maximum,  // these two hand a NaN on, whichever operand it is
-  minimum,
-  // in doubles, on any type
-  exp,
-  log,
-  tanh,
-  erf,
-  logistic,
-  sin,
-  cos,
-  power_of_two,
-  less,
-  equal,
+#define ELEMENT(op, ...) op,
+#include "math/elementwise.def"
   select,  // operands condition, a, b
 };
-inline constexpr ElementOp kLastWideOp = ElementOp::minimum;
+enum class ComputesIn : uint8_t { f32, f64 };
+// copy and those in f32 come first.
+inline constexpr int kFloatOps = 1
+#define ELEMENT(op, arity, computes_in, ...) +(ComputesIn::computes_in == ComputesIn::f32)
+#include "math/elementwise.def"
+    ;
+constexpr bool is_float_op(ElementOp op) {
+  return static_cast<int>(op) < kFloatOps;
+}
 
 // elementwise, cast: y[i] = op(a[i], b[i], c[i]) for n elements, rounded once to y's type. Operands
 // that the op lacks are not read. f32, bf16, fp16, i32, bool. y may be an operand of y's size.

@@ -2,7 +2,7 @@
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/wide.cuh"
 #include "backends/cuda/kernels/move/move.cuh"
-#include "math/power_of_two.h"
+#include "math/elementwise.h"
 
 namespace octet::cuda {
 namespace {
@@ -26,35 +26,19 @@ __device__ __forceinline__ void each(float (&v)[8], const float (&w)[8], F f) {
 }
 
 // v = op(v, w): the choice once for eight elements.
-__device__ __forceinline__ void apply(ElementOp op, float (&v)[8], const float (&w)[8]) {
-  switch (op) {
-    case ElementOp::neg:
-      return each(v, w, [](float a, float) { return -a; });
-    case ElementOp::abs:
-      return each(v, w, [](float a, float) { return fabsf(a); });
-    case ElementOp::sign:
-      return each(v, w, [](float a, float) {
-        return a > 0 ? 1.0f : a < 0 ? -1.0f : a == 0 ? 0.0f : a;
-      });
-    case ElementOp::sqrt:
-      return each(v, w, [](float a, float) { return sqrtf(a); });
-    case ElementOp::rsqrt:
-      return each(v, w, [](float a, float) { return 1.0f / sqrtf(a); });
-    case ElementOp::square:
-      return each(v, w, [](float a, float) { return a * a; });
-    case ElementOp::add:
-      return each(v, w, [](float a, float b) { return a + b; });
-    case ElementOp::sub:
-      return each(v, w, [](float a, float b) { return a - b; });
-    case ElementOp::mul:
-    case ElementOp::rescale:
-      return each(v, w, [](float a, float b) { return a * b; });
-    case ElementOp::div:
-      return each(v, w, [](float a, float b) { return a / b; });
-    case ElementOp::maximum:
-      return each(v, w, [](float a, float b) { return a != a || b != b ? a + b : fmaxf(a, b); });
-    case ElementOp::minimum:
-      return each(v, w, [](float a, float b) { return a != a || b != b ? a + b : fminf(a, b); });
+__device__ __forceinline__ void apply(ElementOp chosen, float (&v)[8], const float (&w)[8]) {
+  switch (chosen) {
+#define CASE_f64(op, arity)
+#define CASE_f32(op, arity) CASE_##arity(op)
+#define CASE_unary(op) \
+  case ElementOp::op:  \
+    return each(v, w, [](float a, float b) { return op##_of(a, b); });
+#define CASE_binary CASE_unary
+#define CASE_scaled(op) case ElementOp::op:  // as the next
+#define ELEMENT(op, arity, computes_in, ...) CASE_##computes_in(op, arity)
+#include "math/elementwise.def"
+#undef CASE_f64
+#undef CASE_f32
     default:
       return;
   }
@@ -123,26 +107,14 @@ __device__ void store_any(void* y, int64_t i, Dtype dtype, double v) {
 __device__ double any_value(const ElementTask& t, int64_t i) {
   const double a = load_any(t.a, i, t.p.a);
   switch (t.p.op) {
-    case ElementOp::exp:
-      return exp(a);
-    case ElementOp::log:
-      return log(a);
-    case ElementOp::tanh:
-      return tanh(a);
-    case ElementOp::erf:
-      return erf(a);
-    case ElementOp::logistic:
-      return 1 / (1 + exp(-a));
-    case ElementOp::sin:
-      return sin(a);
-    case ElementOp::cos:
-      return cos(a);
-    case ElementOp::power_of_two:
-      return static_cast<double>(nearest_power_of_two(static_cast<float>(a)));
-    case ElementOp::less:
-      return a < load_any(t.b, i, t.p.b);
-    case ElementOp::equal:
-      return a == load_any(t.b, i, t.p.b);
+#define SECOND_unary 0.0
+#define SECOND_compare load_any(t.b, i, t.p.b)
+#define CASE_f32(op, b)
+#define CASE_f64(op, b) \
+  case ElementOp::op:   \
+    return op##_of(a, b);
+#define ELEMENT(op, arity, computes_in, ...) CASE_##computes_in(op, SECOND_##arity)
+#include "math/elementwise.def"
     case ElementOp::select:
       return a != 0 ? load_any(t.b, i, t.p.b) : load_any(t.c, i, t.p.c);
     default:
@@ -164,7 +136,7 @@ void run_elements(const ElementParams& p, const Launch& args) {
                 .p = p};
   if (p.op == ElementOp::rescale) t.c = t.b, t.b = nullptr;
   t.aligned = is_aligned(t.a, 16) && is_aligned(t.b, 16) && is_aligned(t.y, 16);
-  if (p.op <= kLastWideOp && is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.y)) {
+  if (is_float_op(p.op) && is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.y)) {
     visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {
       const unsigned grid = grid_of(ceil_div(p.n, kChunk));
       if (grid <= kMostEarlyRows)

@@ -8,52 +8,10 @@ namespace {
 
 ElementOp element_op(OpCode op) {
   switch (op) {
-    case OpCode::neg:
-      return ElementOp::neg;
-    case OpCode::abs:
-      return ElementOp::abs;
-    case OpCode::sign:
-      return ElementOp::sign;
-    case OpCode::exp:
-      return ElementOp::exp;
-    case OpCode::log:
-      return ElementOp::log;
-    case OpCode::sqrt:
-      return ElementOp::sqrt;
-    case OpCode::rsqrt:
-      return ElementOp::rsqrt;
-    case OpCode::square:
-      return ElementOp::square;
-    case OpCode::tanh:
-      return ElementOp::tanh;
-    case OpCode::erf:
-      return ElementOp::erf;
-    case OpCode::logistic:
-      return ElementOp::logistic;
-    case OpCode::sin:
-      return ElementOp::sin;
-    case OpCode::cos:
-      return ElementOp::cos;
-    case OpCode::add:
-      return ElementOp::add;
-    case OpCode::sub:
-      return ElementOp::sub;
-    case OpCode::mul:
-      return ElementOp::mul;
-    case OpCode::rescale:
-      return ElementOp::rescale;
-    case OpCode::power_of_two:
-      return ElementOp::power_of_two;
-    case OpCode::div:
-      return ElementOp::div;
-    case OpCode::maximum:
-      return ElementOp::maximum;
-    case OpCode::minimum:
-      return ElementOp::minimum;
-    case OpCode::less:
-      return ElementOp::less;
-    case OpCode::equal:
-      return ElementOp::equal;
+#define ELEMENT(op, ...) \
+  case OpCode::op:       \
+    return ElementOp::op;
+#include "math/elementwise.def"
     case OpCode::select:
       return ElementOp::select;
     default:
@@ -61,19 +19,15 @@ ElementOp element_op(OpCode op) {
   }
 }
 
-// f32 arithmetic takes wide operands; the rest takes integers and bools too.
+// f32 arithmetic takes wide operands, and one number in f32; the rest takes integers and bools too.
 bool element_applies(const NodeView& view) {
-  const auto fits = [wide = element_op(view.node.op) <= kLastWideOp &&
-                            view.node.op != OpCode::cast](Dtype d) {
+  const ElementOp op = element_op(view.node.op);
+  const auto fits = [wide = is_float_op(op) && view.node.op != OpCode::cast](Dtype d) {
     return is_wide_or_half(d) || (!wide && (d == Dtype::i32 || d == Dtype::boolean));
   };
   bool all = fits(view.out(Select::y).dtype);
   for (size_t i = 0; i < view.node.operands.size(); ++i) all = all && fits(view.in(i).dtype);
-  return all;
-}
-
-bool rescale_applies(const NodeView& view) {
-  return element_applies(view) && view.in(Rescale::factor).dtype == Dtype::f32;
+  return all && (op != ElementOp::rescale || view.in(Rescale::factor).dtype == Dtype::f32);
 }
 
 KernelSpec element_spec(const NodeView& view) {
@@ -246,29 +200,8 @@ KernelSpec cache_write_spec(const NodeView& view) {
 }
 
 const Binding kMoveBindings[] = {
-    {OpCode::neg, element_applies, nullptr, element_spec},
-    {OpCode::abs, element_applies, nullptr, element_spec},
-    {OpCode::sign, element_applies, nullptr, element_spec},
-    {OpCode::exp, element_applies, nullptr, element_spec},
-    {OpCode::log, element_applies, nullptr, element_spec},
-    {OpCode::sqrt, element_applies, nullptr, element_spec},
-    {OpCode::rsqrt, element_applies, nullptr, element_spec},
-    {OpCode::square, element_applies, nullptr, element_spec},
-    {OpCode::tanh, element_applies, nullptr, element_spec},
-    {OpCode::erf, element_applies, nullptr, element_spec},
-    {OpCode::logistic, element_applies, nullptr, element_spec},
-    {OpCode::sin, element_applies, nullptr, element_spec},
-    {OpCode::cos, element_applies, nullptr, element_spec},
-    {OpCode::add, element_applies, nullptr, element_spec},
-    {OpCode::sub, element_applies, nullptr, element_spec},
-    {OpCode::mul, element_applies, nullptr, element_spec},
-    {OpCode::rescale, rescale_applies, nullptr, element_spec},
-    {OpCode::power_of_two, element_applies, nullptr, element_spec},
-    {OpCode::div, element_applies, nullptr, element_spec},
-    {OpCode::maximum, element_applies, nullptr, element_spec},
-    {OpCode::minimum, element_applies, nullptr, element_spec},
-    {OpCode::less, element_applies, nullptr, element_spec},
-    {OpCode::equal, element_applies, nullptr, element_spec},
+#define ELEMENT(op, ...) {OpCode::op, element_applies, nullptr, element_spec},
+#include "math/elementwise.def"
     {OpCode::select, element_applies, nullptr, element_spec},
     {OpCode::cast, element_applies, nullptr, element_spec},
     {OpCode::stop_gradient, element_applies, nullptr, element_spec},
