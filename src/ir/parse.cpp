@@ -339,7 +339,7 @@ class Parser {
     expect('=');
     skip();
     const size_t start = pos_;
-    if (number<int64_t>() != 0 && op != OpCode::adamw_step)
+    if (number<int64_t>() != 0 && !op_def(op).takes_runs)
       fail_at(start, "0: types say how values are stored, e4m3:1x16[...] for instance");
   }
   template <typename T>

@@ -94,8 +94,8 @@ class KnownFlags {
   KnownFlags(Builder& builder, ValueId all) : builder_(builder) {
     if (all == kNoValue) return;
     const Graph& graph = builder.graph();
-    const Node* join = graph.producer(all);
-    flags_ = join != nullptr && join->op == OpCode::any_of ? join->operands : std::vector{all};
+    const Node* join = graph.producer(all, OpCode::any_of);
+    flags_ = join != nullptr ? join->operands : std::vector{all};
     std::sort(flags_.begin(), flags_.end(),
               [&](ValueId a, ValueId b) { return producer(a) < producer(b); });
   }

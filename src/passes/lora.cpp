@@ -19,7 +19,7 @@ std::string_view last_part(std::string_view module) {
 
 // The linear as an adapter sees it; nothing for a node that is no linear of the layers.
 std::optional<LoraAdapter> linear_of(const Graph& graph, const Node& node) {
-  if (node.op != OpCode::gemm || node.tag.layer < 0) return std::nullopt;
+  if (!is_layer_gemm(node)) return std::nullopt;
   const auto& attrs = std::get<GemmAttrs>(node.attrs);
   const GraphInput* weight = graph.input_of(node.in(Gemm::b));
   const bool is_linear = attrs.role == GemmRole::forward && !attrs.trans_a && weight != nullptr &&

@@ -83,7 +83,7 @@ class Scheduler {
   int64_t summed_bytes(NodeId n) const {
     for (const NodeId reader : dependants_[index(n)]) {
       const Node& node = graph_.node(reader);
-      if (node.op == OpCode::reduce_scatter) return graph_.type(node.in(Reduce::x)).n_bytes();
+      if (op_def(node.op).scatters) return graph_.type(node.in(Reduce::x)).n_bytes();
     }
     return 0;
   }
@@ -152,7 +152,7 @@ class Scheduler {
         previous = begin;
         begin = n;
       }
-      if (graph_.node(n).op != OpCode::all_gather || !is_constant[index(n)]) continue;
+      if (!op_def(graph_.node(n).op).gathers || !is_constant[index(n)]) continue;
       early[index(previous)].push_back(n);
       add_collectives(n, early[index(before)]);
     }
@@ -190,9 +190,7 @@ class Scheduler {
   void prefetch(const std::vector<NodeId>& early) {
     if (early.empty()) return;
     for (const bool gathers : {false, true}) {
-      const auto is_turn = [&](NodeId n) {
-        return (graph_.node(n).op == OpCode::all_gather) == gathers;
-      };
+      const auto is_turn = [&](NodeId n) { return op_def(graph_.node(n).op).gathers == gathers; };
       for (const NodeId node : early)
         if (is_turn(node)) release_operands(node);
       for (const NodeId node : early)
@@ -235,10 +233,9 @@ class Scheduler {
   // is to be quantized with the ranks' common one.
   int64_t held_by(NodeId node) const {
     const ValueId x = graph_.node(node).in(0);
-    const Node* producer = graph_.producer(x);
+    const Node* producer = graph_.producer(x, OpCode::amax);
     int64_t bytes = graph_.type(x).n_bytes();
-    if (producer == nullptr || producer->op != OpCode::amax) return bytes;
-    if (x != producer->out(AmaxOp::amax)) return bytes;
+    if (producer == nullptr || x != producer->out(AmaxOp::amax)) return bytes;
     for (const ValueId id : producer->operands)
       if (graph_.producer(id) != nullptr) bytes += graph_.type(id).n_bytes();
     return bytes;

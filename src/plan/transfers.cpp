@@ -16,9 +16,10 @@ namespace {
 constexpr int64_t kNormBytes = 23 * 8;  // what ranks send of a norm (math/exact_sum.h)
 
 bool is_sum(const Node& node) {
-  return node.op == OpCode::reduce_scatter ||
-         (node.op == OpCode::all_reduce &&
-          std::get<CollectiveAttrs>(node.attrs).reduction == RankReduction::sum);
+  const OpDef& def = op_def(node.op);
+  const bool is_of_all =
+      def.sums && std::get<CollectiveAttrs>(node.attrs).reduction == RankReduction::sum;
+  return def.scatters || is_of_all;
 }
 
 class Simulation {
@@ -43,7 +44,7 @@ class Simulation {
     const Cost cost = cost_of(plan_.graph, node);
     const bool is_narrow =
         node.op == OpCode::gemm && is_quantized(plan_.graph.type(node.in(0)).dtype);
-    const bool is_attention = node.op == OpCode::attention || node.op == OpCode::attention_grad;
+    const bool is_attention = std::holds_alternative<AttentionAttrs>(node.attrs);
     const double rate = is_attention ? rates_.flops_attention
                         : is_narrow  ? rates_.flops_narrow
                                      : rates_.flops_wide;
@@ -97,8 +98,8 @@ class Simulation {
   double level_seconds(const Node& node) const {
     const auto& attrs = std::get<CollectiveAttrs>(node.attrs);
     if (attrs.ranks == 1) return 0;
-    const bool is_max = node.op == OpCode::all_reduce && !is_sum(node);
-    const bool has_barrier = node.op != OpCode::reduce_scatter && !is_max;
+    const bool is_max = op_def(node.op).sums && !is_sum(node);
+    const bool has_barrier = !op_def(node.op).scatters && !is_max;
     const double start = rates_.start + (has_barrier ? rates_.barrier : 0);
     if (attrs.ranks_a_host == 0) return start;
     const TensorType& x = plan_.graph.type(node.in(0));
@@ -138,7 +139,7 @@ int64_t bytes_to_each(const Graph& graph, const Node& node, Dtype summand) {
   if (!is_sum(node)) return x.n_bytes();
   const int64_t shard = shard_elems(x.n_elems(), std::get<CollectiveAttrs>(node.attrs).ranks);
   const int64_t scattered = bytes_of(summand, shard);
-  if (node.op == OpCode::reduce_scatter) return scattered;
+  if (op_def(node.op).scatters) return scattered;
   return scattered + bytes_of(graph.type(node.out(0)).dtype, shard);
 }
 
@@ -154,7 +155,7 @@ SentBytes sent_bytes(const Graph& graph, const Node& node, const MachineRates& r
     return {.within = (a_host - 1) * each, .between = (ranks - a_host) * each};
   // A rank has for its peers what goes to the hosts, or has come from them: whole shards.
   const int64_t hosts = ranks / a_host;
-  const bool has_shards = is_sum(node) || node.op == OpCode::all_gather;
+  const bool has_shards = is_sum(node) || op_def(node.op).gathers;
   return {.within = (a_host - 1) * each * (has_shards ? hosts : 1),
           .between = (hosts - 1) * bytes_to_each(graph, node, Dtype::f32)};
 }

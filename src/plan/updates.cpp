@@ -93,7 +93,7 @@ Graph gather_in_place(const Graph& graph, int64_t rank) {
   for (const GraphOutput& output : graph.outputs) {
     if (output.updates == kNoValue) continue;
     const NodeId id = graph.value(view_root(graph, output.value)).producer;
-    if (id == kNoNode || graph.node(id).op != OpCode::all_gather) continue;
+    if (id == kNoNode || !op_def(graph.node(id).op).gathers) continue;
     const Node& gather = graph.node(id);
     const ValueId shard = gather.in(Unary::x);
     const NodeId maker = graph.value(shard).producer;

@@ -31,8 +31,8 @@ CollectiveKind kind_of(const Graph& graph, const Node& node) {
   kind.x = graph.type(node.operands[0]).dtype;
   kind.y = graph.type(node.results[0]).dtype;
   kind.ranks_a_host = attrs.ranks_a_host;
-  kind.has_into = node.op != OpCode::sharded_norm && node.operands.size() > Reduce::into &&
-                  node.in(Reduce::into) != kNoValue;
+  kind.has_into =
+      !is_of_norm(kind) && node.operands.size() > Reduce::into && node.in(Reduce::into) != kNoValue;
   kind.in_place = attrs.in_place;
   kind.squares = attrs.squares;
   return kind;
@@ -67,7 +67,7 @@ int number_at(const CollectiveKind& kind, int64_t place, int rank, int pass) {
   return known_number(place, rank, pass) + (is_max(kind) && kind.x == Dtype::f32 ? 7 : 0);
 }
 KnownRow own_row(const CollectiveKind& kind, int rank, int pass) {
-  if (kind.op == OpCode::all_gather) return gathered_row(kind, rank, pass);
+  if (op_def(kind.op).gathers) return gathered_row(kind, rank, pass);
   return {kind.x, [=](int64_t place) {
             const auto number = static_cast<float>(number_at(kind, place, rank, pass));
             return kind.x == Dtype::boolean && number < 8 ? 0.0f : number;
@@ -75,7 +75,7 @@ KnownRow own_row(const CollectiveKind& kind, int rank, int pass) {
 }
 // What a sum of all begins with is the same on all ranks.
 int addend_at(const CollectiveKind& kind, int64_t place, int rank, int pass) {
-  return known_addend(place, kind.op == OpCode::all_reduce ? 0 : rank, pass);
+  return known_addend(place, op_def(kind.op).scatters ? rank : 0, pass);
 }
 KnownRow into_row(const CollectiveKind& kind, int rank, int pass) {
   return {kind.y,
@@ -99,9 +99,9 @@ KnownRow reduced_row(const CollectiveKind& kind, RankPlace ranks, int pass) {
 
 // Of a norm every other pass, so that there is one.
 bool has_nan(const CollectiveKind& kind, int pass) {
-  const bool is_of_norm = kind.op == OpCode::sharded_norm || kind.squares;
-  if (kind.op == OpCode::all_gather || kind.x == Dtype::boolean) return false;
-  return !is_of_norm || pass % 2 == 1;
+  const bool is_squared = is_of_norm(kind) || kind.squares;
+  if (op_def(kind.op).gathers || kind.x == Dtype::boolean) return false;
+  return !is_squared || pass % 2 == 1;
 }
 
 // The result of a rank, row by row: `first` and `count` of the tensor of n elements.
@@ -109,10 +109,10 @@ class Expected {
  public:
   Expected(const CollectiveKind& kind, RankPlace ranks, int64_t n, int pass)
       : kind_(kind), n_(n), width_(bytes_of(kind.y, 1)), shard_(shard_elems(n, ranks.n_ranks)) {
-    const bool scatters = kind.op == OpCode::reduce_scatter;
+    const bool scatters = op_def(kind.op).scatters;
     first_ = scatters ? ranks.rank * shard_ : 0;
     count_ = scatters ? shard_ : n;
-    if (kind.op == OpCode::all_gather) {
+    if (op_def(kind.op).gathers) {
       for (int r = 0; r < ranks.n_ranks; ++r) rows_.push_back(gathered_row(kind, r, pass));
       return;
     }
@@ -176,7 +176,7 @@ class Expected {
 };
 
 double number_of(const CollectiveKind& kind, uint32_t bits) {
-  if (kind.op == OpCode::all_gather) return bits;
+  if (op_def(kind.op).gathers) return bits;
   return static_cast<double>(known_value(kind.y, bits));
 }
 
@@ -184,7 +184,7 @@ double number_of(const CollectiveKind& kind, uint32_t bits) {
 
 std::string kind_text(const CollectiveKind& kind) {
   const auto name = op_def(kind.op).name;
-  if (kind.op == OpCode::all_gather || kind.op == OpCode::sharded_norm)
+  if (op_def(kind.op).gathers || is_of_norm(kind))
     return fmt::format("{} {}{}", name, dtype_name(kind.x), kind.in_place ? " in place" : "");
   if (is_max(kind)) return fmt::format("{} max {}", name, dtype_name(kind.x));
   return fmt::format(
@@ -198,7 +198,7 @@ void add_kinds(const Plan& plan, CollectiveKinds& kinds) {
     const Node& node = plan.graph.node(step.node);
     if (!is_collective(node.op) || std::get<CollectiveAttrs>(node.attrs).ranks == 1) continue;
     CollectiveKind kind = kind_of(plan.graph, node);
-    if (node.op != OpCode::sharded_norm) {
+    if (!is_of_norm(kind)) {
       kinds.insert(kind);
       continue;
     }
@@ -223,7 +223,7 @@ CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks, int64_t ranks
       for (const Dtype y : kWide) {
         for (const bool has_into : {false, true}) {
           all.push_back({op, RankReduction::sum, x, y, has_into, false, false, ranks_a_host});
-          if (op == OpCode::reduce_scatter)
+          if (op_def(op).scatters)
             all.push_back({op, RankReduction::sum, x, y, has_into, false, true, ranks_a_host});
         }
       }
@@ -253,12 +253,12 @@ void CollectiveTrial::bind(Catalogue& catalogue, Arenas& arenas) {
 
 void CollectiveTrial::write_x(size_t index, int pass) {
   const int64_t n = sizes_[index], width = bytes_of(kind_.x, 1);
-  const bool gathers = kind_.op == OpCode::all_gather;
+  const bool gathers = op_def(kind_.op).gathers;
   const int64_t shard = shard_elems(n, ranks_.n_ranks);
   const ElementRange range = gathers ? shard_range(n, shard, ranks_.rank) : ElementRange{0, n};
   std::vector<std::byte> bytes(static_cast<size_t>((gathers ? shard : n) * width));
   own_row(kind_, ranks_.rank, pass).fill(bytes.data(), range.first, range.count);
-  const bool is_of_one = kind_.op == OpCode::sharded_norm && index + 1 < sizes_.size();
+  const bool is_of_one = is_of_norm(kind_) && index + 1 < sizes_.size();
   if (has_nan(kind_, pass) && !is_of_one && n > 1 &&
       ranks_.rank == rank_of_nan(ranks_.n_ranks, pass))
     put_bits(bytes.data(), place_of_nan(n, pass), width, known_bits(kind_.x, kNan));
@@ -281,7 +281,7 @@ void CollectiveTrial::write(int pass) {
     if (!kind_.has_into) continue;
     const Expected result(kind_, ranks_, sizes_[i], pass);
     std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(kind_.y, result.count())));
-    const int64_t first = kind_.op == OpCode::reduce_scatter ? ranks_.rank * result.count() : 0;
+    const int64_t first = op_def(kind_.op).scatters ? ranks_.rank * result.count() : 0;
     into_row(kind_, ranks_.rank, pass).fill(bytes.data(), first, result.count());
     bound_->write_input(numbered("into", i), bytes.data(), std::ssize(bytes));
   }
@@ -332,7 +332,7 @@ Mismatch CollectiveTrial::check_norm(int pass) const {
 }
 
 Mismatch CollectiveTrial::check(int pass) const {
-  if (kind_.op == OpCode::sharded_norm) return check_norm(pass);
+  if (is_of_norm(kind_)) return check_norm(pass);
   for (size_t i = 0; i < sizes_.size(); ++i) {
     const Mismatch found = check_tensor(i, pass);
     if (found.is_there != 0) return found;

@@ -160,8 +160,7 @@ void EdgeWatch::look(const Plan& plan, const PlanStep& step, bool before) {
   if (before && &step == plan.steps.data()) losses_.clear(), readers_.clear();
   const Node& node = plan.graph.node(step.node);
   if (!before) {
-    if (node.op == OpCode::quantize || node.op == OpCode::quantize_both)
-      look_at_quantizer(plan, node);
+    if (op_def(node.op).is_quantizer) look_at_quantizer(plan, node);
     if (node.op == OpCode::gemm && node.in(Gemm::scale_y) != kNoValue)
       look_at_result(plan, node, node.out(Gemm::y), node.in(Gemm::scale_y));
     if (quantized_layer(node.op) != nullptr) look_at_layer(plan, node);
@@ -257,9 +256,8 @@ void EdgeWatch::look_at_quantizer(const Plan& plan, const Node& quantizer) {
                    ? Loss{.amax = largest_magnitude(pool_, plan.graph.type(x).dtype, bytes(plan, x),
                                                     Infinities::counted)}
                    : loss_of(plan, quantizer);
-  const Node* gemm = plan.graph.producer(x);
-  if (gemm != nullptr && gemm->op == OpCode::gemm)
-    look_at_result(plan, *gemm, q, quantizer.in(Quantize::scale));
+  const Node* gemm = plan.graph.producer(x, OpCode::gemm);
+  if (gemm != nullptr) look_at_result(plan, *gemm, q, quantizer.in(Quantize::scale));
 }
 
 EdgeWatch::Loss EdgeWatch::loss_of(const Plan& plan, const Node& quantizer) {

@@ -17,7 +17,7 @@ class TrialGraph {
     graph_.phase = Phase::typed;
   }
   Graph of(const std::vector<int64_t>& sizes) {
-    const bool is_norm = kind_.op == OpCode::sharded_norm;
+    const bool is_norm = is_of_norm(kind_);
     for (size_t i = 0; i < sizes.size(); ++i) {
       if (is_norm) {
         normed_.push_back(input("x", i, kind_.x, sizes[i]));
@@ -43,12 +43,12 @@ class TrialGraph {
     for (size_t i = 0; i < results.size(); ++i) builder_.output(numbered("norm", i), results[i]);
   }
   void add(size_t index, int64_t n) {
-    const bool gathers = kind_.op == OpCode::all_gather;
+    const bool gathers = op_def(kind_.op).gathers;
     const int64_t shard = shard_elems(n, n_ranks_);
     const ValueId x = input("x", index, kind_.x, gathers ? shard : n);
     ValueIds operands = {x};
     if (is_sum(kind_)) {
-      const int64_t n_into = kind_.op == OpCode::reduce_scatter ? shard : n;
+      const int64_t n_into = op_def(kind_.op).scatters ? shard : n;
       operands.resize(3, kNoValue);
       if (kind_.has_into)
         operands[Reduce::into] =
@@ -85,11 +85,14 @@ class TrialGraph {
 std::string numbered(const char* name, size_t index) {
   return fmt::format("{}{}", name, index);
 }
+bool is_of_norm(const CollectiveKind& kind) {
+  return kind.op == OpCode::sharded_norm;
+}
 bool is_max(const CollectiveKind& kind) {
-  return kind.op == OpCode::all_reduce && kind.reduction == RankReduction::max;
+  return op_def(kind.op).sums && kind.reduction == RankReduction::max;
 }
 bool is_sum(const CollectiveKind& kind) {
-  return kind.op == OpCode::reduce_scatter || (kind.op == OpCode::all_reduce && !is_max(kind));
+  return op_def(kind.op).sums && !is_max(kind);
 }
 
 Graph trial_graph(const CollectiveKind& kind, int n_ranks, const std::vector<int64_t>& sizes) {

@@ -43,10 +43,6 @@ Graph typed_forward(const ModelSpec& spec, const Batch& rows) {
   return recipe.apply(recipe, simplify(build_model(spec, size, ModelOutputs::logits).graph), {});
 }
 
-bool is_norm(const Node& node) {
-  return node.op == OpCode::rms_norm || node.op == OpCode::layer_norm;
-}
-
 // "3.input" of "input_layernorm" in layer 3.
 std::string norm_name(const Node& node) {
   std::string name = node.tag.origin;
@@ -143,7 +139,7 @@ Study study_activations(const ModelSpec& spec, const std::vector<Batch>& rows,
   for (const Series& series : figure.series) errors.push_back({.name = series.name + " +-"});
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    if (!is_norm(node)) continue;
+    if (!is_norm(node.op)) continue;
     const ValueId x = node.in(RmsNorm::x);
     walk.run_to(static_cast<NodeId>(n), {&x, 1}, {});
     std::vector<float> values;

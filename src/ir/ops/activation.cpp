@@ -17,7 +17,7 @@ constexpr double kTanhCubic = 0.044715;
 template <OpCode C>
 Results infer_gated(const Attrs& attrs, Types in) {
   const auto op = op_def(C).name;
-  const bool gradient = C == OpCode::gated_act_grad;
+  const bool gradient = op_def(C).is_gradient;
   const TensorType& gate = in[gradient ? 1 : 0];
   need_float(op, "gate", gate);
   need_float(op, "up", in[gradient ? 2 : 1], gate.shape);
@@ -29,8 +29,9 @@ Results infer_gated(const Attrs& attrs, Types in) {
 template <OpCode C>
 Results infer_gelu(const Attrs& attrs, Types in) {
   const auto op = op_def(C).name;
-  need_float(op, C == OpCode::gelu ? "x" : "dy", in[0]);
-  if (C == OpCode::gelu_grad) need_float(op, "x", in[1], in[0].shape);
+  const bool gradient = op_def(C).is_gradient;
+  need_float(op, gradient ? "dy" : "x", in[0]);
+  if (gradient) need_float(op, "x", in[1], in[0].shape);
   return with_amax_results(C, attrs, {real(in[0].shape)});
 }
 

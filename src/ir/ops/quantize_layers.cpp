@@ -155,7 +155,7 @@ Results infer_fused(const Attrs& attrs, Types in, Said said) {
 // y in f32, of a norm whose statistics are given.
 ValueId emit_known(Builder& b, const Node& node, const QuantizedLayer& op) {
   const ValueId x = emit_f32(b, node, op_def(op.layer).scales[0]);
-  const bool centred = op.layer == OpCode::layer_norm;
+  const bool centred = op_def(op.layer).is_centred;
   const SlotId weight = centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight};
   return emit_normalized(b, {x, node.in(op.known_mean), node.in(op.known_rstd), node.in(weight),
                              centred ? node.in(LayerNorm::bias) : kNoValue});

@@ -131,6 +131,7 @@ Graph rewrite_matches(Graph graph, const FuseRule& rule, std::vector<std::string
   Claims claims(matcher);
   bool any = false;
   for (const Node& node : graph.nodes) {
+    if (node.op != rule.op.value_or(node.op)) continue;
     auto found = rule.match(matcher, node, near_misses);
     if (!found) continue;
     if (const auto why = claims.claim(std::move(*found)); !why) {
@@ -168,22 +169,26 @@ Graph fuse(const Graph& graph, FuseReport* report, FuseOptions options) {
   };
   for (const FuseRule& rule : fuse_rules()) apply(rule);
   if (options.stores_codes) {
-    apply({"gemm_quantize", [&](const Matcher& m, const Node& node, std::vector<std::string>&) {
-             return match_gemm_quantize(m, node, options.stores_codes);
-           }});
+    const auto match = [&](const Matcher& m, const Node& node, std::vector<std::string>&) {
+      return match_gemm_quantize(m, node, options.stores_codes);
+    };
+    apply({"gemm_quantize", OpCode::quantize, match});
   }
-  if (options.keeps_operands) apply({"kept_operands", match_kept_operands});
-  if (options.quantizes_gradients) apply({"gradient_quantize", match_gradient_quantize});
+  if (options.keeps_operands) apply({"kept_operands", {}, match_kept_operands});
+  if (options.quantizes_gradients)
+    apply({"gradient_quantize", OpCode::gated_act_grad, match_gradient_quantize});
   if (const int64_t rows = options.few_rows; rows > 0) {
-    apply({"stored_weight", [rows](const Matcher& m, const Node& node, std::vector<std::string>&) {
-             return match_stored_weight(m, node, rows);
-           }});
-    apply({"residual", [rows](const Matcher& m, const Node& node, std::vector<std::string>&) {
-             return match_accumulate(m, node, rows);
-           }});
+    const auto stored = [rows](const Matcher& m, const Node& node, std::vector<std::string>&) {
+      return match_stored_weight(m, node, rows);
+    };
+    const auto residual = [rows](const Matcher& m, const Node& node, std::vector<std::string>&) {
+      return match_accumulate(m, node, rows);
+    };
+    apply({"stored_weight", OpCode::gemm, stored});
+    apply({"residual", OpCode::add, residual});
   }
   current = fuse_amax(current);
-  apply({"amax_quantize", match_amax_quantize});
+  apply({"amax_quantize", {}, match_amax_quantize});
   current.phase = Phase::lowered;
   return current;
 }

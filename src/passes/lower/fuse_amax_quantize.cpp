@@ -23,8 +23,8 @@ const Node* own_scale(const Matcher& m, const Node& quantize) {
 // The amax of `x` and of other maxima, or of these alone, that nothing but the scale reads; nullptr
 // where the scale's operand is made otherwise, and is an operand of the fused op then.
 const Node* own_amax(const Matcher& m, const Node& scale, const Node& quantize) {
-  const Node* amax = m.producer(scale.in(QuantScale::amax));
-  if (amax == nullptr || amax->op != OpCode::amax || !m.read_once(amax->out(AmaxOp::amax)) ||
+  const Node* amax = m.producer(scale.in(QuantScale::amax), OpCode::amax);
+  if (amax == nullptr || !m.read_once(amax->out(AmaxOp::amax)) ||
       m.read_before(amax->out(AmaxOp::nonfinite), quantize))
     return nullptr;
   const bool known = std::all_of(amax->operands.begin(), amax->operands.end(), [&](ValueId id) {
@@ -38,7 +38,7 @@ const Node* own_amax(const Matcher& m, const Node& scale, const Node& quantize) 
 
 std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
                                          std::vector<std::string>&) {
-  if (node.op != OpCode::quantize && node.op != OpCode::quantize_both) return std::nullopt;
+  if (!op_def(node.op).is_quantizer) return std::nullopt;
   const Node* scale = own_scale(m, node);
   if (scale == nullptr) return std::nullopt;
   const bool delayed = scale->op == OpCode::delayed_scale;

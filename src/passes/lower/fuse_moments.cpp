@@ -22,10 +22,9 @@ const Node* stored_again(const Matcher& m, const Node& adamw, ValueId scale) {
 
 std::optional<Match> match_stored_moment(const Matcher& m, const Node& node,
                                          std::vector<std::string>&) {
-  if (node.op != OpCode::adamw_step) return std::nullopt;
   auto attrs = std::get<AdamwAttrs>(node.attrs);
-  const Node* wide = m.producer(node.in(S::v));
-  if (wide == nullptr || wide->op != OpCode::rescale || !m.read_once(node.in(S::v)) ||
+  const Node* wide = m.producer(node.in(S::v), OpCode::rescale);
+  if (wide == nullptr || !m.read_once(node.in(S::v)) ||
       m.dtype(wide->in(Rescale::x)) != Dtype::fp16 || !is_quantized(m.dtype(node.in(S::m))))
     return std::nullopt;
   const Node* store = stored_again(m, node, wide->in(Rescale::factor));

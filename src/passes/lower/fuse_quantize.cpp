@@ -19,10 +19,6 @@ struct TensorQuantizer {
   const QuantizeAttrs& attrs() const { return std::get<QuantizeAttrs>(quantize->attrs); }
 };
 
-bool is_quantize(const Node& node) {
-  return node.op == OpCode::quantize || node.op == OpCode::quantize_both;
-}
-
 // Whether the scale of `found` is made from its amax, which nothing else reads.
 bool makes_own_scale(const Matcher& m, const TensorQuantizer& found) {
   const ValueId amax = found.amax->out(AmaxOp::amax);
@@ -33,7 +29,7 @@ std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std
   TensorQuantizer found;
   if (m.handed_out(y)) return why = "handed out", std::nullopt;
   for (const Node* node : m.readers(y)) {
-    if (is_quantize(*node) && found.quantize == nullptr) {
+    if (op_def(node->op).is_quantizer && found.quantize == nullptr) {
       found.quantize = node;
       if (!found.attrs().is_plain())
         return why = "its scale or rounding is none of a fused op's", std::nullopt;
@@ -103,7 +99,6 @@ bool is_read_behind(const Matcher& m, ValueId value, const Node& node) {
 
 std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
                                       std::vector<std::string>&) {
-  if (node.op != OpCode::quantize_both) return std::nullopt;
   const ValueId q = node.out(QuantizeBoth::q), q_t = node.out(QuantizeBoth::q_transposed);
   const auto is_read = [&](ValueId id) { return !m.readers(id).empty() || m.handed_out(id); };
   if (is_read(q) == is_read(q_t)) return std::nullopt;

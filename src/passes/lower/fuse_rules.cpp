@@ -12,14 +12,14 @@ namespace octet {
 namespace {
 
 const std::array kRules = {
-    FuseRule{"stored_operands", match_stored_operands},
-    FuseRule{"add_quantize", match_add_quantize},
-    FuseRule{"one_layout", match_one_layout},
-    FuseRule{"layer_quantize", match_layer_quantize},
-    FuseRule{"known_statistics", match_known_statistics},
-    FuseRule{"gemm_accumulate", match_gemm_accumulate},
-    FuseRule{"norm_grad_accumulate", match_norm_grad_accumulate},
-    FuseRule{"stored_moment", match_stored_moment},
+    FuseRule{"stored_operands", {}, match_stored_operands},
+    FuseRule{"add_quantize", OpCode::add, match_add_quantize},
+    FuseRule{"one_layout", OpCode::quantize_both, match_one_layout},
+    FuseRule{"layer_quantize", {}, match_layer_quantize},
+    FuseRule{"known_statistics", {}, match_known_statistics},
+    FuseRule{"gemm_accumulate", OpCode::add, match_gemm_accumulate},
+    FuseRule{"norm_grad_accumulate", OpCode::add, match_norm_grad_accumulate},
+    FuseRule{"stored_moment", OpCode::adamw_step, match_stored_moment},
 };
 
 // The terms of a sum, the second first: which is looked at, and the other.
@@ -49,8 +49,8 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
   ValueIds operands = all_operands(node);
   std::optional<Granularity> by;  // of all
   for (const ScalePlace place : op_def(node.op).scales) {
-    const Node* dequantize = m.producer(node.in(place.operand));
-    if (dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
+    const Node* dequantize = m.producer(node.in(place.operand), OpCode::dequantize);
+    if (dequantize == nullptr) return std::nullopt;
     const ValueId q = dequantize->in(Dequantize::q);
     const Granularity& own = m.type(q).granularity;
     const bool is_read_so = own.kind == Granularity::Kind::tensor || m.type(q).in_row_groups();
@@ -69,7 +69,6 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
 
 std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
                                         std::vector<std::string>& near_misses) {
-  if (node.op != OpCode::add) return std::nullopt;
   const ValueId sum = node.out(Binary::y);
   const Node* cast = m.reader(sum, OpCode::cast);
   const Node* groups = m.reader(sum, OpCode::quantize_groups);
@@ -93,11 +92,10 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
 }
 
 std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_t forward_rows) {
-  if (node.op != OpCode::add) return std::nullopt;
   const Dtype dtype = m.dtype(node.out(Binary::y));
   for (const auto& [product, other] : both_orders(node)) {
-    const Node* gemm = m.producer(product);
-    if (gemm == nullptr || gemm->op != OpCode::gemm || gemm->in(Gemm::c) != kNoValue) continue;
+    const Node* gemm = m.producer(product, OpCode::gemm);
+    if (gemm == nullptr || gemm->in(Gemm::c) != kNoValue) continue;
     if (!m.read_once(product)) continue;
     if (m.dtype(other) != dtype || m.dtype(product) != dtype) continue;
     const bool is_forward = gemm->tag.role == Role::forward ||
@@ -119,13 +117,12 @@ std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_
 std::optional<Match> match_gemm_quantize(
     const Matcher& m, const Node& node,
     const std::function<bool(int64_t m, int64_t n, int64_t k)>& stores_codes) {
-  if (node.op != OpCode::quantize) return std::nullopt;
   const TensorType& q = m.type(node.out(Quantize::q));
-  const Node *gemm = m.producer(node.in(Quantize::x)),
-             *scale = m.producer(node.in(Quantize::scale));
+  const Node *gemm = m.producer(node.in(Quantize::x), OpCode::gemm),
+             *scale = m.producer(node.in(Quantize::scale), OpCode::fill);
   const bool is_plain = std::get<QuantizeAttrs>(node.attrs).is_plain();
   if (q.dtype != Dtype::e4m3 || q.layout.transposed || !is_plain || gemm == nullptr ||
-      gemm->op != OpCode::gemm || scale == nullptr || scale->op != OpCode::fill)
+      scale == nullptr)
     return std::nullopt;
   const auto& attrs = std::get<GemmAttrs>(gemm->attrs);
   const TensorType &a = m.type(gemm->in(Gemm::a)), &b = m.type(gemm->in(Gemm::b));
@@ -153,16 +150,15 @@ std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
 }
 
 std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int64_t most_rows) {
-  if (node.op != OpCode::gemm) return std::nullopt;
   const auto& attrs = std::get<GemmAttrs>(node.attrs);
   const Shape& y = m.type(node.out(Gemm::y)).shape;
   const Shape& x = m.type(node.in(Gemm::a)).shape;
   const Dtype wide = m.dtype(node.in(Gemm::a));
-  const Node* dequantize = m.producer(node.in(Gemm::b));
+  const Node* dequantize = m.producer(node.in(Gemm::b), OpCode::dequantize);
   const bool fits = y[0] <= most_rows && !attrs.trans_a && attrs.trans_b && x[1] % 16 == 0 &&
                     (wide == Dtype::bf16 || wide == Dtype::fp16) &&
                     node.in(Gemm::scale_a) == kNoValue && node.in(Gemm::scale_b) == kNoValue;
-  if (!fits || dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
+  if (!fits || dequantize == nullptr) return std::nullopt;
   const TensorType& stored = m.type(dequantize->in(Dequantize::q));
   if (stored.dtype != Dtype::e4m3 || !stored.has(Granularity::Kind::tensor)) return std::nullopt;
   if (!m.read_once(node.in(Gemm::b))) return std::nullopt;
@@ -180,15 +176,12 @@ std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int
 
 std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node,
                                                 std::vector<std::string>&) {
-  if (node.op != OpCode::add) return std::nullopt;
   const auto read_before = [&](ValueId value) { return m.read_before(value, node); };
   const Dtype dtype = m.dtype(node.out(Binary::y));
   for (const auto& [dx, other] : both_orders(node)) {
     const Node* grad = m.producer(dx);
-    if (grad == nullptr ||
-        (grad->op != OpCode::rms_norm_grad && grad->op != OpCode::layer_norm_grad))
-      continue;
-    const bool centred = grad->op == OpCode::layer_norm_grad;
+    if (grad == nullptr || !is_norm_gradient(grad->op)) continue;
+    const bool centred = op_def(grad->op).is_centred;
     const SlotId addend = centred ? SlotId{LayerNormGrad::addend} : SlotId{RmsNormGrad::addend};
     if (dx != grad->results.front() || grad->in(addend) != kNoValue) continue;
     if (!m.read_once(dx) ||

@@ -25,6 +25,7 @@ class Matcher {
   const TensorType& type(ValueId id) const { return graph_.type(id); }
   Dtype dtype(ValueId id) const { return graph_.type(id).dtype; }
   const Node* producer(ValueId id) const { return graph_.producer(id); }
+  const Node* producer(ValueId id, OpCode op) const { return graph_.producer(id, op); }
   NodeId id(const Node& node) const { return graph_.id(node); }
 
  private:
@@ -47,6 +48,7 @@ struct Match {
 
 struct FuseRule {
   std::string_view name;
+  std::optional<OpCode> op;  // of the nodes that it is asked for; nothing: of all
   std::function<std::optional<Match>(const Matcher& m, const Node& node,
                                      std::vector<std::string>& near_misses)>
       match;

@@ -16,8 +16,7 @@ namespace {
 
 // Codes of a product are kept: repeated, they would keep the product.
 bool is_product(const Graph& graph, ValueId id) {
-  const Node* node = graph.producer(id);
-  return node != nullptr && node->op == OpCode::gemm;
+  return graph.producer(id, OpCode::gemm) != nullptr;
 }
 
 // Kept from the forward pass, 8-bit data of a weight would take one byte an element in each layer;

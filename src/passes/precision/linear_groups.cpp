@@ -21,8 +21,7 @@ const Node* dequantize_of(const Graph& graph, ValueId id) {
 }
 
 bool is_linear(const Node& node) {
-  return node.op == OpCode::gemm && node.tag.layer >= 0 &&
-         LinearGroups::gemm(node).role != GemmRole::other;
+  return is_layer_gemm(node) && LinearGroups::gemm(node).role != GemmRole::other;
 }
 
 }  // namespace

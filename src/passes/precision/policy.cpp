@@ -142,7 +142,7 @@ void check_overrides(std::string_view recipe, const LinearFormats& formats, cons
                 "recipe.override: expected a recipe that quantizes linears, got {}", recipe);
   std::set<std::string> names;
   for (const Node& node : graph.nodes) {
-    if (node.op == OpCode::gemm && node.tag.layer >= 0) names.insert(linear_name(node));
+    if (is_layer_gemm(node)) names.insert(linear_name(node));
   }
   for (const LinearOverride& o : overrides) {
     const auto is_meant = [&](const std::string& name) { return matches_pattern(o.pattern, name); };

@@ -149,6 +149,10 @@ float largest_unsaturated(Dtype dtype);
 
 // "layers.3.down_proj" of a gemm inside a layer; empty outside.
 std::string linear_name(const Node& node);
+// A GEMM of a layer: of a linear, or of its gradients.
+inline bool is_layer_gemm(const Node& node) {
+  return node.op == OpCode::gemm && node.tag.layer >= 0;
+}
 
 // Throws Error(invalid_argument) where an override would silently change nothing: its pattern
 // matches none of the graph's linears, or the recipe quantizes none.

@@ -135,8 +135,8 @@ class LinearQuantizer {
   // Of two scalar factors one.
   ValueId joined(ValueId a, ValueId b) {
     const auto constant = [&](ValueId id) -> std::optional<double> {
-      const Node* node = b_.graph().producer(id);
-      if (node == nullptr || node->op != OpCode::fill) return std::nullopt;
+      const Node* node = b_.graph().producer(id, OpCode::fill);
+      if (node == nullptr) return std::nullopt;
       return std::get<FillAttrs>(node->attrs).value;
     };
     const auto x = constant(a), y = constant(b);

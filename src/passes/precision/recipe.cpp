@@ -49,8 +49,8 @@ Recipe chosen_recipe(std::string_view name, const RecipeOptions& options) {
 std::string resolved_table(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   std::string text;
   for (const Node& node : graph.nodes) {
-    const bool linear = node.op == OpCode::gemm && node.tag.layer >= 0 &&
-                        std::get<GemmAttrs>(node.attrs).role == GemmRole::forward;
+    const bool linear =
+        is_layer_gemm(node) && std::get<GemmAttrs>(node.attrs).role == GemmRole::forward;
     if (!linear) continue;
     const LinearFormats f = resolve(recipe.linears, options.overrides, linear_name(node));
     const auto name = [&](const OperandFormat& format) {
@@ -109,15 +109,13 @@ Graph widen_quantizer_inputs(const Graph& graph) {
   for (const GraphOutput& output : graph.outputs) handed_out.insert(output.value);
   Graph result = graph;
   for (const Node& node : graph.nodes) {
-    const bool ours = node.op == OpCode::rms_norm || node.op == OpCode::layer_norm ||
-                      node.op == OpCode::gated_act || node.op == OpCode::gelu;
     const ValueId y = node.out(Unary::y);  // the first result of all of them
-    if (!ours || handed_out.count(y) > 0) continue;
+    if (!is_norm_or_activation(node.op) || handed_out.count(y) > 0) continue;
     const auto& users = readers[static_cast<size_t>(y)];
     const bool only_quantizers =
         !users.empty() && std::all_of(users.begin(), users.end(), [&](NodeId n) {
           const OpCode op = graph.node(n).op;
-          return op == OpCode::amax || op == OpCode::quantize || op == OpCode::quantize_both;
+          return op == OpCode::amax || op_def(op).is_quantizer;
         });
     if (only_quantizers) result.value(y).type.dtype = Dtype::f32;
   }

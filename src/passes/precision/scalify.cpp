@@ -159,20 +159,16 @@ Graph widen_gradients(const Graph& typed) {
 // that compresses its range, or where they are rescaled for a norm, the loss or an argmax: they may
 // be beyond FP16's range.
 Graph widen_unscaled(Graph typed) {
-  const auto reads_value = [](OpCode op) {
-    return (op == OpCode::exp || op == OpCode::log || op == OpCode::tanh || op == OpCode::erf ||
-            op == OpCode::logistic || op == OpCode::sin || op == OpCode::cos);
-  };
   const auto reads_rescaled = [](OpCode op) {
-    return op == OpCode::rms_norm || op == OpCode::layer_norm || op == OpCode::cross_entropy ||
-           op == OpCode::argmax;
+    return is_norm(op) || op == OpCode::cross_entropy || op == OpCode::argmax;
   };
   for (const Node& node : typed.nodes) {
-    if (!reads_rescaled(node.op) && !reads_value(node.op)) continue;
+    const bool reads_value = op_def(node.op).is_transcendental;
+    if (!reads_rescaled(node.op) && !reads_value) continue;
     Value& x = typed.value(node.operands[0]);
     if (x.producer == kNoNode || x.type.dtype != Dtype::fp16) continue;
     const OpCode producer = typed.node(x.producer).op;
-    if (producer == OpCode::rescale || (producer == OpCode::gemm && reads_value(node.op)))
+    if (producer == OpCode::rescale || (producer == OpCode::gemm && reads_value))
       x.type.dtype = Dtype::f32;
   }
   return typed;

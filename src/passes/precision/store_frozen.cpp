@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "passes/precision/policy.h"
 #include "passes/rewrite/rewrite.h"
 
 namespace octet {
@@ -12,10 +13,6 @@ namespace {
 bool is_frozen(const Graph& graph, ValueId id) {
   const GraphInput* input = graph.input_of(id);
   return input != nullptr && input->kind == InputKind::constant && is_float(graph.type(id).dtype);
-}
-
-bool is_layer_gemm(const Node& node) {
-  return node.op == OpCode::gemm && node.tag.layer >= 0;
 }
 
 // A weight's data and scales in the new graph.

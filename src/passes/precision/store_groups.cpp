@@ -188,8 +188,7 @@ class GroupStorer {
 bool is_repeated_layer(const Graph& graph, ValueId id) {
   const Node* node = graph.producer(id);
   if (node == nullptr || node->tag.role != Role::backward) return false;
-  return node->op == OpCode::rms_norm || node->op == OpCode::layer_norm ||
-         node->op == OpCode::gated_act || node->op == OpCode::gelu;
+  return is_norm_or_activation(node->op);
 }
 
 Graph store_groups(const Graph& graph, const StoreGroupsOptions& options) {

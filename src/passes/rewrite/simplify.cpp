@@ -14,9 +14,8 @@ namespace octet {
 namespace {
 
 bool is_fill(const Graph& graph, ValueId id, double value) {
-  const Node* node = graph.producer(id);
-  return node != nullptr && node->op == OpCode::fill &&
-         std::get<FillAttrs>(node->attrs).value == value;
+  const Node* node = graph.producer(id, OpCode::fill);
+  return node != nullptr && std::get<FillAttrs>(node->attrs).value == value;
 }
 
 bool is_identity_perm(const Shape& perm) {

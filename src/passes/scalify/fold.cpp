@@ -29,8 +29,8 @@ class Folder {
   // The number that a scalar is, where it is one; an absent factor is 1.
   std::optional<double> constant(ValueId id) const {
     if (id == kNoValue) return 1;
-    const Node* node = rewriter_.from().producer(id);
-    if (node == nullptr || node->op != OpCode::fill) return std::nullopt;
+    const Node* node = rewriter_.from().producer(id, OpCode::fill);
+    if (node == nullptr) return std::nullopt;
     return std::get<FillAttrs>(node->attrs).value;
   }
 

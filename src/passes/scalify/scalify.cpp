@@ -177,8 +177,7 @@ class Propagation {
                             .in = in,
                             .wants_plain = plain_[static_cast<size_t>(first)]});
     CHECK(results.size() >= node.results.size());
-    const bool leaves_norm = node.op == OpCode::rms_norm_grad || node.op == OpCode::layer_norm_grad;
-    if (leaves_norm && options_.norm_gradients)
+    if (is_norm_gradient(node.op) && options_.norm_gradients)
       results[0] = ops::scale::rescaled_by_norm(scaler_, results[0], *options_.norm_gradients);
     for (size_t i = 0; i < node.results.size(); ++i) {
       if (node.results[i] == kNoValue) continue;

@@ -26,6 +26,23 @@ TEST(OpList, stands_in_the_order_of_the_codes_with_unique_names) {
   EXPECT_THROW(op_def(static_cast<OpCode>(kOpCount)), Error);
 }
 
+TEST(OpList, facts_agree_with_names_and_attributes) {
+  for (int i = 0; i < kOpCount; ++i) {
+    const OpDef& def = op_def(static_cast<OpCode>(i));
+    EXPECT_EQ(def.is_gradient, def.name.ends_with("_grad")) << def.name;
+    EXPECT_EQ(def.is_norm, std::holds_alternative<NormAttrs>(def.attrs())) << def.name;
+    EXPECT_EQ(def.is_collective, std::holds_alternative<CollectiveAttrs>(def.attrs())) << def.name;
+    EXPECT_EQ(def.is_quantizer, def.results[0].name == "q" && def.operands[0].name == "x" &&
+                                    def.operands[1].name == "scale" && def.operands.size() == 2)
+        << def.name;
+    EXPECT_EQ(def.takes_runs, std::holds_alternative<AdamwAttrs>(def.attrs())) << def.name;
+    if (def.is_centred) EXPECT_TRUE(def.is_norm) << def.name;
+    if (def.is_view) EXPECT_TRUE(def.moves) << def.name;
+    if (def.gathers || def.scatters || def.sums) EXPECT_TRUE(def.is_collective) << def.name;
+    if (def.is_transcendental) EXPECT_EQ(def.plain, 1) << def.name;
+  }
+}
+
 // The names are words that the parser reads, each op's all different; required ones come first.
 void expect_good(const SlotList& slots, std::string_view op) {
   std::set<std::string_view> names;

@@ -16,7 +16,6 @@ namespace {
 
 // exp(a) + exp(b): a rule that asks of each exp and puts the sum of all it knows into the add.
 std::optional<Match> exp_into_add(const Matcher& m, const Node& node, std::vector<std::string>&) {
-  if (node.op != OpCode::exp) return std::nullopt;
   const ValueId y = node.out(Unary::y);
   const Node* sum = m.reader(y, OpCode::add);
   if (sum == nullptr) return std::nullopt;
@@ -33,7 +32,7 @@ std::optional<Match> exp_into_add(const Matcher& m, const Node& node, std::vecto
 Graph rewritten(const std::string& text, std::vector<std::string>& near_misses) {
   const Graph graph = parse_graph(text, "text");
   verify(graph);
-  Graph result = rewrite_matches(graph, {"exp_into_add", exp_into_add}, near_misses);
+  Graph result = rewrite_matches(graph, {"exp_into_add", OpCode::exp, exp_into_add}, near_misses);
   verify(result);
   return result;
 }
@@ -76,9 +75,8 @@ output "y" %4
 
 // A rule that moves a product to the place of its first reader.
 std::optional<Match> mul_early(const Matcher& m, const Node& node, std::vector<std::string>&) {
-  if (node.op != OpCode::mul) return std::nullopt;
-  const Node* a = m.graph().producer(node.in(Binary::a));
-  if (a == nullptr || a->op != OpCode::exp) return std::nullopt;
+  const Node* a = m.producer(node.in(Binary::a), OpCode::exp);
+  if (a == nullptr) return std::nullopt;
   return Match{.last = m.graph().id(*a),
                .op = OpCode::minimum,
                .attrs = NoAttrs{},
@@ -98,7 +96,7 @@ output "y" %3
 )",
                                   "text");
   std::vector<std::string> near_misses;
-  const Graph result = rewrite_matches(graph, {"mul_early", mul_early}, near_misses);
+  const Graph result = rewrite_matches(graph, {"mul_early", OpCode::mul, mul_early}, near_misses);
   verify(result);
   EXPECT_EQ(print(result), print(graph));
   ASSERT_EQ(near_misses.size(), 1u);

@@ -111,7 +111,7 @@ class LayerQuantizer {
 
   // A norm whose statistics are given.
   void normalize(std::span<const RefTensor> operands, std::span<double> y) const {
-    const bool centred = op_.layer == OpCode::layer_norm;
+    const bool centred = op_def(op_.layer).is_centred;
     const auto rstd = operand(op_.known_rstd), mean = operand(op_.known_mean);
     const auto w =
         optional(operands, centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight});
