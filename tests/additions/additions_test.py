@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What an addition costs: a recipe, a model family, a number format and a granularity are added to a scratch copy of the sources as
-docs/adding says, the existing files that had to change are counted, and with --build DIR, where the program is
-then built, what was added is compiled and used.
+"""What an addition costs: a recipe, a model family, a number format, a granularity, an element-wise op and a collective
+are added to a scratch copy of the sources as docs/adding says, the existing files that had to change are counted, and with
+--build DIR, where the program is then built, what was added is compiled and used (but for the ops).
 
     tests/additions/additions_test.py [--source DIR] [--build DIR] [NAME...]
 
@@ -317,11 +317,59 @@ def use_format(scratch):
     scratch.run([str(program)])
 
 
-ADDITIONS = {  # name: existing files at most, what is added, how it is used
+def add_element(scratch):
+    """On the CPU, with its gradient, and on a GPU."""
+    scratch.edit("src/ir/ops/ops.def", r"^OP\(stop_gradient, .*\n", "OP(cube, Unary, NoAttrs)\n")
+    scratch.edit("src/math/elementwise.def", r"^ELEMENT\(square, .*\n", "ELEMENT(cube, unary, f32, a * a * a)\n")
+    scratch.edit("src/ir/ops/elementwise.cpp", r"^ValueId d_square\([^}]*\}\n", """ValueId d_cube(Builder& b, ValueId dy, ValueId x, ValueId) {
+  return b.mul(b.scaled(dy, 3), b.unary(OpCode::square, x));
+}
+""")
+    scratch.edit("src/ir/ops/elementwise.cpp", r"^constinit const OpDef defs::square =[^;]*;\n",
+                 "constinit const OpDef defs::cube = unary<OpCode::cube, d_cube>(scale::of_values);\n")
+
+
+def add_collective(scratch):
+    """On the CPU: who sends to whom is one function of a new file; a GPU's needs a KernelId and a kernel too."""
+    scratch.edit("src/ir/ops/ops.def", r"^OP\(all_reduce, [^)]*\)\n", "OP(scan, Unary, CollectiveAttrs, .is_collective = true)\n")
+    scratch.edit("src/ir/ops/ranks.cpp", r"^constinit const OpDef defs::all_reduce =[^;]*;\n",
+                 "constinit const OpDef defs::scan = define(OpCode::scan, {.infer = infer_scan});\n")
+    scratch.edit("src/ir/ops/ranks.cpp", r"^constexpr ScalePlace kScaleOfSum", """// Of this rank and those before it.
+Results infer_scan(const Attrs& attrs, Types in) {
+  need_ranks("scan", std::get<CollectiveAttrs>(attrs).ranks);
+  need_float("scan", "x", in[0]);
+  return {real(in[0].shape)};
+}
+
+""", "before")
+    scratch.edit("src/backends/cpu/reference/ranks.cpp", r"^void all_reduce\([^}]*\}\n", """void scan(const RefCall& call) {
+  expect_alone(call);
+  copy(call);
+}
+""")
+    scratch.add("src/backends/cpu/ranks/scan.h", """// Sums over a rank and those before it, of the test of additions.
+#pragma once
+
+#include "backends/cpu/bind/launch.h"
+
+namespace octet::cpu {
+
+LaunchFn prepare_scan(const NodeView& view, Context& context);
+
+}  // namespace octet::cpu
+""")
+    scratch.edit("src/backends/cpu/bind/ranks.cpp", r"^const Binding kRanksBindings\[\] = \{\n",
+                 "    {OpCode::scan, all_wide, nullptr, prepare_scan},\n")
+    scratch.edit("src/backends/cpu/bind/ranks.cpp", r'^#include "backends/cpu/ranks/ranks.h"\n', '#include "backends/cpu/ranks/scan.h"\n')
+
+
+ADDITIONS = {  # name: existing files at most, what is added, how it is used (None: its own tests use every op)
     "recipe": (2, add_recipe, use_recipe),
     "granularity": (3, add_granularity, use_granularity),
     "model": (4, add_model, use_model),
     "format": (4, add_format, use_format),
+    "element-wise op": (4, add_element, None),
+    "collective": (6, add_collective, None),
 }
 
 
@@ -330,11 +378,12 @@ def measure(name, source, build):
     with tempfile.TemporaryDirectory(prefix="octet-additions-") as folder:
         scratch = Scratch(source, Path(folder), build)
         add(scratch)
-        if build is not None:
+        is_used = build is not None and use is not None
+        if is_used:
             use(scratch)
         touched = sorted(scratch.touched)
     print(f"{name}: {len(touched)} existing files of at most {most}: {', '.join(touched)}"
-          + ("" if build is None else "; it works"))
+          + ("; it works" if is_used else ""))
     if len(touched) > most:
         raise Failed(f"more than {most} existing files")
 
