@@ -24,19 +24,16 @@ ValueId take_output(Graph& graph, std::string_view name) {
   return value;
 }
 
+StateUse accumulated(StateUse history) {
+  return state_def(history).gathered_in;
+}
+
 // The history that the output updates, of maxima or of a rescale factor; nullptr where it updates
 // none.
 const GraphInput* history_of(const Graph& graph, const GraphOutput& output) {
   const GraphInput* input = output.updates == kNoValue ? nullptr : graph.input_of(output.updates);
   if (input == nullptr) return nullptr;
-  const bool is_history =
-      input->key.use == StateUse::amax_history || input->key.use == StateUse::rescale_factor;
-  return is_history ? input : nullptr;
-}
-
-StateUse accumulated(StateUse history) {
-  return history == StateUse::amax_history ? StateUse::accumulated_history
-                                           : StateUse::accumulated_rescale;
+  return accumulated(input->key.use) == StateUse::none ? nullptr : input;
 }
 
 // The histories' next values become those of accumulated histories: each already holds this

@@ -212,12 +212,6 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
         "f32 or bf16 with parallel.strict", config.parallel.reduce},
        {"recipe.override", "recipe.base", config.recipe.overrides.empty() || quantizes,
         "a recipe that quantizes linears", config.recipe.base},
-       {"recipe.loss_scaling", "parallel.ranks",
-        config.parallel.ranks == 1 || config.recipe.loss_scaling == "none",
-        "none with several ranks", config.recipe.loss_scaling},
-       {"recipe.scaling", "parallel.ranks",
-        config.parallel.ranks == 1 || config.recipe.scaling != "periodic",
-        "another than periodic with several ranks", config.recipe.scaling},
        {"model.vocab", "data.tokenizer",
         !config.model.path.empty() || config.data.tokenizer != "bytes" || config.model.vocab >= 256,
         ">= 256 for the byte tokenizer", fmt::to_string(config.model.vocab)}});

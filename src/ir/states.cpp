@@ -9,41 +9,66 @@ namespace {
 
 using enum StateUse;
 
-// Kept by checkpoints, and unchanged by a skipped step.
-constexpr StateDef lasting(StateUse use, std::string_view name, std::string_view prefix,
-                           StateOwner owner, MemoryRole role = MemoryRole::optimizer) {
-  const bool cut = owner == StateOwner::parameter;
+// Of an optimizer: a shard a rank.
+constexpr StateDef of_update(StateUse use, std::string_view name, std::string_view prefix,
+                             std::string_view shown = {}) {
   return {.use = use,
           .name = name,
           .prefix = prefix,
-          .owner = owner,
-          .role = role,
-          .sharding = cut ? StateSharding::with_parameter : StateSharding::agreed};
+          .owner = StateOwner::parameter,
+          .ranks = OnRanks::cut,
+          .shown = shown};
+}
+constexpr StateDef of_master(StateUse use, std::string_view name) {
+  StateDef def = of_update(use, name, "master:");
+  def.role = MemoryRole::masters;
+  return def;
+}
+
+constexpr StateDef of_site(StateUse use, std::string_view name, std::string_view prefix,
+                           OnRanks ranks, StateUse gathered_in = none) {
+  return {.use = use,
+          .name = name,
+          .prefix = prefix,
+          .owner = StateOwner::site,
+          .ranks = ranks,
+          .gathered_in = gathered_in};
 }
 
 // Gathered over the micro-batches of one step.
 constexpr StateDef within_step(StateUse use, std::string_view name, std::string_view prefix,
                                StateOwner owner) {
-  StateDef def = lasting(use, name, prefix, owner, MemoryRole::gradients);
-  def.lane = Lane::step;
-  def.on_skip = OnSkip::cleared;
-  def.in_checkpoint = false;
-  return def;
+  return {.use = use,
+          .name = name,
+          .prefix = prefix,
+          .owner = owner,
+          .role = MemoryRole::gradients,
+          .lane = Lane::step,
+          .in_checkpoint = false,
+          .on_skip = OnSkip::within_step,
+          .ranks = owner == StateOwner::parameter ? OnRanks::cut : OnRanks::own};
 }
 
 constexpr StateDef from_parameters(StateUse use, std::string_view name, std::string_view prefix,
                                    StateOwner owner) {
-  StateDef def = lasting(use, name, prefix, owner, MemoryRole::weight_copies);
-  def.kind = InputKind::derived;
-  def.on_skip = OnSkip::derived;
-  def.in_checkpoint = false;
-  return def;
+  return {.use = use,
+          .name = name,
+          .prefix = prefix,
+          .kind = InputKind::derived,
+          .owner = owner,
+          .role = MemoryRole::weight_copies,
+          .in_checkpoint = false,
+          .on_skip = OnSkip::derived};
 }
 
+// Counted and moved each step.
+constexpr StateDef moving(StateDef def) {
+  def.on_skip = OnSkip::moves;
+  return def;
+}
 // Of the text that functions are generating.
-constexpr StateDef generated(StateUse use, std::string_view name, std::string_view prefix) {
-  StateDef def = lasting(use, name, prefix, StateOwner::site, MemoryRole::activations);
-  def.sharding = StateSharding::none;
+constexpr StateDef generated(StateDef def) {
+  def.role = MemoryRole::activations;
   def.in_checkpoint = false;
   return def;
 }
@@ -52,25 +77,26 @@ constexpr StateDef generated(StateUse use, std::string_view name, std::string_vi
 constexpr StateOwner kParameter = StateOwner::parameter, kSite = StateOwner::site;
 constexpr StateDef kStates[] = {
     {},
-    lasting(master, "master", "master:", kParameter, MemoryRole::masters),
-    lasting(master_remainder, "master_remainder", "master:", kParameter, MemoryRole::masters),
-    lasting(moment1, "moment1", "adam_m:", kParameter),
-    lasting(moment2, "moment2", "adam_v:", kParameter),
-    lasting(moment1_meta, "moment1_meta", "adam_m_meta:", kParameter),
-    lasting(moment2_meta, "moment2_meta", "adam_v_meta:", kParameter),
+    of_master(master, "master"),
+    of_master(master_remainder, "master_remainder"),
+    of_update(moment1, "moment1", "adam_m:", "m:"),
+    of_update(moment2, "moment2", "adam_v:", "v:"),
+    of_update(moment1_meta, "moment1_meta", "adam_m_meta:"),
+    of_update(moment2_meta, "moment2_meta", "adam_v_meta:"),
     within_step(accumulator, "accumulator", "accumulated:", kParameter),
     within_step(accumulated_history, "accumulated_history", "accumulated:amax_history:", kSite),
     within_step(accumulated_rescale, "accumulated_rescale", "accumulated:rescale_factor:", kSite),
     within_step(accumulated_flag, "accumulated_flag", "accumulated:quantizer_flag",
                 StateOwner::function),
-    lasting(amax_history, "amax_history", "amax_history:", kSite),
-    lasting(rescale_factor, "rescale_factor", "rescale_factor:", kSite),
-    lasting(fixed_scale, "fixed_scale", "fixed_scale:", kSite),
-    lasting(loss_scale, "loss_scale", "loss_scale:", kSite),
+    of_site(amax_history, "amax_history", "amax_history:", OnRanks::agreed, accumulated_history),
+    of_site(rescale_factor, "rescale_factor", "rescale_factor:", OnRanks::agreed,
+            accumulated_rescale),
+    of_site(fixed_scale, "fixed_scale", "fixed_scale:", OnRanks::equal),
+    moving(of_site(loss_scale, "loss_scale", "loss_scale:", OnRanks::equal)),
     from_parameters(weight_quantized, "weight_quantized", "copy:", kParameter),
     from_parameters(weight_quantized_t, "weight_quantized_t", "copy_t:", kParameter),
     from_parameters(weight_scale, "weight_scale", "copy_scale:", kSite),
-    generated(kv_cache, "kv_cache", "kv_cache:"),
+    generated(of_site(kv_cache, "kv_cache", "kv_cache:", OnRanks::own)),
 };
 
 constexpr bool states_in_order() {

@@ -64,10 +64,12 @@ enum class StateUse : uint8_t {
 
 // site: the quantizer of one tensor, or of a group of linears; function: one of a kind.
 enum class StateOwner : uint8_t { none, parameter, site, function };
-// What a step that is skipped (a gradient that is not finite) does to it.
-enum class OnSkip : uint8_t { unchanged, cleared, derived };
-// with_parameter: cut like the parameter; agreed: one value on all ranks, by maximum.
-enum class StateSharding : uint8_t { none, with_parameter, agreed };
+// What a step that is skipped (a gradient that is not finite) does to it: it keeps its value, it
+// moves on (each step), it lasts within a step alone, or it is derived anew.
+enum class OnSkip : uint8_t { held, moves, within_step, derived };
+// Several ranks: cut: each has its shard, as of the parameter; agreed: the largest of all ranks'
+// next values; equal: made of values that are equal on all ranks; own: each rank's.
+enum class OnRanks : uint8_t { cut, agreed, equal, own };
 
 struct StateDef {
   StateUse use = StateUse::none;
@@ -77,9 +79,11 @@ struct StateDef {
   StateOwner owner = StateOwner::none;
   MemoryRole role = MemoryRole::optimizer;
   Lane lane = Lane::persistent;
-  OnSkip on_skip = OnSkip::unchanged;
-  StateSharding sharding = StateSharding::none;
   bool in_checkpoint = true;
+  OnSkip on_skip = OnSkip::held;
+  OnRanks ranks = OnRanks::own;
+  StateUse gathered_in = StateUse::none;  // its largest next value over the step's micro-batches
+  std::string_view shown = {};            // before the parameter's name, in telemetry
 };
 const StateDef& state_def(StateUse use);
 

@@ -71,6 +71,10 @@ struct Layout {
     std::optional<Shape> whole = {};  // of the tensor that it is one rank's shard of
     // As files hold it: the whole tensor.
     TensorType whole_type() const { return {type.dtype, whole.value_or(type.shape)}; }
+    bool is_in_checkpoints() const {
+      return (kind == InputKind::parameter || kind == InputKind::state) &&
+             state_def(key.use).in_checkpoint;
+    }
   };
   std::map<std::string, Slot> slots;
   int64_t rank = 0;  // whose shards they are

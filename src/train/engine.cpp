@@ -325,10 +325,9 @@ void TrainEngine::enable_tracing() {
     }
   }
   for (const auto& [name, slot] : program_.layout().slots) {
-    const bool is_kept = slot.key.use == StateUse::amax_history ||
-                         slot.key.use == StateUse::rescale_factor ||
-                         slot.key.use == StateUse::loss_scale;
-    if (!is_kept) continue;
+    const StateDef& def = state_def(slot.key.use);
+    const bool changes = def.gathered_in != StateUse::none || def.on_skip == OnSkip::moves;
+    if (!changes) continue;
     const auto n_bytes = static_cast<size_t>(slot.type.n_bytes());
     histories_.push_back({arenas_->lane(slot.lane) + slot.offset, std::vector<std::byte>(n_bytes)});
   }
@@ -390,8 +389,7 @@ int64_t TrainEngine::planned_bytes() const {
 int64_t TrainEngine::state_bytes() const {
   int64_t total = 0;
   for (const auto& [name, slot] : program_.layout().slots) {
-    const bool is_state = slot.kind == InputKind::state && slot.lane == Lane::persistent;
-    if (is_state) total += slot.type.n_bytes();
+    if (slot.kind == InputKind::state && slot.is_in_checkpoints()) total += slot.type.n_bytes();
   }
   return total;
 }

@@ -12,7 +12,7 @@ namespace octet {
 namespace {
 
 bool belongs(const Layout::Slot& slot, InputKind kind) {
-  return slot.lane == Lane::persistent && slot.kind == kind;
+  return slot.kind == kind && slot.is_in_checkpoints();
 }
 
 TensorUse use_of(const std::string& name, const Layout::Slot& slot) {
@@ -75,8 +75,7 @@ int64_t piece_bytes(const Layout& layout, InputKind kind) {
 int64_t stored_bytes(const Layout& layout) {
   int64_t total = 0;
   for (const auto& [name, slot] : layout.slots) {
-    const bool is_kept = slot.kind == InputKind::parameter || slot.kind == InputKind::state;
-    if (is_kept && slot.lane == Lane::persistent) total += slot.whole_type().n_bytes();
+    if (slot.is_in_checkpoints()) total += slot.whole_type().n_bytes();
   }
   return total;
 }
@@ -119,8 +118,7 @@ std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, Inp
 TensorUses slot_uses(const Layout& layout) {
   TensorUses uses;
   for (const auto& [name, slot] : layout.slots) {
-    const bool is_kept = belongs(slot, InputKind::parameter) || belongs(slot, InputKind::state);
-    if (is_kept) uses[name] = use_of(name, slot);
+    if (slot.is_in_checkpoints()) uses[name] = use_of(name, slot);
   }
   return uses;
 }

@@ -348,7 +348,7 @@ class Sharder {
       if (const auto it = accumulated_.find(output.name); it != accumulated_.end()) {
         value = reduced(it->second);
       } else {
-        if (use_of(from_, output.updates) == StateUse::amax_history)
+        if (state_def(use_of(from_, output.updates)).ranks == OnRanks::agreed)
           agree(output.value, Tag{.role = Role::update, .origin = "ranks"});
         value = rewriter_.map(output.value);
       }

@@ -89,6 +89,70 @@ INSTANTIATE_TEST_SUITE_P(recipes, Stages,
                            return name;
                          });
 
+// The first steps overflow.
+TEST_F(Ranks, scale_the_loss_as_one_does) {
+  for (const std::string kind : {"global", "adaptive"}) {
+    const std::string set =
+        "--overwrite --set recipe=fp16 --set parallel.reduce=f32 --set "
+        "recipe.loss_scale=67108864 --set recipe.loss_scaling=" +
+        kind + " --set train.steps=16 ";
+    const auto scales = [&](const std::string& out) {
+      std::vector<std::string> lines;
+      for (const auto& line : metrics(folder_ / out))
+        lines.push_back(fmt::format("{} {} {} {}", line.at("loss_scale").dump(),
+                                    line.at("loss_window").dump(), line.at("overflowed").dump(),
+                                    line.at("loss_good_steps").dump()));
+      return lines;
+    };
+    train("one", set + "--set train.accumulate=6");
+    const std::string first = scales("one").front();
+    EXPECT_THAT(scales("one"), testing::Contains(testing::Not(first))) << kind;
+    EXPECT_THAT(first, testing::HasSubstr(" 1 0"));
+    for (const int n : {2, 3}) {
+      train("ranks", set + fmt::format("--ranks {} --set train.accumulate={}", n, 6 / n));
+      EXPECT_EQ(scales("ranks"), scales("one")) << kind << ", " << n << " ranks";
+      EXPECT_NEAR(metrics(folder_ / "ranks").back().at("loss").get<double>(),
+                  metrics(folder_ / "one").back().at("loss").get<double>(), 1e-3);
+    }
+    // The scale and what moves it go from three ranks to two.
+    train("ranks", set + "--ranks 3 --set train.accumulate=2 --set train.save_every=5");
+    for (const int step : {16, 15, 10})
+      std::filesystem::remove_all(folder_ / fmt::format("ranks/ckpt/step-{:06}", step));
+    train("ranks", set.substr(std::string("--overwrite").size()) + "--resume --ranks 2");
+    EXPECT_EQ(scales("ranks"), scales("one")) << kind;
+  }
+}
+
+// Scales that are measured each tenth step are those of all ranks' rows in the steps between.
+TEST_F(Ranks, agree_on_scales_that_are_measured_at_times) {
+  for (const std::string recipe : {"fp8_linear", "coat-static"}) {
+    const std::string set =
+        "--overwrite --set recipe=" + recipe +
+        " --set recipe.scaling=periodic --set train.steps=24 --set parallel.reduce=f32 ";
+    train("one", set + "--set train.accumulate=6");
+    for (const std::string stage : {"none", "gradients", "parameters"})
+      train(stage, set + "--ranks 3 --set train.accumulate=2 --set parallel.shard=" + stage);
+    EXPECT_NEAR(metrics(folder_ / "none").back().at("loss").get<double>(),
+                metrics(folder_ / "one").back().at("loss").get<double>(), 3e-3)
+        << recipe;
+    for (const std::string stage : {"gradients", "parameters"}) {
+      EXPECT_EQ(loss_bits(stage), loss_bits("none")) << recipe << ", " << stage;
+      EXPECT_TRUE(tensors(stage, 24) == tensors("none", 24)) << recipe << ", " << stage;
+    }
+    // All ranks have the scales that the first one saves.
+    for (const int n : {3, 2}) {
+      train("saved", set + "--ranks 3 --set train.accumulate=2 --set train.save_every=12");
+      std::filesystem::remove_all(folder_ / "saved/ckpt/step-000024");
+      train("saved", set.substr(std::string("--overwrite").size()) +
+                         fmt::format("--resume --ranks {} --set train.accumulate={}", n, 6 / n));
+      if (n == 3) EXPECT_EQ(loss_bits("saved"), loss_bits("none")) << recipe;
+      EXPECT_NEAR(metrics(folder_ / "saved").back().at("loss").get<double>(),
+                  metrics(folder_ / "one").back().at("loss").get<double>(), 3e-3)
+          << recipe;
+    }
+  }
+}
+
 TEST_F(Ranks, go_on_after_a_stop_with_the_same_bits) {
   for (const std::string stage : {"gradients", "parameters"}) {
     const std::string set =
