@@ -6,9 +6,10 @@
 
 #include "base/error.h"
 #include "bench/node_runner.h"
+#include "compile/expand_updates.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -47,9 +48,9 @@ Graph update_graph(const States& states, int64_t n_params) {
   const TensorType type{.dtype = states.weight, .shape = {n_params}};
   const ValueId weight = builder.input(InputKind::parameter, "w", type);
   const ValueId gradient = builder.input(InputKind::batch, "g", type);
-  build_update(builder, {{.parameter = "w", .weight = weight, .gradient = gradient}},
-               program_options(config, spec).optim);
-  return graph;
+  const OptimPolicy policy = program_options(config, spec).optim;
+  build_update(builder, {{.parameter = "w", .weight = weight, .gradient = gradient}}, policy);
+  return expand_updates(graph, policy);
 }
 
 BenchRow bench_states(const BenchMachine& machine, const States& states, int64_t n_params,

@@ -75,13 +75,12 @@ StepRunner::StepRunner(const RunConfig& config, int64_t documents, const BenchMa
 }
 
 double StepRunner::step_ms(Profile* profile) {
-  const double t = static_cast<double>(++n_steps_);
+  ++n_steps_;
   if (profile != nullptr) profile->begin_step(n_steps_);
   engine_.observe(profile != nullptr ? profile->observer() : StepObserver{});
   // A tenth, as these steps have no warm-up.
   const StepScalars scalars{.lr = static_cast<float>(config_.optim.lr / 10),
-                            .c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
-                            .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t)),
+                            .applied = n_steps_,
                             .clip = static_cast<float>(config_.optim.clip)};
   const auto start = std::chrono::steady_clock::now();
   last_ = engine_.step(batches_, scalars);

@@ -14,11 +14,12 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/backend.h"
+#include "compile/expand_updates.h"
 #include "io/safetensors.h"
 #include "math/adamw.h"
 #include "math/moment.h"
-#include "optim/adamw.h"
 #include "optim/beta_error.h"
+#include "optim/optimizer.h"
 #include "plan/plan.h"
 #include "runtime/executor.h"
 
@@ -34,8 +35,8 @@ struct OptimStepFlags {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 0;
 };
 
-AdamwPolicy policy_of(const OptimStepFlags& flags, const GlobalOptions& options) {
-  AdamwPolicy policy;
+OptimPolicy policy_of(const OptimStepFlags& flags, const GlobalOptions& options) {
+  OptimPolicy policy;
   policy.beta1 = flags.beta1;
   policy.beta2 = flags.beta2;
   policy.eps = flags.eps;
@@ -75,7 +76,7 @@ class FloatFile {
   std::unique_ptr<FileReader> file_;
 };
 
-Graph update_graph(const AdamwPolicy& policy, int64_t n) {
+Graph update_graph(const OptimPolicy& policy, int64_t n) {
   Graph graph;
   graph.name = "optim-step";
   graph.phase = Phase::typed;
@@ -86,13 +87,13 @@ Graph update_graph(const AdamwPolicy& policy, int64_t n) {
   item.weight = builder.input(InputKind::parameter, kTensor, {.dtype = weight, .shape = {n}});
   item.gradient = builder.input(InputKind::batch, "gradient", {.dtype = Dtype::f32, .shape = {n}});
   build_update(builder, {item}, policy);
-  return graph;
+  return expand_updates(graph, policy);
 }
 
 // The tensor and its states in memory, a step at a time.
 class TensorUpdate {
  public:
-  TensorUpdate(const AdamwPolicy& policy, int64_t n, Backend& backend)
+  TensorUpdate(const OptimPolicy& policy, int64_t n, Backend& backend)
       : policy_(policy),
         n_(n),
         plan_(make(backend)),
@@ -202,7 +203,7 @@ class TensorUpdate {
     bound_.write_input(input, &value, sizeof(value));
   }
 
-  AdamwPolicy policy_;
+  OptimPolicy policy_;
   int64_t n_;
   double applied_ = 0;
   Plan plan_;
@@ -289,7 +290,7 @@ void check_betas(const OptimStepFlags& flags, const Log& log) {
 
 void run_optim_step(const OptimStepFlags& flags, const GlobalOptions& options) {
   check_betas(flags, make_log(options));
-  const AdamwPolicy policy = policy_of(flags, options);
+  const OptimPolicy policy = policy_of(flags, options);
   const FloatFile weights(posix_files(), flags.weights);
   const FloatFile gradients(posix_files(), flags.grads);
   const int64_t n = weights.size();

@@ -36,12 +36,12 @@ MomentCoding coding_of(const StateFormat& format, Moment moment, MathMode math) 
           .math = math};
 }
 
-AdamwPolicy policy_of(const OctetOptimizerOptions& options) {
+OptimPolicy policy_of(const OctetOptimizerOptions& options) {
   if (options.group < 1 || options.group > cpu::kMaxGroup) {
     throw Error(ErrorCode::invalid_argument, "[optimizer] expected groups of 1 to {}, got {}",
                 cpu::kMaxGroup, options.group);
   }
-  AdamwPolicy policy;
+  OptimPolicy policy;
   policy.master = master_from_name(options.master);
   policy.state_m = state_format_from_name(options.state_m);
   policy.state_v = state_format_from_name(options.state_v);

@@ -6,14 +6,14 @@
 #include "base/call_lock.h"
 #include "base/thread_pool.h"
 #include "math/moment.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "python/optimizer/octet_optimizer.h"
 
 // The handle of the C interface.
 struct OctetOptimizer {
   explicit OctetOptimizer(const OctetOptimizerOptions& options);
 
-  octet::AdamwPolicy policy;
+  octet::OptimPolicy policy;
   octet::MomentCoding m, v;
   octet::ThreadPool pool;
   octet::CallLock lock;

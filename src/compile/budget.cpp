@@ -93,7 +93,7 @@ std::vector<Change> changes(const ProgramOptions& options, int64_t limit_bytes) 
   } else if (*options.recompute != Recompute::full) {
     add("train.recompute=full", [](ProgramOptions& o) { o.recompute = Recompute::full; });
   }
-  const AdamwPolicy& optim = options.optim;
+  const OptimPolicy& optim = options.optim;
   if (!is_quantized(optim.state_m.dtype) || !is_quantized(optim.state_v.dtype)) {
     add("optim.state_m=e4m3+x optim.state_v=e4m3+x", [](ProgramOptions& o) {
       o.optim.state_m = o.optim.state_v = state_format_from_name("e4m3+x");

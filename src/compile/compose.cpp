@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "compile/weight_copies.h"
+#include "passes/precision/policy.h"
 #include "passes/rewrite/rewrite.h"
 
 namespace octet {
@@ -85,7 +86,32 @@ void guarded_update(Builder& builder, const std::vector<UpdateItem>& items,
   }
 }
 
+// Parameters that are matrices, and that a node of a layer reads.
+std::set<ValueId> layer_matrices(const Graph& graph) {
+  std::set<ValueId> matrices;
+  for (const Node& node : graph.nodes) {
+    if (node.tag.layer < 0) continue;
+    for (const ValueId id : node.operands) {
+      const GraphInput* input = id == kNoValue ? nullptr : graph.input_of(id);
+      if (input != nullptr && input->kind == InputKind::parameter &&
+          graph.type(id).shape.size() == 2)
+        matrices.insert(id);
+    }
+  }
+  return matrices;
+}
+
+// The rule of a parameter, which the last line that matches its name decides.
+void choose_rule(UpdateItem& item, const OptimPolicy& policy, bool is_layer_matrix) {
+  const bool takes = policy.kind != UpdateKind::muon || is_layer_matrix;
+  item.rule = takes ? policy.kind : UpdateKind::adamw;
+  for (const OptimRule& rule : policy.rules) {
+    if (matches_pattern(rule.pattern, item.parameter)) item.rule = rule.kind, item.lr = rule.lr;
+  }
+}
+
 std::vector<UpdateItem> update_items(const Graph& graph, const ProgramOptions& options) {
+  const std::set<ValueId> matrices = layer_matrices(graph);
   std::vector<UpdateItem> items;
   std::map<std::string_view, ValueId> outputs;
   for (const GraphOutput& output : graph.outputs) outputs.emplace(output.name, output.value);
@@ -97,6 +123,13 @@ std::vector<UpdateItem> update_items(const Graph& graph, const ProgramOptions& o
                      .weight = input.value,
                      .gradient = gradient == outputs.end() ? kNoValue : gradient->second,
                      .decay = !no_decay.contains(input.name)});
+    choose_rule(items.back(), options.optim, matrices.contains(input.value));
+    if (items.back().rule == UpdateKind::muon && graph.type(input.value).shape.size() != 2) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          "[optim] optim.rules: expected another rule than muon of '{}', which is no matrix",
+          input.name);
+    }
   }
   return items;
 }

@@ -16,7 +16,7 @@
 //   fill           the same without logits: into the cache alone
 //   score          as evaluate, over the cache. Functions of one batch and cache size share it
 // Inputs of the host: "tokens", "positions", "labels", "inv_n" where a function has them; see
-// optim/adamw.h for the rest. Where a recipe quantizes, "quantizer_flag" (bool) says that a
+// optim/optimizer.h for the rest. Where a recipe quantizes, "quantizer_flag" (bool) says that a
 // quantizer met a value that is not finite: an output of step; a state of update.
 #pragma once
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ir/batch_size.h"
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "passes/driver.h"
 #include "passes/lora.h"
 #include "passes/loss_scale.h"
@@ -23,7 +23,7 @@ using ForwardBuilder = std::function<Graph(const BatchSize& size, ForwardKind ki
 struct ProgramOptions {
   ForwardBuilder forward;
   std::string recipe = "bf16";
-  LossScalePolicy loss_scale = {};  // wants AdamwPolicy::clipping global_norm
+  LossScalePolicy loss_scale = {};  // wants OptimPolicy::clipping global_norm
   RecipeOptions recipe_options = {};
   LoraOptions lora = {};                    // rank 0: all parameters are trained
   std::optional<Recompute> recompute = {};  // the recipe's choice where absent
@@ -31,7 +31,7 @@ struct ProgramOptions {
   int64_t head_chunk_bytes = 0;  // logits of a run of rows (passes/lower/chunk_head.h); 0: whole
   bool strict_fusion = false;    // a fusion that did not fire is an error
   int64_t memory_budget = 0;     // planned bytes; 0: no limit (compile/budget.h settles it)
-  AdamwPolicy optim = {};
+  OptimPolicy optim = {};
   ParallelOptions parallel = {};
   std::vector<std::string> no_decay = {};  // names of parameters without weight decay
   BatchSize train = {};                    // fixes the persistent layout and the training functions

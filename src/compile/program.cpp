@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "compile/expand_updates.h"
 #include "compile/lower.h"
 #include "passes/lower/fuse.h"
 #include "passes/parallel/shard_updates.h"
@@ -95,14 +96,19 @@ Graph Program::compose(const FunctionKey& key) {
                                      : fmt::format("{}_{}", enum_name(key.kind), def.name);
                     return graph;
                   }};
-  const Graph graph = run_pass(pass, typed_.graph(def.source, key.size, key.kind), &typed_.log());
-  if (!options().parallel.is_active()) return graph;
+  Graph graph = run_pass(pass, typed_.graph(def.source, key.size, key.kind), &typed_.log());
   const Pass sharding{.name = "parallelize", .run = [&](const Graph& whole) {
                         const Graph sharded = parallelize(whole, options().parallel);
                         const bool gathers = def.name == function::gather_weights;
                         return gathers ? gather_left(sharded, options().parallel) : sharded;
                       }};
-  return run_pass(sharding, graph, &typed_.log());
+  if (options().parallel.is_active()) graph = run_pass(sharding, graph, &typed_.log());
+  const bool updates = std::ranges::any_of(
+      graph.nodes, [](const Node& node) { return op_def(node.op).is_abstract; });
+  const Pass expansion{.name = "expand_updates", .run = [&](const Graph& abstract) {
+                         return expand_updates(abstract, options().optim);
+                       }};
+  return updates ? run_pass(expansion, graph, &typed_.log()) : graph;
 }
 
 const Plan& Program::plan(const FunctionKey& wanted) {

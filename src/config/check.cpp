@@ -13,8 +13,8 @@
 #include "config/table.h"
 #include "config/value.h"
 #include "nn/shape.h"
-#include "optim/adamw.h"
 #include "optim/beta_error.h"
+#include "optim/optimizer.h"
 #include "passes/loss_scale.h"
 #include "passes/precision/recipe.h"
 
@@ -207,6 +207,9 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
        {"optim.master", "recipe.compute", compute == "bf16" || config.optim.master != "fp16_scaled",
         fmt::format("auto or another for {} weights (fp16_scaled is of bf16 ones)", compute),
         config.optim.master},
+       {"optim.dampening", "optim.nesterov",
+        config.optim.nesterov != "true" || config.optim.dampening == 0, "0 with optim.nesterov",
+        fmt::to_string(config.optim.dampening)},
        {"parallel.reduce", "parallel.strict",
         !config.parallel.strict || config.parallel.reduce != "e4m3",
         "f32 or bf16 with parallel.strict", config.parallel.reduce},

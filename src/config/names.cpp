@@ -64,6 +64,10 @@ std::vector<std::string> mx_scale_names() {
   return {"ceil", "floor"};
 }
 
+std::vector<std::string> boolean_names() {
+  return {"true", "false"};
+}
+
 std::vector<std::string> group_names() {
   return {"128", "256"};
 }

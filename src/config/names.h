@@ -29,6 +29,7 @@ std::vector<std::string> activation_scale_names();
 std::vector<std::string> mx_scale_names();
 std::vector<std::string> weight_rms_names();
 std::vector<std::string> scaled_gradient_names();
+std::vector<std::string> boolean_names();
 std::vector<std::string> group_names();       // elements of a moment's group
 std::vector<std::string> token_byte_names();  // of headerless shards; 0: by name or header
 std::vector<std::string> export_names();  // none, adapter, those of ExportDtype (infer/export.h)

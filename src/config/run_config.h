@@ -60,7 +60,22 @@ struct RecipeConfig {
   bool operator==(const RecipeConfig&) const = default;
 };
 
+// One line of optim.rules: parameters whose names match take this rule, at a share of the learning
+// rate. Later lines win.
+struct OptimRuleLine {
+  std::string match;
+  std::string kind = "adamw";
+  double lr = 1;
+  bool operator==(const OptimRuleLine&) const = default;
+};
+
 struct OptimConfig {
+  std::string kind = "adamw";
+  std::vector<OptimRuleLine> rules;
+  double momentum = 0.9;
+  double dampening = 0;
+  std::string nesterov = "auto";
+  std::string muon_scale = "match_adamw";
   double lr = 1e-3;
   std::string schedule = "cosine";
   int64_t warmup = 50;

@@ -7,12 +7,10 @@
 
 #include "base/rank_transport.h"
 #include "config/names.h"
+#include "config/rows.h"
 #include "data/chat_records.h"
 #include "data/loader.h"
 #include "data/packing.h"
-#include "optim/adamw.h"
-#include "optim/schedule.h"
-#include "optim/state_format.h"
 #include "passes/loss_scale.h"
 #include "passes/memory/recompute.h"
 #include "passes/parallel/options.h"
@@ -24,36 +22,6 @@ namespace octet {
 namespace {
 
 using enum OnResume;
-
-// Counts fit an int wherever they go; sizes in bytes and elements stay exact as doubles.
-constexpr double kMostSteps = std::numeric_limits<int32_t>::max();
-constexpr double kMostBytes = 0x1p50;
-// Numbers that kernels read as f32 and divide by stay normal numbers there.
-constexpr double kLeastEps = 1e-30;
-
-constexpr ConfigLimits any() {
-  return {};
-}
-constexpr ConfigLimits within(double low, double high) {
-  return {.bounds = {.low = low, .high = high}};
-}
-constexpr ConfigLimits above(double low, double high) {
-  return {.bounds = {.low = low, .high = high, .low_open = true}};
-}
-constexpr ConfigLimits one_of(ConfigNames names) {
-  return {.names = names};
-}
-constexpr ConfigLimits auto_or(ConfigNames names) {
-  return {.names = names, .has_auto = true};
-}
-constexpr ConfigLimits below_one() {
-  return {.bounds = {.low = 0, .high = 1, .high_open = true}};
-}
-
-#define OCTET_FIELD(member)          \
-  +[](RunConfig & config) -> auto& { \
-    return config.member;            \
-  }
 
 constexpr ConfigRow kModelRows[] = {
     {"model.path", open, OCTET_FIELD(model.path), any(), "",
@@ -131,47 +99,6 @@ constexpr ConfigRow kRecipeRows[] = {
      "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
      "`{x: e4m3, w: e4m3/128x128, dy: e5m2}` (with /1xG or /BxB in blocks with scales of their "
      "own, powers of two; `none`: as the recipe computes); later lines win"},
-};
-
-constexpr ConfigRow kOptimRows[] = {
-    {"optim.lr", named, OCTET_FIELD(optim.lr), above(0, 1000), "", "peak learning rate"},
-    {"optim.schedule", named, OCTET_FIELD(optim.schedule), one_of(names_of<ScheduleKind>), "",
-     "shape of the learning rate after the warm-up"},
-    {"optim.warmup", named, OCTET_FIELD(optim.warmup), within(0, kMostSteps), "steps",
-     "linear rise from 0 to lr; a tenth of a shorter run, unless --set or the steps' file says it"},
-    {"optim.warmup_share", named, OCTET_FIELD(optim.warmup_share), within(0, 1),
-     "share of the steps", "sets optim.warmup, once the number of steps is known; 0: does not"},
-    {"optim.final_lr", named, OCTET_FIELD(optim.final_lr), within(0, 1), "share of lr",
-     "learning rate at the last step; 0: reached one step behind it, so that every step trains"},
-    {"optim.schedule_version", named, OCTET_FIELD(optim.schedule_version), within(1, 2), "",
-     "1: as runs begun before had it, whose last step has rate 0 where final_lr is 0, and whose "
-     "first step without a warm-up is one behind lr; those resume with it"},
-    {"optim.decay_share", named, OCTET_FIELD(optim.decay_share), within(0, 1), "share of the steps",
-     "wsd: the last steps, in which the learning rate falls; no more than the warm-up leaves"},
-    {"optim.betas", named, OCTET_FIELD(optim.betas), below_one(), "",
-     "decay of AdamW's two moments, below 1 in f32 too"},
-    {"optim.eps", named, OCTET_FIELD(optim.eps), within(kLeastEps, 1), "", "AdamW's epsilon"},
-    {"optim.weight_decay", named, OCTET_FIELD(optim.weight_decay), within(0, 1000), "",
-     "decoupled decay, of linears and untied heads; not of norms, biases, embeddings, position "
-     "tables and tied heads"},
-    {"optim.clip", named, OCTET_FIELD(optim.clip), within(0, 1e30), "",
-     "largest global gradient norm; 0: no clipping"},
-    {"optim.state_m", same, OCTET_FIELD(optim.state_m), auto_or(run_state_format_names), "",
-     "format of the first moment, +x with range expansion, _sr rounded stochastically; auto: by "
-     "recipe"},
-    {"optim.state_v", same, OCTET_FIELD(optim.state_v), auto_or(run_state_format_names), "",
-     "format of the second moment, +x with range expansion, _sr rounded stochastically; auto: by "
-     "recipe"},
-    {"optim.group", same, OCTET_FIELD(optim.group), one_of(group_names), "elements",
-     "group of a quantized moment"},
-    {"optim.f32_below", same, OCTET_FIELD(optim.f32_below), within(0, kMostBytes), "elements",
-     "moments of tensors with fewer elements stay f32; 0: none do"},
-    {"optim.master", same, OCTET_FIELD(optim.master), auto_or(names_of<Master>), "",
-     "master weights: f32, BF16 plus a 16-bit remainder (exact), BF16 or FP16 weights alone, or "
-     "FP16 with a scale a tensor beside BF16 weights, the last three rounded stochastically; auto: "
-     "by recipe"},
-    {"optim.math", named, OCTET_FIELD(optim.math), one_of(names_of<PowerMath>), "",
-     "powers of the range expansion: the machine's, or the same bits everywhere"},
 };
 
 constexpr ConfigRow kDataRows[] = {
@@ -353,19 +280,7 @@ constexpr ConfigRow kOutRows[] = {
 #undef OCTET_FIELD
 
 // A number without two bounds would be cut somewhere below, in silence.
-constexpr bool is_bounded(const ConfigRow& row) {
-  const bool is_count = std::holds_alternative<int64_t& (*)(RunConfig&)>(row.field);
-  const bool is_number = is_count || std::holds_alternative<double& (*)(RunConfig&)>(row.field) ||
-                         std::holds_alternative<std::array<double, 2>& (*)(RunConfig&)>(row.field);
-  const double most = is_count ? 0x1p53 : std::numeric_limits<float>::max();
-  const Bounds& bounds = row.limits.bounds;
-  return !is_number || row.limits.names != nullptr || (bounds.low >= -most && bounds.high <= most);
-}
-template <size_t... n>
-constexpr bool are_bounded(const ConfigRow (&... parts)[n]) {
-  return (std::ranges::all_of(parts, is_bounded) && ...);
-}
-static_assert(are_bounded(kModelRows, kOptimRows, kDataRows, kLoraRows, kTrainRows, kParallelRows));
+static_assert(are_bounded(kModelRows, kDataRows, kLoraRows, kTrainRows, kParallelRows));
 
 ConfigRow row_of(const ModelField& field) {
   ConfigLimits limits{.bounds = field.bounds};
@@ -381,7 +296,7 @@ std::vector<ConfigRow> make_rows() {
     if (field.origin != FieldOrigin::run) rows.push_back(row_of(field));
   }
   for (const std::span<const ConfigRow> part :
-       {std::span<const ConfigRow>(kRecipeRows), std::span<const ConfigRow>(kOptimRows),
+       {std::span<const ConfigRow>(kRecipeRows), optim_rows(),
         std::span<const ConfigRow>(kDataRows), std::span<const ConfigRow>(kLoraRows),
         std::span<const ConfigRow>(kTrainRows), std::span<const ConfigRow>(kParallelRows),
         std::span<const ConfigRow>(kOutRows)}) {

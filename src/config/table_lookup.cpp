@@ -44,6 +44,9 @@ struct ExpectedText {
   std::string operator()(std::vector<RecipeOverride>& (*)(RunConfig&)) const {
     return "a map from patterns to recipes or formats";
   }
+  std::string operator()(std::vector<OptimRuleLine>& (*)(RunConfig&)) const {
+    return "a list of {match: PATTERN, kind: RULE, lr: SHARE}";
+  }
   std::string operator()(const ModelField* field) const {
     if (std::holds_alternative<bool ModelSpec::*>(field->member)) return "true or false";
     const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field->member);

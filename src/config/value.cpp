@@ -181,6 +181,40 @@ struct ReadValue {
     }
     field(config) = std::move(overrides);
   }
+  void operator()(std::vector<OptimRuleLine>& (*field)(RunConfig&)) const {
+    if (!node.IsSequence()) fail();
+    std::vector<OptimRuleLine> lines;
+    for (const YAML::Node& item : node) {
+      if (!item.IsMap()) fail_expected(place, expected_text(row), describe(item) + " in it");
+      lines.push_back(read_rule(item));
+    }
+    field(config) = std::move(lines);
+  }
+  OptimRuleLine read_rule(const YAML::Node& item) const {
+    OptimRuleLine line;
+    for (const auto& entry : item) {
+      const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+      const ConfigPlace at{place.where, place.path + "." + printable(key)};
+      const std::string text = entry.second.IsScalar() ? entry.second.Scalar() : "";
+      if (key == "match" && !text.empty()) {
+        line.match = text;
+      } else if (key == "kind") {
+        if (!is_known(row, text))
+          fail_expected(at, fmt::format("one of {}", fmt::join(row_names(row), ", ")),
+                        describe_name(entry.second, row_names(row)));
+        line.kind = text;
+      } else if (key == "lr") {
+        const auto share = checked_double(row.limits, entry.second);
+        if (!share)
+          fail_expected(at, "a number" + bounds_text(row.limits.bounds), describe(entry.second));
+        line.lr = *share;
+      } else {
+        fail_expected(at, "match: PATTERN, kind: RULE and lr: SHARE", describe(entry.second));
+      }
+    }
+    if (line.match.empty()) fail_expected(place, expected_text(row), "a map without match in it");
+    return line;
+  }
 };
 
 std::string yaml_quoted(std::string_view text) {
@@ -243,6 +277,13 @@ struct ValueText {
       names.push_back(weight == 1 ? path : fmt::format("{{path: {}, weight: {}}}", path, weight));
     }
     return fmt::format("[{}]", fmt::join(names, ", "));
+  }
+  std::string operator()(std::vector<OptimRuleLine>& (*field)(RunConfig&)) const {
+    std::vector<std::string> lines;
+    for (const OptimRuleLine& line : field(config))
+      lines.push_back(fmt::format("{{match: {}, kind: {}, lr: {}}}", yaml_quoted(line.match),
+                                  line.kind, line.lr));
+    return fmt::format("[{}]", fmt::join(lines, ", "));
   }
   std::string operator()(std::vector<RecipeOverride>& (*field)(RunConfig&)) const {
     std::vector<std::string> lines;

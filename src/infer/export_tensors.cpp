@@ -233,7 +233,7 @@ void ExportWeights::read_master(const ParameterSpec& parameter, int64_t first,
   }
 }
 
-// FP16 masters, and the scale that they carry (optim/adamw.h).
+// FP16 masters, and the scale that they carry (optim/optimizer.h).
 void ExportWeights::read_scaled(const StoredTensor& master, const std::string& parameter,
                                 int64_t first, std::span<float> out) const {
   float scale = 0;

@@ -164,6 +164,34 @@ struct AdamwAttrs {
     f("amax", s.amax);
   }
 };
+// load_state, store_state: expand, math: of 8-bit data (math/moment.h). stochastic, stream, seed
+// and first as AdamwAttrs'.
+struct StateAttrs {
+  bool expand = false, stochastic = false;
+  PowerMath math = PowerMath::fast;
+  int64_t stream = 0, seed = 0, first = 0;
+  OCTET_ATTRS(StateAttrs) {
+    f("expand", s.expand), f("stochastic", s.stochastic), f("math", s.math);
+    f("stream", s.stream), f("seed", s.seed), f("first", s.first);
+  }
+};
+// update: of its values the first so many are scalars of the step, the others states. shape: of the
+// whole weight; with several ranks weight, gradient and states may be this rank's shards of it.
+// decay: whether weights decay.
+struct UpdateAttrs {
+  UpdateKind rule = UpdateKind::adamw;
+  bool decay = true;
+  double lr = 1;  // a factor of the step's learning rate
+  int64_t scalars = 0;
+  Shape shape;
+  int64_t ranks = 1, rank = 0;
+  OCTET_ATTRS(UpdateAttrs) {
+    f("rule", s.rule), f("decay", s.decay);
+    if (!std::is_const_v<Self> || s.lr != 1) f("lr", s.lr);
+    f("scalars", s.scalars), f("shape", s.shape);
+    f("ranks", s.ranks), f("rank", s.rank);
+  }
+};
 
 using Attrs =
     std::variant<NoAttrs, ScaleAttrs, DynamicRescaleAttrs, CustomScaleAttrs, CastInAttrs, FillAttrs,
@@ -172,6 +200,6 @@ using Attrs =
                  AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs,
                  AmaxScaleAttrs, FakeQuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs,
                  GatedActQuantizeAttrs, GeluQuantizeAttrs, ShardAttrs, CollectiveAttrs,
-                 StoreScaledAttrs>;
+                 StoreScaledAttrs, StateAttrs, UpdateAttrs>;
 
 }  // namespace octet

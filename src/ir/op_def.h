@@ -94,6 +94,7 @@ struct OpRow {
   // Whether the place of a scale takes a factor f32[] of an operand that is not quantized, and
   // whether the operand is quantized in runs of elements, as moments are.
   bool takes_factors = false, takes_runs = false;
+  bool is_abstract = false;        // no kernel has it: a pass puts others in its place
   bool is_view = false;            // of the operand's bytes, where shards are equally long
   bool is_gradient = false;        // of the layer of that name without "_grad"
   bool is_norm = false;            // a norm of rows or its gradient

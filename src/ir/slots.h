@@ -66,11 +66,11 @@ class SlotList {
   LastSlot last_ = LastSlot::one;
 };
 
-// How many operands and results must be there, and whether of the last operand there may be more.
+// How many operands and results must be there, and whether of the last ones there may be more.
 inline constexpr size_t kAllSlots = static_cast<size_t>(-1);
 struct SlotNeeds {
   size_t operands = kAllSlots, results = kAllSlots;
-  LastSlot last = LastSlot::one;
+  LastSlot last = LastSlot::one, last_result = LastSlot::one;
 };
 
 #define OCTET_LIST(...) __VA_ARGS__
@@ -81,7 +81,8 @@ struct SlotNeeds {
     enum Out : uint8_t { OCTET_LIST result_names };                                                \
     static constexpr SlotNeeds kNeeds = {__VA_ARGS__};                                             \
     static constexpr SlotList operands = {OCTET_TEXT operand_names, kNeeds.operands, kNeeds.last}; \
-    static constexpr SlotList results = {OCTET_TEXT result_names, kNeeds.results};                 \
+    static constexpr SlotList results = {OCTET_TEXT result_names, kNeeds.results,                  \
+                                         kNeeds.last_result};                                      \
   }
 
 }  // namespace octet

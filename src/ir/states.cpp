@@ -83,6 +83,8 @@ constexpr StateDef kStates[] = {
     of_update(moment2, "moment2", "adam_v:", "v:"),
     of_update(moment1_meta, "moment1_meta", "adam_m_meta:"),
     of_update(moment2_meta, "moment2_meta", "adam_v_meta:"),
+    of_update(momentum, "momentum", "momentum:", "momentum:"),
+    of_update(momentum_meta, "momentum_meta", "momentum_meta:"),
     within_step(accumulator, "accumulator", "accumulated:", kParameter),
     within_step(accumulated_history, "accumulated_history", "accumulated:amax_history:", kSite),
     within_step(accumulated_rescale, "accumulated_rescale", "accumulated:rescale_factor:", kSite),

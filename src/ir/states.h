@@ -48,6 +48,8 @@ enum class StateUse : uint8_t {
   moment2,              // AdamW's second moment
   moment1_meta,         // u32 a group of a quantized moment: scale and expansion
   moment2_meta,         //
+  momentum,             // the running sum of gradients, of SGD and Muon
+  momentum_meta,        // as of the moments
   accumulator,          // the sum of a parameter's gradients over micro-batches
   accumulated_history,  // an amax history's next value, over micro-batches
   accumulated_rescale,  // a rescale factor's next value, over micro-batches

@@ -29,7 +29,7 @@ struct StateFormatRow {
 std::span<const StateFormatRow> state_formats();
 
 // FP16 with one fixed scale a tensor, rounded stochastically: no format of adamw_step's own, but of
-// what is stored around it (optim/adamw.h).
+// what is stored around it (optim/optimizer.h).
 inline constexpr std::string_view kScaledHalf = "fp16_sr";
 constexpr bool is_scaled(const StateFormat& format) {
   return format.dtype == Dtype::fp16;

@@ -221,8 +221,8 @@ class Planner {
                              .last_step = end_of(step)});
   }
 
-  // A transient operand buffer of the same size that dies here and that the op may overwrite with
-  // this result.
+  // The buffer of a transient operand of as many bytes, all that lies in it, which dies here and
+  // which the op may overwrite with this result.
   int reusable(int step, const Node& n, size_t result) {
     for (const InplacePair pair : op_def(n.op).inplace) {
       if (pair.result != result || n.in(pair.operand) == kNoValue) continue;
@@ -233,7 +233,9 @@ class Planner {
       if (last_use_[static_cast<size_t>(operand)] != step || taken_at(step, buffer, n, result))
         continue;
       const int64_t bytes = plan_.graph.type(n.results[result]).n_bytes();
-      if (plan_.buffers[static_cast<size_t>(buffer)].bytes != bytes) continue;
+      if (plan_.graph.type(n.in(pair.operand)).n_bytes() != bytes ||
+          plan_.buffers[static_cast<size_t>(buffer)].bytes != bytes)
+        continue;
       // Another operand of this node may read the same buffer through a different value.
       const auto readers = std::count_if(n.operands.begin(), n.operands.end(), [&](ValueId id) {
         return id != kNoValue && buffer_for(id) == buffer;
@@ -259,7 +261,12 @@ class Planner {
   // Gradients of parameters: what updates read, and the gradients among the outputs.
   void find_gradients() {
     for (const Node& n : plan_.graph.nodes) {
-      if (n.op == OpCode::adamw_step) gradients_.insert(root(n.in(AdamwStep::g)));
+      if (updated_parameter(plan_.graph, n) == nullptr) continue;
+      const ValueId gradient = read_gradient(plan_.graph, n);
+      if (gradient == kNoValue) continue;
+      gradients_.insert(root(gradient));
+      const Node* sum = plan_.graph.producer(gradient);
+      if (sum != nullptr && is_collective(sum->op)) gradients_.insert(root(sum->in(Reduce::x)));
     }
     for (const GraphOutput& output : plan_.graph.outputs) {
       if (is_gradient_name(output.name)) gradients_.insert(root(output.value));

@@ -51,6 +51,28 @@ bool is_even(const Graph& graph, const Node& gather) {
 
 }  // namespace
 
+const GraphInput* updated_parameter(const Graph& graph, const Node& node) {
+  if (node.tag.role != Role::update || node.tag.origin.empty()) return nullptr;
+  const GraphInput* input = graph.find_input(node.tag.origin);
+  return input != nullptr && input->kind == InputKind::parameter ? input : nullptr;
+}
+
+ValueId read_gradient(const Graph& graph, const Node& node) {
+  for (const ValueId id : node.operands) {
+    if (id == kNoValue || !is_float(graph.type(id).dtype)) continue;
+    const Node* maker = graph.producer(id);
+    const GraphInput* input = graph.input_of(id);
+    const bool is_made =
+        maker != nullptr &&
+        (maker->tag.role == Role::backward || maker->op == OpCode::reduce_scatter ||
+         (maker->op == OpCode::all_reduce && !graph.type(id).shape.empty()));
+    const bool is_given = input != nullptr && (input->key.use == StateUse::accumulator ||
+                                               input->kind == InputKind::batch);
+    if (is_made || is_given) return id;
+  }
+  return kNoValue;
+}
+
 Graph copy_shared_updates(const Graph& graph, int64_t rank) {
   const std::vector<NodeId> last_reader = last_readers(graph);
   std::set<ValueId> updated, taken;

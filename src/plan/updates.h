@@ -5,6 +5,12 @@
 
 namespace octet {
 
+// The parameter in whose update the node stands; nullptr where it stands in none.
+const GraphInput* updated_parameter(const Graph& graph, const Node& node);
+// The gradient that such a node reads: what the backward makes, or its sum over micro-batches or
+// ranks. kNoValue where it reads none.
+ValueId read_gradient(const Graph& graph, const Node& node);
+
 // A copy (stop_gradient, role `update`) for each output that cannot lie in its home as it is: the
 // next value of an input that is itself another input, that another input takes too, that is ready
 // while nodes after it still read the old value, or whose op reads the old value and may not

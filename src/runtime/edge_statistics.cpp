@@ -14,6 +14,7 @@
 #include "ir/ops/quantize_layers.h"
 #include "ir/ops/slots.h"
 #include "ir/states.h"
+#include "plan/updates.h"
 #include "runtime/layer_maximum.h"
 #include "runtime/magnitudes.h"
 
@@ -167,7 +168,8 @@ void EdgeWatch::look(const Plan& plan, const PlanStep& step, bool before) {
     return;
   }
   const bool for_scales = looks_ == EdgeLooks::scales;
-  if (node.op == OpCode::adamw_step && !for_scales) return look_at_update(plan, node);
+  if (const GraphInput* parameter = updated_parameter(plan.graph, node); parameter && !for_scales)
+    return look_at_update(plan, node, *parameter);
   if (node.op != OpCode::gemm || (for_scales && node.tag.layer < 0)) return;
   const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
   if (role == GemmRole::forward) {
@@ -276,19 +278,21 @@ EdgeWatch::Loss EdgeWatch::loss_of(const Plan& plan, const Node& quantizer) {
   return {has_noise ? 10 * std::log10(signal / noise) : 0, amax, has_noise};
 }
 
-// The gradient, and the moments as the step before left them; a moment with an expanded range means
-// something by its group alone.
-void EdgeWatch::look_at_update(const Plan& plan, const Node& adamw) {
-  const GraphInput* weight = plan.graph.input_of(adamw.in(AdamwStep::w));
-  if (weight == nullptr) return;
-  for (const auto& [slot, what] : {std::pair<size_t, const char*>(AdamwStep::g, "grad:"),
-                                   {AdamwStep::m, "m:"},
-                                   {AdamwStep::v, "v:"}}) {
-    const ValueId id = adamw.in(slot);
-    const Dtype dtype = plan.graph.type(id).dtype;
-    const std::string name = what + weight->name;
-    if (is_quantized(dtype) || !seen_.insert(name).second) continue;
-    add(count_edge(dtype, bytes(plan, id), pool_), name, adamw.tag);
+// The gradient, and the states as the step before left them; what is quantized in runs means
+// something by its run alone.
+void EdgeWatch::look_at_update(const Plan& plan, const Node& node, const GraphInput& parameter) {
+  const ValueId gradient = read_gradient(plan.graph, node);
+  for (const ValueId id : node.operands) {
+    if (id == kNoValue) continue;
+    const GraphInput* input = plan.graph.input_of(id);
+    const StateUse use = input == nullptr ? StateUse::none : input->key.use;
+    const std::string_view what = id == gradient ? "grad:" : state_def(use).shown;
+    const TensorType& type = plan.graph.type(id);
+    const std::string name = std::string(what) + parameter.name;
+    const bool is_whole = type.shape == plan.graph.type(parameter.value).shape;
+    if (what.empty() || !is_whole || is_quantized(type.dtype) || !seen_.insert(name).second)
+      continue;
+    add(count_edge(type.dtype, bytes(plan, id), pool_), name, node.tag);
   }
 }
 

@@ -95,7 +95,7 @@ class EdgeWatch {
   void look_at_quantizer(const Plan& plan, const Node& quantizer);
   void look_at_result(const Plan& plan, const Node& gemm, ValueId codes, ValueId scale);
   void look_at_layer(const Plan& plan, const Node& layer);
-  void look_at_update(const Plan& plan, const Node& adamw);
+  void look_at_update(const Plan& plan, const Node& node, const GraphInput& parameter);
   Loss loss_of(const Plan& plan, const Node& quantizer);
   EdgeStatistics count_codes(const Plan& plan, ValueId codes, ValueId scale);
   std::optional<double> maximum_of_weight(const Plan& plan, ValueId codes);

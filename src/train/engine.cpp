@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <list>
 #include <numeric>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "compile/budget.h"
 #include "infer/batch_inputs.h"
 #include "infer/stored_weights.h"
+#include "optim/rules/rule.h"
 #include "train/rank_step.h"
 
 namespace octet {
@@ -43,15 +45,6 @@ size_t n_judged_alone(const BoundPlan& function) {
   return static_cast<size_t>(std::ranges::count_if(
       function.plan().graph.outputs,
       [](const GraphOutput& output) { return nonfinite_parameter(output.name).has_value(); }));
-}
-
-// Whose this scalar is; nothing where it is none of a parameter's own.
-std::optional<std::string_view> own_scalar_parameter(const GraphInput& input,
-                                                     std::string_view scalar) {
-  const std::string_view name = input.name;
-  const bool is_own = input.kind == InputKind::step_scalar && name.size() > scalar.size() &&
-                      name.starts_with(scalar) && name[scalar.size()] == ':';
-  return is_own ? std::optional(name.substr(scalar.size() + 1)) : std::nullopt;
 }
 
 StepOutcome read_update(const BoundPlan& function, Device& device) {
@@ -162,27 +155,25 @@ BoundPlan& TrainEngine::function(const FunctionKey& key) {
 void TrainEngine::write_scalars(BoundPlan& function, const StepScalars& scalars) {
   std::vector<BoundPlan::HostInput> inputs = {{"lr", &scalars.lr, sizeof(float)},
                                               {"clip", &scalars.clip, sizeof(float)}};
-  if (function.has_input(kC1)) {
-    inputs.push_back({kC1, &scalars.c1, sizeof(float)});
-    inputs.push_back({kC2, &scalars.c2, sizeof(float)});
-  }
   if (function.has_input("attempt"))
     inputs.push_back({"attempt", &scalars.attempt, sizeof(uint32_t)});
-  function.write_inputs(inputs);
+  std::list<float> values;
   std::vector<HostBytes> parts;
   const Plan& plan = function.plan();
   for (const GraphInput& input : plan.graph.inputs) {
-    for (const std::string_view name : {kC1, kC2}) {
-      const auto parameter = own_scalar_parameter(input, name);
-      if (!parameter) continue;
-      const auto own = scalars.own.find(std::string(*parameter));
-      const bool is_own = own != scalars.own.end();
-      const float& c1 = is_own ? own->second.c1 : scalars.c1;
-      const float& c2 = is_own ? own->second.c2 : scalars.c2;
-      parts.push_back(
-          {arenas_->address(plan, input.value), name == kC1 ? &c1 : &c2, sizeof(float)});
-    }
+    if (input.kind != InputKind::step_scalar) continue;
+    const auto [name, parameter] = parameter_of_scalar(input.name);
+    const UpdateRule* rule = rule_of_scalar(name);
+    if (rule == nullptr) continue;
+    const auto own = scalars.own.find(std::string(parameter));
+    const int64_t t = own == scalars.own.end() ? scalars.applied : own->second;
+    values.push_back(rule->scalar(name, program_.options().optim, t));
+    if (parameter.empty())
+      inputs.push_back({name, &values.back(), sizeof(float)});
+    else
+      parts.push_back({arenas_->address(plan, input.value), &values.back(), sizeof(float)});
   }
+  function.write_inputs(inputs);
   if (!parts.empty()) arenas_->device().copy_in_all(parts);
 }
 

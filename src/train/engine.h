@@ -23,18 +23,13 @@
 
 namespace octet {
 
-// 1 - beta^t.
-struct BiasCorrection {
-  float c1 = 0, c2 = 0;
-};
-
 struct StepScalars {
   float lr = 0;
-  float c1 = 0, c2 = 0;  // 1 - beta^t
+  int64_t applied = 1;   // t: updates applied, this one included
   float clip = 0;        // 0: no clipping
   uint32_t attempt = 0;  // attempted step: keys the random bits of stochastic rounding
-  // Without clipping: of the parameters whose t is another than the others'.
-  std::map<std::string, BiasCorrection> own = {};
+  // Without clipping: t of the parameters whose t is another than the others'.
+  std::map<std::string, int64_t> own = {};
 };
 
 struct StepOutcome {

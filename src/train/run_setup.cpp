@@ -31,8 +31,16 @@ std::optional<E> named_or_auto(const std::string& name) {
   return name == "auto" ? std::nullopt : std::optional(named<E>(name));
 }
 
-AdamwPolicy optimizer_policy(const OptimConfig& optim) {
-  AdamwPolicy policy;
+OptimPolicy optimizer_policy(const OptimConfig& optim) {
+  OptimPolicy policy;
+  policy.kind = named<UpdateKind>(optim.kind);
+  for (const OptimRuleLine& line : optim.rules)
+    policy.rules.push_back({line.match, named<UpdateKind>(line.kind), line.lr});
+  policy.momentum = optim.momentum;
+  policy.dampening = optim.dampening;
+  policy.nesterov =
+      optim.nesterov == "auto" ? policy.kind == UpdateKind::muon : optim.nesterov == "true";
+  policy.muon_scale = named<MuonScale>(optim.muon_scale);
   policy.beta1 = optim.betas[0];
   policy.beta2 = optim.betas[1];
   policy.eps = optim.eps;

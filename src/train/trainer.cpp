@@ -154,18 +154,12 @@ StepReport Trainer::step() {
 }
 
 StepScalars Trainer::scalars_of(const StepReport& report) const {
-  const auto correction = [&](int64_t n_missed) {
-    const auto t = static_cast<double>(attempted_ + 1 - skipped_ - overflowed_ - n_missed);
-    return BiasCorrection{.c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
-                          .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t))};
-  };
-  const BiasCorrection common = correction(0);
   StepScalars scalars = {.lr = static_cast<float>(report.lr),
-                         .c1 = common.c1,
-                         .c2 = common.c2,
+                         .applied = attempted_ + 1 - skipped_ - overflowed_,
                          .clip = static_cast<float>(config_.optim.clip),
                          .attempt = static_cast<uint32_t>(report.step)};
-  for (const auto& [parameter, n_missed] : refusals_) scalars.own[parameter] = correction(n_missed);
+  for (const auto& [parameter, n_missed] : refusals_)
+    scalars.own[parameter] = scalars.applied - n_missed;
   return scalars;
 }
 

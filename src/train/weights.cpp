@@ -76,7 +76,7 @@ float amax_of(std::span<const float> values) {
 }
 
 // Of FP16 masters that kFirstMasterScale is too small for: the scale that an update makes
-// (optim/adamw.h) is kept from the start. Of others none is.
+// (optim/optimizer.h) is kept from the start. Of others none is.
 float write_first_scale(Arenas& arenas, const Layout::Slot& kept, float amax) {
   if (amax < kFirstMasterScale * max_finite(Dtype::fp16)) return kFirstMasterScale;
   const float scale = nearest_power_of_two(amax * 0x1p-14f);

@@ -21,7 +21,8 @@ std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed)
 //   bf16 slot, i16 "master:<name>"      split_master (math/adamw.h)
 //   bf16 slot, f32 "master:<name>"      rounded to nearest even, and the values
 //   bf16 slot alone                     rounded to nearest even
-//   f16 "master:<name>"                 divided by the scale of optim/adamw.h; values must be whole
+//   f16 "master:<name>"                 divided by the scale of optim/optimizer.h; values must be
+//   whole
 void write_master(Arenas& arenas, const Layout& layout, const std::string& parameter,
                   std::span<const float> values, int64_t first = 0);
 

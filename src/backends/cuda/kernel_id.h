@@ -65,6 +65,8 @@ enum class KernelId : int32_t {
   global_norm,
   adamw_step,
   store_scaled,
+  load_state,
+  store_state,
   // ranks: between the GPUs of one host
   take_shard,
   all_gather,

@@ -111,6 +111,57 @@ Results infer_adamw_step(const Attrs& attrs, Types in) {
   return with_amax_results(OpCode::adamw_step, attrs, std::move(results));
 }
 
+// Of a state that load_state reads: what lies beside it.
+void need_state(std::string_view op, const TensorType& x, const TensorType& rest) {
+  if (x.is_scaled()) {
+    if (!is_moment_format(x.dtype) || x.granularity.scale != Dtype::u32)
+      fail(op, "expected a format and scales that states may have, got {}", to_string(x));
+    return;
+  }
+  need_float(op, "x", x);
+  if (x.dtype != Dtype::f32 && x.dtype != Dtype::bf16)
+    fail(op, "expected a state in f32, bf16 or 8 bits, got {}", to_string(x));
+  const TensorType remainder{Dtype::i16, x.shape};
+  if (rest != absent_type() && (x.dtype != Dtype::bf16 || rest != remainder))
+    fail(op, "expected the i16 remainder of a bf16 state, got {} of {}", to_string(rest),
+         to_string(x));
+}
+
+Results infer_load_state(const Attrs& attrs, Types in) {
+  std::get<StateAttrs>(attrs);
+  need_state("load_state", in[LoadState::x],
+             absent(in, LoadState::rest) ? absent_type() : in[LoadState::rest]);
+  return {{Dtype::f32, in[LoadState::x].shape}};
+}
+
+Results infer_store_state(const Attrs& attrs, Types in) {
+  using T = StoreState;
+  constexpr std::string_view kName = "store_state";
+  const auto& a = std::get<StateAttrs>(attrs);
+  const TensorType rest = absent(in, T::old_rest) ? absent_type() : in[T::old_rest];
+  need_state(kName, in[T::old], rest);
+  if (const TensorType wide{Dtype::f32, in[T::old].shape}; in[T::x] != wide)
+    fail(kName, "x must be {}, got {}", to_string(wide), to_string(in[T::x]));
+  need_bool(kName, "skip", in[T::skip]);
+  need_shape(kName, "skip", in[T::skip], {});
+  const TensorType attempt{Dtype::u32, {}};
+  if (a.stochastic && (absent(in, T::attempt) || in[T::attempt] != attempt))
+    fail(kName, "stochastic rounding wants the attempted step, u32[]");
+  return {in[T::old], rest};
+}
+
+Results infer_update(const Attrs& attrs, Types in) {
+  const auto& a = std::get<UpdateAttrs>(attrs);
+  need_float("update", "w", in[Update::w]);
+  need_float("update", "g", in[Update::g], in[Update::w].shape);
+  if (a.scalars < 0 || Update::value + a.scalars > static_cast<int64_t>(in.size()))
+    fail("update", "expected {} scalars, got {} operands", a.scalars, in.size());
+  Results results = {in[Update::w]};
+  const auto states = in.subspan(static_cast<size_t>(Update::value + a.scalars));
+  results.insert(results.end(), states.begin(), states.end());
+  return results;
+}
+
 Values decompose_global_norm(Builder& b, const Node& node) {
   const ValueId clip = node.operands[0];
   ValueId sum = b.fill({}, 0);
@@ -204,5 +255,15 @@ constinit const OpDef defs::adamw_step =
                                 .cost = cost_adamw_step,
                                 .inplace = kInplaceUpdate,
                                 .scales = kScalesOfMoments});
+constexpr ScalePlace kScaleOfState[] = {{LoadState::x, LoadState::rest}};
+constexpr ScalePlace kScaleOfOld[] = {{StoreState::old, StoreState::old_rest}};
+constexpr InplacePair kInplaceState[] = {{StoreState::y, StoreState::old},
+                                         {StoreState::rest, StoreState::old_rest}};
+constinit const OpDef defs::update = define(OpCode::update, {.infer = infer_update});
+constinit const OpDef defs::load_state =
+    define(OpCode::load_state, {.infer = infer_load_state, .scales = kScaleOfState});
+constinit const OpDef defs::store_state =
+    define(OpCode::store_state,
+           {.infer = infer_store_state, .inplace = kInplaceState, .scales = kScaleOfOld});
 
 }  // namespace octet::ops

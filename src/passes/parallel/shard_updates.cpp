@@ -16,16 +16,8 @@ namespace {
 constexpr double kRootOfTwo = 1.4142136;  // rounded up
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// What a state is read through: FP16 of it times its scale, or FP16 weights as f32.
-ValueId stored_in(const Graph& graph, ValueId id) {
-  if (id == kNoValue || graph.input_of(id) != nullptr) return id;
-  const Node& node = *graph.producer(id);
-  const bool is_read = node.op == OpCode::rescale || node.op == OpCode::cast;
-  return is_read && graph.input_of(node.in(0)) != nullptr ? node.in(0) : id;
-}
-
 bool is_update(const Node& node) {
-  return node.op == OpCode::adamw_step;
+  return node.op == OpCode::update;
 }
 
 // What the input is for; none where the value is no input.
@@ -55,8 +47,6 @@ class Sharder {
         emit_update(node);
       } else if (measures_shards(node)) {
         emit_amax(node);
-      } else if (node.op == OpCode::store_scaled && shards_.contains(node.in(StoreScaled::x))) {
-        emit_store(node);
       } else {
         rewriter_.copy(node);
       }
@@ -81,30 +71,7 @@ class Sharder {
   Graph cut(Graph graph) {
     if (!shares()) return graph;
     for (const Node& node : graph.nodes) {
-      if (!is_update(node) || !cuts()) continue;
-      using S = AdamwStep;
-      const int64_t shard = shard_of(graph.type(node.in(S::w)).shape);
-      for (const SlotId slot : {S::m, S::v, S::master}) {
-        if (node.in(slot) == kNoValue) continue;
-        cut_input(graph, stored_in(graph, node.in(slot)), shard);
-        graph.value(node.in(slot)).type.shape = {shard};
-      }
-      if (const ValueId weight = stored_in(graph, node.in(S::w)); weight != node.in(S::w)) {
-        skipped_.insert(node.in(S::w));
-        weights_[node.out(S::next_w)] = weight;
-      }
-      for (const ScalePlace moment : op_def(node.op).scales) {
-        const TensorType& type = graph.type(node.in(moment.operand));
-        if (!type.is_scaled()) continue;
-        const int64_t group = type.granularity.size;
-        if (kShardMultiple % group != 0) {
-          throw Error(ErrorCode::invalid_argument,
-                      "[shard_updates] optim.group: expected a divisor of {} where moments are cut "
-                      "among ranks, got {}",
-                      kShardMultiple, group);
-        }
-        cut_input(graph, node.in(moment.scale), shard / group);
-      }
+      if (is_update(node) && cuts()) cut_states(graph, node);
     }
     for (GraphInput& input : graph.inputs) {
       if (input.key.use != StateUse::accumulator) continue;
@@ -115,12 +82,37 @@ class Sharder {
     return graph;
   }
 
+  // What holds one element of each of the weight's is cut as the weight is; what holds one for each
+  // group of a quantized state, so that groups stay whole.
+  void cut_states(Graph& graph, const Node& node) const {
+    const Shape& whole = graph.type(node.in(Update::w)).shape;
+    const int64_t n = n_elems(whole), shard = shard_of(whole);
+    std::vector<TensorType> quantized;
+    for (const ValueId id : node.operands) {
+      if (state_def(use_of(graph, id)).ranks == OnRanks::cut && graph.type(id).is_scaled())
+        quantized.push_back(graph.type(id));
+    }
+    for (const ValueId id : node.operands) {
+      if (state_def(use_of(graph, id)).ranks != OnRanks::cut || id == node.in(Update::g)) continue;
+      const auto of = std::ranges::find(quantized, graph.type(id), scale_type);
+      const int64_t group = of == quantized.end() ? 1 : of->granularity.size;
+      CHECK(group > 1 || graph.type(id).n_elems() == n);
+      if (kShardMultiple % group != 0) {
+        throw Error(ErrorCode::invalid_argument,
+                    "[shard_updates] optim.group: expected a divisor of {} where moments are cut "
+                    "among ranks, got {}",
+                    kShardMultiple, group);
+      }
+      cut_input(graph, id, shard / group);
+    }
+  }
+
   // A gradient is what an update reads, or what becomes the next value of an accumulator.
   void find_gradients() {
     is_early_ = options_.shard == ShardStage::gradients || options_.shard == ShardStage::parameters;
     for (const Node& node : from_.nodes) {
-      if (is_update(node) && from_.input_of(node.in(AdamwStep::g)) == nullptr)
-        gradients_[node.in(AdamwStep::g)] = kNoValue;
+      if (is_update(node) && from_.input_of(node.in(Update::g)) == nullptr)
+        gradients_[node.in(Update::g)] = kNoValue;
     }
     for (const GraphOutput& output : from_.outputs) {
       if (use_of(from_, output.updates) != StateUse::accumulator) continue;
@@ -146,7 +138,7 @@ class Sharder {
 
   void find_flags() {
     for (const Node& node : from_.nodes) {
-      if (is_update(node)) flags_.insert(node.in(AdamwStep::found_nonfinite));
+      if (is_update(node)) flags_.insert(node.in(Update::found_nonfinite));
     }
     for (const GraphOutput& output : from_.outputs) {
       if (output.name == "found_nonfinite" || nonfinite_parameter(output.name))
@@ -265,57 +257,34 @@ class Sharder {
   }
 
   void emit_update(const Node& node) {
-    using S = AdamwStep;
-    const ValueId gradient = gradient_of(node.in(S::g));
+    const ValueId gradient = gradient_of(node.in(Update::g));
     builder().tag = node.tag;
-    const auto stored = weights_.find(node.out(S::next_w));
-    const bool is_stored = stored != weights_.end();
-    if (is_stored) rewriter_.set(node.in(S::w), to_f32(own_shard(rewriter_.map(stored->second))));
     ValueIds operands = rewriter_.map(node.operands);
-    operands[S::g] = gradient;
-    if (!cuts())
-      return rewriter_.set(node.results, builder().emit(node.op, node.attrs, std::move(operands)));
-    if (!is_stored) operands[S::w] = own_shard(operands[S::w]);
-    const Shape& whole = from_.type(node.in(S::w)).shape;
-    auto attrs = std::get<AdamwAttrs>(node.attrs);
-    attrs.first = options_.rank * shard_of(whole);
-    ValueIds results = builder().emit(node.op, attrs, std::move(operands));
-    for (const SlotId slot : {S::next_w, S::next_m, S::next_v, S::next_master}) {
-      if (node.out(slot) != kNoValue) shards_[node.out(slot)] = results[slot];
+    operands[Update::g] = gradient;
+    auto attrs = std::get<UpdateAttrs>(node.attrs);
+    if (cuts()) {
+      operands[Update::w] = own_shard(operands[Update::w]);
+      attrs.ranks = options_.ranks, attrs.rank = options_.rank;
     }
-    if (!is_stored) results[S::next_w] = next_weight(node.out(S::next_w), results[S::next_w]);
-    results.resize(node.results.size(), kNoValue);
+    ValueIds results = builder().emit(node.op, attrs, std::move(operands));
+    if (cuts()) {
+      const ValueId next = node.out(Update::next_w);
+      shards_[next] = results[Update::next_w];
+      results[Update::next_w] = next_weight(next, results[Update::next_w]);
+    }
     rewriter_.set(node.results, results);
   }
   ValueId own_shard(ValueId x) {
     const ShardAttrs own{.ranks = options_.ranks, .rank = options_.rank};
     return builder().emit1(OpCode::take_shard, own, {x});
   }
-  ValueId to_f32(ValueId x) { return builder().cast(x, Dtype::f32); }
-
-  // A shard of what is stored in FP16; new weights are gathered as they are stored.
-  void emit_store(const Node& node) {
-    builder().tag = node.tag;
-    const ValueId x = node.in(StoreScaled::x), result = node.out(StoreScaled::q);
-    auto attrs = std::get<StoreScaledAttrs>(node.attrs);
-    attrs.first = options_.rank * shard_of(from_.type(result).shape);
-    ValueIds operands = rewriter_.map(node.operands);
-    operands[StoreScaled::x] = shards_.at(x);
-    shards_[result] = builder().emit1(OpCode::store_scaled, attrs, std::move(operands));
-    const ValueId shard = shards_[result];
-    rewriter_.set(result, weights_.contains(x) ? next_weight(result, shard) : shard);
-  }
-
   // The maximum of new weights is that of their shards, which the updates still have at hand.
   bool measures_shards(const Node& node) const {
     return cuts() && node.op == OpCode::amax &&
            std::ranges::all_of(node.operands, [&](ValueId id) { return is_made_of_shards(id); });
   }
-  // What an update gives, as it is or as it is stored.
   bool is_made_of_shards(ValueId id) const {
     const Node* node = from_.producer(id);
-    if (node != nullptr && node->op == OpCode::store_scaled)
-      node = from_.producer(node->in(StoreScaled::x));
     return node != nullptr && is_update(*node);
   }
   void emit_amax(const Node& node) {
@@ -357,8 +326,7 @@ class Sharder {
   }
 
   ParallelOptions options_;
-  std::set<ValueId> skipped_, flags_;   // what is made otherwise; flags of updates
-  std::map<ValueId, ValueId> weights_;  // next value in f32 -> the weight that is stored in FP16
+  std::set<ValueId> skipped_, flags_;  // what is made otherwise; flags of updates
   Graph from_;
   Rewriter rewriter_;
   bool is_early_ = false;                       // reduced as soon as they are made
@@ -368,7 +336,7 @@ class Sharder {
   std::map<ValueId, ValueId> squares_;          // -> of the new value
   std::set<ValueId> left_, deferred_;           // new weights that stay shards; to be gathered
   std::map<ValueId, ValueId> completed_;        // weight, gathered -> the input that it was
-  std::map<ValueId, ValueId> shards_;           // new weight or state -> this rank's shard of it
+  std::map<ValueId, ValueId> shards_;           // new weight -> this rank's shard of it
   std::map<std::string, ValueId> accumulated_;  // output -> gradient
 };
 

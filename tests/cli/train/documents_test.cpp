@@ -122,8 +122,7 @@ std::vector<float> gradient_of(const ScratchFolder& folder, const std::string& r
                                const Batch& batch) {
   Session session(config_of(folder, {"recipe=" + recipe, "optim.state_m=f32"}));
   TrainEngine& engine = session.trainer.engine();
-  const StepOutcome outcome =
-      engine.step(std::span(&batch, 1), {.lr = 1e-3F, .c1 = 0.1F, .c2 = 0.05F, .attempt = 1});
+  const StepOutcome outcome = engine.step(std::span(&batch, 1), {.lr = 1e-3F, .attempt = 1});
   EXPECT_FALSE(outcome.nonfinite);
   return test::first_moments(engine);
 }

@@ -89,6 +89,32 @@ INSTANTIATE_TEST_SUITE_P(recipes, Stages,
                            return name;
                          });
 
+// Whole matrices are gathered for Muon, and momenta in 8 bits cut in whole groups.
+TEST_F(Ranks, update_by_any_rule_as_one_does) {
+  for (const std::string rule : {"kind=sgd --set optim.lr=0.2", "kind=muon",
+                                 "kind=sgd --set optim.lr=0.2 --set optim.state_m=e4m3",
+                                 "kind=muon --set optim.state_m=e4m3+x"}) {
+    const std::string set = "--overwrite --set parallel.strict=true --set optim." + rule + " ";
+    train("one", set + "--set train.accumulate=6");
+    EXPECT_LT(metrics(folder_ / "one").back().at("loss").get<double>(),
+              metrics(folder_ / "one").front().at("loss").get<double>() - 0.05)
+        << rule;
+    for (const std::string stage : {"none", "gradients", "parameters"}) {
+      train("ranks", set + "--ranks 3 --set train.accumulate=2 --set parallel.shard=" + stage);
+      EXPECT_EQ(loss_bits("ranks"), loss_bits("one")) << rule << ", " << stage;
+      EXPECT_TRUE(tensors("ranks", 6) == tensors("one", 6)) << rule << ", " << stage;
+    }
+    train("ranks", set + "--ranks 3 --set train.accumulate=2 --set train.save_every=3");
+    std::filesystem::remove_all(folder_ / "ranks/ckpt/step-000006");
+    train("ranks", set.substr(std::string("--overwrite").size()) + "--resume --ranks 2");
+    EXPECT_TRUE(tensors("ranks", 6) == tensors("one", 6)) << rule;
+    const Outcome other = run_program(folder_, "train --quiet " + config_ + " --resume --set out=" +
+                                                   (folder_ / "ranks") + " --set optim.kind=adamw");
+    EXPECT_EQ(other.code, 2);
+    EXPECT_THAT(other.err, testing::HasSubstr("optim.kind")) << rule;
+  }
+}
+
 // The first steps overflow.
 TEST_F(Ranks, scale_the_loss_as_one_does) {
   for (const std::string kind : {"global", "adaptive"}) {

@@ -70,8 +70,7 @@ Losses train(const ProgramOptions& options, cpu::Backend& backend, const ModelSp
     const Batch batch = batch_of(options.train, step);
     StepScalars scalars;
     scalars.lr = 1e-3f;
-    scalars.c1 = 1 - std::pow(0.9f, static_cast<float>(step + 1));
-    scalars.c2 = 1 - std::pow(0.95f, static_cast<float>(step + 1));
+    scalars.applied = step + 1;
     scalars.clip = 1;
     const StepOutcome outcome = engine.step({&batch, 1}, scalars);
     EXPECT_FALSE(outcome.nonfinite) << options.recipe << " step " << step;

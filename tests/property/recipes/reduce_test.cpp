@@ -9,6 +9,7 @@
 #include "backends/cpu/backend.h"
 #include "base/philox.h"
 #include "comm/local.h"
+#include "compile/expand_updates.h"
 #include "formats/codec.h"
 #include "ir/parse.h"
 #include "passes/parallel/shard_updates.h"
@@ -34,7 +35,7 @@ constexpr const char* kStep =
 %9 = gemm(%2, %1) {trans_a = true, role = wgrad} : f32[20,33] @ layer 0, backward, "q_proj"
 %10, %11, %12 = global_norm(%6, %9) : f32[], f32[], bool[] @ update, "optimizer"
 )"
-    R"(%13, %14, %15 = adamw_step(%0, %9, %7, %8, %3, %4, %5, %11, %12) {beta1 = 0} )"
+    R"(%13, %14, %15 = update(%0, %9, %3, %11, %12, %4, %5, %7, %8) {scalars = 2, shape = [20,33]} )"
     R"(: f32[20,33], f32[20,33], f32[20,33] @ update, "optimizer"
 output "grad_norm" %10
 output "found_nonfinite" %12
@@ -69,9 +70,10 @@ Result step(int n_ranks, ShardStage stage, int bad_rank, float bad) {
   run_local_ranks(groups, [&](Group& group) {
     const auto rank = static_cast<size_t>(group.rank());
     cpu::Backend& backend = backends[rank];
-    const Graph graph = shard_updates(
+    const Graph sharded = shard_updates(
         parse_graph(kStep, "step"),
         {.ranks = n_ranks, .rank = group.rank(), .shard = stage, .reduce = ReduceFormat::e4m3});
+    const Graph graph = expand_updates(sharded, {.beta1 = 0, .weight_decay = 0});
     Layout layout;
     layout.rank = group.rank();
     layout.add_inputs(graph);

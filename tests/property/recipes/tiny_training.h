@@ -54,12 +54,7 @@ inline Batch batch(const BatchSize& size, uint64_t step, int64_t vocab = 48) {
 }
 
 inline StepScalars scalars(uint32_t step, float lr = 5e-3f) {
-  const auto t = static_cast<float>(step + 1);
-  return {.lr = lr,
-          .c1 = 1 - std::pow(0.9f, t),
-          .c2 = 1 - std::pow(0.95f, t),
-          .clip = 1,
-          .attempt = step + 1};
+  return {.lr = lr, .applied = step + 1, .clip = 1, .attempt = step + 1};
 }
 
 inline void start(TrainEngine& engine, const ModelSpec& model = spec()) {

@@ -6,6 +6,7 @@
 
 #include "backends/cpu/reference/reference.h"
 #include "base/philox.h"
+#include "compile/expand_updates.h"
 #include "property/recipes/tiny_training.h"
 
 namespace octet {
@@ -103,10 +104,11 @@ TEST(ScaledMoments, v_is_not_biased_after_3000_steps) {
   constexpr int64_t kN = 4096;
   const ValueId w = b.input(InputKind::parameter, "w", {Dtype::f32, {kN}});
   const ValueId g = b.input(InputKind::batch, "g", {Dtype::f32, {kN}});
-  AdamwPolicy policy{.beta2 = 0.999};
+  OptimPolicy policy{.beta2 = 0.999};
   policy.state_v = run_state_format_from_name(kScaledHalf);
   policy.gradient_rms = {{"w", -12}};
   build_update(b, {{.parameter = "w", .weight = w, .gradient = g}}, policy);
+  graph = expand_updates(graph, policy);
   using reference::Tensors;
   Tensors in;
   for (const GraphInput& input : graph.inputs)

@@ -50,6 +50,20 @@ TEST(Plan, a_result_takes_over_a_dying_operand_where_the_op_allows_it) {
   EXPECT_NE(plan.buffer_of[5], plan.buffer_of[4]);  // a transpose may not
 }
 
+// The shard is the first half of the buffer that the wider result is as long as.
+TEST(Plan, a_result_does_not_take_over_a_part_of_a_buffer) {
+  const Plan plan = plan_of(R"(graph "half" phase typed
+%0 = input batch "x" : f32[1024]
+%1 = input batch "factor" : f32[]
+%2 = cast(%0) : bf16[1024] @ update, "a"
+%3 = take_shard(%2) {ranks = 2, rank = 0} : bf16[512] @ update, "a"
+%4 = rescale(%3, %1) : f32[512] @ update, "a"
+output "y" %4
+)");
+  EXPECT_EQ(plan.buffer_of[3], plan.buffer_of[2]);
+  EXPECT_NE(plan.buffer_of[4], plan.buffer_of[2]);
+}
+
 TEST(Plan, lanes_are_by_kind_and_an_output_lives_to_the_end) {
   const Plan plan = plan_of(kChain);
   EXPECT_EQ(buffer(plan, 0).lane, Lane::persistent);

@@ -43,7 +43,7 @@ TEST(RunSetup, optimizer_states_follow_the_configuration) {
   const RunConfig config =
       config_with({"optim.state_m=e4m3+x", "optim.state_v=de8", "optim.group=256",
                    "optim.master=bf16_sr", "optim.math=exact", "train.seed=5"});
-  const AdamwPolicy policy = program_options(config, ModelSpec{}).optim;
+  const OptimPolicy policy = program_options(config, ModelSpec{}).optim;
   EXPECT_EQ(policy.state_m, (StateFormat{.dtype = Dtype::e4m3, .expand = true}));
   EXPECT_EQ(policy.state_v.dtype, Dtype::de8s);
   EXPECT_EQ(policy.group, 256);

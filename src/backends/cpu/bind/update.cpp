@@ -5,6 +5,7 @@
 #include "backends/cpu/adamw/adamw.h"
 #include "backends/cpu/adamw/adamw_groups.h"
 #include "backends/cpu/adamw/adamw_vectors.h"
+#include "backends/cpu/adamw/state.h"
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/elementwise/reduce.h"
 
@@ -211,7 +212,51 @@ LaunchFn prepare_store(const NodeView& view, Context& context) {
       };
 }
 
+StateCoding state_coding(const NodeView& view, const TensorType& state) {
+  const auto& a = view.attrs<StateAttrs>();
+  return {
+      .coding = {.dtype = state.dtype,
+                 .moment = Moment::first,
+                 .expand = a.expand,
+                 .stochastic = a.stochastic,
+                 .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast},
+      .group = state.is_scaled() ? state.granularity.size : 1,
+      .random = {.name = static_cast<uint64_t>(a.stream), .seed = static_cast<uint32_t>(a.seed)},
+      .first = a.first};
+}
+
+LaunchFn prepare_load_state(const NodeView& view, Context& context) {
+  return [state = state_coding(view, view.in(LoadState::x)), n = view.out(LoadState::y).n_elems(),
+          &pool = context.pool](const LaunchArgs& args) {
+    load_state(state, args.operands[LoadState::x], data<void>(args, LoadState::rest),
+               data_out<float>(args, LoadState::y), n, pool);
+  };
+}
+
+LaunchFn prepare_store_state(const NodeView& view, Context& context) {
+  using T = StoreState;
+  const bool has_rest = view.has(T::old_rest);
+  return [state = state_coding(view, view.in(T::old)), n = view.in(T::x).n_elems(),
+          bytes = view.in(T::old).n_bytes(),
+          rest_bytes = has_rest ? view.in(T::old_rest).n_bytes() : 0,
+          &pool = context.pool](const LaunchArgs& args) {
+    auto* const rest = rest_bytes > 0 ? data_out<std::byte>(args, T::rest) : nullptr;
+    if (*data<uint8_t>(args, T::skip) != 0) {
+      std::memmove(args.results[T::y], args.operands[T::old], static_cast<size_t>(bytes));
+      if (rest != nullptr)
+        std::memmove(rest, args.operands[T::old_rest], static_cast<size_t>(rest_bytes));
+      return;
+    }
+    StateCoding call = state;
+    const uint32_t* const attempt = data<uint32_t>(args, T::attempt);
+    if (attempt != nullptr) call.random.step = *attempt;
+    store_state(call, data<float>(args, T::x), args.results[T::y], rest, n, pool);
+  };
+}
+
 const Binding kUpdateBindings[] = {
+    {OpCode::load_state, [](const NodeView&) { return true; }, nullptr, prepare_load_state},
+    {OpCode::store_state, [](const NodeView&) { return true; }, nullptr, prepare_store_state},
     {OpCode::global_norm, gradients_are_wide, norm_scratch, prepare_global_norm},
     {OpCode::store_scaled, store_applies, nullptr, prepare_store},
     {OpCode::any_of, [](const NodeView&) { return true; }, nullptr, prepare_any_of},

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "backends/cpu/reference/kernels.h"
+#include "base/error.h"
 #include "formats/codec.h"
 #include "math/adamw.h"
 #include "math/moment.h"
@@ -114,15 +115,17 @@ void store_moment(const MomentView& view, const Floats& values, const RandomStre
 }
 
 // A bf16 weight held as a double has the upper half of its f32's bits and no lower half.
+float with_remainder(double weight, double remainder) {
+  const auto hi = static_cast<uint16_t>(bits_of(static_cast<float>(weight)) >> 16);
+  return join_master({hi, static_cast<int16_t>(remainder)});
+}
+
 Floats load_master(const RefCall& call) {
   const auto w = call.in[S::w].data, master = optional(call.in, S::master);
   if (master.empty()) return Floats(w.begin(), w.end());
   if (call.in[S::master].type.dtype == Dtype::f32) return Floats(master.begin(), master.end());
   Floats joined;
-  for (size_t i = 0; i < w.size(); ++i) {
-    const auto hi = static_cast<uint16_t>(bits_of(static_cast<float>(w[i])) >> 16);
-    joined.push_back(join_master({hi, static_cast<int16_t>(master[i])}));
-  }
+  for (size_t i = 0; i < w.size(); ++i) joined.push_back(with_remainder(w[i], master[i]));
   return joined;
 }
 
@@ -191,6 +194,73 @@ void step(const RefCall& call) {
 }
 
 }  // namespace
+
+namespace {
+
+MomentView state_view(const RefCall& call, const RefTensor& x, std::span<const double> rest) {
+  const auto& a = std::get<StateAttrs>(call.attrs);
+  return {{.dtype = x.type.dtype,
+           .moment = Moment::first,
+           .expand = a.expand,
+           .stochastic = a.stochastic,
+           .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast},
+          x.data,
+          rest,
+          static_cast<size_t>(x.type.is_scaled() ? x.type.granularity.size : 1),
+          static_cast<uint64_t>(a.first)};
+}
+
+}  // namespace
+
+// expand_updates leaves none.
+void update(const RefCall&) {
+  CHECK(false);
+}
+
+void load_state(const RefCall& call) {
+  const RefTensor& x = call.in[LoadState::x];
+  const auto rest = optional(call.in, LoadState::rest);
+  const auto y = call.out[LoadState::y].data;
+  if (x.type.is_scaled()) {
+    const Floats values = load_moment(state_view(call, x, rest));
+    std::copy(values.begin(), values.end(), y.begin());
+    return;
+  }
+  for (size_t i = 0; i < y.size(); ++i)
+    y[i] = rest.empty() ? x.data[i] : with_remainder(x.data[i], rest[i]);
+}
+
+void store_state(const RefCall& call) {
+  using T = StoreState;
+  const auto& a = std::get<StateAttrs>(call.attrs);
+  const RefTensor& old = call.in[T::old];
+  const auto x = call.in[T::x].data, old_rest = optional(call.in, T::old_rest);
+  const auto y = call.out[T::y].data, rest = result(call, T::rest);
+  if (call.in[T::skip].data[0] != 0) {
+    std::copy(old.data.begin(), old.data.end(), y.begin());
+    std::copy(old_rest.begin(), old_rest.end(), rest.begin());
+    return;
+  }
+  const auto attempt = optional(call.in, T::attempt);
+  const RandomStream random{.name = static_cast<uint64_t>(a.stream),
+                            .seed = static_cast<uint32_t>(a.seed),
+                            .step = attempt.empty() ? 0u : static_cast<uint32_t>(attempt[0])};
+  if (old.type.is_scaled())
+    return store_moment(state_view(call, old, old_rest), Floats(x.begin(), x.end()), random, y,
+                        rest);
+  for (size_t i = 0; i < y.size(); ++i) {
+    const auto value = static_cast<float>(x[i]);
+    if (!rest.empty()) {
+      const MasterBits parts = split_master(value);
+      y[i] = float_of(static_cast<uint32_t>(parts.hi) << 16);
+      rest[i] = parts.lo;
+    } else if (a.stochastic && old.type.dtype == Dtype::bf16) {
+      y[i] = f32_from_bf16(stochastic_bf16(value, random.bits(static_cast<uint64_t>(a.first) + i)));
+    } else {
+      y[i] = value;
+    }
+  }
+}
 
 void adamw_step(const RefCall& call) {
   step(call);

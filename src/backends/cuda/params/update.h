@@ -70,4 +70,17 @@ struct StoreScaledParams {
   uint8_t reserved[3] = {};
 };
 
+// load_state, store_state: the operands and results of the op, by slot. `state`: how it is stored,
+// `bytes` an element; group: of 8-bit data, else 0. A step that is skipped copies the old bytes.
+struct StateParams {
+  int64_t n = 0, group = 0, first = 0;
+  uint64_t stream = 0;
+  uint32_t seed = 0;
+  Dtype state = Dtype::f32;
+  bool expand = false, stochastic = false, exact = false;
+  bool has_remainder = false;  // i16, beside BF16
+  uint8_t bytes = 4;
+  uint8_t reserved[6] = {};
+};
+
 }  // namespace octet::cuda

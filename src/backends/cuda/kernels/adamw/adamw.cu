@@ -133,7 +133,9 @@ std::unique_ptr<Prepared> prepare_adamw(const Request& request) {
 
 constexpr KernelRow kRows[] = {{KernelId::global_norm, prepare_global_norm},
                                {KernelId::adamw_step, prepare_adamw},
-                               {KernelId::store_scaled, prepare_store_scaled}};
+                               {KernelId::store_scaled, prepare_store_scaled},
+                               {KernelId::load_state, prepare_load_state},
+                               {KernelId::store_state, prepare_store_state}};
 
 }  // namespace
 

@@ -11,6 +11,8 @@ namespace octet::cuda {
 
 std::unique_ptr<Prepared> prepare_global_norm(const Request& request);
 std::unique_ptr<Prepared> prepare_store_scaled(const Request& request);
+std::unique_ptr<Prepared> prepare_load_state(const Request& request);
+std::unique_ptr<Prepared> prepare_store_state(const Request& request);
 
 struct MomentPlace {
   const void* from;

@@ -95,7 +95,32 @@ KernelSpec store_spec(const NodeView& view) {
   return make_spec(KernelId::store_scaled, p);
 }
 
+StateParams state_params(const NodeView& view, const TensorType& state, bool has_rest) {
+  const auto& a = view.attrs<StateAttrs>();
+  return {.n = state.n_elems(),
+          .group = state.is_scaled() ? state.granularity.size : 0,
+          .first = a.first,
+          .stream = static_cast<uint64_t>(a.stream),
+          .seed = static_cast<uint32_t>(a.seed),
+          .state = state.dtype,
+          .expand = a.expand,
+          .stochastic = a.stochastic,
+          .exact = a.math == PowerMath::exact,
+          .has_remainder = has_rest && !state.is_scaled(),
+          .bytes = static_cast<uint8_t>(bytes_of(state.dtype, 1))};
+}
+KernelSpec load_state_spec(const NodeView& view) {
+  return make_spec(KernelId::load_state,
+                   state_params(view, view.in(LoadState::x), view.has(LoadState::rest)));
+}
+KernelSpec store_state_spec(const NodeView& view) {
+  return make_spec(KernelId::store_state,
+                   state_params(view, view.in(StoreState::old), view.has(StoreState::old_rest)));
+}
+
 const Binding kUpdateBindings[] = {
+    {OpCode::load_state, [](const NodeView&) { return true; }, nullptr, load_state_spec},
+    {OpCode::store_state, [](const NodeView&) { return true; }, nullptr, store_state_spec},
     {OpCode::global_norm, gradients_are_wide, norm_scratch, norm_spec},
     {OpCode::adamw_step, adamw_applies, nullptr, adamw_spec},
     {OpCode::store_scaled, store_applies, nullptr, store_spec},

@@ -1,4 +1,4 @@
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 
 #include <gtest/gtest.h>
 
@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "compile/expand_updates.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
@@ -55,7 +56,7 @@ TEST(StateFormat, other_names_are_refused_with_the_known_ones) {
 }
 
 // The update of one weight [10, 30].
-Graph update_graph(const AdamwPolicy& policy, Dtype weight) {
+Graph update_graph(const OptimPolicy& policy, Dtype weight) {
   Graph graph;
   graph.phase = Phase::typed;
   graph.name = "update";
@@ -66,6 +67,8 @@ Graph update_graph(const AdamwPolicy& policy, Dtype weight) {
   item.weight = b.input(InputKind::parameter, item.parameter, type);
   item.gradient = b.input(InputKind::batch, "g", type);
   build_update(b, {item}, policy);
+  verify(graph);
+  graph = expand_updates(graph, policy);
   verify(graph);
   return graph;
 }
@@ -78,7 +81,7 @@ std::string input_type(const Graph& graph, const std::string& name) {
 TEST(BuildUpdate, declares_what_each_state_format_needs) {
   for (const StateFormatRow& m : state_formats()) {
     for (const StateFormatRow& v : state_formats()) {
-      AdamwPolicy policy;
+      OptimPolicy policy;
       policy.state_m = m.format;
       policy.state_v = v.format;
       const Graph graph = update_graph(policy, Dtype::bf16);
@@ -116,7 +119,7 @@ TEST(BuildUpdate, masters_follow_the_policy) {
                          Row{Master::bf16_remainder, Dtype::bf16, "i16[10,30]", "none"},
                          Row{Master::bf16_sr, Dtype::bf16, "none", "u32[]"},
                          Row{Master::bf16_sr, Dtype::f32, "none", "none"}}) {
-    AdamwPolicy policy;
+    OptimPolicy policy;
     policy.master = row.master;
     const Graph graph = update_graph(policy, row.weight);
     EXPECT_EQ(input_type(graph, "master:layer.weight"), row.type);
@@ -125,7 +128,7 @@ TEST(BuildUpdate, masters_follow_the_policy) {
 }
 
 TEST(BuildUpdate, small_tensors_may_keep_f32_moments) {
-  AdamwPolicy policy;
+  OptimPolicy policy;
   policy.state_m = policy.state_v = state_format_from_name("e4m3_sr+x");
   for (const int64_t below : {300, 301}) {
     policy.f32_below = below;
@@ -139,14 +142,14 @@ TEST(BuildUpdate, small_tensors_may_keep_f32_moments) {
 }
 
 TEST(BuildUpdate, without_clipping_each_tensor_has_a_flag) {
-  AdamwPolicy policy;
+  OptimPolicy policy;
   EXPECT_EQ(update_graph(policy, Dtype::bf16).find_output("nonfinite:layer.weight"), nullptr);
   policy.clipping = Clipping::none;
   EXPECT_NE(update_graph(policy, Dtype::bf16).find_output("nonfinite:layer.weight"), nullptr);
 }
 
 TEST(BuildUpdate, its_attributes_key_the_parameter_and_print_back) {
-  AdamwPolicy policy;
+  OptimPolicy policy;
   policy.state_m = state_format_from_name("e4m3+x");
   policy.state_v = state_format_from_name("bf16_sr");
   policy.group = 256;

@@ -54,7 +54,29 @@ enum class Clipping : uint8_t { global_norm, none };
 // was not finite can be looked for while no tensor is changed yet. The bits are the same.
 enum class Release : uint8_t { when_ready, at_end };
 
-struct AdamwPolicy {
+// Muon's factor of an orthogonal update: as wide as AdamW's steps are, 0.2 sqrt(max(rows, cols)),
+// so that one learning rate serves both; or sqrt(max(1, rows / cols)).
+enum class MuonScale : uint8_t { match_adamw, original };
+constexpr std::string_view enum_name(MuonScale scale) {
+  return scale == MuonScale::match_adamw ? "match_adamw" : "original";
+}
+constexpr int enum_count(MuonScale) {
+  return 2;
+}
+
+// Parameters whose names match take this rule, with a factor of the learning rate.
+struct OptimRule {
+  std::string pattern;
+  UpdateKind kind = UpdateKind::adamw;
+  double lr = 1;
+};
+
+struct OptimPolicy {
+  UpdateKind kind = UpdateKind::adamw;   // muon: of the layers' matrices, adamw of all else
+  std::vector<OptimRule> rules = {};     // the last that matches wins over `kind`
+  double momentum = 0.9, dampening = 0;  // of sgd; of muon, momentum alone
+  bool nesterov = false;
+  MuonScale muon_scale = MuonScale::match_adamw;
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   Master master = Master::bf16_remainder;
   StateFormat state_m = {}, state_v = {};
@@ -73,15 +95,23 @@ struct AdamwPolicy {
 // for another.
 Master master_from_name(std::string_view name);
 
-// Of kC1 or kC2, the scalar of one parameter.
-inline constexpr std::string_view kC1 = "adam_c1", kC2 = "adam_c2";
+// The policy for a tensor of this size.
+OptimPolicy policy_for(const OptimPolicy& policy, int64_t n_elems);
+// Of what is kept beside the weight; absent_type() where the weight is its own master.
+TensorType master_type(const TensorType& weight, const OptimPolicy& policy);
+
+// Of a rule's scalar, the one of one parameter.
 std::string own_scalar_name(std::string_view scalar, std::string_view parameter);
+// Of such a name, or of a common one: the scalar, and the parameter, empty where it is common.
+std::pair<std::string_view, std::string_view> parameter_of_scalar(std::string_view name);
 
 struct UpdateItem {
   std::string parameter;
   ValueId weight = kNoValue;
   ValueId gradient = kNoValue;
   bool decay = true;
+  UpdateKind rule = UpdateKind::adamw;
+  double lr = 1;  // a factor of the step's learning rate
 };
 
 // `flag`: another reason to refuse the step (a bool scalar), or kNoValue. Without clipping an
@@ -91,7 +121,7 @@ struct UpdateItem {
 struct StepGuards {
   ValueId flag = kNoValue, loss_scale = kNoValue;
 };
-void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
+void build_update(Builder& builder, const std::vector<UpdateItem>& items, const OptimPolicy& policy,
                   const StepGuards& guards = {});
 
 }  // namespace octet

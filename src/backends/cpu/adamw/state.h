@@ -1,0 +1,24 @@
+// States of weights as f32 and back: f32, bf16, bf16 with the i16 remainder of an f32 master, and
+// 8-bit data in groups with u32 metadata (math/moment.h, math/master.h). The bits are those of the
+// scalar formulas there, for any Isa and any number of threads.
+#pragma once
+
+#include "backends/cpu/common/operand.h"
+#include "math/moment.h"
+
+namespace octet::cpu {
+
+struct StateCoding {
+  MomentCoding coding;  // coding.dtype: f32, bf16 or a format with metadata
+  int64_t group = 1;    // of 8-bit data
+  RandomStream random{};
+  int64_t first = 0;  // the place of element 0 in the parameter, for what is drawn
+};
+
+// x and rest (a remainder or metadata; may be nullptr) as y.
+void load_state(const StateCoding& state, const void* x, const void* rest, float* y, int64_t n,
+                ThreadPool& pool);
+void store_state(const StateCoding& state, const float* x, void* y, void* rest, int64_t n,
+                 ThreadPool& pool);
+
+}  // namespace octet::cpu

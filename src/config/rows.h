@@ -1,0 +1,58 @@
+// What rows of the table of keys are written with. Internal to src/config.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <span>
+
+#include "config/table.h"
+
+namespace octet {
+
+// table.cpp puts them in their place.
+std::span<const ConfigRow> optim_rows();
+
+// Counts fit an int wherever they go; sizes in bytes and elements stay exact as doubles.
+inline constexpr double kMostSteps = std::numeric_limits<int32_t>::max();
+inline constexpr double kMostBytes = 0x1p50;
+// Numbers that kernels read as f32 and divide by stay normal numbers there.
+inline constexpr double kLeastEps = 1e-30;
+
+constexpr ConfigLimits any() {
+  return {};
+}
+constexpr ConfigLimits within(double low, double high) {
+  return {.bounds = {.low = low, .high = high}};
+}
+constexpr ConfigLimits above(double low, double high) {
+  return {.bounds = {.low = low, .high = high, .low_open = true}};
+}
+constexpr ConfigLimits one_of(ConfigNames names) {
+  return {.names = names};
+}
+constexpr ConfigLimits auto_or(ConfigNames names) {
+  return {.names = names, .has_auto = true};
+}
+constexpr ConfigLimits below_one() {
+  return {.bounds = {.low = 0, .high = 1, .high_open = true}};
+}
+
+#define OCTET_FIELD(member)          \
+  +[](RunConfig & config) -> auto& { \
+    return config.member;            \
+  }
+
+constexpr bool is_bounded(const ConfigRow& row) {
+  const bool is_count = std::holds_alternative<int64_t& (*)(RunConfig&)>(row.field);
+  const bool is_number = is_count || std::holds_alternative<double& (*)(RunConfig&)>(row.field) ||
+                         std::holds_alternative<std::array<double, 2>& (*)(RunConfig&)>(row.field);
+  const double most = is_count ? 0x1p53 : std::numeric_limits<float>::max();
+  const Bounds& bounds = row.limits.bounds;
+  return !is_number || row.limits.names != nullptr || (bounds.low >= -most && bounds.high <= most);
+}
+template <size_t... n>
+constexpr bool are_bounded(const ConfigRow (&... parts)[n]) {
+  return (std::ranges::all_of(parts, is_bounded) && ...);
+}
+}  // namespace octet

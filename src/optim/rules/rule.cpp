@@ -1,0 +1,126 @@
+#include "optim/rules/rule.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "ir/sharding.h"
+
+namespace octet {
+namespace {
+
+// In the order of UpdateKind.
+const UpdateRule* const kRules[] = {&kAdamwRule, &kSgdRule, &kMuonRule};
+
+}  // namespace
+
+TensorType state_type(const TensorType& weight, Dtype dtype, const OptimPolicy& policy) {
+  TensorType type{.dtype = dtype, .shape = weight.shape};
+  if (is_quantized(dtype)) {
+    type.granularity = {.kind = Granularity::Kind::run, .size = policy.group, .scale = Dtype::u32};
+  }
+  return type;
+}
+
+void add_state(std::vector<RuleState>& states, StateUse use, const TensorType& type,
+               std::string_view scale) {
+  states.push_back({use, type});
+  if (type.dtype == Dtype::fp16) states.push_back({StateUse::fixed_scale, {Dtype::f32, {}}, scale});
+}
+
+void add_master(std::vector<RuleState>& states, const TensorType& weight,
+                const OptimPolicy& policy) {
+  const TensorType type = master_type(weight, policy);
+  if (type == absent_type()) return;
+  const bool is_rest = type.dtype == Dtype::i16;
+  add_state(states, is_rest ? StateUse::master_remainder : StateUse::master, type, kScaleOfMaster);
+}
+
+const UpdateRule& update_rule(UpdateKind kind) {
+  const UpdateRule& rule = *kRules[static_cast<size_t>(kind)];
+  CHECK(rule.kind == kind);
+  return rule;
+}
+
+std::span<const UpdateRule* const> update_rules() {
+  return kRules;
+}
+
+const UpdateRule* rule_of_scalar(std::string_view name) {
+  for (const UpdateRule* rule : kRules) {
+    if (std::ranges::find(rule->scalars, name) != rule->scalars.end()) return rule;
+  }
+  return nullptr;
+}
+
+UpdateBuilder::UpdateBuilder(Builder& builder, Constants& constants, const Node& update,
+                             ValueIds operands, const OptimPolicy& policy)
+    : builder_(builder),
+      constants_(constants),
+      attrs_(std::get<UpdateAttrs>(update.attrs)),
+      parameter_(update.tag.origin),
+      operands_(std::move(operands)),
+      results_(update.results.size(), kNoValue),
+      policy_(policy_for(policy, n_elems(attrs_.shape))),
+      rule_(update_rule(attrs_.rule)) {
+  const TensorType weight{.dtype = builder.type(operands_[Update::w]).dtype, .shape = attrs_.shape};
+  states_ = rule_.states(weight, policy_);
+  CHECK(operands_.size() == Update::value + rule_.scalars.size() + states_.size());
+}
+
+int64_t UpdateBuilder::stream(std::string_view of) const {
+  return static_cast<int64_t>(name_hash(parameter_ + ":" + std::string(of)));
+}
+
+int64_t UpdateBuilder::first() const {
+  return attrs_.rank * shard_elems(n_elems(attrs_.shape), attrs_.ranks);
+}
+
+ValueId UpdateBuilder::scalar(std::string_view name) const {
+  const auto at = std::ranges::find(rule_.scalars, name);
+  CHECK(at != rule_.scalars.end());
+  return operands_[Update::value + static_cast<size_t>(at - rule_.scalars.begin())];
+}
+
+size_t UpdateBuilder::place(StateUse use, std::string_view site) const {
+  const auto at = std::ranges::find_if(
+      states_, [&](const RuleState& state) { return state.use == use && state.site == site; });
+  return static_cast<size_t>(at - states_.begin());
+}
+
+ValueId UpdateBuilder::state(StateUse use, std::string_view site) const {
+  const size_t at = place(use, site);
+  const size_t first = Update::value + rule_.scalars.size();
+  return at == states_.size() ? kNoValue : operands_[first + at];
+}
+
+void UpdateBuilder::set(StateUse use, ValueId next, std::string_view site) {
+  const size_t at = place(use, site);
+  CHECK(at < states_.size());
+  results_[Update::next_state + at] = next;
+}
+
+ValueId UpdateBuilder::lr() {
+  const ValueId lr = operands_[Update::lr];
+  return attrs_.lr == 1 ? lr : builder_.mul(lr, constant(attrs_.lr));
+}
+
+ValueId UpdateBuilder::whole(ValueId x) {
+  if (attrs_.ranks == 1) return x;
+  const CollectiveAttrs attrs{.ranks = attrs_.ranks, .shape = attrs_.shape};
+  return builder_.emit1(OpCode::all_gather, attrs, {x});
+}
+
+ValueId UpdateBuilder::own(ValueId x) {
+  if (attrs_.ranks == 1) return x;
+  const ShardAttrs attrs{.ranks = attrs_.ranks, .rank = attrs_.rank};
+  return builder_.emit1(OpCode::take_shard, attrs, {x});
+}
+
+ValueId UpdateBuilder::max_over_ranks(ValueId x) {
+  if (attrs_.ranks == 1) return x;
+  const CollectiveAttrs attrs{.ranks = attrs_.ranks, .reduction = RankReduction::max};
+  return builder_.emit1(OpCode::all_reduce, attrs, {x});
+}
+
+}  // namespace octet

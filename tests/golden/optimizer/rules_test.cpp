@@ -1,0 +1,201 @@
+// Update rules against PyTorch's SGD and Muon's definition in f64 (make_rules_golden.py).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "backends/cpu/backend.h"
+#include "compile/expand_updates.h"
+#include "optim/rules/rule.h"
+#include "plan/plan.h"
+#include "runtime/executor.h"
+
+namespace octet {
+namespace {
+
+using nlohmann::json;
+
+const json& golden() {
+  static const json file =
+      json::parse(std::ifstream(OCTET_SOURCE_DIR "/tests/golden/optimizer/rules.json"));
+  return file;
+}
+
+// A weight in f32 with one rule, on the CPU.
+class Weight {
+ public:
+  Weight(const Shape& shape, const OptimPolicy& policy)
+      : shape_(shape),
+        policy_(policy),
+        backend_(cpu::make_backend(2, cpu::detect_isa(), cpu::RowSums::library, nullptr)),
+        plan_(make()),
+        arenas_(*backend_.device, plan_.lane_bytes),
+        bound_(plan_, *backend_.catalogue, arenas_) {
+    for (const GraphInput& input : plan_.graph.inputs)
+      backend_.device->fill_zero(bound_.input(input.name), plan_.graph.type(input.value).n_bytes());
+    write("w", [](int64_t i) { return std::cos(0.7 * static_cast<double>(i)); });
+  }
+
+  bool step(double lr, bool is_bad = false) {
+    ++t_;
+    write("g", [&](int64_t i) {
+      const double g =
+          std::sin(0.37 * std::pow(static_cast<double>(i) + 1, 2) * static_cast<double>(t_)) / 2;
+      return is_bad && i == 3 ? std::nan("") : g;
+    });
+    write_scalar("lr", static_cast<float>(lr));
+    write_scalar("clip", 0.0F);
+    if (bound_.has_input("attempt")) write_scalar("attempt", static_cast<uint32_t>(t_));
+    for (const std::string_view name : update_rule(policy_.kind).scalars)
+      write_scalar(std::string(name), update_rule(policy_.kind).scalar(name, policy_, t_));
+    bound_.run();
+    uint8_t found = 0;
+    bound_.read_output("found_nonfinite", &found, sizeof(found));
+    return found == 0;
+  }
+
+  std::vector<float> values() const {
+    std::vector<float> values(static_cast<size_t>(n_elems(shape_)));
+    arenas_.device().copy_out(values.data(), bound_.input("w"), n_elems(shape_) * 4);
+    return values;
+  }
+  // Of the weight and every state.
+  std::vector<std::byte> bytes() const {
+    std::vector<std::byte> all;
+    for (const GraphInput& input : plan_.graph.inputs) {
+      if (input.kind != InputKind::parameter && input.kind != InputKind::state) continue;
+      const auto n = static_cast<size_t>(plan_.graph.type(input.value).n_bytes());
+      all.resize(all.size() + n);
+      arenas_.device().copy_out(all.data() + all.size() - n, bound_.input(input.name),
+                                static_cast<int64_t>(n));
+    }
+    return all;
+  }
+
+ private:
+  Plan make() {
+    Graph graph;
+    graph.phase = Phase::typed;
+    Builder builder(graph);
+    const TensorType type{.dtype = Dtype::f32, .shape = shape_};
+    const ValueId w = builder.input(InputKind::parameter, "w", type);
+    const ValueId g = builder.input(InputKind::batch, "g", type);
+    build_update(builder, {{.parameter = "w", .weight = w, .gradient = g, .rule = policy_.kind}},
+                 policy_);
+    const Graph expanded = expand_updates(graph, policy_);
+    Layout layout;
+    layout.add_inputs(expanded);
+    return make_plan(expanded, layout, *backend_.catalogue);
+  }
+  template <typename Fn>
+  void write(const std::string& name, const Fn& value) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < n_elems(shape_); ++i) values.push_back(static_cast<float>(value(i)));
+    bound_.write_input(name, values.data(), n_elems(shape_) * 4);
+  }
+  template <typename T>
+  void write_scalar(const std::string& name, T value) {
+    bound_.write_input(name, &value, sizeof(value));
+  }
+
+  Shape shape_;
+  OptimPolicy policy_;
+  Backend backend_;
+  Plan plan_;
+  mutable Arenas arenas_;
+  mutable BoundPlan bound_;
+  int64_t t_ = 0;
+};
+
+double relative_distance(const std::vector<float>& got, const std::vector<double>& want) {
+  double distance = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    distance += std::pow(static_cast<double>(got[i]) - want[i], 2);
+    size += std::pow(want[i], 2);
+  }
+  return std::sqrt(distance / size);
+}
+
+TEST(UpdateRules, sgd_is_pytorchs) {
+  ASSERT_EQ(golden()["sgd"].size(), 10u);
+  for (const json& row : golden()["sgd"]) {
+    const OptimPolicy policy{.kind = UpdateKind::sgd,
+                             .momentum = row["momentum"],
+                             .dampening = row["dampening"],
+                             .nesterov = row["nesterov"],
+                             .weight_decay = row["weight_decay"],
+                             .master = Master::fp32};
+    Weight weight({row["n"].get<int64_t>()}, policy);
+    for (int t = 0; t < row["steps"]; ++t) EXPECT_TRUE(weight.step(row["lr"]));
+    json label = row;
+    label.erase("weights");
+    EXPECT_LT(relative_distance(weight.values(), row["weights"]), 1e-6) << label;
+  }
+}
+
+// Products in BF16 move it by about 1 %, as they do in PyTorch.
+TEST(UpdateRules, muon_is_its_definition) {
+  ASSERT_EQ(golden()["muon"].size(), 20u);
+  for (const json& row : golden()["muon"]) {
+    const OptimPolicy policy{
+        .kind = UpdateKind::muon,
+        .momentum = row["momentum"],
+        .nesterov = row["nesterov"],
+        .muon_scale = row["match_adamw"] ? MuonScale::match_adamw : MuonScale::original,
+        .weight_decay = row["weight_decay"],
+        .master = Master::fp32};
+    const Shape shape = {row["rows"], row["cols"]};
+    Weight weight(shape, policy);
+    const std::vector<float> before = weight.values();
+    for (int t = 0; t < row["steps"]; ++t) EXPECT_TRUE(weight.step(row["lr"]));
+    const std::vector<double> want = row["weights"];
+    std::vector<float> moved = weight.values();
+    std::vector<double> should_move = want;
+    for (size_t i = 0; i < want.size(); ++i) {
+      moved[i] -= before[i];
+      should_move[i] -= static_cast<double>(before[i]);
+    }
+    json label = row;
+    label.erase("weights");
+    EXPECT_LT(relative_distance(moved, should_move), 0.015) << label;
+  }
+}
+
+TEST(UpdateRules, a_step_that_is_skipped_leaves_every_byte) {
+  for (const UpdateKind kind : {UpdateKind::adamw, UpdateKind::sgd, UpdateKind::muon}) {
+    for (const char* state : {"f32", "bf16", "bf16_sr", "e4m3", "e4m3+x", "e4m3_sr", "fp16_sr"}) {
+      OptimPolicy policy{.kind = kind, .nesterov = true, .master = Master::fp32};
+      policy.state_m = run_state_format_from_name(state);
+      Weight weight({24, 36}, policy);
+      for (int t = 0; t < 3; ++t) EXPECT_TRUE(weight.step(0.02));
+      const auto before = weight.bytes();
+      EXPECT_FALSE(weight.step(0.02, true)) << enum_name(kind) << " " << state;
+      EXPECT_TRUE(weight.bytes() == before) << enum_name(kind) << " " << state;
+      EXPECT_TRUE(weight.step(0.02));
+      EXPECT_FALSE(weight.bytes() == before);
+    }
+  }
+}
+
+// Stored narrower, the momentum differs by its format's rounding.
+TEST(UpdateRules, momentum_in_eight_bits_is_near) {
+  const auto run = [](const char* state) {
+    OptimPolicy policy{.kind = UpdateKind::sgd, .weight_decay = 0, .master = Master::fp32};
+    policy.state_m = run_state_format_from_name(state);
+    Weight weight({40, 64}, policy);
+    for (int t = 0; t < 30; ++t) weight.step(0.02);
+    return weight.values();
+  };
+  const std::vector<float> exact = run("f32");
+  const std::vector<double> want(exact.begin(), exact.end());
+  EXPECT_LT(relative_distance(run("bf16"), want), 2e-3);
+  for (const char* state : {"e4m3", "e4m3+x", "e4m3_sr", "hif8"}) {
+    const double distance = relative_distance(run(state), want);
+    EXPECT_LT(distance, 0.05) << state;
+    EXPECT_GT(distance, 1e-6) << state;
+  }
+}
+
+}  // namespace
+}  // namespace octet
