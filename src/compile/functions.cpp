@@ -106,7 +106,7 @@ const Graph& TypedGraphs::graph(FunctionSource source, const BatchSize& size, St
 std::vector<Pass> TypedGraphs::typing(const RecipeOptions& options) const {
   const Recipe recipe = chosen_recipe(options_.recipe, options);
   RecipeOptions chosen = options;
-  chosen.k_major = catalogue_.wants_k_major();
+  chosen.k_major = catalogue_.target().k_major;
   const Recompute what = options_.recompute.value_or(recipe.recompute);
   std::vector<Pass> passes = {
       {.name = recipe.name,

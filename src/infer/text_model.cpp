@@ -118,7 +118,7 @@ class CachedModel : public TextModel {
     if (options.logits == LogitsFor::scoring) add(function::decode, kScoredPiece);
     for (const int64_t size : kFillPieces) add(function::fill, size);
     for (const int64_t size : kLargePieces) {
-      if (options.n_entries * size <= catalogue.rows_to_fill()) add(function::fill, size);
+      if (options.n_entries * size <= catalogue.target().rows_to_fill) add(function::fill, size);
     }
     return keys;
   }

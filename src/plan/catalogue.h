@@ -14,16 +14,18 @@
 #include "device/device.h"
 #include "ir/graph.h"
 #include "ir/sharding.h"
+#include "plan/target.h"
 
 namespace octet {
 
 struct KernelChoice {
-  std::string name;           // "gemm bf16 x bf16 -> f32"
+  std::string name;           // "gemm bf16 x bf16 -> f32", for plans and profiles alone
   int64_t scratch_bytes = 0;  // upper bound; the plan reserves it for the node's duration
   bool reference = false;     // a scalar kernel that decodes, computes in double and encodes
   bool has_finish = false;  // a collective of two launches: one brings what others have, the other
                             // computes with it (PlanStep::is_finish)
   bool may_join = false;    // launches that do not depend on each other may be one (LaunchArgs)
+  const KernelRow* row = nullptr;  // of the back end's table; nullptr: it has none
 };
 
 // Addresses by the slots of the node's operands and results; nullptr for what is absent.
@@ -35,7 +37,7 @@ struct LaunchArgs {
   // Of collectives (plan/plan.h); begins_run: the run's number in the plan, 0 where none begins.
   uint32_t begins_run = 0;
   bool ends_run = false, is_finish = false;
-  // The next launch is of a kernel of the same name, and neither touches what the other writes: the
+  // The next launch is of the same row and types, and neither touches what the other writes: the
   // back end may wait for it and launch both as one.
   bool joins_next = false;
 };
@@ -70,14 +72,15 @@ using LaunchFn = std::function<void(const LaunchArgs&)>;
 
 class Catalogue {
  public:
+  explicit Catalogue(Target target = {}) : target_(std::move(target)) {}
   virtual ~Catalogue() = default;
+  const Target& target() const { return target_; }
+  // What is planned from now on does without this row ("rms_norm codes").
+  virtual void strike(std::string row) { target_.without.push_back(std::move(row)); }
   // Nothing where no kernel exists for the node with these dtypes.
   virtual std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const = 0;
   // Checks everything and makes what the launch needs; throws Error that names the node.
   virtual LaunchFn prepare(const Graph& graph, const Node& node) = 0;
-  // Whether products of 8-bit codes read only factors whose reduction is the contiguous axis
-  // (passes/precision/quantize_linears.h).
-  virtual bool wants_k_major() const { return true; }
   // Whether gradients are quantized in the kernel that makes them (passes/lower/fuse.h).
   virtual bool quantizes_gradients() const { return false; }
   // Whether activations keep their operands in groups as they read them (passes/lower/fuse.h).
@@ -87,8 +90,6 @@ class Catalogue {
   // The most rows of a GEMM that takes the codes of E4M3 weights beside a factor of 16 bits, and a
   // residual as its addend (passes/lower/fuse.h); 0: there is no such kernel.
   virtual int64_t few_rows() const { return 0; }
-  // Tokens of all texts that fill the device while a KV cache is filled (infer/text_model.h).
-  virtual int64_t rows_to_fill() const { return 256; }
   // Queues the drawing. false: the host has to.
   virtual bool draw(const WeightDraw& what) { return static_cast<void>(what), false; }
 
@@ -97,6 +98,9 @@ class Catalogue {
   // Kernels prepared from now on take these choices where they still can be had. Throws
   // Error{bad_data} for a code that measured() never made.
   virtual void recall(std::span<const MeasuredChoice> choices) { static_cast<void>(choices); }
+
+ protected:
+  Target target_;
 };
 
 }  // namespace octet

@@ -22,10 +22,20 @@ class Access {
   std::vector<Place> read_, written_;
 };
 
-bool may_be_one(const PlanStep& step, const PlanStep& next) {
-  return step.kernel.may_join && next.kernel.may_join && step.kernel.name == next.kernel.name &&
-         step.stream == next.stream && !next.begins_run && next.joins < 0 && step.scratch < 0 &&
-         next.scratch < 0;
+bool have_same_types(const Graph& graph, const ValueIds& a, const ValueIds& b) {
+  return std::ranges::equal(a, b, [&](ValueId x, ValueId y) {
+    if (x == kNoValue || y == kNoValue) return x == y;
+    return graph.type(x).dtype == graph.type(y).dtype;
+  });
+}
+
+bool may_be_one(const Graph& graph, const PlanStep& step, const PlanStep& next) {
+  const Node &a = graph.node(step.node), &b = graph.node(next.node);
+  return step.kernel.may_join && next.kernel.may_join && step.kernel.row == next.kernel.row &&
+         a.op == b.op && step.is_finish == next.is_finish && step.stream == next.stream &&
+         !next.begins_run && next.joins < 0 && step.scratch < 0 && next.scratch < 0 &&
+         have_same_types(graph, a.operands, b.operands) &&
+         have_same_types(graph, a.results, b.results);
 }
 
 }  // namespace
@@ -36,7 +46,8 @@ std::vector<bool> find_joined(const Plan& plan) {
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     Access mine(plan, plan.steps[i]);
     const bool joins =
-        i > 0 && run.size() < kMostJoined && may_be_one(plan.steps[i - 1], plan.steps[i]) &&
+        i > 0 && run.size() < kMostJoined &&
+        may_be_one(plan.graph, plan.steps[i - 1], plan.steps[i]) &&
         std::ranges::none_of(run, [&](const Access& other) { return mine.depends_on(other); });
     if (joins) {
       joined[i - 1] = true;

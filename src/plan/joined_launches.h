@@ -1,6 +1,6 @@
 // Launches that a back end may make as one (LaunchArgs::joins_next): neighbours in the plan with
-// kernels of one name that allow it (KernelChoice::may_join), none of which touches what another
-// writes; of collectives those of one run.
+// kernels of one row and types that allow it (KernelChoice::may_join), none of which touches what
+// another writes; of collectives those of one run.
 #pragma once
 
 #include <vector>

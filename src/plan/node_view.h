@@ -1,4 +1,4 @@
-// A node with its graph: what a back end looks at when it chooses a kernel.
+// A node with its graph and target: what a back end looks at when it chooses a kernel.
 #pragma once
 
 #include <algorithm>
@@ -7,13 +7,14 @@
 
 #include "ir/graph.h"
 #include "ir/op_def.h"
+#include "plan/target.h"
 
 namespace octet {
 
 struct NodeView {
   const Graph& graph;
   const Node& node;
-  int capability = 0;  // of the GPU that runs it, 10 major + minor; 0: none, or not known
+  const Target& target;
 
   // By slot: whether an operand or result is there, and its type.
   bool has(size_t operand) const { return node.in(operand) != kNoValue; }

@@ -65,6 +65,7 @@ class Planner {
   Planner(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
           const PlanOptions& options)
       : layout_(layout), catalogue_(catalogue), options_(options) {
+    plan_.target = catalogue.target().text();
     plan_.graph = gather_in_place(copy_shared_updates(graph, layout.rank), layout.rank);
     plan_.buffer_of.assign(plan_.graph.values.size(), -1);
     plan_.offset_of.assign(plan_.graph.values.size(), 0);

@@ -95,6 +95,7 @@ struct Plan {
   std::vector<int64_t> offset_of;  // by value, within its buffer: of a shard that lies in the whole
   int64_t lane_bytes[kLaneCount] = {0, 0, 0};
   std::vector<std::string> near_misses;  // fusions that did not fire, and why
+  std::string target;                    // what it was made for: Target::text()
 
   int64_t peak_bytes() const { return lane_bytes[0] + lane_bytes[1] + lane_bytes[2]; }
 };

@@ -57,6 +57,9 @@ class Lending {
 
 BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
     : plan_(plan), arenas_(arenas) {
+  if (const std::string target = catalogue.target().text(); plan.target != target)
+    throw Error(ErrorCode::internal, "[plan] expected a plan for {}, got one for {}", target,
+                plan.target);
   for (int lane = 0; lane < kLaneCount; ++lane)
     CHECK(plan.lane_bytes[lane] <= arenas.bytes(static_cast<Lane>(lane)));
   // Between runs the transient lane holds nothing: products may be timed on it.

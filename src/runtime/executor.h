@@ -39,7 +39,8 @@ using StepObserver = std::function<void(const Plan& plan, const PlanStep& step, 
 
 class BoundPlan {
  public:
-  // Keeps references to the plan and the arenas. Throws what a kernel's prepare throws.
+  // Keeps references to the plan and the arenas. Throws what a kernel's prepare throws, and
+  // Error(internal) where the plan was made for another target.
   BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas);
 
   // The first run launches; where the device can record, later runs replay one recording.

@@ -75,6 +75,7 @@ OrderedJson PlanReport::json(WithBuffers buffers) const {
   }
   for (const auto& [name, count] : count_ops(largest_->graph)) ops[name] = count;
   OrderedJson result = {{"function", largest_->graph.name},
+                        {"target", largest_->target},
                         {"functions", functions_},
                         {"recipe", config_.recipe.base},
                         {"deterministic", config_.train.deterministic},
@@ -106,7 +107,7 @@ std::string PlanReport::text() const {
       model_def(spec_.kind).name, static_cast<double>(parameter_count(spec_)) / 1e6,
       config_.recipe.base, config_.train.deterministic ? ", deterministic" : "",
       config_.train.batch, config_.model.seq, largest_->graph.name, largest_->steps.size());
-  text += recompute_text(program_->options());
+  text += "for " + largest_->target + "\n" + recompute_text(program_->options());
   text += fmt::format("peak {}, at step {}\n", bytes_text(static_cast<double>(report.peak_bytes)),
                       report.peak_step);
   for (int role = 0; role < kMemoryRoleCount; ++role) {

@@ -71,6 +71,21 @@ TEST(JoinedLaunches, of_a_decoded_token_are_its_projections_rotations_and_cache_
   EXPECT_EQ(joined_runs(decode(1), FrozenFormat::as_computed), twice(kFewRows));
   EXPECT_EQ(joined_runs(decode(1), FrozenFormat::e4m3), twice(kFewRows));
 }
+// Kernels go by their row: what they are called says nothing.
+TEST(JoinedLaunches, go_by_row_and_not_by_name) {
+  ProgramOptions options;
+  options.forward = forward_builder(resolved(small_llama()));
+  options.inference_only = true;
+  const FunctionKey key = decode(1);
+  Program program(options, gpu(), {key});
+  Plan plan = program.plan(key.name, key.size);
+  const std::vector<bool> joined = find_joined(plan);
+  for (size_t i = 0; i < plan.steps.size(); ++i) plan.steps[i].kernel.name = std::to_string(i);
+  EXPECT_EQ(find_joined(plan), joined);
+  for (PlanStep& step : plan.steps) step.kernel.name = "one";
+  EXPECT_EQ(find_joined(plan), joined);
+  EXPECT_GT(std::ranges::count(joined, true), 0);
+}
 TEST(JoinedLaunches, of_many_texts_leave_out_the_library_s_products) {
   EXPECT_EQ(joined_runs(decode(64), FrozenFormat::as_computed), twice(kRows));
 }

@@ -11,13 +11,13 @@ namespace {
 // The CPU's kernels, given codes in the layout that GPUs ask for.
 class KMajorCatalogue : public Catalogue {
  public:
+  KMajorCatalogue() : Catalogue({.k_major = true}) {}
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override {
     return tiny::backend().catalogue->choose(graph, node);
   }
   LaunchFn prepare(const Graph& graph, const Node& node) override {
     return tiny::backend().catalogue->prepare(graph, node);
   }
-  bool wants_k_major() const override { return true; }
 };
 
 int transposed_codes(const ProgramOptions& options, const Catalogue& catalogue) {
@@ -33,7 +33,7 @@ int transposed_codes(const ProgramOptions& options, const Catalogue& catalogue) 
     const bool k_major =
         gemm == nullptr || (!reads_transposed(graph.type(node.in(Gemm::a)), gemm->trans_a) &&
                             reads_transposed(graph.type(node.in(Gemm::b)), gemm->trans_b));
-    EXPECT_TRUE(k_major || !catalogue.wants_k_major() || node.tag.layer < 0);
+    EXPECT_TRUE(k_major || !catalogue.target().k_major || node.tag.layer < 0);
   }
   return n;
 }

@@ -81,7 +81,8 @@ TEST(widened, nodes_without_halves_are_not_touched) {
   Builder builder(graph);
   const ValueId x = builder.input(InputKind::batch, "x", {.dtype = Dtype::f32, .shape = {4}});
   builder.add(x, x);
-  EXPECT_FALSE(WidenedNode::of({graph, graph.nodes.back()}).has_value());
+  const Target target{.rows = kernel_rows(Isa::avx2)};
+  EXPECT_FALSE(WidenedNode::of({graph, graph.nodes.back(), target}).has_value());
 }
 
 }  // namespace

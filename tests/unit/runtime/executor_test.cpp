@@ -64,6 +64,14 @@ TEST(BoundPlan, prepares_once_and_launches_every_step) {
   EXPECT_EQ(bench.catalogue.n_launched, 4);
 }
 
+TEST(BoundPlan, of_a_plan_for_another_target_is_refused) {
+  Bench bench;
+  bench.catalogue.strike("exp adding");
+  const std::string error =
+      test::error_of([&] { BoundPlan(bench.plan, bench.catalogue, bench.arenas); });
+  EXPECT_NE(error.find("without exp adding"), std::string::npos) << error;
+}
+
 TEST(BoundPlan, operands_and_results_are_where_inputs_and_outputs_are) {
   Bench bench;
   std::vector<uint8_t> x(32, 5), scales(8, 7), y(64);

@@ -1,26 +1,34 @@
 #include "backends/cpu/bind/binding.h"
 
-#include <algorithm>
+#include <type_traits>
 
 namespace octet::cpu {
+namespace {
 
-const Binding* find_rank_binding(const NodeView& view) {
-  for (const Binding& binding : rank_bindings()) {
-    if (binding.op == view.node.op) return &binding;
+using Family = std::span<const Binding> (*)();
+
+std::vector<const KernelRow*> gather(std::initializer_list<Family> families) {
+  std::vector<const KernelRow*> rows;
+  for (const Family family : families) {
+    for (const Binding& binding : family()) rows.push_back(&binding.row);
   }
-  return nullptr;
+  return rows;
 }
 
-const Binding* find_binding(const NodeView& view) {
-  if (const Binding* binding = find_rank_binding(view)) return binding;
-  for (const auto bindings : {gemm_bindings(), elementwise_bindings(), layer_bindings(),
-                              norm_bindings(), update_bindings(), quantize_bindings(),
-                              quantize_layer_bindings(), stored_bindings(), move_bindings()}) {
-    for (const Binding& binding : bindings) {
-      if (binding.op == view.node.op && binding.applies(view)) return &binding;
-    }
-  }
-  return nullptr;
+}  // namespace
+
+std::span<const KernelRow* const> kernel_rows(Isa isa) {
+  static const auto scalar = gather({rank_bindings, reference_bindings});
+  static const auto all =
+      gather({rank_bindings, gemm_bindings, elementwise_bindings, layer_bindings, norm_bindings,
+              update_bindings, quantize_bindings, quantize_layer_bindings, stored_bindings,
+              move_bindings, widened_bindings, reference_bindings});
+  return isa == Isa::scalar ? scalar : all;
+}
+
+const Binding& binding_of(const KernelRow& row) {
+  static_assert(std::is_standard_layout_v<Binding>);  // the row lies where its binding does
+  return reinterpret_cast<const Binding&>(row);
 }
 
 }  // namespace octet::cpu

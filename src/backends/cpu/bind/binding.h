@@ -1,15 +1,16 @@
-// A binding joins one op of the graph to one fast kernel: when it applies, what scratch it needs,
-// how it is prepared. One file per family in this folder; binding.cpp names them all. Where none
-// applies, the reference kernel runs.
+// A binding is a row of the CPU with what prepares its kernel. One file per family in this folder;
+// binding.cpp names them all. Where no fast kernel applies, FP16 runs on that of f32 (widened.h),
+// and all else on the reference (reference.cpp).
 #pragma once
 
 #include <span>
 
+#include "backends/cpu/common/isa.h"
 #include "backends/cpu/rope/rope_tables.h"
 #include "base/thread_pool.h"
 #include "comm/group.h"
 #include "plan/catalogue.h"
-#include "plan/node_view.h"
+#include "plan/kernel_row.h"
 
 namespace octet::cpu {
 
@@ -21,9 +22,7 @@ struct Context {
 };
 
 struct Binding {
-  OpCode op;
-  bool (*applies)(const NodeView& view);
-  int64_t (*scratch_bytes)(const NodeView& view, int n_threads);  // nullptr: none
+  KernelRow row;
   LaunchFn (*prepare)(const NodeView& view, Context& context);
 };
 
@@ -38,10 +37,12 @@ std::span<const Binding> quantize_layer_bindings();
 std::span<const Binding> stored_bindings();
 std::span<const Binding> move_bindings();
 std::span<const Binding> rank_bindings();
+std::span<const Binding> widened_bindings();
+std::span<const Binding> reference_bindings();
 
-// nullptr where no fast kernel applies.
-const Binding* find_binding(const NodeView& view);
-// The same of what ranks do together alone, which has no other kernels.
-const Binding* find_rank_binding(const NodeView& view);
+// The rows of an instruction set: of none, what ranks do together and the reference.
+std::span<const KernelRow* const> kernel_rows(Isa isa);
+// What prepares a row of them.
+const Binding& binding_of(const KernelRow& row);
 
 }  // namespace octet::cpu

@@ -121,7 +121,7 @@ bool sums_all(const NodeView& view) {
   return is_wide(view.in(Unary::x).dtype) && view.out(Unary::y).dtype == Dtype::f32 &&
          view.out(Unary::y).n_elems() == 1;
 }
-int64_t sum_scratch(const NodeView& view, int) {
+int64_t sum_scratch(const NodeView& view) {
   return reduce_scratch(view.in(Unary::x).n_elems()) * static_cast<int64_t>(sizeof(double));
 }
 LaunchFn prepare_sum(const NodeView& view, Context& context) {
@@ -182,7 +182,7 @@ LaunchFn prepare_bias_add(const NodeView& view, Context& context) {
   };
 }
 
-int64_t column_sum_scratch(const NodeView& view, int) {
+int64_t column_sum_scratch(const NodeView& view) {
   return norm_backward_scratch(rows_of(view.in(Unary::x)), 1) * static_cast<int64_t>(sizeof(float));
 }
 
@@ -196,25 +196,25 @@ LaunchFn prepare_column_sum(const NodeView& view, Context& context) {
 }
 
 const Binding kElementwiseBindings[] = {
-#define ROWS_unary(op)                            \
-  {OpCode::op, in_lanes, nullptr, prepare_lanes}, \
-      {OpCode::op, in_doubles, nullptr, prepare_doubles},
+#define ROWS_unary(op)                             \
+  {{OpCode::op, "simd", in_lanes}, prepare_lanes}, \
+      {{OpCode::op, "doubles", in_doubles}, prepare_doubles},
 #define ROWS_binary ROWS_unary
 #define ROWS_compare ROWS_unary
-#define ROWS_scaled(op) {OpCode::op, rescale_applies, nullptr, prepare_rescale},
+#define ROWS_scaled(op) {{OpCode::op, "simd", rescale_applies}, prepare_rescale},
 #define ELEMENT(op, arity, ...) ROWS_##arity(op)
 #include "math/elementwise.def"
-    {OpCode::reduce_sum, sums_all, sum_scratch, prepare_sum},
-    {OpCode::cast_in, cast_in_applies, nullptr, prepare_cast_in},
-    {OpCode::cast, all_wide, nullptr, prepare_cast},
-    {OpCode::stop_gradient, all_wide, nullptr, prepare_cast},
-    {OpCode::fill, all_wide, nullptr, prepare_fill},
-    {OpCode::gated_act, plain_gated, nullptr, prepare_gated},
-    {OpCode::gated_act_grad, plain_gated, nullptr, prepare_gated_grad},
-    {OpCode::gelu, plain_gelu, nullptr, prepare_gelu},
-    {OpCode::gelu_grad, plain_gelu, nullptr, prepare_gelu_grad},
-    {OpCode::bias_add, all_wide, nullptr, prepare_bias_add},
-    {OpCode::column_sum, all_wide, column_sum_scratch, prepare_column_sum},
+    {{OpCode::reduce_sum, "simd", sums_all, sum_scratch}, prepare_sum},
+    {{OpCode::cast_in, "simd", cast_in_applies}, prepare_cast_in},
+    {{OpCode::cast, "simd", all_wide}, prepare_cast},
+    {{OpCode::stop_gradient, "simd", all_wide}, prepare_cast},
+    {{OpCode::fill, "simd", all_wide}, prepare_fill},
+    {{OpCode::gated_act, "simd", plain_gated}, prepare_gated},
+    {{OpCode::gated_act_grad, "simd", plain_gated}, prepare_gated_grad},
+    {{OpCode::gelu, "simd", plain_gelu}, prepare_gelu},
+    {{OpCode::gelu_grad, "simd", plain_gelu}, prepare_gelu_grad},
+    {{OpCode::bias_add, "simd", all_wide}, prepare_bias_add},
+    {{OpCode::column_sum, "simd", all_wide, column_sum_scratch}, prepare_column_sum},
 };
 
 }  // namespace

@@ -21,16 +21,18 @@ GemmSpec spec_of(const NodeView& view) {
   return spec;
 }
 
-// Factors f32, bf16, or codes that the kernel decodes exactly; the result is wide.
+// Factors f32, bf16, or codes of one scale, which the kernel decodes exactly; the result is wide.
 bool gemm_applies(const NodeView& view) {
-  const auto factor = [](Dtype dtype) { return is_wide(dtype) || is_gemm_operand(dtype); };
+  const auto factor = [](const TensorType& type) {
+    return (is_wide(type.dtype) || is_gemm_operand(type.dtype)) && scale_tile(type).is_all();
+  };
   const bool addend = !view.has(octet::Gemm::c) || is_wide(view.in(octet::Gemm::c).dtype);
-  return factor(view.in(octet::Gemm::a).dtype) && factor(view.in(octet::Gemm::b).dtype) &&
+  return factor(view.in(octet::Gemm::a)) && factor(view.in(octet::Gemm::b)) &&
          is_wide(view.out(octet::Gemm::y).dtype) && addend;
 }
 
-int64_t gemm_scratch(const NodeView& view, int n_threads) {
-  return static_cast<int64_t>(Gemm(spec_of(view), n_threads).scratch_bytes());
+int64_t gemm_scratch(const NodeView& view) {
+  return static_cast<int64_t>(Gemm(spec_of(view), view.target.n_threads).scratch_bytes());
 }
 
 LaunchFn gemm_prepare(const NodeView& view, Context& context) {
@@ -50,7 +52,8 @@ LaunchFn gemm_prepare(const NodeView& view, Context& context) {
   };
 }
 
-const Binding kGemmBindings[] = {{OpCode::gemm, gemm_applies, gemm_scratch, gemm_prepare}};
+const Binding kGemmBindings[] = {
+    {{OpCode::gemm, "simd", gemm_applies, gemm_scratch}, gemm_prepare}};
 
 }  // namespace
 

@@ -74,11 +74,13 @@ bool attention_applies(const NodeView& view) {
   return same;
 }
 
-int64_t attention_scratch(const NodeView& view, int n_threads) {
-  return static_cast<int64_t>(AttentionForward(attention_spec(view), n_threads).scratch_bytes());
+int64_t attention_scratch(const NodeView& view) {
+  return static_cast<int64_t>(
+      AttentionForward(attention_spec(view), view.target.n_threads).scratch_bytes());
 }
-int64_t attention_grad_scratch(const NodeView& view, int n_threads) {
-  return static_cast<int64_t>(AttentionBackward(attention_spec(view), n_threads).scratch_bytes());
+int64_t attention_grad_scratch(const NodeView& view) {
+  return static_cast<int64_t>(
+      AttentionBackward(attention_spec(view), view.target.n_threads).scratch_bytes());
 }
 
 LaunchFn prepare_attention(const NodeView& view, Context& context) {
@@ -141,7 +143,7 @@ EmbeddingShape gradient_shape(const NodeView& view) {
           .cols = view.out(LookupGrad::dtable).shape[1]};
 }
 
-int64_t embedding_grad_scratch(const NodeView& view, int) {
+int64_t embedding_grad_scratch(const NodeView& view) {
   return embedding_backward_scratch(gradient_shape(view)) * static_cast<int64_t>(sizeof(int32_t));
 }
 
@@ -157,7 +159,7 @@ LaunchFn prepare_embedding_grad(const NodeView& view, Context& context) {
   };
 }
 
-int64_t cross_entropy_scratch(const NodeView& view, int) {
+int64_t cross_entropy_scratch(const NodeView& view) {
   return reduce_scratch(view.in(octet::CrossEntropy::logits).shape[0]) *
          static_cast<int64_t>(sizeof(double));
 }
@@ -195,13 +197,15 @@ LaunchFn prepare_cross_entropy_grad(const NodeView& view, Context& context) {
 }
 
 const Binding kLayersBindings[] = {
-    {OpCode::rope, rope_applies, nullptr, prepare_rope},
-    {OpCode::attention, attention_applies, attention_scratch, prepare_attention},
-    {OpCode::attention_grad, attention_applies, attention_grad_scratch, prepare_attention_grad},
-    {OpCode::embedding, table_is_wide, nullptr, prepare_embedding},
-    {OpCode::embedding_grad, table_is_wide, embedding_grad_scratch, prepare_embedding_grad},
-    {OpCode::cross_entropy, table_is_wide, cross_entropy_scratch, prepare_cross_entropy},
-    {OpCode::cross_entropy_grad, logits_are_wide, nullptr, prepare_cross_entropy_grad},
+    {{OpCode::rope, "simd", rope_applies}, prepare_rope},
+    {{OpCode::attention, "simd", attention_applies, attention_scratch}, prepare_attention},
+    {{OpCode::attention_grad, "simd", attention_applies, attention_grad_scratch},
+     prepare_attention_grad},
+    {{OpCode::embedding, "simd", table_is_wide}, prepare_embedding},
+    {{OpCode::embedding_grad, "simd", table_is_wide, embedding_grad_scratch},
+     prepare_embedding_grad},
+    {{OpCode::cross_entropy, "simd", table_is_wide, cross_entropy_scratch}, prepare_cross_entropy},
+    {{OpCode::cross_entropy_grad, "simd", logits_are_wide}, prepare_cross_entropy_grad},
 };
 
 }  // namespace

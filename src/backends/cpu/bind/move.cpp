@@ -151,13 +151,13 @@ bool any_view(const NodeView&) {
 }
 
 const Binding kMoveBindings[] = {
-    {OpCode::cache_write, any_view, nullptr, prepare_cache_write},
-    {OpCode::select, selects, nullptr, prepare_select},
-    {OpCode::slice, moves, nullptr, prepare_slice},
-    {OpCode::transpose, moves, nullptr, prepare_transpose},
-    {OpCode::broadcast, moves, nullptr, prepare_broadcast},
-    {OpCode::pad, moves, nullptr, prepare_pad},
-    {OpCode::concatenate, moves, nullptr, prepare_concatenate},
+    {{OpCode::cache_write, "simd", any_view}, prepare_cache_write},
+    {{OpCode::select, "simd", selects}, prepare_select},
+    {{OpCode::slice, "simd", moves}, prepare_slice},
+    {{OpCode::transpose, "simd", moves}, prepare_transpose},
+    {{OpCode::broadcast, "simd", moves}, prepare_broadcast},
+    {{OpCode::pad, "simd", moves}, prepare_pad},
+    {{OpCode::concatenate, "simd", moves}, prepare_concatenate},
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ bool plain_norm(const NodeView& view) {
 }
 
 template <SlotId kWeight, int kSums>
-int64_t plain_grad_bytes(const NodeView& view, int) {
+int64_t plain_grad_bytes(const NodeView& view) {
   return view.has(kWeight)
              ? float_bytes(norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), kSums))
              : 0;
@@ -44,8 +44,9 @@ bool rms_norm_applies(const NodeView& view) {
   return reads_codes(view) && gives_f32(view, octet::RmsNorm::rstd) &&
          view.in_is(octet::RmsNorm::known_rstd, {Dtype::f32});
 }
-int64_t forward_bytes(const NodeView& view, int n_threads) {
-  return float_bytes(norm_groups_scratch(rows_of(view.in(octet::RmsNorm::x)), n_threads));
+int64_t forward_bytes(const NodeView& view) {
+  return float_bytes(
+      norm_groups_scratch(rows_of(view.in(octet::RmsNorm::x)), view.target.n_threads));
 }
 
 LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
@@ -66,9 +67,9 @@ LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
 bool rms_grad_applies(const NodeView& view) {
   return reads_codes(view) && view.in(RmsNormGrad::rstd).dtype == Dtype::f32;
 }
-int64_t rms_grad_bytes(const NodeView& view, int n_threads) {
+int64_t rms_grad_bytes(const NodeView& view) {
   return float_bytes(sums_floats(view, RmsNormGrad::weight) +
-                     norm_groups_scratch(rows_of(view.in(RmsNormGrad::x)), n_threads));
+                     norm_groups_scratch(rows_of(view.in(RmsNormGrad::x)), view.target.n_threads));
 }
 
 LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
@@ -118,9 +119,10 @@ bool layer_grad_applies(const NodeView& view) {
   return reads_codes(view) && view.in(LayerNormGrad::mean).dtype == Dtype::f32 &&
          view.in(LayerNormGrad::rstd).dtype == Dtype::f32;
 }
-int64_t layer_grad_bytes(const NodeView& view, int n_threads) {
-  return float_bytes(sums_floats(view, LayerNormGrad::weight) +
-                     norm_groups_scratch(rows_of(view.in(LayerNormGrad::x)), n_threads));
+int64_t layer_grad_bytes(const NodeView& view) {
+  return float_bytes(
+      sums_floats(view, LayerNormGrad::weight) +
+      norm_groups_scratch(rows_of(view.in(LayerNormGrad::x)), view.target.n_threads));
 }
 
 LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
@@ -145,16 +147,17 @@ LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
 }
 
 const Binding kNormBindings[] = {
-    {OpCode::rms_norm, plain_norm, nullptr, prepare_rms_norm},
-    {OpCode::rms_norm, rms_norm_applies, forward_bytes, prepare_rms_norm},
-    {OpCode::rms_norm_grad, plain_norm, plain_grad_bytes<RmsNormGrad::weight, 1>,
+    {{OpCode::rms_norm, "simd", plain_norm}, prepare_rms_norm},
+    {{OpCode::rms_norm, "codes", rms_norm_applies, forward_bytes}, prepare_rms_norm},
+    {{OpCode::rms_norm_grad, "simd", plain_norm, plain_grad_bytes<RmsNormGrad::weight, 1>},
      prepare_rms_norm_grad},
-    {OpCode::rms_norm_grad, rms_grad_applies, rms_grad_bytes, prepare_rms_norm_grad},
-    {OpCode::layer_norm, plain_norm, nullptr, prepare_layer_norm},
-    {OpCode::layer_norm, layer_norm_applies, forward_bytes, prepare_layer_norm},
-    {OpCode::layer_norm_grad, plain_norm, plain_grad_bytes<LayerNormGrad::weight, 2>,
+    {{OpCode::rms_norm_grad, "codes", rms_grad_applies, rms_grad_bytes}, prepare_rms_norm_grad},
+    {{OpCode::layer_norm, "simd", plain_norm}, prepare_layer_norm},
+    {{OpCode::layer_norm, "codes", layer_norm_applies, forward_bytes}, prepare_layer_norm},
+    {{OpCode::layer_norm_grad, "simd", plain_norm, plain_grad_bytes<LayerNormGrad::weight, 2>},
      prepare_layer_norm_grad},
-    {OpCode::layer_norm_grad, layer_grad_applies, layer_grad_bytes, prepare_layer_norm_grad},
+    {{OpCode::layer_norm_grad, "codes", layer_grad_applies, layer_grad_bytes},
+     prepare_layer_norm_grad},
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ float scale_of(const AmaxScaleAttrs& q, float amax) {
   return q.rule == ScaleRule::power_ceil ? power_scale(amax, target) : tensor_scale(amax, target);
 }
 
-int64_t amax_scratch(const NodeView& view, int) {
+int64_t amax_scratch(const NodeView& view) {
   int64_t largest = 0;
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
     if (view.has(i)) largest = std::max(largest, reduce_scratch(view.in(i).n_elems()));
@@ -125,10 +125,10 @@ LaunchFn prepare_rounded(const NodeView& view, const QuantizeAttrs& q, Context& 
   };
 }
 
-int64_t quantize_bytes(const NodeView& view, int n_threads) {
+int64_t quantize_bytes(const NodeView& view) {
   const bool is_by_row = !view.out(Quantize::q).layout.transposed;
   if (is_by_row && view.node.op == OpCode::quantize) return 0;
-  return float_bytes(quantize_scratch(rows_of(view.in(Quantize::x)), 0, n_threads));
+  return float_bytes(quantize_scratch(rows_of(view.in(Quantize::x)), 0, view.target.n_threads));
 }
 
 LaunchFn prepare_quantize(const NodeView& view, Context& context) {
@@ -152,10 +152,10 @@ bool amax_quantize_applies(const NodeView& view) {
          has_codec(view.out(AmaxQuantize::q).dtype);
 }
 
-int64_t amax_quantize_bytes(const NodeView& view, int n_threads) {
+int64_t amax_quantize_bytes(const NodeView& view) {
   const int64_t quantize =
-      float_bytes(quantize_scratch(rows_of(view.in(AmaxQuantize::x)), 0, n_threads));
-  return std::max(quantize, amax_scratch(view, n_threads));
+      float_bytes(quantize_scratch(rows_of(view.in(AmaxQuantize::x)), 0, view.target.n_threads));
+  return std::max(quantize, amax_scratch(view));
 }
 
 LaunchFn prepare_amax_quantize(const NodeView& view, Context& context) {
@@ -182,13 +182,14 @@ LaunchFn prepare_amax_quantize(const NodeView& view, Context& context) {
   };
 }
 
-int64_t group_bytes(const NodeView& view, int n_threads) {
+int64_t group_bytes(const NodeView& view) {
   return float_bytes(quantize_scratch(rows_of(view.in(QuantizeGroups::x)),
-                                      scale_tile(made_groups(view)).cols, n_threads));
+                                      scale_tile(made_groups(view)).cols, view.target.n_threads));
 }
-int64_t dequantize_bytes(const NodeView& view, int n_threads) {
+int64_t dequantize_bytes(const NodeView& view) {
   const int64_t group = scale_tile(view.in(Dequantize::q)).cols;
-  return float_bytes(quantize_scratch(rows_of(view.in(Dequantize::q)), group, n_threads));
+  return float_bytes(
+      quantize_scratch(rows_of(view.in(Dequantize::q)), group, view.target.n_threads));
 }
 
 GroupCodes groups_of(const NodeView& view) {
@@ -293,17 +294,18 @@ LaunchFn prepare_dequantize(const NodeView& view, Context& context) {
 }
 
 const Binding kQuantizeBindings[] = {
-    {OpCode::amax, amax_applies, amax_scratch, prepare_amax},
-    {OpCode::quant_scale, scale_applies, nullptr, prepare_quant_scale},
-    {OpCode::delayed_scale, delayed_applies, nullptr, prepare_delayed_scale},
-    {OpCode::periodic_scale, periodic_applies, nullptr, prepare_periodic_scale},
-    {OpCode::quantize, quantize_applies, quantize_bytes, prepare_quantize},
-    {OpCode::quantize_both, quantize_applies, quantize_bytes, prepare_quantize},
-    {OpCode::amax_quantize, amax_quantize_applies, amax_quantize_bytes, prepare_amax_quantize},
-    {OpCode::quantize_groups, groups_apply, group_bytes, prepare_quantize_groups},
-    {OpCode::fake_quantize, fake_applies, nullptr, prepare_fake_quantize},
-    {OpCode::dequantize, dequantize_applies, dequantize_bytes, prepare_dequantize},
-    {OpCode::add_quantize, add_applies, group_bytes, prepare_add_quantize},
+    {{OpCode::amax, "simd", amax_applies, amax_scratch}, prepare_amax},
+    {{OpCode::quant_scale, "simd", scale_applies}, prepare_quant_scale},
+    {{OpCode::delayed_scale, "simd", delayed_applies}, prepare_delayed_scale},
+    {{OpCode::periodic_scale, "simd", periodic_applies}, prepare_periodic_scale},
+    {{OpCode::quantize, "simd", quantize_applies, quantize_bytes}, prepare_quantize},
+    {{OpCode::quantize_both, "simd", quantize_applies, quantize_bytes}, prepare_quantize},
+    {{OpCode::amax_quantize, "simd", amax_quantize_applies, amax_quantize_bytes},
+     prepare_amax_quantize},
+    {{OpCode::quantize_groups, "simd", groups_apply, group_bytes}, prepare_quantize_groups},
+    {{OpCode::fake_quantize, "simd", fake_applies}, prepare_fake_quantize},
+    {{OpCode::dequantize, "simd", dequantize_applies, dequantize_bytes}, prepare_dequantize},
+    {{OpCode::add_quantize, "simd", add_applies, group_bytes}, prepare_add_quantize},
 };
 
 }  // namespace

@@ -22,9 +22,9 @@ RowShape shape_of(const NodeView& view) {
   return rows_of(view.in(Unary::x));
 }
 
-int64_t fused_bytes(const NodeView& view, int n_threads) {
+int64_t fused_bytes(const NodeView& view) {
   const int64_t group = group_size(view, op_def(view.node.op).scales[0].operand);
-  return float_bytes(quantize_scratch(shape_of(view), group, n_threads));
+  return float_bytes(quantize_scratch(shape_of(view), group, view.target.n_threads));
 }
 
 // What all of them bind: operands, and the quantizer of the result.
@@ -141,10 +141,11 @@ LaunchFn prepare_gelu_quantize(const NodeView& view, Context& context) {
 }
 
 const Binding kQuantizeLayersBindings[] = {
-    {OpCode::rms_norm_quantize, fused_applies, fused_bytes, prepare_rms_norm_quantize},
-    {OpCode::layer_norm_quantize, fused_applies, fused_bytes, prepare_layer_norm_quantize},
-    {OpCode::gated_act_quantize, fused_applies, fused_bytes, prepare_gated_act},
-    {OpCode::gelu_quantize, fused_applies, fused_bytes, prepare_gelu_quantize},
+    {{OpCode::rms_norm_quantize, "simd", fused_applies, fused_bytes}, prepare_rms_norm_quantize},
+    {{OpCode::layer_norm_quantize, "simd", fused_applies, fused_bytes},
+     prepare_layer_norm_quantize},
+    {{OpCode::gated_act_quantize, "simd", fused_applies, fused_bytes}, prepare_gated_act},
+    {{OpCode::gelu_quantize, "simd", fused_applies, fused_bytes}, prepare_gelu_quantize},
 };
 
 }  // namespace

@@ -48,7 +48,7 @@ LaunchFn prepare_take_shard(const NodeView& view, Context&) {
 }
 
 // Shards of all ranks, where the result has no room for their padding.
-int64_t gather_scratch(const NodeView& view, int) {
+int64_t gather_scratch(const NodeView& view) {
   const int64_t n_bytes = view.in(Unary::x).n_bytes() * ranks_of(view);
   return n_bytes == view.out(Unary::y).n_bytes() ? 0 : n_bytes;
 }
@@ -60,7 +60,7 @@ LaunchFn prepare_all_gather(const NodeView& view, Context& context) {
   };
 }
 
-int64_t reduce_scratch_bytes(const NodeView& view, int) {
+int64_t reduce_scratch_bytes(const NodeView& view) {
   const TensorType& x = view.in(Reduce::x);
   return bytes_of(x.dtype, 2 * ranks_of(view) * shard_elems(x.n_elems(), ranks_of(view)));
 }
@@ -104,17 +104,17 @@ bool is_sum(const NodeView& view) {
 }
 
 // Of a sum: what reduce_scatter wants, its result, and the results of all ranks.
-int64_t all_reduce_scratch(const NodeView& view, int n_threads) {
+int64_t all_reduce_scratch(const NodeView& view) {
   if (!is_sum(view)) return 0;
   const int64_t shard = shard_elems(view.in(Reduce::x).n_elems(), ranks_of(view));
-  return reduce_scratch_bytes(view, n_threads) +
+  return reduce_scratch_bytes(view) +
          bytes_of(view.out(Reduce::y).dtype, (2 + ranks_of(view)) * shard);
 }
 
 // `into` is cut as x is; its shard is read in place where it is whole, else from a padded copy.
 LaunchFn prepare_all_reduce_sum(const NodeView& view, Context& context) {
   return [types = NodeTypes(view), cut = cut_of(view, context, view.in(Reduce::x)),
-          before = reduce_scratch_bytes(view, 1)](const LaunchArgs& args) {
+          before = reduce_scratch_bytes(view)](const LaunchArgs& args) {
     const Out y = types.result(args, Reduce::y);
     const int64_t width = bytes_of(y.dtype, 1), bytes = cut.shard * width;
     std::byte* const own = args.scratch + before;
@@ -175,11 +175,11 @@ LaunchFn prepare_sharded_norm(const NodeView& view, Context& context) {
 }
 
 const Binding kRanksBindings[] = {
-    {OpCode::take_shard, always, nullptr, prepare_take_shard},
-    {OpCode::all_gather, always, gather_scratch, prepare_all_gather},
-    {OpCode::reduce_scatter, always, reduce_scratch_bytes, prepare_reduce_scatter},
-    {OpCode::all_reduce, always, all_reduce_scratch, prepare_all_reduce},
-    {OpCode::sharded_norm, always, nullptr, prepare_sharded_norm},
+    {{OpCode::take_shard, "ranks", always}, prepare_take_shard},
+    {{OpCode::all_gather, "ranks", always, gather_scratch}, prepare_all_gather},
+    {{OpCode::reduce_scatter, "ranks", always, reduce_scratch_bytes}, prepare_reduce_scatter},
+    {{OpCode::all_reduce, "ranks", always, all_reduce_scratch}, prepare_all_reduce},
+    {{OpCode::sharded_norm, "ranks", always}, prepare_sharded_norm},
 };
 
 }  // namespace

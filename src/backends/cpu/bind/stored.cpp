@@ -37,8 +37,9 @@ int64_t act_group(const NodeView& view) {
   return group_size(view, op_def(view.node.op).scales[0].operand);
 }
 
-int64_t span_bytes(const NodeView& view, int n_threads) {
-  return float_bytes(quantize_scratch(rows_of(view.out(GatedAct::y)), act_group(view), n_threads));
+int64_t span_bytes(const NodeView& view) {
+  return float_bytes(
+      quantize_scratch(rows_of(view.out(GatedAct::y)), act_group(view), view.target.n_threads));
 }
 
 LaunchFn prepare_stored_gated(const NodeView& view, Context& context) {
@@ -93,10 +94,10 @@ LaunchFn prepare_stored_gelu_grad(const NodeView& view, Context& context) {
 }
 
 const Binding kStoredBindings[] = {
-    {OpCode::gated_act, reads_codes, span_bytes, prepare_stored_gated},
-    {OpCode::gated_act_grad, reads_codes, span_bytes, prepare_stored_gated_grad},
-    {OpCode::gelu, reads_codes, span_bytes, prepare_stored_gelu},
-    {OpCode::gelu_grad, reads_codes, span_bytes, prepare_stored_gelu_grad},
+    {{OpCode::gated_act, "codes", reads_codes, span_bytes}, prepare_stored_gated},
+    {{OpCode::gated_act_grad, "codes", reads_codes, span_bytes}, prepare_stored_gated_grad},
+    {{OpCode::gelu, "codes", reads_codes, span_bytes}, prepare_stored_gelu},
+    {{OpCode::gelu_grad, "codes", reads_codes, span_bytes}, prepare_stored_gelu_grad},
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ bool gradients_are_wide(const NodeView& view) {
   return true;
 }
 
-int64_t norm_scratch(const NodeView& view, int) {
+int64_t norm_scratch(const NodeView& view) {
   int64_t largest = 0;
   for (size_t i = 1; i < view.node.operands.size(); ++i)
     largest = std::max(largest, reduce_scratch(view.in(i).n_elems()));
@@ -67,13 +67,18 @@ AdamwConstants adamw_constants(const AdamwAttrs& attrs) {
   return fixed;
 }
 
+// FP16 with one scale is decoded before and stored behind (ir/ops/update.cpp).
+bool has_scaled_v(const NodeView& view) {
+  return view.has(S::v_meta) && !view.in(S::v).has(Granularity::Kind::run);
+}
+
 // Plain f32 moments; the weight f32, or bf16 with its remainder.
 bool plain_adamw_applies(const NodeView& view) {
   const bool weight = view.has(S::master) ? view.in(S::w).dtype == Dtype::bf16 &&
                                                 view.in(S::master).dtype == Dtype::i16
                                           : view.in(S::w).dtype == Dtype::f32;
-  return weight && is_wide(view.in(S::g).dtype) && view.in(S::m).dtype == Dtype::f32 &&
-         view.in(S::v).dtype == Dtype::f32;
+  return weight && !has_scaled_v(view) && is_wide(view.in(S::g).dtype) &&
+         view.in(S::m).dtype == Dtype::f32 && view.in(S::v).dtype == Dtype::f32;
 }
 
 // The kernel works in place: where the plan did not put a result on its operand, it is copied
@@ -118,7 +123,7 @@ bool stored_adamw_applies(const NodeView& view) {
   const auto& attrs = view.attrs<AdamwAttrs>();
   const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_moment_format(dtype); };
   // The maximum is taken of f32 and bf16 alone.
-  if (attrs.amax && !is_wide(view.in(S::w).dtype)) return false;
+  if ((attrs.amax && !is_wide(view.in(S::w).dtype)) || has_scaled_v(view)) return false;
   return is_wide_or_half(view.in(S::w).dtype) && is_wide_or_half(view.in(S::g).dtype) &&
          storable(view.in(S::m).dtype) && storable(view.in(S::v).dtype) &&
          run_size(view.in(S::m), view.in(S::v)) <= kMaxGroup;
@@ -255,13 +260,13 @@ LaunchFn prepare_store_state(const NodeView& view, Context& context) {
 }
 
 const Binding kUpdateBindings[] = {
-    {OpCode::load_state, [](const NodeView&) { return true; }, nullptr, prepare_load_state},
-    {OpCode::store_state, [](const NodeView&) { return true; }, nullptr, prepare_store_state},
-    {OpCode::global_norm, gradients_are_wide, norm_scratch, prepare_global_norm},
-    {OpCode::store_scaled, store_applies, nullptr, prepare_store},
-    {OpCode::any_of, [](const NodeView&) { return true; }, nullptr, prepare_any_of},
-    {OpCode::adamw_step, plain_adamw_applies, nullptr, prepare_plain_adamw},
-    {OpCode::adamw_step, stored_adamw_applies, nullptr, prepare_stored_adamw},
+    {{OpCode::load_state, "groups", [](const NodeView&) { return true; }}, prepare_load_state},
+    {{OpCode::store_state, "groups", [](const NodeView&) { return true; }}, prepare_store_state},
+    {{OpCode::global_norm, "simd", gradients_are_wide, norm_scratch}, prepare_global_norm},
+    {{OpCode::store_scaled, "simd", store_applies}, prepare_store},
+    {{OpCode::any_of, "simd", [](const NodeView&) { return true; }}, prepare_any_of},
+    {{OpCode::adamw_step, "f32 moments", plain_adamw_applies}, prepare_plain_adamw},
+    {{OpCode::adamw_step, "stored moments", stored_adamw_applies}, prepare_stored_adamw},
 };
 
 }  // namespace

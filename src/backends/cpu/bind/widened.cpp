@@ -15,8 +15,7 @@ const uint16_t* halves(const std::byte* data) {
 
 std::optional<WidenedNode> WidenedNode::of(const NodeView& view) {
   if (emits_amax(view.node.attrs)) return std::nullopt;  // of results as they are stored
-  WidenedNode result;
-  result.node_ = view.node;
+  WidenedNode result(view);
   const auto take = [&](ValueIds& ids, std::vector<Copy>& copies) {
     for (size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] == kNoValue) continue;
@@ -33,19 +32,15 @@ std::optional<WidenedNode> WidenedNode::of(const NodeView& view) {
   take(result.node_.operands, result.operands_);
   take(result.node_.results, result.results_);
   if (result.operands_.empty() && result.results_.empty()) return std::nullopt;
-  result.binding_ = find_binding(result.view());
-  if (result.binding_ == nullptr) return std::nullopt;
+  const auto choice = choose_row(result.view());
+  if (!choice || choice->row->facts.reference) return std::nullopt;
+  result.choice_ = *choice;
   return result;
 }
 
-int64_t WidenedNode::scratch_bytes(int n_threads) const {
-  const auto own = binding_->scratch_bytes;
-  return copies_bytes_ + (own != nullptr ? own(view(), n_threads) : 0);
-}
-
 LaunchFn WidenedNode::prepare(Context& context) const {
-  return [launch = binding_->prepare(view(), context), operands = operands_, results = results_,
-          after = copies_bytes_, codec = simd_codec(Dtype::fp16),
+  return [launch = binding_of(*choice_.row).prepare(view(), context), operands = operands_,
+          results = results_, after = copies_bytes_, codec = simd_codec(Dtype::fp16),
           &pool = context.pool](const LaunchArgs& args) {
     std::vector<std::byte*> from(args.operands.begin(), args.operands.end());
     std::vector<std::byte*> to(args.results.begin(), args.results.end());
@@ -67,6 +62,25 @@ LaunchFn WidenedNode::prepare(Context& context) const {
       });
     }
   };
+}
+
+std::span<const Binding> widened_bindings() {
+  static const auto all = [] {
+    std::vector<Binding> bindings;
+    for (int op = 0; op < kOpCount; ++op) {
+      const KernelRow row{
+          .op = static_cast<OpCode>(op),
+          .name = "as f32",
+          .applies = [](const NodeView& view) { return WidenedNode::of(view).has_value(); },
+          .scratch = [](const NodeView& view) { return WidenedNode::of(view)->scratch_bytes(); },
+          .factor = 2};
+      bindings.push_back({row, [](const NodeView& view, Context& context) {
+                            return WidenedNode::of(view)->prepare(context);
+                          }});
+    }
+    return bindings;
+  }();
+  return all;
 }
 
 }  // namespace octet::cpu

@@ -13,14 +13,15 @@ namespace octet::cpu {
 
 class WidenedNode {
  public:
-  // Nothing where the node has no FP16 values, or no binding applies to it with f32 in their place.
+  // Nothing where the node has no FP16 values, or no fast row applies with f32 in their place.
   static std::optional<WidenedNode> of(const NodeView& view);
 
-  int64_t scratch_bytes(int n_threads) const;
+  int64_t scratch_bytes() const { return copies_bytes_ + choice_.scratch_bytes; }
   LaunchFn prepare(Context& context) const;
 
  private:
-  NodeView view() const { return {graph_, node_}; }
+  explicit WidenedNode(const NodeView& view) : node_(view.node), target_(view.target) {}
+  NodeView view() const { return {graph_, node_, target_}; }
 
   // An FP16 value: its length and where its copy lies in the scratch.
   struct Copy {
@@ -29,7 +30,8 @@ class WidenedNode {
   };
   Graph graph_;
   Node node_;
-  const Binding* binding_ = nullptr;
+  const Target& target_;
+  RowChoice choice_;
   std::vector<Copy> operands_, results_;
   int64_t copies_bytes_ = 0;
 };

@@ -86,7 +86,7 @@ struct Request {
 
 using PrepareFn = std::unique_ptr<Prepared> (*)(const Request& request);
 
-struct KernelRow {
+struct KernelEntry {
   KernelId kernel;
   PrepareFn prepare;
 };
@@ -118,20 +118,20 @@ inline void check_launch(const char* kernel) {
 }
 
 // The lists of the folders of kernels/.
-std::span<const KernelRow> gemm_kernels();
-std::span<const KernelRow> attention_kernels();
-std::span<const KernelRow> layer_kernels();
-std::span<const KernelRow> norm_grad_kernels();
-std::span<const KernelRow> activation_grad_kernels();
-std::span<const KernelRow> grad_codes_kernels();
-std::span<const KernelRow> rope_kernels();
-std::span<const KernelRow> bias_kernels();
-std::span<const KernelRow> quantize_kernels();
-std::span<const KernelRow> loss_kernels();
-std::span<const KernelRow> adamw_kernels();
-std::span<const KernelRow> move_kernels();
-std::span<const KernelRow> draw_kernels();
-std::span<const KernelRow> reduce_kernels();
-std::span<const KernelRow> rank_kernels();
+std::span<const KernelEntry> gemm_kernels();
+std::span<const KernelEntry> attention_kernels();
+std::span<const KernelEntry> layer_kernels();
+std::span<const KernelEntry> norm_grad_kernels();
+std::span<const KernelEntry> activation_grad_kernels();
+std::span<const KernelEntry> grad_codes_kernels();
+std::span<const KernelEntry> rope_kernels();
+std::span<const KernelEntry> bias_kernels();
+std::span<const KernelEntry> quantize_kernels();
+std::span<const KernelEntry> loss_kernels();
+std::span<const KernelEntry> adamw_kernels();
+std::span<const KernelEntry> move_kernels();
+std::span<const KernelEntry> draw_kernels();
+std::span<const KernelEntry> reduce_kernels();
+std::span<const KernelEntry> rank_kernels();
 
 }  // namespace octet::cuda

@@ -7,7 +7,7 @@ PrepareFn find_kernel(int32_t kernel) {
                           activation_grad_kernels(), grad_codes_kernels(), rope_kernels(),
                           bias_kernels(), quantize_kernels(), loss_kernels(), adamw_kernels(),
                           move_kernels(), draw_kernels(), reduce_kernels(), rank_kernels()}) {
-    for (const KernelRow& row : rows) {
+    for (const KernelEntry& row : rows) {
       if (static_cast<int32_t>(row.kernel) == kernel) return row.prepare;
     }
   }

@@ -85,6 +85,15 @@ constexpr bool may_run_in_blocks(const GemmParams& p) {
          (line_a || line_b);
 }
 
+// The rows of gemm, each for what those before it do not take.
+enum class GemmKind { few_rows, wide, fp8, blocks, decoded };
+constexpr GemmKind kind_of(const GemmParams& p) {
+  if (has_few_rows(p)) return GemmKind::few_rows;
+  if (!is_gemm_operand(p.a)) return GemmKind::wide;
+  if (runs_in_fp8(p)) return GemmKind::fp8;
+  return has_blocks(p) && may_run_in_blocks(p) ? GemmKind::blocks : GemmKind::decoded;
+}
+
 constexpr int64_t aligned_bytes(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }

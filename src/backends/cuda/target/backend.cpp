@@ -47,10 +47,13 @@ Backend make_backend(const BackendOptions& options) {
   Backend backend;
   backend.pool = std::make_unique<ThreadPool>(options.n_threads);
   auto device = std::make_unique<CudaDevice>(module, open, backend.pool->n_threads());
+  const std::vector<DeviceLibrary> libraries = device->libraries();
   backend.catalogue =
       std::make_unique<CudaCatalogue>(CatalogueOptions{.deterministic = options.deterministic,
                                                        .machine = machine_of(*device, options),
-                                                       .capability = device->capability()},
+                                                       .capability = device->capability(),
+                                                       .blas = libraries[0].version,
+                                                       .dnn = libraries[1].version},
                                       module);
   backend.device = std::move(device);
   return backend;

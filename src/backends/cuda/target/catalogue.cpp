@@ -14,13 +14,6 @@ namespace {
 
 static_assert(kMostJoined == OCTET_CUDA_MAX_JOINED);
 
-int64_t scratch_of(const Binding& binding, const NodeView& view, bool deterministic) {
-  int64_t bytes = binding.scratch_bytes == nullptr ? 0 : binding.scratch_bytes(view);
-  if (deterministic && binding.deterministic_bytes != nullptr)
-    bytes += binding.deterministic_bytes(view);
-  return bytes;
-}
-
 // A kernel of the module, given back with the last copy of the launch function.
 class Handle {
  public:
@@ -64,34 +57,54 @@ void read_code(const std::string& text, uint64_t (&code)[8]) {
   for (size_t i = 0; i < 8; ++i) code[i] = std::stoull(text.substr(16 * i, 16), nullptr, 16);
 }
 
+std::string_view architecture_name(int capability) {
+  const Architecture* device = find_architecture(capability);
+  CHECK(device != nullptr);
+  return device->name;
+}
+
 }  // namespace
 
+CudaCatalogue::CudaCatalogue(CatalogueOptions options, std::shared_ptr<Module> module)
+    : Catalogue({.backend = "cuda",
+                 .architecture = architecture_name(options.capability),
+                 .capability = options.capability,
+                 .blas = std::move(options.blas),
+                 .dnn = std::move(options.dnn),
+                 .assumed = module == nullptr,
+                 .deterministic = options.deterministic,
+                 .rows_to_fill = 8192,
+                 .rows = all_rows()}),
+      machine_(std::move(options.machine)),
+      module_(std::move(module)) {}
+
 std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node& node) const {
-  const NodeView view{graph, node, options_.capability};
-  const Binding* binding = find_binding(view);
-  if (binding == nullptr) return std::nullopt;
+  const NodeView view{graph, node, target_};
+  const auto choice = choose_row(view);
+  if (!choice) return std::nullopt;
+  const KernelRow& row = *choice->row;
+  const auto variant = binding_of(row).variant;
   return KernelChoice{
-      .name = kernel_name(
-          view, binding->variant == nullptr ? std::string_view() : binding->variant(view)),
-      .scratch_bytes = scratch_of(*binding, view, options_.deterministic),
+      .name = kernel_name(view, variant == nullptr ? std::string_view() : variant(view)),
+      .scratch_bytes = choice->scratch_bytes,
       .reference = false,
-      .has_finish = binding->has_finish,
-      .may_join = binding->may_join != nullptr && binding->may_join(view)};
+      .has_finish = row.facts.has_finish,
+      .may_join = row.may_join != nullptr && row.may_join(view),
+      .row = &row};
 }
 
 LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
-  const NodeView view{graph, node, options_.capability};
-  const Binding* binding = find_binding(view);
-  if (binding == nullptr)
-    throw Error(ErrorCode::internal, "[cuda] no kernel for {}", op_def(node.op).name);
+  const NodeView view{graph, node, target_};
+  const auto choice = choose_row(view);
+  if (!choice) throw Error(ErrorCode::internal, "[cuda] no kernel for {}", op_def(node.op).name);
   if (module_ == nullptr)
     throw Error(ErrorCode::device, "[cuda] expected the CUDA module, got a plan without device");
-  const KernelSpec spec = binding->spec(view);
+  const KernelSpec spec = binding_of(*choice->row).spec(view);
   const OctetCudaKernel kernel{.kernel = static_cast<int32_t>(spec.kernel),
                                .reserved = 0,
                                .params = spec.params.data(),
                                .params_bytes = static_cast<int64_t>(spec.params.size()),
-                               .scratch_bytes = scratch_of(*binding, view, options_.deterministic)};
+                               .scratch_bytes = choice->scratch_bytes};
   const auto handle = std::make_shared<Handle>(module_, kernel);
   return [handle](const LaunchArgs& args) { handle->launch(args); };
 }
@@ -119,7 +132,7 @@ bool CudaCatalogue::draw(const WeightDraw& what) {
 }
 
 bool CudaCatalogue::stores_codes(int64_t m, int64_t n, int64_t k) const {
-  const Architecture* device = find_architecture(options_.capability);
+  const Architecture* device = find_architecture(target_.capability);
   return device != nullptr && stores_e4m3({.m = m,
                                            .n = n,
                                            .k = k,
@@ -130,7 +143,7 @@ bool CudaCatalogue::stores_codes(int64_t m, int64_t n, int64_t k) const {
 }
 
 MeasuredChoices CudaCatalogue::measured() const {
-  MeasuredChoices result{.machine = options_.machine};
+  MeasuredChoices result{.machine = machine_};
   if (module_ == nullptr) return result;
   int32_t n = 0;
   module_->check(module_->api().algorithm_count(&n));

@@ -18,13 +18,13 @@ struct CatalogueOptions {
                                // when it is opened
   std::string machine = {};    // see MeasuredChoices
   int capability = kPlannedCapability;
+  std::string blas = "13", dnn = "9";  // versions, assumed; dnn empty: it is not there
 };
 
 class CudaCatalogue : public Catalogue {
  public:
   // Without a module, prepare throws Error{device}.
-  explicit CudaCatalogue(CatalogueOptions options, std::shared_ptr<Module> module = nullptr)
-      : options_(std::move(options)), module_(std::move(module)) {}
+  explicit CudaCatalogue(CatalogueOptions options, std::shared_ptr<Module> module = nullptr);
 
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
@@ -32,13 +32,12 @@ class CudaCatalogue : public Catalogue {
   bool keeps_operands() const override { return true; }
   int64_t few_rows() const override { return kFewRows; }
   bool stores_codes(int64_t m, int64_t n, int64_t k) const override;
-  int64_t rows_to_fill() const override { return 8192; }
   bool draw(const WeightDraw& what) override;
   MeasuredChoices measured() const override;
   void recall(std::span<const MeasuredChoice> choices) override;
 
  private:
-  CatalogueOptions options_;
+  std::string machine_;
   std::shared_ptr<Module> module_;
 };
 

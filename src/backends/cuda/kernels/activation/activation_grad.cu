@@ -172,14 +172,6 @@ __global__ void __launch_bounds__(kThreads) act_grad_any(const __grid_constant__
   if (a.amax.partial != nullptr) end_amax(a.amax, largest);
 }
 
-Form grad_form(const ActGradParams& p) {
-  const Form form = form_of(p.x, p.cols);
-  if (p.layer == RowLayer::gated_silu && form_of(p.up, p.cols) != form) return Form::any;
-  const bool fits =
-      goes_with(form, p.dy.dtype) && is_result(form, p.first) && is_result(form, p.second);
-  return fits ? form : Form::any;
-}
-
 template <bool kGated>
 void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t stream) {
   const bool bf16 = a.first.dtype == Dtype::bf16 && a.second.dtype == Dtype::bf16;
@@ -213,7 +205,7 @@ void run_act_grad(const ActGradParams& p, const Launch& launch) {
   a.cols = p.cols;
   a.n_sm = launch.n_sm;
   a.layer = p.layer;
-  const Form form = grad_form(p);
+  const Form form = form_of(p);
   const int64_t piece = form == Form::any ? kThreads : kPiece;
   const auto grid = static_cast<unsigned>(wave_blocks(ceil_div(n, piece), kBlocksPerSm, a.n_sm));
   if (form == Form::any) {
@@ -226,12 +218,12 @@ void run_act_grad(const ActGradParams& p, const Launch& launch) {
   check_launch("act_grad");
 }
 
-const KernelRow kRows[] = {{KernelId::gated_act_grad, stateless<ActGradParams, run_act_grad>},
-                           {KernelId::gelu_grad, stateless<ActGradParams, run_act_grad>}};
+const KernelEntry kRows[] = {{KernelId::gated_act_grad, stateless<ActGradParams, run_act_grad>},
+                             {KernelId::gelu_grad, stateless<ActGradParams, run_act_grad>}};
 
 }  // namespace
 
-std::span<const KernelRow> activation_grad_kernels() {
+std::span<const KernelEntry> activation_grad_kernels() {
   return kRows;
 }
 

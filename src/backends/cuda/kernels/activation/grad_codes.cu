@@ -194,12 +194,12 @@ void run_grad_codes(const GradCodesParams& p, const Launch& launch) {
   launch_form(p, a, launch.stream);
 }
 
-const KernelRow kRows[] = {
+const KernelEntry kRows[] = {
     {KernelId::gated_act_grad_quantize, stateless<GradCodesParams, run_grad_codes>}};
 
 }  // namespace
 
-std::span<const KernelRow> grad_codes_kernels() {
+std::span<const KernelEntry> grad_codes_kernels() {
   return kRows;
 }
 

@@ -131,11 +131,11 @@ std::unique_ptr<Prepared> prepare_adamw(const Request& request) {
   return std::make_unique<AdamwStep>(request.get<AdamwParams>(), request.context.n_sm);
 }
 
-constexpr KernelRow kRows[] = {{KernelId::global_norm, prepare_global_norm},
-                               {KernelId::adamw_step, prepare_adamw},
-                               {KernelId::store_scaled, prepare_store_scaled},
-                               {KernelId::load_state, prepare_load_state},
-                               {KernelId::store_state, prepare_store_state}};
+constexpr KernelEntry kRows[] = {{KernelId::global_norm, prepare_global_norm},
+                                 {KernelId::adamw_step, prepare_adamw},
+                                 {KernelId::store_scaled, prepare_store_scaled},
+                                 {KernelId::load_state, prepare_load_state},
+                                 {KernelId::store_state, prepare_store_state}};
 
 }  // namespace
 
@@ -165,7 +165,7 @@ bool launch_adamw(const AdamwCall& whole, int n_sm, cudaStream_t stream) {
   return is_done;
 }
 
-std::span<const KernelRow> adamw_kernels() {
+std::span<const KernelEntry> adamw_kernels() {
   return kRows;
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "backends/cuda/launch/kernel.h"
-#include "backends/cuda/params/update.h"
+#include "backends/cuda/rows/update.h"
 #include "math/adamw.h"
 
 namespace octet::cuda {

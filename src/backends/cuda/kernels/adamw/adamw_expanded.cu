@@ -147,13 +147,7 @@ void launch_tiles_of(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 }  // namespace
 
 bool takes_expanded(const AdamwCall& call) {
-  const AdamwParams& p = call.p;
-  const auto expanded = [](const MomentParams& moment) {
-    return moment.dtype == Dtype::e4m3 && moment.expand && !moment.stochastic;
-  };
-  const bool weight = p.store == WeightStore::plain ? p.w == Dtype::f32 : p.w == Dtype::bf16;
-  return expanded(p.m) && expanded(p.v) && !p.exact && p.group == kGroup && weight &&
-         (p.g == Dtype::bf16 || p.g == Dtype::f32) && is_aligned(call);
+  return takes_expanded(call.p) && is_aligned(call);
 }
 
 AdamwCall slice_of(const AdamwCall& call, int64_t first, int64_t n) {

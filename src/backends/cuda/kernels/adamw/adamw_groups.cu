@@ -17,7 +17,7 @@
 namespace octet::cuda {
 namespace {
 
-constexpr int kGroup = 128;
+constexpr int kGroup = kMomentGroup;
 constexpr int kEach = 8;  // elements a lane
 constexpr int kPair = 32 * kEach;
 constexpr int kThreads = 128;
@@ -26,7 +26,7 @@ enum class SecondMoment : uint8_t { codes, f32, fp16 };
 template <SecondMoment V>
 constexpr int kBlocks = V == SecondMoment::codes ? 5 : 4;  // on one multiprocessor: registers
 constexpr uint32_t kWholeWarp = 0xFFFFFFFFu;
-static_assert(kPair == 2 * kGroup);
+static_assert(kPair == 2 * kGroup && kPair == kGroupPair);
 
 // What decoding and encoding of one moment need, beside the metadata.
 struct CodeFormat {
@@ -448,23 +448,10 @@ void launch_pairs_of(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   launch_pairs_for<Dtype::f32, V>(call, n_sm, stream);
 }
 
-bool is_ieee8(Dtype dtype) {
-  return dtype == Dtype::e4m3 || dtype == Dtype::e5m2;
-}
-
 }  // namespace
 
 bool takes_groups(const AdamwCall& call) {
-  const AdamwParams& p = call.p;
-  const bool powers = p.m.expand || p.v.expand;
-  const bool weight = p.store == WeightStore::plain ? p.w == Dtype::f32 : p.w == Dtype::bf16;
-  // A block of words that FP16 is rounded by has four elements.
-  const bool takes_v = is_ieee8(p.v.dtype) || p.v.dtype == Dtype::f32 ||
-                       (p.v.dtype == Dtype::fp16 && call.origin % 4 == 0);
-  const bool draws = p.m.stochastic || (p.v.stochastic && p.v.dtype != Dtype::fp16);
-  const bool moments =
-      p.group == kGroup && is_ieee8(p.m.dtype) && takes_v && !draws && !(powers && p.exact);
-  return moments && weight && (p.g == Dtype::bf16 || p.g == Dtype::f32) && is_aligned(call);
+  return takes_groups(call.p, call.origin) && is_aligned(call);
 }
 
 int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream) {

@@ -11,7 +11,7 @@ namespace octet::cuda {
 namespace {
 
 constexpr int kEach = 8;
-constexpr int kRun = 4;
+constexpr int kRun = kWideRun;
 constexpr int kThreads = 256;
 constexpr int kNextRun = kThreads * kRun;  // from one run of a thread to its other
 constexpr int kChunk = kThreads * kEach;   // of a block
@@ -200,8 +200,7 @@ __global__ void __launch_bounds__(kThreads) update_wide(const __grid_constant__ 
 
 int64_t launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const int64_t n = (call.end - call.begin) / kRun * kRun;
-  const auto wide = [](Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::bf16; };
-  if (n == 0 || !wide(call.p.m.dtype) || !wide(call.p.v.dtype) || !is_aligned(call)) return 0;
+  if (n == 0 || !takes_wide(call.p) || !is_aligned(call)) return 0;
   AdamwCall part = call;
   part.end = call.begin + n;
   const int64_t wanted = ceil_div(n, kChunk);

@@ -78,14 +78,14 @@ void run_cached(const AttentionParams& p, const Launch& args) {
   (tensor ? tensor_attention : cached_attention)(p, x, args.stream);
 }
 
-constexpr KernelRow kRows[] = {
+constexpr KernelEntry kRows[] = {
     {KernelId::attention, prepare_attention},
     {KernelId::attention_grad, prepare_attention_grad},
     {KernelId::attention_cached, stateless<AttentionParams, run_cached>}};
 
 }  // namespace
 
-std::span<const KernelRow> attention_kernels() {
+std::span<const KernelEntry> attention_kernels() {
   return kRows;
 }
 

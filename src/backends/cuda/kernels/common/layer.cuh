@@ -7,9 +7,6 @@
 
 namespace octet::cuda {
 
-// What a layer kernel writes: a wide result, or codes of one type; Out::any does both, by the
-// arguments' types.
-enum class Out : int { wide, e4m3, hif8, any };
 template <Out O>
 inline constexpr Dtype kCode = O == Out::hif8 ? Dtype::hif8 : Dtype::e4m3;
 

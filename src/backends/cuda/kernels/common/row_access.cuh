@@ -6,21 +6,13 @@
 #pragma once
 
 #include "backends/cuda/kernels/common/element.cuh"
-#include "backends/cuda/params/rows.h"
+#include "backends/cuda/rows/layer.h"
 
 namespace octet::cuda {
 
-inline constexpr int kChunk = 16;
-
-// The types of a kernel's operands: all f32; all bf16; all fp16; e4m3 codes in groups of 16 with
-// bf16 scales, and bf16 for the others; or whatever the operands say, element by element.
-enum class Form : int { f32, bf16, fp16, groups, any };
 // What a wide result that is not f32 is.
 template <Form F>
 inline constexpr Dtype kShort = F == Form::fp16 ? Dtype::fp16 : Dtype::bf16;
-OCTET_HOST_DEVICE constexpr bool is_short(Form form) {
-  return form == Form::bf16 || form == Form::fp16;
-}
 
 struct Matrix {
   const void* data = nullptr;

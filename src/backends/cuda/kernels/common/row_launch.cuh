@@ -41,30 +41,4 @@ inline AmaxArgs amax_of(const AmaxArg& arg, const Launch& launch) {
           .n_ended = launch.counters};
 }
 
-// The form of a matrix by itself.
-inline Form form_of(const RowOperand& operand, int64_t cols) {
-  if (cols <= 0 || cols % kChunk != 0) return Form::any;
-  if (operand.group != 0) {
-    const bool fits = (operand.group == kChunk || operand.group == kOneGroup) &&
-                      operand.dtype == Dtype::e4m3 && operand.scales == Dtype::bf16;
-    return fits ? Form::groups : Form::any;
-  }
-  if (operand.dtype == Dtype::f32) return Form::f32;
-  if (operand.dtype == Dtype::fp16) return Form::fp16;
-  return operand.dtype == Dtype::bf16 ? Form::bf16 : Form::any;
-}
-// Whether an operand that is not stored as codes has the form's plain type.
-inline bool goes_with(Form form, Dtype dtype) {
-  if (form == Form::any) return true;
-  return dtype == (form == Form::f32 ? Dtype::f32 : form == Form::fp16 ? Dtype::fp16 : Dtype::bf16);
-}
-inline bool goes_with(Form form, const WideArg& arg) {
-  return arg.at == kAbsent || goes_with(form, arg.dtype);
-}
-// Results may be f32 in every form, and fp16 in its own, bf16 in the others; in any all.
-inline bool is_result(Form form, const WideArg& arg) {
-  const Dtype other = form == Form::fp16 ? Dtype::fp16 : Dtype::bf16;
-  return arg.at == kAbsent || form == Form::any || arg.dtype == Dtype::f32 || arg.dtype == other;
-}
-
 }  // namespace octet::cuda

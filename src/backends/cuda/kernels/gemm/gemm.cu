@@ -191,11 +191,11 @@ std::unique_ptr<Prepared> prepare_gemm(const Request& request) {
   return std::make_unique<DecodedGemm>(request.context, p);
 }
 
-const KernelRow kRows[] = {{KernelId::gemm, prepare_gemm}};
+const KernelEntry kRows[] = {{KernelId::gemm, prepare_gemm}};
 
 }  // namespace
 
-std::span<const KernelRow> gemm_kernels() {
+std::span<const KernelEntry> gemm_kernels() {
   return kRows;
 }
 

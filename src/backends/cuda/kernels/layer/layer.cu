@@ -51,23 +51,6 @@ LayerArgs layer_args(const RowLayerParams& p, const Launch& launch) {
   return a;
 }
 
-// The kernels from codes to codes know no limit.
-Form layer_form(const RowLayerParams& p) {
-  if (is_norm(p.layer) && p.cols > kFastCols) return Form::any;
-  const Form form = form_of(p.x, p.cols);
-  if (form == Form::groups && p.codes.limit > 0) return Form::any;
-  if (p.layer == RowLayer::gated_silu && form_of(p.up, p.cols) != form) return Form::any;
-  if (!goes_with(form, p.weight) || !goes_with(form, p.bias)) return Form::any;
-  return is_result(form, p.y) ? form : Form::any;
-}
-
-Out layer_out(const RowLayerParams& p, Form form) {
-  if (form == Form::any) return Out::any;
-  if (!p.quantized) return Out::wide;
-  if (p.codes.dtype == Dtype::e4m3) return Out::e4m3;
-  return p.codes.dtype == Dtype::hif8 && is_short(form) ? Out::hif8 : Out::any;
-}
-
 // A prepared layer.
 struct Layer {
   Form form;
@@ -118,8 +101,8 @@ struct Layer {
 };
 
 void run_layer(const RowLayerParams& p, const Launch& launch) {
-  const Form form = layer_form(p);
-  const Layer layer{form, layer_out(p, form), launch.stream};
+  const Form form = form_of(p);
+  const Layer layer{form, out_of(p, form), launch.stream};
   const LayerArgs args = layer_args(p, launch);
   if (!p.quantized) {
     if (p.rows > 0) layer.rows(args);
@@ -131,7 +114,7 @@ void run_layer(const RowLayerParams& p, const Launch& launch) {
 }
 
 constexpr PrepareFn kPrepare = stateless<RowLayerParams, run_layer>;
-const KernelRow kRows[] = {
+const KernelEntry kRows[] = {
     {KernelId::rms_norm, kPrepare},   {KernelId::rms_norm_quantize, kPrepare},
     {KernelId::layer_norm, kPrepare}, {KernelId::layer_norm_quantize, kPrepare},
     {KernelId::gated_act, kPrepare},  {KernelId::gated_act_quantize, kPrepare},
@@ -140,7 +123,7 @@ const KernelRow kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow> layer_kernels() {
+std::span<const KernelEntry> layer_kernels() {
   return kRows;
 }
 

@@ -256,7 +256,7 @@ void run_cross_entropy_grad(const CrossEntropyParams& p, const Launch& args) {
   check_launch("cross_entropy_grad");
 }
 
-constexpr KernelRow kRows[] = {
+constexpr KernelEntry kRows[] = {
     {KernelId::embedding, prepare_embedding},
     {KernelId::embedding_grad, prepare_embedding_grad},
     {KernelId::cross_entropy, stateless<CrossEntropyParams, run_cross_entropy>},
@@ -265,7 +265,7 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow> loss_kernels() {
+std::span<const KernelEntry> loss_kernels() {
   return kRows;
 }
 

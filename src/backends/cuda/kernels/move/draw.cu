@@ -80,11 +80,11 @@ void draw(const DrawParams& p, const Launch& args) {
   });
 }
 
-constexpr KernelRow kRows[] = {{KernelId::draw_weights, stateless<DrawParams, draw>}};
+constexpr KernelEntry kRows[] = {{KernelId::draw_weights, stateless<DrawParams, draw>}};
 
 }  // namespace
 
-std::span<const KernelRow> draw_kernels() {
+std::span<const KernelEntry> draw_kernels() {
   return kRows;
 }
 

@@ -149,7 +149,7 @@ void run_elements(const ElementParams& p, const Launch& args) {
   check_launch("elementwise");
 }
 
-constexpr KernelRow kRows[] = {
+constexpr KernelEntry kRows[] = {
     {KernelId::elementwise, stateless<ElementParams, run_elements>},
     {KernelId::cast, stateless<ElementParams, run_elements>},
     {KernelId::fill, prepare_fill},
@@ -171,7 +171,7 @@ void launch_cast(const CastCall& call, cudaStream_t stream) {
                {.operands = from, .results = to, .stream = stream});
 }
 
-std::span<const KernelRow> move_kernels() {
+std::span<const KernelEntry> move_kernels() {
   return kRows;
 }
 

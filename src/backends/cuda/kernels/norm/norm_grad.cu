@@ -223,15 +223,6 @@ void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t strea
   }
 }
 
-Form grad_form(const NormGradParams& p) {
-  if (p.cols > kFastCols) return Form::any;
-  const Form form = form_of(p.x, p.cols);
-  if (form == Form::f32 && p.amax.amax_at != kAbsent) return Form::any;
-  const bool fits = goes_with(form, p.dy.dtype) && goes_with(form, p.weight) &&
-                    goes_with(form, p.addend) && is_result(form, p.dx);
-  return fits ? form : Form::any;
-}
-
 void run_norm_grad(const NormGradParams& p, const Launch& launch) {
   GradArgs a;
   a.dy = matrix_of(p.dy, p.cols, launch);
@@ -251,7 +242,7 @@ void run_norm_grad(const NormGradParams& p, const Launch& launch) {
     a.partial = static_cast<float*>(launch.scratch) + (p.amax.amax_at == kAbsent ? 0 : kRowBlocks);
   if (p.cols == 0 && p.amax.amax_at == kAbsent) return;
   const auto grid = static_cast<unsigned>(n_blocks);
-  const Form form = grad_form(p);
+  const Form form = form_of(p);
   if (form == Form::any) {
     norm_grad_any<<<grid, 256, 0, launch.stream>>>(a);
   } else if (a.centred) {
@@ -265,12 +256,12 @@ void run_norm_grad(const NormGradParams& p, const Launch& launch) {
                    {result_of(p.dw, launch), result_of(p.db, launch)}, launch.stream);
 }
 
-const KernelRow kRows[] = {{KernelId::rms_norm_grad, stateless<NormGradParams, run_norm_grad>},
-                           {KernelId::layer_norm_grad, stateless<NormGradParams, run_norm_grad>}};
+const KernelEntry kRows[] = {{KernelId::rms_norm_grad, stateless<NormGradParams, run_norm_grad>},
+                             {KernelId::layer_norm_grad, stateless<NormGradParams, run_norm_grad>}};
 
 }  // namespace
 
-std::span<const KernelRow> norm_grad_kernels() {
+std::span<const KernelEntry> norm_grad_kernels() {
   return kRows;
 }
 

@@ -309,7 +309,7 @@ void run_quantize(const QuantizeParams& p, const Launch& args) {
   plain ? launch_quantize(p, call) : launch_rounded(p, call);
 }
 
-constexpr KernelRow kRows[] = {
+constexpr KernelEntry kRows[] = {
     {KernelId::amax, prepare_amax},
     {KernelId::any_of, prepare_any_of},
     {KernelId::quant_scale, prepare_scale},
@@ -347,7 +347,7 @@ void launch_quantize(const QuantizeParams& p, const QuantizeCall& call) {
   });
 }
 
-std::span<const KernelRow> quantize_kernels() {
+std::span<const KernelEntry> quantize_kernels() {
   return kRows;
 }
 

@@ -326,15 +326,15 @@ std::unique_ptr<Prepared> make(const Request& request) {
   return std::make_unique<T>(request);
 }
 
-constexpr KernelRow kRows[] = {{KernelId::take_shard, stateless<RankParams, take_shard>},
-                               {KernelId::all_gather, make<AllGather>},
-                               {KernelId::reduce_ranks, make_reduce_ranks},
-                               {KernelId::max_of_ranks, make<MaxOfRanks>},
-                               {KernelId::sharded_norm, make<ShardedNorm>}};
+constexpr KernelEntry kRows[] = {{KernelId::take_shard, stateless<RankParams, take_shard>},
+                                 {KernelId::all_gather, make<AllGather>},
+                                 {KernelId::reduce_ranks, make_reduce_ranks},
+                                 {KernelId::max_of_ranks, make<MaxOfRanks>},
+                                 {KernelId::sharded_norm, make<ShardedNorm>}};
 
 }  // namespace
 
-std::span<const KernelRow> rank_kernels() {
+std::span<const KernelEntry> rank_kernels() {
   return kRows;
 }
 

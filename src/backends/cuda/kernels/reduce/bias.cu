@@ -175,8 +175,8 @@ void run_bias_add(const BiasParams& p, const Launch& launch) {
   check_launch("add_bias");
 }
 
-const KernelRow kRows[] = {{KernelId::bias_add, stateless<BiasParams, run_bias_add>},
-                           {KernelId::column_sum, stateless<BiasParams, run_column_sum>}};
+const KernelEntry kRows[] = {{KernelId::bias_add, stateless<BiasParams, run_bias_add>},
+                             {KernelId::column_sum, stateless<BiasParams, run_column_sum>}};
 
 }  // namespace
 
@@ -188,7 +188,7 @@ void launch_sum_parts(const float* partial, PartsShape shape, PartsResults y, cu
   check_launch("sum_parts");
 }
 
-std::span<const KernelRow> bias_kernels() {
+std::span<const KernelEntry> bias_kernels() {
   return kRows;
 }
 

@@ -130,7 +130,7 @@ void run_reduce(const ReduceParams& p, const Launch& args) {
   check_launch("reduce");
 }
 
-constexpr KernelRow kRows[] = {
+constexpr KernelEntry kRows[] = {
     {KernelId::reduce_sum, stateless<ReduceParams, run_reduce<Kind::sum>>},
     {KernelId::reduce_max, stateless<ReduceParams, run_reduce<Kind::max>>},
     {KernelId::argmax, stateless<ReduceParams, run_reduce<Kind::argmax>>},
@@ -139,7 +139,7 @@ constexpr KernelRow kRows[] = {
 
 }  // namespace
 
-std::span<const KernelRow> reduce_kernels() {
+std::span<const KernelEntry> reduce_kernels() {
   return kRows;
 }
 

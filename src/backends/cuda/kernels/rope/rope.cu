@@ -291,11 +291,11 @@ std::unique_ptr<Prepared> prepare_rope(const Request& request) {
   return std::make_unique<Rope>(request);
 }
 
-const KernelRow kRows[] = {{KernelId::rope, prepare_rope}};
+const KernelEntry kRows[] = {{KernelId::rope, prepare_rope}};
 
 }  // namespace
 
-std::span<const KernelRow> rope_kernels() {
+std::span<const KernelEntry> rope_kernels() {
   return kRows;
 }
 

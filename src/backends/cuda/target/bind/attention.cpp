@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cuda/rows/attention.h"
 #include "backends/cuda/target/bind/binding.h"
 
 namespace octet::cuda {
@@ -30,7 +31,7 @@ AttentionParams attention_params(const NodeView& view) {
 }
 
 // Everything but log-sum-exp is of one type.
-bool applies(const NodeView& view) {
+bool attention_applies(const NodeView& view) {
   const bool gradient = view.node.op == OpCode::attention_grad;
   const Dtype dtype = view.in(attention_matrices(view).front()).dtype;
   const auto& attrs = view.attrs<AttentionAttrs>();
@@ -54,10 +55,8 @@ int64_t forward_scratch(const NodeView& view) {
   return p.capacity > 0 ? 0 : attention_scratch_bytes(p);
 }
 int64_t backward_scratch(const NodeView& view) {
-  return attention_grad_scratch_bytes(attention_params(view));
-}
-int64_t backward_deterministic_bytes(const NodeView& view) {
-  return attention_dp_bytes(attention_params(view));
+  const AttentionParams p = attention_params(view);
+  return attention_grad_scratch_bytes(p) + (view.target.deterministic ? attention_dp_bytes(p) : 0);
 }
 
 KernelSpec forward_spec(const NodeView& view) {
@@ -68,10 +67,39 @@ KernelSpec backward_spec(const NodeView& view) {
   return make_spec(KernelId::attention_grad, attention_params(view));
 }
 
+bool library_applies(const NodeView& view) {
+  if (!attention_applies(view) || view.target.dnn.empty()) return false;
+  const AttentionParams p = attention_params(view);
+  return p.capacity == 0 && library_may_take(p);
+}
+bool tensor_applies(const NodeView& view) {
+  if (!attention_applies(view)) return false;
+  const AttentionParams p = attention_params(view);
+  return view.node.op == OpCode::attention_grad ? tensor_gradient_takes(p, view.target.capability)
+                                                : tensor_cores_take(p);
+}
+bool cached_applies(const NodeView& view) {
+  return attention_applies(view) && view.attrs<AttentionAttrs>().capacity > 0;
+}
+bool plain_applies(const NodeView& view) {
+  return attention_applies(view) && view.attrs<AttentionAttrs>().capacity == 0;
+}
+
+constexpr Binding attention_row(OpCode op, std::string_view name,
+                                bool (*row_applies)(const NodeView&), RowFacts facts = {}) {
+  const bool gradient = op == OpCode::attention_grad;
+  return {{op, name, row_applies, gradient ? backward_scratch : forward_scratch, facts},
+          gradient ? backward_spec : forward_spec,
+          attention_variant};
+}
 const Binding kAttentionBindings[] = {
-    {OpCode::attention, applies, forward_scratch, forward_spec, nullptr, attention_variant},
-    {OpCode::attention_grad, applies, backward_scratch, backward_spec, backward_deterministic_bytes,
-     attention_variant},
+    attention_row(OpCode::attention, "cudnn", library_applies),
+    attention_row(OpCode::attention, "tensor cores", tensor_applies),
+    attention_row(OpCode::attention, "cached", cached_applies),
+    attention_row(OpCode::attention, "plain", plain_applies, {.generic = true}),
+    attention_row(OpCode::attention_grad, "cudnn", library_applies),
+    attention_row(OpCode::attention_grad, "tensor cores", tensor_applies),
+    attention_row(OpCode::attention_grad, "plain", plain_applies, {.generic = true}),
 };
 
 }  // namespace

@@ -8,15 +8,22 @@ std::optional<double> constant_of(const NodeView& view, size_t operand) {
   return std::get<FillAttrs>(made->attrs).value;
 }
 
-const Binding* find_binding(const NodeView& view) {
-  for (const auto bindings :
-       {gemm_bindings(), row_bindings(), quantize_bindings(), move_bindings(), loss_bindings(),
-        reduce_bindings(), update_bindings(), attention_bindings(), rank_bindings()}) {
-    for (const Binding& binding : bindings) {
-      if (binding.op == view.node.op && binding.applies(view)) return &binding;
+std::span<const KernelRow* const> all_rows() {
+  static const auto all = [] {
+    std::vector<const KernelRow*> rows;
+    for (const auto bindings :
+         {gemm_bindings(), row_bindings(), quantize_bindings(), move_bindings(), loss_bindings(),
+          reduce_bindings(), update_bindings(), attention_bindings(), rank_bindings()}) {
+      for (const Binding& binding : bindings) rows.push_back(&binding.row);
     }
-  }
-  return nullptr;
+    return rows;
+  }();
+  return all;
+}
+
+const Binding& binding_of(const KernelRow& row) {
+  static_assert(std::is_standard_layout_v<Binding>);  // the row lies where its binding does
+  return reinterpret_cast<const Binding&>(row);
 }
 
 }  // namespace octet::cuda

@@ -1,7 +1,6 @@
-// A binding joins one op of the graph to one kernel of the module: when it applies, what scratch to
-// reserve, and the parameters. One file per family in this folder; binding.cpp names them all.
-// Where none applies the op is planned as its decomposition; a primitive is then an error.
-// Needs no GPU.
+// A binding is a row of CUDA with the kernel of the module and its parameters. One file per family
+// in this folder; binding.cpp names them all. Where no row applies the op is planned as its
+// decomposition; a primitive is then an error. Needs no GPU.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@
 
 #include "backends/cuda/kernel_id.h"
 #include "formats/table.h"
-#include "plan/node_view.h"
+#include "plan/kernel_row.h"
 
 namespace octet::cuda {
 
@@ -38,17 +37,10 @@ KernelSpec make_spec(KernelId kernel, const Params& params, std::span<const int6
 }
 
 struct Binding {
-  OpCode op;
-  bool (*applies)(const NodeView& view);
-  int64_t (*scratch_bytes)(const NodeView& view);  // nullptr: none
+  KernelRow row;
   KernelSpec (*spec)(const NodeView& view);
-  // Scratch beside it in runs that must repeat their bits; nullptr: none.
-  int64_t (*deterministic_bytes)(const NodeView& view) = nullptr;
   // Words behind the op in the kernel's name; nullptr: none.
   std::string_view (*variant)(const NodeView& view) = nullptr;
-  bool has_finish = false;  // KernelChoice's
-  // Whether launches of it that do not depend on each other may be one; nullptr: never.
-  bool (*may_join)(const NodeView& view) = nullptr;
 };
 
 // Every family's bindings.
@@ -65,8 +57,9 @@ std::span<const Binding> rank_bindings();
 // The number that an operand is in every step; nothing where it is no constant of the graph.
 std::optional<double> constant_of(const NodeView& view, size_t operand);
 
-// nullptr where no kernel applies.
-const Binding* find_binding(const NodeView& view);
+std::span<const KernelRow* const> all_rows();
+// What makes the parameters of one of them.
+const Binding& binding_of(const KernelRow& row);
 
 // [rows, cols] with cols the last axis; a scalar is [1, 1].
 struct Rows {

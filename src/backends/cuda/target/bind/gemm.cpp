@@ -38,8 +38,7 @@ GemmParams gemm_params(const NodeView& view) {
   const GraphInput* input = view.graph.input_of(view.node.in(Gemm::b));
   p.b_is_constant = input != nullptr &&
                     (input->kind == InputKind::parameter || input->kind == InputKind::constant);
-  const int capability = view.capability == 0 ? kPlannedCapability : view.capability;
-  if (const Architecture* device = find_architecture(capability)) {
+  if (const Architecture* device = find_architecture(view.target.capability)) {
     p.fp8_products = device->fp8_products;
     p.fp8_blocks = device->fp8_blocks;
   }
@@ -53,8 +52,7 @@ bool scale_applies(const GemmBlocks& blocks, Dtype scales) {
 }
 
 // Factors of one wide type, or two of codes with their scales; addend and result are wide.
-bool gemm_applies(const NodeView& view) {
-  const GemmParams p = gemm_params(view);
+bool gemm_takes(const NodeView& view, const GemmParams& p) {
   if (view.has(Gemm::scale_y))
     return constant_of(view, Gemm::scale_y) && stores_e4m3(p) && view.has(Gemm::scale_a) &&
            view.has(Gemm::scale_b);
@@ -65,6 +63,12 @@ bool gemm_applies(const NodeView& view) {
       !is_gemm_operand(p.a) || (view.has(Gemm::scale_a) && view.has(Gemm::scale_b));
   return factors && is_scaled && is_wide_or_half(p.y) && is_wide_or_half(p.c) &&
          scale_applies(p.a_blocks, p.a_scales) && scale_applies(p.b_blocks, p.b_scales);
+}
+
+template <GemmKind kKind, bool kStoresCodes = false>
+bool gemm_applies(const NodeView& view) {
+  const GemmParams p = gemm_params(view);
+  return kind_of(p) == kKind && view.has(Gemm::scale_y) == kStoresCodes && gemm_takes(view, p);
 }
 
 // What is done beside the product itself.
@@ -84,16 +88,22 @@ KernelSpec gemm_spec(const NodeView& view) {
   return make_spec(KernelId::gemm, gemm_params(view));
 }
 
-bool may_join(const NodeView& view) {
-  return has_few_rows(gemm_params(view));
+bool gemm_may_join(const NodeView&) {
+  return true;
 }
 
-const Binding kGemmBindings[] = {{.op = OpCode::gemm,
-                                  .applies = gemm_applies,
-                                  .scratch_bytes = gemm_scratch,
-                                  .spec = gemm_spec,
-                                  .variant = gemm_variant,
-                                  .may_join = may_join}};
+constexpr Binding gemm_row(std::string_view name, bool (*applies)(const NodeView&),
+                           RowFacts facts = {}, bool (*may_join)(const NodeView&) = nullptr) {
+  return {{OpCode::gemm, name, applies, gemm_scratch, facts, may_join}, gemm_spec, gemm_variant};
+}
+const Binding kGemmBindings[] = {
+    gemm_row("few rows", gemm_applies<GemmKind::few_rows>, {}, gemm_may_join),
+    gemm_row("library", gemm_applies<GemmKind::wide>),
+    gemm_row("fp8", gemm_applies<GemmKind::fp8>),
+    gemm_row("fp8 stores e4m3", gemm_applies<GemmKind::fp8, true>, {.constant_scale = true}),
+    gemm_row("blocks", gemm_applies<GemmKind::blocks>),
+    gemm_row("decoded", gemm_applies<GemmKind::decoded>),
+};
 
 }  // namespace
 

@@ -64,12 +64,12 @@ KernelSpec cross_entropy_grad_spec(const NodeView& view) {
 }
 
 const Binding kLossBindings[] = {
-    {OpCode::embedding, lookup_applies, nullptr, embedding_spec},
-    {OpCode::embedding_grad, lookup_applies, embedding_grad_scratch, embedding_grad_spec},
-    {OpCode::gather, lookup_applies, nullptr, embedding_spec},
-    {OpCode::scatter_add, lookup_applies, embedding_grad_scratch, embedding_grad_spec},
-    {OpCode::cross_entropy, cross_entropy_applies, nullptr, cross_entropy_spec},
-    {OpCode::cross_entropy_grad, cross_entropy_grad_applies, nullptr, cross_entropy_grad_spec},
+    {{OpCode::embedding, "rows", lookup_applies}, embedding_spec},
+    {{OpCode::embedding_grad, "rows", lookup_applies, embedding_grad_scratch}, embedding_grad_spec},
+    {{OpCode::gather, "rows", lookup_applies}, embedding_spec},
+    {{OpCode::scatter_add, "rows", lookup_applies, embedding_grad_scratch}, embedding_grad_spec},
+    {{OpCode::cross_entropy, "rows", cross_entropy_applies}, cross_entropy_spec},
+    {{OpCode::cross_entropy_grad, "rows", cross_entropy_grad_applies}, cross_entropy_grad_spec},
 };
 
 }  // namespace

@@ -200,23 +200,23 @@ KernelSpec cache_write_spec(const NodeView& view) {
 }
 
 const Binding kMoveBindings[] = {
-#define ELEMENT(op, ...) {OpCode::op, element_applies, nullptr, element_spec},
+#define ELEMENT(op, ...) {{OpCode::op, "elements", element_applies}, element_spec},
 #include "math/elementwise.def"
-    {OpCode::select, element_applies, nullptr, element_spec},
-    {OpCode::cast, element_applies, nullptr, element_spec},
-    {OpCode::stop_gradient, element_applies, nullptr, element_spec},
-    {OpCode::fill, moves, nullptr, fill_spec},
-    {OpCode::iota, counts_in_i32, nullptr, iota_spec},
-    {OpCode::slice, moves, nullptr, slice_spec},
-    {OpCode::transpose, moves, nullptr, transpose_spec},
-    {OpCode::broadcast, moves, nullptr, broadcast_spec},
-    {OpCode::pad, moves, nullptr, pad_spec},
-    {OpCode::concatenate, moves, nullptr, concatenate_spec},
-    {.op = OpCode::cache_write,
-     .applies = cache_write_applies,
-     .scratch_bytes = nullptr,
-     .spec = cache_write_spec,
-     .may_join = [](const NodeView&) { return true; }},
+    {{OpCode::select, "elements", element_applies}, element_spec},
+    {{OpCode::cast, "elements", element_applies}, element_spec},
+    {{OpCode::stop_gradient, "elements", element_applies}, element_spec},
+    {{OpCode::fill, "elements", moves}, fill_spec},
+    {{OpCode::iota, "elements", counts_in_i32}, iota_spec},
+    {{OpCode::slice, "copy", moves}, slice_spec},
+    {{OpCode::transpose, "copy", moves}, transpose_spec},
+    {{OpCode::broadcast, "copy", moves}, broadcast_spec},
+    {{OpCode::pad, "copy", moves}, pad_spec},
+    {{OpCode::concatenate, "copy", moves}, concatenate_spec},
+    {{.op = OpCode::cache_write,
+      .name = "copy",
+      .applies = cache_write_applies,
+      .may_join = [](const NodeView&) { return true; }},
+     cache_write_spec},
 };
 
 }  // namespace

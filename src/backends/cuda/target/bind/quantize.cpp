@@ -211,19 +211,19 @@ KernelSpec dequantize_spec(const NodeView& view) {
 }
 
 const Binding kQuantizeBindings[] = {
-    {OpCode::amax, amax_applies, amax_scratch, amax_spec},
-    {OpCode::any_of, always, nullptr, any_of_spec},
-    {OpCode::quant_scale, scale_applies, nullptr, scale_spec},
-    {OpCode::delayed_scale, scale_applies, nullptr, scale_spec},
-    {OpCode::quantize, quantize_applies, nullptr, quantize_spec},
-    {OpCode::quantize_both, quantize_applies, nullptr, quantize_spec},
-    {OpCode::amax_quantize, amax_quantize_applies, amax_scratch, amax_quantize_spec},
-    {OpCode::quantize_groups, groups_apply, nullptr, groups_spec},
-    {OpCode::quantize_groups, blocks_apply, nullptr, blocks_spec},
-    {OpCode::fake_quantize, fake_applies, nullptr, fake_spec},
-    {OpCode::periodic_scale, periodic_applies, nullptr, periodic_spec},
-    {OpCode::add_quantize, groups_apply, nullptr, groups_spec},
-    {OpCode::dequantize, dequantize_applies, nullptr, dequantize_spec},
+    {{OpCode::amax, "reduce", amax_applies, amax_scratch}, amax_spec},
+    {{OpCode::any_of, "reduce", always}, any_of_spec},
+    {{OpCode::quant_scale, "scalar", scale_applies}, scale_spec},
+    {{OpCode::delayed_scale, "scalar", scale_applies}, scale_spec},
+    {{OpCode::quantize, "codes", quantize_applies}, quantize_spec},
+    {{OpCode::quantize_both, "codes", quantize_applies}, quantize_spec},
+    {{OpCode::amax_quantize, "codes", amax_quantize_applies, amax_scratch}, amax_quantize_spec},
+    {{OpCode::quantize_groups, "groups", groups_apply}, groups_spec},
+    {{OpCode::quantize_groups, "blocks", blocks_apply}, blocks_spec},
+    {{OpCode::fake_quantize, "elements", fake_applies}, fake_spec},
+    {{OpCode::periodic_scale, "scalar", periodic_applies}, periodic_spec},
+    {{OpCode::add_quantize, "groups", groups_apply}, groups_spec},
+    {{OpCode::dequantize, "codes", dequantize_applies}, dequantize_spec},
 };
 
 }  // namespace

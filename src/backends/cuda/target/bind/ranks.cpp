@@ -101,19 +101,17 @@ KernelSpec sharded_norm_spec(const NodeView& view) {
 }
 
 const Binding kRanksBindings[] = {
-    {OpCode::take_shard, [](const NodeView&) { return true; }, nullptr, take_shard_spec},
-    {OpCode::all_gather, has_others, nullptr, all_gather_spec},
-    {.op = OpCode::reduce_scatter,
-     .applies = reduces,
-     .scratch_bytes = sum_scratch,
-     .spec = sum_spec,
-     .has_finish = true},
-    {.op = OpCode::all_reduce,
-     .applies = reduces,
-     .scratch_bytes = nullptr,
-     .spec = sum_spec,
-     .may_join = max_may_join},
-    {OpCode::sharded_norm, norm_applies, sharded_norm_scratch, sharded_norm_spec},
+    {{OpCode::take_shard, "copy", [](const NodeView&) { return true; }}, take_shard_spec},
+    {{OpCode::all_gather, "peers", has_others}, all_gather_spec},
+    {{.op = OpCode::reduce_scatter,
+      .name = "peers",
+      .applies = reduces,
+      .scratch = sum_scratch,
+      .facts = {.has_finish = true}},
+     sum_spec},
+    {{.op = OpCode::all_reduce, .name = "peers", .applies = reduces, .may_join = max_may_join},
+     sum_spec},
+    {{OpCode::sharded_norm, "peers", norm_applies, sharded_norm_scratch}, sharded_norm_spec},
 };
 
 }  // namespace

@@ -121,10 +121,11 @@ KernelSpec dot_spec(const NodeView& view) {
 }
 
 const Binding kReduceBindings[] = {
-    {OpCode::reduce_sum, reduce_applies, reduce_scratch, reduce_spec},
-    {OpCode::reduce_max, reduce_applies, reduce_scratch, reduce_spec},
-    {OpCode::argmax, reduce_applies, reduce_scratch, reduce_spec},
-    {OpCode::dot, dot_applies, nullptr, dot_spec},
+    {{OpCode::reduce_sum, "reduce", reduce_applies, reduce_scratch}, reduce_spec},
+    {{OpCode::reduce_max, "reduce", reduce_applies, reduce_scratch}, reduce_spec},
+    {{OpCode::argmax, "reduce", reduce_applies, reduce_scratch}, reduce_spec},
+    {{.op = OpCode::dot, .name = "products", .applies = dot_applies, .facts = {.generic = true}},
+     dot_spec},
 };
 
 }  // namespace

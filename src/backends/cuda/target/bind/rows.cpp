@@ -49,7 +49,7 @@ int64_t norm_grad_scratch(const NodeView& view) {
   return maxima + norm_grad_scratch_bytes(rows, cols, is_centred(view) ? 2 : 1);
 }
 
-KernelSpec norm_grad_spec(const NodeView& view) {
+NormGradParams norm_grad_params(const NodeView& view) {
   const bool centred = is_centred(view);
   NormGradParams p;
   std::tie(p.rows, p.cols) = matrix_of(view.in(RmsNormGrad::x));
@@ -65,10 +65,17 @@ KernelSpec norm_grad_spec(const NodeView& view) {
   p.dw = wide_result(view, RmsNormGrad::dweight);
   if (centred) p.db = wide_result(view, LayerNormGrad::dbias);
   p.amax = amax_result(view);
-  return make_spec(centred ? KernelId::layer_norm_grad : KernelId::rms_norm_grad, p);
+  return p;
+}
+KernelSpec norm_grad_spec(const NodeView& view) {
+  return make_spec(is_centred(view) ? KernelId::layer_norm_grad : KernelId::rms_norm_grad,
+                   norm_grad_params(view));
+}
+RowKind norm_grad_kind(const NodeView& view) {
+  return row_kind(form_of(norm_grad_params(view)));
 }
 
-KernelSpec act_grad_spec(const NodeView& view) {
+ActGradParams act_grad_params(const NodeView& view) {
   const auto places = op_def(view.node.op).scales;
   const bool gated = view.node.op == OpCode::gated_act_grad;
   ActGradParams p;
@@ -85,7 +92,15 @@ KernelSpec act_grad_spec(const NodeView& view) {
   p.first = wide_result(view, GatedActGrad::dgate);
   p.second = wide_result(view, GatedActGrad::dup);
   p.amax = amax_result(view);
-  return make_spec(gated ? KernelId::gated_act_grad : KernelId::gelu_grad, p);
+  return p;
+}
+KernelSpec act_grad_spec(const NodeView& view) {
+  return make_spec(
+      view.node.op == OpCode::gated_act_grad ? KernelId::gated_act_grad : KernelId::gelu_grad,
+      act_grad_params(view));
+}
+RowKind act_grad_kind(const NodeView& view) {
+  return row_kind(form_of(act_grad_params(view)));
 }
 
 // Both of bf16, or both of codes in groups, of sixteens, counted in 32 bits; codes of FP8.
@@ -185,18 +200,16 @@ int64_t column_sum_scratch(const NodeView& view) {
 }
 
 const Binding kRest[] = {
-    {OpCode::rms_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
-    {OpCode::layer_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
-    {OpCode::gated_act_grad, gradient_applies, own_amax_scratch, act_grad_spec},
-    {OpCode::gelu_grad, gradient_applies, own_amax_scratch, act_grad_spec},
-    {OpCode::gated_act_grad_quantize, grad_codes_apply, grad_codes_scratch, grad_codes_spec},
-    {.op = OpCode::rope,
-     .applies = rope_applies,
-     .scratch_bytes = own_amax_scratch,
-     .spec = rope_spec,
-     .may_join = rope_may_join},
-    {OpCode::bias_add, bias_applies, nullptr, bias_spec},
-    {OpCode::column_sum, bias_applies, column_sum_scratch, bias_spec},
+    {{OpCode::gated_act_grad_quantize, "codes", grad_codes_apply, grad_codes_scratch},
+     grad_codes_spec},
+    {{.op = OpCode::rope,
+      .name = "rows",
+      .applies = rope_applies,
+      .scratch = own_amax_scratch,
+      .may_join = rope_may_join},
+     rope_spec},
+    {{OpCode::bias_add, "rows", bias_applies}, bias_spec},
+    {{OpCode::column_sum, "rows", bias_applies, column_sum_scratch}, bias_spec},
 };
 
 }  // namespace
@@ -225,8 +238,11 @@ bool operands_apply(const NodeView& view, OpCode layer) {
 std::span<const Binding> row_bindings() {
   static const std::vector<Binding> all = [] {
     std::vector<Binding> rows(std::begin(kRest), std::end(kRest));
-    const auto layers = row_layer_bindings();
-    rows.insert(rows.end(), layers.begin(), layers.end());
+    for (const OpCode op : {OpCode::rms_norm_grad, OpCode::layer_norm_grad})
+      add_rows<norm_grad_applies, norm_grad_kind>(rows, op, norm_grad_scratch, norm_grad_spec);
+    for (const OpCode op : {OpCode::gated_act_grad, OpCode::gelu_grad})
+      add_rows<gradient_applies, act_grad_kind>(rows, op, own_amax_scratch, act_grad_spec);
+    add_layer_rows(rows);
     return rows;
   }();
   return all;

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <tuple>
+#include <vector>
 
-#include "backends/cuda/params/rows.h"
+#include "backends/cuda/rows/layer.h"
 #include "backends/cuda/target/bind/binding.h"
 #include "formats/bits.h"
 #include "ir/op_def.h"
@@ -85,6 +86,25 @@ inline RowOperand row_operand(const NodeView& view, ScalePlace place) {
 // of activations, with one scale; all others are wide.
 bool operands_apply(const NodeView& view, OpCode layer);
 
-std::span<const Binding> row_layer_bindings();
+// An op's rows: codes, vectors of one type, and element by element.
+enum class RowKind : uint8_t { codes, vectors, generic };
+constexpr RowKind row_kind(Form form, Out out = Out::wide) {
+  if (form == Form::any || out == Out::any) return RowKind::generic;
+  return form == Form::groups ? RowKind::codes : RowKind::vectors;
+}
+template <bool (*kApplies)(const NodeView&), RowKind (*kKindOf)(const NodeView&), RowKind kKind>
+bool kind_applies(const NodeView& view) {
+  return kApplies(view) && (kKind == RowKind::generic || kKindOf(view) == kKind);
+}
+template <bool (*kApplies)(const NodeView&), RowKind (*kKindOf)(const NodeView&)>
+void add_rows(std::vector<Binding>& rows, OpCode op, int64_t (*scratch)(const NodeView&),
+              KernelSpec (*spec)(const NodeView&)) {
+  using enum RowKind;
+  rows.push_back({{op, "codes", kind_applies<kApplies, kKindOf, codes>, scratch}, spec});
+  rows.push_back({{op, "vectors", kind_applies<kApplies, kKindOf, vectors>, scratch}, spec});
+  rows.push_back({{op, "generic", kApplies, scratch, {.generic = true}}, spec});
+}
+
+void add_layer_rows(std::vector<Binding>& rows);
 
 }  // namespace octet::cuda

@@ -130,7 +130,7 @@ KeptArg kept_at(const NodeView& view, SlotId codes) {
           .scales_at = result_place(view, static_cast<SlotId>(codes + 1))};
 }
 
-KernelSpec layer_spec(const NodeView& view) {
+RowLayerParams layer_params(const NodeView& view) {
   const Plain plain = plain_of(view);
   RowLayerParams p;
   p.layer = layer_of(plain);
@@ -150,7 +150,15 @@ KernelSpec layer_spec(const NodeView& view) {
   } else {
     p.y = wide_result(view, Unary::y);
   }
-  return make_spec(kernel_of(view.node.op), p);
+  return p;
+}
+KernelSpec layer_spec(const NodeView& view) {
+  return make_spec(kernel_of(view.node.op), layer_params(view));
+}
+RowKind layer_kind(const NodeView& view) {
+  const RowLayerParams p = layer_params(view);
+  const Form form = form_of(p);
+  return row_kind(form, out_of(p, form));
 }
 
 int64_t layer_scratch(const NodeView& view) {
@@ -161,21 +169,13 @@ int64_t layer_scratch(const NodeView& view) {
              : layer_scratch_bytes(norm ? rows_of(view.in(RmsNorm::x)).rows : 0);
 }
 
-const Binding kRowsLayersBindings[] = {
-    {OpCode::rms_norm, layer_applies, nullptr, layer_spec},
-    {OpCode::rms_norm_quantize, layer_applies, layer_scratch, layer_spec},
-    {OpCode::layer_norm, layer_applies, nullptr, layer_spec},
-    {OpCode::layer_norm_quantize, layer_applies, layer_scratch, layer_spec},
-    {OpCode::gated_act, layer_applies, nullptr, layer_spec},
-    {OpCode::gated_act_quantize, layer_applies, layer_scratch, layer_spec},
-    {OpCode::gelu, layer_applies, nullptr, layer_spec},
-    {OpCode::gelu_quantize, layer_applies, layer_scratch, layer_spec},
-};
-
 }  // namespace
 
-std::span<const Binding> row_layer_bindings() {
-  return kRowsLayersBindings;
+void add_layer_rows(std::vector<Binding>& rows) {
+  using enum OpCode;
+  for (const OpCode op : {rms_norm, rms_norm_quantize, layer_norm, layer_norm_quantize, gated_act,
+                          gated_act_quantize, gelu, gelu_quantize})
+    add_rows<layer_applies, layer_kind>(rows, op, layer_scratch, layer_spec);
 }
 
 }  // namespace octet::cuda

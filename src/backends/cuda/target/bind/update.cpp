@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cuda/rows/update.h"
 #include "backends/cuda/target/bind/binding.h"
 
 namespace octet::cuda {
@@ -58,7 +59,7 @@ WeightStore weight_store(const NodeView& view) {
   return view.attrs<AdamwAttrs>().stochastic_w ? WeightStore::stochastic : WeightStore::plain;
 }
 
-KernelSpec adamw_spec(const NodeView& view) {
+AdamwParams adamw_params(const NodeView& view) {
   const auto& a = view.attrs<AdamwAttrs>();
   AdamwParams p;
   p.n = view.in(AdamwStep::w).n_elems();
@@ -77,7 +78,22 @@ KernelSpec adamw_spec(const NodeView& view) {
   p.amax = a.amax;
   p.m = {.dtype = view.in(AdamwStep::m).dtype, .expand = a.expand_m, .stochastic = a.stochastic_m};
   p.v = {.dtype = view.in(AdamwStep::v).dtype, .expand = a.expand_v, .stochastic = a.stochastic_v};
-  return make_spec(KernelId::adamw_step, p);
+  return p;
+}
+KernelSpec adamw_spec(const NodeView& view) {
+  return make_spec(KernelId::adamw_step, adamw_params(view));
+}
+
+bool takes_groups(const AdamwParams& p) {
+  return takes_groups(p, p.first);
+}
+
+// Of tensors that fill one tile at least.
+template <bool (*kTakes)(const AdamwParams&), int64_t kTile>
+bool adamw_takes(const NodeView& view) {
+  if (!adamw_applies(view)) return false;
+  const AdamwParams p = adamw_params(view);
+  return p.n >= kTile && kTakes(p);
 }
 
 bool store_applies(const NodeView& view) {
@@ -119,11 +135,18 @@ KernelSpec store_state_spec(const NodeView& view) {
 }
 
 const Binding kUpdateBindings[] = {
-    {OpCode::load_state, [](const NodeView&) { return true; }, nullptr, load_state_spec},
-    {OpCode::store_state, [](const NodeView&) { return true; }, nullptr, store_state_spec},
-    {OpCode::global_norm, gradients_are_wide, norm_scratch, norm_spec},
-    {OpCode::adamw_step, adamw_applies, nullptr, adamw_spec},
-    {OpCode::store_scaled, store_applies, nullptr, store_spec},
+    {{OpCode::load_state, "groups", [](const NodeView&) { return true; }}, load_state_spec},
+    {{OpCode::store_state, "groups", [](const NodeView&) { return true; }}, store_state_spec},
+    {{OpCode::global_norm, "chunks", gradients_are_wide, norm_scratch}, norm_spec},
+    {{OpCode::adamw_step, "expanded", adamw_takes<takes_expanded, kMomentGroup>}, adamw_spec},
+    {{OpCode::adamw_step, "groups", adamw_takes<takes_groups, kGroupPair>}, adamw_spec},
+    {{OpCode::adamw_step, "wide", adamw_takes<takes_wide, kWideRun>}, adamw_spec},
+    {{.op = OpCode::adamw_step,
+      .name = "generic",
+      .applies = adamw_applies,
+      .facts = {.generic = true}},
+     adamw_spec},
+    {{OpCode::store_scaled, "elements", store_applies}, store_spec},
 };
 
 }  // namespace

@@ -1,0 +1,110 @@
+// The reference: a scalar kernel for every op, over decoded doubles.
+#include "backends/cpu/reference/reference.h"
+
+#include "backends/cpu/bind/codes.h"
+#include "ir/ops/quantize_layers.h"
+
+namespace octet::cpu {
+namespace {
+
+// GEMMs read what is dequantized before.
+bool has_block_scales(const NodeView& view) {
+  if (view.node.op != OpCode::gemm) return false;
+  return !scale_tile(view.in(octet::Gemm::a)).is_all() ||
+         !scale_tile(view.in(octet::Gemm::b)).is_all();
+}
+
+// Operands of norms and activations with one scale, or a product that is stored as codes.
+bool has_one_scale(const NodeView& view) {
+  const OpCode op = view.node.op;
+  if (op == OpCode::gemm) return view.has(octet::Gemm::scale_y);
+  const bool is_layer =
+      op_def(op).saves || quantized_layer(op) || op == OpCode::gated_act_grad_quantize;
+  return is_layer && std::ranges::any_of(op_def(op).scales, [&](ScalePlace place) {
+           const TensorType& type = view.in(place.operand);
+           return type.is_scaled() && !is_in_groups(type);
+         });
+}
+
+// A moment in FP16 with a scale, which is widened before and stored behind.
+bool has_scaled_moment(const NodeView& view) {
+  return view.node.op == OpCode::adamw_step && view.has(octet::AdamwStep::v_meta) &&
+         view.in(octet::AdamwStep::v).dtype == Dtype::fp16;
+}
+
+int64_t reference_scratch(const NodeView& view) {
+  int64_t n = 0;
+  for (size_t i = 0; i < view.node.operands.size(); ++i)
+    n += view.has(i) ? view.in(i).n_stored() : 0;
+  for (size_t i = 0; i < view.node.results.size(); ++i)
+    n += view.gives(i) ? view.out(i).n_stored() : 0;
+  return n * static_cast<int64_t>(sizeof(double));
+}
+
+// Decodes the operands into scratch, calls the scalar kernel, encodes the results.
+class ReferenceLaunch {
+ public:
+  explicit ReferenceLaunch(const NodeView& view)
+      : attrs_(view.node.attrs), kernel_(reference::kernel(view.node.op)) {
+    for (size_t i = 0; i < view.node.operands.size(); ++i)
+      in_.push_back(view.has(i) ? view.in(i) : absent_type());
+    for (size_t i = 0; i < view.node.results.size(); ++i)
+      out_.push_back(view.gives(i) ? view.out(i) : absent_type());
+  }
+
+  void operator()(const LaunchArgs& args) const {
+    auto* next = reinterpret_cast<double*>(args.scratch);
+    const auto take = [&](const TensorType& type) {
+      if (!is_there(type)) return reference::RefTensor{};
+      const std::span<double> data(next, static_cast<size_t>(type.n_stored()));
+      next += type.n_stored();
+      return reference::RefTensor{.type = type, .data = data};
+    };
+    std::vector<reference::RefTensor> in, out;
+    for (size_t i = 0; i < in_.size(); ++i) {
+      in.push_back(take(in_[i]));
+      if (is_there(in_[i])) reference::load(in_[i].dtype, args.operands[i], in.back().data);
+    }
+    for (const TensorType& type : out_) out.push_back(take(type));
+    kernel_({.attrs = attrs_, .in = in, .out = out});
+    for (size_t i = 0; i < out_.size(); ++i) {
+      if (is_there(out_[i])) reference::store(out_[i].dtype, out[i].data, args.results[i]);
+    }
+  }
+
+ private:
+  static bool is_there(const TensorType& type) { return type != absent_type(); }
+
+  Attrs attrs_;
+  reference::Kernel kernel_;
+  std::vector<TensorType> in_, out_;  // absent_type() for what is absent
+};
+
+// What fast kernels would do in parts is taken apart for them: operands with one scale, maxima of
+// FP16, whose kernels are those of f32.
+bool reference_applies(const NodeView& view) {
+  const bool is_alone = view.target.architecture == isa_name(Isa::scalar);
+  return !has_block_scales(view) && !has_scaled_moment(view) &&
+         (is_alone || (!has_one_scale(view) && !emits_amax(view.node.attrs)));
+}
+
+}  // namespace
+
+std::span<const Binding> reference_bindings() {
+  static const auto all = [] {
+    std::vector<Binding> bindings;
+    for (int op = 0; op < kOpCount; ++op) {
+      bindings.push_back(
+          {{.op = static_cast<OpCode>(op),
+            .name = "reference",
+            .applies = reference_applies,
+            .scratch = reference_scratch,
+            .facts = {.reference = true}},
+           [](const NodeView& view, Context&) -> LaunchFn { return ReferenceLaunch(view); }});
+    }
+    return bindings;
+  }();
+  return all;
+}
+
+}  // namespace octet::cpu

@@ -1,0 +1,26 @@
+// Which of attention's rows take what; equations and types: params/attention.h.
+#pragma once
+
+#include "backends/cuda/params/attention.h"
+
+namespace octet::cuda {
+
+// Queries of a text from which on tiles of them are worth their products on tensor cores, where
+// keys are a cache's.
+inline constexpr int64_t kManyQueries = 32;
+
+// bf16 and fp16 of head sizes that are multiples of 8 up to 128. P and dS are rounded to that type
+// for their products. Rows of heads are then multiples of 16 bytes, as are addresses in plans.
+constexpr bool tensor_cores_take(const AttentionParams& p) {
+  return p.dtype != Dtype::f32 && p.head_dim % 8 == 0 && p.head_dim <= 128 &&
+         (p.capacity == 0 || p.seq >= kManyQueries);
+}
+// The gradient wants 104 KB of shared memory a block for heads of 128, of which these have 99.
+constexpr bool has_little_shared(int capability) {
+  return (capability > 80 && capability < 90) || capability >= 120;
+}
+constexpr bool tensor_gradient_takes(const AttentionParams& p, int capability) {
+  return tensor_cores_take(p) && (p.head_dim <= 64 || !has_little_shared(capability));
+}
+
+}  // namespace octet::cuda

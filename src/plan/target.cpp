@@ -1,0 +1,20 @@
+#include "plan/target.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace octet {
+
+std::string Target::text() const {
+  std::string text = fmt::format("{} {}", backend, architecture);
+  if (capability > 0) text += fmt::format(" ({}.{})", capability / 10, capability % 10);
+  if (!blas.empty()) text += ", cuBLASLt " + blas;
+  if (!dnn.empty()) text += ", cuDNN " + dnn;
+  if (n_threads > 0) text += fmt::format(", {} threads", n_threads);
+  if (deterministic) text += ", deterministic";
+  if (assumed) text += ", assumed without a device";
+  for (const std::string& row : without) text += ", without " + row;
+  return text;
+}
+
+}  // namespace octet
