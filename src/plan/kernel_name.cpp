@@ -7,16 +7,26 @@
 
 namespace octet {
 
-std::string kernel_name(const NodeView& view, std::string_view variant) {
-  std::vector<std::string_view> from, to;
+namespace {
+
+// Without its shape and layout.
+std::string name_of(const TensorType& type) {
+  const std::string text = to_string(type);
+  return text.substr(0, text.find_first_of("[^"));
+}
+
+}  // namespace
+
+std::string kernel_name(const NodeView& view, const KernelRow& row) {
+  std::vector<std::string> from, to;
   for (size_t i = 0; i < view.node.operands.size() && i < 4; ++i) {
-    if (view.has(i)) from.push_back(dtype_name(view.in(i).dtype));
+    if (view.has(i)) from.push_back(name_of(view.in(i)));
   }
   for (size_t i = 0; i < view.node.results.size(); ++i) {
-    if (view.gives(i)) to.push_back(dtype_name(view.out(i).dtype));
+    if (view.gives(i)) to.push_back(name_of(view.out(i)));
   }
-  return fmt::format("{}{}{} {} -> {}", op_def(view.node.op).name, variant.empty() ? "" : " ",
-                     variant, fmt::join(from, " x "), fmt::join(to, ", "));
+  return fmt::format("{} {} -> {}: {}", op_def(view.node.op).name, fmt::join(from, " x "),
+                     fmt::join(to, ", "), row.name);
 }
 
 }  // namespace octet

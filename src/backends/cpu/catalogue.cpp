@@ -46,7 +46,7 @@ std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node&
   if (const auto known = choices_.find(key); known != choices_.end()) return known->second;
   const auto choice = choose_row(view);
   if (!choice) return std::nullopt;
-  KernelChoice kernel{.name = kernel_name(view),
+  KernelChoice kernel{.name = kernel_name(view, *choice->row),
                       .scratch_bytes = choice->scratch_bytes,
                       .reference = choice->row->facts.reference,
                       .row = choice->row};

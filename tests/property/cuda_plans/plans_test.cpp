@@ -12,6 +12,7 @@
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "passes/precision/recipe.h"
+#include "plan/kernel_row.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -150,10 +151,10 @@ TEST(CudaPlans, an_algorithm_that_no_run_recorded_is_refused) {
   EXPECT_TRUE(gpu().catalogue->measured().choices.empty());
 }
 
-// The kernels of a plan whose name begins so.
-int kernels_named(const Plan& plan, const std::string& name) {
+// The kernels of a plan that are of this row ("gemm blocks").
+int kernels_of(const Plan& plan, const std::string& row) {
   return static_cast<int>(std::ranges::count_if(
-      plan.steps, [&](const PlanStep& step) { return step.kernel.name.starts_with(name); }));
+      plan.steps, [&](const PlanStep& step) { return row_key(*step.kernel.row) == row; }));
 }
 
 // The step of two layers of 7B.
@@ -168,11 +169,11 @@ ProgramOptions options_7b(std::vector<std::string> sets) {
 TEST(CudaPlans, products_in_blocks_are_the_librarys_where_it_has_them) {
   constexpr int kProducts = 2 * 7 * 3;  // layers, linears, and forward, dgrad, wgrad
   Program fp8_block(options_7b({"recipe.base=fp8_block"}), *gpu().catalogue);
-  EXPECT_EQ(kernels_named(step_7b(fp8_block), "gemm blocks "), kProducts);
-  EXPECT_EQ(kernels_named(step_7b(fp8_block), "gemm decoded blocks "), 0);
+  EXPECT_EQ(kernels_of(step_7b(fp8_block), "gemm blocks"), kProducts);
+  EXPECT_EQ(kernels_of(step_7b(fp8_block), "gemm decoded"), 0);
   Program mxfp8(options_7b({"recipe.base=mxfp8"}), *gpu().catalogue);
-  EXPECT_EQ(kernels_named(step_7b(mxfp8), "gemm blocks "), 0);
-  EXPECT_EQ(kernels_named(step_7b(mxfp8), "gemm decoded blocks "), kProducts);
+  EXPECT_EQ(kernels_of(step_7b(mxfp8), "gemm blocks"), 0);
+  EXPECT_EQ(kernels_of(step_7b(mxfp8), "gemm decoded"), kProducts);
 }
 
 // wgrad of the head in runs of rows: the last one adds to f32 and gives BF16.
@@ -181,24 +182,26 @@ TEST(CudaPlans, a_head_in_runs_of_rows_makes_its_last_sums_in_little_scratch) {
   const Plan& plan = step_7b(program);
   int n_own = 0;
   for (const PlanStep& step : plan.steps) {
-    if (!step.kernel.name.starts_with("gemm own sums ")) continue;
+    const Node& node = plan.graph.node(step.node);
+    if (node.op != OpCode::gemm || node.in(Gemm::c) == kNoValue) continue;
+    if (plan.graph.type(node.in(Gemm::c)).dtype == plan.graph.type(node.results[0]).dtype) continue;
     EXPECT_LE(step.kernel.scratch_bytes, int64_t{97} << 20) << step.kernel.name;
     ++n_own;
   }
   EXPECT_EQ(n_own, 1);
 }
 
-TEST(CudaPlans, attention_within_documents_and_windows_has_kernels_of_its_own) {
+TEST(CudaPlans, attention_within_documents_and_windows_runs_on_tensor_cores) {
   struct Case {
     std::vector<std::string> sets;
-    std::string variant;
+    std::string row;
   };
   const std::string isolate = "data.document_boundaries=isolate", kind = "model.kind=mistral",
                     window = "model.sliding_window=64";
-  const Case cases[] = {{{isolate}, "documents "},
-                        {{kind, window}, "window "},
-                        {{kind, "model.sliding_window=256"}, ""},  // as long as the row
-                        {{kind, window, isolate}, "documents window "}};
+  const Case cases[] = {{{isolate}, "tensor cores"},
+                        {{kind, window}, "cudnn"},
+                        {{kind, "model.sliding_window=256"}, "cudnn"},  // as long as the row
+                        {{kind, window, isolate}, "tensor cores"}};
   for (const Case& c : cases) {
     for (const Recipe* recipe : all_recipes()) {
       std::vector<std::string> sets = c.sets;
@@ -207,9 +210,9 @@ TEST(CudaPlans, attention_within_documents_and_windows_has_kernels_of_its_own) {
       Program program(options_of(OCTET_SOURCE_DIR "/recipes/llama-25m.yaml", sets),
                       *gpu().catalogue);
       const Plan& plan = program.plan(function::step);
-      const std::string dtype(dtype_name(recipe->compute));
-      EXPECT_EQ(kernels_named(plan, "attention " + c.variant + dtype), 2) << recipe->name;
-      EXPECT_EQ(kernels_named(plan, "attention_grad " + c.variant + dtype), 2) << recipe->name;
+      const std::string row = recipe->compute == Dtype::f32 ? "plain" : c.row;
+      EXPECT_EQ(kernels_of(plan, "attention " + row), 2) << recipe->name;
+      EXPECT_EQ(kernels_of(plan, "attention_grad " + row), 2) << recipe->name;
     }
   }
 }

@@ -83,14 +83,12 @@ std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node
   const auto choice = choose_row(view);
   if (!choice) return std::nullopt;
   const KernelRow& row = *choice->row;
-  const auto variant = binding_of(row).variant;
-  return KernelChoice{
-      .name = kernel_name(view, variant == nullptr ? std::string_view() : variant(view)),
-      .scratch_bytes = choice->scratch_bytes,
-      .reference = false,
-      .has_finish = row.facts.has_finish,
-      .may_join = row.may_join != nullptr && row.may_join(view),
-      .row = &row};
+  return KernelChoice{.name = kernel_name(view, row),
+                      .scratch_bytes = choice->scratch_bytes,
+                      .reference = false,
+                      .has_finish = row.facts.has_finish,
+                      .may_join = row.may_join != nullptr && row.may_join(view),
+                      .row = &row};
 }
 
 LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {

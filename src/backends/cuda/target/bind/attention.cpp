@@ -42,14 +42,6 @@ bool attention_applies(const NodeView& view) {
   return same && lse.dtype == Dtype::f32;
 }
 
-// What the kernel's name tells beside its types.
-std::string_view attention_variant(const NodeView& view) {
-  const AttentionParams p = attention_params(view);
-  if (p.capacity > 0) return p.window > 0 ? "cached window" : "cached";
-  if (p.documents) return p.window > 0 ? "documents window" : "documents";
-  return p.window > 0 ? "window" : "";
-}
-
 int64_t forward_scratch(const NodeView& view) {
   const AttentionParams p = attention_params(view);
   return p.capacity > 0 ? 0 : attention_scratch_bytes(p);
@@ -89,8 +81,7 @@ constexpr Binding attention_row(OpCode op, std::string_view name,
                                 bool (*row_applies)(const NodeView&), RowFacts facts = {}) {
   const bool gradient = op == OpCode::attention_grad;
   return {{op, name, row_applies, gradient ? backward_scratch : forward_scratch, facts},
-          gradient ? backward_spec : forward_spec,
-          attention_variant};
+          gradient ? backward_spec : forward_spec};
 }
 const Binding kAttentionBindings[] = {
     attention_row(OpCode::attention, "cudnn", library_applies),

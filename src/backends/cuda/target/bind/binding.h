@@ -39,8 +39,6 @@ KernelSpec make_spec(KernelId kernel, const Params& params, std::span<const int6
 struct Binding {
   KernelRow row;
   KernelSpec (*spec)(const NodeView& view);
-  // Words behind the op in the kernel's name; nullptr: none.
-  std::string_view (*variant)(const NodeView& view) = nullptr;
 };
 
 // Every family's bindings.

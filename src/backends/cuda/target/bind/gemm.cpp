@@ -71,15 +71,6 @@ bool gemm_applies(const NodeView& view) {
   return kind_of(p) == kKind && view.has(Gemm::scale_y) == kStoresCodes && gemm_takes(view, p);
 }
 
-// What is done beside the product itself.
-std::string_view gemm_variant(const NodeView& view) {
-  const GemmParams p = gemm_params(view);
-  if (has_few_rows(p)) return "few rows";
-  if (has_blocks(p)) return may_run_in_blocks(p) ? "blocks" : "decoded blocks";
-  if (!p.fp8_products && is_fp8(p.a)) return "decoded";
-  return has_own_sums(p) ? "own sums" : "";
-}
-
 int64_t gemm_scratch(const NodeView& view) {
   return gemm_scratch_bytes(gemm_params(view));
 }
@@ -94,7 +85,7 @@ bool gemm_may_join(const NodeView&) {
 
 constexpr Binding gemm_row(std::string_view name, bool (*applies)(const NodeView&),
                            RowFacts facts = {}, bool (*may_join)(const NodeView&) = nullptr) {
-  return {{OpCode::gemm, name, applies, gemm_scratch, facts, may_join}, gemm_spec, gemm_variant};
+  return {{OpCode::gemm, name, applies, gemm_scratch, facts, may_join}, gemm_spec};
 }
 const Binding kGemmBindings[] = {
     gemm_row("few rows", gemm_applies<GemmKind::few_rows>, {}, gemm_may_join),
