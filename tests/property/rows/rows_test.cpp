@@ -1,0 +1,150 @@
+// No recipe on any family of models falls to a kernel that is far from the peak: on a CPU with
+// vector instructions to the reference, on a GPU to one that goes element by element, or to
+// attention without tensor cores. What does is told here, with the reason.
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "backends/cpu/backend.h"
+#include "backends/cuda/backend.h"
+#include "base/error.h"
+#include "compile/program.h"
+#include "config/load.h"
+#include "config/names.h"
+#include "infer/model_spec.h"
+#include "property/rows/take_away.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+using Sets = std::vector<std::string>;
+
+struct Exception {
+  std::string_view op;     // a part of its name
+  std::string_view types;  // a part of what the printed name has of them
+  std::string_view reason;
+};
+constexpr Exception kExceptions[] = {
+    {"attention", " f32 x f32 x f32", "tensor cores would round factors to TF32"},
+    {"", "hif8:1x16", "the kernels of codes read E4M3"},
+    {"", "e5m2:1x16", "the kernels of codes read E4M3"},
+    {"_grad", " fp16 x e4m3:1x16", "BF16 alone goes with codes"},
+    {"rms_norm_quantize", " e4m3:1x16 x fp16", "BF16 alone goes with codes"},
+    {"_quantize", "-> e5m2:tensor", "layers store E4M3 and HiF8"},
+    {"adamw_step", "-> fp16, e4m3", "weights are f32 or BF16 beside coded moments"},
+};
+constexpr int64_t kFewElements = 1024;  // which a kernel of any kind takes no time for
+constexpr size_t kMostExceptions = 12;
+static_assert(std::size(kExceptions) <= kMostExceptions);
+
+const char* const kFamilies[] = {"llama", "mistral", "qwen2", "qwen3",   "smollm3",
+                                 "olmo",  "olmo2",   "gpt2",  "gpt_neox"};
+// Choices that bring types of their own; a recipe takes those that it can.
+const Sets kChoices[] = {{},
+                         {"recipe.activations=hif8"},
+                         {"recipe.activations=e5m2"},
+                         {"recipe.activation_scale=tensor"},
+                         {"recipe.compute=fp16"},
+                         {R"(recipe.override={"*": {x: e5m2, w: e4m3/128x128, dy: hif8}})"},
+                         {"recipe.scaling=delayed"},
+                         {"recipe.override={'*.down_proj': {x: e4m3/1x128, w: e4m3/128x128}}"},
+                         {"optim.state_m=e4m3+x", "optim.state_v=e4m3+x"},
+                         {"optim.master=fp16_scaled"},
+                         {"data.document_boundaries=isolate"}};
+
+std::optional<ProgramOptions> options_of(std::string_view family, const std::string& recipe,
+                                         const Sets& choice) {
+  Sets sets = {fmt::format("model.kind={}", family), "model.layers=2", "recipe.base=" + recipe};
+  sets.insert(sets.end(), choice.begin(), choice.end());
+  try {
+    const RunConfig config = load_config(OCTET_SOURCE_DIR "/recipes/llama-25m.yaml", sets).config;
+    return program_options(config, model_from_config(posix_files(), config));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+    return std::nullopt;
+  }
+}
+
+class SlowRows {
+ public:
+  // Of all functions of a run and of decoding.
+  void look_at(const ProgramOptions& options, Catalogue& catalogue, const std::string& run) {
+    Program program(options, catalogue);
+    for (const FunctionKey& key : rows::functions_of(program, options)) {
+      const Plan& plan = program.plan(key);
+      for (const PlanStep& step : plan.steps) {
+        ASSERT_NE(step.kernel.row, nullptr);
+        const RowFacts& facts = step.kernel.row->facts;
+        if (!facts.generic && !facts.reference) continue;
+        const Node& node = plan.graph.node(step.node);
+        if (facts.generic && plan.graph.type(node.operands[0]).n_elems() < kFewElements) continue;
+        const std::string& kernel = step.kernel.name;
+        const auto* known = std::ranges::find_if(kExceptions, [&](const Exception& e) {
+          return facts.generic && row_key(*step.kernel.row).find(e.op) != std::string::npos &&
+                 kernel.find(e.types) != std::string::npos;
+        });
+        if (known != std::end(kExceptions)) {
+          used_.insert(known);
+        } else {
+          faults_.emplace(fmt::format("{} {}", catalogue.target().backend, kernel), run);
+        }
+      }
+    }
+  }
+
+  void expect_none_but_all_exceptions() const {
+    for (const auto& [kernel, run] : faults_) ADD_FAILURE() << kernel << ", in " << run;
+    for (const Exception& e : kExceptions)
+      EXPECT_TRUE(used_.contains(&e)) << "no longer there: " << e.op << ", " << e.types;
+    std::cout << std::size(kExceptions) << " exceptions\n";
+  }
+
+ private:
+  std::map<std::string, std::string> faults_;  // kernel -> a run that has it
+  std::set<const Exception*> used_;
+};
+
+TEST(Rows, of_every_recipe_on_every_family_are_fast_but_for_the_exceptions) {
+  Backend gpu = cuda::make_plan_backend({.n_threads = 1});
+  std::optional<Backend> cpu;
+  if (cpu::detect_isa() != cpu::Isa::scalar) cpu = cpu::make_backend(1, cpu::detect_isa());
+  SlowRows rows;
+  int n_runs = 0;
+  for (const char* family : kFamilies) {
+    for (const std::string& recipe : recipe_names()) {
+      for (const Sets& choice : kChoices) {
+        if (family != kFamilies[0] && !choice.empty()) break;
+        const auto options = options_of(family, recipe, choice);
+        if (!options) continue;
+        const std::string run = fmt::format("{} {} {}", family, recipe, fmt::join(choice, " "));
+        rows.look_at(*options, *gpu.catalogue, run);
+        if (cpu) rows.look_at(*options, *cpu->catalogue, run);
+        ++n_runs;
+      }
+    }
+  }
+  EXPECT_GE(n_runs, 200);
+  rows.expect_none_but_all_exceptions();
+}
+
+// Of every row that a run uses, one at a time; here of a few recipes, in slow/rows of all.
+TEST(Rows, may_be_taken_away_one_by_one) {
+  for (const char* recipe : {"bf16", "coat", "fp8_block"}) {
+    const auto options = options_of("llama", recipe, {});
+    ASSERT_TRUE(options.has_value());
+    const rows::Counts gpu =
+        rows::take_each_away(*options, [] { return cuda::make_plan_backend({.n_threads = 1}); });
+    EXPECT_GE(gpu.planned, 4) << recipe;
+    const rows::Counts cpu =
+        rows::take_each_away(*options, [] { return cpu::make_backend(1, cpu::detect_isa()); });
+    EXPECT_EQ(cpu.refused, 0) << recipe;
+    EXPECT_GE(cpu.planned, 10) << recipe;
+  }
+}
+
+}  // namespace
+}  // namespace octet
