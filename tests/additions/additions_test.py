@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What an addition costs: a recipe, a model family, a number format, a granularity, an element-wise op and a collective
-are added to a scratch copy of the sources as docs/adding says, the existing files that had to change are counted, and with
---build DIR, where the program is then built, what was added is compiled and used (but for the ops).
+"""What an addition costs: a recipe, a model family, a number format, a granularity, an element-wise op, a collective
+and an optimizer are added to a scratch copy of the sources as docs/adding says, the existing files that had to change are counted, and with
+--build DIR, where the program is then built, what was added is compiled and used (but for ops and optimizers).
 
     tests/additions/additions_test.py [--source DIR] [--build DIR] [NAME...]
 
@@ -359,17 +359,53 @@ LaunchFn prepare_scan(const NodeView& view, Context& context);
 }  // namespace octet::cpu
 """)
     scratch.edit("src/backends/cpu/bind/ranks.cpp", r"^const Binding kRanksBindings\[\] = \{\n",
-                 "    {OpCode::scan, all_wide, nullptr, prepare_scan},\n")
+                 '    {{OpCode::scan, "simd", all_wide}, prepare_scan},\n')
     scratch.edit("src/backends/cpu/bind/ranks.cpp", r'^#include "backends/cpu/ranks/ranks.h"\n', '#include "backends/cpu/ranks/scan.h"\n')
 
 
-ADDITIONS = {  # name: existing files at most, what is added, how it is used (None: its own tests use every op)
+def add_optimizer(scratch):
+    """Lion, with a momentum in any format and on any number of ranks."""
+    enums = "src/ir/attr_enums.h"
+    scratch.edit(enums, r"^enum class UpdateKind : uint8_t \{ adamw, sgd, muon", ", lion")
+    scratch.edit(enums, r'^  constexpr std::string_view names\[\] = \{"adamw", "sgd", "muon"', ', "lion"')
+    scratch.edit(enums, r"^constexpr int enum_count\(UpdateKind\) \{\n  return 3", " + 1")
+    scratch.edit("src/optim/rules/rule.h", r"^extern const UpdateRule kAdamwRule, kSgdRule, kMuonRule", ", kLionRule")
+    scratch.edit("src/optim/rules/rule.cpp", r"&kSgdRule, &kMuonRule", ", &kLionRule")
+    scratch.add("src/optim/rules/lion.cpp", """// Lion, of the test of additions.
+#include "optim/rules/momentum.h"
+
+namespace octet {
+namespace {
+
+void build_lion(UpdateBuilder& u) {
+  Builder& b = u.b();
+  const OptimPolicy& policy = u.policy();
+  MomentumUpdate update(u);
+  const ValueId g = update.gradient(), m = update.momentum();
+  const auto mean = [&](double beta) { return b.add(update.times(m, beta), update.times(g, 1 - beta)); };
+  ValueId step = b.unary(OpCode::sign, mean(policy.beta1));
+  if (u.attrs().decay) step = b.add(step, update.times(update.weight(), policy.weight_decay));
+  update.store_momentum(mean(policy.momentum));
+  update.store_weight(b.sub(update.weight(), update.times(step, u.lr())));
+}
+
+}  // namespace
+
+constinit const UpdateRule kLionRule = {
+    .kind = UpdateKind::lion, .states = momentum_states, .build = build_lion};
+
+}  // namespace octet
+""")
+
+
+ADDITIONS = {  # name: existing files at most, what is added, how it is used (None: all sources would have to be compiled)
     "recipe": (2, add_recipe, use_recipe),
     "granularity": (3, add_granularity, use_granularity),
     "model": (4, add_model, use_model),
     "format": (4, add_format, use_format),
     "element-wise op": (4, add_element, None),
     "collective": (6, add_collective, None),
+    "optimizer": (3, add_optimizer, None),
 }
 
 
