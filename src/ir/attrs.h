@@ -164,17 +164,6 @@ struct AdamwAttrs {
     f("amax", s.amax);
   }
 };
-// load_state, store_state: expand, math: of 8-bit data (math/moment.h). stochastic, stream, seed
-// and first as AdamwAttrs'.
-struct StateAttrs {
-  bool expand = false, stochastic = false;
-  PowerMath math = PowerMath::fast;
-  int64_t stream = 0, seed = 0, first = 0;
-  OCTET_ATTRS(StateAttrs) {
-    f("expand", s.expand), f("stochastic", s.stochastic), f("math", s.math);
-    f("stream", s.stream), f("seed", s.seed), f("first", s.first);
-  }
-};
 // update: of its values the first so many are scalars of the step, the others states. shape: of the
 // whole weight; with several ranks weight, gradient and states may be this rank's shards of it.
 // decay: whether weights decay.

@@ -109,6 +109,17 @@ struct ScatterAddAttrs {
   int64_t rows = 0;  // of the result
   OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
 };
+// load_state, store_state: expand, math: of 8-bit data (math/moment.h). stochastic, stream, seed
+// and first as AdamwAttrs'.
+struct StateAttrs {
+  bool expand = false, stochastic = false;
+  PowerMath math = PowerMath::fast;
+  int64_t stream = 0, seed = 0, first = 0;
+  OCTET_ATTRS(StateAttrs) {
+    f("expand", s.expand), f("stochastic", s.stochastic), f("math", s.math);
+    f("stream", s.stream), f("seed", s.seed), f("first", s.first);
+  }
+};
 // take_shard: the run of one rank (ir/sharding.h).
 struct ShardAttrs {
   int64_t ranks = 1, rank = 0;

@@ -35,7 +35,8 @@ constexpr const char* kStep =
 %9 = gemm(%2, %1) {trans_a = true, role = wgrad} : f32[20,33] @ layer 0, backward, "q_proj"
 %10, %11, %12 = global_norm(%6, %9) : f32[], f32[], bool[] @ update, "optimizer"
 )"
-    R"(%13, %14, %15 = update(%0, %9, %3, %11, %12, %4, %5, %7, %8) {scalars = 2, shape = [20,33]} )"
+    R"(%13, %14, %15 = update(%0, %9, %3, %11, %12, %4, %5, %7, %8) )"
+    R"({scalars = 2, shape = [20,33]} )"
     R"(: f32[20,33], f32[20,33], f32[20,33] @ update, "optimizer"
 output "grad_norm" %10
 output "found_nonfinite" %12

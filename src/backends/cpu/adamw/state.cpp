@@ -16,9 +16,10 @@ void for_groups(const StateCoding& state, int64_t n, ThreadPool& pool, const Fn&
 
 }  // namespace
 
-void load_state(const StateCoding& state, const void* x, const void* rest, float* y, int64_t n,
+void load_state(const StateCoding& state, StoredState<const void> from, float* y, int64_t n,
                 ThreadPool& pool) {
-  for_groups(state, n, pool, [&](int64_t begin, int64_t end) {
+  const auto [x, rest] = from;
+  for_groups(state, n, pool, [&, x = x, rest = rest](int64_t begin, int64_t end) {
     const auto* const words = static_cast<const uint16_t*>(x);
     if (is_quantized(state.coding.dtype)) {
       for (int64_t at = begin; at < end; at += state.group) {
@@ -37,9 +38,10 @@ void load_state(const StateCoding& state, const void* x, const void* rest, float
   });
 }
 
-void store_state(const StateCoding& state, const float* x, void* y, void* rest, int64_t n,
+void store_state(const StateCoding& state, const float* x, StoredState<void> to, int64_t n,
                  ThreadPool& pool) {
-  for_groups(state, n, pool, [&](int64_t begin, int64_t end) {
+  const auto [y, rest] = to;
+  for_groups(state, n, pool, [&, y = y, rest = rest](int64_t begin, int64_t end) {
     auto* const words = static_cast<uint16_t*>(y);
     if (is_quantized(state.coding.dtype)) {
       for (int64_t at = begin; at < end; at += state.group) {

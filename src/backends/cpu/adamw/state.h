@@ -15,10 +15,15 @@ struct StateCoding {
   int64_t first = 0;  // the place of element 0 in the parameter, for what is drawn
 };
 
-// x and rest (a remainder or metadata; may be nullptr) as y.
-void load_state(const StateCoding& state, const void* x, const void* rest, float* y, int64_t n,
+// What is stored, and beside it the remainder or the metadata, nullptr where there is none.
+template <typename Void>
+struct StoredState {
+  Void* data = nullptr;
+  Void* rest = nullptr;
+};
+void load_state(const StateCoding& state, StoredState<const void> from, float* y, int64_t n,
                 ThreadPool& pool);
-void store_state(const StateCoding& state, const float* x, void* y, void* rest, int64_t n,
+void store_state(const StateCoding& state, const float* x, StoredState<void> to, int64_t n,
                  ThreadPool& pool);
 
 }  // namespace octet::cpu

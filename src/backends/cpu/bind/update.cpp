@@ -233,7 +233,7 @@ StateCoding state_coding(const NodeView& view, const TensorType& state) {
 LaunchFn prepare_load_state(const NodeView& view, Context& context) {
   return [state = state_coding(view, view.in(LoadState::x)), n = view.out(LoadState::y).n_elems(),
           &pool = context.pool](const LaunchArgs& args) {
-    load_state(state, args.operands[LoadState::x], data<void>(args, LoadState::rest),
+    load_state(state, {args.operands[LoadState::x], data<void>(args, LoadState::rest)},
                data_out<float>(args, LoadState::y), n, pool);
   };
 }
@@ -255,7 +255,7 @@ LaunchFn prepare_store_state(const NodeView& view, Context& context) {
     StateCoding call = state;
     const uint32_t* const attempt = data<uint32_t>(args, T::attempt);
     if (attempt != nullptr) call.random.step = *attempt;
-    store_state(call, data<float>(args, T::x), args.results[T::y], rest, n, pool);
+    store_state(call, data<float>(args, T::x), {args.results[T::y], rest}, n, pool);
   };
 }
 
