@@ -12,6 +12,7 @@
 #include "compile/program.h"
 #include "formats/bf16.h"
 #include "infer/model_spec.h"
+#include "plan/row_unavailable.h"
 
 namespace octet {
 namespace {
@@ -45,11 +46,13 @@ class FunctionRunner {
         spec_(resolved(what.spec)),
         key_(key),
         program_(options(what), *machine.backend.catalogue, {key_}) {
-    const Plan& plan = program_.plan(key_.name, key_.size);
-    int64_t bytes[kLaneCount];
-    program_.lane_bytes(bytes);
-    arenas_ = std::make_unique<Arenas>(*machine.backend.device, bytes);
-    bound_ = std::make_unique<BoundPlan>(plan, *machine.backend.catalogue, *arenas_);
+    bind_available_rows(*machine.backend.catalogue, [&] {
+      const Plan& plan = program_.plan(key_.name, key_.size);
+      int64_t bytes[kLaneCount];
+      program_.lane_bytes(bytes);
+      arenas_ = std::make_unique<Arenas>(*machine.backend.device, bytes);
+      bound_ = std::make_unique<BoundPlan>(plan, *machine.backend.catalogue, *arenas_);
+    });
     fill_slots();
     for (int64_t row = 0; row < key.size.batch * key.size.seq; ++row) {
       const int64_t t = row % key.size.seq;

@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "formats/codec.h"
 #include "ir/op_def.h"
+#include "plan/row_unavailable.h"
 
 namespace octet {
 namespace {
@@ -93,10 +94,12 @@ NodeRunner::NodeRunner(const Graph& graph, const Node& node, Device& device, Cat
   const Graph single = alone(graph, node);
   Layout layout;
   layout.add_inputs(single);
-  plan_ = std::make_unique<Plan>(make_plan(single, layout, catalogue));
-  CHECK(plan_->steps.size() == 1);
-  arenas_ = std::make_unique<Arenas>(device, plan_->lane_bytes);
-  bound_ = std::make_unique<BoundPlan>(*plan_, catalogue, *arenas_);
+  bind_available_rows(catalogue, [&] {
+    plan_ = std::make_unique<Plan>(make_plan(single, layout, catalogue));
+    CHECK(plan_->steps.size() == 1);
+    arenas_ = std::make_unique<Arenas>(device, plan_->lane_bytes);
+    bound_ = std::make_unique<BoundPlan>(*plan_, catalogue, *arenas_);
+  });
   for (const GraphInput& input : plan_->graph.inputs) {
     const std::vector<std::byte> bytes = made_up(plan_->graph.type(input.value));
     bound_->write_input(input.name, bytes.data(), static_cast<int64_t>(bytes.size()));

@@ -115,7 +115,8 @@ const Plan& Program::plan(const FunctionKey& wanted) {
   FunctionKey key = wanted;
   key.name = find_function(wanted.name).name;
   auto& slot = plans_[key];
-  if (!slot) slot = compile(key);
+  const bool is_old = slot && slot->target != catalogue_.target().text();  // a row was struck
+  if (!slot || is_old) slot = compile(key);
   return *slot;
 }
 

@@ -12,6 +12,7 @@
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/stored_weights.h"
+#include "plan/row_unavailable.h"
 
 namespace octet {
 namespace {
@@ -75,13 +76,17 @@ Inference::Inference(const ModelSpec& spec, const Precision& precision,
       stored_(precision.stored),
       program_(inference_options(spec, precision, functions.front().size), catalogue,
                {functions.begin(), functions.end()}) {
-  for (const FunctionKey& f : functions) program_.plan(f.name, f.size);
-  int64_t lane_bytes[kLaneCount];
-  program_.lane_bytes(lane_bytes);
-  expect_room(device.info(), lane_bytes, program_.plan(functions[0].name, functions[0].size));
-  arenas_ = std::make_unique<Arenas>(device, lane_bytes);
-  for (const FunctionKey& f : functions)
-    bound_[f] = std::make_unique<BoundPlan>(program_.plan(f.name, f.size), catalogue, *arenas_);
+  bind_available_rows(catalogue, [&] {
+    bound_.clear();
+    for (const FunctionKey& f : functions) program_.plan(f.name, f.size);
+    int64_t lane_bytes[kLaneCount];
+    program_.lane_bytes(lane_bytes);
+    expect_room(device.info(), lane_bytes, program_.plan(functions[0].name, functions[0].size));
+    arenas_.reset();
+    arenas_ = std::make_unique<Arenas>(device, lane_bytes);
+    for (const FunctionKey& f : functions)
+      bound_[f] = std::make_unique<BoundPlan>(program_.plan(f.name, f.size), catalogue, *arenas_);
+  });
 }
 
 void Inference::load(const WeightReader& weights) {

@@ -10,6 +10,7 @@
 #include "ir/builder.h"
 #include "passes/lower/fuse.h"
 #include "passes/rewrite/simplify.h"
+#include "plan/row_unavailable.h"
 #include "runtime/executor.h"
 
 namespace octet {
@@ -74,8 +75,10 @@ struct SmallPlan::State {
   BoundPlan bound;
 };
 
-SmallPlan::SmallPlan(const Graph& typed, Backend& backend)
-    : state_(std::make_unique<State>(typed, backend)) {}
+SmallPlan::SmallPlan(const Graph& typed, Backend& backend) {
+  bind_available_rows(*backend.catalogue,
+                      [&] { state_ = std::make_unique<State>(typed, backend); });
+}
 SmallPlan::~SmallPlan() = default;
 
 const Graph& SmallPlan::graph() const {

@@ -13,6 +13,7 @@
 #include "infer/batch_inputs.h"
 #include "infer/stored_weights.h"
 #include "optim/rules/rule.h"
+#include "plan/row_unavailable.h"
 #include "train/rank_step.h"
 
 namespace octet {
@@ -117,10 +118,12 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
   expect_fits(program_, catalogue, {info.memory_bytes, "available on " + info.name});
   for (const FunctionKey& key : keys) program_.plan(key);
   allocate(device, catalogue, keys);
-  for (const FunctionKey& key : keys) {
-    bound_[key] = std::make_unique<BoundPlan>(program_.plan(key), catalogue, *arenas_);
-    weights_.add(*bound_[key]);
-  }
+  bind_available_rows(catalogue, [&] {
+    bound_.clear();
+    for (const FunctionKey& key : keys)
+      bound_[key] = std::make_unique<BoundPlan>(program_.plan(key), catalogue, *arenas_);
+  });
+  for (const FunctionKey& key : keys) weights_.add(*bound_[key]);
 }
 
 // Ranks try their collectives in the memory that the run will have.

@@ -74,8 +74,12 @@ enum class KernelId : int32_t {
   max_of_ranks,
   sharded_norm,
   // attention
-  attention,
-  attention_grad,
+  attention_library,
+  attention_library_grad,
+  attention_tensor,
+  attention_tensor_grad,
+  attention_plain,
+  attention_plain_grad,
   attention_cached,
   // draw: first values of weights
   draw_weights,

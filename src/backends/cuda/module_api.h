@@ -2,10 +2,10 @@
 // only, so that both sides may be built by different compilers; no CUDA type, so that the program
 // needs no CUDA header.
 //
-// Every function returns 0, or 1 and last_error() says what happened, in one line. All work of one
-// process runs on one device and two streams: 0 computes, 1 moves data between ranks. Calls come
-// from one thread at a time, but for copy_in, copy_out and copy_out_beside, which any threads may
-// call.
+// Every function returns 0, or another number and last_error() says what happened, in one line. All
+// work of one process runs on one device and two streams: 0 computes, 1 moves data between ranks.
+// Calls come from one thread at a time, but for copy_in, copy_out and copy_out_beside, which any
+// threads may call.
 #pragma once
 
 #include <stdint.h>
@@ -15,6 +15,7 @@
 #define OCTET_CUDA_HANDLE_BYTES 64
 #define OCTET_CUDA_NCCL_ID_BYTES 128
 #define OCTET_CUDA_MAX_JOINED 4  // launches that are made as one
+#define OCTET_CUDA_UNAVAILABLE 2
 
 extern "C" {
 
@@ -127,6 +128,7 @@ struct OctetCudaApi {
   // Memory that preparing kernels may overwrite, for operands that they are timed on; until it is
   // lent anew or taken back (null, 0).
   int (*lend)(void* address, int64_t bytes);
+  // OCTET_CUDA_UNAVAILABLE: the kernel does not take this after all, another may.
   int (*prepare)(const struct OctetCudaKernel* kernel, void** handle);
   int (*launch)(void* handle, const struct OctetCudaLaunch* launch);
   int (*forget)(void* handle);

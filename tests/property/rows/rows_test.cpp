@@ -15,6 +15,8 @@
 #include "config/load.h"
 #include "config/names.h"
 #include "infer/model_spec.h"
+#include "plan/row_unavailable.h"
+#include "property/recipes/tiny_training.h"
 #include "property/rows/take_away.h"
 #include "train/run_setup.h"
 
@@ -144,6 +146,39 @@ TEST(Rows, may_be_taken_away_one_by_one) {
     EXPECT_EQ(cpu.refused, 0) << recipe;
     EXPECT_GE(cpu.planned, 10) << recipe;
   }
+}
+
+// The CPU's kernels, one row of which is not there when it is prepared.
+class RefusingCatalogue : public Catalogue {
+ public:
+  RefusingCatalogue(Catalogue& right, std::string row)
+      : Catalogue(right.target()), right_(right), row_(std::move(row)) {}
+  std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override {
+    return right_.choose(graph, node);
+  }
+  LaunchFn prepare(const Graph& graph, const Node& node) override {
+    if (row_key(*right_.choose(graph, node)->row) == row_) throw RowUnavailable(row_, "a test");
+    return right_.prepare(graph, node);
+  }
+  void strike(std::string row) override {
+    right_.strike(row);
+    Catalogue::strike(std::move(row));
+  }
+
+ private:
+  Catalogue& right_;
+  std::string row_;
+};
+
+TEST(Rows, that_are_refused_when_they_are_prepared_are_planned_around) {
+  if (cpu::detect_isa() == cpu::Isa::scalar) GTEST_SKIP() << "the reference is all there is";
+  const ProgramOptions options = tiny::options("coat");
+  const std::vector<float> expected = tiny::losses(options, 2);
+  const Backend backend = cpu::make_backend(2, cpu::detect_isa());
+  RefusingCatalogue refusing(*backend.catalogue, "rope simd");
+  const auto found = tiny::losses_on({*backend.device, refusing}, options, 2, tiny::spec());
+  EXPECT_TRUE(refusing.target().text().ends_with(", without rope simd"));
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 0.02f);
 }
 
 }  // namespace

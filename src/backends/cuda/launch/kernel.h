@@ -107,6 +107,12 @@ class ModuleError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Thrown while a kernel is prepared that its library or device does not have for these parameters.
+class KernelUnavailable : public ModuleError {
+ public:
+  using ModuleError::ModuleError;
+};
+
 // Throws ModuleError naming `what` unless the call succeeded.
 inline void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess)

@@ -189,14 +189,21 @@ struct OwnKernel {
 };
 
 int prepare(const OctetCudaKernel* kernel, void** handle) {
-  return guarded([&] {
+  bool is_unavailable = false;
+  const int status = guarded([&] {
     const std::span<const std::byte> params(static_cast<const std::byte*>(kernel->params),
                                             static_cast<size_t>(kernel->params_bytes));
     const Request request{
         .context = context(), .params = params, .scratch_bytes = kernel->scratch_bytes};
-    auto prepared = find_kernel(kernel->kernel)(request);
-    *handle = new OwnKernel{std::move(prepared), context().counters.take()};
+    try {
+      auto prepared = find_kernel(kernel->kernel)(request);
+      *handle = new OwnKernel{std::move(prepared), context().counters.take()};
+    } catch (const KernelUnavailable&) {
+      is_unavailable = true;
+      throw;
+    }
   });
+  return is_unavailable ? OCTET_CUDA_UNAVAILABLE : status;
 }
 int launch(void* handle, const OctetCudaLaunch* args) {
   return guarded([&] {

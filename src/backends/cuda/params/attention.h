@@ -11,7 +11,7 @@
 // one; ours run the rest: documents, any head size up to kMaxHeadDim, memory linear in the
 // sequence, always deterministic. Tiles that no query sees are skipped by both. Backward, the
 // library sums dq in no fixed order; where the run must repeat its bits it keeps dP instead, a
-// square of the sequence, and ours run where the plan did not reserve that.
+// square of the sequence, and ours run where that would be too much.
 #pragma once
 
 #include <compare>
@@ -46,13 +46,9 @@ inline constexpr int64_t kAttentionSlack = int64_t{8} << 20;
 
 // Upper bounds of what the library asks for: forward next to nothing; backward the sum of do * o
 // per row, an f32 sum of dq, and dk and dv of every query head where heads share them.
-constexpr int64_t attention_scratch_bytes(const AttentionParams& p) {
-  return library_may_take(p) ? kAttentionSlack : 0;
-}
 constexpr int64_t attention_grad_scratch_bytes(const AttentionParams& p) {
   const int64_t seq = (p.seq + 127) / 128 * 128;
   const int64_t rows = p.batch * p.heads * seq;
-  if (!library_may_take(p)) return 4 * attention_rows(p);
   const int64_t shared = p.heads == p.kv_heads ? 0 : 2 * 4 * rows * p.head_dim;
   return kAttentionSlack + 2 * 4 * rows + 4 * rows * p.head_dim + shared;
 }

@@ -8,6 +8,7 @@
 #include "ir/op_def.h"
 #include "plan/joined_launches.h"
 #include "plan/kernel_name.h"
+#include "plan/row_unavailable.h"
 
 namespace octet::cuda {
 namespace {
@@ -17,9 +18,13 @@ static_assert(kMostJoined == OCTET_CUDA_MAX_JOINED);
 // A kernel of the module, given back with the last copy of the launch function.
 class Handle {
  public:
-  Handle(std::shared_ptr<Module> module, const OctetCudaKernel& kernel)
+  // row: nullptr where there is no other to take.
+  Handle(std::shared_ptr<Module> module, const OctetCudaKernel& kernel, const KernelRow* row)
       : module_(std::move(module)) {
-    module_->check(module_->api().prepare(&kernel, &handle_));
+    const int status = module_->api().prepare(&kernel, &handle_);
+    if (status == OCTET_CUDA_UNAVAILABLE && row != nullptr)
+      throw RowUnavailable(row_key(*row), module_->api().last_error());
+    module_->check(status);
   }
   ~Handle() { module_->api().forget(handle_); }
   Handle(const Handle&) = delete;
@@ -103,7 +108,7 @@ LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
                                .params = spec.params.data(),
                                .params_bytes = static_cast<int64_t>(spec.params.size()),
                                .scratch_bytes = choice->scratch_bytes};
-  const auto handle = std::make_shared<Handle>(module_, kernel);
+  const auto handle = std::make_shared<Handle>(module_, kernel, choice->row);
   return [handle](const LaunchArgs& args) { handle->launch(args); };
 }
 
@@ -125,7 +130,7 @@ bool CudaCatalogue::draw(const WeightDraw& what) {
                                .params_bytes = sizeof(params),
                                .scratch_bytes = 0};
   std::byte* const results[] = {what.weight_at, what.master_at};
-  Handle(module_, kernel).launch({.operands = {}, .results = results, .scratch = nullptr});
+  Handle(module_, kernel, nullptr).launch({.operands = {}, .results = results, .scratch = nullptr});
   return true;
 }
 

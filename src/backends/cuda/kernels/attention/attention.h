@@ -1,10 +1,8 @@
-// The kernels of attention: the library's where it takes the problem, else ours.
+// The kernels of attention, the library's and ours; which of them takes what: rows/attention.h.
 #pragma once
 
-#include <initializer_list>
-
 #include "backends/cuda/launch/kernel.h"
-#include "backends/cuda/params/attention.h"
+#include "backends/cuda/rows/attention.h"
 
 namespace octet::cuda {
 
@@ -29,12 +27,9 @@ void plain_attention(const AttentionParams& p, const AttentionForward& x, cudaSt
 void plain_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                           cudaStream_t stream);
 
-// On tensor cores, also over a KV cache: bf16 and fp16 of head sizes that are multiples of 8 up to
-// 128, every address a multiple of 16. P and dS are rounded to that type for their products.
-bool tensor_cores_take(const AttentionParams& p, std::initializer_list<const void*> addresses);
-// Whether the device's blocks also have the shared memory that the gradient wants (104 KB for heads
-// of 128; 99 KB are there on compute capability 8.9 and 12.0).
-bool tensor_gradient_takes(const AttentionParams& p, std::initializer_list<const void*> addresses);
+// On tensor cores, also over a KV cache. Every address is a multiple of 16.
+// Whether the device's blocks have the shared memory that the gradient wants.
+bool tensor_gradient_fits(const AttentionParams& p);
 void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream);
 void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                            cudaStream_t stream);
@@ -42,8 +37,8 @@ void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
 // Over a KV cache.
 void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream);
 
-// nullptr where the library is not there or does not take the problem; where it wants more scratch
-// than the request has, nullptr for a deterministic gradient, else throws ModuleError.
+// Throws KernelUnavailable where the library is not there, does not take the problem, or wants more
+// scratch than the request has.
 std::unique_ptr<Prepared> library_attention(const Request& request);
 std::unique_ptr<Prepared> library_attention_grad(const Request& request);
 

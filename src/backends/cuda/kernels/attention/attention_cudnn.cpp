@@ -198,20 +198,17 @@ class LibraryKernel : public Prepared {
 
 std::unique_ptr<Prepared> prepare(const Request& request, bool backward) {
   const auto p = request.get<AttentionParams>();
-  if (!library_may_take(p)) return nullptr;
   const auto library = open_library(request.context);
-  if (library == nullptr) return nullptr;
+  if (library == nullptr) throw KernelUnavailable("[attention] cuDNN is not there");
   const bool deterministic = backward && request.context.deterministic;
   const PlanKey key{.params = p, .backward = backward, .deterministic = deterministic};
   if (!library->plans.contains(key)) library->plans[key] = make_plan(*library, key);
   const std::shared_ptr<Plan> plan = library->plans.at(key);
-  if (plan == nullptr) return nullptr;
+  if (plan == nullptr) throw KernelUnavailable("[attention] cuDNN does not take the problem");
   if (plan->workspace_bytes > request.scratch_bytes) {
-    // The plan did not reserve so large a dP; ours is always deterministic.
-    if (deterministic) return nullptr;
-    throw ModuleError("[attention] cuDNN wants " + std::to_string(plan->workspace_bytes) +
-                      " bytes of workspace, the plan reserved " +
-                      std::to_string(request.scratch_bytes));
+    throw KernelUnavailable("[attention] cuDNN wants " + std::to_string(plan->workspace_bytes) +
+                            " bytes of workspace, the plan reserved " +
+                            std::to_string(request.scratch_bytes));
   }
   return std::make_unique<LibraryKernel>(library, plan, backward);
 }
@@ -242,10 +239,10 @@ std::string attention_library_version(Context& context, std::string& problem) {
 namespace octet::cuda {
 
 std::unique_ptr<Prepared> library_attention(const Request&) {
-  return nullptr;
+  throw KernelUnavailable("[attention] built without cuDNN");
 }
-std::unique_ptr<Prepared> library_attention_grad(const Request&) {
-  return nullptr;
+std::unique_ptr<Prepared> library_attention_grad(const Request& request) {
+  return library_attention(request);
 }
 std::string attention_library_version(Context&, std::string& problem) {
   problem = "the module was built without cuDNN's headers";

@@ -193,14 +193,6 @@ void launch_tensor(const AttentionParams& p, const AttentionForward& x, cudaStre
 
 }  // namespace
 
-bool tensor_cores_take(const AttentionParams& p, std::initializer_list<const void*> addresses) {
-  if (p.dtype == Dtype::f32 || p.head_dim % 8 != 0 || p.head_dim > 128) return false;
-  for (const void* at : addresses) {
-    if (reinterpret_cast<uintptr_t>(at) % 16 != 0) return false;
-  }
-  return true;
-}
-
 void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
   p.capacity > 0 ? launch_tensor<CachedKeys>(p, x, stream) : launch_tensor<OwnKeys>(p, x, stream);
 }

@@ -278,8 +278,7 @@ size_t most_shared() {
 
 }  // namespace
 
-bool tensor_gradient_takes(const AttentionParams& p, std::initializer_list<const void*> addresses) {
-  if (!tensor_cores_take(p, addresses)) return false;
+bool tensor_gradient_fits(const AttentionParams& p) {
   size_t wanted = 0;
   visit_tensor_kernel(p,
                       [&]<Dtype T, int D>() { wanted = std::max(kQueryBytes<D>, kKeyBytes<D>); });

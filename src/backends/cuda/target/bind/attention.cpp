@@ -42,33 +42,32 @@ bool attention_applies(const NodeView& view) {
   return same && lse.dtype == Dtype::f32;
 }
 
-int64_t forward_scratch(const NodeView& view) {
-  const AttentionParams p = attention_params(view);
-  return p.capacity > 0 ? 0 : attention_scratch_bytes(p);
-}
-int64_t backward_scratch(const NodeView& view) {
-  const AttentionParams p = attention_params(view);
-  return attention_grad_scratch_bytes(p) + (view.target.deterministic ? attention_dp_bytes(p) : 0);
+bool is_gradient(const NodeView& view) {
+  return view.node.op == OpCode::attention_grad;
 }
 
-KernelSpec forward_spec(const NodeView& view) {
+int64_t library_scratch(const NodeView& view) {
   const AttentionParams p = attention_params(view);
-  return make_spec(p.capacity > 0 ? KernelId::attention_cached : KernelId::attention, p);
+  if (!is_gradient(view)) return kAttentionSlack;
+  return attention_grad_scratch_bytes(p) + (view.target.deterministic ? attention_dp_bytes(p) : 0);
 }
-KernelSpec backward_spec(const NodeView& view) {
-  return make_spec(KernelId::attention_grad, attention_params(view));
+// Sums of do * o, of ours.
+int64_t delta_scratch(const NodeView& view) {
+  return 4 * attention_rows(attention_params(view));
 }
 
 bool library_applies(const NodeView& view) {
   if (!attention_applies(view) || view.target.dnn.empty()) return false;
   const AttentionParams p = attention_params(view);
-  return p.capacity == 0 && library_may_take(p);
+  const bool repeats =
+      !is_gradient(view) || !view.target.deterministic || attention_dp_bytes(p) > 0;
+  return p.capacity == 0 && library_may_take(p) && repeats;
 }
 bool tensor_applies(const NodeView& view) {
   if (!attention_applies(view)) return false;
   const AttentionParams p = attention_params(view);
-  return view.node.op == OpCode::attention_grad ? tensor_gradient_takes(p, view.target.capability)
-                                                : tensor_cores_take(p);
+  return is_gradient(view) ? tensor_gradient_takes(p, view.target.capability)
+                           : tensor_cores_take(p);
 }
 bool cached_applies(const NodeView& view) {
   return attention_applies(view) && view.attrs<AttentionAttrs>().capacity > 0;
@@ -77,20 +76,25 @@ bool plain_applies(const NodeView& view) {
   return attention_applies(view) && view.attrs<AttentionAttrs>().capacity == 0;
 }
 
-constexpr Binding attention_row(OpCode op, std::string_view name,
-                                bool (*row_applies)(const NodeView&), RowFacts facts = {}) {
-  const bool gradient = op == OpCode::attention_grad;
-  return {{op, name, row_applies, gradient ? backward_scratch : forward_scratch, facts},
-          gradient ? backward_spec : forward_spec};
+template <KernelId kKernel>
+KernelSpec attention_spec(const NodeView& view) {
+  return make_spec(kKernel, attention_params(view));
 }
+
 const Binding kAttentionBindings[] = {
-    attention_row(OpCode::attention, "cudnn", library_applies),
-    attention_row(OpCode::attention, "tensor cores", tensor_applies),
-    attention_row(OpCode::attention, "cached", cached_applies),
-    attention_row(OpCode::attention, "plain", plain_applies, {.generic = true}),
-    attention_row(OpCode::attention_grad, "cudnn", library_applies),
-    attention_row(OpCode::attention_grad, "tensor cores", tensor_applies),
-    attention_row(OpCode::attention_grad, "plain", plain_applies, {.generic = true}),
+    {{OpCode::attention, "cudnn", library_applies, library_scratch},
+     attention_spec<KernelId::attention_library>},
+    {{OpCode::attention, "tensor cores", tensor_applies},
+     attention_spec<KernelId::attention_tensor>},
+    {{OpCode::attention, "cached", cached_applies}, attention_spec<KernelId::attention_cached>},
+    {{OpCode::attention, "plain", plain_applies, nullptr, {.generic = true}},
+     attention_spec<KernelId::attention_plain>},
+    {{OpCode::attention_grad, "cudnn", library_applies, library_scratch},
+     attention_spec<KernelId::attention_library_grad>},
+    {{OpCode::attention_grad, "tensor cores", tensor_applies, delta_scratch},
+     attention_spec<KernelId::attention_tensor_grad>},
+    {{OpCode::attention_grad, "plain", plain_applies, delta_scratch, {.generic = true}},
+     attention_spec<KernelId::attention_plain_grad>},
 };
 
 }  // namespace
