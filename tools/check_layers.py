@@ -44,8 +44,8 @@ SUBFLOORS = {
     "src/passes": ["rewrite", "lower", "memory", "parallel", "scalify", "precision"],
     "src/backends/cpu": ["common", "codec", "elementwise", "loss", "norm", "rope", "gemm", "attention", "quantize", "adamw", "ranks",
                          "reference", "bind"],
-    "src/backends/cuda": ["kernel_id.h", "module_api.h", "optimizer_api.h", "formats_api.h", "backend.h", "params", "launch", "kernels",
-                         "module", "target"],
+    "src/backends/cuda": ["kernel_id.h", "module_api.h", "optimizer_api.h", "formats_api.h", "backend.h", "params", "rows", "launch",
+                         "kernels", "module", "target"],
     "src/backends/cuda/kernels": ["common", "move", "reduce", "quantize", "gemm", "attention", "norm", "activation", "layer", "rope",
                                   "loss", "adamw", "ranks"],
 }
