@@ -14,11 +14,7 @@ constexpr ConfigRow kOptimRows[] = {
      "rule of the updates: adamw; sgd, with momentum; muon, of the layers' matrices, with adamw "
      "for "
      "embeddings, the head and vectors"},
-    {"optim.rules",
-     same,
-     OCTET_FIELD(optim.rules),
-     {.bounds = {.low = 0, .high = 1000, .low_open = true}, .names = names_of<UpdateKind>},
-     "",
+    {"optim.rules", same, OCTET_FIELD(optim.rules), above(0, 1000), "",
      "list of {match: PATTERN, kind: RULE, lr: SHARE} for parameters by name "
      "(`*.norm.weight`), at a share of the learning rate; later lines win"},
     {"optim.momentum", named, OCTET_FIELD(optim.momentum), below_one(), "",

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "config/names.h"
 #include "config/nearest.h"
+#include "ir/attr_enums.h"
 #include "passes/precision/policy.h"
 
 namespace octet {
@@ -199,9 +200,10 @@ struct ReadValue {
       if (key == "match" && !text.empty()) {
         line.match = text;
       } else if (key == "kind") {
-        if (!is_known(row, text))
-          fail_expected(at, fmt::format("one of {}", fmt::join(row_names(row), ", ")),
-                        describe_name(entry.second, row_names(row)));
+        const auto kinds = names_of<UpdateKind>();
+        if (!is_one_of(kinds, text))
+          fail_expected(at, fmt::format("one of {}", fmt::join(kinds, ", ")),
+                        describe_name(entry.second, kinds));
         line.kind = text;
       } else if (key == "lr") {
         const auto share = checked_double(row.limits, entry.second);

@@ -299,6 +299,30 @@ inline void add_stores(Cases& all) {
                    .typed_only = true});
     all.back().operands[1].value = keeps ? 0x1p25 : 0x1p-6;
   }
+  const OperandCase hi = typed({37}, Dtype::bf16, Fill::normal),
+                    lo = typed({37}, Dtype::i16, Fill::remainder),
+                    wide = typed({37}, Dtype::f32, Fill::wide), attempt = scalar(5, Dtype::u32);
+  const auto put = [&](const std::string& name, OpCode op, std::vector<OperandCase> operands,
+                       const StateAttrs& attrs = {}) {
+    all.push_back({.name = name,
+                   .op = op,
+                   .attrs = attrs,
+                   .operands = std::move(operands),
+                   .tolerance = Tolerance::exact,
+                   .typed_only = true});
+  };
+  put("load_state_f32", OpCode::load_state, {wide});
+  put("load_state_bf16", OpCode::load_state, {hi});
+  put("load_state_remainder", OpCode::load_state, {hi, lo});
+  for (const bool skip : {false, true}) {
+    const OperandCase skips = scalar(skip ? 1 : 0, Dtype::boolean);
+    const std::string end = skip ? "_skipped" : "";
+    put("store_state_f32" + end, OpCode::store_state, {wide, skips, wide});
+    put("store_state_bf16" + end, OpCode::store_state, {wide, skips, hi});
+    put("store_state_drawn" + end, OpCode::store_state, {wide, skips, hi, attempt},
+        {.stochastic = true, .stream = 77, .seed = 3});
+    put("store_state_remainder" + end, OpCode::store_state, {wide, skips, hi, none(), lo});
+  }
 }
 
 // Of one rank alone; tests/cli/train/ranks_test.cpp has several.

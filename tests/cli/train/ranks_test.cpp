@@ -171,7 +171,9 @@ TEST_F(Ranks, agree_on_scales_that_are_measured_at_times) {
       std::filesystem::remove_all(folder_ / "saved/ckpt/step-000024");
       train("saved", set.substr(std::string("--overwrite").size()) +
                          fmt::format("--resume --ranks {} --set train.accumulate={}", n, 6 / n));
-      if (n == 3) EXPECT_EQ(loss_bits("saved"), loss_bits("none")) << recipe;
+      if (n == 3) {
+        EXPECT_EQ(loss_bits("saved"), loss_bits("none")) << recipe;
+      }
       EXPECT_NEAR(metrics(folder_ / "saved").back().at("loss").get<double>(),
                   metrics(folder_ / "one").back().at("loss").get<double>(), 3e-3)
           << recipe;

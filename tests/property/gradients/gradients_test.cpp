@@ -116,6 +116,7 @@ bool has_case(OpCode op) {
 TEST(Gradients, every_op_has_a_case) {
   for (int i = 0; i < kOpCount; ++i) {
     const auto op = static_cast<OpCode>(i);
+    if (op_def(op).is_abstract) continue;
     EXPECT_TRUE(has_case(op)) << op_def(op).name << " has no case in tests/op_cases";
   }
 }

@@ -41,6 +41,7 @@ TEST(RandomGraphs, draw_every_op_at_least_20_times) {
   }
   for (int i = 0; i < kOpCount; ++i) {
     const auto op = static_cast<OpCode>(i);
+    if (op_def(op).is_abstract) continue;
     EXPECT_GE(drawn[op], 20) << op_def(op).name;
   }
 }

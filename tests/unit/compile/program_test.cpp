@@ -96,7 +96,7 @@ TEST(Program, the_log_names_each_pass_of_each_graph) {
   std::vector<std::string> passes;
   for (const PassRecord& record : program.pass_log()) passes.push_back(record.pass);
   EXPECT_EQ(passes, (std::vector<std::string>{"autodiff", "simplify", "coat", "recompute",
-                                              "compose", "fuse", "lower"}));
+                                              "compose", "expand_updates", "fuse", "lower"}));
   EXPECT_EQ(program.pass_log().back().graph, "step");
   for (size_t i = 1; i < passes.size(); ++i) {
     EXPECT_EQ(program.pass_log()[i].nodes_before, program.pass_log()[i - 1].nodes_after);

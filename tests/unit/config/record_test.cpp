@@ -85,7 +85,8 @@ TEST(ConfigChanges, every_key_has_the_rule_of_its_kind) {
   for (const ConfigRow& row : config_rows()) {
     const bool is_of_states = row.path == "optim.state_m" || row.path == "optim.state_v" ||
                               row.path == "optim.group" || row.path == "optim.f32_below" ||
-                              row.path == "optim.master";
+                              row.path == "optim.master" || row.path == "optim.kind" ||
+                              row.path == "optim.rules";
     const bool is_of_folder = row.path == "model.path" || row.path == "model.allow_nonfinite";
     if (row.path.starts_with("model.") && !is_of_folder) {
       EXPECT_EQ(row.on_resume, OnResume::same) << row.path;

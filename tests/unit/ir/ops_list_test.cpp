@@ -35,7 +35,10 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
     EXPECT_EQ(def.is_quantizer, def.results[0].name == "q" && def.operands[0].name == "x" &&
                                     def.operands[1].name == "scale" && def.operands.size() == 2)
         << def.name;
-    EXPECT_EQ(def.takes_runs, std::holds_alternative<AdamwAttrs>(def.attrs())) << def.name;
+    EXPECT_EQ(def.takes_runs, std::holds_alternative<AdamwAttrs>(def.attrs()) ||
+                                  std::holds_alternative<StateAttrs>(def.attrs()))
+        << def.name;
+    EXPECT_EQ(def.is_abstract, std::holds_alternative<UpdateAttrs>(def.attrs())) << def.name;
     if (def.is_centred) EXPECT_TRUE(def.is_norm) << def.name;
     if (def.is_view) EXPECT_TRUE(def.moves) << def.name;
     if (def.gathers || def.scatters || def.sums) EXPECT_TRUE(def.is_collective) << def.name;
