@@ -144,4 +144,9 @@ ValueId Builder::gemm(ValueId a, ValueId b, const GemmAttrs& attrs) {
   return emit1(OpCode::gemm, attrs, {a, b});
 }
 
+ValueId Builder::max_over_ranks(int64_t ranks, ValueId x) {
+  const CollectiveAttrs attrs{.ranks = ranks, .reduction = RankReduction::max, .shape = {}};
+  return emit1(OpCode::all_reduce, attrs, {x});
+}
+
 }  // namespace octet

@@ -63,6 +63,8 @@ class Builder {
   // The same matrix, lying so.
   ValueId laid_out(ValueId x, bool transposed);
   ValueId gemm(ValueId a, ValueId b, const GemmAttrs& attrs);
+  // The largest of the ranks' x.
+  ValueId max_over_ranks(int64_t ranks, ValueId x);
 
  private:
   Graph& graph_;

@@ -118,9 +118,7 @@ ValueId UpdateBuilder::own(ValueId x) {
 }
 
 ValueId UpdateBuilder::max_over_ranks(ValueId x) {
-  if (attrs_.ranks == 1) return x;
-  const CollectiveAttrs attrs{.ranks = attrs_.ranks, .reduction = RankReduction::max, .shape = {}};
-  return builder_.emit1(OpCode::all_reduce, attrs, {x});
+  return attrs_.ranks == 1 ? x : builder_.max_over_ranks(attrs_.ranks, x);
 }
 
 }  // namespace octet

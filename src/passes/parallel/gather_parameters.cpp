@@ -100,7 +100,7 @@ class Gatherer {
     rewriter_.copy(node);
     for (const ValueId id : node.results) {
       if (id != kNoValue)
-        rewriter_.set(id, max_over_ranks(builder(), options_.ranks, rewriter_.map(id)));
+        rewriter_.set(id, builder().max_over_ranks(options_.ranks, rewriter_.map(id)));
     }
   }
 

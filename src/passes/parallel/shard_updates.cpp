@@ -220,8 +220,8 @@ class Sharder {
   void quantize(ValueIds& operands) {
     const QuantizeAttrs e4m3;
     const ValueIds own = builder().emit(OpCode::amax, NoAttrs{}, {operands[0]});
-    const ValueId amax = max_over_ranks(builder(), options_.ranks, own[AmaxOp::amax]);
-    const ValueId bad = max_over_ranks(builder(), options_.ranks, own[AmaxOp::nonfinite]);
+    const ValueId amax = builder().max_over_ranks(options_.ranks, own[AmaxOp::amax]);
+    const ValueId bad = builder().max_over_ranks(options_.ranks, own[AmaxOp::nonfinite]);
     // power_of_two gives the nearest one, which is at least 1 / sqrt(2) of its operand.
     const ValueId power =
         builder().unary(OpCode::power_of_two, builder().scaled(amax, kRootOfTwo / e4m3.target));
@@ -308,7 +308,7 @@ class Sharder {
   void agree(ValueId id, const Tag& tag) {
     if (!shares()) return;
     builder().tag = tag;
-    rewriter_.set(id, max_over_ranks(builder(), options_.ranks, rewriter_.map(id)));
+    rewriter_.set(id, builder().max_over_ranks(options_.ranks, rewriter_.map(id)));
   }
 
   void emit_outputs() {

@@ -23,9 +23,4 @@ ValueId gather_around(Builder& builder, const ParallelOptions& options, ValueId 
                        {builder.emit1(OpCode::take_shard, own, {input})});
 }
 
-ValueId max_over_ranks(Builder& builder, int64_t ranks, ValueId x) {
-  const CollectiveAttrs attrs{.ranks = ranks, .reduction = RankReduction::max, .shape = {}};
-  return builder.emit1(OpCode::all_reduce, attrs, {x});
-}
-
 }  // namespace octet

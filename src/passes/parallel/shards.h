@@ -12,7 +12,4 @@ void cut_input(Graph& graph, ValueId id, int64_t elements);
 // The input, which holds this rank's shard where it lies, with the others' gathered around it.
 ValueId gather_around(Builder& builder, const ParallelOptions& options, ValueId input);
 
-// The largest of the ranks' x.
-ValueId max_over_ranks(Builder& builder, int64_t ranks, ValueId x);
-
 }  // namespace octet
