@@ -77,6 +77,15 @@ ValueIds MomentumUpdate::stored(ValueId next, const StateAttrs& attrs, ValueId o
   return u_.b().emit(OpCode::store_state, attrs, {next, u_.skipped(), old, attempt, rest});
 }
 
+ValueId MomentumUpdate::direction(ValueId g, ValueId added) {
+  const OptimPolicy& policy = u_.policy();
+  if (policy.momentum == 0) return g;
+  const ValueId m = u_.b().add(times(momentum(), policy.momentum), added);
+  const ValueId along = policy.nesterov ? u_.b().add(g, times(m, policy.momentum)) : m;
+  store_momentum(m);
+  return along;
+}
+
 void MomentumUpdate::store_momentum(ValueId next) {
   const ValueId old = u_.state(StateUse::momentum), meta = u_.state(StateUse::momentum_meta);
   if (momentum_.scale != kNoValue)

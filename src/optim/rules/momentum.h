@@ -20,6 +20,9 @@ class MomentumUpdate {
   ValueId gradient();
   ValueId times(ValueId x, ValueId factor);
   ValueId times(ValueId x, double factor) { return times(x, u_.constant(factor)); }
+  // What the weight goes along: g without momentum; else the momentum, to which `added` comes and
+  // which is stored, or with nesterov g plus its share.
+  ValueId direction(ValueId g, ValueId added);
   void store_weight(ValueId next);
   void store_momentum(ValueId next);
 

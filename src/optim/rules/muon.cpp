@@ -71,12 +71,7 @@ void build_muon(UpdateBuilder& u) {
   const Shape& shape = u.attrs().shape;
   MomentumUpdate update(u);
   const ValueId g = update.gradient();
-  ValueId direction = g;
-  if (policy.momentum != 0) {
-    const ValueId m = b.add(update.times(update.momentum(), policy.momentum), g);
-    direction = policy.nesterov ? b.add(g, update.times(m, policy.momentum)) : m;
-    update.store_momentum(m);
-  }
+  const ValueId direction = update.direction(g, g);
   NewtonSchulz newton(u, update, shape[0] > shape[1]);
   const ValueId whole = newton.orthogonal(u.whole(b.cast(direction, Dtype::bf16)));
   ValueId change = update.times(u.own(whole), factor(shape, policy.muon_scale));

@@ -21,13 +21,8 @@ void build_sgd(UpdateBuilder& u) {
   ValueId g = update.gradient();
   if (u.attrs().decay && policy.weight_decay != 0)
     g = b.add(g, update.times(update.weight(), policy.weight_decay));
-  ValueId direction = g;
-  if (policy.momentum != 0) {
-    const ValueId added = policy.dampening == 0 ? g : update.times(g, u.scalar(kNew));
-    const ValueId m = b.add(update.times(update.momentum(), policy.momentum), added);
-    direction = policy.nesterov ? b.add(g, update.times(m, policy.momentum)) : m;
-    update.store_momentum(m);
-  }
+  const bool dampens = policy.momentum != 0 && policy.dampening != 0;
+  const ValueId direction = update.direction(g, dampens ? update.times(g, u.scalar(kNew)) : g);
   update.store_weight(b.sub(update.weight(), update.times(direction, u.lr())));
 }
 
