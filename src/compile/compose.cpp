@@ -111,7 +111,8 @@ void choose_rule(UpdateItem& item, const OptimPolicy& policy, bool is_layer_matr
 }
 
 std::vector<UpdateItem> update_items(const Graph& graph, const ProgramOptions& options) {
-  const std::set<ValueId> matrices = layer_matrices(graph);
+  const bool wants_matrices = options.optim.kind == UpdateKind::muon;
+  const auto matrices = wants_matrices ? layer_matrices(graph) : std::set<ValueId>();
   std::vector<UpdateItem> items;
   std::map<std::string_view, ValueId> outputs;
   for (const GraphOutput& output : graph.outputs) outputs.emplace(output.name, output.value);

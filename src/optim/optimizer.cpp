@@ -124,11 +124,11 @@ std::string state_owner(const UpdateItem& item, const RuleState& state) {
 }
 
 // Declares the parameter's states, and their next values as updates of them.
-void append_item(Builder& builder, const UpdateItem& item, const OptimPolicy& policy,
+void append_item(Builder& builder, const UpdateItem& item, const PolicyBySize& policy,
                  const StepInputs& in) {
   const UpdateRule& rule = update_rule(item.rule);
   const TensorType& weight = builder.type(item.weight);
-  const auto states = rule.states(weight, policy_for(policy, weight.n_elems()));
+  const auto states = rule.states(weight, policy.of(weight.n_elems()));
   const UpdateAttrs attrs{.rule = item.rule,
                           .decay = item.decay,
                           .lr = item.lr,
@@ -165,7 +165,8 @@ void update_together(Builder& builder, const std::vector<UpdateItem>& items,
   if (guards.flag != kNoValue) flags.push_back(guards.flag);
   report_norm(builder, norm[GlobalNorm::norm], flags);
   in.found_nonfinite = builder.graph().outputs.back().value;
-  for (const UpdateItem& item : items) append_item(builder, item, policy, in);
+  const PolicyBySize by_size(policy);
+  for (const UpdateItem& item : items) append_item(builder, item, by_size, in);
 }
 
 // 1, but known only when the norms and flags of all gradients are.
@@ -178,6 +179,7 @@ ValueId scale_of_all(Builder& builder, ValueId norm_scale) {
 void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const OptimPolicy& policy,
                   ValueId flag, StepInputs in) {
   KnownFlags known(builder, flag);
+  const PolicyBySize by_size(policy);
   std::vector<const UpdateItem*> by_time;
   for (const UpdateItem& item : items) by_time.push_back(&item);
   std::stable_sort(by_time.begin(), by_time.end(), [&](const UpdateItem* a, const UpdateItem* b) {
@@ -199,7 +201,7 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
     for (const std::string_view name : update_rule(item->rule).scalars)
       in.scalars[name] = scalar_input(builder, own_scalar_name(name, item->parameter));
     late.push_back(in);
-    if (!is_late) append_item(builder, *item, policy, in);
+    if (!is_late) append_item(builder, *item, by_size, in);
   }
   if (flag != kNoValue) flags.push_back(flag);
   const auto all = norm_of(builder, in.clip, norms);
@@ -208,16 +210,14 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
   const ValueId scale = scale_of_all(builder, all[GlobalNorm::grad_scale]);
   for (size_t i = 0; i < by_time.size(); ++i) {
     late[i].grad_scale = scale;
-    append_item(builder, *by_time[i], policy, late[i]);
+    append_item(builder, *by_time[i], by_size, late[i]);
   }
 }
 
 }  // namespace
 
-OptimPolicy policy_for(const OptimPolicy& policy, int64_t n_elems) {
-  OptimPolicy result = policy;
-  if (n_elems < policy.f32_below) result.state_m = result.state_v = StateFormat{};
-  return result;
+PolicyBySize::PolicyBySize(const OptimPolicy& policy) : large_(policy), small_(policy) {
+  small_.state_m = small_.state_v = StateFormat{};
 }
 
 TensorType master_type(const TensorType& weight, const OptimPolicy& policy) {

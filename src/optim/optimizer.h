@@ -95,8 +95,17 @@ struct OptimPolicy {
 // for another.
 Master master_from_name(std::string_view name);
 
-// The policy for a tensor of this size.
-OptimPolicy policy_for(const OptimPolicy& policy, int64_t n_elems);
+// The policy, and that of tensors whose moments stay f32 since they are small (f32_below).
+class PolicyBySize {
+ public:
+  explicit PolicyBySize(const OptimPolicy& policy);
+  const OptimPolicy& of(int64_t n_elems) const {
+    return n_elems < large_.f32_below ? small_ : large_;
+  }
+
+ private:
+  OptimPolicy large_, small_;
+};
 // Of what is kept beside the weight; absent_type() where the weight is its own master.
 TensorType master_type(const TensorType& weight, const OptimPolicy& policy);
 

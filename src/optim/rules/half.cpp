@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/philox.h"
 #include "optim/rules/rule.h"
 
 namespace octet {

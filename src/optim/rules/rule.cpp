@@ -54,14 +54,14 @@ const UpdateRule* rule_of_scalar(std::string_view name) {
 }
 
 UpdateBuilder::UpdateBuilder(Builder& builder, Constants& constants, const Node& update,
-                             ValueIds operands, const OptimPolicy& policy)
+                             ValueIds operands, const PolicyBySize& policy)
     : builder_(builder),
       constants_(constants),
       attrs_(std::get<UpdateAttrs>(update.attrs)),
       parameter_(update.tag.origin),
       operands_(std::move(operands)),
       results_(update.results.size(), kNoValue),
-      policy_(policy_for(policy, n_elems(attrs_.shape))),
+      policy_(policy.of(n_elems(attrs_.shape))),
       rule_(update_rule(attrs_.rule)) {
   const TensorType weight{.dtype = builder.type(operands_[Update::w]).dtype, .shape = attrs_.shape};
   states_ = rule_.states(weight, policy_);

@@ -69,7 +69,7 @@ class UpdateBuilder {
  public:
   // `operands`: the node's, as they are in the builder's graph.
   UpdateBuilder(Builder& builder, Constants& constants, const Node& update, ValueIds operands,
-                const OptimPolicy& policy);
+                const PolicyBySize& policy);
 
   Builder& b() { return builder_; }
   const OptimPolicy& policy() const { return policy_; }  // for a tensor of this size
@@ -107,7 +107,7 @@ class UpdateBuilder {
   const UpdateAttrs& attrs_;
   const std::string& parameter_;
   ValueIds operands_, results_;
-  OptimPolicy policy_;
+  const OptimPolicy& policy_;
   const UpdateRule& rule_;
   std::vector<RuleState> states_;
 };
