@@ -150,6 +150,12 @@ struct ReadValue {
     files.paths(config) = std::move(paths);
     files.weights(config) = std::move(weights);
   }
+  // In a map of a list, within the row's bounds.
+  double number_of(const YAML::Node& item, const ConfigPlace& at) const {
+    const auto number = checked_double(row.limits, item);
+    if (!number) fail_expected(at, "a number" + bounds_text(row.limits.bounds), describe(item));
+    return *number;
+  }
   // {path: FILE, weight: W}
   void read_file(const YAML::Node& item, std::string& path, double& weight) const {
     for (const auto& entry : item) {
@@ -158,10 +164,7 @@ struct ReadValue {
       if (key == "path" && entry.second.IsScalar()) {
         path = entry.second.Scalar();
       } else if (key == "weight") {
-        const auto value = checked_double(row.limits, entry.second);
-        if (!value)
-          fail_expected(at, "a number" + bounds_text(row.limits.bounds), describe(entry.second));
-        weight = *value;
+        weight = number_of(entry.second, at);
       } else {
         fail_expected(at, "path: FILE and weight: NUMBER", describe(entry.second));
       }
@@ -206,10 +209,7 @@ struct ReadValue {
                         describe_name(entry.second, kinds));
         line.kind = text;
       } else if (key == "lr") {
-        const auto share = checked_double(row.limits, entry.second);
-        if (!share)
-          fail_expected(at, "a number" + bounds_text(row.limits.bounds), describe(entry.second));
-        line.lr = *share;
+        line.lr = number_of(entry.second, at);
       } else {
         fail_expected(at, "match: PATTERN, kind: RULE and lr: SHARE", describe(entry.second));
       }

@@ -63,9 +63,8 @@ ValueId read_gradient(const Graph& graph, const Node& node) {
     const Node* maker = graph.producer(id);
     const GraphInput* input = graph.input_of(id);
     const bool is_made =
-        maker != nullptr &&
-        (maker->tag.role == Role::backward || maker->op == OpCode::reduce_scatter ||
-         (maker->op == OpCode::all_reduce && !graph.type(id).shape.empty()));
+        maker != nullptr && (maker->tag.role == Role::backward ||
+                             (op_def(maker->op).sums && !graph.type(id).shape.empty()));
     const bool is_given = input != nullptr && (input->key.use == StateUse::accumulator ||
                                                input->kind == InputKind::batch);
     if (is_made || is_given) return id;
