@@ -14,7 +14,7 @@ using enum OnResume;
 constexpr ConfigSection kSections[] = {
     {"model", "The model: its shape, or a folder to load it from."},
     {"recipe", "Precision: which format each value of the training step has."},
-    {"optim", "AdamW, its schedule, and the formats of its state."},
+    {"optim", "The update rule, its schedule, and the formats of its states."},
     {"data", "What is read, and in which order."},
     {"lora", "Low-rank adapters, trained beside weights that stay as they are."},
     {"train", "The run itself."},
