@@ -165,7 +165,7 @@ class Evaluation {
       capacity = std::max(capacity, capacity_of(task, limits_));
     }
     const Log log = make_log(options_);
-    if (find_recipe(source.recipe).linears.quantized) {
+    if (measures_batches(find_recipe(source.recipe))) {
       log.warning("{}: scales are measured over a batch of {} texts, on which results depend",
                   source.recipe, call_.batch);
     }

@@ -12,7 +12,8 @@ One line of CSV a recipe, in nats above fp32 on the same tokens, each with a sta
     emulation    as_is of the same formats, granularities, shared scales, roundings and saved activations in PyTorch, where it is
                  installed and the recipe is one of EMULATED; difference: as_is minus it
 
-`R:stored` is recipe R whose forward pass reads stored activations (recipe.forward_reads).
+`R:stored` is recipe R whose forward pass reads stored activations (recipe.forward_reads), `R:power` one whose blocks have scales that
+are powers of two (recipe.block_scale).
 A recipe whose line the file has, for the same model, tokens and device, is not run again. --quick: three recipes, 2,048 tokens.
 """
 
@@ -29,20 +30,21 @@ import real_emulation
 from fetch_model import make_model
 from real_weights import mirror_model
 
-RECIPES = ["bf16", "fp8_linear", "hif8", "fp8_block", "mxfp8", "fp8_lm", "coat", "coat:stored", "coat-fast", "scalify_fp8",
+RECIPES = ["bf16", "fp8_linear", "hif8", "fp8_row", "fp8_block", "fp8_block:power", "coat-block", "mxfp8", "fp8_lm", "coat", "coat:stored", "coat-fast", "scalify_fp8",
            "coat-static"]
 QUICK = ["bf16", "fp8_linear", "coat-static"]
 FIELDS = ["model", "device", "tokens", "recipe", "fp32", "as_is", "as_is_error", "mirrored", "mirrored_error", "systematic",
           "systematic_error", "draw", "emulation", "difference"]
 EMULATED = real_emulation.RECIPES
-STORED = real_emulation.STORED
+STORED, POWER = real_emulation.STORED, real_emulation.POWER
 WIDE_WEIGHTS = ["--set", "recipe.override.*={w: none}"]
 
 
 def evaluate(flags, model: Path, recipe: str, sets=()) -> tuple[list[float], list[int]]:
     """Sums of nll and tokens, by window."""
-    if recipe.endswith(STORED):
-        recipe, sets = recipe.removesuffix(STORED), [*sets, "--set", "recipe.forward_reads=stored"]
+    for variant, key in ((STORED, "recipe.forward_reads=stored"), (POWER, "recipe.block_scale=power")):
+        if recipe.endswith(variant):
+            recipe, sets = recipe.removesuffix(variant), [*sets, "--set", key]
     command = [str(flags.build / "octet"), "eval", "--json", "--quiet", "--per-row", "--model", str(model), "--data", str(flags.data),
                "--max-tokens", str(flags.tokens), "--seq", str(flags.seq), "--batch", str(flags.batch), "--recipe", recipe,
                "--device", flags.device, *sets]

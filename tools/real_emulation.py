@@ -2,7 +2,7 @@
 
 Linears of the layers read E4M3 codes (`hif8`: HiF8); all that a recipe does not quantize is rounded to BF16 where Octet stores it,
 and f32 inside an op. Scales: a tensor's x and, over the linears that share one, w: amax / 448 in f32 (HiF8: amax / 15). In blocks:
-the power of two above. `scalify_fp8` and `coat-static`: powers of two that put the RMS that is predicted from the weights' at 2.
+amax / 448, with `:power` the power of two above, as in `mxfp8`. `scalify_fp8` and `coat-static`: powers of two that put the RMS that is predicted from the weights' at 2.
 `coat` reads what `fp8_linear` does, and `coat-static` what `scalify_fp8` does; with recipe.forward_reads: stored (`coat:stored`)
 norms and activations read groups of 16 with BF16 scales.
 """
@@ -14,8 +14,11 @@ from pathlib import Path
 
 STATIC = {"scalify_fp8", "coat-static"}
 STORED = ":stored"
-COAT = {"coat", "coat-fast", "coat-static"}
-RECIPES = {"bf16", "fp8_linear", "fp8_lm", "fp8_block", "mxfp8", "hif8", "scalify_fp8"} | COAT | {name + STORED for name in COAT}
+POWER = ":power"
+BLOCKS = {"fp8_block", "coat-block"}
+COAT = {"coat", "coat-block", "coat-fast", "coat-static"}
+RECIPES = ({"bf16", "fp8_linear", "fp8_lm", "fp8_row", "fp8_block", "fp8_block" + POWER, "mxfp8", "hif8", "scalify_fp8"} | COAT
+           | {name + STORED for name in COAT})
 GROUPS = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",), ("mlp.gate_proj", "mlp.up_proj"),
           ("mlp.down_proj",))
 
@@ -37,7 +40,8 @@ class Emulation:
         import torch
         from safetensors.torch import load_file
 
-        self.torch, self.recipe, self.reads_stored = torch, recipe.removesuffix(STORED), recipe.endswith(STORED)
+        self.torch, self.recipe, self.reads_stored = torch, recipe.removesuffix(STORED).removesuffix(POWER), recipe.endswith(STORED)
+        self.has_powers = recipe.endswith(POWER) or self.recipe == "mxfp8"
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.config = json.loads((model / "config.json").read_text())
         self.w = {name: tensor.float().to(self.device) for name, tensor in load_file(model / "model.safetensors").items()}
@@ -72,14 +76,16 @@ class Emulation:
             return self.hif8(x * (1 / scale)) * scale
         return self.codes(x, (amax * self.torch.tensor(1 / 448, device=x.device)).clamp(min=2.0**-100))
 
-    def by_power(self, x, rows, cols):
+    def by_block(self, x, rows, cols):
         """Blocks of rows x cols of a matrix; those at the edges as if padded with zeros."""
         torch = self.torch
         n, k = x.shape
         padded = torch.nn.functional.pad(x, (0, -k % cols, 0, -n % rows))
         blocks = padded.reshape(padded.shape[0] // rows, rows, padded.shape[1] // cols, cols)
         amax = blocks.abs().amax(dim=(1, 3), keepdim=True)
-        scale = torch.where(amax > 0, torch.exp2(torch.ceil(torch.log2(amax.double() / 448))).float(), 1.0)
+        scale = (torch.exp2(torch.ceil(torch.log2(amax.double() / 448))).float() if self.has_powers else
+                 (amax * torch.tensor(1 / 448, device=x.device)).clamp(min=2.0**-100))
+        scale = torch.where(amax > 0, scale, 1.0)
         return self.codes(blocks, scale).reshape(padded.shape)[:n, :k]
 
     def by_group(self, x):
@@ -100,8 +106,9 @@ class Emulation:
                 for name in names:
                     w = self.w[name]
                     self.w[name] = (self.codes(w, self.predicted_scale(rms)) if self.recipe in STATIC else
-                                    self.by_power(w, 128, 128) if self.recipe == "fp8_block" else
-                                    self.by_power(w, 1, 32) if self.recipe == "mxfp8" else self.by_tensor(w, amax))
+                                    self.by_block(w, 128, 128) if self.recipe in BLOCKS else
+                                    self.by_block(w, 1, w.shape[1]) if self.recipe == "fp8_row" else
+                                    self.by_block(w, 1, 32) if self.recipe == "mxfp8" else self.by_tensor(w, amax))
 
     def predicted_scale(self, rms):
         return self.torch.tensor(2.0 ** (math.ceil(rms - 0.5) - 1), device=self.device)
@@ -128,10 +135,9 @@ class Emulation:
         if self.recipe in STATIC:
             return self.codes(x, self.predicted_scale(self.predicted.get(reader, 0.0)))
         flat = x.reshape(-1, x.shape[-1])
-        if self.recipe == "fp8_block":
-            return self.by_power(self.narrow(flat), 1, 128).reshape(x.shape)
-        if self.recipe == "mxfp8":
-            return self.by_power(self.narrow(flat), 1, 32).reshape(x.shape)
+        cols = {"fp8_block": 128, "coat-block": 128, "fp8_row": flat.shape[1], "mxfp8": 32}.get(self.recipe)
+        if cols is not None:
+            return self.by_block(self.narrow(flat), 1, cols).reshape(x.shape)
         return self.by_tensor(x, x.abs().max())
 
     def stored(self, x, narrow):

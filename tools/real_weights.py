@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 
 MAX_E4M3 = 448.0
+POWER = ":power"  # of a recipe: recipe.block_scale: power
 GROUPS = [("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("o_proj",), ("down_proj",)]
 TENSOR = {"fp8_linear", "fp8_lm", "coat", "coat-fast"}
+BLOCKS = {"fp8_block", "coat-block", "fp8_block" + POWER}
 STATIC = {"scalify_fp8", "coat-static"}
 
 
@@ -43,13 +45,18 @@ def power_of(amax: np.ndarray) -> np.ndarray:
     return np.exp2(np.ceil(np.log2(ratio)))
 
 
-def in_blocks(x: np.ndarray, rows: int, cols: int) -> np.ndarray:
+def linear_of(amax: np.ndarray) -> np.ndarray:
+    """The f32 by which amax becomes the largest code; 1 of zeros."""
+    return np.where(amax > 0, np.maximum(amax * np.float32(1 / MAX_E4M3), np.float32(2.0**-100)), np.float32(1))
+
+
+def in_blocks(x: np.ndarray, rows: int, cols: int, scale_of=power_of) -> np.ndarray:
     result = np.empty_like(x)
     for i in range(0, x.shape[0], rows):
         for j in range(0, x.shape[1], cols):
             block = x[i:i + rows, j:j + cols]
             amax = np.abs(block).max() if rows > 1 else np.abs(block).max(axis=1, keepdims=True)
-            result[i:i + rows, j:j + cols] = scaled(block, power_of(np.asarray(amax)))
+            result[i:i + rows, j:j + cols] = scaled(block, scale_of(np.asarray(amax)))
     return result
 
 
@@ -61,8 +68,10 @@ def quantized(weights: list[np.ndarray], recipe: str) -> list[np.ndarray]:
     if recipe in STATIC:  # a power of two from the largest RMS
         rms = max(0.5 * np.log2(np.mean(np.square(w, dtype=np.float64))) for w in weights)
         return [scaled(w, 2.0 ** (np.ceil(rms - 0.5) - 1)) for w in weights]
-    if recipe == "fp8_block":
-        return [in_blocks(w, 128, 128) for w in weights]
+    if recipe in BLOCKS:
+        return [in_blocks(w, 128, 128, power_of if recipe.endswith(POWER) else linear_of) for w in weights]
+    if recipe == "fp8_row":
+        return [scaled(w, linear_of(np.abs(w).max(axis=1, keepdims=True))) for w in weights]
     if recipe == "mxfp8":
         return [in_blocks(w, 1, 32) if w.shape[1] % 32 else
                 scaled(w.reshape(-1, 32), power_of(np.abs(w.reshape(-1, 32)).max(axis=1, keepdims=True))).reshape(w.shape)
@@ -101,7 +110,7 @@ def write_safetensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
 
 def mirror_model(model: Path, recipe: str, folder: Path) -> Path | None:
     """The folder of the mirrored model; nothing where the recipe quantizes no weights."""
-    if recipe not in TENSOR | STATIC | {"fp8_block", "mxfp8", "hif8"}:
+    if recipe not in TENSOR | STATIC | BLOCKS | {"fp8_row", "mxfp8", "hif8"}:
         return None
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -45,6 +45,7 @@ struct RecipeConfig {
   std::string gradient_rounding = "near";
   std::string activation_scale = "group";
   std::string forward_reads = "unquantized";
+  std::string block_scale = "max";
   std::string mx_scale = "ceil";
   std::string rescale = "none", scaled_gradient = "none";
   std::vector<std::string> edge_scales;  // "layers.3.down_proj.x=-2"

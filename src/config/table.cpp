@@ -63,6 +63,9 @@ constexpr ConfigRow kRecipeRows[] = {
     {"recipe.gradient_rounding", same, OCTET_FIELD(recipe.gradient_rounding),
      one_of(gradient_rounding_names), "",
      "of quantized gradients: to nearest, or in HiFloat8 its hybrid with stochastic rounding"},
+    {"recipe.block_scale", named, OCTET_FIELD(recipe.block_scale), one_of(names_of<BlockScale>), "",
+     "scales of operands in blocks: the largest magnitude becomes the largest code, in f32, or the "
+     "power of two above, which runs begun before had and resume with"},
     {"recipe.mx_scale", same, OCTET_FIELD(recipe.mx_scale), one_of(mx_scale_names), "",
      "mxfp8: scales to the power of two above, or as in OCP MX 1.0 below, where elements saturate"},
     {"recipe.rescale", same, OCTET_FIELD(recipe.rescale), one_of(names_of<DynamicRescale>), "",

@@ -76,8 +76,8 @@ class Fp8Weight {
   Fp8Weight(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype)
       : weights_(weights), parameter_(parameter), is_block_(dtype == ExportDtype::fp8_block) {
     quantizer_ = linear_quantizer(Dtype::e4m3, {.kind = Granularity::Kind::block, .size = kBlock});
-    is_trained_so_ = is_block_ && weights.is_trained_in_blocks();
-    if (is_trained_so_) quantizer_.rule = ScaleRule::power_ceil;
+    is_trained_so_ = is_block_ && weights.trained_blocks().has_value();
+    if (weights.trained_blocks() == BlockScale::power) quantizer_.rule = ScaleRule::power_ceil;
     if (!is_block_) quantizer_.granularity = {.kind = Granularity::Kind::tensor};
     if (!is_block_) quantizer_.scale_type = Dtype::bf16;
   }
@@ -195,8 +195,8 @@ ExportWeights::ExportWeights(const Files& files, const ModelSource& source)
       compute_(files, source.weights, source.spec, source.nonfinite) {
   if (!source.run) return;
   const LinearFormats& formats = find_recipe(source.run->recipe.base).linears;
-  const OperandFormat blocks = block_format(Dtype::e4m3, kBlock, kBlock);
-  is_trained_in_blocks_ = formats.quantized && formats.w == blocks;
+  if (formats.quantized && formats.w == block_format(Dtype::e4m3, "128x128"))
+    trained_blocks_ = enum_from_name<BlockScale>(source.run->recipe.block_scale);
   masters_ =
       SafetensorsReader::open(files, join_path(parent_path(source.weights), "optim.safetensors"));
 }

@@ -7,6 +7,7 @@
 #include "infer/export.h"
 #include "infer/weights.h"
 #include "io/safetensors.h"
+#include "passes/precision/policy.h"
 
 namespace octet {
 
@@ -21,10 +22,9 @@ class ExportWeights {
   bool has_masters() const { return masters_.has_value(); }
   // Elements of the master; of a folder the weight itself.
   void read_master(const ParameterSpec& parameter, int64_t first, std::span<float> out) const;
-  // Whether the run's GEMMs read the weights in E4M3 blocks of 128 x 128 with scales that are
-  // powers of two, made of the weights that it computes with: an export in such blocks has their
-  // bytes.
-  bool is_trained_in_blocks() const { return is_trained_in_blocks_; }
+  // The scales of a run whose forward GEMMs read the weights in E4M3 blocks of 128 x 128, made of
+  // the weights that it computes with: an export in such blocks has their bytes.
+  const std::optional<BlockScale>& trained_blocks() const { return trained_blocks_; }
   // A linear of a decoder layer: what becomes E4M3.
   bool is_linear(const ParameterSpec& parameter) const;
 
@@ -36,7 +36,7 @@ class ExportWeights {
   const ModelDef& model_;
   WeightReader compute_;
   std::optional<SafetensorsReader> masters_;
-  bool is_trained_in_blocks_ = false;
+  std::optional<BlockScale> trained_blocks_;
 };
 
 // In the order of the model, scales behind their weights. `weights` must outlive the result.

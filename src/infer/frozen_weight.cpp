@@ -19,6 +19,16 @@ Quantizer quantizer_of(FrozenFormat format) {
   return quantizer;
 }
 
+// Of data that are stored in this format with one scale.
+const WeightReader::Scales* stored_scale(const WeightReader& base, const std::string& parameter,
+                                         const Quantizer& quantizer) {
+  const WeightReader::Scales* scales = base.scales(parameter);
+  const bool fits = scales != nullptr && scales->values.size() == 1 &&
+                    quantizer.granularity.kind == Granularity::Kind::tensor &&
+                    native_dtype(base.stored(parameter).stored) == quantizer.format;
+  return fits ? scales : nullptr;
+}
+
 }  // namespace
 
 // Calls f(scale index, begin, end) for runs of elements under one scale, counted from `first`.
@@ -39,6 +49,10 @@ FrozenWeight::FrozenWeight(const WeightReader& base, const std::string& paramete
     : quantizer_(quantizer_of(format)),
       shape_{shape.at(0), shape.at(1)},
       grid_(scale_shape(shape_, quantizer_.granularity)) {
+  if (const auto* stored = stored_scale(base, parameter, quantizer_)) {
+    scales_ = stored->values;
+    return;
+  }
   std::vector<Amax> groups(static_cast<size_t>(grid_.n_elems()));
   std::vector<float> values;
   for (int64_t first = 0; first < shape_.n_elems(); first += kDecodedPiece) {

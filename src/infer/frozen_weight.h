@@ -4,7 +4,8 @@
 //
 //   scale = amax * f32(1 / amax_target) of the tensor (f32), or of a block of 128 x 128 (BF16)
 //   data  = encode(w * f32(1 / scale))
-// The bits of quantize() (formats/quantize.h). Const members may be called from several threads.
+// The bits of quantize() (formats/quantize.h). A file that has the format with one scale keeps its
+// own scale, and so its data. Const members may be called from several threads.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace octet {
 
 class FrozenWeight {
  public:
-  // Reads the parameter once. Throws Error{bad_data} naming it where it is not finite.
+  // Reads the parameter once, unless the file has its scale. Throws Error{bad_data} naming it where it is not finite.
   FrozenWeight(const WeightReader& base, const std::string& parameter, const Shape& shape,
                FrozenFormat format);
 

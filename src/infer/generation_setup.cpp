@@ -15,7 +15,7 @@ std::string generation_recipe(const ModelSource& source, const GenerationRequest
   const std::string& name = request.recipe.empty() ? source.recipe : request.recipe;
   if (!find_recipe(name).linears.quantized) return name;
   if (request.recipe.empty()) return "bf16";
-  if (predicts_scales(name)) return name;
+  if (!measures_batches(find_recipe(name))) return name;
   log.warning("--recipe {}: scales are measured over a batch, so a text depends on those beside it",
               name);
   return name;

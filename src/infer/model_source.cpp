@@ -30,11 +30,13 @@ ModelSource source_of_run(const Files& files, const std::string& run,
                           const std::string& checkpoint) {
   ModelSource source;
   LoadedConfig loaded = load_config(join_path(run, "config.yaml"));
-  // Runs begun before the key was there read what was stored.
-  std::string& reads = loaded.config.recipe.forward_reads;
+  // Runs begun before these keys were there read what was stored, and had powers of two.
+  RecipeConfig& recipe = loaded.config.recipe;
   if (loaded.source.at("recipe.forward_reads") == "default")
-    reads = enum_name(ForwardReads::stored);
-  source.recipe_options.forward_reads = enum_from_name<ForwardReads>(reads).value();
+    recipe.forward_reads = enum_name(ForwardReads::stored);
+  if (loaded.source.at("recipe.block_scale") == "default")
+    recipe.block_scale = enum_name(BlockScale::power);
+  source.recipe_options.forward_reads = enum_from_name<ForwardReads>(recipe.forward_reads).value();
   source.run = std::move(loaded.config);
   source.run->out = run;  // a run may have moved
   source.spec = spec_of_run(files, run, *source.run);

@@ -18,6 +18,10 @@ void check_method(const PtqOptions& o) {
   if (o.method == PtqMethod::algorithm1 && (is_int || has_own_groups(o.format))) {
     bad("method", "algorithm1 with e4m3, e5m2 or hif8, got {}", format);
   }
+  const bool has_phases = o.format == PtqFormat::e4m3 || o.format == PtqFormat::e5m2 ||
+                          o.format == PtqFormat::fp8_block;
+  if (o.method == PtqMethod::phase && !has_phases)
+    bad("method", "phase with e4m3, e5m2 or fp8-block, got {}", format);
   if (o.method == PtqMethod::percentile && has_own_groups(o.format)) {
     bad("method", "percentile with e4m3, e5m2, hif8 or int8, got {}", format);
   }

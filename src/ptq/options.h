@@ -26,21 +26,24 @@ constexpr int enum_count(PtqFormat) {
 
 //   direct       no scales (INT8, which has no exponents: those of the tensor at hand)
 //   max          scales of the largest magnitude, of activations over the calibration text
-//   percentile   the same, but a share of activations' magnitudes lies beyond
+//   phase        max, and the weights' scales of each matrix times the 2^(p / 8), p in 0..7, with
+//   the
+//                least error of the layer's output: powers of two alone move no rounding
+//   percentile   the same as max, but a share of activations' magnitudes lies beyond
 //   algorithm1   scales that are powers of two: of 2^-5..2^4 for each of the two operands the pair
 //                with the least error of the layer's output (Luo et al. 2024, algorithm 1)
 //   smoothquant  max, with outliers of activations moved into weights where a norm comes before
 //                (Xiao et al. 2023); alpha by the output's error
 //   gptq         INT8 weights, each column's error made good by those after it (Frantar et al.
 //   2023)
-enum class PtqMethod : uint8_t { direct, max, percentile, algorithm1, smoothquant, gptq };
+enum class PtqMethod : uint8_t { direct, max, percentile, algorithm1, smoothquant, gptq, phase };
 constexpr std::string_view enum_name(PtqMethod method) {
-  constexpr std::string_view names[] = {"direct",     "max",         "percentile",
-                                        "algorithm1", "smoothquant", "gptq"};
+  constexpr std::string_view names[] = {"direct",      "max",  "percentile", "algorithm1",
+                                        "smoothquant", "gptq", "phase"};
   return names[static_cast<int>(method)];
 }
 constexpr int enum_count(PtqMethod) {
-  return 6;
+  return 7;
 }
 
 // algorithm1: whose output of the layer the error is taken against. unquantized: that of the model
@@ -83,6 +86,7 @@ struct PtqOptions {
 };
 
 inline constexpr int64_t kPtqGroup = 128, kPtqBlock = 128, kMxGroupSize = 32;
+inline constexpr int kPhases = 8;  // of a scale, between two powers of two
 inline constexpr int kLeastExponent = -4, kMostExponent = 5;  // algorithm 1: x * 2^exponent
 inline constexpr int kLeastBias = 4, kMostBias = 12;          // that a sweep tries
 

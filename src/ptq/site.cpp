@@ -220,6 +220,33 @@ void SiteQuantizer::report(const SiteInputs& inputs, size_t at, QuantizedLinear&
   report.output_snr_db = decibels(error.signal(), error.error());
 }
 
+WeightQuantizer SiteQuantizer::in_best_phase(
+    const SiteInputs& inputs, size_t at, WeightQuantizer quantizer,
+    const std::optional<ActivationQuantizer>& input) const {
+  const PtqLinear& linear = inputs.site.linears[at];
+  const std::span<const float> w = inputs.weights[at];
+  ThreadPool& pool = *backend_.pool;
+  PairErrors errors(linear_shape(inputs, at), w, backend_);
+  errors.clear();
+  for (const auto& x : inputs.x) {
+    std::vector<float> q_x(x.begin(), x.end());
+    if (input) q_x = simulated(*input, x, inputs.n_cols, pool);
+    errors.add(x, q_x);
+  }
+  const float target = quantizer.target;
+  WeightQuantizer best = quantizer;
+  double least = INFINITY;
+  for (int phase = 0; phase < kPhases; ++phase) {
+    quantizer.target = static_cast<float>(target * std::exp2(-phase / double{kPhases}));
+    std::vector<float> d =
+        dequantized(quantize_weight(quantizer, {linear.n_out, linear.n_in}, w, pool));
+    for (size_t i = 0; i < d.size(); ++i) d[i] = w[i] - d[i];
+    const double error = errors.error(d);
+    if (error < least) least = error, best = quantizer;
+  }
+  return best;
+}
+
 QuantizedLinear SiteQuantizer::quantize_linear(const SiteInputs& inputs, size_t at,
                                                std::span<const double> gram) const {
   QuantizedLinear result{.linear = inputs.site.linears[at]};
@@ -232,7 +259,9 @@ QuantizedLinear SiteQuantizer::quantize_linear(const SiteInputs& inputs, size_t 
     const GptqOptions how{.damping = options_.damping};
     result.weight = gptq(weight_quantizer(shape), {shape, w}, {gram, inputs.n_rows()}, how, pool);
   } else {
-    result.weight = quantize_weight(weight_quantizer(shape), shape, w, pool);
+    WeightQuantizer of_w = weight_quantizer(shape);
+    if (options_.method == PtqMethod::phase) of_w = in_best_phase(inputs, at, of_w, result.input);
+    result.weight = quantize_weight(of_w, shape, w, pool);
   }
   report(inputs, at, result);
   return result;

@@ -58,6 +58,9 @@ class SiteQuantizer {
   double smoothed_error(const SiteInputs& inputs, std::span<const float> divisor) const;
 
   WeightQuantizer weight_quantizer(const MatrixShape& shape) const;
+  // phase: the quantizer with the scales of least error, of inputs as they will be quantized.
+  WeightQuantizer in_best_phase(const SiteInputs& inputs, size_t at, WeightQuantizer quantizer,
+                                const std::optional<ActivationQuantizer>& input) const;
   // `operand`: what a warning calls it; empty: none is wanted.
   std::optional<ActivationQuantizer> input_quantizer(std::span<const std::span<float>> batches,
                                                      const std::string& operand = "") const;

@@ -37,6 +37,7 @@ RecipeOptions forward_options(const ModelSource& source, const std::string& reci
   result.scaling = of_run.scaling;
   result.tf32 = of_run.tf32;
   result.compute = of_run.compute;
+  result.block_scale = of_run.block_scale;
   result.mx_rule = of_run.mx_rule;
   result.activations = of_run.activations;
   result.results_in_codes = of_run.results_in_codes;

@@ -79,6 +79,7 @@ constexpr KeptKey kKeptKeys[] = {
     {"data.too_long", "drop", KeptKey::Over::configuration},
     {"lora.targets", "['*_proj']", KeptKey::Over::configuration},
     {"optim.schedule_version", "1", KeptKey::Over::command_line},
+    {"recipe.block_scale", "power", KeptKey::Over::command_line},
     {"recipe.calibrate", nullptr, KeptKey::Over::command_line},
     {"recipe.edge_scales", nullptr, KeptKey::Over::command_line},
     {"recipe.forward_reads", "stored", KeptKey::Over::command_line},

@@ -56,11 +56,7 @@ OptimPolicy optimizer_policy(const OptimConfig& optim) {
 
 LinearOverride linear_override(const RecipeOverride& line) {
   LinearOverride result{.pattern = line.pattern};
-  if (!line.recipe.empty()) {
-    const LinearFormats& formats = find_recipe(line.recipe).linears;
-    result.quantized = formats.quantized;
-    if (formats.quantized) result.x = formats.x, result.w = formats.w, result.dy = formats.dy;
-  }
+  if (!line.recipe.empty()) result.formats = find_recipe(line.recipe).linears;
   for (const auto& [role, format] : line.formats) {
     (role == "x"   ? result.x
      : role == "w" ? result.w
@@ -105,6 +101,7 @@ RecipeOptions recipe_options(const RunConfig& config) {
   for (const std::string& text : recipe.edge_scales)
     options.edge_scales.push_back(edge_scale_from_text(text).value());
   options.scaled_gradient = dtype_from_name(recipe.scaled_gradient);
+  options.block_scale = named<BlockScale>(recipe.block_scale);
   options.mx_rule = recipe.mx_scale == "floor" ? ScaleRule::mx_floor : ScaleRule::power_ceil;
   options.gradient_rounding = rounding_from_name(recipe.gradient_rounding).value();
   for (const RecipeOverride& line : config.recipe.overrides) {

@@ -154,7 +154,7 @@ def use_recipe(scratch):
 
 
 def add_granularity(scratch):
-    """Groups of 64 with BF16 scales, of factors of products and of saved activations."""
+    """Groups of 64, of factors of products and of saved activations."""
     scratch.add("src/passes/precision/scratch.cpp", """// A granularity of the test of additions.
 #include "passes/precision/list.h"
 
@@ -165,9 +165,9 @@ const Recipe kScratchRecipe = {
     .help = "E4M3 in groups of 64",
     .compute = Dtype::bf16,
     .linears = {.quantized = true,
-                .x = block_format(Dtype::e4m3, 1, 64),
-                .w = block_format(Dtype::e4m3, 1, 64),
-                .dy = block_format(Dtype::e4m3, 1, 64)},
+                .x = block_format(Dtype::e4m3, "1x64"),
+                .w = block_format(Dtype::e4m3, "1x64"),
+                .dy = block_format(Dtype::e4m3, "1x64")},
     .recompute = Recompute::cheap,
     .state = "f32",
     .weight_copy = WeightCopy::per_use,
@@ -297,7 +297,8 @@ int main() {
   for (const char* name : {"e3m4", "e3m4+x", "e3m4_sr", "e3m4_sr+x"})
     expect(state_format_from_name(name).dtype == kNew, "state");
   expect(is_one_of(override_formats(), "e3m4"), "operand of a linear");
-  const cuda::GemmParams product{.m = 64, .n = 64, .k = 64, .a = kNew, .b = kNew, .trans_b = true};
+  const cuda::GemmParams product{.m = 64, .n = 64, .k = 64, .a = kNew, .b = kNew, .trans_b = true,
+                                 .kind = cuda::GemmKind::decoded};
   expect(!cuda::runs_in_fp8(product), "a GPU decodes it");
   expect(cuda::gemm_scratch_bytes(product) > cuda::kGemmWorkspace, "and reserves for that");
   std::printf("%d faults\\n", n_faults);

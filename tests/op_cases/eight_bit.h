@@ -179,14 +179,22 @@ inline void add_blocks(Cases& all) {
       {"mx", 1, 32, Dtype::e8m0, ScaleRule::power_ceil},
       {"mx_floor", 1, 32, Dtype::e8m0, ScaleRule::mx_floor},
       {"mx_columns", 32, 1, Dtype::e8m0, ScaleRule::power_ceil},
+      {"f32_groups", 1, 16, Dtype::f32, ScaleRule::linear},
+      {"f32_columns", 16, 1, Dtype::f32, ScaleRule::linear},
+      {"f32_square", 16, 16, Dtype::f32, ScaleRule::linear},
+      {"rows", 1, 0, Dtype::f32, ScaleRule::linear},
   };
   for (const Dtype dtype : {Dtype::e4m3, Dtype::hif8}) {
     for (const BlockCase& c : cases) {
       const QuantizeAttrs q{.target = dtype == Dtype::hif8 ? 15.0 : 448.0, .rule = c.rule};
       const std::string name = fmt::format("_blocks_{}_{}", c.name, dtype_name(dtype));
       using Kind = Granularity::Kind;
-      const Kind kind = c.rows == 1 ? Kind::group : c.cols == 1 ? Kind::column_group : Kind::block;
-      const OperandCase x = quantized({37, 70}, dtype, {kind, std::max(c.rows, c.cols), c.scales});
+      const Kind kind = c.cols == 0   ? Kind::row
+                        : c.rows == 1 ? Kind::group
+                        : c.cols == 1 ? Kind::column_group
+                                      : Kind::block;
+      const OperandCase x =
+          quantized({37, 70}, dtype, {kind, c.cols == 0 ? 0 : std::max(c.rows, c.cols), c.scales});
       put_typed(all, "quantize" + name, OpCode::quantize_groups, q, {tensor({37, 70}, Fill::wide)},
                 {ResultType(x.type)});
       put_typed(all, "dequantize" + name, OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});

@@ -12,6 +12,14 @@ std::string format_text(const std::optional<OperandFormat>& format) {
   return format ? operand_format_name(*format) : "";
 }
 
+std::string formats_text(const std::optional<LinearFormats>& formats) {
+  if (!formats) return "";
+  if (!formats->quantized) return "16";
+  return fmt::format("8 {} {} {} {} {}", format_text(formats->x), format_text(formats->w),
+                     format_text(formats->dy), format_text(formats->backward_x),
+                     format_text(formats->backward_w));
+}
+
 std::string dtype_text(const std::optional<Dtype>& dtype) {
   return dtype ? std::string(dtype_name(*dtype)) : "";
 }
@@ -20,14 +28,14 @@ std::string dtype_text(const std::optional<Dtype>& dtype) {
 std::string options_text(const ModelSource& source) {
   const RecipeOptions& options = source.recipe_options;
   std::string text =
-      fmt::format("{};{};{};{};{};{};{};{}\n", options.scaling ? enum_name(*options.scaling) : "",
-                  dtype_text(options.compute), dtype_text(options.activations),
-                  enum_name(options.forward_reads), options.results_in_codes, options.tf32,
+      fmt::format("{};{};{};{};{};{};{};{};{}\n",
+                  options.scaling ? enum_name(*options.scaling) : "", dtype_text(options.compute),
+                  dtype_text(options.activations), enum_name(options.forward_reads),
+                  options.results_in_codes, options.tf32, enum_name(options.block_scale),
                   static_cast<int>(options.mx_rule), static_cast<int>(source.stored));
   for (const LinearOverride& line : options.overrides) {
-    text += fmt::format("{}={};{};{};{}\n", line.pattern,
-                        line.quantized ? (*line.quantized ? "8" : "16") : "", format_text(line.x),
-                        format_text(line.w), format_text(line.dy));
+    text += fmt::format("{}={};{};{};{}\n", line.pattern, formats_text(line.formats),
+                        format_text(line.x), format_text(line.w), format_text(line.dy));
   }
   if (!predicts_scales(source.recipe)) return text;
   for (const EdgeScale& scale : options.edge_scales)
@@ -45,7 +53,7 @@ uint64_t hash_of(const std::string& text) {
 // Whether a text's scales depend on those beside it.
 bool measures_scales(const ModelSource& source) {
   if (predicts_scales(source.recipe)) return false;
-  return find_recipe(source.recipe).linears.quantized || !source.recipe_options.overrides.empty();
+  return measures_batches(find_recipe(source.recipe)) || !source.recipe_options.overrides.empty();
 }
 
 }  // namespace

@@ -170,14 +170,17 @@ bool has_block_scales(const TensorType& factor) {
   return factor.is_scaled() && !factor.has(Granularity::Kind::tensor);
 }
 
-// Factors with scales by block become BF16 first: where the scales are powers of two, exactly.
+// Factors with scales by block are dequantized first: to f32 by f32 scales, else to BF16, which is
+// exact where the scales are powers of two.
 Values widened_blocks(Builder& b, const Node& node) {
   Values operands = node.operands;
   operands.resize(defs::gemm.operands.size(), kNoValue);
   for (const ScalePlace place : defs::gemm.scales) {
     ValueId &x = operands[place.operand], &scale = operands[place.scale];
     if (!has_block_scales(b.type(x))) continue;
-    x = b.dequantize(x, scale, Dtype::bf16);
+    const Dtype wide = b.type(scale).dtype == Dtype::f32 ? Dtype::f32 : Dtype::bf16;
+    if (b.type(x).layout.transposed) x = b.laid_out(x, false);
+    x = b.dequantize(x, scale, wide);
     scale = kNoValue;
   }
   return b.emit_typed(OpCode::gemm, node.attrs, operands, {Dtype::f32});

@@ -22,20 +22,21 @@ void need_attrs(std::string_view op, const QuantizeAttrs& attrs, Dtype dtype) {
     fail(op, "{} cannot be rounded by {}", dtype_name(dtype), rounding_name(attrs.rounding));
 }
 
-// In 1xG, Gx1 or BxB.
+// By row, or in 1xG, Gx1 or BxB.
 TensorType in_blocks(std::string_view op, const QuantizeAttrs& attrs, const ResultType& said,
                      const Shape& shape) {
   using Kind = Granularity::Kind;
   need_attrs(op, attrs, said.dtype);
   const Granularity& by = said.granularity;
   const TensorType type{.dtype = said.dtype, .shape = shape, .granularity = by};
-  if (by.kind != Kind::group && by.kind != Kind::column_group && by.kind != Kind::block)
-    fail(op, "expected a result in 1xG, Gx1 or BxB, got {}", to_string(type));
+  if (by.kind != Kind::row && by.kind != Kind::group && by.kind != Kind::column_group &&
+      by.kind != Kind::block)
+    fail(op, "expected a result by row or in 1xG, Gx1 or BxB, got {}", to_string(type));
   const bool power = attrs.rule != ScaleRule::linear;
-  if (by.scale != Dtype::bf16 && !(by.scale == Dtype::e8m0 && power))
-    fail(op, "scales must be bf16, or e8m0 by a rule of powers, got {}", dtype_name(by.scale));
+  if (by.scale != Dtype::f32 && by.scale != Dtype::bf16 && !(by.scale == Dtype::e8m0 && power))
+    fail(op, "scales must be f32, bf16, or e8m0 by a rule of powers, got {}", dtype_name(by.scale));
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  if (by.size < 1 || by.size > kMost)
+  if (by.kind != Kind::row && (by.size < 1 || by.size > kMost))
     fail(op, "groups have 1 to {} elements, got {}", kMost, by.size);
   scale_type(type);  // throws where the shape has none
   return type;

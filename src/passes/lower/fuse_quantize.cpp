@@ -28,6 +28,8 @@ bool makes_own_scale(const Matcher& m, const TensorQuantizer& found) {
 std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std::string& why) {
   TensorQuantizer found;
   if (m.handed_out(y)) return why = "handed out", std::nullopt;
+  if (m.type(y).dtype == Dtype::bf16 || m.type(y).dtype == Dtype::fp16)
+    return why = "its result is rounded before", std::nullopt;
   for (const Node* node : m.readers(y)) {
     if (op_def(node->op).is_quantizer && found.quantize == nullptr) {
       found.quantize = node;

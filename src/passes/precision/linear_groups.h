@@ -26,8 +26,19 @@ struct LinearGroup {
   ValueIds weights, gradients;
   std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
 
-  const OperandFormat& format(OperandKind kind) const {
-    return kind == OperandKind::x ? formats.x : kind == OperandKind::w ? formats.w : formats.dy;
+  // What the forward GEMM reads, or those of the backward pass.
+  const OperandFormat& format(OperandKind kind, GemmRole role) const {
+    const auto of = [&](const OperandFormat& forward,
+                        const std::optional<OperandFormat>& backward) -> const OperandFormat& {
+      return role != GemmRole::forward && backward ? *backward : forward;
+    };
+    return kind == OperandKind::x   ? of(formats.x, formats.backward_x)
+           : kind == OperandKind::w ? of(formats.w, formats.backward_w)
+                                    : formats.dy;
+  }
+  // Of the weights' codes with one scale, if there are any.
+  const OperandFormat& tensor_weight() const {
+    return formats.backward_w ? *formats.backward_w : formats.w;
   }
   // Of a state of this operand's scale.
   std::string site(OperandKind kind) const { return name + "." + std::string(operand_name(kind)); }

@@ -39,12 +39,11 @@ OperandFormat operand_format(Dtype dtype, bool gradient) {
   return {.dtype = dtype, .target = static_cast<double>(target)};
 }
 
-OperandFormat block_format(Dtype dtype, int64_t rows, int64_t cols, Dtype scales) {
-  return {.dtype = dtype,
-          .target = static_cast<double>(find_format(dtype).amax_target),
-          .block_rows = rows,
-          .block_cols = cols,
-          .scales = scales};
+OperandFormat block_format(Dtype dtype, std::string_view granularity, Dtype scales) {
+  OperandFormat format = operand_format(dtype, false);
+  format.granularity = granularity_from_name(granularity);
+  format.granularity.scale = scales;
+  return format;
 }
 
 std::optional<OperandFormat> operand_format_from_name(std::string_view name, bool gradient) {
@@ -55,12 +54,7 @@ std::optional<OperandFormat> operand_format_from_name(std::string_view name, boo
   OperandFormat format = operand_format(*dtype, gradient);
   if (slash == name.npos) return format;
   try {
-    const Granularity granularity = granularity_from_name(name.substr(slash + 1));
-    if (granularity.kind == Granularity::Kind::tensor) return format;
-    if (granularity.kind == Granularity::Kind::row) return std::nullopt;
-    const bool is_square = granularity.kind == Granularity::Kind::block;
-    format.block_rows = is_square ? granularity.size : 1;
-    format.block_cols = granularity.size;
+    format.granularity = granularity_from_name(name.substr(slash + 1));
     return format;
   } catch (const Error&) {
     return std::nullopt;
@@ -70,8 +64,7 @@ std::optional<OperandFormat> operand_format_from_name(std::string_view name, boo
 std::string operand_format_name(const OperandFormat& format) {
   if (!format.quantized) return std::string(kNotQuantized);
   const std::string name(dtype_name(format.dtype));
-  return format.is_block() ? fmt::format("{}/{}x{}", name, format.block_rows, format.block_cols)
-                           : name;
+  return format.is_block() ? name + "/" + granularity_name(format.granularity) : name;
 }
 
 LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
@@ -79,9 +72,9 @@ LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverrid
   LinearFormats formats = base;
   for (const LinearOverride& o : overrides) {
     if (!matches_pattern(o.pattern, name)) continue;
-    if (o.quantized) formats.quantized = *o.quantized;
-    if (o.x) formats.x = *o.x;
-    if (o.w) formats.w = *o.w;
+    if (o.formats) formats = *o.formats;
+    if (o.x) formats.x = *o.x, formats.backward_x.reset();
+    if (o.w) formats.w = *o.w, formats.backward_w.reset();
     if (o.dy) formats.dy = *o.dy;
   }
   return formats;
@@ -135,7 +128,7 @@ void check_overrides(std::string_view recipe, const LinearFormats& formats, cons
                      const std::vector<LinearOverride>& overrides) {
   const bool quantizes =
       formats.quantized || std::ranges::any_of(overrides, [](const LinearOverride& o) {
-        return o.quantized.value_or(false);
+        return o.formats && o.formats->quantized;
       });
   if (!overrides.empty() && !quantizes)
     throw Error(ErrorCode::invalid_argument,

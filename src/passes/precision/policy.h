@@ -10,19 +10,29 @@
 
 namespace octet {
 
-// Data of `dtype`, with one scale that makes the largest magnitude `target`; or with a block, a
-// scale that is a power of two for each block: 1 x G, groups along the axis that a GEMM reduces
-// (whichever of the two that is), or B x B. Where `quantized` is false the operand stays as the
-// recipe types it, and what meets it in a GEMM is quantized and dequantized: for studies that
-// quantize some roles alone.
+// How the scale of a block follows from its largest magnitude: an f32 with which that becomes the
+// largest code, or the power of two above.
+enum class BlockScale : uint8_t { max, power };
+constexpr std::string_view enum_name(BlockScale scale) {
+  constexpr std::string_view names[] = {"max", "power"};
+  return names[static_cast<int>(scale)];
+}
+constexpr int enum_count(BlockScale) {
+  return 2;
+}
+
+// Data of `dtype`, with scales that make the largest magnitude `target`: one, or one for each
+// block: a row or 1xG along the axis that a GEMM reduces (whichever of the two that is), or BxB.
+// Scales of blocks are f32 or, with BlockScale::power, BF16; or E8M0 in either case. Where
+// `quantized` is false the operand stays as the recipe types it, and what meets it in a GEMM is
+// quantized and dequantized: for studies that quantize some roles alone.
 struct OperandFormat {
   Dtype dtype = Dtype::e4m3;
   double target = 448;
-  int64_t block_rows = 0, block_cols = 0;  // 0: the tensor
-  Dtype scales = Dtype::bf16;              // of blocks: bf16 or e8m0
+  Granularity granularity = {.kind = Granularity::Kind::tensor};
   bool quantized = true;
   bool operator==(const OperandFormat&) const = default;
-  bool is_block() const { return block_cols > 0; }
+  bool is_block() const { return granularity.kind != Granularity::Kind::tensor; }
 };
 
 // Formats of input, weight and output gradient. Where `quantized` is false the linear stays as its
@@ -30,6 +40,8 @@ struct OperandFormat {
 struct LinearFormats {
   bool quantized = true;
   OperandFormat x, w, dy;
+  // Of x in wgrad and of w in dgrad, where these read them otherwise than the forward GEMM.
+  std::optional<OperandFormat> backward_x = {}, backward_w = {};
   bool operator==(const LinearFormats&) const = default;
 };
 
@@ -37,8 +49,8 @@ struct LinearFormats {
 // sets.
 struct LinearOverride {
   std::string pattern;
-  std::optional<bool> quantized = {};
-  std::optional<OperandFormat> x = {}, w = {}, dy = {};
+  std::optional<LinearFormats> formats = {};             // all of them; then:
+  std::optional<OperandFormat> x = {}, w = {}, dy = {};  // x and w in the backward pass too
 };
 
 // Scales of inputs and gradients: from this step's maximum, or from the last kAmaxHistory steps'.
@@ -107,13 +119,14 @@ bool matches_pattern(std::string_view pattern, std::string_view name);
 // The format that `dtype` takes as input or weight, and as a gradient (HiF8: 15 and 224).
 OperandFormat operand_format(Dtype dtype, bool gradient);
 
-// In groups of 1 x `cols`, or blocks of `rows` x `rows`.
-OperandFormat block_format(Dtype dtype, int64_t rows, int64_t cols, Dtype scales = Dtype::bf16);
+// By row, in groups of 1xG, or in blocks of BxB. Throws Error(invalid_argument) for other names.
+OperandFormat block_format(Dtype dtype, std::string_view granularity, Dtype scales = Dtype::f32);
 
 // The name of an operand that is not quantized.
 inline constexpr std::string_view kNotQuantized = "none";
 
-// "e4m3", "e4m3/tensor", "hif8/1x128", "e4m3/128x128", "none"; nothing where it is no such name.
+// "e4m3", "e4m3/tensor", "e4m3/row", "hif8/1x128", "e4m3/128x128", "none"; nothing where it is no
+// such name.
 std::optional<OperandFormat> operand_format_from_name(std::string_view name, bool gradient);
 std::string operand_format_name(const OperandFormat& format);
 

@@ -24,7 +24,14 @@ struct Copy {
   QuantizeAttrs attrs;
 };
 
-// An operand in blocks.
+// An operand of a GEMM, and what the GEMM reads of it.
+struct Operand {
+  ValueId value;
+  Kind kind;
+  const OperandFormat& format;
+};
+
+// One in blocks.
 struct Blocks {
   ValueId q = kNoValue, scale = kNoValue;
 };
@@ -70,8 +77,9 @@ class LinearQuantizer {
   }
 
   void quantized_gemm(const Node& node, const LinearGroup& group) {
+    const GemmRole role = LinearGroups::gemm(node).role;
     const auto is_wide = [&](SlotId factor) {
-      return !group.format(kind_of(node, group, node.in(factor))).quantized;
+      return !group.format(kind_of(node, group, node.in(factor)), role).quantized;
     };
     if (is_wide(Gemm::a) && is_wide(Gemm::b)) {
       rewriter_.copy(node);
@@ -81,34 +89,55 @@ class LinearQuantizer {
     const GemmAttrs& attrs = LinearGroups::gemm(node);
     ValueIds operands(op_def(OpCode::gemm).operands.size(), kNoValue);
     operands[Gemm::c] = rewriter_.map(node.in(Gemm::c));
-    const bool fast =
-        attrs.role == GemmRole::forward || options_.fast_accumulate == FastAccumulate::all;
-    const bool k_major = is_k_major(group);
-    const GemmAttrs of_codes{.trans_a = attrs.trans_a,
-                             .trans_b = attrs.trans_b,
-                             .role = attrs.role,
-                             .fast_accumulate = fast};
+    const bool fast = role == GemmRole::forward || options_.fast_accumulate == FastAccumulate::all;
+    const bool k_major = is_k_major(group, role);
+    const GemmAttrs of_codes{
+        .trans_a = attrs.trans_a, .trans_b = attrs.trans_b, .role = role, .fast_accumulate = fast};
     const auto quantize = [&](SlotId factor, SlotId scale, bool trans) {
       const ValueId operand = node.in(factor);
       const Kind kind = kind_of(node, group, operand);
+      const OperandFormat& format = group.format(kind, role);
       b_.tag = node.tag;
-      if (group.format(kind).is_block()) {
-        const Blocks blocks = blocks_of(group, kind, operand, trans ? 0 : 1);
+      if (format.is_block()) {
+        const Blocks blocks = blocks_of(group, {operand, kind, format}, trans ? 0 : 1);
         operands[factor] = blocks.q;
         operands[scale] = blocks.scale;
         return;
       }
-      operands[scale] = scale_of(group, kind, operand);
-      operands[factor] = codes_of(group, kind, operand, k_major && trans, operands[scale]);
+      const Operand read{operand, kind, format};
+      operands[scale] = scale_of(group, read);
+      operands[factor] = codes_of(group, read, k_major && trans, operands[scale]);
     };
     // K-major as it lies: a with its reduction last, or b transposed.
     quantize(Gemm::a, Gemm::scale_a, attrs.trans_a);
     quantize(Gemm::b, Gemm::scale_b, !attrs.trans_b);
+    if (role == GemmRole::forward) make_backward_x(node, group);
     b_.tag = node.tag;
     if (node.in(Gemm::scale_a) != kNoValue)
       operands[Gemm::scale_a] =
           joined(operands[Gemm::scale_a], rewriter_.map(node.in(Gemm::scale_a)));
     rewriter_.replace(node, OpCode::gemm, of_codes, operands);
+  }
+
+  // What wgrad reads of x, where it is not what the forward GEMM read: its scale, and where the
+  // backward pass does not compute x again its codes.
+  void make_backward_x(const Node& node, const LinearGroup& group) {
+    const Graph& from = rewriter_.from();
+    const bool is_read = std::ranges::any_of(group.backward, [&](NodeId n) {
+      return LinearGroups::gemm(from.node(n)).role == GemmRole::wgrad;
+    });
+    const ValueId x = node.in(Gemm::a);
+    const OperandFormat& format = group.format(Kind::x, GemmRole::wgrad);
+    if (!is_read || !format.quantized || kind_of(node, group, x) != Kind::x) return;
+    const Operand read{x, Kind::x, format};
+    if (format.is_block()) {
+      if (options_.keep_transposed_x && scales_of(format) == Dtype::f32) blocks_of(group, read, 0);
+      return;
+    }
+    if (!group.formats.backward_x) return;  // made with the forward GEMM's
+    const ValueId scale = scale_of(group, read);
+    if (options_.keep_transposed_x)
+      codes_of(group, read, is_k_major(group, GemmRole::wgrad), scale);
   }
 
   // One factor is not quantized: the other is dequantized.
@@ -125,11 +154,12 @@ class LinearQuantizer {
   ValueId dequantized(const Node& node, const LinearGroup& group, SlotId factor, int axis) {
     const ValueId operand = node.in(factor);
     const Kind kind = kind_of(node, group, operand);
-    const OperandFormat& format = group.format(kind);
+    const OperandFormat& format = group.format(kind, LinearGroups::gemm(node).role);
+    const Operand read{operand, kind, format};
     if (!format.quantized) return rewriter_.map(operand);
-    if (format.is_block()) return as_wide(blocks_of(group, kind, operand, axis), operand);
-    const ValueId scale = scale_of(group, kind, operand);
-    return as_wide({codes_of(group, kind, operand, false, scale), scale}, operand);
+    if (format.is_block()) return as_wide(blocks_of(group, read, axis), operand);
+    const ValueId scale = scale_of(group, read);
+    return as_wide({codes_of(group, read, false, scale), scale}, operand);
   }
 
   // Of two scalar factors one.
@@ -155,41 +185,54 @@ class LinearQuantizer {
     return attrs;
   }
 
-  // Where a factor has blocks or is not quantized, all lie as their tensors do.
-  bool is_k_major(const LinearGroup& group) const {
-    const LinearFormats& f = group.formats;
-    return options_.k_major && std::ranges::all_of(std::array{f.x, f.w, f.dy}, [](const auto& o) {
-             return o.quantized && !o.is_block();
+  // Where one of the factors of these GEMMs has blocks or is not quantized, all lie as their
+  // tensors do.
+  bool is_k_major(const LinearGroup& group, GemmRole role) const {
+    return options_.k_major &&
+           std::ranges::all_of(std::array{Kind::x, Kind::w, Kind::dy}, [&](Kind kind) {
+             const OperandFormat& format = group.format(kind, role);
+             return format.quantized && !format.is_block();
            });
   }
 
-  QuantizeAttrs block_attrs(const OperandFormat& fmt) const {
-    return {.target = fmt.target,
-            .rule = fmt.scales == Dtype::e8m0 ? options_.mx_rule : ScaleRule::power_ceil};
+  Dtype scales_of(const OperandFormat& fmt) const {
+    if (fmt.granularity.scale == Dtype::e8m0) return Dtype::e8m0;
+    return options_.block_scale == BlockScale::max ? Dtype::f32 : Dtype::bf16;
   }
 
-  // Squares, or groups along the axis that a GEMM reduces.
-  static ResultType block_type(const OperandFormat& fmt, int axis) {
+  QuantizeAttrs block_attrs(const OperandFormat& fmt) const {
+    const Dtype scales = scales_of(fmt);
+    return {.target = fmt.target,
+            .rule = scales == Dtype::e8m0  ? options_.mx_rule
+                    : scales == Dtype::f32 ? ScaleRule::linear
+                                           : ScaleRule::power_ceil};
+  }
+
+  // Squares, or rows or groups along the axis that a GEMM reduces.
+  ResultType block_type(const Operand& read, int axis) const {
     using enum Granularity::Kind;
-    const bool is_square = fmt.block_rows == fmt.block_cols && fmt.block_rows > 1;
-    const auto kind = is_square ? block : axis == 0 && fmt.block_cols > 1 ? column_group : group;
-    return {fmt.dtype, {kind, fmt.block_cols, fmt.scales}};
+    Granularity by = read.format.granularity;
+    by.scale = scales_of(read.format);
+    if (axis == 0 && by.kind == row)
+      by = {column_group, rewriter_.from().type(read.value).shape[0], by.scale};
+    if (axis == 0 && by.kind == group && by.size > 1) by.kind = column_group;
+    return {read.format.dtype, by};
   }
 
   // The operand in blocks, for a GEMM that reduces this axis of it.
-  Blocks blocks_of(const LinearGroup& group, Kind kind, ValueId operand, int axis) {
-    const OperandFormat& fmt = group.format(kind);
-    const ResultType type = block_type(fmt, axis);
+  Blocks blocks_of(const LinearGroup& group, const Operand& read, int axis) {
+    const auto& [operand, kind, fmt] = read;
+    const ResultType type = block_type(read, axis);
     const auto key = std::tuple(operand, kind, fmt.dtype, type.granularity.kind);
     if (const auto it = blocks_.find(key); it != blocks_.end()) return it->second;
     ValueId value = rewriter_.map(operand);
-    const bool is_again = kind == Kind::x && axis == 0 && fmt.scales == Dtype::bf16 &&
+    const bool is_again = kind == Kind::x && axis == 0 && scales_of(fmt) == Dtype::bf16 &&
                           type.granularity.kind != Granularity::Kind::block;
     if (is_again) {
-      value = as_wide(blocks_of(group, kind, operand, 1), operand);
+      value = as_wide(blocks_of(group, read, 1), operand);
     } else if (kind != Kind::w &&
                flagged_.insert(measured_operand(rewriter_.from(), group, operand)).second) {
-      flags_.push_back(b_.emit(OpCode::amax, NoAttrs{}, {value})[AmaxOp::nonfinite]);
+      amax_of({value});
     }
     const auto results = b_.emit_typed(OpCode::quantize_groups, block_attrs(fmt), {value}, {type});
     return blocks_[key] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
@@ -206,7 +249,7 @@ class LinearQuantizer {
   // dequantized.
   bool keeps_copies(const LinearGroup& group) const {
     const Graph& from = rewriter_.from();
-    return group.formats.w.quantized && !group.formats.w.is_block() &&
+    return group.tensor_weight().quantized && !group.tensor_weight().is_block() &&
            options_.weight_copy != WeightCopy::per_use && !has_power_scales(options_.scaling) &&
            std::ranges::all_of(group.weights,
                                [&](ValueId w) { return from.input_of(w) != nullptr; });
@@ -219,9 +262,18 @@ class LinearQuantizer {
     return is_plain ? group.weights : ValueIds{operand};
   }
 
+  // Over these values of the new graph, which the step's flag tells of.
+  ValueId amax_of(const ValueIds& values) {
+    const auto [it, is_new] = maxima_.try_emplace(values, kNoValue);
+    if (!is_new) return it->second;
+    const auto amax = b_.emit(OpCode::amax, NoAttrs{}, values);
+    flags_.push_back(amax[AmaxOp::nonfinite]);
+    return it->second = amax[AmaxOp::amax];
+  }
+
   // One scale per x, and per group for weights and gradients.
-  ValueId scale_of(const LinearGroup& group, Kind kind, ValueId operand) {
-    const OperandFormat& fmt = group.format(kind);
+  ValueId scale_of(const LinearGroup& group, const Operand& read) {
+    const auto& [operand, kind, fmt] = read;
     const Graph& from = rewriter_.from();
     const Node* stored = kind == Kind::w ? stored_weight(from, operand, fmt.dtype) : nullptr;
     if (stored != nullptr) return rewriter_.map(stored->in(Dequantize::scale));
@@ -235,19 +287,17 @@ class LinearQuantizer {
       return scales_[key] = b_.state(StateUse::weight_scale, group.name, {Dtype::f32, {}});
     if (const ValueId known = scale_maker_.known(group, kind); known != kNoValue)
       return scales_[key] = known;
-    const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
-    flags_.push_back(amax[AmaxOp::nonfinite]);
-    const ValueId scale = scale_maker_.measured(group, kind, fmt.target, amax[AmaxOp::amax]);
+    const ValueId amax = amax_of(rewriter_.map(members));
+    const ValueId scale = scale_maker_.measured(group, kind, fmt.target, amax);
     if (options_.detects_overflow && kind == Kind::dy && options_.scaling != Scaling::current)
-      flags_.push_back(scale_maker_.overflow(fmt.dtype, amax[AmaxOp::amax], scale));
+      flags_.push_back(scale_maker_.overflow(fmt.dtype, amax, scale));
     return scales_[key] = scale;
   }
 
   bool predicts() const { return !options_.predicted.empty(); }
 
-  ValueId codes_of(const LinearGroup& group, Kind kind, ValueId operand, bool transposed,
-                   ValueId scale) {
-    const OperandFormat& fmt = group.format(kind);
+  ValueId codes_of(const LinearGroup& group, const Operand& read, bool transposed, ValueId scale) {
+    const auto& [operand, kind, fmt] = read;
     const auto key = std::tuple(operand, kind, fmt.dtype, transposed);
     if (const auto it = codes_.find(key); it != codes_.end()) return it->second;
     QuantizeAttrs attrs = attrs_of(fmt, kind, rewriter_.from().type(operand).dtype);
@@ -265,10 +315,10 @@ class LinearQuantizer {
     }
     const ValueId value = rewriter_.map(operand);
     // Both forms in one pass where both are wanted at once: gradients always, x where its transpose
-    // is kept.
-    const bool both =
-        is_k_major(group) &&
-        (kind == Kind::dy || (kind == Kind::x && options_.keep_transposed_x && trains()));
+    // is kept and the forward GEMM reads the same.
+    const bool both_of_x =
+        kind == Kind::x && options_.keep_transposed_x && trains() && !group.formats.backward_x;
+    const bool both = is_k_major(group, GemmRole::wgrad) && (kind == Kind::dy || both_of_x);
     if (both) {
       const auto results =
           b_.emit_typed(OpCode::quantize_both, attrs, {value, scale}, {by_row, lying});
@@ -305,15 +355,16 @@ class LinearQuantizer {
       b_.tag = Tag{.layer = -1, .role = Role::update, .origin = group.name};
       if (predicts()) {
         if (!keeps_codes(options_.weight_copy)) continue;
-        const ValueId scale = scale_of(group, Kind::w, group.weights[0]);
+        const ValueId scale = scale_of(group, {group.weights[0], Kind::w, group.tensor_weight()});
         for (const ValueId weight : group.weights) refresh(copies_.at(weight), weight, scale);
         continue;
       }
+      const auto home = scales_.find({group.weights[0], Kind::w, group.tensor_weight().dtype});
+      if (home == scales_.end()) continue;  // no GEMM reads them so
       const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(group.weights));
-      const AmaxScaleAttrs attrs{.target = group.formats.w.target};
+      const AmaxScaleAttrs attrs{.target = group.tensor_weight().target};
       const ValueId scale = b_.emit1(OpCode::quant_scale, attrs, {amax[AmaxOp::amax]});
-      const ValueId home = scales_.at({group.weights[0], Kind::w, group.formats.w.dtype});
-      new_outputs_.emplace_back(scale, home);
+      new_outputs_.emplace_back(scale, home->second);
       if (!keeps_codes(options_.weight_copy)) continue;
       for (const ValueId weight : group.weights) refresh(copies_.at(weight), weight, scale);
     }
@@ -348,6 +399,7 @@ class LinearQuantizer {
   std::map<std::tuple<ValueId, Kind, Dtype, bool>, ValueId> codes_;
   std::map<std::tuple<ValueId, Kind, Dtype, Granularity::Kind>, Blocks> blocks_;
   std::map<ValueId, std::vector<Copy>> copies_;  // by weight
+  std::map<ValueIds, ValueId> maxima_;
   ValueIds flags_;
   std::set<ValueId> flagged_;                             // operands in blocks that a flag tells of
   std::vector<std::pair<ValueId, ValueId>> new_outputs_;  // a value, and the state that it updates

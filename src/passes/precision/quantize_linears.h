@@ -9,10 +9,11 @@
 // every member's gradient is there).
 // Every amax's flag is gathered into the output "quantizer_flag". With stored scales there is no
 // amax: codes of what is not finite are NaN (QuantizeAttrs::limit), which reaches the gradients.
-// An operand in blocks (OperandFormat) is quantized as it lies, with scales of its own: groups run
-// along the axis that the GEMM reduces, so that wgrad's are groups of tokens. There x is quantized
-// again from its stored form, where scales are BF16; of E8M0's and of all other operands from the
-// tensor itself. Nothing is kept of weights in blocks between updates.
+// An operand in blocks (OperandFormat) is quantized as it lies, with scales of its own: rows and
+// groups run along the axis that the GEMM reduces, so that wgrad's are groups of tokens, quantized
+// from the tensor itself; of x, where scales are BF16 powers of two, again from its stored form.
+// Where the backward pass reads x otherwise than the forward pass and does not compute it again,
+// what it reads is made in the forward pass. Nothing is kept of weights in blocks between updates.
 // A factor that is not quantized meets the other one dequantized, in a GEMM of the recipe's types.
 // weight_copy: what is kept of weights is read as derived inputs: "copy_scale:<group>", and where
 // codes are kept "copy:<weight>" (by row) and "copy_t:<weight>" (transposed); outputs that update
@@ -44,7 +45,8 @@ struct QuantizeLinearsOptions {
   // values themselves are looked at, before the cast.
   bool detects_overflow = false;
   Rounding gradient_rounding = Rounding::near;
-  ScaleRule mx_rule = ScaleRule::power_ceil;  // of E8M0 scales
+  BlockScale block_scale = BlockScale::max;   // of blocks, but of E8M0 scales
+  ScaleRule mx_rule = ScaleRule::power_ceil;  // of those
 };
 
 Graph quantize_linears(const Graph& graph, const QuantizeLinearsOptions& options);

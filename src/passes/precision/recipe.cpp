@@ -13,11 +13,11 @@
 namespace octet {
 namespace {
 
-constexpr std::array kRecipes = {&kFp32Recipe,       &kBf16Recipe,        &kFp16Recipe,
-                                 &kFp8LinearRecipe,  &kCoatRecipe,        &kCoatFastRecipe,
-                                 &kHif8Recipe,       &kScalifyFp32Recipe, &kScalifyFp16Recipe,
-                                 &kScalifyFp8Recipe, &kCoatStaticRecipe,  &kFp8BlockRecipe,
-                                 &kMxfp8Recipe,      &kFp8LmRecipe};
+constexpr std::array kRecipes = {
+    &kFp32Recipe,        &kBf16Recipe,       &kFp16Recipe,       &kFp8LinearRecipe,
+    &kCoatRecipe,        &kCoatFastRecipe,   &kHif8Recipe,       &kScalifyFp32Recipe,
+    &kScalifyFp16Recipe, &kScalifyFp8Recipe, &kCoatStaticRecipe, &kFp8BlockRecipe,
+    &kMxfp8Recipe,       &kFp8LmRecipe,      &kCoatBlockRecipe,  &kFp8RowRecipe};
 
 }  // namespace
 
@@ -57,8 +57,11 @@ std::string resolved_table(const Recipe& recipe, const Graph& graph, const Recip
       return f.quantized && format.quantized ? operand_format_name(format)
                                              : std::string(dtype_name(recipe.compute));
     };
-    text += fmt::format("{:32} x {:5} w {:5} dy {}\n", linear_name(node), name(f.x), name(f.w),
+    text += fmt::format("{:32} x {:5} w {:5} dy {}", linear_name(node), name(f.x), name(f.w),
                         name(f.dy));
+    if (f.quantized && f.backward_x) text += fmt::format(", wgrad x {}", name(*f.backward_x));
+    if (f.quantized && f.backward_w) text += fmt::format(", dgrad w {}", name(*f.backward_w));
+    text += '\n';
   }
   return text;
 }
@@ -137,6 +140,7 @@ Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeO
       .k_major = options.k_major,
       .detects_overflow = options.detects_overflow,
       .gradient_rounding = options.gradient_rounding,
+      .block_scale = options.block_scale,
       .mx_rule = options.mx_rule};
   return widen_quantizer_inputs(quantize_linears(typed, linears));
 }

@@ -46,6 +46,7 @@ struct RecipeOptions {
   bool detects_overflow = false;      // saturated gradients refuse the step (quantize_linears.h)
   std::optional<Dtype> compute = {};  // of recipes that compute in BF16: that, or FP16
   Rounding gradient_rounding = Rounding::near;  // of quantized gradients: near, or HiFloat8's hr
+  BlockScale block_scale = BlockScale::max;     // of blocks, but of E8M0 scales
   ScaleRule mx_rule = ScaleRule::power_ceil;    // of E8M0 scales: that, or mx_floor
   std::optional<Dtype> activations = {};  // of saved activations, in groups; bf16: as they are
   ForwardReads forward_reads = ForwardReads::unquantized;  // where activations are saved so
@@ -83,6 +84,11 @@ constexpr std::string_view default_master(Dtype compute) {
 }
 constexpr std::string_view default_master(const Recipe& recipe) {
   return recipe.master.empty() ? default_master(recipe.compute) : recipe.master;
+}
+
+// Whether the forward pass takes scales over a whole batch, on which a text in it then depends.
+constexpr bool measures_batches(const Recipe& recipe) {
+  return recipe.linears.quantized && recipe.scales_loss && !recipe.linears.x.is_block();
 }
 
 // Short for scalify_fp16.

@@ -35,11 +35,14 @@ std::map<std::string, BlockWeight> operands_of_a_step(Trainer& trainer) {
     BlockWeight& operand = found[weight->name];
     operand.scales.clear();  // the backward pass makes the same once more
     operand.data = xxh64(engine.arenas().read(plan, node.out(QuantizeGroups::q)));
+    const Dtype dtype = plan.graph.type(node.out(QuantizeGroups::scale)).dtype;
     const auto bytes = engine.arenas().read(plan, node.out(QuantizeGroups::scale));
-    for (size_t i = 0; i < bytes.size(); i += 2) {
-      uint16_t bits = 0;
-      std::memcpy(&bits, bytes.data() + i, 2);
-      operand.scales.push_back(f32_from_bf16(bits));
+    const auto step_bytes = static_cast<size_t>(dtype_bytes(dtype));
+    for (size_t i = 0; i < bytes.size(); i += step_bytes) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, bytes.data() + i, step_bytes);
+      operand.scales.push_back(dtype == Dtype::f32 ? float_of(bits)
+                                                   : f32_from_bf16(static_cast<uint16_t>(bits)));
     }
   });
   trainer.step();
@@ -47,15 +50,16 @@ std::map<std::string, BlockWeight> operands_of_a_step(Trainer& trainer) {
   return found;
 }
 
-TEST(Fp8Block, exports_the_bytes_that_its_gemms_read) {
-  for (const char* kind : {"llama", "olmo"}) {
+void expect_export_of_operands(const char* kind, const char* recipe) {
+  SCOPED_TRACE(fmt::format("{} {}", kind, recipe));
+  {
     const ScratchFolder folder;
     // Blocks at the right and lower edges are smaller.
     const RunConfig config = test::tiny_config(
         folder, {fmt::format("model={{kind: {}, hidden: 160, layers: 2, heads: 4, ffn: 300, vocab: "
                              "256, seq: 24}}",
                              kind),
-                 "recipe=fp8_block", "train.steps=3", "train.save_every=3"});
+                 recipe, "train.steps=3", "train.save_every=3"});
     const cpu::Backend backend = cpu::make_backend(2, cpu::detect_isa());
     ModelSpec vocabulary;
     vocabulary.vocab = config.model.vocab;
@@ -75,12 +79,22 @@ TEST(Fp8Block, exports_the_bytes_that_its_gemms_read) {
       std::vector<float> scales(bytes.size() / sizeof(float));
       std::memcpy(scales.data(), bytes.data(), bytes.size());
       EXPECT_EQ(scales, operand.scales) << name;
-      for (const float scale : scales) {
+      const auto is_power = [](float scale) {
         int exponent = 0;
-        EXPECT_EQ(std::frexp(scale, &exponent), 0.5f) << name;
-      }
+        return std::frexp(scale, &exponent) == 0.5f;
+      };
+      const bool has_powers = std::string_view(recipe).find("power") != std::string_view::npos;
+      EXPECT_EQ(std::ranges::all_of(scales, is_power), has_powers) << name;
     }
   }
+}
+
+TEST(Fp8Block, exports_the_bytes_that_its_gemms_read) {
+  for (const char* kind : {"llama", "olmo"}) {
+    expect_export_of_operands(kind, "recipe=fp8_block");
+    expect_export_of_operands(kind, "recipe={base: fp8_block, block_scale: power}");
+  }
+  expect_export_of_operands("llama", "recipe=coat-block");
 }
 
 }  // namespace

@@ -20,12 +20,18 @@ constexpr BlockShape kBlocks[] = {{1, 128, Dtype::bf16, ScaleRule::power_ceil},
                                   {48, 48, Dtype::bf16, ScaleRule::linear},
                                   {7, 7, Dtype::e8m0, ScaleRule::mx_floor},
                                   {1, 50, Dtype::bf16, ScaleRule::linear},
+                                  {1, 128, Dtype::f32, ScaleRule::linear},
+                                  {128, 1, Dtype::f32, ScaleRule::linear},
+                                  {128, 128, Dtype::f32, ScaleRule::linear},
+                                  {1, 0, Dtype::f32, ScaleRule::linear},
+                                  {1 << 20, 1, Dtype::f32, ScaleRule::linear},
                                   {1, 1 << 20, Dtype::bf16, ScaleRule::power_ceil},
                                   {1 << 20, 1 << 20, Dtype::bf16, ScaleRule::power_ceil}};
 constexpr Dtype kFormats8[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::int8};
 
 Granularity granularity_of(int64_t rows, int64_t cols, Dtype scale) {
   using Kind = Granularity::Kind;
+  if (cols == 0) return {Kind::row, 0, scale};
   const Kind kind = rows == 1 ? Kind::group : cols == 1 ? Kind::column_group : Kind::block;
   return {kind, std::max(rows, cols), scale};
 }
@@ -103,21 +109,25 @@ struct FactorCase {
   Dtype dtype;
   int64_t deep, wide;  // elements of a scale along k, and along the other axis; 0: one scale
 };
+constexpr int64_t kRow = -1;  // of `deep`: all of k
 
 struct Product {
   int64_t m, n, k;
   FactorCase a, b;
 };
 
-std::vector<OperandCase> operands_of(const Product& p, const GemmAttrs& attrs,
-                                     const OperandCase& c) {
+std::vector<OperandCase> operands_of(const Product& p, const GemmAttrs& attrs, const OperandCase& c,
+                                     Dtype scales) {
   const auto factor = [&](const FactorCase& f, const Shape& shape, bool k_major) {
     OperandCase x = codes(shape, f.dtype);
     x.fill = Fill::normal;
-    // Powers of two, whatever is drawn.
+    // In E8M0 powers of two, whatever is drawn.
+    if (f.deep == kRow)
+      x.type.granularity = k_major ? Granularity{Granularity::Kind::row, 0, Dtype::f32}
+                                   : Granularity{Granularity::Kind::column_group, p.k, Dtype::f32};
     if (f.deep > 0)
       x.type.granularity =
-          granularity_of(k_major ? f.wide : f.deep, k_major ? f.deep : f.wide, Dtype::e8m0);
+          granularity_of(k_major ? f.wide : f.deep, k_major ? f.deep : f.wide, scales);
     return x;
   };
   const Shape a = attrs.trans_a ? Shape{p.k, p.m} : Shape{p.m, p.k};
@@ -142,6 +152,9 @@ void add_block_products(Table& table) {
       {64, 96, 256, {hif8, 64, 1}, {e5m2, 32, 32}},
       {64, 96, 256, {e4m3, 128, 1}, {hif8, 0, 0}},
       {64, 96, 256, {e5m2, 0, 0}, {e5m2, 0, 0}},
+      {144, 272, 384, {e4m3, kRow, 1}, {e4m3, kRow, 1}},
+      {144, 272, 384, {e4m3, kRow, 1}, {e4m3, 128, 128}},
+      {37, 50, 70, {e4m3, kRow, 1}, {e5m2, kRow, 1}},
   };
   for (const Product& p : products) {
     for (const bool trans_a : {false, true}) {
@@ -149,8 +162,8 @@ void add_block_products(Table& table) {
         for (const OperandCase& c :
              {none(), tensor({p.m, p.n}), typed({p.m, p.n}, Dtype::f32, Fill::normal)}) {
           const GemmAttrs attrs{.trans_a = trans_a, .trans_b = trans_b};
-          const auto operands = operands_of(p, attrs, c);
-          table.put(OpCode::gemm, attrs, operands, kFp8Sums);
+          for (const Dtype scales : {Dtype::e8m0, Dtype::f32})
+            table.put(OpCode::gemm, attrs, operands_of(p, attrs, c, scales), kFp8Sums);
         }
       }
     }

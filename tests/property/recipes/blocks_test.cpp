@@ -124,9 +124,57 @@ void expect_product(const std::vector<double>& got, const std::vector<double>& e
         << what << " " << i;
 }
 
+Quantizer with_rule(Quantizer quantizer, ScaleRule rule) {
+  quantizer.rule = rule;
+  return quantizer;
+}
+
+// The largest magnitude of each block is the largest code; all operands from the tensors.
 TEST(Fp8Block, reads_groups_of_128_along_what_each_gemm_reduces) {
   const Linear linear;
   const auto got = linear.run("fp8_block", {});
+  const Quantizer groups = with_rule(groups_of_128(), ScaleRule::linear);
+  const auto by = [&](const Matrix& m) { return held(m, groups); };
+  const Matrix w = held(linear.w, with_rule(blocks_of_128(), ScaleRule::linear));
+  expect_product(got.at("y"), product(by(linear.x), w), "y = x w^T");
+  expect_product(got.at("grad:x"), product(by(linear.dy), w.transposed()), "dx = dy w");
+  expect_product(got.at("grad:w"), product(by(linear.dy.transposed()), by(linear.x.transposed())),
+                 "dw = dy^T x");
+}
+
+// A scale a row in the forward GEMM, one a tensor in the others.
+TEST(Fp8Row, reads_rows_in_the_forward_gemm_alone) {
+  const Linear linear;
+  const auto got = linear.run("fp8_row", {.weight_copy = WeightCopy::per_use});
+  const Quantizer rows = linear_quantizer(Dtype::e4m3, {.kind = Kind::row}),
+                  tensor = linear_quantizer(Dtype::e4m3, {.kind = Kind::tensor}),
+                  gradient = linear_quantizer(Dtype::e5m2, {.kind = Kind::tensor});
+  expect_product(got.at("y"), product(held(linear.x, rows), held(linear.w, rows)), "y");
+  const Matrix dy = held(linear.dy, gradient), w = held(linear.w, tensor),
+               x = held(linear.x, tensor);
+  expect_product(got.at("grad:x"), product(dy, w.transposed()), "dx");
+  expect_product(got.at("grad:w"), product(dy.transposed(), x.transposed()), "dw");
+}
+
+// Rows in all three: where the reduction runs over them, columns.
+TEST(Fp8Row, an_override_takes_rows_along_what_each_gemm_reduces) {
+  const Linear linear;
+  const OperandFormat by_row = *operand_format_from_name("e4m3/row", false);
+  RecipeOptions options{.weight_copy = WeightCopy::per_use};
+  options.overrides = {{.pattern = "*", .x = by_row, .w = by_row, .dy = by_row}};
+  const auto got = linear.run("fp8_linear", options);
+  const auto by = [](const Matrix& m) {
+    return held(m, linear_quantizer(Dtype::e4m3, {.kind = Kind::row}));
+  };
+  expect_product(got.at("y"), product(by(linear.x), by(linear.w)), "y");
+  expect_product(got.at("grad:x"), product(by(linear.dy), by(linear.w.transposed())), "dx");
+  expect_product(got.at("grad:w"), product(by(linear.dy.transposed()), by(linear.x.transposed())),
+                 "dw");
+}
+
+TEST(Fp8Block, reads_powers_of_two_as_runs_before_had_them) {
+  const Linear linear;
+  const auto got = linear.run("fp8_block", {.block_scale = BlockScale::power});
   const Matrix x = held(linear.x, groups_of_128()), w = held(linear.w, blocks_of_128()),
                dy = held(linear.dy, groups_of_128());
   expect_product(got.at("y"), product(x, w), "y = x w^T");
@@ -167,6 +215,7 @@ TEST(Blocks, are_a_choice_for_each_operand) {
   const Linear linear;
   RecipeOptions options{.weight_copy = WeightCopy::per_use};
   options.overrides = {{.pattern = "*.q_proj", .x = operand_format_from_name("e4m3/1x128", false)}};
+  options.block_scale = BlockScale::power;
   const auto got = linear.run("fp8_linear", options);
   Quantizer tensor = linear_quantizer(Dtype::e4m3, {Kind::tensor});
   expect_product(got.at("y"), product(held(linear.x, groups_of_128()), held(linear.w, tensor)),
@@ -197,14 +246,10 @@ TEST(Overrides, map_a_pattern_to_the_formats_of_any_recipe) {
   const auto with = [](std::string_view base, std::string_view other) {
     const LinearFormats& formats = find_recipe(other).linears;
     ProgramOptions options = tiny::options(base);
-    options.recipe_options.overrides = {{.pattern = "*",
-                                         .quantized = formats.quantized,
-                                         .x = formats.x,
-                                         .w = formats.w,
-                                         .dy = formats.dy}};
+    options.recipe_options.overrides = {{.pattern = "*", .formats = formats}};
     return tiny::losses(options, 4);
   };
-  for (const char* recipe : {"fp8_linear", "hif8", "fp8_block", "mxfp8"}) {
+  for (const char* recipe : {"fp8_linear", "hif8", "fp8_block", "fp8_row", "mxfp8"}) {
     const auto expected = tiny::losses(tiny::options(recipe), 4);
     EXPECT_EQ(with("bf16", recipe), expected) << recipe;
     EXPECT_EQ(with("fp8_linear", recipe), expected) << recipe;

@@ -89,6 +89,34 @@ TEST(FrozenWeight, pieces_have_the_bits_of_the_whole) {
   }
 }
 
+// A scale of another phase than amax / 448, as post-training quantization may choose it.
+TEST(FrozenWeight, keeps_the_data_of_a_file_that_has_them_with_one_scale) {
+  const ScratchFolder folder;
+  constexpr size_t kElems = kHidden * kFfn;
+  std::vector<uint8_t> stored(kElems);
+  for (size_t i = 0; i < kElems; ++i) stored[i] = static_cast<uint8_t>(i % 121 + i % 2 * 128);
+  const std::vector<float> scale{0.0123f};
+  std::vector<TensorSource> sources;
+  std::vector<std::vector<float>> kept;
+  for (const ParameterSpec& p : model_parameters(spec())) {
+    const bool is_coded = p.name == kWeight;
+    kept.push_back(values_of(static_cast<size_t>(n_elems(p.shape)), 0.5f));
+    sources.push_back(span_source(
+        tensor_decl(p.name, is_coded ? Dtype::e4m3 : Dtype::f32, p.shape),
+        is_coded ? std::as_bytes(std::span(stored)) : std::as_bytes(std::span(kept.back()))));
+  }
+  sources.push_back(span_source(tensor_decl(kWeight + "_scale", Dtype::f32, {1}),
+                                std::as_bytes(std::span(scale))));
+  write_atomically(posix_files(), folder / "model.safetensors",
+                   [&](FileWriter& out) { write_safetensors(out, sources); });
+  const WeightReader base(posix_files(), folder / "model.safetensors", spec());
+  const FrozenWeight frozen(base, kWeight, {kHidden, kFfn}, FrozenFormat::e4m3);
+  EXPECT_EQ(frozen.scales(), scale);
+  std::vector<uint8_t> data(kElems);
+  frozen.encode(0, base.read(kWeight), data);
+  EXPECT_EQ(data, stored);
+}
+
 TEST(FrozenWeight, that_is_not_finite_is_named) {
   const ScratchFolder folder;
   const WeightReader base = put_model(folder, std::numeric_limits<float>::infinity());

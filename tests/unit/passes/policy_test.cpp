@@ -51,11 +51,12 @@ TEST(Policy, a_star_matches_any_run_of_characters) {
 
 TEST(Policy, later_overrides_win_role_by_role) {
   const LinearFormats base = find_recipe("fp8_linear").linears;
-  const std::vector<LinearOverride> overrides = {{.pattern = "layers.0.*", .quantized = false},
-                                                 {.pattern = "*.down_proj",
-                                                  .quantized = true,
-                                                  .x = operand_format(Dtype::e5m2, false),
-                                                  .dy = operand_format(Dtype::hif8, true)}};
+  const std::vector<LinearOverride> overrides = {
+      {.pattern = "layers.0.*", .formats = LinearFormats{.quantized = false}},
+      {.pattern = "*.down_proj",
+       .formats = base,
+       .x = operand_format(Dtype::e5m2, false),
+       .dy = operand_format(Dtype::hif8, true)}};
   EXPECT_FALSE(resolve(base, overrides, "layers.0.q_proj").quantized);
   const LinearFormats down = resolve(base, overrides, "layers.0.down_proj");
   EXPECT_TRUE(down.quantized);
@@ -71,6 +72,18 @@ TEST(Policy, an_operand_that_is_not_quantized_has_a_name) {
   EXPECT_FALSE(none->quantized);
   EXPECT_EQ(operand_format_name(*none), "none");
   EXPECT_TRUE(operand_format_from_name("e4m3", true)->quantized);
+}
+
+// What is said of x or w holds for the backward pass too.
+TEST(Policy, an_override_is_for_all_gemms_that_read_the_operand) {
+  const LinearFormats& base = find_recipe("coat-block").linears;
+  ASSERT_TRUE(base.backward_x && base.backward_w);
+  const OperandFormat by_row = *operand_format_from_name("e4m3/row", false);
+  EXPECT_EQ(operand_format_name(by_row), "e4m3/row");
+  const LinearFormats x = resolve(base, {{.pattern = "*", .x = by_row}}, "layers.0.q_proj");
+  EXPECT_EQ(x.x, by_row);
+  EXPECT_FALSE(x.backward_x);
+  EXPECT_EQ(x.backward_w, base.backward_w);
 }
 
 TEST(Policy, an_unknown_recipe_is_named_with_the_known_ones) {

@@ -47,6 +47,7 @@ const PtqOptions kMethods[] = {
     {.format = PtqFormat::int8, .method = PtqMethod::smoothquant},
     {.format = PtqFormat::int8, .method = PtqMethod::gptq},
     {.format = PtqFormat::mxfp8, .method = PtqMethod::max},
+    {.format = PtqFormat::e4m3, .method = PtqMethod::phase},
     {.format = PtqFormat::fp8_block, .method = PtqMethod::max},
     {.format = PtqFormat::e4m3, .method = PtqMethod::max, .activations = ActivationScaling::token},
 };

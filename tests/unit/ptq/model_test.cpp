@@ -66,6 +66,7 @@ TEST_F(Ptq, every_method_leaves_a_model_that_is_near) {
       {.format = PtqFormat::e4m3, .method = PtqMethod::direct},
       {.format = PtqFormat::int8, .method = PtqMethod::direct},
       {.format = PtqFormat::e4m3, .method = PtqMethod::percentile},
+      {.format = PtqFormat::fp8_block, .method = PtqMethod::phase},
       {.format = PtqFormat::hif8, .method = PtqMethod::algorithm1},
       {.format = PtqFormat::e4m3, .method = PtqMethod::algorithm1},
       {.format = PtqFormat::int8, .method = PtqMethod::gptq},
@@ -109,6 +110,30 @@ TEST_F(Ptq, algorithm_1_takes_the_exponents_with_the_least_error) {
     // No exponent at all is among the choices; later sites have other inputs.
     const double least = i < 3 ? cast.reports[i].output_snr_db - 1e-3 : 0;
     EXPECT_GE(s.output_snr_db, least) << s.name;
+  }
+}
+
+// The first phase is max's; later sites have other inputs.
+TEST_F(Ptq, a_phase_is_taken_where_the_output_is_nearer) {
+  const ScratchFolder folder;
+  test::put_tiny_model(folder, test::tiny_spec(ModelKind::llama));
+  for (const PtqFormat format : {PtqFormat::e4m3, PtqFormat::fp8_block}) {
+    const auto report = [&](PtqMethod method) {
+      const std::string out = fmt::format("{}-{}", enum_name(format), enum_name(method));
+      return quantize(folder.path(), folder / out, {.format = format, .method = method});
+    };
+    const PtqResult phase = report(PtqMethod::phase), max = report(PtqMethod::max);
+    int n_moved = 0;
+    for (size_t i = 0; i < phase.reports.size(); ++i) {
+      const double ratio = phase.reports[i].weight_scale_max / max.reports[i].weight_scale_max;
+      const double p = kPhases * std::log2(ratio);
+      EXPECT_NEAR(p, std::round(p), 1e-3) << phase.reports[i].name;
+      EXPECT_GE(std::round(p), 0);
+      EXPECT_LT(std::round(p), kPhases);
+      n_moved += std::round(p) > 0 ? 1 : 0;
+      if (i < 3) EXPECT_GE(phase.reports[i].output_snr_db, max.reports[i].output_snr_db - 1e-3);
+    }
+    EXPECT_GT(n_moved, 0);
   }
 }
 

@@ -266,7 +266,8 @@ LaunchFn prepare_add_quantize(const NodeView& view, Context& context) {
 // In a way that only dequantize_blocks knows.
 bool reads_blocks(const NodeView& view) {
   const TensorType& q = view.in(Dequantize::q);
-  return scale_tile(q).rows > 1 || q.granularity.scale == Dtype::e8m0;
+  return scale_tile(q).rows > 1 || q.has(Granularity::Kind::row) ||
+         q.granularity.scale == Dtype::e8m0;
 }
 
 bool dequantize_applies(const NodeView& view) {

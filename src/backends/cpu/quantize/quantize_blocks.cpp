@@ -43,10 +43,12 @@ float scale_at(In scales, int64_t i) {
   return decode(scales.dtype, static_cast<const uint8_t*>(scales.data)[i]);
 }
 
-// The values of power-of-two rules are exact in either type; those of the linear rule are rounded
-// to BF16 already.
+// The values of power-of-two rules are exact in each type; those of the linear rule are rounded to
+// BF16 already where they are stored so.
 void put_scale(Out scales, int64_t i, float scale) {
-  if (scales.dtype == Dtype::bf16) {
+  if (scales.dtype == Dtype::f32) {
+    static_cast<float*>(scales.data)[i] = scale;
+  } else if (scales.dtype == Dtype::bf16) {
     static_cast<uint16_t*>(scales.data)[i] = bf16_from_f32(scale);
   } else {
     static_cast<uint8_t*>(scales.data)[i] =

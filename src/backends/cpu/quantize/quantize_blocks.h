@@ -1,5 +1,5 @@
 // Quantizers that the fused kernels do not know: blocks of rows and columns, scales by any rule in
-// BF16 or E8M0, and roundings other than the format's nearest. The arithmetic is
+// f32, BF16 or E8M0, and roundings other than the format's nearest. The arithmetic is
 // formats/quantize.h's, bit for bit:
 //   blocks       scale = rule(amax of the block), q = encode(f32(x * f32(1 / scale)))
 //   rounded      q = encode(f32(x * f32(1 / scale)), rounding), one scale
@@ -14,7 +14,7 @@
 
 namespace octet::cpu {
 
-// scales: BF16 or E8M0, [ceil(rows / tile.rows), ceil(cols / tile.cols)].
+// scales: f32, BF16 or E8M0, [ceil(rows / tile.rows), ceil(cols / tile.cols)].
 struct BlockData {
   Out q = {}, scales = {};
   ScaleTile tile = {};

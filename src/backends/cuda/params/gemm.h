@@ -1,7 +1,7 @@
 // y = alpha op(a) op(b) + c, row-major; alpha = scale_a * scale_b, scalars on the device (absent:
 // 1), times inverse_scale_y; y may be e4m3 where factors are and there is no c; c may be y itself.
-// Operands a, b, c, scale_a, scale_b. Where a factor has blocks its scale is
-// a grid instead, bf16 or e8m0, row-major, an entry for a_rows x a_cols elements of a as it lies.
+// Operands a, b, c, scale_a, scale_b. Where a factor has blocks its scale is a grid instead, f32,
+// bf16 or e8m0, row-major, an entry for a_rows x a_cols elements of a as it lies.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,11 @@ struct GemmBlocks {
   constexpr bool is(int32_t r, int32_t c) const { return rows == r && cols == c; }
 };
 
+// The rows of gemm: few rows by a kernel of our own; factors that the library multiplies as they
+// are: wide, or FP8 with one scale each, with a scale a row, or in blocks of 128; all other data in
+// eight bits, decoded.
+enum class GemmKind : uint8_t { few_rows, wide, fp8, by_rows, blocks, decoded };
+
 struct GemmParams {
   int64_t m = 0, n = 0, k = 0;  // y is [m, n]
   GemmBlocks a_blocks = {}, b_blocks = {};
@@ -28,6 +33,7 @@ struct GemmParams {
   bool has_scale_a = false, has_scale_b = false;
   bool b_is_constant = false;                   // nothing that runs beside or before writes b
   bool fp8_products = true, fp8_blocks = true;  // of the device: target/architecture.h
+  GemmKind kind = GemmKind::wide;
   float inverse_scale_y = 1;
   int64_t lda = 0;  // of a transposed a: elements from a row to the next; 0: m
 };

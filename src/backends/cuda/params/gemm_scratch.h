@@ -3,10 +3,11 @@
 // FP8 products run as they are where the device and the library take them: e4m3 x e4m3, e4m3 x e5m2
 // and e5m2 x e4m3, both factors K-major, m, n and k multiples of 16. So do those with scales of 128
 // elements along k, or of 128 x 128, one factor at least of the former kind; what is not K-major is
-// turned before. Every other product of codes decodes both factors into scratch, to BF16, or to
-// FP16 for a result of that type: exact, but with blocks. Where the addend's type is not the
-// result's, or the library does not round to the result's, sums are f32 in scratch, in runs of
-// rows.
+// turned before; and those with f32 scales of rows along k on either side. Every other product of
+// codes decodes both factors into scratch: to BF16, or to FP16 for a result of that type, which is
+// exact with one scale and with scales that are powers of two; with f32 scales of blocks to f32,
+// which is rounded to TF32. Where the addend's type is not the result's, or the library does not
+// round to the result's, sums are f32 in scratch, in runs of rows.
 #pragma once
 
 #include <algorithm>
@@ -32,6 +33,11 @@ constexpr bool runs_in_fp8(const GemmParams& p) {
   return p.fp8_products && !has_blocks(p) && fp8_pair(p) && !p.trans_a && p.trans_b;
 }
 
+constexpr bool has_f32_blocks(const GemmParams& p) {
+  return (!p.a_blocks.none() && p.a_scales == Dtype::f32) ||
+         (!p.b_blocks.none() && p.b_scales == Dtype::f32);
+}
+
 // Sums that the library rounds to codes: powers of two, as inverse_scale_y, change no rounding.
 constexpr bool stores_e4m3(const GemmParams& p) {
   return runs_in_fp8(p) && p.a == Dtype::e4m3 && p.b == Dtype::e4m3 && !p.has_c && p.m > kFewRows;
@@ -54,10 +60,8 @@ constexpr bool has_few_rows(const GemmParams& p) {
 
 // What decoded factors are stored as, and what the library multiplies.
 constexpr Dtype decoded_type(const GemmParams& p) {
+  if (has_f32_blocks(p)) return Dtype::f32;
   return p.y == Dtype::fp16 && !has_blocks(p) ? Dtype::fp16 : Dtype::bf16;
-}
-constexpr Dtype factor_type(const GemmParams& p) {
-  return is_gemm_operand(p.a) && !runs_in_fp8(p) ? decoded_type(p) : p.a;
 }
 // A product of wide factors with a scale: alpha is made on the device.
 constexpr bool scales_wide(const GemmParams& p) {
@@ -66,11 +70,6 @@ constexpr bool scales_wide(const GemmParams& p) {
 constexpr bool adds_another_type(const GemmParams& p) {
   return p.has_c && p.c != p.y;
 }
-constexpr bool has_own_sums(const GemmParams& p) {
-  const bool is_rounded = p.y == Dtype::f32 || runs_in_fp8(p) || p.y == factor_type(p);
-  return adds_another_type(p) || !is_rounded;
-}
-
 // Scales of 128 along k, or of 128 x 128; b's as if it lay [k, n] where it is not transposed.
 constexpr bool is_line(const GemmBlocks& blocks, bool k_major) {
   return k_major ? blocks.is(1, kLibraryBlock) : blocks.is(kLibraryBlock, 1);
@@ -85,21 +84,36 @@ constexpr bool may_run_in_blocks(const GemmParams& p) {
          (line_a || line_b);
 }
 
-// The rows of gemm, each for what those before it do not take.
-enum class GemmKind { few_rows, wide, fp8, blocks, decoded };
+// A scale for each row of a and for each of b, both K-major.
+constexpr bool may_run_by_rows(const GemmParams& p) {
+  const auto by_row = [&](const GemmBlocks& blocks, Dtype scales) {
+    return blocks.cols == p.k && blocks.is(1, blocks.cols) && scales == Dtype::f32;
+  };
+  return p.fp8_blocks && fp8_pair(p) && !adds_another_type(p) && !p.trans_a && p.trans_b &&
+         by_row(p.a_blocks, p.a_scales) && by_row(p.b_blocks, p.b_scales);
+}
+
+// The first row that takes the product; decoded takes all data in eight bits.
 constexpr GemmKind kind_of(const GemmParams& p) {
   if (has_few_rows(p)) return GemmKind::few_rows;
   if (!is_gemm_operand(p.a)) return GemmKind::wide;
   if (runs_in_fp8(p)) return GemmKind::fp8;
-  return has_blocks(p) && may_run_in_blocks(p) ? GemmKind::blocks : GemmKind::decoded;
+  if (may_run_by_rows(p)) return GemmKind::by_rows;
+  return may_run_in_blocks(p) ? GemmKind::blocks : GemmKind::decoded;
+}
+
+// Whether sums are made apart from the result.
+constexpr bool has_own_sums(const GemmParams& p) {
+  const Dtype factors = p.kind == GemmKind::decoded ? decoded_type(p) : p.a;
+  return adds_another_type(p) || (p.y != Dtype::f32 && p.y != factors && !is_fp8(factors));
 }
 
 constexpr int64_t aligned_bytes(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
-// Bytes of one factor decoded to BF16.
-constexpr int64_t decoded_bytes(int64_t n_elems) {
-  return aligned_bytes(2 * n_elems);
+// Bytes of one factor decoded.
+constexpr int64_t decoded_bytes(const GemmParams& p, int64_t n_elems) {
+  return aligned_bytes(dtype_bytes(decoded_type(p)) * n_elems);
 }
 
 // f32 entries of a factor's scales as the library reads them: [ceil(k / 128), outer], or a line of
@@ -127,12 +141,17 @@ constexpr int64_t sums_bytes(const GemmParams& p) {
 
 // Workspace, then alpha and beta, then sums, then the factors as they are multiplied.
 constexpr int64_t gemm_scratch_bytes(const GemmParams& p) {
-  if (has_few_rows(p)) return 0;
-  if (!is_gemm_operand(p.a) || runs_in_fp8(p))
-    return kGemmWorkspace + (has_own_sums(p) || scales_wide(p) ? 256 + sums_bytes(p) : 0);
-  const int64_t decoded = decoded_bytes(p.m * p.k) + decoded_bytes(p.n * p.k);
-  const int64_t blocks = may_run_in_blocks(p) ? block_bytes(p) : 0;
-  return kGemmWorkspace + 256 + sums_bytes(p) + std::max(decoded, blocks);
+  switch (p.kind) {
+    case GemmKind::few_rows:
+      return 0;
+    case GemmKind::blocks:
+      return kGemmWorkspace + 256 + block_bytes(p);
+    case GemmKind::decoded:
+      return kGemmWorkspace + 256 + sums_bytes(p) + decoded_bytes(p, p.m * p.k) +
+             decoded_bytes(p, p.n * p.k);
+    default:
+      return kGemmWorkspace + (has_own_sums(p) || scales_wide(p) ? 256 + sums_bytes(p) : 0);
+  }
 }
 
 }  // namespace octet::cuda

@@ -69,9 +69,9 @@ struct AmaxQuantizeParams {
 };
 
 // quantize_groups: operand a [rows, cols] wide; results: codes as a, scales [rows, ceil(cols /
-// group)] bf16, rounded to nearest even, saturating, or powers of two by their rule, bf16 or e8m0;
-// codes are made with the stored scales. add_quantize (adds): operands a, b; results sum = a + b,
-// and codes and scales of the f32 sum. sum may be a or b.
+// group)] f32, or bf16, rounded to nearest even, saturating, or powers of two by their rule, f32,
+// bf16 or e8m0; codes are made with the stored scales. add_quantize (adds): operands a, b; results
+// sum = a + b, and codes and scales of the f32 sum. sum may be a or b.
 struct GroupParams {
   int64_t rows = 0, cols = 0, group = 16;
   float target = 448;

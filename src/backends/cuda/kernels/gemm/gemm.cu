@@ -1,5 +1,7 @@
 // Products: FP8 and wide ones as the library has them, those of a few rows by a kernel of our own,
 // all others of codes by exact decoding.
+#include <algorithm>
+
 #include "backends/cuda/kernels/common/element.cuh"
 #include "backends/cuda/kernels/gemm/gemm.cuh"
 #include "backends/cuda/kernels/move/move.cuh"
@@ -53,11 +55,11 @@ struct Decoded {
 
 void launch_decode(const Decoded& f, const DequantizeCall& call) {
   const int64_t n = f.rows * f.cols;
-  if (!f.blocks.none()) {
+  if (!f.blocks.none() || f.to == Dtype::f32) {
     const DequantizeParams p{.rows = f.rows,
                              .cols = f.cols,
                              .group = f.blocks.cols,
-                             .block_rows = f.blocks.rows,
+                             .block_rows = std::max(f.blocks.rows, 1),
                              .codes = f.codes,
                              .scales = f.scales,
                              .y = f.to};
@@ -74,7 +76,7 @@ void launch_decode(const Decoded& f, const DequantizeCall& call) {
   check_launch("decode");
 }
 
-// FP8 factors, whose scales the library takes.
+// FP8 factors, whose scales the library takes: one each, or one a row.
 class Fp8Gemm : public Prepared {
  public:
   Fp8Gemm(Context& context, const GemmParams& p)
@@ -118,14 +120,18 @@ class WideGemm : public Prepared {
   GemmProduct product_;
 };
 
-// Whether the product of what is decoded has a factor: a scale of a whole operand.
+// Whether the product of what is decoded has a factor: a scale of a whole operand, which data in
+// f32 have been multiplied with.
 bool has_whole_scale(const GemmParams& p) {
+  if (decoded_type(p) == Dtype::f32) return false;
   return (p.has_scale_a && p.a_blocks.none()) || (p.has_scale_b && p.b_blocks.none());
 }
 
 GemmParams decoded(GemmParams p) {
   p.a = p.b = decoded_type(p);
+  p.tf32 = p.a == Dtype::f32;
   p.a_blocks = p.b_blocks = {};
+  p.kind = GemmKind::wide;
   p.fast_accumulate = false;  // of FP8 alone
   return p;
 }
@@ -139,7 +145,7 @@ class DecodedGemm : public Prepared {
     const GemmParams& p = params_;
     const GemmScratch scratch = gemm_scratch(p, args.scratch);
     auto* const a = scratch.factors;
-    auto* const b = a + decoded_bytes(p.m * p.k);
+    auto* const b = a + decoded_bytes(p, p.m * p.k);
     if (has_whole_scale(p)) launch_alpha_beta(p, args, scratch.alpha_beta);
     const Dtype to = decoded_type(p);
     launch_decode({p.a, to, p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k, p.a_blocks, p.a_scales},
@@ -179,15 +185,35 @@ class EmptyGemm : public Prepared {
   GemmParams params_;
 };
 
+// A machine, or a version of the library, may be without it.
+template <typename F>
+std::unique_ptr<Prepared> where_available(F&& make) {
+  try {
+    return make();
+  } catch (const ModuleError& error) {
+    throw KernelUnavailable(error.what());
+  }
+}
+
 std::unique_ptr<Prepared> prepare_gemm(const Request& request) {
   const auto p = request.get<GemmParams>();
   if (gemm_scratch_bytes(p) > request.scratch_bytes)
     throw ModuleError("[cuda] a product wants more scratch than the plan reserved");
   if (p.m == 0 || p.n == 0 || p.k == 0) return std::make_unique<EmptyGemm>(p);
-  if (has_few_rows(p)) return prepare_few_rows(p);
-  if (!is_gemm_operand(p.a)) return std::make_unique<WideGemm>(request.context, p);
-  if (runs_in_fp8(p)) return std::make_unique<Fp8Gemm>(request.context, p);
-  if (auto blocks = prepare_gemm_blocks(request.context, p)) return blocks;
+  switch (p.kind) {
+    case GemmKind::few_rows:
+      return prepare_few_rows(p);
+    case GemmKind::wide:
+      return std::make_unique<WideGemm>(request.context, p);
+    case GemmKind::fp8:
+      return std::make_unique<Fp8Gemm>(request.context, p);
+    case GemmKind::by_rows:
+      return where_available([&] { return std::make_unique<Fp8Gemm>(request.context, p); });
+    case GemmKind::blocks:
+      return where_available([&] { return prepare_gemm_blocks(request.context, p); });
+    case GemmKind::decoded:
+      break;
+  }
   return std::make_unique<DecodedGemm>(request.context, p);
 }
 

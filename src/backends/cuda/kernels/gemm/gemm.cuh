@@ -38,7 +38,7 @@ class GemmProduct {
 // Where has_few_rows(p) (gemm_scratch.h).
 std::unique_ptr<Prepared> prepare_few_rows(const GemmParams& p);
 
-// Factors in blocks: the library's own kernels. nullptr where it has none for this problem.
+// Factors in blocks: the library's own kernels. Throws ModuleError where it has none.
 std::unique_ptr<Prepared> prepare_gemm_blocks(Context& context, const GemmParams& p);
 
 }  // namespace octet::cuda

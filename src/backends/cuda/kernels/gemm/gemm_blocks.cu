@@ -77,6 +77,8 @@ struct Factor {
 
 const float* ready_scales(const Factor& f, const void* scales, std::byte* scratch,
                           cudaStream_t stream) {
+  const bool is_ready = !f.k_major && !f.square && f.scales == Dtype::f32;
+  if (is_ready) return static_cast<const float*>(scales);
   const int64_t deep = ceil_div(f.k, kLibraryBlock), deep_padded = ceil_div(deep, 4) * 4;
   const ScaleGrid grid{.from = scales,
                        .to = reinterpret_cast<float*>(scratch + f.scales_at),
@@ -149,12 +151,7 @@ class BlockGemm : public Prepared {
 }  // namespace
 
 std::unique_ptr<Prepared> prepare_gemm_blocks(Context& context, const GemmParams& p) {
-  if (!may_run_in_blocks(p)) return nullptr;
-  try {
-    return std::make_unique<BlockGemm>(context, p);
-  } catch (const ModuleError&) {
-    return nullptr;  // a machine or a version of the library without it
-  }
+  return std::make_unique<BlockGemm>(context, p);
 }
 
 }  // namespace octet::cuda

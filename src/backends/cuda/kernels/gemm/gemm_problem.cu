@@ -48,7 +48,8 @@ cublasLtMatrixLayout_t layout(Dtype dtype, int64_t rows, int64_t cols, int64_t s
   return result;
 }
 
-int32_t scale_mode(const GemmBlocks& blocks) {
+int32_t scale_mode(const GemmParams& p, const GemmBlocks& blocks) {
+  if (p.kind == GemmKind::by_rows) return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
   return is_square(blocks) ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
                            : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
 }
@@ -88,8 +89,8 @@ void GemmProblem::describe() {
   const int8_t fast = p.fast_accumulate ? 1 : 0;
   set_attribute(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
   if (has_blocks(p)) {
-    set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(p.b_blocks));
-    set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(p.a_blocks));
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(p, p.b_blocks));
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(p, p.a_blocks));
     // The library looks at the scales' alignment; run() sets those of the call.
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, kAligned);
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, kAligned);

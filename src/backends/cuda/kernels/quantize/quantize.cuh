@@ -25,9 +25,11 @@ __device__ __forceinline__ float make_scale(const ScaleMaker& m, float amax) {
   if (m.type == Dtype::bf16) return to_float<Dtype::bf16>(group_scale(amax, m.inv_target));
   return tensor_scale(amax, m.inv_target);
 }
-// Scale i: bf16, or e8m0, whose code is the exponent of a power's bits.
+// Scale i: f32, bf16, or e8m0, whose code is the exponent of a power's bits.
 __device__ __forceinline__ void store_scale(void* scales, int64_t i, Dtype type, float scale) {
-  if (type == Dtype::e8m0) {
+  if (type == Dtype::f32) {
+    static_cast<float*>(scales)[i] = scale;
+  } else if (type == Dtype::e8m0) {
     static_cast<uint8_t*>(scales)[i] = static_cast<uint8_t>(__float_as_uint(scale) >> 23);
   } else {
     static_cast<uint16_t*>(scales)[i] = from_float<Dtype::bf16>(scale);

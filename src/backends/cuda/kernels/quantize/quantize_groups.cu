@@ -25,16 +25,16 @@ __device__ __forceinline__ float finite_magnitude(float x) {
   return magnitude < __uint_as_float(kF32Inf) ? magnitude : 0.0f;  // NaN compares false
 }
 
-// The scale of group `at`, stored where that is wanted. Linear: BF16, by a rule known here.
-template <bool Linear>
+// The scale of group `at`, stored where that is wanted. kBf16: of the linear rule, in BF16.
+template <bool kBf16>
 __device__ __forceinline__ float scale_of_group(const GroupTask& t, float amax, int64_t at,
                                                 bool stores) {
-  if constexpr (Linear) {
+  if constexpr (kBf16) {
     const uint16_t scale = group_scale(amax, t.maker.inv_target);
     if (stores) static_cast<uint16_t*>(t.scales)[at] = scale;
     return to_float<Dtype::bf16>(scale);
   } else {
-    const float scale = power_scale_of(t.maker, amax);
+    const float scale = make_scale(t.maker, amax);
     if (stores) store_scale(t.scales, at, t.maker.type, scale);
     return scale;
   }
@@ -42,7 +42,7 @@ __device__ __forceinline__ float scale_of_group(const GroupTask& t, float amax, 
 
 // Groups of 8, 16, ... 256 that lie one behind the other, cols being a multiple of the group. A
 // group never crosses from a thread that has an eight to one that has none.
-template <Dtype C, Dtype X, bool Linear>
+template <Dtype C, Dtype X, bool kBf16>
 __global__ void __launch_bounds__(kThreads, 4) quantize_even(const __grid_constant__ GroupTask t) {
   const Dtype da = known(X, t.da), db = known(X, t.db), dsum = known(X, t.dsum);
   const int64_t n = t.rows * t.cols;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads, 4) quantize_even(const __grid_consta
     if (t.b != nullptr) store_raw8(t.sum, i, dsum, narrow8(v, dsum));
     const int64_t eight = i / kEight;
     const bool first = (eight & ((1 << t.lanes_log2) - 1)) == 0;
-    const float inv_scale = 1.0f / scale_of_group<Linear>(t, amax, eight >> t.lanes_log2, first);
+    const float inv_scale = 1.0f / scale_of_group<kBf16>(t, amax, eight >> t.lanes_log2, first);
     *reinterpret_cast<uint2*>(t.codes + i) = encode8<C>(v, inv_scale);
   }
 }
@@ -109,6 +109,32 @@ __global__ void __launch_bounds__(kThreads) quantize_ragged(const __grid_constan
   if (lane == 0) store_scale(t.scales, at, t.maker.type, scale);
 }
 
+// A group is a row of eights, a thread block has one: what it reads twice lies in its cache.
+template <Dtype C, Dtype X>
+__global__ void __launch_bounds__(kThreads) quantize_row(const __grid_constant__ GroupTask t) {
+  __shared__ float tops[kThreads / 32];
+  const Dtype da = known(X, t.da);
+  const int64_t begin = int64_t{blockIdx.x} * t.cols;
+  const int thread = static_cast<int>(threadIdx.x);
+  float amax = 0, v[8];
+  for (int64_t i = thread * kEight; i < t.cols; i += kThreads * kEight) {
+    widen8(load_raw8(t.a, begin + i, da), da, v);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) amax = fmaxf(amax, finite_magnitude(v[j]));
+  }
+  amax = warp_max(amax);
+  if (thread % 32 == 0) tops[thread / 32] = amax;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < kThreads / 32; ++w) amax = fmaxf(amax, tops[w]);
+  const float scale = make_scale(t.maker, amax), inv_scale = 1.0f / scale;
+  if (thread == 0) store_scale(t.scales, blockIdx.x, t.maker.type, scale);
+  for (int64_t i = thread * kEight; i < t.cols; i += kThreads * kEight) {
+    widen8(load_raw8(t.a, begin + i, da), da, v);
+    *reinterpret_cast<uint2*>(t.codes + begin + i) = encode8<C>(v, inv_scale);
+  }
+}
+
 // log2 of group / 8 for the groups that quantize_even takes, -1 for others.
 int lanes_log2_of(const GroupParams& p) {
   for (int k = 0; k <= 5; ++k) {
@@ -133,16 +159,23 @@ void run_groups(const GroupParams& p, const Launch& args) {
                     .db = p.b,
                     .dsum = p.sum,
                     .lanes_log2 = lanes_log2_of(p)};
-  const bool even = t.lanes_log2 >= 0 && is_gemm_operand(p.codes) && is_aligned(t.a, 16) &&
-                    is_aligned(t.b, 16) && is_aligned(t.sum, 16) && is_aligned(t.codes, 8);
+  const bool in_eights = p.cols % kEight == 0 && is_gemm_operand(p.codes) && is_aligned(t.a, 16) &&
+                         is_aligned(t.b, 16) && is_aligned(t.sum, 16) && is_aligned(t.codes, 8);
+  const bool even = t.lanes_log2 >= 0 && in_eights;
   const int64_t n_groups = p.rows * ceil_div(p.cols, p.group);
   if (even) {
     const unsigned grid = grid_of(ceil_div(p.rows * p.cols, kChunk));
     visit_codes(p.codes, [&]<Dtype C>() {
       visit_common(p.a, p.a == p.b && p.a == p.sum, [&]<Dtype X>() {
-        p.rule == ScaleRule::linear
+        p.rule == ScaleRule::linear&& p.scales == Dtype::bf16
             ? quantize_even<C, X, true><<<grid, kThreads, 0, args.stream>>>(t)
             : quantize_even<C, X, false><<<grid, kThreads, 0, args.stream>>>(t);
+      });
+    });
+  } else if (in_eights && p.group >= p.cols && !p.adds) {
+    visit_codes(p.codes, [&]<Dtype C>() {
+      visit_common(p.a, true, [&]<Dtype X>() {
+        quantize_row<C, X><<<grid_of(p.rows), kThreads, 0, args.stream>>>(t);
       });
     });
   } else {

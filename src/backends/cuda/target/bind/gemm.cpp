@@ -68,32 +68,45 @@ bool gemm_takes(const NodeView& view, const GemmParams& p) {
 template <GemmKind kKind, bool kStoresCodes = false>
 bool gemm_applies(const NodeView& view) {
   const GemmParams p = gemm_params(view);
-  return kind_of(p) == kKind && view.has(Gemm::scale_y) == kStoresCodes && gemm_takes(view, p);
+  const bool is_decoded = kKind == GemmKind::decoded && is_gemm_operand(p.a);
+  return (is_decoded || kind_of(p) == kKind) && view.has(Gemm::scale_y) == kStoresCodes &&
+         gemm_takes(view, p);
 }
 
+template <GemmKind kKind>
+GemmParams params_of_kind(const NodeView& view) {
+  GemmParams p = gemm_params(view);
+  p.kind = kKind;
+  return p;
+}
+template <GemmKind kKind>
 int64_t gemm_scratch(const NodeView& view) {
-  return gemm_scratch_bytes(gemm_params(view));
+  return gemm_scratch_bytes(params_of_kind<kKind>(view));
 }
-
+template <GemmKind kKind>
 KernelSpec gemm_spec(const NodeView& view) {
-  return make_spec(KernelId::gemm, gemm_params(view));
+  return make_spec(KernelId::gemm, params_of_kind<kKind>(view));
 }
 
 bool gemm_may_join(const NodeView&) {
   return true;
 }
 
-constexpr Binding gemm_row(std::string_view name, bool (*applies)(const NodeView&),
-                           RowFacts facts = {}, bool (*may_join)(const NodeView&) = nullptr) {
-  return {{OpCode::gemm, name, applies, gemm_scratch, facts, may_join}, gemm_spec};
+template <GemmKind kKind, bool kStoresCodes = false>
+constexpr Binding gemm_row(std::string_view name, RowFacts facts = {},
+                           bool (*may_join)(const NodeView&) = nullptr, double factor = 1) {
+  return {{OpCode::gemm, name, gemm_applies<kKind, kStoresCodes>, gemm_scratch<kKind>, facts,
+           may_join, factor},
+          gemm_spec<kKind>};
 }
 const Binding kGemmBindings[] = {
-    gemm_row("few rows", gemm_applies<GemmKind::few_rows>, {}, gemm_may_join),
-    gemm_row("library", gemm_applies<GemmKind::wide>),
-    gemm_row("fp8", gemm_applies<GemmKind::fp8>),
-    gemm_row("fp8 stores e4m3", gemm_applies<GemmKind::fp8, true>, {.constant_scale = true}),
-    gemm_row("blocks", gemm_applies<GemmKind::blocks>),
-    gemm_row("decoded", gemm_applies<GemmKind::decoded>),
+    gemm_row<GemmKind::few_rows>("few rows", {}, gemm_may_join),
+    gemm_row<GemmKind::wide>("library"),
+    gemm_row<GemmKind::fp8>("fp8"),
+    gemm_row<GemmKind::fp8, true>("fp8 stores e4m3", {.constant_scale = true}),
+    gemm_row<GemmKind::by_rows>("fp8 by row"),
+    gemm_row<GemmKind::blocks>("blocks"),
+    gemm_row<GemmKind::decoded>("decoded", {}, nullptr, 4),
 };
 
 }  // namespace

@@ -115,7 +115,7 @@ GroupParams group_params(const NodeView& view) {
   GroupParams p;
   p.rows = x.rows;
   p.cols = x.cols;
-  p.group = codes.granularity.size;
+  p.group = scale_tile(codes).cols;
   p.target = static_cast<float>(q.target);
   p.codes = codes.dtype;
   p.adds = view.node.op == OpCode::add_quantize;
@@ -126,11 +126,13 @@ GroupParams group_params(const NodeView& view) {
   p.scales = codes.granularity.scale;
   return p;
 }
-// Groups of one row, rounded to nearest.
+// Groups of a row, or rows, rounded to nearest.
 bool groups_apply(const NodeView& view) {
   const GroupParams p = group_params(view);
+  const TensorType& codes = made_groups(view);
   return is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.sum) &&
-         has_codec(p.codes) && made_groups(view).has(Granularity::Kind::group) &&
+         has_codec(p.codes) &&
+         (codes.has(Granularity::Kind::group) || codes.has(Granularity::Kind::row)) &&
          view.attrs<QuantizeAttrs>().rounding == Rounding::near;
 }
 KernelSpec groups_spec(const NodeView& view) {
