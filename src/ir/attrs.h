@@ -185,10 +185,10 @@ struct UpdateAttrs {
 using Attrs =
     std::variant<NoAttrs, ScaleAttrs, DynamicRescaleAttrs, CustomScaleAttrs, CastInAttrs, FillAttrs,
                  IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, PadAttrs,
-                 AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs,
-                 AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs,
-                 AmaxScaleAttrs, FakeQuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs,
-                 GatedActQuantizeAttrs, GeluQuantizeAttrs, ShardAttrs, CollectiveAttrs,
-                 StoreScaledAttrs, StateAttrs, UpdateAttrs>;
+                 AxisAttrs, AxesAttrs, DotAttrs, BatchedGemmAttrs, ScatterAddAttrs, GemmAttrs,
+                 NormAttrs, RopeAttrs, AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs,
+                 AdamwAttrs, QuantizeAttrs, AmaxScaleAttrs, FakeQuantizeAttrs, AmaxQuantizeAttrs,
+                 NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs, ShardAttrs,
+                 CollectiveAttrs, StoreScaledAttrs, StateAttrs, UpdateAttrs>;
 
 }  // namespace octet

@@ -105,19 +105,27 @@ struct DotAttrs {
     f("contract_a", s.contract_a), f("contract_b", s.contract_b);
   }
 };
+// batched_gemm: y = factor op(a) op(b) + c; op transposes the last two axes or does not.
+struct BatchedGemmAttrs {
+  bool trans_a = false, trans_b = false;
+  double factor = 1;
+  OCTET_ATTRS(BatchedGemmAttrs) {
+    f("trans_a", s.trans_a), f("trans_b", s.trans_b), f("factor", s.factor);
+  }
+};
 struct ScatterAddAttrs {
   int64_t rows = 0;  // of the result
   OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
 };
-// load_state, store_state: expand, math: of 8-bit data (math/moment.h). stochastic, stream, seed
-// and first as AdamwAttrs'.
+// load_state, store_state: second, expand, math: of 8-bit data (math/moment.h), second: those of v,
+// which never become 0. stochastic, stream, seed and first as AdamwAttrs'.
 struct StateAttrs {
-  bool expand = false, stochastic = false;
+  bool second = false, expand = false, stochastic = false;
   PowerMath math = PowerMath::fast;
   int64_t stream = 0, seed = 0, first = 0;
   OCTET_ATTRS(StateAttrs) {
-    f("expand", s.expand), f("stochastic", s.stochastic), f("math", s.math);
-    f("stream", s.stream), f("seed", s.seed), f("first", s.first);
+    f("second", s.second), f("expand", s.expand), f("stochastic", s.stochastic);
+    f("math", s.math), f("stream", s.stream), f("seed", s.seed), f("first", s.first);
   }
 };
 // take_shard: the run of one rank (ir/sharding.h).

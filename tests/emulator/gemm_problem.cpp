@@ -78,7 +78,7 @@ void multiply(const GemmParams& p, const GemmCall& call, bool has_alpha) {
   const Factor a{call.a, a_rows, a_cols, p.lda == 0 ? a_cols : p.lda, p.a};
   const Factor b{call.b, b_rows, b_cols, b_cols, p.b};
   const auto a_values = a.values(p.trans_a), b_values = b.values(!p.trans_b);  // k lies together
-  float alpha = has_alpha ? call.alpha_beta[0] : p.inverse_scale_y;
+  float alpha = has_alpha ? call.alpha_beta[0] : p.factor;
   const float beta = has_alpha ? call.alpha_beta[1] : p.has_c ? 1.0f : 0.0f;
   if (call.scale_a != nullptr) alpha *= *call.scale_a;
   if (call.scale_b != nullptr) alpha *= *call.scale_b;
@@ -89,6 +89,21 @@ void multiply(const GemmParams& p, const GemmCall& call, bool has_alpha) {
       if (beta != 0 && call.c != nullptr) y += beta * load(call.c, at, p.c);
       store(call.y, at, p.y, y);
     }
+  }
+}
+
+void* at(const void* from, int64_t n, Dtype dtype) {
+  auto* bytes = static_cast<std::byte*>(const_cast<void*>(from));
+  return bytes == nullptr ? nullptr : bytes + n * dtype_bytes(dtype);
+}
+
+// One matrix after another.
+void multiply_all(const GemmParams& p, const GemmCall& call, bool has_alpha) {
+  for (int64_t i = 0; i < p.batch; ++i) {
+    GemmCall one = call;
+    one.a = at(call.a, i * p.m * p.k, p.a), one.b = at(call.b, i * p.n * p.k, p.b);
+    one.c = at(call.c, i * p.m * p.n, p.c), one.y = at(call.y, i * p.m * p.n, p.y);
+    multiply(p, one, has_alpha);
   }
 }
 
@@ -103,7 +118,7 @@ GemmProblem::~GemmProblem() = default;
 
 void GemmProblem::run(const GemmCall& call, const cublasLtMatmulAlgo_t&, cudaStream_t) {
   emulator::enqueue([p = params_, call, has_alpha = place_ == AlphaPlace::device] {
-    multiply(p, call, has_alpha);
+    multiply_all(p, call, has_alpha);
   });
 }
 

@@ -47,6 +47,26 @@ inline void add_products(Cases& all) {
       }
     }
   }
+  for (const bool trans_a : {false, true}) {
+    for (const bool trans_b : {false, true}) {
+      for (const bool with_c : {false, true}) {
+        const auto put = [&](int64_t n_batch, int64_t m, int64_t n, int64_t k) {
+          OpCase c{.name = fmt::format("batched_gemm_{}{}{}_{}x{}x{}x{}", trans_a ? 't' : 'n',
+                                       trans_b ? 't' : 'n', with_c ? "_c" : "", n_batch, m, n, k),
+                   .op = OpCode::batched_gemm,
+                   .attrs = BatchedGemmAttrs{trans_a, trans_b, with_c ? -0.75 : 1.0},
+                   .operands = {tensor(trans_a ? Shape{n_batch, k, m} : Shape{n_batch, m, k}),
+                                tensor(trans_b ? Shape{n_batch, n, k} : Shape{n_batch, k, n})},
+                   .tolerance = Tolerance::reduction};
+          if (with_c) c.operands.push_back(tensor({n_batch, m, n}));
+          all.push_back(std::move(c));
+        };
+        put(3, 5, 4, 6);
+        put(1, 2, 16, 16);
+        put(2, 17, 33, 19);
+      }
+    }
+  }
   for (const Shape& shape : {Shape{1, 1}, Shape{3, 5}, Shape{19, 33}}) {
     all.push_back({.name = "bias_add" + to_string(shape),
                    .op = OpCode::bias_add,

@@ -54,6 +54,8 @@ inline void add_elementwise(Cases& all) {
   };
   for (size_t i = 0; i < shapes.size(); ++i) {
     put(OpCode::rescale, i, NoAttrs{}, {tensor(shapes[i]), scalar(0.125)});
+    put(OpCode::axpby, i, NoAttrs{},
+        {tensor(shapes[i]), tensor(shapes[i]), scalar(0.75), scalar(-1.25)});
     put(OpCode::set_scale, i, ScaleAttrs{.log2 = 3}, {tensor(shapes[i])});
     put(OpCode::rebalance, i, ScaleAttrs{.log2 = -2}, {tensor(shapes[i])});
     put(OpCode::dynamic_rescale, i, DynamicRescaleAttrs{}, {tensor(shapes[i])});

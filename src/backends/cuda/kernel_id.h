@@ -42,6 +42,7 @@ enum class KernelId : int32_t {
   add_quantize,
   // move: element by element, and what moves
   elementwise,
+  axpby,
   cast,
   fill,
   iota,

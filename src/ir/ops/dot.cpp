@@ -222,6 +222,41 @@ Cost cost_gemm(const Graph& graph, const Node& node) {
   return cost_per_result(graph, node, 2 * depth + (absent(node, 2) ? 0 : 1));
 }
 
+Results infer_batched_gemm(const Attrs& attrs, Types in) {
+  constexpr std::string_view kName = "batched_gemm";
+  using S = BatchedGemm;
+  const auto& a = std::get<BatchedGemmAttrs>(attrs);
+  for (const SlotId i : {S::a, S::b}) {
+    need_float(kName, i == S::a ? "a" : "b", in[i]);
+    need_rank(kName, i == S::a ? "a" : "b", in[i], 3);
+  }
+  const Shape &x = in[S::a].shape, &z = in[S::b].shape;
+  const int64_t m = x[a.trans_a ? 2 : 1], k = x[a.trans_a ? 1 : 2], n = z[a.trans_b ? 1 : 2];
+  need_shape(kName, "b", in[S::b], a.trans_b ? Shape{x[0], n, k} : Shape{x[0], k, n});
+  if (!absent(in, S::c)) need_float(kName, "c", in[S::c], {x[0], m, n});
+  return {real({x[0], m, n})};
+}
+
+Values decompose_batched_gemm(Builder& b, const Node& node) {
+  using S = BatchedGemm;
+  const auto& a = std::get<BatchedGemmAttrs>(node.attrs);
+  const DotAttrs attrs{.batch_a = {0},
+                       .batch_b = {0},
+                       .contract_a = {a.trans_a ? 1 : 2},
+                       .contract_b = {a.trans_b ? 2 : 1}};
+  const ValueId dot =
+      b.emit_typed(OpCode::dot, attrs, {node.in(S::a), node.in(S::b)}, {Dtype::f32})[0];
+  const ValueId y = a.factor == 1 ? dot : b.scaled(dot, a.factor);
+  return {absent(node, S::c) ? y : b.add(y, node.in(S::c))};
+}
+
+Cost cost_batched_gemm(const Graph& graph, const Node& node) {
+  const Shape& a = graph.type(node.in(BatchedGemm::a)).shape;
+  const bool is_transposed = std::get<BatchedGemmAttrs>(node.attrs).trans_a;
+  const auto depth = static_cast<double>(a[is_transposed ? 1 : 2]);
+  return cost_per_result(graph, node, 2 * depth + (absent(node, BatchedGemm::c) ? 0 : 1));
+}
+
 Results infer_bias_add(const Attrs& attrs, Types in) {
   std::get<NoAttrs>(attrs);
   need_float("bias_add", "x", in[0]);
@@ -266,7 +301,8 @@ Cost cost_column_sum(const Graph& graph, const Node& node) {
 }
 
 constexpr ScalePlace kScalesOfFactors[] = {{Gemm::a, Gemm::scale_a}, {Gemm::b, Gemm::scale_b}};
-constexpr InplacePair kInplaceC[] = {{.result = 0, .operand = 2}};
+constexpr InplacePair kInplaceC[] = {{.result = 0, .operand = 2}};  // of batched_gemm too
+static_assert(Gemm::c == 2 && BatchedGemm::c == 2);
 
 }  // namespace
 
@@ -279,6 +315,11 @@ constinit const OpDef defs::gemm = define(OpCode::gemm, {.infer = infer_gemm,
                                                          .cost = cost_gemm,
                                                          .inplace = kInplaceC,
                                                          .scales = kScalesOfFactors});
+constinit const OpDef defs::batched_gemm =
+    define(OpCode::batched_gemm, {.infer = infer_batched_gemm,
+                                  .decompose = decompose_batched_gemm,
+                                  .cost = cost_batched_gemm,
+                                  .inplace = kInplaceC});
 constinit const OpDef defs::bias_add = define(OpCode::bias_add, {.infer = infer_bias_add,
                                                                  .vjp = vjp_bias_add,
                                                                  .decompose = decompose_bias_add,

@@ -56,6 +56,24 @@ Results infer_cast(const Attrs& attrs, Types in) {
   return {real(in[0].shape)};
 }
 
+Results infer_axpby(const Attrs& attrs, Types in) {
+  std::get<NoAttrs>(attrs);
+  need_float("axpby", "a", in[Axpby::a]);
+  need_float("axpby", "b", in[Axpby::b], in[Axpby::a].shape);
+  need_float("axpby", "factor_a", in[Axpby::factor_a], {});
+  need_float("axpby", "factor_b", in[Axpby::factor_b], {});
+  return {real(in[Axpby::a].shape)};
+}
+Values decompose_axpby(Builder& b, const Node& node) {
+  const auto scaled = [&](SlotId x, SlotId factor) {
+    return b.emit_typed(OpCode::rescale, NoAttrs{}, {node.in(x), node.in(factor)}, {Dtype::f32})[0];
+  };
+  return {b.add(scaled(Axpby::a, Axpby::factor_a), scaled(Axpby::b, Axpby::factor_b))};
+}
+Cost cost_axpby(const Graph& graph, const Node& node) {
+  return cost_per_result(graph, node, 3);
+}
+
 using UnaryGradient = ValueId (*)(Builder& b, ValueId dy, ValueId x, ValueId y);
 
 template <UnaryGradient F>
@@ -216,5 +234,9 @@ constinit const OpDef defs::cast =
 constinit const OpDef defs::stop_gradient = define(
     OpCode::stop_gradient,
     {.infer = infer_unary<OpCode::stop_gradient>, .scale = scale::same, .inplace = kInplaceFirst});
+constinit const OpDef defs::axpby = define(OpCode::axpby, {.infer = infer_axpby,
+                                                           .decompose = decompose_axpby,
+                                                           .cost = cost_axpby,
+                                                           .inplace = kInplaceEither});
 
 }  // namespace octet::ops

@@ -4,33 +4,13 @@
 
 #include "base/philox.h"
 #include "ir/fixed_scale.h"
-#include "optim/rules/rule.h"
+#include "optim/rules/stored.h"
 
 namespace octet {
 namespace {
 
 using S = AdamwStep;
-constexpr std::string_view kC1 = "adam_c1", kC2 = "adam_c2";
-constexpr std::string_view kScalars[] = {kC1, kC2};
 constexpr std::string_view kScaleOfM = ".m", kScaleOfV = ".v";
-
-// 1 - beta^t.
-float correction(std::string_view name, const OptimPolicy& policy, int64_t t) {
-  const double beta = name == kC1 ? policy.beta1 : policy.beta2;
-  return static_cast<float>(1 - std::pow(beta, static_cast<double>(t)));
-}
-
-std::vector<RuleState> adamw_states(const TensorType& weight, const OptimPolicy& policy) {
-  const TensorType m = state_type(weight, first_moment_dtype(policy.state_m), policy);
-  const TensorType v = state_type(weight, second_moment_dtype(policy.state_v), policy);
-  std::vector<RuleState> states;
-  add_state(states, StateUse::moment1, m, kScaleOfM);
-  add_state(states, StateUse::moment2, v, kScaleOfV);
-  add_master(states, weight, policy);
-  if (m.is_scaled()) states.push_back({StateUse::moment1_meta, scale_type(m)});
-  if (v.is_scaled()) states.push_back({StateUse::moment2_meta, scale_type(v)});
-  return states;
-}
 
 class AdamwUpdate {
  public:
@@ -43,8 +23,8 @@ class AdamwUpdate {
     operands[S::m] = moment(StateUse::moment1, S::next_m, kScaleOfM);
     operands[S::v] = moment(StateUse::moment2, S::next_v, kScaleOfV);
     operands[S::lr] = u_.lr();
-    operands[S::c1] = u_.scalar(kC1);
-    operands[S::c2] = u_.scalar(kC2);
+    operands[S::c1] = u_.scalar(kAdamScalars[0]);
+    operands[S::c2] = u_.scalar(kAdamScalars[1]);
     operands[S::grad_scale] = u_.grad_scale();
     operands[S::found_nonfinite] = u_.skipped();
     operands[S::master] = master();
@@ -151,10 +131,20 @@ void build_adamw(UpdateBuilder& u) {
 
 }  // namespace
 
+float adam_correction(std::string_view name, const OptimPolicy& policy, int64_t t) {
+  const double beta = name == kAdamScalars[0] ? policy.beta1 : policy.beta2;
+  return static_cast<float>(1 - std::pow(beta, static_cast<double>(t)));
+}
+
+std::vector<RuleState> adam_states(const TensorType& weight, const OptimPolicy& policy) {
+  constexpr StateUse kUses[] = {StateUse::moment1, StateUse::moment2};
+  return stored_states(weight, policy, kUses);
+}
+
 constinit const UpdateRule kAdamwRule = {.kind = UpdateKind::adamw,
-                                         .scalars = kScalars,
-                                         .scalar = correction,
-                                         .states = adamw_states,
+                                         .scalars = kAdamScalars,
+                                         .scalar = adam_correction,
+                                         .states = adam_states,
                                          .build = build_adamw};
 
 }  // namespace octet

@@ -1,61 +1,73 @@
 // Muon (Jordan et al. 2024): steepest descent under the spectral norm, of matrices [rows, cols].
 //   m' = momentum m + g    u = nesterov ? g + momentum m' : m'
 //   w' = w - lr (f O(u) + wd w),  f: MuonScale
-// O(u): five Newton-Schulz steps X <- a X + (b A + c A A) X, A = X X^T, from X = u / |u|
-// (Frobenius), in BF16 products of f32 sums; of a tall matrix those of its transpose, A = X^T X on
-// the right.
+// O(u): five Newton-Schulz steps X <- a X + (b A + c A A) X, A = X X^T, from X = u / (|u| + 1e-6)
+// (Frobenius); of a tall matrix those of its transpose, A = X^T X on the right. Products are BF16
+// with f32 sums, rounded once with what is added to them, as PyTorch's are; those of one shape are
+// one batch, which the ranks share.
 #include <algorithm>
 #include <cmath>
 
-#include "optim/rules/momentum.h"
+#include "optim/rules/deal.h"
+#include "optim/rules/stored.h"
 
 namespace octet {
 namespace {
 
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 constexpr int kSteps = 5;
-constexpr double kLeastNorm = 1e-7;
+
+// X as `number` times y, so that a step is three products and nothing else:
+//   A = number^2 y y^T    P = A + c/b A A    y <- y + b/a P y, number <- a number
+struct Orthogonal {
+  ValueId y = kNoValue;  // [count, rows, cols] BF16
+  double number = 1;
+};
 
 class NewtonSchulz {
  public:
-  NewtonSchulz(UpdateBuilder& u, MomentumUpdate& update, bool is_tall)
-      : u_(u), update_(update), is_tall_(is_tall) {}
+  explicit NewtonSchulz(UpdateBuilder& u)
+      : u_(u), is_tall_(u.attrs().shape[0] > u.attrs().shape[1]) {}
 
-  // x: BF16, the whole matrix.
-  ValueId orthogonal(ValueId x) {
-    x = scaled(x, inverse_norm(x));
+  // Of each of these BF16 matrices.
+  Orthogonal run(const ValueIds& matrices) {
+    Builder& b = u_.b();
+    ValueIds scaled;
+    for (const ValueId x : matrices) scaled.push_back(normalized(x));
+    const Shape& shape = u_.attrs().shape;
+    const ValueId joined =
+        scaled.size() == 1 ? scaled[0] : b.emit1(OpCode::concatenate, AxisAttrs{0}, scaled);
+    Orthogonal x{b.reshape(joined, {std::ssize(scaled), shape[0], shape[1]}), 1 / kNorm};
     for (int i = 0; i < kSteps; ++i) x = step(x);
     return x;
   }
 
  private:
-  ValueId inverse_norm(ValueId x) {
-    Builder& b = u_.b();
-    const ValueId norm = b.emit_typed(OpCode::global_norm, NoAttrs{}, {u_.constant(0), x},
-                                      {Dtype::f32, Dtype::f32, Dtype::boolean})[GlobalNorm::norm];
-    const ValueId least = u_.constant(kLeastNorm);
-    return b.div(u_.constant(1), b.emit1(OpCode::maximum, NoAttrs{}, {norm, least}));
-  }
-  ValueId scaled(ValueId x, ValueId factor) {
-    return u_.b().emit_typed(OpCode::rescale, NoAttrs{}, {x, factor}, {Dtype::bf16})[0];
-  }
-  ValueId product(ValueId x, ValueId y, bool trans_x, bool trans_y) {
-    return u_.b().emit_typed(OpCode::gemm, GemmAttrs{.trans_a = trans_x, .trans_b = trans_y},
-                             {x, y}, {Dtype::f32})[0];
-  }
-  ValueId narrow(ValueId x) { return u_.b().cast(x, Dtype::bf16); }
+  // What global_norm clips to: less than the 1e-6 that it adds to the norm, so that it clips all.
+  static constexpr double kNorm = 0x1p-20;
 
-  ValueId step(ValueId x) {
+  ValueId normalized(ValueId x) {
     Builder& b = u_.b();
-    const ValueId a = narrow(product(x, x, is_tall_, !is_tall_));
-    const ValueId square = product(a, a, false, false);
-    const ValueId p = narrow(b.add(update_.times(a, kB), update_.times(square, kC)));
-    const ValueId px = is_tall_ ? product(x, p, false, false) : product(p, x, false, false);
-    return narrow(b.add(update_.times(x, kA), px));
+    const ValueIds norm = b.emit_typed(OpCode::global_norm, NoAttrs{}, {u_.constant(kNorm), x},
+                                       {Dtype::f32, Dtype::f32, Dtype::boolean});
+    return b.emit_typed(OpCode::rescale, NoAttrs{}, {x, norm[GlobalNorm::grad_scale]},
+                        {Dtype::bf16})[0];
+  }
+  ValueId product(const BatchedGemmAttrs& attrs, ValueId x, ValueId z, ValueId c = kNoValue) {
+    ValueIds operands = {x, z};
+    if (c != kNoValue) operands.push_back(c);
+    return u_.b().emit_typed(OpCode::batched_gemm, attrs, operands, {Dtype::bf16})[0];
+  }
+
+  Orthogonal step(const Orthogonal& x) {
+    const ValueId a = product(
+        {.trans_a = is_tall_, .trans_b = !is_tall_, .factor = x.number * x.number}, x.y, x.y);
+    const ValueId p = product({.factor = kC / kB}, a, a, a);
+    const BatchedGemmAttrs last{.factor = kB / kA};
+    return {is_tall_ ? product(last, x.y, p, x.y) : product(last, p, x.y, x.y), kA * x.number};
   }
 
   UpdateBuilder& u_;
-  MomentumUpdate& update_;
   bool is_tall_;
 };
 
@@ -65,24 +77,38 @@ double factor(const Shape& shape, MuonScale scale) {
                                       : 0.2 * std::sqrt(std::max(rows, cols));
 }
 
-void build_muon(UpdateBuilder& u) {
-  Builder& b = u.b();
-  const OptimPolicy& policy = u.policy();
-  const Shape& shape = u.attrs().shape;
-  MomentumUpdate update(u);
-  const ValueId g = update.gradient();
-  const ValueId direction = update.direction(g, g);
-  NewtonSchulz newton(u, update, shape[0] > shape[1]);
-  const ValueId whole = newton.orthogonal(u.whole(b.cast(direction, Dtype::bf16)));
-  ValueId change = update.times(u.own(whole), factor(shape, policy.muon_scale));
-  if (u.attrs().decay && policy.weight_decay != 0)
-    change = b.add(change, update.times(update.weight(), policy.weight_decay));
-  update.store_weight(b.sub(update.weight(), update.times(change, u.lr())));
+// Without momentum the gradient itself, whose factor changes no direction.
+ValueId direction(UpdateBuilder& u, StoredUpdate& update) {
+  const ValueId along = update.direction(update.gradient(), u.constant(1), Dtype::bf16).value;
+  return u.b().type(along).dtype == Dtype::bf16 ? along : u.b().cast(along, Dtype::bf16);
+}
+
+void build_muon(std::span<UpdateBuilder> all) {
+  std::vector<StoredUpdate> updates;
+  ValueIds directions;
+  for (UpdateBuilder& u : all) {
+    u.begin();
+    directions.push_back(direction(u, updates.emplace_back(u)));
+  }
+  all[0].begin();
+  Deal deal(all);
+  const Orthogonal result = NewtonSchulz(all[0]).run(deal.out(directions));
+  const ValueIds changes = deal.back(result.y);
+  for (size_t i = 0; i < all.size(); ++i) {
+    UpdateBuilder& u = all[i];
+    u.begin();
+    const double way = -result.number * factor(u.attrs().shape, u.policy().muon_scale);
+    const double decay = u.attrs().decay ? u.policy().weight_decay : 0;
+    const ValueId lr = u.lr(), one = u.constant(1);
+    const ValueId kept = decay == 0 ? one : u.difference(one, u.product(lr, u.constant(decay)));
+    updates[i].store_weight(
+        u.sum({updates[i].weight(), kept}, {changes[i], u.product(lr, u.constant(way))}));
+  }
 }
 
 }  // namespace
 
 constinit const UpdateRule kMuonRule = {
-    .kind = UpdateKind::muon, .states = momentum_states, .build = build_muon};
+    .kind = UpdateKind::muon, .states = momentum_states, .build_together = build_muon};
 
 }  // namespace octet

@@ -53,10 +53,11 @@ const UpdateRule* rule_of_scalar(std::string_view name) {
   return nullptr;
 }
 
-UpdateBuilder::UpdateBuilder(Builder& builder, Constants& constants, const Node& update,
+UpdateBuilder::UpdateBuilder(Builder& builder, Scalars& scalars, const Node& update,
                              ValueIds operands, const PolicyBySize& policy)
     : builder_(builder),
-      constants_(constants),
+      scalars_(scalars),
+      node_(update),
       attrs_(std::get<UpdateAttrs>(update.attrs)),
       parameter_(update.tag.origin),
       operands_(std::move(operands)),
@@ -100,21 +101,26 @@ void UpdateBuilder::set(StateUse use, ValueId next, std::string_view site) {
   results_[Update::next_state + at] = next;
 }
 
+ValueId UpdateBuilder::product(ValueId a, ValueId b) {
+  if (scalars_.is_one(a)) return b;
+  return scalars_.is_one(b) ? a : scalars_.of(OpCode::mul, a, b);
+}
+
+ValueId UpdateBuilder::sum(const Term& a, const Term& b, Dtype dtype) {
+  return builder_.emit_typed(OpCode::axpby, NoAttrs{}, {a.value, b.value, a.factor, b.factor},
+                             {dtype})[0];
+}
+
 ValueId UpdateBuilder::lr() {
   const ValueId lr = operands_[Update::lr];
-  return attrs_.lr == 1 ? lr : builder_.mul(lr, constant(attrs_.lr));
+  return attrs_.lr == 1 ? lr : product(lr, constant(attrs_.lr));
 }
 
-ValueId UpdateBuilder::whole(ValueId x) {
-  if (attrs_.ranks == 1) return x;
-  const CollectiveAttrs attrs{.ranks = attrs_.ranks, .shape = attrs_.shape};
-  return builder_.emit1(OpCode::all_gather, attrs, {x});
-}
-
-ValueId UpdateBuilder::own(ValueId x) {
-  if (attrs_.ranks == 1) return x;
-  const ShardAttrs attrs{.ranks = attrs_.ranks, .rank = attrs_.rank};
-  return builder_.emit1(OpCode::take_shard, attrs, {x});
+ValueId UpdateBuilder::norm(ValueId x) {
+  const ValueIds operands = {constant(0), x};
+  CollectiveAttrs attrs;
+  attrs.ranks = attrs_.ranks;
+  return builder_.emit(OpCode::sharded_norm, attrs, operands)[GlobalNorm::norm];
 }
 
 ValueId UpdateBuilder::max_over_ranks(ValueId x) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "ir/builder.h"
@@ -42,34 +43,55 @@ struct UpdateRule {
   float (*scalar)(std::string_view name, const OptimPolicy& policy, int64_t t) = nullptr;
   // In the order in which they are declared; `weight` is the whole one.
   std::vector<RuleState> (*states)(const TensorType& weight, const OptimPolicy& policy) = nullptr;
+  // One of the two. together: of weights of one shape, whose gradients are known at once.
   void (*build)(UpdateBuilder& u) = nullptr;
+  void (*build_together)(std::span<UpdateBuilder> all) = nullptr;
 };
 const UpdateRule& update_rule(UpdateKind kind);
 std::span<const UpdateRule* const> update_rules();
 // The rule that takes this scalar; nullptr where none does.
 const UpdateRule* rule_of_scalar(std::string_view name);
 
-// Scalars that many updates read, one node for each value.
-class Constants {
+// Scalars that many updates read, one node for each value, and for each op of two of them.
+class Scalars {
  public:
-  explicit Constants(Builder& builder) : builder_(builder) {}
-  ValueId of(double value) {
-    const auto [at, is_new] = known_.try_emplace(value, kNoValue);
+  explicit Scalars(Builder& builder) : builder_(builder) {}
+  ValueId constant(double value) {
+    const auto [at, is_new] = constants_.try_emplace(value, kNoValue);
     if (is_new) at->second = builder_.fill({}, value);
     return at->second;
+  }
+  ValueId of(OpCode op, ValueId a, ValueId b) {
+    const auto [at, is_new] = known_.try_emplace({op, a, b}, kNoValue);
+    if (is_new) at->second = builder_.emit1(op, NoAttrs{}, {a, b});
+    return at->second;
+  }
+  bool is_one(ValueId id) const {
+    const auto one = constants_.find(1);
+    return one != constants_.end() && one->second == id;
   }
 
  private:
   Builder& builder_;
-  std::map<double, ValueId> known_;
+  std::map<double, ValueId> constants_;
+  std::map<std::tuple<OpCode, ValueId, ValueId>, ValueId> known_;
+};
+
+// A tensor times a number f32[].
+struct Term {
+  ValueId value = kNoValue, factor = kNoValue;
 };
 
 // One `update` node, as its rule sees it.
 class UpdateBuilder {
  public:
   // `operands`: the node's, as they are in the builder's graph.
-  UpdateBuilder(Builder& builder, Constants& constants, const Node& update, ValueIds operands,
+  UpdateBuilder(Builder& builder, Scalars& scalars, const Node& update, ValueIds operands,
                 const PolicyBySize& policy);
+
+  // What is appended from here on is of this parameter.
+  void begin() { builder_.tag = node_.tag; }
+  const Node& node() const { return node_; }
 
   Builder& b() { return builder_; }
   const OptimPolicy& policy() const { return policy_; }  // for a tensor of this size
@@ -78,7 +100,11 @@ class UpdateBuilder {
   // Keys random words: of the weight ("w"), the first moment or momentum ("m"), the second ("v").
   int64_t stream(std::string_view of) const;
   int64_t first() const;  // of the weight's elements, that this rank's shard begins with
-  ValueId constant(double value) { return constants_.of(value); }
+  ValueId constant(double value) { return scalars_.constant(value); }
+  ValueId product(ValueId a, ValueId b);
+  ValueId difference(ValueId a, ValueId b) { return scalars_.of(OpCode::sub, a, b); }
+  ValueId quotient(ValueId a, ValueId b) { return scalars_.of(OpCode::div, a, b); }
+  ValueId sum(const Term& a, const Term& b, Dtype dtype = Dtype::f32);
 
   ValueId weight() const { return operands_[Update::w]; }
   ValueId gradient() const { return operands_[Update::g]; }  // of the scaled loss, not clipped
@@ -89,9 +115,8 @@ class UpdateBuilder {
   // kNoValue where the rule keeps no such state of this weight.
   ValueId state(StateUse use, std::string_view site = {}) const;
   ValueId lr();
-  // All ranks' shards of x as the whole matrix, and this rank's shard of such a one.
-  ValueId whole(ValueId x);
-  ValueId own(ValueId x);
+  // |x|, f32[], of the whole tensor of which x is this rank's shard.
+  ValueId norm(ValueId x);
   // The largest of the ranks' x, where they have shards.
   ValueId max_over_ranks(ValueId x);
 
@@ -103,7 +128,8 @@ class UpdateBuilder {
   size_t place(StateUse use, std::string_view site) const;  // among the states; their number: none
 
   Builder& builder_;
-  Constants& constants_;
+  Scalars& scalars_;
+  const Node& node_;
   const UpdateAttrs& attrs_;
   const std::string& parameter_;
   ValueIds operands_, results_;
@@ -111,6 +137,11 @@ class UpdateBuilder {
   const UpdateRule& rule_;
   std::vector<RuleState> states_;
 };
+
+// 1 - beta^t of the two moments of Adam, "adam_c1" and "adam_c2", and what they are.
+inline constexpr std::string_view kAdamScalars[] = {"adam_c1", "adam_c2"};
+float adam_correction(std::string_view name, const OptimPolicy& policy, int64_t t);
+std::vector<RuleState> adam_states(const TensorType& weight, const OptimPolicy& policy);
 
 // A value in FP16 with a scale f32[], as f32: the scale that the state of this site holds, or
 // `first` where it holds none yet.
@@ -127,6 +158,6 @@ ValueId next_scale(UpdateBuilder& u, ValueId measured, ValueId old, std::string_
 ValueId store_half(UpdateBuilder& u, ValueId next, ValueId scale, std::string_view site,
                    bool keeps_positive = false);
 
-extern const UpdateRule kAdamwRule, kSgdRule, kMuonRule;
+extern const UpdateRule kAdamwRule, kSgdRule, kMuonRule, kLambRule;
 
 }  // namespace octet

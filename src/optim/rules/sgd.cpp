@@ -1,7 +1,7 @@
 // SGD with momentum, as PyTorch has it:
 //   g += wd w    m' = momentum m + (1 - dampening) g, but g itself at the first step
 //   w' = w - lr d,  d = g without momentum, with nesterov g + momentum m', else m'
-#include "optim/rules/momentum.h"
+#include "optim/rules/stored.h"
 
 namespace octet {
 namespace {
@@ -15,15 +15,16 @@ float share(std::string_view, const OptimPolicy& policy, int64_t t) {
 }
 
 void build_sgd(UpdateBuilder& u) {
-  Builder& b = u.b();
   const OptimPolicy& policy = u.policy();
-  MomentumUpdate update(u);
-  ValueId g = update.gradient();
+  StoredUpdate update(u);
+  const Term w = {update.weight(), u.constant(1)};
+  Term g = update.gradient();
   if (u.attrs().decay && policy.weight_decay != 0)
-    g = b.add(g, update.times(update.weight(), policy.weight_decay));
+    g = {u.sum(g, {w.value, u.constant(policy.weight_decay)}), u.constant(1)};
   const bool dampens = policy.momentum != 0 && policy.dampening != 0;
-  const ValueId direction = update.direction(g, dampens ? update.times(g, u.scalar(kNew)) : g);
-  update.store_weight(b.sub(update.weight(), update.times(direction, u.lr())));
+  const Term d = update.direction(g, dampens ? u.scalar(kNew) : u.constant(1));
+  const ValueId back = u.product(u.lr(), u.constant(-1));
+  update.store_weight(u.sum(w, {d.value, u.product(back, d.factor)}));
 }
 
 }  // namespace

@@ -79,6 +79,22 @@ bool rescale_applies(const NodeView& view) {
   return all_wide(view) && view.in(Rescale::factor).dtype == Dtype::f32;
 }
 
+LaunchFn prepare_axpby(const NodeView& view, Context& context) {
+  return [types = NodeTypes(view), n = view.out(Axpby::y).n_elems(),
+          &pool = context.pool](const LaunchArgs& args) {
+    scaled_sum({.a = types.operand(args, Axpby::a),
+                .b = types.operand(args, Axpby::b),
+                .y = types.result(args, Axpby::y),
+                .alpha = *data<float>(args, Axpby::factor_a),
+                .beta = *data<float>(args, Axpby::factor_b)},
+               n, pool);
+  };
+}
+bool axpby_applies(const NodeView& view) {
+  return all_wide(view) && view.in(Axpby::factor_a).dtype == Dtype::f32 &&
+         view.in(Axpby::factor_b).dtype == Dtype::f32;
+}
+
 LaunchFn prepare_fill(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   const auto value = static_cast<float>(view.attrs<FillAttrs>().value);
@@ -204,6 +220,7 @@ const Binding kElementwiseBindings[] = {
 #define ROWS_scaled(op) {{OpCode::op, "simd", rescale_applies}, prepare_rescale},
 #define ELEMENT(op, arity, ...) ROWS_##arity(op)
 #include "math/elementwise.def"
+    {{OpCode::axpby, "simd", axpby_applies}, prepare_axpby},
     {{OpCode::reduce_sum, "simd", sums_all, sum_scratch}, prepare_sum},
     {{OpCode::cast_in, "simd", cast_in_applies}, prepare_cast_in},
     {{OpCode::cast, "simd", all_wide}, prepare_cast},

@@ -52,8 +52,56 @@ LaunchFn gemm_prepare(const NodeView& view, Context& context) {
   };
 }
 
+// One matrix of the batch.
+GemmSpec batched_spec(const NodeView& view) {
+  using S = BatchedGemm;
+  const auto& attrs = view.attrs<BatchedGemmAttrs>();
+  const Shape &a = view.in(S::a).shape, &y = view.out(S::y).shape;
+  return {.m = y[1],
+          .n = y[2],
+          .k = a[attrs.trans_a ? 1 : 2],
+          .a = view.in(S::a).dtype,
+          .b = view.in(S::b).dtype,
+          .c = view.out(S::y).dtype,
+          .trans_a = attrs.trans_a ? Transpose::yes : Transpose::no,
+          .trans_b = attrs.trans_b ? Transpose::yes : Transpose::no};
+}
+
+int64_t batched_scratch(const NodeView& view) {
+  const Gemm gemm(batched_spec(view), view.target.n_threads);
+  return static_cast<int64_t>(gemm.scratch_bytes());
+}
+
+// One after another, each as if it were alone: bits do not depend on the batch.
+LaunchFn batched_prepare(const NodeView& view, Context& context) {
+  using S = BatchedGemm;
+  ThreadPool& pool = context.pool;
+  const GemmSpec spec = batched_spec(view);
+  const auto gemm = std::make_shared<Gemm>(spec, pool.n_threads());
+  return [=, types = NodeTypes(view), n = view.out(S::y).shape[0],
+          factor = static_cast<float>(view.attrs<BatchedGemmAttrs>().factor),
+          has_c = view.has(S::c), &pool](const LaunchArgs& args) {
+    const auto at = [](auto* from, Dtype dtype, int64_t n_elems) {
+      return from + bytes_of(dtype, n_elems);
+    };
+    for (int64_t i = 0; i < n; ++i) {
+      GemmArgs call;
+      call.a = at(args.operands[S::a], spec.a, i * spec.m * spec.k);
+      call.b = at(args.operands[S::b], spec.b, i * spec.n * spec.k);
+      call.c = at(args.results[S::y], spec.c, i * spec.m * spec.n);
+      call.alpha = &factor;
+      if (has_c)
+        call.addend = {at(args.operands[S::c], types.in[S::c], i * spec.m * spec.n),
+                       types.in[S::c]};
+      call.scratch = args.scratch;
+      gemm->launch(call, pool);
+    }
+  };
+}
+
 const Binding kGemmBindings[] = {
-    {{OpCode::gemm, "simd", gemm_applies, gemm_scratch}, gemm_prepare}};
+    {{OpCode::gemm, "simd", gemm_applies, gemm_scratch}, gemm_prepare},
+    {{OpCode::batched_gemm, "simd", all_wide, batched_scratch}, batched_prepare}};
 
 }  // namespace
 

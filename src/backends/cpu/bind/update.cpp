@@ -221,7 +221,7 @@ StateCoding state_coding(const NodeView& view, const TensorType& state) {
   const auto& a = view.attrs<StateAttrs>();
   return {
       .coding = {.dtype = state.dtype,
-                 .moment = Moment::first,
+                 .moment = a.second ? Moment::second : Moment::first,
                  .expand = a.expand,
                  .stochastic = a.stochastic,
                  .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast},

@@ -43,6 +43,12 @@ void select(const RefCall& call) {
   }
 }
 
+void axpby(const RefCall& call) {
+  using S = Axpby;
+  const double factor_a = call.in[S::factor_a].data[0], factor_b = call.in[S::factor_b].data[0];
+  binary(call, [&](double a, double b) { return factor_a * a + factor_b * b; });
+}
+
 void copy(const RefCall& call) {
   std::copy(call.in[0].data.begin(), call.in[0].data.end(), call.out[0].data.begin());
 }

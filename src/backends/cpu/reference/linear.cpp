@@ -107,6 +107,25 @@ void gemm(const RefCall& call) {
   }
 }
 
+void batched_gemm(const RefCall& call) {
+  using S = BatchedGemm;
+  const auto& attrs = std::get<BatchedGemmAttrs>(call.attrs);
+  const Shape& a = call.in[S::a].type.shape;
+  const size_t rows = dim(call.out[0], 1), cols = dim(call.out[0], 2);
+  const size_t depth = size(a[attrs.trans_a ? 1 : 2]);
+  const size_t a_row = attrs.trans_a ? 1 : depth, a_deep = attrs.trans_a ? rows : 1;
+  const size_t b_deep = attrs.trans_b ? 1 : cols, b_col = attrs.trans_b ? depth : 1;
+  const auto c = optional(call.in, S::c);
+  for (size_t at = 0; at < call.out[0].data.size(); ++at) {
+    const size_t batch = at / (rows * cols), i = at / cols % rows, j = at % cols;
+    const auto x = call.in[S::a].data.subspan(batch * rows * depth, rows * depth);
+    const auto z = call.in[S::b].data.subspan(batch * cols * depth, cols * depth);
+    double sum = 0;
+    for (size_t k = 0; k < depth; ++k) sum += x[i * a_row + k * a_deep] * z[k * b_deep + j * b_col];
+    call.out[0].data[at] = attrs.factor * sum + (c.empty() ? 0 : c[at]);
+  }
+}
+
 void bias_add(const RefCall& call) {
   const size_t cols = dim(call.in[0], 1);
   for (size_t i = 0; i < call.out[0].data.size(); ++i) {

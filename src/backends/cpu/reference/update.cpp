@@ -200,7 +200,7 @@ namespace {
 MomentView state_view(const RefCall& call, const RefTensor& x, std::span<const double> rest) {
   const auto& a = std::get<StateAttrs>(call.attrs);
   return {{.dtype = x.type.dtype,
-           .moment = Moment::first,
+           .moment = a.second ? Moment::second : Moment::first,
            .expand = a.expand,
            .stochastic = a.stochastic,
            .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast},

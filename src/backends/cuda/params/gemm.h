@@ -1,5 +1,5 @@
 // y = alpha op(a) op(b) + c, row-major; alpha = scale_a * scale_b, scalars on the device (absent:
-// 1), times inverse_scale_y; y may be e4m3 where factors are and there is no c; c may be y itself.
+// 1), times `factor`; y may be e4m3 where factors are and there is no c; c may be y itself.
 // Operands a, b, c, scale_a, scale_b. Where a factor has blocks its scale is a grid instead, f32,
 // bf16 or e8m0, row-major, an entry for a_rows x a_cols elements of a as it lies.
 #pragma once
@@ -34,8 +34,9 @@ struct GemmParams {
   bool b_is_constant = false;                   // nothing that runs beside or before writes b
   bool fp8_products = true, fp8_blocks = true;  // of the device: target/architecture.h
   GemmKind kind = GemmKind::wide;
-  float inverse_scale_y = 1;
-  int64_t lda = 0;  // of a transposed a: elements from a row to the next; 0: m
+  float factor = 1;   // of codes 1 / their scale
+  int64_t lda = 0;    // of a transposed a: elements from a row to the next; 0: m
+  int64_t batch = 1;  // so many of each, one behind the other: of wide factors and results alone
 };
 
 }  // namespace octet::cuda

@@ -38,7 +38,7 @@ constexpr bool has_f32_blocks(const GemmParams& p) {
          (!p.b_blocks.none() && p.b_scales == Dtype::f32);
 }
 
-// Sums that the library rounds to codes: powers of two, as inverse_scale_y, change no rounding.
+// Sums that the library rounds to codes: powers of two, as factor, change no rounding.
 constexpr bool stores_e4m3(const GemmParams& p) {
   return runs_in_fp8(p) && p.a == Dtype::e4m3 && p.b == Dtype::e4m3 && !p.has_c && p.m > kFewRows;
 }
@@ -54,8 +54,8 @@ constexpr bool has_few_rows(const GemmParams& p) {
   const bool wide = is_half && p.b == p.a && !p.has_scale_a && !p.has_scale_b;
   const bool mixed = mixes_types(p) && !p.has_scale_a && p.has_scale_b && !has_blocks(p);
   const bool codes = p.a == Dtype::e4m3 && p.b == Dtype::e4m3 && !has_blocks(p);
-  return (wide || mixed || codes) && p.m <= kFewRows && !p.trans_a && p.trans_b && p.k % 16 == 0 &&
-         (!p.has_c || p.c == p.y);
+  return (wide || mixed || codes) && p.m <= kFewRows && p.batch == 1 && p.factor == 1 &&
+         !p.trans_a && p.trans_b && p.k % 16 == 0 && (!p.has_c || p.c == p.y);
 }
 
 // What decoded factors are stored as, and what the library multiplies.

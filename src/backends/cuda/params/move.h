@@ -34,6 +34,15 @@ struct ElementParams {
   int8_t reserved[2] = {};
 };
 
+// axpby: y[i] = factor_a a[i] + factor_b b[i] for n elements of f32, bf16, fp16, in f32, by one
+// product and one fused product and sum; factors f32 on the device. y may be an operand of y's
+// size.
+struct AxpbyParams {
+  int64_t n = 0;
+  Dtype a = Dtype::f32, b = Dtype::f32, y = Dtype::f32;
+  int8_t reserved[5] = {};
+};
+
 // fill: every one of n elements of `bytes` bytes gets the low bytes of `pattern`.
 struct FillParams {
   int64_t n = 0;

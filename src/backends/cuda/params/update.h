@@ -77,10 +77,10 @@ struct StateParams {
   uint64_t stream = 0;
   uint32_t seed = 0;
   Dtype state = Dtype::f32;
-  bool expand = false, stochastic = false, exact = false;
+  bool second = false, expand = false, stochastic = false, exact = false;
   bool has_remainder = false;  // i16, beside BF16
   uint8_t bytes = 4;
-  uint8_t reserved[6] = {};
+  uint8_t reserved[5] = {};
 };
 
 }  // namespace octet::cuda

@@ -32,7 +32,7 @@ struct SaveTask {
 
 __device__ __forceinline__ MomentCoding coding_of(const StateParams& p) {
   return {.dtype = p.state,
-          .moment = Moment::first,
+          .moment = p.second ? Moment::second : Moment::first,
           .expand = p.expand,
           .stochastic = p.stochastic,
           .math = p.exact ? MathMode::exact : MathMode::fast};
@@ -98,7 +98,9 @@ __global__ void __launch_bounds__(kThreads) save_state_any(const __grid_constant
     }
     AbsRange range;
     for (int64_t i = first + lane; i < end; i += 32) range = join(range, stored_moment(t.x[i]));
-    const uint32_t meta = meta_of<Formats::all, Moment::first>(coding, range_of_warp(range));
+    const AbsRange whole = range_of_warp(range);
+    const uint32_t meta = t.p.second ? meta_of<Formats::all, Moment::second>(coding, whole)
+                                     : meta_of<Formats::all, Moment::first>(coding, whole);
     if (lane == 0) static_cast<uint32_t*>(t.rest)[group] = meta;
     visit_moment_codes<Formats::all>(coding.dtype, [&]<Dtype D>() {
       for (int64_t i = first + lane; i < end; i += 32) {
@@ -110,6 +112,66 @@ __global__ void __launch_bounds__(kThreads) save_state_any(const __grid_constant
       }
     });
   });
+}
+
+// f32, and BF16 with a remainder, of addresses that are multiples of an f32's eight: eight elements
+// a thread at once, the last few one by one.
+bool moves_eights(const StateParams& p, std::initializer_list<const void*> addresses) {
+  return (p.state == Dtype::f32 || p.has_remainder) &&
+         std::ranges::all_of(addresses, [](const void* address) {
+           return reinterpret_cast<uintptr_t>(address) % sizeof(Pack<float, 8>) == 0;
+         });
+}
+template <typename Eight, typename One>
+__device__ __forceinline__ void for_eights(int64_t n, Eight&& eight, One&& one) {
+  const int64_t stride = int64_t{gridDim.x} * kThreads * 8;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8; i < n; i += stride) {
+    if (i + 8 <= n) {
+      eight(i);
+    } else {
+      for (int64_t j = i; j < n; ++j) one(j);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) load_state_eights(const __grid_constant__ LoadTask t) {
+  const auto* hi = static_cast<const uint16_t*>(t.x);
+  const auto* lo = static_cast<const int16_t*>(t.rest);
+  const auto* wide = static_cast<const float*>(t.x);
+  for_eights(
+      t.p.n,
+      [&](int64_t i) {
+        if (!t.p.has_remainder) return store_pack<8>(t.y + i, load_pack<8>(wide + i));
+        const auto upper = load_pack<8>(hi + i);
+        const auto lower = load_pack<8>(lo + i);
+        Pack<float, 8> y;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) y.at[j] = join_master({upper.at[j], lower.at[j]});
+        store_pack<8>(t.y + i, y);
+      },
+      [&](int64_t i) {
+        t.y[i] = t.p.has_remainder ? join_master({hi[i], lo[i]}) : wide[i];
+      });
+}
+
+__global__ void __launch_bounds__(kThreads) save_state_eights(const __grid_constant__ SaveTask t) {
+  if (*t.skip != 0) return;
+  for_eights(
+      t.p.n,
+      [&](int64_t i) {
+        const auto x = load_pack<8>(t.x + i);
+        if (!t.p.has_remainder) return store_pack<8>(static_cast<float*>(t.y) + i, x);
+        Pack<uint16_t, 8> upper;
+        Pack<int16_t, 8> lower;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const MasterBits parts = split_master(x.at[j]);
+          upper.at[j] = parts.hi, lower.at[j] = parts.lo;
+        }
+        store_pack<8>(static_cast<uint16_t*>(t.y) + i, upper);
+        store_pack<8>(static_cast<int16_t*>(t.rest) + i, lower);
+      },
+      [&](int64_t i) { save_wide(t, {}, i); });
 }
 
 // What a step that is skipped leaves as it was.
@@ -134,19 +196,23 @@ StateParams with_groups(StateParams p) {
 class LoadState : public Prepared {
  public:
   LoadState(const StateParams& params, int n_sm)
-      : p_(with_groups(params)), blocks_(blocks_of(n_sm, ceil_div(p_.n, p_.group))) {}
+      : p_(with_groups(params)), n_sm_(n_sm), blocks_(blocks_of(n_sm, ceil_div(p_.n, p_.group))) {}
 
   void launch(const Launch& args) override {
     using S = octet::LoadState;
     const bool has_rest = p_.has_remainder || is_moment_format(p_.state);
     const LoadTask t{p_, args.operands[S::x], has_rest ? args.operands[S::rest] : nullptr,
                      args.out<float>(S::y)};
-    load_state_any<<<blocks_, kThreads, 0, args.stream>>>(t);
+    if (moves_eights(p_, {t.x, t.rest, t.y}))
+      load_state_eights<<<blocks_of(n_sm_, ceil_div(p_.n, 256)), kThreads, 0, args.stream>>>(t);
+    else
+      load_state_any<<<blocks_, kThreads, 0, args.stream>>>(t);
     check_launch("load_state");
   }
 
  private:
   StateParams p_;
+  int n_sm_;
   unsigned blocks_;
 };
 
@@ -166,7 +232,10 @@ class SaveState : public Prepared {
                      .attempt = p_.stochastic ? args.in<uint32_t>(S::attempt) : nullptr,
                      .y = args.results[S::y],
                      .rest = has_rest ? args.results[S::rest] : nullptr};
-    save_state_any<<<blocks_, kThreads, 0, args.stream>>>(t);
+    if (moves_eights(p_, {t.x, t.rest, t.y}))
+      save_state_eights<<<blocks_of(n_sm_, ceil_div(p_.n, 256)), kThreads, 0, args.stream>>>(t);
+    else
+      save_state_any<<<blocks_, kThreads, 0, args.stream>>>(t);
     check_launch("store_state");
     const int64_t rest_bytes = has_meta ? 4 * ceil_div(p_.n, p_.group) : 2 * p_.n;
     keep(args, t.old, t.y, p_.n * p_.bytes);

@@ -171,7 +171,7 @@ class EmptyGemm : public Prepared {
  public:
   explicit EmptyGemm(const GemmParams& p) : params_(p) {}
   void launch(const Launch& args) override {
-    const int64_t n = params_.m * params_.n;
+    const int64_t n = params_.batch * params_.m * params_.n;
     if (n == 0) return;
     if (!params_.has_c) {
       const auto bytes = static_cast<size_t>(n * dtype_bytes(params_.y));
@@ -199,7 +199,7 @@ std::unique_ptr<Prepared> prepare_gemm(const Request& request) {
   const auto p = request.get<GemmParams>();
   if (gemm_scratch_bytes(p) > request.scratch_bytes)
     throw ModuleError("[cuda] a product wants more scratch than the plan reserved");
-  if (p.m == 0 || p.n == 0 || p.k == 0) return std::make_unique<EmptyGemm>(p);
+  if (p.m == 0 || p.n == 0 || p.k == 0 || p.batch == 0) return std::make_unique<EmptyGemm>(p);
   switch (p.kind) {
     case GemmKind::few_rows:
       return prepare_few_rows(p);

@@ -39,12 +39,22 @@ void set_attribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_
              "describing a product");
 }
 
-// Columns lie `stride` apart; 0: one behind the other.
-cublasLtMatrixLayout_t layout(Dtype dtype, int64_t rows, int64_t cols, int64_t stride = 0) {
+// Columns lie `stride` apart; 0: one behind the other. Matrices of a batch follow each other.
+cublasLtMatrixLayout_t layout(Dtype dtype, int64_t rows, int64_t cols, int64_t batch,
+                              int64_t stride = 0) {
   cublasLtMatrixLayout_t result = nullptr;
   check_blas(cublasLtMatrixLayoutCreate(&result, blas_type(dtype), static_cast<uint64_t>(rows),
                                         static_cast<uint64_t>(cols), stride == 0 ? rows : stride),
              "describing a matrix");
+  if (batch == 1) return result;
+  const auto count = static_cast<int32_t>(batch);
+  const int64_t offset = rows * cols;
+  check_blas(cublasLtMatrixLayoutSetAttribute(result, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                              sizeof(count)),
+             "describing a batch");
+  check_blas(cublasLtMatrixLayoutSetAttribute(result, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                              &offset, sizeof(offset)),
+             "describing a batch");
   return result;
 }
 
@@ -95,10 +105,10 @@ void GemmProblem::describe() {
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, kAligned);
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, kAligned);
   }
-  a_ = p.trans_b ? layout(p.b, p.k, p.n) : layout(p.b, p.n, p.k);
-  b_ = p.trans_a ? layout(p.a, p.m, p.k, p.lda) : layout(p.a, p.k, p.m, p.lda);
-  c_ = layout(p.c, p.n, p.m);
-  y_ = layout(p.y, p.n, p.m);
+  a_ = p.trans_b ? layout(p.b, p.k, p.n, p.batch) : layout(p.b, p.n, p.k, p.batch);
+  b_ = p.trans_a ? layout(p.a, p.m, p.k, p.batch, p.lda) : layout(p.a, p.k, p.m, p.batch, p.lda);
+  c_ = layout(p.c, p.n, p.m, p.batch);
+  y_ = layout(p.y, p.n, p.m, p.batch);
 }
 
 std::string GemmProblem::key() const {
@@ -116,6 +126,7 @@ std::string GemmProblem::key() const {
   text += " -> " + std::string(dtype_name(p.y));
   if (p.fast_accumulate) text += ", fast";
   if (p.tf32) text += ", TF32";
+  if (p.batch != 1) text += ", batch of " + std::to_string(p.batch);
   if (p.lda != 0) text += ", rows " + std::to_string(p.lda) + " apart";
   if (has_blocks(p)) text += ", scales of " + scales(p.a_blocks) + " and " + scales(p.b_blocks);
   if (place_ == AlphaPlace::device) text += ", alpha on the device";
@@ -200,7 +211,7 @@ void GemmProblem::run(const GemmCall& call, const cublasLtMatmulAlgo_t& algorith
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scale_b);
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.scale_a);
   }
-  const float alpha = params_.inverse_scale_y, beta = params_.has_c ? 1.0f : 0.0f;
+  const float alpha = params_.factor, beta = params_.has_c ? 1.0f : 0.0f;
   const bool on_device = place_ == AlphaPlace::device;
   const void* alpha_at = on_device ? call.alpha_beta : &alpha;
   const void* beta_at = on_device ? call.alpha_beta + 1 : &beta;

@@ -14,7 +14,7 @@
 
 namespace octet::cuda {
 
-enum class AlphaPlace : uint8_t { one, device };  // alpha: inverse_scale_y, or alpha_beta[0]
+enum class AlphaPlace : uint8_t { one, device };  // alpha: factor, or alpha_beta[0]
 
 class GemmProblem {
  public:

@@ -69,9 +69,10 @@ void fill(Dtype dtype, void* to, int64_t n, uint64_t seed, cudaStream_t stream) 
 GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, std::span<std::byte> lent,
                      cudaStream_t stream)
     : stream_(stream) {
-  const int64_t n_a = (p.lda == 0 ? p.m : p.lda) * p.k;
-  const int64_t a = aligned(n_a * dtype_bytes(p.a)), b = aligned(p.n * p.k * dtype_bytes(p.b));
-  const int64_t y = aligned(p.m * p.n * std::max(dtype_bytes(p.y), dtype_bytes(p.c)));
+  const int64_t n_a = p.batch * (p.lda == 0 ? p.m : p.lda) * p.k;
+  const int64_t n_b = p.batch * p.n * p.k, n_y = p.batch * p.m * p.n;
+  const int64_t a = aligned(n_a * dtype_bytes(p.a)), b = aligned(n_b * dtype_bytes(p.b));
+  const int64_t y = aligned(n_y * std::max(dtype_bytes(p.y), dtype_bytes(p.c)));
   const int64_t n_scales = trial_scales(p), scales = aligned(4 * n_scales);
   const auto total = static_cast<size_t>(a + b + y + aligned(workspace) + kAlign + scales);
   data_ = lent.data();
@@ -99,8 +100,8 @@ GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, std::span<std::byte
     call_.scale_a = call_.scale_b = to;
   }
   fill(p.a, at, n_a, 0, stream);
-  fill(p.b, at + a, p.n * p.k, uint64_t{1} << 40, stream);
-  fill(p.c, at + a + b, p.m * p.n, uint64_t{1} << 41, stream);
+  fill(p.b, at + a, n_b, uint64_t{1} << 40, stream);
+  fill(p.c, at + a + b, n_y, uint64_t{1} << 41, stream);
   // Alpha 1 and beta 0, or scales of 1: only the first is read as a scale.
   const float values[2] = {1.0f, p.has_c ? 1.0f : 0.0f};
   check(cudaMemcpyAsync(at + a + b + y, values, sizeof(values), cudaMemcpyHostToDevice, stream),

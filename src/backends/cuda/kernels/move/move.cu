@@ -151,6 +151,7 @@ void run_elements(const ElementParams& p, const Launch& args) {
 
 constexpr KernelEntry kRows[] = {
     {KernelId::elementwise, stateless<ElementParams, run_elements>},
+    {KernelId::axpby, stateless<AxpbyParams, run_axpby>},
     {KernelId::cast, stateless<ElementParams, run_elements>},
     {KernelId::fill, prepare_fill},
     {KernelId::iota, prepare_iota},

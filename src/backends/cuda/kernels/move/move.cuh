@@ -17,6 +17,7 @@ struct CastCall {
   Dtype x = Dtype::f32, y = Dtype::f32;
 };
 void launch_cast(const CastCall& call, cudaStream_t stream);
+void run_axpby(const AxpbyParams& p, const Launch& args);
 std::unique_ptr<Prepared> prepare_cache_write(const Request& request);
 
 }  // namespace octet::cuda

@@ -26,7 +26,7 @@ GemmParams gemm_params(const NodeView& view) {
   p.has_c = view.has(Gemm::c);
   p.c = p.has_c ? view.in(Gemm::c).dtype : is_fp8(p.y) ? Dtype::bf16 : p.y;
   if (const auto scale = constant_of(view, Gemm::scale_y))
-    p.inverse_scale_y = 1 / static_cast<float>(*scale);
+    p.factor = 1 / static_cast<float>(*scale);
   p.trans_a = reads_transposed(a, attrs.trans_a);
   p.trans_b = reads_transposed(b, attrs.trans_b);
   p.fast_accumulate = attrs.fast_accumulate;
@@ -92,6 +92,35 @@ bool gemm_may_join(const NodeView&) {
   return true;
 }
 
+GemmParams batched_params(const NodeView& view) {
+  using S = BatchedGemm;
+  const auto& attrs = view.attrs<BatchedGemmAttrs>();
+  const Shape &a = view.in(S::a).shape, &y = view.out(S::y).shape;
+  GemmParams p;
+  p.batch = y[0], p.m = y[1], p.n = y[2];
+  p.k = a[attrs.trans_a ? 1 : 2];
+  p.a = view.in(S::a).dtype;
+  p.b = view.in(S::b).dtype;
+  p.y = view.out(S::y).dtype;
+  p.has_c = view.has(S::c);
+  p.c = p.has_c ? view.in(S::c).dtype : p.y;
+  p.trans_a = attrs.trans_a;
+  p.trans_b = attrs.trans_b;
+  p.factor = static_cast<float>(attrs.factor);
+  return p;
+}
+// What the library multiplies, adds and rounds by itself.
+bool batched_applies(const NodeView& view) {
+  const GemmParams p = batched_params(view);
+  return is_wide_or_half(p.a) && p.a == p.b && is_wide_or_half(p.y) && !has_own_sums(p);
+}
+int64_t batched_scratch(const NodeView& view) {
+  return gemm_scratch_bytes(batched_params(view));
+}
+KernelSpec batched_spec(const NodeView& view) {
+  return make_spec(KernelId::gemm, batched_params(view));
+}
+
 template <GemmKind kKind, bool kStoresCodes = false>
 constexpr Binding gemm_row(std::string_view name, RowFacts facts = {},
                            bool (*may_join)(const NodeView&) = nullptr, double factor = 1) {
@@ -107,6 +136,7 @@ const Binding kGemmBindings[] = {
     gemm_row<GemmKind::by_rows>("fp8 by row"),
     gemm_row<GemmKind::blocks>("blocks"),
     gemm_row<GemmKind::decoded>("decoded", {}, nullptr, 4),
+    {{OpCode::batched_gemm, "library", batched_applies, batched_scratch}, batched_spec},
 };
 
 }  // namespace

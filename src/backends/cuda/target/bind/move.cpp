@@ -199,12 +199,27 @@ KernelSpec cache_write_spec(const NodeView& view) {
   return make_spec(KernelId::cache_write, p);
 }
 
+bool axpby_applies(const NodeView& view) {
+  using S = Axpby;
+  return is_wide_or_half(view.in(S::a).dtype) && is_wide_or_half(view.in(S::b).dtype) &&
+         is_wide_or_half(view.out(S::y).dtype) && view.in(S::factor_a).dtype == Dtype::f32 &&
+         view.in(S::factor_b).dtype == Dtype::f32;
+}
+KernelSpec axpby_spec(const NodeView& view) {
+  const AxpbyParams p{.n = view.out(Axpby::y).n_elems(),
+                      .a = view.in(Axpby::a).dtype,
+                      .b = view.in(Axpby::b).dtype,
+                      .y = view.out(Axpby::y).dtype};
+  return make_spec(KernelId::axpby, p);
+}
+
 const Binding kMoveBindings[] = {
 #define ELEMENT(op, ...) {{OpCode::op, "elements", element_applies}, element_spec},
 #include "math/elementwise.def"
     {{OpCode::select, "elements", element_applies}, element_spec},
     {{OpCode::cast, "elements", element_applies}, element_spec},
     {{OpCode::stop_gradient, "elements", element_applies}, element_spec},
+    {{OpCode::axpby, "elements", axpby_applies}, axpby_spec},
     {{OpCode::fill, "elements", moves}, fill_spec},
     {{OpCode::iota, "elements", counts_in_i32}, iota_spec},
     {{OpCode::slice, "copy", moves}, slice_spec},

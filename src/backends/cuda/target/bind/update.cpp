@@ -119,6 +119,7 @@ StateParams state_params(const NodeView& view, const TensorType& state, bool has
           .stream = static_cast<uint64_t>(a.stream),
           .seed = static_cast<uint32_t>(a.seed),
           .state = state.dtype,
+          .second = a.second,
           .expand = a.expand,
           .stochastic = a.stochastic,
           .exact = a.math == PowerMath::exact,
