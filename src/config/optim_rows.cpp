@@ -11,9 +11,8 @@ using enum OnResume;
 
 constexpr ConfigRow kOptimRows[] = {
     {"optim.kind", same, OCTET_FIELD(optim.kind), one_of(names_of<UpdateKind>), "",
-     "rule of the updates: adamw; sgd, with momentum; muon, of the layers' matrices, with adamw "
-     "for "
-     "embeddings, the head and vectors"},
+     "rule of the updates: adamw; sgd, with momentum; lamb, adamw's at each weight's own length; "
+     "muon, of the layers' matrices, with adamw for embeddings, the head and vectors"},
     {"optim.rules", same, OCTET_FIELD(optim.rules), above(0, 1000), "",
      "list of {match: PATTERN, kind: RULE, lr: SHARE} for parameters by name "
      "(`*.norm.weight`), at a share of the learning rate; later lines win"},

@@ -14,7 +14,7 @@ enum class GemmRole : uint8_t { other, forward, dgrad, wgrad };
 // Of all_reduce: the sum, in f32 and in the order of the ranks; or the maximum.
 enum class RankReduction : uint8_t { sum, max };
 // The rule that makes new weights of gradients (optim/rules/rule.h).
-enum class UpdateKind : uint8_t { adamw, sgd, muon };
+enum class UpdateKind : uint8_t { adamw, sgd, muon, lamb };
 enum class PowerMath : uint8_t {
   fast,
   exact
@@ -82,11 +82,11 @@ constexpr int enum_count(PowerMath) {
   return 2;
 }
 constexpr std::string_view enum_name(UpdateKind kind) {
-  constexpr std::string_view names[] = {"adamw", "sgd", "muon"};
+  constexpr std::string_view names[] = {"adamw", "sgd", "muon", "lamb"};
   return names[static_cast<int>(kind)];
 }
 constexpr int enum_count(UpdateKind) {
-  return 3;
+  return 4;
 }
 constexpr int enum_count(Activation) {
   return 1;

@@ -39,12 +39,14 @@ ValueId scalar_input(Builder& builder, std::string name) {
   return builder.input(InputKind::step_scalar, std::move(name), kF32);
 }
 
-// The scalars of all rules of these items.
+// The scalars of all rules of these items, each once.
 std::vector<std::string_view> rule_scalars(const std::vector<UpdateItem>& items) {
   std::vector<std::string_view> names;
   for (const UpdateRule* rule : update_rules()) {
-    if (std::ranges::find(items, rule->kind, &UpdateItem::rule) != items.end())
-      names.insert(names.end(), rule->scalars.begin(), rule->scalars.end());
+    if (std::ranges::find(items, rule->kind, &UpdateItem::rule) == items.end()) continue;
+    for (const std::string_view name : rule->scalars) {
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
   }
   return names;
 }

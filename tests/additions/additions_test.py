@@ -367,27 +367,29 @@ LaunchFn prepare_scan(const NodeView& view, Context& context);
 def add_optimizer(scratch):
     """Lion, with a momentum in any format and on any number of ranks."""
     enums = "src/ir/attr_enums.h"
-    scratch.edit(enums, r"^enum class UpdateKind : uint8_t \{ adamw, sgd, muon", ", lion")
-    scratch.edit(enums, r'^  constexpr std::string_view names\[\] = \{"adamw", "sgd", "muon"', ', "lion"')
-    scratch.edit(enums, r"^constexpr int enum_count\(UpdateKind\) \{\n  return 3", " + 1")
-    scratch.edit("src/optim/rules/rule.h", r"^extern const UpdateRule kAdamwRule, kSgdRule, kMuonRule", ", kLionRule")
-    scratch.edit("src/optim/rules/rule.cpp", r"&kSgdRule, &kMuonRule", ", &kLionRule")
+    scratch.edit(enums, r"^enum class UpdateKind : uint8_t \{ adamw, sgd, muon, lamb", ", lion")
+    scratch.edit(enums, r'^  constexpr std::string_view names\[\] = \{"adamw", "sgd", "muon", "lamb"', ', "lion"')
+    scratch.edit(enums, r"^constexpr int enum_count\(UpdateKind\) \{\n  return 4", " + 1")
+    scratch.edit("src/optim/rules/rule.h", r"^extern const UpdateRule kAdamwRule, kSgdRule, kMuonRule, kLambRule", ", kLionRule")
+    scratch.edit("src/optim/rules/rule.cpp", r"&kSgdRule, &kMuonRule, &kLambRule", ", &kLionRule")
     scratch.add("src/optim/rules/lion.cpp", """// Lion, of the test of additions.
-#include "optim/rules/momentum.h"
+#include "optim/rules/stored.h"
 
 namespace octet {
 namespace {
 
 void build_lion(UpdateBuilder& u) {
-  Builder& b = u.b();
   const OptimPolicy& policy = u.policy();
-  MomentumUpdate update(u);
-  const ValueId g = update.gradient(), m = update.momentum();
-  const auto mean = [&](double beta) { return b.add(update.times(m, beta), update.times(g, 1 - beta)); };
-  ValueId step = b.unary(OpCode::sign, mean(policy.beta1));
-  if (u.attrs().decay) step = b.add(step, update.times(update.weight(), policy.weight_decay));
-  update.store_momentum(mean(policy.momentum));
-  update.store_weight(b.sub(update.weight(), update.times(step, u.lr())));
+  StoredUpdate update(u);
+  const Term g = update.gradient();
+  const ValueId m = update.load(StateUse::momentum), one = u.constant(1), back = u.product(u.lr(), u.constant(-1));
+  const auto mean = [&](double beta) {
+    return u.sum({m, u.constant(beta)}, {g.value, u.product(g.factor, u.constant(1 - beta))});
+  };
+  const ValueId sign = u.b().unary(OpCode::sign, mean(policy.beta1));
+  const ValueId decay = u.product(u.lr(), u.constant(u.attrs().decay ? policy.weight_decay : 0));
+  update.store(StateUse::momentum, mean(policy.momentum));
+  update.store_weight(u.sum({update.weight(), u.difference(one, decay)}, {sign, back}));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace octet {
 namespace {
 
 // In the order of UpdateKind.
-const UpdateRule* const kRules[] = {&kAdamwRule, &kSgdRule, &kMuonRule};
+const UpdateRule* const kRules[] = {&kAdamwRule, &kSgdRule, &kMuonRule, &kLambRule};
 
 }  // namespace
 

@@ -89,9 +89,11 @@ INSTANTIATE_TEST_SUITE_P(recipes, Stages,
                            return name;
                          });
 
-// Whole matrices are gathered for Muon, and momenta in 8 bits cut in whole groups.
+// Whole matrices are dealt out for Muon, lengths summed exactly for LAMB, and states in 8 bits cut
+// in whole groups.
 TEST_F(Ranks, update_by_any_rule_as_one_does) {
   for (const std::string rule : {"kind=sgd --set optim.lr=0.2", "kind=muon",
+                                 "kind=lamb --set optim.lr=0.02 --set optim.state_v=e4m3",
                                  "kind=sgd --set optim.lr=0.2 --set optim.state_m=e4m3",
                                  "kind=muon --set optim.state_m=e4m3+x"}) {
     const std::string set = "--overwrite --set parallel.strict=true --set optim." + rule + " ";

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""SGD of PyTorch and Muon by its definition in f64, as rules.json beside this file.
+"""SGD of PyTorch, and Muon and LAMB by their definitions in f64, as rules.json beside this file.
 
     make_rules_golden.py        needs torch 2.9 or later and numpy; prints how near PyTorch's own Muon is
 
@@ -62,6 +62,19 @@ def muon_cases(steps=10, lr=0.02, momentum=0.95, decay=0.1):
                "weight_decay": decay, "steps": steps, "weights": [float(f"{x:.6g}") for x in w.reshape(-1)]}
 
 
+def lamb_cases(n=96, steps=20, lr=0.02, betas=(0.9, 0.99), eps=1e-6):
+    """Algorithm 2 of You et al. 2020, with bias corrections."""
+    for decay in (0, 0.1):
+        w, m, v = weights(n).astype(numpy.float64), numpy.zeros(n), numpy.zeros(n)
+        for t in range(1, steps + 1):
+            g = gradient(n, t).astype(numpy.float64)
+            m, v = betas[0] * m + (1 - betas[0]) * g, betas[1] * v + (1 - betas[1]) * g * g
+            r = m / (1 - betas[0] ** t) / (numpy.sqrt(v / (1 - betas[1] ** t)) + eps) + decay * w
+            w = w - lr * numpy.linalg.norm(w) / numpy.linalg.norm(r) * r
+        yield {"n": n, "betas": betas, "eps": eps, "lr": lr, "weight_decay": decay, "steps": steps,
+               "weights": [float(f"{x:.9g}") for x in w]}
+
+
 def pytorch_distance(case):
     """How far PyTorch's Muon, which multiplies in BF16 too, ends from the definition, of the way that the weights went."""
     n, shape = case["rows"] * case["cols"], (case["rows"], case["cols"])
@@ -78,7 +91,7 @@ def pytorch_distance(case):
 
 
 def main():
-    found = {"sgd": list(sgd_cases()), "muon": list(muon_cases())}
+    found = {"sgd": list(sgd_cases()), "muon": list(muon_cases()), "lamb": list(lamb_cases())}
     path = pathlib.Path(__file__).with_name("rules.json")
     path.write_text(json.dumps(found, separators=(",", ":")) + "\n")
     print(f"PyTorch's Muon is within {max(map(pytorch_distance, found['muon'])):.4f} of its definition")

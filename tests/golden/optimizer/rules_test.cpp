@@ -1,4 +1,5 @@
-// Update rules against PyTorch's SGD and Muon's definition in f64 (make_rules_golden.py).
+// Update rules against PyTorch's SGD, and Muon's and LAMB's definitions in f64
+// (make_rules_golden.py).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,12 +23,13 @@ const json& golden() {
   return file;
 }
 
-// A weight in f32 with one rule, on the CPU.
+// A weight in f32 with one rule, on the CPU; beside it `others` of its shape.
 class Weight {
  public:
-  Weight(const Shape& shape, const OptimPolicy& policy)
+  Weight(const Shape& shape, const OptimPolicy& policy, int others = 0)
       : shape_(shape),
         policy_(policy),
+        others_(others),
         backend_(cpu::make_backend(2, cpu::detect_isa(), cpu::RowSums::library, nullptr)),
         plan_(make()),
         arenas_(*backend_.device, plan_.lane_bytes),
@@ -35,7 +37,13 @@ class Weight {
     for (const GraphInput& input : plan_.graph.inputs)
       backend_.device->fill_zero(bound_.input(input.name), plan_.graph.type(input.value).n_bytes());
     write("w", [](int64_t i) { return std::cos(0.7 * static_cast<double>(i)); });
+    for (int other = 1; other <= others_; ++other)
+      write("w" + std::to_string(other), [](int64_t i) { return static_cast<double>(i % 7); });
   }
+  void set_zero() {
+    write("w", [](int64_t) { return 0.0; });
+  }
+  int64_t n_nodes(OpCode op) const { return std::ranges::count(plan_.graph.nodes, op, &Node::op); }
 
   bool step(double lr, bool is_bad = false) {
     ++t_;
@@ -44,6 +52,10 @@ class Weight {
           std::sin(0.37 * std::pow(static_cast<double>(i) + 1, 2) * static_cast<double>(t_)) / 2;
       return is_bad && i == 3 ? std::nan("") : g;
     });
+    for (int other = 1; other <= others_; ++other) {
+      write("g" + std::to_string(other),
+            [&](int64_t i) { return std::sin(static_cast<double>(i * (other + 1) + t_)) * 10; });
+    }
     write_scalar("lr", static_cast<float>(lr));
     write_scalar("clip", 0.0F);
     if (bound_.has_input("attempt")) write_scalar("attempt", static_cast<uint32_t>(t_));
@@ -79,10 +91,14 @@ class Weight {
     graph.phase = Phase::typed;
     Builder builder(graph);
     const TensorType type{.dtype = Dtype::f32, .shape = shape_};
-    const ValueId w = builder.input(InputKind::parameter, "w", type);
-    const ValueId g = builder.input(InputKind::batch, "g", type);
-    build_update(builder, {{.parameter = "w", .weight = w, .gradient = g, .rule = policy_.kind}},
-                 policy_);
+    std::vector<UpdateItem> items;
+    for (int i = 0; i <= others_; ++i) {
+      const std::string end = i == 0 ? "" : std::to_string(i);
+      const ValueId w = builder.input(InputKind::parameter, "w" + end, type);
+      const ValueId g = builder.input(InputKind::batch, "g" + end, type);
+      items.push_back({.parameter = "w" + end, .weight = w, .gradient = g, .rule = policy_.kind});
+    }
+    build_update(builder, items, policy_);
     const Graph expanded = expand_updates(graph, policy_);
     Layout layout;
     layout.add_inputs(expanded);
@@ -101,6 +117,7 @@ class Weight {
 
   Shape shape_;
   OptimPolicy policy_;
+  int others_;
   Backend backend_;
   Plan plan_;
   mutable Arenas arenas_;
@@ -134,6 +151,29 @@ TEST(UpdateRules, sgd_is_pytorchs) {
   }
 }
 
+TEST(UpdateRules, lamb_is_its_definition) {
+  ASSERT_EQ(golden()["lamb"].size(), 2u);
+  for (const json& row : golden()["lamb"]) {
+    const OptimPolicy policy{.kind = UpdateKind::lamb,
+                             .beta1 = row["betas"][0],
+                             .beta2 = row["betas"][1],
+                             .eps = row["eps"],
+                             .weight_decay = row["weight_decay"],
+                             .master = Master::fp32};
+    Weight weight({row["n"].get<int64_t>()}, policy);
+    for (int t = 0; t < row["steps"]; ++t) EXPECT_TRUE(weight.step(row["lr"]));
+    EXPECT_LT(relative_distance(weight.values(), row["weights"]), 1e-6) << row["weight_decay"];
+  }
+}
+
+// Where the weight is 0 there is no length of its own.
+TEST(UpdateRules, lamb_moves_a_weight_that_is_zero) {
+  Weight weight({40}, {.kind = UpdateKind::lamb, .weight_decay = 0, .master = Master::fp32});
+  weight.set_zero();
+  EXPECT_TRUE(weight.step(0.01));
+  for (const float w : weight.values()) EXPECT_NEAR(std::abs(w), 0.01, 1e-5);
+}
+
 // Products in BF16 move it by about 1 %, as they do in PyTorch.
 TEST(UpdateRules, muon_is_its_definition) {
   ASSERT_EQ(golden()["muon"].size(), 20u);
@@ -162,11 +202,26 @@ TEST(UpdateRules, muon_is_its_definition) {
   }
 }
 
+TEST(UpdateRules, muon_in_a_batch_is_as_alone) {
+  for (const Shape& shape : {Shape{24, 40}, Shape{40, 24}}) {
+    const OptimPolicy policy{.kind = UpdateKind::muon, .nesterov = true, .master = Master::fp32};
+    Weight alone(shape, policy), batched(shape, policy, 4);
+    EXPECT_EQ(alone.n_nodes(OpCode::batched_gemm), 15);
+    EXPECT_EQ(batched.n_nodes(OpCode::batched_gemm), 15);
+    for (int t = 0; t < 3; ++t) {
+      EXPECT_TRUE(alone.step(0.02));
+      EXPECT_TRUE(batched.step(0.02));
+      EXPECT_TRUE(alone.values() == batched.values()) << to_string(shape) << " " << t;
+    }
+  }
+}
+
 TEST(UpdateRules, a_step_that_is_skipped_leaves_every_byte) {
-  for (const UpdateKind kind : {UpdateKind::adamw, UpdateKind::sgd, UpdateKind::muon}) {
+  for (int i = 0; i < enum_count(UpdateKind{}); ++i) {
+    const auto kind = static_cast<UpdateKind>(i);
     for (const char* state : {"f32", "bf16", "bf16_sr", "e4m3", "e4m3+x", "e4m3_sr", "fp16_sr"}) {
       OptimPolicy policy{.kind = kind, .nesterov = true, .master = Master::fp32};
-      policy.state_m = run_state_format_from_name(state);
+      policy.state_m = policy.state_v = run_state_format_from_name(state);
       Weight weight({24, 36}, policy);
       for (int t = 0; t < 3; ++t) EXPECT_TRUE(weight.step(0.02));
       const auto before = weight.bytes();
