@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/philox.h"
+#include "ir/attr_enums.h"
 #include "optim/state_format.h"
 #include "passes/precision/recipe.h"
 
@@ -44,12 +45,13 @@ std::string config_text(const Settings& settings, const KillPlan& plan) {
   return fmt::format(
       "model: {{kind: llama, hidden: 32, layers: 1, heads: 2, ffn: 40, vocab: 256, seq: 24}}\n"
       "recipe: {}\n"
-      "optim: {{lr: 5.0e-3, warmup: 2, state_m: {}, state_v: {}, master: {}}}\n"
+      "optim: {{kind: {}, lr: 5.0e-3, warmup: 2, state_m: {}, state_v: {}, master: {}}}\n"
       "data: {{train: [tokens.bin], val_fraction: 0}}\n"
       "train: {{steps: {}, batch: 2, accumulate: 3, save_every: 1, keep: 2, eval_every: 0, "
       "save_buffer: 16KiB}}\n"
       "parallel: {{ranks: {}}}\n",
-      settings.recipe, settings.state, settings.state, settings.master, plan.steps, plan.ranks);
+      settings.recipe, settings.rule, settings.state, settings.state, settings.master, plan.steps,
+      plan.ranks);
 }
 
 class Child {
@@ -228,7 +230,7 @@ bool disturb(Disturbance how, const ScratchFolder& folder, Child& child, uint32_
 }  // namespace
 
 std::string Settings::name() const {
-  std::string text = recipe + "_" + state + "_" + master;
+  std::string text = recipe + "_" + state + "_" + master + (rule == "adamw" ? "" : "_" + rule);
   for (char& ch : text) {
     if (std::isalnum(static_cast<unsigned char>(ch)) == 0) ch = ch == '+' ? 'x' : '_';
   }
@@ -259,6 +261,16 @@ std::vector<Settings> some_settings() {
                     std::string(is_offered(recipe, master) ? master : kMasters[0])});
   }
   return some;
+}
+
+std::vector<Settings> settings_of_rules() {
+  std::vector<Settings> all;
+  for (int i = 1; i < enum_count(UpdateKind{}); ++i) {
+    for (const char* state : {"f32", "e4m3", "e4m3_sr"})
+      all.push_back(
+          {"bf16", state, "bf16_remainder", std::string(enum_name(static_cast<UpdateKind>(i)))});
+  }
+  return all;
 }
 
 bool can_mount() {

@@ -11,7 +11,7 @@
 namespace octet::test {
 
 struct Settings {
-  std::string recipe, state, master;
+  std::string recipe, state, master, rule = "adamw";
   std::string name() const;  // fit for a test's name
 };
 
@@ -19,6 +19,8 @@ struct Settings {
 std::vector<Settings> all_settings();
 // Each format of the moments once, recipes and masters in turn.
 std::vector<Settings> some_settings();
+// Every rule but AdamW with a momentum in f32, E4M3 and E4M3 rounded stochastically.
+std::vector<Settings> settings_of_rules();
 
 // What befalls the process at each of the moments.
 enum class Disturbance {

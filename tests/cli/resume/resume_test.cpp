@@ -34,7 +34,8 @@ INSTANTIATE_TEST_SUITE_P(settings, KilledRun,
                                                   "loss_scaling: adaptive}",
                                                   "hif8+x", "fp32"},
                                          Settings{"fp32", "f32", "fp32"},
-                                         Settings{"bf16", "bf16_sr", "fp32"}),
+                                         Settings{"bf16", "bf16_sr", "fp32"},
+                                         Settings{"bf16", "e4m3", "bf16_remainder", "muon"}),
                          [](const auto& info) { return info.param.name(); });
 
 }  // namespace

@@ -67,6 +67,16 @@ INSTANTIATE_TEST_SUITE_P(settings, Disturbed,
                                          Settings{"bf16", "f32", "fp32"}),
                          [](const auto& info) { return info.param.name(); });
 
+TEST(KilledRules, survive_kills) {
+  for (const Settings& settings : test::settings_of_rules()) {
+    for (const int ranks : {1, 2}) {
+      const int n_kills = test::expect_same_after_kills(
+          settings, {.steps = 20, .kills = 6, .seed = 22, .ranks = ranks});
+      EXPECT_GE(n_kills, 2) << settings.name();
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(settings, KilledOften, testing::ValuesIn(test::some_settings()),
                          [](const auto& info) { return info.param.name(); });
 
