@@ -27,11 +27,12 @@ from ._host_step import HostStep
 from ._loading import decoded, read_states
 from ._members import Members
 from ._numbers import check_numbers
+from ._rules import SGD, Muon
 from ._state_memory import begin, fields_of
 from ._tensors import check_parameter, increment_version, local, master_of, take_state
 from ._traced_step import TracedStep
 
-__all__ = ["AdamW", "parameter_groups"]
+__all__ = ["AdamW", "Muon", "SGD", "parameter_groups"]
 
 _OURS = ("names", "attempt", "format")  # keys of a group beside torch's
 

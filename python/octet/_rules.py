@@ -1,0 +1,213 @@
+"""SGD and Muon with a momentum in any state format, by the rules of Octet's trainer (docs/optimizers.md), in f32."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+
+from . import formats
+from ._error import Error
+from ._numbers import check_numbers
+
+_WIDE = {"f32": torch.float32, "bf16": torch.bfloat16}
+_CODES = {"e4m3": "e4m3", "e5m2": "e5m2", "hif8": "hif8", "de8": "de8s"}
+_GROUP = 128  # elements of a group of 8-bit codes
+_BUFFER = "momentum_buffer"  # torch's name; beside codes "momentum_buffer_scale", or with expansion "momentum_buffer_meta"
+
+
+class _Momentum(torch.optim.Optimizer):
+    """What both have: the momentum, masters, and whatever torch.optim.Optimizer has."""
+
+    def __init__(self, params, state, master, defaults):
+        if state.removesuffix("+x") not in (_CODES if state.endswith("+x") else {**_WIDE, **_CODES}):
+            raise Error(f"[optimizer] state: expected one of {', '.join([*_WIDE, *_CODES])}, 8-bit ones with or without +x, got {state}")
+        if master not in ("bf16_remainder", "fp32"):
+            raise Error(f"[optimizer] master: expected bf16_remainder or fp32, got {master}")
+        self._format, self._master = state, master
+        super().__init__(params, {**defaults, "format": state})
+
+    def add_param_group(self, param_group):
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        check_numbers(group)
+        if not 0 <= float(group["momentum"]) < 1:
+            raise Error(f"[optimizer] momentum: expected a number in [0, 1), got {group['momentum']}")
+        for p in group["params"]:
+            if p.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+                raise Error(f"[optimizer] expected parameters in f32, bf16 or fp16, got {p.dtype}")
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update of every parameter that has a gradient. Returns what `closure`, which makes them, returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if p.grad.is_sparse:
+                    raise Error("[optimizer] expected a dense gradient, got a sparse one")
+                state = self.state[p]
+                gradient = p.grad.float()
+                self._write_weight(p, state, self._next(group, state, self._weight(p, state), gradient))
+        return loss
+
+    def load_state_dict(self, state_dict):
+        """Takes what state_dict() gave, of any state format, and the state of torch's optimizer of that name."""
+        super().load_state_dict({**state_dict, "state": {}})
+        saved = itertools.chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        formats_saved = [group.get("format") for group in state_dict["param_groups"] for _ in group["params"]]
+        params = itertools.chain.from_iterable(group["params"] for group in self.param_groups)
+        for index, form, p in zip(saved, formats_saved, params):
+            kept = state_dict["state"].get(index)
+            if not kept:
+                continue
+            state = {key: value.detach().to(p.device).clone() for key, value in kept.items() if torch.is_tensor(value)}
+            if form != self._format and _BUFFER in state:
+                momentum = _load(form or "f32", state)
+                for key in [key for key in state if key.startswith(_BUFFER)]:
+                    del state[key]
+                _store(self._format, state, momentum)
+            self.state[p] = state
+        for group in self.param_groups:
+            group["format"] = self._format
+
+    def _weight(self, p, state):
+        """In f32: the master, where there is one."""
+        if p.dtype == torch.float32:
+            return p
+        if p.dtype == torch.bfloat16 and self._master == "bf16_remainder":
+            rest = state.setdefault("master", torch.zeros_like(p, dtype=torch.int16))
+            return ((p.view(torch.int16).int() << 16) + rest.int()).view(torch.float32)
+        if "master" not in state:
+            state["master"] = p.detach().float().clone()
+        return state["master"]
+
+    def _write_weight(self, p, state, w):
+        if p.dtype == torch.bfloat16 and self._master == "bf16_remainder":
+            bits = w.view(torch.int32)
+            upper = (bits + 0x8000) >> 16
+            state["master"].copy_(bits - (upper << 16))
+            p.view(torch.int16).copy_(upper)
+            return
+        if "master" in state:
+            state["master"].copy_(w)
+        p.copy_(w)
+
+    def _next_momentum(self, group, state, gradient, share):
+        """The new momentum in f32, stored: momentum m + share g, or g where there is none yet."""
+        if _BUFFER not in state:
+            momentum = gradient.clone()
+        else:
+            momentum = _load(self._format, state).mul_(group["momentum"]).add_(gradient, alpha=share)
+        _store(self._format, state, momentum)
+        return momentum
+
+
+class SGD(_Momentum):
+    """torch.optim.SGD whose momentum takes one byte an element, or two or four.
+
+    params, lr, momentum, dampening, weight_decay, nesterov, maximize: as torch.optim.SGD.
+    state: how the momentum is stored: f32, bf16, e4m3, e5m2, hif8, de8, each 8-bit one with "+x" for range expansion.
+    master: what BF16 weights have beside them: bf16_remainder, 16 bits that make an f32 of them, or fp32. FP16 weights
+        always have an f32 master, F32 weights none.
+    foreach, fused: taken for torch.optim.SGD's sake. differentiable: False alone.
+    Raises octet.Error.
+    """
+
+    def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, *, maximize=False,
+                 foreach=None, differentiable=False, fused=None, state="e4m3+x", master="bf16_remainder"):
+        if differentiable:
+            raise Error("[optimizer] differentiable: expected False, got True: this optimizer has no such update")
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise Error("[optimizer] nesterov: expected a momentum and no dampening with it")
+        super().__init__(params, state, master, {"lr": lr, "momentum": momentum, "dampening": dampening,
+                                                 "weight_decay": weight_decay, "nesterov": nesterov, "maximize": maximize})
+
+    def _next(self, group, state, w, gradient):
+        g = -gradient if group["maximize"] else gradient
+        if group["weight_decay"] != 0:
+            g = g.add(w, alpha=group["weight_decay"])
+        along = g
+        if group["momentum"] != 0:
+            momentum = self._next_momentum(group, state, g, 1 - group["dampening"])
+            along = g.add(momentum, alpha=group["momentum"]) if group["nesterov"] else momentum
+        return w.sub(along, alpha=float(group["lr"]))
+
+
+class Muon(_Momentum):
+    """torch.optim.Muon, of matrices alone, whose momentum takes one byte an element, or two or four.
+
+    params, lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps: as torch.optim.Muon, whose momentum is
+        1 - momentum times ours: the step is the same.
+    adjust_lr_fn: original (None too), the factor sqrt(max(1, rows / cols)), or match_rms_adamw, 0.2 sqrt(max(rows, cols)).
+    state, master: as octet.optim.SGD's. Raises octet.Error.
+    """
+
+    def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True, ns_coefficients=(3.4445, -4.775, 2.0315),
+                 eps=1e-7, ns_steps=5, adjust_lr_fn=None, *, state="e4m3+x", master="bf16_remainder"):
+        if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
+            raise Error(f"[optimizer] adjust_lr_fn: expected original or match_rms_adamw, got {adjust_lr_fn}")
+        super().__init__(params, state, master, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov,
+                                                 "ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps,
+                                                 "adjust_lr_fn": adjust_lr_fn})
+
+    def add_param_group(self, param_group):
+        super().add_param_group(param_group)
+        for p in self.param_groups[-1]["params"]:
+            if p.ndim != 2:
+                raise Error(f"[optimizer] expected matrices alone, got a parameter of shape {list(p.shape)}")
+
+    def _next(self, group, state, w, gradient):
+        momentum = self._next_momentum(group, state, gradient, 1)
+        u = gradient.add(momentum, alpha=group["momentum"]) if group["nesterov"] else momentum
+        rows, cols = w.shape
+        factor = 0.2 * math.sqrt(max(rows, cols)) if group["adjust_lr_fn"] == "match_rms_adamw" else math.sqrt(max(1, rows / cols))
+        lr = float(group["lr"])
+        step = _orthogonal(u, group["ns_coefficients"], group["eps"], group["ns_steps"]).float()
+        return w.mul(1 - lr * group["weight_decay"]).sub_(step, alpha=lr * factor)
+
+
+def _orthogonal(u, coefficients, eps, steps):
+    """u with its singular values brought near 1, in BF16 (Jordan et al. 2024)."""
+    a, b, c = coefficients
+    is_tall = u.shape[0] > u.shape[1]
+    x = (u.T if is_tall else u).bfloat16()
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if is_tall else x
+
+
+def _store(form, state, values):
+    """Over what is stored, where something is: it stays where it lies."""
+    if form in _WIDE:
+        _put(state, _BUFFER, values.to(_WIDE[form]))
+        return
+    expand = form.endswith("+x")
+    q = formats.quantize(values.reshape(-1), _CODES[form.removesuffix("+x")], f"1x{_GROUP}", expand=expand)
+    _put(state, _BUFFER, q.codes.view(values.shape))
+    _put(state, _BUFFER + ("_meta" if expand else "_scale"), q.meta.view(torch.int32) if expand else q.scale)
+
+
+def _put(state, key, value):
+    if key in state:
+        state[key].copy_(value)
+    else:
+        state[key] = value
+
+
+def _load(form, state):
+    stored = state[_BUFFER]
+    if form in _WIDE:
+        return stored.to(torch.float32, copy=True)
+    meta = state.get(_BUFFER + "_meta")
+    values = formats.dequantize(stored.reshape(-1), state.get(_BUFFER + "_scale"),
+                                meta=None if meta is None else meta.view(torch.uint32), format=_CODES[form.removesuffix("+x")],
+                                granularity=f"1x{_GROUP}")
+    return values.view(stored.shape)

@@ -1,0 +1,150 @@
+"""octet.optim.SGD and octet.optim.Muon against torch.optim's. Needs PyTorch."""
+
+import io
+import itertools
+
+import octet
+import pytest
+
+torch = pytest.importorskip("torch", reason="octet.optim needs PyTorch")
+
+STATES = ["f32", "bf16", "e4m3", "e4m3+x", "hif8", "de8+x"]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"))]
+SWITCHES = [dict(zip(("momentum", "dampening", "nesterov", "weight_decay", "maximize"), row))
+            for row in itertools.product((0.0, 0.9), (0.0, 0.1), (False, True), (0.0, 0.01), (False, True))
+            if not (row[2] and (row[0] == 0 or row[1] != 0))]
+
+
+def matrices(dtype=torch.float32, device="cpu"):
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(16, 16), (24, 40), (40, 24), (1, 300)]
+    return [torch.nn.Parameter(torch.randn(shape, generator=generator).to(dtype).to(device)) for shape in shapes]
+
+
+def run(params, optimizer, steps, first=0):
+    for step in range(first, first + steps):
+        generator = torch.Generator().manual_seed(100 + step)
+        for p in params:
+            p.grad = torch.randn(p.shape, generator=generator).to(p.dtype).to(p.device)
+        optimizer.step()
+
+
+def distance(a, b, begin):
+    """Of what both have gone."""
+    gone = sum(float((y.detach().double() - z.double()).square().sum()) for y, z in zip(b, begin))
+    apart = sum(float((x.detach().double() - y.detach().double()).square().sum()) for x, y in zip(a, b))
+    return (apart / gone) ** 0.5
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("switches", SWITCHES, ids=str)
+def test_sgd_is_torchs(switches, device):
+    ours, theirs = matrices(device=device), matrices(device=device)
+    begin = [p.detach().clone() for p in ours]
+    run(ours, octet.optim.SGD(ours, lr=0.05, **switches, state="f32"), 50)
+    run(theirs, torch.optim.SGD(theirs, lr=0.05, **switches), 50)
+    assert distance(ours, theirs, begin) < 1e-6
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs PyTorch 2.9 or later")
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("adjust", [None, "original", "match_rms_adamw"])
+def test_muon_is_torchs(adjust, nesterov, device):
+    options = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.95, "nesterov": nesterov, "adjust_lr_fn": adjust}
+    ours, theirs = matrices(device=device), matrices(device=device)
+    begin = [p.detach().clone() for p in ours]
+    run(ours, octet.optim.Muon(ours, **options, state="f32"), 10)
+    run(theirs, torch.optim.Muon(theirs, **options), 10)
+    assert distance(ours, theirs, begin) < 0.01  # both multiply in BF16, in another order
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", ["SGD", "Muon"])
+@pytest.mark.parametrize("state", STATES)
+def test_a_narrower_momentum_is_near(state, kind, device):
+    make = {"SGD": lambda p, s: octet.optim.SGD(p, lr=0.05, momentum=0.9, state=s),
+            "Muon": lambda p, s: octet.optim.Muon(p, lr=0.02, state=s)}[kind]
+    ours, wide = matrices(device=device), matrices(device=device)
+    begin = [p.detach().clone() for p in ours]
+    optimizer = make(ours, state)
+    run(ours, optimizer, 20)
+    run(wide, make(wide, "f32"), 20)
+    apart = distance(ours, wide, begin)
+    assert apart == 0 if state == "f32" else 0 < apart < (0.01 if state == "bf16" else 0.1)
+    stored = optimizer.state[ours[0]]["momentum_buffer"]
+    assert stored.element_size() == {"f32": 4, "bf16": 2}.get(state, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("master", ["bf16_remainder", "fp32"])
+def test_narrow_weights_have_masters_in_f32(dtype, master):
+    narrow = matrices(dtype)
+    wide = [torch.nn.Parameter(p.detach().float()) for p in narrow]
+    optimizer = octet.optim.SGD(narrow, lr=1e-3, momentum=0.9, state="f32", master=master)
+    other = octet.optim.SGD(wide, lr=1e-3, momentum=0.9, state="f32")
+    for step in range(30):
+        generator = torch.Generator().manual_seed(step)
+        for p, q in zip(narrow, wide):
+            p.grad = torch.randn(p.shape, generator=generator).to(dtype)
+            q.grad = p.grad.float()
+        optimizer.step()
+        other.step()
+    for p, q in zip(narrow, wide):
+        master_of = optimizer.state[p]["master"]
+        if master_of.dtype == torch.int16:  # the halves of an f32, which round a tie away from zero
+            bits = (p.detach().view(torch.int16).int() << 16) + master_of.int()
+            assert torch.equal(bits.view(torch.float32), q.detach())
+        else:
+            assert torch.equal(master_of, q.detach())
+            assert torch.equal(p.detach(), q.detach().to(dtype))
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Muon"])
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_saved_state_goes_on_bit_by_bit(kind, state, dtype):
+    make = {"SGD": lambda p, **o: octet.optim.SGD(p, lr=0.05, momentum=0.9, **o), "Muon": lambda p, **o: octet.optim.Muon(p, **o)}[kind]
+    whole = matrices(dtype)
+    optimizer = make(whole, state=state)
+    run(whole, optimizer, 3)
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    again = [torch.nn.Parameter(p.detach().clone()) for p in whole]
+    resumed = make(again, state=state)
+    resumed.load_state_dict(torch.load(file))
+    run(whole, optimizer, 3, first=3)
+    run(again, resumed, 3, first=3)
+    assert all(torch.equal(p, q) for p, q in zip(whole, again))
+
+
+def test_the_state_of_torchs_sgd_is_taken():
+    theirs, ours = matrices(), matrices()
+    optimizer = torch.optim.SGD(theirs, lr=0.05, momentum=0.9)
+    run(theirs, optimizer, 5)
+    for p, q in zip(ours, theirs):
+        p.data.copy_(q.data)
+    changed = octet.optim.SGD(ours, lr=0.05, momentum=0.9, state="e4m3+x")
+    changed.load_state_dict(optimizer.state_dict())
+    assert changed.param_groups[0]["format"] == "e4m3+x"
+    begin = [p.detach().clone() for p in ours]
+    run(ours, changed, 5, first=5)
+    run(theirs, optimizer, 5, first=5)
+    assert 0 < distance(ours, theirs, begin) < 0.1
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(octet.Error, match="expected matrices alone"):
+        octet.optim.Muon([torch.nn.Parameter(torch.zeros(3))])
+    with pytest.raises(octet.Error, match="state: expected one of f32, bf16"):
+        octet.optim.SGD(matrices(), state="f32+x")
+    with pytest.raises(octet.Error, match="momentum: expected a number"):
+        octet.optim.SGD(matrices(), momentum=1.5)
+    with pytest.raises(octet.Error, match="nesterov"):
+        octet.optim.SGD(matrices(), nesterov=True)
+    with pytest.raises(octet.Error, match="dense gradient"):
+        table = torch.nn.Embedding(8, 4, sparse=True)
+        optimizer = octet.optim.SGD(table.parameters())
+        table(torch.tensor([1])).sum().backward()
+        optimizer.step()
