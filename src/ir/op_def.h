@@ -2,6 +2,7 @@
 // pointers in one constant per op.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -94,17 +95,20 @@ struct OpRow {
   // Whether the place of a scale takes a factor f32[] of an operand that is not quantized, and
   // whether the operand is quantized in runs of elements, as moments are.
   bool takes_factors = false, takes_runs = false;
-  bool is_abstract = false;        // no kernel has it: a pass puts others in its place
-  bool is_view = false;            // of the operand's bytes, where shards are equally long
-  bool is_gradient = false;        // of the layer of that name without "_grad"
-  bool is_norm = false;            // a norm of rows or its gradient
-  bool is_centred = false;         // of those one that subtracts the mean
-  bool is_transcendental = false;  // exp, log and the like, which compress or expand a range
-  bool is_quantizer = false;       // (x, scale[]) -> codes
-  bool is_collective = false;      // between ranks, beside computing
-  bool gathers = false;            // each rank's shard -> the whole
-  bool scatters = false;           // the whole -> a rank's shard
-  bool sums = false;               // of collectives: adds up all ranks' x, or takes their maximum
+  bool takes_layouts = false;       // operands may lie transposed
+  std::optional<double> unit = {};  // (x, unit) -> x
+  bool commutes = false;            // (a, b) is (b, a)
+  bool is_abstract = false;         // no kernel has it: a pass puts others in its place
+  bool is_view = false;             // of the operand's bytes, where shards are equally long
+  bool is_gradient = false;         // of the layer of that name without "_grad"
+  bool is_norm = false;             // a norm of rows or its gradient
+  bool is_centred = false;          // of those one that subtracts the mean
+  bool is_transcendental = false;   // exp, log and the like, which compress or expand a range
+  bool is_quantizer = false;        // (x, scale[]) -> codes
+  bool is_collective = false;       // between ranks, beside computing
+  bool gathers = false;             // each rank's shard -> the whole
+  bool scatters = false;            // the whole -> a rank's shard
+  bool sums = false;                // of collectives: adds up all ranks' x, or takes their maximum
 
   // How many slots of the results are the op's own; of the two behind them the first.
   constexpr size_t own_results() const { return results.size() - (amax_results > 0 ? 2 : 0); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <span>
 
 #include "ir/graph.h"
@@ -41,16 +42,36 @@ inline size_t own_results(const NodeView& view) {
 
 // What quantize_groups and add_quantize make.
 inline const TensorType& made_groups(const NodeView& view) {
-  const bool adds = view.node.op == OpCode::add_quantize;
+  const bool adds = view.gives(AddQuantize::scale);
   return view.out(adds ? SlotId{AddQuantize::q} : SlotId{QuantizeGroups::q});
 }
 
-// The operands of attention or its gradient that are matrices of one type.
-inline std::span<const SlotId> attention_matrices(const NodeView& view) {
-  static constexpr SlotId kForward[] = {Attention::q, Attention::k, Attention::v};
-  static constexpr SlotId kGradient[] = {AttentionGrad::q, AttentionGrad::k, AttentionGrad::v,
-                                         AttentionGrad::o, AttentionGrad::dout};
-  return op_def(view.node.op).is_gradient ? std::span<const SlotId>(kGradient) : kForward;
+// Of attention or its gradient: the operands and how many results from the first on are matrices of
+// one type, and where documents begin.
+struct AttentionSlots {
+  std::span<const SlotId> operands;
+  size_t n_results;
+  SlotId doc_starts;
+};
+inline AttentionSlots attention_slots(const NodeView& view) {
+  using Forward = Attention;
+  using Grad = AttentionGrad;
+  static constexpr SlotId kForward[] = {Forward::q, Forward::k, Forward::v};
+  static constexpr SlotId kGradient[] = {Grad::q, Grad::k, Grad::v, Grad::o, Grad::dout};
+  return op_def(view.node.op).is_gradient ? AttentionSlots{kGradient, 3, Grad::doc_starts}
+                                          : AttentionSlots{kForward, 1, Forward::doc_starts};
+}
+// The type of all of these; nothing where they differ.
+inline std::optional<Dtype> attention_dtype(const NodeView& view) {
+  const AttentionSlots slots = attention_slots(view);
+  const Dtype dtype = view.out(0).dtype;
+  for (const SlotId i : slots.operands) {
+    if (view.in(i).dtype != dtype) return std::nullopt;
+  }
+  for (size_t i = 0; i < slots.n_results; ++i) {
+    if (view.out(i).dtype != dtype) return std::nullopt;
+  }
+  return dtype;
 }
 
 }  // namespace octet

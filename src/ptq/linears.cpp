@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "infer/fake_quantize_inputs.h"
-#include "ir/ops/slots.h"
+#include "ir/op_def.h"
 #include "passes/precision/policy.h"
 
 namespace octet {
@@ -99,12 +99,10 @@ class SiteFinder {
     const Node* producer = graph_.producer(x);
     if (producer == nullptr || uses_[static_cast<size_t>(x)].size() != site.linears.size()) return;
     const Node& node = *producer;
-    if (node.op == OpCode::rms_norm) {
-      site.norm.weight = own_parameter(node.in(RmsNorm::weight));
-    } else if (node.op == OpCode::layer_norm) {
-      site.norm.weight = own_parameter(node.in(LayerNorm::weight));
-      site.norm.bias = own_parameter(node.in(LayerNorm::bias));
-    }
+    if (!is_norm(node.op)) return;
+    static_assert(SlotId{RmsNorm::weight} == SlotId{LayerNorm::weight});
+    site.norm.weight = own_parameter(node.in(LayerNorm::weight));
+    if (op_def(node.op).is_centred) site.norm.bias = own_parameter(node.in(LayerNorm::bias));
   }
 
   void check_patterns() const {

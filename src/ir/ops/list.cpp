@@ -77,11 +77,9 @@ void check_scales(const OpDef& def, std::span<const TensorType> operands) {
   const auto fail = [&](size_t slot, const std::string& what) {
     throw Error(ErrorCode::invalid_argument, "[{}] {} {}", def.name, def.operands[slot].name, what);
   };
-  // GEMMs read it so, and what lies transposed can be transposed.
-  const bool takes_layouts = def.takes_factors || def.code == OpCode::transpose;
   for (size_t i = 0; i < operands.size(); ++i) {
     const TensorType& type = operands[i];
-    if (type.layout.transposed && !takes_layouts)
+    if (type.layout.transposed && !def.takes_layouts)
       fail(i, fmt::format("must not lie transposed, got {}", to_string(type)));
     const auto place = std::ranges::find(def.scales, i, &ScalePlace::operand);
     if (place == def.scales.end()) {

@@ -41,13 +41,12 @@ std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
   if (!op_def(node.op).is_quantizer) return std::nullopt;
   const Node* scale = own_scale(m, node);
   if (scale == nullptr) return std::nullopt;
-  const bool delayed = scale->op == OpCode::delayed_scale;
   const Node* amax = own_amax(m, *scale, node);
   AmaxQuantizeAttrs attrs{.q = std::get<QuantizeAttrs>(node.attrs),
-                          .both = node.op == OpCode::quantize_both,
+                          .both = node.out(QuantizeBoth::q_transposed) != kNoValue,
                           .measures = false};
   const ValueId x = node.in(Quantize::x);
-  ValueIds operands{x, delayed ? scale->in(DelayedScale::history) : kNoValue};
+  ValueIds operands{x, scale->in(DelayedScale::history)};
   if (amax == nullptr) {
     operands.push_back(scale->in(QuantScale::amax));
   } else {

@@ -15,7 +15,7 @@ struct TensorQuantizer {
   const Node* quantize = nullptr;  // or quantize_both
   const Node* amax = nullptr;      // with its own scale: amax and quant_scale or delayed_scale too
   const Node* scale = nullptr;
-  bool both() const { return quantize->op == OpCode::quantize_both; }
+  bool both() const { return quantize->out(QuantizeBoth::q_transposed) != kNoValue; }
   const QuantizeAttrs& attrs() const { return std::get<QuantizeAttrs>(quantize->attrs); }
 };
 
@@ -65,8 +65,7 @@ ValueIds fused_operands(const QuantizedLayer& op, const Node& layer, const Tenso
   if (!known.empty()) operands[op.known_rstd] = known.back();
   if (known.size() > 1) operands[op.known_mean] = known.front();
   if (q.amax == nullptr) operands[op.given_scale] = q.quantize->in(Quantize::scale);
-  if (q.amax != nullptr && q.scale->op == OpCode::delayed_scale)
-    operands[op.history] = q.scale->in(DelayedScale::history);
+  if (q.amax != nullptr) operands[op.history] = q.scale->in(DelayedScale::history);
   return operands;
 }
 

@@ -48,7 +48,7 @@ class Gatherer {
 
   // The next value of a parameter, gathered: from here on a shard of it is all that there is.
   bool is_new_weight(const Node& node) const {
-    return node.op == OpCode::all_gather &&
+    return op_def(node.op).gathers &&
            std::ranges::any_of(from_.outputs, [&](const GraphOutput& output) {
              return output.value == node.out(Unary::y) && wholes_.contains(output.updates);
            });

@@ -7,7 +7,7 @@ namespace {
 Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   Graph typed = store_frozen(assign_types(graph, recipe.compute, Dtype::f32), options.frozen);
   for (Node& node : typed.nodes) {
-    if (node.op == OpCode::gemm) std::get<GemmAttrs>(node.attrs).tf32 = options.tf32;
+    if (auto* gemm = std::get_if<GemmAttrs>(&node.attrs)) gemm->tf32 = options.tf32;
   }
   return typed;
 }

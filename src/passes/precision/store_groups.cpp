@@ -147,13 +147,10 @@ class GroupStorer {
     ValueIds operands = rewriter_.map(node.operands);
     b_.tag = again.tag;
     dequantize_stored(again, operands);
-    if (node.op == OpCode::rms_norm) {
+    if (is_norm(node.op)) {  // its statistics are its last results and its last operands
       operands.resize(op_def(node.op).operands.size(), kNoValue);
-      operands[RmsNorm::known_rstd] = rewriter_.map(node.out(RmsNorm::rstd));
-    } else if (node.op == OpCode::layer_norm) {
-      operands.resize(op_def(node.op).operands.size(), kNoValue);
-      operands[LayerNorm::known_mean] = rewriter_.map(node.out(LayerNorm::mean));
-      operands[LayerNorm::known_rstd] = rewriter_.map(node.out(LayerNorm::rstd));
+      std::ranges::copy_backward(
+          rewriter_.map(ValueIds(node.results.begin() + 1, node.results.end())), operands.end());
     }
     const Dtype dtype = from.type(old_id).dtype;
     return repeated_[old_id] = b_.emit_typed(node.op, node.attrs, operands, {dtype})[0];

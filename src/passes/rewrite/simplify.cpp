@@ -46,32 +46,28 @@ std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
       return same_type && is_identity_perm(std::get<TransposeAttrs>(node.attrs).perm)
                  ? std::optional(x)
                  : std::nullopt;
-    case OpCode::add:
-    case OpCode::mul: {
-      const double unit = node.op == OpCode::add ? 0 : 1;
-      if (is_fill(graph, other, unit) && same_type) return x;
-      if (is_fill(graph, x, unit) && graph.type(other) == graph.type(y)) return other;
-      return std::nullopt;
-    }
-    case OpCode::sub:
-      return is_fill(graph, other, 0) && same_type ? std::optional(x) : std::nullopt;
-    case OpCode::div:
-      return is_fill(graph, other, 1) && same_type ? std::optional(x) : std::nullopt;
     default:
-      return std::nullopt;
+      break;
   }
+  const OpDef& def = op_def(node.op);
+  if (!def.unit) return std::nullopt;
+  if (is_fill(graph, other, *def.unit) && same_type) return x;
+  const bool is_other =
+      def.commutes && is_fill(graph, x, *def.unit) && graph.type(other) == graph.type(y);
+  return is_other ? std::optional(other) : std::nullopt;
 }
 
 // Two moves in a row are one; returns the attributes and operand of that one.
 std::optional<std::pair<Attrs, ValueId>> merged_move(const Graph& graph, const Node& node) {
   const Node* inner = node.operands.size() == 1 ? graph.producer(node.in(Unary::x)) : nullptr;
   if (inner == nullptr || inner->op != node.op) return std::nullopt;
-  if (node.op == OpCode::reshape) return std::pair(node.attrs, inner->in(Unary::x));
-  if (node.op != OpCode::transpose) return std::nullopt;
-  const Shape& outer_perm = std::get<TransposeAttrs>(node.attrs).perm;
+  if (std::holds_alternative<ReshapeAttrs>(node.attrs))
+    return std::pair(node.attrs, inner->in(Unary::x));
+  const auto* outer = std::get_if<TransposeAttrs>(&node.attrs);
+  if (outer == nullptr) return std::nullopt;
   const Shape& inner_perm = std::get<TransposeAttrs>(inner->attrs).perm;
   Shape perm;
-  for (const int64_t axis : outer_perm) perm.push_back(inner_perm[static_cast<size_t>(axis)]);
+  for (const int64_t axis : outer->perm) perm.push_back(inner_perm[static_cast<size_t>(axis)]);
   return std::pair(Attrs(TransposeAttrs{.perm = perm}), inner->in(Unary::x));
 }
 

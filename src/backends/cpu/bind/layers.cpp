@@ -38,15 +38,6 @@ LaunchFn prepare_rope(const NodeView& view, Context& context) {
       });
 }
 
-Dtype attention_dtype(const NodeView& view) {
-  return view.in(attention_matrices(view).front()).dtype;
-}
-
-bool has_documents(const NodeView& view) {
-  return view.node.op == OpCode::attention_grad ? view.has(AttentionGrad::doc_starts)
-                                                : view.has(Attention::doc_starts);
-}
-
 AttentionSpec attention_spec(const NodeView& view) {
   const auto& attrs = view.attrs<AttentionAttrs>();
   AttentionSpec spec;
@@ -59,19 +50,15 @@ AttentionSpec attention_spec(const NodeView& view) {
   spec.mask = attrs.causal ? AttentionMask::causal : AttentionMask::none;
   spec.window = attrs.window;
   spec.scale = static_cast<float>(attrs.scale);
-  spec.dtype = attention_dtype(view);
-  if (has_documents(view)) spec.documents = AttentionDocuments::isolated;
+  spec.dtype = view.out(0).dtype;
+  if (view.has(attention_slots(view).doc_starts)) spec.documents = AttentionDocuments::isolated;
   return spec;
 }
 
 // q, k, v and what has their shape are of one type; log-sum-exp is f32.
 bool attention_applies(const NodeView& view) {
-  const Dtype dtype = attention_dtype(view);
-  bool same = is_wide(dtype);
-  for (const SlotId i : attention_matrices(view)) same = same && view.in(i).dtype == dtype;
-  const size_t n_results = view.node.op == OpCode::attention_grad ? 3 : 1;
-  for (size_t i = 0; i < n_results; ++i) same = same && view.out(i).dtype == dtype;
-  return same;
+  const auto dtype = attention_dtype(view);
+  return dtype && is_wide(*dtype);
 }
 
 int64_t attention_scratch(const NodeView& view) {

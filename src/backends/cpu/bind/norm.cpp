@@ -23,7 +23,7 @@ int64_t norm_group(const NodeView& view) {
 
 // Scratch of a backward's sums, then of a decoded row for each thread.
 int64_t sums_floats(const NodeView& view, SlotId weight) {
-  const int n_sums = view.node.op == OpCode::layer_norm_grad ? 2 : 1;
+  const int n_sums = op_def(view.node.op).is_centred ? 2 : 1;
   return view.has(weight)
              ? round_up(norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), n_sums), 16)
              : 0;

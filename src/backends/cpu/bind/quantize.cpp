@@ -113,7 +113,7 @@ bool quantize_applies(const NodeView& view) {
 }
 
 std::optional<SlotId> transposed_slot(const NodeView& view) {
-  if (view.node.op != OpCode::quantize_both) return std::nullopt;
+  if (!view.gives(QuantizeBoth::q_transposed)) return std::nullopt;
   return QuantizeBoth::q_transposed;
 }
 
@@ -127,7 +127,7 @@ LaunchFn prepare_rounded(const NodeView& view, const QuantizeAttrs& q, Context& 
 
 int64_t quantize_bytes(const NodeView& view) {
   const bool is_by_row = !view.out(Quantize::q).layout.transposed;
-  if (is_by_row && view.node.op == OpCode::quantize) return 0;
+  if (is_by_row && !transposed_slot(view)) return 0;
   return float_bytes(quantize_scratch(rows_of(view.in(Quantize::x)), 0, view.target.n_threads));
 }
 

@@ -14,8 +14,8 @@ bool always(const NodeView&) {
 }
 
 int64_t ranks_of(const NodeView& view) {
-  return view.node.op == OpCode::take_shard ? view.attrs<ShardAttrs>().ranks
-                                            : view.attrs<CollectiveAttrs>().ranks;
+  const auto* shard = std::get_if<ShardAttrs>(&view.node.attrs);
+  return shard != nullptr ? shard->ranks : view.attrs<CollectiveAttrs>().ranks;
 }
 
 // A program for D ranks runs among D.
@@ -27,11 +27,10 @@ Group* group_of(const NodeView& view, const Context& context) {
 
 Cut cut_of(const NodeView& view, const Context& context, const TensorType& whole) {
   const int64_t n = whole.n_elems();
-  const bool is_shard = view.node.op == OpCode::take_shard;
   return {.group = group_of(view, context),
           .n = n,
           .shard = shard_elems(n, ranks_of(view)),
-          .a_host = is_shard ? 0 : view.attrs<CollectiveAttrs>().ranks_a_host};
+          .a_host = view.attrs<CollectiveAttrs>().ranks_a_host};
 }
 
 LaunchFn prepare_take_shard(const NodeView& view, Context&) {

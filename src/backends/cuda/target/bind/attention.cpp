@@ -8,9 +8,8 @@
 namespace octet::cuda {
 namespace {
 
-bool has_documents(const NodeView& view) {
-  const bool gradient = view.node.op == OpCode::attention_grad;
-  return view.has(gradient ? SlotId{AttentionGrad::doc_starts} : SlotId{Attention::doc_starts});
+bool is_gradient(const NodeView& view) {
+  return op_def(view.node.op).is_gradient;
 }
 
 AttentionParams attention_params(const NodeView& view) {
@@ -22,9 +21,9 @@ AttentionParams attention_params(const NodeView& view) {
   p.kv_heads = a.kv_heads;
   p.head_dim = a.head_dim;
   p.scale = static_cast<float>(a.scale);
-  p.dtype = view.in(attention_matrices(view).front()).dtype;
+  p.dtype = view.out(0).dtype;
   p.causal = a.causal;
-  p.documents = has_documents(view);
+  p.documents = view.has(attention_slots(view).doc_starts);
   p.capacity = a.capacity;
   p.window = a.window < std::max(a.seq, a.capacity) ? a.window : 0;  // a longer one hides nothing
   return p;
@@ -32,18 +31,11 @@ AttentionParams attention_params(const NodeView& view) {
 
 // Everything but log-sum-exp is of one type.
 bool attention_applies(const NodeView& view) {
-  const bool gradient = view.node.op == OpCode::attention_grad;
-  const Dtype dtype = view.in(attention_matrices(view).front()).dtype;
-  const auto& attrs = view.attrs<AttentionAttrs>();
-  bool same = is_wide_or_half(dtype) && attrs.head_dim <= kMaxHeadDim;
-  for (const SlotId i : attention_matrices(view)) same = same && view.in(i).dtype == dtype;
-  for (size_t i = 0; i < (gradient ? 3u : 1u); ++i) same = same && view.out(i).dtype == dtype;
-  const TensorType& lse = gradient ? view.in(AttentionGrad::lse) : view.out(Attention::lse);
-  return same && lse.dtype == Dtype::f32;
-}
-
-bool is_gradient(const NodeView& view) {
-  return view.node.op == OpCode::attention_grad;
+  const auto dtype = attention_dtype(view);
+  const TensorType& lse =
+      is_gradient(view) ? view.in(AttentionGrad::lse) : view.out(Attention::lse);
+  return dtype && is_wide_or_half(*dtype) && view.attrs<AttentionAttrs>().head_dim <= kMaxHeadDim &&
+         lse.dtype == Dtype::f32;
 }
 
 int64_t library_scratch(const NodeView& view) {

@@ -3,8 +3,8 @@
 namespace octet::cuda {
 
 std::optional<double> constant_of(const NodeView& view, size_t operand) {
-  const Node* made = view.graph.producer(view.node.in(operand));
-  if (made == nullptr || made->op != OpCode::fill) return std::nullopt;
+  const Node* made = view.graph.producer(view.node.in(operand), OpCode::fill);
+  if (made == nullptr) return std::nullopt;
   return std::get<FillAttrs>(made->attrs).value;
 }
 

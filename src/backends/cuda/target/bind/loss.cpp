@@ -10,11 +10,7 @@ bool lookup_applies(const NodeView& view) {
          is_wide_or_half(view.out(Lookup::y).dtype);
 }
 
-// The table is the operand of the look-up, and the result of its gradient.
-EmbeddingParams embedding_params(const NodeView& view) {
-  const bool gradient =
-      view.node.op == OpCode::embedding_grad || view.node.op == OpCode::scatter_add;
-  const TensorType& table = gradient ? view.out(LookupGrad::dtable) : view.in(Lookup::table);
+EmbeddingParams embedding_params(const NodeView& view, const TensorType& table) {
   EmbeddingParams p;
   p.tokens = view.in(Lookup::index).n_elems();
   p.vocabulary = table.shape[0];
@@ -24,25 +20,25 @@ EmbeddingParams embedding_params(const NodeView& view) {
   return p;
 }
 KernelSpec embedding_spec(const NodeView& view) {
-  return make_spec(KernelId::embedding, embedding_params(view));
+  return make_spec(KernelId::embedding, embedding_params(view, view.in(Lookup::table)));
+}
+EmbeddingParams embedding_grad_params(const NodeView& view) {
+  return embedding_params(view, view.out(LookupGrad::dtable));
 }
 int64_t embedding_grad_scratch(const NodeView& view) {
-  const EmbeddingParams p = embedding_params(view);
+  const EmbeddingParams p = embedding_grad_params(view);
   return embedding_grad_scratch_bytes(p.tokens, p.cols);
 }
 KernelSpec embedding_grad_spec(const NodeView& view) {
-  return make_spec(KernelId::embedding_grad, embedding_params(view));
+  return make_spec(KernelId::embedding_grad, embedding_grad_params(view));
 }
 
-CrossEntropyParams cross_entropy_params(const NodeView& view) {
-  const bool gradient = view.node.op == OpCode::cross_entropy_grad;
-  const TensorType& logits =
-      gradient ? view.in(CrossEntropyGrad::logits) : view.in(CrossEntropy::logits);
+CrossEntropyParams cross_entropy_params(const TensorType& logits, const TensorType& dlogits) {
   CrossEntropyParams p;
   p.rows = logits.shape[0];
   p.classes = logits.shape[1];
   p.logits = logits.dtype;
-  p.dlogits = gradient ? view.out(CrossEntropyGrad::dlogits).dtype : p.logits;
+  p.dlogits = dlogits.dtype;
   return p;
 }
 bool cross_entropy_applies(const NodeView& view) {
@@ -50,17 +46,19 @@ bool cross_entropy_applies(const NodeView& view) {
          view.in_is(CrossEntropy::inv_n, {Dtype::f32});
 }
 KernelSpec cross_entropy_spec(const NodeView& view) {
-  return make_spec(KernelId::cross_entropy, cross_entropy_params(view));
+  const TensorType& logits = view.in(CrossEntropy::logits);
+  return make_spec(KernelId::cross_entropy, cross_entropy_params(logits, logits));
 }
 bool cross_entropy_grad_applies(const NodeView& view) {
-  const CrossEntropyParams p = cross_entropy_params(view);
   using G = CrossEntropyGrad;
-  return is_wide_or_half(p.logits) && is_wide_or_half(p.dlogits) &&
+  return is_wide_or_half(view.in(G::logits).dtype) && is_wide_or_half(view.out(G::dlogits).dtype) &&
          view.in_is(G::dloss, {Dtype::f32}) && view.in_is(G::lse, {Dtype::f32}) &&
          view.in_is(G::inv_n, {Dtype::f32});
 }
 KernelSpec cross_entropy_grad_spec(const NodeView& view) {
-  return make_spec(KernelId::cross_entropy_grad, cross_entropy_params(view));
+  return make_spec(
+      KernelId::cross_entropy_grad,
+      cross_entropy_params(view.in(CrossEntropyGrad::logits), view.out(CrossEntropyGrad::dlogits)));
 }
 
 const Binding kLossBindings[] = {

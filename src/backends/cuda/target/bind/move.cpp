@@ -22,7 +22,7 @@ ElementOp element_op(OpCode op) {
 // f32 arithmetic takes wide operands, and one number in f32; the rest takes integers and bools too.
 bool element_applies(const NodeView& view) {
   const ElementOp op = element_op(view.node.op);
-  const auto fits = [wide = is_float_op(op) && view.node.op != OpCode::cast](Dtype d) {
+  const auto fits = [wide = is_float_op(op) && op != ElementOp::copy](Dtype d) {
     return is_wide_or_half(d) || (!wide && (d == Dtype::i32 || d == Dtype::boolean));
   };
   bool all = fits(view.out(Select::y).dtype);
@@ -30,6 +30,7 @@ bool element_applies(const NodeView& view) {
   return all && (op != ElementOp::rescale || view.in(Rescale::factor).dtype == Dtype::f32);
 }
 
+template <KernelId kKernel>
 KernelSpec element_spec(const NodeView& view) {
   ElementParams p;
   p.n = view.out(Select::y).n_elems();
@@ -42,7 +43,7 @@ KernelSpec element_spec(const NodeView& view) {
   p.b = dtype(Binary::b);
   p.c = dtype(Select::no);
   p.y = view.out(Select::y).dtype;
-  return make_spec(view.node.op == OpCode::cast ? KernelId::cast : KernelId::elementwise, p);
+  return make_spec(kKernel, p);
 }
 
 // The bits of `value` in one element.
@@ -214,11 +215,12 @@ KernelSpec axpby_spec(const NodeView& view) {
 }
 
 const Binding kMoveBindings[] = {
-#define ELEMENT(op, ...) {{OpCode::op, "elements", element_applies}, element_spec},
+#define ELEMENT(op, ...) \
+  {{OpCode::op, "elements", element_applies}, element_spec<KernelId::elementwise>},
 #include "math/elementwise.def"
-    {{OpCode::select, "elements", element_applies}, element_spec},
-    {{OpCode::cast, "elements", element_applies}, element_spec},
-    {{OpCode::stop_gradient, "elements", element_applies}, element_spec},
+    {{OpCode::select, "elements", element_applies}, element_spec<KernelId::elementwise>},
+    {{OpCode::cast, "elements", element_applies}, element_spec<KernelId::cast>},
+    {{OpCode::stop_gradient, "elements", element_applies}, element_spec<KernelId::elementwise>},
     {{OpCode::axpby, "elements", axpby_applies}, axpby_spec},
     {{OpCode::fill, "elements", moves}, fill_spec},
     {{OpCode::iota, "elements", counts_in_i32}, iota_spec},

@@ -42,7 +42,7 @@ bool scale_applies(const NodeView& view) {
          view.out(DelayedScale::scale).dtype == Dtype::f32;
 }
 KernelSpec scale_spec(const NodeView& view) {
-  const bool delayed = view.node.op == OpCode::delayed_scale;
+  const bool delayed = view.has(DelayedScale::history);
   ScaleParams p;
   p.target = static_cast<float>(view.attrs<AmaxScaleAttrs>().target);
   p.history = delayed ? view.in(DelayedScale::history).n_elems() : 0;
@@ -72,7 +72,7 @@ QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, boo
   return p;
 }
 KernelSpec quantize_spec(const NodeView& view) {
-  const bool both = view.node.op == OpCode::quantize_both;
+  const bool both = view.gives(QuantizeBoth::q_transposed);
   return make_spec(
       both ? KernelId::quantize_both : KernelId::quantize,
       quantize_params(view, view.attrs<QuantizeAttrs>(), both, QuantizeBoth::q_transposed));
@@ -118,7 +118,7 @@ GroupParams group_params(const NodeView& view) {
   p.group = scale_tile(codes).cols;
   p.target = static_cast<float>(q.target);
   p.codes = codes.dtype;
-  p.adds = view.node.op == OpCode::add_quantize;
+  p.adds = view.gives(AddQuantize::scale);
   p.a = view.in(AddQuantize::a).dtype;
   p.b = p.adds ? view.in(AddQuantize::b).dtype : p.a;
   p.sum = p.adds ? view.out(AddQuantize::sum).dtype : p.a;

@@ -85,7 +85,7 @@ KernelSpec sum_spec(const NodeView& view) {
   p.into = view.has(Reduce::into);
   p.squares = view.attrs<CollectiveAttrs>().squares;
   p.ranks_a_host = view.attrs<CollectiveAttrs>().ranks_a_host;
-  if (view.node.op == OpCode::reduce_scatter) p.first = -1;
+  if (op_def(view.node.op).scatters) p.first = -1;
   return make_spec(KernelId::reduce_ranks, p);
 }
 

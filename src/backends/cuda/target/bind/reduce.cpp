@@ -43,7 +43,7 @@ Shape axes_without(size_t rank, const Shape& left_out) {
 }
 
 Shape gone_axes(const NodeView& view) {
-  if (view.node.op == OpCode::argmax) return {view.attrs<AxisAttrs>().axis};
+  if (const auto* one = std::get_if<AxisAttrs>(&view.node.attrs)) return {one->axis};
   Shape axes = view.attrs<AxesAttrs>().axes;
   std::sort(axes.begin(), axes.end());
   return axes;
@@ -54,18 +54,21 @@ bool fits(const TensorType& type) {
 }
 
 bool reduce_applies(const NodeView& view) {
-  const Dtype y = view.out(Unary::y).dtype;
-  return fits(view.in(Unary::x)) &&
-         (view.node.op == OpCode::argmax ? y == Dtype::i32 : is_wide_or_half(y));
+  return fits(view.in(Unary::x)) && is_wide_or_half(view.out(Unary::y).dtype);
+}
+bool argmax_applies(const NodeView& view) {
+  return fits(view.in(Unary::x)) && view.out(Unary::y).dtype == Dtype::i32;
 }
 
+// kPiece: the fewest elements of a sum or maximum that are worth a block.
+template <int64_t kPiece>
 ReduceParams reduce_params(const NodeView& view) {
   const TensorType& x = view.in(Unary::x);
   const Shape gone = gone_axes(view), kept = axes_without(x.shape.size(), gone);
   ReduceParams p;
   p.n_kept = count_of(x.shape, kept);
   p.n_gone = count_of(x.shape, gone);
-  p.least_piece = view.node.op == OpCode::reduce_sum ? kSumPiece : kMaxPiece;
+  p.least_piece = kPiece;
   p.kept = list_of(x.shape, kept);
   p.gone = list_of(x.shape, gone);
   p.x = x.dtype;
@@ -73,20 +76,17 @@ ReduceParams reduce_params(const NodeView& view) {
   return p;
 }
 
+template <int64_t kPiece>
 int64_t reduce_scratch(const NodeView& view) {
-  return reduce_scratch_bytes(reduce_params(view));
+  return reduce_scratch_bytes(reduce_params<kPiece>(view));
 }
-
+template <KernelId kKernel, int64_t kPiece>
 KernelSpec reduce_spec(const NodeView& view) {
-  const ReduceParams p = reduce_params(view);
-  switch (view.node.op) {
-    case OpCode::reduce_sum:
-      return make_spec(KernelId::reduce_sum, p);
-    case OpCode::reduce_max:
-      return make_spec(KernelId::reduce_max, p);
-    default:
-      return make_spec(KernelId::argmax, p);
-  }
+  return make_spec(kKernel, reduce_params<kPiece>(view));
+}
+template <KernelId kKernel, int64_t kPiece>
+constexpr Binding reduce_row(OpCode op, bool (*applies)(const NodeView&)) {
+  return {{op, "reduce", applies, reduce_scratch<kPiece>}, reduce_spec<kKernel, kPiece>};
 }
 
 bool dot_applies(const NodeView& view) {
@@ -121,9 +121,9 @@ KernelSpec dot_spec(const NodeView& view) {
 }
 
 const Binding kReduceBindings[] = {
-    {{OpCode::reduce_sum, "reduce", reduce_applies, reduce_scratch}, reduce_spec},
-    {{OpCode::reduce_max, "reduce", reduce_applies, reduce_scratch}, reduce_spec},
-    {{OpCode::argmax, "reduce", reduce_applies, reduce_scratch}, reduce_spec},
+    reduce_row<KernelId::reduce_sum, kSumPiece>(OpCode::reduce_sum, reduce_applies),
+    reduce_row<KernelId::reduce_max, kMaxPiece>(OpCode::reduce_max, reduce_applies),
+    reduce_row<KernelId::argmax, kMaxPiece>(OpCode::argmax, argmax_applies),
     {{.op = OpCode::dot, .name = "products", .applies = dot_applies, .facts = {.generic = true}},
      dot_spec},
 };
