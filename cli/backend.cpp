@@ -24,7 +24,8 @@ BackendRequest request_of(const GlobalOptions& options, const KernelNeeds& needs
           .device_index = shares_gpu ? 0 : needs.device_index.value_or(of_rank),
           .deterministic = needs.deterministic,
           .rows = needs.same_rows ? cpu::RowSums::same : cpu::RowSums::library,
-          .group = group};
+          .group = group,
+          .ranks = group == nullptr ? needs.ranks : group->size()};
 }
 
 // For commands that read no configuration.

@@ -15,6 +15,7 @@ struct KernelNeeds {
   bool deterministic = false;  // train.deterministic: on the CPU they always are
   bool same_rows = false;      // a row's bits for any number of rows: on the CPU (RowSums::same)
   std::optional<int> device_index = {};  // of the host's GPUs; without it, as the rank
+  int ranks = 1;                         // without a group: that programs are planned for
 };
 
 // NCCL's library, as OCTET_NCCL names it; empty where it does not.

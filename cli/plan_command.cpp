@@ -1,6 +1,7 @@
 #include "cli/plan_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -11,6 +12,7 @@
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "ir/print.h"
+#include "plan/kernel_row.h"
 #include "plan/report.h"
 #include "train/plan_report.h"
 #include "train/run_setup.h"
@@ -25,6 +27,7 @@ struct PlanFlags {
   bool graph = false;
   bool policy = false;
   bool passes = false;
+  std::vector<std::string> without;
   std::optional<int64_t> ranks;
   int64_t hosts = 1;
   double link = MachineRates{}.link / 1e9, network = MachineRates{}.network / 1e9;  // GB/s
@@ -59,11 +62,26 @@ void print_passes(const Program& program, const GlobalOptions& options) {
   print_table(options, table);
 }
 
+// Throws Error{invalid_argument} for a row that the back end does not have.
+void strike(Catalogue& catalogue, const std::string& row) {
+  std::vector<std::string> of_op;
+  for (const KernelRow* known : catalogue.target().rows) {
+    const std::string key = row_key(*known);
+    if (key == row) return catalogue.strike(row);
+    if (row.starts_with(op_def(known->op).name)) of_op.push_back(key);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "[plan] --without: expected an op and one of its rows ({}), got '{}'",
+              of_op.empty() ? "rope rows" : fmt::format("{}", fmt::join(of_op, ", ")), row);
+}
+
 void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   std::vector<std::string> sets = options.config_sets();
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
   const RunConfig config = load_config(flags.config, sets).config;
-  Backend backend = open_plan_backend(options, {.deterministic = config.train.deterministic});
+  Backend backend = open_plan_backend(options, {.deterministic = config.train.deterministic,
+                                                .ranks = static_cast<int>(config.parallel.ranks)});
+  for (const std::string& row : flags.without) strike(*backend.catalogue, row);
   const ModelSpec spec = model_from_config(posix_files(), config);
   if (flags.policy) {
     const ProgramOptions program_opts = program_options(config, spec);
@@ -108,6 +126,13 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
   plan->add_flag("--policy", flags->policy, "the formats of every linear after overrides");
   plan->add_flag("--passes", flags->passes,
                  "what each compiler pass did: nodes before and after, milliseconds");
+  plan->add_option("--without", flags->without,
+                   "a row of kernels to do without, by op and row: \"rms_norm codes\"; may be "
+                   "repeated")
+      ->type_name("ROW")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
   plan->add_option("--ranks", flags->ranks,
                    "devices that train together (parallel.ranks): what each holds, what travels, "
                    "and how much of that computing hides; needs none of them")

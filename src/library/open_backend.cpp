@@ -28,8 +28,9 @@ Backend open_cpu(const BackendRequest& request) {
   return cpu::make_backend(request.threads, isa_from_request(request), request.rows, request.group);
 }
 
-// A limit of memory or of processes costs time, not the run.
-Backend with_its_threads(Backend backend, const BackendRequest& request, const Log& log) {
+// For its ranks, and its threads: a limit of memory or of processes costs time, not the run.
+Backend as_asked(Backend backend, const BackendRequest& request, const Log& log) {
+  backend.catalogue->set_ranks(request.ranks);
   const int wanted = request.threads > 0 ? request.threads : usable_cores();
   const int made = backend.pool->n_threads();
   if (made < wanted) {
@@ -73,21 +74,21 @@ std::string mpi_module_path() {
 
 Backend open_backend(const BackendRequest& request, const Log& log) {
   check_device(request);
-  if (request.device == "cpu") return with_its_threads(open_cpu(request), request, log);
-  return with_its_threads(cuda::make_backend({.module = module_of(request),
-                                              .device = request.device_index,
-                                              .deterministic = request.deterministic,
-                                              .n_threads = request.threads,
-                                              .nccl = request.nccl}),
-                          request, log);
+  if (request.device == "cpu") return as_asked(open_cpu(request), request, log);
+  return as_asked(cuda::make_backend({.module = module_of(request),
+                                      .device = request.device_index,
+                                      .deterministic = request.deterministic,
+                                      .n_threads = request.threads,
+                                      .nccl = request.nccl}),
+                  request, log);
 }
 
 Backend open_plan_backend(const BackendRequest& request, const Log& log) {
   check_device(request);
-  if (request.device == "cpu") return with_its_threads(open_cpu(request), request, log);
-  return with_its_threads(cuda::make_plan_backend({.deterministic = request.deterministic,
-                                                   .n_threads = request.threads}),
-                          request, log);
+  if (request.device == "cpu") return as_asked(open_cpu(request), request, log);
+  return as_asked(cuda::make_plan_backend(
+                      {.deterministic = request.deterministic, .n_threads = request.threads}),
+                  request, log);
 }
 
 std::string isa_of(const BackendRequest& request) {

@@ -20,6 +20,7 @@ struct BackendRequest {
   bool deterministic = false;    // train.deterministic: on the CPU kernels always are
   cpu::RowSums rows = cpu::RowSums::library;
   Group* group = nullptr;  // of ranks that are threads of this process, on the CPU
+  int ranks = 1;           // that run programs together
 };
 
 // Throws Error{invalid_argument} for unknown names and for instructions that the machine lacks,

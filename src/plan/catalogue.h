@@ -77,6 +77,8 @@ class Catalogue {
   const Target& target() const { return target_; }
   // What is planned from now on does without this row ("rms_norm codes").
   virtual void strike(std::string row) { target_.without.push_back(std::move(row)); }
+  // What is planned from now on runs on so many ranks.
+  void set_ranks(int ranks) { target_.ranks = ranks; }
   // Nothing where no kernel exists for the node with these dtypes.
   virtual std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const = 0;
   // Checks everything and makes what the launch needs; throws Error that names the node.

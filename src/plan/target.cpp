@@ -11,6 +11,7 @@ std::string Target::text() const {
   if (!blas.empty()) text += ", cuBLASLt " + blas;
   if (!dnn.empty()) text += ", cuDNN " + dnn;
   if (n_threads > 0) text += fmt::format(", {} threads", n_threads);
+  if (ranks > 1) text += fmt::format(", {} ranks", ranks);
   if (deterministic) text += ", deterministic";
   if (assumed) text += ", assumed without a device";
   for (const std::string& row : without) text += ", without " + row;

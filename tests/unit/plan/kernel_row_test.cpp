@@ -61,9 +61,10 @@ TEST(Target, says_what_is_assumed_and_struck) {
   Target target{.backend = "cuda", .architecture = "Hopper", .capability = 90, .dnn = "9"};
   EXPECT_EQ(target.text(), "cuda Hopper (9.0), cuDNN 9");
   target.assumed = target.deterministic = true;
+  target.ranks = 2;
   target.without = {"rms_norm codes"};
   EXPECT_EQ(target.text(),
-            "cuda Hopper (9.0), cuDNN 9, deterministic, assumed without a device, "
+            "cuda Hopper (9.0), cuDNN 9, 2 ranks, deterministic, assumed without a device, "
             "without rms_norm codes");
 }
 
