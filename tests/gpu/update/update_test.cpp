@@ -141,6 +141,31 @@ TEST(gpu_update, takes_groups_of_zeros_and_of_magnitudes_near_the_ends) {
   }
 }
 
+// What is chosen runs, and gives what the others give.
+TEST(gpu_update, goes_by_the_next_row_where_one_is_struck) {
+  OCTET_GPU_OR_SKIP(gpu);
+  octet::Backend other = cuda::make_backend({.module = gpu_module(), .n_threads = 1});
+  AdamwSetup codes = expanded(kWeights[1], 1500), wide = codes;
+  wide.m = wide.v = Dtype::f32;
+  wide.attrs.expand_m = wide.attrs.expand_v = false;
+  const auto expect_rows = [&](std::string_view of_codes, std::string_view of_wide) {
+    for (const auto& [setup, row] : {std::pair(codes, of_codes), std::pair(wide, of_wide)}) {
+      AdamwRun want(setup, scalar_backend()), got(setup, other);
+      EXPECT_EQ(got.row(), row);
+      got.take_states(want);
+      for (AdamwRun* run : {&want, &got}) run->step(test_gradient(setup.n, 1), {});
+      for (const char* name : {"m", "v"}) expect_nearly_equal(want, got, name);
+      got.expect_amax_of_weights();
+    }
+  };
+  expect_rows("expanded", "wide");
+  other.catalogue->strike("adamw_step expanded");
+  expect_rows("groups", "wide");
+  other.catalogue->strike("adamw_step groups");
+  other.catalogue->strike("adamw_step wide");
+  expect_rows("generic", "generic");
+}
+
 // A finite gradient whose square leaves f32 is a second moment of the largest finite value.
 TEST(gpu_update, stores_what_overflowed_as_the_scalar_formulas_do) {
   OCTET_GPU_OR_SKIP(gpu);

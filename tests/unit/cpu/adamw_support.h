@@ -17,6 +17,7 @@
 #include "ir/builder.h"
 #include "math/adamw.h"
 #include "math/moment.h"
+#include "plan/kernel_row.h"
 #include "plan/plan.h"
 #include "runtime/executor.h"
 
@@ -58,6 +59,7 @@ class AdamwRun {
 
   const AdamwSetup& setup() const { return setup_; }
   bool is_reference() const { return plan_->steps.at(0).kernel.reference; }
+  std::string_view row() const { return plan_->steps.at(0).kernel.row->name; }
 
   void step(const std::vector<float>& grad, const AdamwScalars& s) {
     std::vector<std::byte> bytes(grad.size() * static_cast<size_t>(dtype_bytes(setup_.grad)));

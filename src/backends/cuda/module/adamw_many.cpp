@@ -187,11 +187,12 @@ AdamwCall AdamwMany::call_of(size_t weight) const {
 
 size_t AdamwMany::kind_of(const AdamwCall& call) const {
   if (is_each_alone_) return kAlone;
-  if (takes_expanded(call)) {
+  const bool aligned = is_aligned(call);
+  if (aligned && takes_expanded(call.p)) {
     if (call.p.store == WeightStore::stochastic && call.p.n >= kWorthKeys) return kAlone;
     return 2 * static_cast<size_t>(call.p.store) + (call.p.g == Dtype::f32 ? 1 : 0);
   }
-  return call.p.n >= kWorthLaunch || takes_groups(call) ? kAlone : kAny;
+  return call.p.n >= kWorthLaunch || (aligned && takes_groups(call.p)) ? kAlone : kAny;
 }
 
 // One weight of a kind needs no list.
@@ -235,8 +236,14 @@ void AdamwMany::add_rows(size_t weight, Rows& rows, bool is_expanded) const {
 void AdamwMany::make_rows(cudaStream_t stream) {
   kinds_ = kinds();
   rows_ = {};
+  pieces_.assign(kinds_.size(), {});
   for (size_t i = 0; i < kinds_.size(); ++i) {
-    if (kinds_[i] != kAlone) add_rows(i, rows_[kinds_[i]], kinds_[i] != kAny);
+    if (kinds_[i] != kAlone) {
+      add_rows(i, rows_[kinds_[i]], kinds_[i] != kAny);
+    } else {
+      const AdamwCall call = call_of(i);
+      pieces_[i] = AdamwPieces(call.p, is_aligned(call));
+    }
   }
   std::vector<UpdateRow> row;
   std::vector<uint32_t> first_tile;
@@ -297,7 +304,7 @@ void AdamwMany::step(double clip, bool has_squares, cudaStream_t stream) const {
     call.p.eps = static_cast<float>(numbers.eps);
     call.p.weight_decay = static_cast<float>(numbers.weight_decay);
     call.is_beside_last = is_beside_last;
-    launch_adamw(call, n_sm_, stream);
+    pieces_[i].launch(call, n_sm_, stream);
     is_beside_last = true;
   }
   for (size_t kind = 0; kind < kAny; ++kind) {

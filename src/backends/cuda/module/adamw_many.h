@@ -64,7 +64,8 @@ class AdamwMany {
   OctetCudaControl* control_ = nullptr;
   std::vector<OctetCudaNumbers> numbers_;
   std::vector<uint64_t> gradients_;
-  std::vector<size_t> kinds_;  // of each weight; empty: rows are to be made
+  std::vector<size_t> kinds_;        // of each weight; empty: rows are to be made
+  std::vector<AdamwPieces> pieces_;  // of those alone
   std::array<Rows, kKinds> rows_;
   bool is_each_alone_ = false;
 };

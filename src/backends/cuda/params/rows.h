@@ -74,6 +74,7 @@ struct RowLayerParams {
   WideArg weight, bias, y;
   int8_t known_mean_at = kAbsent, known_rstd_at = kAbsent;  // operands, where they are given
   KeptArg kept_x, kept_up;  // of activations of bf16 with codes of e4m3, cols a multiple of 16
+  bool generic = false;     // element by element, whatever the types
   CodesArg codes;
 };
 
@@ -89,6 +90,7 @@ struct NormGradParams {
   int64_t rows = 0, cols = 0;
   RowLayer layer = RowLayer::rms_norm;
   int8_t mean_at = kAbsent, rstd_at = kAbsent;
+  bool generic = false;
   RowOperand dy, x;
   WideArg weight, addend, dx, dw, db;
   AmaxArg amax;
@@ -99,6 +101,7 @@ struct NormGradParams {
 struct ActGradParams {
   int64_t rows = 0, cols = 0;
   RowLayer layer = RowLayer::gated_silu;
+  bool generic = false;
   RowOperand dy, x, up;
   WideArg first, second;
   AmaxArg amax;

@@ -45,6 +45,9 @@ struct MomentParams {
   bool stochastic = false;
 };
 
+// The kernels of the step, in the order of preference: rows/update.h.
+enum class AdamwRow : uint8_t { expanded, groups, wide, generic };
+
 struct AdamwParams {
   int64_t n = 0;        // elements
   int64_t group = 128;  // of codes
@@ -57,7 +60,8 @@ struct AdamwParams {
   bool exact = false;  // powers with the same bits everywhere
   bool amax = false;
   MomentParams m = {}, v = {};
-  uint8_t reserved[5] = {};
+  AdamwRow row = AdamwRow::expanded;  // the first that may take elements
+  uint8_t reserved[4] = {};
 };
 
 // store_scaled: FP16 q[i] = x[i] / scale, rounded by word first + i (math/master.h): the bits of

@@ -47,7 +47,7 @@ constexpr bool is_result(Form form, const WideArg& arg) {
 
 // The kernels from codes to codes know no limit.
 constexpr Form form_of(const RowLayerParams& p) {
-  if (is_norm(p.layer) && p.cols > kFastCols) return Form::any;
+  if (p.generic || (is_norm(p.layer) && p.cols > kFastCols)) return Form::any;
   const Form form = form_of(p.x, p.cols);
   if (form == Form::groups && p.codes.limit > 0) return Form::any;
   if (p.layer == RowLayer::gated_silu && form_of(p.up, p.cols) != form) return Form::any;
@@ -62,7 +62,7 @@ constexpr Out out_of(const RowLayerParams& p, Form form) {
 }
 
 constexpr Form form_of(const NormGradParams& p) {
-  if (p.cols > kFastCols) return Form::any;
+  if (p.generic || p.cols > kFastCols) return Form::any;
   const Form form = form_of(p.x, p.cols);
   if (form == Form::f32 && p.amax.amax_at != kAbsent) return Form::any;
   const bool fits = goes_with(form, p.dy.dtype) && goes_with(form, p.weight) &&
@@ -71,6 +71,7 @@ constexpr Form form_of(const NormGradParams& p) {
 }
 
 constexpr Form form_of(const ActGradParams& p) {
+  if (p.generic) return Form::any;
   const Form form = form_of(p.x, p.cols);
   if (p.layer == RowLayer::gated_silu && form_of(p.up, p.cols) != form) return Form::any;
   const bool fits =

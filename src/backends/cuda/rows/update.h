@@ -21,12 +21,11 @@ constexpr bool takes_expanded(const AdamwParams& p) {
   return expanded(p.m) && expanded(p.v) && !p.exact && p.group == kMomentGroup && fast_weight(p);
 }
 // E4M3 or E5M2; the second also f32 or scaled FP16, whose blocks of words have four elements.
-// first: the place of element 0, for what is drawn.
-constexpr bool takes_groups(const AdamwParams& p, int64_t first) {
+constexpr bool takes_groups(const AdamwParams& p) {
   const auto is_code = [](Dtype dtype) { return dtype == Dtype::e4m3 || dtype == Dtype::e5m2; };
   const bool powers = p.m.expand || p.v.expand;
-  const bool takes_v =
-      is_code(p.v.dtype) || p.v.dtype == Dtype::f32 || (p.v.dtype == Dtype::fp16 && first % 4 == 0);
+  const bool takes_v = is_code(p.v.dtype) || p.v.dtype == Dtype::f32 ||
+                       (p.v.dtype == Dtype::fp16 && p.first % 4 == 0);
   const bool draws = p.m.stochastic || (p.v.stochastic && p.v.dtype != Dtype::fp16);
   return p.group == kMomentGroup && is_code(p.m.dtype) && takes_v && !draws &&
          !(powers && p.exact) && fast_weight(p);

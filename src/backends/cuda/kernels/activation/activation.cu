@@ -109,57 +109,38 @@ __global__ void __launch_bounds__(kThreads) act_rows_any(const __grid_constant__
 }
 
 template <bool kGated, Form F>
-void launch_form(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
-  if (out == Out::wide && a.rows <= kMostEarlyRows) {
-    launch_early(act_rows<kGated, F, Out::wide>, {grid, kThreads}, stream, a);
-  } else if (out == Out::wide) {
-    act_rows<kGated, F, Out::wide><<<grid, kThreads, 0, stream>>>(a);
-  } else if constexpr (kGated && F == Form::groups) {
-    launch_gated_rows(a, stream);
-  } else if (F == Form::bf16 && a.kept_x.codes != nullptr) {
-    act_rows<kGated, Form::bf16, Out::e4m3, true><<<grid, kThreads, 0, stream>>>(a);
-  } else {
-    act_rows<kGated, F, Out::e4m3><<<grid, kThreads, 0, stream>>>(a);
+LayerKernel kernel_of(const LayerProblem& p) {
+  if constexpr (is_short(F)) {
+    if (p.out == Out::hif8) return act_rows<kGated, F, Out::hif8>;
   }
+  if constexpr (!kGated || F != Form::groups) {
+    if (F == Form::bf16 && p.out == Out::e4m3 && p.keeps)
+      return act_rows<kGated, Form::bf16, Out::e4m3, true>;
+    if (p.out == Out::e4m3) return act_rows<kGated, F, Out::e4m3>;
+  }
+  return act_rows<kGated, F, Out::wide>;
 }
-
-template <bool kGated, Form F>
-void launch_short(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
-  if (out != Out::hif8) return launch_form<kGated, F>(out, a, grid, stream);
-  act_rows<kGated, F, Out::hif8><<<grid, kThreads, 0, stream>>>(a);
-}
-
 template <bool kGated>
-void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(act_blocks(form, a));
-  if (form == Form::groups) {
-    launch_form<kGated, Form::groups>(out, a, grid, stream);
-  } else if (form == Form::f32) {
-    launch_form<kGated, Form::f32>(out, a, grid, stream);
-  } else if (form == Form::fp16) {
-    launch_short<kGated, Form::fp16>(out, a, grid, stream);
-  } else {
-    launch_short<kGated, Form::bf16>(out, a, grid, stream);
-  }
+LayerKernel kernel_of(const LayerProblem& p) {
+  if (p.form == Form::groups) return kernel_of<kGated, Form::groups>(p);
+  if (p.form == Form::f32) return kernel_of<kGated, Form::f32>(p);
+  return p.form == Form::fp16 ? kernel_of<kGated, Form::fp16>(p) : kernel_of<kGated, Form::bf16>(p);
 }
 
 }  // namespace
 
-int act_blocks(Form form, const LayerArgs& a) {
-  const int64_t piece = form == Form::any ? kThreads : kPiece;
-  return static_cast<int>(wave_blocks(ceil_div(a.rows * a.cols, piece), kBlocksPerSm, a.n_sm));
-}
-
-void launch_act_rows(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
-  if (form == Form::any || out == Out::any) {
-    const auto grid = static_cast<unsigned>(act_blocks(Form::any, a));
-    act_rows_any<<<grid, kThreads, 0, stream>>>(a);
-  } else if (a.layer == RowLayer::gated_silu) {
-    launch_kind<true>(form, out, a, stream);
-  } else {
-    launch_kind<false>(form, out, a, stream);
-  }
-  check_launch("act_rows");
+LayerLaunch act_rows_launch(const LayerProblem& p) {
+  const LayerArgs& a = p.args;
+  const bool is_any = p.form == Form::any || p.out == Out::any;
+  const bool gated = a.layer == RowLayer::gated_silu;
+  if (!is_any && gated && p.form == Form::groups && p.out != Out::wide) return gated_rows_launch(a);
+  const int64_t n_pieces = ceil_div(a.rows * a.cols, is_any ? kThreads : kPiece);
+  LayerLaunch made{act_rows_any, static_cast<unsigned>(wave_blocks(n_pieces, kBlocksPerSm, a.n_sm)),
+                   kThreads};
+  if (is_any) return made;
+  made.kernel = gated ? kernel_of<true>(p) : kernel_of<false>(p);
+  made.is_early = p.out == Out::wide && a.rows <= kMostEarlyRows;
+  return made;
 }
 
 }  // namespace octet::cuda

@@ -284,27 +284,15 @@ __global__ void __launch_bounds__(kThreads, kCodeBlocks)
 
 }  // namespace
 
-int act_amax_blocks(const LayerArgs& a) {
-  return static_cast<int>(
-      wave_blocks(ceil_div(a.rows * (a.cols / kChunk), kPiece), kBlocksPerSm, a.n_sm));
+LayerLaunch act_amax_launch(const LayerArgs& a) {
+  const int64_t n_pieces = ceil_div(a.rows * (a.cols / kChunk), kPiece);
+  return {a.layer == RowLayer::gated_silu ? act_amax<true> : act_amax<false>,
+          static_cast<unsigned>(wave_blocks(n_pieces, kBlocksPerSm, a.n_sm)), kThreads};
 }
 
-void launch_act_amax(const LayerArgs& a, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(act_amax_blocks(a));
-  if (a.layer == RowLayer::gated_silu) {
-    act_amax<true><<<grid, kThreads, 0, stream>>>(a);
-  } else {
-    act_amax<false><<<grid, kThreads, 0, stream>>>(a);
-  }
-  check_launch("act_amax");
-}
-
-void launch_gated_rows(const LayerArgs& a, cudaStream_t stream) {
-  const int64_t n = a.rows * (a.cols / kChunk);
-  const auto grid =
-      static_cast<unsigned>(wave_blocks(ceil_div(n, kAtOnce * kThreads), kCodeBlocks, a.n_sm));
-  gated_rows<<<grid, kThreads, 0, stream>>>(a);
-  check_launch("gated_rows");
+LayerLaunch gated_rows_launch(const LayerArgs& a) {
+  const int64_t n_pieces = ceil_div(a.rows * (a.cols / kChunk), kAtOnce * kThreads);
+  return {gated_rows, static_cast<unsigned>(wave_blocks(n_pieces, kCodeBlocks, a.n_sm)), kThreads};
 }
 
 }  // namespace octet::cuda

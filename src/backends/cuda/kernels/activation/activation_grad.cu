@@ -1,6 +1,7 @@
 // Gradients of gated activations and GELU, element by element.
 #include "backends/cuda/kernels/common/layer.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
+#include "backends/cuda/launch/context.h"
 
 namespace octet::cuda {
 namespace {
@@ -172,54 +173,62 @@ __global__ void __launch_bounds__(kThreads) act_grad_any(const __grid_constant__
   if (a.amax.partial != nullptr) end_amax(a.amax, largest);
 }
 
+using GradKernel = void (*)(GradArgs);
 template <bool kGated>
-void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t stream) {
-  const bool bf16 = a.first.dtype == Dtype::bf16 && a.second.dtype == Dtype::bf16;
-  const bool in_32_bits = a.rows * a.cols / 8 < INT32_MAX;
-  if (kGated && form == Form::groups && bf16 && in_32_bits) {
-    const int64_t n_pieces = ceil_div(a.rows * a.cols, 8 * kHalvesAtOnce * kThreads);
-    const auto blocks = static_cast<unsigned>(wave_blocks(n_pieces, kHalfBlocks, a.n_sm));
-    gated_grad_codes<<<blocks, kThreads, 0, stream>>>(a);
-  } else if (form == Form::groups) {
-    act_grad<kGated, Form::groups><<<grid, kThreads, 0, stream>>>(a);
-  } else if (form == Form::bf16) {
-    act_grad<kGated, Form::bf16><<<grid, kThreads, 0, stream>>>(a);
-  } else if (form == Form::fp16) {
-    act_grad<kGated, Form::fp16><<<grid, kThreads, 0, stream>>>(a);
-  } else {
-    act_grad<kGated, Form::f32><<<grid, kThreads, 0, stream>>>(a);
-  }
+GradKernel kernel_of(Form form) {
+  if (form == Form::groups) return act_grad<kGated, Form::groups>;
+  if (form == Form::f32) return act_grad<kGated, Form::f32>;
+  return form == Form::fp16 ? act_grad<kGated, Form::fp16> : act_grad<kGated, Form::bf16>;
 }
 
-void run_act_grad(const ActGradParams& p, const Launch& launch) {
-  const int64_t n = p.rows * p.cols;
-  GradArgs a;
-  a.amax = amax_of(p.amax, launch);
-  if (n == 0 && a.amax.partial == nullptr) return;
-  a.dy = matrix_of(p.dy, p.cols, launch);
-  a.x = matrix_of(p.x, p.cols, launch);
-  a.up = matrix_of(p.up, p.cols, launch);
-  a.first = result_of(p.first, launch);
-  a.second = result_of(p.second, launch);
-  a.rows = p.rows;
-  a.cols = p.cols;
-  a.n_sm = launch.n_sm;
-  a.layer = p.layer;
-  const Form form = form_of(p);
-  const int64_t piece = form == Form::any ? kThreads : kPiece;
-  const auto grid = static_cast<unsigned>(wave_blocks(ceil_div(n, piece), kBlocksPerSm, a.n_sm));
-  if (form == Form::any) {
-    act_grad_any<<<grid, kThreads, 0, launch.stream>>>(a);
-  } else if (p.layer == RowLayer::gated_silu) {
-    launch_kind<true>(form, a, grid, launch.stream);
-  } else {
-    launch_kind<false>(form, a, grid, launch.stream);
+class ActGrad : public Prepared {
+ public:
+  ActGrad(const ActGradParams& params, int n_sm) : p_(params) {
+    const int64_t n = p_.rows * p_.cols;
+    const Form form = form_of(p_);
+    const bool gated = p_.layer == RowLayer::gated_silu;
+    const bool bf16 = p_.first.dtype == Dtype::bf16 && p_.second.dtype == Dtype::bf16;
+    int64_t piece = form == Form::any ? kThreads : kPiece, per_sm = kBlocksPerSm;
+    if (gated && form == Form::groups && bf16 && n / 8 < INT32_MAX) {
+      kernel_ = gated_grad_codes;
+      piece = 8 * kHalvesAtOnce * kThreads;
+      per_sm = kHalfBlocks;
+    } else if (form != Form::any) {
+      kernel_ = gated ? kernel_of<true>(form) : kernel_of<false>(form);
+    }
+    grid_ = static_cast<unsigned>(wave_blocks(ceil_div(n, piece), per_sm, n_sm));
   }
-  check_launch("act_grad");
+
+  void launch(const Launch& launch) override {
+    GradArgs a;
+    a.amax = amax_of(p_.amax, launch);
+    if (p_.rows * p_.cols == 0 && p_.amax.amax_at == kAbsent) return;
+    a.dy = matrix_of(p_.dy, p_.cols, launch);
+    a.x = matrix_of(p_.x, p_.cols, launch);
+    a.up = matrix_of(p_.up, p_.cols, launch);
+    a.first = result_of(p_.first, launch);
+    a.second = result_of(p_.second, launch);
+    a.rows = p_.rows;
+    a.cols = p_.cols;
+    a.n_sm = launch.n_sm;
+    a.layer = p_.layer;
+    const GradKernel kernel = kernel_;
+    kernel<<<grid_, kThreads, 0, launch.stream>>>(a);
+    check_launch("act_grad");
+  }
+
+ private:
+  ActGradParams p_;
+  GradKernel kernel_ = act_grad_any;
+  unsigned grid_ = 1;
+};
+
+std::unique_ptr<Prepared> prepare_act_grad(const Request& request) {
+  return std::make_unique<ActGrad>(request.get<ActGradParams>(), request.context.n_sm);
 }
 
-const KernelEntry kRows[] = {{KernelId::gated_act_grad, stateless<ActGradParams, run_act_grad>},
-                             {KernelId::gelu_grad, stateless<ActGradParams, run_act_grad>}};
+const KernelEntry kRows[] = {{KernelId::gated_act_grad, prepare_act_grad},
+                             {KernelId::gelu_grad, prepare_act_grad}};
 
 }  // namespace
 

@@ -4,8 +4,11 @@
 //
 // A thread takes the same piece of four rows of every tile; what the next tile wants is on its way
 // to the registers from the moment that this tile's is used.
+#include <vector>
+
 #include "backends/cuda/kernels/common/code_tile_walk.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
+#include "backends/cuda/launch/context.h"
 
 namespace octet::cuda {
 namespace {
@@ -142,60 +145,80 @@ __global__ void __launch_bounds__(kTileThreads, kResident)
   if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
 }
 
+using TilesKernel = void (*)(GradCodesArgs);
 template <Form F, Dtype C>
-void launch_tiles_of(const GradCodesArgs& a, cudaStream_t stream) {
-  const bool whole = a.rows % kTile == 0 && a.cols % kTile == 0 && a.padded_rows == a.rows;
-  const auto grid = static_cast<unsigned>(a.scale.n_partial);
-  whole ? gated_grad_tiles<F, C, true><<<grid, kTileThreads, 0, stream>>>(a)
-        : gated_grad_tiles<F, C, false><<<grid, kTileThreads, 0, stream>>>(a);
-  check_launch("gated_grad_tiles");
+TilesKernel kernel_of(const GradCodesParams& p) {
+  const bool whole = p.rows % kTile == 0 && p.cols % kTile == 0 && p.codes.padded_rows == p.rows;
+  return whole ? gated_grad_tiles<F, C, true> : gated_grad_tiles<F, C, false>;
+}
+TilesKernel kernel_of(const GradCodesParams& p) {
+  const bool e5m2 = p.codes.dtype == Dtype::e5m2;
+  if (p.x.group == 0)
+    return e5m2 ? kernel_of<Form::bf16, Dtype::e5m2>(p) : kernel_of<Form::bf16, Dtype::e4m3>(p);
+  return e5m2 ? kernel_of<Form::groups, Dtype::e5m2>(p) : kernel_of<Form::groups, Dtype::e4m3>(p);
 }
 
-void launch_form(const GradCodesParams& p, const GradCodesArgs& a, cudaStream_t stream) {
-  const bool groups = p.x.group != 0, e5m2 = p.codes.dtype == Dtype::e5m2;
-  if (groups) {
-    e5m2 ? launch_tiles_of<Form::groups, Dtype::e5m2>(a, stream)
-         : launch_tiles_of<Form::groups, Dtype::e4m3>(a, stream);
-  } else {
-    e5m2 ? launch_tiles_of<Form::bf16, Dtype::e5m2>(a, stream)
-         : launch_tiles_of<Form::bf16, Dtype::e4m3>(a, stream);
+class GatedGradCodes : public Prepared {
+ public:
+  GatedGradCodes(const GradCodesParams& params, int n_sm) : p_(params), kernel_(kernel_of(params)) {
+    const int64_t n_tiles = int64_t{tiles_of(p_.cols)} * tiles_of(p_.codes.padded_rows);
+    grid_ = static_cast<unsigned>(wave_blocks(n_tiles, kResident, n_sm));
+    if (p_.codes.given_at != kAbsent) {
+      passes_ = {Pass::given};
+    } else {
+      passes_ = {Pass::first, Pass::second};
+    }
   }
+
+  void launch(const Launch& launch) override {
+    GradCodesArgs a = args_of(launch);
+    const TilesKernel kernel = kernel_;
+    for (const Pass pass : passes_) {
+      a.scale.pass = pass;
+      kernel<<<grid_, kTileThreads, 0, launch.stream>>>(a);
+      check_launch("gated_grad_tiles");
+    }
+  }
+
+ private:
+  GradCodesArgs args_of(const Launch& launch) const {
+    const GradCodesParams& p = p_;
+    const CodesArg& c = p.codes;
+    GradCodesArgs a;
+    a.dy = matrix_of(p.dy, p.cols, launch);
+    a.x = matrix_of(p.x, p.cols, launch);
+    a.up = matrix_of(p.up, p.cols, launch);
+    a.rows = p.rows;
+    a.cols = p.cols;
+    a.padded_rows = c.padded_rows;
+    a.n_sm = launch.n_sm;
+    a.gate = {result_at<uint8_t>(launch, c.rows_at), result_at<uint8_t>(launch, c.transposed_at)};
+    a.up_grad = {result_at<uint8_t>(launch, p.second_rows_at),
+                 result_at<uint8_t>(launch, p.second_transposed_at)};
+    a.scale = {.first_encodes = p.codes.given_at == kAbsent && c.n_history > 0,
+               .n_partial = static_cast<int>(grid_),
+               .n_history = c.n_history,
+               .target = c.target,
+               .given = operand_at<float>(launch, c.given_at),
+               .history = operand_at<float>(launch, c.history_at),
+               .partial = static_cast<float*>(launch.scratch),
+               .scale = result_at<float>(launch, c.scale_at),
+               .flag = result_at<uint8_t>(launch, c.flag_at),
+               .next_history = result_at<float>(launch, c.next_history_at)};
+    return a;
+  }
+
+  GradCodesParams p_;
+  TilesKernel kernel_;
+  unsigned grid_ = 1;
+  std::vector<Pass> passes_;
+};
+
+std::unique_ptr<Prepared> prepare_grad_codes(const Request& request) {
+  return std::make_unique<GatedGradCodes>(request.get<GradCodesParams>(), request.context.n_sm);
 }
 
-void run_grad_codes(const GradCodesParams& p, const Launch& launch) {
-  const CodesArg& c = p.codes;
-  GradCodesArgs a;
-  a.dy = matrix_of(p.dy, p.cols, launch);
-  a.x = matrix_of(p.x, p.cols, launch);
-  a.up = matrix_of(p.up, p.cols, launch);
-  a.rows = p.rows;
-  a.cols = p.cols;
-  a.padded_rows = c.padded_rows;
-  a.n_sm = launch.n_sm;
-  a.gate = {result_at<uint8_t>(launch, c.rows_at), result_at<uint8_t>(launch, c.transposed_at)};
-  a.up_grad = {result_at<uint8_t>(launch, p.second_rows_at),
-               result_at<uint8_t>(launch, p.second_transposed_at)};
-  const int64_t n_tiles = int64_t{tiles_of(p.cols)} * tiles_of(c.padded_rows);
-  a.scale = {.pass = Pass::given,
-             .n_partial = static_cast<int>(wave_blocks(n_tiles, kResident, launch.n_sm)),
-             .n_history = c.n_history,
-             .target = c.target,
-             .given = operand_at<float>(launch, c.given_at),
-             .history = operand_at<float>(launch, c.history_at),
-             .partial = static_cast<float*>(launch.scratch),
-             .scale = result_at<float>(launch, c.scale_at),
-             .flag = result_at<uint8_t>(launch, c.flag_at),
-             .next_history = result_at<float>(launch, c.next_history_at)};
-  if (c.given_at != kAbsent) return launch_form(p, a, launch.stream);
-  a.scale.pass = Pass::first;
-  a.scale.first_encodes = c.n_history > 0;
-  launch_form(p, a, launch.stream);
-  a.scale.pass = Pass::second;
-  launch_form(p, a, launch.stream);
-}
-
-const KernelEntry kRows[] = {
-    {KernelId::gated_act_grad_quantize, stateless<GradCodesParams, run_grad_codes>}};
+const KernelEntry kRows[] = {{KernelId::gated_act_grad_quantize, prepare_grad_codes}};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "backends/cuda/kernels/adamw/adamw_amax.cuh"
 #include "backends/cuda/kernels/adamw/adamw_any.cuh"
@@ -63,7 +64,7 @@ void launch_weight_amax(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 
 class AdamwStep : public Prepared {
  public:
-  AdamwStep(const AdamwParams& params, int n_sm) : p_(params), n_sm_(n_sm) {
+  AdamwStep(const AdamwParams& params, int n_sm) : p_(params), pieces_(params, true), n_sm_(n_sm) {
     const auto coded = [](Dtype dtype) {
       return dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::fp16;
     };
@@ -76,8 +77,8 @@ class AdamwStep : public Prepared {
 
   void launch(const Launch& args) override {
     const AdamwCall call = call_of(args);
-    const bool knows_amax = launch_adamw(call, n_sm_, args.stream);
-    if (!p_.amax || knows_amax) return;
+    pieces_.launch(call, n_sm_, args.stream);
+    if (!p_.amax || pieces_.give_amax()) return;
     clear_amax<<<1, 1, 0, args.stream>>>(call.amax, call.flag);
     check_launch("adamw_step");
     if (p_.n != 0) launch_weight_amax(call, n_sm_, args.stream);
@@ -123,6 +124,7 @@ class AdamwStep : public Prepared {
   }
 
   AdamwParams p_;
+  AdamwPieces pieces_;
   int n_sm_;
   bool has_master_ = false, coded_m_ = false, coded_v_ = false, draws_ = false;
 };
@@ -146,23 +148,38 @@ bool is_aligned(const AdamwCall& c) {
                      [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; });
 }
 
-int64_t launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+void launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const int64_t n_groups = ceil_div(call.end - call.begin, call.p.group);
   const auto blocks =
       static_cast<unsigned>(std::min<int64_t>(ceil_div(n_groups, kWarps), int64_t{n_sm} * 16));
   step_groups<<<blocks, kWarps * 32, 0, stream>>>(call);
   check_launch("adamw_step");
-  return call.end - call.begin;
 }
 
-bool launch_adamw(const AdamwCall& whole, int n_sm, cudaStream_t stream) {
-  AdamwCall call = whole;
-  call.begin += launch_adamw_expanded(call, n_sm, stream);
-  const bool is_done = call.begin == call.end && call.p.n != 0;
-  if (call.begin < call.end) call.begin += launch_adamw_groups(call, n_sm, stream);
-  if (call.begin < call.end) call.begin += launch_adamw_wide(call, n_sm, stream);
-  if (call.begin < call.end) launch_adamw_any(call, n_sm, stream);
-  return is_done;
+AdamwPieces::AdamwPieces(const AdamwParams& p, bool is_aligned) {
+  int64_t begin = 0;
+  const auto add = [&](AdamwRow row, bool takes, int64_t tile, auto* launch) {
+    if (row < p.row || !takes || p.n - begin < tile) return;
+    const int64_t end = begin + (p.n - begin) / tile * tile;
+    all_.push_back({launch, std::exchange(begin, end), end});
+  };
+  add(AdamwRow::expanded, is_aligned && takes_expanded(p), kMomentGroup, launch_adamw_expanded);
+  add(AdamwRow::groups, is_aligned && takes_groups(p), kGroupPair, launch_adamw_groups);
+  add(AdamwRow::wide, is_aligned && takes_wide(p), kWideRun, launch_adamw_wide);
+  add(AdamwRow::generic, true, 1, launch_adamw_any);
+}
+
+void AdamwPieces::launch(const AdamwCall& call, int n_sm, cudaStream_t stream) const {
+  AdamwCall part = call;
+  for (const Piece& piece : all_) {
+    part.begin = piece.begin;
+    part.end = piece.end;
+    piece.launch(part, n_sm, stream);
+  }
+}
+
+bool AdamwPieces::give_amax() const {
+  return all_.size() == 1 && all_[0].launch == launch_adamw_expanded;
 }
 
 std::span<const KernelEntry> adamw_kernels() {

@@ -1,7 +1,7 @@
-// The update's kernels, and how adamw_step divides among four: one for expanded E4M3 moments in
-// groups of 128, one for other E4M3 or E5M2 moments in such groups (the second may be f32 or scaled
-// FP16), one for moments of f32 and bf16, one for everything else.
+// The update's kernels, and how adamw_step divides among the four of rows/update.h.
 #pragma once
+
+#include <vector>
 
 #include "backends/cuda/launch/kernel.h"
 #include "backends/cuda/rows/update.h"
@@ -48,19 +48,33 @@ struct AdamwCall {
   bool is_beside_last = false;
 };
 
-// Whether every address allows accesses of 16 bytes.
+// Whether every address allows accesses of 16 bytes: those of a plan do.
 bool is_aligned(const AdamwCall& call);
 
-// Each returns how many elements from call.begin on it has done, 0 where it is not made for them.
-// The first gives the weight's amax too where it does them all, the others do not.
-int64_t launch_adamw_expanded(const AdamwCall& call, int n_sm, cudaStream_t stream);
-int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream);
-int64_t launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream);
-int64_t launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream);
-// The step by those of them that it takes, without the amax but for the first's. Returns whether
-// the first has done it all.
-bool launch_adamw(const AdamwCall& call, int n_sm, cudaStream_t stream);
-// Whether the second does some of it where the first does not.
-bool takes_groups(const AdamwCall& call);
+// Elements [call.begin, call.end), of whole tiles but for the last. The first gives the weight's
+// amax too where it does a whole tensor, the others do not.
+void launch_adamw_expanded(const AdamwCall& call, int n_sm, cudaStream_t stream);
+void launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream);
+void launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream);
+void launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream);
+
+// A step by those of them that take it, each as far as its tiles are whole: settled once for a
+// tensor.
+class AdamwPieces {
+ public:
+  AdamwPieces() = default;
+  AdamwPieces(const AdamwParams& p, bool is_aligned);
+
+  void launch(const AdamwCall& call, int n_sm, cudaStream_t stream) const;
+  // Whether the step gives the weight's amax.
+  bool give_amax() const;
+
+ private:
+  struct Piece {
+    void (*launch)(const AdamwCall& call, int n_sm, cudaStream_t stream);
+    int64_t begin, end;
+  };
+  std::vector<Piece> all_;
+};
 
 }  // namespace octet::cuda

@@ -146,10 +146,6 @@ void launch_tiles_of(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 
 }  // namespace
 
-bool takes_expanded(const AdamwCall& call) {
-  return takes_expanded(call.p) && is_aligned(call);
-}
-
 AdamwCall slice_of(const AdamwCall& call, int64_t first, int64_t n) {
   const auto ahead = [&]<typename T>(T* at, Dtype dtype) -> T* {
     using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
@@ -168,19 +164,16 @@ AdamwCall slice_of(const AdamwCall& call, int64_t first, int64_t n) {
   return part;
 }
 
-int64_t launch_adamw_expanded(const AdamwCall& call, int n_sm, cudaStream_t stream) {
-  const int64_t n = call.end / kGroup * kGroup;
-  if (call.begin != 0 || n == 0 || !takes_expanded(call)) return 0;
-  for (int64_t first = 0; first < n; first += kMostRowElements) {
-    AdamwCall part = slice_of(call, first, std::min(n - first, kMostRowElements));
-    if (n != call.end) part.amax = nullptr;
+void launch_adamw_expanded(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  for (int64_t first = 0; first < call.end; first += kMostRowElements) {
+    AdamwCall part = slice_of(call, first, std::min(call.end - first, kMostRowElements));
+    if (call.end != call.p.n) part.amax = nullptr;
     if (call.p.g == Dtype::bf16) {
       launch_tiles_of<Dtype::bf16>(part, n_sm, stream);
     } else {
       launch_tiles_of<Dtype::f32>(part, n_sm, stream);
     }
   }
-  return n;
 }
 
 }  // namespace octet::cuda

@@ -450,26 +450,15 @@ void launch_pairs_of(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 
 }  // namespace
 
-bool takes_groups(const AdamwCall& call) {
-  return takes_groups(call.p, call.origin) && is_aligned(call);
-}
-
-int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream) {
-  const int64_t n = (call.end - call.begin) / kPair * kPair;
-  if (n == 0 || !takes_groups(call)) return 0;
-  AdamwCall part = call;
-  part.end = call.begin + n;
+void launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   switch (call.p.v.dtype) {
     case Dtype::f32:
-      launch_pairs_of<SecondMoment::f32>(part, n_sm, stream);
-      break;
+      return launch_pairs_of<SecondMoment::f32>(call, n_sm, stream);
     case Dtype::fp16:
-      launch_pairs_of<SecondMoment::fp16>(part, n_sm, stream);
-      break;
+      return launch_pairs_of<SecondMoment::fp16>(call, n_sm, stream);
     default:
-      launch_pairs_of<SecondMoment::codes>(part, n_sm, stream);
+      return launch_pairs_of<SecondMoment::codes>(call, n_sm, stream);
   }
-  return n;
 }
 
 }  // namespace octet::cuda

@@ -43,13 +43,10 @@ struct GradientList {
 };
 void launch_squares(const GradientList& list, uint32_t n_chunks, cudaStream_t stream);
 
-// Whether the kernel for expanded E4M3 moments takes it.
-bool takes_expanded(const AdamwCall& call);
-
 // Elements [first, first + n), at the places where these lie; first is a multiple of 128.
 AdamwCall slice_of(const AdamwCall& call, int64_t first, int64_t n);
 
-// All rows have this store and gradient (f32 or bf16), and takes_expanded.
+// All rows have this store and gradient (f32 or bf16), and is_aligned and takes_expanded.
 void launch_expanded_many(const UpdateRows& rows, WeightStore store, Dtype gradient, int n_sm,
                           cudaStream_t stream);
 // Any rows.

@@ -198,16 +198,11 @@ __global__ void __launch_bounds__(kThreads) update_wide(const __grid_constant__ 
 
 }  // namespace
 
-int64_t launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream) {
-  const int64_t n = (call.end - call.begin) / kRun * kRun;
-  if (n == 0 || !takes_wide(call.p) || !is_aligned(call)) return 0;
-  AdamwCall part = call;
-  part.end = call.begin + n;
-  const int64_t wanted = ceil_div(n, kChunk);
+void launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  const int64_t wanted = ceil_div(call.end - call.begin, kChunk);
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{n_sm} * 16));
-  update_wide<<<blocks, kThreads, 0, stream>>>(part);
+  update_wide<<<blocks, kThreads, 0, stream>>>(call);
   check_launch("adamw_step");
-  return n;
 }
 
 }  // namespace octet::cuda

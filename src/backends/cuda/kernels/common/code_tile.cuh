@@ -115,7 +115,7 @@ __device__ __forceinline__ void write_tile(const Args& a, const uint4* tile,
 }
 
 // Of norms and gated activations of codes in groups (tile_codes.cu).
-bool are_code_tiles(Form form, Out out, const LayerArgs& args);
-void launch_code_tiles(const LayerArgs& args, cudaStream_t stream);
+bool are_code_tiles(const LayerProblem& p);
+LayerLaunch code_tiles_launch(const LayerArgs& args);
 
 }  // namespace octet::cuda

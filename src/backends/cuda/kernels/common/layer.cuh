@@ -158,21 +158,29 @@ __device__ __forceinline__ Affine<F> load_affine(const LayerArgs& a, const Place
   return affine;
 }
 
-// Launches pass 1 and 2 as they are needed (rows.cu).
-void launch_norm_rows(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
-void launch_act_rows(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
-void launch_tiles(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
+// What is known of a pass when it is prepared: of `args` all but addresses.
+struct LayerProblem {
+  Form form = Form::any;
+  Out out = Out::any;
+  LayerArgs args = {};
+  bool keeps = false;  // groups of operands
+};
+// The kernel that makes it; of a first pass each block leaves a partial maximum.
+using LayerKernel = void (*)(LayerArgs);
+struct LayerLaunch {
+  LayerKernel kernel = nullptr;
+  unsigned grid = 0, threads = 0;
+  bool is_early = false;  // (early_start.cuh)
+};
+LayerLaunch norm_rows_launch(const LayerProblem& p);
+LayerLaunch act_rows_launch(const LayerProblem& p);
+LayerLaunch tiles_launch(const LayerProblem& p);
 // Of layers of codes (activation_codes.cu, norm_codes.cu, norm_once.cu).
-void launch_act_amax(const LayerArgs& args, cudaStream_t stream);
-void launch_gated_rows(const LayerArgs& args, cudaStream_t stream);
-void launch_norm_amax(const LayerArgs& args, cudaStream_t stream);
-void launch_norm_codes(const LayerArgs& args, cudaStream_t stream);
-int act_amax_blocks(const LayerArgs& args);
-int norm_warp_blocks(const LayerArgs& args);
-void launch_norm_once(const LayerArgs& args, cudaStream_t stream);
-// Blocks that they use: of a first pass, the partial maxima.
-int norm_blocks(Form form, const LayerArgs& args);
-int act_blocks(Form form, const LayerArgs& args);
-int tile_blocks(Form form, const LayerArgs& args);
+LayerLaunch act_amax_launch(const LayerArgs& args);
+LayerLaunch gated_rows_launch(const LayerArgs& args);
+LayerLaunch norm_amax_launch(const LayerArgs& args);
+LayerLaunch norm_codes_launch(const LayerArgs& args);
+LayerLaunch norm_once_launch(const LayerArgs& args);
+unsigned norm_warp_blocks(const LayerArgs& args);
 
 }  // namespace octet::cuda

@@ -1,7 +1,11 @@
 // Which passes a layer takes: one where there is nothing to quantize or the scale is known, two
 // where the scale is made from the result.
+#include <vector>
+
+#include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/layer.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
+#include "backends/cuda/launch/context.h"
 
 namespace octet::cuda {
 namespace {
@@ -51,74 +55,129 @@ LayerArgs layer_args(const RowLayerParams& p, const Launch& launch) {
   return a;
 }
 
-// A prepared layer.
-struct Layer {
-  Form form;
-  Out out;
-  cudaStream_t stream;
-
-  void rows(const LayerArgs& a) const {
-    is_norm(a.layer) ? launch_norm_rows(form, out, a, stream)
-                     : launch_act_rows(form, out, a, stream);
-  }
-  void tiles(const LayerArgs& a) const { launch_tiles(form, out, a, stream); }
-
-  void given(LayerArgs a) const {
-    a.scale.pass = Pass::given;
-    if (a.transposed == nullptr) return rows(a);
-    if (is_norm(a.layer) && !a.known) statistics(a);
-    tiles(a);
-  }
-  void statistics(LayerArgs a) const {
-    a.scale.pass = Pass::none;
-    rows(a);
-  }
-  // The scales of codes bound the results of an activation: one pass reads codes.
-  void by_bounds(LayerArgs a) const {
-    a.scale.pass = Pass::first;
-    a.scale.bounded = true;
-    launch_act_amax(a, stream);
-    a.scale.n_partial = act_amax_blocks(a);
-    a.scale.pass = Pass::second;
-    a.transposed != nullptr ? tiles(a) : rows(a);
-  }
-  void own(LayerArgs a) const {
-    if (form == Form::groups && out == Out::e4m3 && !is_norm(a.layer)) return by_bounds(a);
-    const bool transposed = a.transposed != nullptr, norm = is_norm(a.layer);
-    const bool by_tiles = transposed && !norm && a.scale.n_history > 0;
-    a.scale.pass = Pass::first;
-    a.scale.first_encodes = a.scale.n_history > 0 && (!transposed || by_tiles);
-    by_tiles ? tiles(a) : rows(a);
-    const Form kernel = out == Out::any ? Form::any : form;
-    a.scale.n_partial = by_tiles ? tile_blocks(kernel, a)
-                        : norm   ? norm_blocks(kernel, a)
-                                 : act_blocks(kernel, a);
-    a.scale.pass = Pass::second;
-    a.known = true;
-    a.kept_x = a.kept_up = {};
-    transposed ? tiles(a) : rows(a);
-  }
+// One kernel of a layer, with what of its arguments is no address.
+struct LayerPass {
+  LayerLaunch launch;
+  Pass pass = Pass::none;
+  bool known = false;    // mean and rstd
+  bool keeps = true;     // groups of operands
+  bool bounded = false;  // ScaleArgs
+  bool first_encodes = false;
+  int n_partial = 0;
 };
 
-void run_layer(const RowLayerParams& p, const Launch& launch) {
-  const Form form = form_of(p);
-  const Layer layer{form, out_of(p, form), launch.stream};
-  const LayerArgs args = layer_args(p, launch);
-  if (!p.quantized) {
-    if (p.rows > 0) layer.rows(args);
-  } else if (p.codes.given_at == kAbsent) {
-    layer.own(args);
-  } else if (p.rows > 0 && p.cols > 0) {
-    layer.given(args);
+// What a layer launches, in order.
+class LayerPasses {
+ public:
+  LayerPasses(const RowLayerParams& p, int n_sm) {
+    problem_.form = form_of(p);
+    problem_.out = out_of(p, problem_.form);
+    problem_.keeps = p.kept_x.codes_at != kAbsent;
+    LayerArgs& a = problem_.args;
+    a.rows = p.rows;
+    a.cols = p.cols;
+    a.n_sm = n_sm;
+    a.layer = p.layer;
+    a.known = p.known_rstd_at != kAbsent;
+    a.padded_rows = p.codes.padded_rows;
+    a.scale.n_history = p.codes.n_history;
+    transposes_ = p.quantized && p.codes.transposed_at != kAbsent;
+    if (!p.quantized) {
+      if (p.rows > 0) add(Kernel::rows, {.pass = Pass::none});
+    } else if (p.codes.given_at == kAbsent) {
+      with_own_scale();
+    } else if (p.rows > 0 && p.cols > 0) {
+      with_given_scale();
+    }
   }
+  const std::vector<LayerPass>& all() const { return passes_; }
+
+ private:
+  enum class Kernel { rows, tiles };
+
+  void add(Kernel kernel, LayerPass pass) {
+    LayerProblem p = problem_;
+    p.args.known = pass.known = pass.known || p.args.known;
+    p.args.scale.pass = pass.pass;
+    p.args.scale.first_encodes = pass.first_encodes;
+    p.keeps = p.keeps && pass.keeps;
+    pass.launch = kernel == Kernel::tiles ? tiles_launch(p)
+                  : is_norm(p.args.layer) ? norm_rows_launch(p)
+                                          : act_rows_launch(p);
+    passes_.push_back(pass);
+  }
+  void with_given_scale() {
+    if (!transposes_) return add(Kernel::rows, {.pass = Pass::given});
+    if (is_norm(problem_.args.layer) && !problem_.args.known)
+      add(Kernel::rows, {.pass = Pass::none});  // the statistics
+    add(Kernel::tiles, {.pass = Pass::given});
+  }
+  void with_own_scale() {
+    const LayerArgs& a = problem_.args;
+    const bool norm = is_norm(a.layer), has_history = a.scale.n_history > 0;
+    const Kernel last = transposes_ ? Kernel::tiles : Kernel::rows;
+    // The scales of codes bound the results of an activation: one pass reads codes.
+    if (problem_.form == Form::groups && problem_.out == Out::e4m3 && !norm) {
+      passes_.push_back(
+          {.launch = act_amax_launch(a), .pass = Pass::first, .known = a.known, .bounded = true});
+      return add(last, {.pass = Pass::second, .bounded = true, .n_partial = n_partial()});
+    }
+    const bool by_tiles = transposes_ && !norm && has_history;
+    add(by_tiles ? Kernel::tiles : Kernel::rows,
+        {.pass = Pass::first, .first_encodes = has_history && (!transposes_ || by_tiles)});
+    add(last, {.pass = Pass::second,
+               .known = true,
+               .keeps = false,
+               .first_encodes = passes_.front().first_encodes,
+               .n_partial = n_partial()});
+  }
+  int n_partial() const { return static_cast<int>(passes_.front().launch.grid); }
+
+  LayerProblem problem_;
+  bool transposes_ = false;
+  std::vector<LayerPass> passes_;
+};
+
+class Layer : public Prepared {
+ public:
+  Layer(const RowLayerParams& params, int n_sm) : p_(params), passes_(params, n_sm) {}
+
+  void launch(const Launch& launch) override {
+    const LayerArgs whole = layer_args(p_, launch);
+    for (const LayerPass& pass : passes_.all()) {
+      LayerArgs a = whole;
+      a.known = pass.known;
+      a.scale.pass = pass.pass;
+      a.scale.bounded = pass.bounded;
+      a.scale.first_encodes = pass.first_encodes;
+      a.scale.n_partial = pass.n_partial;
+      if (!pass.keeps) a.kept_x = a.kept_up = {};
+      run(pass.launch, a, launch.stream);
+    }
+  }
+
+ private:
+  static void run(const LayerLaunch& made, const LayerArgs& a, cudaStream_t stream) {
+    const LayerKernel kernel = made.kernel;
+    if (made.is_early) return launch_early(kernel, {made.grid, made.threads}, stream, a);
+    kernel<<<made.grid, made.threads, 0, stream>>>(a);
+    check_launch(layer_name(a.layer));
+  }
+  static const char* layer_name(RowLayer layer) { return is_norm(layer) ? "norm" : "activation"; }
+
+  RowLayerParams p_;
+  LayerPasses passes_;
+};
+
+std::unique_ptr<Prepared> prepare_layer(const Request& request) {
+  return std::make_unique<Layer>(request.get<RowLayerParams>(), request.context.n_sm);
 }
 
-constexpr PrepareFn kPrepare = stateless<RowLayerParams, run_layer>;
 const KernelEntry kRows[] = {
-    {KernelId::rms_norm, kPrepare},   {KernelId::rms_norm_quantize, kPrepare},
-    {KernelId::layer_norm, kPrepare}, {KernelId::layer_norm_quantize, kPrepare},
-    {KernelId::gated_act, kPrepare},  {KernelId::gated_act_quantize, kPrepare},
-    {KernelId::gelu, kPrepare},       {KernelId::gelu_quantize, kPrepare},
+    {KernelId::rms_norm, prepare_layer},   {KernelId::rms_norm_quantize, prepare_layer},
+    {KernelId::layer_norm, prepare_layer}, {KernelId::layer_norm_quantize, prepare_layer},
+    {KernelId::gated_act, prepare_layer},  {KernelId::gated_act_quantize, prepare_layer},
+    {KernelId::gelu, prepare_layer},       {KernelId::gelu_quantize, prepare_layer},
 };
 
 }  // namespace

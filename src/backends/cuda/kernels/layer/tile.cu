@@ -154,54 +154,44 @@ __global__ void __launch_bounds__(kTileThreads, resident(L, F))
   if (a.scale.bounded && found.nan.any()) *a.scale.flag = 1;
 }
 
-template <RowLayer L, Form F>
-void launch_short(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
-  if (out == Out::e4m3) {
-    layer_tiles<L, F, Out::e4m3><<<grid, kTileThreads, 0, stream>>>(a);
-  } else {
-    layer_tiles<L, F, Out::hif8><<<grid, kTileThreads, 0, stream>>>(a);
-  }
-}
-
 template <RowLayer L>
-void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(tile_blocks(form, a));
-  if (form == Form::f32 && out == Out::e4m3) {
-    layer_tiles<L, Form::f32, Out::e4m3><<<grid, kTileThreads, 0, stream>>>(a);
-  } else if (form == Form::fp16) {
-    launch_short<L, Form::fp16>(out, a, grid, stream);
-  } else {
-    launch_short<L, Form::bf16>(out, a, grid, stream);
+LayerKernel kernel_of(Form form, Out out) {
+  if (form == Form::f32 && out == Out::e4m3) return layer_tiles<L, Form::f32, Out::e4m3>;
+  if (form == Form::fp16)
+    return out == Out::e4m3 ? layer_tiles<L, Form::fp16, Out::e4m3>
+                            : layer_tiles<L, Form::fp16, Out::hif8>;
+  return out == Out::e4m3 ? layer_tiles<L, Form::bf16, Out::e4m3>
+                          : layer_tiles<L, Form::bf16, Out::hif8>;
+}
+LayerKernel kernel_of(const LayerProblem& p) {
+  switch (p.args.layer) {
+    case RowLayer::rms_norm:
+      return kernel_of<RowLayer::rms_norm>(p.form, p.out);
+    case RowLayer::layer_norm:
+      return kernel_of<RowLayer::layer_norm>(p.form, p.out);
+    case RowLayer::gated_silu:
+      return kernel_of<RowLayer::gated_silu>(p.form, p.out);
+    default:
+      return kernel_of<RowLayer::gelu_tanh>(p.form, p.out);
   }
 }
 
 }  // namespace
 
-int tile_blocks(Form form, const LayerArgs& a) {
+LayerLaunch tiles_launch(const LayerProblem& p) {
+  const LayerArgs& a = p.args;
+  if (are_code_tiles(p)) return code_tiles_launch(a);
+  const bool is_gelu_of_codes = p.form == Form::groups && p.out == Out::e4m3 && !is_norm(a.layer) &&
+                                a.layer != RowLayer::gated_silu;
+  const bool is_any =
+      p.form == Form::any || (p.form == Form::groups && !is_gelu_of_codes) || p.out == Out::any;
   const int64_t n_tiles = ceil_div(a.cols, kTile) * ceil_div(a.padded_rows, kTile);
-  return static_cast<int>(wave_blocks(n_tiles, resident(a.layer, form), a.n_sm));
-}
-
-void launch_tiles(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
-  if (are_code_tiles(form, out, a)) {
-    launch_code_tiles(a, stream);
-  } else if (form == Form::groups && out == Out::e4m3 && !is_norm(a.layer) &&
-             a.layer != RowLayer::gated_silu) {
-    const auto grid = static_cast<unsigned>(tile_blocks(form, a));
-    layer_tiles<RowLayer::gelu_tanh, Form::groups, Out::e4m3><<<grid, kTileThreads, 0, stream>>>(a);
-  } else if (form == Form::any || form == Form::groups || out == Out::any) {
-    const auto grid = static_cast<unsigned>(tile_blocks(Form::any, a));
-    layer_tiles<RowLayer::rms_norm, Form::any, Out::any><<<grid, kTileThreads, 0, stream>>>(a);
-  } else if (a.layer == RowLayer::rms_norm) {
-    launch_kind<RowLayer::rms_norm>(form, out, a, stream);
-  } else if (a.layer == RowLayer::layer_norm) {
-    launch_kind<RowLayer::layer_norm>(form, out, a, stream);
-  } else if (a.layer == RowLayer::gated_silu) {
-    launch_kind<RowLayer::gated_silu>(form, out, a, stream);
-  } else {
-    launch_kind<RowLayer::gelu_tanh>(form, out, a, stream);
-  }
-  check_launch("layer_tiles");
+  const auto grid = static_cast<unsigned>(
+      wave_blocks(n_tiles, resident(a.layer, is_any ? Form::any : p.form), a.n_sm));
+  return {is_any             ? layer_tiles<RowLayer::rms_norm, Form::any, Out::any>
+          : is_gelu_of_codes ? layer_tiles<RowLayer::gelu_tanh, Form::groups, Out::e4m3>
+                             : kernel_of(p),
+          grid, kTileThreads};
 }
 
 }  // namespace octet::cuda

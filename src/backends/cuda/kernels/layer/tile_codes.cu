@@ -155,32 +155,29 @@ __global__ void __launch_bounds__(kTileThreads,
 }
 
 template <bool kWhole>
-void launch_kind(const LayerArgs& a, unsigned grid, cudaStream_t stream) {
-  if (a.layer == RowLayer::gated_silu) {
-    gated_tiles<kWhole><<<grid, kTileThreads, 0, stream>>>(a);
-  } else if (a.layer == RowLayer::layer_norm) {
-    norm_tiles<true, kWhole><<<grid, kTileThreads, 0, stream>>>(a);
-  } else {
-    norm_tiles<false, kWhole><<<grid, kTileThreads, 0, stream>>>(a);
-  }
+LayerKernel kernel_of(RowLayer layer) {
+  if (layer == RowLayer::gated_silu) return gated_tiles<kWhole>;
+  return layer == RowLayer::layer_norm ? norm_tiles<true, kWhole> : norm_tiles<false, kWhole>;
 }
 
 }  // namespace
 
-bool are_code_tiles(Form form, Out out, const LayerArgs& a) {
+bool are_code_tiles(const LayerProblem& p) {
+  const LayerArgs& a = p.args;
   const bool known = is_norm(a.layer) || a.layer == RowLayer::gated_silu;
-  if (form != Form::groups || out != Out::e4m3 || !known || a.rows <= 0) return false;
+  if (p.form != Form::groups || p.out != Out::e4m3 || !known || a.rows <= 0) return false;
   // 16 elements are counted in 32 bits.
   constexpr int64_t kMost = int64_t{1} << 31;
   return a.padded_rows < kMost - kTile && a.cols < kMost - kTile &&
          (a.padded_rows + kTile) / kChunk < kMost / (a.cols + kTile);
 }
 
-void launch_code_tiles(const LayerArgs& a, cudaStream_t stream) {
+LayerLaunch code_tiles_launch(const LayerArgs& a) {
   const bool whole = a.rows % kTile == 0 && a.cols % kTile == 0 && a.padded_rows == a.rows;
   const int64_t n_tiles = int64_t{tiles_of(a.cols)} * tiles_of(a.padded_rows);
-  const auto grid = static_cast<unsigned>(wave_blocks(n_tiles, resident(a.layer, whole), a.n_sm));
-  whole ? launch_kind<true>(a, grid, stream) : launch_kind<false>(a, grid, stream);
+  return {whole ? kernel_of<true>(a.layer) : kernel_of<false>(a.layer),
+          static_cast<unsigned>(wave_blocks(n_tiles, resident(a.layer, whole), a.n_sm)),
+          kTileThreads};
 }
 
 }  // namespace octet::cuda

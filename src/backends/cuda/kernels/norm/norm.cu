@@ -152,78 +152,55 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows_any(const __grid_consta
 
 // Codes of codes have kernels of their own: for an amax, with codes (norm_once.cu) or without
 // (norm_codes.cu), and for codes where mean and rstd are known.
-bool is_first_of_codes(Form form, const LayerArgs& a) {
-  return form == Form::groups && a.scale.pass == Pass::first;
+bool is_first_of_codes(const LayerProblem& p) {
+  return p.form == Form::groups && p.args.scale.pass == Pass::first;
 }
 // With a scale that is given: statistics and codes at once.
-bool is_all_at_once(Form form, Out out, const LayerArgs& a) {
-  return form == Form::groups && out == Out::e4m3 && a.scale.pass == Pass::given && !a.known;
+bool is_all_at_once(const LayerProblem& p) {
+  return p.form == Form::groups && p.out == Out::e4m3 && p.args.scale.pass == Pass::given &&
+         !p.args.known;
 }
-bool is_codes_of_codes(Form form, Out out, const LayerArgs& a) {
-  const bool in_32_bits = a.rows * (a.cols / kChunk) < INT32_MAX;
-  return form == Form::groups && out == Out::e4m3 && a.known && in_32_bits;
-}
-
-unsigned threads_for(const LayerArgs& a) {
-  return static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
+bool is_codes_of_codes(const LayerProblem& p) {
+  const bool in_32_bits = p.args.rows * (p.args.cols / kChunk) < INT32_MAX;
+  return p.form == Form::groups && p.out == Out::e4m3 && p.args.known && in_32_bits;
 }
 
+// Of vectors and of codes where no kernel above takes them.
 template <bool kCentred, Form F>
-void launch_form(Out out, const LayerArgs& a, dim3 grid, cudaStream_t stream) {
-  if (out == Out::wide && a.rows <= kMostEarlyRows) {
-    launch_early(norm_rows<kCentred, F, Out::wide>, {grid.x, threads_for(a)}, stream, a);
-  } else if (out == Out::wide) {
-    norm_rows<kCentred, F, Out::wide><<<grid, threads_for(a), 0, stream>>>(a);
-  } else {
-    norm_rows<kCentred, F, Out::e4m3><<<grid, threads_for(a), 0, stream>>>(a);
+LayerKernel kernel_of(Out out) {
+  if (out == Out::wide) return norm_rows<kCentred, F, Out::wide>;
+  if constexpr (is_short(F)) {
+    if (out == Out::hif8) return norm_rows<kCentred, F, Out::hif8>;
   }
+  return norm_rows<kCentred, F, Out::e4m3>;
 }
-
-template <bool kCentred, Form F>
-void launch_short(Out out, const LayerArgs& a, dim3 grid, cudaStream_t stream) {
-  if (out != Out::hif8) return launch_form<kCentred, F>(out, a, grid, stream);
-  norm_rows<kCentred, F, Out::hif8><<<grid, threads_for(a), 0, stream>>>(a);
-}
-
 template <bool kCentred>
-void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(norm_blocks(form, a)));
-  if (form == Form::groups) {
-    launch_form<kCentred, Form::groups>(out, a, grid, stream);
-  } else if (form == Form::f32) {
-    launch_form<kCentred, Form::f32>(out, a, grid, stream);
-  } else if (form == Form::fp16) {
-    launch_short<kCentred, Form::fp16>(out, a, grid, stream);
-  } else {
-    launch_short<kCentred, Form::bf16>(out, a, grid, stream);
-  }
+LayerKernel kernel_of(Form form, Out out) {
+  if (form == Form::groups) return kernel_of<kCentred, Form::groups>(out);
+  if (form == Form::f32) return kernel_of<kCentred, Form::f32>(out);
+  return form == Form::fp16 ? kernel_of<kCentred, Form::fp16>(out)
+                            : kernel_of<kCentred, Form::bf16>(out);
 }
 
 }  // namespace
 
-int norm_blocks(Form form, const LayerArgs& a) {
-  if (is_first_of_codes(form, a)) return norm_warp_blocks(a);
-  const int64_t threads = form == Form::any ? kAnyThreads : threads_for(a);
-  const bool few = a.layer == RowLayer::layer_norm || form == Form::f32;
-  return static_cast<int>(wave_blocks(a.rows, (few ? 512 : 1024) / threads, a.n_sm));
-}
-
-void launch_norm_rows(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
-  if (form == Form::any || out == Out::any) {
-    const auto grid = static_cast<unsigned>(norm_blocks(Form::any, a));
-    norm_rows_any<<<grid, kAnyThreads, 0, stream>>>(a);
-  } else if (is_first_of_codes(form, a)) {
-    a.scale.first_encodes ? launch_norm_once(a, stream) : launch_norm_amax(a, stream);
-  } else if (is_all_at_once(form, out, a)) {
-    launch_norm_once(a, stream);
-  } else if (is_codes_of_codes(form, out, a)) {
-    launch_norm_codes(a, stream);
-  } else if (a.layer == RowLayer::layer_norm) {
-    launch_kind<true>(form, out, a, stream);
-  } else {
-    launch_kind<false>(form, out, a, stream);
-  }
-  check_launch("norm_rows");
+LayerLaunch norm_rows_launch(const LayerProblem& p) {
+  const LayerArgs& a = p.args;
+  const bool is_any = p.form == Form::any || p.out == Out::any;
+  const bool centred = a.layer == RowLayer::layer_norm;
+  if (!is_any && is_first_of_codes(p))
+    return a.scale.first_encodes ? norm_once_launch(a) : norm_amax_launch(a);
+  if (is_all_at_once(p)) return norm_once_launch(a);
+  if (is_codes_of_codes(p)) return norm_codes_launch(a);
+  const int64_t threads = is_any ? kAnyThreads : ceil_div(a.cols / kChunk, 32) * 32;
+  const bool few = centred || (!is_any && p.form == Form::f32);
+  const int64_t resident = (few ? 512 : 1024) / threads;
+  LayerLaunch made{norm_rows_any, static_cast<unsigned>(wave_blocks(a.rows, resident, a.n_sm)),
+                   static_cast<unsigned>(threads)};
+  if (is_any) return made;
+  made.kernel = centred ? kernel_of<true>(p.form, p.out) : kernel_of<false>(p.form, p.out);
+  made.is_early = p.out == Out::wide && a.rows <= kMostEarlyRows;
+  return made;
 }
 
 }  // namespace octet::cuda

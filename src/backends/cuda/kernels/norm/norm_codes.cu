@@ -212,42 +212,36 @@ __global__ void __launch_bounds__(T, kCodeThreads<kCentred> / T)
 }
 
 template <bool kCentred>
-void launch_amax(const LayerArgs& a, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(norm_warp_blocks(a));
-  visit_row_length(a.cols / kChunk, [&]<int K, bool kWhole>() {
-    norm_amax<kCentred, K, kWhole><<<grid, kNormThreads, 0, stream>>>(a);
-  });
+LayerLaunch amax_launch(const LayerArgs& a) {
+  LayerLaunch made{nullptr, norm_warp_blocks(a), kNormThreads};
+  visit_row_length(a.cols / kChunk,
+                   [&]<int K, bool kWhole>() { made.kernel = norm_amax<kCentred, K, kWhole>; });
+  return made;
 }
 template <bool kCentred>
-void launch_codes(const LayerArgs& a, cudaStream_t stream) {
+LayerLaunch codes_launch(const LayerArgs& a) {
   const auto threads = static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
   const int64_t n_batches = ceil_div(a.rows, kRowsAtOnce);
   const auto grid =
       static_cast<unsigned>(wave_blocks(n_batches, kCodeThreads<kCentred> / threads, a.n_sm));
-  if (threads <= 256) {
-    norm_codes<kCentred, 256><<<grid, threads, 0, stream>>>(a);
-  } else {
-    norm_codes<kCentred, 512><<<grid, threads, 0, stream>>>(a);
-  }
+  return {threads <= 256 ? norm_codes<kCentred, 256> : norm_codes<kCentred, 512>, grid, threads};
 }
 
 }  // namespace
 
-int norm_warp_blocks(const LayerArgs& a) {
+unsigned norm_warp_blocks(const LayerArgs& a) {
   const bool centred = a.layer == RowLayer::layer_norm, wide = a.cols / kChunk > 8 * 32;
   const int resident = centred ? (wide ? kNormResident<true, 16> : kNormResident<true, 8>)
                                : (wide ? kNormResident<false, 16> : kNormResident<false, 8>);
-  return static_cast<int>(wave_blocks(ceil_div(a.rows, kNormWarps), resident, a.n_sm));
+  return static_cast<unsigned>(wave_blocks(ceil_div(a.rows, kNormWarps), resident, a.n_sm));
 }
 
-void launch_norm_amax(const LayerArgs& a, cudaStream_t stream) {
-  a.layer == RowLayer::layer_norm ? launch_amax<true>(a, stream) : launch_amax<false>(a, stream);
-  check_launch("norm_amax");
+LayerLaunch norm_amax_launch(const LayerArgs& a) {
+  return a.layer == RowLayer::layer_norm ? amax_launch<true>(a) : amax_launch<false>(a);
 }
 
-void launch_norm_codes(const LayerArgs& a, cudaStream_t stream) {
-  a.layer == RowLayer::layer_norm ? launch_codes<true>(a, stream) : launch_codes<false>(a, stream);
-  check_launch("norm_codes");
+LayerLaunch norm_codes_launch(const LayerArgs& a) {
+  return a.layer == RowLayer::layer_norm ? codes_launch<true>(a) : codes_launch<false>(a);
 }
 
 }  // namespace octet::cuda

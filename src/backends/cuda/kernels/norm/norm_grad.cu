@@ -209,55 +209,68 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_consta
   if (a.amax.partial != nullptr) end_amax(a.amax, largest);
 }
 
+using GradKernel = void (*)(GradArgs);
 template <bool kCentred>
-void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t stream) {
-  const auto threads = static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
-  if (form == Form::groups) {
-    norm_grad<kCentred, Form::groups><<<grid, threads, 0, stream>>>(a);
-  } else if (form == Form::bf16) {
-    norm_grad<kCentred, Form::bf16><<<grid, threads, 0, stream>>>(a);
-  } else if (form == Form::fp16) {
-    norm_grad<kCentred, Form::fp16><<<grid, threads, 0, stream>>>(a);
-  } else {
-    norm_grad<kCentred, Form::f32><<<grid, threads, 0, stream>>>(a);
-  }
+GradKernel kernel_of(Form form) {
+  if (form == Form::groups) return norm_grad<kCentred, Form::groups>;
+  if (form == Form::f32) return norm_grad<kCentred, Form::f32>;
+  return form == Form::fp16 ? norm_grad<kCentred, Form::fp16> : norm_grad<kCentred, Form::bf16>;
 }
 
-void run_norm_grad(const NormGradParams& p, const Launch& launch) {
-  GradArgs a;
-  a.dy = matrix_of(p.dy, p.cols, launch);
-  a.x = matrix_of(p.x, p.cols, launch);
-  a.weight = operand_of(p.weight, launch);
-  a.addend = operand_of(p.addend, launch);
-  a.dx = result_of(p.dx, launch);
-  a.mean = operand_at<float>(launch, p.mean_at);
-  a.rstd = operand_at<float>(launch, p.rstd_at);
-  a.rows = p.rows;
-  a.cols = p.cols;
-  a.centred = p.layer == RowLayer::layer_norm;
-  a.amax = amax_of(p.amax, launch);
-  const int64_t n_blocks = grad_blocks(p.rows, p.cols);
-  // Behind the partial maxima.
-  if (p.weight.at != kAbsent)
-    a.partial = static_cast<float*>(launch.scratch) + (p.amax.amax_at == kAbsent ? 0 : kRowBlocks);
-  if (p.cols == 0 && p.amax.amax_at == kAbsent) return;
-  const auto grid = static_cast<unsigned>(n_blocks);
-  const Form form = form_of(p);
-  if (form == Form::any) {
-    norm_grad_any<<<grid, 256, 0, launch.stream>>>(a);
-  } else if (a.centred) {
-    launch_kind<true>(form, a, grid, launch.stream);
-  } else {
-    launch_kind<false>(form, a, grid, launch.stream);
+class NormGrad : public Prepared {
+ public:
+  explicit NormGrad(const NormGradParams& params)
+      : p_(params), n_blocks_(grad_blocks(p_.rows, p_.cols)) {
+    const Form form = form_of(p_);
+    if (form == Form::any) return;
+    threads_ = static_cast<unsigned>(ceil_div(p_.cols / kChunk, 32) * 32);
+    kernel_ = p_.layer == RowLayer::layer_norm ? kernel_of<true>(form) : kernel_of<false>(form);
   }
-  check_launch("norm_grad");
-  if (a.partial == nullptr || p.cols == 0) return;
-  launch_sum_parts(a.partial, {n_blocks, p.cols},
-                   {result_of(p.dw, launch), result_of(p.db, launch)}, launch.stream);
+
+  void launch(const Launch& launch) override {
+    const GradArgs a = args_of(launch);
+    if (p_.cols == 0 && p_.amax.amax_at == kAbsent) return;
+    const GradKernel kernel = kernel_;
+    kernel<<<static_cast<unsigned>(n_blocks_), threads_, 0, launch.stream>>>(a);
+    check_launch("norm_grad");
+    if (a.partial == nullptr || p_.cols == 0) return;
+    launch_sum_parts(a.partial, {n_blocks_, p_.cols},
+                     {result_of(p_.dw, launch), result_of(p_.db, launch)}, launch.stream);
+  }
+
+ private:
+  GradArgs args_of(const Launch& launch) const {
+    GradArgs a;
+    a.dy = matrix_of(p_.dy, p_.cols, launch);
+    a.x = matrix_of(p_.x, p_.cols, launch);
+    a.weight = operand_of(p_.weight, launch);
+    a.addend = operand_of(p_.addend, launch);
+    a.dx = result_of(p_.dx, launch);
+    a.mean = operand_at<float>(launch, p_.mean_at);
+    a.rstd = operand_at<float>(launch, p_.rstd_at);
+    a.rows = p_.rows;
+    a.cols = p_.cols;
+    a.centred = p_.layer == RowLayer::layer_norm;
+    a.amax = amax_of(p_.amax, launch);
+    // Behind the partial maxima.
+    if (p_.weight.at != kAbsent)
+      a.partial =
+          static_cast<float*>(launch.scratch) + (p_.amax.amax_at == kAbsent ? 0 : kRowBlocks);
+    return a;
+  }
+
+  NormGradParams p_;
+  int64_t n_blocks_;
+  unsigned threads_ = 256;
+  GradKernel kernel_ = norm_grad_any;
+};
+
+std::unique_ptr<Prepared> prepare_norm_grad(const Request& request) {
+  return std::make_unique<NormGrad>(request.get<NormGradParams>());
 }
 
-const KernelEntry kRows[] = {{KernelId::rms_norm_grad, stateless<NormGradParams, run_norm_grad>},
-                             {KernelId::layer_norm_grad, stateless<NormGradParams, run_norm_grad>}};
+const KernelEntry kRows[] = {{KernelId::rms_norm_grad, prepare_norm_grad},
+                             {KernelId::layer_norm_grad, prepare_norm_grad}};
 
 }  // namespace
 

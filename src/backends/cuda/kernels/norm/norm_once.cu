@@ -95,18 +95,17 @@ __global__ void __launch_bounds__(kNormThreads, kNormResident<kCentred, K>)
 }
 
 template <bool kCentred>
-void launch_kind(const LayerArgs& a, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(norm_warp_blocks(a));
-  visit_row_length(a.cols / kChunk, [&]<int K, bool kWhole>() {
-    norm_once<kCentred, K, kWhole><<<grid, kNormThreads, 0, stream>>>(a);
-  });
+LayerLaunch launch_of(const LayerArgs& a) {
+  LayerLaunch made{nullptr, norm_warp_blocks(a), kNormThreads};
+  visit_row_length(a.cols / kChunk,
+                   [&]<int K, bool kWhole>() { made.kernel = norm_once<kCentred, K, kWhole>; });
+  return made;
 }
 
 }  // namespace
 
-void launch_norm_once(const LayerArgs& a, cudaStream_t stream) {
-  a.layer == RowLayer::layer_norm ? launch_kind<true>(a, stream) : launch_kind<false>(a, stream);
-  check_launch("norm_once");
+LayerLaunch norm_once_launch(const LayerArgs& a) {
+  return a.layer == RowLayer::layer_norm ? launch_of<true>(a) : launch_of<false>(a);
 }
 
 }  // namespace octet::cuda

@@ -22,7 +22,7 @@ bool gradient_applies(const NodeView& view) {
 }
 
 bool is_centred(const NodeView& view) {
-  return view.node.op == OpCode::layer_norm_grad;
+  return op_def(view.node.op).is_centred;
 }
 SlotId weight_at(const NodeView& view) {
   return is_centred(view) ? SlotId{LayerNormGrad::weight} : SlotId{RmsNormGrad::weight};
@@ -67,9 +67,11 @@ NormGradParams norm_grad_params(const NodeView& view) {
   p.amax = amax_result(view);
   return p;
 }
+template <bool kGeneric>
 KernelSpec norm_grad_spec(const NodeView& view) {
-  return make_spec(is_centred(view) ? KernelId::layer_norm_grad : KernelId::rms_norm_grad,
-                   norm_grad_params(view));
+  NormGradParams p = norm_grad_params(view);
+  p.generic = kGeneric;
+  return make_spec(is_centred(view) ? KernelId::layer_norm_grad : KernelId::rms_norm_grad, p);
 }
 RowKind norm_grad_kind(const NodeView& view) {
   return row_kind(form_of(norm_grad_params(view)));
@@ -77,7 +79,7 @@ RowKind norm_grad_kind(const NodeView& view) {
 
 ActGradParams act_grad_params(const NodeView& view) {
   const auto places = op_def(view.node.op).scales;
-  const bool gated = view.node.op == OpCode::gated_act_grad;
+  const bool gated = places.size() > 1;
   ActGradParams p;
   std::tie(p.rows, p.cols) = matrix_of(view.in(GatedActGrad::gate));
   p.dy = row_operand(view, GatedActGrad::dy);
@@ -94,13 +96,19 @@ ActGradParams act_grad_params(const NodeView& view) {
   p.amax = amax_result(view);
   return p;
 }
-KernelSpec act_grad_spec(const NodeView& view) {
-  return make_spec(
-      view.node.op == OpCode::gated_act_grad ? KernelId::gated_act_grad : KernelId::gelu_grad,
-      act_grad_params(view));
-}
 RowKind act_grad_kind(const NodeView& view) {
   return row_kind(form_of(act_grad_params(view)));
+}
+template <KernelId kKernel, bool kGeneric>
+KernelSpec act_grad_spec(const NodeView& view) {
+  ActGradParams p = act_grad_params(view);
+  p.generic = kGeneric;
+  return make_spec(kKernel, p);
+}
+template <KernelId kKernel>
+void add_act_grad_rows(std::vector<Binding>& rows, OpCode op) {
+  add_rows<gradient_applies, act_grad_kind>(
+      rows, op, own_amax_scratch, act_grad_spec<kKernel, false>, act_grad_spec<kKernel, true>);
 }
 
 // Both of bf16, or both of codes in groups, of sixteens, counted in 32 bits; codes of FP8.
@@ -185,14 +193,14 @@ bool bias_applies(const NodeView& view) {
          view.in_is(BiasAdd::bias, {Dtype::f32, Dtype::bf16, Dtype::fp16});
 }
 
+template <KernelId kKernel>
 KernelSpec bias_spec(const NodeView& view) {
-  const bool adds = view.node.op == OpCode::bias_add;
   BiasParams p;
   std::tie(p.rows, p.cols) = matrix_of(view.in(BiasAdd::x));
   p.x = wide_operand(view, BiasAdd::x);
   p.bias = wide_operand(view, BiasAdd::bias);
   p.y = wide_result(view, BiasAdd::y);
-  return make_spec(adds ? KernelId::bias_add : KernelId::column_sum, p);
+  return make_spec(kKernel, p);
 }
 
 int64_t column_sum_scratch(const NodeView& view) {
@@ -208,8 +216,9 @@ const Binding kRest[] = {
       .scratch = own_amax_scratch,
       .may_join = rope_may_join},
      rope_spec},
-    {{OpCode::bias_add, "rows", bias_applies}, bias_spec},
-    {{OpCode::column_sum, "rows", bias_applies, column_sum_scratch}, bias_spec},
+    {{OpCode::bias_add, "rows", bias_applies}, bias_spec<KernelId::bias_add>},
+    {{OpCode::column_sum, "rows", bias_applies, column_sum_scratch},
+     bias_spec<KernelId::column_sum>},
 };
 
 }  // namespace
@@ -239,9 +248,10 @@ std::span<const Binding> row_bindings() {
   static const std::vector<Binding> all = [] {
     std::vector<Binding> rows(std::begin(kRest), std::end(kRest));
     for (const OpCode op : {OpCode::rms_norm_grad, OpCode::layer_norm_grad})
-      add_rows<norm_grad_applies, norm_grad_kind>(rows, op, norm_grad_scratch, norm_grad_spec);
-    for (const OpCode op : {OpCode::gated_act_grad, OpCode::gelu_grad})
-      add_rows<gradient_applies, act_grad_kind>(rows, op, own_amax_scratch, act_grad_spec);
+      add_rows<norm_grad_applies, norm_grad_kind>(rows, op, norm_grad_scratch,
+                                                  norm_grad_spec<false>, norm_grad_spec<true>);
+    add_act_grad_rows<KernelId::gated_act_grad>(rows, OpCode::gated_act_grad);
+    add_act_grad_rows<KernelId::gelu_grad>(rows, OpCode::gelu_grad);
     add_layer_rows(rows);
     return rows;
   }();

@@ -98,11 +98,11 @@ bool kind_applies(const NodeView& view) {
 }
 template <bool (*kApplies)(const NodeView&), RowKind (*kKindOf)(const NodeView&)>
 void add_rows(std::vector<Binding>& rows, OpCode op, int64_t (*scratch)(const NodeView&),
-              KernelSpec (*spec)(const NodeView&)) {
+              KernelSpec (*spec)(const NodeView&), KernelSpec (*generic_spec)(const NodeView&)) {
   using enum RowKind;
   rows.push_back({{op, "codes", kind_applies<kApplies, kKindOf, codes>, scratch}, spec});
   rows.push_back({{op, "vectors", kind_applies<kApplies, kKindOf, vectors>, scratch}, spec});
-  rows.push_back({{op, "generic", kApplies, scratch, {.generic = true}}, spec});
+  rows.push_back({{op, "generic", kApplies, scratch, {.generic = true}}, generic_spec});
 }
 
 void add_layer_rows(std::vector<Binding>& rows);

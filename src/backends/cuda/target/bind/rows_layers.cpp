@@ -105,7 +105,7 @@ KernelId kernel_of(OpCode op) {
 
 // Where a norm's own operands and statistics are.
 void norm_places(const NodeView& view, const Plain& plain, RowLayerParams& p) {
-  const bool centred = plain.op == OpCode::layer_norm;
+  const bool centred = op_def(plain.op).is_centred;
   p.weight = wide_operand(view, centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight});
   if (centred) p.bias = wide_operand(view, LayerNorm::bias);
   if (plain.quantized != nullptr) {
@@ -137,7 +137,8 @@ RowLayerParams layer_params(const NodeView& view) {
   p.quantized = plain.quantized != nullptr;
   const auto places = op_def(plain.op).scales;
   p.x = row_operand(view, places[0]);
-  if (plain.op == OpCode::gated_act) p.up = row_operand(view, places[1]);
+  const bool gated = places.size() > 1;
+  if (gated) p.up = row_operand(view, places[1]);
   std::tie(p.rows, p.cols) = matrix_of(view.in(places[0].operand));
   if (const auto* norm = std::get_if<NormAttrs>(&plain.attrs)) {
     p.eps = static_cast<float>(norm->eps);
@@ -146,14 +147,17 @@ RowLayerParams layer_params(const NodeView& view) {
   if (p.quantized) {
     p.codes = codes_of(view, plain);
     p.kept_x = kept_at(view, plain.quantized->kept);
-    if (plain.op == OpCode::gated_act) p.kept_up = kept_at(view, GatedActQuantize::kept_up);
+    if (gated) p.kept_up = kept_at(view, GatedActQuantize::kept_up);
   } else {
     p.y = wide_result(view, Unary::y);
   }
   return p;
 }
+template <bool kGeneric>
 KernelSpec layer_spec(const NodeView& view) {
-  return make_spec(kernel_of(view.node.op), layer_params(view));
+  RowLayerParams p = layer_params(view);
+  p.generic = kGeneric;
+  return make_spec(kernel_of(view.node.op), p);
 }
 RowKind layer_kind(const NodeView& view) {
   const RowLayerParams p = layer_params(view);
@@ -175,7 +179,8 @@ void add_layer_rows(std::vector<Binding>& rows) {
   using enum OpCode;
   for (const OpCode op : {rms_norm, rms_norm_quantize, layer_norm, layer_norm_quantize, gated_act,
                           gated_act_quantize, gelu, gelu_quantize})
-    add_rows<layer_applies, layer_kind>(rows, op, layer_scratch, layer_spec);
+    add_rows<layer_applies, layer_kind>(rows, op, layer_scratch, layer_spec<false>,
+                                        layer_spec<true>);
 }
 
 }  // namespace octet::cuda

@@ -80,12 +80,11 @@ AdamwParams adamw_params(const NodeView& view) {
   p.v = {.dtype = view.in(AdamwStep::v).dtype, .expand = a.expand_v, .stochastic = a.stochastic_v};
   return p;
 }
+template <AdamwRow kRow>
 KernelSpec adamw_spec(const NodeView& view) {
-  return make_spec(KernelId::adamw_step, adamw_params(view));
-}
-
-bool takes_groups(const AdamwParams& p) {
-  return takes_groups(p, p.first);
+  AdamwParams p = adamw_params(view);
+  p.row = kRow;
+  return make_spec(KernelId::adamw_step, p);
 }
 
 // Of tensors that fill one tile at least.
@@ -139,14 +138,16 @@ const Binding kUpdateBindings[] = {
     {{OpCode::load_state, "groups", [](const NodeView&) { return true; }}, load_state_spec},
     {{OpCode::store_state, "groups", [](const NodeView&) { return true; }}, store_state_spec},
     {{OpCode::global_norm, "chunks", gradients_are_wide, norm_scratch}, norm_spec},
-    {{OpCode::adamw_step, "expanded", adamw_takes<takes_expanded, kMomentGroup>}, adamw_spec},
-    {{OpCode::adamw_step, "groups", adamw_takes<takes_groups, kGroupPair>}, adamw_spec},
-    {{OpCode::adamw_step, "wide", adamw_takes<takes_wide, kWideRun>}, adamw_spec},
+    {{OpCode::adamw_step, "expanded", adamw_takes<takes_expanded, kMomentGroup>},
+     adamw_spec<AdamwRow::expanded>},
+    {{OpCode::adamw_step, "groups", adamw_takes<takes_groups, kGroupPair>},
+     adamw_spec<AdamwRow::groups>},
+    {{OpCode::adamw_step, "wide", adamw_takes<takes_wide, kWideRun>}, adamw_spec<AdamwRow::wide>},
     {{.op = OpCode::adamw_step,
       .name = "generic",
       .applies = adamw_applies,
       .facts = {.generic = true}},
-     adamw_spec},
+     adamw_spec<AdamwRow::generic>},
     {{OpCode::store_scaled, "elements", store_applies}, store_spec},
 };
 
