@@ -30,8 +30,9 @@ inline constexpr int kMeetings = 4;
 struct RankBoard {
   uint32_t arrived[kMeetings][kMostRanks];  // by rank of the host: 1 when it has come
   uint32_t one, reserved[7];                // 1, to be copied
-  int64_t sum[kExactLimbs + 1];             // of squares
-  int64_t sum_of_host[kExactLimbs + 1];     // of all ranks of the host; for this rank alone
+  // Of squares. Norms of one run take them by turns: of the one before others may still read.
+  int64_t sums[2][kExactLimbs + 1];
+  int64_t sum_of_host[kExactLimbs + 1];  // of all ranks of the host; for this rank alone
 };
 
 struct Transport;  // kernels/ranks/transport.h
@@ -68,6 +69,7 @@ struct RankLinks {
   bool (*look)(void* looker, int64_t progress) = nullptr;
   void* looker = nullptr;
   mutable RankProgress progress = {};
+  mutable int n_norms = 0;  // that are prepared
   struct Region {
     std::byte* own = nullptr;
     int64_t bytes = 0;

@@ -72,7 +72,7 @@ void try_between_hosts() {
   between.all_gather(all.data(), all.data() + n * piece, piece, c.transfers);
   between.max_of(all.data(), all.data(), 1, nccl::uint32, c.transfers);
   between.max_of(all.data(), all.data(), 1, nccl::uint8, c.transfers);
-  between.add_sums(c.links.board()->sum, c.transfers);
+  between.add_sums(c.links.board()->sums[0], c.transfers);
   transport.end(c.transfers);
   await(Streams::both);
 }

@@ -242,7 +242,7 @@ class MaxOfRanks : public Collective {
 class ShardedNorm : public Collective {
  public:
   explicit ShardedNorm(const Request& request)
-      : Collective(request, request.get<ShardedNormParams>().ranks) {
+      : Collective(request, request.get<ShardedNormParams>().ranks), turn_(links().n_norms++ % 2) {
     const auto tail = request.tail<ShardedNormParams>();
     for (size_t i = 0; i + 1 < tail.size(); i += 2)
       gradients_.push_back({tail[i], static_cast<Dtype>(tail[i + 1])});
@@ -293,10 +293,10 @@ class ShardedNorm : public Collective {
   // What there is to add up still: of the ranks of the host, or of all in one.
   Peers<const int64_t> shared(const Launch& args) const {
     RankBoard& board = *links().board();
-    int64_t* sum = board.sum;
+    int64_t* sum = board.sums[turn_];
     if (has_peers()) {
       within().meet(args.stream);
-      const auto sums = peers_of<const int64_t>(links(), board.sum);
+      const auto sums = peers_of<const int64_t>(links(), sum);
       if (!has_hosts()) return sums;
       sum = board.sum_of_host;
       add_limbs<<<1, 32, 0, args.stream>>>(sums, sum);
@@ -306,8 +306,9 @@ class ShardedNorm : public Collective {
   }
 
   int64_t* sum_of(const Launch& args) const {
-    return is_alone() ? static_cast<int64_t*>(args.scratch) : links().board()->sum;
+    return is_alone() ? static_cast<int64_t*>(args.scratch) : links().board()->sums[turn_];
   }
+  int turn_;
   std::vector<std::pair<int64_t, Dtype>> gradients_;
 };
 
