@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cli/docs_json.h"
+#include "cli/kernels_page.h"
 #include "cli/scale_rules_page.h"
 #include "cli/types_page.h"
 #include "config/report.h"
@@ -28,6 +29,8 @@ void add_docs_command(CLI::App& app, GlobalOptions& options) {
            scale_rules_json);
   add_page("types", "which quantized types operands may have, as in docs/numerics.md",
            quantized_types_markdown, quantized_types_json);
+  add_page("kernels", "the rows of kernels of both back ends, as docs/kernels.md", kernels_markdown,
+           kernels_json);
   add_page("keys", "every key of a run file, for a terminal", configuration_help,
            configuration_json);
 }

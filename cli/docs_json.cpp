@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/common.h"
+#include "cli/kernels_page.h"
 #include "cli/scale_rules_page.h"
 #include "cli/types_page.h"
 #include "config/report.h"
@@ -73,6 +74,20 @@ std::string quantized_types_json() {
                     {"activation", use(row.activation)},
                     {"moment", use(row.moment)},
                     {"dequantize", use(row.dequantize)}});
+  }
+  return json_text(rows);
+}
+
+std::string kernels_json() {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const KernelRowUse& use : kernel_row_uses()) {
+    rows.push_back({{"backend", use.backend},
+                    {"op", use.op},
+                    {"row", use.row},
+                    {"speed", use.speed},
+                    {"types", use.types},
+                    {"bytes", use.bytes},
+                    {"flops", use.flops}});
   }
   return json_text(rows);
 }

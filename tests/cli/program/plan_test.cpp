@@ -1,6 +1,8 @@
-// octet plan --without: rows of kernels that a plan does without.
+// octet plan: what a plan is for, and rows of kernels that it does without.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
 
 #include "cli/program_run.h"
 
@@ -32,6 +34,18 @@ TEST(PlanCommand, names_the_rows_of_an_op_that_has_no_such_row) {
               testing::HasSubstr("--without: expected an op and one of its rows (rms_norm codes, "
                                  "rms_norm vectors, rms_norm generic"));
   EXPECT_THAT(outcome.err, testing::HasSubstr("got 'rms_norm fast'"));
+}
+
+TEST(PlanCommand, says_for_how_many_ranks_the_plan_is) {
+  const test::ScratchFolder folder;
+  const auto target = [&](const std::string& ranks) {
+    const test::Outcome outcome = test::run_program(
+        folder, "plan " OCTET_SOURCE_DIR "/recipes/llama-3m.yaml --json --ranks " + ranks);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("target").get<std::string>();
+  };
+  EXPECT_THAT(target("2"), testing::EndsWith(", 2 ranks"));
+  EXPECT_THAT(target("1"), testing::Not(testing::HasSubstr("rank")));
 }
 
 }  // namespace

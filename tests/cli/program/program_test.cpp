@@ -77,7 +77,8 @@ const BadCall kBadCalls[] = {
      "unknown command confguration, the nearest is configuration (see octet docs --help)"},
     {"superfluous_word", "doctor now", "unknown argument now (see octet doctor --help)"},
     {"missing_inner_command", "docs",
-     "expected a command: configuration, models, scale-rules, types, keys (see octet docs --help)"},
+     "expected a command: configuration, models, scale-rules, types, kernels, keys (see octet docs "
+     "--help)"},
     {"thread_count_is_a_word", "doctor --threads many",
      "--threads: Value many not in range 0 to 4096 (see octet doctor --help)"},
     {"value_of_a_flag_that_takes_none", "--version=3",
@@ -170,6 +171,8 @@ TEST(Program, documentation_command_prints_the_page) {
       << "docs/numerics.md: expected the table of `octet docs types`";
   EXPECT_TRUE(run("docs configuration").out ==
               read_file(OCTET_SOURCE_DIR "/docs/configuration.md"));
+  EXPECT_TRUE(run("docs kernels").out == read_file(OCTET_SOURCE_DIR "/docs/kernels.md"))
+      << "run: build/octet docs kernels > docs/kernels.md";
 }
 
 // Each page's table, told by a row that the page has.
@@ -189,6 +192,9 @@ TEST(Program, documentation_command_prints_the_table_as_json) {
     EXPECT_EQ(seq.at("default"), "256");
     EXPECT_EQ(seq.at("unit"), "tokens");
   }
+  const nlohmann::json gemm = row("kernels", "op", "gemm");
+  EXPECT_EQ(gemm.at("backend"), "cuda");
+  EXPECT_EQ(gemm.at("row"), "few rows");
   const nlohmann::json llama = row("models", "model_type", "llama");
   EXPECT_EQ(llama.at("class"), "LlamaForCausalLM");
   EXPECT_NE(llama.at("keys").dump().find("hidden_size"), std::string::npos);

@@ -342,16 +342,6 @@ TEST_F(Ranks, are_planned_with_each_transfer_that_is_not_hidden_and_why) {
                                              longest.at("reason").get<std::string>())));
 }
 
-TEST_F(Ranks, are_told_of_the_target_that_a_plan_is_for) {
-  const auto target = [&](const std::string& flags) {
-    const Outcome outcome = run_program(folder_, "plan --json --device cuda " + flags + config_);
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out).at("target").get<std::string>();
-  };
-  EXPECT_THAT(target("--ranks 2 "), testing::HasSubstr(", 2 ranks"));
-  EXPECT_THAT(target("--ranks 1 "), testing::Not(testing::HasSubstr("rank")));
-}
-
 TEST_F(Ranks, on_several_hosts_are_planned_with_what_goes_between_them) {
   const auto plan = [&](const std::string& flags) {
     const Outcome outcome =

@@ -1,0 +1,195 @@
+#include "cli/kernels_page.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "backends/cpu/backend.h"
+#include "backends/cuda/backend.h"
+#include "base/files.h"
+#include "compile/program.h"
+#include "config/load.h"
+#include "config/names.h"
+#include "infer/model_spec.h"
+#include "plan/kernel_row.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+constexpr double kBytesASecond = 3.35e12;  // of an H100's memory
+// FLOP a byte from which on a kernel is bound by products, whose number goes by the shape.
+constexpr double kBoundByProducts = 16;
+constexpr size_t kTypesShown = 3;
+
+constexpr const char* kLlama =
+    "{kind: llama, hidden: 256, layers: 2, heads: 4, ffn: 704, vocab: 512, seq: 128}";
+constexpr const char* kGpt2 =
+    "{kind: gpt2, hidden: 256, layers: 2, heads: 4, vocab: 512, seq: 128}";
+// Of ranks, states and rules of updates the recipe says nothing.
+constexpr const char* kRuns[] = {"parallel: {ranks: 1}",
+                                 "parallel: {ranks: 2}",
+                                 "optim: {kind: muon, state_m: e4m3+x}",
+                                 "optim: {state_m: e4m3+x, state_v: e4m3+x}",
+                                 "optim: {state_m: e4m3, state_v: f32}",
+                                 "recipe: {activation_scale: tensor}"};
+
+class RowUses {
+ public:
+  explicit RowUses(const Catalogue& catalogue) : catalogue_(catalogue) {
+    for (const KernelRow* row : catalogue.target().rows) {
+      uses_[row] = {.backend = std::string(catalogue.target().backend),
+                    .op = std::string(op_def(row->op).name),
+                    .row = std::string(row->name),
+                    .speed = row->facts.reference ? "reference"
+                             : row->facts.generic ? "generic"
+                                                  : ""};
+    }
+  }
+
+  void look_at(const std::string& recipe, const RunConfig& config) {
+    const ProgramOptions options =
+        program_options(config, model_from_config(posix_files(), config));
+    Program program(options, catalogue_);
+    std::vector<FunctionKey> keys = program.train_keys();
+    for (const std::string_view name : {function::prefill, function::decode})
+      keys.push_back({name, {.batch = 2, .seq = 16, .cache = 64}});
+    for (const FunctionKey& key : keys) {
+      const Plan& plan = program.plan(key);
+      for (const PlanStep& step : plan.steps) look_at(recipe, plan.graph, step);
+    }
+  }
+
+  std::vector<KernelRowUse> all() {
+    std::vector<KernelRowUse> result;
+    for (const KernelRow* row : catalogue_.target().rows) {
+      KernelRowUse& use = uses_.at(row);
+      for (const auto& [types, recipes] : recipes_[row])
+        use.types[types] = static_cast<int>(recipes.size());
+      result.push_back(use);
+    }
+    std::ranges::stable_sort(result, {},
+                             [](const KernelRowUse& use) { return find_op(use.op)->code; });
+    return result;
+  }
+
+ private:
+  void look_at(const std::string& recipe, const Graph& graph, const PlanStep& step) {
+    const KernelRow* row = step.kernel.row;
+    const Node& node = graph.node(step.node);
+    const std::string& name = step.kernel.name;
+    const size_t begin = name.find(' '), end = name.rfind(": ");
+    recipes_[row][name.substr(begin + 1, end - begin - 1)].insert(recipe);
+    int64_t n_elems = 1;
+    for (const ValueIds* ids : {&node.operands, &node.results}) {
+      for (const ValueId id : *ids)
+        if (id != kNoValue) n_elems = std::max(n_elems, graph.type(id).n_elems());
+    }
+    const Cost cost = cost_of(graph, node);
+    KernelRowUse& use = uses_.at(row);
+    const double bytes = cost.bytes / static_cast<double>(n_elems);
+    if (bytes <= use.bytes) return;
+    use.bytes = bytes;
+    use.flops = cost.flops / cost.bytes;
+  }
+
+  const Catalogue& catalogue_;
+  std::map<const KernelRow*, KernelRowUse> uses_;
+  std::map<const KernelRow*, std::map<std::string, std::set<std::string>>> recipes_;
+};
+
+void plan_one(RowUses& uses, const std::string& recipe, const char* model, const char* run) {
+  const std::string text = fmt::format("model: {}\n{}\ndata: {{train: [.]}}\n", model, run);
+  try {
+    uses.look_at(recipe, parse_config(text, "kernels", {"recipe.base=" + recipe}).config);
+  } catch (const Error& error) {  // a choice that this recipe does not have
+    if (error.code() != ErrorCode::invalid_argument) throw;
+  }
+}
+void plan_all(RowUses& uses) {
+  for (const std::string& recipe : recipe_names()) {
+    plan_one(uses, recipe, kGpt2, "");
+    for (const char* run : kRuns) plan_one(uses, recipe, kLlama, run);
+  }
+}
+
+constexpr std::string_view kIntroduction = R"(# Rows of kernels
+
+Each op has one row or more on a back end: a kernel, or a few in a fixed order. A plan takes the
+cheapest that takes a node's types and shapes, and prints it behind them: `rms_norm bf16 x bf16 ->
+bf16, f32: vectors`. `octet plan --without "rms_norm vectors"` plans without it. A generic row goes
+element by element whatever the types; the reference decodes, computes in doubles and encodes.
+
+This page is made by `octet docs kernels`, which plans two layers of a Llama and of a GPT-2 with
+every recipe, the Llama on two ranks and with other rules and states of updates too. Types: the
+first four operands and the results, of most recipes first. Bytes: the fewest that the node moves,
+of these runs the most an element of its largest tensor. Floor: what these take at the 3.35 TB/s of
+an H100's memory, in microseconds a million elements; "products" where multiplying takes longer, by
+the shape.
+
+- **codes**: operands are 8-bit data with scales, read as they lie.
+- **vectors**: a thread takes 16 elements of one type; rows are multiples of 16.
+- **expanded**, **groups**, **wide**: updates in tiles of 128, 256 and 4 elements; what is left of a
+  tensor goes to the next of them.
+- **cudnn**, **tensor cores**, **cached**, **plain**: of attention, by what multiplies.
+- **as f32**: of a CPU, between conversions from and to FP16.
+)";
+
+std::string types_text(const KernelRowUse& use) {
+  std::vector<std::pair<std::string, int>> types(use.types.begin(), use.types.end());
+  std::ranges::stable_sort(types, std::ranges::greater{}, &std::pair<std::string, int>::second);
+  std::string text;
+  for (size_t i = 0; i < std::min(types.size(), kTypesShown); ++i)
+    text += fmt::format("{}`{}`", i == 0 ? "" : "; ", types[i].first);
+  if (types.size() > kTypesShown) text += fmt::format("; {} more", types.size() - kTypesShown);
+  return text;
+}
+
+std::string floor_text(const KernelRowUse& use) {
+  if (use.flops > kBoundByProducts) return "products";
+  return fmt::format("{:.2f}", use.bytes / kBytesASecond * 1e12);
+}
+
+}  // namespace
+
+std::vector<KernelRowUse> kernel_row_uses() {
+  const Backend cpu = cpu::make_backend(1, cpu::detect_isa());
+  const Backend gpu = cuda::make_plan_backend({.n_threads = 1});
+  std::vector<KernelRowUse> all;
+  for (const Backend* backend : {&gpu, &cpu}) {
+    RowUses uses(*backend->catalogue);
+    plan_all(uses);
+    const auto of_backend = uses.all();
+    all.insert(all.end(), of_backend.begin(), of_backend.end());
+  }
+  return all;
+}
+
+std::string kernels_markdown() {
+  std::string text(kIntroduction);
+  const std::vector<KernelRowUse> uses = kernel_row_uses();
+  for (const std::string backend : {"cuda", "cpu"}) {
+    text += fmt::format(
+        "\n## {}\n\n| op | row | types | bytes an element | floor |\n"
+        "| --- | --- | --- | --- | --- |\n",
+        backend);
+    std::vector<std::string> others;
+    for (const KernelRowUse& use : uses) {
+      if (use.backend != backend) continue;
+      const bool is_generic = use.speed == "generic" && use.row != use.speed;
+      if (!use.types.empty()) {
+        text += fmt::format("| `{}` | {}{} | {} | {:.2f} | {} |\n", use.op, use.row,
+                            is_generic ? ", generic" : "", types_text(use), use.bytes,
+                            backend == "cuda" ? floor_text(use) : "");
+      } else if (use.speed != "reference") {
+        others.push_back(fmt::format("`{} {}`", use.op, use.row));
+      }
+    }
+    text += fmt::format("\nTaken by none of these runs: {}.\n", fmt::join(others, ", "));
+  }
+  return text;
+}
+
+}  // namespace octet
