@@ -21,13 +21,20 @@ const std::map<StateUse, std::string> kNames = {
     {moment2, "adam_v:w"},
     {moment1_meta, "adam_m_meta:w"},
     {moment2_meta, "adam_v_meta:w"},
+    {momentum, "momentum:w"},
+    {momentum_meta, "momentum_meta:w"},
     {accumulator, "accumulated:w"},
     {accumulated_history, "accumulated:amax_history:w"},
+    {accumulated_rescale, "accumulated:rescale_factor:w"},
     {accumulated_flag, "accumulated:quantizer_flag"},
     {amax_history, "amax_history:w"},
+    {rescale_factor, "rescale_factor:w"},
+    {fixed_scale, "fixed_scale:w"},
+    {loss_scale, "loss_scale:w"},
     {weight_quantized, "copy:w"},
     {weight_quantized_t, "copy_t:w"},
     {weight_scale, "copy_scale:w"},
+    {kv_cache, "kv_cache:w"},
 };
 
 Dtype dtype_of(StateUse use) {
@@ -36,6 +43,14 @@ Dtype dtype_of(StateUse use) {
 
 std::string owner_of(StateUse use) {
   return state_def(use).owner == StateOwner::function ? "" : "w";
+}
+
+TEST(States, of_every_use_are_looked_at) {
+  for (int i = 1; i <= static_cast<int>(kv_cache); ++i) {
+    EXPECT_TRUE(kNames.contains(static_cast<StateUse>(i))) << i;
+    EXPECT_EQ(state_def(static_cast<StateUse>(i)).use, static_cast<StateUse>(i));
+  }
+  EXPECT_EQ(kNames.size(), static_cast<size_t>(kv_cache));
 }
 
 TEST(States, names_in_files_stay) {
@@ -54,7 +69,8 @@ TEST(States, a_name_says_use_and_owner) {
 TEST(States, what_a_function_keeps_for_itself_is_in_no_checkpoint) {
   for (const auto& [use, name] : kNames) {
     const StateDef& def = state_def(use);
-    const bool lasts = def.kind == InputKind::state && def.lane == Lane::persistent;
+    const bool lasts = def.kind == InputKind::state && def.lane == Lane::persistent &&
+                       def.role != MemoryRole::activations;
     EXPECT_EQ(def.in_checkpoint, lasts) << name;
     EXPECT_EQ(def.on_skip == OnSkip::within_step, def.lane == Lane::step) << name;
     EXPECT_EQ(def.on_skip == OnSkip::derived, def.kind == InputKind::derived) << name;
