@@ -21,7 +21,8 @@ namespace octet {
 
 class FrozenWeight {
  public:
-  // Reads the parameter once, unless the file has its scale. Throws Error{bad_data} naming it where it is not finite.
+  // Reads the parameter once, unless the file has its scale. Throws Error{bad_data} naming it where
+  // it is not finite.
   FrozenWeight(const WeightReader& base, const std::string& parameter, const Shape& shape,
                FrozenFormat format);
 

@@ -6,6 +6,7 @@
 #include "ir/op_def.h"
 #include "passes/precision/store_frozen.h"
 #include "passes/precision/store_groups.h"
+#include "passes/rewrite/reorder.h"
 
 namespace octet {
 namespace {
@@ -95,6 +96,19 @@ void LinearGroups::add_backward(const Node& node, NodeId n, const std::pair<int,
   }
   group.backward.push_back(n);
   of_node_[static_cast<size_t>(n)] = member.first;
+}
+
+Graph wait_for_group_gradients(const Graph& graph, const LinearGroups& groups) {
+  std::vector<std::pair<NodeId, NodeId>> first_then;
+  for (const LinearGroup& group : groups.all()) {
+    for (const ValueId gradient : group.gradients) {
+      const NodeId producer = graph.value(gradient).producer;
+      for (const NodeId node : group.backward) {
+        if (producer != kNoNode) first_then.emplace_back(producer, node);
+      }
+    }
+  }
+  return reorder(graph, first_then);
 }
 
 }  // namespace octet

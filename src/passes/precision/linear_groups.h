@@ -76,4 +76,7 @@ class LinearGroups {
   std::vector<int> of_node_;
 };
 
+// Every backward GEMM of a group after the gradients of all its members.
+Graph wait_for_group_gradients(const Graph& graph, const LinearGroups& groups);
+
 }  // namespace octet

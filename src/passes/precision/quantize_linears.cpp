@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/operand_scales.h"
+#include "passes/precision/operand_types.h"
 #include "passes/precision/store_frozen.h"
-#include "passes/rewrite/reorder.h"
 #include "passes/rewrite/rewrite.h"
 
 namespace octet {
@@ -90,7 +90,7 @@ class LinearQuantizer {
     ValueIds operands(op_def(OpCode::gemm).operands.size(), kNoValue);
     operands[Gemm::c] = rewriter_.map(node.in(Gemm::c));
     const bool fast = role == GemmRole::forward || options_.fast_accumulate == FastAccumulate::all;
-    const bool k_major = is_k_major(group, role);
+    const bool k_major = is_k_major(options_, group, role);
     const GemmAttrs of_codes{
         .trans_a = attrs.trans_a, .trans_b = attrs.trans_b, .role = role, .fast_accumulate = fast};
     const auto quantize = [&](SlotId factor, SlotId scale, bool trans) {
@@ -131,13 +131,14 @@ class LinearQuantizer {
     if (!is_read || !format.quantized || kind_of(node, group, x) != Kind::x) return;
     const Operand read{x, Kind::x, format};
     if (format.is_block()) {
-      if (options_.keep_transposed_x && scales_of(format) == Dtype::f32) blocks_of(group, read, 0);
+      if (options_.keep_transposed_x && block_scales(options_, format) == Dtype::f32)
+        blocks_of(group, read, 0);
       return;
     }
     if (!group.formats.backward_x) return;  // made with the forward GEMM's
     const ValueId scale = scale_of(group, read);
     if (options_.keep_transposed_x)
-      codes_of(group, read, is_k_major(group, GemmRole::wgrad), scale);
+      codes_of(group, read, is_k_major(options_, group, GemmRole::wgrad), scale);
   }
 
   // One factor is not quantized: the other is dequantized.
@@ -173,60 +174,16 @@ class LinearQuantizer {
     return x && y ? scale_maker_.power(std::ilogb(*x * *y)) : b_.mul(a, b);
   }
 
-  // `read`: the type that the operand is read in.
-  QuantizeAttrs attrs_of(const OperandFormat& format, Kind kind, Dtype read = Dtype::f32) const {
-    QuantizeAttrs attrs{.target = format.target};
-    const bool is_rounded = kind == Kind::dy && options_.gradient_rounding != Rounding::near &&
-                            rounding_supported(format.dtype, options_.gradient_rounding);
-    if (!is_rounded) return attrs;
-    attrs.rounding = options_.gradient_rounding;
-    // Times a scale that is no power of two, all bits of the product are drawn from.
-    if (has_power_scales(options_.scaling)) attrs.source = read;
-    return attrs;
-  }
-
-  // Where one of the factors of these GEMMs has blocks or is not quantized, all lie as their
-  // tensors do.
-  bool is_k_major(const LinearGroup& group, GemmRole role) const {
-    return options_.k_major &&
-           std::ranges::all_of(std::array{Kind::x, Kind::w, Kind::dy}, [&](Kind kind) {
-             const OperandFormat& format = group.format(kind, role);
-             return format.quantized && !format.is_block();
-           });
-  }
-
-  Dtype scales_of(const OperandFormat& fmt) const {
-    if (fmt.granularity.scale == Dtype::e8m0) return Dtype::e8m0;
-    return options_.block_scale == BlockScale::max ? Dtype::f32 : Dtype::bf16;
-  }
-
-  QuantizeAttrs block_attrs(const OperandFormat& fmt) const {
-    const Dtype scales = scales_of(fmt);
-    return {.target = fmt.target,
-            .rule = scales == Dtype::e8m0  ? options_.mx_rule
-                    : scales == Dtype::f32 ? ScaleRule::linear
-                                           : ScaleRule::power_ceil};
-  }
-
-  // Squares, or rows or groups along the axis that a GEMM reduces.
-  ResultType block_type(const Operand& read, int axis) const {
-    using enum Granularity::Kind;
-    Granularity by = read.format.granularity;
-    by.scale = scales_of(read.format);
-    if (axis == 0 && by.kind == row)
-      by = {column_group, rewriter_.from().type(read.value).shape[0], by.scale};
-    if (axis == 0 && by.kind == group && by.size > 1) by.kind = column_group;
-    return {read.format.dtype, by};
-  }
-
   // The operand in blocks, for a GEMM that reduces this axis of it.
   Blocks blocks_of(const LinearGroup& group, const Operand& read, int axis) {
     const auto& [operand, kind, fmt] = read;
-    const ResultType type = block_type(read, axis);
+    const ResultType type =
+        block_type(options_, fmt, axis, rewriter_.from().type(operand).shape[0]);
     const auto key = std::tuple(operand, kind, fmt.dtype, type.granularity.kind);
     if (const auto it = blocks_.find(key); it != blocks_.end()) return it->second;
     ValueId value = rewriter_.map(operand);
-    const bool is_again = kind == Kind::x && axis == 0 && scales_of(fmt) == Dtype::bf16 &&
+    const bool is_again = kind == Kind::x && axis == 0 &&
+                          block_scales(options_, fmt) == Dtype::bf16 &&
                           type.granularity.kind != Granularity::Kind::block;
     if (is_again) {
       value = as_wide(blocks_of(group, read, 1), operand);
@@ -234,7 +191,8 @@ class LinearQuantizer {
                flagged_.insert(measured_operand(rewriter_.from(), group, operand)).second) {
       amax_of({value});
     }
-    const auto results = b_.emit_typed(OpCode::quantize_groups, block_attrs(fmt), {value}, {type});
+    const auto results =
+        b_.emit_typed(OpCode::quantize_groups, block_attrs(options_, fmt), {value}, {type});
     return blocks_[key] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
   }
 
@@ -300,7 +258,7 @@ class LinearQuantizer {
     const auto& [operand, kind, fmt] = read;
     const auto key = std::tuple(operand, kind, fmt.dtype, transposed);
     if (const auto it = codes_.find(key); it != codes_.end()) return it->second;
-    QuantizeAttrs attrs = attrs_of(fmt, kind, rewriter_.from().type(operand).dtype);
+    QuantizeAttrs attrs = tensor_attrs(options_, fmt, kind, rewriter_.from().type(operand).dtype);
     attrs.limit = scale_maker_.limit(fmt.dtype, kind);
     // Tokens are padded, where they are the reduction: both factors of wgrad. Weights are as long
     // as the codes that they meet.
@@ -318,7 +276,8 @@ class LinearQuantizer {
     // is kept and the forward GEMM reads the same.
     const bool both_of_x =
         kind == Kind::x && options_.keep_transposed_x && trains() && !group.formats.backward_x;
-    const bool both = is_k_major(group, GemmRole::wgrad) && (kind == Kind::dy || both_of_x);
+    const bool both =
+        is_k_major(options_, group, GemmRole::wgrad) && (kind == Kind::dy || both_of_x);
     if (both) {
       const auto results =
           b_.emit_typed(OpCode::quantize_both, attrs, {value, scale}, {by_row, lying});
@@ -404,20 +363,6 @@ class LinearQuantizer {
   std::set<ValueId> flagged_;                             // operands in blocks that a flag tells of
   std::vector<std::pair<ValueId, ValueId>> new_outputs_;  // a value, and the state that it updates
 };
-
-// Every backward GEMM of a group after the gradients of all its members.
-Graph wait_for_group_gradients(const Graph& graph, const LinearGroups& groups) {
-  std::vector<std::pair<NodeId, NodeId>> first_then;
-  for (const LinearGroup& group : groups.all()) {
-    for (const ValueId gradient : group.gradients) {
-      const NodeId producer = graph.value(gradient).producer;
-      for (const NodeId node : group.backward) {
-        if (producer != kNoNode) first_then.emplace_back(producer, node);
-      }
-    }
-  }
-  return reorder(graph, first_then);
-}
 
 Graph quantized(const Graph& graph, const QuantizeLinearsOptions& options) {
   const LinearGroups groups(graph, options.formats, options.overrides);
