@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/named_enum.h"
 #include "formats/codec.h"
 #include "formats/quantize.h"
 #include "infer/stored_weights.h"
