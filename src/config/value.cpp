@@ -349,7 +349,7 @@ RecipeOverride read_override(const std::string& pattern, const YAML::Node& node,
         entry.second.IsScalar() && operand_format_from_name(entry.second.Scalar(), role == "dy");
     if (!is_format) {
       fail_expected({place.where, place.path + "." + role},
-                    fmt::format("one of {}, in blocks with /1xG or /BxB behind it, or {}",
+                    fmt::format("one of {}, with /row, /1xG or /BxB behind it, or {}",
                                 fmt::join(formats, ", "), kNotQuantized),
                     describe_name(entry.second, formats));
     }

@@ -28,8 +28,6 @@ bool makes_own_scale(const Matcher& m, const TensorQuantizer& found) {
 std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std::string& why) {
   TensorQuantizer found;
   if (m.handed_out(y)) return why = "handed out", std::nullopt;
-  if (m.type(y).dtype == Dtype::bf16 || m.type(y).dtype == Dtype::fp16)
-    return why = "its result is rounded before", std::nullopt;
   for (const Node* node : m.readers(y)) {
     if (op_def(node->op).is_quantizer && found.quantize == nullptr) {
       found.quantize = node;
@@ -118,7 +116,8 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
   const ValueId y = node.results.front();
   const bool concerned =
       (m.reader(y, OpCode::quantize) != nullptr || m.reader(y, OpCode::quantize_both) != nullptr);
-  if (!concerned) return std::nullopt;
+  // An operand that GEMMs read in blocks too is rounded before it is quantized.
+  if (!concerned || m.reader(y, OpCode::quantize_groups) != nullptr) return std::nullopt;
   std::string why;
   const auto q = tensor_quantizer(m, y, why);
   if (!q) {
@@ -126,6 +125,7 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
         fmt::format("{}: {}: {}", op_def(op->op).name, print(m.graph(), node), why));
     return std::nullopt;
   }
+  if (m.type(y).dtype == Dtype::bf16 || m.type(y).dtype == Dtype::fp16) return std::nullopt;
   const bool given = q->amax == nullptr;
   if (!given && !known_statistics(*op, node).empty()) return std::nullopt;
   Match match{.last = m.id(given ? *q->quantize : node),

@@ -300,22 +300,22 @@ const BadInput kOverrides[] = {
     {"override_of_unknown_format",
      "recipe: {override: {a: {x: e3m4}}}\n",
      {},
-     "run.yaml:1: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB "
+     "run.yaml:1: recipe.override.a.x: expected one of <formats>, with /row, /1xG or /BxB "
      "behind it, or none, got 'e3m4'; the nearest is e4m3"},
     {"override_with_a_granularity_that_is_none",
      "",
      {"recipe.override.a={x: e4m3/2x128}"},
-     "--set: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB behind "
+     "--set: recipe.override.a.x: expected one of <formats>, with /row, /1xG or /BxB behind "
      "it, or none, got 'e4m3/2x128'; the nearest is e4m3"},
-    {"override_with_a_scale_a_row",
+    {"override_with_a_scale_a_column",
      "",
-     {"recipe.override.a={x: e4m3/row}"},
-     "--set: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB behind "
-     "it, or none, got 'e4m3/row'; the nearest is e4m3"},
+     {"recipe.override.a={x: e4m3/col}"},
+     "--set: recipe.override.a.x: expected one of <formats>, with /row, /1xG or /BxB behind "
+     "it, or none, got 'e4m3/col'; the nearest is e4m3"},
     {"override_of_a_format_that_needs_no_scale",
      "",
      {"recipe.override.a={x: bf16}"},
-     "--set: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB behind "
+     "--set: recipe.override.a.x: expected one of <formats>, with /row, /1xG or /BxB behind "
      "it, or none, got 'bf16'; the nearest is e4m3"},
     {"override_without_roles",
      "recipe: {override: {a: {}}}\n",
