@@ -78,7 +78,8 @@ class Fp8Weight {
       : weights_(weights), parameter_(parameter), is_block_(dtype == ExportDtype::fp8_block) {
     quantizer_ = linear_quantizer(Dtype::e4m3, {.kind = Granularity::Kind::block, .size = kBlock});
     is_trained_so_ = is_block_ && weights.trained_blocks().has_value();
-    if (weights.trained_blocks() == BlockScale::power) quantizer_.rule = ScaleRule::power_ceil;
+    if (is_trained_so_ && *weights.trained_blocks() == BlockScale::power)
+      quantizer_.rule = ScaleRule::power_ceil;
     if (!is_block_) quantizer_.granularity = {.kind = Granularity::Kind::tensor};
     if (!is_block_) quantizer_.scale_type = Dtype::bf16;
   }

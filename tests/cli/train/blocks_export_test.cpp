@@ -50,42 +50,58 @@ std::map<std::string, BlockWeight> operands_of_a_step(Trainer& trainer) {
   return found;
 }
 
+bool is_power(float scale) {
+  int exponent = 0;
+  return std::frexp(scale, &exponent) == 0.5f;
+}
+
+// The scales of one tensor that an export has, as f32.
+std::vector<float> scales_in(const ModelFiles& exported, const std::string& name) {
+  const auto bytes = exported.read(name);
+  std::vector<float> scales(bytes.size() / sizeof(float));
+  std::memcpy(scales.data(), bytes.data(), bytes.size());
+  return scales;
+}
+
+// An export with one scale a tensor has its own, whatever the blocks of the run have.
+void expect_own_scales(const ModelSource& run, const std::string& out,
+                       const std::map<std::string, BlockWeight>& operands) {
+  export_model(posix_files(), run, out, {.dtype = ExportDtype::fp8_tensor});
+  const ModelFiles exported = ModelFiles::open(posix_files(), out);
+  EXPECT_FALSE(std::ranges::all_of(operands, [&](const auto& operand) {
+    return is_power(scales_in(exported, operand.first + "_scale").at(0));
+  }));
+}
+
 void expect_export_of_operands(const char* kind, const char* recipe) {
   SCOPED_TRACE(fmt::format("{} {}", kind, recipe));
-  {
-    const ScratchFolder folder;
-    // Blocks at the right and lower edges are smaller.
-    const RunConfig config = test::tiny_config(
-        folder, {fmt::format("model={{kind: {}, hidden: 160, layers: 2, heads: 4, ffn: 300, vocab: "
-                             "256, seq: 24}}",
-                             kind),
-                 recipe, "train.steps=3", "train.save_every=3"});
-    const cpu::Backend backend = cpu::make_backend(2, cpu::detect_isa());
-    ModelSpec vocabulary;
-    vocabulary.vocab = config.model.vocab;
-    const Dataset data = open_run_data(posix_files(), config, vocabulary);
-    Trainer trainer(config, data, {posix_files(), *backend.device, *backend.catalogue});
-    trainer.run(StartMode::fresh, {});
-    const auto operands = operands_of_a_step(trainer);  // of the weights that were saved
-    EXPECT_EQ(operands.size(), 14u);
+  const ScratchFolder folder;
+  // Blocks at the right and lower edges are smaller.
+  const RunConfig config = test::tiny_config(
+      folder, {fmt::format("model={{kind: {}, hidden: 160, layers: 2, heads: 4, ffn: 300, vocab: "
+                           "256, seq: 24}}",
+                           kind),
+               recipe, "train.steps=3", "train.save_every=3"});
+  const cpu::Backend backend = cpu::make_backend(2, cpu::detect_isa());
+  ModelSpec vocabulary;
+  vocabulary.vocab = config.model.vocab;
+  const Dataset data = open_run_data(posix_files(), config, vocabulary);
+  Trainer trainer(config, data, {posix_files(), *backend.device, *backend.catalogue});
+  trainer.run(StartMode::fresh, {});
+  const auto operands = operands_of_a_step(trainer);  // of the weights that were saved
+  EXPECT_EQ(operands.size(), 14u);
 
-    export_model(posix_files(), find_model_source(posix_files(), folder / "run"), folder / "out",
-                 {.dtype = ExportDtype::fp8_block});
-    const ModelFiles exported = ModelFiles::open(posix_files(), folder / "out");
-    for (const auto& [name, operand] : operands) {
-      EXPECT_EQ(exported.at(name).stored, SafeDtype::f8_e4m3) << name;
-      EXPECT_EQ(xxh64(exported.read(name)), operand.data) << name;
-      const auto bytes = exported.read(name + "_scale_inv");
-      std::vector<float> scales(bytes.size() / sizeof(float));
-      std::memcpy(scales.data(), bytes.data(), bytes.size());
-      EXPECT_EQ(scales, operand.scales) << name;
-      const auto is_power = [](float scale) {
-        int exponent = 0;
-        return std::frexp(scale, &exponent) == 0.5f;
-      };
-      const bool has_powers = std::string_view(recipe).find("power") != std::string_view::npos;
-      EXPECT_EQ(std::ranges::all_of(scales, is_power), has_powers) << name;
-    }
+  const ModelSource run = find_model_source(posix_files(), folder / "run");
+  expect_own_scales(run, folder / "tensors", operands);
+  export_model(posix_files(), run, folder / "out", {.dtype = ExportDtype::fp8_block});
+  const ModelFiles exported = ModelFiles::open(posix_files(), folder / "out");
+  for (const auto& [name, operand] : operands) {
+    EXPECT_EQ(exported.at(name).stored, SafeDtype::f8_e4m3) << name;
+    EXPECT_EQ(xxh64(exported.read(name)), operand.data) << name;
+    const std::vector<float> scales = scales_in(exported, name + "_scale_inv");
+    EXPECT_EQ(scales, operand.scales) << name;
+    const bool has_powers = std::string_view(recipe).find("power") != std::string_view::npos;
+    EXPECT_EQ(std::ranges::all_of(scales, is_power), has_powers) << name;
   }
 }
 
