@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "base/error.h"
 #include "passes/precision/linear_groups.h"
@@ -187,9 +186,8 @@ class LinearQuantizer {
                           type.granularity.kind != Granularity::Kind::block;
     if (is_again) {
       value = as_wide(blocks_of(group, read, 1), operand);
-    } else if (kind != Kind::w &&
-               flagged_.insert(measured_operand(rewriter_.from(), group, operand)).second) {
-      amax_of({value});
+    } else if (kind != Kind::w) {
+      amax_of({rewriter_.map(measured_operand(rewriter_.from(), group, operand))});
     }
     const auto results =
         b_.emit_typed(OpCode::quantize_groups, block_attrs(options_, fmt), {value}, {type});
@@ -360,7 +358,6 @@ class LinearQuantizer {
   std::map<ValueId, std::vector<Copy>> copies_;  // by weight
   std::map<ValueIds, ValueId> maxima_;
   ValueIds flags_;
-  std::set<ValueId> flagged_;                             // operands in blocks that a flag tells of
   std::vector<std::pair<ValueId, ValueId>> new_outputs_;  // a value, and the state that it updates
 };
 

@@ -87,7 +87,7 @@ constexpr bool may_run_in_blocks(const GemmParams& p) {
 // A scale for each row of a and for each of b, both K-major.
 constexpr bool may_run_by_rows(const GemmParams& p) {
   const auto by_row = [&](const GemmBlocks& blocks, Dtype scales) {
-    return blocks.cols == p.k && blocks.is(1, blocks.cols) && scales == Dtype::f32;
+    return blocks.rows == 1 && blocks.cols == p.k && scales == Dtype::f32;
   };
   return p.fp8_blocks && fp8_pair(p) && !adds_another_type(p) && !p.trans_a && p.trans_b &&
          by_row(p.a_blocks, p.a_scales) && by_row(p.b_blocks, p.b_scales);
