@@ -26,9 +26,8 @@ constexpr int enum_count(PtqFormat) {
 
 //   direct       no scales (INT8, which has no exponents: those of the tensor at hand)
 //   max          scales of the largest magnitude, of activations over the calibration text
-//   phase        max, and the weights' scales of each matrix times the 2^(p / 8), p in 0..7, with
-//   the
-//                least error of the layer's output: powers of two alone move no rounding
+//   phase        max, but each matrix's weight scales times 2^(p / 8), the p in 0..7 with the least
+//                error of the layer's output (powers of two alone would move no rounding)
 //   percentile   the same as max, but a share of activations' magnitudes lies beyond
 //   algorithm1   scales that are powers of two: of 2^-5..2^4 for each of the two operands the pair
 //                with the least error of the layer's output (Luo et al. 2024, algorithm 1)

@@ -165,11 +165,11 @@ void run_groups(const GroupParams& p, const Launch& args) {
   const int64_t n_groups = p.rows * ceil_div(p.cols, p.group);
   if (even) {
     const unsigned grid = grid_of(ceil_div(p.rows * p.cols, kChunk));
+    const bool is_bf16 = p.rule == ScaleRule::linear && p.scales == Dtype::bf16;
     visit_codes(p.codes, [&]<Dtype C>() {
       visit_common(p.a, p.a == p.b && p.a == p.sum, [&]<Dtype X>() {
-        p.rule == ScaleRule::linear&& p.scales == Dtype::bf16
-            ? quantize_even<C, X, true><<<grid, kThreads, 0, args.stream>>>(t)
-            : quantize_even<C, X, false><<<grid, kThreads, 0, args.stream>>>(t);
+        is_bf16 ? quantize_even<C, X, true><<<grid, kThreads, 0, args.stream>>>(t)
+                : quantize_even<C, X, false><<<grid, kThreads, 0, args.stream>>>(t);
       });
     });
   } else if (in_eights && p.group >= p.cols && !p.adds) {
