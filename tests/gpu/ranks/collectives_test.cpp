@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <string_view>
+
 namespace octet {
 namespace {
 
@@ -94,10 +96,13 @@ TEST_P(EmulatedFault, is_found) {
                                           .has_in_place = false,
                                           .transport = RankTransport::automatic,
                                           .before = break_it});
-  // Inside a run of two levels barriers are of two kinds by turns: who is early at every other one
-  // may set a flag before the other rank has reset it, which then waits for it in vain.
+  // Several barriers inside a run, as those of norms and of two levels, are of two kinds by turns:
+  // who is early at every other one may set a flag before the other rank has reset it, which then
+  // waits for it in vain.
   constexpr int kDeviceFailed = 5;
-  EXPECT_TRUE(status == kDiffers || (broken.n_hosts > 1 && status == kDeviceFailed)) << status;
+  const bool may_hang = std::string_view(broken.fault).starts_with("skip:") &&
+                        (broken.has_norm || broken.n_hosts > 1);
+  EXPECT_TRUE(status == kDiffers || (may_hang && status == kDeviceFailed)) << status;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -105,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(FaultCase{"zero:sum_of_ranks:device=1"}, FaultCase{"flip:sum_of_ranks:count=1"},
                     FaultCase{"flip:max_of_floats:device=0"}, FaultCase{"zero:max_of_flags"},
                     FaultCase{"zero:copies:first=5"}, FaultCase{"flip:copies:device=1:count=1"}));
-// The one run of a round has a barrier before it, one inside it for the norm, and one behind it.
+// The one run of a round has a barrier before it, one inside it for each norm, and one behind it.
 INSTANTIATE_TEST_SUITE_P(waits, EmulatedFault,
                          testing::Values(FaultCase{"skip:waits:device=0:first=1"},
                                          FaultCase{"skip:waits:device=0:first=1", false},
