@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "cli/backend.h"
+#include "cli/doctor_prove.h"
 #include "cli/doctor_ranks.h"
 #include "cli/finding.h"
 #include "library/open_backend.h"
@@ -262,12 +263,13 @@ void run_doctor(const GlobalOptions& options, const std::optional<std::string>& 
 }  // namespace
 
 void add_doctor_command(CLI::App& app, GlobalOptions& options) {
-  auto ranks = std::make_shared<std::string>();
+  auto ranks = std::make_shared<std::string>(), proved = std::make_shared<std::string>();
   CLI::App* doctor =
       app.add_subcommand("doctor", "say what this machine offers and what is missing");
   doctor->footer(
       "Exit codes: 0 where --device (the CPU, unless another is named) can train; 5 where "
-      "something\nthat it needs is missing, or ranks do not reach each other.");
+      "something\nthat it needs is missing, ranks do not reach each other, or a kernel computes "
+      "something else than\nits reference.");
   doctor
       ->add_option("--ranks", *ranks,
                    "started as a run is (mpirun, srun, torchrun's variables): who the ranks are, "
@@ -275,7 +277,14 @@ void add_doctor_command(CLI::App& app, GlobalOptions& options) {
                    "verified; else what would start them; N: of N processes started here")
       ->expected(0, 1)
       ->type_name("N");
-  doctor->callback([doctor, ranks, &options] {
+  doctor
+      ->add_option("--prove", *proved,
+                   "each kernel of this run, at small and ragged sizes, against the reference "
+                   "kernels of the CPU")
+      ->type_name("CONFIG")
+      ->excludes("--ranks");
+  doctor->callback([doctor, ranks, proved, &options] {
+    if (!proved->empty()) return doctor_prove(options, *proved);
     run_doctor(options, doctor->count("--ranks") > 0 ? std::optional(*ranks) : std::nullopt);
   });
 }

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "faults.h"
+
 namespace emulator {
 
 Place place;
@@ -144,6 +146,17 @@ void Block::body() {
   }
 }
 
+unsigned n_blocks_to_run(unsigned n_blocks) {
+  switch (omitted()) {
+    case Omitted::all:
+      return 0;
+    case Omitted::last:
+      return n_blocks - 1;
+    default:
+      return n_blocks;
+  }
+}
+
 }  // namespace
 
 void wait_for_block() {
@@ -171,7 +184,9 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
   if (shared_bytes > kSharedBytes) fail("more shared memory than there is");
   place.grid_size = {grid.x, grid.y, 1};
   place.block_size = {block.x, 1, 1};
-  for (unsigned i = 0; i < grid.x * grid.y; ++i) {
+  const unsigned n_blocks = grid.x * grid.y, n_run = n_blocks_to_run(n_blocks);
+  note_omitted(n_blocks - n_run);
+  for (unsigned i = 0; i < n_run; ++i) {
     place.block = {i % grid.x, i / grid.x, 0};
     std::memset(g_shared, 0xFF, shared_bytes);  // nothing is there yet
     g_block.run(block.x, thread);

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "processes.h"
 
@@ -92,6 +93,22 @@ Jitter read_jitter() {
 }
 
 }  // namespace
+
+namespace {
+Omitted g_omitted = Omitted::none;
+int64_t g_n_omitted = 0;
+}  // namespace
+
+Omitted omitted() {
+  return g_omitted;
+}
+void note_omitted(int64_t n_blocks) {
+  g_n_omitted += n_blocks;
+}
+int64_t omit(Omitted what) {
+  g_omitted = what;
+  return std::exchange(g_n_omitted, 0);
+}
 
 void delay_for_jitter(int device) {
   static const Jitter jitter = read_jitter();

@@ -15,4 +15,12 @@ bool stream_hangs(int device);
 // Long enough for it to go on.
 void delay_for_fault();
 
+// What launches leave out from now on: nothing, all their blocks, or the last one; a product is one
+// of tiles of 16 x 16. octet_emulated_omit() sets it, and gives how many blocks have been left out
+// since it was called last.
+enum class Omitted : int { none, all, last };
+Omitted omitted();
+void note_omitted(int64_t n_blocks);
+int64_t omit(Omitted what);
+
 }  // namespace emulator

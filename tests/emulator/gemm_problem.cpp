@@ -2,6 +2,7 @@
 #include "backends/cuda/kernels/gemm/gemm_problem.h"
 
 #include "backends/cuda/params/gemm_scratch.h"
+#include "faults.h"
 
 namespace octet::cuda {
 namespace {
@@ -72,6 +73,8 @@ float dot(const float* a, const float* b, int64_t n) {
   return sum;
 }
 
+constexpr int64_t kTile = 16;
+
 void multiply(const GemmParams& p, const GemmCall& call, bool has_alpha) {
   const int64_t a_rows = p.trans_a ? p.k : p.m, a_cols = p.trans_a ? p.m : p.k;
   const int64_t b_rows = p.trans_b ? p.n : p.k, b_cols = p.trans_b ? p.k : p.n;
@@ -82,8 +85,14 @@ void multiply(const GemmParams& p, const GemmCall& call, bool has_alpha) {
   const float beta = has_alpha ? call.alpha_beta[1] : p.has_c ? 1.0f : 0.0f;
   if (call.scale_a != nullptr) alpha *= *call.scale_a;
   if (call.scale_b != nullptr) alpha *= *call.scale_b;
+  // Of the last tile.
+  const int64_t m = (p.m - 1) / kTile * kTile, n = (p.n - 1) / kTile * kTile;
+  const emulator::Omitted omitted = emulator::omitted();
+  emulator::note_omitted(omitted == emulator::Omitted::none ? 0 : 1);
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < p.n; ++j) {
+      if (omitted == emulator::Omitted::all) continue;
+      if (omitted == emulator::Omitted::last && i >= m && j >= n) continue;
       const int64_t at = i * p.n + j;
       float y = alpha * dot(a_values.data() + i * p.k, b_values.data() + j * p.k, p.k);
       if (beta != 0 && call.c != nullptr) y += beta * load(call.c, at, p.c);

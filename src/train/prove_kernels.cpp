@@ -1,0 +1,382 @@
+#include "train/prove_kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+#include "compile/lower.h"
+#include "formats/codec.h"
+#include "ir/op_def.h"
+#include "ir/print.h"
+#include "math/moment.h"
+#include "plan/plan.h"
+#include "runtime/executor.h"
+
+namespace octet {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr OpCode kSame[] = {
+    OpCode::amax,         OpCode::any_of,        OpCode::quant_scale,     OpCode::delayed_scale,
+    OpCode::quantize,     OpCode::quantize_both, OpCode::quantize_groups, OpCode::dequantize,
+    OpCode::add_quantize, OpCode::transpose,     OpCode::slice,           OpCode::pad,
+    OpCode::concatenate,  OpCode::fill,          OpCode::embedding,       OpCode::add,
+    OpCode::cast,         OpCode::amax_quantize, OpCode::fake_quantize,   OpCode::periodic_scale,
+    OpCode::iota,         OpCode::gather,        OpCode::reduce_max,      OpCode::argmax,
+    OpCode::select};
+constexpr OpCode kOneCode[] = {OpCode::rms_norm_quantize,       OpCode::layer_norm_quantize,
+                               OpCode::gated_act_quantize,      OpCode::gelu_quantize,
+                               OpCode::gated_act_grad_quantize, OpCode::adamw_step};
+
+constexpr uint32_t kNearAmax = 8;  // of a group's amax, in units of 2^-16 of its power of two
+
+bool is_number(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::fp16 || is_quantized(dtype);
+}
+
+template <typename T>
+T element(const Bytes& bytes, int64_t i) {
+  T value;
+  std::memcpy(&value, bytes.data() + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+// Integers by their bits.
+double value_at(Dtype dtype, const Bytes& bytes, int64_t i) {
+  if (dtype == Dtype::f32) return element<float>(bytes, i);
+  const int64_t width = bytes_of(dtype, 1);
+  if (!is_number(dtype)) {
+    return width == 1   ? element<uint8_t>(bytes, i)
+           : width == 2 ? element<int16_t>(bytes, i)
+                        : element<int32_t>(bytes, i);
+  }
+  return decode(dtype, width == 1 ? element<uint8_t>(bytes, i) : element<uint16_t>(bytes, i));
+}
+
+// The graph of one node: its operands are inputs, but for what `fill` makes, which kernels read
+// from the graph; its results are outputs.
+class OneNode {
+ public:
+  OneNode(const Graph& graph, const Node& node) : from_(graph) {
+    graph_.name = "proof";
+    graph_.phase = Phase::lowered;
+    Node copy = node;
+    copy.tag = {};  // kernels do not read it
+    for (size_t slot = 0; slot < node.operands.size(); ++slot) {
+      ValueId& id = copy.operands[slot];
+      if (id != kNoValue) id = add_operand(id, slot);
+    }
+    append(std::move(copy));
+    const Node& last = graph_.nodes.back();
+    for (size_t slot = 0; slot < last.results.size(); ++slot) {
+      if (last.results[slot] == kNoValue) continue;
+      graph_.outputs.push_back({.name = fmt::format("y{}", slot), .value = last.results[slot]});
+      results.push_back(slot);
+    }
+  }
+  const Graph& graph() const { return graph_; }
+
+  std::vector<size_t> operands, results;  // slots of the node, in the order of inputs and outputs
+
+ private:
+  ValueId add_operand(ValueId id, size_t slot) {
+    const auto [at, is_new] = ids_.try_emplace(id, static_cast<ValueId>(graph_.values.size()));
+    if (!is_new) return at->second;
+    const Node* constant = from_.producer(id, OpCode::fill);
+    if (constant != nullptr) {
+      append(*constant);
+      return graph_.nodes.back().results[0];
+    }
+    const GraphInput* input = from_.input_of(id);
+    const InputKind kind = input == nullptr ? InputKind::batch : input->kind;
+    const TensorType& type = from_.type(id);
+    graph_.inputs.push_back(graph_input(at->second, kind, fmt::format("x{}", slot), type.dtype));
+    graph_.values.push_back({.type = type});
+    operands.push_back(slot);
+    return at->second;
+  }
+  void append(Node node) {
+    const auto id = static_cast<NodeId>(graph_.nodes.size());
+    for (size_t slot = 0; slot < node.results.size(); ++slot) {
+      ValueId& result = node.results[slot];
+      if (result == kNoValue) continue;
+      const TensorType& type = from_.type(result);
+      result = static_cast<ValueId>(graph_.values.size());
+      graph_.values.push_back(
+          {.type = type, .producer = id, .result_index = static_cast<int>(slot)});
+    }
+    graph_.nodes.push_back(std::move(node));
+  }
+
+  const Graph& from_;
+  Graph graph_;
+  std::map<ValueId, ValueId> ids_;
+};
+
+// A graph on a back end: planned, and run on bytes.
+class Runner {
+ public:
+  Runner(Graph graph, const Backend& backend) : graph_(std::move(graph)) {
+    Layout layout;
+    layout.add_inputs(graph_);
+    plan_ = make_plan(graph_, layout, *backend.catalogue);
+    arenas_ = std::make_unique<Arenas>(*backend.device, plan_.lane_bytes);
+    bound_ = std::make_unique<BoundPlan>(plan_, *backend.catalogue, *arenas_);
+  }
+  const Plan& plan() const { return plan_; }
+
+  std::vector<Bytes> run(const std::vector<Bytes>& inputs) {
+    fill_memory();
+    for (size_t i = 0; i < inputs.size(); ++i)
+      bound_->write_input(graph_.inputs[i].name, inputs[i].data(), std::ssize(inputs[i]));
+    bound_->run([](const Plan&, const PlanStep&, bool) {});  // launches each time
+    std::vector<Bytes> results;
+    for (const GraphOutput& output : graph_.outputs) {
+      Bytes& bytes = results.emplace_back(static_cast<size_t>(graph_.type(output.value).n_bytes()));
+      bound_->read_output(output.name, bytes.data(), std::ssize(bytes));
+    }
+    return results;
+  }
+
+ private:
+  void fill_memory() {
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      const auto kind = static_cast<Lane>(lane);
+      const Bytes filled(static_cast<size_t>(arenas_->bytes(kind)), std::byte{0xFF});
+      arenas_->device().copy_in(arenas_->lane(kind), filled.data(), arenas_->bytes(kind));
+    }
+  }
+
+  Graph graph_;
+  Plan plan_;
+  std::unique_ptr<Arenas> arenas_;
+  std::unique_ptr<BoundPlan> bound_;
+};
+
+const PlanStep& step_of_node(const Plan& plan, const Node& node) {
+  for (const PlanStep& step : plan.steps) {
+    if (plan.graph.node(step.node).op == node.op) return step;
+  }
+  throw Error(ErrorCode::internal, "[prove] a plan of one node lacks it");
+}
+
+}  // namespace
+
+Closeness closeness_of(OpCode op) {
+  if (std::ranges::find(kSame, op) != std::end(kSame)) return Closeness::same;
+  return std::ranges::find(kOneCode, op) != std::end(kOneCode) ? Closeness::one_code
+                                                               : Closeness::near;
+}
+
+double distance_allowed(Closeness closeness, Dtype dtype, double want, double relative) {
+  if (closeness == Closeness::same || !is_number(dtype)) return 0;
+  if (is_quantized(dtype)) return 0.26 * std::abs(want) + 0x1p-9;
+  const bool is_short = dtype == Dtype::bf16 || dtype == Dtype::fp16;
+  return relative + (is_short ? 0x1p-7 : 1e-5) * std::abs(want);
+}
+
+double relative_error(const Graph& graph) {
+  const bool is_short = std::ranges::any_of(graph.inputs, [&](const GraphInput& input) {
+    const Dtype dtype = graph.type(input.value).dtype;
+    return dtype == Dtype::bf16 || dtype == Dtype::fp16;
+  });
+  const bool cancels = graph.nodes.back().op == OpCode::attention_grad;
+  return (is_short ? 4e-3 : 2e-5) * (cancels ? 4 : 1);
+}
+
+// A node that is prepared on both back ends.
+class ProvingCatalogue::NodeProof {
+ public:
+  NodeProof(const OneNode& one, const Prover& prover)
+      : one_(one.graph()),
+        operands_(one.operands),
+        results_(one.results),
+        device_(one.graph(), prover.device),
+        reference_(lower(one.graph(), *prover.reference.catalogue), prover.reference),
+        device_name_(prover.device.device->info().name),
+        kernel_(step_of_node(device_.plan(), one_.nodes.back()).kernel.name),
+        proof_(prover.proofs[kernel_]) {
+    ++proof_.n_nodes;
+  }
+
+  void launch(const LaunchArgs& args, const ProofObserver& observer) {
+    std::vector<Bytes> inputs;
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      const std::byte* at = args.operands[operands_[i]];
+      inputs.emplace_back(at, at + one_.type(one_.inputs[i].value).n_bytes());
+    }
+    const std::vector<Bytes> want = reference_.run(inputs);
+    const auto prove = [&] { compare(device_.run(inputs), want); };
+    if (observer) {
+      observer(kernel_, prove);
+    } else {
+      prove();
+    }
+    for (size_t i = 0; i < results_.size(); ++i) {
+      std::byte* const to = args.results[results_[i]];
+      if (to != nullptr) std::memcpy(to, want[i].data(), want[i].size());
+    }
+  }
+
+ private:
+  // Values of one result, of the device and of the reference.
+  struct Pair {
+    size_t index;
+    const Bytes &got, &want;
+  };
+  const TensorType& type(size_t index) const { return one_.type(one_.outputs[index].value); }
+
+  void compare(const std::vector<Bytes>& got, const std::vector<Bytes>& want) {
+    std::vector<size_t> metadata;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (type(i).dtype == Dtype::u32) metadata.push_back(i);
+    }
+    size_t n_moments = 0;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      const Pair pair{i, got[i], want[i]};
+      proof_.n_values += type(i).n_stored();
+      if (type(i).dtype == Dtype::i16) {
+        compare_masters({0, got[0], want[0]}, pair);
+      } else if (type(i).granularity.kind == Granularity::Kind::run) {
+        const size_t meta = metadata.at(n_moments++);
+        compare_groups(pair, {meta, got[meta], want[meta]});
+      } else if (type(i).dtype != Dtype::u32 || n_moments == 0) {
+        if (pair.got != pair.want) compare(pair, {0, type(i).n_stored()}, largest_of(pair));
+      }
+    }
+  }
+
+  double largest_of(const Pair& pair) const {
+    double largest = 0;
+    for (int64_t i = 0; i < type(pair.index).n_stored(); ++i) {
+      const double value = std::abs(value_at(type(pair.index).dtype, pair.want, i));
+      if (std::isfinite(value)) largest = std::max(largest, value);
+    }
+    return largest;
+  }
+  struct Range {
+    int64_t first, end;
+  };
+  // The elements of the range, of a result whose largest magnitude this is.
+  void compare(const Pair& pair, Range range, double largest) {
+    const Dtype dtype = type(pair.index).dtype;
+    const Closeness closeness = closeness_of(one_.nodes.back().op);
+    const double relative = relative_error(one_) * largest;
+    for (int64_t i = range.first; i < range.end; ++i) {
+      const double x = value_at(dtype, pair.got, i), y = value_at(dtype, pair.want, i);
+      judge({pair.index, i}, x, y, distance_allowed(closeness, dtype, y, relative));
+    }
+  }
+
+  // What BF16 weights and remainders are together.
+  void compare_masters(const Pair& weights, const Pair& remainders) {
+    const auto master = [&](const Bytes& weight, const Bytes& remainder, int64_t i) {
+      return join_master(
+          {.hi = element<uint16_t>(weight, i), .lo = element<int16_t>(remainder, i)});
+    };
+    const int64_t n = type(remainders.index).n_stored();
+    double largest = 0;
+    for (int64_t i = 0; i < n; ++i)
+      largest = std::max<double>(largest, std::abs(master(weights.want, remainders.want, i)));
+    for (int64_t i = 0; i < n; ++i) {
+      const float x = master(weights.got, remainders.got, i),
+                  y = master(weights.want, remainders.want, i);
+      judge({remainders.index, i}, x, y,
+            distance_allowed(Closeness::near, Dtype::f32, y, 2e-5 * largest));
+    }
+  }
+
+  // Codes in groups with metadata.
+  void compare_groups(const Pair& codes, const Pair& meta) {
+    const int64_t n = type(codes.index).n_stored(), group = type(codes.index).granularity.size;
+    const int64_t n_groups = type(meta.index).n_stored();
+    if (codes.got == codes.want && meta.got == meta.want) return;
+    const double largest = largest_of(codes);
+    int64_t n_other = 0;
+    for (int64_t g = 0; g < n_groups; ++g) {
+      const int64_t first = g * group, end = std::min(n, first + group);
+      const auto x = element<uint32_t>(meta.got, g), y = element<uint32_t>(meta.want, g);
+      // The last byte is 16 k; amax lies above it.
+      const bool is_near = (x & 0xFF) == (y & 0xFF) && (x > y ? x - y : y - x) <= kNearAmax << 8;
+      if (is_near) {
+        compare(codes, {first, end}, largest);
+        continue;
+      }
+      if (++n_other > 1 + n_groups / 25) fail({meta.index, g}, x, y, 0);
+      compare_decoded(codes, {first, end}, x, y);
+    }
+  }
+  void compare_decoded(const Pair& codes, Range range, uint32_t got_meta, uint32_t want_meta) {
+    const auto decoded = [&](const Bytes& bytes, uint32_t meta) {
+      std::vector<uint8_t> group;
+      for (int64_t i = range.first; i < range.end; ++i) group.push_back(element<uint8_t>(bytes, i));
+      std::vector<float> values(group.size());
+      const MomentCoding coding{.dtype = type(codes.index).dtype,
+                                .expand = (meta & 0xFF) != kPlainK16};
+      decode_moments(coding, meta, group, values);
+      return values;
+    };
+    const std::vector<float> x = decoded(codes.got, got_meta), y = decoded(codes.want, want_meta);
+    const float largest =
+        std::abs(*std::ranges::max_element(y, {}, [](float value) { return std::abs(value); }));
+    for (size_t i = 0; i < y.size(); ++i) {
+      const double allowed = 0.5 * std::abs(y[i]) + 0x1p-8 * largest;
+      judge({codes.index, range.first + static_cast<int64_t>(i)}, x[i], y[i], allowed);
+    }
+  }
+
+  struct Element {
+    size_t index;
+    int64_t at;
+  };
+  void judge(Element element, double got, double want, double allowed) {
+    if (got == want || (std::isnan(got) && std::isnan(want))) return;
+    ++proof_.n_other;
+    const double distance = std::abs(got - want);
+    if (!(distance <= allowed)) fail(element, got, want, allowed);
+    proof_.worst = std::max(proof_.worst, distance / allowed);
+  }
+  [[noreturn]] void fail(Element element, double got, double want, double allowed) const {
+    const Node& node = one_.nodes.back();
+    throw Error(
+        ErrorCode::device,
+        "[prove] {}: {}, element {} of {}: expected {:.10g}, within {:.3g}, got {:.10g} on {}; of "
+        "{}",
+        kernel_, op_def(node.op).results[results_[element.index]].name, element.at,
+        type(element.index).n_stored(), want, allowed, got, device_name_, print(one_, node));
+  }
+
+  Graph one_;
+  std::vector<size_t> operands_, results_;
+  Runner device_, reference_;
+  std::string device_name_, kernel_;
+  KernelProof& proof_;
+};
+
+ProvingCatalogue::ProvingCatalogue(const Prover& prover)
+    : Catalogue(prover.device.catalogue->target()), prover_(prover) {}
+
+ProvingCatalogue::~ProvingCatalogue() = default;
+
+std::optional<KernelChoice> ProvingCatalogue::choose(const Graph& graph, const Node& node) const {
+  return prover_.device.catalogue->choose(graph, node);
+}
+
+LaunchFn ProvingCatalogue::prepare(const Graph& graph, const Node& node) {
+  const OneNode one(graph, node);
+  std::shared_ptr<NodeProof>& proof = nodes_[print(one.graph())];
+  if (proof == nullptr) proof = std::make_shared<NodeProof>(one, prover_);
+  return [this, proof](const LaunchArgs& args) { proof->launch(args, prover_.observer); };
+}
+
+void ProvingCatalogue::strike(std::string row) {
+  prover_.device.catalogue->strike(row);
+  Catalogue::strike(std::move(row));
+}
+
+}  // namespace octet

@@ -1,0 +1,84 @@
+// Whether a device's kernels compute what they should on the machine at hand: a program runs on the
+// CPU with its reference kernels, and each of its launches once more by the device's kernel that
+// was planned, alone, on the same operands. The results are compared.
+//
+//   same        all bits of the reference
+//   near        |got - want| <= u |want| + r max |want|, over the result: u is 2^-7 of BF16, 2^-10
+//   of
+//               FP16, 1e-5 of f32; r is 2e-5, and 4e-3 where an operand is BF16 or FP16, by whose
+//               rounding sums differ, four times that of attention's gradient, which subtracts
+//               nearly equal ones
+//   one code    of 8-bit results whose values are computed first: the next code at most. Of moments
+//               (math/moment.h) one group in 25 may be expanded otherwise, since fast powers are
+//               not exact; what it decodes to is then compared, as what a weight and its remainder
+//               are
+// What an op promises is a table (prove_kernels.cpp). Memory of the device is filled with 0xFF
+// before each launch, so that what is not written is found.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "plan/backend.h"
+
+namespace octet {
+
+// What an op's kernels promise of the reference's results.
+enum class Closeness : uint8_t { near, one_code, same };
+Closeness closeness_of(OpCode op);
+// How far a value may lie from `want`; relative: r of above times the result's largest magnitude.
+double distance_allowed(Closeness closeness, Dtype dtype, double want, double relative);
+// r, of a graph of one node whose inputs are its operands.
+double relative_error(const Graph& graph);
+
+// One kernel, under the name that plans print.
+struct KernelProof {
+  int64_t n_nodes = 0;   // distinct: by types, shapes and attributes
+  int64_t n_values = 0;  // that were compared
+  int64_t n_other = 0;   // of these, without the reference's bits
+  double worst = 0;      // the largest distance, over what is allowed
+};
+using KernelProofs = std::map<std::string, KernelProof>;
+
+// Called in the place of each comparison, which `prove` makes: launches the device's kernel on the
+// same operands and throws where a result is too far. It may be called again.
+using ProofObserver =
+    std::function<void(const std::string& kernel, const std::function<void()>& prove)>;
+
+// Whose kernels are proved, and against whose; all must outlive what uses it.
+struct Prover {
+  const Backend& device;
+  const Backend& reference;  // the CPU's scalar kernels
+  KernelProofs& proofs;
+  ProofObserver observer = {};
+};
+
+// Prepares, for a program whose memory is the CPU's, what is described above. A launch throws
+// Error{device} that names kernel, node and element where a result is too far from the reference's.
+class ProvingCatalogue : public Catalogue {
+ public:
+  explicit ProvingCatalogue(const Prover& prover);
+  ~ProvingCatalogue() override;
+
+  std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
+  LaunchFn prepare(const Graph& graph, const Node& node) override;
+  void strike(std::string row) override;
+  bool quantizes_gradients() const override {
+    return prover_.device.catalogue->quantizes_gradients();
+  }
+  bool keeps_operands() const override { return prover_.device.catalogue->keeps_operands(); }
+  bool stores_codes(int64_t m, int64_t n, int64_t k) const override {
+    return prover_.device.catalogue->stores_codes(m, n, k);
+  }
+  int64_t few_rows() const override { return prover_.device.catalogue->few_rows(); }
+
+ private:
+  class NodeProof;
+
+  const Prover& prover_;
+  std::map<std::string, std::shared_ptr<NodeProof>> nodes_;  // by the text of their graph
+};
+
+}  // namespace octet

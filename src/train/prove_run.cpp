@@ -1,0 +1,219 @@
+#include "train/prove_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/philox.h"
+#include "compile/budget.h"
+#include "formats/codec.h"
+#include "infer/model_spec.h"
+#include "infer/stored_weights.h"
+#include "passes/lora.h"
+#include "train/engine.h"
+#include "train/run_setup.h"
+#include "train/weights.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kAlignment = 16;  // of widths, as kernels ask for it
+
+struct ProofSize {
+  int64_t batch, seq;
+  int64_t kv_heads;     // and as many heads for each of them as the model has
+  int64_t hidden;       // where it does not follow from the heads
+  int64_t ffn, vocab;   // and what the model's own lack of alignment adds
+  int64_t head_chunks;  // where the run computes its head in chunks
+};
+constexpr ProofSize kSizes[] = {
+    {.batch = 2,
+     .seq = 64,
+     .kv_heads = 2,
+     .hidden = 256,
+     .ffn = 384,
+     .vocab = 512,
+     .head_chunks = 2},
+    {.batch = 3,
+     .seq = 37,
+     .kv_heads = 3,
+     .hidden = 208,
+     .ffn = 336,
+     .vocab = 400,
+     .head_chunks = 3},
+    {.batch = 2,
+     .seq = 150,
+     .kv_heads = 1,
+     .hidden = 144,
+     .ffn = 208,
+     .vocab = 304,
+     .head_chunks = 2},
+};
+
+int64_t like(int64_t small, int64_t own) {
+  return small + own % kAlignment;
+}
+
+ModelSpec small_model(const ModelSpec& own, const ProofSize& size) {
+  ModelSpec small = resolved(own);
+  const int64_t group = small.heads / small.kv_heads;
+  const bool follows = small.hidden == small.heads * small.head_dim;
+  // At least one layer of each sort.
+  small.layers = std::min(small.layers, std::max<int64_t>(2, small.no_rope_every));
+  if (small.window_from > 0) small.window_from = small.window_from < own.layers ? 1 : small.layers;
+  small.kv_heads = std::min(small.kv_heads, size.kv_heads);
+  small.heads = small.kv_heads * group;
+  small.hidden = follows ? small.heads * small.head_dim : like(size.hidden, small.hidden);
+  small.ffn = like(size.ffn, small.ffn);
+  small.vocab = like(size.vocab, small.vocab);
+  small.sliding_window = std::min(small.sliding_window, size.seq / 2);
+  small.max_positions = std::max(small.max_positions, size.seq);
+  return resolved(small);
+}
+
+RunConfig small_config(RunConfig config, const ProofSize& size) {
+  config.parallel.ranks = 1;
+  config.model.seq = size.seq;
+  config.train.batch = size.batch;
+  config.train.accumulate = std::min<int64_t>(config.train.accumulate, 2);
+  config.train.memory_budget = 0;
+  return config;
+}
+
+// As the run settles it: what a budget chose.
+ProgramOptions own_options(const RunConfig& config, const ModelSpec& spec,
+                           const Catalogue& catalogue) {
+  RunConfig alone = config;
+  alone.parallel.ranks = 1;
+  return fit_to_budget(program_options(alone, spec), catalogue);
+}
+
+ProgramOptions small_options(const RunConfig& config, const ModelSpec& small, const ProofSize& size,
+                             const ProgramOptions& own) {
+  ProgramOptions options = program_options(small_config(config, size), small);
+  options.recompute = own.recompute;
+  if (own.recompute_layers >= 0) options.recompute_layers = 1;
+  if (own.head_chunk_bytes > 0)
+    options.head_chunk_bytes = size.batch * size.seq * small.vocab * 4 / size.head_chunks;
+  return options;
+}
+
+// Weights that differ everywhere, those of norms too, and biases that are not 0.
+std::vector<float> first_values(const ParameterSpec& parameter) {
+  constexpr uint32_t kSeed = 7;
+  std::vector<float> values = initial_values(parameter, kSeed);
+  if (parameter.init == Init::normal) return values;
+  const RandomStream random{.name = name_hash(parameter.name), .seed = kSeed};
+  for (size_t i = 0; i < values.size(); ++i) values[i] += 0.2f * random.uniform(i) - 0.1f;
+  return values;
+}
+
+// A frozen weight's data and scales, whose product is as large as a weight.
+void write_frozen(Arenas& arenas, const Layout& layout, const ParameterSpec& parameter) {
+  const auto write = [&](const Layout::Slot& slot, const std::vector<std::byte>& bytes) {
+    arenas.device().copy_in(arenas.lane(slot.lane) + slot.offset, bytes.data(), std::ssize(bytes));
+  };
+  const Layout::Slot& data = layout.slots.at(parameter.name);
+  const Layout::Slot& scale = layout.slots.at(frozen_scale_name(parameter.name));
+  const std::vector<float> scales(static_cast<size_t>(scale.type.n_elems()), 0x1p-9f);
+  std::vector<std::byte> codes;
+  for (const float value : first_values(parameter))
+    codes.push_back(static_cast<std::byte>(octet::encode(data.type.dtype, value * 0x1p9f)));
+  write(data, codes);
+  write(scale, encode_weights(scales, scale.type.dtype));
+}
+
+void write_first_weights(TrainEngine& engine, const ModelSpec& spec, const LoraOptions& lora) {
+  Arenas& arenas = engine.arenas();
+  const Layout& layout = engine.layout();
+  write_weights(arenas, layout, {}, {});  // zeroes
+  for (const ParameterSpec& parameter : model_parameters(spec)) {
+    if (is_quantized(layout.slots.at(parameter.name).type.dtype)) {
+      write_frozen(arenas, layout, parameter);
+    } else {
+      write_master(arenas, layout, parameter.name, first_values(parameter));
+    }
+  }
+  if (lora.rank == 0) return;
+  const Graph forward = build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::logits).graph;
+  for (const LoraAdapter& adapter : lora_adapters(forward, lora)) {
+    for (const std::string& name : {adapter.a(), adapter.b()}) {
+      const Shape shape = layout.slots.at(name).type.shape;
+      const ParameterSpec like{.name = name, .shape = shape, .init = Init::normal, .std = 0.05};
+      write_master(arenas, layout, name, first_values(like));
+    }
+  }
+}
+
+// Random tokens, of documents of some tokens where rows are divided; every eighth label counts
+// nowhere.
+Batch random_batch(const BatchSize& size, int64_t vocab, uint32_t number) {
+  const RandomStream random{.name = name_hash("proof"), .step = number};
+  Batch batch{.batch = size.batch, .seq = size.seq, .tokens = {}, .labels = {}};
+  const auto n = static_cast<uint64_t>(size.batch * size.seq);
+  int32_t start = 0;
+  for (uint64_t i = 0; i < n; ++i) {
+    const auto token = [&](uint64_t word) {
+      return static_cast<int32_t>(random.bits(word) % static_cast<uint64_t>(vocab));
+    };
+    batch.tokens.push_back(token(2 * i));
+    batch.labels.push_back(i % 8 == 5 ? kIgnoredLabel : token(2 * i + 1));
+    const auto column = static_cast<int32_t>(i % static_cast<uint64_t>(size.seq));
+    if (column % 23 == 0) start = column;
+    if (size.documents == RowDocuments::isolated) batch.doc_starts.push_back(start);
+  }
+  return batch;
+}
+
+class OneBatch : public EvalRows {
+ public:
+  explicit OneBatch(Batch batch) : batch_(std::move(batch)) {}
+  int64_t n_rows() const override { return batch_.batch; }
+  Batch at(int64_t, int64_t) const override { return batch_; }
+
+ private:
+  Batch batch_;
+};
+
+void prove_small(const ProgramOptions& options, const ModelSpec& spec, const Prover& prover) {
+  ProvingCatalogue proving(prover);
+  TrainEngine engine(options, *prover.reference.device, proving);
+  write_first_weights(engine, spec, options.lora);
+  for (uint32_t step = 1; step <= 2; ++step) {
+    std::vector<Batch> batches;
+    for (int i = 0; i < options.accumulate; ++i)
+      batches.push_back(
+          random_batch(options.train, spec.vocab, 2 * step + static_cast<uint32_t>(i)));
+    engine.step(batches, {.lr = 1e-3f, .applied = step, .clip = 1, .attempt = step});
+  }
+  engine.evaluate(OneBatch(random_batch(options.train, spec.vocab, 0)));
+}
+
+}  // namespace
+
+std::vector<std::string> planned_kernels(const RunConfig& config, const ModelSpec& spec,
+                                         const Catalogue& catalogue) {
+  const ProgramOptions options = own_options(config, spec, catalogue);
+  Program program(options, catalogue);
+  std::vector<FunctionKey> keys = program.train_keys();
+  for (const FunctionKey& key : program.evaluate_keys()) keys.push_back(key);
+  if (program.has_derived()) keys.push_back({function::prepare_state, options.train});
+  std::vector<std::string> kernels;
+  std::set<std::string> known;
+  for (const FunctionKey& key : keys) {
+    for (const PlanStep& step : program.plan(key).steps) {
+      if (known.insert(step.kernel.name).second) kernels.push_back(step.kernel.name);
+    }
+  }
+  return kernels;
+}
+
+void prove_run(const RunConfig& config, const ModelSpec& spec, const Prover& prover) {
+  const ProgramOptions own = own_options(config, spec, *prover.device.catalogue);
+  for (const ProofSize& size : kSizes) {
+    const ModelSpec small = small_model(spec, size);
+    prove_small(small_options(config, small, size, own), small, prover);
+  }
+}
+
+}  // namespace octet
