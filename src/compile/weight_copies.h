@@ -1,4 +1,4 @@
-// Copies of weights in codes, kept from one update to the next (quantize_linears.h, weight_copy).
+// Copies of weights in codes, kept from one update to the next (kept_operands.h).
 //
 // A typed training graph makes every copy from the parameters that it reads, as an output that
 // updates a derived input. A program's functions need it at other places: prepare_state from the

@@ -40,62 +40,75 @@ const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype) {
   return fits ? dequantize : nullptr;
 }
 
-ValueId measured_operand(const Graph& graph, const LinearGroup& group, ValueId operand) {
-  return is_repeated_layer(graph, operand) ? group.x : operand;
+ValueId measured_value(const Graph& graph, const LinearOperand& operand) {
+  return is_repeated_layer(graph, operand.value) ? operand.group.x : operand.value;
 }
 
 LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
-                           const std::vector<LinearOverride>& overrides)
-    : graph_(graph), of_node_(graph.nodes.size(), -1) {
-  std::map<std::pair<int, ValueId>, int> by_x;
-  std::map<std::string, std::pair<int, ValueId>> by_name;  // the group, and the member's x
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    const Node& node = graph.nodes[n];
+                           const std::vector<LinearOverride>& overrides, BlockScale block_scale)
+    : graph_(graph), of_node_(graph.nodes.size(), nullptr) {
+  std::map<std::pair<int, ValueId>, LinearGroup*> by_x;
+  std::map<std::string, LinearGroup*> by_name;
+  for (const Node& node : graph.nodes) {
     if (!is_linear(node)) continue;
     const std::string name = linear_name(node);
     if (gemm(node).role != GemmRole::forward) {
-      if (const auto it = by_name.find(name); it != by_name.end())
-        add_backward(node, static_cast<NodeId>(n), it->second);
+      if (const auto it = by_name.find(name); it != by_name.end()) add_backward(node, *it->second);
       continue;
     }
-    const LinearFormats resolved = resolve(formats, overrides, name);
+    const LinearFormats resolved = resolve(formats, overrides, name, block_scale);
     if (!resolved.quantized) continue;
-    auto [it, added] =
-        by_x.try_emplace({node.tag.layer, node.in(Gemm::a)}, static_cast<int>(groups_.size()));
-    if (!added && !(groups_[static_cast<size_t>(it->second)].formats == resolved)) {
-      it->second = static_cast<int>(groups_.size());  // an overridden member leaves the group
-      added = true;
+    LinearGroup*& group = by_x[{node.tag.layer, node.in(Gemm::a)}];
+    // An overridden member leaves the group.
+    if (group == nullptr || !(group->formats == resolved)) {
+      group = &groups_.emplace_back();
+      group->name = name, group->formats = resolved, group->x = node.in(Gemm::a);
     }
-    if (added)
-      groups_.push_back({.name = name,
-                         .formats = resolved,
-                         .members = {},
-                         .x = node.in(Gemm::a),
-                         .weights = {},
-                         .gradients = {},
-                         .backward = {}});
-    groups_[static_cast<size_t>(it->second)].members.push_back(name);
-    groups_[static_cast<size_t>(it->second)].weights.push_back(node.in(Gemm::b));
-    by_name[name] = {it->second, node.in(Gemm::a)};
-    of_node_[n] = it->second;
+    group->members.push_back(name);
+    group->weights.push_back(node.in(Gemm::b));
+    by_name[name] = of_node_[static_cast<size_t>(graph.id(node))] = group;
   }
 }
 
 // The operand that is neither x nor the weight is the gradient.
-void LinearGroups::add_backward(const Node& node, NodeId n, const std::pair<int, ValueId>& member) {
-  LinearGroup& group = groups_[static_cast<size_t>(member.first)];
+void LinearGroups::add_backward(const Node& node, LinearGroup& group) {
   const auto known = [&](ValueId id) {
-    return id == member.second || is_repeated_layer(graph_, id) ||
+    return id == group.x || is_repeated_layer(graph_, id) ||
            std::ranges::any_of(group.weights,
                                [&](ValueId weight) { return is_same_weight(graph_, weight, id); });
   };
   const ValueId a = node.in(Gemm::a), gradient = known(a) ? node.in(Gemm::b) : a;
-  if (std::find(group.gradients.begin(), group.gradients.end(), gradient) ==
-      group.gradients.end()) {
+  if (std::ranges::find(group.gradients, gradient) == group.gradients.end())
     group.gradients.push_back(gradient);
-  }
-  group.backward.push_back(n);
-  of_node_[static_cast<size_t>(n)] = member.first;
+  group.backward.push_back(graph_.id(node));
+  of_node_[static_cast<size_t>(graph_.id(node))] = &group;
+}
+
+bool LinearGroups::has_backward() const {
+  return std::ranges::any_of(groups_, [](const LinearGroup& g) { return !g.backward.empty(); });
+}
+
+LinearOperand LinearGroups::operand(const LinearGroup& group, const Node& node,
+                                    SlotId factor) const {
+  const ValueId value = node.in(factor);
+  const GemmAttrs& attrs = gemm(node);
+  const bool is_gradient = attrs.role != GemmRole::forward &&
+                           std::ranges::find(group.gradients, value) != group.gradients.end();
+  const OperandKind kind = is_gradient                ? OperandKind::dy
+                           : is_weight(graph_, value) ? OperandKind::w
+                                                      : OperandKind::x;
+  const bool reduces_rows = factor == Gemm::a ? attrs.trans_a : !attrs.trans_b;
+  return {group, value, kind, attrs.role, reduces_rows ? 0 : 1};
+}
+
+// Each reader of a weight that is dequantized has a value of its own: the constant is the same.
+ScaleSharers LinearGroups::sharers(const LinearOperand& operand) const {
+  const LinearGroup& group = operand.group;
+  if (operand.kind == OperandKind::dy) return {group.gradients, group.gradients[0]};
+  const ValueId value = measured_value(graph_, operand);
+  if (operand.kind == OperandKind::x) return {{value}, value};
+  if (graph_.input_of(value) != nullptr) return {group.weights, group.weights[0]};
+  return {{value}, frozen_weight(graph_, value)->value};
 }
 
 Graph wait_for_group_gradients(const Graph& graph, const LinearGroups& groups) {

@@ -1,10 +1,12 @@
-// The linears of a graph's layers, in the groups that share scales: those of one layer that read
-// the same x, and have the same formats.
+// Who shares a scale: the linears of a graph's layers in groups, those of one layer that read the
+// same x and have the same formats. A group has one scale for its weights and one for its output
+// gradients (the maximum over the members; its backward GEMMs wait until every member's gradient is
+// there). x has its own.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
@@ -40,8 +42,25 @@ struct LinearGroup {
   const OperandFormat& tensor_weight() const {
     return formats.backward_w ? *formats.backward_w : formats.w;
   }
-  // Of a state of this operand's scale.
-  std::string site(OperandKind kind) const { return name + "." + std::string(operand_name(kind)); }
+};
+
+// An operand of a linear's GEMM.
+struct LinearOperand {
+  const LinearGroup& group;
+  ValueId value;
+  OperandKind kind;
+  GemmRole role;
+  int axis;  // of the operand, which the GEMM reduces
+  const OperandFormat& format() const { return group.format(kind, role); }
+  // Of a state of its scale.
+  std::string site() const { return group.name + "." + std::string(operand_name(kind)); }
+};
+
+// What an operand shares its scale with: the values whose maximum it is made from, and one that
+// stands for them: the same for all operands of this kind that share the scale, and for no other.
+struct ScaleSharers {
+  ValueIds values;
+  ValueId key;
 };
 
 // A parameter, or a weight that is frozen.
@@ -50,30 +69,33 @@ bool is_weight(const Graph& graph, ValueId id);
 // elsewhere.
 const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype);
 
-// The operand whose maximum the scale is made from: of an input that the backward pass makes again
+// The value whose maximum is taken: of an input that the backward pass makes again
 // (store_groups.h), the forward pass's.
-ValueId measured_operand(const Graph& graph, const LinearGroup& group, ValueId operand);
+ValueId measured_value(const Graph& graph, const LinearOperand& operand);
 
 // The groups, and which one each gemm belongs to.
 class LinearGroups {
  public:
   LinearGroups(const Graph& graph, const LinearFormats& formats,
-               const std::vector<LinearOverride>& overrides);
+               const std::vector<LinearOverride>& overrides, BlockScale block_scale);
+
+  LinearGroups(LinearGroups&&) = default;
 
   static const GemmAttrs& gemm(const Node& node) { return std::get<GemmAttrs>(node.attrs); }
   // nullptr for a node that is quantized in none.
-  const LinearGroup* of(NodeId node) const {
-    const int group = of_node_[static_cast<size_t>(node)];
-    return group < 0 ? nullptr : &groups_[static_cast<size_t>(group)];
-  }
-  const std::vector<LinearGroup>& all() const { return groups_; }
+  const LinearGroup* of(NodeId node) const { return of_node_[static_cast<size_t>(node)]; }
+  const std::deque<LinearGroup>& all() const { return groups_; }
+  bool has_backward() const;
+  // What a node of the group reads at `factor`, Gemm::a or Gemm::b.
+  LinearOperand operand(const LinearGroup& group, const Node& node, SlotId factor) const;
+  ScaleSharers sharers(const LinearOperand& operand) const;
 
  private:
-  void add_backward(const Node& node, NodeId n, const std::pair<int, ValueId>& member);
+  void add_backward(const Node& node, LinearGroup& group);
 
   const Graph& graph_;
-  std::vector<LinearGroup> groups_;
-  std::vector<int> of_node_;
+  std::deque<LinearGroup> groups_;
+  std::vector<LinearGroup*> of_node_;
 };
 
 // Every backward GEMM of a group after the gradients of all its members.

@@ -3,79 +3,126 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 namespace octet {
 
-ValueId OperandScales::power(int log2) {
-  const auto [it, added] = powers_.try_emplace(log2, kNoValue);
-  if (added) it->second = b_.fill({}, std::ldexp(1.0, log2));
+ValueId OperandScales::of(const LinearOperand& operand) {
+  const Dtype dtype = operand.format().dtype;
+  if (operand.kind == OperandKind::w) {
+    const Node* stored = stored_weight(rewriter_.from(), operand.value, dtype);
+    if (stored != nullptr) return rewriter_.map(stored->in(Dequantize::scale));
+  }
+  const ScaleSharers sharers = groups_.sharers(operand);
+  const auto [it, is_new] = scales_.try_emplace({sharers.key, operand.kind, dtype}, kNoValue);
+  if (is_new) it->second = make(operand, sharers.values);
   return it->second;
 }
 
-ValueId OperandScales::stored(const LinearGroup& group, OperandKind kind) {
-  const std::string site = group.site(kind);
-  const GraphInput* input = b_.graph().find_input(state_name(StateUse::rescale_factor, site));
-  if (input != nullptr) return input->value;
-  return b_.state(StateUse::rescale_factor, site, {Dtype::f32, {}});
+ValueId OperandScales::make(const LinearOperand& operand, const ValueIds& sharers) {
+  const auto& [scaling, known, detects_overflow] = options_;
+  const bool is_weight = operand.kind == OperandKind::w;
+  if (!known.empty()) return predicted(operand);
+  if (is_weight && kept_.keeps_weights(operand.group)) return kept_.scale(operand.group);
+  if (scaling == Scaling::stored) return periodic_state(operand.site());
+  if (scaling == Scaling::none && is_weight) return power(0);
+  const ValueId maximum = amax(sharers);
+  const ValueId scale = measured(operand, maximum);
+  if (detects_overflow && operand.kind == OperandKind::dy && scaling != Scaling::current)
+    flags_.push_back(overflow(operand.format().dtype, maximum, scale));
+  return scale;
 }
 
-ValueId OperandScales::known(const LinearGroup& group, OperandKind kind) {
-  if (options_.scaling == Scaling::stored) return stored(group, kind);
-  const bool is_one = options_.scaling == Scaling::none && kind == OperandKind::w;
-  return is_one ? power(0) : kNoValue;
-}
-
-double OperandScales::limit(Dtype dtype, OperandKind kind) const {
-  if (options_.scaling != Scaling::stored) return 0;
-  const bool is_overflow = options_.detects_overflow && kind == OperandKind::dy;
-  return static_cast<double>(is_overflow ? largest_unsaturated(dtype)
-                                         : std::numeric_limits<float>::max());
-}
-
-ValueId OperandScales::measured(const LinearGroup& group, OperandKind kind, double target,
-                                ValueId amax) {
-  AmaxScaleAttrs attrs{.target = target};
-  if (has_power_scales(options_.scaling)) attrs.rule = ScaleRule::power_ceil;
+ValueId OperandScales::measured(const LinearOperand& operand, ValueId amax) {
+  AmaxScaleAttrs attrs{.target = operand.format().target};
+  if (are_powers()) attrs.rule = ScaleRule::power_ceil;
   switch (options_.scaling) {
     case Scaling::none:
       return power(0);
-    case Scaling::stored:
-      return stored(group, kind);
     case Scaling::periodic: {
-      const ValueId before = stored(group, kind);
+      const ValueId before = periodic_state(operand.site());
       const ValueId scale = b_.emit1(OpCode::periodic_scale, attrs, {amax, before});
-      updates_.emplace_back(scale, before);
+      updates_.emplace_back(before, scale);
       return scale;
     }
     case Scaling::power:
       return b_.emit1(OpCode::periodic_scale, attrs, {amax, power(0)});
     case Scaling::delayed: {
-      if (kind == OperandKind::w) break;
-      const ValueId history = b_.state(StateUse::amax_history, group.site(kind),
+      if (operand.kind == OperandKind::w) break;
+      const ValueId history = b_.state(StateUse::amax_history, operand.site(),
                                        {.dtype = Dtype::f32, .shape = {kAmaxHistory}});
       const auto results = b_.emit(OpCode::delayed_scale, attrs, {amax, history});
-      updates_.emplace_back(results[DelayedScale::next_history], history);
+      updates_.emplace_back(history, results[DelayedScale::next_history]);
       return results[DelayedScale::scale];
     }
     case Scaling::current:
+    case Scaling::stored:
       break;
   }
   return b_.emit1(OpCode::quant_scale, attrs, {amax});
 }
 
+ValueId OperandScales::amax(const ValueIds& values) {
+  const auto [it, is_new] = maxima_.try_emplace(rewriter_.map(values), kNoValue);
+  if (!is_new) return it->second;
+  const auto results = b_.emit(OpCode::amax, NoAttrs{}, it->first);
+  flags_.push_back(results[AmaxOp::nonfinite]);
+  return it->second = results[AmaxOp::amax];
+}
+
+double OperandScales::limit(const LinearOperand& operand) const {
+  if (options_.scaling != Scaling::stored) return 0;
+  const bool is_overflow = options_.detects_overflow && operand.kind == OperandKind::dy;
+  return static_cast<double>(is_overflow ? largest_unsaturated(operand.format().dtype)
+                                         : std::numeric_limits<float>::max());
+}
+
+ValueId OperandScales::product(ValueId a, ValueId b) {
+  const auto constant = [&](ValueId id) -> std::optional<double> {
+    const Node* node = b_.graph().producer(id, OpCode::fill);
+    if (node == nullptr) return std::nullopt;
+    return std::get<FillAttrs>(node->attrs).value;
+  };
+  const auto x = constant(a), y = constant(b);
+  return x && y ? power(std::ilogb(*x * *y)) : b_.mul(a, b);
+}
+
+void OperandScales::add_flag(Builder& builder) const {
+  if (flags_.empty()) return;
+  builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = std::string(kQuantizerFlag)};
+  builder.output(std::string(kQuantizerFlag), builder.emit1(OpCode::any_of, NoAttrs{}, flags_));
+}
+
+// Whether the cast would saturate (a bool scalar), by the values that it reads.
 ValueId OperandScales::overflow(Dtype dtype, ValueId amax, ValueId scale) {
   const ValueId scaled = b_.div(amax, scale);
   const ValueId limit = b_.fill({}, static_cast<double>(largest_unsaturated(dtype)));
   return b_.emit1(OpCode::less, NoAttrs{}, {limit, scaled});
 }
 
-ValueId OperandScales::predicted(const LinearGroup& group, OperandKind kind, Dtype dtype) {
+// A constant with which data lie in the middle of where their format keeps its signal-to-noise
+// ratio.
+ValueId OperandScales::predicted(const LinearOperand& operand) {
+  const OperandKind kind = operand.kind;
   double rms = -std::numeric_limits<double>::infinity();
-  for (const std::string& member : group.members) {
+  for (const std::string& member : operand.group.members) {
     const LinearRms& of = options_.predicted.at(member);
     rms = std::max(rms, kind == OperandKind::x ? of.x : kind == OperandKind::w ? of.w : of.dy);
   }
-  return power(predicted_scale(rms, dtype));
+  return power(predicted_scale(rms, operand.format().dtype));
+}
+
+ValueId OperandScales::periodic_state(const std::string& site) {
+  const GraphInput* input = b_.graph().find_input(state_name(StateUse::rescale_factor, site));
+  if (input != nullptr) return input->value;
+  return b_.state(StateUse::rescale_factor, site, {Dtype::f32, {}});
+}
+
+// f32[] 2^log2, one node a power.
+ValueId OperandScales::power(int log2) {
+  const auto [it, is_new] = powers_.try_emplace(log2, kNoValue);
+  if (is_new) it->second = b_.fill({}, std::ldexp(1.0, log2));
+  return it->second;
 }
 
 }  // namespace octet

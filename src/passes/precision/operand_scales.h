@@ -1,46 +1,76 @@
-// Makes the scales of linears' operands, a scale a tensor: measured as Scaling says, or predicted.
+// Where the scale of a linear's operand comes from, where it has one scale: f32[], made where the
+// first GEMM asks for it and shared as LinearGroups says. The first of these that there is:
+//
+//   stored with its data        of a weight that is frozen in eight bits
+//   a constant                  predicted (ScaleOptions)
+//   a derived input             of weights that are kept (kept_operands.h)
+//   a state                     Scaling::stored: as the last step that measures left it
+//   1                           none; x and gradients are measured all the same, for the flag
+//   amax -> quant_scale         current; and of weights, delayed
+//   amax -> delayed_scale       delayed: of the last kAmaxHistory steps, a state
+//   amax -> periodic_scale      powers of two. periodic: a state, measured by this step; power: now
+// Every amax's flag is gathered into the output "quantizer_flag". Where there is no amax, codes of
+// what is not finite are NaN (limit), which reaches the gradients.
 #pragma once
 
 #include <map>
-#include <utility>
-#include <vector>
+#include <string>
+#include <tuple>
 
-#include "ir/builder.h"
-#include "passes/precision/linear_groups.h"
-#include "passes/precision/quantize_linears.h"
+#include "passes/precision/kept_operands.h"
 
 namespace octet {
 
+struct ScaleOptions {
+  Scaling scaling = Scaling::current;
+  // By linear_name; not empty: scales are constants made of these, and nothing is measured.
+  std::map<std::string, LinearRms> predicted = {};
+  // Gradients that a scale not of this step saturates are flagged, as what is not finite is: the
+  // values themselves are looked at, before the cast.
+  bool detects_overflow = false;
+
+  // Whether no gradient is measured, so that no GEMM waits for those of its group's other members.
+  bool are_known() const { return !predicted.empty() || scaling == Scaling::stored; }
+};
+
 class OperandScales {
  public:
-  OperandScales(Builder& builder, const QuantizeLinearsOptions& options)
-      : b_(builder), options_(options) {}
+  OperandScales(Rewriter& rewriter, const LinearGroups& groups, const ScaleOptions& options,
+                KeptOperands& kept)
+      : rewriter_(rewriter), groups_(groups), options_(options), kept_(kept) {}
 
-  // From the amax of what shares it, which is mapped to `target`.
-  ValueId measured(const LinearGroup& group, OperandKind kind, double target, ValueId amax);
-  // Where that takes no amax; kNoValue elsewhere.
-  ValueId known(const LinearGroup& group, OperandKind kind);
+  ValueId of(const LinearOperand& operand);
+  bool are_powers() const { return has_power_scales(options_.scaling); }
+  // Of values of the old graph, which the step's flag tells of; one node for the same values.
+  ValueId amax(const ValueIds& values);
   // QuantizeAttrs::limit of data that nothing measures: of what is not finite, and where overflow
   // is detected, of gradients that would saturate. 0 elsewhere.
-  double limit(Dtype dtype, OperandKind kind) const;
-  // Whether the cast would saturate (a bool scalar), by the values that it reads.
-  ValueId overflow(Dtype dtype, ValueId amax, ValueId scale);
-  // A constant with which data lie in the middle of where their format keeps its signal-to-noise
-  // ratio.
-  ValueId predicted(const LinearGroup& group, OperandKind kind, Dtype dtype);
-  // f32[] 2^log2, one node a power.
-  ValueId power(int log2);
+  double limit(const LinearOperand& operand) const;
+  // Of two scalar factors; of powers of two that are constants, another constant.
+  ValueId product(ValueId a, ValueId b);
 
-  // Next values of states, each with the state that it updates.
-  const std::vector<std::pair<ValueId, ValueId>>& updates() const { return updates_; }
+  // Into the graph that the rewriter made: next values of states; and the flag, if there is any.
+  const StateUpdates& updates() const { return updates_; }
+  void add_flag(Builder& builder) const;
 
  private:
-  ValueId stored(const LinearGroup& group, OperandKind kind);
+  ValueId make(const LinearOperand& operand, const ValueIds& sharers);
+  ValueId measured(const LinearOperand& operand, ValueId amax);
+  ValueId predicted(const LinearOperand& operand);
+  ValueId periodic_state(const std::string& site);
+  ValueId overflow(Dtype dtype, ValueId amax, ValueId scale);
+  ValueId power(int log2);
 
-  Builder& b_;
-  const QuantizeLinearsOptions& options_;
+  Rewriter& rewriter_;
+  Builder& b_ = rewriter_.builder();
+  const LinearGroups& groups_;
+  const ScaleOptions& options_;
+  KeptOperands& kept_;
+  std::map<std::tuple<ValueId, OperandKind, Dtype>, ValueId> scales_;  // by ScaleSharers::key
+  std::map<ValueIds, ValueId> maxima_;
   std::map<int, ValueId> powers_;
-  std::vector<std::pair<ValueId, ValueId>> updates_;
+  ValueIds flags_;
+  StateUpdates updates_;
 };
 
 }  // namespace octet

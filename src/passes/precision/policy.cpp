@@ -68,7 +68,7 @@ std::string operand_format_name(const OperandFormat& format) {
 }
 
 LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
-                      std::string_view name) {
+                      std::string_view name, BlockScale block_scale) {
   LinearFormats formats = base;
   for (const LinearOverride& o : overrides) {
     if (!matches_pattern(o.pattern, name)) continue;
@@ -77,6 +77,14 @@ LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverrid
     if (o.w) formats.w = *o.w, formats.backward_w.reset();
     if (o.dy) formats.dy = *o.dy;
   }
+  const auto set_scales = [&](OperandFormat& format) {
+    Dtype& scale = format.granularity.scale;
+    if (format.is_block() && scale == Dtype::f32 && block_scale == BlockScale::power)
+      scale = Dtype::bf16;
+  };
+  for (OperandFormat* format : {&formats.x, &formats.w, &formats.dy}) set_scales(*format);
+  if (formats.backward_x) set_scales(*formats.backward_x);
+  if (formats.backward_w) set_scales(*formats.backward_w);
   return formats;
 }
 

@@ -132,7 +132,7 @@ std::string operand_format_name(const OperandFormat& format);
 
 // The formats of the linear with this name after every override that matches, in order.
 LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
-                      std::string_view name);
+                      std::string_view name, BlockScale block_scale = BlockScale::max);
 
 // log2 of the RMS that a linear's input, weight and output gradient are predicted to have.
 struct LinearRms {

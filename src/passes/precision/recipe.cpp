@@ -127,21 +127,25 @@ Graph widen_quantizer_inputs(const Graph& graph) {
 
 Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeOptions& options,
                          const std::map<std::string, LinearRms>& predicted) {
+  const Scaling scaling = options.scaling.value_or(recipe.scaling);
+  // Powers of two have states of their own.
+  const WeightCopy weights = has_power_scales(scaling)
+                                 ? WeightCopy::per_use
+                                 : options.weight_copy.value_or(recipe.weight_copy);
   // Where codes are repeated in the backward pass, wgrad's transposed x is made there too.
-  const Recompute again = options.recompute.value_or(recipe.recompute);
+  const bool keeps_x = options.recompute.value_or(recipe.recompute) != Recompute::cheap;
   const QuantizeLinearsOptions linears{
       .formats = recipe.linears,
       .overrides = options.overrides,
-      .scaling = options.scaling.value_or(recipe.scaling),
-      .weight_copy = options.weight_copy.value_or(recipe.weight_copy),
-      .fast_accumulate = recipe.fast_accumulate,
-      .keep_transposed_x = again != Recompute::cheap,
-      .predicted = predicted,
-      .k_major = options.k_major,
-      .detects_overflow = options.detects_overflow,
-      .gradient_rounding = options.gradient_rounding,
       .block_scale = options.block_scale,
-      .mx_rule = options.mx_rule};
+      .scales = {.scaling = scaling,
+                 .predicted = predicted,
+                 .detects_overflow = options.detects_overflow},
+      .kept = {.weights = weights, .x = keeps_x},
+      .quantizers = {.k_major = options.k_major,
+                     .gradient_rounding = options.gradient_rounding,
+                     .mx_rule = options.mx_rule},
+      .fast_accumulate = recipe.fast_accumulate};
   return widen_quantizer_inputs(quantize_linears(typed, linears));
 }
 

@@ -115,7 +115,7 @@ Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient);
 Graph widen_quantizer_inputs(const Graph& graph);
 
 // A Typed graph with the layers' linears on codes (quantize_linears.h) as recipe and run choose.
-// With `predicted` (QuantizeLinearsOptions) scales are constants.
+// With `predicted` (ScaleOptions) scales are constants.
 Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeOptions& options,
                          const std::map<std::string, LinearRms>& predicted = {});
 
