@@ -15,8 +15,14 @@
 
 namespace octet {
 
-Matcher::Matcher(const Graph& graph) : graph_(graph), uses_(uses(graph)) {
+Matcher::Matcher(const Graph& graph, const FuseOptions& options, FuseReport* report)
+    : graph_(graph), options_(options), report_(report), uses_(uses(graph)) {
   for (const GraphOutput& output : graph.outputs) handed_out_.insert(output.value);
+}
+
+void Matcher::near_miss(std::string_view rule, const Node& node, std::string_view why) const {
+  if (report_ != nullptr)
+    report_->near_misses.push_back(fmt::format("{}: {}: {}", rule, print(graph_, node), why));
 }
 
 std::vector<const Node*> Matcher::readers(ValueId id) const {
@@ -126,18 +132,19 @@ class Claims {
 
 }  // namespace
 
-Graph rewrite_matches(Graph graph, const FuseRule& rule, std::vector<std::string>& near_misses) {
-  const Matcher matcher(graph);
+Graph rewrite_matches(Graph graph, const FuseRule& rule, const FuseOptions& options,
+                      FuseReport* report) {
+  const Matcher matcher(graph, options, report);
   Claims claims(matcher);
   bool any = false;
   for (const Node& node : graph.nodes) {
     if (node.op != rule.op.value_or(node.op)) continue;
-    auto found = rule.match(matcher, node, near_misses);
+    auto found = rule.match(matcher, node);
     if (!found) continue;
     if (const auto why = claims.claim(std::move(*found)); !why) {
       any = true;
     } else {
-      near_misses.push_back(fmt::format("{}: {}: {}", rule.name, print(graph, node), *why));
+      matcher.near_miss(rule.name, node, *why);
     }
   }
   if (!any) return graph;
@@ -161,32 +168,11 @@ Graph rewrite_matches(Graph graph, const FuseRule& rule, std::vector<std::string
 }
 
 Graph fuse(const Graph& graph, FuseReport* report, FuseOptions options) {
-  FuseReport ignored;
-  FuseReport& notes = report == nullptr ? ignored : *report;
   Graph current = graph;
   const auto apply = [&](const FuseRule& rule) {
-    current = rewrite_matches(std::move(current), rule, notes.near_misses);
+    current = rewrite_matches(std::move(current), rule, options, report);
   };
   for (const FuseRule& rule : fuse_rules()) apply(rule);
-  if (options.stores_codes) {
-    const auto match = [&](const Matcher& m, const Node& node, std::vector<std::string>&) {
-      return match_gemm_quantize(m, node, options.stores_codes);
-    };
-    apply({"gemm_quantize", OpCode::quantize, match});
-  }
-  if (options.keeps_operands) apply({"kept_operands", {}, match_kept_operands});
-  if (options.quantizes_gradients)
-    apply({"gradient_quantize", OpCode::gated_act_grad, match_gradient_quantize});
-  if (const int64_t rows = options.few_rows; rows > 0) {
-    const auto stored = [rows](const Matcher& m, const Node& node, std::vector<std::string>&) {
-      return match_stored_weight(m, node, rows);
-    };
-    const auto residual = [rows](const Matcher& m, const Node& node, std::vector<std::string>&) {
-      return match_accumulate(m, node, rows);
-    };
-    apply({"stored_weight", OpCode::gemm, stored});
-    apply({"residual", OpCode::add, residual});
-  }
   current = fuse_amax(current);
   apply({"amax_quantize", {}, match_amax_quantize});
   current.phase = Phase::lowered;

@@ -36,8 +36,7 @@ const Node* own_amax(const Matcher& m, const Node& scale, const Node& quantize) 
 
 }  // namespace
 
-std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
-                                         std::vector<std::string>&) {
+std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node) {
   if (!op_def(node.op).is_quantizer) return std::nullopt;
   const Node* scale = own_scale(m, node);
   if (scale == nullptr) return std::nullopt;

@@ -46,9 +46,9 @@ const Node* own_scale(const Matcher& m, const Node& gradients, const Node& amax,
 
 }  // namespace
 
-std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node,
-                                             std::vector<std::string>&) {
+std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node) {
   using Op = GatedActGradQuantize;
+  if (!m.options().quantizes_gradients) return std::nullopt;
   const ValueId dgate = node.out(GatedActGrad::dgate), dup = node.out(GatedActGrad::dup);
   const Node *first = quantizer_of(m, dgate), *second = quantizer_of(m, dup);
   if (first == nullptr || second == nullptr || !is_alike(m, *first, *second)) return std::nullopt;

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "ir/ops/quantize_layers.h"
-#include "ir/print.h"
 #include "passes/lower/fuse_rules.h"
 
 namespace octet {
@@ -96,8 +95,7 @@ bool is_read_behind(const Matcher& m, ValueId value, const Node& node) {
 
 }  // namespace
 
-std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
-                                      std::vector<std::string>&) {
+std::optional<Match> match_one_layout(const Matcher& m, const Node& node) {
   const ValueId q = node.out(QuantizeBoth::q), q_t = node.out(QuantizeBoth::q_transposed);
   const auto is_read = [&](ValueId id) { return !m.readers(id).empty() || m.handed_out(id); };
   if (is_read(q) == is_read(q_t)) return std::nullopt;
@@ -109,8 +107,7 @@ std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
                .tag = node.tag};
 }
 
-std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
-                                          std::vector<std::string>& near_misses) {
+std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node) {
   const QuantizedLayer* op = with_quantizer(node.op);
   if (op == nullptr) return std::nullopt;
   const ValueId y = node.results.front();
@@ -121,8 +118,7 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
   std::string why;
   const auto q = tensor_quantizer(m, y, why);
   if (!q) {
-    near_misses.push_back(
-        fmt::format("{}: {}: {}", op_def(op->op).name, print(m.graph(), node), why));
+    m.near_miss(op_def(op->op).name, node, why);
     return std::nullopt;
   }
   if (m.type(y).dtype == Dtype::bf16 || m.type(y).dtype == Dtype::fp16) return std::nullopt;
@@ -143,8 +139,7 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
   return match;
 }
 
-std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
-                                            std::vector<std::string>&) {
+std::optional<Match> match_known_statistics(const Matcher& m, const Node& node) {
   const QuantizedLayer* op = quantized_layer(node.op);
   const bool wants = op != nullptr && op->known_rstd != kNoSlot &&
                      node.in(op->given_scale) != kNoValue && node.in(op->known_rstd) == kNoValue;
@@ -174,8 +169,8 @@ std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
   return std::nullopt;
 }
 
-std::optional<Match> match_kept_operands(const Matcher& m, const Node& node,
-                                         std::vector<std::string>&) {
+std::optional<Match> match_kept_operands(const Matcher& m, const Node& node) {
+  if (!m.options().keeps_operands) return std::nullopt;
   const QuantizedLayer* op = quantized_layer(node.op);
   if (op == nullptr || op->kept == kNoSlot) return std::nullopt;
   QuantizedLayerAttrs attrs = split(node.attrs);

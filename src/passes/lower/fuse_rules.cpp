@@ -1,12 +1,9 @@
 #include "passes/lower/fuse_rules.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
 #include "ir/op_def.h"
-#include "ir/print.h"
 
 namespace octet {
 namespace {
@@ -20,6 +17,11 @@ const std::array kRules = {
     FuseRule{"gemm_accumulate", OpCode::add, match_gemm_accumulate},
     FuseRule{"norm_grad_accumulate", OpCode::add, match_norm_grad_accumulate},
     FuseRule{"stored_moment", OpCode::adamw_step, match_stored_moment},
+    FuseRule{"gemm_quantize", OpCode::quantize, match_gemm_quantize},
+    FuseRule{"kept_operands", {}, match_kept_operands},
+    FuseRule{"gradient_quantize", OpCode::gated_act_grad, match_gradient_quantize},
+    FuseRule{"stored_weight", OpCode::gemm, match_stored_weight},
+    FuseRule{"residual", OpCode::add, match_residual},
 };
 
 // The terms of a sum, the second first: which is looked at, and the other.
@@ -28,69 +30,7 @@ std::array<std::pair<ValueId, ValueId>, 2> both_orders(const Node& sum) {
   return {{{b, a}, {a, b}}};
 }
 
-}  // namespace
-
-std::span<const FuseRule> fuse_rules() {
-  return kRules;
-}
-
-const Node* scale_maker(const Matcher& m, const Node& quantize) {
-  if (!std::get<QuantizeAttrs>(quantize.attrs).is_plain()) return nullptr;
-  const Node* scale = m.producer(quantize.in(Quantize::scale));
-  if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
-    return nullptr;
-  const auto& made = std::get<AmaxScaleAttrs>(scale->attrs);
-  return made == scale_attrs(std::get<QuantizeAttrs>(quantize.attrs)) ? scale : nullptr;
-}
-
-std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
-                                           std::vector<std::string>&) {
-  if (!op_def(node.op).saves) return std::nullopt;
-  ValueIds operands = all_operands(node);
-  std::optional<Granularity> by;  // of all
-  for (const ScalePlace place : op_def(node.op).scales) {
-    const Node* dequantize = m.producer(node.in(place.operand), OpCode::dequantize);
-    if (dequantize == nullptr) return std::nullopt;
-    const ValueId q = dequantize->in(Dequantize::q);
-    const Granularity& own = m.type(q).granularity;
-    const bool is_read_so = own.kind == Granularity::Kind::tensor || m.type(q).in_row_groups();
-    if (!is_read_so || own != by.value_or(own)) return std::nullopt;
-    by = own;
-    operands[place.operand] = q;
-    operands[place.scale] = dequantize->in(Dequantize::scale);
-  }
-  return Match{.last = m.id(node),
-               .op = node.op,
-               .attrs = node.attrs,
-               .operands = operands,
-               .replaces = node.results,
-               .tag = node.tag};
-}
-
-std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
-                                        std::vector<std::string>& near_misses) {
-  const ValueId sum = node.out(Binary::y);
-  const Node* cast = m.reader(sum, OpCode::cast);
-  const Node* groups = m.reader(sum, OpCode::quantize_groups);
-  if (groups == nullptr || !std::get<QuantizeAttrs>(groups->attrs).is_plain() ||
-      !m.type(groups->out(QuantizeGroups::q)).in_row_groups())
-    return std::nullopt;
-  if (cast == nullptr || m.readers(sum).size() != 2 || m.handed_out(sum)) {
-    near_misses.push_back(fmt::format(
-        "add_quantize: {}: the sum is not read by one cast and one quantize_groups alone",
-        print(m.graph(), node)));
-    return std::nullopt;
-  }
-  return Match{.last = m.id(*cast),
-               .op = OpCode::add_quantize,
-               .attrs = groups->attrs,
-               .operands = node.operands,
-               .replaces = {cast->out(Unary::y), groups->out(QuantizeGroups::q),
-                            groups->out(QuantizeGroups::scale)},
-               .tag = node.tag,
-               .consumed = {m.id(node), m.id(*groups)}};
-}
-
+// Of forward products those of at most so many rows.
 std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_t forward_rows) {
   const Dtype dtype = m.dtype(node.out(Binary::y));
   for (const auto& [product, other] : both_orders(node)) {
@@ -114,9 +54,69 @@ std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_
   return std::nullopt;
 }
 
-std::optional<Match> match_gemm_quantize(
-    const Matcher& m, const Node& node,
-    const std::function<bool(int64_t m, int64_t n, int64_t k)>& stores_codes) {
+}  // namespace
+
+std::span<const FuseRule> fuse_rules() {
+  return kRules;
+}
+
+const Node* scale_maker(const Matcher& m, const Node& quantize) {
+  if (!std::get<QuantizeAttrs>(quantize.attrs).is_plain()) return nullptr;
+  const Node* scale = m.producer(quantize.in(Quantize::scale));
+  if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
+    return nullptr;
+  const auto& made = std::get<AmaxScaleAttrs>(scale->attrs);
+  return made == scale_attrs(std::get<QuantizeAttrs>(quantize.attrs)) ? scale : nullptr;
+}
+
+std::optional<Match> match_stored_operands(const Matcher& m, const Node& node) {
+  if (!op_def(node.op).saves) return std::nullopt;
+  ValueIds operands = all_operands(node);
+  std::optional<Granularity> by;  // of all
+  for (const ScalePlace place : op_def(node.op).scales) {
+    const Node* dequantize = m.producer(node.in(place.operand), OpCode::dequantize);
+    if (dequantize == nullptr) return std::nullopt;
+    const ValueId q = dequantize->in(Dequantize::q);
+    const Granularity& own = m.type(q).granularity;
+    const bool is_read_so = own.kind == Granularity::Kind::tensor || m.type(q).in_row_groups();
+    if (!is_read_so || own != by.value_or(own)) return std::nullopt;
+    by = own;
+    operands[place.operand] = q;
+    operands[place.scale] = dequantize->in(Dequantize::scale);
+  }
+  return Match{.last = m.id(node),
+               .op = node.op,
+               .attrs = node.attrs,
+               .operands = operands,
+               .replaces = node.results,
+               .tag = node.tag};
+}
+
+std::optional<Match> match_add_quantize(const Matcher& m, const Node& node) {
+  const ValueId sum = node.out(Binary::y);
+  const Node* cast = m.reader(sum, OpCode::cast);
+  const Node* groups = m.reader(sum, OpCode::quantize_groups);
+  if (groups == nullptr || !std::get<QuantizeAttrs>(groups->attrs).is_plain() ||
+      !m.type(groups->out(QuantizeGroups::q)).in_row_groups())
+    return std::nullopt;
+  if (cast == nullptr || m.readers(sum).size() != 2 || m.handed_out(sum)) {
+    m.near_miss("add_quantize", node,
+                "the sum is not read by one cast and one quantize_groups alone");
+    return std::nullopt;
+  }
+  return Match{.last = m.id(*cast),
+               .op = OpCode::add_quantize,
+               .attrs = groups->attrs,
+               .operands = node.operands,
+               .replaces = {cast->out(Unary::y), groups->out(QuantizeGroups::q),
+                            groups->out(QuantizeGroups::scale)},
+               .tag = node.tag,
+               .consumed = {m.id(node), m.id(*groups)}};
+}
+
+std::optional<Match> match_gemm_quantize(const Matcher& m, const Node& node) {
+  const auto& stores_codes = m.options().stores_codes;
+  if (!stores_codes) return std::nullopt;
   const TensorType& q = m.type(node.out(Quantize::q));
   const Node *gemm = m.producer(node.in(Quantize::x), OpCode::gemm),
              *scale = m.producer(node.in(Quantize::scale), OpCode::fill);
@@ -144,19 +144,23 @@ std::optional<Match> match_gemm_quantize(
 }
 
 // The forward residual stays apart, where it is repeated too: its sum is quantized from f32.
-std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
-                                           std::vector<std::string>&) {
+std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node) {
   return match_accumulate(m, node, 0);
 }
 
-std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int64_t most_rows) {
+std::optional<Match> match_residual(const Matcher& m, const Node& node) {
+  const int64_t rows = m.options().few_rows;
+  return rows > 0 ? match_accumulate(m, node, rows) : std::nullopt;
+}
+
+std::optional<Match> match_stored_weight(const Matcher& m, const Node& node) {
   const auto& attrs = std::get<GemmAttrs>(node.attrs);
   const Shape& y = m.type(node.out(Gemm::y)).shape;
   const Shape& x = m.type(node.in(Gemm::a)).shape;
   const Dtype wide = m.dtype(node.in(Gemm::a));
   const Node* dequantize = m.producer(node.in(Gemm::b), OpCode::dequantize);
-  const bool fits = y[0] <= most_rows && !attrs.trans_a && attrs.trans_b && x[1] % 16 == 0 &&
-                    (wide == Dtype::bf16 || wide == Dtype::fp16) &&
+  const bool fits = y[0] <= m.options().few_rows && !attrs.trans_a && attrs.trans_b &&
+                    x[1] % 16 == 0 && (wide == Dtype::bf16 || wide == Dtype::fp16) &&
                     node.in(Gemm::scale_a) == kNoValue && node.in(Gemm::scale_b) == kNoValue;
   if (!fits || dequantize == nullptr) return std::nullopt;
   const TensorType& stored = m.type(dequantize->in(Dequantize::q));
@@ -174,8 +178,7 @@ std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int
                .consumed = {m.id(*dequantize)}};
 }
 
-std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node,
-                                                std::vector<std::string>&) {
+std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node) {
   const auto read_before = [&](ValueId value) { return m.read_before(value, node); };
   const Dtype dtype = m.dtype(node.out(Binary::y));
   for (const auto& [dx, other] : both_orders(node)) {

@@ -15,7 +15,7 @@ namespace octet {
 namespace {
 
 // exp(a) + exp(b): a rule that asks of each exp and puts the sum of all it knows into the add.
-std::optional<Match> exp_into_add(const Matcher& m, const Node& node, std::vector<std::string>&) {
+std::optional<Match> exp_into_add(const Matcher& m, const Node& node) {
   const ValueId y = node.out(Unary::y);
   const Node* sum = m.reader(y, OpCode::add);
   if (sum == nullptr) return std::nullopt;
@@ -29,16 +29,16 @@ std::optional<Match> exp_into_add(const Matcher& m, const Node& node, std::vecto
                .consumed = {m.graph().id(node)}};
 }
 
-Graph rewritten(const std::string& text, std::vector<std::string>& near_misses) {
+Graph rewritten(const std::string& text, FuseReport& report) {
   const Graph graph = parse_graph(text, "text");
   verify(graph);
-  Graph result = rewrite_matches(graph, {"exp_into_add", OpCode::exp, exp_into_add}, near_misses);
+  Graph result = rewrite_matches(graph, {"exp_into_add", OpCode::exp, exp_into_add}, {}, &report);
   verify(result);
   return result;
 }
 
 TEST(FuseDriver, of_two_matches_with_one_end_the_first_is_taken_and_no_node_is_lost) {
-  std::vector<std::string> near_misses;
+  FuseReport report;
   const Graph graph = rewritten(R"(graph "g" phase typed
 %0 = input batch "a" : f32[4]
 %1 = input batch "b" : f32[4]
@@ -47,19 +47,20 @@ TEST(FuseDriver, of_two_matches_with_one_end_the_first_is_taken_and_no_node_is_l
 %4 = add(%2, %3) : f32[4]
 output "y" %4
 )",
-                                near_misses);
+                                report);
   ASSERT_EQ(graph.nodes.size(), 2u) << print(graph);
   EXPECT_EQ(graph.nodes[0].op, OpCode::exp);
   EXPECT_EQ(graph.nodes[1].op, OpCode::maximum);
-  ASSERT_EQ(near_misses.size(), 1u);
-  EXPECT_NE(near_misses[0].find("exp_into_add: %3 = exp(%1)"), std::string::npos) << near_misses[0];
-  EXPECT_NE(near_misses[0].find("add belongs to another match"), std::string::npos)
-      << near_misses[0];
+  ASSERT_EQ(report.near_misses.size(), 1u);
+  EXPECT_NE(report.near_misses[0].find("exp_into_add: %3 = exp(%1)"), std::string::npos)
+      << report.near_misses[0];
+  EXPECT_NE(report.near_misses[0].find("add belongs to another match"), std::string::npos)
+      << report.near_misses[0];
 }
 
 TEST(FuseDriver, what_another_node_reads_is_not_taken_away) {
   for (const char* reader : {"%5 = neg(%2) : f32[4]\noutput \"z\" %5\n", "output \"z\" %2\n"}) {
-    std::vector<std::string> near_misses;
+    FuseReport report;
     const Graph graph = rewritten(std::string(R"(graph "g" phase typed
 %0 = input batch "a" : f32[4]
 %1 = input batch "b" : f32[4]
@@ -67,14 +68,14 @@ TEST(FuseDriver, what_another_node_reads_is_not_taken_away) {
 %4 = add(%2, %1) : f32[4]
 output "y" %4
 )") + reader,
-                                  near_misses);
+                                  report);
     EXPECT_EQ(graph.nodes[1].op, OpCode::add) << print(graph);
-    EXPECT_EQ(near_misses.size(), 1u);
+    EXPECT_EQ(report.near_misses.size(), 1u);
   }
 }
 
 // A rule that moves a product to the place of its first reader.
-std::optional<Match> mul_early(const Matcher& m, const Node& node, std::vector<std::string>&) {
+std::optional<Match> mul_early(const Matcher& m, const Node& node) {
   const Node* a = m.producer(node.in(Binary::a), OpCode::exp);
   if (a == nullptr) return std::nullopt;
   return Match{.last = m.graph().id(*a),
@@ -95,12 +96,13 @@ TEST(FuseDriver, nothing_is_read_before_it_is_made) {
 output "y" %3
 )",
                                   "text");
-  std::vector<std::string> near_misses;
-  const Graph result = rewrite_matches(graph, {"mul_early", OpCode::mul, mul_early}, near_misses);
+  FuseReport report;
+  const Graph result = rewrite_matches(graph, {"mul_early", OpCode::mul, mul_early}, {}, &report);
   verify(result);
   EXPECT_EQ(print(result), print(graph));
-  ASSERT_EQ(near_misses.size(), 1u);
-  EXPECT_NE(near_misses[0].find("%2 is made too late"), std::string::npos) << near_misses[0];
+  ASSERT_EQ(report.near_misses.size(), 1u);
+  EXPECT_NE(report.near_misses[0].find("%2 is made too late"), std::string::npos)
+      << report.near_misses[0];
 }
 
 // %4 is a second moment in FP16 with scale %5; `store` is what becomes of it. The update itself
