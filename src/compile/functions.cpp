@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "compile/compose.h"
 #include "passes/autodiff.h"
+#include "passes/freeze.h"
 #include "passes/lora.h"
 #include "passes/lower/chunk_head.h"
 #include "passes/memory/recompute.h"

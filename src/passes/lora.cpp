@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "passes/freeze.h"
 #include "passes/precision/policy.h"
 #include "passes/rewrite/rewrite.h"
 
@@ -100,11 +101,9 @@ std::optional<std::string> dropout_module(std::string_view input) {
 Graph add_lora(const Graph& forward, const LoraOptions& options) {
   CHECK(forward.phase == Phase::logical && options.rank >= 1);
   check_targets(forward, options);
-  Rewriter rewriter(forward);
+  const Graph frozen = freeze_parameters(forward);
+  Rewriter rewriter(frozen);
   Builder& b = rewriter.builder();
-  for (GraphInput& input : b.graph().inputs) {
-    if (input.kind == InputKind::parameter) input.kind = InputKind::constant;
-  }
   for (const Node& node : forward.nodes) {
     const ValueId y = rewriter.copy(node).front();
     const auto linear = linear_of(forward, node);

@@ -5,9 +5,9 @@
 //   y = x W^T + ((alpha / rank) drop(x) A^T) B^T
 //   A: [rank, in], B: [out, rank], new parameters "<module>.lora_A.weight",
 //   "<module>.lora_B.weight"
-// where <module>.weight is W. What were parameters before become constants: they have no gradient,
-// no state and no master. drop multiplies by the batch input "dropout:<module>", like x, where the
-// share is above 0: 0 with this probability, else 1 / (1 - share). Deterministic.
+// where <module>.weight is W. What were parameters before are frozen (passes/freeze.h). drop
+// multiplies by the batch input "dropout:<module>", like x, where the share is above 0: 0 with this
+// probability, else 1 / (1 - share). Deterministic.
 #pragma once
 
 #include <cstdint>

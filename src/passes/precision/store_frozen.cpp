@@ -104,14 +104,6 @@ std::string frozen_scale_name(std::string_view weight) {
   return std::string("frozen_scale:").append(weight);
 }
 
-Graph freeze_parameters(Graph logical) {
-  CHECK(logical.phase == Phase::logical);
-  for (GraphInput& input : logical.inputs) {
-    if (input.kind == InputKind::parameter) input.kind = InputKind::constant;
-  }
-  return logical;
-}
-
 Graph store_frozen(const Graph& typed, FrozenFormat format) {
   CHECK(typed.phase == Phase::typed);
   return format == FrozenFormat::as_computed ? typed : Freezer(typed, format).run();

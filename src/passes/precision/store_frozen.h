@@ -34,9 +34,6 @@ constexpr Dtype frozen_dtype(FrozenFormat format) {
 }
 std::string frozen_scale_name(std::string_view weight);
 
-// All parameters become constants, which have no gradient and no state: Logical -> Logical.
-Graph freeze_parameters(Graph logical);
-
 Graph store_frozen(const Graph& typed, FrozenFormat format);
 
 // The frozen weight that a value is: a constant, or what is dequantized of one; else nullptr.

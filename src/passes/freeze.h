@@ -1,0 +1,20 @@
+// Parameters that are not trained: Logical -> Logical, before autodiff. They become constants, in
+// their places among the inputs: no gradient, no state and no master, and nothing of the backward
+// pass that only they would need.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace octet {
+
+// All parameters.
+Graph freeze_parameters(Graph logical);
+
+// Those whose names match a pattern (passes/precision/policy.h). Throws Error{invalid_argument}
+// naming a pattern that matches no parameter, and where none is left to train.
+Graph freeze_matching(Graph logical, const std::vector<std::string>& patterns);
+
+}  // namespace octet
