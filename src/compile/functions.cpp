@@ -128,9 +128,14 @@ std::vector<Pass> TypedGraphs::typing(const RecipeOptions& options) const {
   return passes;
 }
 
-// What comes before typing; adapters first, so that the rest knows what is frozen.
-std::vector<Pass> TypedGraphs::logical(const LoraOptions& lora) {
+// What comes before typing: first what is frozen, which the rest needs to know.
+std::vector<Pass> TypedGraphs::logical(const LoraOptions& lora) const {
   std::vector<Pass> passes;
+  if (!options_.freeze.empty()) {
+    passes.push_back({.name = "freeze", .run = [patterns = options_.freeze](const Graph& graph) {
+                        return freeze_matching(graph, patterns);
+                      }});
+  }
   if (lora.rank > 0) {
     passes.push_back(
         {.name = "lora", .run = [lora](const Graph& graph) { return add_lora(graph, lora); }});

@@ -73,7 +73,7 @@ class TypedGraphs {
   PassLog& log() { return log_; }
 
  private:
-  static std::vector<Pass> logical(const LoraOptions& lora);
+  std::vector<Pass> logical(const LoraOptions& lora) const;
   std::vector<Pass> typing(const RecipeOptions& options) const;
 
   ProgramOptions options_;

@@ -25,7 +25,9 @@ struct ProgramOptions {
   std::string recipe = "bf16";
   LossScalePolicy loss_scale = {};  // wants OptimPolicy::clipping global_norm
   RecipeOptions recipe_options = {};
-  LoraOptions lora = {};                    // rank 0: all parameters are trained
+  LoraOptions lora = {};  // rank 0: no adapters
+  // Patterns of parameters that are not trained (passes/freeze.h). With adapters none is trained.
+  std::vector<std::string> freeze = {};
   std::optional<Recompute> recompute = {};  // the recipe's choice where absent
   int recompute_layers = -1;     // full: of the first so many layers, else cheap; negative: of all
   int64_t head_chunk_bytes = 0;  // logits of a run of rows (passes/lower/chunk_head.h); 0: whole

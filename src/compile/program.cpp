@@ -34,6 +34,7 @@ Program::Program(ProgramOptions wanted, const Catalogue& catalogue,
                  const std::vector<FunctionKey>& more)
     : catalogue_(catalogue), typed_(std::move(wanted), catalogue) {
   layout_.rank = options().parallel.rank;
+  layout_.saves_constants = !options().freeze.empty();
   const std::vector<FunctionKey> functions =
       options().inference_only ? std::vector<FunctionKey>{{function::evaluate, options().train}}
                                : train_keys();

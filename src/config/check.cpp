@@ -166,6 +166,9 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
         "a model that adapters are trained beside, model.path", "none"},
        {"train.export", "lora.rank", config.train.export_as != "adapter" || config.lora.rank > 0,
         "a model, as there are no adapters", config.train.export_as},
+       {"train.freeze", "lora.rank", config.train.freeze.empty() || config.lora.rank == 0,
+        "no patterns with lora.rank, beside whose adapters all weights stay as they are",
+        fmt::format("[{}]", fmt::join(config.train.freeze, ", "))},
        {"lora.targets", "lora.rank", config.lora.rank == 0 || !config.lora.targets.empty(),
         "patterns of linears", "none"},
        {"out", "out", !config.out.empty(), "a folder", "nothing"}});

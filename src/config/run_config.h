@@ -155,9 +155,9 @@ struct TrainConfig {
   int64_t batch = 8;
   int64_t accumulate = 1;
   int64_t seed = 1;
+  std::vector<std::string> freeze;  // patterns of parameters
   int64_t log_every = 1;
-  int64_t eval_every = 100;
-  int64_t eval_bytes = 131072;
+  int64_t eval_every = 100, eval_bytes = 131072;
   int64_t save_every = 200;
   int64_t keep = 2;
   bool keep_best = false;

@@ -195,6 +195,9 @@ constexpr ConfigRow kTrainRows[] = {
      "micro-batches", "micro-batches of one step"},
     {"train.seed", same, OCTET_FIELD(train.seed), within(0, 4294967295.0), "",
      "seed of initialisation, data order and stochastic rounding (--seed)"},
+    {"train.freeze", same, OCTET_FIELD(train.freeze), any(), "",
+     "patterns of parameters that stay as they are, by their names (`*embed_tokens*`, "
+     "`model.layers.0.*`): no gradient, no optimizer states; a tied embedding is the head too"},
     {"train.log_every", open, OCTET_FIELD(train.log_every), within(1, kMostSteps), "steps",
      "distance of log lines"},
     {"train.eval_every", open, OCTET_FIELD(train.eval_every), within(0, kMostSteps), "steps",

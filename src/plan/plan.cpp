@@ -33,6 +33,12 @@ Lane input_lane(InputKind kind, StateUse use) {
   return lasts ? state_def(use).lane : Lane::step;
 }
 
+bool Layout::is_in_checkpoints(const Slot& slot) const {
+  if (slot.kind == InputKind::constant) return saves_constants;
+  return (slot.kind == InputKind::parameter || slot.kind == InputKind::state) &&
+         state_def(slot.key.use).in_checkpoint;
+}
+
 const Layout::Slot* Layout::find(StateUse use, std::string_view owner) const {
   const auto it = slots.find(state_name(use, owner));
   return it == slots.end() || it->second.key.use != use ? nullptr : &it->second;

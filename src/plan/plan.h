@@ -71,15 +71,14 @@ struct Layout {
     std::optional<Shape> whole = {};  // of the tensor that it is one rank's shard of
     // As files hold it: the whole tensor.
     TensorType whole_type() const { return {type.dtype, whole.value_or(type.shape)}; }
-    bool is_in_checkpoints() const {
-      return (kind == InputKind::parameter || kind == InputKind::state) &&
-             state_def(key.use).in_checkpoint;
-    }
   };
   std::map<std::string, Slot> slots;
   int64_t rank = 0;  // whose shards they are
   int64_t lane_bytes[kLaneCount] = {0, 0, 0};
+  // Of constants: frozen parameters, but beside adapters, whose base has files of its own.
+  bool saves_constants = false;
 
+  bool is_in_checkpoints(const Slot& slot) const;
   const Slot* find(StateUse use, std::string_view owner) const;  // nullptr where there is none
 
   // Adds the inputs of this kind that are not there yet; throws Error(internal) where one is there

@@ -382,7 +382,8 @@ int64_t TrainEngine::planned_bytes() const {
 int64_t TrainEngine::state_bytes() const {
   int64_t total = 0;
   for (const auto& [name, slot] : program_.layout().slots) {
-    if (slot.kind == InputKind::state && slot.is_in_checkpoints()) total += slot.type.n_bytes();
+    if (slot.kind == InputKind::state && layout().is_in_checkpoints(slot))
+      total += slot.type.n_bytes();
   }
   return total;
 }

@@ -31,6 +31,15 @@ std::string recompute_text(const ProgramOptions& options) {
   return fmt::format("recompute {}{}\n", enum_name(*options.recompute), layers);
 }
 
+// Where the run freezes parameters.
+std::string frozen_text(const Program& program) {
+  if (program.options().freeze.empty()) return "";
+  int64_t n = 0;
+  for (const auto& [name, slot] : program.layout().slots)
+    n += slot.kind == InputKind::constant ? slot.type.n_elems() : 0;
+  return fmt::format("frozen {:.2f} M parameters\n", static_cast<double>(n) / 1e6);
+}
+
 }  // namespace
 
 PlanReport::PlanReport(const Files& files, const RunConfig& config, const ModelSpec& spec,
@@ -108,6 +117,7 @@ std::string PlanReport::text() const {
       config_.recipe.base, config_.train.deterministic ? ", deterministic" : "",
       config_.train.batch, config_.model.seq, largest_->graph.name, largest_->steps.size());
   text += "for " + largest_->target + "\n" + recompute_text(program_->options());
+  text += frozen_text(*program_);
   text += fmt::format("peak {}, at step {}\n", bytes_text(static_cast<double>(report.peak_bytes)),
                       report.peak_step);
   for (int role = 0; role < kMemoryRoleCount; ++role) {

@@ -11,12 +11,14 @@
 namespace octet {
 namespace {
 
-bool belongs(const Layout::Slot& slot, InputKind kind) {
-  return slot.kind == kind && slot.is_in_checkpoints();
+// Frozen parameters stand among the others.
+bool belongs(const Layout& layout, const Layout::Slot& slot, InputKind kind) {
+  const InputKind stored = slot.kind == InputKind::constant ? InputKind::parameter : slot.kind;
+  return stored == kind && layout.is_in_checkpoints(slot);
 }
 
 TensorUse use_of(const std::string& name, const Layout::Slot& slot) {
-  if (slot.kind == InputKind::parameter) return {"parameter", name};
+  if (slot.kind != InputKind::state) return {"parameter", name};
   return {std::string(state_def(slot.key.use).name), slot.key.owner};
 }
 
@@ -53,7 +55,7 @@ bool is_new_counter(const Layout::Slot& slot) {
 void check_known(const Layout& layout, InputKind kind, const SafetensorsReader& reader) {
   for (const StoredTensor& tensor : reader.tensors()) {
     const auto slot = layout.slots.find(tensor.name);
-    if (slot != layout.slots.end() && belongs(slot->second, kind)) continue;
+    if (slot != layout.slots.end() && belongs(layout, slot->second, kind)) continue;
     throw Error(ErrorCode::bad_data,
                 "[resume] {}: expected tensors of this model and optimizer alone, got '{}'",
                 reader.path(), tensor.name);
@@ -65,7 +67,7 @@ int64_t piece_bytes(const Layout& layout, InputKind kind) {
   constexpr int64_t kMost = int64_t{16} << 20;
   int64_t largest = 1;
   for (const auto& [name, slot] : layout.slots) {
-    if (belongs(slot, kind)) largest = std::max(largest, slot.type.n_bytes());
+    if (belongs(layout, slot, kind)) largest = std::max(largest, slot.type.n_bytes());
   }
   return std::min(largest, kMost);
 }
@@ -75,7 +77,7 @@ int64_t piece_bytes(const Layout& layout, InputKind kind) {
 int64_t stored_bytes(const Layout& layout) {
   int64_t total = 0;
   for (const auto& [name, slot] : layout.slots) {
-    if (slot.is_in_checkpoints()) total += slot.whole_type().n_bytes();
+    if (layout.is_in_checkpoints(slot)) total += slot.whole_type().n_bytes();
   }
   return total;
 }
@@ -83,7 +85,7 @@ int64_t stored_bytes(const Layout& layout) {
 std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, InputKind kind) {
   std::vector<StoredSlot> slots;
   for (const auto& [name, slot] : layout.slots) {
-    if (!belongs(slot, kind)) continue;
+    if (!belongs(layout, slot, kind)) continue;
     slots.push_back({.decl = tensor_decl(name, slot.type.dtype, slot.whole_type().shape),
                      .slot = &slot,
                      .data = arenas.lane(slot.lane) + slot.offset});
@@ -118,7 +120,7 @@ std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, Inp
 TensorUses slot_uses(const Layout& layout) {
   TensorUses uses;
   for (const auto& [name, slot] : layout.slots) {
-    if (slot.is_in_checkpoints()) uses[name] = use_of(name, slot);
+    if (layout.is_in_checkpoints(slot)) uses[name] = use_of(name, slot);
   }
   return uses;
 }
@@ -128,7 +130,7 @@ void restore_slots(Arenas& arenas, const Layout& layout, InputKind kind,
   check_known(layout, kind, reader);
   Staging staging(arenas.device(), piece_bytes(layout, kind));
   for (const auto& [name, slot] : layout.slots) {
-    if (!belongs(slot, kind)) continue;
+    if (!belongs(layout, slot, kind)) continue;
     if (is_new_counter(slot) && reader.find(name) == nullptr) {
       arenas.device().fill_zero(arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes());
       continue;

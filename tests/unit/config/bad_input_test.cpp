@@ -364,6 +364,11 @@ const BadInput kRelations[] = {
      "",
      {"model.vocab=255"},
      "--set: model.vocab: expected >= 256 for the byte tokenizer, got 255"},
+    {"frozen_beside_adapters",
+     "model: {path: m}\nlora: {rank: 4}\ntrain: {freeze: [\"*norm*\"]}\n",
+     {},
+     "run.yaml:3: train.freeze: expected no patterns with lora.rank, beside whose adapters all "
+     "weights stay as they are, got [*norm*]"},
     {"out_is_empty", "out: \"\"\n", {}, "run.yaml:1: out: expected a folder, got nothing"},
 };
 
