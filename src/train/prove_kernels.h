@@ -5,8 +5,9 @@
 //   same        all bits of the reference
 //   near        |got - want| <= u |want| + r max |want|, over the result: u is 2^-7 of BF16, 2^-10
 //   of
-//               FP16, 1e-5 of f32; r is 2e-5, and 4e-3 where an operand is BF16 or FP16, by whose
-//               rounding sums differ, four times that of attention's gradient, which subtracts
+//               FP16, 1e-5 of f32; r is 2e-5; 2e-3 with 8-bit operands, whose products Hopper's
+//               tensor cores add with 13 bits behind the largest; 4e-3 with BF16 or FP16, by whose
+//               rounding sums differ; four times that of attention's gradient, which subtracts
 //               nearly equal ones
 //   one code    of 8-bit results whose values are computed first: the next code at most. Of moments
 //               (math/moment.h) one group in 25 may be expanded otherwise, since fast powers are
@@ -35,7 +36,7 @@ double relative_error(const Graph& graph);
 
 // One kernel, under the name that plans print.
 struct KernelProof {
-  int64_t n_nodes = 0;   // distinct: by types, shapes and attributes
+  int64_t n_nodes = 0;   // that were compared, distinct by types, shapes and attributes
   int64_t n_values = 0;  // that were compared
   int64_t n_other = 0;   // of these, without the reference's bits
   double worst = 0;      // the largest distance, over what is allowed

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/error.h"
 #include "base/philox.h"
 #include "compile/budget.h"
 #include "formats/codec.h"
@@ -54,12 +55,15 @@ int64_t like(int64_t small, int64_t own) {
   return small + own % kAlignment;
 }
 
-ModelSpec small_model(const ModelSpec& own, const ProofSize& size) {
+enum class Layers : uint8_t { few, all };
+
+ModelSpec small_model(const ModelSpec& own, const ProofSize& size, Layers layers) {
   ModelSpec small = resolved(own);
   const int64_t group = small.heads / small.kv_heads;
   const bool follows = small.hidden == small.heads * small.head_dim;
   // At least one layer of each sort.
-  small.layers = std::min(small.layers, std::max<int64_t>(2, small.no_rope_every));
+  if (layers == Layers::few)
+    small.layers = std::min(small.layers, std::max<int64_t>(2, small.no_rope_every));
   if (small.window_from > 0) small.window_from = small.window_from < own.layers ? 1 : small.layers;
   small.kv_heads = std::min(small.kv_heads, size.kv_heads);
   small.heads = small.kv_heads * group;
@@ -96,6 +100,19 @@ ProgramOptions small_options(const RunConfig& config, const ModelSpec& small, co
   if (own.head_chunk_bytes > 0)
     options.head_chunk_bytes = size.batch * size.seq * small.vocab * 4 / size.head_chunks;
   return options;
+}
+
+// All where a pattern of the configuration names a layer that a few do not have.
+Layers layers_of(const RunConfig& config, const ModelSpec& spec, const ProgramOptions& own,
+                 const Catalogue& catalogue) {
+  const ModelSpec small = small_model(spec, kSizes[0], Layers::few);
+  try {
+    Program(small_options(config, small, kSizes[0], own), catalogue);
+    return Layers::few;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    return Layers::all;
+  }
 }
 
 // Weights that differ everywhere, those of norms too, and biases that are not 0.
@@ -210,8 +227,9 @@ std::vector<std::string> planned_kernels(const RunConfig& config, const ModelSpe
 
 void prove_run(const RunConfig& config, const ModelSpec& spec, const Prover& prover) {
   const ProgramOptions own = own_options(config, spec, *prover.device.catalogue);
+  const Layers layers = layers_of(config, spec, own, *prover.device.catalogue);
   for (const ProofSize& size : kSizes) {
-    const ModelSpec small = small_model(spec, size);
+    const ModelSpec small = small_model(spec, size, layers);
     prove_small(small_options(config, small, size, own), small, prover);
   }
 }
