@@ -176,8 +176,8 @@ Closeness closeness_of(OpCode op) {
 double distance_allowed(Closeness closeness, Dtype dtype, double want, double relative) {
   if (closeness == Closeness::same || !is_number(dtype)) return 0;
   if (is_quantized(dtype)) return 0.26 * std::abs(want) + 0x1p-9;
-  const bool is_short = dtype == Dtype::bf16 || dtype == Dtype::fp16;
-  return relative + (is_short ? 0x1p-7 : 1e-5) * std::abs(want);
+  const double own = dtype == Dtype::bf16 ? 0x1p-7 : dtype == Dtype::fp16 ? 0x1p-10 : 1e-5;
+  return relative + own * std::abs(want);
 }
 
 double relative_error(const Graph& graph) {

@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "compile/budget.h"
 #include "formats/codec.h"
+#include "infer/inference.h"
 #include "infer/model_spec.h"
 #include "infer/stored_weights.h"
 #include "passes/lora.h"
@@ -206,6 +207,39 @@ void prove_small(const ProgramOptions& options, const ModelSpec& spec, const Pro
   engine.evaluate(OneBatch(random_batch(options.train, spec.vocab, 0)));
 }
 
+// Two texts: 16 tokens at once into a cache, then one more each.
+void prove_generation(const ProgramOptions& options, const ModelSpec& spec, const Prover& prover) {
+  constexpr int64_t kTexts = 2, kCache = 64;
+  const BatchSize prompt{.batch = kTexts, .seq = 16, .cache = kCache},
+      token{.batch = kTexts, .seq = 1, .cache = kCache};
+  const FunctionKey functions[] = {{function::prefill, prompt}, {function::decode, token}};
+  Precision precision(options.recipe);
+  precision.recipe_options = options.recipe_options;
+  ProvingCatalogue proving(prover);
+  Inference inference(spec, precision, functions, *prover.reference.device, proving);
+  Arenas& arenas = inference.arenas();
+  for (const Lane lane : {Lane::persistent, Lane::step, Lane::transient})
+    arenas.device().fill_zero(arenas.lane(lane), arenas.bytes(lane));
+  for (const FunctionKey& key : functions) {
+    BoundPlan& function = inference.function(key.name, key.size);
+    const Graph& graph = function.plan().graph;
+    for (const ParameterSpec& parameter : model_parameters(spec)) {
+      const GraphInput* input = graph.find_input(parameter.name);
+      if (input == nullptr) continue;
+      const auto bytes = encode_weights(first_values(parameter), graph.type(input->value).dtype);
+      function.write_input(parameter.name, bytes.data(), std::ssize(bytes));
+    }
+    const std::vector<int32_t> tokens = random_batch(key.size, spec.vocab, 9).tokens;
+    std::vector<int32_t> positions;
+    for (int64_t i = 0; i < std::ssize(tokens); ++i)
+      positions.push_back(static_cast<int32_t>(key.size.seq == 1 ? prompt.seq : i % prompt.seq));
+    const int64_t n_bytes = std::ssize(tokens) * static_cast<int64_t>(sizeof(int32_t));
+    function.write_input("tokens", tokens.data(), n_bytes);
+    function.write_input("positions", positions.data(), n_bytes);
+    function.run();
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> planned_kernels(const RunConfig& config, const ModelSpec& spec,
@@ -230,7 +264,9 @@ void prove_run(const RunConfig& config, const ModelSpec& spec, const Prover& pro
   const Layers layers = layers_of(config, spec, own, *prover.device.catalogue);
   for (const ProofSize& size : kSizes) {
     const ModelSpec small = small_model(spec, size, layers);
-    prove_small(small_options(config, small, size, own), small, prover);
+    const ProgramOptions options = small_options(config, small, size, own);
+    prove_small(options, small, prover);
+    prove_generation(options, small, prover);
   }
 }
 

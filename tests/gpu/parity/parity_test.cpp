@@ -29,7 +29,7 @@ Mismatch compare(const Graph& graph, const Tensors& actual, const Tensors& expec
     for (size_t i = 0; i < want.size(); ++i) {
       const bool same = same_value(got[i], want[i]);
       const bool near =
-          same || (close != Closeness::exact &&
+          same || (close != Closeness::same &&
                    std::abs(got[i] - want[i]) <= bound_of(close, dtype, want[i], floor));
       if (near) continue;
       if (result.count++ == 0)
@@ -61,7 +61,7 @@ TEST(parity, gpu_kernels_equal_reference_kernels) {
         const Tensors inputs = case_inputs(c, 11);
         const Tensors fast = run_plan(graph, inputs, *gpu);
         const Tensors slow = run_reference(graph, inputs);
-        const Mismatch mismatch = compare(graph, fast, slow, closeness(c.op));
+        const Mismatch mismatch = compare(graph, fast, slow, closeness_of(c.op));
         ++n_cases;
         if (mismatch.count == 0) continue;
         ++n_wrong;
