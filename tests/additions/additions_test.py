@@ -351,16 +351,43 @@ Results infer_scan(const Attrs& attrs, Types in) {
     scratch.add("src/backends/cpu/ranks/scan.h", """// Sums over a rank and those before it, of the test of additions.
 #pragma once
 
-#include "backends/cpu/bind/launch.h"
+#include "backends/cpu/ranks/ranks.h"
 
 namespace octet::cpu {
 
-LaunchFn prepare_scan(const NodeView& view, Context& context);
+// y: x of rank 0 + ... + x of this rank, cut.n of each.
+void scan(const Cut& cut, std::span<const float> x, std::span<float> y);
 
 }  // namespace octet::cpu
 """)
+    scratch.add("src/backends/cpu/ranks/scan.cpp", """#include "backends/cpu/ranks/scan.h"
+
+#include <algorithm>
+
+namespace octet::cpu {
+
+void scan(const Cut& cut, std::span<const float> x, std::span<float> y) {
+  const std::vector<float> all = gather_values<float>(cut.group, x);
+  std::ranges::fill(y, 0.0f);
+  const size_t n_read = x.size() * static_cast<size_t>(cut.rank() + 1);
+  for (size_t i = 0; i < n_read; ++i) y[i % y.size()] += all[i];
+}
+
+}  // namespace octet::cpu
+""")
+    scratch.edit("src/backends/cpu/bind/ranks.cpp", r"^const Binding kRanksBindings", """bool is_of_f32(const NodeView& view) {
+  return view.in(Unary::x).dtype == Dtype::f32 && view.out(Unary::y).dtype == Dtype::f32;
+}
+LaunchFn prepare_scan(const NodeView& view, Context& context) {
+  return [cut = cut_of(view, context, view.in(Unary::x))](const LaunchArgs& args) {
+    const auto n = static_cast<size_t>(cut.n);
+    scan(cut, {data<float>(args, Unary::x), n}, {data_out<float>(args, Unary::y), n});
+  };
+}
+
+""", "before")
     scratch.edit("src/backends/cpu/bind/ranks.cpp", r"^const Binding kRanksBindings\[\] = \{\n",
-                 '    {{OpCode::scan, "simd", all_wide}, prepare_scan},\n')
+                 '    {{OpCode::scan, "ranks", is_of_f32}, prepare_scan},\n')
     scratch.edit("src/backends/cpu/bind/ranks.cpp", r'^#include "backends/cpu/ranks/ranks.h"\n', '#include "backends/cpu/ranks/scan.h"\n')
 
 
