@@ -3,6 +3,7 @@
   documents_test.py parse             which blocks are there, whether bash parses them, whether their files exist
   documents_test.py run PROGRAM       runs them: a folder a page, with the inputs of tiny_inputs.py
   documents_test.py plans PROGRAM     the lines of plans that pages show are lines of the plan that the page's command prints
+  documents_test.py paths             of the pages about the code: every file that they name is there, and has what they say it has
 
 `parse` also looks for the functions and types that pages name with their files, (`name`, `src/path`) or `name` (`src/path`).
 
@@ -28,6 +29,12 @@ STARTS = re.compile(r"(sudo|make|pip|hf|git|curl|cmake|ctest|export|mpirun|srun|
 MARKED = re.compile(r"# (installs|builds|tests|downloads|needs)\b")
 FILE = re.compile(r"(?<![\w/.])(?:build/\.\./)?((?:recipes|tools)/[\w./-]+\.(?:yaml|py|sh|sbatch))\b")
 NAMED = re.compile(r"`([A-Za-z_][\w:]*)`(?:,| \() ?`((?:\w+/)+\w+\.(?:h|cpp|cu|cuh))`")
+# Of the pages about the code: `name` (`path`), `name` and `name` (`path`), (`name`, `path`), `name` in `path`.
+CODE_PAGES = ("docs/architecture.md", "docs/fp8_in_ten_minutes.md", "docs/adding/*.md")
+NAME = r"`[A-Za-z_][\w:]*`"
+IN_FILE = re.compile(rf"({NAME}(?:(?:,? and | or |, ){NAME})*)(?: \(| in |, (?=`[^`]+`\)))`([^` ]+)`")
+COMMENT = re.compile(r"(?m)^ *// ([\w/]+\.\w+), in (\w[\w:]*\w)")
+SOURCE = re.compile(r"[\w./*-]*[\w*]\.(?:h|cpp|cuh|cu|def|py|sh|md|txt|cmake)$")
 # Small enough to be trained here; the other recipes' lines are parsed.
 TRAINED = ("continue", "finetune-instruct", "finetune-math", "finetune-tools", "llama-3m", "gpt2-small-0")
 SHIM = """#!/bin/bash
@@ -132,6 +139,87 @@ def faults_of_names():
                 yield f"{page.relative_to(ROOT)}: expected {path} to have {name}"
 
 
+def expanded(path):
+    """a/{b,c}.h is a/b.h and a/c.h; <any> is *."""
+    path = re.sub(r"<\w+>", "*", path)
+    braces = re.search(r"\{([^{}]*)\}", path)
+    if not braces:
+        return [path]
+    return [one for part in braces[1].split(",") for one in expanded(path[:braces.start()] + part.strip() + path[braces.end():])]
+
+
+class CodePage:
+    """What a page says of files: below the root, src, or a folder that the page names, or beside a file that it names."""
+
+    def __init__(self, name, text):
+        self.name = name
+        self.comments = COMMENT.findall(text)
+        self.text = re.sub(r"\s+", " ", re.sub(r"(?ms)^```.*?^```", "", text))
+        self.folders = [ROOT, ROOT / "src"]
+        words = [word for span in re.findall(r"`([^`]+)`", self.text) for word in span.split()]
+        paths = [path for word in words for path in expanded(word.rstrip(",:;")) if self.is_path(path)]
+        for path in sorted(paths, key=lambda path: -path.count("/")):  # what lies beside others behind them
+            self.find(path)
+        self.missing = {path for path in paths if not self.find(path)}
+        self.n_paths = len(paths)
+
+    @staticmethod
+    def is_path(word):
+        first = word.split("/")[0]
+        is_below = "/" in word and any((at / first).is_dir() for at in (ROOT, ROOT / "src"))
+        is_made = first in ("", "build")
+        return bool(re.fullmatch(r"[\w./*-]+", word)) and not is_made and (is_below or bool(SOURCE.match(word)))
+
+    def find(self, path):
+        """The files or folders of this name, of the first folder that has some."""
+        for folder in self.folders:
+            found = [one for one in folder.glob(path.rstrip("/")) if path[-1] != "/" or one.is_dir()]
+            for one in found:
+                at = one if one.is_dir() else one.parent
+                if at not in self.folders:
+                    self.folders.append(at)
+            if found:
+                return found
+        return []
+
+    def pairs(self):
+        for names, path in IN_FILE.findall(self.text):
+            if self.is_path(expanded(path)[0]):
+                yield from ((name, path) for name in re.findall(r"`([^`]+)`", names))
+        yield from ((name, path) for path, name in self.comments)
+
+    def faults(self):
+        yield from (f"{self.name}: expected {path} to exist" for path in sorted(self.missing))
+        for name, path in self.pairs():
+            found = [at for one in expanded(path) for at in self.find(one)]
+            files = [file for at in found for file in ([at] if at.is_file() else at.rglob("*.*"))]
+            text = "\n".join(file.read_text() for file in files)
+            if any(not re.search(rf"\b{re.escape(part)}\b", text) for part in name.split("::")):
+                yield f"{self.name}: expected {path} to have {name}"
+
+
+# Four faults, so that the search is known to find some.
+WRONG_PAGE = """`make_plan` (`plan/plan.h`), `make_plan` and `make_plans` (`src/plan/plan.h`), `src/plan/no_such.{h,cpp}`.
+```cpp
+// src/plan/plan.h, in NoPlan
+```
+"""
+
+
+def paths():
+    found = list(CodePage("wrong", WRONG_PAGE).faults())
+    assert found == [f"wrong: expected {fault}" for fault in (
+        "src/plan/no_such.cpp to exist", "src/plan/no_such.h to exist", "src/plan/plan.h to have make_plans",
+        "src/plan/plan.h to have NoPlan")], found
+    code_pages = [CodePage(str(at.relative_to(ROOT)), at.read_text()) for glob in CODE_PAGES for at in sorted(ROOT.glob(glob))]
+    faults = [fault for page in code_pages for fault in page.faults()]
+    print("\n".join(faults))
+    n_paths, n_pairs = sum(page.n_paths for page in code_pages), sum(len(list(page.pairs())) for page in code_pages)
+    print(f"{len(code_pages)} pages, {n_paths} paths, {n_pairs} names in files, {len(faults)} faults")
+    assert len(code_pages) >= 8 and n_paths >= 200 and n_pairs >= 80
+    return 1 if faults else 0
+
+
 def plan_lines(text):
     """role module | kernel | types of results, of each step that is printed."""
     for line in text.split("\n"):
@@ -232,4 +320,6 @@ def run(program, only):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         sys.exit(run(str(Path(sys.argv[2]).resolve()), sys.argv[3] if len(sys.argv) > 3 else ""))
-    sys.exit(plans(str(Path(sys.argv[2]).resolve())) if sys.argv[1:2] == ["plans"] else parse())
+    if sys.argv[1:2] == ["plans"]:
+        sys.exit(plans(str(Path(sys.argv[2]).resolve())))
+    sys.exit(paths() if sys.argv[1:2] == ["paths"] else parse())
