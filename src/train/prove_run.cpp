@@ -19,11 +19,12 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kAlignment = 16;  // of widths, as kernels ask for it
+constexpr int64_t kAlignment = 16;   // of widths, as kernels ask for it
+constexpr int64_t kMostWidth = 512;  // of all heads together: the reference takes its time
 
 struct ProofSize {
   int64_t batch, seq;
-  int64_t kv_heads;     // and as many heads for each of them as the model has
+  int64_t kv_heads;     // at most; and of heads for each as many as the model has, or fewer
   int64_t hidden;       // where it does not follow from the heads
   int64_t ffn, vocab;   // and what the model's own lack of alignment adds
   int64_t head_chunks;  // where the run computes its head in chunks
@@ -60,13 +61,15 @@ enum class Layers : uint8_t { few, all };
 
 ModelSpec small_model(const ModelSpec& own, const ProofSize& size, Layers layers) {
   ModelSpec small = resolved(own);
-  const int64_t group = small.heads / small.kv_heads;
+  int64_t group = small.heads / small.kv_heads;
+  while (group > 1 && 2 * group * small.head_dim > kMostWidth) group = (group + 1) / 2;
   const bool follows = small.hidden == small.heads * small.head_dim;
   // At least one layer of each sort.
   if (layers == Layers::few)
     small.layers = std::min(small.layers, std::max<int64_t>(2, small.no_rope_every));
   if (small.window_from > 0) small.window_from = small.window_from < own.layers ? 1 : small.layers;
-  small.kv_heads = std::min(small.kv_heads, size.kv_heads);
+  const int64_t fitting = std::max<int64_t>(1, kMostWidth / (group * small.head_dim));
+  small.kv_heads = std::min({small.kv_heads, size.kv_heads, fitting});
   small.heads = small.kv_heads * group;
   small.hidden = follows ? small.heads * small.head_dim : like(size.hidden, small.hidden);
   small.ffn = like(size.ffn, small.ffn);
