@@ -111,7 +111,7 @@ Layers layers_of(const RunConfig& config, const ModelSpec& spec, const ProgramOp
                  const Catalogue& catalogue) {
   const ModelSpec small = small_model(spec, kSizes[0], Layers::few);
   try {
-    Program(small_options(config, small, kSizes[0], own), catalogue);
+    const Program program(small_options(config, small, kSizes[0], own), catalogue);
     return Layers::few;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::invalid_argument) throw;
@@ -202,6 +202,7 @@ void prove_small(const ProgramOptions& options, const ModelSpec& spec, const Pro
   write_first_weights(engine, spec, options.lora);
   for (uint32_t step = 1; step <= 2; ++step) {
     std::vector<Batch> batches;
+    batches.reserve(static_cast<size_t>(options.accumulate));
     for (int i = 0; i < options.accumulate; ++i)
       batches.push_back(
           random_batch(options.train, spec.vocab, 2 * step + static_cast<uint32_t>(i)));
