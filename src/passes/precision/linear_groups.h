@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/slots.h"
 #include "passes/precision/policy.h"
 
 namespace octet {
