@@ -173,14 +173,14 @@ Closeness closeness_of(OpCode op) {
                                                                : Closeness::near;
 }
 
-double distance_allowed(Closeness closeness, Dtype dtype, double want, double relative) {
+double tolerance_of(Closeness closeness, Dtype dtype, double want, double relative) {
   if (closeness == Closeness::same || !is_number(dtype)) return 0;
   if (is_quantized(dtype)) return 0.26 * std::abs(want) + 0x1p-9;
   const double own = dtype == Dtype::bf16 ? 0x1p-7 : dtype == Dtype::fp16 ? 0x1p-10 : 1e-5;
   return relative + own * std::abs(want);
 }
 
-double relative_error(const Graph& graph) {
+double relative_tolerance(const Graph& graph) {
   double relative = 2e-5;
   for (const GraphInput& input : graph.inputs) {
     const Dtype dtype = graph.type(input.value).dtype;
@@ -268,10 +268,10 @@ class ProvingCatalogue::NodeProof {
   void compare(const Pair& pair, Range range, double largest) {
     const Dtype dtype = type(pair.index).dtype;
     const Closeness closeness = closeness_of(one_.nodes.back().op);
-    const double relative = relative_error(one_) * largest;
+    const double relative = relative_tolerance(one_) * largest;
     for (int64_t i = range.first; i < range.end; ++i) {
       const double x = value_at(dtype, pair.got, i), y = value_at(dtype, pair.want, i);
-      judge({pair.index, i}, x, y, distance_allowed(closeness, dtype, y, relative));
+      judge({pair.index, i}, x, y, tolerance_of(closeness, dtype, y, relative));
     }
   }
 
@@ -289,7 +289,7 @@ class ProvingCatalogue::NodeProof {
       const float x = master(weights.got, remainders.got, i),
                   y = master(weights.want, remainders.want, i);
       judge({remainders.index, i}, x, y,
-            distance_allowed(Closeness::near, Dtype::f32, y, 2e-5 * largest));
+            tolerance_of(Closeness::near, Dtype::f32, y, 2e-5 * largest));
     }
   }
 

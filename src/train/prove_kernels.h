@@ -30,9 +30,9 @@ namespace octet {
 enum class Closeness : uint8_t { near, one_code, same };
 Closeness closeness_of(OpCode op);
 // How far a value may lie from `want`; relative: r of above times the result's largest magnitude.
-double distance_allowed(Closeness closeness, Dtype dtype, double want, double relative);
+double tolerance_of(Closeness closeness, Dtype dtype, double want, double relative);
 // r, of a graph of one node whose inputs are its operands.
-double relative_error(const Graph& graph);
+double relative_tolerance(const Graph& graph);
 
 // One kernel, under the name that plans print.
 struct KernelProof {

@@ -1,7 +1,6 @@
 #include "train/prove_run.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "base/error.h"
@@ -19,8 +18,8 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kAlignment = 16;   // of widths, as kernels ask for it
-constexpr int64_t kMostWidth = 512;  // of all heads together: the reference takes its time
+constexpr int64_t kAlignment = 16;  // of widths, as kernels ask for it
+constexpr int64_t kMaxWidth = 512;  // of all heads together: the reference takes its time
 
 struct ProofSize {
   int64_t batch, seq;
@@ -62,13 +61,13 @@ enum class Layers : uint8_t { few, all };
 ModelSpec small_model(const ModelSpec& own, const ProofSize& size, Layers layers) {
   ModelSpec small = resolved(own);
   int64_t group = small.heads / small.kv_heads;
-  while (group > 1 && 2 * group * small.head_dim > kMostWidth) group = (group + 1) / 2;
+  while (group > 1 && 2 * group * small.head_dim > kMaxWidth) group = (group + 1) / 2;
   const bool follows = small.hidden == small.heads * small.head_dim;
   // At least one layer of each sort.
   if (layers == Layers::few)
     small.layers = std::min(small.layers, std::max<int64_t>(2, small.no_rope_every));
   if (small.window_from > 0) small.window_from = small.window_from < own.layers ? 1 : small.layers;
-  const int64_t fitting = std::max<int64_t>(1, kMostWidth / (group * small.head_dim));
+  const int64_t fitting = std::max<int64_t>(1, kMaxWidth / (group * small.head_dim));
   small.kv_heads = std::min({small.kv_heads, size.kv_heads, fitting});
   small.heads = small.kv_heads * group;
   small.hidden = follows ? small.heads * small.head_dim : like(size.hidden, small.hidden);
@@ -79,8 +78,14 @@ ModelSpec small_model(const ModelSpec& own, const ProofSize& size, Layers layers
   return resolved(small);
 }
 
-RunConfig small_config(RunConfig config, const ProofSize& size) {
+// A run is proved as one rank's.
+RunConfig of_one_rank(RunConfig config) {
   config.parallel.ranks = 1;
+  return config;
+}
+
+RunConfig small_config(const RunConfig& own, const ProofSize& size) {
+  RunConfig config = of_one_rank(own);
   config.model.seq = size.seq;
   config.train.batch = size.batch;
   config.train.accumulate = std::min<int64_t>(config.train.accumulate, 2);
@@ -91,9 +96,7 @@ RunConfig small_config(RunConfig config, const ProofSize& size) {
 // As the run settles it: what a budget chose.
 ProgramOptions own_options(const RunConfig& config, const ModelSpec& spec,
                            const Catalogue& catalogue) {
-  RunConfig alone = config;
-  alone.parallel.ranks = 1;
-  return fit_to_budget(program_options(alone, spec), catalogue);
+  return fit_to_budget(program_options(of_one_rank(config), spec), catalogue);
 }
 
 ProgramOptions small_options(const RunConfig& config, const ModelSpec& small, const ProofSize& size,

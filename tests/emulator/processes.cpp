@@ -281,12 +281,12 @@ CUresult batch_mem_op(CUstream, unsigned n, CUstreamBatchMemOpParams* ops, unsig
 // back once all blocks run again.
 extern "C" __attribute__((visibility("default"))) int64_t octet_emulated_omit(int what) {
   static std::map<std::byte*, std::vector<std::byte>> kept;
-  constexpr size_t kMostCounters = size_t{64} << 10;
+  constexpr size_t kMaxCounterBytes = size_t{64} << 10;
   const auto omitted = static_cast<emulator::Omitted>(what);
   if (omitted == emulator::Omitted::none) {
     for (const auto& [at, bytes] : kept) std::memcpy(at, bytes.data(), bytes.size());
   } else {
-    kept = emulator::allocations().contents(kMostCounters);
+    kept = emulator::allocations().contents(kMaxCounterBytes);
   }
   return emulator::omit(omitted);
 }
