@@ -49,7 +49,7 @@ void doctor_prove(const GlobalOptions& options, const std::string& path) {
     show("no: not reached");
     throw;
   }
-  show("no: small sizes take other rows");
+  show("no: not taken at small sizes");
   if (!options.json)
     write_out(fmt::format("\n{}: {} kernels as the reference\n", device.device->info().name,
                           proofs.size()));

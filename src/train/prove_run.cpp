@@ -209,7 +209,9 @@ void prove_small(const ProgramOptions& options, const ModelSpec& spec, const Pro
     for (int i = 0; i < options.accumulate; ++i)
       batches.push_back(
           random_batch(options.train, spec.vocab, 2 * step + static_cast<uint32_t>(i)));
-    engine.step(batches, {.lr = 1e-3f, .applied = step, .clip = 1, .attempt = step});
+    // A step of each kind: the second one measures periodic scales.
+    const auto attempt = static_cast<uint32_t>(step * kRescalePeriod / 2);
+    engine.step(batches, {.lr = 1e-3f, .applied = step, .clip = 1, .attempt = attempt});
   }
   engine.evaluate(OneBatch(random_batch(options.train, spec.vocab, 0)));
 }

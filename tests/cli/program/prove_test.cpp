@@ -24,9 +24,12 @@ std::set<std::string> kernels_of(const std::string& steps) {
   return kernels;
 }
 
-TEST(Prove, finds_every_kernel_of_the_plan_right) {
+// With periodic scales there are two kinds of steps.
+class Prove : public testing::TestWithParam<const char*> {};
+
+TEST_P(Prove, finds_every_kernel_of_the_plan_right) {
   const ScratchFolder folder;
-  const std::string run = kConfig + " --set recipe=coat";
+  const std::string run = kConfig + " --set " + GetParam();
   const Outcome proof = run_program(folder, "doctor --prove " + run + " --json");
   ASSERT_EQ(proof.code, 0) << proof.err;
   std::set<std::string> proved;
@@ -38,8 +41,11 @@ TEST(Prove, finds_every_kernel_of_the_plan_right) {
   EXPECT_GE(planned.size(), 20u);
   for (const std::string& kernel : planned) EXPECT_TRUE(proved.contains(kernel)) << kernel;
 }
+INSTANTIATE_TEST_SUITE_P(runs, Prove,
+                         testing::Values("recipe=coat",
+                                         "recipe=fp8_linear --set recipe.scaling=periodic"));
 
-TEST(Prove, refuses_a_run_that_it_cannot_read) {
+TEST(ProveErrors, refuses_a_run_that_it_cannot_read) {
   const ScratchFolder folder;
   const auto code = [&](const std::string& rest) {
     return run_program(folder, "doctor --prove " + rest).code;

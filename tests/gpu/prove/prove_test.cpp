@@ -44,7 +44,7 @@ TEST_P(Prove, finds_every_planned_kernel_right) {
   KernelProofs proofs;
   prove_run(config, spec, {*gpu, reference(), proofs});
   for (const std::string& kernel : planned_kernels(config, spec, *gpu->catalogue))
-    EXPECT_TRUE(proofs.contains(kernel)) << kernel;
+    EXPECT_GT(proofs[kernel].n_nodes, 0) << kernel;
 }
 
 // What the emulator leaves out (tests/emulator/faults.h).
@@ -67,7 +67,6 @@ class Faults {
     try_one(kernel, all, prove);
     try_one(kernel, last, prove);
   }
-  size_t n_kernels() const { return tried_.size(); }
   int n_found() const { return n_found_; }
   const std::set<std::string>& copies() const { return copies_; }
 
