@@ -1,0 +1,54 @@
+// Labeled pictures of files and folders.
+//
+// A path is
+//   a folder      a folder of pictures (.png, .jpg, .jpeg, at any depth) a class, classes numbered
+//                 in the order of their names (C locale)
+//   IDX           pictures [N, H, W] or [N, H, W, 3] of bytes, whose labels lie beside them: NAME
+//                 with "images-idx3" (or -idx4) replaced by "labels-idx1" (MNIST's names)
+//   .pack         records [u8 label][u32le n][n bytes of a PNG or JPEG file]
+//   .bin          CIFAR-10's records [u8 label][3 x 32 x 32 bytes, CHW]
+// Files but packs and pictures may be packed (byte_stream.h); those are held in memory, others are
+// read when needed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "data/images/image.h"
+
+namespace octet {
+
+// Immutable; may be read from several threads.
+class ImageSource {
+ public:
+  virtual ~ImageSource() = default;
+  virtual int64_t n_images() const = 0;
+  virtual int32_t label(int64_t image) const = 0;        // decodes nothing; >= 0
+  virtual std::string name_of(int64_t image) const = 0;  // "'train.pack', image 7"
+  virtual std::vector<std::string> classes() const = 0;  // their names; empty where there are none
+  virtual uint64_t identity() const = 0;                 // changes with the content
+  // Throws Error{bad_data} or Error{io}, which names the picture, where it is damaged.
+  virtual Image decode(int64_t image) const = 0;
+};
+
+struct ImageSourceOptions {
+  uint64_t max_bytes = uint64_t{4} << 30;  // of unpacked records in memory
+  Log log = {};
+};
+
+// Pictures of a folder that are no whole PNG or JPEG files are left out, a warning each that names
+// it. `files` must outlive the result.
+// Throws Error{bad_data}, "[images] ...", where there is no picture, or a file is none of the above
+// or is cut short.
+std::shared_ptr<const ImageSource> open_images(const Files& files, const std::string& path,
+                                               const ImageSourceOptions& options = {});
+
+// Sources one after the other. Throws Error{bad_data} where the classes of folders differ.
+std::shared_ptr<const ImageSource> join_images(
+    std::vector<std::shared_ptr<const ImageSource>> sources);
+
+}  // namespace octet

@@ -1,0 +1,114 @@
+#include "data/images/transforms.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace octet {
+namespace {
+
+using testing::ElementsAre;
+
+// Pixels count up from 1.
+Image counting(int64_t channels, int64_t height, int64_t width) {
+  Image image(channels, height, width);
+  for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<uint8_t>(i + 1);
+  return image;
+}
+
+TEST(Transforms, what_is_cropped_outside_of_the_picture_is_black) {
+  const Image image = counting(1, 2, 3);
+  EXPECT_THAT(crop(image, 0, 1, 2, 2).pixels, ElementsAre(2, 3, 5, 6));
+  EXPECT_THAT(crop(image, -1, -1, 2, 3).pixels, ElementsAre(0, 0, 0, 0, 1, 2));
+  EXPECT_THAT(crop(image, 1, 2, 2, 2).pixels, ElementsAre(6, 0, 0, 0));
+  EXPECT_THAT(crop(image, 5, -9, 1, 2).pixels, ElementsAre(0, 0));
+  EXPECT_THAT(crop(counting(2, 2, 2), 1, 0, 1, 2).pixels, ElementsAre(3, 4, 7, 8));
+}
+
+TEST(Transforms, a_center_crop_rounds_halves_to_even) {
+  EXPECT_THAT(center_crop(counting(1, 1, 4), 1).pixels, ElementsAre(3));  // 1.5 -> 2
+  EXPECT_THAT(center_crop(counting(1, 1, 2), 1).pixels, ElementsAre(1));  // 0.5 -> 0
+  EXPECT_THAT(center_crop(counting(1, 3, 3), 1).pixels, ElementsAre(5));
+}
+
+TEST(Transforms, a_flip_turns_each_row_of_each_channel_around) {
+  EXPECT_THAT(flip_left_right(counting(2, 2, 2)).pixels, ElementsAre(2, 1, 4, 3, 6, 5, 8, 7));
+}
+
+TEST(Transforms, the_shorter_side_decides_how_a_picture_is_resized) {
+  const struct {
+    int64_t height, width, size, new_height, new_width;
+  } cases[] = {{10, 20, 5, 5, 10}, {20, 10, 5, 10, 5}, {7, 10, 3, 3, 4}, {3, 3, 9, 9, 9}};
+  for (const auto& one : cases) {
+    const Image image = resize_shorter_side(counting(1, one.height, one.width), one.size);
+    EXPECT_EQ(image.height, one.new_height);
+    EXPECT_EQ(image.width, one.new_width);
+  }
+}
+
+TEST(Transforms, pixels_are_normalized_by_channel) {
+  Image image(3, 1, 2);
+  image.pixels = {0, 255, 0, 255, 51, 102};
+  std::vector<float> out(6);
+  normalize(image, std::vector{0.5f, 0.0f, 0.25f}, std::vector{0.5f, 1.0f, 0.25f}, out);
+  EXPECT_THAT(out, ElementsAre(-1.0f, 1.0f, 0.0f, 1.0f, (51.0f / 255 - 0.25f) / 0.25f,
+                               (102.0f / 255 - 0.25f) / 0.25f));
+  normalize(image, std::vector{1.0f}, std::vector{2.0f}, out);
+  EXPECT_THAT(out,
+              ElementsAre(-0.5f, 0.0f, -0.5f, 0.0f, (51.0f / 255 - 1) / 2, (102.0f / 255 - 1) / 2));
+}
+
+std::vector<float> transformed(const Image& image, const ImageTransforms& how,
+                               const ImageDraw& draw) {
+  std::vector<float> out(static_cast<size_t>(how.channels * how.size * how.size));
+  transform(image, how, draw, out);
+  return out;
+}
+
+const ImageTransforms kRandom = {.channels = 1,
+                                 .size = 3,
+                                 .crop = ImageCrop::random,
+                                 .pad = 1,
+                                 .flip = true,
+                                 .mean = {0},
+                                 .std_dev = {1.0f / 255}};
+
+TEST(Transforms, choices_are_a_function_of_seed_and_row) {
+  const Image image = counting(1, 3, 3);
+  std::map<std::vector<float>, int> seen;
+  constexpr int kRows = 9000;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const auto once = transformed(image, kRandom, {ImageUse::training, 7, row});
+    EXPECT_EQ(once, transformed(image, kRandom, {ImageUse::training, 7, row}));
+    ++seen[once];
+  }
+  // 3 x 3 places, each flipped or not, all as often: 500 times, standard deviation 21.7.
+  EXPECT_EQ(seen.size(), 18u);
+  for (const auto& [pixels, n] : seen) EXPECT_NEAR(n, kRows / 18, 110);
+  EXPECT_NE(transformed(image, kRandom, {ImageUse::training, 7, 1}),
+            transformed(image, kRandom, {ImageUse::training, 8, 1}));
+}
+
+TEST(Transforms, an_evaluation_leaves_nothing_to_chance) {
+  const Image image = counting(1, 5, 5);
+  const ImageTransforms how = {.channels = 1, .size = 5, .mean = {0}, .std_dev = {1.0f / 255}};
+  ImageTransforms random = how;
+  random.crop = ImageCrop::random;
+  random.pad = 2;
+  random.flip = true;
+  for (int64_t row = 0; row < 20; ++row) {
+    EXPECT_EQ(transformed(image, random, {ImageUse::evaluation, 7, row}),
+              transformed(image, how, {}));
+  }
+}
+
+TEST(Transforms, channels_and_sizes_become_those_of_the_model) {
+  const ImageTransforms how = {.channels = 3, .size = 2, .mean = {0}, .std_dev = {1.0f / 255}};
+  Image image(1, 4, 8);
+  std::fill(image.pixels.begin(), image.pixels.end(), uint8_t{100});
+  EXPECT_THAT(transformed(image, how, {}), testing::Each(testing::FloatNear(100, 1e-4f)));
+}
+
+}  // namespace
+}  // namespace octet
