@@ -29,14 +29,14 @@ std::vector<int32_t> equal_documents(int64_t batch, int64_t seq, int64_t documen
 Batch random_batch(const RunConfig& config, const ModelSpec& spec, int64_t number) {
   const RandomStream random{.name = name_hash(fmt::format("bench batch {}", number))};
   const auto vocab = static_cast<uint32_t>(spec.vocab);
-  Batch batch{.batch = config.train.batch, .seq = config.model.seq, .tokens = {}, .labels = {}};
-  const int64_t n_tokens = batch.batch * batch.seq;
+  std::vector<int32_t> tokens, labels;
+  const int64_t n_tokens = config.train.batch * config.model.seq;
   for (int64_t i = 0; i < n_tokens; ++i) {
-    batch.tokens.push_back(static_cast<int32_t>(random.bits(static_cast<uint64_t>(i)) % vocab));
-    batch.labels.push_back(
+    tokens.push_back(static_cast<int32_t>(random.bits(static_cast<uint64_t>(i)) % vocab));
+    labels.push_back(
         static_cast<int32_t>(random.bits(static_cast<uint64_t>(n_tokens + i)) % vocab));
   }
-  return batch;
+  return text_batch(config.train.batch, config.model.seq, std::move(tokens), std::move(labels));
 }
 
 // First values as training has them. Of large tensors a block repeats, begun elsewhere in each, as
@@ -68,8 +68,8 @@ StepRunner::StepRunner(const RunConfig& config, int64_t documents, const BenchMa
   for (int64_t i = 0; i < config.train.accumulate; ++i) {
     batches_.push_back(random_batch(config, spec_, first + i));
     if (row_documents(config) == RowDocuments::isolated) {
-      batches_.back().doc_starts =
-          equal_documents(config.train.batch, config.model.seq, std::max(documents, int64_t{1}));
+      batches_.back().set(doc_starts_input(), equal_documents(config.train.batch, config.model.seq,
+                                                              std::max(documents, int64_t{1})));
     }
   }
 }

@@ -23,7 +23,7 @@ FLOORS = {
     "ir": {"base", "formats"},
     "io": {"base", "formats"},
     "comm": {"base"},
-    "nn": {"base", "formats", "ir"},
+    "nn": {"base", "formats", "data", "ir"},  # what data bring to a model
     "optim": {"base", "formats", "ir"},
     "passes": {"base", "formats", "ir"},
     "plan": {"base", "formats", "device", "ir"},

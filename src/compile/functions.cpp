@@ -100,7 +100,7 @@ StepKind step_kind(const ProgramOptions& options, uint32_t attempt) {
 
 const Graph& TypedGraphs::graph(FunctionSource source, const BatchSize& size, StepKind kind) {
   if (source == FunctionSource::training) return training(size, kind);
-  return forward(size, source == FunctionSource::loss ? ForwardKind::loss : ForwardKind::logits);
+  return forward(size, source == FunctionSource::loss ? ForwardKind::loss : ForwardKind::outputs);
 }
 
 // Logical to Typed, as run and recipe choose.

@@ -17,11 +17,20 @@
 namespace octet {
 
 // The Logical forward graph with outputs "loss" and "nll", or "logits".
-enum class ForwardKind : uint8_t { loss, logits };
+enum class ForwardKind : uint8_t { loss, outputs };
 using ForwardBuilder = std::function<Graph(const BatchSize& size, ForwardKind kind)>;
+
+// A loss of a run: what divides the sum over its items, what they are, its named results.
+struct LossTerm {
+  std::string inv_n = "inv_n";     // the step scalar
+  std::string counted = "labels";  // the batch's array whose elements count, or "rows", "samples"
+  double weight = 1;
+  std::vector<std::string> metrics = {"nll"};  // outputs, the first's mean is the loss
+};
 
 struct ProgramOptions {
   ForwardBuilder forward;
+  std::vector<LossTerm> losses = {LossTerm()};
   std::string recipe = "bf16";
   LossScalePolicy loss_scale = {};  // wants OptimPolicy::clipping global_norm
   RecipeOptions recipe_options = {};

@@ -15,15 +15,16 @@ constexpr uint64_t kRandomStream = name_hash("data.random_windows");
 // One row of a batch.
 struct Row {
   std::span<int32_t> tokens, labels;
+  int64_t& length;                     // in tokens
   std::span<int32_t> doc_starts = {};  // empty where they are not asked for
 };
 
 Row row_of(Batch& batch, size_t row, size_t n) {
-  const size_t at = row * static_cast<size_t>(batch.seq);
-  Row result{std::span(batch.tokens).subspan(at, n), std::span(batch.labels).subspan(at, n)};
-  if (!batch.doc_starts.empty()) {
-    result.doc_starts = std::span(batch.doc_starts).subspan(at, static_cast<size_t>(batch.seq));
-  }
+  const auto seq = static_cast<size_t>(batch.seq), at = row * seq;
+  Row result{std::span(batch.ints("tokens")).subspan(at, n),
+             std::span(batch.ints("labels")).subspan(at, n), batch.lengths[row]};
+  if (batch.find("doc_starts") != nullptr)
+    result.doc_starts = std::span(batch.ints("doc_starts")).subspan(at, seq);
   return result;
 }
 
@@ -36,7 +37,9 @@ void fill_row(const TokenStream& stream, DocumentBoundaries boundaries, int64_t 
   std::vector<int32_t> window(n);
   std::vector<uint8_t> flags(n);
   stream.read(first, window, flags);
-  std::copy_n(window.begin(), std::min(n, row.tokens.size()), row.tokens.begin());
+  const size_t n_held = std::min(n, row.tokens.size());
+  std::copy_n(window.begin(), n_held, row.tokens.begin());
+  row.length = static_cast<int64_t>(n_held);
   for (size_t i = 0; i + 1 < n; ++i) {
     const bool begins = (flags[i + 1] & kDocumentStart) != 0;
     const bool is_masked =
@@ -108,15 +111,18 @@ Batch Loader::next(int64_t batch) {
 }
 
 RowCounts Loader::count(int64_t n_windows) const {
-  RowCounts counts{.n_tokens = n_windows * options_.seq, .n_places = n_windows * options_.seq};
+  int64_t n_labels = 0;
   for (int64_t i = 0; i < n_windows; ++i) {
     if (options_.boundaries != DocumentBoundaries::ignore) {
-      counts.n_labels += peek(i, 1).n_labels();
+      n_labels += peek(i, 1).n_labels();
     } else {
-      counts.n_labels += std::min(options_.seq, stream_.n_tokens() - 1 - window_start(drawn_ + i));
+      n_labels += std::min(options_.seq, stream_.n_tokens() - 1 - window_start(drawn_ + i));
     }
   }
-  return counts;
+  const int64_t n_places = n_windows * options_.seq;
+  return {.items = {{"labels", n_labels}, {"rows", n_windows}, {"samples", n_windows}},
+          .n_tokens = n_places,
+          .n_places = n_places};
 }
 
 Batch Loader::peek(int64_t skip, int64_t batch) const {

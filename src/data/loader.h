@@ -62,7 +62,7 @@ class Loader : public RowLoader {
   Batch peek(int64_t skip, int64_t batch) const override;
   // Reads the windows only where documents' boundaries decide.
   RowCounts count(int64_t n_windows) const override;
-  int64_t count_labels(int64_t n_windows) const { return count(n_windows).n_labels; }
+  int64_t count_labels(int64_t n_windows) const { return count(n_windows).n_labels(); }
   void advance(int64_t n_windows) override { drawn_ += n_windows; }
 
   int64_t n_windows() const { return n_windows_; }  // of one pass

@@ -77,13 +77,13 @@ Batch PackedLoader::peek(int64_t skip, int64_t batch) const {
 }
 
 RowCounts PackedLoader::count(int64_t n_rows) const {
-  RowCounts counts;
+  RowCounts counts{.items = {{"rows", n_rows}, {"samples", n_rows}}};
   int64_t length = 0;
   for (int64_t i = 0; i < n_rows; ++i) {
     if (i % options_.step_rows == 0) length = length_after(i);
     for (const int64_t id : row_after(i))
       counts.n_tokens += pieces_.all[static_cast<size_t>(id)].places();
-    counts.n_labels += rows_after(i, 1, length).n_labels();
+    counts.items["labels"] += rows_after(i, 1, length).n_labels();
     counts.n_places += length;
   }
   return counts;

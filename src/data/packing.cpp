@@ -211,6 +211,10 @@ PackReport report_with(const Pieces& pieces, const PackedRows& rows, const PackO
 void write_row(const TokenStream& stream, const Pieces& pieces, std::span<const int64_t> row,
                int64_t index, Batch& batch) {
   const auto at = static_cast<size_t>(index * batch.seq), seq = static_cast<size_t>(batch.seq);
+  const bool tells_starts = batch.find("doc_starts") != nullptr;
+  std::span<int32_t> doc_starts;
+  if (tells_starts) doc_starts = batch.ints("doc_starts");
+  std::vector<int32_t>&to = batch.ints("tokens"), &labels = batch.ints("labels");
   size_t column = 0;
   std::vector<int32_t> tokens;
   std::vector<uint8_t> flags;
@@ -223,18 +227,15 @@ void write_row(const TokenStream& stream, const Pieces& pieces, std::span<const 
     CHECK(column + n <= seq);
     for (size_t i = 0; i < n; ++i) {
       const bool is_label = (flags[i + 1] & kNotTrained) == 0;
-      batch.tokens[at + column + i] = tokens[i];
-      batch.labels[at + column + i] = is_label ? tokens[i + 1] : kIgnoredLabel;
-      if (!batch.doc_starts.empty()) {
-        batch.doc_starts[at + column + i] = static_cast<int32_t>(column);
-      }
+      to[at + column + i] = tokens[i];
+      labels[at + column + i] = is_label ? tokens[i + 1] : kIgnoredLabel;
+      if (tells_starts) doc_starts[at + column + i] = static_cast<int32_t>(column);
     }
     column += n;
   }
-  if (batch.doc_starts.empty()) return;
-  std::fill(batch.doc_starts.begin() + static_cast<int64_t>(at + column),
-            batch.doc_starts.begin() + static_cast<int64_t>(at + seq),
-            static_cast<int32_t>(column));
+  batch.lengths[static_cast<size_t>(index)] = static_cast<int64_t>(column);
+  if (tells_starts)
+    std::ranges::fill(doc_starts.subspan(at + column, seq - column), static_cast<int32_t>(column));
 }
 
 }  // namespace octet

@@ -7,15 +7,13 @@
 
 namespace octet {
 
-int64_t Batch::n_labels() const {
-  return std::count_if(labels.begin(), labels.end(),
-                       [](int32_t id) { return id != kIgnoredLabel; });
-}
-
 Batch empty_batch(int64_t batch, int64_t seq, bool tells_starts) {
-  const auto n = static_cast<size_t>(batch * seq);
-  return {batch, seq, std::vector<int32_t>(n, 0), std::vector<int32_t>(n, kIgnoredLabel),
-          std::vector<int32_t>(tells_starts ? n : 0, 0)};
+  Batch result{.batch = batch, .seq = seq};
+  result.lengths.assign(static_cast<size_t>(batch), seq);
+  result.add(tokens_input());
+  result.add(token_labels_input());
+  if (tells_starts) result.add(doc_starts_input());
+  return result;
 }
 
 int64_t filled_row(int64_t row, int64_t first_row, int64_t n_rows) {
@@ -24,7 +22,14 @@ int64_t filled_row(int64_t row, int64_t first_row, int64_t n_rows) {
 }
 
 void mask_row(Batch& batch, int64_t row) {
-  std::fill_n(batch.labels.begin() + row * batch.seq, batch.seq, kIgnoredLabel);
+  batch.fillers.push_back(row);
+  for (HostTensor& tensor : batch.tensors) {
+    if (tensor.spec.fill != Fill::ignored) continue;
+    auto& values = std::get<std::vector<int32_t>>(tensor.values);
+    const int64_t n_rows = tensor.spec.per == Per::sample ? batch.rows_per_sample : 1;
+    const int64_t n = std::ssize(values) / batch.batch * n_rows;
+    std::fill_n(values.begin() + row / n_rows * n, n, kIgnoredLabel);
+  }
 }
 
 const std::string& state_text(const LoaderState& state, const std::string& key) {

@@ -1,29 +1,29 @@
-// Rows of tokens with their labels: what a training step and an evaluation read.
+// Rows of data: what a training step and an evaluation read.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "data/inputs.h"
 
 namespace octet {
 
-inline constexpr int32_t kIgnoredLabel = -1;  // counts nowhere
-
-// Row-major [batch, seq].
-struct Batch {
-  int64_t batch = 0, seq = 0;
-  std::vector<int32_t> tokens;
-  std::vector<int32_t> labels;
-  // Where in its row the document of each token begins; empty where rows are not divided.
-  std::vector<int32_t> doc_starts = {};
-  int64_t n_labels() const;  // that are not ignored
-};
+// Of an array's name, elements that are not ignored; "rows" and "samples" are counted besides.
+using ItemCounts = std::map<std::string, int64_t, std::less<>>;
 
 struct RowCounts {
-  int64_t n_labels = 0;  // that are not ignored
-  int64_t n_tokens = 0;  // without padding
+  ItemCounts items = {};
+  int64_t n_tokens = 0;  // without padding; of what has no tokens, rows
   int64_t n_places = 0;  // with padding: what is computed
+  int64_t n_labels() const { return count_of(items, "labels"); }
+  static int64_t count_of(const ItemCounts& items, std::string_view name) {
+    const auto at = items.find(name);
+    return at == items.end() ? 0 : at->second;
+  }
 };
 
 // The position of a loader and what it is a position in, for a checkpoint.
@@ -59,7 +59,7 @@ class EvalRows {
   virtual Batch at(int64_t first_row, int64_t batch) const = 0;
 };
 
-// Tokens 0, all labels ignored; where it tells doc_starts, each row is one document.
+// Of text: tokens 0, all labels ignored; where it tells doc_starts, each row is one document.
 Batch empty_batch(int64_t batch, int64_t seq, bool tells_starts = false);
 
 // Which row a batch that begins with row `first_row` of `n_rows` has as row `row`: one after the

@@ -1,38 +1,60 @@
 #include "infer/batch_inputs.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
+#include "data/rows.h"
+#include "infer/stored_weights.h"
 
 namespace octet {
+std::vector<std::byte> input_bytes(const Batch& batch, std::string_view name, Dtype dtype) {
+  const HostTensor* tensor = batch.find(name);
+  if (tensor == nullptr) {
+    std::vector<std::string> names;
+    for (const HostTensor& one : batch.tensors) names.push_back(one.spec.name);
+    throw Error(ErrorCode::bad_data, "[data] expected an array '{}', which the model reads, got {}",
+                name, fmt::join(names, ", "));
+  }
+  if (const auto* reals = std::get_if<std::vector<float>>(&tensor->values))
+    return encode_weights(*reals, dtype);
+  const auto bytes = std::as_bytes(std::span(std::get<std::vector<int32_t>>(tensor->values)));
+  return {bytes.begin(), bytes.end()};
+}
 
-void write_batch(BoundPlan& function, const Batch& batch, float inv_n) {
-  const auto n_bytes = static_cast<int64_t>(batch.tokens.size() * sizeof(int32_t));
-  function.write_input("tokens", batch.tokens.data(), n_bytes);
-  if (function.has_input("positions")) {
-    std::vector<int32_t> positions(batch.tokens.size());
-    for (size_t i = 0; i < positions.size(); ++i) {
-      const auto column = static_cast<int32_t>(i % static_cast<size_t>(batch.seq));
-      positions[i] = batch.doc_starts.empty() ? column : column - batch.doc_starts[i];
+void upload(BoundPlan& function, Batch batch, const std::vector<InputBytes>& more) {
+  complete(batch);
+  const Graph& graph = function.plan().graph;
+  std::vector<InputBytes> parts;
+  for (const GraphInput& input : graph.inputs) {
+    if (input.kind != InputKind::batch) continue;
+    const bool is_brought = std::ranges::find(more, input.name, &InputBytes::name) != more.end();
+    if (is_brought || !function.has_input(input.name)) continue;
+    parts.push_back({input.name, input_bytes(batch, input.name, graph.type(input.value).dtype)});
+  }
+  std::vector<BoundPlan::HostInput> inputs;
+  for (const std::vector<InputBytes>* list : {&std::as_const(parts), &more}) {
+    for (const InputBytes& one : *list) {
+      if (function.has_input(one.name))
+        inputs.push_back({one.name, one.bytes.data(), std::ssize(one.bytes)});
     }
-    function.write_input("positions", positions.data(), n_bytes);
   }
-  if (function.has_input("doc_starts")) {
-    const std::vector<int32_t> whole(batch.doc_starts.empty() ? batch.tokens.size() : 0);
-    const std::vector<int32_t>& starts = batch.doc_starts.empty() ? whole : batch.doc_starts;
-    function.write_input("doc_starts", starts.data(), n_bytes);
-  }
-  if (function.has_input("labels")) {
-    function.write_input("labels", batch.labels.data(), n_bytes);
-  }
-  if (function.has_input("inv_n")) function.write_input("inv_n", &inv_n, sizeof(inv_n));
+  function.write_inputs(inputs);
+}
+
+InputBytes scalar_input(std::string name, float value) {
+  InputBytes input{.name = std::move(name), .bytes = std::vector<std::byte>(sizeof(value))};
+  std::memcpy(input.bytes.data(), &value, sizeof(value));
+  return input;
 }
 
 Batch padded_row(std::span<const int32_t> tokens, int64_t seq) {
-  const auto n = static_cast<size_t>(seq);
-  CHECK(tokens.size() <= n);
-  Batch batch{1, seq, std::vector<int32_t>(n, 0), std::vector<int32_t>(n, kIgnoredLabel)};
-  std::copy(tokens.begin(), tokens.end(), batch.tokens.begin());
+  CHECK(std::ssize(tokens) <= seq);
+  Batch batch = empty_batch(1, seq);
+  std::ranges::copy(tokens, batch.ints("tokens").begin());
+  batch.lengths = {std::ssize(tokens)};
   return batch;
 }
 

@@ -1,14 +1,31 @@
 // Writes a batch into a function's inputs.
 #pragma once
 
-#include "data/loader.h"
+#include <string>
+#include <vector>
+
+#include "data/inputs.h"
 #include "runtime/executor.h"
 
 namespace octet {
 
-// "tokens" and "positions" (0 to seq - 1 in each row, or from 0 in each document), "doc_starts",
-// and "labels" and "inv_n" where the function has them. The batch must have the function's size.
-void write_batch(BoundPlan& function, const Batch& batch, float inv_n);
+// More inputs of a call, by name, in the bytes that the function has them in.
+struct InputBytes {
+  std::string name;
+  std::vector<std::byte> bytes;
+};
+
+// All inputs of a call at once: the batch's arrays that the function reads, completed (data/
+// inputs.h), numbers in the dtype that the graph has them in, and `more` that it reads. The batch
+// must have the function's size. Throws Error{bad_data} where the function reads an array that
+// neither brings.
+void upload(BoundPlan& function, Batch batch, const std::vector<InputBytes>& more = {});
+
+// The bytes of one array, numbers in this dtype. Throws as upload() does.
+std::vector<std::byte> input_bytes(const Batch& batch, std::string_view name, Dtype dtype);
+
+// A number as an input of a call, f32.
+InputBytes scalar_input(std::string name, float value);
 
 // A batch of one row: `tokens` padded on the right to `seq`, without labels.
 Batch padded_row(std::span<const int32_t> tokens, int64_t seq);

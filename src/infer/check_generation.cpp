@@ -17,21 +17,22 @@ int64_t prefilled(const CheckSize& size) {
 
 // Columns [first, first + n) of a batch, with their positions.
 std::vector<float> nll_of(BoundPlan& plan, const Batch& batch, int64_t first, int64_t n) {
-  Batch part{batch.batch, n, {}, {}};
-  std::vector<int32_t> positions;
-  for (int64_t row = 0; row < batch.batch; ++row) {
-    const auto from = static_cast<size_t>(row * batch.seq + first);
-    const auto to = from + static_cast<size_t>(n);
-    part.tokens.insert(part.tokens.end(), &batch.tokens[from], batch.tokens.data() + to);
-    part.labels.insert(part.labels.end(), &batch.labels[from], batch.labels.data() + to);
-    for (int64_t t = 0; t < n; ++t) positions.push_back(static_cast<int32_t>(first + t));
-  }
-  write_batch(plan, part, 1.0f);
-  const auto n_bytes = static_cast<int64_t>(positions.size() * sizeof(int32_t));
-  if (plan.has_input("positions")) plan.write_input("positions", positions.data(), n_bytes);
+  const auto columns = [&](const std::vector<int32_t>& all) {
+    std::vector<int32_t> values;
+    for (int64_t row = 0; row < batch.batch; ++row) {
+      const auto from = all.begin() + row * batch.seq + first;
+      values.insert(values.end(), from, from + n);
+    }
+    return values;
+  };
+  Batch part =
+      text_batch(batch.batch, n, columns(batch.ints("tokens")), columns(batch.ints("labels")));
+  const std::vector<int64_t> firsts(static_cast<size_t>(batch.batch), first);
+  part.set(positions_input(), positions_of(batch.batch, n, {.first = firsts}));
+  upload(plan, std::move(part), {scalar_input("inv_n", 1)});
   plan.run();
-  std::vector<float> nll(part.labels.size());
-  plan.read_output("nll", nll.data(), n_bytes);
+  std::vector<float> nll(static_cast<size_t>(batch.batch * n));
+  plan.read_output("nll", nll.data(), std::ssize(nll) * static_cast<int64_t>(sizeof(float)));
   return nll;
 }
 
@@ -44,7 +45,7 @@ class Comparison {
     for (int64_t row = 0; row < batch_.batch; ++row) {
       for (int64_t t = 0; t < n; ++t) {
         const auto i = static_cast<size_t>(row * batch_.seq + first + t);
-        if (batch_.labels[i] == kIgnoredLabel) continue;
+        if (batch_.ints("labels")[i] == kIgnoredLabel) continue;
         const float a = expected[i], b = got[static_cast<size_t>(row * n + t)];
         ++check_.n_tokens;
         check_.n_equal += std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);

@@ -10,21 +10,30 @@
 namespace octet {
 namespace {
 
-std::vector<float> run_nll(BoundPlan& evaluate, const Batch& batch) {
-  const int64_t n_labels = batch.n_labels();
-  write_batch(evaluate, batch, n_labels > 0 ? 1.0f / static_cast<float>(n_labels) : 0.0f);
-  evaluate.run();
+std::vector<float> read_items(const BoundPlan& evaluate, std::string_view name) {
   const Graph& graph = evaluate.plan().graph;
-  CHECK(graph.type(graph.find_output("nll")->value).dtype == Dtype::f32);
-  std::vector<float> nll(batch.labels.size());
-  evaluate.read_output("nll", nll.data(), static_cast<int64_t>(nll.size() * sizeof(float)));
-  return nll;
+  const TensorType& type = graph.type(graph.find_output(name)->value);
+  CHECK(type.dtype == Dtype::f32);
+  std::vector<float> values(static_cast<size_t>(type.n_elems()));
+  evaluate.read_output(name, values.data(), type.n_bytes());
+  return values;
+}
+
+float inverse(int64_t n) {
+  return n > 0 ? 1.0f / static_cast<float>(n) : 0.0f;
+}
+
+std::vector<float> run_nll(BoundPlan& evaluate, const Batch& batch) {
+  upload(evaluate, batch, {scalar_input("inv_n", inverse(batch.n_labels()))});
+  evaluate.run();
+  return read_items(evaluate, "nll");
 }
 
 NllSum sum_rows(const Batch& batch, const std::vector<float>& nll, int64_t first, int64_t last) {
+  const std::vector<int32_t>& labels = batch.ints("labels");
   NllSum total;
   for (int64_t i = first * batch.seq; i < last * batch.seq; ++i) {
-    if (batch.labels[static_cast<size_t>(i)] == kIgnoredLabel) continue;
+    if (labels[static_cast<size_t>(i)] == kIgnoredLabel) continue;
     total.sum += static_cast<double>(nll[static_cast<size_t>(i)]);
     ++total.n_tokens;
   }
@@ -48,11 +57,48 @@ std::pair<double, double> mean_and_error(std::span<const NllSum> rows) {
 void fill_document(std::span<const int32_t> document, int64_t row, Batch& batch) {
   const auto n = std::min(document.size(), static_cast<size_t>(batch.seq));
   const auto at = static_cast<size_t>(row * batch.seq);
-  std::copy_n(document.begin(), n, batch.tokens.begin() + static_cast<int64_t>(at));
-  for (size_t i = 0; i + 1 < n; ++i) batch.labels[at + i] = document[i + 1];
+  std::copy_n(document.begin(), n, batch.ints("tokens").begin() + static_cast<int64_t>(at));
+  for (size_t i = 0; i + 1 < n; ++i) batch.ints("labels")[at + i] = document[i + 1];
+  batch.lengths[static_cast<size_t>(row)] = static_cast<int64_t>(n);
 }
 
 }  // namespace
+
+std::optional<double> RunEvaluation::loss(std::span<const LossTerm> terms) const {
+  double total = 0;
+  int64_t n_items = 0;
+  size_t at = 0;
+  for (const LossTerm& term : terms) {
+    total += term.weight * metrics[at].mean();
+    n_items += metrics[at].n_items;
+    at += term.metrics.size();
+  }
+  return n_items > 0 ? std::optional(total) : std::nullopt;
+}
+
+RunEvaluation evaluate_batch(BoundPlan& evaluate, const Batch& batch,
+                             std::span<const LossTerm> terms) {
+  std::vector<InputBytes> scalars;
+  for (const LossTerm& term : terms)
+    scalars.push_back(scalar_input(term.inv_n, inverse(batch.n_items(term.counted))));
+  upload(evaluate, batch, scalars);
+  evaluate.run();
+  RunEvaluation result;
+  for (const LossTerm& term : terms) {
+    const std::vector<bool> counts = batch.counts(term.counted);
+    for (const std::string& name : term.metrics) {
+      const std::vector<float> values = read_items(evaluate, name);
+      CHECK(values.size() == counts.size());
+      MetricSum& sum = result.metrics.emplace_back(MetricSum{.name = name});
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (!counts[i]) continue;
+        sum.sum += static_cast<double>(values[i]);
+        ++sum.n_items;
+      }
+    }
+  }
+  return result;
+}
 
 NllSum batch_nll(BoundPlan& evaluate, const Batch& batch) {
   return sum_rows(batch, run_nll(evaluate, batch), 0, batch.batch);
@@ -113,11 +159,9 @@ std::vector<NllSum> document_nll(BoundPlan& evaluate,
                                  std::span<const std::vector<int32_t>> documents,
                                  const DocumentBatch& size) {
   std::vector<NllSum> results;
-  const auto n_elems = static_cast<size_t>(size.batch * size.seq);
   for (size_t first = 0; first < documents.size(); first += static_cast<size_t>(size.batch)) {
     const auto n = std::min<int64_t>(size.batch, static_cast<int64_t>(documents.size() - first));
-    Batch batch{size.batch, size.seq, std::vector<int32_t>(n_elems, 0),
-                std::vector<int32_t>(n_elems, kIgnoredLabel)};
+    Batch batch = empty_batch(size.batch, size.seq);
     for (int64_t row = 0; row < size.batch; ++row) {
       fill_document(documents[first + static_cast<size_t>(row % n)], row, batch);
       if (row >= n) mask_row(batch, row);

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "compile/options.h"
 #include "data/loader.h"
 #include "data/token_stream.h"
 #include "runtime/executor.h"
@@ -21,6 +24,22 @@ struct NllSum {
   }
   double mean() const { return n_tokens > 0 ? sum / static_cast<double>(n_tokens) : 0; }
 };
+
+// The outputs of a loss's metrics over all items that counted.
+struct MetricSum {
+  std::string name;
+  double sum = 0;
+  int64_t n_items = 0;
+  double mean() const { return n_items > 0 ? sum / static_cast<double>(n_items) : 0; }
+};
+struct RunEvaluation {
+  std::vector<MetricSum> metrics;  // of each loss in turn
+  // Sum over the losses of weight * mean of its first metric; nothing where no item counted.
+  std::optional<double> loss(std::span<const LossTerm> terms) const;
+};
+// One batch; `evaluate` is a bound evaluate function of its size.
+RunEvaluation evaluate_batch(BoundPlan& evaluate, const Batch& batch,
+                             std::span<const LossTerm> terms);
 
 // `evaluate` is a bound evaluate function of this batch size.
 NllSum batch_nll(BoundPlan& evaluate, const Batch& batch);

@@ -20,7 +20,7 @@ std::string last_part(const std::string& module) {
 
 std::vector<LoraAdapter> adapters_of(const ModelSpec& spec, const LoraOptions& options) {
   const auto size = BatchSize{.batch = 1, .seq = 1};
-  return lora_adapters(build_model(spec, size, ModelOutputs::logits).graph, options);
+  return lora_adapters(build_model(spec, size, ModelOutputs::outputs).graph, options);
 }
 
 // PEFT takes the last part of a module's name for all modules that end so.

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMostRecent = 16;
 
 Graph forward_graph(const ModelSpec& spec) {
-  return build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::logits).graph;
+  return build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
 }
 
 void round_to(Dtype dtype, std::span<float> values) {

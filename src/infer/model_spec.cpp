@@ -68,11 +68,26 @@ ModelSpec model_from_config(const Files& files, const RunConfig& config) {
   return resolved(spec);
 }
 
-ForwardBuilder forward_builder(const ModelSpec& spec) {
-  return [spec](const BatchSize& size, ForwardKind kind) {
+std::vector<LossTerm> loss_terms(const ModelSpec& spec, const std::vector<WeightedLoss>& losses) {
+  const std::vector<WeightedLoss> resolved = resolved_losses(spec, losses);
+  std::vector<LossTerm> terms;
+  for (size_t i = 0; i < resolved.size(); ++i) {
+    const LossDef& def = *find_loss(resolved[i].name);
+    LossTerm& term = terms.emplace_back(LossTerm{.inv_n = inv_n_name(resolved, i),
+                                                 .counted = std::string(def.counted),
+                                                 .weight = resolved[i].weight,
+                                                 .metrics = {}});
+    for (const std::string_view metric : def.metrics)
+      term.metrics.push_back(metric_name(resolved, i, metric));
+  }
+  return terms;
+}
+
+ForwardBuilder forward_builder(const ModelSpec& spec, const std::vector<WeightedLoss>& losses) {
+  return [spec, losses](const BatchSize& size, ForwardKind kind) {
     const ModelOutputs outputs =
-        kind == ForwardKind::loss ? ModelOutputs::loss : ModelOutputs::logits;
-    return build_model(spec, size, outputs).graph;
+        kind == ForwardKind::loss ? ModelOutputs::loss : ModelOutputs::outputs;
+    return build_model(spec, size, outputs, losses).graph;
   };
 }
 

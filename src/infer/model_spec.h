@@ -18,7 +18,10 @@ ModelSpec read_folder_spec(const Files& files, const std::string& folder);
 // Whether read_folder_spec differs from config.json, for whoever tells.
 bool has_untied_head(const Files& files, const std::string& folder);
 
-// The model as the program's builder of forward graphs.
-ForwardBuilder forward_builder(const ModelSpec& spec);
+// The model as the program's builder of forward graphs, with these losses (its own where none is
+// named), and what a program knows of them.
+ForwardBuilder forward_builder(const ModelSpec& spec, const std::vector<WeightedLoss>& losses = {});
+std::vector<LossTerm> loss_terms(const ModelSpec& spec,
+                                 const std::vector<WeightedLoss>& losses = {});
 
 }  // namespace octet

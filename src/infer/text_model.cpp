@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "data/rows.h"
 #include "infer/batch_inputs.h"
 #include "ir/builder.h"
 #include "nn/shape.h"
@@ -138,28 +139,29 @@ class CachedModel : public TextModel {
   // where it stands: the cache stays as it is.
   const BoundPlan& run(std::string_view name, int64_t size, std::span<const TextPiece> pieces,
                        int64_t from) {
-    const auto n_rows = static_cast<size_t>(n_entries() * size);
-    std::vector<int32_t> tokens(n_rows), positions(n_rows);
+    Batch batch = empty_batch(n_entries(), size);
+    PositionRule places;
     std::vector<const TextPiece*> of_entry(last_.size());
     for (const TextPiece& piece : pieces) of_entry[static_cast<size_t>(piece.entry)] = &piece;
     for (size_t entry = 0; entry < last_.size(); ++entry) {
       Last& last = last_[entry];
-      for (int64_t t = 0; t < size; ++t) {
-        const TextPiece* piece = of_entry[entry];
-        if (piece != nullptr && from + t < static_cast<int64_t>(piece->tokens.size())) {
-          last = {piece->tokens[static_cast<size_t>(from + t)],
-                  static_cast<int32_t>(piece->first + from + t)};
-        }
-        const size_t row = entry * static_cast<size_t>(size) + static_cast<size_t>(t);
-        tokens[row] = last.token;
-        positions[row] = last.position;
+      const TextPiece* piece = of_entry[entry];
+      const int64_t n_left = piece == nullptr ? 0 : std::ssize(piece->tokens) - from;
+      const int64_t n = std::clamp<int64_t>(n_left, 0, size);
+      places.held.push_back(n);
+      places.first.push_back(n > 0 ? piece->first + from : last.position);
+      const auto row = batch.ints("tokens").begin() + static_cast<int64_t>(entry) * size;
+      if (n > 0) {
+        std::copy_n(piece->tokens.begin() + from, n, row);
+        last = {piece->tokens[static_cast<size_t>(from + n - 1)],
+                static_cast<int32_t>(piece->first + from + n - 1)};
       }
+      std::fill(row + n, row + size, last.token);
     }
+    batch.set(positions_input(), positions_of(n_entries(), size, places));
     BoundPlan& plan =
         model_.function(name, {.batch = n_entries(), .seq = size, .cache = capacity()});
-    const auto n_bytes = static_cast<int64_t>(n_rows * sizeof(int32_t));
-    plan.write_inputs(
-        {{"tokens", tokens.data(), n_bytes}, {"positions", positions.data(), n_bytes}});
+    upload(plan, std::move(batch));
     plan.run();
     return plan;
   }
@@ -197,7 +199,7 @@ class RecomputedModel : public TextModel {
       const std::vector<int32_t>& text = texts_[static_cast<size_t>(piece.entry)];
       const int64_t seq = bucket(static_cast<int64_t>(text.size()), capacity());
       BoundPlan& plan = model_.function(function::logits, {.batch = 1, .seq = seq});
-      write_batch(plan, padded_row(text, seq), 0);
+      upload(plan, padded_row(text, seq));
       plan.run();
       const auto n = static_cast<int64_t>(piece.tokens.size());
       const std::vector<float> rows = model_.read_logits(plan, piece.first, n);

@@ -29,11 +29,11 @@ Blocks::Blocks(const ModelSpec& spec) : spec_(spec), builder_(graph_) {
   batch_inputs();
 }
 
-Blocks::Blocks(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs,
-               const std::vector<ParameterSpec>& declared)
+Blocks::Blocks(const ModelSpec& spec, const BatchSize& batch,
+               const std::vector<WeightedLoss>& losses, const std::vector<ParameterSpec>& declared)
     : spec_(spec),
       batch_(batch),
-      outputs_(outputs),
+      losses_(losses),
       collecting_(false),
       parameters_(declared),
       builder_(graph_) {
@@ -45,14 +45,23 @@ Blocks::Blocks(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outpu
 }
 
 void Blocks::batch_inputs() {
-  const TensorType per_token = index_type({batch_.batch * batch_.seq});
-  tokens_ = builder_.input(InputKind::batch, "tokens", per_token);
-  positions_ = builder_.input(InputKind::batch, "positions", per_token);
-  if (batch_.documents == RowDocuments::isolated)
-    doc_starts_ = builder_.input(InputKind::batch, "doc_starts", per_token);
-  if (outputs_ == ModelOutputs::logits) return;
-  labels_ = builder_.input(InputKind::batch, "labels", per_token);
-  inv_n_ = builder_.input(InputKind::step_scalar, "inv_n", real_type({}));
+  const RowDims dims{.rows = batch_.batch, .seq = batch_.seq};
+  for (const InputSpec& spec : octet::batch_inputs(spec_, batch_, losses_)) {
+    Shape shape = {dims.count(spec.per)};
+    shape.insert(shape.end(), spec.inner.begin(), spec.inner.end());
+    const TensorType type = spec.type == HostType::real ? real_type(shape) : index_type(shape);
+    inputs_[spec.name] = builder_.input(InputKind::batch, spec.name, type);
+  }
+  for (size_t i = 0; i < losses_.size(); ++i) {
+    const std::string name = inv_n_name(losses_, i);
+    inputs_[name] = builder_.input(InputKind::step_scalar, name, real_type({}));
+  }
+}
+
+ValueId Blocks::input(std::string_view name) const {
+  const auto at = inputs_.find(name);
+  CHECK(at != inputs_.end());
+  return at->second;
 }
 
 void Blocks::enter(int layer, std::string prefix) {
@@ -110,7 +119,7 @@ ValueId Blocks::token_embedding(std::string_view path) {
   module(path);
   const ValueId table =
       matrix(name(path, "weight"), {spec_.vocab, spec_.hidden}, MatrixUse::embedding);
-  return builder_.emit1(OpCode::embedding, NoAttrs{}, {table, tokens_});
+  return builder_.emit1(OpCode::embedding, NoAttrs{}, {table, input("tokens")});
 }
 
 ValueId Blocks::position_embedding(std::string_view path) {
@@ -122,7 +131,7 @@ ValueId Blocks::position_embedding(std::string_view path) {
   }
   const ValueId table =
       matrix(name(path, "weight"), {spec_.max_positions, spec_.hidden}, MatrixUse::embedding);
-  return builder_.emit1(OpCode::embedding, NoAttrs{}, {table, positions_});
+  return builder_.emit1(OpCode::embedding, NoAttrs{}, {table, input("positions")});
 }
 
 ValueId Blocks::head(ValueId x, std::string_view embedding_name) {
@@ -191,10 +200,10 @@ ValueId Blocks::rope(ValueId x, int64_t heads) {
   const int64_t width = rotary_width(spec_), rest = spec_.head_dim - width;
   if (width == 0 || !has_positions()) return x;
   const RopeAttrs attrs = rope_attrs(heads, width);
-  if (rest == 0) return builder_.emit1(OpCode::rope, attrs, {x, positions_});
+  if (rest == 0) return builder_.emit1(OpCode::rope, attrs, {x, input("positions")});
   const ValueId apart = split_rows(x, heads);
-  const ValueId turned =
-      builder_.emit1(OpCode::rope, attrs, {join_rows(columns(apart, 0, width), heads), positions_});
+  const ValueId turned = builder_.emit1(
+      OpCode::rope, attrs, {join_rows(columns(apart, 0, width), heads), input("positions")});
   const ValueId whole = builder_.emit1(OpCode::concatenate, AxisAttrs{.axis = 1},
                                        {split_rows(turned, heads), columns(apart, width, rest)});
   return join_rows(whole, heads);
@@ -221,7 +230,9 @@ ValueId Blocks::attention(ValueId q, ValueId k, ValueId v) {
       .scale = factor * factor / std::sqrt(static_cast<double>(spec_.head_dim)),
       .causal = true,
       .window = window()};
-  return builder_.emit(OpCode::attention, attrs, {q, k, v, doc_starts_})[Attention::o];
+  const auto starts = inputs_.find("doc_starts");
+  const ValueId doc_starts = starts == inputs_.end() ? kNoValue : starts->second;
+  return builder_.emit(OpCode::attention, attrs, {q, k, v, doc_starts})[Attention::o];
 }
 
 ValueId Blocks::head_norm(ValueId x, std::string_view path, int64_t heads) {
@@ -293,15 +304,37 @@ ValueId Blocks::join_rows(ValueId x, int64_t n) {
   return builder_.reshape(x, {shape[0] / n, shape[1] * n});
 }
 
-void Blocks::outputs(ValueId logits) {
-  if (outputs_ == ModelOutputs::logits) {
-    builder_.output("logits", logits);
-    return;
+LossValues Blocks::cross_entropy(ValueId logits, ValueId labels, ValueId inv_n) {
+  const auto results = builder_.emit(OpCode::cross_entropy, NoAttrs{}, {logits, labels, inv_n});
+  return {results[CrossEntropy::loss], {{"nll", results[CrossEntropy::nll]}}};
+}
+
+void Blocks::outputs(const Outputs& values) {
+  const std::vector<OutputSpec> specs = model_def(spec_.kind).outputs(spec_);
+  CHECK(values.size() == specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) builder_.output(std::string(specs[i].name), values[i]);
+}
+
+void Blocks::losses(const Outputs& values) {
+  const std::vector<OutputSpec> specs = model_def(spec_.kind).outputs(spec_);
+  CHECK(values.size() == specs.size());
+  ValueId total = kNoValue;
+  std::vector<std::pair<std::string, ValueId>> metrics;
+  enter(-1, "");
+  for (size_t i = 0; i < losses_.size(); ++i) {
+    const LossDef& def = *find_loss(losses_[i].name);
+    const auto output = std::ranges::find(specs, def.output, &OutputSpec::name);
+    module("loss");
+    const LossValues result = def.build(*this, values[static_cast<size_t>(output - specs.begin())],
+                                        input(inv_n_name(losses_, i)));
+    const double weight = losses_[i].weight;
+    const ValueId loss = weight == 1 ? result.loss : builder_.scaled(result.loss, weight);
+    total = total == kNoValue ? loss : builder_.add(total, loss);
+    for (const Metric& metric : result.metrics)
+      metrics.emplace_back(metric_name(losses_, i, metric.name), metric.value);
   }
-  module("loss");
-  const auto results = builder_.emit(OpCode::cross_entropy, NoAttrs{}, {logits, labels_, inv_n_});
-  builder_.output("loss", results[CrossEntropy::loss]);
-  builder_.output("nll", results[CrossEntropy::nll]);
+  builder_.output("loss", total);
+  for (const auto& [name, value] : metrics) builder_.output(name, value);
 }
 
 ValueId rotary_decoder(Blocks& b, const RotaryDecoder& decoder) {

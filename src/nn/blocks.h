@@ -6,6 +6,8 @@
 // where it is used.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -44,16 +46,22 @@ class Blocks {
   // For collecting the parameters: one row, inputs appear as they are met.
   explicit Blocks(const ModelSpec& spec);
   // For the graph: all inputs first, parameters in the order of `declared`.
-  Blocks(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs,
+  // Without losses there are none of their inputs.
+  Blocks(const ModelSpec& spec, const BatchSize& batch, const std::vector<WeightedLoss>& losses,
          const std::vector<ParameterSpec>& declared);
 
   const ModelSpec& spec() const { return spec_; }
+  const BatchSize& size() const { return batch_; }
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   Graph take_graph() { return std::move(graph_); }
 
   // The nodes that follow belong to this decoder layer; `prefix` ("model.layers.3.") starts their
   // parameters' names.
   void enter(int layer, std::string prefix);
+
+  // A declared input, as [items, inner extents].
+  ValueId input(std::string_view name) const;
+  const Shape& shape(ValueId x) const { return builder_.shape(x); }
 
   // Each takes the module's path below the prefix ("self_attn.q_proj"); its last part is the nodes'
   // origin.
@@ -85,7 +93,11 @@ class Blocks {
   ValueId split_rows(ValueId x, int64_t n);
   ValueId join_rows(ValueId x, int64_t n);
 
-  void outputs(ValueId logits);
+  // loss = inv_n * sum of nll over the labels that count; the metric nll, nats.
+  LossValues cross_entropy(ValueId logits, ValueId labels, ValueId inv_n);
+
+  void outputs(const Outputs& values);
+  void losses(const Outputs& values);
 
  private:
   void batch_inputs();
@@ -102,18 +114,14 @@ class Blocks {
 
   ModelSpec spec_;
   BatchSize batch_;
-  ModelOutputs outputs_ = ModelOutputs::logits;
+  std::vector<WeightedLoss> losses_;  // resolved
   bool collecting_ = true;
   std::vector<ParameterSpec> parameters_;
   std::unordered_map<std::string, ValueId> by_name_;
+  std::map<std::string, ValueId, std::less<>> inputs_;  // of the batch, and step scalars
   Graph graph_;
   Builder builder_;
   std::string prefix_;
-  ValueId tokens_ = kNoValue;
-  ValueId positions_ = kNoValue;
-  ValueId doc_starts_ = kNoValue;  // of isolated documents
-  ValueId labels_ = kNoValue;
-  ValueId inv_n_ = kNoValue;
 };
 
 using NormBlock = ValueId (Blocks::*)(ValueId x, std::string_view path);

@@ -1,5 +1,7 @@
 #include "nn/model.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -59,21 +61,102 @@ ModelSpec resolved(const ModelSpec& spec) {
   return filled(spec);
 }
 
+std::vector<InputSpec> text_inputs(const ModelSpec&, const BatchSize& size) {
+  std::vector<InputSpec> inputs = {tokens_input(), positions_input()};
+  if (size.documents == RowDocuments::isolated) inputs.push_back(doc_starts_input());
+  return inputs;
+}
+
+std::vector<OutputSpec> token_logits(const ModelSpec&) {
+  return {{"logits", Per::token}};
+}
+
+std::string_view next_token_loss(const ModelSpec&) {
+  return "next_token";
+}
+
+std::vector<WeightedLoss> resolved_losses(const ModelSpec& spec,
+                                          const std::vector<WeightedLoss>& losses) {
+  const ModelDef& def = model_def(spec.kind);
+  if (losses.empty()) return {{.name = std::string(def.loss(spec))}};
+  const std::vector<OutputSpec> outputs = def.outputs(spec);
+  for (const WeightedLoss& one : losses) {
+    const LossDef* loss = find_loss(one.name);
+    if (loss == nullptr) {
+      std::vector<std::string_view> names;
+      for (const LossDef* known : octet::losses()) names.push_back(known->name);
+      throw Error(ErrorCode::invalid_argument, "[train] loss: expected {}, got '{}'",
+                  fmt::join(names, ", "), one.name);
+    }
+    if (std::ranges::find(outputs, loss->output, &OutputSpec::name) == outputs.end()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[train] loss: {} reads the output '{}', which {} has not", one.name,
+                  loss->output, def.name);
+    }
+  }
+  return losses;
+}
+
+std::string inv_n_name(const std::vector<WeightedLoss>& losses, size_t i) {
+  return i == 0 ? "inv_n" : "inv_n." + losses[i].name;
+}
+
+std::string metric_name(const std::vector<WeightedLoss>& losses, size_t i,
+                        std::string_view metric) {
+  return losses.size() == 1 ? std::string(metric) : fmt::format("{}.{}", losses[i].name, metric);
+}
+
+std::vector<InputSpec> batch_inputs(const ModelSpec& spec, const BatchSize& size,
+                                    const std::vector<WeightedLoss>& losses) {
+  std::vector<InputSpec> inputs = model_def(spec.kind).inputs(spec, size);
+  for (const WeightedLoss& one : losses) {
+    for (InputSpec& input : find_loss(one.name)->inputs(spec)) {
+      const auto known = std::ranges::find(inputs, input.name, &InputSpec::name);
+      if (known == inputs.end()) {
+        inputs.push_back(std::move(input));
+      } else if (!(*known == input)) {
+        throw Error(ErrorCode::invalid_argument,
+                    "[train] loss: '{}' is an input of another shape beside {}", input.name,
+                    one.name);
+      }
+    }
+  }
+  return inputs;
+}
+
+namespace {
+
+Outputs built(Blocks& blocks) {
+  const ModelDef& def = model_def(blocks.spec().kind);
+  return def.build != nullptr ? def.build(blocks) : Outputs{def.logits(blocks)};
+}
+
+}  // namespace
+
 std::vector<ParameterSpec> model_parameters(const ModelSpec& spec) {
   Blocks blocks(resolved(spec));
-  model_def(spec.kind).logits(blocks);
+  built(blocks);
   return blocks.parameters();
 }
 
-ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs) {
+ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs,
+                       const std::vector<WeightedLoss>& losses) {
   if (batch.batch < 1 || batch.seq < 1) {
     throw Error(ErrorCode::invalid_argument,
                 "[model] expected a batch of at least 1 sequence of 1 token, got {} of {}",
                 batch.batch, batch.seq);
   }
   ModelGraph model{.graph = {}, .parameters = model_parameters(spec)};
-  Blocks blocks(resolved(spec), batch, outputs, model.parameters);
-  blocks.outputs(model_def(spec.kind).logits(blocks));
+  const bool has_loss = outputs == ModelOutputs::loss;
+  Blocks blocks(resolved(spec), batch,
+                has_loss ? resolved_losses(spec, losses) : std::vector<WeightedLoss>{},
+                model.parameters);
+  const Outputs values = built(blocks);
+  if (has_loss) {
+    blocks.losses(values);
+  } else {
+    blocks.outputs(values);
+  }
   model.graph = blocks.take_graph();
   return model;
 }

@@ -1,18 +1,24 @@
 // Models as graph builders: one definition per model, in the Logical phase. Nothing here names a
 // number format, a machine or what is kept for the backward part: passes do that.
 //
-// A model's graph has these inputs (B sequences of T tokens, rows b*T + t):
+// A model's graph has these inputs (B rows of T tokens, rows b*T + t):
 //   parameters   by their Hugging Face names and in Hugging Face's layouts
-//   tokens       index [B*T]
-//   positions    index [B*T], of the token in its sequence or document
-// with RowDocuments::isolated
-//   doc_starts   index [B*T], where in its row the document of the token begins
-// with ModelOutputs::loss also
-//   labels       index [B*T], the token that row predicts (already shifted); -1: not counted
-//   inv_n        step scalar [], 1 / number of labels that count in the whole step
+//   what the model declares (ModelDef::inputs): of text
+//     tokens       index [B*T]
+//     positions    index [B*T], of the token in its sequence or document
+//     doc_starts   index [B*T], with RowDocuments::isolated: where in its row the token's document
+//                  begins
+// with ModelOutputs::loss also, of each loss (nn/losses/loss.h), the next token's where none is
+// named:
+//   what it declares: labels, index [B*T], the token that row predicts (already shifted); -1: not
+//                counted
+//   inv_n        step scalar [], 1 / number of its items that count in the whole step; of the
+//   second
+//                loss and those behind it "inv_n.NAME"
 // and these outputs:
-//   ModelOutputs::loss     loss [] = inv_n * sum of nll;  nll [B*T], nats
-//   ModelOutputs::logits   logits [B*T, vocab]
+//   ModelOutputs::loss     loss [], and each loss's metrics: nll [B*T], nats; of several losses
+//                          "NAME.nll"
+//   ModelOutputs::outputs  what the model declares (ModelDef::outputs): logits [B*T, vocab]
 // Nodes are tagged with the decoder layer (-1: embeddings, final norm, head, loss) and the module's
 // name as origin.
 #pragma once
@@ -26,6 +32,7 @@
 #include "ir/batch_size.h"
 #include "ir/graph.h"
 #include "nn/fields.h"
+#include "nn/losses/loss.h"
 
 namespace octet {
 
@@ -40,7 +47,7 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-enum class ModelOutputs : uint8_t { loss, logits };
+enum class ModelOutputs : uint8_t { loss, outputs };
 
 struct ModelGraph {
   Graph graph;
@@ -49,6 +56,17 @@ struct ModelGraph {
 
 enum class Positions : uint8_t { rotary, learned };
 enum class MlpKind : uint8_t { gated, gelu };
+
+struct OutputSpec {
+  std::string_view name;
+  Per per = Per::token;  // what its rows are
+};
+using Outputs = std::vector<ValueId>;  // in the order of ModelDef::outputs
+
+// Of a model that reads and writes text.
+std::vector<InputSpec> text_inputs(const ModelSpec& spec, const BatchSize& size);
+std::vector<OutputSpec> token_logits(const ModelSpec& spec);
+std::string_view next_token_loss(const ModelSpec& spec);
 
 // What the list of models (nn/list.h) knows of each.
 class Blocks;
@@ -67,7 +85,13 @@ struct ModelDef {
   // (nn/hf_keys.h).
   std::span<const HfKey> hf_keys, own_hf_keys;
   std::span<const HfNeutral> hf_neutrals;
-  ValueId (*logits)(Blocks& blocks);  // appends the model up to its logits [B*T, vocab]
+  // Appends the model up to its logits [B*T, vocab]; of other outputs `build` does so.
+  ValueId (*logits)(Blocks& blocks) = nullptr;
+  Outputs (*build)(Blocks& blocks) = nullptr;
+  std::vector<InputSpec> (*inputs)(const ModelSpec& spec, const BatchSize& size) = text_inputs;
+  std::vector<OutputSpec> (*outputs)(const ModelSpec& spec) = token_logits;
+  std::string_view (*loss)(const ModelSpec& spec) = next_token_loss;  // of train.loss: auto
+  bool writes_text = true;  // next tokens from "tokens", "positions" to "logits"
 };
 
 std::span<const ModelDef* const> models();  // the visible list
@@ -85,7 +109,22 @@ ModelSpec resolved(const ModelSpec& spec);
 // Both resolve first. build_model throws also where the batch is empty or longer than a position
 // table.
 std::vector<ParameterSpec> model_parameters(const ModelSpec& spec);
-ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs);
+ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs,
+                       const std::vector<WeightedLoss>& losses = {});
+
+// The losses by name and weight, the model's own where none is named. Throws
+// Error{invalid_argument} "[train] loss: ..." where there is no such loss, or one reads an output
+// that the model has not.
+std::vector<WeightedLoss> resolved_losses(const ModelSpec& spec,
+                                          const std::vector<WeightedLoss>& losses);
+// The step scalar of the i-th loss, and one of its metrics as an output.
+std::string inv_n_name(const std::vector<WeightedLoss>& losses, size_t i);
+std::string metric_name(const std::vector<WeightedLoss>& losses, size_t i, std::string_view metric);
+
+// All inputs that the data of a run must bring or that follow from them: the model's, then the
+// losses'.
+std::vector<InputSpec> batch_inputs(const ModelSpec& spec, const BatchSize& size,
+                                    const std::vector<WeightedLoss>& losses);
 
 // Elements of all parameters; a tied head counts once.
 int64_t parameter_count(const ModelSpec& spec);

@@ -26,7 +26,7 @@ Json identity_of(const PtqRequest& request, const ExportWeights& weights) {
   Xxh64 tokens, shape;
   int64_t n_rows = 0;
   for (const Batch& batch : request.rows) {
-    tokens.update(std::as_bytes(std::span(batch.tokens)));
+    tokens.update(std::as_bytes(std::span(batch.ints("tokens"))));
     n_rows += batch.batch;
   }
   shape.update(hf_config_text(spec));
@@ -54,7 +54,7 @@ Json identity_of(const PtqRequest& request, const ExportWeights& weights) {
 
 Graph forward_graph(const ModelSpec& spec, const Batch& rows) {
   const BatchSize size{.batch = rows.batch, .seq = rows.seq};
-  const Graph logical = simplify(build_model(spec, size, ModelOutputs::logits).graph);
+  const Graph logical = simplify(build_model(spec, size, ModelOutputs::outputs).graph);
   const Recipe& recipe = find_recipe("fp32");
   return recipe.apply(recipe, logical, {});
 }
@@ -110,8 +110,10 @@ std::vector<Batch> calibration_rows(const TokenStream& stream, int64_t samples, 
   std::vector<Batch> rows;
   for (int64_t first = 0; first < n_rows; first += kBatchRows) {
     Batch batch = empty_batch(std::min(kBatchRows, n_rows - first), seq);
-    std::vector<uint8_t> flags(batch.tokens.size());
-    stream.read(first * seq, batch.tokens, flags);
+    std::vector<int32_t>& tokens = batch.ints("tokens");
+    std::vector<uint8_t> flags(tokens.size());
+    stream.read(first * seq, tokens, flags);
+    complete(batch);
     rows.push_back(std::move(batch));
   }
   return rows;

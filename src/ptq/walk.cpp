@@ -118,19 +118,14 @@ void ModelWalk::feed_inputs() {
   for (const GraphInput& input : graph_.inputs) {
     if (input.kind != InputKind::batch) continue;
     auto& batches = values_[input.value];
+    const TensorType& type = graph_.type(input.value);
     for (const Batch& batch : rows_) {
-      std::vector<int32_t> words = batch.tokens;
-      // A batch that is smaller repeats its rows: what is measured of a whole tensor stays.
       CHECK(batch.seq == rows_.front().seq && batch.batch <= rows_.front().batch);
-      for (size_t i = 0; words.size() < rows_.front().tokens.size(); ++i) words.push_back(words[i]);
-      if (input.name != "tokens") {
-        CHECK(input.name == "positions");
-        for (size_t i = 0; i < words.size(); ++i) {
-          words[i] = static_cast<int32_t>(static_cast<int64_t>(i) % batch.seq);
-        }
-      }
-      const auto bytes = std::as_bytes(std::span(words));
-      batches.emplace_back(bytes.begin(), bytes.end());
+      std::vector<std::byte> bytes = input_bytes(batch, input.name, type.dtype);
+      // A batch that is smaller repeats its rows: what is measured of a whole tensor stays.
+      const auto n = static_cast<size_t>(type.n_bytes());
+      for (size_t i = 0; bytes.size() < n; ++i) bytes.push_back(bytes[i]);
+      batches.push_back(std::move(bytes));
     }
   }
 }

@@ -40,7 +40,7 @@ Quantizer quantizer_of(Dtype dtype, std::string_view granularity) {
 Graph typed_forward(const ModelSpec& spec, const Batch& rows) {
   const BatchSize size{.batch = rows.batch, .seq = rows.seq};
   const Recipe& recipe = find_recipe("fp32");
-  return recipe.apply(recipe, simplify(build_model(spec, size, ModelOutputs::logits).graph), {});
+  return recipe.apply(recipe, simplify(build_model(spec, size, ModelOutputs::outputs).graph), {});
 }
 
 // "3.input" of "input_layernorm" in layer 3.

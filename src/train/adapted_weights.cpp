@@ -24,7 +24,8 @@ void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReade
                          const AdaptedModel& model) {
   write_weights(arenas, layout, {}, {});  // zeroes
   load_weights(arenas, layout, base, model.spec, model.frozen);
-  const Graph forward = build_model(model.spec, {.batch = 1, .seq = 1}, ModelOutputs::logits).graph;
+  const Graph forward =
+      build_model(model.spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
   for (const LoraAdapter& adapter : lora_adapters(forward, model.lora)) {
     write_master(arenas, layout, adapter.a(), first_a(adapter, model));
   }

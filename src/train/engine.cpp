@@ -74,25 +74,29 @@ float inverse_of(int64_t n_labels) {
   return n_labels > 0 ? static_cast<float>(1.0 / static_cast<double>(n_labels)) : 0.0f;
 }
 
+std::vector<InputBytes> step_scalars(const ProgramOptions& options, const ItemCounts& items) {
+  std::vector<InputBytes> scalars;
+  for (const LossTerm& loss : options.losses)
+    scalars.push_back(
+        scalar_input(loss.inv_n, inverse_of(RowCounts::count_of(items, loss.counted))));
+  return scalars;
+}
+
 // The masks of adapters' inputs; random words are counted by element.
-void write_dropout(BoundPlan& function, const ProgramOptions& options, uint32_t attempt,
-                   uint32_t micro_batch) {
+void add_dropout(const Graph& graph, const ProgramOptions& options, const RandomStream& step,
+                 std::vector<InputBytes>& inputs) {
   if (options.lora.dropout == 0) return;
-  const Graph& graph = function.plan().graph;
   const double share = options.lora.dropout;
   for (const GraphInput& input : graph.inputs) {
     if (!dropout_module(input.name)) continue;
-    const RandomStream random{.name = name_hash(input.name),
-                              .seed = options.optim.seed,
-                              .step = attempt,
-                              .micro_batch = micro_batch};
+    RandomStream random = step;
+    random.name = name_hash(input.name);
     const TensorType& type = graph.type(input.value);
     std::vector<float> mask(static_cast<size_t>(type.n_elems()));
     const auto kept = static_cast<float>(1 / (1 - share));
     for (size_t i = 0; i < mask.size(); ++i)
       mask[i] = static_cast<double>(random.uniform(i)) < share ? 0.0f : kept;
-    const std::vector<std::byte> bytes = encode_weights(mask, type.dtype);
-    function.write_input(input.name, bytes.data(), type.n_bytes());
+    inputs.push_back({input.name, encode_weights(mask, type.dtype)});
   }
 }
 
@@ -227,7 +231,10 @@ void TrainEngine::prepare_once() {
 StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepScalars& scalars) {
   MicroBatches batches{.count = micro_batches.size(),
                        .read = [&](size_t i) { return micro_batches[i]; }};
-  for (const Batch& batch : micro_batches) batches.n_labels += batch.n_labels();
+  for (const Batch& batch : micro_batches) {
+    for (const LossTerm& loss : program_.options().losses)
+      batches.items[loss.counted] += batch.n_items(loss.counted);
+  }
   return step(batches, scalars);
 }
 
@@ -235,22 +242,25 @@ StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepSc
 TrainEngine::BegunStep TrainEngine::begin_step(const MicroBatches& batches,
                                                const StepScalars& scalars) {
   BegunStep begun;
-  const float inv_n = inverse_of(batches.n_labels);
   const auto n_ranks = static_cast<size_t>(program_.options().parallel.ranks);
   const auto rank = static_cast<size_t>(program_.layout().rank);
   const bool is_one = program_.options().accumulate == 1;
   const StepKind kind = step_kind(program_.options(), scalars.attempt);
   CHECK(!is_one || batches.count == 1);
   for (size_t i = 0; i < batches.count; ++i) {
-    const Batch batch = batches.read(i);
+    Batch batch = batches.read(i);
     BoundPlan& micro = function(is_one   ? function::step
                                 : i == 0 ? function::micro_first
                                          : function::micro_next,
                                 batch.seq, kind);
-    write_batch(micro, batch, inv_n);
-    write_dropout(micro, program_.options(), scalars.attempt,
-                  static_cast<uint32_t>(i * n_ranks + rank));
     if (group_ != nullptr) begun.rows = hash_of_rows(begun.rows, batch);
+    std::vector<InputBytes> more = step_scalars(program_.options(), batches.items);
+    add_dropout(micro.plan().graph, program_.options(),
+                {.seed = program_.options().optim.seed,
+                 .step = scalars.attempt,
+                 .micro_batch = static_cast<uint32_t>(i * n_ranks + rank)},
+                more);
+    upload(micro, std::move(batch), more);
     if (is_one) {
       begun.last = &micro;
       break;
@@ -359,16 +369,27 @@ std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(const MicroBatches& ba
   return watch.site();
 }
 
-NllSum TrainEngine::evaluate(const EvalRows& rows) {
+RunEvaluation TrainEngine::evaluate(const EvalRows& rows) {
   prepare_once();
-  NllSum total;
+  const std::vector<LossTerm>& losses = program_.options().losses;
+  RunEvaluation total;
+  for (const LossTerm& loss : losses) {
+    for (const std::string& metric : loss.metrics) total.metrics.push_back({.name = metric});
+  }
   const int rank = group_ == nullptr ? 0 : group_->rank();
   const int64_t turn = program_.options().parallel.ranks * size_.batch;
   for (int64_t first = 0; first < rows.n_rows(); first += turn) {
     // Past the last row a batch has no labels.
     const Batch batch = rows.at(first + rank * size_.batch, size_.batch);
-    const NllSum own = batch_nll(with_weights(function(function::evaluate, batch.seq)), batch);
-    for (const NllSum& part : gather_value(group_, own)) total.add(part);
+    const RunEvaluation own =
+        evaluate_batch(with_weights(function(function::evaluate, batch.seq)), batch, losses);
+    for (size_t i = 0; i < total.metrics.size(); ++i) {
+      const NllSum sum{own.metrics[i].sum, own.metrics[i].n_items};
+      for (const NllSum& part : gather_value(group_, sum)) {
+        total.metrics[i].sum += part.sum;
+        total.metrics[i].n_items += part.n_tokens;
+      }
+    }
   }
   return total;
 }

@@ -52,8 +52,8 @@ struct StepOutcome {
 // The micro-batches of a step, each read when it is needed: memory holds one at a time. Of D ranks
 // each has its own; the i-th of rank r is the (i D + r)-th of the step.
 struct MicroBatches {
-  size_t count = 0;      // of this rank
-  int64_t n_labels = 0;  // of all together, and of all ranks
+  size_t count = 0;       // of this rank
+  ItemCounts items = {};  // that losses count, of all together, and of all ranks
   std::function<Batch(size_t index)> read;
 };
 
@@ -68,7 +68,7 @@ class TrainEngine {
 
   // One optimizer step; as many batches as the program accumulates, each of a length that the
   // program has, on all ranks the same. Each micro-batch's loss is
-  // divided by the number of labels of the whole step; the losses are added in the order of the
+  // divided by the number of its items in the whole step; the losses are added in the order of the
   // step's micro-batches, in double.
   // What `read` throws goes on to the caller, with weights and states as before the step.
   StepOutcome step(const MicroBatches& batches, const StepScalars& scalars);
@@ -88,7 +88,7 @@ class TrainEngine {
   void enable_tracing();
 
   // Batches of rows take turns over the ranks; those of a turn have one length, of the program's.
-  NllSum evaluate(const EvalRows& rows);
+  RunEvaluation evaluate(const EvalRows& rows);
 
   // Watches every launch of step() from now on; an empty one watches nothing, and costs nothing.
   // Returns the one before.
@@ -101,6 +101,7 @@ class TrainEngine {
   void before_overwrite(std::function<void()> wait) { before_overwrite_ = std::move(wait); }
 
   bool has_loss_scale() const { return static_cast<bool>(program_.options().loss_scale); }
+  const std::vector<LossTerm>& losses() const { return program_.options().losses; }
   Arenas& arenas() { return *arenas_; }
   const Layout& layout() const { return program_.layout(); }
   // What ranks proved when they connected; nothing where their devices do not reach each other.

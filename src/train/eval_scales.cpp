@@ -73,7 +73,9 @@ void measure_edge_scales(ModelSource& source, const Batch& rows, const TextMachi
     model.load(weights);
     BoundPlan& evaluate = model.function(function.name, function.size);
     EdgeWatch watch(model.arenas(), EdgeLooks::scales);
-    write_batch(evaluate, rows, 1.0f / static_cast<float>(std::max<int64_t>(1, rows.n_labels())));
+    upload(
+        evaluate, rows,
+        {scalar_input("inv_n", 1.0f / static_cast<float>(std::max<int64_t>(1, rows.n_labels())))});
     evaluate.run(watch.observer());
     const auto alarms = alarms_of(watch.take(), nullptr, AlarmRule::before_first_step);
     if (alarms.empty()) return;

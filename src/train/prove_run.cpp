@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "compile/budget.h"
 #include "formats/codec.h"
+#include "infer/batch_inputs.h"
 #include "infer/inference.h"
 #include "infer/model_spec.h"
 #include "infer/stored_weights.h"
@@ -159,7 +160,7 @@ void write_first_weights(TrainEngine& engine, const ModelSpec& spec, const LoraO
     }
   }
   if (lora.rank == 0) return;
-  const Graph forward = build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::logits).graph;
+  const Graph forward = build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
   for (const LoraAdapter& adapter : lora_adapters(forward, lora)) {
     for (const std::string& name : {adapter.a(), adapter.b()}) {
       const Shape shape = layout.slots.at(name).type.shape;
@@ -173,18 +174,19 @@ void write_first_weights(TrainEngine& engine, const ModelSpec& spec, const LoraO
 // nowhere.
 Batch random_batch(const BatchSize& size, int64_t vocab, uint32_t number) {
   const RandomStream random{.name = name_hash("proof"), .step = number};
-  Batch batch{.batch = size.batch, .seq = size.seq, .tokens = {}, .labels = {}};
+  const bool is_divided = size.documents == RowDocuments::isolated;
+  Batch batch = empty_batch(size.batch, size.seq, is_divided);
   const auto n = static_cast<uint64_t>(size.batch * size.seq);
   int32_t start = 0;
   for (uint64_t i = 0; i < n; ++i) {
     const auto token = [&](uint64_t word) {
       return static_cast<int32_t>(random.bits(word) % static_cast<uint64_t>(vocab));
     };
-    batch.tokens.push_back(token(2 * i));
-    batch.labels.push_back(i % 8 == 5 ? kIgnoredLabel : token(2 * i + 1));
+    batch.ints("tokens")[i] = token(2 * i);
+    batch.ints("labels")[i] = i % 8 == 5 ? kIgnoredLabel : token(2 * i + 1);
     const auto column = static_cast<int32_t>(i % static_cast<uint64_t>(size.seq));
     if (column % 23 == 0) start = column;
-    if (size.documents == RowDocuments::isolated) batch.doc_starts.push_back(start);
+    if (is_divided) batch.ints("doc_starts")[i] = start;
   }
   return batch;
 }
@@ -238,13 +240,11 @@ void prove_generation(const ProgramOptions& options, const ModelSpec& spec, cons
       const auto bytes = encode_weights(first_values(parameter), graph.type(input->value).dtype);
       function.write_input(parameter.name, bytes.data(), std::ssize(bytes));
     }
-    const std::vector<int32_t> tokens = random_batch(key.size, spec.vocab, 9).tokens;
-    std::vector<int32_t> positions;
-    for (int64_t i = 0; i < std::ssize(tokens); ++i)
-      positions.push_back(static_cast<int32_t>(key.size.seq == 1 ? prompt.seq : i % prompt.seq));
-    const int64_t n_bytes = std::ssize(tokens) * static_cast<int64_t>(sizeof(int32_t));
-    function.write_input("tokens", tokens.data(), n_bytes);
-    function.write_input("positions", positions.data(), n_bytes);
+    Batch batch = random_batch(key.size, spec.vocab, 9);
+    const int64_t first = key.size.seq == 1 ? prompt.seq : 0;
+    const std::vector<int64_t> firsts(static_cast<size_t>(kTexts), first);
+    batch.set(positions_input(), positions_of(kTexts, key.size.seq, {.first = firsts}));
+    upload(function, std::move(batch));
     function.run();
   }
 }

@@ -111,8 +111,10 @@ CommonStep gather_step(Group* group, const RankStep& own) {
 
 uint64_t hash_of_rows(uint64_t before, const Batch& batch) {
   uint64_t hash = before;
-  for (const std::vector<int32_t>* part : {&batch.tokens, &batch.labels, &batch.doc_starts})
-    hash = hash * 0x9E3779B185EBCA87u + xxh64(std::as_bytes(std::span(*part)));
+  for (const HostTensor& tensor : batch.tensors) {
+    const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
+    hash = hash * 0x9E3779B185EBCA87u + xxh64(std::visit(bytes, tensor.values));
+  }
   return hash;
 }
 

@@ -120,7 +120,7 @@ StepReport Trainer::step() {
   const int64_t batch = config_.train.batch, n_windows = config_.step_rows();
   const RowCounts counts = loader_->count(n_windows);
   const MicroBatches batches{.count = static_cast<size_t>(config_.train.accumulate),
-                             .n_labels = counts.n_labels,
+                             .items = counts.items,
                              .read = [&](size_t i) {
                                const int64_t place =
                                    static_cast<int64_t>(i) * n_ranks() + machine_.rank();
@@ -142,7 +142,7 @@ StepReport Trainer::step() {
   report.overflowed = outcome.overflowed;
   report.loss_scale = outcome.loss_scale;
   report.tokens = tokens_;
-  report.labels = counts.n_labels;
+  report.labels = counts.n_labels();
   report.flagged = outcome.flagged;
   report.refused = outcome.refused;
   report.nonfinite = outcome.site;
@@ -211,8 +211,7 @@ std::unique_ptr<EvalRows> Trainer::eval_rows() const {
 
 std::optional<double> Trainer::evaluate() {
   if (val_.n_tokens() < 2) return std::nullopt;
-  const NllSum sum = engine_.evaluate(*eval_rows());
-  return sum.n_tokens > 0 ? std::optional(sum.mean()) : std::nullopt;
+  return engine_.evaluate(*eval_rows()).loss(engine_.losses());
 }
 
 bool Trainer::is_due(int64_t every) const {

@@ -231,8 +231,8 @@ TEST(Conversations, labels_are_the_answers_and_their_ends) {
   for (size_t row = 0; row < 8; ++row) {
     std::string text, trained;
     for (size_t i = 0; i < 48; ++i) {
-      text += static_cast<char>(batch.tokens[row * 48 + i]);
-      const int32_t label = batch.labels[row * 48 + i];
+      text += static_cast<char>(batch.ints("tokens")[row * 48 + i]);
+      const int32_t label = batch.ints("labels")[row * 48 + i];
       if (label != kIgnoredLabel) trained += static_cast<char>(label);
     }
     const size_t answer = text.find("Assistant: ") + 11;

@@ -44,20 +44,19 @@ struct Part {
   bool is_counted = false;
 };
 Batch row_of(const std::vector<Part>& parts) {
-  Batch batch = empty_batch(1, kSeq);
-  batch.doc_starts.resize(kSeq);
+  Batch batch = empty_batch(1, kSeq, true);
   size_t at = 0;
   for (const Part& part : parts) {
     for (size_t i = 0; i < part.tokens.size(); ++i) {
-      batch.tokens[at + i] = part.tokens[i];
-      batch.doc_starts[at + i] = static_cast<int32_t>(at);
+      batch.ints("tokens")[at + i] = part.tokens[i];
+      batch.ints("doc_starts")[at + i] = static_cast<int32_t>(at);
       if (part.is_counted && i + 1 < part.tokens.size()) {
-        batch.labels[at + i] = part.tokens[i + 1];
+        batch.ints("labels")[at + i] = part.tokens[i + 1];
       }
     }
     at += part.tokens.size();
   }
-  for (size_t i = at; i < kSeq; ++i) batch.doc_starts[i] = static_cast<int32_t>(at);
+  for (size_t i = at; i < kSeq; ++i) batch.ints("doc_starts")[i] = static_cast<int32_t>(at);
   return batch;
 }
 
@@ -66,7 +65,9 @@ struct Session {
       : backend(cpu::make_backend(2, cpu::detect_isa())),
         data(open_run_data(posix_files(), config, ModelSpec{.vocab = config.model.vocab})),
         trainer(config, data, {posix_files(), *backend.device, *backend.catalogue}) {}
-  double nll(const Batch& batch) { return trainer.engine().evaluate(OneBatch(batch)).sum; }
+  double nll(const Batch& batch) {
+    return trainer.engine().evaluate(OneBatch(batch)).metrics[0].sum;
+  }
   cpu::Backend backend;
   Dataset data;
   Trainer trainer;
@@ -103,7 +104,7 @@ TEST_P(Isolated, a_document_in_a_packed_row_is_the_document_alone_bit_for_bit) {
   }
   // And it differs from a row whose documents see each other.
   Batch joined = row_of({{a, false}, {b, true}});
-  std::fill(joined.doc_starts.begin(), joined.doc_starts.end(), 0);
+  std::fill(joined.ints("doc_starts").begin(), joined.ints("doc_starts").end(), 0);
   EXPECT_NE(session.nll(joined), session.nll(row_of({{a, false}, {b, true}})));
 }
 

@@ -46,7 +46,7 @@ std::vector<Case> cases() {
 }
 
 TEST_P(GoldenModel, logits_are_pytorchs) {
-  const auto results = run(build(ModelOutputs::logits));
+  const auto results = run(build(ModelOutputs::outputs));
   EXPECT_LE(relative_distance(results.at("logits"), golden_.at("logits")), kTolerance);
 }
 

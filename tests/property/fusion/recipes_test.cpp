@@ -46,13 +46,13 @@ ProgramOptions options_of(const std::string& recipe, BatchSize size, Scaling sca
 }
 
 Batch batch_of(BatchSize size, int step) {
-  Batch batch{.batch = size.batch, .seq = size.seq, .tokens = {}, .labels = {}};
+  std::vector<int32_t> tokens, labels;
   const RandomStream random{0xBA7C4, static_cast<uint32_t>(step), 0, 0};
   for (int64_t i = 0; i < size.batch * size.seq; ++i) {
-    batch.tokens.push_back(static_cast<int32_t>(random.bits(static_cast<uint64_t>(i)) % 96));
-    batch.labels.push_back(i % 5 == 3 ? -1 : (batch.tokens.back() * 7 + 1) % 96);
+    tokens.push_back(static_cast<int32_t>(random.bits(static_cast<uint64_t>(i)) % 96));
+    labels.push_back(i % 5 == 3 ? -1 : (tokens.back() * 7 + 1) % 96);
   }
-  return batch;
+  return text_batch(size.batch, size.seq, std::move(tokens), std::move(labels));
 }
 
 struct Losses {

@@ -12,8 +12,8 @@ namespace {
 Batch padded(const Batch& from, int64_t n, int64_t seq) {
   Batch to = empty_batch(from.batch, seq);
   for (int64_t row = 0; row < from.batch; ++row) {
-    std::copy_n(from.tokens.begin() + row * from.seq, n, to.tokens.begin() + row * seq);
-    std::copy_n(from.labels.begin() + row * from.seq, n, to.labels.begin() + row * seq);
+    for (const char* name : {"tokens", "labels"})
+      std::copy_n(from.ints(name).begin() + row * from.seq, n, to.ints(name).begin() + row * seq);
   }
   return to;
 }

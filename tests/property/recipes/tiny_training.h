@@ -40,17 +40,17 @@ inline ProgramOptions options(std::string_view recipe, const ModelSpec& model = 
 
 // Rows that count upwards from a random token: a rule that is soon learnt.
 inline Batch batch(const BatchSize& size, uint64_t step, int64_t vocab = 48) {
-  Batch result{.batch = size.batch, .seq = size.seq, .tokens = {}, .labels = {}};
+  std::vector<int32_t> tokens, labels;
   const RandomStream random{.name = name_hash("tiny batch")};
   for (int64_t b = 0; b < size.batch; ++b) {
     const auto first = random.bits(step * 64 + static_cast<uint64_t>(b));
     for (int64_t t = 0; t < size.seq; ++t) {
       const auto token = static_cast<int64_t>(first % 997) + t;
-      result.tokens.push_back(static_cast<int32_t>(token % vocab));
-      result.labels.push_back(static_cast<int32_t>((token + 1) % vocab));
+      tokens.push_back(static_cast<int32_t>(token % vocab));
+      labels.push_back(static_cast<int32_t>((token + 1) % vocab));
     }
   }
-  return result;
+  return text_batch(size.batch, size.seq, std::move(tokens), std::move(labels));
 }
 
 inline StepScalars scalars(uint32_t step, float lr = 5e-3f) {
@@ -76,14 +76,16 @@ inline std::vector<float> losses_on(const Machine& machine, const ProgramOptions
   for (int step = 0; step < n_steps; ++step) {
     const Batch all = batch(whole, static_cast<uint64_t>(step), model.vocab);
     std::vector<Batch> parts;
-    const auto n = all.tokens.size() / static_cast<size_t>(program.accumulate);
+    const auto n = all.ints("tokens").size() / static_cast<size_t>(program.accumulate);
     for (size_t i = 0; i < static_cast<size_t>(program.accumulate); ++i) {
       const auto from = static_cast<std::ptrdiff_t>(i * n),
                  to = from + static_cast<std::ptrdiff_t>(n);
-      parts.push_back({.batch = program.train.batch,
-                       .seq = program.train.seq,
-                       .tokens = {all.tokens.begin() + from, all.tokens.begin() + to},
-                       .labels = {all.labels.begin() + from, all.labels.begin() + to}});
+      const auto part = [&](std::string_view name) {
+        const std::vector<int32_t>& values = all.ints(name);
+        return std::vector<int32_t>(values.begin() + from, values.begin() + to);
+      };
+      parts.push_back(
+          text_batch(program.train.batch, program.train.seq, part("tokens"), part("labels")));
     }
     result.push_back(engine.step(parts, scalars(static_cast<uint32_t>(step))).loss);
   }

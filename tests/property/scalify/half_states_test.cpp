@@ -71,7 +71,7 @@ TEST(PublishedExperiments, gradients_that_all_tokens_agree_on_do_not_overflow) {
     TrainEngine engine(options, *tiny::backend().device, *tiny::backend().catalogue);
     tiny::start(engine, spec);
     const std::vector<int32_t> same(64 * 256, 7);
-    const Batch batch{.batch = 64, .seq = 256, .tokens = same, .labels = same};
+    const Batch batch = text_batch(64, 256, same, same);
     const StepOutcome outcome = engine.step({&batch, 1}, tiny::scalars(0));
     EXPECT_FALSE(outcome.nonfinite) << e.recipe << " " << &e - kExperiments;
     EXPECT_NEAR(outcome.grad_norm, 4.6, 0.4) << &e - kExperiments;

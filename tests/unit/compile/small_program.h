@@ -29,7 +29,7 @@ inline Graph small_forward(const SmallModel& model, const BatchSize& size, Forwa
   b.tag = {.layer = -1, .role = Role::forward, .origin = "head"};
   const ValueId head = b.input(InputKind::parameter, "head", real_type({kClasses, kWidth}));
   const ValueId logits = b.gemm(x, head, {.trans_b = true, .role = GemmRole::forward});
-  if (kind == ForwardKind::logits) {
+  if (kind == ForwardKind::outputs) {
     b.output("logits", logits);
     return graph;
   }

@@ -67,7 +67,7 @@ TEST(Buckets, each_epoch_reads_every_document_once) {
       const Batch batch = loader.peek(0, step_rows);
       for (int64_t i = 0; i < step_rows; ++i, ++row) {
         const auto epoch = static_cast<size_t>(row / static_cast<int64_t>(lengths.size()));
-        ++seen[epoch][batch.tokens[static_cast<size_t>(i * batch.seq)]];
+        ++seen[epoch][batch.ints("tokens")[static_cast<size_t>(i * batch.seq)]];
       }
       loader.advance(step_rows);
     }
@@ -94,7 +94,7 @@ TEST(Buckets, rows_of_a_step_are_alike) {
     const int64_t shorter = at == lengths.begin() ? 0 : *(at - 1);
     bool is_mixed = false;
     for (size_t i = 0; i < 16; ++i) {
-      const auto row = step.tokens.begin() + static_cast<int64_t>(i) * step.seq;
+      const auto row = step.ints("tokens").begin() + static_cast<int64_t>(i) * step.seq;
       const int64_t n = step.seq - std::count(row, row + step.seq, 0);
       n_used += n;
       is_mixed = is_mixed || n <= shorter;
@@ -115,8 +115,8 @@ TEST(Buckets, any_split_of_a_step_gives_the_same_rows) {
       for (int64_t first = 0; first < 12; first += n) {
         const Batch part = loader.peek(first, n);
         ASSERT_EQ(part.seq, whole.seq);
-        ASSERT_TRUE(std::equal(part.labels.begin(), part.labels.end(),
-                               whole.labels.begin() + first * whole.seq));
+        ASSERT_TRUE(std::equal(part.ints("labels").begin(), part.ints("labels").end(),
+                               whole.ints("labels").begin() + first * whole.seq));
       }
     }
   }
@@ -128,8 +128,8 @@ TEST(Buckets, counts_tell_what_a_step_computes) {
   const Batch step = loader.peek(0, 12);
   const RowCounts counts = loader.count(12);
   EXPECT_EQ(counts.n_places, 12 * step.seq);
-  EXPECT_EQ(counts.n_labels, step.n_labels());
-  EXPECT_EQ(counts.n_tokens, 12 * step.seq - std::ranges::count(step.tokens, 0));
+  EXPECT_EQ(counts.n_labels(), step.n_labels());
+  EXPECT_EQ(counts.n_tokens, 12 * step.seq - std::ranges::count(step.ints("tokens"), 0));
 }
 
 TEST(Buckets, a_state_restores_any_step) {
@@ -138,7 +138,7 @@ TEST(Buckets, a_state_restores_any_step) {
     loader.advance(12 * 83);
     PackedLoader other(stream_of(many_lengths()), options_of(12));
     other.restore(loader.state());
-    EXPECT_EQ(other.peek(0, 12).tokens, loader.peek(0, 12).tokens);
+    EXPECT_EQ(other.peek(0, 12).ints("tokens"), loader.peek(0, 12).ints("tokens"));
     EXPECT_EQ(other.state(), loader.state());
   }
   EXPECT_GT(loader.epoch(), 1);

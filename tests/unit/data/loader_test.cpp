@@ -83,8 +83,8 @@ TEST(Loader, labels_are_the_next_tokens_and_the_last_window_is_padded) {
   Loader loader(numbered_stream({8}), {.seq = 3, .order = WindowOrder::sequential});
   EXPECT_EQ(loader.n_windows(), 3);
   const Batch batch = loader.next(3);
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{10, 11, 12, 13, 14, 15, 16, 17, 0}));
-  EXPECT_EQ(batch.labels, (std::vector<int32_t>{11, 12, 13, 14, 15, 16, 17, -1, -1}));
+  EXPECT_EQ(batch.ints("tokens"), (std::vector<int32_t>{10, 11, 12, 13, 14, 15, 16, 17, 0}));
+  EXPECT_EQ(batch.ints("labels"), (std::vector<int32_t>{11, 12, 13, 14, 15, 16, 17, -1, -1}));
   EXPECT_EQ(batch.n_labels(), 7);
   EXPECT_EQ(loader.epoch(), 1);
 }
@@ -93,7 +93,7 @@ TEST(Loader, document_starts_are_no_labels_when_masked) {
   Loader loader(
       numbered_stream({3, 1, 4}),
       {.seq = 7, .order = WindowOrder::sequential, .boundaries = DocumentBoundaries::mask_labels});
-  EXPECT_EQ(loader.next(1).labels, (std::vector<int32_t>{11, 12, -1, -1, 15, 16, 17}));
+  EXPECT_EQ(loader.next(1).ints("labels"), (std::vector<int32_t>{11, 12, -1, -1, 15, 16, 17}));
 }
 
 // So a step knows its labels before it reads its batches, and reads each when it needs it.
@@ -109,8 +109,8 @@ TEST(Loader, labels_are_counted_and_batches_shown_without_drawing) {
       EXPECT_EQ(loader.drawn(), 5);
       const Batch first = loader.next(4), second = loader.next(2);
       EXPECT_EQ(counted, first.n_labels() + second.n_labels());
-      EXPECT_EQ(shown.tokens, second.tokens);
-      EXPECT_EQ(shown.labels, second.labels);
+      EXPECT_EQ(shown.ints("tokens"), second.ints("tokens"));
+      EXPECT_EQ(shown.ints("labels"), second.ints("labels"));
     }
   }
 }
@@ -126,10 +126,10 @@ TEST(Loader, a_pass_predicts_every_token_once_for_any_length_and_sequence) {
           for (int64_t i = 0; i < loader.n_windows(); ++i) {
             const Batch batch = loader.next(1);
             EXPECT_GE(batch.n_labels(), 1) << "an empty window: " << n << ", " << seq;
-            for (size_t t = 0; t < batch.labels.size(); ++t) {
-              if (batch.labels[t] == kIgnoredLabel) continue;
-              EXPECT_EQ(batch.labels[t], batch.tokens[t] + 1);
-              labels.insert(batch.labels[t]);
+            for (size_t t = 0; t < batch.ints("labels").size(); ++t) {
+              if (batch.ints("labels")[t] == kIgnoredLabel) continue;
+              EXPECT_EQ(batch.ints("labels")[t], batch.ints("tokens")[t] + 1);
+              labels.insert(batch.ints("labels")[t]);
             }
           }
           EXPECT_EQ(static_cast<int64_t>(labels.size()), n - 1);
@@ -148,11 +148,11 @@ TEST(Loader, windows_do_not_depend_on_how_they_are_cut_into_batches) {
     std::vector<int32_t> a, b;
     for (int i = 0; i < 70; ++i) {
       const Batch batch = by_one.next(1);
-      a.insert(a.end(), batch.tokens.begin(), batch.tokens.end());
+      a.insert(a.end(), batch.ints("tokens").begin(), batch.ints("tokens").end());
     }
     for (int i = 0; i < 10; ++i) {
       const Batch batch = by_seven.next(7);
-      b.insert(b.end(), batch.tokens.begin(), batch.tokens.end());
+      b.insert(b.end(), batch.ints("tokens").begin(), batch.ints("tokens").end());
     }
     EXPECT_EQ(a, b);
   }
@@ -163,7 +163,7 @@ TEST(Loader, passes_and_seeds_give_different_orders) {
     Loader loader(numbered_stream({1001}), {.seq = 10, .seed = seed});
     Batch batch;
     for (int i = 0; i <= pass; ++i) batch = loader.next(100);
-    return batch.tokens;
+    return batch.ints("tokens");
   };
   EXPECT_EQ(order(1, 0), order(1, 0));
   EXPECT_NE(order(1, 0), order(1, 1));
@@ -176,12 +176,12 @@ TEST(Loader, random_windows_are_whole_and_cover_both_ends) {
   for (int i = 0; i < 400; ++i) {
     const Batch batch = loader.next(1);
     EXPECT_EQ(batch.n_labels(), 4);
-    first.insert(batch.tokens[0] - 10);
+    first.insert(batch.ints("tokens")[0] - 10);
   }
   EXPECT_EQ(first.size(), 16u);  // 0 to 15
   EXPECT_EQ(*first.rbegin(), 15);
   Loader small(numbered_stream({3}), {.seq = 8, .order = WindowOrder::random});
-  EXPECT_EQ(small.next(1).labels, (std::vector<int32_t>{11, 12, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(small.next(1).ints("labels"), (std::vector<int32_t>{11, 12, -1, -1, -1, -1, -1, -1}));
 }
 
 TEST(Loader, a_restored_loader_goes_on_with_the_same_batches) {
@@ -195,7 +195,8 @@ TEST(Loader, a_restored_loader_goes_on_with_the_same_batches) {
       second.restore(first.state());
       EXPECT_EQ(second.drawn(), first.drawn());
       EXPECT_EQ(second.state(), first.state());
-      for (int i = 0; i < 30; ++i) EXPECT_EQ(second.next(2).tokens, first.next(2).tokens);
+      for (int i = 0; i < 30; ++i)
+        EXPECT_EQ(second.next(2).ints("tokens"), first.next(2).ints("tokens"));
     }
   }
 }
@@ -244,8 +245,10 @@ TEST(EvalWindows, are_the_first_predictions_in_order) {
   EXPECT_EQ(windows.n_windows(), 3);
   const Batch batch = windows.at(1, 3);
   // The row after the last one is the batch's first again, without labels.
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{14, 15, 16, 17, 18, 19, 0, 0, 14, 15, 16, 17}));
-  EXPECT_EQ(batch.labels, (std::vector<int32_t>{15, 16, 17, 18, 19, 20, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(batch.ints("tokens"),
+            (std::vector<int32_t>{14, 15, 16, 17, 18, 19, 0, 0, 14, 15, 16, 17}));
+  EXPECT_EQ(batch.ints("labels"),
+            (std::vector<int32_t>{15, 16, 17, 18, 19, 20, -1, -1, -1, -1, -1, -1}));
   const EvalWindows small(numbered_stream({5}), 4, 10);
   EXPECT_EQ(small.n_labels(), 4);
   EXPECT_EQ(EvalWindows(TokenStream(), 4, 10).n_windows(), 0);

@@ -54,12 +54,12 @@ TEST(WeightedRows, hold_documents_by_weight_and_resume) {
   PackedLoader loader(all, options);
   EXPECT_EQ(loader.rows_of_epoch(0), 8 + 3);
   Counts counts;
-  for (const int32_t token : loader.peek(0, 22).tokens) ++counts[token];
+  for (const int32_t token : loader.peek(0, 22).ints("tokens")) ++counts[token];
   EXPECT_EQ(counts, (Counts{{'a', 2 * 16}, {'b', 2 * 6}}));
   loader.advance(5);
   PackedLoader other(all, options);
   other.restore(loader.state());
-  EXPECT_EQ(other.peek(0, 20).tokens, loader.peek(0, 20).tokens);
+  EXPECT_EQ(other.peek(0, 20).ints("tokens"), loader.peek(0, 20).ints("tokens"));
   const std::vector<std::pair<TokenStream, double>> changed = {{source('a', 4), 1},
                                                                {source('b', 6), 0.5}};
   PackedLoader third(TokenStream::weighted(changed), options);

@@ -35,14 +35,14 @@ TEST(Packing, a_row_holds_whole_documents_and_where_they_begin) {
   const TokenStream stream = stream_of({6, 5, 4});
   const PackedLoader loader(stream, options);
   const Batch batch = loader.peek(0, 2);
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{1, 2, 3, 4, 5, 12, 13, 14,  //
-                                                7, 8, 9, 10, 0, 0, 0, 0}));
-  EXPECT_EQ(batch.labels, (std::vector<int32_t>{-1, -1, 4, 5, 6, -1, 14, 15,  //
-                                                -1, -1, 10, 11, -1, -1, -1, -1}));
-  EXPECT_EQ(batch.doc_starts,
+  EXPECT_EQ(batch.ints("tokens"), (std::vector<int32_t>{1, 2, 3, 4, 5, 12, 13, 14,  //
+                                                        7, 8, 9, 10, 0, 0, 0, 0}));
+  EXPECT_EQ(batch.ints("labels"), (std::vector<int32_t>{-1, -1, 4, 5, 6, -1, 14, 15,  //
+                                                        -1, -1, 10, 11, -1, -1, -1, -1}));
+  EXPECT_EQ(batch.ints("doc_starts"),
             (std::vector<int32_t>{0, 0, 0, 0, 0, 5, 5, 5, 0, 0, 0, 0, 4, 4, 4, 4}));
   const RowCounts counts = loader.count(2);
-  EXPECT_EQ(counts.n_labels, 7);
+  EXPECT_EQ(counts.n_labels(), 7);
   EXPECT_EQ(counts.n_tokens, 12);
 }
 
@@ -54,7 +54,7 @@ TEST(Packing, an_epoch_trains_every_label_once) {
     std::vector<int32_t> seen;
     while (loader.epoch() == 0) {
       const Batch batch = loader.peek(0, 1);
-      for (const int32_t label : batch.labels) {
+      for (const int32_t label : batch.ints("labels")) {
         if (label != kIgnoredLabel) seen.push_back(label);
       }
       loader.advance(1);
@@ -110,7 +110,7 @@ TEST(Packing, a_state_restores_any_position) {
     loader.advance(331);  // over several epochs
     PackedLoader other(stream, options);
     other.restore(loader.state());
-    EXPECT_EQ(other.peek(0, 7).tokens, loader.peek(0, 7).tokens);
+    EXPECT_EQ(other.peek(0, 7).ints("tokens"), loader.peek(0, 7).ints("tokens"));
     EXPECT_EQ(other.state(), loader.state());
     EXPECT_EQ(other.drawn(), loader.drawn());
   }
@@ -123,17 +123,18 @@ TEST(Packing, any_cutting_into_batches_gives_the_same_rows) {
   const Batch all = loader.peek(0, 12);  // over epochs
   for (int64_t i = 0; i < 12; ++i) {
     const Batch one = loader.peek(i, 1);
-    EXPECT_TRUE(std::equal(one.tokens.begin(), one.tokens.end(), all.tokens.begin() + i * 8));
+    EXPECT_TRUE(std::equal(one.ints("tokens").begin(), one.ints("tokens").end(),
+                           all.ints("tokens").begin() + i * 8));
   }
 }
 
 TEST(Packing, epochs_differ_and_seeds_do) {
   const TokenStream stream = stream_of(many_lengths());
   PackedLoader loader(stream, {.seq = 100, .seed = 5}), other(stream, {.seq = 100, .seed = 6});
-  EXPECT_NE(loader.peek(0, 4).tokens, other.peek(0, 4).tokens);
+  EXPECT_NE(loader.peek(0, 4).ints("tokens"), other.peek(0, 4).ints("tokens"));
   const Batch first = loader.peek(0, 4);
   while (loader.epoch() == 0) loader.advance(1);
-  EXPECT_NE(loader.peek(0, 4).tokens, first.tokens);
+  EXPECT_NE(loader.peek(0, 4).ints("tokens"), first.ints("tokens"));
 }
 
 TEST(Packing, refuses_a_state_of_other_options) {
@@ -160,11 +161,12 @@ TEST(PackedEval, reads_the_documents_at_the_start_in_order) {
   const PackedEval eval(stream, {.seq = 8, .packing = Packing::single}, 11);
   EXPECT_EQ(eval.n_rows(), 2);
   const Batch batch = eval.at(0, 3);
-  EXPECT_EQ(batch.tokens[0], 1);
-  EXPECT_EQ(batch.tokens[8], 7);
-  EXPECT_EQ(std::count(batch.labels.begin() + 16, batch.labels.end(), kIgnoredLabel), 8);
-  EXPECT_TRUE(
-      std::equal(batch.tokens.begin(), batch.tokens.begin() + 8, batch.tokens.begin() + 16));
+  EXPECT_EQ(batch.ints("tokens")[0], 1);
+  EXPECT_EQ(batch.ints("tokens")[8], 7);
+  EXPECT_EQ(
+      std::count(batch.ints("labels").begin() + 16, batch.ints("labels").end(), kIgnoredLabel), 8);
+  EXPECT_TRUE(std::equal(batch.ints("tokens").begin(), batch.ints("tokens").begin() + 8,
+                         batch.ints("tokens").begin() + 16));
 }
 
 // Documents of n tokens in n - 1 places; the 11 of one is too long for all lengths but seq.
@@ -179,14 +181,14 @@ TEST(PackedEval, takes_the_shortest_length_that_the_rows_of_a_turn_fit) {
   for (int64_t row = 0; row < 6; ++row) {
     const Batch batch = eval.at(row, 1);
     lengths.push_back(batch.seq);
-    for (const int32_t label : batch.labels) labels.insert(label);
+    for (const int32_t label : batch.ints("labels")) labels.insert(label);
     labels.erase(kIgnoredLabel);
   }
-  for (const int32_t label : padded.at(0, 5).labels) all_labels.insert(label);
+  for (const int32_t label : padded.at(0, 5).ints("labels")) all_labels.insert(label);
   all_labels.erase(kIgnoredLabel);
   EXPECT_EQ(lengths, (std::vector<int64_t>{3, 3, 8, 8, 16, 16}));
   EXPECT_EQ(labels, all_labels);
-  EXPECT_EQ(eval.at(2, 2).tokens[0], 1);  // of those of one length the first one first
+  EXPECT_EQ(eval.at(2, 2).ints("tokens")[0], 1);  // of those of one length the first one first
   EXPECT_EQ(PackedEval(stream_of({}), options, 9, {.shorter = {3}}).n_rows(), 0);
 }
 

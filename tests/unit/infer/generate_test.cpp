@@ -187,7 +187,7 @@ TEST_F(StopTokens, are_ends_and_no_beginnings) {
 TEST(PaddedRow, has_no_labels) {
   const std::vector<int32_t> tokens = {3, 4, 5};
   const Batch batch = padded_row(tokens, 5);
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{3, 4, 5, 0, 0}));
+  EXPECT_EQ(batch.ints("tokens"), (std::vector<int32_t>{3, 4, 5, 0, 0}));
   EXPECT_EQ(batch.n_labels(), 0);
 }
 

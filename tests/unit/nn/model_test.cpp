@@ -129,7 +129,7 @@ TEST(Model, outputs_are_loss_and_nll_or_logits) {
     ASSERT_EQ(loss.outputs.size(), 2u);
     EXPECT_EQ(loss.type(loss.find_output("loss")->value), real_type({}));
     EXPECT_EQ(loss.type(loss.find_output("nll")->value), real_type({15}));
-    const Graph logits = build_model(tiny(kind), batch, ModelOutputs::logits).graph;
+    const Graph logits = build_model(tiny(kind), batch, ModelOutputs::outputs).graph;
     ASSERT_EQ(logits.outputs.size(), 1u);
     EXPECT_EQ(logits.type(logits.find_output("logits")->value), real_type({15, 11}));
     EXPECT_EQ(logits.find_input("labels"), nullptr);
@@ -197,7 +197,7 @@ TEST(Model, a_tied_head_reads_the_embedding_and_has_no_weight) {
   for (const ModelKind kind : kKinds) {
     ModelSpec spec = tiny(kind);
     spec.tied = true;
-    const ModelGraph model = build_model(spec, {.batch = 1, .seq = 4}, ModelOutputs::logits);
+    const ModelGraph model = build_model(spec, {.batch = 1, .seq = 4}, ModelOutputs::outputs);
     EXPECT_EQ(model.graph.find_input("lm_head.weight"), nullptr);
     const auto head = std::find_if(model.graph.nodes.begin(), model.graph.nodes.end(),
                                    [](const Node& n) { return n.tag.origin == "lm_head"; });
@@ -244,7 +244,7 @@ TEST(Model, sizes_that_divide_nothing_build_and_verify) {
       if (!model_def(kind).grouped_heads && spec.kv_heads != 0) continue;
       spec.kind = kind;
       for (const BatchSize batch : {BatchSize{1, 1}, BatchSize{3, 7}, BatchSize{1, 513}}) {
-        for (const ModelOutputs outputs : {ModelOutputs::loss, ModelOutputs::logits}) {
+        for (const ModelOutputs outputs : {ModelOutputs::loss, ModelOutputs::outputs}) {
           EXPECT_NO_THROW(verify(build_model(spec, batch, outputs).graph));
         }
       }
@@ -264,7 +264,7 @@ TEST(Model, rotary_scaling_reaches_every_rope) {
   spec.rope_theta = 500000, spec.rope_scaling = RopeScaling::llama3, spec.rope_factor = 8;
   spec.rope_original_max_position = 4096;
   int n_ropes = 0;
-  const Graph graph = build_model(spec, {.batch = 1, .seq = 4}, ModelOutputs::logits).graph;
+  const Graph graph = build_model(spec, {.batch = 1, .seq = 4}, ModelOutputs::outputs).graph;
   for (const Node& node : graph.nodes) {
     if (node.op != OpCode::rope) continue;
     ++n_ropes;
@@ -324,7 +324,7 @@ TEST(Model, refuses_what_is_no_model_and_says_what_it_expected) {
 TEST(Model, refuses_an_empty_batch_and_a_sequence_beyond_the_position_table) {
   const auto message = [](const ModelSpec& spec, const BatchSize& batch) -> std::string {
     try {
-      build_model(spec, batch, ModelOutputs::logits);
+      build_model(spec, batch, ModelOutputs::outputs);
     } catch (const Error& error) {
       return error.what();
     }

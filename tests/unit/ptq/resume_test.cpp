@@ -75,10 +75,10 @@ TEST_F(PtqResume, with_rows_of_another_length_is_refused) {
 
 TEST_F(PtqResume, with_other_tokens_or_options_is_refused_by_what_differs) {
   begin("out");
-  rows_.front().tokens[5] ^= 1;
+  rows_.front().ints("tokens")[5] ^= 1;
   const std::string error = error_of_going_on("out");
   EXPECT_EQ(error.find(kBegun + "tokens_hash "), 0u) << error;
-  rows_.front().tokens[5] ^= 1;
+  rows_.front().ints("tokens")[5] ^= 1;
   options_ = {.format = PtqFormat::int8, .method = PtqMethod::max, .percentile = 99};
   EXPECT_EQ(error_of_going_on("out"), kBegun +
                                           "format \"int8\" (begun with \"e4m3\"), percentile 99.0 "

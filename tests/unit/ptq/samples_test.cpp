@@ -38,7 +38,7 @@ TEST(CalibrationRows, are_as_many_as_asked_for_in_batches_of_which_the_last_may_
     int32_t next = 0;
     for (const Batch& batch : calibration_rows(stream, samples, kSeq)) {
       all.push_back(batch.batch);
-      for (const int32_t token : batch.tokens) EXPECT_EQ(token, next++);
+      for (const int32_t token : batch.ints("tokens")) EXPECT_EQ(token, next++);
     }
     return all;
   };
@@ -183,11 +183,12 @@ TEST_F(Samples, in_a_smaller_last_batch_count_as_others_do) {
   const Batch all = test::tiny_rows(spec, 13, 16).front();
   const auto divided = [&](const std::vector<int64_t>& sizes) {
     std::vector<Batch> rows;
-    auto at = all.tokens.begin();
+    auto at = all.ints("tokens").begin();
     for (const int64_t size : sizes) {
       rows.push_back(empty_batch(size, all.seq));
-      const auto end = at + static_cast<std::ptrdiff_t>(rows.back().tokens.size());
-      rows.back().tokens.assign(at, end);
+      const auto end = at + static_cast<std::ptrdiff_t>(rows.back().ints("tokens").size());
+      rows.back().ints("tokens").assign(at, end);
+      complete(rows.back());
       at = end;
     }
     return rows;

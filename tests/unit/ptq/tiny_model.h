@@ -5,6 +5,7 @@
 
 #include "backends/cpu/backend.h"
 #include "base/philox.h"
+#include "infer/batch_inputs.h"
 #include "infer/evaluate.h"
 #include "infer/inference.h"
 #include "infer/stored_weights.h"
@@ -67,10 +68,12 @@ inline std::vector<Batch> tiny_rows(const ModelSpec& spec, int64_t rows, int64_t
                                     uint32_t seed = 5) {
   const RandomStream random{.name = name_hash("rows"), .seed = seed};
   Batch batch = empty_batch(rows, seq);
-  for (size_t i = 0; i < batch.tokens.size(); ++i) {
-    batch.tokens[i] = static_cast<int32_t>(random.bits(i) % static_cast<uint32_t>(spec.vocab));
-    if (i > 0) batch.labels[i - 1] = batch.tokens[i];
+  std::vector<int32_t>&tokens = batch.ints("tokens"), &labels = batch.ints("labels");
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<int32_t>(random.bits(i) % static_cast<uint32_t>(spec.vocab));
+    if (i > 0) labels[i - 1] = tokens[i];
   }
+  complete(batch);
   return {batch};
 }
 
@@ -83,16 +86,10 @@ inline std::vector<float> logits_of(const std::string& folder, const Batch& batc
                   *backend.catalogue);
   model.load(weights);
   BoundPlan& run = model.function(key.name, key.size);
-  std::vector<int32_t> positions(batch.tokens.size());
-  for (size_t i = 0; i < positions.size(); ++i) {
-    positions[i] = static_cast<int32_t>(i % static_cast<size_t>(batch.seq));
-  }
-  run.write_input("tokens", batch.tokens.data(), std::ssize(batch.tokens) * 4);
-  if (run.has_input("positions"))
-    run.write_input("positions", positions.data(), std::ssize(positions) * 4);
+  upload(run, batch);
   run.run();
   std::vector<float> all;
-  for (int64_t row = 0; row < std::ssize(batch.tokens); ++row) {
+  for (int64_t row = 0; row < std::ssize(batch.ints("tokens")); ++row) {
     const std::vector<float> logits = model.read_logits(run, row);
     all.insert(all.end(), logits.begin(), logits.end());
   }

@@ -84,9 +84,9 @@ TEST(RankStep, tells_equal_losses_of_rows_that_differ) {
 }
 
 TEST(RankStep, hashes_tokens_labels_and_starts) {
-  const Batch rows{.batch = 1, .seq = 2, .tokens = {1, 2}, .labels = {2, 3}};
+  const Batch rows = text_batch(1, 2, {1, 2}, {2, 3});
   Batch other = rows;
-  other.labels[1] = kIgnoredLabel;
+  other.ints("labels")[1] = kIgnoredLabel;
   EXPECT_EQ(hash_of_rows(0, rows), hash_of_rows(0, rows));
   EXPECT_NE(hash_of_rows(0, rows), hash_of_rows(0, other));
   EXPECT_NE(hash_of_rows(0, rows), hash_of_rows(1, rows));
