@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <functional>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -32,7 +31,7 @@
 #include "train/open_run.h"
 #include "train/rank_log.h"
 #include "train/resume.h"
-#include "train/trainer.h"
+#include "train/run.h"
 
 namespace octet {
 namespace {
@@ -121,33 +120,34 @@ struct TrainRun {
   StartMode mode;
   std::optional<StepRange> profile_steps = {};
 
-  TrainResult to_end(Backend& backend, Group* group,
-                     const std::function<TrainResult(Trainer&, const RunStart&)>& run) const {
-    return run_to_end(loaded.config, data,
-                      {posix_files(), *backend.device, *backend.catalogue, isa_of(machine), group},
-                      {mode, loaded.source}, run);
+  TrainResult to_end(Backend& backend, Group* group, const TrainHooks& hooks) const {
+    return Run(loaded.config, data,
+               {posix_files(), *backend.device, *backend.catalogue, isa_of(machine), group},
+               {mode, loaded.source}, hooks)
+        .to_end();
   }
 };
 
 TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHooks hooks) {
   StopDeferral deferral;
-  const TrainResult result =
-      run.to_end(backend, group, [&](Trainer& trainer, const RunStart& start) {
-        std::optional<StepProfiler> profiler;
-        if (run.profile_steps && trainer.is_root())
-          profiler.emplace(*run.profile_steps, trainer.engine());
-        hooks.before_step = [&](int64_t step) {
-          deferral.begin();  // from the first step on there is something to save
-          if (profiler) profiler->before_step(step);
-        };
-        const TrainResult part = trainer.run(start, hooks);
-        if (profiler && !part.was_finished)
-          write_profile(*profiler, run.loaded.config, backend, run.options, hooks.log);
-        return part;
-      });
-  if (!result.was_finished)
-    hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
-                   result.step);
+  std::optional<StepProfiler> profiler;
+  hooks.on_trainer = [&](Trainer& trainer) {
+    if (run.profile_steps && trainer.is_root())
+      profiler.emplace(*run.profile_steps, trainer.engine());
+  };
+  hooks.on_end = [&, log = hooks.log](const TrainResult& result) {
+    if (profiler && !result.was_finished)
+      write_profile(*profiler, run.loaded.config, backend, run.options, log);
+    profiler.reset();
+  };
+  hooks.before_step = [&](int64_t step) {
+    deferral.begin();  // from the first step on there is something to save
+    if (profiler) profiler->before_step(step);
+  };
+  const TrainResult result = run.to_end(backend, group, hooks);
+  if (result.was_finished) return result;
+  hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
+                 result.step);
   return result;
 }
 
@@ -186,9 +186,7 @@ TrainResult train_on(Devices& devices, const TrainRun& run, Group* process,
       result = train(run, backend, &group, hooks);
     } else {
       RankLog log(posix_files(), run.loaded.config.out, group.rank());
-      run.to_end(backend, &group, [&](Trainer& trainer, const RunStart& start) {
-        return trainer.run(start, {.log = log.log()});
-      });
+      run.to_end(backend, &group, {.log = log.log()});
     }
   });
   return result;

@@ -9,8 +9,8 @@ namespace octet {
 
 enum class MessageLevel : uint8_t { info, warning };
 
-// Gets one line without its end. Called on the thread that works: for a Training that is not the
-// caller's, but the caller waits meanwhile. Without one, messages are dropped.
+// Gets one line without its end. Called on the caller's thread, within its call. Without one,
+// messages are dropped.
 using MessageSink = std::function<void(MessageLevel level, const std::string& line)>;
 
 }  // namespace octet

@@ -13,8 +13,8 @@
 // isa, and those of `octet train`; on a GPU with train.deterministic. A resumed run equals one that
 // was not interrupted.
 //
-// Threads: each Training may be used by one thread at a time; different ones do not disturb each
-// other. Its work is done on a thread of its own, which waits between calls.
+// Threads: each Training may be used by one thread at a time, and by another for each call;
+// different ones do not disturb each other.
 #pragma once
 
 #include <cstdint>

@@ -100,6 +100,9 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceInfo info() const = 0;
+  // Makes this device the calling thread's, where a thread has one: before other calls of a thread
+  // that may not be the one that opened the device, copy_in, copy_out and copy_out_beside excepted.
+  virtual void enter() {}
   // Throws Error(device) naming what was asked and what is there.
   // Aligned to 4,096 bytes.
   virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;

@@ -64,19 +64,21 @@ std::vector<int32_t> LoadedModel::tokens_of(const std::string& text) const {
   return setup_.tokenizer->encode(text);
 }
 
+// For the thread of this call.
 Backend& LoadedModel::backend(std::optional<Backend>& kept, cpu::RowSums rows) {
   if (!kept) {
     BackendRequest request = machine_;
     request.rows = rows;
     kept = open_backend(request, log_);
   }
+  kept->device->enter();
   return *kept;
 }
 
 TextModel& LoadedModel::text_model(LogitsFor purpose, int64_t n_entries, int64_t capacity) {
+  Backend& machine = backend(same_rows_, cpu::RowSums::same);
   auto& kept = purpose == LogitsFor::scoring ? scoring_ : generation_;
   if (kept && kept->n_entries() >= n_entries && kept->capacity() >= capacity) return *kept;
-  Backend& machine = backend(same_rows_, cpu::RowSums::same);
   const auto rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(capacity)));
   kept.reset();
   kept = make_text_model(setup_.source,
@@ -107,8 +109,8 @@ void LoadedModel::logits(std::span<const int32_t> tokens, std::span<float> out,
 }
 
 BoundPlan& LoadedModel::evaluate(const FunctionKey& function) {
+  Backend& machine = backend(library_rows_, cpu::RowSums::library);
   if (evaluated_ != function) {
-    Backend& machine = backend(library_rows_, cpu::RowSums::library);
     inference_.reset();
     evaluated_.reset();
     ModelSource own = source();

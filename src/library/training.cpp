@@ -1,17 +1,15 @@
 #include "octet/training.h"
 
-#include <deque>
 #include <limits>
 #include <utility>
 
 #include "base/error.h"
 #include "config/report.h"
 #include "infer/model_source.h"
-#include "library/paused_thread.h"
 #include "library/public_types.h"
 #include "train/open_run.h"
 #include "train/resume.h"
-#include "train/trainer.h"
+#include "train/run.h"
 
 namespace octet {
 namespace {
@@ -67,52 +65,37 @@ TrainingResult result_of(const TrainResult& result) {
 
 }  // namespace
 
-// Trainer::run is the one loop of a run. Here it waits before each step until it is asked for.
 struct Training::State {
   Log log;
   BackendRequest request;
   StartMode mode;
   LoadedConfig loaded;
-  std::string config;          // resolved
-  Trainer* trainer = nullptr;  // while the thread pauses
+  std::string config;  // resolved
+  Backend backend;
+  Dataset data;
+  std::unique_ptr<Run> run;  // goes first: it uses all of the above
   int64_t steps_done = 0;
-  std::deque<TrainingStep> unread;  // a resumed run may have one to tell from before
-  std::optional<TrainingResult> result;
-  std::unique_ptr<PausedThread> thread;  // goes first: it uses all of the above
 
-  void run(PausedThread& self) {
+  void begin() {
     if (mode == StartMode::resume) keep_what_resumes(posix_files(), loaded, log);
     request.deterministic = loaded.config.train.deterministic;
-    const Backend backend = open_backend(request, log);
+    backend = open_backend(request, log);
     for (const DeviceLibrary& library : backend.device->libraries()) {
       if (!library.problem.empty()) log.warning("{}: {}", library.name, library.problem);
     }
-    const OpenRun opened = open_run(
+    OpenRun opened = open_run(
         posix_files(), std::move(loaded),
         {.data = {.log = log, .threads = request.threads}, .resumes = mode == StartMode::resume});
-    loaded = opened.loaded;
+    loaded = std::move(opened.loaded);
+    data = std::move(opened.data);
     config = resolved_yaml(loaded.config);
-    run_to_end(loaded.config, opened.data,
-               {posix_files(), *backend.device, *backend.catalogue, isa_of(request)},
-               {mode, loaded.source},
-               [&](Trainer& now, const RunStart& start) { return run_trainer(self, now, start); });
-  }
-
-  TrainResult run_trainer(PausedThread& self, Trainer& now, const RunStart& start) {
-    trainer = &now;
-    const TrainResult part =
-        now.run(start, {.before_step =
-                            [&](int64_t step) {
-                              steps_done = step - 1;
-                              self.pause();
-                            },
-                        .on_step = [&](const StepReport& r) { unread.push_back(step_of(r)); },
-                        .log = log});
-    steps_done = part.step;
-    if (part.edge_scales) return part;  // another trainer goes on
-    result = result_of(part);
-    self.pause();  // the trainer still evaluates
-    return part;
+    run = std::make_unique<Run>(
+        loaded.config, data,
+        TrainerMachine{posix_files(), *backend.device, *backend.catalogue, isa_of(request)},
+        RunStart{mode, loaded.source},
+        // Steps are told by step(), and not to the log.
+        TrainHooks{.on_step = [](const StepReport&) {}, .log = log});
+    steps_done = run->trainer().step_count();
   }
 };
 
@@ -130,7 +113,7 @@ Training::Training(const Machine& machine, const TrainingConfig& config,
         state.request, recorded_isa(posix_files(), state.loaded.config.out), state.log);
     expect_isa_of_process(state.request);
   }
-  state.thread = std::make_unique<PausedThread>([&state](PausedThread& self) { state.run(self); });
+  state.begin();
 }
 
 Training::~Training() = default;
@@ -138,29 +121,18 @@ Training::Training(Training&&) noexcept = default;
 Training& Training::operator=(Training&&) noexcept = default;
 
 std::optional<TrainingStep> Training::step() {
-  std::deque<TrainingStep>& unread = state_->unread;
-  if (unread.empty() && !state_->result) {
-    try {
-      state_->thread->go_on();
-    } catch (...) {
-      unread.clear();  // the step that failed is told by its error
-      throw;
-    }
-  }
-  if (unread.empty()) return std::nullopt;
-  TrainingStep step = std::move(unread.front());
-  unread.pop_front();
-  return step;
+  const std::optional<StepReport> report = state_->run->advance();
+  if (!report) return std::nullopt;
+  state_->steps_done = report->step;
+  return step_of(*report);
 }
 
 std::optional<double> Training::evaluate() {
-  std::optional<double> loss;
-  state_->thread->at_pause([&] { loss = state_->trainer->evaluate(); });
-  return loss;
+  return state_->run->trainer().evaluate();
 }
 
 void Training::save() {
-  state_->thread->at_pause([&] { state_->trainer->save(state_->log, Trainer::Wait::yes); });
+  state_->run->trainer().save(state_->log, Trainer::Wait::yes);
 }
 
 int64_t Training::steps_done() const {
@@ -176,7 +148,8 @@ const std::string& Training::config() const {
 }
 
 std::optional<TrainingResult> Training::result() const {
-  return state_->result;
+  const std::optional<TrainResult>& result = state_->run->result();
+  return result ? std::optional(result_of(*result)) : std::nullopt;
 }
 
 }  // namespace octet

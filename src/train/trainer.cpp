@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <new>
 #include <utility>
 
@@ -17,13 +16,10 @@
 #include "train/process_memory.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
-#include "train/stopwatch.h"
 #include "train/weights.h"
 
 namespace octet {
 namespace {
-
-constexpr size_t kLossWindow = 20;
 
 // Rows shorter than the longest have functions of their own.
 std::vector<int64_t> shorter_lengths(const RowLoader& loader, int64_t seq) {
@@ -77,26 +73,6 @@ std::optional<AdapterNote> adapter_note(const TrainerMachine& machine, const Run
 
 }  // namespace
 
-// Means over the steps of this process.
-struct Trainer::Tally {
-  std::deque<double> losses;
-  double seconds = 0;
-  int64_t n_steps = 0;
-
-  void add(const StepReport& report) {
-    if (report.has_labels()) losses.push_back(static_cast<double>(report.loss));
-    if (losses.size() > kLossWindow) losses.pop_front();
-    seconds += report.time_ms / 1000;
-    ++n_steps;
-  }
-  std::optional<double> mean_loss() const {
-    if (losses.empty()) return std::nullopt;
-    double sum = 0;
-    for (const double loss : losses) sum += loss;
-    return sum / static_cast<double>(losses.size());
-  }
-};
-
 Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMachine& machine)
     : config_(config),
       machine_(machine),
@@ -113,6 +89,10 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
   loaded_ = set_first_weights(engine_, machine, config, spec_);
   adapters_ = adapter_note(machine, config, spec_);
   if (config.train.debug_nonfinite) engine_.enable_tracing();
+}
+
+Trainer::~Trainer() {
+  if (is_running_) saver_->settle(hooks_.log);
 }
 
 StepReport Trainer::step() {
@@ -211,6 +191,7 @@ std::unique_ptr<EvalRows> Trainer::eval_rows() const {
 
 std::optional<double> Trainer::evaluate() {
   if (val_.n_tokens() < 2) return std::nullopt;
+  machine_.device.enter();
   return engine_.evaluate(*eval_rows()).loss(engine_.losses());
 }
 
@@ -219,29 +200,29 @@ bool Trainer::is_due(int64_t every) const {
 }
 
 // Writes down the step that is done, and has nothing to write then.
-StepReport Trainer::record(const TrainHooks& hooks) {
+StepReport Trainer::record() {
   StepReport& report = unrecorded_.value();
   if (is_due(config_.train.eval_every) && !report.val_loss) report.val_loss = evaluate();
   if (report.val_loss) watch_.add(report.step, *report.val_loss);
   if (saver_) {
-    saver_->poll(hooks.log);
+    saver_->poll(hooks_.log);
     if (const auto times = saver_->take_times()) report.save = times;
   }
-  if (record_) saver_->note_step(record_->add(report, hooks.log), hooks.log);
-  if (hooks.on_step) {
-    hooks.on_step(report);
+  if (record_) saver_->note_step(record_->add(report, hooks_.log), hooks_.log);
+  if (hooks_.on_step) {
+    hooks_.on_step(report);
   } else if (is_due(config_.train.log_every) || report.val_loss || report.skipped ||
              !report.refused.empty()) {
-    hooks.log.info("{}", step_line(report));
+    hooks_.log.info("{}", step_line(report));
   }
   last_ = std::exchange(unrecorded_, std::nullopt);
   return *last_;
 }
 
 // What fails while the state is whole costs no step: it is saved before the error goes on.
-void Trainer::save_if_it_fails(const Log& log, const std::function<void()>& work) {
+void Trainer::save_if_it_fails(const std::function<void()>& work) {
   const auto end_with = [&](ErrorCode code, const std::string& what) {
-    const std::string saved = save_before_end(log);
+    const std::string saved = save_before_end(hooks_.log);
     throw Error(code, saved.empty() ? what : what + "; " + saved);
   };
   try {
@@ -256,18 +237,18 @@ void Trainer::save_if_it_fails(const Log& log, const std::function<void()>& work
 }
 
 // The step that a run before this one did and could not write down.
-void Trainer::record_left_over(const TrainHooks& hooks) {
-  if (!unrecorded_) return;
+StepReport Trainer::record_left_over() {
   StepReport report;
-  save_if_it_fails(hooks.log, [&] { report = record(hooks); });
-  guards_.check(report, is_over(), hooks.log);
+  save_if_it_fails([&] { report = record(); });
+  guards_.check(report, is_over(), hooks_.log);
   saved_step_.reset();  // the checkpoint still tells of it
-  save(hooks.log, Wait::yes);
+  save(hooks_.log, Wait::yes);
+  return report;
 }
 
 // One answer of all ranks.
-RunWishes Trainer::wishes(const TrainHooks& hooks) const {
-  const int stop = hooks.stop && !is_over() ? hooks.stop->load() : 0;
+RunWishes Trainer::wishes() const {
+  const int stop = hooks_.stop && !is_over() ? hooks_.stop->load() : 0;
   RunWishes result;
   for (const RunWishes& own : gather_value(machine_.group, RunWishes{stop, own_ending()})) {
     result.signal = std::max(result.signal, own.signal);
@@ -277,12 +258,12 @@ RunWishes Trainer::wishes(const TrainHooks& hooks) const {
 }
 
 // A save that runs may leave room again, where an older checkpoint gives way to it.
-RunWishes Trainer::settled_wishes(const TrainHooks& hooks) {
-  const RunWishes now = wishes(hooks);
+RunWishes Trainer::settled_wishes() {
+  const RunWishes now = wishes();
   if (now.ending != RunEnding::no_room) return now;
-  saver_->wait(hooks.log);
-  if (is_root()) saver_->note_step(0, hooks.log);
-  return wishes(hooks);
+  saver_->wait(hooks_.log);
+  if (is_root()) saver_->note_step(0, hooks_.log);
+  return wishes();
 }
 
 // What has left its window is told, and rescaled from the next step on.
@@ -308,30 +289,63 @@ bool Trainer::is_over() const {
   return attempted_ >= config_.train.steps || (patience > 0 && watch_.n_since_best() >= patience);
 }
 
-TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
-  if (is_finished(run_start)) return finished_result(hooks.log);
+bool Trainer::begin(const RunStart& run_start, const TrainHooks& hooks) {
+  machine_.device.enter();
+  hooks_ = hooks;
+  if (is_finished(run_start)) return false;
   std::unique_ptr<FileLock> lock;
   if (is_root()) lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
-  lock_ = lock.get();
   start(run_start, hooks);
-  TrainResult result;
-  Tally tally;
-  const int64_t tokens_before = tokens_;
+  lock_ = std::move(lock);
+  tokens_before_ = tokens_;
+  since_begin_ = {};
+  is_running_ = true;
+  return true;
+}
+
+std::optional<StepReport> Trainer::advance() {
+  machine_.device.enter();
+  if (is_done()) return std::nullopt;
   try {
-    train_on(hooks, result, tally);
-    if (saver_) saver_->wait(hooks.log);
+    return unrecorded_ ? record_left_over() : step_to_the_save();
   } catch (...) {
-    if (saver_) saver_->settle(hooks.log);
+    is_running_ = false;
+    saver_->settle(hooks_.log);
+    lock_.reset();
     throw;
   }
-  finish(result, hooks.log);
-  if (tally.n_steps == 0) return finished_result(hooks.log);
-  result.step = attempted_;
-  result.train_loss = tally.mean_loss();
-  if (tally.seconds > 0)
-    result.tokens_per_s = static_cast<double>(tokens_ - tokens_before) / tally.seconds;
-  add_memory(result);
-  return result;
+}
+
+bool Trainer::is_done() const {
+  return !unrecorded_ && (is_over() || result_.signal != 0 || result_.edge_scales);
+}
+
+TrainResult Trainer::end() {
+  machine_.device.enter();
+  if (!std::exchange(is_running_, false)) return finished_result(hooks_.log);
+  const std::unique_ptr<FileLock> lock = std::move(lock_);  // to the end of this function
+  try {
+    saver_->wait(hooks_.log);
+  } catch (...) {
+    saver_->settle(hooks_.log);
+    throw;
+  }
+  finish(result_, hooks_.log);
+  if (tally_.n_steps() == 0) return finished_result(hooks_.log);
+  result_.step = attempted_;
+  result_.train_loss = tally_.mean_loss();
+  if (tally_.seconds() > 0)
+    result_.tokens_per_s = static_cast<double>(tokens_ - tokens_before_) / tally_.seconds();
+  add_memory(result_);
+  return result_;
+}
+
+TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
+  if (begin(run_start, hooks)) {
+    while (advance()) {
+    }
+  }
+  return end();
 }
 
 void Trainer::add_memory(TrainResult& result) const {
@@ -340,37 +354,33 @@ void Trainer::add_memory(TrainResult& result) const {
   result.peak_bytes = peak_resident_bytes();
 }
 
-void Trainer::train_on(const TrainHooks& hooks, TrainResult& result, Tally& tally) {
-  const Stopwatch whole;
-  record_left_over(hooks);
-  while (!is_over() && result.signal == 0 && !result.edge_scales) {
-    if (hooks.before_step) hooks.before_step(attempted_ + 1);
-    StepReport report;
-    save_if_it_fails(hooks.log, [&] {
-      unrecorded_ = step();
-      tally.add(*unrecorded_);
-      unrecorded_->seconds_left = whole.seconds() / static_cast<double>(tally.n_steps) *
-                                  static_cast<double>(config_.train.steps - attempted_);
-      report = record(hooks);
-    });
-    if (report.val_loss) result.val_loss = report.val_loss;
-    const RunWishes wish = settled_wishes(hooks);
-    if (wish.ending == RunEnding::folder_taken) end_with(wish.ending);
-    if (wish.ending == RunEnding::folder_gone) saver_->give_up(hooks.log);
-    saver_->throw_failure();
-    guards_.check(report, is_over(), hooks.log);
-    result.signal = wish.signal;
-    const bool is_best = config_.train.keep_best && watch_.best_step() == attempted_;
-    if (!is_over() && recalibrate(report, hooks.log))
-      result.edge_scales = config_.recipe.edge_scales;
-    const bool is_awaited = is_best || is_over() || result.signal != 0 || result.edge_scales ||
-                            wish.ending != RunEnding::none;
-    if (is_due(config_.train.save_every) || is_awaited)
-      save(hooks.log, is_awaited ? Wait::yes : Wait::no);
-    if (wish.ending != RunEnding::none) end_with(wish.ending);
-    // A signal that came while the state was saved needs no other step.
-    if (saved_step_ == attempted_) result.signal = wishes(hooks).signal;
-  }
+StepReport Trainer::step_to_the_save() {
+  const Log& log = hooks_.log;
+  if (hooks_.before_step) hooks_.before_step(attempted_ + 1);
+  StepReport report;
+  save_if_it_fails([&] {
+    unrecorded_ = step();
+    tally_.add(*unrecorded_);
+    unrecorded_->seconds_left = since_begin_.seconds() / static_cast<double>(tally_.n_steps()) *
+                                static_cast<double>(config_.train.steps - attempted_);
+    report = record();
+  });
+  if (report.val_loss) result_.val_loss = report.val_loss;
+  const RunWishes wish = settled_wishes();
+  if (wish.ending == RunEnding::folder_taken) end_with(wish.ending);
+  if (wish.ending == RunEnding::folder_gone) saver_->give_up(log);
+  saver_->throw_failure();
+  guards_.check(report, is_over(), log);
+  result_.signal = wish.signal;
+  const bool is_best = config_.train.keep_best && watch_.best_step() == attempted_;
+  if (!is_over() && recalibrate(report, log)) result_.edge_scales = config_.recipe.edge_scales;
+  const bool is_awaited = is_best || is_over() || result_.signal != 0 || result_.edge_scales ||
+                          wish.ending != RunEnding::none;
+  if (is_due(config_.train.save_every) || is_awaited) save(log, is_awaited ? Wait::yes : Wait::no);
+  if (wish.ending != RunEnding::none) end_with(wish.ending);
+  // A signal that came while the state was saved needs no other step.
+  if (saved_step_ == attempted_) result_.signal = wishes().signal;
+  return report;
 }
 
 Calibration Trainer::calibration() const {

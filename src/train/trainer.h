@@ -8,23 +8,21 @@
 //
 // Files of a run, in config.out: config.yaml, config.json (the model, as Hugging Face writes it),
 // algorithms.json (where a device has any to choose from), metrics.jsonl, telemetry.jsonl,
-// TensorBoard's events, ckpt/. Nothing is written before run(), and nothing by one that resumes a
+// TensorBoard's events, ckpt/. Nothing is written before begin(), and nothing by one that resumes a
 // run that has come to its end under this configuration.
+//
+// Threads: one at a time; begin, advance, evaluate, save and end may be called by different ones.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/files.h"
-#include "base/log.h"
-#include "comm/group.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
 #include "data/rows.h"
@@ -34,80 +32,45 @@
 #include "train/calibration.h"
 #include "train/engine.h"
 #include "train/run_export.h"
-#include "train/run_folder.h"
 #include "train/run_guards.h"
+#include "train/run_interface.h"
 #include "train/run_record.h"
 #include "train/run_wishes.h"
 #include "train/state_saver.h"
 #include "train/step_report.h"
+#include "train/step_tally.h"
+#include "train/stopwatch.h"
 #include "train/validation_watch.h"
 
 namespace octet {
-
-// What a trainer works with; all must outlive it.
-struct TrainerMachine {
-  Files& files;
-  Device& device;
-  Catalogue& catalogue;
-  std::string isa = {};  // that the CPU's kernels use, "avx512"; recorded in checkpoints
-  // Of config.parallel.ranks ranks, each with a trainer that makes the same calls; rank 0 alone
-  // writes files, but for its part of the checkpoints. nullptr where this is the only one.
-  Group* group = nullptr;
-  int rank() const { return group == nullptr ? 0 : group->rank(); }
-};
-
-// A mode alone is a start that names no keys.
-struct RunStart {
-  RunStart(StartMode start_mode) : mode(start_mode) {}
-  RunStart(StartMode start_mode, std::map<std::string, std::string> config_sources)
-      : mode(start_mode), sources(std::move(config_sources)) {}
-  StartMode mode;
-  // LoadedConfig::source: keys from "--set" may change what a checkpoint records where the table
-  // says so.
-  std::map<std::string, std::string> sources = {};
-};
-
-struct TrainHooks {
-  // Before each step, with its number.
-  std::function<void(int64_t step)> before_step = {};
-  // After each step. Without it, one line every log_every steps goes to `log`.
-  std::function<void(const StepReport&)> on_step = {};
-  // A signal's number asks to save and stop after the step in progress.
-  const std::atomic<int>* stop = nullptr;
-  Log log = {};
-  // The command that runs it, for the first line of config.yaml.
-  std::string_view maker = "train";
-};
-
-struct TrainResult {
-  int64_t step = 0;  // the last one done
-  // Mean over the last steps of this process, at most 20; where it made none, the last step's as
-  // metrics.jsonl has it, nothing where that has none.
-  std::optional<double> train_loss;
-  bool was_finished = false;       // the run had come to its end before this process
-  std::optional<double> val_loss;  // of the last evaluation
-  int64_t best_step = 0;           // of the lowest validation loss; 0: there was none
-  double best_val_loss = 0;        // there
-  double tokens_per_s = 0;         // over the steps of this process
-  int64_t planned_bytes = 0, peak_bytes = 0, state_bytes = 0;
-  int signal = 0;  // that stopped the run, or 0
-  // Where the run stopped to go on with these recipe.edge_scales (train/calibration.h), which its
-  // newest checkpoint records: another trainer resumes (run_to_end).
-  std::optional<std::vector<std::string>> edge_scales = {};
-};
 
 class Trainer {
  public:
   // Compiles and allocates, and writes the first weights: from the seed, or from model.path.
   Trainer(const RunConfig& config, const Dataset& data, const TrainerMachine& machine);
 
-  // Runs to the last step or to a signal, holding the lock of config.out. Throws what RunGuards
-  // throws, and Error{numerics} where the run has come to a bad end (run_guards.h). Any other error
-  // of a step or of what is written of it (data that cannot be read, a full disk) is thrown once
-  // the state, whole in memory, is saved.
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  // Takes config.out, whose lock is held to the end, resumes, and begins the files. False: the run
+  // had come to its end before, and only end() is left.
+  bool begin(const RunStart& start, const TrainHooks& hooks);
+  // A step with all that follows it (record, evaluation, new scales, checkpoint), or first the
+  // step that the run before did and could not write down. Nothing once is_done(). Throws what
+  // RunGuards throws. Any other error of a step or of what is written of it (data that cannot be
+  // read, a full disk) is thrown once the state, whole in memory, is saved. Any error ends the run:
+  // the folder is let go.
+  std::optional<StepReport> advance();
+  // The last step is done, or a signal came, or edges want other scales.
+  bool is_done() const;
+  // Waits for the last save, exports, and lets the folder go. Throws Error{numerics} where the run
+  // has come to a bad end (run_guards.h).
+  TrainResult end();
+  // begin() to end().
   TrainResult run(const RunStart& start, const TrainHooks& hooks);
 
-  // One step, without files: what run() is made of.
+  // One step, without files: what advance() is made of.
   StepReport step();
   // Makes the first step, for its scales' sake (train/first_scales.h).
   std::vector<EdgeAlarm> alarms_of_first_step();
@@ -118,7 +81,7 @@ class Trainer {
 
   // Whether the caller goes on while the state is written (train.async_save).
   enum class Wait { no, yes };
-  // Within run(): a checkpoint of the last step, unless there is one.
+  // Behind begin(): a checkpoint of the last step, unless there is one.
   void save(const Log& log, Wait wait);
   // Whether this rank is the one that writes.
   bool is_root() const { return machine_.rank() == 0; }
@@ -134,9 +97,10 @@ class Trainer {
   Manifest manifest() const;
   KeyValues machine_facts() const;
   bool recalibrate(const StepReport& report, const Log& log);
-  StepReport record(const TrainHooks& hooks);
-  void record_left_over(const TrainHooks& hooks);
-  void save_if_it_fails(const Log& log, const std::function<void()>& work);
+  StepReport record();
+  StepReport record_left_over();
+  StepReport step_to_the_save();
+  void save_if_it_fails(const std::function<void()>& work);
   std::string save_before_end(const Log& log);
   std::unique_ptr<EvalRows> eval_rows() const;
   bool is_due(int64_t every) const;
@@ -146,8 +110,8 @@ class Trainer {
   Calibration calibration() const;
   bool is_over() const;  // the last step is done, or the validation loss falls no more
   int64_t n_ranks() const { return config_.parallel.ranks; }
-  RunWishes wishes(const TrainHooks& hooks) const;
-  RunWishes settled_wishes(const TrainHooks& hooks);
+  RunWishes wishes() const;
+  RunWishes settled_wishes();
   RunEnding own_ending() const;
   [[noreturn]] void end_with(RunEnding ending) const;
   int64_t checkpoints_to_come() const;
@@ -159,8 +123,6 @@ class Trainer {
   RunExport export_of_end() const;
   bool has_best_checkpoint() const { return config_.train.keep_best && watch_.best_step() > 0; }
   void add_memory(TrainResult& result) const;
-  struct Tally;
-  void train_on(const TrainHooks& hooks, TrainResult& result, Tally& tally);
   void finish(TrainResult& result, const Log& log);
   void fail_bad_end(const std::optional<StepReport>& last, const Log& log) const;
   std::string file(std::string_view name) const { return join_path(config_.out, name); }
@@ -173,10 +135,10 @@ class Trainer {
   TrainEngine engine_;
   std::string loaded_;  // how fast a model's weights came; empty where there were none
   TokenStream val_;
-  std::string val_identity_;        // of the tokens that an evaluation reads
-  const FileLock* lock_ = nullptr;  // of the run's folder, within run()
+  std::string val_identity_;  // of the tokens that an evaluation reads
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Checkpoints> checkpoints_;
+  std::unique_ptr<FileLock> lock_;       // of the run's folder, from begin() to end()
   std::unique_ptr<StateSaver> saver_;    // after the engine, whose memory it reads
   std::optional<AdapterNote> adapters_;  // where adapters are trained
   std::optional<int64_t> saved_step_;
@@ -189,12 +151,14 @@ class Trainer {
   RunGuards guards_;
   std::optional<StepReport> last_;        // of this process, written down
   std::optional<StepReport> unrecorded_;  // a step that is done, and not yet written down
-};
 
-// Gives trainers of a run to `run`, which returns what Trainer::run does: one, and another wherever
-// the run goes on with other scales.
-TrainResult run_to_end(RunConfig config, const Dataset& data, const TrainerMachine& machine,
-                       RunStart start,
-                       const std::function<TrainResult(Trainer&, const RunStart&)>& run);
+  // From begin() on.
+  TrainHooks hooks_;
+  TrainResult result_;
+  StepTally tally_;
+  Stopwatch since_begin_;
+  int64_t tokens_before_ = 0;
+  bool is_running_ = false;  // to the end or to an error
+};
 
 }  // namespace octet

@@ -15,7 +15,6 @@
 #include "train/run_export.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
-#include "train/stopwatch.h"
 #include "train/trainer.h"
 
 namespace octet {
@@ -356,6 +355,7 @@ void Trainer::end_with(RunEnding ending) const {
 }
 
 void Trainer::save(const Log& log, Wait wait) {
+  machine_.device.enter();
   if (saved_step_ != attempted_) {
     if (is_root()) sync_record(log);
     if (wait == Wait::yes) {

@@ -4,13 +4,13 @@
 //
 // Every function returns 0, or another number and last_error() says what happened, in one line. All
 // work of one process runs on one device and two streams: 0 computes, 1 moves data between ranks.
-// Calls come from one thread at a time, but for copy_in, copy_out and copy_out_beside, which any
-// threads may call.
+// Calls come from one thread at a time, which has called open or enter; but for copy_in, copy_out
+// and copy_out_beside, which any threads may call.
 #pragma once
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 20
+#define OCTET_CUDA_API_VERSION 21
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 #define OCTET_CUDA_NCCL_ID_BYTES 128
@@ -110,6 +110,7 @@ struct OctetCudaApi {
   int32_t n_kernels;  // both sides must know the same list
   const char* (*last_error)(void);
   int (*open)(const struct OctetCudaOptions* options, struct OctetCudaInfo* info);
+  int (*enter)(void);  // CUDA has a current device for each thread
   int (*allocate)(int64_t bytes, void** address);
   int (*release)(void* address);
   int (*host_allocate)(int64_t bytes, void** address);  // pinned: the device copies it by itself

@@ -11,8 +11,8 @@
 #include "cli/train/tiny_run.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
+#include "train/run.h"
 #include "train/run_setup.h"
-#include "train/trainer.h"
 #include "train/weights.h"
 
 namespace octet {
@@ -62,21 +62,21 @@ Saturated train(const std::string& recipe, std::string& told) {
   const Dataset data =
       open_run_data(posix_files(), config, model_from_config(posix_files(), config));
   Saturated saturated;
-  run_to_end(config, data, {posix_files(), *backend.device, *backend.catalogue}, StartMode::fresh,
-             [&](Trainer& trainer, const RunStart& start) {
-               TrainHooks hooks;
-               hooks.log = Log([&](LogLevel level, const std::string& message) {
-                 if (level == LogLevel::warning) told += message + "\n";
-               });
-               hooks.before_step = [&](int64_t step) {
-                 if (step == kGrown) grow(trainer.engine(), 4096);
-               };
-               hooks.on_step = [&](const StepReport& report) {
-                 for (const EdgeStatistics& edge : report.edges)
-                   saturated[report.step][edge.edge] = edge.saturated;
-               };
-               return trainer.run(start, hooks);
-             });
+  TrainEngine* engine = nullptr;
+  TrainHooks hooks;
+  hooks.on_trainer = [&](Trainer& trainer) { engine = &trainer.engine(); };
+  hooks.log = Log([&](LogLevel level, const std::string& message) {
+    if (level == LogLevel::warning) told += message + "\n";
+  });
+  hooks.before_step = [&](int64_t step) {
+    if (step == kGrown) grow(*engine, 4096);
+  };
+  hooks.on_step = [&](const StepReport& report) {
+    for (const EdgeStatistics& edge : report.edges)
+      saturated[report.step][edge.edge] = edge.saturated;
+  };
+  Run(config, data, {posix_files(), *backend.device, *backend.catalogue}, StartMode::fresh, hooks)
+      .to_end();
   return saturated;
 }
 

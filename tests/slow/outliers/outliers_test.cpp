@@ -12,8 +12,8 @@
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "nn/model.h"
+#include "train/run.h"
 #include "train/run_setup.h"
-#include "train/trainer.h"
 #include "train/weights.h"
 #include "unit/base/scratch_folder.h"
 
@@ -89,19 +89,19 @@ Course train(double times, const std::string& sets) {
         step >= kFirst)
       course.alarm = step;
   });
-  run_to_end(config, data, {posix_files(), *backend.device, *backend.catalogue}, StartMode::fresh,
-             [&](Trainer& trainer, const RunStart& start) {
-               TrainHooks hooks;
-               hooks.log = log;
-               hooks.before_step = [&](int64_t now) {
-                 step = now;
-                 plant(trainer.engine(), now, times);
-               };
-               hooks.on_step = [&](const StepReport& report) {
-                 course.losses.push_back(static_cast<double>(report.loss));
-               };
-               return trainer.run(start, hooks);
-             });
+  TrainEngine* engine = nullptr;
+  TrainHooks hooks;
+  hooks.on_trainer = [&](Trainer& trainer) { engine = &trainer.engine(); };
+  hooks.log = log;
+  hooks.before_step = [&](int64_t now) {
+    step = now;
+    plant(*engine, now, times);
+  };
+  hooks.on_step = [&](const StepReport& report) {
+    course.losses.push_back(static_cast<double>(report.loss));
+  };
+  Run(config, data, {posix_files(), *backend.device, *backend.catalogue}, StartMode::fresh, hooks)
+      .to_end();
   return course;
 }
 

@@ -64,6 +64,10 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
     if (options->device < 0 || options->device >= n_devices)
       throw ModuleError("[cuda] expected a device below " + std::to_string(n_devices) + ", got " +
                         std::to_string(options->device));
+    if (c.stream != nullptr && c.device != options->device)
+      throw ModuleError("[cuda] expected device " + std::to_string(c.device) +
+                        ", which this process works on already, got " +
+                        std::to_string(options->device));
     c.device = options->device;
     c.deterministic = options->deterministic != 0;
     c.nccl = options->nccl;
@@ -84,6 +88,10 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
     describe(*info);
     c.n_sm = info->n_sm;
   });
+}
+
+int enter() {
+  return guarded([] { check(cudaSetDevice(context().device), "choosing the device"); });
 }
 
 // Allocations have pages of their own, so that one can be shared without its neighbours.
@@ -330,6 +338,7 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .n_kernels = kKernelCount,
       .last_error = last_error,
       .open = open,
+      .enter = enter,
       .allocate = allocate,
       .release = release,
       .host_allocate = host_allocate,

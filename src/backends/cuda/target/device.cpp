@@ -67,6 +67,10 @@ DeviceInfo CudaDevice::info() const {
           .reaches_peers = true};
 }
 
+void CudaDevice::enter() {
+  check(module_->api().enter());
+}
+
 std::unique_ptr<DeviceMemory> CudaDevice::allocate(int64_t bytes) {
   const OctetCudaApi& api = module_->api();
   return std::make_unique<CudaMemory>(module_, bytes, api.allocate, api.release);

@@ -21,6 +21,7 @@ class CudaDevice : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   DeviceInfo info() const override;
+  void enter() override;
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override;
   void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) override;

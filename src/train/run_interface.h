@@ -1,0 +1,83 @@
+// What a run is made with, and what it says of itself.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "comm/group.h"
+#include "device/device.h"
+#include "plan/catalogue.h"
+#include "train/run_folder.h"
+#include "train/step_report.h"
+
+namespace octet {
+
+class Trainer;
+struct TrainResult;
+
+// What a trainer works with; all must outlive it.
+struct TrainerMachine {
+  Files& files;
+  Device& device;
+  Catalogue& catalogue;
+  std::string isa = {};  // that the CPU's kernels use, "avx512"; recorded in checkpoints
+  // Of config.parallel.ranks ranks, each with a trainer that makes the same calls; rank 0 alone
+  // writes files, but for its part of the checkpoints. nullptr where this is the only one.
+  Group* group = nullptr;
+  int rank() const { return group == nullptr ? 0 : group->rank(); }
+};
+
+// A mode alone is a start that names no keys.
+struct RunStart {
+  RunStart(StartMode start_mode) : mode(start_mode) {}
+  RunStart(StartMode start_mode, std::map<std::string, std::string> config_sources)
+      : mode(start_mode), sources(std::move(config_sources)) {}
+  StartMode mode;
+  // LoadedConfig::source: keys from "--set" may change what a checkpoint records where the table
+  // says so.
+  std::map<std::string, std::string> sources = {};
+};
+
+struct TrainHooks {
+  // Of a Run (train/run.h): a trainer is made and has not begun; it has come to its end and is
+  // there yet.
+  std::function<void(Trainer&)> on_trainer = {};
+  std::function<void(const TrainResult&)> on_end = {};
+  // Before each step, with its number.
+  std::function<void(int64_t step)> before_step = {};
+  // After each step. Without it, one line every log_every steps goes to `log`.
+  std::function<void(const StepReport&)> on_step = {};
+  // A signal's number asks to save and stop after the step in progress.
+  const std::atomic<int>* stop = nullptr;
+  Log log = {};
+  // The command that runs it, for the first line of config.yaml.
+  std::string_view maker = "train";
+};
+
+struct TrainResult {
+  int64_t step = 0;  // the last one done
+  // Mean over the last steps of this process, at most 20; where it made none, the last step's as
+  // metrics.jsonl has it, nothing where that has none.
+  std::optional<double> train_loss;
+  bool was_finished = false;       // the run had come to its end before this process
+  std::optional<double> val_loss;  // of the last evaluation
+  int64_t best_step = 0;           // of the lowest validation loss; 0: there was none
+  double best_val_loss = 0;        // there
+  double tokens_per_s = 0;         // over the steps of this process
+  int64_t planned_bytes = 0, peak_bytes = 0, state_bytes = 0;
+  int signal = 0;  // that stopped the run, or 0
+  // Where the run stopped to go on with these recipe.edge_scales (train/calibration.h), which its
+  // newest checkpoint records: another trainer resumes (train/run.h).
+  std::optional<std::vector<std::string>> edge_scales = {};
+};
+
+}  // namespace octet
