@@ -18,7 +18,7 @@ class GgufReader {
     parts_.usual = SpecialText::parse;
   }
 
-  BpeParts read() {
+  TokenizerParts read() {
     const std::string model = metadata_.string("tokenizer.ggml.model");
     if (model != "gpt2") bad_tokenizer(path_, "GGUF tokenizer '{}' is not supported", model);
     read_pattern();
@@ -114,13 +114,13 @@ class GgufReader {
   GgufHeader metadata_;
   std::shared_ptr<const CharClasses> classes_;
   ByteAlphabet alphabet_;
-  BpeParts parts_;
+  TokenizerParts parts_;
 };
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_gguf_vocabulary(const TokenizerFile& file) {
-  return bpe_tokenizer(GgufReader(file).read());
+  return word_tokenizer(GgufReader(file).read());
 }
 
 }  // namespace octet

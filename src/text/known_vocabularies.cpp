@@ -18,7 +18,7 @@ constexpr Family kFamilies[] = {
     {151643, WordPattern::qwen, kEndOfText},
 };
 
-void add_special(BpeParts& parts, int64_t id, const std::string& content) {
+void add_special(TokenizerParts& parts, int64_t id, const std::string& content) {
   if (const int32_t known = parts.surfaces.find(content); known >= 0) id = known;
   if (!parts.surfaces.has(id)) parts.surfaces.add(id, content);
   AddedToken token;
@@ -29,7 +29,7 @@ void add_special(BpeParts& parts, int64_t id, const std::string& content) {
 }
 
 // Source: the special tokens of Llama 3's tokenizer; the 256 ids behind the trained ones.
-void add_llama3_specials(BpeParts& parts) {
+void add_llama3_specials(TokenizerParts& parts) {
   constexpr std::string_view kNames[] = {
       "<|begin_of_text|>",   "<|end_of_text|>",   {}, {},          {}, {},
       "<|start_header_id|>", "<|end_header_id|>", {}, "<|eot_id|>"};
@@ -45,7 +45,7 @@ void add_llama3_specials(BpeParts& parts) {
   parts.prefix = {128000};
 }
 
-void add_qwen_specials(BpeParts& parts) {
+void add_qwen_specials(TokenizerParts& parts) {
   add_special(parts, 151643, std::string(kEndOfText));
   add_special(parts, 151644, "<|im_start|>");
   add_special(parts, 151645, "<|im_end|>");
@@ -53,7 +53,7 @@ void add_qwen_specials(BpeParts& parts) {
   parts.normalizer.add(std::make_shared<const UnicodeNormalizer>(NormalForm::nfc));
 }
 
-void add_cl100k_specials(BpeParts& parts) {
+void add_cl100k_specials(TokenizerParts& parts) {
   add_special(parts, 100257, std::string(kEndOfText));
   add_special(parts, 100258, "<|fim_prefix|>");
   add_special(parts, 100259, "<|fim_middle|>");
@@ -62,7 +62,7 @@ void add_cl100k_specials(BpeParts& parts) {
   parts.eos = 100257;
 }
 
-void add_specials(BpeParts& parts, int64_t n_tokens) {
+void add_specials(TokenizerParts& parts, int64_t n_tokens) {
   switch (n_tokens) {
     case 100256:
       return add_cl100k_specials(parts);
@@ -91,7 +91,8 @@ const Family* family_of(int64_t n_tokens, const Vocabulary& vocabulary) {
 
 }  // namespace
 
-void describe_by_size(BpeParts& parts, const TokenizerOptions& options, UnknownVocabulary unknown) {
+void describe_by_size(TokenizerParts& parts, const TokenizerOptions& options,
+                      UnknownVocabulary unknown) {
   const int64_t n_tokens = parts.vocabulary.size();
   const Family* family = family_of(n_tokens, parts.vocabulary);
   std::optional<WordPattern> pattern;

@@ -51,7 +51,7 @@ std::vector<ScoredToken> read_tokens(const TokenizerFile& file) {
 
 std::unique_ptr<Tokenizer> read_llama2c_tokenizer(const TokenizerFile& file) {
   const std::vector<ScoredToken> tokens = read_tokens(file);
-  BpeParts parts;
+  TokenizerParts parts;
   parts.name = file.path;
   parts.symbols = Symbols::characters;
   set_scored_tokens(parts, tokens);
@@ -71,7 +71,7 @@ std::unique_ptr<Tokenizer> read_llama2c_tokenizer(const TokenizerFile& file) {
   parts.bos = kBos;
   parts.eos = kEos;
   parts.prefix = {kBos};
-  return bpe_tokenizer(std::move(parts));
+  return word_tokenizer(std::move(parts));
 }
 
 }  // namespace octet

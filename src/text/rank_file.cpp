@@ -72,7 +72,7 @@ bool is_rank_file(std::string_view bytes) {
 
 std::unique_ptr<Tokenizer> read_rank_file(const TokenizerFile& file,
                                           const TokenizerOptions& options) {
-  BpeParts parts;
+  TokenizerParts parts;
   parts.name = file.path;
   parts.whole_words_first = true;
   std::string_view text = file.bytes;
@@ -101,7 +101,7 @@ std::unique_ptr<Tokenizer> read_rank_file(const TokenizerFile& file,
   }
   parts.surfaces = parts.vocabulary;
   describe_by_size(parts, options, UnknownVocabulary::is_an_error);
-  return bpe_tokenizer(std::move(parts));
+  return word_tokenizer(std::move(parts));
 }
 
 }  // namespace octet

@@ -6,7 +6,7 @@
 
 namespace octet {
 
-void set_scored_tokens(BpeParts& parts, const std::vector<ScoredToken>& tokens) {
+void set_scored_tokens(TokenizerParts& parts, const std::vector<ScoredToken>& tokens) {
   std::vector<float> scores;
   for (const ScoredToken& token : tokens) {
     if (token.is_merged) scores.push_back(token.score);

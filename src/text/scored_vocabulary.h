@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "text/bpe_tokenizer.h"
+#include "text/word_tokenizer.h"
 
 namespace octet {
 
@@ -17,6 +17,6 @@ struct ScoredToken {
 
 // Sets vocabulary and merges; ids are positions in the list. Throws Error{bad_data}, "[tokenizer]
 // NAME: token ID: ...".
-void set_scored_tokens(BpeParts& parts, const std::vector<ScoredToken>& tokens);
+void set_scored_tokens(TokenizerParts& parts, const std::vector<ScoredToken>& tokens);
 
 }  // namespace octet

@@ -67,8 +67,8 @@ Prefixes prefixes_of(const SentencePieceModel& model, const TokenizerFolder& fol
 }
 
 // What does not depend on who merges.
-BpeParts common_parts(const std::string& path, const SentencePieceModel& model, bool parses) {
-  BpeParts parts;
+TokenizerParts common_parts(const std::string& path, const SentencePieceModel& model, bool parses) {
+  TokenizerParts parts;
   parts.name = path;
   parts.symbols = Symbols::characters;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
@@ -100,7 +100,7 @@ BpeParts common_parts(const std::string& path, const SentencePieceModel& model, 
 
 // Those of the JSON files beside the model. A template's tokens begin parts of their own, so none
 // but a Llama's is looked for in normalized text.
-void add_model_tokens(BpeParts& parts, const SentencePieceModel& model,
+void add_model_tokens(TokenizerParts& parts, const SentencePieceModel& model,
                       const TokenizerFolder& folder) {
   if (!folder.has_files) return;
   TokenizerFolder tokens = folder;
@@ -159,7 +159,7 @@ bool is_plain_bpe(const SentencePieceModel& model) {
          !model.removes_extra_spaces && model.escapes_spaces;
 }
 
-void set_merges(BpeParts& parts, const SentencePieceModel& model, const Prefixes& prefixes) {
+void set_merges(TokenizerParts& parts, const SentencePieceModel& model, const Prefixes& prefixes) {
   std::vector<ScoredToken> tokens;
   for (const SentencePiece& piece : model.pieces) {
     tokens.push_back({std::string(piece.text), piece.score, piece.type == PieceType::normal});
@@ -177,7 +177,7 @@ void set_merges(BpeParts& parts, const SentencePieceModel& model, const Prefixes
 class LibraryTokenizer : public Tokenizer {
  public:
   // All added tokens but those of `in_text` are looked for in a text before it is encoded.
-  LibraryTokenizer(BpeParts parts, const std::string& bytes, const Prefixes& prefixes,
+  LibraryTokenizer(TokenizerParts parts, const std::string& bytes, const Prefixes& prefixes,
                    const std::vector<int32_t>& in_text)
       : usual_(parts.usual), bos_(parts.bos), eos_(parts.eos), prefixes_(prefixes) {
     // Of a message given twice the later fields count: this one says add_dummy_prefix: false.
@@ -187,7 +187,7 @@ class LibraryTokenizer : public Tokenizer {
     for (const AddedToken& token : parts.added) {
       if (std::ranges::find(in_text, token.id) == in_text.end()) finder_.add(token);
     }
-    decoder_ = bpe_tokenizer(std::move(parts));
+    decoder_ = word_tokenizer(std::move(parts));
   }
 
   int64_t vocab_size() const override { return decoder_->vocab_size(); }
@@ -273,7 +273,7 @@ std::unique_ptr<Tokenizer> read_sentencepiece_model(const TokenizerFile& file) {
   }
   const TokenizerFolder folder = read_tokenizer_folder(file.files, parent_path(file.path));
   rename_pieces(*model, folder);
-  BpeParts parts = common_parts(file.path, *model, folder.has_files);
+  TokenizerParts parts = common_parts(file.path, *model, folder.has_files);
   add_model_tokens(parts, *model, folder);
   const Prefixes prefixes = prefixes_of(*model, folder);
   if (prefixes.scheme == PrependScheme::never && model->adds_dummy_prefix) {
@@ -284,7 +284,7 @@ std::unique_ptr<Tokenizer> read_sentencepiece_model(const TokenizerFile& file) {
                                               pieces_in_text(*model, folder));
   }
   set_merges(parts, *model, prefixes);
-  return bpe_tokenizer(std::move(parts));
+  return word_tokenizer(std::move(parts));
 }
 
 }  // namespace octet

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "text/bpe_tokenizer.h"
 #include "text/tokenizer.h"
+#include "text/word_tokenizer.h"
 
 namespace octet {
 
@@ -58,7 +58,8 @@ std::unique_ptr<Tokenizer> read_llama2c_tokenizer(const TokenizerFile& file);
 // (Qwen has NFC), the pattern, the special tokens and the ids around a text. Throws where neither
 // the vocabulary nor the options say what a word is.
 enum class UnknownVocabulary { is_gpt2, is_an_error };
-void describe_by_size(BpeParts& parts, const TokenizerOptions& options, UnknownVocabulary unknown);
+void describe_by_size(TokenizerParts& parts, const TokenizerOptions& options,
+                      UnknownVocabulary unknown);
 
 // The parts of tokenizer.json that are lists of steps.
 struct DecodeRules {
@@ -68,9 +69,9 @@ struct DecodeRules {
 };
 Normalizer read_normalizer(const std::string& path, const Json& json);
 // Sets symbols and words.
-void read_pre_tokenizer(const std::string& path, const Json& json, BpeParts& parts);
+void read_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts& parts);
 // Sets prefix and suffix.
-void read_post_processor(const std::string& path, const Json& json, BpeParts& parts);
+void read_post_processor(const std::string& path, const Json& json, TokenizerParts& parts);
 DecodeRules read_decoder(const std::string& path, const Json& json);
 std::shared_ptr<const Regex> read_pattern(const std::string& path, const std::string& pattern);
 

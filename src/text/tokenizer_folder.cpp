@@ -155,14 +155,14 @@ class Reader {
   TokenizerFolder result_;
 };
 
-int32_t added_id(const BpeParts& parts, std::string_view content) {
+int32_t added_id(const TokenizerParts& parts, std::string_view content) {
   for (const AddedToken& token : parts.added) {
     if (token.content == content) return token.id;
   }
   return -1;
 }
 
-void put(BpeParts& parts, const AddedToken& token) {
+void put(TokenizerParts& parts, const AddedToken& token) {
   if (!parts.surfaces.has(token.id)) {
     try {
       parts.surfaces.add(token.id, token.content);
@@ -181,7 +181,7 @@ TokenizerFolder read_tokenizer_folder(const Files& files, const std::string& fol
   return Reader(files, folder).read();
 }
 
-void add_folder_tokens(BpeParts& parts, const TokenizerFolder& folder,
+void add_folder_tokens(TokenizerParts& parts, const TokenizerFolder& folder,
                        const std::function<int32_t(std::string_view)>& id_of) {
   if (!folder.has_files) return;
   parts.usual = SpecialText::parse;

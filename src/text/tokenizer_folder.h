@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/files.h"
-#include "text/bpe_tokenizer.h"
+#include "text/word_tokenizer.h"
 
 namespace octet {
 
@@ -34,7 +34,7 @@ TokenizerFolder read_tokenizer_folder(const Files& files, const std::string& fol
 // Adds the tokens to a vocabulary's own, which `id_of` looks up as the file spells them (-1: none),
 // and sets bos, eos, prefix and suffix. Special tokens without an id that the vocabulary lacks are
 // left out: no text and no template of the model can mean them.
-void add_folder_tokens(BpeParts& parts, const TokenizerFolder& folder,
+void add_folder_tokens(TokenizerParts& parts, const TokenizerFolder& folder,
                        const std::function<int32_t(std::string_view)>& id_of);
 
 }  // namespace octet

@@ -9,7 +9,7 @@ class TokenizerReader {
   TokenizerReader(const TokenizerFile& file, const Json& json)
       : file_(file), path_(file.path), json_(json), model_(part("model")) {}
 
-  BpeParts read() {
+  TokenizerParts read() {
     parts_.name = path_;
     parts_.usual = SpecialText::parse;
     parts_.normalizer = read_normalizer(path_, part("normalizer"));
@@ -193,14 +193,14 @@ class TokenizerReader {
   ByteAlphabet alphabet_;
   DecodeRules rules_;
   Vocabulary contents_;  // as the file spells them
-  BpeParts parts_;
+  TokenizerParts parts_;
 };
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json) {
   try {
-    return bpe_tokenizer(TokenizerReader(file, json).read());
+    return word_tokenizer(TokenizerReader(file, json).read());
   } catch (const Error& error) {  // steps that are too many, or do too much
     if (error.code() != ErrorCode::invalid_argument) throw;
     bad_tokenizer(file.path, "{}", error.what());

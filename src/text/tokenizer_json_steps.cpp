@@ -119,7 +119,7 @@ PrependScheme prepend_scheme(const std::string& path, const JsonObject& step) {
   not_supported(path, "prepend_scheme", name);
 }
 
-void add_pre_tokenizer(const std::string& path, const Json& json, BpeParts& parts) {
+void add_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts& parts) {
   const std::string type = type_of(path, "pre-tokenizer", json);
   const JsonObject step(json, path);
   if (type == "Sequence") {
@@ -164,7 +164,7 @@ std::vector<int32_t> template_ids(const std::string& path, const JsonObject& pro
   return ids;
 }
 
-void add_template(const std::string& path, const Json& json, BpeParts& parts) {
+void add_template(const std::string& path, const Json& json, TokenizerParts& parts) {
   const JsonObject processor(json, path);
   bool is_behind = false;
   for (const Json& item : list_of(path, json, "single")) {
@@ -223,12 +223,12 @@ Normalizer read_normalizer(const std::string& path, const Json& json) {
   return normalizer;
 }
 
-void read_pre_tokenizer(const std::string& path, const Json& json, BpeParts& parts) {
+void read_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts& parts) {
   parts.symbols = Symbols::characters;
   if (!json.is_null()) add_pre_tokenizer(path, json, parts);
 }
 
-void read_post_processor(const std::string& path, const Json& json, BpeParts& parts) {
+void read_post_processor(const std::string& path, const Json& json, TokenizerParts& parts) {
   if (json.is_null()) return;
   const std::string type = type_of(path, "post-processor", json);
   if (type == "Sequence") {

@@ -64,14 +64,14 @@ class MergesReader {
     }
   }
 
-  BpeParts take() { return std::move(parts_); }
+  TokenizerParts take() { return std::move(parts_); }
   int32_t id_of(std::string_view token) const { return spelled_.find(token); }
 
  private:
   const std::string& path_;
   ByteAlphabet alphabet_;
   Vocabulary spelled_;  // as the file has them
-  BpeParts parts_;
+  TokenizerParts parts_;
 };
 
 // Qwen's class adds its special tokens again, by their texts alone.
@@ -94,7 +94,7 @@ std::unique_ptr<Tokenizer> read_vocab_and_merges(const TokenizerFile& file, cons
   MergesReader reader(file.path);
   reader.read_vocabulary(vocab);
   reader.read_merges(merges, file.files.read_text(merges));
-  BpeParts parts = reader.take();
+  TokenizerParts parts = reader.take();
   TokenizerFolder folder = read_tokenizer_folder(file.files, parent_path(file.path));
   if (folder.adds_prefix_space == true) parts.words.add(PrefixSpace{});
   TokenizerOptions words = options;
@@ -105,7 +105,7 @@ std::unique_ptr<Tokenizer> read_vocab_and_merges(const TokenizerFile& file, cons
   }
   describe_by_size(parts, words, UnknownVocabulary::is_gpt2);
   add_folder_tokens(parts, folder, [&](std::string_view token) { return reader.id_of(token); });
-  return bpe_tokenizer(std::move(parts));
+  return word_tokenizer(std::move(parts));
 }
 
 }  // namespace octet

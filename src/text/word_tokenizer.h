@@ -29,7 +29,7 @@ constexpr std::array<int32_t, 256> no_bytes() {
   return ids;
 }
 
-struct BpeParts {
+struct TokenizerParts {
   std::string name;       // for errors
   Vocabulary vocabulary;  // as words are matched
   BpeMerges merges;
@@ -50,7 +50,7 @@ struct BpeParts {
 };
 
 // Throws Error{bad_data} where the parts cannot encode every text.
-std::unique_ptr<Tokenizer> bpe_tokenizer(BpeParts parts);
+std::unique_ptr<Tokenizer> word_tokenizer(TokenizerParts parts);
 
 // Pairs of neighbouring characters that some token has, by class: ASCII, the mark of a space
 // (U+2581), all others.

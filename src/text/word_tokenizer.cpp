@@ -1,4 +1,4 @@
-#include "text/bpe_tokenizer.h"
+#include "text/word_tokenizer.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,9 +10,9 @@ namespace {
 
 constexpr size_t kWorthACache = 16 << 10;  // bytes of text
 
-class BpeTokenizer : public Tokenizer {
+class WordTokenizer : public Tokenizer {
  public:
-  explicit BpeTokenizer(BpeParts parts) : parts_(std::move(parts)) {
+  explicit WordTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
     for (const AddedToken& token : parts_.added) {
       for (const bool parses : {false, true}) {
         if (token.special && !parses) continue;
@@ -217,7 +217,7 @@ class BpeTokenizer : public Tokenizer {
     ids.push_back(id);
   }
 
-  BpeParts parts_;
+  TokenizerParts parts_;
   Finders finders_[2];  // of plain text, of text whose special tokens are parsed
   JoinedCharacters joined_;
   bool cuts_words_ = false;
@@ -226,8 +226,8 @@ class BpeTokenizer : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> bpe_tokenizer(BpeParts parts) {
-  return std::make_unique<BpeTokenizer>(std::move(parts));
+std::unique_ptr<Tokenizer> word_tokenizer(TokenizerParts parts) {
+  return std::make_unique<WordTokenizer>(std::move(parts));
 }
 
 inline JoinedCharacters::Next JoinedCharacters::next(std::string_view text, size_t at) {
