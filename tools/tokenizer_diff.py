@@ -2,10 +2,10 @@
 """Octet's tokenizers against the `tokenizers` package: the same ids, and the speed of both in one run.
 
     tools/tokenizer_diff.py DATA [NAME...] [--octet build/octet] [--bytes 20000000] [--speed-bytes 50000000]
-                            [--characters] [--json OUT.json]
+                            [--document-bytes 100000] [--characters] [--json OUT.json]
 
-DATA is the folder with tokenizers/ and text/. Names: gpt2 llama2 llama3 qwen olmo1 dolma2. Without the package an environment
-is made in build/venv. Two things are compared:
+DATA is the folder with tokenizers/ and text/. Names: gpt2 llama2 llama3 qwen olmo1 dolma2, or the path of any tokenizer.json.
+Without the package an environment is made in build/venv. Two things are compared:
   ids         of 20 MB of English in documents of about 100 KB, and with --characters of every code point in a few contexts
   megabytes a second of processor time, one thread, encoding alone; and of wall time with all cores (0 turns speed off)
 """
@@ -125,9 +125,13 @@ def of_gpt2(folder):
     return tokenizer
 
 
+def path_of(data, name):
+    return data / "tokenizers" / FILES[name] if name in FILES else Path(name)
+
+
 def package_tokenizer(data, name):
     from tokenizers import Tokenizer, normalizers
-    path = data / "tokenizers" / FILES[name]
+    path = path_of(data, name)
     if name == "gpt2":
         return of_gpt2(path)
     if name == "llama2":
@@ -136,11 +140,14 @@ def package_tokenizer(data, name):
         return of_ranks(path, CL100K)
     if name == "qwen":
         return of_ranks(path, CL100K.replace("{1,3}", ""), normalizers.NFC())
-    return Tokenizer.from_file(str(path))
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
-def english(data, n_bytes):
-    """Documents of about 100 KB."""
+def english(data, n_bytes, document_bytes):
+    """Documents of about so many bytes."""
     text = b""
     for path in ("wiki_en/wiki_train_00.txt.xz", "wiki_en/wiki_train_01.txt", "books/books_val_00.txt",
                  "books/books_train_00.txt.xz"):
@@ -150,7 +157,7 @@ def english(data, n_bytes):
     text = text[:n_bytes].decode("utf-8", "ignore")
     documents, at = [], 0
     while at < len(text):
-        end = text.find("\n", at + 100_000)
+        end = text.find("\n", at + document_bytes)
         end = len(text) if end < 0 else end + 1
         documents.append(text[at:end])
         at = end
@@ -236,6 +243,7 @@ def main():
     parser.add_argument("--octet", default=str(ROOT / "build/octet"))
     parser.add_argument("--bytes", type=int, default=20_000_000)
     parser.add_argument("--speed-bytes", type=int, default=50_000_000)
+    parser.add_argument("--document-bytes", type=int, default=100_000)
     parser.add_argument("--characters", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -244,11 +252,11 @@ def main():
     results = {"tokenizers": tokenizers.__version__, "cores": len(os.sched_getaffinity(0)), "rows": {}}
     n_differ = 0
     for name in args.names or FILES:
-        path = str(args.data / "tokenizers" / FILES[name])
+        path = str(path_of(args.data, name))
         package = package_tokenizer(args.data, name)
         row = results["rows"][name] = {}
         if args.bytes:
-            row["ids"] = compare_ids(args.octet, path, package, english(args.data, args.bytes), "English")
+            row["ids"] = compare_ids(args.octet, path, package, english(args.data, args.bytes, args.document_bytes), "English")
             n_differ += row["ids"]["differ"]
             print(f"{name}: {row['ids']['bytes']} bytes, {row['ids']['tokens']} tokens, {row['ids']['differ']} of "
                   f"{row['ids']['documents']} documents differ", flush=True)
@@ -256,7 +264,7 @@ def main():
             row["characters"] = characters_that_differ(args.octet, path, package, characters())
             print(f"{name}: {len(row['characters'])} code points differ: {' '.join(row['characters'][:40])}", flush=True)
         if args.speed_bytes:
-            row["speed"] = s = speed(args.octet, path, package, english(args.data, args.speed_bytes))
+            row["speed"] = s = speed(args.octet, path, package, english(args.data, args.speed_bytes, args.document_bytes))
             print(f"{name}: one thread {s['octet']:.1f} MB/s, package {s['package']:.2f} MB/s, {s['ratio']:.1f} x; all cores "
                   f"{s['octet_all']:.1f} and {s['package_all']:.2f} MB/s", flush=True)
     if args.json:

@@ -34,24 +34,9 @@ size_t end_of_space_after(std::string_view text, size_t at) {
 
 }  // namespace
 
-int32_t AddedTokenFinder::child(int32_t node, char byte) const {
-  const auto it = edges_.find(int64_t{node} << 8 | static_cast<unsigned char>(byte));
-  return it == edges_.end() ? -1 : it->second;
-}
-
 void AddedTokenFinder::add(const AddedToken& token) {
   CHECK(!token.content.empty());
-  int32_t node = 0;
-  for (const char byte : token.content) {
-    int32_t next = child(node, byte);
-    if (next < 0) {
-      next = static_cast<int32_t>(token_at_.size());
-      edges_.emplace(int64_t{node} << 8 | static_cast<unsigned char>(byte), next);
-      token_at_.push_back(-1);
-    }
-    node = next;
-  }
-  token_at_[static_cast<size_t>(node)] = static_cast<int32_t>(tokens_.size());
+  contents_.add(token.content, static_cast<int32_t>(tokens_.size()));
   tokens_.push_back(token);
   const auto first = static_cast<unsigned char>(token.content[0]);
   for (unsigned second = 0; second < 256; ++second) {
@@ -66,11 +51,12 @@ const AddedToken* AddedTokenFinder::longest_at(std::string_view text, size_t at)
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
   };
   if (!begins_with_[byte(at) << 8 | byte(at + 1)]) return nullptr;
-  int32_t node = 0, longest = -1;
+  ByteTrie::Node node;
+  int32_t longest = ByteTrie::kNone;
   for (; at < text.size(); ++at) {
-    node = child(node, text[at]);
-    if (node < 0) break;
-    if (const int32_t token = token_at_[static_cast<size_t>(node)]; token >= 0) longest = token;
+    node = contents_.child(node, text[at]);
+    if (!node.exists()) break;
+    if (node.value >= 0) longest = node.value;
   }
   return longest < 0 ? nullptr : &tokens_[static_cast<size_t>(longest)];
 }

@@ -6,8 +6,9 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
+
+#include "text/byte_trie.h"
 
 namespace octet {
 
@@ -36,14 +37,11 @@ class AddedTokenFinder {
                         const std::function<void(const Segment&)>& visit) const;
 
  private:
-  int32_t child(int32_t node, char byte) const;  // -1: none
   const AddedToken* longest_at(std::string_view text, size_t at) const;
   bool stands_alone(const AddedToken& token, std::string_view text, size_t at) const;
 
   std::vector<AddedToken> tokens_;
-  // A trie: its edges by node << 8 | byte, and by node the token that ends there, or -1.
-  std::unordered_map<int64_t, int32_t> edges_;
-  std::vector<int32_t> token_at_ = {-1};
+  ByteTrie contents_;  // of tokens_
   // Whether a token begins with two bytes: what most positions of a text are dismissed by.
   std::vector<bool> begins_with_ = std::vector<bool>(65536);
 };

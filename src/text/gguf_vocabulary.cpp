@@ -12,8 +12,7 @@ class GgufReader {
  public:
   explicit GgufReader(const TokenizerFile& file)
       : path_(file.path),
-        metadata_(file.bytes, "tokenizer", file.path, GgufHeader::Tensors::skipped),
-        classes_(std::make_shared<const CharClasses>()) {
+        metadata_(file.bytes, "tokenizer", file.path, GgufHeader::Tensors::skipped) {
     parts_.name = file.path;
     parts_.usual = SpecialText::parse;
   }
@@ -38,7 +37,7 @@ class GgufReader {
     } else if (name == "qwen2") {
       pattern = WordPattern::qwen;
     } else if (name == "smollm") {
-      parts_.words.add(SplitDigits{.classes = classes_, .behavior = SplitBehavior::isolated});
+      parts_.words.add(SplitCharacters{is_number});
     } else if (name != "gpt-2" && name != "mpt" && name != "olmo") {
       bad_tokenizer(path_, "GGUF pre-tokenizer '{}' is not supported", name);
     }
@@ -112,7 +111,6 @@ class GgufReader {
 
   const std::string& path_;
   GgufHeader metadata_;
-  std::shared_ptr<const CharClasses> classes_;
   ByteAlphabet alphabet_;
   TokenizerParts parts_;
 };

@@ -32,6 +32,14 @@ std::unique_ptr<Tokenizer> read_json(const TokenizerFile& file, const TokenizerO
 
 }  // namespace
 
+TextTemplate Tokenizer::text_template() const {
+  TextTemplate around;
+  for (const int32_t id : prefix()) around.single.push_back({.id = id});
+  around.single.push_back({.kind = TemplatePart::Kind::first_text});
+  for (const int32_t id : suffix()) around.single.push_back({.id = id});
+  return around;
+}
+
 std::span<const int32_t> without_ends(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
   const std::vector<int32_t> prefix = tokenizer.prefix(), suffix = tokenizer.suffix();
   if (ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids.begin())) {
@@ -52,6 +60,7 @@ std::optional<std::string> find_tokenizer(const Files& files, const std::string&
     if (entry.name.ends_with(".gguf")) others.push_back(entry.name);
   }
   names.push_back("tokenizer.bin");
+  names.push_back("vocab.txt");
   if (others.size() == 1) names.push_back(others.front());
   for (const std::string& name : names) {
     std::string path = join_path(folder, name);
@@ -66,10 +75,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string&
   if (files.exists(path) && files.is_directory(path)) {
     const auto found = find_tokenizer(files, path);
     if (found) return make_tokenizer(files, *found, options);
-    bad_tokenizer(
-        path,
-        "expected tokenizer.json, tokenizer.model, vocab.json, encoder.json, *.tiktoken or "
-        "tokenizer.bin in the folder, got none");
+    bad_tokenizer(path,
+                  "expected tokenizer.json, tokenizer.model, vocab.json, encoder.json, *.tiktoken, "
+                  "tokenizer.bin or vocab.txt in the folder, got none");
   }
   const bool is_a_path = path.find_first_of("./") != path.npos;
   if (!is_a_path && !files.exists(path)) {
@@ -85,11 +93,12 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string&
   if (file.bytes.starts_with("GGUF")) return read_gguf_vocabulary(file);
   if (is_rank_file(file.bytes)) return read_rank_file(file, options);
   if (is_sentencepiece_model(file.bytes)) return read_sentencepiece_model(file);
+  if (is_piece_list(file.bytes)) return read_piece_list(file);
   if (looks_like_llama2c(file.bytes)) return read_llama2c_tokenizer(file);
   if (file.bytes.starts_with('\x0A')) return read_sentencepiece_model(file);
   bad_tokenizer(path,
-                "expected a tokenizer.json, a SentencePiece model, tiktoken ranks, a vocab.json or "
-                "a tokenizer.bin, got other data");
+                "expected a tokenizer.json, a SentencePiece model, tiktoken ranks, a vocab.json, "
+                "a vocab.txt or a tokenizer.bin, got other data");
 }
 
 }  // namespace octet

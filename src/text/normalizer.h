@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "text/character_rule.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 
@@ -25,8 +26,11 @@ struct ReplaceMatches {
 struct StripSpace {
   bool left = false, right = false;
 };
+struct MapCharacters {
+  const CharacterRule* rule;
+};
 using NormalizerStep = std::variant<PrependText, ReplaceText, ReplaceMatches, StripSpace,
-                                    std::shared_ptr<const UnicodeNormalizer>>;
+                                    MapCharacters, std::shared_ptr<const UnicodeNormalizer>>;
 
 class Normalizer {
  public:
@@ -35,7 +39,8 @@ class Normalizer {
   // Throws Error{invalid_argument} for one step too many.
   void add(NormalizerStep step);
   bool changes_nothing() const { return steps_.empty(); }
-  // Throws Error{bad_data} for bytes that are no UTF-8 where a normal form must read them, and
+  // Throws Error{bad_data} for bytes that are no UTF-8 where a normal form or a
+  // rule of characters must read them, and
   // Error{invalid_argument} where a text becomes more than 32 times as long, and 1 KiB.
   std::string apply(std::string_view text, MatchBudget& budget) const;
   std::string apply(std::string_view text) const;

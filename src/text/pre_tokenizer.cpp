@@ -104,13 +104,14 @@ void cut(const SplitMatches& split, std::string_view text, const Whole& whole,
   ranges.flush();
 }
 
-void cut(const SplitDigits& digits, std::string_view text, const Whole&,
+void cut(const SplitCharacters& split, std::string_view text, const Whole&,
          const PreTokenizer::Visit& visit) {
-  Ranges ranges(text, digits.behavior, visit);
+  Ranges ranges(text, split.behavior, visit);
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
-    const Character character = decode_utf8(text, at);
-    if (digits.classes->of(character.code) == CharClass::number) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const Character character = byte < 0x80 ? Character{byte, 1} : decode_utf8(text, at);
+    if (split.matches(character.code)) {
       ranges.add(done, at, false);
       ranges.add(at, at + character.length, true);
       done = at + character.length;

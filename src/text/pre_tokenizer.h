@@ -33,9 +33,9 @@ struct SplitMatches {
   SplitBehavior behavior = SplitBehavior::isolated;
   bool invert = false;  // what does not match is the match
 };
-struct SplitDigits {
-  std::shared_ptr<const CharClasses> classes;
-  SplitBehavior behavior = SplitBehavior::contiguous;
+struct SplitCharacters {          // the matches are single characters
+  bool (*matches)(int32_t code);  // kInvalid is one as well
+  SplitBehavior behavior = SplitBehavior::isolated;
 };
 enum class PrependScheme { always, first, never };
 struct MarkSpaces {  // Metaspace
@@ -44,7 +44,7 @@ struct MarkSpaces {  // Metaspace
   bool split = true;
 };
 using PreTokenizerStep =
-    std::variant<PrefixSpace, SplitWords, SplitMatches, SplitDigits, MarkSpaces>;
+    std::variant<PrefixSpace, SplitWords, SplitMatches, SplitCharacters, MarkSpaces>;
 
 class PreTokenizer {
  public:

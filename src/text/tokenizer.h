@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "text/text_template.h"
 #include "text/word_cache.h"
 
 namespace octet {
@@ -37,6 +38,10 @@ class Tokenizer {
   // What the tokenizer's file puts around a text.
   virtual std::vector<int32_t> prefix() const { return {}; }
   virtual std::vector<int32_t> suffix() const { return {}; }
+  // What stands around one text and around two: prefix and suffix with type 0, and no pair, where
+  // the tokenizer's file says no more.
+  virtual TextTemplate text_template() const;
+  virtual std::vector<int32_t> special_ids() const { return {}; }  // those that no text is made of
   // The special or added token with this text.
   virtual std::optional<int32_t> special_id(std::string_view text) const { return std::nullopt; }
 
@@ -76,8 +81,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string&
                                           const TokenizerOptions& options = {});
 
 // The tokenizer's file in a model folder: tokenizer.json, tokenizer.model, vocab.json,
-// encoder.json,
-// *.tiktoken, tokenizer.bin or *.gguf, the first of these that is there.
+// encoder.json, *.tiktoken, tokenizer.bin, vocab.txt or *.gguf, the first of these that is there.
 std::optional<std::string> find_tokenizer(const Files& files, const std::string& folder);
 
 }  // namespace octet

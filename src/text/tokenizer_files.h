@@ -28,7 +28,8 @@ template <typename... Args>
               fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Hugging Face's tokenizer.json: a BPE of bytes, or of characters with bytes to fall back on.
+// Hugging Face's tokenizer.json: a BPE of bytes, or of characters with bytes to fall back on;
+// or WordPiece.
 std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json);
 
 // vocab.json or encoder.json, with merges.txt or vocab.bpe beside it: GPT-2's files.
@@ -39,6 +40,10 @@ std::unique_ptr<Tokenizer> read_vocab_and_merges(const TokenizerFile& file, cons
 bool is_rank_file(std::string_view bytes);
 std::unique_ptr<Tokenizer> read_rank_file(const TokenizerFile& file,
                                           const TokenizerOptions& options);
+
+// BERT's vocab.txt: WordPiece, a line a token, its number the id; "[UNK]" is one of them.
+bool is_piece_list(std::string_view bytes);
+std::unique_ptr<Tokenizer> read_piece_list(const TokenizerFile& file);
 
 // SentencePiece: BPE and Unigram.
 bool is_sentencepiece_model(std::string_view bytes);
@@ -61,16 +66,21 @@ enum class UnknownVocabulary { is_gpt2, is_an_error };
 void describe_by_size(TokenizerParts& parts, const TokenizerOptions& options,
                       UnknownVocabulary unknown);
 
+// The "type" of a step of tokenizer.json; `part` is for errors.
+std::string json_type(const std::string& path, std::string_view part, const Json& json);
+const Json& json_list(const std::string& path, const Json& json, const std::string& key);
+
 // The parts of tokenizer.json that are lists of steps.
 struct DecodeRules {
   bool bytes_of_tokens = false;  // "<0xXX>" is a byte
   Normalizer replaced = {};
   bool strips_space = false;
+  std::optional<PieceSpacing> spacing = {};  // and nothing else
 };
 Normalizer read_normalizer(const std::string& path, const Json& json);
 // Sets symbols and words.
 void read_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts& parts);
-// Sets prefix and suffix.
+// Sets what stands around texts: around, prefix and suffix.
 void read_post_processor(const std::string& path, const Json& json, TokenizerParts& parts);
 DecodeRules read_decoder(const std::string& path, const Json& json);
 std::shared_ptr<const Regex> read_pattern(const std::string& path, const std::string& pattern);

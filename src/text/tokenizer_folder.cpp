@@ -76,6 +76,9 @@ class Reader {
     result_.adds_eos = flag("add_eos_token");
     result_.is_legacy = flag("legacy");
     result_.adds_prefix_space = flag("add_prefix_space");
+    result_.makes_lower_case = flag("do_lower_case");
+    result_.spaces_ideographs = flag("tokenize_chinese_chars");
+    result_.strips_accents = flag("strip_accents");
     for (const char* name : kLists) {
       const auto it = json.find(name);
       if (it != json.end() && !it->empty()) result_.config_lists_special = true;

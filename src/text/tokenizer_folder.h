@@ -26,6 +26,7 @@ struct TokenizerFolder {
   std::vector<AddedToken> named = {};  // special tokens without an id of their own
   std::optional<std::string> bos = {}, eos = {};
   std::optional<bool> adds_bos = {}, adds_eos = {}, is_legacy = {}, adds_prefix_space = {};
+  std::optional<bool> makes_lower_case = {}, spaces_ideographs = {}, strips_accents = {};  // BERT's
 };
 
 // Throws Error{bad_data}, "[tokenizer] FILE: ..." or "[json] FILE: ...".

@@ -16,9 +16,10 @@ class TokenizerReader {
     read_pre_tokenizer(path_, part("pre_tokenizer"), parts_);
     rules_ = read_decoder(path_, part("decoder"));
     parts_.decode_strips_space = rules_.strips_space;
-    check_model();
+    const bool has_pieces = type_of_model() == "WordPiece";
+    has_pieces ? check_pieces() : check_bpe();
     read_vocabulary();
-    read_merges();
+    has_pieces ? read_pieces() : read_merges();
     read_added_tokens();
     read_post_processor(path_, part("post_processor"), parts_);
     read_ends();
@@ -31,10 +32,26 @@ class TokenizerReader {
     return it == json_.end() ? nothing_ : *it;
   }
 
-  void check_model() {
+  std::string type_of_model() const {
     const JsonObject model(model_, path_);
-    const std::string type = model.string_or("type", "BPE");
-    if (type != "BPE") bad_tokenizer(path_, "model '{}' is not supported", type);
+    const bool counts_characters = model.has("max_input_chars_per_word");
+    const std::string type = model.string_or("type", counts_characters ? "WordPiece" : "BPE");
+    if (type == "BPE" || type == "WordPiece") return type;
+    bad_tokenizer(path_, "model '{}' is not supported", type);
+  }
+
+  void check_pieces() {
+    if (parts_.symbols == Symbols::bytes) {
+      bad_tokenizer(path_, "pre-tokenizer 'ByteLevel' with a model 'WordPiece' is not supported");
+    }
+    if (part("decoder").is_null()) rules_.spacing = PieceSpacing{};
+  }
+
+  void check_bpe() {
+    const JsonObject model(model_, path_);
+    if (rules_.spacing) {
+      bad_tokenizer(path_, "decoder 'WordPiece' with a model 'BPE' is not supported");
+    }
     if (model.has("dropout") && model.number("dropout") != 0) {
       bad_tokenizer(path_, "dropout is not supported");
     }
@@ -55,7 +72,13 @@ class TokenizerReader {
     if (parts_.symbols == Symbols::bytes) return matched(token);
     const int byte = rules_.bytes_of_tokens ? byte_of_token(token) : -1;
     if (byte >= 0) return std::string(1, static_cast<char>(byte));
+    if (rules_.spacing) return rules_.spacing->later(token);
     return rules_.replaced.apply(token);
+  }
+
+  void add_surface(int64_t id, const std::string& token) {
+    add_token(parts_.surfaces, id, surface(token));
+    if (rules_.spacing) add_token(parts_.first_surfaces, id, rules_.spacing->first(token));
   }
 
   void add_token(Vocabulary& vocabulary, int64_t id, const std::string& bytes) {
@@ -76,7 +99,7 @@ class TokenizerReader {
       const auto number = id.get<int64_t>();
       const std::string bytes = matched(token);
       add_token(parts_.vocabulary, number, bytes);
-      add_token(parts_.surfaces, number, surface(token));
+      add_surface(number, token);
       add_token(contents_, number, token);
       const bool is_byte = parts_.symbols == Symbols::bytes && bytes.size() == 1;
       const int byte = is_byte      ? static_cast<unsigned char>(bytes[0])
@@ -87,6 +110,17 @@ class TokenizerReader {
     if (model.has("unk_token")) {
       parts_.unknown = contents_.find(model.string("unk_token"));
     }
+  }
+
+  void read_pieces() {
+    const JsonObject model(model_, path_);
+    const std::string unknown = model.string("unk_token");
+    if (parts_.unknown < 0) {
+      bad_tokenizer(path_, "unk_token '{}' is not in the vocabulary", unknown);
+    }
+    const WordPieceOptions options = {model.string("continuing_subword_prefix"),
+                                      model.integer("max_input_chars_per_word"), parts_.unknown};
+    parts_.pieces = std::make_unique<const WordPieces>(parts_.vocabulary, options);
   }
 
   int32_t id_of(const std::string& token, size_t merge) const {
@@ -142,7 +176,9 @@ class TokenizerReader {
       const int32_t known = contents_.find(token.content);
       if (known < 0) {
         add_token(contents_, id, token.content);
-        add_token(parts_.surfaces, id, surface(token.content));
+        // The package spells what it looks for in normalized text as it is found there.
+        const bool is_spelled_normal = rules_.spacing && token.normalized;
+        add_surface(id, is_spelled_normal ? parts_.normalizer.apply(token.content) : token.content);
       } else if (known != id) {
         bad_tokenizer(path_, "added token '{}': expected the id {}, got {}", token.content, known,
                       id);

@@ -1,24 +1,12 @@
+#include "text/bert_text.h"
 #include "text/tokenizer_files.h"
 
 namespace octet {
 namespace {
 
-std::string type_of(const std::string& path, std::string_view part, const Json& json) {
-  if (!json.is_object() || !json.contains("type") || !json.at("type").is_string()) {
-    bad_tokenizer(path, "{}: expected an object with a type", part);
-  }
-  return json.at("type").get<std::string>();
-}
-
 [[noreturn]] void not_supported(const std::string& path, std::string_view part,
                                 std::string_view type) {
   bad_tokenizer(path, "{} '{}' is not supported", part, type);
-}
-
-const Json& list_of(const std::string& path, const Json& json, const std::string& key) {
-  const auto it = json.find(key);
-  if (it == json.end() || !it->is_array()) bad_tokenizer(path, "expected a list '{}'", key);
-  return *it;
 }
 
 // {"String": "..."} or {"Regex": "..."}.
@@ -39,14 +27,24 @@ Pattern pattern_of(const std::string& path, const Json& step) {
   bad_tokenizer(path, "expected a pattern {{\"String\": ...}} or {{\"Regex\": ...}}");
 }
 
+// Source: BERT's BasicTokenizer. Accents are stripped where text is made lower case, unless said.
+void add_bert_normalizer(const JsonObject& step, Normalizer& normalizer) {
+  const bool lower = step.boolean_or("lowercase", true);
+  const bool strips = step.has("strip_accents") ? step.boolean_or("strip_accents", lower) : lower;
+  add_bert_steps(normalizer, {.cleans_text = step.boolean_or("clean_text", true),
+                              .spaces_ideographs = step.boolean_or("handle_chinese_chars", true),
+                              .strips_accents = strips,
+                              .lower_case = lower});
+}
+
 void add_normalizer(const std::string& path, const Json& json, Normalizer& normalizer) {
-  const std::string type = type_of(path, "normalizer", json);
+  const std::string type = json_type(path, "normalizer", json);
   const JsonObject step(json, path);
   const auto form = [&](NormalForm known) {
     normalizer.add(std::make_shared<const UnicodeNormalizer>(known));
   };
   if (type == "Sequence") {
-    for (const Json& part : list_of(path, json, "normalizers")) {
+    for (const Json& part : json_list(path, json, "normalizers")) {
       add_normalizer(path, part, normalizer);
     }
   } else if (type == "NFC") {
@@ -57,6 +55,12 @@ void add_normalizer(const std::string& path, const Json& json, Normalizer& norma
     form(NormalForm::nfkc);
   } else if (type == "NFKD") {
     form(NormalForm::nfkd);
+  } else if (type == "Lowercase") {
+    normalizer.add(MapCharacters{&kLowercase});
+  } else if (type == "StripAccents") {
+    normalizer.add(MapCharacters{&kDropMarks});
+  } else if (type == "BertNormalizer") {
+    add_bert_normalizer(step, normalizer);
   } else if (type == "Prepend") {
     normalizer.add(PrependText{step.string("prepend")});
   } else if (type == "Strip") {
@@ -120,10 +124,10 @@ PrependScheme prepend_scheme(const std::string& path, const JsonObject& step) {
 }
 
 void add_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts& parts) {
-  const std::string type = type_of(path, "pre-tokenizer", json);
+  const std::string type = json_type(path, "pre-tokenizer", json);
   const JsonObject step(json, path);
   if (type == "Sequence") {
-    for (const Json& part : list_of(path, json, "pretokenizers")) {
+    for (const Json& part : json_list(path, json, "pretokenizers")) {
       add_pre_tokenizer(path, part, parts);
     }
     return;
@@ -138,10 +142,19 @@ void add_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts
   } else if (type == "Split") {
     add_split(path, json, parts.words);
   } else if (type == "Digits") {
-    SplitDigits digits;
-    digits.classes = std::make_shared<const CharClasses>();
-    if (step.boolean_or("individual_digits", false)) digits.behavior = SplitBehavior::isolated;
-    parts.words.add(std::move(digits));
+    const bool is_each = step.boolean_or("individual_digits", false);
+    parts.words.add(
+        SplitCharacters{is_number, is_each ? SplitBehavior::isolated : SplitBehavior::contiguous});
+  } else if (type == "Punctuation") {
+    parts.words.add(
+        SplitCharacters{is_punctuation, behavior_of(path, step.string_or("behavior", "Isolated"))});
+  } else if (type == "WhitespaceSplit") {
+    parts.words.add(SplitCharacters{is_white_space, SplitBehavior::removed});
+  } else if (type == "Whitespace") {
+    parts.words.add(SplitCharacters{is_white_space, SplitBehavior::removed});
+    parts.words.add(SplitCharacters{is_word_character, SplitBehavior::contiguous});
+  } else if (type == "BertPreTokenizer") {
+    add_bert_words(parts.words);
   } else if (type == "Metaspace") {
     parts.words.add(MarkSpaces{mark_of(path, step), prepend_scheme(path, step),
                                step.boolean_or("split", true)});
@@ -150,44 +163,15 @@ void add_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts
   }
 }
 
-// The ids of one special token of a template.
-std::vector<int32_t> template_ids(const std::string& path, const JsonObject& processor,
-                                  const std::string& name, int64_t vocab) {
-  const Json& token = processor.object("special_tokens").at(name);
-  std::vector<int32_t> ids;
-  for (const Json& id : list_of(path, token, "ids")) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= vocab) {
-      bad_tokenizer(path, "special token '{}': expected ids from 0 to {}", name, vocab - 1);
-    }
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
-}
-
-void add_template(const std::string& path, const Json& json, TokenizerParts& parts) {
-  const JsonObject processor(json, path);
-  bool is_behind = false;
-  for (const Json& item : list_of(path, json, "single")) {
-    if (item.is_object() && item.contains("Sequence")) {
-      if (is_behind) bad_tokenizer(path, "expected one text in the template, got two");
-      is_behind = true;
-    } else if (item.is_object() && item.contains("SpecialToken")) {
-      const std::string name = JsonObject(item, path).object("SpecialToken").string("id");
-      std::vector<int32_t>& side = is_behind ? parts.suffix : parts.prefix;
-      for (const int32_t id : template_ids(path, processor, name, parts.surfaces.size())) {
-        side.push_back(id);
-      }
-    } else {
-      bad_tokenizer(path, "template: expected a Sequence or a SpecialToken");
-    }
-  }
+PieceSpacing spacing_of(const JsonObject& step) {
+  return {step.string_or("prefix", "##"), step.boolean_or("cleanup", true)};
 }
 
 void add_decoder(const std::string& path, const Json& json, DecodeRules& rules) {
-  const std::string type = type_of(path, "decoder", json);
+  const std::string type = json_type(path, "decoder", json);
   const JsonObject step(json, path);
   if (type == "Sequence") {
-    for (const Json& part : list_of(path, json, "decoders")) add_decoder(path, part, rules);
+    for (const Json& part : json_list(path, json, "decoders")) add_decoder(path, part, rules);
   } else if (type == "ByteFallback") {
     rules.bytes_of_tokens = true;
   } else if (type == "Replace") {
@@ -209,6 +193,19 @@ void add_decoder(const std::string& path, const Json& json, DecodeRules& rules) 
 
 }  // namespace
 
+std::string json_type(const std::string& path, std::string_view part, const Json& json) {
+  if (!json.is_object() || !json.contains("type") || !json.at("type").is_string()) {
+    bad_tokenizer(path, "{}: expected an object with a type", part);
+  }
+  return json.at("type").get<std::string>();
+}
+
+const Json& json_list(const std::string& path, const Json& json, const std::string& key) {
+  const auto it = json.find(key);
+  if (it == json.end() || !it->is_array()) bad_tokenizer(path, "expected a list '{}'", key);
+  return *it;
+}
+
 std::shared_ptr<const Regex> read_pattern(const std::string& path, const std::string& pattern) {
   try {
     return std::make_shared<const Regex>(pattern);
@@ -228,23 +225,14 @@ void read_pre_tokenizer(const std::string& path, const Json& json, TokenizerPart
   if (!json.is_null()) add_pre_tokenizer(path, json, parts);
 }
 
-void read_post_processor(const std::string& path, const Json& json, TokenizerParts& parts) {
-  if (json.is_null()) return;
-  const std::string type = type_of(path, "post-processor", json);
-  if (type == "Sequence") {
-    for (const Json& part : list_of(path, json, "processors")) {
-      read_post_processor(path, part, parts);
-    }
-  } else if (type == "TemplateProcessing") {
-    add_template(path, json, parts);
-  } else if (type != "ByteLevel") {
-    not_supported(path, "post-processor", type);
-  }
-}
-
 DecodeRules read_decoder(const std::string& path, const Json& json) {
   DecodeRules rules;
-  if (!json.is_null()) add_decoder(path, json, rules);
+  if (json.is_null()) return rules;
+  if (json_type(path, "decoder", json) == "WordPiece") {
+    rules.spacing = spacing_of(JsonObject(json, path));
+  } else {
+    add_decoder(path, json, rules);
+  }
   return rules;
 }
 

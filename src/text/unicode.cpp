@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 
 #include "base/error.h"
@@ -25,6 +26,21 @@ utf8proc_option_t options_of(NormalForm form) {
   return static_cast<utf8proc_option_t>(UTF8PROC_STABLE |
                                         (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
                                         (is_compatible ? UTF8PROC_COMPAT : 0));
+}
+
+// How many bytes from `at` on are ASCII, eight at a time: all of a long run but its end.
+size_t ascii_before(std::string_view text, size_t at) {
+  constexpr uint64_t kHighBits = 0x8080808080808080ull;
+  const size_t begin = at;
+  for (uint64_t word = 0; at + sizeof word <= text.size(); at += sizeof word) {
+    std::memcpy(&word, text.data() + at, sizeof word);
+    if ((word & kHighBits) != 0) break;
+  }
+  return at - begin;
+}
+
+bool has_category(int32_t code, utf8proc_category_t first, utf8proc_category_t last) {
+  return code >= 0 && is_within(utf8proc_category(code), first, last);
 }
 
 int combining_class(int32_t code) {
@@ -94,6 +110,8 @@ void append_utf8(std::string& text, int32_t code) {
 
 size_t find_invalid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
+    at += ascii_before(text, at);
+    if (at == text.size()) break;
     const Character character = decode_utf8(text, at);
     if (character.code == kInvalid) return at;
     at += character.length;
@@ -127,6 +145,44 @@ bool is_word_character(int32_t code) {
       return is_within(code, 0x200C, 0x200D) || is_within(code, 0x24B6, 0x24E9) ||
              is_within(code, 0x1F130, 0x1F149) || is_within(code, 0x1F150, 0x1F169) ||
              is_within(code, 0x1F170, 0x1F189);
+  }
+}
+
+bool is_letter(int32_t code) {
+  return has_category(code, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LO);
+}
+
+bool is_number(int32_t code) {
+  return has_category(code, UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO);
+}
+
+bool is_punctuation(int32_t code) {
+  if (code < 0x80) {
+    return is_within(code, '!', '/') || is_within(code, ':', '@') || is_within(code, '[', '`') ||
+           is_within(code, '{', '~');
+  }
+  return has_category(code, UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO);
+}
+
+bool is_mark(int32_t code) {
+  return has_category(code, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME);
+}
+
+bool is_nonspacing_mark(int32_t code) {
+  return has_category(code, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MN);
+}
+
+bool is_control_or_private(int32_t code) {
+  return has_category(code, UTF8PROC_CATEGORY_CC, UTF8PROC_CATEGORY_CF) ||
+         has_category(code, UTF8PROC_CATEGORY_CO, UTF8PROC_CATEGORY_CO);
+}
+
+void append_lower_case(int32_t code, std::string& text) {
+  constexpr int32_t kDottedI = 0x130;  // the one character whose lower case is two
+  if (code == kDottedI) {
+    text += "i\u0307";
+  } else {
+    append_utf8(text, utf8proc_tolower(code));
   }
 }
 

@@ -32,8 +32,15 @@ enum class CharClass : uint8_t {
   newline,  // the two spaces CR and LF
 };
 
-bool is_white_space(int32_t code);
-bool is_word_character(int32_t code);  // \w
+bool is_white_space(int32_t code);         // the property White_Space
+bool is_word_character(int32_t code);      // \w
+bool is_letter(int32_t code);              // \p{L}
+bool is_number(int32_t code);              // \p{N}
+bool is_punctuation(int32_t code);         // \p{P}, and of ASCII all symbols as well
+bool is_mark(int32_t code);                // \p{M}
+bool is_nonspacing_mark(int32_t code);     // \p{Mn}
+bool is_control_or_private(int32_t code);  // \p{Cc}, \p{Cf}, \p{Co}
+void append_lower_case(int32_t code, std::string& text);
 
 class CharClasses {
  public:

@@ -28,7 +28,8 @@ class WordTokenizer : public Tokenizer {
     }
     const bool has_all_bytes =
         std::find(parts_.byte_ids.begin(), parts_.byte_ids.end(), -1) == parts_.byte_ids.end();
-    cuts_words_ = parts_.symbols == Symbols::characters && (has_all_bytes || !parts_.fuse_unknown);
+    cuts_words_ = !parts_.pieces && parts_.symbols == Symbols::characters &&
+                  (has_all_bytes || !parts_.fuse_unknown);
     for (int32_t id = 0; cuts_words_ && id < parts_.vocabulary.size(); ++id) {
       joined_.add(parts_.vocabulary.bytes(id));
     }
@@ -41,6 +42,16 @@ class WordTokenizer : public Tokenizer {
   std::optional<int32_t> eos() const override { return parts_.eos; }
   std::vector<int32_t> prefix() const override { return parts_.prefix; }
   std::vector<int32_t> suffix() const override { return parts_.suffix; }
+  TextTemplate text_template() const override {
+    return parts_.around.single.empty() ? Tokenizer::text_template() : parts_.around;
+  }
+  std::vector<int32_t> special_ids() const override {
+    std::vector<int32_t> ids;
+    for (const AddedToken& token : parts_.added) {
+      if (token.special) ids.push_back(token.id);
+    }
+    return ids;
+  }
   std::optional<int32_t> special_id(std::string_view text) const override {
     for (const AddedToken& token : parts_.added) {
       if (token.content == text) return token.id;
@@ -73,11 +84,13 @@ class WordTokenizer : public Tokenizer {
 
   std::string decode(std::span<const int32_t> ids) const override {
     std::string text;
-    for (const int32_t id : ids) {
-      check_id(id);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      check_id(ids[i]);
       const bool is_dropped =
-          parts_.usual == SpecialText::plain && is_silent_[static_cast<size_t>(id)];
-      if (!is_dropped) text += parts_.surfaces.bytes(id);
+          parts_.usual == SpecialText::plain && is_silent_[static_cast<size_t>(ids[i])];
+      if (is_dropped) continue;
+      const bool is_first = i == 0 && parts_.first_surfaces.size() > 0;
+      text += (is_first ? parts_.first_surfaces : parts_.surfaces).bytes(ids[i]);
     }
     if (parts_.decode_strips_space && text.starts_with(' ')) text.erase(0, 1);
     if (parts_.decode_strips_last_space && text.ends_with(' ')) text.pop_back();
@@ -166,6 +179,8 @@ class WordTokenizer : public Tokenizer {
     const int32_t whole = parts_.whole_words_first ? parts_.vocabulary.find(word) : -1;
     if (whole >= 0) {
       run.word.push_back(whole);
+    } else if (parts_.pieces) {
+      parts_.pieces->encode(word, run.word);
     } else {
       append_symbols(word, run.word);
       parts_.merges.merge(run.word, run.memory);

@@ -1,8 +1,10 @@
-// Tokenizers that merge pairs: what all kinds of files but a few of SentencePiece's come down to.
+// Tokenizers that encode word by word: what all kinds of files but a few of SentencePiece's come
+// down to.
 //
-// Text is cut at added tokens; each part is normalized, cut into words, and each word into bytes or
-// characters, which are merged (bpe.h). Where the vocabulary has no token that spans two
-// neighbouring characters, words are cut there too, so that more of them are met again.
+// Text is cut at added tokens; each part is normalized, cut into words, and each word into pieces
+// (word_pieces.h), or into bytes or characters, which are merged (bpe.h). Where the vocabulary has
+// no token that spans two neighbouring characters, words are cut there too before they are merged,
+// so that more of them are met again.
 #pragma once
 
 #include <array>
@@ -18,6 +20,7 @@
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary.h"
+#include "text/word_pieces.h"
 
 namespace octet {
 
@@ -33,6 +36,7 @@ struct TokenizerParts {
   std::string name;       // for errors
   Vocabulary vocabulary;  // as words are matched
   BpeMerges merges;
+  std::unique_ptr<const WordPieces> pieces;  // instead of merges
   Symbols symbols = Symbols::bytes;
   std::array<int32_t, 256> byte_ids = no_bytes();  // -1: none
   int32_t unknown = -1;                            // for characters without a token
@@ -42,10 +46,12 @@ struct TokenizerParts {
   PreTokenizer words;
   std::vector<AddedToken> added;
   SpecialText usual = SpecialText::plain;
-  Vocabulary surfaces;                          // what ids decode to, special tokens included
-  bool decode_strips_space = false;             // the first, which the normalizer put there
-  bool decode_strips_last_space = false;        // the same at the end
+  Vocabulary surfaces;                    // what ids decode to, special tokens included
+  Vocabulary first_surfaces;              // the same of a text's first id; empty: as all others
+  bool decode_strips_space = false;       // the first, which the normalizer put there
+  bool decode_strips_last_space = false;  // the same at the end
   std::vector<int32_t> prefix, suffix, silent;  // silent: have no bytes within a text
+  TextTemplate around;                          // empty: prefix and suffix, and no pairs
   std::optional<int32_t> bos, eos;
 };
 

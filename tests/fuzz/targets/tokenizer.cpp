@@ -1,4 +1,4 @@
-#include "text/tokenizer.h"
+#include "text/encode_texts.h"
 
 #include <array>
 
@@ -26,6 +26,13 @@ void tokenizer(std::string_view bytes) {
           expect(id >= 0 && id < tokenizer->vocab_size(), "known tokens");
         }
         tokenizer->decode(ids);
+      });
+      is_refused([&] {
+        const EncodedTexts pair = encode_texts(*tokenizer, text, "b", {.max_tokens = 8});
+        expect(pair.ids.size() <= 8, "at most so many tokens");
+        expect(pair.types.size() == pair.ids.size() && pair.special.size() == pair.ids.size(),
+               "a type and a mark for each token");
+        tokenizer->decode(pair.ids);
       });
     }
   });

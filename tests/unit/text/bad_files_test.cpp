@@ -31,17 +31,18 @@ class BadFile : public testing::Test {
 
 TEST_F(BadFile, parts_that_are_not_supported_are_named) {
   const std::string at = "[tokenizer] DIR/t.json: ";
-  EXPECT_EQ(error_with("/model/type", "WordPiece"), at + "model 'WordPiece' is not supported");
+  EXPECT_EQ(error_with("/model/type", "WordLevel"), at + "model 'WordLevel' is not supported");
   EXPECT_EQ(error_with("/model/type", "Unigram"), at + "model 'Unigram' is not supported");
   EXPECT_EQ(error_with("/model/dropout", 0.1), at + "dropout is not supported");
   EXPECT_EQ(error_with("/model/end_of_word_suffix", "</w>"),
             at + "end_of_word_suffix is not supported");
-  EXPECT_EQ(error_with("/normalizer", {{"type", "Lowercase"}}),
-            at + "normalizer 'Lowercase' is not supported");
-  EXPECT_EQ(error_with("/pre_tokenizer", {{"type", "BertPreTokenizer"}}),
-            at + "pre-tokenizer 'BertPreTokenizer' is not supported");
-  EXPECT_EQ(error_with("/post_processor", {{"type", "BertProcessing"}}),
-            at + "post-processor 'BertProcessing' is not supported");
+  EXPECT_EQ(error_with("/normalizer", {{"type", "Nmt"}}), at + "normalizer 'Nmt' is not supported");
+  EXPECT_EQ(error_with("/pre_tokenizer", {{"type", "UnicodeScripts"}}),
+            at + "pre-tokenizer 'UnicodeScripts' is not supported");
+  EXPECT_EQ(error_with("/post_processor", {{"type", "Other"}}),
+            at + "post-processor 'Other' is not supported");
+  EXPECT_EQ(error_with("/decoder", {{"type", "WordPiece"}}),
+            at + "decoder 'WordPiece' with a model 'BPE' is not supported");
   EXPECT_EQ(error_with("/decoder", {{"type", "CTC"}}), at + "decoder 'CTC' is not supported");
   EXPECT_EQ(
       error_with("/pre_tokenizer",
@@ -85,7 +86,7 @@ TEST_F(BadFile, every_truncation_is_one_line_or_a_shorter_tokenizer) {
 TEST_F(BadFile, other_data_is_refused) {
   const std::string other =
       "[tokenizer] DIR/x: expected a tokenizer.json, a SentencePiece model, "
-      "tiktoken ranks, a vocab.json or a tokenizer.bin, got other data";
+      "tiktoken ranks, a vocab.json, a vocab.txt or a tokenizer.bin, got other data";
   EXPECT_EQ(error("x", ""), other);
   EXPECT_EQ(error("x", "some text\n"), other);
   EXPECT_EQ(error("x", "{\"a\": [1]}"),
@@ -111,7 +112,7 @@ TEST_F(BadFile, other_data_is_refused) {
             "[tokenizer] DIR/empty/x.tx");
   EXPECT_EQ(error_of([&] { make_tokenizer(posix_files(), folder_ / "empty"); }, folder_.path()),
             "[tokenizer] DIR/empty: expected tokenizer.json, tokenizer.model, vocab.json, "
-            "encoder.json, *.tiktoken or tokenizer.bin in the folder, got none");
+            "encoder.json, *.tiktoken, tokenizer.bin or vocab.txt in the folder, got none");
 }
 
 }  // namespace
