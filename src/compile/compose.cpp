@@ -220,7 +220,8 @@ Graph with_cache(const Graph& typed, const BatchSize& size) {
   Builder& b = rewriter.builder();
   const ValueId positions = rewriter.map(typed.find_input("positions")->value);
   for (const Node& node : typed.nodes) {
-    if (node.op != OpCode::attention) {
+    const auto* const own = std::get_if<AttentionAttrs>(&node.attrs);
+    if (own == nullptr || own->keys == AttentionKeys::own) {
       rewriter.copy(node);
       continue;
     }
@@ -239,8 +240,8 @@ Graph with_cache(const Graph& typed, const BatchSize& size) {
       b.next(cache, next);
       return next;
     };
-    auto attrs = std::get<AttentionAttrs>(node.attrs);
-    attrs.capacity = size.cache;
+    AttentionAttrs attrs = *own;
+    attrs.kv_len = size.cache;
     const ValueId k = cached(Attention::k, "k"), v = cached(Attention::v, "v");
     const ValueId q = rewriter.map(node.in(Attention::q));
     rewriter.replace(node, OpCode::attention, attrs, {q, k, v, kNoValue, positions});

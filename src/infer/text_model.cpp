@@ -256,9 +256,8 @@ bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype
   graph.phase = Phase::lowered;
   Builder b(graph);
   constexpr int64_t kRows = 16;
-  AttentionAttrs attrs{.seq = 1, .heads = spec.heads, .kv_heads = spec.kv_heads};
+  AttentionAttrs attrs{.kv_len = kRows, .heads = spec.heads, .kv_heads = spec.kv_heads};
   attrs.head_dim = spec.head_dim;
-  attrs.capacity = kRows;
   attrs.window = spec.sliding_window;
   const auto input = [&](const char* name, Dtype type, Shape shape) {
     return b.input(InputKind::batch, name, {.dtype = type, .shape = std::move(shape)});

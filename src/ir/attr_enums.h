@@ -21,6 +21,10 @@ enum class PowerMath : uint8_t {
 };  // the machine's powers, or the same bits everywhere
 enum class RescaleNorm : uint8_t { max, l1, l2 };
 enum class Direction : uint8_t { forward, backward };
+enum class AttentionMask : uint8_t { full, causal };
+// What keys become in functions with a KV cache: none is kept; it grows by those of each call; they
+// are written once, and every call reads them.
+enum class AttentionKeys : uint8_t { own, appended, fixed };
 enum class RopeScaling : uint8_t { none, linear, llama3, dynamic, yarn };
 
 constexpr std::string_view enum_name(Dtype dtype) {
@@ -56,6 +60,13 @@ constexpr std::string_view enum_name(RopeScaling s) {
   constexpr std::string_view names[] = {"none", "linear", "llama3", "dynamic", "yarn"};
   return names[static_cast<int>(s)];
 }
+constexpr std::string_view enum_name(AttentionMask m) {
+  return m == AttentionMask::full ? "full" : "causal";
+}
+constexpr std::string_view enum_name(AttentionKeys k) {
+  constexpr std::string_view names[] = {"own", "appended", "fixed"};
+  return names[static_cast<int>(k)];
+}
 constexpr std::string_view enum_name(RescaleNorm n) {
   constexpr std::string_view names[] = {"max", "l1", "l2"};
   return names[static_cast<int>(n)];
@@ -68,6 +79,12 @@ constexpr std::string_view enum_name(RankReduction r) {
 }
 constexpr int enum_count(RankReduction) {
   return 2;
+}
+constexpr int enum_count(AttentionMask) {
+  return 2;
+}
+constexpr int enum_count(AttentionKeys) {
+  return 3;
 }
 constexpr int enum_count(RescaleNorm) {
   return 3;

@@ -50,17 +50,20 @@ struct RopeAttrs {
     f("amax", s.amax);
   }
 };
-// window: keys that a query sees, its own the last; 0: all. capacity: rows of k and v a batch entry
-// where they are a KV cache; 0: as many as queries.
+// q_len and kv_len: queries and keys a batch entry. window: keys that a query sees, its own the
+// last (of a full mask as many behind it); 0: all. bias_gradient: attention_grad makes that of the
+// bias.
 struct AttentionAttrs {
-  int64_t batch = 1, seq = 1, heads = 1, kv_heads = 1, head_dim = 1;
+  int64_t batch = 1, q_len = 1, kv_len = 1, heads = 1, kv_heads = 1, head_dim = 1;
   double scale = 1;
-  bool causal = true;
-  int64_t window = 0, capacity = 0;
+  AttentionMask mask = AttentionMask::causal;
+  int64_t window = 0;
+  AttentionKeys keys = AttentionKeys::appended;
+  bool bias_gradient = false;
   OCTET_ATTRS(AttentionAttrs) {
-    f("batch", s.batch), f("seq", s.seq), f("heads", s.heads), f("kv_heads", s.kv_heads);
-    f("head_dim", s.head_dim), f("scale", s.scale), f("causal", s.causal);
-    f("window", s.window), f("capacity", s.capacity);
+    f("batch", s.batch), f("q_len", s.q_len), f("kv_len", s.kv_len), f("heads", s.heads);
+    f("kv_heads", s.kv_heads), f("head_dim", s.head_dim), f("scale", s.scale), f("mask", s.mask);
+    f("window", s.window), f("keys", s.keys), f("bias_gradient", s.bias_gradient);
   }
 };
 // cache_write: so many entries of so many rows.

@@ -24,9 +24,15 @@ struct Cost {
 };
 
 // What a vjp sees: the forward node and the gradients of its results (kNoValue where none arrives).
+// wanted: by value, whether its gradient is asked for; nullptr: of all.
 struct VjpCall {
   const Node& node;
   std::span<const ValueId> dresults;
+  const std::vector<bool>* wanted = nullptr;
+  bool wants(SlotId operand) const {
+    const ValueId id = node.in(operand);
+    return id != kNoValue && (wanted == nullptr || (*wanted)[static_cast<size_t>(id)]);
+  }
 };
 
 // A rule of an op. That of a quantizer goes by what the node says of its results, by slot, too.
@@ -82,7 +88,7 @@ struct OpRow {
   std::string_view name;
   SlotList operands, results;
   Attrs (*attrs)();        // at their defaults
-  uint8_t plain = 0;       // bit i: the scale rule wants operand i as the value, with scale 1
+  uint16_t plain = 0;      // bit i: the scale rule wants operand i as the value, with scale 1
   uint8_t statistics = 0;  // bit i: result i stays f32 under every recipe
   // Where not 0, the op has the attribute `amax`: set, it gives its last two results, what the op
   // amax gives of its first amax_results results as they are stored, in operand 0's dtype.

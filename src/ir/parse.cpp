@@ -242,11 +242,8 @@ class Parser {
       expect(':');
       const ValueId id = define(names[0], type(), kNoNode, 0);
       graph_.inputs.push_back(graph_input(id, kind, std::move(name), graph_.type(id).dtype));
-      skip();
       if (!accept_keyword("shard")) return;
-      skip();
       keyword("of");
-      skip();
       graph_.inputs.back().whole = tensor_shape();
       return;
     }
@@ -284,6 +281,7 @@ class Parser {
   }
   // Makes room for the slot of this name, or without one for the next that must be there.
   size_t place(ValueIds& ids, const SlotList& slots, std::string_view name, size_t pos) {
+    if (name == "doc_starts") name = "key_begins";  // what attention's was called
     const size_t slot = name.empty() ? next_unnamed(ids, slots) : slots.find(name);
     const bool is_free = slot < slots.size() || (name.empty() && slots.has_many());
     if (!is_free || (slot < ids.size() && ids[slot] != kNoValue)) fail_at(pos, list_of(slots));
@@ -305,8 +303,7 @@ class Parser {
     return text + (slots.size() == 0 ? " nothing" : slots.has_many() ? " ..." : "");
   }
   void attributes(Node& node) {
-    if (!accept('{')) return;
-    if (accept('}')) return;
+    if (!accept('{') || accept('}')) return;
     do {
       const std::string_view name = word();
       bool known = false;
@@ -321,9 +318,23 @@ class Parser {
             });
           },
           node.attrs);
-      if (!known) former_attribute(node.op, name);
+      if (!known && !former_attention(node.attrs, name)) former_attribute(node.op, name);
     } while (accept(','));
     expect('}');
+  }
+  // Attention of as many keys as queries, or as a cache has room for.
+  bool former_attention(Attrs& attrs, std::string_view name) {
+    auto* const a = std::get_if<AttentionAttrs>(&attrs);
+    if (a == nullptr || (name != "seq" && name != "causal" && name != "capacity")) return false;
+    pos_ += name.size();
+    expect('=');
+    if (bool is_causal = true; name == "causal") {
+      attribute(is_causal);
+      a->mask = is_causal ? AttentionMask::causal : AttentionMask::full;
+    } else if (const auto n = number<int64_t>(); n > 0 || name == "seq") {
+      (name == "seq" ? a->q_len : a->kv_len) = a->kv_len = n;
+    }
+    return true;
   }
   // How values are stored was said by attributes before types did: of operands 0 is "as they are".
   // Moments, whose operands say it, had any.

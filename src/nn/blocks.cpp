@@ -216,23 +216,30 @@ int64_t Blocks::window() const {
   return has_window && spec_.sliding_window < context ? spec_.sliding_window : 0;
 }
 
-ValueId Blocks::attention(ValueId q, ValueId k, ValueId v) {
+ValueId Blocks::attention(ValueId q, ValueId k, ValueId v, const AttentionOptions& options) {
   module("attention");
   // yarn's factor of queries and of keys, where all of a head is rotated.
   const bool is_yarn = spec_.rope_scaling == RopeScaling::yarn && has_positions();
   const double factor = is_yarn ? spec_.rope_attention_factor : 1;
+  const bool is_causal = options.mask == AttentionMask::causal;
+  const int64_t head_dim = options.head_dim > 0 ? options.head_dim : spec_.head_dim;
+  const double scale = factor * factor / std::sqrt(static_cast<double>(head_dim));
   const AttentionAttrs attrs = {
       .batch = batch_.batch,
-      .seq = batch_.seq,
-      .heads = spec_.heads,
-      .kv_heads = spec_.kv_heads,
-      .head_dim = spec_.head_dim,
-      .scale = factor * factor / std::sqrt(static_cast<double>(spec_.head_dim)),
-      .causal = true,
-      .window = window()};
+      .q_len = builder_.shape(q)[0] / batch_.batch,
+      .kv_len = builder_.shape(k)[0] / batch_.batch,
+      .heads = options.heads > 0 ? options.heads : spec_.heads,
+      .kv_heads = options.kv_heads > 0 ? options.kv_heads : spec_.kv_heads,
+      .head_dim = head_dim,
+      .scale = options.scale != 0 ? options.scale : scale,
+      .mask = options.mask,
+      .window = is_causal ? window() : 0,
+      .keys = options.keys.value_or(is_causal ? AttentionKeys::appended : AttentionKeys::own)};
+  ValueId begins = options.key_begins;
   const auto starts = inputs_.find("doc_starts");
-  const ValueId doc_starts = starts == inputs_.end() ? kNoValue : starts->second;
-  return builder_.emit(OpCode::attention, attrs, {q, k, v, doc_starts})[Attention::o];
+  if (is_causal && begins == kNoValue && starts != inputs_.end()) begins = starts->second;
+  return builder_.emit(OpCode::attention, attrs,
+                       {q, k, v, begins, kNoValue, options.key_ends, options.bias})[Attention::o];
 }
 
 ValueId Blocks::head_norm(ValueId x, std::string_view path, int64_t heads) {

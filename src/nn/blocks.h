@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -37,6 +38,17 @@ struct LinearOptions {
   MatrixUse use = MatrixUse::matrix;
   WeightLayout layout = WeightLayout::out_in;
   WithBias bias = WithBias::no;
+};
+
+// What a query sees, and what is added to its scores. Values by the name of the op's operands.
+// keys: unset, those of a causal mask are appended to a cache, those of a full one own. scale: 0:
+// 1 / sqrt(head_dim). heads, kv_heads, head_dim: 0: the spec's.
+struct AttentionOptions {
+  AttentionMask mask = AttentionMask::causal;
+  ValueId key_begins = kNoValue, key_ends = kNoValue, bias = kNoValue;
+  double scale = 0;
+  std::optional<AttentionKeys> keys = {};
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
 };
 
 struct RotaryDecoder;
@@ -77,8 +89,10 @@ class Blocks {
   ValueId layer_norm(ValueId x, std::string_view path);
   ValueId layer_norm_without_weights(ValueId x, std::string_view path);
 
-  // Causal, with the layer's sliding window where the model has one.
-  ValueId attention(ValueId q, ValueId k, ValueId v);
+  // Of all rows of an entry with all of it; q and k may have different numbers of them. Where it is
+  // causal, with the layer's sliding window where the model has one, and isolated documents unless
+  // key_begins say otherwise.
+  ValueId attention(ValueId q, ValueId k, ValueId v, const AttentionOptions& options = {});
   // The rotation of `heads` heads, or of rope_share of each; x itself in a layer without positions.
   ValueId rope(ValueId x, int64_t heads);
   // q, k, v and output projections around rotary causal attention: "self_attn".

@@ -105,7 +105,8 @@ class Differentiator {
     }
     builder_.tag = node.tag;
     builder_.tag.role = Role::backward;
-    const ValueIds doperands = def.vjp(builder_, {.node = node, .dresults = dresults});
+    const ValueIds doperands =
+        def.vjp(builder_, {.node = node, .dresults = dresults, .wanted = &reached});
     CHECK(doperands.size() == node.operands.size());
     for (size_t i = 0; i < doperands.size(); ++i) {
       const ValueId operand = node.operands[i];

@@ -47,19 +47,20 @@ inline const TensorType& made_groups(const NodeView& view) {
 }
 
 // Of attention or its gradient: the operands and how many results from the first on are matrices of
-// one type, and where documents begin.
+// one type, and where the operands are that say what queries see.
 struct AttentionSlots {
   std::span<const SlotId> operands;
   size_t n_results;
-  SlotId doc_starts;
+  SlotId key_begins, key_ends, bias;
 };
 inline AttentionSlots attention_slots(const NodeView& view) {
   using Forward = Attention;
   using Grad = AttentionGrad;
   static constexpr SlotId kForward[] = {Forward::q, Forward::k, Forward::v};
   static constexpr SlotId kGradient[] = {Grad::q, Grad::k, Grad::v, Grad::o, Grad::dout};
-  return op_def(view.node.op).is_gradient ? AttentionSlots{kGradient, 3, Grad::doc_starts}
-                                          : AttentionSlots{kForward, 1, Forward::doc_starts};
+  return op_def(view.node.op).is_gradient
+             ? AttentionSlots{kGradient, 3, Grad::key_begins, Grad::key_ends, Grad::bias}
+             : AttentionSlots{kForward, 1, Forward::key_begins, Forward::key_ends, Forward::bias};
 }
 // The type of all of these; nothing where they differ.
 inline std::optional<Dtype> attention_dtype(const NodeView& view) {
@@ -72,6 +73,10 @@ inline std::optional<Dtype> attention_dtype(const NodeView& view) {
     if (view.out(i).dtype != dtype) return std::nullopt;
   }
   return dtype;
+}
+// Whether the keys are a KV cache's.
+inline bool is_cached_attention(const NodeView& view) {
+  return !op_def(view.node.op).is_gradient && view.has(Attention::positions);
 }
 
 }  // namespace octet

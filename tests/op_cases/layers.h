@@ -160,71 +160,82 @@ inline void add_attention(Cases& all) {
         .truncate = false});
   rope("rope_wide", 9, {.heads = 2, .head_dim = 66});
 
-  const auto attention = [&](const std::string& name, AttentionAttrs a,
-                             RowDocuments documents = RowDocuments::joined) {
+  // What queries see beside the mask, and the shape of a bias; empty: none.
+  struct Seen {
+    OperandCase begins = none(), ends = none();
+    Shape bias = {};
+  };
+  const auto attention = [&](const std::string& name, AttentionAttrs a, const Seen& seen = {}) {
     a.scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
-    const int64_t rows = a.batch * a.seq;
-    const Shape q{rows, a.heads * a.head_dim}, kv{rows, a.kv_heads * a.head_dim};
-    all.push_back({.name = "attention_" + name,
-                   .op = OpCode::attention,
-                   .attrs = a,
-                   .operands = {tensor(q), tensor(kv), tensor(kv)},
-                   .tolerance = Tolerance::reduction});
+    const int64_t rows = a.batch * a.q_len;
+    const Shape q{rows, a.heads * a.head_dim};
+    const Shape kv{a.batch * a.kv_len, a.kv_heads * a.head_dim};
+    const OperandCase bias = seen.bias.empty() ? none() : tensor(seen.bias);
+    all.push_back(
+        {.name = "attention_" + name,
+         .op = OpCode::attention,
+         .attrs = a,
+         .operands = {tensor(q), tensor(kv), tensor(kv), seen.begins, none(), seen.ends, bias},
+         .tolerance = Tolerance::reduction});
+    a.bias_gradient = !seen.bias.empty();
+    const std::vector<int> forward = {1, 2, 3, 6, -1, 7, 8};
     all.push_back({.name = "attention_grad_" + name,
                    .op = OpCode::attention_grad,
                    .attrs = a,
                    .operands = {tensor(q), tensor(q), tensor(kv), tensor(kv),
-                                derived(q, {OpCode::attention, {1, 2, 3}, 0}),
-                                statistic({rows * a.heads}, {OpCode::attention, {1, 2, 3}, 1})},
+                                derived(q, {OpCode::attention, forward, 0}),
+                                statistic({rows * a.heads}, {OpCode::attention, forward, 1}),
+                                seen.begins, seen.ends, bias},
                    .tolerance = Tolerance::reduction});
-    if (documents == RowDocuments::joined) return;
-    const OperandCase starts = integers({rows}, Fill::doc_starts, a.seq);
-    OpCase& forward = all[all.size() - 2];
-    OpCase& gradient = all.back();
-    forward.operands.push_back(starts);
-    gradient.operands.push_back(starts);
-    for (OperandCase& operand : gradient.operands) {
-      if (operand.fill == Fill::derived) operand.derived.operands.push_back(6);
-    }
   };
-  attention("causal", {.batch = 2, .seq = 5, .heads = 2, .kv_heads = 2, .head_dim = 3});
-  attention("full",
-            {.batch = 1, .seq = 4, .heads = 2, .kv_heads = 2, .head_dim = 4, .causal = false});
-  attention("grouped", {.batch = 2, .seq = 3, .heads = 4, .kv_heads = 2, .head_dim = 2});
-  attention("one_kv_head", {.batch = 1, .seq = 7, .heads = 3, .kv_heads = 1, .head_dim = 5});
-  attention("one_token", {.batch = 3, .seq = 1, .heads = 1, .kv_heads = 1, .head_dim = 2});
-  attention("documents", {.batch = 2, .seq = 9, .heads = 2, .kv_heads = 1, .head_dim = 3},
-            RowDocuments::isolated);
-  attention("documents_ragged", {.batch = 1, .seq = 150, .heads = 2, .kv_heads = 1, .head_dim = 9},
-            RowDocuments::isolated);
-  attention("ragged", {.batch = 1, .seq = 67, .heads = 2, .kv_heads = 1, .head_dim = 9});
-  attention("window",
-            {.batch = 2, .seq = 6, .heads = 2, .kv_heads = 1, .head_dim = 3, .window = 2});
+  const auto documents = [&](int64_t rows, int64_t seq) {
+    return Seen{.begins = integers({rows}, Fill::doc_starts, seq)};
+  };
+  attention("causal",
+            {.batch = 2, .q_len = 5, .kv_len = 5, .heads = 2, .kv_heads = 2, .head_dim = 3});
+  attention("full", {.q_len = 4,
+                     .kv_len = 4,
+                     .heads = 2,
+                     .kv_heads = 2,
+                     .head_dim = 4,
+                     .mask = AttentionMask::full});
+  attention("grouped",
+            {.batch = 2, .q_len = 3, .kv_len = 3, .heads = 4, .kv_heads = 2, .head_dim = 2});
+  attention("one_kv_head", {.q_len = 7, .kv_len = 7, .heads = 3, .kv_heads = 1, .head_dim = 5});
+  attention("one_token", {.batch = 3, .head_dim = 2});
+  attention("documents",
+            {.batch = 2, .q_len = 9, .kv_len = 9, .heads = 2, .kv_heads = 1, .head_dim = 3},
+            documents(18, 9));
+  attention("documents_ragged",
+            {.q_len = 150, .kv_len = 150, .heads = 2, .kv_heads = 1, .head_dim = 9},
+            documents(150, 150));
+  attention("ragged", {.q_len = 67, .kv_len = 67, .heads = 2, .kv_heads = 1, .head_dim = 9});
+  attention(
+      "window",
+      {.batch = 2, .q_len = 6, .kv_len = 6, .heads = 2, .kv_heads = 1, .head_dim = 3, .window = 2});
   attention("ragged_window",
-            {.batch = 1, .seq = 131, .heads = 2, .kv_heads = 1, .head_dim = 5, .window = 40});
-
+            {.q_len = 131, .kv_len = 131, .heads = 2, .kv_heads = 1, .head_dim = 5, .window = 40});
   const auto cached = [&](const std::string& name, AttentionAttrs a) {
     a.scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
-    const int64_t rows = a.batch * a.seq, keys = a.batch * a.capacity;
+    const int64_t rows = a.batch * a.q_len, keys = a.batch * a.kv_len;
     const Shape q{rows, a.heads * a.head_dim}, kv{keys, a.kv_heads * a.head_dim};
     all.push_back({.name = "attention_" + name,
                    .op = OpCode::attention,
                    .attrs = a,
                    .operands = {tensor(q), tensor(kv), tensor(kv), none(),
-                                integers({rows}, Fill::ids, a.capacity)},
+                                integers({rows}, Fill::ids, a.kv_len)},
                    .tolerance = Tolerance::reduction,
                    .no_gradient = {0, 1, 2}});
     all.push_back({.name = "cache_write_" + name,
                    .op = OpCode::cache_write,
-                   .attrs = CacheAttrs{.batch = a.batch, .capacity = a.capacity},
+                   .attrs = CacheAttrs{.batch = a.batch, .capacity = a.kv_len},
                    .operands = {tensor(kv), tensor({a.batch, kv[1]}),
-                                integers({a.batch}, Fill::ids, a.capacity)},
+                                integers({a.batch}, Fill::ids, a.kv_len)},
                    .tolerance = Tolerance::exact,
                    .no_gradient = {0, 1}});
   };
-  cached("cached", {.batch = 2, .seq = 3, .heads = 4, .kv_heads = 2, .head_dim = 3, .capacity = 5});
-  cached("cached_long",
-         {.batch = 1, .seq = 70, .heads = 2, .kv_heads = 1, .head_dim = 5, .capacity = 300});
+  cached("cached", {.batch = 2, .q_len = 3, .kv_len = 5, .heads = 4, .kv_heads = 2, .head_dim = 3});
+  cached("cached_long", {.q_len = 70, .kv_len = 300, .heads = 2, .kv_heads = 1, .head_dim = 5});
 }
 
 inline void add_activations(Cases& all) {

@@ -57,6 +57,10 @@ inline std::vector<double> distinct_values(size_t n, std::mt19937_64& random) {
   return values;
 }
 
+inline bool begins_document(int64_t place) {
+  return place == 0 || place % 7 == 3 || place % 7 == 4;
+}
+
 inline std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& random) {
   const auto n = static_cast<size_t>(o.type.n_elems());
   if (o.fill == Fill::distinct) return distinct_values(n, random);
@@ -88,8 +92,13 @@ inline std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& ra
         break;
       case Fill::doc_starts: {
         const auto at = static_cast<int64_t>(i) % o.bound;
-        const bool begins = at == 0 || at % 7 == 3 || at % 7 == 4;
-        values[i] = begins ? static_cast<double>(at) : values[i - 1];
+        values[i] = begins_document(at) ? static_cast<double>(at) : values[i - 1];
+        break;
+      }
+      case Fill::doc_ends: {
+        int64_t end = static_cast<int64_t>(i) % o.bound + 1;
+        while (end < o.bound && !begins_document(end)) ++end;
+        values[i] = static_cast<double>(end);
         break;
       }
       case Fill::boolean:
@@ -117,10 +126,10 @@ inline std::vector<double> derived_values(const OpCase& c, size_t operand,
   Builder builder(graph);
   std::vector<ValueId> operands;
   for (const int i : from.operands) {
-    const OperandCase& o = c.operands[static_cast<size_t>(i)];
-    operands.push_back(
-        o.absent ? kNoValue
-                 : builder.input(InputKind::batch, input_name(static_cast<size_t>(i)), o.type));
+    const bool absent = i < 0 || c.operands[static_cast<size_t>(i)].absent;
+    operands.push_back(absent ? kNoValue
+                              : builder.input(InputKind::batch, input_name(static_cast<size_t>(i)),
+                                              c.operands[static_cast<size_t>(i)].type));
   }
   const auto results = builder.emit(from.op, c.attrs, operands);
   builder.output("result", results[static_cast<size_t>(from.result)]);

@@ -30,13 +30,14 @@ enum class Fill : uint8_t {
   any_ids,     // integers in [-2, bound + 2): some outside
   positions,   // 0, 1, 2, ...
   doc_starts,  // where in a sequence of `bound` the document of each place begins
+  doc_ends,    // and where it ends
   boolean,     // 0 and 1 mixed
   constant,    // `value` everywhere
   remainder,   // i16, the whole range
   derived,     // a result of another op on earlier operands
 };
 
-// A result of `op` (with the case's attributes) applied to operands of the case.
+// A result of `op` (with the case's attributes) applied to operands of the case; -1: none there.
 struct Derived {
   OpCode op = OpCode::neg;
   std::vector<int> operands = {};

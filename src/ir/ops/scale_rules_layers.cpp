@@ -82,9 +82,11 @@ double harmonic_mean_square(double keys) {
 // log2 of the RMS of a mean over the keys that a query sees, of independent values: probabilities
 // are nearly equal, as at initialisation.
 double averaging(const AttentionAttrs& a) {
-  double keys = static_cast<double>(a.capacity > 0 ? a.capacity : a.seq);
+  auto keys = static_cast<double>(a.kv_len);
   if (a.window > 0) keys = std::min(keys, static_cast<double>(a.window));
-  return a.causal ? 0.5 * std::log2(std::min(1.0, harmonic_mean_square(keys))) : -half_log2(keys);
+  return a.mask == AttentionMask::causal
+             ? 0.5 * std::log2(std::min(1.0, harmonic_mean_square(keys)))
+             : -half_log2(keys);
 }
 
 // The keys' data times both run-time factors.
@@ -225,7 +227,8 @@ Scales attention(Scaler& s, const ScaleCall& call) {
           s.made(y[Attention::lse], 0, 0)};
 }
 
-// dv = P^T dO; dS = P (dO V^T - D) scale, D of dO and O; dq = dS k; dk = dS^T q.
+// dv = P^T dO; dS = P (dO V^T - D) scale, D of dO and O; dq = dS k; dk = dS^T q; the bias's is dS /
+// scale, summed over what it repeats.
 Scales attention_grad(Scaler& s, const ScaleCall& call) {
   using G = AttentionGrad;
   auto attrs = std::get<AttentionAttrs>(call.node.attrs);
@@ -233,6 +236,7 @@ Scales attention_grad(Scaler& s, const ScaleCall& call) {
   const double law = averaging(attrs);
   const double ds = dout.predicted + v.predicted + std::log2(attrs.scale) +
                     half_log2(static_cast<double>(attrs.head_dim)) + law;
+  const double unscaled = ds - std::log2(attrs.scale);
   const double group = half_log2(static_cast<double>(attrs.heads / attrs.kv_heads));
   attrs.scale = std::ldexp(attrs.scale, q.log2 + k.log2);
   Values data = call.data();
@@ -242,10 +246,16 @@ Scales attention_grad(Scaler& s, const ScaleCall& call) {
   const auto y = s.b.emit(OpCode::attention_grad, attrs, data);
   const int log2 = dout.log2 + v.log2;
   const ValueId factor = s.multiplier(0, dout.factor, v.factor);
-  return {
+  Scales results = {
       s.made(y[G::dq], log2 - q.log2, ds + k.predicted, s.quotient(factor, q.factor)),
       s.made(y[G::dk], log2 - k.log2, ds + q.predicted + group, s.multiplier(0, factor, q.factor)),
       s.made(y[G::dv], dout.log2, dout.predicted + law + group, dout.factor)};
+  if (attrs.bias_gradient) {
+    const auto scores = static_cast<double>(attrs.batch * attrs.heads * attrs.q_len * attrs.kv_len);
+    const double summed = scores / static_cast<double>(n_elems(call.shape(G::bias)));
+    results.push_back(s.made(y[G::dbias], log2, unscaled + half_log2(summed), factor));
+  }
+  return results;
 }
 
 Scales gated_act(Scaler& s, const ScaleCall& call) {

@@ -31,7 +31,7 @@ bool takes_out_factors(OpCode op, const std::vector<Scaled>& in) {
 }
 
 bool reads_plain(const OpDef& def, size_t slot) {
-  return slot < 8 && ((def.plain >> slot) & 1) != 0;
+  return slot < 8 * sizeof(def.plain) && ((def.plain >> slot) & 1) != 0;
 }
 
 // Values that a reader, or the world outside, wants with scale 1.

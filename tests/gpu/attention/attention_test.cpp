@@ -9,7 +9,7 @@ using op_cases::OpCase;
 
 // Sizes that the library takes.
 OpCase gradient(AttentionAttrs a) {
-  const int64_t rows = a.batch * a.seq;
+  const int64_t rows = a.batch * a.q_len;
   const Shape q{rows, a.heads * a.head_dim}, kv{rows, a.kv_heads * a.head_dim};
   using op_cases::tensor;
   return {.name = "attention_grad",
@@ -22,10 +22,16 @@ OpCase gradient(AttentionAttrs a) {
 
 std::vector<AttentionAttrs> shapes() {
   std::vector<AttentionAttrs> all = {
-      {.batch = 1, .seq = 1024, .heads = 2, .kv_heads = 2, .head_dim = 64},
-      {.batch = 2, .seq = 256, .heads = 4, .kv_heads = 4, .head_dim = 64},
-      {.batch = 1, .seq = 384, .heads = 4, .kv_heads = 2, .head_dim = 128, .causal = false},
-      {.batch = 1, .seq = 200, .heads = 2, .kv_heads = 2, .head_dim = 64}};
+      {.batch = 1, .q_len = 1024, .kv_len = 1024, .heads = 2, .kv_heads = 2, .head_dim = 64},
+      {.batch = 2, .q_len = 256, .kv_len = 256, .heads = 4, .kv_heads = 4, .head_dim = 64},
+      {.batch = 1,
+       .q_len = 384,
+       .kv_len = 384,
+       .heads = 4,
+       .kv_heads = 2,
+       .head_dim = 128,
+       .mask = AttentionMask::full},
+      {.batch = 1, .q_len = 200, .kv_len = 200, .heads = 2, .kv_heads = 2, .head_dim = 64}};
   for (AttentionAttrs& a : all) a.scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
   return all;
 }
@@ -46,15 +52,16 @@ TEST(DeterministicAttention, repeats_its_bits_and_is_near_the_reference) {
     const Tensors first = run_plan(graph, inputs, deterministic);
     EXPECT_LE(largest_error(first, run_plan(graph, inputs, scalar_backend())),
               attention_tolerance(Dtype::bf16))
-        << a.seq;
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(run_plan(graph, inputs, deterministic), first) << a.seq;
+        << a.q_len;
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(run_plan(graph, inputs, deterministic), first) << a.q_len;
   }
 }
 
 // Two scales whose first six decimals are the same.
 TEST(Attention, scales_that_differ_little_are_told_apart) {
   OCTET_GPU_OR_SKIP(gpu);
-  AttentionAttrs a{.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .head_dim = 64};
+  AttentionAttrs a{
+      .batch = 1, .q_len = 128, .kv_len = 128, .heads = 2, .kv_heads = 2, .head_dim = 64};
   for (const double scale : {1e-7, 4e-7}) {
     a.scale = scale;
     const OpCase c = gradient(a);

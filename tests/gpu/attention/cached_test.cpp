@@ -15,22 +15,22 @@ struct Problem {
 void expect_near_the_reference(Problem p, std::vector<double> positions, Backend& gpu) {
   AttentionAttrs& a = p.attrs;
   a.scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
-  const int64_t rows = a.batch * a.seq;
-  const Shape q{rows, a.heads * a.head_dim}, kv{a.batch * a.capacity, a.kv_heads * a.head_dim};
+  const int64_t rows = a.batch * a.q_len;
+  const Shape q{rows, a.heads * a.head_dim}, kv{a.batch * a.kv_len, a.kv_heads * a.head_dim};
   using op_cases::tensor;
   const OpCase c{.name = "attention",
                  .op = OpCode::attention,
                  .attrs = a,
                  .operands = {tensor(q), tensor(kv), tensor(kv), op_cases::none(),
-                              op_cases::integers({rows}, op_cases::Fill::ids, a.capacity)}};
+                              op_cases::integers({rows}, op_cases::Fill::ids, a.kv_len)}};
   const Graph graph = op_cases::case_graph(c, p.dtype);
   Tensors inputs = op_cases::case_inputs(c, 3);
   inputs["in4"] = std::move(positions);
   const Tensors want = run_plan(graph, inputs, scalar_backend());
   const Tensors got = run_plan(graph, inputs, gpu);
   EXPECT_LE(largest_error(got, want), attention_tolerance(p.dtype))
-      << dtype_name(p.dtype) << " batch " << a.batch << " seq " << a.seq << " of " << a.head_dim
-      << " capacity " << a.capacity << " window " << a.window;
+      << dtype_name(p.dtype) << " batch " << a.batch << " seq " << a.q_len << " of " << a.head_dim
+      << " keys " << a.kv_len << " window " << a.window;
 }
 
 // One token an entry, each somewhere else.
@@ -40,12 +40,12 @@ TEST(CachedAttention, one_token_at_a_time_is_near_the_reference) {
     for (const int64_t head_dim : {8, 36, 64, 96, 128, 256}) {
       for (const int64_t window : {0, 50}) {
         expect_near_the_reference({.attrs = {.batch = 4,
-                                             .seq = 1,
+                                             .q_len = 1,
+                                             .kv_len = 700,
                                              .heads = 6,
                                              .kv_heads = 2,
                                              .head_dim = head_dim,
-                                             .window = window,
-                                             .capacity = 700},
+                                             .window = window},
                                    .dtype = dtype},
                                   {0, 17, 333, 699}, *gpu);
       }
@@ -61,11 +61,11 @@ TEST(CachedAttention, heads_that_share_keys_are_near_the_reference) {
   for (const int64_t kv_heads : {2, 4, 8, 16}) {
     for (const int64_t head_dim : {64, 128, 136}) {
       expect_near_the_reference({.attrs = {.batch = 40,
-                                           .seq = 1,
+                                           .q_len = 1,
+                                           .kv_len = 190,
                                            .heads = 32,
                                            .kv_heads = kv_heads,
-                                           .head_dim = head_dim,
-                                           .capacity = 190}},
+                                           .head_dim = head_dim}},
                                 positions, *gpu);
     }
   }
@@ -77,7 +77,7 @@ TEST(CachedAttention, rows_of_a_prompt_are_near_the_reference) {
   for (int i = 0; i < 2 * 90; ++i) positions.push_back(i % 90 + (i < 90 ? 0 : 40));
   expect_near_the_reference(
       {.attrs =
-           {.batch = 2, .seq = 90, .heads = 4, .kv_heads = 4, .head_dim = 64, .capacity = 130}},
+           {.batch = 2, .q_len = 90, .kv_len = 130, .heads = 4, .kv_heads = 4, .head_dim = 64}},
       positions, *gpu);
 }
 
@@ -106,12 +106,12 @@ TEST(CachedAttention, tiles_of_a_long_prompt_are_near_the_reference) {
         for (const int64_t window : {0, 60}) {
           SCOPED_TRACE(order.name);
           expect_near_the_reference({.attrs = {.batch = 2,
-                                               .seq = kRows,
+                                               .q_len = kRows,
+                                               .kv_len = kCapacity,
                                                .heads = 4,
                                                .kv_heads = 2,
                                                .head_dim = head_dim,
-                                               .window = window,
-                                               .capacity = kCapacity},
+                                               .window = window},
                                      .dtype = dtype},
                                     positions, *gpu);
         }
@@ -123,12 +123,12 @@ TEST(CachedAttention, tiles_of_a_long_prompt_are_near_the_reference) {
 TEST(CachedAttention, a_query_at_a_negative_position_sees_nothing) {
   OCTET_GPU_OR_SKIP(gpu);
   const AttentionAttrs a{.batch = 2,
-                         .seq = 1,
+                         .q_len = 1,
+                         .kv_len = 9,
                          .heads = 2,
                          .kv_heads = 1,
                          .head_dim = 64,
-                         .scale = 0.125,
-                         .capacity = 9};
+                         .scale = 0.125};
   using op_cases::tensor;
   const OpCase c{.name = "attention",
                  .op = OpCode::attention,

@@ -32,7 +32,7 @@ struct DocumentProblem {
   std::vector<double> starts() const {
     std::vector<double> all;
     for (const Lengths& row : rows) {
-      const std::vector<double> one = starts_of(row, attrs.seq);
+      const std::vector<double> one = starts_of(row, attrs.q_len);
       all.insert(all.end(), one.begin(), one.end());
     }
     return all;
@@ -41,7 +41,7 @@ struct DocumentProblem {
 
 OpCase forward_case(const DocumentProblem& p) {
   const AttentionAttrs& a = p.attrs;
-  const int64_t rows = a.batch * a.seq;
+  const int64_t rows = a.batch * a.q_len;
   const Shape q{rows, a.heads * a.head_dim}, kv{rows, a.kv_heads * a.head_dim};
   using op_cases::tensor;
   OpCase c{.name = "attention",
@@ -49,14 +49,14 @@ OpCase forward_case(const DocumentProblem& p) {
            .attrs = a,
            .operands = {tensor(q), tensor(kv), tensor(kv)}};
   if (p.documents()) {
-    c.operands.push_back(op_cases::integers({rows}, op_cases::Fill::doc_starts, a.seq));
+    c.operands.push_back(op_cases::integers({rows}, op_cases::Fill::doc_starts, a.q_len));
   }
   return c;
 }
 OpCase gradient_case(const DocumentProblem& p) {
   OpCase c = forward_case(p);
   const auto q = c.operands[0];
-  const int64_t n_lse = p.attrs.batch * p.attrs.seq * p.attrs.heads;
+  const int64_t n_lse = p.attrs.batch * p.attrs.q_len * p.attrs.heads;
   auto lse = op_cases::tensor({n_lse});
   lse.f32_only = true;
   c.name = "attention_grad", c.op = OpCode::attention_grad;
@@ -86,8 +86,8 @@ Tensors gradient_inputs(const DocumentProblem& p, const Tensors& forward, const 
 std::string text_of(const DocumentProblem& p) {
   const AttentionAttrs& a = p.attrs;
   return fmt::format("{} batch {} seq {} heads {}/{} of {} window {} documents {}",
-                     dtype_name(p.dtype), a.batch, a.seq, a.heads, a.kv_heads, a.head_dim, a.window,
-                     p.rows.empty() ? 0 : p.rows[0].size());
+                     dtype_name(p.dtype), a.batch, a.q_len, a.heads, a.kv_heads, a.head_dim,
+                     a.window, p.rows.empty() ? 0 : p.rows[0].size());
 }
 
 void expect_near_the_reference(const DocumentProblem& problem, Backend& gpu) {
@@ -121,10 +121,14 @@ TEST(DocumentAttention, layouts_are_near_the_reference) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const Lengths& layout : kLayouts) {
     for (const int64_t head_dim : {64, 128}) {
-      expect_near_the_reference(
-          {.attrs = {.batch = 2, .seq = 300, .heads = 2, .kv_heads = 2, .head_dim = head_dim},
-           .rows = {layout, {100, 5, 60}}},
-          *gpu);
+      expect_near_the_reference({.attrs = {.batch = 2,
+                                           .q_len = 300,
+                                           .kv_len = 300,
+                                           .heads = 2,
+                                           .kv_heads = 2,
+                                           .head_dim = head_dim},
+                                 .rows = {layout, {100, 5, 60}}},
+                                *gpu);
     }
   }
 }
@@ -134,11 +138,15 @@ TEST(DocumentAttention, head_sizes_types_and_shared_heads_are_near_the_reference
   const Lengths layout = {70, 1, 129, 12};
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::f32}) {
     for (const int64_t head_dim : {5, 24, 72, 96, 160}) {
-      expect_near_the_reference(
-          {.attrs = {.batch = 1, .seq = 260, .heads = 6, .kv_heads = 2, .head_dim = head_dim},
-           .rows = {layout},
-           .dtype = dtype},
-          *gpu);
+      expect_near_the_reference({.attrs = {.batch = 1,
+                                           .q_len = 260,
+                                           .kv_len = 260,
+                                           .heads = 6,
+                                           .kv_heads = 2,
+                                           .head_dim = head_dim},
+                                 .rows = {layout},
+                                 .dtype = dtype},
+                                *gpu);
     }
   }
 }
@@ -149,7 +157,8 @@ TEST(DocumentAttention, windows_with_and_without_documents_are_near_the_referenc
     for (const bool documents : {false, true}) {
       for (const int64_t head_dim : {64, 128, 136}) {
         DocumentProblem p{.attrs = {.batch = 2,
-                                    .seq = 300,
+                                    .q_len = 300,
+                                    .kv_len = 300,
                                     .heads = 4,
                                     .kv_heads = 2,
                                     .head_dim = head_dim,
@@ -165,7 +174,8 @@ TEST(DocumentAttention, long_rows_of_many_documents_are_near_the_reference) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const int64_t length : {64, 100, 128}) {
     expect_near_the_reference(
-        {.attrs = {.batch = 1, .seq = 2100, .heads = 1, .kv_heads = 1, .head_dim = 64},
+        {.attrs =
+             {.batch = 1, .q_len = 2100, .kv_len = 2100, .heads = 1, .kv_heads = 1, .head_dim = 64},
          .rows = {Lengths(16, length)}},
         *gpu);
   }
@@ -176,8 +186,9 @@ TEST(DocumentAttention, long_rows_of_many_documents_are_near_the_reference) {
 TEST(DocumentAttention, documents_do_not_reach_each_other) {
   OCTET_GPU_OR_SKIP(gpu);
   constexpr size_t kFirst = 75, kEnd = 190;  // of the document in the middle
-  DocumentProblem p{.attrs = {.batch = 1, .seq = 256, .heads = 2, .kv_heads = 1, .head_dim = 64},
-                    .rows = {{kFirst, kEnd - kFirst}}};
+  DocumentProblem p{
+      .attrs = {.batch = 1, .q_len = 256, .kv_len = 256, .heads = 2, .kv_heads = 1, .head_dim = 64},
+      .rows = {{kFirst, kEnd - kFirst}}};
   p.attrs.scale = 0.125;
   const Graph forward = graph_of(forward_case(p), p), gradient = graph_of(gradient_case(p), p);
   const auto inside = [&](size_t i, size_t columns) {
@@ -214,8 +225,10 @@ TEST(DocumentAttention, documents_do_not_reach_each_other) {
 // Ours sum in one order, so that runs with documents repeat their bits without being asked to.
 TEST(DocumentAttention, repeats_its_bits) {
   OCTET_GPU_OR_SKIP(gpu);
-  DocumentProblem p{.attrs = {.batch = 2, .seq = 512, .heads = 8, .kv_heads = 2, .head_dim = 128},
-                    .rows = {{100, 200}, {300}}};
+  DocumentProblem p{
+      .attrs =
+          {.batch = 2, .q_len = 512, .kv_len = 512, .heads = 8, .kv_heads = 2, .head_dim = 128},
+      .rows = {{100, 200}, {300}}};
   p.attrs.scale = 0.1;
   const Graph forward = graph_of(forward_case(p), p), gradient = graph_of(gradient_case(p), p);
   const Tensors inputs = forward_inputs(p);

@@ -137,10 +137,11 @@ std::vector<Mutant> faults_of_meaning() {
                                           FillAttrs& a) { return a.value += 0.5, true; })},
       {"causal_forgotten", change<AttentionAttrs>(OpCode::attention,
                                                   [](const Graph&, const Node&, AttentionAttrs& a) {
-                                                    if (!a.causal || a.seq == 1 ||
-                                                        a.capacity + a.window > 0)
+                                                    if (a.mask == AttentionMask::full ||
+                                                        a.q_len == 1 || a.q_len != a.kv_len ||
+                                                        a.window > 0)
                                                       return false;
-                                                    return a.causal = false, true;
+                                                    return a.mask = AttentionMask::full, true;
                                                   })},
       {"rope_turns_back",
        change<RopeAttrs>(OpCode::rope, [](const Graph&, const Node&,

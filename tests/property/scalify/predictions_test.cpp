@@ -167,9 +167,15 @@ TEST(ScalePredictions, activations) {
 
 // Scores near 0, as at initialisation.
 TEST(ScalePredictions, attention_and_loss) {
-  AttentionAttrs a{.batch = 2, .seq = 64, .heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.25};
-  for (const bool causal : {true, false}) {
-    a.causal = causal;
+  AttentionAttrs a{.batch = 2,
+                   .q_len = 64,
+                   .kv_len = 64,
+                   .heads = 4,
+                   .kv_heads = 2,
+                   .head_dim = 16,
+                   .scale = 0.25};
+  for (const AttentionMask mask : {AttentionMask::causal, AttentionMask::full}) {
+    a.mask = mask;
     OneOp op;
     const ValueId q = op.normals({128, 64}, -4), k = op.normals({128, 32}, -4),
                   v = op.normals({128, 32}, 3);

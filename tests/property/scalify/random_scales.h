@@ -185,13 +185,15 @@ class Generator {
         return b_.emit(OpCode::layer_norm, NormAttrs{}, operands)[0];
       }
       case 23: {
-        const AttentionAttrs a = {.batch = 1,
-                                  .seq = kRows,
-                                  .heads = 2,
-                                  .kv_heads = 1,
-                                  .head_dim = kWidth / 2,
-                                  .scale = 0.5,
-                                  .causal = chance(0.5)};
+        const AttentionAttrs a = {
+            .batch = 1,
+            .q_len = kRows,
+            .kv_len = kRows,
+            .heads = 2,
+            .kv_heads = 1,
+            .head_dim = kWidth / 2,
+            .scale = 0.5,
+            .mask = chance(0.5) ? AttentionMask::causal : AttentionMask::full};
         const ValueId k = narrowed(compressed(y));
         return b_.emit(OpCode::attention, a, {compressed(x), k, narrowed(pick())})[0];
       }

@@ -72,9 +72,12 @@ std::vector<Refused> refused_primitives() {
 }
 
 std::vector<Refused> refused_layers() {
-  const AttentionAttrs heads{.batch = 2, .seq = 3, .heads = 4, .kv_heads = 2, .head_dim = 5};
+  const AttentionAttrs heads{
+      .batch = 2, .q_len = 3, .kv_len = 3, .heads = 4, .kv_heads = 2, .head_dim = 5};
   AttentionAttrs odd = heads;
   odd.kv_heads = 3;
+  AttentionAttrs fewer_keys = heads, full = heads, biased = heads;
+  fewer_keys.kv_len = 2, full.mask = AttentionMask::full, biased.bias_gradient = true;
   const RopeAttrs rope{.heads = 2, .head_dim = 4};
   const TensorType q = real({6, 20}), kv = real({6, 10}), x = real({8, 16}), scalar = real({});
   std::vector<TensorType> adamw{x, x, x, x, scalar, scalar, scalar, scalar, flag({})};
@@ -103,6 +106,15 @@ std::vector<Refused> refused_layers() {
       {OpCode::rope, RopeAttrs{.heads = 1, .head_dim = 3}, {real({3, 3}), i32({3})}, "even"},
       {OpCode::attention, heads, {q, kv, real({6, 9})}, "v must be [6,10], got [6,9]"},
       {OpCode::attention, odd, {q, kv, kv}, "heads must be a multiple of kv_heads"},
+      {OpCode::attention, fewer_keys, {q, kv, kv}, "k must be [4,10], got [6,10]"},
+      {OpCode::attention, heads, {q, kv, kv, i32({3})}, "key_begins must be [6], got [3]"},
+      {OpCode::attention, heads, {q, kv, kv, i32({6}), i32({6})}, "without ranges of keys"},
+      {OpCode::attention, full, {q, kv, kv, kAbsent, i32({6})}, "need a causal mask"},
+      {OpCode::attention,
+       heads,
+       {q, kv, kv, kAbsent, kAbsent, kAbsent, real({2, 2, 3, 3})},
+       "bias must be [2,4,3,3], but for the last axis 1 where it repeats, got [2,2,3,3]"},
+      {OpCode::attention_grad, biased, {q, q, kv, kv, q, real({24})}, "bias_gradient needs a bias"},
       {OpCode::attention_grad, heads, {q, q, kv, kv, q, real({23})}, "lse must be [24]"},
       {OpCode::gated_act, GatedActAttrs{}, {x, real({8, 15})}, "[gated_act] up must be [8,16]"},
       {OpCode::gated_act_grad, GatedActAttrs{}, {real({8}), x, x}, "dy must be [8,16]"},
@@ -303,7 +315,10 @@ struct Given {
 };
 
 TEST(OpInfer, gives_shapes_and_exact_integer_dtypes) {
-  const AttentionAttrs heads{.batch = 2, .seq = 3, .heads = 4, .kv_heads = 2, .head_dim = 5};
+  const AttentionAttrs heads{
+      .batch = 2, .q_len = 3, .kv_len = 3, .heads = 4, .kv_heads = 2, .head_dim = 5};
+  AttentionAttrs longer = heads;
+  longer.kv_len = 7, longer.bias_gradient = true;
   const TensorType bf16{.dtype = Dtype::bf16, .shape = {2, 3}};
   const TensorType codes{
       .dtype = Dtype::e4m3, .shape = {2, 3}, .granularity = {Granularity::Kind::tensor}};
@@ -344,6 +359,16 @@ TEST(OpInfer, gives_shapes_and_exact_integer_dtypes) {
        heads,
        {real({6, 20}), real({6, 10}), real({6, 10})},
        {real({6, 20}), real({24})}},
+      {OpCode::attention,
+       longer,
+       {real({6, 20}), real({14, 10}), real({14, 10}), kAbsent, kAbsent, i32({6}),
+        real({1, 4, 1, 7})},
+       {real({6, 20}), real({24})}},
+      {OpCode::attention_grad,
+       longer,
+       {real({6, 20}), real({6, 20}), real({14, 10}), real({14, 10}), real({6, 20}), real({24}),
+        kAbsent, i32({6}), real({1, 4, 1, 7})},
+       {real({6, 20}), real({14, 10}), real({14, 10}), real({1, 4, 1, 7})}},
   };
   for (const Given& row : rows) {
     EXPECT_EQ(op_def(row.op).infer(row.attrs, row.operands), row.results) << op_def(row.op).name;

@@ -136,10 +136,10 @@ TEST(OpCost, counts_products_and_bytes) {
 }
 
 TEST(OpCost, a_causal_mask_halves_attention) {
-  AttentionAttrs a{.batch = 2, .seq = 8, .heads = 4, .kv_heads = 2, .head_dim = 3};
+  AttentionAttrs a{.batch = 2, .q_len = 8, .kv_len = 8, .heads = 4, .kv_heads = 2, .head_dim = 3};
   const std::vector<TensorType> in{f32({16, 12}), f32({16, 6}), f32({16, 6})};
   EXPECT_EQ(cost(OpCode::attention, a, in).flops, 4.0 * 2 * 4 * 3 * (8 * 9 / 2));
-  a.causal = false;
+  a.mask = AttentionMask::full;
   EXPECT_EQ(cost(OpCode::attention, a, in).flops, 4.0 * 2 * 4 * 3 * 8 * 8);
 }
 

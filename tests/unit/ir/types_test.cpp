@@ -67,5 +67,28 @@ TEST(Types, stand_where_attributes_stood) {
   }
 }
 
+// Attention had one length, `seq`, a flag `causal`, and documents alone for ranges.
+TEST(FormerText, attention_of_one_length_is_read) {
+  const auto attrs_of = [](const std::string& operands, const std::string& said) {
+    const Graph graph = parse_graph(
+        "graph \"g\" phase logical\n%0 = input batch \"x\" : real[48,32]\n"
+        "%1 = input batch \"starts\" : i32[48]\n%2, %3 = attention(%0, %0, %0" +
+            operands + ") {batch = 2, " + said + ", heads = 4, kv_heads = 4, head_dim = 8} : " +
+            "real[48,32], real[192] @ layer 0, forward, \"attention\"\noutput \"y\" %2\n",
+        "text");
+    EXPECT_EQ(graph.nodes[0].in(Attention::key_begins) != kNoValue, !operands.empty());
+    EXPECT_EQ(print(parse_graph(print(graph), "printed")), print(graph));
+    return std::get<AttentionAttrs>(graph.nodes[0].attrs);
+  };
+  AttentionAttrs want{.batch = 2, .q_len = 24, .kv_len = 24, .heads = 4, .kv_heads = 4};
+  want.head_dim = 8;
+  EXPECT_EQ(attrs_of(", doc_starts = %1", "seq = 24, causal = true"), want);
+  want.mask = AttentionMask::full;
+  EXPECT_EQ(attrs_of("", "seq = 24, causal = false, capacity = 0"), want);
+  want.kv_len = 64, want.mask = AttentionMask::causal;
+  EXPECT_EQ(attrs_of("", "seq = 24, causal = true, capacity = 64"), want);
+  EXPECT_EQ(attrs_of("", "q_len = 24, kv_len = 64, mask = causal"), want);
+}
+
 }  // namespace
 }  // namespace octet

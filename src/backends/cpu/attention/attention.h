@@ -1,17 +1,20 @@
 // Attention with grouped heads. Source: Vaswani et al. 2017; the backward recomputes the softmax
 // from its log-sum-exp (Dao et al. 2022).
-//   S = scale Q K^T    P = softmax(S)    O = P V    lse = log sum exp S
+//   S = scale Q K^T + bias    P = softmax(S)    O = P V    lse = log sum exp S
 //   D = rowsum(dO * O)    dV = P^T dO    dS = P * (dO V^T - D)
-//   dQ = scale dS K    dK = scale dS^T Q
-// Head h reads kv head h / (heads / kv_heads); causal: query i sees keys j <= i + kv_len - q_len,
-// with a window w the last w of those.
-// With doc_starts [batch * q_len], each token's document's first position in its sequence, a query
-// sees keys of its document alone: the bits are those of the document on its own.
+//   dQ = scale dS K    dK = scale dS^T Q    dbias = dS, summed over what the bias repeats
+// Head h reads kv head h / (heads / kv_heads); query i stands at t = i + kv_len - q_len; causal: it
+// sees keys j <= t, with a window w the last w of those; a full mask's w: t - w < j < t + w.
+// With key_begins or key_ends [batch * q_len] it sees those in [key_begins[i], key_ends[i]) of
+// them; neither falls within a sequence. Rows whose keys no others see (a document, the text before
+// padding) have the bits that they have on their own.
 // With positions [batch * q_len] (forward) the keys are a cache with room for kv_len, of which
 // query i sees those j <= positions[i].
 //   q, o, dout, dq: [batch * q_len, heads * head_size]
 //   k, v, dk, dv: [batch * kv_len, kv_heads * head_size]    lse: [batch, heads, q_len] f32
 //   all but lse of one storage type, f32 or bf16, with row strides in elements
+//   bias, dbias: [1 or batch, 1 or heads, 1 or q_len, kv_len], f32 or bf16, dense; dbias is summed
+//   in f32 in the order of sequences, then heads, then queries
 // Softmax and sums in f32; with bf16 storage, products in bf16 where the machine is fast at it (P
 // and dS rounded to bf16 for their products), else in f32. A query that sees no key gets O = 0 and
 // lse = -Inf. NaN and Inf propagate. Same bits for any number of threads. Scratch grows linearly
@@ -23,22 +26,31 @@
 #include <optional>
 
 #include "backends/cpu/common/operand.h"
+#include "ir/attr_enums.h"
 
 namespace octet::cpu {
 
-enum class AttentionMask { none, causal };
-// isolated: every launch comes with doc_starts.
-enum class AttentionDocuments { none, isolated };
+// given: every launch comes with key_begins, key_ends or both.
+enum class KeyRanges : uint8_t { none, given };
+enum class BiasGradient : uint8_t { no, yes };
+
+// The axes of 1 repeat.
+struct AttentionBias {
+  int64_t batch = 1, heads = 1, q_len = 1;
+  Dtype dtype = Dtype::f32;
+  BiasGradient gradient = BiasGradient::no;
+};
 
 struct AttentionSpec {
   int64_t batch = 1, q_len = 0, kv_len = 0;
   int64_t heads = 1, kv_heads = 1, head_size = 0;
   AttentionMask mask = AttentionMask::causal;
-  int64_t window = 0;  // of a causal mask; 0: none
+  int64_t window = 0;  // 0: none
   float scale = 1.0f;
   Dtype dtype = Dtype::f32;
   std::optional<Dtype> compute = std::nullopt;  // f32 or bf16; unset: the fastest for dtype
-  AttentionDocuments documents = AttentionDocuments::none;
+  KeyRanges ranges = KeyRanges::none;
+  std::optional<AttentionBias> bias = std::nullopt;
 };
 
 // A matrix of heads: row stride in elements, 0: dense.
@@ -55,9 +67,11 @@ struct AttentionArgs {
   HeadsIn q = {}, k = {}, v = {};
   HeadsOut o = {};
   float* lse = nullptr;                 // optional
-  const int32_t* doc_starts = nullptr;  // optional; q_len = kv_len, causal
-  const int32_t* positions = nullptr;   // optional; without doc_starts
-  void* scratch = nullptr;              // scratch_bytes(), aligned to 64 bytes
+  const int32_t* key_begins = nullptr;  // optional, as all below
+  const int32_t* key_ends = nullptr;
+  const int32_t* positions = nullptr;  // without ranges
+  const void* bias = nullptr;
+  void* scratch = nullptr;  // scratch_bytes(), aligned to 64 bytes
 };
 
 // Prepared once for a shape; throws invalid_argument where it is not possible. launch allocates
@@ -79,12 +93,15 @@ class AttentionForward {
 struct AttentionBackwardArgs {
   HeadsIn q = {}, k = {}, v = {}, o = {}, dout = {};
   const float* lse = nullptr;
-  const int32_t* doc_starts = nullptr;  // as forward
-  HeadsOut dq = {}, dk = {}, dv = {};   // none overlaps an input
+  const int32_t* key_begins = nullptr;  // as forward
+  const int32_t* key_ends = nullptr;
+  const void* bias = nullptr;
+  HeadsOut dq = {}, dk = {}, dv = {};  // none overlaps an input
+  void* dbias = nullptr;               // in the bias's type
   void* scratch = nullptr;
 };
 
-// A tile is one kv head of one sequence.
+// A tile is one kv head of one sequence; with a bias's gradient all that add to the same of it.
 class AttentionBackward {
  public:
   AttentionBackward(const AttentionSpec& spec, int n_threads);

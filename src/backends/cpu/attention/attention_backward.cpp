@@ -1,3 +1,7 @@
+#include <bit>
+#include <cstring>
+#include <limits>
+
 #include "backends/cpu/attention/attention_rows.h"
 #include "base/error.h"
 
@@ -64,22 +68,39 @@ struct ThreadWork {
   const Work& w;
 };
 
+// A block of a head's queries of a span, from q0 on, against one of its keys, from key0 on.
+struct QueriesAndKeys {
+  const AttentionSpan& span;
+  int64_t head = 0, q0 = 0, rows = 0, key0 = 0, keys = 0;
+};
+
 }  // namespace
 
 struct AttentionBackward::State {
   AttentionShape shape;
   std::unique_ptr<TileGemm> scores, key_sum, query_sum;
   int64_t product_bytes = 0, thread_bytes = 0;
+  int64_t sum_bytes = 0;  // of the bias's gradient in f32, where it is of another type
   int n_threads = 1;
 
   void load_keys(const AttentionBackwardArgs& args, const AttentionSpan& span, int64_t kv_head,
                  const Work& w) const;
   void load_queries(const AttentionBackwardArgs& args, int64_t q_row, int64_t head, int64_t rows,
                     const Work& w) const;
-  void block(const AttentionSpan& span, int64_t q0, int64_t j, const ThreadWork& work) const;
-  void document(const AttentionBackwardArgs& args, const AttentionSpan& span, int64_t kv_head,
-                const ThreadWork& work) const;
+  void add_bias(const AttentionBackwardArgs& args, const QueriesAndKeys& at, float* s) const;
+  void hide_unseen(const QueriesAndKeys& at, float* s) const;
+  void add_bias_gradient(const AttentionBackwardArgs& args, const QueriesAndKeys& at,
+                         const float* unscaled) const;
+  void block(const AttentionBackwardArgs& args, const QueriesAndKeys& at,
+             const ThreadWork& work) const;
+  void part(const AttentionBackwardArgs& args, const AttentionSpan& span, int64_t kv_head,
+            const ThreadWork& work) const;
+  void clear_keys(const AttentionBackwardArgs& args, int64_t first_row, int64_t end_row,
+                  int64_t kv_head) const;
   void tile(const AttentionBackwardArgs& args, int64_t pair, int thread) const;
+  int64_t n_tasks() const;
+  void task(const AttentionBackwardArgs& args, int64_t index, int thread) const;
+  float* bias_sums(const AttentionBackwardArgs& args) const;
 };
 
 AttentionBackward::AttentionBackward(const AttentionSpec& spec, int n_threads)
@@ -102,6 +123,10 @@ AttentionBackward::AttentionBackward(const AttentionSpec& spec, int n_threads)
   Pieces count(nullptr);
   const Work sized(count, x, s.product_bytes);
   s.thread_bytes = count.used();
+  if (!spec.bias || spec.bias->gradient == BiasGradient::no) return;
+  const AttentionBias& bias = *spec.bias;
+  if (bias.dtype != Dtype::f32)
+    s.sum_bytes = 4 * bias.batch * bias.heads * bias.q_len * spec.kv_len;
 }
 
 AttentionBackward::~AttentionBackward() = default;
@@ -109,7 +134,8 @@ AttentionBackward::AttentionBackward(AttentionBackward&&) noexcept = default;
 AttentionBackward& AttentionBackward::operator=(AttentionBackward&&) noexcept = default;
 
 size_t AttentionBackward::scratch_bytes() const {
-  return static_cast<size_t>(state_->n_threads * state_->thread_bytes);
+  const State& s = *state_;
+  return static_cast<size_t>(s.n_threads * s.thread_bytes + s.sum_bytes);
 }
 
 void AttentionBackward::State::load_keys(const AttentionBackwardArgs& args,
@@ -151,45 +177,102 @@ void AttentionBackward::State::load_queries(const AttentionBackwardArgs& args, i
   }
   const int64_t sequence = q_row / spec.q_len, first = q_row % spec.q_len;
   const float* const lse = args.lse + (sequence * spec.heads + head) * spec.q_len + first;
-  std::copy(lse, lse + rows, w.lse);
+  // What a query that sees no key would have, exp(-Inf + Inf), is hidden.
+  std::transform(lse, lse + rows, w.lse,
+                 [](float x) { return x == -std::numeric_limits<float>::infinity() ? 0.0f : x; });
   std::fill(w.dq, w.dq + shape.q_block * shape.columns, 0.0f);
 }
 
+// The bias, added to transposed scores.
+void AttentionBackward::State::add_bias(const AttentionBackwardArgs& args, const QueriesAndKeys& at,
+                                        float* s) const {
+  const int64_t width = shape.q_block;
+  const auto add = [&](const auto* bias, int64_t r, const auto& value) {
+    for (int64_t key = 0; key < at.keys; ++key) {
+      float& score = s[key * width + r];
+      score = shape.spec.scale * score + value(bias[key]);
+    }
+  };
+  for (int64_t r = 0; r < at.rows; ++r) {
+    const In row = offset(shape.bias_row(args.bias, at.span.q_row + at.q0 + r, at.head),
+                          at.span.first_key + at.key0);
+    if (row.dtype == Dtype::f32) {
+      add(static_cast<const float*>(row.data), r, [](float x) { return x; });
+    } else {
+      add(static_cast<const uint16_t*>(row.data), r,
+          [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
+    }
+  }
+}
+
+// Minus infinity in transposed scores where a query's range leaves a key out.
+void AttentionBackward::State::hide_unseen(const QueriesAndKeys& at, float* s) const {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  for (int64_t r = 0; r < at.rows; ++r) {
+    const KeyRange seen = shape.seen(at.span, at.q0 + r);
+    for (int64_t key = 0; key < at.keys; ++key) {
+      const bool is_seen = at.key0 + key >= seen.first && at.key0 + key < seen.end;
+      if (!is_seen) s[key * shape.q_block + r] = kLowest;
+    }
+  }
+}
+
+void AttentionBackward::State::add_bias_gradient(const AttentionBackwardArgs& args,
+                                                 const QueriesAndKeys& at,
+                                                 const float* unscaled) const {
+  for (int64_t r = 0; r < at.rows; ++r) {
+    float* const sums = bias_sums(args) + at.span.first_key + at.key0 +
+                        shape.bias_at(at.span.q_row + at.q0 + r, at.head);
+    for (int64_t key = 0; key < at.keys; ++key) sums[key] += unscaled[key * shape.q_block + r];
+  }
+}
+
 // Adds what one block of queries and one block of keys give to dq, dk and dv.
-void AttentionBackward::State::block(const AttentionSpan& span, int64_t q0, int64_t j,
+void AttentionBackward::State::block(const AttentionBackwardArgs& args, const QueriesAndKeys& at,
                                      const ThreadWork& work) const {
   const AttentionSpec& spec = shape.spec;
   const auto& [thread, w] = work;
-  const int64_t key0 = j * shape.k_block, width = shape.q_block, elem = shape.elem();
-  const int64_t rows = std::min(width, span.q_len - q0);
-  const int64_t at = key0 * shape.depth * elem;
-  scores->run(thread, {w.k_rows + at, w.q_t, w.s, w.product});
-  scores->run(thread, {w.v_rows + at, w.dout_t, w.dp, w.product});
+  const int64_t width = shape.q_block, elem = shape.elem();
+  const int64_t keys_at = at.key0 * shape.depth * elem;
+  scores->run(thread, {w.k_rows + keys_at, w.q_t, w.s, w.product});
+  scores->run(thread, {w.v_rows + keys_at, w.dout_t, w.dp, w.product});
+  if (spec.bias) add_bias(args, at, w.s);
+  if (at.span.has_ranges()) hide_unseen(at, w.s);
+  const bool is_causal = spec.mask == AttentionMask::causal;
+  const bool wants_bias = spec.bias && spec.bias->gradient == BiasGradient::yes;
   for (int64_t key = 0; key < shape.k_block; ++key) {
+    const int64_t own = at.key0 + key - at.span.shift - at.q0;  // the query at the key's place
     // The first query that sees this key; the keys beyond the span are seen by none.
-    int64_t first = 0;
-    if (spec.mask == AttentionMask::causal) first = key0 + key - (span.kv_len - span.q_len) - q0;
-    if (key0 + key >= span.kv_len) first = rows;
+    int64_t first = is_causal ? own : spec.window > 0 ? own - spec.window + 1 : 0;
+    if (key >= at.keys) first = at.rows;
     // With a window the last ones see it no more.
-    int64_t end = rows;
-    if (spec.window > 0) end = key0 + key - (span.kv_len - span.q_len) - q0 + spec.window;
+    const int64_t end = spec.window > 0 ? own + spec.window : at.rows;
     const Out p{w.p + key * width * elem, shape.compute};
     const Out ds{w.ds + key * width * elem, shape.compute};
-    softmax_gradient_row({w.s + key * width, w.dp + key * width, w.lse, w.d, p, ds,
-                          std::clamp<int64_t>(first, 0, rows), std::clamp<int64_t>(end, 0, rows),
-                          width, spec.scale});
+    softmax_gradient_row({.s = w.s + key * width,
+                          .dp = w.dp + key * width,
+                          .lse = w.lse,
+                          .d = w.d,
+                          .p = p,
+                          .ds = ds,
+                          .first = std::clamp<int64_t>(first, 0, at.rows),
+                          .last = std::clamp<int64_t>(end, 0, at.rows),
+                          .width = width,
+                          .score_scale = shape.score_scale(),
+                          .scale = spec.scale,
+                          .unscaled = wants_bias ? w.dp + key * width : nullptr});
   }
+  if (wants_bias) add_bias_gradient(args, at, w.dp);
   transpose_block(
       {w.ds, w.ds_t, width, shape.k_block, shape.k_block, width, static_cast<int>(elem)});
-  const int64_t sums = key0 * shape.columns;
+  const int64_t sums = at.key0 * shape.columns;
   key_sum->run(thread, {w.p, w.dout, w.dv + sums, w.product});
   key_sum->run(thread, {w.ds, w.q, w.dk + sums, w.product});
   query_sum->run(thread, {w.ds_t, w.k_panels + sums * elem, w.dq, w.product});
 }
 
-void AttentionBackward::State::document(const AttentionBackwardArgs& args,
-                                        const AttentionSpan& span, int64_t kv_head,
-                                        const ThreadWork& work) const {
+void AttentionBackward::State::part(const AttentionBackwardArgs& args, const AttentionSpan& span,
+                                    int64_t kv_head, const ThreadWork& work) const {
   const AttentionSpec& spec = shape.spec;
   const Work& w = work.w;
   load_keys(args, span, kv_head, w);
@@ -199,9 +282,12 @@ void AttentionBackward::State::document(const AttentionBackwardArgs& args,
       const int64_t rows = std::min(shape.q_block, span.q_len - q0);
       const int64_t q_row = span.q_row + q0;
       load_queries(args, q_row, head, rows, w);
-      const int64_t blocks = shape.visible_blocks(span, q0 + rows);
-      for (int64_t j = shape.first_block(span, q0, q0 + rows); j < blocks; ++j)
-        block(span, q0, j, work);
+      const KeyRange blocks = shape.blocks(span, q0, q0 + rows);
+      for (int64_t j = blocks.first; j < blocks.end; ++j) {
+        const int64_t key0 = j * shape.k_block;
+        const int64_t keys = std::min(shape.k_block, span.kv_len - key0);
+        block(args, {span, head, q0, rows, key0, keys}, work);
+      }
       for (int64_t r = 0; r < rows; ++r) {
         scale_row(w.dq + r * shape.columns, head_rows(args.dq, spec, q_row + r, head), 1.0f,
                   spec.head_size);
@@ -215,16 +301,68 @@ void AttentionBackward::State::document(const AttentionBackwardArgs& args,
   }
 }
 
+// Of keys that no query sees.
+void AttentionBackward::State::clear_keys(const AttentionBackwardArgs& args, int64_t first_row,
+                                          int64_t end_row, int64_t kv_head) const {
+  const AttentionSpec& spec = shape.spec;
+  const auto n_bytes = static_cast<size_t>(bytes_of(spec.dtype, spec.head_size));
+  for (int64_t row = first_row; row < end_row; ++row) {
+    std::memset(head_rows(args.dk, spec, row, kv_head).data, 0, n_bytes);
+    std::memset(head_rows(args.dv, spec, row, kv_head).data, 0, n_bytes);
+  }
+}
+
 void AttentionBackward::State::tile(const AttentionBackwardArgs& args, int64_t pair,
                                     int thread) const {
-  Pieces pieces(static_cast<char*>(args.scratch) + thread * thread_bytes);
+  const AttentionSpec& spec = shape.spec;
+  Pieces pieces(static_cast<char*>(args.scratch) + sum_bytes + thread * thread_bytes);
   const Work w(pieces, shape, product_bytes);
-  const int64_t sequence = pair / shape.spec.kv_heads, kv_head = pair % shape.spec.kv_heads;
-  for (int64_t row = 0; row < shape.spec.kv_len;) {
-    const AttentionSpan span = shape.document(args.doc_starts, sequence, row);
-    document(args, span, kv_head, {thread, w});
-    row += span.kv_len;
+  const int64_t kv_head = pair % spec.kv_heads;
+  AttentionSpan sequence = shape.sequence(pair / spec.kv_heads);
+  if (args.key_begins != nullptr) sequence.begins = args.key_begins + sequence.q_row;
+  if (args.key_ends != nullptr) sequence.ends = args.key_ends + sequence.q_row;
+  int64_t next_key = sequence.kv_row;
+  for (int64_t row = 0; row < spec.q_len;) {
+    const AttentionSpan span = shape.part(sequence, row);
+    if (span.kv_len > 0) {
+      clear_keys(args, next_key, span.kv_row, kv_head);
+      next_key = span.kv_row + span.kv_len;
+    }
+    part(args, span, kv_head, {thread, w});
+    row += span.q_len;
   }
+  clear_keys(args, next_key, sequence.kv_row + spec.kv_len, kv_head);
+}
+
+// Where the bias's gradient is summed.
+float* AttentionBackward::State::bias_sums(const AttentionBackwardArgs& args) const {
+  return static_cast<float*>(sum_bytes > 0 ? args.scratch : args.dbias);
+}
+
+// Kv heads of sequences, of which those that add to the same of a bias are one task.
+int64_t AttentionBackward::State::n_tasks() const {
+  const AttentionSpec& spec = shape.spec;
+  if (!spec.bias || spec.bias->gradient == BiasGradient::no) return shape.pairs();
+  return spec.bias->batch * (spec.bias->heads == 1 ? 1 : spec.kv_heads);
+}
+
+void AttentionBackward::State::task(const AttentionBackwardArgs& args, int64_t index,
+                                    int thread) const {
+  const AttentionSpec& spec = shape.spec;
+  if (!spec.bias || spec.bias->gradient == BiasGradient::no) return tile(args, index, thread);
+  const AttentionBias& bias = *spec.bias;
+  const int64_t n_groups = bias.heads == 1 ? 1 : spec.kv_heads;
+  const int64_t n = bias.heads / n_groups * bias.q_len * spec.kv_len, first = index * n;
+  float* const sums = bias_sums(args) + first;
+  std::fill(sums, sums + n, 0.0f);
+  const int64_t entry = index / n_groups, group = index % n_groups;
+  for (int64_t b = 0; b < spec.batch; ++b) {
+    if (bias.batch > 1 && b != entry) continue;
+    for (int64_t kv_head = 0; kv_head < spec.kv_heads; ++kv_head) {
+      if (n_groups == 1 || kv_head == group) tile(args, b * spec.kv_heads + kv_head, thread);
+    }
+  }
+  if (sum_bytes > 0) scale_row(sums, offset(Out{args.dbias, bias.dtype}, first), 1.0f, n);
 }
 
 void AttentionBackward::launch(const AttentionBackwardArgs& given, ThreadPool& pool) const {
@@ -239,7 +377,8 @@ void AttentionBackward::launch(const AttentionBackwardArgs& given, ThreadPool& p
     if (*stride == 0) *stride = spec.kv_heads * spec.head_size;
   }
   if (spec.batch == 0) return;
-  for_tiles(pool, s.shape.pairs(), [&](int64_t pair, int thread) { s.tile(args, pair, thread); });
+  CHECK(spec.bias.has_value() == (args.bias != nullptr));
+  for_tiles(pool, s.n_tasks(), [&](int64_t i, int thread) { s.task(args, i, thread); });
 }
 
 }  // namespace octet::cpu

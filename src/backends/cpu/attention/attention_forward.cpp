@@ -18,14 +18,9 @@ struct QueryBlock {
   int64_t head = 0, q0 = 0;
 };
 
-// Blocks of keys [first, end).
-struct KeyBlocks {
-  int64_t first = 0, end = 0;
-};
-
-// Without documents two stages for each slice of (sequence, kv head) pairs: pack K and V,
-// then one tile for each head and query block. With documents one tile for each head of a sequence,
-// which packs its documents one after the other, each thread in a place of its own.
+// Without ranges two stages for each slice of (sequence, kv head) pairs: pack K and V, then one
+// tile for each head and query block. With ranges one tile for each head of a sequence, which packs
+// its parts one after the other, each thread in a place of its own.
 struct AttentionForward::State {
   AttentionShape shape;
   std::unique_ptr<TileGemm> scores, output;
@@ -41,8 +36,11 @@ struct AttentionForward::State {
             char* packed) const;
   void tile(const AttentionArgs& args, const QueryBlock& queries, int thread,
             const char* packed) const;
-  void documents(const AttentionArgs& args, int64_t sequence, int64_t head, int thread) const;
-  void softmax(char* own, const QueryBlock& queries, const KeyBlocks& blocks, float* factor,
+  void parts(const AttentionArgs& args, const AttentionSpan& sequence, int64_t head,
+             int thread) const;
+  void add_bias(const AttentionArgs& args, const QueryBlock& queries, const KeyRange& blocks,
+                float* s) const;
+  void softmax(char* own, const QueryBlock& queries, const KeyRange& blocks, float* factor,
                float* lse) const;
 };
 
@@ -70,7 +68,7 @@ AttentionForward::AttentionForward(const AttentionSpec& spec, int n_threads)
       static_cast<int64_t>(std::max(s.scores->scratch_bytes(), s.output->scratch_bytes()));
   s.slice_pairs =
       std::clamp<int64_t>(kSliceBytes / std::max<int64_t>(1, s.pair_bytes()), 1, shape.pairs());
-  if (spec.documents == AttentionDocuments::isolated) s.slice_pairs = n_threads;
+  if (spec.ranges == KeyRanges::given) s.slice_pairs = n_threads;
 }
 
 AttentionForward::~AttentionForward() = default;
@@ -86,12 +84,15 @@ size_t AttentionForward::scratch_bytes() const {
 void AttentionForward::State::pack(const AttentionArgs& args, const AttentionSpan& span,
                                    int64_t kv_head, int64_t block, char* packed) const {
   const AttentionSpec& spec = shape.spec;
+  const KeyRange blocks = shape.blocks(span, 0, span.q_len);
+  if (block < blocks.first || block >= blocks.end) return;
   const int64_t first = block * shape.k_block;
-  const int64_t end =
-      span.positions == nullptr ? span.kv_len : shape.most_visible(span, span.q_len);
+  int64_t end = span.kv_len;
+  if (span.positions != nullptr) {  // of a cache what is behind the last position is nobody's
+    for (int64_t query = end = 0; query < span.q_len; ++query)
+      end = std::max(end, shape.seen(span, query).end);
+  }
   const int64_t keys = std::min(shape.k_block, end - first);
-  if (keys <= 0) return;  // of a cache what is behind the last position is nobody's
-  if (block < shape.first_block(span, 0, span.q_len)) return;
   const int64_t row = span.kv_row + first, head = kv_head;
   char* const k = packed + block * k_block_bytes;
   char* const v = packed + shape.n_k_blocks() * k_block_bytes + block * v_block_bytes;
@@ -101,21 +102,37 @@ void AttentionForward::State::pack(const AttentionArgs& args, const AttentionSpa
                {keys, spec.head_size}, v);
 }
 
+// The bias of a block of queries, added to their scores.
+void AttentionForward::State::add_bias(const AttentionArgs& args, const QueryBlock& queries,
+                                       const KeyRange& blocks, float* s) const {
+  const AttentionSpan& span = queries.span;
+  const int64_t rows = std::min(shape.q_block, span.q_len - queries.q0);
+  for (int64_t r = 0; r < rows; ++r) {
+    const In bias = offset(shape.bias_row(args.bias, span.q_row + queries.q0 + r, queries.head),
+                           span.first_key);
+    for (int64_t j = blocks.first; j < blocks.end; ++j) {
+      const int64_t first = j * shape.k_block;
+      add_bias_row({s + (j * shape.q_block + r) * shape.k_block, offset(bias, first),
+                    std::min(shape.k_block, span.kv_len - first), shape.spec.scale});
+    }
+  }
+}
+
 // Scores to probabilities, unnormalized, in blocks [blocks][q_block][k_block]; factor[r] = 1 / row
 // sum.
-void AttentionForward::State::softmax(char* own, const QueryBlock& queries, const KeyBlocks& blocks,
+void AttentionForward::State::softmax(char* own, const QueryBlock& queries, const KeyRange& blocks,
                                       float* factor, float* lse) const {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   float* const s = reinterpret_cast<float*>(own + q_bytes);
   const Out p{own + q_bytes + (p_bytes > 0 ? s_bytes : 0), shape.compute};
   for (int64_t r = 0; r < shape.q_block; ++r) {
     const int64_t query = queries.q0 + r;
-    const int64_t keys = query < queries.span.q_len ? shape.visible(queries.span, query) : 0;
-    const auto in_block = [&](int64_t j) {
+    const auto [hidden, keys] =
+        query < queries.span.q_len ? shape.seen(queries.span, query) : KeyRange{};
+    const auto in_block = [&, keys = keys](int64_t j) {
       return std::clamp<int64_t>(keys - j * shape.k_block, 0, shape.k_block);
     };
-    // Keys before the window
-    const int64_t hidden = keys == 0 ? 0 : shape.first_visible(queries.span, query);
+    // The keys before those that it sees
     for (int64_t j = blocks.first; j < blocks.end && j * shape.k_block < hidden; ++j) {
       float* const block = s + (j * shape.q_block + r) * shape.k_block;
       std::fill(block, block + std::min(hidden - j * shape.k_block, shape.k_block), kLowest);
@@ -124,14 +141,15 @@ void AttentionForward::State::softmax(char* own, const QueryBlock& queries, cons
     float top = kLowest;
     for (int64_t j = blocks.first; j < blocks.end; ++j)
       top = std::max(top, row_max(s + at(j), in_block(j)));
-    const float shift = top == kLowest ? 0.0f : top * shape.spec.scale;
+    const float shift = top == kLowest ? 0.0f : top * shape.score_scale();
     float total = 0;
     for (int64_t j = blocks.first; j < blocks.end; ++j) {
       total += softmax_row(
-          {s + at(j), offset(p, at(j)), in_block(j), shape.k_block, shape.spec.scale, shift});
+          {s + at(j), offset(p, at(j)), in_block(j), shape.k_block, shape.score_scale(), shift});
     }
-    factor[r] = keys == 0 ? 0.0f : 1.0f / total;
-    lse[r] = keys == 0 ? kLowest : shift + std::log(total);
+    const bool is_empty = keys == 0 || total == 0;
+    factor[r] = is_empty ? 0.0f : 1.0f / total;
+    lse[r] = is_empty ? kLowest : shift + std::log(total);
   }
 }
 
@@ -154,12 +172,12 @@ void AttentionForward::State::tile(const AttentionArgs& args, const QueryBlock& 
   pack_rows({head_rows(args.q, spec, q_row, head), args.q.stride, Transpose::no},
             {0, rows, spec.head_size, shape.depth}, {own, shape.compute});
   std::fill(own + rows * shape.depth * shape.elem(), own + q_bytes, 0);
-  const KeyBlocks blocks{shape.first_block(span, q0, q0 + rows),
-                         shape.visible_blocks(span, q0 + rows)};
+  const KeyRange blocks = shape.blocks(span, q0, q0 + rows);
   const int64_t block_elems = shape.q_block * shape.k_block;
   for (int64_t j = blocks.first; j < blocks.end; ++j) {
     scores->run(thread, {own, k + j * k_block_bytes, s + j * block_elems, product});
   }
+  if (spec.bias) add_bias(args, queries, blocks, s);
   float factor[kQueryBlock], lse[kQueryBlock];
   softmax(own, queries, blocks, factor, lse);
   std::fill(o, o + shape.q_block * shape.columns, 0.0f);
@@ -176,11 +194,11 @@ void AttentionForward::State::tile(const AttentionArgs& args, const QueryBlock& 
   }
 }
 
-void AttentionForward::State::documents(const AttentionArgs& args, int64_t sequence, int64_t head,
-                                        int thread) const {
+void AttentionForward::State::parts(const AttentionArgs& args, const AttentionSpan& sequence,
+                                    int64_t head, int thread) const {
   char* const packed = static_cast<char*>(args.scratch) + thread * pair_bytes();
   for (int64_t row = 0; row < shape.spec.q_len;) {
-    const AttentionSpan span = shape.document(args.doc_starts, sequence, row);
+    const AttentionSpan span = shape.part(sequence, row);
     for (int64_t block = 0; block < shape.n_k_blocks(span); ++block) {
       pack(args, span, head / shape.group(), block, packed);
     }
@@ -201,25 +219,28 @@ void AttentionForward::launch(const AttentionArgs& given, ThreadPool& pool) cons
   if (args.o.stride == 0) args.o.stride = spec.heads * spec.head_size;
   if (args.k.stride == 0) args.k.stride = spec.kv_heads * spec.head_size;
   if (args.v.stride == 0) args.v.stride = spec.kv_heads * spec.head_size;
-  if (args.doc_starts != nullptr) {
-    CHECK(spec.q_len == spec.kv_len && spec.documents == AttentionDocuments::isolated);
+  CHECK(spec.bias.has_value() == (args.bias != nullptr));
+  const auto sequence = [&](int64_t index) {
+    AttentionSpan span = s.shape.sequence(index);
+    if (args.positions != nullptr) span.positions = args.positions + span.q_row;
+    if (args.key_begins != nullptr) span.begins = args.key_begins + span.q_row;
+    if (args.key_ends != nullptr) span.ends = args.key_ends + span.q_row;
+    return span;
+  };
+  if (args.key_begins != nullptr || args.key_ends != nullptr) {
+    CHECK(spec.ranges == KeyRanges::given && args.positions == nullptr);
     for_tiles(pool, spec.batch * spec.heads, [&](int64_t t, int thread) {
-      s.documents(args, t / spec.heads, t % spec.heads, thread);
+      s.parts(args, sequence(t / spec.heads), t % spec.heads, thread);
     });
     return;
   }
-  const auto sequence = [&](int64_t pair) {
-    AttentionSpan span = s.shape.sequence(pair / spec.kv_heads);
-    if (args.positions != nullptr) span.positions = args.positions + span.q_row;
-    return span;
-  };
   char* const packed = static_cast<char*>(args.scratch);
   const int64_t k_blocks = s.shape.n_k_blocks(), tasks = s.shape.n_q_blocks() * s.shape.group();
   for (int64_t first = 0; first < s.shape.pairs(); first += s.slice_pairs) {
     const int64_t pairs = std::min(s.slice_pairs, s.shape.pairs() - first);
     for_tiles(pool, pairs * k_blocks, [&](int64_t t, int) {
       const int64_t pair = first + t / k_blocks;
-      s.pack(args, sequence(pair), pair % spec.kv_heads, t % k_blocks,
+      s.pack(args, sequence(pair / spec.kv_heads), pair % spec.kv_heads, t % k_blocks,
              packed + t / k_blocks * s.pair_bytes());
     });
     for_tiles(pool, pairs * tasks, [&](int64_t t, int thread) {
@@ -227,7 +248,7 @@ void AttentionForward::launch(const AttentionArgs& given, ThreadPool& pool) cons
       // Late query blocks see the most keys: first, for balance.
       const int64_t block = s.shape.n_q_blocks() - 1 - t / pairs / s.shape.group();
       const int64_t head = pair % spec.kv_heads * s.shape.group() + t / pairs % s.shape.group();
-      s.tile(args, {sequence(pair), head, block * s.shape.q_block}, thread,
+      s.tile(args, {sequence(pair / spec.kv_heads), head, block * s.shape.q_block}, thread,
              packed + t % pairs * s.pair_bytes());
     });
   }

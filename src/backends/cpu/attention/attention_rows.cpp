@@ -37,6 +37,13 @@ float Softmax(const SoftmaxRow& row) {
   return sum_of(total);
 }
 
+void AddBias(const BiasRow& row) {
+  const VF scale = set(row.scale);
+  for_lanes(0, row.n, [&](int64_t i, auto io) HWY_ATTR {
+    io.store(hn::MulAdd(scale, io.load(row.s + i), load(io, row.bias, i)), row.s + i);
+  });
+}
+
 void ScaleRow(const float* x, Out y, float factor, int64_t n) {
   const VF f = set(factor);
   for_lanes(0, n,
@@ -52,19 +59,22 @@ float DotRow(In a, In b, int64_t n) {
 }
 
 void SoftmaxGradient(const SoftmaxGradientRow& row) {
-  const VF scale = set(row.scale);
+  const VF score_scale = set(row.score_scale), scale = set(row.scale);
   const auto clear = [&](int64_t begin, int64_t end) HWY_ATTR {
     for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
       store(io, zero(), row.p, i);
       store(io, zero(), row.ds, i);
+      if (row.unscaled != nullptr) io.store(zero(), row.unscaled + i);
     });
   };
   clear(0, row.first);
   for_lanes(row.first, row.last, [&](int64_t i, auto io) HWY_ATTR {
     // Rounding may leave the difference a little above 0, where the bounded exponential still
     // holds.
-    const VF p = exp_nonpositive(hn::MulSub(scale, io.load(row.s + i), io.load(row.lse + i)));
-    const VF ds = hn::Mul(hn::Mul(p, scale), hn::Sub(io.load(row.dp + i), io.load(row.d + i)));
+    const VF p = exp_nonpositive(hn::MulSub(score_scale, io.load(row.s + i), io.load(row.lse + i)));
+    const VF above = hn::Sub(io.load(row.dp + i), io.load(row.d + i));
+    const VF ds = hn::Mul(hn::Mul(p, scale), above);
+    if (row.unscaled != nullptr) io.store(hn::Mul(p, above), row.unscaled + i);
     store(io, p, row.p, i);
     store(io, ds, row.ds, i);
   });
@@ -81,6 +91,7 @@ namespace octet::cpu {
 
 HWY_EXPORT(RowMax);
 HWY_EXPORT(Softmax);
+HWY_EXPORT(AddBias);
 HWY_EXPORT(ScaleRow);
 HWY_EXPORT(DotRow);
 HWY_EXPORT(SoftmaxGradient);
@@ -90,6 +101,9 @@ float row_max(const float* s, int64_t n) {
 }
 float softmax_row(const SoftmaxRow& row) {
   return HWY_DYNAMIC_DISPATCH(Softmax)(row);
+}
+void add_bias_row(const BiasRow& row) {
+  HWY_DYNAMIC_DISPATCH(AddBias)(row);
 }
 void scale_row(const float* x, Out y, float factor, int64_t n) {
   HWY_DYNAMIC_DISPATCH(ScaleRow)(x, y, factor, n);
@@ -134,13 +148,49 @@ AttentionShape checked_shape(const AttentionSpec& spec) {
   return shape;
 }
 
-AttentionSpan AttentionShape::document(const int32_t* doc_starts, int64_t index,
-                                       int64_t row) const {
-  if (doc_starts == nullptr) return sequence(index);
-  const int32_t* const starts = doc_starts + index * spec.q_len;
-  int64_t end = row + 1;
-  while (end < spec.q_len && starts[end] <= row) ++end;
-  return {index * spec.q_len + row, index * spec.kv_len + row, end - row, end - row};
+KeyRange AttentionShape::blocks(const AttentionSpan& span, int64_t q0, int64_t q_end) const {
+  KeyRange keys = seen(span, q_end - 1);
+  if (span.positions == nullptr && !span.has_ranges()) {  // neither end falls
+    keys.first = seen(span, q0).first;
+  } else {
+    for (int64_t query = q0; query < q_end; ++query) {
+      const KeyRange own = seen(span, query);
+      if (own.first >= own.end) continue;
+      keys = keys.first < keys.end
+                 ? KeyRange{std::min(keys.first, own.first), std::max(keys.end, own.end)}
+                 : own;
+    }
+  }
+  return {keys.first / k_block, ceil_div(keys.end, k_block)};
+}
+
+AttentionSpan AttentionShape::part(const AttentionSpan& sequence, int64_t row) const {
+  if (!sequence.has_ranges()) return sequence;
+  const auto of_row = [&](int64_t i) {
+    KeyRange keys{0, spec.kv_len};
+    if (spec.mask == AttentionMask::causal)
+      keys.end = std::clamp<int64_t>(i + 1 + sequence.shift, 0, spec.kv_len);
+    if (sequence.begins != nullptr) keys.first = std::max<int64_t>(0, sequence.begins[i]);
+    if (sequence.ends != nullptr) keys.end = std::min<int64_t>(keys.end, sequence.ends[i]);
+    return keys;
+  };
+  KeyRange keys = {};
+  int64_t end = row;
+  for (; end < spec.q_len; ++end) {
+    const KeyRange own = of_row(end);
+    if (own.first >= own.end) continue;
+    if (keys.first < keys.end && own.first >= keys.end) break;
+    keys = keys.first < keys.end
+               ? KeyRange{std::min(keys.first, own.first), std::max(keys.end, own.end)}
+               : own;
+  }
+  AttentionSpan part = sequence;
+  part.q_row += row, part.kv_row += keys.first;
+  part.q_len = end - row, part.kv_len = keys.end - keys.first;
+  part.shift += row - keys.first, part.first_key = keys.first;
+  if (part.begins != nullptr) part.begins += row;
+  if (part.ends != nullptr) part.ends += row;
+  return part;
 }
 
 In head_rows(HeadsIn x, const AttentionSpec& spec, int64_t row, int64_t head) {

@@ -19,14 +19,24 @@ struct SoftmaxRow {
 };
 float softmax_row(const SoftmaxRow& row);
 
+// s[i] = scale s[i] + bias[i].
+struct BiasRow {
+  float* s = nullptr;
+  In bias = {};
+  int64_t n = 0;
+  float scale = 1;
+};
+void add_bias_row(const BiasRow& row);
+
 // y[i] = x[i] * factor.
 void scale_row(const float* x, Out y, float factor, int64_t n);
 
 // sum_i a[i] b[i].
 float dot_row(In a, In b, int64_t n);
 
-// One key against the queries [first, last) of a block: p = exp(scale s - lse), ds = p (dp - d)
-// scale; zeros elsewhere in [0, width). p may be s, ds may be dp.
+// One key against the queries [first, last) of a block: p = exp(score_scale s - lse), ds = p (dp -
+// d) scale, and ds / scale in `unscaled` where it is wanted; zeros elsewhere in [0, width). p may
+// be s, ds or unscaled may be dp.
 struct SoftmaxGradientRow {
   const float* s = nullptr;
   const float* dp = nullptr;
@@ -34,15 +44,26 @@ struct SoftmaxGradientRow {
   const float* d = nullptr;    // [width]
   Out p = {}, ds = {};
   int64_t first = 0, last = 0, width = 0;
-  float scale = 1;
+  float score_scale = 1, scale = 1;
+  float* unscaled = nullptr;
 };
 void softmax_gradient_row(const SoftmaxGradientRow& row);
 
-// Rows whose queries see no keys but theirs: a sequence, or a document of one.
+// Rows of queries and the keys that they alone see: a sequence, or a part of one.
 struct AttentionSpan {
   int64_t q_row = 0, kv_row = 0;  // the first, of all sequences
   int64_t q_len = 0, kv_len = 0;
-  const int32_t* positions = nullptr;  // of its queries, over a cache
+  int64_t shift = 0;                                 // query i stands at key i + shift of the span
+  int64_t first_key = 0;                             // of the span, in its sequence
+  const int32_t* positions = nullptr;                // of its queries, over a cache
+  const int32_t *begins = nullptr, *ends = nullptr;  // of its queries, keys of the sequence
+
+  bool has_ranges() const { return begins != nullptr || ends != nullptr; }
+};
+
+// [first, end)
+struct KeyRange {
+  int64_t first = 0, end = 0;
 };
 
 // Spec, checked, with its products' type and padded sizes.
@@ -60,41 +81,42 @@ struct AttentionShape {
   int64_t group() const { return spec.heads / spec.kv_heads; }
   int64_t pairs() const { return spec.batch * spec.kv_heads; }
   AttentionSpan sequence(int64_t index) const {
-    return {index * spec.q_len, index * spec.kv_len, spec.q_len, spec.kv_len};
+    return {.q_row = index * spec.q_len,
+            .kv_row = index * spec.kv_len,
+            .q_len = spec.q_len,
+            .kv_len = spec.kv_len,
+            .shift = spec.kv_len - spec.q_len};
   }
-  // How many keys of a span its query i sees, or would without a window.
-  int64_t visible(const AttentionSpan& span, int64_t query) const {
-    if (span.positions != nullptr)
-      return std::clamp<int64_t>(int64_t{span.positions[query]} + 1, 0, span.kv_len);
-    if (spec.mask == AttentionMask::none) return span.kv_len;
-    return std::clamp<int64_t>(query + 1 + span.kv_len - span.q_len, 0, span.kv_len);
+  // The keys of a span that its query sees; none: [0, 0).
+  KeyRange seen(const AttentionSpan& span, int64_t query) const {
+    const bool is_causal = spec.mask == AttentionMask::causal;
+    const int64_t place = span.positions != nullptr ? span.positions[query] : query + span.shift;
+    const int64_t reach = is_causal ? 1 : spec.window > 0 ? spec.window : span.kv_len - place;
+    KeyRange keys{0, std::clamp<int64_t>(place + reach, 0, span.kv_len)};
+    if (spec.window > 0)
+      keys.first = std::max<int64_t>(0, (is_causal ? keys.end : place + 1) - spec.window);
+    if (span.begins != nullptr)
+      keys.first = std::max<int64_t>(keys.first, span.begins[query] - span.first_key);
+    if (span.ends != nullptr)
+      keys.end = std::min<int64_t>(keys.end, span.ends[query] - span.first_key);
+    return keys.first < keys.end ? keys : KeyRange{};
   }
-  // The first key that it sees.
-  int64_t first_visible(const AttentionSpan& span, int64_t query) const {
-    return spec.window == 0 ? 0 : std::max<int64_t>(0, visible(span, query) - spec.window);
+  // The blocks of keys that queries [q0, q_end) of a span see.
+  KeyRange blocks(const AttentionSpan& span, int64_t q0, int64_t q_end) const;
+  // The rows from `row` of a sequence on whose keys no other rows see.
+  AttentionSpan part(const AttentionSpan& sequence, int64_t row) const;
+  // Where the bias of a query begins, of a head of a sequence; q_row: of all sequences.
+  In bias_row(const void* bias, int64_t q_row, int64_t head) const {
+    return offset(In{bias, spec.bias->dtype}, bias_at(q_row, head));
   }
-  // The most keys that a query below `q_end` sees, and their blocks.
-  int64_t most_visible(const AttentionSpan& span, int64_t q_end) const {
-    if (span.positions == nullptr) return visible(span, q_end - 1);
-    int64_t most = 0;
-    for (int64_t query = 0; query < q_end; ++query) most = std::max(most, visible(span, query));
-    return most;
+  int64_t bias_at(int64_t q_row, int64_t head) const {
+    const AttentionBias& b = *spec.bias;
+    const int64_t entry = b.batch == 1 ? 0 : q_row / spec.q_len;
+    const int64_t query = b.q_len == 1 ? 0 : q_row % spec.q_len;
+    return ((entry * b.heads + (b.heads == 1 ? 0 : head)) * b.q_len + query) * spec.kv_len;
   }
-  int64_t visible_blocks(const AttentionSpan& span, int64_t q_end) const {
-    return ceil_div(most_visible(span, std::min(q_end, span.q_len)), k_block);
-  }
-  // The first block of keys that a query in [q0, q_end) sees with a window.
-  int64_t first_block(const AttentionSpan& span, int64_t q0, int64_t q_end) const {
-    if (spec.window == 0) return 0;
-    int64_t first = first_visible(span, q0);
-    if (span.positions != nullptr) {
-      for (int64_t query = q0 + 1; query < q_end; ++query)
-        first = std::min(first, first_visible(span, query));
-    }
-    return first / k_block;
-  }
-  // The rows from `row` of a sequence on that are one document; the sequence where it has none.
-  AttentionSpan document(const int32_t* doc_starts, int64_t index, int64_t row) const;
+  // What a product of a query and a key is multiplied by in the softmax.
+  float score_scale() const { return spec.bias ? 1.0f : spec.scale; }
 };
 AttentionShape checked_shape(const AttentionSpec& spec);
 

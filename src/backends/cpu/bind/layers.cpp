@@ -42,23 +42,38 @@ AttentionSpec attention_spec(const NodeView& view) {
   const auto& attrs = view.attrs<AttentionAttrs>();
   AttentionSpec spec;
   spec.batch = attrs.batch;
-  spec.q_len = attrs.seq;
-  spec.kv_len = attrs.capacity > 0 ? attrs.capacity : attrs.seq;
+  spec.q_len = attrs.q_len;
+  spec.kv_len = attrs.kv_len;
   spec.heads = attrs.heads;
   spec.kv_heads = attrs.kv_heads;
   spec.head_size = attrs.head_dim;
-  spec.mask = attrs.causal ? AttentionMask::causal : AttentionMask::none;
+  spec.mask = attrs.mask;
   spec.window = attrs.window;
   spec.scale = static_cast<float>(attrs.scale);
   spec.dtype = view.out(0).dtype;
-  if (view.has(attention_slots(view).doc_starts)) spec.documents = AttentionDocuments::isolated;
+  const AttentionSlots slots = attention_slots(view);
+  if (view.has(slots.key_begins) || view.has(slots.key_ends)) spec.ranges = KeyRanges::given;
+  if (view.has(slots.bias)) {
+    const TensorType& bias = view.in(slots.bias);
+    spec.bias = {.batch = bias.shape[0],
+                 .heads = bias.shape[1],
+                 .q_len = bias.shape[2],
+                 .dtype = bias.dtype,
+                 .gradient = attrs.bias_gradient ? BiasGradient::yes : BiasGradient::no};
+  }
   return spec;
 }
 
-// q, k, v and what has their shape are of one type; log-sum-exp is f32.
+// q, k, v and what has their shape are of one type; log-sum-exp is f32; a bias and its gradient are
+// of one type.
 bool attention_applies(const NodeView& view) {
+  const auto& attrs = view.attrs<AttentionAttrs>();
   const auto dtype = attention_dtype(view);
-  return dtype && is_wide(*dtype);
+  if (!dtype || !is_wide(*dtype) || !(attrs.scale > 0)) return false;
+  const SlotId slot = attention_slots(view).bias;
+  if (!view.has(slot)) return true;
+  const Dtype bias = view.in(slot).dtype;
+  return is_wide(bias) && (!attrs.bias_gradient || view.out(AttentionGrad::dbias).dtype == bias);
 }
 
 int64_t attention_scratch(const NodeView& view) {
@@ -79,8 +94,10 @@ LaunchFn prepare_attention(const NodeView& view, Context& context) {
                     .v = {args.operands[Attention::v]},
                     .o = {args.results[Attention::o]},
                     .lse = data_out<float>(args, Attention::lse),
-                    .doc_starts = data<int32_t>(args, Attention::doc_starts),
+                    .key_begins = data<int32_t>(args, Attention::key_begins),
+                    .key_ends = data<int32_t>(args, Attention::key_ends),
                     .positions = data<int32_t>(args, Attention::positions),
+                    .bias = data<void>(args, Attention::bias),
                     .scratch = args.scratch},
                    pool);
   };
@@ -96,10 +113,13 @@ LaunchFn prepare_attention_grad(const NodeView& view, Context& context) {
                     .o = {args.operands[AttentionGrad::o]},
                     .dout = {args.operands[AttentionGrad::dout]},
                     .lse = data<float>(args, AttentionGrad::lse),
-                    .doc_starts = data<int32_t>(args, AttentionGrad::doc_starts),
+                    .key_begins = data<int32_t>(args, AttentionGrad::key_begins),
+                    .key_ends = data<int32_t>(args, AttentionGrad::key_ends),
+                    .bias = data<void>(args, AttentionGrad::bias),
                     .dq = {args.results[AttentionGrad::dq]},
                     .dk = {args.results[AttentionGrad::dk]},
                     .dv = {args.results[AttentionGrad::dv]},
+                    .dbias = data_out<void>(args, AttentionGrad::dbias),
                     .scratch = args.scratch},
                    pool);
   };

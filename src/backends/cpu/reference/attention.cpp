@@ -13,13 +13,13 @@ template <typename F>
 void for_each_query(const AttentionAttrs& a, F&& f) {
   for (int64_t b = 0; b < a.batch; ++b) {
     for (int64_t h = 0; h < a.heads; ++h) {
-      for (int64_t t = 0; t < a.seq; ++t) f(b, h, t);
+      for (int64_t t = 0; t < a.q_len; ++t) f(b, h, t);
     }
   }
 }
 
 size_t lse_at(const AttentionAttrs& a, int64_t b, int64_t h, int64_t t) {
-  return size((b * a.heads + h) * a.seq + t);
+  return size((b * a.heads + h) * a.q_len + t);
 }
 
 // One row's heads.
@@ -28,15 +28,14 @@ std::span<double> heads_at(const RefTensor& t, const AttentionAttrs& a, int64_t 
 }
 std::span<double> query_head(const RefTensor& t, const AttentionAttrs& a, int64_t b, int64_t h,
                              int64_t position) {
-  return heads_at(t, a, a.heads, b * a.seq + position)
+  return heads_at(t, a, a.heads, b * a.q_len + position)
       .subspan(size(h * a.head_dim), size(a.head_dim));
 }
 // The key or value head that query head h reads.
 std::span<double> key_head(const RefTensor& t, const AttentionAttrs& a, int64_t b, int64_t h,
                            int64_t position) {
   const int64_t kv_head = h / (a.heads / a.kv_heads);
-  const int64_t rows = a.capacity > 0 ? a.capacity : a.seq;
-  return heads_at(t, a, a.kv_heads, b * rows + position)
+  return heads_at(t, a, a.kv_heads, b * a.kv_len + position)
       .subspan(size(kv_head * a.head_dim), size(a.head_dim));
 }
 
@@ -50,25 +49,52 @@ void add_scaled(std::span<double> to, double factor, std::span<const double> fro
   for (size_t i = 0; i < to.size(); ++i) to[i] += factor * from[i];
 }
 
-// Keys [first_key, n_keys) are those that a query sees.
-int64_t n_keys(const AttentionAttrs& a, int64_t query) {
-  return a.causal ? query + 1 : a.seq;
-}
-// The same for a call, over a cache too.
-int64_t n_keys(const RefCall& call, const AttentionAttrs& a, int64_t b, int64_t query) {
-  if (a.capacity == 0) return n_keys(a, query);
-  const double position = call.in[Attention::positions].data[size(b * a.seq + query)];
-  return std::clamp<int64_t>(static_cast<int64_t>(position) + 1, 0, a.capacity);
+// The keys [begin, end) that a query sees.
+struct KeyRange {
+  int64_t begin = 0, end = 0;
+};
+
+// Of the mask, for a query at this place.
+KeyRange masked(const AttentionAttrs& a, int64_t place) {
+  KeyRange keys{0, a.kv_len};
+  if (a.mask == AttentionMask::causal) {
+    keys.end = std::clamp<int64_t>(place + 1, 0, a.kv_len);
+  } else if (a.window > 0) {
+    keys.end = std::clamp<int64_t>(place + a.window, 0, a.kv_len);
+  }
+  if (a.window > 0) keys.begin = std::max<int64_t>(0, place - a.window + 1);
+  return keys;
 }
 
-// The first of n keys that a query sees: its window's or, where the call has the operand in this
-// place, its document's.
-int64_t first_key(const RefCall& call, size_t place, int64_t b, int64_t query, int64_t n) {
+// Of a call: over a cache where it has positions, and with the ranges that stand in these places.
+struct RangeSlots {
+  SlotId key_begins, key_ends;
+};
+KeyRange seen_keys(const RefCall& call, const RangeSlots& slots, int64_t b, int64_t query) {
   const auto& a = std::get<AttentionAttrs>(call.attrs);
-  const int64_t windows = a.window == 0 ? 0 : std::max<int64_t>(0, n - a.window);
-  if (optional(call.in, place).empty()) return windows;
-  const auto start = static_cast<int64_t>(call.in[place].data[size(b * a.seq + query)]);
-  return std::clamp<int64_t>(start, windows, n);
+  const auto at = [&](SlotId slot) {
+    return static_cast<int64_t>(call.in[slot].data[size(b * a.q_len + query)]);
+  };
+  const bool is_cached =
+      slots.key_ends == Attention::key_ends && !optional(call.in, Attention::positions).empty();
+  int64_t place = query + a.kv_len - a.q_len;
+  if (is_cached) place = std::min(at(Attention::positions), a.kv_len - 1);
+  KeyRange keys = masked(a, place);
+  if (!optional(call.in, slots.key_begins).empty())
+    keys.begin = std::max(keys.begin, at(slots.key_begins));
+  if (!optional(call.in, slots.key_ends).empty()) keys.end = std::min(keys.end, at(slots.key_ends));
+  return keys;
+}
+
+// The element of a bias, or of its gradient, of an entry, a head, a query and a key.
+double& bias_at(const RefTensor& bias, const int64_t (&places)[4]) {
+  size_t at = 0;
+  for (size_t i = 0; i < 4; ++i) at = at * dim(bias, i) + (dim(bias, i) == 1 ? 0 : size(places[i]));
+  return bias.data[at];
+}
+double bias_of(const RefCall& call, SlotId slot, const int64_t (&places)[4]) {
+  if (optional(call.in, slot).empty()) return 0;
+  return bias_at(call.in[slot], places);
 }
 
 }  // namespace
@@ -97,24 +123,23 @@ void attention(const RefCall& call) {
   std::fill(call.out[0].data.begin(), call.out[0].data.end(), 0.0);
   for_each_query(a, [&](int64_t b, int64_t h, int64_t t) {
     const auto q = query_head(call.in[0], a, b, h, t);
-    const int64_t n = n_keys(call, a, b, t);
     double& lse_out = call.out[1].data[lse_at(a, b, h, t)];
-    const int64_t first = first_key(call, Attention::doc_starts, b, t, n);
-    if (first == n) {
-      lse_out = -std::numeric_limits<double>::infinity();
-      return;
-    }
+    lse_out = -std::numeric_limits<double>::infinity();
+    const KeyRange keys = seen_keys(call, {Attention::key_begins, Attention::key_ends}, b, t);
+    if (keys.begin >= keys.end) return;
     std::vector<double> scores;
-    for (int64_t k = first; k < n; ++k) {
-      scores.push_back(a.scale * inner(q, key_head(call.in[1], a, b, h, k)));
+    for (int64_t k = keys.begin; k < keys.end; ++k) {
+      scores.push_back(a.scale * inner(q, key_head(call.in[1], a, b, h, k)) +
+                       bias_of(call, Attention::bias, {b, h, t, k}));
     }
     const double largest = *std::max_element(scores.begin(), scores.end());
+    if (largest == lse_out) return;  // the bias hides all
     double sum = 0;
     for (const double s : scores) sum += std::exp(s - largest);
     const double lse = largest + std::log(sum);
     const auto o = query_head(call.out[0], a, b, h, t);
-    for (int64_t k = first; k < n; ++k) {
-      const double p = std::exp(scores[size(k - first)] - largest) / sum;
+    for (int64_t k = keys.begin; k < keys.end; ++k) {
+      const double p = std::exp(scores[size(k - keys.begin)] - largest) / sum;
       add_scaled(o, p, key_head(call.in[2], a, b, h, k));
     }
     lse_out = lse;
@@ -122,6 +147,7 @@ void attention(const RefCall& call) {
 }
 
 void attention_grad(const RefCall& call) {
+  using Grad = AttentionGrad;
   const auto& a = std::get<AttentionAttrs>(call.attrs);
   for (RefTensor& out : call.out) std::fill(out.data.begin(), out.data.end(), 0.0);
   for_each_query(a, [&](int64_t b, int64_t h, int64_t t) {
@@ -129,14 +155,16 @@ void attention_grad(const RefCall& call) {
     const auto q = query_head(call.in[1], a, b, h, t);
     const double delta = inner(dout, query_head(call.in[4], a, b, h, t));
     const double lse = call.in[5].data[lse_at(a, b, h, t)];
+    if (lse == -std::numeric_limits<double>::infinity()) return;  // it sees no key
     const auto dq = query_head(call.out[0], a, b, h, t);
-    const int64_t n = n_keys(a, t);
-    const int64_t first = first_key(call, AttentionGrad::doc_starts, b, t, n);
-    for (int64_t k = first; k < n; ++k) {
+    const KeyRange keys = seen_keys(call, {Grad::key_begins, Grad::key_ends}, b, t);
+    for (int64_t k = keys.begin; k < keys.end; ++k) {
       const auto key = key_head(call.in[2], a, b, h, k);
-      const double p = std::exp(a.scale * inner(q, key) - lse);
-      const double dp = inner(dout, key_head(call.in[3], a, b, h, k));
-      const double ds = a.scale * p * (dp - delta);
+      const double p =
+          std::exp(a.scale * inner(q, key) + bias_of(call, Grad::bias, {b, h, t, k}) - lse);
+      const double above = inner(dout, key_head(call.in[3], a, b, h, k)) - delta;
+      if (a.bias_gradient) bias_at(call.out[Grad::dbias], {b, h, t, k}) += p * above;
+      const double ds = a.scale * p * above;
       add_scaled(dq, ds, key);
       add_scaled(key_head(call.out[1], a, b, h, k), ds, q);
       add_scaled(key_head(call.out[2], a, b, h, k), p, dout);

@@ -1,7 +1,5 @@
 #include "backends/cuda/params/attention.h"
 
-#include <algorithm>
-
 #include "backends/cuda/rows/attention.h"
 #include "backends/cuda/target/bind/binding.h"
 
@@ -16,21 +14,31 @@ AttentionParams attention_params(const NodeView& view) {
   const auto& a = view.attrs<AttentionAttrs>();
   AttentionParams p;
   p.batch = a.batch;
-  p.seq = a.seq;
+  p.seq = a.q_len;
   p.heads = a.heads;
   p.kv_heads = a.kv_heads;
   p.head_dim = a.head_dim;
   p.scale = static_cast<float>(a.scale);
   p.dtype = view.out(0).dtype;
-  p.causal = a.causal;
-  p.documents = view.has(attention_slots(view).doc_starts);
-  p.capacity = a.capacity;
-  p.window = a.window < std::max(a.seq, a.capacity) ? a.window : 0;  // a longer one hides nothing
+  p.causal = a.mask == AttentionMask::causal;
+  p.documents = view.has(attention_slots(view).key_begins);
+  p.capacity = is_cached_attention(view) ? a.kv_len : 0;
+  p.window = a.window < a.kv_len ? a.window : 0;  // a longer one hides nothing
   return p;
 }
 
+// Causal attention, with a window and of documents or without, and full attention without either.
+bool mask_applies(const NodeView& view) {
+  const auto& a = view.attrs<AttentionAttrs>();
+  const AttentionSlots slots = attention_slots(view);
+  const bool is_causal = a.mask == AttentionMask::causal;
+  return (is_causal || (a.window == 0 && !view.has(slots.key_begins))) &&
+         !view.has(slots.key_ends) && !view.has(slots.bias) &&
+         (is_cached_attention(view) || a.q_len == a.kv_len);
+}
 // Everything but log-sum-exp is of one type.
 bool attention_applies(const NodeView& view) {
+  if (!mask_applies(view)) return false;
   const auto dtype = attention_dtype(view);
   const TensorType& lse =
       is_gradient(view) ? view.in(AttentionGrad::lse) : view.out(Attention::lse);
@@ -62,10 +70,10 @@ bool tensor_applies(const NodeView& view) {
                            : tensor_cores_take(p);
 }
 bool cached_applies(const NodeView& view) {
-  return attention_applies(view) && view.attrs<AttentionAttrs>().capacity > 0;
+  return attention_applies(view) && is_cached_attention(view);
 }
 bool plain_applies(const NodeView& view) {
-  return attention_applies(view) && view.attrs<AttentionAttrs>().capacity == 0;
+  return attention_applies(view) && !is_cached_attention(view);
 }
 
 template <KernelId kKernel>
