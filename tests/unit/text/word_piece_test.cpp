@@ -2,6 +2,9 @@
 // made them.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+
 #include "base/json.h"
 #include "text/encode_texts.h"
 #include "text/word_pieces.h"
@@ -152,6 +155,53 @@ TEST(WordPieces, takes_the_longest_piece_and_all_of_a_word_or_none) {
   EXPECT_EQ(encode("un\u00e9", {.max_chars = 3}), (Ids{1, 7}));
   EXPECT_EQ(encode("un\u00e9", {.max_chars = 2}), Ids{0});
   EXPECT_EQ(encode("un", {.max_chars = 0, .unknown = 5}), Ids{5});
+}
+
+// The definition, word for word: at each place the longest token that is there.
+Ids pieces_by_definition(const std::map<std::string, int32_t>& tokens, std::string_view word,
+                         const std::string& prefix) {
+  Ids ids;
+  for (size_t at = 0; at < word.size();) {
+    size_t n = word.size() - at;
+    const auto token = [&] {
+      return tokens.find((at > 0 ? prefix : "") + std::string(word.substr(at, n)));
+    };
+    while (n > 0 && token() == tokens.end()) --n;
+    if (n == 0) return {0};
+    ids.push_back(token()->second);
+    at += n;
+  }
+  return ids;
+}
+
+TEST(WordPieces, of_random_vocabularies_are_those_of_the_definition) {
+  std::mt19937 random(3);
+  int n_covered = 0;
+  const auto letters = [&](size_t longest) {
+    std::string text;
+    for (size_t n = 1 + random() % longest; n > 0; --n) text += "ab#"[random() % 3];
+    return text;
+  };
+  for (int round = 0; round < 300; ++round) {
+    const std::string prefix = std::vector<std::string>{"##", "#", "", "a"}[random() % 4];
+    std::map<std::string, int32_t> tokens = {{"[UNK]", 0}};
+    Vocabulary spelled;
+    spelled.add(0, "[UNK]");
+    for (size_t n = 1 + random() % 40; n > 0; --n) {
+      const std::string token = (random() % 2 == 0 ? prefix : "") + letters(5);
+      const auto id = static_cast<int32_t>(tokens.size());
+      if (tokens.emplace(token, id).second) spelled.add(id, token);
+    }
+    const WordPieces pieces(spelled, {.prefix = prefix});
+    for (int i = 0; i < 20; ++i) {
+      const std::string word = letters(14);
+      Ids ids;
+      pieces.encode(word, ids);
+      EXPECT_EQ(ids, pieces_by_definition(tokens, word, prefix)) << word;
+      n_covered += ids.size() > 1 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(n_covered, 1000);
 }
 
 class BadPieces : public testing::Test {
