@@ -191,6 +191,17 @@ inline void add_attention(Cases& all) {
   const auto documents = [&](int64_t rows, int64_t seq) {
     return Seen{.begins = integers({rows}, Fill::doc_starts, seq)};
   };
+  const auto segments = [&](int64_t rows, int64_t seq) {
+    Seen seen = documents(rows, seq);
+    seen.ends = integers({rows}, Fill::doc_ends, seq);
+    return seen;
+  };
+  const auto up_to = [&](int64_t rows, int64_t end, int64_t kv_len) {
+    Seen seen;
+    seen.ends = integers({rows}, Fill::key_ends, kv_len);
+    seen.ends.value = static_cast<double>(end);
+    return seen;
+  };
   attention("causal",
             {.batch = 2, .q_len = 5, .kv_len = 5, .heads = 2, .kv_heads = 2, .head_dim = 3});
   attention("full", {.q_len = 4,
@@ -215,6 +226,24 @@ inline void add_attention(Cases& all) {
       {.batch = 2, .q_len = 6, .kv_len = 6, .heads = 2, .kv_heads = 1, .head_dim = 3, .window = 2});
   attention("ragged_window",
             {.q_len = 131, .kv_len = 131, .heads = 2, .kv_heads = 1, .head_dim = 5, .window = 40});
+  AttentionAttrs both{.batch = 2, .q_len = 11, .kv_len = 11, .heads = 2, .kv_heads = 1};
+  both.head_dim = 4, both.mask = AttentionMask::full;
+  attention("segments", both, segments(22, 11));
+  attention("padded", both, up_to(22, 8, 11));
+  AttentionAttrs cross = both;
+  cross.kv_len = 7;
+  attention("cross", cross);
+  attention("cross_padded", cross, up_to(22, 5, 7));
+  attention("bias", both, {.bias = {2, 2, 11, 11}});
+  attention("cross_bias", cross, {.bias = {1, 2, 11, 7}});
+  attention("bias_of_keys", both, {.bias = {2, 1, 1, 11}});
+  both.window = 3;
+  attention("full_window", both);
+  AttentionAttrs behind = cross;
+  behind.mask = AttentionMask::causal;
+  behind.kv_len = 15, behind.window = 4;
+  attention("more_keys_window", behind, {.bias = {1, 1, 11, 15}});
+
   const auto cached = [&](const std::string& name, AttentionAttrs a) {
     a.scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
     const int64_t rows = a.batch * a.q_len, keys = a.batch * a.kv_len;

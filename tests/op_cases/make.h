@@ -105,6 +105,7 @@ inline std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& ra
         values[i] = i % 3 == 0 ? 1 : integer(0, 1);
         break;
       case Fill::constant:
+      case Fill::key_ends:
         values[i] = o.value;
         break;
       case Fill::remainder:

@@ -31,6 +31,7 @@ enum class Fill : uint8_t {
   positions,   // 0, 1, 2, ...
   doc_starts,  // where in a sequence of `bound` the document of each place begins
   doc_ends,    // and where it ends
+  key_ends,    // `value` everywhere, at most `bound`
   boolean,     // 0 and 1 mixed
   constant,    // `value` everywhere
   remainder,   // i16, the whole range
@@ -114,6 +115,10 @@ inline OperandCase statistic(Shape shape, Derived from) {
   OperandCase result = derived(std::move(shape), std::move(from));
   result.f32_only = true;
   return result;
+}
+// Of attention: neither falls within a sequence.
+inline bool is_key_range(Fill fill) {
+  return fill == Fill::doc_starts || fill == Fill::doc_ends || fill == Fill::key_ends;
 }
 inline OperandCase none() {
   return {.type = {}, .absent = true};

@@ -63,6 +63,9 @@ double another_value(const OperandCase& o, const std::vector<double>& values, si
       return 1 - value;
     case Fill::doc_starts:
       return 0;  // one document
+    case Fill::doc_ends:
+    case Fill::key_ends:
+      return static_cast<double>(o.bound);
     case Fill::ids:
     case Fill::labels:
     case Fill::any_ids:
@@ -86,8 +89,8 @@ std::vector<double> changed(const OperandCase& o, const std::vector<double>& val
   const size_t n = values.size();
   for (size_t i = 0; i < n; ++i) {
     const bool is_one = i == n / 7 || i == n / 2 || i + 1 == n;
-    // Starts of documents ascend: all of them change, or none.
-    const bool is_changed = extent == Extent::all || is_one || o.fill == Fill::doc_starts;
+    // Neither end of ranges of keys falls: all of them change, or none.
+    const bool is_changed = extent == Extent::all || is_one || op_cases::is_key_range(o.fill);
     if (is_changed) result[i] = another_value(o, values, i);
   }
   return result;

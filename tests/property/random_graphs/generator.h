@@ -141,10 +141,10 @@ class Generator {
     return operands.emit1(OpCode::stop_gradient, NoAttrs{}, {x});
   }
 
-  // Starts of documents that are none would hide all keys.
+  // Ranges of keys that are none would hide all keys.
   static bool has_documents(const op_cases::OpCase& c) {
     return std::any_of(c.operands.begin(), c.operands.end(),
-                       [](const auto& o) { return o.fill == op_cases::Fill::doc_starts; });
+                       [](const auto& o) { return op_cases::is_key_range(o.fill); });
   }
 
   static bool is_small(const op_cases::OpCase& c) {

@@ -1,17 +1,18 @@
-// Attention with grouped heads, forward and backward; equations: ir/ops/attention.cpp.
-//   q, o, do, dq: [batch * seq, heads * head_dim]    k, v, dk, dv: [batch * seq, kv_heads *
-//   head_dim] lse: [batch * heads * seq] f32, log of the sum of exp(scale q k)
-//   doc_starts: [batch * seq] i32, optional: where in its row the document of a token begins,
-//   never less than for the token before
-// attention_cached: k, v: [batch * capacity, ...]; positions: [batch * seq] i32, the last key that
-// a
-//   query sees; negative: none, then o = 0 and lse = -Inf. Forward alone, on our own kernels.
-// All but lse are of one type, f32, bf16 or fp16. Sums in f32. The library's kernels run bf16 and
-// fp16 of head sizes that are multiples of 8 up to 128, where it is there, with a window or without
-// one; ours run the rest: documents, any head size up to kMaxHeadDim, memory linear in the
-// sequence, always deterministic. Tiles that no query sees are skipped by both. Backward, the
-// library sums dq in no fixed order; where the run must repeat its bits it keeps dP instead, a
-// square of the sequence, and ours run where that would be too much.
+// Attention with grouped heads, forward and backward; equations, and which keys a query sees:
+// ir/ops/attention.cpp.
+//   q, o, do, dq: [batch * q_len, heads * head_dim]
+//   k, v, dk, dv: [batch * kv_len, kv_heads * head_dim], of a cache too
+//   lse: [batch * heads * q_len] f32, log of the sum of exp(scale q k + bias)
+//   key_begins, key_ends: [batch * q_len] i32, optional, neither less than for the query before
+//   bias, dbias: [1 or batch, 1 or heads, 1 or q_len, kv_len]
+// cached: positions: [batch * q_len] i32, the last key that a query sees; negative: none, then o =
+// 0 and lse = -Inf. Forward alone, on our own kernels.
+// All but lse are of one type, f32, bf16 or fp16, and a bias of it or f32. Sums in f32. The
+// library's kernels run bf16 and fp16 of head sizes that are multiples of 8 up to 128, where it is
+// there, with a window or without one; ours run the rest: ranges of keys, a bias, any head size up
+// to kMaxHeadDim, memory linear in the sequence, always deterministic. Tiles that no query sees are
+// skipped by both. Backward, the library sums dq in no fixed order; where the run must repeat its
+// bits it keeps dP instead, a square of the sequence, and ours run where that would be too much.
 #pragma once
 
 #include <compare>
@@ -23,23 +24,40 @@ namespace octet::cuda {
 
 inline constexpr int64_t kMaxHeadDim = 256;
 
+// Elements from one entry, head and query to the next; 0: they share one.
+struct AttentionBias {
+  int64_t batch = 0, head = 0, query = 0;
+  Dtype dtype = Dtype::f32;
+  bool is_there = false, has_gradient = false;
+  uint8_t reserved[5] = {};
+  auto operator<=>(const AttentionBias&) const = default;
+};
+
 struct AttentionParams {
-  int64_t batch = 1, seq = 1, heads = 1, kv_heads = 1, head_dim = 1;
+  int64_t batch = 1, q_len = 1, heads = 1, kv_heads = 1, head_dim = 1;
   float scale = 1;
   Dtype dtype = Dtype::f32;
   bool causal = true;
-  bool documents = false;  // doc_starts are there
-  uint8_t reserved = 0;
-  int64_t window = 0;    // keys that a causal query sees, its own the last; 0: all
-  int64_t capacity = 0;  // of attention_cached: rows of k and v a batch entry
+  bool key_begins = false, key_ends = false;  // whether they are there
+  int64_t window = 0;  // keys that a causal query sees, its own the last; 0: all
+  int64_t kv_len = 1;
+  AttentionBias bias = {};
+  bool cached = false;
+  uint8_t reserved[7] = {};
   auto operator<=>(const AttentionParams&) const = default;
 };
 
 constexpr int64_t attention_rows(const AttentionParams& p) {
-  return p.batch * p.seq * p.heads;
+  return p.batch * p.q_len * p.heads;
+}
+// As many keys as queries, causal, with a window and key_begins or without, or full without either.
+constexpr bool is_square(const AttentionParams& p) {
+  return !p.cached && p.q_len == p.kv_len && !p.key_ends && !p.bias.is_there &&
+         (p.causal || (p.window == 0 && !p.key_begins));
 }
 constexpr bool library_may_take(const AttentionParams& p) {
-  return !p.documents && p.dtype != Dtype::f32 && p.head_dim % 8 == 0 && p.head_dim <= 128;
+  return is_square(p) && !p.key_begins && p.dtype != Dtype::f32 && p.head_dim % 8 == 0 &&
+         p.head_dim <= 128;
 }
 
 inline constexpr int64_t kAttentionSlack = int64_t{8} << 20;
@@ -47,7 +65,7 @@ inline constexpr int64_t kAttentionSlack = int64_t{8} << 20;
 // Upper bounds of what the library asks for: forward next to nothing; backward the sum of do * o
 // per row, an f32 sum of dq, and dk and dv of every query head where heads share them.
 constexpr int64_t attention_grad_scratch_bytes(const AttentionParams& p) {
-  const int64_t seq = (p.seq + 127) / 128 * 128;
+  const int64_t seq = (p.q_len + 127) / 128 * 128;
   const int64_t rows = p.batch * p.heads * seq;
   const int64_t shared = p.heads == p.kv_heads ? 0 : 2 * 4 * rows * p.head_dim;
   return kAttentionSlack + 2 * 4 * rows + 4 * rows * p.head_dim + shared;
@@ -59,7 +77,7 @@ inline constexpr int64_t kMostDpBytes = int64_t{4} << 30;
 // element, queries padded to 64 and keys to 128. 0 where it would be more than kMostDpBytes.
 constexpr int64_t attention_dp_bytes(const AttentionParams& p) {
   if (!library_may_take(p)) return 0;
-  const int64_t queries = (p.seq + 63) / 64 * 64, keys = (p.seq + 127) / 128 * 128;
+  const int64_t queries = (p.q_len + 63) / 64 * 64, keys = (p.kv_len + 127) / 128 * 128;
   const int64_t bytes = 2 * p.batch * p.heads * queries * keys;
   return bytes <= kMostDpBytes ? bytes : 0;
 }

@@ -5,9 +5,15 @@
 namespace octet::cuda {
 namespace {
 
-template <SlotId slot>
-const int32_t* documents(const AttentionParams& p, const Launch& args) {
-  return p.documents ? args.in<int32_t>(slot) : nullptr;  // shorter operand lists have no slot
+// Shorter operand lists have no such slots.
+template <typename Slots>
+KeyRanges ranges(const AttentionParams& p, const Launch& args) {
+  return {p.key_begins ? args.in<int32_t>(Slots::key_begins) : nullptr,
+          p.key_ends ? args.in<int32_t>(Slots::key_ends) : nullptr};
+}
+template <typename Slots>
+const void* bias(const AttentionParams& p, const Launch& args) {
+  return p.bias.is_there ? args.operands[Slots::bias] : nullptr;
 }
 
 using ForwardFn = void (*)(const AttentionParams&, const AttentionForward&, cudaStream_t);
@@ -20,10 +26,11 @@ void run_forward(const AttentionParams& p, const Launch& args) {
       {.q = args.operands[S::q],
        .k = args.operands[S::k],
        .v = args.operands[S::v],
-       .doc_starts = documents<S::key_begins>(p, args),
+       .ranges = ranges<S>(p, args),
        .o = args.results[S::o],
        .lse = args.out<float>(S::lse),
-       .positions = p.capacity > 0 ? args.in<int32_t>(S::positions) : nullptr},
+       .positions = p.cached ? args.in<int32_t>(S::positions) : nullptr,
+       .bias = bias<S>(p, args)},
       args.stream);
 }
 
@@ -37,11 +44,13 @@ void run_backward(const AttentionParams& p, const Launch& args) {
        .v = args.operands[S::v],
        .o = args.operands[S::o],
        .lse = args.in<float>(S::lse),
-       .doc_starts = documents<S::key_begins>(p, args),
+       .ranges = ranges<S>(p, args),
        .dq = args.results[S::dq],
        .dk = args.results[S::dk],
        .dv = args.results[S::dv],
-       .delta = static_cast<float*>(args.scratch)},
+       .delta = static_cast<float*>(args.scratch),
+       .bias = bias<S>(p, args),
+       .dbias = p.bias.has_gradient ? args.results[S::dbias] : nullptr},
       args.stream);
 }
 

@@ -6,20 +6,26 @@
 
 namespace octet::cuda {
 
-// doc_starts: nullptr without documents.
+// nullptr: not there.
+struct KeyRanges {
+  const int32_t *begins, *ends;
+};
 struct AttentionForward {
   const void *q, *k, *v;
-  const int32_t* doc_starts;
+  KeyRanges ranges;
   void* o;
   float* lse;
-  const int32_t* positions = nullptr;  // of cached_attention
+  const int32_t* positions = nullptr;  // over a cache
+  const void* bias = nullptr;
 };
 struct AttentionBackward {
   const void *dout, *q, *k, *v, *o;
   const float* lse;
-  const int32_t* doc_starts;
+  KeyRanges ranges;
   void *dq, *dk, *dv;
-  float* delta;  // [batch * heads * seq] in scratch: sum of do * o
+  float* delta;  // [batch * heads * q_len] in scratch: sum of do * o
+  const void* bias = nullptr;
+  void* dbias = nullptr;
 };
 
 // For any type and head size, with f32 products.
@@ -33,6 +39,9 @@ bool tensor_gradient_fits(const AttentionParams& p);
 void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream);
 void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                            cudaStream_t stream);
+// x.dbias, of x.lse and x.delta: what tensor_attention_grad ends with.
+void tensor_bias_gradient(const AttentionParams& p, const AttentionBackward& x,
+                          cudaStream_t stream);
 
 // Over a KV cache.
 void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream);

@@ -70,9 +70,9 @@ struct Row {
   __device__ __forceinline__ Row(const AttentionParams& p, const int32_t* positions, int share) {
     const int64_t n_blocks = p.heads / share;
     h = blockIdx.x % n_blocks * share;
-    t = blockIdx.x / n_blocks % p.seq;
-    b = blockIdx.x / (n_blocks * p.seq);
-    last = min(positions[b * p.seq + t], static_cast<int>(p.capacity) - 1);
+    t = blockIdx.x / n_blocks % p.q_len;
+    b = blockIdx.x / (n_blocks * p.q_len);
+    last = min(positions[b * p.q_len + t], static_cast<int>(p.kv_len) - 1);
     first = p.window > 0 ? max(last - static_cast<int>(p.window) + 1, 0) : 0;
   }
 };
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kThreads)
   const Row row(p, x.positions, kShare);
   const int d = static_cast<int>(p.head_dim), lane = static_cast<int>(threadIdx.x % 32);
   const int64_t stride = p.kv_heads * d, kv_head = row.h / (p.heads / p.kv_heads);
-  const int64_t at = row.b * p.capacity * stride + kv_head * d;
+  const int64_t at = row.b * p.kv_len * stride + kv_head * d;
   const Keys<T> keys{.k = static_cast<const Storage<T>*>(x.k) + at,
                      .v = static_cast<const Storage<T>*>(x.v) + at,
                      .stride = stride,
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kThreads)
                      .head_dim = d,
                      .first = row.first,
                      .last = row.last};
-  const int64_t o_at = ((row.b * p.seq + row.t) * p.heads + row.h) * d;
+  const int64_t o_at = ((row.b * p.q_len + row.t) * p.heads + row.h) * d;
   float q[kShare][8];
   Partial mine[kShare];
 #pragma unroll
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads)
     const float result = all.sum == 0 ? 0.0f : all.o[0] / all.sum;
     static_cast<Storage<T>*>(x.o)[o_at + h * d + c] = from_float<T>(result);
     if (c == 0)
-      x.lse[(row.b * p.heads + row.h + h) * p.seq + row.t] = all.top * kLn2 + logf(all.sum);
+      x.lse[(row.b * p.heads + row.h + h) * p.q_len + row.t] = all.top * kLn2 + logf(all.sum);
   }
 }
 

@@ -87,10 +87,10 @@ struct Layout {
 };
 Layout heads_layout(const AttentionParams& p, int64_t heads) {
   const int64_t row = heads * p.head_dim;
-  return {{p.batch, heads, p.seq, p.head_dim}, {p.seq * row, p.head_dim, row, 1}};
+  return {{p.batch, heads, p.q_len, p.head_dim}, {p.q_len * row, p.head_dim, row, 1}};
 }
 Layout stats_layout(const AttentionParams& p) {
-  return {{p.batch, p.heads, p.seq, 1}, {p.heads * p.seq, p.seq, 1, 1}};
+  return {{p.batch, p.heads, p.q_len, 1}, {p.heads * p.q_len, p.q_len, 1, 1}};
 }
 
 Tensor input(Graph& graph, const Layout& layout, Uid uid) {
@@ -151,7 +151,7 @@ void describe_backward(Graph& graph, const AttentionParams& p, bool deterministi
 std::shared_ptr<Plan> make_plan(Library& library, const PlanKey& key) {
   const AttentionParams& p = key.params;
   // Before 9.16 a ragged backward reads lengths from the host's memory at every run: no recording.
-  if (key.backward && p.seq % 128 != 0 && fe::detail::get_backend_version() <= 91500)
+  if (key.backward && p.q_len % 128 != 0 && fe::detail::get_backend_version() <= 91500)
     return nullptr;
   auto plan = std::make_shared<Plan>();
   try {

@@ -154,7 +154,7 @@ __device__ __forceinline__ void store_rows(const AttentionParams& p, const RowsO
 #pragma unroll 4
   for (int pack = static_cast<int>(threadIdx.x % 32); pack < M * 16 * kPacks; pack += 32) {
     const int row = pack / kPacks, column = pack % kPacks * 8;
-    if (out.first + row >= p.seq || column >= p.head_dim) continue;
+    if (out.first + row >= out.head.rows || column >= p.head_dim) continue;
     store_pack<8>(to + (out.first + row) * out.head.stride + column,
                   load_pack<8>(own + row * kRowLength<D> + column));
   }

@@ -2,12 +2,12 @@
 // shared memory. A warp owns eight rows of its block's tile; a lane is one row of the other side
 // while products run along the head, and a column of the head in sums over the other side. Nothing
 // is added across blocks: every result has one writer and one order.
-#include "backends/cuda/kernels/attention/attention_tiles.cuh"
+#include "backends/cuda/kernels/attention/attention_bias.cuh"
 
 namespace octet::cuda {
 namespace {
 
-constexpr int kTile = 32;
+constexpr int kTile = kPlainTile;
 constexpr int kWarps = 4;
 constexpr int kRows = kTile / kWarps;  // of a warp
 constexpr int kThreads = kWarps * 32;
@@ -44,7 +44,7 @@ __device__ __forceinline__ void load_tile(const AttentionParams& p, const void* 
   for (int r = static_cast<int>(threadIdx.x) / 32; r < kTile; r += kWarps) {
     const int64_t t = first + r;
     for (int c = static_cast<int>(threadIdx.x) % 32; c < d; c += 32) {
-      tile.row(r)[c] = t < p.seq ? read(p.dtype, x, head.first + t * head.stride + c) : 0.0f;
+      tile.row(r)[c] = t < head.rows ? read(p.dtype, x, head.first + t * head.stride + c) : 0.0f;
     }
   }
 }
@@ -89,7 +89,7 @@ __device__ __forceinline__ void store_rows(const AttentionParams& p, void* to, c
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    if (first + r >= p.seq) continue;
+    if (first + r >= head.rows) continue;
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
       const int c = lane + 32 * i;
@@ -114,17 +114,17 @@ struct RowsSeen {
   int first_key[kRows], last_key[kRows];
   int begin, end;
 
-  __device__ __forceinline__ RowsSeen(const AttentionParams& p, const Mask& mask, int64_t of_block,
-                                      int own) {
+  __device__ __forceinline__ RowsSeen(const AttentionParams& p, const RangeMask& mask,
+                                      int64_t of_block, int own) {
     const int first = static_cast<int>(of_block);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int query = first + own + r;
       first_key[r] = mask.first_key(query);
-      last_key[r] = query < p.seq ? mask.last_key(query) : -1;
+      last_key[r] = query < p.q_len ? mask.last_key(query) : -1;
     }
     begin = mask.first_key(first) / kTile * kTile;
-    end = mask.last_key(min(first + kTile, static_cast<int>(p.seq)) - 1) + 1;
+    end = mask.last_key(min(first + kTile, static_cast<int>(p.q_len)) - 1) + 1;
   }
   __device__ __forceinline__ bool sees(int row, int64_t key) const {
     return key >= first_key[row] && key <= last_key[row];
@@ -139,10 +139,12 @@ __global__ void __launch_bounds__(kThreads)
   const Tile q = tile_at(shared, 0, d), k = tile_at(shared, 1, d), v = tile_at(shared, 2, d);
   const Place place = place_of(p.heads, n_tiles, kTile, true);
   const Head head = head_of(p, p.heads, place.b, place.h);
-  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
+  const Head kv_head = head_of(p, p.kv_len, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int own = static_cast<int>(threadIdx.x / 32) * kRows;
-  const RowsSeen rows(p, Mask(p, x.doc_starts, place.b), place.first, own);
+  const RowsSeen rows(p, RangeMask(p, x.ranges, place.b), place.first, own);
+  const bool has_bias = p.bias.is_there;
+  const Bias bias(p, x.bias, place.b, place.h);
   load_tile(p, x.q, head, place.first, q);
   float sum[kRows][kColumns] = {}, top[kRows], total[kRows];
 #pragma unroll
@@ -156,8 +158,11 @@ __global__ void __launch_bounds__(kThreads)
     multiply_rows(q, own, k, d, s);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const bool seen = rows.sees(r, first + lane);
-      s[r] = seen ? s[r] * p.scale : -INFINITY;
+      const int query = static_cast<int>(place.first) + own + r,
+                key = static_cast<int>(first) + lane;
+      const float score = s[r] * p.scale + (has_bias ? bias.at(query, key) : 0.0f);
+      s[r] = rows.sees(r, key) ? score : -INFINITY;
+      const bool seen = s[r] != -INFINITY;  // by the bias too
       const float next = fmaxf(top[r], warp_max(s[r]));
       const float shrink = next == -INFINITY ? 1.0f : expf(top[r] - next);
       s[r] = seen ? expf(s[r] - next) : 0.0f;
@@ -174,8 +179,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) sum[r][i] *= inverse;
     const int64_t query = place.first + own + r;
-    if (lane == 0 && query < p.seq) {
-      x.lse[(place.b * p.heads + place.h) * p.seq + query] = top[r] + logf(total[r]);
+    if (lane == 0 && query < p.q_len) {
+      x.lse[(place.b * p.heads + place.h) * p.q_len + query] = top[r] + logf(total[r]);
     }
   }
   store_rows(p, x.o, head, place.first + own, sum);
@@ -185,8 +190,8 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     row_deltas(const __grid_constant__ AttentionParams p, const AttentionBackward x) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (i >= p.batch * p.heads * p.seq) return;
-  const int64_t t = i % p.seq, h = i / p.seq % p.heads, b = i / (p.seq * p.heads);
+  if (i >= p.batch * p.heads * p.q_len) return;
+  const int64_t t = i % p.q_len, h = i / p.q_len % p.heads, b = i / (p.q_len * p.heads);
   const Head head = head_of(p, p.heads, b, h);
   const int64_t first = head.first + t * head.stride;
   float sum = 0;
@@ -202,8 +207,8 @@ struct RowTerms {
 };
 __device__ __forceinline__ RowTerms row_terms(const AttentionParams& p, const AttentionBackward& x,
                                               int64_t first_of_head, int64_t query) {
-  if (query >= p.seq) return {0, 0};
-  return {x.lse[first_of_head + query], x.delta[first_of_head + query]};
+  if (query >= p.q_len) return {0, 0};
+  return {shown_lse(x.lse[first_of_head + query]), x.delta[first_of_head + query]};
 }
 
 template <int kColumns>
@@ -215,13 +220,15 @@ __global__ void __launch_bounds__(kThreads) backward_q(const __grid_constant__ A
   const Tile k = tile_at(shared, 2, d), v = tile_at(shared, 3, d);
   const Place place = place_of(p.heads, n_tiles, kTile, true);
   const Head head = head_of(p, p.heads, place.b, place.h);
-  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
+  const Head kv_head = head_of(p, p.kv_len, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int own = static_cast<int>(threadIdx.x / 32) * kRows;
-  const int64_t of_head = (place.b * p.heads + place.h) * p.seq;
+  const int64_t of_head = (place.b * p.heads + place.h) * p.q_len;
   load_tile(p, x.q, head, place.first, q);
   load_tile(p, x.dout, head, place.first, dout);
-  const RowsSeen rows(p, Mask(p, x.doc_starts, place.b), place.first, own);
+  const bool has_bias = p.bias.is_there;
+  const Bias bias(p, x.bias, place.b, place.h);
+  const RowsSeen rows(p, RangeMask(p, x.ranges, place.b), place.first, own);
   float sum[kRows][kColumns] = {};
   for (int64_t first = rows.begin; first < rows.end; first += kTile) {
     __syncthreads();
@@ -234,8 +241,11 @@ __global__ void __launch_bounds__(kThreads) backward_q(const __grid_constant__ A
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const RowTerms terms = row_terms(p, x, of_head, place.first + own + r);
-      const float probability = expf(s[r] * p.scale - terms.lse);
-      s[r] = rows.sees(r, first + lane) ? p.scale * (probability * (dp[r] - terms.delta)) : 0.0f;
+      const int query = static_cast<int>(place.first) + own + r,
+                key = static_cast<int>(first) + lane;
+      const float score = s[r] * p.scale + (has_bias ? bias.at(query, key) : 0.0f);
+      const float probability = expf(score - terms.lse);
+      s[r] = rows.sees(r, key) ? p.scale * (probability * (dp[r] - terms.delta)) : 0.0f;
     }
     add_products(s, k, d, sum);
   }
@@ -253,11 +263,11 @@ __global__ void __launch_bounds__(kThreads)
   const Tile q = tile_at(shared, 0, d), dout = tile_at(shared, 1, d);
   const Tile k = tile_at(shared, 2, d), v = tile_at(shared, 3, d);
   const Place place = place_of(p.kv_heads, n_tiles, kTile, false);
-  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h);
+  const Head kv_head = head_of(p, p.kv_len, p.kv_heads, place.b, place.h);
   const int64_t n_shared = p.heads / p.kv_heads;
-  const Mask mask(p, x.doc_starts, place.b);
+  const RangeMask mask(p, x.ranges, place.b);
   const int begin = mask.first_query(static_cast<int>(place.first));
-  const int last = static_cast<int>(min(place.first + kTile, p.seq)) - 1;
+  const int last = static_cast<int>(min(place.first + kTile, p.kv_len)) - 1;
   const int end = mask.end_of_queries(begin, last, kTile);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int own = static_cast<int>(threadIdx.x / 32) * kRows;
@@ -266,7 +276,8 @@ __global__ void __launch_bounds__(kThreads)
   float sum_k[kRows][kColumns] = {}, sum_v[kRows][kColumns] = {};
   for (int64_t h = place.h * n_shared; h < (place.h + 1) * n_shared; ++h) {
     const Head head = head_of(p, p.heads, place.b, h);
-    const int64_t of_head = (place.b * p.heads + h) * p.seq;
+    const Bias bias(p, x.bias, place.b, h);
+    const int64_t of_head = (place.b * p.heads + h) * p.q_len;
     for (int first = begin; first < end; first += kTile) {
       __syncthreads();
       load_tile(p, x.q, head, first, q);
@@ -274,15 +285,17 @@ __global__ void __launch_bounds__(kThreads)
       __syncthreads();
       const int query = first + lane;
       const RowTerms terms = row_terms(p, x, of_head, query);
-      const int first_key = query < p.seq ? mask.first_key(query) : static_cast<int>(p.seq);
+      const int first_key = query < p.q_len ? mask.first_key(query) : static_cast<int>(p.kv_len);
+      const int last_key = mask.last_key(query);
       float s[kRows], dp[kRows];
       multiply_rows(k, own, q, d, s);
       multiply_rows(v, own, dout, d, dp);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const int64_t key = place.first + own + r;
-        const bool seen = key < p.seq && key >= first_key && key <= mask.last_key(query);
-        s[r] = seen ? expf(s[r] * p.scale - terms.lse) : 0.0f;
+        const int key = static_cast<int>(place.first) + own + r;
+        const bool seen = key < p.kv_len && key >= first_key && key <= last_key;
+        const float score = s[r] * p.scale + (p.bias.is_there ? bias.at(query, key) : 0.0f);
+        s[r] = seen ? expf(score - terms.lse) : 0.0f;
         dp[r] = seen ? p.scale * (s[r] * (dp[r] - terms.delta)) : 0.0f;
       }
       add_products(s, dout, d, sum_v);
@@ -291,6 +304,66 @@ __global__ void __launch_bounds__(kThreads)
   }
   store_rows(p, x.dk, kv_head, place.first + own, sum_k);
   store_rows(p, x.dv, kv_head, place.first + own, sum_v);
+}
+
+// The bias's gradient: a block owns a tile of its rows and keys, and goes through the entries and
+// heads that share it, in order; where all queries share a row, through their tiles too.
+__global__ void __launch_bounds__(kThreads)
+    backward_bias(const __grid_constant__ AttentionParams p, const AttentionBackward x,
+                  BiasGrid grid) {
+  extern __shared__ float shared[];
+  const int d = static_cast<int>(p.head_dim);
+  const Tile q = tile_at(shared, 0, d), dout = tile_at(shared, 1, d);
+  const Tile k = tile_at(shared, 2, d), v = tile_at(shared, 3, d);
+  const BiasPlace place = grid.place(kTile, kTile);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int own = static_cast<int>(threadIdx.x / 32) * kRows;
+  const int key = place.key + lane;
+  const BiasShare share(p, place, kTile);
+  float sum[kRows] = {};
+  for (int i = 0; i < share.n; ++i) {
+    const auto [b, h, first] = share.at(i);
+    const RowsSeen rows(p, RangeMask(p, x.ranges, b), first, own);
+    if (rows.begin >= place.key + kTile || rows.end <= place.key) continue;
+    const Head head = head_of(p, p.heads, b, h);
+    const Head kv_head = head_of(p, p.kv_len, p.kv_heads, b, h / (p.heads / p.kv_heads));
+    const Bias bias(p, x.bias, b, h);
+    __syncthreads();
+    load_tile(p, x.q, head, first, q);
+    load_tile(p, x.dout, head, first, dout);
+    load_tile(p, x.k, kv_head, place.key, k);
+    load_tile(p, x.v, kv_head, place.key, v);
+    __syncthreads();
+    float s[kRows], dp[kRows];
+    multiply_rows(q, own, k, d, s);
+    multiply_rows(dout, own, v, d, dp);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const int query = first + own + r;
+      const RowTerms terms = row_terms(p, x, (b * p.heads + h) * p.q_len, query);
+      const float probability = expf(s[r] * p.scale + bias.at(query, key) - terms.lse);
+      if (rows.sees(r, key)) sum[r] += probability * (dp[r] - terms.delta);
+    }
+  }
+  const BiasOut out{p, x.dbias, place};
+  if (p.bias.query != 0) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const int query = place.query + own + r;
+      if (query < p.q_len && key < p.kv_len) out.write(query, key, sum[r]);
+    }
+    return;
+  }
+  float total = 0;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) total += sum[r];
+  __syncthreads();
+  shared[threadIdx.x] = total;  // tiles of heads of 1 have room for 256
+  __syncthreads();
+  if (threadIdx.x >= 32 || key >= p.kv_len) return;
+  float all = 0;
+  for (int w = 0; w < kWarps; ++w) all += shared[w * 32 + lane];
+  out.write(0, key, all);
 }
 
 // Calls f.template operator()<kColumns>() for the columns that a lane holds.
@@ -307,15 +380,15 @@ struct Grid {
   unsigned blocks;
   size_t shared_bytes;
 };
-Grid grid_of(const AttentionParams& p, int64_t heads, int n_shared_tiles) {
-  const int64_t n_tiles = ceil_div(p.seq, kTile);
+Grid grid_of(const AttentionParams& p, int64_t heads, int64_t rows, bool gradient) {
+  const int64_t n_tiles = ceil_div(rows, kTile);
   return {n_tiles, static_cast<unsigned>(p.batch * heads * n_tiles),
-          static_cast<size_t>(n_shared_tiles * kTile * (p.head_dim + 1)) * sizeof(float)};
+          static_cast<size_t>(plain_shared_bytes(p, gradient))};
 }
 }  // namespace
 
 void plain_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
-  const Grid grid = grid_of(p, p.heads, 3);
+  const Grid grid = grid_of(p, p.heads, p.q_len, false);
   visit_columns(p.head_dim, [&]<int kColumns>() {
     allow_shared(forward<kColumns>, grid.shared_bytes);
     forward<kColumns><<<grid.blocks, kThreads, grid.shared_bytes, stream>>>(p, x, grid.n_tiles);
@@ -327,7 +400,8 @@ void plain_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                           cudaStream_t stream) {
   const auto delta_blocks = static_cast<unsigned>(ceil_div(attention_rows(p), kWarps));
   row_deltas<<<delta_blocks, kThreads, 0, stream>>>(p, x);
-  const Grid of_q = grid_of(p, p.heads, 4), of_kv = grid_of(p, p.kv_heads, 4);
+  const Grid of_q = grid_of(p, p.heads, p.q_len, true);
+  const Grid of_kv = grid_of(p, p.kv_heads, p.kv_len, true);
   visit_columns(p.head_dim, [&]<int kColumns>() {
     allow_shared(backward_q<kColumns>, of_q.shared_bytes);
     allow_shared(backward_kv<kColumns>, of_kv.shared_bytes);
@@ -335,6 +409,11 @@ void plain_attention_grad(const AttentionParams& p, const AttentionBackward& x,
     backward_kv<kColumns>
         <<<of_kv.blocks, kThreads, of_kv.shared_bytes, stream>>>(p, x, of_kv.n_tiles);
   });
+  if (p.bias.has_gradient) {
+    const BiasGrid grid(p, kTile, kTile);
+    allow_shared(backward_bias, of_q.shared_bytes);
+    backward_bias<<<grid.blocks(), kThreads, of_q.shared_bytes, stream>>>(p, x, grid);
+  }
   check_launch("attention_grad");
 }
 

@@ -117,16 +117,18 @@ __device__ __forceinline__ void finish(float* lse_of_head, int64_t seq, int firs
   }
 }
 
-// Of own keys, or of a cache's.
-struct OwnKeys {
-  static __device__ __forceinline__ int64_t rows(const AttentionParams& p) { return p.seq; }
-  static __device__ __forceinline__ Mask mask(const AttentionParams& p, const AttentionForward& x,
+// Of a call's own keys, or of a cache's.
+template <typename Form>
+struct GivenKeys : Form {
+  static __device__ __forceinline__ int64_t rows(const AttentionParams& p) { return p.kv_len; }
+  static __device__ __forceinline__ auto mask(const AttentionParams& p, const AttentionForward& x,
                                               int64_t b) {
-    return Mask(p, x.doc_starts, b);
+    return typename Form::Mask(p, x.ranges, b);
   }
 };
 struct CachedKeys {
-  static __device__ __forceinline__ int64_t rows(const AttentionParams& p) { return p.capacity; }
+  static constexpr bool kHasBias = false;
+  static __device__ __forceinline__ int64_t rows(const AttentionParams& p) { return p.kv_len; }
   static __device__ __forceinline__ CachedMask mask(const AttentionParams& p,
                                                     const AttentionForward& x, int64_t b) {
     return CachedMask(p, x.positions, b);
@@ -166,22 +168,28 @@ __global__ void __launch_bounds__(kThreads, 2)
     const uint16_t* const k = tiles + 2 * stage * kTile;
     Products<kBlocks, kKeys> s;
     multiply_rows<T, D, kBlocks, kKeys>(q + own * kRowLength<D>, k, s);
-    if (p.scale < 0) negate(s);
+    if constexpr (Keys::kHasBias) {
+      add_bias<kBlocks, kKeys>(Bias(p, x.bias, place.b, place.h), p.scale * kLog2E, first_row, tile,
+                               s);
+    } else if (p.scale < 0) {
+      negate(s);
+    }
     if (!seen.all(tile, kKeys)) hide_unseen(mask, first_row, tile, s);
+    const float by = Keys::kHasBias ? 1.0f : factor;
 #pragma unroll
-    for (int m = 0; m < kBlocks; ++m) state[m].template add<D>(factor, s[m], o[m]);
+    for (int m = 0; m < kBlocks; ++m) state[m].template add<D>(by, s[m], o[m]);
     add_products<T, D, kBlocks, kKeys>(s, k + kTile, o);
   }
   if (keys.begin >= keys.end) wait_for_tiles();  // its rows are about to be written over
   float inverse[kBlocks][2];
-  float* const lse = x.lse + (place.b * p.heads + place.h) * p.seq;
-  finish(lse, p.seq, first_row, state, inverse);
+  float* const lse = x.lse + (place.b * p.heads + place.h) * p.q_len;
+  finish(lse, p.q_len, first_row, state, inverse);
   store_rows<T, D, kBlocks>(p, {x.o, head, first_row}, o, inverse, q + own * kRowLength<D>);
 }
 
 template <typename Keys>
 void launch_tensor(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
-  const int64_t n_tiles = ceil_div(p.seq, kQueries);
+  const int64_t n_tiles = ceil_div(p.q_len, kQueries);
   const unsigned blocks = attention_blocks(p, p.heads, n_tiles);
   visit_tensor_kernel(p, [&]<Dtype T, int D>() {
     constexpr size_t kBytes = rows_bytes<D>(kQueries + 4 * kKeys);
@@ -194,7 +202,8 @@ void launch_tensor(const AttentionParams& p, const AttentionForward& x, cudaStre
 }  // namespace
 
 void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
-  p.capacity > 0 ? launch_tensor<CachedKeys>(p, x, stream) : launch_tensor<OwnKeys>(p, x, stream);
+  if (p.cached) return launch_tensor<CachedKeys>(p, x, stream);
+  visit_form(p, [&]<typename Form>() { launch_tensor<GivenKeys<Form>>(p, x, stream); });
 }
 
 }  // namespace octet::cuda

@@ -5,6 +5,7 @@
 // softmax is in powers of two: one multiplication prepares each score.
 #pragma once
 
+#include "backends/cuda/kernels/attention/attention_bias.cuh"
 #include "backends/cuda/kernels/attention/attention_mma.cuh"
 
 namespace octet::cuda {
@@ -30,13 +31,14 @@ struct WarpKeys {
                                       int last) {
     const int query = first + static_cast<int>(threadIdx.x % 32);
     const int first_key = mask.first_key(query), last_key = mask.last_key(query);
-    any_first = warp_min(first_key), any_last = first < p.seq ? warp_max(last_key) : -1;
+    any_first = warp_min(first_key), any_last = first < p.q_len ? warp_max(last_key) : -1;
     all_first = warp_max(first_key), all_last = warp_min(last_key);
   }
 
-  __device__ __forceinline__ WarpKeys(const AttentionParams& p, const Mask& mask, int first,
+  template <typename M>
+  __device__ __forceinline__ WarpKeys(const AttentionParams& p, const M& mask, int first,
                                       int last) {
-    const int end = static_cast<int>(p.seq) - 1;
+    const int end = static_cast<int>(p.q_len) - 1;
     const int bottom = min(first, end), top = min(last, end);
     any_first = mask.first_key(bottom), any_last = first > end ? -1 : mask.last_key(top);
     all_first = mask.first_key(top), all_last = mask.last_key(bottom);
@@ -53,20 +55,57 @@ struct WarpKeys {
 struct KeyRange {
   int begin, end;
 };
-__device__ __forceinline__ KeyRange keys_of(const AttentionParams& p, const Mask& mask, int first,
+template <typename M>
+__device__ __forceinline__ KeyRange keys_of(const AttentionParams& p, const M& mask, int first,
                                             int n_queries, int step) {
-  const int last = min(first + n_queries, static_cast<int>(p.seq)) - 1;
+  const int last = min(first + n_queries, static_cast<int>(p.q_len)) - 1;
   return {mask.first_key(first) / step * step, mask.last_key(last) + 1};
 }
 
 __device__ __forceinline__ KeyRange keys_of(const AttentionParams& p, const CachedMask& mask,
                                             int first, int n_queries, int step) {
-  int first_key = static_cast<int>(p.capacity), last_key = -1;
-  for (int i = static_cast<int>(threadIdx.x % 32); i < n_queries && first + i < p.seq; i += 32) {
+  int first_key = static_cast<int>(p.kv_len), last_key = -1;
+  for (int i = static_cast<int>(threadIdx.x % 32); i < n_queries && first + i < p.q_len; i += 32) {
     first_key = min(first_key, mask.first_key(first + i));
     last_key = max(last_key, mask.last_key(first + i));
   }
   return {warp_min(first_key) / step * step, warp_max(last_key) + 1};
+}
+
+// The scores of queries from `query` on with keys from `key` on, times `factor`, with the bias, in
+// powers of two.
+template <int M, int N>
+__device__ __forceinline__ void add_bias(const Bias& bias, float factor, int query, int key,
+                                         Products<M, N>& s) {
+#pragma unroll
+  for (int m = 0; m < M; ++m) {
+#pragma unroll
+    for (int n = 0; n < N / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float own = bias.at(query + m * 16 + row_at(i), key + column_at(n, i));
+        s[m][n][i] = __fmaf_rn(s[m][n][i], factor, own * kLog2E);
+      }
+    }
+  }
+}
+
+// Which problems a kernel takes: those that are square, or all, with a bias or without.
+struct SquareForm {
+  using Mask = octet::cuda::Mask;
+  static constexpr bool kHasBias = false;
+};
+template <bool kBias>
+struct AnyForm {
+  using Mask = RangeMask;
+  static constexpr bool kHasBias = kBias;
+};
+// Calls f.template operator()<Form>().
+template <typename F>
+void visit_form(const AttentionParams& p, F&& f) {
+  if (is_square(p)) return f.template operator()<SquareForm>();
+  p.bias.is_there ? f.template operator()<AnyForm<true>>()
+                  : f.template operator()<AnyForm<false>>();
 }
 
 // Calls f.template operator()<T, D>().

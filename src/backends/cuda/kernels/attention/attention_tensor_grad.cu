@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(kThreads)
     row_deltas(const __grid_constant__ AttentionParams p, const AttentionBackward x) {
   constexpr int kLanes = D / 8;
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
-  if (i >= p.batch * p.heads * p.seq) return;  // whole rows: all of their lanes
-  const int64_t t = i % p.seq, h = i / p.seq % p.heads, b = i / (p.seq * p.heads);
+  if (i >= p.batch * p.heads * p.q_len) return;  // whole rows: all of their lanes
+  const int64_t t = i % p.q_len, h = i / p.q_len % p.heads, b = i / (p.q_len * p.heads);
   const Head head = head_of(p, p.heads, b, h);
   const int column = static_cast<int>(threadIdx.x % kLanes) * 8;
   const int64_t at = head.first + t * head.stride + column;
@@ -47,15 +47,17 @@ struct QueryTerms {
   float lse[kBlocks][2], delta[kBlocks][2];
   int first_key[kBlocks][2], last_key[kBlocks][2];
 
+  template <typename M>
   __device__ __forceinline__ QueryTerms(const AttentionParams& p, const AttentionBackward& x,
-                                        const Mask& mask, int64_t of_head, int first_row) {
+                                        const M& mask, int64_t of_head, int first_row) {
 #pragma unroll
     for (int m = 0; m < kBlocks; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int query = first_row + m * 16 + row_at(2 * half);
-        const bool there = query < p.seq;
+        const bool there = query < p.q_len;
         lse[m][half] = there ? x.lse[of_head + query] * kLog2E : 0.0f;
+        if constexpr (!M::kIsSquare) lse[m][half] = shown_lse(lse[m][half]);
         delta[m][half] = there ? x.delta[of_head + query] : 0.0f;
         first_key[m][half] = mask.first_key(query);
         last_key[m][half] = there ? mask.last_key(query) : -1;
@@ -82,7 +84,7 @@ struct QueryTerms {
   }
 };
 
-template <Dtype T, int D>
+template <Dtype T, int D, typename Form>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_q(const __grid_constant__ AttentionParams p, const AttentionBackward x,
                int64_t n_tiles) {
@@ -93,8 +95,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   uint16_t* const tiles = dout + kQueries * kRowLength<D>;  // k, v; the next k, v
   const Place place = place_of(p.heads, n_tiles, kQueries, true);
   const Head head = head_of(p, p.heads, place.b, place.h);
-  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
-  const Mask mask(p, x.doc_starts, place.b);
+  const Head kv_head = head_of(p, p.kv_len, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
+  const typename Form::Mask mask(p, x.ranges, place.b);
   const KeyRange keys = keys_of(p, mask, static_cast<int>(place.first), kQueries, kKeys);
   const auto fetch = [&](int tile, int stage) {
     uint16_t* const k = tiles + 2 * stage * kTile;
@@ -107,8 +109,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int own = static_cast<int>(threadIdx.x / 32) * kOfWarp;
   const int first_row = static_cast<int>(place.first) + own;
   const WarpKeys seen(p, mask, first_row, first_row + kOfWarp - 1);
-  const QueryTerms terms(p, x, mask, (place.b * p.heads + place.h) * p.seq, first_row);
-  const float factor = p.scale * kLog2E;
+  const QueryTerms terms(p, x, mask, (place.b * p.heads + place.h) * p.q_len, first_row);
+  const float factor = p.scale * kLog2E, by = Form::kHasBias ? 1.0f : factor;
   Products<kBlocks, D> sum = {};
   for (int tile = keys.begin, stage = 0; tile < keys.end; tile += kKeys, stage ^= 1) {
     wait_for_tiles();
@@ -118,12 +120,17 @@ __global__ void __launch_bounds__(kThreads, 2)
     Products<kBlocks, kKeys> s, dp;
     multiply_rows<T, D, kBlocks, kKeys>(q + own * kRowLength<D>, k, s);
     multiply_rows<T, D, kBlocks, kKeys>(dout + own * kRowLength<D>, k + kTile, dp);
+    if constexpr (Form::kHasBias)
+      add_bias<kBlocks, kKeys>(Bias(p, x.bias, place.b, place.h), factor, first_row, tile, s);
     if (seen.all(tile, kKeys)) {
-      terms.gradient(s, dp, factor, tile, true);
+      terms.gradient(s, dp, by, tile, true);
     } else {
-      terms.gradient(s, dp, factor, tile, false);
+      terms.gradient(s, dp, by, tile, false);
     }
     add_products<T, D, kBlocks, kKeys>(s, k, sum);
+  }
+  if constexpr (!Form::Mask::kIsSquare) {
+    if (keys.begin >= keys.end) wait_for_tiles();  // its rows are about to be written over
   }
   const float scale[kBlocks][2] = {{p.scale, p.scale}, {p.scale, p.scale}};
   store_rows<T, D, kBlocks>(p, {x.dq, head, first_row}, sum, scale, q + own * kRowLength<D>);
@@ -135,12 +142,13 @@ constexpr int kOwnKeys = kAttentionWarps * 16;
 constexpr int kTileQueries = 32;
 
 // Of a tile's queries.
-struct TileTerms {
+struct SquareTerms {
   float lse[kTileQueries], delta[kTileQueries];
-  int start[kTileQueries];  // of the document
+  int start[kTileQueries];  // of the range
 
-  __device__ __forceinline__ void fetch(const AttentionBackward& x, const Mask& mask,
-                                        int64_t of_head, int first) {
+  template <typename M>
+  __device__ __forceinline__ void fetch(const AttentionBackward& x, const M& mask, int64_t of_head,
+                                        int first) {
     const int i = static_cast<int>(threadIdx.x);
     if (i >= kTileQueries) return;
     const bool there = first + i < mask.seq();
@@ -150,28 +158,61 @@ struct TileTerms {
     if (mask.starts() != nullptr) fetch_4_bytes(&start[i], mask.starts() + at, there);
   }
 };
+struct RangeTerms : SquareTerms {
+  int end[kTileQueries];
+
+  __device__ __forceinline__ void fetch(const AttentionBackward& x, const RangeMask& mask,
+                                        int64_t of_head, int first) {
+    SquareTerms::fetch(x, mask, of_head, first);
+    const int i = static_cast<int>(threadIdx.x);
+    if (i >= kTileQueries || mask.ends() == nullptr) return;
+    const bool there = first + i < mask.seq();
+    fetch_4_bytes(&end[i], mask.ends() + (there ? first + i : 0), there);
+  }
+};
+template <typename M>
+using TileTerms = std::conditional_t<M::kIsSquare, SquareTerms, RangeTerms>;
 
 // The keys of a warp from `key` on against the tile of queries from `query` on.
+template <typename M>
 struct KeysAndQueries {
-  const Mask& mask;
-  const TileTerms& terms;
+  const M& mask;
+  const TileTerms<M>& terms;
   int key, query;
 
   __device__ __forceinline__ int first_key(int column) const {
     return mask.first_key(query + column, mask.starts() == nullptr ? 0 : terms.start[column]);
+  }
+  __device__ __forceinline__ int last_key(int column) const {
+    if constexpr (M::kIsSquare) {
+      return mask.last_key(query + column);
+    } else {
+      return mask.last_key(query + column,
+                           mask.ends() == nullptr ? mask.kv_len() : terms.end[column]);
+    }
   }
   __device__ __forceinline__ int last_column() const {
     return min(kTileQueries, mask.seq() - query) - 1;
   }
   // Whether the queries see none of the keys, or all of them.
   __device__ __forceinline__ bool none() const {
-    return first_key(0) > key + 15 || mask.last_key(query + last_column()) < key;
+    return first_key(0) > key + 15 || last_key(last_column()) < key;
   }
   __device__ __forceinline__ bool all() const {
     return last_column() == kTileQueries - 1 && first_key(last_column()) <= key &&
-           mask.last_key(query) >= key + 15;
+           last_key(0) >= key + 15;
   }
   // s, [keys, queries], to the softmax, dp to ds / scale. factor: of the scores, in powers of two.
+  __device__ __forceinline__ void gradient(float factor, Products<1, kTileQueries>& s,
+                                           Products<1, kTileQueries>& dp) const {
+    if (all()) {
+      gradient(factor, true, s, dp);
+    } else {
+      gradient(factor, false, s, dp);
+    }
+  }
+
+ private:
   __device__ __forceinline__ void gradient(float factor, bool whole, Products<1, kTileQueries>& s,
                                            Products<1, kTileQueries>& dp) const {
 #pragma unroll
@@ -180,8 +221,10 @@ struct KeysAndQueries {
       for (int i = 0; i < 4; ++i) {
         const int column = column_at(n, i), its_key = key + row_at(i);
         const bool seen = whole || (column <= last_column() && its_key >= first_key(column) &&
-                                    its_key <= mask.last_key(query + column));
-        const float exponent = __fmaf_rn(s[0][n][i], factor, -(terms.lse[column] * kLog2E));
+                                    its_key <= last_key(column));
+        float lse = terms.lse[column];
+        if constexpr (!M::kIsSquare) lse = shown_lse(lse);
+        const float exponent = __fmaf_rn(s[0][n][i], factor, -(lse * kLog2E));
         s[0][n][i] = seen ? fast_exp2(exponent) : 0.0f;
         dp[0][n][i] = seen ? s[0][n][i] * (dp[0][n][i] - terms.delta[column]) : 0.0f;
       }
@@ -189,23 +232,37 @@ struct KeysAndQueries {
   }
 };
 
-template <Dtype T, int D>
+// The bias of keys from `key` on and queries from `query` on, as add_bias.
+__device__ __forceinline__ void add_turned_bias(const Bias& bias, float factor, int key, int query,
+                                                Products<1, kTileQueries>& s) {
+#pragma unroll
+  for (int n = 0; n < kTileQueries / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float own = bias.at(query + column_at(n, i), key + row_at(i));
+      s[0][n][i] = __fmaf_rn(s[0][n][i], factor, own * kLog2E);
+    }
+  }
+}
+
+template <Dtype T, int D, typename Form>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_kv(const __grid_constant__ AttentionParams p, const AttentionBackward x,
                 int64_t n_tiles) {
   constexpr int kTile = kTileQueries * kRowLength<D>;
   extern __shared__ __align__(16) uint16_t shared[];
-  __shared__ TileTerms terms[2];
+  using M = typename Form::Mask;
+  __shared__ TileTerms<M> terms[2];
   uint16_t* const k = shared;
   uint16_t* const v = k + kOwnKeys * kRowLength<D>;
   uint16_t* const tiles = v + kOwnKeys * kRowLength<D>;  // q, dout; the next q, dout
   const Place place = place_of(p.kv_heads, n_tiles, kOwnKeys, false);
   const int first = static_cast<int>(place.first);
-  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h);
-  const Mask mask(p, x.doc_starts, place.b);
+  const Head kv_head = head_of(p, p.kv_len, p.kv_heads, place.b, place.h);
+  const M mask(p, x.ranges, place.b);
   const int begin = mask.first_query(first);
-  const int end =
-      mask.end_of_queries(begin, min(first + kOwnKeys, static_cast<int>(p.seq)) - 1, kTileQueries);
+  const int end = mask.end_of_queries(begin, min(first + kOwnKeys, static_cast<int>(p.kv_len)) - 1,
+                                      kTileQueries);
   const int n_shared = static_cast<int>(p.heads / p.kv_heads);
   const int n_of_head = (end - begin + kTileQueries - 1) / kTileQueries;
   const auto fetch = [&](int i, int stage) {
@@ -215,31 +272,34 @@ __global__ void __launch_bounds__(kThreads, 2)
     uint16_t* const q = tiles + 2 * stage * kTile;
     fetch_rows<D, kTileQueries, kThreads>(p, x.q, head, tile, q);
     fetch_rows<D, kTileQueries, kThreads>(p, x.dout, head, tile, q + kTile);
-    terms[stage].fetch(x, mask, (place.b * p.heads + h) * p.seq, tile);
+    terms[stage].fetch(x, mask, (place.b * p.heads + h) * p.q_len, tile);
   };
   fetch_rows<D, kOwnKeys, kThreads>(p, x.k, kv_head, first, k);
   fetch_rows<D, kOwnKeys, kThreads>(p, x.v, kv_head, first, v);
-  fetch(0, 0);
+  const int n = n_shared * max(n_of_head, 0);
+  if (M::kIsSquare || n > 0) fetch(0, 0);
   const int own = static_cast<int>(threadIdx.x / 32) * 16;
   Products<1, D> sum_k = {}, sum_v = {};
-  const int n = n_shared * n_of_head;
   for (int i = 0, stage = 0; i < n; ++i, stage ^= 1) {
     wait_for_tiles();
     if (i + 1 < n) fetch(i + 1, stage ^ 1);
-    const KeysAndQueries pairs{mask, terms[stage], first + own,
-                               begin + i % n_of_head * kTileQueries};
+    const KeysAndQueries<M> pairs{mask, terms[stage], first + own,
+                                  begin + i % n_of_head * kTileQueries};
     if (pairs.none()) continue;
     const uint16_t* const q = tiles + 2 * stage * kTile;
     Products<1, kTileQueries> s, dp;
     multiply_rows<T, D, 1, kTileQueries>(k + own * kRowLength<D>, q, s);
     multiply_rows<T, D, 1, kTileQueries>(v + own * kRowLength<D>, q + kTile, dp);
-    if (pairs.all()) {
-      pairs.gradient(p.scale * kLog2E, true, s, dp);
-    } else {
-      pairs.gradient(p.scale * kLog2E, false, s, dp);
+    if constexpr (Form::kHasBias) {
+      const Bias bias(p, x.bias, place.b, place.h * n_shared + i / n_of_head);
+      add_turned_bias(bias, p.scale * kLog2E, pairs.key, pairs.query, s);
     }
+    pairs.gradient(Form::kHasBias ? 1.0f : p.scale * kLog2E, s, dp);
     add_products<T, D, 1, kTileQueries>(s, q + kTile, sum_v);
     add_products<T, D, 1, kTileQueries>(dp, q, sum_k);
+  }
+  if constexpr (!M::kIsSquare) {
+    if (n == 0) wait_for_tiles();  // its rows are about to be written over
   }
   store_rows<T, D, 1>(p, {x.dk, kv_head, first + own}, sum_k, {{p.scale, p.scale}},
                       k + own * kRowLength<D>);
@@ -251,17 +311,17 @@ constexpr size_t kQueryBytes = rows_bytes<D>(2 * kQueries + 4 * kKeys);
 template <int D>
 constexpr size_t kKeyBytes = rows_bytes<D>(2 * kOwnKeys + 4 * kTileQueries);
 
-template <Dtype T, int D>
+template <Dtype T, int D, typename Form>
 void launch(const AttentionParams& p, const AttentionBackward& x, cudaStream_t stream) {
-  const int64_t q_tiles = ceil_div(p.seq, kQueries), kv_tiles = ceil_div(p.seq, kOwnKeys);
+  const int64_t q_tiles = ceil_div(p.q_len, kQueries), kv_tiles = ceil_div(p.kv_len, kOwnKeys);
   const unsigned q_blocks = attention_blocks(p, p.heads, q_tiles);
   const unsigned kv_blocks = attention_blocks(p, p.kv_heads, kv_tiles);
-  allow_shared(backward_q<T, D>, kQueryBytes<D>);
-  allow_shared(backward_kv<T, D>, kKeyBytes<D>);
+  allow_shared(backward_q<T, D, Form>, kQueryBytes<D>);
+  allow_shared(backward_kv<T, D, Form>, kKeyBytes<D>);
   row_deltas<T, D><<<static_cast<unsigned>(ceil_div(attention_rows(p) * (D / 8), kThreads)),
                      kThreads, 0, stream>>>(p, x);
-  backward_q<T, D><<<q_blocks, kThreads, kQueryBytes<D>, stream>>>(p, x, q_tiles);
-  backward_kv<T, D><<<kv_blocks, kThreads, kKeyBytes<D>, stream>>>(p, x, kv_tiles);
+  backward_q<T, D, Form><<<q_blocks, kThreads, kQueryBytes<D>, stream>>>(p, x, q_tiles);
+  backward_kv<T, D, Form><<<kv_blocks, kThreads, kKeyBytes<D>, stream>>>(p, x, kv_tiles);
 }
 
 // Dynamic shared memory that a block may have.
@@ -287,7 +347,10 @@ bool tensor_gradient_fits(const AttentionParams& p) {
 
 void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                            cudaStream_t stream) {
-  visit_tensor_kernel(p, [&]<Dtype T, int D>() { launch<T, D>(p, x, stream); });
+  visit_tensor_kernel(p, [&]<Dtype T, int D>() {
+    visit_form(p, [&]<typename Form>() { launch<T, D, Form>(p, x, stream); });
+  });
+  if (p.bias.has_gradient) tensor_bias_gradient(p, x, stream);
   check_launch("attention_grad");
 }
 

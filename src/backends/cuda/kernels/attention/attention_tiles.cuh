@@ -10,14 +10,14 @@ namespace octet::cuda {
 struct Head {
   int64_t first, stride, rows;
 };
-// `rows` of each sequence: p.seq, or those of a cache.
+// `rows` of each sequence: p.q_len or p.kv_len.
 __device__ __forceinline__ Head head_of(const AttentionParams& p, int64_t rows, int64_t heads,
                                         int64_t b, int64_t h) {
   return {b * rows * heads * p.head_dim + h * p.head_dim, heads * p.head_dim, rows};
 }
 __device__ __forceinline__ Head head_of(const AttentionParams& p, int64_t heads, int64_t b,
                                         int64_t h) {
-  return head_of(p, p.seq, heads, b, h);
+  return head_of(p, p.q_len, heads, b, h);
 }
 
 // A head of a sequence, and the first row of the block's tile.
@@ -33,14 +33,15 @@ __device__ __forceinline__ Place place_of(int64_t heads, int64_t n_tiles, int ti
 }
 
 // The keys that a sequence's queries see: query t those from first_key(t) to last_key(t). Neither
-// falls from one query to the next.
+// falls from one query to the next. Of a problem that is_square().
 class Mask {
  public:
-  __device__ __forceinline__ Mask(const AttentionParams& p, const int32_t* doc_starts, int64_t b)
-      : seq_(static_cast<int>(p.seq)),
+  static constexpr bool kIsSquare = true;
+  __device__ __forceinline__ Mask(const AttentionParams& p, const KeyRanges& ranges, int64_t b)
+      : seq_(static_cast<int>(p.q_len)),
         window_(p.window > 0 ? static_cast<int>(p.window) : seq_),
         causal_(p.causal),
-        starts_(doc_starts == nullptr ? nullptr : doc_starts + b * p.seq) {}
+        starts_(ranges.begins == nullptr ? nullptr : ranges.begins + b * p.q_len) {}
 
   __device__ __forceinline__ int first_key(int query) const {
     return first_key(query, starts_ == nullptr ? 0 : starts_[min(query, seq_ - 1)]);
@@ -76,15 +77,79 @@ class Mask {
   const int32_t* starts_;
 };
 
+// The same of every problem but over a cache. A query that sees no key: first_key(t) > last_key(t).
+class RangeMask {
+ public:
+  static constexpr bool kIsSquare = false;
+  __device__ __forceinline__ RangeMask(const AttentionParams& p, const KeyRanges& ranges, int64_t b)
+      : q_len_(static_cast<int>(p.q_len)),
+        kv_len_(static_cast<int>(p.kv_len)),
+        window_(static_cast<int>(p.window)),
+        causal_(p.causal),
+        begins_(ranges.begins == nullptr ? nullptr : ranges.begins + b * p.q_len),
+        ends_(ranges.ends == nullptr ? nullptr : ranges.ends + b * p.q_len) {}
+
+  __device__ __forceinline__ int first_key(int query) const {
+    return first_key(query, begins_ == nullptr ? 0 : begins_[min(query, q_len_ - 1)]);
+  }
+  __device__ __forceinline__ int last_key(int query) const {
+    return last_key(query, ends_ == nullptr ? kv_len_ : ends_[min(query, q_len_ - 1)]);
+  }
+  // `begin`, `end`: of the query's range.
+  __device__ __forceinline__ int first_key(int query, int begin) const {
+    const int from = window_ > 0 ? place(query) - window_ + 1 : 0;
+    return max(max(begin, from), 0);
+  }
+  __device__ __forceinline__ int last_key(int query, int end) const {
+    const int last = min(end, kv_len_) - 1;
+    if (causal_) return min(last, place(query));
+    return window_ > 0 ? min(last, place(query) + window_ - 1) : last;
+  }
+
+  __device__ __forceinline__ const int32_t* starts() const { return begins_; }
+  __device__ __forceinline__ const int32_t* ends() const { return ends_; }
+  __device__ __forceinline__ int seq() const { return q_len_; }
+  __device__ __forceinline__ int kv_len() const { return kv_len_; }
+  // As of Mask.
+  __device__ __forceinline__ int first_query(int first) const {
+    return first_where([&](int query) { return last_key(query) >= first; });
+  }
+  __device__ __forceinline__ int end_of_queries(int, int last, int) const {
+    return first_where([&](int query) { return first_key(query) > last; });
+  }
+
+ private:
+  __device__ __forceinline__ int place(int query) const { return query + kv_len_ - q_len_; }
+  // The first query for which it is true, as it is for all behind it; q_len where there is none.
+  template <typename F>
+  __device__ __forceinline__ int first_where(F&& is_true) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    int first = 0, end = q_len_;
+    while (first < end) {
+      const int step = (end - first + 31) / 32;
+      const int query = first + lane * step + step - 1;  // the last of the lane's
+      const bool is_before = query < end && !is_true(query);
+      const int n = __popc(__ballot_sync(0xFFFFFFFFu, is_before));
+      end = min(first + n * step + step - 1, end);
+      first = min(first + n * step, q_len_);
+    }
+    return first;
+  }
+
+  int q_len_, kv_len_, window_;
+  bool causal_;
+  const int32_t *begins_, *ends_;
+};
+
 // Over a KV cache: query t sees the keys up to positions[t], in any order.
 class CachedMask {
  public:
   __device__ __forceinline__ CachedMask(const AttentionParams& p, const int32_t* positions,
                                         int64_t b)
-      : end_(static_cast<int>(p.seq) - 1),
-        capacity_(static_cast<int>(p.capacity)),
+      : end_(static_cast<int>(p.q_len) - 1),
+        capacity_(static_cast<int>(p.kv_len)),
         window_(p.window > 0 ? static_cast<int>(p.window) : capacity_),
-        positions_(positions + b * p.seq) {}
+        positions_(positions + b * p.q_len) {}
 
   __device__ __forceinline__ int last_key(int query) const {
     return min(positions_[min(query, end_)], capacity_ - 1);

@@ -1,5 +1,7 @@
 #include "backends/cuda/params/attention.h"
 
+#include <algorithm>
+
 #include "backends/cuda/rows/attention.h"
 #include "backends/cuda/target/bind/binding.h"
 
@@ -12,38 +14,47 @@ bool is_gradient(const NodeView& view) {
 
 AttentionParams attention_params(const NodeView& view) {
   const auto& a = view.attrs<AttentionAttrs>();
+  const AttentionSlots slots = attention_slots(view);
   AttentionParams p;
   p.batch = a.batch;
-  p.seq = a.q_len;
+  p.q_len = a.q_len;
+  p.kv_len = a.kv_len;
   p.heads = a.heads;
   p.kv_heads = a.kv_heads;
   p.head_dim = a.head_dim;
   p.scale = static_cast<float>(a.scale);
   p.dtype = view.out(0).dtype;
   p.causal = a.mask == AttentionMask::causal;
-  p.documents = view.has(attention_slots(view).key_begins);
-  p.capacity = is_cached_attention(view) ? a.kv_len : 0;
-  p.window = a.window < a.kv_len ? a.window : 0;  // a longer one hides nothing
+  p.key_begins = view.has(slots.key_begins);
+  p.key_ends = view.has(slots.key_ends);
+  p.cached = is_cached_attention(view);
+  // A longer one hides nothing.
+  p.window = a.window < std::max(a.q_len, a.kv_len) ? a.window : 0;
+  if (!view.has(slots.bias)) return p;
+  const TensorType& bias = view.in(slots.bias);
+  const int64_t n[] = {bias.shape[0], bias.shape[1], bias.shape[2]};
+  p.bias = {.batch = n[0] == 1 ? 0 : n[1] * n[2] * a.kv_len,
+            .head = n[1] == 1 ? 0 : n[2] * a.kv_len,
+            .query = n[2] == 1 ? 0 : a.kv_len,
+            .dtype = bias.dtype,
+            .is_there = true,
+            .has_gradient = a.bias_gradient};
   return p;
 }
 
-// Causal attention, with a window and of documents or without, and full attention without either.
-bool mask_applies(const NodeView& view) {
-  const auto& a = view.attrs<AttentionAttrs>();
-  const AttentionSlots slots = attention_slots(view);
-  const bool is_causal = a.mask == AttentionMask::causal;
-  return (is_causal || (a.window == 0 && !view.has(slots.key_begins))) &&
-         !view.has(slots.key_ends) && !view.has(slots.bias) &&
-         (is_cached_attention(view) || a.q_len == a.kv_len);
-}
-// Everything but log-sum-exp is of one type.
+// Everything but log-sum-exp, and a bias that may be f32, is of one type.
 bool attention_applies(const NodeView& view) {
-  if (!mask_applies(view)) return false;
   const auto dtype = attention_dtype(view);
   const TensorType& lse =
       is_gradient(view) ? view.in(AttentionGrad::lse) : view.out(Attention::lse);
-  return dtype && is_wide_or_half(*dtype) && view.attrs<AttentionAttrs>().head_dim <= kMaxHeadDim &&
-         lse.dtype == Dtype::f32;
+  if (!dtype || !is_wide_or_half(*dtype) || lse.dtype != Dtype::f32 ||
+      view.attrs<AttentionAttrs>().head_dim > kMaxHeadDim)
+    return false;
+  const AttentionParams p = attention_params(view);
+  if (!p.bias.is_there) return true;
+  const bool is_stored = p.bias.dtype == *dtype || p.bias.dtype == Dtype::f32;
+  return is_stored &&
+         (!p.bias.has_gradient || view.out(AttentionGrad::dbias).dtype == p.bias.dtype);
 }
 
 int64_t library_scratch(const NodeView& view) {
@@ -61,7 +72,7 @@ bool library_applies(const NodeView& view) {
   const AttentionParams p = attention_params(view);
   const bool repeats =
       !is_gradient(view) || !view.target.deterministic || attention_dp_bytes(p) > 0;
-  return p.capacity == 0 && library_may_take(p) && repeats;
+  return library_may_take(p) && repeats;
 }
 bool tensor_applies(const NodeView& view) {
   if (!attention_applies(view)) return false;
@@ -70,10 +81,11 @@ bool tensor_applies(const NodeView& view) {
                            : tensor_cores_take(p);
 }
 bool cached_applies(const NodeView& view) {
-  return attention_applies(view) && is_cached_attention(view);
+  return attention_applies(view) && cached_takes(attention_params(view));
 }
 bool plain_applies(const NodeView& view) {
-  return attention_applies(view) && !is_cached_attention(view);
+  return attention_applies(view) && !is_cached_attention(view) &&
+         plain_takes(attention_params(view), is_gradient(view), view.target.capability);
 }
 
 template <KernelId kKernel>
