@@ -120,7 +120,7 @@ __device__ __forceinline__ void finish(float* lse_of_head, int64_t seq, int firs
 // Of a call's own keys, or of a cache's.
 template <typename Form>
 struct GivenKeys : Form {
-  static __device__ __forceinline__ int64_t rows(const AttentionParams& p) { return p.kv_len; }
+  static __device__ __forceinline__ int64_t rows(const AttentionParams& p) { return Form::keys(p); }
   static __device__ __forceinline__ auto mask(const AttentionParams& p, const AttentionForward& x,
                                               int64_t b) {
     return typename Form::Mask(p, x.ranges, b);

@@ -94,11 +94,13 @@ __device__ __forceinline__ void add_bias(const Bias& bias, float factor, int que
 struct SquareForm {
   using Mask = octet::cuda::Mask;
   static constexpr bool kHasBias = false;
+  static __device__ __forceinline__ int64_t keys(const AttentionParams& p) { return p.q_len; }
 };
 template <bool kBias>
 struct AnyForm {
   using Mask = RangeMask;
   static constexpr bool kHasBias = kBias;
+  static __device__ __forceinline__ int64_t keys(const AttentionParams& p) { return p.kv_len; }
 };
 // Calls f.template operator()<Form>().
 template <typename F>

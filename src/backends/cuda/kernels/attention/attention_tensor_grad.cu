@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   uint16_t* const tiles = dout + kQueries * kRowLength<D>;  // k, v; the next k, v
   const Place place = place_of(p.heads, n_tiles, kQueries, true);
   const Head head = head_of(p, p.heads, place.b, place.h);
-  const Head kv_head = head_of(p, p.kv_len, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
+  const Head kv_head =
+      head_of(p, Form::keys(p), p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
   const typename Form::Mask mask(p, x.ranges, place.b);
   const KeyRange keys = keys_of(p, mask, static_cast<int>(place.first), kQueries, kKeys);
   const auto fetch = [&](int tile, int stage) {
@@ -258,11 +259,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   uint16_t* const tiles = v + kOwnKeys * kRowLength<D>;  // q, dout; the next q, dout
   const Place place = place_of(p.kv_heads, n_tiles, kOwnKeys, false);
   const int first = static_cast<int>(place.first);
-  const Head kv_head = head_of(p, p.kv_len, p.kv_heads, place.b, place.h);
+  const Head kv_head = head_of(p, Form::keys(p), p.kv_heads, place.b, place.h);
   const M mask(p, x.ranges, place.b);
   const int begin = mask.first_query(first);
-  const int end = mask.end_of_queries(begin, min(first + kOwnKeys, static_cast<int>(p.kv_len)) - 1,
-                                      kTileQueries);
+  const int end = mask.end_of_queries(
+      begin, min(first + kOwnKeys, static_cast<int>(Form::keys(p))) - 1, kTileQueries);
   const int n_shared = static_cast<int>(p.heads / p.kv_heads);
   const int n_of_head = (end - begin + kTileQueries - 1) / kTileQueries;
   const auto fetch = [&](int i, int stage) {
