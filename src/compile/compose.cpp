@@ -225,6 +225,13 @@ Graph with_cache(const Graph& typed, const BatchSize& size) {
       rewriter.copy(node);
       continue;
     }
+    if (own->keys == AttentionKeys::fixed || own->mask != AttentionMask::causal ||
+        node.in(Attention::key_ends) != kNoValue || node.in(Attention::bias) != kNoValue) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[{}] expected a cache of the keys of causal attention without a bias or ends of "
+                  "keys, got {} keys of a {} mask",
+                  typed.name, enum_name(own->keys), enum_name(own->mask));
+    }
     b.tag = node.tag;
     const auto cached = [&](SlotId slot, std::string_view what) {
       const ValueId x = rewriter.map(node.in(slot));

@@ -22,11 +22,12 @@ Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options
 // What is derived from the parameters as they are.
 Graph derive_weights(const Graph& typed);
 
-// Logits of tokens that follow what a KV cache holds, size.cache positions a batch entry: every
-// attention reads it, when this call's keys and values are written. "positions" says where each
-// token stands in its text. Padding behind a text stands where the text goes on, and is
-// overwritten then, or (with rotary positions) at -1 and is dropped.
-// Throws Error{invalid_argument} where the size has no cache or seq does not fit.
+// Logits of tokens that follow what a KV cache holds, size.cache positions a batch entry: attention
+// whose keys are appended reads it, when this call's keys and values are written; what has its own
+// stays. "positions" says where each token stands in its text. Padding behind a text stands where
+// the text goes on, and is overwritten then, or (with rotary positions) at -1 and is dropped.
+// Throws Error{invalid_argument} where the size has no cache or seq does not fit, and for attention
+// whose keys no call would write: fixed ones, and appended ones that are not causal.
 Graph with_cache(const Graph& typed, const BatchSize& size);
 
 // Without the output of this name, where there is one; what only it needs stays.
