@@ -9,6 +9,7 @@
 #include "backends/cpu/backend.h"
 #include "backends/cuda/backend.h"
 #include "base/files.h"
+#include "cli/attention_table.h"
 #include "compile/program.h"
 #include "config/load.h"
 #include "config/names.h"
@@ -135,6 +136,11 @@ the shape.
   tensor goes to the next of them.
 - **cudnn**, **tensor cores**, **cached**, **plain**: of attention, by what multiplies.
 - **as f32**: of a CPU, between conversions from and to FP16.
+
+The last table of a back end says what the rows of attention take beside causal attention of as many
+keys as queries: a full mask, a window, documents (where each query's keys begin), ranges of both
+ends under a full mask, another number of keys, a bias, its gradient, and keys of a KV cache. One
+that takes caches alone says so of them. The reference takes all.
 )";
 
 std::string types_text(const KernelRowUse& use) {
@@ -152,14 +158,19 @@ std::string floor_text(const KernelRowUse& use) {
   return fmt::format("{:.2f}", use.bytes / kBytesASecond * 1e12);
 }
 
+std::vector<Backend> backends() {
+  std::vector<Backend> both;
+  both.push_back(cuda::make_plan_backend({.n_threads = 1}));
+  both.push_back(cpu::make_backend(1, cpu::detect_isa()));
+  return both;
+}
+
 }  // namespace
 
 std::vector<KernelRowUse> kernel_row_uses() {
-  const Backend cpu = cpu::make_backend(1, cpu::detect_isa());
-  const Backend gpu = cuda::make_plan_backend({.n_threads = 1});
   std::vector<KernelRowUse> all;
-  for (const Backend* backend : {&gpu, &cpu}) {
-    RowUses uses(*backend->catalogue);
+  for (const Backend& backend : backends()) {
+    RowUses uses(*backend.catalogue);
     plan_all(uses);
     const auto of_backend = uses.all();
     all.insert(all.end(), of_backend.begin(), of_backend.end());
@@ -170,7 +181,8 @@ std::vector<KernelRowUse> kernel_row_uses() {
 std::string kernels_markdown() {
   std::string text(kIntroduction);
   const std::vector<KernelRowUse> uses = kernel_row_uses();
-  for (const std::string backend : {"cuda", "cpu"}) {
+  for (const Backend& made : backends()) {
+    const std::string backend(made.catalogue->target().backend);
     text += fmt::format(
         "\n## {}\n\n| op | row | types | bytes an element | floor |\n"
         "| --- | --- | --- | --- | --- |\n",
@@ -188,6 +200,7 @@ std::string kernels_markdown() {
       }
     }
     text += fmt::format("\nTaken by none of these runs: {}.\n", fmt::join(others, ", "));
+    text += "\n" + attention_table(made.catalogue->target());
   }
   return text;
 }
