@@ -41,17 +41,20 @@ int n_layers_of(Program& program) {
   return n;
 }
 
-// Full recompute of as few of `n_layers` as fit, cheap of the others; full of all of them fits.
-ProgramOptions of_fewest_layers(ProgramOptions options, int n_layers, const Catalogue& catalogue,
-                                int64_t limit_bytes) {
-  int too_few = 0, enough = n_layers;
+// Full recompute of as few layers as fit, cheap of the others. `all`: of all layers, which fits.
+std::unique_ptr<Program> of_fewest_layers(std::unique_ptr<Program> all, const Catalogue& catalogue,
+                                          int64_t limit_bytes) {
+  std::unique_ptr<Program> fewest = std::move(all);
+  ProgramOptions options = fewest->options();
+  int too_few = 0, enough = options.recompute_layers;
   while (enough - too_few > 1) {
     options.recompute_layers = too_few + (enough - too_few) / 2;
-    const bool fits = planned_bytes(options, catalogue) <= limit_bytes;
+    auto program = std::make_unique<Program>(options, catalogue);
+    const bool fits = program->planned_bytes() <= limit_bytes;
     (fits ? enough : too_few) = options.recompute_layers;
+    if (fits) fewest = std::move(program);
   }
-  options.recompute_layers = enough;
-  return options;
+  return fewest;
 }
 
 // 0 where not even one sequence fits, which is asked first: where memory is that short, each plan
@@ -154,23 +157,22 @@ std::string largest_roles_text(const Plan& plan) {
   return text;
 }
 
-ProgramOptions fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue) {
+std::unique_ptr<Program> fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue) {
   const int64_t budget_bytes = options.memory_budget;
-  if (budget_bytes == 0) return options;
-  const std::vector<ProgramOptions> list = candidates(options);
-  const ProgramOptions* smallest = nullptr;
-  int64_t least = 0;
-  for (const ProgramOptions& candidate : list) {
-    Program program(candidate, catalogue);
-    const int64_t bytes = program.planned_bytes();
+  if (budget_bytes == 0) return std::make_unique<Program>(options, catalogue);
+  std::unique_ptr<Program> smallest;
+  for (ProgramOptions& candidate : candidates(options)) {
+    const bool counts_layers = !options.recompute && candidate.recompute == Recompute::full;
+    if (counts_layers) candidate.recompute_layers = n_layers_of(*smallest);
+    auto program = std::make_unique<Program>(candidate, catalogue);
+    const int64_t bytes = program->planned_bytes();
     if (bytes <= budget_bytes) {
-      if (options.recompute || candidate.recompute != Recompute::full) return candidate;
-      return of_fewest_layers(candidate, n_layers_of(program), catalogue, budget_bytes);
+      return counts_layers ? of_fewest_layers(std::move(program), catalogue, budget_bytes)
+                           : std::move(program);
     }
-    if (smallest == nullptr || bytes < least) smallest = &candidate, least = bytes;
+    if (smallest == nullptr || bytes < smallest->planned_bytes()) smallest = std::move(program);
   }
-  Program program(*smallest, catalogue);
-  fail_out_of_memory(program, catalogue, {budget_bytes, "train.memory_budget"});
+  fail_out_of_memory(*smallest, catalogue, {budget_bytes, "train.memory_budget"});
 }
 
 void expect_fits(Program& program, const Catalogue& catalogue, const MemoryLimit& limit) {

@@ -3,17 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "compile/program.h"
 
 namespace octet {
 
-// The options as they are where their program's planned bytes (training functions and evaluate)
-// are at most options.memory_budget. Else, where options.recompute is absent, the first of
-// these that fits: recompute cheap, the head in chunks too, recompute full with the head in chunks.
-// Throws as expect_fits does where none fits.
-ProgramOptions fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue);
+// The program of the options as they are where its planned bytes (training functions and evaluate)
+// are at most options.memory_budget. Else, where options.recompute is absent, of the first of
+// these that fits: recompute cheap, the head in chunks too, recompute full of as few layers as need
+// be with the head in chunks. What was planned to find it stays compiled; without a budget that is
+// nothing. Throws as expect_fits does where none fits.
+std::unique_ptr<Program> fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue);
 
 // Memory that a plan must fit into, and what sets the limit, in words: "train.memory_budget",
 // "available on cpu (amx)".

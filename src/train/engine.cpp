@@ -109,22 +109,22 @@ ProgramOptions on_device(ProgramOptions options, const Device& device) {
 }  // namespace
 
 TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue, Group* group)
-    : program_(fit_to_budget(on_device(options, device), catalogue), catalogue),
+    : program_(fit_to_budget(on_device(options, device), catalogue)),
       size_(options.train),
       group_(group) {
   CHECK(options.parallel.ranks == (group == nullptr ? 1 : group->size()));
-  std::vector<FunctionKey> keys = program_.train_keys();
-  for (const FunctionKey& key : program_.evaluate_keys()) keys.push_back(key);
-  if (program_.has_derived()) keys.push_back({function::prepare_state, size_});
+  std::vector<FunctionKey> keys = program_->train_keys();
+  for (const FunctionKey& key : program_->evaluate_keys()) keys.push_back(key);
+  if (program_->has_derived()) keys.push_back({function::prepare_state, size_});
   if (group_ != nullptr) keys.push_back({function::gather_weights, size_});
   const DeviceInfo info = device.info();
-  expect_fits(program_, catalogue, {info.memory_bytes, "available on " + info.name});
-  for (const FunctionKey& key : keys) program_.plan(key);
+  expect_fits(*program_, catalogue, {info.memory_bytes, "available on " + info.name});
+  for (const FunctionKey& key : keys) program_->plan(key);
   allocate(device, catalogue, keys);
   bind_available_rows(catalogue, [&] {
     bound_.clear();
     for (const FunctionKey& key : keys)
-      bound_[key] = std::make_unique<BoundPlan>(program_.plan(key), catalogue, *arenas_);
+      bound_[key] = std::make_unique<BoundPlan>(program_->plan(key), catalogue, *arenas_);
   });
   for (const FunctionKey& key : keys) weights_.add(*bound_[key]);
 }
@@ -133,11 +133,11 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
 void TrainEngine::allocate(Device& device, Catalogue& catalogue,
                            const std::vector<FunctionKey>& keys) {
   int64_t lane_bytes[kLaneCount];
-  program_.lane_bytes(lane_bytes);
+  program_->lane_bytes(lane_bytes);
   std::optional<RankSelfTest> test;
   if (group_ != nullptr && device.info().reaches_peers) {
     CollectiveKinds kinds;
-    for (const FunctionKey& key : keys) add_kinds(program_.plan(key), kinds);
+    for (const FunctionKey& key : keys) add_kinds(program_->plan(key), kinds);
     test.emplace(kinds, *group_, catalogue);
     test->raise(lane_bytes);
   }
@@ -173,7 +173,7 @@ void TrainEngine::write_scalars(BoundPlan& function, const StepScalars& scalars)
     if (rule == nullptr) continue;
     const auto own = scalars.own.find(std::string(parameter));
     const int64_t t = own == scalars.own.end() ? scalars.applied : own->second;
-    values.push_back(rule->scalar(name, program_.options().optim, t));
+    values.push_back(rule->scalar(name, program_->options().optim, t));
     if (parameter.empty())
       inputs.push_back({name, &values.back(), sizeof(float)});
     else
@@ -207,7 +207,7 @@ BoundPlan& TrainEngine::with_weights(BoundPlan& reader) {
 
 // Periodic scales are 1 until they are measured first; states begin at 0.
 void TrainEngine::begin_scales() {
-  for (const auto& [name, slot] : program_.layout().slots) {
+  for (const auto& [name, slot] : program_->layout().slots) {
     if (slot.key.use != StateUse::rescale_factor || slot.lane != Lane::persistent) continue;
     std::byte* const at = arenas_->lane(slot.lane) + slot.offset;
     float scale = 0;
@@ -220,7 +220,7 @@ void TrainEngine::begin_scales() {
 
 void TrainEngine::prepare_state() {
   begin_scales();
-  if (program_.has_derived()) with_weights(function(function::prepare_state)).run();
+  if (program_->has_derived()) with_weights(function(function::prepare_state)).run();
   prepared_ = true;
 }
 
@@ -232,7 +232,7 @@ StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepSc
   MicroBatches batches{.count = micro_batches.size(),
                        .read = [&](size_t i) { return micro_batches[i]; }};
   for (const Batch& batch : micro_batches) {
-    for (const LossTerm& loss : program_.options().losses)
+    for (const LossTerm& loss : program_->options().losses)
       batches.items[loss.counted] += batch.n_items(loss.counted);
   }
   return step(batches, scalars);
@@ -242,10 +242,10 @@ StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepSc
 TrainEngine::BegunStep TrainEngine::begin_step(const MicroBatches& batches,
                                                const StepScalars& scalars) {
   BegunStep begun;
-  const auto n_ranks = static_cast<size_t>(program_.options().parallel.ranks);
-  const auto rank = static_cast<size_t>(program_.layout().rank);
-  const bool is_one = program_.options().accumulate == 1;
-  const StepKind kind = step_kind(program_.options(), scalars.attempt);
+  const auto n_ranks = static_cast<size_t>(program_->options().parallel.ranks);
+  const auto rank = static_cast<size_t>(program_->layout().rank);
+  const bool is_one = program_->options().accumulate == 1;
+  const StepKind kind = step_kind(program_->options(), scalars.attempt);
   CHECK(!is_one || batches.count == 1);
   for (size_t i = 0; i < batches.count; ++i) {
     Batch batch = batches.read(i);
@@ -254,9 +254,9 @@ TrainEngine::BegunStep TrainEngine::begin_step(const MicroBatches& batches,
                                          : function::micro_next,
                                 batch.seq, kind);
     if (group_ != nullptr) begun.rows = hash_of_rows(begun.rows, batch);
-    std::vector<InputBytes> more = step_scalars(program_.options(), batches.items);
-    add_dropout(micro.plan().graph, program_.options(),
-                {.seed = program_.options().optim.seed,
+    std::vector<InputBytes> more = step_scalars(program_->options(), batches.items);
+    add_dropout(micro.plan().graph, program_->options(),
+                {.seed = program_->options().optim.seed,
                  .step = scalars.attempt,
                  .micro_batch = static_cast<uint32_t>(i * n_ranks + rank)},
                 more);
@@ -300,11 +300,11 @@ StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& sc
 }
 
 std::optional<LossScaleReport> TrainEngine::read_loss_scale() {
-  const LossScalePolicy& policy = program_.options().loss_scale;
+  const LossScalePolicy& policy = program_->options().loss_scale;
   if (!policy) return std::nullopt;
   const auto read = [&](std::string_view owner, double first) {
     float value = 0;
-    const auto& slot = program_.layout().slots.at(state_name(StateUse::loss_scale, owner));
+    const auto& slot = program_->layout().slots.at(state_name(StateUse::loss_scale, owner));
     arenas_->device().copy_out(&value, arenas_->lane(slot.lane) + slot.offset, sizeof(value));
     return value == 0 ? static_cast<float>(first) : value;
   };
@@ -327,7 +327,7 @@ void TrainEngine::enable_tracing() {
       CHECK(!is_update || !function->has_output(output) || function->is_before_update(output));
     }
   }
-  for (const auto& [name, slot] : program_.layout().slots) {
+  for (const auto& [name, slot] : program_->layout().slots) {
     const StateDef& def = state_def(slot.key.use);
     const bool changes = def.gathered_in != StateUse::none || def.on_skip == OnSkip::moves;
     if (!changes) continue;
@@ -371,13 +371,13 @@ std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(const MicroBatches& ba
 
 RunEvaluation TrainEngine::evaluate(const EvalRows& rows) {
   prepare_once();
-  const std::vector<LossTerm>& losses = program_.options().losses;
+  const std::vector<LossTerm>& losses = program_->options().losses;
   RunEvaluation total;
   for (const LossTerm& loss : losses) {
     for (const std::string& metric : loss.metrics) total.metrics.push_back({.name = metric});
   }
   const int rank = group_ == nullptr ? 0 : group_->rank();
-  const int64_t turn = program_.options().parallel.ranks * size_.batch;
+  const int64_t turn = program_->options().parallel.ranks * size_.batch;
   for (int64_t first = 0; first < rows.n_rows(); first += turn) {
     // Past the last row a batch has no labels.
     const Batch batch = rows.at(first + rank * size_.batch, size_.batch);
@@ -396,13 +396,13 @@ RunEvaluation TrainEngine::evaluate(const EvalRows& rows) {
 
 int64_t TrainEngine::planned_bytes() const {
   int64_t lane_bytes[kLaneCount];
-  program_.lane_bytes(lane_bytes);
+  program_->lane_bytes(lane_bytes);
   return std::accumulate(std::begin(lane_bytes), std::end(lane_bytes), int64_t{0});
 }
 
 int64_t TrainEngine::state_bytes() const {
   int64_t total = 0;
-  for (const auto& [name, slot] : program_.layout().slots) {
+  for (const auto& [name, slot] : program_->layout().slots) {
     if (slot.kind == InputKind::state && layout().is_in_checkpoints(slot))
       total += slot.type.n_bytes();
   }

@@ -100,10 +100,10 @@ class TrainEngine {
   // of more than CopyRing::kSmall bytes; an empty one calls off. It must not throw.
   void before_overwrite(std::function<void()> wait) { before_overwrite_ = std::move(wait); }
 
-  bool has_loss_scale() const { return static_cast<bool>(program_.options().loss_scale); }
-  const std::vector<LossTerm>& losses() const { return program_.options().losses; }
+  bool has_loss_scale() const { return static_cast<bool>(program_->options().loss_scale); }
+  const std::vector<LossTerm>& losses() const { return program_->options().losses; }
   Arenas& arenas() { return *arenas_; }
-  const Layout& layout() const { return program_.layout(); }
+  const Layout& layout() const { return program_->layout(); }
   // What ranks proved when they connected; nothing where their devices do not reach each other.
   const std::optional<SelfTestResult>& self_test() const { return self_test_; }
   int64_t planned_bytes() const;  // of all lanes
@@ -135,7 +135,7 @@ class TrainEngine {
   BoundPlan& function(const FunctionKey& key);
   void begin_scales();
 
-  Program program_;
+  std::unique_ptr<Program> program_;
   BatchSize size_;
   Group* group_;
   std::unique_ptr<Arenas> arenas_;

@@ -47,10 +47,9 @@ PlanReport::PlanReport(const Files& files, const RunConfig& config, const ModelS
     : config_(config), spec_(spec) {
   ProgramOptions asked = loaded_options(files, config, spec);
   asked.parallel.ranks_a_host = ranks_a_host;
-  const ProgramOptions options = fit_to_budget(asked, catalogue);
-  program_ = std::make_unique<Program>(options, catalogue);
+  program_ = fit_to_budget(asked, catalogue);
   for (const FunctionKey& key : program_->train_keys()) {
-    if (key.size != options.train) continue;
+    if (key.size != asked.train) continue;
     const Plan& plan = program_->plan(key);
     functions_.push_back(plan.graph.name);
     if (largest_ == nullptr || plan.peak_bytes() > largest_->peak_bytes()) largest_ = &plan;

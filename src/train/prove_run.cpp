@@ -97,7 +97,7 @@ RunConfig small_config(const RunConfig& own, const ProofSize& size) {
 // As the run settles it: what a budget chose.
 ProgramOptions own_options(const RunConfig& config, const ModelSpec& spec,
                            const Catalogue& catalogue) {
-  return fit_to_budget(program_options(of_one_rank(config), spec), catalogue);
+  return fit_to_budget(program_options(of_one_rank(config), spec), catalogue)->options();
 }
 
 ProgramOptions small_options(const RunConfig& config, const ModelSpec& small, const ProofSize& size,

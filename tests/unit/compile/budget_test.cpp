@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/units.h"
+#include "ir/print.h"
 #include "passes/lower/chunk_head.h"
 #include "unit/base/error_of.h"
 #include "unit/compile/small_program.h"
@@ -25,7 +26,7 @@ ProgramOptions options_of(int layers) {
 }
 
 TEST(Budget, without_one_nothing_changes) {
-  const ProgramOptions fitted = fit_to_budget(options_of(4), kCatalogue);
+  const ProgramOptions fitted = fit_to_budget(options_of(4), kCatalogue)->options();
   EXPECT_FALSE(fitted.recompute.has_value());
   EXPECT_EQ(fitted.head_chunk_bytes, 0);
 }
@@ -38,11 +39,11 @@ TEST(Budget, recompute_is_chosen_from_cheap_to_full) {
   ASSERT_LT(cheap, none);
   ASSERT_LT(full, cheap);
   options.memory_budget = none;
-  EXPECT_FALSE(fit_to_budget(options, kCatalogue).recompute.has_value());
+  EXPECT_FALSE(fit_to_budget(options, kCatalogue)->options().recompute.has_value());
   options.memory_budget = none - 1;
-  EXPECT_EQ(fit_to_budget(options, kCatalogue).recompute, Recompute::cheap);
+  EXPECT_EQ(fit_to_budget(options, kCatalogue)->options().recompute, Recompute::cheap);
   options.memory_budget = full;
-  EXPECT_EQ(fit_to_budget(options, kCatalogue).recompute, Recompute::full);
+  EXPECT_EQ(fit_to_budget(options, kCatalogue)->options().recompute, Recompute::full);
 }
 
 // A layer that is not computed again saves its time.
@@ -53,11 +54,46 @@ TEST(Budget, layers_are_computed_again_until_it_fits) {
   for (const int n_layers : {3, 6, 8}) {
     fixed.recompute_layers = n_layers;
     options.memory_budget = Program(fixed, kCatalogue).planned_bytes();
-    const ProgramOptions fitted = fit_to_budget(options, kCatalogue);
+    const ProgramOptions fitted = fit_to_budget(options, kCatalogue)->options();
     if (fitted.recompute != Recompute::full) continue;  // cheap does for the first
     EXPECT_EQ(fitted.recompute_layers, n_layers);
     EXPECT_LE(Program(fitted, kCatalogue).planned_bytes(), options.memory_budget);
   }
+}
+
+// A function that is compiled asks once.
+class CountingCatalogue : public NamedCatalogue {
+ public:
+  bool quantizes_gradients() const override { return ++n_compiled, false; }
+  mutable int64_t n_compiled = 0;
+};
+
+TEST(Budget, the_program_that_fits_is_not_compiled_again) {
+  ProgramOptions options = options_of(8), all = options;
+  all.recompute = Recompute::full;
+  all.head_chunk_bytes = ChunkHeadOptions{}.chunk_bytes;
+  all.recompute_layers = 8;
+  const CountingCatalogue once;
+  Program alone(all, once);
+  options.memory_budget = alone.planned_bytes();
+  ASSERT_GT(once.n_compiled, 0);
+  const CountingCatalogue counting;
+  const auto fitted = fit_to_budget(options, counting);
+  ASSERT_EQ(fitted->options().recompute_layers, 8);
+  // None, cheap, cheap with the head in chunks, full; and of 4, 6 and 7 layers.
+  const int64_t n_tried = 7;
+  EXPECT_EQ(counting.n_compiled, n_tried * once.n_compiled);
+  EXPECT_EQ(fitted->planned_bytes(), options.memory_budget);
+  for (const FunctionKey& key : fitted->train_keys()) {
+    EXPECT_EQ(print(fitted->plan(key).graph), print(alone.plan(key).graph));
+  }
+  EXPECT_EQ(counting.n_compiled, n_tried * once.n_compiled);
+}
+
+TEST(Budget, without_one_nothing_is_compiled_to_find_it) {
+  const CountingCatalogue counting;
+  fit_to_budget(options_of(4), counting);
+  EXPECT_EQ(counting.n_compiled, 0);
 }
 
 TEST(Budget, what_the_run_chose_is_kept) {
