@@ -108,7 +108,7 @@ double StepRunner::model_flops() const {
 }
 
 double StepRunner::gemm_rate(const Ceilings& ceilings) const {
-  const Dtype compute = dtype_from_name(config_.recipe.compute).value();
+  const Dtype compute = config_.recipe.compute.value();
   return compute == Dtype::bf16 ? ceilings.narrow_flops_per_s : ceilings.f32_flops_per_s;
 }
 

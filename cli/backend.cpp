@@ -55,7 +55,7 @@ void join_devices(Backend& backend, Group& group, const GlobalOptions& options,
   ranks.n_hosts = hosts.n_hosts;
   ranks.ranks_a_host = hosts.ranks_a_host;
   ranks.is_flat = wanted.strict;
-  ranks.transport = enum_from_name<RankTransport>(wanted.transport).value();
+  ranks.transport = wanted.transport;
   backend.device->join(ranks);
 }
 

@@ -29,11 +29,11 @@ void expect_predicted(const std::string& recipe) {
 std::vector<EdgeScale> scales_of_run(const std::string& file, const std::string& recipe) {
   const RunConfig run = load_config(file).config;
   const RecipeConfig& config = run.recipe;
-  if (config.weight_rms != "loaded" || config.base != recipe) {
+  if (config.weight_rms != WeightRms::loaded || config.base != recipe) {
     throw Error(ErrorCode::invalid_argument,
                 "--calib: expected text, or the config.yaml of a run of '{}' that began with a "
                 "model's weights, got {} (recipe {}, weight_rms {})",
-                recipe, file, config.base, config.weight_rms);
+                recipe, file, config.base, enum_name(config.weight_rms.value()));
   }
   return recipe_options(run).edge_scales;
 }

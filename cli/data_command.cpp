@@ -45,7 +45,7 @@ struct Inspected {
 
 // The first token of a stream is no label, nor is that of a document where these are apart.
 bool trains_starts(const RunConfig& config) {
-  return !config.data.pack && config.data.document_boundaries == "ignore";
+  return !config.data.pack && config.data.document_boundaries == DocumentBoundaries::ignore;
 }
 
 // Documents of text, as samples of their own.

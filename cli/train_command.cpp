@@ -106,8 +106,8 @@ std::string settled_text(const RunConfig& config) {
       "an evaluation every {} steps, the run ends after {} without a lower loss "
       "(all keys: {}/config.yaml)",
       config.model.seq, config.step_rows(), epochs, config.train.steps, config.optim.lr,
-      config.optim.schedule, config.optim.warmup, config.train.eval_every, config.train.patience,
-      config.out);
+      enum_name(config.optim.schedule), config.optim.warmup, config.train.eval_every,
+      config.train.patience, config.out);
 }
 
 // A run as its command line asks for it, with its data open.

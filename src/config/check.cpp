@@ -28,6 +28,11 @@ bool is_written(const LoadedConfig& loaded, std::string_view path) {
   return source != "default" && source != "derived";
 }
 
+// A key's value, as a user writes it.
+std::string text_of(const RunConfig& config, std::string_view path) {
+  return value_text(*find_config_row(path), config);
+}
+
 // A relation between two keys. The message stands at the one that somebody wrote.
 struct Relation {
   std::string_view path, other;
@@ -57,41 +62,46 @@ void check_shape(const LoadedConfig& loaded, const std::string& name) {
 // What a recipe may be told, and what goes together.
 void check_recipe(const LoadedConfig& loaded, const std::string& name, const Recipe& recipe) {
   const RecipeConfig& config = loaded.config.recipe;
+  const auto text = [&](std::string_view path) { return text_of(loaded.config, path); };
   const bool is_free = recipe.linears.quantized && (recipe.scales_loss || !recipe.activations);
-  const bool may_choose = is_free && config.compute != "f32";
-  const bool carries = !recipe.scales_loss && config.compute != "bf16";
-  const bool is_scaled = config.rescale != "none" || config.scaled_gradient != "none";
+  const bool may_choose = is_free && config.compute != Dtype::f32;
+  const bool carries = !recipe.scales_loss && config.compute != Dtype::bf16;
+  const bool is_scaled = config.rescale != DynamicRescale::none || config.scaled_gradient;
   const auto calibrate = calibration_step(config.calibrate);
   const bool is_calibrated =
       !config.edge_scales.empty() || config.calibrate == "before" || calibrate.value_or(0) > 0;
   const std::string_view activations =
       recipe.activations ? dtype_name(*recipe.activations) : std::string_view("wide");
-  const bool keeps_quantized = config.weight_copy == "per_step" || config.weight_copy == "w_only";
-  const bool has_powers = config.scaling == "periodic" || config.scaling == "none";
+  const bool keeps_quantized =
+      config.weight_copy == WeightCopy::per_step || config.weight_copy == WeightCopy::w_only;
+  const bool has_powers = config.scaling == Scaling::periodic || config.scaling == Scaling::none;
   int exponent = 0;
   const double significand = std::frexp(config.loss_scale, &exponent);
   check(
       loaded, name,
-      {{"recipe.compute", "recipe.base", config.compute == dtype_name(recipe.compute) || may_choose,
+      {{"recipe.compute", "recipe.base", config.compute == recipe.compute || may_choose,
         fmt::format("{} with recipe {}", is_free ? "bf16 or fp16" : dtype_name(recipe.compute),
                     recipe.name),
-        config.compute},
-       {"recipe.activations", "recipe.base", config.activations == activations || may_choose,
-        fmt::format("{} with recipe {}", activations, recipe.name), config.activations},
+        text("recipe.compute")},
+       {"recipe.activations", "recipe.base",
+        config.activations == recipe.activations.value_or(Dtype::bf16) || may_choose,
+        fmt::format("{} with recipe {}", activations, recipe.name), text("recipe.activations")},
        {"recipe.activation_scale", "recipe.base",
-        config.activation_scale == "group" || (!recipe.scales_loss && recipe.activations),
+        config.activation_scale == ActivationScale::group ||
+            (!recipe.scales_loss && recipe.activations),
         fmt::format("group with recipe {}: only coat-static predicts it", recipe.name),
-        config.activation_scale},
+        text("recipe.activation_scale")},
        {"recipe.weight_copy", "recipe.scaling", !keeps_quantized || !has_powers,
-        fmt::format("auto, per_use or scale with recipe.scaling = {}", config.scaling),
-        config.weight_copy},
-       {"recipe.loss_scaling", "recipe.base", config.loss_scaling == "none" || recipe.scales_loss,
+        fmt::format("auto, per_use or scale with recipe.scaling = {}", text("recipe.scaling")),
+        text("recipe.weight_copy")},
+       {"recipe.loss_scaling", "recipe.base",
+        config.loss_scaling == LossScaling::none || recipe.scales_loss,
         fmt::format("none with recipe {}, whose scales are propagated", recipe.name),
-        config.loss_scaling},
+        text("recipe.loss_scaling")},
        {"recipe.rescale", "recipe.base", carries || !is_scaled,
         "none, and recipe.scaled_gradient none, unless values carry scales (scalify_fp16, "
         "scalify_fp32, scalify_fp8 with recipe.compute fp16)",
-        fmt::format("{}, {}", config.rescale, config.scaled_gradient)},
+        fmt::format("{}, {}", text("recipe.rescale"), text("recipe.scaled_gradient"))},
        {"recipe.edge_scales", "recipe.base", !recipe.scales_loss || !is_calibrated,
         "none, and recipe.calibrate 0, but with propagated scales (scalify_fp8, coat-static, "
         "scalify_fp16, scalify_fp32)",
@@ -131,29 +141,30 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
             "no shape key beside model.path", value_text(row, config)}});
   }
   if (config.model.path.empty()) check_shape(loaded, name);
-  const bool sampling_agrees = config.data.sampling == "auto" ||
-                               !is_written(loaded, "data.shuffle") ||
-                               config.data.shuffle == (config.data.sampling != "sequential");
+  const std::optional<WindowOrder> order = config.data.sampling;
+  const std::string sampling = text_of(config, "data.sampling");
+  const bool sampling_agrees = !order || !is_written(loaded, "data.shuffle") ||
+                               config.data.shuffle == (order != WindowOrder::sequential);
   const bool val_agrees = config.data.val.empty() || config.data.val_fraction == 0 ||
                           !is_written(loaded, "data.val_fraction");
   check(
       loaded, name,
       {{"data.sampling", "data.shuffle", sampling_agrees,
-        fmt::format("agreement with data.shuffle = {}", config.data.shuffle), config.data.sampling},
+        fmt::format("agreement with data.shuffle = {}", config.data.shuffle), sampling},
        {"data.val_fraction", "data.val", val_agrees, "0 beside data.val",
         fmt::to_string(config.data.val_fraction)},
        {"data.sampling", "data.chat.template",
-        config.data.sampling != "random" || config.data.chat.chat_template == "none",
-        "shuffle or sequential for conversations", config.data.sampling},
+        order != WindowOrder::random || config.data.chat.chat_template == "none",
+        "shuffle or sequential for conversations", sampling},
        {"data.sampling", "data.train",
-        config.data.sampling != "random" || config.data.train_weights.empty(),
-        "shuffle or sequential with weights in data.train", config.data.sampling},
-       {"data.sampling", "data.pack", config.data.sampling != "random" || !config.data.pack,
-        "shuffle or sequential with data.pack", config.data.sampling},
+        order != WindowOrder::random || config.data.train_weights.empty(),
+        "shuffle or sequential with weights in data.train", sampling},
+       {"data.sampling", "data.pack", order != WindowOrder::random || !config.data.pack,
+        "shuffle or sequential with data.pack", sampling},
        {"data.document_boundaries", "data.pack",
-        !config.data.pack || config.data.document_boundaries == "isolate" ||
+        !config.data.pack || config.data.document_boundaries == DocumentBoundaries::isolate ||
             !is_written(loaded, "data.document_boundaries"),
-        "isolate with data.pack", config.data.document_boundaries},
+        "isolate with data.pack", text_of(config, "data.document_boundaries")},
        {"data.buckets", "data.pack",
         config.data.buckets == 1 || (!config.data.pack && config.data.chat.chat_template != "none"),
         "1 but for conversations (data.chat.template) without data.pack",
@@ -164,8 +175,9 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
         "nothing"},
        {"lora.rank", "model.path", config.lora.rank == 0 || !config.model.path.empty(),
         "a model that adapters are trained beside, model.path", "none"},
-       {"train.export", "lora.rank", config.train.export_as != "adapter" || config.lora.rank > 0,
-        "a model, as there are no adapters", config.train.export_as},
+       {"train.export", "lora.rank",
+        config.train.export_as != ExportAs::adapter || config.lora.rank > 0,
+        "a model, as there are no adapters", text_of(config, "train.export")},
        {"train.freeze", "lora.rank", config.train.freeze.empty() || config.lora.rank == 0,
         "no patterns with lora.rank, beside whose adapters all weights stay as they are",
         fmt::format("[{}]", fmt::join(config.train.freeze, ", "))},
@@ -178,17 +190,19 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
   const RunConfig& config = loaded.config;
   const Recipe& recipe = find_recipe(config.recipe.base);
   check_recipe(loaded, name, recipe);
-  const std::string& compute = config.recipe.compute;
+  const Dtype compute = config.recipe.compute.value();
+  const Master master = config.optim.master.value();
+  const std::string_view compute_name = dtype_name(compute), master_name = enum_name(master);
   bool quantizes = recipe.linears.quantized;
   for (const RecipeOverride& line : config.recipe.overrides) {
     if (line.recipe.empty()) continue;
     const Recipe& other = find_recipe(line.recipe);
     quantizes = quantizes || other.linears.quantized;
-    const bool fits = other.linears.quantized ? compute != "f32" && recipe.scales_loss
-                                              : dtype_name(other.compute) == compute;
+    const bool fits = other.linears.quantized ? compute != Dtype::f32 && recipe.scales_loss
+                                              : other.compute == compute;
     check(loaded, name,
           {{"recipe.override", "recipe.base", fits,
-            fmt::format("a recipe that computes in {} as {} does", compute, recipe.name),
+            fmt::format("a recipe that computes in {} as {} does", compute_name, recipe.name),
             line.recipe}});
   }
   check(
@@ -202,20 +216,20 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
         fmt::format("{} x {}", config.train.batch, config.model.seq)},
        {"optim.betas", "optim.betas", std::ranges::max(config.optim.betas) < kBetaLimit,
         "two numbers below 1 in f32", fmt::format("[{}]", fmt::join(config.optim.betas, ", "))},
-       {"optim.master", "recipe.base", compute != "fp16" || config.optim.master != "bf16_remainder",
-        "fp32, bf16_sr or fp16_sr for FP16 weights", config.optim.master},
-       {"optim.master", "recipe.compute", compute == "fp16" || config.optim.master != "fp16_sr",
-        fmt::format("auto or another for {} weights (fp16_sr is of fp16 ones)", compute),
-        config.optim.master},
-       {"optim.master", "recipe.compute", compute == "bf16" || config.optim.master != "fp16_scaled",
-        fmt::format("auto or another for {} weights (fp16_scaled is of bf16 ones)", compute),
-        config.optim.master},
+       {"optim.master", "recipe.base", compute != Dtype::fp16 || master != Master::bf16_remainder,
+        "fp32, bf16_sr or fp16_sr for FP16 weights", std::string(master_name)},
+       {"optim.master", "recipe.compute", compute == Dtype::fp16 || master != Master::fp16_sr,
+        fmt::format("auto or another for {} weights (fp16_sr is of fp16 ones)", compute_name),
+        std::string(master_name)},
+       {"optim.master", "recipe.compute", compute == Dtype::bf16 || master != Master::fp16_scaled,
+        fmt::format("auto or another for {} weights (fp16_scaled is of bf16 ones)", compute_name),
+        std::string(master_name)},
        {"optim.dampening", "optim.nesterov",
-        config.optim.nesterov != "true" || config.optim.dampening == 0, "0 with optim.nesterov",
+        config.optim.nesterov != true || config.optim.dampening == 0, "0 with optim.nesterov",
         fmt::to_string(config.optim.dampening)},
        {"parallel.reduce", "parallel.strict",
-        !config.parallel.strict || config.parallel.reduce != "e4m3",
-        "f32 or bf16 with parallel.strict", config.parallel.reduce},
+        !config.parallel.strict || config.parallel.reduce != ReduceFormat::e4m3,
+        "f32 or bf16 with parallel.strict", text_of(config, "parallel.reduce")},
        {"recipe.override", "recipe.base", config.recipe.overrides.empty() || quantizes,
         "a recipe that quantizes linears", config.recipe.base},
        {"model.vocab", "data.tokenizer",

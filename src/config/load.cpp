@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/named_enum.h"
 #include "config/check.h"
 #include "config/nearest.h"
 #include "config/table.h"
@@ -189,7 +190,7 @@ void fit_default_template(LoadedConfig& loaded) {
 void fit_default_boundaries(LoadedConfig& loaded) {
   DataConfig& data = loaded.config.data;
   const bool is_open = loaded.source["data.document_boundaries"] == "default";
-  if (data.pack && is_open) data.document_boundaries = "isolate";
+  if (data.pack && is_open) data.document_boundaries = DocumentBoundaries::isolate;
 }
 
 // Marks what resolve() changed: a value that nobody wrote.
@@ -268,27 +269,29 @@ void resolve(RunConfig& config) {
   const bool predicts = !recipe.scales_loss && !config.model.path.empty();
   // What a recheck finds is rescaled; before it a run from first weights needs none.
   const int64_t first = recipe.scales_loss ? 0 : config.recipe.recheck;
-  if (config.recipe.weight_rms == "auto") config.recipe.weight_rms = predicts ? "loaded" : "init";
+  if (!config.recipe.weight_rms)
+    config.recipe.weight_rms = predicts ? WeightRms::loaded : WeightRms::init;
   if (config.recipe.calibrate == "auto")
     config.recipe.calibrate = predicts ? "before" : fmt::to_string(first);
-  if (config.recipe.scaling == "auto") config.recipe.scaling = enum_name(recipe.scaling);
+  if (!config.recipe.scaling) config.recipe.scaling = recipe.scaling;
   OptimConfig& optim = config.optim;
   if (optim.state_m == "auto") optim.state_m = recipe.state;
   if (optim.state_v == "auto")
     optim.state_v = recipe.state_v.empty() ? recipe.state : recipe.state_v;
-  if (config.recipe.compute == "auto") config.recipe.compute = dtype_name(recipe.compute);
-  if (config.recipe.activations == "auto")
-    config.recipe.activations = recipe.activations ? dtype_name(*recipe.activations) : "wide";
-  if (optim.master == "auto")
-    optim.master = dtype_name(recipe.compute) == config.recipe.compute
-                       ? default_master(recipe)
-                       : default_master(*dtype_from_name(config.recipe.compute));
+  if (!config.recipe.compute) config.recipe.compute = recipe.compute;
+  if (!config.recipe.activations)
+    config.recipe.activations = recipe.activations.value_or(Dtype::bf16);
+  if (!optim.master) {
+    const bool is_own = recipe.compute == config.recipe.compute;
+    optim.master = enum_from_name<Master>(is_own ? default_master(recipe)
+                                                 : default_master(*config.recipe.compute));
+  }
   ParallelConfig& parallel = config.parallel;
-  if (parallel.reduce == "auto")
-    parallel.reduce = enum_name(parallel.strict ? ReduceFormat::bf16 : recipe.reduce);
+  if (!parallel.reduce) parallel.reduce = parallel.strict ? ReduceFormat::bf16 : recipe.reduce;
   DataConfig& data = config.data;
-  if (data.sampling == "auto") data.sampling = data.shuffle ? "shuffle" : "sequential";
-  data.shuffle = data.sampling != "sequential";
+  if (!data.sampling)
+    data.sampling = data.shuffle ? WindowOrder::shuffled : WindowOrder::sequential;
+  data.shuffle = data.sampling != WindowOrder::sequential;
   if (!data.val.empty()) data.val_fraction = 0;
 }
 

@@ -52,18 +52,6 @@ std::vector<std::string> gradient_rounding_names() {
   return {"near", "hr"};
 }
 
-std::vector<std::string> activation_scale_names() {
-  return {"group", "tensor"};
-}
-
-std::vector<std::string> weight_rms_names() {
-  return {"loaded", "init"};
-}
-
-std::vector<std::string> mx_scale_names() {
-  return {"ceil", "floor"};
-}
-
 std::vector<std::string> boolean_names() {
   return {"true", "false"};
 }
@@ -74,10 +62,6 @@ std::vector<std::string> group_names() {
 
 std::vector<std::string> token_byte_names() {
   return {"0", "2", "4"};
-}
-
-std::vector<std::string> export_names() {
-  return {"none", "as-stored", "bf16", "f32", "fp8-block", "fp8-tensor", "adapter"};
 }
 
 bool is_one_of(const std::vector<std::string>& names, std::string_view text) {

@@ -25,14 +25,10 @@ std::vector<std::string> override_formats();
 std::vector<std::string> compute_names();     // types that recipes compute in
 std::vector<std::string> activation_names();  // formats of saved activations; wide: none
 std::vector<std::string> gradient_rounding_names();
-std::vector<std::string> activation_scale_names();
-std::vector<std::string> mx_scale_names();
-std::vector<std::string> weight_rms_names();
 std::vector<std::string> scaled_gradient_names();
 std::vector<std::string> boolean_names();
 std::vector<std::string> group_names();       // elements of a moment's group
 std::vector<std::string> token_byte_names();  // of headerless shards; 0: by name or header
-std::vector<std::string> export_names();  // none, adapter, those of ExportDtype (infer/export.h)
 
 bool is_one_of(const std::vector<std::string>& names, std::string_view text);
 

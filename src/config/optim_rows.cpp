@@ -1,7 +1,5 @@
 #include "config/names.h"
 #include "config/rows.h"
-#include "optim/optimizer.h"
-#include "optim/schedule.h"
 #include "optim/state_format.h"
 
 namespace octet {
@@ -10,7 +8,7 @@ namespace {
 using enum OnResume;
 
 constexpr ConfigRow kOptimRows[] = {
-    {"optim.kind", same, OCTET_FIELD(optim.kind), one_of(names_of<UpdateKind>), "",
+    {"optim.kind", same, OCTET_CHOICE(optim.kind), one_of(names_of<UpdateKind>), "",
      "rule of the updates: adamw; sgd, with momentum; lamb, adamw's at each weight's own length; "
      "muon, of the layers' matrices, with adamw for embeddings, the head and vectors"},
     {"optim.rules", same, OCTET_FIELD(optim.rules), above(0, 1000), "",
@@ -20,14 +18,14 @@ constexpr ConfigRow kOptimRows[] = {
      "sgd and muon: decay of the running sum of gradients; 0: sgd keeps none"},
     {"optim.dampening", named, OCTET_FIELD(optim.dampening), within(0, 1), "",
      "sgd: what new gradients lack in that sum"},
-    {"optim.nesterov", named, OCTET_FIELD(optim.nesterov), auto_or(boolean_names), "",
+    {"optim.nesterov", named, OCTET_CHOICE(optim.nesterov), auto_or(boolean_names), "",
      "steps along the gradient plus momentum times the new sum; auto: muon does, sgd does not"},
-    {"optim.muon_scale", named, OCTET_FIELD(optim.muon_scale), one_of(names_of<MuonScale>), "",
+    {"optim.muon_scale", named, OCTET_CHOICE(optim.muon_scale), one_of(names_of<MuonScale>), "",
      "muon: factor of an orthogonal update, 0.2 sqrt(max(rows, cols)), with which one learning "
      "rate "
      "serves adamw too, or sqrt(max(1, rows / cols))"},
     {"optim.lr", named, OCTET_FIELD(optim.lr), above(0, 1000), "", "peak learning rate"},
-    {"optim.schedule", named, OCTET_FIELD(optim.schedule), one_of(names_of<ScheduleKind>), "",
+    {"optim.schedule", named, OCTET_CHOICE(optim.schedule), one_of(names_of<ScheduleKind>), "",
      "shape of the learning rate after the warm-up"},
     {"optim.warmup", named, OCTET_FIELD(optim.warmup), within(0, kMostSteps), "steps",
      "linear rise from 0 to lr; a tenth of a shorter run, unless --set or the steps' file says it"},
@@ -60,11 +58,11 @@ constexpr ConfigRow kOptimRows[] = {
      "group of a quantized moment"},
     {"optim.f32_below", same, OCTET_FIELD(optim.f32_below), within(0, kMostBytes), "elements",
      "moments of tensors with fewer elements stay f32; 0: none do"},
-    {"optim.master", same, OCTET_FIELD(optim.master), auto_or(names_of<Master>), "",
+    {"optim.master", same, OCTET_CHOICE(optim.master), auto_or(names_of<Master>), "",
      "master weights: f32, BF16 plus a 16-bit remainder (exact), BF16 or FP16 weights alone, or "
      "FP16 with a scale a tensor beside BF16 weights, the last three rounded stochastically; auto: "
      "by recipe"},
-    {"optim.math", named, OCTET_FIELD(optim.math), one_of(names_of<PowerMath>), "",
+    {"optim.math", named, OCTET_CHOICE(optim.math), one_of(names_of<PowerMath>), "",
      "powers of the range expansion: the machine's, or the same bits everywhere"},
 };
 static_assert(are_bounded(kOptimRows));

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 #include <span>
+#include <string>
 
+#include "base/named_enum.h"
 #include "config/table.h"
 
 namespace octet {
@@ -41,6 +44,37 @@ constexpr ConfigLimits below_one() {
 #define OCTET_FIELD(member)          \
   +[](RunConfig & config) -> auto& { \
     return config.member;            \
+  }
+
+// A choice by its name; nothing is "auto".
+template <typename E>
+void set_choice(E& field, std::string_view name) {
+  field = enum_from_name<E>(name).value();
+}
+inline void set_choice(bool& field, std::string_view name) {
+  field = name == "true";
+}
+template <typename E>
+void set_choice(std::optional<E>& field, std::string_view name) {
+  field.reset();
+  if (name != "auto") set_choice(field.emplace(), name);
+}
+template <typename E>
+std::string choice_name(const E& field) {
+  return std::string(enum_name(field));
+}
+inline std::string choice_name(bool field) {
+  return field ? "true" : "false";
+}
+template <typename E>
+std::string choice_name(const std::optional<E>& field) {
+  return field ? choice_name(*field) : "auto";
+}
+
+#define OCTET_CHOICE(member)                                                            \
+  ConfigChoice {                                                                        \
+    +[](RunConfig& config, std::string_view name) { set_choice(config.member, name); }, \
+        +[](RunConfig& config) { return choice_name(config.member); }                   \
   }
 
 constexpr bool is_bounded(const ConfigRow& row) {

@@ -2,9 +2,9 @@
 // stands in the table (config/table.h), from which the parser, --set, --help and
 // docs/configuration.md are made.
 //
-// "auto" and 0 mark values that depend on others; resolve() replaces them, so that a loaded
-// configuration has none but recipe.weight_copy: auto, which the compiler settles against the
-// memory budget, and parallel.transport: auto, which the ranks settle where they run.
+// Nothing ("auto") and 0 mark values that depend on others; resolve() replaces them, but for what
+// the compiler settles (recipe.weight_copy, train.recompute) and optim.nesterov. What chooses is an
+// enum; names of a registry (recipes, state formats) and paths are text.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/choices.h"
 #include "nn/spec.h"
 
 namespace octet {
@@ -31,28 +32,29 @@ struct ModelConfig : ModelSpec {
 struct RecipeOverride {
   std::string pattern;  // * matches any run of characters
   std::string recipe;   // empty when formats are given
-  std::vector<std::pair<std::string, std::string>>
-      formats;  // role (x, w, dy) -> format[/granularity]
+  // Role (x, w, dy) -> format[/granularity].
+  std::vector<std::pair<std::string, std::string>> formats;
   bool operator==(const RecipeOverride&) const = default;
 };
 
 struct RecipeConfig {
   std::string base = "bf16";
-  std::string scaling = "auto";
-  std::string weight_copy = "auto";
-  std::string compute = "auto";
-  std::string activations = "auto";
-  std::string gradient_rounding = "near";
-  std::string activation_scale = "group";
-  std::string forward_reads = "unquantized";
-  std::string block_scale = "max";
-  std::string mx_scale = "ceil";
-  std::string rescale = "none", scaled_gradient = "none";
+  std::optional<Scaling> scaling;
+  std::optional<WeightCopy> weight_copy;
+  std::optional<Dtype> compute;
+  std::optional<Dtype> activations;  // bf16: "wide", as they are
+  Rounding gradient_rounding = Rounding::near;
+  ActivationScale activation_scale = ActivationScale::group;
+  ForwardReads forward_reads = ForwardReads::unquantized;
+  BlockScale block_scale = BlockScale::max;
+  MxScale mx_scale = MxScale::ceil;
+  DynamicRescale rescale = DynamicRescale::none;
+  std::optional<Dtype> scaled_gradient;  // nothing: "none"
   std::vector<std::string> edge_scales;  // "layers.3.down_proj.x=-2"
   std::string calibrate = "auto";        // "before" the first step, or after this one
   int64_t recheck = 0;                   // steps
-  std::string weight_rms = "auto";
-  std::string loss_scaling = "none";
+  std::optional<WeightRms> weight_rms;
+  LossScaling loss_scaling = LossScaling::none;
   double loss_scale = 0;       // 0: by loss_scaling
   int64_t loss_growth = 2000;  // steps
   bool strict_fusion = false;
@@ -65,20 +67,19 @@ struct RecipeConfig {
 // rate. Later lines win.
 struct OptimRuleLine {
   std::string match;
-  std::string kind = "adamw";
+  UpdateKind kind = UpdateKind::adamw;
   double lr = 1;
   bool operator==(const OptimRuleLine&) const = default;
 };
 
 struct OptimConfig {
-  std::string kind = "adamw";
+  UpdateKind kind = UpdateKind::adamw;
   std::vector<OptimRuleLine> rules;
-  double momentum = 0.9;
-  double dampening = 0;
-  std::string nesterov = "auto";
-  std::string muon_scale = "match_adamw";
+  double momentum = 0.9, dampening = 0;
+  std::optional<bool> nesterov;
+  MuonScale muon_scale = MuonScale::match_adamw;
   double lr = 1e-3;
-  std::string schedule = "cosine";
+  ScheduleKind schedule = ScheduleKind::cosine;
   int64_t warmup = 50;
   double warmup_share = 0;  // of the steps; 0: warmup says
   double final_lr = 0.1;
@@ -88,12 +89,11 @@ struct OptimConfig {
   double eps = 1e-8;
   double weight_decay = 0.1;
   double clip = 1.0;
-  std::string state_m = "auto";
-  std::string state_v = "auto";
+  std::string state_m = "auto", state_v = "auto";  // of optim/state_format.h
   int64_t group = 128;
   int64_t f32_below = 0;  // elements
-  std::string master = "auto";
-  std::string math = "fast";
+  std::optional<Master> master;
+  PowerMath math = PowerMath::fast;
   bool operator==(const OptimConfig&) const = default;
 };
 
@@ -105,7 +105,7 @@ struct ChatConfig {
   std::string instruction = "instruction", input = "input", output = "output";
   std::string prompt = "prompt", completion = "completion";
   std::string text = "text";
-  std::string arguments = "parse";
+  CallArguments arguments = CallArguments::parse;
   bool operator==(const ChatConfig&) const = default;
 };
 
@@ -117,12 +117,12 @@ struct DataConfig {
   std::string tokenizer = "bytes";
   int64_t token_bytes = 0;  // 0: as the file says
   std::string document_separator;
-  std::string document_boundaries = "ignore";
+  DocumentBoundaries document_boundaries = DocumentBoundaries::ignore;
   bool shuffle = true;
-  std::string sampling = "auto";
+  std::optional<WindowOrder> sampling;
   bool pack = false;
   int64_t buckets = 1;
-  std::string too_long = "split";
+  TooLong too_long = TooLong::split;
   bool text_end = true;
   ChatConfig chat;
   bool operator==(const DataConfig&) const = default;
@@ -134,18 +134,18 @@ struct LoraConfig {
   double alpha = 32;
   std::vector<std::string> targets = {"*"};
   double dropout = 0;
-  std::string base = "auto";
+  FrozenFormat base = FrozenFormat::as_computed;  // "auto"
   bool operator==(const LoraConfig&) const = default;
 };
 
 // Sharded data parallelism (passes/parallel/options.h).
 struct ParallelConfig {
   int64_t ranks = 1;
-  std::string shard = "gradients";
-  std::string gather = "codes";
-  std::string reduce = "auto";
+  ShardStage shard = ShardStage::gradients;
+  GatherFormat gather = GatherFormat::codes;
+  std::optional<ReduceFormat> reduce;
   bool strict = false;
-  std::string transport = "auto";
+  RankTransport transport = RankTransport::automatic;
   bool operator==(const ParallelConfig&) const = default;
 };
 
@@ -164,9 +164,9 @@ struct TrainConfig {
   bool async_save = true;
   int64_t save_buffer = int64_t{512} << 20;  // bytes
   int64_t patience = 0;                      // evaluations; 0: no early stop
-  std::string export_as = "none";
+  ExportAs export_as = ExportAs::none;
   bool deterministic = false;
-  std::string recompute = "auto";
+  std::optional<Recompute> recompute;
   int64_t head_chunk = 0;     // bytes; 0: whole
   int64_t memory_budget = 0;  // bytes; 0: no limit
   bool debug_nonfinite = false;

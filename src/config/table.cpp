@@ -5,23 +5,30 @@
 
 #include <algorithm>
 
-#include "base/rank_transport.h"
 #include "config/names.h"
 #include "config/rows.h"
-#include "data/chat_records.h"
-#include "data/loader.h"
-#include "data/packing.h"
-#include "passes/loss_scale.h"
-#include "passes/memory/recompute.h"
-#include "passes/parallel/options.h"
-#include "passes/precision/policy.h"
-#include "passes/precision/recipe.h"
-#include "passes/precision/store_frozen.h"
 
 namespace octet {
 namespace {
 
 using enum OnResume;
+
+constexpr ConfigChoice kActivations = {
+    [](RunConfig& config, std::string_view name) {
+      set_choice(config.recipe.activations, name == "wide" ? "bf16" : name);
+    },
+    [](RunConfig& config) {
+      const std::optional<Dtype>& kept = config.recipe.activations;
+      return kept == Dtype::bf16 ? "wide" : choice_name(kept);
+    }};
+constexpr ConfigChoice kScaledGradient = {
+    [](RunConfig& config, std::string_view name) {
+      config.recipe.scaled_gradient = dtype_from_name(name);
+    },
+    [](RunConfig& config) {
+      const std::optional<Dtype>& format = config.recipe.scaled_gradient;
+      return std::string(format ? dtype_name(*format) : "none");
+    }};
 
 constexpr ConfigRow kModelRows[] = {
     {"model.path", open, OCTET_FIELD(model.path), any(), "",
@@ -35,49 +42,50 @@ constexpr ConfigRow kModelRows[] = {
 constexpr ConfigRow kRecipeRows[] = {
     {"recipe.base", same, OCTET_FIELD(recipe.base), one_of(recipe_names), "",
      "precision recipe; `recipe: NAME` is short for it"},
-    {"recipe.scaling", same, OCTET_FIELD(recipe.scaling), auto_or(names_of<Scaling>), "",
+    {"recipe.scaling", same, OCTET_CHOICE(recipe.scaling), auto_or(names_of<Scaling>), "",
      "per-tensor scales of inputs and gradients from this step's maximum, or from the last 16 "
      "steps'; periodic: of weights too, powers of two made anew every 10 steps; none: 1; auto: "
      "current, delayed in coat-fast"},
-    {"recipe.weight_copy", same, OCTET_FIELD(recipe.weight_copy), auto_or(names_of<WeightCopy>), "",
+    {"recipe.weight_copy", same, OCTET_CHOICE(recipe.weight_copy), auto_or(names_of<WeightCopy>),
+     "",
      "what is kept of 8-bit weights between updates: per_use: nothing; scale: scales; per_step, "
      "w_only: codes too, of W and its transpose or of W; auto: scale, but per_step in coat-fast "
      "and "
      "coat-static, per_use in scalify_fp8"},
-    {"recipe.compute", same, OCTET_FIELD(recipe.compute), auto_or(compute_names), "",
+    {"recipe.compute", same, OCTET_CHOICE(recipe.compute), auto_or(compute_names), "",
      "type of what recipes of eight bits do not quantize: bf16 or fp16 (coat-static: bf16 alone); "
      "with fp16 values of scalify_fp8 carry scales; every other recipe takes its own type alone; "
      "auto: bf16, or that type"},
-    {"recipe.activations", same, OCTET_FIELD(recipe.activations), auto_or(activation_names), "",
+    {"recipe.activations", same, kActivations, auto_or(activation_names), "",
      "format in which recipes of eight bits keep inputs of norms and activations, in groups of 16; "
      "wide: as they are, the one choice of other recipes and of scalify_fp8; auto: e4m3 in coat, "
      "coat-fast and coat-static (its one choice), else wide"},
-    {"recipe.activation_scale", same, OCTET_FIELD(recipe.activation_scale),
-     one_of(activation_scale_names), "",
+    {"recipe.activation_scale", same, OCTET_CHOICE(recipe.activation_scale),
+     one_of(names_of<ActivationScale>), "",
      "coat-static: scales of what activations read from a linear (gate, up): of groups of 16, or "
      "one that is predicted, with which a GPU's GEMM stores E4M3 itself"},
-    {"recipe.forward_reads", named, OCTET_FIELD(recipe.forward_reads),
+    {"recipe.forward_reads", named, OCTET_CHOICE(recipe.forward_reads),
      one_of(names_of<ForwardReads>), "",
      "what norms and activations of the forward pass read of activations that are kept in groups: "
      "these unquantized, or as stored, which runs begun before had and resume with"},
-    {"recipe.gradient_rounding", same, OCTET_FIELD(recipe.gradient_rounding),
+    {"recipe.gradient_rounding", same, OCTET_CHOICE(recipe.gradient_rounding),
      one_of(gradient_rounding_names), "",
      "of quantized gradients: to nearest, or in HiFloat8 its hybrid with stochastic rounding"},
-    {"recipe.block_scale", named, OCTET_FIELD(recipe.block_scale), one_of(names_of<BlockScale>), "",
+    {"recipe.block_scale", named, OCTET_CHOICE(recipe.block_scale), one_of(names_of<BlockScale>),
+     "",
      "scales of operands in blocks: the largest magnitude becomes the largest code, in f32, or the "
      "power of two above, which runs begun before had and resume with"},
-    {"recipe.mx_scale", same, OCTET_FIELD(recipe.mx_scale), one_of(mx_scale_names), "",
+    {"recipe.mx_scale", same, OCTET_CHOICE(recipe.mx_scale), one_of(names_of<MxScale>), "",
      "mxfp8: scales to the power of two above, or as in OCP MX 1.0 below, where elements saturate"},
-    {"recipe.rescale", same, OCTET_FIELD(recipe.rescale), one_of(names_of<DynamicRescale>), "",
+    {"recipe.rescale", same, OCTET_CHOICE(recipe.rescale), one_of(names_of<DynamicRescale>), "",
      "where values carry propagated scales: what takes its norm, measured in the step, into its "
      "scale: the gradients that leave norms, and those of parameters"},
-    {"recipe.scaled_gradient", same, OCTET_FIELD(recipe.scaled_gradient),
-     one_of(scaled_gradient_names), "",
+    {"recipe.scaled_gradient", same, kScaledGradient, one_of(scaled_gradient_names), "",
      "there too: what parameters' gradients are rounded to at own scales before the update"},
     {"recipe.calibrate", named, OCTET_FIELD(recipe.calibrate), any(), "",
      "propagated scales: operands that do not fit are rescaled before the first step (before) or "
      "after this one, and at each recheck; 0: never; auto: before with model.path, else recheck"},
-    {"recipe.weight_rms", named, OCTET_FIELD(recipe.weight_rms), auto_or(weight_rms_names), "",
+    {"recipe.weight_rms", named, OCTET_CHOICE(recipe.weight_rms), auto_or(names_of<WeightRms>), "",
      "of weights, for propagated scales; init: as runs had it; auto: loaded with model.path"},
     {"recipe.recheck", named, OCTET_FIELD(recipe.recheck), within(0, kMostSteps), "steps",
      "between looks at GEMM operands: what saturates or has left its window is told, and rescaled "
@@ -85,7 +93,7 @@ constexpr ConfigRow kRecipeRows[] = {
     {"recipe.edge_scales", named, OCTET_FIELD(recipe.edge_scales), any(), "",
      "of recipes with propagated scales: list of `layers.3.down_proj.x=-2`: the operand's data (x, "
      "w, dy; y of results in codes; * in names) times 2^-2; a checkpoint has its own"},
-    {"recipe.loss_scaling", same, OCTET_FIELD(recipe.loss_scaling), one_of(names_of<LossScaling>),
+    {"recipe.loss_scaling", same, OCTET_CHOICE(recipe.loss_scaling), one_of(names_of<LossScaling>),
      "",
      "of gradients by a power of two, which halves when one overflows and doubles after some "
      "steps without: a fixed number (global), or one that follows the run (adaptive)"},
@@ -119,13 +127,13 @@ constexpr ConfigRow kDataRows[] = {
      "width of the tokens in headerless shards; 0: as the file's name or header says"},
     {"data.document_separator", open, OCTET_FIELD(data.document_separator), any(), "",
      "text between the documents of a file; empty: a file is a document"},
-    {"data.document_boundaries", same, OCTET_FIELD(data.document_boundaries),
+    {"data.document_boundaries", same, OCTET_CHOICE(data.document_boundaries),
      one_of(names_of<DocumentBoundaries>), "",
      "whether the first token of a document is predicted from the document before it; isolate: "
      "nor does a token see another document of its row, and positions begin anew"},
     {"data.shuffle", same, OCTET_FIELD(data.shuffle), any(), "",
      "false is short for `sampling: sequential`"},
-    {"data.sampling", same, OCTET_FIELD(data.sampling), auto_or(names_of<WindowOrder>), "",
+    {"data.sampling", same, OCTET_CHOICE(data.sampling), auto_or(names_of<WindowOrder>), "",
      "each window once an epoch in shuffled order, windows at random places, or in order; "
      "auto: by shuffle"},
     {"data.pack", same, OCTET_FIELD(data.pack), any(), "",
@@ -134,7 +142,7 @@ constexpr ConfigRow kDataRows[] = {
     {"data.buckets", same, OCTET_FIELD(data.buckets), within(1, 8), "lengths",
      "lengths that rows of one conversation come in, found so that least of them is padding, at "
      "most model.seq; the rows of a step have one length; 1: all are as long as model.seq"},
-    {"data.too_long", same, OCTET_FIELD(data.too_long), one_of(names_of<TooLong>), "",
+    {"data.too_long", same, OCTET_CHOICE(data.too_long), one_of(names_of<TooLong>), "",
      "what becomes of a document or conversation that does not fit into a row, with pack or chat "
      "data"},
     {"data.text_end", same, OCTET_FIELD(data.text_end), any(), "",
@@ -160,8 +168,8 @@ constexpr ConfigRow kDataRows[] = {
      "key of a prompt's answer"},
     {"data.chat.text", open, OCTET_FIELD(data.chat.text), any(), "",
      "key of a text, which is trained whole"},
-    {"data.chat.arguments", same, OCTET_FIELD(data.chat.arguments), one_of(names_of<CallArguments>),
-     "",
+    {"data.chat.arguments", same, OCTET_CHOICE(data.chat.arguments),
+     one_of(names_of<CallArguments>), "",
      "arguments of a call that are JSON text: parse, a template gets what it means, as servers "
      "give it; keep: the text"},
 };
@@ -179,7 +187,7 @@ constexpr ConfigRow kLoraRows[] = {
     {"lora.dropout", same, OCTET_FIELD(lora.dropout), below_one(), "",
      "share of an adapter's inputs that a training step leaves out; the masks are drawn on the "
      "host and take the memory of those inputs"},
-    {"lora.base", same, OCTET_FIELD(lora.base), one_of(names_of<FrozenFormat>), "",
+    {"lora.base", same, OCTET_CHOICE(lora.base), one_of(names_of<FrozenFormat>), "",
      "what the weights that stay are kept as: the linears in E4M3 or HiFloat8 with a scale a "
      "tensor, or in E4M3 with one for each block of 128 x 128; bf16; auto: as the recipe computes"},
 };
@@ -220,13 +228,13 @@ constexpr ConfigRow kTrainRows[] = {
      "the state is larger, an update waits until the rest has room (docs/reliability.md)"},
     {"train.patience", named, OCTET_FIELD(train.patience), within(0, kMostSteps), "evaluations",
      "end the run after so many evaluations in a row without a lower validation loss; 0: never"},
-    {"train.export", open, OCTET_FIELD(train.export_as), one_of(export_names), "",
+    {"train.export", open, OCTET_CHOICE(train.export_as), one_of(names_of<ExportAs>), "",
      "write the model into export/ of `out` when the run ends, as `octet convert` does, or with "
      "adapter the adapters alone: of the best checkpoint with keep_best, else of the last"},
     {"train.deterministic", named, OCTET_FIELD(train.deterministic), any(), "",
      "only algorithms that give the same bits on every run, on a GPU slower ones "
      "with up to 4 GiB more memory; the CPU's all do"},
-    {"train.recompute", named, OCTET_FIELD(train.recompute), auto_or(names_of<Recompute>), "",
+    {"train.recompute", named, OCTET_CHOICE(train.recompute), auto_or(names_of<Recompute>), "",
      "activations computed again in the backward pass: none; cheap: norms, activations and "
      "quantized "
      "data; full: all; auto: what the recipe asks for, or as much of it as the budget needs"},
@@ -260,19 +268,19 @@ constexpr ConfigRow kParallelRows[] = {
     {"parallel.ranks", step_size, OCTET_FIELD(parallel.ranks), within(1, 1 << 12), "ranks",
      "devices that train together, each with train.batch rows of its own (--ranks); with --device "
      "cpu they are threads of one process"},
-    {"parallel.shard", named, OCTET_FIELD(parallel.shard), one_of(names_of<ShardStage>), "",
+    {"parallel.shard", named, OCTET_CHOICE(parallel.shard), one_of(names_of<ShardStage>), "",
      "what a rank keeps a part of instead of all: nothing; optimizer states; gradients too; "
      "weights too, which are gathered for each layer's forward and backward"},
-    {"parallel.gather", named, OCTET_FIELD(parallel.gather), one_of(names_of<GatherFormat>), "",
+    {"parallel.gather", named, OCTET_CHOICE(parallel.gather), one_of(names_of<GatherFormat>), "",
      "what travels where weights are gathered: bf16, or quantized data where nothing but "
      "quantizers reads the weight"},
-    {"parallel.reduce", named, OCTET_FIELD(parallel.reduce), auto_or(names_of<ReduceFormat>), "",
+    {"parallel.reduce", named, OCTET_CHOICE(parallel.reduce), auto_or(names_of<ReduceFormat>), "",
      "format of the gradients that travel (recipe fp32: bf16 stands for f32); e4m3: of matrices, "
      "with one scale a tensor; sums are f32; auto: bf16, e4m3 in fp8_lm"},
     {"parallel.strict", named, OCTET_FIELD(parallel.strict), any(), "",
      "gradients travel as f32, and sums do not depend on the number of ranks: with recipe fp32, D "
      "ranks have the bits of one rank that accumulates D times as often"},
-    {"parallel.transport", open, OCTET_FIELD(parallel.transport), one_of(names_of<RankTransport>),
+    {"parallel.transport", open, OCTET_CHOICE(parallel.transport), one_of(names_of<RankTransport>),
      "",
      "what moves data between GPUs: peer, copies from each other's memory, on one host; nccl, also "
      "between hosts; auto: peer where all reach each other so, both on hosts of several such"},
@@ -283,6 +291,7 @@ constexpr ConfigRow kOutRows[] = {
      "folder of the run: configuration, metrics, checkpoints"},
 };
 
+#undef OCTET_CHOICE
 #undef OCTET_FIELD
 
 // A number without two bounds would be cut somewhere below, in silence.

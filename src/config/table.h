@@ -23,9 +23,15 @@ struct WeightedFiles {
   std::vector<double>& (*weights)(RunConfig&);  // empty: all are 1
 };
 
+// An enum, a dtype or a switch that may be absent, by the names that the row's limits have.
+struct ConfigChoice {
+  void (*set)(RunConfig&, std::string_view name);
+  std::string (*name)(RunConfig&);
+};
+
 using ConfigField =
     std::variant<bool& (*)(RunConfig&), int64_t& (*)(RunConfig&), double& (*)(RunConfig&),
-                 std::string& (*)(RunConfig&), std::array<double, 2>& (*)(RunConfig&),
+                 std::string& (*)(RunConfig&), ConfigChoice, std::array<double, 2>& (*)(RunConfig&),
                  std::vector<std::string>& (*)(RunConfig&),
                  std::vector<RecipeOverride>& (*)(RunConfig&),
                  std::vector<OptimRuleLine>& (*)(RunConfig&), WeightedFiles, const ModelField*>;

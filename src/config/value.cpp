@@ -111,6 +111,10 @@ struct ReadValue {
     if (!node.IsScalar() || !is_known(row, node.Scalar())) fail_name();
     field(config) = node.Scalar();
   }
+  void operator()(const ConfigChoice& choice) const {
+    if (!node.IsScalar() || !is_known(row, node.Scalar())) fail_name();
+    choice.set(config, node.Scalar());
+  }
   void operator()(std::array<double, 2>& (*field)(RunConfig&)) const {
     if (!node.IsSequence() || node.size() != 2) fail();
     for (size_t i = 0; i < 2; ++i) {
@@ -203,11 +207,12 @@ struct ReadValue {
       if (key == "match" && !text.empty()) {
         line.match = text;
       } else if (key == "kind") {
+        const auto kind = enum_from_name<UpdateKind>(text);
         const auto kinds = names_of<UpdateKind>();
-        if (!is_one_of(kinds, text))
+        if (!kind)
           fail_expected(at, fmt::format("one of {}", fmt::join(kinds, ", ")),
                         describe_name(entry.second, kinds));
-        line.kind = text;
+        line.kind = *kind;
       } else if (key == "lr") {
         line.lr = number_of(entry.second, at);
       } else {
@@ -261,6 +266,7 @@ struct ValueText {
   std::string operator()(std::string& (*field)(RunConfig&)) const {
     return row.limits.names == nullptr ? yaml_quoted(field(config)) : field(config);
   }
+  std::string operator()(const ConfigChoice& choice) const { return choice.name(config); }
   std::string operator()(std::array<double, 2>& (*field)(RunConfig&)) const {
     return fmt::format("[{}, {}]", field(config)[0], field(config)[1]);
   }
@@ -284,7 +290,7 @@ struct ValueText {
     std::vector<std::string> lines;
     for (const OptimRuleLine& line : field(config))
       lines.push_back(fmt::format("{{match: {}, kind: {}, lr: {}}}", yaml_quoted(line.match),
-                                  line.kind, line.lr));
+                                  enum_name(line.kind), line.lr));
     return fmt::format("[{}]", fmt::join(lines, ", "));
   }
   std::string operator()(std::vector<RecipeOverride>& (*field)(RunConfig&)) const {

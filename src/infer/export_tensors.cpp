@@ -198,7 +198,7 @@ ExportWeights::ExportWeights(const Files& files, const ModelSource& source)
   if (!source.run) return;
   const LinearFormats& formats = find_recipe(source.run->recipe.base).linears;
   if (formats.quantized && formats.w == block_format(Dtype::e4m3, "128x128"))
-    trained_blocks_ = enum_from_name<BlockScale>(source.run->recipe.block_scale);
+    trained_blocks_ = source.run->recipe.block_scale;
   masters_ =
       SafetensorsReader::open(files, join_path(parent_path(source.weights), "optim.safetensors"));
 }

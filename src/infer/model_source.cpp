@@ -33,10 +33,9 @@ ModelSource source_of_run(const Files& files, const std::string& run,
   // Runs begun before these keys were there read what was stored, and had powers of two.
   RecipeConfig& recipe = loaded.config.recipe;
   if (loaded.source.at("recipe.forward_reads") == "default")
-    recipe.forward_reads = enum_name(ForwardReads::stored);
-  if (loaded.source.at("recipe.block_scale") == "default")
-    recipe.block_scale = enum_name(BlockScale::power);
-  source.recipe_options.forward_reads = enum_from_name<ForwardReads>(recipe.forward_reads).value();
+    recipe.forward_reads = ForwardReads::stored;
+  if (loaded.source.at("recipe.block_scale") == "default") recipe.block_scale = BlockScale::power;
+  source.recipe_options.forward_reads = recipe.forward_reads;
   source.run = std::move(loaded.config);
   source.run->out = run;  // a run may have moved
   source.spec = spec_of_run(files, run, *source.run);

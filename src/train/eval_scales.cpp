@@ -51,7 +51,7 @@ void take_run_scales(const Files& files, ModelSource& source, const std::string&
   const RecipeConfig& of_the_run = source.run->recipe;
   if (of_the_run.base != recipe || of_the_run.edge_scales.empty()) return;
   const std::string& began = source.run->model.path;
-  if (of_the_run.weight_rms == "loaded" && !files.exists(began)) {
+  if (of_the_run.weight_rms == WeightRms::loaded && !files.exists(began)) {
     log.warning("[scales] the run's calibration is not used: its model '{}' is not there", began);
     return;
   }

@@ -18,7 +18,7 @@ ProgramOptions loaded_options(const Files& files, const RunConfig& config, const
                               int64_t rank) {
   ProgramOptions options = program_options(config, spec, rank);
   const bool is_loaded =
-      config.recipe.weight_rms == "loaded" && predicts_scales(config.recipe.base);
+      config.recipe.weight_rms == WeightRms::loaded && predicts_scales(config.recipe.base);
   if (!is_loaded || !has_weights(files, config.model.path)) return options;
   const WeightReader weights(files, config.model.path, spec,
                              nonfinite_weights(config.model.allow_nonfinite));

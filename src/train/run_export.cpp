@@ -52,7 +52,7 @@ void remove_left_over_exports(Files& files, const std::string& run) {
 }
 
 std::string note_text(const RunExport& what) {
-  const Json note = {{"step", what.step}, {"dtype", what.dtype}};
+  const Json note = {{"step", what.step}, {"dtype", enum_name(what.form)}};
   return note.dump(2) + "\n";
 }
 
@@ -79,10 +79,10 @@ void export_run(Files& files, const RunExport& what, const Log& log) {
   const ModelSource source = find_model_source(files, checkpoint, log);
   const std::string folder = export_folder(what.run), temporary = temporary_name(folder);
   try {
-    if (what.dtype == "adapter") {
+    if (what.form == ExportAs::adapter) {
       export_adapter(files, source, temporary, log);
     } else {
-      const auto dtype = enum_from_name<ExportDtype>(what.dtype);
+      const auto dtype = enum_from_name<ExportDtype>(enum_name(what.form));
       CHECK(dtype.has_value());
       export_model(files, source, temporary, {.dtype = *dtype, .log = log});
     }

@@ -9,13 +9,14 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "config/choices.h"
 
 namespace octet {
 
 struct RunExport {
   std::string run;
-  int64_t step = 0;   // of the checkpoint
-  std::string dtype;  // of ExportDtype's names, or `adapter` (export_adapter.h)
+  int64_t step = 0;  // of the checkpoint
+  ExportAs form = ExportAs::as_stored;
 };
 
 // Throws Error{invalid_argument} where RUN/export is there and no run wrote it.

@@ -7,7 +7,6 @@
 #include <span>
 
 #include "base/error.h"
-#include "base/named_enum.h"
 #include "data/shards_only.h"
 #include "infer/model_spec.h"
 #include "infer/model_texts.h"
@@ -18,39 +17,25 @@ namespace {
 
 constexpr int64_t kMostNarrowMicroBatches = 4;  // with more, gradients are summed in f32
 
-// The value that a loaded configuration names: loading has seen to it that there is one.
-template <typename E>
-E named(const std::string& name) {
-  const std::optional<E> value = enum_from_name<E>(name);
-  CHECK(value.has_value());
-  return *value;
-}
-// The same of a key that may be "auto".
-template <typename E>
-std::optional<E> named_or_auto(const std::string& name) {
-  return name == "auto" ? std::nullopt : std::optional(named<E>(name));
-}
-
 OptimPolicy optimizer_policy(const OptimConfig& optim) {
   OptimPolicy policy;
-  policy.kind = named<UpdateKind>(optim.kind);
+  policy.kind = optim.kind;
   for (const OptimRuleLine& line : optim.rules)
-    policy.rules.push_back({line.match, named<UpdateKind>(line.kind), line.lr});
+    policy.rules.push_back({line.match, line.kind, line.lr});
   policy.momentum = optim.momentum;
   policy.dampening = optim.dampening;
-  policy.nesterov =
-      optim.nesterov == "auto" ? policy.kind == UpdateKind::muon : optim.nesterov == "true";
-  policy.muon_scale = named<MuonScale>(optim.muon_scale);
+  policy.nesterov = optim.nesterov.value_or(policy.kind == UpdateKind::muon);
+  policy.muon_scale = optim.muon_scale;
   policy.beta1 = optim.betas[0];
   policy.beta2 = optim.betas[1];
   policy.eps = optim.eps;
   policy.weight_decay = optim.weight_decay;
-  policy.master = named<Master>(optim.master);
+  policy.master = optim.master.value();
   policy.state_m = run_state_format_from_name(optim.state_m);
   policy.state_v = run_state_format_from_name(optim.state_v);
   policy.group = optim.group;
   policy.f32_below = optim.f32_below;
-  policy.math = named<PowerMath>(optim.math);
+  policy.math = optim.math;
   return policy;
 }
 
@@ -66,9 +51,8 @@ LinearOverride linear_override(const RecipeOverride& line) {
 }
 
 LossScalePolicy loss_scale_policy(const RecipeConfig& recipe) {
-  LossScalePolicy policy{.kind = named<LossScaling>(recipe.loss_scaling),
-                         .first = recipe.loss_scale,
-                         .growth_steps = recipe.loss_growth};
+  LossScalePolicy policy{
+      .kind = recipe.loss_scaling, .first = recipe.loss_scale, .growth_steps = recipe.loss_growth};
   if (policy.first == 0)
     policy.first =
         policy.kind == LossScaling::adaptive ? kFirstAdaptiveLossScale : kFirstGlobalLossScale;
@@ -85,25 +69,24 @@ double log2_rms(const ParameterSpec& parameter) {
 RecipeOptions recipe_options(const RunConfig& config) {
   RecipeOptions options;
   if (config.train.accumulate > kMostNarrowMicroBatches) options.gradient = Dtype::f32;
-  options.scaling = named_or_auto<Scaling>(config.recipe.scaling);
-  options.weight_copy = named_or_auto<WeightCopy>(config.recipe.weight_copy);
+  options.scaling = config.recipe.scaling;
+  options.weight_copy = config.recipe.weight_copy;
   options.tf32 = config.recipe.tf32;
   const RecipeConfig& recipe = config.recipe;
-  const Dtype compute = dtype_from_name(recipe.compute).value();
+  const Dtype compute = recipe.compute.value();
   if (compute != find_recipe(recipe.base).compute) options.compute = compute;
-  const Dtype stored =
-      recipe.activations == "wide" ? Dtype::bf16 : dtype_from_name(recipe.activations).value();
+  const Dtype stored = recipe.activations.value();
   if (stored != find_recipe(recipe.base).activations.value_or(Dtype::bf16))
     options.activations = stored;
-  options.forward_reads = named<ForwardReads>(recipe.forward_reads);
-  options.results_in_codes = recipe.activation_scale == "tensor";
-  options.rescale = named<DynamicRescale>(recipe.rescale);
+  options.forward_reads = recipe.forward_reads;
+  options.results_in_codes = recipe.activation_scale == ActivationScale::tensor;
+  options.rescale = recipe.rescale;
   for (const std::string& text : recipe.edge_scales)
     options.edge_scales.push_back(edge_scale_from_text(text).value());
-  options.scaled_gradient = dtype_from_name(recipe.scaled_gradient);
-  options.block_scale = named<BlockScale>(recipe.block_scale);
-  options.mx_rule = recipe.mx_scale == "floor" ? ScaleRule::mx_floor : ScaleRule::power_ceil;
-  options.gradient_rounding = rounding_from_name(recipe.gradient_rounding).value();
+  options.scaled_gradient = recipe.scaled_gradient;
+  options.block_scale = recipe.block_scale;
+  options.mx_rule = recipe.mx_scale == MxScale::floor ? ScaleRule::mx_floor : ScaleRule::power_ceil;
+  options.gradient_rounding = recipe.gradient_rounding;
   for (const RecipeOverride& line : config.recipe.overrides) {
     options.overrides.push_back(linear_override(line));
   }
@@ -118,15 +101,15 @@ LoraOptions lora_options(const RunConfig& config) {
 }
 
 FrozenFormat frozen_format(const RunConfig& config) {
-  return config.lora.rank == 0 ? FrozenFormat::as_computed : named<FrozenFormat>(config.lora.base);
+  return config.lora.rank == 0 ? FrozenFormat::as_computed : config.lora.base;
 }
 
 ParallelOptions parallel_options(const RunConfig& config, int64_t rank) {
   return {.ranks = config.parallel.ranks,
           .rank = rank,
-          .shard = named<ShardStage>(config.parallel.shard),
-          .gather = named<GatherFormat>(config.parallel.gather),
-          .reduce = named<ReduceFormat>(config.parallel.reduce),
+          .shard = config.parallel.shard,
+          .gather = config.parallel.gather,
+          .reduce = config.parallel.reduce.value(),
           .strict = config.parallel.strict};
 }
 
@@ -145,7 +128,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
   // Data of a whole weight would outlive its gathered copy.
   if (config.parallel.ranks > 1 && options.parallel.shard == ShardStage::parameters)
     options.recipe_options.weight_copy = WeightCopy::per_use;
-  options.recompute = named_or_auto<Recompute>(config.train.recompute);
+  options.recompute = config.train.recompute;
   options.strict_fusion = config.recipe.strict_fusion;
   options.memory_budget = config.train.memory_budget;
   options.head_chunk_bytes = config.train.head_chunk;
@@ -167,7 +150,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
 }
 
 Schedule schedule_of(const RunConfig& config) {
-  return {.kind = named<ScheduleKind>(config.optim.schedule),
+  return {.kind = config.optim.schedule,
           .lr = config.optim.lr,
           .warmup = config.optim.warmup,
           .steps = config.train.steps,
@@ -178,8 +161,8 @@ Schedule schedule_of(const RunConfig& config) {
 
 LoaderOptions loader_options(const RunConfig& config) {
   return {.seq = config.model.seq,
-          .order = named<WindowOrder>(config.data.sampling),
-          .boundaries = named<DocumentBoundaries>(config.data.document_boundaries),
+          .order = config.data.sampling.value(),
+          .boundaries = config.data.document_boundaries,
           .seed = static_cast<uint64_t>(config.train.seed)};
 }
 
@@ -192,8 +175,8 @@ bool has_whole_documents(const RunConfig& config) {
 }
 
 RowDocuments row_documents(const RunConfig& config) {
-  const auto boundaries = named<DocumentBoundaries>(config.data.document_boundaries);
-  return boundaries == DocumentBoundaries::isolate ? RowDocuments::isolated : RowDocuments::joined;
+  return config.data.document_boundaries == DocumentBoundaries::isolate ? RowDocuments::isolated
+                                                                        : RowDocuments::joined;
 }
 
 DocumentBoundaries eval_boundaries(RowDocuments documents) {
@@ -203,9 +186,9 @@ DocumentBoundaries eval_boundaries(RowDocuments documents) {
 
 PackOptions pack_options(const RunConfig& config) {
   return {.seq = config.model.seq,
-          .too_long = named<TooLong>(config.data.too_long),
+          .too_long = config.data.too_long,
           .packing = config.data.pack ? Packing::first_fit : Packing::single,
-          .shuffles = named<WindowOrder>(config.data.sampling) == WindowOrder::shuffled,
+          .shuffles = config.data.sampling == WindowOrder::shuffled,
           .tells_starts = row_documents(config) == RowDocuments::isolated,
           .seed = static_cast<uint64_t>(config.train.seed),
           .buckets = config.data.buckets,
@@ -284,7 +267,7 @@ ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokeni
                              .prompt = chat.prompt,
                              .completion = chat.completion,
                              .text = chat.text,
-                             .arguments = named<CallArguments>(chat.arguments)};
+                             .arguments = chat.arguments};
   return read_chat_data(files, encoder, {.paths = paths, .fields = fields, .threads = threads});
 }
 

@@ -124,8 +124,8 @@ std::string StepTransfers::hosts_text() const {
 std::string StepTransfers::text() const {
   std::string text = fmt::format(
       "{} ranks{}, shard {}: each sends and receives {} a step; at {:g} GB/s that is {:.1f} ms",
-      config_.parallel.ranks, hosts_text(), config_.parallel.shard, size_text(bytes().within),
-      rates_.link / 1e9, 1e3 * total(&TransferReport::within_seconds));
+      config_.parallel.ranks, hosts_text(), enum_name(config_.parallel.shard),
+      size_text(bytes().within), rates_.link / 1e9, 1e3 * total(&TransferReport::within_seconds));
   if (hosts() > 1) {
     text += fmt::format(" within a host, and {} between hosts; at {:g} GB/s a rank {:.1f} ms",
                         size_text(bytes().between), rates_.network / 1e9,

@@ -68,7 +68,7 @@ std::optional<AdapterNote> adapter_note(const TrainerMachine& machine, const Run
                      .base_hash = weights_hash(base, spec),
                      .lora = lora_options(config),
                      .frozen = frozen_format(config),
-                     .compute = dtype_from_name(config.recipe.compute).value()};
+                     .compute = config.recipe.compute.value()};
 }
 
 }  // namespace

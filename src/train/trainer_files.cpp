@@ -73,7 +73,7 @@ int64_t Trainer::checkpoints_to_come() const {
 void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
   Files& files = machine_.files;
   const Log& log = hooks.log;
-  if (config_.train.export_as != "none") check_export(files, config_.out);
+  if (config_.train.export_as != ExportAs::none) check_export(files, config_.out);
   const bool is_new = start.mode != StartMode::resume || resume(start, log);
   if (is_new) {
     write_atomically(files, file("config.yaml"),
@@ -223,7 +223,7 @@ void Trainer::finish(TrainResult& result, const Log& log) {
                 attempted_);
   }
   fail_bad_end(last_, log);
-  if (config_.train.export_as == "none" || !is_root()) return;
+  if (config_.train.export_as == ExportAs::none || !is_root()) return;
   export_run(machine_.files, export_of_end(), log);
 }
 
@@ -232,7 +232,7 @@ void Trainer::fail_bad_end(const std::optional<StepReport>& last, const Log& log
   const auto problem = last ? bad_end(*last) : std::nullopt;
   if (gather_value(machine_.group, problem ? 1 : 0).front() == 0) return;  // as the root has it
   std::string rest;
-  if (config_.train.export_as != "none") {
+  if (config_.train.export_as != ExportAs::none) {
     rest = "; nothing is exported: no evaluation with train.keep_best was finite";
     if (has_best_checkpoint()) {
       const RunExport best = export_of_end();
@@ -251,7 +251,7 @@ RunExport Trainer::export_of_end() const {
   const bool takes_best = has_best_checkpoint();
   return {.run = config_.out,
           .step = takes_best ? watch_.best_step() : attempted_,
-          .dtype = config_.train.export_as};
+          .form = config_.train.export_as};
 }
 
 // Writes nothing, and leaves the trainer at the checkpoint, as a run to its end does. Each answer
@@ -265,8 +265,8 @@ bool Trainer::is_finished(const RunStart& start) {
   restore(*Checkpoints(machine_.files, file("ckpt")).newest(), {});
   const auto last = recorded_step(machine_.files, config_.out, attempted_);
   // One that ended badly has exported the best checkpoint, or nothing.
-  const bool exports =
-      config_.train.export_as != "none" && (has_best_checkpoint() || !(last && bad_end(*last)));
+  const bool exports = config_.train.export_as != ExportAs::none &&
+                       (has_best_checkpoint() || !(last && bad_end(*last)));
   return root_says(is_root() && is_over() && !unrecorded_ && last &&
                    (!exports || is_exported(machine_.files, export_of_end())));
 }

@@ -39,7 +39,7 @@ TEST(Finetune, settles_rows_and_length_on_the_data) {
   EXPECT_EQ(config.recipe.base, "bf16");
   EXPECT_EQ(config.optim.lr, 1e-5);
   EXPECT_TRUE(config.data.pack);
-  EXPECT_EQ(config.data.document_boundaries, "isolate");
+  EXPECT_EQ(config.data.document_boundaries, DocumentBoundaries::isolate);
   EXPECT_EQ(config.model.seq % 16, 0);
   EXPECT_LE(config.model.seq, 96);
   const auto report = find_pieces(tuning.data.train, pack_options(config)).report;

@@ -130,10 +130,10 @@ TEST(FormerDefaults, stay_those_of_a_run_that_goes_on) {
     tuner.trainer.run({StartMode::fresh, tuner.loaded.source}, {});
   }
   LoadedConfig now = finetune_config(posix_files(), f.options, sets);
-  EXPECT_EQ(now.config.data.too_long, "split");
+  EXPECT_EQ(now.config.data.too_long, TooLong::split);
   keep_what_resumes(posix_files(), now, {});
-  EXPECT_EQ(now.config.data.too_long, "drop");
-  EXPECT_EQ(now.config.data.chat.arguments, "parse");
+  EXPECT_EQ(now.config.data.too_long, TooLong::drop);
+  EXPECT_EQ(now.config.data.chat.arguments, CallArguments::parse);
   // A checkpoint of before has not heard of the key.
   const std::string manifest = f.options.out + "/ckpt/step-000002/manifest.json";
   ASSERT_TRUE(posix_files().exists(manifest));
@@ -144,7 +144,7 @@ TEST(FormerDefaults, stay_those_of_a_run_that_goes_on) {
   without.resize(text.size(), '\n');  // of the size that COMPLETE says
   write_atomically(posix_files(), manifest, without);
   keep_what_resumes(posix_files(), now = finetune_config(posix_files(), f.options, sets), {});
-  EXPECT_EQ(now.config.data.chat.arguments, "keep");
+  EXPECT_EQ(now.config.data.chat.arguments, CallArguments::keep);
 }
 
 TEST(MixedData, has_texts_beside_conversations_by_weight) {

@@ -156,7 +156,7 @@ TEST(PackedRun, learns_and_resumes_bit_for_bit) {
     return test::tiny_config(folder, {"data.train=[" + data + "]", "data.document_separator='##'",
                                       "data.pack=true", "model.seq=64", "out=" + (folder / out)});
   };
-  EXPECT_EQ(config("x").data.document_boundaries, "isolate");
+  EXPECT_EQ(config("x").data.document_boundaries, DocumentBoundaries::isolate);
   Session(config("whole")).trainer.run(StartMode::fresh, {});
   std::atomic<int> flag = 0;
   TrainHooks hooks;

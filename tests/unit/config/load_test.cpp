@@ -70,7 +70,7 @@ TEST(Config, empty_file_gives_resolved_defaults) {
   EXPECT_EQ(expected.model.kv_heads, 8);
   EXPECT_EQ(expected.model.head_dim, 64);
   EXPECT_EQ(expected.model.ffn, 1408);
-  EXPECT_EQ(expected.data.sampling, "shuffle");
+  EXPECT_EQ(expected.data.sampling, WindowOrder::shuffled);
 }
 
 TEST(Config, recipe_decides_what_is_not_written) {
@@ -80,14 +80,14 @@ TEST(Config, recipe_decides_what_is_not_written) {
     EXPECT_EQ(config.optim.state_m, recipe->state) << recipe->name;
     EXPECT_EQ(config.optim.state_v, recipe->state_v.empty() ? recipe->state : recipe->state_v)
         << recipe->name;
-    EXPECT_EQ(config.optim.master, default_master(*recipe)) << recipe->name;
-    EXPECT_EQ(config.recipe.scaling, enum_name(recipe->scaling)) << recipe->name;
+    EXPECT_EQ(enum_name(config.optim.master.value()), default_master(*recipe)) << recipe->name;
+    EXPECT_EQ(config.recipe.scaling, recipe->scaling) << recipe->name;
   }
   const RunConfig coat = parse_config("{recipe: coat, optim: {state_m: de8+x}}", "run.yaml").config;
   EXPECT_EQ(coat.optim.state_m, "de8+x");
   EXPECT_EQ(coat.optim.state_v, "e4m3+x");
-  EXPECT_EQ(coat.optim.master, "bf16_remainder");
-  EXPECT_EQ(parse_config("recipe: fp32", "run.yaml").config.optim.master, "fp32");
+  EXPECT_EQ(coat.optim.master, Master::bf16_remainder);
+  EXPECT_EQ(parse_config("recipe: fp32", "run.yaml").config.optim.master, Master::fp32);
 }
 
 // What a table lists must be what the parser takes, whatever else the registries learn.
@@ -123,7 +123,7 @@ TEST(Config, set_wins_over_the_file_and_the_last_set_wins) {
   EXPECT_EQ(loaded.config.train.steps, 700);
   EXPECT_EQ(loaded.config.train.batch, 2);
   EXPECT_EQ(loaded.config.recipe.base, "coat");
-  EXPECT_EQ(loaded.config.recipe.scaling, "delayed");
+  EXPECT_EQ(loaded.config.recipe.scaling, Scaling::delayed);
 }
 
 TEST(Config, set_takes_lists_maps_and_single_overrides) {

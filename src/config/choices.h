@@ -1,0 +1,62 @@
+// What keys choose from: enums of those whom the choice is for, which are included here, and the
+// configuration's own.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/rank_transport.h"
+#include "data/chat_records.h"
+#include "data/loader.h"
+#include "data/packing.h"
+#include "ir/attr_enums.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+#include "passes/loss_scale.h"
+#include "passes/memory/recompute.h"
+#include "passes/parallel/options.h"
+#include "passes/precision/policy.h"
+#include "passes/precision/recipe.h"
+#include "passes/precision/store_frozen.h"
+
+namespace octet {
+
+// recipe.activation_scale (RecipeOptions::results_in_codes)
+enum class ActivationScale : uint8_t { group, tensor };
+constexpr std::string_view enum_name(ActivationScale scale) {
+  return scale == ActivationScale::group ? "group" : "tensor";
+}
+constexpr int enum_count(ActivationScale) {
+  return 2;
+}
+
+// recipe.mx_scale (RecipeOptions::mx_rule)
+enum class MxScale : uint8_t { ceil, floor };
+constexpr std::string_view enum_name(MxScale scale) {
+  return scale == MxScale::ceil ? "ceil" : "floor";
+}
+constexpr int enum_count(MxScale) {
+  return 2;
+}
+
+// recipe.weight_rms (train/loaded_options.h)
+enum class WeightRms : uint8_t { loaded, init };
+constexpr std::string_view enum_name(WeightRms rms) {
+  return rms == WeightRms::loaded ? "loaded" : "init";
+}
+constexpr int enum_count(WeightRms) {
+  return 2;
+}
+
+// train.export: nothing, a model in one of ExportDtype's types (infer/export.h), adapters alone.
+enum class ExportAs : uint8_t { none, as_stored, bf16, f32, fp8_block, fp8_tensor, adapter };
+constexpr std::string_view enum_name(ExportAs form) {
+  constexpr std::string_view names[] = {"none",      "as-stored",  "bf16",   "f32",
+                                        "fp8-block", "fp8-tensor", "adapter"};
+  return names[static_cast<int>(form)];
+}
+constexpr int enum_count(ExportAs) {
+  return 7;
+}
+
+}  // namespace octet
