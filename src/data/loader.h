@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,7 @@ class Loader : public RowLoader {
   int64_t drawn() const override { return drawn_; }
 
   LoaderState state() const override;
+  std::unique_ptr<RowLoader> copy() const override { return std::make_unique<Loader>(*this); }
   void restore(const LoaderState& state) override;
 
  private:

@@ -19,25 +19,36 @@ std::string rows_text(const PackOptions& options) {
 
 }  // namespace
 
+std::shared_ptr<const PackedRows> PackedEpochs::rows(int64_t epoch) {
+  const std::lock_guard lock(mutex_);
+  if (auto made = made_[epoch].lock()) return made;
+  std::erase_if(made_, [](const auto& entry) { return entry.second.expired(); });
+  auto rows = std::make_shared<const PackedRows>(
+      pack_epoch(pieces_, options_, static_cast<uint64_t>(epoch)));
+  made_[epoch] = rows;
+  return rows;
+}
+
 PackedLoader::PackedLoader(TokenStream stream, const PackOptions& options)
     : stream_(std::move(stream)),
       options_(options),
       identity_(stream_.identity()),
-      pieces_(find_pieces(stream_, options)) {
-  if (pieces_.all.empty()) {
+      epochs_(std::make_shared<PackedEpochs>(find_pieces(stream_, options), options)),
+      report_(pieces().report) {
+  if (pieces().all.empty()) {
     throw Error(ErrorCode::bad_data,
                 "[data] expected documents of at most {} tokens with a token to train on, got {} "
                 "documents, {} of them longer (data.too_long)",
-                options.seq + 1, pieces_.report.n_documents, pieces_.report.n_too_long);
+                options.seq + 1, report_.n_documents, report_.n_too_long);
   }
-  pieces_.report = report_with(pieces_, rows_of(0), options_);
+  report_ = report_with(pieces(), rows_of(0), options_);
 }
 
 const PackedRows& PackedLoader::rows_of(int64_t epoch) const {
   const auto found = rows_.find(epoch);
-  if (found != rows_.end()) return found->second;
+  if (found != rows_.end()) return *found->second;
   while (!rows_.empty() && rows_.begin()->first < epoch_) rows_.erase(rows_.begin());
-  return rows_[epoch] = pack_epoch(pieces_, options_, static_cast<uint64_t>(epoch));
+  return *(rows_[epoch] = epochs_->rows(epoch));
 }
 
 PackedLoader::Place PackedLoader::after(int64_t n_rows) const {
@@ -60,13 +71,14 @@ int64_t PackedLoader::length_after(int64_t n_rows) const {
   const int64_t first = n_rows - n_rows % options_.step_rows;
   int64_t longest = 0;
   for (int64_t i = 0; i < options_.step_rows; ++i)
-    longest = std::max(longest, pieces_.row_length(row_after(first + i).front()));
+    longest = std::max(longest, pieces().row_length(row_after(first + i).front()));
   return longest;
 }
 
 Batch PackedLoader::rows_after(int64_t n_rows, int64_t batch, int64_t length) const {
   Batch result = empty_batch(batch, length, options_.tells_starts);
-  for (int64_t i = 0; i < batch; ++i) write_row(stream_, pieces_, row_after(n_rows + i), i, result);
+  for (int64_t i = 0; i < batch; ++i)
+    write_row(stream_, pieces(), row_after(n_rows + i), i, result);
   return result;
 }
 
@@ -82,7 +94,7 @@ RowCounts PackedLoader::count(int64_t n_rows) const {
   for (int64_t i = 0; i < n_rows; ++i) {
     if (i % options_.step_rows == 0) length = length_after(i);
     for (const int64_t id : row_after(i))
-      counts.n_tokens += pieces_.all[static_cast<size_t>(id)].places();
+      counts.n_tokens += pieces().all[static_cast<size_t>(id)].places();
     counts.items["labels"] += rows_after(i, 1, length).n_labels();
     counts.n_places += length;
   }
@@ -115,10 +127,10 @@ LoaderState PackedLoader::state() const {
 }
 
 std::string PackedLoader::description() const {
-  const PackReport& report = pieces_.report;
+  const PackReport& report = report_;
   std::string text =
       fmt::format("{} documents in {} rows of {}: {} tokens, {:.1f} % padding", report.n_documents,
-                  report.n_rows, fmt::join(pieces_.lengths, ", "), report.n_places,
+                  report.n_rows, fmt::join(pieces().lengths, ", "), report.n_places,
                   100 * report.padding_share());
   if (report.n_too_long > 0) {
     text += fmt::format("; {} do not fit ({}: {} tokens lost)", report.n_too_long,
@@ -131,7 +143,7 @@ std::string PackedLoader::description() const {
 }
 
 std::vector<int64_t> PackedLoader::lengths() const {
-  return options_.buckets == 1 ? std::vector<int64_t>{} : pieces_.lengths;
+  return options_.buckets == 1 ? std::vector<int64_t>{} : pieces().lengths;
 }
 
 void PackedLoader::restore(const LoaderState& state) {

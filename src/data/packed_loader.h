@@ -1,8 +1,10 @@
 // Rows of whole documents (data/packing.h), for training and for evaluation.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include "data/packing.h"
 #include "data/rows.h"
@@ -10,11 +12,26 @@
 
 namespace octet {
 
+// The rows of epochs, each made once for all that ask while one of them holds it. For any threads.
+class PackedEpochs {
+ public:
+  PackedEpochs(Pieces pieces, const PackOptions& options)
+      : pieces_(std::move(pieces)), options_(options) {}
+  const Pieces& pieces() const { return pieces_; }
+  std::shared_ptr<const PackedRows> rows(int64_t epoch);
+
+ private:
+  const Pieces pieces_;
+  const PackOptions options_;
+  std::mutex mutex_;
+  std::map<int64_t, std::weak_ptr<const PackedRows>> made_;
+};
+
 // Epoch after epoch, each with its documents in another order. The position is an epoch and a row
 // of it, and the rows of an epoch depend on nothing else, so a resumed run draws the same batches.
 // With buckets (data/packing.h) rows are as long as the longest of their step needs, peek() asks
-// for rows of one step and advance() goes on by whole steps. Not for several threads: the rows of
-// an epoch are made when they are first asked for.
+// for rows of one step and advance() goes on by whole steps. The rows of an epoch are made when
+// they are first asked for, and copies share them.
 class PackedLoader : public RowLoader {
  public:
   // Throws Error{bad_data} where no document fits.
@@ -29,9 +46,10 @@ class PackedLoader : public RowLoader {
   LoaderState state() const override;
   std::string description() const override;
   std::vector<int64_t> lengths() const override;
+  std::unique_ptr<RowLoader> copy() const override { return std::make_unique<PackedLoader>(*this); }
   void restore(const LoaderState& state) override;
 
-  const PackReport& report() const { return pieces_.report; }
+  const PackReport& report() const { return report_; }
 
  private:
   struct Place {
@@ -42,12 +60,14 @@ class PackedLoader : public RowLoader {
   int64_t length_after(int64_t n_rows) const;
   Batch rows_after(int64_t n_rows, int64_t batch, int64_t length) const;
   const PackedRows& rows_of(int64_t epoch) const;
+  const Pieces& pieces() const { return epochs_->pieces(); }
 
   TokenStream stream_;
   PackOptions options_;
   uint64_t identity_ = 0;
-  Pieces pieces_;
-  mutable std::map<int64_t, PackedRows> rows_;  // of the epochs in use
+  std::shared_ptr<PackedEpochs> epochs_;  // of all copies
+  PackReport report_;
+  mutable std::map<int64_t, std::shared_ptr<const PackedRows>> rows_;  // of the epochs in use
   int64_t epoch_ = 0, position_ = 0, drawn_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,8 @@ class RowLoader {
   virtual std::string description() const { return {}; }  // what there is to say of the rows
   // The lengths that rows come in; empty where all are as long as the run says.
   virtual std::vector<int64_t> lengths() const { return {}; }
+  // At the same position. A loader and its copies may each be used by a thread of its own.
+  virtual std::unique_ptr<RowLoader> copy() const = 0;
   // Continues from a state. Throws Error{bad_data} when the data or an option differs from what the
   // state was taken with, naming it.
   virtual void restore(const LoaderState& state) = 0;

@@ -23,7 +23,8 @@ struct DeviceInfo {
   std::string name;          // "cpu (avx512)"
   int64_t memory_bytes = 0;  // what one may plan with
   int n_threads = 1;
-  bool reaches_peers = false;  // its kernels move data between ranks' devices
+  bool reaches_peers = false;    // its kernels move data between ranks' devices
+  bool is_asynchronous = false;  // it computes beside the host's threads
 };
 
 // A library that kernels come from.

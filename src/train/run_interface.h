@@ -33,6 +33,9 @@ struct TrainerMachine {
   // Of config.parallel.ranks ranks, each with a trainer that makes the same calls; rank 0 alone
   // writes files, but for its part of the checkpoints. nullptr where this is the only one.
   Group* group = nullptr;
+  // Whether batches are read in a thread ahead of the step (data/row_reader.h). Nothing: where the
+  // device computes beside the host, whose threads have time for it then.
+  std::optional<bool> reads_ahead = {};
   int rank() const { return group == nullptr ? 0 : group->rank(); }
 };
 

@@ -97,15 +97,11 @@ Trainer::~Trainer() {
 
 StepReport Trainer::step() {
   const Stopwatch watch;
-  const int64_t batch = config_.train.batch, n_windows = config_.step_rows();
+  const int64_t n_windows = config_.step_rows();
   const RowCounts counts = loader_->count(n_windows);
   const MicroBatches batches{.count = static_cast<size_t>(config_.train.accumulate),
                              .items = counts.items,
-                             .read = [&](size_t i) {
-                               const int64_t place =
-                                   static_cast<int64_t>(i) * n_ranks() + machine_.rank();
-                               return loader_->peek(place * batch, batch);
-                             }};
+                             .read = [&](size_t i) { return micro_batch(i); }};
   StepReport report;
   report.step = attempted_ + 1;
   report.steps = config_.train.steps;
@@ -298,6 +294,7 @@ bool Trainer::begin(const RunStart& run_start, const TrainHooks& hooks) {
   start(run_start, hooks);
   lock_ = std::move(lock);
   tokens_before_ = tokens_;
+  read_ahead();
   since_begin_ = {};
   is_running_ = true;
   return true;
@@ -310,6 +307,7 @@ std::optional<StepReport> Trainer::advance() {
     return unrecorded_ ? record_left_over() : step_to_the_save();
   } catch (...) {
     is_running_ = false;
+    reader_.reset();
     saver_->settle(hooks_.log);
     lock_.reset();
     throw;
@@ -323,6 +321,7 @@ bool Trainer::is_done() const {
 TrainResult Trainer::end() {
   machine_.device.enter();
   if (!std::exchange(is_running_, false)) return finished_result(hooks_.log);
+  reader_.reset();
   const std::unique_ptr<FileLock> lock = std::move(lock_);  // to the end of this function
   try {
     saver_->wait(hooks_.log);

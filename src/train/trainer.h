@@ -25,6 +25,7 @@
 #include "base/files.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
+#include "data/row_reader.h"
 #include "data/rows.h"
 #include "infer/adapter_note.h"
 #include "io/checkpoint.h"
@@ -97,6 +98,8 @@ class Trainer {
   Manifest manifest() const;
   KeyValues machine_facts() const;
   bool recalibrate(const StepReport& report, const Log& log);
+  void read_ahead();
+  Batch micro_batch(size_t index);
   StepReport record();
   StepReport record_left_over();
   StepReport step_to_the_save();
@@ -131,7 +134,8 @@ class Trainer {
   TrainerMachine machine_;
   ModelSpec spec_;
   std::unique_ptr<RowLoader> loader_;
-  std::string recall_problem_;  // why recorded algorithms were not taken; before the engine
+  std::unique_ptr<RowReader> reader_;  // of the rows of a run's steps, from begin() on
+  std::string recall_problem_;         // why recorded algorithms were not taken; before the engine
   TrainEngine engine_;
   std::string loaded_;  // how fast a model's weights came; empty where there were none
   TokenStream val_;

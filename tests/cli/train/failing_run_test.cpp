@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <set>
 
@@ -27,9 +28,10 @@ using testing::HasSubstr;
 class FailingFiles : public test::FaultyFiles {
  public:
   explicit FailingFiles(std::string part) : FaultyFiles(posix_files()), part_(std::move(part)) {}
-  bool is_failing = false;
-  int64_t n_good = 0;           // that still work once is_failing is set
-  mutable int64_t n_reads = 0;  // of the files that it concerns
+  // Atomic: batches may be read in a thread of their own.
+  std::atomic<bool> is_failing = false;
+  mutable std::atomic<int64_t> n_good = 0;   // that still work once is_failing is set
+  mutable std::atomic<int64_t> n_reads = 0;  // of the files that it concerns
 
   std::unique_ptr<FileReader> open(const std::string& path) const override {
     auto file = FaultyFiles::open(path);
@@ -77,7 +79,7 @@ class FailingFiles : public test::FaultyFiles {
   };
 
   bool concerns(const std::string& path) const { return path.find(part_) != path.npos; }
-  bool fails() const { return is_failing && --const_cast<FailingFiles*>(this)->n_good < 0; }
+  bool fails() const { return is_failing && --n_good < 0; }
 
   std::string part_;
 };
@@ -114,15 +116,17 @@ class FailingRun : public testing::Test {
         open_run_data(files, config, resolved(ModelSpec{.vocab = config.model.vocab}));
     return error_of(
         [&] {
-          Trainer trainer(config, data, {files, *backend.device, *backend.catalogue, "test"});
+          TrainerMachine machine{files, *backend.device, *backend.catalogue, "test"};
+          machine.reads_ahead = reads_ahead_;
+          Trainer trainer(config, data, machine);
           if (watch_) watch_(trainer);
           trainer.run(mode, hooks);
         },
         folder_.path());
   }
 
-  void expect_same_as_whole(const std::string& out) {
-    ASSERT_EQ(run(config("whole"), posix_files(), StartMode::fresh), "no error");
+  void expect_same_as_whole(const std::string& out, const std::vector<std::string>& more = {}) {
+    ASSERT_EQ(run(config("whole", more), posix_files(), StartMode::fresh), "no error");
     EXPECT_EQ(metrics(folder_ / out), metrics(folder_ / "whole"));
     for (const char* name : {"model.safetensors", "optim.safetensors", "manifest.json"}) {
       const std::string end = std::string("/ckpt/step-000006/") + name;
@@ -135,6 +139,7 @@ class FailingRun : public testing::Test {
   ScratchFolder folder_;
   std::vector<std::string> warnings_;
   std::function<void(Trainer&)> watch_;
+  std::optional<bool> reads_ahead_;
 };
 
 // In the middle of a step: the first of its three micro-batches has been read and used.
@@ -155,6 +160,47 @@ TEST_F(FailingRun, data_that_cannot_be_read_ends_it_with_its_state_saved) {
   }
 }
 
+// The error is known before: the step that wants the rows meets it.
+TEST_F(FailingRun, data_that_cannot_be_read_ahead_ends_the_step_that_wants_it) {
+  const std::vector<std::string> sets = {"train.eval_every=0"};  // which reads them too
+  for (const int64_t n_good : {0, 2, 4}) {
+    const std::string out = fmt::format("ahead-{}", n_good);
+    FailingFiles files("tokens.bin");
+    files.n_good = n_good;
+    int64_t last = 0;
+    reads_ahead_ = true;
+    const std::string error =
+        run(config(out, sets), files, StartMode::fresh, [&](const StepReport& report) {
+          files.is_failing = report.step >= 2;
+          last = report.step;
+        });
+    EXPECT_GE(last, 2);
+    EXPECT_LE(last, 4);
+    EXPECT_EQ(error, fmt::format("[files] cannot read 'DIR/tokens.bin': Input/output error; the "
+                                 "state of step {} was saved",
+                                 last));
+    EXPECT_EQ(run(config(out, sets), posix_files(), StartMode::resume), "no error");
+    reads_ahead_ = false;
+    expect_same_as_whole(out, sets);
+    std::filesystem::remove_all(folder_ / "whole");
+  }
+}
+
+TEST_F(FailingRun, that_reads_ahead_stops_and_goes_on_with_the_same_bits) {
+  reads_ahead_ = true;
+  for (const int64_t last : {2, 5}) {
+    const std::string error =
+        run(config("run"), posix_files(), last == 2 ? StartMode::fresh : StartMode::resume,
+            [&](const StepReport& report) {
+              if (report.step == last) throw Error(ErrorCode::io, "enough");
+            });
+    EXPECT_EQ(error, fmt::format("enough; the state of step {} was saved", last));
+  }
+  EXPECT_EQ(run(config("run"), posix_files(), StartMode::resume), "no error");
+  reads_ahead_ = false;
+  expect_same_as_whole("run");
+}
+
 // So that memory does not grow with train.accumulate.
 TEST_F(FailingRun, micro_batches_are_read_one_after_the_other) {
   FailingFiles files("tokens.bin");
@@ -162,7 +208,7 @@ TEST_F(FailingRun, micro_batches_are_read_one_after_the_other) {
   bool is_first_step = true;
   watch_ = [&](Trainer& trainer) {
     trainer.engine().observe([&](const auto&...) {
-      if (is_first_step) before_each_op.insert(files.n_reads);
+      if (is_first_step) before_each_op.insert(files.n_reads.load());
     });
   };
   EXPECT_EQ(run(config("run", {"train.steps=2", "train.eval_every=0"}), files, StartMode::fresh,

@@ -64,7 +64,8 @@ DeviceInfo CudaDevice::info() const {
   return {.name = fmt::format("cuda ({})", info_.name),
           .memory_bytes = info_.free_bytes,
           .n_threads = n_threads_,
-          .reaches_peers = true};
+          .reaches_peers = true,
+          .is_asynchronous = true};
 }
 
 void CudaDevice::enter() {
