@@ -77,7 +77,8 @@ Allocations& allocations() {
   return the_allocations;
 }
 
-int g_device = 0;
+int g_device = 0;               // of the process, whose streams are there
+thread_local int t_device = 0;  // each thread's current one, as CUDA has it
 bool g_has_failed = false;
 int64_t g_barriers = 0;  // that this process has passed
 
@@ -190,8 +191,11 @@ void pass_barrier(const std::vector<CUstreamBatchMemOpParams>& ops) {
 int current_device() {
   return g_device;
 }
+int device_of_thread() {
+  return t_device;
+}
 cudaError_t set_device(int device) {
-  g_device = device;
+  g_device = t_device = device;
   return cudaSuccess;
 }
 cudaError_t failure() {

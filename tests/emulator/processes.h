@@ -30,7 +30,8 @@
 
 namespace emulator {
 
-int current_device();
+int current_device();    // of the process
+int device_of_thread();  // that it has chosen; 0: none
 cudaError_t set_device(int device);
 
 cudaError_t allocate(void** address, size_t bytes);

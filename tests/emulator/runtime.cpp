@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #define EMULATED(name, ...) cudaError_t CUDARTAPI name(__VA_ARGS__)
 
@@ -32,10 +33,14 @@ int capability() {
 using Recording = std::vector<std::function<void()>>;
 // Of the thread that records, as CUDA has it: what another thread enqueues meanwhile runs at once.
 thread_local Recording* g_recording = nullptr;
+// This thread has queued something, and its device is not that of the streams.
+thread_local bool t_is_misplaced = false;
 
 }  // namespace
 
 void emulator::enqueue(std::function<void()> work) {
+  t_is_misplaced = device_of_thread() != current_device();
+  if (t_is_misplaced) return;
   if (g_recording == nullptr) return work();
   g_recording->push_back(std::move(work));
 }
@@ -77,7 +82,7 @@ EMULATED(cudaGetDeviceCount, int* n) {
   return *n = kDevices, cudaSuccess;
 }
 EMULATED(cudaGetDevice, int* device) {
-  return *device = emulator::current_device(), cudaSuccess;
+  return *device = emulator::device_of_thread(), cudaSuccess;
 }
 EMULATED(cudaSetDevice, int device) {
   return emulator::set_device(device);
@@ -120,12 +125,13 @@ const char* CUDARTAPI cudaGetErrorString(cudaError_t status) {
   return status == cudaErrorMemoryAllocation        ? "out of memory"
          : status == cudaErrorLaunchTimeout         ? "a wait for another rank took too long"
          : status == cudaErrorInvalidValue          ? "invalid argument"
+         : status == cudaErrorInvalidDevice         ? "a stream of another device than the thread's"
          : status == cudaErrorPeerAccessUnsupported ? "peer access is not supported"
          : status == cudaErrorInvalidResourceHandle ? "the process of a memory handle has ended"
                                                     : "not emulated";
 }
 EMULATED(cudaGetLastError) {
-  return emulator::failure();
+  return std::exchange(t_is_misplaced, false) ? cudaErrorInvalidDevice : emulator::failure();
 }
 
 EMULATED(cudaStreamCreateWithPriority, cudaStream_t* stream, unsigned, int) {
