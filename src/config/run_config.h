@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/data_config.h"
 #include "nn/spec.h"
 
 namespace octet {
@@ -95,37 +96,6 @@ struct OptimConfig {
   std::string master = "auto";
   std::string math = "fast";
   bool operator==(const OptimConfig&) const = default;
-};
-
-// Fine-tuning data. The names but the template are those of ChatFields (data/chat_records.h).
-struct ChatConfig {
-  std::string chat_template = "none";  // none: the data is text
-  std::string messages = "messages", role = "role", content = "content";
-  std::string conversations = "conversations";
-  std::string instruction = "instruction", input = "input", output = "output";
-  std::string prompt = "prompt", completion = "completion";
-  std::string text = "text";
-  std::string arguments = "parse";
-  bool operator==(const ChatConfig&) const = default;
-};
-
-struct DataConfig {
-  std::vector<std::string> train;
-  std::vector<double> train_weights;  // of each of them; empty: all are 1
-  std::vector<std::string> val;
-  double val_fraction = 0.05;
-  std::string tokenizer = "bytes";
-  int64_t token_bytes = 0;  // 0: as the file says
-  std::string document_separator;
-  std::string document_boundaries = "ignore";
-  bool shuffle = true;
-  std::string sampling = "auto";
-  bool pack = false;
-  int64_t buckets = 1;
-  std::string too_long = "split";
-  bool text_end = true;
-  ChatConfig chat;
-  bool operator==(const DataConfig&) const = default;
 };
 
 // Low-rank adapters (passes/lora.h).

@@ -26,7 +26,7 @@ struct WeightedFiles {
 using ConfigField =
     std::variant<bool& (*)(RunConfig&), int64_t& (*)(RunConfig&), double& (*)(RunConfig&),
                  std::string& (*)(RunConfig&), std::array<double, 2>& (*)(RunConfig&),
-                 std::vector<std::string>& (*)(RunConfig&),
+                 std::vector<double>& (*)(RunConfig&), std::vector<std::string>& (*)(RunConfig&),
                  std::vector<RecipeOverride>& (*)(RunConfig&),
                  std::vector<OptimRuleLine>& (*)(RunConfig&), WeightedFiles, const ModelField*>;
 

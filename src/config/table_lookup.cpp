@@ -32,6 +32,9 @@ struct ExpectedText {
     return "a number" + bounds_text(row.limits.bounds);
   }
   std::string operator()(std::string& (*)(RunConfig&)) const { return "text"; }
+  std::string operator()(std::vector<double>& (*)(RunConfig&)) const {
+    return "a list of numbers" + bounds_text(row.limits.bounds);
+  }
   std::string operator()(std::array<double, 2>& (*)(RunConfig&)) const {
     return "a list of two numbers" + bounds_text(row.limits.bounds);
   }
