@@ -8,11 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "cli/data_rows.h"
 #include "cli/tokenize_progress.h"
 #include "config/load.h"
 #include "data/packing.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
+#include "train/row_data.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -102,11 +104,8 @@ void take_entries(std::vector<DataEntry> entries, const RunConfig& config, Inspe
   }
 }
 
-Inspected inspect(const InspectFlags& flags, const GlobalOptions& options) {
+Inspected inspect(const RunConfig& config, const GlobalOptions& options) {
   Files& files = posix_files();
-  LoadedConfig loaded = load_config(flags.config, options.config_sets());
-  take_tokenizer_of_model(files, loaded);
-  const RunConfig& config = loaded.config;
   Inspected result;
   result.tokenizer = make_tokenizer(files, config.data.tokenizer);
   result.seq = config.model.seq;
@@ -342,7 +341,16 @@ void add_data_command(CLI::App& app, GlobalOptions& options) {
       ->type_name("CONFIG");
   inspect_data->add_option("--n", flags->n, "samples to show")->check(CLI::NonNegativeNumber);
   inspect_data->callback([flags, &options] {
-    const Inspected data = inspect(*flags, options);
+    Files& files = posix_files();
+    LoadedConfig loaded = load_config(flags->config, options.config_sets());
+    take_tokenizer_of_model(files, loaded);
+    const RunConfig& config = loaded.config;
+    if (!has_conversations(config)) {
+      const ModelSpec spec = model_from_config(files, config);
+      if (const auto rows = open_row_data(files, config, spec, make_log(options)))
+        return write_row_data(*rows, config, flags->n, options);
+    }
+    const Inspected data = inspect(config, options);
     options.json ? write_json(data, flags->n) : write_text(data, flags->n);
   });
 }

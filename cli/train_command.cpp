@@ -31,6 +31,7 @@
 #include "train/open_run.h"
 #include "train/rank_log.h"
 #include "train/resume.h"
+#include "train/row_data.h"
 #include "train/run.h"
 
 namespace octet {
@@ -48,11 +49,10 @@ struct TrainFlags {
 };
 
 std::string description(const RunConfig& config, const ModelSpec& spec, const Dataset& data) {
-  return fmt::format(
-      "{}, {:.2f} M parameters, recipe {}{}, {} training and {} validation tokens, {}",
-      model_def(spec.kind).name, static_cast<double>(parameter_count(spec)) / 1e6,
-      config.recipe.base, config.train.deterministic ? ", deterministic" : "",
-      data.train.n_tokens(), data.val.n_tokens(), config.out);
+  return fmt::format("{}, {:.2f} M parameters, recipe {}{}, {}, {}", model_def(spec.kind).name,
+                     static_cast<double>(parameter_count(spec)) / 1e6, config.recipe.base,
+                     config.train.deterministic ? ", deterministic" : "", amount_text(data),
+                     config.out);
 }
 
 // With --json the only result on standard output is the run's own table.

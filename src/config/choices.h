@@ -7,6 +7,7 @@
 
 #include "base/rank_transport.h"
 #include "data/chat_records.h"
+#include "data/images/transforms.h"
 #include "data/loader.h"
 #include "data/packing.h"
 #include "ir/attr_enums.h"

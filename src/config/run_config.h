@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "config/choices.h"
+#include "config/data_config.h"
 #include "nn/spec.h"
 
 namespace octet {
@@ -95,37 +96,6 @@ struct OptimConfig {
   std::optional<Master> master;
   PowerMath math = PowerMath::fast;
   bool operator==(const OptimConfig&) const = default;
-};
-
-// Fine-tuning data. The names but the template are those of ChatFields (data/chat_records.h).
-struct ChatConfig {
-  std::string chat_template = "none";  // none: the data is text
-  std::string messages = "messages", role = "role", content = "content";
-  std::string conversations = "conversations";
-  std::string instruction = "instruction", input = "input", output = "output";
-  std::string prompt = "prompt", completion = "completion";
-  std::string text = "text";
-  CallArguments arguments = CallArguments::parse;
-  bool operator==(const ChatConfig&) const = default;
-};
-
-struct DataConfig {
-  std::vector<std::string> train;
-  std::vector<double> train_weights;  // of each of them; empty: all are 1
-  std::vector<std::string> val;
-  double val_fraction = 0.05;
-  std::string tokenizer = "bytes";
-  int64_t token_bytes = 0;  // 0: as the file says
-  std::string document_separator;
-  DocumentBoundaries document_boundaries = DocumentBoundaries::ignore;
-  bool shuffle = true;
-  std::optional<WindowOrder> sampling;
-  bool pack = false;
-  int64_t buckets = 1;
-  TooLong too_long = TooLong::split;
-  bool text_end = true;
-  ChatConfig chat;
-  bool operator==(const DataConfig&) const = default;
 };
 
 // Low-rank adapters (passes/lora.h).

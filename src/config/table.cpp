@@ -115,8 +115,9 @@ constexpr ConfigRow kRecipeRows[] = {
 constexpr ConfigRow kDataRows[] = {
     {"data.train", open, WeightedFiles{OCTET_FIELD(data.train), OCTET_FIELD(data.train_weights)},
      above(0, 1000), "",
-     "text, token shards (.npy, .bin), conversations (with chat.template), or folders of them; "
-     "{path: FILE, weight: W} is read W times an epoch"},
+     "text, token shards (.npy, .bin), conversations (with chat.template), or folders of them; of "
+     "other inputs arrays (.safetensors) or pictures; {path: FILE, weight: W} is read W times an "
+     "epoch"},
     {"data.val", open, OCTET_FIELD(data.val), any(), "", "the same for validation"},
     {"data.val_fraction", same, OCTET_FIELD(data.val_fraction), within(0, 0.5), "",
      "share of the end of the training data kept for validation; only without data.val"},
@@ -172,6 +173,18 @@ constexpr ConfigRow kDataRows[] = {
      one_of(names_of<CallArguments>), "",
      "arguments of a call that are JSON text: parse, a template gets what it means, as servers "
      "give it; keep: the text"},
+    {"data.images.size", same, OCTET_FIELD(data.images.size), within(0, 1 << 14), "pixels",
+     "of the shorter side of a picture before it is cropped to the model's size; 0: that size"},
+    {"data.images.crop", same, OCTET_CHOICE(data.images.crop), one_of(names_of<ImageCrop>), "",
+     "which square of a picture a model sees: the middle, or in training one at random"},
+    {"data.images.pad", same, OCTET_FIELD(data.images.pad), within(0, 1 << 12), "pixels",
+     "black border around a picture that is cropped at random"},
+    {"data.images.flip", same, OCTET_FIELD(data.images.flip), any(), "",
+     "in training, each picture by chance from left to right"},
+    {"data.images.mean", same, OCTET_FIELD(data.images.mean), within(-1e3, 1e3), "",
+     "subtracted from pixels in [0, 1]; one number, or one for each channel"},
+    {"data.images.std", same, OCTET_FIELD(data.images.std_dev), within(1e-6, 1e3), "",
+     "what they are divided by then"},
 };
 
 constexpr ConfigRow kLoraRows[] = {

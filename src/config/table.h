@@ -32,7 +32,7 @@ struct ConfigChoice {
 using ConfigField =
     std::variant<bool& (*)(RunConfig&), int64_t& (*)(RunConfig&), double& (*)(RunConfig&),
                  std::string& (*)(RunConfig&), ConfigChoice, std::array<double, 2>& (*)(RunConfig&),
-                 std::vector<std::string>& (*)(RunConfig&),
+                 std::vector<double>& (*)(RunConfig&), std::vector<std::string>& (*)(RunConfig&),
                  std::vector<RecipeOverride>& (*)(RunConfig&),
                  std::vector<OptimRuleLine>& (*)(RunConfig&), WeightedFiles, const ModelField*>;
 

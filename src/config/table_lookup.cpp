@@ -33,6 +33,9 @@ struct ExpectedText {
   }
   std::string operator()(std::string& (*)(RunConfig&)) const { return "text"; }
   std::string operator()(const ConfigChoice&) const { return "a name"; }
+  std::string operator()(std::vector<double>& (*)(RunConfig&)) const {
+    return "a list of numbers" + bounds_text(row.limits.bounds);
+  }
   std::string operator()(std::array<double, 2>& (*)(RunConfig&)) const {
     return "a list of two numbers" + bounds_text(row.limits.bounds);
   }

@@ -123,6 +123,18 @@ struct ReadValue {
       field(config)[i] = *value;
     }
   }
+  void operator()(std::vector<double>& (*field)(RunConfig&)) const {
+    std::vector<double> numbers;
+    const auto add = [&](const YAML::Node& item) {
+      const auto value = checked_double(row.limits, item);
+      if (!value) fail_expected(place, expected_text(row), describe(item) + " in it");
+      numbers.push_back(*value);
+    };
+    if (node.IsScalar()) add(node);
+    if (node.IsSequence()) std::ranges::for_each(node, add);
+    if (numbers.empty()) fail();
+    field(config) = std::move(numbers);
+  }
   void operator()(std::vector<std::string>& (*field)(RunConfig&)) const {
     std::vector<std::string> names;
     if (node.IsScalar()) {
@@ -269,6 +281,9 @@ struct ValueText {
   std::string operator()(const ConfigChoice& choice) const { return choice.name(config); }
   std::string operator()(std::array<double, 2>& (*field)(RunConfig&)) const {
     return fmt::format("[{}, {}]", field(config)[0], field(config)[1]);
+  }
+  std::string operator()(std::vector<double>& (*field)(RunConfig&)) const {
+    return fmt::format("[{}]", fmt::join(field(config), ", "));
   }
   std::string operator()(std::vector<std::string>& (*field)(RunConfig&)) const {
     std::vector<std::string> names;

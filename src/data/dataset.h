@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
 #include "base/log.h"
+#include "data/row_source.h"
 #include "data/shards.h"
 #include "data/token_cache.h"
 #include "data/token_stream.h"
@@ -39,6 +41,8 @@ struct DatasetOptions {
 
 struct Dataset {
   TokenStream train, val;
+  // Where there are samples of other arrays, there is no text; no val_rows: nothing to evaluate.
+  std::shared_ptr<const RowSource> train_rows = {}, val_rows = {};
   int64_t n_sources = 0;
   int64_t n_skipped = 0;  // files of folders that are not readable text
   std::vector<std::string> problems =

@@ -54,9 +54,10 @@ int64_t state_number(const LoaderState& state, const std::string& key, int64_t b
 void expect_same_source(const LoaderState& state, const LoaderState& now,
                         const std::vector<std::string>& keys) {
   if (state_text(state, "identity") != now.at("identity")) {
+    const std::string unit = now.contains("samples") ? "samples" : "tokens";
     throw Error(ErrorCode::bad_data,
-                "[data] the training data changed: expected {} tokens of identity {}, got {} of {}",
-                state_text(state, "tokens"), state_text(state, "identity"), now.at("tokens"),
+                "[data] the training data changed: expected {} {} of identity {}, got {} of {}",
+                state_text(state, unit), unit, state_text(state, "identity"), now.at(unit),
                 now.at("identity"));
   }
   for (const std::string& key : keys) {

@@ -61,8 +61,9 @@ ModelSpec resolved(const ModelSpec& spec) {
   return filled(spec);
 }
 
-std::vector<InputSpec> text_inputs(const ModelSpec&, const BatchSize& size) {
+std::vector<InputSpec> text_inputs(const ModelSpec& spec, const BatchSize& size) {
   std::vector<InputSpec> inputs = {tokens_input(), positions_input()};
+  inputs.front().bound = spec.vocab;
   if (size.documents == RowDocuments::isolated) inputs.push_back(doc_starts_input());
   return inputs;
 }

@@ -13,6 +13,7 @@
 #include "data/text_files.h"
 #include "nn/hf_config.h"
 #include "text/tokenizer.h"
+#include "train/row_data.h"
 #include "train/run_length.h"
 #include "train/run_setup.h"
 
@@ -110,9 +111,11 @@ void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
     field = value;
     loaded.source[key] = "derived";
   };
-  const int64_t fitting = ceil_div(longest_document(data, config) - 1, kSeqStep) * kSeqStep;
-  derive("model.seq", config.model.seq, std::min(std::max(fitting, kSeqStep), config.model.seq));
-  const int64_t rows = make_loader(data.train, config)->rows_of_epoch(0);
+  if (data.train_rows == nullptr) {
+    const int64_t fitting = ceil_div(longest_document(data, config) - 1, kSeqStep) * kSeqStep;
+    derive("model.seq", config.model.seq, std::min(std::max(fitting, kSeqStep), config.model.seq));
+  }
+  const int64_t rows = make_loader(data, config)->rows_of_epoch(0);
   derive("train.batch", config.train.batch, std::clamp<int64_t>(rows / kLeastSteps, 1, kMostRows));
   settle_length(loaded, data);
   const int64_t epoch_steps = ceil_div(rows, config.step_rows());

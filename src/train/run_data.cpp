@@ -5,6 +5,7 @@
 #include "data/shards_only.h"
 #include "text/tokenizer.h"
 #include "train/data_entries.h"
+#include "train/row_data.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -113,9 +114,7 @@ std::vector<DataEntry> open_run_entries(Files& files, const RunConfig& config,
 
 Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
                       const RunDataOptions& run_options) {
-  if (config.data.train.empty()) {
-    throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
-  }
+  if (auto rows = open_row_data(files, config, spec, run_options.log)) return *std::move(rows);
   std::vector<std::string> paths = config.data.train;
   paths.insert(paths.end(), config.data.val.begin(), config.data.val.end());
   const std::unique_ptr<Tokenizer> tokenizer =

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/integer.h"
 #include "config/warmup.h"
+#include "train/row_data.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -29,7 +30,7 @@ void settle_steps(LoadedConfig& loaded, const Dataset& data) {
     loaded.source["train.epochs"] = "--set";
     return;
   }
-  const auto loader = make_loader(data.train, loaded.config);
+  const auto loader = make_loader(data, loaded.config);
   const int64_t n_rows = rows_of_epochs(*loader, train.epochs);
   const int64_t steps = ceil_div(n_rows, loaded.config.step_rows());
   if (steps > std::numeric_limits<int32_t>::max()) {

@@ -14,6 +14,7 @@
 #include "train/algorithms_file.h"
 #include "train/loaded_options.h"
 #include "train/process_memory.h"
+#include "train/row_data.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
 #include "train/weights.h"
@@ -77,15 +78,14 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
     : config_(config),
       machine_(machine),
       spec_(model_from_config(machine.files, config)),
-      loader_(make_loader(data.train, config)),
+      loader_(make_loader(data, config)),
       recall_problem_(recall_algorithms(machine.files, file("algorithms.json"), machine.catalogue)),
       engine_(with_lengths(loaded_options(machine.files, config, spec_, machine.rank()), *loader_),
               machine.device, machine.catalogue, machine.group),
-      val_(data.val),
+      data_(data),
       guards_(config.train) {
   // Now: a state can be saved when the data cannot be read.
-  const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
-  val_identity_ = fmt::format("{:016x}", val_.slice(0, n_tokens).identity());
+  val_identity_ = fmt::format("{:016x}", validation_identity(data_, config_, spec_));
   loaded_ = set_first_weights(engine_, machine, config, spec_);
   adapters_ = adapter_note(machine, config, spec_);
   if (config.train.debug_nonfinite) engine_.enable_tracing();
@@ -118,7 +118,7 @@ StepReport Trainer::step() {
   report.overflowed = outcome.overflowed;
   report.loss_scale = outcome.loss_scale;
   report.tokens = tokens_;
-  report.labels = counts.n_labels();
+  report.labels = RowCounts::count_of(counts.items, engine_.losses().front().counted);
   report.flagged = outcome.flagged;
   report.refused = outcome.refused;
   report.nonfinite = outcome.site;
@@ -181,12 +181,11 @@ std::vector<EdgeAlarm> Trainer::alarms_of_first_step() {
 }
 
 std::unique_ptr<EvalRows> Trainer::eval_rows() const {
-  return make_eval_rows(val_, config_, eval_tokens(config_, spec_),
-                        shorter_lengths(*loader_, config_.model.seq));
+  return make_eval_rows(data_, config_, spec_, shorter_lengths(*loader_, config_.model.seq));
 }
 
 std::optional<double> Trainer::evaluate() {
-  if (val_.n_tokens() < 2) return std::nullopt;
+  if (!has_validation(data_)) return std::nullopt;
   machine_.device.enter();
   return engine_.evaluate(*eval_rows()).loss(engine_.losses());
 }

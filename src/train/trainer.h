@@ -138,8 +138,8 @@ class Trainer {
   std::string recall_problem_;         // why recorded algorithms were not taken; before the engine
   TrainEngine engine_;
   std::string loaded_;  // how fast a model's weights came; empty where there were none
-  TokenStream val_;
-  std::string val_identity_;  // of the tokens that an evaluation reads
+  Dataset data_;
+  std::string val_identity_;  // of what an evaluation reads
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Checkpoints> checkpoints_;
   std::unique_ptr<FileLock> lock_;       // of the run's folder, from begin() to end()

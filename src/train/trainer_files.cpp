@@ -12,6 +12,7 @@
 #include "nn/hf_config.h"
 #include "train/algorithms_file.h"
 #include "train/resume.h"
+#include "train/row_data.h"
 #include "train/run_export.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
@@ -82,7 +83,7 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
   }
   if (is_new || !has_model_texts(files, config_.out)) keep_model_texts(files, config_, log);
   if (const std::string rows = loader_->description(); !rows.empty()) log.info("{}", rows);
-  if (val_.n_tokens() > 1 && eval_rows()->n_rows() == 0) {
+  if (has_validation(data_) && eval_rows()->n_rows() == 0) {
     log.warning(
         "[data] no document for validation fits into a row of {} tokens with a token to train on: "
         "there is no validation loss (model.seq, data.too_long)",

@@ -121,6 +121,11 @@ class FolderImages : public ImageSource {
       throw Error(ErrorCode::bad_data,
                   "[images] '{}': expected a folder of pictures for each class, got none", path);
     }
+    // What is held out at the end is then of all classes.
+    std::ranges::sort(pictures_, {}, [&](const Picture& one) {
+      const std::string name = one.path.substr(path.size());
+      return std::pair(xxh64(as_bytes(name)), name);
+    });
   }
 
   int64_t n_images() const override { return static_cast<int64_t>(pictures_.size()); }
@@ -133,7 +138,7 @@ class FolderImages : public ImageSource {
     return decode_image(read_picture(*files_.open(picture(image).path)), name_of(image));
   }
 
-  // Names, sizes and labels.
+  // Names, sizes and labels, in order.
   uint64_t identity() const override {
     Xxh64 hash;
     for (const Picture& one : pictures_) {

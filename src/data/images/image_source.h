@@ -2,7 +2,8 @@
 //
 // A path is
 //   a folder      a folder of pictures (.png, .jpg, .jpeg, at any depth) a class, classes numbered
-//                 in the order of their names (C locale)
+//                 in the order of their names (C locale); pictures follow each other as a hash
+//                 of their names has it, so that each part holds all classes
 //   IDX           pictures [N, H, W] or [N, H, W, 3] of bytes, whose labels lie beside them: NAME
 //                 with "images-idx3" (or -idx4) replaced by "labels-idx1" (MNIST's names)
 //   .pack         records [u8 label][u32le n][n bytes of a PNG or JPEG file]

@@ -82,14 +82,15 @@ void normalize(const Image& image, std::span<const float> mean, std::span<const 
   }
 }
 
-void transform(Image image, const ImageTransforms& how, const ImageDraw& draw,
+void transform(Image image, const ImageTransforms& how, const RowCell& where,
                std::span<float> out) {
-  image = resize_shorter_side(with_channels(std::move(image), how.channels), how.size);
-  if (draw.use == ImageUse::evaluation) {
+  image = resize_shorter_side(with_channels(std::move(image), how.channels),
+                              how.resize == 0 ? how.size : how.resize);
+  if (where.use == RowUse::evaluation) {
     return normalize(center_crop(image, how.size), how.mean, how.std_dev, out);
   }
-  const PhiloxKey key{static_cast<uint32_t>(draw.seed), static_cast<uint32_t>(draw.seed >> 32)};
-  const PhiloxBlock words = philox(key, static_cast<uint64_t>(draw.row), kChoices);
+  const PhiloxKey key{static_cast<uint32_t>(where.seed), static_cast<uint32_t>(where.seed >> 32)};
+  const PhiloxBlock words = philox(key, static_cast<uint64_t>(where.drawn), kChoices);
   if (how.crop == ImageCrop::center) {
     image = center_crop(image, how.size);
   } else {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/images/image.h"
+#include "data/row_source.h"
 
 namespace octet {
 
@@ -25,19 +26,11 @@ constexpr int enum_count(ImageCrop) {
 
 struct ImageTransforms {
   int64_t channels = 3, size = 0;  // of what comes out: [channels, size, size]
+  int64_t resize = 0;              // of the shorter side before the crop, at least size; 0: size
   ImageCrop crop = ImageCrop::center;
   int64_t pad = 0;    // black pixels at each side, before a random crop
   bool flip = false;  // left to right, each second picture by chance, in training
   std::vector<float> mean{0.5f}, std_dev{0.5f};  // of pixels in [0, 1]; one value, or one a channel
-};
-
-enum class ImageUse : uint8_t { training, evaluation };
-
-// What chance decides by; in evaluation nothing is left to it.
-struct ImageDraw {
-  ImageUse use = ImageUse::evaluation;
-  uint64_t seed = 0;  // of the run
-  int64_t row = 0;    // from the run's start
 };
 
 // The rectangle of height x width pixels whose upper left corner is (top, left); what lies outside
@@ -54,8 +47,7 @@ void normalize(const Image& image, std::span<const float> mean, std::span<const 
                std::span<float> out);
 
 // Channels, shorter side, crop, flip, normalize: [C, S, S] f32 into `out`. In training, choices are
-// Philox words by (seed, row).
-void transform(Image image, const ImageTransforms& how, const ImageDraw& draw,
-               std::span<float> out);
+// Philox words by (seed, drawn) of the cell.
+void transform(Image image, const ImageTransforms& how, const RowCell& where, std::span<float> out);
 
 }  // namespace octet

@@ -8,7 +8,12 @@ const LossDef kNextToken = {
     .name = "next_token",
     .help = "cross entropy of each token's logits with the token that follows it",
     .output = "logits",
-    .inputs = [](const ModelSpec&) { return std::vector<InputSpec>{token_labels_input()}; },
+    .inputs =
+        [](const ModelSpec& spec) {
+          InputSpec labels = token_labels_input();
+          labels.bound = spec.vocab;
+          return std::vector<InputSpec>{labels};
+        },
     .counted = "labels",
     .metrics = {"nll"},
     .build = [](Blocks& b, ValueId logits,

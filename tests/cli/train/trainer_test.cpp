@@ -201,7 +201,7 @@ TEST(Trainer, accumulation_of_split_batches_gives_the_loss_of_the_whole) {
     const StepReport a = whole.trainer.step(), b = split.trainer.step();
     EXPECT_NEAR(a.loss, b.loss, 1e-5F * a.loss);
     EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-4F * a.grad_norm);
-    EXPECT_EQ(a.ints("tokens"), b.ints("tokens"));
+    EXPECT_EQ(a.tokens, b.tokens);
   }
 }
 

@@ -60,9 +60,9 @@ TEST(Transforms, pixels_are_normalized_by_channel) {
 }
 
 std::vector<float> transformed(const Image& image, const ImageTransforms& how,
-                               const ImageDraw& draw) {
+                               const RowCell& where) {
   std::vector<float> out(static_cast<size_t>(how.channels * how.size * how.size));
-  transform(image, how, draw, out);
+  transform(image, how, where, out);
   return out;
 }
 
@@ -79,15 +79,17 @@ TEST(Transforms, choices_are_a_function_of_seed_and_row) {
   std::map<std::vector<float>, int> seen;
   constexpr int kRows = 9000;
   for (int64_t row = 0; row < kRows; ++row) {
-    const auto once = transformed(image, kRandom, {ImageUse::training, 7, row});
-    EXPECT_EQ(once, transformed(image, kRandom, {ImageUse::training, 7, row}));
+    const auto once =
+        transformed(image, kRandom, {.use = RowUse::training, .seed = 7, .drawn = row});
+    EXPECT_EQ(once,
+              transformed(image, kRandom, {.use = RowUse::training, .seed = 7, .drawn = row}));
     ++seen[once];
   }
   // 3 x 3 places, each flipped or not, all as often: 500 times, standard deviation 21.7.
   EXPECT_EQ(seen.size(), 18u);
   for (const auto& [pixels, n] : seen) EXPECT_NEAR(n, kRows / 18, 110);
-  EXPECT_NE(transformed(image, kRandom, {ImageUse::training, 7, 1}),
-            transformed(image, kRandom, {ImageUse::training, 8, 1}));
+  EXPECT_NE(transformed(image, kRandom, {.use = RowUse::training, .seed = 7, .drawn = 1}),
+            transformed(image, kRandom, {.use = RowUse::training, .seed = 8, .drawn = 1}));
 }
 
 TEST(Transforms, an_evaluation_leaves_nothing_to_chance) {
@@ -98,9 +100,16 @@ TEST(Transforms, an_evaluation_leaves_nothing_to_chance) {
   random.pad = 2;
   random.flip = true;
   for (int64_t row = 0; row < 20; ++row) {
-    EXPECT_EQ(transformed(image, random, {ImageUse::evaluation, 7, row}),
-              transformed(image, how, {}));
+    EXPECT_EQ(transformed(image, random, {.seed = 7, .drawn = row}), transformed(image, how, {}));
   }
+}
+
+TEST(Transforms, the_shorter_side_may_be_longer_than_the_crop) {
+  const Image image = counting(1, 4, 8);
+  const ImageTransforms how = {
+      .channels = 1, .size = 2, .resize = 4, .mean = {0}, .std_dev = {1.0f / 255}};
+  EXPECT_THAT(transformed(image, how, {}),
+              testing::Pointwise(testing::FloatNear(1e-4f), {12.0f, 13.0f, 20.0f, 21.0f}));
 }
 
 TEST(Transforms, channels_and_sizes_become_those_of_the_model) {

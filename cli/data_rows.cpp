@@ -1,0 +1,78 @@
+#include "cli/data_rows.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "data/sample_loader.h"
+
+namespace octet {
+namespace {
+
+using List = nlohmann::ordered_json;
+
+constexpr size_t kMaxShown = 16;  // integers of an array
+
+std::string type_text(const InputSpec& input) {
+  const std::string items =
+      input.inner.empty() ? "" : fmt::format(" of {}", fmt::join(input.inner, " x "));
+  const bool is_number = input.type == HostType::real;
+  return fmt::format("{} a {}{}{}", is_number ? "numbers" : "integers", enum_name(input.per), items,
+                     input.bound > 0 ? fmt::format(", below {}", input.bound) : "");
+}
+
+std::string values_text(const HostTensor& tensor) {
+  if (const auto* ints = std::get_if<std::vector<int32_t>>(&tensor.values)) {
+    const auto shown = std::span(*ints).first(std::min(kMaxShown, ints->size()));
+    return fmt::format("{}{}", fmt::join(shown, " "), shown.size() < ints->size() ? " ..." : "");
+  }
+  const auto& reals = std::get<std::vector<float>>(tensor.values);
+  const auto [least, most] = std::ranges::minmax(reals);
+  const double sum = std::accumulate(reals.begin(), reals.end(), 0.0);
+  return fmt::format("mean {:.4g}, {:.4g} to {:.4g}", sum / static_cast<double>(reals.size()),
+                     least, most);
+}
+
+List values_json(const HostTensor& tensor) {
+  if (const auto* ints = std::get_if<std::vector<int32_t>>(&tensor.values)) return *ints;
+  const auto& reals = std::get<std::vector<float>>(tensor.values);
+  const auto [least, most] = std::ranges::minmax(reals);
+  const double sum = std::accumulate(reals.begin(), reals.end(), 0.0);
+  return {{"mean", sum / static_cast<double>(reals.size())}, {"least", least}, {"most", most}};
+}
+
+}  // namespace
+
+void write_row_data(const Dataset& data, const RunConfig& config, int64_t n,
+                    const GlobalOptions& options) {
+  const RowSource& rows = *data.train_rows;
+  const int64_t n_val = data.val_rows == nullptr ? 0 : data.val_rows->n_samples();
+  const int64_t n_rows = rows.rows_per_sample();
+  const SampleEval samples(data.train_rows, config.model.seq, n);
+  List json = {{"samples", rows.n_samples()}, {"validation_samples", n_val},
+               {"rows_per_sample", n_rows},   {"sample_bytes", rows.sample_bytes()},
+               {"inputs", List::array()},     {"first", List::array()}};
+  std::string text = fmt::format("samples        {} training, {} validation, {} bytes each\n",
+                                 rows.n_samples(), n_val, rows.sample_bytes());
+  for (const InputSpec& input : rows.inputs()) {
+    text += fmt::format("{:<14} {}\n", input.name, type_text(input));
+    json["inputs"].push_back({{"name", input.name},
+                              {"per", enum_name(input.per)},
+                              {"inner", input.inner},
+                              {"bound", input.bound}});
+  }
+  for (int64_t i = 0; i < samples.n_rows(); i += n_rows) {
+    const Batch batch = samples.at(i, n_rows);
+    text += fmt::format("\n--- sample {}\n", i / n_rows);
+    List& one = json["first"].emplace_back(List::object());
+    for (const HostTensor& tensor : batch.tensors) {
+      text += fmt::format("{:<14} {}\n", tensor.spec.name, values_text(tensor));
+      one[tensor.spec.name] = values_json(tensor);
+    }
+  }
+  write_out(options.json ? json_text(json) : text);
+}
+
+}  // namespace octet

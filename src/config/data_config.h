@@ -1,0 +1,55 @@
+// The keys data.*.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/choices.h"
+
+namespace octet {
+
+// Fine-tuning data. The names but the template are those of ChatFields (data/chat_records.h).
+struct ChatConfig {
+  std::string chat_template = "none";  // none: the data is text
+  std::string messages = "messages", role = "role", content = "content";
+  std::string conversations = "conversations";
+  std::string instruction = "instruction", input = "input", output = "output";
+  std::string prompt = "prompt", completion = "completion";
+  std::string text = "text";
+  CallArguments arguments = CallArguments::parse;
+  bool operator==(const ChatConfig&) const = default;
+};
+
+// Pictures (data/images/transforms.h).
+struct ImagesConfig {
+  int64_t size = 0;  // of the shorter side before the crop; 0: the model's
+  ImageCrop crop = ImageCrop::center;
+  int64_t pad = 0;
+  bool flip = false;
+  std::vector<double> mean = {0.5}, std_dev = {0.5};
+  bool operator==(const ImagesConfig&) const = default;
+};
+
+struct DataConfig {
+  std::vector<std::string> train;
+  std::vector<double> train_weights;  // of each of them; empty: all are 1
+  std::vector<std::string> val;
+  double val_fraction = 0.05;
+  std::string tokenizer = "bytes";
+  int64_t token_bytes = 0;  // 0: as the file says
+  std::string document_separator;
+  DocumentBoundaries document_boundaries = DocumentBoundaries::ignore;
+  bool shuffle = true;
+  std::optional<WindowOrder> sampling;
+  bool pack = false;
+  int64_t buckets = 1;
+  TooLong too_long = TooLong::split;
+  bool text_end = true;
+  ChatConfig chat;
+  ImagesConfig images;
+  bool operator==(const DataConfig&) const = default;
+};
+
+}  // namespace octet

@@ -1,0 +1,55 @@
+#include "data/row_source.h"
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace octet {
+namespace {
+
+class RowSlice : public RowSource {
+ public:
+  RowSlice(std::shared_ptr<const RowSource> source, int64_t begin, int64_t end)
+      : source_(std::move(source)), begin_(begin), end_(end) {}
+  int64_t n_samples() const override { return end_ - begin_; }
+  int64_t rows_per_sample() const override { return source_->rows_per_sample(); }
+  const std::vector<InputSpec>& inputs() const override { return source_->inputs(); }
+  bool tells_lengths() const override { return source_->tells_lengths(); }
+  uint64_t identity() const override {
+    const uint64_t words[] = {source_->identity(), static_cast<uint64_t>(begin_),
+                              static_cast<uint64_t>(end_)};
+    return xxh64(std::as_bytes(std::span(words)));
+  }
+  int64_t n_counted(int64_t sample, const InputSpec& input) const override {
+    return source_->n_counted(begin_ + sample, input);
+  }
+  bool decodes() const override { return source_->decodes(); }
+  int64_t sample_bytes() const override { return source_->sample_bytes(); }
+  void write(int64_t sample, const RowCell& where, Batch& to) const override {
+    source_->write(begin_ + sample, where, to);
+  }
+
+ private:
+  std::shared_ptr<const RowSource> source_;
+  int64_t begin_, end_;
+};
+
+}  // namespace
+
+std::shared_ptr<const RowSource> slice_rows(std::shared_ptr<const RowSource> source, int64_t begin,
+                                            int64_t end) {
+  CHECK(begin >= 0 && begin <= end && end <= source->n_samples());
+  return std::make_shared<RowSlice>(std::move(source), begin, end);
+}
+
+int64_t first_held_out(int64_t n_samples, double fraction) {
+  if (fraction <= 0 || n_samples < 2) return n_samples;
+  const int64_t n = std::llround(fraction * static_cast<double>(n_samples));
+  return n_samples - std::clamp<int64_t>(n, 1, n_samples - 1);
+}
+
+}  // namespace octet

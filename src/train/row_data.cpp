@@ -1,0 +1,183 @@
+#include "train/row_data.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/cores.h"
+#include "base/error.h"
+#include "base/named_enum.h"
+#include "data/images/image_rows.h"
+#include "data/sample_loader.h"
+#include "infer/array_rows.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+constexpr std::string_view kArrays = ".safetensors";
+constexpr int kMaxDecoders = 16;  // threads of a rank
+
+std::vector<std::string> names_of_inputs(const std::vector<InputSpec>& inputs) {
+  std::vector<std::string> names;
+  for (const InputSpec& input : inputs) names.push_back(input.name);
+  return names;
+}
+
+bool are_arrays(const std::vector<std::string>& paths) {
+  return std::ranges::any_of(paths, [](const auto& path) { return path.ends_with(kArrays); });
+}
+
+// Keys of text that such data has no meaning for.
+void check_keys(const RunConfig& config) {
+  const auto refuse = [](const char* key, const char* got) {
+    throw Error(ErrorCode::invalid_argument, "{}: expected none with arrays or pictures, got {}",
+                key, got);
+  };
+  if (!config.data.train_weights.empty()) refuse("data.train.weight", "weights");
+  if (has_conversations(config)) refuse("data.chat.template", "a template");
+  if (config.data.pack) refuse("data.pack", "true");
+}
+
+using Opener = std::function<std::shared_ptr<const RowSource>(const std::vector<std::string>&)>;
+
+Dataset split(const RunConfig& config, const Opener& open) {
+  Dataset data;
+  data.n_sources = std::ssize(config.data.train) + std::ssize(config.data.val);
+  data.train_rows = open(config.data.train);
+  if (!config.data.val.empty()) {
+    data.val_rows = open(config.data.val);
+    return data;
+  }
+  const int64_t n = data.train_rows->n_samples();
+  const int64_t n_trained = first_held_out(n, config.data.val_fraction);
+  if (n_trained < n) data.val_rows = slice_rows(data.train_rows, n_trained, n);
+  if (n_trained < n) data.train_rows = slice_rows(data.train_rows, 0, n_trained);
+  return data;
+}
+
+Opener array_opener(const Files& files, const RunConfig& config, const RunInputs& inputs) {
+  return [&](const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) {
+      if (path.ends_with(kArrays)) continue;
+      throw Error(ErrorCode::bad_data, "[data] '{}': expected {} as beside it, got other data",
+                  path, kArrays);
+    }
+    return array_rows(files, paths,
+                      {.inputs = inputs.all, .made = inputs.made, .seq = config.model.seq});
+  };
+}
+
+ImageTransforms transforms_of(const ImagesConfig& images) {
+  return {.resize = images.size,
+          .crop = images.crop,
+          .pad = images.pad,
+          .flip = images.flip,
+          .mean = {images.mean.begin(), images.mean.end()},
+          .std_dev = {images.std_dev.begin(), images.std_dev.end()}};
+}
+
+Opener image_opener(const Files& files, const RunConfig& config, const RunInputs& inputs,
+                    const Log& log) {
+  std::shared_ptr<const ImageSource> first;  // of the training data, whose classes hold
+  return [&, first](const std::vector<std::string>& paths) mutable {
+    std::vector<std::shared_ptr<const ImageSource>> sources;
+    for (const std::string& path : paths) sources.push_back(open_images(files, path, {.log = log}));
+    const auto images = join_images(std::move(sources));
+    if (first == nullptr) first = images;
+    join_images({first, images});
+    return image_rows(images, inputs.brought(), transforms_of(config.data.images), log);
+  };
+}
+
+int64_t eval_samples(const RowSource& rows, const RunConfig& config) {
+  const int64_t n = config.train.eval_bytes / std::max<int64_t>(rows.sample_bytes(), 1);
+  return std::clamp<int64_t>(n, 1, rows.n_samples());
+}
+
+}  // namespace
+
+RunInputs run_inputs(const RunConfig& config, const ModelSpec& spec) {
+  const BatchSize size{
+      .batch = config.train.batch, .seq = config.model.seq, .documents = row_documents(config)};
+  return {.all = batch_inputs(spec, size, resolved_losses(spec, {})),
+          .made = {"positions", "doc_starts", "key_ends"}};
+}
+
+std::vector<InputSpec> RunInputs::brought() const {
+  std::vector<InputSpec> inputs;
+  for (const InputSpec& input : all) {
+    if (std::ranges::find(made, input.name) == made.end()) inputs.push_back(input);
+  }
+  return inputs;
+}
+
+std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config,
+                                     const ModelSpec& spec, const Log& log) {
+  if (config.data.train.empty())
+    throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
+  const RunInputs inputs = run_inputs(config, spec);
+  const std::vector<std::string> names = names_of_inputs(inputs.brought());
+  const auto reads = [&](std::string_view name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  const bool has_arrays = are_arrays(config.data.train) || are_arrays(config.data.val);
+  const bool is_text = reads("tokens") && std::ranges::all_of(names, [](const auto& name) {
+                         return name == "tokens" || name == "labels";
+                       });
+  if (is_text && !has_arrays) return std::nullopt;
+  check_keys(config);
+  if (has_arrays) return split(config, array_opener(files, config, inputs));
+  if (!reads("tokens")) return split(config, image_opener(files, config, inputs, log));
+  throw Error(
+      ErrorCode::bad_data,
+      "[data] '{}': expected {} files with arrays {}, which the model reads, got other data",
+      config.data.train.front(), kArrays, fmt::join(names, ", "));
+}
+
+std::string amount_text(const Dataset& data) {
+  if (data.train_rows == nullptr) {
+    return fmt::format("{} training and {} validation tokens", data.train.n_tokens(),
+                       data.val.n_tokens());
+  }
+  return fmt::format("{} training and {} validation samples", data.train_rows->n_samples(),
+                     data.val_rows == nullptr ? 0 : data.val_rows->n_samples());
+}
+
+std::unique_ptr<RowLoader> make_loader(const Dataset& data, const RunConfig& config) {
+  if (data.train_rows == nullptr) return make_loader(data.train, config);
+  const LoaderOptions options = loader_options(config);
+  // Ranks share the cores.
+  const int n_cores = usable_cores() / static_cast<int>(config.parallel.ranks);
+  const int n_threads = data.train_rows->decodes() ? std::clamp(n_cores, 1, kMaxDecoders) : 1;
+  return std::make_unique<SampleLoader>(
+      data.train_rows,
+      SampleLoaderOptions{
+          .seq = options.seq, .order = options.order, .seed = options.seed, .threads = n_threads});
+}
+
+std::unique_ptr<EvalRows> make_eval_rows(const Dataset& data, const RunConfig& config,
+                                         const ModelSpec& spec,
+                                         const std::vector<int64_t>& shorter) {
+  if (data.train_rows == nullptr)
+    return make_eval_rows(data.val, config, eval_tokens(config, spec), shorter);
+  return std::make_unique<SampleEval>(data.val_rows, config.model.seq,
+                                      eval_samples(*data.val_rows, config));
+}
+
+bool has_validation(const Dataset& data) {
+  return data.train_rows == nullptr ? data.val.n_tokens() > 1 : data.val_rows != nullptr;
+}
+
+uint64_t validation_identity(const Dataset& data, const RunConfig& config, const ModelSpec& spec) {
+  if (data.train_rows == nullptr) {
+    const int64_t n_tokens = std::min(data.val.n_tokens(), eval_tokens(config, spec));
+    return data.val.slice(0, n_tokens).identity();
+  }
+  if (data.val_rows == nullptr) return 0;
+  return slice_rows(data.val_rows, 0, eval_samples(*data.val_rows, config))->identity();
+}
+
+}  // namespace octet
