@@ -312,7 +312,7 @@ ValueId Blocks::join_rows(ValueId x, int64_t n) {
 }
 
 LossValues Blocks::cross_entropy(ValueId logits, ValueId labels, ValueId inv_n) {
-  const auto results = builder_.emit(OpCode::cross_entropy, NoAttrs{}, {logits, labels, inv_n});
+  const auto results = builder_.emit(OpCode::cross_entropy, CrossEntropyAttrs{}, {logits, labels, inv_n});
   return {results[CrossEntropy::loss], {{"nll", results[CrossEntropy::nll]}}};
 }
 
