@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "nn/losses/loss.h"
 #include "nn/spec.h"
 
 namespace octet {
@@ -155,6 +156,8 @@ struct TrainConfig {
   int64_t batch = 8;
   int64_t accumulate = 1;
   int64_t seed = 1;
+  std::vector<WeightedLoss> loss;  // empty: the model's own; its options are the fields below
+  double label_smoothing = 0, contrastive_temperature = 0.05, pairwise_beta = 0.1;
   std::vector<std::string> freeze;  // patterns of parameters
   int64_t log_every = 1;
   int64_t eval_every = 100, eval_bytes = 131072;

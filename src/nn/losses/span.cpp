@@ -28,7 +28,7 @@ LossValues build(Blocks& blocks, const LossCall& call) {
 const LossDef kSpan = {
     .name = "span",
     .help = "cross entropies of where an answer begins and ends in its row, their mean",
-    .output = "span",
+    .output = "spans",
     .inputs =
         [](const ModelSpec&) {
           return std::vector<InputSpec>{row_label_input("start_positions"),
