@@ -11,6 +11,7 @@
 
 #include "backends/cpu/backend.h"
 #include "backends/cpu/reference/reference.h"
+#include "base/error.h"
 #include "nn/blocks.h"
 #include "passes/autodiff.h"
 #include "passes/precision/recipe.h"
@@ -181,6 +182,57 @@ TEST(Losses, do_not_depend_on_how_rows_are_cut) {
     expect_close({loss}, {c["value"].get<double>()}, kTolerance, name_of(c));
     expect_close(gradient, numbers(c["gradient"]), kTolerance, name_of(c));
   }
+}
+
+// Each with an N of its own: 20 tokens, and 2 pairs.
+TEST(Losses, of_several_the_weighted_sum_is_minimized) {
+  const ModelSpec spec = {
+      .kind = ModelKind::llama, .hidden = 8, .layers = 1, .heads = 2, .ffn = 8, .vocab = 7};
+  const auto run = [&](const std::vector<WeightedLoss>& losses) {
+    const Graph graph =
+        autodiff(build_model(spec, {.batch = 4, .seq = 5}, ModelOutputs::loss, losses).graph);
+    Tensors inputs;
+    for (const GraphInput& input : graph.inputs) {
+      auto& values = inputs[input.name];
+      values.resize(static_cast<size_t>(graph.type(input.value).n_elems()));
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = is_float(graph.type(input.value).dtype)
+                        ? std::cos(0.7 * static_cast<double>(i + input.name.size()))
+                        : static_cast<double>(i * i % 7);
+      if (input.name == "positions")
+        for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i % 5);
+    }
+    inputs["inv_n"] = {losses[0].name == "pairwise" ? 1 / 2.0 : 1 / 20.0};
+    if (inputs.contains("inv_n.pairwise")) inputs["inv_n.pairwise"] = {1 / 2.0};
+    return reference::interpret(graph, inputs);
+  };
+  const Tensors tokens = run({{.name = "next_token"}}), pairs = run({{.name = "pairwise"}});
+  const Tensors both = run({{.name = "next_token"}, {.name = "pairwise", .weight = 0.25}});
+  EXPECT_EQ(both.at("next_token.nll"), tokens.at("nll"));
+  EXPECT_EQ(both.at("pairwise.margin"), pairs.at("margin"));
+  for (const auto& [name, values] : tokens) {
+    if (name != "loss" && !name.starts_with("grad:")) continue;
+    std::vector<double> expected = values;
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] += 0.25 * pairs.at(name)[i];
+    expect_close(both.at(name), expected, 1e-12, name);
+  }
+}
+
+TEST(Losses, want_batches_of_whole_samples_and_outputs_that_are_there) {
+  const ModelSpec spec = {
+      .kind = ModelKind::llama, .hidden = 8, .layers = 1, .heads = 2, .ffn = 8, .vocab = 7};
+  const auto error_of = [&](const char* loss, int64_t batch) -> std::string {
+    try {
+      build_model(spec, {.batch = batch, .seq = 5}, ModelOutputs::loss, {{.name = loss}});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error_of("pairwise", 3),
+            "[train] loss: expected a batch of whole samples of 2 rows, got 3 rows");
+  EXPECT_EQ(error_of("classes", 4),
+            "[train] loss: classes reads the output 'classes', which llama has not");
 }
 
 // The model's output is rounded to BF16, by at most 2^-9 of it; what is made of it is not rounded

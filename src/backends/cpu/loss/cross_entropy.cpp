@@ -51,9 +51,8 @@ float Mean(In x, int64_t n) {
   return static_cast<float>(total / static_cast<double>(n));
 }
 
-// off: what every class has of a smoothed label.
-void SoftmaxGradient(In x, Out dx, float lse, float off, float scale, int64_t n) {
-  const VF shift = set(lse), share = set(off), factor = set(scale);
+void SoftmaxGradient(In x, Out dx, const CrossEntropyRow& row, int64_t n) {
+  const VF shift = set(row.lse), share = set(row.share), factor = set(row.scale);
   for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
     // A rounded lse may leave the difference a little above 0: the general exponential.
     const VF p = exp_f32(hn::Sub(load(io, x, i), shift));
@@ -139,7 +138,7 @@ void cross_entropy_backward(const CrossEntropyBackward& a, CrossEntropyShape sha
       const float factor = a.row_dloss ? scale * a.row_dloss[r] : scale;
       const float p = std::exp(element(x, label) - a.lse[r]);
       const float at_label = (p - share - (1.0f - shape.smoothing)) * factor;
-      kernel(x, dx, a.lse[r], share, factor, shape.classes);
+      kernel(x, dx, {.lse = a.lse[r], .share = share, .scale = factor}, shape.classes);
       put_label(dx, label, at_label);
     }
   });

@@ -25,6 +25,12 @@ struct CrossEntropyShape {
 };
 void cross_entropy(const CrossEntropy& args, CrossEntropyShape shape, ThreadPool& pool);
 
+// One row's gradient: exp(x - lse) less `share`, which every class has of a smoothed label, times
+// `scale`.
+struct CrossEntropyRow {
+  float lse = 0, share = 0, scale = 1;
+};
+
 struct CrossEntropyBackward {
   In logits = {};
   const int32_t* labels = nullptr;
