@@ -24,6 +24,7 @@ using ForwardBuilder = std::function<Graph(const BatchSize& size, ForwardKind ki
 struct LossTerm {
   std::string inv_n = "inv_n";     // the step scalar
   std::string counted = "labels";  // the batch's array whose elements count, or "rows", "samples"
+  int64_t rows_per_sample = 1;     // of the run
   double weight = 1;
   std::vector<std::string> metrics = {"nll"};  // outputs, the first's mean is the loss
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/table.h"
+#include "nn/losses/loss.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
@@ -19,6 +20,12 @@ std::vector<std::string> override_recipe_names() {
   for (const Recipe* recipe : all_recipes()) {
     if (recipe->scales_loss) names.emplace_back(recipe->name);
   }
+  return names;
+}
+
+std::vector<std::string> loss_names() {
+  std::vector<std::string> names;
+  for (const LossDef* loss : losses()) names.emplace_back(loss->name);
   return names;
 }
 

@@ -22,6 +22,7 @@ std::vector<std::string> override_recipe_names();
 // Operands of a linear that a line of recipe.override may name, and their formats.
 std::vector<std::string> override_roles();
 std::vector<std::string> override_formats();
+std::vector<std::string> loss_names();
 std::vector<std::string> compute_names();     // types that recipes compute in
 std::vector<std::string> activation_names();  // formats of saved activations; wide: none
 std::vector<std::string> gradient_rounding_names();

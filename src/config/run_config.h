@@ -16,6 +16,7 @@
 
 #include "config/choices.h"
 #include "config/data_config.h"
+#include "nn/losses/loss.h"
 #include "nn/spec.h"
 
 namespace octet {
@@ -122,16 +123,14 @@ struct ParallelConfig {
 struct TrainConfig {
   int64_t steps = 1000;
   double epochs = 0;  // 0: steps says
-  int64_t batch = 8;
-  int64_t accumulate = 1;
+  int64_t batch = 8, accumulate = 1;
   int64_t seed = 1;
+  std::vector<WeightedLoss> loss;  // empty: the model's own; its options are the fields below
+  double label_smoothing = 0, contrastive_temperature = 0.05, pairwise_beta = 0.1;
   std::vector<std::string> freeze;  // patterns of parameters
-  int64_t log_every = 1;
   int64_t eval_every = 100, eval_bytes = 131072;
-  int64_t save_every = 200;
-  int64_t keep = 2;
-  bool keep_best = false;
-  bool async_save = true;
+  int64_t log_every = 1, save_every = 200, keep = 2;
+  bool keep_best = false, async_save = true;
   int64_t save_buffer = int64_t{512} << 20;  // bytes
   int64_t patience = 0;                      // evaluations; 0: no early stop
   ExportAs export_as = ExportAs::none;

@@ -34,7 +34,8 @@ using ConfigField =
                  std::string& (*)(RunConfig&), ConfigChoice, std::array<double, 2>& (*)(RunConfig&),
                  std::vector<double>& (*)(RunConfig&), std::vector<std::string>& (*)(RunConfig&),
                  std::vector<RecipeOverride>& (*)(RunConfig&),
-                 std::vector<OptimRuleLine>& (*)(RunConfig&), WeightedFiles, const ModelField*>;
+                 std::vector<OptimRuleLine>& (*)(RunConfig&),
+                 std::vector<WeightedLoss>& (*)(RunConfig&), WeightedFiles, const ModelField*>;
 
 // The names that a value may have, asked of those who know them: recipes, models, state formats.
 using ConfigNames = std::vector<std::string> (*)();

@@ -51,6 +51,9 @@ struct ExpectedText {
   std::string operator()(std::vector<OptimRuleLine>& (*)(RunConfig&)) const {
     return "a list of {match: PATTERN, kind: RULE, lr: SHARE}";
   }
+  std::string operator()(std::vector<WeightedLoss>& (*)(RunConfig&)) const {
+    return "a loss or a map from losses to weights";
+  }
   std::string operator()(const ModelField* field) const {
     if (std::holds_alternative<bool ModelSpec::*>(field->member)) return "true or false";
     const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field->member);

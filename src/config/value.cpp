@@ -210,6 +210,24 @@ struct ReadValue {
     }
     field(config) = std::move(lines);
   }
+  void operator()(std::vector<WeightedLoss>& (*field)(RunConfig&)) const {
+    std::vector<WeightedLoss> losses;
+    const std::vector<std::string> names = node.IsMap() ? row.limits.names() : row_names(row);
+    const auto add = [&](const YAML::Node& name, double weight) {
+      const std::string text = name.IsScalar() ? name.Scalar() : "";
+      if (!is_one_of(names, text))
+        fail_expected(place, expected_text(row), describe_name(name, names));
+      if (std::ranges::count(losses, text, &WeightedLoss::name) > 0)
+        fail_expected(place, "each loss once", describe(name) + " twice");
+      if (text != "auto") losses.push_back({.name = text, .weight = weight});
+    };
+    if (!node.IsScalar() && (!node.IsMap() || node.size() == 0)) fail();
+    if (node.IsScalar()) add(node, 1);
+    if (node.IsMap()) {
+      for (const auto& entry : node) add(entry.first, number_of(entry.second, place));
+    }
+    field(config) = std::move(losses);
+  }
   OptimRuleLine read_rule(const YAML::Node& item) const {
     OptimRuleLine line;
     for (const auto& entry : item) {
@@ -307,6 +325,15 @@ struct ValueText {
       lines.push_back(fmt::format("{{match: {}, kind: {}, lr: {}}}", yaml_quoted(line.match),
                                   enum_name(line.kind), line.lr));
     return fmt::format("[{}]", fmt::join(lines, ", "));
+  }
+  std::string operator()(std::vector<WeightedLoss>& (*field)(RunConfig&)) const {
+    const std::vector<WeightedLoss>& losses = field(config);
+    if (losses.empty()) return "auto";
+    if (losses.size() == 1 && losses[0].weight == 1) return losses[0].name;
+    std::vector<std::string> lines;
+    for (const WeightedLoss& one : losses)
+      lines.push_back(fmt::format("{}: {}", one.name, one.weight));
+    return fmt::format("{{{}}}", fmt::join(lines, ", "));
   }
   std::string operator()(std::vector<RecipeOverride>& (*field)(RunConfig&)) const {
     std::vector<std::string> lines;

@@ -1,6 +1,7 @@
 #include "data/inputs.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -66,7 +67,7 @@ HostTensor& Batch::add(const InputSpec& spec) {
   CHECK(find(spec.name) == nullptr);
   const auto n = static_cast<size_t>(dims().count(spec.per) * spec.n_inner());
   if (spec.type == HostType::real) {
-    tensors.push_back({spec, std::vector<float>(n, 0.0f)});
+    tensors.push_back({spec, std::vector<float>(n, spec.fill == Fill::ignored ? NAN : 0.0f)});
   } else {
     tensors.push_back(
         {spec, std::vector<int32_t>(n, spec.fill == Fill::ignored ? kIgnoredLabel : 0)});
@@ -91,6 +92,11 @@ std::vector<bool> Batch::counts(std::string_view counted) const {
     const int64_t n_rows = is_rows ? 1 : rows_per_sample;
     std::vector<bool> result(static_cast<size_t>(batch / n_rows), true);
     for (const int64_t row : fillers) result[static_cast<size_t>(row / n_rows)] = false;
+    return result;
+  }
+  if (const HostTensor* tensor = find(counted); tensor && tensor->spec.type == HostType::real) {
+    std::vector<bool> result;
+    for (const float x : reals(counted)) result.push_back(!std::isnan(x));
     return result;
   }
   const std::vector<int32_t>& labels = ints(counted);
@@ -118,6 +124,9 @@ InputSpec key_ends_input() {
 }
 InputSpec token_labels_input() {
   return {.name = "labels", .fill = Fill::ignored};
+}
+InputSpec row_label_input(std::string name) {
+  return {.name = std::move(name), .per = Per::row, .fill = Fill::ignored};
 }
 
 Batch text_batch(int64_t rows, int64_t seq, std::vector<int32_t> tokens,

@@ -33,7 +33,7 @@ enum class HostType : uint8_t {
 };
 
 // What stands where there is no data: in padding, and in rows that only fill a batch up.
-enum class Fill : uint8_t { zero, ignored };  // 0; kIgnoredLabel
+enum class Fill : uint8_t { zero, ignored };  // 0; kIgnoredLabel, of numbers NaN
 
 struct InputSpec {
   std::string name;
@@ -82,7 +82,7 @@ struct Batch {
   HostTensor& add(const InputSpec& spec);
   // Adds or replaces one; the number of values must be that of the batch's size.
   void set(const InputSpec& spec, HostValues values);
-  // What a loss counts: of an array its elements that are not kIgnoredLabel, of "rows" and
+  // What a loss counts: of an array its elements that are not kIgnoredLabel or NaN, of "rows" and
   // "samples" those that do not only fill up.
   int64_t n_items(std::string_view counted) const;
   // Whether each of n results, in the order of these items, counts.
@@ -96,6 +96,7 @@ InputSpec positions_input();     // "positions", of a token in its row or docume
 InputSpec doc_starts_input();    // "doc_starts", where in its row the document of a token begins
 InputSpec key_ends_input();      // "key_ends", where in its row the keys end that a token may see
 InputSpec token_labels_input();  // "labels", a token; ignored where there is none
+InputSpec row_label_input(std::string name);  // one a row; ignored where there is none
 
 // A batch of text: tokens and labels, and positions from 0 in each row, or in each document where
 // `doc_starts` is not empty.

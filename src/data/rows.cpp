@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -25,10 +26,13 @@ void mask_row(Batch& batch, int64_t row) {
   batch.fillers.push_back(row);
   for (HostTensor& tensor : batch.tensors) {
     if (tensor.spec.fill != Fill::ignored) continue;
-    auto& values = std::get<std::vector<int32_t>>(tensor.values);
     const int64_t n_rows = tensor.spec.per == Per::sample ? batch.rows_per_sample : 1;
-    const int64_t n = std::ssize(values) / batch.batch * n_rows;
-    std::fill_n(values.begin() + row / n_rows * n, n, kIgnoredLabel);
+    const auto mask = [&](auto& values, auto ignored) {
+      const int64_t n = std::ssize(values) * n_rows / batch.batch;
+      std::fill_n(values.begin() + row / n_rows * n, n, ignored);
+    };
+    if (auto* ints = std::get_if<std::vector<int32_t>>(&tensor.values)) mask(*ints, kIgnoredLabel);
+    if (auto* reals = std::get_if<std::vector<float>>(&tensor.values)) mask(*reals, NAN);
   }
 }
 

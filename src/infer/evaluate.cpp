@@ -76,9 +76,9 @@ std::optional<double> RunEvaluation::loss(std::span<const LossTerm> terms) const
   return n_items > 0 ? std::optional(total) : std::nullopt;
 }
 
-RunEvaluation evaluate_batch(BoundPlan& evaluate, const Batch& batch,
-                             std::span<const LossTerm> terms) {
+RunEvaluation evaluate_batch(BoundPlan& evaluate, Batch batch, std::span<const LossTerm> terms) {
   std::vector<InputBytes> scalars;
+  for (const LossTerm& term : terms) batch.rows_per_sample = term.rows_per_sample;
   for (const LossTerm& term : terms)
     scalars.push_back(scalar_input(term.inv_n, inverse(batch.n_items(term.counted))));
   upload(evaluate, batch, scalars);

@@ -38,8 +38,7 @@ struct RunEvaluation {
   std::optional<double> loss(std::span<const LossTerm> terms) const;
 };
 // One batch; `evaluate` is a bound evaluate function of its size.
-RunEvaluation evaluate_batch(BoundPlan& evaluate, const Batch& batch,
-                             std::span<const LossTerm> terms);
+RunEvaluation evaluate_batch(BoundPlan& evaluate, Batch batch, std::span<const LossTerm> terms);
 
 // `evaluate` is a bound evaluate function of this batch size.
 NllSum batch_nll(BoundPlan& evaluate, const Batch& batch);

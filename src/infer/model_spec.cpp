@@ -75,6 +75,7 @@ std::vector<LossTerm> loss_terms(const ModelSpec& spec, const std::vector<Weight
     const LossDef& def = *find_loss(resolved[i].name);
     LossTerm& term = terms.emplace_back(LossTerm{.inv_n = inv_n_name(resolved, i),
                                                  .counted = std::string(def.counted),
+                                                 .rows_per_sample = rows_per_sample(resolved),
                                                  .weight = resolved[i].weight,
                                                  .metrics = {}});
     for (const std::string_view metric : def.metrics)

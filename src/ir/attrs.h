@@ -192,6 +192,6 @@ using Attrs =
                  NormAttrs, RopeAttrs, AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs,
                  AdamwAttrs, QuantizeAttrs, AmaxScaleAttrs, FakeQuantizeAttrs, AmaxQuantizeAttrs,
                  NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs, ShardAttrs,
-                 CollectiveAttrs, StoreScaledAttrs, StateAttrs, UpdateAttrs>;
+                 CollectiveAttrs, StoreScaledAttrs, StateAttrs, UpdateAttrs, CrossEntropyAttrs>;
 
 }  // namespace octet

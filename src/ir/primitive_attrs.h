@@ -1,7 +1,9 @@
-// Attributes of primitives that move, reduce and contract, and of fake_quantize; the rest: attrs.h.
+// Attributes of primitives that move, reduce and contract, of cross_entropy and of
+// fake_quantize; the rest: attrs.h.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ir/attr_enums.h"
 #include "ir/types.h"
@@ -111,6 +113,13 @@ struct BatchedGemmAttrs {
   double factor = 1;
   OCTET_ATTRS(BatchedGemmAttrs) {
     f("trans_a", s.trans_a), f("trans_b", s.trans_b), f("factor", s.factor);
+  }
+};
+// cross_entropy: the share of a label that is spread evenly over all classes, in [0, 1).
+struct CrossEntropyAttrs {
+  double smoothing = 0;
+  OCTET_ATTRS(CrossEntropyAttrs) {
+    if (!std::is_const_v<Self> || s.smoothing != 0) f("smoothing", s.smoothing);
   }
 };
 struct ScatterAddAttrs {

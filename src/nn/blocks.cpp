@@ -45,7 +45,8 @@ Blocks::Blocks(const ModelSpec& spec, const BatchSize& batch,
 }
 
 void Blocks::batch_inputs() {
-  const RowDims dims{.rows = batch_.batch, .seq = batch_.seq};
+  const RowDims dims{
+      .rows = batch_.batch, .seq = batch_.seq, .rows_per_sample = octet::rows_per_sample(losses_)};
   for (const InputSpec& spec : octet::batch_inputs(spec_, batch_, losses_)) {
     Shape shape = {dims.count(spec.per)};
     shape.insert(shape.end(), spec.inner.begin(), spec.inner.end());
@@ -312,7 +313,8 @@ ValueId Blocks::join_rows(ValueId x, int64_t n) {
 }
 
 LossValues Blocks::cross_entropy(ValueId logits, ValueId labels, ValueId inv_n) {
-  const auto results = builder_.emit(OpCode::cross_entropy, NoAttrs{}, {logits, labels, inv_n});
+  const auto results =
+      builder_.emit(OpCode::cross_entropy, CrossEntropyAttrs{}, {logits, labels, inv_n});
   return {results[CrossEntropy::loss], {{"nll", results[CrossEntropy::nll]}}};
 }
 
@@ -332,8 +334,10 @@ void Blocks::losses(const Outputs& values) {
     const LossDef& def = *find_loss(losses_[i].name);
     const auto output = std::ranges::find(specs, def.output, &OutputSpec::name);
     module("loss");
-    const LossValues result = def.build(*this, values[static_cast<size_t>(output - specs.begin())],
-                                        input(inv_n_name(losses_, i)));
+    const LossValues result =
+        def.build(*this, {.output = values[static_cast<size_t>(output - specs.begin())],
+                          .inv_n = input(inv_n_name(losses_, i)),
+                          .options = losses_[i].options});
     const double weight = losses_[i].weight;
     const ValueId loss = weight == 1 ? result.loss : builder_.scaled(result.loss, weight);
     total = total == kNoValue ? loss : builder_.add(total, loss);

@@ -98,6 +98,13 @@ std::vector<WeightedLoss> resolved_losses(const ModelSpec& spec,
   return losses;
 }
 
+int64_t rows_per_sample(const std::vector<WeightedLoss>& losses) {
+  int64_t rows = 1;
+  for (const WeightedLoss& one : losses)
+    rows = std::max(rows, find_loss(one.name)->rows_per_sample);
+  return rows;
+}
+
 std::string inv_n_name(const std::vector<WeightedLoss>& losses, size_t i) {
   return i == 0 ? "inv_n" : "inv_n." + losses[i].name;
 }
@@ -149,9 +156,14 @@ ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutpu
   }
   ModelGraph model{.graph = {}, .parameters = model_parameters(spec)};
   const bool has_loss = outputs == ModelOutputs::loss;
-  Blocks blocks(resolved(spec), batch,
-                has_loss ? resolved_losses(spec, losses) : std::vector<WeightedLoss>{},
-                model.parameters);
+  const std::vector<WeightedLoss> wanted =
+      has_loss ? resolved_losses(spec, losses) : std::vector<WeightedLoss>{};
+  if (const int64_t rows = rows_per_sample(wanted); batch.batch % rows != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "[train] loss: expected a batch of whole samples of {} rows, got {} rows", rows,
+                batch.batch);
+  }
+  Blocks blocks(resolved(spec), batch, wanted, model.parameters);
   const Outputs values = built(blocks);
   if (has_loss) {
     blocks.losses(values);

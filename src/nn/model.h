@@ -117,6 +117,8 @@ ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutpu
 // that the model has not.
 std::vector<WeightedLoss> resolved_losses(const ModelSpec& spec,
                                           const std::vector<WeightedLoss>& losses);
+// How many rows belong together, of the loss that joins most; a batch must be whole samples.
+int64_t rows_per_sample(const std::vector<WeightedLoss>& losses);
 // The step scalar of the i-th loss, and one of its metrics as an output.
 std::string inv_n_name(const std::vector<WeightedLoss>& losses, size_t i);
 std::string metric_name(const std::vector<WeightedLoss>& losses, size_t i, std::string_view metric);

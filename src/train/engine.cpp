@@ -4,16 +4,16 @@
 #include <cmath>
 #include <list>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
-#include "base/philox.h"
 #include "compile/budget.h"
 #include "infer/batch_inputs.h"
-#include "infer/stored_weights.h"
 #include "optim/rules/rule.h"
 #include "plan/row_unavailable.h"
 #include "train/rank_step.h"
+#include "train/step_inputs.h"
 
 namespace octet {
 namespace {
@@ -68,36 +68,6 @@ StepOutcome with_loss_scale(StepOutcome outcome, const std::optional<LossScaleRe
   outcome.loss_scale = found;
   outcome.overflowed = is_overflow(outcome.nonfinite, outcome.loss, found);
   return outcome;
-}
-
-float inverse_of(int64_t n_labels) {
-  return n_labels > 0 ? static_cast<float>(1.0 / static_cast<double>(n_labels)) : 0.0f;
-}
-
-std::vector<InputBytes> step_scalars(const ProgramOptions& options, const ItemCounts& items) {
-  std::vector<InputBytes> scalars;
-  for (const LossTerm& loss : options.losses)
-    scalars.push_back(
-        scalar_input(loss.inv_n, inverse_of(RowCounts::count_of(items, loss.counted))));
-  return scalars;
-}
-
-// The masks of adapters' inputs; random words are counted by element.
-void add_dropout(const Graph& graph, const ProgramOptions& options, const RandomStream& step,
-                 std::vector<InputBytes>& inputs) {
-  if (options.lora.dropout == 0) return;
-  const double share = options.lora.dropout;
-  for (const GraphInput& input : graph.inputs) {
-    if (!dropout_module(input.name)) continue;
-    RandomStream random = step;
-    random.name = name_hash(input.name);
-    const TensorType& type = graph.type(input.value);
-    std::vector<float> mask(static_cast<size_t>(type.n_elems()));
-    const auto kept = static_cast<float>(1 / (1 - share));
-    for (size_t i = 0; i < mask.size(); ++i)
-      mask[i] = static_cast<double>(random.uniform(i)) < share ? 0.0f : kept;
-    inputs.push_back({input.name, encode_weights(mask, type.dtype)});
-  }
 }
 
 // Sums begin as the devices of the ranks reach each other.
@@ -231,9 +201,10 @@ void TrainEngine::prepare_once() {
 StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepScalars& scalars) {
   MicroBatches batches{.count = micro_batches.size(),
                        .read = [&](size_t i) { return micro_batches[i]; }};
+  std::set<std::string> counted = {"rows"};
+  for (const LossTerm& loss : program_->options().losses) counted.insert(loss.counted);
   for (const Batch& batch : micro_batches) {
-    for (const LossTerm& loss : program_->options().losses)
-      batches.items[loss.counted] += batch.n_items(loss.counted);
+    for (const std::string& name : counted) batches.items[name] += batch.n_items(name);
   }
   return step(batches, scalars);
 }

@@ -113,9 +113,20 @@ ParallelOptions parallel_options(const RunConfig& config, int64_t rank) {
           .strict = config.parallel.strict};
 }
 
+std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& spec) {
+  std::vector<WeightedLoss> losses = resolved_losses(spec, config.train.loss);
+  for (WeightedLoss& one : losses)
+    one.options = {.smoothing = config.train.label_smoothing,
+                   .temperature = config.train.contrastive_temperature,
+                   .beta = config.train.pairwise_beta};
+  return losses;
+}
+
 ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, int64_t rank) {
   ProgramOptions options;
-  options.forward = forward_builder(spec);
+  const std::vector<WeightedLoss> losses = run_losses(config, spec);
+  options.forward = forward_builder(spec, losses);
+  options.losses = loss_terms(spec, losses);
   options.recipe = config.recipe.base;
   options.recipe_options = recipe_options(config);
   options.recipe_options.frozen = frozen_format(config);

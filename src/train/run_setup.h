@@ -24,6 +24,8 @@ namespace octet {
 // Throws Error{invalid_argument} naming the key for choices that the optimizer does not offer.
 ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, int64_t rank = 0);
 RecipeOptions recipe_options(const RunConfig& config);  // what its recipe.* keys say
+// What a run is trained for, with the options that it says of losses.
+std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& spec);
 LoraOptions lora_options(const RunConfig& config);
 FrozenFormat frozen_format(const RunConfig& config);
 ParallelOptions parallel_options(const RunConfig& config, int64_t rank);

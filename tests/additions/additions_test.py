@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an addition costs: a recipe, a model family, a number format, a granularity, an element-wise op, a collective
+"""What an addition costs: a recipe, a model family, a loss, a number format, a granularity, an element-wise op, a collective
 and an optimizer are added to a scratch copy of the sources as docs/adding says, the existing files that had to change are counted, and with
 --build DIR, where the program is then built, what was added is compiled and used (but for ops and optimizers).
 
@@ -428,11 +428,63 @@ constinit const UpdateRule kLionRule = {
 """)
 
 
+def add_loss(scratch):
+    """A preference without a reference model: of two rows the first one's mean nll lies lower, by a margin."""
+    scratch.add("src/nn/losses/scratch.cpp", """// A loss of the test of additions: max(0, 1 + nll[2i] - nll[2i + 1]) of rows' mean nll.
+#include "nn/blocks.h"
+#include "nn/losses/list.h"
+#include "nn/losses/parts.h"
+
+namespace octet {
+namespace {
+
+LossValues build(Blocks& blocks, const LossCall& call) {
+  Builder& b = blocks.builder();
+  const int64_t rows = blocks.size().batch, seq = blocks.size().seq;
+  const ValueId nll =
+      blocks.cross_entropy(call.output, blocks.input("labels"), call.inv_n).metrics[0].value;
+  const ValueId of_rows =
+      b.scaled(b.reduce_sum(b.reshape(nll, {rows, seq}), {1}), 1 / static_cast<double>(seq));
+  const Pairs pair = pairs_of(b, of_rows);
+  const ValueId gap = b.plus(b.sub(pair.first, pair.second), 1);
+  const ValueId hinge = b.emit1(OpCode::maximum, NoAttrs{}, {gap, b.fill_like(gap, 0)});
+  return {b.mul(call.inv_n, b.reduce_sum(hinge, {0})), {{"hinge", hinge}}};
+}
+
+}  // namespace
+
+const LossDef kScratchLoss = {
+    .name = "scratch",
+    .help = "of two rows the first one is likelier",
+    .output = "logits",
+    .inputs = [](const ModelSpec&) { return std::vector<InputSpec>{token_labels_input()}; },
+    .counted = "samples",
+    .rows_per_sample = 2,
+    .metrics = {"hinge"},
+    .build = build};
+
+}  // namespace octet
+""")
+    scratch.edit("src/nn/losses/list.h", r"^extern const LossDef \w+;\n(?!extern)", "extern const LossDef kScratchLoss;\n")
+    scratch.edit("src/nn/losses/list.cpp", r"constexpr const LossDef\* kLosses\[\] = \{", "&kScratchLoss, ")
+
+
+def use_loss(scratch):
+    files = ["src/nn/losses/scratch.cpp", "src/nn/losses/list.cpp"]
+    like = {files[0]: "src/nn/losses/pairwise.cpp"}
+    program = scratch.work / "octet"
+    scratch.link([scratch.compile(file, like.get(file)) for file in files], program)
+    train(scratch, program, ["train.loss=scratch"])
+    if "loss: scratch" not in (scratch.work / "run/config.yaml").read_text():
+        raise Failed("config.yaml does not say the loss")
+
+
 ADDITIONS = {  # name: existing files at most, what is added, how it is used (None: all sources would have to be compiled)
     "recipe": (2, add_recipe, use_recipe),
     "granularity": (3, add_granularity, use_granularity),
     "model": (4, add_model, use_model),
     "format": (4, add_format, use_format),
+    "loss": (2, add_loss, use_loss),
     "element-wise op": (4, add_element, None),
     "collective": (6, add_collective, None),
     "optimizer": (3, add_optimizer, None),

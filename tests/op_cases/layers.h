@@ -293,25 +293,35 @@ inline void add_activations(Cases& all) {
 }
 
 inline void add_losses(Cases& all) {
-  const auto put = [&](const char* name, int64_t rows, int64_t classes, Fill fill) {
+  const auto put = [&](const std::string& name, int64_t rows, int64_t classes, Fill fill,
+                       double smoothing = 0) {
+    const CrossEntropyAttrs attrs{.smoothing = smoothing};
     const OperandCase logits = tensor({rows, classes});
     const OperandCase labels = integers({rows}, fill, classes);
-    all.push_back({.name = std::string("cross_entropy_") + name,
+    all.push_back({.name = "cross_entropy_" + name,
                    .op = OpCode::cross_entropy,
+                   .attrs = attrs,
                    .operands = {logits, labels, scalar(0.125)},
                    .tolerance = Tolerance::reduction,
                    .no_gradient = {2}});
-    all.push_back(
-        {.name = std::string("cross_entropy_grad_") + name,
-         .op = OpCode::cross_entropy_grad,
-         .operands = {scalar(1.5), logits, labels,
-                      statistic({rows}, {OpCode::cross_entropy, {1, 2, 4}, 1}), scalar(0.125)},
-         .tolerance = Tolerance::reduction});
+    OperandCase dloss_of_rows = tensor({rows});
+    dloss_of_rows.f32_only = true;
+    for (const bool by_row : {false, true}) {
+      all.push_back(
+          {.name = "cross_entropy_grad_" + name + (by_row ? "_by_row" : ""),
+           .op = OpCode::cross_entropy_grad,
+           .attrs = attrs,
+           .operands = {by_row ? dloss_of_rows : scalar(1.5), logits, labels,
+                        statistic({rows}, {OpCode::cross_entropy, {1, 2, 4}, 1}), scalar(0.125)},
+           .tolerance = Tolerance::reduction});
+    }
   };
   put("all_valid", 4, 5, Fill::ids);
   put("some_ignored", 9, 7, Fill::labels);
   put("one_class", 3, 1, Fill::labels);
   put("ragged", 17, 67, Fill::labels);
+  put("smoothed", 9, 7, Fill::labels, 0.1);
+  put("smoothed_ragged", 17, 67, Fill::labels, 0.5);
 }
 
 inline void add_updates(Cases& all) {

@@ -1,9 +1,14 @@
-// cross_entropy: nll[t] = lse[t] - logits[t, labels[t]], 0 where the label is -1; lse = log sum
-// exp;
-//   loss = inv_n * sum nll.
-// cross_entropy_grad: dlogits[t, v] = dloss * inv_n * (exp(logits[t, v] - lse[t]) - [v = label])
-//   where the label is valid, else 0.
-// A label outside [0, V) is as -1. inv_n is a step scalar: no gradient flows through it.
+// cross_entropy: lse = log sum exp; nll[t] = lse[t] - logits[t, labels[t]], 0 where the label is
+// -1;
+//   loss = inv_n * sum of (1 - s) nll[t] + s mean over v of lse[t] - logits[t, v],
+// s = smoothing, over the rows with a label: PyTorch's label_smoothing. nll is not smoothed.
+// cross_entropy_grad: dlogits[t, v] = dloss[t] * inv_n *
+//     (exp(logits[t, v] - lse[t]) - s / V - (1 - s) [v = label]) where the label is valid, else 0;
+// dloss is one number, that of the loss, or one a row, as that of nll is.
+// A label outside [0, V) is as -1. inv_n is a step scalar: no gradient flows through it, nor
+// through lse.
+#include <cmath>
+
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 #include "ir/ops/scale_rules.h"
@@ -11,8 +16,15 @@
 namespace octet::ops {
 namespace {
 
+// Of an op with this name.
+double smoothing_of(std::string_view op, const Attrs& attrs) {
+  const double s = std::get<CrossEntropyAttrs>(attrs).smoothing;
+  if (!(s >= 0 && s < 1)) fail(op, "smoothing must be in [0, 1), got {}", s);
+  return s;
+}
+
 Results infer_cross_entropy(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+  smoothing_of("cross_entropy", attrs);
   need_float("cross_entropy", "logits", in[0]);
   need_rank("cross_entropy", "logits", in[0], 2);
   if (in[0].shape[1] < 1) fail("cross_entropy", "logits must have at least one class, got 0");
@@ -24,12 +36,12 @@ Results infer_cross_entropy(const Attrs& attrs, Types in) {
 }
 
 Results infer_cross_entropy_grad(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
   const auto op = op_def(OpCode::cross_entropy_grad).name;
-  need_float(op, "dloss", in[0], {});
+  smoothing_of(op, attrs);
   need_float(op, "logits", in[1]);
   need_rank(op, "logits", in[1], 2);
   const Shape rows{in[1].shape[0]};
+  need_float(op, "dloss", in[0], in[0].shape.empty() ? Shape{} : rows);
   need_int(op, "labels", in[2]);
   need_shape(op, "labels", in[2], rows);
   need_float(op, "lse", in[3], rows);
@@ -38,12 +50,21 @@ Results infer_cross_entropy_grad(const Attrs& attrs, Types in) {
 }
 
 Values vjp_cross_entropy(Builder& b, const VjpCall& call) {
-  only_first_gradient(call);
-  if (call.dresults[0] == kNoValue) return Values(3, kNoValue);
+  using L = CrossEntropy;
+  const ValueId dloss = call.dresults[L::loss], dnll = call.dresults[L::nll];
+  if (call.dresults[L::lse] != kNoValue)
+    fail("cross_entropy", "no gradient flows through lse, a statistic");
   const Node& n = call.node;
-  const ValueId dlogits =
-      b.emit1(OpCode::cross_entropy_grad, NoAttrs{},
-              {call.dresults[0], n.operands[0], n.operands[1], n.results[1], n.operands[2]});
+  const auto gradient = [&](const Attrs& attrs, ValueId dy, ValueId inv_n) {
+    return b.emit1(OpCode::cross_entropy_grad, attrs,
+                   {dy, n.in(L::logits), n.in(L::labels), n.out(L::lse), inv_n});
+  };
+  ValueId dlogits = kNoValue;
+  if (dloss != kNoValue) dlogits = gradient(n.attrs, dloss, n.in(L::inv_n));
+  if (dnll != kNoValue) {
+    const ValueId of_rows = gradient(CrossEntropyAttrs{}, dnll, b.fill({}, 1));
+    dlogits = dlogits == kNoValue ? of_rows : b.add(dlogits, of_rows);
+  }
   return {dlogits, kNoValue, kNoValue};
 }
 
@@ -64,7 +85,12 @@ Values decompose_cross_entropy(Builder& b, const Node& node) {
   const ValueId valid = b.reduce_sum(hot, {1});
   const ValueId picked = b.reduce_sum(b.mul(hot, logits), {1});
   const ValueId nll = b.mul(valid, b.sub(lse, picked));
-  return {b.mul(node.operands[2], b.reduce_sum(nll, {0})), lse, nll};
+  ValueId loss = nll;
+  if (const double s = smoothing_of("cross_entropy", node.attrs); s != 0) {
+    const ValueId mean = b.scaled(b.reduce_sum(logits, {1}), 1 / static_cast<double>(shape[1]));
+    loss = b.add(nll, b.scaled(b.mul(valid, b.sub(picked, mean)), s));
+  }
+  return {b.mul(node.operands[2], b.reduce_sum(loss, {0})), lse, nll};
 }
 
 Values decompose_cross_entropy_grad(Builder& b, const Node& node) {
@@ -73,8 +99,14 @@ Values decompose_cross_entropy_grad(Builder& b, const Node& node) {
   const ValueId p = b.unary(OpCode::exp, b.sub(logits, b.broadcast(node.operands[3], shape, {0})));
   const ValueId hot = one_hot(b, node.operands[2], shape);
   const ValueId valid = b.broadcast(b.reduce_sum(hot, {1}), shape, {0});
-  const ValueId factor = b.broadcast(b.mul(node.operands[0], node.operands[4]), shape, {});
-  return {b.mul(factor, b.sub(b.mul(valid, p), hot))};
+  const ValueId dloss = node.operands[0];
+  const Shape rows = b.shape(dloss);
+  const ValueId inv_n = rows.empty() ? node.operands[4] : b.broadcast(node.operands[4], rows, {});
+  const ValueId factor = b.broadcast(b.mul(dloss, inv_n), shape, iota_axes(rows.size()));
+  ValueId target = hot;
+  if (const double s = smoothing_of("cross_entropy_grad", node.attrs); s != 0)
+    target = b.add(b.scaled(hot, 1 - s), b.scaled(valid, s / static_cast<double>(shape[1])));
+  return {b.mul(factor, b.sub(b.mul(valid, p), target))};
 }
 
 Cost cost_cross_entropy(const Graph& graph, const Node& node) {

@@ -294,14 +294,15 @@ Scales cross_entropy(Scaler& s, const ScaleCall& call) {
           s.made(y[CrossEntropy::nll], 0, 0)};
 }
 
-// A row is 1 / V but for its label, V the vocabulary, divided by n tokens: the scale that the
-// result wants is given to dloss.
+// A row is 1 / V but for its label, V the vocabulary, times what a smoothed label leaves, divided
+// by n tokens: the scale that the result wants is given to dloss.
 Scales cross_entropy_grad(Scaler& s, const ScaleCall& call) {
   const Shape& logits = call.shape(CrossEntropyGrad::logits);
   const auto n = static_cast<double>(std::max<int64_t>(1, logits[0]));
   const auto v = static_cast<double>(std::max<int64_t>(2, logits[1]));
   const Scaled& dloss = call[CrossEntropyGrad::dloss];
-  const double predicted = dloss.predicted + half_log2(v - 1) - std::log2(v) - std::log2(n);
+  const double left = std::log2(1 - std::get<CrossEntropyAttrs>(call.node.attrs).smoothing);
+  const double predicted = dloss.predicted + half_log2(v - 1) - std::log2(v) - std::log2(n) + left;
   const Scale scale =
       call.wants_plain ? Scale{} : Scale{.log2 = s.choose(predicted), .factor = dloss.factor};
   Values data = call.data();

@@ -5,7 +5,8 @@
 namespace octet {
 namespace {
 
-constexpr const LossDef* kLosses[] = {&kNextToken};
+constexpr const LossDef* kLosses[] = {&kNextToken,  &kMaskedToken, &kClasses, &kSpan,
+                                      &kRegression, &kContrastive, &kPairwise};
 
 }  // namespace
 

@@ -6,5 +6,11 @@
 namespace octet {
 
 extern const LossDef kNextToken;
+extern const LossDef kMaskedToken;
+extern const LossDef kClasses;
+extern const LossDef kSpan;
+extern const LossDef kRegression;
+extern const LossDef kContrastive;
+extern const LossDef kPairwise;
 
 }  // namespace octet

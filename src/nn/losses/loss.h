@@ -2,8 +2,9 @@
 //
 //   loss = inv_n * sum over its items of their losses,   inv_n = 1 / N
 // N counts the items of all micro-batches and ranks of a step, so that neither how rows are cut
-// into micro-batches nor how many ranks there are changes what is trained. Several losses are
-// summed, each with a weight and an N of its own.
+// into micro-batches nor how many ranks there are changes what is trained (but of contrastive,
+// whose items are told from each other). Several losses are summed, each with a weight and an N of
+// its own. What follows from labels and from Blocks::in_f32 is f32 under every recipe.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,21 @@ struct Metric {
 
 struct LossValues {
   ValueId loss = kNoValue;           // [], inv_n * sum of the items'
-  std::vector<Metric> metrics = {};  // the first one's mean over the items is the loss
+  std::vector<Metric> metrics = {};  // the first one's mean is what an evaluation calls the loss
+};
+
+// What a run says of its losses; each reads what it knows.
+struct LossOptions {
+  double smoothing = 0;       // of class labels, in [0, 1): the share that all classes have alike
+  double temperature = 0.05;  // of contrastive: cosines are divided by it
+  double beta = 0.1;          // of pairwise: how far the model may go from the reference
+  bool operator==(const LossOptions&) const = default;
+};
+
+struct LossCall {
+  ValueId output = kNoValue;  // of the model
+  ValueId inv_n = kNoValue;
+  LossOptions options = {};
 };
 
 struct LossDef {
@@ -36,16 +51,19 @@ struct LossDef {
   std::string_view help;
   std::string_view output;  // of the model, that it reads
   std::vector<InputSpec> (*inputs)(const ModelSpec& spec);
-  // The input whose elements that are not kIgnoredLabel are the items; or "rows", "samples".
+  // The input whose elements that are not kIgnoredLabel, nor NaN, are the items; or "rows",
+  // "samples".
   std::string_view counted;
+  int64_t rows_per_sample = 1;            // rows that belong together: 2 of a pair
   std::vector<std::string_view> metrics;  // their names, in order
-  LossValues (*build)(Blocks& blocks, ValueId output, ValueId inv_n);
+  LossValues (*build)(Blocks& blocks, const LossCall& call);
 };
 
 // A loss of a run and what it counts beside the others.
 struct WeightedLoss {
   std::string name;
   double weight = 1;
+  LossOptions options = {};
   bool operator==(const WeightedLoss&) const = default;
 };
 

@@ -44,6 +44,9 @@ bool find_backward(const Matcher& m, Head& head) {
     head.loss_grad = reader;
   }
   if (head.loss_grad == nullptr) return true;
+  // A gradient of its own a row comes from behind `nll`, of all rows.
+  const ValueId dloss = head.loss_grad->in(CrossEntropyGrad::dloss);
+  if (!m.graph().type(dloss).shape.empty()) return false;
   const ValueId dlogits = head.loss_grad->out(CrossEntropyGrad::dlogits);
   if (m.handed_out(dlogits)) return false;
   for (const Node* reader : m.readers(dlogits)) {
@@ -111,7 +114,7 @@ class Chunker {
     const ValueId logits = gemm(*head_.gemm, {x, w}, dtype_of(*head_.gemm));
     const ValueId labels = rows(head_.loss->in(CrossEntropy::labels), *head_.loss);
     const ValueId inv_n = rewriter_.map(head_.loss->in(CrossEntropy::inv_n));
-    const auto loss = b_.emit(OpCode::cross_entropy, NoAttrs{}, {logits, labels, inv_n});
+    const auto loss = b_.emit(OpCode::cross_entropy, head_.loss->attrs, {logits, labels, inv_n});
     const ValueId part = loss[CrossEntropy::loss];
     loss_ = loss_ == kNoValue ? part : b_.add(loss_, part);
     nll_.push_back(loss[CrossEntropy::nll]);
@@ -120,7 +123,7 @@ class Chunker {
     const ValueId dloss = rewriter_.map(head_.loss_grad->in(CrossEntropyGrad::dloss));
     const Dtype dtype = dtype_of(*head_.loss_grad);
     const ValueId dlogits =
-        b_.emit_typed(OpCode::cross_entropy_grad, NoAttrs{},
+        b_.emit_typed(OpCode::cross_entropy_grad, head_.loss_grad->attrs,
                       {dloss, logits, labels, loss[CrossEntropy::lse],
                        rewriter_.map(head_.loss_grad->in(CrossEntropyGrad::inv_n))},
                       {dtype})[0];

@@ -6,7 +6,8 @@
 // become the same per run of rows of x, forward and backward of a run next to each other; the loss
 // is the sum over the runs, dw is summed in f32 over the runs and rounded once. Sums are in another
 // order than without chunks; for a given graph and options the order is fixed.
-// A head whose logits or statistics anything else reads, or that is not larger than a run, stays.
+// A head whose logits, nll or statistics anything else reads, or that is not larger than a run,
+// stays.
 #pragma once
 
 #include "ir/graph.h"

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ir/op_def.h"
+#include "passes/precision/f32_values.h"
 #include "passes/precision/list.h"
 #include "passes/precision/quantize_linears.h"
 #include "passes/precision/store_groups.h"
@@ -66,25 +67,6 @@ std::string resolved_table(const Recipe& recipe, const Graph& graph, const Recip
   return text;
 }
 
-namespace {
-
-// By value: what an op calls so, and the same at another scale.
-std::vector<bool> statistics_of(const Graph& graph) {
-  std::vector<bool> statistics(graph.values.size(), false);
-  for (const Node& node : graph.nodes) {
-    const uint32_t mask = op_def(node.op).statistics;
-    const bool hands_on =
-        node.op == OpCode::rescale && statistics[static_cast<size_t>(node.in(Rescale::x))];
-    for (size_t i = 0; i < node.results.size(); ++i) {
-      if (node.results[i] != kNoValue)
-        statistics[static_cast<size_t>(node.results[i])] = hands_on || ((mask >> i) & 1) != 0;
-    }
-  }
-  return statistics;
-}
-
-}  // namespace
-
 Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient) {
   CHECK(graph.phase == Phase::logical);
   Graph typed = graph;
@@ -93,14 +75,16 @@ Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient) {
   for (const GraphOutput& output : graph.outputs) {
     if (is_gradient_name(output.name)) gradients.insert(output.value);
   }
-  const std::vector<bool> statistics = statistics_of(graph);
+  const std::vector<bool> is_f32 = f32_values(graph);
   for (size_t v = 0; v < typed.values.size(); ++v) {
     Value& value = typed.values[v];
     if (value.type.dtype != Dtype::real) continue;
-    if (statistics[v] || value.type.shape.empty()) {
+    if (value.type.shape.empty()) {
       value.type.dtype = Dtype::f32;
+    } else if (gradients.contains(static_cast<ValueId>(v))) {
+      value.type.dtype = gradient;
     } else {
-      value.type.dtype = gradients.count(static_cast<ValueId>(v)) > 0 ? gradient : compute;
+      value.type.dtype = is_f32[v] ? Dtype::f32 : compute;
     }
   }
   return typed;

@@ -106,9 +106,8 @@ std::string resolved_table(const Recipe& recipe, const Graph& graph, const Recip
 std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOptions& options);
 
 // Gives every `real` value a storage type: parameters, activations and gradients `compute`,
-// gradients handed out
-// ("grad:...") `gradient`, scalars and statistics (OpDef::statistics) f32. The result is in the
-// Typed phase.
+// gradients handed out ("grad:...") `gradient`, scalars and what f32_values names f32. The result
+// is in the Typed phase.
 Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient);
 
 // Results that only quantizers read become f32: amax and codes are taken before any narrow store.

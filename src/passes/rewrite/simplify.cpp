@@ -36,8 +36,9 @@ std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
   switch (node.op) {
     case OpCode::stop_gradient:
     case OpCode::reshape:
-    case OpCode::cast:
       return same_type ? std::optional(x) : std::nullopt;
+    case OpCode::cast:  // between types that are not assigned yet: passes/precision/f32_values.h
+      return same_type && graph.phase != Phase::logical ? std::optional(x) : std::nullopt;
     case OpCode::broadcast:
       return same_type && is_identity_perm(std::get<BroadcastAttrs>(node.attrs).axes)
                  ? std::optional(x)

@@ -116,11 +116,15 @@ void add_losses_and_lookups(Table& table) {
        {std::pair(5, 50257), std::pair(3, 9000), std::pair(40, 256), std::pair(2047, 1)}) {
     const OperandCase logits = tensor({rows, classes}, Fill::wide);
     const OperandCase labels = integers({rows}, Fill::labels, classes);
-    table.put(OpCode::cross_entropy, NoAttrs{}, {logits, labels, scalar(0.125)}, kSums);
-    table.put(OpCode::cross_entropy_grad, NoAttrs{},
-              {scalar(1.5), logits, labels,
-               statistic({rows}, {OpCode::cross_entropy, {1, 2, 4}, 1}), scalar(0.125)},
-              2 * kSums);  // a probability near 1 less 1
+    const OperandCase lse = statistic({rows}, {OpCode::cross_entropy, {1, 2, 4}, 1});
+    for (const double smoothing : {0.0, 0.1}) {
+      const CrossEntropyAttrs attrs{.smoothing = smoothing};
+      table.put(OpCode::cross_entropy, attrs, {logits, labels, scalar(0.125)}, kSums);
+      OperandCase dloss = smoothing == 0 ? scalar(1.5) : tensor({rows});
+      dloss.f32_only = true;
+      table.put(OpCode::cross_entropy_grad, attrs, {dloss, logits, labels, lse, scalar(0.125)},
+                2 * kSums);  // a probability near 1 less 1
+    }
   }
 }
 

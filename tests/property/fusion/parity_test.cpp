@@ -42,6 +42,8 @@ std::optional<Closeness> closeness(OpCode op) {
     case OpCode::gated_act_grad:
     case OpCode::gelu:
     case OpCode::gelu_grad:
+    case OpCode::cross_entropy:
+    case OpCode::cross_entropy_grad:
       return Closeness::wide;
     default:
       return std::nullopt;

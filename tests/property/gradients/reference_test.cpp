@@ -70,12 +70,12 @@ TEST(Reference, an_ignored_label_has_no_loss_and_no_gradient) {
   const std::pair labels(i32({2}), Numbers{-1, 0});
   const std::pair inv_n(real({}), Numbers{1});
   const double lse = std::log(std::exp(3.0) + std::exp(4.0));
-  const auto nll = run(OpCode::cross_entropy, NoAttrs{}, {logits, labels, inv_n}, 2);
+  const auto nll = run(OpCode::cross_entropy, CrossEntropyAttrs{}, {logits, labels, inv_n}, 2);
   EXPECT_EQ(nll[0], 0);
   EXPECT_NEAR(nll[1], lse - 3, 1e-12);
   const std::pair all_lse(real({2}), Numbers{2.5, lse});
   const auto grad =
-      run(OpCode::cross_entropy_grad, NoAttrs{}, {inv_n, logits, labels, all_lse, inv_n});
+      run(OpCode::cross_entropy_grad, CrossEntropyAttrs{}, {inv_n, logits, labels, all_lse, inv_n});
   EXPECT_EQ(grad[0], 0);
   EXPECT_EQ(grad[1], 0);
   EXPECT_NEAR(grad[2], std::exp(3 - lse) - 1, 1e-12);

@@ -195,8 +195,8 @@ TEST(ScalePredictions, attention_and_loss) {
   const ValueId labels = loss.ids({64}, 200);
   const ValueId inv_n = loss.builder().fill({}, 1.0 / 64), one = loss.builder().fill({}, 1);
   const auto forward =
-      loss.builder().emit(OpCode::cross_entropy, NoAttrs{}, {logits, labels, inv_n});
-  loss.expect(loss.builder().emit1(OpCode::cross_entropy_grad, NoAttrs{},
+      loss.builder().emit(OpCode::cross_entropy, CrossEntropyAttrs{}, {logits, labels, inv_n});
+  loss.expect(loss.builder().emit1(OpCode::cross_entropy_grad, CrossEntropyAttrs{},
                                    {one, logits, labels, forward[1], inv_n}),
               "cross_entropy_grad");
 }

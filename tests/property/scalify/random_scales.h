@@ -217,7 +217,7 @@ class Generator {
     const ValueId inv_n = b_.fill({}, 1.0 / kRows);
     ValueId logits = scaled(values_.back());
     if (options_.tells_sizes) logits = compressed(logits);
-    const auto nll = b_.emit(OpCode::cross_entropy, NoAttrs{}, {logits, rows_, inv_n});
+    const auto nll = b_.emit(OpCode::cross_entropy, CrossEntropyAttrs{}, {logits, rows_, inv_n});
     ValueId total = nll[0];
     for (const ValueId x : values_) {
       const ValueId part = b_.reduce_sum(b_.scaled(x, 1.0 / 64), {0, 1});

@@ -35,7 +35,7 @@ inline Graph small_forward(const SmallModel& model, const BatchSize& size, Forwa
   }
   const ValueId labels = b.input(InputKind::batch, "labels", index_type({rows}));
   const ValueId inv_n = b.input(InputKind::step_scalar, "inv_n", real_type({}));
-  const auto loss = b.emit(OpCode::cross_entropy, NoAttrs{}, {logits, labels, inv_n});
+  const auto loss = b.emit(OpCode::cross_entropy, CrossEntropyAttrs{}, {logits, labels, inv_n});
   b.output("loss", loss[0]);
   b.output("nll", loss[2]);
   return graph;

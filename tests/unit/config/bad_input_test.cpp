@@ -369,6 +369,22 @@ const BadInput kRelations[] = {
      {},
      "run.yaml:3: train.freeze: expected no patterns with lora.rank, beside whose adapters all "
      "weights stay as they are, got [*norm*]"},
+    {"loss_that_is_none",
+     "train: {loss: pairwize}\n",
+     {},
+     "run.yaml:1: train.loss: expected <train.loss>, got 'pairwize'; the nearest is pairwise"},
+    {"auto_among_losses",
+     "train: {loss: {auto: 1, classes: 1}}\n",
+     {},
+     "run.yaml:1: train.loss: expected <train.loss>, got 'auto'; the nearest is span"},
+    {"weight_of_no_loss",
+     "train: {loss: {classes: 0}}\n",
+     {},
+     "run.yaml:1: train.loss: expected a number in (0, 1000000], got '0'"},
+    {"smoothing_of_the_whole_label",
+     "",
+     {"train.label_smoothing=1"},
+     "--set: train.label_smoothing: expected <train.label_smoothing>, got '1'"},
     {"out_is_empty", "out: \"\"\n", {}, "run.yaml:1: out: expected a folder, got nothing"},
 };
 

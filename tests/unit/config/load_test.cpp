@@ -11,6 +11,7 @@
 #include "config/nearest.h"
 #include "config/report.h"
 #include "config/table.h"
+#include "config/value.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
@@ -42,6 +43,18 @@ TEST(Config, reads_every_kind_of_value) {
   EXPECT_EQ(config.data.val, (std::vector<std::string>{"v.txt"}));
   EXPECT_EQ(config.train.memory_budget, 3ll << 29);
   EXPECT_EQ(config.out, "runs/x");
+}
+
+TEST(Config, a_loss_is_a_name_or_several_with_weights) {
+  const auto losses = [](const std::string& value) {
+    const LoadedConfig loaded = parse_config("train: {loss: " + value + "}", "run.yaml");
+    EXPECT_EQ(value_text(*find_config_row("train.loss"), loaded.config), value);
+    return loaded.config.train.loss;
+  };
+  EXPECT_TRUE(losses("auto").empty());
+  EXPECT_EQ(losses("classes"), (std::vector<WeightedLoss>{{.name = "classes"}}));
+  EXPECT_EQ(losses("{pairwise: 1, next_token: 0.25}"),
+            (std::vector<WeightedLoss>{{.name = "pairwise"}, {"next_token", 0.25}}));
 }
 
 TEST(Config, default_warmup_fits_a_short_run) {

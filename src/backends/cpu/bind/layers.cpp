@@ -131,6 +131,7 @@ bool table_is_wide(const NodeView& view) {
 }
 bool logits_are_wide(const NodeView& view) {
   return is_wide(view.in(CrossEntropyGrad::logits).dtype) &&
+         view.in(CrossEntropyGrad::dloss).dtype == Dtype::f32 &&
          is_wide(view.out(CrossEntropyGrad::dlogits).dtype);
 }
 
@@ -166,39 +167,52 @@ LaunchFn prepare_embedding_grad(const NodeView& view, Context& context) {
   };
 }
 
+CrossEntropyShape cross_entropy_shape(const NodeView& view, SlotId logits) {
+  return {.rows = view.in(logits).shape[0],
+          .classes = view.in(logits).shape[1],
+          .smoothing = static_cast<float>(view.attrs<CrossEntropyAttrs>().smoothing)};
+}
+
+// Sums of blocks, then the smoothed loss of each row.
+int64_t cross_entropy_sums(int64_t rows) {
+  return reduce_scratch(rows) * static_cast<int64_t>(sizeof(double));
+}
 int64_t cross_entropy_scratch(const NodeView& view) {
-  return reduce_scratch(view.in(octet::CrossEntropy::logits).shape[0]) *
-         static_cast<int64_t>(sizeof(double));
+  const CrossEntropyShape shape = cross_entropy_shape(view, octet::CrossEntropy::logits);
+  const int64_t smoothed = shape.smoothing == 0 ? 0 : shape.rows;
+  return cross_entropy_sums(shape.rows) + smoothed * static_cast<int64_t>(sizeof(float));
 }
 
 LaunchFn prepare_cross_entropy(const NodeView& view, Context& context) {
-  const CrossEntropyShape shape{.rows = view.in(octet::CrossEntropy::logits).shape[0],
-                                .classes = view.in(octet::CrossEntropy::logits).shape[1]};
+  const CrossEntropyShape shape = cross_entropy_shape(view, octet::CrossEntropy::logits);
   return [types = NodeTypes(view), shape, &pool = context.pool](const LaunchArgs& args) {
     auto* nll = data_out<float>(args, octet::CrossEntropy::nll);
+    auto* smoothed = reinterpret_cast<float*>(args.scratch + cross_entropy_sums(shape.rows));
     cross_entropy({.logits = types.operand(args, octet::CrossEntropy::logits),
                    .labels = data<int32_t>(args, octet::CrossEntropy::labels),
                    .loss = nll,
-                   .lse = data_out<float>(args, octet::CrossEntropy::lse)},
+                   .lse = data_out<float>(args, octet::CrossEntropy::lse),
+                   .smoothed = smoothed},
                   shape, pool);
-    const double total =
-        sum({nll, Dtype::f32}, shape.rows, reinterpret_cast<double*>(args.scratch), pool);
+    const double total = sum({shape.smoothing == 0 ? nll : smoothed, Dtype::f32}, shape.rows,
+                             reinterpret_cast<double*>(args.scratch), pool);
     *data_out<float>(args, octet::CrossEntropy::loss) = static_cast<float>(
         total * static_cast<double>(*data<float>(args, octet::CrossEntropy::inv_n)));
   };
 }
 
 LaunchFn prepare_cross_entropy_grad(const NodeView& view, Context& context) {
-  const CrossEntropyShape shape{.rows = view.in(CrossEntropyGrad::logits).shape[0],
-                                .classes = view.in(CrossEntropyGrad::logits).shape[1]};
-  return [types = NodeTypes(view), shape, &pool = context.pool](const LaunchArgs& args) {
+  const CrossEntropyShape shape = cross_entropy_shape(view, CrossEntropyGrad::logits);
+  const bool by_row = !view.in(CrossEntropyGrad::dloss).shape.empty();
+  return [types = NodeTypes(view), shape, by_row, &pool = context.pool](const LaunchArgs& args) {
+    const auto* dloss = data<float>(args, CrossEntropyGrad::dloss);
     cross_entropy_backward({.logits = types.operand(args, CrossEntropyGrad::logits),
                             .labels = data<int32_t>(args, CrossEntropyGrad::labels),
                             .lse = data<float>(args, CrossEntropyGrad::lse),
                             .dlogits = types.result(args, CrossEntropyGrad::dlogits),
                             .inv_n = data<float>(args, CrossEntropyGrad::inv_n),
-                            .dloss = data<float>(args, CrossEntropyGrad::dloss),
-                            .row_dloss = nullptr},
+                            .dloss = by_row ? nullptr : dloss,
+                            .row_dloss = by_row ? dloss : nullptr},
                            shape, pool);
   };
 }

@@ -39,11 +39,24 @@ float LogSumExp(In x, int64_t n) {
   return m + static_cast<float>(std::log(total));
 }
 
-void SoftmaxGradient(In x, Out dx, float lse, float scale, int64_t n) {
-  const VF shift = set(lse), factor = set(scale);
+float Mean(In x, int64_t n) {
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kSumBlock) {
+    VF s = zero();
+    for_lanes(begin, std::min(n, begin + kSumBlock), [&](int64_t i, auto io) HWY_ATTR {
+      s = hn::Add(s, keep_lanes(io, load(io, x, i), 0.0f));
+    });
+    total += sum_of(s);
+  }
+  return static_cast<float>(total / static_cast<double>(n));
+}
+
+void SoftmaxGradient(In x, Out dx, const CrossEntropyRow& row, int64_t n) {
+  const VF shift = set(row.lse), share = set(row.share), factor = set(row.scale);
   for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
     // A rounded lse may leave the difference a little above 0: the general exponential.
-    store(io, hn::Mul(exp_f32(hn::Sub(load(io, x, i), shift)), factor), dx, i);
+    const VF p = exp_f32(hn::Sub(load(io, x, i), shift));
+    store(io, hn::Mul(hn::Sub(p, share), factor), dx, i);
   });
 }
 
@@ -56,6 +69,7 @@ HWY_AFTER_NAMESPACE();
 namespace octet::cpu {
 
 HWY_EXPORT(LogSumExp);
+HWY_EXPORT(Mean);
 HWY_EXPORT(SoftmaxGradient);
 
 namespace {
@@ -90,6 +104,7 @@ constexpr int64_t kRows = 4;
 
 void cross_entropy(const CrossEntropy& a, CrossEntropyShape shape, ThreadPool& pool) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(LogSumExp);
+  const auto mean = HWY_DYNAMIC_DISPATCH(Mean);
   for_blocks(pool, shape.rows, kRows, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       const int32_t label = a.labels[r];
@@ -97,6 +112,9 @@ void cross_entropy(const CrossEntropy& a, CrossEntropyShape shape, ThreadPool& p
       const In x = offset(a.logits, r * shape.classes);
       a.lse[r] = kernel(x, shape.classes);
       a.loss[r] = label < 0 ? 0.0f : a.lse[r] - element(x, label);
+      if (shape.smoothing == 0) continue;
+      const float above = label < 0 ? 0.0f : element(x, label) - mean(x, shape.classes);
+      a.smoothed[r] = a.loss[r] + shape.smoothing * above;
     }
   });
 }
@@ -105,6 +123,7 @@ void cross_entropy_backward(const CrossEntropyBackward& a, CrossEntropyShape sha
                             ThreadPool& pool) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(SoftmaxGradient);
   const float scale = (a.inv_n ? *a.inv_n : 1.0f) * (a.dloss ? *a.dloss : 1.0f);
+  const float share = shape.smoothing / static_cast<float>(shape.classes);
   for_blocks(pool, shape.rows, kRows, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
       const int32_t label = a.labels[r];
@@ -117,8 +136,9 @@ void cross_entropy_backward(const CrossEntropyBackward& a, CrossEntropyShape sha
         continue;
       }
       const float factor = a.row_dloss ? scale * a.row_dloss[r] : scale;
-      const float at_label = (std::exp(element(x, label) - a.lse[r]) - 1.0f) * factor;
-      kernel(x, dx, a.lse[r], factor, shape.classes);
+      const float p = std::exp(element(x, label) - a.lse[r]);
+      const float at_label = (p - share - (1.0f - shape.smoothing)) * factor;
+      kernel(x, dx, {.lse = a.lse[r], .share = share, .scale = factor}, shape.classes);
       put_label(dx, label, at_label);
     }
   });

@@ -36,15 +36,21 @@ constexpr int64_t embedding_grad_scratch_bytes(int64_t tokens, int64_t cols) {
 }
 
 // cross_entropy: operands logits [rows, classes], labels i32 [rows], inv_n f32; results loss =
-// inv_n sum nll, lse [rows] = log sum exp logits, nll [rows] = lse - logits[label], all f32; nll is
-// 0 where the label is outside [0, classes). f32 inside, the sum of the rows in double, in a fixed
-// order.
-// cross_entropy_grad: operands dloss f32, logits, labels, lse f32, inv_n f32; result dlogits =
-// (exp(logits - lse) - [class = label]) dloss inv_n, 0 in rows without label. It may be logits.
+// inv_n sum nll + s (logits[label] - mean logits), s = smoothing, lse [rows] = log sum exp logits,
+// nll [rows] = lse - logits[label], all f32; nll, and what the loss sums, is 0 where the label is
+// outside [0, classes). f32 inside, the sum of the rows in double, in a fixed order. Scratch: what
+// the loss sums, f32 [rows], where s is not 0.
+// cross_entropy_grad: operands dloss f32, one number or (dloss_stride 1) [rows], logits, labels,
+// lse f32, inv_n f32; result dlogits = (exp(logits - lse) - s / classes - (1 - s) [class = label])
+// dloss inv_n, 0 in rows without label. It may be logits.
 struct CrossEntropyParams {
   int64_t rows = 0, classes = 0;
   Dtype logits = Dtype::bf16, dlogits = Dtype::bf16;
-  int8_t reserved[6] = {};
+  int8_t dloss_stride = 0, reserved = 0;
+  float smoothing = 0;
 };
+constexpr int64_t cross_entropy_scratch_bytes(int64_t rows, float smoothing) {
+  return smoothing == 0 ? 0 : rows * static_cast<int64_t>(sizeof(float));
+}
 
 }  // namespace octet::cuda

@@ -113,9 +113,25 @@ unsigned threads_of(int64_t classes) {
 struct LossTask {
   const void* logits;
   const int32_t* labels;
-  float *lse, *nll;
+  float *lse, *nll, *smoothed;
   int64_t classes;
+  float smoothing;
 };
+
+// The mean of a row that a block has read before: by thread, by warp, in the order of the warps.
+template <Dtype D>
+__device__ float mean_of_row(const Storage<D>* row, int64_t n, float (&sums)[kThreads / 32]) {
+  float sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += to_float<D>(row[i]);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  __syncthreads();  // the sums of before were read
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+  __syncthreads();
+  sum = 0;
+  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) sum += sums[w];
+  return sum / static_cast<float>(n);
+}
 
 template <Dtype D>
 __global__ void __launch_bounds__(kThreads) cross_entropy_rows(const __grid_constant__ LossTask t) {
@@ -130,20 +146,27 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_rows(const __grid_cons
     sums[warp] = s.sum;
   }
   __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int w = 1; w < static_cast<int>(blockDim.x) / 32; ++w) s.join(tops[w], sums[w]);
+    const float lse = s.shift() + logf(s.sum);
+    const int64_t label = t.labels[r];
+    t.lse[r] = lse;
+    t.nll[r] = label >= 0 && label < t.classes ? lse - to_float<D>(row[label]) : 0.0f;
+  }
+  if (t.smoothing == 0) return;
+  const float mean = mean_of_row<D>(row, t.classes, sums);
   if (threadIdx.x != 0) return;
-  for (int w = 1; w < static_cast<int>(blockDim.x) / 32; ++w) s.join(tops[w], sums[w]);
-  const float lse = s.shift() + logf(s.sum);
   const int64_t label = t.labels[r];
-  t.lse[r] = lse;
-  t.nll[r] = label >= 0 && label < t.classes ? lse - to_float<D>(row[label]) : 0.0f;
+  const bool valid = label >= 0 && label < t.classes;
+  t.smoothed[r] = t.nll[r] + (valid ? t.smoothing * (to_float<D>(row[label]) - mean) : 0.0f);
 }
 
-// loss = inv_n sum nll: each thread in the order of its rows, then by halves.
+// loss = inv_n sum of the rows' losses: each thread in the order of its rows, then by halves.
 __global__ void __launch_bounds__(1024)
-    sum_loss(const float* nll, const float* inv_n, float* loss, int64_t rows) {
+    sum_loss(const float* of_rows, const float* inv_n, float* loss, int64_t rows) {
   __shared__ double sums[1024];
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < rows; i += 1024) sum += nll[i];
+  for (int64_t i = threadIdx.x; i < rows; i += 1024) sum += of_rows[i];
   sums[threadIdx.x] = sum;
   for (int step = 512; step > 0; step /= 2) {
     __syncthreads();
@@ -157,13 +180,16 @@ void run_cross_entropy(const CrossEntropyParams& p, const Launch& args) {
                    .labels = args.in<int32_t>(1),
                    .lse = args.out<float>(1),
                    .nll = args.out<float>(2),
-                   .classes = p.classes};
+                   .smoothed = static_cast<float*>(args.scratch),
+                   .classes = p.classes,
+                   .smoothing = p.smoothing};
   if (p.rows > 0) {
     visit_wide(p.logits, [&]<Dtype D>() {
       cross_entropy_rows<D><<<grid_of(p.rows), threads_of(p.classes), 0, args.stream>>>(t);
     });
   }
-  sum_loss<<<1, 1024, 0, args.stream>>>(t.nll, args.in<float>(2), args.out<float>(0), p.rows);
+  const float* of_rows = p.smoothing == 0 ? t.nll : t.smoothed;
+  sum_loss<<<1, 1024, 0, args.stream>>>(of_rows, args.in<float>(2), args.out<float>(0), p.rows);
   check_launch("cross_entropy");
 }
 
@@ -174,17 +200,19 @@ struct GradTask {
   const float *lse, *inv_n;
   void* dlogits;  // may be the logits
   int64_t classes;
-  int64_t across;  // blocks of a row
+  int64_t across;        // blocks of a row
+  int64_t dloss_stride;  // from row to row: 0 or 1
+  float share, most;     // of a label: every class's, and the rest, which is its own class's
 };
 
 struct GradRow {
-  float lse, factor;
+  float lse, factor, share, most;
   int64_t label;  // -1: the row is zeros
 
-  __device__ __forceinline__ float of(float x, int64_t i) const {
+  __device__ __forceinline__ float of(float x, bool hit) const {
     if (label < 0) return 0;
-    const float p = exp_fast(x - lse);
-    return factor * (i == label ? p - 1.0f : p);
+    const float p = exp_fast(x - lse) - share;
+    return factor * (hit ? p - most : p);
   }
 };
 
@@ -196,10 +224,7 @@ __device__ __forceinline__ void store_gradients(const GradRow& row, const Raw8& 
   const int64_t ahead = row.label - i;
   const int hit = ahead >= 0 && ahead < kEight ? static_cast<int>(ahead) : -1;
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const float p = exp_fast(v[j] - row.lse);
-    v[j] = row.label < 0 ? 0.0f : row.factor * (j == hit ? p - 1.0f : p);
-  }
+  for (int j = 0; j < 8; ++j) v[j] = row.of(v[j], j == hit);
   if (reinterpret_cast<uintptr_t>(y + i) % 16 == 0) {
     store_raw8(y, i, Y, narrow8(v, Y));
     return;
@@ -217,7 +242,8 @@ __global__ void __launch_bounds__(kThreads)
   auto* y = static_cast<Storage<Y>*>(t.dlogits) + r * t.classes;
   const int64_t label = t.labels[r];
   const bool valid = label >= 0 && label < t.classes;
-  const GradRow row{t.lse[r], *t.dloss * *t.inv_n, valid ? label : -1};
+  const GradRow row{t.lse[r], t.dloss[r * t.dloss_stride] * *t.inv_n, t.share, t.most,
+                    valid ? label : -1};
   const int64_t head = head_of<X>(x, t.classes);
   const int64_t tail = head + (t.classes - head) / kEight * kEight;
   const int64_t step = int64_t{blockDim.x} * kEight;
@@ -232,7 +258,9 @@ __global__ void __launch_bounds__(kThreads)
   for (int p = 0; p < kPacks; ++p) {
     if (first + p * step < tail) store_gradients<X, Y>(row, raw[p], y, first + p * step);
   }
-  const auto one = [&](int64_t i) { y[i] = from_float<Y>(row.of(to_float<X>(x[i]), i)); };
+  const auto one = [&](int64_t i) {
+    y[i] = from_float<Y>(row.of(to_float<X>(x[i]), i == row.label));
+  };
   if (part == 0 && threadIdx.x < head) one(threadIdx.x);
   if (part == 0 && tail + threadIdx.x < t.classes) one(tail + threadIdx.x);
 }
@@ -247,7 +275,10 @@ void run_cross_entropy_grad(const CrossEntropyParams& p, const Launch& args) {
                    .inv_n = args.in<float>(4),
                    .dlogits = args.results[0],
                    .classes = p.classes,
-                   .across = ceil_div(p.classes, int64_t{threads} * kEight * kPacks)};
+                   .across = ceil_div(p.classes, int64_t{threads} * kEight * kPacks),
+                   .dloss_stride = p.dloss_stride,
+                   .share = p.smoothing / static_cast<float>(p.classes),
+                   .most = 1.0f - p.smoothing};
   visit_wide(p.logits, [&]<Dtype X>() {
     visit_wide(p.dlogits, [&]<Dtype Y>() {
       cross_entropy_grads<X, Y><<<grid_of(p.rows * t.across), threads, 0, args.stream>>>(t);

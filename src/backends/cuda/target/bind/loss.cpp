@@ -33,12 +33,14 @@ KernelSpec embedding_grad_spec(const NodeView& view) {
   return make_spec(KernelId::embedding_grad, embedding_grad_params(view));
 }
 
-CrossEntropyParams cross_entropy_params(const TensorType& logits, const TensorType& dlogits) {
+CrossEntropyParams cross_entropy_params(const NodeView& view, const TensorType& logits,
+                                        const TensorType& dlogits) {
   CrossEntropyParams p;
   p.rows = logits.shape[0];
   p.classes = logits.shape[1];
   p.logits = logits.dtype;
   p.dlogits = dlogits.dtype;
+  p.smoothing = static_cast<float>(view.attrs<CrossEntropyAttrs>().smoothing);
   return p;
 }
 bool cross_entropy_applies(const NodeView& view) {
@@ -47,7 +49,11 @@ bool cross_entropy_applies(const NodeView& view) {
 }
 KernelSpec cross_entropy_spec(const NodeView& view) {
   const TensorType& logits = view.in(CrossEntropy::logits);
-  return make_spec(KernelId::cross_entropy, cross_entropy_params(logits, logits));
+  return make_spec(KernelId::cross_entropy, cross_entropy_params(view, logits, logits));
+}
+int64_t cross_entropy_scratch(const NodeView& view) {
+  return cross_entropy_scratch_bytes(view.in(CrossEntropy::logits).shape[0],
+                                     static_cast<float>(view.attrs<CrossEntropyAttrs>().smoothing));
 }
 bool cross_entropy_grad_applies(const NodeView& view) {
   using G = CrossEntropyGrad;
@@ -56,9 +62,10 @@ bool cross_entropy_grad_applies(const NodeView& view) {
          view.in_is(G::inv_n, {Dtype::f32});
 }
 KernelSpec cross_entropy_grad_spec(const NodeView& view) {
-  return make_spec(
-      KernelId::cross_entropy_grad,
-      cross_entropy_params(view.in(CrossEntropyGrad::logits), view.out(CrossEntropyGrad::dlogits)));
+  using G = CrossEntropyGrad;
+  CrossEntropyParams p = cross_entropy_params(view, view.in(G::logits), view.out(G::dlogits));
+  p.dloss_stride = view.in(G::dloss).shape.empty() ? 0 : 1;
+  return make_spec(KernelId::cross_entropy_grad, p);
 }
 
 const Binding kLossBindings[] = {
@@ -66,7 +73,8 @@ const Binding kLossBindings[] = {
     {{OpCode::embedding_grad, "rows", lookup_applies, embedding_grad_scratch}, embedding_grad_spec},
     {{OpCode::gather, "rows", lookup_applies}, embedding_spec},
     {{OpCode::scatter_add, "rows", lookup_applies, embedding_grad_scratch}, embedding_grad_spec},
-    {{OpCode::cross_entropy, "rows", cross_entropy_applies}, cross_entropy_spec},
+    {{OpCode::cross_entropy, "rows", cross_entropy_applies, cross_entropy_scratch},
+     cross_entropy_spec},
     {{OpCode::cross_entropy_grad, "rows", cross_entropy_grad_applies}, cross_entropy_grad_spec},
 };
 

@@ -1,0 +1,28 @@
+// Cross entropy of each row's classes with its label, smoothed by LossOptions::smoothing as
+// PyTorch's label_smoothing is. The metric nll is that of the labels themselves.
+#include "nn/blocks.h"
+#include "nn/losses/list.h"
+#include "nn/losses/parts.h"
+
+namespace octet {
+namespace {
+
+LossValues build(Blocks& blocks, const LossCall& call) {
+  Builder& b = blocks.builder();
+  const LabelLoss all =
+      label_loss(b, call.output, blocks.input("labels"), call.inv_n, call.options.smoothing);
+  return {all.loss, {{"nll", all.nll}, {"correct", as_numbers(b, all.correct)}}};
+}
+
+}  // namespace
+
+const LossDef kClasses = {
+    .name = "classes",
+    .help = "cross entropy of each row's classes with its label",
+    .output = "classes",
+    .inputs = [](const ModelSpec&) { return std::vector<InputSpec>{row_label_input("labels")}; },
+    .counted = "labels",
+    .metrics = {"nll", "correct"},
+    .build = build};
+
+}  // namespace octet

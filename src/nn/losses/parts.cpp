@@ -1,0 +1,37 @@
+#include "nn/losses/parts.h"
+
+namespace octet {
+
+ValueId as_numbers(Builder& b, ValueId condition) {
+  return b.select(condition, b.fill_like(condition, 1), b.fill_like(condition, 0));
+}
+
+LabelLoss label_loss(Builder& b, ValueId logits, ValueId labels, ValueId inv_n, double smoothing) {
+  const auto results = b.emit(OpCode::cross_entropy, CrossEntropyAttrs{.smoothing = smoothing},
+                              {logits, labels, inv_n});
+  const ValueId largest = b.emit1(OpCode::argmax, AxisAttrs{.axis = 1}, {logits});
+  return {.loss = results[CrossEntropy::loss],
+          .nll = results[CrossEntropy::nll],
+          .correct = b.emit1(OpCode::equal, NoAttrs{}, {largest, labels})};
+}
+
+// As (x + |x|) / 2 + log(1 + e^-|x|): nothing overflows, and the gradient at 0 is 1/2.
+ValueId softplus(Builder& b, ValueId x) {
+  const ValueId size = b.unary(OpCode::abs, x);
+  const ValueId rest = b.plus(b.unary(OpCode::exp, b.neg(size)), 1);
+  return b.add(b.scaled(b.add(x, size), 0.5), b.unary(OpCode::log, rest));
+}
+
+Pairs pairs_of(Builder& b, ValueId x) {
+  const Shape shape = b.shape(x);
+  const auto from = [&](int64_t first) {
+    SliceAttrs every{
+        .start = Shape(shape.size(), 0), .limit = shape, .stride = Shape(shape.size(), 1)};
+    every.start[0] = first;
+    every.stride[0] = 2;
+    return b.emit1(OpCode::slice, every, {x});
+  };
+  return {.first = from(0), .second = from(1)};
+}
+
+}  // namespace octet

@@ -1,0 +1,44 @@
+#include "train/step_inputs.h"
+
+#include "infer/stored_weights.h"
+
+namespace octet {
+namespace {
+
+float inverse_of(int64_t n_labels) {
+  return n_labels > 0 ? static_cast<float>(1.0 / static_cast<double>(n_labels)) : 0.0f;
+}
+
+// Samples are rows that belong together.
+int64_t n_items(const ItemCounts& items, const LossTerm& loss) {
+  return loss.counted == "samples" ? RowCounts::count_of(items, "rows") / loss.rows_per_sample
+                                   : RowCounts::count_of(items, loss.counted);
+}
+
+}  // namespace
+
+std::vector<InputBytes> step_scalars(const ProgramOptions& options, const ItemCounts& items) {
+  std::vector<InputBytes> scalars;
+  for (const LossTerm& loss : options.losses)
+    scalars.push_back(scalar_input(loss.inv_n, inverse_of(n_items(items, loss))));
+  return scalars;
+}
+
+void add_dropout(const Graph& graph, const ProgramOptions& options, const RandomStream& step,
+                 std::vector<InputBytes>& inputs) {
+  if (options.lora.dropout == 0) return;
+  const double share = options.lora.dropout;
+  for (const GraphInput& input : graph.inputs) {
+    if (!dropout_module(input.name)) continue;
+    RandomStream random = step;
+    random.name = name_hash(input.name);
+    const TensorType& type = graph.type(input.value);
+    std::vector<float> mask(static_cast<size_t>(type.n_elems()));
+    const auto kept = static_cast<float>(1 / (1 - share));
+    for (size_t i = 0; i < mask.size(); ++i)
+      mask[i] = static_cast<double>(random.uniform(i)) < share ? 0.0f : kept;
+    inputs.push_back({input.name, encode_weights(mask, type.dtype)});
+  }
+}
+
+}  // namespace octet
