@@ -122,6 +122,9 @@ InputSpec doc_starts_input() {
 InputSpec key_ends_input() {
   return {.name = "key_ends"};
 }
+InputSpec token_types_input(int64_t n_types) {
+  return {.name = "token_types", .bound = n_types};
+}
 InputSpec token_labels_input() {
   return {.name = "labels", .fill = Fill::ignored};
 }
@@ -184,6 +187,7 @@ void complete(Batch& batch) {
     batch.set(positions_input(), positions_of(batch.batch, batch.seq, rule));
   }
   if (batch.find("doc_starts") == nullptr) batch.add(doc_starts_input());
+  if (batch.find("token_types") == nullptr) batch.add(token_types_input());
   if (batch.find("key_ends") == nullptr) batch.set(key_ends_input(), key_ends_of(batch));
 }
 

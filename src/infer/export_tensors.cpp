@@ -16,6 +16,10 @@
 namespace octet {
 namespace {
 
+Shape file_shape(const ParameterSpec& parameter) {
+  return parameter.file_shape.empty() ? parameter.shape : parameter.file_shape;
+}
+
 constexpr int64_t kExportPiece = 512 << 10;  // elements
 constexpr int64_t kBlock = 128;
 
@@ -56,7 +60,7 @@ TensorSource real_source(const ExportWeights& weights, const ParameterSpec& para
   const StoredTensor& stored = weights.compute().stored(parameter.name);
   const bool of_masters = dtype == Dtype::f32 && weights.has_masters();
   if (stored.stored == stored_as(dtype) && !of_masters) return stored_source(weights, parameter);
-  return {tensor_decl(parameter.name, dtype, parameter.shape),
+  return {tensor_decl(parameter.name, dtype, file_shape(parameter)),
           [&weights, &parameter, dtype, of_masters](const ByteSink& sink) {
             std::vector<float> values;
             in_parts(n_elems(parameter.shape), kExportPiece, [&](int64_t first, int64_t n) {

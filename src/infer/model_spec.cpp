@@ -64,7 +64,7 @@ ModelSpec model_from_config(const Files& files, const RunConfig& config) {
   }
   ModelSpec spec = config.model;
   spec.rope_seq = config.model.seq;
-  spec.max_positions = config.model.seq;
+  spec.max_positions = config.model.seq + model_def(spec.kind).first_position;
   return resolved(spec);
 }
 

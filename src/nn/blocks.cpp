@@ -92,7 +92,7 @@ ValueId Blocks::declare(const ParameterSpec& spec) {
   return id;
 }
 
-ValueId Blocks::matrix(std::string name, Shape shape, MatrixUse use) {
+ValueId Blocks::matrix(std::string name, Shape shape, MatrixUse use, const Shape& file_shape) {
   const double std = use == MatrixUse::residual
                          ? kInitStd / std::sqrt(2.0 * static_cast<double>(spec_.layers))
                          : kInitStd;
@@ -100,16 +100,18 @@ ValueId Blocks::matrix(std::string name, Shape shape, MatrixUse use) {
                     .shape = std::move(shape),
                     .init = Init::normal,
                     .std = std,
-                    .decay = use != MatrixUse::embedding});
+                    .decay = use != MatrixUse::embedding,
+                    .file_shape = file_shape});
 }
 
 ValueId Blocks::linear(ValueId x, std::string_view path, int64_t n_out,
                        const LinearOptions& options) {
   module(path);
+  if (options.whole_path) builder_.tag.origin = path;
   const int64_t n_in = builder_.shape(x)[1];
   const bool out_in = options.layout == WeightLayout::out_in;
-  const ValueId w =
-      matrix(name(path, "weight"), out_in ? Shape{n_out, n_in} : Shape{n_in, n_out}, options.use);
+  const ValueId w = matrix(name(path, "weight"), out_in ? Shape{n_out, n_in} : Shape{n_in, n_out},
+                           options.use, options.file_shape);
   const ValueId y = builder_.gemm(x, w, {.trans_b = out_in, .role = GemmRole::forward});
   if (options.bias == WithBias::no) return y;
   const ValueId b = parameter({.name = name(path, "bias"), .shape = {n_out}, .init = Init::zeros});
@@ -125,14 +127,35 @@ ValueId Blocks::token_embedding(std::string_view path) {
 
 ValueId Blocks::position_embedding(std::string_view path) {
   module(path);
-  if (batch_.seq > spec_.max_positions) {
+  const int64_t first = model_def(spec_.kind).first_position, n = spec_.max_positions - first;
+  if (batch_.seq > n) {
     throw Error(ErrorCode::invalid_argument,
-                "[model] expected sequences of at most max_positions {}, got {}",
-                spec_.max_positions, batch_.seq);
+                "[model] expected sequences of at most max_positions {}, got {}", n, batch_.seq);
   }
   const ValueId table =
       matrix(name(path, "weight"), {spec_.max_positions, spec_.hidden}, MatrixUse::embedding);
-  return builder_.emit1(OpCode::embedding, NoAttrs{}, {table, input("positions")});
+  return builder_.emit1(OpCode::embedding, NoAttrs{},
+                        {first == 0 ? table : rows(table, first, n), input("positions")});
+}
+
+ValueId Blocks::embedding(std::string_view path, std::string_view input_name, int64_t n) {
+  module(path);
+  const ValueId table = matrix(name(path, "weight"), {n, spec_.hidden}, MatrixUse::embedding);
+  return builder_.emit1(OpCode::embedding, NoAttrs{}, {table, input(input_name)});
+}
+
+ValueId Blocks::table(std::string_view path, int64_t rows, const Shape& file_shape) {
+  module(path);
+  return matrix(prefix_ + std::string(path), {rows, spec_.hidden}, MatrixUse::embedding,
+                file_shape);
+}
+
+ValueId Blocks::bias(ValueId x, std::string_view path) {
+  module(path);
+  const ValueId b = parameter({.name = prefix_ + std::string(path),
+                               .shape = {builder_.shape(x)[1]},
+                               .init = Init::zeros});
+  return builder_.emit1(OpCode::bias_add, NoAttrs{}, {x, b});
 }
 
 ValueId Blocks::head(ValueId x, std::string_view embedding_name) {
@@ -141,6 +164,13 @@ ValueId Blocks::head(ValueId x, std::string_view embedding_name) {
   const ValueId w = spec_.tied
                         ? matrix(std::string(embedding_name), shape, MatrixUse::embedding)
                         : matrix(std::string(model_def(spec_.kind).head), shape, MatrixUse::matrix);
+  return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
+}
+
+ValueId Blocks::tied_head(ValueId x, const std::string& embedding_name) {
+  module("lm_head");
+  const ValueId w =
+      matrix(embedding_name, {spec_.vocab, spec_.hidden}, MatrixUse::embedding);
   return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
 }
 
@@ -293,6 +323,18 @@ ValueId Blocks::gelu(ValueId x, std::string_view origin) {
 ValueId Blocks::add(ValueId a, ValueId b, std::string_view origin) {
   module(origin);
   return builder_.add(a, b);
+}
+
+ValueId Blocks::tanh(ValueId x, std::string_view origin) {
+  module(origin);
+  return builder_.unary(OpCode::tanh, x);
+}
+
+ValueId Blocks::rows(ValueId x, int64_t first, int64_t n) {
+  return builder_.emit1(
+      OpCode::slice,
+      SliceAttrs{.start = {first, 0}, .limit = {first + n, builder_.shape(x)[1]}, .stride = {1, 1}},
+      {x});
 }
 
 ValueId Blocks::columns(ValueId x, int64_t first, int64_t n) {

@@ -38,6 +38,8 @@ struct LinearOptions {
   MatrixUse use = MatrixUse::matrix;
   WeightLayout layout = WeightLayout::out_in;
   WithBias bias = WithBias::no;
+  bool whole_path = false;     // the origin is all of the path, where its last part is not enough
+  Shape file_shape = {};       // ParameterSpec's
 };
 
 // What a query sees, and what is added to its scores. Values by the name of the op's operands.
@@ -82,8 +84,16 @@ class Blocks {
   ValueId token_embedding(std::string_view path);
   // Throws Error{invalid_argument} where a sequence is longer than the table.
   ValueId position_embedding(std::string_view path);
+  // Rows of a table of `n`, one for each index of a declared input.
+  ValueId embedding(std::string_view path, std::string_view input, int64_t n);
+  // A matrix [rows, hidden] of its own, without a ".weight" behind its name.
+  ValueId table(std::string_view path, int64_t rows, const Shape& file_shape);
+  // [n] zeros at first, added to each row of x.
+  ValueId bias(ValueId x, std::string_view path);
   // The final product with the embedding's weight (tied) or with a weight of its own.
   ValueId head(ValueId x, std::string_view embedding_name);
+  // The product with the embedding's weight, whose name this is.
+  ValueId tied_head(ValueId x, const std::string& embedding_name);
   // Norms over all of a row, whatever its width.
   ValueId rms_norm(ValueId x, std::string_view path);
   ValueId layer_norm(ValueId x, std::string_view path);
@@ -100,6 +110,17 @@ class Blocks {
   // down(silu(gate(x)) * up(x)): "mlp".
   ValueId gated_mlp(ValueId x);
   ValueId gelu(ValueId x, std::string_view origin);
+  ValueId tanh(ValueId x, std::string_view origin);
+  // Images [B, C, S, S] as their patches [B * (S/P)^2, C * P * P], row by row of patches.
+  ValueId patches(ValueId images);
+  // The rows of a, then those of b.
+  ValueId stacked(ValueId a, ValueId b);
+  // x [B * n, w] with the rows of `first` [k, w] before each n rows: [B * (k + n), w].
+  ValueId with_first_rows(ValueId first, ValueId x);
+  // x [B * n, w] + rows [n, w], the same for each of B.
+  ValueId add_rows(ValueId x, ValueId rows);
+  // Row i of each n rows of x, a row of the batch: [B, w].
+  ValueId row_of_each(ValueId x, int64_t i);
   ValueId add(ValueId a, ValueId b, std::string_view origin = "residual");
   // Columns [first, first + n) of x.
   ValueId columns(ValueId x, int64_t first, int64_t n);
@@ -121,7 +142,8 @@ class Blocks {
   void batch_inputs();
   ValueId parameter(ParameterSpec spec);
   ValueId declare(const ParameterSpec& spec);
-  ValueId matrix(std::string name, Shape shape, MatrixUse use);
+  ValueId matrix(std::string name, Shape shape, MatrixUse use, const Shape& file_shape = {});
+  ValueId rows(ValueId x, int64_t first, int64_t n);
   ValueId head_norm(ValueId x, std::string_view path, int64_t heads);
   ValueId clipped(ValueId x);
   int64_t window() const;

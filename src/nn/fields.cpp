@@ -52,6 +52,8 @@ constexpr ModelEnum kKind = {
     get_enum<&ModelSpec::kind>, set_enum<&ModelSpec::kind>, kind_names, {}};
 constexpr ModelEnum kGelu = {get_enum<&ModelSpec::gelu>, set_enum<&ModelSpec::gelu>,
                              names_of<GeluKind>, kHfGelus};
+constexpr ModelEnum kHeadKind = {
+    get_enum<&ModelSpec::head>, set_enum<&ModelSpec::head>, names_of<ModelHead>, {}};
 constexpr ModelEnum kScaling = {get_enum<&ModelSpec::rope_scaling>,
                                 set_enum<&ModelSpec::rope_scaling>, names_of<RopeScaling>,
                                 kHfScalings};
@@ -65,6 +67,18 @@ bool has_gelu(const ModelSpec& spec) {
 // Whether the model's config.json has a key for the field.
 bool lists(const ModelSpec& spec, std::string_view field) {
   return find_hf_key(model_def(spec.kind), field) != nullptr;
+}
+bool reads_text(const ModelSpec& spec) {
+  return model_def(spec.kind).reads_text;
+}
+bool reads_images(const ModelSpec& spec) {
+  return !model_def(spec.kind).reads_text;
+}
+bool has_heads(const ModelSpec& spec) {
+  return !model_def(spec.kind).heads.empty();
+}
+bool is_classifier(const ModelSpec& spec) {
+  return has_heads(spec) && head_of(spec).head == ModelHead::classes;
 }
 bool is_scaled(const ModelSpec& spec) {
   return is_rotary(spec) && spec.rope_scaling != RopeScaling::none;
@@ -103,8 +117,26 @@ constexpr ModelField kFields[] = {
     {"model.ffn", &ModelSpec::ffn, within(1, 1 << 22), derived, nullptr, "",
      "width of the feed-forward block; 0: 4 x hidden for gpt2, else 8/3 x hidden rounded up to "
      "128"},
-    {"model.vocab", &ModelSpec::vocab, within(2, 1 << 24), key, nullptr, "",
+    {"model.vocab", &ModelSpec::vocab, within(2, 1 << 24), key, reads_text, "",
      "tokens in the vocabulary"},
+    {"model.head",
+     &kHeadKind,
+     {},
+     key,
+     has_heads,
+     "",
+     "encoders: what stands on the last hidden state; text: the first that the kind has"},
+    {"model.classes", &ModelSpec::classes, within(1, 1 << 24), key, is_classifier, "",
+     "classes of a classifier"},
+    {"model.token_types", &ModelSpec::token_types, within(1, 1 << 16), key,
+     [](const ModelSpec& spec) { return lists(spec, "token_types"); }, "",
+     "bert, roberta: types of tokens, as the first and the second text of a pair"},
+    {"model.image_size", &ModelSpec::image_size, within(1, 1 << 14), key, reads_images, "pixels",
+     "vit, deit: width and height of an image"},
+    {"model.patch_size", &ModelSpec::patch_size, within(1, 1 << 14), key, reads_images, "pixels",
+     "vit, deit: width and height of a patch; divides image_size"},
+    {"model.channels", &ModelSpec::channels, within(1, 1 << 10), key, reads_images, "",
+     "vit, deit: values of a pixel"},
     {"model.max_positions", &ModelSpec::max_positions, within(1, kMostPositions), run, nullptr,
      "tokens", "longest sequence"},
     {"model.tied",
@@ -122,7 +154,7 @@ constexpr ModelField kFields[] = {
      key,
      has_gelu,
      "",
-     "gpt2, gpt_neox: GELU by its erf or by the tanh near it"},
+     "gpt2, gpt_neox, encoders: GELU by its erf or by the tanh near it"},
     {"model.attention_bias",
      &ModelSpec::attention_bias,
      {},

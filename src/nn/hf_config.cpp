@@ -63,6 +63,7 @@ class Reader {
     const ModelDef& def = model();
     spec_.kind = def.kind;
     refuse_code();
+    if (!def.heads.empty()) read_head(def);
     for (const HfKey& key : hf_keys_of(def)) {
       const ModelField& field = model_field(key.field);
       if (field.used == nullptr || field.used(spec_)) read_field(field, key);
@@ -188,6 +189,26 @@ class Reader {
     return list;
   }
 
+  // The class of transformers that wrote the file says what stands on the encoder; a classifier's
+  // classes are those that have a name.
+  void read_head(const ModelDef& def) {
+    spec_.head = def.heads.front().head;
+    const Json names = json_.has("architectures") ? json_.at("architectures") : Json::array();
+    bool is_known = names.empty();
+    for (const HeadDef& head : def.heads) {
+      if (names.empty() || names[0] != std::string(head.architecture)) continue;
+      spec_.head = head.head;
+      is_known = true;
+    }
+    if (!is_known) {
+      std::vector<std::string_view> known;
+      for (const HeadDef& head : def.heads) known.push_back(head.architecture);
+      bad("architectures", fmt::format("one of {}", fmt::join(known, ", ")), names[0].dump());
+    }
+    if (json_.has("id2label") && json_.at("id2label").is_object())
+      spec_.classes = std::max<int64_t>(1, std::ssize(json_.at("id2label")));
+  }
+
   // A 1 for each layer with rotary positions: every n-th must be without.
   void read_no_rope_layers(const ModelDef& def) {
     const Json& list = list_of_layers("no_rope_layers");
@@ -293,7 +314,17 @@ std::string hf_config_text(const ModelSpec& spec) {
   const ModelSpec full = resolved(spec);
   const ModelDef& def = model_def(full.kind);
   Json json;
-  json["architectures"] = Json::array({std::string(def.architecture)});
+  const bool has_heads = !def.heads.empty();
+  const std::string_view architecture =
+      has_heads ? head_of(full).architecture : def.architecture;
+  json["architectures"] = Json::array({std::string(architecture)});
+  if (has_heads && head_of(full).head == ModelHead::classes) {
+    for (int64_t i = 0; i < full.classes; ++i) {
+      const std::string label = fmt::format("LABEL_{}", i);
+      json["id2label"][fmt::to_string(i)] = label;
+      json["label2id"][label] = i;
+    }
+  }
   json["model_type"] = std::string(def.name);
   Json scaling = nullptr, parameters;
   for (const HfKey& key : hf_keys_of(def)) {

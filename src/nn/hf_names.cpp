@@ -15,8 +15,11 @@ std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_vie
                                      [&](auto suffix) { return stored.ends_with(suffix); });
   const ModelDef& def = model_def(spec.kind);
   if (is_buffer || (spec.tied && stored == def.head)) return std::nullopt;
+  if (def.skips != nullptr && def.skips(spec, stored)) return std::nullopt;
   const std::string_view prefix = def.prefix;
-  if (stored == def.head || stored.starts_with(prefix)) return std::string(stored);
+  const auto begins = [&](std::string_view own) { return stored.starts_with(own); };
+  if (stored == def.head || begins(prefix) || std::ranges::any_of(def.head_prefixes, begins))
+    return std::string(stored);
   return std::string(prefix).append(stored);
 }
 

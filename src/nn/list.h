@@ -15,5 +15,9 @@ extern const ModelDef kQwen3;
 extern const ModelDef kOlmo2;
 extern const ModelDef kSmolLm3;
 extern const ModelDef kGptNeox;
+extern const ModelDef kVit;
+extern const ModelDef kDeit;
+extern const ModelDef kBert;
+extern const ModelDef kRoberta;
 
 }  // namespace octet

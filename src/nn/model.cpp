@@ -14,7 +14,8 @@ namespace {
 
 // In ModelKind's order.
 constexpr const ModelDef* kModels[] = {
-    &kLlama, &kOlmo, &kGpt2, &kMistral, &kQwen2, &kQwen3, &kOlmo2, &kSmolLm3, &kGptNeox,
+    &kLlama,   &kOlmo,    &kGpt2, &kMistral, &kQwen2, &kQwen3,   &kOlmo2,
+    &kSmolLm3, &kGptNeox, &kVit,  &kDeit,    &kBert,  &kRoberta,
 };
 
 }  // namespace
@@ -76,10 +77,33 @@ std::string_view next_token_loss(const ModelSpec&) {
   return "next_token";
 }
 
+const HeadDef& head_of(const ModelSpec& spec) {
+  const std::span<const HeadDef> heads = model_def(spec.kind).heads;
+  CHECK(!heads.empty());
+  const auto at = std::ranges::find(heads, spec.head, &HeadDef::head);
+  return at == heads.end() ? heads.front() : *at;
+}
+
+std::vector<OutputSpec> head_output(const ModelSpec& spec) {
+  return {{head_of(spec).output, head_of(spec).per}};
+}
+
+std::string_view head_loss(const ModelSpec& spec) {
+  return head_of(spec).loss;
+}
+
 std::vector<WeightedLoss> resolved_losses(const ModelSpec& spec,
                                           const std::vector<WeightedLoss>& losses) {
   const ModelDef& def = model_def(spec.kind);
-  if (losses.empty()) return {{.name = std::string(def.loss(spec))}};
+  if (losses.empty()) {
+    const std::string_view own = def.loss(spec);
+    if (find_loss(own) == nullptr) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[train] loss: {} with head {} has no loss of its own: name one", def.name,
+                  enum_name(spec.head));
+    }
+    return {{.name = std::string(own)}};
+  }
   const std::vector<OutputSpec> outputs = def.outputs(spec);
   for (const WeightedLoss& one : losses) {
     const LossDef* loss = find_loss(one.name);

@@ -44,6 +44,7 @@ struct ParameterSpec {
   Init init = Init::normal;
   double std = 0;      // of Init::normal, mean 0
   bool decay = false;  // weight decay: matrices, but not embeddings (a tied head is one)
+  Shape file_shape = {};  // in model folders, where it is another: of as many elements, in order
   bool operator==(const ParameterSpec&) const = default;
 };
 
@@ -52,6 +53,15 @@ enum class ModelOutputs : uint8_t { loss, outputs };
 struct ModelGraph {
   Graph graph;
   std::vector<ParameterSpec> parameters;  // in the order of the graph's inputs
+};
+
+// What an encoder has on top, and the class of transformers that has it.
+struct HeadDef {
+  ModelHead head;
+  std::string_view architecture;  // "BertForMaskedLM"
+  std::string_view output;
+  Per per = Per::token;
+  std::string_view loss;  // its own; "": it has none, and is not trained by itself
 };
 
 enum class Positions : uint8_t { rotary, learned };
@@ -67,6 +77,10 @@ using Outputs = std::vector<ValueId>;  // in the order of ModelDef::outputs
 std::vector<InputSpec> text_inputs(const ModelSpec& spec, const BatchSize& size);
 std::vector<OutputSpec> token_logits(const ModelSpec& spec);
 std::string_view next_token_loss(const ModelSpec& spec);
+// By the head that the spec names; the first where it names none.
+const HeadDef& head_of(const ModelSpec& spec);
+std::vector<OutputSpec> head_output(const ModelSpec& spec);
+std::string_view head_loss(const ModelSpec& spec);
 
 // What the list of models (nn/list.h) knows of each.
 class Blocks;
@@ -92,6 +106,12 @@ struct ModelDef {
   std::vector<OutputSpec> (*outputs)(const ModelSpec& spec) = token_logits;
   std::string_view (*loss)(const ModelSpec& spec) = next_token_loss;  // of train.loss: auto
   bool writes_text = true;  // next tokens from "tokens", "positions" to "logits"
+  bool reads_text = true;   // tokens
+  std::span<const HeadDef> heads = {};  // of encoders
+  int64_t first_position = 0;           // the row of position 0 in a table of positions
+  // Names of parameters that begin so have no prefix; and what a folder may hold beside them.
+  std::span<const std::string_view> head_prefixes = {};
+  bool (*skips)(const ModelSpec& spec, std::string_view stored) = nullptr;
 };
 
 std::span<const ModelDef* const> models();  // the visible list

@@ -1,5 +1,7 @@
 #include "nn/shape.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -69,6 +71,17 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   const ModelDef& def = model_def(full.kind);
   if (auto fault = out_of_bounds(full, true)) return fault;
   if (full.heads % full.kv_heads != 0) return against("kv_heads", "heads", "a divisor of {}", full);
+  if (!def.reads_text && full.image_size % full.patch_size != 0)
+    return against("patch_size", "image_size", "a divisor of {}", full);
+  if (!def.heads.empty() && full.head != ModelHead::text &&
+      std::ranges::find(def.heads, full.head, &HeadDef::head) == def.heads.end()) {
+    std::vector<std::string_view> names;
+    for (const HeadDef& head : def.heads) names.push_back(enum_name(head.head));
+    return ModelFault{.field = "head",
+                      .expected = fmt::format("one of {} for kind {}", fmt::join(names, ", "),
+                                              def.name),
+                      .got = std::string(enum_name(full.head))};
+  }
   if (!def.grouped_heads && full.kv_heads != full.heads) {
     return against("kv_heads", "heads", fmt::format("{{}} for kind {}", def.name), full);
   }

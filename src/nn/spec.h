@@ -18,8 +18,27 @@ enum class ModelKind : uint8_t {
   qwen3,
   olmo2,
   smollm3,
-  gpt_neox
+  gpt_neox,
+  vit,
+  deit,
+  bert,
+  roberta
 };
+
+// What stands on a model's last hidden state, and with it what the model gives:
+//   text      logits [B*T, vocab] of the next tokens
+//   features  nothing: features [B*T, hidden]
+//   masked    logits [B*T, vocab] of tokens that were hidden
+//   classes   classes [B, classes], of the first token
+//   span      spans [B*T, 2]: logits of a span's start and end
+enum class ModelHead : uint8_t { text, features, masked, classes, span };
+constexpr std::string_view enum_name(ModelHead head) {
+  constexpr std::string_view names[] = {"text", "features", "masked", "classes", "span"};
+  return names[static_cast<int>(head)];
+}
+constexpr int enum_count(ModelHead) {
+  return 5;
+}
 
 // Zeros are filled by resolved().
 struct ModelSpec {
@@ -42,6 +61,12 @@ struct ModelSpec {
   int64_t sliding_window = 0;     // a query sees so many keys, its own the last; 0: all
   int64_t window_from = 0;        // qwen: the first layer with a window
   int64_t no_rope_every = 0;      // smollm3: each n-th layer has no rotary positions; 0: none
+  ModelHead head = ModelHead::text;  // encoders: text stands for their first one
+  int64_t classes = 2;               // of ModelHead::classes
+  int64_t token_types = 2;           // bert: rows of the table of token types
+  int64_t image_size = 224;          // vit, deit: pixels of a side, and of a patch's
+  int64_t patch_size = 16;
+  int64_t channels = 3;
   double rope_theta = 10000;      // rotary models; as are the fields below
   double rope_share = 1;          // of a head's width that is rotated, its first part
   RopeScaling rope_scaling = RopeScaling::none;

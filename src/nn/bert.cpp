@@ -1,0 +1,170 @@
+// BERT and RoBERTa: encoders of full attention with LayerNorm behind each sum, and heads for hidden
+// tokens, classes and spans.
+// Source: Devlin et al. 2019; Liu et al. 2019. Names: BertFor..., RobertaFor... of transformers.
+#include "nn/blocks.h"
+#include "nn/list.h"
+
+namespace octet {
+namespace {
+
+constexpr HfKey kKeys[] = {
+    {.field = "vocab", .key = "vocab_size"},
+    {.field = "hidden", .key = "hidden_size"},
+    {.field = "ffn", .key = "intermediate_size"},
+    {.field = "layers", .key = "num_hidden_layers"},
+    {.field = "heads", .key = "num_attention_heads"},
+    {.field = "max_positions", .key = "max_position_embeddings", .absent = 512},
+    {.field = "token_types", .key = "type_vocab_size", .absent = 2},
+    {.field = "norm_eps", .key = "layer_norm_eps", .absent = 1e-12},
+    {.field = "gelu", .key = "hidden_act", .absent = static_cast<int>(GeluKind::erf)},
+};
+constexpr HfNeutral kNeutrals[] = {
+    {.key = "position_embedding_type", .value = "\"absolute\""},
+    {.key = "tie_word_embeddings", .value = "true"},
+};
+
+constexpr HeadDef kBertHeads[] = {
+    {ModelHead::masked, "BertForMaskedLM", "logits", Per::token, "masked_token"},
+    {ModelHead::features, "BertModel", "features", Per::token, ""},
+    {ModelHead::classes, "BertForSequenceClassification", "classes", Per::row, "classes"},
+    {ModelHead::span, "BertForQuestionAnswering", "spans", Per::token, "span"},
+};
+constexpr HeadDef kRobertaHeads[] = {
+    {ModelHead::masked, "RobertaForMaskedLM", "logits", Per::token, "masked_token"},
+    {ModelHead::features, "RobertaModel", "features", Per::token, ""},
+    {ModelHead::classes, "RobertaForSequenceClassification", "classes", Per::row, "classes"},
+    {ModelHead::span, "RobertaForQuestionAnswering", "spans", Per::token, "span"},
+};
+
+constexpr std::string_view kHeadPrefixes[] = {"cls.", "classifier.", "qa_outputs.", "lm_head."};
+
+constexpr LinearOptions kBias = {.bias = WithBias::yes};
+constexpr LinearOptions kWhole = {.bias = WithBias::yes, .whole_path = true};
+
+bool is_roberta(const ModelSpec& spec) {
+  return spec.kind == ModelKind::roberta;
+}
+
+std::vector<InputSpec> inputs(const ModelSpec& spec, const BatchSize& size) {
+  std::vector<InputSpec> list = text_inputs(spec, size);
+  list.push_back(token_types_input(spec.token_types));
+  list.push_back(key_ends_input());
+  return list;
+}
+
+// Beside the parameters: indices, the head's matrix beside the embedding that it is tied to, and
+// heads of pretraining.
+bool skips(const ModelSpec& spec, std::string_view stored) {
+  const bool has_pooler = !is_roberta(spec) && head_of(spec).head == ModelHead::classes;
+  if (stored.find("pooler.dense.") != std::string_view::npos) return !has_pooler;
+  const bool is_masked = head_of(spec).head == ModelHead::masked;
+  if (stored.starts_with("cls.predictions.") || stored.starts_with("lm_head."))
+    return !is_masked || stored.find(".decoder.") != std::string_view::npos;
+  return stored.ends_with("embeddings.position_ids") ||
+         stored.ends_with("embeddings.token_type_ids") ||
+         stored.starts_with("cls.seq_relationship.");
+}
+
+ValueId layer(Blocks& b, ValueId x) {
+  const ModelSpec& spec = b.spec();
+  const int64_t width = spec.heads * spec.head_dim;
+  const ValueId q = b.linear(x, "attention.self.query", width, kBias);
+  const ValueId k = b.linear(x, "attention.self.key", width, kBias);
+  const ValueId v = b.linear(x, "attention.self.value", width, kBias);
+  const ValueId o = b.attention(q, k, v,
+                                {.mask = AttentionMask::full,
+                                 .key_begins = b.input_or_none("doc_starts"),
+                                 .key_ends = b.input("key_ends")});
+  const ValueId sum = b.add(x, b.linear(o, "attention.output.dense", spec.hidden, kWhole));
+  x = b.layer_norm(sum, "attention.output.LayerNorm");
+  const ValueId wide = b.gelu(b.linear(x, "intermediate.dense", spec.ffn, kWhole), "act");
+  return b.layer_norm(b.add(x, b.linear(wide, "output.dense", spec.hidden, kWhole)),
+                      "output.LayerNorm");
+}
+
+// Logits of hidden tokens: a dense layer, and the embedding as the last matrix, with a bias.
+ValueId masked_logits(Blocks& b, ValueId x, const std::string& embedding) {
+  const bool is_bert = !is_roberta(b.spec());
+  b.enter(-1, is_bert ? "cls.predictions." : "lm_head.");
+  const std::string dense = is_bert ? "transform.dense" : "dense",
+                    norm = is_bert ? "transform.LayerNorm" : "layer_norm";
+  const ValueId y = b.gelu(b.linear(x, dense, b.spec().hidden, kWhole), "act");
+  return b.bias(b.tied_head(b.layer_norm(y, norm), embedding), "bias");
+}
+
+ValueId classes(Blocks& b, ValueId x) {
+  const ModelSpec& spec = b.spec();
+  const ValueId first = b.row_of_each(x, 0);
+  if (is_roberta(spec)) {
+    b.enter(-1, "classifier.");
+    const ValueId y = b.tanh(b.linear(first, "dense", spec.hidden, kBias), "act");
+    return b.linear(y, "out_proj", spec.classes, kBias);
+  }
+  b.enter(-1, "bert.pooler.");
+  const ValueId pooled = b.tanh(b.linear(first, "dense", spec.hidden, kBias), "act");
+  b.enter(-1, "");
+  return b.linear(pooled, "classifier", spec.classes, kBias);
+}
+
+Outputs build(Blocks& b) {
+  const ModelSpec& spec = b.spec();
+  const std::string prefix(model_def(spec.kind).prefix);
+  b.enter(-1, prefix + "embeddings.");
+  ValueId x = b.token_embedding("word_embeddings");
+  x = b.add(x, b.position_embedding("position_embeddings"));
+  x = b.add(x, b.embedding("token_type_embeddings", "token_types", spec.token_types));
+  x = b.layer_norm(x, "LayerNorm");
+  for (int i = 0; i < spec.layers; ++i) {
+    b.enter(i, fmt::format("{}encoder.layer.{}.", prefix, i));
+    x = layer(b, x);
+  }
+  switch (head_of(spec).head) {
+    case ModelHead::masked:
+      return {masked_logits(b, x, prefix + "embeddings.word_embeddings.weight")};
+    case ModelHead::classes:
+      return {classes(b, x)};
+    case ModelHead::span:
+      b.enter(-1, "");
+      return {b.linear(x, "qa_outputs", 2, kBias)};
+    case ModelHead::features:
+    case ModelHead::text:
+      break;
+  }
+  return {x};
+}
+
+}  // namespace
+
+const ModelDef kBert = {.kind = ModelKind::bert,
+                        .name = "bert",
+                        .architecture = "BertForMaskedLM",
+                        .prefix = "bert.",
+                        .head = "cls.predictions.decoder.weight",
+                        .positions = Positions::learned,
+                        .mlp = MlpKind::gelu,
+                        .grouped_heads = false,
+                        .hf_keys = kKeys,
+                        .own_hf_keys = {},
+                        .hf_neutrals = kNeutrals,
+                        .build = build,
+                        .inputs = inputs,
+                        .outputs = head_output,
+                        .loss = head_loss,
+                        .writes_text = false,
+                        .heads = kBertHeads,
+                        .head_prefixes = kHeadPrefixes,
+                        .skips = skips};
+
+const ModelDef kRoberta = [] {
+  ModelDef def = kBert;
+  def.kind = ModelKind::roberta;
+  def.name = "roberta";
+  def.architecture = "RobertaForMaskedLM";
+  def.prefix = "roberta.";
+  def.head = "lm_head.decoder.weight";
+  def.heads = kRobertaHeads;
+  def.first_position = 2;
+  return def;
+}();
+
+}  // namespace octet
