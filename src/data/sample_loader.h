@@ -35,7 +35,7 @@ class SampleLoader : public RowLoader {
   int64_t drawn() const override { return drawn_; }
   LoaderState state() const override;
   // At the same position, for another thread.
-  std::unique_ptr<RowLoader> copy() const;
+  std::unique_ptr<RowLoader> copy() const override;
   void restore(const LoaderState& state) override;
 
  private:

@@ -60,9 +60,14 @@ void Blocks::batch_inputs() {
 }
 
 ValueId Blocks::input(std::string_view name) const {
+  const ValueId id = input_or_none(name);
+  CHECK(id != kNoValue);
+  return id;
+}
+
+ValueId Blocks::input_or_none(std::string_view name) const {
   const auto at = inputs_.find(name);
-  CHECK(at != inputs_.end());
-  return at->second;
+  return at == inputs_.end() ? kNoValue : at->second;
 }
 
 void Blocks::enter(int layer, std::string prefix) {
@@ -267,8 +272,7 @@ ValueId Blocks::attention(ValueId q, ValueId k, ValueId v, const AttentionOption
       .window = is_causal ? window() : 0,
       .keys = options.keys.value_or(is_causal ? AttentionKeys::appended : AttentionKeys::own)};
   ValueId begins = options.key_begins;
-  const auto starts = inputs_.find("doc_starts");
-  if (is_causal && begins == kNoValue && starts != inputs_.end()) begins = starts->second;
+  if (is_causal && begins == kNoValue) begins = input_or_none("doc_starts");
   return builder_.emit(OpCode::attention, attrs,
                        {q, k, v, begins, kNoValue, options.key_ends, options.bias})[Attention::o];
 }

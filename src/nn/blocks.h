@@ -75,6 +75,7 @@ class Blocks {
 
   // A declared input, as [items, inner extents].
   ValueId input(std::string_view name) const;
+  ValueId input_or_none(std::string_view name) const;
   const Shape& shape(ValueId x) const { return builder_.shape(x); }
 
   // Each takes the module's path below the prefix ("self_attn.q_proj"); its last part is the nodes'

@@ -1,0 +1,149 @@
+// Every encoder against transformers' on the same file: what its head gives, and all gradients.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "backends/cpu/backend.h"
+#include "backends/cpu/reference/reference.h"
+#include "base/files.h"
+#include "compile/lower.h"
+#include "io/safetensors.h"
+#include "ir/builder.h"
+#include "nn/hf_config.h"
+#include "nn/hf_names.h"
+#include "nn/model.h"
+#include "passes/autodiff.h"
+
+namespace octet {
+namespace {
+
+constexpr std::string_view kFolder = OCTET_SOURCE_DIR "/tests/golden/encoders";
+// transformers computes in f32; gradients come from f32 sums in other orders.
+constexpr double kTolerance = 1e-5, kGradientTolerance = 1e-4;
+
+using Values = std::vector<double>;
+
+struct Fixture {
+  ModelSpec spec;
+  BatchSize size;
+  std::map<std::string, Values> tensors;
+};
+
+template <typename T>
+Values widened(const std::vector<std::byte>& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return {values.begin(), values.end()};
+}
+
+Fixture load(const std::string& name) {
+  const auto reader =
+      SafetensorsReader::open(posix_files(), fmt::format("{}/{}.safetensors", kFolder, name));
+  Fixture fixture{.spec = parse_hf_config(reader.metadata().at("config"), "config.json"),
+                  .size = {.batch = std::stoll(reader.metadata().at("batch")),
+                           .seq = std::stoll(reader.metadata().at("seq"))},
+                  .tensors = {}};
+  for (const StoredTensor& tensor : reader.tensors()) {
+    const std::vector<std::byte> bytes = reader.read(tensor.name);
+    fixture.tensors[tensor.name] =
+        tensor.stored == SafeDtype::i32 ? widened<int32_t>(bytes) : widened<float>(bytes);
+  }
+  return fixture;
+}
+
+double distance(const Values& got, const Values& expected) {
+  if (got.size() != expected.size()) return std::numeric_limits<double>::infinity();
+  double largest = 0, difference = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (!std::isfinite(got[i])) return std::numeric_limits<double>::infinity();
+    largest = std::max(largest, std::abs(expected[i]));
+    difference = std::max(difference, std::abs(got[i] - expected[i]));
+  }
+  return largest > 0 ? difference / largest : difference;
+}
+
+class GoldenEncoder : public testing::TestWithParam<std::string> {
+ protected:
+  const Fixture fixture_ = load(GetParam());
+
+  reference::Tensors inputs() const {
+    reference::Tensors result;
+    for (const auto& [name, values] : fixture_.tensors) {
+      const std::string rest = name.substr(std::min<size_t>(2, name.size()));
+      if (name.starts_with("i:")) result[rest] = values;
+      if (!name.starts_with("w:")) continue;
+      if (const auto parameter = parameter_name(fixture_.spec, rest)) result[*parameter] = values;
+    }
+    result["dout"] = fixture_.tensors.at("dout");
+    return result;
+  }
+
+  // With the output "loss", sum(output * dout).
+  Graph graph() const {
+    Graph graph = build_model(fixture_.spec, fixture_.size, ModelOutputs::outputs).graph;
+    Builder b(graph);
+    const ValueId output = graph.outputs.at(0).value;
+    const ValueId dout = b.input(InputKind::batch, "dout", real_type(b.shape(output)));
+    Shape axes;
+    for (size_t i = 0; i < b.shape(output).size(); ++i) axes.push_back(static_cast<int64_t>(i));
+    b.output("loss", b.reduce_sum(b.mul(output, dout), axes));
+    return graph;
+  }
+};
+
+TEST_P(GoldenEncoder, gives_what_transformers_gives) {
+  const auto results = reference::run(graph(), inputs());
+  const Graph built = graph();
+  const Values& got = results.at(built.outputs.at(0).name);
+  const Values& expected = fixture_.tensors.at("output");
+  // Tokens of padding are no one's business.
+  const auto& dout = fixture_.tensors.at("dout");
+  Values ours, theirs;
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (dout[i] == 0) continue;
+    ours.push_back(got[i]);
+    theirs.push_back(expected[i]);
+  }
+  EXPECT_LE(distance(ours, theirs), kTolerance);
+}
+
+TEST_P(GoldenEncoder, has_the_gradients_of_transformers) {
+  const auto results = reference::run(autodiff(graph()), inputs());
+  for (const ParameterSpec& p : model_parameters(fixture_.spec)) {
+    const Values* expected = nullptr;
+    for (const auto& [name, values] : fixture_.tensors) {
+      if (name.starts_with("g:") && parameter_name(fixture_.spec, name.substr(2)) == p.name)
+        expected = &values;
+    }
+    if (expected == nullptr) {  // transformers has none of what no output reads
+      EXPECT_TRUE(p.name.ends_with("distillation_token") || p.name.ends_with("key.bias")) << p.name;
+      continue;
+    }
+    // A bias of keys changes no score's order: its gradient is rounding alone.
+    const double largest = std::abs(*std::ranges::max_element(
+        *expected, {}, [](double value) { return std::abs(value); }));
+    if (largest < 1e-5) continue;
+    EXPECT_LE(distance(results.at(gradient_name(p.name)), *expected), kGradientTolerance) << p.name;
+  }
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const DirectoryEntry& entry : posix_files().list(std::string(kFolder))) {
+    if (entry.name.ends_with(".safetensors"))
+      all.push_back(entry.name.substr(0, entry.name.size() - 12));
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Encoders, GoldenEncoder, testing::ValuesIn(names()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace octet

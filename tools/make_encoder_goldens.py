@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Fixtures of encoders: tiny random models of transformers, what they give, and gradients.
+
+    tools/make_encoder_goldens.py FOLDER      writes FOLDER/NAME.safetensors for every case below
+
+A file holds config.json and the sizes as metadata, and the tensors
+    w:NAME    the model's state, by transformers' names
+    i:NAME    an input, by Octet's name
+    output    what the head gives;  dout, a random cotangent
+    g:NAME    the gradient of sum(output * dout)
+Needs torch, transformers and safetensors; only tests/golden/encoders reads the files.
+"""
+
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+TEXT = {**SMALL, "vocab_size": 61, "max_position_embeddings": 24, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+IMAGE = {**SMALL, "image_size": 12, "patch_size": 4, "num_channels": 3, "hidden_dropout_prob": 0,
+         "attention_probs_dropout_prob": 0}
+CLASSES = {str(i): f"LABEL_{i}" for i in range(5)}
+
+CASES = {
+    "vit": ("ViTForImageClassification", {**IMAGE, "id2label": CLASSES}),
+    "deit": ("DeiTForImageClassification", {**IMAGE, "id2label": CLASSES}),
+    "bert_masked": ("BertForMaskedLM", TEXT),
+    "bert_classes": ("BertForSequenceClassification", {**TEXT, "id2label": CLASSES}),
+    "bert_span": ("BertForQuestionAnswering", TEXT),
+    "bert_features": ("BertModel", {**TEXT, "hidden_act": "gelu_new"}),
+    "roberta_masked": ("RobertaForMaskedLM", {**TEXT, "type_vocab_size": 1, "pad_token_id": 1}),
+    "roberta_classes": ("RobertaForSequenceClassification", {**TEXT, "type_vocab_size": 1, "id2label": CLASSES}),
+}
+
+BATCH, SEQ = 3, 10
+HELD = [10, 7, 1]  # tokens of each row that are no padding
+
+
+def text_inputs(config):
+    tokens = torch.randint(3, config.vocab_size, (BATCH, SEQ))
+    types = torch.randint(0, config.type_vocab_size, (BATCH, SEQ))
+    mask = torch.tensor([[1 if t < n else 0 for t in range(SEQ)] for n in HELD])
+    ends = torch.tensor([[n] * SEQ for n in HELD])
+    positions = torch.arange(SEQ).repeat(BATCH, 1)
+    first = 2 if config.model_type == "roberta" else 0
+    given = {"input_ids": tokens, "token_type_ids": types, "attention_mask": mask, "position_ids": positions + first}
+    return given, {"tokens": tokens, "token_types": types, "key_ends": ends, "positions": positions}
+
+
+def make(name, architecture, fields):
+    torch.manual_seed(len(name))
+    kind = getattr(transformers, architecture)
+    options = {"add_pooling_layer": False} if architecture == "BertModel" else {}
+    config = kind.config_class(**fields)
+    config.architectures = [architecture]
+    model = kind(config, **options).eval()
+    with torch.no_grad():
+        for one in model.parameters():
+            one.add_(torch.randn_like(one) * 0.1)
+    if "image_size" in fields:
+        pixels = torch.randn(BATCH, 3, fields["image_size"], fields["image_size"])
+        given, inputs = {"pixel_values": pixels}, {"pixels": pixels}
+    else:
+        given, inputs = text_inputs(config)
+    result = model(**given)
+    if architecture == "BertForQuestionAnswering":
+        output = torch.stack([result.start_logits, result.end_logits], -1)
+    else:
+        output = result.last_hidden_state if architecture == "BertModel" else result.logits
+    dout = torch.randn_like(output)
+    if "image_size" not in fields and output.dim() == 3:  # rows of padding count nowhere
+        dout = dout * given["attention_mask"][:, :, None]
+    (output * dout).sum().backward()
+    tensors = {"output": output, "dout": dout}
+    for key, value in inputs.items():
+        tensors["i:" + key] = value if value.is_floating_point() else value.int()
+    for key, value in model.state_dict().items():
+        if value.is_floating_point():
+            tensors["w:" + key] = value
+    for key, value in model.named_parameters():
+        if value.grad is not None:
+            tensors["g:" + key] = value.grad
+    meta = {"config": json.dumps(config.to_dict()), "batch": str(BATCH), "seq": str(SEQ)}
+    return {key: value.detach().clone().contiguous() for key, value in tensors.items()}, meta
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (architecture, fields) in CASES.items():
+        tensors, meta = make(name, architecture, fields)
+        save_file(tensors, folder / f"{name}.safetensors", metadata=meta)
+        print(name, sum(value.nbytes for value in tensors.values()))
+
+
+if __name__ == "__main__":
+    main()
