@@ -91,13 +91,13 @@ struct Batch {
 };
 
 // The inputs of text by name; each is declared once.
-InputSpec tokens_input();        // "tokens", a token
-InputSpec positions_input();     // "positions", of a token in its row or document
-InputSpec doc_starts_input();    // "doc_starts", where in its row the document of a token begins
-InputSpec key_ends_input();      // "key_ends", where in its row the keys end that a token may see
+InputSpec tokens_input();      // "tokens", a token
+InputSpec positions_input();   // "positions", of a token in its row or document
+InputSpec doc_starts_input();  // "doc_starts", where in its row the document of a token begins
+InputSpec key_ends_input();    // "key_ends", where in its row the keys end that a token may see
 // "token_types", which text of a pair a token is of; 0 where the data have no such array.
 InputSpec token_types_input(int64_t n_types = 2);
-InputSpec token_labels_input();  // "labels", a token; ignored where there is none
+InputSpec token_labels_input();               // "labels", a token; ignored where there is none
 InputSpec row_label_input(std::string name);  // one a row; ignored where there is none
 
 // A batch of text: tokens and labels, and positions from 0 in each row, or in each document where

@@ -28,8 +28,7 @@ constexpr size_t kRawBytes = 64 << 10;                            // of a file, 
 void check_tensor(const ModelFiles& files, const ParameterSpec& parameter,
                   const std::string& stored) {
   const StoredTensor& tensor = files.at(stored);
-  const bool is_as_in_files =
-      !parameter.file_shape.empty() && tensor.shape == parameter.file_shape;
+  const bool is_as_in_files = !parameter.file_shape.empty() && tensor.shape == parameter.file_shape;
   if (tensor.shape != parameter.shape && !is_as_in_files) {
     bad_tensor(files, stored, to_string(parameter.shape), to_string(tensor.shape));
   }

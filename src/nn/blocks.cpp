@@ -143,39 +143,12 @@ ValueId Blocks::position_embedding(std::string_view path) {
                         {first == 0 ? table : rows(table, first, n), input("positions")});
 }
 
-ValueId Blocks::embedding(std::string_view path, std::string_view input_name, int64_t n) {
-  module(path);
-  const ValueId table = matrix(name(path, "weight"), {n, spec_.hidden}, MatrixUse::embedding);
-  return builder_.emit1(OpCode::embedding, NoAttrs{}, {table, input(input_name)});
-}
-
-ValueId Blocks::table(std::string_view path, int64_t rows, const Shape& file_shape) {
-  module(path);
-  return matrix(prefix_ + std::string(path), {rows, spec_.hidden}, MatrixUse::embedding,
-                file_shape);
-}
-
-ValueId Blocks::bias(ValueId x, std::string_view path) {
-  module(path);
-  const ValueId b = parameter({.name = prefix_ + std::string(path),
-                               .shape = {builder_.shape(x)[1]},
-                               .init = Init::zeros});
-  return builder_.emit1(OpCode::bias_add, NoAttrs{}, {x, b});
-}
-
 ValueId Blocks::head(ValueId x, std::string_view embedding_name) {
   module("lm_head");
   const Shape shape = {spec_.vocab, spec_.hidden};
   const ValueId w = spec_.tied
                         ? matrix(std::string(embedding_name), shape, MatrixUse::embedding)
                         : matrix(std::string(model_def(spec_.kind).head), shape, MatrixUse::matrix);
-  return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
-}
-
-ValueId Blocks::tied_head(ValueId x, const std::string& embedding_name) {
-  module("lm_head");
-  const ValueId w =
-      matrix(embedding_name, {spec_.vocab, spec_.hidden}, MatrixUse::embedding);
   return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
 }
 
@@ -327,11 +300,6 @@ ValueId Blocks::gelu(ValueId x, std::string_view origin) {
 ValueId Blocks::add(ValueId a, ValueId b, std::string_view origin) {
   module(origin);
   return builder_.add(a, b);
-}
-
-ValueId Blocks::tanh(ValueId x, std::string_view origin) {
-  module(origin);
-  return builder_.unary(OpCode::tanh, x);
 }
 
 ValueId Blocks::rows(ValueId x, int64_t first, int64_t n) {

@@ -38,8 +38,8 @@ struct LinearOptions {
   MatrixUse use = MatrixUse::matrix;
   WeightLayout layout = WeightLayout::out_in;
   WithBias bias = WithBias::no;
-  bool whole_path = false;     // the origin is all of the path, where its last part is not enough
-  Shape file_shape = {};       // ParameterSpec's
+  bool whole_path = false;  // the origin is all of the path, where its last part is not enough
+  Shape file_shape = {};    // ParameterSpec's
 };
 
 // What a query sees, and what is added to its scores. Values by the name of the op's operands.

@@ -315,8 +315,7 @@ std::string hf_config_text(const ModelSpec& spec) {
   const ModelDef& def = model_def(full.kind);
   Json json;
   const bool has_heads = !def.heads.empty();
-  const std::string_view architecture =
-      has_heads ? head_of(full).architecture : def.architecture;
+  const std::string_view architecture = has_heads ? head_of(full).architecture : def.architecture;
   json["architectures"] = Json::array({std::string(architecture)});
   if (has_heads && head_of(full).head == ModelHead::classes) {
     for (int64_t i = 0; i < full.classes; ++i) {

@@ -42,8 +42,8 @@ struct ParameterSpec {
   std::string name;
   Shape shape;
   Init init = Init::normal;
-  double std = 0;      // of Init::normal, mean 0
-  bool decay = false;  // weight decay: matrices, but not embeddings (a tied head is one)
+  double std = 0;         // of Init::normal, mean 0
+  bool decay = false;     // weight decay: matrices, but not embeddings (a tied head is one)
   Shape file_shape = {};  // in model folders, where it is another: of as many elements, in order
   bool operator==(const ParameterSpec&) const = default;
 };
@@ -105,8 +105,8 @@ struct ModelDef {
   std::vector<InputSpec> (*inputs)(const ModelSpec& spec, const BatchSize& size) = text_inputs;
   std::vector<OutputSpec> (*outputs)(const ModelSpec& spec) = token_logits;
   std::string_view (*loss)(const ModelSpec& spec) = next_token_loss;  // of train.loss: auto
-  bool writes_text = true;  // next tokens from "tokens", "positions" to "logits"
-  bool reads_text = true;   // tokens
+  bool writes_text = true;              // next tokens from "tokens", "positions" to "logits"
+  bool reads_text = true;               // tokens
   std::span<const HeadDef> heads = {};  // of encoders
   int64_t first_position = 0;           // the row of position 0 in a table of positions
   // Names of parameters that begin so have no prefix; and what a folder may hold beside them.

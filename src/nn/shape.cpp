@@ -77,10 +77,10 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
       std::ranges::find(def.heads, full.head, &HeadDef::head) == def.heads.end()) {
     std::vector<std::string_view> names;
     for (const HeadDef& head : def.heads) names.push_back(enum_name(head.head));
-    return ModelFault{.field = "head",
-                      .expected = fmt::format("one of {} for kind {}", fmt::join(names, ", "),
-                                              def.name),
-                      .got = std::string(enum_name(full.head))};
+    return ModelFault{
+        .field = "head",
+        .expected = fmt::format("one of {} for kind {}", fmt::join(names, ", "), def.name),
+        .got = std::string(enum_name(full.head))};
   }
   if (!def.grouped_heads && full.kv_heads != full.heads) {
     return against("kv_heads", "heads", fmt::format("{{}} for kind {}", def.name), full);

@@ -67,8 +67,8 @@ struct ModelSpec {
   int64_t image_size = 224;          // vit, deit: pixels of a side, and of a patch's
   int64_t patch_size = 16;
   int64_t channels = 3;
-  double rope_theta = 10000;      // rotary models; as are the fields below
-  double rope_share = 1;          // of a head's width that is rotated, its first part
+  double rope_theta = 10000;  // rotary models; as are the fields below
+  double rope_share = 1;      // of a head's width that is rotated, its first part
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
   double rope_low_freq_factor = 1;

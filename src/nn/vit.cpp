@@ -1,5 +1,5 @@
-// Vision transformers: patches of an image, a token that stands for its class, pre-norm layers of full
-// attention. DeiT has a second token, of distillation, which its classifier leaves out.
+// Vision transformers: patches of an image, a token that stands for its class, pre-norm layers of
+// full attention. DeiT has a second token, of distillation, which its classifier leaves out.
 // Source: Dosovitskiy et al. 2021; Touvron et al. 2021. Names: ViTForImageClassification,
 // DeiTForImageClassification.
 #include "nn/blocks.h"
@@ -68,8 +68,7 @@ Outputs build(Blocks& b) {
                 n_first = is_deit ? 2 : 1, n = side * side + n_first;
   b.enter(-1, prefix + "embeddings.");
   ValueId first = b.table("cls_token", 1, {1, 1, hidden});
-  if (is_deit)
-    first = b.stacked(first, b.table("distillation_token", 1, {1, 1, hidden}));
+  if (is_deit) first = b.stacked(first, b.table("distillation_token", 1, {1, 1, hidden}));
   const ValueId places = b.table("position_embeddings", n, {1, n, hidden});
   ValueId x = b.linear(b.patches(b.input("pixels")), "patch_embeddings.projection", hidden,
                        {.bias = WithBias::yes,

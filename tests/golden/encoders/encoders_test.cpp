@@ -126,8 +126,8 @@ TEST_P(GoldenEncoder, has_the_gradients_of_transformers) {
       continue;
     }
     // A bias of keys changes no score's order: its gradient is rounding alone.
-    const double largest = std::abs(*std::ranges::max_element(
-        *expected, {}, [](double value) { return std::abs(value); }));
+    const double largest = std::abs(
+        *std::ranges::max_element(*expected, {}, [](double value) { return std::abs(value); }));
     if (largest < 1e-5) continue;
     EXPECT_LE(distance(results.at(gradient_name(p.name)), *expected), kGradientTolerance) << p.name;
   }

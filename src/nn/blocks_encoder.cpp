@@ -1,8 +1,38 @@
-// The blocks that images are read with.
+// The blocks of encoders: tables, and the patches of images.
 #include "base/error.h"
 #include "nn/blocks.h"
 
 namespace octet {
+
+ValueId Blocks::embedding(std::string_view path, std::string_view input_name, int64_t n) {
+  module(path);
+  const ValueId table = matrix(name(path, "weight"), {n, spec_.hidden}, MatrixUse::embedding);
+  return builder_.emit1(OpCode::embedding, NoAttrs{}, {table, input(input_name)});
+}
+
+ValueId Blocks::table(std::string_view path, int64_t rows, const Shape& file_shape) {
+  module(path);
+  return matrix(prefix_ + std::string(path), {rows, spec_.hidden}, MatrixUse::embedding,
+                file_shape);
+}
+
+ValueId Blocks::bias(ValueId x, std::string_view path) {
+  module(path);
+  const ValueId b = parameter(
+      {.name = prefix_ + std::string(path), .shape = {builder_.shape(x)[1]}, .init = Init::zeros});
+  return builder_.emit1(OpCode::bias_add, NoAttrs{}, {x, b});
+}
+
+ValueId Blocks::tied_head(ValueId x, const std::string& embedding_name) {
+  module("lm_head");
+  const ValueId w = matrix(embedding_name, {spec_.vocab, spec_.hidden}, MatrixUse::embedding);
+  return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
+}
+
+ValueId Blocks::tanh(ValueId x, std::string_view origin) {
+  module(origin);
+  return builder_.unary(OpCode::tanh, x);
+}
 
 ValueId Blocks::patches(ValueId images) {
   module("patches");
@@ -21,9 +51,8 @@ ValueId Blocks::with_first_rows(ValueId first, ValueId x) {
   const int64_t n = batch_.batch, k = shape(first)[0], width = shape(first)[1],
                 rows = shape(x)[0] / n;
   const ValueId repeated = builder_.broadcast(first, {n, k, width}, {1, 2});
-  const ValueId whole =
-      builder_.emit1(OpCode::concatenate, AxisAttrs{.axis = 1},
-                     {repeated, builder_.reshape(x, {n, rows, width})});
+  const ValueId whole = builder_.emit1(OpCode::concatenate, AxisAttrs{.axis = 1},
+                                       {repeated, builder_.reshape(x, {n, rows, width})});
   return builder_.reshape(whole, {n * (k + rows), width});
 }
 
