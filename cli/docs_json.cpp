@@ -8,6 +8,7 @@
 #include "cli/types_page.h"
 #include "config/report.h"
 #include "config/table.h"
+#include "nn/list.h"
 #include "nn/model.h"
 
 namespace octet {
@@ -38,7 +39,7 @@ std::string configuration_json() {
 
 std::string models_json() {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const ModelDef* model : models()) {
+  for (const ModelDef* model : all_models()) {
     all.push_back({{"model_type", model->name},
                    {"class", model->architecture},
                    {"positions", model->positions == Positions::rotary ? "rotary" : "learned"},

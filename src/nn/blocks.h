@@ -129,8 +129,8 @@ class Blocks {
   ValueId split_rows(ValueId x, int64_t n);
   ValueId join_rows(ValueId x, int64_t n);
 
-  // For losses: primitives on what the model gives, and x as a number of the loss, f32 under every
-  // recipe (passes/precision/f32_values.h).
+  // For losses: primitives on what the model gives, and x as a number of the loss, in single
+  // precision under every recipe (passes/precision/f32_values.h).
   Builder& builder() { return builder_; }
   ValueId in_f32(ValueId x) { return builder_.unary(OpCode::cast, x); }
   // loss = inv_n * sum of nll over the labels that count; the metric nll, nats.

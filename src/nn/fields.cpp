@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/named_enum.h"
+#include "nn/list.h"
 #include "nn/model.h"
 
 namespace octet {
@@ -23,7 +24,7 @@ void set_enum(ModelSpec& spec, int value) {
 
 std::vector<std::string> kind_names() {
   std::vector<std::string> names;
-  for (const ModelDef* model : models()) names.emplace_back(model->name);
+  for (const ModelDef* model : all_models()) names.emplace_back(model->name);
   return names;
 }
 template <typename E>

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "nn/hf_keys.h"
+#include "nn/list.h"
 #include "nn/model.h"
 #include "nn/shape.h"
 
@@ -95,7 +96,7 @@ class Reader {
     const std::string type = json_.string("model_type");
     if (const ModelDef* def = find_model(type)) return *def;
     std::vector<std::string_view> known;
-    for (const ModelDef* def : models()) known.push_back(def->name);
+    for (const ModelDef* def : all_models()) known.push_back(def->name);
     bad("model_type", fmt::format("one of {}", fmt::join(known, ", ")), Json(type).dump());
   }
 
@@ -192,12 +193,11 @@ class Reader {
   // The class of transformers that wrote the file says what stands on the encoder; a classifier's
   // classes are those that have a name.
   void read_head(const ModelDef& def) {
-    spec_.head = def.heads.front().head;
     const Json names = json_.has("architectures") ? json_.at("architectures") : Json::array();
     bool is_known = names.empty();
     for (const HeadDef& head : def.heads) {
       if (names.empty() || names[0] != std::string(head.architecture)) continue;
-      spec_.head = head.head;
+      spec_.head = &head == &def.heads.front() ? ModelHead::text : head.head;
       is_known = true;
     }
     if (!is_known) {

@@ -6,6 +6,9 @@
 
 namespace octet {
 
+// The visible list; models() are those of it that write text, which stand first.
+std::span<const ModelDef* const> all_models();
+
 extern const ModelDef kLlama;
 extern const ModelDef kOlmo;
 extern const ModelDef kGpt2;

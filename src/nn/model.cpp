@@ -12,7 +12,7 @@
 namespace octet {
 namespace {
 
-// In ModelKind's order.
+// In ModelKind's order; those that write text stand before the others.
 constexpr const ModelDef* kModels[] = {
     &kLlama,   &kOlmo,    &kGpt2, &kMistral, &kQwen2, &kQwen3,   &kOlmo2,
     &kSmolLm3, &kGptNeox, &kVit,  &kDeit,    &kBert,  &kRoberta,
@@ -20,8 +20,13 @@ constexpr const ModelDef* kModels[] = {
 
 }  // namespace
 
-std::span<const ModelDef* const> models() {
+std::span<const ModelDef* const> all_models() {
   return kModels;
+}
+
+std::span<const ModelDef* const> models() {
+  const auto end = std::ranges::find(kModels, false, &ModelDef::writes_text);
+  return {std::begin(kModels), end};
 }
 
 const ModelDef& model_def(ModelKind kind) {

@@ -7,6 +7,7 @@
 
 #include "nn/hf_config.h"
 #include "nn/hf_keys.h"
+#include "nn/list.h"
 #include "nn/model.h"
 
 namespace octet {
@@ -110,7 +111,7 @@ struct KeyRow {
 
 std::vector<KeyRow> used_keys() {
   std::vector<KeyRow> rows;
-  for (const ModelDef* model : models()) {
+  for (const ModelDef* model : all_models()) {
     for (const HfKey& key : hf_keys_of(*model)) {
       const std::string text = spellings(key);
       auto at = std::ranges::find_if(
@@ -123,7 +124,7 @@ std::vector<KeyRow> used_keys() {
 }
 
 std::string models_text(const std::vector<std::string>& names) {
-  return names.size() == models().size() ? "all" : joined(names);
+  return names.size() == all_models().size() ? "all" : joined(names);
 }
 
 }  // namespace
@@ -132,7 +133,7 @@ std::string models_markdown() {
   std::string page(kIntroduction);
   page +=
       "| `model_type` | class | positions | MLP | own keys |\n| --- | --- | --- | --- | --- |\n";
-  for (const ModelDef* model : models()) {
+  for (const ModelDef* model : all_models()) {
     std::vector<std::string> own;
     for (const HfKey& key : model->own_hf_keys) own.push_back(code(key.key));
     page +=

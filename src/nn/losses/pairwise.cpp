@@ -30,10 +30,11 @@ const LossDef kPairwise = {
     .help = "direct preference optimization: of two rows the first one was preferred",
     .output = "logits",
     .inputs =
-        [](const ModelSpec&) {
+        [](const ModelSpec& spec) {
+          InputSpec labels = token_labels_input();
+          labels.bound = spec.vocab;
           return std::vector<InputSpec>{
-              token_labels_input(),
-              {.name = "reference_nll", .per = Per::row, .type = HostType::real}};
+              labels, {.name = "reference_nll", .per = Per::row, .type = HostType::real}};
         },
     .counted = "samples",
     .rows_per_sample = 2,

@@ -208,7 +208,7 @@ const BadInput kRanges[] = {
     {"control_characters_are_blanks",
      "model: {kind: \"a\\nb\"}\n",
      {},
-     "run.yaml:1: model.kind: expected <model.kind>, got 'a b'; the nearest is llama"},
+     "run.yaml:1: model.kind: expected <model.kind>, got 'a b'; the nearest is vit"},
 };
 
 const BadInput kKeys[] = {

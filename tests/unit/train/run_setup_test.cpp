@@ -89,6 +89,7 @@ TEST(RunSetup, every_listed_name_means_something) {
       const std::string set = fmt::format("{}={}", row.path, name);
       std::vector<std::string> sets = {set};
       if (name == "adapter") continue;  // needs adapters, and they a model's folder
+      if (row.path == "train.loss" && !name.ends_with("_token")) continue;  // of other outputs
       if (row.path == "recipe.compute" && name == "f32") sets.push_back("recipe=fp32");
       if (row.path == "recipe.compute" && name == "fp16") sets.push_back("recipe=fp16");
       if (row.path == "recipe.activations" || row.path == "recipe.gradient_rounding")
