@@ -11,13 +11,15 @@ A file holds config.json and the sizes as metadata, and the tensors
 Needs torch, transformers and safetensors; only tests/golden/encoders reads the files.
 """
 
+import copy
 import json
 import pathlib
 import sys
+import tempfile
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 TEXT = {**SMALL, "vocab_size": 61, "max_position_embeddings": 24, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
@@ -51,6 +53,22 @@ def text_inputs(config):
     return given, {"tokens": tokens, "token_types": types, "key_ends": ends, "positions": positions}
 
 
+def as_in_files(model):
+    """Tensors by the names of a model folder, which are not always those of the modules."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return load_file(pathlib.Path(folder) / "model.safetensors")
+
+
+def with_values(model, value_of):
+    """A copy of the model whose parameters are value_of(parameter), numbers where it is a truth, zeros where it is None."""
+    other = copy.deepcopy(model)
+    for mine, theirs in zip(other.parameters(), model.parameters()):
+        value = value_of(theirs)
+        mine.data = torch.zeros_like(mine) if value is None else torch.zeros_like(mine) + value
+    return other
+
+
 def make(name, architecture, fields):
     torch.manual_seed(len(name))
     kind = getattr(transformers, architecture)
@@ -78,12 +96,13 @@ def make(name, architecture, fields):
     tensors = {"output": output, "dout": dout}
     for key, value in inputs.items():
         tensors["i:" + key] = value if value.is_floating_point() else value.int()
-    for key, value in model.state_dict().items():
-        if value.is_floating_point():
-            tensors["w:" + key] = value
-    for key, value in model.named_parameters():
-        if value.grad is not None:
-            tensors["g:" + key] = value.grad
+    for key, value in as_in_files(model).items():
+        tensors["w:" + key] = value
+    has_gradient = {key for key, value in as_in_files(with_values(model, lambda one: one.grad is not None)).items()
+                    if value.any()}
+    for key, value in as_in_files(with_values(model, lambda one: one.grad)).items():
+        if key in has_gradient:
+            tensors["g:" + key] = value
     meta = {"config": json.dumps(config.to_dict()), "batch": str(BATCH), "seq": str(SEQ)}
     return {key: value.detach().clone().contiguous() for key, value in tensors.items()}, meta
 

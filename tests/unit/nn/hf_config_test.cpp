@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "nn/fields.h"
 #include "nn/hf_keys.h"
+#include "nn/list.h"
 #include "nn/model.h"
 #include "unit/base/error_of.h"
 
@@ -184,7 +185,7 @@ TEST(HfConfig, what_is_wrong_or_not_supported_is_named) {
     return "{" + std::string(kLlamaCore) + more + "}";
   };
   std::string known;
-  for (const ModelDef* model : models()) {
+  for (const ModelDef* model : all_models()) {
     known += (known.empty() ? "" : ", ") + std::string(model->name);
   }
   const struct {
