@@ -47,6 +47,15 @@ ProgramOptions inference_options(const ModelSpec& spec, const Precision& precisi
   return options;
 }
 
+ModelSpec expect_text(const ModelSpec& spec) {
+  const ModelDef& def = model_def(spec.kind);
+  if (!def.writes_text) {
+    throw Error(ErrorCode::invalid_argument, "[model] expected a model that writes text, got {}",
+                def.name);
+  }
+  return spec;
+}
+
 void expect_room(const DeviceInfo& info, const int64_t (&lane_bytes)[kLaneCount],
                  const Plan& plan) {
   const int64_t bytes = std::accumulate(std::begin(lane_bytes), std::end(lane_bytes), int64_t{0});
@@ -71,7 +80,7 @@ Precision precision_of(const std::string& recipe, const ModelSource& source,
 
 Inference::Inference(const ModelSpec& spec, const Precision& precision,
                      std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue)
-    : spec_(resolved(spec)),
+    : spec_(expect_text(resolved(spec))),
       inputs_(precision.inputs),
       stored_(precision.stored),
       program_(inference_options(spec, precision, functions.front().size), catalogue,
