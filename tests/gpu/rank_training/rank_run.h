@@ -39,8 +39,11 @@ inline bool has_devices(int n) {
   try {
     cuda::make_backend({.module = gpu_module(), .device = n - 1, .n_threads = 1});
     return !gpu_program().empty();
-  } catch (const Error&) {
-    return false;
+  } catch (const Error& error) {
+    // A process works on one device: one that is asked for after another is there all the same.
+    const bool is_another =
+        std::string_view(error.what()).find("works on already") != std::string_view::npos;
+    return is_another && !gpu_program().empty();
   }
 }
 
