@@ -6,6 +6,29 @@
 #include "base/error.h"
 
 namespace octet {
+namespace {
+
+// Where the document of each token ends in its row, or the row's tokens.
+std::vector<int32_t> key_ends_of(const Batch& batch) {
+  const std::vector<int32_t>& starts = batch.ints("doc_starts");
+  std::vector<int32_t> ends(static_cast<size_t>(batch.batch * batch.seq));
+  for (int64_t row = 0; row < batch.batch; ++row) {
+    const int64_t n = batch.lengths.empty() ? batch.seq : batch.lengths[static_cast<size_t>(row)];
+    auto end = static_cast<int32_t>(n);
+    for (int64_t t = batch.seq; t-- > 0;) {
+      const auto i = static_cast<size_t>(row * batch.seq + t);
+      if (t >= n) {
+        ends[i] = static_cast<int32_t>(starts.empty() ? n : batch.seq);
+        continue;
+      }
+      ends[i] = end;
+      if (!starts.empty() && starts[i] == t) end = static_cast<int32_t>(t);
+    }
+  }
+  return ends;
+}
+
+}  // namespace
 
 int64_t InputSpec::n_inner() const {
   int64_t n = 1;
@@ -17,14 +40,10 @@ int64_t RowDims::count(Per per) const {
   switch (per) {
     case Per::token:
       return rows * seq;
-    case Per::source_token:
-      return rows * source;
     case Per::row:
       return rows;
     case Per::sample:
       return rows / rows_per_sample;
-    case Per::whole:
-      return 1;
   }
   return 0;
 }
@@ -156,39 +175,28 @@ std::vector<int32_t> positions_of(int64_t rows, int64_t seq, const PositionRule&
   return positions;
 }
 
-namespace {
-
-// Where the document of each token ends in its row, or the row's tokens.
-std::vector<int32_t> key_ends_of(const Batch& batch) {
-  const std::vector<int32_t>& starts = batch.ints("doc_starts");
-  std::vector<int32_t> ends(static_cast<size_t>(batch.batch * batch.seq));
-  for (int64_t row = 0; row < batch.batch; ++row) {
-    const int64_t n = batch.lengths.empty() ? batch.seq : batch.lengths[static_cast<size_t>(row)];
-    auto end = static_cast<int32_t>(n);
-    for (int64_t t = batch.seq; t-- > 0;) {
-      const auto i = static_cast<size_t>(row * batch.seq + t);
-      if (t >= n) {
-        ends[i] = static_cast<int32_t>(starts.empty() ? n : batch.seq);
-        continue;
-      }
-      ends[i] = end;
-      if (!starts.empty() && starts[i] == t) end = static_cast<int32_t>(t);
-    }
-  }
-  return ends;
+const std::vector<std::string>& completed_inputs() {
+  static const std::vector<std::string> names = {"positions", "key_ends", "doc_starts",
+                                                 "token_types"};
+  return names;
 }
 
-}  // namespace
-
-void complete(Batch& batch) {
-  if (batch.find("tokens") == nullptr) return;
-  if (batch.find("positions") == nullptr) {
+void complete(Batch& batch, std::string_view name) {
+  if (batch.find("tokens") == nullptr || batch.find(name) != nullptr) return;
+  if (name == "positions") {
     const PositionRule rule{.starts = std::as_const(batch).ints("doc_starts")};
     batch.set(positions_input(), positions_of(batch.batch, batch.seq, rule));
+  } else if (name == "key_ends") {
+    batch.set(key_ends_input(), key_ends_of(batch));
+  } else if (name == "doc_starts") {
+    batch.add(doc_starts_input());
+  } else if (name == "token_types") {
+    batch.add(token_types_input());
   }
-  if (batch.find("doc_starts") == nullptr) batch.add(doc_starts_input());
-  if (batch.find("token_types") == nullptr) batch.add(token_types_input());
-  if (batch.find("key_ends") == nullptr) batch.set(key_ends_input(), key_ends_of(batch));
+}
+
+void complete(Batch& batch) {
+  for (const std::string& name : completed_inputs()) complete(batch, name);
 }
 
 }  // namespace octet

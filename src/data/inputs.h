@@ -16,14 +16,12 @@ namespace octet {
 inline constexpr int32_t kIgnoredLabel = -1;  // counts nowhere
 
 // What the first extent of an array counts, B rows of T tokens in a batch:
-//   token         B * T, of row b token t at b * T + t
-//   source_token  B * S, of a second text of S tokens
-//   row           B
-//   sample        B / rows_per_sample: a pair of rows that belong together is one
-//   whole         1, the same for all rows
-enum class Per : uint8_t { token, source_token, row, sample, whole };
+//   token   B * T, of row b token t at b * T + t
+//   row     B
+//   sample  B / rows_per_sample: a pair of rows that belong together is one
+enum class Per : uint8_t { token, row, sample };
 constexpr std::string_view enum_name(Per per) {
-  constexpr std::string_view names[] = {"token", "source_token", "row", "sample", "whole"};
+  constexpr std::string_view names[] = {"token", "row", "sample"};
   return names[static_cast<int>(per)];
 }
 
@@ -48,7 +46,7 @@ struct InputSpec {
 
 // How much of everything a batch has.
 struct RowDims {
-  int64_t rows = 0, seq = 0, source = 0, rows_per_sample = 1;
+  int64_t rows = 0, seq = 0, rows_per_sample = 1;
   int64_t count(Per per) const;
 };
 
@@ -61,14 +59,14 @@ struct HostTensor {
 
 // Row-major [batch, seq], and whatever else a row has.
 struct Batch {
-  int64_t batch = 0, seq = 0, source = 0, rows_per_sample = 1;
+  int64_t batch = 0, seq = 0, rows_per_sample = 1;
   std::vector<HostTensor> tensors = {};
   // Tokens of each row without the padding behind them; empty where all rows are full.
   std::vector<int64_t> lengths = {};
   // Rows that only fill the batch up (mask_row), ascending.
   std::vector<int64_t> fillers = {};
 
-  RowDims dims() const { return {batch, seq, source, rows_per_sample}; }
+  RowDims dims() const { return {batch, seq, rows_per_sample}; }
   const HostTensor* find(std::string_view name) const;
   HostTensor* find(std::string_view name);
   // The values of an array of this name; nothing where there is none.
@@ -100,8 +98,7 @@ InputSpec token_types_input(int64_t n_types = 2);
 InputSpec token_labels_input();               // "labels", a token; ignored where there is none
 InputSpec row_label_input(std::string name);  // one a row; ignored where there is none
 
-// A batch of text: tokens and labels, and positions from 0 in each row, or in each document where
-// `doc_starts` is not empty.
+// A batch of text: tokens and labels, and doc_starts unless they are empty.
 Batch text_batch(int64_t rows, int64_t seq, std::vector<int32_t> tokens,
                  std::vector<int32_t> labels, std::vector<int32_t> doc_starts = {});
 
@@ -113,9 +110,13 @@ struct PositionRule {
 };
 std::vector<int32_t> positions_of(int64_t rows, int64_t seq, const PositionRule& rule = {});
 
-// Adds what follows from others, where the batch has tokens and it is not there: positions (by
-// doc_starts), doc_starts of rows that are one document each, key_ends (by both: of the document,
-// without padding).
+// The inputs that follow from a batch's tokens: positions (by doc_starts), key_ends (of the
+// document, without padding), doc_starts of rows that are one document each, token_types of single
+// texts.
+const std::vector<std::string>& completed_inputs();
+// Adds the one of them that has this name, where the batch has tokens and not the array; any other
+// name changes nothing. Without a name: all of them.
+void complete(Batch& batch, std::string_view name);
 void complete(Batch& batch);
 
 }  // namespace octet

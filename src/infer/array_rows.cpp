@@ -87,7 +87,7 @@ class ArrayFile {
 
   // Elements of a sample.
   int64_t n_elems(const InputSpec& input) const {
-    const RowDims dims{options_.rows_per_sample, options_.seq, 0, options_.rows_per_sample};
+    const RowDims dims{options_.rows_per_sample, options_.seq, options_.rows_per_sample};
     return dims.count(input.per) * input.n_inner();
   }
 

@@ -25,13 +25,13 @@ std::vector<std::byte> input_bytes(const Batch& batch, std::string_view name, Dt
 }
 
 void upload(BoundPlan& function, Batch batch, const std::vector<InputBytes>& more) {
-  complete(batch);
   const Graph& graph = function.plan().graph;
   std::vector<InputBytes> parts;
   for (const GraphInput& input : graph.inputs) {
     if (input.kind != InputKind::batch) continue;
     const bool is_brought = std::ranges::find(more, input.name, &InputBytes::name) != more.end();
     if (is_brought || !function.has_input(input.name)) continue;
+    complete(batch, input.name);
     parts.push_back({input.name, input_bytes(batch, input.name, graph.type(input.value).dtype)});
   }
   std::vector<BoundPlan::HostInput> inputs;

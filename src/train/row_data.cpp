@@ -58,6 +58,31 @@ Dataset split(const RunConfig& config, const Opener& open) {
   return data;
 }
 
+// The inputs of a run's model and losses; its data must bring what does not follow from others.
+struct RunInputs {
+  std::vector<InputSpec> all;
+  int64_t rows_per_sample = 1;
+  bool hides_tokens = false;  // for a loss of theirs
+
+  RunInputs(const RunConfig& config, const ModelSpec& spec) {
+    const std::vector<WeightedLoss> losses = run_losses(config, spec);
+    const BatchSize size{
+        .batch = config.train.batch, .seq = config.model.seq, .documents = row_documents(config)};
+    all = batch_inputs(spec, size, losses);
+    rows_per_sample = octet::rows_per_sample(losses);
+    hides_tokens = std::ranges::any_of(
+        losses, [](const WeightedLoss& one) { return find_loss(one.name)->hides_tokens; });
+  }
+
+  std::vector<InputSpec> brought() const {
+    std::vector<InputSpec> inputs;
+    for (const InputSpec& input : all) {
+      if (!std::ranges::count(completed_inputs(), input.name)) inputs.push_back(input);
+    }
+    return inputs;
+  }
+};
+
 Opener array_opener(const Files& files, const RunConfig& config, const RunInputs& inputs) {
   return [&](const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
@@ -66,7 +91,10 @@ Opener array_opener(const Files& files, const RunConfig& config, const RunInputs
                   path, kArrays);
     }
     return array_rows(files, paths,
-                      {.inputs = inputs.all, .made = inputs.made, .seq = config.model.seq});
+                      {.inputs = inputs.all,
+                       .made = completed_inputs(),
+                       .seq = config.model.seq,
+                       .rows_per_sample = inputs.rows_per_sample});
   };
 }
 
@@ -99,34 +127,20 @@ int64_t eval_samples(const RowSource& rows, const RunConfig& config) {
 
 }  // namespace
 
-RunInputs run_inputs(const RunConfig& config, const ModelSpec& spec) {
-  const BatchSize size{
-      .batch = config.train.batch, .seq = config.model.seq, .documents = row_documents(config)};
-  return {.all = batch_inputs(spec, size, resolved_losses(spec, {})),
-          .made = {"positions", "doc_starts", "key_ends"}};
-}
-
-std::vector<InputSpec> RunInputs::brought() const {
-  std::vector<InputSpec> inputs;
-  for (const InputSpec& input : all) {
-    if (std::ranges::find(made, input.name) == made.end()) inputs.push_back(input);
-  }
-  return inputs;
-}
-
 std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config,
                                      const ModelSpec& spec, const Log& log) {
   if (config.data.train.empty())
     throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
-  const RunInputs inputs = run_inputs(config, spec);
+  const RunInputs inputs(config, spec);
   const std::vector<std::string> names = names_of_inputs(inputs.brought());
   const auto reads = [&](std::string_view name) {
     return std::ranges::find(names, name) != names.end();
   };
   const bool has_arrays = are_arrays(config.data.train) || are_arrays(config.data.val);
-  const bool is_text = reads("tokens") && std::ranges::all_of(names, [](const auto& name) {
-                         return name == "tokens" || name == "labels";
-                       });
+  const bool is_text =
+      reads("tokens") && !inputs.hides_tokens && std::ranges::all_of(names, [](const auto& name) {
+        return name == "tokens" || name == "labels";
+      });
   if (is_text && !has_arrays) return std::nullopt;
   check_keys(config);
   if (has_arrays) return split(config, array_opener(files, config, inputs));

@@ -15,18 +15,10 @@
 
 namespace octet {
 
-// The inputs of a run that its data must bring, and those that follow from them where it does not.
-struct RunInputs {
-  std::vector<InputSpec> all;
-  std::vector<std::string> made;
-  std::vector<InputSpec> brought() const;
-};
-RunInputs run_inputs(const RunConfig& config, const ModelSpec& spec);
-
-// Nothing where the data is text: for a model that reads "tokens" alone, unless data.train names
-// .safetensors files. Those hold arrays (infer/array_rows.h); a model without tokens reads pictures
-// (data/images/image_source.h).
-// Throws Error{invalid_argument} where data.train is empty or keys ask for what such data has not,
+// Nothing where the data is text: for a model that reads "tokens" alone and losses of the tokens
+// that follow, unless data.train names .safetensors files. Those hold arrays (infer/array_rows.h);
+// a model without tokens reads pictures (data/images/image_source.h). Throws
+// Error{invalid_argument} where data.train is empty or keys ask for what such data has not,
 // Error{bad_data} where the data is not what the model reads.
 std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config,
                                      const ModelSpec& spec, const Log& log);

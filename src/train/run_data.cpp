@@ -115,14 +115,6 @@ std::vector<DataEntry> open_run_entries(Files& files, const RunConfig& config,
 Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
                       const RunDataOptions& run_options) {
   if (auto rows = open_row_data(files, config, spec, run_options.log)) return *std::move(rows);
-  // Text is labelled with the tokens that follow, which any other loss would take for its own.
-  for (const WeightedLoss& loss : resolved_losses(spec, config.train.loss)) {
-    if (loss.name == "next_token") continue;
-    throw Error(ErrorCode::invalid_argument,
-                "[data] text has labels for the loss next_token alone, got {}: name arrays in "
-                "data.train",
-                loss.name);
-  }
   std::vector<std::string> paths = config.data.train;
   paths.insert(paths.end(), config.data.val.begin(), config.data.val.end());
   const std::unique_ptr<Tokenizer> tokenizer =

@@ -268,18 +268,7 @@ ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokeni
                       config.data.text_end ? TextEnd::eos : TextEnd::none);
   encoder.refuse_split_tokens(
       split_tokens(files, {config.model.path, chat.chat_template}, tokenizer));
-  const ChatFields fields = {.messages = chat.messages,
-                             .role = chat.role,
-                             .content = chat.content,
-                             .conversations = chat.conversations,
-                             .instruction = chat.instruction,
-                             .input = chat.input,
-                             .output = chat.output,
-                             .prompt = chat.prompt,
-                             .completion = chat.completion,
-                             .text = chat.text,
-                             .arguments = chat.arguments};
-  return read_chat_data(files, encoder, {.paths = paths, .fields = fields, .threads = threads});
+  return read_chat_data(files, encoder, {.paths = paths, .fields = chat, .threads = threads});
 }
 
 }  // namespace octet

@@ -9,13 +9,12 @@ float inverse_of(int64_t n_labels) {
   return n_labels > 0 ? static_cast<float>(1.0 / static_cast<double>(n_labels)) : 0.0f;
 }
 
-// Samples are rows that belong together.
+}  // namespace
+
 int64_t n_items(const ItemCounts& items, const LossTerm& loss) {
   return loss.counted == "samples" ? RowCounts::count_of(items, "rows") / loss.rows_per_sample
                                    : RowCounts::count_of(items, loss.counted);
 }
-
-}  // namespace
 
 std::vector<InputBytes> step_scalars(const ProgramOptions& options, const ItemCounts& items) {
   std::vector<InputBytes> scalars;

@@ -10,6 +10,9 @@
 
 namespace octet {
 
+// Of what rows have, the items of a loss; its samples are rows that belong together.
+int64_t n_items(const ItemCounts& items, const LossTerm& loss);
+
 // inv_n of each loss: 1 / the items that it counts, of all micro-batches and ranks; 0 of none.
 std::vector<InputBytes> step_scalars(const ProgramOptions& options, const ItemCounts& items);
 

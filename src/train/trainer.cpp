@@ -17,6 +17,7 @@
 #include "train/row_data.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
+#include "train/step_inputs.h"
 #include "train/weights.h"
 
 namespace octet {
@@ -118,7 +119,7 @@ StepReport Trainer::step() {
   report.overflowed = outcome.overflowed;
   report.loss_scale = outcome.loss_scale;
   report.tokens = tokens_;
-  report.labels = RowCounts::count_of(counts.items, engine_.losses().front().counted);
+  report.labels = n_items(counts.items, engine_.losses().front());
   report.flagged = outcome.flagged;
   report.refused = outcome.refused;
   report.nonfinite = outcome.site;

@@ -54,6 +54,8 @@ struct LossDef {
   // The input whose elements that are not kIgnoredLabel, nor NaN, are the items; or "rows",
   // "samples".
   std::string_view counted;
+  bool hides_tokens =
+      false;  // its labels are of tokens that the data hides: text as it is has none
   int64_t rows_per_sample = 1;            // rows that belong together: 2 of a pair
   std::vector<std::string_view> metrics;  // their names, in order
   LossValues (*build)(Blocks& blocks, const LossCall& call);

@@ -32,6 +32,7 @@ const LossDef kMaskedToken = {.name = "masked_token",
                               .output = "logits",
                               .inputs = token_labels,
                               .counted = "labels",
+                              .hides_tokens = true,
                               .metrics = {"nll"},
                               .build = build};
 

@@ -110,6 +110,45 @@ TEST(Arrays, two_ranks_read_the_rows_that_one_reads) {
   }
 }
 
+// Pairs of rows: the loss says what the data holds, and how many rows belong together.
+TEST(Arrays, losses_say_which_arrays_a_run_reads) {
+  const ScratchFolder folder;
+  constexpr int64_t kRows = 32;
+  std::vector<uint8_t> tokens;
+  std::vector<int16_t> labels;
+  for (int64_t i = 0; i < kRows * kSeq; ++i) {
+    const int64_t row = i / kSeq, step = row % 2 == 0 ? 1 : 7;  // of a pair the first is preferred
+    tokens.push_back(static_cast<uint8_t>(64 + (row + step * i) % 32));
+    labels.push_back(static_cast<int16_t>(64 + (row + step * (i + 1)) % 32));
+  }
+  const std::vector<float> reference(kRows, 80.0f);
+  const auto array_tokens = test::array_of("tokens", SafeDtype::u8, {kRows, kSeq}, tokens),
+             array_labels = test::array_of("labels", SafeDtype::i16, {kRows, kSeq}, labels);
+  const std::string whole =
+      test::put_arrays(folder / "whole.safetensors",
+                       {array_tokens, array_labels,
+                        test::array_of("reference_nll", SafeDtype::f32, {kRows}, reference)});
+  const std::string without =
+      test::put_arrays(folder / "without.safetensors", {array_tokens, array_labels});
+  const std::string common = "--set train.loss=pairwise --set train.batch=4 --set train.steps=12 ";
+  const Outcome trained = train(folder, common + "--set data.train=[" + whole + "]");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const auto steps = test::metrics(folder / "run");
+  EXPECT_LT(steps.back().at("loss").get<double>(), 0.6);  // log 2 where nothing is known
+  EXPECT_GT(steps.front().at("loss").get<double>(), 0.6);
+  const Outcome failed = train(folder, common + "--overwrite --set data.train=[" + without + "]");
+  EXPECT_EQ(failed.code, 3);
+  EXPECT_THAT(failed.err, HasSubstr("expected an array 'reference_nll', got"));
+}
+
+TEST(Arrays, text_hides_no_tokens) {
+  const ScratchFolder folder;
+  const Outcome outcome = train(folder, "--set train.loss=masked_token --set data.train=[" +
+                                            folder.put("a.txt", easy_text(1000)) + "]");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("expected .safetensors files with arrays tokens, labels"));
+}
+
 TEST(Arrays, inspection_tells_what_a_sample_holds) {
   const ScratchFolder folder;
   const std::string command =
