@@ -10,15 +10,9 @@
 
 namespace octet {
 
-// Fine-tuning data. The names but the template are those of ChatFields (data/chat_records.h).
-struct ChatConfig {
+// Fine-tuning data: conversations, and by which keys their parts go.
+struct ChatConfig : ChatFields {
   std::string chat_template = "none";  // none: the data is text
-  std::string messages = "messages", role = "role", content = "content";
-  std::string conversations = "conversations";
-  std::string instruction = "instruction", input = "input", output = "output";
-  std::string prompt = "prompt", completion = "completion";
-  std::string text = "text";
-  CallArguments arguments = CallArguments::parse;
   bool operator==(const ChatConfig&) const = default;
 };
 

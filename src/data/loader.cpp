@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/integer.h"
 #include "base/philox.h"
+#include "data/permutation.h"
 
 namespace octet {
 namespace {
@@ -93,15 +94,8 @@ int64_t Loader::window_start(int64_t drawn) const {
     const auto pass = static_cast<uint64_t>(drawn / n_windows_);
     return mixture_.item(pass, drawn % n_windows_) * options_.seq;
   }
-  // The high half of a 64 x 64-bit product is uniform over the starts, to within 2^-20 for a
-  // trillion tokens.
   const int64_t n_starts = std::max<int64_t>(1, stream_.n_tokens() - options_.seq);
-  const PhiloxKey key{static_cast<uint32_t>(options_.seed),
-                      static_cast<uint32_t>(options_.seed >> 32)};
-  const PhiloxBlock block = philox(key, static_cast<uint64_t>(drawn), kRandomStream);
-  const uint64_t word = static_cast<uint64_t>(block.word[1]) << 32 | block.word[0];
-  const auto product = static_cast<unsigned __int128>(word) * static_cast<uint64_t>(n_starts);
-  return static_cast<int64_t>(product >> 64);
+  return uniform_index(n_starts, options_.seed, kRandomStream, static_cast<uint64_t>(drawn));
 }
 
 Batch Loader::next(int64_t batch) {

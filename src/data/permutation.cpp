@@ -40,4 +40,12 @@ int64_t Permutation::operator()(int64_t index) const {
   return static_cast<int64_t>(value);
 }
 
+int64_t uniform_index(int64_t n, uint64_t seed, uint64_t stream, uint64_t draw) {
+  const PhiloxKey key{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  const PhiloxBlock block = philox(key, draw, stream);
+  const uint64_t word = static_cast<uint64_t>(block.word[1]) << 32 | block.word[0];
+  const auto product = static_cast<unsigned __int128>(word) * static_cast<uint64_t>(n);
+  return static_cast<int64_t>(product >> 64);
+}
+
 }  // namespace octet

@@ -42,12 +42,7 @@ int64_t SampleLoader::sample_of(int64_t row) const {
   if (options_.order == WindowOrder::sequential) return draw % n;
   if (options_.order == WindowOrder::shuffled)
     return Permutation(n, options_.seed, static_cast<uint64_t>(draw / n))(draw % n);
-  const PhiloxKey key{static_cast<uint32_t>(options_.seed),
-                      static_cast<uint32_t>(options_.seed >> 32)};
-  const PhiloxBlock block = philox(key, static_cast<uint64_t>(draw), kRandomSamples);
-  const uint64_t word = static_cast<uint64_t>(block.word[1]) << 32 | block.word[0];
-  return static_cast<int64_t>((static_cast<unsigned __int128>(word) * static_cast<uint64_t>(n)) >>
-                              64);
+  return uniform_index(n, options_.seed, kRandomSamples, static_cast<uint64_t>(draw));
 }
 
 Batch SampleLoader::peek(int64_t skip, int64_t batch) const {
