@@ -14,7 +14,6 @@
 #include "data/packing.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
-#include "train/row_data.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -104,29 +103,28 @@ void take_entries(std::vector<DataEntry> entries, const RunConfig& config, Inspe
   }
 }
 
-Inspected inspect(const RunConfig& config, const GlobalOptions& options) {
+Inspected inspect_conversations(const RunConfig& config, const GlobalOptions& options) {
   Files& files = posix_files();
+  if (config.data.train.empty()) {
+    throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
+  }
   Inspected result;
   result.tokenizer = make_tokenizer(files, config.data.tokenizer);
   result.seq = config.model.seq;
-  if (has_conversations(config)) {
-    if (config.data.train.empty()) {
-      throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
-    }
-    take_entries(open_run_entries(files, config, *result.tokenizer, {.threads = options.threads}),
-                 config, result);
-    const PackOptions rows = pack_options(config);
-    const Pieces pieces = find_pieces(result.stream, rows);
-    result.rows = report_with(pieces, pack_epoch(pieces, rows, 0), rows);
-    result.lengths = pieces.lengths;
-    return result;
-  }
-  const ModelSpec spec = model_from_config(files, config);
-  result.stream = open_run_data(files, config, spec,
-                                {.log = make_log(options),
-                                 .threads = options.threads,
-                                 .on_progress = tokenize_painter(options)})
-                      .train;
+  take_entries(open_run_entries(files, config, *result.tokenizer, {.threads = options.threads}),
+               config, result);
+  const PackOptions rows = pack_options(config);
+  const Pieces pieces = find_pieces(result.stream, rows);
+  result.rows = report_with(pieces, pack_epoch(pieces, rows, 0), rows);
+  result.lengths = pieces.lengths;
+  return result;
+}
+
+Inspected inspect_text(const TokenStream& stream, const RunConfig& config) {
+  Inspected result;
+  result.tokenizer = make_tokenizer(posix_files(), config.data.tokenizer);
+  result.stream = stream;
+  result.seq = config.model.seq;
   result.samples = documents_of_text(result.stream, config);
   result.trains_starts = trains_starts(config);
   result.n_labels = labels_of_text(result, config);
@@ -345,12 +343,17 @@ void add_data_command(CLI::App& app, GlobalOptions& options) {
     LoadedConfig loaded = load_config(flags->config, options.config_sets());
     take_tokenizer_of_model(files, loaded);
     const RunConfig& config = loaded.config;
-    if (!has_conversations(config)) {
-      const ModelSpec spec = model_from_config(files, config);
-      if (const auto rows = open_row_data(files, config, spec, make_log(options)))
-        return write_row_data(*rows, config, flags->n, options);
+    Inspected data;
+    if (has_conversations(config)) {
+      data = inspect_conversations(config, options);
+    } else {
+      const Dataset all = open_run_data(files, config, model_from_config(files, config),
+                                        {.log = make_log(options),
+                                         .threads = options.threads,
+                                         .on_progress = tokenize_painter(options)});
+      if (all.train_rows != nullptr) return write_row_data(all, config, flags->n, options);
+      data = inspect_text(all.train, config);
     }
-    const Inspected data = inspect(config, options);
     options.json ? write_json(data, flags->n) : write_text(data, flags->n);
   });
 }

@@ -26,6 +26,12 @@ struct ImagesConfig {
   bool operator==(const ImagesConfig&) const = default;
 };
 
+// Hidden tokens (data/masked_tokens.h).
+struct MaskConfig {
+  double share = 0.15;
+  bool operator==(const MaskConfig&) const = default;
+};
+
 struct DataConfig {
   std::vector<std::string> train;
   std::vector<double> train_weights;  // of each of them; empty: all are 1
@@ -42,6 +48,7 @@ struct DataConfig {
   TooLong too_long = TooLong::split;
   bool text_end = true;
   ChatConfig chat;
+  MaskConfig mask;
   ImagesConfig images;
   bool operator==(const DataConfig&) const = default;
 };

@@ -173,6 +173,9 @@ constexpr ConfigRow kDataRows[] = {
      one_of(names_of<CallArguments>), "",
      "arguments of a call that are JSON text: parse, a template gets what it means, as servers "
      "give it; keep: the text"},
+    {"data.mask.share", same, OCTET_FIELD(data.mask.share), above(0, 1), "",
+     "share of a text's tokens that masked_token predicts: of them 80 % are hidden behind the mask "
+     "token, 10 % become any token, 10 % stay"},
     {"data.images.size", same, OCTET_FIELD(data.images.size), within(0, 1 << 14), "pixels",
      "of the shorter side of a picture before it is cropped to the model's size; 0: that size"},
     {"data.images.crop", same, OCTET_CHOICE(data.images.crop), one_of(names_of<ImageCrop>), "",

@@ -35,8 +35,9 @@ class RowSource {
   // Whether rows have lengths: tokens without the padding behind them.
   virtual bool tells_lengths() const { return false; }
   virtual uint64_t identity() const = 0;  // changes with the content
-  // Elements that are not kIgnoredLabel of an array of a sample; decodes nothing.
-  virtual int64_t n_counted(int64_t sample, const InputSpec& input) const = 0;
+  // Elements that are not kIgnoredLabel of an array of a sample that is written there; decodes
+  // nothing.
+  virtual int64_t n_counted(int64_t sample, const RowCell& where, const InputSpec& input) const = 0;
   // Whether samples are decoded when they are written: work for several threads.
   virtual bool decodes() const { return false; }
   // What a sample takes in its files, on the average.

@@ -71,8 +71,10 @@ RowCounts SampleLoader::count(int64_t n_rows) const {
     if (input.per == Per::token) counts.n_tokens = n_places;
     if (input.fill != Fill::ignored) continue;
     int64_t& n = counts.items[input.name];
-    for (int64_t row = 0; row < n_rows; row += n_sample_rows)
-      n += source_->n_counted(sample_of(drawn_ + row), input);
+    for (int64_t row = 0; row < n_rows; row += n_sample_rows) {
+      const RowCell where{row, RowUse::training, options_.seed, drawn_ + row};
+      n += source_->n_counted(sample_of(where.drawn), where, input);
+    }
   }
   return counts;
 }

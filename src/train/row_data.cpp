@@ -12,6 +12,7 @@
 #include "data/images/image_rows.h"
 #include "data/sample_loader.h"
 #include "infer/array_rows.h"
+#include "train/run_inputs.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -20,12 +21,6 @@ namespace {
 constexpr std::string_view kArrays = ".safetensors";
 constexpr int kMaxDecoders = 16;  // threads of a rank
 
-std::vector<std::string> names_of_inputs(const std::vector<InputSpec>& inputs) {
-  std::vector<std::string> names;
-  for (const InputSpec& input : inputs) names.push_back(input.name);
-  return names;
-}
-
 bool are_arrays(const std::vector<std::string>& paths) {
   return std::ranges::any_of(paths, [](const auto& path) { return path.ends_with(kArrays); });
 }
@@ -33,8 +28,8 @@ bool are_arrays(const std::vector<std::string>& paths) {
 // Keys of text that such data has no meaning for.
 void check_keys(const RunConfig& config) {
   const auto refuse = [](const char* key, const char* got) {
-    throw Error(ErrorCode::invalid_argument, "{}: expected none with arrays or pictures, got {}",
-                key, got);
+    throw Error(ErrorCode::invalid_argument,
+                "{}: expected none with arrays, pictures or an encoder's text, got {}", key, got);
   };
   if (!config.data.train_weights.empty()) refuse("data.train.weight", "weights");
   if (has_conversations(config)) refuse("data.chat.template", "a template");
@@ -57,31 +52,6 @@ Dataset split(const RunConfig& config, const Opener& open) {
   if (n_trained < n) data.train_rows = slice_rows(data.train_rows, 0, n_trained);
   return data;
 }
-
-// The inputs of a run's model and losses; its data must bring what does not follow from others.
-struct RunInputs {
-  std::vector<InputSpec> all;
-  int64_t rows_per_sample = 1;
-  bool hides_tokens = false;  // for a loss of theirs
-
-  RunInputs(const RunConfig& config, const ModelSpec& spec) {
-    const std::vector<WeightedLoss> losses = run_losses(config, spec);
-    const BatchSize size{
-        .batch = config.train.batch, .seq = config.model.seq, .documents = row_documents(config)};
-    all = batch_inputs(spec, size, losses);
-    rows_per_sample = octet::rows_per_sample(losses);
-    hides_tokens = std::ranges::any_of(
-        losses, [](const WeightedLoss& one) { return find_loss(one.name)->hides_tokens; });
-  }
-
-  std::vector<InputSpec> brought() const {
-    std::vector<InputSpec> inputs;
-    for (const InputSpec& input : all) {
-      if (!std::ranges::count(completed_inputs(), input.name)) inputs.push_back(input);
-    }
-    return inputs;
-  }
-};
 
 Opener array_opener(const Files& files, const RunConfig& config, const RunInputs& inputs) {
   return [&](const std::vector<std::string>& paths) {
@@ -132,17 +102,18 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   if (config.data.train.empty())
     throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
   const RunInputs inputs(config, spec);
-  const std::vector<std::string> names = names_of_inputs(inputs.brought());
+  const std::vector<std::string> names = inputs.names();
   const auto reads = [&](std::string_view name) {
     return std::ranges::find(names, name) != names.end();
   };
   const bool has_arrays = are_arrays(config.data.train) || are_arrays(config.data.val);
-  const bool is_text =
-      reads("tokens") && !inputs.hides_tokens && std::ranges::all_of(names, [](const auto& name) {
-        return name == "tokens" || name == "labels";
-      });
+  const InputSpec* labels = inputs.find("labels");
+  const bool is_text = reads("tokens") && (labels == nullptr || labels->per == Per::token) &&
+                       std::ranges::all_of(names, [](const auto& name) {
+                         return name == "tokens" || name == "labels";
+                       });
+  if (!is_text || has_arrays || inputs.hides_tokens) check_keys(config);
   if (is_text && !has_arrays) return std::nullopt;
-  check_keys(config);
   if (has_arrays) return split(config, array_opener(files, config, inputs));
   if (!reads("tokens")) return split(config, image_opener(files, config, inputs, log));
   throw Error(

@@ -16,8 +16,8 @@
 namespace octet {
 
 // Nothing where the data is text: for a model that reads "tokens" alone and losses of the tokens
-// that follow, unless data.train names .safetensors files. Those hold arrays (infer/array_rows.h);
-// a model without tokens reads pictures (data/images/image_source.h). Throws
+// that follow or are hidden, unless data.train names .safetensors files. Those hold arrays
+// (infer/array_rows.h); a model without tokens reads pictures (data/images/image_source.h). Throws
 // Error{invalid_argument} where data.train is empty or keys ask for what such data has not,
 // Error{bad_data} where the data is not what the model reads.
 std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config,

@@ -6,7 +6,9 @@
 #include "text/tokenizer.h"
 #include "train/data_entries.h"
 #include "train/row_data.h"
+#include "train/run_inputs.h"
 #include "train/run_setup.h"
+#include "train/text_rows.h"
 
 namespace octet {
 namespace {
@@ -134,6 +136,9 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
                                            config.data.document_separator, run_options)) {
     options.cache = &cache.emplace(files, *tokenizer, *how);
   }
+  const RunInputs inputs(config, spec);
+  if (inputs.hides_tokens)
+    return hide_tokens(open_dataset(files, options, *tokenizer), config, inputs, *tokenizer);
   if (!has_conversations(config) && config.data.train_weights.empty())
     return open_dataset(files, options, *tokenizer);
   return open_in_entries(files, config, {*tokenizer, options, run_options});

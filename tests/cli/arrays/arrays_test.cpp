@@ -141,14 +141,6 @@ TEST(Arrays, losses_say_which_arrays_a_run_reads) {
   EXPECT_THAT(failed.err, HasSubstr("expected an array 'reference_nll', got"));
 }
 
-TEST(Arrays, text_hides_no_tokens) {
-  const ScratchFolder folder;
-  const Outcome outcome = train(folder, "--set train.loss=masked_token --set data.train=[" +
-                                            folder.put("a.txt", easy_text(1000)) + "]");
-  EXPECT_EQ(outcome.code, 3);
-  EXPECT_THAT(outcome.err, HasSubstr("expected .safetensors files with arrays tokens, labels"));
-}
-
 TEST(Arrays, inspection_tells_what_a_sample_holds) {
   const ScratchFolder folder;
   const std::string command =
@@ -183,9 +175,11 @@ TEST(Arrays, what_does_not_fit_ends_before_the_first_step) {
   EXPECT_THAT(error("--set data.train=[" + path + "," + (folder / "text.txt") + "]"),
               HasSubstr("expected .safetensors as beside it, got other data"));
   EXPECT_THAT(error("--set 'data.train=[{path: " + path + ", weight: 2}]'"),
-              HasSubstr("data.train.weight: expected none with arrays or pictures, got weights"));
-  EXPECT_THAT(error("--set data.pack=true --set data.train=[" + path + "]"),
-              HasSubstr("data.pack: expected none with arrays or pictures, got true"));
+              HasSubstr("data.train.weight: expected none with arrays, pictures or an encoder's "
+                        "text, got weights"));
+  EXPECT_THAT(
+      error("--set data.pack=true --set data.train=[" + path + "]"),
+      HasSubstr("data.pack: expected none with arrays, pictures or an encoder's text, got true"));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ const ImageTransforms kBytes = {.mean = {0}, .std_dev = {1.0f / 255}};
 TEST(ImageRows, pictures_become_rows_of_pixels_with_their_label) {
   const auto rows = image_rows(std::make_shared<Plain>(3), inputs(4), kBytes);
   EXPECT_EQ(rows->n_samples(), 3);
-  EXPECT_EQ(rows->n_counted(2, rows->inputs()[1]), 1);
+  EXPECT_EQ(rows->n_counted(2, {}, rows->inputs()[1]), 1);
   EXPECT_EQ(rows->sample_bytes(), 4);
   const Batch batch = SampleEval(rows, 1, 9).at(1, 2);
   EXPECT_THAT(batch.ints("labels"), ElementsAre(1, 2));

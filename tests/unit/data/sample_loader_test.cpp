@@ -22,7 +22,7 @@ class Numbered : public RowSource {
   int64_t rows_per_sample() const override { return rows_; }
   const std::vector<InputSpec>& inputs() const override { return inputs_; }
   uint64_t identity() const override { return static_cast<uint64_t>(7 * n_ + rows_); }
-  int64_t n_counted(int64_t sample, const InputSpec&) const override {
+  int64_t n_counted(int64_t sample, const RowCell&, const InputSpec&) const override {
     return sample % 3 == 0 ? 0 : 1;
   }
   int64_t sample_bytes() const override { return 4 * rows_; }
@@ -176,7 +176,7 @@ TEST(RowSource, a_slice_is_a_part_with_an_identity_of_its_own) {
   const auto whole = numbered(9);
   const auto part = slice_rows(whole, 6, 9);
   EXPECT_EQ(part->n_samples(), 3);
-  EXPECT_EQ(part->n_counted(0, part->inputs()[1]), 0);
+  EXPECT_EQ(part->n_counted(0, {}, part->inputs()[1]), 0);
   EXPECT_THAT(values_of(SampleEval(part, 1, 9).at(0, 3)), ElementsAre(60, 70, 80));
   EXPECT_NE(part->identity(), whole->identity());
   EXPECT_NE(part->identity(), slice_rows(whole, 5, 9)->identity());

@@ -43,9 +43,9 @@ TEST(ArrayRows, rows_come_as_they_lie_in_the_file) {
       array_rows(posix_files(), {path}, {.inputs = {kTokens, kLabels, kFrames}, .seq = 2});
   ASSERT_EQ(rows->n_samples(), 3);
   EXPECT_EQ(rows->sample_bytes(), 2 * 4 + 2 * 8 + 4 * 4);
-  EXPECT_EQ(rows->n_counted(0, kLabels), 1);
-  EXPECT_EQ(rows->n_counted(1, kLabels), 2);
-  EXPECT_EQ(rows->n_counted(2, kLabels), 0);
+  EXPECT_EQ(rows->n_counted(0, {}, kLabels), 1);
+  EXPECT_EQ(rows->n_counted(1, {}, kLabels), 2);
+  EXPECT_EQ(rows->n_counted(2, {}, kLabels), 0);
   const Batch batch = SampleEval(rows, 2, 9).at(1, 2);
   EXPECT_THAT(batch.ints("tokens"), ElementsAre(3, 4, 5, 6));
   EXPECT_THAT(batch.ints("labels"), ElementsAre(4, 5, -1, -1));

@@ -1,0 +1,87 @@
+// BERT learns to find hidden tokens of plain text.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/encoders/encoder_run.h"
+
+namespace octet {
+namespace {
+
+using test::checkpoint_bytes;
+using test::encoder_yaml;
+using test::loss_bits;
+using test::Outcome;
+using test::ScratchFolder;
+using test::train_encoder;
+using test::val_losses;
+using testing::HasSubstr;
+
+// A sentence of 26 tokens over and over, which fill a row with [CLS] and [SEP].
+std::string text_yaml(const ScratchFolder& folder) {
+  std::string text;
+  while (text.size() < 20000) text += "The scale of a group is the largest amax, a step later. ";
+  const std::string path = folder.put("text.txt", text);
+  return encoder_yaml(folder, ", seq: 28", ", train: [" + path + "], val: [" + path + "]");
+}
+
+TEST(MaskedText, a_bert_learns_to_find_hidden_tokens) {
+  const ScratchFolder folder;
+  const Outcome outcome = train_encoder(folder, text_yaml(folder), "--set train.steps=100");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GT(test::metrics(folder / "run").front().at("loss").get<double>(), 5);  // log 421 = 6.04
+  const std::vector<double> losses = val_losses(folder / "run");
+  ASSERT_EQ(losses.size(), 5u);
+  EXPECT_LT(losses.back(), 1);  // 2.4 where it knows how frequent tokens are
+}
+
+TEST(MaskedText, a_run_that_goes_on_hides_the_same_tokens) {
+  const ScratchFolder folder;
+  const std::string common = "--set optim.schedule=constant --set data.mask.share=0.3 ";
+  const std::string yaml = text_yaml(folder);
+  const auto train = [&](const std::string& out, const std::string& more) {
+    const Outcome outcome =
+        train_encoder(folder, yaml, common + more + " --set out=" + (folder / out));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+  };
+  train("whole", "--set train.steps=9");
+  train("parts", "--set train.steps=5");
+  train("parts", "--resume --set train.steps=9");
+  EXPECT_EQ(loss_bits(folder / "parts"), loss_bits(folder / "whole"));
+  EXPECT_EQ(checkpoint_bytes(folder / "parts", 9), checkpoint_bytes(folder / "whole", 9));
+}
+
+TEST(MaskedText, two_ranks_hide_the_tokens_that_one_hides) {
+  const ScratchFolder folder;
+  const std::string yaml = text_yaml(folder);
+  const auto losses = [&](const std::string& out, const std::string& more) {
+    const Outcome outcome =
+        train_encoder(folder, yaml, "--set train.steps=4 " + more + " --set out=" + (folder / out));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return test::metrics(folder / out);
+  };
+  const auto one = losses("one", ""), two = losses("two", "--ranks 2 --set train.batch=4");
+  ASSERT_EQ(one.size(), two.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_EQ(one[i].at("labels"), two[i].at("labels"));
+    EXPECT_NEAR(one[i].at("loss").get<double>(), two[i].at("loss").get<double>(), 1e-3);
+  }
+}
+
+TEST(MaskedText, what_rows_of_hidden_tokens_have_not_is_refused) {
+  const ScratchFolder folder;
+  const std::string yaml = text_yaml(folder);
+  const auto error = [&](const std::string& set) {
+    const Outcome outcome = train_encoder(folder, yaml, "--set " + set);
+    EXPECT_NE(outcome.code, 0);
+    return outcome.err;
+  };
+  EXPECT_THAT(error("data.tokenizer=bytes"),
+              HasSubstr("data.tokenizer: expected a tokenizer with a token [MASK] or <mask>, which "
+                        "stands for hidden ones, got 'bytes', which has none"));
+  EXPECT_THAT(error("data.pack=true"), HasSubstr("data.pack: expected none"));
+  EXPECT_THAT(error("data.document_boundaries=isolate"),
+              HasSubstr("data.document_boundaries: expected ignore for an encoder's text"));
+}
+
+}  // namespace
+}  // namespace octet
