@@ -10,6 +10,7 @@
 #include "data/images/transforms.h"
 #include "data/loader.h"
 #include "data/packing.h"
+#include "data/text_records.h"
 #include "ir/attr_enums.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"

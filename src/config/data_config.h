@@ -48,6 +48,7 @@ struct DataConfig {
   TooLong too_long = TooLong::split;
   bool text_end = true;
   ChatConfig chat;
+  TextFields fields;  // of texts with labels
   MaskConfig mask;
   ImagesConfig images;
   bool operator==(const DataConfig&) const = default;

@@ -173,6 +173,14 @@ constexpr ConfigRow kDataRows[] = {
      one_of(names_of<CallArguments>), "",
      "arguments of a call that are JSON text: parse, a template gets what it means, as servers "
      "give it; keep: the text"},
+    {"data.fields.text", open, OCTET_FIELD(data.fields.text), any(), "",
+     "texts with labels: key or column of a text, or of the first of two; auto: a name that public "
+     "data sets use (text, sentence, sentence1, premise, question1, ...)"},
+    {"data.fields.pair", open, OCTET_FIELD(data.fields.pair), any(), "",
+     "of the second of two; none: texts are single; auto: by the first one's name (sentence2, "
+     "hypothesis, question2, ...), none where data.fields.text is named"},
+    {"data.fields.label", open, OCTET_FIELD(data.fields.label), any(), "",
+     "of what is said of them, a class or a number; auto: label, score or the like"},
     {"data.mask.share", same, OCTET_FIELD(data.mask.share), above(0, 1), "",
      "share of a text's tokens that masked_token predicts: of them 80 % are hidden behind the mask "
      "token, 10 % become any token, 10 % stay"},

@@ -43,6 +43,7 @@ struct Dataset {
   TokenStream train, val;
   // Where there are samples of other arrays, there is no text; no val_rows: nothing to evaluate.
   std::shared_ptr<const RowSource> train_rows = {}, val_rows = {};
+  std::vector<std::string> label_names = {};  // of samples with names of classes, by number
   int64_t n_sources = 0;
   int64_t n_skipped = 0;  // files of folders that are not readable text
   std::vector<std::string> problems =

@@ -14,6 +14,7 @@
 #include "infer/array_rows.h"
 #include "train/run_inputs.h"
 #include "train/run_setup.h"
+#include "train/text_rows.h"
 
 namespace octet {
 namespace {
@@ -116,6 +117,12 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   if (is_text && !has_arrays) return std::nullopt;
   if (has_arrays) return split(config, array_opener(files, config, inputs));
   if (!reads("tokens")) return split(config, image_opener(files, config, inputs, log));
+  if (text_label_of(inputs)) {
+    LabelledTexts texts(files, config, spec, inputs, log);
+    Dataset data = split(config, [&](const auto& paths) { return texts.open(paths); });
+    data.label_names = texts.label_names();
+    return data;
+  }
   throw Error(
       ErrorCode::bad_data,
       "[data] '{}': expected {} files with arrays {}, which the model reads, got other data",

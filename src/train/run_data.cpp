@@ -114,22 +114,28 @@ std::vector<DataEntry> open_run_entries(Files& files, const RunConfig& config,
                          {tokenizer, text, options});
 }
 
-Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
-                      const RunDataOptions& run_options) {
-  if (auto rows = open_row_data(files, config, spec, run_options.log)) return *std::move(rows);
+std::unique_ptr<Tokenizer> run_tokenizer(const Files& files, const RunConfig& config,
+                                         const ModelSpec& spec, const Log& log) {
   std::vector<std::string> paths = config.data.train;
   paths.insert(paths.end(), config.data.val.begin(), config.data.val.end());
-  const std::unique_ptr<Tokenizer> tokenizer =
-      data_tokenizer(files, config.data.tokenizer, paths, spec.vocab, run_options.log);
+  std::unique_ptr<Tokenizer> tokenizer =
+      data_tokenizer(files, config.data.tokenizer, paths, spec.vocab, log);
   if (tokenizer->vocab_size() > spec.vocab) {
     throw Error(ErrorCode::invalid_argument,
                 "model.vocab: expected at least the tokenizer's {}, got {}",
                 tokenizer->vocab_size(), spec.vocab);
   }
   if (!config.model.path.empty() && tokenizer->vocab_size() < spec.vocab) {
-    run_options.log.info("[data] the model has {} embeddings, the tokenizer {} tokens", spec.vocab,
-                         tokenizer->vocab_size());
+    log.info("[data] the model has {} embeddings, the tokenizer {} tokens", spec.vocab,
+             tokenizer->vocab_size());
   }
+  return tokenizer;
+}
+
+Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
+                      const RunDataOptions& run_options) {
+  if (auto rows = open_row_data(files, config, spec, run_options.log)) return *std::move(rows);
+  const std::unique_ptr<Tokenizer> tokenizer = run_tokenizer(files, config, spec, run_options.log);
   DatasetOptions options = text_options(config, spec.vocab, run_options.log);
   std::optional<TokenCache> cache;
   if (const auto how = token_cache_options(config, config.data.tokenizer,

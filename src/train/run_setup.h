@@ -70,6 +70,10 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
 std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string& path,
                                           std::span<const std::string> data, int64_t vocab,
                                           const Log& log);
+// That of the data of a run. Throws Error{invalid_argument} where the model's vocabulary is
+// smaller.
+std::unique_ptr<Tokenizer> run_tokenizer(const Files& files, const RunConfig& config,
+                                         const ModelSpec& spec, const Log& log);
 // What data.train names, before anything is held out and without a cache.
 std::vector<DataEntry> open_run_entries(Files& files, const RunConfig& config,
                                         const Tokenizer& tokenizer,

@@ -1,12 +1,23 @@
 #include "train/text_rows.h"
 
-#include <initializer_list>
-#include <optional>
-#include <string_view>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "base/cores.h"
 #include "base/error.h"
+#include "base/integer.h"
+#include "base/json.h"
 #include "base/named_enum.h"
+#include "base/thread_pool.h"
 #include "data/masked_rows.h"
+#include "text/encode_texts.h"
+#include "train/run_setup.h"
 
 namespace octet {
 namespace {
@@ -30,6 +41,39 @@ void check_boundaries(const RunConfig& config) {
   throw Error(ErrorCode::invalid_argument,
               "data.document_boundaries: expected ignore for an encoder's text, got {}",
               enum_name(boundaries));
+}
+
+// A whole text as a number.
+template <typename T>
+std::optional<T> number_of(const std::string& text) {
+  T value{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// The names of classes in the model's folder, by number.
+std::vector<std::string> names_of_model(const Files& files, const RunConfig& config) {
+  if (config.model.path.empty()) return {};
+  const std::string path = join_path(config.model.path, "config.json");
+  const Json json = parse_json(files.read_text(path), path);
+  std::vector<std::string> names;
+  while (json.contains("id2label")) {
+    const Json& all = json["id2label"];
+    const auto at = all.find(fmt::to_string(names.size()));
+    if (at == all.end() || !at->is_string()) break;
+    names.push_back(*at);
+  }
+  return names;
+}
+
+void check_types(const std::vector<int32_t>& types, const InputSpec& input) {
+  const int32_t most = types.empty() ? 0 : std::ranges::max(types);
+  if (input.bound == 0 || most < input.bound) return;
+  throw Error(ErrorCode::bad_data,
+              "model.token_types: expected at least {} for what the tokenizer puts around pairs, "
+              "got {}",
+              most + 1, input.bound);
 }
 
 }  // namespace
@@ -60,6 +104,152 @@ Dataset hide_tokens(const Dataset& text, const RunConfig& config, const RunInput
   rows.train_rows = masked_rows(text.train, options);
   if (text.val.n_tokens() > 0) rows.val_rows = masked_rows(text.val, options);
   return rows;
+}
+
+std::optional<TextLabel> text_label_of(const RunInputs& inputs) {
+  std::vector<InputSpec> others = inputs.brought();
+  std::erase_if(others, [](const InputSpec& input) { return input.name == "tokens"; });
+  if (inputs.brought().size() == others.size()) return std::nullopt;
+  if (others.empty() && inputs.rows_per_sample == 2) return TextLabel::none;
+  if (others.size() != 1 || inputs.rows_per_sample != 1) return std::nullopt;
+  const InputSpec& label = others.front();
+  if (label.per != Per::row || label.n_inner() != 1) return std::nullopt;
+  return label.type == HostType::i32 ? TextLabel::name : TextLabel::number;
+}
+
+LabelledTexts::LabelledTexts(const Files& files, const RunConfig& config, const ModelSpec& spec,
+                             const RunInputs& inputs, const Log& log)
+    : files_(files),
+      config_(config),
+      spec_(spec),
+      inputs_(inputs),
+      log_(log),
+      label_(text_label_of(inputs).value()),
+      tokenizer_(run_tokenizer(files, config, spec, log)) {
+  check_boundaries(config);
+}
+
+std::shared_ptr<const RowSource> LabelledTexts::open(const std::vector<std::string>& paths) {
+  LeftOut left_out(log_);
+  std::vector<TextRecord> records =
+      read_text_records(files_, paths, config_.data.fields,
+                        label_ == TextLabel::none ? ReadLabels::no : ReadLabels::yes, left_out);
+  if (label_ == TextLabel::name && is_first_) find_names(records);
+  is_first_ = false;
+  TokenRows rows;
+  records = encode(std::move(records), rows, left_out);
+  left_out.finish();
+  if (records.empty()) {
+    throw Error(ErrorCode::bad_data, "[data] '{}': expected a text at least, got none{}",
+                paths.front(), left_out.n() == 0 ? "" : " (" + left_out.first() + ")");
+  }
+  if (label_ != TextLabel::none) add_labels(records, rows);
+  TokenRowsOptions options{.seq = config_.model.seq,
+                           .rows_per_sample = inputs_.rows_per_sample,
+                           .padding = padding_token(*tokenizer_)};
+  if (const InputSpec* types = inputs_.find("token_types")) {
+    check_types(rows.types, *types);
+    options.token_types = *types;
+  } else {
+    rows.types.clear();
+  }
+  return token_rows(std::move(rows), options);
+}
+
+void LabelledTexts::find_names(const std::vector<TextRecord>& records) {
+  const auto is_number = [](const TextRecord& one) {
+    return number_of<int32_t>(one.label).has_value();
+  };
+  if (std::ranges::all_of(records, is_number)) return;
+  for (const TextRecord& record : records) names_.push_back(record.label);
+  std::ranges::sort(names_);
+  names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
+  const std::vector<std::string> known = names_of_model(files_, config_);
+  const auto is_known = [&](const std::string& name) {
+    return std::ranges::find(known, name) != known.end();
+  };
+  if (std::ranges::all_of(names_, is_known)) names_ = known;
+  if (std::ssize(names_) <= spec_.classes) return;
+  throw Error(ErrorCode::bad_data, "[data] expected at most {} labels (model.classes), got {}: {}",
+              spec_.classes, names_.size(), fmt::join(names_, ", "));
+}
+
+int32_t LabelledTexts::class_of(const TextRecord& record) const {
+  if (!names_.empty()) {
+    const auto at = std::ranges::find(names_, record.label);
+    if (at != names_.end()) return static_cast<int32_t>(at - names_.begin());
+    throw Error(ErrorCode::bad_data, "[data] {}: expected a label of {}, got '{}'", record.place,
+                fmt::join(names_, ", "), record.label);
+  }
+  const std::optional<int32_t> label = number_of<int32_t>(record.label);
+  if (label && *label >= 0 && *label < spec_.classes) return *label;
+  throw Error(ErrorCode::bad_data,
+              "[data] {}: expected a label from 0 to {} (model.classes - 1), got '{}'",
+              record.place, spec_.classes - 1, record.label);
+}
+
+std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, TokenRows& rows,
+                                              LeftOut& left_out) const {
+  struct Encoded {
+    EncodedTexts texts[2];
+    std::string problem;
+  };
+  constexpr int64_t kPart = 256;
+  const bool are_apart = label_ == TextLabel::none;
+  std::vector<Encoded> encoded(records.size());
+  ThreadPool pool(std::max(1, usable_cores() / static_cast<int>(config_.parallel.ranks)));
+  std::vector<WordCache> words(static_cast<size_t>(pool.n_threads()));
+  const auto encode_one = [&](size_t i, int thread) {
+    const TextRecord& record = records[i];
+    const EncodeTextsOptions options{.max_tokens = config_.model.seq,
+                                     .text = {.words = &words[static_cast<size_t>(thread)]}};
+    try {
+      if (are_apart && !record.second)
+        throw Error(ErrorCode::bad_data, "expected two texts, got one");
+      encoded[i].texts[0] = are_apart
+                                ? encode_texts(*tokenizer_, record.first, std::nullopt, options)
+                                : encode_texts(*tokenizer_, record.first, record.second, options);
+      if (are_apart)
+        encoded[i].texts[1] = encode_texts(*tokenizer_, *record.second, std::nullopt, options);
+      if (label_ == TextLabel::number &&
+          !std::isfinite(number_of<float>(record.label).value_or(NAN)))
+        throw Error(ErrorCode::bad_data, "expected a number, got '{}'", record.label);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::bad_data) throw;
+      encoded[i].problem = error.what();
+    }
+  };
+  pool.run(ceil_div(std::ssize(records), kPart), [&](int64_t part, int thread) {
+    const auto end = std::min<size_t>(static_cast<size_t>((part + 1) * kPart), records.size());
+    for (auto i = static_cast<size_t>(part * kPart); i < end; ++i) encode_one(i, thread);
+  });
+  std::vector<TextRecord> kept;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (!encoded[i].problem.empty()) {
+      left_out.add(records[i].place, encoded[i].problem);
+      continue;
+    }
+    for (int text = 0; text < (are_apart ? 2 : 1); ++text)
+      rows.add_row(encoded[i].texts[text].ids, encoded[i].texts[text].types);
+    kept.push_back(std::move(records[i]));
+  }
+  return kept;
+}
+
+void LabelledTexts::add_labels(const std::vector<TextRecord>& records, TokenRows& rows) const {
+  const std::vector<InputSpec> inputs = inputs_.brought();
+  const auto label =
+      std::ranges::find_if(inputs, [](const auto& one) { return one.name != "tokens"; });
+  HostTensor& column = rows.of_rows.emplace_back();
+  column.spec = *label;
+  if (label_ == TextLabel::name) {
+    auto& values = column.values.emplace<std::vector<int32_t>>();
+    for (const TextRecord& record : records) values.push_back(class_of(record));
+  } else {
+    auto& values = column.values.emplace<std::vector<float>>();
+    for (const TextRecord& record : records)
+      values.push_back(number_of<float>(record.label).value());
+  }
 }
 
 }  // namespace octet

@@ -1,8 +1,19 @@
 // Texts as encoders train on them: rows with the tokenizer's own tokens around a text.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/log.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
+#include "data/row_source.h"
+#include "data/text_records.h"
+#include "data/token_rows.h"
 #include "nn/model.h"
 #include "text/tokenizer.h"
 #include "train/run_inputs.h"
@@ -14,5 +25,49 @@ namespace octet {
 // tokenizer without a mask token.
 Dataset hide_tokens(const Dataset& text, const RunConfig& config, const RunInputs& inputs,
                     const Tokenizer& tokenizer);
+
+// What is said of a text, or of two.
+enum class TextLabel : uint8_t {
+  none,    // two texts that mean the same, a row each: of contrastive
+  name,    // a class
+  number,  // of regression
+};
+// By what a run reads beside tokens; nothing where it is something else.
+std::optional<TextLabel> text_label_of(const RunInputs& inputs);
+
+// Texts and pairs (data/text_records.h) as rows: a pair in one, with its token types, or of `none`
+// in two. Labels are numbers of classes, or names: sorted, or where model.path has names for all
+// of them in its config.json, numbered as there. What is too long loses its end
+// (text/encode_texts.h).
+class LabelledTexts {
+ public:
+  // Throws as run_tokenizer does. All must outlive it.
+  LabelledTexts(const Files& files, const RunConfig& config, const ModelSpec& spec,
+                const RunInputs& inputs, const Log& log);
+
+  // The first call's names hold for all. Throws Error{bad_data} as read_text_records() does, for a
+  // label that is no class, or where nothing is left.
+  std::shared_ptr<const RowSource> open(const std::vector<std::string>& paths);
+  // Of the classes, by number; empty where labels are numbers.
+  const std::vector<std::string>& label_names() const { return names_; }
+
+ private:
+  int32_t class_of(const TextRecord& record) const;
+  void find_names(const std::vector<TextRecord>& records);
+  // Leaves out those that cannot be encoded.
+  std::vector<TextRecord> encode(std::vector<TextRecord> records, TokenRows& rows,
+                                 LeftOut& left_out) const;
+  void add_labels(const std::vector<TextRecord>& records, TokenRows& rows) const;
+
+  const Files& files_;
+  const RunConfig& config_;
+  const ModelSpec& spec_;
+  const RunInputs& inputs_;
+  const Log& log_;
+  TextLabel label_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  bool is_first_ = true;
+  std::vector<std::string> names_;
+};
 
 }  // namespace octet

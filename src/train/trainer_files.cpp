@@ -23,13 +23,24 @@ namespace {
 
 constexpr const char* kRefusals = "refused_updates";
 
-std::string model_description(const Files& files, const RunConfig& config, const ModelSpec& spec) {
-  if (config.model.path.empty()) return hf_config_text(spec);
+std::string model_description(const Files& files, const RunConfig& config, const ModelSpec& spec,
+                              const std::vector<std::string>& label_names) {
+  const bool is_new = config.model.path.empty();
   const std::string path = join_path(config.model.path, "config.json");
-  const std::string text = files.read_text(path);
-  if (spec.tied == parse_hf_config(text, path).tied) return text;
+  const std::string text = is_new ? hf_config_text(spec) : files.read_text(path);
+  const bool has_other_head = !is_new && spec.tied != parse_hf_config(text, path).tied;
+  if (!has_other_head && label_names.empty()) return text;
   Json json = parse_json(text, path);  // with a head of its own (infer/model_spec.h)
-  json["tie_word_embeddings"] = spec.tied;
+  if (has_other_head) json["tie_word_embeddings"] = spec.tied;
+  if (label_names.empty()) return json.dump(2) + "\n";
+  for (const char* key : {"id2label", "label2id"}) json[key] = Json::object();
+  for (int64_t i = 0; i < spec.classes; ++i) {
+    const bool has_name = i < std::ssize(label_names);
+    const std::string name =
+        has_name ? label_names[static_cast<size_t>(i)] : fmt::format("LABEL_{}", i);
+    json["id2label"][fmt::to_string(i)] = name;
+    json["label2id"][name] = i;
+  }
   return json.dump(2) + "\n";
 }
 
@@ -79,7 +90,8 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
   if (is_new) {
     write_atomically(files, file("config.yaml"),
                      config_header(hooks.maker) + resolved_yaml(config_));
-    write_atomically(files, file("config.json"), model_description(files, config_, spec_));
+    write_atomically(files, file("config.json"),
+                     model_description(files, config_, spec_, data_.label_names));
   }
   if (is_new || !has_model_texts(files, config_.out)) keep_model_texts(files, config_, log);
   if (const std::string rows = loader_->description(); !rows.empty()) log.info("{}", rows);

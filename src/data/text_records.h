@@ -1,0 +1,65 @@
+// Texts and pairs of texts with what is said of them, from JSON lines and tab-separated tables.
+//
+//   .jsonl, .ndjson, .json   an object a text: lines, a list, or one after the other
+//   .tsv                     a line of names, then a line a text; fields between tabs, no quoting
+// All may be packed (.gz, .bz2, .xz, .zst).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/log.h"
+
+namespace octet {
+
+// By which names a file has them. "auto": the first ones of those that public data sets use, a pair
+// where there is one.
+struct TextFields {
+  std::string text = "auto";
+  std::string pair =
+      "auto";  // the second text; "none", and "auto" beside a named text: there is none
+  std::string label = "auto";
+  bool operator==(const TextFields&) const = default;
+};
+
+struct TextRecord {
+  std::string first = {};
+  std::optional<std::string> second = {};
+  std::string label = {};  // as it is written
+  std::string place = {};  // "FILE:LINE"
+};
+
+enum class ReadLabels : uint8_t { no, yes };
+
+// Tells of lines that nothing is made of: the first few, then how many there are.
+class LeftOut {
+ public:
+  explicit LeftOut(const Log& log) : log_(log) {}
+  void add(const std::string& place, const std::string& why);
+  void finish() const;
+  int64_t n() const { return n_; }
+  const std::string& first() const { return first_; }  // "FILE:LINE: why"
+
+ private:
+  const Log& log_;
+  int64_t n_ = 0;
+  std::string first_;
+};
+
+// The records of files and folders, in order. A line that is none is left out. A label of GLUE's
+// hidden ones, "-1" and "-", is no label. Throws Error{bad_data}, "[data] PATH: ...", where a path
+// is missing or its name is another, a file has not the columns, or the text fields are not both
+// named.
+std::vector<TextRecord> read_text_records(const Files& files, const std::vector<std::string>& paths,
+                                          const TextFields& fields, ReadLabels labels,
+                                          LeftOut& left_out);
+
+// The files of paths whose names end so, less .gz and the like; of folders those alone. Throws
+// Error{bad_data} where a path is missing, or a file or folder has none of these names.
+std::vector<std::string> files_named(const Files& files, const std::vector<std::string>& paths,
+                                     const std::vector<std::string>& endings);
+
+}  // namespace octet

@@ -1,0 +1,120 @@
+#include "data/token_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace octet {
+namespace {
+
+template <typename T>
+void hash_values(Xxh64& hash, const std::vector<T>& values) {
+  const auto n = static_cast<uint64_t>(values.size());
+  hash.update(std::as_bytes(std::span(&n, 1)));
+  hash.update(std::as_bytes(std::span(values)));
+}
+
+class TokenRowSource : public RowSource {
+ public:
+  TokenRowSource(TokenRows rows, TokenRowsOptions options)
+      : rows_(std::move(rows)), options_(std::move(options)), inputs_{tokens_input()} {
+    CHECK(rows_.n_rows() % options_.rows_per_sample == 0);
+    CHECK(rows_.types.empty() == !options_.token_types.has_value() || rows_.tokens.empty());
+    if (rows_.n_rows() == 0)
+      throw Error(ErrorCode::bad_data, "[data] expected a sample at least, got none");
+    if (options_.token_types) inputs_.push_back(*options_.token_types);
+    Xxh64 hash;
+    hash_values(hash, rows_.tokens);
+    hash_values(hash, rows_.types);
+    hash_values(hash, rows_.ends);
+    for (const HostTensor& column : rows_.of_rows) {
+      CHECK(column.spec.per == Per::row && column.spec.n_inner() == 1);
+      inputs_.push_back(column.spec);
+      std::visit(
+          [&](const auto& values) {
+            CHECK(std::ssize(values) == rows_.n_rows());
+            hash_values(hash, values);
+          },
+          column.values);
+    }
+    identity_ = hash.digest();
+  }
+
+  int64_t n_samples() const override { return rows_.n_rows() / options_.rows_per_sample; }
+  int64_t rows_per_sample() const override { return options_.rows_per_sample; }
+  const std::vector<InputSpec>& inputs() const override { return inputs_; }
+  bool tells_lengths() const override { return true; }
+  uint64_t identity() const override { return identity_; }
+  int64_t sample_bytes() const override {
+    return std::max<int64_t>(
+        std::ssize(rows_.tokens) * static_cast<int64_t>(sizeof(int32_t)) / n_samples(), 1);
+  }
+  int64_t n_counted(int64_t sample, const RowCell&, const InputSpec& input) const override {
+    const auto at = std::ranges::find(rows_.of_rows, input.name,
+                                      [](const HostTensor& one) { return one.spec.name; });
+    CHECK(at != rows_.of_rows.end());
+    int64_t n = 0;
+    for (int64_t row = first_row(sample); row < first_row(sample + 1); ++row) {
+      const auto i = static_cast<size_t>(row);
+      if (const auto* labels = std::get_if<std::vector<int32_t>>(&at->values)) {
+        n += (*labels)[i] == kIgnoredLabel ? 0 : 1;
+      } else {
+        n += std::isnan(std::get<std::vector<float>>(at->values)[i]) ? 0 : 1;
+      }
+    }
+    return n;
+  }
+
+  void write(int64_t sample, const RowCell& where, Batch& to) const override {
+    for (int64_t i = 0; i < options_.rows_per_sample; ++i)
+      write_row(first_row(sample) + i, where.row + i, to);
+  }
+
+ private:
+  int64_t first_row(int64_t sample) const { return sample * options_.rows_per_sample; }
+
+  void write_row(int64_t row, int64_t place, Batch& to) const {
+    const int64_t begin = row == 0 ? 0 : rows_.ends[static_cast<size_t>(row - 1)];
+    const int64_t n = rows_.ends[static_cast<size_t>(row)] - begin;
+    CHECK(n <= options_.seq);
+    const auto put = [&](const std::vector<int32_t>& from, std::vector<int32_t>& values,
+                         int32_t padding) {
+      const auto out = values.begin() + place * options_.seq;
+      std::copy_n(from.begin() + begin, n, out);
+      std::fill(out + n, out + options_.seq, padding);
+    };
+    put(rows_.tokens, to.ints("tokens"), options_.padding);
+    if (options_.token_types) put(rows_.types, to.ints(options_.token_types->name), 0);
+    for (const HostTensor& column : rows_.of_rows) {
+      const auto from = static_cast<size_t>(row), at = static_cast<size_t>(place);
+      if (const auto* labels = std::get_if<std::vector<int32_t>>(&column.values)) {
+        to.ints(column.spec.name)[at] = (*labels)[from];
+      } else {
+        to.reals(column.spec.name)[at] = std::get<std::vector<float>>(column.values)[from];
+      }
+    }
+    to.lengths[static_cast<size_t>(place)] = n;
+  }
+
+  TokenRows rows_;
+  TokenRowsOptions options_;
+  std::vector<InputSpec> inputs_;
+  uint64_t identity_ = 0;
+};
+
+}  // namespace
+
+void TokenRows::add_row(std::span<const int32_t> row_tokens, std::span<const int32_t> row_types) {
+  tokens.insert(tokens.end(), row_tokens.begin(), row_tokens.end());
+  types.insert(types.end(), row_types.begin(), row_types.end());
+  ends.push_back(std::ssize(tokens));
+}
+
+std::shared_ptr<const RowSource> token_rows(TokenRows rows, const TokenRowsOptions& options) {
+  return std::make_shared<TokenRowSource>(std::move(rows), options);
+}
+
+}  // namespace octet

@@ -1,0 +1,103 @@
+// BERT learns what is said of texts and of pairs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/encoders/encoder_run.h"
+
+namespace octet {
+namespace {
+
+using test::checkpoint_bytes;
+using test::encoder_yaml;
+using test::loss_bits;
+using test::Outcome;
+using test::run_program;
+using test::ScratchFolder;
+using test::train_encoder;
+using test::val_losses;
+using testing::HasSubstr;
+
+// Which of two words comes in which text.
+std::string pairs_jsonl(int n) {
+  const char* words[] = {"scale", "group", "model", "kernel", "token"};
+  std::string lines;
+  for (int i = 0; i < n; ++i) {
+    const bool is_forward = i * i % 7 < 3;
+    lines += fmt::format(
+        "{{\"sentence1\": \"{} the {}\", \"sentence2\": \"{} the {}\", \"label\": \"{}\"}}\n",
+        is_forward ? "run" : "train", words[i % 5], is_forward ? "train" : "run", words[i / 5 % 5],
+        is_forward ? "forward" : "back");
+  }
+  return lines;
+}
+
+std::string pairs_yaml(const ScratchFolder& folder, const std::string& name,
+                       const std::string& content) {
+  return encoder_yaml(folder, ", head: classes, seq: 16",
+                      ", val_fraction: 0.2, train: [" + folder.put(name, content) + "]");
+}
+
+TEST(LabelledText, a_bert_learns_to_tell_pairs_apart) {
+  const ScratchFolder folder;
+  const Outcome outcome = train_encoder(folder, pairs_yaml(folder, "pairs.jsonl", pairs_jsonl(400)),
+                                        "--set train.steps=160");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GT(test::metrics(folder / "run").front().at("loss").get<double>(), 0.5);  // log 2 = 0.69
+  const std::vector<double> losses = val_losses(folder / "run");
+  ASSERT_EQ(losses.size(), 8u);
+  EXPECT_LT(losses.back(), 0.1);
+  const auto config =
+      nlohmann::json::parse(posix_files().read_text(folder / "run" + "/config.json"));
+  EXPECT_EQ(config.at("id2label"), nlohmann::json({{"0", "back"}, {"1", "forward"}}));
+  EXPECT_EQ(config.at("label2id"), nlohmann::json({{"back", 0}, {"forward", 1}}));
+}
+
+TEST(LabelledText, a_run_that_goes_on_comes_to_the_bits_of_one_that_was_not_stopped) {
+  const ScratchFolder folder;
+  const std::string yaml = pairs_yaml(folder, "pairs.jsonl", pairs_jsonl(50));
+  const auto train = [&](const std::string& out, const std::string& more) {
+    const Outcome outcome = train_encoder(
+        folder, yaml, "--set optim.schedule=constant " + more + " --set out=" + (folder / out));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+  };
+  train("whole", "--set train.steps=9");
+  train("parts", "--set train.steps=5");
+  train("parts", "--resume --set train.steps=9");
+  EXPECT_EQ(loss_bits(folder / "parts"), loss_bits(folder / "whole"));
+  EXPECT_EQ(checkpoint_bytes(folder / "parts", 9), checkpoint_bytes(folder / "whole", 9));
+}
+
+TEST(LabelledText, a_bad_line_is_told_and_nothing_else_is_lost) {
+  const ScratchFolder folder;
+  std::string table = "index\tsentence\tlabel\n";
+  for (int i = 0; i < 10; ++i) table += fmt::format("{}\tthe model runs\t{}\n", i, i % 2);
+  table += "10\tthe model\n11\tthe token\t-1\n12\tthe scale\t1\r\n";
+  const Outcome outcome = run_program(
+      folder, "train " + folder.put("encoder.yaml", pairs_yaml(folder, "t.tsv", table)) +
+                  " --set train.steps=1 --set data.val_fraction=0");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("t.tsv:12 is left out: expected 3 fields, got 2"));
+  EXPECT_THAT(outcome.err, HasSubstr("t.tsv:13 is left out: expected a label, got none"));
+  EXPECT_THAT(outcome.err, HasSubstr("11 training and 0 validation samples"));
+}
+
+TEST(LabelledText, labels_and_columns_that_do_not_fit_are_refused) {
+  const ScratchFolder folder;
+  const auto error = [&](const std::string& line, const std::string& sets = "") {
+    const Outcome outcome = train_encoder(folder, pairs_yaml(folder, "t.jsonl", line), sets);
+    EXPECT_EQ(outcome.code, 3);
+    return outcome.err;
+  };
+  EXPECT_THAT(error("{\"text\": \"the model\", \"label\": 2}\n"),
+              HasSubstr("t.jsonl:1: expected a label from 0 to 1 (model.classes - 1), got '2'"));
+  EXPECT_THAT(error(pairs_jsonl(9), "--set model.classes=1"),
+              HasSubstr("expected at most 1 labels (model.classes), got 2: back, forward"));
+  EXPECT_THAT(error(pairs_jsonl(9), "--set data.fields.text=body"),
+              HasSubstr("t.jsonl: expected a text 'body', got sentence1, sentence2, label"));
+  EXPECT_THAT(error("{\"body\": \"the model\", \"label\": 2}\n"),
+              HasSubstr("t.jsonl: expected text, sentence, sentence1 and sentence2 or the like"));
+  EXPECT_THAT(error("no JSON\n"), HasSubstr("expected a text at least, got none"));
+}
+
+}  // namespace
+}  // namespace octet
