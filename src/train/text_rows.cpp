@@ -169,7 +169,9 @@ void LabelledTexts::find_names(const std::vector<TextRecord>& records) {
     return std::ranges::find(known, name) != known.end();
   };
   if (std::ranges::all_of(names_, is_known)) names_ = known;
-  if (std::ssize(names_) <= spec_.classes) return;
+  for (int64_t i = std::ssize(names_); i < spec_.classes; ++i)
+    names_.push_back(fmt::format("LABEL_{}", i));  // of no text
+  if (std::ssize(names_) == spec_.classes) return;
   throw Error(ErrorCode::bad_data, "[data] expected at most {} labels (model.classes), got {}: {}",
               spec_.classes, names_.size(), fmt::join(names_, ", "));
 }

@@ -32,14 +32,10 @@ std::string model_description(const Files& files, const RunConfig& config, const
   if (!has_other_head && label_names.empty()) return text;
   Json json = parse_json(text, path);  // with a head of its own (infer/model_spec.h)
   if (has_other_head) json["tie_word_embeddings"] = spec.tied;
-  if (label_names.empty()) return json.dump(2) + "\n";
-  for (const char* key : {"id2label", "label2id"}) json[key] = Json::object();
-  for (int64_t i = 0; i < spec.classes; ++i) {
-    const bool has_name = i < std::ssize(label_names);
-    const std::string name =
-        has_name ? label_names[static_cast<size_t>(i)] : fmt::format("LABEL_{}", i);
-    json["id2label"][fmt::to_string(i)] = name;
-    json["label2id"][name] = i;
+  if (!label_names.empty()) json["label2id"] = json["id2label"] = Json::object();
+  for (size_t i = 0; i < label_names.size(); ++i) {
+    json["id2label"][fmt::to_string(i)] = label_names[i];
+    json["label2id"][label_names[i]] = i;
   }
   return json.dump(2) + "\n";
 }
