@@ -7,6 +7,7 @@
 #include "cli/data_command.h"
 #include "cli/docs_command.h"
 #include "cli/doctor_command.h"
+#include "cli/embed_command.h"
 #include "cli/eval_command.h"
 #include "cli/formats_command.h"
 #include "cli/generate_command.h"
@@ -28,6 +29,7 @@ void add_commands(CLI::App& app, GlobalOptions& options) {
   add_plan_command(app, options);
   add_eval_command(app, options);
   add_generate_command(app, options);
+  add_embed_command(app, options);
   add_convert_command(app, options);
   add_ptq_command(app, options);
   add_tokenize_command(app, options);

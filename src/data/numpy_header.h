@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/files.h"
 
@@ -19,5 +21,9 @@ bool has_numpy_magic(const FileReader& file);
 // Call where has_numpy_magic. Accepts one dimension in C order; checks no length against the data.
 // Throws Error{bad_data}, "[shard] PATH: NumPy header: ...".
 NumpyHeader read_numpy_header(const FileReader& file);
+
+// A header before data of this type and shape in C order: version 1.0, padded so that the data
+// begins at a multiple of 64 bytes.
+std::string numpy_header(std::string_view descr, const std::vector<int64_t>& shape);
 
 }  // namespace octet

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/output_folder.h"
+#include "data/numpy_header.h"
 
 namespace octet {
 namespace {
@@ -28,19 +29,6 @@ bool holds(const FileReader& file, std::span<const std::span<const std::byte>> p
     at += part.size();
   }
   return true;
-}
-
-// Version 1.0, padded so that the data begins at a multiple of 64 bytes. Source: numpy.lib.format.
-std::string numpy_header(std::string_view descr, int64_t length) {
-  constexpr size_t kBefore = 10;  // magic, version, length of the header
-  std::string header =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({},), }}", descr, length);
-  header.append(63 - (kBefore + header.size()) % 64, ' ');
-  header += '\n';
-  std::string bytes("\x93NUMPY\x01\x00", 8);
-  bytes += static_cast<char>(header.size() & 0xFF);
-  bytes += static_cast<char>(header.size() >> 8);
-  return bytes + header;
 }
 
 }  // namespace
@@ -73,7 +61,7 @@ void ShardWriter::put(const std::string& path, std::span<const std::span<const s
 
 void ShardWriter::close(int64_t index) {
   const std::string base = join_path(folder_, fmt::format("{}{:05}", kStart, index));
-  const std::string header = numpy_header(width_ == 2 ? "<u2" : "<u4", n_tokens());
+  const std::string header = numpy_header(width_ == 2 ? "<u2" : "<u4", {n_tokens()});
   put(base + std::string(kEnds), std::array{std::as_bytes(std::span(ends_))});
   put(base + std::string(kTokens),
       std::array{as_bytes(header), std::as_bytes(std::span<const char>(bytes_))});

@@ -47,15 +47,6 @@ ProgramOptions inference_options(const ModelSpec& spec, const Precision& precisi
   return options;
 }
 
-ModelSpec expect_text(const ModelSpec& spec) {
-  const ModelDef& def = model_def(spec.kind);
-  if (!def.writes_text) {
-    throw Error(ErrorCode::invalid_argument, "[model] expected a model that writes text, got {}",
-                def.name);
-  }
-  return spec;
-}
-
 void expect_room(const DeviceInfo& info, const int64_t (&lane_bytes)[kLaneCount],
                  const Plan& plan) {
   const int64_t bytes = std::accumulate(std::begin(lane_bytes), std::end(lane_bytes), int64_t{0});
@@ -67,7 +58,22 @@ void expect_room(const DeviceInfo& info, const int64_t (&lane_bytes)[kLaneCount]
               bytes, bytes_text(static_cast<double>(bytes)), largest_roles_text(plan));
 }
 
+// What a model gives is its own; all else is of text.
+ModelSpec expect_served(const ModelSpec& spec, std::span<const FunctionKey> functions) {
+  const bool are_of_text = std::ranges::any_of(
+      functions, [](const FunctionKey& key) { return key.name != function::logits; });
+  if (are_of_text) expect_text(spec);
+  return spec;
+}
+
 }  // namespace
+
+void expect_text(const ModelSpec& spec) {
+  const ModelDef& def = model_def(spec.kind);
+  if (def.writes_text) return;
+  throw Error(ErrorCode::invalid_argument, "[model] expected a model that writes text, got {}",
+              def.name);
+}
 
 Precision precision_of(const std::string& recipe, const ModelSource& source,
                        const WeightReader& weights) {
@@ -80,7 +86,7 @@ Precision precision_of(const std::string& recipe, const ModelSource& source,
 
 Inference::Inference(const ModelSpec& spec, const Precision& precision,
                      std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue)
-    : spec_(expect_text(resolved(spec))),
+    : spec_(expect_served(resolved(spec), functions)),
       inputs_(precision.inputs),
       stored_(precision.stored),
       program_(inference_options(spec, precision, functions.front().size), catalogue,
@@ -109,13 +115,14 @@ BoundPlan& Inference::function(std::string_view name, const BatchSize& size) {
   return *it->second;
 }
 
-std::vector<float> Inference::read_logits(const BoundPlan& logits, int64_t first, int64_t n) {
-  const Graph& graph = logits.plan().graph;
-  const TensorType& type = graph.type(graph.find_output("logits")->value);
+std::vector<float> Inference::read_rows(const BoundPlan& plan, std::string_view output,
+                                        int64_t first, int64_t n) {
+  const Graph& graph = plan.plan().graph;
+  const TensorType& type = graph.type(graph.find_output(output)->value);
   CHECK(first >= 0 && n >= 0 && first + n <= type.shape.at(0));
   CHECK(type.dtype == Dtype::f32 || type.dtype == Dtype::bf16 || type.dtype == Dtype::fp16);
   const int64_t row_bytes = bytes_of(type.dtype, type.shape.at(1));
-  const std::byte* from = logits.output("logits") + first * row_bytes;
+  const std::byte* from = plan.output(output) + first * row_bytes;
   std::vector<float> values(static_cast<size_t>(n * type.shape.at(1)));
   if (type.dtype == Dtype::f32) {
     arenas_->device().copy_out(values.data(), from, n * row_bytes);

@@ -38,9 +38,13 @@ struct Precision {
 Precision precision_of(const std::string& recipe, const ModelSource& source,
                        const WeightReader& weights);
 
+// Throws Error{invalid_argument} for a model that writes no text.
+void expect_text(const ModelSpec& spec);
+
 class Inference {
  public:
-  // Compiles all `functions` (at least one) at once, because they share one allocation.
+  // Compiles all `functions` (at least one) at once, because they share one allocation. Of models
+  // that write no text there is function::logits alone: what the model gives.
   Inference(const ModelSpec& spec, const Precision& precision,
             std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue);
 
@@ -51,8 +55,13 @@ class Inference {
   // One of the functions given at construction.
   BoundPlan& function(std::string_view name, const BatchSize& size);
 
-  // f32 logits of rows [first, first + n) of a logits function that has run.
-  std::vector<float> read_logits(const BoundPlan& logits, int64_t first, int64_t n = 1);
+  // Rows [first, first + n) of an output of a function that has run, in f32.
+  std::vector<float> read_rows(const BoundPlan& plan, std::string_view output, int64_t first,
+                               int64_t n);
+  // The same of the logits.
+  std::vector<float> read_logits(const BoundPlan& logits, int64_t first, int64_t n = 1) {
+    return read_rows(logits, "logits", first, n);
+  }
 
   // An output of a function that has run; `to` has its bytes.
   void read(const BoundPlan& plan, std::string_view output, std::span<std::byte> to);

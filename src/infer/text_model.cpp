@@ -295,6 +295,7 @@ std::unique_ptr<TextModel> make_recomputed_model(const ModelSource& source,
 std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
                                            const TextModelOptions& options,
                                            const TextMachine& machine) {
+  expect_text(source.spec);
   const Dtype dtype = find_recipe(source.recipe).compute;
   if (serves_cache(machine.catalogue, filled(source.spec), dtype)) {
     return make_cached_model(source, options, machine);

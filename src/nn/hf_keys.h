@@ -120,6 +120,7 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "forced_eos_token_id",
     // of training: initialization, and dropout, of which Octet's training has none
     "attention_dropout",
+    "attention_probs_dropout_prob",
     "attn_pdrop",
     "classifier_dropout",
     "embd_pdrop",

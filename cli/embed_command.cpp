@@ -1,0 +1,129 @@
+#include "cli/embed_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/backend.h"
+#include "cli/enum_option.h"
+#include "cli/eval_recipe.h"
+#include "cli/strict_flag.h"
+#include "data/numpy_header.h"
+#include "infer/embed.h"
+
+namespace octet {
+namespace {
+
+struct EmbedFlags {
+  std::string model, texts, out, tokenizer, recipe;
+  std::string pooling;
+  int64_t batch = 32, max_tokens = 0;
+  bool keeps_length = false, strict = false, allow_nonfinite = false;
+};
+
+std::function<void(int64_t, int64_t)> painter(const GlobalOptions& options) {
+  if (options.quiet || ::isatty(STDERR_FILENO) != 1) return {};
+  return [](int64_t n_done, int64_t n) {
+    clear_line();
+    if (n_done < n) write_err(fmt::format("{} of {} texts", n_done, n));
+  };
+}
+
+// As the folder says, unless a flag says otherwise.
+EmbedOptions embed_options(const EmbedFlags& flags, const std::string& folder,
+                           const GlobalOptions& options, const Log& log) {
+  SentenceFolder said;
+  if (flags.pooling.empty()) said = read_sentence_folder(posix_files(), folder);
+  EmbedOptions result{.pooling = said.pooling,
+                      .normalizes = said.normalizes && !flags.keeps_length,
+                      .max_tokens = flags.max_tokens > 0 ? flags.max_tokens : said.max_tokens,
+                      .batch = flags.batch,
+                      .threads = options.threads,
+                      .on_progress = painter(options)};
+  if (!flags.pooling.empty()) {
+    result.pooling = enum_from_name<Pooling>(flags.pooling).value();
+  } else if (!said.is_said) {
+    log.info("{} has no modules.json: the mean over a text's tokens{}", folder,
+             result.normalizes ? ", normalized" : "");
+  }
+  return result;
+}
+
+void write_matrix(const std::string& path, const Embeddings& rows) {
+  const std::string header = numpy_header("<f4", {rows.n, rows.width});
+  write_output(posix_files(), path, [&](FileWriter& file) {
+    file.write(as_bytes(header));
+    file.write(std::as_bytes(std::span(rows.values)));
+  });
+}
+
+void run_embed(const EmbedFlags& flags, const GlobalOptions& options) {
+  Files& files = posix_files();
+  const Log log = make_log(options);
+  ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
+  if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
+  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+  if (source.tokenizer.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
+                flags.model);
+  }
+  source =
+      source_with_recipe(source, flags.recipe.empty() ? source.recipe : flags.recipe, options.sets);
+  const EmbedOptions how = embed_options(flags, source.folder, options, log);
+  const auto tokenizer = make_tokenizer(files, source.tokenizer);
+  const std::vector<std::string> texts = read_texts(files, flags.texts);
+  Backend backend = open_backend(options);
+  const auto began = std::chrono::steady_clock::now();
+  const Embeddings rows = embed_texts(source, *tokenizer, texts, how,
+                                      {files, *backend.device, *backend.catalogue, log});
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+  if (rows.n_truncated > 0) {
+    log.warning("{} of {} texts lost their ends: the longest has {} tokens", rows.n_truncated,
+                rows.n, rows.longest);
+  }
+  write_matrix(flags.out, rows);
+  print_table(
+      options,
+      {{"texts", "tokens", "truncated", "width", "pooling", "normalized", "seconds"},
+       {{fmt::to_string(rows.n), fmt::to_string(rows.n_tokens), fmt::to_string(rows.n_truncated),
+         fmt::to_string(rows.width), std::string(enum_name(how.pooling)),
+         fmt::to_string(how.normalizes), fmt::format("{:.3f}", seconds.count())}}});
+}
+
+}  // namespace
+
+void add_embed_command(CLI::App& app, GlobalOptions& options) {
+  auto flags = std::make_shared<EmbedFlags>();
+  CLI::App* embed = app.add_subcommand("embed", "texts as vectors, from an encoder");
+  embed->add_option("--model", flags->model, "a run, one of its checkpoints, or a model folder")
+      ->required();
+  embed->add_option("--texts", flags->texts, "a text a line, or JSON lines with `text`")
+      ->required();
+  embed->add_option("--out", flags->out, "NumPy's f32 [texts, width]")
+      ->required()
+      ->type_name("OUT.npy");
+  embed
+      ->add_option("--pooling", flags->pooling,
+                   "mean over a text's tokens, or its first token (cls); as the folder says "
+                   "without it, else mean")
+      ->check(CLI::IsMember(enum_names<Pooling>()));
+  embed->add_flag("--no-normalize", flags->keeps_length, "leave each vector as long as it is");
+  embed
+      ->add_option("--max-tokens", flags->max_tokens,
+                   "of a text, whose end is cut off beyond; 0: as the folder or the model says")
+      ->check(CLI::NonNegativeNumber);
+  embed->add_option("--tokenizer", flags->tokenizer,
+                    "`bytes`, a tokenizer's file, or a model folder with one");
+  embed->add_option("--recipe", flags->recipe, "precision; the run's, or fp32 for a model folder");
+  embed->add_option("--batch", flags->batch, "texts at a time")->check(CLI::PositiveNumber);
+  add_strict_flag(*embed, flags->strict);
+  add_nonfinite_flag(*embed, flags->allow_nonfinite);
+  embed->callback([flags, &options] { run_embed(*flags, options); });
+}
+
+}  // namespace octet

@@ -1,0 +1,35 @@
+// What a folder of sentence-transformers says of how a text becomes one vector.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/files.h"
+
+namespace octet {
+
+// How the features of a text's tokens become one row: their mean, or the first one's.
+enum class Pooling : uint8_t { mean, cls };
+constexpr std::string_view enum_name(Pooling pooling) {
+  constexpr std::string_view names[] = {"mean", "cls"};
+  return names[static_cast<int>(pooling)];
+}
+constexpr int enum_count(Pooling) {
+  return 2;
+}
+
+struct SentenceFolder {
+  bool is_said = false;  // whether there is a modules.json; what follows is a choice of ours if not
+  Pooling pooling = Pooling::mean;
+  bool normalizes = true;  // to a length of 1
+  int64_t max_tokens = 0;  // of a text, with the template's own; 0: not said
+};
+
+// modules.json, the pooling's config.json, and sentence_bert_config.json. Source:
+// sentence-transformers. Throws Error{bad_data}, "[embed] FILE: ...", for modules behind the
+// pooling other than Normalize, a pooling that is neither of the two, and texts that are changed
+// before they are tokenized (do_lower_case, a default prompt).
+SentenceFolder read_sentence_folder(const Files& files, const std::string& folder);
+
+}  // namespace octet
