@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "cli/backend.h"
 #include "cli/calib_option.h"
+#include "cli/eval_images.h"
 #include "cli/eval_recipe.h"
 #include "cli/eval_tasks.h"
 #include "cli/strict_flag.h"
@@ -24,6 +25,7 @@
 #include "infer/inference.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_source.h"
+#include "infer/tasks/images.h"
 #include "infer/tasks/task.h"
 #include "passes/precision/recipe.h"
 #include "text/tokenizer.h"
@@ -59,6 +61,7 @@ Task parse_task(const std::string& text, const EvalFlags& flags) {
   if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
     std::vector<std::string> names = kinds;
     for (const TaskDef& task : all_tasks()) names.emplace_back(task.name);
+    for (const ImageTask& task : image_tasks()) names.emplace_back(task.name);
     throw Error(ErrorCode::invalid_argument,
                 "--tasks: expected nll or perplexity, alone or with :FILE, or evaluation tasks, "
                 "got '{}'; the nearest is {}",
@@ -231,10 +234,11 @@ bool are_evaluation_tasks(const EvalFlags& flags) {
 void run_eval(EvalFlags flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
-  const bool are_tasks = are_evaluation_tasks(flags);
+  const bool are_images = are_image_tasks(flags.tasks);
+  const bool are_tasks = !are_images && are_evaluation_tasks(flags);
   std::vector<Task> tasks;
   for (const std::string& task : flags.tasks) {
-    if (!are_tasks) tasks.push_back(parse_task(task, flags));
+    if (!are_tasks && !are_images) tasks.push_back(parse_task(task, flags));
   }
   ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
@@ -244,10 +248,11 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   std::vector<ModelSource> sources;
   for (const std::string& recipe : flags.recipes)
     sources.push_back(source_with_recipe(source, recipe, options.sets));
+  const EvalTasksCall call{flags.tasks, flags.batch, flags.seq, flags.task_flags};
+  if (are_images) return run_image_tasks(call, sources, options);
   if (are_tasks) {
     calibrate_sources(flags, sources, options);
-    return run_eval_tasks({flags.tasks, flags.batch, flags.seq, flags.task_flags}, sources,
-                          options);
+    return run_eval_tasks(call, sources, options);
   }
   if (flags.recipes.size() > 1) {
     throw Error(ErrorCode::invalid_argument,
@@ -295,6 +300,7 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
       ->required();
   std::string names;
   for (const TaskDef& task : all_tasks()) names += fmt::format(", {}", task.name);
+  for (const ImageTask& task : image_tasks()) names += fmt::format(", {}", task.name);
   eval->add_option("--tasks", flags->tasks,
                    "nll, perplexity, nll:FILE, perplexity:FILE" + names +
                        "; NAME:mc by letter (docs/evaluation.md)")

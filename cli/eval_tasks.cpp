@@ -29,6 +29,8 @@ constexpr const char* kTaskColumns[] = {"step",
                                         "n",
                                         "acc",
                                         "stderr",
+                                        "top5",
+                                        "cross_entropy",
                                         "acc_norm",
                                         "stderr_norm",
                                         "flexible",
@@ -58,17 +60,6 @@ std::string cell_of(const OrderedJson& value) {
   return value.is_number_float() ? fmt::format("{:.4f}", value.get<double>()) : value.dump();
 }
 
-std::function<void(int64_t, int64_t)> painter(const GlobalOptions& options, const std::string& task,
-                                              const std::string& recipe) {
-  if (options.quiet || ::isatty(STDERR_FILENO) != 1) return {};
-  return [=](int64_t n_done, int64_t n) {
-    constexpr int64_t kEvery = 16;
-    if (n_done % kEvery != 0 && n_done != n) return;
-    clear_line();
-    if (n_done < n) write_err(fmt::format("{} in {}: {} of {} requests", task, recipe, n_done, n));
-  };
-}
-
 OrderedJson row_of(const PreparedTask& task, const TaskResult& result, const std::string& recipe) {
   OrderedJson row = {{"task", task.name},        {"convention", enum_name(task.convention)},
                      {"split", task.data.split}, {"shots", task.data.shots},
@@ -89,14 +80,6 @@ OrderedJson row_of(const PreparedTask& task, const TaskResult& result, const std
     row["log_likelihood"] = sum / static_cast<double>(result.log_likelihoods.size());
   }
   return row;
-}
-
-void add_difference(OrderedJson& row, const char* name, const char* error,
-                    const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.empty() || a.size() != b.size()) return;
-  const PairedDifference difference = paired_difference(a, b);
-  row[name] = difference.mean;
-  row[error] = difference.error;
 }
 
 class Evaluation {
@@ -184,7 +167,7 @@ class Evaluation {
                 .limits = limits_};
     std::vector<TaskResult> results;
     for (const PreparedTask& task : tasks_) {
-      run.on_progress = painter(options_, task.name, source.recipe);
+      run.on_progress = request_painter(options_, task.name, source.recipe);
       try {
         results.push_back(run_task(task, run));
       } catch (const Error& error) {
@@ -232,20 +215,28 @@ Table evaluation_table(const std::vector<OrderedJson>& rows) {
   return table;
 }
 
-void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
-                    const GlobalOptions& options) {
-  const ModelSource& source = sources.front();
-  if (source.tokenizer.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
-                source.folder);
-  }
-  if (call.flags.folder.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--task-data: expected the folder of the tasks' files, got none");
-  }
-  Evaluation evaluation(call, sources, options);
-  std::vector<OrderedJson> rows = evaluation.run();
+std::function<void(int64_t, int64_t)> request_painter(const GlobalOptions& options,
+                                                      const std::string& task,
+                                                      const std::string& recipe) {
+  if (options.quiet || ::isatty(STDERR_FILENO) != 1) return {};
+  return [=](int64_t n_done, int64_t n) {
+    constexpr int64_t kEvery = 16;
+    if (n_done % kEvery != 0 && n_done != n) return;
+    clear_line();
+    if (n_done < n) write_err(fmt::format("{} in {}: {} of {} requests", task, recipe, n_done, n));
+  };
+}
+
+void add_difference(OrderedJson& row, const char* name, const char* error,
+                    const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.empty() || a.size() != b.size()) return;
+  const PairedDifference difference = paired_difference(a, b);
+  row[name] = difference.mean;
+  row[error] = difference.error;
+}
+
+void report_evaluations(const ModelSource& source, const std::vector<OrderedJson>& rows,
+                        const GlobalOptions& options) {
   if (const auto step = checkpoint_step(source)) {
     std::vector<OrderedJson> stored;
     for (const OrderedJson& row : rows) {
@@ -259,6 +250,23 @@ void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& s
   } else {
     print_table(options, evaluation_table(rows));
   }
+}
+
+void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
+                    const GlobalOptions& options) {
+  const ModelSource& source = sources.front();
+  if (source.tokenizer.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
+                source.folder);
+  }
+  if (call.flags.folder.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--task-data: expected the folder of the tasks' files, got none");
+  }
+  Evaluation evaluation(call, sources, options);
+  const std::vector<OrderedJson> rows = evaluation.run();
+  report_evaluations(source, rows, options);
   if (evaluation.failure()) throw *evaluation.failure();
   expect_finite(rows);
 }

@@ -1,6 +1,8 @@
 // octet eval --tasks hellaswag,...: evaluation tasks from local files.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +31,17 @@ struct EvalTasksCall {
 // several also how far each request's log-likelihood is from that of the first.
 void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                     const GlobalOptions& options);
+
+// A line on the terminal: how many of a task's requests are done; nothing where there is none.
+std::function<void(int64_t n_done, int64_t n)> request_painter(const GlobalOptions& options,
+                                                               const std::string& task,
+                                                               const std::string& recipe);
+// The mean of a[i] - b[i] and its standard error, where there are as many of both.
+void add_difference(OrderedJson& row, const char* name, const char* error,
+                    const std::vector<double>& a, const std::vector<double>& b);
+// Prints rows, and keeps them with a run whose checkpoint they are of.
+void report_evaluations(const ModelSource& source, const std::vector<OrderedJson>& rows,
+                        const GlobalOptions& options);
 
 // Rows of evaluations as a table: the columns that any of them has.
 Table evaluation_table(const std::vector<OrderedJson>& rows);

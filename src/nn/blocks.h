@@ -112,6 +112,7 @@ class Blocks {
   ValueId gated_mlp(ValueId x);
   ValueId gelu(ValueId x, std::string_view origin);
   ValueId tanh(ValueId x, std::string_view origin);
+  ValueId relu(ValueId x, std::string_view origin);
   // Images [B, C, S, S] as their patches [B * (S/P)^2, C * P * P], row by row of patches.
   ValueId patches(ValueId images);
   // The rows of a, then those of b.

@@ -34,6 +34,11 @@ ValueId Blocks::tanh(ValueId x, std::string_view origin) {
   return builder_.unary(OpCode::tanh, x);
 }
 
+ValueId Blocks::relu(ValueId x, std::string_view origin) {
+  module(origin);
+  return builder_.emit1(OpCode::maximum, NoAttrs{}, {x, builder_.fill_like(x, 0)});
+}
+
 ValueId Blocks::patches(ValueId images) {
   module("patches");
   const int64_t n = batch_.batch, c = spec_.channels, p = spec_.patch_size,

@@ -10,16 +10,18 @@ constexpr std::string_view kBuffers[] = {".attn.bias", ".attn.masked_bias", ".at
 
 }  // namespace
 
-std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view stored) {
+std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view file_name) {
+  const ModelDef& def = model_def(spec.kind);
+  const std::string stored =
+      def.renamed != nullptr ? def.renamed(spec, file_name) : std::string(file_name);
   const bool is_buffer = std::any_of(std::begin(kBuffers), std::end(kBuffers),
                                      [&](auto suffix) { return stored.ends_with(suffix); });
-  const ModelDef& def = model_def(spec.kind);
   if (is_buffer || (spec.tied && stored == def.head)) return std::nullopt;
   if (def.skips != nullptr && def.skips(spec, stored)) return std::nullopt;
   const std::string_view prefix = def.prefix;
   const auto begins = [&](std::string_view own) { return stored.starts_with(own); };
   if (stored == def.head || begins(prefix) || std::ranges::any_of(def.head_prefixes, begins))
-    return std::string(stored);
+    return stored;
   return std::string(prefix).append(stored);
 }
 

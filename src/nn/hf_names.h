@@ -14,6 +14,7 @@ namespace octet {
 //   the bare decoder without its prefix ("wte.weight", "layers.0.mlp.up_proj.weight")
 //   buffers beside the parameters (the masks "attn.bias" of gpt2 and "attention.bias" of gpt_neox,
 //   "rotary_emb.inv_freq")
+//   names of other programs (ModelDef::renamed)
 //   a head stored beside the embedding that it is tied to, with the same values
 std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view stored);
 

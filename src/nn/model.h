@@ -112,6 +112,8 @@ struct ModelDef {
   // Names of parameters that begin so have no prefix; and what a folder may hold beside them.
   std::span<const std::string_view> head_prefixes = {};
   bool (*skips)(const ModelSpec& spec, std::string_view stored) = nullptr;
+  // The names of other files of the same model in those of transformers; others as they are.
+  std::string (*renamed)(const ModelSpec& spec, std::string_view stored) = nullptr;
 };
 
 std::span<const ModelDef* const> models();  // the visible list

@@ -67,8 +67,15 @@ struct ModelSpec {
   int64_t image_size = 224;          // vit, deit: pixels of a side, and of a patch's
   int64_t patch_size = 16;
   int64_t channels = 3;
-  double rope_theta = 10000;  // rotary models; as are the fields below
-  double rope_share = 1;      // of a head's width that is rotated, its first part
+  bool post_norm = false;         // norms on what a sum gives, not on what is added to it
+  bool mlp_relu = false;          // ReLU in place of GELU
+  bool qkv_bias = true;           // biases of queries, keys and values
+  bool fused_qkv = false;         // one matrix of the three
+  bool final_norm = true;         // before the classifier
+  int64_t classifier_hidden = 0;  // a linear of this width and GELU before it; 0: none
+  double attention_scale = 0;     // 0: 1 / sqrt(head_dim)
+  double rope_theta = 10000;      // rotary models; as are the fields below
+  double rope_share = 1;          // of a head's width that is rotated, its first part
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
   double rope_low_freq_factor = 1;

@@ -12,6 +12,7 @@
 #include "data/images/image_rows.h"
 #include "data/sample_loader.h"
 #include "infer/array_rows.h"
+#include "infer/image_transforms.h"
 #include "train/run_inputs.h"
 #include "train/run_setup.h"
 #include "train/text_rows.h"
@@ -67,15 +68,6 @@ Opener array_opener(const Files& files, const RunConfig& config, const RunInputs
                        .seq = config.model.seq,
                        .rows_per_sample = inputs.rows_per_sample});
   };
-}
-
-ImageTransforms transforms_of(const ImagesConfig& images) {
-  return {.resize = images.size,
-          .crop = images.crop,
-          .pad = images.pad,
-          .flip = images.flip,
-          .mean = {images.mean.begin(), images.mean.end()},
-          .std_dev = {images.std_dev.begin(), images.std_dev.end()}};
 }
 
 Opener image_opener(const Files& files, const RunConfig& config, const RunInputs& inputs,

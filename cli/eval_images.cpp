@@ -1,0 +1,89 @@
+#include "cli/eval_images.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "cli/backend.h"
+#include "infer/tasks/evaluate_tasks.h"
+#include "infer/tasks/images.h"
+
+namespace octet {
+namespace {
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+OrderedJson row_of(const std::string& task, const std::string& recipe, const ImageScores& scores) {
+  const auto n = std::ssize(scores.right);
+  const auto n_right = std::lround(mean(scores.right) * static_cast<double>(n));
+  return {{"task", task},
+          {"recipe", recipe},
+          {"n", n},
+          {"acc", mean(scores.right)},
+          {"stderr", share_of(n_right, n).error},
+          {"top5", mean(scores.right5)},
+          {"cross_entropy", -mean(scores.log_likelihoods)}};
+}
+
+ImageScores scores_of(const ImageTask& task, const EvalTasksCall& call, const ModelSource& source,
+                      Backend& backend, const GlobalOptions& options) {
+  const Log log = make_log(options);
+  const auto rows =
+      image_task_rows(posix_files(), {task, call.flags.folder, call.flags.limit}, source, log);
+  if (measures_batches(find_recipe(source.recipe))) {
+    log.warning("{}: scales are measured over a batch of {} pictures, on which results depend",
+                source.recipe, call.batch);
+  }
+  return score_images(source, *rows, call.batch,
+                      {posix_files(), *backend.device, *backend.catalogue, log},
+                      request_painter(options, std::string(task.name), source.recipe));
+}
+
+}  // namespace
+
+bool are_image_tasks(const std::vector<std::string>& tasks) {
+  const auto n = std::ranges::count_if(
+      tasks, [](const std::string& name) { return find_image_task(name) != nullptr; });
+  if (n == 0 || n == std::ssize(tasks)) return n != 0;
+  throw Error(ErrorCode::invalid_argument, "--tasks: expected pictures or texts, got both: {}",
+              fmt::join(tasks, ", "));
+}
+
+void run_image_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
+                     const GlobalOptions& options) {
+  if (call.flags.folder.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--task-data: expected the folder of the tasks' files, got none");
+  }
+  Backend backend = open_backend(options, {.same_rows = true});
+  std::vector<OrderedJson> rows;
+  for (const std::string& name : call.tasks) {
+    ImageScores first;
+    for (const ModelSource& source : sources) {
+      const ImageScores scores = scores_of(*find_image_task(name), call, source, backend, options);
+      OrderedJson row = row_of(name, source.recipe, scores);
+      if (first.right.empty()) {
+        first = scores;
+      } else {
+        add_difference(row, "difference", "stderr_difference", scores.log_likelihoods,
+                       first.log_likelihoods);
+        add_difference(row, "acc_difference", "stderr_acc_difference", scores.right, first.right);
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  report_evaluations(sources.front(), rows, options);
+  for (const OrderedJson& row : rows) {
+    if (std::isfinite(row.at("cross_entropy").get<double>())) continue;
+    throw Error(ErrorCode::numerics, "[eval] expected a finite cross entropy, got none of {} in {}",
+                row.at("task").get<std::string>(), row.at("recipe").get<std::string>());
+  }
+}
+
+}  // namespace octet

@@ -1,0 +1,67 @@
+#include "infer/image_transforms.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace octet {
+namespace {
+
+std::vector<float> numbers(const JsonObject& config, const std::string& key,
+                           std::vector<float> absent) {
+  if (!config.has(key)) return absent;
+  const Json& list = config.at(key);
+  std::vector<float> values;
+  for (const Json& value : list) {
+    if (value.is_number()) values.push_back(value.get<float>());
+  }
+  if (!list.is_array() || values.empty() || values.size() != list.size()) {
+    throw Error(ErrorCode::bad_data, "[images] {}: '{}': expected a list of numbers, got {}",
+                config.where(), key, list.dump());
+  }
+  return values;
+}
+
+// Of the shorter side; 0: not said.
+int64_t side(const JsonObject& config) {
+  if (!config.boolean_or("do_resize", true) || !config.has("size")) return 0;
+  if (config.at("size").is_number_integer()) return config.integer("size");
+  const JsonObject size = config.object("size");
+  return size.has("shortest_edge") ? size.integer("shortest_edge") : size.integer_or("height", 0);
+}
+
+void expect_pixels_to_one(const JsonObject& config) {
+  const double factor = config.number_or("rescale_factor", 1.0 / 255);
+  if (config.boolean_or("do_rescale", true) && std::abs(factor * 255 - 1) < 1e-6) return;
+  throw Error(ErrorCode::bad_data,
+              "[images] {}: expected pixels that are divided by 255, got rescale_factor {}",
+              config.where(), factor);
+}
+
+}  // namespace
+
+ImageTransforms transforms_of(const ImagesConfig& images) {
+  return {.resize = images.size,
+          .crop = images.crop,
+          .pad = images.pad,
+          .flip = images.flip,
+          .mean = {images.mean.begin(), images.mean.end()},
+          .std_dev = {images.std_dev.begin(), images.std_dev.end()}};
+}
+
+ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source) {
+  if (source.run) return transforms_of(source.run->data.images);
+  const std::string path = join_path(source.folder, "preprocessor_config.json");
+  if (!files.exists(path)) return {};
+  const Json json = parse_json(files.read_text(path), path);
+  const JsonObject config(json, path);
+  expect_pixels_to_one(config);
+  if (!config.boolean_or("do_normalize", true))
+    return {.resize = side(config), .mean = {0}, .std_dev = {1}};
+  return {.resize = side(config),
+          .mean = numbers(config, "image_mean", {0.5f}),
+          .std_dev = numbers(config, "image_std", {0.5f})};
+}
+
+}  // namespace octet

@@ -1,0 +1,21 @@
+// What a model's pictures go through before it sees them.
+#pragma once
+
+#include <string>
+
+#include "base/files.h"
+#include "config/run_config.h"
+#include "data/images/transforms.h"
+#include "infer/model_source.h"
+
+namespace octet {
+
+// As a run's data.images say.
+ImageTransforms transforms_of(const ImagesConfig& images);
+
+// Of a run its own, of a model's folder what preprocessor_config.json says: image_mean, image_std,
+// do_normalize, size. Without that file 0.5 and 0.5. Throws Error{bad_data}, "[images] PATH: ...",
+// where the file asks for other pixels than those of 0 to 1 (do_rescale, rescale_factor).
+ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source);
+
+}  // namespace octet

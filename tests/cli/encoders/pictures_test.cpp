@@ -1,0 +1,123 @@
+// Evaluation of vision transformers on pictures: those of other programs, and a run's.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "cli/program_run.h"
+
+namespace octet {
+namespace {
+
+using test::Outcome;
+using test::run_program;
+using test::ScratchFolder;
+using testing::HasSubstr;
+
+const std::string kPictures = OCTET_TEST_DATA "/data/images";
+
+struct SharedVit {
+  std::string name, config, processor;
+};
+const SharedVit kCifar = {
+    "cifar10",
+    R"({"architectures": ["ViTForImageClassification"], "model_type": "vit", "hidden_size": 128,
+        "intermediate_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8,
+        "image_size": 32, "patch_size": 4, "num_channels": 3, "layer_norm_eps": 1e-05,
+        "post_norm": true, "mlp_relu": true, "fused_qkv": true)",
+    R"({"image_mean": [0.4914, 0.4822, 0.4465], "image_std": [0.2023, 0.1994, 0.201]})"};
+const SharedVit kDigits = {
+    "mnist",
+    R"({"architectures": ["ViTForImageClassification"], "model_type": "vit", "hidden_size": 64,
+        "intermediate_size": 128, "num_hidden_layers": 6, "num_attention_heads": 8,
+        "image_size": 28, "patch_size": 7, "num_channels": 1, "layer_norm_eps": 1e-05,
+        "fused_qkv": true, "qkv_bias": false, "final_norm": false, "classifier_hidden_size": 128,
+        "attention_scale": 0.125)",
+    R"({"image_mean": [0.1307], "image_std": [0.3081]})"};
+
+class Pictures : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!posix_files().exists(kPictures) ||
+        !posix_files().exists(OCTET_TEST_DATA "/data/weights/vit"))
+      GTEST_SKIP() << "the pictures are not there (CMake variable OCTET_TEST_DATA)";
+  }
+
+  Outcome evaluate(const std::string& model, const std::string& flags) const {
+    return run_program(
+        folder_, fmt::format("eval --json --model {} --task-data {} {}", model, kPictures, flags));
+  }
+
+  std::string put_model(const SharedVit& vit) const {
+    std::string labels;
+    for (int i = 0; i < 10; ++i) labels += fmt::format(R"({}"{}": "{}")", i > 0 ? ", " : "", i, i);
+    const std::string folder = folder_ / vit.name;
+    posix_files().create_directory(folder);
+    folder_.put(vit.name + "/config.json", vit.config + R"(, "id2label": {)" + labels + "}}");
+    folder_.put(vit.name + "/preprocessor_config.json", vit.processor);
+    const auto weights = posix_files().read_bytes(
+        fmt::format("{}/data/weights/vit/vit_{}.safetensors", OCTET_TEST_DATA, vit.name));
+    write_atomically(posix_files(), folder + "/model.safetensors",
+                     [&](FileWriter& file) { file.write(weights); });
+    return folder;
+  }
+
+  const ScratchFolder folder_;
+};
+
+// PyTorch 2.15's figures of the same weights and pictures.
+TEST_F(Pictures, vision_transformers_of_other_programs_are_as_right_as_under_pytorch) {
+  const struct {
+    const SharedVit& vit;
+    double acc, top5, cross_entropy;
+  } cases[] = {{kCifar, 0.75, 298.0 / 300, 0.676964}, {kDigits, 295.0 / 300, 1, 0.061392}};
+  for (const auto& one : cases) {
+    const Outcome outcome =
+        evaluate(put_model(one.vit), "--limit 300 --batch 60 --tasks " + one.vit.name);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json row = Json::parse(outcome.out).at(0);
+    EXPECT_EQ(row.at("n"), 300);
+    EXPECT_DOUBLE_EQ(row.at("acc"), one.acc) << one.vit.name;
+    EXPECT_DOUBLE_EQ(row.at("top5"), one.top5) << one.vit.name;
+    EXPECT_NEAR(row.at("cross_entropy").get<double>(), one.cross_entropy, 1e-5) << one.vit.name;
+  }
+}
+
+TEST_F(Pictures, a_run_is_evaluated_with_its_own_transforms_and_recipes_are_compared) {
+  const std::string run = folder_ / "run";
+  const std::string yaml = folder_.put(
+      "vit.yaml",
+      "model: {kind: vit, hidden: 32, layers: 1, heads: 2, ffn: 64, image_size: 28, patch_size: 7, "
+      "channels: 1, classes: 10}\nrecipe: fp32\noptim: {lr: 3.0e-3, warmup: 2}\n"
+      "data: {train: [" +
+          kPictures + "/mnist/train-images-idx3-ubyte.gz], images: {mean: [0.13], std: [0.31]}}\n" +
+          "train: {steps: 60, batch: 32, eval_every: 0, save_every: 0}\nout: " + run + "\n");
+  const Outcome trained = run_program(folder_, "train --quiet " + yaml);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Outcome outcome = evaluate(run, "--tasks mnist --limit 256 --batch 64 --recipe fp32,bf16");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json rows = Json::parse(outcome.out);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_GT(rows[0].at("acc").get<double>(), 0.3);  // chance is 0.1
+  EXPECT_FALSE(rows[0].contains("difference"));
+  EXPECT_NEAR(rows[1].at("difference").get<double>(),
+              rows[0].at("cross_entropy").get<double>() - rows[1].at("cross_entropy").get<double>(),
+              1e-9);
+  EXPECT_NE(rows[1].at("difference").get<double>(), 0);
+  EXPECT_THAT(posix_files().read_text(run + "/evaluations.jsonl"), HasSubstr(R"("task":"mnist")"));
+}
+
+TEST_F(Pictures, what_does_not_fit_is_said) {
+  const std::string model = put_model(kDigits);
+  EXPECT_THAT(evaluate(model, "--tasks mnist,hellaswag").err,
+              HasSubstr("expected pictures or texts, got both"));
+  EXPECT_THAT(run_program(folder_, "eval --model " + model + " --tasks mnist").err,
+              HasSubstr("--task-data: expected the folder"));
+  EXPECT_THAT(run_program(folder_, "eval --model " + model + " --tasks mnist --task-data " +
+                                       (folder_ / "none"))
+                  .err,
+              HasSubstr("none/mnist/t10k-images-idx3-ubyte.gz"));
+}
+
+}  // namespace
+}  // namespace octet
