@@ -144,6 +144,8 @@ inline void add_reductions(Cases& all) {
     put(op, {3, 5}, {0, 1});
     put(op, {2, 3, 4}, {1});
     put(op, {2, 3, 4}, {0, 2});
+    put(op, {9, 2, 17}, {0});
+    put(op, {5, 3, 4}, {0, 1});
     put(op, {2, 1, 9}, {2});
     put(op, {4}, {});
   }
@@ -156,6 +158,7 @@ inline void add_reductions(Cases& all) {
   };
   argmax("argmax_1d", {9}, 0);
   argmax("argmax_last", {4, 7}, 1);
+  argmax("argmax_long", {3, 1500}, 1);
   argmax("argmax_first", {4, 7}, 0);
 }
 

@@ -29,6 +29,7 @@ struct Binding {
 // Every family's bindings.
 std::span<const Binding> gemm_bindings();
 std::span<const Binding> elementwise_bindings();
+std::span<const Binding> reduce_bindings();
 std::span<const Binding> layer_bindings();
 std::span<const Binding> norm_bindings();
 std::span<const Binding> update_bindings();

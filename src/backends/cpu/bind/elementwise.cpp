@@ -2,7 +2,6 @@
 
 #include "backends/cpu/bind/codes.h"
 #include "backends/cpu/bind/launch.h"
-#include "backends/cpu/elementwise/reduce.h"
 #include "backends/cpu/norm/norm.h"
 #include "backends/cpu/reference/reference.h"
 
@@ -133,21 +132,6 @@ LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
 }
 
 // To one number.
-bool sums_all(const NodeView& view) {
-  return is_wide(view.in(Unary::x).dtype) && view.out(Unary::y).dtype == Dtype::f32 &&
-         view.out(Unary::y).n_elems() == 1;
-}
-int64_t sum_scratch(const NodeView& view) {
-  return reduce_scratch(view.in(Unary::x).n_elems()) * static_cast<int64_t>(sizeof(double));
-}
-LaunchFn prepare_sum(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), n = view.in(Unary::x).n_elems(),
-          &pool = context.pool](const LaunchArgs& args) {
-    *data_out<float>(args, Unary::y) = static_cast<float>(
-        sum(types.operand(args, Unary::x), n, reinterpret_cast<double*>(args.scratch), pool));
-  };
-}
-
 // Forward it rounds to the nearest value of a format, as encoding with that format's overflow does.
 bool cast_in_applies(const NodeView& view) {
   return view.in(Unary::x).dtype == Dtype::f32 && view.out(Unary::y).dtype == Dtype::f32;
@@ -221,7 +205,6 @@ const Binding kElementwiseBindings[] = {
 #define ELEMENT(op, arity, ...) ROWS_##arity(op)
 #include "math/elementwise.def"
     {{OpCode::axpby, "simd", axpby_applies}, prepare_axpby},
-    {{OpCode::reduce_sum, "simd", sums_all, sum_scratch}, prepare_sum},
     {{OpCode::cast_in, "simd", cast_in_applies}, prepare_cast_in},
     {{OpCode::cast, "simd", all_wide}, prepare_cast},
     {{OpCode::stop_gradient, "simd", all_wide}, prepare_cast},
