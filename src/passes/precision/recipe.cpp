@@ -10,6 +10,7 @@
 #include "passes/precision/list.h"
 #include "passes/precision/quantize_linears.h"
 #include "passes/precision/store_groups.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {
@@ -90,6 +91,30 @@ Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient) {
   return typed;
 }
 
+Graph cast_behind_moves(const Graph& typed) {
+  const auto changes_dtype = [&](const Node& node) {
+    const bool moves = node.op == OpCode::slice || node.op == OpCode::pad ||
+                       node.op == OpCode::reshape || node.op == OpCode::transpose;
+    if (!moves) return false;
+    const Dtype from = typed.type(node.in(Unary::x)).dtype;
+    return is_float(from) && from != typed.type(node.out(Unary::y)).dtype;
+  };
+  if (std::ranges::none_of(typed.nodes, changes_dtype)) return typed;
+  Rewriter rewriter(typed);
+  Builder& b = rewriter.builder();
+  for (const Node& node : typed.nodes) {
+    if (!changes_dtype(node)) {
+      rewriter.copy(node);
+      continue;
+    }
+    b.tag = node.tag;
+    const ValueId y = node.out(Unary::y);
+    const ValueId moved = b.emit1(node.op, node.attrs, rewriter.map(node.operands));
+    rewriter.set(y, b.cast(moved, typed.type(y).dtype));
+  }
+  return rewriter.finish();
+}
+
 Graph widen_quantizer_inputs(const Graph& graph) {
   const auto readers = uses(graph);
   std::set<ValueId> handed_out;
@@ -142,7 +167,8 @@ Graph typed_graph(const Recipe& recipe, const Graph& graph, const RecipeOptions&
   // Gradients are no wider than what is computed in, unless they are f32.
   const bool is_half = recipe.compute == Dtype::fp16 && options.gradient == Dtype::bf16;
   const Dtype gradient = is_half ? Dtype::fp16 : options.gradient;
-  return store_frozen(assign_types(graph, recipe.compute, gradient), options.frozen);
+  return store_frozen(cast_behind_moves(assign_types(graph, recipe.compute, gradient)),
+                      options.frozen);
 }
 
 Graph apply_quantized_linears(const Recipe& recipe, const Graph& graph,

@@ -110,6 +110,10 @@ std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOption
 // is in the Typed phase.
 Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient);
 
+// Values that are moved (slice, pad, reshape, transpose) keep their dtype on the way: where a
+// gradient that is handed out is such a value in another dtype, it is cast behind.
+Graph cast_behind_moves(const Graph& typed);
+
 // Results that only quantizers read become f32: amax and codes are taken before any narrow store.
 Graph widen_quantizer_inputs(const Graph& graph);
 

@@ -148,7 +148,8 @@ Graph widen_gradients(const Graph& typed) {
   }
   for (auto node = typed.nodes.rbegin(); node != typed.nodes.rend(); ++node) {
     const OpCode op = node->op;
-    const bool hands_on = op == OpCode::rescale || op == OpCode::cast_in || op == OpCode::add;
+    const bool hands_on = op == OpCode::rescale || op == OpCode::cast_in || op == OpCode::add ||
+                          op == OpCode::slice || op == OpCode::pad;
     if (!hands_on || !is_wide[static_cast<size_t>(node->results[0])]) continue;
     for (const ValueId operand : node->operands) widen(operand);
   }
@@ -177,7 +178,7 @@ Graph widen_unscaled(Graph typed) {
 Graph typed_scales(const Recipe& recipe, const Scalified& scaled, FrozenFormat frozen) {
   const Graph typed =
       assign_types(simplify(fold_rescales(scaled.graph)), recipe.compute, Dtype::f32);
-  return store_frozen(widen_gradients(widen_unscaled(typed)), frozen);
+  return store_frozen(cast_behind_moves(widen_gradients(widen_unscaled(typed))), frozen);
 }
 
 Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {

@@ -7,6 +7,7 @@
 
 #include "config/load.h"
 #include "infer/model_spec.h"
+#include "nn/model.h"
 #include "passes/precision/recipe.h"
 #include "train/run_setup.h"
 
@@ -15,6 +16,8 @@ namespace octet {
 struct PlannedRun {
   std::string name;  // recipe and choices
   ProgramOptions options;
+  ModelSpec spec;
+  std::vector<InputSpec> inputs;  // of model and losses
 };
 
 inline PlannedRun planned_run(const std::string& recipe, const std::string& model,
@@ -24,7 +27,9 @@ inline PlannedRun planned_run(const std::string& recipe, const std::string& mode
   const std::string text = fmt::format("model: {{{}}}\n", model);
   sets.push_back("recipe.base=" + recipe);
   const RunConfig config = parse_config(text, "plan.yaml", sets).config;
-  return {name, program_options(config, model_from_config(posix_files(), config))};
+  const ModelSpec spec = model_from_config(posix_files(), config);
+  const ProgramOptions options = program_options(config, spec);
+  return {name, options, spec, batch_inputs(spec, options.train, run_losses(config, spec))};
 }
 
 }  // namespace octet

@@ -14,10 +14,11 @@
 
 namespace octet::rows {
 
-inline std::vector<FunctionKey> functions_of(const Program& program,
-                                             const ProgramOptions& options) {
+inline std::vector<FunctionKey> functions_of(const Program& program, const ProgramOptions& options,
+                                             bool writes_text = true) {
   std::vector<FunctionKey> keys = program.train_keys();
   keys.push_back({function::evaluate, options.train});
+  if (!writes_text) return keys;
   for (const std::string_view name : {function::prefill, function::decode})
     keys.push_back({name, {.batch = 2, .seq = 16, .cache = 64}});
   return keys;
