@@ -26,17 +26,37 @@ std::vector<int32_t> equal_documents(int64_t batch, int64_t seq, int64_t documen
   return starts;
 }
 
+// Values below what an input's mean: of a table, classes of a row, places in it.
+int64_t bound_of(const InputSpec& input, const ModelSpec& spec, int64_t seq) {
+  if (input.bound > 0) return input.bound;
+  return input.name == "labels" ? spec.classes : seq;
+}
+
 Batch random_batch(const RunConfig& config, const ModelSpec& spec, int64_t number) {
   const RandomStream random{.name = name_hash(fmt::format("bench batch {}", number))};
-  const auto vocab = static_cast<uint32_t>(spec.vocab);
-  std::vector<int32_t> tokens, labels;
-  const int64_t n_tokens = config.train.batch * config.model.seq;
-  for (int64_t i = 0; i < n_tokens; ++i) {
-    tokens.push_back(static_cast<int32_t>(random.bits(static_cast<uint64_t>(i)) % vocab));
-    labels.push_back(
-        static_cast<int32_t>(random.bits(static_cast<uint64_t>(n_tokens + i)) % vocab));
+  const std::vector<WeightedLoss> losses = run_losses(config, spec);
+  Batch batch{.batch = config.train.batch,
+              .seq = config.model.seq,
+              .rows_per_sample = rows_per_sample(losses)};
+  uint64_t at = 0;
+  for (const InputSpec& input :
+       batch_inputs(spec, {.batch = batch.batch, .seq = batch.seq}, losses)) {
+    if (std::ranges::count(completed_inputs(), input.name)) continue;
+    const auto bound = static_cast<uint32_t>(bound_of(input, spec, batch.seq));
+    std::visit(
+        [&]<typename T>(std::vector<T>& values) {
+          for (T& value : values) {
+            const uint64_t i = at++;
+            if constexpr (std::is_integral_v<T>) {
+              value = static_cast<T>(random.bits(i) % bound);
+            } else {
+              value = random.normal(i);
+            }
+          }
+        },
+        batch.add(input).values);
   }
-  return text_batch(config.train.batch, config.model.seq, std::move(tokens), std::move(labels));
+  return batch;
 }
 
 // First values as training has them. Of large tensors a block repeats, begun elsewhere in each, as
@@ -90,7 +110,7 @@ double StepRunner::step_ms(Profile* profile) {
 }
 
 int64_t StepRunner::tokens() const {
-  return config_.train.batch * config_.model.seq * config_.train.accumulate;
+  return config_.train.batch * row_tokens(spec_, config_.model.seq) * config_.train.accumulate;
 }
 
 double StepRunner::model_flops() const {
@@ -99,10 +119,14 @@ double StepRunner::model_flops() const {
     if (parameter.shape.size() == 2) multiplied += n_elems(parameter.shape);
   }
   // Tables that are only looked up; a tied embedding multiplies as the head.
-  if (!spec_.tied) multiplied -= spec_.vocab * spec_.hidden;
-  if (model_def(spec_.kind).positions == Positions::learned)
-    multiplied -= spec_.max_positions * spec_.hidden;
-  const double attention = 6.0 * static_cast<double>(config_.model.seq * spec_.layers) *
+  const ModelDef& def = model_def(spec_.kind);
+  const int64_t seq = row_tokens(spec_, config_.model.seq);
+  if (def.reads_text && !spec_.tied) multiplied -= spec_.vocab * spec_.hidden;
+  if (def.positions == Positions::learned)
+    multiplied -= (def.reads_text ? spec_.max_positions : seq) * spec_.hidden;
+  // A causal mask leaves half of it.
+  const double attention = (def.writes_text ? 6.0 : 12.0) *
+                           static_cast<double>(seq * spec_.layers) *
                            static_cast<double>(spec_.heads * spec_.head_dim);
   return (6.0 * static_cast<double>(multiplied) + attention) * static_cast<double>(tokens());
 }
@@ -117,7 +141,7 @@ std::string StepRunner::shape_text() const {
       config_.train.accumulate > 1 ? fmt::format(" x {}", config_.train.accumulate) : "";
   return fmt::format("{} {:.2f} M, {}{} x {} tokens", model_def(spec_.kind).name,
                      static_cast<double>(parameter_count(spec_)) / 1e6, config_.train.batch, more,
-                     config_.model.seq);
+                     row_tokens(spec_, config_.model.seq));
 }
 
 }  // namespace octet

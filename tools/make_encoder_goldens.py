@@ -23,6 +23,8 @@ from safetensors.torch import load_file, save_file
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 TEXT = {**SMALL, "vocab_size": 61, "max_position_embeddings": 24, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+DISTIL = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 61, "max_position_embeddings": 24, "dropout": 0,
+          "attention_dropout": 0, "qa_dropout": 0, "seq_classif_dropout": 0}
 IMAGE = {**SMALL, "image_size": 12, "patch_size": 4, "num_channels": 3, "hidden_dropout_prob": 0,
          "attention_probs_dropout_prob": 0}
 CLASSES = {str(i): f"LABEL_{i}" for i in range(5)}
@@ -36,6 +38,8 @@ CASES = {
     "bert_features": ("BertModel", {**TEXT, "hidden_act": "gelu_new"}),
     "roberta_masked": ("RobertaForMaskedLM", {**TEXT, "type_vocab_size": 1, "pad_token_id": 1}),
     "roberta_classes": ("RobertaForSequenceClassification", {**TEXT, "type_vocab_size": 1, "id2label": CLASSES}),
+    "distilbert_masked": ("DistilBertForMaskedLM", DISTIL),
+    "distilbert_classes": ("DistilBertForSequenceClassification", {**DISTIL, "id2label": CLASSES}),
 }
 
 BATCH, SEQ = 3, 10
@@ -44,12 +48,15 @@ HELD = [10, 7, 1]  # tokens of each row that are no padding
 
 def text_inputs(config):
     tokens = torch.randint(3, config.vocab_size, (BATCH, SEQ))
-    types = torch.randint(0, config.type_vocab_size, (BATCH, SEQ))
+    types = torch.randint(0, getattr(config, "type_vocab_size", 1), (BATCH, SEQ))
     mask = torch.tensor([[1 if t < n else 0 for t in range(SEQ)] for n in HELD])
     ends = torch.tensor([[n] * SEQ for n in HELD])
     positions = torch.arange(SEQ).repeat(BATCH, 1)
     first = 2 if config.model_type == "roberta" else 0
     given = {"input_ids": tokens, "token_type_ids": types, "attention_mask": mask, "position_ids": positions + first}
+    if config.model_type == "distilbert":  # it has no types, and counts its positions itself
+        del given["token_type_ids"], given["position_ids"]
+        return given, {"tokens": tokens, "key_ends": ends, "positions": positions}
     return given, {"tokens": tokens, "token_types": types, "key_ends": ends, "positions": positions}
 
 

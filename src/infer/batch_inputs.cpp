@@ -4,42 +4,87 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
+#include <memory>
+#include <optional>
 
+#include "base/cores.h"
 #include "base/error.h"
+#include "base/integer.h"
+#include "base/thread_pool.h"
 #include "data/rows.h"
 #include "infer/stored_weights.h"
 
 namespace octet {
-std::vector<std::byte> input_bytes(const Batch& batch, std::string_view name, Dtype dtype) {
+namespace {
+
+const HostTensor& tensor_of(const Batch& batch, std::string_view name) {
   const HostTensor* tensor = batch.find(name);
-  if (tensor == nullptr) {
-    std::vector<std::string> names;
-    for (const HostTensor& one : batch.tensors) names.push_back(one.spec.name);
-    throw Error(ErrorCode::bad_data, "[data] expected an array '{}', which the model reads, got {}",
-                name, fmt::join(names, ", "));
+  if (tensor != nullptr) return *tensor;
+  std::vector<std::string> names;
+  for (const HostTensor& one : batch.tensors) names.push_back(one.spec.name);
+  throw Error(ErrorCode::bad_data, "[data] expected an array '{}', which the model reads, got {}",
+              name, fmt::join(names, ", "));
+}
+
+// The bytes of an array: its own, or of its numbers in a narrower dtype, which lie in `converted`.
+std::span<const std::byte> bytes_in(const HostTensor& tensor, Dtype dtype,
+                                    std::unique_ptr<std::byte[]>& converted) {
+  const auto* reals = std::get_if<std::vector<float>>(&tensor.values);
+  if (reals == nullptr)
+    return std::as_bytes(std::span(std::get<std::vector<int32_t>>(tensor.values)));
+  if (dtype == Dtype::f32) return std::as_bytes(std::span(*reals));
+  // A batch of pictures has tens of millions: one thread would take as long as a step.
+  constexpr int64_t kPiece = 1 << 18;
+  const int64_t n = std::ssize(*reals), width = bytes_of(dtype, 1);
+  converted = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(n * width));
+  const auto encode_piece = [&](int64_t piece, int) {
+    const int64_t begin = piece * kPiece, count = std::min(kPiece, n - begin);
+    encode_weights(
+        std::span(*reals).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), dtype,
+        {converted.get() + begin * width, static_cast<size_t>(count * width)});
+  };
+  const int64_t n_pieces = ceil_div(n, kPiece);
+  if (n_pieces < 4) {
+    for (int64_t piece = 0; piece < n_pieces; ++piece) encode_piece(piece, 0);
+  } else {
+    constexpr int kMaxThreads = 8;  // memory has no more
+    ThreadPool(std::min(usable_cores(), kMaxThreads)).run(n_pieces, encode_piece);
   }
-  if (const auto* reals = std::get_if<std::vector<float>>(&tensor->values))
-    return encode_weights(*reals, dtype);
-  const auto bytes = std::as_bytes(std::span(std::get<std::vector<int32_t>>(tensor->values)));
+  return {converted.get(), static_cast<size_t>(n * width)};
+}
+
+}  // namespace
+
+std::vector<std::byte> input_bytes(const Batch& batch, std::string_view name, Dtype dtype) {
+  std::unique_ptr<std::byte[]> converted;
+  const auto bytes = bytes_in(tensor_of(batch, name), dtype, converted);
   return {bytes.begin(), bytes.end()};
 }
 
-void upload(BoundPlan& function, Batch batch, const std::vector<InputBytes>& more) {
+void upload(BoundPlan& function, const Batch& batch, const std::vector<InputBytes>& more) {
   const Graph& graph = function.plan().graph;
-  std::vector<InputBytes> parts;
-  for (const GraphInput& input : graph.inputs) {
-    if (input.kind != InputKind::batch) continue;
-    const bool is_brought = std::ranges::find(more, input.name, &InputBytes::name) != more.end();
-    if (is_brought || !function.has_input(input.name)) continue;
-    complete(batch, input.name);
-    parts.push_back({input.name, input_bytes(batch, input.name, graph.type(input.value).dtype)});
-  }
+  std::optional<Batch> completed;  // a copy, where an array follows from others
+  std::list<std::unique_ptr<std::byte[]>> converted;
   std::vector<BoundPlan::HostInput> inputs;
-  for (const std::vector<InputBytes>* list : {&std::as_const(parts), &more}) {
-    for (const InputBytes& one : *list) {
-      if (function.has_input(one.name))
-        inputs.push_back({one.name, one.bytes.data(), std::ssize(one.bytes)});
-    }
+  for (const GraphInput& input : graph.inputs) {
+    if (input.kind != InputKind::batch || !function.has_input(input.name)) continue;
+    if (std::ranges::find(more, input.name, &InputBytes::name) != more.end() ||
+        batch.find(input.name) != nullptr)
+      continue;
+    if (!completed) completed = batch;
+    complete(*completed, input.name);
+  }
+  for (const GraphInput& input : graph.inputs) {
+    if (input.kind != InputKind::batch || !function.has_input(input.name)) continue;
+    if (std::ranges::find(more, input.name, &InputBytes::name) != more.end()) continue;
+    const HostTensor& tensor = tensor_of(completed ? *completed : batch, input.name);
+    const auto bytes = bytes_in(tensor, graph.type(input.value).dtype, converted.emplace_back());
+    inputs.push_back({input.name, bytes.data(), std::ssize(bytes)});
+  }
+  for (const InputBytes& one : more) {
+    if (function.has_input(one.name))
+      inputs.push_back({one.name, one.bytes.data(), std::ssize(one.bytes)});
   }
   function.write_inputs(inputs);
 }

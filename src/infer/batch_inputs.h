@@ -19,7 +19,7 @@ struct InputBytes {
 // inputs.h), numbers in the dtype that the graph has them in, and `more` that it reads. The batch
 // must have the function's size. Throws Error{bad_data} where the function reads an array that
 // neither brings.
-void upload(BoundPlan& function, Batch batch, const std::vector<InputBytes>& more = {});
+void upload(BoundPlan& function, const Batch& batch, const std::vector<InputBytes>& more = {});
 
 // The bytes of one array, numbers in this dtype. Throws as upload() does.
 std::vector<std::byte> input_bytes(const Batch& batch, std::string_view name, Dtype dtype);

@@ -1,6 +1,6 @@
-// BERT and RoBERTa: encoders of full attention with LayerNorm behind each sum, and heads for hidden
-// tokens, classes and spans.
-// Source: Devlin et al. 2019; Liu et al. 2019. Names: BertFor..., RobertaFor... of transformers.
+// BERT, RoBERTa and DistilBERT: encoders of full attention with LayerNorm behind each sum, and
+// heads for hidden tokens, classes and spans. Source: Devlin et al. 2019; Liu et al. 2019; Sanh et
+// al. 2019. Names: BertFor..., RobertaFor..., DistilBertFor... of transformers.
 #include "nn/blocks.h"
 #include "nn/list.h"
 
@@ -17,6 +17,20 @@ constexpr HfKey kKeys[] = {
     {.field = "token_types", .key = "type_vocab_size", .absent = 2},
     {.field = "norm_eps", .key = "layer_norm_eps", .absent = 1e-12},
     {.field = "gelu", .key = "hidden_act", .absent = static_cast<int>(GeluKind::erf)},
+};
+constexpr HfKey kDistilbertKeys[] = {
+    {.field = "vocab", .key = "vocab_size"},
+    {.field = "hidden", .key = "dim", .absent = 768},
+    {.field = "ffn", .key = "hidden_dim", .absent = 3072},
+    {.field = "layers", .key = "n_layers", .absent = 6},
+    {.field = "heads", .key = "n_heads", .absent = 12},
+    {.field = "max_positions", .key = "max_position_embeddings", .absent = 512},
+    {.field = "norm_eps", .key = "layer_norm_eps", .absent = 1e-12},
+    {.field = "gelu", .key = "activation", .absent = static_cast<int>(GeluKind::erf)},
+};
+constexpr HfNeutral kDistilbertNeutrals[] = {
+    {.key = "sinusoidal_pos_embds", .value = "false"},
+    {.key = "tie_word_embeddings", .value = "true"},
 };
 constexpr HfNeutral kNeutrals[] = {
     {.key = "position_embedding_type", .value = "\"absolute\""},
@@ -36,6 +50,15 @@ constexpr HeadDef kRobertaHeads[] = {
     {ModelHead::span, "RobertaForQuestionAnswering", "spans", Per::token, "span"},
 };
 
+constexpr HeadDef kDistilbertHeads[] = {
+    {ModelHead::masked, "DistilBertForMaskedLM", "logits", Per::token, "masked_token"},
+    {ModelHead::features, "DistilBertModel", "features", Per::token, ""},
+    {ModelHead::classes, "DistilBertForSequenceClassification", "classes", Per::row, "classes"},
+    {ModelHead::span, "DistilBertForQuestionAnswering", "spans", Per::token, "span"},
+};
+
+constexpr std::string_view kDistilbertHeadPrefixes[] = {"vocab_", "pre_classifier.", "classifier.",
+                                                        "qa_outputs."};
 constexpr std::string_view kHeadPrefixes[] = {"cls.", "classifier.", "qa_outputs.", "lm_head."};
 
 constexpr LinearOptions kBias = {.bias = WithBias::yes};
@@ -44,10 +67,39 @@ constexpr LinearOptions kWhole = {.bias = WithBias::yes, .whole_path = true};
 bool is_roberta(const ModelSpec& spec) {
   return spec.kind == ModelKind::roberta;
 }
+bool is_distilbert(const ModelSpec& spec) {
+  return spec.kind == ModelKind::distilbert;
+}
+
+// The modules of a layer.
+struct LayerNames {
+  std::string_view layers, query, key, value, output, attention_norm, wide, narrow, norm;
+};
+constexpr LayerNames kNames = {.layers = "encoder.layer.",
+                               .query = "attention.self.query",
+                               .key = "attention.self.key",
+                               .value = "attention.self.value",
+                               .output = "attention.output.dense",
+                               .attention_norm = "attention.output.LayerNorm",
+                               .wide = "intermediate.dense",
+                               .narrow = "output.dense",
+                               .norm = "output.LayerNorm"};
+constexpr LayerNames kDistilbertNames = {.layers = "transformer.layer.",
+                                         .query = "attention.q_lin",
+                                         .key = "attention.k_lin",
+                                         .value = "attention.v_lin",
+                                         .output = "attention.out_lin",
+                                         .attention_norm = "sa_layer_norm",
+                                         .wide = "ffn.lin1",
+                                         .narrow = "ffn.lin2",
+                                         .norm = "output_layer_norm"};
+const LayerNames& names_of(const ModelSpec& spec) {
+  return is_distilbert(spec) ? kDistilbertNames : kNames;
+}
 
 std::vector<InputSpec> inputs(const ModelSpec& spec, const BatchSize& size) {
   std::vector<InputSpec> list = text_inputs(spec, size);
-  list.push_back(token_types_input(spec.token_types));
+  if (!is_distilbert(spec)) list.push_back(token_types_input(spec.token_types));
   list.push_back(key_ends_input());
   return list;
 }
@@ -55,9 +107,10 @@ std::vector<InputSpec> inputs(const ModelSpec& spec, const BatchSize& size) {
 // Beside the parameters: indices, the head's matrix beside the embedding that it is tied to, and
 // heads of pretraining.
 bool skips(const ModelSpec& spec, std::string_view stored) {
-  const bool has_pooler = !is_roberta(spec) && head_of(spec).head == ModelHead::classes;
+  const bool has_pooler = spec.kind == ModelKind::bert && head_of(spec).head == ModelHead::classes;
   if (stored.find("pooler.dense.") != std::string_view::npos) return !has_pooler;
   const bool is_masked = head_of(spec).head == ModelHead::masked;
+  if (stored.starts_with("vocab_")) return !is_masked || stored == "vocab_projector.weight";
   if (stored.starts_with("cls.predictions.") || stored.starts_with("lm_head."))
     return !is_masked || stored.find(".decoder.") != std::string_view::npos;
   return stored.ends_with("embeddings.position_ids") ||
@@ -67,23 +120,29 @@ bool skips(const ModelSpec& spec, std::string_view stored) {
 
 ValueId layer(Blocks& b, ValueId x) {
   const ModelSpec& spec = b.spec();
+  const LayerNames& names = names_of(spec);
   const int64_t width = spec.heads * spec.head_dim;
-  const ValueId q = b.linear(x, "attention.self.query", width, kBias);
-  const ValueId k = b.linear(x, "attention.self.key", width, kBias);
-  const ValueId v = b.linear(x, "attention.self.value", width, kBias);
+  const ValueId q = b.linear(x, names.query, width, kBias);
+  const ValueId k = b.linear(x, names.key, width, kBias);
+  const ValueId v = b.linear(x, names.value, width, kBias);
   const ValueId o = b.attention(q, k, v,
                                 {.mask = AttentionMask::full,
                                  .key_begins = b.input_or_none("doc_starts"),
                                  .key_ends = b.input("key_ends")});
-  const ValueId sum = b.add(x, b.linear(o, "attention.output.dense", spec.hidden, kWhole));
-  x = b.layer_norm(sum, "attention.output.LayerNorm");
-  const ValueId wide = b.gelu(b.linear(x, "intermediate.dense", spec.ffn, kWhole), "act");
-  return b.layer_norm(b.add(x, b.linear(wide, "output.dense", spec.hidden, kWhole)),
-                      "output.LayerNorm");
+  const ValueId sum = b.add(x, b.linear(o, names.output, spec.hidden, kWhole));
+  x = b.layer_norm(sum, names.attention_norm);
+  const ValueId wide = b.gelu(b.linear(x, names.wide, spec.ffn, kWhole), "act");
+  return b.layer_norm(b.add(x, b.linear(wide, names.narrow, spec.hidden, kWhole)), names.norm);
 }
 
 // Logits of hidden tokens: a dense layer, and the embedding as the last matrix, with a bias.
 ValueId masked_logits(Blocks& b, ValueId x, const std::string& embedding) {
+  if (is_distilbert(b.spec())) {
+    b.enter(-1, "");
+    const ValueId y = b.gelu(b.linear(x, "vocab_transform", b.spec().hidden, kWhole), "act");
+    return b.bias(b.tied_head(b.layer_norm(y, "vocab_layer_norm"), embedding),
+                  "vocab_projector.bias");
+  }
   const bool is_bert = !is_roberta(b.spec());
   b.enter(-1, is_bert ? "cls.predictions." : "lm_head.");
   const std::string dense = is_bert ? "transform.dense" : "dense",
@@ -100,6 +159,11 @@ ValueId classes(Blocks& b, ValueId x) {
     const ValueId y = b.tanh(b.linear(first, "dense", spec.hidden, kBias), "act");
     return b.linear(y, "out_proj", spec.classes, kBias);
   }
+  if (is_distilbert(spec)) {
+    b.enter(-1, "");
+    const ValueId y = b.relu(b.linear(first, "pre_classifier", spec.hidden, kBias), "act");
+    return b.linear(y, "classifier", spec.classes, kBias);
+  }
   b.enter(-1, "bert.pooler.");
   const ValueId pooled = b.tanh(b.linear(first, "dense", spec.hidden, kBias), "act");
   b.enter(-1, "");
@@ -112,10 +176,11 @@ Outputs build(Blocks& b) {
   b.enter(-1, prefix + "embeddings.");
   ValueId x = b.token_embedding("word_embeddings");
   x = b.add(x, b.position_embedding("position_embeddings"));
-  x = b.add(x, b.embedding("token_type_embeddings", "token_types", spec.token_types));
+  if (!is_distilbert(spec))
+    x = b.add(x, b.embedding("token_type_embeddings", "token_types", spec.token_types));
   x = b.layer_norm(x, "LayerNorm");
   for (int i = 0; i < spec.layers; ++i) {
-    b.enter(i, fmt::format("{}encoder.layer.{}.", prefix, i));
+    b.enter(i, fmt::format("{}{}{}.", prefix, names_of(spec).layers, i));
     x = layer(b, x);
   }
   switch (head_of(spec).head) {
@@ -164,6 +229,20 @@ const ModelDef kRoberta = [] {
   def.head = "lm_head.decoder.weight";
   def.heads = kRobertaHeads;
   def.first_position = 2;
+  return def;
+}();
+
+const ModelDef kDistilbert = [] {
+  ModelDef def = kBert;
+  def.kind = ModelKind::distilbert;
+  def.name = "distilbert";
+  def.architecture = "DistilBertForMaskedLM";
+  def.prefix = "distilbert.";
+  def.head = "vocab_projector.weight";
+  def.heads = kDistilbertHeads;
+  def.head_prefixes = kDistilbertHeadPrefixes;
+  def.hf_keys = kDistilbertKeys;
+  def.hf_neutrals = kDistilbertNeutrals;
   return def;
 }();
 

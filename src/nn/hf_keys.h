@@ -132,6 +132,10 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "neftune_noise_alpha",
     "resid_pdrop",
     "residual_dropout",
+    "dropout",
+    "qa_dropout",
+    "seq_classif_dropout",
+    "tie_weights_",
     "pretraining_tp",
     // of generation
     "bad_words_ids",

@@ -20,8 +20,10 @@ std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_vie
   if (def.skips != nullptr && def.skips(spec, stored)) return std::nullopt;
   const std::string_view prefix = def.prefix;
   const auto begins = [&](std::string_view own) { return stored.starts_with(own); };
-  if (stored == def.head || begins(prefix) || std::ranges::any_of(def.head_prefixes, begins))
-    return stored;
+  const bool is_of_head = std::ranges::any_of(def.head_prefixes, begins);
+  const bool has_head = def.heads.empty() || head_of(spec).head != ModelHead::features;
+  if (is_of_head && !has_head) return std::nullopt;
+  if (stored == def.head || begins(prefix) || is_of_head) return stored;
   return std::string(prefix).append(stored);
 }
 

@@ -15,6 +15,7 @@ namespace octet {
 //   buffers beside the parameters (the masks "attn.bias" of gpt2 and "attention.bias" of gpt_neox,
 //   "rotary_emb.inv_freq")
 //   names of other programs (ModelDef::renamed)
+//   heads of an encoder that is read for its features
 //   a head stored beside the embedding that it is tied to, with the same values
 std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view stored);
 

@@ -22,5 +22,6 @@ extern const ModelDef kVit;
 extern const ModelDef kDeit;
 extern const ModelDef kBert;
 extern const ModelDef kRoberta;
+extern const ModelDef kDistilbert;
 
 }  // namespace octet

@@ -15,7 +15,7 @@ namespace {
 // In ModelKind's order; those that write text stand before the others.
 constexpr const ModelDef* kModels[] = {
     &kLlama,   &kOlmo,    &kGpt2, &kMistral, &kQwen2, &kQwen3,   &kOlmo2,
-    &kSmolLm3, &kGptNeox, &kVit,  &kDeit,    &kBert,  &kRoberta,
+    &kSmolLm3, &kGptNeox, &kVit,  &kDeit,    &kBert,  &kRoberta, &kDistilbert,
 };
 
 }  // namespace
@@ -125,6 +125,13 @@ std::vector<WeightedLoss> resolved_losses(const ModelSpec& spec,
     }
   }
   return losses;
+}
+
+int64_t row_tokens(const ModelSpec& spec, int64_t seq) {
+  const ModelDef& def = model_def(spec.kind);
+  if (def.reads_text) return seq;
+  const int64_t side = spec.image_size / spec.patch_size;
+  return side * side + def.class_tokens;
 }
 
 int64_t rows_per_sample(const std::vector<WeightedLoss>& losses) {

@@ -107,6 +107,7 @@ struct ModelDef {
   std::string_view (*loss)(const ModelSpec& spec) = next_token_loss;  // of train.loss: auto
   bool writes_text = true;              // next tokens from "tokens", "positions" to "logits"
   bool reads_text = true;               // tokens
+  int64_t class_tokens = 0;             // before those of an image's patches
   std::span<const HeadDef> heads = {};  // of encoders
   int64_t first_position = 0;           // the row of position 0 in a table of positions
   // Names of parameters that begin so have no prefix; and what a folder may hold beside them.
@@ -127,6 +128,9 @@ const HfKey* find_hf_key(const ModelDef& def, std::string_view field);
 // Fills the zeros and checks; throws Error{invalid_argument} "[model] FIELD: expected ..., got
 // ...".
 ModelSpec resolved(const ModelSpec& spec);
+
+// Tokens that the layers see of a row: those of an image, or the batch's.
+int64_t row_tokens(const ModelSpec& spec, int64_t seq);
 
 // Both resolve first. build_model throws also where the batch is empty or longer than a position
 // table.

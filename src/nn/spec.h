@@ -22,7 +22,8 @@ enum class ModelKind : uint8_t {
   vit,
   deit,
   bert,
-  roberta
+  roberta,
+  distilbert
 };
 
 // What stands on a model's last hidden state, and with it what the model gives:

@@ -164,8 +164,7 @@ Outputs build(Blocks& b) {
   const ModelSpec& spec = b.spec();
   const bool is_deit = spec.kind == ModelKind::deit;
   const std::string prefix(model_def(spec.kind).prefix);
-  const int64_t hidden = spec.hidden, side = spec.image_size / spec.patch_size,
-                n_first = is_deit ? 2 : 1, n = side * side + n_first;
+  const int64_t hidden = spec.hidden, n = row_tokens(spec, 0);
   b.enter(-1, prefix + "embeddings.");
   ValueId first = b.table("cls_token", 1, {1, 1, hidden});
   if (is_deit) first = b.stacked(first, b.table("distillation_token", 1, {1, 1, hidden}));
@@ -205,6 +204,7 @@ const ModelDef kVit = {.kind = ModelKind::vit,
                        .loss = head_loss,
                        .writes_text = false,
                        .reads_text = false,
+                       .class_tokens = 1,
                        .heads = kVitHeads,
                        .head_prefixes = kHeadPrefixes,
                        .skips = skips,
@@ -216,6 +216,7 @@ const ModelDef kDeit = [] {
   def.name = "deit";
   def.architecture = "DeiTForImageClassification";
   def.prefix = "deit.";
+  def.class_tokens = 2;
   def.heads = kDeitHeads;
   return def;
 }();

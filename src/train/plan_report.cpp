@@ -68,7 +68,7 @@ MemoryReport PlanReport::memory() const {
 }
 
 int64_t PlanReport::u_bytes() const {
-  return config_.train.batch * config_.model.seq * spec_.hidden * 2;
+  return config_.train.batch * row_tokens(spec_, config_.model.seq) * spec_.hidden * 2;
 }
 
 OrderedJson PlanReport::json(WithBuffers buffers) const {
@@ -91,7 +91,7 @@ OrderedJson PlanReport::json(WithBuffers buffers) const {
                         {"by_role", roles},
                         {"u_bytes", u_bytes()},
                         {"batch", config_.train.batch},
-                        {"seq", config_.model.seq},
+                        {"seq", row_tokens(spec_, config_.model.seq)},
                         {"hidden", spec_.hidden},
                         {"params", parameter_count(spec_)},
                         {"kept_per_layer_bytes", kept_per_layer(largest_->graph)},
@@ -110,11 +110,12 @@ std::string PlanReport::text() const {
   const MemoryReport report = memory();
   const std::vector<int64_t> kept = kept_per_layer(largest_->graph);
   const auto u = static_cast<double>(u_bytes());
-  std::string text = fmt::format(
-      "{} {:.2f} M parameters, recipe {}{}, batch {} x {}, function {}, {} steps\n",
-      model_def(spec_.kind).name, static_cast<double>(parameter_count(spec_)) / 1e6,
-      config_.recipe.base, config_.train.deterministic ? ", deterministic" : "",
-      config_.train.batch, config_.model.seq, largest_->graph.name, largest_->steps.size());
+  std::string text =
+      fmt::format("{} {:.2f} M parameters, recipe {}{}, batch {} x {}, function {}, {} steps\n",
+                  model_def(spec_.kind).name, static_cast<double>(parameter_count(spec_)) / 1e6,
+                  config_.recipe.base, config_.train.deterministic ? ", deterministic" : "",
+                  config_.train.batch, row_tokens(spec_, config_.model.seq), largest_->graph.name,
+                  largest_->steps.size());
   text += "for " + largest_->target + "\n" + recompute_text(program_->options());
   text += frozen_text(*program_);
   text += fmt::format("peak {}, at step {}\n", bytes_text(static_cast<double>(report.peak_bytes)),

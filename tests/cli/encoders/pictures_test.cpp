@@ -91,7 +91,7 @@ TEST_F(Pictures, a_run_is_evaluated_with_its_own_transforms_and_recipes_are_comp
       "channels: 1, classes: 10}\nrecipe: fp32\noptim: {lr: 3.0e-3, warmup: 2}\n"
       "data: {train: [" +
           kPictures + "/mnist/train-images-idx3-ubyte.gz], images: {mean: [0.13], std: [0.31]}}\n" +
-          "train: {steps: 60, batch: 32, eval_every: 0, save_every: 0}\nout: " + run + "\n");
+          "train: {steps: 240, batch: 32, eval_every: 0, save_every: 0}\nout: " + run + "\n");
   const Outcome trained = run_program(folder_, "train --quiet " + yaml);
   ASSERT_EQ(trained.code, 0) << trained.err;
   const Outcome outcome = evaluate(run, "--tasks mnist --limit 256 --batch 64 --recipe fp32,bf16");
