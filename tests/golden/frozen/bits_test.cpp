@@ -1,6 +1,7 @@
 // The bits of the losses of 30 steps, and the planned bytes, one file for each set of instructions
-// and one for a GPU. On another machine than the file's the last bits of library functions differ:
-// losses are then compared within kOtherMachine. What this machine lacks is skipped. Made anew by
+// and one for a GPU. On another machine than the file's the last bits of library functions differ,
+// and oneDNN's sums follow the processor and its caches: losses are then compared within
+// kOtherMachine. What this machine lacks is skipped. Made anew by
 //   for i in scalar avx2 avx512 amx; do OCTET_UPDATE_GOLDEN=1 octet_golden_frozen
 //     --gtest_filter="*bits*/$i"; done        (a process each: a library takes its limit once)
 //   OCTET_UPDATE_GOLDEN=1 OCTET_CUDA_MODULE=liboctet_cuda.so octet_golden_frozen
@@ -8,10 +9,12 @@
 #include <fmt/ranges.h>
 #include <gnu/libc-version.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <bit>
 #include <charconv>
 #include <dnnl.hpp>
+#include <fstream>
 #include <iostream>
 
 #include "backends/cpu/backend.h"
@@ -88,6 +91,20 @@ void expect_recorded(const std::string& name, const std::string& now) {
   for (size_t i = 0; i < is.size(); ++i) EXPECT_EQ(was[i], is[i]);
 }
 
+// The processor and its caches: "AuthenticAMD 25 17 1, caches 32768 1048576 33554432".
+std::string processor() {
+  std::string text;
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line) && !line.empty();) {  // of the first core
+    const std::string key = line.substr(0, line.find_first_of("\t:"));
+    for (const char* wanted : {"vendor_id", "cpu family", "model", "stepping"}) {
+      if (key == wanted) text += line.substr(line.find(':') + 2) + " ";
+    }
+  }
+  return fmt::format("{}caches {} {} {}", text, ::sysconf(_SC_LEVEL1_DCACHE_SIZE),
+                     ::sysconf(_SC_LEVEL2_CACHE_SIZE), ::sysconf(_SC_LEVEL3_CACHE_SIZE));
+}
+
 class LossBits : public testing::TestWithParam<const char*> {};
 
 TEST_P(LossBits, are_the_recorded_bits) {
@@ -96,9 +113,10 @@ TEST_P(LossBits, are_the_recorded_bits) {
   const Backend backend = cpu::make_backend(2, isa);
   const dnnl_version_t* library = dnnl_version();
   const std::string machine = fmt::format(
-      "{}, {} divider, glibc {}, oneDNN {}.{}.{}, products of bf16 in {}, {}", GetParam(),
-      cpu::has_slow_divider() ? "slow" : "fast", gnu_get_libc_version(), library->major,
-      library->minor, library->patch, dtype_name(cpu::bf16_compute_dtype()), __VERSION__);
+      "{}, {}, {} divider, glibc {}, oneDNN {}.{}.{}, products of bf16 in {}, {}", GetParam(),
+      processor(), cpu::has_slow_divider() ? "slow" : "fast", gnu_get_libc_version(),
+      library->major, library->minor, library->patch, dtype_name(cpu::bf16_compute_dtype()),
+      __VERSION__);
   expect_recorded(fmt::format("frozen/{}.txt", GetParam()),
                   text_of(frozen::runs(frozen::Size::tiny), backend, machine));
   expect_recorded(fmt::format("frozen/unquantized_{}.txt", GetParam()),
