@@ -112,11 +112,11 @@ TEST_P(LossBits, are_the_recorded_bits) {
   if (isa > cpu::detect_isa()) GTEST_SKIP() << "this machine has no " << GetParam();
   const Backend backend = cpu::make_backend(2, isa);
   const dnnl_version_t* library = dnnl_version();
-  const std::string machine = fmt::format(
-      "{}, {}, {} divider, glibc {}, oneDNN {}.{}.{}, products of bf16 in {}, {}", GetParam(),
-      processor(), cpu::has_slow_divider() ? "slow" : "fast", gnu_get_libc_version(),
-      library->major, library->minor, library->patch, dtype_name(cpu::bf16_compute_dtype()),
-      __VERSION__);
+  const std::string machine =
+      fmt::format("{}, {}, {} divider, glibc {}, oneDNN {}.{}.{}, products of bf16 in {}, {}",
+                  GetParam(), processor(), cpu::has_slow_divider() ? "slow" : "fast",
+                  gnu_get_libc_version(), library->major, library->minor, library->patch,
+                  dtype_name(cpu::bf16_compute_dtype()), __VERSION__);
   expect_recorded(fmt::format("frozen/{}.txt", GetParam()),
                   text_of(frozen::runs(frozen::Size::tiny), backend, machine));
   expect_recorded(fmt::format("frozen/unquantized_{}.txt", GetParam()),
