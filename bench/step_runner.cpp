@@ -26,7 +26,7 @@ std::vector<int32_t> equal_documents(int64_t batch, int64_t seq, int64_t documen
   return starts;
 }
 
-// Values below what an input's mean: of a table, classes of a row, places in it.
+// What random values of an input lie below: its table's rows, classes, or places in a row.
 int64_t bound_of(const InputSpec& input, const ModelSpec& spec, int64_t seq) {
   if (input.bound > 0) return input.bound;
   return input.name == "labels" ? spec.classes : seq;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 
 #include "base/error.h"
@@ -31,18 +32,22 @@ OrderedJson row_of(const std::string& task, const std::string& recipe, const Ima
           {"cross_entropy", -mean(scores.log_likelihoods)}};
 }
 
-ImageScores scores_of(const ImageTask& task, const EvalTasksCall& call, const ModelSource& source,
-                      Backend& backend, const GlobalOptions& options) {
+// A task and its pictures, which all recipes of a model read.
+struct Pictures {
+  std::string task;
+  std::unique_ptr<EvalRows> rows;
+};
+
+ImageScores scores_of(const Pictures& pictures, const EvalTasksCall& call,
+                      const ModelSource& source, Backend& backend, const GlobalOptions& options) {
   const Log log = make_log(options);
-  const auto rows =
-      image_task_rows(posix_files(), {task, call.flags.folder, call.flags.limit}, source, log);
   if (measures_batches(find_recipe(source.recipe))) {
     log.warning("{}: scales are measured over a batch of {} pictures, on which results depend",
                 source.recipe, call.batch);
   }
-  return score_images(source, *rows, call.batch,
+  return score_images(source, *pictures.rows, call.batch,
                       {posix_files(), *backend.device, *backend.catalogue, log},
-                      request_painter(options, std::string(task.name), source.recipe));
+                      request_painter(options, pictures.task, source.recipe));
 }
 
 }  // namespace
@@ -64,9 +69,12 @@ void run_image_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& 
   Backend backend = open_backend(options, {.same_rows = true});
   std::vector<OrderedJson> rows;
   for (const std::string& name : call.tasks) {
+    const ImageTaskQuery query{*find_image_task(name), call.flags.folder, call.flags.limit};
+    const Pictures pictures = {
+        name, image_task_rows(posix_files(), query, sources.front(), make_log(options))};
     ImageScores first;
     for (const ModelSource& source : sources) {
-      const ImageScores scores = scores_of(*find_image_task(name), call, source, backend, options);
+      const ImageScores scores = scores_of(pictures, call, source, backend, options);
       OrderedJson row = row_of(name, source.recipe, scores);
       if (first.right.empty()) {
         first = scores;

@@ -44,13 +44,10 @@ std::span<const std::byte> bytes_in(const HostTensor& tensor, Dtype dtype,
         std::span(*reals).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), dtype,
         {converted.get() + begin * width, static_cast<size_t>(count * width)});
   };
+  constexpr int64_t kMaxThreads = 8;  // memory has no more
   const int64_t n_pieces = ceil_div(n, kPiece);
-  if (n_pieces < 4) {
-    for (int64_t piece = 0; piece < n_pieces; ++piece) encode_piece(piece, 0);
-  } else {
-    constexpr int kMaxThreads = 8;  // memory has no more
-    ThreadPool(std::min(usable_cores(), kMaxThreads)).run(n_pieces, encode_piece);
-  }
+  const int64_t n_threads = n_pieces < 4 ? 1 : std::min<int64_t>(usable_cores(), kMaxThreads);
+  ThreadPool(static_cast<int>(n_threads)).run(n_pieces, encode_piece);
   return {converted.get(), static_cast<size_t>(n * width)};
 }
 
@@ -67,17 +64,17 @@ void upload(BoundPlan& function, const Batch& batch, const std::vector<InputByte
   std::optional<Batch> completed;  // a copy, where an array follows from others
   std::list<std::unique_ptr<std::byte[]>> converted;
   std::vector<BoundPlan::HostInput> inputs;
+  const auto is_read = [&](const GraphInput& input) {
+    return input.kind == InputKind::batch && function.has_input(input.name) &&
+           std::ranges::find(more, input.name, &InputBytes::name) == more.end();
+  };
   for (const GraphInput& input : graph.inputs) {
-    if (input.kind != InputKind::batch || !function.has_input(input.name)) continue;
-    if (std::ranges::find(more, input.name, &InputBytes::name) != more.end() ||
-        batch.find(input.name) != nullptr)
-      continue;
+    if (!is_read(input) || batch.find(input.name) != nullptr) continue;
     if (!completed) completed = batch;
     complete(*completed, input.name);
   }
   for (const GraphInput& input : graph.inputs) {
-    if (input.kind != InputKind::batch || !function.has_input(input.name)) continue;
-    if (std::ranges::find(more, input.name, &InputBytes::name) != more.end()) continue;
+    if (!is_read(input)) continue;
     const HostTensor& tensor = tensor_of(completed ? *completed : batch, input.name);
     const auto bytes = bytes_in(tensor, graph.type(input.value).dtype, converted.emplace_back());
     inputs.push_back({input.name, bytes.data(), std::ssize(bytes)});

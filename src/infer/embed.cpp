@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/integer.h"
 #include "base/ordered_json.h"
 #include "base/thread_pool.h"
 #include "data/json_values.h"
@@ -61,7 +62,7 @@ std::vector<TextGroup> group_by_length(const std::vector<EncodedText>& texts, in
   for (size_t first = 0; first < order.size(); first += static_cast<size_t>(batch)) {
     const size_t end = std::min(order.size(), first + static_cast<size_t>(batch));
     const int64_t longest = std::ssize(texts[order[first]].tokens.ids);
-    const int64_t seq = (longest + kSeqStep - 1) / kSeqStep * kSeqStep;
+    const int64_t seq = ceil_div(longest, kSeqStep) * kSeqStep;
     groups.push_back(
         {.texts = {order.begin() + static_cast<int64_t>(first),
                    order.begin() + static_cast<int64_t>(end)},

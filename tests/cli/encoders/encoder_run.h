@@ -23,4 +23,19 @@ inline Outcome train_encoder(const ScratchFolder& folder, const std::string& yam
   return run_program(folder, "train " + folder.put("encoder.yaml", yaml) + " --quiet " + arguments);
 }
 
+// A run of nine steps, and one that stops after five and goes on.
+inline void expect_same_bits_resumed(const ScratchFolder& folder, const std::string& yaml,
+                                     const std::string& keys = "") {
+  const auto train = [&](const std::string& out, const std::string& more) {
+    const std::string all = "--set optim.schedule=constant " + keys + more;
+    const Outcome outcome = train_encoder(folder, yaml, all + " --set out=" + (folder / out));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+  };
+  train("whole", "--set train.steps=9");
+  train("parts", "--set train.steps=5");
+  train("parts", "--resume --set train.steps=9");
+  EXPECT_EQ(loss_bits(folder / "parts"), loss_bits(folder / "whole"));
+  EXPECT_EQ(checkpoint_bytes(folder / "parts", 9), checkpoint_bytes(folder / "whole", 9));
+}
+
 }  // namespace octet::test

@@ -7,9 +7,7 @@
 namespace octet {
 namespace {
 
-using test::checkpoint_bytes;
 using test::encoder_yaml;
-using test::loss_bits;
 using test::Outcome;
 using test::run_program;
 using test::ScratchFolder;
@@ -55,16 +53,7 @@ TEST(LabelledText, a_bert_learns_to_tell_pairs_apart) {
 TEST(LabelledText, a_run_that_goes_on_comes_to_the_bits_of_one_that_was_not_stopped) {
   const ScratchFolder folder;
   const std::string yaml = pairs_yaml(folder, "pairs.jsonl", pairs_jsonl(50));
-  const auto train = [&](const std::string& out, const std::string& more) {
-    const Outcome outcome = train_encoder(
-        folder, yaml, "--set optim.schedule=constant " + more + " --set out=" + (folder / out));
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-  };
-  train("whole", "--set train.steps=9");
-  train("parts", "--set train.steps=5");
-  train("parts", "--resume --set train.steps=9");
-  EXPECT_EQ(loss_bits(folder / "parts"), loss_bits(folder / "whole"));
-  EXPECT_EQ(checkpoint_bytes(folder / "parts", 9), checkpoint_bytes(folder / "whole", 9));
+  test::expect_same_bits_resumed(folder, yaml);
 }
 
 TEST(LabelledText, a_bad_line_is_told_and_nothing_else_is_lost) {

@@ -7,9 +7,7 @@
 namespace octet {
 namespace {
 
-using test::checkpoint_bytes;
 using test::encoder_yaml;
-using test::loss_bits;
 using test::Outcome;
 using test::ScratchFolder;
 using test::train_encoder;
@@ -36,18 +34,7 @@ TEST(MaskedText, a_bert_learns_to_find_hidden_tokens) {
 
 TEST(MaskedText, a_run_that_goes_on_hides_the_same_tokens) {
   const ScratchFolder folder;
-  const std::string common = "--set optim.schedule=constant --set data.mask.share=0.3 ";
-  const std::string yaml = text_yaml(folder);
-  const auto train = [&](const std::string& out, const std::string& more) {
-    const Outcome outcome =
-        train_encoder(folder, yaml, common + more + " --set out=" + (folder / out));
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-  };
-  train("whole", "--set train.steps=9");
-  train("parts", "--set train.steps=5");
-  train("parts", "--resume --set train.steps=9");
-  EXPECT_EQ(loss_bits(folder / "parts"), loss_bits(folder / "whole"));
-  EXPECT_EQ(checkpoint_bytes(folder / "parts", 9), checkpoint_bytes(folder / "whole", 9));
+  test::expect_same_bits_resumed(folder, text_yaml(folder), "--set data.mask.share=0.3 ");
 }
 
 TEST(MaskedText, two_ranks_hide_the_tokens_that_one_hides) {
