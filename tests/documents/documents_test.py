@@ -5,7 +5,8 @@
   documents_test.py plans PROGRAM     the lines of plans that pages show are lines of the plan that the page's command prints
   documents_test.py paths             of the pages about the code: every file that they name is there, and has what they say it has
 
-`parse` also looks for the functions and types that pages name with their files, (`name`, `src/path`) or `name` (`src/path`).
+`parse` also looks for the functions and types that pages name with their files, (`name`, `src/path`) or `name` (`src/path`), and for
+the date and commit of each entry of docs/LOG.md.
 
 A block that installs, builds, tests, downloads or needs a GPU says so in its first line (`# builds ...`), and is parsed alone, as
 are the pages of docs/results, which are records. `octet train` takes 4 steps where the line names no number.
@@ -148,6 +149,31 @@ def expanded(path):
     return [one for part in braces[1].split(",") for one in expanded(path[:braces.start()] + part.strip() + path[braces.end():])]
 
 
+def git(*arguments):
+    return subprocess.run(["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+
+
+def faults_of_log(text, has_history):
+    """An entry begins with the date of a commit, its name and a bold subject; within a section the newest comes last."""
+    latest = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("#"):
+            latest = ""
+        if not line.startswith("- "):
+            continue
+        entry = re.match(r"- (\d{4}-\d\d-\d\d) `([0-9a-f]{8})` \*\*", line)
+        if not entry:
+            yield f"docs/LOG.md:{number}: expected '- DATE `COMMIT` **subject', got {line[:40]}"
+            continue
+        date, commit = entry.groups()
+        if date < latest:
+            yield f"docs/LOG.md:{number}: expected no entry before {latest}, got {date}"
+        latest = date
+        there = git("log", "-1", "--format=%ad", "--date=short", commit, "--").stdout.strip() if has_history else date
+        if there != date:
+            yield f"docs/LOG.md:{number}: expected a commit of {date}, got {there or 'none'} of {commit}"
+
+
 class CodePage:
     """What a page says of files: below the root, src, or a folder that the page names, or beside a file that it names."""
 
@@ -249,9 +275,20 @@ def plans(program):
     return 1 if faults else 0
 
 
+# Two faults, so that the check is known to find some.
+WRONG_LOG = """## One
+- 2026-11-22 `00000000` **Later.**
+- 2026-11-21 `00000000` **Earlier.**
+- **Undated.**
+"""
+
+
 def parse():
+    assert len(list(faults_of_log(WRONG_LOG, False))) == 2
     found = [*blocks(), *recipe_blocks()]
+    has_history = git("rev-parse", "--is-shallow-repository").stdout.strip() == "false"
     faults = [f"{block.name}: {fault}" for block in found for fault in faults_of(block)] + list(faults_of_names())
+    faults += faults_of_log((ROOT / "docs/LOG.md").read_text(), has_history)
     print("\n".join(faults))
     n_run = sum(block.is_run for block in found)
     print(f"{len(found)} blocks, {n_run} that are run, {len(faults)} faults")
