@@ -2,7 +2,7 @@
 
   documents_test.py parse             which blocks are there, whether bash parses them, whether their files exist
   documents_test.py run PROGRAM       runs them: a folder a page, with the inputs of tiny_inputs.py
-  documents_test.py plans PROGRAM     the lines of plans that pages show are lines of the plan that the page's command prints
+  documents_test.py plans PROGRAM     the lines of plans that pages show are lines that the page's command prints
   documents_test.py paths             of the pages about the code: every file that they name is there, and has what they say it has
 
 `parse` also looks for the functions and types that pages name with their files, (`name`, `src/path`) or `name` (`src/path`), and for
@@ -257,8 +257,21 @@ def plan_lines(text):
         yield f"{role} {module} | {columns[1]} | {', '.join(types)}"
 
 
+def printed_plans(page):
+    """(commands, lines) of each block of commands that only plan and the block of text right behind it."""
+    for commands, lines in re.findall(r"(?m)^```sh\n((?:[^`].*\n)+)```\n\n```text\n((?:[^`].*\n)+)```$", page.read_text()):
+        if all(line.startswith("build/octet plan ") for line in commands.splitlines()):
+            yield commands, [line for line in lines.splitlines() if line != "..."]
+
+
 def plans(program):
-    n_lines, faults = 0, []
+    n_lines, n_printed, faults = 0, 0, []
+    for page in pages():
+        for commands, lines in printed_plans(page):
+            text = subprocess.run(["bash", "-euc", commands.replace("build/octet", program)], cwd=ROOT, check=True,
+                                  capture_output=True, text=True).stdout
+            faults += [f"{page.relative_to(ROOT)}: not printed: {line}" for line in lines if line not in text.splitlines()]
+            n_printed += len(lines)
     for page in pages():
         rows = [line.strip() for line in page.read_text().split("\n")]
         shown = [row for row in rows if re.match(r"(forward|backward|update) \S+ \| ", row)]
@@ -270,8 +283,8 @@ def plans(program):
         faults += [f"{page.relative_to(ROOT)}: not in the plan: {row}" for row in shown if row not in there]
         n_lines += len(shown)
     print("\n".join(faults))
-    print(f"{n_lines} lines of plans, {len(faults)} faults")
-    assert n_lines >= 9
+    print(f"{n_lines} lines of plans, {n_printed} of what plans print, {len(faults)} faults")
+    assert n_lines >= 9 and n_printed >= 10
     return 1 if faults else 0
 
 
@@ -318,7 +331,7 @@ class Folder:
 
 def make_base(folder, program):
     tiny_inputs.make_inputs(folder)
-    for name in ("recipes", "src", "tools"):
+    for name in ("recipes", "src", "tools", "docs"):
         (folder / name).symlink_to(ROOT / name)
     tiny_inputs.write(folder / "run.yaml", "model: {hidden: 64, layers: 1, heads: 2, ffn: 128, seq: 64}\n"
                       "data: {train: [my/texts]}\ntrain: {batch: 2, eval_every: 0}\nout: runs/mine\n")

@@ -1,5 +1,6 @@
 """Each rule of tools/check_layers.py fires on a tree that breaks it, and on nothing else."""
 
+import re
 import sys
 import tempfile
 import unittest
@@ -134,6 +135,34 @@ class CountTokens(unittest.TestCase):
 
     def test_operators_and_numbers_are_one_token_each(self):
         self.assertEqual(count_tokens.count("a<<=0x1p-3f; b->c;"), 8)
+
+    def test_a_table_of_sizes_is_stale_beyond_the_tolerance(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for name in ("src/base/a.cpp", "src/backends/cpu/gemm/a.cpp", "cli/a.cpp", "python/src/a.cpp", "tests/unit/ir/a.cpp"):
+                (root / name).parent.mkdir(parents=True)
+                (root / name).write_text("f();\n" * 40_000)
+            (root / "docs").mkdir()
+            (root / "docs/architecture.md").write_text("| 0 | base | |\n| 1 | backends/cpu | base |\n| 2 | cli, python | all |\n")
+            text, numbers = count_tokens.table(root)
+            self.assertIn("| 2 | cli 40.0, python 40.0 | 80 | 320 |\n| - | include 0.0, bench 0.0, tests 40.0 | 40 | 160 |\n", text)
+            self.assertEqual(list(count_tokens.faults(text.replace("cli 40.0", "cli 38.0"), numbers)), [])
+            stale = list(count_tokens.faults(text.replace("cli 40.0", "cli 37.0").replace("| 320 |", "| 300 |"), numbers))
+            self.assertEqual([fault.split(":")[0] for fault in stale], ["lines of cli", "tokens of floor 2"])
+            (root / "docs/architecture.md").write_text("| 0 | base | |\n| 2 | cli, python | all |\n")
+            with self.assertRaises(SystemExit):
+                count_tokens.table(root)
+
+
+class Architecture(unittest.TestCase):
+    def test_the_page_names_the_folders_that_a_folder_may_include(self):
+        page = (Path(count_tokens.__file__).parent.parent / "docs/architecture.md").read_text()
+        lists = {name: set(below.split(", ")) for _, names, below in re.findall(r"(?m)^\| (\d) \| ([\w/, ]+) \| ([\w/, ]+) \|$", page)
+                 for name in names.split(", ")}
+        plain = {name: below for name, below in lists.items() if below <= check_layers.FLOORS.keys()}
+        self.assertGreaterEqual(len(plain), 16)
+        for name, below in plain.items():
+            self.assertEqual(below, check_layers.FLOORS[name], name)
 
 
 if __name__ == "__main__":
