@@ -5,8 +5,8 @@
   documents_test.py plans PROGRAM     the lines of plans that pages show are lines that the page's command prints
   documents_test.py paths             of the pages about the code: every file that they name is there, and has what they say it has
 
-`parse` also looks for the functions and types that pages name with their files, (`name`, `src/path`) or `name` (`src/path`), and for
-the date and commit of each entry of docs/LOG.md.
+`parse` also looks for the functions and types that pages name with their files, (`name`, `src/path`) or `name` (`src/path`), for what
+links lead to, and for the date and commit of each entry of docs/LOG.md.
 
 A block that installs, builds, tests, downloads or needs a GPU says so in its first line (`# builds ...`), and is parsed alone, as
 are the pages of docs/results, which are records. `octet train` takes 4 steps where the line names no number.
@@ -149,6 +149,28 @@ def expanded(path):
     return [one for part in braces[1].split(",") for one in expanded(path[:braces.start()] + part.strip() + path[braces.end():])]
 
 
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def anchors(text):
+    """What a heading is called in links, as GitHub makes it."""
+    for heading in re.findall(r"(?m)^#+ (.*)$", re.sub(r"(?ms)^```.*?^```", "", text)):
+        yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def faults_of_links():
+    for page in pages():
+        for link in LINK.findall(re.sub(r"`[^`\n]*`", "", re.sub(r"(?ms)^```.*?^```", "", page.read_text()))):
+            if re.match(r"\w+:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            to = page.parent / path if path else page
+            if not to.exists():
+                yield f"{page.relative_to(ROOT)}: expected {path} to exist"
+            elif anchor and anchor not in anchors(to.read_text()):
+                yield f"{page.relative_to(ROOT)}: expected a heading of {to.name} for #{anchor}"
+
+
 def git(*arguments):
     return subprocess.run(["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT), *arguments], capture_output=True, text=True)
 
@@ -239,6 +261,9 @@ def paths():
         "src/plan/plan.h to have NoPlan")], found
     code_pages = [CodePage(str(at.relative_to(ROOT)), at.read_text()) for glob in CODE_PAGES for at in sorted(ROOT.glob(glob))]
     faults = [fault for page in code_pages for fault in page.faults()]
+    stops = re.findall(r"(?m)^\d+\. \*\*.*\n(?:   .*\n)*", (ROOT / "docs/architecture.md").read_text())
+    faults += [f"docs/architecture.md: a stop of a step without a function of a file: {stop}" for stop in stops if not IN_FILE.search(stop)]
+    assert len(stops) == 12, stops
     print("\n".join(faults))
     n_paths, n_pairs = sum(page.n_paths for page in code_pages), sum(len(list(page.pairs())) for page in code_pages)
     print(f"{len(code_pages)} pages, {n_paths} paths, {n_pairs} names in files, {len(faults)} faults")
@@ -300,7 +325,8 @@ def parse():
     assert len(list(faults_of_log(WRONG_LOG, False))) == 2
     found = [*blocks(), *recipe_blocks()]
     has_history = git("rev-parse", "--is-shallow-repository").stdout.strip() == "false"
-    faults = [f"{block.name}: {fault}" for block in found for fault in faults_of(block)] + list(faults_of_names())
+    faults = [f"{block.name}: {fault}" for block in found for fault in faults_of(block)]
+    faults += [*faults_of_names(), *faults_of_links()]
     faults += faults_of_log((ROOT / "docs/LOG.md").read_text(), has_history)
     print("\n".join(faults))
     n_run = sum(block.is_run for block in found)
