@@ -259,6 +259,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
                 "--recipe: expected one for nll and perplexity, got {}", flags.recipes.size());
   }
   source = sources.front();
+  expect_text(source.spec);
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
   if (!source.run) source.spec.rope_seq = flags.seq;
   flags.calib.seq = flags.seq;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
+#include "infer/class_scores.h"
 #include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/images.h"
 
@@ -20,7 +21,7 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-OrderedJson row_of(const std::string& task, const std::string& recipe, const ImageScores& scores) {
+OrderedJson row_of(const std::string& task, const std::string& recipe, const ClassScores& scores) {
   const auto n = std::ssize(scores.right);
   const auto n_right = std::lround(mean(scores.right) * static_cast<double>(n));
   return {{"task", task},
@@ -38,16 +39,16 @@ struct Pictures {
   std::unique_ptr<EvalRows> rows;
 };
 
-ImageScores scores_of(const Pictures& pictures, const EvalTasksCall& call,
+ClassScores scores_of(const Pictures& pictures, const EvalTasksCall& call,
                       const ModelSource& source, Backend& backend, const GlobalOptions& options) {
   const Log log = make_log(options);
   if (measures_batches(find_recipe(source.recipe))) {
     log.warning("{}: scales are measured over a batch of {} pictures, on which results depend",
                 source.recipe, call.batch);
   }
-  return score_images(source, *pictures.rows, call.batch,
-                      {posix_files(), *backend.device, *backend.catalogue, log},
-                      request_painter(options, pictures.task, source.recipe));
+  return score_classes(source, *pictures.rows, call.batch,
+                       {posix_files(), *backend.device, *backend.catalogue, log},
+                       request_painter(options, pictures.task, source.recipe));
 }
 
 }  // namespace
@@ -72,9 +73,9 @@ void run_image_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& 
     const ImageTaskQuery query{*find_image_task(name), call.flags.folder, call.flags.limit};
     const Pictures pictures = {
         name, image_task_rows(posix_files(), query, sources.front(), make_log(options))};
-    ImageScores first;
+    ClassScores first;
     for (const ModelSource& source : sources) {
-      const ImageScores scores = scores_of(pictures, call, source, backend, options);
+      const ClassScores scores = scores_of(pictures, call, source, backend, options);
       OrderedJson row = row_of(name, source.recipe, scores);
       if (first.right.empty()) {
         first = scores;

@@ -5,43 +5,37 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "cli/backend.h"
-#include "cli/calib_option.h"
+#include "cli/ptq_data.h"
 #include "cli/strict_flag.h"
-#include "data/dataset.h"
-#include "data/loader.h"
-#include "infer/evaluate.h"
-#include "infer/inference.h"
 #include "ptq/ptq.h"
-#include "train/run_setup.h"
 
 namespace octet {
 namespace {
 
-constexpr int64_t kLongestRow = 2048, kLongestSearchRow = 512;
+constexpr int64_t kLongestHessianRow = 2048, kLongestSearchRow = 512;
 
 struct PtqFlags {
-  std::string model, format, method, out, tokenizer, split_on, weights, activations, dequantize;
-  std::string target;
-  std::vector<std::string> calib, eval, keep;
+  std::string model, format, method, out, tokenizer, weights, activations, dequantize, target;
+  std::vector<std::string> keep;
   std::vector<int> biases;
+  PtqDataFlags data = {};
   PtqOptions options = {};
-  int64_t eval_tokens = 0, batch = 8;
   bool strict = false, overwrite = false, quantize_head = false;
 };
 
 // Everything a quantization needs, opened once.
 struct PtqSession {
   Files& files;
-  const GlobalOptions& global;
   const PtqFlags& flags;
   Log log;
   ModelSource source;
   Backend backend;
-  TokenStream calib, eval;
+  std::unique_ptr<PtqData> data;
 };
 
 PtqOptions options_of(const PtqFlags& flags) {
@@ -57,28 +51,6 @@ PtqOptions options_of(const PtqFlags& flags) {
   options.keep.insert(options.keep.end(), flags.keep.begin(), flags.keep.end());
   if (!flags.biases.empty()) options.exponent_bias = flags.biases.front();
   return checked(options);
-}
-
-// Row by row under the model of a folder or run; the rows are the same for all.
-std::vector<NllSum> evaluate(PtqSession& session, const ModelSource& source) {
-  const int64_t seq = std::min(session.source.seq, kLongestRow), batch = session.flags.batch;
-  ModelSpec spec = source.spec;
-  if (!source.run) spec.rope_seq = seq;
-  const FunctionKey key{function::evaluate, {.batch = batch, .seq = seq}};
-  const WeightReader weights(session.files, source.weights, spec, source.nonfinite);
-  Inference model(spec, {"fp32", weights.inputs()}, std::span(&key, 1), *session.backend.device,
-                  *session.backend.catalogue);
-  model.load(weights);
-  BoundPlan& run = model.function(key.name, key.size);
-  const int64_t limit =
-      session.flags.eval_tokens > 0 ? session.flags.eval_tokens : session.eval.n_tokens();
-  if (session.flags.split_on.empty()) {
-    return row_nll(run, EvalWindows(session.eval, seq, limit), batch);
-  }
-  auto documents = documents_of(session.eval.slice(0, std::min(limit, session.eval.n_tokens())),
-                                {.max_tokens = seq});
-  std::erase_if(documents, [](const auto& document) { return document.size() < 2; });
-  return document_nll(run, documents, {.batch = batch, .seq = seq});
 }
 
 Table layer_table(const PtqResult& result) {
@@ -108,31 +80,42 @@ Table layer_table(const PtqResult& result) {
   return table;
 }
 
-Table figure_table() {
-  return {{"out", "format", "method", "bias", "tokens", "rows", "nll_before", "nll_before_se",
-           "nll_after", "nll_after_se", "nll_change", "nll_change_se", "perplexity_before",
-           "perplexity_after", "perplexity_change_%", "perplexity_change_se_%"},
-          {}};
-}
-
-void add_figures(PtqSession& session, const PtqRequest& request, const std::vector<NllSum>& before,
+// Of each figure means before and after, and of the change, with standard errors over the samples;
+// that of the change is paired.
+void add_figures(PtqSession& session, const PtqRequest& request, const PtqFigures& before,
                  Table& table) {
-  const std::vector<NllSum> after =
-      evaluate(session, find_model_source(session.files, request.out, session.log));
-  const PairedNll nll = paired_nll(before, after);
-  int64_t n_tokens = 0;
-  for (const NllSum& row : before) n_tokens += row.n_tokens;
-  const auto number = [](double x) { return fmt::format("{:.6f}", x); };
-  const double ratio = std::exp(nll.difference);
-  table.rows.push_back(
-      {request.out, std::string(enum_name(request.options.format)),
-       std::string(enum_name(request.options.method)),
-       request.options.exponent_bias ? fmt::to_string(*request.options.exponent_bias) : "-",
-       fmt::to_string(n_tokens), fmt::to_string(before.size()), number(nll.before),
-       number(nll.before_error), number(nll.after), number(nll.after_error), number(nll.difference),
-       number(nll.difference_error), fmt::format("{:.4f}", std::exp(nll.before)),
-       fmt::format("{:.4f}", std::exp(nll.after)), fmt::format("{:+.3f}", 100 * (ratio - 1)),
-       fmt::format("{:.3f}", 100 * ratio * nll.difference_error)});
+  const PtqFigures after = session.data->evaluate(
+      find_model_source(session.files, request.out, session.log), session.backend);
+  int64_t n_counted = 0;
+  for (const NllSum& row : before.all.front().samples) n_counted += row.n_tokens;
+  const std::optional<int> bias = request.options.exponent_bias;
+  Table line{{"out", "format", "method", "bias", before.counted, "rows"},
+             {{request.out, std::string(enum_name(request.options.format)),
+               std::string(enum_name(request.options.method)), bias ? fmt::to_string(*bias) : "-",
+               fmt::to_string(n_counted), fmt::to_string(before.all.front().samples.size())}}};
+  const auto add = [&](std::string column, std::string value) {
+    line.columns.push_back(std::move(column));
+    line.rows.front().push_back(std::move(value));
+  };
+  for (size_t i = 0; i < before.all.size(); ++i) {
+    const PairedNll paired = paired_nll(before.all[i].samples, after.all[i].samples);
+    const std::pair<const char*, double> values[] = {
+        {"before", paired.before},     {"before_se", paired.before_error},
+        {"after", paired.after},       {"after_se", paired.after_error},
+        {"change", paired.difference}, {"change_se", paired.difference_error}};
+    for (const auto& [what, value] : values)
+      add(fmt::format("{}_{}", before.all[i].name, what), fmt::format("{:.6f}", value));
+  }
+  if (before.has_perplexity) {
+    const PairedNll nll = paired_nll(before.all[0].samples, after.all[0].samples);
+    const double ratio = std::exp(nll.difference);
+    add("perplexity_before", fmt::format("{:.4f}", std::exp(nll.before)));
+    add("perplexity_after", fmt::format("{:.4f}", std::exp(nll.after)));
+    add("perplexity_change_%", fmt::format("{:+.3f}", 100 * (ratio - 1)));
+    add("perplexity_change_se_%", fmt::format("{:.3f}", 100 * ratio * nll.difference_error));
+  }
+  if (table.columns.empty()) table.columns = line.columns;
+  table.rows.push_back(line.rows.front());
 }
 
 std::string_view layout_word(PtqLayout layout) {
@@ -164,23 +147,24 @@ void print(const GlobalOptions& options, const std::vector<Table>& layers, const
 
 // The context of calibration rows: GPTQ's Hessians want long ones, searches few tokens.
 int64_t calibration_seq(const PtqOptions& options, const ModelSource& source) {
-  const int64_t longest = options.method == PtqMethod::gptq ? kLongestRow : kLongestSearchRow;
+  const int64_t longest =
+      options.method == PtqMethod::gptq ? kLongestHessianRow : kLongestSearchRow;
   return options.seq > 0 ? options.seq : std::min(source.seq, longest);
 }
 
-PtqRequest request_of(const PtqSession& session, const PtqOptions& how, int64_t seq) {
+PtqRequest request_of(const PtqSession& session, const PtqOptions& how) {
   const PtqFlags& flags = session.flags;
   PtqRequest request{.source = session.source,
                      .options = how,
                      .out = flags.out,
-                     .rows = calibration_rows(session.calib, how.samples, seq),
+                     .rows = session.data->calibration(how.samples),
                      .dequantize = !flags.dequantize.empty(),
                      .start = flags.overwrite ? PtqStart::begin_anew : PtqStart::go_on};
   int64_t n_rows = 0;
   for (const Batch& batch : request.rows) n_rows += batch.batch;
   if (n_rows < how.samples) {
     session.log.warning("--calib: expected {} rows of {} tokens, got {}: going on with these",
-                        how.samples, seq, n_rows);
+                        how.samples, request.rows.front().seq, n_rows);
   }
   return request;
 }
@@ -189,29 +173,29 @@ void run_ptq(const PtqFlags& flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
   PtqOptions how = options_of(flags);
-  if (flags.biases.size() > 1 && flags.eval.empty()) {
+  if (flags.biases.size() > 1 && flags.data.eval.empty()) {
     throw Error(ErrorCode::invalid_argument, "--bias: expected --eval with several, got none");
   }
   ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
-  const int64_t seq = calibration_seq(how, source);
-  if (!source.run) source.spec.rope_seq = seq;
-  TokenStream calib = open_model_text(source, flags.calib, flags.split_on, log), eval;
-  if (!flags.eval.empty()) eval = open_model_text(source, flags.eval, flags.split_on, log);
-  PtqSession session{files, options, flags, log, std::move(source), open_backend(options),
-                     calib, eval};
-  PtqRequest request = request_of(session, how, seq);
-  std::vector<NllSum> before;
-  if (!flags.eval.empty()) before = evaluate(session, session.source);
+  PtqDataFlags data_flags = flags.data;
+  data_flags.seq = calibration_seq(how, source);
+  if (!source.run) source.spec.rope_seq = data_flags.seq;
+  auto data = open_ptq_data(source, data_flags, log);
+  PtqSession session{files, flags, log, std::move(source), open_backend(options), std::move(data)};
+  PtqRequest request = request_of(session, how);
+  std::optional<PtqFigures> before;
+  if (session.data->has_evaluation())
+    before = session.data->evaluate(session.source, session.backend);
   std::vector<Table> layers;
-  Table figures = figure_table();
+  Table figures;
   const bool sweeps = flags.biases.size() > 1;
   const auto once = [&] {
     const PtqResult result = quantize(session, request);
     log.info("{}: {} bytes of tensors, layout {}", request.out, result.n_bytes,
              layout_word(result.layout));
     layers.push_back(layer_table(result));
-    if (!before.empty()) add_figures(session, request, before, figures);
+    if (before) add_figures(session, request, *before, figures);
   };
   if (!sweeps) {
     once();
@@ -267,18 +251,23 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
   ptq->add_option("--method", f.method, "how scales are chosen")
       ->required()
       ->check(CLI::IsMember(names(PtqMethod{})));
-  ptq->add_option("--calib", f.calib, "calibration text, folders or token shards")
+  ptq->add_option("--calib", f.data.calib,
+                  "calibration text, folders or token shards; of encoders what they train on")
       ->required()
       ->delimiter(',');
   ptq->add_option("--out", f.out, "the folder to write: a name that is free")->required();
-  ptq->add_option("--eval", f.eval, "text to evaluate on, before and after")->delimiter(',');
-  ptq->add_option("--keep", f.keep, "linears that stay as they are beside lm_head, by pattern");
+  ptq->add_option("--eval", f.data.eval, "the same to evaluate on, before and after")
+      ->delimiter(',');
+  ptq->add_option(
+      "--keep", f.keep,
+      "linears that stay as they are beside lm_head (of encoders the last), by pattern");
   ptq->add_flag("--quantize-head", f.quantize_head,
-                "quantize lm_head too, where its matrix is not the embedding's");
+                "quantize it too, where its matrix is not the embedding's");
   ptq->add_flag("--overwrite", f.overwrite,
                 "begin anew where --out holds an unfinished quantization");
   add_scale_options(*ptq, f);
-  ptq->add_option("--samples", f.options.samples, "calibration rows; 0: 8, or 128 of gptq")
+  ptq->add_option("--samples", f.options.samples,
+                  "calibration rows (pictures, texts); 0: 8, or 128 of gptq")
       ->check(CLI::NonNegativeNumber);
   ptq->add_option("--seq", f.options.seq, "tokens of a calibration row; 0: the method's choice")
       ->check(CLI::NonNegativeNumber);
@@ -287,11 +276,13 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
       ->check(CLI::IsMember({"bf16"}));
   ptq->add_option("--tokenizer", f.tokenizer,
                   "`bytes`, a tokenizer's file, or a model folder with one");
-  ptq->add_option("--split-on", f.split_on,
+  ptq->add_option("--split-on", f.data.split_on,
                   "text between documents; each is then evaluated on its own");
-  ptq->add_option("--max-tokens", f.eval_tokens, "tokens to evaluate on; 0: all")
+  ptq->add_option("--max-tokens", f.data.eval_tokens, "tokens of a text to evaluate on; 0: all")
       ->check(CLI::NonNegativeNumber);
-  ptq->add_option("--batch", f.batch, "sequences to evaluate at a time")
+  ptq->add_option("--limit", f.data.eval_rows, "rows of an encoder to evaluate on; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  ptq->add_option("--batch", f.data.batch, "rows to evaluate at a time")
       ->check(CLI::PositiveNumber);
   add_strict_flag(*ptq, f.strict);
   ptq->callback([flags, &options] { run_ptq(*flags, options); });

@@ -29,6 +29,31 @@ std::vector<float> run_nll(BoundPlan& evaluate, const Batch& batch) {
   return read_items(evaluate, "nll");
 }
 
+// A metric of a loss, item by item.
+struct ItemMetric {
+  std::string name;
+  std::vector<float> values;
+  std::vector<bool> counts;
+};
+
+std::vector<ItemMetric> run_metrics(BoundPlan& evaluate, Batch& batch,
+                                    std::span<const LossTerm> terms) {
+  std::vector<InputBytes> scalars;
+  for (const LossTerm& term : terms) batch.rows_per_sample = term.rows_per_sample;
+  for (const LossTerm& term : terms)
+    scalars.push_back(scalar_input(term.inv_n, inverse(batch.n_items(term.counted))));
+  upload(evaluate, batch, scalars);
+  evaluate.run();
+  std::vector<ItemMetric> metrics;
+  for (const LossTerm& term : terms) {
+    for (const std::string& name : term.metrics) {
+      metrics.push_back({name, read_items(evaluate, name), batch.counts(term.counted)});
+      CHECK(metrics.back().values.size() == metrics.back().counts.size());
+    }
+  }
+  return metrics;
+}
+
 NllSum sum_rows(const Batch& batch, const std::vector<float>& nll, int64_t first, int64_t last) {
   const std::vector<int32_t>& labels = batch.ints("labels");
   NllSum total;
@@ -77,23 +102,36 @@ std::optional<double> RunEvaluation::loss(std::span<const LossTerm> terms) const
 }
 
 RunEvaluation evaluate_batch(BoundPlan& evaluate, Batch batch, std::span<const LossTerm> terms) {
-  std::vector<InputBytes> scalars;
-  for (const LossTerm& term : terms) batch.rows_per_sample = term.rows_per_sample;
-  for (const LossTerm& term : terms)
-    scalars.push_back(scalar_input(term.inv_n, inverse(batch.n_items(term.counted))));
-  upload(evaluate, batch, scalars);
-  evaluate.run();
   RunEvaluation result;
-  for (const LossTerm& term : terms) {
-    const std::vector<bool> counts = batch.counts(term.counted);
-    for (const std::string& name : term.metrics) {
-      const std::vector<float> values = read_items(evaluate, name);
-      CHECK(values.size() == counts.size());
-      MetricSum& sum = result.metrics.emplace_back(MetricSum{.name = name});
-      for (size_t i = 0; i < values.size(); ++i) {
-        if (!counts[i]) continue;
-        sum.sum += static_cast<double>(values[i]);
-        ++sum.n_items;
+  for (const ItemMetric& metric : run_metrics(evaluate, batch, terms)) {
+    MetricSum& sum = result.metrics.emplace_back(MetricSum{.name = metric.name});
+    for (size_t i = 0; i < metric.values.size(); ++i) {
+      if (!metric.counts[i]) continue;
+      sum.sum += static_cast<double>(metric.values[i]);
+      ++sum.n_items;
+    }
+  }
+  return result;
+}
+
+std::vector<SampleMetric> sample_metrics(BoundPlan& evaluate, const EvalRows& rows, int64_t batch,
+                                         std::span<const LossTerm> terms) {
+  std::vector<SampleMetric> result;
+  for (int64_t first = 0; first < rows.n_rows(); first += batch) {
+    Batch part = rows.at(first, batch);
+    const std::vector<ItemMetric> metrics = run_metrics(evaluate, part, terms);
+    const int64_t n_held = std::min(batch, rows.n_rows() - first) / part.rows_per_sample;
+    if (result.empty()) {
+      for (const ItemMetric& metric : metrics) result.push_back({metric.name, {}});
+    }
+    for (size_t m = 0; m < metrics.size(); ++m) {
+      const auto n_items = std::ssize(metrics[m].values) * part.rows_per_sample / batch;
+      for (int64_t sample = 0; sample < n_held; ++sample) {
+        NllSum& sum = result[m].samples.emplace_back();
+        for (int64_t i = sample * n_items; i < (sample + 1) * n_items; ++i) {
+          if (!metrics[m].counts[static_cast<size_t>(i)]) continue;
+          sum.add({static_cast<double>(metrics[m].values[static_cast<size_t>(i)]), 1});
+        }
       }
     }
   }

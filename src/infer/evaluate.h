@@ -40,6 +40,15 @@ struct RunEvaluation {
 // One batch; `evaluate` is a bound evaluate function of its size.
 RunEvaluation evaluate_batch(BoundPlan& evaluate, Batch batch, std::span<const LossTerm> terms);
 
+// The same of each sample (of a row where none belong together), those that only fill up left out;
+// n_tokens are its items that count.
+struct SampleMetric {
+  std::string name;
+  std::vector<NllSum> samples;
+};
+std::vector<SampleMetric> sample_metrics(BoundPlan& evaluate, const EvalRows& rows, int64_t batch,
+                                         std::span<const LossTerm> terms);
+
 // `evaluate` is a bound evaluate function of this batch size.
 NllSum batch_nll(BoundPlan& evaluate, const Batch& batch);
 

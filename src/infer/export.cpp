@@ -175,8 +175,14 @@ Json fp8_block_config(const std::vector<std::string>& kept_modules) {
 
 void check_exportable(const ModelSpec& spec) {
   ModelSpec read = parse_hf_config(hf_config_text(spec), kConfig);
-  read.rope_seq = spec.rope_seq;  // the run's, not the model's
-  if (read == resolved(spec)) return;
+  const ModelSpec full = resolved(spec);
+  read.rope_seq = full.rope_seq;           // the run's, not the model's
+  if (!model_def(spec.kind).reads_text) {  // what a run has of text
+    read.vocab = full.vocab;
+    read.max_positions = full.max_positions;
+    read.rope_original_max_position = full.rope_original_max_position;
+  }
+  if (read == full) return;
   throw Error(ErrorCode::invalid_argument,
               "[convert] expected a shape that {}'s config.json has keys for, got another",
               model_def(spec.kind).name);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "infer/export.h"
+#include "infer/image_transforms.h"
 #include "text/chat_source.h"
 
 namespace octet {
@@ -16,6 +17,7 @@ constexpr const char* kCompanions[] = {
     "qwen.tiktoken",      "vocab.json",          "merges.txt",
     "vocab.bpe",          "encoder.json",        "added_tokens.json",
     "chat_template.json", "chat_template.jinja", "special_tokens_map.json",
+    kImageProcessor,
 };
 
 // Where a model's own files may lie, the first first.
@@ -108,6 +110,9 @@ void copy_companions(Files& files, const ModelSource& source, const std::string&
     for (const std::string& name : named_templates(files, from)) copy(join_path(from, name), name);
   }
   put_chat_templates(files, source, folder, log);
+  if (source.run && !model_def(source.spec.kind).reads_text)
+    write_atomically(files, join_path(folder, kImageProcessor),
+                     image_processor_text(source.run->data.images, source.spec.channels));
   if (copied.contains(kGeneration)) return;
   const std::string text = generation_of_config(files, source);
   if (!text.empty()) write_atomically(files, join_path(folder, kGeneration), text);

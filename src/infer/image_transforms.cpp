@@ -52,7 +52,7 @@ ImageTransforms transforms_of(const ImagesConfig& images) {
 
 ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source) {
   if (source.run) return transforms_of(source.run->data.images);
-  const std::string path = join_path(source.folder, "preprocessor_config.json");
+  const std::string path = join_path(source.folder, kImageProcessor);
   if (!files.exists(path)) return {};
   const Json json = parse_json(files.read_text(path), path);
   const JsonObject config(json, path);
@@ -62,6 +62,18 @@ ImageTransforms evaluation_transforms(const Files& files, const ModelSource& sou
   return {.resize = side(config),
           .mean = numbers(config, "image_mean", {0.5f}),
           .std_dev = numbers(config, "image_std", {0.5f})};
+}
+
+std::string image_processor_text(const ImagesConfig& images, int64_t channels) {
+  const auto by_channel = [&](std::vector<double> values) {
+    if (values.size() == 1) values.resize(static_cast<size_t>(channels), values.front());
+    return values;
+  };
+  Json json = {{"do_resize", images.size > 0},          {"do_rescale", true},
+               {"rescale_factor", 1.0 / 255},           {"do_normalize", true},
+               {"image_mean", by_channel(images.mean)}, {"image_std", by_channel(images.std_dev)}};
+  if (images.size > 0) json["size"] = {{"shortest_edge", images.size}};
+  return json.dump(2) + "\n";
 }
 
 }  // namespace octet

@@ -18,4 +18,9 @@ ImageTransforms transforms_of(const ImagesConfig& images);
 // where the file asks for other pixels than those of 0 to 1 (do_rescale, rescale_factor).
 ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source);
 
+inline constexpr const char* kImageProcessor = "preprocessor_config.json";
+// That file for a run's model: evaluation_transforms of a folder with it are the run's own in an
+// evaluation.
+std::string image_processor_text(const ImagesConfig& images, int64_t channels);
+
 }  // namespace octet

@@ -58,10 +58,12 @@ void expect_room(const DeviceInfo& info, const int64_t (&lane_bytes)[kLaneCount]
               bytes, bytes_text(static_cast<double>(bytes)), largest_roles_text(plan));
 }
 
-// What a model gives is its own; all else is of text.
+// What a model gives, and its loss, are its own; all else is of text.
 ModelSpec expect_served(const ModelSpec& spec, std::span<const FunctionKey> functions) {
-  const bool are_of_text = std::ranges::any_of(
-      functions, [](const FunctionKey& key) { return key.name != function::logits; });
+  const bool has_loss = !model_def(spec.kind).loss(spec).empty();
+  const bool are_of_text = std::ranges::any_of(functions, [&](const FunctionKey& key) {
+    return key.name != function::logits && !(has_loss && key.name == function::evaluate);
+  });
   if (are_of_text) expect_text(spec);
   return spec;
 }

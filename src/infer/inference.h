@@ -44,7 +44,8 @@ void expect_text(const ModelSpec& spec);
 class Inference {
  public:
   // Compiles all `functions` (at least one) at once, because they share one allocation. Of models
-  // that write no text there is function::logits alone: what the model gives.
+  // that write no text there is function::logits, what the model gives, and with a loss of their
+  // own function::evaluate.
   Inference(const ModelSpec& spec, const Precision& precision,
             std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue);
 

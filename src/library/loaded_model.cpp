@@ -158,6 +158,7 @@ NllSum LoadedModel::nll_of(const TokenStream& stream, NllSize size,
   if (size.seq == 0) size.seq = std::min(source().seq, kLongestDefault);
   const CallLock::Held held = enter(between);
   const RowDocuments documents = source().run ? row_documents(*source().run) : RowDocuments::joined;
+  expect_text(source().spec);
   BoundPlan& plan = evaluate({function::evaluate, {size.batch, size.seq, documents}});
   const EvalWindows windows(stream, size.seq, n, eval_boundaries(documents));
   NllSum total;

@@ -326,7 +326,11 @@ PtqLayout layout_of(const PtqModel& model) {
   const PtqFormat format = model.options.format;
   const bool is_own = format == PtqFormat::hif8 || format == PtqFormat::e5m2 ||
                       model.options.residual || !model.weights.model().plain_linears;
-  bool fits = true;
+  const bool has_convolution = std::ranges::any_of(
+      model.weights.parameters(), [linears = linears_of(model)](const ParameterSpec& p) {
+        return !p.file_shape.empty() && linears.contains(p.name);
+      });
+  bool fits = !has_convolution;
   for (const SiteResult& site : model.sites) {
     for (const QuantizedLinear& q : site.linears) {
       const BlockShape& block = q.weight.block;

@@ -24,7 +24,8 @@ struct PtqModel {
 void warn_of_unread(const PtqModel& model, const Log& log);
 
 // The ecosystem's, unless the format is Octet's alone, an extent is no multiple of its group, sums
-// are quantized too, or no other program loads 8-bit weights of the architecture.
+// are quantized too, a weight is a convolution's elsewhere (that of patches), or no other program
+// loads 8-bit weights of the architecture.
 PtqLayout layout_of(const PtqModel& model);
 
 // `folder` is there. Tensors that are not quantized stay as they are stored (dequantized: BF16).

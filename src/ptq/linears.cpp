@@ -21,6 +21,9 @@ class SiteFinder {
 
   std::vector<PtqSite> run() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      if (graph_.nodes[n].op == OpCode::gemm) last_ = static_cast<NodeId>(n);
+    }
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
       if (node.op == OpCode::gemm) add_linear(node, static_cast<NodeId>(n));
       if (search_.residual && is_residual_sum(node)) add_sum(node, static_cast<NodeId>(n));
@@ -48,12 +51,24 @@ class SiteFinder {
     return uses_[static_cast<size_t>(value)].size() == 1 ? input->name : "";
   }
 
-  bool is_kept(const PtqLinear& linear) {
-    const std::string module = linear.weight.substr(0, linear.weight.rfind('.'));
+  // A linear in no layer. A decoder has one, its head; an encoder may have several, named by their
+  // modules.
+  std::string outer_name(const PtqLinear& linear) const {
+    if (linear.weight.empty() || search_.prefix.empty()) return std::string(kHead);
+    const std::string module = module_of(linear);
+    return module.starts_with(search_.prefix) ? module.substr(search_.prefix.size()) : module;
+  }
+
+  static std::string module_of(const PtqLinear& linear) {
+    return linear.weight.substr(0, linear.weight.rfind('.'));
+  }
+
+  bool is_kept(const PtqLinear& linear, bool is_head) {
     bool kept = false;
     for (const std::string& pattern : search_.keep) {
-      const bool matches =
-          matches_pattern(pattern, linear.name) || matches_pattern(pattern, module);
+      const bool matches = matches_pattern(pattern, linear.name) ||
+                           matches_pattern(pattern, module_of(linear)) ||
+                           (is_head && matches_pattern(pattern, kHead));
       if (matches) matched_.insert(pattern);
       kept = kept || matches;
     }
@@ -63,14 +78,14 @@ class SiteFinder {
   void add_linear(const Node& node, NodeId id) {
     const auto& attrs = std::get<GemmAttrs>(node.attrs);
     PtqLinear linear{.weight = own_parameter(node.in(Gemm::b)), .node = id};
-    const bool is_head = node.tag.layer < 0;
-    linear.name = is_head ? std::string(kHead) : linear_name(node);
+    const bool is_outer = node.tag.layer < 0;
+    linear.name = is_outer ? outer_name(linear) : linear_name(node);
     names_.insert(linear.name);
     if (linear.weight.empty()) matched_.insert(std::string(kHead));  // a tied head
     if (linear.weight.empty() || attrs.role != GemmRole::forward) return;
     const ValueId x = node.in(Gemm::a);
-    if (is_kept(linear)) {
-      if (!is_head) kept_[x].push_back(linear.name);
+    if (is_kept(linear, is_outer && id == last_)) {
+      if (!is_outer) kept_[x].push_back(linear.name);
       return;
     }
     const Shape& shape = graph_.type(node.in(Gemm::b)).shape;
@@ -118,6 +133,7 @@ class SiteFinder {
   const PtqSearch& search_;
   std::vector<std::vector<NodeId>> uses_;
   std::vector<PtqSite> sites_;
+  NodeId last_ = kNoNode;  // GEMM
   std::map<int, int> n_sums_;
   std::map<ValueId, std::vector<std::string>> kept_;  // by what they read
   std::set<std::string> matched_, names_;

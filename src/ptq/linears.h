@@ -9,7 +9,7 @@
 namespace octet {
 
 struct PtqLinear {
-  std::string name = {};    // "layers.3.q_proj", "lm_head"
+  std::string name = {};    // "layers.3.q_proj", "lm_head", of encoders "classifier"
   std::string weight = {};  // the parameter's
   NodeId node = kNoNode;
   int64_t n_in = 0, n_out = 0;
@@ -34,8 +34,8 @@ struct PtqSite {
 };
 
 struct PtqSearch {
-  std::vector<std::string> keep;  // patterns of linears that are left out
-  std::string head;               // the head's weight
+  std::vector<std::string> keep;  // patterns of linears that are left out; "lm_head": the last one
+  std::string prefix;             // of modules that are in no layer, which their names leave out
   bool residual = false;          // sums too
 };
 

@@ -15,8 +15,8 @@ void check_method(const PtqOptions& o) {
   const bool is_int = o.format == PtqFormat::int8;
   const std::string_view format = enum_name(o.format), method = enum_name(o.method);
   if (o.method == PtqMethod::gptq && !is_int) bad("method", "gptq with int8, got {}", format);
-  if (o.method == PtqMethod::algorithm1 && (is_int || has_own_groups(o.format))) {
-    bad("method", "algorithm1 with e4m3, e5m2 or hif8, got {}", format);
+  if (searches_exponents(o.method) && (is_int || has_own_groups(o.format))) {
+    bad("method", "{} with e4m3, e5m2 or hif8, got {}", method, format);
   }
   const bool has_phases = o.format == PtqFormat::e4m3 || o.format == PtqFormat::e5m2 ||
                           o.format == PtqFormat::fp8_block;
@@ -37,16 +37,16 @@ void check_granularity(const PtqOptions& o) {
     bad("weights, --activations", "none with {}, whose groups are its own", format);
   }
   const bool is_cast = o.method == PtqMethod::direct && o.format != PtqFormat::int8;
-  if (o.weights && (is_cast || o.method == PtqMethod::algorithm1)) {
+  if (o.weights && (is_cast || searches_exponents(o.method))) {
     bad("weights", "none with {} in {}: one scale for the tensor", method, format);
   }
-  if (o.activations && o.method == PtqMethod::algorithm1) {
+  if (o.activations && searches_exponents(o.method)) {
     bad("activations", "none with {}: one scale for the tensor", method);
   }
-  if (o.target && o.method != PtqMethod::algorithm1) {
+  if (o.target && !searches_exponents(o.method)) {
     bad("target", "none with {}: algorithm1's alone", method);
   }
-  if (o.share_inputs && o.method != PtqMethod::algorithm1) {
+  if (o.share_inputs && !searches_exponents(o.method)) {
     bad("share-inputs", "algorithm1, got {}, whose linears that read one value share its scale",
         method);
   }
@@ -97,7 +97,7 @@ PtqOptions checked(const PtqOptions& options) {
     bad("residual", "one fixed scale for each input, got {} with {}", enum_name(o.format),
         enum_name(o.method));
   }
-  if (o.method == PtqMethod::algorithm1 && !o.target) o.target = ErrorTarget::unquantized;
+  if (searches_exponents(o.method) && !o.target) o.target = ErrorTarget::unquantized;
   if (o.samples == 0) o.samples = is_gptq ? 128 : 8;
   return o;
 }

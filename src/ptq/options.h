@@ -35,19 +35,36 @@ constexpr int enum_count(PtqFormat) {
 //                (Xiao et al. 2023); alpha by the output's error
 //   gptq         INT8 weights, each column's error made good by those after it (Frantar et al.
 //   2023)
-enum class PtqMethod : uint8_t { direct, max, percentile, algorithm1, smoothquant, gptq, phase };
+//   smoothed     smoothquant, then algorithm1's scales of what it gives
+enum class PtqMethod : uint8_t {
+  direct,
+  max,
+  percentile,
+  algorithm1,
+  smoothquant,
+  gptq,
+  phase,
+  smoothed
+};
 constexpr std::string_view enum_name(PtqMethod method) {
   constexpr std::string_view names[] = {"direct",      "max",  "percentile", "algorithm1",
-                                        "smoothquant", "gptq", "phase"};
+                                        "smoothquant", "gptq", "phase",      "smoothed"};
   return names[static_cast<int>(method)];
 }
 constexpr int enum_count(PtqMethod) {
-  return 7;
+  return 8;
+}
+constexpr bool searches_exponents(PtqMethod method) {
+  return method == PtqMethod::algorithm1 || method == PtqMethod::smoothed;
+}
+constexpr bool smooths(PtqMethod method) {
+  return method == PtqMethod::smoothquant || method == PtqMethod::smoothed;
 }
 
-// algorithm1: whose output of the layer the error is taken against. unquantized: that of the model
-// before quantization, as the paper has it, so that a layer also makes good what was lost before
-// it; quantized: that of the layer's own weights on the inputs that the quantized model gives it.
+// algorithm1 (here and below smoothed too): whose output of the layer the error is taken against.
+// unquantized: that of the model before quantization, as the paper has it, so that a layer also
+// makes good what was lost before it; quantized: that of the layer's own weights on the inputs that
+// the quantized model gives it.
 enum class ErrorTarget : uint8_t { unquantized, quantized };
 constexpr std::string_view enum_name(ErrorTarget target) {
   constexpr std::string_view names[] = {"unquantized", "quantized"};

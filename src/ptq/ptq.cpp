@@ -19,22 +19,34 @@ namespace {
 constexpr int64_t kBatchRows = 8;  // at a time
 constexpr int kDecisions = 2;      // counts changes of what is decided of the same request
 
-// What decides the results, by name: weights and shape of the model, text, options.
+// What the data brought for the model: neither what follows from others nor what a loss reads.
+std::string hash_of_rows(const std::vector<Batch>& rows, const ModelSpec& spec) {
+  const std::vector<InputSpec> inputs = model_def(spec.kind).inputs(spec, {});
+  Xxh64 hash;
+  for (const Batch& batch : rows) {
+    for (const InputSpec& input : inputs) {
+      const HostTensor* tensor = batch.find(input.name);
+      if (tensor == nullptr || std::ranges::count(completed_inputs(), input.name) > 0) continue;
+      std::visit([&](const auto& values) { hash.update(std::as_bytes(std::span(values))); },
+                 tensor->values);
+    }
+  }
+  return fmt::format("{:016x}", hash.digest());
+}
+
+// What decides the results, by name: weights and shape of the model, rows, options.
 Json identity_of(const PtqRequest& request, const ExportWeights& weights) {
   const PtqOptions& o = request.options;
   const ModelSpec& spec = request.source.spec;
-  Xxh64 tokens, shape;
+  Xxh64 shape;
   int64_t n_rows = 0;
-  for (const Batch& batch : request.rows) {
-    tokens.update(std::as_bytes(std::span(batch.ints("tokens"))));
-    n_rows += batch.batch;
-  }
+  for (const Batch& batch : request.rows) n_rows += batch.batch;
   shape.update(hf_config_text(spec));
   const auto word = [](auto value) { return std::string(enum_name(value)); };
   Json json = {{"decisions", kDecisions},
                {"weights_hash", weights_hash(weights.compute(), spec)},
                {"config_hash", fmt::format("{:016x}", shape.digest())},
-               {"tokens_hash", fmt::format("{:016x}", tokens.digest())},
+               {"tokens_hash", hash_of_rows(request.rows, spec)},
                {"rows", n_rows},
                {"seq", request.rows.front().seq},
                {"rope_seq", spec.rope_seq},
@@ -119,6 +131,16 @@ std::vector<Batch> calibration_rows(const TokenStream& stream, int64_t samples, 
   return rows;
 }
 
+std::vector<Batch> calibration_rows(const EvalRows& rows, int64_t samples) {
+  const int64_t n_rows = std::min(samples, rows.n_rows());
+  std::vector<Batch> batches;
+  for (int64_t first = 0; first < n_rows; first += kBatchRows) {
+    batches.push_back(rows.at(first, std::min(kBatchRows, n_rows - first)));
+    complete(batches.back());
+  }
+  return batches;
+}
+
 PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backend,
                          const PtqHooks& hooks) {
   const ModelSource& source = request.source;
@@ -126,9 +148,10 @@ PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backe
   const ExportWeights weights(files, source);
   check_source(source, weights);
   const Graph graph = forward_graph(source.spec, request.rows.front());
+  const ModelDef& model = model_def(source.spec.kind);
   const std::vector<PtqSite> sites =
       find_sites(graph, {.keep = options.keep,
-                         .head = std::string(model_def(source.spec.kind).head),
+                         .prefix = model.writes_text ? "" : std::string(model.prefix),
                          .residual = options.residual});
   PtqProgress progress(files, request.out, identity_of(request, weights), request.start);
   if (progress.n_found() > 0) {
@@ -151,18 +174,18 @@ PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backe
                        round_as_stored(weights.compute().stored(name), values);
                      }},
                 options, backend, calibrate_hooks);
-  const PtqModel model{source, weights, results, options};
+  const PtqModel quantized{source, weights, results, options};
   PtqResult result{.reports = {},
-                   .layout = request.dequantize ? PtqLayout::dequantized : layout_of(model)};
+                   .layout = request.dequantize ? PtqLayout::dequantized : layout_of(quantized)};
   for (const SiteResult& site : results) {
     for (const QuantizedLinear& q : site.linears) result.reports.push_back(q.report);
     result.reports.insert(result.reports.end(), site.sums.begin(), site.sums.end());
   }
   if (result.layout == PtqLayout::ecosystem) {
     warn_of_split_sites(sites, hooks.log);
-    warn_of_unread(model, hooks.log);
+    warn_of_unread(quantized, hooks.log);
   }
-  result.n_bytes = write_quantized(files, model, result.layout, request.out, hooks.log).n_bytes;
+  result.n_bytes = write_quantized(files, quantized, result.layout, request.out, hooks.log).n_bytes;
   progress.remove();
   return result;
 }

@@ -1,5 +1,6 @@
-// Post-training quantization of a language model, from a trained folder or run to a folder that
-// `octet eval` and `octet generate` run as such.
+// Post-training quantization of a model, from a trained folder or run to a folder that `octet eval`
+// and `octet generate` run as such. Of what a batch holds it knows nothing: rows bring the inputs
+// that the model declares.
 #pragma once
 
 #include "base/log.h"
@@ -15,7 +16,7 @@ struct PtqRequest {
   const ModelSource& source;
   PtqOptions options;
   std::string out;
-  std::vector<Batch> rows;  // calibration text
+  std::vector<Batch> rows;  // that it is calibrated on
   bool dequantize = false;  // write BF16
   PtqStart start = PtqStart::go_on;
 };
@@ -42,5 +43,7 @@ PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backe
 // Rows of `seq` tokens from the beginning of a stream, `samples` of them, in batches of one size of
 // which the last may be smaller. Throws Error{bad_data} where the text is too short.
 std::vector<Batch> calibration_rows(const TokenStream& stream, int64_t samples, int64_t seq);
+// The same of the first rows of any others, or of as many as there are.
+std::vector<Batch> calibration_rows(const EvalRows& rows, int64_t samples);
 
 }  // namespace octet

@@ -47,6 +47,17 @@ void check_operands(const SiteInputs& inputs) {
   check_finite(inputs.site, inputs.exact_x, "an input in the unquantized model");
 }
 
+// The unquantized model's inputs as weights that were multiplied read them, where they are others
+// than the site's: the walk goes on with its own.
+std::vector<std::vector<float>> divided_exact(SiteInputs& inputs, std::span<const float> divisor) {
+  std::vector<std::vector<float>> copies;
+  if (inputs.exact_x.front().data() == inputs.x.front().data()) return copies;
+  for (const auto& x : inputs.exact_x) copies.emplace_back(x.begin(), x.end());
+  inputs.exact_x.assign(copies.begin(), copies.end());
+  divide_inputs(inputs.exact_x, divisor);
+  return copies;
+}
+
 LinearShape linear_shape(const SiteInputs& inputs, size_t at) {
   const PtqLinear& linear = inputs.site.linears[at];
   return {inputs.rows_of_batch(), linear.n_in, linear.n_out};
@@ -303,9 +314,11 @@ SiteResult SiteQuantizer::quantize(SiteInputs& inputs) const {
   if (inputs.site.linears.empty()) return quantize_sum(inputs);
   SiteResult result;
   std::optional<double> alpha;
-  if (options_.method == PtqMethod::smoothquant) alpha = find_alpha(inputs, result.divisor);
+  std::vector<std::vector<float>> exact_x;
+  if (smooths(options_.method)) alpha = find_alpha(inputs, result.divisor);
   if (alpha) {
     apply_divisor(inputs, result.divisor);
+    exact_x = divided_exact(inputs, result.divisor);
     divide_inputs(inputs.x, result.divisor);
     result.norms.emplace(inputs.site.norm.weight, inputs.norm_weight);
     if (!inputs.norm_bias.empty()) {
@@ -318,7 +331,7 @@ SiteResult SiteQuantizer::quantize(SiteInputs& inputs) const {
     for (const auto& x : inputs.x) gram->add(x);
   }
   std::vector<Exponents> exponents;
-  if (options_.method == PtqMethod::algorithm1) exponents = search_exponents(inputs);
+  if (searches_exponents(options_.method)) exponents = search_exponents(inputs);
   for (size_t i = 0; i < inputs.site.linears.size(); ++i) {
     const auto sum = gram ? std::span<const double>(gram->sum()) : std::span<const double>();
     result.linears.push_back(exponents.empty() ? quantize_linear(inputs, i, sum)

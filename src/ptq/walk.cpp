@@ -130,6 +130,22 @@ void ModelWalk::feed_inputs() {
   }
 }
 
+// No token reads what stands where padding does.
+void ModelWalk::repeat_over_padding(ValueId id, const Batch& batch,
+                                    std::span<std::byte> bytes) const {
+  const Shape& shape = graph_.type(id).shape;
+  if (batch.lengths.empty() || shape.empty() || shape[0] != rows_.front().batch * batch.seq) return;
+  const size_t width = bytes.size() / static_cast<size_t>(shape[0]);
+  const auto row = [&](int64_t i) { return bytes.subspan(static_cast<size_t>(i) * width, width); };
+  std::vector<int64_t> held, padding;
+  for (int64_t i = 0; i < batch.batch * batch.seq; ++i) {
+    const bool is_held = i % batch.seq < batch.lengths[static_cast<size_t>(i / batch.seq)];
+    (is_held ? held : padding).push_back(i);
+  }
+  for (size_t i = 0; i < padding.size() && !held.empty(); ++i)
+    std::ranges::copy(row(held[i % held.size()]), row(padding[i]).begin());
+}
+
 void ModelWalk::run_to(NodeId node, std::span<const ValueId> wanted,
                        const FakeQuantizeInputs& inputs) {
   if (node <= next_) return;
@@ -157,6 +173,7 @@ void ModelWalk::run_to(NodeId node, std::span<const ValueId> wanted,
       bytes.resize(rows_.size());
       bytes[batch].resize(static_cast<size_t>(graph_.type(id).n_bytes()));
       plan.read(value_name(id), bytes[batch]);
+      if (std::ranges::count(wanted, id) > 0) repeat_over_padding(id, rows_[batch], bytes[batch]);
     }
   }
   next_ = node;

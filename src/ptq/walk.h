@@ -26,7 +26,8 @@ class ModelWalk {
   ModelWalk(const Graph& graph, std::vector<Batch> rows, Backend& backend, ReadParameter read);
 
   // Runs on to before `node`, the nodes on the way with their inputs quantized as `inputs` says of
-  // them. Keeps `wanted` and what any node from there on reads.
+  // them. Keeps `wanted` and what any node from there on reads. Where a wanted value has a row a
+  // token, those of padding repeat the others of their batch, so that nothing is measured of them.
   void run_to(NodeId node, std::span<const ValueId> wanted, const FakeQuantizeInputs& inputs);
 
   // A value that was wanted, of the rows of one batch; to be changed, too.
@@ -35,6 +36,7 @@ class ModelWalk {
 
  private:
   void feed_inputs();
+  void repeat_over_padding(ValueId id, const Batch& batch, std::span<std::byte> bytes) const;
 
   const Graph& graph_;
   std::vector<Batch> rows_;

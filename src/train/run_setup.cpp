@@ -234,7 +234,7 @@ std::optional<TokenCacheOptions> token_cache_options(const RunConfig& config,
                                                      const std::string& tokenizer,
                                                      const std::string& separator,
                                                      const RunDataOptions& options) {
-  if (tokenizer.empty() || tokenizer == "bytes") return std::nullopt;
+  if (!options.keeps_tokens || tokenizer.empty() || tokenizer == "bytes") return std::nullopt;
   std::string out = config.out;
   while (out.size() > 1 && out.ends_with('/')) out.pop_back();
   return TokenCacheOptions{.folder = join_path(parent_path(out), "token-cache"),

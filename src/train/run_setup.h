@@ -60,6 +60,7 @@ struct RunDataOptions {
   Log log = {};
   int threads = 0;  // 0: one per core that this process may use
   std::function<void(const TokenizeProgress&)> on_progress = {};
+  bool keeps_tokens = true;  // of text, in a cache beside the run
 };
 Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
                       const RunDataOptions& options = {});

@@ -2,16 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/files.h"
+#include "base/log.h"
 #include "data/rows.h"
 #include "infer/model_source.h"
-#include "infer/text_model.h"
 
 namespace octet {
 
@@ -21,12 +21,6 @@ struct ImageTask {
 };
 std::span<const ImageTask> image_tasks();
 const ImageTask* find_image_task(std::string_view name);  // nullptr where none has this name
-
-// Of each picture, in order.
-struct ImageScores {
-  std::vector<double> log_likelihoods;  // of the label, nats; in double of the model's logits
-  std::vector<double> right, right5;    // 1 or 0: the label is the first, among the first 5
-};
 
 struct ImageTaskQuery {
   const ImageTask& task;
@@ -39,10 +33,5 @@ struct ImageTaskQuery {
 // class.
 std::unique_ptr<EvalRows> image_task_rows(const Files& files, const ImageTaskQuery& query,
                                           const ModelSource& source, const Log& log);
-
-// `batch` pictures at a time.
-ImageScores score_images(const ModelSource& source, const EvalRows& rows, int64_t batch,
-                         const TextMachine& machine,
-                         const std::function<void(int64_t n_done, int64_t n)>& on_progress = {});
 
 }  // namespace octet

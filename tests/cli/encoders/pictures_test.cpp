@@ -105,6 +105,10 @@ TEST_F(Pictures, a_run_is_evaluated_with_its_own_transforms_and_recipes_are_comp
               1e-9);
   EXPECT_NE(rows[1].at("difference").get<double>(), 0);
   EXPECT_THAT(posix_files().read_text(run + "/evaluations.jsonl"), HasSubstr(R"("task":"mnist")"));
+  const Outcome converted = run_program(folder_, "convert " + run + " " + (folder_ / "model"));
+  ASSERT_EQ(converted.code, 0) << converted.err;
+  const Outcome again = evaluate(folder_ / "model", "--tasks mnist --limit 256 --batch 64");
+  EXPECT_EQ(Json::parse(again.out).at(0).at("cross_entropy"), rows[0].at("cross_entropy"));
 }
 
 TEST_F(Pictures, what_does_not_fit_is_said) {

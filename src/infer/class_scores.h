@@ -1,0 +1,26 @@
+// How right a classifier is on rows with labels, whatever else a row holds.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "data/rows.h"
+#include "infer/model_source.h"
+#include "infer/text_model.h"
+
+namespace octet {
+
+// Of each row, in order.
+struct ClassScores {
+  std::vector<double> log_likelihoods;  // of the label, nats; in double of the model's logits
+  std::vector<double> right, right5;    // 1 or 0: the label is the first, among the first 5
+};
+
+// A model whose output is "classes", on rows that bring its inputs and "labels" below its number of
+// classes; `batch` of them at a time. Classes of equal logits count as top_k() has it.
+ClassScores score_classes(const ModelSource& source, const EvalRows& rows, int64_t batch,
+                          const TextMachine& machine,
+                          const std::function<void(int64_t n_done, int64_t n)>& on_progress = {});
+
+}  // namespace octet

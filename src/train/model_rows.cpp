@@ -1,0 +1,43 @@
+#include "train/model_rows.h"
+
+#include "infer/image_transforms.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+ImagesConfig images_of(const ImageTransforms& transforms) {
+  return {.size = transforms.resize,
+          .crop = transforms.crop,
+          .pad = transforms.pad,
+          .flip = transforms.flip,
+          .mean = {transforms.mean.begin(), transforms.mean.end()},
+          .std_dev = {transforms.std_dev.begin(), transforms.std_dev.end()}};
+}
+
+RunConfig config_of(const Files& files, const ModelRowsQuery& query) {
+  const ModelSource& source = query.source;
+  RunConfig config = source.run.value_or(RunConfig());
+  config.model.path = source.folder;  // its config.json names the classes
+  config.model.seq = query.seq;
+  config.train.loss.clear();
+  config.data.train = query.calib;
+  config.data.train_weights.clear();
+  config.data.val = query.eval;
+  config.data.val_fraction = 0;
+  if (model_def(source.spec.kind).reads_text) {
+    config.data.tokenizer = source.tokenizer;
+  } else {
+    config.data.images = images_of(evaluation_transforms(files, source));
+  }
+  return config;
+}
+
+}  // namespace
+
+Dataset open_model_rows(Files& files, const ModelRowsQuery& query, const Log& log) {
+  const RunDataOptions options{.log = log, .keeps_tokens = query.source.run.has_value()};
+  return open_run_data(files, config_of(files, query), query.source.spec, options);
+}
+
+}  // namespace octet
