@@ -297,12 +297,8 @@ void AdamwMany::step(double clip, bool has_squares, cudaStream_t stream) const {
   bool is_beside_last = false;
   for (size_t i = 0; i < weights_.size(); ++i) {
     if (kinds_[i] != kAlone) continue;
-    const OctetCudaNumbers& numbers = numbers_[static_cast<size_t>(weights_[i].numbers)];
     AdamwCall call = call_of(i);
-    call.p.beta1 = static_cast<float>(numbers.beta1);
-    call.p.beta2 = static_cast<float>(numbers.beta2);
-    call.p.eps = static_cast<float>(numbers.eps);
-    call.p.weight_decay = static_cast<float>(numbers.weight_decay);
+    set_numbers(call.p, numbers_[static_cast<size_t>(weights_[i].numbers)]);
     call.is_beside_last = is_beside_last;
     pieces_[i].launch(call, n_sm_, stream);
     is_beside_last = true;

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "backends/cuda/kernels/adamw/adamw_begin.h"
+#include "backends/cuda/kernels/adamw/adamw.h"
 
 namespace octet::cuda {
 

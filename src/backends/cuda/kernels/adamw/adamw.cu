@@ -5,8 +5,6 @@
 #include <iterator>
 #include <utility>
 
-#include "backends/cuda/kernels/adamw/adamw_amax.cuh"
-#include "backends/cuda/kernels/adamw/adamw_any.cuh"
 #include "backends/cuda/kernels/adamw/adamw_copy.cuh"
 #include "backends/cuda/launch/context.h"
 #include "ir/ops/slots.h"
@@ -16,7 +14,7 @@ namespace {
 
 using S = octet::AdamwStep;
 
-constexpr int kWarps = 4;
+constexpr int kWarps = 4;  // of the kernel that takes any group
 
 __global__ void __launch_bounds__(kWarps * 32) step_groups(const __grid_constant__ AdamwCall call) {
   if (*call.found_nonfinite != 0) return copy_states(call);
@@ -27,39 +25,89 @@ __global__ void __launch_bounds__(kWarps * 32) step_groups(const __grid_constant
   }
 }
 
+// Moments of f32 or bf16, by the exact formulas: two runs of four elements a thread, so that the
+// lanes of a warp lie side by side in f32 and in 16 bits alike: what is not a whole sector of
+// memory costs as much as one.
+constexpr int kWideThreads = 256;
+constexpr int kNextWide = kWideThreads * static_cast<int>(kWideRun);  // from one run to the other
+constexpr int kChunk = 2 * kNextWide;                                 // of a block
+
+// A thread's run as it is read.
+struct WideRun {
+  Run<kWideRun> g, m, v, w;
+};
+__device__ __forceinline__ WideRun load_wide(const AdamwCall& call, int64_t i) {
+  return {load_run<kWideRun>(call.p.g, call.g, i),
+          load_run<kWideRun>(call.p.m.dtype, call.m.from, i),
+          load_run<kWideRun>(call.p.v.dtype, call.v.from, i),
+          load_weights<kWideRun>(weight_of(call), i)};
+}
+__device__ __forceinline__ void update_wide(const AdamwCall& call, const AdamwConstants& k,
+                                            const WideRun& run, int64_t i) {
+  const WeightPlace weight = weight_of(call);
+  float w[kWideRun], m[kWideRun], v[kWideRun];
+#pragma unroll
+  for (int j = 0; j < kWideRun; ++j) {
+    const AdamwElement next =
+        adamw_element(k,
+                      {weight_at(weight, run.w, j), value_of(call.p.m.dtype, run.m, j),
+                       value_of(call.p.v.dtype, run.v, j)},
+                      value_of(call.p.g, run.g, j));
+    w[j] = next.w, m[j] = first_beside(next.m, next.v), v[j] = next.v;
+  }
+  const auto words = [&](bool is_drawn, UpdateDraw what) {
+    return is_drawn ? draw<kWideRun>(stream_of(call, what), call.origin + i) : Run<kWideRun>{};
+  };
+  store_weights(weight, i, w, words(call.p.store == WeightStore::stochastic, UpdateDraw::weight));
+  store_moments(coding_of<Formats::all, Moment::first>(call), call.m.to, i, m,
+                words(call.p.m.stochastic, UpdateDraw::first));
+  store_moments(coding_of<Formats::all, Moment::second>(call), call.v.to, i, v,
+                words(call.p.v.stochastic, UpdateDraw::second));
+}
+__global__ void __launch_bounds__(kWideThreads, 4)
+    step_wide(const __grid_constant__ AdamwCall call) {
+  if (*call.found_nonfinite != 0) return copy_states(call);
+  const AdamwConstants k = constants_of(call);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kChunk;
+  int64_t i = call.begin + static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x * kWideRun;
+  for (; i < call.end; i += stride) {
+    const bool both = i + kNextWide < call.end;
+    const WideRun run = load_wide(call, i);
+    WideRun other{};
+    if (both) other = load_wide(call, i + kNextWide);
+    update_wide(call, k, run, i);
+    if (both) update_wide(call, k, other, i + kNextWide);
+  }
+}
+
 __global__ void clear_amax(uint32_t* amax, uint8_t* flag) {
   *amax = 0;
   *flag = 0;
 }
-
-// The weights as they are afterwards, sixteen bytes at a time.
+// Of the weights as they are afterwards, sixteen bytes at a time.
 template <Dtype W>
 __global__ void __launch_bounds__(256) weight_amax(const __grid_constant__ AdamwCall call) {
   constexpr int kEach = 16 / sizeof(Storage<W>);
   const auto* w = static_cast<const Storage<W>*>(call.w_to);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * kEach;
   const bool aligned = reinterpret_cast<uintptr_t>(w) % 16 == 0;
-  uint32_t top = 0;
-  bool bad = false;
-  const auto join = [&](Storage<W> x) { join_weight(to_float<W>(x), top, bad); };
+  Top top;
   int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kEach;
   for (; i < call.p.n; i += stride) {
     if (aligned && i + kEach <= call.p.n) {
       const auto pack = load_pack<kEach>(w + i);
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) join(pack.at[j]);
+      for (int j = 0; j < kEach; ++j) top.join(to_float<W>(pack.at[j]));
     } else {
-      for (int64_t j = i; j < min(i + kEach, call.p.n); ++j) join(w[j]);
+      for (int64_t j = i; j < min(i + kEach, call.p.n); ++j) top.join(to_float<W>(w[j]));
     }
   }
-  note_amax({call.amax, call.flag}, top, bad);
+  top.note(call.amax, call.flag);
 }
 
-void launch_weight_amax(const AdamwCall& call, int n_sm, cudaStream_t stream) {
-  const auto blocks =
-      static_cast<unsigned>(std::min<int64_t>(ceil_div(call.p.n, 8 * 256), int64_t{n_sm} * 8));
-  visit_wide(call.p.w, [&]<Dtype W>() { weight_amax<W><<<blocks, 256, 0, stream>>>(call); });
-  check_launch("adamw_step");
+// A block for every `each` elements, at most `most`.
+unsigned blocks_of(int64_t n, int64_t each, int64_t most) {
+  return static_cast<unsigned>(std::min(ceil_div(n, each), most));
 }
 
 class AdamwStep : public Prepared {
@@ -80,8 +128,11 @@ class AdamwStep : public Prepared {
     pieces_.launch(call, n_sm_, args.stream);
     if (!p_.amax || pieces_.give_amax()) return;
     clear_amax<<<1, 1, 0, args.stream>>>(call.amax, call.flag);
+    const unsigned blocks = blocks_of(p_.n, 8 * 256, n_sm_ * 8);
+    if (p_.n != 0) {
+      visit_wide(p_.w, [&]<Dtype W>() { weight_amax<W><<<blocks, 256, 0, args.stream>>>(call); });
+    }
     check_launch("adamw_step");
-    if (p_.n != 0) launch_weight_amax(call, n_sm_, args.stream);
   }
 
  private:
@@ -133,11 +184,12 @@ std::unique_ptr<Prepared> prepare_adamw(const Request& request) {
   return std::make_unique<AdamwStep>(request.get<AdamwParams>(), request.context.n_sm);
 }
 
-constexpr KernelEntry kRows[] = {{KernelId::global_norm, prepare_global_norm},
-                                 {KernelId::adamw_step, prepare_adamw},
-                                 {KernelId::store_scaled, prepare_store_scaled},
-                                 {KernelId::load_state, prepare_load_state},
-                                 {KernelId::store_state, prepare_store_state}};
+constexpr KernelEntry kRows[] = {
+    {KernelId::global_norm, prepare_global_norm},
+    {KernelId::adamw_step, prepare_adamw},
+    {KernelId::store_scaled, stateless<StoreScaledParams, store_scaled>},
+    {KernelId::load_state, stateless<StateParams, load_state>},
+    {KernelId::store_state, stateless<StateParams, store_state>}};
 
 }  // namespace
 
@@ -149,10 +201,13 @@ bool is_aligned(const AdamwCall& c) {
 }
 
 void launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream) {
-  const int64_t n_groups = ceil_div(call.end - call.begin, call.p.group);
-  const auto blocks =
-      static_cast<unsigned>(std::min<int64_t>(ceil_div(n_groups, kWarps), int64_t{n_sm} * 16));
+  const unsigned blocks = blocks_of(call.end - call.begin, call.p.group * kWarps, n_sm * 16);
   step_groups<<<blocks, kWarps * 32, 0, stream>>>(call);
+  check_launch("adamw_step");
+}
+void launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  const unsigned blocks = blocks_of(call.end - call.begin, kChunk, n_sm * 16);
+  step_wide<<<blocks, kWideThreads, 0, stream>>>(call);
   check_launch("adamw_step");
 }
 
@@ -174,6 +229,7 @@ void AdamwPieces::launch(const AdamwCall& call, int n_sm, cudaStream_t stream) c
   for (const Piece& piece : all_) {
     part.begin = piece.begin;
     part.end = piece.end;
+    if (!give_amax()) part.amax = nullptr;
     piece.launch(part, n_sm, stream);
   }
 }

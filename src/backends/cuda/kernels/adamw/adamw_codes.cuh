@@ -1,189 +1,161 @@
-// Codes of expanded E4M3 moments by the machine's logarithms and powers of two, for a warp that
-// takes four groups of 128 at a time: eight lanes each, sixteen elements a lane.
-//
-// With L the logarithm and P the power of two,
-//
-//   decode   |x| = P(log2(|q| / 448) / k + L(amax))    the logarithm of a code from a table, in
-//                                                      shared memory, with a column for each lane
-//   encode   q = E4M3(P(k L(|x|) + log2(448) - k L(amax)))
-//
-// Equal codes but for one in thousands, where that is one apart; the metadata is what math/range.h
-// says of the values here.
+// Codes that the tile kernels read and write without tables, and the extent of a group that several
+// lanes hold.
 #pragma once
 
-#include "backends/cuda/kernels/adamw/adamw_extent.cuh"
-#include "backends/cuda/kernels/adamw/adamw_range.cuh"
-#include "backends/cuda/kernels/common/element.cuh"
-#include "backends/cuda/kernels/common/fast_math.cuh"
+#include "backends/cuda/kernels/adamw/adamw_codec.cuh"
 
 namespace octet::cuda {
 
-inline constexpr int kGroup = 128;
-inline constexpr int kLanes = 8;  // of a group
-inline constexpr int kRun = 8;    // consecutive ones
-inline constexpr int kNextRun = kLanes * kRun;
-inline constexpr int kTile = 4 * kGroup;
-inline constexpr float kLog2Target = 8.80735492f;  // of 448
-inline constexpr float kLog2Range = 17.8073549f;   // of 448 / 2^-9
-inline constexpr uint32_t kSign = 0x80000000u;
-
-// Shared memory. A row of the first table is a code's: 32 words for m, 32 for v, one a lane, so
-// that no two lanes meet in a bank, and a byte of codes is an address as it stands. The second says
-// by 16k: 1 / k, and the least log2(amax) with which the smallest code does not vanish.
-inline constexpr int kRowBytes = 256;
-inline constexpr int kCodesBytes = 256 * kRowBytes;
-inline constexpr int kTableBytes = kCodesBytes + 256 * static_cast<int>(sizeof(float2));
-
-// By the whole block.
-__device__ __forceinline__ void fill_tables(char* tables) {
-  const int column = static_cast<int>(threadIdx.x) % 16;  // of 16 bytes; the upper half is of v
-  for (int row = static_cast<int>(threadIdx.x) / 16; row < 256;
-       row += static_cast<int>(blockDim.x) / 16) {
-    const float q = to_float<Dtype::e4m3>(static_cast<uint8_t>(row & 0x7F));
-    const float log2_q = fast_log2(q) - kLog2Target;
-    const float x = column < 8 || row < 128 ? log2_q : __uint_as_float(kF32Nan);
-    reinterpret_cast<float4*>(tables)[row * 16 + column] = make_float4(x, x, x, x);
-  }
-#pragma unroll 1
-  for (int k16 = static_cast<int>(threadIdx.x); k16 < 256; k16 += static_cast<int>(blockDim.x)) {
-    const float inv_k = k16 == 0 ? 1.0f : 16.0f * fast_inverse(static_cast<float>(k16));
-    const float least = k16 == 0 ? -__uint_as_float(kF32Inf) : kLog2Range * inv_k - 125.0f;
-    reinterpret_cast<float2*>(tables + kCodesBytes)[k16] = make_float2(inv_k, least);
-  }
-}
-
-// How the codes of a group are read, times a factor.
-struct Decoding {
-  float inv_k, log2_amax;
-  bool far;  // the smallest code is not a normal number
-
-  __device__ __forceinline__ float value(float log2_code) const {
-    return fast_exp2(__fmaf_rn(log2_code, inv_k, log2_amax));
-  }
+// Codes that go without tables: E4M3 or E5M2, whether expanded or not.
+struct CodeFormat {
+  float target, log2_target, log2_least;
+  float least;       // of a nonzero value that is not expanded; 0: none
+  uint32_t special;  // added to 7-bit codes, carries into bit 7 at Inf and NaN
+  bool expand, e4m3;
 };
-__device__ __forceinline__ Decoding decoding_of(const char* tables, uint32_t meta,
-                                                float log2_factor) {
-  const float2 row = reinterpret_cast<const float2*>(tables + kCodesBytes)[meta & 0xFFu];
-  const float log2_amax = fast_log2(meta_amax(meta));
-  return {row.x, log2_amax + log2_factor, !(log2_amax >= row.y)};
-}
-
-// log2 of the magnitude of byte j by m's table or v's; NaN for NaN, and for a negative v.
-template <bool kSecond>
-__device__ __forceinline__ float log2_of_code(const char* tables, uint32_t lane, uint32_t codes,
-                                              int j) {
-  const uint32_t at = __byte_perm(codes, lane * 4, 0x5504u | (static_cast<uint32_t>(j) << 4));
-  return *reinterpret_cast<const float*>(tables + at + (kSecond ? kRowBytes / 2 : 0));
-}
-
-// The choice of a group's 16k: the whole part of 16 log2(448 / 2^-9) / log2(R).
-struct Choice {
-  float bits;  // 2^23 + 16k, so that its last bits are 16k
-  float log2_amax;
-  float real_k16;  // before it is cut
-  float error;     // of that, relative
-  bool empty;
+struct CodeFormats {
+  CodeFormat m, v;
 };
-// For an extent within what powers take, by the machine's logarithms.
-__device__ __forceinline__ Choice choice_of(const Extent& extent) {
-  const float amax = __uint_as_float((extent.amax + 127u) & ~127u);
-  const float log2_amax = fast_log2(amax);
-  const float log2_amin = fast_log2(__uint_as_float(extent.amin));
-  const float inverse = fast_inverse(fmaxf(log2_amax - log2_amin, 1.0f));
-  const float k16 = fminf(16.0f * kLog2Range * inverse, kMaxK16 + 0.5f);
-  const float error = __fmaf_rn(fabsf(log2_amin) * 0x1p-20f, inverse, 0x1p-20f);
-  return {__fadd_rd(k16, 0x1p23f), log2_amax, k16, error,
-          extent.amax < __float_as_uint(kMinExpansionAmax)};
-}
-// Whether it is so near a whole number that logarithms with an error of 2^-22 of themselves do not
-// say on which side.
-__device__ __forceinline__ bool is_doubtful(const Choice& choice) {
-  const float rest = choice.real_k16 - (choice.bits - 0x1p23f);
-  const float doubt = __fmaf_rn(choice.real_k16, choice.error, fabsf(rest - 0.5f));
-  return (doubt > 0.5f) & !choice.empty;
-}
-// 16k to the letter of math/range.h.
-static __device__ __noinline__ float exact_k16(uint32_t amax, uint32_t amin, float guess) {
-  const uint32_t key = range_key(octet::range_of(__uint_as_float(amax), __uint_as_float(amin)));
-  return static_cast<float>(choose_k16(key, guess, kRangeKeys<Dtype::e4m3, Moment::first>.limit));
-}
-__device__ __forceinline__ Choice exact_choice_of(const Extent& extent) {
-  Choice choice = choice_of(extent);
-  if (!choice.empty) {
-    choice.bits = exact_k16((extent.amax + 127u) & ~127u, extent.amin, choice.real_k16) + 0x1p23f;
+inline CodeFormat code_format(const MomentParams& p, bool keeps_nonzero) {
+  if (p.dtype == Dtype::e4m3) {
+    const float least = keeps_nonzero ? 0x1p-9f : 0.0f;
+    return {448.0f, kLog2Target, -kLog2Range, least, 0x01010101u, p.expand, true};
   }
-  return choice;
+  const float least = keeps_nonzero ? 0x1p-16f : 0.0f;
+  return {57344.0f, 15.8073549f, -31.8073549f, least, 0x04040404u, p.expand, false};
 }
 
-// Metadata, and how codes are made with it: exponents are k log2|x| + offset.
-struct Encoding {
-  uint32_t meta;
-  float k, offset;
-};
-__device__ __forceinline__ Encoding encoding_of(const Extent& extent, const Choice& choice) {
-  if (choice.empty) return {0, 1.0f, -__uint_as_float(kF32Inf)};
-  const uint32_t amax24 = (extent.amax + 127u) >> 7;
-  const float k = __fmaf_rn(choice.bits, 0.0625f, -0x1p19f);
-  return {__byte_perm(__float_as_uint(choice.bits), amax24, 0x6540), k,
-          __fmaf_rn(-k, choice.log2_amax, kLog2Target)};
+__device__ __forceinline__ float k_of(uint32_t meta) {  // without the slow conversion
+  return (__uint_as_float(0x4B000000u | (meta & 0xFFu)) - 8388608.0f) * 0.0625f;
 }
-
-// Whether the group is not empty and leaves what the powers take, or is not finite.
-__device__ __forceinline__ bool is_far(const Extent& extent, uint32_t most) {
-  return (extent.amax >= __float_as_uint(kMinExpansionAmax)) &
-         ((extent.amax > most) | (extent.amin < 0x00800000u));
-}
-
-// 2^x for x in [-20, 12] without the unit of powers, relative error below 4e-6; smaller x give
-// 2^-20, which no code has. x = 32 y - 20, y below 0 counting as 0.
-__device__ __forceinline__ float exp2_by_sums(float y) {
-  constexpr float kRound = 12582912.0f - 20.0f;
-  const float whole = __fmaf_rn(y, 32.0f, kRound);
-  const float f = __fmaf_rn(y, 32.0f, -(whole - kRound));
-  float p = __fmaf_rn(f, 0.009666368515f, 0.055921975842f);
-  p = __fmaf_rn(p, f, 0.24022349038f);
-  p = __fmaf_rn(p, f, 0.693121045203f);
-  p = __fmaf_rn(p, f, 1.0f);
-  return __uint_as_float((__float_as_uint(whole) << 23) + __float_as_uint(p));
-}
-
-__device__ __forceinline__ uint32_t pack_codes(const float* y) {
-  const float2 low = make_float2(y[0], y[1]), high = make_float2(y[2], y[3]);
-  return __nv_cvt_float2_to_fp8x2(low, __NV_SATFINITE, __NV_E4M3) |
-         static_cast<uint32_t>(__nv_cvt_float2_to_fp8x2(high, __NV_SATFINITE, __NV_E4M3)) << 16;
-}
-// How the elements of a group are written.
-struct Powers {
-  float k, offset;
-};
-__device__ __forceinline__ Powers powers_of(const Encoding& encoding, int lane) {
-  return {__shfl_sync(kWholeWarp, encoding.k, lane, kLanes),
-          __shfl_sync(kWholeWarp, encoding.offset, lane, kLanes)};
-}
-
-// Four codes.
-__device__ __forceinline__ uint32_t encode_m(const Powers& powers, const float* m) {
-  const uint32_t sign = powers.offset > -0x1p100f ? kSign : 0;  // 0: empty, every code 0
-  float y[4];
+template <__nv_fp8_interpretation_t kKind>
+__device__ __forceinline__ void unpack_codes(const uint32_t (&codes)[2], float (&q)[kRun]) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const float size = fast_exp2(__fmaf_rn(fast_log2(fabsf(m[j])), powers.k, powers.offset));
-    y[j] = __uint_as_float(__float_as_uint(size) | (__float_as_uint(m[j]) & sign));
+  for (int j = 0; j < kRun; j += 2) {
+    const auto pair = static_cast<__nv_fp8x2_storage_t>(codes[j / 4] >> (j % 4 * 8));
+    const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, kKind)));
+    q[j] = values.x, q[j + 1] = values.y;
   }
-  return pack_codes(y);
 }
-// kBySums of the four powers go by sums.
-template <int kBySums>
-__device__ __forceinline__ uint32_t encode_v(const Powers& powers, const float* v) {
-  const float k = powers.k * 0x1p-5f, offset = __fmaf_rn(powers.offset, 0x1p-5f, 0.625f);
-  float y[4];
+// Returns whether the metadata or a code is out of what the powers take.
+template <bool kSigned>
+__device__ __forceinline__ bool decode_codes(const CodeFormat& f, const uint32_t (&codes)[2],
+                                             uint32_t meta, float (&x)[kRun]) {
+  const float amax = meta_amax(meta);
+  bool far = false;
+  if (f.e4m3)
+    unpack_codes<__NV_E4M3>(codes, x);
+  else
+    unpack_codes<__NV_E5M2>(codes, x);
+  if (f.expand) {
+    const float k = meta == 0 ? 1.0f : k_of(meta);
+    const float rough = fast_inverse(k), top = fast_log2(f.target);
+    const float inv_k = __fmaf_rn(__fmaf_rn(-k, rough, 1.0f), rough, rough);
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const float log2_v = fast_log2(v[j]);
-    y[j] = j < kBySums ? exp2_by_sums(__saturatef(__fmaf_rn(log2_v, k, offset)))
-                       : fast_exp2(__fmaf_rn(log2_v, powers.k, powers.offset));
+    for (int j = 0; j < kRun; ++j) {
+      const float size = fast_exp2((fast_log2(fabsf(x[j])) - top) * inv_k) * amax;
+      x[j] = kSigned ? copysignf(size, x[j]) : size;
+    }
+    const float lowest = f.log2_least * inv_k;
+    far = meta != 0 && !(lowest > -125.0f && lowest + fast_log2(amax) > -125.0f && amax < 0x1p125f);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) x[j] = __fdiv_rn(x[j], f.target) * amax;
   }
-  return pack_codes(y);
+  const uint32_t special =
+      ((codes[0] & 0x7F7F7F7Fu) + f.special) | ((codes[1] & 0x7F7F7F7Fu) + f.special);
+  return far || ((special | (kSigned ? 0u : codes[0] | codes[1])) & 0x80808080u) != 0;
+}
+// Of values with this metadata; 0 for metadata 0.
+template <bool kSigned>
+__device__ __forceinline__ uint2 encode_codes(const CodeFormat& f, const float (&x)[kRun],
+                                              uint32_t meta) {
+  const float amax = meta_amax(meta);
+  float y[kRun];
+  if (f.expand) {
+    const float k = k_of(meta), inverse = fast_inverse(amax);
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) {
+      const float log2_ratio = fast_log2(fabsf(x[j]) * inverse);
+      const float size = fast_exp2(__fmaf_rn(log2_ratio, k, f.log2_target));
+      y[j] = kSigned ? copysignf(size, x[j]) : size;
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) {
+      const float size = __fdiv_rn(fabsf(x[j]), amax) * f.target;
+      y[j] = copysignf(x[j] != 0.0f ? fmaxf(size, f.least) : size, x[j]);
+    }
+  }
+  if (meta == 0) return {0, 0};
+  return f.e4m3 ? encode8<Dtype::e4m3>(y, 1.0f) : encode8<Dtype::e5m2>(y, 1.0f);
+}
+// Magnitudes that the fast powers do not take, and Inf.
+__device__ __forceinline__ bool is_far(const CodeFormat& f, const AbsRange& range) {
+  if (!(range.amax >= kMinExpansionAmax)) return false;
+  if (!f.expand) return !is_finite(range.amax);
+  return !(range.amax <= 0x1p100f && range.amin >= fmaxf(0x1p-126f, range.amax * 0x1p-100f));
+}
+
+// N is odd.
+template <int N>
+__device__ __forceinline__ Extent extent_of(const uint32_t (&most)[N], const uint32_t (&least)[N]) {
+  Extent e{most[0], least[0]};
+#pragma unroll
+  for (int j = 1; j < N; j += 2) {
+    e.amax = __vimax3_u32(e.amax, most[j], most[j + 1]);
+    e.amin = __vimin3_u32(e.amin, least[j], least[j + 1]);
+  }
+  return e;
+}
+// What counts for amin: without zeros, any magnitude but them.
+template <bool kZerosCount>
+__device__ __forceinline__ uint32_t for_least(uint32_t magnitude) {
+  return kZerosCount || magnitude != 0 ? magnitude : kF32Inf;
+}
+// Of one lane's m. Only two of a comparison may be signed: pairs first.
+template <bool kZerosCount, int N>
+__device__ __forceinline__ Extent extent_of_m(const float (&m)[N]) {
+  uint32_t most[N / 2 + 1], least[N / 2 + 1];
+#pragma unroll
+  for (int j = 0; j < N / 2; ++j) {
+    const float a = fabsf(m[2 * j]), b = fabsf(m[2 * j + 1]);
+    most[j] = __float_as_uint(fmaxf(a, b));
+    least[j] = kZerosCount ? __float_as_uint(fminf(a, b))
+                           : min(for_least<false>(__float_as_uint(a)),
+                                 for_least<false>(__float_as_uint(b)));
+  }
+  most[N / 2] = most[0], least[N / 2] = least[0];
+  return extent_of(most, least);
+}
+template <bool kZerosCount, int N>
+__device__ __forceinline__ Extent extent_of_v(const float (&v)[N]) {
+  uint32_t most[N + 1], least[N + 1];
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    most[j] = __float_as_uint(v[j]);
+    least[j] = for_least<kZerosCount>(most[j]);
+  }
+  most[N] = most[0], least[N] = least[0];
+  return extent_of(most, least);
+}
+// Over the lanes of a group: of the first half of them that of m, of the others that of v, which is
+// not negative, or m's where v is no code.
+template <Codec C, bool kZerosCount>
+__device__ __forceinline__ Extent group_extent(const float (&m)[kEachOf<C>],
+                                               const float (&v)[kEachOf<C>], bool second) {
+  const Extent of_m = extent_of_m<kZerosCount>(m);
+  const Extent of_v = kBothCoded<C> ? extent_of_v<kZerosCount>(v) : of_m;
+  const Extent sent = second ? of_m : of_v;
+  Extent kept = second ? of_v : of_m;
+#pragma unroll
+  for (int step = kLanesOf<C> / 2; step > 0; step /= 2) {
+    const Extent& other = step == kLanesOf<C> / 2 ? sent : kept;
+    const uint32_t amax = __shfl_xor_sync(~0u, other.amax, step);
+    const uint32_t amin = __shfl_xor_sync(~0u, other.amin, step);
+    kept = {max(kept.amax, amax), min(kept.amin, amin)};
+  }
+  return kept;
 }
 
 }  // namespace octet::cuda

@@ -1,11 +1,9 @@
-// The norm of all gradients: one block sums the squares of one chunk, then one block sums those.
+// The norm of all gradients, and what begins a step of many tensors: one block sums the squares of
+// one chunk, then one block sums those.
+#include <algorithm>
 #include <vector>
 
-#include "backends/cuda/kernels/adamw/adamw.h"
-#include "backends/cuda/kernels/adamw/adamw_many.h"
-#include "backends/cuda/kernels/adamw/adamw_walk.cuh"
-#include "backends/cuda/kernels/common/element.cuh"
-#include "backends/cuda/params/update.h"
+#include "backends/cuda/kernels/adamw/adamw_values.cuh"
 
 namespace octet::cuda {
 namespace {
@@ -15,16 +13,13 @@ constexpr int kWide = 8;  // elements that a thread squares in f32 before it add
 constexpr int kTensorsPerLaunch = 128;
 constexpr int kFinishThreads = 1024;
 
-struct Gradient {
-  const void* data;
-  int64_t n;
-};
 // By value in the launch: the addresses need no memory of the device.
 struct GradientTable {
-  Gradient gradient[kTensorsPerLaunch];
-  int32_t first_chunk[kTensorsPerLaunch + 1];
+  const void* address[kTensorsPerLaunch];
+  int64_t n[kTensorsPerLaunch];
+  uint32_t first_chunk[kTensorsPerLaunch + 1];
   uint8_t dtype[kTensorsPerLaunch];
-  int32_t n_gradients;
+  uint32_t n_gradients;
 };
 
 // The sum of eight squares: in f32 where no square can leave its range by overflow or underflow,
@@ -43,11 +38,10 @@ __device__ __forceinline__ double sum_of_squares(const float (&x)[kWide]) {
   return exact;
 }
 
+// Of n elements.
 template <Dtype D>
-__device__ double chunk_sum(const Gradient& gradient, int64_t first) {
-  const auto* x = static_cast<const Storage<D>*>(gradient.data) + first;
-  const int64_t left = gradient.n - first;
-  const int n = static_cast<int>(left < kNormChunk ? left : kNormChunk);
+__device__ double chunk_sum(const void* from, int64_t first, int n) {
+  const auto* x = static_cast<const Storage<D>*>(from) + first;
   const bool aligned = reinterpret_cast<uintptr_t>(x) % 16 == 0;
   const int n_vector = aligned ? n / kWide * kWide : 0;
   constexpr int kPack = 16 / sizeof(Storage<D>);
@@ -70,22 +64,11 @@ __device__ double chunk_sum(const Gradient& gradient, int64_t first) {
   return sum;
 }
 
-__device__ double chunk_sum_of(Dtype dtype, const Gradient& gradient, int64_t first) {
-  switch (dtype) {
-    case Dtype::f32:
-      return chunk_sum<Dtype::f32>(gradient, first);
-    case Dtype::bf16:
-      return chunk_sum<Dtype::bf16>(gradient, first);
-    default:
-      return chunk_sum<Dtype::fp16>(gradient, first);
-  }
-}
-
 // The sum over the block's threads, in thread 0; always in the same order.
 template <int kBlock>
 __device__ double block_sum(double sum) {
   __shared__ double of_warp[kBlock / 32];
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
   __syncthreads();
   double total = 0;
@@ -95,130 +78,179 @@ __device__ double block_sum(double sum) {
   return total;
 }
 
-// By one block of kFinishThreads; in thread 0.
-__device__ double ordered_sum(const double* sums, int64_t n) {
-  double sum = 0;
-#pragma unroll 4
-  for (int64_t i = threadIdx.x; i < n; i += kFinishThreads) sum += sums[i];
-  return block_sum<kFinishThreads>(sum);
-}
-
+// List: a GradientTable, or a GradientList for any number of gradients.
+template <typename List>
 __global__ void __launch_bounds__(kThreads)
-    sum_chunks(const __grid_constant__ GradientTable table, double* sums) {
-  const int chunk = static_cast<int>(blockIdx.x);
-  int lo = 0, hi = table.n_gradients - 1;  // the last gradient whose first chunk is not behind
-  while (lo < hi) {
-    const int middle = (lo + hi + 1) / 2;
-    if (table.first_chunk[middle] <= chunk) {
-      lo = middle;
-    } else {
-      hi = middle - 1;
-    }
+    sum_chunks(const __grid_constant__ List list, double* sums) {
+  const auto chunk = static_cast<uint32_t>(blockIdx.x);
+  __shared__ uint32_t found;
+  if (threadIdx.x < 32) {
+    const uint32_t at = last_reached(list.first_chunk, list.n_gradients, chunk);
+    if (threadIdx.x == 0) found = at;
   }
-  const Gradient& gradient = table.gradient[lo];
-  const int64_t first = static_cast<int64_t>(chunk - table.first_chunk[lo]) * kNormChunk;
-  const double sum = chunk_sum_of(static_cast<Dtype>(table.dtype[lo]), gradient, first);
+  __syncthreads();
+  const uint32_t at = found;
+  const int64_t first = static_cast<int64_t>(chunk - list.first_chunk[at]) * kNormChunk;
+  const int n = static_cast<int>(min(list.n[at] - first, kNormChunk));
+  const auto dtype = static_cast<Dtype>(list.dtype[at]);
+  const void* x = list.address[at];
+  const double sum = dtype == Dtype::f32    ? chunk_sum<Dtype::f32>(x, first, n)
+                     : dtype == Dtype::bf16 ? chunk_sum<Dtype::bf16>(x, first, n)
+                                            : chunk_sum<Dtype::fp16>(x, first, n);
   const double total = block_sum<kThreads>(sum);
   if (threadIdx.x == 0) sums[chunk] = total;
 }
 
-// The same with the list in the device's memory, for any number of gradients.
-__global__ void __launch_bounds__(kThreads) sum_listed_chunks(const GradientList list) {
-  const auto chunk = static_cast<uint32_t>(blockIdx.x);
-  uint32_t at = 0;
-  if (threadIdx.x < 32) at = last_reached(list.first_chunk, list.n_gradients, chunk);
-  __shared__ uint32_t found;
-  if (threadIdx.x == 0) found = at;
-  __syncthreads();
-  at = found;
-  const Gradient gradient{list.address[at], list.n[at]};
-  const int64_t first = static_cast<int64_t>(chunk - list.first_chunk[at]) * kNormChunk;
-  const double sum = chunk_sum_of(static_cast<Dtype>(list.dtype[at]), gradient, first);
-  const double total = block_sum<kThreads>(sum);
-  if (threadIdx.x == 0) list.sums[chunk] = total;
-}
-
-__global__ void __launch_bounds__(kFinishThreads)
-    add_sums(const double* sums, int64_t n, double* squares) {
-  const double total = ordered_sum(sums, n);
-  if (threadIdx.x == 0) *squares = total;
+struct Decision {
+  double norm;
+  float grad_scale;
+  bool skipped;
+};
+// As finish_norm. Squares of finite numbers do not overflow a double: the sum tells whether all
+// were finite.
+__device__ Decision decide(double squares, float clip) {
+  const double norm = sqrt(squares), limit = clip, ratio = limit / (norm + 1e-6);
+  // As std::min(1, ratio): a NaN ratio gives 1.
+  return {norm, limit > 0 && ratio < 1 ? static_cast<float>(ratio) : 1.0f, !isfinite(squares)};
 }
 
 struct NormResults {
+  const float* clip;
   float *norm, *grad_scale;
   uint8_t* found_nonfinite;
+  double* squares;  // instead of the others
 };
-
-// Squares of finite numbers do not overflow a double: the sum tells whether all were finite.
 __global__ void __launch_bounds__(kFinishThreads)
-    finish_norm(const double* sums, int64_t n, const float* clip, NormResults to) {
-  const double total = ordered_sum(sums, n);
+    finish_norm(const double* sums, int64_t n, const NormResults to) {
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < n; i += kFinishThreads) sum += sums[i];
+  const double total = block_sum<kFinishThreads>(sum);
   if (threadIdx.x != 0) return;
-  const double norm = sqrt(total), limit = *clip;
-  const double ratio = limit / (norm + 1e-6);
-  *to.norm = static_cast<float>(norm);
-  // As std::min(1, ratio): a NaN ratio gives 1.
-  *to.grad_scale = limit > 0 && ratio < 1 ? static_cast<float>(ratio) : 1.0f;
-  *to.found_nonfinite = isfinite(total) ? 0 : 1;
+  if (to.squares != nullptr) {
+    *to.squares = total;
+    return;
+  }
+  const Decision decision = decide(total, *to.clip);
+  *to.norm = static_cast<float>(decision.norm);
+  *to.grad_scale = decision.grad_scale;
+  *to.found_nonfinite = decision.skipped ? 1 : 0;
 }
 
 class GlobalNorm : public Prepared {
  public:
-  GlobalNorm(const GlobalNormParams& params, std::span<const int64_t> list) {
-    for (int64_t i = 0; i < params.n_gradients; ++i) {
-      sizes_.push_back(list[static_cast<size_t>(2 * i)]);
-      dtypes_.push_back(static_cast<uint8_t>(list[static_cast<size_t>(2 * i + 1)]));
-    }
-  }
+  explicit GlobalNorm(std::span<const int64_t> list) : list_(list.begin(), list.end()) {}
 
   void launch(const Launch& args) override {
     auto* sums = static_cast<double*>(args.scratch);
     int64_t done = 0;
     GradientTable table{};
-    for (size_t i = 0; i < sizes_.size(); ++i) {
-      if (sizes_[i] > 0) add(table, args.operands[i + 1], i);
-      const bool last = i + 1 == sizes_.size();
-      if (table.n_gradients < kTensorsPerLaunch && !last) continue;
-      done += run(table, sums + done, args.stream);
+    for (size_t i = 0; 2 * i < list_.size(); ++i) {
+      const int64_t n = list_[2 * i];
+      const uint32_t at = table.n_gradients;
+      if (n > 0) {
+        ++table.n_gradients;
+        table.address[at] = args.operands[i + 1], table.n[at] = n;
+        table.dtype[at] = static_cast<uint8_t>(list_[2 * i + 1]);
+        table.first_chunk[at + 1] = table.first_chunk[at] + static_cast<uint32_t>(norm_chunks(n));
+      }
+      if (table.n_gradients < kTensorsPerLaunch && 2 * i + 2 < list_.size()) continue;
+      const uint32_t n_chunks = table.first_chunk[table.n_gradients];
+      if (n_chunks != 0) sum_chunks<<<n_chunks, kThreads, 0, args.stream>>>(table, sums + done);
+      done += n_chunks;
       table = {};
     }
-    finish_norm<<<1, kFinishThreads, 0, args.stream>>>(
-        sums, done, args.in<float>(0),
-        {args.out<float>(0), args.out<float>(1), args.out<uint8_t>(2)});
+    const NormResults to{args.in<float>(0), args.out<float>(0), args.out<float>(1),
+                         args.out<uint8_t>(2), nullptr};
+    finish_norm<<<1, kFinishThreads, 0, args.stream>>>(sums, done, to);
     check_launch("global_norm");
   }
 
  private:
-  void add(GradientTable& table, const void* data, size_t i) const {
-    const int at = table.n_gradients++;
-    table.gradient[at] = {data, sizes_[i]};
-    table.dtype[at] = dtypes_[i];
-    table.first_chunk[at + 1] =
-        table.first_chunk[at] + static_cast<int32_t>(norm_chunks(sizes_[i]));
-  }
-  static int64_t run(const GradientTable& table, double* sums, cudaStream_t stream) {
-    const int32_t n_chunks = table.first_chunk[table.n_gradients];
-    if (n_chunks == 0) return 0;
-    sum_chunks<<<static_cast<unsigned>(n_chunks), kThreads, 0, stream>>>(table, sums);
-    check_launch("global_norm");
-    return n_chunks;
-  }
-
-  std::vector<int64_t> sizes_;
-  std::vector<uint8_t> dtypes_;
+  std::vector<int64_t> list_;  // elements and dtype of each
 };
+
+constexpr int kBeginThreads = 128;
+
+__device__ void begin_weight(const BeginCall& call, uint32_t i, bool skipped) {
+  const CountedWeight weight = call.weights[i];
+  const OctetCudaNumbers& numbers = call.numbers[weight.numbers];
+  const int64_t t = *weight.t + 1;
+  if (!skipped) *weight.t = t;
+  const auto n_updates = static_cast<double>(t);
+  call.scalars[i] = {numbers.lr_at != nullptr ? *numbers.lr_at : static_cast<float>(numbers.lr),
+                     static_cast<float>(1 - pow(numbers.beta1, n_updates)),
+                     static_cast<float>(1 - pow(numbers.beta2, n_updates))};
+}
+__device__ void begin_row(const BeginCall& call, UpdateRow& row) {
+  const CountedWeight weight = call.weights[row.weight];
+  row.call.g = call.gradients[row.weight] + row.first * weight.gradient_bytes;
+  set_numbers(row.call.p, call.numbers[weight.numbers]);
+}
+__global__ void __launch_bounds__(kBeginThreads)
+    begin_step(const __grid_constant__ BeginCall call) {
+  Decision decision{static_cast<double>(__uint_as_float(kF32Nan)), 1.0f, false};
+  if (call.has_squares) decision = decide(call.control->squares, call.clip);
+  const uint32_t i = blockIdx.x * kBeginThreads + threadIdx.x;
+  if (i < call.n_weights) begin_weight(call, i, decision.skipped);
+  if (i < call.n_rows) begin_row(call, call.rows[i]);
+  if (i != 0) return;
+  OctetCudaControl& control = *call.control;
+  control.grad_norm = decision.norm;
+  control.grad_scale = decision.grad_scale;
+  control.skipped = decision.skipped ? 1 : 0;
+  ++control.attempt;
+  ++(decision.skipped ? control.n_skipped : control.n_applied);
+}
+
+// Parameters of one launch hold 32,764 bytes.
+constexpr size_t kFewWords = 256, kMostWords = 8180;
+template <size_t kWords>
+struct Payload {
+  uint32_t* to;
+  uint32_t n_words;
+  uint32_t word[kWords];
+};
+template <size_t kWords>
+__global__ void __launch_bounds__(kThreads) write(const __grid_constant__ Payload<kWords> payload) {
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i < payload.n_words) payload.to[i] = payload.word[i];
+}
+template <size_t kWords>
+void write_words(char* to, const char* from, size_t n_bytes, cudaStream_t stream) {
+  Payload<kWords> payload;
+  payload.to = reinterpret_cast<uint32_t*>(to);
+  payload.n_words = static_cast<uint32_t>((n_bytes + 3) / 4);
+  std::memcpy(payload.word, from, n_bytes);
+  write<kWords><<<(payload.n_words + kThreads - 1) / kThreads, kThreads, 0, stream>>>(payload);
+}
 
 }  // namespace
 
 void launch_squares(const GradientList& list, uint32_t n_chunks, cudaStream_t stream) {
-  if (n_chunks > 0) sum_listed_chunks<<<n_chunks, kThreads, 0, stream>>>(list);
-  add_sums<<<1, kFinishThreads, 0, stream>>>(list.sums, n_chunks, list.squares);
+  if (n_chunks > 0) sum_chunks<<<n_chunks, kThreads, 0, stream>>>(list, list.sums);
+  const NormResults to{nullptr, nullptr, nullptr, nullptr, list.squares};
+  finish_norm<<<1, kFinishThreads, 0, stream>>>(list.sums, n_chunks, to);
   check_launch("global_norm");
 }
 
+void launch_begin(const BeginCall& call, cudaStream_t stream) {
+  const uint32_t n = std::max({call.n_weights, call.n_rows, 1u});
+  begin_step<<<(n + kBeginThreads - 1) / kBeginThreads, kBeginThreads, 0, stream>>>(call);
+  check_launch("adamw_step's beginning");
+}
+
+void launch_write(void* to, const void* from, size_t n_bytes, cudaStream_t stream) {
+  for (size_t done = 0; done < n_bytes; done += kMostWords * 4) {
+    const size_t n = std::min(n_bytes - done, kMostWords * 4);
+    const auto write = n <= kFewWords * 4 ? write_words<kFewWords> : write_words<kMostWords>;
+    write(static_cast<char*>(to) + done, static_cast<const char*>(from) + done, n, stream);
+  }
+  check_launch("writing parameters");
+}
+
 std::unique_ptr<Prepared> prepare_global_norm(const Request& request) {
-  return std::make_unique<GlobalNorm>(request.get<GlobalNormParams>(),
-                                      request.tail<GlobalNormParams>());
+  return std::make_unique<GlobalNorm>(request.tail<GlobalNormParams>());
 }
 
 }  // namespace octet::cuda
