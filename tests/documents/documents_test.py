@@ -3,7 +3,8 @@
   documents_test.py parse             which blocks are there, whether bash parses them, whether their files exist
   documents_test.py run PROGRAM       runs them: a folder a page, with the inputs of tiny_inputs.py
   documents_test.py plans PROGRAM     the lines of plans that pages show are lines that the page's command prints
-  documents_test.py paths             of the pages about the code: every file that they name is there, and has what they say it has
+  documents_test.py paths             of the pages about the code: every file that they name is there, and has what they say it has;
+                                      names without a file are words of some source
 
 `parse` also looks for the functions and types that pages name with their files, (`name`, `src/path`) or `name` (`src/path`), for what
 links lead to, and for the date and commit of each entry of docs/LOG.md.
@@ -246,6 +247,13 @@ class CodePage:
                 yield f"{self.name}: expected {path} to have {name}"
 
 
+def faults_of_loose_names(page, text, sources):
+    """Names of the code that stand alone: each is a word of some source."""
+    for name in sorted(set(re.findall(r"`([A-Za-z]\w*_\w+|[A-Z][a-z]+[A-Z]\w*)`", text))):
+        if not re.search(rf"\b{name}\b", sources):
+            yield f"{page}: expected a source with {name}"
+
+
 # Four faults, so that the search is known to find some.
 WRONG_PAGE = """`make_plan` (`plan/plan.h`), `make_plan` and `make_plans` (`src/plan/plan.h`), `src/plan/no_such.{h,cpp}`.
 ```cpp
@@ -261,6 +269,10 @@ def paths():
         "src/plan/plan.h to have NoPlan")], found
     code_pages = [CodePage(str(at.relative_to(ROOT)), at.read_text()) for glob in CODE_PAGES for at in sorted(ROOT.glob(glob))]
     faults = [fault for page in code_pages for fault in page.faults()]
+    sources = "\n".join(at.read_text() for folder in ("src", "cli") for at in sorted((ROOT / folder).rglob("*.*")) if SOURCE.match(at.name))
+    assert list(faults_of_loose_names("wrong", "`make_plan` `make_plans`", sources)) == ["wrong: expected a source with make_plans"]
+    for name in CODE_PAGES[:2]:
+        faults += faults_of_loose_names(name, (ROOT / name).read_text(), sources)
     stops = re.findall(r"(?m)^\d+\. \*\*.*\n(?:   .*\n)*", (ROOT / "docs/architecture.md").read_text())
     faults += [f"docs/architecture.md: a stop of a step without a function of a file: {stop}" for stop in stops if not IN_FILE.search(stop)]
     assert len(stops) == 12, stops
