@@ -336,7 +336,7 @@ WRONG_LOG = """## One
 def parse():
     assert len(list(faults_of_log(WRONG_LOG, False))) == 2
     found = [*blocks(), *recipe_blocks()]
-    has_history = git("rev-parse", "--is-shallow-repository").stdout.strip() == "false"
+    has_history = (ROOT / ".git").exists() and git("rev-parse", "--is-shallow-repository").stdout.strip() == "false"
     faults = [f"{block.name}: {fault}" for block in found for fault in faults_of(block)]
     faults += [*faults_of_names(), *faults_of_links()]
     faults += faults_of_log((ROOT / "docs/LOG.md").read_text(), has_history)
