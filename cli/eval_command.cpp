@@ -15,6 +15,7 @@
 #include "cli/eval_images.h"
 #include "cli/eval_recipe.h"
 #include "cli/eval_tasks.h"
+#include "cli/row_figures.h"
 #include "cli/strict_flag.h"
 #include "cli/tokenize_progress.h"
 #include "config/nearest.h"
@@ -231,6 +232,16 @@ bool are_evaluation_tasks(const EvalFlags& flags) {
               "--tasks: expected nll and perplexity apart from evaluation tasks, got both");
 }
 
+// The task that stands where none is named, of a model that writes no text.
+bool is_of_rows(const std::vector<Task>& tasks, const ModelSpec& spec) {
+  return !model_def(spec.kind).writes_text && tasks.size() == 1 &&
+         tasks.front().name == "perplexity";
+}
+
+EvalRowsCall rows_call(const EvalFlags& flags) {
+  return {flags.data, flags.task_flags.limit, flags.seq, flags.batch};
+}
+
 void run_eval(EvalFlags flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
@@ -250,6 +261,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
     sources.push_back(source_with_recipe(source, recipe, options.sets));
   const EvalTasksCall call{flags.tasks, flags.batch, flags.seq, flags.task_flags};
   if (are_images) return run_image_tasks(call, sources, options);
+  if (is_of_rows(tasks, source.spec)) return run_eval_rows(rows_call(flags), sources, options);
   if (are_tasks) {
     calibrate_sources(flags, sources, options);
     return run_eval_tasks(call, sources, options);

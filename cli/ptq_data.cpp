@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
 #include "cli/calib_option.h"
+#include "cli/row_figures.h"
 #include "data/sample_loader.h"
-#include "infer/class_scores.h"
 #include "infer/inference.h"
-#include "infer/model_spec.h"
 #include "ptq/ptq.h"
 #include "train/model_rows.h"
 
@@ -61,24 +59,11 @@ class TextData : public PtqData {
   TokenStream calib_, eval_;
 };
 
-// Of a value a row.
-SampleMetric metric_of(std::string name, const std::vector<double>& values, double factor = 1) {
-  SampleMetric metric{std::move(name), {}};
-  for (const double value : values) metric.samples.push_back({factor * value, 1});
-  return metric;
-}
-
 class RowData : public PtqData {
  public:
   RowData(const ModelSource& source, const PtqDataFlags& flags, Log log)
       : flags_(flags), log_(std::move(log)) {
-    const bool reads_text = model_def(source.spec.kind).reads_text;
-    if (reads_text && source.tokenizer.empty()) {
-      throw Error(ErrorCode::invalid_argument,
-                  "--tokenizer: expected a tokenizer's file, got none: '{}' does not say",
-                  source.folder);
-    }
-    seq_ = reads_text ? flags.seq : 1;
+    seq_ = encoder_row_length(source, flags.seq);
     data_ = open_model_rows(
         posix_files(), {.source = source, .calib = flags.calib, .eval = flags.eval, .seq = seq_},
         log_);
@@ -97,27 +82,12 @@ class RowData : public PtqData {
     exact.recipe = "fp32";
     exact.stored = FrozenFormat::as_computed;
     exact.recipe_options = {};
-    if (head_of(source.spec).head == ModelHead::classes) return classes(exact, rows, backend);
-    const WeightReader weights(posix_files(), source.weights, source.spec, source.nonfinite);
-    const FunctionKey key{function::evaluate, {.batch = flags_.batch, .seq = seq_}};
-    Inference model(source.spec, precision_of("fp32", exact, weights), std::span(&key, 1),
-                    *backend.device, *backend.catalogue);
-    model.load(weights);
-    return {.all = sample_metrics(model.function(key.name, key.size), rows, flags_.batch,
-                                  loss_terms(source.spec))};
+    RowFigures found = row_figures(exact, rows, flags_.batch,
+                                   {posix_files(), *backend.device, *backend.catalogue, log_});
+    return {.all = std::move(found.all), .f1 = found.f1};
   }
 
  private:
-  PtqFigures classes(const ModelSource& source, const EvalRows& rows, Backend& backend) const {
-    const ClassScores scores = score_classes(
-        source, rows, flags_.batch, {posix_files(), *backend.device, *backend.catalogue, log_});
-    PtqFigures figures;
-    figures.all.push_back(metric_of("cross_entropy", scores.log_likelihoods, -1));
-    figures.all.push_back(metric_of("acc", scores.right));
-    if (source.spec.classes > 5) figures.all.push_back(metric_of("top5", scores.right5));
-    return figures;
-  }
-
   PtqDataFlags flags_;
   Log log_;
   int64_t seq_ = 1;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct PtqFigures {
   std::vector<SampleMetric> all;
   std::string counted = "labels";  // what the first one's n_tokens count
   bool has_perplexity = false;     // of the first one, which is in nats a token
+  std::optional<double> f1 = {};   // of class 1, where there are two
 };
 
 class PtqData {

@@ -44,6 +44,8 @@ ClassScores score_classes(const ModelSource& source, const EvalRows& rows, int64
       const auto row = std::span(logits).subspan(i * n_classes, n_classes);
       const auto label = std::span(labels).subspan(i, 1);
       scores.log_likelihoods.push_back(log_likelihood(row, label[0]));
+      scores.labels.push_back(label[0]);
+      scores.predicted.push_back(static_cast<int32_t>(std::ranges::max_element(row) - row.begin()));
       scores.right.push_back(top_k(row, label, 1).share());
       scores.right5.push_back(top_k(row, label, first_five).share());
     }

@@ -13,8 +13,9 @@ namespace octet {
 
 // Of each row, in order.
 struct ClassScores {
-  std::vector<double> log_likelihoods;  // of the label, nats; in double of the model's logits
-  std::vector<double> right, right5;    // 1 or 0: the label is the first, among the first 5
+  std::vector<double> log_likelihoods;     // of the label, nats; in double of the model's logits
+  std::vector<double> right, right5;       // 1 or 0: the label is the first, among the first 5
+  std::vector<int32_t> labels, predicted;  // predicted: the first of the largest logits
 };
 
 // A model whose output is "classes", on rows that bring its inputs and "labels" below its number of

@@ -59,6 +59,19 @@ TEST(QuantizedEncoder, a_classifier_of_texts_keeps_its_classes_but_in_a_format_o
   EXPECT_GT(number(rows[1], "cross_entropy_change"),
             5 * std::abs(number(rows[0], "cross_entropy_change")));
   EXPECT_FALSE(rows[0].contains("top5_after"));  // there are two classes
+  // Under its recipe the run is evaluated as the table says, and compared with others.
+  const Outcome evaluated =
+      run_program(folder, "eval --json --model " + (folder / "run") + " --data " + texts +
+                              " --limit 100 --batch 32 --recipe fp32,fp8_linear");
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  const Json recipes = Json::parse(evaluated.out);
+  ASSERT_EQ(recipes.size(), 2u);
+  EXPECT_NEAR(number(recipes[0], "cross_entropy"), number(rows[0], "cross_entropy_before"), 2e-6);
+  EXPECT_NEAR(number(recipes[0], "f1"), number(rows[0], "f1_before"), 2e-6);
+  EXPECT_GE(number(recipes[0], "f1"), 0.95);
+  EXPECT_NEAR(number(recipes[1], "cross_entropy_difference"),
+              number(recipes[1], "cross_entropy") - number(recipes[0], "cross_entropy"), 2e-6);
+  EXPECT_NE(number(recipes[1], "cross_entropy_difference"), 0);
   // What was written is evaluated as the table says, and its classes keep their names.
   const Json again = quantized_rows(
       folder, folder / "run",
@@ -106,8 +119,9 @@ TEST(QuantizedEncoder, what_the_model_does_not_read_is_said) {
   EXPECT_THAT(error("--calib " + folder.put("text.txt", "the model")), HasSubstr("text.txt"));
   EXPECT_THAT(error("--calib " + texts + " --keep none"),
               HasSubstr("expected a pattern that matches a linear, such as"));
-  EXPECT_THAT(run_program(folder, "eval --model " + (folder / "run") + " --data " + texts).err,
-              HasSubstr("expected a model that writes text, got bert"));
+  EXPECT_THAT(
+      run_program(folder, "eval --tasks nll --model " + (folder / "run") + " --data " + texts).err,
+      HasSubstr("expected a model that writes text, got bert"));
 }
 
 }  // namespace

@@ -1,0 +1,143 @@
+#include "cli/row_figures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "cli/backend.h"
+#include "data/sample_loader.h"
+#include "infer/class_scores.h"
+#include "infer/inference.h"
+#include "infer/metrics.h"
+#include "infer/model_spec.h"
+#include "train/model_rows.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kLongestText = 512;
+
+// Of a value a row.
+SampleMetric metric_of(std::string name, const std::vector<double>& values, double factor = 1) {
+  SampleMetric metric{std::move(name), {}};
+  for (const double value : values) metric.samples.push_back({factor * value, 1});
+  return metric;
+}
+
+RowFigures class_figures(const ModelSource& source, const EvalRows& rows, int64_t batch,
+                         const TextMachine& machine) {
+  const ClassScores scores = score_classes(source, rows, batch, machine);
+  RowFigures figures;
+  figures.all.push_back(metric_of("cross_entropy", scores.log_likelihoods, -1));
+  figures.all.push_back(metric_of("acc", scores.right));
+  if (source.spec.classes > 5) figures.all.push_back(metric_of("top5", scores.right5));
+  if (source.spec.classes == 2) figures.f1 = f1(scores.labels, scores.predicted);
+  return figures;
+}
+
+// A line of the table: figures of one recipe, and how far they are from the first one's.
+OrderedJson line_of(const std::string& recipe, const RowFigures& figures, const RowFigures& first) {
+  const bool is_first = &figures == &first;
+  int64_t n_labels = 0;
+  for (const NllSum& sample : figures.all.front().samples) n_labels += sample.n_tokens;
+  OrderedJson line = {
+      {"recipe", recipe}, {"rows", figures.all.front().samples.size()}, {"labels", n_labels}};
+  for (size_t i = 0; i < figures.all.size(); ++i) {
+    const SampleMetric& metric = figures.all[i];
+    const PairedNll paired = paired_nll(first.all[i].samples, metric.samples);
+    line[metric.name] = paired.after;
+    line[metric.name + "_se"] = paired.after_error;
+    if (is_first) continue;
+    line[metric.name + "_difference"] = paired.difference;
+    line[metric.name + "_difference_se"] = paired.difference_error;
+  }
+  if (figures.f1) line["f1"] = *figures.f1;
+  return line;
+}
+
+// The last line has every column.
+Table table_of(const std::vector<OrderedJson>& lines) {
+  Table table;
+  for (const auto& [column, value] : lines.back().items()) table.columns.push_back(column);
+  for (const OrderedJson& line : lines) {
+    std::vector<std::string>& cells = table.rows.emplace_back();
+    for (const std::string& column : table.columns) {
+      const bool is_text = line.contains(column) && line[column].is_string();
+      cells.push_back(!line.contains(column) ? ""
+                      : is_text              ? line[column].get<std::string>()
+                      : line[column].is_number_integer()
+                          ? line[column].dump()
+                          : fmt::format("{:.6f}", line[column].get<double>()));
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+RowFigures row_figures(const ModelSource& source, const EvalRows& rows, int64_t batch,
+                       const TextMachine& machine) {
+  if (head_of(source.spec).head == ModelHead::classes)
+    return class_figures(source, rows, batch, machine);
+  const int64_t seq = rows.at(0, batch).seq;
+  const WeightReader weights(machine.files, source.weights, source.spec, source.nonfinite);
+  const FunctionKey key{function::evaluate, {.batch = batch, .seq = seq}};
+  Inference model(source.spec, precision_of(source.recipe, source, weights), std::span(&key, 1),
+                  machine.device, machine.catalogue);
+  model.load(weights);
+  return {.all = sample_metrics(model.function(key.name, key.size), rows, batch,
+                                loss_terms(source.spec)),
+          .f1 = {}};
+}
+
+int64_t encoder_row_length(const ModelSource& source, int64_t wanted) {
+  if (!model_def(source.spec.kind).reads_text) return 1;
+  if (source.tokenizer.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--tokenizer: expected a tokenizer's file, got none: '{}' does not say",
+                source.folder);
+  }
+  return wanted > 0 ? wanted : std::min(source.seq, kLongestText);
+}
+
+void run_eval_rows(const EvalRowsCall& call, const std::vector<ModelSource>& sources,
+                   const GlobalOptions& options) {
+  const ModelSource& source = sources.front();
+  std::vector<std::string> files = call.files;
+  if (files.empty() && source.run) files = source.run->data.val;
+  if (files.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--data: expected files of the kind that the model trains on, got none");
+  }
+  const Log log = make_log(options);
+  const int64_t seq = encoder_row_length(source, call.seq);
+  const Dataset data =
+      open_model_rows(posix_files(), {.source = source, .calib = files, .seq = seq}, log);
+  const int64_t n_all = data.train_rows->n_samples();
+  const SampleEval rows(data.train_rows, seq, call.limit > 0 ? std::min(call.limit, n_all) : n_all);
+  Backend backend = open_backend(options, {.same_rows = true});
+  std::vector<RowFigures> figures;
+  std::vector<OrderedJson> lines;
+  figures.reserve(sources.size());
+  for (const ModelSource& one : sources) {
+    if (measures_batches(find_recipe(one.recipe))) {
+      log.warning("{}: scales are measured over a batch of {} rows, on which results depend",
+                  one.recipe, call.batch);
+    }
+    figures.push_back(row_figures(one, rows, call.batch,
+                                  {posix_files(), *backend.device, *backend.catalogue, log}));
+    lines.push_back(line_of(one.recipe, figures.back(), figures.front()));
+  }
+  print_table(options, table_of(lines));
+  for (const OrderedJson& line : lines) {
+    const std::string& name = figures.front().all.front().name;
+    if (std::isfinite(line.at(name).get<double>())) continue;
+    throw Error(ErrorCode::numerics, "[eval] expected a finite {}, got none in {}", name,
+                line.at("recipe").get<std::string>());
+  }
+}
+
+}  // namespace octet

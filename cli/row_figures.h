@@ -1,0 +1,39 @@
+// What rows that are no text of a decoder are evaluated by: a model's classes, or its loss.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/common.h"
+#include "infer/evaluate.h"
+#include "infer/text_model.h"
+
+namespace octet {
+
+// Of each sample (row, pair) in order: of classes "cross_entropy" (nats), "acc" and, of more than
+// five, "top5"; else the metrics of the loss of the model's own.
+struct RowFigures {
+  std::vector<SampleMetric> all;
+  std::optional<double> f1;  // of class 1, where there are two
+};
+
+// `batch` rows at a time, with the source's recipe.
+RowFigures row_figures(const ModelSource& source, const EvalRows& rows, int64_t batch,
+                       const TextMachine& machine);
+
+// Tokens a row of a model that writes no text: the model's, at most 512; 1 of pictures. Throws
+// Error{invalid_argument} where the model reads text and no tokenizer is known.
+int64_t encoder_row_length(const ModelSource& source, int64_t wanted);
+
+// octet eval --data of such a model, a row a recipe. `files`: of a run its own validation data
+// where none is named.
+struct EvalRowsCall {
+  std::vector<std::string> files;
+  int64_t limit = 0, seq = 0, batch = 8;  // limit: rows; 0: all
+};
+void run_eval_rows(const EvalRowsCall& call, const std::vector<ModelSource>& sources,
+                   const GlobalOptions& options);
+
+}  // namespace octet
