@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What an addition costs: a recipe, a model family, a loss, a number format, a granularity, an element-wise op, a collective
-and an optimizer are added to a scratch copy of the sources as docs/adding says, the existing files that had to change are counted, and with
---build DIR, where the program is then built, what was added is compiled and used (but for ops and optimizers).
+"""What an addition costs: a recipe, a model family, a loss, a number format, a granularity, an element-wise op, a collective,
+an optimizer, a state, a configuration key and an evaluation task are added to a scratch copy of the sources as docs/adding says, and the
+existing files that had to change are counted. With --build DIR, where the program is then built, the recipe, model, loss, format and granularity are
+compiled and used.
 
     tests/additions/additions_test.py [--source DIR] [--build DIR] [NAME...]
 
@@ -202,7 +203,7 @@ namespace {
 constexpr HfKey kKeys[] = {{.field = "norm_eps", .key = "layer_norm_eps", .absent = 1e-5}};
 
 ValueId logits(Blocks& blocks) {
-  return rotary_decoder(blocks, &Blocks::layer_norm);
+  return rotary_decoder(blocks, {.norm = &Blocks::layer_norm});
 }
 
 }  // namespace
@@ -479,6 +480,71 @@ def use_loss(scratch):
         raise Failed("config.yaml does not say the loss")
 
 
+def add_state(scratch):
+    """The running mean of a weight, kept by SGD."""
+    scratch.edit("src/ir/states.h", r"^  kv_cache, ", "  weight_mean,          // the running mean of a parameter\n", "before")
+    scratch.edit("src/ir/states.cpp", r"^    generated\(of_site\(kv_cache", '    of_update(weight_mean, "weight_mean", "weight_mean:"),\n', "before")
+    sgd = "src/optim/rules/sgd.cpp"
+    scratch.edit(sgd, r"^void build_sgd\(", """std::vector<RuleState> sgd_states(const TensorType& weight, const OptimPolicy& policy) {
+  std::vector<RuleState> states = momentum_states(weight, policy);
+  states.push_back({StateUse::weight_mean, {Dtype::f32, weight.shape}});
+  return states;
+}
+
+""", "before")
+    scratch.edit(sgd, r"^  update\.store_weight\([^;]*;\n", """  const ValueId old = u.state(StateUse::weight_mean);
+  const ValueId mean = u.sum({old, u.constant(0.99)}, {update.weight(), u.constant(0.01)});
+  const ValueId skips = u.b().broadcast(u.skipped(), u.b().shape(mean), {});
+  u.set(StateUse::weight_mean, u.b().select(skips, old, mean));
+""")
+    scratch.edit(sgd, r"^ *\.states = (?=momentum_states)", "sgd_states, // ")
+
+
+def add_key(scratch):
+    """A bound of the run's guards."""
+    scratch.edit("src/config/run_config.h", r"^  int64_t max_zero_gradients = .*\n", "  int64_t max_slow_steps = 0;  // 0: any number\n")
+    scratch.edit("src/config/table.cpp", r'^    \{"train\.max_zero_gradients"',
+                 """    {"train.max_slow_steps", open, OCTET_FIELD(train.max_slow_steps), within(0, kMostSteps), "steps",
+     "steps in a row that may be slow before the run stops; 0: any number"},
+""", "before")
+    scratch.edit("src/train/run_guards.cpp", r"^void RunGuards::check_gradient\([^{]*\{\n",
+                 '  if (config_.max_slow_steps > 0) log.warning("slow steps are not counted");\n')
+
+
+def add_task(scratch):
+    """The opposite of a word, from a file of its own."""
+    scratch.add("src/infer/tasks/opposites.cpp", """// A task of the test of additions.
+#include "data/json_values.h"
+#include "infer/tasks/task.h"
+
+namespace octet {
+
+TaskData read_opposites(const TaskQuery& query) {
+  expect_no_shots(query);
+  const std::string path = find_task_file(query, {"opposites/test.jsonl", "opposites.jsonl"});
+  TaskData data{.split = "test", .has_norm = false};
+  JsonValues values(query.files, path);
+  while (const auto value = values.next()) {
+    const std::string where = fmt::format("{}:{}", path, value->line);
+    const OrderedJson row = parse_ordered_json(value->text, where);
+    TaskDocument document{.id = fmt::to_string(data.documents.size())};  // gold: the first choice
+    for (const char* key : {"opposite", "synonym"}) {
+      document.choices.push_back(
+          spaced_choice("The opposite of " + text_of(row, "word") + " is", text_of(row, key)));
+    }
+    data.documents.push_back(std::move(document));
+  }
+  return data;
+}
+
+}  // namespace octet
+""")
+    scratch.edit("src/infer/tasks/task.h", r"^TaskData read_svamp\(const TaskQuery& query\);\n",
+                 "TaskData read_opposites(const TaskQuery& query);\n")
+    scratch.edit("src/infer/tasks/list.cpp", r"^constexpr TaskDef kTasks\[\] = \{\n",
+                 '    {"opposites", "the opposite of a word", read_opposites},\n')
+
+
 ADDITIONS = {  # name: existing files at most, what is added, how it is used (None: all sources would have to be compiled)
     "recipe": (2, add_recipe, use_recipe),
     "granularity": (3, add_granularity, use_granularity),
@@ -488,6 +554,9 @@ ADDITIONS = {  # name: existing files at most, what is added, how it is used (No
     "element-wise op": (4, add_element, None),
     "collective": (6, add_collective, None),
     "optimizer": (3, add_optimizer, None),
+    "state": (3, add_state, None),
+    "configuration key": (3, add_key, None),
+    "evaluation task": (2, add_task, None),
 }
 
 
