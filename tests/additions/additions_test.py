@@ -36,30 +36,32 @@ class Failed(Exception):
 
 
 class Scratch:
-    """A copy of the sources that an addition changes."""
+    """A copy of the sources that an addition changes: of all of them where they are compiled, else of the files that it changes."""
 
     def __init__(self, source, folder, build):
         self.source, self.root, self.build = source, folder / "tree", build
         self.work = folder / "work"
         self.work.mkdir()
         self.touched, self.added = set(), []
-        for name in COUNTED:
+        for name in COUNTED if build else ():
             shutil.copytree(source / name, self.root / name)
 
     def add(self, path, text):
-        if (self.root / path).exists():
+        if (self.source / path).exists():
             raise Failed(f"{path} is there already")
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
         self.added.append(path)
 
     def edit(self, path, anchor, text, where="after"):
         """Puts text after (or before) the first place that the pattern matches."""
         file = self.root / path
-        before = file.read_text()
+        before = (file if file.exists() else self.source / path).read_text()
         match = re.search(anchor, before, re.MULTILINE)
         if match is None:
             raise Failed(f"{path}: nothing matches {anchor!r}; the addition's script must follow the code")
         at = match.end() if where == "after" else match.start()
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(before[:at] + text + before[at:])
         self.touched.add(path)
 
