@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "backends/cuda/kernels/adamw/adamw_copy.cuh"
+#include "backends/cuda/kernels/adamw/adamw_common.cuh"
 #include "backends/cuda/launch/context.h"
 #include "ir/ops/slots.h"
 
@@ -84,24 +84,15 @@ __global__ void clear_amax(uint32_t* amax, uint8_t* flag) {
   *amax = 0;
   *flag = 0;
 }
-// Of the weights as they are afterwards, sixteen bytes at a time.
-template <Dtype W>
+// Of the weights as they are afterwards.
+template <int N>
 __global__ void __launch_bounds__(256) weight_amax(const __grid_constant__ AdamwCall call) {
-  constexpr int kEach = 16 / sizeof(Storage<W>);
-  const auto* w = static_cast<const Storage<W>*>(call.w_to);
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * kEach;
-  const bool aligned = reinterpret_cast<uintptr_t>(w) % 16 == 0;
   Top top;
-  int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kEach;
-  for (; i < call.p.n; i += stride) {
-    if (aligned && i + kEach <= call.p.n) {
-      const auto pack = load_pack<kEach>(w + i);
+  for_runs<N>(call.p.n, [&]<int kN>(int64_t i) {
+    const auto run = load_run<kN>(call.p.w, call.w_to, i);
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) top.join(to_float<W>(pack.at[j]));
-    } else {
-      for (int64_t j = i; j < min(i + kEach, call.p.n); ++j) top.join(to_float<W>(w[j]));
-    }
-  }
+    for (int j = 0; j < kN; ++j) top.join(value_of(call.p.w, run, j));
+  });
   top.note(call.amax, call.flag);
 }
 
@@ -113,14 +104,8 @@ unsigned blocks_of(int64_t n, int64_t each, int64_t most) {
 class AdamwStep : public Prepared {
  public:
   AdamwStep(const AdamwParams& params, int n_sm) : p_(params), pieces_(params, true), n_sm_(n_sm) {
-    const auto coded = [](Dtype dtype) {
-      return dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::fp16;
-    };
-    if (!coded(p_.m.dtype) && !coded(p_.v.dtype)) p_.group = 128;  // any: nothing is grouped
-    has_master_ = p_.store == WeightStore::remainder || p_.store == WeightStore::master;
-    coded_m_ = coded(p_.m.dtype);
-    coded_v_ = coded(p_.v.dtype);
-    draws_ = p_.store == WeightStore::stochastic || p_.m.stochastic || p_.v.stochastic;
+    // Nothing is grouped: any.
+    if (is_wide_or_half(p_.m.dtype) && is_wide_or_half(p_.v.dtype)) p_.group = 128;
   }
 
   void launch(const Launch& args) override {
@@ -129,55 +114,50 @@ class AdamwStep : public Prepared {
     if (!p_.amax || pieces_.give_amax()) return;
     clear_amax<<<1, 1, 0, args.stream>>>(call.amax, call.flag);
     const unsigned blocks = blocks_of(p_.n, 8 * 256, n_sm_ * 8);
-    if (p_.n != 0) {
-      visit_wide(p_.w, [&]<Dtype W>() { weight_amax<W><<<blocks, 256, 0, args.stream>>>(call); });
-    }
+    const auto at = reinterpret_cast<uintptr_t>(call.w_to);
+    const auto kernel = at % sizeof(Run<8>) == 0 ? weight_amax<8> : weight_amax<1>;
+    if (p_.n != 0) kernel<<<blocks, 256, 0, args.stream>>>(call);
     check_launch("adamw_step");
   }
 
  private:
   AdamwCall call_of(const Launch& args) const {
-    AdamwCall call{.p = p_,
-                   .g = args.operands[S::g],
-                   .w_from = args.operands[S::w],
-                   .master_from = has_master_ ? args.operands[S::master] : nullptr,
-                   .w_to = args.results[S::next_w],
-                   .master_to = has_master_ ? args.results[S::next_master] : nullptr,
-                   .m = {args.operands[S::m], args.results[S::next_m], nullptr, nullptr},
-                   .v = {args.operands[S::v], args.results[S::next_v], nullptr, nullptr},
-                   .lr = args.in<float>(S::lr),
-                   .c1 = args.in<float>(S::c1),
-                   .c2 = args.in<float>(S::c2),
-                   .grad_scale = args.in<float>(S::grad_scale),
-                   .found_nonfinite = args.in<uint8_t>(S::found_nonfinite),
-                   .attempt = draws_ ? args.in<uint32_t>(S::attempt) : nullptr,
-                   .amax = nullptr,
-                   .flag = nullptr,
-                   .gathered = nullptr,
-                   .begin = 0,
-                   .end = p_.n,
-                   .origin = p_.first};
-    if (coded_m_) {
-      call.m.meta_from = args.in<uint32_t>(S::m_meta);
-      call.m.meta_to = args.out<uint32_t>(S::next_m_meta);
-    }
-    if (p_.v.dtype == Dtype::fp16) call.v.meta_from = args.in<uint32_t>(S::v_meta);
-    if (coded_v_) {
-      call.v.meta_from = args.in<uint32_t>(S::v_meta);
-      call.v.meta_to = args.out<uint32_t>(S::next_v_meta);
-    }
-    if (p_.amax) {
-      call.amax = args.out<uint32_t>(S::amax);
-      call.flag = args.out<uint8_t>(S::nonfinite);
-      call.gathered = reinterpret_cast<GatheredAmax*>(args.counters);
-    }
-    return call;
+    // Slots that are absent may be none.
+    const auto in = [&](bool is_there, SlotId i) { return is_there ? args.operands[i] : nullptr; };
+    const auto out = [&](bool is_there, SlotId i) { return is_there ? args.results[i] : nullptr; };
+    const auto words = [](const void* at) { return static_cast<const uint32_t*>(at); };
+    const bool coded_m = !is_wide_or_half(p_.m.dtype), coded_v = !is_wide_or_half(p_.v.dtype);
+    const bool scaled_v = p_.v.dtype == Dtype::fp16;
+    const bool draws = p_.store == WeightStore::stochastic || p_.m.stochastic || p_.v.stochastic;
+    const bool beside = p_.store == WeightStore::remainder || p_.store == WeightStore::master;
+    return {.p = p_,
+            .g = args.operands[S::g],
+            .w_from = args.operands[S::w],
+            .master_from = in(beside, S::master),
+            .w_to = args.results[S::next_w],
+            .master_to = out(beside, S::next_master),
+            .m = {args.operands[S::m], args.results[S::next_m], words(in(coded_m, S::m_meta)),
+                  static_cast<uint32_t*>(out(coded_m, S::next_m_meta))},
+            .v = {args.operands[S::v], args.results[S::next_v],
+                  words(in(coded_v || scaled_v, S::v_meta)),
+                  static_cast<uint32_t*>(out(coded_v, S::next_v_meta))},
+            .lr = args.in<float>(S::lr),
+            .c1 = args.in<float>(S::c1),
+            .c2 = args.in<float>(S::c2),
+            .grad_scale = args.in<float>(S::grad_scale),
+            .found_nonfinite = args.in<uint8_t>(S::found_nonfinite),
+            .attempt = words(in(draws, S::attempt)),
+            .amax = static_cast<uint32_t*>(out(p_.amax, S::amax)),
+            .flag = static_cast<uint8_t*>(out(p_.amax, S::nonfinite)),
+            .gathered = reinterpret_cast<GatheredAmax*>(args.counters),
+            .begin = 0,
+            .end = p_.n,
+            .origin = p_.first};
   }
 
   AdamwParams p_;
   AdamwPieces pieces_;
   int n_sm_;
-  bool has_master_ = false, coded_m_ = false, coded_v_ = false, draws_ = false;
 };
 
 std::unique_ptr<Prepared> prepare_adamw(const Request& request) {

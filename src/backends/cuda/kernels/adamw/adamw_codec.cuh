@@ -11,7 +11,7 @@
 // says of the values here. Codes of other kinds: the same without tables, or quotients.
 #pragma once
 
-#include "backends/cuda/kernels/adamw/adamw_group.cuh"
+#include "backends/cuda/kernels/adamw/adamw_common.cuh"
 #include "backends/cuda/kernels/common/fast_math.cuh"
 #include "backends/cuda/kernels/common/wide.cuh"
 
@@ -30,8 +30,10 @@ inline constexpr int kLanesOf = static_cast<int>(kMomentGroup) / kEachOf<C>;  //
 template <Codec C>
 inline constexpr bool kBothCoded = C == Codec::expanded || C == Codec::codes;
 
-inline constexpr float kLog2Target = 8.80735492f;  // of 448
-inline constexpr float kLog2Range = 17.8073549f;   // of 448 / 2^-9
+template <Dtype D>  // of the largest code's value, and of that by the least's
+inline constexpr float kLog2Target = D == Dtype::e4m3 ? 8.80735492f : 15.8073549f;
+template <Dtype D>
+inline constexpr float kLog2Range = D == Dtype::e4m3 ? 17.8073549f : 31.8073549f;
 inline constexpr uint32_t kSign = 0x80000000u;
 
 // Shared memory. A row of the first table is a code's: 32 words for m, 32 for v, one a lane, so
@@ -47,14 +49,15 @@ __device__ __forceinline__ void fill_tables(char* tables) {
   for (int row = static_cast<int>(threadIdx.x) / 16; row < 256;
        row += static_cast<int>(blockDim.x) / 16) {
     const float q = to_float<Dtype::e4m3>(static_cast<uint8_t>(row & 0x7F));
-    const float log2_q = fast_log2(q) - kLog2Target;
+    const float log2_q = fast_log2(q) - kLog2Target<Dtype::e4m3>;
     const float x = column < 8 || row < 128 ? log2_q : __uint_as_float(kF32Nan);
     reinterpret_cast<float4*>(tables)[row * 16 + column] = make_float4(x, x, x, x);
   }
 #pragma unroll 1
   for (int k16 = static_cast<int>(threadIdx.x); k16 < 256; k16 += static_cast<int>(blockDim.x)) {
     const float inv_k = k16 == 0 ? 1.0f : 16.0f * fast_inverse(static_cast<float>(k16));
-    const float least = k16 == 0 ? -__uint_as_float(kF32Inf) : kLog2Range * inv_k - 125.0f;
+    const float least =
+        k16 == 0 ? -__uint_as_float(kF32Inf) : kLog2Range<Dtype::e4m3> * inv_k - 125.0f;
     reinterpret_cast<float2*>(tables + kCodesBytes)[k16] = make_float2(inv_k, least);
   }
 }
@@ -102,7 +105,7 @@ __device__ __forceinline__ Choice choice_of(const Extent& extent) {
   const float log2_amax = fast_log2(amax);
   const float log2_amin = fast_log2(__uint_as_float(extent.amin));
   const float inverse = fast_inverse(fmaxf(log2_amax - log2_amin, 1.0f));
-  const float k16 = fminf(16.0f * kLog2Range * inverse, kMaxK16 + 0.5f);
+  const float k16 = fminf(16.0f * kLog2Range<Dtype::e4m3> * inverse, kMaxK16 + 0.5f);
   const float error = __fmaf_rn(fabsf(log2_amin) * 0x1p-20f, inverse, 0x1p-20f);
   return {__fadd_rd(k16, 0x1p23f), log2_amax, k16, error,
           extent.amax < __float_as_uint(kMinExpansionAmax)};
@@ -137,7 +140,7 @@ __device__ __forceinline__ Encoding encoding_of(const Extent& extent, const Choi
   const uint32_t amax24 = (extent.amax + 127u) >> 7;
   const float k = __fmaf_rn(choice.bits, 0.0625f, -0x1p19f);
   return {__byte_perm(__float_as_uint(choice.bits), amax24, 0x6540), k,
-          __fmaf_rn(-k, choice.log2_amax, kLog2Target)};
+          __fmaf_rn(-k, choice.log2_amax, kLog2Target<Dtype::e4m3>)};
 }
 
 // Whether the group is not empty and leaves what the powers take, or is not finite.

@@ -6,94 +6,75 @@
 
 namespace octet::cuda {
 
-// Codes that go without tables: E4M3 or E5M2, whether expanded or not.
-struct CodeFormat {
-  float target, log2_target, log2_least;
-  float least;       // of a nonzero value that is not expanded; 0: none
-  uint32_t special;  // added to 7-bit codes, carries into bit 7 at Inf and NaN
-  bool expand, e4m3;
-};
-struct CodeFormats {
-  CodeFormat m, v;
-};
-inline CodeFormat code_format(const MomentParams& p, bool keeps_nonzero) {
-  if (p.dtype == Dtype::e4m3) {
-    const float least = keeps_nonzero ? 0x1p-9f : 0.0f;
-    return {448.0f, kLog2Target, -kLog2Range, least, 0x01010101u, p.expand, true};
-  }
-  const float least = keeps_nonzero ? 0x1p-16f : 0.0f;
-  return {57344.0f, 15.8073549f, -31.8073549f, least, 0x04040404u, p.expand, false};
-}
-
 __device__ __forceinline__ float k_of(uint32_t meta) {  // without the slow conversion
   return (__uint_as_float(0x4B000000u | (meta & 0xFFu)) - 8388608.0f) * 0.0625f;
 }
-template <__nv_fp8_interpretation_t kKind>
-__device__ __forceinline__ void unpack_codes(const uint32_t (&codes)[2], float (&q)[kRun]) {
-#pragma unroll
-  for (int j = 0; j < kRun; j += 2) {
-    const auto pair = static_cast<__nv_fp8x2_storage_t>(codes[j / 4] >> (j % 4 * 8));
-    const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, kKind)));
-    q[j] = values.x, q[j + 1] = values.y;
-  }
-}
-// Returns whether the metadata or a code is out of what the powers take.
-template <bool kSigned>
-__device__ __forceinline__ bool decode_codes(const CodeFormat& f, const uint32_t (&codes)[2],
+// E4M3 or E5M2, whether expanded or not. Returns whether the metadata or a code is out of what the
+// powers take.
+template <Moment M>
+__device__ __forceinline__ bool decode_codes(const MomentParams& p, const uint32_t (&codes)[2],
                                              uint32_t meta, float (&x)[kRun]) {
   const float amax = meta_amax(meta);
-  bool far = false;
-  if (f.e4m3)
-    unpack_codes<__NV_E4M3>(codes, x);
-  else
-    unpack_codes<__NV_E5M2>(codes, x);
-  if (f.expand) {
-    const float k = meta == 0 ? 1.0f : k_of(meta);
-    const float rough = fast_inverse(k), top = fast_log2(f.target);
-    const float inv_k = __fmaf_rn(__fmaf_rn(-k, rough, 1.0f), rough, rough);
+  return visit_moment_codes<Formats::ieee>(p.dtype, [&]<Dtype D>() {
+    constexpr auto kKind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
+    constexpr float kTarget = kFormatRow<D>.amax_target;
+    constexpr uint32_t kSpecial = D == Dtype::e4m3 ? 0x01010101u : 0x04040404u;  // to bit 7
+    bool far = false;
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) {
-      const float size = fast_exp2((fast_log2(fabsf(x[j])) - top) * inv_k) * amax;
-      x[j] = kSigned ? copysignf(size, x[j]) : size;
+    for (int j = 0; j < kRun; j += 2) {
+      const auto pair = static_cast<__nv_fp8x2_storage_t>(codes[j / 4] >> (j % 4 * 8));
+      const float2 two = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, kKind)));
+      x[j] = two.x, x[j + 1] = two.y;
     }
-    const float lowest = f.log2_least * inv_k;
-    far = meta != 0 && !(lowest > -125.0f && lowest + fast_log2(amax) > -125.0f && amax < 0x1p125f);
-  } else {
+    if (p.expand) {
+      const float k = meta == 0 ? 1.0f : k_of(meta);
+      const float rough = fast_inverse(k), top = fast_log2(kTarget);
+      const float inv_k = __fmaf_rn(__fmaf_rn(-k, rough, 1.0f), rough, rough);
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) x[j] = __fdiv_rn(x[j], f.target) * amax;
-  }
-  const uint32_t special =
-      ((codes[0] & 0x7F7F7F7Fu) + f.special) | ((codes[1] & 0x7F7F7F7Fu) + f.special);
-  return far || ((special | (kSigned ? 0u : codes[0] | codes[1])) & 0x80808080u) != 0;
+      for (float& q : x) q = copysignf(fast_exp2((fast_log2(fabsf(q)) - top) * inv_k) * amax, q);
+      const float lowest = -kLog2Range<D> * inv_k;
+      far =
+          meta != 0 && !(lowest > -125.0f && lowest + fast_log2(amax) > -125.0f && amax < 0x1p125f);
+    } else {
+#pragma unroll
+      for (float& q : x) q = __fdiv_rn(q, kTarget) * amax;
+    }
+    // Inf and NaN carry; a second moment is not negative.
+    uint32_t odd = ((codes[0] & 0x7F7F7F7Fu) + kSpecial) | ((codes[1] & 0x7F7F7F7Fu) + kSpecial);
+    if (M == Moment::second) odd |= codes[0] | codes[1];
+    return far || (odd & 0x80808080u) != 0;
+  });
 }
 // Of values with this metadata; 0 for metadata 0.
-template <bool kSigned>
-__device__ __forceinline__ uint2 encode_codes(const CodeFormat& f, const float (&x)[kRun],
+template <Moment M>
+__device__ __forceinline__ uint2 encode_codes(const MomentParams& p, const float (&x)[kRun],
                                               uint32_t meta) {
   const float amax = meta_amax(meta);
   float y[kRun];
-  if (f.expand) {
-    const float k = k_of(meta), inverse = fast_inverse(amax);
+  return visit_moment_codes<Formats::ieee>(p.dtype, [&]<Dtype D>() -> uint2 {
+    constexpr float kLeast = octet::decode<D>(kFormatRow<D>.min_code);
+    if (p.expand) {
+      const float k = k_of(meta), inverse = fast_inverse(amax);
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) {
-      const float log2_ratio = fast_log2(fabsf(x[j]) * inverse);
-      const float size = fast_exp2(__fmaf_rn(log2_ratio, k, f.log2_target));
-      y[j] = kSigned ? copysignf(size, x[j]) : size;
-    }
-  } else {
+      for (int j = 0; j < kRun; ++j) {
+        const float log2_ratio = fast_log2(fabsf(x[j]) * inverse);
+        y[j] = copysignf(fast_exp2(__fmaf_rn(log2_ratio, k, kLog2Target<D>)), x[j]);
+      }
+    } else {
 #pragma unroll
-    for (int j = 0; j < kRun; ++j) {
-      const float size = __fdiv_rn(fabsf(x[j]), amax) * f.target;
-      y[j] = copysignf(x[j] != 0.0f ? fmaxf(size, f.least) : size, x[j]);
+      for (int j = 0; j < kRun; ++j) {
+        float size = __fdiv_rn(fabsf(x[j]), amax) * kFormatRow<D>.amax_target;
+        if (M == Moment::second && x[j] != 0.0f) size = fmaxf(size, kLeast);
+        y[j] = copysignf(size, x[j]);
+      }
     }
-  }
-  if (meta == 0) return {0, 0};
-  return f.e4m3 ? encode8<Dtype::e4m3>(y, 1.0f) : encode8<Dtype::e5m2>(y, 1.0f);
+    return meta == 0 ? uint2{0, 0} : encode8<D>(y, 1.0f);
+  });
 }
 // Magnitudes that the fast powers do not take, and Inf.
-__device__ __forceinline__ bool is_far(const CodeFormat& f, const AbsRange& range) {
+__device__ __forceinline__ bool is_far(const MomentParams& p, const AbsRange& range) {
   if (!(range.amax >= kMinExpansionAmax)) return false;
-  if (!f.expand) return !is_finite(range.amax);
+  if (!p.expand) return !is_finite(range.amax);
   return !(range.amax <= 0x1p100f && range.amin >= fmaxf(0x1p-126f, range.amax * 0x1p-100f));
 }
 

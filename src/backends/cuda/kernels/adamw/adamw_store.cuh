@@ -1,7 +1,6 @@
 // A tile's update and how it is stored.
 #pragma once
 
-#include "backends/cuda/kernels/adamw/adamw_copy.cuh"
 #include "backends/cuda/kernels/adamw/adamw_update.cuh"
 
 namespace octet::cuda {
@@ -136,9 +135,9 @@ __device__ __forceinline__ void step_tile(const Place& p, const Raw<C, S, G>& ra
     const uint32_t meta_m = __shfl_sync(~0u, mine.meta, 0, kLanes);
     const uint32_t meta_v = __shfl_sync(~0u, mine.meta, kLanes / 2, kLanes);
     store_weights<S>(p, i, x.w, top);
-    store_codes(m, i, encode_codes<true>(p.formats->m, x.m, meta_m));
+    store_codes(m, i, encode_codes<Moment::first>(p.call->p.m, x.m, meta_m));
     if constexpr (C == Codec::codes) {
-      store_codes(v, i, encode_codes<false>(p.formats->v, x.v, meta_v));
+      store_codes(v, i, encode_codes<Moment::second>(p.call->p.v, x.v, meta_v));
     } else if constexpr (C == Codec::fp16) {
       store_scaled(*p.call, i, x.v);
     } else {
@@ -154,7 +153,7 @@ template <WeightStore S, Dtype G, typename Top>
 __device__ __noinline__ Top step_last_tile(const AdamwCall& call, const RoundKeys& keys,
                                            const char* tables) {
   constexpr Codec kC = Codec::expanded;
-  const Place p = place_of<kC, S>(call, keys, tables, nullptr, constants_of(call));
+  const Place p = place_of<kC, S>(call, keys, tables, constants_of(call));
   const uint32_t begin = end_of_whole<kC>(call), i = begin + p.offset;
   Raw<kC, S, G> raw;
   raw.load(call, i < call.end ? i : begin + p.offset % kMomentGroup);

@@ -47,8 +47,7 @@ __device__ __forceinline__ void give_amax(const AdamwCall& call) {
 
 template <Codec C, WeightStore S, Dtype G>
 __global__ void __launch_bounds__(kThreadsOf<C, S>, kBlocksOf<C>)
-    step_tiles(const __grid_constant__ AdamwCall call, const __grid_constant__ RoundKeys keys,
-               const __grid_constant__ CodeFormats formats) {
+    step_tiles(const __grid_constant__ AdamwCall call, const __grid_constant__ RoundKeys keys) {
   extern __shared__ __align__(16) char shared[];
   constexpr int kThreads = kThreadsOf<C, S>;
   start_next();
@@ -81,7 +80,7 @@ __global__ void __launch_bounds__(kThreadsOf<C, S>, kBlocksOf<C>)
     copy_states(call);
     return give_amax(call);
   }
-  const Place p = place_of<C, S>(call, keys, shared, &formats, k);
+  const Place p = place_of<C, S>(call, keys, shared, k);
   std::conditional_t<C == Codec::expanded, TopWeight<S>, NoTop> top;
   for (; tile < end; tile += stride) {
     const bool goes_on = tile + stride < end;
@@ -130,7 +129,6 @@ void allow_shared(Kernel* kernel, int n_bytes) {
 
 template <Codec C>
 void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
-  const CodeFormats formats{code_format(call.p.m, false), code_format(call.p.v, true)};
   const RoundKeys keys =
       round_keys(update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight));
   visit_weights(call.p.store, call.p.g, [&]<WeightStore S, Dtype G>() {
@@ -144,9 +142,9 @@ void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
     const auto blocks = static_cast<unsigned>(
         std::min<int64_t>(ceil_div(call.end, kTileOf<C> * kTiles), int64_t{n_sm} * kBlocksOf<C>));
     if (call.is_beside_last) {
-      launch_early(kernel, {blocks, kThreads, kBytes}, stream, call, keys, formats);
+      launch_early(kernel, {blocks, kThreads, kBytes}, stream, call, keys);
     } else {
-      kernel<<<blocks, kThreads, kBytes, stream>>>(call, keys, formats);
+      kernel<<<blocks, kThreads, kBytes, stream>>>(call, keys);
       check_launch("adamw_step");
     }
   });
@@ -224,7 +222,7 @@ using Walk = RowWalk<RowShared>;
 template <WeightStore S>
 __device__ __forceinline__ void prepare_row(Walk::Slot& slot) {
   const AdamwCall& call = slot.row.call;
-  const Place p = place_of<kExpanded, S>(call, slot.row.keys, nullptr, nullptr, constants_of(call));
+  const Place p = place_of<kExpanded, S>(call, slot.row.keys, nullptr, constants_of(call));
   if (threadIdx.x % 32 == 0) slot.beside = {p.c, p.draws};
   __syncwarp();
 }
@@ -277,7 +275,6 @@ __global__ void __launch_bounds__(kThreadsOf<kExpanded, S>, 1)
       const UpdateRow& row = now.slot->row;
       const Place p{.call = &row.call,
                     .keys = &row.keys,
-                    .formats = nullptr,
                     .tables = shared,
                     .k = {},
                     .c = now.slot->beside.c,

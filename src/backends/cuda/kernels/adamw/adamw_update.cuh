@@ -40,8 +40,7 @@ __device__ __forceinline__ StepConstants step_constants(const AdamwConstants& k)
 struct Place {
   const AdamwCall* call;
   const RoundKeys* keys;
-  const CodeFormats* formats;  // of Codec::codes and those with another v
-  const char* tables;          // of Codec::expanded
+  const char* tables;  // of Codec::expanded
   AdamwConstants k;
   StepConstants c;
   DrawShared draws;
@@ -59,12 +58,10 @@ __device__ __forceinline__ uint32_t end_of_whole(const AdamwCall& call) {
 }
 template <Codec C, WeightStore S>
 __device__ __forceinline__ Place place_of(const AdamwCall& call, const RoundKeys& keys,
-                                          const char* tables, const CodeFormats* formats,
-                                          const AdamwConstants& k) {
+                                          const char* tables, const AdamwConstants& k) {
   const uint32_t lane = kept(threadIdx.x % 32);
   Place p{.call = &call,
           .keys = &keys,
-          .formats = formats,
           .tables = tables,
           .k = k,
           .c = {},
@@ -129,9 +126,9 @@ __device__ __forceinline__ bool update(const Place& p, const Raw<Codec::expanded
 // By the exact formulas.
 template <Codec C, WeightStore S, Dtype G>
 __device__ __forceinline__ bool update(const Place& p, const Raw<C, S, G>& raw, Elements<C>& x) {
-  bool odd = decode_codes<true>(p.formats->m, raw.m, raw.meta_m, x.m);
+  bool odd = decode_codes<Moment::first>(p.call->p.m, raw.m, raw.meta_m, x.m);
   if constexpr (C == Codec::codes) {
-    odd |= decode_codes<false>(p.formats->v, raw.v, raw.meta_v, x.v);
+    odd |= decode_codes<Moment::second>(p.call->p.v, raw.v, raw.meta_v, x.v);
   } else {
     const float scale = C == Codec::fp16 ? scale_of_v(*p.call) : 1.0f;
 #pragma unroll
@@ -176,15 +173,14 @@ __device__ __forceinline__ bool settle(const Place& p, Elements<Codec::expanded>
 template <Codec C>
 __device__ __forceinline__ bool settle(const Place& p, Elements<C>& x, bool odd, Encoding& mine) {
   const bool second = (p.lane & kLanesOf<C> / 2) != 0;
-  const CodeFormat& f = second && kBothCoded<C> ? p.formats->v : p.formats->m;
+  const MomentParams& f = second && kBothCoded<C> ? p.call->p.v : p.call->p.m;
   Extent extent = group_extent<C, true>(x.m, x.v, second);
   if (__any_sync(~0u, extent.amin == 0 && extent.amax != 0))
     extent = group_extent<C, false>(x.m, x.v, second);
   AbsRange range;
   range.amax = __uint_as_float(extent.amax), range.amin = __uint_as_float(extent.amin);
   if (__any_sync(~0u, odd | is_far(f, range))) return false;
-  mine.meta = meta_of<Formats::ieee, Moment::first>(
-      {.dtype = f.e4m3 ? Dtype::e4m3 : Dtype::e5m2, .expand = f.expand}, range);
+  mine.meta = meta_of<Formats::ieee, Moment::first>({.dtype = f.dtype, .expand = f.expand}, range);
   return true;
 }
 

@@ -2,7 +2,7 @@
 // rounded stochastically (math/master.h): no more than memory takes.
 #include <algorithm>
 
-#include "backends/cuda/kernels/adamw/adamw_copy.cuh"
+#include "backends/cuda/kernels/adamw/adamw_common.cuh"
 #include "base/integer.h"
 #include "ir/ops/slots.h"
 
@@ -17,20 +17,12 @@ unsigned blocks_of(int n_sm, int64_t n_warps, int each_sm = 8) {
       std::clamp<int64_t>(ceil_div(n_warps, kWarps), 1, int64_t{n_sm} * each_sm));
 }
 
-// One of both: the state and what lies beside it, a remainder or metadata, and its values.
 struct StateTask {
   StateParams p;
-  const void *x, *rest_from;
-  void *y, *rest_to;
-  const uint8_t* skip;
+  WeightPlace from, to;  // of codes the metadata is the rest
+  const uint8_t* skip;   // nullptr: never
   const uint32_t* attempt;
 };
-__device__ __forceinline__ WeightPlace weight_of(const StateTask& t) {
-  const WeightStore store = t.p.has_remainder                            ? WeightStore::remainder
-                            : t.p.stochastic && t.p.state == Dtype::bf16 ? WeightStore::stochastic
-                                                                         : WeightStore::plain;
-  return {store, t.p.state, t.x, t.rest_from, t.y, t.rest_to};
-}
 __device__ __forceinline__ RandomStream stream_of(const StateTask& t) {
   return {.name = t.p.stream,
           .seed = t.p.seed,
@@ -38,42 +30,18 @@ __device__ __forceinline__ RandomStream stream_of(const StateTask& t) {
           .micro_batch = 0};
 }
 
-// f.template operator()<n>(i) for n elements from i on: N at once, the last few one by one.
-template <int N, typename F>
-__device__ __forceinline__ void for_runs(int64_t n, F&& f) {
-  const int64_t stride = int64_t{gridDim.x} * kThreads * N;
-  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * N; i < n; i += stride) {
-    if (i + N <= n) {
-      f.template operator()<N>(i);
-    } else {
-      for (int64_t j = i; j < n; ++j) f.template operator()<1>(j);
-    }
-  }
-}
 // Values of f32, BF16 or FP16, or BF16 with a remainder.
 template <int N>
-__global__ void __launch_bounds__(kThreads) load_values(const __grid_constant__ StateTask t) {
-  const WeightPlace from = weight_of(t);
+__global__ void __launch_bounds__(kThreads) move_values(const __grid_constant__ StateTask t) {
+  if (t.skip != nullptr && *t.skip != 0) return;
   for_runs<N>(t.p.n, [&]<int kN>(int64_t i) {
-    const auto run = load_weights<kN>(from, i);
-    Run<kN> y;
-#pragma unroll
-    for (int j = 0; j < kN; ++j) y.at[j] = __float_as_uint(weight_at(from, run, j));
-    store_run<kN>(Dtype::f32, t.y, i, y);
-  });
-}
-template <int N>
-__global__ void __launch_bounds__(kThreads) save_values(const __grid_constant__ StateTask t) {
-  if (*t.skip != 0) return;
-  const WeightPlace to = weight_of(t);
-  for_runs<N>(t.p.n, [&]<int kN>(int64_t i) {
-    const auto run = load_run<kN>(Dtype::f32, t.x, i);
+    const auto run = load_weights<kN>(t.from, i);
     float x[kN];
 #pragma unroll
-    for (int j = 0; j < kN; ++j) x[j] = __uint_as_float(run.at[j]);
+    for (int j = 0; j < kN; ++j) x[j] = weight_at(t.from, run, j);
     Run<kN> words{};
-    if (to.store == WeightStore::stochastic) words = draw<kN>(stream_of(t), t.p.first + i);
-    store_weights<kN>(to, i, x, words);
+    if (t.to.store == WeightStore::stochastic) words = draw<kN>(stream_of(t), t.p.first + i);
+    store_weights<kN>(t.to, i, x, words);
   });
 }
 
@@ -95,11 +63,11 @@ __device__ __forceinline__ void for_groups(const StateParams& p, F&& f) {
 __global__ void __launch_bounds__(kThreads) load_codes(const __grid_constant__ StateTask t) {
   const MomentCoding coding = coding_of(t.p);
   for_groups(t.p, [&](int64_t first, int64_t end, int64_t group) {
-    const uint32_t meta = static_cast<const uint32_t*>(t.rest_from)[group];
+    const uint32_t meta = static_cast<const uint32_t*>(t.from.rest_from)[group];
     visit_moment_codes<Formats::all>(coding.dtype, [&]<Dtype D>() {
       for (int64_t i = first; i < end; i += 32) {
-        const uint32_t code = static_cast<const uint8_t*>(t.x)[i];
-        static_cast<float*>(t.y)[i] = detail::decode_moment<D>(coding, meta, code);
+        const uint32_t code = static_cast<const uint8_t*>(t.from.from)[i];
+        static_cast<float*>(t.to.to)[i] = detail::decode_moment<D>(coding, meta, code);
       }
     });
   });
@@ -108,18 +76,18 @@ __global__ void __launch_bounds__(kThreads) save_codes(const __grid_constant__ S
   if (*t.skip != 0) return;
   const MomentCoding coding = coding_of(t.p);
   const RandomStream random = stream_of(t);
-  const auto* x = static_cast<const float*>(t.x);
+  const auto* x = static_cast<const float*>(t.from.from);
   for_groups(t.p, [&](int64_t first, int64_t end, int64_t group) {
     AbsRange range;
     for (int64_t i = first; i < end; i += 32) range = join(range, stored_moment(x[i]));
     const AbsRange whole = range_of_warp(range);
     const uint32_t meta = t.p.second ? meta_of<Formats::all, Moment::second>(coding, whole)
                                      : meta_of<Formats::all, Moment::first>(coding, whole);
-    if (threadIdx.x % 32 == 0) static_cast<uint32_t*>(t.rest_to)[group] = meta;
+    if (threadIdx.x % 32 == 0) static_cast<uint32_t*>(t.to.rest_to)[group] = meta;
     visit_moment_codes<Formats::all>(coding.dtype, [&]<Dtype D>() {
       for (int64_t i = first; i < end; i += 32) {
         const uint32_t word = coding.stochastic ? draw<1>(random, t.p.first + i).at[0] : 0;
-        static_cast<uint8_t*>(t.y)[i] = static_cast<uint8_t>(
+        static_cast<uint8_t*>(t.to.to)[i] = static_cast<uint8_t>(
             meta == 0 ? 0u : encode_moment<D>(coding, meta, stored_moment(x[i]), word));
       }
     });
@@ -136,16 +104,18 @@ bool takes_eights(const StateTask& t) {
   const auto is_aligned = [](const void* at) {
     return reinterpret_cast<uintptr_t>(at) % sizeof(Run<8>) == 0;
   };
-  return t.p.first % 4 == 0 && is_aligned(t.x) && is_aligned(t.y) && is_aligned(t.rest_from) &&
-         is_aligned(t.rest_to);
+  return t.p.first % 4 == 0 && is_aligned(t.from.from) && is_aligned(t.to.to) &&
+         is_aligned(t.from.rest_from) && is_aligned(t.to.rest_to);
 }
-using StateKernel = void (*)(StateTask);
-// kernels: of codes, of runs of eight, of single elements.
-void launch_state(const StateTask& t, const Launch& args, const StateKernel (&kernels)[3]) {
+void launch_state(const StateTask& t, const Launch& args, void (*of_codes)(StateTask)) {
   const bool has_codes = is_moment_format(t.p.state);
-  const StateKernel kernel = kernels[has_codes ? 0 : takes_eights(t) ? 1 : 2];
+  const auto kernel = has_codes ? of_codes : takes_eights(t) ? move_values<8> : move_values<1>;
   const unsigned blocks = blocks_of(args.n_sm, ceil_div(t.p.n, has_codes ? t.p.group : 256));
   kernel<<<blocks, kThreads, 0, args.stream>>>(t);
+}
+WeightStore store_of(const StateParams& p) {
+  if (p.has_remainder) return WeightStore::remainder;
+  return p.stochastic && p.state == Dtype::bf16 ? WeightStore::stochastic : WeightStore::plain;
 }
 
 struct StoreTask {
@@ -197,36 +167,34 @@ __global__ void __launch_bounds__(kThreads, 4)
 void load_state(const StateParams& p, const Launch& args) {
   using S = octet::LoadState;
   const bool has_rest = p.has_remainder || is_moment_format(p.state);
+  const void* rest = has_rest ? args.operands[S::rest] : nullptr;
   const StateTask t{.p = p,
-                    .x = args.operands[S::x],
-                    .rest_from = has_rest ? args.operands[S::rest] : nullptr,
-                    .y = args.results[S::y],
-                    .rest_to = nullptr,
+                    .from = {store_of(p), p.state, args.operands[S::x], rest, nullptr, nullptr},
+                    .to = {.dtype = Dtype::f32, .to = args.results[S::y]},
                     .skip = nullptr,
                     .attempt = nullptr};
-  launch_state(t, args, {load_codes, load_values<8>, load_values<1>});
+  launch_state(t, args, load_codes);
   check_launch("load_state");
 }
 
 void store_state(const StateParams& p, const Launch& args) {
   using S = octet::StoreState;
   const bool has_meta = is_moment_format(p.state), has_rest = p.has_remainder || has_meta;
+  void *y = args.results[S::y], *rest = has_rest ? args.results[S::rest] : nullptr;
   const StateTask t{.p = p,
-                    .x = args.operands[S::x],
-                    .rest_from = nullptr,
-                    .y = args.results[S::y],
-                    .rest_to = has_rest ? args.results[S::rest] : nullptr,
+                    .from = {.dtype = Dtype::f32, .from = args.operands[S::x]},
+                    .to = {store_of(p), p.state, nullptr, nullptr, y, rest},
                     .skip = args.in<uint8_t>(S::skip),
                     .attempt = p.stochastic ? args.in<uint32_t>(S::attempt) : nullptr};
-  launch_state(t, args, {save_codes, save_values<8>, save_values<1>});
-  const auto keep = [&](const void* old, void* y, int64_t n_bytes) {
-    if (old == y || n_bytes == 0) return;
+  launch_state(t, args, save_codes);
+  const auto keep = [&](const void* old, void* to, int64_t n_bytes) {
+    if (old == to || n_bytes == 0) return;
     const unsigned blocks = blocks_of(args.n_sm, ceil_div(n_bytes, 32));
-    keep_state<<<blocks, kThreads, 0, args.stream>>>(t.skip, old, y, n_bytes);
+    keep_state<<<blocks, kThreads, 0, args.stream>>>(t.skip, old, to, n_bytes);
   };
-  keep(args.operands[S::old], t.y, p.n * p.bytes);
+  keep(args.operands[S::old], y, p.n * p.bytes);
   if (has_rest) {
-    keep(args.operands[S::old_rest], t.rest_to, has_meta ? 4 * ceil_div(p.n, p.group) : 2 * p.n);
+    keep(args.operands[S::old_rest], rest, has_meta ? 4 * ceil_div(p.n, p.group) : 2 * p.n);
   }
   check_launch("store_state");
 }
