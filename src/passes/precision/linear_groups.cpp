@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.h"
 #include "ir/op_def.h"
 #include "passes/precision/store_frozen.h"
 #include "passes/precision/store_groups.h"
@@ -22,7 +23,12 @@ const Node* dequantize_of(const Graph& graph, ValueId id) {
 }
 
 bool is_linear(const Node& node) {
-  return is_layer_gemm(node) && LinearGroups::gemm(node).role != GemmRole::other;
+  return node.op == OpCode::gemm && LinearGroups::gemm(node).role != GemmRole::other;
+}
+
+// Of its GEMMs, forward and backward.
+std::string name_of(const Node& node) {
+  return is_layer_gemm(node) ? linear_name(node) : std::string(node.tag.origin);
 }
 
 }  // namespace
@@ -44,6 +50,36 @@ ValueId measured_value(const Graph& graph, const LinearOperand& operand) {
   return is_repeated_layer(graph, operand.value) ? operand.group.x : operand.value;
 }
 
+std::string outer_linear(const Graph& graph, const Node& node) {
+  constexpr std::string_view kTextHead = "lm_head";
+  const bool is_outer = node.op == OpCode::gemm && node.tag.layer < 0 &&
+                        LinearGroups::gemm(node).role == GemmRole::forward;
+  if (!is_outer || node.tag.origin == kTextHead) return "";
+  const GraphInput* weight = graph.input_of(node.in(Gemm::b));
+  if (weight == nullptr || weight->kind != InputKind::parameter) return "";
+  return weight->name.substr(0, weight->name.rfind('.'));
+}
+
+bool names_outer_linear(std::string_view pattern, std::string_view module) {
+  if (module.empty() || pattern.empty() || pattern.find('*') != std::string_view::npos)
+    return false;
+  return module == pattern || module.ends_with("." + std::string(pattern));
+}
+
+std::optional<std::vector<LinearOverride>> overrides_of(
+    const Graph& graph, const Node& node, const std::vector<LinearOverride>& overrides) {
+  std::vector<LinearOverride> meant;
+  const bool is_layer = is_layer_gemm(node);
+  const std::string name = is_layer ? linear_name(node) : outer_linear(graph, node);
+  for (const LinearOverride& o : overrides) {
+    if (is_layer ? matches_pattern(o.pattern, name) : names_outer_linear(o.pattern, name))
+      meant.push_back(o);
+  }
+  if (!is_layer && meant.empty()) return std::nullopt;
+  for (LinearOverride& o : meant) o.pattern = "*";
+  return meant;
+}
+
 LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
                            const std::vector<LinearOverride>& overrides, BlockScale block_scale)
     : graph_(graph), of_node_(graph.nodes.size(), nullptr) {
@@ -51,13 +87,18 @@ LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
   std::map<std::string, LinearGroup*> by_name;
   for (const Node& node : graph.nodes) {
     if (!is_linear(node)) continue;
-    const std::string name = linear_name(node);
+    const std::string name = name_of(node);
     if (gemm(node).role != GemmRole::forward) {
       if (const auto it = by_name.find(name); it != by_name.end()) add_backward(node, *it->second);
       continue;
     }
-    const LinearFormats resolved = resolve(formats, overrides, name, block_scale);
+    const auto meant = overrides_of(graph, node, overrides);
+    if (!meant) continue;
+    const LinearFormats resolved = resolve(formats, *meant, name, block_scale);
     if (!resolved.quantized) continue;
+    if (by_name.contains(name))
+      throw Error(ErrorCode::invalid_argument,
+                  "recipe.override: expected one linear '{}' outside of the layers, got two", name);
     LinearGroup*& group = by_x[{node.tag.layer, node.in(Gemm::a)}];
     // An overridden member leaves the group.
     if (group == nullptr || !(group->formats == resolved)) {

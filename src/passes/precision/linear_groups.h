@@ -1,10 +1,11 @@
-// Who shares a scale: the linears of a graph's layers in groups, those of one layer that read the
-// same x and have the same formats. A group has one scale for its weights and one for its output
-// gradients (the maximum over the members; its backward GEMMs wait until every member's gradient is
-// there). x has its own.
+// Who shares a scale: the linears of a graph's layers, and others that overrides name, in groups,
+// those of one layer that read the same x and have the same formats. A group has one scale for its
+// weights and one for its output gradients (the maximum over the members; its backward GEMMs wait
+// until every member's gradient is there). x has its own.
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +74,16 @@ const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype);
 // The value whose maximum is taken: of an input that the backward pass makes again
 // (store_groups.h), the forward pass's.
 ValueId measured_value(const Graph& graph, const LinearOperand& operand);
+
+// Of a linear in no layer (a vision transformer's patches, a classifier): its module, as
+// "vit.embeddings.patch_embeddings.projection". Empty of other nodes, and of the head of a text.
+std::string outer_linear(const Graph& graph, const Node& node);
+// Whether an override's pattern means it: without '*' its module, or the end of that behind a dot.
+bool names_outer_linear(std::string_view pattern, std::string_view module);
+// The overrides that mean a forward GEMM; nothing where it is quantized in no case: outside of the
+// layers what none names, so that "*" stays a pattern of layers.
+std::optional<std::vector<LinearOverride>> overrides_of(
+    const Graph& graph, const Node& node, const std::vector<LinearOverride>& overrides);
 
 // The groups, and which one each gemm belongs to.
 class LinearGroups {

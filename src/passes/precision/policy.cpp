@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "formats/codec.h"
 #include "formats/quantize.h"
+#include "passes/precision/linear_groups.h"
 
 namespace octet {
 
@@ -141,13 +142,17 @@ void check_overrides(std::string_view recipe, const LinearFormats& formats, cons
   if (!overrides.empty() && !quantizes)
     throw Error(ErrorCode::invalid_argument,
                 "recipe.override: expected a recipe that quantizes linears, got {}", recipe);
-  std::set<std::string> names;
+  std::set<std::string> names, outer;
   for (const Node& node : graph.nodes) {
     if (is_layer_gemm(node)) names.insert(linear_name(node));
+    if (const std::string module = outer_linear(graph, node); !module.empty()) outer.insert(module);
   }
   for (const LinearOverride& o : overrides) {
     const auto is_meant = [&](const std::string& name) { return matches_pattern(o.pattern, name); };
     if (std::any_of(names.begin(), names.end(), is_meant)) continue;
+    if (std::ranges::any_of(
+            outer, [&](const auto& module) { return names_outer_linear(o.pattern, module); }))
+      continue;
     std::string known;
     for (auto it = names.begin(); it != names.end() && it->rfind("layers.0.", 0) == 0; ++it)
       known += (known.empty() ? "" : ", ") + *it;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ir/op_def.h"
 #include "passes/precision/f32_values.h"
+#include "passes/precision/linear_groups.h"
 #include "passes/precision/list.h"
 #include "passes/precision/quantize_linears.h"
 #include "passes/precision/store_groups.h"
@@ -52,15 +53,16 @@ std::string resolved_table(const Recipe& recipe, const Graph& graph, const Recip
   std::string text;
   for (const Node& node : graph.nodes) {
     const bool linear =
-        is_layer_gemm(node) && std::get<GemmAttrs>(node.attrs).role == GemmRole::forward;
-    if (!linear) continue;
-    const LinearFormats f = resolve(recipe.linears, options.overrides, linear_name(node));
+        node.op == OpCode::gemm && std::get<GemmAttrs>(node.attrs).role == GemmRole::forward;
+    const auto meant = linear ? overrides_of(graph, node, options.overrides) : std::nullopt;
+    if (!meant) continue;
+    const std::string label = is_layer_gemm(node) ? linear_name(node) : outer_linear(graph, node);
+    const LinearFormats f = resolve(recipe.linears, *meant, label);
     const auto name = [&](const OperandFormat& format) {
       return f.quantized && format.quantized ? operand_format_name(format)
                                              : std::string(dtype_name(recipe.compute));
     };
-    text += fmt::format("{:32} x {:5} w {:5} dy {}", linear_name(node), name(f.x), name(f.w),
-                        name(f.dy));
+    text += fmt::format("{:32} x {:5} w {:5} dy {}", label, name(f.x), name(f.w), name(f.dy));
     if (f.quantized && f.backward_x) text += fmt::format(", wgrad x {}", name(*f.backward_x));
     if (f.quantized && f.backward_w) text += fmt::format(", dgrad w {}", name(*f.backward_w));
     text += '\n';

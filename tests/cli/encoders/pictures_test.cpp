@@ -111,6 +111,40 @@ TEST_F(Pictures, a_run_is_evaluated_with_its_own_transforms_and_recipes_are_comp
   EXPECT_EQ(Json::parse(again.out).at(0).at("cross_entropy"), rows[0].at("cross_entropy"));
 }
 
+// The first and the last linear take 8-bit formats where an override names them.
+TEST_F(Pictures, patches_and_classifier_are_quantized_where_they_are_named) {
+  std::string out = "run";
+  const auto yaml = [&](const std::string& override) {
+    return folder_.put(
+        "vit.yaml",
+        "model: {kind: vit, hidden: 32, layers: 1, heads: 2, ffn: 64, image_size: 28, patch_size: "
+        "7, channels: 1, classes: 10}\nrecipe: {base: fp8_linear, override: {" +
+            override + "}}\noptim: {lr: 3.0e-3, warmup: 2}\ndata: {train: [" + kPictures +
+            "/mnist/train-images-idx3-ubyte.gz], val_fraction: 0}\n" +
+            "train: {steps: 100, batch: 32, eval_every: 0, save_every: 0}\nout: " +
+            (folder_ / out) + "\n");
+  };
+  const auto loss = [&](const std::string& override) {
+    const Outcome outcome = run_program(folder_, "train --quiet " + yaml(override));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const Outcome evaluated = evaluate(folder_ / out, "--tasks mnist --limit 500 --batch 100");
+    out += "-next";
+    return Json::parse(evaluated.out).at(0).at("cross_entropy").get<double>();
+  };
+  const std::string outer = R"("patch_embeddings.projection": fp8_linear, classifier: fp8_linear)";
+  const double without = loss(""), with = loss(outer);
+  EXPECT_NE(with, without);
+  EXPECT_LT(without, 1.9);  // chance is 2.3
+  EXPECT_NEAR(with, without, 0.15);
+  const Outcome plan = run_program(folder_, "plan --policy " + yaml(outer));
+  EXPECT_THAT(plan.out, HasSubstr("vit.embeddings.patch_embeddings.projection x e4m3"));
+  EXPECT_THAT(plan.out, HasSubstr("classifier                       x e4m3"));
+  const Outcome star = run_program(folder_, "plan --policy " + yaml(R"("*": fp8_linear)"));
+  EXPECT_THAT(star.out, testing::Not(HasSubstr("classifier ")));
+  EXPECT_THAT(run_program(folder_, "plan " + yaml("embeddings: fp8_linear")).err,
+              HasSubstr("expected a pattern that matches a linear"));
+}
+
 TEST_F(Pictures, what_does_not_fit_is_said) {
   const std::string model = put_model(kDigits);
   EXPECT_THAT(evaluate(model, "--tasks mnist,hellaswag").err,
