@@ -1,0 +1,109 @@
+"""tools/papers.py: verdicts of made figures, and what is said where there are none."""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import papers
+import papers_data
+import papers_tasks
+from papers_entries import ENTRIES
+
+BY_NAME = {entry.name: entry for entry in ENTRIES}
+
+
+def put(folder, entry, figures):
+    """(seed, variant, metric, value, se) each."""
+    papers.write_rows(folder, entry, [
+        {"budget": "small", "device": "cpu", "processor": "a CPU", "seed": seed, "variant": variant, "metric": metric, "value": value, "se": se,
+         "rows": 100} for seed, variant, metric, value, se in figures])
+
+
+def measured(folder, entry):
+    return papers.measurements(folder, entry)["small", "cpu"]
+
+
+def pairs_of_seeds_are_compared(folder):
+    entry = BY_NAME["hif8-vit"]
+    values = [(0.50, 0.51), (0.40, 0.44), (0.60, 0.60)]
+    put(folder, entry, [(seed, variant, "acc", value, "") for seed, pair in enumerate(values) for variant, value in zip(("fp16", "hif8"), pair)])
+    before, after, change, error, n = measured(folder, entry).of("hif8")
+    assert (round(before, 6), round(after, 6), round(change, 6), n) == (50, 51.666667, 1.666667, 3)
+    assert abs(error - 1.2018504) < 1e-6, error  # 1, 4, 0: stdev 2.0817 / sqrt 3
+    assert measured(folder, entry).verdict() == "agrees"  # within two standard errors
+    put(folder, entry, [(seed, variant, "acc", value + seed / 1000, "") for seed in range(3) for variant, value in (("fp16", 0.50), ("hif8", 0.49))])
+    assert measured(folder, entry).verdict() == "differs"
+    put(folder, entry, [(0, "fp16", "acc", 0.50, ""), (0, "hif8", "acc", 0.49, "")])
+    assert measured(folder, entry).verdict() == "not decided by one seed"
+
+
+def losses_have_a_limit_and_an_order(folder):
+    entry = BY_NAME["hif8-vit-ptq"]
+
+    def changes(cast, pts):
+        put(folder, entry, [(0, variant, f"acc_{part}", value, "0.001") for variant, after in (("hif8-cast", cast), ("hif8-pts", pts))
+                            for part, value in (("before", 0.7), ("after", 0.7 + after), ("change", after))])
+        return measured(folder, entry).verdict()
+
+    assert changes(-0.004, 0.02) == "agrees"
+    assert changes(-0.006, 0) == "not decided: within two standard errors of the limit"
+    assert changes(-0.008, 0) == "differs"
+    entry = BY_NAME["fp8-bert-mlm"]
+    for e4m3, int8, expected in ((0.01, 0.2, "agrees"), (0.2, 0.01, "differs")):  # of the loss, where less is better
+        put(folder, entry, [(0, variant, f"nll_{part}", value, "") for variant, change in (("e4m3", e4m3), ("int8", int8))
+                            for part, value in (("before", 3), ("after", 3 + change), ("change", change))])
+        assert measured(folder, entry).verdict() == expected
+    put(folder, entry, [(0, "e4m3", f"nll_{part}", 1, "") for part in ("before", "after", "change")])
+    assert measured(folder, entry).verdict() == "not measured as a whole"
+
+
+def the_page_has_every_entry_and_says_what_is_missing(folder):
+    text = papers.page(folder)
+    assert all(f"## {entry.title}" in text for entry in ENTRIES)
+    assert "| ours |  |  |  |  |  | not measured |" in text and "| 79.05 | `hif8` | 79.18 | +0.13 |" in text
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        sys.argv = ["papers.py", "run", "fp8-vit", "--data", str(folder / "none"), "--out", str(folder / "out"), "--program", "none"]
+        assert papers.main() == 1
+    assert "cifar10" in said.getvalue() and "is missing: --data is the folder with" in said.getvalue(), said.getvalue()
+    assert not papers_tasks.TASKS.keys() ^ {entry.task for entry in ENTRIES}
+
+
+def made_data_are_the_same_for_a_seed(folder):
+    sentences = [f"The {a} of the group {b} was made by the town of {c} in the year {i}." for i, (a, b, c) in enumerate(
+        (a, b, c) for a in ("scale", "model") for b in ("kernel", "token", "graph") for c in ("Rome", "Oslo"))]
+    source = folder / "wiki.txt"
+    source.write_text("\n".join(" ".join(sentences[i:i + 4]) for i in range(8)), encoding="utf-8")
+    texts = []
+    for seed in (1, 1, 2):
+        papers_data.make_pairs(source, folder / "pairs", 20, seed)
+        papers_data.make_spans(source, folder / "spans", 20, seed)
+        texts.append(((folder / "pairs").read_text(), (folder / "spans").read_text()))
+    assert texts[0] == texts[1] and texts[0][0] != texts[2][0] and texts[0][1] != texts[2][1]
+    pairs = [json.loads(line) for line in texts[0][0].splitlines()]
+    assert sum(pair["label"] for pair in pairs) == 10
+    for pair in pairs:  # a copy has lost a word or two, and no other came in
+        same = set(pair["sentence2"].split()) <= set(pair["sentence1"].split())
+        assert same or not pair["label"], pair
+    for article in json.loads(texts[0][1])["data"]:
+        paragraph = article["paragraphs"][0]
+        question = paragraph["qas"][0]
+        answer = question["answers"][0]
+        start = answer["answer_start"]
+        assert paragraph["context"][start:start + len(answer["text"])] == answer["text"]
+        whole = question["question"].replace(papers_data.BLANK, answer["text"])
+        assert whole in paragraph["context"], (whole, paragraph["context"])
+
+
+if __name__ == "__main__":
+    for test in (pairs_of_seeds_are_compared, losses_have_a_limit_and_an_order, the_page_has_every_entry_and_says_what_is_missing,
+                 made_data_are_the_same_for_a_seed):
+        with tempfile.TemporaryDirectory() as name:
+            test(Path(name))
+        print("ok  ", test.__name__)

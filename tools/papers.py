@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Runs what papers show, at the size of this machine, and prints it beside what they print.
+
+  tools/papers.py list                                   entries, and what is recorded of them
+  tools/papers.py run ENTRY... [--budget small|full] [--seeds N] [--device cpu|cuda] [--data DIR] [--out DIR]
+  tools/papers.py render [--check]                       docs/papers.md from docs/results/papers/*.csv
+
+`run` writes OUT/ENTRY.csv; rows of another budget or device stay. --data is the folder with images/cifar10/ and text/wiki_en/. Without --work
+the trained models are thrown away. Only the standard library, and the program.
+"""
+
+import argparse
+import csv
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import papers_tasks
+from papers_entries import BUDGETS, ENTRIES
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs/results/papers"
+PAGE = ROOT / "docs/papers.md"
+COLUMNS = ("budget", "device", "processor", "seed", "variant", "metric", "value", "se", "rows")
+
+
+def processor(device):
+    if device == "cuda":
+        names = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True).stdout.splitlines()
+        return names[0] if names else "GPU"
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else 'CPU'}, {len(os.sched_getaffinity(0))} cores"
+
+
+def read_rows(folder, entry):
+    path = Path(folder) / f"{entry.name}.csv"
+    if not path.exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def write_rows(folder, entry, rows):
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with open(Path(folder) / f"{entry.name}.csv", "w", newline="", encoding="utf-8") as lines:
+        out = csv.DictWriter(lines, COLUMNS, lineterminator="\n")
+        out.writeheader()
+        out.writerows(rows)
+
+
+def run(args):
+    chosen = [entry for entry in ENTRIES if entry.name in args.entries]
+    unknown = set(args.entries) - {entry.name for entry in ENTRIES}
+    if unknown:
+        sys.exit(f"papers.py: expected entries of {', '.join(entry.name for entry in ENTRIES)}, got {', '.join(sorted(unknown))}")
+    made_of = processor(args.device)
+    out = Path(args.out).resolve()
+    n_skipped = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        bench = papers_tasks.Bench(args.program, Path(args.data).resolve(), Path(args.work or temporary).resolve(), args.budget, args.device,
+                                   args.threads, args.limit_s)
+        rows = {entry.name: [row for row in read_rows(out, entry) if (row["budget"], row["device"]) != (args.budget, args.device)]
+                for entry in chosen}
+        # Seed by seed, so that a time limit leaves whole pairs.
+        for seed in range(args.seeds):
+            for entry in chosen:
+                try:
+                    found = list(papers_tasks.TASKS[entry.task](bench, entry, seed))
+                except papers_tasks.Skipped as skipped:
+                    print(f"{entry.name}, seed {seed}: left out: {skipped}", file=sys.stderr)
+                    n_skipped += 1
+                    continue
+                for variant, metric, value, error, n in found:
+                    rows[entry.name].append({
+                        "budget": args.budget, "device": args.device, "processor": made_of, "seed": str(seed), "variant": variant,
+                        "metric": metric, "value": f"{value:.6f}", "se": "" if error is None else f"{error:.6f}", "rows": str(n)})
+                write_rows(out, entry, rows[entry.name])
+                print(f"{entry.name}, seed {seed}: {len(found)} figures")
+    return 1 if n_skipped else 0
+
+
+class Measured:
+    """The rows of an entry with one budget and device, as changes of its metric in the paper's unit."""
+
+    def __init__(self, entry, rows):
+        self.entry, self.rows = entry, rows
+        self.is_ptq = any(row["metric"].endswith("_change") for row in rows)
+        self.processor = rows[0]["processor"]
+        self.seeds = sorted({int(row["seed"]) for row in rows})
+        self.n_rows = rows[0]["rows"]
+
+    def values(self, variant, metric):
+        """By seed."""
+        return {int(row["seed"]): (self.entry.factor * float(row["value"]), row["se"]) for row in self.rows
+                if (row["variant"], row["metric"]) == (variant, metric)}
+
+    def of(self, variant):
+        """Means of baseline and variant, the mean change and its standard error, over the seeds that have both."""
+        name = self.entry.metric
+        if self.is_ptq:
+            before, after, change = (self.values(variant, f"{name}_{part}") for part in ("before", "after", "change"))
+        else:
+            before, after = self.values(self.entry.baseline, name), self.values(variant, name)
+            change = {seed: (after[seed][0] - before[seed][0], "") for seed in before if seed in after}
+        seeds = sorted(change)
+        if not seeds:
+            return None
+        changes = [change[seed][0] for seed in seeds]
+        error = None
+        if len(seeds) > 1:
+            error = statistics.stdev(changes) / math.sqrt(len(seeds))
+        elif self.is_ptq and change[seeds[0]][1]:
+            error = abs(self.entry.factor) * float(change[seeds[0]][1])
+        return (statistics.fmean(before[seed][0] for seed in seeds), statistics.fmean(after[seed][0] for seed in seeds),
+                statistics.fmean(changes), error, len(seeds))
+
+    def verdict(self):
+        found = [self.of(variant) for variant in self.entry.variants]
+        if None in found:
+            return "not measured as a whole"
+        criterion = self.entry.criterion
+        changes = [one[2] for one in found]
+        if criterion.kind == "ordered":
+            return "agrees" if changes[0] > changes[1] else "differs"
+        if criterion.kind == "within":
+            if all(abs(change) <= max(criterion.points, 2 * (one[3] or 0)) for change, one in zip(changes, found)):
+                return "agrees"
+            return "differs" if self.has_errors(found) else "not decided by one seed"
+        if all(-change <= criterion.points for change in changes):
+            return "agrees"
+        is_clear = self.has_errors(found) and any(-one[2] - 2 * one[3] > criterion.points for one in found)
+        return "differs" if is_clear else "not decided: within two standard errors of the limit"
+
+    @staticmethod
+    def has_errors(found):
+        return all(one[3] is not None for one in found)
+
+
+def measurements(folder, entry):
+    rows = read_rows(folder, entry)
+    keys = dict.fromkeys((row["budget"], row["device"]) for row in rows)
+    return {key: Measured(entry, [row for row in rows if (row["budget"], row["device"]) == key]) for key in keys}
+
+
+def number(entry, x, signed=False):
+    """Percentages with two digits, as the papers print them; nats with four."""
+    return "n/a" if x is None else f"{x:{'+' if signed else ''}.{2 if entry.factor == 100 else 4}f}"
+
+
+def table(heads, rows):
+    return ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads), *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def section(folder, entry):
+    lines = [f"## {entry.title}", "", f"`{entry.name}`: {entry.source}, table {entry.table}.", ""]
+    lines += [f"- *Ours*: {entry.model}; {entry.data}.", f"- *Agrees* where {entry.criterion.said}."]
+    if entry.differs:
+        lines.append(f"- *Otherwise than the paper*: {entry.differs}.")
+    lines.append("")
+    rows = []
+    for row in entry.published:
+        if row.baseline is None:
+            rows.append(["published", row.row, "n/a", "", "n/a", "n/a", row.words])
+        for variant, value in row.values.items():
+            rows.append(["published", row.row, number(entry, row.baseline), f"`{variant}`", number(entry, value),
+                         number(entry, value - row.baseline, True), ""])
+    for (budget, device), measured in measurements(folder, entry).items():
+        verdict = measured.verdict()
+        where = f"`{budget}`, {device} ({measured.processor}), {len(measured.seeds)} seed{'s' if len(measured.seeds) > 1 else ''}"
+        for variant in entry.variants:
+            found = measured.of(variant)
+            if found is None:
+                continue
+            before, after, change, error, _ = found
+            text = number(entry, change, True) + ("" if error is None else f" +- {number(entry, error)}")
+            rows.append([where, f"`{entry.metric}`, {measured.n_rows} rows", number(entry, before), f"`{variant}`", number(entry, after), text,
+                         verdict])
+            where = ""
+    if not measurements(folder, entry):
+        rows.append(["ours", "", "", "", "", "", "not measured"])
+    return lines + table(("", "row", "baseline", "variant", "its score", "change", ""), rows)
+
+
+def page(folder):
+    lines = ["# What papers show, again at small scale", "",
+             "This page is generated by `tools/papers.py render` from [results/papers](results/papers/README.md). Only differences and orders carry over",
+             "from a paper's models to small ones, so changes are compared, not scores. Figures that are not known are n/a.", "",
+             "```sh", "# needs the data, a folder with images/cifar10 and text/wiki_en", "tools/papers.py list",
+             "tools/papers.py run fp8-vit hif8-vit --budget small --seeds 2 --program build/octet --data DIR", "tools/papers.py render", "",
+             "# of a GPU, in six minutes: five seeds of a ViT-small in BF16, FP8, COAT, FP16 and HiFloat8",
+             "tools/papers.py run fp8-vit hif8-vit --budget full --seeds 5 --device cuda --program build/octet --data DIR --out papers --limit-s 330",
+             "```", ""]
+    lines += table(("budget", "vision transformer", "its training", "BERT", "its training"),
+                   [[f"`{name}`", *(", ".join(f"{key} {value}" for key, value in sizes[part].items())
+                                    for part in ("vit", "vit_train", "bert", "bert_train"))] for name, sizes in BUDGETS.items()])
+    lines += ["A change's error is the standard error over seeds; with one seed, of a quantized model, over rows. Runs of one seed have the same initial",
+              "weights and the same order of the data. Changes of published rows are differences of the printed scores.", ""]
+    for entry in ENTRIES:
+        lines += section(folder, entry)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def render(args):
+    text = page(args.results)
+    if args.check:
+        if PAGE.read_text(encoding="utf-8") != text:
+            print("docs/papers.md: expected what `tools/papers.py render` writes, got another page")
+            return 1
+        return 0
+    Path(args.page).write_text(text, encoding="utf-8")
+    return 0
+
+
+def list_entries(args):
+    for entry in ENTRIES:
+        found = measurements(args.results, entry)
+        states = [f"{budget} on {device}, {len(one.seeds)} seeds: {one.verdict()}" for (budget, device), one in found.items()]
+        print(f"{entry.name:20} {entry.source.split(',')[0]}, table {entry.table}: {'; '.join(states) or 'not measured'}")
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    listed = commands.add_parser("list")
+    listed.add_argument("--results", default=RESULTS)
+    listed.set_defaults(call=list_entries)
+    ran = commands.add_parser("run")
+    ran.add_argument("entries", nargs="+", metavar="ENTRY")
+    ran.add_argument("--budget", choices=tuple(BUDGETS), default="small")
+    ran.add_argument("--seeds", type=int, default=1)
+    ran.add_argument("--device", default="cpu")
+    ran.add_argument("--threads", type=int, default=0)
+    ran.add_argument("--program", default=ROOT / "build/octet")
+    ran.add_argument("--data", default="data")
+    ran.add_argument("--out", default=RESULTS, help="where the CSV files go")
+    ran.add_argument("--work", help="keeps runs and made data there, and takes those that are there")
+    ran.add_argument("--limit-s", type=float, help="starts nothing more after so many seconds")
+    ran.set_defaults(call=run)
+    rendered = commands.add_parser("render")
+    rendered.add_argument("--results", default=RESULTS)
+    rendered.add_argument("--page", default=PAGE)
+    rendered.add_argument("--check", action="store_true")
+    rendered.set_defaults(call=render)
+    args = parser.parse_args()
+    return args.call(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
