@@ -22,7 +22,7 @@ static_assert(kExpandedTile == kTileOf<Codec::expanded> && kGroupPair == kTileOf
 // registers. Where more bytes come with an element, memory is what takes time, and gives 4 % more
 // of them to the latter.
 template <Codec C, WeightStore S>
-constexpr bool kStaged = C == Codec::expanded&& S == WeightStore::stochastic;
+constexpr bool kStaged = (C == Codec::expanded) && (S == WeightStore::stochastic);
 template <Codec C, WeightStore S>
 constexpr int kThreadsOf = C != Codec::expanded ? 128
                            : kStaged<C, S>      ? 640
@@ -161,9 +161,8 @@ void launch_slices(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 constexpr Codec kExpanded = Codec::expanded;
 
 // A warp's way through the rows of a launch: the row of its tile, and that of the next, as copies
-// in shared memory, which the whole warp reads at once.
-// Two copies by turns, so that a row can be asked for while its predecessor is still in work.
-// Beside each, what the kernel makes of it once.
+// in shared memory, which the whole warp reads at once. Two copies by turns, so that a row can be
+// asked for while its predecessor is still in work. Beside each, what the kernel makes of it once.
 template <typename Beside>
 class RowWalk {
  public:
