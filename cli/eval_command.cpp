@@ -14,6 +14,7 @@
 #include "cli/calib_option.h"
 #include "cli/eval_images.h"
 #include "cli/eval_recipe.h"
+#include "cli/eval_spans.h"
 #include "cli/eval_tasks.h"
 #include "cli/row_figures.h"
 #include "cli/strict_flag.h"
@@ -63,13 +64,21 @@ Task parse_task(const std::string& text, const EvalFlags& flags) {
     std::vector<std::string> names = kinds;
     for (const TaskDef& task : all_tasks()) names.emplace_back(task.name);
     for (const ImageTask& task : image_tasks()) names.emplace_back(task.name);
-    throw Error(ErrorCode::invalid_argument,
-                "--tasks: expected nll or perplexity, alone or with :FILE, or evaluation tasks, "
-                "got '{}'; the nearest is {}",
-                text, nearest_name(kind, names));
+    names.emplace_back("spans");
+    throw Error(
+        ErrorCode::invalid_argument,
+        "--tasks: expected nll or perplexity, alone or with :FILE, spans:FILE, or evaluation "
+        "tasks, got '{}'; the nearest is {}",
+        text, nearest_name(kind, names));
   }
   if (colon == std::string::npos) return {text, flags.data};
   return {text, {text.substr(colon + 1)}};
+}
+
+std::vector<Task> parse_tasks(const EvalFlags& flags) {
+  std::vector<Task> tasks;
+  for (const std::string& task : flags.tasks) tasks.push_back(parse_task(task, flags));
+  return tasks;
 }
 
 // Files of a task, tokenized once where the model is a run.
@@ -245,12 +254,10 @@ EvalRowsCall rows_call(const EvalFlags& flags) {
 void run_eval(EvalFlags flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
-  const bool are_images = are_image_tasks(flags.tasks);
-  const bool are_tasks = !are_images && are_evaluation_tasks(flags);
+  const bool are_images = are_image_tasks(flags.tasks), are_spans = are_span_tasks(flags.tasks);
+  const bool are_tasks = !are_images && !are_spans && are_evaluation_tasks(flags);
   std::vector<Task> tasks;
-  for (const std::string& task : flags.tasks) {
-    if (!are_tasks && !are_images) tasks.push_back(parse_task(task, flags));
-  }
+  if (!are_tasks && !are_images && !are_spans) tasks = parse_tasks(flags);
   ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   if (flags.recipes.empty()) flags.recipes = {source.recipe};
@@ -261,6 +268,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
     sources.push_back(source_with_recipe(source, recipe, options.sets));
   const EvalTasksCall call{flags.tasks, flags.batch, flags.seq, flags.task_flags};
   if (are_images) return run_image_tasks(call, sources, options);
+  if (are_spans) return run_span_tasks(call, sources, options);
   if (is_of_rows(tasks, source.spec)) return run_eval_rows(rows_call(flags), sources, options);
   if (are_tasks) {
     calibrate_sources(flags, sources, options);
@@ -315,7 +323,7 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   for (const TaskDef& task : all_tasks()) names += fmt::format(", {}", task.name);
   for (const ImageTask& task : image_tasks()) names += fmt::format(", {}", task.name);
   eval->add_option("--tasks", flags->tasks,
-                   "nll, perplexity, nll:FILE, perplexity:FILE" + names +
+                   "nll, perplexity, nll:FILE, perplexity:FILE, spans:FILE" + names +
                        "; NAME:mc by letter (docs/evaluation.md)")
       ->delimiter(',');
   EvalTaskFlags& task = flags->task_flags;
@@ -329,6 +337,14 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   eval->add_option("--requests", task.requests,
                    "a file of each request's log-likelihood; what it holds is not run again")
       ->type_name("OUT.jsonl");
+  eval->add_option("--stride", task.stride,
+                   "spans: tokens that two windows of a context have in common; the run's, or 128")
+      ->check(CLI::NonNegativeNumber);
+  eval->add_option("--max-answer", task.max_answer, "spans: tokens of an answer, at most")
+      ->check(CLI::PositiveNumber);
+  eval->add_option("--predictions", task.predictions,
+                   "spans: a file for {ID: answer}, as SQuAD's script reads it")
+      ->type_name("OUT.json");
   eval->add_option("--data", flags->data,
                    "text, folders or token shards; without it a run's own validation data")
       ->delimiter(',');

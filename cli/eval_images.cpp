@@ -42,10 +42,7 @@ struct Pictures {
 ClassScores scores_of(const Pictures& pictures, const EvalTasksCall& call,
                       const ModelSource& source, Backend& backend, const GlobalOptions& options) {
   const Log log = make_log(options);
-  if (measures_batches(find_recipe(source.recipe))) {
-    log.warning("{}: scales are measured over a batch of {} pictures, on which results depend",
-                source.recipe, call.batch);
-  }
+  warn_of_measured_batches(log, source.recipe, call.batch);
   return score_classes(source, *pictures.rows, call.batch,
                        {posix_files(), *backend.device, *backend.catalogue, log},
                        request_painter(options, pictures.task, source.recipe));

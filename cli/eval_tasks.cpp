@@ -31,6 +31,10 @@ constexpr const char* kTaskColumns[] = {"step",
                                         "stderr",
                                         "top5",
                                         "cross_entropy",
+                                        "exact",
+                                        "stderr_exact",
+                                        "f1",
+                                        "stderr_f1",
                                         "acc_norm",
                                         "stderr_norm",
                                         "flexible",
@@ -41,7 +45,11 @@ constexpr const char* kTaskColumns[] = {"step",
                                         "difference",
                                         "stderr_difference",
                                         "acc_difference",
-                                        "stderr_acc_difference"};
+                                        "stderr_acc_difference",
+                                        "exact_difference",
+                                        "stderr_exact_difference",
+                                        "f1_difference",
+                                        "stderr_f1_difference"};
 
 // Throws Error{numerics} for a log-likelihood that is not finite; what was found has been printed.
 void expect_finite(const std::vector<OrderedJson>& rows) {
@@ -148,10 +156,7 @@ class Evaluation {
       capacity = std::max(capacity, capacity_of(task, limits_));
     }
     const Log log = make_log(options_);
-    if (measures_batches(find_recipe(source.recipe))) {
-      log.warning("{}: scales are measured over a batch of {} texts, on which results depend",
-                  source.recipe, call_.batch);
-    }
+    warn_of_measured_batches(log, source.recipe, call_.batch);
     const auto model = make_text_model(
         source, {.n_entries = call_.batch, .capacity = capacity, .logits = LogitsFor::scoring},
         {files_, *backend_.device, *backend_.catalogue, log});
@@ -227,6 +232,18 @@ std::function<void(int64_t, int64_t)> request_painter(const GlobalOptions& optio
   };
 }
 
+void expect_tokenizer(const ModelSource& source) {
+  if (!source.tokenizer.empty()) return;
+  throw Error(ErrorCode::invalid_argument,
+              "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
+              source.folder);
+}
+
+void warn_of_measured_batches(const Log& log, const std::string& recipe, int64_t batch) {
+  if (!measures_batches(find_recipe(recipe))) return;
+  log.warning("{}: scales are measured over a batch of {}, on which results depend", recipe, batch);
+}
+
 void add_difference(OrderedJson& row, const char* name, const char* error,
                     const std::vector<double>& a, const std::vector<double>& b) {
   if (a.empty() || a.size() != b.size()) return;
@@ -255,11 +272,7 @@ void report_evaluations(const ModelSource& source, const std::vector<OrderedJson
 void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                     const GlobalOptions& options) {
   const ModelSource& source = sources.front();
-  if (source.tokenizer.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
-                source.folder);
-  }
+  expect_tokenizer(source);
   if (call.flags.folder.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "--task-data: expected the folder of the tasks' files, got none");

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "base/ordered_json.h"
 #include "cli/common.h"
 #include "infer/model_source.h"
@@ -17,6 +18,9 @@ struct EvalTaskFlags {
   std::string folder;  // --task-data
   std::string convention = "lm-eval", requests;
   int64_t shots = -1, limit = 0;  // shots below 0: the task's own
+  // Of spans: stride below 0 is the run's; the longest answer in tokens; a file of the answers.
+  int64_t stride = -1, max_answer = 30;
+  std::string predictions;
 };
 
 // Whether the name is that of an evaluation task, with or without ":mc".
@@ -36,6 +40,10 @@ void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& s
 std::function<void(int64_t n_done, int64_t n)> request_painter(const GlobalOptions& options,
                                                                const std::string& task,
                                                                const std::string& recipe);
+// Throws Error{invalid_argument} where the source has no tokenizer.
+void expect_tokenizer(const ModelSource& source);
+// A warning where results depend on what is evaluated together.
+void warn_of_measured_batches(const Log& log, const std::string& recipe, int64_t batch);
 // The mean of a[i] - b[i] and its standard error, where there are as many of both.
 void add_difference(OrderedJson& row, const char* name, const char* error,
                     const std::vector<double>& a, const std::vector<double>& b);

@@ -142,6 +142,57 @@ def expected(tokenizer, data, lengths):
     return {"single": single, "golden": golden, "pairs": pairs, "cut": cut}
 
 
+QUESTION, CONTEXT = "Which scale does a group have?", (
+    "The train \u2014 na\u00efve, of course \u2014 trains models. A group of 128 elements has the scale amax/448; caf\u00e9s do not. "
+    "Each group's own scale is f32, and the scale of a tensor is one.")
+ANSWERS = ["The train", "na\u00efve", "128 elements", "amax/448", "f32", "one.", "caf\u00e9s do not. Each"]
+
+
+def bytes_of(text, begin, end):
+    return [len(text[:begin].encode()), len(text[:end].encode())]
+
+
+def spans(tokenizer, has_pairs):
+    """Where tokens stand, in bytes; and windows of a question with their answers, as transformers' run_qa prepares them."""
+    tokenizer.no_truncation()
+    places = []
+    for text in TEXTS + [CONTEXT]:
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        places.append([[i] + bytes_of(text, *offset) for i, offset in zip(encoding.ids, encoding.offsets)])
+    windows = []
+    for length, stride in ((56, 8), (64, 16), (200, 0)) if has_pairs else ():
+        tokenizer.enable_truncation(length, stride=stride, strategy="only_second")
+        encoding = tokenizer.encode(QUESTION, CONTEXT)
+        rows = []
+        for row in [encoding] + encoding.overflowing:
+            labels = []
+            for answer in ANSWERS:
+                begin = CONTEXT.index(answer)
+                end = begin + len(answer)
+                inside = [t for t, s in enumerate(row.sequence_ids) if s == 1]
+                first, last = inside[0], inside[-1]
+                if row.offsets[first][0] > begin or row.offsets[last][1] < end:
+                    labels.append([0, 0])
+                    continue
+                while first < len(row.offsets) and row.offsets[first][0] <= begin:
+                    first += 1
+                while row.offsets[last][1] >= end:
+                    last -= 1
+                labels.append([first - 1, last + 1])
+            rows.append({"ids": row.ids, "types": row.type_ids, "labels": labels})
+        windows.append({"seq": length, "stride": stride, "rows": rows})
+    return {"places": places, "windows": windows}
+
+
+def write_spans():
+    """Of the tokenizers that are there."""
+    names = {"uncased": True, "cased": True, "accents": True, "steps": False, "bare": False, "roberta": True}
+    made = {name: spans(Tokenizer.from_file(str(OUT / f"{name}.json")), has_pairs) for name, has_pairs in names.items()}
+    answers = [bytes_of(CONTEXT, CONTEXT.index(a), CONTEXT.index(a) + len(a)) for a in ANSWERS]
+    golden = {"question": QUESTION, "context": CONTEXT, "answers": answers, "tokenizers": made}
+    (OUT / "spans.json").write_text(json.dumps(golden) + "\n")
+
+
 def main():
     data = Path(sys.argv[1])
     OUT.mkdir(parents=True, exist_ok=True)
@@ -153,6 +204,7 @@ def main():
     rows["vocab.txt"] = expected(vocabulary_file(made["uncased"]), data, [0])
     lines = ",\n".join(f"{json.dumps(name)}:{json.dumps(row, separators=(',', ':'))}" for name, row in rows.items())
     (OUT / "expected.json").write_text('{"texts":' + json.dumps(TEXTS) + ',"tokenizers":{\n' + lines + "}}\n")
+    write_spans()
 
 
 if __name__ == "__main__":

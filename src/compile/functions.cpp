@@ -143,6 +143,19 @@ std::vector<Pass> TypedGraphs::logical(const LoraOptions& lora) const {
   return passes;
 }
 
+// Drops metrics that an evaluation alone reads: all but each loss's first.
+std::vector<Pass> TypedGraphs::evaluated_only() const {
+  std::vector<std::string> others;
+  for (const LossTerm& term : options_.losses) {
+    for (size_t i = 1; i < term.metrics.size(); ++i) others.push_back(term.metrics[i]);
+  }
+  if (others.empty()) return {};
+  return {{.name = "drop_metrics", .run = [others](Graph graph) {
+             for (const std::string& name : others) graph = without_output(graph, name);
+             return remove_dead(graph);
+           }}};
+}
+
 const Graph& TypedGraphs::training(const BatchSize& size, StepKind kind) {
   const auto [it, added] = training_.try_emplace({size, kind});
   if (!added) return it->second;
@@ -150,7 +163,8 @@ const Graph& TypedGraphs::training(const BatchSize& size, StepKind kind) {
   if (kind == StepKind::plain && has_measuring_steps(options_)) options.scaling = Scaling::stored;
   options.recompute = options_.recompute;
   options.detects_overflow = static_cast<bool>(options_.loss_scale);
-  std::vector<Pass> passes = logical(options_.lora);
+  std::vector<Pass> passes = evaluated_only();
+  std::ranges::move(logical(options_.lora), std::back_inserter(passes));
   const AutodiffOptions gradients{.loss_scale = options_.loss_scale};
   passes.push_back({.name = "autodiff",
                     .run = [gradients](const Graph& graph) { return autodiff(graph, gradients); }});

@@ -73,6 +73,7 @@ class TypedGraphs {
   PassLog& log() { return log_; }
 
  private:
+  std::vector<Pass> evaluated_only() const;
   std::vector<Pass> logical(const LoraOptions& lora) const;
   std::vector<Pass> typing(const RecipeOptions& options) const;
 

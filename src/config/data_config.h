@@ -47,6 +47,7 @@ struct DataConfig {
   int64_t buckets = 1;
   TooLong too_long = TooLong::split;
   bool text_end = true;
+  int64_t stride = 128;  // of questions' windows
   ChatConfig chat;
   TextFields fields;  // of texts with labels
   MaskConfig mask;

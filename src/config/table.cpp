@@ -149,6 +149,9 @@ constexpr ConfigRow kDataRows[] = {
      "data"},
     {"data.text_end", same, OCTET_FIELD(data.text_end), any(), "",
      "a text among conversations ends with the tokenizer's end of text, which is trained"},
+    {"data.stride", same, OCTET_FIELD(data.stride), within(0, 1 << 20), "tokens",
+     "questions: what windows of a context that does not fit into a row have in common, at most "
+     "half of a window"},
     {"data.chat.template", same, OCTET_FIELD(data.chat.chat_template), any(), "",
      "the data is conversations, in this chat template: a file or model folder, `chatml`, `plain`, "
      "or auto: the model's, else one of these; none: the data is text"},

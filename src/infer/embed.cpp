@@ -2,24 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <set>
 
 #include "base/error.h"
-#include "base/integer.h"
 #include "base/ordered_json.h"
 #include "base/thread_pool.h"
 #include "data/json_values.h"
 #include "data/text_files.h"
-#include "infer/batch_inputs.h"
-#include "infer/inference.h"
+#include "infer/run_encoder.h"
 #include "text/encode_texts.h"
 
 namespace octet {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{4} << 30;
-constexpr int64_t kSeqStep = 8;  // few lengths, so that few functions are compiled
 
 struct EncodedText {
   EncodedTexts tokens;
@@ -43,46 +38,6 @@ std::vector<EncodedText> encode_all(const Tokenizer& tokenizer,
     to.tokens = encode_texts(tokenizer, texts[i], std::nullopt, how);
   });
   return encoded;
-}
-
-// Texts that are computed together: indices, and the size of their function.
-struct TextGroup {
-  std::vector<size_t> texts;
-  BatchSize size;
-};
-
-std::vector<TextGroup> group_by_length(const std::vector<EncodedText>& texts, int64_t batch,
-                                       int64_t max_tokens) {
-  std::vector<size_t> order(texts.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  // The longest first: a machine too small for them says so at once.
-  std::ranges::stable_sort(order, std::greater(),
-                           [&](size_t i) { return texts[i].tokens.ids.size(); });
-  std::vector<TextGroup> groups;
-  for (size_t first = 0; first < order.size(); first += static_cast<size_t>(batch)) {
-    const size_t end = std::min(order.size(), first + static_cast<size_t>(batch));
-    const int64_t longest = std::ssize(texts[order[first]].tokens.ids);
-    const int64_t seq = ceil_div(longest, kSeqStep) * kSeqStep;
-    groups.push_back(
-        {.texts = {order.begin() + static_cast<int64_t>(first),
-                   order.begin() + static_cast<int64_t>(end)},
-         .size = {.batch = static_cast<int64_t>(end - first), .seq = std::min(seq, max_tokens)}});
-  }
-  return groups;
-}
-
-Batch batch_of(const TextGroup& group, const std::vector<EncodedText>& texts, int64_t n_types) {
-  Batch batch{.batch = group.size.batch, .seq = group.size.seq};
-  batch.add(tokens_input());
-  batch.add(token_types_input(n_types));
-  for (size_t row = 0; row < group.texts.size(); ++row) {
-    const EncodedTexts& text = texts[group.texts[row]].tokens;
-    const auto at = static_cast<int64_t>(row) * batch.seq;
-    std::ranges::copy(text.ids, batch.ints("tokens").begin() + at);
-    std::ranges::copy(text.types, batch.ints("token_types").begin() + at);
-    batch.lengths.push_back(std::ssize(text.ids));
-  }
-  return batch;
 }
 
 // features: [tokens, width] of one text.
@@ -115,7 +70,7 @@ ModelSpec feature_spec(const ModelSpec& spec) {
 }
 
 int64_t checked_max_tokens(const ModelSpec& spec, int64_t wanted) {
-  const int64_t most = spec.max_positions - model_def(spec.kind).first_position;
+  const int64_t most = max_row_tokens(spec);
   if (wanted <= most) return wanted > 0 ? wanted : most;
   throw Error(ErrorCode::invalid_argument, "[embed] expected at most the model's {} tokens, got {}",
               most, wanted);
@@ -160,8 +115,7 @@ Embeddings embed_texts(const ModelSource& source, const Tokenizer& tokenizer,
   Embeddings result{.n = std::ssize(texts), .width = spec.hidden};
   result.values.resize(static_cast<size_t>(result.n * result.width));
   if (texts.empty()) return result;
-  const std::vector<EncodedText> encoded =
-      encode_all(tokenizer, texts, max_tokens, options.threads);
+  std::vector<EncodedText> encoded = encode_all(tokenizer, texts, max_tokens, options.threads);
   for (const EncodedText& text : encoded) {
     if (text.n_whole == 0) {
       throw Error(ErrorCode::invalid_argument,
@@ -171,30 +125,16 @@ Embeddings embed_texts(const ModelSource& source, const Tokenizer& tokenizer,
     result.n_truncated += text.n_whole > max_tokens ? 1 : 0;
     result.longest = std::max(result.longest, text.n_whole);
   }
-  const std::vector<TextGroup> groups = group_by_length(encoded, options.batch, max_tokens);
-  std::set<FunctionKey> keys;
-  for (const TextGroup& group : groups) keys.insert({function::logits, group.size});
-  const std::vector<FunctionKey> functions(keys.rbegin(), keys.rend());
-  const WeightReader weights(machine.files, features.weights, spec, features.nonfinite);
-  Inference model(spec, precision_of(features.recipe, features, weights), functions, machine.device,
-                  machine.catalogue);
-  model.load(weights);
-  int64_t n_done = 0;
-  for (const TextGroup& group : groups) {
-    BoundPlan& function = model.function(function::logits, group.size);
-    upload(function, batch_of(group, encoded, spec.token_types));
-    function.run();
-    const std::vector<float> rows =
-        model.read_rows(function, "features", 0, group.size.batch * group.size.seq);
-    for (size_t row = 0; row < group.texts.size(); ++row) {
-      const size_t text = group.texts[row], width = static_cast<size_t>(result.width);
-      const size_t first = row * static_cast<size_t>(group.size.seq) * width;
-      pool_text(std::span(rows).subspan(first, encoded[text].tokens.ids.size() * width), options,
-                std::span(result.values).subspan(text * width, width));
-    }
-    n_done += group.size.batch;
-    if (options.on_progress) options.on_progress(n_done, result.n);
-  }
+  std::vector<EncodedTexts> rows;
+  for (EncodedText& text : encoded) rows.push_back(std::move(text.tokens));
+  const EncoderCall call{.output = "features",
+                         .batch = options.batch,
+                         .max_tokens = max_tokens,
+                         .on_progress = options.on_progress};
+  const auto width = static_cast<size_t>(result.width);
+  run_encoder(features, rows, call, machine, [&](size_t text, std::span<const float> values) {
+    pool_text(values, options, std::span(result.values).subspan(text * width, width));
+  });
   return result;
 }
 

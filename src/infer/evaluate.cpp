@@ -101,6 +101,25 @@ std::optional<double> RunEvaluation::loss(std::span<const LossTerm> terms) const
   return n_items > 0 ? std::optional(total) : std::nullopt;
 }
 
+std::vector<std::pair<std::string, double>> RunEvaluation::figures(
+    std::span<const LossTerm> terms) const {
+  constexpr std::string_view kCorrect = "correct";
+  std::vector<std::pair<std::string, double>> figures;
+  size_t at = 0;
+  for (const LossTerm& term : terms) {
+    for (size_t i = 1; i < term.metrics.size(); ++i) {
+      const MetricSum& metric = metrics[at + i];
+      if (metric.n_items == 0) continue;
+      std::string name = metric.name;
+      if (name.ends_with(kCorrect))
+        name.replace(name.size() - kCorrect.size(), kCorrect.size(), "accuracy");
+      figures.emplace_back(name, metric.mean());
+    }
+    at += term.metrics.size();
+  }
+  return figures;
+}
+
 RunEvaluation evaluate_batch(BoundPlan& evaluate, Batch batch, std::span<const LossTerm> terms) {
   RunEvaluation result;
   for (const ItemMetric& metric : run_metrics(evaluate, batch, terms)) {

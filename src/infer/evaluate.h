@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compile/options.h"
@@ -36,6 +37,9 @@ struct RunEvaluation {
   std::vector<MetricSum> metrics;  // of each loss in turn
   // Sum over the losses of weight * mean of its first metric; nothing where no item counted.
   std::optional<double> loss(std::span<const LossTerm> terms) const;
+  // Means of the other metrics by name, "correct" as "accuracy"; of losses where no item counted
+  // none.
+  std::vector<std::pair<std::string, double>> figures(std::span<const LossTerm> terms) const;
 };
 // One batch; `evaluate` is a bound evaluate function of its size.
 RunEvaluation evaluate_batch(BoundPlan& evaluate, Batch batch, std::span<const LossTerm> terms);

@@ -58,12 +58,17 @@ EncodedTexts encode_texts(const Tokenizer& tokenizer, std::string_view first,
     a.resize(static_cast<size_t>(n_a));
     b.resize(static_cast<size_t>(n_b));
   }
+  return join_texts(parts, a, b);
+}
+
+EncodedTexts join_texts(const std::vector<TemplatePart>& parts, std::span<const int32_t> first,
+                        std::span<const int32_t> second) {
   EncodedTexts encoded;
   for (const TemplatePart& part : parts) {
     if (part.kind == Kind::token) {
       append(encoded, {&part.id, 1}, part);
     } else {
-      append(encoded, part.kind == Kind::first_text ? a : b, part);
+      append(encoded, part.kind == Kind::first_text ? first : second, part);
     }
   }
   return encoded;

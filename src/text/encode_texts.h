@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -31,5 +32,9 @@ struct EncodeTextsOptions {
 EncodedTexts encode_texts(const Tokenizer& tokenizer, std::string_view first,
                           std::optional<std::string_view> second = std::nullopt,
                           const EncodeTextsOptions& options = {});
+
+// Texts that are encoded already, whole, by one of TextTemplate's lists; `second` where it has one.
+EncodedTexts join_texts(const std::vector<TemplatePart>& parts, std::span<const int32_t> first,
+                        std::span<const int32_t> second = {});
 
 }  // namespace octet

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/lfs_pointer.h"
 #include "text/tokenizer_files.h"
 
@@ -31,6 +32,12 @@ std::unique_ptr<Tokenizer> read_json(const TokenizerFile& file, const TokenizerO
 }
 
 }  // namespace
+
+std::vector<TokenSpan> Tokenizer::encode_spans(std::string_view) const {
+  throw Error(ErrorCode::invalid_argument,
+              "[tokenizer] expected one that says where in a text its tokens stand, got another "
+              "kind (tokenizer.json and vocab.txt do)");
+}
 
 TextTemplate Tokenizer::text_template() const {
   TextTemplate around;

@@ -27,6 +27,13 @@ struct EncodeTextOptions {
   WordCache* words = nullptr;  // this thread's, for this tokenizer
 };
 
+// A token, and what of a text it stands for: bytes [begin, end).
+struct TokenSpan {
+  int32_t id = 0;
+  int64_t begin = 0, end = 0;
+  bool operator==(const TokenSpan&) const = default;
+};
+
 // Immutable; may be used from several threads.
 class Tokenizer {
  public:
@@ -54,6 +61,13 @@ class Tokenizer {
     encode(text, options, ids);
     return ids;
   }
+
+  // The ids that encode() gives, with their places in the text: of a token of characters that the
+  // normalizer maps each by itself from the first of them to the last; of tokens whose spelling is
+  // not the word's, all of the word. Throws Error{invalid_argument} where such a tokenizer cannot
+  // say, Error{bad_data} of a text whose characters the normalizer joins or reorders, or whose
+  // words are not parts of it.
+  virtual std::vector<TokenSpan> encode_spans(std::string_view text) const;
 
   // The bytes that one id stands for; "" for bos, eos and unknown. Error{bad_data} for ids outside
   // the vocabulary.

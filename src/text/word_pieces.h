@@ -30,6 +30,7 @@ class WordPieces {
   WordPieces(const Vocabulary& spelled, const WordPieceOptions& options);
   // Appends the tokens of the word, which is not empty. Bytes that are no UTF-8 are characters.
   void encode(std::string_view word, std::vector<int32_t>& ids) const;
+  const std::string& prefix() const { return options_.prefix; }
 
  private:
   ByteTrie tokens_;            // as spelled

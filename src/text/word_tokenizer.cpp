@@ -77,6 +77,27 @@ class WordTokenizer : public Tokenizer {
     }
   }
 
+  std::vector<TokenSpan> encode_spans(std::string_view text) const override {
+    std::vector<TokenSpan> spans;
+    const Finders& finders = finders_[parts_.usual == SpecialText::parse];
+    MatchBudget budget = match_budget(text.size());
+    const auto place = [&](std::string_view part) { return part.data() - text.data(); };
+    const auto visit = [&](const Segment& segment) {
+      const int64_t begin = place(segment.text);
+      if (segment.id >= 0) {
+        spans.push_back({segment.id, begin, begin + std::ssize(segment.text)});
+      } else {
+        add_spans(segment.text, {begin, begin == 0}, finders, budget, spans);
+      }
+    };
+    if (finders.raw.empty()) {
+      visit({.text = text});
+    } else {
+      finders.raw.for_each_segment(text, visit);
+    }
+    return spans;
+  }
+
   std::string token_bytes(int32_t id) const override {
     check_id(id);
     return is_silent_[static_cast<size_t>(id)] ? "" : std::string(parts_.surfaces.bytes(id));
@@ -187,6 +208,86 @@ class WordTokenizer : public Tokenizer {
     }
     if (run.words != nullptr) run.words->put(word, run.word);
     run.ids.insert(run.ids.end(), run.word.begin(), run.word.end());
+  }
+
+  struct Part {
+    int64_t begin = 0;  // in the whole text
+    bool is_first = false;
+  };
+  struct Origin {
+    int64_t begin, end;  // of the character that a byte comes from
+  };
+
+  [[noreturn]] static void no_places() {
+    throw Error(ErrorCode::bad_data,
+                "[tokenizer] expected a text of which each token is a part, got one that the "
+                "normalizer or the pre-tokenizer changes as a whole");
+  }
+
+  // What the normalizer makes of each character by itself, which must be what it makes of all.
+  std::string normalized(std::string_view text, int64_t begin, MatchBudget& budget,
+                         std::vector<Origin>& origins) const {
+    std::string joined;
+    for (size_t at = 0; at < text.size();) {
+      const size_t length = decode_utf8(text, at).length;
+      const auto first = begin + static_cast<int64_t>(at);
+      joined += parts_.normalizer.changes_nothing()
+                    ? std::string(text.substr(at, length))
+                    : parts_.normalizer.apply(text.substr(at, length));
+      origins.resize(joined.size(), {first, first + static_cast<int64_t>(length)});
+      at += length;
+    }
+    if (!parts_.normalizer.changes_nothing() && joined != parts_.normalizer.apply(text, budget))
+      no_places();
+    return joined;
+  }
+
+  void add_spans(std::string_view raw, const Part& part, const Finders& finders,
+                 MatchBudget& budget, std::vector<TokenSpan>& spans) const {
+    std::vector<Origin> origins;
+    const std::string text = normalized(raw, part.begin, budget, origins);
+    const auto add = [&](int32_t id, size_t begin, size_t end) {
+      spans.push_back({id, origins[begin].begin, origins[end - 1].end});
+    };
+    const auto visit_word = [&](std::string_view word) {
+      const char* first = text.data();
+      if (word.data() < first || word.data() + word.size() > first + text.size()) no_places();
+      add_word_spans(word, static_cast<size_t>(word.data() - first), add);
+    };
+    const auto visit = [&](const Segment& segment) {
+      const auto begin = static_cast<size_t>(segment.text.data() - text.data());
+      if (segment.id >= 0) return add(segment.id, begin, begin + segment.text.size());
+      if (parts_.words.empty()) return visit_word(segment.text);
+      parts_.words.split(segment.text, part.is_first && begin == 0, budget, visit_word);
+    };
+    if (finders.normalized.empty()) {
+      visit({.text = text});
+    } else {
+      finders.normalized.for_each_segment(text, visit);
+    }
+  }
+
+  template <typename Add>
+  void add_word_spans(std::string_view word, size_t begin, const Add& add) const {
+    if (word.empty()) return;
+    std::vector<int32_t> ids;
+    Run run{.ids = ids};
+    encode_parts(word, run);
+    std::vector<size_t> ends;
+    size_t end = 0;
+    for (const int32_t id : ids) {
+      const size_t size = parts_.vocabulary.bytes(id).size();
+      const bool is_continued = parts_.pieces && !ends.empty();
+      const size_t n_prefix = is_continued ? parts_.pieces->prefix().size() : 0;
+      end += size < n_prefix ? 0 : size - n_prefix;
+      ends.push_back(end);
+    }
+    const bool is_spelled = end == word.size() && (ids.size() > 1 || !parts_.pieces ||
+                                                   parts_.vocabulary.bytes(ids[0]) == word);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const size_t from = is_spelled && i > 0 ? ends[i - 1] : 0;
+      add(ids[i], begin + from, begin + (is_spelled ? ends[i] : word.size()));
+    }
   }
 
   void append_symbols(std::string_view word, std::vector<int32_t>& ids) const {

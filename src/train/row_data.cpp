@@ -15,6 +15,7 @@
 #include "infer/image_transforms.h"
 #include "train/run_inputs.h"
 #include "train/run_setup.h"
+#include "train/span_rows.h"
 #include "train/text_rows.h"
 
 namespace octet {
@@ -114,6 +115,11 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
     Dataset data = split(config, [&](const auto& paths) { return texts.open(paths); });
     data.label_names = texts.label_names();
     return data;
+  }
+  if (reads_spans(inputs)) {
+    return split(config, [&](const auto& paths) {
+      return open_spans({files, config, spec, log}, inputs, paths);
+    });
   }
   throw Error(
       ErrorCode::bad_data,

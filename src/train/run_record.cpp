@@ -129,6 +129,7 @@ void RunRecord::add_events(const StepReport& report) {
   if (report.has_labels())
     scalars.insert(scalars.begin(), {"loss", static_cast<double>(report.loss)});
   if (report.val_loss) scalars.push_back({"val_loss", *report.val_loss});
+  for (const auto& [name, value] : report.val_figures) scalars.push_back({"val_" + name, value});
   n_written_ += events_->append(wall_seconds(), report.step, scalars);
 }
 

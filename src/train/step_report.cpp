@@ -36,6 +36,7 @@ std::string metrics_json(const StepReport& report) {
   }
   if (!report.refused.empty()) json["refused"] = report.refused;
   if (report.val_loss) json["val_loss"] = *report.val_loss;
+  for (const auto& [name, value] : report.val_figures) json["val_" + name] = value;
   if (report.save) {
     json["save_s"] = report.save->total_s;
     json["save_stall_s"] = report.save->stall_s;
@@ -81,6 +82,10 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
                          .good_steps = static_cast<float>(number("loss_good_steps"))};
   }
   if (json.contains("val_loss")) report.val_loss = number("val_loss");
+  for (const auto& [key, value] : json.items()) {
+    if (key.starts_with("val_") && key != "val_loss")
+      report.val_figures.emplace_back(key.substr(4), number(key.c_str()));
+  }
   if (json.contains("save_s"))
     report.save = {.total_s = number("save_s"), .stall_s = number("save_stall_s")};
   if (const auto it = json.find("refused"); it != json.end() && it->is_array()) {
@@ -134,6 +139,8 @@ std::string step_line(const StepReport& report) {
   if (!report.has_labels()) line += "  no labels";
   if (report.val_loss)
     line += fmt::format("  validation loss {:.4f}", unsigned_nan(*report.val_loss));
+  for (const auto& [name, value] : report.val_figures)
+    line += fmt::format("  {} {:.4f}", name, unsigned_nan(value));
   if (report.step < report.steps) line += "  " + duration_text(report.seconds_left) + " left";
   return line;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/edge_statistics.h"
@@ -42,6 +43,8 @@ struct StepReport {
   std::optional<NonfiniteSite> nonfinite;  // with train.debug_nonfinite: the first such value
   std::vector<EdgeStatistics> edges = {};  // of a step that telemetry samples
   std::optional<double> val_loss;
+  // Of the same evaluation: what else the losses tell, "accuracy" (val_NAME in metrics.jsonl).
+  std::vector<std::pair<std::string, double>> val_figures = {};
   std::optional<SaveTimes> save = {};  // of what was saved since the step before
   double seconds_left = 0;             // of the run, by the time that its steps have taken so far
   // Without labels the loss is 0, and is none.

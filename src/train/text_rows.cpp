@@ -35,14 +35,6 @@ int32_t padding_token(const Tokenizer& tokenizer) {
   return named_token(tokenizer, {"[PAD]", "<pad>"}).value_or(0);
 }
 
-void check_boundaries(const RunConfig& config) {
-  const DocumentBoundaries boundaries = config.data.document_boundaries;
-  if (boundaries == DocumentBoundaries::ignore) return;
-  throw Error(ErrorCode::invalid_argument,
-              "data.document_boundaries: expected ignore for an encoder's text, got {}",
-              enum_name(boundaries));
-}
-
 // A whole text as a number.
 template <typename T>
 std::optional<T> number_of(const std::string& text) {
@@ -77,6 +69,28 @@ void check_types(const std::vector<int32_t>& types, const InputSpec& input) {
 }
 
 }  // namespace
+
+void check_boundaries(const RunConfig& config) {
+  const DocumentBoundaries boundaries = config.data.document_boundaries;
+  if (boundaries == DocumentBoundaries::ignore) return;
+  throw Error(ErrorCode::invalid_argument,
+              "data.document_boundaries: expected ignore for an encoder's text, got {}",
+              enum_name(boundaries));
+}
+
+std::shared_ptr<const RowSource> encoded_rows(TokenRows rows, const RunConfig& config,
+                                              const RunInputs& inputs, const Tokenizer& tokenizer) {
+  TokenRowsOptions options{.seq = config.model.seq,
+                           .rows_per_sample = inputs.rows_per_sample,
+                           .padding = padding_token(tokenizer)};
+  if (const InputSpec* types = inputs.find("token_types")) {
+    check_types(rows.types, *types);
+    options.token_types = *types;
+  } else {
+    rows.types.clear();
+  }
+  return token_rows(std::move(rows), options);
+}
 
 Dataset hide_tokens(const Dataset& text, const RunConfig& config, const RunInputs& inputs,
                     const Tokenizer& tokenizer) {
@@ -144,16 +158,7 @@ std::shared_ptr<const RowSource> LabelledTexts::open(const std::vector<std::stri
                 paths.front(), left_out.n() == 0 ? "" : " (" + left_out.first() + ")");
   }
   if (label_ != TextLabel::none) add_labels(records, rows);
-  TokenRowsOptions options{.seq = config_.model.seq,
-                           .rows_per_sample = inputs_.rows_per_sample,
-                           .padding = padding_token(*tokenizer_)};
-  if (const InputSpec* types = inputs_.find("token_types")) {
-    check_types(rows.types, *types);
-    options.token_types = *types;
-  } else {
-    rows.types.clear();
-  }
-  return token_rows(std::move(rows), options);
+  return encoded_rows(std::move(rows), config_, inputs_, *tokenizer_);
 }
 
 void LabelledTexts::find_names(const std::vector<TextRecord>& records) {

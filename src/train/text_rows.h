@@ -26,6 +26,14 @@ namespace octet {
 Dataset hide_tokens(const Dataset& text, const RunConfig& config, const RunInputs& inputs,
                     const Tokenizer& tokenizer);
 
+// Throws Error{invalid_argument} unless documents run on into each other.
+void check_boundaries(const RunConfig& config);
+
+// Rows of a tokenizer's tokens as a run reads them: padded, with token types where the model has
+// them. Throws Error{bad_data} where it has too few of these.
+std::shared_ptr<const RowSource> encoded_rows(TokenRows rows, const RunConfig& config,
+                                              const RunInputs& inputs, const Tokenizer& tokenizer);
+
 // What is said of a text, or of two.
 enum class TextLabel : uint8_t {
   none,    // two texts that mean the same, a row each: of contrastive

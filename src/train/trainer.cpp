@@ -188,7 +188,9 @@ std::unique_ptr<EvalRows> Trainer::eval_rows() const {
 std::optional<double> Trainer::evaluate() {
   if (!has_validation(data_)) return std::nullopt;
   machine_.device.enter();
-  return engine_.evaluate(*eval_rows()).loss(engine_.losses());
+  const RunEvaluation all = engine_.evaluate(*eval_rows());
+  val_figures_ = all.figures(engine_.losses());
+  return all.loss(engine_.losses());
 }
 
 bool Trainer::is_due(int64_t every) const {
@@ -198,7 +200,10 @@ bool Trainer::is_due(int64_t every) const {
 // Writes down the step that is done, and has nothing to write then.
 StepReport Trainer::record() {
   StepReport& report = unrecorded_.value();
-  if (is_due(config_.train.eval_every) && !report.val_loss) report.val_loss = evaluate();
+  if (is_due(config_.train.eval_every) && !report.val_loss) {
+    report.val_loss = evaluate();
+    report.val_figures = val_figures_;
+  }
   if (report.val_loss) watch_.add(report.step, *report.val_loss);
   if (saver_) {
     saver_->poll(hooks_.log);

@@ -147,6 +147,7 @@ class Trainer {
   std::optional<AdapterNote> adapters_;  // where adapters are trained
   std::optional<int64_t> saved_step_;
   ValidationWatch watch_;
+  std::vector<std::pair<std::string, double>> val_figures_;  // of the last evaluation
 
   int64_t attempted_ = 0, skipped_ = 0, tokens_ = 0;
   int64_t overflowed_ = 0, rescaled_ = 0;    // skipped for the loss scale; Calibration's

@@ -1,7 +1,8 @@
-// Cross entropy of each token: with the one that follows it, or with the one that a mask hides. The
-// graph is the same; what differs is where the data put labels.
+// Cross entropy of each token: with the one that follows it, or with the one that a mask hides.
+// What differs is where the data put labels, and that the latter tells how many it finds.
 #include "nn/blocks.h"
 #include "nn/losses/list.h"
+#include "nn/losses/parts.h"
 
 namespace octet {
 namespace {
@@ -14,6 +15,16 @@ std::vector<InputSpec> token_labels(const ModelSpec& spec) {
 
 LossValues build(Blocks& b, const LossCall& call) {
   return b.cross_entropy(call.output, b.input("labels"), call.inv_n);
+}
+
+// And which hidden tokens the largest logit finds.
+LossValues build_masked(Blocks& blocks, const LossCall& call) {
+  LossValues values = build(blocks, call);
+  Builder& b = blocks.builder();
+  const ValueId largest = b.emit1(OpCode::argmax, AxisAttrs{.axis = 1}, {call.output});
+  values.metrics.push_back({"correct", as_numbers(b, b.emit1(OpCode::equal, NoAttrs{},
+                                                             {largest, blocks.input("labels")}))});
+  return values;
 }
 
 }  // namespace
@@ -33,7 +44,7 @@ const LossDef kMaskedToken = {.name = "masked_token",
                               .inputs = token_labels,
                               .counted = "labels",
                               .hides_tokens = true,
-                              .metrics = {"nll"},
-                              .build = build};
+                              .metrics = {"nll", "correct"},
+                              .build = build_masked};
 
 }  // namespace octet

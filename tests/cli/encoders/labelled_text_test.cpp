@@ -44,6 +44,7 @@ TEST(LabelledText, a_bert_learns_to_tell_pairs_apart) {
   const std::vector<double> losses = val_losses(folder / "run");
   ASSERT_EQ(losses.size(), 8u);
   EXPECT_LT(losses.back(), 0.1);
+  EXPECT_EQ(test::metrics(folder / "run").back().at("val_accuracy").get<double>(), 1);
   const auto config =
       nlohmann::json::parse(posix_files().read_text(folder / "run" + "/config.json"));
   EXPECT_EQ(config.at("id2label"), nlohmann::json({{"0", "back"}, {"1", "forward"}}));

@@ -253,7 +253,8 @@ const BadCall kBadCalls[] = {
      "[model] 'DIR/none': expected a run (config.yaml, ckpt/), one of its checkpoints, or a model "
      "folder (config.json, model.safetensors), got no such path"},
     {"unknown_task", "eval --model DIR --tasks perplexty", 2,
-     "--tasks: expected nll or perplexity, alone or with :FILE, or evaluation tasks, got "
+     "--tasks: expected nll or perplexity, alone or with :FILE, spans:FILE, or evaluation tasks, "
+     "got "
      "'perplexty'; the nearest is "
      "perplexity"},
     {"nothing_to_inspect", "inspect DIR/none", 3,

@@ -88,7 +88,7 @@ std::vector<Encoder> encoders() {
   const auto log_of = [](int64_t n) { return std::log(static_cast<float>(n)); };
   std::vector<Encoder> list = {{"vit", "kind: vit, " + image, write_image, log_of(kClasses)},
                                {"deit", "kind: deit, " + image, write_image, log_of(kClasses)}};
-  for (const char* kind : {"bert", "roberta"}) {
+  for (const char* kind : {"bert", "roberta", "distilbert"}) {
     const std::string model = fmt::format("kind: {}, {}", kind, text);
     list.push_back({fmt::format("{} masked", kind), model + ", head: masked", write_hidden_tokens,
                     log_of(kVocab)});

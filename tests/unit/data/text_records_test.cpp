@@ -15,13 +15,13 @@ using test::error_of;
 using test::ScratchFolder;
 using testing::ElementsAre;
 
-struct Read {
+struct ReadTexts {
   std::vector<std::string> records, messages;
 };
 
-Read read(const ScratchFolder& folder, const std::string& name, const std::string& content,
-          const TextFields& fields = {}, ReadLabels labels = ReadLabels::yes) {
-  Read result;
+ReadTexts read(const ScratchFolder& folder, const std::string& name, const std::string& content,
+               const TextFields& fields = {}, ReadLabels labels = ReadLabels::yes) {
+  ReadTexts result;
   const Log log([&](LogLevel, const std::string& message) { result.messages.push_back(message); });
   LeftOut left_out(log);
   const std::string path = folder.put(name, content);
@@ -63,10 +63,11 @@ TEST(TextRecords, tables_have_names_above_and_no_quotes) {
 
 TEST(TextRecords, lines_that_are_none_are_told_of_and_counted) {
   const ScratchFolder folder;
-  const Read all = read(folder, "a.jsonl",
-                        "{\"text\": \"a\", \"label\": 1}\n{\"text\": 3, \"label\": 1}\n[1]\nnone\n"
-                        "{\"label\": 1}\n{\"text\": \"b\"}\n{\"text\": \"c\", \"label\": -1}\n"
-                        "{\"text\": \"d\", \"label\": 1}\n");
+  const ReadTexts all =
+      read(folder, "a.jsonl",
+           "{\"text\": \"a\", \"label\": 1}\n{\"text\": 3, \"label\": 1}\n[1]\nnone\n"
+           "{\"label\": 1}\n{\"text\": \"b\"}\n{\"text\": \"c\", \"label\": -1}\n"
+           "{\"text\": \"d\", \"label\": 1}\n");
   EXPECT_THAT(all.records, ElementsAre("a|none|1|:1", "d|none|1|:8"));
   ASSERT_EQ(all.messages.size(), 6u);
   EXPECT_EQ(all.messages[0], "[data] :2 is left out: expected a text 'text', got number");

@@ -16,7 +16,7 @@ using Ids = std::vector<int32_t>;
 
 const std::string kTiny = std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
 
-Json expected() {
+Json expected_ids() {
   return parse_json(posix_files().read_text(kTiny + "expected.json"), "expected.json");
 }
 
@@ -33,7 +33,7 @@ class TinyTokenizer : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(TinyTokenizer, gives_the_ids_of_the_package) {
-  const Json golden = expected();
+  const Json golden = expected_ids();
   const Json& texts = golden.at("texts");
   const Json& ids = golden.at("ids").at(GetParam());
   WordCache words;
@@ -113,7 +113,7 @@ TEST(TinyTokenizers, vocabulary_and_merges_are_the_same_tokenizer) {
   const auto json = make_tokenizer(posix_files(), kTiny + "gpt2.json");
   const auto vocab = make_tokenizer(posix_files(), kTiny + "vocab.json");
   const auto ranks = make_tokenizer(posix_files(), kTiny + "tiny.tiktoken", {.pattern = "gpt2"});
-  const Json texts = expected().at("texts");
+  const Json texts = expected_ids().at("texts");
   for (const Json& text : texts) {
     const auto plain = text.get<std::string>();
     const Ids ids = json->encode(plain, {.special = SpecialText::plain});

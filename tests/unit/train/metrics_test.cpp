@@ -31,9 +31,11 @@ TEST(Metrics, line_has_the_documented_keys) {
             R"("tokens":192,"tokens_per_s":1000.0,"time_ms":64.0,"mem_bytes":4096,"skipped":0,)"
             R"("flagged":0})");
   r.val_loss = 2.0;
+  r.val_figures = {{"accuracy", 0.5}};
   r.skipped = true;
   const auto json = nlohmann::json::parse(metrics_json(r));
   EXPECT_EQ(json.at("val_loss"), 2.0);
+  EXPECT_EQ(json.at("val_accuracy"), 0.5);
   EXPECT_EQ(json.at("skipped"), 1);
 }
 
@@ -50,9 +52,11 @@ TEST(Metrics, line_is_read_back_to_the_bit) {
   r.loss = 0.1f;
   r.skipped = true;
   r.val_loss = 1.75;
+  r.val_figures = {{"accuracy", 0.5}, {"span.exact", 0.25}};
   const auto read = parse_metrics(metrics_json(r));
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(metrics_json(*read), metrics_json(r));
+  EXPECT_EQ(read->val_figures, r.val_figures);
   r.loss = -std::numeric_limits<float>::infinity();
   EXPECT_EQ(parse_metrics(metrics_json(r))->loss, r.loss);
 }

@@ -1,0 +1,33 @@
+// An encoder of text over rows of tokens of any length.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "infer/model_source.h"
+#include "infer/text_model.h"
+#include "text/encode_texts.h"
+
+namespace octet {
+
+// Tokens of a row that the model's table of positions has room for.
+int64_t max_row_tokens(const ModelSpec& spec);
+
+struct EncoderCall {
+  std::string output;      // of the model, a row of it a token: "features"
+  int64_t batch = 32;      // rows at a time
+  int64_t max_tokens = 0;  // of a row, at least the longest one's
+  std::function<void(int64_t n_done, int64_t n)> on_progress = {};
+};
+// values: [tokens of the row, width]
+using VisitRow = std::function<void(size_t row, std::span<const float> values)>;
+
+// Shows what the model gives for each row, each once, in an order of its own. Rows of like length
+// are computed together, padded to the longest of `batch` and on to a multiple of 8; tokens of
+// padding are seen by no other. Deterministic.
+void run_encoder(const ModelSource& source, std::span<const EncodedTexts> rows,
+                 const EncoderCall& call, const TextMachine& machine, const VisitRow& visit);
+
+}  // namespace octet
