@@ -21,6 +21,7 @@ struct ImagesConfig {
   int64_t size = 0;  // of the shorter side before the crop; 0: the model's
   ImageCrop crop = ImageCrop::center;
   int64_t pad = 0;
+  std::vector<double> scale = {0.08, 1}, ratio = {0.75, 4.0 / 3};  // of a random resized crop
   bool flip = false;
   std::vector<double> mean = {0.5}, std_dev = {0.5};
   bool operator==(const ImagesConfig&) const = default;

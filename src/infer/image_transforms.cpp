@@ -1,5 +1,7 @@
 #include "infer/image_transforms.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 
 #include "base/error.h"
@@ -39,12 +41,21 @@ void expect_pixels_to_one(const JsonObject& config) {
               config.where(), factor);
 }
 
+const std::vector<double>& range(const char* key, const std::vector<double>& values) {
+  if (values.size() == 2 && values[0] <= values[1]) return values;
+  throw Error(ErrorCode::invalid_argument,
+              "data.images.{}: expected two numbers, the smaller one first, got [{}]", key,
+              fmt::join(values, ", "));
+}
+
 }  // namespace
 
 ImageTransforms transforms_of(const ImagesConfig& images) {
+  const auto scale = range("scale", images.scale), ratio = range("ratio", images.ratio);
   return {.resize = images.size,
           .crop = images.crop,
           .pad = images.pad,
+          .part = {.scale = {scale[0], scale[1]}, .ratio = {ratio[0], ratio[1]}},
           .flip = images.flip,
           .mean = {images.mean.begin(), images.mean.end()},
           .std_dev = {images.std_dev.begin(), images.std_dev.end()}};

@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// As a run's data.images say.
+// As a run's data.images say. Throws Error{invalid_argument} for a range that is none.
 ImageTransforms transforms_of(const ImagesConfig& images);
 
 // Of a run its own, of a model's folder what preprocessor_config.json says: image_mean, image_std,

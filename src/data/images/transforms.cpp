@@ -13,6 +13,7 @@ namespace octet {
 namespace {
 
 constexpr uint64_t kChoices = name_hash("data.images");
+constexpr uint64_t kBoxes = name_hash("data.images.crop");  // + the number of the try
 // Words of a row's block.
 enum Choice : int { top_word, left_word, flip_word };
 
@@ -82,18 +83,58 @@ void normalize(const Image& image, std::span<const float> mean, std::span<const 
   }
 }
 
+ImageBox random_box(int64_t height, int64_t width, const RandomPart& part,
+                    const std::function<std::array<double, 4>(int)>& uniform) {
+  constexpr int kTries = 10;
+  const auto h = static_cast<double>(height), w = static_cast<double>(width);
+  const auto rounded = [](double x) { return static_cast<int64_t>(std::llrint(x)); };
+  const auto place = [](int64_t n, double u) {
+    return static_cast<int64_t>(u * static_cast<double>(n));
+  };
+  const double low = std::log(part.ratio[0]), high = std::log(part.ratio[1]);
+  for (int i = 0; i < kTries; ++i) {
+    const auto [of_area, of_ratio, of_top, of_left] = uniform(i);
+    const double area = h * w * (part.scale[0] + of_area * (part.scale[1] - part.scale[0]));
+    const double ratio = std::exp(low + of_ratio * (high - low));
+    const int64_t own_width = rounded(std::sqrt(area * ratio)),
+                  own_height = rounded(std::sqrt(area / ratio));
+    if (own_width < 1 || own_width > width || own_height < 1 || own_height > height) continue;
+    return {.top = place(height - own_height + 1, of_top),
+            .left = place(width - own_width + 1, of_left),
+            .height = own_height,
+            .width = own_width};
+  }
+  const double ratio = w / h;
+  ImageBox box{.height = height, .width = width};
+  if (ratio < part.ratio[0]) box.height = std::max<int64_t>(1, rounded(w / part.ratio[0]));
+  if (ratio > part.ratio[1]) box.width = std::max<int64_t>(1, rounded(h * part.ratio[1]));
+  box.top = (height - box.height) / 2;
+  box.left = (width - box.width) / 2;
+  return box;
+}
+
 void transform(Image image, const ImageTransforms& how, const RowCell& where,
                std::span<float> out) {
-  image = resize_shorter_side(with_channels(std::move(image), how.channels),
-                              how.resize == 0 ? how.size : how.resize);
-  if (where.use == RowUse::evaluation) {
-    return normalize(center_crop(image, how.size), how.mean, how.std_dev, out);
-  }
+  image = with_channels(std::move(image), how.channels);
   const PhiloxKey key{static_cast<uint32_t>(where.seed), static_cast<uint32_t>(where.seed >> 32)};
-  const PhiloxBlock words = philox(key, static_cast<uint64_t>(where.drawn), kChoices);
-  if (how.crop == ImageCrop::center) {
-    image = center_crop(image, how.size);
+  const auto drawn = static_cast<uint64_t>(where.drawn);
+  const bool is_chosen = where.use == RowUse::training;
+  if (is_chosen && how.crop == ImageCrop::random_resized) {
+    const auto uniform = [&](int n_try) {
+      const PhiloxBlock words = philox(key, drawn, kBoxes + static_cast<uint64_t>(n_try));
+      std::array<double, 4> numbers;
+      for (size_t i = 0; i < 4; ++i) numbers[i] = static_cast<double>(words.word[i]) * 0x1p-32;
+      return numbers;
+    };
+    const ImageBox box = random_box(image.height, image.width, how.part, uniform);
+    image = resize(crop(image, box.top, box.left, box.height, box.width), how.size, how.size);
   } else {
+    image = resize_shorter_side(image, how.resize == 0 ? how.size : how.resize);
+  }
+  if (!is_chosen) return normalize(center_crop(image, how.size), how.mean, how.std_dev, out);
+  const PhiloxBlock words = philox(key, drawn, kChoices);
+  if (how.crop == ImageCrop::center) image = center_crop(image, how.size);
+  if (how.crop == ImageCrop::random) {
     const int64_t n_tops = image.height + 2 * how.pad - how.size + 1;
     const int64_t n_lefts = image.width + 2 * how.pad - how.size + 1;
     image = crop(image, below(n_tops, words.word[top_word]) - how.pad,

@@ -2,7 +2,9 @@
 // choose, of (seed, row), so that a resumed run sees the same pixels.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,29 +15,47 @@
 namespace octet {
 
 enum class ImageCrop : uint8_t {
-  center,  // the middle
-  random,  // anywhere, in training; the middle elsewhere
+  center,          // the middle
+  random,          // anywhere, in training; the middle elsewhere
+  random_resized,  // in training a part of any size and shape; the middle elsewhere
 };
 constexpr std::string_view enum_name(ImageCrop crop) {
-  constexpr std::string_view names[] = {"center", "random"};
+  constexpr std::string_view names[] = {"center", "random", "random_resized"};
   return names[static_cast<int>(crop)];
 }
 constexpr int enum_count(ImageCrop) {
-  return 2;
+  return 3;
 }
+
+// What a part of a picture is like: of ranges [low, high] its area, as a share of the picture's,
+// and its width over its height.
+struct RandomPart {
+  double scale[2] = {0.08, 1}, ratio[2] = {3.0 / 4, 4.0 / 3};
+};
 
 struct ImageTransforms {
   int64_t channels = 3, size = 0;  // of what comes out: [channels, size, size]
   int64_t resize = 0;              // of the shorter side before the crop, at least size; 0: size
   ImageCrop crop = ImageCrop::center;
-  int64_t pad = 0;    // black pixels at each side, before a random crop
-  bool flip = false;  // left to right, each second picture by chance, in training
+  int64_t pad = 0;       // black pixels at each side, before a random crop
+  RandomPart part = {};  // of a random resized crop
+  bool flip = false;     // left to right, each second picture by chance, in training
   std::vector<float> mean{0.5f}, std_dev{0.5f};  // of pixels in [0, 1]; one value, or one a channel
 };
 
 // The rectangle of height x width pixels whose upper left corner is (top, left); what lies outside
 // of the picture is black.
 Image crop(const Image& image, int64_t top, int64_t left, int64_t height, int64_t width);
+struct ImageBox {
+  int64_t top = 0, left = 0, height = 0, width = 0;
+  bool operator==(const ImageBox&) const = default;
+};
+// A part of a picture by chance: its area is uniform, its ratio uniform in its logarithm, its place
+// uniform. Where it does not fit it is chosen anew, up to ten times; then it is the largest one in
+// the middle whose ratio is in the range. uniform(try): four numbers in [0, 1): of area, ratio,
+// top and left. Source: torchvision, RandomResizedCrop.get_params.
+ImageBox random_box(int64_t height, int64_t width, const RandomPart& part,
+                    const std::function<std::array<double, 4>(int)>& uniform);
 // The middle size x size pixels: from round((extent - size) / 2) on, halves to even, as torchvision
 // has it.
 Image center_crop(const Image& image, int64_t size);
@@ -46,8 +66,9 @@ Image resize_shorter_side(const Image& image, int64_t size);
 void normalize(const Image& image, std::span<const float> mean, std::span<const float> std_dev,
                std::span<float> out);
 
-// Channels, shorter side, crop, flip, normalize: [C, S, S] f32 into `out`. In training, choices are
-// Philox words by (seed, drawn) of the cell.
+// Channels, shorter side, crop, flip, normalize: [C, S, S] f32 into `out`; a random resized crop is
+// of the picture as it is, and becomes S x S by resize(). In training, choices are Philox words by
+// (seed, drawn) of the cell.
 void transform(Image image, const ImageTransforms& how, const RowCell& where, std::span<float> out);
 
 }  // namespace octet

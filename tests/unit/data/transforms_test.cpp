@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 
 namespace octet {
@@ -90,6 +91,67 @@ TEST(Transforms, choices_are_a_function_of_seed_and_row) {
   for (const auto& [pixels, n] : seen) EXPECT_NEAR(n, kRows / 18, 110);
   EXPECT_NE(transformed(image, kRandom, {.use = RowUse::training, .seed = 7, .drawn = 1}),
             transformed(image, kRandom, {.use = RowUse::training, .seed = 8, .drawn = 1}));
+}
+
+// Made by torchvision's RandomResizedCrop.get_params (its Python, with these numbers for random's).
+TEST(Transforms, a_random_part_is_the_one_that_torchvision_takes) {
+  const struct {
+    int64_t height, width;
+    RandomPart part;
+    int seed;
+    ImageBox box;
+  } cases[] = {
+      {32, 32, {{0.08, 1}, {0.75, 4.0 / 3}}, 23, {10, 1, 22, 25}},
+      {32, 32, {{0.08, 1}, {0.75, 4.0 / 3}}, 0, {9, 15, 10, 8}},
+      {480, 640, {{0.08, 1}, {0.75, 4.0 / 3}}, 34, {7, 33, 423, 539}},
+      {480, 640, {{0.08, 1}, {0.75, 4.0 / 3}}, 9, {91, 17, 377, 416}},
+      {10, 300, {{0.5, 1}, {0.75, 4.0 / 3}}, 62, {0, 143, 10, 13}},  // none of ten fits
+      {300, 10, {{0.5, 1}, {0.75, 4.0 / 3}}, 32, {143, 0, 13, 10}},
+      {224, 200, {{0.2, 0.4}, {0.5, 2}}, 53, {9, 45, 179, 90}},
+      {224, 200, {{0.2, 0.4}, {0.5, 2}}, 15, {6, 11, 96, 154}},
+      {7, 5, {{0.9, 1}, {1, 1}}, 24, {1, 0, 5, 5}},
+  };
+  for (const auto& one : cases) {
+    const auto uniform = [&](int n_try) {
+      std::array<double, 4> numbers;
+      for (int i = 0; i < 4; ++i)
+        numbers[static_cast<size_t>(i)] = (one.seed * 7 + 31 * n_try + 13 * i) % 64 / 64.0;
+      return numbers;
+    };
+    EXPECT_EQ(random_box(one.height, one.width, one.part, uniform), one.box)
+        << one.height << " x " << one.width << ", " << one.seed;
+  }
+}
+
+// Of pixels that say where they stand, the part is the range of what comes out.
+TEST(Transforms, random_parts_have_all_sizes_and_hang_on_seed_and_row) {
+  Image image(1, 64, 64);
+  for (int64_t y = 0; y < 64; ++y) {
+    for (int64_t x = 0; x < 64; ++x) image.row(0, y)[static_cast<size_t>(x)] = 4 * x;
+  }
+  ImageTransforms how = {.channels = 1, .size = 8, .mean = {0}, .std_dev = {1.0f / 255}};
+  how.crop = ImageCrop::random_resized;
+  how.part = {.scale = {0.25, 0.5}, .ratio = {1, 1}};
+  int n_small = 0;
+  constexpr int kRows = 400;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const RowCell where{.use = RowUse::training, .seed = 7, .drawn = row};
+    const auto once = transformed(image, how, where);
+    EXPECT_EQ(once, transformed(image, how, where));
+    // Columns 1 and 6 of eight, away from the borders, are 5/8 of the width apart: 32 to 45 pixels.
+    const float width = (once[6] - once[1]) / 4 * 8 / 5;
+    EXPECT_GT(width, 32 - 1.5f);
+    EXPECT_LT(width, 45 + 1.5f);
+    n_small += width < 39.5f ? 1 : 0;
+  }
+  // 39.5^2 is 0.524 of the way from 32^2 to 64^2 / 2; four standard deviations.
+  EXPECT_NEAR(n_small, 0.524 * kRows, 40);
+  const auto first = transformed(image, how, {.use = RowUse::training, .seed = 7, .drawn = 1});
+  EXPECT_NE(first, transformed(image, how, {.use = RowUse::training, .seed = 8, .drawn = 1}));
+  EXPECT_NE(first, transformed(image, how, {.use = RowUse::training, .seed = 7, .drawn = 2}));
+  ImageTransforms center = how;
+  center.crop = ImageCrop::center;
+  EXPECT_EQ(transformed(image, how, {}), transformed(image, center, {}));
 }
 
 TEST(Transforms, an_evaluation_leaves_nothing_to_chance) {
