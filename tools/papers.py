@@ -126,7 +126,7 @@ class Measured:
         criterion = self.entry.criterion
         changes = [one[2] for one in found]
         if criterion.kind == "ordered":
-            return "agrees" if changes[0] > changes[1] else "differs"
+            return self.order(found)
         if criterion.kind == "within":
             if all(abs(change) <= max(criterion.points, 2 * (one[3] or 0)) for change, one in zip(changes, found)):
                 return "agrees"
@@ -135,6 +135,20 @@ class Measured:
             return "agrees"
         is_clear = self.has_errors(found) and any(-one[2] - 2 * one[3] > criterion.points for one in found)
         return "differs" if is_clear else "not decided: within two standard errors of the limit"
+
+    def order(self, found):
+        """Of the first two variants, by the error of their difference: over the seeds, or of one seed over the rows, which are not paired."""
+        if len(self.seeds) > 1:
+            changes = [self.values(variant, f"{self.entry.metric}_change") for variant in self.entry.variants[:2]]
+            differences = [changes[0][seed][0] - changes[1][seed][0] for seed in self.seeds if all(seed in one for one in changes)]
+            mean, error = statistics.fmean(differences), statistics.stdev(differences) / math.sqrt(len(differences))
+        elif self.has_errors(found[:2]):
+            mean, error = found[0][2] - found[1][2], math.hypot(found[0][3], found[1][3])
+        else:
+            return "not decided by one seed"
+        if abs(mean) <= 2 * error:
+            return "not decided: within two standard errors"
+        return "agrees" if mean > 0 else "differs"
 
     @staticmethod
     def has_errors(found):
@@ -219,7 +233,7 @@ def render(args):
 def list_entries(args):
     for entry in ENTRIES:
         found = measurements(args.results, entry)
-        states = [f"{budget} on {device}, {len(one.seeds)} seeds: {one.verdict()}" for (budget, device), one in found.items()]
+        states = [f"{budget} on {device}, {len(one.seeds)} seed(s): {one.verdict()}" for (budget, device), one in found.items()]
         print(f"{entry.name:20} {entry.source.split(',')[0]}, table {entry.table}: {'; '.join(states) or 'not measured'}")
     return 0
 

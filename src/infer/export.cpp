@@ -176,8 +176,10 @@ Json fp8_block_config(const std::vector<std::string>& kept_modules) {
 void check_exportable(const ModelSpec& spec) {
   ModelSpec read = parse_hf_config(hf_config_text(spec), kConfig);
   const ModelSpec full = resolved(spec);
-  read.rope_seq = full.rope_seq;           // the run's, not the model's
-  if (!model_def(spec.kind).reads_text) {  // what a run has of text
+  read.rope_seq = full.rope_seq;  // the run's, not the model's
+  const ModelDef& def = model_def(spec.kind);
+  if (!def.heads.empty() && head_of(read).head == head_of(full).head) read.head = full.head;
+  if (!def.reads_text) {  // what a run has of text
     read.vocab = full.vocab;
     read.max_positions = full.max_positions;
     read.rope_original_max_position = full.rope_original_max_position;

@@ -87,9 +87,11 @@ TEST(QuantizedEncoder, hidden_tokens_are_found_as_well) {
   std::string text;
   while (text.size() < 8000) text += "The scale of a group is the largest amax, a step later. ";
   const std::string path = folder.put("text.txt", text);
-  const Outcome trained = train_encoder(
-      folder, encoder_yaml(folder, ", seq: 28", ", train: [" + path + "], val: [" + path + "]"),
-      "--set train.steps=60 --set train.eval_every=60");
+  const Outcome trained =
+      train_encoder(folder,
+                    encoder_yaml(folder, ", head: masked, seq: 28",
+                                 ", train: [" + path + "], val: [" + path + "]"),
+                    "--set train.steps=60 --set train.eval_every=60");
   ASSERT_EQ(trained.code, 0) << trained.err;
   const Outcome converted =
       run_program(folder, "convert " + (folder / "run ") + (folder / "model"));
