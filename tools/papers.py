@@ -25,6 +25,7 @@ from papers_entries import BUDGETS, ENTRIES
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs/results/papers"
 PAGE = ROOT / "docs/papers.md"
+LEAST_SEEDS = 3  # that a difference is decided by
 COLUMNS = ("budget", "device", "processor", "seed", "variant", "metric", "value", "se", "rows")
 
 
@@ -84,6 +85,10 @@ def run(args):
     return 1 if n_skipped else 0
 
 
+def seeds_text(seeds):
+    return "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+
+
 class Measured:
     """The rows of an entry with one budget and device, as changes of its metric in the paper's unit."""
 
@@ -130,7 +135,7 @@ class Measured:
         if criterion.kind == "within":
             if all(abs(change) <= max(criterion.points, 2 * (one[3] or 0)) for change, one in zip(changes, found)):
                 return "agrees"
-            return "differs" if self.has_errors(found) else "not decided by one seed"
+            return "differs" if len(self.seeds) >= LEAST_SEEDS else f"not decided by {seeds_text(self.seeds)}"
         if all(-change <= criterion.points for change in changes):
             return "agrees"
         is_clear = self.has_errors(found) and any(-one[2] - 2 * one[3] > criterion.points for one in found)
@@ -138,14 +143,14 @@ class Measured:
 
     def order(self, found):
         """Of the first two variants, by the error of their difference: over the seeds, or of one seed over the rows, which are not paired."""
-        if len(self.seeds) > 1:
+        if len(self.seeds) >= LEAST_SEEDS:
             changes = [self.values(variant, f"{self.entry.metric}_change") for variant in self.entry.variants[:2]]
             differences = [changes[0][seed][0] - changes[1][seed][0] for seed in self.seeds if all(seed in one for one in changes)]
             mean, error = statistics.fmean(differences), statistics.stdev(differences) / math.sqrt(len(differences))
         elif self.has_errors(found[:2]):
             mean, error = found[0][2] - found[1][2], math.hypot(found[0][3], found[1][3])
         else:
-            return "not decided by one seed"
+            return f"not decided by {seeds_text(self.seeds)}"
         if abs(mean) <= 2 * error:
             return "not decided: within two standard errors"
         return "agrees" if mean > 0 else "differs"
@@ -185,7 +190,7 @@ def section(folder, entry):
                          number(entry, value - row.baseline, True), ""])
     for (budget, device), measured in measurements(folder, entry).items():
         verdict = measured.verdict()
-        where = f"`{budget}`, {device} ({measured.processor}), {len(measured.seeds)} seed{'s' if len(measured.seeds) > 1 else ''}"
+        where = f"`{budget}`, {device} ({measured.processor}), {seeds_text(measured.seeds)}"
         for variant in entry.variants:
             found = measured.of(variant)
             if found is None:
@@ -213,7 +218,8 @@ def page(folder):
                    [[f"`{name}`", *(", ".join(f"{key} {value}" for key, value in sizes[part].items())
                                     for part in ("vit", "vit_train", "bert", "bert_train"))] for name, sizes in BUDGETS.items()])
     lines += ["A change's error is the standard error over seeds; with one seed, of a quantized model, over rows. Runs of one seed have the same initial",
-              "weights and the same order of the data. Changes of published rows are differences of the printed scores.", ""]
+              "weights and the same order of the data. Changes of published rows are differences of the printed scores. Fewer than three seeds decide no",
+              "difference between trainings.", ""]
     for entry in ENTRIES:
         lines += section(folder, entry)
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -233,7 +239,7 @@ def render(args):
 def list_entries(args):
     for entry in ENTRIES:
         found = measurements(args.results, entry)
-        states = [f"{budget} on {device}, {len(one.seeds)} seed(s): {one.verdict()}" for (budget, device), one in found.items()]
+        states = [f"{budget} on {device}, {seeds_text(one.seeds)}: {one.verdict()}" for (budget, device), one in found.items()]
         print(f"{entry.name:20} {entry.source.split(',')[0]}, table {entry.table}: {'; '.join(states) or 'not measured'}")
     return 0
 

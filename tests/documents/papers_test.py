@@ -40,7 +40,7 @@ def pairs_of_seeds_are_compared(folder):
     put(folder, entry, [(seed, variant, "acc", value + seed / 1000, "") for seed in range(3) for variant, value in (("fp16", 0.50), ("hif8", 0.49))])
     assert measured(folder, entry).verdict() == "differs"
     put(folder, entry, [(0, "fp16", "acc", 0.50, ""), (0, "hif8", "acc", 0.49, "")])
-    assert measured(folder, entry).verdict() == "not decided by one seed"
+    assert measured(folder, entry).verdict() == "not decided by 1 seed"
 
 
 def losses_have_a_limit_and_an_order(folder):
