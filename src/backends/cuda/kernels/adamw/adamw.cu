@@ -45,14 +45,14 @@ __device__ __forceinline__ WideRun load_wide(const AdamwCall& call, int64_t i) {
 __device__ __forceinline__ void update_wide(const AdamwCall& call, const AdamwConstants& k,
                                             const WideRun& run, int64_t i) {
   const WeightPlace weight = weight_of(call);
-  float w[kWideRun], m[kWideRun], v[kWideRun];
+  float g[kWideRun], w[kWideRun], m[kWideRun], v[kWideRun];
+  values_of(call.p.g, run.g, g);
+  values_of(call.p.m.dtype, run.m, m);
+  values_of(call.p.v.dtype, run.v, v);
+  weights_of(weight, run.w, w);
 #pragma unroll
   for (int j = 0; j < kWideRun; ++j) {
-    const AdamwElement next =
-        adamw_element(k,
-                      {weight_at(weight, run.w, j), value_of(call.p.m.dtype, run.m, j),
-                       value_of(call.p.v.dtype, run.v, j)},
-                      value_of(call.p.g, run.g, j));
+    const AdamwElement next = adamw_element(k, {w[j], m[j], v[j]}, g[j]);
     w[j] = next.w, m[j] = first_beside(next.m, next.v), v[j] = next.v;
   }
   const auto words = [&](bool is_drawn, UpdateDraw what) {

@@ -1,5 +1,6 @@
-// Random words by blocks, a skipped step's copies, and the amax of the new weight, for those who
-// quantize it next: a maximum has no order, so it has the same bits for any schedule.
+// Random words by blocks, a skipped step's copies, a search by a warp, and the amax of the new
+// weight, for those who quantize it next: a maximum has no order, so it has the same bits for any
+// schedule.
 #pragma once
 
 #include "backends/cuda/kernels/adamw/adamw_group.cuh"
@@ -108,6 +109,20 @@ static __device__ __noinline__ void note_weights(const AdamwCall& call, const vo
     top.join(value_of(call.p.w, load_run<1>(call.p.w, weights, i), 0));
   __syncwarp();
   top.note(&call.gathered->amax, &call.gathered->flag);
+}
+
+// The last i below n with first[i] <= x, where first[0] is. By the whole warp.
+__device__ __forceinline__ uint32_t last_reached(const uint32_t* first, uint32_t n, uint32_t x) {
+  const uint32_t lane = threadIdx.x % 32;
+  uint32_t at = 0;
+  while (n > 1) {
+    const uint32_t step = (n + 31) / 32, probe = lane * step;
+    const bool is_reached = probe < n && first[at + probe] <= x;
+    const uint32_t last = __popc(__ballot_sync(~0u, is_reached)) - 1;
+    at += last * step;
+    n = min(step, n - last * step);
+  }
+  return at;
 }
 
 }  // namespace octet::cuda

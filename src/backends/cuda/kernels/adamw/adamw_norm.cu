@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "backends/cuda/kernels/adamw/adamw_values.cuh"
+#include "backends/cuda/kernels/adamw/adamw_common.cuh"
 
 namespace octet::cuda {
 namespace {

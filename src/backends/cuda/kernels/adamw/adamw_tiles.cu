@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "backends/cuda/kernels/adamw/adamw_common.cuh"
 #include "backends/cuda/kernels/adamw/adamw_store.cuh"
 #include "backends/cuda/kernels/common/early_start.cuh"
 
@@ -121,6 +122,7 @@ void visit_weights(WeightStore store, Dtype gradient, F&& f) {
       return visit.template operator()<WeightStore::plain>();
   }
 }
+constexpr int kMostShared = 227 << 10;  // of a block, on Hopper
 template <typename Kernel>
 void allow_shared(Kernel* kernel, int n_bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes),
@@ -137,6 +139,7 @@ void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
     constexpr int kBytes = C == Codec::expanded ? kTableBytes + kStagedBytes : 0;
     // Of codes a block takes a tile a warp at least.
     constexpr int64_t kTiles = C == Codec::expanded ? 1 : kThreads / 32;
+    static_assert(kBytes <= kMostShared);
     const auto kernel = step_tiles<C, S, G>;
     if (kBytes != 0) allow_shared(kernel, kBytes);
     const auto blocks = static_cast<unsigned>(
@@ -238,11 +241,16 @@ __device__ __forceinline__ At at_of(const Walk& walk, uint32_t tile, bool is_the
   return {&walk.slot(), first, is_there && first < end_of_whole<kExpanded>(row.call)};
 }
 
+// Staged tiles of f32 gradients and two rows a warp leave room for fewer warps.
 template <WeightStore S, Dtype G>
-__global__ void __launch_bounds__(kThreadsOf<kExpanded, S>, 1)
+constexpr int kRowThreads =
+    kStaged<kExpanded, S>&& G == Dtype::f32 ? 512 : kThreadsOf<kExpanded, S>;
+
+template <WeightStore S, Dtype G>
+__global__ void __launch_bounds__(kRowThreads<S, G>, 1)
     step_rows(const __grid_constant__ UpdateRows list) {
   extern __shared__ __align__(16) char shared[];
-  constexpr int kWarps = kThreadsOf<kExpanded, S> / 32;
+  constexpr int kWarps = kRowThreads<S, G> / 32;
   fill_tables(shared);
   __syncthreads();
   const uint32_t stride = gridDim.x * kWarps, lane = kept(threadIdx.x % 32);
@@ -331,10 +339,11 @@ void launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 void launch_expanded_many(const UpdateRows& rows, WeightStore store, Dtype gradient, int n_sm,
                           cudaStream_t stream) {
   visit_weights(store, gradient, [&]<WeightStore S, Dtype G>() {
-    constexpr int kThreads = kThreadsOf<kExpanded, S>;
+    constexpr int kThreads = kRowThreads<S, G>;
     constexpr int kStagedBytes =
         kStaged<kExpanded, S> ? Staging<Raw<kExpanded, S, G>, kThreads>::kBytes : 0;
     constexpr int kBytes = kTableBytes + kThreads / 32 * Walk::kBytes + kStagedBytes;
+    static_assert(kBytes <= kMostShared);
     const auto kernel = step_rows<S, G>;
     allow_shared(kernel, kBytes);
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(rows.n_tiles, n_sm));

@@ -1,5 +1,5 @@
 // How the step's kernels read and write N consecutive elements of types that are the same for a
-// whole launch, so that branching on them is cheap; random words; a search by a warp.
+// whole launch, so that branching on them is cheap; random words.
 // Addresses of runs of several are multiples of their bytes.
 #pragma once
 
@@ -49,6 +49,21 @@ __device__ __forceinline__ float value_of(Dtype dtype, const Run<N>& run, int j)
   if (dtype == Dtype::f32) return __uint_as_float(run.at[j]);
   const uint16_t bits = half_of(run, j);
   return dtype == Dtype::bf16 ? to_float<Dtype::bf16>(bits) : to_float<Dtype::fp16>(bits);
+}
+// f.template operator()<D>(): asked once what all are, not element by element, which costs a third
+// of the rate where moments are bf16.
+template <typename F>
+__device__ __forceinline__ void visit_type(Dtype dtype, F&& f) {
+  dtype == Dtype::f32    ? f.template operator()<Dtype::f32>()
+  : dtype == Dtype::bf16 ? f.template operator()<Dtype::bf16>()
+                         : f.template operator()<Dtype::fp16>();
+}
+template <int N>
+__device__ __forceinline__ void values_of(Dtype dtype, const Run<N>& run, float (&x)[N]) {
+  visit_type(dtype, [&]<Dtype D>() {
+#pragma unroll
+    for (int j = 0; j < N; ++j) x[j] = value_of(D, run, j);
+  });
 }
 // Into a run of zeros.
 template <int N>
@@ -105,40 +120,60 @@ __device__ __forceinline__ float weight_at(const WeightPlace& p, const Run<N>& r
     return value_of(p.store == WeightStore::master ? Dtype::f32 : p.dtype, run, j);
   return join_master({half_of(run, j), static_cast<int16_t>(half_of(run, N + j))});
 }
+template <int N>
+__device__ __forceinline__ void weights_of(const WeightPlace& p, const Run<N>& run, float (&x)[N]) {
+  if (p.store != WeightStore::remainder)
+    return values_of(p.store == WeightStore::master ? Dtype::f32 : p.dtype, run, x);
+#pragma unroll
+  for (int j = 0; j < N; ++j) x[j] = weight_at(p, run, j);
+}
+// Rounded to f32, bf16 or fp16.
+template <int N>
+__device__ __forceinline__ Run<N> run_of(Dtype dtype, const float (&x)[N]) {
+  Run<N> run{};
+  visit_type(dtype, [&]<Dtype D>() {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      if constexpr (D == Dtype::f32)
+        run.at[j] = __float_as_uint(x[j]);
+      else
+        put_half(run, j, from_float<D>(x[j]));
+    }
+  });
+  return run;
+}
 // words: of stochastic ones.
 template <int N>
 __device__ __forceinline__ void store_weights(const WeightPlace& p, int64_t i, const float (&x)[N],
                                               const Run<N>& words) {
   Run<N> w{}, rest{};
+  if (p.store == WeightStore::remainder) {
 #pragma unroll
-  for (int j = 0; j < N; ++j) {
-    if (p.store == WeightStore::remainder) {
+    for (int j = 0; j < N; ++j) {
       const MasterBits parts = split_master(x[j]);
       put_half(w, j, parts.hi), put_half(rest, j, static_cast<uint16_t>(parts.lo));
-    } else if (p.store == WeightStore::stochastic) {
-      put_half(w, j, stochastic_bf16(x[j], words.at[j]));
-    } else {
-      if (p.store == WeightStore::master) rest.at[j] = __float_as_uint(x[j]);
-      if (p.dtype == Dtype::f32) w.at[j] = __float_as_uint(x[j]);
-      if (p.dtype == Dtype::bf16) put_half(w, j, from_float<Dtype::bf16>(x[j]));
-      if (p.dtype == Dtype::fp16) put_half(w, j, from_float<Dtype::fp16>(x[j]));
     }
+    store_run(Dtype::i16, p.rest_to, i, rest);
+  } else if (p.store == WeightStore::stochastic) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) put_half(w, j, stochastic_bf16(x[j], words.at[j]));
+  } else {
+    w = run_of(p.dtype, x);
+    if (p.store == WeightStore::master) store_run(Dtype::f32, p.rest_to, i, run_of(Dtype::f32, x));
   }
   store_run(p.dtype, p.to, i, w);
-  if (p.store == WeightStore::remainder) store_run(Dtype::i16, p.rest_to, i, rest);
-  if (p.store == WeightStore::master) store_run(Dtype::f32, p.rest_to, i, rest);
 }
 // A moment of f32 or bf16.
 template <int N>
 __device__ __forceinline__ void store_moments(const MomentCoding& coding, void* to, int64_t i,
                                               const float (&x)[N], const Run<N>& words) {
   Run<N> run{};
+  if (coding.dtype == Dtype::f32) {
 #pragma unroll
-  for (int j = 0; j < N; ++j) {
-    if (coding.dtype == Dtype::f32)
-      run.at[j] = __float_as_uint(stored_moment(x[j]));
-    else
-      put_half(run, j, moment_bf16(coding, x[j], words.at[j]));
+    for (int j = 0; j < N; ++j) run.at[j] = __float_as_uint(stored_moment(x[j]));
+  } else {
+#pragma unroll
+    for (int j = 0; j < N; ++j) put_half(run, j, moment_bf16(coding, x[j], words.at[j]));
   }
   store_run(coding.dtype, to, i, run);
 }
@@ -155,20 +190,6 @@ __device__ __forceinline__ void for_runs(int64_t n, F&& f) {
       for (int64_t j = i; j < n; ++j) f.template operator()<1>(j);
     }
   }
-}
-
-// The last i below n with first[i] <= x, where first[0] is. By the whole warp.
-__device__ __forceinline__ uint32_t last_reached(const uint32_t* first, uint32_t n, uint32_t x) {
-  const uint32_t lane = threadIdx.x % 32;
-  uint32_t at = 0;
-  while (n > 1) {
-    const uint32_t step = (n + 31) / 32, probe = lane * step;
-    const bool is_reached = probe < n && first[at + probe] <= x;
-    const uint32_t last = __popc(__ballot_sync(~0u, is_reached)) - 1;
-    at += last * step;
-    n = min(step, n - last * step);
-  }
-  return at;
 }
 
 }  // namespace octet::cuda
