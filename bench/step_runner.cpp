@@ -91,6 +91,7 @@ StepRunner::StepRunner(const RunConfig& config, int64_t documents, const BenchMa
       batches_.back().set(doc_starts_input(), equal_documents(config.train.batch, config.model.seq,
                                                               std::max(documents, int64_t{1})));
     }
+    engine_.stage(batches_.back());  // as a run's reading thread does
   }
 }
 

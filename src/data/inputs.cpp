@@ -86,10 +86,10 @@ HostTensor& Batch::add(const InputSpec& spec) {
   CHECK(find(spec.name) == nullptr);
   const auto n = static_cast<size_t>(dims().count(spec.per) * spec.n_inner());
   if (spec.type == HostType::real) {
-    tensors.push_back({spec, std::vector<float>(n, spec.fill == Fill::ignored ? NAN : 0.0f)});
+    tensors.push_back({spec, std::vector<float>(n, spec.fill == Fill::ignored ? NAN : 0.0f), {}});
   } else {
     tensors.push_back(
-        {spec, std::vector<int32_t>(n, spec.fill == Fill::ignored ? kIgnoredLabel : 0)});
+        {spec, std::vector<int32_t>(n, spec.fill == Fill::ignored ? kIgnoredLabel : 0), {}});
   }
   return tensors.back();
 }
@@ -99,9 +99,9 @@ void Batch::set(const InputSpec& spec, HostValues values) {
   CHECK(std::visit([](const auto& list) { return list.size(); }, values) == n);
   CHECK(std::holds_alternative<std::vector<float>>(values) == (spec.type == HostType::real));
   if (HostTensor* known = find(spec.name)) {
-    *known = {spec, std::move(values)};
+    *known = {spec, std::move(values), {}};
   } else {
-    tensors.push_back({spec, std::move(values)});
+    tensors.push_back({spec, std::move(values), {}});
   }
 }
 

@@ -4,7 +4,9 @@
 // (Batch). What follows from others, positions, is made by complete() and needs no source.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,9 +54,16 @@ struct RowDims {
 
 using HostValues = std::variant<std::vector<int32_t>, std::vector<float>>;
 
+// The bytes that a device is sent, in memory that copies of a batch share.
+struct StagedBytes {
+  std::shared_ptr<const std::byte> data = {};
+  size_t size = 0;
+};
+
 struct HostTensor {
   InputSpec spec;
   HostValues values;
+  StagedBytes staged = {};  // where there are any, in the place of values (infer/batch_staging.h)
 };
 
 // Row-major [batch, seq], and whatever else a row has.

@@ -35,6 +35,7 @@ RowReader::Read RowReader::read(int64_t skip) const {
   Read result{.first_row = loader_->drawn() + skip};
   try {
     result.batch = loader_->peek(skip, options_.batch);
+    if (options_.prepare) options_.prepare(result.batch);
   } catch (...) {
     result.error = std::current_exception();
   }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,8 @@ struct RowReaderOptions {
   int64_t batch = 1, accumulate = 1, ranks = 1, rank = 0;
   int64_t steps = 0;  // so many, and no row behind them
   int64_t ahead = 2;  // micro-batches that wait at most, besides one that is being read
+  std::function<void(Batch& read)> prepare =
+      {};  // in the thread; what it throws is the rows' error
 };
 
 class RowReader {

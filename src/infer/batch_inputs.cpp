@@ -30,28 +30,35 @@ const HostTensor& tensor_of(const Batch& batch, std::string_view name) {
 // The bytes of an array: its own, or of its numbers in a narrower dtype, which lie in `converted`.
 std::span<const std::byte> bytes_in(const HostTensor& tensor, Dtype dtype,
                                     std::unique_ptr<std::byte[]>& converted) {
+  if (tensor.staged.data != nullptr) return {tensor.staged.data.get(), tensor.staged.size};
   const auto* reals = std::get_if<std::vector<float>>(&tensor.values);
   if (reals == nullptr)
     return std::as_bytes(std::span(std::get<std::vector<int32_t>>(tensor.values)));
   if (dtype == Dtype::f32) return std::as_bytes(std::span(*reals));
-  // A batch of pictures has tens of millions: one thread would take as long as a step.
+  const auto n_bytes = static_cast<size_t>(bytes_of(dtype, std::ssize(*reals)));
+  converted = std::make_unique_for_overwrite<std::byte[]>(n_bytes);
+  write_numbers(*reals, dtype, {converted.get(), n_bytes});
+  return {converted.get(), n_bytes};
+}
+
+}  // namespace
+
+// A batch of pictures has tens of millions: one thread would take as long as a step.
+void write_numbers(std::span<const float> numbers, Dtype dtype, std::span<std::byte> to) {
   constexpr int64_t kPiece = 1 << 18;
-  const int64_t n = std::ssize(*reals), width = bytes_of(dtype, 1);
-  converted = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(n * width));
-  const auto encode_piece = [&](int64_t piece, int) {
+  const int64_t n = std::ssize(numbers), width = bytes_of(dtype, 1);
+  CHECK(std::ssize(to) == n * width);
+  const auto write_piece = [&](int64_t piece, int) {
     const int64_t begin = piece * kPiece, count = std::min(kPiece, n - begin);
     encode_weights(
-        std::span(*reals).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), dtype,
-        {converted.get() + begin * width, static_cast<size_t>(count * width)});
+        numbers.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), dtype,
+        to.subspan(static_cast<size_t>(begin * width), static_cast<size_t>(count * width)));
   };
   constexpr int64_t kMaxThreads = 8;  // memory has no more
   const int64_t n_pieces = ceil_div(n, kPiece);
   const int64_t n_threads = n_pieces < 4 ? 1 : std::min<int64_t>(usable_cores(), kMaxThreads);
-  ThreadPool(static_cast<int>(n_threads)).run(n_pieces, encode_piece);
-  return {converted.get(), static_cast<size_t>(n * width)};
+  ThreadPool(static_cast<int>(n_threads)).run(n_pieces, write_piece);
 }
-
-}  // namespace
 
 std::vector<std::byte> input_bytes(const Batch& batch, std::string_view name, Dtype dtype) {
   std::unique_ptr<std::byte[]> converted;

@@ -1,6 +1,7 @@
 // Writes a batch into a function's inputs.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct InputBytes {
 // must have the function's size. Throws Error{bad_data} where the function reads an array that
 // neither brings.
 void upload(BoundPlan& function, const Batch& batch, const std::vector<InputBytes>& more = {});
+
+// Numbers in a dtype, by several threads where there are many.
+void write_numbers(std::span<const float> numbers, Dtype dtype, std::span<std::byte> to);
 
 // The bytes of one array, numbers in this dtype. Throws as upload() does.
 std::vector<std::byte> input_bytes(const Batch& batch, std::string_view name, Dtype dtype);

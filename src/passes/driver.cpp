@@ -52,6 +52,13 @@ std::vector<Pass> fuse_passes() {
        .run = [](const Graph& g) { return fuse(g, nullptr, {.stores_codes = any_product}); },
        .help = "fuse, as targets want it whose GEMMs store E4M3",
        .wants = Phase::typed},
+      {.name = "fuse_bias",
+       .run =
+           [](const Graph& g) {
+             return fuse(g, nullptr, {.adds_bias = [](const Graph&, const Node&) { return true; }});
+           },
+       .help = "fuse, as targets want it whose GEMMs add their biases",
+       .wants = Phase::typed},
       {.name = "fuse_kept",
        .run = [](const Graph& g) { return fuse(g, nullptr, {.keeps_operands = true}); },
        .help = "fuse, as targets want it whose activations keep their operands in groups",

@@ -89,6 +89,9 @@ class Catalogue {
   virtual bool keeps_operands() const { return false; }
   // Whether a GEMM a b^T of E4M3 codes [m, k] and [n, k] stores such codes (passes/lower/fuse.h).
   virtual bool stores_codes(int64_t, int64_t, int64_t) const { return false; }
+  // Whether this gemm, whose c is a row of biases, has a kernel that is worth it: it rounds the sum
+  // of product and bias once (passes/lower/fuse.h).
+  virtual bool adds_bias(const Graph&, const Node&) const { return false; }
   // The most rows of a GEMM that takes the codes of E4M3 weights beside a factor of 16 bits, and a
   // residual as its addend (passes/lower/fuse.h); 0: there is no such kernel.
   virtual int64_t few_rows() const { return 0; }

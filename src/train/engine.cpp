@@ -97,6 +97,7 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
       bound_[key] = std::make_unique<BoundPlan>(program_->plan(key), catalogue, *arenas_);
   });
   for (const FunctionKey& key : keys) weights_.add(*bound_[key]);
+  staging_ = std::make_unique<BatchStaging>(device, program_->plan(keys.front()).graph);
 }
 
 // Ranks try their collectives in the memory that the run will have.

@@ -15,6 +15,7 @@
 #include "comm/group.h"
 #include "compile/program.h"
 #include "data/loader.h"
+#include "infer/batch_staging.h"
 #include "infer/evaluate.h"
 #include "runtime/nonfinite.h"
 #include "runtime/rank_self_test.h"
@@ -73,6 +74,9 @@ class TrainEngine {
   // What `read` throws goes on to the caller, with weights and states as before the step.
   StepOutcome step(const MicroBatches& batches, const StepScalars& scalars);
   StepOutcome step(std::span<const Batch> micro_batches, const StepScalars& scalars);
+  // Makes a batch of step() ready for the device beside what runs there (infer/batch_staging.h);
+  // for any thread.
+  void stage(Batch& batch) const { staging_->stage(batch); }
   // False after an error in the middle of an update: weights and states are of no step then.
   bool is_whole() const { return is_whole_; }
 
@@ -141,6 +145,7 @@ class TrainEngine {
   std::unique_ptr<Arenas> arenas_;
   std::optional<SelfTestResult> self_test_;
   std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;  // the functions in use
+  std::unique_ptr<BatchStaging> staging_;
   StepObserver observer_;
   std::function<void()> before_overwrite_;
   WeightState weights_;

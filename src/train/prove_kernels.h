@@ -73,6 +73,9 @@ class ProvingCatalogue : public Catalogue {
   bool stores_codes(int64_t m, int64_t n, int64_t k) const override {
     return prover_.device.catalogue->stores_codes(m, n, k);
   }
+  bool adds_bias(const Graph& graph, const Node& gemm) const override {
+    return prover_.device.catalogue->adds_bias(graph, gemm);
+  }
   int64_t few_rows() const override { return prover_.device.catalogue->few_rows(); }
 
  private:

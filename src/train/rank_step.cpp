@@ -113,7 +113,9 @@ uint64_t hash_of_rows(uint64_t before, const Batch& batch) {
   uint64_t hash = before;
   for (const HostTensor& tensor : batch.tensors) {
     const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
-    hash = hash * 0x9E3779B185EBCA87u + xxh64(std::visit(bytes, tensor.values));
+    const std::span staged(tensor.staged.data.get(), tensor.staged.size);
+    const auto own = staged.empty() ? std::visit(bytes, tensor.values) : staged;
+    hash = hash * 0x9E3779B185EBCA87u + xxh64(own);
   }
   return hash;
 }

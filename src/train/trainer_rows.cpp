@@ -22,7 +22,8 @@ void Trainer::read_ahead() {
                                         .accumulate = config_.train.accumulate,
                                         .ranks = n_ranks(),
                                         .rank = machine_.rank(),
-                                        .steps = config_.train.steps - attempted_});
+                                        .steps = config_.train.steps - attempted_,
+                                        .prepare = [this](Batch& read) { engine_.stage(read); }});
 }
 
 }  // namespace octet

@@ -96,6 +96,7 @@ void multiply(const GemmParams& p, const GemmCall& call, bool has_alpha) {
       const int64_t at = i * p.n + j;
       float y = alpha * dot(a_values.data() + i * p.k, b_values.data() + j * p.k, p.k);
       if (beta != 0 && call.c != nullptr) y += beta * load(call.c, at, p.c);
+      if (p.has_bias) y += load(call.bias, j, p.y);
       store(call.y, at, p.y, y);
     }
   }

@@ -32,6 +32,9 @@ inline void add_scaled_gemms(Cases& all) {
         GemmAttrs{.trans_b = true, .role = GemmRole::forward},
         {codes({5, 32}), codes({7, 32}), with_c ? tensor({5, 7}) : none(), scales({}), scales({})});
   }
+  put_typed(all, "gemm_codes_bias", OpCode::gemm,
+            GemmAttrs{.trans_b = true, .role = GemmRole::forward},
+            {codes({32, 32}), codes({16, 32}), tensor({16}), scales({}), scales({})});
   put_as_others(all, "gemm_codes_stored", OpCode::gemm,
                 GemmAttrs{.trans_b = true, .role = GemmRole::forward},
                 {codes({5, 32}), codes({7, 32}), none(), scales({}), scales({}), scalar(0.25)});

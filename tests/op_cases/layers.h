@@ -47,6 +47,14 @@ inline void add_products(Cases& all) {
       }
     }
   }
+  for (const Shape& bias : {Shape{5}, Shape{1}, Shape{33}}) {
+    const int64_t m = bias[0] == 1 ? 1 : 17, n = bias[0], k = 19;
+    all.push_back({.name = fmt::format("gemm_bias_{}x{}x{}", m, n, k),
+                   .op = OpCode::gemm,
+                   .attrs = GemmAttrs{.trans_b = true, .role = GemmRole::forward},
+                   .operands = {tensor({m, k}), tensor({n, k}), tensor(bias)},
+                   .tolerance = Tolerance::reduction});
+  }
   for (const bool trans_a : {false, true}) {
     for (const bool trans_b : {false, true}) {
       for (const bool with_c : {false, true}) {

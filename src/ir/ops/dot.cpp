@@ -130,7 +130,10 @@ Results infer_gemm(const Attrs& attrs, Types in) {
     fail("gemm", "a and b must be padded alike along what is reduced, got {} and {}",
          to_string(in[0]), to_string(in[1]));
   }
-  if (!absent(in, 2)) need_float("gemm", "c", in[2], {m, n});
+  if (!absent(in, Gemm::c)) {
+    const bool is_row = in[Gemm::c].shape.size() == 1;
+    need_float("gemm", "c", in[Gemm::c], is_row ? Shape{n} : Shape{m, n});
+  }
   for (const ScalePlace place : defs::gemm.scales) {
     if (!in[place.operand].is_scaled() && !absent(in, place.scale))
       need_float("gemm", "a factor of what is not quantized", in[place.scale], {});
@@ -147,7 +150,10 @@ Values vjp_gemm(Builder& b, const VjpCall& call) {
   Values grads(n.operands.size(), kNoValue);
   ValueId dy = call.dresults[0];
   if (dy == kNoValue) return grads;
-  if (!absent(n, Gemm::c)) grads[Gemm::c] = dy;
+  if (!absent(n, Gemm::c)) {
+    const bool is_row = b.shape(n.operands[Gemm::c]).size() == 1;
+    grads[Gemm::c] = is_row ? b.emit1(OpCode::column_sum, NoAttrs{}, {dy}) : dy;
+  }
   for (const SlotId scale : {Gemm::scale_a, Gemm::scale_b}) {
     if (!absent(n, scale)) dy = b.emit1(OpCode::rescale, NoAttrs{}, {dy, n.operands[scale]});
   }
@@ -213,7 +219,10 @@ Values decompose_gemm(Builder& b, const Node& node) {
     return b.dequantize(x, scale, Dtype::f32);
   };
   const ValueId y = b.emit1(OpCode::dot, attrs, {factor(0), factor(1)});
-  return {absent(node, 2) ? y : b.add(y, node.operands[2])};
+  if (absent(node, Gemm::c)) return {y};
+  const ValueId c = node.operands[Gemm::c];
+  if (b.shape(c).size() == 1) return {b.emit1(OpCode::bias_add, NoAttrs{}, {y, c})};
+  return {b.add(y, c)};
 }
 
 Cost cost_gemm(const Graph& graph, const Node& node) {

@@ -17,6 +17,8 @@
 //                     them in groups too, where the target asks for it
 //   gradient_quantize  gated activation's gradients (-> amax -> scale) -> quantize_both of each, to
 //                     FP8: codes without wide stores, where the target asks for it
+//   gemm_bias         bias_add(gemm) -> gemm with the bias as its addend, where the target asks for
+//                     it: the product is rounded once, behind the bias
 //   gemm_quantize     gemm -> quantize: the GEMM stores codes, where the target asks for it
 // and at the end fuse_amax.h.
 // A rule that finds its first node but not the rest is a near miss: listed with the reason.
@@ -40,6 +42,8 @@ struct FuseOptions {
   int64_t few_rows = 0;              // rules stored_weight and residual: of a GEMM; 0: none
   // Rule gemm_quantize: of a product a b^T of [m, k] and [n, k].
   std::function<bool(int64_t m, int64_t n, int64_t k)> stores_codes = {};
+  // Rule gemm_bias: of a gemm with its bias as c, of the graph.
+  std::function<bool(const Graph& graph, const Node& gemm)> adds_bias = {};
 };
 
 // Throws nothing; strictness is the caller's, from the report.

@@ -14,6 +14,7 @@ const std::array kRules = {
     FuseRule{"one_layout", OpCode::quantize_both, match_one_layout},
     FuseRule{"layer_quantize", {}, match_layer_quantize},
     FuseRule{"known_statistics", {}, match_known_statistics},
+    FuseRule{"gemm_bias", OpCode::bias_add, match_gemm_bias},
     FuseRule{"gemm_accumulate", OpCode::add, match_gemm_accumulate},
     FuseRule{"norm_grad_accumulate", OpCode::add, match_norm_grad_accumulate},
     FuseRule{"stored_moment", OpCode::adamw_step, match_stored_moment},
@@ -138,6 +139,26 @@ std::optional<Match> match_gemm_quantize(const Matcher& m, const Node& node) {
                .op = OpCode::gemm,
                .attrs = gemm->attrs,
                .operands = operands,
+               .replaces = node.results,
+               .tag = gemm->tag,
+               .consumed = {m.id(*gemm)}};
+}
+
+std::optional<Match> match_gemm_bias(const Matcher& m, const Node& node) {
+  const ValueId product = node.in(BiasAdd::x);
+  const Node* gemm = m.producer(product, OpCode::gemm);
+  const bool is_one = gemm != nullptr && m.options().adds_bias && m.read_once(product) &&
+                      gemm->in(Gemm::c) == kNoValue && gemm->in(Gemm::scale_y) == kNoValue &&
+                      m.type(product) == m.type(node.out(BiasAdd::y));
+  if (!is_one) return std::nullopt;
+  Node fused = *gemm;
+  fused.operands = all_operands(*gemm);
+  fused.operands[Gemm::c] = node.in(BiasAdd::bias);
+  if (!m.options().adds_bias(m.graph(), fused)) return std::nullopt;
+  return Match{.last = m.id(node),
+               .op = OpCode::gemm,
+               .attrs = gemm->attrs,
+               .operands = fused.operands,
                .replaces = node.results,
                .tag = gemm->tag,
                .consumed = {m.id(*gemm)}};

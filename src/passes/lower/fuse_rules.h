@@ -91,6 +91,7 @@ std::optional<Match> match_stored_moment(const Matcher& m, const Node& node);
 std::optional<Match> match_stored_weight(const Matcher& m, const Node& node);
 // Of products of E4M3 codes with a constant scale.
 std::optional<Match> match_gemm_quantize(const Matcher& m, const Node& node);
+std::optional<Match> match_gemm_bias(const Matcher& m, const Node& node);
 std::optional<Match> match_residual(const Matcher& m, const Node& node);
 std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node);
 std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node);

@@ -93,6 +93,24 @@ TEST(RowReader, gives_the_rows_of_documents_over_epochs) {
   }
 }
 
+TEST(RowReader, prepares_what_it_has_read_in_its_thread) {
+  const auto loader = windows(std::make_shared<CountingSource>(203));
+  const auto prepare = [owner = std::this_thread::get_id()](Batch& read) {
+    if (read.ints("tokens").front() >= 40) throw std::runtime_error("no room");
+    EXPECT_NE(std::this_thread::get_id(), owner);
+    read.ints("tokens").front() = -7;
+  };
+  RowReader reader(loader->copy(), {.batch = 1, .steps = 20, .prepare = prepare});
+  int64_t row = 0;
+  for (; loader->peek(row, 1).ints("tokens").front() < 40; ++row) {
+    const auto batch = reader.take(row);
+    ASSERT_TRUE(batch.has_value());
+    EXPECT_EQ(batch->ints("tokens").front(), -7);
+  }
+  ASSERT_LT(row, 20);
+  EXPECT_THROW(reader.take(row), std::runtime_error);
+}
+
 TEST(RowReader, waits_for_a_slow_source) {
   const auto source = std::make_shared<CountingSource>(203);
   source->on_read = [](int64_t) { std::this_thread::sleep_for(milliseconds(2)); };

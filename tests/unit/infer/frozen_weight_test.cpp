@@ -18,12 +18,13 @@ namespace {
 using test::error_of;
 using test::ScratchFolder;
 
-constexpr int64_t kHidden = 200, kFfn = 390;  // ragged blocks
+constexpr int64_t kRaggedHidden = 200, kRaggedFfn = 390;  // ragged blocks
 
 ModelSpec spec() {
-  return resolved({.hidden = kHidden, .layers = 1, .heads = 2, .ffn = kFfn, .vocab = 11});
+  return resolved(
+      {.hidden = kRaggedHidden, .layers = 1, .heads = 2, .ffn = kRaggedFfn, .vocab = 11});
 }
-const std::string kWeight = "model.layers.0.mlp.down_proj.weight";  // [kHidden, kFfn]
+const std::string kWeight = "model.layers.0.mlp.down_proj.weight";  // [kRaggedHidden, kRaggedFfn]
 
 // Values over many powers of two; `first` stands at element 0 of kWeight.
 std::vector<float> values_of(size_t n, float first) {
@@ -63,7 +64,7 @@ TEST(FrozenWeight, pieces_have_the_bits_of_the_whole) {
                         Case{FrozenFormat::hif8, Dtype::hif8, Dtype::f32, tensor},
                         Case{FrozenFormat::e4m3_blocks, Dtype::e4m3, Dtype::bf16, blocks}}) {
     SCOPED_TRACE(enum_name(c.format));
-    const MatrixShape shape{kHidden, kFfn};
+    const MatrixShape shape{kRaggedHidden, kRaggedFfn};
     Quantizer quantizer = linear_quantizer(c.dtype, c.granularity);
     quantizer.scale_type = c.scale;
     std::vector<uint8_t> data(values.size());
@@ -72,7 +73,7 @@ TEST(FrozenWeight, pieces_have_the_bits_of_the_whole) {
     EXPECT_FALSE(quantize(quantizer, shape, values, data, scales));
     dequantize(quantizer, shape, data, scales, decoded);
 
-    const FrozenWeight frozen(base, kWeight, {kHidden, kFfn}, c.format);
+    const FrozenWeight frozen(base, kWeight, {kRaggedHidden, kRaggedFfn}, c.format);
     EXPECT_EQ(frozen.scales(), scales);
     std::vector<uint8_t> data_in_pieces(values.size());
     std::vector<float> decoded_in_pieces = values;
@@ -92,7 +93,7 @@ TEST(FrozenWeight, pieces_have_the_bits_of_the_whole) {
 // A scale of another phase than amax / 448, as post-training quantization may choose it.
 TEST(FrozenWeight, keeps_the_data_of_a_file_that_has_them_with_one_scale) {
   const ScratchFolder folder;
-  constexpr size_t kElems = kHidden * kFfn;
+  constexpr size_t kElems = kRaggedHidden * kRaggedFfn;
   std::vector<uint8_t> stored(kElems);
   for (size_t i = 0; i < kElems; ++i) stored[i] = static_cast<uint8_t>(i % 121 + i % 2 * 128);
   const std::vector<float> scale{0.0123f};
@@ -110,7 +111,7 @@ TEST(FrozenWeight, keeps_the_data_of_a_file_that_has_them_with_one_scale) {
   write_atomically(posix_files(), folder / "model.safetensors",
                    [&](FileWriter& out) { write_safetensors(out, sources); });
   const WeightReader base(posix_files(), folder / "model.safetensors", spec());
-  const FrozenWeight frozen(base, kWeight, {kHidden, kFfn}, FrozenFormat::e4m3);
+  const FrozenWeight frozen(base, kWeight, {kRaggedHidden, kRaggedFfn}, FrozenFormat::e4m3);
   EXPECT_EQ(frozen.scales(), scale);
   std::vector<uint8_t> data(kElems);
   frozen.encode(0, base.read(kWeight), data);
@@ -122,7 +123,7 @@ TEST(FrozenWeight, that_is_not_finite_is_named) {
   const WeightReader base = put_model(folder, std::numeric_limits<float>::infinity());
   EXPECT_NE(
       error_of([&] {
-        FrozenWeight(base, kWeight, {kHidden, kFfn}, FrozenFormat::e4m3);
+        FrozenWeight(base, kWeight, {kRaggedHidden, kRaggedFfn}, FrozenFormat::e4m3);
       }).find("element [0,0] of '" + kWeight + "' [200,390]: expected a finite weight, got inf"),
       std::string::npos);
 }

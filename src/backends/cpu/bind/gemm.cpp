@@ -39,14 +39,15 @@ LaunchFn gemm_prepare(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   const auto gemm =
       std::make_shared<Gemm>(spec_of(view), pool.n_threads());  // shared: LaunchFn is copyable
-  return [gemm, types = NodeTypes(view), &pool](const LaunchArgs& args) {
+  const bool is_row = view.has(octet::Gemm::c) && view.in(octet::Gemm::c).shape.size() == 1;
+  return [gemm, is_row, types = NodeTypes(view), &pool](const LaunchArgs& args) {
     GemmArgs call;
     call.a = args.operands[octet::Gemm::a];
     call.b = args.operands[octet::Gemm::b];
     call.c = args.results[octet::Gemm::y];
     call.scale_a = data<float>(args, octet::Gemm::scale_a);
     call.scale_b = data<float>(args, octet::Gemm::scale_b);
-    call.addend = types.operand(args, octet::Gemm::c);
+    (is_row ? call.bias : call.addend) = types.operand(args, octet::Gemm::c);
     call.scratch = args.scratch;
     gemm->launch(call, pool);
   };

@@ -90,7 +90,8 @@ void gemm(const RefCall& call) {
     return blocks.empty() ? plain : std::span<const double>(blocks);
   };
   const auto a = either(a_blocks, call.in[0].data), b = either(b_blocks, call.in[1].data);
-  const auto c = optional(call.in, 2);
+  const auto c = optional(call.in, Gemm::c);
+  const size_t c_row = c.size() == cols && call.in[Gemm::c].type.shape.size() == 1 ? 0 : cols;
   const double scale =
       (a_blocks.empty() ? scale_of(call, 3) : 1) * (b_blocks.empty() ? scale_of(call, 4) : 1);
   const bool stores_codes = !optional(call.in, Gemm::scale_y).empty();
@@ -100,7 +101,7 @@ void gemm(const RefCall& call) {
       double sum = 0;
       for (size_t k = 0; k < depth; ++k)
         sum += a[i * a_row + k * a_deep] * b[k * b_deep + j * b_col];
-      const double sum_with_c = sum * scale + (c.empty() ? 0 : c[i * cols + j]);
+      const double sum_with_c = sum * scale + (c.empty() ? 0 : c[i * c_row + j]);
       y.data[i * cols + j] =
           stores_codes ? round_to(Dtype::e4m3, sum_with_c / scale_y) : sum_with_c;
     }

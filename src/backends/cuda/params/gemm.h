@@ -1,6 +1,8 @@
 // y = alpha op(a) op(b) + c, row-major; alpha = scale_a * scale_b, scalars on the device (absent:
 // 1), times `factor`; y may be e4m3 where factors are and there is no c; c may be y itself.
-// Operands a, b, c, scale_a, scale_b. Where a factor has blocks its scale is a grid instead, f32,
+// Operands a, b, c, scale_a, scale_b. With has_bias c is a row of y's type instead, added to every
+// row before the sum is rounded, which the library's "wide", "fp8" and "decoded" products do where
+// they round to y themselves. Where a factor has blocks its scale is a grid instead, f32,
 // bf16 or e8m0, row-major, an entry for a_rows x a_cols elements of a as it lies.
 #pragma once
 
@@ -26,7 +28,7 @@ struct GemmParams {
   GemmBlocks a_blocks = {}, b_blocks = {};
   Dtype a = Dtype::bf16, b = Dtype::bf16, c = Dtype::bf16, y = Dtype::bf16;
   bool trans_a = false, trans_b = false;  // op transposes: a is stored [k, m], b [n, k]
-  bool has_c = false;
+  bool has_c = false, has_bias = false;
   bool fast_accumulate = false;  // of FP8 products: fewer bits in the accumulator
   bool tf32 = false;             // of f32 products: factors rounded to TF32
   Dtype a_scales = Dtype::f32, b_scales = Dtype::f32;

@@ -145,7 +145,7 @@ inline constexpr int64_t kFastCols = 8192;
 // More of them where rows, and with them blocks, are short.
 inline constexpr int64_t kRowBlocks = 1056;
 inline constexpr int64_t kGradBlocks = 264;
-inline constexpr int64_t kSumParts = 64;
+inline constexpr int64_t kSumParts = 132;
 
 constexpr int64_t row_blocks(int64_t n_pieces, int64_t most) {
   return n_pieces < 1 ? 1 : n_pieces < most ? n_pieces : most;
@@ -175,7 +175,8 @@ constexpr int64_t layer_scratch_bytes(int64_t rows) {
 constexpr int64_t norm_grad_scratch_bytes(int64_t rows, int64_t cols, int n_sums) {
   return 4 * n_sums * grad_blocks(rows, cols) * cols;
 }
-// f32 [kSumParts, cols]
+// f32 [kSumParts, cols]: parts of the rows, as many as keep a large GPU busy with the columns'
+// blocks.
 constexpr int64_t column_sum_scratch_bytes(int64_t cols) {
   return 4 * kSumParts * cols;
 }

@@ -145,6 +145,10 @@ bool CudaCatalogue::stores_codes(int64_t m, int64_t n, int64_t k) const {
                                            .fp8_products = device->fp8_products});
 }
 
+bool CudaCatalogue::adds_bias(const Graph& graph, const Node& gemm) const {
+  return choose_row({graph, gemm, target_}).has_value();
+}
+
 MeasuredChoices CudaCatalogue::measured() const {
   MeasuredChoices result{.machine = machine_};
   if (module_ == nullptr) return result;

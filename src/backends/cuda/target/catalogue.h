@@ -32,6 +32,7 @@ class CudaCatalogue : public Catalogue {
   bool keeps_operands() const override { return true; }
   int64_t few_rows() const override { return kFewRows; }
   bool stores_codes(int64_t m, int64_t n, int64_t k) const override;
+  bool adds_bias(const Graph& graph, const Node& gemm) const override;
   bool draw(const WeightDraw& what) override;
   MeasuredChoices measured() const override;
   void recall(std::span<const MeasuredChoice> choices) override;

@@ -160,4 +160,14 @@ __device__ __forceinline__ void store_rows(const AttentionParams& p, const RowsO
   }
 }
 
+// One factor for all rows.
+template <Dtype T, int D, int M>
+__device__ __forceinline__ void store_rows(const AttentionParams& p, const RowsOut& out,
+                                           const Products<M, D>& sum, float factor, uint16_t* own) {
+  float all[M][2];
+#pragma unroll
+  for (int m = 0; m < M; ++m) all[m][0] = all[m][1] = factor;
+  store_rows<T, D, M>(p, out, sum, all, own);
+}
+
 }  // namespace octet::cuda

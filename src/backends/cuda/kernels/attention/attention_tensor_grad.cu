@@ -133,13 +133,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   if constexpr (!Form::Mask::kIsSquare) {
     if (keys.begin >= keys.end) wait_for_tiles();  // its rows are about to be written over
   }
-  const float scale[kBlocks][2] = {{p.scale, p.scale}, {p.scale, p.scale}};
-  store_rows<T, D, kBlocks>(p, {x.dq, head, first_row}, sum, scale, q + own * kRowLength<D>);
+  store_rows<T, D, kBlocks>(p, {x.dq, head, first_row}, sum, p.scale, q + own * kRowLength<D>);
 }
 
-// dk and dv: 64 keys of one kv head a block, 16 a warp, against the queries of all heads that read
-// it.
-constexpr int kOwnKeys = kAttentionWarps * 16;
+// dk and dv: keys of one kv head, as many a warp as its registers hold the sums of, against the
+// queries of all heads that read it. What is read of the queries serves all of them.
+template <int D>
+constexpr int kKeyBlocks = D <= 64 ? 2 : 1;  // of sixteen keys
+template <int D>
+constexpr int kOwnKeys = kAttentionWarps* kKeyBlocks<D> * 16;
 constexpr int kTileQueries = 32;
 
 // Of a tile's queries.
@@ -174,9 +176,10 @@ struct RangeTerms : SquareTerms {
 template <typename M>
 using TileTerms = std::conditional_t<M::kIsSquare, SquareTerms, RangeTerms>;
 
-// The keys of a warp from `key` on against the tile of queries from `query` on.
-template <typename M>
+// B blocks of a warp's keys from `key` on against the tile of queries from `query` on.
+template <typename M, int B>
 struct KeysAndQueries {
+  static constexpr int kLast = B * 16 - 1;
   const M& mask;
   const TileTerms<M>& terms;
   int key, query;
@@ -197,15 +200,15 @@ struct KeysAndQueries {
   }
   // Whether the queries see none of the keys, or all of them.
   __device__ __forceinline__ bool none() const {
-    return first_key(0) > key + 15 || last_key(last_column()) < key;
+    return first_key(0) > key + kLast || last_key(last_column()) < key;
   }
   __device__ __forceinline__ bool all() const {
     return last_column() == kTileQueries - 1 && first_key(last_column()) <= key &&
-           last_key(0) >= key + 15;
+           last_key(0) >= key + kLast;
   }
   // s, [keys, queries], to the softmax, dp to ds / scale. factor: of the scores, in powers of two.
-  __device__ __forceinline__ void gradient(float factor, Products<1, kTileQueries>& s,
-                                           Products<1, kTileQueries>& dp) const {
+  __device__ __forceinline__ void gradient(float factor, Products<B, kTileQueries>& s,
+                                           Products<B, kTileQueries>& dp) const {
     if (all()) {
       gradient(factor, true, s, dp);
     } else {
@@ -214,34 +217,42 @@ struct KeysAndQueries {
   }
 
  private:
-  __device__ __forceinline__ void gradient(float factor, bool whole, Products<1, kTileQueries>& s,
-                                           Products<1, kTileQueries>& dp) const {
+  __device__ __forceinline__ void gradient(float factor, bool whole, Products<B, kTileQueries>& s,
+                                           Products<B, kTileQueries>& dp) const {
 #pragma unroll
     for (int n = 0; n < kTileQueries / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int column = column_at(n, i), its_key = key + row_at(i);
-        const bool seen = whole || (column <= last_column() && its_key >= first_key(column) &&
-                                    its_key <= last_key(column));
+        const int column = column_at(n, i);
         float lse = terms.lse[column];
         if constexpr (!M::kIsSquare) lse = shown_lse(lse);
-        const float exponent = __fmaf_rn(s[0][n][i], factor, -(lse * kLog2E));
-        s[0][n][i] = seen ? fast_exp2(exponent) : 0.0f;
-        dp[0][n][i] = seen ? s[0][n][i] * (dp[0][n][i] - terms.delta[column]) : 0.0f;
+#pragma unroll
+        for (int b = 0; b < B; ++b) {
+          const int its_key = key + b * 16 + row_at(i);
+          const bool seen = whole || (column <= last_column() && its_key >= first_key(column) &&
+                                      its_key <= last_key(column));
+          const float exponent = __fmaf_rn(s[b][n][i], factor, -(lse * kLog2E));
+          s[b][n][i] = seen ? fast_exp2(exponent) : 0.0f;
+          dp[b][n][i] = seen ? s[b][n][i] * (dp[b][n][i] - terms.delta[column]) : 0.0f;
+        }
       }
     }
   }
 };
 
 // The bias of keys from `key` on and queries from `query` on, as add_bias.
+template <int B>
 __device__ __forceinline__ void add_turned_bias(const Bias& bias, float factor, int key, int query,
-                                                Products<1, kTileQueries>& s) {
+                                                Products<B, kTileQueries>& s) {
 #pragma unroll
-  for (int n = 0; n < kTileQueries / 8; ++n) {
+  for (int b = 0; b < B; ++b) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float own = bias.at(query + column_at(n, i), key + row_at(i));
-      s[0][n][i] = __fmaf_rn(s[0][n][i], factor, own * kLog2E);
+    for (int n = 0; n < kTileQueries / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float own = bias.at(query + column_at(n, i), key + b * 16 + row_at(i));
+        s[b][n][i] = __fmaf_rn(s[b][n][i], factor, own * kLog2E);
+      }
     }
   }
 }
@@ -250,20 +261,20 @@ template <Dtype T, int D, typename Form>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_kv(const __grid_constant__ AttentionParams p, const AttentionBackward x,
                 int64_t n_tiles) {
-  constexpr int kTile = kTileQueries * kRowLength<D>;
+  constexpr int kTile = kTileQueries * kRowLength<D>, kBlocks = kKeyBlocks<D>;
   extern __shared__ __align__(16) uint16_t shared[];
   using M = typename Form::Mask;
   __shared__ TileTerms<M> terms[2];
   uint16_t* const k = shared;
-  uint16_t* const v = k + kOwnKeys * kRowLength<D>;
-  uint16_t* const tiles = v + kOwnKeys * kRowLength<D>;  // q, dout; the next q, dout
-  const Place place = place_of(p.kv_heads, n_tiles, kOwnKeys, false);
+  uint16_t* const v = k + kOwnKeys<D> * kRowLength<D>;
+  uint16_t* const tiles = v + kOwnKeys<D> * kRowLength<D>;  // q, dout; the next q, dout
+  const Place place = place_of(p.kv_heads, n_tiles, kOwnKeys<D>, false);
   const int first = static_cast<int>(place.first);
   const Head kv_head = head_of(p, Form::keys(p), p.kv_heads, place.b, place.h);
   const M mask(p, x.ranges, place.b);
   const int begin = mask.first_query(first);
   const int end = mask.end_of_queries(
-      begin, min(first + kOwnKeys, static_cast<int>(Form::keys(p))) - 1, kTileQueries);
+      begin, min(first + kOwnKeys<D>, static_cast<int>(Form::keys(p))) - 1, kTileQueries);
   const int n_shared = static_cast<int>(p.heads / p.kv_heads);
   const int n_of_head = (end - begin + kTileQueries - 1) / kTileQueries;
   const auto fetch = [&](int i, int stage) {
@@ -275,46 +286,46 @@ __global__ void __launch_bounds__(kThreads, 2)
     fetch_rows<D, kTileQueries, kThreads>(p, x.dout, head, tile, q + kTile);
     terms[stage].fetch(x, mask, (place.b * p.heads + h) * p.q_len, tile);
   };
-  fetch_rows<D, kOwnKeys, kThreads>(p, x.k, kv_head, first, k);
-  fetch_rows<D, kOwnKeys, kThreads>(p, x.v, kv_head, first, v);
+  fetch_rows<D, kOwnKeys<D>, kThreads>(p, x.k, kv_head, first, k);
+  fetch_rows<D, kOwnKeys<D>, kThreads>(p, x.v, kv_head, first, v);
   const int n = n_shared * max(n_of_head, 0);
   if (M::kIsSquare || n > 0) fetch(0, 0);
-  const int own = static_cast<int>(threadIdx.x / 32) * 16;
-  Products<1, D> sum_k = {}, sum_v = {};
+  const int own = static_cast<int>(threadIdx.x / 32) * kBlocks * 16;
+  Products<kBlocks, D> sum_k = {}, sum_v = {};
   for (int i = 0, stage = 0; i < n; ++i, stage ^= 1) {
     wait_for_tiles();
     if (i + 1 < n) fetch(i + 1, stage ^ 1);
-    const KeysAndQueries<M> pairs{mask, terms[stage], first + own,
-                                  begin + i % n_of_head * kTileQueries};
+    const KeysAndQueries<M, kBlocks> pairs{mask, terms[stage], first + own,
+                                           begin + i % n_of_head * kTileQueries};
     if (pairs.none()) continue;
     const uint16_t* const q = tiles + 2 * stage * kTile;
-    Products<1, kTileQueries> s, dp;
-    multiply_rows<T, D, 1, kTileQueries>(k + own * kRowLength<D>, q, s);
-    multiply_rows<T, D, 1, kTileQueries>(v + own * kRowLength<D>, q + kTile, dp);
+    Products<kBlocks, kTileQueries> s, dp;
+    multiply_rows<T, D, kBlocks, kTileQueries>(k + own * kRowLength<D>, q, s);
+    multiply_rows<T, D, kBlocks, kTileQueries>(v + own * kRowLength<D>, q + kTile, dp);
     if constexpr (Form::kHasBias) {
       const Bias bias(p, x.bias, place.b, place.h * n_shared + i / n_of_head);
-      add_turned_bias(bias, p.scale * kLog2E, pairs.key, pairs.query, s);
+      add_turned_bias<kBlocks>(bias, p.scale * kLog2E, pairs.key, pairs.query, s);
     }
     pairs.gradient(Form::kHasBias ? 1.0f : p.scale * kLog2E, s, dp);
-    add_products<T, D, 1, kTileQueries>(s, q + kTile, sum_v);
-    add_products<T, D, 1, kTileQueries>(dp, q, sum_k);
+    add_products<T, D, kBlocks, kTileQueries>(s, q + kTile, sum_v);
+    add_products<T, D, kBlocks, kTileQueries>(dp, q, sum_k);
   }
   if constexpr (!M::kIsSquare) {
     if (n == 0) wait_for_tiles();  // its rows are about to be written over
   }
-  store_rows<T, D, 1>(p, {x.dk, kv_head, first + own}, sum_k, {{p.scale, p.scale}},
-                      k + own * kRowLength<D>);
-  store_rows<T, D, 1>(p, {x.dv, kv_head, first + own}, sum_v, {{1, 1}}, v + own * kRowLength<D>);
+  store_rows<T, D, kBlocks>(p, {x.dk, kv_head, first + own}, sum_k, p.scale,
+                            k + own * kRowLength<D>);
+  store_rows<T, D, kBlocks>(p, {x.dv, kv_head, first + own}, sum_v, 1, v + own * kRowLength<D>);
 }
 
 template <int D>
 constexpr size_t kQueryBytes = rows_bytes<D>(2 * kQueries + 4 * kKeys);
 template <int D>
-constexpr size_t kKeyBytes = rows_bytes<D>(2 * kOwnKeys + 4 * kTileQueries);
+constexpr size_t kKeyBytes = rows_bytes<D>(2 * kOwnKeys<D> + 4 * kTileQueries);
 
 template <Dtype T, int D, typename Form>
 void launch(const AttentionParams& p, const AttentionBackward& x, cudaStream_t stream) {
-  const int64_t q_tiles = ceil_div(p.q_len, kQueries), kv_tiles = ceil_div(p.kv_len, kOwnKeys);
+  const int64_t q_tiles = ceil_div(p.q_len, kQueries), kv_tiles = ceil_div(p.kv_len, kOwnKeys<D>);
   const unsigned q_blocks = attention_blocks(p, p.heads, q_tiles);
   const unsigned kv_blocks = attention_blocks(p, p.kv_heads, kv_tiles);
   allow_shared(backward_q<T, D, Form>, kQueryBytes<D>);

@@ -98,6 +98,13 @@ void GemmProblem::describe() {
   }
   const int8_t fast = p.fast_accumulate ? 1 : 0;
   set_attribute(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
+  if (p.has_bias) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                  static_cast<int32_t>(blas_type(p.y)));
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, kAligned);
+  }
   if (has_blocks(p)) {
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(p, p.b_blocks));
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(p, p.a_blocks));
@@ -123,6 +130,7 @@ std::string GemmProblem::key() const {
                      std::to_string(p.k) + " " + factor(p.a, p.trans_a) + " x " +
                      factor(p.b, p.trans_b);
   if (p.has_c) text += " + " + std::string(dtype_name(p.c));
+  if (p.has_bias) text += " + bias";
   text += " -> " + std::string(dtype_name(p.y));
   if (p.fast_accumulate) text += ", fast";
   if (p.tf32) text += ", TF32";
@@ -211,6 +219,7 @@ void GemmProblem::run(const GemmCall& call, const cublasLtMatmulAlgo_t& algorith
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scale_b);
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.scale_a);
   }
+  if (params_.has_bias) set_attribute(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
   const float alpha = params_.factor, beta = params_.has_c ? 1.0f : 0.0f;
   const bool on_device = place_ == AlphaPlace::device;
   const void* alpha_at = on_device ? call.alpha_beta : &alpha;

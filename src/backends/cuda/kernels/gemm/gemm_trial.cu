@@ -89,6 +89,7 @@ GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, std::span<std::byte
   call_ = {.a = at,
            .b = at + a,
            .c = at + a + b,
+           .bias = at + a + b,  // no matter what: of finite numbers before the first call
            .y = at + a + b,
            .scale_a = ones,
            .scale_b = ones,

@@ -19,6 +19,7 @@ namespace octet::cuda {
 // What one call multiplies.
 struct GemmCall {
   const void *a = nullptr, *b = nullptr, *c = nullptr;
+  const void* bias = nullptr;  // n of y's type, where the problem has one
   void* y = nullptr;
   const float *scale_a = nullptr, *scale_b = nullptr;  // of FP8 factors
   const float* alpha_beta = nullptr;  // on the device, where the problem was made with it

@@ -1,4 +1,6 @@
 // Bias addition, and sums over rows in two stages: parts of the rows first, then the parts.
+#include <algorithm>
+
 #include "backends/cuda/kernels/common/row_launch.cuh"
 #include "backends/cuda/kernels/common/row_sum.cuh"
 
@@ -71,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) column_parts(const __grid_constant__
   const int64_t end = begin + a.rows_per_part < a.rows ? begin + a.rows_per_part : a.rows;
   float s[8] = {};
   if (col < a.cols) {
-#pragma unroll 4
+#pragma unroll 8
     for (int64_t row = begin + turn; row < end; row += kTurns) add_row<D>(a, row, col, s);
   }
 #pragma unroll
@@ -87,11 +89,12 @@ __global__ void __launch_bounds__(kThreads) column_parts(const __grid_constant__
 
 void run_column_sum(const BiasParams& p, const Launch& launch) {
   if (p.cols == 0) return;
-  const int64_t n_parts = row_blocks(ceil_div(p.rows, kTurns), kSumParts);
+  const int64_t n_blocks = ceil_div(p.cols, kColumns);
+  const int64_t most = std::clamp(kRowBlocks / n_blocks, int64_t{1}, kSumParts);
+  const int64_t n_parts = row_blocks(ceil_div(p.rows, kTurns), most);
   SumArgs a{operand_of(p.x, launch), p.rows, p.cols, ceil_div(p.rows, n_parts),
             static_cast<float*>(launch.scratch)};
-  const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kColumns)),
-                  static_cast<unsigned>(n_parts));
+  const dim3 grid(static_cast<unsigned>(n_blocks), static_cast<unsigned>(n_parts));
   if (p.cols % 8 != 0 || p.x.dtype == Dtype::f32) {
     column_parts<Dtype::real><<<grid, kThreads, 0, launch.stream>>>(a);
   } else if (p.x.dtype == Dtype::bf16) {

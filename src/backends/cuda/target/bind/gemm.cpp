@@ -23,7 +23,8 @@ GemmParams gemm_params(const NodeView& view) {
   p.a = a.dtype;
   p.b = b.dtype;
   p.y = view.out(Gemm::y).dtype;
-  p.has_c = view.has(Gemm::c);
+  p.has_bias = view.has(Gemm::c) && view.in(Gemm::c).shape.size() == 1;
+  p.has_c = view.has(Gemm::c) && !p.has_bias;
   p.c = p.has_c ? view.in(Gemm::c).dtype : is_fp8(p.y) ? Dtype::bf16 : p.y;
   if (const auto scale = constant_of(view, Gemm::scale_y))
     p.factor = 1 / static_cast<float>(*scale);
@@ -51,8 +52,16 @@ bool scale_applies(const GemmBlocks& blocks, Dtype scales) {
   return blocks.none() ? scales == Dtype::f32 : is_wide(scales) || scales == Dtype::e8m0;
 }
 
+// The library has no such product of FP8 factors in f32.
+bool bias_applies(const NodeView& view, const GemmParams& p) {
+  const bool is_library = p.kind == GemmKind::wide || p.kind == GemmKind::decoded ||
+                          (p.kind == GemmKind::fp8 && p.y != Dtype::f32);
+  return is_library && p.k > 0 && !is_fp8(p.y) && view.in(Gemm::c).dtype == p.y && !has_own_sums(p);
+}
+
 // Factors of one wide type, or two of codes with their scales; addend and result are wide.
 bool gemm_takes(const NodeView& view, const GemmParams& p) {
+  if (p.has_bias && !bias_applies(view, p)) return false;
   if (view.has(Gemm::scale_y))
     return constant_of(view, Gemm::scale_y) && stores_e4m3(p) && view.has(Gemm::scale_a) &&
            view.has(Gemm::scale_b);
@@ -67,7 +76,8 @@ bool gemm_takes(const NodeView& view, const GemmParams& p) {
 
 template <GemmKind kKind, bool kStoresCodes = false>
 bool gemm_applies(const NodeView& view) {
-  const GemmParams p = gemm_params(view);
+  GemmParams p = gemm_params(view);
+  p.kind = kKind;
   const bool is_decoded = kKind == GemmKind::decoded && is_gemm_operand(p.a);
   return (is_decoded || kind_of(p) == kKind) && view.has(Gemm::scale_y) == kStoresCodes &&
          gemm_takes(view, p);
