@@ -63,6 +63,9 @@ std::string_view dtype_word(const std::vector<TensorSource>& tensors) {
 // architecture's best known model, which may lie beyond this vocabulary.
 Json token_ids(const Files& files, const ModelSource& source) {
   Json ids = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}, {"pad_token_id", nullptr}};
+  // Where positions count on from the padding's id, transformers asks for it.
+  const int64_t first_position = model_def(source.spec.kind).first_position;
+  if (first_position > 0) ids["pad_token_id"] = first_position - 1;
   if (source.tokenizer.empty()) return ids;
   if (source.tokenizer != "bytes" && !files.exists(source.tokenizer)) return ids;
   const auto tokenizer = make_tokenizer(files, source.tokenizer);

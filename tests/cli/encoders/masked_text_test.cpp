@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "cli/encoders/encoder_run.h"
 
 namespace octet {
@@ -61,6 +62,17 @@ TEST(MaskedText, two_ranks_hide_the_tokens_that_one_hides) {
     EXPECT_EQ(one[i].at("labels"), two[i].at("labels"));
     EXPECT_NEAR(one[i].at("loss").get<double>(), two[i].at("loss").get<double>(), 1e-3);
   }
+}
+
+TEST(MaskedText, a_roberta_is_exported_with_the_padding_that_its_positions_count_from) {
+  const ScratchFolder folder;
+  const std::string keys = "--set model.kind=roberta --set train.steps=1 --set optim.warmup=1";
+  ASSERT_EQ(train_encoder(folder, text_yaml(folder), keys).code, 0);
+  const Outcome converted =
+      run_program(folder, "convert " + (folder / "run ") + (folder / "model"));
+  ASSERT_EQ(converted.code, 0) << converted.err;
+  const std::string config = posix_files().read_text(folder / "model/config.json");
+  EXPECT_EQ(Json::parse(config).at("pad_token_id"), 1);
 }
 
 TEST(MaskedText, what_rows_of_hidden_tokens_have_not_is_refused) {
