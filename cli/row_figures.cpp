@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
+#include "cli/eval_tasks.h"
 #include "data/sample_loader.h"
 #include "infer/class_scores.h"
 #include "infer/inference.h"
@@ -123,10 +124,7 @@ void run_eval_rows(const EvalRowsCall& call, const std::vector<ModelSource>& sou
   std::vector<OrderedJson> lines;
   figures.reserve(sources.size());
   for (const ModelSource& one : sources) {
-    if (measures_batches(find_recipe(one.recipe))) {
-      log.warning("{}: scales are measured over a batch of {} rows, on which results depend",
-                  one.recipe, call.batch);
-    }
+    warn_of_measured_batches(log, one.recipe, call.batch);
     figures.push_back(row_figures(one, rows, call.batch,
                                   {posix_files(), *backend.device, *backend.catalogue, log}));
     lines.push_back(line_of(one.recipe, figures.back(), figures.front()));

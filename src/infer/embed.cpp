@@ -126,6 +126,7 @@ Embeddings embed_texts(const ModelSource& source, const Tokenizer& tokenizer,
     result.longest = std::max(result.longest, text.n_whole);
   }
   std::vector<EncodedTexts> rows;
+  rows.reserve(encoded.size());
   for (EncodedText& text : encoded) rows.push_back(std::move(text.tokens));
   const EncoderCall call{.output = "features",
                          .batch = options.batch,

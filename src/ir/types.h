@@ -85,6 +85,10 @@ inline TensorType absent_type() {
   return {Dtype::real, {-1}};
 }
 
+// Whether the addend of a gemm is a row of biases, added to every row, and not a matrix.
+inline bool is_bias_row(const TensorType& c) {
+  return c.shape.size() == 1;
+}
 // Of a factor that a gemm reads, or reads `trans`posed: whether it does so where it lies.
 inline bool reads_transposed(const TensorType& factor, bool trans) {
   return trans != factor.layout.transposed;

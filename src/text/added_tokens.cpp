@@ -71,6 +71,10 @@ bool AddedTokenFinder::stands_alone(const AddedToken& token, std::string_view te
 
 void AddedTokenFinder::for_each_segment(std::string_view text,
                                         const std::function<void(const Segment&)>& visit) const {
+  if (empty()) {  // nothing to look for at each place
+    if (!text.empty()) visit({.text = text});
+    return;
+  }
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     const AddedToken* token = longest_at(text, at);

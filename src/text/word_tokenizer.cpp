@@ -90,11 +90,7 @@ class WordTokenizer : public Tokenizer {
         add_spans(segment.text, {begin, begin == 0}, finders, budget, spans);
       }
     };
-    if (finders.raw.empty()) {
-      visit({.text = text});
-    } else {
-      finders.raw.for_each_segment(text, visit);
-    }
+    finders.raw.for_each_segment(text, visit);
     return spans;
   }
 
@@ -260,11 +256,7 @@ class WordTokenizer : public Tokenizer {
       if (parts_.words.empty()) return visit_word(segment.text);
       parts_.words.split(segment.text, part.is_first && begin == 0, budget, visit_word);
     };
-    if (finders.normalized.empty()) {
-      visit({.text = text});
-    } else {
-      finders.normalized.for_each_segment(text, visit);
-    }
+    finders.normalized.for_each_segment(text, visit);
   }
 
   template <typename Add>

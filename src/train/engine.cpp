@@ -220,7 +220,7 @@ TrainEngine::BegunStep TrainEngine::begin_step(const MicroBatches& batches,
   const StepKind kind = step_kind(program_->options(), scalars.attempt);
   CHECK(!is_one || batches.count == 1);
   for (size_t i = 0; i < batches.count; ++i) {
-    Batch batch = batches.read(i);
+    const Batch batch = batches.read(i);
     BoundPlan& micro = function(is_one   ? function::step
                                 : i == 0 ? function::micro_first
                                          : function::micro_next,
@@ -232,7 +232,7 @@ TrainEngine::BegunStep TrainEngine::begin_step(const MicroBatches& batches,
                  .step = scalars.attempt,
                  .micro_batch = static_cast<uint32_t>(i * n_ranks + rank)},
                 more);
-    upload(micro, std::move(batch), more);
+    upload(micro, batch, more);
     if (is_one) {
       begun.last = &micro;
       break;

@@ -165,7 +165,7 @@ StepOutcome Trainer::watched_step(const MicroBatches& batches, const StepScalars
   };
   engine_.observe(both);
   try {
-    const StepOutcome outcome = engine_.step(batches, scalars);
+    StepOutcome outcome = engine_.step(batches, scalars);
     engine_.observe(std::move(profile));
     report.edges = watch.take();
     return outcome;
@@ -187,10 +187,12 @@ std::unique_ptr<EvalRows> Trainer::eval_rows() const {
 
 std::optional<double> Trainer::evaluate() {
   if (!has_validation(data_)) return std::nullopt;
+  return evaluation().loss(engine_.losses());
+}
+
+RunEvaluation Trainer::evaluation() {
   machine_.device.enter();
-  const RunEvaluation all = engine_.evaluate(*eval_rows());
-  val_figures_ = all.figures(engine_.losses());
-  return all.loss(engine_.losses());
+  return engine_.evaluate(*eval_rows());
 }
 
 bool Trainer::is_due(int64_t every) const {
@@ -200,9 +202,10 @@ bool Trainer::is_due(int64_t every) const {
 // Writes down the step that is done, and has nothing to write then.
 StepReport Trainer::record() {
   StepReport& report = unrecorded_.value();
-  if (is_due(config_.train.eval_every) && !report.val_loss) {
-    report.val_loss = evaluate();
-    report.val_figures = val_figures_;
+  if (is_due(config_.train.eval_every) && !report.val_loss && has_validation(data_)) {
+    const RunEvaluation all = evaluation();
+    report.val_loss = all.loss(engine_.losses());
+    report.val_figures = all.figures(engine_.losses());
   }
   if (report.val_loss) watch_.add(report.step, *report.val_loss);
   if (saver_) {

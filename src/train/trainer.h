@@ -100,6 +100,7 @@ class Trainer {
   bool recalibrate(const StepReport& report, const Log& log);
   void read_ahead();
   Batch micro_batch(size_t index);
+  RunEvaluation evaluation();  // of validation data that are there
   StepReport record();
   StepReport record_left_over();
   StepReport step_to_the_save();
@@ -147,7 +148,6 @@ class Trainer {
   std::optional<AdapterNote> adapters_;  // where adapters are trained
   std::optional<int64_t> saved_step_;
   ValidationWatch watch_;
-  std::vector<std::pair<std::string, double>> val_figures_;  // of the last evaluation
 
   int64_t attempted_ = 0, skipped_ = 0, tokens_ = 0;
   int64_t overflowed_ = 0, rescaled_ = 0;    // skipped for the loss scale; Calibration's

@@ -131,8 +131,7 @@ Results infer_gemm(const Attrs& attrs, Types in) {
          to_string(in[0]), to_string(in[1]));
   }
   if (!absent(in, Gemm::c)) {
-    const bool is_row = in[Gemm::c].shape.size() == 1;
-    need_float("gemm", "c", in[Gemm::c], is_row ? Shape{n} : Shape{m, n});
+    need_float("gemm", "c", in[Gemm::c], is_bias_row(in[Gemm::c]) ? Shape{n} : Shape{m, n});
   }
   for (const ScalePlace place : defs::gemm.scales) {
     if (!in[place.operand].is_scaled() && !absent(in, place.scale))
@@ -151,7 +150,7 @@ Values vjp_gemm(Builder& b, const VjpCall& call) {
   ValueId dy = call.dresults[0];
   if (dy == kNoValue) return grads;
   if (!absent(n, Gemm::c)) {
-    const bool is_row = b.shape(n.operands[Gemm::c]).size() == 1;
+    const bool is_row = is_bias_row(b.type(n.operands[Gemm::c]));
     grads[Gemm::c] = is_row ? b.emit1(OpCode::column_sum, NoAttrs{}, {dy}) : dy;
   }
   for (const SlotId scale : {Gemm::scale_a, Gemm::scale_b}) {
@@ -221,7 +220,7 @@ Values decompose_gemm(Builder& b, const Node& node) {
   const ValueId y = b.emit1(OpCode::dot, attrs, {factor(0), factor(1)});
   if (absent(node, Gemm::c)) return {y};
   const ValueId c = node.operands[Gemm::c];
-  if (b.shape(c).size() == 1) return {b.emit1(OpCode::bias_add, NoAttrs{}, {y, c})};
+  if (is_bias_row(b.type(c))) return {b.emit1(OpCode::bias_add, NoAttrs{}, {y, c})};
   return {b.add(y, c)};
 }
 

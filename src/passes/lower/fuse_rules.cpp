@@ -31,6 +31,19 @@ std::array<std::pair<ValueId, ValueId>, 2> both_orders(const Node& sum) {
   return {{{b, a}, {a, b}}};
 }
 
+// gemm with c as its addend, in the place of the sum of both.
+Match with_addend(const Matcher& m, const Node& sum, const Node& gemm, ValueId c) {
+  ValueIds operands = all_operands(gemm);
+  operands[Gemm::c] = c;
+  return {.last = m.id(sum),
+          .op = OpCode::gemm,
+          .attrs = gemm.attrs,
+          .operands = operands,
+          .replaces = sum.results,
+          .tag = gemm.tag,
+          .consumed = {m.id(gemm)}};
+}
+
 // Of forward products those of at most so many rows.
 std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_t forward_rows) {
   const Dtype dtype = m.dtype(node.out(Binary::y));
@@ -42,15 +55,7 @@ std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_
     const bool is_forward = gemm->tag.role == Role::forward ||
                             std::get<GemmAttrs>(gemm->attrs).role == GemmRole::forward;
     if (is_forward && m.type(product).shape[0] > forward_rows) continue;
-    ValueIds operands = all_operands(*gemm);
-    operands[Gemm::c] = other;
-    return Match{.last = m.id(node),
-                 .op = OpCode::gemm,
-                 .attrs = gemm->attrs,
-                 .operands = operands,
-                 .replaces = node.results,
-                 .tag = gemm->tag,
-                 .consumed = {m.id(*gemm)}};
+    return with_addend(m, node, *gemm, other);
   }
   return std::nullopt;
 }
@@ -151,17 +156,11 @@ std::optional<Match> match_gemm_bias(const Matcher& m, const Node& node) {
                       gemm->in(Gemm::c) == kNoValue && gemm->in(Gemm::scale_y) == kNoValue &&
                       m.type(product) == m.type(node.out(BiasAdd::y));
   if (!is_one) return std::nullopt;
+  Match match = with_addend(m, node, *gemm, node.in(BiasAdd::bias));
   Node fused = *gemm;
-  fused.operands = all_operands(*gemm);
-  fused.operands[Gemm::c] = node.in(BiasAdd::bias);
+  fused.operands = match.operands;
   if (!m.options().adds_bias(m.graph(), fused)) return std::nullopt;
-  return Match{.last = m.id(node),
-               .op = OpCode::gemm,
-               .attrs = gemm->attrs,
-               .operands = fused.operands,
-               .replaces = node.results,
-               .tag = gemm->tag,
-               .consumed = {m.id(*gemm)}};
+  return match;
 }
 
 // The forward residual stays apart, where it is repeated too: its sum is quantized from f32.

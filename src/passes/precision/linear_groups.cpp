@@ -1,6 +1,7 @@
 #include "passes/precision/linear_groups.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "base/error.h"
@@ -66,18 +67,18 @@ bool names_outer_linear(std::string_view pattern, std::string_view module) {
   return module == pattern || module.ends_with("." + std::string(pattern));
 }
 
-std::optional<std::vector<LinearOverride>> overrides_of(
-    const Graph& graph, const Node& node, const std::vector<LinearOverride>& overrides) {
+std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
+                                        const LinearFormats& base,
+                                        const std::vector<LinearOverride>& overrides,
+                                        BlockScale block_scale) {
+  if (is_layer_gemm(node)) return resolve(base, overrides, linear_name(node), block_scale);
   std::vector<LinearOverride> meant;
-  const bool is_layer = is_layer_gemm(node);
-  const std::string name = is_layer ? linear_name(node) : outer_linear(graph, node);
-  for (const LinearOverride& o : overrides) {
-    if (is_layer ? matches_pattern(o.pattern, name) : names_outer_linear(o.pattern, name))
-      meant.push_back(o);
-  }
-  if (!is_layer && meant.empty()) return std::nullopt;
-  for (LinearOverride& o : meant) o.pattern = "*";
-  return meant;
+  std::ranges::copy_if(overrides, std::back_inserter(meant),
+                       [module = outer_linear(graph, node)](const LinearOverride& o) {
+                         return names_outer_linear(o.pattern, module);
+                       });
+  if (meant.empty()) return std::nullopt;
+  return apply_overrides(base, meant, block_scale);
 }
 
 LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
@@ -92,18 +93,16 @@ LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
       if (const auto it = by_name.find(name); it != by_name.end()) add_backward(node, *it->second);
       continue;
     }
-    const auto meant = overrides_of(graph, node, overrides);
-    if (!meant) continue;
-    const LinearFormats resolved = resolve(formats, *meant, name, block_scale);
-    if (!resolved.quantized) continue;
+    const auto resolved = formats_of(graph, node, formats, overrides, block_scale);
+    if (!resolved || !resolved->quantized) continue;
     if (by_name.contains(name))
       throw Error(ErrorCode::invalid_argument,
                   "recipe.override: expected one linear '{}' outside of the layers, got two", name);
     LinearGroup*& group = by_x[{node.tag.layer, node.in(Gemm::a)}];
     // An overridden member leaves the group.
-    if (group == nullptr || !(group->formats == resolved)) {
+    if (group == nullptr || !(group->formats == *resolved)) {
       group = &groups_.emplace_back();
-      group->name = name, group->formats = resolved, group->x = node.in(Gemm::a);
+      group->name = name, group->formats = *resolved, group->x = node.in(Gemm::a);
     }
     group->members.push_back(name);
     group->weights.push_back(node.in(Gemm::b));

@@ -80,10 +80,12 @@ ValueId measured_value(const Graph& graph, const LinearOperand& operand);
 std::string outer_linear(const Graph& graph, const Node& node);
 // Whether an override's pattern means it: without '*' its module, or the end of that behind a dot.
 bool names_outer_linear(std::string_view pattern, std::string_view module);
-// The overrides that mean a forward GEMM; nothing where it is quantized in no case: outside of the
-// layers what none names, so that "*" stays a pattern of layers.
-std::optional<std::vector<LinearOverride>> overrides_of(
-    const Graph& graph, const Node& node, const std::vector<LinearOverride>& overrides);
+// The formats of a forward GEMM after the overrides that mean it; nothing where it is quantized in
+// no case: outside of the layers what none names, so that "*" stays a pattern of layers.
+std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
+                                        const LinearFormats& base,
+                                        const std::vector<LinearOverride>& overrides,
+                                        BlockScale block_scale = BlockScale::max);
 
 // The groups, and which one each gemm belongs to.
 class LinearGroups {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 #include "base/error.h"
@@ -68,11 +69,11 @@ std::string operand_format_name(const OperandFormat& format) {
   return format.is_block() ? name + "/" + granularity_name(format.granularity) : name;
 }
 
-LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
-                      std::string_view name, BlockScale block_scale) {
+LinearFormats apply_overrides(const LinearFormats& base,
+                              const std::vector<LinearOverride>& overrides,
+                              BlockScale block_scale) {
   LinearFormats formats = base;
   for (const LinearOverride& o : overrides) {
-    if (!matches_pattern(o.pattern, name)) continue;
     if (o.formats) formats = *o.formats;
     if (o.x) formats.x = *o.x, formats.backward_x.reset();
     if (o.w) formats.w = *o.w, formats.backward_w.reset();
@@ -87,6 +88,14 @@ LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverrid
   if (formats.backward_x) set_scales(*formats.backward_x);
   if (formats.backward_w) set_scales(*formats.backward_w);
   return formats;
+}
+
+LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
+                      std::string_view name, BlockScale block_scale) {
+  std::vector<LinearOverride> meant;
+  std::ranges::copy_if(overrides, std::back_inserter(meant),
+                       [&](const LinearOverride& o) { return matches_pattern(o.pattern, name); });
+  return apply_overrides(base, meant, block_scale);
 }
 
 int quantizer_centre(Dtype dtype) {

@@ -130,6 +130,10 @@ inline constexpr std::string_view kNotQuantized = "none";
 std::optional<OperandFormat> operand_format_from_name(std::string_view name, bool gradient);
 std::string operand_format_name(const OperandFormat& format);
 
+// What these overrides make of formats, in order, whatever their patterns.
+LinearFormats apply_overrides(const LinearFormats& base,
+                              const std::vector<LinearOverride>& overrides,
+                              BlockScale block_scale = BlockScale::max);
 // The formats of the linear with this name after every override that matches, in order.
 LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
                       std::string_view name, BlockScale block_scale = BlockScale::max);

@@ -54,10 +54,11 @@ std::string resolved_table(const Recipe& recipe, const Graph& graph, const Recip
   for (const Node& node : graph.nodes) {
     const bool linear =
         node.op == OpCode::gemm && std::get<GemmAttrs>(node.attrs).role == GemmRole::forward;
-    const auto meant = linear ? overrides_of(graph, node, options.overrides) : std::nullopt;
-    if (!meant) continue;
+    const auto formats =
+        linear ? formats_of(graph, node, recipe.linears, options.overrides) : std::nullopt;
+    if (!formats) continue;
+    const LinearFormats& f = *formats;
     const std::string label = is_layer_gemm(node) ? linear_name(node) : outer_linear(graph, node);
-    const LinearFormats f = resolve(recipe.linears, *meant, label);
     const auto name = [&](const OperandFormat& format) {
       return f.quantized && format.quantized ? operand_format_name(format)
                                              : std::string(dtype_name(recipe.compute));

@@ -40,13 +40,20 @@ std::string sentences(int n) {
   return lines;
 }
 
-TEST(QuantizedEncoder, a_classifier_of_texts_keeps_its_classes_but_in_a_format_out_of_range) {
-  const ScratchFolder folder;
-  const std::string texts = folder.put("texts.jsonl", sentences(120));
+// Trains a classifier on so many texts, as the run "run"; the texts' file.
+std::string train_classifier(const ScratchFolder& folder, int n_texts, const std::string& keys) {
+  const std::string texts = folder.put("texts.jsonl", sentences(n_texts));
   const Outcome trained = train_encoder(
       folder, encoder_yaml(folder, ", head: classes, seq: 16", ", train: [" + texts + "]"),
-      "--set train.steps=60 --set train.eval_every=0");
-  ASSERT_EQ(trained.code, 0) << trained.err;
+      keys + " --set train.eval_every=0");
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  return texts;
+}
+
+TEST(QuantizedEncoder, a_classifier_of_texts_keeps_its_classes_but_in_a_format_out_of_range) {
+  const ScratchFolder folder;
+  const std::string texts = train_classifier(folder, 120, "--set train.steps=60");
+  ASSERT_FALSE(HasFailure());
   const std::string data = "--calib " + texts + " --eval " + texts + " --limit 100 --batch 32";
   const Json rows =
       quantized_rows(folder, folder / "run",
@@ -108,11 +115,8 @@ TEST(QuantizedEncoder, hidden_tokens_are_found_as_well) {
 
 TEST(QuantizedEncoder, what_the_model_does_not_read_is_said) {
   const ScratchFolder folder;
-  const std::string texts = folder.put("texts.jsonl", sentences(20));
-  const Outcome trained = train_encoder(
-      folder, encoder_yaml(folder, ", head: classes, seq: 16", ", train: [" + texts + "]"),
-      "--set train.steps=1 --set train.eval_every=0");
-  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string texts = train_classifier(folder, 20, "--set train.steps=1");
+  ASSERT_FALSE(HasFailure());
   const auto error = [&](const std::string& flags) {
     return run_program(folder, "ptq --format e4m3 --method max --model " + (folder / "run") +
                                    " --out " + (folder / "q ") + flags)

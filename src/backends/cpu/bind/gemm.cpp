@@ -39,7 +39,7 @@ LaunchFn gemm_prepare(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   const auto gemm =
       std::make_shared<Gemm>(spec_of(view), pool.n_threads());  // shared: LaunchFn is copyable
-  const bool is_row = view.has(octet::Gemm::c) && view.in(octet::Gemm::c).shape.size() == 1;
+  const bool is_row = view.has(octet::Gemm::c) && is_bias_row(view.in(octet::Gemm::c));
   return [gemm, is_row, types = NodeTypes(view), &pool](const LaunchArgs& args) {
     GemmArgs call;
     call.a = args.operands[octet::Gemm::a];

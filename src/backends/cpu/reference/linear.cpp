@@ -91,7 +91,7 @@ void gemm(const RefCall& call) {
   };
   const auto a = either(a_blocks, call.in[0].data), b = either(b_blocks, call.in[1].data);
   const auto c = optional(call.in, Gemm::c);
-  const size_t c_row = c.size() == cols && call.in[Gemm::c].type.shape.size() == 1 ? 0 : cols;
+  const size_t c_row = !c.empty() && is_bias_row(call.in[Gemm::c].type) ? 0 : cols;
   const double scale =
       (a_blocks.empty() ? scale_of(call, 3) : 1) * (b_blocks.empty() ? scale_of(call, 4) : 1);
   const bool stores_codes = !optional(call.in, Gemm::scale_y).empty();

@@ -23,7 +23,7 @@ GemmParams gemm_params(const NodeView& view) {
   p.a = a.dtype;
   p.b = b.dtype;
   p.y = view.out(Gemm::y).dtype;
-  p.has_bias = view.has(Gemm::c) && view.in(Gemm::c).shape.size() == 1;
+  p.has_bias = view.has(Gemm::c) && is_bias_row(view.in(Gemm::c));
   p.has_c = view.has(Gemm::c) && !p.has_bias;
   p.c = p.has_c ? view.in(Gemm::c).dtype : is_fp8(p.y) ? Dtype::bf16 : p.y;
   if (const auto scale = constant_of(view, Gemm::scale_y))
