@@ -36,6 +36,7 @@ CASES = {
     "bert_classes": ("BertForSequenceClassification", {**TEXT, "id2label": CLASSES}),
     "bert_span": ("BertForQuestionAnswering", TEXT),
     "bert_features": ("BertModel", {**TEXT, "hidden_act": "gelu_new"}),
+    "bert_embeddings": ("BertModel", TEXT),  # the mean over each row's tokens
     "roberta_masked": ("RobertaForMaskedLM", {**TEXT, "type_vocab_size": 1, "pad_token_id": 1}),
     "roberta_classes": ("RobertaForSequenceClassification", {**TEXT, "type_vocab_size": 1, "id2label": CLASSES}),
     "distilbert_masked": ("DistilBertForMaskedLM", DISTIL),
@@ -96,6 +97,9 @@ def make(name, architecture, fields):
         output = torch.stack([result.start_logits, result.end_logits], -1)
     else:
         output = result.last_hidden_state if architecture == "BertModel" else result.logits
+    if name.endswith("_embeddings"):
+        share = given["attention_mask"][:, :, None].float()
+        output = (output * share).sum(1) / share.sum(1)
     dout = torch.randn_like(output)
     if "image_size" not in fields and output.dim() == 3:  # rows of padding count nowhere
         dout = dout * given["attention_mask"][:, :, None]

@@ -181,7 +181,12 @@ void check_exportable(const ModelSpec& spec) {
   const ModelSpec full = resolved(spec);
   read.rope_seq = full.rope_seq;  // the run's, not the model's
   const ModelDef& def = model_def(spec.kind);
-  if (!def.heads.empty() && head_of(read).head == head_of(full).head) read.head = full.head;
+  // A head without parameters of its own is written as the model below it.
+  const auto written = [](const ModelSpec& one) {
+    const HeadDef& head = head_of(one);
+    return head.head == ModelHead::value ? "value" : head.architecture;
+  };
+  if (!def.heads.empty() && written(read) == written(full)) read.head = full.head;
   if (!def.reads_text) {  // what a run has of text
     read.vocab = full.vocab;
     read.max_positions = full.max_positions;

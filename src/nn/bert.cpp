@@ -1,6 +1,7 @@
 // BERT, RoBERTa and DistilBERT: encoders of full attention with LayerNorm behind each sum, and
-// heads for hidden tokens, classes and spans. Source: Devlin et al. 2019; Liu et al. 2019; Sanh et
-// al. 2019. Names: BertFor..., RobertaFor..., DistilBertFor... of transformers.
+// heads for hidden tokens, classes, spans, numbers and embeddings. Source: Devlin et al. 2019; Liu
+// et al. 2019; Sanh et al. 2019. Names: BertFor..., RobertaFor..., DistilBertFor... of
+// transformers.
 #include "nn/blocks.h"
 #include "nn/list.h"
 
@@ -42,12 +43,16 @@ constexpr HeadDef kBertHeads[] = {
     {ModelHead::features, "BertModel", "features", Per::token, ""},
     {ModelHead::classes, "BertForSequenceClassification", "classes", Per::row, "classes"},
     {ModelHead::span, "BertForQuestionAnswering", "spans", Per::token, "span"},
+    {ModelHead::value, "BertForSequenceClassification", "value", Per::row, "regression"},
+    {ModelHead::embeddings, "BertModel", "embeddings", Per::row, "contrastive"},
 };
 constexpr HeadDef kRobertaHeads[] = {
     {ModelHead::masked, "RobertaForMaskedLM", "logits", Per::token, "masked_token"},
     {ModelHead::features, "RobertaModel", "features", Per::token, ""},
     {ModelHead::classes, "RobertaForSequenceClassification", "classes", Per::row, "classes"},
     {ModelHead::span, "RobertaForQuestionAnswering", "spans", Per::token, "span"},
+    {ModelHead::value, "RobertaForSequenceClassification", "value", Per::row, "regression"},
+    {ModelHead::embeddings, "RobertaModel", "embeddings", Per::row, "contrastive"},
 };
 
 constexpr HeadDef kDistilbertHeads[] = {
@@ -55,6 +60,8 @@ constexpr HeadDef kDistilbertHeads[] = {
     {ModelHead::features, "DistilBertModel", "features", Per::token, ""},
     {ModelHead::classes, "DistilBertForSequenceClassification", "classes", Per::row, "classes"},
     {ModelHead::span, "DistilBertForQuestionAnswering", "spans", Per::token, "span"},
+    {ModelHead::value, "DistilBertForSequenceClassification", "value", Per::row, "regression"},
+    {ModelHead::embeddings, "DistilBertModel", "embeddings", Per::row, "contrastive"},
 };
 
 constexpr std::string_view kDistilbertHeadPrefixes[] = {"vocab_", "pre_classifier.", "classifier.",
@@ -107,7 +114,9 @@ std::vector<InputSpec> inputs(const ModelSpec& spec, const BatchSize& size) {
 // Beside the parameters: indices, the head's matrix beside the embedding that it is tied to, and
 // heads of pretraining.
 bool skips(const ModelSpec& spec, std::string_view stored) {
-  const bool has_pooler = spec.kind == ModelKind::bert && head_of(spec).head == ModelHead::classes;
+  const ModelHead head = head_of(spec).head;
+  const bool has_pooler =
+      spec.kind == ModelKind::bert && (head == ModelHead::classes || head == ModelHead::value);
   if (stored.find("pooler.dense.") != std::string_view::npos) return !has_pooler;
   const bool is_masked = head_of(spec).head == ModelHead::masked;
   if (stored.starts_with("vocab_")) return !is_masked || stored == "vocab_projector.weight";
@@ -151,23 +160,24 @@ ValueId masked_logits(Blocks& b, ValueId x, const std::string& embedding) {
   return b.bias(b.tied_head(b.layer_norm(y, norm), embedding), "bias");
 }
 
-ValueId classes(Blocks& b, ValueId x) {
+// n numbers of each row, by its first token.
+ValueId classes(Blocks& b, ValueId x, int64_t n) {
   const ModelSpec& spec = b.spec();
   const ValueId first = b.row_of_each(x, 0);
   if (is_roberta(spec)) {
     b.enter(-1, "classifier.");
     const ValueId y = b.tanh(b.linear(first, "dense", spec.hidden, kBias), "act");
-    return b.linear(y, "out_proj", spec.classes, kBias);
+    return b.linear(y, "out_proj", n, kBias);
   }
   if (is_distilbert(spec)) {
     b.enter(-1, "");
     const ValueId y = b.relu(b.linear(first, "pre_classifier", spec.hidden, kBias), "act");
-    return b.linear(y, "classifier", spec.classes, kBias);
+    return b.linear(y, "classifier", n, kBias);
   }
   b.enter(-1, "bert.pooler.");
   const ValueId pooled = b.tanh(b.linear(first, "dense", spec.hidden, kBias), "act");
   b.enter(-1, "");
-  return b.linear(pooled, "classifier", spec.classes, kBias);
+  return b.linear(pooled, "classifier", n, kBias);
 }
 
 Outputs build(Blocks& b) {
@@ -187,7 +197,11 @@ Outputs build(Blocks& b) {
     case ModelHead::masked:
       return {masked_logits(b, x, prefix + "embeddings.word_embeddings.weight")};
     case ModelHead::classes:
-      return {classes(b, x)};
+      return {classes(b, x, spec.classes)};
+    case ModelHead::value:
+      return {classes(b, x, 1)};
+    case ModelHead::embeddings:
+      return {b.mean_of_each(x, b.input("key_ends"))};
     case ModelHead::span:
       b.enter(-1, "");
       return {b.linear(x, "qa_outputs", 2, kBias)};

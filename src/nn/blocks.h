@@ -123,6 +123,9 @@ class Blocks {
   ValueId add_rows(ValueId x, ValueId rows);
   // Row i of each n rows of x, a row of the batch: [B, w].
   ValueId row_of_each(ValueId x, int64_t i);
+  // The mean of the first rows of each n rows of x, as many as the first of their `ends` says, one
+  // at least: [B, w]. ends: integers [B * n].
+  ValueId mean_of_each(ValueId x, ValueId ends);
   ValueId add(ValueId a, ValueId b, std::string_view origin = "residual");
   // Columns [first, first + n) of x.
   ValueId columns(ValueId x, int64_t first, int64_t n);

@@ -77,4 +77,20 @@ ValueId Blocks::row_of_each(ValueId x, int64_t i) {
   return builder_.reshape(one, {n, width});
 }
 
+ValueId Blocks::mean_of_each(ValueId x, ValueId ends) {
+  module("pooling");
+  const int64_t n = batch_.batch, rows = shape(x)[0] / n, width = shape(x)[1];
+  const Shape whole = {n, rows, width};
+  const ValueId own =
+      builder_.emit1(OpCode::slice, SliceAttrs{.start = {0, 0}, .limit = {n, 1}, .stride = {1, 1}},
+                     {builder_.reshape(ends, {n, rows})});
+  const ValueId end = builder_.broadcast(builder_.reshape(own, {n}), whole, {0});
+  const ValueId place = builder_.emit1(OpCode::iota, IotaAttrs{.shape = whole, .axis = 1}, {});
+  const ValueId counts = builder_.emit1(OpCode::less, NoAttrs{}, {place, end});
+  const ValueId all = builder_.reshape(in_f32(x), whole);
+  const ValueId none = builder_.fill_like(all, 0), one = builder_.fill_like(all, 1);
+  const ValueId sum = builder_.reduce_sum(builder_.select(counts, all, none), {1});
+  return builder_.div(sum, builder_.reduce_sum(builder_.select(counts, one, none), {1}));
+}
+
 }  // namespace octet

@@ -199,14 +199,27 @@ class Reader {
       if (names.empty() || names[0] != std::string(head.architecture)) continue;
       spec_.head = &head == &def.heads.front() ? ModelHead::text : head.head;
       is_known = true;
+      break;  // of heads that one class writes, the first
     }
     if (!is_known) {
       std::vector<std::string_view> known;
-      for (const HeadDef& head : def.heads) known.push_back(head.architecture);
+      for (const HeadDef& head : def.heads) {
+        if (std::ranges::count(known, head.architecture) == 0) known.push_back(head.architecture);
+      }
       bad("architectures", fmt::format("one of {}", fmt::join(known, ", ")), names[0].dump());
     }
     if (json_.has("id2label") && json_.at("id2label").is_object())
       spec_.classes = std::max<int64_t>(1, std::ssize(json_.at("id2label")));
+    if (spec_.head != ModelHead::classes || !is_regression(def)) return;
+    spec_.head = ModelHead::value;
+    spec_.classes = ModelSpec().classes;
+  }
+
+  // As transformers takes a classifier: by its problem_type, else with one class.
+  bool is_regression(const ModelDef& def) const {
+    if (std::ranges::count(def.heads, ModelHead::value, &HeadDef::head) == 0) return false;
+    if (!json_.has("problem_type") || json_.at("problem_type").is_null()) return spec_.classes == 1;
+    return json_.at("problem_type") == "regression";
   }
 
   // A 1 for each layer with rotary positions: every n-th must be without.
@@ -323,6 +336,14 @@ std::string hf_config_text(const ModelSpec& spec) {
       json["id2label"][fmt::to_string(i)] = label;
       json["label2id"][label] = i;
     }
+    const bool reads_as_value =
+        full.classes == 1 && std::ranges::count(def.heads, ModelHead::value, &HeadDef::head) > 0;
+    if (reads_as_value) json["problem_type"] = "single_label_classification";
+  }
+  if (has_heads && head_of(full).head == ModelHead::value) {
+    json["id2label"] = {{"0", "LABEL_0"}};
+    json["label2id"] = {{"LABEL_0", 0}};
+    json["problem_type"] = "regression";
   }
   json["model_type"] = std::string(def.name);
   Json scaling = nullptr, parameters;

@@ -8,6 +8,10 @@ namespace {
 constexpr std::string_view kBuffers[] = {".attn.bias", ".attn.masked_bias", ".attention.bias",
                                          ".attention.masked_bias", ".rotary_emb.inv_freq"};
 
+bool has_head_parameters(ModelHead head) {
+  return head != ModelHead::features && head != ModelHead::embeddings;
+}
+
 }  // namespace
 
 std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view file_name) {
@@ -21,7 +25,7 @@ std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_vie
   const std::string_view prefix = def.prefix;
   const auto begins = [&](std::string_view own) { return stored.starts_with(own); };
   const bool is_of_head = std::ranges::any_of(def.head_prefixes, begins);
-  const bool has_head = def.heads.empty() || head_of(spec).head != ModelHead::features;
+  const bool has_head = def.heads.empty() || has_head_parameters(head_of(spec).head);
   if (is_of_head && !has_head) return std::nullopt;
   if (stored == def.head || begins(prefix) || is_of_head) return stored;
   return std::string(prefix).append(stored);

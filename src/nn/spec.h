@@ -27,18 +27,21 @@ enum class ModelKind : uint8_t {
 };
 
 // What stands on a model's last hidden state, and with it what the model gives:
-//   text      logits [B*T, vocab] of the next tokens
-//   features  nothing: features [B*T, hidden]
-//   masked    logits [B*T, vocab] of tokens that were hidden
-//   classes   classes [B, classes], of the first token
-//   span      spans [B*T, 2]: logits of a span's start and end
-enum class ModelHead : uint8_t { text, features, masked, classes, span };
+//   text        logits [B*T, vocab] of the next tokens
+//   features    nothing: features [B*T, hidden]
+//   masked      logits [B*T, vocab] of tokens that were hidden
+//   classes     classes [B, classes], of the first token
+//   span        spans [B*T, 2]: logits of a span's start and end
+//   value       value [B, 1]: a number, as one class is
+//   embeddings  embeddings [B, hidden]: the mean of the features of a row's tokens
+enum class ModelHead : uint8_t { text, features, masked, classes, span, value, embeddings };
 constexpr std::string_view enum_name(ModelHead head) {
-  constexpr std::string_view names[] = {"text", "features", "masked", "classes", "span"};
+  constexpr std::string_view names[] = {"text", "features", "masked",    "classes",
+                                        "span", "value",    "embeddings"};
   return names[static_cast<int>(head)];
 }
 constexpr int enum_count(ModelHead) {
-  return 5;
+  return 7;
 }
 
 // Zeros are filled by resolved().

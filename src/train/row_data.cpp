@@ -102,7 +102,7 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   };
   const bool has_arrays = are_arrays(config.data.train) || are_arrays(config.data.val);
   const InputSpec* labels = inputs.find("labels");
-  const bool is_text = reads("tokens") && (labels == nullptr || labels->per == Per::token) &&
+  const bool is_text = reads("tokens") && labels != nullptr && labels->per == Per::token &&
                        std::ranges::all_of(names, [](const auto& name) {
                          return name == "tokens" || name == "labels";
                        });

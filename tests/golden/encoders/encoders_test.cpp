@@ -48,6 +48,7 @@ Fixture load(const std::string& name) {
                   .size = {.batch = std::stoll(reader.metadata().at("batch")),
                            .seq = std::stoll(reader.metadata().at("seq"))},
                   .tensors = {}};
+  if (name.ends_with("_embeddings")) fixture.spec.head = ModelHead::embeddings;
   for (const StoredTensor& tensor : reader.tensors()) {
     const std::vector<std::byte> bytes = reader.read(tensor.name);
     fixture.tensors[tensor.name] =

@@ -70,6 +70,27 @@ void write_span(const Sample& to) {
   to.batch.ints("end_positions")[static_cast<size_t>(to.row)] = end + 1;
 }
 
+// How often a token stands in the row.
+void write_number(const Sample& to) {
+  int n = 0;
+  for (int64_t t = 0; t < to.batch.seq; ++t) {
+    const auto word = to.word(static_cast<uint64_t>(1 + t));
+    n += word % 2 == 0 ? 1 : 0;
+    to.token(t) = word % 2 == 0 ? 3 : 10 + static_cast<int32_t>(word / 2 % 8);
+  }
+  to.batch.reals("targets")[static_cast<size_t>(to.row)] =
+      0.5f + static_cast<float>(n) / static_cast<float>(to.batch.seq);
+}
+
+// Of a pair the same token stands among others.
+void write_alike(const Sample& to) {
+  const auto pair = static_cast<uint64_t>(to.row) / 2;
+  const auto alike = static_cast<int32_t>(to.random.bits((uint64_t{1} << 20) + pair) % 16);
+  for (int64_t t = 0; t < to.batch.seq; ++t)
+    to.token(t) = 40 + static_cast<int32_t>(to.word(static_cast<uint64_t>(1 + t)) % 8);
+  to.token(4) = 3 + alike;
+}
+
 struct Encoder {
   std::string name;
   std::string model;  // its keys
@@ -101,7 +122,9 @@ std::vector<Encoder> encoders() {
 }
 
 Batch batch_of(const Encoder& encoder, const PlannedRun& run, int64_t rows, int64_t step) {
-  Batch batch{.batch = rows, .seq = run.options.train.seq};
+  Batch batch{.batch = rows,
+              .seq = run.options.train.seq,
+              .rows_per_sample = run.options.losses.front().rows_per_sample};
   for (const InputSpec& input : run.inputs) {
     if (!std::ranges::count(completed_inputs(), input.name)) batch.add(input);
   }
@@ -113,7 +136,7 @@ Batch batch_of(const Encoder& encoder, const PlannedRun& run, int64_t rows, int6
 
 // Rows [begin, begin + n) of a batch.
 Batch rows_of(const Batch& all, int64_t begin, int64_t n) {
-  Batch part{.batch = n, .seq = all.seq};
+  Batch part{.batch = n, .seq = all.seq, .rows_per_sample = all.rows_per_sample};
   for (const HostTensor& tensor : all.tensors) {
     std::visit(
         [&](const auto& values) {
@@ -161,6 +184,32 @@ TEST(Encoders, are_trained_by_every_recipe) {
   for (const Encoder& encoder : encoders()) {
     for (const Recipe* recipe : all_recipes())
       expect_learns(encoder, run_of(encoder, recipe->name), kSteps);
+  }
+}
+
+// The losses of three steps, which batches differ in.
+float mean_of(std::span<const float> losses) {
+  return (losses[0] + losses[1] + losses[2]) / 3;
+}
+
+// Numbers of texts, and pairs; each recipe with one kind of the three.
+TEST(Encoders, are_trained_on_numbers_and_pairs_by_every_recipe) {
+  const std::string text =
+      fmt::format("hidden: 32, layers: 2, heads: 2, ffn: 64, vocab: {}, seq: {}", kVocab, kTokens);
+  constexpr const char* kKinds[] = {"bert", "roberta", "distilbert"};
+  size_t next = 0;
+  for (const Recipe* recipe : all_recipes()) {
+    const std::string kind = kKinds[next++ % 3];
+    const Encoder all[] = {
+        {kind + " value", fmt::format("kind: {}, {}, head: value", kind, text), write_number, 1.0f},
+        {kind + " embeddings", fmt::format("kind: {}, {}, head: embeddings", kind, text),
+         write_alike, 0}};
+    for (const Encoder& encoder : all) {
+      const auto of_steps = losses(encoder, run_of(encoder, recipe->name), kSteps);
+      const float first = mean_of(std::span(of_steps).first(3));
+      EXPECT_LT(mean_of(std::span(of_steps).last(3)), 0.75f * first)
+          << encoder.name << " " << recipe->name;
+    }
   }
 }
 

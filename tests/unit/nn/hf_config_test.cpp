@@ -56,6 +56,35 @@ TEST(HfConfig, rope_scaling_in_its_three_spellings) {
             RopeScaling::none);
 }
 
+// As transformers takes a classifier: by its problem_type, else a number where there is one class.
+TEST(HfConfig, a_classifier_of_one_class_gives_a_number) {
+  const auto head = [](const std::string& more) {
+    const ModelSpec spec =
+        parse_hf_config(R"({"model_type":"bert","architectures":["BertForSequenceClassification"],)"
+                        R"("hidden_size":64,"intermediate_size":172,"num_hidden_layers":5,)"
+                        R"("num_attention_heads":8,"vocab_size":512)" +
+                            more + "}",
+                        "c");
+    return spec.head;
+  };
+  const std::string one = R"(,"id2label":{"0":"LABEL_0"})";
+  EXPECT_EQ(head(""), ModelHead::classes);
+  EXPECT_EQ(head(one), ModelHead::value);
+  EXPECT_EQ(head(one + R"(,"problem_type":"single_label_classification")"), ModelHead::classes);
+  EXPECT_EQ(head(R"(,"problem_type":"regression")"), ModelHead::value);
+  for (const ModelHead wanted : {ModelHead::value, ModelHead::classes}) {
+    const ModelSpec spec = resolved({.kind = ModelKind::bert,
+                                     .hidden = 8,
+                                     .layers = 1,
+                                     .heads = 1,
+                                     .ffn = 8,
+                                     .vocab = 8,
+                                     .head = wanted,
+                                     .classes = wanted == ModelHead::value ? 2 : 1});
+    EXPECT_EQ(parse_hf_config(hf_config_text(spec), "c"), spec);
+  }
+}
+
 // As in transformers, what stands at the top goes before; other kinds of scaling have no use for
 // it.
 TEST(HfConfig, original_positions_are_read_at_the_top_too) {
