@@ -106,10 +106,11 @@ void add_figures(PtqSession& session, const PtqRequest& request, const PtqFigure
     for (const auto& [what, value] : values)
       add(fmt::format("{}_{}", before.all[i].name, what), fmt::format("{:.6f}", value));
   }
-  if (before.f1 && after.f1) {
-    add("f1_before", fmt::format("{:.6f}", *before.f1));
-    add("f1_after", fmt::format("{:.6f}", *after.f1));
-    add("f1_change", fmt::format("{:.6f}", *after.f1 - *before.f1));
+  for (size_t i = 0; i < before.whole.size(); ++i) {
+    const auto& [name, value] = before.whole[i];
+    add(name + "_before", fmt::format("{:.6f}", value));
+    add(name + "_after", fmt::format("{:.6f}", after.whole[i].second));
+    add(name + "_change", fmt::format("{:.6f}", after.whole[i].second - value));
   }
   if (before.has_perplexity) {
     const PairedNll nll = paired_nll(before.all[0].samples, after.all[0].samples);

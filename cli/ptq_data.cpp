@@ -84,7 +84,7 @@ class RowData : public PtqData {
     exact.recipe_options = {};
     RowFigures found = row_figures(exact, rows, flags_.batch,
                                    {posix_files(), *backend.device, *backend.catalogue, log_});
-    return {.all = std::move(found.all), .f1 = found.f1};
+    return {.all = std::move(found.all), .whole = std::move(found.whole)};
   }
 
  private:

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/common.h"
@@ -28,7 +28,7 @@ struct PtqFigures {
   std::vector<SampleMetric> all;
   std::string counted = "labels";  // what the first one's n_tokens count
   bool has_perplexity = false;     // of the first one, which is in nats a token
-  std::optional<double> f1 = {};   // of class 1, where there are two
+  std::vector<std::pair<std::string, double>> whole = {};  // as RowFigures
 };
 
 class PtqData {

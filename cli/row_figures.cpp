@@ -35,7 +35,9 @@ RowFigures class_figures(const ModelSource& source, const EvalRows& rows, int64_
   figures.all.push_back(metric_of("cross_entropy", scores.log_likelihoods, -1));
   figures.all.push_back(metric_of("acc", scores.right));
   if (source.spec.classes > 5) figures.all.push_back(metric_of("top5", scores.right5));
-  if (source.spec.classes == 2) figures.f1 = f1(scores.labels, scores.predicted);
+  if (source.spec.classes == 2)
+    figures.whole.emplace_back("f1", f1(scores.labels, scores.predicted));
+  figures.whole.emplace_back("matthews", matthews_correlation(scores.labels, scores.predicted));
   return figures;
 }
 
@@ -55,7 +57,7 @@ OrderedJson line_of(const std::string& recipe, const RowFigures& figures, const 
     line[metric.name + "_difference"] = paired.difference;
     line[metric.name + "_difference_se"] = paired.difference_error;
   }
-  if (figures.f1) line["f1"] = *figures.f1;
+  for (const auto& [name, value] : figures.whole) line[name] = value;
   return line;
 }
 
@@ -89,9 +91,16 @@ RowFigures row_figures(const ModelSource& source, const EvalRows& rows, int64_t 
   Inference model(source.spec, precision_of(source.recipe, source, weights), std::span(&key, 1),
                   machine.device, machine.catalogue);
   model.load(weights);
-  return {.all = sample_metrics(model.function(key.name, key.size), rows, batch,
-                                loss_terms(source.spec)),
-          .f1 = {}};
+  RowFigures figures;
+  for (SampleMetric& metric :
+       sample_metrics(model.function(key.name, key.size), rows, batch, loss_terms(source.spec))) {
+    if (metric.numbers.empty()) {
+      figures.all.push_back(std::move(metric));
+    } else {
+      figures.whole.emplace_back("spearman", rank_correlation(metric.numbers).value_or(NAN));
+    }
+  }
+  return figures;
 }
 
 int64_t encoder_row_length(const ModelSource& source, int64_t wanted) {

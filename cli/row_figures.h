@@ -2,8 +2,8 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/common.h"
@@ -16,7 +16,9 @@ namespace octet {
 // five, "top5"; else the metrics of the loss of the model's own.
 struct RowFigures {
   std::vector<SampleMetric> all;
-  std::optional<double> f1;  // of class 1, where there are two
+  // Of all samples at once: of two classes "f1", of class 1; of classes "matthews"; of numbers
+  // "spearman", NaN where it is not defined.
+  std::vector<std::pair<std::string, double>> whole = {};
 };
 
 // `batch` rows at a time, with the source's recipe.

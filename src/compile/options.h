@@ -27,6 +27,7 @@ struct LossTerm {
   int64_t rows_per_sample = 1;     // of the run
   double weight = 1;
   std::vector<std::string> metrics = {"nll"};  // outputs, the first's mean is the loss
+  std::string correlated = {};                 // one of them, with `counted` (LossDef)
 };
 
 struct ProgramOptions {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "infer/batch_inputs.h"
+#include "infer/metrics.h"
 
 namespace octet {
 namespace {
@@ -34,6 +35,8 @@ struct ItemMetric {
   std::string name;
   std::vector<float> values;
   std::vector<bool> counts;
+  std::vector<float> targets = {};  // where it is correlated with these
+  PredictedNumber number(size_t i) const { return {values[i], counts[i] ? targets[i] : NAN}; }
 };
 
 std::vector<ItemMetric> run_metrics(BoundPlan& evaluate, Batch& batch,
@@ -49,6 +52,7 @@ std::vector<ItemMetric> run_metrics(BoundPlan& evaluate, Batch& batch,
     for (const std::string& name : term.metrics) {
       metrics.push_back({name, read_items(evaluate, name), batch.counts(term.counted)});
       CHECK(metrics.back().values.size() == metrics.back().counts.size());
+      if (name == term.correlated) metrics.back().targets = batch.reals(term.counted);
     }
   }
   return metrics;
@@ -89,6 +93,16 @@ void fill_document(std::span<const int32_t> document, int64_t row, Batch& batch)
 
 }  // namespace
 
+std::optional<double> rank_correlation(std::span<const PredictedNumber> numbers) {
+  std::vector<double> predicted, targets;
+  for (const PredictedNumber& one : numbers) {
+    if (std::isnan(one.target)) continue;
+    predicted.push_back(static_cast<double>(one.predicted));
+    targets.push_back(static_cast<double>(one.target));
+  }
+  return spearman(predicted, targets);
+}
+
 std::optional<double> RunEvaluation::loss(std::span<const LossTerm> terms) const {
   double total = 0;
   int64_t n_items = 0;
@@ -103,17 +117,21 @@ std::optional<double> RunEvaluation::loss(std::span<const LossTerm> terms) const
 
 std::vector<std::pair<std::string, double>> RunEvaluation::figures(
     std::span<const LossTerm> terms) const {
-  constexpr std::string_view kCorrect = "correct";
+  const auto ending_replaced = [](std::string name, std::string_view own, const char* by) {
+    if (name.ends_with(own)) name.replace(name.size() - own.size(), own.size(), by);
+    return name;
+  };
   std::vector<std::pair<std::string, double>> figures;
   size_t at = 0;
   for (const LossTerm& term : terms) {
     for (size_t i = 1; i < term.metrics.size(); ++i) {
       const MetricSum& metric = metrics[at + i];
       if (metric.n_items == 0) continue;
-      std::string name = metric.name;
-      if (name.ends_with(kCorrect))
-        name.replace(name.size() - kCorrect.size(), kCorrect.size(), "accuracy");
-      figures.emplace_back(name, metric.mean());
+      if (metric.name != term.correlated) {
+        figures.emplace_back(ending_replaced(metric.name, "correct", "accuracy"), metric.mean());
+      } else if (const auto correlation = rank_correlation(metric.numbers)) {
+        figures.emplace_back(ending_replaced(metric.name, "prediction", "spearman"), *correlation);
+      }
     }
     at += term.metrics.size();
   }
@@ -129,6 +147,7 @@ RunEvaluation evaluate_batch(BoundPlan& evaluate, Batch batch, std::span<const L
       sum.sum += static_cast<double>(metric.values[i]);
       ++sum.n_items;
     }
+    for (size_t i = 0; i < metric.targets.size(); ++i) sum.numbers.push_back(metric.number(i));
   }
   return result;
 }
@@ -150,6 +169,8 @@ std::vector<SampleMetric> sample_metrics(BoundPlan& evaluate, const EvalRows& ro
         for (int64_t i = sample * n_items; i < (sample + 1) * n_items; ++i) {
           if (!metrics[m].counts[static_cast<size_t>(i)]) continue;
           sum.add({static_cast<double>(metrics[m].values[static_cast<size_t>(i)]), 1});
+          if (!metrics[m].targets.empty())
+            result[m].numbers.push_back(metrics[m].number(static_cast<size_t>(i)));
         }
       }
     }

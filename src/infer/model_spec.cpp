@@ -80,6 +80,7 @@ std::vector<LossTerm> loss_terms(const ModelSpec& spec, const std::vector<Weight
                                                  .metrics = {}});
     for (const std::string_view metric : def.metrics)
       term.metrics.push_back(metric_name(resolved, i, metric));
+    if (!def.correlated.empty()) term.correlated = metric_name(resolved, i, def.correlated);
   }
   return terms;
 }

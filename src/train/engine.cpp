@@ -361,6 +361,9 @@ RunEvaluation TrainEngine::evaluate(const EvalRows& rows) {
         total.metrics[i].sum += part.sum;
         total.metrics[i].n_items += part.n_tokens;
       }
+      std::ranges::move(
+          gather_values(group_, std::span<const PredictedNumber>(own.metrics[i].numbers)),
+          std::back_inserter(total.metrics[i].numbers));
     }
   }
   return total;

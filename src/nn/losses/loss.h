@@ -58,6 +58,9 @@ struct LossDef {
       false;  // its labels are of tokens that the data hides: text as it is has none
   int64_t rows_per_sample = 1;            // rows that belong together: 2 of a pair
   std::vector<std::string_view> metrics;  // their names, in order
+  // One of `metrics` that an evaluation does not average: Spearman's correlation of its items with
+  // those of `counted`, numbers, is the figure "spearman".
+  std::string_view correlated = "";
   LossValues (*build)(Blocks& blocks, const LossCall& call);
 };
 

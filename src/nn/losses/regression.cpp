@@ -12,7 +12,8 @@ LossValues build(Blocks& blocks, const LossCall& call) {
   const ValueId counts = b.emit1(OpCode::equal, NoAttrs{}, {targets, targets});
   const ValueId gap = b.select(counts, b.sub(values, targets), b.fill_like(values, 0));
   const ValueId error = b.unary(OpCode::square, gap);
-  return {b.mul(call.inv_n, b.reduce_sum(error, {0})), {{"squared_error", error}}};
+  return {b.mul(call.inv_n, b.reduce_sum(error, {0})),
+          {{"squared_error", error}, {"prediction", values}}};
 }
 
 }  // namespace
@@ -27,7 +28,8 @@ const LossDef kRegression = {
               {.name = "targets", .per = Per::row, .type = HostType::real, .fill = Fill::ignored}};
         },
     .counted = "targets",
-    .metrics = {"squared_error"},
+    .metrics = {"squared_error", "prediction"},
+    .correlated = "prediction",
     .build = build};
 
 }  // namespace octet

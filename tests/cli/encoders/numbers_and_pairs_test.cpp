@@ -49,6 +49,15 @@ TEST(Numbers, a_bert_learns_a_number_of_each_pair) {
   const Outcome outcome = train_encoder(folder, yaml, "--set train.steps=160");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_LT(val_losses(folder / "run").back(), 0.01);  // 0.0625 where it knows the mean
+  const double spearman = test::metrics(folder / "run").back().at("val_spearman").get<double>();
+  EXPECT_GT(spearman, 0.9);
+  const Outcome evaluated = test::run_program(
+      folder, "eval --model " + (folder / "run") + " --data " +
+                  folder.put("own.tsv", scored_texts(300)) + " --recipe fp32,bf16 --json");
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  const auto lines = nlohmann::json::parse(evaluated.out);
+  EXPECT_GT(lines[1].at("spearman").get<double>(), 0.9) << evaluated.out;
+  EXPECT_EQ(lines[0].count("prediction"), 0u);
   const Outcome written =
       test::run_program(folder, "convert " + (folder / "run") + " " + (folder / "out"));
   ASSERT_EQ(written.code, 0) << written.err;

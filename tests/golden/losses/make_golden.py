@@ -65,7 +65,8 @@ def span():
 def regression():
     x, targets = tensor(5, 1), tensor(5).detach()
     error = F.mse_loss(x[:, 0], targets, reduction="none")
-    return case("regression", error.sum(), x, {"squared_error": error}, {"targets": targets}, 5, rows=5, seq=1)
+    return case("regression", error.sum(), x, {"squared_error": error, "prediction": x[:, 0]}, {"targets": targets}, 5, rows=5,
+                seq=1)
 
 
 def contrastive(temperature):

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "data/rows.h"
+#include "infer/evaluate.h"
 
 namespace octet {
 namespace {
@@ -89,6 +90,24 @@ TEST(Correlations, by_hand) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(pearson(Values{1, nan}, Values{1, 2}), std::nullopt);
   EXPECT_EQ(spearman(Values{1, 2}, Values{HUGE_VAL, 2}), std::nullopt);
+}
+
+// Ranks 1, 2.5, 2.5, 4 and 1, 2, 3, 4 of those that have a target.
+TEST(Correlations, an_evaluation_ranks_what_it_predicts_of_rows_with_targets) {
+  const LossTerm term{
+      .counted = "targets", .metrics = {"squared_error", "prediction"}, .correlated = "prediction"};
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  RunEvaluation all{.metrics = {{.name = "squared_error", .sum = 2, .n_items = 4},
+                                {.name = "prediction",
+                                 .sum = 114,
+                                 .n_items = 4,
+                                 .numbers = {{0, -5}, {9, nan}, {7, 0}, {100, 2}, {7, 1}}}}};
+  const auto figures = all.figures(std::span(&term, 1));
+  ASSERT_EQ(figures.size(), 1u);
+  EXPECT_EQ(figures[0].first, "spearman");
+  EXPECT_DOUBLE_EQ(figures[0].second, 4.5 / std::sqrt(22.5));
+  for (PredictedNumber& one : all.metrics[1].numbers) one.predicted = 3;
+  EXPECT_TRUE(all.figures(std::span(&term, 1)).empty());  // not defined
 }
 
 TEST(TopK, takes_the_first_of_equal_classes_and_leaves_ignored_labels_out) {
