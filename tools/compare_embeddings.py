@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """`octet embed` beside transformers on the same folder and texts: how far the vectors are apart, and the seconds of both.
 
-    tools/compare_embeddings.py PROGRAM MODEL TEXTS [--rounds N] [--threads N]
+    tools/compare_embeddings.py PROGRAM MODEL TEXTS [--rounds N] [--threads N] [--articles N] [--csv FILE]
 
-TEXTS has a text a line. transformers takes the mean over a text's tokens and normalizes; texts are sorted by length, 32 at a time, at most 256
-tokens each. The two run one after the other in each round. Neither's seconds hold reading the program and its weights into memory, Octet's
-hold compiling. Needs numpy, torch and transformers.
+TEXTS has a text a line; with --articles it has articles, of which N paragraphs and N sentences are drawn. transformers takes the mean over a
+text's tokens and normalizes; texts are sorted by length, 32 at a time, at most 256 tokens each. The two run one after the other in each round.
+Neither's seconds hold reading the program and its weights into memory, Octet's hold compiling. Needs numpy, torch and transformers.
 """
 
 import argparse
+import csv
 import json
+import random
 import subprocess
 import tempfile
 import time
@@ -18,6 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import AutoTokenizer, BertModel
+
+import papers_data
 
 BATCH, LONGEST = 32, 256
 
@@ -44,6 +48,15 @@ class Reference:
         return rows
 
 
+def drawn(path, n):
+    paragraphs = papers_data.paragraphs(path)
+    sentences = [sentence for paragraph in paragraphs for sentence in papers_data.sentences(paragraph)]
+    rng = random.Random(0)
+    rng.shuffle(paragraphs)
+    rng.shuffle(sentences)
+    return paragraphs[:n] + sentences[:n]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
@@ -51,14 +64,19 @@ def main():
     parser.add_argument("texts", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--articles", type=int, default=0)
+    parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     texts = arguments.texts.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    reference = Reference(arguments.model)
+    if arguments.articles > 0:
+        texts = drawn(arguments.texts, arguments.articles)
+    rows, reference = [], Reference(arguments.model)
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out.npy"
+        out, source = Path(folder) / "out.npy", Path(folder) / "texts.txt"
+        source.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
         for _ in range(arguments.rounds):
-            done = subprocess.run([arguments.program, "embed", "--model", arguments.model, "--texts", arguments.texts, "--out", out,
+            done = subprocess.run([arguments.program, "embed", "--model", arguments.model, "--texts", source, "--out", out,
                                    "--threads", str(arguments.threads), "--max-tokens", str(LONGEST), "--quiet", "--json"],
                                   check=True, capture_output=True, text=True)
             began = time.time()
@@ -66,8 +84,15 @@ def main():
             seconds = time.time() - began
             ours = np.load(out).astype(np.float64)
             cosine = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
-            print(f"texts {len(texts)}, 1 - cosine at most {max(1 - cosine):.2g}, octet {json.loads(done.stdout)[0]['seconds']:.2f} s, "
-                  f"transformers {seconds:.2f} s")
+            line = json.loads(done.stdout)[0]
+            rows.append({"texts": len(texts), "tokens": line["tokens"], "largest_1_minus_cosine": f"{max(1 - cosine):.2g}",
+                         "octet_s": f"{line['seconds']:.2f}", "transformers_s": f"{seconds:.2f}"})
+            print(", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+    if arguments.csv:
+        with open(arguments.csv, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 if __name__ == "__main__":
