@@ -84,7 +84,8 @@ class Copier {
   void append(const Node& node) {
     ValueIds operands;
     for (const ValueId id : node.operands) operands.push_back(value(id));
-    builder_.tag = Tag{.layer = node.tag.layer, .role = Role::update, .origin = node.tag.origin};
+    builder_.tag = node.tag;
+    builder_.tag.role = Role::update;
     const auto results =
         builder_.emit_typed(node.op, node.attrs, operands, result_types(typed_, node));
     for (size_t i = 0; i < results.size(); ++i) {

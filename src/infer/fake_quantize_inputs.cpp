@@ -65,7 +65,7 @@ class InputQuantizer {
     const int index = n_residuals_[node.tag.layer]++;
     std::map<size_t, ActivationQuantizer> operands;
     for (const auto& [slot, letter] : {std::pair(Binary::a, 'a'), std::pair(Binary::b, 'b')}) {
-      const std::string name = residual_name(node.tag.layer, index, letter);
+      const std::string name = residual_name(layer_name(node.tag), index, letter);
       if (options_.residuals.contains(name)) operands[slot] = take(options_.residuals, name);
     }
     rewrite(node, operands);
@@ -135,8 +135,8 @@ class InputQuantizer {
 
 }  // namespace
 
-std::string residual_name(int layer, int index, char operand) {
-  return fmt::format("layers.{}.residual.{}.{}", layer, index, operand);
+std::string residual_name(std::string_view layer, int index, char operand) {
+  return fmt::format("{}.residual.{}.{}", layer, index, operand);
 }
 
 bool is_residual_sum(const Node& node) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "ir/graph.h"
 
@@ -35,8 +36,8 @@ struct FakeQuantizeInputs {
   bool empty() const { return linears.empty() && residuals.empty(); }
 };
 
-// "layers.3.residual.1.a": of the layer's sums the second, its first operand.
-std::string residual_name(int layer, int index, char operand);
+// "layers.3.residual.1.a": of the sums of layer "layers.3" the second, its first operand.
+std::string residual_name(std::string_view layer, int index, char operand);
 // Whether the node adds to the residual stream of a layer.
 bool is_residual_sum(const Node& node);
 

@@ -9,7 +9,7 @@ namespace {
 void check_size(std::string_view name, const Tag& tag, const Shape& shape) try {
   n_elems(shape);
 } catch (const Error& error) {
-  const std::string layer = tag.layer < 0 ? "" : fmt::format(" of layer {}", tag.layer);
+  const std::string layer = tag.layer < 0 ? "" : " of " + layer_text(tag);
   throw Error(error.code(), "{} in {}{}{}", error.what(), name,
               tag.origin.empty() ? "" : " of " + tag.origin, layer);
 }

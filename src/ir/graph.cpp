@@ -1,5 +1,7 @@
 #include "ir/graph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace octet {
@@ -12,6 +14,15 @@ std::string_view enum_name(Phase phase) {
 std::string_view enum_name(Role role) {
   constexpr std::string_view names[] = {"forward", "backward", "update"};
   return names[static_cast<int>(role)];
+}
+
+std::string layer_name(const Tag& tag) {
+  return tag.layer_name.empty() ? fmt::format("layers.{}", tag.layer) : tag.layer_name;
+}
+
+std::string layer_text(const Tag& tag) {
+  if (tag.layer < 0) return "";
+  return tag.layer_name.empty() ? fmt::format("layer {}", tag.layer) : tag.layer_name;
 }
 
 GraphInput graph_input(ValueId value, InputKind kind, std::string name, Dtype dtype) {

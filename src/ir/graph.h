@@ -37,11 +37,16 @@ constexpr int enum_count(Role) {
 
 // Where a node comes from: used by policies and reports, never by kernels.
 struct Tag {
-  int layer = -1;  // decoder layer, -1 outside the layers
+  int layer = -1;  // counted through all stacks of layers, -1 outside of them
   Role role = Role::forward;
-  std::string origin;  // name of the module, "q_proj" for example
+  std::string origin = {};      // name of the module, "q_proj" for example
+  std::string layer_name = {};  // "encoder.layers.3" of one stack of several; else empty
   bool operator==(const Tag&) const = default;
 };
+// "layers.3", or the layer's own name.
+std::string layer_name(const Tag& tag);
+// For messages: "layer 3", or the layer's own name; empty outside of the layers.
+std::string layer_text(const Tag& tag);
 
 struct Value {
   TensorType type;

@@ -370,7 +370,7 @@ class Parser {
     if (!accept('@')) return;
     if (accept_keyword("layer")) {
       tag.layer = number<int>();
-      expect(',');
+      if (!accept(',')) tag.layer_name = string(), expect(',');
     }
     tag.role = enumerator<Role>();
     if (accept(',')) tag.origin = string();

@@ -75,9 +75,11 @@ std::string print(const Graph& graph, const Node& node) {
   for (const ValueId id : node.results) {
     if (id != kNoValue) types.push_back(to_string(graph.type(id)));
   }
-  std::string tag = node.tag.layer < 0
-                        ? std::string(enum_name(node.tag.role))
-                        : fmt::format("layer {}, {}", node.tag.layer, enum_name(node.tag.role));
+  std::string tag(enum_name(node.tag.role));
+  if (node.tag.layer >= 0) {
+    const std::string name = node.tag.layer_name.empty() ? "" : " " + quoted(node.tag.layer_name);
+    tag = fmt::format("layer {}{}, {}", node.tag.layer, name, tag);
+  }
   if (!node.tag.origin.empty()) tag += ", " + quoted(node.tag.origin);
   return fmt::format("{} = {}({}){} : {} @ {}", result_list(node), op_def(node.op).name,
                      operand_list(node), attrs_text(node.attrs), fmt::join(types, ", "), tag);

@@ -25,7 +25,7 @@ std::string_view origin_of(std::string_view path) {
 
 }  // namespace
 
-Blocks::Blocks(const ModelSpec& spec) : spec_(spec), builder_(graph_) {
+Blocks::Blocks(const ModelSpec& spec) : spec_(spec), builder_(graph_), n_layers_(spec.layers) {
   batch_inputs();
 }
 
@@ -36,7 +36,8 @@ Blocks::Blocks(const ModelSpec& spec, const BatchSize& batch,
       losses_(losses),
       collecting_(false),
       parameters_(declared),
-      builder_(graph_) {
+      builder_(graph_),
+      n_layers_(spec.layers) {
   graph_.name = model_def(spec.kind).name;
   for (const ParameterSpec& p : parameters_) {
     declare(p);
@@ -72,6 +73,9 @@ ValueId Blocks::input_or_none(std::string_view name) const {
 
 void Blocks::enter(int layer, std::string prefix) {
   builder_.tag.layer = layer;
+  builder_.tag.layer_name.clear();
+  in_stack_ = layer;
+  n_layers_ = spec_.layers;
   prefix_ = std::move(prefix);
 }
 
@@ -99,7 +103,7 @@ ValueId Blocks::declare(const ParameterSpec& spec) {
 
 ValueId Blocks::matrix(std::string name, Shape shape, MatrixUse use, const Shape& file_shape) {
   const double std = use == MatrixUse::residual
-                         ? kInitStd / std::sqrt(2.0 * static_cast<double>(spec_.layers))
+                         ? kInitStd / std::sqrt(2.0 * static_cast<double>(n_layers_))
                          : kInitStd;
   return parameter({.name = std::move(name),
                     .shape = std::move(shape),
@@ -113,6 +117,9 @@ ValueId Blocks::linear(ValueId x, std::string_view path, int64_t n_out,
                        const LinearOptions& options) {
   module(path);
   if (options.whole_path) builder_.tag.origin = path;
+  // Passes know a linear of a layer by its name, and by it its gradients.
+  const Tag& tag = builder_.tag;
+  CHECK(tag.layer < 0 || linears_.emplace(tag.layer, tag.origin).second);
   const int64_t n_in = builder_.shape(x)[1];
   const bool out_in = options.layout == WeightLayout::out_in;
   const ValueId w = matrix(name(path, "weight"), out_in ? Shape{n_out, n_in} : Shape{n_in, n_out},
@@ -177,7 +184,7 @@ ValueId Blocks::layer_norm_without_weights(ValueId x, std::string_view path) {
 bool Blocks::has_positions() const {
   const bool is_rotary = model_def(spec_.kind).positions == Positions::rotary;
   const int64_t every = spec_.no_rope_every;
-  return is_rotary && (every == 0 || (builder_.tag.layer + 1) % every != 0);
+  return is_rotary && (every == 0 || (in_stack_ + 1) % every != 0);
 }
 
 RopeAttrs Blocks::rope_attrs(int64_t heads, int64_t width) const {
@@ -220,7 +227,7 @@ ValueId Blocks::rope(ValueId x, int64_t heads) {
 
 // Of this layer's attention; 0 where each query sees all keys before it.
 int64_t Blocks::window() const {
-  const bool has_window = spec_.sliding_window > 0 && builder_.tag.layer >= spec_.window_from;
+  const bool has_window = spec_.sliding_window > 0 && in_stack_ >= spec_.window_from;
   const int64_t context = std::max(batch_.seq, batch_.cache);
   return has_window && spec_.sliding_window < context ? spec_.sliding_window : 0;
 }
@@ -346,7 +353,7 @@ void Blocks::losses(const Outputs& values) {
   enter(-1, "");
   for (size_t i = 0; i < losses_.size(); ++i) {
     const LossDef& def = *find_loss(losses_[i].name);
-    const auto output = std::ranges::find(specs, def.output, &OutputSpec::name);
+    const auto output = std::ranges::find(specs, def.output, &OutputSpec::read_as);
     module("loss");
     const LossValues result =
         def.build(*this, {.output = values[static_cast<size_t>(output - specs.begin())],

@@ -9,9 +9,11 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ir/builder.h"
@@ -69,9 +71,12 @@ class Blocks {
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   Graph take_graph() { return std::move(graph_); }
 
-  // The nodes that follow belong to this decoder layer; `prefix` ("model.layers.3.") starts their
-  // parameters' names.
+  // The nodes that follow belong to this layer, -1: to none; `prefix` ("model.layers.3.") starts
+  // their parameters' names.
   void enter(int layer, std::string prefix);
+  // The same of layer i of one of the model's stacks.
+  void enter_layer(std::string_view stack, int64_t i, std::string prefix);
+  int64_t layers(std::string_view stack) const;
 
   // A declared input, as [items, inner extents].
   ValueId input(std::string_view name) const;
@@ -79,7 +84,7 @@ class Blocks {
   const Shape& shape(ValueId x) const { return builder_.shape(x); }
 
   // Each takes the module's path below the prefix ("self_attn.q_proj"); its last part is the nodes'
-  // origin.
+  // origin. Two linears of a layer may not have the same (LinearOptions::whole_path).
   ValueId linear(ValueId x, std::string_view path, int64_t n_out,
                  const LinearOptions& options = {});
   ValueId token_embedding(std::string_view path);
@@ -167,6 +172,8 @@ class Blocks {
   Graph graph_;
   Builder builder_;
   std::string prefix_;
+  int64_t in_stack_ = -1, n_layers_ = 0;           // of the layer in its stack, and its stack's
+  std::set<std::pair<int, std::string>> linears_;  // layer, origin
 };
 
 using NormBlock = ValueId (Blocks::*)(ValueId x, std::string_view path);

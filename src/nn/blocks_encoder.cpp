@@ -1,8 +1,30 @@
-// The blocks of encoders: tables, and the patches of images.
+// The blocks of encoders: stacks of layers, tables, and the patches of images.
+#include <algorithm>
+
 #include "base/error.h"
 #include "nn/blocks.h"
 
 namespace octet {
+
+void Blocks::enter_layer(std::string_view stack, int64_t i, std::string prefix) {
+  int64_t first = 0;
+  for (const StackSpec& one : model_def(spec_.kind).stacks(spec_)) {
+    if (one.name == stack) break;
+    first += one.layers;
+  }
+  enter(static_cast<int>(first + i), std::move(prefix));
+  in_stack_ = i;
+  n_layers_ = layers(stack);
+  CHECK(i >= 0 && i < n_layers_);
+  if (!stack.empty()) builder_.tag.layer_name = fmt::format("{}.layers.{}", stack, i);
+}
+
+int64_t Blocks::layers(std::string_view stack) const {
+  const std::vector<StackSpec> stacks = model_def(spec_.kind).stacks(spec_);
+  const auto at = std::ranges::find(stacks, stack, &StackSpec::name);
+  CHECK(at != stacks.end());
+  return at->layers;
+}
 
 ValueId Blocks::embedding(std::string_view path, std::string_view input_name, int64_t n) {
   module(path);

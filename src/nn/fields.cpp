@@ -73,7 +73,7 @@ bool reads_text(const ModelSpec& spec) {
   return model_def(spec.kind).reads_text;
 }
 bool reads_images(const ModelSpec& spec) {
-  return !model_def(spec.kind).reads_text;
+  return model_def(spec.kind).reads_images;
 }
 bool has_heads(const ModelSpec& spec) {
   return !model_def(spec.kind).heads.empty();

@@ -78,6 +78,10 @@ std::vector<OutputSpec> token_logits(const ModelSpec&) {
   return {{"logits", Per::token}};
 }
 
+std::vector<StackSpec> one_stack(const ModelSpec& spec) {
+  return {{.name = "", .layers = spec.layers}};
+}
+
 std::string_view next_token_loss(const ModelSpec&) {
   return "next_token";
 }
@@ -118,7 +122,7 @@ std::vector<WeightedLoss> resolved_losses(const ModelSpec& spec,
       throw Error(ErrorCode::invalid_argument, "[train] loss: expected {}, got '{}'",
                   fmt::join(names, ", "), one.name);
     }
-    if (std::ranges::find(outputs, loss->output, &OutputSpec::name) == outputs.end()) {
+    if (std::ranges::find(outputs, loss->output, &OutputSpec::read_as) == outputs.end()) {
       throw Error(ErrorCode::invalid_argument,
                   "[train] loss: {} reads the output '{}', which {} has not", one.name,
                   loss->output, def.name);
@@ -208,6 +212,14 @@ ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutpu
   }
   model.graph = blocks.take_graph();
   return model;
+}
+
+bool has_source(const ModelSpec& spec) {
+  const Graph graph = build_model(spec, {}, ModelOutputs::outputs).graph;
+  return std::ranges::any_of(graph.nodes, [](const Node& node) {
+    const auto* attention = std::get_if<AttentionAttrs>(&node.attrs);
+    return attention != nullptr && attention->keys == AttentionKeys::fixed;
+  });
 }
 
 int64_t parameter_count(const ModelSpec& spec) {

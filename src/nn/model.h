@@ -19,8 +19,8 @@
 //   ModelOutputs::loss     loss [], and each loss's metrics: nll [B*T], nats; of several losses
 //                          "NAME.nll"
 //   ModelOutputs::outputs  what the model declares (ModelDef::outputs): logits [B*T, vocab]
-// Nodes are tagged with the decoder layer (-1: embeddings, final norm, head, loss) and the module's
-// name as origin.
+// Nodes are tagged with the layer (-1: embeddings, final norm, head, loss), of several stacks with
+// its name, and with the module's name as origin.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,16 @@ enum class MlpKind : uint8_t { gated, gelu };
 
 struct OutputSpec {
   std::string_view name;
-  Per per = Per::token;  // what its rows are
+  Per per = Per::token;      // what its rows are
+  std::string_view as = {};  // the output that losses read it as, "logits"; empty: its own name
+  std::string_view read_as() const { return as.empty() ? name : as; }
+};
+
+// Layers one after the other. A model of one stack has one without a name, whose layers are
+// "layers.0"; of several each layer is "NAME.layers.0", and they are numbered through all of them.
+struct StackSpec {
+  std::string_view name;
+  int64_t layers = 0;
 };
 using Outputs = std::vector<ValueId>;  // in the order of ModelDef::outputs
 
@@ -81,6 +90,8 @@ std::string_view next_token_loss(const ModelSpec& spec);
 const HeadDef& head_of(const ModelSpec& spec);
 std::vector<OutputSpec> head_output(const ModelSpec& spec);
 std::string_view head_loss(const ModelSpec& spec);
+
+std::vector<StackSpec> one_stack(const ModelSpec& spec);
 
 // What the list of models (nn/list.h) knows of each.
 class Blocks;
@@ -104,9 +115,11 @@ struct ModelDef {
   Outputs (*build)(Blocks& blocks) = nullptr;
   std::vector<InputSpec> (*inputs)(const ModelSpec& spec, const BatchSize& size) = text_inputs;
   std::vector<OutputSpec> (*outputs)(const ModelSpec& spec) = token_logits;
+  std::vector<StackSpec> (*stacks)(const ModelSpec& spec) = one_stack;
   std::string_view (*loss)(const ModelSpec& spec) = next_token_loss;  // of train.loss: auto
   bool writes_text = true;              // next tokens from "tokens", "positions" to "logits"
   bool reads_text = true;               // tokens
+  bool reads_images = false;            // pixels, as patches
   int64_t class_tokens = 0;             // before those of an image's patches
   std::span<const HeadDef> heads = {};  // of encoders
   int64_t first_position = 0;           // the row of position 0 in a table of positions
@@ -131,6 +144,10 @@ ModelSpec resolved(const ModelSpec& spec);
 
 // Tokens that the layers see of a row: those of an image, or the batch's.
 int64_t row_tokens(const ModelSpec& spec, int64_t seq);
+
+// Whether attention reads keys that do not follow from the text: those of a source, which a
+// function `encode` makes (compile/functions.h).
+bool has_source(const ModelSpec& spec);
 
 // Both resolve first. build_model throws also where the batch is empty or longer than a position
 // table.

@@ -71,7 +71,7 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   const ModelDef& def = model_def(full.kind);
   if (auto fault = out_of_bounds(full, true)) return fault;
   if (full.heads % full.kv_heads != 0) return against("kv_heads", "heads", "a divisor of {}", full);
-  if (!def.reads_text && full.image_size % full.patch_size != 0)
+  if (def.reads_images && full.image_size % full.patch_size != 0)
     return against("patch_size", "image_size", "a divisor of {}", full);
   if (!def.heads.empty() && full.head != ModelHead::text &&
       std::ranges::find(def.heads, full.head, &HeadDef::head) == def.heads.end()) {

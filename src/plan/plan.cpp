@@ -182,7 +182,7 @@ class Planner {
       return catalogue_.choose(plan_.graph, n);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::internal) throw;
-      const std::string layer = n.tag.layer < 0 ? "" : fmt::format(" of layer {}", n.tag.layer);
+      const std::string layer = n.tag.layer < 0 ? "" : " of " + layer_text(n.tag);
       const std::string_view origin = n.tag.origin.empty() ? op_def(n.op).name : n.tag.origin;
       throw Error(error.code(), "[plan] {}{}: {}", origin, layer, error.what());
     }

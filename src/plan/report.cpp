@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "ir/op_def.h"
@@ -61,10 +62,22 @@ MemoryReport report_memory(const Plan& plan) {
   return report;
 }
 
+std::vector<std::string> layer_names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes) {
+    while (node.tag.layer >= std::ssize(names))
+      names.push_back(layer_name({.layer = static_cast<int>(names.size())}));
+    if (!node.tag.layer_name.empty())
+      names[static_cast<size_t>(node.tag.layer)] = node.tag.layer_name;
+  }
+  return names;
+}
+
 std::vector<int64_t> kept_per_layer(const Graph& graph) {
   int n_layers = 0;
   for (const Node& node : graph.nodes) n_layers = std::max(n_layers, node.tag.layer + 1);
   std::vector<std::set<ValueId>> kept(static_cast<size_t>(n_layers));
+  std::map<ValueId, int> first_reader;  // of values made outside of all layers
   for (const Node& node : graph.nodes) {
     if (node.tag.layer < 0 || node.tag.role != Role::backward) continue;
     for (const ValueId operand : node.operands) {
@@ -73,7 +86,14 @@ std::vector<int64_t> kept_per_layer(const Graph& graph) {
       const Node* producer = graph.producer(id);
       if (producer == nullptr || producer->tag.role != Role::forward) continue;
       kept[static_cast<size_t>(node.tag.layer)].insert(id);
+      if (producer->tag.layer >= 0) continue;
+      int& first = first_reader.try_emplace(id, node.tag.layer).first->second;
+      first = std::min(first, node.tag.layer);
     }
+  }
+  for (const auto& [id, first] : first_reader) {
+    for (auto layer = static_cast<size_t>(first) + 1; layer < kept.size(); ++layer)
+      kept[layer].erase(id);
   }
   std::vector<int64_t> bytes;
   for (const auto& values : kept) {

@@ -24,8 +24,11 @@ MemoryReport report_memory(const Plan& plan);
 
 // Per layer: bytes of the values that forward nodes produced and backward nodes of that layer read,
 // its own input included, parameters and inputs of the graph not. Buffers shared by views and
-// in-place results count once.
+// in-place results count once; a value made outside of all layers counts in the first that reads
+// it.
 std::vector<int64_t> kept_per_layer(const Graph& graph);
+// Their names in the same order: "layers.0", of a model with several stacks "encoder.layers.0".
+std::vector<std::string> layer_names(const Graph& graph);
 
 // "gemm e4m3 x e4m3" -> 56: nodes by op and, for gemm, dtypes of its two factors. `layers_only`:
 // nodes inside layers.

@@ -110,7 +110,7 @@ class Simulation {
     return start + static_cast<double>(n_bytes) / rates_.bytes;
   }
   static std::string what(const Node& node) {
-    const std::string layer = node.tag.layer < 0 ? "" : fmt::format("layer {}, ", node.tag.layer);
+    const std::string layer = node.tag.layer < 0 ? "" : layer_text(node.tag) + ", ";
     return fmt::format("{} of {}{}", op_def(node.op).name, layer, node.tag.origin);
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "infer/fake_quantize_inputs.h"
@@ -35,9 +36,9 @@ class SiteFinder {
                   "[ptq] --keep: expected linears that are left, got "
                   "none");
     }
-    for (PtqSite& site : sites_) {
-      find_norm(site);
-      if (!site.linears.empty()) site.kept = kept_[site.reads.front()];
+    for (const auto& [key, i] : site_of_) {
+      find_norm(sites_[i]);
+      sites_[i].kept = kept_[key];
     }
     std::ranges::sort(sites_, {}, &PtqSite::first);
     return std::move(sites_);
@@ -85,31 +86,27 @@ class SiteFinder {
     if (linear.weight.empty() || attrs.role != GemmRole::forward) return;
     const ValueId x = node.in(Gemm::a);
     if (is_kept(linear, is_outer && id == last_)) {
-      if (!is_outer) kept_[x].push_back(linear.name);
+      if (!is_outer) kept_[{node.tag.layer, x}].push_back(linear.name);
       return;
     }
     const Shape& shape = graph_.type(node.in(Gemm::b)).shape;
     linear.is_in_out = !attrs.trans_b;
     linear.n_in = shape[linear.is_in_out ? 0 : 1];
     linear.n_out = shape[linear.is_in_out ? 1 : 0];
-    auto site = std::ranges::find_if(
-        sites_, [&](const PtqSite& s) { return !s.linears.empty() && s.reads.front() == x; });
-    if (site == sites_.end()) {
-      sites_.push_back({.first = id, .reads = {x}, .layer = node.tag.layer});
-      site = sites_.end() - 1;
-    }
-    site->linears.push_back(std::move(linear));
+    // Layers that read one value, the last of an encoder, are quantized one after the other.
+    const auto [site, is_new] = site_of_.try_emplace({node.tag.layer, x}, sites_.size());
+    if (is_new) sites_.push_back({.first = id, .reads = {x}});
+    sites_[site->second].linears.push_back(std::move(linear));
   }
 
   void add_sum(const Node& node, NodeId id) {
     sites_.push_back({.first = id,
                       .reads = {node.in(Binary::a), node.in(Binary::b)},
-                      .layer = node.tag.layer,
+                      .layer = layer_name(node.tag),
                       .sum = n_sums_[node.tag.layer]++});
   }
 
   void find_norm(PtqSite& site) const {
-    if (site.linears.empty()) return;
     const ValueId x = site.reads.front();
     const Node* producer = graph_.producer(x);
     if (producer == nullptr || uses_[static_cast<size_t>(x)].size() != site.linears.size()) return;
@@ -135,14 +132,16 @@ class SiteFinder {
   std::vector<PtqSite> sites_;
   NodeId last_ = kNoNode;  // GEMM
   std::map<int, int> n_sums_;
-  std::map<ValueId, std::vector<std::string>> kept_;  // by what they read
+  // By layer and what they read.
+  std::map<std::pair<int, ValueId>, size_t> site_of_;
+  std::map<std::pair<int, ValueId>, std::vector<std::string>> kept_;
   std::set<std::string> matched_, names_;
 };
 
 }  // namespace
 
 std::string site_name(const PtqSite& site) {
-  if (site.linears.empty()) return fmt::format("layers.{}.residual.{}", site.layer, site.sum);
+  if (site.linears.empty()) return fmt::format("{}.residual.{}", site.layer, site.sum);
   std::string name = site.linears.front().name;
   for (size_t i = 1; i < site.linears.size(); ++i) {
     const std::string& other = site.linears[i].name;

@@ -22,15 +22,15 @@ struct PtqNorm {
   std::string weight = {}, bias = {};
 };
 
-// Linears that read one value, or (no linears) a residual sum that reads two.
+// Linears of a layer that read one value, or (no linears) a residual sum that reads two.
 struct PtqSite {
   NodeId first = kNoNode;  // node: what it reads is made before
   ValueIds reads = {};     // x; a and b of a sum
   std::vector<PtqLinear> linears = {};
   std::vector<std::string> kept = {};  // names of a layer's linears that read x and are left out
   PtqNorm norm = {};
-  int layer = -1;
-  int sum = 0;  // index of the layer's sum
+  std::string layer = {};  // of a sum, "layers.3", and which of the layer's it is
+  int sum = 0;
 };
 
 struct PtqSearch {

@@ -61,7 +61,7 @@ double share(int64_t part, int64_t all) {
 
 std::string linear_of(const Node& gemm) {
   const std::string origin = gemm.tag.origin.empty() ? "gemm" : gemm.tag.origin;
-  return gemm.tag.layer < 0 ? origin : fmt::format("layers.{}.{}", gemm.tag.layer, origin);
+  return gemm.tag.layer < 0 ? origin : layer_name(gemm.tag) + "." + origin;
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ std::string name_of(const Plan& plan, ValueId id) {
 std::string place_text(const Tag& tag) {
   constexpr std::string_view passes[] = {"forward pass", "backward pass", "update"};
   std::string text(passes[static_cast<int>(tag.role)]);
-  if (tag.layer >= 0) text += fmt::format(" of layer {}", tag.layer);
+  if (tag.layer >= 0) text += " of " + layer_text(tag);
   if (!tag.origin.empty()) text += ", " + tag.origin;
   return text;
 }

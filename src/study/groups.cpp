@@ -48,9 +48,11 @@ std::string norm_name(const Node& node) {
   std::string name = node.tag.origin;
   for (const std::string_view suffix : {"_layernorm", "layernorm"}) {
     const bool is_longer = name.ends_with(suffix) && name.size() > suffix.size();
-    if (is_longer) name.resize(name.size() - suffix.size());
+    if (is_longer) name.erase(name.size() - suffix.size());
   }
-  return node.tag.layer < 0 ? name : fmt::format("{}.{}", node.tag.layer, name);
+  if (node.tag.layer < 0) return name;
+  return node.tag.layer_name.empty() ? fmt::format("{}.{}", node.tag.layer, name)
+                                     : node.tag.layer_name + "." + name;
 }
 
 // Groups of a row's length or more are rows.

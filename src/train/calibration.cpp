@@ -13,7 +13,7 @@ namespace {
 
 // Operands of GEMMs: what a recipe's scales can reach.
 bool is_operand(const EdgeStatistics& edge) {
-  return edge.tag.layer >= 0 && edge.edge.starts_with("layers.");
+  return edge.tag.layer >= 0 && edge.edge.find(':') == std::string::npos;
 }
 
 int rescale_by(AlarmRule rule, const EdgeStatistics& edge) {

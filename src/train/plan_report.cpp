@@ -95,6 +95,7 @@ OrderedJson PlanReport::json(WithBuffers buffers) const {
                         {"hidden", spec_.hidden},
                         {"params", parameter_count(spec_)},
                         {"kept_per_layer_bytes", kept_per_layer(largest_->graph)},
+                        {"layer_names", layer_names(largest_->graph)},
                         {"ops", ops},
                         {"near_misses", largest_->near_misses},
                         {"arenas", arenas},

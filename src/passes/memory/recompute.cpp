@@ -90,7 +90,10 @@ class Recomputer {
     ValueIds operands;
     for (const ValueId id : node.operands) operands.push_back(again(id, reader));
     Builder& b = rewriter_.builder();
-    b.tag = Tag{.layer = reader.layer, .role = Role::backward, .origin = node.tag.origin};
+    b.tag = Tag{.layer = reader.layer,
+                .role = Role::backward,
+                .origin = node.tag.origin,
+                .layer_name = reader.layer_name};
     const auto results = b.emit_typed(node.op, node.attrs, operands, result_types(from, node));
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i] != kNoValue) again_[node.results[i]] = results[i];

@@ -1,6 +1,7 @@
 #include "passes/precision/policy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -139,7 +140,7 @@ int edge_scale(const std::vector<EdgeScale>& scales, std::string_view edge) {
 }
 
 std::string linear_name(const Node& node) {
-  return node.tag.layer < 0 ? "" : fmt::format("layers.{}.{}", node.tag.layer, node.tag.origin);
+  return node.tag.layer < 0 ? "" : layer_name(node.tag) + "." + node.tag.origin;
 }
 
 void check_overrides(std::string_view recipe, const LinearFormats& formats, const Graph& graph,
@@ -151,9 +152,10 @@ void check_overrides(std::string_view recipe, const LinearFormats& formats, cons
   if (!overrides.empty() && !quantizes)
     throw Error(ErrorCode::invalid_argument,
                 "recipe.override: expected a recipe that quantizes linears, got {}", recipe);
-  std::set<std::string> names, outer;
+  std::set<std::string> names, first_layer, outer;
   for (const Node& node : graph.nodes) {
     if (is_layer_gemm(node)) names.insert(linear_name(node));
+    if (is_layer_gemm(node) && node.tag.layer == 0) first_layer.insert(linear_name(node));
     if (const std::string module = outer_linear(graph, node); !module.empty()) outer.insert(module);
   }
   for (const LinearOverride& o : overrides) {
@@ -162,13 +164,10 @@ void check_overrides(std::string_view recipe, const LinearFormats& formats, cons
     if (std::ranges::any_of(
             outer, [&](const auto& module) { return names_outer_linear(o.pattern, module); }))
       continue;
-    std::string known;
-    for (auto it = names.begin(); it != names.end() && it->rfind("layers.0.", 0) == 0; ++it)
-      known += (known.empty() ? "" : ", ") + *it;
     throw Error(
         ErrorCode::invalid_argument,
         "recipe.override.{}: expected a pattern that matches a linear, such as {}; got none",
-        o.pattern, known);
+        o.pattern, fmt::join(first_layer, ", "));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "passes/scalify/scalify.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -90,11 +91,17 @@ std::vector<const Node*> stored_results(const Graph& graph, const RecipeOptions&
 // pass has no gradients to look for.
 void check_edges(const Graph& graph, const RecipeOptions& options) {
   if (options.edge_scales.empty()) return;
-  std::set<std::string> edges;
-  for_each_factor(graph, [&](const std::string& linear, NodeId, size_t, OperandKind kind) {
-    edges.insert(linear + "." + std::string(operand_name(kind)));
+  std::set<std::string> edges, of_first_layer;
+  for_each_factor(graph, [&](const std::string& linear, NodeId n, size_t, OperandKind kind) {
+    const std::string edge = linear + "." + std::string(operand_name(kind));
+    edges.insert(edge);
+    if (graph.node(n).tag.layer == 0) of_first_layer.insert(edge);
   });
-  for (const Node* node : stored_results(graph, options)) edges.insert(linear_name(*node) + ".y");
+  for (const Node* node : stored_results(graph, options)) {
+    const std::string edge = linear_name(*node) + ".y";
+    edges.insert(edge);
+    if (node->tag.layer == 0) of_first_layer.insert(edge);
+  }
   const bool has_gradients =
       std::ranges::any_of(edges, [](const std::string& edge) { return edge.ends_with(".dy"); });
   if (!has_gradients) return;
@@ -102,13 +109,10 @@ void check_edges(const Graph& graph, const RecipeOptions& options) {
     const bool is_met = std::ranges::any_of(
         edges, [&](const std::string& edge) { return matches_pattern(scale.pattern, edge); });
     if (is_met) continue;
-    std::string known;
-    for (const std::string& edge : edges)
-      if (edge.starts_with("layers.0.")) known += (known.empty() ? "" : ", ") + edge;
     throw Error(ErrorCode::invalid_argument,
                 "recipe.edge_scales: expected a pattern that matches an operand of a linear ({}), "
                 "got {}",
-                known, scale.pattern);
+                fmt::join(of_first_layer, ", "), scale.pattern);
   }
 }
 

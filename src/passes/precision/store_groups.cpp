@@ -143,7 +143,10 @@ class GroupStorer {
     const Node& node = *producer;
     if (const auto it = repeated_.find(old_id); it != repeated_.end()) return it->second;
     Node again = node;
-    again.tag = Tag{.layer = reader.layer, .role = Role::backward, .origin = node.tag.origin};
+    again.tag = Tag{.layer = reader.layer,
+                    .role = Role::backward,
+                    .origin = node.tag.origin,
+                    .layer_name = reader.layer_name};
     ValueIds operands = rewriter_.map(node.operands);
     b_.tag = again.tag;
     dequantize_stored(again, operands);

@@ -170,7 +170,7 @@ TEST(CudaVariants, inference_with_quantized_inputs_has_kernels_in_every_format) 
         FakeQuantizeInputs inputs;
         inputs.linears["model.layers.0.self_attn.q_proj.weight"] = kind;
         inputs.linears["model.layers.1.mlp.down_proj.weight"] = kind;
-        inputs.residuals[residual_name(1, 1, 'a')] = kind;
+        inputs.residuals[residual_name("layers.1", 1, 'a')] = kind;
         options->forward_passes.push_back({"fake_quantize_inputs", [inputs](const Graph& graph) {
                                              return fake_quantize_inputs(graph, inputs);
                                            }});

@@ -60,10 +60,10 @@ TEST(FakeQuantizeInputs, of_fixed_scales_are_quantize_and_dequantize) {
 
 TEST(FakeQuantizeInputs, of_residual_sums_are_found_by_their_place) {
   const ActivationQuantizer scaled{.dtype = Dtype::e4m3, .scale = 1.0f};
-  const Graph graph =
-      fake_quantize_inputs(small_graph(), {.residuals = {{residual_name(2, 0, 'b'), scaled},
-                                                         {residual_name(2, 1, 'a'), scaled},
-                                                         {residual_name(2, 1, 'b'), scaled}}});
+  const Graph graph = fake_quantize_inputs(
+      small_graph(), {.residuals = {{residual_name("layers.2", 0, 'b'), scaled},
+                                    {residual_name("layers.2", 1, 'a'), scaled},
+                                    {residual_name("layers.2", 1, 'b'), scaled}}});
   verify(graph);
   EXPECT_EQ(count(graph, OpCode::quantize), 3);
 }
@@ -86,8 +86,9 @@ TEST(FakeQuantizeInputs, are_those_of_weights_that_are_kept_in_another_type) {
 
 TEST(FakeQuantizeInputs, that_the_model_lacks_are_refused) {
   EXPECT_THROW(fake_quantize_inputs(small_graph(), {.linears = {{"v.weight", {}}}}), Error);
-  EXPECT_THROW(fake_quantize_inputs(small_graph(), {.residuals = {{residual_name(1, 0, 'a'), {}}}}),
-               Error);
+  EXPECT_THROW(
+      fake_quantize_inputs(small_graph(), {.residuals = {{residual_name("layers.1", 0, 'a'), {}}}}),
+      Error);
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ struct Site {
   }
   int64_t n_cols;
   std::vector<float> x, exact_x, b, w;
-  PtqSite site = {.layer = 1};
+  PtqSite site = {.layer = "layers.1"};
 };
 
 TEST_F(Finite, operands_of_sums_and_of_the_unquantized_model_are_named) {
