@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "compile/weight_copies.h"
 #include "passes/precision/policy.h"
-#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {
@@ -208,53 +207,6 @@ Graph derive_weights(const Graph& typed) {
   Builder builder(graph);
   append_weight_copies(builder, typed, CopiesOf::all);
   return graph;
-}
-
-Graph with_cache(const Graph& typed, const BatchSize& size) {
-  if (size.cache < size.seq) {
-    throw Error(ErrorCode::invalid_argument,
-                "[{}] expected a cache of at least {} positions, got {}", typed.name, size.seq,
-                size.cache);
-  }
-  Rewriter rewriter(typed);
-  Builder& b = rewriter.builder();
-  const ValueId positions = rewriter.map(typed.find_input("positions")->value);
-  for (const Node& node : typed.nodes) {
-    const auto* const own = std::get_if<AttentionAttrs>(&node.attrs);
-    if (own == nullptr || own->keys == AttentionKeys::own) {
-      rewriter.copy(node);
-      continue;
-    }
-    if (own->keys == AttentionKeys::fixed || own->mask != AttentionMask::causal ||
-        node.in(Attention::key_ends) != kNoValue || node.in(Attention::bias) != kNoValue) {
-      throw Error(ErrorCode::invalid_argument,
-                  "[{}] expected a cache of the keys of causal attention without a bias or ends of "
-                  "keys, got {} keys of a {} mask",
-                  typed.name, enum_name(own->keys), enum_name(own->mask));
-    }
-    b.tag = node.tag;
-    const auto cached = [&](SlotId slot, std::string_view what) {
-      const ValueId x = rewriter.map(node.in(slot));
-      const TensorType& type = b.type(x);
-      // The size is part of the name: caches of several sizes live in one program.
-      const ValueId cache =
-          b.state(StateUse::kv_cache,
-                  fmt::format("{}.{}.{}x{}", node.tag.layer, what, size.batch, size.cache),
-                  {.dtype = type.dtype, .shape = {size.batch * size.cache, type.shape[1]}});
-      const ValueId next =
-          b.emit1(OpCode::cache_write, CacheAttrs{.batch = size.batch, .capacity = size.cache},
-                  {cache, x, positions});
-      b.next(cache, next);
-      return next;
-    };
-    AttentionAttrs attrs = *own;
-    attrs.kv_len = size.cache;
-    const ValueId k = cached(Attention::k, "k"), v = cached(Attention::v, "v");
-    const ValueId q = rewriter.map(node.in(Attention::q));
-    rewriter.replace(node, OpCode::attention, attrs, {q, k, v, kNoValue, positions});
-  }
-  // finish() appends the outputs of the typed graph behind the caches' next values.
-  return rewriter.finish();
 }
 
 Graph without_output(const Graph& graph, std::string_view name) {

@@ -2,6 +2,8 @@
 // graph of a function. Each is a pure function; functions.cpp puts them together.
 #pragma once
 
+#include <string_view>
+
 #include "compile/options.h"
 
 namespace octet {
@@ -26,9 +28,19 @@ Graph derive_weights(const Graph& typed);
 // whose keys are appended reads it, when this call's keys and values are written; what has its own
 // stays. "positions" says where each token stands in its text. Padding behind a text stands where
 // the text goes on, and is overwritten then, or (with rotary positions) at -1 and is dropped.
+// Fixed keys, those of a source, have caches of their own, of as many rows as the source has: read
+// as `encode` left them, and what made them goes; or written by this call too.
 // Throws Error{invalid_argument} where the size has no cache or seq does not fit, and for attention
-// whose keys no call would write: fixed ones, and appended ones that are not causal.
-Graph with_cache(const Graph& typed, const BatchSize& size);
+// whose keys no call would write: appended ones that are not causal.
+enum class FixedKeys : uint8_t { read, written };
+Graph with_cache(const Graph& typed, const BatchSize& size, FixedKeys fixed = FixedKeys::read);
+
+// Whether a KV cache of this owner is of fixed keys.
+bool is_source_cache(std::string_view owner);
+
+// The caches of fixed keys alone, from the source. Throws Error{invalid_argument} where there are
+// none.
+Graph encode_source(const Graph& typed, const BatchSize& size);
 
 // Without the output of this name, where there is one; what only it needs stays.
 Graph without_output(const Graph& graph, std::string_view name);

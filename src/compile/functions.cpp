@@ -44,6 +44,14 @@ Graph cached(const Graph& typed, const ProgramOptions&, const BatchSize& size) {
   return with_cache(without_output(typed, kQuantizerFlag), size);
 }
 
+Graph filled(const Graph& typed, const ProgramOptions&, const BatchSize& size) {
+  return with_cache(without_output(typed, kQuantizerFlag), size, FixedKeys::written);
+}
+
+Graph encoded(const Graph& typed, const ProgramOptions&, const BatchSize& size) {
+  return encode_source(typed, size);
+}
+
 Graph cache_alone(const Graph& typed, const ProgramOptions& options, const BatchSize& size) {
   return remove_dead(without_output(cached(typed, options, size), "logits"));
 }
@@ -68,7 +76,8 @@ constexpr FunctionDef kFunctions[] = {
     {function::gather_weights, FunctionSource::training, update_alone},
     {function::evaluate, FunctionSource::loss, unflagged},
     {function::logits, FunctionSource::logits, unflagged},
-    {function::prefill, FunctionSource::logits, cached},
+    {function::encode, FunctionSource::logits, encoded},
+    {function::prefill, FunctionSource::logits, filled},
     {function::decode, FunctionSource::logits, cached},
     {function::pick, FunctionSource::logits, picked},
     {function::fill, FunctionSource::logits, cache_alone},

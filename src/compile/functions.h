@@ -10,7 +10,9 @@
 //                  them before the next step does
 //   evaluate       forward to "loss" and "nll"
 //   logits         forward to "logits"
-//   prefill        the same for the first tokens of a text, into a KV cache (BatchSize::cache)
+//   encode         of a model with a source: what its attention to that reads, into caches
+//   prefill        as logits for the first tokens of a text, into a KV cache (BatchSize::cache),
+//                  with encode
 //   decode         the same for those that follow
 //   pick           as decode, to each row's most probable "token" and its logit, "top"
 //   fill           the same without logits: into the cache alone
@@ -35,8 +37,8 @@ inline constexpr std::string_view step = "step", micro_first = "micro_first",
                                   micro_next = "micro_next", update = "update",
                                   prepare_state = "prepare_state",
                                   gather_weights = "gather_weights", evaluate = "evaluate",
-                                  logits = "logits", prefill = "prefill", decode = "decode",
-                                  pick = "pick", fill = "fill", score = "score";
+                                  logits = "logits", encode = "encode", prefill = "prefill",
+                                  decode = "decode", pick = "pick", fill = "fill", score = "score";
 }  // namespace function
 
 // The two plans of a training function, over the same states: `measuring` is that of the steps that

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "compile/budget.h"
+#include "compile/compose.h"
 #include "formats/codec.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
@@ -146,15 +147,17 @@ void Inference::read(const BoundPlan& plan, std::string_view output, std::span<s
 
 void Inference::copy_cache(const BatchSize& size, int64_t n_rows) {
   CHECK(n_rows >= 0 && n_rows <= size.cache);
-  const std::string suffix = fmt::format(".{}x{}", size.batch, size.cache);
+  const auto batch = fmt::format(".{}x", size.batch), own = fmt::format("{}{}", batch, size.cache);
   for (const auto& [name, slot] : program_.layout().slots) {
-    if (slot.key.use != StateUse::kv_cache || !slot.key.owner.ends_with(suffix)) continue;
-    const int64_t row_bytes = slot.type.n_bytes() / (size.batch * size.cache);
+    if (slot.key.use != StateUse::kv_cache) continue;
+    const std::string& owner = slot.key.owner;
+    const bool is_source = is_source_cache(owner) && owner.find(batch) != std::string::npos;
+    if (!is_source && !owner.ends_with(own)) continue;
+    const int64_t entry_bytes = slot.type.n_bytes() / size.batch;
+    const int64_t n_bytes = is_source ? entry_bytes : entry_bytes / size.cache * n_rows;
     std::byte* const first = arenas_->lane(slot.lane) + slot.offset;
-    for (int64_t entry = 1; entry < size.batch; ++entry) {
-      arenas_->device().copy_within(first + entry * size.cache * row_bytes, first,
-                                    n_rows * row_bytes);
-    }
+    for (int64_t entry = 1; entry < size.batch; ++entry)
+      arenas_->device().copy_within(first + entry * entry_bytes, first, n_bytes);
   }
 }
 

@@ -67,7 +67,8 @@ class Inference {
   // An output of a function that has run; `to` has its bytes.
   void read(const BoundPlan& plan, std::string_view output, std::span<std::byte> to);
 
-  // Of a KV cache of this batch and size: every entry gets the first rows of entry 0.
+  // Of a KV cache of this batch and size: every entry gets the first rows of entry 0, and all rows
+  // of its source.
   void copy_cache(const BatchSize& size, int64_t n_rows);
 
   const ModelSpec& spec() const { return spec_; }

@@ -30,6 +30,28 @@ int64_t longest(std::span<const TextPiece> pieces) {
   return static_cast<int64_t>(most);
 }
 
+// Adds the arrays of a source to a batch of as many rows.
+void add_source(const Batch& source, Batch& batch) {
+  for (const HostTensor& tensor : source.tensors) {
+    CHECK(tensor.spec.per == Per::row);
+    if (batch.find(tensor.spec.name) == nullptr) batch.set(tensor.spec, tensor.values);
+  }
+}
+
+Batch row_of(const Batch& batch, int64_t row) {
+  Batch result{.batch = 1, .seq = batch.seq};
+  for (const HostTensor& tensor : batch.tensors) {
+    const int64_t n = tensor.spec.n_inner();
+    std::visit(
+        [&](const auto& values) {
+          const auto first = values.begin() + row * n;
+          result.set(tensor.spec, std::decay_t<decltype(values)>(first, first + n));
+        },
+        tensor.values);
+  }
+  return result;
+}
+
 class CachedModel : public TextModel {
  public:
   CachedModel(const ModelSource& source, const TextModelOptions& options,
@@ -37,6 +59,14 @@ class CachedModel : public TextModel {
       : CachedModel(source,
                     WeightReader(machine.files, source.weights, source.spec, source.nonfinite),
                     options, machine) {}
+
+  void read_source(const Batch& rows) override {
+    CHECK(rows.batch == n_entries());
+    source_ = rows;
+    BoundPlan& plan = model_.function(function::encode, encode_size(n_entries(), capacity()));
+    upload(plan, source_);
+    plan.run();
+  }
 
   void fill(std::span<const TextPiece> pieces) override {
     check_pieces(*this, pieces);
@@ -97,14 +127,18 @@ class CachedModel : public TextModel {
               const TextModelOptions& options, const TextMachine& machine)
       : TextModel(options.n_entries, options.capacity, source.spec.vocab),
         picks_(options.picks),
-        functions_(functions(options, machine.catalogue)),
+        functions_(functions(source.spec, options, machine.catalogue)),
         model_(source.spec, precision_of(source.recipe, source, weights), functions_,
                machine.device, machine.catalogue),
         last_(static_cast<size_t>(options.n_entries)) {
     model_.load(weights);
   }
 
-  static std::vector<FunctionKey> functions(const TextModelOptions& options,
+  static BatchSize encode_size(int64_t n_entries, int64_t capacity) {
+    return {.batch = n_entries, .seq = 1, .cache = capacity};
+  }
+
+  static std::vector<FunctionKey> functions(const ModelSpec& spec, const TextModelOptions& options,
                                             const Catalogue& catalogue) {
     std::vector<FunctionKey> keys;
     const auto add = [&](std::string_view name, int64_t seq) {
@@ -121,6 +155,8 @@ class CachedModel : public TextModel {
     for (const int64_t size : kLargePieces) {
       if (options.n_entries * size <= catalogue.target().rows_to_fill) add(function::fill, size);
     }
+    if (has_source(spec))
+      keys.push_back({function::encode, encode_size(options.n_entries, options.capacity)});
     return keys;
   }
 
@@ -139,7 +175,13 @@ class CachedModel : public TextModel {
   // where it stands: the cache stays as it is.
   const BoundPlan& run(std::string_view name, int64_t size, std::span<const TextPiece> pieces,
                        int64_t from) {
+    if (source_.tensors.empty() && functions_.back().name == function::encode) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[model] expected a source, which {} attends to, got a text alone",
+                  model_def(model_.spec().kind).name);
+    }
     Batch batch = empty_batch(n_entries(), size);
+    add_source(source_, batch);
     PositionRule places;
     std::vector<const TextPiece*> of_entry(last_.size());
     for (const TextPiece& piece : pieces) of_entry[static_cast<size_t>(piece.entry)] = &piece;
@@ -173,6 +215,7 @@ class CachedModel : public TextModel {
   std::vector<FunctionKey> functions_;
   Inference model_;
   std::vector<Last> last_;  // of each entry
+  Batch source_;
 };
 
 class RecomputedModel : public TextModel {
@@ -182,6 +225,12 @@ class RecomputedModel : public TextModel {
       : RecomputedModel(source,
                         WeightReader(machine.files, source.weights, source.spec, source.nonfinite),
                         options, machine) {}
+
+  void read_source(const Batch& rows) override {
+    CHECK(rows.batch == n_entries());
+    for (int64_t entry = 0; entry < n_entries(); ++entry)
+      sources_[static_cast<size_t>(entry)] = row_of(rows, entry);
+  }
 
   void fill(std::span<const TextPiece> pieces) override {
     check_pieces(*this, pieces);
@@ -199,7 +248,9 @@ class RecomputedModel : public TextModel {
       const std::vector<int32_t>& text = texts_[static_cast<size_t>(piece.entry)];
       const int64_t seq = bucket(static_cast<int64_t>(text.size()), capacity());
       BoundPlan& plan = model_.function(function::logits, {.batch = 1, .seq = seq});
-      upload(plan, padded_row(text, seq));
+      Batch row = padded_row(text, seq);
+      add_source(sources_[static_cast<size_t>(piece.entry)], row);
+      upload(plan, row);
       plan.run();
       const auto n = static_cast<int64_t>(piece.tokens.size());
       const std::vector<float> rows = model_.read_logits(plan, piece.first, n);
@@ -215,6 +266,7 @@ class RecomputedModel : public TextModel {
     CHECK(n_tokens <= std::ssize(texts_.front()));
     texts_.front().resize(static_cast<size_t>(n_tokens));
     for (auto& text : texts_) text = texts_.front();
+    for (Batch& source : sources_) source = sources_.front();
   }
 
   bool has_cache() const override { return false; }
@@ -226,7 +278,8 @@ class RecomputedModel : public TextModel {
       : TextModel(options.n_entries, options.capacity, source.spec.vocab),
         model_(source.spec, precision_of(source.recipe, source, weights), functions(options),
                machine.device, machine.catalogue),
-        texts_(static_cast<size_t>(options.n_entries)) {
+        texts_(static_cast<size_t>(options.n_entries)),
+        sources_(texts_.size()) {
     model_.load(weights);
   }
 
@@ -248,6 +301,7 @@ class RecomputedModel : public TextModel {
 
   Inference model_;
   std::vector<std::vector<int32_t>> texts_;
+  std::vector<Batch> sources_;  // a row each
 };
 
 // Whether there are kernels for a cache of this dtype.

@@ -15,6 +15,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "data/inputs.h"
 #include "infer/inference.h"
 #include "infer/model_source.h"
 
@@ -31,6 +32,11 @@ class TextModel {
   using Visit =
       std::function<void(const TextPiece& piece, int64_t token, std::span<const float> logits)>;
   virtual ~TextModel() = default;
+
+  // Of a model with a source (nn/model.h, has_source): arrays of what it declares beside the text,
+  // a row of each for every entry. Comes before all else, which throws Error{invalid_argument}
+  // without it, and may come again: what the entries hold is then to be filled anew.
+  virtual void read_source(const Batch& rows) = 0;
 
   // Each call: at most one piece of an entry, that begins at most where the entry ends and ends at
   // most at `capacity`; what the entry held behind it is forgotten.

@@ -1,0 +1,168 @@
+// Functions over KV caches.
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "compile/compose.h"
+#include "passes/rewrite/rewrite.h"
+#include "passes/rewrite/simplify.h"
+
+namespace octet {
+namespace {
+
+// Without the batch's arrays that no node reads: the source's where its caches are read, the text's
+// where they are written.
+Graph without_unread_inputs(const Graph& graph) {
+  const auto readers = uses(graph);
+  Graph result;
+  result.name = graph.name, result.phase = graph.phase;
+  Builder b(result);
+  std::map<ValueId, ValueId> map{{kNoValue, kNoValue}};
+  for (const GraphInput& input : graph.inputs) {
+    const bool is_read = !readers[static_cast<size_t>(input.value)].empty();
+    if (input.kind == InputKind::batch && !is_read) continue;
+    map[input.value] = b.input(input.kind, input.name, graph.type(input.value));
+    result.inputs.back().whole = input.whole;
+  }
+  for (const Node& node : graph.nodes) {
+    b.tag = node.tag;
+    ValueIds operands;
+    for (const ValueId id : node.operands) operands.push_back(map.at(id));
+    const auto results = b.emit_typed(node.op, node.attrs, operands, result_types(graph, node));
+    for (size_t i = 0; i < node.results.size(); ++i) map[node.results[i]] = results[i];
+  }
+  for (const GraphOutput& output : graph.outputs)
+    b.output(output.name, map.at(output.value), map.at(output.updates));
+  return result;
+}
+
+// Attention over KV caches in the place of keys and values that a call makes.
+class CacheWriter {
+ public:
+  CacheWriter(const Graph& typed, const BatchSize& size)
+      : typed_(typed), size_(size), rewriter_(typed), b_(rewriter_.builder()) {}
+
+  Graph with_caches(FixedKeys fixed) {
+    if (const GraphInput* positions = typed_.find_input("positions"))
+      positions_ = rewriter_.map(positions->value);
+    for (const Node& node : typed_.nodes) {
+      const auto* const attention = std::get_if<AttentionAttrs>(&node.attrs);
+      if (attention == nullptr || attention->keys == AttentionKeys::own) {
+        rewriter_.copy(node);
+      } else if (attention->keys == AttentionKeys::fixed) {
+        if (fixed == FixedKeys::written) write_fixed(node);
+        read_fixed(node);
+      } else {
+        append(node, *attention);
+      }
+    }
+    // finish() appends the outputs of the typed graph behind the caches' next values.
+    Graph result = rewriter_.finish();
+    return has_fixed_ ? without_unread_inputs(remove_dead(std::move(result))) : result;
+  }
+
+  Graph source_alone() {
+    for (const Node& node : typed_.nodes) {
+      rewriter_.copy(node);
+      const auto* const attention = std::get_if<AttentionAttrs>(&node.attrs);
+      if (attention != nullptr && attention->keys == AttentionKeys::fixed) write_fixed(node);
+    }
+    if (!has_fixed_) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[{}] expected a model with attention to a source, got one without", typed_.name);
+    }
+    return without_unread_inputs(remove_dead(rewriter_.finish_without_outputs()));
+  }
+
+ private:
+  // The sizes are part of the name: caches of several sizes live in one program.
+  ValueId cache(const Node& node, SlotId slot, std::string_view what, int64_t rows) {
+    const TensorType& type = typed_.type(node.in(slot));
+    return b_.state(StateUse::kv_cache,
+                    fmt::format("{}.{}.{}x{}", node.tag.layer, what, size_.batch, rows),
+                    {.dtype = type.dtype, .shape = {size_.batch * rows, type.shape[1]}});
+  }
+
+  ValueId appended(const Node& node, SlotId slot, std::string_view what) {
+    const ValueId x = rewriter_.map(node.in(slot)), held = cache(node, slot, what, size_.cache);
+    const ValueId next =
+        b_.emit1(OpCode::cache_write, CacheAttrs{.batch = size_.batch, .capacity = size_.cache},
+                 {held, x, positions_});
+    b_.next(held, next);
+    return next;
+  }
+
+  void append(const Node& node, AttentionAttrs attrs) {
+    if (attrs.mask != AttentionMask::causal || node.in(Attention::key_ends) != kNoValue ||
+        node.in(Attention::bias) != kNoValue) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[{}] expected a cache of the keys of causal attention without a bias or ends of "
+                  "keys, got {} keys of a {} mask",
+                  typed_.name, enum_name(attrs.keys), enum_name(attrs.mask));
+    }
+    CHECK(positions_ != kNoValue);
+    b_.tag = node.tag;
+    attrs.kv_len = size_.cache;
+    const ValueId k = appended(node, Attention::k, "k"), v = appended(node, Attention::v, "v");
+    const ValueId q = rewriter_.map(node.in(Attention::q));
+    rewriter_.replace(node, OpCode::attention, attrs, {q, k, v, kNoValue, positions_});
+  }
+
+  ValueId fixed(const Node& node, SlotId slot) {
+    const int64_t rows = std::get<AttentionAttrs>(node.attrs).kv_len;
+    return cache(node, slot, slot == Attention::k ? "ck" : "cv", rows);
+  }
+
+  void write_fixed(const Node& node) {
+    has_fixed_ = true;
+    b_.tag = node.tag;
+    for (const SlotId slot : {SlotId{Attention::k}, SlotId{Attention::v}}) {
+      const ValueId x = rewriter_.map(node.in(slot));
+      // One value in two caches is copied.
+      const bool is_new = written_.insert(x).second && b_.graph().producer(x) != nullptr;
+      b_.next(fixed(node, slot), is_new ? x : b_.unary(OpCode::stop_gradient, x));
+    }
+  }
+
+  void read_fixed(const Node& node) {
+    has_fixed_ = true;
+    b_.tag = node.tag;
+    ValueIds operands = rewriter_.map(node.operands);
+    for (const SlotId slot : {SlotId{Attention::k}, SlotId{Attention::v}}) {
+      // What this call writes is what it reads.
+      if (!written_.contains(operands[slot])) operands[slot] = fixed(node, slot);
+    }
+    rewriter_.replace(node, OpCode::attention, node.attrs, operands);
+  }
+
+  const Graph& typed_;
+  const BatchSize& size_;
+  Rewriter rewriter_;
+  Builder& b_;
+  ValueId positions_ = kNoValue;
+  bool has_fixed_ = false;
+  std::set<ValueId> written_;
+};
+
+}  // namespace
+
+bool is_source_cache(std::string_view owner) {
+  return owner.find(".ck.") != std::string_view::npos ||
+         owner.find(".cv.") != std::string_view::npos;
+}
+
+Graph with_cache(const Graph& typed, const BatchSize& size, FixedKeys fixed) {
+  if (size.cache < size.seq) {
+    throw Error(ErrorCode::invalid_argument,
+                "[{}] expected a cache of at least {} positions, got {}", typed.name, size.seq,
+                size.cache);
+  }
+  return CacheWriter(typed, size).with_caches(fixed);
+}
+
+Graph encode_source(const Graph& typed, const BatchSize& size) {
+  return CacheWriter(typed, size).source_alone();
+}
+
+}  // namespace octet
