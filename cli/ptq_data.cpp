@@ -63,7 +63,7 @@ class RowData : public PtqData {
  public:
   RowData(const ModelSource& source, const PtqDataFlags& flags, Log log)
       : flags_(flags), log_(std::move(log)) {
-    seq_ = encoder_row_length(source, flags.seq);
+    seq_ = encoder_row_length(source, flags.seq, flags.calib);
     data_ = open_model_rows(
         posix_files(), {.source = source, .calib = flags.calib, .eval = flags.eval, .seq = seq_},
         log_);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cli/backend.h"
 #include "cli/eval_tasks.h"
+#include "data/row_source.h"
 #include "data/sample_loader.h"
 #include "infer/class_scores.h"
 #include "infer/inference.h"
@@ -83,7 +84,8 @@ Table table_of(const std::vector<OrderedJson>& lines) {
 
 RowFigures row_figures(const ModelSource& source, const EvalRows& rows, int64_t batch,
                        const TextMachine& machine) {
-  if (head_of(source.spec).head == ModelHead::classes)
+  const bool has_heads = !model_def(source.spec.kind).heads.empty();
+  if (has_heads && head_of(source.spec).head == ModelHead::classes)
     return class_figures(source, rows, batch, machine);
   const int64_t seq = rows.at(0, batch).seq;
   const WeightReader weights(machine.files, source.weights, source.spec, source.nonfinite);
@@ -103,8 +105,10 @@ RowFigures row_figures(const ModelSource& source, const EvalRows& rows, int64_t 
   return figures;
 }
 
-int64_t encoder_row_length(const ModelSource& source, int64_t wanted) {
+int64_t encoder_row_length(const ModelSource& source, int64_t wanted,
+                           const std::vector<std::string>& files) {
   if (!model_def(source.spec.kind).reads_text) return 1;
+  if (are_arrays(files)) return wanted > 0 ? wanted : source.seq;
   if (source.tokenizer.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "--tokenizer: expected a tokenizer's file, got none: '{}' does not say",
@@ -123,7 +127,7 @@ void run_eval_rows(const EvalRowsCall& call, const std::vector<ModelSource>& sou
                 "--data: expected files of the kind that the model trains on, got none");
   }
   const Log log = make_log(options);
-  const int64_t seq = encoder_row_length(source, call.seq);
+  const int64_t seq = encoder_row_length(source, call.seq, files);
   const Dataset data =
       open_model_rows(posix_files(), {.source = source, .calib = files, .seq = seq}, log);
   const int64_t n_all = data.train_rows->n_samples();

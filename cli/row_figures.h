@@ -25,9 +25,11 @@ struct RowFigures {
 RowFigures row_figures(const ModelSource& source, const EvalRows& rows, int64_t batch,
                        const TextMachine& machine);
 
-// Tokens a row of a model that writes no text: the model's, at most 512; 1 of pictures. Throws
-// Error{invalid_argument} where the model reads text and no tokenizer is known.
-int64_t encoder_row_length(const ModelSource& source, int64_t wanted);
+// Tokens a row of a model that writes no text: the model's, of texts at most 512; 1 of pictures.
+// Throws Error{invalid_argument} where the model reads text, of which the files are no arrays, and
+// no tokenizer is known.
+int64_t encoder_row_length(const ModelSource& source, int64_t wanted,
+                           const std::vector<std::string>& files);
 
 // octet eval --data of such a model, a row a recipe. `files`: of a run its own validation data
 // where none is named.

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "config/table.h"
 #include "config/value.h"
+#include "data/row_source.h"
 #include "nn/shape.h"
 #include "optim/beta_error.h"
 #include "optim/optimizer.h"
@@ -205,36 +206,36 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
             fmt::format("a recipe that computes in {} as {} does", compute_name, recipe.name),
             line.recipe}});
   }
-  check(
-      loaded, name,
-      {{"optim.warmup", "train.steps",
-        config.optim.warmup <= config.train.steps || config.train.epochs > 0,
-        fmt::format("at most train.steps = {}", config.train.steps),
-        fmt::to_string(config.optim.warmup)},
-       {"train.batch", "model.seq", config.train.batch <= kMostTokens / config.model.seq,
-        fmt::format("at most {} tokens in a micro-batch (batch x seq)", kMostTokens),
-        fmt::format("{} x {}", config.train.batch, config.model.seq)},
-       {"optim.betas", "optim.betas", std::ranges::max(config.optim.betas) < kBetaLimit,
-        "two numbers below 1 in f32", fmt::format("[{}]", fmt::join(config.optim.betas, ", "))},
-       {"optim.master", "recipe.base", compute != Dtype::fp16 || master != Master::bf16_remainder,
-        "fp32, bf16_sr or fp16_sr for FP16 weights", std::string(master_name)},
-       {"optim.master", "recipe.compute", compute == Dtype::fp16 || master != Master::fp16_sr,
-        fmt::format("auto or another for {} weights (fp16_sr is of fp16 ones)", compute_name),
-        std::string(master_name)},
-       {"optim.master", "recipe.compute", compute == Dtype::bf16 || master != Master::fp16_scaled,
-        fmt::format("auto or another for {} weights (fp16_scaled is of bf16 ones)", compute_name),
-        std::string(master_name)},
-       {"optim.dampening", "optim.nesterov",
-        config.optim.nesterov != true || config.optim.dampening == 0, "0 with optim.nesterov",
-        fmt::to_string(config.optim.dampening)},
-       {"parallel.reduce", "parallel.strict",
-        !config.parallel.strict || config.parallel.reduce != ReduceFormat::e4m3,
-        "f32 or bf16 with parallel.strict", text_of(config, "parallel.reduce")},
-       {"recipe.override", "recipe.base", config.recipe.overrides.empty() || quantizes,
-        "a recipe that quantizes linears", config.recipe.base},
-       {"model.vocab", "data.tokenizer",
-        !config.model.path.empty() || config.data.tokenizer != "bytes" || config.model.vocab >= 256,
-        ">= 256 for the byte tokenizer", fmt::to_string(config.model.vocab)}});
+  check(loaded, name,
+        {{"optim.warmup", "train.steps",
+          config.optim.warmup <= config.train.steps || config.train.epochs > 0,
+          fmt::format("at most train.steps = {}", config.train.steps),
+          fmt::to_string(config.optim.warmup)},
+         {"train.batch", "model.seq", config.train.batch <= kMostTokens / config.model.seq,
+          fmt::format("at most {} tokens in a micro-batch (batch x seq)", kMostTokens),
+          fmt::format("{} x {}", config.train.batch, config.model.seq)},
+         {"optim.betas", "optim.betas", std::ranges::max(config.optim.betas) < kBetaLimit,
+          "two numbers below 1 in f32", fmt::format("[{}]", fmt::join(config.optim.betas, ", "))},
+         {"optim.master", "recipe.base", compute != Dtype::fp16 || master != Master::bf16_remainder,
+          "fp32, bf16_sr or fp16_sr for FP16 weights", std::string(master_name)},
+         {"optim.master", "recipe.compute", compute == Dtype::fp16 || master != Master::fp16_sr,
+          fmt::format("auto or another for {} weights (fp16_sr is of fp16 ones)", compute_name),
+          std::string(master_name)},
+         {"optim.master", "recipe.compute", compute == Dtype::bf16 || master != Master::fp16_scaled,
+          fmt::format("auto or another for {} weights (fp16_scaled is of bf16 ones)", compute_name),
+          std::string(master_name)},
+         {"optim.dampening", "optim.nesterov",
+          config.optim.nesterov != true || config.optim.dampening == 0, "0 with optim.nesterov",
+          fmt::to_string(config.optim.dampening)},
+         {"parallel.reduce", "parallel.strict",
+          !config.parallel.strict || config.parallel.reduce != ReduceFormat::e4m3,
+          "f32 or bf16 with parallel.strict", text_of(config, "parallel.reduce")},
+         {"recipe.override", "recipe.base", config.recipe.overrides.empty() || quantizes,
+          "a recipe that quantizes linears", config.recipe.base},
+         {"model.vocab", "data.tokenizer",
+          !config.model.path.empty() || config.data.tokenizer != "bytes" ||
+              config.model.vocab >= 256 || are_arrays(config.data.train),
+          ">= 256 for the byte tokenizer", fmt::to_string(config.model.vocab)}});
 }
 
 }  // namespace octet

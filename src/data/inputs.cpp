@@ -182,7 +182,9 @@ const std::vector<std::string>& completed_inputs() {
 }
 
 void complete(Batch& batch, std::string_view name) {
-  if (batch.find("tokens") == nullptr || batch.find(name) != nullptr) return;
+  const bool has_tokens = std::ranges::any_of(
+      batch.tensors, [](const HostTensor& one) { return one.spec.per == Per::token; });
+  if (!has_tokens || batch.find(name) != nullptr) return;
   if (name == "positions") {
     const PositionRule rule{.starts = std::as_const(batch).ints("doc_starts")};
     batch.set(positions_input(), positions_of(batch.batch, batch.seq, rule));

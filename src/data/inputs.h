@@ -123,8 +123,8 @@ std::vector<int32_t> positions_of(int64_t rows, int64_t seq, const PositionRule&
 // document, without padding), doc_starts of rows that are one document each, token_types of single
 // texts.
 const std::vector<std::string>& completed_inputs();
-// Adds the one of them that has this name, where the batch has tokens and not the array; any other
-// name changes nothing. Without a name: all of them.
+// Adds the one of them that has this name, where the batch has an array a token and not that one;
+// any other name changes nothing. Without a name: all of them.
 void complete(Batch& batch, std::string_view name);
 void complete(Batch& batch);
 

@@ -46,6 +46,10 @@ std::shared_ptr<const RowSource> slice_rows(std::shared_ptr<const RowSource> sou
   return std::make_shared<RowSlice>(std::move(source), begin, end);
 }
 
+bool are_arrays(const std::vector<std::string>& paths) {
+  return std::ranges::any_of(paths, [](const auto& path) { return path.ends_with(kArrayFiles); });
+}
+
 int64_t first_held_out(int64_t n_samples, double fraction) {
   if (fraction <= 0 || n_samples < 2) return n_samples;
   const int64_t n = std::llround(fraction * static_cast<double>(n_samples));

@@ -47,6 +47,10 @@ class RowSource {
   virtual void write(int64_t sample, const RowCell& where, Batch& to) const = 0;
 };
 
+// Files of named arrays by how their names end, and whether some of these are such.
+inline constexpr std::string_view kArrayFiles = ".safetensors";
+bool are_arrays(const std::vector<std::string>& paths);
+
 // Samples [begin, end) of another source.
 std::shared_ptr<const RowSource> slice_rows(std::shared_ptr<const RowSource> source, int64_t begin,
                                             int64_t end);

@@ -21,12 +21,7 @@
 namespace octet {
 namespace {
 
-constexpr std::string_view kArrays = ".safetensors";
 constexpr int kMaxDecoders = 16;  // threads of a rank
-
-bool are_arrays(const std::vector<std::string>& paths) {
-  return std::ranges::any_of(paths, [](const auto& path) { return path.ends_with(kArrays); });
-}
 
 // Keys of text that such data has no meaning for.
 void check_keys(const RunConfig& config) {
@@ -59,9 +54,9 @@ Dataset split(const RunConfig& config, const Opener& open) {
 Opener array_opener(const Files& files, const RunConfig& config, const RunInputs& inputs) {
   return [&](const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
-      if (path.ends_with(kArrays)) continue;
+      if (path.ends_with(kArrayFiles)) continue;
       throw Error(ErrorCode::bad_data, "[data] '{}': expected {} as beside it, got other data",
-                  path, kArrays);
+                  path, kArrayFiles);
     }
     return array_rows(files, paths,
                       {.inputs = inputs.all,
@@ -124,7 +119,7 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   throw Error(
       ErrorCode::bad_data,
       "[data] '{}': expected {} files with arrays {}, which the model reads, got other data",
-      config.data.train.front(), kArrays, fmt::join(names, ", "));
+      config.data.train.front(), kArrayFiles, fmt::join(names, ", "));
 }
 
 std::string amount_text(const Dataset& data) {

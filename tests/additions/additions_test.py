@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What an addition costs: a recipe, a model family, a loss, a number format, a granularity, an element-wise op, a collective,
+"""What an addition costs: a recipe, a model family, a model of an encoder and a decoder, a loss, a number format, a granularity, an element-wise op, a collective,
 an optimizer, a state, a configuration key and an evaluation task are added to a scratch copy of the sources as docs/adding says, and the
-existing files that had to change are counted. With --build DIR, where the program is then built, the recipe, model, loss, format and granularity are
+existing files that had to change are counted. With --build DIR, where the program is then built, the recipe, models, loss, format and granularity are
 compiled and used.
 
     tests/additions/additions_test.py [--source DIR] [--build DIR] [NAME...]
@@ -14,10 +14,12 @@ import argparse
 import json
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from random import Random
 
 COUNTED = ("src", "cli", "bench")
 
@@ -193,6 +195,19 @@ def use_granularity(scratch):
             raise Failed(f"{device}: no group of 64 in the plan")
 
 
+def list_model(scratch):
+    scratch.edit("src/nn/spec.h", r"enum class ModelKind [^}]*?(?=\s*\})", ", scratch")
+    scratch.edit("src/nn/list.h", r"^extern const ModelDef \w+;\n(?!extern)", "extern const ModelDef kScratch;\n")
+    scratch.edit("src/nn/model.cpp", r"constexpr const ModelDef\* kModels\[\] = \{[^}]*", "    &kScratch,\n")
+
+
+def program_with_model(scratch, like):
+    files = ["src/nn/scratch.cpp", "src/nn/model.cpp"]
+    program = scratch.work / "octet"
+    scratch.link([scratch.compile(file, like if file == files[0] else None) for file in files], program)
+    return program
+
+
 def add_model(scratch):
     scratch.add("src/nn/scratch.cpp", """// A model of the test of additions: Llama's decoder with LayerNorms.
 #include "nn/blocks.h"
@@ -221,16 +236,11 @@ const ModelDef kScratch = {.kind = ModelKind::scratch,
 
 }  // namespace octet
 """)
-    scratch.edit("src/nn/spec.h", r"enum class ModelKind [^}]*?(?=\s*\})", ", scratch")
-    scratch.edit("src/nn/list.h", r"^extern const ModelDef \w+;\n(?!extern)", "extern const ModelDef kScratch;\n")
-    scratch.edit("src/nn/model.cpp", r"constexpr const ModelDef\* kModels\[\] = \{[^}]*", "    &kScratch,\n")
+    list_model(scratch)
 
 
 def use_model(scratch):
-    files = ["src/nn/scratch.cpp", "src/nn/model.cpp"]
-    like = {files[0]: "src/nn/olmo.cpp"}
-    program = scratch.work / "octet"
-    scratch.link([scratch.compile(file, like.get(file)) for file in files], program)
+    program = program_with_model(scratch, "src/nn/olmo.cpp")
     train(scratch, program, ["model.kind=scratch", "model.norm_eps=1.0e-4"])
     written = json.loads((scratch.work / "run/config.json").read_text())
     if written["model_type"] != "scratch" or written["layer_norm_eps"] != 1e-4:
@@ -241,6 +251,258 @@ def use_model(scratch):
     shutil.copy(scratch.work / "run/config.json", folder)
     shutil.copy(next((scratch.work / "run/ckpt").glob("step-*")) / "model.safetensors", folder)
     scratch.run([str(program), "eval", "--model", "model", "--data", "text.txt"])
+
+
+def add_encoder_decoder(scratch):
+    """Captions that attend to the patches of a frame: two stacks, inputs of two kinds, an output of its own."""
+    scratch.add("src/nn/scratch.cpp", """// A model of the test of additions: an encoder of frames, and a decoder of captions that reads it.
+#include "nn/blocks.h"
+#include "nn/list.h"
+
+namespace octet {
+namespace {
+
+constexpr HfKey kKeys[] = {{.field = "vocab", .key = "vocab_size"},
+                           {.field = "hidden", .key = "hidden_size"},
+                           {.field = "ffn", .key = "intermediate_size"},
+                           {.field = "layers", .key = "num_hidden_layers"},
+                           {.field = "heads", .key = "num_attention_heads"},
+                           {.field = "max_positions", .key = "max_position_embeddings"},
+                           {.field = "image_size", .key = "image_size"},
+                           {.field = "patch_size", .key = "patch_size"},
+                           {.field = "channels", .key = "num_channels"},
+                           {.field = "gelu", .key = "hidden_act"},
+                           {.field = "norm_eps", .key = "layer_norm_eps", .absent = 1e-5}};
+
+constexpr LinearOptions kWhole = {.whole_path = true};
+
+std::vector<InputSpec> inputs(const ModelSpec& spec, const BatchSize&) {
+  return {{.name = "frames",
+           .per = Per::row,
+           .inner = {spec.channels, spec.image_size, spec.image_size},
+           .type = HostType::real},
+          {.name = "captions", .bound = spec.vocab},
+          positions_input()};
+}
+
+std::vector<OutputSpec> outputs(const ModelSpec&) {
+  return {{.name = "answer", .as = "logits"}};
+}
+
+std::vector<StackSpec> stacks(const ModelSpec& spec) {
+  return {{"encoder", spec.layers}, {"decoder", spec.layers}};
+}
+
+ValueId attended(Blocks& b, ValueId x, ValueId read, const std::string& path,
+                 const AttentionOptions& options) {
+  const int64_t width = b.spec().hidden;
+  const ValueId q = b.linear(x, path + ".q", width, kWhole);
+  const ValueId k = b.linear(read, path + ".k", width, kWhole);
+  const ValueId v = b.linear(read, path + ".v", width, kWhole);
+  return b.linear(b.attention(q, k, v, options), path + ".out", width,
+                  {.use = MatrixUse::residual, .whole_path = true});
+}
+
+ValueId mlp(Blocks& b, ValueId x) {
+  return b.linear(b.gelu(b.linear(x, "up", b.spec().ffn), "act"), "down", b.spec().hidden,
+                  {.use = MatrixUse::residual});
+}
+
+Outputs build(Blocks& b) {
+  const int64_t side = b.spec().image_size / b.spec().patch_size, n = side * side;
+  b.enter(-1, "scratch.encoder.");
+  ValueId s = b.linear(b.patches(b.input("frames")), "patches", b.spec().hidden);
+  s = b.add_rows(s, b.table("places", n, {n, b.spec().hidden}));
+  for (int64_t i = 0; i < b.layers("encoder"); ++i) {
+    b.enter_layer("encoder", i, fmt::format("scratch.encoder.layers.{}.", i));
+    const ValueId h = b.layer_norm(s, "norm");
+    s = b.add(s, attended(b, h, h, "self_attn", {.mask = AttentionMask::full}));
+    s = b.add(s, mlp(b, b.layer_norm(s, "mlp_norm")));
+  }
+  b.enter(-1, "scratch.encoder.");
+  s = b.layer_norm(s, "last_norm");
+  b.enter(-1, "scratch.decoder.");
+  ValueId x = b.embedding("words", "captions", b.spec().vocab);
+  x = b.add(x, b.position_embedding("positions"));
+  for (int64_t i = 0; i < b.layers("decoder"); ++i) {
+    b.enter_layer("decoder", i, fmt::format("scratch.decoder.layers.{}.", i));
+    const ValueId h = b.layer_norm(x, "norm");
+    x = b.add(x, attended(b, h, h, "self_attn", {}));
+    x = b.add(x, attended(b, b.layer_norm(x, "cross_norm"), s, "cross_attn",
+                          {.mask = AttentionMask::full, .keys = AttentionKeys::fixed}));
+    x = b.add(x, mlp(b, b.layer_norm(x, "mlp_norm")));
+  }
+  b.enter(-1, "scratch.decoder.");
+  return {b.linear(b.layer_norm(x, "last_norm"), "answer", b.spec().vocab)};
+}
+
+}  // namespace
+
+const ModelDef kScratch = {.kind = ModelKind::scratch,
+                           .name = "scratch",
+                           .architecture = "ScratchForCaptions",
+                           .prefix = "scratch.",
+                           .head = "scratch.decoder.answer.weight",
+                           .positions = Positions::learned,
+                           .mlp = MlpKind::gelu,
+                           .grouped_heads = false,
+                           .hf_keys = kKeys,
+                           .own_hf_keys = {},
+                           .hf_neutrals = {},
+                           .build = build,
+                           .inputs = inputs,
+                           .outputs = outputs,
+                           .stacks = stacks,
+                           .writes_text = false,
+                           .reads_images = true};
+
+}  // namespace octet
+""")
+    list_model(scratch)
+
+
+CAPTIONS_RUN = """
+model: {kind: scratch, hidden: 32, layers: 2, heads: 2, ffn: 64, vocab: 16, seq: 8, image_size: 8, patch_size: 4, channels: 1}
+recipe: fp32
+optim: {lr: 1.0e-2, warmup: 10}
+data: {train: [samples.safetensors], val: [samples.safetensors]}
+train: {steps: 200, batch: 16, eval_every: 100, eval_bytes: 100000, save_every: 100}
+out: run
+"""
+
+
+def write_captions(path, n=64, seq=8, vocab=16, side=8):
+    """The word behind each of a caption is as many further on as the row of the frame that is bright."""
+    random = Random(1)
+    frames, captions, labels = [], [], []
+    for sample in range(n):
+        bright = sample % side
+        frames += [float(row == bright) + random.gauss(0, 0.1) for row in range(side) for _ in range(side)]
+        words = [random.randrange(vocab) for _ in range(seq)]
+        captions += words
+        labels += [(word + bright) % vocab for word in words]
+    header, parts, at = {}, [], 0
+    for name, kind, shape, code, values in (("frames", "F32", [n, 1, side, side], "f", frames),
+                                            ("captions", "I32", [n, seq], "i", captions),
+                                            ("labels", "I32", [n, seq], "i", labels)):
+        parts.append(struct.pack(f"<{len(values)}{code}", *values))
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + len(parts[-1])]}
+        at += len(parts[-1])
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+
+
+def losses_of(run, key):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line[key] for line in lines if key in line]
+
+
+SOURCE_PROBE = """// Texts about two frames, over caches of what the encoder made of them and without a cache.
+#include <algorithm>
+#include <cstdio>
+
+#include "backends/cpu/backend.h"
+#include "base/error.h"
+#include "infer/text_model.h"
+
+using namespace octet;
+
+constexpr int32_t kWords[] = {1, 5, 9, 13, 2, 6, 10, 14};
+constexpr int64_t kBright[] = {3, 6}, kSide = 8, kFilled = 3;
+
+int main() {
+  const ModelSource source = find_model_source(posix_files(), "run");
+  cpu::Backend backend = cpu::make_backend(2, cpu::detect_isa(), cpu::RowSums::same);
+  const TextMachine machine{posix_files(), *backend.device, *backend.catalogue};
+  Batch frames{.batch = 2, .seq = 1};
+  frames.add(model_def(source.spec.kind).inputs(source.spec, {}).front());
+  for (int64_t entry = 0; entry < 2; ++entry) {
+    for (int64_t col = 0; col < kSide; ++col)
+      frames.reals("frames")[static_cast<size_t>((entry * kSide + kBright[entry]) * kSide + col)] = 1;
+  }
+  std::vector<std::vector<float>> all;
+  int n_faults = 0;
+  for (const auto make : {make_cached_model, make_recomputed_model}) {
+    const auto model = make(source, {.n_entries = 2, .capacity = 8}, machine);
+    std::vector<float>& seen = all.emplace_back();
+    std::vector<float> last;
+    try {
+      model->logits(std::vector<TextPiece>{{0, 0, std::span(kWords).first(1)}}, {});
+      ++n_faults;  // without a source
+    } catch (const Error&) {
+    }
+    // Frames differ, and texts about one frame do not.
+    const auto read = [&](int64_t first, bool about_one) {
+      std::vector<TextPiece> pieces;
+      for (int64_t entry = 0; entry < 2; ++entry)
+        pieces.push_back({entry, first, std::span(kWords).subspan(static_cast<size_t>(first), 1)});
+      model->logits(pieces, [&](const TextPiece& piece, int64_t, std::span<const float> logits) {
+        if (piece.entry == 1) n_faults += std::ranges::equal(logits, last) == about_one ? 0 : 1;
+        last.assign(logits.begin(), logits.end());
+        seen.insert(seen.end(), logits.begin(), logits.end());
+      });
+    };
+    model->read_source(frames);
+    model->fill(std::vector<TextPiece>{{0, 0, std::span(kWords).first(kFilled)},
+                                       {1, 0, std::span(kWords).first(kFilled)}});
+    for (int64_t t = kFilled; t < std::ssize(kWords); ++t) read(t, false);
+    model->share(kFilled);  // both are now about the first frame
+    read(kFilled, true);
+  }
+  if (all[0] != all[1]) ++n_faults;
+  std::printf("%d faults\\n", n_faults);
+  return n_faults == 0 ? 0 : 1;
+}
+"""
+
+
+def write_about_a_source(scratch):
+    """The same weights as a model that writes text: by caches of its source, bit for bit as from the whole."""
+    model = scratch.root / "src/nn/scratch.cpp"
+    text = model.read_text().replace('"captions"', '"tokens"').replace('.name = "answer", .as = "logits"', '.name = "logits"')
+    model.write_text(text.replace(".writes_text = false,", ".writes_text = true,"))
+    (scratch.root / "cli/probe.cpp").write_text(SOURCE_PROBE)
+    objects = [scratch.compile("cli/probe.cpp", "cli/main.cpp"), scratch.compile("src/nn/scratch.cpp", "src/nn/vit.cpp"),
+               scratch.compile("src/nn/model.cpp")]
+    program = scratch.work / "probe"
+    scratch.link(objects, program, replace=True)
+    scratch.run([str(program)])
+
+
+def use_encoder_decoder(scratch):
+    program, work = str(program_with_model(scratch, "src/nn/vit.cpp")), scratch.work
+    (work / "captions.yaml").write_text(CAPTIONS_RUN)
+    write_captions(work / "samples.safetensors")
+    train_it = [program, "train", "captions.yaml", "--quiet"]
+    scratch.run(train_it)
+    fit, told = losses_of(work / "run", "loss")[-1], losses_of(work / "run", "val_loss")
+    if fit > 0.05 or told[-1] > 0.05:
+        raise Failed(f"64 samples were not fit: loss {fit}, evaluated {told}")
+    # Half a run and the rest of it are the whole one, bit by bit.
+    shutil.copytree(work / "run", work / "half")
+    shutil.rmtree(work / "half/ckpt" / max(path.name for path in (work / "half/ckpt").glob("step-*")))
+    scratch.run(train_it + ["--set", "out=half", "--resume"])
+    weights = [max((work / out / "ckpt").glob("step-*/model.safetensors")).read_bytes() for out in ("run", "half")]
+    if weights[0] != weights[1]:
+        raise Failed("a resumed run has other weights")
+    # By every kind of recipe, with what a stack of its own has.
+    for sets in (["recipe=bf16"], ["recipe=coat"], ["recipe={base: coat, override: {'encoder.layers.*': bf16}}"]):
+        words = [word for one in sets for word in ("--set", one)]
+        scratch.run(train_it + words + ["--set", "out=other", "--set", "train.steps=3"])
+        shutil.rmtree(work / "other")
+        for device in ("cpu", "cuda"):
+            plan = json.loads(scratch.run([program, "plan", "captions.yaml", "--json", "--device", device] + words))
+            if plan["layer_names"] != [f"{stack}.layers.{i}" for stack in ("encoder", "decoder") for i in (0, 1)]:
+                raise Failed(f"layers are called {plan['layer_names']}")
+    data = ["--data", "samples.safetensors"]
+    evaluated = json.loads(scratch.run([program, "eval", "--model", "run", "--json"] + data))
+    ptq = ["--format", "e4m3", "--method", "max", "--calib", "samples.safetensors", "--eval", "samples.safetensors"]
+    quantized = json.loads(scratch.run([program, "ptq", "--model", "run", "--out", "quantized", "--json"] + ptq))
+    losses = [evaluated[0]["nll"], quantized["models"][0]["nll_before"], quantized["models"][0]["nll_after"]]
+    if not all(0 < loss < 0.05 for loss in losses) or abs(losses[0] - losses[1]) > 1e-6:
+        raise Failed(f"evaluated, and before and after it was quantized: {losses}")
+    write_about_a_source(scratch)
 
 
 def add_format(scratch):
@@ -551,6 +813,7 @@ ADDITIONS = {  # name: existing files at most, what is added, how it is used (No
     "recipe": (2, add_recipe, use_recipe),
     "granularity": (3, add_granularity, use_granularity),
     "model": (4, add_model, use_model),
+    "encoder-decoder": (4, add_encoder_decoder, use_encoder_decoder),
     "format": (4, add_format, use_format),
     "loss": (2, add_loss, use_loss),
     "element-wise op": (4, add_element, None),
