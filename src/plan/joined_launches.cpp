@@ -22,20 +22,11 @@ class Access {
   std::vector<Place> read_, written_;
 };
 
-bool have_same_types(const Graph& graph, const ValueIds& a, const ValueIds& b) {
-  return std::ranges::equal(a, b, [&](ValueId x, ValueId y) {
-    if (x == kNoValue || y == kNoValue) return x == y;
-    return graph.type(x).dtype == graph.type(y).dtype;
-  });
-}
-
 bool may_be_one(const Graph& graph, const PlanStep& step, const PlanStep& next) {
   const Node &a = graph.node(step.node), &b = graph.node(next.node);
   return step.kernel.may_join && next.kernel.may_join && step.kernel.row == next.kernel.row &&
          a.op == b.op && step.is_finish == next.is_finish && step.stream == next.stream &&
-         !next.begins_run && next.joins < 0 && step.scratch < 0 && next.scratch < 0 &&
-         have_same_types(graph, a.operands, b.operands) &&
-         have_same_types(graph, a.results, b.results);
+         !next.begins_run && next.joins < 0 && step.scratch < 0 && next.scratch < 0;
 }
 
 }  // namespace

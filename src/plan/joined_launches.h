@@ -1,5 +1,5 @@
 // Launches that a back end may make as one (LaunchArgs::joins_next): neighbours in the plan with
-// kernels of one row and types that allow it (KernelChoice::may_join), none of which touches what
+// kernels of one row that allow it (KernelChoice::may_join), none of which touches what
 // another writes; of collectives those of one run.
 #pragma once
 

@@ -93,6 +93,18 @@ TEST(JoinedLaunches, of_long_prompts_are_cache_writes_alone) {
   const FunctionKey prefill{function::prefill, {.batch = 16, .seq = 16, .cache = 32}};
   EXPECT_EQ(joined_runs(prefill, FrozenFormat::as_computed), twice({" cache_write cache_write"}));
 }
+// Weights have other results than norms, whose amax nobody wants: both are steps of one row.
+TEST(JoinedLaunches, of_an_update_are_steps_of_all_tensors_and_scales) {
+  ProgramOptions options;
+  options.forward = forward_builder(resolved(small_llama()));
+  options.recipe = "coat";
+  options.train = {.batch = 1, .seq = 16};
+  Program program(options, gpu());
+  const std::vector<std::string> runs = joined_runs(program.plan(function::step));
+  // Of 21; some are not together where a weight's amax takes the place of a gradient.
+  EXPECT_EQ(std::ranges::count(runs, " adamw_step adamw_step adamw_step adamw_step"), 4);
+  EXPECT_EQ(std::ranges::count(runs, " quant_scale quant_scale quant_scale quant_scale"), 1);
+}
 // Of each layer's four groups of weights that share a scale.
 TEST(JoinedLaunches, of_ranks_are_the_maxima_of_new_weights) {
   ModelSpec spec = small_llama();

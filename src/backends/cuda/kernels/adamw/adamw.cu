@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backends/cuda/kernels/adamw/adamw_common.cuh"
+#include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/launch/context.h"
 #include "ir/ops/slots.h"
 
@@ -66,7 +67,11 @@ __device__ __forceinline__ void update_wide(const AdamwCall& call, const AdamwCo
 }
 __global__ void __launch_bounds__(kWideThreads, 4)
     step_wide(const __grid_constant__ AdamwCall call) {
-  if (*call.found_nonfinite != 0) return copy_states(call);
+  start_next();
+  if (*call.found_nonfinite != 0) {
+    copy_states(call);
+    return wait_for_previous();
+  }
   const AdamwConstants k = constants_of(call);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kChunk;
   int64_t i = call.begin + static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x * kWideRun;
@@ -78,6 +83,7 @@ __global__ void __launch_bounds__(kWideThreads, 4)
     update_wide(call, k, run, i);
     if (both) update_wide(call, k, other, i + kNextWide);
   }
+  wait_for_previous();
 }
 
 __global__ void clear_amax(uint32_t* amax, uint8_t* flag) {
@@ -108,8 +114,18 @@ class AdamwStep : public Prepared {
     if (is_wide_or_half(p_.m.dtype) && is_wide_or_half(p_.v.dtype)) p_.group = 128;
   }
 
-  void launch(const Launch& args) override {
-    const AdamwCall call = call_of(args);
+  void launch(const Launch& args) override { launch(args, false); }
+  void launch_joined(std::span<const Joined> all) override {
+    bool is_beside_last = false;
+    for (const Joined& one : all) {
+      static_cast<AdamwStep*>(one.kernel)->launch(one.args, std::exchange(is_beside_last, true));
+    }
+  }
+
+ private:
+  void launch(const Launch& args, bool is_beside_last) {
+    AdamwCall call = call_of(args);
+    call.is_beside_last = is_beside_last;
     pieces_.launch(call, n_sm_, args.stream);
     if (!p_.amax || pieces_.give_amax()) return;
     clear_amax<<<1, 1, 0, args.stream>>>(call.amax, call.flag);
@@ -119,8 +135,6 @@ class AdamwStep : public Prepared {
     if (p_.n != 0) kernel<<<blocks, 256, 0, args.stream>>>(call);
     check_launch("adamw_step");
   }
-
- private:
   AdamwCall call_of(const Launch& args) const {
     // Slots that are absent may be none.
     const auto in = [&](bool is_there, SlotId i) { return is_there ? args.operands[i] : nullptr; };
@@ -187,6 +201,7 @@ void launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 }
 void launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const unsigned blocks = blocks_of(call.end - call.begin, kChunk, n_sm * 16);
+  if (call.is_beside_last) return launch_early(step_wide, {blocks, kWideThreads}, stream, call);
   step_wide<<<blocks, kWideThreads, 0, stream>>>(call);
   check_launch("adamw_step");
 }

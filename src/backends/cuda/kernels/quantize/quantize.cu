@@ -1,6 +1,7 @@
 // Codes of a tensor by its one scale, by row and transposed: params/quantize.h.
 #include <algorithm>
 
+#include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/quantize/quantize_source.cuh"
 
 namespace octet::cuda {
@@ -107,6 +108,7 @@ template <Dtype X, Dtype C, ScaleFrom H>
 __global__ void __launch_bounds__(kThreads, (kBlocks<X, H>))
     quantize_rows(const __grid_constant__ RowCodes a) {
   const uint8_t* table = code_table<C>();
+  wait_for_previous();
   Magnitude found;
   for (int k = 0; k < kPieces<C>; ++k) {
     const int64_t base = (int64_t{blockIdx.x} * kPieces<C> + k) * kChunk;
@@ -257,6 +259,7 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<X, H>))
     quantize_tiles(const __grid_constant__ TileCodes a) {
   alignas(16) __shared__ uint32_t tile[kTileCols * kTileWords];
   TileState state{.table = code_table<C>(), .tile = tile, .found = {}};
+  wait_for_previous();
   const int64_t first = int64_t{blockIdx.x} * kPieces<C>;
   const int64_t n = min(int64_t{kPieces<C>}, a.n_tiles - first);
   for (int64_t k = 0; k < n; ++k) {
@@ -282,8 +285,7 @@ void launch_tiles(const QuantizeParams& p, const QuantizeCall& call) {
   a.aligned_rows = is_aligned(a.by_row, 8) && p.cols % 8 == 0;
   a.aligned_turned = is_aligned(a.transposed, 16) && p.padded_rows % 16 == 0;
   const unsigned grid = grid_of(std::max<int64_t>(ceil_div(a.n_tiles, kPieces<C>), 1));
-  quantize_tiles<X, C, H><<<grid, kThreads, 0, call.stream>>>(a);
-  check_launch("quantize, transposed");
+  launch_early(quantize_tiles<X, C, H>, {grid, kThreads}, call.stream, a);
 }
 
 template <Dtype X, Dtype C, ScaleFrom H>
@@ -295,8 +297,7 @@ void launch_rows(const QuantizeParams& p, const QuantizeCall& call) {
              .limit = p.limit};
   a.aligned = is_aligned(a.x, 16) && is_aligned(a.codes, 8);
   const unsigned grid = grid_of(std::max<int64_t>(ceil_div(a.n, kChunk * kPieces<C>), 1));
-  quantize_rows<X, C, H><<<grid, kThreads, 0, call.stream>>>(a);
-  check_launch("quantize");
+  launch_early(quantize_rows<X, C, H>, {grid, kThreads}, call.stream, a);
 }
 
 void run_quantize(const QuantizeParams& p, const Launch& args) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/quantize/quantize_source.cuh"
+#include "backends/cuda/launch/join.h"
 
 namespace octet::cuda {
 namespace {
@@ -170,31 +171,64 @@ class AnyOfKernel : public Prepared {
   std::vector<int64_t> n_;
 };
 
-// The history moves by one place in steps of a block; a step writes only what it has read.
+struct ScalePart {
+  ScaleParams p;
+  const float *amax, *history;
+  float *scale, *next;
+};
+
+// A block a scale. The history moves by one place in steps of a block; a step writes only what it
+// has read.
 __global__ void __launch_bounds__(kThreads)
-    scale_of_amax(ScaleParams p, const float* amax, const float* history, float* scale,
-                  float* next) {
-  const float now = *amax;
-  Magnitude of;
-  for (int64_t i = threadIdx.x; i < p.history; i += kThreads)
-    of.top = max(of.top, __float_as_uint(history[i] > 0 ? history[i] : 0.0f));
-  const float largest = __uint_as_float(join_block(of));
-  if (threadIdx.x == 0) *scale = tensor_scale(largest > 0 ? largest : now, 1.0f / p.target);
-  for (int64_t base = 0; base < p.history; base += kThreads) {
+    scale_of_amax(const __grid_constant__ Parts<ScalePart> parts) {
+  const ScalePart& of = parts.of[blockIdx.x];
+  const int64_t n = of.p.history;
+  const float now = *of.amax;
+  Magnitude found;
+  for (int64_t i = threadIdx.x; i < n; i += kThreads)
+    found.top = max(found.top, __float_as_uint(of.history[i] > 0 ? of.history[i] : 0.0f));
+  const float largest = __uint_as_float(join_block(found));
+  if (threadIdx.x == 0) *of.scale = tensor_scale(largest > 0 ? largest : now, 1.0f / of.p.target);
+  for (int64_t base = 0; base < n; base += kThreads) {
     const int64_t i = base + threadIdx.x;
-    const float moved = i + 1 < p.history ? history[i + 1] : now;
+    const float moved = i + 1 < n ? of.history[i + 1] : now;
     __syncthreads();
-    if (i < p.history) next[i] = moved;
+    if (i < n) of.next[i] = moved;
   }
 }
 
-void run_scale(const ScaleParams& p, const Launch& args) {
-  const bool delayed = p.history > 0;
-  scale_of_amax<<<1, kThreads, 0, args.stream>>>(
-      p, args.in<float>(0), delayed ? args.in<float>(1) : nullptr, args.out<float>(0),
-      delayed ? args.out<float>(1) : nullptr);
-  check_launch("quant_scale");
-}
+class ScaleKernel : public Prepared {
+ public:
+  explicit ScaleKernel(const Request& request) : p_(request.get<ScaleParams>()) {}
+  bool goes_with(const ScaleKernel&) const { return true; }
+  void launch(const Launch& args) override {
+    Parts<ScalePart> scales;
+    add_to(scales, args);
+    make(scales, args.stream);
+  }
+  void launch_joined(std::span<const Joined> all) override {
+    const auto scales = join_parts<ScalePart>(*this, all);
+    if (!scales) return Prepared::launch_joined(all);
+    make(*scales, all[0].args.stream);
+  }
+  void add_to(Parts<ScalePart>& scales, const Launch& args) const {
+    const bool delayed = p_.history > 0;
+    scales.add({.p = p_,
+                .amax = args.in<float>(0),
+                .history = delayed ? args.in<float>(1) : nullptr,
+                .scale = args.out<float>(0),
+                .next = delayed ? args.out<float>(1) : nullptr},
+               1);
+  }
+
+ private:
+  static void make(const Parts<ScalePart>& scales, cudaStream_t stream) {
+    scale_of_amax<<<scales.n_blocks(), kThreads, 0, stream>>>(scales);
+    check_launch("quant_scale");
+  }
+
+  ScaleParams p_;
+};
 
 }  // namespace
 
@@ -245,7 +279,7 @@ std::unique_ptr<Prepared> prepare_any_of(const Request& request) {
   return std::make_unique<AnyOfKernel>(request);
 }
 std::unique_ptr<Prepared> prepare_scale(const Request& request) {
-  return stateless<ScaleParams, run_scale>(request);
+  return std::make_unique<ScaleKernel>(request);
 }
 
 }  // namespace octet::cuda

@@ -215,7 +215,8 @@ KernelSpec dequantize_spec(const NodeView& view) {
 const Binding kQuantizeBindings[] = {
     {{OpCode::amax, "reduce", amax_applies, amax_scratch}, amax_spec},
     {{OpCode::any_of, "reduce", always}, any_of_spec},
-    {{OpCode::quant_scale, "scalar", scale_applies}, scale_spec},
+    {{.op = OpCode::quant_scale, .name = "scalar", .applies = scale_applies, .may_join = always},
+     scale_spec},
     {{OpCode::delayed_scale, "scalar", scale_applies}, scale_spec},
     {{OpCode::quantize, "codes", quantize_applies}, quantize_spec},
     {{OpCode::quantize_both, "codes", quantize_applies}, quantize_spec},

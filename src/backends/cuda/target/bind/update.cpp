@@ -134,15 +134,30 @@ KernelSpec store_state_spec(const NodeView& view) {
                    state_params(view, view.in(StoreState::old), view.has(StoreState::old_rest)));
 }
 
+// Most tensors are too small to fill the device: their steps run beside each other.
+bool runs_beside_others(const NodeView&) {
+  return true;
+}
+
 const Binding kUpdateBindings[] = {
     {{OpCode::load_state, "groups", [](const NodeView&) { return true; }}, load_state_spec},
     {{OpCode::store_state, "groups", [](const NodeView&) { return true; }}, store_state_spec},
     {{OpCode::global_norm, "chunks", gradients_are_wide, norm_scratch}, norm_spec},
-    {{OpCode::adamw_step, "expanded", adamw_takes<takes_expanded, kMomentGroup>},
+    {{.op = OpCode::adamw_step,
+      .name = "expanded",
+      .applies = adamw_takes<takes_expanded, kMomentGroup>,
+      .may_join = runs_beside_others},
      adamw_spec<AdamwRow::expanded>},
-    {{OpCode::adamw_step, "groups", adamw_takes<takes_groups, kGroupPair>},
+    {{.op = OpCode::adamw_step,
+      .name = "groups",
+      .applies = adamw_takes<takes_groups, kGroupPair>,
+      .may_join = runs_beside_others},
      adamw_spec<AdamwRow::groups>},
-    {{OpCode::adamw_step, "wide", adamw_takes<takes_wide, kWideRun>}, adamw_spec<AdamwRow::wide>},
+    {{.op = OpCode::adamw_step,
+      .name = "wide",
+      .applies = adamw_takes<takes_wide, kWideRun>,
+      .may_join = runs_beside_others},
+     adamw_spec<AdamwRow::wide>},
     {{.op = OpCode::adamw_step,
       .name = "generic",
       .applies = adamw_applies,
