@@ -211,8 +211,8 @@ def page(folder):
              "from a paper's models to small ones, so changes are compared, not scores. Figures that are not known are n/a.", "",
              "```sh", "# needs the data, a folder with images/cifar10 and text/wiki_en", "tools/papers.py list",
              "tools/papers.py run fp8-vit hif8-vit --budget small --seeds 2 --program build/octet --data DIR", "tools/papers.py render", "",
-             "# of a GPU, in six minutes: five seeds of a ViT-small in BF16, FP8, COAT, FP16 and HiFloat8",
-             "tools/papers.py run fp8-vit hif8-vit --budget full --seeds 5 --device cuda --program build/octet --data DIR --out papers --limit-s 330",
+             "# on a GPU: a ViT-small in BF16, FP8, COAT, FP16 and HiFloat8; two seeds take eight minutes of an H100 beside other runs",
+             "tools/papers.py run fp8-vit hif8-vit --budget full --seeds 5 --device cuda --program build/octet --data DIR",
              "```", ""]
     lines += table(("budget", "vision transformer", "its training", "BERT", "its training"),
                    [[f"`{name}`", *(", ".join(f"{key} {value}" for key, value in sizes[part].items())
