@@ -112,8 +112,8 @@ std::string shape_text(const Graph& graph, const Node& node) {
     if (id != kNoValue && !graph.type(id).shape.empty())
       from.push_back(to_string(graph.type(id).shape));
   }
-  constexpr size_t kMost = 3;
-  if (from.size() > kMost) from.resize(kMost), from.emplace_back("...");
+  constexpr size_t kMax = 3;
+  if (from.size() > kMax) from.resize(kMax), from.emplace_back("...");
   std::vector<std::string> to;
   for (const ValueId id : node.results) {
     if (id != kNoValue && !graph.type(id).shape.empty())

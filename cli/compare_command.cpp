@@ -24,7 +24,7 @@ namespace octet {
 namespace {
 
 constexpr int kWarmUpSteps = 2, kTimedSteps = 3;
-constexpr int64_t kFewestSteps = 10, kMostSteps = 20000;
+constexpr int64_t kFewestSteps = 10, kMaxSteps = 20000;
 constexpr int64_t kEvaluations = 4;    // of each run
 constexpr double kShareOfTime = 0.92;  // for steps; the rest: data, compiling, saving, the sample
 constexpr int64_t kSampleTokens = 240;
@@ -100,7 +100,7 @@ int64_t choose_steps(const CompareFlags& flags, const std::vector<StepTime>& tim
   }
   const double left = kShareOfTime * flags.seconds - seconds_spent -
                       static_cast<double>(kEvaluations) * sum.evaluation;
-  return std::clamp(static_cast<int64_t>(left / sum.step), kFewestSteps, kMostSteps);
+  return std::clamp(static_cast<int64_t>(left / sum.step), kFewestSteps, kMaxSteps);
 }
 
 std::string sample_text(const std::string& run, const TrainerMachine& machine, uint32_t seed) {
@@ -140,7 +140,7 @@ int64_t choose_number_of_steps(const CompareFlags& flags, const GlobalOptions& o
   const Log log = make_log(options);
   std::vector<StepTime> times;
   for (const std::string& recipe : flags.recipes) {
-    times.push_back(time_steps(compare_config(flags, recipe, kMostSteps, options), data, machine));
+    times.push_back(time_steps(compare_config(flags, recipe, kMaxSteps, options), data, machine));
     log.info("{}: {:.0f} ms a step", recipe, times.back().step * 1000);
   }
   return choose_steps(flags, times, seconds_since(start));
@@ -166,7 +166,7 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
   if (!is_named) flags.data = default_paths();
   for (const std::string& recipe : flags.recipes) find_recipe(recipe);
   check_folders(flags, posix_files());
-  const RunConfig first = compare_config(flags, flags.recipes.front(), kMostSteps, options);
+  const RunConfig first = compare_config(flags, flags.recipes.front(), kMaxSteps, options);
   Backend backend = open_backend(options, {.deterministic = first.train.deterministic});
   const TrainerMachine machine{posix_files(), *backend.device, *backend.catalogue};
   const Dataset data = collect_local_text(

@@ -143,8 +143,8 @@ std::string read_stdin() {
 }
 
 std::string read_raw_file(const std::string& path) {
-  constexpr uint64_t kMostBytes = uint64_t{16} << 30;
-  return posix_files().read_stream(path, kMostBytes);
+  constexpr uint64_t kMaxBytes = uint64_t{16} << 30;
+  return posix_files().read_stream(path, kMaxBytes);
 }
 
 void add_formats_command(CLI::App& app, GlobalOptions& options) {

@@ -62,8 +62,8 @@ MatrixShape parse_shape(const std::string& text) {
   const auto rows = std::from_chars(text.data(), end, shape.rows);
   const bool comma = rows.ec == std::errc{} && rows.ptr != end && *rows.ptr == ',';
   const auto cols = comma ? std::from_chars(rows.ptr + 1, end, shape.cols) : rows;
-  constexpr int64_t kMost = int64_t{1} << 31;
-  const bool small = shape.rows >= 0 && shape.rows < kMost && shape.cols >= 0 && shape.cols < kMost;
+  constexpr int64_t kMax = int64_t{1} << 31;
+  const bool small = shape.rows >= 0 && shape.rows < kMax && shape.cols >= 0 && shape.cols < kMax;
   if (!comma || cols.ec != std::errc{} || cols.ptr != end || !small) {
     throw Error(ErrorCode::invalid_argument, "[formats] --shape: expected ROWS,COLS, got {}", text);
   }

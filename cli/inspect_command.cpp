@@ -78,7 +78,7 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
   write_out(table_text(tensors));
 }
 
-constexpr size_t kMostEdges = 12;
+constexpr size_t kMaxEdges = 12;
 
 // What the last sample of telemetry found, the worst first; nothing where there is none.
 Table edge_table(Files& files, const std::string& run, bool all) {
@@ -86,7 +86,7 @@ Table edge_table(Files& files, const std::string& run, bool all) {
       {"edge", "step", "dtype", "rms", "amax", "zeros", "saturated", "SNR dB", "drift", "rescale"},
       {}};
   for (const auto& [step, edge] : newest_edges(files, join_path(run, "telemetry.jsonl"))) {
-    if (!all && table.rows.size() == kMostEdges) break;
+    if (!all && table.rows.size() == kMaxEdges) break;
     const int rescale = edge.rescale();
     table.rows.push_back({edge.edge, fmt::to_string(step), std::string(dtype_name(edge.dtype)),
                           fmt::format("{:.3g}", edge.rms), fmt::format("{:.3g}", edge.amax),

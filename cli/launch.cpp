@@ -9,7 +9,7 @@
 namespace octet {
 namespace {
 
-constexpr int kMostRanks = 1 << 16;
+constexpr int kMaxRanks = 1 << 16;
 constexpr const char* kAgentListens = "TORCHELASTIC_USE_AGENT_STORE";
 
 struct Names {
@@ -107,7 +107,7 @@ std::optional<Launch> find_launch(const Variables& variable) {
     if (!is_set(variable, names.rank) || !is_set(variable, names.size)) continue;
     Launch launch;
     launch.launcher = names.launcher;
-    launch.size = number(variable, names.size, 1, kMostRanks);
+    launch.size = number(variable, names.size, 1, kMaxRanks);
     if (launch.size == 1) return std::nullopt;
     launch.rank = number(variable, names.rank, 0, launch.size - 1);
     if (is_set(variable, names.local_rank))

@@ -50,13 +50,13 @@ OptimPolicy policy_of(const OptimStepFlags& flags, const GlobalOptions& options)
   return policy;
 }
 
-constexpr uint64_t kMostStreamBytes = uint64_t{16} << 30;
+constexpr uint64_t kMaxStreamBytes = uint64_t{16} << 30;
 
 // A file of f32 values that is read in pieces; a pipe is read to its end first.
 class FloatFile {
  public:
   FloatFile(const Files& files, const std::string& path)
-      : file_(files.open_stream(path, kMostStreamBytes)) {
+      : file_(files.open_stream(path, kMaxStreamBytes)) {
     if (file_->size() % sizeof(float) != 0) {
       throw Error(ErrorCode::bad_data, "[optim-step] {}: expected f32 values, got {} bytes", path,
                   file_->size());
@@ -330,8 +330,8 @@ void add_optim_step_command(CLI::App& app, GlobalOptions& options) {
   option("--state-m", flags->state_m, "format of the first moment");
   option("--state-v", flags->state_v, "format of the second moment");
   option("--master", flags->master, "fp32, bf16_remainder or bf16_sr");
-  constexpr auto kMost = std::numeric_limits<int32_t>::max();
-  option("--steps", flags->steps, "updates N")->check(CLI::Range(int64_t{1}, int64_t{kMost}));
+  constexpr auto kMax = std::numeric_limits<int32_t>::max();
+  option("--steps", flags->steps, "updates N")->check(CLI::Range(int64_t{1}, int64_t{kMax}));
   option("--grads", flags->grads, "raw f32 gradients, N x n")->required();
   option("--weights", flags->weights, "raw f32 weights, n")->required();
   option("--out", flags->out, "safetensors file to write")->required();
@@ -342,7 +342,7 @@ void add_optim_step_command(CLI::App& app, GlobalOptions& options) {
   option("--weight-decay", flags->weight_decay, "decoupled weight decay")
       ->check(as_key("optim.weight_decay"));
   option("--group", flags->group, "elements of a group of 8-bit codes")
-      ->check(CLI::Range(int64_t{1}, int64_t{kMost}));
+      ->check(CLI::Range(int64_t{1}, int64_t{kMax}));
   option("--math", flags->math, "powers of the range expansion")
       ->check(CLI::IsMember({"fast", "exact"}));
   option("--clip", flags->clip, "largest norm of a gradient; 0: none")->check(as_key("optim.clip"));

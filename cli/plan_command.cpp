@@ -42,11 +42,11 @@ MachineRates rates_of(const PlanFlags& flags, const ParallelConfig& parallel, bo
     throw Error(ErrorCode::invalid_argument,
                 "[plan] --hosts: expected a divisor of {} ranks, got {}", ranks, flags.hosts);
   MachineRates rates{.link = flags.link * 1e9, .network = flags.network * 1e9};
-  const bool is_over_nccl = parallel.transport == RankTransport::nccl || ranks > cuda::kMostRanks;
+  const bool is_over_nccl = parallel.transport == RankTransport::nccl || ranks > cuda::kMaxRanks;
   if (is_gpu && ranks > 1 && (flags.hosts > 1 || is_over_nccl)) rates.nccl_bytes = kNcclBytes;
   if (flags.hosts == 1) return rates;
   rates.ranks_a_host = ranks / flags.hosts;
-  rates.has_levels = is_gpu && rates.ranks_a_host > 1 && rates.ranks_a_host <= cuda::kMostRanks &&
+  rates.has_levels = is_gpu && rates.ranks_a_host > 1 && rates.ranks_a_host <= cuda::kMaxRanks &&
                      !parallel.strict && parallel.transport != RankTransport::nccl;
   return rates;
 }

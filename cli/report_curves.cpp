@@ -106,7 +106,7 @@ ReportChart chart_of(const ChartKind& kind, const std::vector<RunData>& runs) {
   ReportChart chart{.title = kind.title, .unit = kind.unit, .json = {}};
   double least = std::numeric_limits<double>::infinity();
   for (const RunData& run : runs) {
-    curves.push_back(thin_curve(curve_of(run, kind), kMostCurvePoints));
+    curves.push_back(thin_curve(curve_of(run, kind), kMaxCurvePoints));
     for (const CurvePoint& point : curves.back().points) {
       if (is_shown(point.mean, kind.is_log)) chart.is_empty = false;
       const double positive = point.low > 0 ? point.low : point.mean;

@@ -13,14 +13,14 @@ struct ReportChart {
   std::string title;  // "Training loss"
   std::string unit;   // "nats per token"
   // {"log", "zero", "bytes", "dots", "curves": [one a run: {"x", "y", "low", "high", "gaps"}]}. Of
-  // each run at most kMostCurvePoints points, each the mean of as many steps; `low` and `high` are
+  // each run at most kMaxCurvePoints points, each the mean of as many steps; `low` and `high` are
   // there where the values of a point differ. `y` is null where there is none to draw; `gaps` are
   // steps that are not finite. Six digits.
   OrderedJson json;
   bool is_empty = true;  // no curve has a value that can be drawn
 };
 
-inline constexpr size_t kMostCurvePoints = 1000;
+inline constexpr size_t kMaxCurvePoints = 1000;
 
 // Losses, gradient norm, learning rate, speed and memory.
 std::vector<ReportChart> report_charts(const std::vector<RunData>& runs);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kLossWindow = 20;
-constexpr uint64_t kMostMetricsBytes = uint64_t{4} << 30;
+constexpr uint64_t kMaxMetricsBytes = uint64_t{4} << 30;
 
 void read_steps(const Files& files, RunData& run) {
   const std::string path = join_path(run.name, "metrics.jsonl");
@@ -25,7 +25,7 @@ void read_steps(const Files& files, RunData& run) {
     throw Error(ErrorCode::bad_data, "[report] '{}': expected a run with metrics.jsonl, got none",
                 run.name);
   }
-  std::istringstream text(files.read_text(path, kMostMetricsBytes));
+  std::istringstream text(files.read_text(path, kMaxMetricsBytes));
   for (std::string line; std::getline(text, line);) {
     if (auto report = parse_metrics(line)) run.steps.push_back(std::move(*report));
   }
@@ -71,7 +71,7 @@ void read_state_bytes(Files& files, RunData& run, const Log& log) {
 void read_telemetry(const Files& files, RunData& run) {
   const std::string path = join_path(run.name, "telemetry.jsonl");
   if (!files.exists(path)) return;
-  std::istringstream text(files.read_text(path, kMostMetricsBytes));
+  std::istringstream text(files.read_text(path, kMaxMetricsBytes));
   for (std::string line; std::getline(text, line);) {
     if (auto edge = parse_edge(line)) {
       run.edges.push_back(std::move(*edge));

@@ -27,7 +27,7 @@ bool is_worse(const EdgeStatistics& a, const EdgeStatistics& b) {
 
 // Every so manieth, the last always.
 std::vector<int64_t> shown_steps(const std::set<int64_t>& steps) {
-  const size_t every = (steps.size() + kMostHeatSteps - 1) / kMostHeatSteps;
+  const size_t every = (steps.size() + kMaxHeatSteps - 1) / kMaxHeatSteps;
   std::vector<int64_t> shown;
   size_t left = steps.size();
   for (const int64_t step : steps) {

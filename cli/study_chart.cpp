@@ -14,11 +14,11 @@ namespace {
 constexpr double kWidth = kChartWidth;
 constexpr double kLeft = 64, kRight = 12, kTop = 14, kPlot = 250;
 constexpr double kBottom = 36, kNamesBottom = 110;  // below the plot: numbers, or slanted names
-constexpr size_t kMostNames = 28, kLongestName = 16;
-constexpr size_t kMostPoints = 150;  // drawn points of a curve, at most: more hide each other
+constexpr size_t kMaxNames = 28, kLongestName = 16;
+constexpr size_t kMaxPoints = 150;  // drawn points of a curve, at most: more hide each other
 
 // On a logarithmic scale smaller numbers are drawn as this: no ratio of two of them overflows.
-constexpr double kLeastLogarithmic = 1e-250;
+constexpr double kMinLogarithmic = 1e-250;
 // A range that is narrower, as a share of its numbers, has no room for ticks that differ.
 constexpr double kNarrowest = 1e-6;
 
@@ -82,12 +82,12 @@ std::vector<Tick> linear_ticks(const AxisRange& range, int n) {
 }
 
 std::vector<Tick> log_ticks(const AxisRange& range) {
-  constexpr int kMostDecades = 8;
+  constexpr int kMaxDecades = 8;
   std::vector<Tick> ticks;
   const auto first = static_cast<int>(std::floor(std::log10(range.low)));
   const auto last = static_cast<int>(std::floor(std::log10(range.high)));
   const bool is_wide = std::log10(range.high) - std::log10(range.low) > 3;
-  const int stride = 1 + (last - first) / kMostDecades;
+  const int stride = 1 + (last - first) / kMaxDecades;
   for (int decade = first; decade <= last; decade += stride) {
     for (const double digit : {1.0, 2.0, 5.0}) {
       const double tick = digit * std::pow(10.0, decade);
@@ -103,12 +103,12 @@ class Chart {
  public:
   Chart(const std::vector<Curve>& curves, const ChartOptions& options) : options_(options) {
     for (const Curve& curve : curves) {
-      drawn_.push_back(thin_curve(curve, kMostPoints));
+      drawn_.push_back(thin_curve(curve, kMaxPoints));
       for (const double x : curve.x) x_.add(x);
       for (const CurvePoint& point : drawn_.back().points) {
         if (std::isnan(point.mean) || (is_log() && point.low <= 0)) continue;
-        y_.add(is_log() ? std::max(point.low, kLeastLogarithmic) : point.low);
-        y_.add(is_log() ? std::max(point.high, kLeastLogarithmic) : point.high);
+        y_.add(is_log() ? std::max(point.low, kMinLogarithmic) : point.low);
+        y_.add(is_log() ? std::max(point.high, kMinLogarithmic) : point.high);
       }
     }
     if (!y_.is_empty()) widen();
@@ -190,7 +190,7 @@ class Chart {
   // As many as there is room for, slanted.
   std::string x_names() const {
     std::string out;
-    const size_t n = options_.x_names.size(), stride = (n + kMostNames - 1) / kMostNames;
+    const size_t n = options_.x_names.size(), stride = (n + kMaxNames - 1) / kMaxNames;
     for (size_t i = 0; i < n; i += stride) {
       const double x = at_x(static_cast<double>(i)), y = kTop + kPlot + 13;
       const std::string& name = options_.x_names[i];

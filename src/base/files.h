@@ -109,11 +109,11 @@ class Files {
   bool is_directory(const std::string& path) const { return kind(path) == EntryKind::directory; }
   uint64_t size(const std::string& path) const { return open(path)->size(); }
   std::vector<std::byte> read_bytes(const std::string& path) const;
-  std::string read_text(const std::string& path, uint64_t max_bytes = kMostTextBytes) const;
-  std::string read_stream(const std::string& path, uint64_t max_bytes = kMostTextBytes) const;
+  std::string read_text(const std::string& path, uint64_t max_bytes = kMaxTextBytes) const;
+  std::string read_stream(const std::string& path, uint64_t max_bytes = kMaxTextBytes) const;
   void create_directories(const std::string& path);  // those that are missing; syncs their parents
 
-  static constexpr uint64_t kMostTextBytes = uint64_t{256} << 20;
+  static constexpr uint64_t kMaxTextBytes = uint64_t{256} << 20;
 };
 
 // The operating system's files. The object is stateless, so that one serves everybody.

@@ -14,9 +14,9 @@ namespace octet {
 namespace {
 
 constexpr size_t kWidths[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};  // by type; 0: see its length
-constexpr uint32_t kMostDimensions = 4;
+constexpr uint32_t kMaxDimensions = 4;
 constexpr uint64_t kFirstPiece = 16 << 20;    // bytes, tried first
-constexpr uint64_t kMostHeader = 1ull << 30;  // bytes
+constexpr uint64_t kMaxHeader = 1ull << 30;  // bytes
 
 }  // namespace
 
@@ -96,8 +96,8 @@ void GgufHeader::read_tensors(Cursor& cursor, uint64_t n) {
       cursor.bad(fmt::format("expected each tensor once, got two '{}'", name));
     GgufTensor tensor{.name = std::string(name), .shape = {}};
     const auto n_dimensions = cursor.number<uint32_t>();
-    if (n_dimensions < 1 || n_dimensions > kMostDimensions) {
-      cursor.bad(fmt::format("'{}': expected 1 to {} dimensions, got {}", name, kMostDimensions,
+    if (n_dimensions < 1 || n_dimensions > kMaxDimensions) {
+      cursor.bad(fmt::format("'{}': expected 1 to {} dimensions, got {}", name, kMaxDimensions,
                              n_dimensions));
     }
     uint64_t n_elems = 1;
@@ -169,7 +169,7 @@ float GgufHeader::real(const std::string& key) const {
 
 std::string read_gguf_header(const Files& files, const std::string& path) {
   const std::unique_ptr<FileReader> file = files.open(path);
-  const uint64_t most = std::min(file->size(), kMostHeader);
+  const uint64_t most = std::min(file->size(), kMaxHeader);
   for (uint64_t n = std::min(kFirstPiece, most);; n = std::min(4 * n, most)) {
     std::string bytes(n, '\0');
     file->read_at(0, std::as_writable_bytes(std::span(bytes)));

@@ -46,10 +46,10 @@ size_t utf8_length(std::string_view text, size_t at) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte_at(text, at + i) & 0xC0) != 0x80) return 0;
   }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  constexpr uint32_t kMin[] = {0, 0, 0x80, 0x800, 0x10000};
   const uint32_t point = code_point(text, at, length);
   const bool is_surrogate = point >= 0xD800 && point < 0xE000;
-  return point < kLeast[length] || is_surrogate || point > 0x10FFFF ? 0 : length;
+  return point < kMin[length] || is_surrogate || point > 0x10FFFF ? 0 : length;
 }
 
 std::string printable(std::string_view text, Lines lines) {

@@ -109,10 +109,10 @@ class StreamWriter : public FileWriter {
 
 // The descriptor of this process that links lead to (/dev/stdout, /dev/fd/3), or -1.
 int own_descriptor(std::string path) {
-  constexpr int kMostLinks = 40;
+  constexpr int kMaxLinks = 40;
   const std::string descriptors = fmt::format("/proc/{}/fd", ::getpid());
   std::error_code error;
-  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
+  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(path, error); ++i) {
     const std::filesystem::path folder = std::filesystem::canonical(parent_path(path), error);
     const std::string name = file_name(path);
     int fd = -1;

@@ -34,9 +34,9 @@ namespace {
 
 // Kernels follow one another within microseconds, waking a thread takes tens: whoever waits looks
 // for this long before it sleeps. Where that was in vain, as on a machine that others keep busy, it
-// sleeps at once the next times, up to kMostRests.
+// sleeps at once the next times, up to kMaxRests.
 constexpr auto kPatience = std::chrono::microseconds(50);
-constexpr int kMostRests = 16;
+constexpr int kMaxRests = 16;
 
 void pause_core() {
 #if defined(__x86_64__)
@@ -51,7 +51,7 @@ class AddressReserve {
   AddressReserve() {
     rlimit limit{};
     if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-    for (n_bytes_ = limit.rlim_cur / 2; n_bytes_ >= kLeast; n_bytes_ /= 2) {
+    for (n_bytes_ = limit.rlim_cur / 2; n_bytes_ >= kMin; n_bytes_ /= 2) {
       start_ =
           ::mmap(nullptr, n_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (start_ != MAP_FAILED) return;
@@ -64,7 +64,7 @@ class AddressReserve {
   AddressReserve& operator=(const AddressReserve&) = delete;
 
  private:
-  static constexpr size_t kLeast = 1 << 20;
+  static constexpr size_t kMin = 1 << 20;
   size_t n_bytes_ = 0;
   void* start_ = MAP_FAILED;
 };
@@ -92,7 +92,7 @@ class Watcher {
       }
     } while (std::chrono::steady_clock::now() < end);
     resting_ = rests_;
-    rests_ = std::min(2 * rests_, kMostRests);
+    rests_ = std::min(2 * rests_, kMaxRests);
     return false;
   }
 

@@ -11,11 +11,11 @@ namespace octet {
 namespace {
 
 constexpr std::string_view kOfNumbers = "+-.0123456789eE";
-constexpr size_t kMostDigits = 24;  // that are shown
+constexpr size_t kMaxDigits = 24;  // that are shown
 
 std::string shortened(std::string_view digits) {
-  if (digits.size() <= kMostDigits) return std::string(digits);
-  return fmt::format("{}... of {} characters", digits.substr(0, kMostDigits), digits.size());
+  if (digits.size() <= kMaxDigits) return std::string(digits);
+  return fmt::format("{}... of {} characters", digits.substr(0, kMaxDigits), digits.size());
 }
 
 // The code of \uXXXX at text[at]; -1: another escape.

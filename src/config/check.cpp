@@ -22,7 +22,7 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 31;  // matrix libraries divide by zero beyond
+constexpr int64_t kMaxTokens = int64_t{1} << 31;  // matrix libraries divide by zero beyond
 
 bool is_written(const LoadedConfig& loaded, std::string_view path) {
   const std::string& source = loaded.source.at(std::string(path));
@@ -116,8 +116,8 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
         "operands with powers from -64 to 64, such as layers.0.down_proj.x=-2",
         fmt::format("[{}]", fmt::join(config.edge_scales, ", "))},
        {"recipe.loss_scale", "recipe.loss_scale",
-        config.loss_scale == 0 || (significand == 0.5 && config.loss_scale >= kLeastLossScale),
-        fmt::format("a power of two from {} to {}", kLeastLossScale, kMostLossScale),
+        config.loss_scale == 0 || (significand == 0.5 && config.loss_scale >= kMinLossScale),
+        fmt::format("a power of two from {} to {}", kMinLossScale, kMaxLossScale),
         fmt::format("{}", config.loss_scale)}});
 }
 
@@ -211,8 +211,8 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
           config.optim.warmup <= config.train.steps || config.train.epochs > 0,
           fmt::format("at most train.steps = {}", config.train.steps),
           fmt::to_string(config.optim.warmup)},
-         {"train.batch", "model.seq", config.train.batch <= kMostTokens / config.model.seq,
-          fmt::format("at most {} tokens in a micro-batch (batch x seq)", kMostTokens),
+         {"train.batch", "model.seq", config.train.batch <= kMaxTokens / config.model.seq,
+          fmt::format("at most {} tokens in a micro-batch (batch x seq)", kMaxTokens),
           fmt::format("{} x {}", config.train.batch, config.model.seq)},
          {"optim.betas", "optim.betas", std::ranges::max(config.optim.betas) < kBetaLimit,
           "two numbers below 1 in f32", fmt::format("[{}]", fmt::join(config.optim.betas, ", "))},

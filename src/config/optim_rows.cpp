@@ -27,7 +27,7 @@ constexpr ConfigRow kOptimRows[] = {
     {"optim.lr", named, OCTET_FIELD(optim.lr), above(0, 1000), "", "peak learning rate"},
     {"optim.schedule", named, OCTET_CHOICE(optim.schedule), one_of(names_of<ScheduleKind>), "",
      "shape of the learning rate after the warm-up"},
-    {"optim.warmup", named, OCTET_FIELD(optim.warmup), within(0, kMostSteps), "steps",
+    {"optim.warmup", named, OCTET_FIELD(optim.warmup), within(0, kMaxSteps), "steps",
      "linear rise from 0 to lr; a tenth of a shorter run, unless --set or the steps' file says it"},
     {"optim.warmup_share", named, OCTET_FIELD(optim.warmup_share), within(0, 1),
      "share of the steps", "sets optim.warmup, once the number of steps is known; 0: does not"},
@@ -40,7 +40,7 @@ constexpr ConfigRow kOptimRows[] = {
      "wsd: the last steps, in which the learning rate falls; no more than the warm-up leaves"},
     {"optim.betas", named, OCTET_FIELD(optim.betas), below_one(), "",
      "decay of AdamW's two moments, below 1 in f32 too"},
-    {"optim.eps", named, OCTET_FIELD(optim.eps), within(kLeastEps, 1), "", "AdamW's epsilon"},
+    {"optim.eps", named, OCTET_FIELD(optim.eps), within(kMinEps, 1), "", "AdamW's epsilon"},
     {"optim.weight_decay", named, OCTET_FIELD(optim.weight_decay), within(0, 1000), "",
      "decay (sgd: added to the gradient, others decoupled), of linears and untied heads; not of "
      "norms, biases, embeddings, position "
@@ -56,7 +56,7 @@ constexpr ConfigRow kOptimRows[] = {
      "recipe"},
     {"optim.group", same, OCTET_FIELD(optim.group), one_of(group_names), "elements",
      "group of a quantized moment"},
-    {"optim.f32_below", same, OCTET_FIELD(optim.f32_below), within(0, kMostBytes), "elements",
+    {"optim.f32_below", same, OCTET_FIELD(optim.f32_below), within(0, kMaxBytes), "elements",
      "moments of tensors with fewer elements stay f32; 0: none do"},
     {"optim.master", same, OCTET_CHOICE(optim.master), auto_or(names_of<Master>), "",
      "master weights: f32, BF16 plus a 16-bit remainder (exact), BF16 or FP16 weights alone, or "

@@ -17,10 +17,10 @@ namespace octet {
 std::span<const ConfigRow> optim_rows();
 
 // Counts fit an int wherever they go; sizes in bytes and elements stay exact as doubles.
-inline constexpr double kMostSteps = std::numeric_limits<int32_t>::max();
-inline constexpr double kMostBytes = 0x1p50;
+inline constexpr double kMaxSteps = std::numeric_limits<int32_t>::max();
+inline constexpr double kMaxBytes = 0x1p50;
 // Numbers that kernels read as f32 and divide by stay normal numbers there.
-inline constexpr double kLeastEps = 1e-30;
+inline constexpr double kMinEps = 1e-30;
 
 constexpr ConfigLimits any() {
   return {};

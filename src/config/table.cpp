@@ -87,7 +87,7 @@ constexpr ConfigRow kRecipeRows[] = {
      "after this one, and at each recheck; 0: never; auto: before with model.path, else recheck"},
     {"recipe.weight_rms", named, OCTET_CHOICE(recipe.weight_rms), auto_or(names_of<WeightRms>), "",
      "of weights, for propagated scales; init: as runs had it; auto: loaded with model.path"},
-    {"recipe.recheck", named, OCTET_FIELD(recipe.recheck), within(0, kMostSteps), "steps",
+    {"recipe.recheck", named, OCTET_FIELD(recipe.recheck), within(0, kMaxSteps), "steps",
      "between looks at GEMM operands: what saturates or has left its window is told, and rescaled "
      "unless recipe.calibrate is 0; with measured scales told alone"},
     {"recipe.edge_scales", named, OCTET_FIELD(recipe.edge_scales), any(), "",
@@ -97,7 +97,7 @@ constexpr ConfigRow kRecipeRows[] = {
      "",
      "of gradients by a power of two, which halves when one overflows and doubles after some "
      "steps without: a fixed number (global), or one that follows the run (adaptive)"},
-    {"recipe.loss_scale", same, OCTET_FIELD(recipe.loss_scale), within(0, kMostLossScale), "",
+    {"recipe.loss_scale", same, OCTET_FIELD(recipe.loss_scale), within(0, kMaxLossScale), "",
      "its first value, a power of two; 0: 65536, with adaptive loss scaling 2^32"},
     {"recipe.loss_growth", same, OCTET_FIELD(recipe.loss_growth), within(1, 1 << 20), "steps",
      "global loss scaling: good steps after which the scale doubles"},
@@ -226,7 +226,7 @@ constexpr ConfigRow kLoraRows[] = {
 };
 
 constexpr ConfigRow kTrainRows[] = {
-    {"train.steps", named, OCTET_FIELD(train.steps), within(1, kMostSteps), "steps",
+    {"train.steps", named, OCTET_FIELD(train.steps), within(1, kMaxSteps), "steps",
      "optimizer steps of the run"},
     {"train.epochs", named, OCTET_FIELD(train.epochs), within(0, 1 << 20), "epochs",
      "sets train.steps: as many as read the training data so often; 0: does not"},
@@ -252,15 +252,15 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.freeze", same, OCTET_FIELD(train.freeze), any(), "",
      "patterns of parameters that stay as they are, by their names (`*embed_tokens*`, "
      "`model.layers.0.*`): no gradient, no optimizer states; a tied embedding is the head too"},
-    {"train.log_every", open, OCTET_FIELD(train.log_every), within(1, kMostSteps), "steps",
+    {"train.log_every", open, OCTET_FIELD(train.log_every), within(1, kMaxSteps), "steps",
      "distance of log lines"},
-    {"train.eval_every", open, OCTET_FIELD(train.eval_every), within(0, kMostSteps), "steps",
+    {"train.eval_every", open, OCTET_FIELD(train.eval_every), within(0, kMaxSteps), "steps",
      "distance of evaluations; 0: at the end only"},
-    {"train.eval_bytes", open, OCTET_FIELD(train.eval_bytes), within(1, kMostBytes), "bytes",
+    {"train.eval_bytes", open, OCTET_FIELD(train.eval_bytes), within(1, kMaxBytes), "bytes",
      "validation data read by one evaluation"},
-    {"train.save_every", open, OCTET_FIELD(train.save_every), within(0, kMostSteps), "steps",
+    {"train.save_every", open, OCTET_FIELD(train.save_every), within(0, kMaxSteps), "steps",
      "distance of checkpoints; 0: at the end only"},
-    {"train.keep", open, OCTET_FIELD(train.keep), within(1, kMostSteps), "checkpoints",
+    {"train.keep", open, OCTET_FIELD(train.keep), within(1, kMaxSteps), "checkpoints",
      "newest checkpoints kept"},
     {"train.keep_best", open, OCTET_FIELD(train.keep_best), any(), "",
      "save whenever an evaluation finds the lowest validation loss so far, and keep that "
@@ -269,10 +269,10 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.async_save", open, OCTET_FIELD(train.async_save), any(), "",
      "write checkpoints in the background of the steps that follow; the last of a run, those of "
      "keep_best and of a signal are waited for"},
-    {"train.save_buffer", open, OCTET_FIELD(train.save_buffer), within(4096, kMostBytes), "bytes",
+    {"train.save_buffer", open, OCTET_FIELD(train.save_buffer), within(4096, kMaxBytes), "bytes",
      "memory of the host, pinned for a GPU, through which async_save copies the state out; where "
      "the state is larger, an update waits until the rest has room (docs/reliability.md)"},
-    {"train.patience", named, OCTET_FIELD(train.patience), within(0, kMostSteps), "evaluations",
+    {"train.patience", named, OCTET_FIELD(train.patience), within(0, kMaxSteps), "evaluations",
      "end the run after so many evaluations in a row without a lower validation loss; 0: never"},
     {"train.export", open, OCTET_CHOICE(train.export_as), one_of(names_of<ExportAs>), "",
      "write the model into export/ of `out` when the run ends, as `octet convert` does, or with "
@@ -284,27 +284,27 @@ constexpr ConfigRow kTrainRows[] = {
      "activations computed again in the backward pass: none; cheap: norms, activations and "
      "quantized "
      "data; full: all; auto: what the recipe asks for, or as much of it as the budget needs"},
-    {"train.head_chunk", named, OCTET_FIELD(train.head_chunk), within(0, kMostBytes), "bytes",
+    {"train.head_chunk", named, OCTET_FIELD(train.head_chunk), within(0, kMaxBytes), "bytes",
      "head and loss in chunks of rows whose logits take at most this; 0: whole, or as the budget "
      "asks"},
-    {"train.memory_budget", named, OCTET_FIELD(train.memory_budget), within(0, kMostBytes), "bytes",
+    {"train.memory_budget", named, OCTET_FIELD(train.memory_budget), within(0, kMaxBytes), "bytes",
      "largest planned peak, for which layers are computed again and the head is cut; 0: no limit"},
     {"train.debug_nonfinite", named, OCTET_FIELD(train.debug_nonfinite), any(), "",
      "run a step whose loss or gradient is not finite twice up to its update, and name the first "
      "op, layer and tensor that made such a value; changes no bit of a run"},
     {"train.max_nonfinite_steps", open, OCTET_FIELD(train.max_nonfinite_steps),
-     within(1, kMostSteps), "steps", "steps in a row that may be skipped before the run stops"},
-    {"train.max_zero_gradients", open, OCTET_FIELD(train.max_zero_gradients), within(0, kMostSteps),
+     within(1, kMaxSteps), "steps", "steps in a row that may be skipped before the run stops"},
+    {"train.max_zero_gradients", open, OCTET_FIELD(train.max_zero_gradients), within(0, kMaxSteps),
      "steps",
      "steps in a row that may have labels and a gradient of 0, or ranks whose rows differ and the "
      "same loss, before the run stops; 0: any number"},
-    {"train.telemetry_every", open, OCTET_FIELD(train.telemetry_every), within(0, kMostSteps),
+    {"train.telemetry_every", open, OCTET_FIELD(train.telemetry_every), within(0, kMaxSteps),
      "steps", "length of the intervals that telemetry.jsonl sums up; 0: none"},
-    {"train.telemetry", open, OCTET_FIELD(train.telemetry), within(0, kMostSteps), "steps",
+    {"train.telemetry", open, OCTET_FIELD(train.telemetry), within(0, kMaxSteps), "steps",
      "from one sample to the next of what GEMMs and updates read, into telemetry.jsonl; 0: none"},
     {"train.spike_deviations", open, OCTET_FIELD(train.spike_deviations), within(0, 1e9),
      "deviations", "a loss that stands higher above its running mean is a spike; 0: none is"},
-    {"train.spike_window", open, OCTET_FIELD(train.spike_window), within(1, kMostSteps), "steps",
+    {"train.spike_window", open, OCTET_FIELD(train.spike_window), within(1, kMaxSteps), "steps",
      "how far back the running mean of the loss looks"},
     {"train.tensorboard", open, OCTET_FIELD(train.tensorboard), any(), "",
      "event files for TensorBoard beside metrics.jsonl"},

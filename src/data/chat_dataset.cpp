@@ -19,7 +19,7 @@
 namespace octet {
 namespace {
 
-constexpr size_t kBatchRecords = 1024, kBatchBytes = 64 << 20, kMostPlaces = 5;
+constexpr size_t kBatchRecords = 1024, kBatchBytes = 64 << 20, kMaxPlaces = 5;
 
 class ChatSource : public TokenSource {
  public:
@@ -142,7 +142,7 @@ class Reader {
                     const std::string& place) {
     DroppedRecords& records = by_why[why];
     ++records.n;
-    if (records.places.size() < kMostPlaces) records.places.push_back(place);
+    if (records.places.size() < kMaxPlaces) records.places.push_back(place);
   }
 
   void add(const std::string& path, Entry& entry) {
@@ -227,7 +227,7 @@ void add_report(const ChatReport& report, ChatReport& to) {
       DroppedRecords& all = (to.*records)[why];
       all.n += more.n;
       all.places.insert(all.places.end(), more.places.begin(), more.places.end());
-      all.places.resize(std::min(all.places.size(), kMostPlaces));
+      all.places.resize(std::min(all.places.size(), kMaxPlaces));
     }
   }
 }

@@ -113,12 +113,12 @@ class Opener {
   }
 
   void warn_of_problems() {
-    constexpr size_t kMostLines = 5;
-    for (size_t i = 0; i < std::min(kMostLines, problems_.size()); ++i) {
+    constexpr size_t kMaxLines = 5;
+    for (size_t i = 0; i < std::min(kMaxLines, problems_.size()); ++i) {
       options_.log.warning("{}", problems_[i]);
     }
-    if (problems_.size() > kMostLines) {
-      options_.log.warning("[data] {} more are left out", problems_.size() - kMostLines);
+    if (problems_.size() > kMaxLines) {
+      options_.log.warning("[data] {} more are left out", problems_.size() - kMaxLines);
     }
     problems_.clear();
   }

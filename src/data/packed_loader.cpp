@@ -150,8 +150,8 @@ void PackedLoader::restore(const LoaderState& state) {
   expect_same_source(
       state, this->state(),
       {"tokens", "seq", "order", "rows", "too_long", "boundaries", "weights", "seed"});
-  constexpr int64_t kMost = int64_t{1} << 62;
-  const int64_t drawn = state_number(state, "drawn", kMost);
+  constexpr int64_t kMax = int64_t{1} << 62;
+  const int64_t drawn = state_number(state, "drawn", kMax);
   const int64_t epoch = state_number(state, "epoch", drawn + 1);  // an epoch has a row at least
   position_ = state_number(state, "position", rows_of(epoch).n_rows());
   epoch_ = epoch;

@@ -206,9 +206,9 @@ class Reader {
 }  // namespace
 
 void LeftOut::add(const std::string& place, const std::string& why) {
-  constexpr int64_t kMostLines = 5;
+  constexpr int64_t kMaxLines = 5;
   if (n_ == 0) first_ = fmt::format("{}: {}", place, why);
-  if (++n_ <= kMostLines) log_.warning("[data] {} is left out: {}", place, why);
+  if (++n_ <= kMaxLines) log_.warning("[data] {} is left out: {}", place, why);
 }
 
 void LeftOut::finish() const {

@@ -6,7 +6,7 @@
 
 namespace octet {
 
-inline constexpr float kLeastPeriodicScale = 0x1p-100f;
+inline constexpr float kMinPeriodicScale = 0x1p-100f;
 
 // The smallest power of two p with amax / p <= target, at least 2^-100; 1 for amax 0. Exact.
 OCTET_HOST_DEVICE constexpr float power_scale(float amax, float target) {

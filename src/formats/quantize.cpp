@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kMinScale = 0x1p-100f;
 constexpr int64_t kMxGroup = 32;
-constexpr int64_t kMostInGroup = std::numeric_limits<int32_t>::max();  // as a name says it
+constexpr int64_t kMaxInGroup = std::numeric_limits<int32_t>::max();  // as a name says it
 
 using Kind = Granularity::Kind;
 
@@ -20,7 +20,7 @@ std::optional<int64_t> parse_size(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value < 1 || value > kMostInGroup ? std::nullopt : std::optional(value);
+  return value < 1 || value > kMaxInGroup ? std::nullopt : std::optional(value);
 }
 
 // Height and width of one scale's tile.
@@ -120,7 +120,7 @@ Granularity granularity_from_name(std::string_view name) {
     return {.kind = found->kind, .size = found->size};
   throw Error(ErrorCode::invalid_argument,
               "[quantize] expected granularity tensor, row, 1xG or BxB (G, B from 1 to {}), got {}",
-              kMostInGroup, name);
+              kMaxInGroup, name);
 }
 
 std::string granularity_name(const Granularity& granularity) {

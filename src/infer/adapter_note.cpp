@@ -10,7 +10,7 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kMostRank = 1 << 16;
+constexpr int64_t kMaxRank = 1 << 16;
 constexpr size_t kNotePiece = size_t{4} << 20;
 
 }  // namespace
@@ -51,7 +51,7 @@ AdapterNote parse_adapter_note(const std::string& text, const std::string& where
   const bool is_wide =
       note.compute == Dtype::f32 || note.compute == Dtype::bf16 || note.compute == Dtype::fp16;
   if (note.base.ends_with(".safetensors")) fail("a base that is no folder");  // nor adapters again
-  if (!is_wide || note.lora.rank < 1 || note.lora.rank > kMostRank ||
+  if (!is_wide || note.lora.rank < 1 || note.lora.rank > kMaxRank ||
       !std::isfinite(note.lora.alpha)) {
     fail("a rank, an alpha or a type that no run has");
   }

@@ -58,7 +58,7 @@ void BatchStaging::stage(Batch& batch) const {
     const auto dtype = dtypes_.find(tensor.spec.name);
     if (numbers == nullptr || dtype == dtypes_.end() || tensor.spec.fill != Fill::zero) continue;
     const auto n_bytes = static_cast<size_t>(bytes_of(dtype->second, std::ssize(*numbers)));
-    if (std::cmp_less(n_bytes, kLeast)) continue;
+    if (std::cmp_less(n_bytes, kMin)) continue;
     const std::shared_ptr<std::byte> to = pool_->take(static_cast<int64_t>(n_bytes));
     write_numbers(*numbers, dtype->second, {to.get(), n_bytes});
     tensor.staged = {to, n_bytes};

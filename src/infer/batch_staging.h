@@ -18,12 +18,12 @@ class BatchStaging {
   // For batches of this graph's inputs; the device outlives it, and may be used by its thread.
   BatchStaging(Device& device, const Graph& graph);
 
-  // HostTensor::staged of each array of numbers of at least kLeast bytes that the graph reads, in
+  // HostTensor::staged of each array of numbers of at least kMin bytes that the graph reads, in
   // place of its values; what a loss counts stays. Copies of the batch share the bytes; they return
   // to a pool with the last of them. For any thread. Throws Error{device} where there is no memory.
   void stage(Batch& batch) const;
 
-  static constexpr int64_t kLeast = 1 << 16;
+  static constexpr int64_t kMin = 1 << 16;
 
  private:
   class Pool;

@@ -76,11 +76,11 @@ Json fp8_block_config(const std::vector<std::string>& kept_modules);
 void take_export_folder(Files& files, const std::string& folder);
 
 // The files beside weights and config.json that an export copies where they are regular files, or
-// links into the hub's cache, of at most kMostCopiedBytes: of tokenizer, chat template and
+// links into the hub's cache, of at most kMaxCopiedBytes: of tokenizer, chat template and
 // generation. A tokenizer's file of another name gets the usual one, and its folder's other files
 // stay where they are. A run that was trained on conversations has the template of its training,
 // one of pictures what they went through (image_transforms.h).
-inline constexpr uint64_t kMostCopiedBytes = uint64_t{128} << 20;
+inline constexpr uint64_t kMaxCopiedBytes = uint64_t{128} << 20;
 void copy_companions(Files& files, const ModelSource& source, const std::string& folder,
                      const Log& log);
 inline constexpr const char* kNamedTemplates = "additional_chat_templates";  // its folder

@@ -51,9 +51,9 @@ bool may_copy(const Files& files, const std::string& path, const Log& log) {
                 kind == EntryKind::link ? "a link" : "another kind of entry");
     return false;
   }
-  if (const uint64_t n_bytes = files.size(path); n_bytes > kMostCopiedBytes) {
+  if (const uint64_t n_bytes = files.size(path); n_bytes > kMaxCopiedBytes) {
     log.warning("[convert] '{}' is not copied: expected at most {} bytes, got {}", path,
-                kMostCopiedBytes, n_bytes);
+                kMaxCopiedBytes, n_bytes);
     return false;
   }
   return true;

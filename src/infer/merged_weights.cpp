@@ -10,7 +10,7 @@
 namespace octet {
 namespace {
 
-constexpr size_t kMostRecent = 16;
+constexpr size_t kMaxRecent = 16;
 
 Graph forward_graph(const ModelSpec& spec) {
   return build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
@@ -100,7 +100,7 @@ std::shared_ptr<const MergedWeights::Change> MergedWeights::change_of(
     change->a = factor(adapter.a(), {note_.lora.rank, adapter.n_in});
     change->b = factor(adapter.b(), {adapter.n_out, note_.lora.rank});
   }
-  if (recent_.size() >= kMostRecent) recent_.clear();
+  if (recent_.size() >= kMaxRecent) recent_.clear();
   return recent_[parameter] = std::move(change);
 }
 

@@ -134,7 +134,7 @@ void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded) {
 
 void tell_unknown_keys(const Files& files, const std::string& model_folder, const Log& log,
                        UnknownKeys unknown) {
-  constexpr size_t kMostLines = 20;
+  constexpr size_t kMaxLines = 20;
   const std::string path = join_path(model_folder, "config.json");
   const auto keys = parse_hf_config_and_keys(files.read_text(path), path).unknown;
   if (has_untied_head(files, model_folder)) {
@@ -148,11 +148,11 @@ void tell_unknown_keys(const Files& files, const std::string& model_folder, cons
     throw Error(ErrorCode::bad_data, "[config.json] {}: expected known keys, got '{}'", path,
                 keys.front());
   }
-  for (size_t i = 0; i < std::min(keys.size(), kMostLines); ++i) {
+  for (size_t i = 0; i < std::min(keys.size(), kMaxLines); ++i) {
     log.warning("[config.json] {}: '{}' is not known, and ignored", path, keys[i]);
   }
-  if (keys.size() > kMostLines) {
-    log.warning("[config.json] {}: {} more keys are not known", path, keys.size() - kMostLines);
+  if (keys.size() > kMaxLines) {
+    log.warning("[config.json] {}: {} more keys are not known", path, keys.size() - kMaxLines);
   }
 }
 

@@ -16,7 +16,7 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kLeastPiece = 8 << 10, kMostPiece = 512 << 10;  // elements
+constexpr int64_t kMinPiece = 8 << 10, kMaxPiece = 512 << 10;  // elements
 constexpr size_t kRawBytes = 64 << 10;                            // of a file, at a time
 
 [[noreturn]] void bad_tensor(const ModelFiles& files, const std::string& stored,
@@ -323,7 +323,7 @@ void read_in_pieces(const WeightReader& weights, std::span<const ParameterSpec> 
   for (const ParameterSpec& parameter : parameters) {
     largest = std::max(largest, n_elems(parameter.shape));
   }
-  const int64_t step = std::clamp(largest / (4 * pool.n_threads()), kLeastPiece, kMostPiece);
+  const int64_t step = std::clamp(largest / (4 * pool.n_threads()), kMinPiece, kMaxPiece);
   struct Piece {
     const ParameterSpec* parameter;
     int64_t first, n;

@@ -14,7 +14,7 @@
 namespace octet {
 namespace {
 
-constexpr uint64_t kMostMarkerBytes = 1 << 16;
+constexpr uint64_t kMaxMarkerBytes = 1 << 16;
 
 constexpr const char *kXxh = "xxh64", *kSum = "sum61";
 
@@ -92,9 +92,9 @@ Marker parse_marker(const std::string& text, const std::string& where) {
 
 Marker read_marker(const Files& files, const std::string& path) {
   const uint64_t n_bytes = files.size(path);
-  if (n_bytes > kMostMarkerBytes) {
+  if (n_bytes > kMaxMarkerBytes) {
     throw Error(ErrorCode::bad_data, "[checkpoint] '{}': expected at most {} bytes, got {}", path,
-                kMostMarkerBytes, n_bytes);
+                kMaxMarkerBytes, n_bytes);
   }
   return parse_marker(files.read_text(path), path);
 }

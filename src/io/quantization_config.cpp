@@ -14,7 +14,7 @@ namespace octet {
 namespace {
 
 constexpr const char* kKey = "quantization_config";
-constexpr int64_t kMostBlock = 1 << 20;
+constexpr int64_t kMaxBlock = 1 << 20;
 
 class Reader {
  public:
@@ -57,7 +57,7 @@ class Reader {
     if (!object.has(key)) return {};
     const Json& block = object.at(key);
     const auto is_extent = [](const Json& x) {
-      return x.is_number_unsigned() && x.get<uint64_t>() >= 1 && x.get<uint64_t>() <= kMostBlock;
+      return x.is_number_unsigned() && x.get<uint64_t>() >= 1 && x.get<uint64_t>() <= kMaxBlock;
     };
     if (!block.is_array() || block.size() != 2 || !std::ranges::all_of(block, is_extent)) {
       bad(key, "two extents of a block", block.is_object() ? "object" : block.dump());
@@ -67,7 +67,7 @@ class Reader {
 
   int64_t group_size(const JsonObject& object, const std::string& key) const {
     const int64_t size = object.integer(key);
-    if (size < 1 || size > kMostBlock) bad(key, "from 1 to 1048576", fmt::to_string(size));
+    if (size < 1 || size > kMaxBlock) bad(key, "from 1 to 1048576", fmt::to_string(size));
     return size;
   }
 

@@ -60,8 +60,8 @@ class SlotList {
   }
 
  private:
-  static constexpr size_t kMost = 14;
-  std::array<std::string_view, kMost> names_ = {};
+  static constexpr size_t kMax = 14;
+  std::array<std::string_view, kMax> names_ = {};
   size_t n_ = 0, n_required_ = 0;
   LastSlot last_ = LastSlot::one;
 };

@@ -12,10 +12,10 @@
 namespace octet {
 
 int64_t n_elems(const Shape& shape) {
-  constexpr int64_t kMost = int64_t{1} << 48;  // sums of many, in bytes, stay far below 2^63
+  constexpr int64_t kMax = int64_t{1} << 48;  // sums of many, in bytes, stay far below 2^63
   int64_t n = 1;
   for (const int64_t dim : shape) {
-    if (__builtin_mul_overflow(n, dim, &n) || n > kMost) {
+    if (__builtin_mul_overflow(n, dim, &n) || n > kMax) {
       throw Error(ErrorCode::invalid_argument, "[size] expected at most 2^48 elements, got {}",
                   to_string(shape));
     }

@@ -40,12 +40,12 @@ OCTET_HOST_DEVICE constexpr uint16_t stochastic_bf16(float x, uint32_t random) {
 // Overflow and Inf give the largest finite value, NaN the canonical 0x7FFF. The same as
 // encode<Dtype::fp16>(x, Rounding::sr).
 OCTET_HOST_DEVICE constexpr uint16_t stochastic_fp16(float x, uint32_t random) {
-  constexpr uint32_t kLeastNormal = 0x38800000u, kLargest = 0x7BFFu;
+  constexpr uint32_t kMinNormal = 0x38800000u, kLargest = 0x7BFFu;
   const uint32_t magnitude = bits_of(x) & kF32Magnitude;
   const auto sign = static_cast<uint32_t>(bits_of(x) >> 31) << 15;
   if (magnitude > kF32Inf) return 0x7FFF;
   uint32_t code = 0;
-  if (magnitude >= kLeastNormal) {
+  if (magnitude >= kMinNormal) {
     code = ((magnitude + (random >> 19)) >> 13) - (112u << 10);
   } else {
     const float steps = float_of(magnitude) * 0x1p24f;  // of the subnormal numbers

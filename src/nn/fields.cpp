@@ -10,8 +10,8 @@
 namespace octet {
 namespace {
 
-constexpr double kLeastEps = 1e-30;  // what is divided by it stays a normal number
-constexpr double kMostPositions = 1 << 24;
+constexpr double kMinEps = 1e-30;  // what is divided by it stays a normal number
+constexpr double kMaxPositions = 1 << 24;
 
 template <auto Member>
 int get_enum(const ModelSpec& spec) {
@@ -179,7 +179,7 @@ constexpr ModelField kFields[] = {
     {"model.attention_scale", &ModelSpec::attention_scale, within(0, 1e6), key,
      [](const ModelSpec& spec) { return lists(spec, "attention_scale"); }, "",
      "vit, deit: scores are q k times this; 0: 1 / sqrt(head_dim)"},
-    {"model.max_positions", &ModelSpec::max_positions, within(1, kMostPositions), run, nullptr,
+    {"model.max_positions", &ModelSpec::max_positions, within(1, kMaxPositions), run, nullptr,
      "tokens", "longest sequence"},
     {"model.tied",
      &ModelSpec::tied,
@@ -188,7 +188,7 @@ constexpr ModelField kFields[] = {
      nullptr,
      "",
      "the head shares the embedding's weight"},
-    {"model.norm_eps", &ModelSpec::norm_eps, within(kLeastEps, 1), key, nullptr, "",
+    {"model.norm_eps", &ModelSpec::norm_eps, within(kMinEps, 1), key, nullptr, "",
      "epsilon of the norms"},
     {"model.gelu",
      &kGelu,
@@ -221,7 +221,7 @@ constexpr ModelField kFields[] = {
      [](const ModelSpec& spec) { return lists(spec, "parallel_residual"); },
      "",
      "gpt_neox: attention and feed-forward block read the same stream"},
-    {"model.sliding_window", &ModelSpec::sliding_window, within(0, kMostPositions), key,
+    {"model.sliding_window", &ModelSpec::sliding_window, within(0, kMaxPositions), key,
      [](const ModelSpec& spec) { return lists(spec, "sliding_window"); }, "tokens",
      "keys that a query sees, its own the last; 0: all"},
     {"model.window_from", &ModelSpec::window_from, within(0, 4096), key,
@@ -242,20 +242,20 @@ constexpr ModelField kFields[] = {
      is_rotary,
      "",
      "how rotary angles are stretched beyond the trained length"},
-    {"model.rope_scaling.factor", &ModelSpec::rope_factor, within(1, kMostPositions), key,
+    {"model.rope_scaling.factor", &ModelSpec::rope_factor, within(1, kMaxPositions), key,
      is_scaled, "", "by how much the length grows"},
     {"model.rope_scaling.low_freq_factor", &ModelSpec::rope_low_freq_factor,
-     above(0, kMostPositions), key, is_llama3, "",
+     above(0, kMaxPositions), key, is_llama3, "",
      "llama3: wavelengths above original_max_position / this are divided by factor"},
     {"model.rope_scaling.high_freq_factor", &ModelSpec::rope_high_freq_factor,
-     above(0, kMostPositions), key, is_llama3, "",
+     above(0, kMaxPositions), key, is_llama3, "",
      "llama3: wavelengths below original_max_position / this stay"},
     {"model.rope_scaling.original_max_position", &ModelSpec::rope_original_max_position,
-     within(1, kMostPositions), derived, has_original, "tokens",
+     within(1, kMaxPositions), derived, has_original, "tokens",
      "llama3, yarn: length that the model was first trained for; 0: max_positions"},
-    {"model.rope_scaling.beta_fast", &ModelSpec::rope_beta_fast, above(0, kMostPositions), key,
+    {"model.rope_scaling.beta_fast", &ModelSpec::rope_beta_fast, above(0, kMaxPositions), key,
      is_yarn, "", "yarn: pairs that turn as often over original_max_position, or more, stay"},
-    {"model.rope_scaling.beta_slow", &ModelSpec::rope_beta_slow, above(0, kMostPositions), key,
+    {"model.rope_scaling.beta_slow", &ModelSpec::rope_beta_slow, above(0, kMaxPositions), key,
      is_yarn, "", "yarn: pairs that turn as often, or less, are divided by factor"},
     {"model.rope_scaling.truncate",
      &ModelSpec::rope_truncate,

@@ -80,9 +80,9 @@ void update_loss_scale(Builder& b, const LossScalePolicy& policy, ValueId overfl
   const ValueId zero = constant(b, 0), more = b.plus(good_steps, 1);
   const Change change{.falls = overflow, .rises = less(b, b.plus(window, -0.5), more)};
   const ValueId half =
-      b.emit1(OpCode::maximum, NoAttrs{}, {b.scaled(scale, 0.5), constant(b, kLeastLossScale)});
+      b.emit1(OpCode::maximum, NoAttrs{}, {b.scaled(scale, 0.5), constant(b, kMinLossScale)});
   const ValueId twice =
-      b.emit1(OpCode::minimum, NoAttrs{}, {b.scaled(scale, 2), constant(b, kMostLossScale)});
+      b.emit1(OpCode::minimum, NoAttrs{}, {b.scaled(scale, 2), constant(b, kMaxLossScale)});
   b.next(state_of(b, kLossScaleValue), change.pick(b, half, twice, scale));
   b.next(good_steps, change.pick(b, zero, zero, more));
   if (policy.kind == LossScaling::adaptive) {

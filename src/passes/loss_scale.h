@@ -6,8 +6,8 @@
 //              list kLossWindows, whatever lies between them, and three falls in a row move it
 //              down; a rise ends a run of falls. Source: Luo et al. 2024, section 5.1
 // An overflow is a gradient that is not finite, or a value that an 8-bit format could not hold but
-// saturated (quantize_linears.h). That step changes no weight. S stays within kLeastLossScale and
-// kMostLossScale; at the least an overflow is none of the scale's.
+// saturated (quantize_linears.h). That step changes no weight. S stays within kMinLossScale and
+// kMaxLossScale; at the least an overflow is none of the scale's.
 //
 // All of it lasts as states of the graph, f32[]: "loss_scale:scale" and, what changes it,
 // "loss_scale:window", "loss_scale:good_steps" (since S changed), "loss_scale:rises" (since the
@@ -35,7 +35,7 @@ constexpr int enum_count(LossScaling) {
 inline constexpr std::array<double, 7> kLossWindows = {1, 20, 50, 100, 200, 500, 1000};
 inline constexpr double kFirstLossWindow = 20;
 inline constexpr int kWindowMoves = 3;  // rises, or falls in a row, that move the window
-inline constexpr double kLeastLossScale = 0x1p-24, kMostLossScale = 0x1p48;
+inline constexpr double kMinLossScale = 0x1p-24, kMaxLossScale = 0x1p48;
 inline constexpr double kFirstGlobalLossScale = 0x1p16, kFirstAdaptiveLossScale = 0x1p32;
 
 struct LossScalePolicy {

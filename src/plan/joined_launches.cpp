@@ -37,7 +37,7 @@ std::vector<bool> find_joined(const Plan& plan) {
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     Access mine(plan, plan.steps[i]);
     const bool joins =
-        i > 0 && run.size() < kMostJoined &&
+        i > 0 && run.size() < kMaxJoined &&
         may_be_one(plan.graph, plan.steps[i - 1], plan.steps[i]) &&
         std::ranges::none_of(run, [&](const Access& other) { return mine.depends_on(other); });
     if (joins) {

@@ -9,7 +9,7 @@
 
 namespace octet {
 
-inline constexpr size_t kMostJoined = 4;
+inline constexpr size_t kMaxJoined = 4;
 
 // By step: whether the next one may be launched with it.
 std::vector<bool> find_joined(const Plan& plan);

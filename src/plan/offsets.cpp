@@ -99,8 +99,8 @@ class TakenBytes {
 }  // namespace
 
 int64_t add_bytes(int64_t a, int64_t b, std::string_view what) {
-  constexpr int64_t kMost = int64_t{1} << 60;
-  if (b < 0 || b > kMost - a) {
+  constexpr int64_t kMax = int64_t{1} << 60;
+  if (b < 0 || b > kMax - a) {
     throw Error(ErrorCode::device,
                 "[memory] expected a plan of at most 2^60 bytes, got more with {}", what);
   }

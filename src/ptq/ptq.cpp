@@ -90,7 +90,7 @@ void round_as_stored(const StoredTensor& tensor, std::span<float> values) {
 
 // Servers make one linear of those that read one value, and take all of them or none.
 void warn_of_split_sites(const std::vector<PtqSite>& sites, const Log& log) {
-  constexpr size_t kMostNames = 12;
+  constexpr size_t kMaxNames = 12;
   std::vector<std::string> kept, others;
   for (const PtqSite& site : sites) {
     if (site.kept.empty() || site.linears.empty()) continue;
@@ -99,8 +99,8 @@ void warn_of_split_sites(const std::vector<PtqSite>& sites, const Log& log) {
   }
   if (kept.empty()) return;
   const size_t n_kept = kept.size(), n_others = others.size();
-  kept.resize(std::min(kept.size(), kMostNames));
-  others.resize(std::min(others.size(), kMostNames));
+  kept.resize(std::min(kept.size(), kMaxNames));
+  others.resize(std::min(others.size(), kMaxNames));
   const auto rest = [](size_t n, size_t shown) {
     return n > shown ? fmt::format(" and {} more", n - shown) : std::string();
   };

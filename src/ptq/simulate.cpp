@@ -39,9 +39,9 @@ MatrixShape QuantizedWeight::grid() const {
 }
 
 double decibels(double signal, double noise) {
-  constexpr double kMost = 999;
-  if (noise <= 0) return kMost;
-  return signal > 0 ? std::clamp(10 * std::log10(signal / noise), -kMost, kMost) : -kMost;
+  constexpr double kMax = 999;
+  if (noise <= 0) return kMax;
+  return signal > 0 ? std::clamp(10 * std::log10(signal / noise), -kMax, kMax) : -kMax;
 }
 
 double QuantizationError::snr_db() const {

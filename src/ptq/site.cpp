@@ -146,7 +146,7 @@ std::optional<ActivationQuantizer> SiteQuantizer::input_quantizer(
   return q;
 }
 
-// Every pair of 2^kLeastExponent .. 2^kMostExponent, as the paper has it: x 2^Ea, w 2^Ew.
+// Every pair of 2^kMinExponent .. 2^kMaxExponent, as the paper has it: x 2^Ea, w 2^Ew.
 std::vector<SiteQuantizer::WeightChoice> SiteQuantizer::weight_choices(const SiteInputs& inputs,
                                                                        size_t at) const {
   ThreadPool& pool = *backend_.pool;
@@ -157,13 +157,13 @@ std::vector<SiteQuantizer::WeightChoice> SiteQuantizer::weight_choices(const Sit
   WeightQuantizer of_w = weight_quantizer(shape);
   ActivationQuantizer of_x{.dtype = element_dtype(options_.format)};
   std::vector<WeightChoice> choices;
-  for (int ea = kLeastExponent; ea <= kMostExponent; ++ea) {
+  for (int ea = kMinExponent; ea <= kMaxExponent; ++ea) {
     of_x.scale = power_of_two(-ea);
     errors.clear();
     for (size_t i = 0; i < inputs.x.size(); ++i)
       errors.add(inputs.exact_x[i], simulated(of_x, inputs.x[i], inputs.n_cols, pool));
     WeightChoice& best = choices.emplace_back();
-    for (int ew = kLeastExponent; ew <= kMostExponent; ++ew) {
+    for (int ew = kMinExponent; ew <= kMaxExponent; ++ew) {
       of_w.scale = power_of_two(-ew);
       const double sum = errors.error(difference(w, quantize_weight(of_w, shape, w, pool), pool));
       if (sum < best.error) best = {ew, sum};
@@ -183,7 +183,7 @@ std::vector<SiteQuantizer::Exponents> SiteQuantizer::search_exponents(
     const SiteInputs& inputs) const {
   const size_t n = inputs.site.linears.size();
   std::vector<std::vector<WeightChoice>> choices;
-  std::vector<double> shared(kMostExponent - kLeastExponent + 1, 0.0);  // by the input's exponent
+  std::vector<double> shared(kMaxExponent - kMinExponent + 1, 0.0);  // by the input's exponent
   for (size_t at = 0; at < n; ++at) {
     choices.push_back(weight_choices(inputs, at));
     const double signal = options_.share_inputs ? output_signal(inputs, at) : 1;
@@ -200,7 +200,7 @@ std::vector<SiteQuantizer::Exponents> SiteQuantizer::search_exponents(
       throw Error(ErrorCode::numerics, "[ptq] {}: expected a finite error, got none",
                   site_name(inputs.site));
     }
-    result.push_back({kLeastExponent + static_cast<int>(best), choice.exponent});
+    result.push_back({kMinExponent + static_cast<int>(best), choice.exponent});
   }
   return result;
 }

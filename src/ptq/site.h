@@ -42,7 +42,7 @@ class SiteQuantizer {
   };
   QuantizedLinear at_exponents(const SiteInputs& inputs, size_t at, Exponents exponents) const;
   std::vector<Exponents> search_exponents(const SiteInputs& inputs) const;
-  // By the input's exponent, from kLeastExponent on.
+  // By the input's exponent, from kMinExponent on.
   struct WeightChoice {
     int exponent = 0;
     double error = INFINITY;

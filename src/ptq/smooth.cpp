@@ -10,7 +10,7 @@ namespace octet {
 namespace {
 
 constexpr int kAlphaSteps = 10;  // alpha 0, 0.1, ..., 1
-constexpr float kLeastDivisor = 1e-5f, kMostDivisor = 1e5f;
+constexpr float kMinDivisor = 1e-5f, kMaxDivisor = 1e5f;
 
 // The largest magnitudes by column.
 std::vector<float> column_maxima(std::span<const float> x, int64_t cols) {
@@ -34,7 +34,7 @@ std::vector<float> divisors(const std::vector<float>& x, const std::vector<float
     const double s =
         std::pow(static_cast<double>(x[i]), alpha) / std::pow(static_cast<double>(w[i]), 1 - alpha);
     const bool is_used = x[i] > 0 && w[i] > 0;
-    result.push_back(is_used ? std::clamp(static_cast<float>(s), kLeastDivisor, kMostDivisor)
+    result.push_back(is_used ? std::clamp(static_cast<float>(s), kMinDivisor, kMaxDivisor)
                              : 1.0f);
   }
   return result;

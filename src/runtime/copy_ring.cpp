@@ -9,7 +9,7 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kMostPiece = int64_t{16} << 20;
+constexpr int64_t kMaxPiece = int64_t{16} << 20;
 constexpr int64_t kPlace = 64;  // pieces begin at multiples of it
 
 int64_t padded(int64_t n_bytes) {
@@ -22,7 +22,7 @@ int64_t padded(int64_t n_bytes) {
 CopyRing::CopyRing(Device& device, int64_t bytes)
     : device_(device),
       bytes_(std::max(padded(bytes), 4 * kPlace)),
-      most_(std::min(kMostPiece, bytes_ / 4 / kPlace * kPlace)),
+      most_(std::min(kMaxPiece, bytes_ / 4 / kPlace * kPlace)),
       ring_(device.allocate_host(bytes_)) {}
 
 int64_t CopyRing::bytes_for(std::span<const Source> sources) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr Dtype kElements[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::int8,
                                Dtype::de8s, Dtype::fp16, Dtype::bf16};
-constexpr int kLeast = -26, kMost = 18;  // exponents that are drawn
+constexpr int kMin = -26, kMax = 18;  // exponents that are drawn
 
 // By exponent: log2 of how many values the binade [2^e, 2^(e+1)) has, and one for the leading bit.
 std::map<int, double> significand_bits(Dtype dtype) {
@@ -84,13 +84,13 @@ Study study_formats(int64_t n_samples) {
     const std::string name(dtype_name(dtype));
     Series of_bits{.name = name}, of_snr{.name = name};
     for (const auto& [exponent, n] : significand_bits(dtype)) {
-      if (exponent < kLeast || exponent > kMost) continue;
+      if (exponent < kMin || exponent > kMax) continue;
       of_bits.x.push_back(exponent);
       of_bits.y.push_back(n);
     }
     double best = -INFINITY, best_at = 0;
     int octaves = 0;
-    for (int e = kLeast; e <= kMost; ++e) {
+    for (int e = kMin; e <= kMax; ++e) {
       const double db = snr_of_normal(dtype, e, normals);
       of_snr.x.push_back(e);
       of_snr.y.push_back(db);

@@ -14,8 +14,8 @@ struct Limits {
 };
 
 size_t most_bytes(size_t n_bytes) {
-  constexpr size_t kGrowth = 32, kLeast = 1024;  // a character becomes 18 in NFKD
-  return kGrowth * n_bytes + kLeast;
+  constexpr size_t kGrowth = 32, kMin = 1024;  // a character becomes 18 in NFKD
+  return kGrowth * n_bytes + kMin;
 }
 
 void append(std::string& out, std::string_view text, const Limits& limits) {
@@ -114,9 +114,9 @@ std::string step(const std::shared_ptr<const UnicodeNormalizer>& form, std::stri
 }  // namespace
 
 void Normalizer::add(NormalizerStep step) {
-  if (steps_.size() == kMostSteps) {
+  if (steps_.size() == kMaxSteps) {
     throw Error(ErrorCode::invalid_argument, "expected at most {} normalizers, got more",
-                kMostSteps);
+                kMaxSteps);
   }
   steps_.push_back(std::move(step));
 }

@@ -34,7 +34,7 @@ using NormalizerStep = std::variant<PrependText, ReplaceText, ReplaceMatches, St
 
 class Normalizer {
  public:
-  static constexpr size_t kMostSteps = 64;
+  static constexpr size_t kMaxSteps = 64;
 
   // Throws Error{invalid_argument} for one step too many.
   void add(NormalizerStep step);

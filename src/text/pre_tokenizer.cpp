@@ -146,10 +146,10 @@ void PreTokenizer::add(PreTokenizerStep step) {
   const auto n_marks = std::count_if(steps_.begin(), steps_.end(), [](const auto& known) {
     return std::holds_alternative<MarkSpaces>(known);
   });
-  if (steps_.size() <= kMostSteps && n_marks <= kMostMarks) return;
+  if (steps_.size() <= kMaxSteps && n_marks <= kMaxMarks) return;
   throw Error(ErrorCode::invalid_argument,
-              "expected at most {} pre-tokenizers, and {} of Metaspace, got more", kMostSteps,
-              kMostMarks);
+              "expected at most {} pre-tokenizers, and {} of Metaspace, got more", kMaxSteps,
+              kMaxMarks);
 }
 
 const WordScanner* PreTokenizer::sole_scanner() const {

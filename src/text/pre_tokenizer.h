@@ -48,8 +48,8 @@ using PreTokenizerStep =
 
 class PreTokenizer {
  public:
-  static constexpr size_t kMostSteps = 64;  // each is a call within the one before
-  static constexpr int kMostMarks = 4;      // steps of MarkSpaces: each may double a text
+  static constexpr size_t kMaxSteps = 64;  // each is a call within the one before
+  static constexpr int kMaxMarks = 4;      // steps of MarkSpaces: each may double a text
   using Visit = std::function<void(std::string_view word)>;
 
   // Throws Error{invalid_argument} for more steps than these.

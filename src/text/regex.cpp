@@ -16,7 +16,7 @@ constexpr std::string_view kSpaces =
     R"(\t-\r\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
 constexpr size_t kLongestPattern = 64 << 10;
-constexpr uint32_t kMostGroups = 255;
+constexpr uint32_t kMaxGroups = 255;
 // The library bounds the steps of an attempt; this many are made before the clock is read.
 constexpr size_t kAttempts = 64;
 
@@ -84,7 +84,7 @@ Regex::Regex(const std::string& pattern) : compiled_(std::make_unique<Compiled>(
   }
   uint32_t n_groups = 0;
   pcre2_pattern_info(compiled_->code.get(), PCRE2_INFO_CAPTURECOUNT, &n_groups);
-  if (n_groups > kMostGroups) bad(fmt::format("{} groups, more than {}", n_groups, kMostGroups));
+  if (n_groups > kMaxGroups) bad(fmt::format("{} groups, more than {}", n_groups, kMaxGroups));
   // Without the compiler (a sandbox may forbid code in memory) the expression is interpreted.
   pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);
 }
@@ -156,8 +156,8 @@ class Regex::Search {
     };
     const int status = search();
     if (status != PCRE2_ERROR_JIT_STACKLIMIT || stack_) return status;
-    constexpr size_t kStackStart = 64 << 10, kStackMost = 64 << 20;
-    stack_.reset(pcre2_jit_stack_create(kStackStart, kStackMost, nullptr));
+    constexpr size_t kStackStart = 64 << 10, kStackMax = 64 << 20;
+    stack_.reset(pcre2_jit_stack_create(kStackStart, kStackMax, nullptr));
     pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
     return search();
   }
@@ -179,8 +179,8 @@ class Regex::Search {
 };
 
 MatchBudget match_budget(size_t n_bytes) {
-  constexpr double kLeast = 1, kOfByte = 2e-5;
-  return {kLeast + kOfByte * static_cast<double>(n_bytes)};
+  constexpr double kMin = 1, kOfByte = 2e-5;
+  return {kMin + kOfByte * static_cast<double>(n_bytes)};
 }
 
 void Regex::for_each(std::string_view text, MatchBudget& budget,

@@ -115,9 +115,9 @@ class Reader {
   }
 
   void put_added(AddedToken token, int64_t id, const std::string& path) {
-    if (id < 0 || id >= Vocabulary::kMostTokens) {
+    if (id < 0 || id >= Vocabulary::kMaxTokens) {
       bad_tokenizer(path, "added token '{}': expected an id from 0 to {}, got {}", token.content,
-                    Vocabulary::kMostTokens - 1, id);
+                    Vocabulary::kMaxTokens - 1, id);
     }
     token.id = static_cast<int32_t>(id);
     result_.added.push_back(std::move(token));

@@ -33,8 +33,8 @@ uint64_t hash_bytes(std::string_view bytes) {
 }
 
 void Vocabulary::add(int64_t id, std::string_view bytes) {
-  if (id < 0 || id >= kMostTokens) {
-    throw Error(ErrorCode::bad_data, "token {}: expected an id from 0 to {}", id, kMostTokens - 1);
+  if (id < 0 || id >= kMaxTokens) {
+    throw Error(ErrorCode::bad_data, "token {}: expected an id from 0 to {}", id, kMaxTokens - 1);
   }
   if (has(id)) throw Error(ErrorCode::bad_data, "token {}: expected each id once, got two", id);
   if (bytes.size() > kLongestToken) {

@@ -26,7 +26,7 @@ class WordCache {
   }
 
   void put(std::string_view word, std::span<const int32_t> ids) {
-    if (word.size() > kLongestWord || ids.empty() || ids.size() > kMostIds) return;
+    if (word.size() > kLongestWord || ids.empty() || ids.size() > kMaxIds) return;
     Entry& entry = entries_[hash_bytes(word) % kEntries];
     entry.length = static_cast<uint8_t>(word.size());
     entry.n_ids = static_cast<uint8_t>(ids.size());
@@ -36,12 +36,12 @@ class WordCache {
 
  private:
   static constexpr size_t kEntries = size_t{1} << 16;
-  static constexpr size_t kLongestWord = 30, kMostIds = 8;
+  static constexpr size_t kLongestWord = 30, kMaxIds = 8;
 
   struct alignas(64) Entry {
     uint8_t length = 0, n_ids = 0;
     char word[kLongestWord];
-    int32_t ids[kMostIds];
+    int32_t ids[kMaxIds];
   };
   static_assert(sizeof(Entry) == 64, "one cache line a word");
 

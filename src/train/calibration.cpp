@@ -48,13 +48,13 @@ void agree_in_groups(std::vector<EdgeAlarm>& alarms, const std::vector<int>& roo
 }  // namespace
 
 bool Calibration::samples(int64_t step) const {
-  constexpr int64_t kMostFollowing = 4;
+  constexpr int64_t kMaxFollowing = 4;
   const auto is_scheduled = [&](int64_t at) {
     return at > 0 && (at == first || (recheck > 0 && at > first && at % recheck == 0));
   };
   if (is_scheduled(step)) return true;
   if (rescaled == 0 || step != rescaled + 1) return false;
-  for (int64_t before = 1; before <= kMostFollowing; ++before)
+  for (int64_t before = 1; before <= kMaxFollowing; ++before)
     if (is_scheduled(step - before)) return true;
   return false;
 }
@@ -110,7 +110,7 @@ std::vector<std::string> with_rescales(const std::vector<std::string>& scales,
     const std::string& edge = alarm.edge.edge;
     std::erase_if(result, [&](const std::string& text) { return text.starts_with(edge + "="); });
     const int log2 =
-        std::clamp(edge_scale(known, edge) + alarm.log2, -kMostEdgeScale, kMostEdgeScale);
+        std::clamp(edge_scale(known, edge) + alarm.log2, -kMaxEdgeScale, kMaxEdgeScale);
     result.push_back(fmt::format("{}={}", edge, log2));
   }
   return result;

@@ -12,7 +12,7 @@
 namespace octet {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
 
 }  // namespace
 
@@ -67,7 +67,7 @@ std::optional<EdgeSample> parse_edge(std::string_view line) {
 std::vector<EdgeSample> newest_edges(Files& files, const std::string& path) {
   std::vector<EdgeSample> newest;
   if (files.kind(path) != EntryKind::file) return newest;
-  std::istringstream text(files.read_text(path, kMostBytes));
+  std::istringstream text(files.read_text(path, kMaxBytes));
   for (std::string line; std::getline(text, line);) {
     auto sample = parse_edge(line);
     if (!sample) continue;

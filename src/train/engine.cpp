@@ -60,7 +60,7 @@ StepOutcome read_update(const BoundPlan& function, Device& device) {
 
 bool is_overflow(bool nonfinite, float loss, const std::optional<LossScaleReport>& found) {
   return found && nonfinite && std::isfinite(loss) &&
-         static_cast<double>(found->scale) > kLeastLossScale;
+         static_cast<double>(found->scale) > kMinLossScale;
 }
 
 // `found`: the loss scale before the step, where there is one.

@@ -66,7 +66,7 @@ void measure_edge_scales(ModelSource& source, const Batch& rows, const TextMachi
   RecipeOptions& options = source.recipe_options;
   Precision precision = precision_of(source.recipe, source, weights);
   options.initial_rms = precision.recipe_options.initial_rms;
-  for (int trial = 0; trial < kMostScaleTrials; ++trial) {
+  for (int trial = 0; trial < kMaxScaleTrials; ++trial) {
     precision.recipe_options.edge_scales = options.edge_scales;
     Inference model(source.spec, precision, std::span(&function, 1), machine.device,
                     machine.catalogue);

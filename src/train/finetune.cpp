@@ -22,8 +22,8 @@ namespace {
 
 constexpr const char* kName = "fine-tuning";  // in place of a file's name
 constexpr int64_t kLongestSeq = 2048, kSeqStep = 16;
-constexpr int64_t kMostRows = 8;     // of a micro-batch
-constexpr int64_t kLeastSteps = 16;  // of an epoch, where its rows allow it
+constexpr int64_t kMaxRows = 8;     // of a micro-batch
+constexpr int64_t kMinSteps = 16;  // of an epoch, where its rows allow it
 constexpr int64_t kEvaluations = 4;  // an epoch
 constexpr double kAdapterLr = 2e-4;  // of adapters; all weights move in smaller steps
 constexpr std::string_view kDefaults = R"(
@@ -93,7 +93,7 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
       fmt::arg("recipe", quoted(options.recipe.empty() ? RecipeConfig{}.base : options.recipe)),
       fmt::arg("data", fmt::format("[{}]", fmt::join(data, ", "))),
       fmt::arg("rows", rows_of(are_conversations(files, options.data))),
-      fmt::arg("batch", kMostRows),
+      fmt::arg("batch", kMaxRows),
       fmt::arg("out", quoted(options.out.empty() ? "runs/finetune" : options.out)));
   LoadedConfig loaded = parse_config(text, kName, sets);
   if (loaded.config.lora.rank > 0 && !is_named(loaded, "optim.lr")) {
@@ -116,7 +116,7 @@ void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
     derive("model.seq", config.model.seq, std::min(std::max(fitting, kSeqStep), config.model.seq));
   }
   const int64_t rows = make_loader(data, config)->rows_of_epoch(0);
-  derive("train.batch", config.train.batch, std::clamp<int64_t>(rows / kLeastSteps, 1, kMostRows));
+  derive("train.batch", config.train.batch, std::clamp<int64_t>(rows / kMinSteps, 1, kMaxRows));
   settle_length(loaded, data);
   const int64_t epoch_steps = ceil_div(rows, config.step_rows());
   derive("train.eval_every", config.train.eval_every, ceil_div(epoch_steps, kEvaluations));

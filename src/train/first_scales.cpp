@@ -6,7 +6,7 @@ namespace octet {
 
 std::vector<std::string> first_edge_scales(RunConfig config, const Dataset& data,
                                            const TrainerMachine& machine) {
-  for (int trial = 0; trial < kMostScaleTrials; ++trial) {
+  for (int trial = 0; trial < kMaxScaleTrials; ++trial) {
     Trainer trainer(config, data, machine);
     const std::vector<EdgeAlarm> alarms = trainer.alarms_of_first_step();
     if (alarms.empty()) break;

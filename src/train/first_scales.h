@@ -8,7 +8,7 @@
 
 namespace octet {
 
-inline constexpr int kMostScaleTrials = 4;  // what saturates hides how large what follows is
+inline constexpr int kMaxScaleTrials = 4;  // what saturates hides how large what follows is
 
 // recipe.edge_scales, by steps on the run's first batch that are thrown away: the same bits
 // whenever it is begun.

@@ -15,7 +15,7 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kLeastBytes = 64 << 10;
+constexpr int64_t kMinBytes = 64 << 10;
 
 struct Candidate {
   uint64_t key = 0;
@@ -95,9 +95,9 @@ Dataset collect_local_text(const Files& files, const LocalTextOptions& options) 
     n_bytes += static_cast<int64_t>(text.size());
     texts.push_back(std::move(text));
   }
-  if (n_bytes < kLeastBytes) {
+  if (n_bytes < kMinBytes) {
     throw Error(ErrorCode::bad_data, "[data] expected at least {} bytes of text under {}, got {}",
-                kLeastBytes, fmt::join(options.paths, ", "), n_bytes);
+                kMinBytes, fmt::join(options.paths, ", "), n_bytes);
   }
   const std::unique_ptr<Tokenizer> tokenizer = byte_tokenizer();
   TextBuilder train("local text", *tokenizer), val("local text for validation", *tokenizer);

@@ -209,11 +209,11 @@ bool is_at_end(Files& files, const RunConfig& config) {
 }
 
 std::optional<StepReport> recorded_step(const Files& files, const std::string& run, int64_t step) {
-  constexpr uint64_t kMostBytes = 1 << 20;  // of a line
+  constexpr uint64_t kMaxBytes = 1 << 20;  // of a line
   const std::string path = join_path(run, "metrics.jsonl");
   if (!files.exists(path)) return std::nullopt;
   const auto file = files.open(path);
-  std::string end(std::min(kMostBytes, file->size()), '\0');
+  std::string end(std::min(kMaxBytes, file->size()), '\0');
   file->read_at(file->size() - end.size(), std::as_writable_bytes(std::span(end)));
   while (end.ends_with('\n')) end.pop_back();
   const std::optional<StepReport> report = parse_metrics(end.substr(end.rfind('\n') + 1));

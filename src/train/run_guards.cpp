@@ -77,7 +77,7 @@ void RunGuards::check_labels(const StepReport& report, bool is_last) {
   n_unlabelled_ += is_unlabelled ? 1 : 0;
   n_unlabelled_in_a_row_ = is_unlabelled ? n_unlabelled_in_a_row_ + 1 : 0;
   const bool has_none = is_last && n_unlabelled_ == report.step;
-  if (n_unlabelled_in_a_row_ < kMostUnlabelled && !has_none) return;
+  if (n_unlabelled_in_a_row_ < kMaxUnlabelled && !has_none) return;
   throw Error(ErrorCode::bad_data,
               "[data] expected labels to train on, got none in {} steps in a row, the last of them "
               "step {}: every label is masked (data.document_boundaries; `octet data inspect` "

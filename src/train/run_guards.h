@@ -3,7 +3,7 @@
 //   not finite   a loss or gradient: max_nonfinite_steps in a row end the run
 //   no gradient  |g| is 0 though the step has labels, or all ranks have the same loss to the bit
 //                though their rows differ: a warning, and max_zero_gradients in a row end the run
-//   no labels    such steps count, and stand in no average: kMostUnlabelled in a row end the run,
+//   no labels    such steps count, and stand in no average: kMaxUnlabelled in a row end the run,
 //                and so does a run that has no others
 #pragma once
 
@@ -20,7 +20,7 @@ namespace octet {
 
 class RunGuards {
  public:
-  static constexpr int64_t kMostUnlabelled = 20;
+  static constexpr int64_t kMaxUnlabelled = 20;
 
   explicit RunGuards(const TrainConfig& config) : config_(config) {}
 

@@ -15,7 +15,7 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kMostNarrowMicroBatches = 4;  // with more, gradients are summed in f32
+constexpr int64_t kMaxNarrowMicroBatches = 4;  // with more, gradients are summed in f32
 
 OptimPolicy optimizer_policy(const OptimConfig& optim) {
   OptimPolicy policy;
@@ -68,7 +68,7 @@ double log2_rms(const ParameterSpec& parameter) {
 
 RecipeOptions recipe_options(const RunConfig& config) {
   RecipeOptions options;
-  if (config.train.accumulate > kMostNarrowMicroBatches) options.gradient = Dtype::f32;
+  if (config.train.accumulate > kMaxNarrowMicroBatches) options.gradient = Dtype::f32;
   options.scaling = config.recipe.scaling;
   options.weight_copy = config.recipe.weight_copy;
   options.tf32 = config.recipe.tf32;

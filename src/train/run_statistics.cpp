@@ -13,7 +13,7 @@ namespace octet {
 namespace {
 
 constexpr int64_t kFewestLosses = 20;           // before a spike can be told from the beginning
-constexpr double kLeastDeviation = 1.0 / 1000;  // of the mean: a smooth loss has none
+constexpr double kMinDeviation = 1.0 / 1000;  // of the mean: a smooth loss has none
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -41,7 +41,7 @@ double median(std::vector<double> values) {
 
 std::optional<LossSpike> RunStatistics::judge(double loss) const {
   if (options_.spike_deviations <= 0 || n_finite_ < kFewestLosses) return std::nullopt;
-  const double deviation = std::max(std::sqrt(variance_), std::abs(mean_) * kLeastDeviation);
+  const double deviation = std::max(std::sqrt(variance_), std::abs(mean_) * kMinDeviation);
   if (loss <= mean_ + options_.spike_deviations * deviation) return std::nullopt;
   return LossSpike{mean_, deviation, deviation > 0 ? (loss - mean_) / deviation : kNan};
 }

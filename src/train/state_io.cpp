@@ -64,12 +64,12 @@ void check_known(const Layout& layout, InputKind kind, const SafetensorsReader& 
 
 // Buffers no larger than the largest slot.
 int64_t piece_bytes(const Layout& layout, InputKind kind) {
-  constexpr int64_t kMost = int64_t{16} << 20;
+  constexpr int64_t kMax = int64_t{16} << 20;
   int64_t largest = 1;
   for (const auto& [name, slot] : layout.slots) {
     if (belongs(layout, slot, kind)) largest = std::max(largest, slot.type.n_bytes());
   }
-  return std::min(largest, kMost);
+  return std::min(largest, kMax);
 }
 
 }  // namespace

@@ -48,10 +48,10 @@ void ValidationWatch::write(KeyValues& extra) const {
 
 void ValidationWatch::read(const KeyValues& extra, const std::string& where) {
   if (!extra.contains(kBestStep)) return;
-  constexpr uint64_t kMost = uint64_t{1} << 53;
+  constexpr uint64_t kMax = uint64_t{1} << 53;
   const auto count = [&](const char* key) {
     const uint64_t value = number(extra, key, 10, where);
-    if (value <= kMost) return static_cast<int64_t>(value);
+    if (value <= kMax) return static_cast<int64_t>(value);
     throw Error(ErrorCode::bad_data, "[resume] {}: expected '{}' of at most 2^53, got {}", where,
                 key, value);
   };

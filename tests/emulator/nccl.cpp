@@ -30,7 +30,7 @@ using namespace octet::cuda::nccl;
 
 namespace {
 
-constexpr int kMostRanks = 16;
+constexpr int kMaxRanks = 16;
 constexpr size_t kLetterBytes = size_t{256} << 10;
 
 // Of one rank to another: full until the other one has read it.
@@ -42,7 +42,7 @@ struct Letter {
 struct Shared {
   std::atomic<int> n_there;
   std::atomic<bool> is_aborted;
-  Letter letters[kMostRanks][kMostRanks];  // from, to
+  Letter letters[kMaxRanks][kMaxRanks];  // from, to
 };
 
 struct Id {
@@ -162,7 +162,7 @@ STAND_IN ncclCommInitRankConfig(Communicator* comm, int n_ranks, UniqueId id, in
   // Without it NCCL would set up multicast over NVLink.
   const char* multicast = std::getenv("NCCL_NVLS_ENABLE");
   const bool has_multicast = multicast == nullptr || std::string_view(multicast) != "0";
-  if (config->magic != 0xcafebeef || config->blocking != 0 || n_ranks > kMostRanks || has_multicast)
+  if (config->magic != 0xcafebeef || config->blocking != 0 || n_ranks > kMaxRanks || has_multicast)
     return static_cast<Result>(4);
   Id it{};
   std::memcpy(&it, id.internal, sizeof(it));

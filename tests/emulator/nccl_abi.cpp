@@ -32,7 +32,7 @@ static_assert(offsetof(ours::Config, min_ctas) == offsetof(ncclConfig_t, minCTAs
 static_assert(offsetof(ours::Config, max_ctas) == offsetof(ncclConfig_t, maxCTAs));
 static_assert(offsetof(ours::Config, net_name) == offsetof(ncclConfig_t, netName));
 static_assert(offsetof(ours::Config, split_share) == offsetof(ncclConfig_t, splitShare));
-static_assert(ours::kLeastVersion == NCCL_VERSION(2, 19, 0));
+static_assert(ours::kMinVersion == NCCL_VERSION(2, 19, 0));
 static_assert(
     std::is_same_v<decltype(&ncclSend), ncclResult_t (*)(const void*, size_t, ncclDataType_t, int,
                                                          ncclComm_t, cudaStream_t)>);

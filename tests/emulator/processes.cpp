@@ -104,7 +104,7 @@ std::string flag_text(const uint32_t* flag) {
   const auto [base, allocation] = allocations().around(flag);
   const auto* board = reinterpret_cast<const RankBoard*>(base);
   for (int meeting = 0; base != nullptr && meeting < octet::cuda::kMeetings; ++meeting) {
-    for (int rank = 0; rank < octet::cuda::kMostRanks; ++rank) {
+    for (int rank = 0; rank < octet::cuda::kMaxRanks; ++rank) {
       if (flag == &board->arrived[meeting][rank])
         return "rank " + std::to_string(rank) + " " + kWhere[meeting] + " a run of collectives";
     }

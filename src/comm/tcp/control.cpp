@@ -17,9 +17,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kMostBetweenSigns{1000};
+constexpr milliseconds kMaxBetweenSigns{1000};
 constexpr milliseconds kVerdict{3000};  // for rank 0 to say whose failure counts
-constexpr size_t kMostText = 4096;
+constexpr size_t kMaxText = 4096;
 
 // A message is this, and `bytes` of text.
 struct Head {
@@ -97,7 +97,7 @@ void Control::look(int64_t progress) {
 bool Control::fail(int rank, const std::string& why, ErrorCode code) {
   std::unique_lock lock(mutex_);
   if (failure_) return false;
-  const std::string text = why.substr(0, kMostText);
+  const std::string text = why.substr(0, kMaxText);
   if (rank_ != 0 && !links_.empty() && !links_[0].is_closed) {
     send_failure_locked(links_[0], {rank, text, code});
     changed_.wait_for(lock, kVerdict, [&] { return failure_.has_value(); });
@@ -168,7 +168,7 @@ void Control::read_messages(Link& link) {
   Head head;
   while (link.in.size() >= sizeof(head)) {
     std::memcpy(&head, link.in.data(), sizeof(head));
-    if (head.bytes > kMostText) return close_locked(link);
+    if (head.bytes > kMaxText) return close_locked(link);
     if (link.in.size() < sizeof(head) + head.bytes) return;
     const std::string text = link.in.substr(sizeof(head), head.bytes);
     link.in.erase(0, sizeof(head) + head.bytes);
@@ -197,7 +197,7 @@ void Control::tick(milliseconds passed) {
 }
 
 void Control::find_stuck_locked() {
-  if (since(waited_at_) > 3 * kMostBetweenSigns) return;
+  if (since(waited_at_) > 3 * kMaxBetweenSigns) return;
   std::vector<int64_t> progress(links_.size() + 1);
   progress[0] = progress_;
   for (const Link& link : links_) progress[static_cast<size_t>(link.rank)] = link.progress;
@@ -205,7 +205,7 @@ void Control::find_stuck_locked() {
 }
 
 void Control::watch() {
-  const milliseconds between = std::min(kMostBetweenSigns, options_.silence / 5);
+  const milliseconds between = std::min(kMaxBetweenSigns, options_.silence / 5);
   const milliseconds pause = std::clamp(between / 4, milliseconds(5), milliseconds(50));
   Clock::time_point looked = Clock::now(), signed_at = looked - between;
   std::optional<Clock::time_point> failed_at;

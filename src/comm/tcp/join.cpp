@@ -37,9 +37,9 @@ void answer(const Socket& socket, bool is_refused, const std::string& text) {
 
 // The text; none where the connection closes or says something else. Throws what it refuses.
 std::optional<std::string> read_answer(const Socket& socket, Clock::time_point until) {
-  constexpr uint32_t kMostBytes = 1 << 20;
+  constexpr uint32_t kMaxBytes = 1 << 20;
   const auto head = receive_value<Answer>(socket, until);
-  if (!head || head->magic != kMagic || head->bytes > kMostBytes) return std::nullopt;
+  if (!head || head->magic != kMagic || head->bytes > kMaxBytes) return std::nullopt;
   std::string text(head->bytes, '\0');
   if (!receive_all(socket, text.data(), text.size(), until)) return std::nullopt;
   if (head->is_refused != 0) throw Error(ErrorCode::device, text);

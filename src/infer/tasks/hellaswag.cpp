@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kEndings = 4;
 
 std::vector<std::string> lines_of(const Files& files, const std::string& path) {
-  constexpr size_t kPiece = 1 << 20, kMostBytes = size_t{1} << 30;
+  constexpr size_t kPiece = 1 << 20, kMaxBytes = size_t{1} << 30;
   const auto stream = open_stream(files, path);
   std::string text;
   for (size_t n = kPiece; n > 0;) {
@@ -18,9 +18,9 @@ std::vector<std::string> lines_of(const Files& files, const std::string& path) {
     text.resize(at + kPiece);
     n = stream->read(std::span(text).subspan(at));
     text.resize(at + n);
-    if (text.size() > kMostBytes) {
+    if (text.size() > kMaxBytes) {
       throw Error(ErrorCode::bad_data, "[tasks] {}: expected at most {} bytes, got more", path,
-                  kMostBytes);
+                  kMaxBytes);
     }
   }
   std::vector<std::string> lines;

@@ -60,10 +60,10 @@ class OlmoFile {
     }
     const OrderedJson& request = object_in(json, "request", where);
     const auto choice = static_cast<size_t>(index_of(json, "idx"));
-    constexpr size_t kMostChoices = 1000;
-    if (choice >= kMostChoices) {
+    constexpr size_t kMaxChoices = 1000;
+    if (choice >= kMaxChoices) {
       throw Error(ErrorCode::bad_data, "[tasks] {}: expected idx below {}, got {}", where,
-                  kMostChoices, choice);
+                  kMaxChoices, choice);
     }
     if (document.choices.size() <= choice) document.choices.resize(choice + 1);
     const std::string text = text_of(request, "continuation");

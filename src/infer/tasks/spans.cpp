@@ -11,11 +11,11 @@
 namespace octet {
 namespace {
 
-constexpr float kLeast = -std::numeric_limits<float>::infinity();
+constexpr float kMin = -std::numeric_limits<float>::infinity();
 
 // A part of the context, in bytes.
 struct SpanChoice {
-  float score = kLeast;
+  float score = kMin;
   int64_t begin = 0, end = 0;
 };
 
@@ -66,7 +66,7 @@ std::string best_answer(std::string_view context, std::span<const TokenSpan> tok
                         std::span<const AnswerWindow> windows, std::span<const SpanLogits> logits,
                         const AnswerRule& rule) {
   SpanChoice best;
-  float none = -kLeast;
+  float none = -kMin;
   for (size_t i = 0; i < windows.size(); ++i) {
     none = std::min(none, logits[i][0] + logits[i][1]);
     choose_within(windows[i], logits[i], tokens, rule.max_answer, best);

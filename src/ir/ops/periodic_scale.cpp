@@ -29,7 +29,7 @@ ValueId power_above(Builder& b, ValueId amax, double target) {
   const ValueId needs_nearest = less(b, b.scaled(half, target), amax);
   const ValueId needs_twice = less(b, b.scaled(nearest, target), amax);
   const ValueId power = b.select(needs_nearest, b.select(needs_twice, twice, nearest), half);
-  return b.emit1(OpCode::maximum, NoAttrs{}, {power, b.fill({}, kLeastPeriodicScale)});
+  return b.emit1(OpCode::maximum, NoAttrs{}, {power, b.fill({}, kMinPeriodicScale)});
 }
 
 Values decompose_periodic_scale(Builder& b, const Node& node) {

@@ -35,9 +35,9 @@ TensorType in_blocks(std::string_view op, const QuantizeAttrs& attrs, const Resu
   const bool power = attrs.rule != ScaleRule::linear;
   if (by.scale != Dtype::f32 && by.scale != Dtype::bf16 && !(by.scale == Dtype::e8m0 && power))
     fail(op, "scales must be f32, bf16, or e8m0 by a rule of powers, got {}", dtype_name(by.scale));
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  if (by.kind != Kind::row && (by.size < 1 || by.size > kMost))
-    fail(op, "groups have 1 to {} elements, got {}", kMost, by.size);
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  if (by.kind != Kind::row && (by.size < 1 || by.size > kMax))
+    fail(op, "groups have 1 to {} elements, got {}", kMax, by.size);
   scale_type(type);  // throws where the shape has none
   return type;
 }

@@ -29,9 +29,9 @@ Scaled weight_of(const ScaleCall& call, size_t slot) {
 // Where x and a bias are summed: x's own scale, but where the bias is so much larger that FP16
 // might not hold it there.
 Scale with_bias(Scaler& s, const Scaled& x, const Scaled& bias) {
-  constexpr int kMostBias = 10;
+  constexpr int kMaxBias = 10;
   if (bias.is_any) return {x.log2, x.factor};
-  return s.largest({{x.log2, x.factor}, {s.choose(bias.predicted) - kMostBias, bias.factor}});
+  return s.largest({{x.log2, x.factor}, {s.choose(bias.predicted) - kMaxBias, bias.factor}});
 }
 
 double with_bias_predicted(const Scaled& x, const Scaled& bias) {

@@ -13,7 +13,7 @@ ValueId emit(Scaler& s, const ScaleCall& call, Values data) {
 }
 
 // log2 of the RMS up to which FP16 holds the addends of a sum with scale 1.
-constexpr double kMostPlain = 10;
+constexpr double kMaxPlain = 10;
 
 // The largest scale of those that have one.
 Scale common_scale(Scaler& s, const std::vector<Scaled>& operands) {
@@ -122,7 +122,7 @@ Scales add(Scaler& s, const ScaleCall& call) {
                      std::fabs(predicted - larger.log2) <= 1;
   const int chosen = keeps ? larger.log2 : s.choose(predicted);
   // A difference of large values may be small: they meet at a scale that holds them both.
-  const bool fits_plain = predicted_of(larger) < kMostPlain;
+  const bool fits_plain = predicted_of(larger) < kMaxPlain;
   const int log2 = (call.wants_plain && fits_plain) || all_any ? 0 : chosen;
   const ValueId factor = a.is_any ? b.factor : a.factor;
   a = s.at(a, log2), b = s.at(b, log2);

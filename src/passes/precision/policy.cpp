@@ -128,7 +128,7 @@ std::optional<EdgeScale> edge_scale_from_text(std::string_view text) {
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data() + equals + 1, end, scale.log2);
   const bool is_number =
-      error == std::errc() && at == end && std::abs(scale.log2) <= kMostEdgeScale;
+      error == std::errc() && at == end && std::abs(scale.log2) <= kMaxEdgeScale;
   return is_number ? std::optional(std::move(scale)) : std::nullopt;
 }
 

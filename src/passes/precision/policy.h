@@ -149,8 +149,8 @@ struct EdgeScale {
   std::string pattern;
   int log2 = 0;
 };
-inline constexpr int kMostEdgeScale = 64;
-// Nothing where the text is none, or leaves [-kMostEdgeScale, kMostEdgeScale].
+inline constexpr int kMaxEdgeScale = 64;
+// Nothing where the text is none, or leaves [-kMaxEdgeScale, kMaxEdgeScale].
 std::optional<EdgeScale> edge_scale_from_text(std::string_view text);
 // Of the last that matches; 0: of none.
 int edge_scale(const std::vector<EdgeScale>& scales, std::string_view edge);

@@ -75,7 +75,7 @@ inline void put_largest(std::vector<double>& values) {
   }
 }
 
-inline constexpr double kLeastHalf = 0x1p-24;  // the smallest fp16
+inline constexpr double kMinHalf = 0x1p-24;  // the smallest fp16
 
 inline double ulp_of(Dtype dtype) {
   return dtype == Dtype::bf16 ? 0x1p-7 : dtype == Dtype::fp16 ? 0x1p-10 : 0;
@@ -91,7 +91,7 @@ inline void expect_close(const Graph& graph, const Tensors& actual, const Tensor
     const double relative = ulp_of(graph.type(output.value).dtype);
     for (size_t i = 0; i < want.size(); ++i) {
       ASSERT_LE(std::abs(got[i] - want[i]),
-                tolerance * largest + relative * std::abs(want[i]) + kLeastHalf)
+                tolerance * largest + relative * std::abs(want[i]) + kMinHalf)
           << what << " " << output.name << "[" << i << "]: " << got[i] << ", expected " << want[i];
     }
   }

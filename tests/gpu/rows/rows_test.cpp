@@ -183,7 +183,7 @@ void expect_parity(const SizedCases& cases, Dtype wide, Backend& gpu) {
   }
 }
 
-constexpr int64_t kMostScalar = 20000;  // elements that the CPU's slow kernels are asked for
+constexpr int64_t kMaxScalar = 20000;  // elements that the CPU's slow kernels are asked for
 constexpr Size kSizes[] = {{1, 16},   {17, 768},  {300, 272}, {33, 4096},
                            {6, 8192}, {1100, 48}, {129, 130}};
 
@@ -191,7 +191,7 @@ TEST(rows, layers_equal_those_of_the_cpu) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const Size size : kSizes) {
     for (const Dtype wide : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
-      if (wide == Dtype::fp16 && size.rows * size.cols > kMostScalar) continue;
+      if (wide == Dtype::fp16 && size.rows * size.cols > kMaxScalar) continue;
       SizedCases cases(size, wide);
       add_layers(cases, 0);
       if (wide == Dtype::bf16) add_layers(cases, 16);

@@ -36,7 +36,7 @@ TEST(AttentionParams, dp_up_to_the_limit_is_reserved_and_beyond_it_none) {
   AttentionParams p{.batch = 16, .q_len = 2048, .heads = 32, .kv_heads = 32, .head_dim = 128};
   p.kv_len = 2048;
   p.dtype = Dtype::bf16;
-  EXPECT_EQ(attention_dp_bytes(p), kMostDpBytes);
+  EXPECT_EQ(attention_dp_bytes(p), kMaxDpBytes);
   p.q_len = p.kv_len = 2049;
   EXPECT_EQ(attention_dp_bytes(p), 0);
   p.q_len = p.kv_len = 1 << 20;

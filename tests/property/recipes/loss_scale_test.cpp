@@ -72,11 +72,11 @@ struct Rules {
 
   void follow(bool overflow) {
     if (overflow) {
-      scale = std::max(scale / 2, kLeastLossScale);
+      scale = std::max(scale / 2, kMinLossScale);
       good_steps = 0;
       count(-1);
     } else if (++good_steps >= window) {
-      scale = std::min(scale * 2, kMostLossScale);
+      scale = std::min(scale * 2, kMaxLossScale);
       good_steps = 0;
       count(1);
     }
@@ -109,7 +109,7 @@ void expect_rules(const ProgramOptions& program, uint32_t n_steps,
     ASSERT_EQ(outcome.loss_scale->window, rules.window) << step;
     ASSERT_EQ(outcome.loss_scale->good_steps, rules.good_steps) << step;
     ASSERT_EQ(outcome.nonfinite, overflows(step)) << step;
-    ASSERT_EQ(outcome.overflowed, overflows(step) && rules.scale > kLeastLossScale) << step;
+    ASSERT_EQ(outcome.overflowed, overflows(step) && rules.scale > kMinLossScale) << step;
     rules.follow(overflows(step));
   }
 }

@@ -41,8 +41,8 @@ constexpr Exception kExceptions[] = {
     {"adamw_step", "-> fp16, e4m3", "weights are f32 or BF16 beside coded moments"},
 };
 constexpr int64_t kFewElements = 1024;  // which a kernel of any kind takes no time for
-constexpr size_t kMostExceptions = 12;
-static_assert(std::size(kExceptions) <= kMostExceptions);
+constexpr size_t kMaxExceptions = 12;
+static_assert(std::size(kExceptions) <= kMaxExceptions);
 
 const char* const kFamilies[] = {"llama",   "mistral", "qwen2", "qwen3",    "smollm3",
                                  "olmo",    "olmo2",   "gpt2",  "gpt_neox", "bert",

@@ -120,9 +120,9 @@ TEST_F(Samples, all_decide_the_exponents_of_algorithm_1) {
       const SiteResult result = linear.quantized(options, backend_);
       const QuantizedLinear& q = result.linears.front();
       double least = std::numeric_limits<double>::infinity();
-      for (int ea = kLeastExponent; ea <= kMostExponent; ++ea) {
+      for (int ea = kMinExponent; ea <= kMaxExponent; ++ea) {
         const auto q_x = rounded(linear.x, dtype, std::exp2f(static_cast<float>(-ea)));
-        for (int ew = kLeastExponent; ew <= kMostExponent; ++ew) {
+        for (int ew = kMinExponent; ew <= kMaxExponent; ++ew) {
           const auto q_w = rounded(linear.w, dtype, std::exp2f(static_cast<float>(-ew)));
           least = std::min(least, linear.error(linear.exact_x, q_x, q_w));
         }

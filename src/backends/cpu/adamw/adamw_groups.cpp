@@ -90,11 +90,11 @@ MomentKernel moment_kernel(const MomentPlace& place) {
   }
   visit_format(coding.dtype, [&]<Dtype D>() {
     if constexpr (is_moment_format(D)) {
-      constexpr float kLeast = decode<D>(format_row(D).min_code);
+      constexpr float kMin = decode<D>(format_row(D).min_code);
       kernel.table = &kDecodeTable<D>;
       kernel.target = format_row(D).amax_target;
-      kernel.least = keeps_nonzero(coding) ? kLeast : 0.0f;
-      kernel.log2_least = static_cast<float>(log2_ratio(kLeast, format_row(D).amax_target));
+      kernel.least = keeps_nonzero(coding) ? kMin : 0.0f;
+      kernel.log2_least = static_cast<float>(log2_ratio(kMin, format_row(D).amax_target));
     }
   });
   CHECK(kernel.table != nullptr);

@@ -107,13 +107,13 @@ template <Dtype D>
 HWY_INLINE VI encode_byte(VF x) {
   constexpr FormatRow kRow = format_row(D);
   constexpr int kDrop = 23 - kRow.fraction_bits;
-  constexpr int kLeast = 128 - kRow.bias;  // the exponent of normal numbers in an f32
-  constexpr int kUnits = (kLeast << kRow.fraction_bits) + (kDrop << kRow.fraction_bits);
+  constexpr int kMin = 128 - kRow.bias;  // the exponent of normal numbers in an f32
+  constexpr int kUnits = (kMin << kRow.fraction_bits) + (kDrop << kRow.fraction_bits);
   constexpr float kTop = decode<D>(kRow.max_code);
   const VI all = bits(x);
   const __mmask16 nan = _mm512_cmp_ps_mask(x.raw, x.raw, _CMP_UNORD_Q);
   const VF size = hn::Min(value(hn::And(all, set(kF32Magnitude))), hn::Set(F32(), kTop));
-  const VI octave = hn::Max(hn::And(bits(size), set(kF32Inf)), set(kLeast << 23));
+  const VI octave = hn::Max(hn::And(bits(size), set(kF32Inf)), set(kMin << 23));
   const VI place = hn::Add(octave, set(kDrop << 23));
   const VI units = hn::Sub(bits(hn::Add(size, value(place))), place);
   const VI code = hn::Add(units, hn::Sub(shift_right<kDrop>(place), set(kUnits)));

@@ -29,9 +29,9 @@ class Divider {
     const auto inside = [](VF v) HWY_ATTR {
       const auto magnitude =
           hn::And(hn::BitCast(I32(), v), hn::Set(I32(), static_cast<int32_t>(kF32Magnitude)));
-      return hn::Sub(magnitude, hn::Set(I32(), kLeast));
+      return hn::Sub(magnitude, hn::Set(I32(), kMin));
     };
-    const __m512i span = _mm512_set1_epi32(kMost - kLeast);
+    const __m512i span = _mm512_set1_epi32(kMax - kMin);
     const __mmask16 first = _mm512_cmplt_epu32_mask(inside(x).raw, span);
     return _mm512_mask_cmplt_epu32_mask(first, inside(y).raw, span) == 0xFFFF;
   }
@@ -53,7 +53,7 @@ class Divider {
   }
 
  private:
-  static constexpr int32_t kLeast = bits_of(0x1p-90f), kMost = bits_of(0x1p90f);
+  static constexpr int32_t kMin = bits_of(0x1p-90f), kMax = bits_of(0x1p90f);
   VF divisor_, inverse_;
 };
 

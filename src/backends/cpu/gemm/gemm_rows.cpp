@@ -11,7 +11,7 @@ namespace octet::cpu {
 namespace {
 
 constexpr int64_t kDepth = 128;      // rows of op(B) that are packed at a time
-constexpr int64_t kMostDotRows = 8;  // with more, columns are packed once for all
+constexpr int64_t kMaxDotRows = 8;  // with more, columns are packed once for all
 constexpr int64_t kPanelElems = kDepth * kRowColumns;
 // A strip's rows in memory are read side by side. Each goes on in the thread's next strip for at
 // least so many bytes: the machine fetches a page ahead of a reader, but not many rows of one.
@@ -23,7 +23,7 @@ int64_t aligned(int64_t bytes) {
 }
 
 bool is_packed(const GemmSpec& spec, const DotOrder& order) {
-  return spec.trans_b == Transpose::no || (order.chain == DotChain::steps && spec.m > kMostDotRows);
+  return spec.trans_b == Transpose::no || (order.chain == DotChain::steps && spec.m > kMaxDotRows);
 }
 
 int64_t columns_apart(const GemmSpec& spec, int n_threads) {

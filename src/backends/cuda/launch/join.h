@@ -13,8 +13,8 @@ namespace octet::cuda {
 
 template <typename Part>
 struct Parts {
-  Part of[kMostParts];
-  unsigned end[kMostParts];  // blocks of the parts up to this one
+  Part of[kMaxParts];
+  unsigned end[kMaxParts];  // blocks of the parts up to this one
   int n = 0;
 
   void add(const Part& part, unsigned n_blocks) {
@@ -35,14 +35,14 @@ __device__ __forceinline__ PartBlock part_of_block(const Parts<Part>& parts) {
   unsigned first = 0;
   int part = 0;
 #pragma unroll
-  for (int i = 1; i < kMostParts; ++i) {
+  for (int i = 1; i < kMaxParts; ++i) {
     if (i < parts.n && blockIdx.x >= parts.end[i - 1]) part = i, first = parts.end[i - 1];
   }
   return {part, blockIdx.x - first, parts.end[part] - first};
 }
 
 // The parts of launches of kernels of type K; nothing where one does not go with the first. The
-// module joins at most kMostParts.
+// module joins at most kMaxParts.
 template <typename Part, typename K>
 std::optional<Parts<Part>> join_parts(const K& first, std::span<const Joined> all) {
   Parts<Part> parts;

@@ -43,7 +43,7 @@ struct Launch {
   }
 };
 
-inline constexpr int kMostParts = OCTET_CUDA_MAX_JOINED;
+inline constexpr int kMaxParts = OCTET_CUDA_MAX_JOINED;
 
 class Prepared;
 struct Joined {
@@ -56,7 +56,7 @@ class Prepared {
   virtual ~Prepared() = default;
   // Only launches; throws ModuleError.
   virtual void launch(const Launch& args) = 0;
-  // At most kMostParts launches that do not depend on each other, this kernel's the first; kernels
+  // At most kMaxParts launches that do not depend on each other, this kernel's the first; kernels
   // of few rows make them one (launch/join.h).
   virtual void launch_joined(std::span<const Joined> all) {
     for (const Joined& one : all) one.kernel->launch(one.args);

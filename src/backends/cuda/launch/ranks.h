@@ -28,7 +28,7 @@ inline constexpr int kMeetings = 4;
 
 // What each rank keeps for the others, at the start of a region of its own.
 struct RankBoard {
-  uint32_t arrived[kMeetings][kMostRanks];  // by rank of the host: 1 when it has come
+  uint32_t arrived[kMeetings][kMaxRanks];  // by rank of the host: 1 when it has come
   uint32_t one, reserved[7];                // 1, to be copied
   // Of squares. Norms of one run take them by turns: of the one before others may still read.
   int64_t sums[2][kExactLimbs + 1];
@@ -73,18 +73,18 @@ struct RankLinks {
   struct Region {
     std::byte* own = nullptr;
     int64_t bytes = 0;
-    std::array<std::byte*, kMostRanks> of = {};  // by rank of the host; its own too
+    std::array<std::byte*, kMaxRanks> of = {};  // by rank of the host; its own too
   };
   std::vector<Region> regions = {};  // the boards', and arenas
 
   // Of each rank of the host, what lies at this address of this rank. Throws ModuleError for an
   // address that no region holds.
   template <typename T>
-  std::array<T*, kMostRanks> peers(const void* own) const {
+  std::array<T*, kMaxRanks> peers(const void* own) const {
     const auto* at = static_cast<const std::byte*>(own);
     for (const Region& region : regions) {
       if (at < region.own || at >= region.own + region.bytes) continue;
-      std::array<T*, kMostRanks> result = {};
+      std::array<T*, kMaxRanks> result = {};
       for (int r = 0; r < n_local; ++r)
         result[r] = reinterpret_cast<T*>(region.of[r] + (at - region.own));
       return result;
@@ -92,7 +92,7 @@ struct RankLinks {
     throw ModuleError("[cuda] an operand between ranks lies in no arena that they share");
   }
   RankBoard* board() const { return reinterpret_cast<RankBoard*>(regions.front().own); }
-  std::array<RankBoard*, kMostRanks> boards() const { return peers<RankBoard>(board()); }
+  std::array<RankBoard*, kMaxRanks> boards() const { return peers<RankBoard>(board()); }
 };
 
 }  // namespace octet::cuda

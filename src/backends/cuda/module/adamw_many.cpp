@@ -81,7 +81,7 @@ OctetCudaPlan AdamwMany::plan(std::span<const OctetCudaWeight> weights) {
     first_chunk_.push_back(n_chunks_);
     n_chunks_ += static_cast<uint32_t>(norm_chunks(weight.n));
     n_numbers_ = std::max(n_numbers_, static_cast<uint32_t>(weight.numbers) + 1);
-    most_rows_ += static_cast<size_t>(pieces(weight.n, kMostRowElements));
+    most_rows_ += static_cast<size_t>(pieces(weight.n, kMaxRowElements));
   }
   layout_ = layout_of();
   table_ = nullptr, control_ = nullptr;
@@ -211,7 +211,7 @@ std::vector<size_t> AdamwMany::kinds() const {
 
 void AdamwMany::add_rows(size_t weight, Rows& rows, bool is_expanded) const {
   const AdamwCall whole = call_of(weight);
-  const int64_t each = is_expanded ? kMostRowElements : whole.p.n;
+  const int64_t each = is_expanded ? kMaxRowElements : whole.p.n;
   const RoundKeys keys =
       round_keys(update_stream(whole.p.stream, whole.p.seed, 0, UpdateDraw::weight));
   for (int64_t first = 0; first < whole.p.n; first += each) {

@@ -230,7 +230,7 @@ int launch(void* handle, const OctetCudaLaunch* args) {
     std::vector<Joined>& waiting = context().waiting;
     if (!args->joins_next && waiting.empty()) return now.kernel->launch(now.args);
     waiting.push_back(now);
-    if (args->joins_next && waiting.size() < kMostParts) return;
+    if (args->joins_next && waiting.size() < kMaxParts) return;
     const std::vector<Joined> all = std::exchange(waiting, {});
     all[0].kernel->launch_joined(all);
   });

@@ -139,8 +139,8 @@ int leave() {
 int join(const OctetCudaJoin* join) {
   const int failed = guarded([&] {
     RankLinks& links = context().links;
-    if (join->n_local > kMostRanks || join->n_ranks % join->n_local != 0)
-      throw ModuleError("[cuda] expected hosts of at most " + std::to_string(kMostRanks) +
+    if (join->n_local > kMaxRanks || join->n_ranks % join->n_local != 0)
+      throw ModuleError("[cuda] expected hosts of at most " + std::to_string(kMaxRanks) +
                         " ranks, got " + std::to_string(join->n_local) + " of " +
                         std::to_string(join->n_ranks) + " ranks on each");
     links.rank = join->rank;

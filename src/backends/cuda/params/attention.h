@@ -71,15 +71,15 @@ constexpr int64_t attention_grad_scratch_bytes(const AttentionParams& p) {
   return kAttentionSlack + 2 * 4 * rows + 4 * rows * p.head_dim + shared;
 }
 
-inline constexpr int64_t kMostDpBytes = int64_t{4} << 30;
+inline constexpr int64_t kMaxDpBytes = int64_t{4} << 30;
 
 // What the library's deterministic backward asks for beside that: dP of every head, two bytes an
-// element, queries padded to 64 and keys to 128. 0 where it would be more than kMostDpBytes.
+// element, queries padded to 64 and keys to 128. 0 where it would be more than kMaxDpBytes.
 constexpr int64_t attention_dp_bytes(const AttentionParams& p) {
   if (!library_may_take(p)) return 0;
   const int64_t queries = (p.q_len + 63) / 64 * 64, keys = (p.kv_len + 127) / 128 * 128;
   const int64_t bytes = 2 * p.batch * p.heads * queries * keys;
-  return bytes <= kMostDpBytes ? bytes : 0;
+  return bytes <= kMaxDpBytes ? bytes : 0;
 }
 
 }  // namespace octet::cuda

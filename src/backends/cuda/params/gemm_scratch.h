@@ -18,7 +18,7 @@
 namespace octet::cuda {
 
 inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
-inline constexpr int64_t kMostSums = int64_t{64} << 20;  // bytes
+inline constexpr int64_t kMaxSums = int64_t{64} << 20;  // bytes
 inline constexpr int64_t kLibraryBlock = 128;
 inline constexpr int64_t kFewRows = 2;
 
@@ -132,7 +132,7 @@ constexpr int64_t block_bytes(const GemmParams& p) {
 // Rows of y whose sums are made at once, where they are made apart.
 constexpr int64_t rows_of_sums(const GemmParams& p) {
   if (p.y == Dtype::f32) return p.m;  // in y itself
-  const int64_t fit = kMostSums / (4 * std::max<int64_t>(p.n, 1)) / 128 * 128;
+  const int64_t fit = kMaxSums / (4 * std::max<int64_t>(p.n, 1)) / 128 * 128;
   return std::min(p.m, std::max<int64_t>(fit, 128));
 }
 constexpr int64_t sums_bytes(const GemmParams& p) {

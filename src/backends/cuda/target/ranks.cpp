@@ -107,9 +107,9 @@ std::string CudaDevice::find_unreached() {
   if (has_hosts && ranks_.is_flat)
     return fmt::format("they are of {} hosts, and parallel.strict adds up all in their order",
                        ranks_.n_hosts);
-  if (n_local > kMostRanks)
+  if (n_local > kMaxRanks)
     return fmt::format("a host has {} of them, {} at most reach each other's memory", n_local,
-                       kMostRanks);
+                       kMaxRanks);
   n_local_ = n_local;
   std::string problem;
   try {

@@ -139,7 +139,7 @@ LayerLaunch act_rows_launch(const LayerProblem& p) {
                    kThreads};
   if (is_any) return made;
   made.kernel = gated ? kernel_of<true>(p) : kernel_of<false>(p);
-  made.is_early = p.out == Out::wide && a.rows <= kMostEarlyRows;
+  made.is_early = p.out == Out::wide && a.rows <= kMaxEarlyRows;
   return made;
 }
 

@@ -132,7 +132,7 @@ struct UpdateRows {
 
 // How a row is cut: kExpandedTile elements for launch_expanded_many, a group for launch_any_many.
 inline constexpr int64_t kExpandedTile = 512;
-inline constexpr int64_t kMostRowElements = int64_t{1} << 31;
+inline constexpr int64_t kMaxRowElements = int64_t{1} << 31;
 
 // Gradients whose squares are summed as global_norm does; chunks of kNormChunk elements.
 struct GradientList {

@@ -52,7 +52,7 @@ __device__ __forceinline__ uint2 encode_codes(const MomentParams& p, const float
   const float amax = meta_amax(meta);
   float y[kRun];
   return visit_moment_codes<Formats::ieee>(p.dtype, [&]<Dtype D>() -> uint2 {
-    constexpr float kLeast = octet::decode<D>(kFormatRow<D>.min_code);
+    constexpr float kMin = octet::decode<D>(kFormatRow<D>.min_code);
     if (p.expand) {
       const float k = k_of(meta), inverse = fast_inverse(amax);
 #pragma unroll
@@ -64,7 +64,7 @@ __device__ __forceinline__ uint2 encode_codes(const MomentParams& p, const float
 #pragma unroll
       for (int j = 0; j < kRun; ++j) {
         float size = __fdiv_rn(fabsf(x[j]), amax) * kFormatRow<D>.amax_target;
-        if (M == Moment::second && x[j] != 0.0f) size = fmaxf(size, kLeast);
+        if (M == Moment::second && x[j] != 0.0f) size = fmaxf(size, kMin);
         y[j] = copysignf(size, x[j]);
       }
     }

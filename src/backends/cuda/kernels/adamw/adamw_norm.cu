@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kBeginThreads)
 }
 
 // Parameters of one launch hold 32,764 bytes.
-constexpr size_t kFewWords = 256, kMostWords = 8180;
+constexpr size_t kFewWords = 256, kMaxWords = 8180;
 template <size_t kWords>
 struct Payload {
   uint32_t* to;
@@ -241,9 +241,9 @@ void launch_begin(const BeginCall& call, cudaStream_t stream) {
 }
 
 void launch_write(void* to, const void* from, size_t n_bytes, cudaStream_t stream) {
-  for (size_t done = 0; done < n_bytes; done += kMostWords * 4) {
-    const size_t n = std::min(n_bytes - done, kMostWords * 4);
-    const auto write = n <= kFewWords * 4 ? write_words<kFewWords> : write_words<kMostWords>;
+  for (size_t done = 0; done < n_bytes; done += kMaxWords * 4) {
+    const size_t n = std::min(n_bytes - done, kMaxWords * 4);
+    const auto write = n <= kFewWords * 4 ? write_words<kFewWords> : write_words<kMaxWords>;
     write(static_cast<char*>(to) + done, static_cast<const char*>(from) + done, n, stream);
   }
   check_launch("writing parameters");

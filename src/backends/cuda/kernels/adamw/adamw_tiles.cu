@@ -122,7 +122,7 @@ void visit_weights(WeightStore store, Dtype gradient, F&& f) {
       return visit.template operator()<WeightStore::plain>();
   }
 }
-constexpr int kMostShared = 227 << 10;  // of a block, on Hopper
+constexpr int kMaxShared = 227 << 10;  // of a block, on Hopper
 template <typename Kernel>
 void allow_shared(Kernel* kernel, int n_bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes),
@@ -139,7 +139,7 @@ void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
     constexpr int kBytes = C == Codec::expanded ? kTableBytes + kStagedBytes : 0;
     // Of codes a block takes a tile a warp at least.
     constexpr int64_t kTiles = C == Codec::expanded ? 1 : kThreads / 32;
-    static_assert(kBytes <= kMostShared);
+    static_assert(kBytes <= kMaxShared);
     const auto kernel = step_tiles<C, S, G>;
     if (kBytes != 0) allow_shared(kernel, kBytes);
     const auto blocks = static_cast<unsigned>(
@@ -155,8 +155,8 @@ void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 // In slices that 32 bits count.
 template <Codec C>
 void launch_slices(const AdamwCall& call, int n_sm, cudaStream_t stream) {
-  for (int64_t first = 0; first < call.end; first += kMostRowElements) {
-    launch_tiles<C>(slice_of(call, first, std::min(call.end - first, kMostRowElements)), n_sm,
+  for (int64_t first = 0; first < call.end; first += kMaxRowElements) {
+    launch_tiles<C>(slice_of(call, first, std::min(call.end - first, kMaxRowElements)), n_sm,
                     stream);
   }
 }
@@ -343,7 +343,7 @@ void launch_expanded_many(const UpdateRows& rows, WeightStore store, Dtype gradi
     constexpr int kStagedBytes =
         kStaged<kExpanded, S> ? Staging<Raw<kExpanded, S, G>, kThreads>::kBytes : 0;
     constexpr int kBytes = kTableBytes + kThreads / 32 * Walk::kBytes + kStagedBytes;
-    static_assert(kBytes <= kMostShared);
+    static_assert(kBytes <= kMaxShared);
     const auto kernel = step_rows<S, G>;
     allow_shared(kernel, kBytes);
     const auto blocks = static_cast<unsigned>(std::min<int64_t>(rows.n_tiles, n_sm));

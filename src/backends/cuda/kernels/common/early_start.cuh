@@ -30,7 +30,7 @@ __device__ __forceinline__ void start_next() {
 }
 
 // Rows up to which row kernels are launched so: those of texts that are decoded side by side.
-inline constexpr int64_t kMostEarlyRows = 128;
+inline constexpr int64_t kMaxEarlyRows = 128;
 
 inline bool has_early_start() {
   static const bool has = [] {

@@ -11,7 +11,7 @@ namespace {
 
 // What the card needs to settle at its clock for this load, and what is timed then.
 constexpr float kSettleMs = 20, kTimedMs = 40;
-constexpr int kMostCalls = 400;    // where a product is so short that it does not heat the card
+constexpr int kMaxCalls = 400;    // where a product is so short that it does not heat the card
 constexpr float kHopeless = 1.3f;  // times the best of single calls: not tried under load
 
 constexpr int64_t kAlign = 256;
@@ -145,7 +145,7 @@ GemmTrial::Winner GemmTrial::fastest(int n, const std::function<void(int)>& enqu
     const float ms = single[static_cast<size_t>(i)];
     if (ms == kRefused || ms > kHopeless * least) continue;
     const auto calls = [&](float span) {
-      return std::clamp(static_cast<int>(span / std::max(ms, 1e-3f)), 4, kMostCalls);
+      return std::clamp(static_cast<int>(span / std::max(ms, 1e-3f)), 4, kMaxCalls);
     };
     const auto call = [&] { enqueue(i); };
     mean_ms(calls(kSettleMs), call);

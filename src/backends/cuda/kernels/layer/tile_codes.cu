@@ -167,9 +167,9 @@ bool are_code_tiles(const LayerProblem& p) {
   const bool known = is_norm(a.layer) || a.layer == RowLayer::gated_silu;
   if (p.form != Form::groups || p.out != Out::e4m3 || !known || a.rows <= 0) return false;
   // 16 elements are counted in 32 bits.
-  constexpr int64_t kMost = int64_t{1} << 31;
-  return a.padded_rows < kMost - kTile && a.cols < kMost - kTile &&
-         (a.padded_rows + kTile) / kChunk < kMost / (a.cols + kTile);
+  constexpr int64_t kMax = int64_t{1} << 31;
+  return a.padded_rows < kMax - kTile && a.cols < kMax - kTile &&
+         (a.padded_rows + kTile) / kChunk < kMax / (a.cols + kTile);
 }
 
 LayerLaunch code_tiles_launch(const LayerArgs& a) {

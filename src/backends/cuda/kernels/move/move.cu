@@ -139,7 +139,7 @@ void run_elements(const ElementParams& p, const Launch& args) {
   if (is_float_op(p.op) && is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.y)) {
     visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {
       const unsigned grid = grid_of(ceil_div(p.n, kChunk));
-      if (grid <= kMostEarlyRows)
+      if (grid <= kMaxEarlyRows)
         return launch_early(wide_elements<X>, {grid, kThreads}, args.stream, t);
       wide_elements<X><<<grid, kThreads, 0, args.stream>>>(t);
     });

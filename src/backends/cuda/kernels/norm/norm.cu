@@ -199,7 +199,7 @@ LayerLaunch norm_rows_launch(const LayerProblem& p) {
                    static_cast<unsigned>(threads)};
   if (is_any) return made;
   made.kernel = centred ? kernel_of<true>(p.form, p.out) : kernel_of<false>(p.form, p.out);
-  made.is_early = p.out == Out::wide && a.rows <= kMostEarlyRows;
+  made.is_early = p.out == Out::wide && a.rows <= kMaxEarlyRows;
   return made;
 }
 

@@ -9,10 +9,10 @@ namespace octet::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostBlocks = 1 << 16;
+constexpr int64_t kMaxBlocks = 1 << 16;
 
 unsigned blocks_for(int64_t n) {
-  return static_cast<unsigned>(std::min((n + kThreads - 1) / kThreads, kMostBlocks));
+  return static_cast<unsigned>(std::min((n + kThreads - 1) / kThreads, kMaxBlocks));
 }
 
 __device__ __forceinline__ float value_at(const OctetCudaEncoding& call, int64_t i) {

@@ -12,10 +12,10 @@ namespace octet::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int64_t kMostBlocks = 1 << 16;
+constexpr int64_t kMaxBlocks = 1 << 16;
 
 unsigned blocks_for(int64_t n, int64_t each) {
-  return static_cast<unsigned>(std::clamp<int64_t>((n + each - 1) / each, 1, kMostBlocks));
+  return static_cast<unsigned>(std::clamp<int64_t>((n + each - 1) / each, 1, kMaxBlocks));
 }
 
 TileWalk walk_of(const OctetCudaTiles& call) {

@@ -78,8 +78,8 @@ __device__ __forceinline__ void find_maxima(const BlockTask& t, const Tile& tile
 
 template <Dtype C, int V>
 __global__ void __launch_bounds__(kThreads) quantize_block(const __grid_constant__ BlockTask t) {
-  __shared__ uint32_t tops[kMostBlocksAcross];
-  __shared__ float inv_scales[kMostBlocksAcross];
+  __shared__ uint32_t tops[kMaxBlocksAcross];
+  __shared__ float inv_scales[kMaxBlocksAcross];
   const Tile tile = tile_of(t);
   const int n_blocks = static_cast<int>((tile.n_cols + t.p.block_cols - 1) / t.p.block_cols);
   for (int i = threadIdx.x; i < n_blocks; i += kThreads) tops[i] = 0;
@@ -118,7 +118,7 @@ void run_blocks(const BlockParams& p, const Launch& args) {
   if (are_block_tiles(p, args)) return launch_block_tiles(p, args);
   constexpr int64_t kWidth = 128;
   const int64_t block_cols = std::min(p.block_cols, p.cols);
-  const int64_t n_together = std::clamp<int64_t>(kWidth / block_cols, 1, kMostBlocksAcross);
+  const int64_t n_together = std::clamp<int64_t>(kWidth / block_cols, 1, kMaxBlocksAcross);
   BlockTask t{.x = args.operands[0],
               .codes = args.out<uint8_t>(0),
               .scales = args.results[1],

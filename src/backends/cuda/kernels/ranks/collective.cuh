@@ -15,7 +15,7 @@ inline constexpr int kRankThreads = 256;
 // Of each rank of the host.
 template <typename T>
 struct Peers {
-  T* at[kMostRanks];
+  T* at[kMaxRanks];
 };
 template <typename T>
 Peers<T> peers_of(const RankLinks& links, const void* own) {

@@ -9,7 +9,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kMostBlocks = 4;  // of NCCL's kernels: the rest computes
+constexpr int kMaxBlocks = 4;  // of NCCL's kernels: the rest computes
 constexpr size_t kStagingBytes = size_t{16} << 20;
 constexpr milliseconds kLook{1}, kToEnd{5'000};
 constexpr int kEagerLooks = 1000;  // for launches that a thread of NCCL makes
@@ -25,7 +25,7 @@ BetweenHosts::BetweenHosts(const RankLinks& links, const nccl::Api& api, const n
   nccl::Config config;
   config.blocking = 0;
   config.min_ctas = 1;
-  config.max_ctas = kMostBlocks;
+  config.max_ctas = kMaxBlocks;
   settle(api_.init_rank(&comm_, links_.n_hosts(), id, links_.host(), &config), "connecting ranks");
   const cudaError_t allocated = cudaMalloc(&staging_, kStagingBytes);
   if (allocated != cudaSuccess) end_communicator();

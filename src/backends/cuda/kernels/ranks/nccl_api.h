@@ -29,7 +29,7 @@ struct Config {
   int split_share = kDefault;
 };
 
-inline constexpr int kLeastVersion = 21900;
+inline constexpr int kMinVersion = 21900;
 
 struct Api {
   std::string file;

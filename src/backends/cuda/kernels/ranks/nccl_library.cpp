@@ -36,8 +36,8 @@ Api load(const std::string& file) {
   find(library, "ncclRecv", api.recv);
   find(library, "ncclAllGather", api.all_gather);
   find(library, "ncclAllReduce", api.all_reduce);
-  if (api.get_version(&api.version) != success || api.version < kLeastVersion)
-    throw ModuleError("expected version " + version_text(kLeastVersion) + " or later, got " +
+  if (api.get_version(&api.version) != success || api.version < kMinVersion)
+    throw ModuleError("expected version " + version_text(kMinVersion) + " or later, got " +
                       version_text(api.version));
   Dl_info info{};
   const bool is_known = dladdr(reinterpret_cast<void*>(api.get_version), &info) != 0;

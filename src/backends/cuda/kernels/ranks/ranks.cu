@@ -66,9 +66,9 @@ __global__ void max_of_flags(Peers<const uint8_t> xs, uint8_t* y, int n_ranks, R
 // Some tensors of one type, as many as kernel parameters hold; `end`: blocks of 256 elements of
 // this one and those before it, or rows of sums.
 struct Gradients {
-  static constexpr int kMost = 128;
-  const void* at[kMost];
-  int64_t n[kMost], end[kMost];
+  static constexpr int kMax = 128;
+  const void* at[kMax];
+  int64_t n[kMax], end[kMax];
   int count = 0;
 };
 
@@ -124,13 +124,13 @@ __global__ void add_limbs(Peers<const int64_t> sums, int64_t* total) {
   const auto limb = static_cast<int>(threadIdx.x);
   if (limb > kLimbs) return;
   int64_t sum = 0;
-  for (int r = 0; r < kMostRanks && sums.at[r] != nullptr; ++r) sum += sums.at[r][limb];
+  for (int r = 0; r < kMaxRanks && sums.at[r] != nullptr; ++r) sum += sums.at[r][limb];
   total[limb] = sum;
 }
 
 __global__ void norm_of_sums(Peers<const int64_t> sums, NormPlaces to) {
   int64_t limbs[kLimbs + 1] = {};
-  for (int r = 0; r < kMostRanks && sums.at[r] != nullptr; ++r) {
+  for (int r = 0; r < kMaxRanks && sums.at[r] != nullptr; ++r) {
     for (int i = 0; i <= kLimbs; ++i) limbs[i] += sums.at[r][i];
   }
   const bool finite = limbs[kLimbs] == 0;
@@ -267,7 +267,7 @@ class ShardedNorm : public Collective {
         some.end[some.count++] = before + (is_summed ? n / kSquareWords : (n + 255) / 256);
       }
       const bool is_last = i + 1 == gradients_.size() || gradients_[i + 1].second != dtype;
-      if (some.count == 0 || !(is_last || some.count == Gradients::kMost)) continue;
+      if (some.count == 0 || !(is_last || some.count == Gradients::kMax)) continue;
       const unsigned blocks = grid_of(args.n_sm, some.end[some.count - 1] * 256, 32);
       if (is_summed) {
         sum_of_rows<<<blocks, kRankThreads, 0, args.stream>>>(some, sum);

@@ -16,19 +16,19 @@ void visit_summand(Dtype dtype, F&& f) {
   visit_wide(dtype, f);
 }
 
-// What is added up, in order: `n` parts. The first kMostRanks lie where `at` says; of the rest one
+// What is added up, in order: `n` parts. The first kMaxRanks lie where `at` says; of the rest one
 // may be this rank's, and the others lie behind each other, in order.
 struct Summands {
   int n = 0, own_index = 0;
   const std::byte *own = nullptr, *others = nullptr;
   int64_t stride = 0;  // bytes from one of the others to the next
-  const std::byte* at[kMostRanks] = {};
+  const std::byte* at[kMaxRanks] = {};
 
   __host__ __device__ const std::byte* of(int i) const {
     return i == own_index ? own : others + (i - (i > own_index ? 1 : 0)) * stride;
   }
   void find() {
-    for (int i = 0; i < std::min(n, kMostRanks); ++i) {
+    for (int i = 0; i < std::min(n, kMaxRanks); ++i) {
       if (at[i] == nullptr) at[i] = of(i);
     }
   }
@@ -51,7 +51,7 @@ __device__ __forceinline__ void add_parts(const Summands& xs, bool is_first, flo
                                           Neighbours at, float (&sum)[8]) {
   constexpr int kTogether = 2;
   const auto load = [&](int r) {
-    const auto* x = reinterpret_cast<const Storage<X>*>(r < kMostRanks ? xs.at[r] : xs.of(r));
+    const auto* x = reinterpret_cast<const Storage<X>*>(r < kMaxRanks ? xs.at[r] : xs.of(r));
     return kWhole ? Eight<X>::load_whole(x, at.first) : Eight<X>::load(x, at.first, at.there);
   };
   for (int r = 0; r < xs.n; r += kTogether) {

@@ -171,8 +171,8 @@ void run_bias_add(const BiasParams& p, const Launch& launch) {
     dtype == Dtype::bf16 ? add_bias_short<Dtype::bf16><<<grid, kThreads, 0, launch.stream>>>(a)
                          : add_bias_short<Dtype::fp16><<<grid, kThreads, 0, launch.stream>>>(a);
   } else {
-    constexpr int64_t kMostBlocks = 65536;
-    const auto grid = static_cast<unsigned>(row_blocks(ceil_div(n, kThreads), kMostBlocks));
+    constexpr int64_t kMaxBlocks = 65536;
+    const auto grid = static_cast<unsigned>(row_blocks(ceil_div(n, kThreads), kMaxBlocks));
     add_bias_any<<<grid, kThreads, 0, launch.stream>>>(a);
   }
   check_launch("add_bias");

@@ -276,7 +276,7 @@ class Rope : public Prepared {
   template <Dtype D>
   void turn_short(unsigned grid, cudaStream_t stream) const {
     const auto kernel = args_.half == 64 ? rope_short<D, 64> : rope_short<D, 0>;
-    if (params_.rows <= kMostEarlyRows) {
+    if (params_.rows <= kMaxEarlyRows) {
       launch_early(kernel, {grid, kThreads}, stream, args_);
     } else {
       kernel<<<grid, kThreads, 0, stream>>>(args_);

@@ -131,9 +131,9 @@ bool grad_codes_apply(const NodeView& view) {
     if (!view.in_is(slot, {Dtype::f32})) return false;
   }
   const auto [rows, cols] = rows_of(view.in(Op::dy));
-  constexpr int64_t kMost = int64_t{1} << 31;
-  return rows > 0 && cols > 0 && cols % 16 == 0 && rows < kMost / 2 && cols < kMost / 2 &&
-         (rows + 256) / 16 < kMost / (cols + 256);
+  constexpr int64_t kMax = int64_t{1} << 31;
+  return rows > 0 && cols > 0 && cols % 16 == 0 && rows < kMax / 2 && cols < kMax / 2 &&
+         (rows + 256) / 16 < kMax / (cols + 256);
 }
 
 KernelSpec grad_codes_spec(const NodeView& view) {
