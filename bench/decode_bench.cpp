@@ -48,8 +48,8 @@ class FunctionRunner {
         program_(options(what), *machine.backend.catalogue, {key_}) {
     bind_available_rows(*machine.backend.catalogue, [&] {
       const Plan& plan = program_.plan(key_.name, key_.size);
-      int64_t bytes[kLaneCount];
-      program_.lane_bytes(bytes);
+      int64_t bytes[kArenaCount];
+      program_.arena_bytes(bytes);
       arenas_ = std::make_unique<Arenas>(*machine.backend.device, bytes);
       bound_ = std::make_unique<BoundPlan>(plan, *machine.backend.catalogue, *arenas_);
     });
@@ -131,7 +131,7 @@ class FunctionRunner {
     for (const auto& [name, slot] : program_.layout().slots) {
       auto& block = blocks[slot.type.dtype];
       if (block.empty()) block = random_block(slot.type.dtype);
-      std::byte* const to = arenas_->lane(slot.lane) + slot.offset;
+      std::byte* const to = arenas_->arena(slot.arena) + slot.offset;
       const int64_t n = slot.type.n_bytes();
       for (int64_t at = 0; at < n; at += std::ssize(block))
         arenas_->device().copy_in(to + at, block.data(), std::min(n - at, std::ssize(block)));

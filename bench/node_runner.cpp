@@ -97,7 +97,7 @@ NodeRunner::NodeRunner(const Graph& graph, const Node& node, Device& device, Cat
   bind_available_rows(catalogue, [&] {
     plan_ = std::make_unique<Plan>(make_plan(single, layout, catalogue));
     CHECK(plan_->steps.size() == 1);
-    arenas_ = std::make_unique<Arenas>(device, plan_->lane_bytes);
+    arenas_ = std::make_unique<Arenas>(device, plan_->arena_bytes);
     bound_ = std::make_unique<BoundPlan>(*plan_, catalogue, *arenas_);
   });
   for (const GraphInput& input : plan_->graph.inputs) {

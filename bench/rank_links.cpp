@@ -47,19 +47,19 @@ class LinkBench {
   LinkBench(const BenchMachine& machine, Group& group, const LinkSizes& sizes)
       : machine_(machine), group_(group), rounds_(sizes.rounds) {
     Catalogue& catalogue = *machine.backend.catalogue;
-    int64_t lane_bytes[kLaneCount] = {};
+    int64_t arena_bytes[kArenaCount] = {};
     if (machine.backend.device->info().reaches_peers) {
       const int64_t a_host = machine.backend.device->ranks_a_host();
       test_ = std::make_unique<RankSelfTest>(all_kinds(catalogue, group.size(), a_host), group,
                                              catalogue);
-      test_->raise(lane_bytes);
+      test_->raise(arena_bytes);
     }
     for (const LinkCase& one : link_cases(machine, sizes)) {
       const CollectiveTrial trial = trial_of(one);
-      for (int lane = 0; lane < kLaneCount; ++lane)
-        lane_bytes[lane] = std::max(lane_bytes[lane], trial.plan().lane_bytes[lane]);
+      for (int arena = 0; arena < kArenaCount; ++arena)
+        arena_bytes[arena] = std::max(arena_bytes[arena], trial.plan().arena_bytes[arena]);
     }
-    arenas_ = std::make_unique<Arenas>(*machine.backend.device, lane_bytes);
+    arenas_ = std::make_unique<Arenas>(*machine.backend.device, arena_bytes);
     arenas_->connect(group);
   }
   SelfTestResult self_test() {

@@ -97,7 +97,7 @@ class TensorUpdate {
       : policy_(policy),
         n_(n),
         plan_(make(backend)),
-        arenas_(*backend.device, plan_.lane_bytes),
+        arenas_(*backend.device, plan_.arena_bytes),
         bound_(plan_, *backend.catalogue, arenas_) {
     for (const GraphInput& input : plan_.graph.inputs) {
       const int64_t bytes = plan_.graph.type(input.value).n_bytes();

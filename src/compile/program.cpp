@@ -161,16 +161,16 @@ int64_t Program::planned_bytes() {
   }
   if (has_derived()) plan(function::prepare_state);
   plan(function::evaluate);
-  int64_t bytes[kLaneCount];
-  lane_bytes(bytes);
+  int64_t bytes[kArenaCount];
+  arena_bytes(bytes);
   return bytes[0] + bytes[1] + bytes[2];
 }
 
-void Program::lane_bytes(int64_t (&bytes)[kLaneCount]) const {
-  for (int lane = 0; lane < kLaneCount; ++lane) bytes[lane] = layout_.lane_bytes[lane];
+void Program::arena_bytes(int64_t (&bytes)[kArenaCount]) const {
+  for (int arena = 0; arena < kArenaCount; ++arena) bytes[arena] = layout_.arena_bytes[arena];
   for (const auto& [key, plan] : plans_) {
-    for (int lane = 0; lane < kLaneCount; ++lane)
-      bytes[lane] = std::max(bytes[lane], plan->lane_bytes[lane]);
+    for (int arena = 0; arena < kArenaCount; ++arena)
+      bytes[arena] = std::max(bytes[arena], plan->arena_bytes[arena]);
   }
 }
 

@@ -52,7 +52,7 @@ class Program {
   // Compiles the training functions and evaluate; the bytes that a run of them allocates.
   int64_t planned_bytes();
   // Bytes per arena of the largest function compiled so far.
-  void lane_bytes(int64_t (&bytes)[kLaneCount]) const;
+  void arena_bytes(int64_t (&bytes)[kArenaCount]) const;
   // What each pass did so far, in order.
   const PassLog& pass_log() const { return typed_.log(); }
 

@@ -48,9 +48,9 @@ ProgramOptions inference_options(const ModelSpec& spec, const Precision& precisi
   return options;
 }
 
-void expect_room(const DeviceInfo& info, const int64_t (&lane_bytes)[kLaneCount],
+void expect_room(const DeviceInfo& info, const int64_t (&arena_bytes)[kArenaCount],
                  const Plan& plan) {
-  const int64_t bytes = std::accumulate(std::begin(lane_bytes), std::end(lane_bytes), int64_t{0});
+  const int64_t bytes = std::accumulate(std::begin(arena_bytes), std::end(arena_bytes), int64_t{0});
   if (bytes <= info.memory_bytes) return;
   throw Error(ErrorCode::device,
               "[memory] expected at most {} bytes ({}, available on {}), got a plan of {} bytes "
@@ -97,11 +97,11 @@ Inference::Inference(const ModelSpec& spec, const Precision& precision,
   bind_available_rows(catalogue, [&] {
     bound_.clear();
     for (const FunctionKey& f : functions) program_.plan(f.name, f.size);
-    int64_t lane_bytes[kLaneCount];
-    program_.lane_bytes(lane_bytes);
-    expect_room(device.info(), lane_bytes, program_.plan(functions[0].name, functions[0].size));
+    int64_t arena_bytes[kArenaCount];
+    program_.arena_bytes(arena_bytes);
+    expect_room(device.info(), arena_bytes, program_.plan(functions[0].name, functions[0].size));
     arenas_.reset();
-    arenas_ = std::make_unique<Arenas>(device, lane_bytes);
+    arenas_ = std::make_unique<Arenas>(device, arena_bytes);
     for (const FunctionKey& f : functions)
       bound_[f] = std::make_unique<BoundPlan>(program_.plan(f.name, f.size), catalogue, *arenas_);
   });
@@ -155,7 +155,7 @@ void Inference::copy_cache(const BatchSize& size, int64_t n_rows) {
     if (!is_source && !owner.ends_with(own)) continue;
     const int64_t entry_bytes = slot.type.n_bytes() / size.batch;
     const int64_t n_bytes = is_source ? entry_bytes : entry_bytes / size.cache * n_rows;
-    std::byte* const first = arenas_->lane(slot.lane) + slot.offset;
+    std::byte* const first = arenas_->arena(slot.arena) + slot.offset;
     for (int64_t entry = 1; entry < size.batch; ++entry)
       arenas_->device().copy_within(first + entry * entry_bytes, first, n_bytes);
   }
@@ -163,7 +163,7 @@ void Inference::copy_cache(const BatchSize& size, int64_t n_rows) {
 
 int64_t Inference::planned_bytes() const {
   int64_t total = 0;
-  for (int lane = 0; lane < kLaneCount; ++lane) total += arenas_->bytes(static_cast<Lane>(lane));
+  for (int arena = 0; arena < kArenaCount; ++arena) total += arenas_->bytes(static_cast<Arena>(arena));
   return total;
 }
 

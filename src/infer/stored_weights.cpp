@@ -40,7 +40,7 @@ void write_piece(Arenas& arenas, Staging& staging, const SlotPiece& piece, const
   if (n == 0) return;
   const std::span<std::byte> room = staging.room(arenas.device(), n * width);
   fill(room);
-  arenas.device().copy_in(arenas.lane(slot.lane) + slot.offset + first * width, room.data(),
+  arenas.device().copy_in(arenas.arena(slot.arena) + slot.offset + first * width, room.data(),
                           n * width);
 }
 

@@ -43,7 +43,7 @@ constexpr StateDef within_step(StateUse use, std::string_view name, std::string_
           .prefix = prefix,
           .owner = owner,
           .role = MemoryRole::gradients,
-          .lane = Lane::step,
+          .arena = Arena::step,
           .in_checkpoint = false,
           .on_skip = OnSkip::within_step,
           .ranks = owner == StateOwner::parameter ? OnRanks::cut : OnRanks::own};
@@ -128,9 +128,9 @@ std::string_view enum_name(InputKind kind) {
   return names[static_cast<int>(kind)];
 }
 
-std::string_view enum_name(Lane lane) {
+std::string_view enum_name(Arena arena) {
   constexpr std::string_view names[] = {"persistent", "step", "transient"};
-  return names[static_cast<int>(lane)];
+  return names[static_cast<int>(arena)];
 }
 
 std::string_view enum_name(MemoryRole role) {

@@ -21,10 +21,10 @@ constexpr int enum_count(InputKind) {
   return 6;
 }
 
-// An arena of memory: one allocation (plan/plan.h).
-enum class Lane : uint8_t { persistent, step, transient };
-inline constexpr int kLaneCount = 3;
-std::string_view enum_name(Lane lane);
+// One allocation of memory each (plan/plan.h).
+enum class Arena : uint8_t { persistent, step, transient };
+inline constexpr int kArenaCount = 3;
+std::string_view enum_name(Arena arena);
 
 // What memory is for, in reports.
 enum class MemoryRole : uint8_t {
@@ -80,7 +80,7 @@ struct StateDef {
   InputKind kind = InputKind::state;
   StateOwner owner = StateOwner::none;
   MemoryRole role = MemoryRole::optimizer;
-  Lane lane = Lane::persistent;
+  Arena arena = Arena::persistent;
   bool in_checkpoint = true;
   OnSkip on_skip = OnSkip::held;
   OnRanks ranks = OnRanks::own;

@@ -9,8 +9,8 @@
 
 namespace octet {
 
-// a + b bytes of one lane; throws Error{device} naming `what` beyond 2^60, so that no sum of lanes,
-// nor what follows from one, wraps.
+// a + b bytes of one arena; throws Error{device} naming `what` beyond 2^60, so that no sum of
+// arenas, nor what follows from one, wraps.
 int64_t add_bytes(int64_t a, int64_t b, std::string_view what);
 
 // Gives the buffers named by `which` offsets such that no two that live at the same step overlap,

@@ -27,10 +27,10 @@ MemoryRole input_role(InputKind kind, StateUse use) {
   }
 }
 
-Lane input_lane(InputKind kind, StateUse use) {
-  if (kind == InputKind::parameter || kind == InputKind::constant) return Lane::persistent;
+Arena input_arena(InputKind kind, StateUse use) {
+  if (kind == InputKind::parameter || kind == InputKind::constant) return Arena::persistent;
   const bool lasts = kind == InputKind::state || kind == InputKind::derived;
-  return lasts ? state_def(use).lane : Lane::step;
+  return lasts ? state_def(use).arena : Arena::step;
 }
 
 bool Layout::is_in_checkpoints(const Slot& slot) const {
@@ -47,12 +47,12 @@ const Layout::Slot* Layout::find(StateUse use, std::string_view owner) const {
 void Layout::add_inputs(const Graph& graph) {
   for (const GraphInput& input : graph.inputs) {
     const TensorType& type = graph.type(input.value);
-    const Lane lane = input_lane(input.kind, input.key.use);
-    int64_t& used = lane_bytes[static_cast<int>(lane)];
+    const Arena arena = input_arena(input.kind, input.key.use);
+    int64_t& used = arena_bytes[static_cast<int>(arena)];
     const auto [it, added] = slots.try_emplace(input.name, Slot{.type = type,
                                                                 .kind = input.kind,
                                                                 .key = input.key,
-                                                                .lane = lane,
+                                                                .arena = arena,
                                                                 .offset = used,
                                                                 .whole = input.whole});
     if (added) {
@@ -88,7 +88,7 @@ class Planner {
     place_inputs();
     for (int step = 0; step < static_cast<int>(order_.size()); ++step) plan_step(step);
     outputs_live_to_the_end();
-    for (int lane = 0; lane < kLaneCount; ++lane) plan_.lane_bytes[lane] = layout_.lane_bytes[lane];
+    for (int arena = 0; arena < kArenaCount; ++arena) plan_.arena_bytes[arena] = layout_.arena_bytes[arena];
     assign_offsets();
     add_streams(plan_, ends_);
     verify_streams(plan_);
@@ -130,7 +130,7 @@ class Planner {
                                .role = input_role(slot.kind, slot.key.use),
                                .layer = -1,
                                .dtype = slot.type.dtype,
-                               .lane = slot.lane,
+                               .arena = slot.arena,
                                .offset = slot.offset,
                                .bytes = slot.type.n_bytes(),
                                .first_step = -1,
@@ -162,7 +162,7 @@ class Planner {
                                .role = MemoryRole::workspace,
                                .layer = n.tag.layer,
                                .dtype = Dtype::u8,
-                               .lane = Lane::transient,
+                               .arena = Arena::transient,
                                .offset = 0,
                                .bytes = choice->scratch_bytes,
                                .first_step = step,
@@ -221,7 +221,7 @@ class Planner {
                              .role = role_of(n, result),
                              .layer = n.tag.layer,
                              .dtype = plan_.graph.type(result).dtype,
-                             .lane = Lane::transient,
+                             .arena = Arena::transient,
                              .offset = 0,
                              .bytes = plan_.graph.type(result).n_bytes(),
                              .first_step = step,
@@ -235,7 +235,7 @@ class Planner {
       if (pair.result != result || n.in(pair.operand) == kNoValue) continue;
       const ValueId operand = root(n.in(pair.operand));
       const int buffer = buffer_of(operand);
-      if (buffer < 0 || plan_.buffers[static_cast<size_t>(buffer)].lane != Lane::transient)
+      if (buffer < 0 || plan_.buffers[static_cast<size_t>(buffer)].arena != Arena::transient)
         continue;
       if (last_use_[static_cast<size_t>(operand)] != step || taken_at(step, buffer, n, result))
         continue;
@@ -284,7 +284,7 @@ class Planner {
     for (const GraphOutput& output : plan_.graph.outputs) {
       Buffer& buffer = plan_.buffers[static_cast<size_t>(buffer_for(output.value))];
       buffer.last_step = static_cast<int>(order_.size());
-      if (buffer.lane == Lane::transient) buffer.name = output.name;
+      if (buffer.arena == Arena::transient) buffer.name = output.name;
     }
     for (const GraphOutput& output : plan_.graph.outputs) {
       CHECK(output.updates == kNoValue || buffer_for(output.value) == buffer_for(output.updates));
@@ -300,9 +300,9 @@ class Planner {
   void assign_offsets() {
     std::vector<int> transient;
     for (size_t b = 0; b < plan_.buffers.size(); ++b) {
-      if (plan_.buffers[b].lane == Lane::transient) transient.push_back(static_cast<int>(b));
+      if (plan_.buffers[b].arena == Arena::transient) transient.push_back(static_cast<int>(b));
     }
-    plan_.lane_bytes[static_cast<int>(Lane::transient)] =
+    plan_.arena_bytes[static_cast<int>(Arena::transient)] =
         octet::assign_offsets(plan_.buffers, transient);
   }
 
@@ -322,7 +322,7 @@ class Planner {
 Place place_of(const Plan& plan, ValueId id) {
   const auto at = static_cast<size_t>(id);
   const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[at])];
-  return {buffer.lane, buffer.offset + plan.offset_of[at], plan.graph.type(id).n_bytes()};
+  return {buffer.arena, buffer.offset + plan.offset_of[at], plan.graph.type(id).n_bytes()};
 }
 
 std::vector<Place> places_of(const Plan& plan, std::span<const ValueId> ids) {

@@ -1,7 +1,7 @@
 // The static plan of one function: order, kernels, byte offsets. Nothing is decided after it.
 //
-// Memory lies in lanes, one allocation each. `persistent` holds parameters and optimizer states and
-// is laid out once per program; `step` holds what the host or another function of the same step
+// Memory lies in arenas, one allocation each. `persistent` holds parameters and optimizer states
+// and is laid out once per program; `step` holds what the host or another function of the same step
 // reads or writes (batch, step scalars, accumulated gradients, outputs); `transient` holds the
 // rest, and kernels' scratch.
 #pragma once
@@ -30,18 +30,18 @@ struct Buffer {
   MemoryRole role = MemoryRole::other;
   int layer = -1;
   Dtype dtype = Dtype::u8;
-  Lane lane = Lane::transient;
+  Arena arena = Arena::transient;
   int64_t offset = 0, bytes = 0;
   int first_step = 0, last_step = 0;
 };
 
-// Bytes of a lane.
+// Bytes of an arena.
 struct Place {
-  Lane lane = Lane::transient;
+  Arena arena = Arena::transient;
   int64_t offset = 0, bytes = 0;
   int64_t end() const { return offset + bytes; }
   bool meets(const Place& other) const {
-    return lane == other.lane && offset < other.end() && other.offset < end();
+    return arena == other.arena && offset < other.end() && other.offset < end();
   }
 };
 
@@ -66,7 +66,7 @@ struct Layout {
     TensorType type;
     InputKind kind = InputKind::parameter;
     StateKey key = {};
-    Lane lane = Lane::persistent;
+    Arena arena = Arena::persistent;
     int64_t offset = 0;
     std::optional<Shape> whole = {};  // of the tensor that it is one rank's shard of
     // As files hold it: the whole tensor.
@@ -74,7 +74,7 @@ struct Layout {
   };
   std::map<std::string, Slot> slots;
   int64_t rank = 0;  // whose shards they are
-  int64_t lane_bytes[kLaneCount] = {0, 0, 0};
+  int64_t arena_bytes[kArenaCount] = {0, 0, 0};
   // Of constants: frozen parameters, but beside adapters, whose base has files of its own.
   bool saves_constants = false;
 
@@ -92,11 +92,11 @@ struct Plan {
   std::vector<Buffer> buffers;
   std::vector<int> buffer_of;      // by value; views and in-place results share a buffer
   std::vector<int64_t> offset_of;  // by value, within its buffer: of a shard that lies in the whole
-  int64_t lane_bytes[kLaneCount] = {0, 0, 0};
+  int64_t arena_bytes[kArenaCount] = {0, 0, 0};
   std::vector<std::string> near_misses;  // fusions that did not fire, and why
   std::string target;                    // what it was made for: Target::text()
 
-  int64_t peak_bytes() const { return lane_bytes[0] + lane_bytes[1] + lane_bytes[2]; }
+  int64_t peak_bytes() const { return arena_bytes[0] + arena_bytes[1] + arena_bytes[2]; }
 };
 
 struct PlanOptions {
@@ -116,8 +116,8 @@ bool meet(std::span<const Place> a, std::span<const Place> b);
 Plan make_plan(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
                const PlanOptions& options = {});
 
-// The role and lane of an input: those of its use where it is a state (ir/states.h).
+// The role and arena of an input: those of its use where it is a state (ir/states.h).
 MemoryRole input_role(InputKind kind, StateUse use);
-Lane input_lane(InputKind kind, StateUse use);
+Arena input_arena(InputKind kind, StateUse use);
 
 }  // namespace octet

@@ -13,15 +13,15 @@
 namespace octet {
 namespace {
 
-std::string offset_text(Lane lane, int64_t offset, Offsets offsets) {
-  return offsets == Offsets::no ? "" : fmt::format(" @{}+{}", enum_name(lane), offset);
+std::string offset_text(Arena arena, int64_t offset, Offsets offsets) {
+  return offsets == Offsets::no ? "" : fmt::format(" @{}+{}", enum_name(arena), offset);
 }
 
 std::string place(const Plan& plan, ValueId id, Offsets offsets) {
   const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
   const std::string where = buffer.name[0] == '%' ? "" : " \"" + buffer.name + "\"";
   return fmt::format("%{}{} {}{}", id, where, to_string(plan.graph.type(id)),
-                     offset_text(buffer.lane, place_of(plan, id).offset, offsets));
+                     offset_text(buffer.arena, place_of(plan, id).offset, offsets));
 }
 
 // What a step has to do with the other stream; empty where there is nothing.
@@ -141,7 +141,7 @@ std::string program_text(const Plan& plan, Offsets offsets) {
     if (step.scratch >= 0) {
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
       text += fmt::format(" scratch {}{}", scratch.bytes,
-                          offset_text(scratch.lane, scratch.offset, offsets));
+                          offset_text(scratch.arena, scratch.offset, offsets));
     }
     text += stream_text(step) + "\n";
   }

@@ -12,7 +12,7 @@
 namespace octet {
 
 struct MemoryReport {
-  int64_t peak_bytes = 0;  // what is allocated: all lanes
+  int64_t peak_bytes = 0;  // what is allocated: all arenas
   int peak_step = 0;       // the step with the most bytes live
   // At the peak step; gaps between buffers count as `other`, so the roles sum to peak_bytes.
   std::array<int64_t, kMemoryRoleCount> by_role{};

@@ -70,12 +70,12 @@ Touched touched_by(const Plan& plan, const PlanStep& step) {
   Touched touched{places_of(plan, node.operands), places_of(plan, node.results)};
   if (gathers_in_place(node)) {  // all but its operand
     const Place all = touched.writes[0], own = touched.reads[0];
-    touched.writes = {{all.lane, all.offset, own.offset - all.offset},
-                      {all.lane, own.end(), all.end() - own.end()}};
+    touched.writes = {{all.arena, all.offset, own.offset - all.offset},
+                      {all.arena, own.end(), all.end() - own.end()}};
   }
   if (step.scratch >= 0) {
     const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
-    touched.writes.push_back({scratch.lane, scratch.offset, scratch.bytes});
+    touched.writes.push_back({scratch.arena, scratch.offset, scratch.bytes});
   }
   return touched;
 }

@@ -60,7 +60,7 @@ Graph piece_of(const Graph& whole, NodeId first, NodeId end, const std::set<Valu
 struct SmallPlan::State {
   State(const Graph& typed, Backend& backend)
       : plan(planned(typed, *backend.catalogue)),
-        arenas(*backend.device, plan.lane_bytes),
+        arenas(*backend.device, plan.arena_bytes),
         bound(plan, *backend.catalogue, arenas) {}
 
   static Plan planned(const Graph& typed, const Catalogue& catalogue) {

@@ -9,8 +9,8 @@
 
 namespace octet {
 
-Arenas::Arenas(Device& device, const int64_t (&lane_bytes)[kLaneCount]) : device_(device) {
-  for (int lane = 0; lane < kLaneCount; ++lane) memory_[lane] = device.allocate(lane_bytes[lane]);
+Arenas::Arenas(Device& device, const int64_t (&arena_bytes)[kArenaCount]) : device_(device) {
+  for (int arena = 0; arena < kArenaCount; ++arena) memory_[arena] = device.allocate(arena_bytes[arena]);
 }
 
 RankExchange exchange_of(Group& group) {
@@ -30,7 +30,7 @@ void Arenas::connect(Group& group) {
 
 std::byte* Arenas::address(const Plan& plan, ValueId id) {
   const Place place = place_of(plan, id);
-  return lane(place.lane) + place.offset;
+  return arena(place.arena) + place.offset;
 }
 
 std::vector<std::byte> Arenas::read(const Plan& plan, ValueId id) {
@@ -60,10 +60,10 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
   if (const std::string target = catalogue.target().text(); plan.target != target)
     throw Error(ErrorCode::internal, "[plan] expected a plan for {}, got one for {}", target,
                 plan.target);
-  for (int lane = 0; lane < kLaneCount; ++lane)
-    CHECK(plan.lane_bytes[lane] <= arenas.bytes(static_cast<Lane>(lane)));
-  // Between runs the transient lane holds nothing: products may be timed on it.
-  const Lending lending(arenas.device(), arenas.memory(Lane::transient));
+  for (int arena = 0; arena < kArenaCount; ++arena)
+    CHECK(plan.arena_bytes[arena] <= arenas.bytes(static_cast<Arena>(arena)));
+  // Between runs the transient arena holds nothing: products may be timed on it.
+  const Lending lending(arenas.device(), arenas.memory(Arena::transient));
   uint32_t n_transfers = 0;
   for (const PlanStep& step : plan.steps) {
     const Node& node = plan.graph.node(step.node);
@@ -77,7 +77,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
       bound.results.push_back(id == kNoValue ? nullptr : address(id));
     if (step.scratch >= 0) {
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
-      bound.scratch = arenas.lane(scratch.lane) + scratch.offset;
+      bound.scratch = arenas.arena(scratch.arena) + scratch.offset;
     }
     if (step.begins_run) bound.begins_run = ++n_transfers;
     if (step.ends_run) last_transfer_ = static_cast<int>(steps_.size());
@@ -104,7 +104,7 @@ size_t BoundPlan::find_first_overwrite(
   for (const GraphInput& input : plan_.graph.inputs) {
     const int64_t n_bytes = plan_.graph.type(input.value).n_bytes();
     const int index = plan_.buffer_of[static_cast<size_t>(input.value)];
-    const bool lasts = plan_.buffers[static_cast<size_t>(index)].lane == Lane::persistent;
+    const bool lasts = plan_.buffers[static_cast<size_t>(index)].arena == Arena::persistent;
     if (!lasts || !is_kept_input(input)) continue;
     const std::byte* first = address(input.value);
     kept.push_back({first, first + n_bytes});

@@ -1,4 +1,4 @@
-// Runs plans: one allocation per lane, addresses bound once, kernels prepared once. During run()
+// Runs plans: one allocation per arena, addresses bound once, kernels prepared once. During run()
 // nothing is allocated.
 #pragma once
 
@@ -15,13 +15,13 @@ namespace octet {
 // How these ranks' devices tell each other what they need to know. The group must outlive it.
 RankExchange exchange_of(Group& group);
 
-// The memory of a program: lanes as large as its largest function needs.
+// The memory of a program: arenas as large as its largest function needs.
 class Arenas {
  public:
-  Arenas(Device& device, const int64_t (&lane_bytes)[kLaneCount]);
-  std::byte* lane(Lane lane) { return memory_[static_cast<int>(lane)]->data(); }
-  int64_t bytes(Lane lane) const { return memory_[static_cast<int>(lane)]->bytes(); }
-  DeviceMemory& memory(Lane lane) { return *memory_[static_cast<int>(lane)]; }
+  Arenas(Device& device, const int64_t (&arena_bytes)[kArenaCount]);
+  std::byte* arena(Arena arena) { return memory_[static_cast<int>(arena)]->data(); }
+  int64_t bytes(Arena arena) const { return memory_[static_cast<int>(arena)]->bytes(); }
+  DeviceMemory& memory(Arena arena) { return *memory_[static_cast<int>(arena)]; }
   Device& device() { return device_; }
   // Lets the ranks' kernels reach each other's arenas, where devices have memory of their own.
   void connect(Group& group);
@@ -31,7 +31,7 @@ class Arenas {
 
  private:
   Device& device_;
-  std::unique_ptr<DeviceMemory> memory_[kLaneCount];
+  std::unique_ptr<DeviceMemory> memory_[kArenaCount];
 };
 
 // Called around every step where a run is observed: before = true, then false.

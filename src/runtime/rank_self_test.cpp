@@ -41,10 +41,10 @@ RankSelfTest::RankSelfTest(const CollectiveKinds& kinds, Group& group, const Cat
                                                         ranks, catalogue));
 }
 
-void RankSelfTest::raise(int64_t (&lane_bytes)[kLaneCount]) const {
+void RankSelfTest::raise(int64_t (&arena_bytes)[kArenaCount]) const {
   for (const auto& trial : trials_) {
-    for (int lane = 0; lane < kLaneCount; ++lane)
-      lane_bytes[lane] = std::max(lane_bytes[lane], trial->plan().lane_bytes[lane]);
+    for (int arena = 0; arena < kArenaCount; ++arena)
+      arena_bytes[arena] = std::max(arena_bytes[arena], trial->plan().arena_bytes[arena]);
   }
 }
 

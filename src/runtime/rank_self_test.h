@@ -25,7 +25,7 @@ class RankSelfTest {
   // Plans the trials: of sizes 1, 255, 256 D + 13, and one of about 1 MiB.
   RankSelfTest(const CollectiveKinds& kinds, Group& group, const Catalogue& catalogue);
   // Raises them to what the trials need.
-  void raise(int64_t (&lane_bytes)[kLaneCount]) const;
+  void raise(int64_t (&arena_bytes)[kArenaCount]) const;
   // Every rank calls it, with arenas that are connected and hold nothing yet. Each trial is
   // launched twice and replayed twice from a recording. Throws Error{device} in all ranks: a wrong
   // result, or a rank for which the others wait longer than `patience`.

@@ -103,16 +103,16 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
 // Ranks try their collectives in the memory that the run will have.
 void TrainEngine::allocate(Device& device, Catalogue& catalogue,
                            const std::vector<FunctionKey>& keys) {
-  int64_t lane_bytes[kLaneCount];
-  program_->lane_bytes(lane_bytes);
+  int64_t arena_bytes[kArenaCount];
+  program_->arena_bytes(arena_bytes);
   std::optional<RankSelfTest> test;
   if (group_ != nullptr && device.info().reaches_peers) {
     CollectiveKinds kinds;
     for (const FunctionKey& key : keys) add_kinds(program_->plan(key), kinds);
     test.emplace(kinds, *group_, catalogue);
-    test->raise(lane_bytes);
+    test->raise(arena_bytes);
   }
-  arenas_ = std::make_unique<Arenas>(device, lane_bytes);
+  arenas_ = std::make_unique<Arenas>(device, arena_bytes);
   if (group_ != nullptr) arenas_->connect(*group_);
   if (test) self_test_ = test->run(catalogue, *arenas_);
 }
@@ -179,8 +179,8 @@ BoundPlan& TrainEngine::with_weights(BoundPlan& reader) {
 // Periodic scales are 1 until they are measured first; states begin at 0.
 void TrainEngine::begin_scales() {
   for (const auto& [name, slot] : program_->layout().slots) {
-    if (slot.key.use != StateUse::rescale_factor || slot.lane != Lane::persistent) continue;
-    std::byte* const at = arenas_->lane(slot.lane) + slot.offset;
+    if (slot.key.use != StateUse::rescale_factor || slot.arena != Arena::persistent) continue;
+    std::byte* const at = arenas_->arena(slot.arena) + slot.offset;
     float scale = 0;
     arenas_->device().copy_out(&scale, at, sizeof(scale));
     if (scale != 0) continue;
@@ -277,7 +277,7 @@ std::optional<LossScaleReport> TrainEngine::read_loss_scale() {
   const auto read = [&](std::string_view owner, double first) {
     float value = 0;
     const auto& slot = program_->layout().slots.at(state_name(StateUse::loss_scale, owner));
-    arenas_->device().copy_out(&value, arenas_->lane(slot.lane) + slot.offset, sizeof(value));
+    arenas_->device().copy_out(&value, arenas_->arena(slot.arena) + slot.offset, sizeof(value));
     return value == 0 ? static_cast<float>(first) : value;
   };
   return LossScaleReport{.scale = read(kLossScaleValue, policy.first),
@@ -304,7 +304,7 @@ void TrainEngine::enable_tracing() {
     const bool changes = def.gathered_in != StateUse::none || def.on_skip == OnSkip::moves;
     if (!changes) continue;
     const auto n_bytes = static_cast<size_t>(slot.type.n_bytes());
-    histories_.push_back({arenas_->lane(slot.lane) + slot.offset, std::vector<std::byte>(n_bytes)});
+    histories_.push_back({arenas_->arena(slot.arena) + slot.offset, std::vector<std::byte>(n_bytes)});
   }
 }
 
@@ -370,9 +370,9 @@ RunEvaluation TrainEngine::evaluate(const EvalRows& rows) {
 }
 
 int64_t TrainEngine::planned_bytes() const {
-  int64_t lane_bytes[kLaneCount];
-  program_->lane_bytes(lane_bytes);
-  return std::accumulate(std::begin(lane_bytes), std::end(lane_bytes), int64_t{0});
+  int64_t arena_bytes[kArenaCount];
+  program_->arena_bytes(arena_bytes);
+  return std::accumulate(std::begin(arena_bytes), std::end(arena_bytes), int64_t{0});
 }
 
 int64_t TrainEngine::state_bytes() const {

@@ -16,7 +16,7 @@ OrderedJson buffer_json(const Buffer& b) {
           {"role", enum_name(b.role)},
           {"layer", b.layer},
           {"dtype", dtype_name(b.dtype)},
-          {"lane", enum_name(b.lane)},
+          {"lane", enum_name(b.arena)},
           {"offset", b.offset},
           {"bytes", b.bytes},
           {"first_step", b.first_step},
@@ -55,13 +55,13 @@ PlanReport::PlanReport(const Files& files, const RunConfig& config, const ModelS
     if (largest_ == nullptr || plan.peak_bytes() > largest_->peak_bytes()) largest_ = &plan;
   }
   program_->planned_bytes();
-  program_->lane_bytes(lane_bytes_);
+  program_->arena_bytes(arena_bytes_);
 }
 
 // The plan's memory, and what other functions need beyond it as `other`.
 MemoryReport PlanReport::memory() const {
   MemoryReport report = report_memory(*largest_);
-  const int64_t allocated = lane_bytes_[0] + lane_bytes_[1] + lane_bytes_[2];
+  const int64_t allocated = arena_bytes_[0] + arena_bytes_[1] + arena_bytes_[2];
   report.by_role[static_cast<size_t>(MemoryRole::other)] += allocated - report.peak_bytes;
   report.peak_bytes = allocated;
   return report;
@@ -78,8 +78,8 @@ OrderedJson PlanReport::json(WithBuffers buffers) const {
     roles[std::string(enum_name(static_cast<MemoryRole>(role)))] =
         report.by_role[static_cast<size_t>(role)];
   }
-  for (int lane = 0; lane < kLaneCount; ++lane) {
-    arenas[std::string(enum_name(static_cast<Lane>(lane)))] = lane_bytes_[lane];
+  for (int arena = 0; arena < kArenaCount; ++arena) {
+    arenas[std::string(enum_name(static_cast<Arena>(arena)))] = arena_bytes_[arena];
   }
   for (const auto& [name, count] : count_ops(largest_->graph)) ops[name] = count;
   OrderedJson result = {{"function", largest_->graph.name},

@@ -43,7 +43,7 @@ class PlanReport {
   std::unique_ptr<Program> program_;
   const Plan* largest_ = nullptr;
   std::vector<std::string> functions_;
-  int64_t lane_bytes_[kLaneCount] = {};  // what a run allocates: each lane as its largest function
+  int64_t arena_bytes_[kArenaCount] = {};  // what a run allocates, as the largest function
 };
 
 }  // namespace octet

@@ -125,7 +125,7 @@ class Runner {
     Layout layout;
     layout.add_inputs(graph_);
     plan_ = make_plan(graph_, layout, *backend.catalogue);
-    arenas_ = std::make_unique<Arenas>(*backend.device, plan_.lane_bytes);
+    arenas_ = std::make_unique<Arenas>(*backend.device, plan_.arena_bytes);
     bound_ = std::make_unique<BoundPlan>(plan_, *backend.catalogue, *arenas_);
   }
   const Plan& plan() const { return plan_; }
@@ -145,10 +145,10 @@ class Runner {
 
  private:
   void fill_memory() {
-    for (int lane = 0; lane < kLaneCount; ++lane) {
-      const auto kind = static_cast<Lane>(lane);
+    for (int arena = 0; arena < kArenaCount; ++arena) {
+      const auto kind = static_cast<Arena>(arena);
       const Bytes filled(static_cast<size_t>(arenas_->bytes(kind)), std::byte{0xFF});
-      arenas_->device().copy_in(arenas_->lane(kind), filled.data(), arenas_->bytes(kind));
+      arenas_->device().copy_in(arenas_->arena(kind), filled.data(), arenas_->bytes(kind));
     }
   }
 

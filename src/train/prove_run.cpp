@@ -136,7 +136,7 @@ std::vector<float> first_values(const ParameterSpec& parameter) {
 // A frozen weight's data and scales, whose product is as large as a weight.
 void write_frozen(Arenas& arenas, const Layout& layout, const ParameterSpec& parameter) {
   const auto write = [&](const Layout::Slot& slot, const std::vector<std::byte>& bytes) {
-    arenas.device().copy_in(arenas.lane(slot.lane) + slot.offset, bytes.data(), std::ssize(bytes));
+    arenas.device().copy_in(arenas.arena(slot.arena) + slot.offset, bytes.data(), std::ssize(bytes));
   };
   const Layout::Slot& data = layout.slots.at(parameter.name);
   const Layout::Slot& scale = layout.slots.at(frozen_scale_name(parameter.name));
@@ -229,8 +229,8 @@ void prove_generation(const ProgramOptions& options, const ModelSpec& spec, cons
   ProvingCatalogue proving(prover);
   Inference inference(spec, precision, functions, *prover.reference.device, proving);
   Arenas& arenas = inference.arenas();
-  for (const Lane lane : {Lane::persistent, Lane::step, Lane::transient})
-    arenas.device().fill_zero(arenas.lane(lane), arenas.bytes(lane));
+  for (const Arena arena : {Arena::persistent, Arena::step, Arena::transient})
+    arenas.device().fill_zero(arenas.arena(arena), arenas.bytes(arena));
   for (const FunctionKey& key : functions) {
     BoundPlan& function = inference.function(key.name, key.size);
     const Graph& graph = function.plan().graph;

@@ -88,7 +88,7 @@ std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, Input
     if (!belongs(layout, slot, kind)) continue;
     slots.push_back({.decl = tensor_decl(name, slot.type.dtype, slot.whole_type().shape),
                      .slot = &slot,
-                     .data = arenas.lane(slot.lane) + slot.offset});
+                     .data = arenas.arena(slot.arena) + slot.offset});
   }
   return slots;
 }
@@ -132,7 +132,7 @@ void restore_slots(Arenas& arenas, const Layout& layout, InputKind kind,
   for (const auto& [name, slot] : layout.slots) {
     if (!belongs(layout, slot, kind)) continue;
     if (is_new_counter(slot) && reader.find(name) == nullptr) {
-      arenas.device().fill_zero(arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes());
+      arenas.device().fill_zero(arenas.arena(slot.arena) + slot.offset, slot.type.n_bytes());
       continue;
     }
     check_slot(name, slot, reader);
@@ -142,7 +142,7 @@ void restore_slots(Arenas& arenas, const Layout& layout, InputKind kind,
     const ElementRange own =
         slot.whole ? shard_range(n_elems(*slot.whole), slot.type.n_elems(), layout.rank)
                    : ElementRange{0, slot.type.n_elems()};
-    staging.copy_in(arenas.lane(slot.lane) + slot.offset, own.count * width,
+    staging.copy_in(arenas.arena(slot.arena) + slot.offset, own.count * width,
                     [&](int64_t first, std::span<std::byte> piece) {
                       const int64_t at = own.first * width + first;
                       reader.read(tensor, piece, static_cast<uint64_t>(at));

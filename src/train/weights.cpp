@@ -53,7 +53,7 @@ struct SlotWriter {
       std::memcpy((*buffer)->data(), from, bytes.size());
       from = (*buffer)->data();
     }
-    arenas.device().copy_in(arenas.lane(slot.lane) + slot.offset + at, from, n_bytes);
+    arenas.device().copy_in(arenas.arena(slot.arena) + slot.offset + at, from, n_bytes);
   }
 };
 
@@ -80,7 +80,7 @@ float amax_of(std::span<const float> values) {
 float write_first_scale(Arenas& arenas, const Layout::Slot& kept, float amax) {
   if (amax < kFirstMasterScale * max_finite(Dtype::fp16)) return kFirstMasterScale;
   const float scale = nearest_power_of_two(amax * 0x1p-14f);
-  arenas.device().copy_in(arenas.lane(kept.lane) + kept.offset, &scale, sizeof scale);
+  arenas.device().copy_in(arenas.arena(kept.arena) + kept.offset, &scale, sizeof scale);
   return scale;
 }
 
@@ -122,9 +122,9 @@ void zero_states(Arenas& arenas, const Layout& layout, const std::vector<Paramet
     }
   }
   for (const auto& [name, slot] : layout.slots) {
-    const bool is_state = slot.lane == Lane::persistent && slot.type.n_bytes() > 0;
+    const bool is_state = slot.arena == Arena::persistent && slot.type.n_bytes() > 0;
     if (!is_state || kept.contains(&slot)) continue;
-    arenas.device().fill_zero(arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes());
+    arenas.device().fill_zero(arenas.arena(slot.arena) + slot.offset, slot.type.n_bytes());
   }
 }
 
@@ -175,11 +175,11 @@ WeightDraw draw_of(Arenas& arenas, const Layout& layout, const ParameterSpec& pa
                   .constant = parameter.init == Init::ones ? 1.0 : 0.0,
                   .weight_run = run_of(layout, weight, n_elems(parameter.shape)),
                   .weight = weight.type.dtype,
-                  .weight_at = arenas.lane(weight.lane) + weight.offset};
+                  .weight_at = arenas.arena(weight.arena) + weight.offset};
   if (const Layout::Slot* master = find_master(layout, parameter.name)) {
     draw.master_run = run_of(layout, *master, n_elems(parameter.shape));
     draw.master = master->type.dtype;
-    draw.master_at = arenas.lane(master->lane) + master->offset;
+    draw.master_at = arenas.arena(master->arena) + master->offset;
   }
   return draw;
 }

@@ -31,7 +31,7 @@ std::vector<std::string> sets_with(std::vector<std::string> sets) {
 
 std::vector<std::byte> bytes_of(TrainEngine& engine, const Layout::Slot& slot) {
   std::vector<std::byte> bytes(static_cast<size_t>(slot.type.n_bytes()));
-  engine.arenas().device().copy_out(bytes.data(), engine.arenas().lane(slot.lane) + slot.offset,
+  engine.arenas().device().copy_out(bytes.data(), engine.arenas().arena(slot.arena) + slot.offset,
                                     slot.type.n_bytes());
   return bytes;
 }
@@ -121,7 +121,7 @@ TEST(AdapterGradients, equal_differences_of_the_loss) {
   };
   const auto write = [&](const std::string& name, std::span<const float> values) {
     const Layout::Slot& slot = engine.layout().slots.at(name);
-    engine.arenas().device().copy_in(engine.arenas().lane(slot.lane) + slot.offset,
+    engine.arenas().device().copy_in(engine.arenas().arena(slot.arena) + slot.offset,
                                      std::as_bytes(values).data(), slot.type.n_bytes());
   };
   const std::string names[] = {"model.layers.0.self_attn.q_proj.lora_A.weight",

@@ -102,7 +102,7 @@ TEST(PlanCommand, buffers_are_listed_with_place_and_life) {
     int64_t& arena = end[b.at("lane")];
     arena = std::max(arena, b.at("offset").get<int64_t>() + b.at("bytes").get<int64_t>());
   }
-  for (const auto& [lane, bytes] : end) EXPECT_LE(bytes, json.at("arenas").at(lane)) << lane;
+  for (const auto& [arena, bytes] : end) EXPECT_LE(bytes, json.at("arenas").at(arena)) << arena;
 }
 
 TEST(PlanCommand, steps_print_the_program) {

@@ -40,7 +40,7 @@ std::vector<std::string> sets_and(std::vector<std::string> sets,
 std::string weight_bytes(TinyRun& run, const std::string& name) {
   const Layout::Slot& slot = run.trainer.engine().layout().slots.at(name);
   std::string bytes(static_cast<size_t>(slot.type.n_bytes()), '\0');
-  std::memcpy(bytes.data(), run.trainer.engine().arenas().lane(slot.lane) + slot.offset,
+  std::memcpy(bytes.data(), run.trainer.engine().arenas().arena(slot.arena) + slot.offset,
               bytes.size());
   return bytes;
 }

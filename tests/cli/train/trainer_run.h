@@ -38,7 +38,7 @@ struct TinyRun {
   std::vector<float> values(const std::string& name) {
     const Layout::Slot& slot = trainer.engine().layout().slots.at(name);
     std::vector<float> result(static_cast<size_t>(slot.type.n_elems()));
-    std::memcpy(result.data(), trainer.engine().arenas().lane(slot.lane) + slot.offset,
+    std::memcpy(result.data(), trainer.engine().arenas().arena(slot.arena) + slot.offset,
                 result.size() * sizeof(float));
     return result;
   }

@@ -136,7 +136,7 @@ Values values_after(const RunConfig& config, int n_steps, bool spoils) {
   }
   Values values;
   for (const auto& [name, slot] : run.trainer.engine().layout().slots) {
-    if (slot.type.dtype == Dtype::f32 && slot.lane == Lane::persistent)
+    if (slot.type.dtype == Dtype::f32 && slot.arena == Arena::persistent)
       values[name] = run.values(name);
   }
   return values;

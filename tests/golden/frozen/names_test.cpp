@@ -26,7 +26,7 @@ std::string tensors_of(const frozen::Run& run, const Catalogue& catalogue, bool 
   Program program(run.program, catalogue);
   std::string all, told;
   for (const auto& [name, slot] : program.layout().slots) {
-    if (slot.lane != Lane::persistent) continue;
+    if (slot.arena != Arena::persistent) continue;
     const std::string line =
         fmt::format("  {:9} {} {}\n", enum_name(slot.kind), name, storage_text(slot.type));
     all += line;

@@ -1,4 +1,4 @@
-// The bytes that shipped runs plan, by lane, on a GPU and on a CPU's reference kernels; neither
+// The bytes that shipped runs plan, by arena, on a GPU and on a CPU's reference kernels; neither
 // needs a machine of its own.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ std::string planned(const Case& c, const std::string& where, const Catalogue& ca
       load_config(OCTET_SOURCE_DIR "/recipes/" + c.file + ".yaml", c.sets).config;
   Program program(program_options(config, model_from_config(posix_files(), config)), catalogue);
   program.planned_bytes();
-  int64_t bytes[kLaneCount];
-  program.lane_bytes(bytes);
+  int64_t bytes[kArenaCount];
+  program.arena_bytes(bytes);
   std::string text = fmt::format("{} {}", where, c.file);
   for (const std::string& set : c.sets) text += " " + set;
   return text + fmt::format(": persistent {} step {} transient {}\n", bytes[0], bytes[1], bytes[2]);

@@ -99,7 +99,7 @@ Tensors run_cpu(const Graph& logical, const Tensors& inputs, std::string_view re
   Layout layout;
   layout.add_inputs(typed);
   const Plan plan = make_plan(typed, layout, *backend.catalogue);
-  Arenas arenas(*backend.device, plan.lane_bytes);
+  Arenas arenas(*backend.device, plan.arena_bytes);
   BoundPlan bound(plan, *backend.catalogue, arenas);
   for (const GraphInput& input : plan.graph.inputs) {
     const TensorType& type = plan.graph.type(input.value);

@@ -40,7 +40,7 @@ Tensors run_cpu(const Graph& graph, const Tensors& inputs) {
   Layout layout;
   layout.add_inputs(typed);
   const Plan plan = make_plan(typed, layout, *backend.catalogue);
-  Arenas arenas(*backend.device, plan.lane_bytes);
+  Arenas arenas(*backend.device, plan.arena_bytes);
   BoundPlan bound(plan, *backend.catalogue, arenas);
   for (const GraphInput& input : plan.graph.inputs) write(bound, input.name, inputs.at(input.name));
   bound.run();

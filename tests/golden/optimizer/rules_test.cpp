@@ -32,7 +32,7 @@ class Weight {
         others_(others),
         backend_(cpu::make_backend(2, cpu::detect_isa(), cpu::RowSums::library, nullptr)),
         plan_(make()),
-        arenas_(*backend_.device, plan_.lane_bytes),
+        arenas_(*backend_.device, plan_.arena_bytes),
         bound_(plan_, *backend_.catalogue, arenas_) {
     for (const GraphInput& input : plan_.graph.inputs)
       backend_.device->fill_zero(bound_.input(input.name), plan_.graph.type(input.value).n_bytes());

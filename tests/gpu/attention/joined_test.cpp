@@ -65,9 +65,9 @@ TEST_P(JoinedLaunches, leave_the_bits_of_launches_one_by_one) {
   options.inference_only = true;
   Program program(options, *gpu->catalogue, {key});
   const Plan& plan = program.plan(key.name, key.size);
-  int64_t lane_bytes[kLaneCount];
-  program.lane_bytes(lane_bytes);
-  Arenas arenas(*gpu->device, lane_bytes);
+  int64_t arena_bytes[kArenaCount];
+  program.arena_bytes(arena_bytes);
+  Arenas arenas(*gpu->device, arena_bytes);
   BoundPlan bound(plan, *gpu->catalogue, arenas);
   const auto n = static_cast<size_t>(c.batch);
   std::vector<int32_t> tokens(n), positions(n);
@@ -78,7 +78,7 @@ TEST_P(JoinedLaunches, leave_the_bits_of_launches_one_by_one) {
   const auto logits = [&](How how) {
     for (const auto& [name, slot] : program.layout().slots) {
       const auto bytes = random_bytes(slot.type, name_hash(name));
-      gpu->device->copy_in(arenas.lane(slot.lane) + slot.offset, bytes.data(), std::ssize(bytes));
+      gpu->device->copy_in(arenas.arena(slot.arena) + slot.offset, bytes.data(), std::ssize(bytes));
     }
     bound.write_input("tokens", tokens.data(), c.batch * 4);
     bound.write_input("positions", positions.data(), c.batch * 4);

@@ -17,7 +17,7 @@ class BoundGraph {
   BoundGraph(const Graph& graph, Backend& backend)
       : graph_(graph),
         plan_(planned(graph, backend)),
-        arenas_(*backend.device, plan_.lane_bytes),
+        arenas_(*backend.device, plan_.arena_bytes),
         bound_(plan_, *backend.catalogue, arenas_) {}
 
   Tensors run(const Tensors& inputs) {

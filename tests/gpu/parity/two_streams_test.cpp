@@ -38,9 +38,9 @@ class TrainingProgram {
         program_(options(recipe), *gpu.catalogue),
         plan_(program_.plan(function::step)) {
     for (PlanStep& step : plan_.steps) step.stream = stream;
-    int64_t lane_bytes[kLaneCount];
-    program_.lane_bytes(lane_bytes);
-    arenas_ = std::make_unique<Arenas>(device_, lane_bytes);
+    int64_t arena_bytes[kArenaCount];
+    program_.arena_bytes(arena_bytes);
+    arenas_ = std::make_unique<Arenas>(device_, arena_bytes);
     bound_ = std::make_unique<BoundPlan>(plan_, *gpu.catalogue, *arenas_);
   }
 
@@ -57,8 +57,8 @@ class TrainingProgram {
   float loss() { return bound_->read_scalar("loss"); }
   // Parameters and states.
   std::vector<std::byte> bits() {
-    std::vector<std::byte> all(static_cast<size_t>(arenas_->bytes(Lane::persistent)));
-    device_.copy_out(all.data(), arenas_->lane(Lane::persistent), std::ssize(all));
+    std::vector<std::byte> all(static_cast<size_t>(arenas_->bytes(Arena::persistent)));
+    device_.copy_out(all.data(), arenas_->arena(Arena::persistent), std::ssize(all));
     return all;
   }
 

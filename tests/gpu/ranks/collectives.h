@@ -63,12 +63,12 @@ inline std::vector<Outputs> run_rounds(const Graph& graph, Backend& backend, Gro
   layout.rank = group.rank();
   layout.add_inputs(graph);
   const Plan plan = make_plan(graph, layout, *backend.catalogue);
-  Arenas arenas(*backend.device, plan.lane_bytes);
+  Arenas arenas(*backend.device, plan.arena_bytes);
   arenas.connect(group);
-  for (int lane = 0; lane < kLaneCount; ++lane) {
-    const auto kind = static_cast<Lane>(lane);
+  for (int arena = 0; arena < kArenaCount; ++arena) {
+    const auto kind = static_cast<Arena>(arena);
     const std::vector<std::byte> poison(static_cast<size_t>(arenas.bytes(kind)), std::byte{0x5A});
-    arenas.device().copy_in(arenas.lane(kind), poison.data(), arenas.bytes(kind));
+    arenas.device().copy_in(arenas.arena(kind), poison.data(), arenas.bytes(kind));
   }
   gather_value(&group, 0);
   BoundPlan bound(plan, *backend.catalogue, arenas);

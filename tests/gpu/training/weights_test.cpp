@@ -26,7 +26,7 @@ enum class Cut { nothing, master, both };
 Layout layout_of(const ParameterSpec& parameter, const Form& form, Cut cut) {
   Layout layout;
   layout.rank = 1;
-  int64_t& used = layout.lane_bytes[static_cast<int>(Lane::persistent)];
+  int64_t& used = layout.arena_bytes[static_cast<int>(Arena::persistent)];
   const auto put = [&](const std::string& name, Dtype dtype, InputKind kind, bool is_cut) {
     TensorType type{.dtype = dtype, .shape = parameter.shape};
     std::optional<Shape> whole;
@@ -37,7 +37,7 @@ Layout layout_of(const ParameterSpec& parameter, const Form& form, Cut cut) {
     layout.slots[name] = {.type = type,
                           .kind = kind,
                           .key = state_key(name, dtype),
-                          .lane = Lane::persistent,
+                          .arena = Arena::persistent,
                           .offset = used,
                           .whole = whole};
     used += align_up(type.n_bytes());
@@ -50,7 +50,7 @@ Layout layout_of(const ParameterSpec& parameter, const Form& form, Cut cut) {
 
 std::vector<std::byte> bytes_of(Arenas& arenas, const Layout::Slot& slot) {
   std::vector<std::byte> bytes(static_cast<size_t>(slot.type.n_bytes()));
-  arenas.device().copy_out(bytes.data(), arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes());
+  arenas.device().copy_out(bytes.data(), arenas.arena(slot.arena) + slot.offset, slot.type.n_bytes());
   return bytes;
 }
 
@@ -65,7 +65,7 @@ int64_t n_unequal(const std::vector<std::byte>& a, const std::vector<std::byte>&
 
 void expect_equal(Backend& gpu, test::HostDevice& host, const ParameterSpec& parameter,
                   const Layout& layout) {
-  Arenas want(host, layout.lane_bytes), got(*gpu.device, layout.lane_bytes);
+  Arenas want(host, layout.arena_bytes), got(*gpu.device, layout.arena_bytes);
   write_weights(want, layout, {parameter},
                 [](const ParameterSpec& p) { return initial_values(p, 5); });
   draw_weights(got, layout, {parameter}, 5, *gpu.catalogue);

@@ -38,7 +38,7 @@ class StateRun {
       : n_(n),
         backend_(backend),
         plan_(make(c)),
-        arenas_(*backend.device, plan_.lane_bytes),
+        arenas_(*backend.device, plan_.arena_bytes),
         bound_(plan_, *backend.catalogue, arenas_) {
     for (const GraphInput& input : plan_.graph.inputs)
       backend.device->fill_zero(bound_.input(input.name), plan_.graph.type(input.value).n_bytes());

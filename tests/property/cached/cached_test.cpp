@@ -21,15 +21,15 @@ class CachedProgram {
                 const std::vector<FunctionKey>& functions)
       : program_(options(spec, recipe), *backend.catalogue, functions) {
     for (const FunctionKey& f : functions) program_.plan(f.name, f.size);
-    int64_t bytes[kLaneCount];
-    program_.lane_bytes(bytes);
+    int64_t bytes[kArenaCount];
+    program_.arena_bytes(bytes);
     arenas_ = std::make_unique<Arenas>(*backend.device, bytes);
     for (const FunctionKey& f : functions)
       bound_[f] =
           std::make_unique<BoundPlan>(program_.plan(f.name, f.size), *backend.catalogue, *arenas_);
     // What nobody wrote must not be read.
     for (const auto& [name, slot] : program_.layout().slots)
-      std::fill_n(arenas_->lane(slot.lane) + slot.offset, slot.type.n_bytes(), std::byte{0xff});
+      std::fill_n(arenas_->arena(slot.arena) + slot.offset, slot.type.n_bytes(), std::byte{0xff});
     write_weights(*arenas_, program_.layout(), model_parameters(spec),
                   [](const ParameterSpec& p) { return initial_values(p, 1); });
   }

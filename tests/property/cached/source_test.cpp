@@ -104,15 +104,15 @@ class Functions {
   Functions(const std::string& recipe, cpu::Backend& backend, const std::vector<FunctionKey>& keys)
       : program_(options(recipe), *backend.catalogue, keys) {
     for (const FunctionKey& f : keys) program_.plan(f.name, f.size);
-    int64_t bytes[kLaneCount];
-    program_.lane_bytes(bytes);
+    int64_t bytes[kArenaCount];
+    program_.arena_bytes(bytes);
     arenas_ = std::make_unique<Arenas>(*backend.device, bytes);
     for (const FunctionKey& f : keys)
       bound_[f] =
           std::make_unique<BoundPlan>(program_.plan(f.name, f.size), *backend.catalogue, *arenas_);
     // What nobody wrote must not be read.
     for (const auto& [name, slot] : program_.layout().slots)
-      std::fill_n(arenas_->lane(slot.lane) + slot.offset, slot.type.n_bytes(), std::byte{0xff});
+      std::fill_n(arenas_->arena(slot.arena) + slot.offset, slot.type.n_bytes(), std::byte{0xff});
     write_weights(*arenas_, program_.layout(), Model::parameters(),
                   [](const ParameterSpec& p) { return initial_values(p, 1); });
   }

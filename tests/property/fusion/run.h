@@ -38,10 +38,10 @@ inline std::string reference_nodes(const Plan& plan, std::initializer_list<OpCod
 }
 
 inline void poison(Arenas& arenas) {
-  for (int lane = 0; lane < kLaneCount; ++lane) {
-    const auto kind = static_cast<Lane>(lane);
+  for (int arena = 0; arena < kArenaCount; ++arena) {
+    const auto kind = static_cast<Arena>(arena);
     const std::vector<std::byte> bytes(static_cast<size_t>(arenas.bytes(kind)), std::byte{0xFF});
-    arenas.device().copy_in(arenas.lane(kind), bytes.data(), arenas.bytes(kind));
+    arenas.device().copy_in(arenas.arena(kind), bytes.data(), arenas.bytes(kind));
   }
 }
 
@@ -53,7 +53,7 @@ inline Tensors run_plan(const Graph& graph, const Tensors& inputs, Backend& back
   if (&backend == &fast_backend()) {
     EXPECT_EQ(reference_nodes(plan), "") << print(graph);
   }
-  Arenas arenas(*backend.device, plan.lane_bytes);
+  Arenas arenas(*backend.device, plan.arena_bytes);
   poison(arenas);
   BoundPlan bound(plan, *backend.catalogue, arenas);
   for (const GraphInput& input : graph.inputs) {

@@ -27,12 +27,12 @@ std::vector<int> values_in(const std::string& text) {
   return ids;
 }
 
-// Bytes [offset, offset + bytes) of one lane.
+// Bytes [offset, offset + bytes) of one arena.
 struct Place {
-  Lane lane = Lane::transient;
+  Arena arena = Arena::transient;
   int64_t offset = 0, bytes = 0;
   bool overlaps(const Place& o) const {
-    return lane == o.lane && offset < o.offset + o.bytes && o.offset < offset + bytes;
+    return arena == o.arena && offset < o.offset + o.bytes && o.offset < offset + bytes;
   }
 };
 
@@ -70,11 +70,11 @@ class Checker {
   Place place(int id) const {
     const auto at = static_cast<size_t>(id);
     const Buffer& b = plan_.buffers[static_cast<size_t>(plan_.buffer_of[at])];
-    return {b.lane, b.offset + plan_.offset_of[at], graph_.type(id).n_bytes()};
+    return {b.arena, b.offset + plan_.offset_of[at], graph_.type(id).n_bytes()};
   }
   void inside(const Place& p, const std::string& what) {
     if (p.offset < 0 || p.offset % kAlignment != 0 ||
-        p.offset + p.bytes > plan_.lane_bytes[static_cast<int>(p.lane)])
+        p.offset + p.bytes > plan_.arena_bytes[static_cast<int>(p.arena)])
       fault("{} lies outside its arena or is not aligned", what);
   }
 
@@ -100,7 +100,7 @@ class Checker {
       if (std::find(live_.begin(), live_.end(), root(id)) == live_.end())
         fault("step {} reads %{}, whose bytes are not there", i, id);
     }
-    const Place scratch{Lane::transient, line.scratch_offset, line.scratch_bytes};
+    const Place scratch{Arena::transient, line.scratch_offset, line.scratch_bytes};
     inside(scratch, fmt::format("scratch of step {}", i));
     for (const int id : live_) {
       if (last_read_[static_cast<size_t>(id)] >= i && scratch.overlaps(place(id)))
@@ -143,7 +143,7 @@ class Checker {
       const Place home = place(output.updates), mine = place(output.value);
       const int64_t at = mine.offset - home.offset;
       const bool fits = at >= 0 && at + mine.bytes <= home.bytes && at % mine.bytes == 0;
-      if (home.lane != mine.lane || !fits)
+      if (home.arena != mine.arena || !fits)
         fault("output {} does not lie where its input does", output.name);
     }
   }

@@ -141,7 +141,7 @@ TEST(PlanChecker, finds_a_buffer_moved_over_another) {
       Buffer* second = nullptr;
       for (size_t b = a + 1; b < plan.buffers.size() && second == nullptr; ++b) {
         Buffer& other = plan.buffers[b];
-        const bool both = other.lane == Lane::transient && first.lane == Lane::transient &&
+        const bool both = other.arena == Arena::transient && first.arena == Arena::transient &&
                           other.first_step > first.first_step && first.bytes > 0 &&
                           other.first_step < first.last_step && other.bytes > 0 &&
                           other.role != MemoryRole::workspace;

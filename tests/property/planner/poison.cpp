@@ -18,13 +18,13 @@ class PoisonedRun {
  public:
   PoisonedRun(const Plan& plan, cpu::Backend& backend)
       : plan_(plan),
-        arenas_(*backend.device, plan.lane_bytes),
+        arenas_(*backend.device, plan.arena_bytes),
         bound_(plan, *backend.catalogue, arenas_),
         last_read_(last_reads(plan, parse_program(program_text(plan, Offsets::yes)))) {
-    for (int lane = 0; lane < kLaneCount; ++lane)
-      if (plan.lane_bytes[lane] > 0)
-        std::memset(arenas_.lane(static_cast<Lane>(lane)), kPoison,
-                    static_cast<size_t>(plan.lane_bytes[lane]));
+    for (int arena = 0; arena < kArenaCount; ++arena)
+      if (plan.arena_bytes[arena] > 0)
+        std::memset(arenas_.arena(static_cast<Arena>(arena)), kPoison,
+                    static_cast<size_t>(plan.arena_bytes[arena]));
   }
 
   reference::Tensors run(const reference::Tensors& inputs) {
@@ -61,9 +61,9 @@ class PoisonedRun {
     const auto spoil = [&](ValueId id) {
       if (id == kNoValue || last_read_[static_cast<size_t>(root(id))] > step) return;
       const Buffer& b = plan_.buffers[static_cast<size_t>(buffer(id))];
-      if (b.lane != Lane::transient || std::count(kept.begin(), kept.end(), buffer(id)) > 0) return;
+      if (b.arena != Arena::transient || std::count(kept.begin(), kept.end(), buffer(id)) > 0) return;
       if (b.bytes > 0)
-        std::memset(arenas_.lane(b.lane) + b.offset, kPoison, static_cast<size_t>(b.bytes));
+        std::memset(arenas_.arena(b.arena) + b.offset, kPoison, static_cast<size_t>(b.bytes));
     };
     for (const ValueId id : node.operands) spoil(id);
     for (const ValueId id : node.results) spoil(id);

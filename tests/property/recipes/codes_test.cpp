@@ -52,7 +52,7 @@ class Watch {
     return plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
   }
   const std::byte* at(const Plan& plan, ValueId id) {
-    return arenas_.lane(buffer(plan, id).lane) + buffer(plan, id).offset;
+    return arenas_.arena(buffer(plan, id).arena) + buffer(plan, id).offset;
   }
 
   void see(const Plan& plan, const Node& node, const QuantizeAttrs& attrs, ValueId scale) {

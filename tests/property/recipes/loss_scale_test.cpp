@@ -276,7 +276,7 @@ TEST(PeriodicScale, is_1_until_the_tenth_step_and_measured_each_tenth) {
     engine.step({&batch, 1}, tiny::scalars(step, 0.05f));
     for (const auto& [name, slot] : engine.layout().slots) {
       if (slot.key.use != StateUse::rescale_factor) continue;
-      const std::byte* at = engine.arenas().lane(slot.lane) + slot.offset;
+      const std::byte* at = engine.arenas().arena(slot.arena) + slot.offset;
       scales[name].push_back(*reinterpret_cast<const float*>(at));
     }
   }

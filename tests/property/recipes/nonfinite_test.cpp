@@ -25,8 +25,8 @@ using Bytes = std::map<std::string, std::vector<std::byte>>;
 Bytes state_of(TrainEngine& engine) {
   Bytes bytes;
   for (const auto& [name, slot] : engine.layout().slots) {
-    if (slot.lane != Lane::persistent) continue;
-    const std::byte* at = engine.arenas().lane(slot.lane) + slot.offset;
+    if (slot.arena != Arena::persistent) continue;
+    const std::byte* at = engine.arenas().arena(slot.arena) + slot.offset;
     bytes[name] = {at, at + slot.type.n_bytes()};
   }
   return bytes;
@@ -56,7 +56,7 @@ class Injector {
     const Buffer& buffer =
         plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
     const TensorType& type = plan.graph.type(id);
-    std::byte* at = arenas.lane(buffer.lane) + buffer.offset + type.n_bytes();
+    std::byte* at = arenas.arena(buffer.arena) + buffer.offset + type.n_bytes();
     if (type.dtype == Dtype::f32) {
       std::memcpy(at - 4, &bad, 4);
     } else {

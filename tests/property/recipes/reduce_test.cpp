@@ -79,7 +79,7 @@ Result step(int n_ranks, ShardStage stage, int bad_rank, float bad) {
     layout.rank = group.rank();
     layout.add_inputs(graph);
     const Plan plan = make_plan(graph, layout, *backend.catalogue);
-    Arenas arenas(*backend.device, plan.lane_bytes);
+    Arenas arenas(*backend.device, plan.arena_bytes);
     BoundPlan bound(plan, *backend.catalogue, arenas);
     const auto write = [&](const char* name, std::vector<float> values) {
       bound.write_input(name, values.data(), std::ssize(values) * 4);

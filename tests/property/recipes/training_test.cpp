@@ -169,7 +169,7 @@ TEST(Recipes, delayed_scaling_trains_and_its_history_is_state) {
     if (name.rfind("amax_history:", 0) != 0) continue;
     histories.push_back(name);
     EXPECT_EQ(slot.kind, InputKind::state);
-    EXPECT_EQ(slot.lane, Lane::persistent);
+    EXPECT_EQ(slot.arena, Arena::persistent);
   }
   // Per layer: x of 4 groups (qkv, o, gate and up, down), as many gradients.
   EXPECT_EQ(histories.size(), 2u * 4 * 2);
@@ -178,7 +178,7 @@ TEST(Recipes, delayed_scaling_trains_and_its_history_is_state) {
   for (const std::string& name : histories) {
     const auto& slot = engine.layout().slots.at(name);
     const auto* values =
-        reinterpret_cast<const float*>(engine.arenas().lane(slot.lane) + slot.offset);
+        reinterpret_cast<const float*>(engine.arenas().arena(slot.arena) + slot.offset);
     const auto n_set = std::count_if(values, values + kAmaxHistory, [](float x) { return x > 0; });
     EXPECT_EQ(n_set, 3) << name;
   }

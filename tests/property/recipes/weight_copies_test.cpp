@@ -104,8 +104,8 @@ void copy_state(TrainEngine& from, TrainEngine& to) {
   for (const auto& [name, slot] : from.layout().slots) {
     if (slot.kind != InputKind::parameter && slot.kind != InputKind::state) continue;
     const auto& other = to.layout().slots.at(name);
-    std::memcpy(to.arenas().lane(other.lane) + other.offset,
-                from.arenas().lane(slot.lane) + slot.offset,
+    std::memcpy(to.arenas().arena(other.arena) + other.offset,
+                from.arenas().arena(slot.arena) + slot.offset,
                 static_cast<size_t>(slot.type.n_bytes()));
   }
 }

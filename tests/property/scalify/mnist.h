@@ -135,7 +135,7 @@ class Mlp {
  public:
   explicit Mlp(const Run& run)
       : run_(run), backend_(cpu::make_backend(2, cpu::detect_isa())), plan_(planned(run)) {
-    arenas_.emplace(*backend_.device, plan_.lane_bytes);
+    arenas_.emplace(*backend_.device, plan_.arena_bytes);
     bound_.emplace(plan_, *backend_.catalogue, *arenas_);
     const double scale = run.precision == Precision::scaled_fp16 ? run.width : 1;
     for (const Layer& layer : kLayers) {

@@ -38,7 +38,7 @@ std::string matrix(const char* name) {
 std::vector<float> read_master(TrainEngine& engine, const std::string& parameter) {
   const Layout::Slot& slot = *engine.layout().find(StateUse::master, parameter);
   std::vector<float> values(static_cast<size_t>(slot.type.n_elems()));
-  engine.arenas().device().copy_out(values.data(), engine.arenas().lane(slot.lane) + slot.offset,
+  engine.arenas().device().copy_out(values.data(), engine.arenas().arena(slot.arena) + slot.offset,
                                     slot.type.n_bytes());
   return values;
 }

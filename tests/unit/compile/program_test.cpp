@@ -42,7 +42,7 @@ TEST(Program, accumulation_takes_three_functions_that_share_gradients) {
   const auto place = [](const Plan& plan, std::string_view name) {
     const ValueId id = plan.graph.find_input(name)->value;
     const Buffer& b = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
-    return std::pair(b.lane, b.offset);
+    return std::pair(b.arena, b.offset);
   };
   for (const char* name : {"accumulated:w0", "accumulated:head", "accumulated:quantizer_flag"}) {
     EXPECT_EQ(place(first, name), place(next, name)) << name;
@@ -108,8 +108,8 @@ TEST(Program, functions_beyond_the_training_step_join_its_layout) {
   const FunctionKey wider{function::evaluate, {.batch = 16, .seq = 128}};
   Program program(options, kNamed, {wider});
   EXPECT_EQ(program.layout().slots.size(), Program(options, kNamed).layout().slots.size());
-  EXPECT_GT(program.plan(wider.name, wider.size).lane_bytes[2],
-            program.plan(function::evaluate).lane_bytes[2]);
+  EXPECT_GT(program.plan(wider.name, wider.size).arena_bytes[2],
+            program.plan(function::evaluate).arena_bytes[2]);
 }
 
 TEST(Program, inference_has_no_states) {

@@ -48,10 +48,10 @@ class AdamwRun {
     Layout layout;
     layout.add_inputs(graph);
     plan_ = std::make_unique<Plan>(make_plan(graph, layout, *backend.catalogue));
-    arenas_ = std::make_unique<Arenas>(*backend.device, plan_->lane_bytes);
-    for (int lane = 0; lane < kLaneCount; ++lane) {
-      backend.device->fill_zero(arenas_->lane(static_cast<Lane>(lane)),
-                                arenas_->bytes(static_cast<Lane>(lane)));
+    arenas_ = std::make_unique<Arenas>(*backend.device, plan_->arena_bytes);
+    for (int arena = 0; arena < kArenaCount; ++arena) {
+      backend.device->fill_zero(arenas_->arena(static_cast<Arena>(arena)),
+                                arenas_->bytes(static_cast<Arena>(arena)));
     }
     bound_ = std::make_unique<BoundPlan>(*plan_, *backend.catalogue, *arenas_);
     start_weights();

@@ -46,9 +46,9 @@ std::vector<std::string> self_test(int n_ranks, const CollectiveKinds& kinds, in
     const Backend backend = cpu::make_backend(1, cpu::detect_isa(), cpu::RowSums::library, &group);
     FaultyCatalogue catalogue(*backend.catalogue, group.rank() == faulty_rank ? fault : Fault());
     RankSelfTest test(kinds.empty() ? all_kinds(catalogue, n_ranks) : kinds, group, catalogue);
-    int64_t lane_bytes[kLaneCount] = {};
-    test.raise(lane_bytes);
-    Arenas arenas(*backend.device, lane_bytes);
+    int64_t arena_bytes[kArenaCount] = {};
+    test.raise(arena_bytes);
+    Arenas arenas(*backend.device, arena_bytes);
     try {
       EXPECT_GT(test.run(catalogue, arenas).n_kernels, 0);
     } catch (const Error& error) {

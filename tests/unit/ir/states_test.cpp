@@ -69,10 +69,10 @@ TEST(States, a_name_says_use_and_owner) {
 TEST(States, what_a_function_keeps_for_itself_is_in_no_checkpoint) {
   for (const auto& [use, name] : kNames) {
     const StateDef& def = state_def(use);
-    const bool lasts = def.kind == InputKind::state && def.lane == Lane::persistent &&
+    const bool lasts = def.kind == InputKind::state && def.arena == Arena::persistent &&
                        def.role != MemoryRole::activations;
     EXPECT_EQ(def.in_checkpoint, lasts) << name;
-    EXPECT_EQ(def.on_skip == OnSkip::within_step, def.lane == Lane::step) << name;
+    EXPECT_EQ(def.on_skip == OnSkip::within_step, def.arena == Arena::step) << name;
     EXPECT_EQ(def.on_skip == OnSkip::derived, def.kind == InputKind::derived) << name;
     const bool is_of_update = def.owner == StateOwner::parameter && def.kind == InputKind::state;
     EXPECT_EQ(def.ranks == OnRanks::cut, is_of_update) << name;

@@ -76,7 +76,7 @@ TEST(InPlace, an_update_writes_its_shard_into_the_weight_and_the_others_are_gath
   const Plan plan = plan_of({});
   EXPECT_TRUE(gathers_in_place(plan));
   const Place weight = place_of(plan, kW), shard = place_of(plan, kShard);
-  EXPECT_EQ(shard.lane, weight.lane);
+  EXPECT_EQ(shard.arena, weight.arena);
   EXPECT_EQ(shard.offset, weight.offset + 512 * 4);
   EXPECT_EQ(shard.bytes, 512 * 4);
   EXPECT_EQ(place_of(plan, kOldShard).offset, shard.offset);
@@ -90,7 +90,7 @@ TEST(InPlace, an_update_writes_its_shard_into_the_weight_and_the_others_are_gath
 TEST(InPlace, shards_of_weights_need_no_memory_of_their_own) {
   int64_t bytes = 0;  // of dw, of dx, whose place what comes before takes, and of the sum
   for (const Buffer& buffer : plan_of({}).buffers) {
-    const bool is_kept = buffer.lane == Lane::transient && buffer.first_step > 0;
+    const bool is_kept = buffer.arena == Arena::transient && buffer.first_step > 0;
     bytes += is_kept && buffer.role != MemoryRole::activations ? buffer.bytes : 0;
   }
   EXPECT_EQ(bytes, 512 * 4);
@@ -110,7 +110,7 @@ TEST(InPlace, an_update_runs_as_soon_as_nobody_reads_the_old_weight) {
 TEST(InPlace, stays_off_where_a_shard_is_longer_than_what_is_left) {
   const Plan plan = plan_of({.n = 1000});
   EXPECT_FALSE(gathers_in_place(plan));
-  EXPECT_EQ(place_of(plan, kShard).lane, Lane::transient);
+  EXPECT_EQ(place_of(plan, kShard).arena, Arena::transient);
   EXPECT_GE(step_of(plan, kOldShard), 0);
 }
 

@@ -68,7 +68,7 @@ int left_step_of(const Plan& plan, ValueId result) {
 TEST(LeftShards, are_gathered_where_the_weight_lies_a_layer_before_its_reader) {
   const Plan plan = left_plan_of();
   EXPECT_EQ(place_of(plan, kLeftWhole).offset, place_of(plan, kLeftW).offset);
-  EXPECT_EQ(place_of(plan, kLeftWhole).lane, Lane::persistent);
+  EXPECT_EQ(place_of(plan, kLeftWhole).arena, Arena::persistent);
   EXPECT_EQ(left_step_of(plan, kLeftOld), -1);  // no copy
   EXPECT_LT(left_step_of(plan, kLeftWhole), left_step_of(plan, kLeftBefore));
   EXPECT_LT(plan.steps[static_cast<size_t>(left_step_of(plan, kLeftBefore))].joins, 0);
@@ -83,7 +83,7 @@ TEST(LeftShards, are_gathered_where_the_weight_lies_a_layer_before_its_reader) {
 TEST(LeftShards, are_made_in_the_weight_behind_the_last_reader_of_what_was_gathered) {
   const Plan plan = left_plan_of();
   const Place weight = place_of(plan, kLeftW), shard = place_of(plan, kLeftShard);
-  EXPECT_EQ(shard.lane, weight.lane);
+  EXPECT_EQ(shard.arena, weight.arena);
   EXPECT_EQ(shard.offset, weight.offset + 512 * 4);
   EXPECT_EQ(place_of(plan, kLeftOldAgain).offset, shard.offset);
   // The sum is ready before the reader is: it does not wait for that.
@@ -95,8 +95,8 @@ TEST(LeftShards, are_copied_there_where_the_update_may_not_overwrite_what_it_rea
   const Plan plan = left_plan_of("transpose(%8) {perm = [0]}");
   const GraphOutput& output = *plan.graph.find_output("next:w");
   ASSERT_EQ(plan.graph.producer(output.value)->op, OpCode::stop_gradient);
-  EXPECT_EQ(place_of(plan, kLeftShard).lane, Lane::transient);
-  EXPECT_EQ(place_of(plan, output.value).lane, Lane::persistent);
+  EXPECT_EQ(place_of(plan, kLeftShard).arena, Arena::transient);
+  EXPECT_EQ(place_of(plan, output.value).arena, Arena::persistent);
   EXPECT_EQ(place_of(plan, output.value).offset, place_of(plan, kLeftW).offset + 512 * 4);
   EXPECT_GT(left_step_of(plan, output.value), left_step_of(plan, kLeftBackward));
 }

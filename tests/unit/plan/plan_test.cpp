@@ -66,9 +66,9 @@ output "y" %4
 
 TEST(Plan, lanes_are_by_kind_and_an_output_lives_to_the_end) {
   const Plan plan = plan_of(kChain);
-  EXPECT_EQ(buffer(plan, 0).lane, Lane::persistent);
-  EXPECT_EQ(buffer(plan, 1).lane, Lane::step);
-  EXPECT_EQ(buffer(plan, 5).lane, Lane::transient);
+  EXPECT_EQ(buffer(plan, 0).arena, Arena::persistent);
+  EXPECT_EQ(buffer(plan, 1).arena, Arena::step);
+  EXPECT_EQ(buffer(plan, 5).arena, Arena::transient);
   EXPECT_EQ(buffer(plan, 5).last_step, 3);
   EXPECT_EQ(buffer(plan, 5).name, "y");
   EXPECT_EQ(buffer(plan, 3).last_step, 2);

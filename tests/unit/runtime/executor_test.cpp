@@ -53,7 +53,7 @@ struct Bench {
     return make_plan(graph, layout, catalogue);
   }
   Bench()
-      : plan(plan_of(catalogue)), arenas(device, plan.lane_bytes), bound(plan, catalogue, arenas) {}
+      : plan(plan_of(catalogue)), arenas(device, plan.arena_bytes), bound(plan, catalogue, arenas) {}
 };
 
 TEST(BoundPlan, prepares_once_and_launches_every_step) {
@@ -114,7 +114,7 @@ TEST(BoundPlan, a_copy_of_another_size_is_our_fault) {
 
 TEST(Arenas, that_are_smaller_than_the_plan_are_refused) {
   Bench bench;
-  const int64_t none[kLaneCount] = {0, 0, 0};
+  const int64_t none[kArenaCount] = {0, 0, 0};
   Arenas small(bench.device, none);
   EXPECT_THROW(BoundPlan(bench.plan, bench.catalogue, small), Error);
 }

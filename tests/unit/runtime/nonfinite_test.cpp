@@ -85,7 +85,7 @@ std::optional<NonfiniteSite> site_of(OpCode bad, uint16_t weight) {
   layout.add_inputs(graph);
   const Plan plan = make_plan(graph, layout, catalogue);
   test::HostDevice device;
-  Arenas arenas(device, plan.lane_bytes);
+  Arenas arenas(device, plan.arena_bytes);
   BoundPlan bound(plan, catalogue, arenas);
   std::vector<uint16_t> w(16, weight), x(16, 0);
   bound.write_input("w", w.data(), 32);

@@ -44,7 +44,7 @@ class ProfileTest : public testing::Test {
     Layout layout;
     layout.add_inputs(graph);
     plan_ = make_plan(graph, layout, catalogue_);
-    arenas_ = std::make_unique<Arenas>(device_, plan_.lane_bytes);
+    arenas_ = std::make_unique<Arenas>(device_, plan_.arena_bytes);
     bound_ = std::make_unique<BoundPlan>(plan_, catalogue_, *arenas_);
   }
 

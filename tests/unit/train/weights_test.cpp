@@ -21,13 +21,13 @@ using test::HostDevice;
 
 Layout layout_of(const std::vector<std::pair<std::string, TensorType>>& slots) {
   Layout layout;
-  int64_t& used = layout.lane_bytes[static_cast<int>(Lane::persistent)];
+  int64_t& used = layout.arena_bytes[static_cast<int>(Arena::persistent)];
   for (const auto& [name, type] : slots) {
     const bool is_state = name.find(':') != std::string::npos;
     layout.slots[name] = {.type = type,
                           .kind = is_state ? InputKind::state : InputKind::parameter,
                           .key = state_key(name, type.dtype),
-                          .lane = Lane::persistent,
+                          .arena = Arena::persistent,
                           .offset = used};
     used += align_up(type.n_bytes());
   }
@@ -38,7 +38,7 @@ template <typename T>
 std::vector<T> read_slot(Arenas& arenas, const Layout& layout, const std::string& name) {
   const Layout::Slot& slot = layout.slots.at(name);
   std::vector<T> values(static_cast<size_t>(slot.type.n_bytes()) / sizeof(T));
-  std::memcpy(values.data(), arenas.lane(slot.lane) + slot.offset,
+  std::memcpy(values.data(), arenas.arena(slot.arena) + slot.offset,
               static_cast<size_t>(slot.type.n_bytes()));
   return values;
 }
@@ -72,7 +72,7 @@ TEST(WriteMaster, weight_and_remainder_are_the_f32_value) {
   const TensorType i16{.dtype = Dtype::i16, .shape = {64, 48}};
   const Layout layout = layout_of({{"w", bf16}, {"master:w", i16}});
   HostDevice device;
-  Arenas arenas(device, layout.lane_bytes);
+  Arenas arenas(device, layout.arena_bytes);
   const std::vector<float> values = initial_values(kMatrix, 3);
   write_master(arenas, layout, "w", values);
   const auto hi = read_slot<uint16_t>(arenas, layout, "w");
@@ -86,7 +86,7 @@ TEST(WriteMaster, narrow_weight_beside_an_f32_master_is_rounded_to_nearest_even)
   const Layout layout = layout_of({{"w", {.dtype = Dtype::bf16, .shape = {3}}},
                                    {"master:w", {.dtype = Dtype::f32, .shape = {3}}}});
   HostDevice device;
-  Arenas arenas(device, layout.lane_bytes);
+  Arenas arenas(device, layout.arena_bytes);
   const std::vector<float> values = {1.00390625f, 1.01171875f, -0.3f};  // two ties
   write_master(arenas, layout, "w", values);
   EXPECT_EQ(read_slot<uint16_t>(arenas, layout, "w"),
@@ -98,7 +98,7 @@ TEST(WriteWeights, zeroes_the_states) {
   const TensorType f32{.dtype = Dtype::f32, .shape = {64, 48}};
   const Layout layout = layout_of({{"w", f32}, {"adam_m:w", f32}});
   HostDevice device;
-  Arenas arenas(device, layout.lane_bytes);
+  Arenas arenas(device, layout.arena_bytes);
   write_weights(arenas, layout, {kMatrix},
                 [](const ParameterSpec& p) { return initial_values(p, 1); });
   EXPECT_EQ(read_slot<float>(arenas, layout, "w"), initial_values(kMatrix, 1));
@@ -131,7 +131,7 @@ TEST(DrawWeights, leaves_to_the_host_what_the_device_cannot_draw) {
   ParameterSpec other = kMatrix;
   other.name = "v";
   HostDevice device;
-  Arenas arenas(device, layout.lane_bytes);
+  Arenas arenas(device, layout.arena_bytes);
   DrawingCatalogue catalogue({.name = name_hash("w"), .seed = 3});
   draw_weights(arenas, layout, {kMatrix, other}, 3, catalogue);
   EXPECT_EQ(read_slot<float>(arenas, layout, "w"), std::vector<float>(64 * 48, 7.0f));
@@ -144,7 +144,7 @@ TEST(DrawWeights, of_a_shard_draws_that_run_of_the_parameter) {
   Layout layout = layout_of({{"w", {.dtype = Dtype::f32, .shape = {768}}}});
   layout.slots.at("w").whole = Shape{64, 48};
   HostDevice device;
-  Arenas arenas(device, layout.lane_bytes);
+  Arenas arenas(device, layout.arena_bytes);
   for (int64_t rank = 0; rank < 5; ++rank) {
     layout.rank = rank;
     DrawingCatalogue catalogue({.name = name_hash("w"), .seed = 3});
@@ -205,7 +205,7 @@ TEST(LoadWeights, come_through_memory_that_the_device_copies_from_at_its_best_sp
   write_atomically(posix_files(), path, [&](FileWriter& out) { write_safetensors(out, sources); });
   const Layout layout = layout_of(slots);
   PinnedDevice device;
-  Arenas arenas(device, layout.lane_bytes);
+  Arenas arenas(device, layout.arena_bytes);
   load_weights(arenas, layout, parameters, WeightReader(posix_files(), path, spec));
   EXPECT_EQ(device.n_elsewhere, 0);
   for (size_t p = 0; p < parameters.size(); ++p) {
@@ -224,10 +224,10 @@ TEST(StateIo, restores_every_byte_and_names_a_slot_that_differs) {
                                    {"adam_m:w", codes},
                                    {"scale:w", {.dtype = Dtype::f32, .shape = {24}}}});
   HostDevice device;
-  Arenas arenas(device, layout.lane_bytes), restored(device, layout.lane_bytes);
-  const int64_t n_bytes = arenas.bytes(Lane::persistent);
+  Arenas arenas(device, layout.arena_bytes), restored(device, layout.arena_bytes);
+  const int64_t n_bytes = arenas.bytes(Arena::persistent);
   for (int64_t i = 0; i < n_bytes; ++i) {
-    arenas.lane(Lane::persistent)[i] = static_cast<std::byte>(i * 37 % 251);
+    arenas.arena(Arena::persistent)[i] = static_cast<std::byte>(i * 37 % 251);
   }
   const test::ScratchFolder folder;
   for (const InputKind kind : {InputKind::parameter, InputKind::state}) {
@@ -258,11 +258,11 @@ TEST(StateIo, reads_scales_and_counters_of_older_checkpoints) {
                                 {"loss_scale:window", scalar},
                                 {"loss_scale:rises", scalar}});
   HostDevice device;
-  Arenas arenas(device, before.lane_bytes), restored(device, now.lane_bytes);
+  Arenas arenas(device, before.arena_bytes), restored(device, now.arena_bytes);
   const auto write = [](Arenas& to, const Layout& layout, const std::string& name,
                         std::vector<float> values) {
     const Layout::Slot& slot = layout.slots.at(name);
-    std::memcpy(to.lane(slot.lane) + slot.offset, values.data(), values.size() * sizeof(float));
+    std::memcpy(to.arena(slot.arena) + slot.offset, values.data(), values.size() * sizeof(float));
   };
   write(arenas, before, "rescale_factor:q.x", {0.125f, 7, 4});
   write(arenas, before, "loss_scale:window", {50});
