@@ -162,12 +162,13 @@ constexpr bool is_moment_format(Dtype dtype) {
   }
   return false;
 }
-// Wide: what needs no scale and has f32's range; with FP16, all that needs none.
-OCTET_HOST_DEVICE constexpr bool is_wide(Dtype dtype) {
+// f32_or_bf16: what has f32's range and needs no scale. High precision: FP16 too, all that needs
+// none.
+OCTET_HOST_DEVICE constexpr bool is_f32_or_bf16(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::bf16;
 }
-OCTET_HOST_DEVICE constexpr bool is_wide_or_half(Dtype dtype) {
-  return is_wide(dtype) || dtype == Dtype::fp16;
+OCTET_HOST_DEVICE constexpr bool is_high_precision(Dtype dtype) {
+  return is_f32_or_bf16(dtype) || dtype == Dtype::fp16;
 }
 
 constexpr bool rounding_supported(Dtype dtype, Rounding rounding) {

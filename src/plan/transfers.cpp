@@ -46,8 +46,8 @@ class Simulation {
         node.op == OpCode::gemm && is_quantized(plan_.graph.type(node.in(0)).dtype);
     const bool is_attention = std::holds_alternative<AttentionAttrs>(node.attrs);
     const double rate = is_attention ? rates_.flops_attention
-                        : is_narrow  ? rates_.flops_narrow
-                                     : rates_.flops_wide;
+                        : is_narrow  ? rates_.flops_8_bit
+                                     : rates_.flops_bf16;
     return std::max({rates_.step, cost.flops / rate, cost.bytes / rates_.bytes});
   }
 

@@ -132,15 +132,15 @@ std::vector<TensorSource> tensors_of(const PtqModel& model, PtqLayout layout) {
   for (const SiteResult& site : model.sites) {
     for (const auto& entry : site.norms) norms[entry.first] = &entry.second;
   }
-  const bool is_wide = layout == PtqLayout::dequantized;
+  const bool is_dequantized = layout == PtqLayout::dequantized;
   std::vector<TensorSource> tensors;
   const auto add_linear = [&](const QuantizedLinear& q) {
-    if (is_wide) return add_dequantized(q, tensors);
+    if (is_dequantized) return add_dequantized(q, tensors);
     const bool packs = layout == PtqLayout::ecosystem && is_packed(q);
     packs ? add_packed(q, tensors) : add_quantized(q, model.options.format, tensors);
   };
   for (TensorSource& source :
-       export_tensors(model.weights, is_wide ? ExportDtype::bf16 : ExportDtype::as_stored)) {
+       export_tensors(model.weights, is_dequantized ? ExportDtype::bf16 : ExportDtype::as_stored)) {
     const std::string& name = source.decl.name;
     if (const auto q = linears.find(name); q != linears.end()) {
       add_linear(*q->second);

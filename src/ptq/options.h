@@ -93,7 +93,7 @@ struct PtqOptions {
   // algorithm1: linears that read one value have one scale of their input, the pairs with the
   // least sum of errors relative to the outputs.
   bool share_inputs = false;
-  std::vector<std::string> keep = {"lm_head"};  // patterns of linears that stay wide
+  std::vector<std::string> keep = {"lm_head"};  // patterns of linears that stay unquantized
   double percentile = 99.99;
   bool residual = false;                  // residual sums are quantized too
   std::optional<int> exponent_bias = {};  // direct: in the place of the format's own

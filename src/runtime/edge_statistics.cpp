@@ -190,7 +190,7 @@ void EdgeWatch::look_at_operand(const Plan& plan, const Node& gemm, size_t facto
   if (!seen_.insert(name).second) return;
   const ValueId id = gemm.in(factor);
   const bool is_quantized_operand = is_quantized(plan.graph.type(id).dtype);
-  // A factor on wide operands is the product's own, not the data's.
+  // A factor on high-precision operands is the product's own, not the data's.
   EdgeStatistics edge =
       count_codes(plan, id, is_quantized_operand ? gemm.in(scale) : ValueId{kNoValue});
   const bool is_lost = is_quantized_operand && (edge.saturated > 0 || edge.amax == 0);

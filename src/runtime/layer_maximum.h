@@ -1,4 +1,5 @@
-// The largest value that a layer with a quantizer in it rounds: the wide result is never stored.
+// The largest value that a layer with a quantizer in it rounds: the unquantized result is never
+// stored.
 #pragma once
 
 #include <functional>

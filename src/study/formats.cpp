@@ -98,8 +98,8 @@ Study study_formats(int64_t n_samples) {
       if (db > best) best_at = e;
       best = std::max(best, db);
     }
-    const bool is_wide = bytes_of(dtype, 1) > 1;  // drawn, they would hide what is below
-    if (!is_wide) snr.series.push_back(of_snr);
+    const bool is_high_precision = bytes_of(dtype, 1) > 1;  // drawn, they would hide what is below
+    if (!is_high_precision) snr.series.push_back(of_snr);
     if (dtype != Dtype::bf16) bits.series.push_back(of_bits);
     study.table.rows.push_back(
         {name, fmt::format("{:g}", max_finite(dtype)), fmt::format("{:g}", min_positive(dtype)),

@@ -25,7 +25,7 @@ BROKEN = [
     ("src/passes/lower/a.h", '#include "passes/driver.h"\n', ["floor"]),
     ("src/passes/attic/a.h", "int a;\n", ["floor"]),
     ("src/backends/cuda/kernels/norm/a.cuh", '#include "backends/cuda/kernels/layer/layer.cuh"\n', ["floor"]),
-    ("src/backends/cuda/kernels/norm/b.cuh", '#include "backends/cuda/kernels/common/wide.cuh"\n', []),
+    ("src/backends/cuda/kernels/norm/b.cuh", '#include "backends/cuda/kernels/common/vector8.cuh"\n', []),
     ("src/attic/a.h", "int a;\n", ["floor"]),
     ("include/octet/a.h", '#include "base/log.h"\n', ["public"]),
     ("include/octet/a.h", "#include <fmt/format.h>\n", ["public"]),

@@ -1,5 +1,6 @@
-// The gradients of a gated activation and the per-tensor quantizer that both share, so that wide
-// gradients are never stored. They are rounded to dy's type before they are measured and quantized:
+// The gradients of a gated activation and the per-tensor quantizer that both share, so that
+// unquantized gradients are never stored. They are rounded to dy's type before they are measured
+// and quantized:
 // the codes are those of the two ops. The scale is given, or made from the amax of both gradients,
 // or with a history as delayed_scale does.
 #include <algorithm>

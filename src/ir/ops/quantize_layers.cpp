@@ -1,9 +1,9 @@
-// A layer (norm or activation) and the per-tensor quantizer of its result in one, so that the wide
-// result is never stored. Operands: the layer's, then scale and history, both optional. Without a
-// scale the op makes its own: from the amax of its f32 result, or with a history as delayed_scale
-// does. With a scale a norm may be given its statistics too, behind the history: what the same norm
-// of the same x gave before. Otherwise it gives them. An activation may keep its operands in groups
-// beside its result.
+// A layer (norm or activation) and the per-tensor quantizer of its result in one, so that the
+// unquantized result is never stored. Operands: the layer's, then scale and history, both optional.
+// Without a scale the op makes its own: from the amax of its f32 result, or with a history as
+// delayed_scale does. With a scale a norm may be given its statistics too, behind the history: what
+// the same norm of the same x gave before. Otherwise it gives them. An activation may keep its
+// operands in groups beside its result.
 #include "ir/ops/quantize_layers.h"
 
 #include <algorithm>

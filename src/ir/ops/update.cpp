@@ -183,7 +183,7 @@ Values decompose_global_norm(Builder& b, const Node& node) {
   return {norm, grad_scale, found};
 }
 
-// v wide, and stored behind.
+// v as f32, and stored behind.
 Values decompose_scaled_v(Builder& b, const Node& node) {
   AdamwAttrs attrs = std::get<AdamwAttrs>(node.attrs);
   const StoreScaledAttrs store{

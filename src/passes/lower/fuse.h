@@ -5,7 +5,7 @@
 //   add_quantize      f32 add -> cast, quantize_groups: residual sum, and its stored form beside it
 //   one_layout        quantize_both of which one result is read -> quantize
 //   layer_quantize    norm or activation -> (amax -> scale ->) quantize or quantize_both: codes
-//                     without a wide store
+//                     without an unquantized store
 //   known_statistics  a norm that is repeated and quantized with a scale of before takes the
 //                     statistics of before too, where a gradient keeps them
 //   gemm_accumulate   add(x, gemm) -> gemm with addend
@@ -16,7 +16,7 @@
 //   kept_operands     activation with a quantizer; quantize_groups of its operands: the op keeps
 //                     them in groups too, where the target asks for it
 //   gradient_quantize  gated activation's gradients (-> amax -> scale) -> quantize_both of each, to
-//                     FP8: codes without wide stores, where the target asks for it
+//                     FP8: codes without unquantized stores, where the target asks for it
 //   gemm_bias         bias_add(gemm) -> gemm with the bias as its addend, where the target asks for
 //                     it: the product is rounded once, behind the bias
 //   gemm_quantize     gemm -> quantize: the GEMM stores codes, where the target asks for it

@@ -9,7 +9,8 @@
 namespace octet {
 namespace {
 
-// How a wide value is quantized per tensor: with a scale of its own, or one that is given.
+// How a high-precision value is quantized per tensor: with a scale of its own, or one that is
+// given.
 struct TensorQuantizer {
   const Node* quantize = nullptr;  // or quantize_both
   const Node* amax = nullptr;      // with its own scale: amax and quant_scale or delayed_scale too

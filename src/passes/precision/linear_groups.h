@@ -67,7 +67,7 @@ struct ScaleSharers {
 
 // A parameter, or a weight that is frozen.
 bool is_weight(const Graph& graph, ValueId id);
-// Where a weight is kept in eight bits, as they are asked for: what makes it wide again; nullptr
+// Where a weight is kept in eight bits, as they are asked for: what dequantizes it; nullptr
 // elsewhere.
 const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype);
 

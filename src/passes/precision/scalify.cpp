@@ -131,19 +131,19 @@ ScalifyOptions carrying(const Graph& graph, const RecipeOptions& options) {
 Graph widen_gradients(const Graph& typed) {
   const auto readers = uses(typed);
   Graph result = typed;
-  std::vector<bool> is_wide(typed.values.size(), false);
+  std::vector<bool> is_f32(typed.values.size(), false);
   for (const GraphOutput& output : typed.outputs)
-    is_wide[static_cast<size_t>(output.value)] = is_gradient_name(output.name);
-  const auto is_read_wide = [&](ValueId id) {
+    is_f32[static_cast<size_t>(output.value)] = is_gradient_name(output.name);
+  const auto is_read_in_f32 = [&](ValueId id) {
     const auto& nodes = readers[static_cast<size_t>(id)];
     return !nodes.empty() && std::ranges::all_of(nodes, [&](NodeId n) {
       const ValueId y = typed.node(n).results[0];
-      return is_wide[static_cast<size_t>(y)] || typed.type(y).shape.empty();
+      return is_f32[static_cast<size_t>(y)] || typed.type(y).shape.empty();
     });
   };
   const auto widen = [&](ValueId id) {
-    if (typed.value(id).producer == kNoNode || !is_read_wide(id)) return;
-    is_wide[static_cast<size_t>(id)] = true;
+    if (typed.value(id).producer == kNoNode || !is_read_in_f32(id)) return;
+    is_f32[static_cast<size_t>(id)] = true;
     if (is_float(typed.type(id).dtype)) result.value(id).type.dtype = Dtype::f32;
   };
   for (auto node = typed.nodes.rbegin(); node != typed.nodes.rend(); ++node) {
@@ -154,7 +154,7 @@ Graph widen_gradients(const Graph& typed) {
     const OpCode op = node->op;
     const bool hands_on = op == OpCode::rescale || op == OpCode::cast_in || op == OpCode::add ||
                           op == OpCode::slice || op == OpCode::pad;
-    if (!hands_on || !is_wide[static_cast<size_t>(node->results[0])]) continue;
+    if (!hands_on || !is_f32[static_cast<size_t>(node->results[0])]) continue;
     for (const ValueId operand : node->operands) widen(operand);
   }
   return result;

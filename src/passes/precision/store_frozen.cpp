@@ -69,7 +69,7 @@ class Freezer {
     }
   }
 
-  // Each reader has its own wide copy, in its own place.
+  // Each reader has its own dequantized copy, in its own place.
   void read(const Node& node) {
     ValueIds operands = rewriter_.map(node.operands);
     b_.tag = node.tag;

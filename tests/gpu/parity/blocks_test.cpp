@@ -177,8 +177,8 @@ TEST(blocks, products_are_close_to_the_reference) {
   run_table(table, *gpu);
 }
 
-// Wide factors whose addend or result is of another type; the last has more rows than one run of
-// sums.
+// High-precision operands whose addend or result is of another type; the last has more rows than
+// one run of sums.
 void add_mixed_products(Table& table) {
   for (const Dtype factor : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
     for (const Dtype added : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
@@ -203,7 +203,7 @@ TEST(blocks, products_with_another_addend_or_result_are_close_to_the_reference) 
   run_table(table, *gpu);
 }
 
-// Wide factors may have scales too, one of them or both.
+// High-precision operands may have scales too, one of them or both.
 void add_scaled_products(Table& table) {
   for (const Dtype factor : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
     for (const auto& [scale_a, scale_b] :

@@ -1,5 +1,5 @@
 // Cases of any size, as data, and their run: the GPU against the CPU's reference kernels in every
-// wide type.
+// high-precision type.
 #pragma once
 
 #include <limits>

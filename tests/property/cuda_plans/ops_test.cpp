@@ -1,5 +1,5 @@
-// Which ops the GPU has kernels for: all of the op cases, in every wide type, but for an explicit
-// list of those that run as other ops, and of those that one rank alone never has.
+// Which ops the GPU has kernels for: all of the op cases, in every high-precision type, but for an
+// explicit list of those that run as other ops, and of those that one rank alone never has.
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 

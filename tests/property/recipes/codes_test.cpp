@@ -1,5 +1,5 @@
 // Eight bits are real: what a GEMM reads from the arena while a step runs are codes, and they are
-// the quantizer's of the wide value that lies there too.
+// the quantizer's of the unquantized value that lies there too.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -16,7 +16,7 @@ namespace octet::cpu {
 namespace {
 
 constexpr Dtype kByteFormats[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::de8s, Dtype::de8u};
-constexpr Dtype kWideFormats[] = {Dtype::bf16, Dtype::fp16};
+constexpr Dtype kFormatsOf16Bits[] = {Dtype::bf16, Dtype::fp16};
 
 // Runs body once for each target, then restores what was allowed before.
 template <typename F>
@@ -122,7 +122,7 @@ TEST(bulk_codec, two_byte_formats_give_the_scalar_bits) {
   const std::vector<float> x = patterns();
   std::vector<uint16_t> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
-  for (const Dtype format : kWideFormats) {
+  for (const Dtype format : kFormatsOf16Bits) {
     std::vector<uint16_t> want(x.size());
     scalar_codec(format).encode_16(x.data(), x.size(), want.data());
     std::vector<float> values(all.size());

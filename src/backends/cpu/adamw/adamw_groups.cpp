@@ -175,8 +175,8 @@ class Groups {
   // What overflowed of moments that are not in codes.
   void keep_finite(const UpdateSpan& u, int64_t n) const {
     if (needs_codes(v_.coding.dtype)) return;
-    const bool is_wide_m = !needs_codes(m_.coding.dtype);
-    for (int64_t i = 0; is_wide_m && i < n; ++i)
+    const bool is_unquantized_m = !needs_codes(m_.coding.dtype);
+    for (int64_t i = 0; is_unquantized_m && i < n; ++i)
       u.m_to[i] = stored_moment(first_beside(u.m_to[i], u.v_to[i]));
     for (int64_t i = 0; i < n; ++i) u.v_to[i] = stored_moment(u.v_to[i]);
   }
@@ -217,7 +217,7 @@ class Groups {
       u.lo_to = s.target(a_.master_to, reinterpret_cast<int16_t*>(b.lanes16[1]));
     } else {
       u.w = load_weight(b, s);
-      u.w_to = wide_weight_to(b, s);
+      u.w_to = f32_weight_to(b, s);
     }
     return u;
   }
@@ -238,11 +238,11 @@ class Groups {
       return s.read(a_.grad.data, b.lanes16[2]);
     }
     if (a_.grad.dtype == Dtype::f32) return s.read(a_.grad.data, b.g);
-    load_wide(b, s, a_.grad, b.g);
+    load_float(b, s, a_.grad, b.g);
     return b.g;
   }
 
-  void load_wide(Buffers& b, const Span& s, In x, float* to) const {
+  void load_float(Buffers& b, const Span& s, In x, float* to) const {
     if (x.dtype == Dtype::bf16) {
       vectors_.widen(s.read(x.data, b.lanes16[3]), s.padded, to);
       return;
@@ -258,7 +258,7 @@ class Groups {
                 static_cast<size_t>(s.n) * sizeof(float));
   }
 
-  void store_wide(Buffers& b, const Span& s, const float* x, Out to) const {
+  void store_float(Buffers& b, const Span& s, const float* x, Out to) const {
     if (to.dtype == Dtype::f32) return s.write(x, to.data);
     if (to.dtype == Dtype::fp16) {
       auto* codes = static_cast<uint16_t*>(to.data) + s.first;
@@ -289,11 +289,11 @@ class Groups {
     const In from =
         a_.store == WeightStore::master ? In{a_.master_from, Dtype::f32} : a_.weight_from;
     if (from.dtype == Dtype::f32) return s.read(from.data, b.w);
-    load_wide(b, s, from, b.w);
+    load_float(b, s, from, b.w);
     return b.w;
   }
 
-  float* wide_weight_to(Buffers& b, const Span& s) const {
+  float* f32_weight_to(Buffers& b, const Span& s) const {
     if (a_.store == WeightStore::master) return s.target(a_.master_to, b.w);
     const bool plain = a_.store == WeightStore::plain && a_.weight_to.dtype == Dtype::f32;
     return plain ? s.target(a_.weight_to.data, b.w) : b.w;
@@ -303,10 +303,10 @@ class Groups {
     switch (a_.store) {
       case WeightStore::plain:
         if (a_.weight_to.dtype == Dtype::f32) return s.write(u.w_to, a_.weight_to.data);
-        return store_wide(b, s, u.w_to, a_.weight_to);
+        return store_float(b, s, u.w_to, a_.weight_to);
       case WeightStore::master:
         s.write(u.w_to, a_.master_to);
-        return store_wide(b, s, u.w_to, a_.weight_to);
+        return store_float(b, s, u.w_to, a_.weight_to);
       case WeightStore::stochastic:
         if (u.w == nullptr) return s.write(u.hi_to, a_.weight_to.data);
         return store_stochastic(b, s, u.w_to, a_.weight_random, a_.weight_to.data);
@@ -323,7 +323,7 @@ class Groups {
     const MomentPlace& place = kernel.place;
     if (is_in_place(s, kernel)) return static_cast<const float*>(place.from) + s.first;
     if (!needs_codes(kernel.coding.dtype)) {
-      load_wide(b, s, {place.from, kernel.coding.dtype}, x);
+      load_float(b, s, {place.from, kernel.coding.dtype}, x);
       return x;
     }
     const uint8_t* codes = s.read(place.from, b.lanes8);
@@ -388,7 +388,7 @@ class Groups {
   void store_moment(Buffers& b, const Span& s, const MomentKernel& kernel,
                     const NewMoment& next) const {
     const MomentPlace& place = kernel.place;
-    if (!needs_codes(kernel.coding.dtype)) return store_wide_moment(b, s, kernel, next.x);
+    if (!needs_codes(kernel.coding.dtype)) return store_unquantized_moment(b, s, kernel, next.x);
     std::array<EncodeJob, kAtOnce> jobs;
     size_t n_jobs = 0;
     uint8_t* const codes = s.target(place.to, b.lanes8);
@@ -435,11 +435,11 @@ class Groups {
     kernel.codec.encode_f32(b.y, codes.size(), 1.0f, codes.data());
   }
 
-  void store_wide_moment(Buffers& b, const Span& s, const MomentKernel& kernel,
+  void store_unquantized_moment(Buffers& b, const Span& s, const MomentKernel& kernel,
                          const float* x) const {
     const MomentPlace& place = kernel.place;
     if (!kernel.coding.stochastic || kernel.coding.dtype == Dtype::f32) {
-      store_wide(b, s, x, {place.to, kernel.coding.dtype});
+      store_float(b, s, x, {place.to, kernel.coding.dtype});
     } else {
       store_stochastic(b, s, x, place.random, place.to);
     }

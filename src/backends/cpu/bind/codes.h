@@ -26,7 +26,7 @@ inline float* scratch_of(const LaunchArgs& args) {
 // Whether an operand is quantized as these kernels read it: in groups along the rows.
 inline bool is_in_groups(const TensorType& type) {
   return has_codec(type.dtype) && type.has(Granularity::Kind::group) &&
-         is_wide(type.granularity.scale);
+         is_f32_or_bf16(type.granularity.scale);
 }
 // The length of its groups; 0 of an operand that is not quantized.
 inline int64_t group_size(const NodeView& view, size_t operand) {

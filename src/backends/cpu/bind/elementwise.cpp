@@ -7,12 +7,12 @@
 
 namespace octet::cpu {
 
-bool all_wide(const NodeView& view) {
+bool all_f32_or_bf16(const NodeView& view) {
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
-    if (view.has(i) && !is_wide(view.in(i).dtype)) return false;
+    if (view.has(i) && !is_f32_or_bf16(view.in(i).dtype)) return false;
   }
   for (size_t i = 0; i < own_results(view); ++i) {
-    if (view.gives(i) && !is_wide(view.out(i).dtype)) return false;
+    if (view.gives(i) && !is_f32_or_bf16(view.out(i).dtype)) return false;
   }
   return true;
 }
@@ -20,7 +20,7 @@ bool all_wide(const NodeView& view) {
 namespace {
 
 bool in_lanes(const NodeView& view) {
-  return has_lanes(view.node.op) && all_wide(view);
+  return has_lanes(view.node.op) && all_f32_or_bf16(view);
 }
 LaunchFn prepare_lanes(const NodeView& view, Context& context) {
   return [op = view.node.op, types = NodeTypes(view), n = view.out(Binary::y).n_elems(),
@@ -75,7 +75,7 @@ LaunchFn prepare_rescale(const NodeView& view, Context& context) {
 }
 
 bool rescale_applies(const NodeView& view) {
-  return all_wide(view) && view.in(Rescale::factor).dtype == Dtype::f32;
+  return all_f32_or_bf16(view) && view.in(Rescale::factor).dtype == Dtype::f32;
 }
 
 LaunchFn prepare_axpby(const NodeView& view, Context& context) {
@@ -90,7 +90,7 @@ LaunchFn prepare_axpby(const NodeView& view, Context& context) {
   };
 }
 bool axpby_applies(const NodeView& view) {
-  return all_wide(view) && view.in(Axpby::factor_a).dtype == Dtype::f32 &&
+  return all_f32_or_bf16(view) && view.in(Axpby::factor_a).dtype == Dtype::f32 &&
          view.in(Axpby::factor_b).dtype == Dtype::f32;
 }
 
@@ -102,10 +102,10 @@ LaunchFn prepare_fill(const NodeView& view, Context& context) {
 }
 
 bool plain_gated(const NodeView& view) {
-  return all_wide(view);
+  return all_f32_or_bf16(view);
 }
 bool plain_gelu(const NodeView& view) {
-  return all_wide(view);
+  return all_f32_or_bf16(view);
 }
 
 LaunchFn prepare_gated(const NodeView& view, Context& context) {
@@ -206,15 +206,15 @@ const Binding kElementwiseBindings[] = {
 #include "math/elementwise.def"
     {{OpCode::axpby, "simd", axpby_applies}, prepare_axpby},
     {{OpCode::cast_in, "simd", cast_in_applies}, prepare_cast_in},
-    {{OpCode::cast, "simd", all_wide}, prepare_cast},
-    {{OpCode::stop_gradient, "simd", all_wide}, prepare_cast},
-    {{OpCode::fill, "simd", all_wide}, prepare_fill},
+    {{OpCode::cast, "simd", all_f32_or_bf16}, prepare_cast},
+    {{OpCode::stop_gradient, "simd", all_f32_or_bf16}, prepare_cast},
+    {{OpCode::fill, "simd", all_f32_or_bf16}, prepare_fill},
     {{OpCode::gated_act, "simd", plain_gated}, prepare_gated},
     {{OpCode::gated_act_grad, "simd", plain_gated}, prepare_gated_grad},
     {{OpCode::gelu, "simd", plain_gelu}, prepare_gelu},
     {{OpCode::gelu_grad, "simd", plain_gelu}, prepare_gelu_grad},
-    {{OpCode::bias_add, "simd", all_wide}, prepare_bias_add},
-    {{OpCode::column_sum, "simd", all_wide, column_sum_scratch}, prepare_column_sum},
+    {{OpCode::bias_add, "simd", all_f32_or_bf16}, prepare_bias_add},
+    {{OpCode::column_sum, "simd", all_f32_or_bf16, column_sum_scratch}, prepare_column_sum},
 };
 
 }  // namespace

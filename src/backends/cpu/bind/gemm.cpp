@@ -21,14 +21,15 @@ GemmSpec spec_of(const NodeView& view) {
   return spec;
 }
 
-// Factors f32, bf16, or codes of one scale, which the kernel decodes exactly; the result is wide.
+// Factors f32, bf16, or codes of one scale, which the kernel decodes exactly; the result is f32 or
+// bf16.
 bool gemm_applies(const NodeView& view) {
   const auto factor = [](const TensorType& type) {
-    return (is_wide(type.dtype) || is_gemm_operand(type.dtype)) && scale_tile(type).is_all();
+    return (is_f32_or_bf16(type.dtype) || is_gemm_operand(type.dtype)) && scale_tile(type).is_all();
   };
-  const bool addend = !view.has(octet::Gemm::c) || is_wide(view.in(octet::Gemm::c).dtype);
+  const bool addend = !view.has(octet::Gemm::c) || is_f32_or_bf16(view.in(octet::Gemm::c).dtype);
   return factor(view.in(octet::Gemm::a)) && factor(view.in(octet::Gemm::b)) &&
-         is_wide(view.out(octet::Gemm::y).dtype) && addend;
+         is_f32_or_bf16(view.out(octet::Gemm::y).dtype) && addend;
 }
 
 int64_t gemm_scratch(const NodeView& view) {
@@ -102,7 +103,7 @@ LaunchFn batched_prepare(const NodeView& view, Context& context) {
 
 const Binding kGemmBindings[] = {
     {{OpCode::gemm, "simd", gemm_applies, gemm_scratch}, gemm_prepare},
-    {{OpCode::batched_gemm, "simd", all_wide, batched_scratch}, batched_prepare}};
+    {{OpCode::batched_gemm, "simd", all_f32_or_bf16, batched_scratch}, batched_prepare}};
 
 }  // namespace
 

@@ -52,6 +52,6 @@ LaunchFn with_amax_sink(const NodeView& view, Launch launch) {
 }
 
 // Every operand and own result is f32 or bf16.
-bool all_wide(const NodeView& view);
+bool all_f32_or_bf16(const NodeView& view);
 
 }  // namespace octet::cpu

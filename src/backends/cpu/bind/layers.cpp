@@ -10,7 +10,7 @@ namespace octet::cpu {
 namespace {
 
 bool rope_applies(const NodeView& view) {
-  return is_wide(view.in(octet::Rope::x).dtype) && is_wide(view.out(octet::Rope::y).dtype) &&
+  return is_f32_or_bf16(view.in(octet::Rope::x).dtype) && is_f32_or_bf16(view.out(octet::Rope::y).dtype) &&
          view.attrs<RopeAttrs>().head_dim % 2 == 0;
 }
 
@@ -69,11 +69,11 @@ AttentionSpec attention_spec(const NodeView& view) {
 bool attention_applies(const NodeView& view) {
   const auto& attrs = view.attrs<AttentionAttrs>();
   const auto dtype = attention_dtype(view);
-  if (!dtype || !is_wide(*dtype) || !(attrs.scale > 0)) return false;
+  if (!dtype || !is_f32_or_bf16(*dtype) || !(attrs.scale > 0)) return false;
   const SlotId slot = attention_slots(view).bias;
   if (!view.has(slot)) return true;
   const Dtype bias = view.in(slot).dtype;
-  return is_wide(bias) && (!attrs.bias_gradient || view.out(AttentionGrad::dbias).dtype == bias);
+  return is_f32_or_bf16(bias) && (!attrs.bias_gradient || view.out(AttentionGrad::dbias).dtype == bias);
 }
 
 int64_t attention_scratch(const NodeView& view) {
@@ -126,13 +126,13 @@ LaunchFn prepare_attention_grad(const NodeView& view, Context& context) {
 }
 
 // Of a look-up, its gradient and the loss.
-bool table_is_wide(const NodeView& view) {
-  return is_wide(view.in(Lookup::table).dtype) && is_wide(view.out(Lookup::y).dtype);
+bool table_is_f32_or_bf16(const NodeView& view) {
+  return is_f32_or_bf16(view.in(Lookup::table).dtype) && is_f32_or_bf16(view.out(Lookup::y).dtype);
 }
-bool logits_are_wide(const NodeView& view) {
-  return is_wide(view.in(CrossEntropyGrad::logits).dtype) &&
+bool logits_are_f32_or_bf16(const NodeView& view) {
+  return is_f32_or_bf16(view.in(CrossEntropyGrad::logits).dtype) &&
          view.in(CrossEntropyGrad::dloss).dtype == Dtype::f32 &&
-         is_wide(view.out(CrossEntropyGrad::dlogits).dtype);
+         is_f32_or_bf16(view.out(CrossEntropyGrad::dlogits).dtype);
 }
 
 LaunchFn prepare_embedding(const NodeView& view, Context& context) {
@@ -222,11 +222,11 @@ const Binding kLayersBindings[] = {
     {{OpCode::attention, "simd", attention_applies, attention_scratch}, prepare_attention},
     {{OpCode::attention_grad, "simd", attention_applies, attention_grad_scratch},
      prepare_attention_grad},
-    {{OpCode::embedding, "simd", table_is_wide}, prepare_embedding},
-    {{OpCode::embedding_grad, "simd", table_is_wide, embedding_grad_scratch},
+    {{OpCode::embedding, "simd", table_is_f32_or_bf16}, prepare_embedding},
+    {{OpCode::embedding_grad, "simd", table_is_f32_or_bf16, embedding_grad_scratch},
      prepare_embedding_grad},
-    {{OpCode::cross_entropy, "simd", table_is_wide, cross_entropy_scratch}, prepare_cross_entropy},
-    {{OpCode::cross_entropy_grad, "simd", logits_are_wide}, prepare_cross_entropy_grad},
+    {{OpCode::cross_entropy, "simd", table_is_f32_or_bf16, cross_entropy_scratch}, prepare_cross_entropy},
+    {{OpCode::cross_entropy_grad, "simd", logits_are_f32_or_bf16}, prepare_cross_entropy_grad},
 };
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace octet::cpu {
 namespace {
 
 bool plain_norm(const NodeView& view) {
-  return all_wide(view);
+  return all_f32_or_bf16(view);
 }
 
 template <SlotId kWeight, int kSums>

@@ -27,7 +27,7 @@ int64_t amax_scratch(const NodeView& view) {
 
 bool amax_applies(const NodeView& view) {
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
-    if (!is_wide(view.in(i).dtype) && view.in(i).dtype != Dtype::boolean) return false;
+    if (!is_f32_or_bf16(view.in(i).dtype) && view.in(i).dtype != Dtype::boolean) return false;
   }
   return view.out(AmaxOp::amax).dtype == Dtype::f32;
 }
@@ -108,7 +108,7 @@ LaunchFn prepare_periodic_scale(const NodeView& view, Context&) {
 }
 
 bool quantize_applies(const NodeView& view) {
-  return is_wide(view.in(Quantize::x).dtype) && view.in(Quantize::scale).dtype == Dtype::f32 &&
+  return is_f32_or_bf16(view.in(Quantize::x).dtype) && view.in(Quantize::scale).dtype == Dtype::f32 &&
          has_codec(view.out(Quantize::q).dtype);
 }
 
@@ -145,9 +145,9 @@ LaunchFn prepare_quantize(const NodeView& view, Context& context) {
 bool amax_quantize_applies(const NodeView& view) {
   if (!view.attrs<AmaxQuantizeAttrs>().q.is_plain()) return false;
   for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i) {
-    if (!is_wide(view.in(i).dtype) && view.in(i).dtype != Dtype::boolean) return false;
+    if (!is_f32_or_bf16(view.in(i).dtype) && view.in(i).dtype != Dtype::boolean) return false;
   }
-  return is_wide(view.in(AmaxQuantize::x).dtype) &&
+  return is_f32_or_bf16(view.in(AmaxQuantize::x).dtype) &&
          view.in_is(AmaxQuantize::history, {Dtype::f32}) &&
          has_codec(view.out(AmaxQuantize::q).dtype);
 }
@@ -204,7 +204,7 @@ bool in_plain_groups(const NodeView& view) {
 }
 
 bool groups_apply(const NodeView& view) {
-  return is_wide(view.in(QuantizeGroups::x).dtype) && has_codec(view.out(QuantizeGroups::q).dtype);
+  return is_f32_or_bf16(view.in(QuantizeGroups::x).dtype) && has_codec(view.out(QuantizeGroups::q).dtype);
 }
 
 LaunchFn prepare_quantize_groups(const NodeView& view, Context& context) {
@@ -243,9 +243,9 @@ LaunchFn prepare_fake_quantize(const NodeView& view, Context& context) {
 }
 
 bool add_applies(const NodeView& view) {
-  return in_plain_groups(view) && is_wide(view.in(octet::AddQuantize::a).dtype) &&
-         is_wide(view.in(octet::AddQuantize::b).dtype) &&
-         is_wide(view.out(octet::AddQuantize::sum).dtype) &&
+  return in_plain_groups(view) && is_f32_or_bf16(view.in(octet::AddQuantize::a).dtype) &&
+         is_f32_or_bf16(view.in(octet::AddQuantize::b).dtype) &&
+         is_f32_or_bf16(view.out(octet::AddQuantize::sum).dtype) &&
          has_codec(view.out(octet::AddQuantize::q).dtype);
 }
 
@@ -272,10 +272,10 @@ bool reads_blocks(const NodeView& view) {
 
 bool dequantize_applies(const NodeView& view) {
   const Dtype scale = view.in(Dequantize::scale).dtype;
-  const bool has_scale = is_wide(scale) || (scale == Dtype::e8m0 && reads_blocks(view));
+  const bool has_scale = is_f32_or_bf16(scale) || (scale == Dtype::e8m0 && reads_blocks(view));
   return has_codec(view.in(Dequantize::q).dtype) &&
          !view.in(Dequantize::q).has(Granularity::Kind::run) && has_scale &&
-         is_wide(view.out(Dequantize::x).dtype);
+         is_f32_or_bf16(view.out(Dequantize::x).dtype);
 }
 
 LaunchFn prepare_dequantize(const NodeView& view, Context& context) {

@@ -11,7 +11,7 @@ namespace octet::cpu {
 namespace {
 
 bool sums_all(const NodeView& view) {
-  return is_wide(view.in(Unary::x).dtype) && view.out(Unary::y).dtype == Dtype::f32 &&
+  return is_f32_or_bf16(view.in(Unary::x).dtype) && view.out(Unary::y).dtype == Dtype::f32 &&
          view.out(Unary::y).n_elems() == 1;
 }
 int64_t sum_scratch(const NodeView& view) {
@@ -35,7 +35,7 @@ bool sums_leading_axes(const NodeView& view) {
   for (size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] != static_cast<int64_t>(i)) return false;
   }
-  return !axes.empty() && all_wide(view) && columns_of(view).rows > 0;
+  return !axes.empty() && all_f32_or_bf16(view) && columns_of(view).rows > 0;
 }
 int64_t columns_scratch(const NodeView& view) {
   return float_bytes(norm_backward_scratch(columns_of(view), 1));
@@ -52,7 +52,7 @@ LaunchFn prepare_columns(const NodeView& view, Context& context) {
 bool finds_in_rows(const NodeView& view) {
   const Shape& shape = view.in(Unary::x).shape;
   return view.attrs<AxisAttrs>().axis == static_cast<int64_t>(shape.size()) - 1 &&
-         shape.back() > 0 && is_wide(view.in(Unary::x).dtype);
+         shape.back() > 0 && is_f32_or_bf16(view.in(Unary::x).dtype);
 }
 // The first of the largest; a NaN is above everything.
 LaunchFn prepare_argmax(const NodeView& view, Context& context) {

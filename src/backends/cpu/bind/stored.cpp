@@ -15,7 +15,7 @@ bool operands_apply(const NodeView& view, size_t n) {
   };
   if (!std::ranges::all_of(places, is_read_so)) return false;
   for (size_t i = 0; i < n; ++i) {
-    if (view.has(i) && !view.in(i).is_scaled() && !is_wide(view.in(i).dtype)) return false;
+    if (view.has(i) && !view.in(i).is_scaled() && !is_f32_or_bf16(view.in(i).dtype)) return false;
   }
   return true;
 }
@@ -25,7 +25,7 @@ bool reads_codes(const NodeView& view) {
   if (places.empty() || !view.in(places[0].operand).is_scaled()) return false;
   if (!operands_apply(view, view.node.operands.size())) return false;
   for (size_t i = 0; i < own_results(view); ++i) {
-    if (view.gives(i) && !is_wide(view.out(i).dtype)) return false;
+    if (view.gives(i) && !is_f32_or_bf16(view.out(i).dtype)) return false;
   }
   return true;
 }

@@ -12,9 +12,9 @@
 namespace octet::cpu {
 namespace {
 
-bool gradients_are_wide(const NodeView& view) {
+bool gradients_are_f32_or_bf16(const NodeView& view) {
   for (size_t i = 1; i < view.node.operands.size(); ++i) {
-    if (!is_wide(view.in(i).dtype)) return false;
+    if (!is_f32_or_bf16(view.in(i).dtype)) return false;
   }
   return true;
 }
@@ -77,7 +77,7 @@ bool plain_adamw_applies(const NodeView& view) {
   const bool weight = view.has(S::master) ? view.in(S::w).dtype == Dtype::bf16 &&
                                                 view.in(S::master).dtype == Dtype::i16
                                           : view.in(S::w).dtype == Dtype::f32;
-  return weight && !has_scaled_v(view) && is_wide(view.in(S::g).dtype) &&
+  return weight && !has_scaled_v(view) && is_f32_or_bf16(view.in(S::g).dtype) &&
          view.in(S::m).dtype == Dtype::f32 && view.in(S::v).dtype == Dtype::f32;
 }
 
@@ -121,10 +121,10 @@ LaunchFn prepare_plain_adamw(const NodeView& view, Context& context) {
 
 bool stored_adamw_applies(const NodeView& view) {
   const auto& attrs = view.attrs<AdamwAttrs>();
-  const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_moment_format(dtype); };
+  const auto storable = [](Dtype dtype) { return is_f32_or_bf16(dtype) || is_moment_format(dtype); };
   // The maximum is taken of f32 and bf16 alone.
-  if ((attrs.amax && !is_wide(view.in(S::w).dtype)) || has_scaled_v(view)) return false;
-  return is_wide_or_half(view.in(S::w).dtype) && is_wide_or_half(view.in(S::g).dtype) &&
+  if ((attrs.amax && !is_f32_or_bf16(view.in(S::w).dtype)) || has_scaled_v(view)) return false;
+  return is_high_precision(view.in(S::w).dtype) && is_high_precision(view.in(S::g).dtype) &&
          storable(view.in(S::m).dtype) && storable(view.in(S::v).dtype) &&
          run_size(view.in(S::m), view.in(S::v)) <= kMaxGroup;
 }
@@ -262,7 +262,7 @@ LaunchFn prepare_store_state(const NodeView& view, Context& context) {
 const Binding kUpdateBindings[] = {
     {{OpCode::load_state, "groups", [](const NodeView&) { return true; }}, prepare_load_state},
     {{OpCode::store_state, "groups", [](const NodeView&) { return true; }}, prepare_store_state},
-    {{OpCode::global_norm, "simd", gradients_are_wide, norm_scratch}, prepare_global_norm},
+    {{OpCode::global_norm, "simd", gradients_are_f32_or_bf16, norm_scratch}, prepare_global_norm},
     {{OpCode::store_scaled, "simd", store_applies}, prepare_store},
     {{OpCode::any_of, "simd", [](const NodeView&) { return true; }}, prepare_any_of},
     {{OpCode::adamw_step, "f32 moments", plain_adamw_applies}, prepare_plain_adamw},

@@ -178,13 +178,13 @@ void step(const RefCall& call) {
   const AdamwConstants k = constants(call);
   const MomentView first = moment_view(call, Moment::first);
   const MomentView second = moment_view(call, Moment::second);
-  const bool are_wide = !is_quantized(first.coding.dtype) && !is_quantized(second.coding.dtype);
+  const bool are_unquantized = !is_quantized(first.coding.dtype) && !is_quantized(second.coding.dtype);
   Floats w = load_master(call), m = load_moment(first), v = load_moment(second);
   for (size_t i = 0; i < w.size(); ++i) {
     const AdamwElement next =
         adamw_element(k, {w[i], m[i], v[i]}, static_cast<float>(call.in[S::g].data[i]));
     w[i] = next.w, m[i] = next.m, v[i] = next.v;
-    if (are_wide) m[i] = first_beside(next.m, next.v);
+    if (are_unquantized) m[i] = first_beside(next.m, next.v);
   }
   store_weight(call, w);
   store_moment(first, m, stream(call, UpdateDraw::first), result(call, S::next_m),

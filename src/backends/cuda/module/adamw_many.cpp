@@ -11,7 +11,7 @@ constexpr int64_t kWorthLaunch = int64_t{1} << 18;
 // which a launch of its own has in constant memory: 0.83 of its rate.
 constexpr int64_t kWorthKeys = int64_t{1} << 23;
 
-bool is_wide_dtype(uint8_t dtype) {
+bool is_f32_or_bf16_number(uint8_t dtype) {
   const auto d = static_cast<Dtype>(dtype);
   return d == Dtype::f32 || d == Dtype::bf16 || d == Dtype::fp16;
 }
@@ -51,7 +51,7 @@ AdamwMany::AdamwMany(const OctetCudaOptimizerOptions& options) : options_(option
 }
 
 void AdamwMany::check_weight(const OctetCudaWeight& w) const {
-  if (!is_wide_dtype(w.dtype) || !is_wide_dtype(w.gradient_dtype))
+  if (!is_f32_or_bf16_number(w.dtype) || !is_f32_or_bf16_number(w.gradient_dtype))
     throw ModuleError("[optimizer] expected weights and gradients of f32, bf16 or fp16");
   if (w.n < 0 || w.numbers < 0 || w.store > static_cast<uint8_t>(WeightStore::stochastic))
     throw ModuleError("[optimizer] expected sizes, numbers and a store that there are");

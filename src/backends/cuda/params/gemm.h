@@ -1,8 +1,8 @@
 // y = alpha op(a) op(b) + c, row-major; alpha = scale_a * scale_b, scalars on the device (absent:
 // 1), times `factor`; y may be e4m3 where factors are and there is no c; c may be y itself.
 // Operands a, b, c, scale_a, scale_b. With has_bias c is a row of y's type instead, added to every
-// row before the sum is rounded, which the library's "wide", "fp8" and "decoded" products do where
-// they round to y themselves. Where a factor has blocks its scale is a grid instead, f32,
+// row before the sum is rounded, which the library's "high_precision", "fp8" and "decoded" products
+// do where they round to y themselves. Where a factor has blocks its scale is a grid instead, f32,
 // bf16 or e8m0, row-major, an entry for a_rows x a_cols elements of a as it lies.
 #pragma once
 
@@ -19,9 +19,9 @@ struct GemmBlocks {
 };
 
 // The rows of gemm: few rows by a kernel of our own; factors that the library multiplies as they
-// are: wide, or FP8 with one scale each, with a scale a row, or in blocks of 128; all other data in
-// eight bits, decoded.
-enum class GemmKind : uint8_t { few_rows, wide, fp8, by_rows, blocks, decoded };
+// are: high precision, or FP8 with one scale each, with a scale a row, or in blocks of 128; all
+// other data in eight bits, decoded.
+enum class GemmKind : uint8_t { few_rows, high_precision, fp8, by_rows, blocks, decoded };
 
 struct GemmParams {
   int64_t m = 0, n = 0, k = 0;  // y is [m, n]
@@ -35,10 +35,10 @@ struct GemmParams {
   bool has_scale_a = false, has_scale_b = false;
   bool b_is_constant = false;                   // nothing that runs beside or before writes b
   bool fp8_products = true, fp8_blocks = true;  // of the device: target/architecture.h
-  GemmKind kind = GemmKind::wide;
+  GemmKind kind = GemmKind::high_precision;
   float factor = 1;   // of codes 1 / their scale
   int64_t lda = 0;    // of a transposed a: elements from a row to the next; 0: m
-  int64_t batch = 1;  // so many of each, one behind the other: of wide factors and results alone
+  int64_t batch = 1;  // so many of each, one behind the other; high precision alone
 };
 
 }  // namespace octet::cuda

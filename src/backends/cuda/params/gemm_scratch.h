@@ -43,7 +43,8 @@ constexpr bool stores_e4m3(const GemmParams& p) {
   return runs_in_fp8(p) && p.a == Dtype::e4m3 && p.b == Dtype::e4m3 && !p.has_c && p.m > kFewRows;
 }
 
-// A wide factor and codes with one scale: multiplied as they are where there are few rows.
+// A high-precision operand and codes with one scale: multiplied as they are where there are few
+// rows.
 constexpr bool mixes_types(const GemmParams& p) {
   return (p.a == Dtype::bf16 || p.a == Dtype::fp16) && p.b == Dtype::e4m3;
 }
@@ -51,10 +52,10 @@ constexpr bool mixes_types(const GemmParams& p) {
 // fp16, or e4m3 with one scale each; or a bf16 or fp16, and b e4m3.
 constexpr bool has_few_rows(const GemmParams& p) {
   const bool is_half = p.a == Dtype::bf16 || p.a == Dtype::fp16;
-  const bool wide = is_half && p.b == p.a && !p.has_scale_a && !p.has_scale_b;
+  const bool high_precision = is_half && p.b == p.a && !p.has_scale_a && !p.has_scale_b;
   const bool mixed = mixes_types(p) && !p.has_scale_a && p.has_scale_b && !has_blocks(p);
   const bool codes = p.a == Dtype::e4m3 && p.b == Dtype::e4m3 && !has_blocks(p);
-  return (wide || mixed || codes) && p.m <= kFewRows && p.batch == 1 && p.factor == 1 &&
+  return (high_precision || mixed || codes) && p.m <= kFewRows && p.batch == 1 && p.factor == 1 &&
          !p.trans_a && p.trans_b && p.k % 16 == 0 && (!p.has_c || p.c == p.y);
 }
 
@@ -63,8 +64,8 @@ constexpr Dtype decoded_type(const GemmParams& p) {
   if (has_f32_blocks(p)) return Dtype::f32;
   return p.y == Dtype::fp16 && !has_blocks(p) ? Dtype::fp16 : Dtype::bf16;
 }
-// A product of wide factors with a scale: alpha is made on the device.
-constexpr bool scales_wide(const GemmParams& p) {
+// A GEMM of high-precision operands with a scale: alpha is made on the device.
+constexpr bool scales_high_precision(const GemmParams& p) {
   return (p.has_scale_a || p.has_scale_b) && !is_gemm_operand(p.a);
 }
 constexpr bool adds_another_type(const GemmParams& p) {
@@ -96,7 +97,7 @@ constexpr bool may_run_by_rows(const GemmParams& p) {
 // The first row that takes the product; decoded takes all data in eight bits.
 constexpr GemmKind kind_of(const GemmParams& p) {
   if (has_few_rows(p)) return GemmKind::few_rows;
-  if (!is_gemm_operand(p.a)) return GemmKind::wide;
+  if (!is_gemm_operand(p.a)) return GemmKind::high_precision;
   if (runs_in_fp8(p)) return GemmKind::fp8;
   if (may_run_by_rows(p)) return GemmKind::by_rows;
   return may_run_in_blocks(p) ? GemmKind::blocks : GemmKind::decoded;
@@ -120,8 +121,8 @@ constexpr int64_t decoded_bytes(const GemmParams& p, int64_t n_elems) {
 // ceil(k / 128) padded to four for each 128 of outer.
 constexpr int64_t scale_entries(bool square, int64_t outer, int64_t k) {
   const int64_t deep = (k + kLibraryBlock - 1) / kLibraryBlock;
-  const int64_t wide = (outer + kLibraryBlock - 1) / kLibraryBlock;
-  return square ? wide * ((deep + 3) / 4 * 4) : deep * outer;
+  const int64_t across = (outer + kLibraryBlock - 1) / kLibraryBlock;
+  return square ? across * ((deep + 3) / 4 * 4) : deep * outer;
 }
 constexpr int64_t block_bytes(const GemmParams& p) {
   return aligned_bytes(p.trans_a ? p.m * p.k : 0) + aligned_bytes(p.trans_b ? 0 : p.n * p.k) +
@@ -150,7 +151,7 @@ constexpr int64_t gemm_scratch_bytes(const GemmParams& p) {
       return kGemmWorkspace + 256 + sums_bytes(p) + decoded_bytes(p, p.m * p.k) +
              decoded_bytes(p, p.n * p.k);
     default:
-      return kGemmWorkspace + (has_own_sums(p) || scales_wide(p) ? 256 + sums_bytes(p) : 0);
+      return kGemmWorkspace + (has_own_sums(p) || scales_high_precision(p) ? 256 + sums_bytes(p) : 0);
   }
 }
 

@@ -1,4 +1,5 @@
-// Embedding and cross-entropy, with their gradients. Wide types are f32, bf16, fp16. Deterministic.
+// Embedding and cross-entropy, with their gradients. High-precision types are f32, bf16, fp16.
+// Deterministic.
 #pragma once
 
 #include <cstdint>

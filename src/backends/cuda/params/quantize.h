@@ -1,7 +1,7 @@
 // Scales, codes and what turns one into the other. The arithmetic is formats/quantize.h's, bit by
 // bit: scale = max(amax f32(1 / target), 2^-100), 1 for amax 0; codes = encode(x (1 / scale)),
-// saturating, NaN kept. Wide types are f32, bf16, fp16; codes e4m3, e5m2, hif8, but in groups,
-// blocks and what is dequantized, which may be of any format of eight bits. Deterministic.
+// saturating, NaN kept. High-precision types are f32, bf16, fp16; codes e4m3, e5m2, hif8, but in
+// groups, blocks and what is dequantized, which may be of any format of eight bits. Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,10 @@
 
 namespace octet::cuda {
 
-// amax: operands x[0..n), wide, any sizes, or flags of one element. Results: f32 max |x| over the
-// finite elements of all, bool: a NaN or Inf among them, or a flag that is set. Tail: (elements,
-// dtype) of each operand. Scratch: amax_scratch_bytes(n), for one partial maximum per block.
+// amax: operands x[0..n), high precision, any sizes, or flags of one element. Results: f32 max |x|
+// over the finite elements of all, bool: a NaN or Inf among them, or a flag that is set. Tail:
+// (elements, dtype) of each operand. Scratch: amax_scratch_bytes(n), for one partial maximum per
+// block.
 struct AmaxParams {
   int64_t n_operands = 0;
 };
@@ -38,9 +39,9 @@ struct ScaleParams {
   int64_t history = 0;
 };
 
-// quantize, quantize_both: operands x [rows, cols] wide, scale f32. Results: codes as x (by_row),
-// codes [cols, padded_rows] (transposed), rows beyond `rows` being codes of zero. rounding: the
-// format's nearest, or any that it has; source, limit: QuantizeAttrs.
+// quantize, quantize_both: operands x [rows, cols] high precision, scale f32. Results: codes as x
+// (by_row), codes [cols, padded_rows] (transposed), rows beyond `rows` being codes of zero.
+// rounding: the format's nearest, or any that it has; source, limit: QuantizeAttrs.
 struct QuantizeParams {
   int64_t rows = 0, cols = 0, padded_rows = 0;
   Dtype x = Dtype::bf16, codes = Dtype::e4m3;
@@ -68,10 +69,10 @@ struct AmaxQuantizeParams {
   int8_t reserved = 0;
 };
 
-// quantize_groups: operand a [rows, cols] wide; results: codes as a, scales [rows, ceil(cols /
-// group)] f32, or bf16, rounded to nearest even, saturating, or powers of two by their rule, f32,
-// bf16 or e8m0; codes are made with the stored scales. add_quantize (adds): operands a, b; results
-// sum = a + b, and codes and scales of the f32 sum. sum may be a or b.
+// quantize_groups: operand a [rows, cols] high precision; results: codes as a, scales [rows,
+// ceil(cols / group)] f32, or bf16, rounded to nearest even, saturating, or powers of two by their
+// rule, f32, bf16 or e8m0; codes are made with the stored scales. add_quantize (adds): operands a,
+// b; results sum = a + b, and codes and scales of the f32 sum. sum may be a or b.
 struct GroupParams {
   int64_t rows = 0, cols = 0, group = 16;
   float target = 448;
@@ -82,7 +83,7 @@ struct GroupParams {
   int8_t reserved[5] = {};
 };
 
-// quantize_blocks: operand x [rows, cols] wide; results: codes as x, scales [ceil(rows /
+// quantize_blocks: operand x [rows, cols] high precision; results: codes as x, scales [ceil(rows /
 // block_rows), ceil(cols / block_cols)] as those of groups, one a block.
 struct BlockParams {
   int64_t rows = 0, cols = 0, block_rows = 1, block_cols = 1;
@@ -94,8 +95,9 @@ struct BlockParams {
 };
 inline constexpr int64_t kMaxBlocksAcross = 128;  // of one thread block
 
-// fake_quantize: operand x [rows, cols] wide; result y = decode(encode(x (1 / scale))) scale in
-// f32, rounded once, scales of groups along the rows: f32, or powers of two (power). y may be x.
+// fake_quantize: operand x [rows, cols] high precision; result y = decode(encode(x (1 / scale)))
+// scale in f32, rounded once, scales of groups along the rows: f32, or powers of two (power). y may
+// be x.
 struct FakeQuantizeParams {
   int64_t rows = 0, cols = 0, group = 1;
   float target = 448;

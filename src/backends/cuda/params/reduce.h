@@ -1,5 +1,5 @@
-// Primitives that reduce or contract. Wide types are f32, bf16, fp16. Deterministic: partial
-// results are joined in a fixed order. Equations: ir/ops/reduce.cpp, ir/ops/dot.cpp.
+// Primitives that reduce or contract. High-precision types are f32, bf16, fp16. Deterministic:
+// partial results are joined in a fixed order. Equations: ir/ops/reduce.cpp, ir/ops/dot.cpp.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,8 @@ struct AxisList {
 inline constexpr int64_t kReduceWarps = 4096, kSumPiece = 1024, kMaxPiece = 128;
 
 // reduce_sum: in double, rounded once; reduce_max: -Inf of nothing, NaN where one is met; argmax:
-// i32, the first of the largest, a NaN being the largest. Operand x, wide; result y of `kept` in
-// their order. Scratch: reduce_scratch_bytes.
+// i32, the first of the largest, a NaN being the largest. Operand x, high precision; result y of
+// `kept` in their order. Scratch: reduce_scratch_bytes.
 struct ReduceParams {
   int64_t n_kept = 1, n_gone = 1;
   int64_t least_piece = kSumPiece;
@@ -40,8 +40,8 @@ constexpr int64_t reduce_scratch_bytes(const ReduceParams& p) {
   return n == 1 ? 0 : 16 * n * p.n_kept;
 }
 
-// dot: operands a, b, wide; result y [batch, m, n], sums in double, rounded once. For what has no
-// product of its own: correct, and slow.
+// dot: operands a, b, high precision; result y [batch, m, n], sums in double, rounded once. For
+// what has no product of its own: correct, and slow.
 struct DotParams {
   int64_t batch = 1, m = 1, n = 1, k = 1;
   AxisList a_batch, b_batch, a_free, b_free, a_deep, b_deep;

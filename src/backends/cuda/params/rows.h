@@ -28,8 +28,8 @@ struct RowOperand {
   int32_t group = 0;  // 0: plain; kOneGroup: one scale
 };
 inline constexpr int32_t kOneGroup = -1;
-// A vector [cols], or a result of any shape.
-struct WideArg {
+// A vector [cols] or a result of any shape, in f32, bf16 or fp16.
+struct UnquantizedArg {
   int8_t at = kAbsent;
   Dtype dtype = Dtype::bf16;
 };
@@ -71,7 +71,7 @@ struct RowLayerParams {
   bool quantized = false;
   float eps = 1e-5f;
   RowOperand x, up;
-  WideArg weight, bias, y;
+  UnquantizedArg weight, bias, y;
   int8_t known_mean_at = kAbsent, known_rstd_at = kAbsent;  // operands, where they are given
   KeptArg kept_x, kept_up;  // of activations of bf16 with codes of e4m3, cols a multiple of 16
   bool generic = false;     // element by element, whatever the types
@@ -92,7 +92,7 @@ struct NormGradParams {
   int8_t mean_at = kAbsent, rstd_at = kAbsent;
   bool generic = false;
   RowOperand dy, x;
-  WideArg weight, addend, dx, dw, db;
+  UnquantizedArg weight, addend, dx, dw, db;
   AmaxArg amax;
 };
 
@@ -103,7 +103,7 @@ struct ActGradParams {
   RowLayer layer = RowLayer::gated_silu;
   bool generic = false;
   RowOperand dy, x, up;
-  WideArg first, second;
+  UnquantizedArg first, second;
   AmaxArg amax;
   int8_t reserved[2] = {};
 };
@@ -129,7 +129,7 @@ struct RopeParams {
   int32_t heads = 1, head_dim = 2;
   bool inverse = false;
   AmaxArg amax;
-  WideArg x, y;
+  UnquantizedArg x, y;
   int8_t reserved = 0;
 };
 
@@ -137,7 +137,7 @@ struct RopeParams {
 // column_sum_scratch_bytes.
 struct BiasParams {
   int64_t rows = 0, cols = 0;
-  WideArg x, bias, y;
+  UnquantizedArg x, bias, y;
 };
 
 inline constexpr int64_t kFastCols = 8192;

@@ -11,9 +11,9 @@ inline constexpr int kChunk = 16;
 // The types of a kernel's operands: all f32; all bf16; all fp16; e4m3 codes in groups of 16 with
 // bf16 scales, and bf16 for the others; or whatever the operands say, element by element.
 enum class Form : int { f32, bf16, fp16, groups, any };
-// What a layer kernel writes: a wide result, or codes of one type; Out::any does both, by the
-// arguments' types.
-enum class Out : int { wide, e4m3, hif8, any };
+// What a layer kernel writes: an unquantized result, or codes of one type; Out::any does both, by
+// the arguments' types.
+enum class Out : int { unquantized, e4m3, hif8, any };
 
 OCTET_HOST_DEVICE constexpr bool is_short(Form form) {
   return form == Form::bf16 || form == Form::fp16;
@@ -36,11 +36,11 @@ constexpr bool goes_with(Form form, Dtype dtype) {
   if (form == Form::any) return true;
   return dtype == (form == Form::f32 ? Dtype::f32 : form == Form::fp16 ? Dtype::fp16 : Dtype::bf16);
 }
-constexpr bool goes_with(Form form, const WideArg& arg) {
+constexpr bool goes_with(Form form, const UnquantizedArg& arg) {
   return arg.at == kAbsent || goes_with(form, arg.dtype);
 }
 // Results may be f32 in every form, and fp16 in its own, bf16 in the others; in any all.
-constexpr bool is_result(Form form, const WideArg& arg) {
+constexpr bool is_result(Form form, const UnquantizedArg& arg) {
   const Dtype other = form == Form::fp16 ? Dtype::fp16 : Dtype::bf16;
   return arg.at == kAbsent || form == Form::any || arg.dtype == Dtype::f32 || arg.dtype == other;
 }
@@ -56,7 +56,7 @@ constexpr Form form_of(const RowLayerParams& p) {
 }
 constexpr Out out_of(const RowLayerParams& p, Form form) {
   if (form == Form::any) return Out::any;
-  if (!p.quantized) return Out::wide;
+  if (!p.quantized) return Out::unquantized;
   if (p.codes.dtype == Dtype::e4m3) return Out::e4m3;
   return p.codes.dtype == Dtype::hif8 && is_short(form) ? Out::hif8 : Out::any;
 }

@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
       for (int k = 0; k < kChunk; ++k) v[k] = gelu<kPowers<F>>(a.layer, v[k]);
     }
     if (e.amax) largest.add(v);  // 0 behind the end: both are 0 at 0
-    if constexpr (O == Out::wide) {
-      store_wide<W, kShort<F>>(a.y, place(i), v);
+    if constexpr (O == Out::unquantized) {
+      store_float<W, kShort<F>>(a.y, place(i), v);
     } else if constexpr (F == Form::groups) {
       const Place p = place(i);
       const uint4 codes = pack_piece<kCode<O>>(v, e.inv_scale);
@@ -118,7 +118,7 @@ LayerKernel kernel_of(const LayerProblem& p) {
       return act_rows<kGated, Form::bf16, Out::e4m3, true>;
     if (p.out == Out::e4m3) return act_rows<kGated, F, Out::e4m3>;
   }
-  return act_rows<kGated, F, Out::wide>;
+  return act_rows<kGated, F, Out::unquantized>;
 }
 template <bool kGated>
 LayerKernel kernel_of(const LayerProblem& p) {
@@ -133,13 +133,13 @@ LayerLaunch act_rows_launch(const LayerProblem& p) {
   const LayerArgs& a = p.args;
   const bool is_any = p.form == Form::any || p.out == Out::any;
   const bool gated = a.layer == RowLayer::gated_silu;
-  if (!is_any && gated && p.form == Form::groups && p.out != Out::wide) return gated_rows_launch(a);
+  if (!is_any && gated && p.form == Form::groups && p.out != Out::unquantized) return gated_rows_launch(a);
   const int64_t n_pieces = ceil_div(a.rows * a.cols, is_any ? kThreads : kPiece);
   LayerLaunch made{act_rows_any, static_cast<unsigned>(wave_blocks(n_pieces, kBlocksPerSm, a.n_sm)),
                    kThreads};
   if (is_any) return made;
   made.kernel = gated ? kernel_of<true>(p) : kernel_of<false>(p);
-  made.is_early = p.out == Out::wide && a.rows <= kMaxEarlyRows;
+  made.is_early = p.out == Out::unquantized && a.rows <= kMaxEarlyRows;
   return made;
 }
 

@@ -12,7 +12,7 @@ constexpr int kBlocksPerSm = 3;
 
 struct GradArgs {
   Matrix dy, x, up;  // x: also the gate
-  Wide first, second;
+  Unquantized first, second;
   int64_t rows = 0, cols = 0;
   int n_sm = 1;
   RowLayer layer = RowLayer::gated_silu;
@@ -51,12 +51,12 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
         x[k] = grad.gate;
         up[k] = grad.up;
       }
-      store_wide<W, kShort<F>>(a.second, place(i), up, largest);
+      store_float<W, kShort<F>>(a.second, place(i), up, largest);
     } else {
 #pragma unroll
       for (int k = 0; k < kChunk; ++k) x[k] = dy[k] * gelu_slope<kPowers<F>>(a.layer, x[k]);
     }
-    store_wide<W, kShort<F>>(a.first, place(i), x, largest);
+    store_float<W, kShort<F>>(a.first, place(i), x, largest);
   }
   if (largest.wanted) end_amax(a.amax, largest.all());
 }
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, kHalfBlocks)
 __global__ void __launch_bounds__(kThreads) act_grad_any(const __grid_constant__ GradArgs a) {
   const int64_t n = a.rows * a.cols, stride = static_cast<int64_t>(gridDim.x) * kThreads;
   Largest largest;
-  const auto store = [&](const Wide& y, int64_t i, float v) {
+  const auto store = [&](const Unquantized& y, int64_t i, float v) {
     store_any(y, i, v);
     largest.add(as_stored(y.dtype, v));
   };

@@ -111,7 +111,7 @@ class AdamwStep : public Prepared {
  public:
   AdamwStep(const AdamwParams& params, int n_sm) : p_(params), pieces_(params, true), n_sm_(n_sm) {
     // Nothing is grouped: any.
-    if (is_wide_or_half(p_.m.dtype) && is_wide_or_half(p_.v.dtype)) p_.group = 128;
+    if (is_high_precision(p_.m.dtype) && is_high_precision(p_.v.dtype)) p_.group = 128;
   }
 
   void launch(const Launch& args) override { launch(args, false); }
@@ -140,7 +140,7 @@ class AdamwStep : public Prepared {
     const auto in = [&](bool is_there, SlotId i) { return is_there ? args.operands[i] : nullptr; };
     const auto out = [&](bool is_there, SlotId i) { return is_there ? args.results[i] : nullptr; };
     const auto words = [](const void* at) { return static_cast<const uint32_t*>(at); };
-    const bool coded_m = !is_wide_or_half(p_.m.dtype), coded_v = !is_wide_or_half(p_.v.dtype);
+    const bool coded_m = !is_high_precision(p_.m.dtype), coded_v = !is_high_precision(p_.v.dtype);
     const bool scaled_v = p_.v.dtype == Dtype::fp16;
     const bool draws = p_.store == WeightStore::stochastic || p_.m.stochastic || p_.v.stochastic;
     const bool beside = p_.store == WeightStore::remainder || p_.store == WeightStore::master;

@@ -13,7 +13,7 @@
 
 #include "backends/cuda/kernels/adamw/adamw_common.cuh"
 #include "backends/cuda/kernels/common/fast_math.cuh"
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 
 namespace octet::cuda {
 

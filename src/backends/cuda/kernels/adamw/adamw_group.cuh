@@ -20,7 +20,7 @@ __device__ __forceinline__ auto visit_moment_codes(Dtype dtype, Fn&& f) {
   return visit_quantized<is_moment_format>(dtype, f);
 }
 __device__ __forceinline__ bool is_coded(Dtype dtype) {
-  return !is_wide_or_half(dtype);
+  return !is_high_precision(dtype);
 }
 
 __device__ __forceinline__ AdamwConstants constants_of(const AdamwCall& call) {

@@ -371,7 +371,7 @@ AdamwCall slice_of(const AdamwCall& call, int64_t first, int64_t n) {
   part.master_from = ahead(call.master_from, rest), part.master_to = ahead(call.master_to, rest);
   const auto move = [&](MomentPlace& at, Dtype dtype) {
     at.from = ahead(at.from, dtype), at.to = ahead(at.to, dtype);
-    if (is_wide_or_half(dtype)) return;
+    if (is_high_precision(dtype)) return;
     at.meta_from += first / kMomentGroup, at.meta_to += first / kMomentGroup;
   };
   move(part.m, call.p.m.dtype), move(part.v, call.p.v.dtype);

@@ -206,7 +206,7 @@ void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaS
   const auto fits = [&](int64_t share) {
     return group % share == 0 && rows / share >= kEnoughBlocks;
   };
-  visit_wide(p.dtype, [&]<Dtype T>() {
+  visit_high_precision(p.dtype, [&]<Dtype T>() {
     if (rows <= kEnoughBlocks) return launch_shared<T, kManyKeys, 1>(p, x, stream);
     if (fits(4)) return launch_shared<T, kFewKeys, 4>(p, x, stream);
     fits(2) ? launch_shared<T, kFewKeys, 2>(p, x, stream)

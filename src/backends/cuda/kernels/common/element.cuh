@@ -78,7 +78,7 @@ __device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack) {
 
 // Calls f.template operator()<D>() for one of f32, bf16, fp16; throws ModuleError for another.
 template <typename F>
-auto visit_wide(Dtype dtype, F&& f) {
+auto visit_high_precision(Dtype dtype, F&& f) {
   switch (dtype) {
     case Dtype::f32:
       return f.template operator()<Dtype::f32>();

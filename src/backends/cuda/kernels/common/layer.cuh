@@ -24,7 +24,7 @@ struct Kept {
 
 struct LayerArgs {
   Matrix x, up;  // x: also the gate
-  Wide weight, bias, y;
+  Unquantized weight, bias, y;
   int64_t rows = 0, cols = 0;
   int n_sm = 1;
   RowLayer layer = RowLayer::rms_norm;
@@ -144,7 +144,7 @@ __device__ __forceinline__ Raw<F> load_matrix(const Matrix& m, const Place& p) {
   return load_raw<F, W>(m.data, m.scales, p, m.scale_step);
 }
 template <Form F>
-__device__ __forceinline__ Raw<kPlain<F>> load_vector(const Wide& v, const Place& p) {
+__device__ __forceinline__ Raw<kPlain<F>> load_vector(const Unquantized& v, const Place& p) {
   if (v.data == nullptr) return {};
   return load_raw<kPlain<F>, kWidth<F>>(v.data, nullptr, p);
 }

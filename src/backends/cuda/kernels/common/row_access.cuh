@@ -10,7 +10,7 @@
 
 namespace octet::cuda {
 
-// What a wide result that is not f32 is.
+// The dtype of an unquantized result that is not f32.
 template <Form F>
 inline constexpr Dtype kShort = F == Form::fp16 ? Dtype::fp16 : Dtype::bf16;
 
@@ -22,8 +22,8 @@ struct Matrix {
   int group = 0;
   int scale_step = 1;  // from a group's scale to the next: 0 where all have one
 };
-// A vector, or a result of any shape; null where there is none.
-struct Wide {
+// A vector or a result of any shape in f32, bf16 or fp16; null where there is none.
+struct Unquantized {
   void* data = nullptr;
   Dtype dtype = Dtype::bf16;
 };

@@ -101,11 +101,11 @@ class StoredLargest {
 
 // Sixteen values in accesses of W, as f32 or D, and their amax where it is wanted.
 template <int W, Dtype D = Dtype::bf16>
-__device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const float (&v)[kChunk],
+__device__ __forceinline__ void store_float(const Unquantized& y, const Place& p, const float (&v)[kChunk],
                                            StoredLargest& largest) {
   if (y.dtype == Dtype::f32) {
     if (largest.wanted) largest.add(v);
-    return store_wide<W>(y, p, v);
+    return store_float<W>(y, p, v);
   }
   uint32_t words[kChunk / 2];
   pack_pairs<D>(v, words);

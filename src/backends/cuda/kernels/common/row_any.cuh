@@ -26,10 +26,10 @@ __device__ __forceinline__ float load_any(const Matrix& m, int64_t row, int64_t 
   const int64_t per_row = (m.cols + m.group - 1) / m.group;
   return value * load_any(m.scales, m.scales_dtype, row * per_row + col / m.group);
 }
-__device__ __forceinline__ float load_or(const Wide& v, int64_t i, float otherwise) {
+__device__ __forceinline__ float load_or(const Unquantized& v, int64_t i, float otherwise) {
   return v.data == nullptr ? otherwise : load_any(v.data, v.dtype, i);
 }
-__device__ __forceinline__ void store_any(const Wide& y, int64_t i, float value) {
+__device__ __forceinline__ void store_any(const Unquantized& y, int64_t i, float value) {
   if (y.dtype == Dtype::f32) {
     static_cast<float*>(y.data)[i] = value;
   } else if (y.dtype == Dtype::bf16) {

@@ -26,10 +26,10 @@ inline Matrix matrix_of(const RowOperand& operand, int64_t cols, const Launch& l
           .group = operand.group,
           .scale_step = operand.group == kOneGroup ? 0 : 1};
 }
-inline Wide operand_of(const WideArg& arg, const Launch& launch) {
+inline Unquantized operand_of(const UnquantizedArg& arg, const Launch& launch) {
   return {const_cast<void*>(operand_at<void>(launch, arg.at)), arg.dtype};
 }
-inline Wide result_of(const WideArg& arg, const Launch& launch) {
+inline Unquantized result_of(const UnquantizedArg& arg, const Launch& launch) {
   return {result_at<void>(launch, arg.at), arg.dtype};
 }
 

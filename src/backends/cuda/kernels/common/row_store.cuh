@@ -46,7 +46,7 @@ __device__ __forceinline__ void pack_pairs(const float* v, uint32_t (&words)[kCh
 }
 // Sixteen of two bytes in accesses of W.
 template <int W>
-__device__ __forceinline__ void store_pairs(const Wide& y, const Place& p,
+__device__ __forceinline__ void store_pairs(const Unquantized& y, const Place& p,
                                             const uint32_t (&words)[kChunk / 2]) {
 #pragma unroll
   for (int j = 0; j < kChunk / W; ++j) {
@@ -89,7 +89,7 @@ class NanCodes {
 
 // Sixteen values in accesses of W, as f32 or D.
 template <int W, Dtype D = Dtype::bf16>
-__device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const float* v) {
+__device__ __forceinline__ void store_float(const Unquantized& y, const Place& p, const float* v) {
   if (y.dtype != Dtype::f32) {
     uint32_t words[kChunk / 2];
     pack_pairs<D>(v, words);

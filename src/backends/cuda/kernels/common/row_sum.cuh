@@ -9,7 +9,7 @@ struct PartsShape {
   int64_t n_parts = 0, cols = 0;
 };
 struct PartsResults {
-  Wide first, second;
+  Unquantized first, second;
 };
 // y[c] = sum over parts of partial[part, c]; of the second result behind the first's partial sums,
 // where it is there. Zero parts give zeros.

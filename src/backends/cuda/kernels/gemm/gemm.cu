@@ -1,5 +1,5 @@
-// Products: FP8 and wide ones as the library has them, those of a few rows by a kernel of our own,
-// all others of codes by exact decoding.
+// Products: those of FP8 and of high precision as the library has them, those of a few rows by a
+// kernel of our own, all others of codes by exact decoding.
 #include <algorithm>
 
 #include "backends/cuda/kernels/common/element.cuh"
@@ -99,14 +99,14 @@ class Fp8Gemm : public Prepared {
   GemmProduct product_;
 };
 
-// Wide factors; alpha is on the device where there is a scale.
-class WideGemm : public Prepared {
+// High-precision operands; alpha is on the device where there is a scale.
+class HighPrecisionGemm : public Prepared {
  public:
-  WideGemm(Context& context, const GemmParams& p)
-      : params_(p), product_(context, p, scales_wide(p) ? AlphaPlace::device : AlphaPlace::one) {}
+  HighPrecisionGemm(Context& context, const GemmParams& p)
+      : params_(p), product_(context, p, scales_high_precision(p) ? AlphaPlace::device : AlphaPlace::one) {}
   void launch(const Launch& args) override {
     const GemmScratch scratch = gemm_scratch(params_, args.scratch);
-    if (scales_wide(params_)) launch_alpha_beta(params_, args, scratch.alpha_beta);
+    if (scales_high_precision(params_)) launch_alpha_beta(params_, args, scratch.alpha_beta);
     product_.run({.a = args.operands[Slot::a],
                   .b = args.operands[Slot::b],
                   .c = params_.has_c ? args.operands[Slot::c] : nullptr,
@@ -133,7 +133,7 @@ GemmParams decoded(GemmParams p) {
   p.a = p.b = decoded_type(p);
   p.tf32 = p.a == Dtype::f32;
   p.a_blocks = p.b_blocks = {};
-  p.kind = GemmKind::wide;
+  p.kind = GemmKind::high_precision;
   p.fast_accumulate = false;  // of FP8 alone
   return p;
 }
@@ -206,8 +206,8 @@ std::unique_ptr<Prepared> prepare_gemm(const Request& request) {
   switch (p.kind) {
     case GemmKind::few_rows:
       return prepare_few_rows(p);
-    case GemmKind::wide:
-      return std::make_unique<WideGemm>(request.context, p);
+    case GemmKind::high_precision:
+      return std::make_unique<HighPrecisionGemm>(request.context, p);
     case GemmKind::fp8:
       return std::make_unique<Fp8Gemm>(request.context, p);
     case GemmKind::by_rows:

@@ -2,7 +2,7 @@
 // modes, which Hopper has. It wants K-major factors and f32 scales in an order of its own
 // (params/gemm_scratch.h), so that what lies otherwise is turned before: one byte an element read
 // and written, where decoding to BF16 writes two and multiplies at half the rate.
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/kernels/gemm/gemm.cuh"
 #include "backends/cuda/params/gemm_scratch.h"
 
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) place_scales(const __grid_constant__
   const int64_t deep = g.deep_first ? i / g.outer : i % g.deep;
   const float scale = g.dtype == Dtype::e8m0
                           ? to_float<Dtype::e8m0>(static_cast<const uint8_t*>(g.from)[i])
-                          : load_wide(g.from, i, g.dtype);
+                          : load_float(g.from, i, g.dtype);
   g.to[outer * g.outer_to + deep * g.deep_to] = scale;
 }
 

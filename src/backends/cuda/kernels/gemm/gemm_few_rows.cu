@@ -182,7 +182,7 @@ class FewRowsGemm : public Prepared {
 
  private:
   void launch_products(const Parts<FewRows>& products, cudaStream_t stream) const {
-    visit_wide(p_.y, [&]<Dtype Y>() {
+    visit_high_precision(p_.y, [&]<Dtype Y>() {
       if (p_.a == Dtype::e4m3) return launch_rows<Dtype::e4m3, Dtype::e4m3, Y>(products, stream);
       p_.a == Dtype::bf16 ? launch_x<Dtype::bf16, Y>(products, stream)
                           : launch_x<Dtype::fp16, Y>(products, stream);

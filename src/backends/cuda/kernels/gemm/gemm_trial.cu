@@ -60,7 +60,7 @@ void fill(Dtype dtype, void* to, int64_t n, uint64_t seed, cudaStream_t stream) 
     fill_normal<D>
         <<<1024, 256, 0, stream>>>(static_cast<Storage<D>*>(to), n, deviation(dtype), seed);
   };
-  dtype_bytes(dtype) == 1 ? visit_codes(dtype, launch) : visit_wide(dtype, launch);
+  dtype_bytes(dtype) == 1 ? visit_codes(dtype, launch) : visit_high_precision(dtype, launch);
   check_launch("filling a trial");
 }
 

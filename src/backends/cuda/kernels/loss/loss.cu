@@ -5,7 +5,7 @@
 #include "backends/cuda/kernels/common/fast_math.cuh"
 #include "backends/cuda/kernels/loss/loss.cuh"
 
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 
 namespace octet::cuda {
 namespace {
@@ -184,7 +184,7 @@ void run_cross_entropy(const CrossEntropyParams& p, const Launch& args) {
                    .classes = p.classes,
                    .smoothing = p.smoothing};
   if (p.rows > 0) {
-    visit_wide(p.logits, [&]<Dtype D>() {
+    visit_high_precision(p.logits, [&]<Dtype D>() {
       cross_entropy_rows<D><<<grid_of(p.rows), threads_of(p.classes), 0, args.stream>>>(t);
     });
   }
@@ -279,8 +279,8 @@ void run_cross_entropy_grad(const CrossEntropyParams& p, const Launch& args) {
                    .dloss_stride = p.dloss_stride,
                    .share = p.smoothing / static_cast<float>(p.classes),
                    .most = 1.0f - p.smoothing};
-  visit_wide(p.logits, [&]<Dtype X>() {
-    visit_wide(p.dlogits, [&]<Dtype Y>() {
+  visit_high_precision(p.logits, [&]<Dtype X>() {
+    visit_high_precision(p.dlogits, [&]<Dtype Y>() {
       cross_entropy_grads<X, Y><<<grid_of(p.rows * t.across), threads, 0, args.stream>>>(t);
     });
   });

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/kernels/loss/loss.cuh"
 
 namespace octet::cuda {
@@ -26,7 +26,7 @@ struct Span {
     float v[8] = {};
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      if (first + j < cols) v[j] = load_wide(x, row * cols + first + j, dtype);
+      if (first + j < cols) v[j] = load_float(x, row * cols + first + j, dtype);
     }
     return narrow8(v, dtype);
   }
@@ -35,7 +35,7 @@ struct Span {
     if (whole) return store_raw8(y, row * cols + first, dtype, narrow8(v, dtype));
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      if (first + j < cols) store_wide(y, row * cols + first + j, dtype, v[j]);
+      if (first + j < cols) store_float(y, row * cols + first + j, dtype, v[j]);
     }
   }
 };

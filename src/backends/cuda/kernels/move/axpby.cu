@@ -1,5 +1,5 @@
 // The sum of two tensors, each times a number: params/move.h.
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/kernels/move/move.cuh"
 #include "ir/ops/slots.h"
 
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kThreads, 4) axpby(const __grid_constant__ Axp
     return;
   }
   for (int64_t i = base + threadIdx.x; i < min(p.n, base + kChunk); i += kThreads)
-    store_wide(t.y, i, p.y,
-               fmaf(factor_b, load_wide(t.b, i, p.b), factor_a * load_wide(t.a, i, p.a)));
+    store_float(t.y, i, p.y,
+               fmaf(factor_b, load_float(t.b, i, p.b), factor_a * load_float(t.a, i, p.a)));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/kernels/move/move.cuh"
 
 namespace octet::cuda {

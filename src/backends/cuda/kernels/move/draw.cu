@@ -75,7 +75,7 @@ void draw(const DrawParams& p, const Launch& args) {
                         std::string(dtype_name(p.weight)));
     return draw_as<Dtype::bf16, MasterKind::remainder>(p, args);
   }
-  visit_wide(p.weight, [&]<Dtype D>() {
+  visit_high_precision(p.weight, [&]<Dtype D>() {
     p.has_master ? draw_as<D, MasterKind::f32>(p, args) : draw_as<D, MasterKind::none>(p, args);
   });
 }

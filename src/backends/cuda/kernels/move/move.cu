@@ -1,6 +1,6 @@
 // Element by element: params/move.h.
 #include "backends/cuda/kernels/common/early_start.cuh"
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/kernels/move/move.cuh"
 #include "math/elementwise.h"
 
@@ -77,10 +77,10 @@ __global__ void __launch_bounds__(kThreads, 4)
     return;
   }
   for (int64_t i = base + threadIdx.x; i < min(p.n, base + kChunk); i += kThreads) {
-    v[0] = load_wide(t.a, i, da);
-    if (t.b != nullptr) w[0] = load_wide(t.b, i, db);
+    v[0] = load_float(t.a, i, da);
+    if (t.b != nullptr) w[0] = load_float(t.b, i, db);
     apply(p.op, v, w);
-    store_wide(t.y, i, dy, v[0]);
+    store_float(t.y, i, dy, v[0]);
   }
 }
 
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads, 4)
 __device__ double load_any(const void* x, int64_t i, Dtype dtype) {
   if (dtype == Dtype::i32) return static_cast<const int32_t*>(x)[i];
   if (dtype == Dtype::boolean) return static_cast<const uint8_t*>(x)[i] != 0;
-  return load_wide(x, i, dtype);
+  return load_float(x, i, dtype);
 }
 
 __device__ void store_any(void* y, int64_t i, Dtype dtype, double v) {
@@ -136,7 +136,7 @@ void run_elements(const ElementParams& p, const Launch& args) {
                 .p = p};
   if (p.op == ElementOp::rescale) t.c = t.b, t.b = nullptr;
   t.aligned = is_aligned(t.a, 16) && is_aligned(t.b, 16) && is_aligned(t.y, 16);
-  if (is_float_op(p.op) && is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.y)) {
+  if (is_float_op(p.op) && is_high_precision(p.a) && is_high_precision(p.b) && is_high_precision(p.y)) {
     visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {
       const unsigned grid = grid_of(ceil_div(p.n, kChunk));
       if (grid <= kMaxEarlyRows)

@@ -9,7 +9,7 @@ namespace octet::cuda {
 std::unique_ptr<Prepared> prepare_fill(const Request& request);
 std::unique_ptr<Prepared> prepare_iota(const Request& request);
 std::unique_ptr<Prepared> prepare_copies(const Request& request);
-// n elements of one wide type to another, or to the same.
+// n elements of f32, bf16 or fp16 to another of them, or to the same.
 struct CastCall {
   const void* from = nullptr;
   void* to = nullptr;

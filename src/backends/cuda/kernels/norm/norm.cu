@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(kMaxThreads, kResident<kCentred, F> / kMaxThre
     }
     normalize<kCentred, F>(made, affine, v);
     if (e.amax && active) largest.add(v);
-    if constexpr (O == Out::wide) {
-      store_wide<W, kShort<F>>(a.y, place(row), v);
+    if constexpr (O == Out::unquantized) {
+      store_float<W, kShort<F>>(a.y, place(row), v);
     } else if (e.codes) {
       e.apply_limit(v);
       store_codes<kCode<O>, W>(a.codes, place(row), v, e.inv_scale);
@@ -168,7 +168,7 @@ bool is_codes_of_codes(const LayerProblem& p) {
 // Of vectors and of codes where no kernel above takes them.
 template <bool kCentred, Form F>
 LayerKernel kernel_of(Out out) {
-  if (out == Out::wide) return norm_rows<kCentred, F, Out::wide>;
+  if (out == Out::unquantized) return norm_rows<kCentred, F, Out::unquantized>;
   if constexpr (is_short(F)) {
     if (out == Out::hif8) return norm_rows<kCentred, F, Out::hif8>;
   }
@@ -199,7 +199,7 @@ LayerLaunch norm_rows_launch(const LayerProblem& p) {
                    static_cast<unsigned>(threads)};
   if (is_any) return made;
   made.kernel = centred ? kernel_of<true>(p.form, p.out) : kernel_of<false>(p.form, p.out);
-  made.is_early = p.out == Out::wide && a.rows <= kMaxEarlyRows;
+  made.is_early = p.out == Out::unquantized && a.rows <= kMaxEarlyRows;
   return made;
 }
 

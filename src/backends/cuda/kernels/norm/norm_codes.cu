@@ -19,7 +19,7 @@ constexpr float kMaxCode = 448;
 constexpr int kRowsAtOnce = 4;  // of pass 2
 
 // The largest |p| of each group's columns, 1 where there is no vector; NaN where there is one.
-__device__ __forceinline__ void column_bounds(const Wide& p, int n_groups, float* bounds) {
+__device__ __forceinline__ void column_bounds(const Unquantized& p, int n_groups, float* bounds) {
   for (int g = threadIdx.x; g < n_groups; g += kNormThreads) {
     float m = 1;
     if (p.data != nullptr) {

@@ -17,7 +17,7 @@ struct GroupColumns {
   }
 
  private:
-  static __device__ __forceinline__ Raw<Form::bf16> part_of(const Wide& p, int64_t col,
+  static __device__ __forceinline__ Raw<Form::bf16> part_of(const Unquantized& p, int64_t col,
                                                             uint32_t otherwise) {
     if (p.data != nullptr)
       return load_raw<Form::bf16, kChunk>(p.data, nullptr, {col, kChunk, INT64_MAX});

@@ -12,7 +12,7 @@ constexpr int kMaxThreads = kFastCols / kChunk;
 
 struct GradArgs {
   Matrix dy, x;
-  Wide weight, addend, dx;
+  Unquantized weight, addend, dx;
   const float* mean = nullptr;
   const float* rstd = nullptr;
   float* partial = nullptr;  // [1 or 2, blocks, cols]: dw, db; null where there is no weight
@@ -158,16 +158,16 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
     if constexpr (kLate) fetch_addend();
     r.add(addend, a.addend.data != nullptr);
     if constexpr (kAmax) {
-      store_wide<W, kShort<F>>(a.dx, place(row), r.g, largest);
+      store_float<W, kShort<F>>(a.dx, place(row), r.g, largest);
     } else {
-      store_wide<W, kShort<F>>(a.dx, place(row), r.g);
+      store_float<W, kShort<F>>(a.dx, place(row), r.g);
     }
   }
   if (kAmax && largest.wanted) end_amax(a.amax, active ? largest.all() : Largest{});
   if (a.partial == nullptr) return;
-  store_wide<W>({a.partial, Dtype::f32}, place(blockIdx.x), dw);
+  store_float<W>({a.partial, Dtype::f32}, place(blockIdx.x), dw);
   if constexpr (kCentred)
-    store_wide<W>({a.partial + gridDim.x * a.cols, Dtype::f32}, place(blockIdx.x), db);
+    store_float<W>({a.partial + gridDim.x * a.cols, Dtype::f32}, place(blockIdx.x), db);
 }
 
 // Any types, any number of columns. A thread's columns are its own in the partial sums too.

@@ -36,7 +36,7 @@ struct Columns {
 #pragma unroll
     for (int i = 0; i < 4; ++i) unpack_bf16(words[i], p + 2 * i);
   }
-  static __device__ __forceinline__ void fill_half(const Wide& p, uint32_t otherwise, int n_groups,
+  static __device__ __forceinline__ void fill_half(const Unquantized& p, uint32_t otherwise, int n_groups,
                                                    uint4 (*to)[kMaxGroups]) {
     const uint4 nothing = make_uint4(otherwise, otherwise, otherwise, otherwise);
     for (int i = threadIdx.x; i < 2 * n_groups; i += kNormThreads)

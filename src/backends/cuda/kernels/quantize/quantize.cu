@@ -98,7 +98,7 @@ __device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
   }
   const float inv_scale = 1.0f / a.scale.value<H>();
   for (int64_t i = base + threadIdx.x; i < min(a.n, base + kChunk); i += kThreads) {
-    const float x = load_wide(a.x, i, X);
+    const float x = load_float(a.x, i, X);
     if constexpr (kJoins<H>) found.join(x);
     a.codes[i] = static_cast<uint8_t>(look_up<C>(limited(x * inv_scale, a.limit), table));
   }
@@ -150,7 +150,7 @@ __device__ __forceinline__ uint2 encode_edge(const TileCodes& a, int64_t row, in
 #pragma unroll
   for (int j = 0; j < kEight; ++j) {
     if (row >= a.rows || col + j >= a.cols) continue;
-    const float x = load_wide(a.x, row * a.cols + col + j, X);
+    const float x = load_float(a.x, row * a.cols + col + j, X);
     if constexpr (kJoins<H>) state.found.join(x);
     const float scaled = limited(x * inv_scale, a.limit);
     words[j / 4] |= look_up<C>(scaled, state.table) << (8 * (j % 4));
@@ -329,7 +329,7 @@ constexpr KernelEntry kRows[] = {
 }  // namespace
 
 void launch_quantize(const QuantizeParams& p, const QuantizeCall& call) {
-  visit_wide(p.x, [&]<Dtype X>() {
+  visit_high_precision(p.x, [&]<Dtype X>() {
     visit_codes(p.codes, [&]<Dtype C>() {
       const auto launch = [&]<ScaleFrom H>() {
         p.transposed ? launch_tiles<X, C, H>(p, call) : launch_rows<X, C, H>(p, call);

@@ -1,7 +1,7 @@
 // Largest magnitudes as bits of f32: of a thread's values, of a block, of a launch.
 #pragma once
 
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/kernels/quantize/quantize.cuh"
 
 namespace octet::cuda {

@@ -1,7 +1,7 @@
 // Codes in blocks of rows and columns, the way back, and both at once: params/quantize.h.
 #include <algorithm>
 
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/kernels/quantize/quantize.cuh"
 #include "formats/periodic_scale.h"
 
@@ -44,7 +44,7 @@ __device__ __forceinline__ Tile tile_of(const BlockTask& t) {
 template <int V>
 __device__ __forceinline__ void load_columns(const BlockTask& t, int64_t i, float (&v)[V]) {
   if constexpr (V == 1) {
-    v[0] = load_wide(t.x, i, t.p.x);
+    v[0] = load_float(t.x, i, t.p.x);
   } else if (t.p.x == Dtype::f32) {
     const auto pack = load_pack<V>(static_cast<const float*>(t.x) + i);
 #pragma unroll
@@ -149,7 +149,7 @@ struct DequantizeTask {
 
 __device__ __forceinline__ float load_scale(const void* scales, int64_t i, Dtype dtype) {
   if (dtype == Dtype::e8m0) return to_float<Dtype::e8m0>(static_cast<const uint8_t*>(scales)[i]);
-  return load_wide(scales, i, dtype);
+  return load_float(scales, i, dtype);
 }
 
 // Eight columns of a row a thread.
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads)
   const auto* codes = static_cast<const uint8_t*>(t.call.codes);
   if (!t.aligned) {
     for (int64_t c = col; c < min(p.cols, col + kEight); ++c)
-      store_wide(t.call.y, i + c - col, p.y, to_float<C>(codes[i + c - col]) * scale_at(c));
+      store_float(t.call.y, i + c - col, p.y, to_float<C>(codes[i + c - col]) * scale_at(c));
     return;
   }
   float v[8];
@@ -197,12 +197,12 @@ __global__ void __launch_bounds__(kThreads) fake_groups(const __grid_constant__ 
   const int64_t begin = row * p.cols + first, end = row * p.cols + min(p.cols, first + p.group);
   uint32_t top = 0;
   for (int64_t i = begin + lane; i < end; i += 32)
-    top = max(top, finite_bits(load_wide(t.x, i, p.x)));
+    top = max(top, finite_bits(load_float(t.x, i, p.x)));
   const float scale = make_scale(t.maker, __uint_as_float(__reduce_max_sync(~0u, top)));
   const float inv_scale = 1.0f / scale;
   for (int64_t i = begin + lane; i < end; i += 32) {
-    const auto code = from_float<C>(load_wide(t.x, i, p.x) * inv_scale);
-    store_wide(t.y, i, p.y, to_float<C>(code) * scale);
+    const auto code = from_float<C>(load_float(t.x, i, p.x) * inv_scale);
+    store_float(t.y, i, p.y, to_float<C>(code) * scale);
   }
 }
 

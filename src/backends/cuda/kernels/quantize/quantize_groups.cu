@@ -1,5 +1,5 @@
 // Codes in groups along the rows, of a tensor or of a sum, and the way back: params/quantize.h.
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/kernels/quantize/quantize.cuh"
 
 namespace octet::cuda {
@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(kThreads, 4) quantize_even(const __grid_consta
 }
 
 __device__ __forceinline__ float value_at(const GroupTask& t, int64_t i) {
-  const float a = load_wide(t.a, i, t.da);
-  return t.b == nullptr ? a : a + load_wide(t.b, i, t.db);
+  const float a = load_float(t.a, i, t.da);
+  return t.b == nullptr ? a : a + load_float(t.b, i, t.db);
 }
 
 // Groups of any size, rows of any length: one warp a group. The second reading comes before the
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads) quantize_ragged(const __grid_constan
   const float inv_scale = 1.0f / scale;
   for (int64_t i = begin + lane; i < end; i += 32) {
     const float v = value_at(t, i);
-    if (t.b != nullptr) store_wide(t.sum, i, t.dsum, v);
+    if (t.b != nullptr) store_float(t.sum, i, t.dsum, v);
     t.codes[i] = from_float<C>(v * inv_scale);
   }
   if (lane == 0) store_scale(t.scales, at, t.maker.type, scale);
@@ -196,9 +196,9 @@ struct DequantizeTask {
 };
 
 __device__ __forceinline__ float scale_at(const DequantizeTask& t, int64_t i) {
-  if (t.group == 0) return load_wide(t.scales, 0, t.dscales);
+  if (t.group == 0) return load_float(t.scales, 0, t.dscales);
   const int64_t at = t.even ? i / t.group : i / t.cols * t.per_row + i % t.cols / t.group;
-  return load_wide(t.scales, at, t.dscales);
+  return load_float(t.scales, at, t.dscales);
 }
 
 template <Dtype C>
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   for (int64_t i = base + threadIdx.x; i < min(t.n, base + kChunk); i += kThreads)
-    store_wide(t.y, i, t.dy, to_float<C>(t.codes[i]) * scale_at(t, i));
+    store_float(t.y, i, t.dy, to_float<C>(t.codes[i]) * scale_at(t, i));
 }
 
 void run_dequantize(const DequantizeParams& p, const Launch& args) {

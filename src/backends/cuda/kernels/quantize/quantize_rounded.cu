@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = first_row + r;
     uint8_t code = static_cast<uint8_t>(kFormatRow<C>.zero_code);
     if (row < t.p.rows && col < t.p.cols) {
-      const float x = load_wide(t.x, row * t.p.cols + col, t.p.x);
+      const float x = load_float(t.x, row * t.p.cols + col, t.p.x);
       const float scaled = limited(x * inv_scale, t.p.limit);
       code = static_cast<uint8_t>(encode<C>(scaled, t.p.rounding, options));
       if (t.by_row != nullptr) t.by_row[row * t.p.cols + col] = code;

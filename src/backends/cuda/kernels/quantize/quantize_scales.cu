@@ -30,7 +30,7 @@ struct AmaxTargets {
 
 // One element of any type; a flag that is set counts as Inf.
 __device__ __forceinline__ float load_operand(const void* x, int64_t i, Dtype dtype) {
-  if (dtype != Dtype::boolean) return load_wide(x, i, dtype);
+  if (dtype != Dtype::boolean) return load_float(x, i, dtype);
   return static_cast<const uint8_t*>(x)[i] != 0 ? __uint_as_float(kF32Inf) : 0.0f;
 }
 

@@ -1,6 +1,6 @@
 // Codes of bf16 in blocks of 128 x 128 or in groups of 128 rows, read once: what a thread block
 // holds of the tensor stays in registers between the maximum and the codes.
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/kernels/quantize/quantize.cuh"
 
 namespace octet::cuda {

@@ -272,7 +272,7 @@ class ShardedNorm : public Collective {
       if (is_summed) {
         sum_of_rows<<<blocks, kRankThreads, 0, args.stream>>>(some, sum);
       } else {
-        visit_wide(dtype, [&]<Dtype G>() {
+        visit_high_precision(dtype, [&]<Dtype G>() {
           square_sums<G><<<blocks, kRankThreads, 0, args.stream>>>(some, sum);
         });
       }

@@ -13,7 +13,7 @@ namespace {
 template <typename F>
 void visit_summand(Dtype dtype, F&& f) {
   if (dtype == Dtype::e4m3) return f.template operator()<Dtype::e4m3>();
-  visit_wide(dtype, f);
+  visit_high_precision(dtype, f);
 }
 
 // What is added up, in order: `n` parts. The first kMaxRanks lie where `at` says; of the rest one
@@ -128,7 +128,7 @@ void launch_sum(Sum sum, const Launch& args) {
   if (sum.size.count == 0 && sum.squares == nullptr) return;
   sum.parts.find();
   visit_summand(sum.x, [&]<Dtype X>() {
-    visit_wide(sum.y, [&]<Dtype Y>() {
+    visit_high_precision(sum.y, [&]<Dtype Y>() {
       sum.squares != nullptr ? launch_sum_of<X, Y, true>(sum, args)
                              : launch_sum_of<X, Y, false>(sum, args);
     });

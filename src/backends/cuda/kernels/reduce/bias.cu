@@ -15,7 +15,7 @@ constexpr int kSumCols = 32, kSumLanes = 32;
 __global__ void __launch_bounds__(kSumCols* kSumLanes)
     sum_parts(const float* all_parts, const PartsShape shape, const PartsResults results) {
   const float* const partial = all_parts + blockIdx.y * shape.n_parts * shape.cols;
-  const Wide y = blockIdx.y == 0 ? results.first : results.second;
+  const Unquantized y = blockIdx.y == 0 ? results.first : results.second;
   const int64_t cols = shape.cols;
   __shared__ float sums[kSumLanes][kSumCols + 1];
   const int x = threadIdx.x % kSumCols, lane = threadIdx.x / kSumCols;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kSumCols* kSumLanes)
 constexpr int kLanes = 32, kColumns = kLanes * 8, kTurns = kThreads / kLanes;
 
 struct SumArgs {
-  Wide x;
+  Unquantized x;
   int64_t rows, cols, rows_per_part;
   float* partial;
 };
@@ -107,7 +107,7 @@ void run_column_sum(const BiasParams& p, const Launch& launch) {
 }
 
 struct BiasArgs {
-  Wide x, bias, y;
+  Unquantized x, bias, y;
   int64_t rows, cols;
 };
 

@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(kTile* kTile) dot_tiles(const __grid_constant_
   for (int64_t first = 0; first < p.k; first += kTile) {
     const int64_t k = first + x;
     const bool in_k = k < p.k;
-    a_tile[y][x] = in_k && m < p.m ? load_wide(t.a, a_at + offset_of(p.a_deep, k), p.a) : 0.0f;
-    b_tile[y][x] = in_k && row_b < p.n ? load_wide(t.b, b_at + offset_of(p.b_deep, k), p.b) : 0.0f;
+    a_tile[y][x] = in_k && m < p.m ? load_float(t.a, a_at + offset_of(p.a_deep, k), p.a) : 0.0f;
+    b_tile[y][x] = in_k && row_b < p.n ? load_float(t.b, b_at + offset_of(p.b_deep, k), p.b) : 0.0f;
     __syncthreads();
     const int64_t left = min(int64_t{kTile}, p.k - first);
     for (int j = 0; j < left; ++j)

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) reduce_across(const __grid_constant_
   const int64_t base = offset_of(t.p.kept, kept), end = min(t.p.n_gone, (piece + 1) * t.piece);
   Found found = nothing<K>();
   for (int64_t i = piece * t.piece + threadIdx.x % 32; i < end; i += 32)
-    join<K>(found, {load_wide(t.x, base + offset_of(t.p.gone, i), t.p.x), i});
+    join<K>(found, {load_float(t.x, base + offset_of(t.p.gone, i), t.p.x), i});
   join_warp<K>(found);
   if (threadIdx.x % 32 == 0) leave<K>(t, kept, piece, found);
 }
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) reduce_along(const __grid_constant__
   const int64_t base = offset_of(t.p.kept, kept), end = min(t.p.n_gone, (piece + 1) * t.piece);
   Found found = nothing<K>();
   for (int64_t i = piece * t.piece; i < end; ++i)
-    join<K>(found, {load_wide(t.x, base + offset_of(t.p.gone, i), t.p.x), i});
+    join<K>(found, {load_float(t.x, base + offset_of(t.p.gone, i), t.p.x), i});
   leave<K>(t, kept, piece, found);
 }
 

@@ -1,7 +1,7 @@
 // What the kernels that reduce share, and their parts of the family's list.
 #pragma once
 
-#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/params/reduce.h"
 
 namespace octet::cuda {

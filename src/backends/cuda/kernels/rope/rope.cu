@@ -16,7 +16,7 @@ static_assert(kMaxRopePairs == kThreads);
 
 // Queries or keys.
 struct RopeSide {
-  Wide x, y;
+  Unquantized x, y;
   const int32_t* positions = nullptr;
   int64_t rows = 0;
   int heads = 1;

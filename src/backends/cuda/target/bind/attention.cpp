@@ -47,7 +47,7 @@ bool attention_applies(const NodeView& view) {
   const auto dtype = attention_dtype(view);
   const TensorType& lse =
       is_gradient(view) ? view.in(AttentionGrad::lse) : view.out(Attention::lse);
-  if (!dtype || !is_wide_or_half(*dtype) || lse.dtype != Dtype::f32 ||
+  if (!dtype || !is_high_precision(*dtype) || lse.dtype != Dtype::f32 ||
       view.attrs<AttentionAttrs>().head_dim > kMaxHeadDim)
     return false;
   const AttentionParams p = attention_params(view);

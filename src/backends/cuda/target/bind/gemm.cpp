@@ -49,28 +49,29 @@ GemmParams gemm_params(const NodeView& view) {
 }
 
 bool scale_applies(const GemmBlocks& blocks, Dtype scales) {
-  return blocks.none() ? scales == Dtype::f32 : is_wide(scales) || scales == Dtype::e8m0;
+  return blocks.none() ? scales == Dtype::f32 : is_f32_or_bf16(scales) || scales == Dtype::e8m0;
 }
 
 // The library has no such product of FP8 factors in f32.
 bool bias_applies(const NodeView& view, const GemmParams& p) {
-  const bool is_library = p.kind == GemmKind::wide || p.kind == GemmKind::decoded ||
+  const bool is_library = p.kind == GemmKind::high_precision || p.kind == GemmKind::decoded ||
                           (p.kind == GemmKind::fp8 && p.y != Dtype::f32);
   return is_library && p.k > 0 && !is_fp8(p.y) && view.in(Gemm::c).dtype == p.y && !has_own_sums(p);
 }
 
-// Factors of one wide type, or two of codes with their scales; addend and result are wide.
+// Operands of one high-precision type, or two of codes with their scales; addend and result are in
+// high precision.
 bool gemm_takes(const NodeView& view, const GemmParams& p) {
   if (p.has_bias && !bias_applies(view, p)) return false;
   if (view.has(Gemm::scale_y))
     return constant_of(view, Gemm::scale_y) && stores_e4m3(p) && view.has(Gemm::scale_a) &&
            view.has(Gemm::scale_b);
-  if (mixes_types(p)) return has_few_rows(p) && is_wide_or_half(p.y);
+  if (mixes_types(p)) return has_few_rows(p) && is_high_precision(p.y);
   const bool factors =
-      (is_wide_or_half(p.a) && p.a == p.b) || (is_gemm_operand(p.a) && is_gemm_operand(p.b));
+      (is_high_precision(p.a) && p.a == p.b) || (is_gemm_operand(p.a) && is_gemm_operand(p.b));
   const bool is_scaled =
       !is_gemm_operand(p.a) || (view.has(Gemm::scale_a) && view.has(Gemm::scale_b));
-  return factors && is_scaled && is_wide_or_half(p.y) && is_wide_or_half(p.c) &&
+  return factors && is_scaled && is_high_precision(p.y) && is_high_precision(p.c) &&
          scale_applies(p.a_blocks, p.a_scales) && scale_applies(p.b_blocks, p.b_scales);
 }
 
@@ -122,7 +123,7 @@ GemmParams batched_params(const NodeView& view) {
 // What the library multiplies, adds and rounds by itself.
 bool batched_applies(const NodeView& view) {
   const GemmParams p = batched_params(view);
-  return is_wide_or_half(p.a) && p.a == p.b && is_wide_or_half(p.y) && !has_own_sums(p);
+  return is_high_precision(p.a) && p.a == p.b && is_high_precision(p.y) && !has_own_sums(p);
 }
 int64_t batched_scratch(const NodeView& view) {
   return gemm_scratch_bytes(batched_params(view));
@@ -140,7 +141,7 @@ constexpr Binding gemm_row(std::string_view name, RowFacts facts = {},
 }
 const Binding kGemmBindings[] = {
     gemm_row<GemmKind::few_rows>("few rows", {}, gemm_may_join),
-    gemm_row<GemmKind::wide>("library"),
+    gemm_row<GemmKind::high_precision>("library"),
     gemm_row<GemmKind::fp8>("fp8"),
     gemm_row<GemmKind::fp8, true>("fp8 stores e4m3", {.constant_scale = true}),
     gemm_row<GemmKind::by_rows>("fp8 by row"),

@@ -6,8 +6,8 @@ namespace octet::cuda {
 namespace {
 
 bool lookup_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(Lookup::table).dtype) &&
-         is_wide_or_half(view.out(Lookup::y).dtype);
+  return is_high_precision(view.in(Lookup::table).dtype) &&
+         is_high_precision(view.out(Lookup::y).dtype);
 }
 
 EmbeddingParams embedding_params(const NodeView& view, const TensorType& table) {
@@ -44,7 +44,7 @@ CrossEntropyParams cross_entropy_params(const NodeView& view, const TensorType& 
   return p;
 }
 bool cross_entropy_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(CrossEntropy::logits).dtype) &&
+  return is_high_precision(view.in(CrossEntropy::logits).dtype) &&
          view.in_is(CrossEntropy::inv_n, {Dtype::f32});
 }
 KernelSpec cross_entropy_spec(const NodeView& view) {
@@ -57,7 +57,7 @@ int64_t cross_entropy_scratch(const NodeView& view) {
 }
 bool cross_entropy_grad_applies(const NodeView& view) {
   using G = CrossEntropyGrad;
-  return is_wide_or_half(view.in(G::logits).dtype) && is_wide_or_half(view.out(G::dlogits).dtype) &&
+  return is_high_precision(view.in(G::logits).dtype) && is_high_precision(view.out(G::dlogits).dtype) &&
          view.in_is(G::dloss, {Dtype::f32}) && view.in_is(G::lse, {Dtype::f32}) &&
          view.in_is(G::inv_n, {Dtype::f32});
 }

@@ -19,11 +19,12 @@ ElementOp element_op(OpCode op) {
   }
 }
 
-// f32 arithmetic takes wide operands, and one number in f32; the rest takes integers and bools too.
+// f32 arithmetic takes high-precision operands, and one number in f32; the rest takes integers and
+// bools too.
 bool element_applies(const NodeView& view) {
   const ElementOp op = element_op(view.node.op);
   const auto fits = [wide = is_float_op(op) && op != ElementOp::copy](Dtype d) {
-    return is_wide_or_half(d) || (!wide && (d == Dtype::i32 || d == Dtype::boolean));
+    return is_high_precision(d) || (!wide && (d == Dtype::i32 || d == Dtype::boolean));
   };
   bool all = fits(view.out(Select::y).dtype);
   for (size_t i = 0; i < view.node.operands.size(); ++i) all = all && fits(view.in(i).dtype);
@@ -188,7 +189,7 @@ KernelSpec concatenate_spec(const NodeView& view) {
 
 // Elements of two or four bytes.
 bool cache_write_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(CacheWrite::cache).dtype);
+  return is_high_precision(view.in(CacheWrite::cache).dtype);
 }
 KernelSpec cache_write_spec(const NodeView& view) {
   const auto& a = view.attrs<CacheAttrs>();
@@ -202,8 +203,8 @@ KernelSpec cache_write_spec(const NodeView& view) {
 
 bool axpby_applies(const NodeView& view) {
   using S = Axpby;
-  return is_wide_or_half(view.in(S::a).dtype) && is_wide_or_half(view.in(S::b).dtype) &&
-         is_wide_or_half(view.out(S::y).dtype) && view.in(S::factor_a).dtype == Dtype::f32 &&
+  return is_high_precision(view.in(S::a).dtype) && is_high_precision(view.in(S::b).dtype) &&
+         is_high_precision(view.out(S::y).dtype) && view.in(S::factor_a).dtype == Dtype::f32 &&
          view.in(S::factor_b).dtype == Dtype::f32;
 }
 KernelSpec axpby_spec(const NodeView& view) {

@@ -9,10 +9,10 @@ namespace octet::cuda {
 namespace {
 
 bool amax_applies(const NodeView& view) {
-  bool wide = view.out(AmaxOp::amax).dtype == Dtype::f32;
+  bool high_precision = view.out(AmaxOp::amax).dtype == Dtype::f32;
   for (size_t i = 0; i < view.node.operands.size(); ++i)
-    wide = wide && (is_wide_or_half(view.in(i).dtype) || view.in(i).dtype == Dtype::boolean);
-  return wide;
+    high_precision = high_precision && (is_high_precision(view.in(i).dtype) || view.in(i).dtype == Dtype::boolean);
+  return high_precision;
 }
 int64_t amax_scratch(const NodeView& view) {
   return amax_scratch_bytes(std::ssize(view.node.operands));
@@ -50,7 +50,7 @@ KernelSpec scale_spec(const NodeView& view) {
 }
 
 bool quantize_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(Quantize::x).dtype) &&
+  return is_high_precision(view.in(Quantize::x).dtype) &&
          view.in(Quantize::scale).dtype == Dtype::f32 && has_codec(view.out(Quantize::q).dtype);
 }
 // With both layouts transposed_at is the result of the second.
@@ -80,12 +80,12 @@ KernelSpec quantize_spec(const NodeView& view) {
 
 static_assert(kMaxMaxima >= ops::kMaxMaxima);
 bool amax_quantize_applies(const NodeView& view) {
-  bool wide = view.attrs<AmaxQuantizeAttrs>().q.is_plain() &&
-              is_wide_or_half(view.in(AmaxQuantize::x).dtype) &&
+  bool high_precision = view.attrs<AmaxQuantizeAttrs>().q.is_plain() &&
+              is_high_precision(view.in(AmaxQuantize::x).dtype) &&
               view.in_is(AmaxQuantize::history, {Dtype::f32});
   for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i)
-    wide = wide && (view.in(i).dtype == Dtype::f32 || view.in(i).dtype == Dtype::boolean);
-  return wide && is_gemm_operand(view.out(AmaxQuantize::q).dtype);
+    high_precision = high_precision && (view.in(i).dtype == Dtype::f32 || view.in(i).dtype == Dtype::boolean);
+  return high_precision && is_gemm_operand(view.out(AmaxQuantize::q).dtype);
 }
 KernelSpec amax_quantize_spec(const NodeView& view) {
   const auto& a = view.attrs<AmaxQuantizeAttrs>();
@@ -130,7 +130,7 @@ GroupParams group_params(const NodeView& view) {
 bool groups_apply(const NodeView& view) {
   const GroupParams p = group_params(view);
   const TensorType& codes = made_groups(view);
-  return is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.sum) &&
+  return is_high_precision(p.a) && is_high_precision(p.b) && is_high_precision(p.sum) &&
          has_codec(p.codes) &&
          (codes.has(Granularity::Kind::group) || codes.has(Granularity::Kind::row)) &&
          view.attrs<QuantizeAttrs>().rounding == Rounding::near;
@@ -142,7 +142,7 @@ KernelSpec groups_spec(const NodeView& view) {
 
 // Blocks of several rows, and groups that are rounded otherwise.
 bool blocks_apply(const NodeView& view) {
-  return is_wide_or_half(view.in(QuantizeGroups::x).dtype) && has_codec(made_groups(view).dtype);
+  return is_high_precision(view.in(QuantizeGroups::x).dtype) && has_codec(made_groups(view).dtype);
 }
 KernelSpec blocks_spec(const NodeView& view) {
   const auto& q = view.attrs<QuantizeAttrs>();
@@ -165,7 +165,7 @@ KernelSpec blocks_spec(const NodeView& view) {
 }
 
 bool fake_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(Unary::x).dtype) && is_wide_or_half(view.out(Unary::y).dtype);
+  return is_high_precision(view.in(Unary::x).dtype) && is_high_precision(view.out(Unary::y).dtype);
 }
 KernelSpec fake_spec(const NodeView& view) {
   const auto& a = view.attrs<FakeQuantizeAttrs>();
@@ -196,7 +196,7 @@ bool dequantize_applies(const NodeView& view) {
   const Dtype scale = view.in(Dequantize::scale).dtype;
   return has_codec(view.in(Dequantize::q).dtype) &&
          !view.in(Dequantize::q).has(Granularity::Kind::run) &&
-         (is_wide(scale) || scale == Dtype::e8m0) && is_wide_or_half(view.out(Dequantize::x).dtype);
+         (is_f32_or_bf16(scale) || scale == Dtype::e8m0) && is_high_precision(view.out(Dequantize::x).dtype);
 }
 KernelSpec dequantize_spec(const NodeView& view) {
   const Rows x = rows_of(view.in(Dequantize::q));

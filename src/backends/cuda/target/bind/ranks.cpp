@@ -23,13 +23,13 @@ bool reduces(const NodeView& view) {
   const Dtype x = view.in(Reduce::x).dtype;
   if (is_max(view)) return x == Dtype::f32 || x == Dtype::boolean;
   const bool is_scaled = x == Dtype::e4m3 && view.in(Reduce::scale).dtype == Dtype::f32;
-  return (is_wide_or_half(x) || is_scaled) && is_wide_or_half(view.out(Reduce::y).dtype);
+  return (is_high_precision(x) || is_scaled) && is_high_precision(view.out(Reduce::y).dtype);
 }
 
 bool norm_applies(const NodeView& view) {
   for (size_t i = 1; i < view.node.operands.size(); ++i) {
     const Dtype dtype = view.in(i).dtype;
-    if (!is_wide_or_half(dtype) && dtype != Dtype::u32) return false;
+    if (!is_high_precision(dtype) && dtype != Dtype::u32) return false;
   }
   return true;
 }

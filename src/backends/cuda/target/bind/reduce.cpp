@@ -50,11 +50,11 @@ Shape gone_axes(const NodeView& view) {
 }
 
 bool fits(const TensorType& type) {
-  return is_wide_or_half(type.dtype) && type.shape.size() <= kMaxRank;
+  return is_high_precision(type.dtype) && type.shape.size() <= kMaxRank;
 }
 
 bool reduce_applies(const NodeView& view) {
-  return fits(view.in(Unary::x)) && is_wide_or_half(view.out(Unary::y).dtype);
+  return fits(view.in(Unary::x)) && is_high_precision(view.out(Unary::y).dtype);
 }
 bool argmax_applies(const NodeView& view) {
   return fits(view.in(Unary::x)) && view.out(Unary::y).dtype == Dtype::i32;
@@ -91,7 +91,7 @@ constexpr Binding reduce_row(OpCode op, bool (*applies)(const NodeView&)) {
 
 bool dot_applies(const NodeView& view) {
   return fits(view.in(Binary::a)) && fits(view.in(Binary::b)) &&
-         is_wide_or_half(view.out(Binary::y).dtype);
+         is_high_precision(view.out(Binary::y).dtype);
 }
 
 KernelSpec dot_spec(const NodeView& view) {

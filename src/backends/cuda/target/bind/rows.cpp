@@ -10,15 +10,15 @@
 namespace octet::cuda {
 namespace {
 
-bool results_are_wide(const NodeView& view) {
+bool results_are_high_precision(const NodeView& view) {
   for (size_t i = 0; i < own_results(view); ++i) {
-    if (view.gives(i) && !is_wide_or_half(view.out(i).dtype)) return false;
+    if (view.gives(i) && !is_high_precision(view.out(i).dtype)) return false;
   }
   return true;
 }
 
 bool gradient_applies(const NodeView& view) {
-  return operands_apply(view, view.node.op) && results_are_wide(view);
+  return operands_apply(view, view.node.op) && results_are_high_precision(view);
 }
 
 bool is_centred(const NodeView& view) {
@@ -58,12 +58,12 @@ NormGradParams norm_grad_params(const NodeView& view) {
   p.rstd_at = static_cast<int8_t>(rstd_at(view));
   p.dy = row_operand(view, RmsNormGrad::dy);
   p.x = row_operand(view, op_def(view.node.op).scales[0]);
-  p.weight = wide_operand(view, weight_at(view));
+  p.weight = unquantized_operand(view, weight_at(view));
   p.addend =
-      wide_operand(view, centred ? SlotId{LayerNormGrad::addend} : SlotId{RmsNormGrad::addend});
-  p.dx = wide_result(view, RmsNormGrad::dx);
-  p.dw = wide_result(view, RmsNormGrad::dweight);
-  if (centred) p.db = wide_result(view, LayerNormGrad::dbias);
+      unquantized_operand(view, centred ? SlotId{LayerNormGrad::addend} : SlotId{RmsNormGrad::addend});
+  p.dx = unquantized_result(view, RmsNormGrad::dx);
+  p.dw = unquantized_result(view, RmsNormGrad::dweight);
+  if (centred) p.db = unquantized_result(view, LayerNormGrad::dbias);
   p.amax = amax_result(view);
   return p;
 }
@@ -91,8 +91,8 @@ ActGradParams act_grad_params(const NodeView& view) {
     const bool erf = view.attrs<GeluAttrs>().kind == GeluKind::erf;
     p.layer = erf ? RowLayer::gelu_erf : RowLayer::gelu_tanh;
   }
-  p.first = wide_result(view, GatedActGrad::dgate);
-  p.second = wide_result(view, GatedActGrad::dup);
+  p.first = unquantized_result(view, GatedActGrad::dgate);
+  p.second = unquantized_result(view, GatedActGrad::dup);
   p.amax = amax_result(view);
   return p;
 }
@@ -164,8 +164,8 @@ int64_t grad_codes_scratch(const NodeView&) {
 constexpr int64_t kFewRopeRows = 128;
 
 bool rope_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(Rope::x).dtype) && view.in_is(Rope::positions, {Dtype::i32}) &&
-         is_wide_or_half(view.out(Rope::y).dtype) &&
+  return is_high_precision(view.in(Rope::x).dtype) && view.in_is(Rope::positions, {Dtype::i32}) &&
+         is_high_precision(view.out(Rope::y).dtype) &&
          view.attrs<RopeAttrs>().head_dim <= 2 * kMaxRopePairs;
 }
 
@@ -177,8 +177,8 @@ KernelSpec rope_spec(const NodeView& view) {
   p.head_dim = static_cast<int32_t>(attrs.head_dim);
   p.inverse = attrs.inverse;
   p.amax = amax_result(view);
-  p.x = wide_operand(view, Rope::x);
-  p.y = wide_result(view, Rope::y);
+  p.x = unquantized_operand(view, Rope::x);
+  p.y = unquantized_result(view, Rope::y);
   std::vector<int64_t> bits;
   for (const double f : rope_frequencies(attrs)) bits.push_back(std::bit_cast<int64_t>(f));
   return make_spec(KernelId::rope, p, bits);
@@ -189,7 +189,7 @@ bool rope_may_join(const NodeView& view) {
 }
 
 bool bias_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(BiasAdd::x).dtype) && results_are_wide(view) &&
+  return is_high_precision(view.in(BiasAdd::x).dtype) && results_are_high_precision(view) &&
          view.in_is(BiasAdd::bias, {Dtype::f32, Dtype::bf16, Dtype::fp16});
 }
 
@@ -197,9 +197,9 @@ template <KernelId kKernel>
 KernelSpec bias_spec(const NodeView& view) {
   BiasParams p;
   std::tie(p.rows, p.cols) = matrix_of(view.in(BiasAdd::x));
-  p.x = wide_operand(view, BiasAdd::x);
-  p.bias = wide_operand(view, BiasAdd::bias);
-  p.y = wide_result(view, BiasAdd::y);
+  p.x = unquantized_operand(view, BiasAdd::x);
+  p.bias = unquantized_operand(view, BiasAdd::bias);
+  p.y = unquantized_result(view, BiasAdd::y);
   return make_spec(kKernel, p);
 }
 
@@ -229,7 +229,7 @@ bool operands_apply(const NodeView& view, OpCode layer) {
   for (const ScalePlace place : def.scales) {
     const TensorType& type = view.in(place.operand);
     const bool has_groups =
-        type.has(Granularity::Kind::group) && is_wide_or_half(type.granularity.scale);
+        type.has(Granularity::Kind::group) && is_high_precision(type.granularity.scale);
     const bool is_read_so =
         !type.is_scaled() || has_groups || (type.has(Granularity::Kind::tensor) && !is_norm);
     if (!is_read_so || type.granularity != view.in(def.scales[0].operand).granularity) return false;
@@ -238,7 +238,7 @@ bool operands_apply(const NodeView& view, OpCode layer) {
     if (!view.has(i) || std::ranges::find(def.scales, i, &ScalePlace::scale) != def.scales.end())
       continue;
     const TensorType& type = view.in(i);
-    if (type.is_scaled() ? !is_gemm_operand(type.dtype) : !is_wide_or_half(type.dtype))
+    if (type.is_scaled() ? !is_gemm_operand(type.dtype) : !is_high_precision(type.dtype))
       return false;
   }
   return true;

@@ -29,11 +29,11 @@ inline std::tuple<int64_t, int64_t> matrix_of(const TensorType& type) {
   return {shape.rows, shape.cols};
 }
 
-inline WideArg wide_operand(const NodeView& view, size_t i) {
+inline UnquantizedArg unquantized_operand(const NodeView& view, size_t i) {
   if (!view.has(i)) return {};
   return {.at = static_cast<int8_t>(i), .dtype = view.in(i).dtype};
 }
-inline WideArg wide_result(const NodeView& view, size_t i) {
+inline UnquantizedArg unquantized_result(const NodeView& view, size_t i) {
   if (i >= own_results(view) || !view.gives(i)) return {};
   return {.at = static_cast<int8_t>(i), .dtype = view.out(i).dtype};
 }
@@ -83,12 +83,12 @@ inline RowOperand row_operand(const NodeView& view, ScalePlace place) {
 }
 
 // The layer's own operands: those that may be quantized are so alike, in groups along the rows or,
-// of activations, with one scale; all others are wide.
+// of activations, with one scale; all others are in high precision.
 bool operands_apply(const NodeView& view, OpCode layer);
 
 // An op's rows: codes, vectors of one type, and element by element.
 enum class RowKind : uint8_t { codes, vectors, generic };
-constexpr RowKind row_kind(Form form, Out out = Out::wide) {
+constexpr RowKind row_kind(Form form, Out out = Out::unquantized) {
   if (form == Form::any || out == Out::any) return RowKind::generic;
   return form == Form::groups ? RowKind::codes : RowKind::vectors;
 }

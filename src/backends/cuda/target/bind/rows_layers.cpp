@@ -57,7 +57,7 @@ bool kept_applies(const NodeView& view, const Plain& plain) {
 bool layer_applies(const NodeView& view) {
   const Plain plain = plain_of(view);
   if (!operands_apply(view, plain.op)) return false;
-  if (plain.quantized == nullptr) return is_wide_or_half(view.out(Unary::y).dtype);
+  if (plain.quantized == nullptr) return is_high_precision(view.out(Unary::y).dtype);
   if (!plain.q.is_plain()) return false;
   if (plain.kept_target > 0 && !kept_applies(view, plain)) return false;
   const QuantizedLayer& op = *plain.quantized;
@@ -106,8 +106,8 @@ KernelId kernel_of(OpCode op) {
 // Where a norm's own operands and statistics are.
 void norm_places(const NodeView& view, const Plain& plain, RowLayerParams& p) {
   const bool centred = op_def(plain.op).is_centred;
-  p.weight = wide_operand(view, centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight});
-  if (centred) p.bias = wide_operand(view, LayerNorm::bias);
+  p.weight = unquantized_operand(view, centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight});
+  if (centred) p.bias = unquantized_operand(view, LayerNorm::bias);
   if (plain.quantized != nullptr) {
     const QuantizedLayer& op = *plain.quantized;
     p.mean_at = result_place(view, op.mean);
@@ -149,7 +149,7 @@ RowLayerParams layer_params(const NodeView& view) {
     p.kept_x = kept_at(view, plain.quantized->kept);
     if (gated) p.kept_up = kept_at(view, GatedActQuantize::kept_up);
   } else {
-    p.y = wide_result(view, Unary::y);
+    p.y = unquantized_result(view, Unary::y);
   }
   return p;
 }

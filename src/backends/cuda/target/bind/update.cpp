@@ -8,9 +8,9 @@
 namespace octet::cuda {
 namespace {
 
-bool gradients_are_wide(const NodeView& view) {
+bool gradients_are_high_precision(const NodeView& view) {
   for (size_t i = 1; i < view.node.operands.size(); ++i) {
-    if (!is_wide_or_half(view.in(i).dtype)) return false;
+    if (!is_high_precision(view.in(i).dtype)) return false;
   }
   return view.in(GlobalNorm::clip).dtype == Dtype::f32 &&
          view.out(GlobalNorm::norm).dtype == Dtype::f32 &&
@@ -41,14 +41,15 @@ bool has_scaled_v(const NodeView& view) {
   return view.in(AdamwStep::v).dtype == Dtype::fp16 && view.has(AdamwStep::v_meta);
 }
 
-// Weight and gradient wide; moments f32, bf16 or codes, v scaled FP16 too; scalars f32.
+// Weight and gradient in high precision; moments f32, bf16 or codes, v scaled FP16 too; scalars
+// f32.
 bool adamw_applies(const NodeView& view) {
-  const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_moment_format(dtype); };
+  const auto storable = [](Dtype dtype) { return is_f32_or_bf16(dtype) || is_moment_format(dtype); };
   bool scalars = true;
   for (const SlotId i : {AdamwStep::lr, AdamwStep::c1, AdamwStep::c2, AdamwStep::grad_scale})
     scalars = scalars && view.in(i).dtype == Dtype::f32;
-  return scalars && is_wide_or_half(view.in(AdamwStep::w).dtype) &&
-         is_wide_or_half(view.in(AdamwStep::g).dtype) && storable(view.in(AdamwStep::m).dtype) &&
+  return scalars && is_high_precision(view.in(AdamwStep::w).dtype) &&
+         is_high_precision(view.in(AdamwStep::g).dtype) && storable(view.in(AdamwStep::m).dtype) &&
          (storable(view.in(AdamwStep::v).dtype) || has_scaled_v(view));
 }
 
@@ -142,7 +143,7 @@ bool runs_beside_others(const NodeView&) {
 const Binding kUpdateBindings[] = {
     {{OpCode::load_state, "groups", [](const NodeView&) { return true; }}, load_state_spec},
     {{OpCode::store_state, "groups", [](const NodeView&) { return true; }}, store_state_spec},
-    {{OpCode::global_norm, "chunks", gradients_are_wide, norm_scratch}, norm_spec},
+    {{OpCode::global_norm, "chunks", gradients_are_high_precision, norm_scratch}, norm_spec},
     {{.op = OpCode::adamw_step,
       .name = "expanded",
       .applies = adamw_takes<takes_expanded, kMomentGroup>,

@@ -1,6 +1,6 @@
-// Eight consecutive elements of a wide type known at run time: all loads first, conversions later,
-// so that many loads are under way. A constant dtype costs nothing. Addresses of whole eights are
-// multiples of 16 bytes.
+// Eight consecutive elements of f32, bf16 or fp16, known at run time: all loads first, conversions
+// later, so that many loads are under way. A constant dtype costs nothing. Addresses of whole
+// eights are multiples of 16 bytes.
 #pragma once
 
 #include "backends/cuda/kernels/common/element.cuh"
@@ -95,13 +95,13 @@ __device__ __forceinline__ Raw8 narrow8(const float (&v)[8], Dtype dtype) {
   return {{{words[0], words[1], words[2], words[3]}, {words[4], words[5], words[6], words[7]}}};
 }
 
-__device__ __forceinline__ float load_wide(const void* x, int64_t i, Dtype dtype) {
+__device__ __forceinline__ float load_float(const void* x, int64_t i, Dtype dtype) {
   if (dtype == Dtype::f32) return static_cast<const float*>(x)[i];
   const uint16_t bits = static_cast<const uint16_t*>(x)[i];
   return dtype == Dtype::bf16 ? to_float<Dtype::bf16>(bits) : to_float<Dtype::fp16>(bits);
 }
 
-__device__ __forceinline__ void store_wide(void* y, int64_t i, Dtype dtype, float v) {
+__device__ __forceinline__ void store_float(void* y, int64_t i, Dtype dtype, float v) {
   if (dtype == Dtype::f32) {
     static_cast<float*>(y)[i] = v;
   } else {
@@ -153,7 +153,7 @@ __device__ __forceinline__ constexpr Dtype known(Dtype compiled, Dtype given) {
 template <typename F>
 void visit_common(Dtype dtype, bool all_alike, F&& f) {
   if (!all_alike) return f.template operator()<Dtype::real>();
-  visit_wide(dtype, f);
+  visit_high_precision(dtype, f);
 }
 
 inline bool is_aligned(const void* address, size_t bytes) {
