@@ -56,9 +56,9 @@ struct MeasuredChoices {
   std::vector<MeasuredChoice> choices = {};
 };
 
-// First values of a parameter, to be drawn where it lies: element i is f32(std * f32(normal i)) of
+// How to initialize a parameter where it lies: element i is f32(std * f32(normal i)) of
 // the stream, or `constant` where std is 0; stored as train/weights.h says.
-struct WeightDraw {
+struct WeightInit {
   RandomStream random = {};
   double std = 0, constant = 0;
   ElementRange weight_run = {}, master_run = {};  // of the parameter: what lies at the addresses
@@ -95,8 +95,8 @@ class Catalogue {
   // The most rows of a GEMM that takes the codes of E4M3 weights beside a factor of 16 bits, and a
   // residual as its addend (passes/lower/fuse.h); 0: there is no such kernel.
   virtual int64_t few_rows() const { return 0; }
-  // Queues the drawing. false: the host has to.
-  virtual bool draw(const WeightDraw& what) { return static_cast<void>(what), false; }
+  // Queues the initialization. false: the host has to initialize it.
+  virtual bool init_weight(const WeightInit& what) { return static_cast<void>(what), false; }
 
   // Of all kernels prepared so far, by problem.
   virtual MeasuredChoices measured() const { return {}; }

@@ -35,12 +35,12 @@ ProgramOptions with_lengths(ProgramOptions options, const RowLoader& loader) {
   return options;
 }
 
-// How fast they came from files; "" where they were drawn.
+// How fast they came from files; "" where they were initialized.
 std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine,
                               const RunConfig& config, const ModelSpec& spec) {
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
   if (config.model.path.empty()) {
-    draw_weights(engine.arenas(), engine.layout(), parameters,
+    init_weights(engine.arenas(), engine.layout(), parameters,
                  static_cast<uint32_t>(config.train.seed), machine.catalogue);
     return "";
   }

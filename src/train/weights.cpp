@@ -167,21 +167,21 @@ RandomStream stream_of(const ParameterSpec& parameter, uint32_t seed) {
   return {.name = name_hash(parameter.name), .seed = seed};
 }
 
-WeightDraw draw_of(Arenas& arenas, const Layout& layout, const ParameterSpec& parameter,
+WeightInit init_of(Arenas& arenas, const Layout& layout, const ParameterSpec& parameter,
                    uint32_t seed) {
   const Layout::Slot& weight = layout.slots.at(parameter.name);
-  WeightDraw draw{.random = stream_of(parameter, seed),
+  WeightInit init{.random = stream_of(parameter, seed),
                   .std = parameter.init == Init::normal ? parameter.std : 0,
                   .constant = parameter.init == Init::ones ? 1.0 : 0.0,
                   .weight_run = run_of(layout, weight, n_elems(parameter.shape)),
                   .weight = weight.type.dtype,
                   .weight_at = arenas.arena(weight.arena) + weight.offset};
   if (const Layout::Slot* master = find_master(layout, parameter.name)) {
-    draw.master_run = run_of(layout, *master, n_elems(parameter.shape));
-    draw.master = master->type.dtype;
-    draw.master_at = arenas.arena(master->arena) + master->offset;
+    init.master_run = run_of(layout, *master, n_elems(parameter.shape));
+    init.master = master->type.dtype;
+    init.master_at = arenas.arena(master->arena) + master->offset;
   }
-  return draw;
+  return init;
 }
 
 }  // namespace
@@ -230,15 +230,15 @@ void load_weights(Arenas& arenas, const Layout& layout,
   });
 }
 
-void draw_weights(Arenas& arenas, const Layout& layout,
+void init_weights(Arenas& arenas, const Layout& layout,
                   const std::vector<ParameterSpec>& parameters, uint32_t seed,
                   Catalogue& catalogue) {
   zero_states(arenas, layout, parameters);
   std::vector<ParameterSpec> left;
   for (const ParameterSpec& parameter : parameters) {
-    const WeightDraw draw = draw_of(arenas, layout, parameter, seed);
-    const bool is_scaled = draw.master_at != nullptr && draw.master == Dtype::fp16;
-    if (is_scaled || !catalogue.draw(draw)) left.push_back(parameter);
+    const WeightInit init = init_of(arenas, layout, parameter, seed);
+    const bool is_scaled = init.master_at != nullptr && init.master == Dtype::fp16;
+    if (is_scaled || !catalogue.init_weight(init)) left.push_back(parameter);
   }
   write_all(arenas, layout, left,
             [seed](const ParameterSpec& one) { return initial_values(one, seed); });

@@ -35,8 +35,8 @@ void write_weights(Arenas& arenas, const Layout& layout,
 void load_weights(Arenas& arenas, const Layout& layout,
                   const std::vector<ParameterSpec>& parameters, const WeightReader& weights);
 
-// The same with the parameters' initial_values, drawn by the device where the catalogue can.
-void draw_weights(Arenas& arenas, const Layout& layout,
+// The same with the parameters' initial_values, which the device makes where the catalogue can.
+void init_weights(Arenas& arenas, const Layout& layout,
                   const std::vector<ParameterSpec>& parameters, uint32_t seed,
                   Catalogue& catalogue);
 

@@ -83,8 +83,8 @@ enum class KernelId : int32_t {
   attention_plain_grad,
   attention_cached,
   // draw: first values of weights
-  draw_weights,
+  init_weights,
 };
-inline constexpr int kKernelCount = static_cast<int>(KernelId::draw_weights) + 1;
+inline constexpr int kKernelCount = static_cast<int>(KernelId::init_weights) + 1;
 
 }  // namespace octet::cuda

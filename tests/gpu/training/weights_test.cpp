@@ -1,4 +1,5 @@
-// First weights drawn by the GPU equal those drawn by the host, in every form that a slot keeps.
+// Weights that the GPU initializes equal those that the host initializes, in every form that a slot
+// keeps.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -68,7 +69,7 @@ void expect_equal(Backend& gpu, test::HostDevice& host, const ParameterSpec& par
   Arenas want(host, layout.arena_bytes), got(*gpu.device, layout.arena_bytes);
   write_weights(want, layout, {parameter},
                 [](const ParameterSpec& p) { return initial_values(p, 5); });
-  draw_weights(got, layout, {parameter}, 5, *gpu.catalogue);
+  init_weights(got, layout, {parameter}, 5, *gpu.catalogue);
   for (const auto& [name, slot] : layout.slots) {
     const auto a = bytes_of(want, slot), b = bytes_of(got, slot);
     EXPECT_LE(n_unequal(a, b, static_cast<int>(dtype_bytes(slot.type.dtype))),

@@ -106,23 +106,23 @@ TEST(WriteWeights, zeroes_the_states) {
 }
 
 // Fills weights of one name itself, with 7, and leaves the others to the host.
-struct DrawingCatalogue : Catalogue {
-  explicit DrawingCatalogue(RandomStream its_stream) : mine(its_stream) {}
+struct InitCatalogue : Catalogue {
+  explicit InitCatalogue(RandomStream its_stream) : mine(its_stream) {}
   std::optional<KernelChoice> choose(const Graph& /*g*/, const Node& /*n*/) const override {
     return std::nullopt;
   }
   LaunchFn prepare(const Graph& /*g*/, const Node& /*n*/) override { return {}; }
-  bool draw(const WeightDraw& what) override {
+  bool init_weight(const WeightInit& what) override {
     if (what.random.name != mine.name || what.random.seed != mine.seed) return false;
     EXPECT_EQ(what.std, 0.02);
     EXPECT_EQ(what.weight, Dtype::f32);
     EXPECT_EQ(what.master_at, nullptr);
     std::fill_n(reinterpret_cast<float*>(what.weight_at), what.weight_run.count, 7.0f);
-    drawn = what;
+    initialized = what;
     return true;
   }
   RandomStream mine;
-  WeightDraw drawn = {};
+  WeightInit initialized = {};
 };
 
 TEST(DrawWeights, leaves_to_the_host_what_the_device_cannot_draw) {
@@ -132,8 +132,8 @@ TEST(DrawWeights, leaves_to_the_host_what_the_device_cannot_draw) {
   other.name = "v";
   HostDevice device;
   Arenas arenas(device, layout.arena_bytes);
-  DrawingCatalogue catalogue({.name = name_hash("w"), .seed = 3});
-  draw_weights(arenas, layout, {kMatrix, other}, 3, catalogue);
+  InitCatalogue catalogue({.name = name_hash("w"), .seed = 3});
+  init_weights(arenas, layout, {kMatrix, other}, 3, catalogue);
   EXPECT_EQ(read_slot<float>(arenas, layout, "w"), std::vector<float>(64 * 48, 7.0f));
   EXPECT_EQ(read_slot<float>(arenas, layout, "v"), initial_values(other, 3));
   EXPECT_EQ(read_slot<float>(arenas, layout, "adam_m:w"), std::vector<float>(64 * 48, 0.0f));
@@ -147,9 +147,9 @@ TEST(DrawWeights, of_a_shard_draws_that_run_of_the_parameter) {
   Arenas arenas(device, layout.arena_bytes);
   for (int64_t rank = 0; rank < 5; ++rank) {
     layout.rank = rank;
-    DrawingCatalogue catalogue({.name = name_hash("w"), .seed = 3});
-    draw_weights(arenas, layout, {kMatrix}, 3, catalogue);
-    EXPECT_EQ(catalogue.drawn.weight_run,
+    InitCatalogue catalogue({.name = name_hash("w"), .seed = 3});
+    init_weights(arenas, layout, {kMatrix}, 3, catalogue);
+    EXPECT_EQ(catalogue.initialized.weight_run,
               (ElementRange{std::min<int64_t>(3072, rank * 768), rank < 4 ? 768 : 0}));
   }
 }

@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "backends/cuda/params/draw.h"
+#include "backends/cuda/params/init.h"
 #include "backends/cuda/target/bind/binding.h"
 #include "base/error.h"
 #include "ir/op_def.h"
@@ -112,9 +112,9 @@ LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
   return [handle](const LaunchArgs& args) { handle->launch(args); };
 }
 
-bool CudaCatalogue::draw(const WeightDraw& what) {
+bool CudaCatalogue::init_weight(const WeightInit& what) {
   if (module_ == nullptr) return false;
-  const DrawParams params{.weight_first = what.weight_run.first,
+  const InitParams params{.weight_first = what.weight_run.first,
                           .weight_count = what.weight_run.count,
                           .master_first = what.master_run.first,
                           .master_count = what.master_run.count,
@@ -124,7 +124,7 @@ bool CudaCatalogue::draw(const WeightDraw& what) {
                           .weight = what.weight,
                           .master = what.master,
                           .has_master = what.master_at != nullptr};
-  const OctetCudaKernel kernel{.kernel = static_cast<int32_t>(KernelId::draw_weights),
+  const OctetCudaKernel kernel{.kernel = static_cast<int32_t>(KernelId::init_weights),
                                .reserved = 0,
                                .params = &params,
                                .params_bytes = sizeof(params),

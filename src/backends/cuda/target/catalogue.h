@@ -33,7 +33,7 @@ class CudaCatalogue : public Catalogue {
   int64_t few_rows() const override { return kFewRows; }
   bool stores_codes(int64_t m, int64_t n, int64_t k) const override;
   bool adds_bias(const Graph& graph, const Node& gemm) const override;
-  bool draw(const WeightDraw& what) override;
+  bool init_weight(const WeightInit& what) override;
   MeasuredChoices measured() const override;
   void recall(std::span<const MeasuredChoice> choices) override;
 

@@ -1,9 +1,9 @@
-// Weights drawn where they lie (params/draw.h).
+// Initializes weights where they lie (params/init.h).
 #include <algorithm>
 
 #include "backends/cuda/kernels/common/element.cuh"
 #include "backends/cuda/launch/context.h"
-#include "backends/cuda/params/draw.h"
+#include "backends/cuda/params/init.h"
 #include "math/master.h"
 
 namespace octet::cuda {
@@ -12,7 +12,7 @@ namespace {
 enum class MasterKind : uint8_t { none, f32, remainder };
 
 template <Dtype D, MasterKind M>
-__device__ void store(float x, int64_t i, const DrawParams& p, void* weight, void* master) {
+__device__ void store(float x, int64_t i, const InitParams& p, void* weight, void* master) {
   const int64_t w = i - p.weight_first, m = i - p.master_first;
   const bool is_weight = w >= 0 && w < p.weight_count, is_master = m >= 0 && m < p.master_count;
   if constexpr (M == MasterKind::remainder) {
@@ -30,7 +30,7 @@ __device__ void store(float x, int64_t i, const DrawParams& p, void* weight, voi
 struct Elements {
   int64_t begin = 0, end = 0;
 };
-__host__ Elements drawn(const DrawParams& p) {
+__host__ Elements elements_of(const InitParams& p) {
   Elements all{p.weight_first, p.weight_first + p.weight_count};
   if (p.has_master && p.master_count > 0) {
     const bool is_empty = all.begin == all.end;
@@ -42,7 +42,7 @@ __host__ Elements drawn(const DrawParams& p) {
 
 // A block of random words makes two neighbours; runs begin at even elements.
 template <Dtype D, MasterKind M>
-__global__ void draw_weights(DrawParams p, Elements all, void* weight, void* master) {
+__global__ void init_weights(InitParams p, Elements all, void* weight, void* master) {
   const int64_t stride = 2 * static_cast<int64_t>(gridDim.x) * blockDim.x;
   const int64_t first = 2 * (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x);
   for (int64_t i = all.begin + first; i < all.end; i += stride) {
@@ -59,28 +59,28 @@ __global__ void draw_weights(DrawParams p, Elements all, void* weight, void* mas
 }
 
 template <Dtype D, MasterKind M>
-void draw_as(const DrawParams& p, const Launch& args) {
-  const Elements all = drawn(p);
+void init_as(const InitParams& p, const Launch& args) {
+  const Elements all = elements_of(p);
   if (all.begin == all.end) return;
   const int64_t blocks = std::min<int64_t>(ceil_div(all.end - all.begin, 2 * 256), 8 * args.n_sm);
-  draw_weights<D, M><<<static_cast<unsigned>(blocks), 256, 0, args.stream>>>(
+  init_weights<D, M><<<static_cast<unsigned>(blocks), 256, 0, args.stream>>>(
       p, all, args.results[0], p.has_master ? args.results[1] : nullptr);
   check_launch("drawing weights");
 }
 
-void draw(const DrawParams& p, const Launch& args) {
+void init_weight(const InitParams& p, const Launch& args) {
   if (p.has_master && p.master == Dtype::i16) {
     if (p.weight != Dtype::bf16)
       throw ModuleError("[cuda] expected a remainder beside bf16, got " +
                         std::string(dtype_name(p.weight)));
-    return draw_as<Dtype::bf16, MasterKind::remainder>(p, args);
+    return init_as<Dtype::bf16, MasterKind::remainder>(p, args);
   }
   visit_high_precision(p.weight, [&]<Dtype D>() {
-    p.has_master ? draw_as<D, MasterKind::f32>(p, args) : draw_as<D, MasterKind::none>(p, args);
+    p.has_master ? init_as<D, MasterKind::f32>(p, args) : init_as<D, MasterKind::none>(p, args);
   });
 }
 
-constexpr KernelEntry kRows[] = {{KernelId::draw_weights, stateless<DrawParams, draw>}};
+constexpr KernelEntry kRows[] = {{KernelId::init_weights, stateless<InitParams, init_weight>}};
 
 }  // namespace
 

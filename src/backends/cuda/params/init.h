@@ -1,4 +1,4 @@
-// First values of a weight, drawn where it lies: element i is f32(std * f32(normal i of the
+// Initializes a weight where it lies: element i is f32(std * f32(normal i of the
 // stream)) (RandomStream, base/philox.h), or `constant` everywhere where std is 0. No operands.
 // Results: the weight, rounded to nearest even; then its master: the f32 value itself, or the i16
 // remainder that makes it exact (math/master.h; the weight is then rounded half up). Equal to the
@@ -12,7 +12,7 @@
 
 namespace octet::cuda {
 
-struct DrawParams {
+struct InitParams {
   int64_t weight_first = 0, weight_count = 0;  // the elements that lie at the results: a rank may
   int64_t master_first = 0, master_count = 0;  // have all of a weight and a shard of its master
   RandomStream random;
