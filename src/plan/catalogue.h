@@ -42,18 +42,18 @@ struct LaunchArgs {
   bool joins_next = false;
 };
 
-// A choice that was made by measuring while kernels were prepared: with another one, sums may have
-// other last bits.
-struct MeasuredChoice {
+// A choice that was made by timing kernels while they were prepared: with another one, sums may
+// have other last bits.
+struct AutotunedChoice {
   std::string problem = {};  // what it was made for: sizes, types, layout
   std::string choice = {};   // in words
-  std::string code = {};     // what recall() reads
+  std::string code = {};     // what use_autotune_cache() reads
   int64_t workspace_bytes = 0;
   double ms = 0;  // 0: not measured
 };
-struct MeasuredChoices {
+struct AutotuneCache {
   std::string machine = {};  // what they hold for: device, versions, mode
-  std::vector<MeasuredChoice> choices = {};
+  std::vector<AutotunedChoice> choices = {};
 };
 
 // How to initialize a parameter where it lies: element i is f32(std * f32(normal i)) of
@@ -99,10 +99,10 @@ class Catalogue {
   virtual bool init_weight(const WeightInit& what) { return static_cast<void>(what), false; }
 
   // Of all kernels prepared so far, by problem.
-  virtual MeasuredChoices measured() const { return {}; }
+  virtual AutotuneCache autotune_cache() const { return {}; }
   // Kernels prepared from now on take these choices where they still can be had. Throws
-  // Error{bad_data} for a code that measured() never made.
-  virtual void recall(std::span<const MeasuredChoice> choices) { static_cast<void>(choices); }
+  // Error{bad_data} for a code that autotune_cache() never made.
+  virtual void use_autotune_cache(std::span<const AutotunedChoice> choices) { static_cast<void>(choices); }
 
  protected:
   Target target_;

@@ -8,14 +8,14 @@ namespace {
 
 constexpr std::string_view kFormat = "octet-algorithms";
 
-MeasuredChoices parse_choices(const std::string& text, const std::string& path) {
+AutotuneCache parse_choices(const std::string& text, const std::string& path) {
   const Json root = parse_json(text, path);
   const JsonObject json(root, path);
   if (json.string("format") != kFormat || !json.at("algorithms").is_array()) {
     throw Error(ErrorCode::bad_data, "[algorithms] {}: expected a list of format {}, got '{}'",
                 path, kFormat, json.string("format"));
   }
-  MeasuredChoices choices{.machine = json.string("machine")};
+  AutotuneCache choices{.machine = json.string("machine")};
   for (const Json& item : json.at("algorithms")) {
     const JsonObject one(item, path);
     choices.choices.push_back({.problem = one.string("problem"),
@@ -29,31 +29,31 @@ MeasuredChoices parse_choices(const std::string& text, const std::string& path) 
 
 }  // namespace
 
-void write_algorithms(Files& files, const std::string& path, const Catalogue& catalogue) {
-  const MeasuredChoices measured = catalogue.measured();
-  if (measured.choices.empty()) return;
+void write_autotune_cache(Files& files, const std::string& path, const Catalogue& catalogue) {
+  const AutotuneCache cache = catalogue.autotune_cache();
+  if (cache.choices.empty()) return;
   Json list = Json::array();
-  for (const MeasuredChoice& choice : measured.choices) {
+  for (const AutotunedChoice& choice : cache.choices) {
     list.push_back({{"problem", choice.problem},
                     {"choice", choice.choice},
                     {"code", choice.code},
                     {"workspace_bytes", choice.workspace_bytes},
                     {"ms", choice.ms}});
   }
-  const Json json = {{"format", kFormat}, {"machine", measured.machine}, {"algorithms", list}};
+  const Json json = {{"format", kFormat}, {"machine", cache.machine}, {"algorithms", list}};
   write_atomically(files, path, json.dump(1) + "\n");
 }
 
-std::string recall_algorithms(const Files& files, const std::string& path, Catalogue& catalogue) {
-  const std::string machine = catalogue.measured().machine;
+std::string load_autotune_cache(const Files& files, const std::string& path, Catalogue& catalogue) {
+  const std::string machine = catalogue.autotune_cache().machine;
   if (machine.empty() || !files.exists(path)) return "";
-  const MeasuredChoices recorded = parse_choices(files.read_text(path), path);
+  const AutotuneCache recorded = parse_choices(files.read_text(path), path);
   if (recorded.machine != machine) {
     return fmt::format(
         "{}: expected algorithms for {}, got {}: chosen anew, sums may have other last bits", path,
         machine, recorded.machine);
   }
-  catalogue.recall(recorded.choices);
+  catalogue.use_autotune_cache(recorded.choices);
   return "";
 }
 

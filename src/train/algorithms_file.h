@@ -9,11 +9,11 @@
 
 namespace octet {
 
-// Writes what the catalogue measured, as one act; nothing where it measured nothing.
-void write_algorithms(Files& files, const std::string& path, const Catalogue& catalogue);
+// Writes the catalogue's autotune cache, as one act; nothing where it is empty.
+void write_autotune_cache(Files& files, const std::string& path, const Catalogue& catalogue);
 
 // Gives the file's choices to the catalogue before kernels are prepared. Returns "", or why they
 // are chosen anew: they are another machine's. Throws Error{bad_data} for a file that is damaged.
-std::string recall_algorithms(const Files& files, const std::string& path, Catalogue& catalogue);
+std::string load_autotune_cache(const Files& files, const std::string& path, Catalogue& catalogue);
 
 }  // namespace octet

@@ -136,7 +136,7 @@ class Trainer {
   ModelSpec spec_;
   std::unique_ptr<RowLoader> loader_;
   std::unique_ptr<RowReader> reader_;  // of the rows of a run's steps, from begin() on
-  std::string recall_problem_;         // why recorded algorithms were not taken; before the engine
+  std::string autotune_cache_problem_;         // why recorded algorithms were not taken; before the engine
   TrainEngine engine_;
   std::string loaded_;  // how fast a model's weights came; empty where there were none
   Dataset data_;

@@ -101,8 +101,8 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
   if (const auto& test = engine_.self_test())
     log.info("[ranks] {}; self-test: {} kernels right in {:.0f} ms", machine_.device.transport(),
              test->n_kernels, test->ms);
-  if (!recall_problem_.empty()) log.warning("{}", recall_problem_);
-  write_algorithms(files, file("algorithms.json"), machine_.catalogue);
+  if (!autotune_cache_problem_.empty()) log.warning("{}", autotune_cache_problem_);
+  write_autotune_cache(files, file("algorithms.json"), machine_.catalogue);
   const int64_t n_recorded = unrecorded_ ? attempted_ - 1 : attempted_;
   record_ = std::make_unique<RunRecord>(files, config_, n_recorded, log);
 }

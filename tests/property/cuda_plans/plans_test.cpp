@@ -144,13 +144,13 @@ TEST(CudaPlans, a_deterministic_run_reserves_dp_for_the_gradient_of_attention_al
 }
 
 TEST(CudaPlans, an_algorithm_that_no_run_recorded_is_refused) {
-  const MeasuredChoice good{.problem = "p", .code = std::string(128, 'a')};
-  EXPECT_NO_THROW(gpu().catalogue->recall({&good, 1}));
+  const AutotunedChoice good{.problem = "p", .code = std::string(128, 'a')};
+  EXPECT_NO_THROW(gpu().catalogue->use_autotune_cache({&good, 1}));
   for (const std::string& code : {std::string(), std::string(127, 'a'), std::string(128, 'g')}) {
-    const MeasuredChoice bad{.problem = "p", .code = code};
-    EXPECT_THROW(gpu().catalogue->recall({&bad, 1}), Error) << code;
+    const AutotunedChoice bad{.problem = "p", .code = code};
+    EXPECT_THROW(gpu().catalogue->use_autotune_cache({&bad, 1}), Error) << code;
   }
-  EXPECT_TRUE(gpu().catalogue->measured().choices.empty());
+  EXPECT_TRUE(gpu().catalogue->autotune_cache().choices.empty());
 }
 
 // The kernels of a plan that are of this row ("gemm blocks").

@@ -8,21 +8,21 @@
 namespace octet {
 namespace {
 
-// Has measured `own`, and keeps what it is to take.
+// Its autotune cache is `own`; keeps what it is to take.
 struct MeasuringCatalogue : Catalogue {
   std::optional<KernelChoice> choose(const Graph& /*g*/, const Node& /*n*/) const override {
     return std::nullopt;
   }
   LaunchFn prepare(const Graph& /*g*/, const Node& /*n*/) override { return {}; }
-  MeasuredChoices measured() const override { return own; }
-  void recall(std::span<const MeasuredChoice> choices) override {
-    recalled.assign(choices.begin(), choices.end());
+  AutotuneCache autotune_cache() const override { return own; }
+  void use_autotune_cache(std::span<const AutotunedChoice> choices) override {
+    cached.assign(choices.begin(), choices.end());
   }
-  MeasuredChoices own;
-  std::vector<MeasuredChoice> recalled;
+  AutotuneCache own;
+  std::vector<AutotunedChoice> cached;
 };
 
-const MeasuredChoices kOfRunA = {
+const AutotuneCache kOfRunA = {
     .machine = "GPU A, cuBLASLt 13.1.0, by timing",
     .choices = {{.problem = "16 x 32 x 64 e4m3 x e4m3^T -> bf16",
                  .choice = "algorithm 66, tile 23",
@@ -36,14 +36,14 @@ TEST(AlgorithmsFile, a_resumed_run_takes_what_was_written) {
   MeasuringCatalogue first, resumed;
   first.own = kOfRunA;
   resumed.own.machine = kOfRunA.machine;
-  write_algorithms(posix_files(), folder / "algorithms.json", first);
-  EXPECT_EQ(recall_algorithms(posix_files(), folder / "algorithms.json", resumed), "");
-  ASSERT_EQ(resumed.recalled.size(), 2u);
+  write_autotune_cache(posix_files(), folder / "algorithms.json", first);
+  EXPECT_EQ(load_autotune_cache(posix_files(), folder / "algorithms.json", resumed), "");
+  ASSERT_EQ(resumed.cached.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(resumed.recalled[i].problem, kOfRunA.choices[i].problem);
-    EXPECT_EQ(resumed.recalled[i].code, kOfRunA.choices[i].code);
-    EXPECT_EQ(resumed.recalled[i].workspace_bytes, kOfRunA.choices[i].workspace_bytes);
-    EXPECT_EQ(resumed.recalled[i].ms, kOfRunA.choices[i].ms);
+    EXPECT_EQ(resumed.cached[i].problem, kOfRunA.choices[i].problem);
+    EXPECT_EQ(resumed.cached[i].code, kOfRunA.choices[i].code);
+    EXPECT_EQ(resumed.cached[i].workspace_bytes, kOfRunA.choices[i].workspace_bytes);
+    EXPECT_EQ(resumed.cached[i].ms, kOfRunA.choices[i].ms);
   }
 }
 
@@ -52,20 +52,20 @@ TEST(AlgorithmsFile, those_of_another_machine_are_refused_in_words) {
   MeasuringCatalogue first, other;
   first.own = kOfRunA;
   other.own.machine = "GPU B, cuBLASLt 13.2.0, by timing";
-  write_algorithms(posix_files(), folder / "algorithms.json", first);
-  const std::string why = recall_algorithms(posix_files(), folder / "algorithms.json", other);
+  write_autotune_cache(posix_files(), folder / "algorithms.json", first);
+  const std::string why = load_autotune_cache(posix_files(), folder / "algorithms.json", other);
   EXPECT_NE(why.find("GPU A"), std::string::npos) << why;
   EXPECT_NE(why.find("GPU B"), std::string::npos) << why;
-  EXPECT_TRUE(other.recalled.empty());
+  EXPECT_TRUE(other.cached.empty());
 }
 
 TEST(AlgorithmsFile, is_not_made_where_nothing_was_measured_and_need_not_be_there) {
   const test::ScratchFolder folder;
   MeasuringCatalogue cpu;
-  write_algorithms(posix_files(), folder / "algorithms.json", cpu);
+  write_autotune_cache(posix_files(), folder / "algorithms.json", cpu);
   EXPECT_FALSE(posix_files().exists(folder / "algorithms.json"));
   cpu.own.machine = "GPU A";
-  EXPECT_EQ(recall_algorithms(posix_files(), folder / "algorithms.json", cpu), "");
+  EXPECT_EQ(load_autotune_cache(posix_files(), folder / "algorithms.json", cpu), "");
 }
 
 TEST(AlgorithmsFile, damage_is_an_error_that_names_the_file) {
@@ -77,7 +77,7 @@ TEST(AlgorithmsFile, damage_is_an_error_that_names_the_file) {
                            R"({"format": "octet-algorithms", "machine": "GPU A",
                                "algorithms": [{"problem": 1}]})"}) {
     const std::string path = folder.put("algorithms.json", text);
-    const std::string error = test::error_of([&] { recall_algorithms(posix_files(), path, gpu); });
+    const std::string error = test::error_of([&] { load_autotune_cache(posix_files(), path, gpu); });
     EXPECT_NE(error.find("algorithms.json"), std::string::npos) << text << ": " << error;
   }
 }

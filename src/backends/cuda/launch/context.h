@@ -42,7 +42,7 @@ struct Context {
   // Algorithms that were timed, by the text of the problem: layers repeat themselves.
   std::map<std::string, GemmAlgorithm> gemm_algorithms = {};
   // Those of a former process, to be taken where they still apply.
-  std::map<std::string, GemmAlgorithm> recalled_algorithms = {};
+  std::map<std::string, GemmAlgorithm> cached_algorithms = {};
   // Whatever a family keeps between its kernels (a library's handle), by its name.
   std::map<std::string, std::shared_ptr<void>> shared = {};
 };

@@ -321,7 +321,7 @@ int algorithm_get(int32_t index, OctetCudaAlgorithm* algorithm) {
   return guarded([&] { *algorithm = recorded_algorithm(context(), index); });
 }
 int algorithm_recall(const OctetCudaAlgorithm* algorithm) {
-  return guarded([&] { recall_algorithm(context(), *algorithm); });
+  return guarded([&] { cache_algorithm(context(), *algorithm); });
 }
 
 const char* last_error() {

@@ -149,8 +149,8 @@ bool CudaCatalogue::adds_bias(const Graph& graph, const Node& gemm) const {
   return choose_row({graph, gemm, target_}).has_value();
 }
 
-MeasuredChoices CudaCatalogue::measured() const {
-  MeasuredChoices result{.machine = machine_};
+AutotuneCache CudaCatalogue::autotune_cache() const {
+  AutotuneCache result{.machine = machine_};
   if (module_ == nullptr) return result;
   int32_t n = 0;
   module_->check(module_->api().algorithm_count(&n));
@@ -166,8 +166,8 @@ MeasuredChoices CudaCatalogue::measured() const {
   return result;
 }
 
-void CudaCatalogue::recall(std::span<const MeasuredChoice> choices) {
-  for (const MeasuredChoice& choice : choices) {
+void CudaCatalogue::use_autotune_cache(std::span<const AutotunedChoice> choices) {
+  for (const AutotunedChoice& choice : choices) {
     OctetCudaAlgorithm algorithm{};
     read_code(choice.code, algorithm.code);
     if (module_ == nullptr || choice.problem.size() >= sizeof(algorithm.problem)) continue;

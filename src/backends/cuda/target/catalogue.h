@@ -16,7 +16,7 @@ namespace octet::cuda {
 struct CatalogueOptions {
   bool deterministic = false;  // scratch for kernels whose results repeat; the module's are chosen
                                // when it is opened
-  std::string machine = {};    // see MeasuredChoices
+  std::string machine = {};    // see AutotuneCache
   int capability = kPlannedCapability;
   std::string blas = "13", dnn = "9";  // versions, assumed; dnn empty: it is not there
 };
@@ -34,8 +34,8 @@ class CudaCatalogue : public Catalogue {
   bool stores_codes(int64_t m, int64_t n, int64_t k) const override;
   bool adds_bias(const Graph& graph, const Node& gemm) const override;
   bool init_weight(const WeightInit& what) override;
-  MeasuredChoices measured() const override;
-  void recall(std::span<const MeasuredChoice> choices) override;
+  AutotuneCache autotune_cache() const override;
+  void use_autotune_cache(std::span<const AutotunedChoice> choices) override;
 
  private:
   std::string machine_;

@@ -61,13 +61,13 @@ OctetCudaAlgorithm recorded_algorithm(const Context& context, int32_t index) {
   return record;
 }
 
-void recall_algorithm(Context& context, const OctetCudaAlgorithm& algorithm) {
-  GemmAlgorithm recalled;
-  std::memcpy(&recalled.code, algorithm.code, sizeof(algorithm.code));
-  recalled.ms = static_cast<float>(algorithm.ms);
+void cache_algorithm(Context& context, const OctetCudaAlgorithm& algorithm) {
+  GemmAlgorithm cached;
+  std::memcpy(&cached.code, algorithm.code, sizeof(algorithm.code));
+  cached.ms = static_cast<float>(algorithm.ms);
   const std::string problem(algorithm.problem,
                             strnlen(algorithm.problem, sizeof(algorithm.problem)));
-  context.recalled_algorithms.insert_or_assign(problem, recalled);
+  context.cached_algorithms.insert_or_assign(problem, cached);
 }
 
 }  // namespace octet::cuda

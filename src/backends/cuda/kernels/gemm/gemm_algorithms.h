@@ -10,6 +10,6 @@ namespace octet::cuda {
 OctetCudaAlgorithm recorded_algorithm(const Context& context, int32_t index);
 
 // Products prepared from now on take it where the problem is theirs.
-void recall_algorithm(Context& context, const OctetCudaAlgorithm& algorithm);
+void cache_algorithm(Context& context, const OctetCudaAlgorithm& algorithm);
 
 }  // namespace octet::cuda

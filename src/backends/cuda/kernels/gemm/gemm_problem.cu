@@ -73,7 +73,7 @@ GemmProblem::GemmProblem(Context& context, const GemmParams& params, AlphaPlace 
                          int64_t workspace)
     : context_(context), params_(params), place_(place), workspace_(workspace) {
   describe();
-  if (!recall()) choose(workspace);
+  if (!take_cached()) choose(workspace);
   note();
 }
 
@@ -151,13 +151,13 @@ bool GemmProblem::offers(const cublasLtMatmulAlgo_t& algorithm, int64_t* workspa
          *workspace_bytes <= workspace_;
 }
 
-bool GemmProblem::recall() {
-  const auto recalled = context_.recalled_algorithms.find(key());
+bool GemmProblem::take_cached() {
+  const auto cached = context_.cached_algorithms.find(key());
   int64_t n_bytes = 0;
-  if (recalled == context_.recalled_algorithms.end() || !offers(recalled->second, &n_bytes))
+  if (cached == context_.cached_algorithms.end() || !offers(cached->second, &n_bytes))
     return false;
-  context_.gemm_algorithms.insert_or_assign(key(), recalled->second);
-  algorithm_ = recalled->second;
+  context_.gemm_algorithms.insert_or_assign(key(), cached->second);
+  algorithm_ = cached->second;
   return true;
 }
 

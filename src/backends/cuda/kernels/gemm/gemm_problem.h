@@ -24,7 +24,7 @@ class GemmProblem {
   // context is deterministic, the fastest of the library's proposals is found by timing
   // (gemm_trial.h), in memory that the context was lent, else in some of its own while that
   // lasts; where there is none, or the context is deterministic, it is the first proposal. Before
-  // all that, an algorithm that the context recalls for this problem is taken where the library
+  // all that, an algorithm that the context has cached for this problem is taken where the library
   // still offers it.
   GemmProblem(Context& context, const GemmParams& params, AlphaPlace place, int64_t workspace);
   ~GemmProblem();
@@ -35,7 +35,7 @@ class GemmProblem {
 
  private:
   void describe();
-  bool recall();
+  bool take_cached();
   void choose(int64_t workspace);
   void note();
   bool offers(const cublasLtMatmulAlgo_t& algorithm, int64_t* workspace_bytes) const;
