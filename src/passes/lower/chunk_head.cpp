@@ -48,7 +48,7 @@ bool find_backward(const Matcher& m, Head& head) {
   const ValueId dloss = head.loss_grad->in(CrossEntropyGrad::dloss);
   if (!m.graph().type(dloss).shape.empty()) return false;
   const ValueId dlogits = head.loss_grad->out(CrossEntropyGrad::dlogits);
-  if (m.handed_out(dlogits)) return false;
+  if (m.is_graph_output(dlogits)) return false;
   for (const Node* reader : m.readers(dlogits)) {
     if (!is_plain_gemm(reader) || reader->in(Gemm::a) != dlogits) return false;
     const bool is_wgrad = std::get<GemmAttrs>(reader->attrs).trans_a;
@@ -66,8 +66,8 @@ std::optional<Head> find_head(const Matcher& m) {
     Head head{.gemm = m.graph().producer(node.in(CrossEntropy::logits)), .loss = &node};
     const bool plain = is_plain_gemm(head.gemm) && head.gemm->tag.layer < 0 &&
                        !std::get<GemmAttrs>(head.gemm->attrs).trans_a &&
-                       !m.handed_out(head.gemm->out(Gemm::y)) &&
-                       !m.handed_out(node.out(CrossEntropy::lse));
+                       !m.is_graph_output(head.gemm->out(Gemm::y)) &&
+                       !m.is_graph_output(node.out(CrossEntropy::lse));
     if (!plain || !find_backward(m, head)) continue;
     const bool alone = std::all_of(node.results.begin(), node.results.end(), [&](ValueId id) {
       return read_by_at_most(m, id, head.loss_grad);

@@ -17,7 +17,7 @@ namespace octet {
 
 Matcher::Matcher(const Graph& graph, const FuseOptions& options, FuseReport* report)
     : graph_(graph), options_(options), report_(report), uses_(uses(graph)) {
-  for (const GraphOutput& output : graph.outputs) handed_out_.insert(output.value);
+  for (const GraphOutput& output : graph.outputs) graph_outputs_.insert(output.value);
 }
 
 void Matcher::near_miss(std::string_view rule, const Node& node, std::string_view why) const {
@@ -116,7 +116,7 @@ class Claims {
       if (is_own || (is_replaced && n > match.last)) continue;
       return fmt::format("%{} is read by {} {}", id, name(n), is_replaced ? "before" : "too");
     }
-    if (!is_replaced && m_.handed_out(id)) return fmt::format("%{} is handed out", id);
+    if (!is_replaced && m_.is_graph_output(id)) return fmt::format("%{} is handed out", id);
     const auto read = read_at_.find(id);
     if (read != read_at_.end() && (!is_replaced || read->second <= match.last))
       return fmt::format("%{} is read by another match", id);

@@ -15,7 +15,7 @@ bool is_scalar(const Matcher& m, ValueId id) {
 // The maker of the scale of a quantizer that is its first reader, or nullptr.
 const Node* own_scale(const Matcher& m, const Node& quantize) {
   const Node* scale = scale_maker(m, quantize);
-  if (scale == nullptr || m.handed_out(scale->out(QuantScale::scale))) return nullptr;
+  if (scale == nullptr || m.is_graph_output(scale->out(QuantScale::scale))) return nullptr;
   const auto too_early = [&](ValueId id) { return m.read_before(id, quantize); };
   return std::any_of(scale->results.begin(), scale->results.end(), too_early) ? nullptr : scale;
 }

@@ -12,7 +12,7 @@ namespace {
 // does.
 const Node* quantizer_of(const Matcher& m, ValueId gradient) {
   const Node* found = nullptr;
-  if (m.handed_out(gradient)) return nullptr;
+  if (m.is_graph_output(gradient)) return nullptr;
   for (const Node* node : m.readers(gradient)) {
     if (node->op == OpCode::amax) continue;
     if (node->op != OpCode::quantize_both || found != nullptr) return nullptr;

@@ -27,7 +27,7 @@ bool makes_own_scale(const Matcher& m, const TensorQuantizer& found) {
 
 std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std::string& why) {
   TensorQuantizer found;
-  if (m.handed_out(y)) return why = "handed out", std::nullopt;
+  if (m.is_graph_output(y)) return why = "handed out", std::nullopt;
   for (const Node* node : m.readers(y)) {
     if (op_def(node->op).is_quantizer && found.quantize == nullptr) {
       found.quantize = node;
@@ -98,7 +98,7 @@ bool is_read_behind(const Matcher& m, ValueId value, const Node& node) {
 
 std::optional<Match> match_one_layout(const Matcher& m, const Node& node) {
   const ValueId q = node.out(QuantizeBoth::q), q_t = node.out(QuantizeBoth::q_transposed);
-  const auto is_read = [&](ValueId id) { return !m.readers(id).empty() || m.handed_out(id); };
+  const auto is_read = [&](ValueId id) { return !m.readers(id).empty() || m.is_graph_output(id); };
   if (is_read(q) == is_read(q_t)) return std::nullopt;
   return Match{.last = m.id(node),
                .op = OpCode::quantize,

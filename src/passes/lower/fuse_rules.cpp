@@ -105,7 +105,7 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node) {
   if (groups == nullptr || !std::get<QuantizeAttrs>(groups->attrs).is_plain() ||
       !m.type(groups->out(QuantizeGroups::q)).in_row_groups())
     return std::nullopt;
-  if (cast == nullptr || m.readers(sum).size() != 2 || m.handed_out(sum)) {
+  if (cast == nullptr || m.readers(sum).size() != 2 || m.is_graph_output(sum)) {
     m.near_miss("add_quantize", node,
                 "the sum is not read by one cast and one quantize_groups alone");
     return std::nullopt;

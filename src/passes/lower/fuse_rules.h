@@ -25,8 +25,8 @@ class Matcher {
   const Graph& graph() const { return graph_; }
   std::vector<const Node*> readers(ValueId id) const;
   const Node* reader(ValueId id, OpCode op) const;  // the first with this op, or nullptr
-  bool handed_out(ValueId id) const { return handed_out_.count(id) > 0; }
-  bool read_once(ValueId id) const { return readers(id).size() == 1 && !handed_out(id); }
+  bool is_graph_output(ValueId id) const { return graph_outputs_.count(id) > 0; }
+  bool read_once(ValueId id) const { return readers(id).size() == 1 && !is_graph_output(id); }
   bool read_before(ValueId id, const Node& node) const;
   const TensorType& type(ValueId id) const { return graph_.type(id); }
   Dtype dtype(ValueId id) const { return graph_.type(id).dtype; }
@@ -39,7 +39,7 @@ class Matcher {
   const FuseOptions options_;
   FuseReport* report_;
   std::vector<std::vector<NodeId>> uses_;
-  std::set<ValueId> handed_out_;
+  std::set<ValueId> graph_outputs_;
 };
 
 // The fused op that stands in the place of `last`; result i replaces the old value replaces[i],

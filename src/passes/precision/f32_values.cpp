@@ -57,9 +57,9 @@ class Origins {
 std::vector<bool> f32_values(const Graph& graph) {
   const Origins origins(graph);
   const auto readers = uses(graph);
-  std::set<ValueId> handed_out;
+  std::set<ValueId> graph_outputs;
   for (const GraphOutput& output : graph.outputs)
-    if (!is_gradient_name(output.name)) handed_out.insert(output.value);
+    if (!is_gradient_name(output.name)) graph_outputs.insert(output.value);
   std::vector<bool> is_f32(graph.values.size(), false);
   // Of a node whose results are decided.
   const auto is_read_as_f32 = [&](const Node& node, ValueId id) {
@@ -72,7 +72,7 @@ std::vector<bool> f32_values(const Graph& graph) {
   const auto decide = [&](ValueId id) {
     const auto& nodes = readers[static_cast<size_t>(id)];
     const bool fits =
-        nodes.empty() ? handed_out.contains(id) : std::ranges::all_of(nodes, [&](NodeId n) {
+        nodes.empty() ? graph_outputs.contains(id) : std::ranges::all_of(nodes, [&](NodeId n) {
           return is_read_as_f32(graph.node(n), id);
         });
     is_f32[static_cast<size_t>(id)] =

@@ -4,7 +4,7 @@
 //     other meaning before types are assigned; its gradient is back in the recipe's type;
 //   - what follows from these alone, constants and inputs of the batch being allowed beside them;
 //   - constants and inputs of the batch that are read by such nodes alone, as the gradient of each
-//     row's loss, or handed out and read by none.
+//     row's loss, or a graph output that no node reads.
 // What reads an activation, a parameter or a state has the recipe's type. Numbers without axes,
 // which are f32 anyway, count as constants.
 #pragma once

@@ -120,12 +120,12 @@ Graph cast_behind_moves(const Graph& typed) {
 
 Graph widen_quantizer_inputs(const Graph& graph) {
   const auto readers = uses(graph);
-  std::set<ValueId> handed_out;
-  for (const GraphOutput& output : graph.outputs) handed_out.insert(output.value);
+  std::set<ValueId> graph_outputs;
+  for (const GraphOutput& output : graph.outputs) graph_outputs.insert(output.value);
   Graph result = graph;
   for (const Node& node : graph.nodes) {
     const ValueId y = node.out(Unary::y);  // the first result of all of them
-    if (!is_norm_or_activation(node.op) || handed_out.count(y) > 0) continue;
+    if (!is_norm_or_activation(node.op) || graph_outputs.count(y) > 0) continue;
     const auto& users = readers[static_cast<size_t>(y)];
     const bool only_quantizers =
         !users.empty() && std::all_of(users.begin(), users.end(), [&](NodeId n) {

@@ -106,12 +106,12 @@ std::string resolved_table(const Recipe& recipe, const Graph& graph, const Recip
 std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOptions& options);
 
 // Gives every `real` value a storage type: parameters, activations and gradients `compute`,
-// gradients handed out ("grad:...") `gradient`, scalars and what f32_values names f32. The result
-// is in the Typed phase.
+// gradients that are graph outputs ("grad:...") `gradient`, scalars and what f32_values names f32.
+// The result is in the Typed phase.
 Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient);
 
 // Values that are moved (slice, pad, reshape, transpose) keep their dtype on the way: where a
-// gradient that is handed out is such a value in another dtype, it is cast behind.
+// gradient that is a graph output is such a value in another dtype, it is cast behind.
 Graph cast_behind_moves(const Graph& typed);
 
 // Results that only quantizers read become f32: amax and codes are taken before any narrow store.

@@ -1,5 +1,5 @@
 // scalify_fp16: fp16 whose values carry power-of-two scales that are known before the step
-// (passes/scalify): no loss scaling. Gradients are handed out in f32, as values.
+// (passes/scalify): no loss scaling. Gradients are graph outputs in f32, as values.
 // scalify_fp32: fp32 with the same scales: its bits, by which the rules are tested.
 // scalify_fp8, coat-static: fp8_linear and coat with the scales that the same rules predict in the
 // place of measured ones; values are BF16, whose range needs no scales, and quantizers' scales are

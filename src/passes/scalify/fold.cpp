@@ -17,7 +17,7 @@ class Folder {
 
   Graph run() {
     const Graph& from = rewriter_.from();
-    for (const GraphOutput& output : from.outputs) handed_out_.insert(output.value);
+    for (const GraphOutput& output : from.outputs) graph_outputs_.insert(output.value);
     for (const Node& node : from.nodes) {
       if (folded_.contains(node.results[0])) continue;
       if (node.op != OpCode::gemm || !fold(node)) rewriter_.copy(node);
@@ -37,7 +37,7 @@ class Folder {
   bool fold(const Node& gemm) {
     const ValueId y = gemm.out(Gemm::y);
     const auto& readers = readers_[static_cast<size_t>(y)];
-    if (readers.size() != 1 || handed_out_.contains(y) || gemm.in(Gemm::c) != kNoValue)
+    if (readers.size() != 1 || graph_outputs_.contains(y) || gemm.in(Gemm::c) != kNoValue)
       return false;
     const Node& rescale = rewriter_.from().node(readers[0]);
     if (rescale.op != OpCode::rescale || rescale.in(Rescale::x) != y) return false;
@@ -64,7 +64,7 @@ class Folder {
   Rewriter rewriter_;
   Builder& b_;
   std::vector<std::vector<NodeId>> readers_;
-  std::set<ValueId> handed_out_, folded_;
+  std::set<ValueId> graph_outputs_, folded_;
   std::map<double, ValueId> fills_;
 };
 

@@ -123,8 +123,8 @@ class Propagation {
     return it->second.data;
   }
 
-  // Gradients that recipes rescale in the step (f32 where they are handed out) take two rescales,
-  // as in the plans of runs that have begun.
+  // Gradients that recipes rescale in the step (f32 where they are graph outputs) take two
+  // rescales, as in the plans of runs that have begun.
   Scaled as_value(const Scaled& x) {
     return options_.norm_gradients ? scaler_.at(scaler_.without_factor(x), 0) : scaler_.plain(x);
   }

@@ -32,7 +32,7 @@ struct ScalifyOptions {
   std::map<std::pair<NodeId, size_t>, int> rescales = {};
   // Gradients that leave a norm are rescaled by their norm, measured in the step.
   std::optional<RescaleNorm> norm_gradients = {};
-  // Parameters' gradients are rounded to this dtype at their own scale, before they are handed out
+  // Parameters' gradients are rounded to this dtype at their own scale, before they leave the graph
   // as values; rescaled by their norm first where `rescales_gradients`.
   std::optional<Dtype> gradients = {};
   bool rescales_gradients = false;

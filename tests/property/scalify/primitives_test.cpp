@@ -51,7 +51,7 @@ Tensors custom_inputs() {
   return inputs;
 }
 
-// The graph with each gradient's scale handed out too.
+// The graph with each gradient's scale as an output too.
 Graph with_gradient_scales(const Graph& differentiated) {
   Graph graph = differentiated;
   Builder b(graph);
