@@ -152,7 +152,7 @@ Graph accumulate(const Graph& typed, Accumulate how) {
       output.value = builder.add(total, output.value);
     } else if (!seen.insert(output.value).second) {
       output.value =
-          builder.unary(OpCode::stop_gradient, output.value);  // one value, two homes: a copy
+          builder.unary(OpCode::stop_gradient, output.value);  // two aliased inputs: a copy
     }
   }
   accumulate_histories(result, add);

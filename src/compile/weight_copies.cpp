@@ -73,10 +73,10 @@ class Copier {
       if (nodes[n]) append(typed_.nodes[n]);
     }
     for (const GraphOutput& output : copies) {
-      const ValueId home = input(*typed_.input_of(output.updates));
+      const ValueId aliased_input = input(*typed_.input_of(output.updates));
       const ValueId next = value(output.value);
-      builder_.output(output.name, next, home);
-      next_.try_emplace(home, next);
+      builder_.output(output.name, next, aliased_input);
+      next_.try_emplace(aliased_input, next);
     }
   }
 

@@ -113,10 +113,10 @@ class Planner {
     for (const GraphOutput& output : plan_.graph.outputs) {
       last_use_[static_cast<size_t>(root(output.value))] = static_cast<int>(order_.size());
       const bool changes = output.updates != kNoValue && root(output.value) != output.updates;
-      if (changes) home_.emplace(root(output.value), output.updates);
+      if (changes) aliased_input_.emplace(root(output.value), output.updates);
       const ValueId shard = new_shard(plan_.graph, output);
       if (shard == kNoValue) continue;
-      home_.emplace(shard, output.updates);
+      aliased_input_.emplace(shard, output.updates);
       offset_of(shard) = layout_.rank * plan_.graph.type(shard).n_bytes();
     }
   }
@@ -201,10 +201,10 @@ class Planner {
       buffer_of(result) = buffer_of(root(result));
       return;
     }
-    if (const auto home = home_.find(result); home != home_.end()) {
+    if (const auto aliased = aliased_input_.find(result); aliased != aliased_input_.end()) {
       // The next value of a parameter or state, or this rank's shard of it: written where the old
       // one lies, which no later step reads (plan/updates.h and schedule see to it).
-      const ValueId input = home->second;
+      const ValueId input = aliased->second;
       CHECK(last_use_[static_cast<size_t>(input)] <= step);
       buffer_of(result) = buffer_of(input);
       return;
@@ -313,7 +313,7 @@ class Planner {
   std::vector<NodeId> order_;
   std::vector<int> ends_;  // by step: the last one that its operands and results are in use at
   std::vector<int> last_use_;
-  std::map<ValueId, ValueId> home_;  // result -> the input that it updates
+  std::map<ValueId, ValueId> aliased_input_;  // result -> the input that it updates
   std::set<ValueId> gradients_;
 };
 

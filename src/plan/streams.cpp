@@ -15,14 +15,14 @@ namespace octet {
 namespace {
 
 // Which input a value is the next value of, or this rank's shard of it, by root.
-std::map<ValueId, ValueId> homes_of(const Graph& graph) {
-  std::map<ValueId, ValueId> homes;
+std::map<ValueId, ValueId> aliased_inputs_of(const Graph& graph) {
+  std::map<ValueId, ValueId> aliased_inputs;
   for (const GraphOutput& output : graph.outputs) {
-    if (output.updates != kNoValue) homes[view_root(graph, output.value)] = output.updates;
+    if (output.updates != kNoValue) aliased_inputs[view_root(graph, output.value)] = output.updates;
     if (const ValueId shard = new_shard(graph, output); shard != kNoValue)
-      homes[shard] = output.updates;
+      aliased_inputs[shard] = output.updates;
   }
-  return homes;
+  return aliased_inputs;
 }
 
 // Collectives that stand next to each other in this order and read nothing that collectives made:
@@ -32,7 +32,7 @@ struct Runs {
 };
 
 Runs find_runs(const Graph& graph, const std::vector<NodeId>& order) {
-  const std::map<ValueId, ValueId> homes = homes_of(graph);
+  const std::map<ValueId, ValueId> aliased_inputs = aliased_inputs_of(graph);
   Runs runs{.of = std::vector<int>(order.size(), -1), .ends = {}};
   std::set<ValueId> written, read;  // so far, and by the run so far; by root
   for (size_t step = 0; step < order.size(); ++step) {
@@ -45,7 +45,7 @@ Runs find_runs(const Graph& graph, const std::vector<NodeId>& order) {
     }
     for (const ValueId id : node.results) {
       if (id != kNoValue) writes.insert(view_root(graph, id));
-      if (const auto home = homes.find(id); home != homes.end()) writes.insert(home->second);
+      if (const auto aliased = aliased_inputs.find(id); aliased != aliased_inputs.end()) writes.insert(aliased->second);
     }
     for (const ValueId id : reads) needs_run = needs_run || written.contains(id);
     for (const ValueId id : writes) needs_run = needs_run || read.contains(id);
@@ -88,7 +88,7 @@ std::vector<int> ends_of_use(const Graph& graph, const std::vector<NodeId>& orde
   std::vector<int> ends(order.size());
   std::iota(ends.begin(), ends.end(), 0);
   if (runs.ends.empty()) return ends;
-  const std::map<ValueId, ValueId> homes = homes_of(graph);
+  const std::map<ValueId, ValueId> aliased_inputs = aliased_inputs_of(graph);
   // Behind the step that is looked at: who reads a value first, what computing writes it first.
   std::map<ValueId, int> first_read, first_write;
   const auto first = [&](const std::map<ValueId, int>& steps, ValueId id) {
@@ -107,7 +107,7 @@ std::vector<int> ends_of_use(const Graph& graph, const std::vector<NodeId>& orde
       ends[static_cast<size_t>(step)] = join - 1;
     } else {
       for (const ValueId id : node.results) {
-        if (const auto home = homes.find(id); home != homes.end()) first_write[home->second] = step;
+        if (const auto aliased = aliased_inputs.find(id); aliased != aliased_inputs.end()) first_write[aliased->second] = step;
       }
     }
     for (const ValueId id : node.operands) {

@@ -11,11 +11,11 @@ const GraphInput* updated_parameter(const Graph& graph, const Node& node);
 // ranks. kNoValue where it reads none.
 ValueId read_gradient(const Graph& graph, const Node& node);
 
-// A copy (stop_gradient, role `update`) for each output that cannot lie in its home as it is: the
-// next value of an input that is itself another input, that another input takes too, that is ready
-// while nodes after it still read the old value, or whose op reads the old value and may not
-// overwrite it; and an output that is an input which the graph updates. Where the next value
-// is a shard of the input, it lies where rank `rank` has its own.
+// A copy (stop_gradient, role `update`) for each output that cannot lie in its aliased input as it
+// is: the next value of an input that is itself another input, that another input takes too, that
+// is ready while nodes after it still read the old value, or whose op reads the old value and may
+// not overwrite it; and an output that is an input which the graph updates. Where the next value is
+// a shard of the input, it lies where rank `rank` has its own.
 Graph copy_shared_updates(const Graph& graph, int64_t rank);
 
 // What is made where this rank's shard of output.updates lies: the next value itself, or what an

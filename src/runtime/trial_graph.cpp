@@ -58,9 +58,9 @@ class TrialGraph {
             builder_.input(InputKind::batch, numbered("scale", index), {Dtype::f32, {}});
     }
     // Made where it is gathered to, as a new weight is.
-    ValueId home = kNoValue;
+    ValueId aliased_input = kNoValue;
     if (kind_.in_place) {
-      home = input("w", index, kind_.y, n);
+      aliased_input = input("w", index, kind_.y, n);
       operands[0] = builder_.unary(OpCode::stop_gradient, x);
     }
     const CollectiveAttrs attrs{.ranks = n_ranks_,
@@ -69,7 +69,7 @@ class TrialGraph {
                                 .squares = kind_.squares,
                                 .ranks_a_host = kind_.ranks_a_host};
     const auto results = builder_.emit_typed(kind_.op, attrs, operands, {kind_.y});
-    builder_.output(numbered("y", index), results[0], home);
+    builder_.output(numbered("y", index), results[0], aliased_input);
     if (kind_.squares) normed_.push_back(results[Reduce::squares]);
   }
 

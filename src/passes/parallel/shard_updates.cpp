@@ -124,7 +124,7 @@ class Sharder {
       if (adds) skipped_.insert(output.value);
       accumulated_[output.name] = gradient;
     }
-    // Two homes of one gradient would have to be two sums.
+    // A gradient that aliases two inputs would have to be two sums.
     if (!shares()) gradients_.clear(), skipped_.clear(), accumulated_.clear();
   }
 

@@ -60,12 +60,12 @@ class CollectivesGraph {
   // A shard that is made where it is gathered to, as a new weight is.
   void gather_in_place(int64_t n) {
     for (const Dtype dtype : kFloats) {
-      const ValueId home = input("home", dtype, {n});
+      const ValueId aliased_input = input("home", dtype, {n});
       const ValueId x = input("gathered", dtype, {shard_elems(n, n_ranks_)});
       const ValueId shard = builder_.unary(OpCode::stop_gradient, x);
       const CollectiveAttrs attrs{.ranks = n_ranks_, .reduction = {}, .shape = {n}};
       builder_.output(fmt::format("{}: next", graph_.outputs.size()),
-                      builder_.emit1(OpCode::all_gather, attrs, {shard}), home);
+                      builder_.emit1(OpCode::all_gather, attrs, {shard}), aliased_input);
     }
   }
   void sum(int64_t n, ValueId scale) {

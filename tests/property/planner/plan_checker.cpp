@@ -140,10 +140,10 @@ class Checker {
         fault("output {} is not there at the end", output.name);
       if (output.updates == kNoValue) continue;
       // A shard of it is one of several parts.
-      const Place home = place(output.updates), mine = place(output.value);
-      const int64_t at = mine.offset - home.offset;
-      const bool fits = at >= 0 && at + mine.bytes <= home.bytes && at % mine.bytes == 0;
-      if (home.arena != mine.arena || !fits)
+      const Place aliased = place(output.updates), mine = place(output.value);
+      const int64_t at = mine.offset - aliased.offset;
+      const bool fits = at >= 0 && at + mine.bytes <= aliased.bytes && at % mine.bytes == 0;
+      if (aliased.arena != mine.arena || !fits)
         fault("output {} does not lie where its input does", output.name);
     }
   }
