@@ -22,8 +22,7 @@ struct KernelChoice {
   std::string name;           // "gemm bf16 x bf16 -> f32", for plans and profiles alone
   int64_t scratch_bytes = 0;  // upper bound; the plan reserves it for the node's duration
   bool reference = false;     // a scalar kernel that decodes, computes in double and encodes
-  bool has_finish = false;  // a collective of two launches: one brings what others have, the other
-                            // computes with it (PlanStep::is_finish)
+  bool has_two_phases = false;  // a collective of two phases, a launch each: a copy of what others have, and the reduction (PlanStep::is_second_phase)
   bool may_join = false;    // launches that do not depend on each other may be one (LaunchArgs)
   const KernelRow* row = nullptr;  // of the back end's table; nullptr: it has none
 };
@@ -34,9 +33,10 @@ struct LaunchArgs {
   std::span<std::byte* const> results;
   std::byte* scratch = nullptr;
   Stream stream = Stream::compute;
-  // Of collectives (plan/plan.h); begins_run: the run's number in the plan, 0 where none begins.
-  uint32_t begins_run = 0;
-  bool ends_run = false, is_finish = false;
+  // Of collectives (plan/plan.h); begins_collective_group: the group's number in the plan, 0 where
+  // none begins.
+  uint32_t begins_collective_group = 0;
+  bool ends_collective_group = false, is_second_phase = false;
   // The next launch is of the same row and types, and neither touches what the other writes: the
   // back end may wait for it and launch both as one.
   bool joins_next = false;

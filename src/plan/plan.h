@@ -52,11 +52,11 @@ struct PlanStep {
   Stream stream = Stream::compute;
   int joins = -1;  // the collective that computing waits for before this step; -1 for none
   // Of collectives that stand next to each other: whether a barrier of all ranks stands before this
-  // one, and behind it. Before a run all that stands before it has been computed.
-  bool begins_run = false, ends_run = false;
-  // The second launch of a collective (KernelChoice::has_finish), which computes: multiprocessors
+  // one, and behind it. Before a group all that stands before it has been computed.
+  bool begins_collective_group = false, ends_collective_group = false;
+  // The second phase of a collective (KernelChoice::has_two_phases), its reduction: multiprocessors
   // are free there, where beside other kernels it would wait for them.
-  bool is_finish = false;
+  bool is_second_phase = false;
 };
 
 // Names and offsets that all functions of a program share: persistent and step inputs are found

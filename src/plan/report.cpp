@@ -28,8 +28,8 @@ std::string place(const Plan& plan, ValueId id, Offsets offsets) {
 std::string stream_text(const PlanStep& step) {
   std::string text;
   if (step.stream == Stream::transfer) text += " beside computing";
-  if (step.begins_run) text += ", barrier before";
-  if (step.ends_run) text += ", barrier behind";
+  if (step.begins_collective_group) text += ", barrier before";
+  if (step.ends_collective_group) text += ", barrier behind";
   if (step.joins >= 0) text += fmt::format(", when {} has ended", step.joins);
   return text;
 }

@@ -138,8 +138,8 @@ class Streams {
       new_index_.push_back(static_cast<int>(steps_.size()));
       if (run >= 0) {
         step.stream = Stream::transfer;
-        step.begins_run = begins;
-        step.ends_run = i + 1 == runs_.ends[static_cast<size_t>(run)];
+        step.begins_collective_group = begins;
+        step.ends_collective_group = i + 1 == runs_.ends[static_cast<size_t>(run)];
         waiting_.emplace(ends_[static_cast<size_t>(i)] + 1, i);
       }
       steps_.push_back(std::move(step));
@@ -159,14 +159,14 @@ class Streams {
     for (; !waiting_.empty() && waiting_.begin()->first <= i; waiting_.erase(waiting_.begin())) {
       const int one = waiting_.begin()->second;
       latest = std::max(latest, one);
-      if (plan_.steps[static_cast<size_t>(one)].kernel.has_finish) finished.push_back(one);
+      if (plan_.steps[static_cast<size_t>(one)].kernel.has_two_phases) finished.push_back(one);
     }
     std::ranges::sort(finished);
     for (const int one : finished) {
       PlanStep step = plan_.steps[static_cast<size_t>(one)];
       step.kernel.name += " (finish)";
       step.joins = join_run_of(one);
-      step.is_finish = true;
+      step.is_second_phase = true;
       steps_.push_back(std::move(step));
     }
     return latest < 0 ? -1 : join_run_of(latest);
@@ -210,7 +210,7 @@ void verify_streams(const Plan& plan) {
   struct UnderWay {
     int step = 0;
     NodeId node = kNoNode;
-    bool has_finish = false, has_arrived = false;
+    bool has_two_phases = false, has_arrived = false;
     Touched touched;
   };
   std::vector<UnderWay> under_way;  // collectives that are not finished
@@ -223,30 +223,30 @@ void verify_streams(const Plan& plan) {
     };
     const bool computes = step.stream == Stream::compute;
     const bool is_alone = !is_collective(plan.graph.node(step.node).op);
-    check(computes == (is_alone || step.is_finish), "is on the wrong stream");
+    check(computes == (is_alone || step.is_second_phase), "is on the wrong stream");
     for (UnderWay& one : under_way) one.has_arrived = one.has_arrived || one.step <= step.joins;
     std::erase_if(under_way,
-                  [](const UnderWay& one) { return one.has_arrived && !one.has_finish; });
-    if (step.is_finish) {
+                  [](const UnderWay& one) { return one.has_arrived && !one.has_two_phases; });
+    if (step.is_second_phase) {
       const auto its = std::ranges::find(under_way, step.node, &UnderWay::node);
       check(its != under_way.end() && its->has_arrived, "finishes what has not arrived");
       under_way.erase(its);
     }
     const bool follows = i > 0 && plan.steps[static_cast<size_t>(i) - 1].stream == step.stream;
-    check(computes || step.begins_run || follows, "begins before its operands are there");
-    if (step.begins_run) run_begin = i;
+    check(computes || step.begins_collective_group || follows, "begins before its operands are there");
+    if (step.begins_collective_group) run_begin = i;
     if (computes && under_way.empty()) continue;
     Touched touched = touched_by(plan, step);
     for (const UnderWay& other : under_way) {
       // Between runs there is a barrier.
-      if (!computes && other.step < run_begin && !other.has_finish) continue;
+      if (!computes && other.step < run_begin && !other.has_two_phases) continue;
       check(!meet(touched.reads, other.touched.writes), "reads what a collective is writing");
       check(!meet(touched.writes, other.touched.reads), "writes what a collective is reading");
       check(!meet(touched.writes, other.touched.writes), "writes what a collective is writing");
     }
-    if (!computes) under_way.push_back({i, step.node, step.kernel.has_finish, false, touched});
+    if (!computes) under_way.push_back({i, step.node, step.kernel.has_two_phases, false, touched});
   }
-  CHECK(std::ranges::none_of(under_way, &UnderWay::has_finish));
+  CHECK(std::ranges::none_of(under_way, &UnderWay::has_two_phases));
 }
 
 }  // namespace octet

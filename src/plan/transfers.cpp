@@ -73,13 +73,13 @@ class Simulation {
     const double within = static_cast<double>(bytes.within) / rates_.link;
     const double between = static_cast<double>(bytes.between) / rates_.network;
     const PlanStep& one = plan_.steps[step];
-    const double barriers = rates_.barrier * (one.begins_run + one.ends_run);
+    const double barriers = rates_.barrier * (one.begins_collective_group + one.ends_collective_group);
     const double data = rates_.has_levels ? within + between + level_seconds(node(step))
                                           : std::max(within, between);
     const bool is_part = step > 0 && joins_next_[step - 1];  // of the launch before
     const double seconds = (is_part ? 0 : rates_.start) + data + barriers;
     // A run begins when all before it has been computed, which is where computing stands now.
-    const double begun = std::max(link_free_, one.begins_run ? compute_free_ : 0.0);
+    const double begun = std::max(link_free_, one.begins_collective_group ? compute_free_ : 0.0);
     ended_[step] = link_free_ = begun + seconds;
     under_way_.push_back({.step = static_cast<int>(step), .begun = begun});
     report_.transfers.push_back({.what = what(node(step)),
@@ -88,7 +88,7 @@ class Simulation {
                                  .queued = std::max(0.0, begun - compute_free_)});
     report_.bytes.within += bytes.within;
     report_.bytes.between += bytes.between;
-    report_.runs += one.begins_run ? 1 : 0;
+    report_.runs += one.begins_collective_group ? 1 : 0;
     report_.link_seconds += seconds;
     report_.within_seconds += within;
     report_.between_seconds += between;

@@ -79,8 +79,8 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
       bound.scratch = arenas.arena(scratch.arena) + scratch.offset;
     }
-    if (step.begins_run) bound.begins_run = ++n_transfers;
-    if (step.ends_run) last_transfer_ = static_cast<int>(steps_.size());
+    if (step.begins_collective_group) bound.begins_collective_group = ++n_transfers;
+    if (step.ends_collective_group) last_transfer_ = static_cast<int>(steps_.size());
     steps_.push_back(std::move(bound));
   }
   joins_next_ = find_joined(plan);
@@ -121,7 +121,7 @@ size_t BoundPlan::find_first_overwrite(
   while (first < steps_.size() && !overwrites(first)) ++first;
   if (first == steps_.size()) return first;
   // Between ranks: from where a run begins, the others may write here.
-  while (plan_.steps[first].stream == Stream::transfer && !plan_.steps[first].begins_run) --first;
+  while (plan_.steps[first].stream == Stream::transfer && !plan_.steps[first].begins_collective_group) --first;
   return first;
 }
 
@@ -146,9 +146,9 @@ void BoundPlan::launch(size_t index, bool joins_next) const {
                 .results = bound.results,
                 .scratch = bound.scratch,
                 .stream = step.stream,
-                .begins_run = bound.begins_run,
-                .ends_run = step.ends_run,
-                .is_finish = step.is_finish,
+                .begins_collective_group = bound.begins_collective_group,
+                .ends_collective_group = step.ends_collective_group,
+                .is_second_phase = step.is_second_phase,
                 .joins_next = joins_next});
 }
 
@@ -157,13 +157,13 @@ void BoundPlan::wait_before(size_t index) const {
   const PlanStep& step = plan_.steps[index];
   Device& device = arenas_.device();
   if (step.joins >= 0) device.wait(2 * step.joins + 1, Stream::compute);
-  if (!step.begins_run) return;
+  if (!step.begins_collective_group) return;
   device.signal(2 * static_cast<int>(index), Stream::compute);
   device.wait(2 * static_cast<int>(index), Stream::transfer);
 }
 void BoundPlan::signal_behind(size_t index) const {
   Device& device = arenas_.device();
-  if (plan_.steps[index].ends_run) device.signal(2 * static_cast<int>(index) + 1, Stream::transfer);
+  if (plan_.steps[index].ends_collective_group) device.signal(2 * static_cast<int>(index) + 1, Stream::transfer);
   if (index + 1 == steps_.size() && last_transfer_ >= 0)
     device.wait(2 * last_transfer_ + 1, Stream::compute);
 }

@@ -81,7 +81,7 @@ class BoundPlan {
     LaunchFn launch;
     std::vector<std::byte*> operands, results;
     std::byte* scratch = nullptr;
-    uint32_t begins_run = 0;  // the number of the run of collectives, from 1 on
+    uint32_t begins_collective_group = 0;  // the number of the group of collectives, from 1 on
   };
   std::byte* address(ValueId id) const;
   void launch(size_t index, bool joins_next = false) const;

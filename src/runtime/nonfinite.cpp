@@ -117,7 +117,7 @@ StepObserver NonfiniteWatch::observer() {
 void NonfiniteWatch::look(const Plan& plan, const PlanStep& step, bool before) {
   if (site_) return;
   if (before && &step == plan.steps.data()) seen_.clear();
-  if (!before && step.kernel.has_finish && !step.is_finish) return;  // half of a result
+  if (!before && step.kernel.has_two_phases && !step.is_second_phase) return;  // half of a result
   const Node& node = plan.graph.node(step.node);
   for (const ValueId id : before ? node.operands : node.results) {
     if (id == kNoValue || site_) continue;

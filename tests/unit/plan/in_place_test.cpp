@@ -56,14 +56,14 @@ Plan plan_of(const Case& c, int64_t bucket_bytes = 1) {
   layout.rank = 1;
   layout.add_inputs(graph);
   test::NamedCatalogue catalogue;
-  catalogue.with_finish = {OpCode::reduce_scatter};
+  catalogue.with_two_phases = {OpCode::reduce_scatter};
   return make_plan(graph, layout, catalogue, {.bucket_bytes = bucket_bytes});
 }
 
 int step_of(const Plan& plan, ValueId result) {
   for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
     const PlanStep& step = plan.steps[static_cast<size_t>(i)];
-    if (!step.is_finish && plan.graph.value(result).producer == step.node) return i;
+    if (!step.is_second_phase && plan.graph.value(result).producer == step.node) return i;
   }
   return -1;
 }

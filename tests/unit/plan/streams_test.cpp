@@ -60,13 +60,13 @@ std::string layers() {
 }
 
 Plan plan_of(const std::string& text, int64_t bucket_bytes, bool reuse_in_place = true,
-             std::set<OpCode> with_finish = {}) {
+             std::set<OpCode> with_two_phases = {}) {
   const Graph graph = parse_graph(text, "text");
   Layout layout;
   layout.add_inputs(graph);
   test::NamedCatalogue catalogue;
   catalogue.scratch[OpCode::reduce_scatter] = 1024;
-  catalogue.with_finish = std::move(with_finish);
+  catalogue.with_two_phases = std::move(with_two_phases);
   return make_plan(graph, layout, catalogue,
                    {.reuse_in_place = reuse_in_place, .bucket_bytes = bucket_bytes});
 }
@@ -87,9 +87,9 @@ std::string order_of(const Plan& plan) {
                       : node.tag.role == Role::forward    ? 'f'
                                                           : 'b';
     const PlanStep& step = plan.steps[static_cast<size_t>(i)];
-    if (step.begins_run) text += "|";
-    text += fmt::format("{}{}{}", step.is_finish ? "+" : "", kind, node.tag.layer);
-    if (step.ends_run) text += "|";
+    if (step.begins_collective_group) text += "|";
+    text += fmt::format("{}{}{}", step.is_second_phase ? "+" : "", kind, node.tag.layer);
+    if (step.ends_collective_group) text += "|";
     text += " ";
   }
   return text;
@@ -138,7 +138,7 @@ output "sum" %5
   for (const int64_t bucket_bytes : {1, 3000, 1 << 20}) {
     const Plan plan = plan_of(text, bucket_bytes, true, {OpCode::reduce_scatter});
     const int norm = find(plan, OpCode::sharded_norm, -1, Role::update);
-    EXPECT_TRUE(plan.steps[static_cast<size_t>(norm)].begins_run) << bucket_bytes;
+    EXPECT_TRUE(plan.steps[static_cast<size_t>(norm)].begins_collective_group) << bucket_bytes;
   }
 }
 
@@ -159,7 +159,7 @@ output "norm" %6
   for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
     if (node_of(plan, i).op != OpCode::reduce_scatter) continue;
     const PlanStep& step = plan.steps[static_cast<size_t>(i)];
-    step.is_finish ? waits.push_back(step.joins) : sums.push_back(i);
+    step.is_second_phase ? waits.push_back(step.joins) : sums.push_back(i);
   }
   EXPECT_EQ(waits, sums);
   EXPECT_EQ(sums.size(), 2u);
@@ -216,13 +216,13 @@ TEST(Streams, faults_are_found) {
   EXPECT_EQ(fault([&](Plan& plan) { plan.steps[static_cast<size_t>(reader)].joins = -1; }),
             fmt::format("[streams] step {}, mul, reads what a collective is writing", reader));
   EXPECT_EQ(
-      fault([&](Plan& plan) { plan.steps[static_cast<size_t>(sum)].begins_run = false; }),
+      fault([&](Plan& plan) { plan.steps[static_cast<size_t>(sum)].begins_collective_group = false; }),
       fmt::format("[streams] step {}, reduce_scatter, begins before its operands are there", sum));
   EXPECT_EQ(
       fault([&](Plan& plan) { plan.steps[static_cast<size_t>(sum)].stream = Stream::compute; }),
       fmt::format("[streams] step {}, reduce_scatter, is on the wrong stream", sum));
   const Plan finished = plan_of(layers(), 1, false, {OpCode::reduce_scatter});
-  const auto its = std::ranges::find_if(finished.steps, &PlanStep::is_finish);
+  const auto its = std::ranges::find_if(finished.steps, &PlanStep::is_second_phase);
   Plan late = finished;
   std::swap(late.steps[static_cast<size_t>(its - finished.steps.begin())],
             late.steps[static_cast<size_t>(its - finished.steps.begin()) + 1]);

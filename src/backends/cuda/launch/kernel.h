@@ -30,8 +30,8 @@ struct Launch {
   unsigned int* counters = nullptr;  // kCounters words of this kernel alone (launch/counters.h)
   // Between ranks: the number of the run of collectives in its plan that it begins; whether it ends
   // one; the second launch, which computes.
-  uint32_t begins_run = 0;
-  bool ends_run = false, is_finish = false;
+  uint32_t begins_collective_group = 0;
+  bool ends_collective_group = false, is_second_phase = false;
 
   template <typename T>
   const T* in(int slot) const {

@@ -224,9 +224,9 @@ int launch(void* handle, const OctetCudaLaunch* args) {
                       .stream = stream_of(args->stream),
                       .n_sm = context().n_sm,
                       .counters = own.counters,
-                      .begins_run = args->begins_run,
-                      .ends_run = args->ends_run != 0,
-                      .is_finish = args->is_finish != 0}};
+                      .begins_collective_group = args->begins_run,
+                      .ends_collective_group = args->ends_run != 0,
+                      .is_second_phase = args->is_finish != 0}};
     std::vector<Joined>& waiting = context().waiting;
     if (!args->joins_next && waiting.empty()) return now.kernel->launch(now.args);
     waiting.push_back(now);

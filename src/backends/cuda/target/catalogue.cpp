@@ -35,9 +35,9 @@ class Handle {
                                .results = reinterpret_cast<void* const*>(args.results.data()),
                                .scratch = args.scratch,
                                .stream = static_cast<int32_t>(args.stream),
-                               .begins_run = args.begins_run,
-                               .ends_run = args.ends_run,
-                               .is_finish = args.is_finish,
+                               .begins_run = args.begins_collective_group,
+                               .ends_run = args.ends_collective_group,
+                               .is_finish = args.is_second_phase,
                                .joins_next = args.joins_next};
     module_->check(module_->api().launch(handle_, &call));
   }
@@ -91,7 +91,7 @@ std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node
   return KernelChoice{.name = kernel_name(view, row),
                       .scratch_bytes = choice->scratch_bytes,
                       .reference = false,
-                      .has_finish = row.facts.has_finish,
+                      .has_two_phases = row.facts.has_two_phases,
                       .may_join = row.may_join != nullptr && row.may_join(view),
                       .row = &row};
 }

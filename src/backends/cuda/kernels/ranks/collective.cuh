@@ -40,7 +40,7 @@ class Collective : public Prepared {
                         " ranks, got one for " + std::to_string(ranks));
   }
   void launch(const Launch& args) override {
-    if (args.is_finish) return finish(args);
+    if (args.is_second_phase) return finish(args);
     begin(args);
     move(args);
     end(args);
@@ -48,10 +48,10 @@ class Collective : public Prepared {
 
  protected:
   void begin(const Launch& args) const {
-    if (args.begins_run > 0 && links_.n_ranks > 1) transport().begin(args.begins_run, args.stream);
+    if (args.begins_collective_group > 0 && links_.n_ranks > 1) transport().begin(args.begins_collective_group, args.stream);
   }
   void end(const Launch& args) const {
-    if (args.ends_run && links_.n_ranks > 1) transport().end(args.stream);
+    if (args.ends_collective_group && links_.n_ranks > 1) transport().end(args.stream);
   }
   virtual void move(const Launch& args) = 0;
   virtual void finish(const Launch&) {}

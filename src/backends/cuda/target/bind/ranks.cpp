@@ -107,7 +107,7 @@ const Binding kRanksBindings[] = {
       .name = "peers",
       .applies = reduces,
       .scratch = sum_scratch,
-      .facts = {.has_finish = true}},
+      .facts = {.has_two_phases = true}},
      sum_spec},
     {{.op = OpCode::all_reduce, .name = "peers", .applies = reduces, .may_join = max_may_join},
      sum_spec},
