@@ -119,7 +119,7 @@ class Staging {
   __device__ __forceinline__ explicit Staging(char* memory) : mine_(memory + threadIdx.x * 16) {}
 
   // i: this lane's first element.
-  __device__ __forceinline__ void announce(const AdamwCall& call, uint32_t i) {
+  __device__ __forceinline__ void prefetch(const AdamwCall& call, uint32_t i) {
     char* to = mine_ + ahead_;
     next_.each(call, [&]<int N>(const void* all, const uint32_t(&)[N]) {
       R::template for_pieces<N>(all, i, [&]<int kWords>(const char* from, int k) {
@@ -130,13 +130,13 @@ class Staging {
     next_.load_meta(call, i);
   }
 
-  // What was announced last; announces what follows it, the lane's first element there being
+  // What was prefetched last; prefetches what follows it, the lane's first element there being
   // `next`, where `goes_on`.
   __device__ __forceinline__ void take(const AdamwCall& call, bool goes_on, uint32_t next, R& raw) {
     raw.meta_m = next_.meta_m, raw.meta_v = next_.meta_v;
     const char* from = mine_ + ahead_;
     ahead_ = kPlaceBytes - ahead_;
-    if (goes_on) announce(call, next);
+    if (goes_on) prefetch(call, next);
     end_of_bringing();
     wait_for_brought();
     raw.each(call, [&]<int N>(const void*, uint32_t(&to)[N]) {
@@ -152,7 +152,7 @@ class Staging {
 
  private:
   char* mine_;
-  int ahead_ = 0;  // from mine_ to what was announced last
+  int ahead_ = 0;  // from mine_ to what was prefetched last
   R next_;         // its metadata; the rest tells sizes
 };
 

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreadsOf<C, S>, kBlocksOf<C>)
   Staging<Raw<C, S, G>, kThreads> staging(shared + kTableBytes);
   if (const uint32_t i = tile + offset_of<C>(threadIdx.x % 32); tile < end) {
     if constexpr (kStaged<C, S>) {
-      staging.announce(call, i);
+      staging.prefetch(call, i);
       end_of_bringing();
     } else {
       raw.load(call, i);
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(kRowThreads<S, G>, 1)
   const uint32_t offset = kept(offset_of<kExpanded>(lane));
   const auto ask = [&](const At& at) {
     if constexpr (kStaged<kExpanded, S>) {
-      if (at.is_whole) staging.announce(at.slot->row.call, at.first + offset);
+      if (at.is_whole) staging.prefetch(at.slot->row.call, at.first + offset);
       end_of_bringing();
     } else {
       if (at.is_whole) raw.load(at.slot->row.call, at.first + offset);

@@ -85,30 +85,30 @@ struct GradRow {
   }
 };
 
-// A row of `bytes` bytes is on its way to the cache, 128 bytes a thread, and nothing waits for it.
+// Prefetches a row of `bytes` bytes into the cache, 128 bytes a thread; nothing waits for it.
 // There are threads enough: one for sixteen elements.
-__device__ __forceinline__ void announce_row(const void* data, int64_t row, int bytes) {
+__device__ __forceinline__ void prefetch_row(const void* data, int64_t row, int bytes) {
   const int at = static_cast<int>(threadIdx.x) * 128;
   if (at < bytes)
     asm volatile(
         "prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(data) + row * bytes + at));
 }
 template <Form F>
-__device__ __forceinline__ void announce_matrix(const Matrix& m, int64_t row) {
+__device__ __forceinline__ void prefetch_matrix(const Matrix& m, int64_t row) {
   const auto cols = static_cast<int>(m.cols);
-  announce_row(m.data, row, cols * (F == Form::f32 ? 4 : is_short(F) ? 2 : 1));
-  if constexpr (F == Form::groups) announce_row(m.scales, row, cols / kChunk * 2);
+  prefetch_row(m.data, row, cols * (F == Form::f32 ? 4 : is_short(F) ? 2 : 1));
+  if constexpr (F == Form::groups) prefetch_row(m.scales, row, cols / kChunk * 2);
 }
 
 // Registers hold one row that is on its way, and its addend not yet; the cache takes more.
 template <Form F>
-__device__ __forceinline__ void announce_rows(const GradArgs& a, int64_t next, int64_t after) {
+__device__ __forceinline__ void prefetch_rows(const GradArgs& a, int64_t next, int64_t after) {
   constexpr int kBytes = kPlain<F> == Form::f32 ? 4 : 2;
   if (a.addend.data != nullptr && next < a.rows)
-    announce_row(a.addend.data, next, static_cast<int>(a.cols) * kBytes);
+    prefetch_row(a.addend.data, next, static_cast<int>(a.cols) * kBytes);
   if (after >= a.rows) return;
-  announce_matrix<F>(a.x, after);
-  announce_matrix<kPlain<F>>(a.dy, after);
+  prefetch_matrix<F>(a.x, after);
+  prefetch_matrix<kPlain<F>>(a.dy, after);
 }
 
 template <bool kCentred, Form F>
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
     next_stats = {kCentred ? a.mean[row] : 0.0f, a.rstd[row]};
   };
   fetch(blockIdx.x);
-  announce_rows<F>(a, blockIdx.x, int64_t{blockIdx.x} + gridDim.x);
+  prefetch_rows<F>(a, blockIdx.x, int64_t{blockIdx.x} + gridDim.x);
   int parity = 0;
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
     GradRow<kCentred, P> r;
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
     unpack<P>(next_dy, r.g);
     const NormRow stats = next_stats;
     fetch(row + gridDim.x);
-    announce_rows<F>(a, row + gridDim.x, row + 2 * gridDim.x);
+    prefetch_rows<F>(a, row + gridDim.x, row + 2 * gridDim.x);
     Raw<P> addend = {};
     const auto fetch_addend = [&] {
       if (a.addend.data != nullptr) addend = load_raw<P, W>(a.addend.data, nullptr, place(row));

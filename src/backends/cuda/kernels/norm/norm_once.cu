@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormResident<kCentred, K>)
   const int n_groups = static_cast<int>(a.cols / kChunk), lane = threadIdx.x % 32;
   const int64_t n_warps = static_cast<int64_t>(gridDim.x) * kNormWarps;
   int64_t row = static_cast<int64_t>(blockIdx.x) * kNormWarps + threadIdx.x / 32;
-  if (row < a.rows) WarpRow<K, kWhole>::announce(a.x, row, n_groups);
+  if (row < a.rows) WarpRow<K, kWhole>::prefetch(a.x, row, n_groups);
   const Encoding e = begin_pass(a.scale);
   columns.fill(a);
   __syncthreads();
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormResident<kCentred, K>)
     WarpRow<K, kWhole> x;
     x.load(a.x, row, n_groups);
     // Memory has work while the warps, all at the same place, have theirs.
-    if (row + n_warps < a.rows) x.announce(a.x, row + n_warps, n_groups);
+    if (row + n_warps < a.rows) x.prefetch(a.x, row + n_warps, n_groups);
     const NormRow made = statistics_of<kCentred>(x, a, row);
     keep_statistics<kCentred>(a, row, made);
     x.hide();

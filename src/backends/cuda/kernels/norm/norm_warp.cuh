@@ -24,8 +24,8 @@ struct WarpRow {
   static __device__ __forceinline__ bool is_inside(int k, int n_groups) {
     return kWhole || static_cast<int>(threadIdx.x % 32) + 32 * k < n_groups;
   }
-  // The row is on its way to the cache, 128 bytes a lane, and nothing waits for it.
-  static __device__ __forceinline__ void announce(const Matrix& x, int64_t row, int n_groups) {
+  // Prefetches the row into the cache, 128 bytes a lane; nothing waits for it.
+  static __device__ __forceinline__ void prefetch(const Matrix& x, int64_t row, int n_groups) {
     const int at = static_cast<int>(threadIdx.x % 32) * 128;
     const auto* codes = static_cast<const char*>(x.data) + row * n_groups * kChunk + at;
     const auto* scales = static_cast<const char*>(x.scales) + row * n_groups * 2 + at;
