@@ -253,14 +253,14 @@ __global__ void __launch_bounds__(kRowThreads<S, G>, 1)
   constexpr int kWarps = kRowThreads<S, G> / 32;
   fill_tables(shared);
   __syncthreads();
-  const uint32_t stride = gridDim.x * kWarps, lane = kept(threadIdx.x % 32);
+  const uint32_t stride = gridDim.x * kWarps, lane = opaque(threadIdx.x % 32);
   uint32_t tile = threadIdx.x / 32 * gridDim.x + blockIdx.x;
   if (*list.found_nonfinite != 0 || tile >= list.n_tiles) return;  // no barrier follows
   Walk walk(shared + kTableBytes + threadIdx.x / 32 * Walk::kBytes);
   Staging<Raw<kExpanded, S, G>, 32 * kWarps> staging(shared + kTableBytes + kWarps * Walk::kBytes);
   Raw<kExpanded, S, G> raw;
   NoTop top;
-  const uint32_t offset = kept(offset_of<kExpanded>(lane));
+  const uint32_t offset = opaque(offset_of<kExpanded>(lane));
   const auto ask = [&](const At& at) {
     if constexpr (kStaged<kExpanded, S>) {
       if (at.is_whole) staging.prefetch(at.slot->row.call, at.first + offset);

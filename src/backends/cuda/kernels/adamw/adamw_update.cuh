@@ -6,8 +6,9 @@
 
 namespace octet::cuda {
 
-// x, which the compiler then keeps in a register instead of computing it again and again.
-__device__ __forceinline__ uint32_t kept(uint32_t x) {
+// x behind an optimization barrier: the compiler keeps it in a register instead of computing it
+// again.
+__device__ __forceinline__ uint32_t opaque(uint32_t x) {
   asm("" : "+r"(x));
   return x;
 }
@@ -59,7 +60,7 @@ __device__ __forceinline__ uint32_t end_of_whole(const AdamwCall& call) {
 template <Codec C, WeightStore S>
 __device__ __forceinline__ Place place_of(const AdamwCall& call, const RoundKeys& keys,
                                           const char* tables, const AdamwConstants& k) {
-  const uint32_t lane = kept(threadIdx.x % 32);
+  const uint32_t lane = opaque(threadIdx.x % 32);
   Place p{.call = &call,
           .keys = &keys,
           .tables = tables,
@@ -68,7 +69,7 @@ __device__ __forceinline__ Place place_of(const AdamwCall& call, const RoundKeys
           .draws = {},
           .first_draw = static_cast<uint32_t>(call.origin / 4),
           .lane = lane,
-          .offset = kept(offset_of<C>(lane))};
+          .offset = opaque(offset_of<C>(lane))};
   if constexpr (C == Codec::expanded) p.c = step_constants(k);
   if constexpr (S == WeightStore::stochastic) {
     p.draws = draw_shared(keys, static_cast<uint32_t>(call.origin >> 34), *call.attempt);
@@ -108,7 +109,7 @@ __device__ __forceinline__ bool update(const Place& p, const Raw<Codec::expanded
       const float v = of_v.value(log2_of_code<true>(p.tables, p.lane, raw.v[j / 4], j % 4));
       const float g = raw.gradient(j);
       x.m[j] = __fmaf_rn(g, c.g_of_m, __uint_as_float(__float_as_uint(m) ^ sign));
-      x.v[j] = __uint_as_float(kept(__float_as_uint(__fmaf_rn(g * c.gg_of_v, g, v))));
+      x.v[j] = __uint_as_float(opaque(__float_as_uint(__fmaf_rn(g * c.gg_of_v, g, v))));
       size[j - first] = __fmaf_rn(fast_sqrt(x.v[j]), c.size_of_v, c.size_eps);
     }
     invert_four(size, inverse);
@@ -166,7 +167,7 @@ __device__ __forceinline__ bool settle(const Place& p, Elements<Codec::expanded>
   }
   // Not the magnitudes that the extents were made of, held in as many registers.
 #pragma unroll
-  for (float& m : x.m) m = __uint_as_float(kept(__float_as_uint(m)));
+  for (float& m : x.m) m = __uint_as_float(opaque(__float_as_uint(m)));
   mine = encoding_of(extent, choice);
   return true;
 }

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormResident<kCentred, K>)
     if (row + n_warps < a.rows) x.prefetch(a.x, row + n_warps, n_groups);
     const NormRow made = statistics_of<kCentred>(x, a, row);
     keep_statistics<kCentred>(a, row, made);
-    x.hide();
+    x.make_opaque();
     float m = 0;
     auto* const to = reinterpret_cast<uint4*>(a.codes) + row * n_groups + lane;
 #pragma unroll

@@ -50,8 +50,8 @@ struct WarpRow {
   __device__ __forceinline__ float scale(int k) const {
     return to_float<Dtype::bf16>(scales[k]);
   }
-  // Nothing made of the codes is kept: registers are for codes.
-  __device__ __forceinline__ void hide() {
+  // An optimization barrier: nothing made of the codes stays in registers, which are for the codes.
+  __device__ __forceinline__ void make_opaque() {
 #pragma unroll
     for (int k = 0; k < K; ++k)
       asm volatile("" : "+r"(codes[k].x), "+r"(codes[k].y), "+r"(codes[k].z), "+r"(codes[k].w));
@@ -116,7 +116,7 @@ __device__ __forceinline__ NormRow statistics_of(WarpRow<K, kWhole>& x, const La
       }
     }
     made.mean = warp_sum(s0 + s1) / cols;
-    x.hide();
+    x.make_opaque();
   }
   float sum = 0;
 #pragma unroll
