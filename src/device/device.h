@@ -74,10 +74,11 @@ class PlainHostMemory : public DeviceMemory {
   std::unique_ptr<std::byte[]> data_;
 };
 
-// Launches that were recorded once: they run again in the same order, at the same addresses.
-class Recording {
+// Launches that were captured once (a CUDA graph): replay runs them in the same order, at the same
+// addresses.
+class CapturedGraph {
  public:
-  virtual ~Recording() = default;
+  virtual ~CapturedGraph() = default;
   virtual void replay() = 0;
 };
 
@@ -138,7 +139,7 @@ class Device {
   }
   // Event `index` (0, 1, ...) happens when what is queued so far on `stream` has ended; what is
   // queued on the other stream behind wait() begins after it. A device of one stream has nothing to
-  // do. Both may stand in a recording, which must have waited for all that it queued.
+  // do. Both may stand in a captured graph, which must have waited for all that it queued.
   virtual void signal(int index, Stream stream) {
     static_cast<void>(index), static_cast<void>(stream);
   }
@@ -150,9 +151,9 @@ class Device {
   virtual void set_mark(int index, Stream stream = Stream::compute) = 0;
   // Milliseconds between two marks; waits for the later one.
   virtual double ms_between(int from, int to) = 0;
-  // Records what `launches` would run, without running it. nullptr where the device has no cheaper
+  // Captures what `launches` would run, without running it. nullptr where the device has no cheaper
   // way than to launch again.
-  virtual std::unique_ptr<Recording> record(const std::function<void()>& launches) {
+  virtual std::unique_ptr<CapturedGraph> capture(const std::function<void()>& launches) {
     static_cast<void>(launches);
     return nullptr;
   }

@@ -130,10 +130,10 @@ std::byte* BoundPlan::address(ValueId id) const {
 }
 
 void BoundPlan::run() {
-  // Libraries may still set themselves up in the first run, which a recording must not hold.
-  if (++n_runs_ == 2) recording_ = arenas_.device().record([this] { launch_all(); });
-  if (recording_ != nullptr) {
-    recording_->replay();
+  // Libraries may still set themselves up in the first run, which a captured graph must not hold.
+  if (++n_runs_ == 2) graph_ = arenas_.device().capture([this] { launch_all(); });
+  if (graph_ != nullptr) {
+    graph_->replay();
   } else {
     launch_all();
   }

@@ -43,7 +43,7 @@ class BoundPlan {
   // Error(internal) where the plan was made for another target.
   BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas);
 
-  // The first run launches; where the device can record, later runs replay one recording.
+  // The first run launches; where the device can capture it, later runs replay one graph.
   void run();
   void run(const StepObserver& observer);
   // Launches, and calls `before_overwrite` before the first launch that overwrites a parameter or
@@ -103,7 +103,7 @@ class BoundPlan {
   size_t first_update_ = 0;       // the same
   int last_transfer_ = -1;        // the last collective; -1: none
   int n_runs_ = 0;
-  std::unique_ptr<Recording> recording_;
+  std::unique_ptr<CapturedGraph> graph_;
 };
 
 }  // namespace octet

@@ -27,8 +27,8 @@ class RankSelfTest {
   // Raises them to what the trials need.
   void raise(int64_t (&arena_bytes)[kArenaCount]) const;
   // Every rank calls it, with arenas that are connected and hold nothing yet. Each trial is
-  // launched twice and replayed twice from a recording. Throws Error{device} in all ranks: a wrong
-  // result, or a rank for which the others wait longer than `patience`.
+  // launched twice and replayed twice from a captured graph. Throws Error{device} in all ranks: a
+  // wrong result, or a rank for which the others wait longer than `patience`.
   SelfTestResult run(Catalogue& catalogue, Arenas& arenas,
                      std::chrono::milliseconds patience = std::chrono::seconds(20));
 

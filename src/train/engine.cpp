@@ -154,7 +154,7 @@ void TrainEngine::write_scalars(BoundPlan& function, const StepScalars& scalars)
   if (!parts.empty()) arenas_->device().copy_in_all(parts);
 }
 
-// A recording cannot stop for the host.
+// A captured graph cannot stop for the host.
 void TrainEngine::run(BoundPlan& function, const std::function<void()>& before_update) {
   with_weights(function);
   const bool waits = before_overwrite_ && function.overwrites_state();

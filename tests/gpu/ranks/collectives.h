@@ -56,7 +56,7 @@ inline std::vector<std::byte> values_of(const GraphInput& input, const TensorTyp
 
 using Outputs = std::map<std::string, std::vector<std::byte>>;
 
-// A replay of a recording from the second round on, where the device records.
+// A replay of a captured graph from the second round on, where the device captures graphs.
 inline std::vector<Outputs> run_rounds(const Graph& graph, Backend& backend, Group& group,
                                        int n_rounds) {
   Layout layout;

@@ -36,7 +36,7 @@ struct Context {
   Counters counters = {};
   std::span<std::byte> lent = {};    // what preparing kernels may overwrite
   std::vector<Joined> waiting = {};  // for the launch that they are made with
-  bool is_recording = false;         // launches, to be replayed
+  bool is_capturing = false;         // launches, into a CUDA graph
   std::string nccl = {};             // its file; empty: where the system looks
   RankLinks links = {};              // to the other ranks, where there are any
   // Algorithms that were timed, by the text of the problem: layers repeat themselves.

@@ -216,7 +216,7 @@ int prepare(const OctetCudaKernel* kernel, void** handle) {
 int launch(void* handle, const OctetCudaLaunch* args) {
   return guarded([&] {
     const auto& own = *static_cast<const OwnKernel*>(handle);
-    if (args->begins_run == 1 && !context().is_recording) context().links.progress.begin_plan();
+    if (args->begins_run == 1 && !context().is_capturing) context().links.progress.begin_plan();
     const Joined now{own.kernel.get(),
                      {.operands = args->operands,
                       .results = args->results,
@@ -245,13 +245,13 @@ int record_begin() {
   return guarded([] {
     check(cudaStreamBeginCapture(context().stream, cudaStreamCaptureModeThreadLocal),
           "beginning to record");
-    context().is_recording = true;
+    context().is_capturing = true;
   });
 }
 int record_end(void** recording) {
   return guarded([&] {
     cudaGraph_t graph = nullptr;
-    context().is_recording = false;
+    context().is_capturing = false;
     check(cudaStreamEndCapture(context().stream, &graph), "recording");
     cudaGraphExec_t executable = nullptr;
     const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);

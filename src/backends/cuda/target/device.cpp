@@ -29,18 +29,18 @@ class CudaMemory : public DeviceMemory {
   int64_t bytes_;
 };
 
-class CudaRecording : public Recording {
+class CapturedCudaGraph : public CapturedGraph {
  public:
-  CudaRecording(std::shared_ptr<Module> module, void* recording)
-      : module_(std::move(module)), recording_(recording) {}
-  ~CudaRecording() override { module_->api().record_forget(recording_); }
-  CudaRecording(const CudaRecording&) = delete;
-  CudaRecording& operator=(const CudaRecording&) = delete;
-  void replay() override { module_->check(module_->api().record_replay(recording_)); }
+  CapturedCudaGraph(std::shared_ptr<Module> module, void* graph)
+      : module_(std::move(module)), graph_(graph) {}
+  ~CapturedCudaGraph() override { module_->api().record_forget(graph_); }
+  CapturedCudaGraph(const CapturedCudaGraph&) = delete;
+  CapturedCudaGraph& operator=(const CapturedCudaGraph&) = delete;
+  void replay() override { module_->check(module_->api().record_replay(graph_)); }
 
  private:
   std::shared_ptr<Module> module_;
-  void* recording_;
+  void* graph_;
 };
 
 }  // namespace
@@ -151,17 +151,17 @@ double CudaDevice::ms_between(int from, int to) {
   return static_cast<double>(ms);
 }
 
-std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& launches) {
+std::unique_ptr<CapturedGraph> CudaDevice::capture(const std::function<void()>& launches) {
   check(module_->api().record_begin());
-  void* recording = nullptr;
+  void* graph = nullptr;
   try {
     launches();
   } catch (...) {
-    if (module_->api().record_end(&recording) == 0) module_->api().record_forget(recording);
+    if (module_->api().record_end(&graph) == 0) module_->api().record_forget(graph);
     throw;
   }
-  check(module_->api().record_end(&recording));
-  return std::make_unique<CudaRecording>(module_, recording);
+  check(module_->api().record_end(&graph));
+  return std::make_unique<CapturedCudaGraph>(module_, graph);
 }
 
 int64_t CudaDevice::used_bytes() {

@@ -37,7 +37,7 @@ class CudaDevice : public Device {
   void wait(int index, Stream stream) override;
   void set_mark(int index, Stream stream) override;
   double ms_between(int from, int to) override;
-  std::unique_ptr<Recording> record(const std::function<void()>& launches) override;
+  std::unique_ptr<CapturedGraph> capture(const std::function<void()>& launches) override;
   void join(const RankExchange& ranks) override;
   std::string transport() const override { return transport_; }
   int64_t ranks_a_host() const override {

@@ -12,21 +12,21 @@ namespace {
 using Words = std::array<int32_t, 256>;
 constexpr int64_t kBytes = sizeof(Words);
 
-TEST(Recording, holds_nothing_that_another_thread_copies_meanwhile) {
+TEST(CapturedGraph, holds_nothing_that_another_thread_copies_meanwhile) {
   OCTET_GPU_OR_SKIP(gpu);
   Device& device = *gpu->device;
   const auto state = device.allocate(kBytes), result = device.allocate(kBytes);
   Words first, second, copied{};
   first.fill(1), second.fill(2);
   device.copy_in(state->data(), first.data(), kBytes);
-  const auto recording = device.record([&] {
+  const auto graph = device.capture([&] {
     device.copy_within(result->data(), state->data(), kBytes);
     std::thread([&] { device.copy_out_beside(copied.data(), state->data(), kBytes); }).join();
   });
-  ASSERT_NE(recording, nullptr);
+  ASSERT_NE(graph, nullptr);
   EXPECT_EQ(copied, first);
   device.copy_in(state->data(), second.data(), kBytes);
-  recording->replay();
+  graph->replay();
   device.synchronize();
   EXPECT_EQ(copied, first);
   Words replayed{};
