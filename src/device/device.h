@@ -82,8 +82,8 @@ class CapturedGraph {
   virtual void replay() = 0;
 };
 
-// Marks of a device that runs work as it is called: readings of the host's clock.
-class HostMarks {
+// Timing events of a device that runs work as it is called: readings of the host's clock.
+class HostTimingEvents {
  public:
   void set(int index) {
     if (times_.size() <= static_cast<size_t>(index)) times_.resize(static_cast<size_t>(index) + 1);
@@ -146,10 +146,10 @@ class Device {
   virtual void wait(int index, Stream stream) {
     static_cast<void>(index), static_cast<void>(stream);
   }
-  // Sets mark `index` (0, 1, ...) behind the work that is queued so far on a stream; a mark may be
-  // set again.
-  virtual void set_mark(int index, Stream stream = Stream::compute) = 0;
-  // Milliseconds between two marks; waits for the later one.
+  // Records timing event `index` (0, 1, ...) behind the work that is queued so far on a stream; an
+  // event may be recorded again.
+  virtual void record_timing_event(int index, Stream stream = Stream::compute) = 0;
+  // Milliseconds between two timing events; waits for the later one.
   virtual double ms_between(int from, int to) = 0;
   // Captures what `launches` would run, without running it. nullptr where the device has no cheaper
   // way than to launch again.

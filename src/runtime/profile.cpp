@@ -79,21 +79,21 @@ void Profile::begin_run(const Plan& plan) {
   if (device_ != nullptr) device_->synchronize();
   runs_.push_back({.plan = &plan, .train_step = train_step_, .first_event = events_.size()});
   runs_.back().begin_us = now_us();
-  set_mark(0);
+  record_timing_event(0);
 }
 
-void Profile::set_mark(size_t index, Stream stream) {
-  const auto mark = static_cast<int>(index);
-  device_ != nullptr ? device_->set_mark(mark, stream) : host_marks_.set(mark);
+void Profile::record_timing_event(size_t index, Stream stream) {
+  const auto event = static_cast<int>(index);
+  device_ != nullptr ? device_->record_timing_event(event, stream) : host_timing_events_.set(event);
 }
 
-// Mark 0 begins the run; launch i lies between marks 2 i + 1 and 2 i + 2.
-void Profile::read_marks() {
+// Event 0 begins the run; launch i lies between events 2 i + 1 and 2 i + 2.
+void Profile::read_timing_events() {
   ProfileRun& run = runs_.back();
-  const auto at = [&](size_t mark) {
-    const auto to = static_cast<int>(mark);
+  const auto at = [&](size_t event) {
+    const auto to = static_cast<int>(event);
     const double ms =
-        device_ != nullptr ? device_->ms_between(0, to) : host_marks_.ms_between(0, to);
+        device_ != nullptr ? device_->ms_between(0, to) : host_timing_events_.ms_between(0, to);
     return run.begin_us + 1000 * ms;
   };
   for (size_t i = 0; run.first_event + i < run.end_event; ++i) {
@@ -106,15 +106,15 @@ void Profile::read_marks() {
 void Profile::record(const Plan& plan, const PlanStep& step, bool before) {
   const auto index = static_cast<size_t>(&step - plan.steps.data());
   if (!before) {
-    set_mark(2 * index + 2, step.stream);
-    if (index + 1 == plan.steps.size()) read_marks();
+    record_timing_event(2 * index + 2, step.stream);
+    if (index + 1 == plan.steps.size()) read_timing_events();
     return;
   }
   if (index == 0) begin_run(plan);
   CHECK(!runs_.empty() && runs_.back().plan == &plan);
   runs_.back().end_event = events_.size() + 1;
   events_.push_back({.plan = &plan, .plan_step = static_cast<int>(index)});
-  set_mark(2 * index + 1, step.stream);
+  record_timing_event(2 * index + 1, step.stream);
 }
 
 int64_t Profile::n_train_steps() const {

@@ -48,8 +48,8 @@ struct ProfileRun {
 
 class Profile {
  public:
-  // Times by the device's marks: what it watches stays queued as ever, and a run is read when its
-  // last launch has ended. Without a device, what it watches runs as it is called.
+  // Times by the device's timing events: what it watches stays queued as ever, and a run is read
+  // when its last launch has ended. Without a device, what it watches runs as it is called.
   explicit Profile(Device* device = nullptr) : device_(device) {}
 
   // What runs from now on belongs to this training step.
@@ -66,12 +66,12 @@ class Profile {
  private:
   void record(const Plan& plan, const PlanStep& step, bool before);
   void begin_run(const Plan& plan);
-  void set_mark(size_t index, Stream stream = Stream::compute);
-  void read_marks();
+  void record_timing_event(size_t index, Stream stream = Stream::compute);
+  void read_timing_events();
   double now_us() const;
 
   Device* device_;
-  HostMarks host_marks_;
+  HostTimingEvents host_timing_events_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int64_t train_step_ = 0;
   std::vector<ProfileEvent> events_;

@@ -16,13 +16,13 @@ class CpuDevice : public Device {
   void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;
   void fill_zero(std::byte* on_device, int64_t bytes) override;
   void synchronize() override {}
-  void set_mark(int index, Stream) override { marks_.set(index); }
-  double ms_between(int from, int to) override { return marks_.ms_between(from, to); }
+  void record_timing_event(int index, Stream) override { timing_events_.set(index); }
+  double ms_between(int from, int to) override { return timing_events_.ms_between(from, to); }
 
  private:
   Isa isa_;
   int n_threads_;
-  HostMarks marks_;
+  HostTimingEvents timing_events_;
 };
 
 }  // namespace octet::cpu

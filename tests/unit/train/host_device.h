@@ -39,11 +39,11 @@ class HostDevice : public Device {
     std::memset(at, 0, static_cast<size_t>(bytes));
   }
   void synchronize() override {}
-  void set_mark(int index, Stream) override { marks_.set(index); }
-  double ms_between(int from, int to) override { return marks_.ms_between(from, to); }
+  void record_timing_event(int index, Stream) override { timing_events_.set(index); }
+  double ms_between(int from, int to) override { return timing_events_.ms_between(from, to); }
 
  private:
-  HostMarks marks_;
+  HostTimingEvents timing_events_;
 };
 
 }  // namespace octet::test

@@ -27,7 +27,7 @@ class PlanDevice : public Device {
   }
   void fill_zero(std::byte* /*address*/, int64_t /*bytes*/) override { no_memory(); }
   void synchronize() override {}
-  void set_mark(int /*index*/, Stream /*stream*/) override { no_memory(); }
+  void record_timing_event(int /*index*/, Stream /*stream*/) override { no_memory(); }
   double ms_between(int /*from*/, int /*to*/) override { no_memory(); }
 };
 

@@ -114,7 +114,7 @@ void CudaDevice::await_ranks(std::chrono::milliseconds patience) {
 
 CudaDevice::~CudaDevice() {
   if (ranks_.n_ranks > 1) module_->api().leave();  // also where joining failed half way
-  for (void* mark : marks_) module_->api().mark_forget(mark);
+  for (void* event : timing_events_) module_->api().mark_forget(event);
   for (void* event : events_) module_->api().mark_forget(event);
 }
 
@@ -126,28 +126,28 @@ void CudaDevice::check(int status) {
   module_->check(status);
 }
 
-void* CudaDevice::mark(std::vector<void*>& marks, int index) {
-  while (std::ssize(marks) <= index) {
-    void* mark = nullptr;
-    check(module_->api().mark_new(&mark));
-    marks.push_back(mark);
+void* CudaDevice::event(std::vector<void*>& events, int index) {
+  while (std::ssize(events) <= index) {
+    void* event = nullptr;
+    check(module_->api().mark_new(&event));
+    events.push_back(event);
   }
-  return marks[static_cast<size_t>(index)];
+  return events[static_cast<size_t>(index)];
 }
-void CudaDevice::set_mark(int index, Stream stream) {
-  check(module_->api().mark_set(mark(marks_, index), static_cast<int32_t>(stream)));
+void CudaDevice::record_timing_event(int index, Stream stream) {
+  check(module_->api().mark_set(event(timing_events_, index), static_cast<int32_t>(stream)));
 }
 void CudaDevice::signal(int index, Stream stream) {
-  check(module_->api().mark_set(mark(events_, index), static_cast<int32_t>(stream)));
+  check(module_->api().mark_set(event(events_, index), static_cast<int32_t>(stream)));
 }
 void CudaDevice::wait(int index, Stream stream) {
-  check(module_->api().mark_wait(mark(events_, index), static_cast<int32_t>(stream)));
+  check(module_->api().mark_wait(event(events_, index), static_cast<int32_t>(stream)));
 }
 
 double CudaDevice::ms_between(int from, int to) {
   float ms = 0;
-  check(module_->api().mark_elapsed(marks_.at(static_cast<size_t>(from)),
-                                    marks_.at(static_cast<size_t>(to)), &ms));
+  check(module_->api().mark_elapsed(timing_events_.at(static_cast<size_t>(from)),
+                                    timing_events_.at(static_cast<size_t>(to)), &ms));
   return static_cast<double>(ms);
 }
 

@@ -35,7 +35,7 @@ class CudaDevice : public Device {
   void await_ranks(std::chrono::milliseconds patience) override;
   void signal(int index, Stream stream) override;
   void wait(int index, Stream stream) override;
-  void set_mark(int index, Stream stream) override;
+  void record_timing_event(int index, Stream stream) override;
   double ms_between(int from, int to) override;
   std::unique_ptr<CapturedGraph> capture(const std::function<void()>& launches) override;
   void join(const RankExchange& ranks) override;
@@ -53,7 +53,7 @@ class CudaDevice : public Device {
 
  private:
   void check(int status);
-  void* mark(std::vector<void*>& marks, int index);
+  void* event(std::vector<void*>& events, int index);
   // Of join(): why the ranks of a host, as many as n_local_ becomes, do not all reach each other's
   // memory; empty: they do.
   std::string find_unreached();
@@ -65,7 +65,7 @@ class CudaDevice : public Device {
   std::shared_ptr<Module> module_;
   OctetCudaInfo info_{};
   int n_threads_;
-  std::vector<void*> marks_, events_;
+  std::vector<void*> timing_events_, events_;
   RankExchange ranks_;
   std::string transport_;
   int n_local_ = 1;                      // ranks of a host that reach each other's memory
