@@ -119,9 +119,9 @@ class Device {
   virtual void copy_in_all(const std::vector<HostBytes>& parts) {
     for (const HostBytes& part : parts) copy_in(part.to, part.from, part.bytes);
   }
-  // Memory of this device that preparing kernels may overwrite, until it is lent anew or taken back
-  // (nullptr).
-  virtual void lend(DeviceMemory* memory) { static_cast<void>(memory); }
+  // The workspace that preparing kernels may overwrite, for operands that they are timed on;
+  // nullptr: none any more.
+  virtual void set_workspace(DeviceMemory* memory) { static_cast<void>(memory); }
   // For any thread: copies beside what is queued, and returns when it has come. Nothing that is
   // queued or running may write to the device's side.
   virtual void copy_out_beside(void* to_host, const std::byte* from_device, int64_t bytes) {

@@ -42,12 +42,12 @@ std::vector<std::byte> Arenas::read(const Plan& plan, ValueId id) {
 
 namespace {
 
-class Lending {
+class WorkspaceLoan {
  public:
-  Lending(Device& device, DeviceMemory& memory) : device_(device) { device_.lend(&memory); }
-  ~Lending() { device_.lend(nullptr); }
-  Lending(const Lending&) = delete;
-  Lending& operator=(const Lending&) = delete;
+  WorkspaceLoan(Device& device, DeviceMemory& memory) : device_(device) { device_.set_workspace(&memory); }
+  ~WorkspaceLoan() { device_.set_workspace(nullptr); }
+  WorkspaceLoan(const WorkspaceLoan&) = delete;
+  WorkspaceLoan& operator=(const WorkspaceLoan&) = delete;
 
  private:
   Device& device_;
@@ -63,7 +63,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
   for (int arena = 0; arena < kArenaCount; ++arena)
     CHECK(plan.arena_bytes[arena] <= arenas.bytes(static_cast<Arena>(arena)));
   // Between runs the transient arena holds nothing: products may be timed on it.
-  const Lending lending(arenas.device(), arenas.memory(Arena::transient));
+  const WorkspaceLoan workspace(arenas.device(), arenas.memory(Arena::transient));
   uint32_t n_transfers = 0;
   for (const PlanStep& step : plan.steps) {
     const Node& node = plan.graph.node(step.node);

@@ -1,5 +1,5 @@
 // Sums over a whole tensor: blocks of kBlockElems, each in double, added in order. Deterministic
-// for any thread count. The caller lends reduce_scratch(n) doubles.
+// for any thread count. The caller provides reduce_scratch(n) doubles.
 #pragma once
 
 #include "backends/cpu/common/operand.h"

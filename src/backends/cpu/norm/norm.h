@@ -5,7 +5,7 @@
 // x may be codes with scales in groups (NormGroups): a row is decoded to f32 as it is needed.
 //
 // Deterministic: each row is one tile's; sums over rows are made in blocks of kBlockRows and added
-// in order. The caller lends `scratch` of norm_backward_scratch(...) floats where dw or db is
+// in order. The caller provides `scratch` of norm_backward_scratch(...) floats where dw or db is
 // wanted; it need not be initialised.
 #pragma once
 

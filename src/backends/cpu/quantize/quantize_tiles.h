@@ -20,7 +20,7 @@ inline constexpr int64_t kPanelCols = 256;  // of a span that is transposed
 inline constexpr int64_t kPanelTile = 256;  // rows of a tile of transposed codes
 inline constexpr int64_t kSpanBuffers = 3;
 
-// The parts of the scratch that the caller lends (quantize_scratch).
+// The parts of the scratch that the caller provides (quantize_scratch).
 class TileScratch {
  public:
   TileScratch(float* data, RowShape shape, int64_t group)

@@ -88,10 +88,10 @@ void CudaDevice::copy_in_all(const std::vector<HostBytes>& parts) {
   for (const HostBytes& part : parts) list.push_back({part.to, part.from, part.bytes});
   check(module_->api().copy_parts_in(list.data(), static_cast<int32_t>(list.size())));
 }
-void CudaDevice::lend(DeviceMemory* memory) {
-  const bool is_lent = memory != nullptr;
+void CudaDevice::set_workspace(DeviceMemory* memory) {
+  const bool is_given = memory != nullptr;
   module_->check(
-      module_->api().lend(is_lent ? memory->data() : nullptr, is_lent ? memory->bytes() : 0));
+      module_->api().lend(is_given ? memory->data() : nullptr, is_given ? memory->bytes() : 0));
 }
 void CudaDevice::copy_out(void* to_host, const std::byte* from_device, int64_t bytes) {
   check(module_->api().copy_out(to_host, from_device, bytes));
