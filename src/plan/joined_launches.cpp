@@ -14,8 +14,8 @@ class Access {
     written_ = places_of(plan, node.results);
   }
   bool depends_on(const Access& other) const {
-    return meet(written_, other.written_) || meet(written_, other.read_) ||
-           meet(read_, other.written_);
+    return any_overlap(written_, other.written_) || any_overlap(written_, other.read_) ||
+           any_overlap(read_, other.written_);
   }
 
  private:

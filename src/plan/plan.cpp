@@ -333,9 +333,9 @@ std::vector<Place> places_of(const Plan& plan, std::span<const ValueId> ids) {
   return places;
 }
 
-bool meet(std::span<const Place> a, std::span<const Place> b) {
+bool any_overlap(std::span<const Place> a, std::span<const Place> b) {
   return std::ranges::any_of(a, [&](const Place& x) {
-    return std::ranges::any_of(b, [&](const Place& y) { return x.meets(y); });
+    return std::ranges::any_of(b, [&](const Place& y) { return x.overlaps(y); });
   });
 }
 

@@ -40,7 +40,7 @@ struct Place {
   Arena arena = Arena::transient;
   int64_t offset = 0, bytes = 0;
   int64_t end() const { return offset + bytes; }
-  bool meets(const Place& other) const {
+  bool overlaps(const Place& other) const {
     return arena == other.arena && offset < other.end() && other.offset < end();
   }
 };
@@ -109,7 +109,7 @@ struct PlanOptions {
 Place place_of(const Plan& plan, ValueId id);
 std::vector<Place> places_of(const Plan& plan, std::span<const ValueId> ids);
 // Whether one of a and one of b have bytes in common.
-bool meet(std::span<const Place> a, std::span<const Place> b);
+bool any_overlap(std::span<const Place> a, std::span<const Place> b);
 
 // Schedules, chooses kernels and assigns memory. Throws Error(invalid_argument) naming a node
 // without kernel.

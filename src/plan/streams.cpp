@@ -240,9 +240,9 @@ void verify_streams(const Plan& plan) {
     for (const UnderWay& other : under_way) {
       // Between runs there is a barrier.
       if (!computes && other.step < run_begin && !other.has_two_phases) continue;
-      check(!meet(touched.reads, other.touched.writes), "reads what a collective is writing");
-      check(!meet(touched.writes, other.touched.reads), "writes what a collective is reading");
-      check(!meet(touched.writes, other.touched.writes), "writes what a collective is writing");
+      check(!any_overlap(touched.reads, other.touched.writes), "reads what a collective is writing");
+      check(!any_overlap(touched.writes, other.touched.reads), "writes what a collective is reading");
+      check(!any_overlap(touched.writes, other.touched.writes), "writes what a collective is writing");
     }
     if (!computes) under_way.push_back({i, step.node, step.kernel.has_two_phases, false, touched});
   }

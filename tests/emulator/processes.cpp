@@ -103,10 +103,10 @@ std::string flag_text(const uint32_t* flag) {
   static constexpr const char* kWhere[] = {"before", "inside", "inside", "behind"};
   const auto [base, allocation] = allocations().around(flag);
   const auto* board = reinterpret_cast<const RankBoard*>(base);
-  for (int meeting = 0; base != nullptr && meeting < octet::cuda::kMeetings; ++meeting) {
+  for (int barrier = 0; base != nullptr && barrier < octet::cuda::kRankBarriers; ++barrier) {
     for (int rank = 0; rank < octet::cuda::kMaxRanks; ++rank) {
-      if (flag == &board->arrived[meeting][rank])
-        return "rank " + std::to_string(rank) + " " + kWhere[meeting] + " a run of collectives";
+      if (flag == &board->arrived[barrier][rank])
+        return "rank " + std::to_string(rank) + " " + kWhere[barrier] + " a run of collectives";
     }
   }
   return "a flag that is no barrier's";

@@ -16,19 +16,19 @@
 
 namespace octet::cuda {
 
-// Where ranks wait for each other. Two meetings that follow each other are of different kinds, so
-// that nobody comes to the next of a kind before all have left the last.
-enum Meeting : uint8_t {
+// Barriers of ranks. Two that follow each other are of different kinds, so that nobody comes to the
+// next of a kind before all have left the last.
+enum RankBarrier : uint8_t {
   before_run,  // operands are there, and what will be written is free
   inside_run,  // what a collective made for the others by itself is there
   inside_again,
   behind_run,  // all have read
 };
-inline constexpr int kMeetings = 4;
+inline constexpr int kRankBarriers = 4;
 
 // What each rank keeps for the others, at the start of a region of its own.
 struct RankBoard {
-  uint32_t arrived[kMeetings][kMaxRanks];  // by rank of the host: 1 when it has come
+  uint32_t arrived[kRankBarriers][kMaxRanks];  // by rank of the host: 1 when it has come
   uint32_t one, reserved[7];                // 1, to be copied
   // Of squares. Norms of one run take them by turns: of the one before others may still read.
   int64_t sums[2][kExactLimbs + 1];

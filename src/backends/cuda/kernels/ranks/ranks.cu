@@ -163,7 +163,7 @@ class AllGather : public Collective {
                         .take = theirs.to,
                         .take_bytes = theirs.n_bytes};
       });
-      if (has_peers()) within().meet(args.stream);
+      if (has_peers()) within().barrier(args.stream);
     }
     for_peers([&](int local) {
       for (int host = 0; host < links().n_hosts(); ++host) {
@@ -295,7 +295,7 @@ class ShardedNorm : public Collective {
     RankBoard& board = *links().board();
     int64_t* sum = board.sums[turn_];
     if (has_peers()) {
-      within().meet(args.stream);
+      within().barrier(args.stream);
       const auto sums = peers_of<const int64_t>(links(), sum);
       if (!has_hosts()) return sums;
       sum = board.sum_of_host;

@@ -300,7 +300,7 @@ class ReduceRanks : public Collective {
                       .take_bytes = n_bytes(like(host))};
     });
     if (!has_levels_) return;
-    within().meet(args.stream);
+    within().barrier(args.stream);
     for_peers([&](int local) {
       for (int host = 0; host < links().n_hosts(); ++host) {
         const int rank = host * links().n_local + local;

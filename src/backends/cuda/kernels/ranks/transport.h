@@ -31,7 +31,7 @@ class WithinHost {
   // the operands of all ranks there; what is queued behind `end` may overwrite them.
   void begin(uint32_t run, cudaStream_t stream);
   // What is queued behind it finds what the others queued before theirs.
-  void meet(cudaStream_t stream);
+  void barrier(cudaStream_t stream);
   void end(cudaStream_t stream);
   // What rank `local` of the host has at an address of this one: all have the same layout.
   void bring(int local, const void* given, void* to, int64_t n_bytes, cudaStream_t stream) const;
@@ -42,10 +42,10 @@ class WithinHost {
   void give_up(std::span<const cudaStream_t> streams, cudaStream_t beside) const;
 
  private:
-  void meet(Meeting meeting, uint32_t run, cudaStream_t stream) const;
+  void barrier(RankBarrier barrier, uint32_t run, cudaStream_t stream) const;
 
   const RankLinks& links_;
-  Meeting next_inside_ = Meeting::inside_run;
+  RankBarrier next_inside_ = RankBarrier::inside_run;
 };
 
 // What this rank gives the one of another host, and takes from it.
