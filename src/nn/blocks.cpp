@@ -218,10 +218,10 @@ ValueId Blocks::rope(ValueId x, int64_t heads) {
   const RopeAttrs attrs = rope_attrs(heads, width);
   if (rest == 0) return builder_.emit1(OpCode::rope, attrs, {x, input("positions")});
   const ValueId apart = split_rows(x, heads);
-  const ValueId turned = builder_.emit1(
+  const ValueId rotated = builder_.emit1(
       OpCode::rope, attrs, {join_rows(columns(apart, 0, width), heads), input("positions")});
   const ValueId whole = builder_.emit1(OpCode::concatenate, AxisAttrs{.axis = 1},
-                                       {split_rows(turned, heads), columns(apart, width, rest)});
+                                       {split_rows(rotated, heads), columns(apart, width, rest)});
   return join_rows(whole, heads);
 }
 

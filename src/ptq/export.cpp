@@ -15,10 +15,10 @@ std::string module_of(const std::string& weight) {
   return weight.substr(0, weight.rfind('.'));
 }
 
-// As the weight is stored: [in, out] is turned.
+// As the weight is stored: [in, out] is transposed.
 template <typename T>
-std::vector<T> as_stored(const std::vector<T>& values, const MatrixShape& shape, bool turn) {
-  if (!turn) return values;
+std::vector<T> as_stored(const std::vector<T>& values, const MatrixShape& shape, bool transpose) {
+  if (!transpose) return values;
   std::vector<T> result(values.size());
   for (int64_t r = 0; r < shape.rows; ++r) {
     for (int64_t c = 0; c < shape.cols; ++c) {
@@ -41,8 +41,8 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-std::vector<int64_t> stored_shape(const MatrixShape& shape, bool turn) {
-  return turn ? std::vector{shape.cols, shape.rows} : std::vector{shape.rows, shape.cols};
+std::vector<int64_t> stored_shape(const MatrixShape& shape, bool transpose) {
+  return transpose ? std::vector{shape.cols, shape.rows} : std::vector{shape.rows, shape.cols};
 }
 
 // Whether one scale is for the whole tensor by the format's words: not the only block of a grid.
@@ -52,10 +52,10 @@ bool is_tensor_scale(const QuantizedWeight& w, PtqFormat format) {
 
 TensorSource scale_source(const QuantizedLinear& q, PtqFormat format, const std::string& name) {
   const QuantizedWeight& w = q.weight;
-  const bool turn = q.linear.is_in_out;
-  const std::vector<float> scales = as_stored(w.scales, w.grid(), turn);
+  const bool transpose = q.linear.is_in_out;
+  const std::vector<float> scales = as_stored(w.scales, w.grid(), transpose);
   const auto shape =
-      is_tensor_scale(w, format) ? std::vector<int64_t>{1} : stored_shape(w.grid(), turn);
+      is_tensor_scale(w, format) ? std::vector<int64_t>{1} : stored_shape(w.grid(), transpose);
   if (w.scale_type != Dtype::e8m0) {
     return owned(tensor_decl(name, Dtype::f32, shape), bytes_of(scales));
   }
@@ -68,10 +68,10 @@ TensorSource scale_source(const QuantizedLinear& q, PtqFormat format, const std:
 
 void add_quantized(const QuantizedLinear& q, PtqFormat format, std::vector<TensorSource>& out) {
   const std::string& name = q.linear.weight;
-  const bool turn = q.linear.is_in_out;
+  const bool transpose = q.linear.is_in_out;
   const bool is_block = format == PtqFormat::fp8_block;
-  out.push_back(owned(tensor_decl(name, q.weight.dtype, stored_shape(q.weight.shape, turn)),
-                      bytes_of(as_stored(q.weight.data, q.weight.shape, turn))));
+  out.push_back(owned(tensor_decl(name, q.weight.dtype, stored_shape(q.weight.shape, transpose)),
+                      bytes_of(as_stored(q.weight.data, q.weight.shape, transpose))));
   out.push_back(scale_source(q, format, name + (is_block ? "_scale_inv" : "_scale")));
   if (q.input && q.input->scale) {
     out.push_back(owned(tensor_decl(input_scale_name(name), Dtype::f32, {1}),
@@ -105,9 +105,9 @@ void add_packed(const QuantizedLinear& q, std::vector<TensorSource>& out) {
 }
 
 void add_dequantized(const QuantizedLinear& q, std::vector<TensorSource>& out) {
-  const bool turn = q.linear.is_in_out;
-  const std::vector<float> values = as_stored(dequantized(q.weight), q.weight.shape, turn);
-  out.push_back(owned(tensor_decl(q.linear.weight, Dtype::bf16, stored_shape(q.weight.shape, turn)),
+  const bool transpose = q.linear.is_in_out;
+  const std::vector<float> values = as_stored(dequantized(q.weight), q.weight.shape, transpose);
+  out.push_back(owned(tensor_decl(q.linear.weight, Dtype::bf16, stored_shape(q.weight.shape, transpose)),
                       encode_weights(values, Dtype::bf16)));
 }
 
@@ -251,9 +251,9 @@ std::string_view scaling_word(const ActivationQuantizer& input) {
 Json own_json(const PtqModel& model, const Linears& linears) {
   Json groups = groups_json(linears, [](const QuantizedLinear& q) {
     const BlockShape& block = q.weight.block;
-    const bool turn = q.linear.is_in_out;
+    const bool transpose = q.linear.is_in_out;
     Json group = {{"format", std::string(dtype_name(q.weight.dtype))},
-                  {"block", {turn ? block.cols : block.rows, turn ? block.rows : block.cols}}};
+                  {"block", {transpose ? block.cols : block.rows, transpose ? block.rows : block.cols}}};
     if (!q.input) return group;
     group["inputs"] = {{"format", std::string(dtype_name(q.input->dtype))},
                        {"scaling", scaling_word(*q.input)},

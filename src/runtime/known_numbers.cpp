@@ -23,7 +23,7 @@ int number_at(uint64_t place) {
   return numbers[place % kKnownRow];
 }
 
-// Rows are turned, by another number of places in each of 2^16.
+// Rows are rotated, by another number of elements in each of 2^16.
 int64_t first_place(int64_t row) {
   return (7 * row + 3 * (row / kKnownRow)) % kKnownRow;
 }

@@ -20,7 +20,8 @@ namespace octet {
 
 inline constexpr int64_t kKnownRow = kShardMultiple;
 
-// Of a rank in a pass, by place in the row that is turned. The second is of what sums begin with.
+// Of a rank in a pass, by element of the row that is rotated. The second is of what sums begin
+// with.
 int known_number(int64_t place, int rank, int pass);
 int known_addend(int64_t place, int rank, int pass);
 

@@ -47,12 +47,12 @@ struct Factor {
   int64_t rows, cols, stride;
   Dtype dtype;
 
-  // Of [cols, rows] where it is turned.
-  std::vector<float> values(bool turned) const {
+  // Of [cols, rows] where it is transposed.
+  std::vector<float> values(bool transposed) const {
     std::vector<float> all(static_cast<size_t>(rows * cols));
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < cols; ++c)
-        all[static_cast<size_t>(turned ? c * rows + r : r * cols + c)] =
+        all[static_cast<size_t>(transposed ? c * rows + r : r * cols + c)] =
             load(data, r * stride + c, dtype);
     }
     return all;

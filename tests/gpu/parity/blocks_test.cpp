@@ -1,6 +1,6 @@
 // Quantizers in blocks, of any rule and rounding, and products of what they make, at the sizes
 // where kernels part: whole tiles and ragged ones, factors that the library multiplies in blocks,
-// those that are turned for it, and those that are decoded.
+// those that are transposed for it, and those that are decoded.
 #include "table.h"
 
 namespace octet::fusion {

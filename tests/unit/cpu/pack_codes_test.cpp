@@ -25,9 +25,9 @@ struct Operand {
   std::vector<uint8_t> codes;
   Operand(Dtype format, Transpose transpose, int64_t rows, int64_t cols)
       : format(format), transpose(transpose), rows(rows), cols(cols) {
-    const bool turned = transpose == Transpose::yes;
-    stride = (turned ? rows : cols) + 3;
-    codes.resize(static_cast<size_t>(stride * (turned ? cols : rows)));
+    const bool transposed = transpose == Transpose::yes;
+    stride = (transposed ? rows : cols) + 3;
+    codes.resize(static_cast<size_t>(stride * (transposed ? cols : rows)));
     for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 7 + i / 256);
   }
   MatrixIn matrix() const { return {{codes.data(), format}, stride, transpose}; }

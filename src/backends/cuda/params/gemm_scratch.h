@@ -3,9 +3,9 @@
 // FP8 products run as they are where the device and the library take them: e4m3 x e4m3, e4m3 x e5m2
 // and e5m2 x e4m3, both factors K-major, m, n and k multiples of 16. So do those with scales of 128
 // elements along k, or of 128 x 128, one factor at least of the former kind; what is not K-major is
-// turned before; and those with f32 scales of rows along k on either side. Every other product of
-// codes decodes both factors into scratch: to BF16, or to FP16 for a result of that type, which is
-// exact with one scale and with scales that are powers of two; with f32 scales of blocks to f32,
+// transposed before; and those with f32 scales of rows along k on either side. Every other product
+// of codes decodes both factors into scratch: to BF16, or to FP16 for a result of that type, which
+// is exact with one scale and with scales that are powers of two; with f32 scales of blocks to f32,
 // which is rounded to TF32. Where the addend's type is not the result's, or the library does not
 // round to the result's, sums are f32 in scratch, in runs of rows.
 #pragma once

@@ -242,7 +242,7 @@ struct KeysAndQueries {
 
 // The bias of keys from `key` on and queries from `query` on, as add_bias.
 template <int B>
-__device__ __forceinline__ void add_turned_bias(const Bias& bias, float factor, int key, int query,
+__device__ __forceinline__ void add_transposed_bias(const Bias& bias, float factor, int key, int query,
                                                 Products<B, kTileQueries>& s) {
 #pragma unroll
   for (int b = 0; b < B; ++b) {
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     multiply_rows<T, D, kBlocks, kTileQueries>(v + own * kRowLength<D>, q + kTile, dp);
     if constexpr (Form::kHasBias) {
       const Bias bias(p, x.bias, place.b, place.h * n_shared + i / n_of_head);
-      add_turned_bias<kBlocks>(bias, p.scale * kLog2E, pairs.key, pairs.query, s);
+      add_transposed_bias<kBlocks>(bias, p.scale * kLog2E, pairs.key, pairs.query, s);
     }
     pairs.gradient(Form::kHasBias ? 1.0f : p.scale * kLog2E, s, dp);
     add_products<T, D, kBlocks, kTileQueries>(s, q + kTile, sum_v);

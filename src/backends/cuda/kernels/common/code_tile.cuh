@@ -22,7 +22,7 @@ __device__ __forceinline__ int tile_slot(int row, int piece) {
 
 // Of four blocks of 8 x 8 pairs of codes, the first pair of whose row i the address of lane
 // 8 block + i points at: pair l / 4 of rows 2 (l % 4) and the next, in lane l.
-__device__ __forceinline__ void load_turned(const uint4* row, uint32_t (&m)[4]) {
+__device__ __forceinline__ void load_transposed(const uint4* row, uint32_t (&m)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
@@ -63,8 +63,8 @@ struct TwoColumns {
   __device__ __forceinline__ TwoColumns(const uint4* tile, const TileReader& reader, int half) {
     const uint4* const from = tile + reader.slot + half * 64 * kPieces;
     uint32_t low[4], high[4];
-    load_turned(from, low);
-    load_turned(from + 8 * kPieces, high);
+    load_transposed(from, low);
+    load_transposed(from + 8 * kPieces, high);
     first = pick(low, high, 0x6420);
     second = pick(low, high, 0x7531);
   }

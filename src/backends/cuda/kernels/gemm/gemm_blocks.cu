@@ -1,7 +1,7 @@
 // Products of FP8 factors with a scale for 128 elements along k, or for 128 x 128: cuBLASLt's block
 // modes, which Hopper has. It wants K-major factors and f32 scales in an order of its own
-// (params/gemm_scratch.h), so that what lies otherwise is turned before: one byte an element read
-// and written, where decoding to BF16 writes two and multiplies at half the rate.
+// (params/gemm_scratch.h), so that what lies otherwise is transposed before: one byte an element
+// read and written, where decoding to BF16 writes two and multiplies at half the rate.
 #include "backends/cuda/kernels/common/vector8.cuh"
 #include "backends/cuda/kernels/gemm/gemm.cuh"
 #include "backends/cuda/params/gemm_scratch.h"
@@ -72,7 +72,7 @@ struct Factor {
   bool k_major, square;
   int64_t outer, k;
   Dtype scales;
-  int64_t turned_at = 0, scales_at = 0;
+  int64_t transposed_at = 0, scales_at = 0;
 };
 
 const float* ready_scales(const Factor& f, const void* scales, std::byte* scratch,
@@ -95,7 +95,7 @@ const float* ready_scales(const Factor& f, const void* scales, std::byte* scratc
 
 const void* ready_data(const Factor& f, const void* data, std::byte* scratch, cudaStream_t stream) {
   if (f.k_major) return data;
-  auto* to = reinterpret_cast<uint8_t*>(scratch + f.turned_at);
+  auto* to = reinterpret_cast<uint8_t*>(scratch + f.transposed_at);
   const unsigned grid = grid_of(ceil_div(f.k, kTile) * ceil_div(f.outer, kTile));
   turn_bytes<<<grid, kThreads, 0, stream>>>(static_cast<const uint8_t*>(data), to, f.k, f.outer);
   check_launch("turning a factor");
@@ -119,7 +119,7 @@ class BlockGemm : public Prepared {
         b_{p.trans_b, is_square(p.b_blocks), p.n, p.k, p.b_scales} {
     int64_t at = 0;
     for (Factor* f : {&a_, &b_}) {
-      f->turned_at = at;
+      f->transposed_at = at;
       at += aligned_bytes(f->k_major ? 0 : f->outer * f->k);
     }
     for (Factor* f : {&a_, &b_}) {

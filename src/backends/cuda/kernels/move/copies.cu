@@ -123,8 +123,8 @@ __global__ void __launch_bounds__(kThreads, 4) pad_columns(const __grid_constant
   }
 }
 
-// A matrix turned, [rows, cols] to [cols, rows], and others like it at a distance: tiles of 32 by
-// 32 elements through shared memory, a word of 4 bytes or less each.
+// A matrix transposed, [rows, cols] to [cols, rows], and others like it at a distance: tiles of 32
+// by 32 elements through shared memory, a word of 4 bytes or less each.
 struct TurnTask {
   const void* src;
   void* dst;

@@ -132,7 +132,7 @@ struct TileCodes {
   uint8_t* transposed;
   int64_t rows, cols, padded_rows, tiles_across, n_tiles;
   float limit;
-  bool aligned_x = false, aligned_rows = false, aligned_turned = false;
+  bool aligned_x = false, aligned_rows = false, aligned_transposed = false;
 };
 
 // What a block keeps over its tiles.
@@ -214,11 +214,11 @@ __device__ __forceinline__ int tile_word(int col, int word) {
 }
 
 // 16 rows of one column.
-__device__ __forceinline__ void store_turned(const TileCodes& a, int64_t col, int64_t row,
+__device__ __forceinline__ void store_transposed(const TileCodes& a, int64_t col, int64_t row,
                                              uint4 codes) {
   if (col >= a.cols || row >= a.padded_rows) return;
   uint8_t* to = a.transposed + col * a.padded_rows + row;
-  if (a.aligned_turned && row + 16 <= a.padded_rows) {
+  if (a.aligned_transposed && row + 16 <= a.padded_rows) {
     *reinterpret_cast<uint4*>(to) = codes;
     return;
   }
@@ -250,7 +250,7 @@ __device__ __forceinline__ void quantize_tile(const TileCodes& a, int64_t at, Ti
     const int piece = threadIdx.x + k * kThreads;
     const int column = piece / 8, chunk = piece % 8;
     const auto* from = reinterpret_cast<const uint4*>(tile + tile_word(column, chunk * 4));
-    store_turned(a, first_col + column, first_row + chunk * 16, *from);
+    store_transposed(a, first_col + column, first_row + chunk * 16, *from);
   }
 }
 
@@ -283,7 +283,7 @@ void launch_tiles(const QuantizeParams& p, const QuantizeCall& call) {
               .limit = p.limit};
   a.aligned_x = is_aligned(a.x, 16) && p.cols * dtype_bytes(X) % 16 == 0;
   a.aligned_rows = is_aligned(a.by_row, 8) && p.cols % 8 == 0;
-  a.aligned_turned = is_aligned(a.transposed, 16) && p.padded_rows % 16 == 0;
+  a.aligned_transposed = is_aligned(a.transposed, 16) && p.padded_rows % 16 == 0;
   const unsigned grid = grid_of(std::max<int64_t>(ceil_div(a.n_tiles, kPieces<C>), 1));
   launch_early(quantize_tiles<X, C, H>, {grid, kThreads}, call.stream, a);
 }

@@ -18,14 +18,14 @@ struct RoundedTask {
   uint8_t* transposed;  // nullptr: not wanted
   QuantizeParams p;
   int64_t tiles_across;
-  bool aligned_turned = false;
+  bool aligned_transposed = false;
 };
 
-__device__ __forceinline__ void store_turned(const RoundedTask& t, int64_t col, int64_t row,
+__device__ __forceinline__ void store_transposed(const RoundedTask& t, int64_t col, int64_t row,
                                              uint32_t word) {
   if (col >= t.p.cols || row >= t.p.padded_rows) return;
   uint8_t* to = t.transposed + col * t.p.padded_rows + row;
-  if (t.aligned_turned) {
+  if (t.aligned_transposed) {
     *reinterpret_cast<uint32_t*>(to) = word;
     return;
   }
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kColumnWords = kRows / 4;
   for (int i = threadIdx.x; i < kCols * kColumnWords; i += kThreads) {
     const int c = i / kColumnWords, w = i % kColumnWords;
-    store_turned(t, first_col + c, first_row + w * 4, tile[c * kWords + w]);
+    store_transposed(t, first_col + c, first_row + w * 4, tile[c * kWords + w]);
   }
 }
 
@@ -73,7 +73,7 @@ void launch_rounded(const QuantizeParams& p, const QuantizeCall& call) {
                 .transposed = call.transposed,
                 .p = p,
                 .tiles_across = ceil_div(p.cols, kCols)};
-  t.aligned_turned = is_aligned(t.transposed, 4) && p.padded_rows % 4 == 0;
+  t.aligned_transposed = is_aligned(t.transposed, 4) && p.padded_rows % 4 == 0;
   const int64_t rows = std::max(p.rows, p.transposed ? p.padded_rows : 0);
   const unsigned grid = grid_of(t.tiles_across * ceil_div(rows, kRows));
   visit_stored(p.codes,

@@ -25,39 +25,39 @@ struct RopeArgs {
   Parts<RopeSide> sides;
   int half = 1;
   int rows_per_block = 1;
-  float sign = 1;  // of the sine: -1 turns back
+  float sign = 1;  // of the sine: -1 rotates back
   AmaxArgs amax;
   double frequency[kMaxRopePairs] = {};
 };
 
-struct Turn {
+struct Rotation {
   float cosine, sine;
 };
 
 // The angle of a position, a pair's frequency as a factor.
-__device__ __forceinline__ Turn turn_of(const RopeArgs& a, int position, double frequency) {
+__device__ __forceinline__ Rotation rotation_of(const RopeArgs& a, int position, double frequency) {
   double sine, cosine;
   sincos(static_cast<double>(position) * frequency, &sine, &cosine);
   return {static_cast<float>(cosine), a.sign * static_cast<float>(sine)};
 }
 
-__device__ __forceinline__ float2 turned(const Turn& turn, float low, float high) {
-  return make_float2(fmaf(-high, turn.sine, low * turn.cosine),
-                     fmaf(low, turn.sine, high * turn.cosine));
+__device__ __forceinline__ float2 rotated(const Rotation& rotation, float low, float high) {
+  return make_float2(fmaf(-high, rotation.sine, low * rotation.cosine),
+                     fmaf(low, rotation.sine, high * rotation.cosine));
 }
 
 // Eight pairs of bf16 or fp16 at a time.
 struct Pairs {
   uint4 low, high;
 };
-// Turns of two neighbouring pairs.
-struct TwoTurns {
-  Turn even, odd;
+// Rotations of two neighbouring pairs.
+struct TwoRotations {
+  Rotation even, odd;
 };
 constexpr int kTwos = 4;
 
 template <Dtype D>
-__device__ __forceinline__ Pairs turned(const TwoTurns (&turns)[kTwos], const Pairs& x) {
+__device__ __forceinline__ Pairs rotated(const TwoRotations (&rotations)[kTwos], const Pairs& x) {
   const uint32_t low[kTwos] = {x.low.x, x.low.y, x.low.z, x.low.w};
   const uint32_t high[kTwos] = {x.high.x, x.high.y, x.high.z, x.high.w};
   uint32_t out_low[kTwos], out_high[kTwos];
@@ -66,7 +66,7 @@ __device__ __forceinline__ Pairs turned(const TwoTurns (&turns)[kTwos], const Pa
     float u[2], v[2];
     unpack_pair<D>(low[k], u);
     unpack_pair<D>(high[k], v);
-    const float2 a = turned(turns[k].even, u[0], v[0]), b = turned(turns[k].odd, u[1], v[1]);
+    const float2 a = rotated(rotations[k].even, u[0], v[0]), b = rotated(rotations[k].odd, u[1], v[1]);
     out_low[k] = pack_pair<D>(a.x, b.x);
     out_high[k] = pack_pair<D>(a.y, b.y);
   }
@@ -75,15 +75,16 @@ __device__ __forceinline__ Pairs turned(const TwoTurns (&turns)[kTwos], const Pa
 }
 
 // A block takes rows_per_block rows at a time, `half` threads each: eight heads side by side, eight
-// pairs a thread. A thread stays with its row's pairs over the heads, so that it reads their turns
-// once, and kBatch heads are on their way while it turns those before, the next row's too.
+// pairs a thread. A thread stays with its row's pairs over the heads, so that it reads their
+// rotations once, and kBatch heads are on their way while it rotates those before, the next row's
+// too.
 constexpr int kSideBySide = 8;
 constexpr int kBatch = 2;
 
 struct Spot {
-  int row, i;      // of a block's rows; the pair whose turn the thread makes
-  int head, pair;  // the first of those it turns
-  int made_at;     // where its turn lies
+  int row, i;      // of a block's rows; the pair whose rotation the thread makes
+  int head, pair;  // the first of those it rotates
+  int made_at;     // where its rotation lies
 
   __device__ __forceinline__ explicit Spot(int half) {
     const int thread = static_cast<int>(threadIdx.x), per_head = half / 8;
@@ -91,15 +92,15 @@ struct Spot {
     head = i / per_head, pair = (i - head * per_head) * 8;
     made_at = row * half + twos_at(half, i / 8, i / 2 % kTwos) * 2 + i % 2;
   }
-  // The k-th two of the turns of eight pairs, within a row's: threads side by side read side by
+  // The k-th two of the rotations of eight pairs, within a row's: threads side by side read side by
   // side.
   static __device__ __forceinline__ int twos_at(int half, int eight, int k) {
     return k * (half / 8) + eight;
   }
   // Threads behind the last whole row read what they do not use.
-  __device__ __forceinline__ void read(int half, const Turn* turns, TwoTurns (&to)[kTwos]) const {
+  __device__ __forceinline__ void read(int half, const Rotation* rotations, TwoRotations (&to)[kTwos]) const {
     const int of = kThreads % half == 0 || row < kThreads / half ? row : 0;
-    const auto* twos = reinterpret_cast<const float4*>(turns + of * half);
+    const auto* twos = reinterpret_cast<const float4*>(rotations + of * half);
 #pragma unroll
     for (int k = 0; k < kTwos; ++k) {
       const float4 t = twos[twos_at(half, pair / 8, k)];
@@ -128,8 +129,8 @@ __device__ __forceinline__ void store_pairs(uint16_t* to, int half, const Pairs&
 template <Dtype D, int kHalf>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     rope_short(const __grid_constant__ RopeArgs a) {
-  // Two: who makes the next turns may be a barrier ahead of who reads the last.
-  __shared__ __align__(16) Turn turns[2][kThreads];
+  // Two: who makes the next rotations may be a barrier ahead of who reads the last.
+  __shared__ __align__(16) Rotation rotations[2][kThreads];
   wait_for_previous();
   start_next();
   StoredLargest largest(a.amax);
@@ -158,12 +159,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   }
   int position = row0 + spot.row < rows ? side.positions[row0 + spot.row] : 0;
   for (int parity = 0; row0 < rows; row0 += stride, parity ^= 1) {
-    if (spot.row < n_rows) turns[parity][spot.made_at] = turn_of(a, position, frequency);
+    if (spot.row < n_rows) rotations[parity][spot.made_at] = rotation_of(a, position, frequency);
     const bool next_row = row0 + stride + spot.row < rows;
     if (next_row) position = side.positions[row0 + stride + spot.row];
     __syncthreads();
-    TwoTurns twos[kTwos];
-    spot.read(half, turns[parity], twos);
+    TwoRotations twos[kTwos];
+    spot.read(half, rotations[parity], twos);
     for (int begin = 0; begin < heads; begin += kBatch * kSideBySide) {
       const bool last = begin + kBatch * kSideBySide >= heads;
       const int64_t next = at + (last ? to_next_row : kBatch * step);
@@ -171,7 +172,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
         if (left > k * kSideBySide)
-          store_pairs<D>(y + at + k * step, half, turned<D>(twos, pairs[k]), largest);
+          store_pairs<D>(y + at + k * step, half, rotated<D>(twos, pairs[k]), largest);
         if (next_left > k * kSideBySide) load_pairs(x + next + k * step, half, pairs[k]);
       }
       at = next, left = next_left;
@@ -180,16 +181,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   if (largest.wanted) end_amax(a.amax, largest.all());
 }
 
-// turns[r * half + i] for the block's rows.
-__device__ __forceinline__ void make_turns(const RopeArgs& a, const RopeSide& side, int64_t row0,
-                                           Turn* turns) {
+// rotations[r * half + i] for the block's rows.
+__device__ __forceinline__ void make_rotations(const RopeArgs& a, const RopeSide& side, int64_t row0,
+                                           Rotation* rotations) {
   const int r = static_cast<int>(threadIdx.x) / a.half, i = static_cast<int>(threadIdx.x) % a.half;
   if (r >= a.rows_per_block || row0 + r >= side.rows) return;
-  turns[threadIdx.x] = turn_of(a, side.positions[row0 + r], a.frequency[i]);
+  rotations[threadIdx.x] = rotation_of(a, side.positions[row0 + r], a.frequency[i]);
 }
 
 __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ RopeArgs a) {
-  __shared__ Turn turns[kThreads];
+  __shared__ Rotation rotations[kThreads];
   Largest largest;
   const PartBlock here = part_of_block(a.sides);
   const RopeSide& side = a.sides.of[here.part];
@@ -198,8 +199,8 @@ __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ Rop
        row0 += stride) {
     const int64_t left = side.rows - row0;
     const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
-    __syncthreads();  // all have read the turns before
-    make_turns(a, side, row0, turns);
+    __syncthreads();  // all have read the rotations before
+    make_rotations(a, side, row0, rotations);
     __syncthreads();
     const int n = n_rows * side.heads * a.half;
     for (int task = threadIdx.x; task < n; task += kThreads) {
@@ -207,7 +208,7 @@ __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ Rop
       const int64_t at = (row0 * side.heads + head) * (2 * a.half) + i;
       const float low = load_any(side.x.data, side.x.dtype, at);
       const float high = load_any(side.x.data, side.x.dtype, at + a.half);
-      const float2 out = turned(turns[head / side.heads * a.half + i], low, high);
+      const float2 out = rotated(rotations[head / side.heads * a.half + i], low, high);
       store_any(side.y, at, out.x);
       store_any(side.y, at + a.half, out.y);
       largest.add(as_stored(side.y.dtype, out.x));
@@ -229,7 +230,7 @@ class Rope : public Prepared {
     args_.rows_per_block = kThreads / args_.half;
   }
 
-  // Whether one kernel turns both.
+  // Whether one kernel rotates both.
   bool goes_with(const Rope& other) const {
     return args_.half == other.args_.half && args_.sign == other.args_.sign &&
            std::ranges::equal(args_.frequency, other.args_.frequency) &&
@@ -241,14 +242,14 @@ class Rope : public Prepared {
     if (params_.rows == 0 && args_.amax.partial == nullptr) return;
     args_.sides = {};
     add_to(args_.sides, launch);
-    turn(launch.stream);
+    rotate(launch.stream);
   }
   void launch_joined(std::span<const Joined> all) override {
     const auto sides = join_parts<RopeSide>(*this, all);
     if (!sides) return Prepared::launch_joined(all);
     args_.amax = {};
     args_.sides = *sides;
-    turn(all[0].args.stream);
+    rotate(all[0].args.stream);
   }
   void add_to(Parts<RopeSide>& sides, const Launch& launch) const {
     const int64_t n_pieces = ceil_div(params_.rows, args_.rows_per_block);
@@ -261,20 +262,20 @@ class Rope : public Prepared {
   }
 
  private:
-  void turn(cudaStream_t stream) const {
+  void rotate(cudaStream_t stream) const {
     const unsigned grid = args_.sides.n_blocks();
     const Dtype dtype = params_.x.dtype;
     if (dtype != params_.y.dtype || dtype == Dtype::f32 || args_.half % 8 != 0) {
       rope_any<<<grid, kThreads, 0, stream>>>(args_);
     } else if (dtype == Dtype::bf16) {
-      turn_short<Dtype::bf16>(grid, stream);
+      rotate_short<Dtype::bf16>(grid, stream);
     } else {
-      turn_short<Dtype::fp16>(grid, stream);
+      rotate_short<Dtype::fp16>(grid, stream);
     }
     check_launch("rope");
   }
   template <Dtype D>
-  void turn_short(unsigned grid, cudaStream_t stream) const {
+  void rotate_short(unsigned grid, cudaStream_t stream) const {
     const auto kernel = args_.half == 64 ? rope_short<D, 64> : rope_short<D, 0>;
     if (params_.rows <= kMaxEarlyRows) {
       launch_early(kernel, {grid, kThreads}, stream, args_);
