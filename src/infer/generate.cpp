@@ -53,7 +53,7 @@ class Generator {
  private:
   // A token for each text that goes on; false where none does.
   bool step() {
-    std::vector<TextPiece> behind, last;
+    std::vector<TextChunk> behind, last;
     for (size_t entry = 0; entry < texts_.size(); ++entry) {
       Text& text = texts_[entry];
       if (text.stop != Stop::none) continue;
@@ -75,23 +75,23 @@ class Generator {
     if (last.empty()) return false;
     if (!behind.empty()) model_.fill(behind);
     if (model_.picks() && all_are_greedy(last)) {
-      model_.pick(last, [&](const TextPiece& piece, int32_t token, float logit) {
-        Text& text = texts_[static_cast<size_t>(piece.entry)];
+      model_.pick(last, [&](const TextChunk& chunk, int32_t token, float logit) {
+        Text& text = texts_[static_cast<size_t>(chunk.entry)];
         check_logit(logit, text.tokens.size());
         add_token(text, token);
       });
       return true;
     }
-    model_.logits(last, [&](const TextPiece& piece, int64_t, std::span<const float> logits) {
-      Text& text = texts_[static_cast<size_t>(piece.entry)];
+    model_.logits(last, [&](const TextChunk& chunk, int64_t, std::span<const float> logits) {
+      Text& text = texts_[static_cast<size_t>(chunk.entry)];
       add_token(text, next_token(logits, text.tokens, text.n_new(), text.prompt->sampling));
     });
     return true;
   }
 
-  bool all_are_greedy(std::span<const TextPiece> pieces) const {
-    return std::all_of(pieces.begin(), pieces.end(), [&](const TextPiece& piece) {
-      return is_greedy(texts_[static_cast<size_t>(piece.entry)].prompt->sampling);
+  bool all_are_greedy(std::span<const TextChunk> chunks) const {
+    return std::all_of(chunks.begin(), chunks.end(), [&](const TextChunk& chunk) {
+      return is_greedy(texts_[static_cast<size_t>(chunk.entry)].prompt->sampling);
     });
   }
 

@@ -90,13 +90,13 @@ class Scorer {
     const size_t n = common_prefix(contexts);
     if (items.size() < 2 || n < kWorthSharing) return;
     const auto prefix = std::span(*contexts.front()).first(n);
-    model_.fill(std::vector{TextPiece{.tokens = prefix}});
-    model_.share(static_cast<int64_t>(n));
+    model_.fill(std::vector{TextChunk{.tokens = prefix}});
+    model_.copy_prefix(static_cast<int64_t>(n));
     held_.assign(held_.size(), {prefix.begin(), prefix.end()});
   }
 
   void run_batch(std::span<const Item> items) {
-    std::vector<TextPiece> pieces;
+    std::vector<TextChunk> chunks;
     size_t most = 0;
     for (size_t entry = 0; entry < items.size(); ++entry) {
       const std::vector<int32_t>& context = *items[entry].context;
@@ -107,17 +107,17 @@ class Scorer {
       const auto same = std::mismatch(behind.begin(), behind.end(), held.begin(), held.end()).first;
       const auto n = static_cast<size_t>(same - behind.begin());
       if (n < behind.size()) {
-        pieces.push_back({static_cast<int64_t>(entry), static_cast<int64_t>(n), behind.subspan(n)});
+        chunks.push_back({static_cast<int64_t>(entry), static_cast<int64_t>(n), behind.subspan(n)});
       }
       held_[entry].assign(behind.begin(), behind.end());
     }
-    if (!pieces.empty()) model_.fill(pieces);
+    if (!chunks.empty()) model_.fill(chunks);
     for (size_t i = 0; i < most; ++i) run_continuations(items, i);
   }
 
   // The i-th of each item.
   void run_continuations(std::span<const Item> items, size_t i) {
-    std::vector<TextPiece> pieces;
+    std::vector<TextChunk> chunks;
     std::vector<std::vector<int32_t>> rows(items.size());
     std::vector<LogLikelihood> results(items.size(), {0, true, 0});
     for (size_t entry = 0; entry < items.size(); ++entry) {
@@ -126,10 +126,10 @@ class Scorer {
       rows[entry] = {request.context.back()};
       rows[entry].insert(rows[entry].end(), request.continuation.begin(),
                          request.continuation.end() - 1);
-      pieces.push_back({static_cast<int64_t>(entry), std::ssize(request.context) - 1, rows[entry]});
+      chunks.push_back({static_cast<int64_t>(entry), std::ssize(request.context) - 1, rows[entry]});
     }
-    model_.logits(pieces, [&](const TextPiece& piece, int64_t t, std::span<const float> logits) {
-      const auto entry = static_cast<size_t>(piece.entry);
+    model_.logits(chunks, [&](const TextChunk& chunk, int64_t t, std::span<const float> logits) {
+      const auto entry = static_cast<size_t>(chunk.entry);
       const ScoredTokens& request = requests_[items[entry].requests[i]];
       const auto token = of_token(logits, request.continuation[static_cast<size_t>(t)]);
       LogLikelihood& result = results[entry];
@@ -137,8 +137,8 @@ class Scorer {
       result.is_greedy = result.is_greedy && token.is_greedy;
       ++result.n_tokens;
     });
-    for (const TextPiece& piece : pieces) {
-      const auto entry = static_cast<size_t>(piece.entry);
+    for (const TextChunk& chunk : chunks) {
+      const auto entry = static_cast<size_t>(chunk.entry);
       on_done_(items[entry].requests[i], results[entry]);
     }
   }

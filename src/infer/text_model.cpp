@@ -14,19 +14,19 @@ namespace octet {
 namespace {
 
 // Tokens of each text at a time; of the fills also the larger ones whose rows the device can use.
-constexpr int64_t kFillPieces[] = {16, 128}, kLargePieces[] = {512, 2048}, kScoredPiece = 16;
+constexpr int64_t kFillChunks[] = {16, 128}, kLargeChunks[] = {512, 2048}, kScoredChunk = 16;
 
-void check_pieces(const TextModel& model, std::span<const TextPiece> pieces) {
-  for (const TextPiece& piece : pieces) {
-    const auto n = static_cast<int64_t>(piece.tokens.size());
-    CHECK(piece.entry >= 0 && piece.entry < model.n_entries());
-    CHECK(piece.first >= 0 && n >= 1 && piece.first + n <= model.capacity());
+void check_chunks(const TextModel& model, std::span<const TextChunk> chunks) {
+  for (const TextChunk& chunk : chunks) {
+    const auto n = static_cast<int64_t>(chunk.tokens.size());
+    CHECK(chunk.entry >= 0 && chunk.entry < model.n_entries());
+    CHECK(chunk.first >= 0 && n >= 1 && chunk.first + n <= model.capacity());
   }
 }
 
-int64_t longest(std::span<const TextPiece> pieces) {
+int64_t longest(std::span<const TextChunk> chunks) {
   size_t most = 0;
-  for (const TextPiece& piece : pieces) most = std::max(most, piece.tokens.size());
+  for (const TextChunk& chunk : chunks) most = std::max(most, chunk.tokens.size());
   return static_cast<int64_t>(most);
 }
 
@@ -68,29 +68,29 @@ class CachedModel : public TextModel {
     plan.run();
   }
 
-  void fill(std::span<const TextPiece> pieces) override {
-    check_pieces(*this, pieces);
-    const int64_t n = longest(pieces);
+  void fill(std::span<const TextChunk> chunks) override {
+    check_chunks(*this, chunks);
+    const int64_t n = longest(chunks);
     for (int64_t from = 0; from < n;) {
-      const int64_t size = piece_size(function::fill, n - from);
-      run(function::fill, size, pieces, from);
+      const int64_t size = chunk_size(function::fill, n - from);
+      run(function::fill, size, chunks, from);
       from += size;
     }
   }
 
-  void logits(std::span<const TextPiece> pieces, const Visit& visit) override {
-    check_pieces(*this, pieces);
-    const int64_t n = longest(pieces);
+  void logits(std::span<const TextChunk> chunks, const Visit& visit) override {
+    check_chunks(*this, chunks);
+    const int64_t n = longest(chunks);
     for (int64_t from = 0; from < n;) {
-      const int64_t size = piece_size(function::decode, n - from);
-      const BoundPlan& plan = run(function::decode, size, pieces, from);
-      for (const TextPiece& piece : pieces) {
-        const auto end = std::min(static_cast<int64_t>(piece.tokens.size()), from + size);
+      const int64_t size = chunk_size(function::decode, n - from);
+      const BoundPlan& plan = run(function::decode, size, chunks, from);
+      for (const TextChunk& chunk : chunks) {
+        const auto end = std::min(static_cast<int64_t>(chunk.tokens.size()), from + size);
         if (end <= from) continue;
-        const auto rows = model_.read_logits(plan, piece.entry * size, end - from);
+        const auto rows = model_.read_logits(plan, chunk.entry * size, end - from);
         for (int64_t t = from; t < end; ++t) {
           const auto row = static_cast<size_t>((t - from) * vocab());
-          visit(piece, t, std::span(rows).subspan(row, static_cast<size_t>(vocab())));
+          visit(chunk, t, std::span(rows).subspan(row, static_cast<size_t>(vocab())));
         }
       }
       from += size;
@@ -98,22 +98,22 @@ class CachedModel : public TextModel {
   }
 
   bool picks() const override { return picks_; }
-  void pick(std::span<const TextPiece> pieces, const VisitPick& visit) override {
-    check_pieces(*this, pieces);
-    CHECK(picks_ && longest(pieces) == 1);
-    const BoundPlan& plan = run(function::pick, 1, pieces, 0);
+  void pick(std::span<const TextChunk> chunks, const VisitPick& visit) override {
+    check_chunks(*this, chunks);
+    CHECK(picks_ && longest(chunks) == 1);
+    const BoundPlan& plan = run(function::pick, 1, chunks, 0);
     const auto n = static_cast<size_t>(n_entries());
     std::vector<int32_t> tokens(n);
     std::vector<float> top(n);
     model_.read(plan, "token", std::as_writable_bytes(std::span(tokens)));
     model_.read(plan, "top", std::as_writable_bytes(std::span(top)));
-    for (const TextPiece& piece : pieces) {
-      const auto entry = static_cast<size_t>(piece.entry);
-      visit(piece, tokens[entry], top[entry]);
+    for (const TextChunk& chunk : chunks) {
+      const auto entry = static_cast<size_t>(chunk.entry);
+      visit(chunk, tokens[entry], top[entry]);
     }
   }
 
-  void share(int64_t n_tokens) override {
+  void copy_prefix(int64_t n_tokens) override {
     CHECK(n_tokens >= 1 && n_tokens <= capacity());
     model_.copy_cache({.batch = n_entries(), .cache = capacity()}, n_tokens);
     for (Last& last : last_) last = last_.front();
@@ -150,9 +150,9 @@ class CachedModel : public TextModel {
     };
     add(function::decode, 1);
     if (options.picks) add(function::pick, 1);
-    if (options.logits == LogitsFor::scoring) add(function::decode, kScoredPiece);
-    for (const int64_t size : kFillPieces) add(function::fill, size);
-    for (const int64_t size : kLargePieces) {
+    if (options.logits == LogitsFor::scoring) add(function::decode, kScoredChunk);
+    for (const int64_t size : kFillChunks) add(function::fill, size);
+    for (const int64_t size : kLargeChunks) {
       if (options.n_entries * size <= catalogue.target().rows_to_fill) add(function::fill, size);
     }
     if (has_source(spec))
@@ -161,7 +161,7 @@ class CachedModel : public TextModel {
   }
 
   // The smallest size that takes `n` tokens in at most three calls, or the largest.
-  int64_t piece_size(std::string_view name, int64_t n) const {
+  int64_t chunk_size(std::string_view name, int64_t n) const {
     int64_t size = 0;
     for (const FunctionKey& key : functions_) {
       if (key.name != name) continue;
@@ -171,9 +171,9 @@ class CachedModel : public TextModel {
     return size;
   }
 
-  // Tokens [from, from + size) of each piece. What is left of a row repeats the entry's last token
+  // Tokens [from, from + size) of each chunk. What is left of a row repeats the entry's last token
   // where it stands: the cache stays as it is.
-  const BoundPlan& run(std::string_view name, int64_t size, std::span<const TextPiece> pieces,
+  const BoundPlan& run(std::string_view name, int64_t size, std::span<const TextChunk> chunks,
                        int64_t from) {
     if (source_.tensors.empty() && functions_.back().name == function::encode) {
       throw Error(ErrorCode::invalid_argument,
@@ -183,20 +183,20 @@ class CachedModel : public TextModel {
     Batch batch = empty_batch(n_entries(), size);
     add_source(source_, batch);
     PositionRule places;
-    std::vector<const TextPiece*> of_entry(last_.size());
-    for (const TextPiece& piece : pieces) of_entry[static_cast<size_t>(piece.entry)] = &piece;
+    std::vector<const TextChunk*> of_entry(last_.size());
+    for (const TextChunk& chunk : chunks) of_entry[static_cast<size_t>(chunk.entry)] = &chunk;
     for (size_t entry = 0; entry < last_.size(); ++entry) {
       Last& last = last_[entry];
-      const TextPiece* piece = of_entry[entry];
-      const int64_t n_left = piece == nullptr ? 0 : std::ssize(piece->tokens) - from;
+      const TextChunk* chunk = of_entry[entry];
+      const int64_t n_left = chunk == nullptr ? 0 : std::ssize(chunk->tokens) - from;
       const int64_t n = std::clamp<int64_t>(n_left, 0, size);
       places.held.push_back(n);
-      places.first.push_back(n > 0 ? piece->first + from : last.position);
+      places.first.push_back(n > 0 ? chunk->first + from : last.position);
       const auto row = batch.ints("tokens").begin() + static_cast<int64_t>(entry) * size;
       if (n > 0) {
-        std::copy_n(piece->tokens.begin() + from, n, row);
-        last = {piece->tokens[static_cast<size_t>(from + n - 1)],
-                static_cast<int32_t>(piece->first + from + n - 1)};
+        std::copy_n(chunk->tokens.begin() + from, n, row);
+        last = {chunk->tokens[static_cast<size_t>(from + n - 1)],
+                static_cast<int32_t>(chunk->first + from + n - 1)};
       }
       std::fill(row + n, row + size, last.token);
     }
@@ -232,37 +232,37 @@ class RecomputedModel : public TextModel {
       sources_[static_cast<size_t>(entry)] = row_of(rows, entry);
   }
 
-  void fill(std::span<const TextPiece> pieces) override {
-    check_pieces(*this, pieces);
-    for (const TextPiece& piece : pieces) {
-      std::vector<int32_t>& text = texts_[static_cast<size_t>(piece.entry)];
-      CHECK(piece.first <= static_cast<int64_t>(text.size()));
-      text.resize(static_cast<size_t>(piece.first));
-      text.insert(text.end(), piece.tokens.begin(), piece.tokens.end());
+  void fill(std::span<const TextChunk> chunks) override {
+    check_chunks(*this, chunks);
+    for (const TextChunk& chunk : chunks) {
+      std::vector<int32_t>& text = texts_[static_cast<size_t>(chunk.entry)];
+      CHECK(chunk.first <= static_cast<int64_t>(text.size()));
+      text.resize(static_cast<size_t>(chunk.first));
+      text.insert(text.end(), chunk.tokens.begin(), chunk.tokens.end());
     }
   }
 
-  void logits(std::span<const TextPiece> pieces, const Visit& visit) override {
-    fill(pieces);
-    for (const TextPiece& piece : pieces) {
-      const std::vector<int32_t>& text = texts_[static_cast<size_t>(piece.entry)];
+  void logits(std::span<const TextChunk> chunks, const Visit& visit) override {
+    fill(chunks);
+    for (const TextChunk& chunk : chunks) {
+      const std::vector<int32_t>& text = texts_[static_cast<size_t>(chunk.entry)];
       const int64_t seq = bucket(static_cast<int64_t>(text.size()), capacity());
       BoundPlan& plan = model_.function(function::logits, {.batch = 1, .seq = seq});
       Batch row = padded_row(text, seq);
-      add_source(sources_[static_cast<size_t>(piece.entry)], row);
+      add_source(sources_[static_cast<size_t>(chunk.entry)], row);
       upload(plan, row);
       plan.run();
-      const auto n = static_cast<int64_t>(piece.tokens.size());
-      const std::vector<float> rows = model_.read_logits(plan, piece.first, n);
+      const auto n = static_cast<int64_t>(chunk.tokens.size());
+      const std::vector<float> rows = model_.read_logits(plan, chunk.first, n);
       for (int64_t t = 0; t < n; ++t) {
-        visit(piece, t,
+        visit(chunk, t,
               std::span(rows).subspan(static_cast<size_t>(t * vocab()),
                                       static_cast<size_t>(vocab())));
       }
     }
   }
 
-  void share(int64_t n_tokens) override {
+  void copy_prefix(int64_t n_tokens) override {
     CHECK(n_tokens <= std::ssize(texts_.front()));
     texts_.front().resize(static_cast<size_t>(n_tokens));
     for (auto& text : texts_) text = texts_.front();
@@ -330,7 +330,7 @@ bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype
 
 }  // namespace
 
-void TextModel::pick(std::span<const TextPiece>, const VisitPick&) {
+void TextModel::pick(std::span<const TextChunk>, const VisitPick&) {
   CHECK(picks());
 }
 

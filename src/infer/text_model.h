@@ -4,7 +4,7 @@
 // Two kinds. Over a KV cache (functions fill and decode, compile/functions.h) a token costs one
 // pass of one token; without one, for devices that have no kernels for a cache, it costs a pass
 // over its whole text. In fp32 and bf16 on the CPU a text's logits do not depend on the texts
-// beside it, on how it was cut into pieces, nor on the kind.
+// beside it, on how it was cut into chunks, nor on the kind.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@
 namespace octet {
 
 // Tokens of text `entry` at positions first, first + 1, ...; at least one.
-struct TextPiece {
+struct TextChunk {
   int64_t entry = 0, first = 0;
   std::span<const int32_t> tokens = {};
 };
@@ -30,7 +30,7 @@ struct TextPiece {
 class TextModel {
  public:
   using Visit =
-      std::function<void(const TextPiece& piece, int64_t token, std::span<const float> logits)>;
+      std::function<void(const TextChunk& chunk, int64_t token, std::span<const float> logits)>;
   virtual ~TextModel() = default;
 
   // Of a model with a source (nn/model.h, has_source): arrays of what it declares beside the text,
@@ -38,18 +38,18 @@ class TextModel {
   // without it, and may come again: what the entries hold is then to be filled anew.
   virtual void read_source(const Batch& rows) = 0;
 
-  // Each call: at most one piece of an entry, that begins at most where the entry ends and ends at
+  // Each call: at most one chunk of an entry, that begins at most where the entry ends and ends at
   // most at `capacity`; what the entry held behind it is forgotten.
-  virtual void fill(std::span<const TextPiece> pieces) = 0;
+  virtual void fill(std::span<const TextChunk> chunks) = 0;
   // The same; shows the logits behind each token, f32 [vocab], valid during the call.
-  virtual void logits(std::span<const TextPiece> pieces, const Visit& visit) = 0;
-  // Each piece one token; shows the most probable token behind it, the lowest id of equals, and
+  virtual void logits(std::span<const TextChunk> chunks, const Visit& visit) = 0;
+  // Each chunk one token; shows the most probable token behind it, the lowest id of equals, and
   // its logit, NaN where there is one. Only where picks().
-  using VisitPick = std::function<void(const TextPiece& piece, int32_t token, float logit)>;
+  using VisitPick = std::function<void(const TextChunk& chunk, int32_t token, float logit)>;
   virtual bool picks() const { return false; }
-  virtual void pick(std::span<const TextPiece> pieces, const VisitPick& visit);
+  virtual void pick(std::span<const TextChunk> chunks, const VisitPick& visit);
   // Every entry becomes the first `n_tokens` of what entry 0 holds.
-  virtual void share(int64_t n_tokens) = 0;
+  virtual void copy_prefix(int64_t n_tokens) = 0;
   virtual bool has_cache() const = 0;
   virtual int64_t planned_bytes() const = 0;
 

@@ -101,8 +101,8 @@ void LoadedModel::logits(std::span<const int32_t> tokens, std::span<float> out,
   if (n == 0) return;
   const CallLock::Held held = enter(between);
   TextModel& model = text_model(LogitsFor::scoring, 1, n);
-  const TextPiece piece{.entry = 0, .first = 0, .tokens = tokens};
-  model.logits({&piece, 1}, [&](const TextPiece&, int64_t token, std::span<const float> row) {
+  const TextChunk chunk{.entry = 0, .first = 0, .tokens = tokens};
+  model.logits({&chunk, 1}, [&](const TextChunk&, int64_t token, std::span<const float> row) {
     std::copy(row.begin(), row.end(), out.begin() + token * vocab);
     between();
   });

@@ -428,26 +428,26 @@ int main() {
     std::vector<float>& seen = all.emplace_back();
     std::vector<float> last;
     try {
-      model->logits(std::vector<TextPiece>{{0, 0, std::span(kWords).first(1)}}, {});
+      model->logits(std::vector<TextChunk>{{0, 0, std::span(kWords).first(1)}}, {});
       ++n_faults;  // without a source
     } catch (const Error&) {
     }
     // Frames differ, and texts about one frame do not.
     const auto read = [&](int64_t first, bool about_one) {
-      std::vector<TextPiece> pieces;
+      std::vector<TextChunk> pieces;
       for (int64_t entry = 0; entry < 2; ++entry)
         pieces.push_back({entry, first, std::span(kWords).subspan(static_cast<size_t>(first), 1)});
-      model->logits(pieces, [&](const TextPiece& piece, int64_t, std::span<const float> logits) {
+      model->logits(pieces, [&](const TextChunk& piece, int64_t, std::span<const float> logits) {
         if (piece.entry == 1) n_faults += std::ranges::equal(logits, last) == about_one ? 0 : 1;
         last.assign(logits.begin(), logits.end());
         seen.insert(seen.end(), logits.begin(), logits.end());
       });
     };
     model->read_source(frames);
-    model->fill(std::vector<TextPiece>{{0, 0, std::span(kWords).first(kFilled)},
+    model->fill(std::vector<TextChunk>{{0, 0, std::span(kWords).first(kFilled)},
                                        {1, 0, std::span(kWords).first(kFilled)}});
     for (int64_t t = kFilled; t < std::ssize(kWords); ++t) read(t, false);
-    model->share(kFilled);  // both are now about the first frame
+    model->copy_prefix(kFilled);  // both are now about the first frame
     read(kFilled, true);
   }
   if (all[0] != all[1]) ++n_faults;

@@ -149,8 +149,8 @@ std::vector<std::string> generate_all(const PreparedTask& task, const TaskRun& r
   if (n_shared > kShortestShared) {  // each prompt keeps a token of its own
     n_held = static_cast<int64_t>(n_shared) - 1;
     const auto prefix = std::span(*texts.front()).first(static_cast<size_t>(n_held));
-    run.model.fill(std::vector{TextPiece{.tokens = prefix}});
-    run.model.share(n_held);
+    run.model.fill(std::vector{TextChunk{.tokens = prefix}});
+    run.model.copy_prefix(n_held);
   }
   const GenerateOptions options{
       .max_tokens = run.limits.n_new, .stop_tokens = run.stop_tokens, .stop_texts = task.data.stop};
