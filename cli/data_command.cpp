@@ -229,7 +229,7 @@ void write_rows(const Inspected& data) {
     write_out(fmt::format("nothing to train  {} parts, left out\n", rows.n_without_labels));
   }
   write_out(fmt::format("rows           {} an epoch, of {}: {} tokens, {:.1f} % padding\n",
-                        rows.n_rows, fmt::join(data.lengths, ", "), rows.n_places,
+                        rows.n_rows, fmt::join(data.lengths, ", "), rows.n_padded_tokens,
                         100 * rows.padding_share()));
 }
 
@@ -305,7 +305,7 @@ void write_json(const Inspected& data, int64_t n) {
     json["rows"] = {{"rows", rows.n_rows},
                     {"seq", data.seq},
                     {"lengths", data.lengths},
-                    {"places", rows.n_places},
+                    {"places", rows.n_padded_tokens},
                     {"padding_share", rows.padding_share()},
                     {"too_long", rows.n_too_long},
                     {"lost_tokens", rows.n_lost_tokens},

@@ -110,13 +110,13 @@ RowCounts Loader::count(int64_t n_windows) const {
     if (options_.boundaries != DocumentBoundaries::ignore) {
       n_labels += peek(i, 1).n_labels();
     } else {
-      n_labels += std::min(options_.seq, stream_.n_tokens() - 1 - window_start(drawn_ + i));
+      n_labels += std::min(options_.seq, stream_.n_tokens() - 1 - window_start(rows_consumed_ + i));
     }
   }
-  const int64_t n_places = n_windows * options_.seq;
+  const int64_t n_padded_tokens = n_windows * options_.seq;
   return {.items = {{"labels", n_labels}, {"rows", n_windows}, {"samples", n_windows}},
-          .n_tokens = n_places,
-          .n_places = n_places};
+          .n_tokens = n_padded_tokens,
+          .n_padded_tokens = n_padded_tokens};
 }
 
 Batch Loader::peek(int64_t skip, int64_t batch) const {
@@ -125,7 +125,7 @@ Batch Loader::peek(int64_t skip, int64_t batch) const {
       empty_batch(batch, options_.seq, options_.boundaries == DocumentBoundaries::isolate);
   const auto seq = static_cast<size_t>(options_.seq);
   for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
-    fill_row(stream_, options_.boundaries, window_start(drawn_ + skip + static_cast<int64_t>(row)),
+    fill_row(stream_, options_.boundaries, window_start(rows_consumed_ + skip + static_cast<int64_t>(row)),
              row_of(result, row, seq));
   }
   return result;
@@ -139,7 +139,7 @@ LoaderState Loader::state() const {
                        {"boundaries", std::string(enum_name(options_.boundaries))},
                        {"seed", std::to_string(options_.seed)},
                        {"epoch", std::to_string(epoch())},
-                       {"position", std::to_string(drawn_ % n_windows_)}};
+                       {"position", std::to_string(rows_consumed_ % n_windows_)}};
   const std::string weights = weights_text(stream_.parts());
   if (!weights.empty()) state["weights"] = weights;
   return state;
@@ -149,7 +149,7 @@ void Loader::restore(const LoaderState& state) {
   expect_same_source(state, this->state(),
                      {"tokens", "seq", "order", "boundaries", "weights", "seed"});
   const int64_t epoch = state_number(state, "epoch", INT64_MAX / n_windows_);
-  drawn_ = epoch * n_windows_ + state_number(state, "position", n_windows_);
+  rows_consumed_ = epoch * n_windows_ + state_number(state, "position", n_windows_);
 }
 
 EvalWindows::EvalWindows(TokenStream stream, int64_t seq, int64_t max_labels,

@@ -64,12 +64,12 @@ class Loader : public RowLoader {
   // Reads the windows only where documents' boundaries decide.
   RowCounts count(int64_t n_windows) const override;
   int64_t count_labels(int64_t n_windows) const { return count(n_windows).n_labels(); }
-  void advance(int64_t n_windows) override { drawn_ += n_windows; }
+  void advance(int64_t n_windows) override { rows_consumed_ += n_windows; }
 
   int64_t n_windows() const { return n_windows_; }  // of one pass
-  int64_t epoch() const override { return drawn_ / n_windows_; }
+  int64_t epoch() const override { return rows_consumed_ / n_windows_; }
   int64_t rows_of_epoch(int64_t) const override { return n_windows_; }
-  int64_t drawn() const override { return drawn_; }
+  int64_t rows_consumed() const override { return rows_consumed_; }
 
   LoaderState state() const override;
   std::unique_ptr<RowLoader> copy() const override { return std::make_unique<Loader>(*this); }
@@ -83,7 +83,7 @@ class Loader : public RowLoader {
   int64_t n_windows_ = 0;
   Mixture mixture_;
   uint64_t identity_ = 0;  // of the stream
-  int64_t drawn_ = 0;
+  int64_t rows_consumed_ = 0;
 };
 
 // The first `max_labels` predictions of a stream (fewer when it is shorter), in consecutive

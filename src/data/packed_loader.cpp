@@ -96,7 +96,7 @@ RowCounts PackedLoader::count(int64_t n_rows) const {
     for (const int64_t id : row_after(i))
       counts.n_tokens += pieces().all[static_cast<size_t>(id)].places();
     counts.items["labels"] += rows_after(i, 1, length).n_labels();
-    counts.n_places += length;
+    counts.n_padded_tokens += length;
   }
   return counts;
 }
@@ -106,7 +106,7 @@ void PackedLoader::advance(int64_t n_rows) {
   const Place place = after(n_rows);
   epoch_ = place.epoch;
   position_ = place.row;
-  drawn_ += n_rows;
+  rows_consumed_ += n_rows;
 }
 
 LoaderState PackedLoader::state() const {
@@ -120,7 +120,7 @@ LoaderState PackedLoader::state() const {
                        {"seed", std::to_string(options_.seed)},
                        {"epoch", std::to_string(epoch_)},
                        {"position", std::to_string(position_)},
-                       {"drawn", std::to_string(drawn_)}};
+                       {"drawn", std::to_string(rows_consumed_)}};
   const std::string weights = weights_text(stream_.parts());
   if (!weights.empty()) state["weights"] = weights;
   return state;
@@ -130,7 +130,7 @@ std::string PackedLoader::description() const {
   const PackReport& report = report_;
   std::string text =
       fmt::format("{} documents in {} rows of {}: {} tokens, {:.1f} % padding", report.n_documents,
-                  report.n_rows, fmt::join(pieces().lengths, ", "), report.n_places,
+                  report.n_rows, fmt::join(pieces().lengths, ", "), report.n_padded_tokens,
                   100 * report.padding_share());
   if (report.n_too_long > 0) {
     text += fmt::format("; {} do not fit ({}: {} tokens lost)", report.n_too_long,
@@ -155,7 +155,7 @@ void PackedLoader::restore(const LoaderState& state) {
   const int64_t epoch = state_number(state, "epoch", drawn + 1);  // an epoch has a row at least
   position_ = state_number(state, "position", rows_of(epoch).n_rows());
   epoch_ = epoch;
-  drawn_ = drawn;
+  rows_consumed_ = drawn;
 }
 
 PackedEval::PackedEval(TokenStream stream, PackOptions options, int64_t max_tokens,

@@ -42,7 +42,7 @@ class PackedLoader : public RowLoader {
   void advance(int64_t n_rows) override;
   int64_t epoch() const override { return epoch_; }
   int64_t rows_of_epoch(int64_t epoch) const override { return rows_of(epoch).n_rows(); }
-  int64_t drawn() const override { return drawn_; }
+  int64_t rows_consumed() const override { return rows_consumed_; }
   LoaderState state() const override;
   std::string description() const override;
   std::vector<int64_t> lengths() const override;
@@ -68,7 +68,7 @@ class PackedLoader : public RowLoader {
   std::shared_ptr<PackedEpochs> epochs_;  // of all copies
   PackReport report_;
   mutable std::map<int64_t, std::shared_ptr<const PackedRows>> rows_;  // of the epochs in use
-  int64_t epoch_ = 0, position_ = 0, drawn_ = 0;
+  int64_t epoch_ = 0, position_ = 0, rows_consumed_ = 0;
 };
 
 // The lengths, ascending, that rows of one document each may have besides PackOptions::seq. The

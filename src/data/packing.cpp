@@ -195,15 +195,15 @@ PackReport report_with(const Pieces& pieces, const PackedRows& rows, const PackO
   report.n_rows = rows.n_rows();
   for (const int64_t piece : rows.order)
     report.n_used += pieces.all[static_cast<size_t>(piece)].places();
-  report.n_places = rows.n_rows() * options.seq;
+  report.n_padded_tokens = rows.n_rows() * options.seq;
   if (options.buckets == 1) return report;
-  report.n_places = 0;
+  report.n_padded_tokens = 0;
   for (int64_t first = 0; first < rows.n_rows(); first += options.step_rows) {
     const int64_t n = std::min(options.step_rows, rows.n_rows() - first);
     int64_t longest = 0;
     for (int64_t i = first; i < first + n; ++i)
       longest = std::max(longest, pieces.row_length(rows.row(i).front()));
-    report.n_places += n * longest;
+    report.n_padded_tokens += n * longest;
   }
   return report;
 }

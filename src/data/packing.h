@@ -70,10 +70,10 @@ struct PackReport {
   int64_t n_without_labels = 0;  // pieces that are left out
   int64_t longest = 0;           // tokens of a document
   int64_t n_rows = 0;            // of the first epoch
-  int64_t n_used = 0;            // places of them that hold a token
-  int64_t n_places = 0;          // all of them
+  int64_t n_used = 0;            // of them that hold a token
+  int64_t n_padded_tokens = 0;          // of the first epoch too, with padding
   double padding_share() const {
-    return n_places > 0 ? 1 - static_cast<double>(n_used) / static_cast<double>(n_places) : 0;
+    return n_padded_tokens > 0 ? 1 - static_cast<double>(n_used) / static_cast<double>(n_padded_tokens) : 0;
   }
 };
 

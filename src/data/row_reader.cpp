@@ -32,7 +32,7 @@ void RowReader::read_all() {
 }
 
 RowReader::Read RowReader::read(int64_t skip) const {
-  Read result{.first_row = loader_->drawn() + skip};
+  Read result{.first_row = loader_->rows_consumed() + skip};
   try {
     result.batch = loader_->peek(skip, options_.batch);
     if (options_.prepare) options_.prepare(result.batch);

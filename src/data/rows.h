@@ -19,7 +19,7 @@ using ItemCounts = std::map<std::string, int64_t, std::less<>>;
 struct RowCounts {
   ItemCounts items = {};
   int64_t n_tokens = 0;  // without padding; of what has no tokens, rows
-  int64_t n_places = 0;  // with padding: what is computed
+  int64_t n_padded_tokens = 0;  // with padding: what is computed
   int64_t n_labels() const { return count_of(items, "labels"); }
   static int64_t count_of(const ItemCounts& items, std::string_view name) {
     const auto at = items.find(name);
@@ -34,13 +34,13 @@ using LoaderState = std::map<std::string, std::string>;
 class RowLoader {
  public:
   virtual ~RowLoader() = default;
-  // The rows that come once `skip` more are drawn; changes nothing.
+  // The rows that come once `skip` more are consumed; changes nothing.
   virtual Batch peek(int64_t skip, int64_t batch) const = 0;
   virtual RowCounts count(int64_t n_rows) const = 0;  // of the next rows
   virtual void advance(int64_t n_rows) = 0;
   virtual int64_t epoch() const = 0;
   virtual int64_t rows_of_epoch(int64_t epoch) const = 0;
-  virtual int64_t drawn() const = 0;  // rows, since the start
+  virtual int64_t rows_consumed() const = 0;  // rows, since the start
   virtual LoaderState state() const = 0;
   virtual std::string description() const { return {}; }  // what there is to say of the rows
   // The lengths that rows come in; empty where all are as long as the run says.

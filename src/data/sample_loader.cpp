@@ -33,7 +33,7 @@ SampleLoader::SampleLoader(std::shared_ptr<const RowSource> source,
 
 std::unique_ptr<RowLoader> SampleLoader::copy() const {
   auto result = std::make_unique<SampleLoader>(source_, options_);
-  result->drawn_ = drawn_;
+  result->rows_consumed_ = rows_consumed_;
   return result;
 }
 
@@ -50,7 +50,7 @@ Batch SampleLoader::peek(int64_t skip, int64_t batch) const {
   CHECK(skip >= 0 && batch >= 1 && skip % n_rows == 0 && batch % n_rows == 0);
   Batch result = batch_for(*source_, batch, options_.seq);
   const auto write = [&](int64_t i, int) {
-    const int64_t row = i * n_rows, drawn = drawn_ + skip + row;
+    const int64_t row = i * n_rows, drawn = rows_consumed_ + skip + row;
     source_->write(sample_of(drawn), {row, RowUse::training, options_.seed, drawn}, result);
   };
   const int64_t n = batch / n_rows;
@@ -63,16 +63,16 @@ Batch SampleLoader::peek(int64_t skip, int64_t batch) const {
 }
 
 RowCounts SampleLoader::count(int64_t n_rows) const {
-  const int64_t n_places = n_rows * options_.seq, n_sample_rows = source_->rows_per_sample();
+  const int64_t n_padded_tokens = n_rows * options_.seq, n_sample_rows = source_->rows_per_sample();
   RowCounts counts{.items = {{"rows", n_rows}, {"samples", n_rows / n_sample_rows}},
                    .n_tokens = n_rows,
-                   .n_places = n_places};
+                   .n_padded_tokens = n_padded_tokens};
   for (const InputSpec& input : source_->inputs()) {
-    if (input.per == Per::token) counts.n_tokens = n_places;
+    if (input.per == Per::token) counts.n_tokens = n_padded_tokens;
     if (input.fill != Fill::ignored) continue;
     int64_t& n = counts.items[input.name];
     for (int64_t row = 0; row < n_rows; row += n_sample_rows) {
-      const RowCell where{row, RowUse::training, options_.seed, drawn_ + row};
+      const RowCell where{row, RowUse::training, options_.seed, rows_consumed_ + row};
       n += source_->n_counted(sample_of(where.drawn), where, input);
     }
   }
@@ -86,13 +86,13 @@ LoaderState SampleLoader::state() const {
           {"order", std::string(enum_name(options_.order))},
           {"seed", std::to_string(options_.seed)},
           {"epoch", std::to_string(epoch())},
-          {"position", std::to_string(drawn_ % n_rows_)}};
+          {"position", std::to_string(rows_consumed_ % n_rows_)}};
 }
 
 void SampleLoader::restore(const LoaderState& state) {
   expect_same_source(state, this->state(), {"samples", "seq", "order", "seed"});
   const int64_t epoch = state_number(state, "epoch", INT64_MAX / n_rows_);
-  drawn_ = epoch * n_rows_ + state_number(state, "position", n_rows_);
+  rows_consumed_ = epoch * n_rows_ + state_number(state, "position", n_rows_);
 }
 
 SampleEval::SampleEval(std::shared_ptr<const RowSource> source, int64_t seq, int64_t max_samples)

@@ -29,10 +29,10 @@ class SampleLoader : public RowLoader {
 
   Batch peek(int64_t skip, int64_t batch) const override;
   RowCounts count(int64_t n_rows) const override;
-  void advance(int64_t n_rows) override { drawn_ += n_rows; }
-  int64_t epoch() const override { return drawn_ / n_rows_; }
+  void advance(int64_t n_rows) override { rows_consumed_ += n_rows; }
+  int64_t epoch() const override { return rows_consumed_ / n_rows_; }
   int64_t rows_of_epoch(int64_t) const override { return n_rows_; }
-  int64_t drawn() const override { return drawn_; }
+  int64_t rows_consumed() const override { return rows_consumed_; }
   LoaderState state() const override;
   // At the same position, for another thread.
   std::unique_ptr<RowLoader> copy() const override;
@@ -46,7 +46,7 @@ class SampleLoader : public RowLoader {
   std::unique_ptr<ThreadPool> pool_;  // each copy has its own
   int64_t n_rows_ = 0;                // of an epoch
   uint64_t identity_ = 0;             // of the source
-  int64_t drawn_ = 0;
+  int64_t rows_consumed_ = 0;
 };
 
 // The first samples of a source, at most `max_samples`, in order: the same for every run.

@@ -158,11 +158,11 @@ void check_counters(const LoadedCheckpoint& checkpoint, const RowLoader& loader,
   }
   const int64_t seq = config.model.seq;
   const bool may_be_shorter = config.data.buckets > 1;
-  const bool agrees = manifest.tokens % seq == 0 && manifest.tokens / seq == loader.drawn();
-  if (!agrees && !(may_be_shorter && manifest.tokens / seq < loader.drawn())) {
+  const bool agrees = manifest.tokens % seq == 0 && manifest.tokens / seq == loader.rows_consumed();
+  if (!agrees && !(may_be_shorter && manifest.tokens / seq < loader.rows_consumed())) {
     fail_counter(checkpoint, "tokens",
                  fmt::format("{}{} for each of the {} windows that the loader drew",
-                             may_be_shorter ? "at most " : "", seq, loader.drawn()),
+                             may_be_shorter ? "at most " : "", seq, loader.rows_consumed()),
                  manifest.tokens);
   }
   const int64_t overflowed =

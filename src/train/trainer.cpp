@@ -112,7 +112,7 @@ StepReport Trainer::step() {
   const double seconds = watch.seconds() - (saver_ ? saver_->take_step_stall() : 0);
   loader_->advance(n_windows);
   count_skips(outcome);
-  tokens_ += counts.n_places;
+  tokens_ += counts.n_padded_tokens;
   report.loss = outcome.loss;
   report.grad_norm = outcome.grad_norm;
   report.skipped = outcome.nonfinite && !outcome.overflowed && !outcome.partial;

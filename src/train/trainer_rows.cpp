@@ -10,7 +10,7 @@ Batch Trainer::micro_batch(size_t index) {
   const int64_t place = static_cast<int64_t>(index) * n_ranks() + machine_.rank();
   const int64_t skip = place * config_.train.batch;
   if (reader_) {
-    if (auto batch = reader_->take(loader_->drawn() + skip)) return std::move(*batch);
+    if (auto batch = reader_->take(loader_->rows_consumed() + skip)) return std::move(*batch);
   }
   return loader_->peek(skip, config_.train.batch);
 }

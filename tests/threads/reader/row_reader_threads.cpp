@@ -62,13 +62,13 @@ void expect_rows_of(RowLoader& loader, RowReaderOptions options) {
   for (int64_t step = 0; step < options.steps; ++step) {
     for (int64_t i = 0; i < options.accumulate; ++i) {
       const int64_t skip = (i * options.ranks + options.rank) * options.batch;
-      const auto batch = reader.take(loader.drawn() + skip);
+      const auto batch = reader.take(loader.rows_consumed() + skip);
       ASSERT_TRUE(batch.has_value()) << step << " " << i;
       expect_same(*batch, loader.peek(skip, options.batch));
     }
     loader.advance(options.batch * options.accumulate * options.ranks);
   }
-  EXPECT_FALSE(reader.take(loader.drawn()).has_value());
+  EXPECT_FALSE(reader.take(loader.rows_consumed()).has_value());
 }
 
 TEST(RowReader, gives_the_windows_of_the_loader_over_epochs) {

@@ -80,12 +80,12 @@ TEST(Buckets, each_epoch_reads_every_document_once) {
 
 TEST(Buckets, rows_of_a_step_are_alike) {
   const PackedLoader single(stream_of(many_lengths()), options_of(16, 1));
-  EXPECT_EQ(single.report().n_places, 100 * 10'000);
+  EXPECT_EQ(single.report().n_padded_tokens, 100 * 10'000);
   const PackedLoader loader(stream_of(many_lengths()), options_of(16));
   ASSERT_EQ(loader.lengths().size(), 3u);
   EXPECT_LT(loader.report().padding_share(), 0.5 * single.report().padding_share());
   // Of the first epoch's steps at most as many are mixed as there are lengths.
-  int64_t n_mixed = 0, n_places = 0, n_used = 0;
+  int64_t n_mixed = 0, n_padded_tokens = 0, n_used = 0;
   for (int64_t first = 0; first < 10'000; first += 16) {
     const Batch step = loader.peek(first, 16);
     const auto& lengths = loader.lengths();
@@ -100,10 +100,10 @@ TEST(Buckets, rows_of_a_step_are_alike) {
       is_mixed = is_mixed || n <= shorter;
     }
     n_mixed += is_mixed ? 1 : 0;
-    n_places += 16 * step.seq;
+    n_padded_tokens += 16 * step.seq;
   }
   EXPECT_LE(n_mixed, 3);
-  EXPECT_EQ(loader.report().n_places, n_places);
+  EXPECT_EQ(loader.report().n_padded_tokens, n_padded_tokens);
   EXPECT_EQ(loader.report().n_used, n_used);
 }
 
@@ -127,7 +127,7 @@ TEST(Buckets, counts_tell_what_a_step_computes) {
   const PackedLoader loader(stream_of(many_lengths()), options_of(12));
   const Batch step = loader.peek(0, 12);
   const RowCounts counts = loader.count(12);
-  EXPECT_EQ(counts.n_places, 12 * step.seq);
+  EXPECT_EQ(counts.n_padded_tokens, 12 * step.seq);
   EXPECT_EQ(counts.n_labels(), step.n_labels());
   EXPECT_EQ(counts.n_tokens, 12 * step.seq - std::ranges::count(step.ints("tokens"), 0));
 }

@@ -106,7 +106,7 @@ TEST(Loader, labels_are_counted_and_batches_shown_without_drawing) {
       loader.next(5);
       const int64_t counted = loader.count_labels(6);
       const Batch shown = loader.peek(4, 2);
-      EXPECT_EQ(loader.drawn(), 5);
+      EXPECT_EQ(loader.rows_consumed(), 5);
       const Batch first = loader.next(4), second = loader.next(2);
       EXPECT_EQ(counted, first.n_labels() + second.n_labels());
       EXPECT_EQ(shown.ints("tokens"), second.ints("tokens"));
@@ -193,7 +193,7 @@ TEST(Loader, a_restored_loader_goes_on_with_the_same_batches) {
       for (int i = 0; i < n_before; ++i) first.next(3);
       Loader second(numbered_stream({103}), options);
       second.restore(first.state());
-      EXPECT_EQ(second.drawn(), first.drawn());
+      EXPECT_EQ(second.rows_consumed(), first.rows_consumed());
       EXPECT_EQ(second.state(), first.state());
       for (int i = 0; i < 30; ++i)
         EXPECT_EQ(second.next(2).ints("tokens"), first.next(2).ints("tokens"));

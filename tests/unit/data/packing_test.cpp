@@ -112,7 +112,7 @@ TEST(Packing, a_state_restores_any_position) {
     other.restore(loader.state());
     EXPECT_EQ(other.peek(0, 7).ints("tokens"), loader.peek(0, 7).ints("tokens"));
     EXPECT_EQ(other.state(), loader.state());
-    EXPECT_EQ(other.drawn(), loader.drawn());
+    EXPECT_EQ(other.rows_consumed(), loader.rows_consumed());
   }
   EXPECT_GT(loader.epoch(), 1);
 }

@@ -105,7 +105,7 @@ TEST(SampleLoader, threads_and_copies_change_nothing) {
   const Batch expected = std::as_const(one).peek(2, 40);
   const std::unique_ptr<RowLoader> copy = four.copy();
   four.advance(5);
-  EXPECT_EQ(copy->drawn(), 3);
+  EXPECT_EQ(copy->rows_consumed(), 3);
   const Batch got = copy->peek(2, 40);
   EXPECT_EQ(got.reals("value"), expected.reals("value"));
   EXPECT_EQ(got.ints("labels"), expected.ints("labels"));
@@ -119,7 +119,7 @@ TEST(SampleLoader, a_restored_loader_goes_on_where_the_state_was_taken) {
   const Batch expected = std::as_const(loader).peek(0, 6);
   SampleLoader resumed(numbered(5), {.seq = 1, .seed = 3});
   resumed.restore(state);
-  EXPECT_EQ(resumed.drawn(), 8);
+  EXPECT_EQ(resumed.rows_consumed(), 8);
   EXPECT_EQ(std::as_const(resumed).peek(0, 6).reals("value"), expected.reals("value"));
 }
 
@@ -145,7 +145,7 @@ TEST(SampleLoader, labels_are_counted_as_they_will_be_read) {
     const Batch batch = std::as_const(loader).peek(0, n);
     EXPECT_EQ(counts.n_labels(), batch.n_labels());
     EXPECT_EQ(counts.items.at("rows"), n);
-    EXPECT_EQ(counts.n_places, 4 * n);
+    EXPECT_EQ(counts.n_padded_tokens, 4 * n);
     loader.advance(1);
   }
 }
