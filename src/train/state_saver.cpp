@@ -64,14 +64,14 @@ StateSaver::~StateSaver() {
   engine_.before_overwrite({});
 }
 
-CheckpointContents StateSaver::contents(const SaveRequest& request, Way way) {
+CheckpointContents StateSaver::contents(const SaveRequest& request, SaveMode mode) {
   Arenas& arenas = engine_.arenas();
   const Layout& layout = engine_.layout();
   CheckpointContents all{.manifest = request.manifest,
                          .model = {},
                          .optim = {},
                          .model_metadata = request.model_metadata};
-  if (way == Way::at_once) {
+  if (mode == SaveMode::sync) {
     all.model = slot_sources(arenas, layout, InputKind::parameter, rank_);
     all.optim = slot_sources(arenas, layout, InputKind::state, rank_);
     return all;
@@ -137,7 +137,7 @@ void StateSaver::rehearse(int64_t n_more, const Log& log) {
   if (is_root()) rehearsal.verify(temporary, all.digest());
 }
 
-void StateSaver::start(const SaveRequest& request, Way way, const Log& log) {
+void StateSaver::start(const SaveRequest& request, SaveMode mode, const Log& log) {
   std::string temporary;
   if (group_ != nullptr) {
     temporary = agree_on_folder(
@@ -147,8 +147,8 @@ void StateSaver::start(const SaveRequest& request, Way way, const Log& log) {
   Running& running = *running_;
   running.temporary = std::move(temporary);
   running.keep = request.keep;
-  running.contents = contents(request, way);
-  if (way == Way::behind) engine_.before_overwrite([this] { wait_copied(); });
+  running.contents = contents(request, mode);
+  if (mode == SaveMode::async) engine_.before_overwrite([this] { wait_copied(); });
   const auto write = [this, &running](Checkpoints& checkpoints) {
     if (group_ == nullptr) {
       checkpoints.save(running.contents, running.keep);
@@ -158,17 +158,17 @@ void StateSaver::start(const SaveRequest& request, Way way, const Log& log) {
                                          is_root() ? FileHeader::yes : FileHeader::no);
     return written;
   };
-  launch(way, write, log);
+  launch(mode, write, log);
   stall_ += running.watch.seconds();
 }
 
 void StateSaver::save_now(const SaveRequest& request, const Log& log) {
   wait(log);
-  start(request, Way::at_once, log);
+  start(request, SaveMode::sync, log);
   wait(log);
 }
 
-void StateSaver::save_behind(const SaveRequest& request, const Log& log) {
+void StateSaver::save_async(const SaveRequest& request, const Log& log) {
   if (!ring_) return save_now(request, log);
   poll(log);
   if (running_ && !std::exchange(has_told_wait_, true)) {
@@ -178,11 +178,11 @@ void StateSaver::save_behind(const SaveRequest& request, const Log& log) {
         request.manifest.step, running_->step());
   }
   wait(log);
-  start(request, Way::behind, log);
+  start(request, SaveMode::async, log);
 }
 
-void StateSaver::launch(Way way, const std::function<Status(Checkpoints&)>& work, const Log& log) {
-  if (way == Way::behind) {
+void StateSaver::launch(SaveMode mode, const std::function<Status(Checkpoints&)>& work, const Log& log) {
+  if (mode == SaveMode::async) {
     try {
       running_->thread = std::thread([this, work] { run(work); });
       return;
@@ -246,7 +246,7 @@ void StateSaver::advance(Block block, const Log& log) {
           checkpoints.complete(running.temporary, running.contents, running.all, running.keep);
           return complete;
         };
-        launch(block == Block::yes ? Way::at_once : Way::behind, finish, log);
+        launch(block == Block::yes ? SaveMode::sync : SaveMode::async, finish, log);
       }
     }
     if (block == Block::no) return;

@@ -66,7 +66,7 @@ class StateSaver {
 
   // Both first wait for a save that still runs, and throw what it failed with.
   void save_now(const SaveRequest& request, const Log& log);
-  void save_behind(const SaveRequest& request, const Log& log);
+  void save_async(const SaveRequest& request, const Log& log);
 
   // Between steps: whether the save has come to its end, which is then told. What it has failed
   // with waits for throw_failure().
@@ -92,7 +92,7 @@ class StateSaver {
 
  private:
   enum Status : int { writing, written, complete, failed };
-  enum class Way { at_once, behind };
+  enum class SaveMode { sync, async };
   enum class Block { no, yes };
 
   struct Running {
@@ -111,14 +111,14 @@ class StateSaver {
     int64_t step() const { return contents.manifest.step; }
   };
 
-  void start(const SaveRequest& request, Way way, const Log& log);
-  CheckpointContents contents(const SaveRequest& request, Way way);
+  void start(const SaveRequest& request, SaveMode mode, const Log& log);
+  CheckpointContents contents(const SaveRequest& request, SaveMode mode);
   // What rank 0 makes; every rank has its path.
   std::string agree_on_folder(const std::function<std::string()>& make);
   std::vector<std::byte> sample();
   uint64_t checkpoint_bytes() const;
   // Runs it, in a thread where that is possible; its status is what the work gives.
-  void launch(Way way, const std::function<Status(Checkpoints&)>& work, const Log& log);
+  void launch(SaveMode mode, const std::function<Status(Checkpoints&)>& work, const Log& log);
   void run(const std::function<Status(Checkpoints&)>& work);
   void join();
   void advance(Block block, const Log& log);

@@ -370,7 +370,7 @@ void Trainer::save(const Log& log, Wait wait) {
     if (wait == Wait::yes) {
       saver_->save_now(save_request(), log);
     } else {
-      saver_->save_behind(save_request(), log);
+      saver_->save_async(save_request(), log);
     }
     saved_step_ = attempted_;
   }
