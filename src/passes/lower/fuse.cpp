@@ -49,9 +49,9 @@ namespace {
 // The matches that one rule may make, so that no node and no value is lost: each node belongs to
 // one match at most, what a match takes away nobody else reads, and nothing is read before it is
 // made.
-class Claims {
+class MatchSet {
  public:
-  explicit Claims(const Matcher& m)
+  explicit MatchSet(const Matcher& m)
       : m_(m), by_last_(m.graph().nodes.size()), taken_(m.graph().nodes.size(), false) {}
 
   // Takes the match, or says why it cannot be.
@@ -61,7 +61,7 @@ class Claims {
     for (const NodeId n : nodes) {
       if (taken_[at(n)]) return fmt::format("{} belongs to another match", name(n));
     }
-    if (auto why = unlawful(match, nodes)) return why;
+    if (auto why = illegal(match, nodes)) return why;
     for (const NodeId n : nodes) {
       taken_[at(n)] = true;
       for (const ValueId id : node(n).results) {
@@ -89,7 +89,7 @@ class Claims {
     return std::find(match.replaces.begin(), match.replaces.end(), id) != match.replaces.end();
   }
 
-  std::optional<std::string> unlawful(const Match& match, const std::vector<NodeId>& nodes) const {
+  std::optional<std::string> illegal(const Match& match, const std::vector<NodeId>& nodes) const {
     for (const ValueId id : match.operands) {
       if (id == kNoValue) continue;
       const auto made = made_at_.find(id);
@@ -100,14 +100,14 @@ class Claims {
     for (const NodeId n : nodes) {
       for (const ValueId id : node(n).results) {
         if (id == kNoValue) continue;
-        if (auto why = unlawful_result(match, nodes, id)) return why;
+        if (auto why = illegal_result(match, nodes, id)) return why;
       }
     }
     return std::nullopt;
   }
 
   // A replaced result may be read behind the match, another by the match's own nodes alone.
-  std::optional<std::string> unlawful_result(const Match& match, const std::vector<NodeId>& nodes,
+  std::optional<std::string> illegal_result(const Match& match, const std::vector<NodeId>& nodes,
                                              ValueId id) const {
     const bool is_replaced = replaces(match, id);
     for (const Node* reader : m_.readers(id)) {
@@ -135,13 +135,13 @@ class Claims {
 Graph rewrite_matches(Graph graph, const FuseRule& rule, const FuseOptions& options,
                       FuseReport* report) {
   const Matcher matcher(graph, options, report);
-  Claims claims(matcher);
+  MatchSet matches(matcher);
   bool any = false;
   for (const Node& node : graph.nodes) {
     if (node.op != rule.op.value_or(node.op)) continue;
     auto found = rule.match(matcher, node);
     if (!found) continue;
-    if (const auto why = claims.claim(std::move(*found)); !why) {
+    if (const auto why = matches.claim(std::move(*found)); !why) {
       any = true;
     } else {
       matcher.near_miss(rule.name, node, *why);
@@ -150,9 +150,9 @@ Graph rewrite_matches(Graph graph, const FuseRule& rule, const FuseOptions& opti
   if (!any) return graph;
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes) {
-    const auto& match = claims.match_at(matcher.graph().id(node));
+    const auto& match = matches.match_at(matcher.graph().id(node));
     if (!match) {
-      if (!claims.is_taken(matcher.graph().id(node))) rewriter.copy(node);
+      if (!matches.is_taken(matcher.graph().id(node))) rewriter.copy(node);
       continue;
     }
     rewriter.builder().tag = match->tag.origin.empty() ? node.tag : match->tag;
