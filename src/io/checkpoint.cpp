@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/placed_hash.h"
+#include "base/positional_hash.h"
 #include "base/temporary_file.h"
 #include "io/checkpoint_folder.h"
 #include "io/checkpoint_marker.h"
@@ -182,7 +182,7 @@ void Checkpoints::complete(const std::string& temporary, const CheckpointContent
   const int64_t step = contents.manifest.step;
   CHECK(keep.newest >= 1 && step >= 0);
   attempt(step, [&] {
-    PlacedHash model_sum, optim_sum;
+    PositionalHash model_sum, optim_sum;
     for (const PartHashes& part : parts) {
       model_sum.add(part.model);
       optim_sum.add(part.optim);

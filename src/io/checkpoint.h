@@ -26,7 +26,7 @@
 
 namespace octet {
 
-// PlacedHash of what one rank wrote of the two files.
+// PositionalHash of what one rank wrote of the two files.
 struct PartHashes {
   uint64_t model = 0, optim = 0;
 };

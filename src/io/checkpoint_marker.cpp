@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/json.h"
-#include "base/placed_hash.h"
+#include "base/positional_hash.h"
 #include "io/in_a_thread.h"
 
 namespace octet {
@@ -133,7 +133,7 @@ void verify_hash(const Files& files, const std::string& path, const FileMark& ma
     return part;
   };
   Xxh64 xxh64;
-  PlacedHash sum61;
+  PositionalHash sum61;
   std::span<std::byte> part = read(0);
   for (uint64_t index = 1; !part.empty(); ++index) {
     auto next = std::async(kInAThread, read, index);

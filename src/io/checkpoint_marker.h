@@ -1,5 +1,5 @@
 // COMPLETE, the marker of a whole checkpoint: the size of each file, and its XXH64 or, where
-// several ranks wrote it, its PlacedHash.
+// several ranks wrote it, its PositionalHash.
 #pragma once
 
 #include <cstdint>

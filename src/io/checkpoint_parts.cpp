@@ -3,7 +3,7 @@
 #include <future>
 
 #include "base/error.h"
-#include "base/placed_hash.h"
+#include "base/positional_hash.h"
 #include "io/in_a_thread.h"
 
 namespace octet {
@@ -11,7 +11,7 @@ namespace octet {
 uint64_t write_part(Files& files, const std::string& path, const SafetensorsLayout& layout,
                     FileHeader header) {
   const auto file = files.open_ranges(path);
-  PlacedHash hash;
+  PositionalHash hash;
   const auto write = [&](uint64_t at, std::span<const std::byte> bytes) {
     if (bytes.size() < kWorthAThread) {
       file->write_at(at, bytes);

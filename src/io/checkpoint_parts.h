@@ -14,7 +14,7 @@ namespace octet {
 enum class FileHeader { no, yes };
 
 // Writes the parts that the tensors give (TensorSource::part) into a file that is there, each where
-// it belongs, and syncs it. Gives their PlacedHash, so that nobody reads anything again.
+// it belongs, and syncs it. Gives their PositionalHash, so that nobody reads anything again.
 uint64_t write_part(Files& files, const std::string& path, const SafetensorsLayout& layout,
                     FileHeader header);
 

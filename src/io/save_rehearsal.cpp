@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/placed_hash.h"
+#include "base/positional_hash.h"
 #include "base/temporary_file.h"
 #include "base/units.h"
 #include "io/checkpoint_folder.h"
@@ -56,14 +56,14 @@ uint64_t SaveRehearsal::write(const std::string& temporary, uint64_t at,
   file->write_at(at, sample);
   file->sync();
   file->close();
-  PlacedHash hash;
+  PositionalHash hash;
   hash.update(at, sample);
   return hash.digest();
 }
 
 void SaveRehearsal::verify(const std::string& temporary, uint64_t sum) const {
   files_.sync_directory(temporary);
-  PlacedHash hash;
+  PositionalHash hash;
   hash.update(0, files_.read_bytes(sample_file(temporary)));
   if (hash.digest() == sum) return;
   throw Error(ErrorCode::io,

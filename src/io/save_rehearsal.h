@@ -29,7 +29,7 @@ class SaveRehearsal {
   void check_room(uint64_t n_bytes, int64_t n_more, const Log& log) const;
   // A folder for the samples; its path.
   std::string begin();
-  // Gives the sample's PlacedHash at its place.
+  // Gives the sample's PositionalHash at its place.
   uint64_t write(const std::string& temporary, uint64_t at, std::span<const std::byte> sample);
   void verify(const std::string& temporary, uint64_t sum) const;
 

@@ -5,7 +5,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/placed_hash.h"
+#include "base/positional_hash.h"
 #include "base/units.h"
 #include "io/save_rehearsal.h"
 #include "train/state_io.h"
@@ -131,7 +131,7 @@ void StateSaver::rehearse(int64_t n_more, const Log& log) {
     return rehearsal.begin();
   });
   const uint64_t at = static_cast<uint64_t>(rank_.rank) * kSampleBytes;
-  PlacedHash all;
+  PositionalHash all;
   for (const uint64_t own : gather_value(group_, rehearsal.write(temporary, at, sample())))
     all.add(own);
   if (is_root()) rehearsal.verify(temporary, all.digest());

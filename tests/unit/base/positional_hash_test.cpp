@@ -1,4 +1,4 @@
-#include "base/placed_hash.h"
+#include "base/positional_hash.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ std::vector<std::byte> noise(size_t n) {
 }
 
 uint64_t hash_of(std::span<const std::byte> bytes) {
-  PlacedHash hash;
+  PositionalHash hash;
   hash.update(0, bytes);
   return hash.digest();
 }
@@ -36,23 +36,23 @@ uint64_t plain(std::span<const std::byte> bytes) {
   return static_cast<uint64_t>(sum);
 }
 
-TEST(PlacedHash, is_the_sum_that_its_header_says) {
+TEST(PositionalHash, is_the_sum_that_its_header_says) {
   for (const size_t n : {0, 1, 3, 4, 5, 255, 256, 257, 1000, 4099})
     EXPECT_EQ(hash_of(noise(n)), plain(noise(n))) << n;
   const std::vector<std::byte> ones(5000, std::byte{0xFF});  // the largest words
   EXPECT_EQ(hash_of(ones), plain(ones));
 }
 
-TEST(PlacedHash, of_parts_that_are_cut_anywhere_adds_up) {
+TEST(PositionalHash, of_parts_that_are_cut_anywhere_adds_up) {
   const std::vector<std::byte> bytes = noise(3001);
   const std::span<const std::byte> all = bytes;
   for (size_t first = 0; first < all.size(); first += 97) {
     for (const size_t n : {0, 1, 2, 3, 4, 255, 256, 700}) {
       const size_t end = std::min(all.size(), first + n);
-      PlacedHash sum;
+      PositionalHash sum;
       sum.update(end, all.subspan(end));
       sum.update(first, all.subspan(first, end - first));
-      PlacedHash before;
+      PositionalHash before;
       before.update(0, all.first(first));
       sum.add(before.digest());
       ASSERT_EQ(sum.digest(), hash_of(all)) << first << " " << end;
@@ -60,7 +60,7 @@ TEST(PlacedHash, of_parts_that_are_cut_anywhere_adds_up) {
   }
 }
 
-TEST(PlacedHash, finds_each_flipped_bit_and_bytes_that_moved) {
+TEST(PositionalHash, finds_each_flipped_bit_and_bytes_that_moved) {
   std::vector<std::byte> bytes = noise(600);
   const uint64_t whole = hash_of(bytes);
   for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {

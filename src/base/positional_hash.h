@@ -11,7 +11,7 @@
 
 namespace octet {
 
-class PlacedHash {
+class PositionalHash {
  public:
   // The bytes from byte `offset` of the file on.
   void update(uint64_t offset, std::span<const std::byte> bytes);

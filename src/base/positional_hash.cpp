@@ -1,4 +1,4 @@
-#include "base/placed_hash.h"
+#include "base/positional_hash.h"
 
 #include <algorithm>
 #include <array>
@@ -55,7 +55,7 @@ uint64_t block_sum(const std::byte* block) {
 
 }  // namespace
 
-void PlacedHash::update(uint64_t offset, std::span<const std::byte> bytes) {
+void PositionalHash::update(uint64_t offset, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   uint64_t weight = power(offset / sizeof(uint32_t));
   // The first block begins with the zeros that stand for the bytes before in its first word.
@@ -76,7 +76,7 @@ void PlacedHash::update(uint64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
-void PlacedHash::add(uint64_t digest) {
+void PositionalHash::add(uint64_t digest) {
   sum_ = plus(sum_, digest);
 }
 
