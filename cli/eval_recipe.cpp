@@ -25,7 +25,7 @@ constexpr Key kKeys[] = {
     {"recipe.compute", [](auto& to, const auto& set) { to.compute = set.compute; }},
     {"recipe.activations", [](auto& to, const auto& set) { to.activations = set.activations; }},
     {"recipe.activation_scale",
-     [](auto& to, const auto& set) { to.results_in_codes = set.results_in_codes; }},
+     [](auto& to, const auto& set) { to.quantizes_linear_outputs = set.quantizes_linear_outputs; }},
     {"recipe.block_scale", [](auto& to, const auto& set) { to.block_scale = set.block_scale; }},
     {"recipe.mx_scale", [](auto& to, const auto& set) { to.mx_rule = set.mx_rule; }},
     {"recipe.edge_scales", [](auto& to, const auto& set) { to.edge_scales = set.edge_scales; }},

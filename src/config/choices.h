@@ -23,7 +23,7 @@
 
 namespace octet {
 
-// recipe.activation_scale (RecipeOptions::results_in_codes)
+// recipe.activation_scale (RecipeOptions::quantizes_linear_outputs)
 enum class ActivationScale : uint8_t { group, tensor };
 constexpr std::string_view enum_name(ActivationScale scale) {
   return scale == ActivationScale::group ? "group" : "tensor";

@@ -40,7 +40,7 @@ RecipeOptions forward_options(const ModelSource& source, const std::string& reci
   result.block_scale = of_run.block_scale;
   result.mx_rule = of_run.mx_rule;
   result.activations = of_run.activations;
-  result.results_in_codes = of_run.results_in_codes;
+  result.quantizes_linear_outputs = of_run.quantizes_linear_outputs;
   return result;
 }
 

@@ -79,7 +79,7 @@ RecipeOptions recipe_options(const RunConfig& config) {
   if (stored != find_recipe(recipe.base).activations.value_or(Dtype::bf16))
     options.activations = stored;
   options.forward_reads = recipe.forward_reads;
-  options.results_in_codes = recipe.activation_scale == ActivationScale::tensor;
+  options.quantizes_linear_outputs = recipe.activation_scale == ActivationScale::tensor;
   options.rescale = recipe.rescale;
   for (const std::string& text : recipe.edge_scales)
     options.edge_scales.push_back(edge_scale_from_text(text).value());

@@ -31,7 +31,7 @@ std::string options_text(const ModelSource& source) {
       fmt::format("{};{};{};{};{};{};{};{};{}\n",
                   options.scaling ? enum_name(*options.scaling) : "", dtype_text(options.compute),
                   dtype_text(options.activations), enum_name(options.forward_reads),
-                  options.results_in_codes, options.tf32, enum_name(options.block_scale),
+                  options.quantizes_linear_outputs, options.tf32, enum_name(options.block_scale),
                   static_cast<int>(options.mx_rule), static_cast<int>(source.stored));
   for (const LinearOverride& line : options.overrides) {
     text += fmt::format("{}={};{};{};{}\n", line.pattern, formats_text(line.formats),

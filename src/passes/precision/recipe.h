@@ -51,7 +51,7 @@ struct RecipeOptions {
   std::optional<Dtype> activations = {};  // of saved activations, in groups; bf16: as they are
   ForwardReads forward_reads = ForwardReads::unquantized;  // where activations are saved so
   // coat-static: linears' results that activations read are stored with one predicted scale each.
-  bool results_in_codes = false;
+  bool quantizes_linear_outputs = false;
   FrozenFormat frozen = FrozenFormat::as_computed;  // of constants (store_frozen.h)
 };
 

@@ -71,7 +71,7 @@ int rescale_of(const RecipeOptions& options, const std::string& linear, std::str
 
 // Linears whose results an activation reads: kept in codes of one scale where the run asks for it.
 std::vector<const Node*> stored_results(const Graph& graph, const RecipeOptions& options) {
-  if (!options.results_in_codes) return {};
+  if (!options.quantizes_linear_outputs) return {};
   std::set<ValueId> read;
   for (const Node& node : graph.nodes) {
     if (node.tag.layer < 0 || std::holds_alternative<NormAttrs>(node.attrs)) continue;
