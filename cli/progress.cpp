@@ -35,7 +35,7 @@ void Progress::clear() {
 
 void Progress::paint(const StepReport& report) {
   clear();
-  if (report.val_loss || report.skipped || !report.refused.empty())
+  if (report.val_loss || report.skipped || !report.skipped_tensors.empty())
     log_.info("{}{}", name_, step_line(report));
   const int64_t n_full = kBarWidth * report.step / std::max<int64_t>(report.steps, 1);
   const std::string bar(static_cast<size_t>(n_full), '#');

@@ -56,10 +56,10 @@ void accumulate_histories(Graph& graph, bool add) {
   }
 }
 
-// A step that is refused changes no state: histories move on only where it is not.
-void hold_histories(Builder& builder) {
+// A step that is skipped changes no state: amax histories move on only where it is not.
+void keep_amax_histories(Builder& builder) {
   Graph& graph = builder.graph();
-  const ValueId refused = graph.find_output("found_nonfinite")->value;
+  const ValueId skipped = graph.find_output("found_nonfinite")->value;
   builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "amax_history"};
   std::map<Shape, ValueId> flags;
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
@@ -67,7 +67,7 @@ void hold_histories(Builder& builder) {
     const auto [name, next, history] = graph.outputs[i];
     const Shape shape = graph.type(history).shape;
     const auto [flag, added] = flags.try_emplace(shape, kNoValue);
-    if (added) flag->second = builder.broadcast(refused, shape, {});
+    if (added) flag->second = builder.broadcast(skipped, shape, {});
     graph.outputs[i].value = builder.select(flag->second, history, next);
   }
 }
@@ -78,7 +78,7 @@ void guarded_update(Builder& builder, const std::vector<UpdateItem>& items,
   StepGuards guards{.flag = flag};
   if (options.loss_scale) guards.loss_scale = loss_scale(builder, options.loss_scale);
   build_update(builder, items, options.optim, guards);
-  hold_histories(builder);
+  keep_amax_histories(builder);
   if (options.loss_scale) {
     const ValueId skipped = builder.graph().find_output("found_nonfinite")->value;
     update_loss_scale(builder, options.loss_scale, skipped);

@@ -22,7 +22,7 @@
 // Without clipping each parameter has c1 and c2 of its own (own_scalar_name), for t is the number
 // of its updates.
 // Outputs "grad_norm" and "found_nonfinite" are appended, and every state's next value as an update
-// of its input; without clipping also "nonfinite:<parameter>", whether that tensor was refused.
+// of its input; without clipping also "nonfinite:<parameter>", whether that tensor was skipped.
 #pragma once
 
 #include <map>

@@ -28,16 +28,16 @@ bool read_quantizer_flag(const BoundPlan& function, Device& device) {
   return flag != 0;
 }
 
-std::vector<std::string> read_refused(const BoundPlan& function) {
-  std::vector<std::string> refused;
+std::vector<std::string> read_skipped_tensors(const BoundPlan& function) {
+  std::vector<std::string> skipped_tensors;
   for (const GraphOutput& output : function.plan().graph.outputs) {
     const auto parameter = nonfinite_parameter(output.name);
     if (!parameter) continue;
     uint8_t flag = 0;
     function.read_output(output.name, &flag, sizeof(flag));
-    if (flag != 0) refused.push_back(*parameter);
+    if (flag != 0) skipped_tensors.push_back(*parameter);
   }
-  return refused;
+  return skipped_tensors;
 }
 
 // Of the parameters that are judged by themselves.
@@ -54,7 +54,7 @@ StepOutcome read_update(const BoundPlan& function, Device& device) {
   function.read_output("found_nonfinite", &flag, sizeof(flag));
   outcome.nonfinite = flag != 0;
   outcome.flagged = read_quantizer_flag(function, device);
-  if (outcome.nonfinite) outcome.refused = read_refused(function);
+  if (outcome.nonfinite) outcome.skipped_tensors = read_skipped_tensors(function);
   return outcome;
 }
 
@@ -260,12 +260,12 @@ StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& sc
                      .grad_norm = outcome.grad_norm,
                      .nonfinite = outcome.nonfinite,
                      .attempt = scalars.attempt,
-                     .refused = outcome.refused,
+                     .skipped_tensors = outcome.skipped_tensors,
                      .rows = begun.rows};
   const CommonStep common = gather_step(group_, own);
   outcome.loss = static_cast<float>(common.loss);
   outcome.equal_losses = common.equal_losses;
-  outcome.partial = outcome.refused.size() < n_judged_alone(*begun.last);
+  outcome.partial = outcome.skipped_tensors.size() < n_judged_alone(*begun.last);
   outcome.site = std::move(site);
   is_whole_ = true;
   return with_loss_scale(std::move(outcome), loss_scale);

@@ -31,10 +31,10 @@ uint32_t norm_bits(float norm) {
 std::vector<uint32_t> words_of(const RankStep& own) {
   std::vector<uint32_t> words;
   for (const float loss : own.losses) words.push_back(bits_of(loss));
-  uint64_t refused = 0;
-  for (const std::string& name : own.refused) refused += name_hash(name);
+  uint64_t skipped_tensors = 0;
+  for (const std::string& name : own.skipped_tensors) skipped_tensors += name_hash(name);
   words.insert(words.end(), {norm_bits(own.grad_norm), own.nonfinite ? 1u : 0u, own.attempt,
-                             low(refused), high(refused), low(own.rows), high(own.rows)});
+                             low(skipped_tensors), high(skipped_tensors), low(own.rows), high(own.rows)});
   return words;
 }
 

@@ -17,7 +17,7 @@ struct RankStep {
   float grad_norm = 0;        // of all gradients, like what follows
   bool nonfinite = false;
   uint32_t attempt = 0;
-  std::vector<std::string> refused = {};
+  std::vector<std::string> skipped_tensors = {};
   uint64_t rows = 0;  // a hash of the rows that this rank read
 };
 

@@ -14,7 +14,7 @@ constexpr const char* kInARow = "unlabelled_in_a_row";
 constexpr const char* kUnlabelled = "unlabelled";
 
 bool is_finite_step(const StepReport& report) {
-  return !report.skipped && report.refused.empty() && std::isfinite(report.loss);
+  return !report.skipped && report.skipped_tensors.empty() && std::isfinite(report.loss);
 }
 
 // What looks as if nothing had been learnt; "" where nothing does.

@@ -34,7 +34,7 @@ std::string metrics_json(const StepReport& report) {
     json["loss_window"] = static_cast<int64_t>(report.loss_scale->window);
     json["loss_good_steps"] = static_cast<int64_t>(report.loss_scale->good_steps);
   }
-  if (!report.refused.empty()) json["refused"] = report.refused;
+  if (!report.skipped_tensors.empty()) json["refused"] = report.skipped_tensors;
   if (report.val_loss) json["val_loss"] = *report.val_loss;
   for (const auto& [name, value] : report.val_figures) json["val_" + name] = value;
   if (report.save) {
@@ -90,7 +90,7 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
     report.save = {.total_s = number("save_s"), .stall_s = number("save_stall_s")};
   if (const auto it = json.find("refused"); it != json.end() && it->is_array()) {
     for (const Json& name : *it) {
-      if (name.is_string()) report.refused.push_back(name.get<std::string>());
+      if (name.is_string()) report.skipped_tensors.push_back(name.get<std::string>());
     }
   }
   return report;
@@ -129,12 +129,12 @@ std::string step_line(const StepReport& report) {
   std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.2f}  {:.0f} tokens/s",
                                  report.step, report.steps, unsigned_nan(report.loss), report.lr,
                                  unsigned_nan(report.grad_norm), report.tokens_per_s);
-  if (report.skipped && report.refused.empty()) line += "  skipped: a gradient is not finite";
+  if (report.skipped && report.skipped_tensors.empty()) line += "  skipped: a gradient is not finite";
   if (report.overflowed)
     line += fmt::format("  skipped: an overflow at loss scale {:g}", report.loss_scale->scale);
-  if (!report.refused.empty()) {
+  if (!report.skipped_tensors.empty()) {
     line += fmt::format("  {}, gradient not finite: {}", report.skipped ? "skipped" : "left out",
-                        fmt::join(report.refused, ", "));
+                        fmt::join(report.skipped_tensors, ", "));
   }
   if (!report.has_labels()) line += "  no labels";
   if (report.val_loss)

@@ -38,7 +38,7 @@ struct StepReport {
   bool flagged = false;     // a quantizer met a value that is not finite
   bool overflowed = false;  // skipped for the loss scale's sake, and so not `skipped`
   std::optional<LossScaleReport> loss_scale = {};
-  std::vector<std::string> refused = {};   // without clipping: the tensors that it left alone
+  std::vector<std::string> skipped_tensors = {};   // without clipping: left alone
   bool equal_losses = false;               // StepOutcome's; not in metrics.jsonl
   std::optional<NonfiniteSite> nonfinite;  // with train.debug_nonfinite: the first such value
   std::vector<EdgeStatistics> edges = {};  // of a step that telemetry samples

@@ -121,7 +121,7 @@ StepReport Trainer::step() {
   report.tokens = tokens_;
   report.labels = n_items(counts.items, engine_.losses().front());
   report.flagged = outcome.flagged;
-  report.refused = outcome.refused;
+  report.skipped_tensors = outcome.skipped_tensors;
   report.nonfinite = outcome.site;
   report.equal_losses = outcome.equal_losses;
   report.mem_bytes = engine_.planned_bytes();
@@ -144,7 +144,7 @@ void Trainer::count_skips(const StepOutcome& outcome) {
   ++attempted_;
   overflowed_ += outcome.overflowed ? 1 : 0;
   if (outcome.partial) {
-    for (const std::string& parameter : outcome.refused) ++refusals_[parameter];
+    for (const std::string& parameter : outcome.skipped_tensors) ++refusals_[parameter];
   } else {
     skipped_ += outcome.nonfinite && !outcome.overflowed ? 1 : 0;
   }
@@ -216,7 +216,7 @@ StepReport Trainer::record() {
   if (hooks_.on_step) {
     hooks_.on_step(report);
   } else if (is_due(config_.train.log_every) || report.val_loss || report.skipped ||
-             !report.refused.empty()) {
+             !report.skipped_tensors.empty()) {
     hooks_.log.info("{}", step_line(report));
   }
   last_ = std::exchange(unrecorded_, std::nullopt);

@@ -79,7 +79,7 @@ TEST(Updates, without_clipping_each_tensor_has_the_t_of_its_own_updates) {
     const StepReport report = run.trainer.step();
     const bool is_refused = step == 3 || step == 6;
     EXPECT_FALSE(report.skipped) << step;
-    EXPECT_EQ(report.refused,
+    EXPECT_EQ(report.skipped_tensors,
               is_refused ? std::vector<std::string>{kEmbedding} : std::vector<std::string>{})
         << step;
     EXPECT_LT(difference_with(run, "lm_head.weight", head, step), 1e-3) << step;
@@ -131,7 +131,7 @@ Values values_after(const RunConfig& config, int n_steps, bool spoils) {
       EXPECT_TRUE(std::isfinite(report.grad_norm));
       EXPECT_FALSE(report.skipped);
     }
-    const bool is_bad = !std::isfinite(report.loss) || !report.refused.empty();
+    const bool is_bad = !std::isfinite(report.loss) || !report.skipped_tensors.empty();
     EXPECT_EQ(report.nonfinite.has_value(), config.train.debug_nonfinite && is_bad) << step;
   }
   Values values;

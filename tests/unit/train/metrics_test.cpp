@@ -93,12 +93,12 @@ TEST(Metrics, loss_is_found_without_parsing) {
   for (const float loss : {0.1F, -3e38F, std::numeric_limits<float>::infinity()}) {
     StepReport r = report(123456);
     r.loss = loss;
-    r.refused = {"a", "b"};
+    r.skipped_tensors = {"a", "b"};
     const auto quick = quick_loss(metrics_json(r));
     ASSERT_TRUE(quick.has_value());
     EXPECT_EQ(quick->step, 123456);
     EXPECT_EQ(quick->loss, loss);
-    EXPECT_EQ(parse_metrics(metrics_json(r))->refused, r.refused);
+    EXPECT_EQ(parse_metrics(metrics_json(r))->skipped_tensors, r.skipped_tensors);
   }
   const std::string line = metrics_json(report(3));
   for (size_t n = 0; n < line.size(); ++n) EXPECT_FALSE(quick_loss(line.substr(0, n)).has_value());

@@ -54,7 +54,7 @@ TEST(RankStep, names_the_rank_that_has_another_norm_flag_or_attempt) {
               testing::HasSubstr("rank 1 has gradient norm 2, not finite, of attempt 7"));
   EXPECT_THAT(error([](RankStep& step) { step.attempt = 8; }),
               testing::HasSubstr("rank 1 has gradient norm 2 of attempt 8"));
-  EXPECT_THAT(error([](RankStep& step) { step.refused = {"w"}; }),
+  EXPECT_THAT(error([](RankStep& step) { step.skipped_tensors = {"w"}; }),
               testing::HasSubstr("rank 1 has gradient norm 2 of attempt 7, refusing tensors "));
 }
 
