@@ -20,7 +20,7 @@ const Node* stored_again(const Matcher& m, const Node& adamw, ValueId scale) {
 
 }  // namespace
 
-std::optional<Match> match_stored_moment(const Matcher& m, const Node& node) {
+std::optional<Match> match_scaled_moment(const Matcher& m, const Node& node) {
   auto attrs = std::get<AdamwAttrs>(node.attrs);
   const Node* wide = m.producer(node.in(S::v), OpCode::rescale);
   if (wide == nullptr || !m.read_once(node.in(S::v)) ||

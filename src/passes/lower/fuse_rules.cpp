@@ -9,7 +9,7 @@ namespace octet {
 namespace {
 
 const std::array kRules = {
-    FuseRule{"stored_operands", {}, match_stored_operands},
+    FuseRule{"stored_operands", {}, match_quantized_operands},
     FuseRule{"add_quantize", OpCode::add, match_add_quantize},
     FuseRule{"one_layout", OpCode::quantize_both, match_one_layout},
     FuseRule{"layer_quantize", {}, match_layer_quantize},
@@ -17,11 +17,11 @@ const std::array kRules = {
     FuseRule{"gemm_bias", OpCode::bias_add, match_gemm_bias},
     FuseRule{"gemm_accumulate", OpCode::add, match_gemm_accumulate},
     FuseRule{"norm_grad_accumulate", OpCode::add, match_norm_grad_accumulate},
-    FuseRule{"stored_moment", OpCode::adamw_step, match_stored_moment},
+    FuseRule{"stored_moment", OpCode::adamw_step, match_scaled_moment},
     FuseRule{"gemm_quantize", OpCode::quantize, match_gemm_quantize},
     FuseRule{"kept_operands", {}, match_kept_operands},
     FuseRule{"gradient_quantize", OpCode::gated_act_grad, match_gradient_quantize},
-    FuseRule{"stored_weight", OpCode::gemm, match_stored_weight},
+    FuseRule{"stored_weight", OpCode::gemm, match_quantized_weight},
     FuseRule{"residual", OpCode::add, match_residual},
 };
 
@@ -75,7 +75,7 @@ const Node* scale_maker(const Matcher& m, const Node& quantize) {
   return made == scale_attrs(std::get<QuantizeAttrs>(quantize.attrs)) ? scale : nullptr;
 }
 
-std::optional<Match> match_stored_operands(const Matcher& m, const Node& node) {
+std::optional<Match> match_quantized_operands(const Matcher& m, const Node& node) {
   if (!op_def(node.op).saves) return std::nullopt;
   ValueIds operands = all_operands(node);
   std::optional<Granularity> by;  // of all
@@ -173,7 +173,7 @@ std::optional<Match> match_residual(const Matcher& m, const Node& node) {
   return rows > 0 ? match_accumulate(m, node, rows) : std::nullopt;
 }
 
-std::optional<Match> match_stored_weight(const Matcher& m, const Node& node) {
+std::optional<Match> match_quantized_weight(const Matcher& m, const Node& node) {
   const auto& attrs = std::get<GemmAttrs>(node.attrs);
   const Shape& y = m.type(node.out(Gemm::y)).shape;
   const Shape& x = m.type(node.in(Gemm::a)).shape;

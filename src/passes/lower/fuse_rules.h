@@ -73,7 +73,7 @@ std::span<const FuseRule> fuse_rules();
 // target; nullptr where it comes from elsewhere.
 const Node* scale_maker(const Matcher& m, const Node& quantize);
 
-std::optional<Match> match_stored_operands(const Matcher& m, const Node& node);
+std::optional<Match> match_quantized_operands(const Matcher& m, const Node& node);
 std::optional<Match> match_add_quantize(const Matcher& m, const Node& node);
 // fuse_quantize.cpp
 std::optional<Match> match_one_layout(const Matcher& m, const Node& node);
@@ -86,9 +86,9 @@ std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node)
 // fuse_amax_quantize.cpp; runs behind fuse_amax
 std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node);
 // fuse_moments.cpp
-std::optional<Match> match_stored_moment(const Matcher& m, const Node& node);
+std::optional<Match> match_scaled_moment(const Matcher& m, const Node& node);
 // fuse_rules.cpp
-std::optional<Match> match_stored_weight(const Matcher& m, const Node& node);
+std::optional<Match> match_quantized_weight(const Matcher& m, const Node& node);
 // Of products of E4M3 codes with a constant scale.
 std::optional<Match> match_gemm_quantize(const Matcher& m, const Node& node);
 std::optional<Match> match_gemm_bias(const Matcher& m, const Node& node);

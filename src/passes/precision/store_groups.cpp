@@ -23,16 +23,16 @@ class GroupStorer {
     for (const Node& node : graph.nodes) {
       if (node.tag.role != Role::forward)
         read_backward_.insert(node.operands.begin(), node.operands.end());
-      if (!has_stored(node) || !std::holds_alternative<NormAttrs>(node.attrs)) continue;
+      if (!has_group_operands(node) || !std::holds_alternative<NormAttrs>(node.attrs)) continue;
       for (const ScalePlace place : op_def(node.op).scales)
         normalized_.insert(node.in(place.operand));
     }
     for (const Node& node : graph.nodes) {
-      if (!has_stored(node)) continue;
+      if (!has_group_operands(node)) continue;
       Tag tag = node.tag;
       tag.role = Role::forward;
       for (const ScalePlace place : op_def(node.op).scales) {
-        if (reads_stored(node, place) || is_repeated(node))
+        if (reads_groups(node, place) || is_repeated(node))
           stored_.emplace(node.in(place.operand), tag);
       }
     }
@@ -69,10 +69,10 @@ class GroupStorer {
     groups_[old_id] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
   }
 
-  static bool has_stored(const Node& node) { return node.tag.layer >= 0 && op_def(node.op).saves; }
+  static bool has_group_operands(const Node& node) { return node.tag.layer >= 0 && op_def(node.op).saves; }
 
   // The backward pass does, and what the forward pass makes in codes alone has no other form.
-  bool reads_stored(const Node& node, ScalePlace place) const {
+  bool reads_groups(const Node& node, ScalePlace place) const {
     if (node.tag.role != Role::forward || options_.forward_reads == ForwardReads::stored)
       return true;
     const Node* producer = rewriter_.from().producer(node.in(place.operand));
@@ -120,14 +120,14 @@ class GroupStorer {
       }
     }
     b_.tag = node.tag;
-    if (has_stored(node)) dequantize_stored(node, operands);
+    if (has_group_operands(node)) dequantize_groups(node, operands);
     rewriter_.replace(node, node.op, node.attrs, operands);
   }
 
   // In the places of those that the node reads stored.
-  void dequantize_stored(const Node& node, ValueIds& operands) {
+  void dequantize_groups(const Node& node, ValueIds& operands) {
     for (const ScalePlace place : op_def(node.op).scales) {
-      if (!reads_stored(node, place)) continue;
+      if (!reads_groups(node, place)) continue;
       const auto& [codes, scales] = groups_.at(node.in(place.operand));
       operands[place.operand] = b_.dequantize(codes, scales, Dtype::f32);
     }
@@ -149,7 +149,7 @@ class GroupStorer {
                     .layer_name = reader.layer_name};
     ValueIds operands = rewriter_.map(node.operands);
     b_.tag = again.tag;
-    dequantize_stored(again, operands);
+    dequantize_groups(again, operands);
     if (is_norm(node.op)) {  // its statistics are its last results and its last operands
       operands.resize(op_def(node.op).operands.size(), kNoValue);
       std::ranges::copy_backward(
@@ -161,8 +161,8 @@ class GroupStorer {
 
   // Whether the backward pass reads the result of a forward node that reads other than is stored.
   bool is_repeated(const Node& node) const {
-    const auto is_read = [&](ScalePlace place) { return reads_stored(node, place); };
-    return has_stored(node) && node.tag.role == Role::forward &&
+    const auto is_read = [&](ScalePlace place) { return reads_groups(node, place); };
+    return has_group_operands(node) && node.tag.role == Role::forward &&
            read_backward_.count(node.results[0]) > 0 &&
            !std::ranges::all_of(op_def(node.op).scales, is_read);
   }

@@ -28,7 +28,7 @@ struct Codes {
     quantize_groups(x.in(), {Dtype::e4m3, 448, kGroup, codes.data(), scales.data()}, kShape,
                     scratch.data(), one);
   }
-  Stored stored() const {
+  QuantizedMatrix stored() const {
     return {{codes.data(), Dtype::e4m3}, {scales.data(), Dtype::bf16}, kGroup};
   }
   std::vector<uint8_t> codes;
@@ -105,7 +105,7 @@ TEST(quantize, stored_operands_do_not_race) {
   expect_same([&](ThreadPool& pool) {
     std::vector<float> dgate(kElems), dup(kElems), dx(kElems), dw(kShape.cols);
     auto scratch = scratch_for(pool);
-    gated_silu_backward_stored(
+    gated_silu_backward_on_codes(
         {x.stored(), up.stored(), dy.in(), {dgate.data(), Dtype::f32}, {dup.data(), Dtype::f32}},
         kShape, scratch.data(), pool);
     const int64_t rows_at = round_up(norm_backward_scratch(kShape, 1), 16);

@@ -1,5 +1,5 @@
 // Fused spans against the same work step by step: equal bits, also for NaN, Inf and zero groups.
-#include "backends/cpu/elementwise/stored_fused.h"
+#include "backends/cpu/elementwise/fused_spans.h"
 
 #include <gtest/gtest.h>
 
@@ -32,8 +32,8 @@ struct Matrix {
           std::ldexp(1.0f + static_cast<float>(i % 5) / 8, static_cast<int>(i * seed % 23) - 14));
     }
   }
-  Stored coded() const { return {{codes.data(), Dtype::e4m3}, {scales.data(), Dtype::bf16}, 16}; }
-  Stored wide() const { return {{plain.data(), Dtype::bf16}}; }
+  QuantizedMatrix coded() const { return {{codes.data(), Dtype::e4m3}, {scales.data(), Dtype::bf16}, 16}; }
+  QuantizedMatrix unquantized() const { return {{plain.data(), Dtype::bf16}}; }
 };
 
 RowSpan row(int64_t r) {
@@ -41,7 +41,7 @@ RowSpan row(int64_t r) {
 }
 
 // The values of a span without the fused reader.
-std::vector<float> values_of(const Stored& matrix, const RowSpan& span) {
+std::vector<float> values_of(const QuantizedMatrix& matrix, const RowSpan& span) {
   std::vector<float> x(static_cast<size_t>(span.n));
   for (int64_t i = 0; i < span.n; ++i) {
     const size_t at = static_cast<size_t>(span.row * span.cols + span.col + i);
@@ -70,20 +70,20 @@ void unify_nan(std::vector<uint16_t>& x) {
 
 // `fused(sink)` gives what the values give by themselves.
 template <typename Fused>
-void expect_poured(const std::vector<float>& values, Fused&& fused, const std::string& what) {
+void expect_written(const std::vector<float>& values, Fused&& fused, const std::string& what) {
   const In x{values.data(), Dtype::f32};
   const auto n = static_cast<int64_t>(values.size());
   float amax = -7;
-  ASSERT_TRUE(fused(SpanSink{.amax = &amax})) << what;
+  ASSERT_TRUE(fused(SpanOutput{.amax = &amax})) << what;
   const float want = signed_amax(x, n);
   EXPECT_EQ(bits_of(amax), bits_of(want)) << what;
   for (const Dtype format : {Dtype::e4m3, Dtype::e5m2}) {
     std::vector<uint8_t> got(values.size()), expected(values.size());
     encode_span(simd_codec(format), x, n, {3.7f}, expected.data());
-    ASSERT_TRUE(fused(SpanSink{.codes = got.data(), .format = format, .inv_scale = 3.7f}));
+    ASSERT_TRUE(fused(SpanOutput{.codes = got.data(), .format = format, .inv_scale = 3.7f}));
     EXPECT_EQ(got, expected) << what << " " << dtype_name(format);
   }
-  EXPECT_FALSE(fused(SpanSink{.codes = nullptr, .format = Dtype::hif8})) << what;
+  EXPECT_FALSE(fused(SpanOutput{.codes = nullptr, .format = Dtype::hif8})) << what;
 }
 
 class quantize_fused : public ::testing::Test {
@@ -109,14 +109,14 @@ TEST_F(quantize_fused, reads_groups_as_decoding_and_scaling_do) {
 
 TEST_F(quantize_fused, gated_equals_its_steps) {
   for (const bool coded : {true, false}) {
-    const Stored gate = coded ? a_.coded() : a_.wide(), up = coded ? b_.coded() : b_.wide();
+    const QuantizedMatrix gate = coded ? a_.coded() : a_.unquantized(), up = coded ? b_.coded() : b_.unquantized();
     for (int64_t r = 0; r < kShape.rows; ++r) {
       const auto g = values_of(gate, row(r)), u = values_of(up, row(r));
       std::vector<float> y(g.size());
       gated_silu_span({g.data(), Dtype::f32}, {u.data(), Dtype::f32}, {y.data(), Dtype::f32},
                       kShape.cols);
-      const auto fused = [&](const SpanSink& sink) { return fused_gated(gate, up, row(r), sink); };
-      expect_poured(y, fused, (coded ? "codes, row " : "bf16, row ") + std::to_string(r));
+      const auto fused = [&](const SpanOutput& output) { return fused_gated(gate, up, row(r), output); };
+      expect_written(y, fused, (coded ? "codes, row " : "bf16, row ") + std::to_string(r));
     }
   }
 }
@@ -147,12 +147,12 @@ TEST_F(quantize_fused, gated_backward_equals_its_steps) {
 }
 
 TEST_F(quantize_fused, normalized_equals_its_steps) {
-  const auto weight = values_of(b_.wide(), row(0)), bias = values_of(a_.wide(), row(1));
+  const auto weight = values_of(b_.unquantized(), row(0)), bias = values_of(a_.unquantized(), row(1));
   for (const bool with_bias : {false, true}) {
     NormalizeSpan step{.weight = {weight.data(), Dtype::f32}, .mean = 0.3f, .rstd = 1.7f};
     if (with_bias) step.bias = {bias.data(), Dtype::f32};
     for (int64_t r = 0; r < kShape.rows; ++r) {
-      for (const Stored& x : {a_.coded(), a_.wide()}) {
+      for (const QuantizedMatrix& x : {a_.coded(), a_.unquantized()}) {
         const auto values = values_of(x, row(r));
         std::vector<float> y(values.size());
         NormalizeSpan whole = step;
@@ -160,10 +160,10 @@ TEST_F(quantize_fused, normalized_equals_its_steps) {
         whole.y = y.data();
         normalize_span(whole, kShape.cols);
         const std::string what = std::to_string(r) + (with_bias ? " bias" : "");
-        expect_poured(
-            y, [&](const SpanSink& sink) { return fused_normalize(&x, row(r), step, sink); }, what);
-        expect_poured(
-            y, [&](const SpanSink& sink) { return fused_normalize(nullptr, row(r), whole, sink); },
+        expect_written(
+            y, [&](const SpanOutput& output) { return fused_normalize(&x, row(r), step, output); }, what);
+        expect_written(
+            y, [&](const SpanOutput& output) { return fused_normalize(nullptr, row(r), whole, output); },
             what);
       }
     }
@@ -172,7 +172,7 @@ TEST_F(quantize_fused, normalized_equals_its_steps) {
 
 TEST_F(quantize_fused, leaves_what_it_does_not_know) {
   float x[16];
-  Stored other = a_.coded();
+  QuantizedMatrix other = a_.coded();
   other.group = 32;
   EXPECT_FALSE(fused_read(other, row(0), x));
   EXPECT_FALSE(fused_read(a_.coded(), {0, 0, 15, 272}, x));

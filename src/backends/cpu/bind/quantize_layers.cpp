@@ -42,7 +42,7 @@ class Fused {
 
   In plain(const LaunchArgs& args, size_t i) const { return types_.operand(args, i); }
   // The op's n-th stored operand.
-  Stored stored(const LaunchArgs& args, size_t n) const {
+  QuantizedMatrix matrix(const LaunchArgs& args, size_t n) const {
     const ScalePlace place = op_def(op_.op).scales[n];
     const In x = types_.operand(args, place.operand);
     if (group_ == 0) return {x};
@@ -87,7 +87,7 @@ LaunchFn prepare_rms_norm_quantize(const NodeView& view, Context& context) {
   return [fused = Fused(view), eps, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
     norm_quantize({.kind = NormKind::rms,
-                   .x = fused.stored(args, 0),
+                   .x = fused.matrix(args, 0),
                    .weight = fused.plain(args, RmsNormQuantize::weight),
                    .eps = eps,
                    .rstd = fused.rstd(args),
@@ -103,7 +103,7 @@ LaunchFn prepare_layer_norm_quantize(const NodeView& view, Context& context) {
   return [fused = Fused(view), eps, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
     norm_quantize({.kind = NormKind::layer,
-                   .x = fused.stored(args, 0),
+                   .x = fused.matrix(args, 0),
                    .weight = fused.plain(args, LayerNormQuantize::weight),
                    .bias = fused.plain(args, LayerNormQuantize::bias),
                    .eps = eps,
@@ -120,8 +120,8 @@ LaunchFn prepare_layer_norm_quantize(const NodeView& view, Context& context) {
 LaunchFn prepare_gated_act(const NodeView& view, Context& context) {
   return
       [fused = Fused(view), shape = shape_of(view), &pool = context.pool](const LaunchArgs& args) {
-        gated_silu_quantize({.gate = fused.stored(args, 0),
-                             .up = fused.stored(args, 1),
+        gated_silu_quantize({.gate = fused.matrix(args, 0),
+                             .up = fused.matrix(args, 1),
                              .own = fused.own(args),
                              .out = fused.codes(args)},
                             shape, scratch_of(args), pool);
@@ -133,7 +133,7 @@ LaunchFn prepare_gelu_quantize(const NodeView& view, Context& context) {
   return [fused = Fused(view), kind, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
     gelu_quantize({.kind = kind,
-                   .x = fused.stored(args, 0),
+                   .x = fused.matrix(args, 0),
                    .own = fused.own(args),
                    .out = fused.codes(args)},
                   shape, scratch_of(args), pool);

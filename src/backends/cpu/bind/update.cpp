@@ -119,7 +119,7 @@ LaunchFn prepare_plain_adamw(const NodeView& view, Context& context) {
   });
 }
 
-bool stored_adamw_applies(const NodeView& view) {
+bool quantized_adamw_applies(const NodeView& view) {
   const auto& attrs = view.attrs<AdamwAttrs>();
   const auto storable = [](Dtype dtype) { return is_f32_or_bf16(dtype) || is_moment_format(dtype); };
   // The maximum is taken of f32 and bf16 alone.
@@ -146,7 +146,7 @@ MomentPlace moment_place(const NodeView& view, Moment moment) {
                      .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast}};
 }
 
-LaunchFn prepare_stored_adamw(const NodeView& view, Context& context) {
+LaunchFn prepare_quantized_adamw(const NodeView& view, Context& context) {
   AdamWGroups fixed{.grad = {},
                     .weight_from = {},
                     .weight_to = {},
@@ -266,7 +266,7 @@ const Binding kUpdateBindings[] = {
     {{OpCode::store_scaled, "simd", store_applies}, prepare_store},
     {{OpCode::any_of, "simd", [](const NodeView&) { return true; }}, prepare_any_of},
     {{OpCode::adamw_step, "f32 moments", plain_adamw_applies}, prepare_plain_adamw},
-    {{OpCode::adamw_step, "stored moments", stored_adamw_applies}, prepare_stored_adamw},
+    {{OpCode::adamw_step, "stored moments", quantized_adamw_applies}, prepare_quantized_adamw},
 };
 
 }  // namespace

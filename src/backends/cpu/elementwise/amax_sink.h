@@ -7,7 +7,7 @@
 #include <bit>
 #include <cmath>
 
-#include "backends/cpu/elementwise/stored.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
 
 namespace octet::cpu {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "backends/cpu/elementwise/stored.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/norm/norm.cpp"

@@ -8,7 +8,7 @@ namespace octet::cpu {
 namespace {
 
 struct PlainSource {
-  Stored x;
+  QuantizedMatrix x;
   int64_t group;  // of the result
   int64_t span_cols(int64_t want) const { return group_chunk(group, want); }
   In operator()(const RowSpan& span, float* buffer) const { return read_span(x, span, buffer); }
@@ -55,10 +55,10 @@ struct NormRowSource {
     rows.keep(span.row, row_statistics(rows.args.kind, x, span.n, rows.args.eps));
     return rows.normalized(x, span, buffer);
   }
-  bool fused(const RowSpan& span, float* buffer, const SpanSink& sink) const {
+  bool fused(const RowSpan& span, float* buffer, const SpanOutput& output) const {
     const In x = read_span(rows.args.x, span, buffer);
     rows.keep(span.row, row_statistics(rows.args.kind, x, span.n, rows.args.eps));
-    return fused_normalize(nullptr, span, rows.place(x, span), sink);
+    return fused_normalize(nullptr, span, rows.place(x, span), output);
   }
 };
 
@@ -69,14 +69,14 @@ struct NormSpanSource {
   In operator()(const RowSpan& span, float* buffer) const {
     return rows.normalized(read_span(rows.args.x, span, buffer), span, buffer);
   }
-  bool fused(const RowSpan& span, float*, const SpanSink& sink) const {
-    return fused_normalize(&rows.args.x, span, rows.place({}, span), sink);
+  bool fused(const RowSpan& span, float*, const SpanOutput& output) const {
+    return fused_normalize(&rows.args.x, span, rows.place({}, span), output);
   }
 };
 
 struct GeluSource {
   GeluKind kind;
-  Stored x;
+  QuantizedMatrix x;
   int64_t span_cols(int64_t want) const { return group_chunk(x.group, want); }
   In operator()(const RowSpan& span, float* buffer) const {
     gelu_span(kind, read_span(x, span, buffer), {buffer, Dtype::f32}, span.n);
@@ -85,7 +85,7 @@ struct GeluSource {
 };
 
 struct GatedSource {
-  Stored gate, up;
+  QuantizedMatrix gate, up;
   int64_t buffer_floats;
   int64_t span_cols(int64_t want) const { return group_chunk(gate.group, want); }
   In operator()(const RowSpan& span, float* buffer) const {
@@ -93,8 +93,8 @@ struct GatedSource {
     gated_silu_span(g, read_span(up, span, buffer + buffer_floats), {buffer, Dtype::f32}, span.n);
     return {buffer, Dtype::f32};
   }
-  bool fused(const RowSpan& span, float*, const SpanSink& sink) const {
-    return fused_gated(gate, up, span, sink);
+  bool fused(const RowSpan& span, float*, const SpanOutput& output) const {
+    return fused_gated(gate, up, span, output);
   }
 };
 
@@ -158,7 +158,7 @@ void add_quantize(const AddQuantize& args, RowShape shape, float* scratch, Threa
   encode_groups(SumSource{args}, args.out, shape, {scratch, shape, args.out.group}, pool);
 }
 
-void dequantize(const Stored& codes, Out y, RowShape shape, float* scratch, ThreadPool& pool) {
+void dequantize(const QuantizedMatrix& codes, Out y, RowShape shape, float* scratch, ThreadPool& pool) {
   const TileScratch parts(scratch, shape, codes.group);
   if (codes.group > 0) {
     for_spans(PlainSource{codes, codes.group}, shape, parts, pool,

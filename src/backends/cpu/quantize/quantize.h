@@ -11,7 +11,7 @@
 
 #include "backends/cpu/common/operand.h"
 #include "backends/cpu/elementwise/elementwise.h"
-#include "backends/cpu/elementwise/stored.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
 #include "backends/cpu/norm/norm.h"
 
 namespace octet::cpu {
@@ -33,7 +33,7 @@ void quantize(In x, const TensorCodes& out, RowShape shape, float* scratch, Thre
 void quantize_groups(In x, const GroupCodes& out, RowShape shape, float* scratch, ThreadPool& pool);
 
 // y = f32(code * scale), rounded to y's storage; group 0: scales holds the tensor's one scale.
-void dequantize(const Stored& codes, Out y, RowShape shape, float* scratch, ThreadPool& pool);
+void dequantize(const QuantizedMatrix& codes, Out y, RowShape shape, float* scratch, ThreadPool& pool);
 
 // sum = a + b, and codes of the f32 sum. sum may be a or b.
 struct AddQuantize {
@@ -66,7 +66,7 @@ struct OwnScale {
 // written where they are not null, or read where they are known.
 struct NormQuantize {
   NormKind kind = NormKind::rms;
-  Stored x = {};
+  QuantizedMatrix x = {};
   In weight = {}, bias = {};
   float eps = 1e-5f;
   float *mean = nullptr, *rstd = nullptr;
@@ -78,7 +78,7 @@ void norm_quantize(const NormQuantize& args, RowShape shape, float* scratch, Thr
 
 // Codes of silu(gate) up.
 struct GatedQuantize {
-  Stored gate = {}, up = {};
+  QuantizedMatrix gate = {}, up = {};
   OwnScale own = {};
   TensorCodes out = {};
 };
@@ -88,7 +88,7 @@ void gated_silu_quantize(const GatedQuantize& args, RowShape shape, float* scrat
 // Codes of gelu(x).
 struct GeluQuantizer {
   GeluKind kind = GeluKind::tanh;
-  Stored x = {};
+  QuantizedMatrix x = {};
   OwnScale own = {};
   TensorCodes out = {};
 };

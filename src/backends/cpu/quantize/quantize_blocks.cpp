@@ -150,7 +150,7 @@ void quantize_blocks(In x, const QuantizeAttrs& attrs, RowShape shape, const Blo
   });
 }
 
-void dequantize_blocks(const StoredBlocks& x, RowShape shape, Out y, ThreadPool& pool) {
+void dequantize_blocks(const QuantizedBlocks& x, RowShape shape, Out y, ThreadPool& pool) {
   const auto* const q = static_cast<const uint8_t*>(x.q.data);
   const In scales = x.scales;
   const Codec codec = simd_codec(x.q.dtype);

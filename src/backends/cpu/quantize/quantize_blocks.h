@@ -23,11 +23,11 @@ void quantize_blocks(In x, const QuantizeAttrs& attrs, RowShape shape, const Blo
                      ThreadPool& pool);
 
 // y = f32(q * scale), rounded to y's storage: exact in BF16 where the scale is a power of two.
-struct StoredBlocks {
+struct QuantizedBlocks {
   In q = {}, scales = {};
   ScaleTile tile = {};
 };
-void dequantize_blocks(const StoredBlocks& x, RowShape shape, Out y, ThreadPool& pool);
+void dequantize_blocks(const QuantizedBlocks& x, RowShape shape, Out y, ThreadPool& pool);
 
 // As quantize() (quantize.h), rounded as attrs say.
 void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, RowShape shape,

@@ -7,7 +7,7 @@ namespace octet::cpu {
 namespace {
 
 struct StoredSource {
-  Stored x;
+  QuantizedMatrix x;
   int64_t span_cols(int64_t want) const { return group_chunk(x.group, want); }
   In operator()(const RowSpan& span, float* buffer) const { return read_span(x, span, buffer); }
 };
@@ -18,7 +18,7 @@ int64_t start_of(const RowSpan& span) {
 
 }  // namespace
 
-void gated_silu_stored(const GatedStored& args, RowShape shape, float* scratch, ThreadPool& pool) {
+void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratch, ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.gate.group);
   for_spans(StoredSource{args.gate}, shape, parts, pool,
             [&](const RowSpan& span, In gate, int thread, int64_t) {
@@ -27,7 +27,7 @@ void gated_silu_stored(const GatedStored& args, RowShape shape, float* scratch, 
             });
 }
 
-void gated_silu_backward_stored(const GatedStoredBackward& args, RowShape shape, float* scratch,
+void gated_silu_backward_on_codes(const GatedBackwardOnCodes& args, RowShape shape, float* scratch,
                                 ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.gate.group);
   const StoredSource source{args.gate};
@@ -47,7 +47,7 @@ void gated_silu_backward_stored(const GatedStoredBackward& args, RowShape shape,
   });
 }
 
-void gelu_stored(const GeluStored& args, RowShape shape, float* scratch, ThreadPool& pool) {
+void gelu_on_codes(const GeluOnCodes& args, RowShape shape, float* scratch, ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.x.group);
   for_spans(StoredSource{args.x}, shape, parts, pool, [&](const RowSpan& span, In x, int, int64_t) {
     const int64_t at = start_of(span);

@@ -1,4 +1,4 @@
-// Activations whose operands are stored as codes in groups (stored.h): decoded span by
+// Activations whose operands are stored as codes in groups (quantized_matrix.h): decoded span by
 // span to f32, then elementwise.h's arithmetic. Deterministic; `scratch` is quantize_scratch(...)
 // floats. Gradients may overwrite dy.
 #pragma once
@@ -9,30 +9,30 @@
 namespace octet::cpu {
 
 // y = silu(gate) up
-struct GatedStored {
-  Stored gate = {}, up = {};
+struct GatedOnCodes {
+  QuantizedMatrix gate = {}, up = {};
   Out y = {};
 };
-void gated_silu_stored(const GatedStored& args, RowShape shape, float* scratch, ThreadPool& pool);
+void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratch, ThreadPool& pool);
 
 // dgate = dy up silu'(gate), dup = dy silu(gate)
-struct GatedStoredBackward {
-  Stored gate = {}, up = {};
+struct GatedBackwardOnCodes {
+  QuantizedMatrix gate = {}, up = {};
   In dy = {};
   Out dgate = {}, dup = {};
   AmaxSink* amax = nullptr;  // of both
 };
-void gated_silu_backward_stored(const GatedStoredBackward& args, RowShape shape, float* scratch,
+void gated_silu_backward_on_codes(const GatedBackwardOnCodes& args, RowShape shape, float* scratch,
                                 ThreadPool& pool);
 
 // y = gelu(x), or y = dy gelu'(x) where dy is present.
-struct GeluStored {
+struct GeluOnCodes {
   GeluKind kind = GeluKind::tanh;
-  Stored x = {};
+  QuantizedMatrix x = {};
   In dy = {};
   Out y = {};
   AmaxSink* amax = nullptr;
 };
-void gelu_stored(const GeluStored& args, RowShape shape, float* scratch, ThreadPool& pool);
+void gelu_on_codes(const GeluOnCodes& args, RowShape shape, float* scratch, ThreadPool& pool);
 
 }  // namespace octet::cpu

@@ -2,15 +2,15 @@
 //
 //   In source(span, buffer)              the span in f32 or bf16, in `buffer` or elsewhere
 //   int64_t source.span_cols(want)       columns that it makes at once
-//   bool source.fused(span, buffer, sink)    not everywhere: stored_fused.h
+//   bool source.fused(span, buffer, output)    not everywhere: fused_spans.h
 // Tiles depend on the shape alone: same results for any number of threads.
 #pragma once
 
 #include <cmath>
 #include <cstring>
 
-#include "backends/cpu/elementwise/stored.h"
-#include "backends/cpu/elementwise/stored_fused.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
+#include "backends/cpu/elementwise/fused_spans.h"
 #include "backends/cpu/quantize/quantize.h"
 
 namespace octet::cpu {
@@ -78,9 +78,9 @@ void for_spans(const Source& source, RowShape shape, const TileScratch& scratch,
 
 // In one go, where the source can do that.
 template <typename Source>
-bool pour_fused(const Source& source, const RowSpan& span, float* buffer, const SpanSink& sink) {
-  if constexpr (requires { source.fused(span, buffer, sink); }) {
-    return source.fused(span, buffer, sink);
+bool write_fused(const Source& source, const RowSpan& span, float* buffer, const SpanOutput& output) {
+  if constexpr (requires { source.fused(span, buffer, output); }) {
+    return source.fused(span, buffer, output);
   }
   return false;
 }
@@ -88,7 +88,7 @@ bool pour_fused(const Source& source, const RowSpan& span, float* buffer, const 
 template <typename Source>
 float span_amax(const Source& source, const RowSpan& span, float* buffer) {
   float amax = 0;
-  if (pour_fused(source, span, buffer, {.amax = &amax})) return amax;
+  if (write_fused(source, span, buffer, {.amax = &amax})) return amax;
   return signed_amax(source(span, buffer), span.n);
 }
 
@@ -98,9 +98,9 @@ struct SpanEncoder {
   explicit SpanEncoder(const TensorCodes& wanted) : codec(simd_codec(wanted.format)), out(wanted) {}
   template <typename Source>
   void operator()(const Source& source, const RowSpan& span, float* buffer, uint8_t* codes) const {
-    const SpanSink sink{.codes = codes, .format = out.format, .inv_scale = 1.0f / out.scale};
-    if (out.limit == 0 && pour_fused(source, span, buffer, sink)) return;
-    encode_span(codec, source(span, buffer), span.n, {sink.inv_scale, out.limit}, codes);
+    const SpanOutput output{.codes = codes, .format = out.format, .inv_scale = 1.0f / out.scale};
+    if (out.limit == 0 && write_fused(source, span, buffer, output)) return;
+    encode_span(codec, source(span, buffer), span.n, {output.inv_scale, out.limit}, codes);
   }
 };
 

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
     if constexpr (kGated) next_up = load_matrix<F, W>(a.up, place(i));
     next_dy = load_matrix<P, W>(a.dy, place(i));
   };
-  StoredLargest largest(a.amax);  // 0 behind the end: the gradients of zeros
+  LargestWritten largest(a.amax);  // 0 behind the end: the gradients of zeros
   fetch(blockIdx.x);
   for (int64_t i = blockIdx.x; i < n_pieces; i += gridDim.x) {
     float x[kChunk], up[kChunk], dy[kChunk];
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, kHalfBlocks)
     gated_grad_codes(const __grid_constant__ GradArgs a) {
   const auto n = static_cast<uint32_t>(a.rows * a.cols / 8);
   const uint32_t stride = gridDim.x * (kHalvesAtOnce * kThreads);
-  StoredLargest largest(a.amax);
+  LargestWritten largest(a.amax);
   HalfGroup half[kHalvesAtOnce];
   const auto fetch = [&](uint32_t base, int k) {
     const uint32_t i = base + static_cast<uint32_t>(k * kThreads);
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kThreads) act_grad_any(const __grid_constant__
   Largest largest;
   const auto store = [&](const Unquantized& y, int64_t i, float v) {
     store_any(y, i, v);
-    largest.add(as_stored(y.dtype, v));
+    largest.add(as_written(y.dtype, v));
   };
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
     const int64_t row = i / a.cols, col = i % a.cols;

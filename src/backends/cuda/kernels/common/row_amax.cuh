@@ -36,10 +36,10 @@ class PairRange {
 };
 
 // Largest, of values as they are stored.
-class StoredLargest {
+class LargestWritten {
  public:
   // Not wanted: it stays empty.
-  __device__ __forceinline__ explicit StoredLargest(const AmaxArgs& a)
+  __device__ __forceinline__ explicit LargestWritten(const AmaxArgs& a)
       : wanted(a.partial != nullptr) {}
   const bool wanted;
 
@@ -59,7 +59,7 @@ class StoredLargest {
   }
   // Pairs of D.
   template <Dtype D, int N>
-  __device__ __forceinline__ void add_stored(const uint32_t (&words)[N]) {
+  __device__ __forceinline__ void add_written(const uint32_t (&words)[N]) {
     if constexpr (D == Dtype::bf16) {
       add_pairs(words);
     } else {
@@ -102,19 +102,19 @@ class StoredLargest {
 // Sixteen values in accesses of W, as f32 or D, and their amax where it is wanted.
 template <int W, Dtype D = Dtype::bf16>
 __device__ __forceinline__ void store_float(const Unquantized& y, const Place& p, const float (&v)[kChunk],
-                                           StoredLargest& largest) {
+                                           LargestWritten& largest) {
   if (y.dtype == Dtype::f32) {
     if (largest.wanted) largest.add(v);
     return store_float<W>(y, p, v);
   }
   uint32_t words[kChunk / 2];
   pack_pairs<D>(v, words);
-  if (largest.wanted) largest.add_stored<D>(words);
+  if (largest.wanted) largest.add_written<D>(words);
   store_pairs<W>(y, p, words);
 }
 
 // The value that a store leaves.
-__device__ __forceinline__ float as_stored(Dtype dtype, float v) {
+__device__ __forceinline__ float as_written(Dtype dtype, float v) {
   if (dtype == Dtype::f32) return v;
   return dtype == Dtype::bf16 ? to_float<Dtype::bf16>(from_float<Dtype::bf16>(v))
                               : to_float<Dtype::fp16>(from_float<Dtype::fp16>(v));

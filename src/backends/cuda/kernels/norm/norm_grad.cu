@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
   Raw<F> next_x = {};
   Raw<P> next_dy = {};
   NormRow next_stats{0, 0};
-  StoredLargest largest(a.amax);
+  LargestWritten largest(a.amax);
   const auto fetch = [&](int64_t row) {
     if (row >= a.rows) return;
     next_x = load_matrix<F, W>(a.x, place(row));
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_consta
       const float dx = fmaf(-h, mean_gh, g - mean_g) * stats.rstd;
       const float sum = a.addend.data == nullptr ? dx : dx + load_or(a.addend, at, 0.0f);
       store_any(a.dx, at, sum);
-      largest.add(as_stored(a.dx.dtype, sum));
+      largest.add(as_written(a.dx.dtype, sum));
     }
   }
   if (a.amax.partial != nullptr) end_amax(a.amax, largest);

@@ -60,7 +60,7 @@ auto visit_rows_of(Dtype dtype, F&& f) {
 }
 // The same for quantized data.
 template <typename F>
-auto visit_stored(Dtype dtype, F&& f) {
+auto visit_format(Dtype dtype, F&& f) {
   return visit_rows_of<has_codec>(dtype, f);
 }
 

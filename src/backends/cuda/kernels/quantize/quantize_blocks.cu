@@ -133,7 +133,7 @@ void run_blocks(const BlockParams& p, const Launch& args) {
   const bool aligned = is_aligned(t.x, 16) && is_aligned(t.codes, kTogether) &&
                        p.cols % kTogether == 0 && t.width % kTogether == 0;
   const unsigned grid = grid_of(t.tiles_across * ceil_div(p.rows, t.p.block_rows));
-  visit_stored(p.codes, [&]<Dtype C>() {
+  visit_format(p.codes, [&]<Dtype C>() {
     aligned ? quantize_block<C, kTogether><<<grid, kThreads, 0, args.stream>>>(t)
             : quantize_block<C, 1><<<grid, kThreads, 0, args.stream>>>(t);
   });
@@ -216,7 +216,7 @@ void run_fake(const FakeQuantizeParams& p, const Launch& args) {
                 p.power ? Dtype::e8m0 : Dtype::f32},
       .across = ceil_div(p.cols, p.group)};
   const unsigned grid = grid_of(ceil_div(p.rows * t.across, kWarps));
-  visit_stored(p.format, [&]<Dtype C>() { fake_groups<C><<<grid, kThreads, 0, args.stream>>>(t); });
+  visit_format(p.format, [&]<Dtype C>() { fake_groups<C><<<grid, kThreads, 0, args.stream>>>(t); });
   check_launch("fake_quantize");
 }
 
@@ -240,7 +240,7 @@ void launch_dequantize_blocks(const DequantizeParams& p, const DequantizeCall& c
                    .across = p.group == 0 ? 1 : ceil_div(p.cols, p.group)};
   t.aligned = is_aligned(call.codes, 8) && is_aligned(call.y, 16) && p.cols % kEight == 0;
   const unsigned grid = grid_of(ceil_div(p.rows * t.eights, kThreads));
-  visit_stored(p.codes,
+  visit_format(p.codes,
                [&]<Dtype C>() { dequantize_blocks<C><<<grid, kThreads, 0, call.stream>>>(t); });
   check_launch("dequantize, blocks");
 }

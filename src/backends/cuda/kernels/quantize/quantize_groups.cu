@@ -180,7 +180,7 @@ void run_groups(const GroupParams& p, const Launch& args) {
     });
   } else {
     const unsigned grid = grid_of(ceil_div(n_groups, kThreads / 32));
-    visit_stored(p.codes,
+    visit_format(p.codes,
                  [&]<Dtype C>() { quantize_ragged<C><<<grid, kThreads, 0, args.stream>>>(t); });
   }
   check_launch("quantize_groups");

@@ -76,7 +76,7 @@ void launch_rounded(const QuantizeParams& p, const QuantizeCall& call) {
   t.aligned_transposed = is_aligned(t.transposed, 4) && p.padded_rows % 4 == 0;
   const int64_t rows = std::max(p.rows, p.transposed ? p.padded_rows : 0);
   const unsigned grid = grid_of(t.tiles_across * ceil_div(rows, kRows));
-  visit_stored(p.codes,
+  visit_format(p.codes,
                [&]<Dtype C>() { quantize_rounded<C><<<grid, kThreads, 0, call.stream>>>(t); });
   check_launch("quantize, rounded");
 }

@@ -115,14 +115,14 @@ __device__ __forceinline__ void load_pairs(const uint16_t* from, int half, Pairs
 }
 template <Dtype D>
 __device__ __forceinline__ void store_pairs(uint16_t* to, int half, const Pairs& from,
-                                            StoredLargest& largest) {
+                                            LargestWritten& largest) {
   // Not plain stores, which the compiler takes apart into words here.
   __stcg(reinterpret_cast<uint4*>(to), from.low);
   __stcg(reinterpret_cast<uint4*>(to + half), from.high);
   if (!largest.wanted) return;
   const uint32_t words[8] = {from.low.x,  from.low.y,  from.low.z,  from.low.w,
                              from.high.x, from.high.y, from.high.z, from.high.w};
-  largest.add_stored<D>(words);
+  largest.add_written<D>(words);
 }
 
 // kHalf: pairs of a head, so that places are known when this is compiled; 0: any multiple of 8.
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   __shared__ __align__(16) Rotation rotations[2][kThreads];
   wait_for_previous();
   start_next();
-  StoredLargest largest(a.amax);
+  LargestWritten largest(a.amax);
   const PartBlock here = part_of_block(a.sides);
   const RopeSide& side = a.sides.of[here.part];
   const int64_t rows = side.rows;
@@ -211,8 +211,8 @@ __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ Rop
       const float2 out = rotated(rotations[head / side.heads * a.half + i], low, high);
       store_any(side.y, at, out.x);
       store_any(side.y, at + a.half, out.y);
-      largest.add(as_stored(side.y.dtype, out.x));
-      largest.add(as_stored(side.y.dtype, out.y));
+      largest.add(as_written(side.y.dtype, out.x));
+      largest.add(as_written(side.y.dtype, out.y));
     }
   }
   if (a.amax.partial != nullptr) end_amax(a.amax, largest);

@@ -8,7 +8,7 @@
 
 namespace octet::cpu {
 
-struct Stored {
+struct QuantizedMatrix {
   In x = {};          // plain where group is 0, else codes
   In scales = {};     // f32 or bf16, [rows, ceil(cols / group)]
   int64_t group = 0;  // elements that share a scale; the last group of a row may be shorter
@@ -30,7 +30,7 @@ struct RowSpan {
 
 // Where the span lies: plain storage itself, or f32(code * scale) in `buffer` of n floats. The span
 // of codes begins at a group.
-In read_span(const Stored& matrix, const RowSpan& span, float* buffer);
+In read_span(const QuantizedMatrix& matrix, const RowSpan& span, float* buffer);
 
 // Columns for a piece of work on `want` columns or so: whole groups.
 constexpr int64_t group_chunk(int64_t group, int64_t want) {

@@ -1,14 +1,14 @@
-#include "backends/cpu/elementwise/stored.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "backends/cpu/elementwise/stored_fused.h"
+#include "backends/cpu/elementwise/fused_spans.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/cpu/elementwise/stored.cpp"
+#define HWY_TARGET_INCLUDE "backends/cpu/elementwise/quantized_matrix.cpp"
 #include <hwy/foreach_target.h>
 #include "backends/cpu/common/simd_targets.h"
 
@@ -208,7 +208,7 @@ void encode_span(const Codec& codec, In x, int64_t n, const EncodeScale& scale, 
   }
 }
 
-In read_span(const Stored& matrix, const RowSpan& span, float* buffer) {
+In read_span(const QuantizedMatrix& matrix, const RowSpan& span, float* buffer) {
   const int64_t at = span.row * span.cols + span.col;
   if (matrix.group == 0) return offset(matrix.x, at);
   if (fused_read(matrix, span, buffer)) return {buffer, Dtype::f32};

@@ -1,7 +1,7 @@
-#include "backends/cpu/elementwise/stored_fused.h"
+#include "backends/cpu/elementwise/fused_spans.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/cpu/elementwise/stored_fused.cpp"
+#define HWY_TARGET_INCLUDE "backends/cpu/elementwise/fused_spans.cpp"
 #include "backends/cpu/common/simd_targets.h"
 // After the list of targets.
 #include <hwy/foreach_target.h>
@@ -36,20 +36,20 @@ struct CodeLanes {
 int64_t start_of(const RowSpan& span) {
   return span.row * span.cols + span.col;
 }
-CodeLanes code_lanes(const Stored& matrix, const RowSpan& span) {
+CodeLanes code_lanes(const QuantizedMatrix& matrix, const RowSpan& span) {
   const int64_t group = span.row * ceil_div(span.cols, kLanes) + span.col / kLanes;
   return {static_cast<const uint8_t*>(matrix.x.data) + start_of(span),
           static_cast<const uint16_t*>(matrix.scales.data) + group};
 }
-bool is_coded(const Stored& matrix) {
+bool is_coded(const QuantizedMatrix& matrix) {
   return matrix.group == kLanes && matrix.x.dtype == Dtype::e4m3 &&
          matrix.scales.dtype == Dtype::bf16;
 }
-bool is_readable(const Stored& matrix) {
+bool is_readable(const QuantizedMatrix& matrix) {
   return matrix.group == 0 || is_coded(matrix);
 }
-bool is_writable(const SpanSink& sink) {
-  return sink.amax != nullptr || sink.format == Dtype::e4m3 || sink.format == Dtype::e5m2;
+bool is_writable(const SpanOutput& output) {
+  return output.amax != nullptr || output.format == Dtype::e4m3 || output.format == Dtype::e5m2;
 }
 
 // Registers that are computed side by side.
@@ -86,26 +86,26 @@ HWY_INLINE float amax_of(const Values& values, int64_t n) {
 }
 
 template <Dtype D, typename Values>
-HWY_INLINE void codes_of(const Values& values, int64_t n, const SpanSink& sink) {
-  const VF inv = set(sink.inv_scale);
-  uint8_t* const codes = sink.codes;
+HWY_INLINE void codes_of(const Values& values, int64_t n, const SpanOutput& output) {
+  const VF inv = set(output.inv_scale);
+  uint8_t* const codes = output.codes;
   for_values(values, n, [&](int64_t i, VF v) HWY_ATTR {
     store_bytes(encode_lanes<D>(hn::Mul(v, inv)), codes + i);
   });
 }
 
 template <typename Values>
-HWY_INLINE void pour(const Values& values, int64_t n, const SpanSink& sink) {
-  if (sink.amax != nullptr) {
-    *sink.amax = amax_of(values, n);
-  } else if (sink.format == Dtype::e4m3) {
-    codes_of<Dtype::e4m3>(values, n, sink);
+HWY_INLINE void write_values(const Values& values, int64_t n, const SpanOutput& output) {
+  if (output.amax != nullptr) {
+    *output.amax = amax_of(values, n);
+  } else if (output.format == Dtype::e4m3) {
+    codes_of<Dtype::e4m3>(values, n, output);
   } else {
-    codes_of<Dtype::e5m2>(values, n, sink);
+    codes_of<Dtype::e5m2>(values, n, output);
   }
 }
 
-bool Read(const Stored& matrix, const RowSpan& span, float* buffer) {
+bool Read(const QuantizedMatrix& matrix, const RowSpan& span, float* buffer) {
   if (!is_coded(matrix) || span.n % kLanes != 0) return false;
   const CodeLanes lanes = code_lanes(matrix, span);
   for (int64_t i = 0; i < span.n; i += kLanes) hn::StoreU(lanes(i), F32(), buffer + i);
@@ -123,14 +123,14 @@ struct GatedValues {
   }
 };
 
-bool Gated(const Stored& gate, const Stored& up, const RowSpan& span, const SpanSink& sink) {
+bool Gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span, const SpanOutput& output) {
   if (!is_readable(gate) || gate.group != up.group || !is_readable(up)) return false;
-  if (!is_writable(sink) || span.n % kLanes != 0) return false;
+  if (!is_writable(output) || span.n % kLanes != 0) return false;
   if (gate.group != 0) {
-    pour(GatedValues<CodeLanes>{code_lanes(gate, span), code_lanes(up, span)}, span.n, sink);
+    write_values(GatedValues<CodeLanes>{code_lanes(gate, span), code_lanes(up, span)}, span.n, output);
   } else {
     const int64_t at = start_of(span);
-    pour(GatedValues<PlainLanes>{{offset(gate.x, at)}, {offset(up.x, at)}}, span.n, sink);
+    write_values(GatedValues<PlainLanes>{{offset(gate.x, at)}, {offset(up.x, at)}}, span.n, output);
   }
   return true;
 }
@@ -149,7 +149,7 @@ HWY_INLINE void gated_backward_at(CodeLanes gate, CodeLanes up, const GatedSiluB
   }
 }
 
-bool GatedBackward(const Stored& gate, const Stored& up, const RowSpan& span,
+bool GatedBackward(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span,
                    const GatedSiluBackward& a) {
   if (!is_coded(gate) || !is_coded(up) || span.n % kLanes != 0) return false;
   const CodeLanes gates = code_lanes(gate, span), ups = code_lanes(up, span);
@@ -176,14 +176,14 @@ struct NormalizedValues {
   }
 };
 
-bool Normalize(const Stored* x, const RowSpan& span, const NormalizeSpan& a, const SpanSink& sink) {
-  if (!is_writable(sink) || span.n % kLanes != 0) return false;
+bool Normalize(const QuantizedMatrix* x, const RowSpan& span, const NormalizeSpan& a, const SpanOutput& output) {
+  if (!is_writable(output) || span.n % kLanes != 0) return false;
   if (x == nullptr) {
-    pour(NormalizedValues<PlainLanes>{{a.x}, a}, span.n, sink);
+    write_values(NormalizedValues<PlainLanes>{{a.x}, a}, span.n, output);
   } else if (x->group == 0) {
-    pour(NormalizedValues<PlainLanes>{{offset(x->x, start_of(span))}, a}, span.n, sink);
+    write_values(NormalizedValues<PlainLanes>{{offset(x->x, start_of(span))}, a}, span.n, output);
   } else if (is_coded(*x)) {
-    pour(NormalizedValues<CodeLanes>{code_lanes(*x, span), a}, span.n, sink);
+    write_values(NormalizedValues<CodeLanes>{code_lanes(*x, span), a}, span.n, output);
   } else {
     return false;
   }
@@ -247,16 +247,16 @@ bool Groups(In x, int64_t n, const GroupCodes& out) {
 
 #else
 
-bool Read(const Stored&, const RowSpan&, float*) {
+bool Read(const QuantizedMatrix&, const RowSpan&, float*) {
   return false;
 }
-bool Gated(const Stored&, const Stored&, const RowSpan&, const SpanSink&) {
+bool Gated(const QuantizedMatrix&, const QuantizedMatrix&, const RowSpan&, const SpanOutput&) {
   return false;
 }
-bool GatedBackward(const Stored&, const Stored&, const RowSpan&, const GatedSiluBackward&) {
+bool GatedBackward(const QuantizedMatrix&, const QuantizedMatrix&, const RowSpan&, const GatedSiluBackward&) {
   return false;
 }
-bool Normalize(const Stored*, const RowSpan&, const NormalizeSpan&, const SpanSink&) {
+bool Normalize(const QuantizedMatrix*, const RowSpan&, const NormalizeSpan&, const SpanOutput&) {
   return false;
 }
 bool Groups(In, int64_t, const GroupCodes&) {
@@ -279,19 +279,19 @@ HWY_EXPORT(GatedBackward);
 HWY_EXPORT(Normalize);
 HWY_EXPORT(Groups);
 
-bool fused_read(const Stored& matrix, const RowSpan& span, float* buffer) {
+bool fused_read(const QuantizedMatrix& matrix, const RowSpan& span, float* buffer) {
   return HWY_DYNAMIC_DISPATCH(Read)(matrix, span, buffer);
 }
-bool fused_gated(const Stored& gate, const Stored& up, const RowSpan& span, const SpanSink& sink) {
-  return HWY_DYNAMIC_DISPATCH(Gated)(gate, up, span, sink);
+bool fused_gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span, const SpanOutput& output) {
+  return HWY_DYNAMIC_DISPATCH(Gated)(gate, up, span, output);
 }
-bool fused_gated_backward(const Stored& gate, const Stored& up, const RowSpan& span,
+bool fused_gated_backward(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span,
                           const GatedSiluBackward& args) {
   return HWY_DYNAMIC_DISPATCH(GatedBackward)(gate, up, span, args);
 }
-bool fused_normalize(const Stored* x, const RowSpan& span, const NormalizeSpan& args,
-                     const SpanSink& sink) {
-  return HWY_DYNAMIC_DISPATCH(Normalize)(x, span, args, sink);
+bool fused_normalize(const QuantizedMatrix* x, const RowSpan& span, const NormalizeSpan& args,
+                     const SpanOutput& output) {
+  return HWY_DYNAMIC_DISPATCH(Normalize)(x, span, args, output);
 }
 bool fused_groups(In x, int64_t n, const GroupCodes& out) {
   return HWY_DYNAMIC_DISPATCH(Groups)(x, n, out);

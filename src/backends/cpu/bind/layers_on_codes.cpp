@@ -42,10 +42,10 @@ int64_t span_bytes(const NodeView& view) {
       quantize_scratch(rows_of(view.out(GatedAct::y)), act_group(view), view.target.n_threads));
 }
 
-LaunchFn prepare_stored_gated(const NodeView& view, Context& context) {
+LaunchFn prepare_gated_on_codes(const NodeView& view, Context& context) {
   return [types = NodeTypes(view), group = act_group(view), shape = rows_of(view.out(GatedAct::y)),
           &pool = context.pool](const LaunchArgs& args) {
-    gated_silu_stored(
+    gated_silu_on_codes(
         {{types.operand(args, GatedAct::gate), types.operand(args, GatedAct::gate_scale), group},
          {types.operand(args, GatedAct::up), types.operand(args, GatedAct::up_scale), group},
          types.result(args, GatedAct::y)},
@@ -53,11 +53,11 @@ LaunchFn prepare_stored_gated(const NodeView& view, Context& context) {
   };
 }
 
-LaunchFn prepare_stored_gated_grad(const NodeView& view, Context& context) {
+LaunchFn prepare_gated_grad_on_codes(const NodeView& view, Context& context) {
   return with_amax_sink(view, [types = NodeTypes(view), group = act_group(view),
                                shape = rows_of(view.out(GatedActGrad::dgate)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    gated_silu_backward_stored({{types.operand(args, GatedActGrad::gate),
+    gated_silu_backward_on_codes({{types.operand(args, GatedActGrad::gate),
                                  types.operand(args, GatedActGrad::gate_scale), group},
                                 {types.operand(args, GatedActGrad::up),
                                  types.operand(args, GatedActGrad::up_scale), group},
@@ -69,10 +69,10 @@ LaunchFn prepare_stored_gated_grad(const NodeView& view, Context& context) {
   });
 }
 
-LaunchFn prepare_stored_gelu(const NodeView& view, Context& context) {
+LaunchFn prepare_gelu_on_codes(const NodeView& view, Context& context) {
   return [kind = view.attrs<GeluAttrs>().kind, types = NodeTypes(view), group = act_group(view),
           shape = rows_of(view.out(Gelu::y)), &pool = context.pool](const LaunchArgs& args) {
-    gelu_stored({kind,
+    gelu_on_codes({kind,
                  {types.operand(args, Gelu::x), types.operand(args, Gelu::x_scale), group},
                  {},
                  types.result(args, Gelu::y)},
@@ -80,11 +80,11 @@ LaunchFn prepare_stored_gelu(const NodeView& view, Context& context) {
   };
 }
 
-LaunchFn prepare_stored_gelu_grad(const NodeView& view, Context& context) {
+LaunchFn prepare_gelu_grad_on_codes(const NodeView& view, Context& context) {
   return with_amax_sink(view, [kind = view.attrs<GeluAttrs>().kind, types = NodeTypes(view),
                                group = act_group(view), shape = rows_of(view.out(GeluGrad::dx)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    gelu_stored({kind,
+    gelu_on_codes({kind,
                  {types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::x_scale), group},
                  types.operand(args, GeluGrad::dy),
                  types.result(args, GeluGrad::dx),
@@ -93,17 +93,17 @@ LaunchFn prepare_stored_gelu_grad(const NodeView& view, Context& context) {
   });
 }
 
-const Binding kStoredBindings[] = {
-    {{OpCode::gated_act, "codes", reads_codes, span_bytes}, prepare_stored_gated},
-    {{OpCode::gated_act_grad, "codes", reads_codes, span_bytes}, prepare_stored_gated_grad},
-    {{OpCode::gelu, "codes", reads_codes, span_bytes}, prepare_stored_gelu},
-    {{OpCode::gelu_grad, "codes", reads_codes, span_bytes}, prepare_stored_gelu_grad},
+const Binding kLayersOnCodesBindings[] = {
+    {{OpCode::gated_act, "codes", reads_codes, span_bytes}, prepare_gated_on_codes},
+    {{OpCode::gated_act_grad, "codes", reads_codes, span_bytes}, prepare_gated_grad_on_codes},
+    {{OpCode::gelu, "codes", reads_codes, span_bytes}, prepare_gelu_on_codes},
+    {{OpCode::gelu_grad, "codes", reads_codes, span_bytes}, prepare_gelu_grad_on_codes},
 };
 
 }  // namespace
 
-std::span<const Binding> stored_bindings() {
-  return kStoredBindings;
+std::span<const Binding> layers_on_codes_bindings() {
+  return kLayersOnCodesBindings;
 }
 
 }  // namespace octet::cpu
