@@ -79,7 +79,7 @@ constexpr RuleWords kWords[] = {
 };
 
 bool is_wanted_as_value(const OpDef& def, size_t operand) {
-  return operand < 8 && (def.plain >> operand & 1) != 0;
+  return operand < 8 && (def.needs_unscaled >> operand & 1) != 0;
 }
 
 // nullptr where the op has no rule.

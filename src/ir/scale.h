@@ -57,7 +57,7 @@ class Scaler {
   Scaled at(const Scaled& x, int log2) { return to(x, {log2, x.factor}); }
   Scaled without_factor(const Scaled& x) { return to(x, {x.log2}); }
   // x as the value itself: scale 1, no factor.
-  Scaled plain(const Scaled& x) { return to(x, {}); }
+  Scaled unscaled(const Scaled& x) { return to(x, {}); }
   // The largest of these scales; where their factors differ, what is largest at run time.
   Scale largest(const std::vector<Scale>& scales);
   // f32[] 2^log2; one node of the graph a power.
@@ -84,7 +84,7 @@ struct ScaleCall {
   const Graph& graph;
   const Node& node;
   const std::vector<Scaled>& in;
-  bool wants_plain = false;  // result 0 is read as the value itself
+  bool wants_unscaled = false;  // result 0 is read as the value itself
 
   const Scaled& operator[](size_t slot) const { return in[slot]; }
   const Shape& shape(size_t slot) const { return graph.type(node.in(slot)).shape; }

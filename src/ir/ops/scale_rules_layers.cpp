@@ -11,7 +11,7 @@ namespace {
 
 // As the readers want it.
 Scaled finished(Scaler& s, const ScaleCall& call, const Scaled& y) {
-  return call.wants_plain ? s.plain(y) : y;
+  return call.wants_unscaled ? s.unscaled(y) : y;
 }
 
 double rows_of(const ScaleCall& call) {
@@ -135,7 +135,7 @@ Scales gemm(Scaler& s, const ScaleCall& call) {
   Scale scale = {s.choose(predicted), ab.factor};
   if (adds && ab.factor != c.factor)
     scale = s.largest({{s.choose(ab.predicted), ab.factor}, {s.choose(c.predicted), c.factor}});
-  if (call.wants_plain) scale = {};
+  if (call.wants_unscaled) scale = {};
   const ValueId given = has(call, Gemm::scale_a) ? call[Gemm::scale_a].data : kNoValue;
   Values data = {a.data, b.data, adds ? s.to(c, scale).data : kNoValue,
                  s.multiplier(ab.log2 - scale.log2, s.quotient(ab.factor, scale.factor), given)};
@@ -145,7 +145,7 @@ Scales gemm(Scaler& s, const ScaleCall& call) {
 
 Scales bias_add(Scaler& s, const ScaleCall& call) {
   const Scaled &x = call[BiasAdd::x], &bias = call[BiasAdd::bias];
-  const Scale scale = call.wants_plain ? Scale{} : with_bias(s, x, bias);
+  const Scale scale = call.wants_unscaled ? Scale{} : with_bias(s, x, bias);
   const ValueId y =
       s.b.emit1(OpCode::bias_add, NoAttrs{}, {s.to(x, scale).data, s.to(bias, scale).data});
   return {s.made(y, scale.log2, with_bias_predicted(x, bias), scale.factor)};
@@ -242,7 +242,7 @@ Scales attention_grad(Scaler& s, const ScaleCall& call) {
   Values data = call.data();
   data[G::k] = key_data(s, q, k);
   data[G::o] = s.to(call[G::o], {v.log2, v.factor}).data;
-  data[G::lse] = s.plain(call[G::lse]).data;
+  data[G::lse] = s.unscaled(call[G::lse]).data;
   const auto y = s.b.emit(OpCode::attention_grad, attrs, data);
   const int log2 = dout.log2 + v.log2;
   const ValueId factor = s.multiplier(0, dout.factor, v.factor);
@@ -304,10 +304,10 @@ Scales cross_entropy_grad(Scaler& s, const ScaleCall& call) {
   const double left = std::log2(1 - std::get<CrossEntropyAttrs>(call.node.attrs).smoothing);
   const double predicted = dloss.predicted + half_log2(v - 1) - std::log2(v) - std::log2(n) + left;
   const Scale scale =
-      call.wants_plain ? Scale{} : Scale{.log2 = s.choose(predicted), .factor = dloss.factor};
+      call.wants_unscaled ? Scale{} : Scale{.log2 = s.choose(predicted), .factor = dloss.factor};
   Values data = call.data();
   data[CrossEntropyGrad::dloss] = s.to(dloss, scale).data;
-  data[CrossEntropyGrad::lse] = s.plain(call[CrossEntropyGrad::lse]).data;
+  data[CrossEntropyGrad::lse] = s.unscaled(call[CrossEntropyGrad::lse]).data;
   return {s.made(s.b.emit1(OpCode::cross_entropy_grad, call.node.attrs, data), scale.log2,
                  predicted, scale.factor)};
 }

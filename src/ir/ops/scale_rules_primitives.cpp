@@ -13,7 +13,7 @@ ValueId emit(Scaler& s, const ScaleCall& call, Values data) {
 }
 
 // log2 of the RMS up to which FP16 holds the addends of a sum with scale 1.
-constexpr double kMaxPlain = 10;
+constexpr double kMaxUnscaled = 10;
 
 // The largest scale of those that have one.
 Scale common_scale(Scaler& s, const std::vector<Scaled>& operands) {
@@ -122,8 +122,8 @@ Scales add(Scaler& s, const ScaleCall& call) {
                      std::fabs(predicted - larger.log2) <= 1;
   const int chosen = keeps ? larger.log2 : s.choose(predicted);
   // A difference of large values may be small: they meet at a scale that holds them both.
-  const bool fits_plain = predicted_of(larger) < kMaxPlain;
-  const int log2 = (call.wants_plain && fits_plain) || all_any ? 0 : chosen;
+  const bool fits_unscaled = predicted_of(larger) < kMaxUnscaled;
+  const int log2 = (call.wants_unscaled && fits_unscaled) || all_any ? 0 : chosen;
   const ValueId factor = a.is_any ? b.factor : a.factor;
   a = s.at(a, log2), b = s.at(b, log2);
   Scaled y = s.made(emit(s, call, {a.data, b.data}), log2, predicted, factor);
@@ -206,7 +206,7 @@ Scales fill(Scaler& s, const ScaleCall& call) {
   FillAttrs attrs = std::get<FillAttrs>(call.node.attrs);
   const bool is_any = attrs.value == 0 || !std::isfinite(attrs.value);
   const double predicted = is_any ? 0 : std::log2(std::fabs(attrs.value));
-  const int log2 = call.wants_plain ? 0 : s.choose(std::floor(predicted));
+  const int log2 = call.wants_unscaled ? 0 : s.choose(std::floor(predicted));
   if (!is_any) attrs.value = std::ldexp(attrs.value, -log2);
   Scaled y = s.made(s.b.emit1(OpCode::fill, attrs, {}), is_any ? 0 : log2, predicted);
   y.is_any = is_any;
@@ -252,7 +252,7 @@ Scales reduce_sum(Scaler& s, const ScaleCall& call) {
   for (const int64_t axis : std::get<AxesAttrs>(call.node.attrs).axes)
     n *= static_cast<double>(shape[ops::at(axis)]);
   const double predicted = call[0].predicted + (n > 0 ? half_log2(n) : 0);
-  const Scaled x = s.at(call[0], call.wants_plain ? 0 : s.choose(predicted));
+  const Scaled x = s.at(call[0], call.wants_unscaled ? 0 : s.choose(predicted));
   return {s.made(emit(s, call, {x.data}), x.log2, predicted, x.factor)};
 }
 
@@ -264,7 +264,7 @@ Scales dot(Scaler& s, const ScaleCall& call) {
   const double predicted = a.predicted + b.predicted + (k > 0 ? half_log2(k) : 0);
   const Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 + b.log2, predicted,
                           s.multiplier(0, a.factor, b.factor));
-  const int log2 = call.wants_plain ? 0 : s.choose(predicted);
+  const int log2 = call.wants_unscaled ? 0 : s.choose(predicted);
   return {s.made(s.at(y, log2).data, log2, predicted, y.factor)};
 }
 

@@ -31,7 +31,7 @@ std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std
   for (const Node* node : m.readers(y)) {
     if (op_def(node->op).is_quantizer && found.quantize == nullptr) {
       found.quantize = node;
-      if (!found.attrs().is_plain())
+      if (!found.attrs().has_default_scaling())
         return why = "its scale or rounding is none of a fused op's", std::nullopt;
     } else if (node->op == OpCode::amax && found.amax == nullptr && node->operands.size() == 1) {
       found.amax = node;
@@ -192,7 +192,7 @@ std::optional<Match> match_kept_operands(const Matcher& m, const Node& node) {
     const TensorType& kept = m.type(groups->out(QuantizeGroups::q));
     const bool is_first = attrs.kept_target == 0;
     const bool fits =
-        q.is_plain() && kept.in_row_groups() &&
+        q.has_default_scaling() && kept.in_row_groups() &&
         (is_first || (attrs.kept_target == q.target && kept == m.type(match.replaces[op->kept])));
     if (!fits) return std::nullopt;
     attrs.kept_target = q.target;

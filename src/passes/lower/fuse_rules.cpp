@@ -67,7 +67,7 @@ std::span<const FuseRule> fuse_rules() {
 }
 
 const Node* scale_maker(const Matcher& m, const Node& quantize) {
-  if (!std::get<QuantizeAttrs>(quantize.attrs).is_plain()) return nullptr;
+  if (!std::get<QuantizeAttrs>(quantize.attrs).has_default_scaling()) return nullptr;
   const Node* scale = m.producer(quantize.in(Quantize::scale));
   if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
     return nullptr;
@@ -102,7 +102,7 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node) {
   const ValueId sum = node.out(Binary::y);
   const Node* cast = m.reader(sum, OpCode::cast);
   const Node* groups = m.reader(sum, OpCode::quantize_groups);
-  if (groups == nullptr || !std::get<QuantizeAttrs>(groups->attrs).is_plain() ||
+  if (groups == nullptr || !std::get<QuantizeAttrs>(groups->attrs).has_default_scaling() ||
       !m.type(groups->out(QuantizeGroups::q)).in_row_groups())
     return std::nullopt;
   if (cast == nullptr || m.readers(sum).size() != 2 || m.is_graph_output(sum)) {
@@ -126,8 +126,8 @@ std::optional<Match> match_gemm_quantize(const Matcher& m, const Node& node) {
   const TensorType& q = m.type(node.out(Quantize::q));
   const Node *gemm = m.producer(node.in(Quantize::x), OpCode::gemm),
              *scale = m.producer(node.in(Quantize::scale), OpCode::fill);
-  const bool is_plain = std::get<QuantizeAttrs>(node.attrs).is_plain();
-  if (q.dtype != Dtype::e4m3 || q.layout.transposed || !is_plain || gemm == nullptr ||
+  const bool has_default_scaling = std::get<QuantizeAttrs>(node.attrs).has_default_scaling();
+  if (q.dtype != Dtype::e4m3 || q.layout.transposed || !has_default_scaling || gemm == nullptr ||
       scale == nullptr)
     return std::nullopt;
   const auto& attrs = std::get<GemmAttrs>(gemm->attrs);

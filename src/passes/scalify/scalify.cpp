@@ -30,15 +30,15 @@ bool takes_out_factors(OpCode op, const std::vector<Scaled>& in) {
   return op == OpCode::concatenate || (op == OpCode::add && in[0].factor != in[1].factor);
 }
 
-bool reads_plain(const OpDef& def, size_t slot) {
-  return slot < 8 * sizeof(def.plain) && ((def.plain >> slot) & 1) != 0;
+bool reads_unscaled(const OpDef& def, size_t slot) {
+  return slot < 8 * sizeof(def.needs_unscaled) && ((def.needs_unscaled >> slot) & 1) != 0;
 }
 
 // Values that a reader, or the world outside, wants with scale 1.
-std::vector<bool> wanted_plain(const Graph& graph, const ScalifyOptions& options) {
-  std::vector<bool> plain(graph.values.size(), false);
+std::vector<bool> wanted_unscaled(const Graph& graph, const ScalifyOptions& options) {
+  std::vector<bool> is_wanted(graph.values.size(), false);
   const auto want = [&](ValueId id) {
-    if (id != kNoValue) plain[static_cast<size_t>(id)] = true;
+    if (id != kNoValue) is_wanted[static_cast<size_t>(id)] = true;
   };
   for (const GraphOutput& output : graph.outputs) {
     if (!options.gradients || !is_gradient_name(output.name)) want(output.value);
@@ -46,11 +46,11 @@ std::vector<bool> wanted_plain(const Graph& graph, const ScalifyOptions& options
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
     const OpDef& def = op_def(node->op);
     for (size_t i = 0; i < node->operands.size(); ++i) {
-      if (reads_plain(def, i)) want(node->operands[i]);
+      if (reads_unscaled(def, i)) want(node->operands[i]);
     }
-    if (hands_on(node->op) && plain[static_cast<size_t>(node->results[0])]) want(node->operands[0]);
+    if (hands_on(node->op) && is_wanted[static_cast<size_t>(node->results[0])]) want(node->operands[0]);
   }
-  return plain;
+  return is_wanted;
 }
 
 class Propagation {
@@ -59,7 +59,7 @@ class Propagation {
       : rewriter_(graph),
         scaler_(rewriter_.builder(), options.rounding, options.carries),
         options_(options),
-        plain_(wanted_plain(graph, options)),
+        is_wanted_unscaled_(wanted_unscaled(graph, options)),
         values_(graph.values.size()) {}
 
   Scalified run() {
@@ -75,7 +75,7 @@ class Propagation {
     for (const GraphOutput& output : from.outputs) {
       scaler_.b.tag = tag_of(output.value);
       outputs.push_back({.name = output.name,
-                         .value = plain_of(output.value),
+                         .value = unscaled_of(output.value),
                          .updates = rewriter_.map(output.updates)});
     }
     Scalified result{.graph = rewriter_.finish_without_outputs(), .data_rms = {}, .scale = {}};
@@ -114,11 +114,11 @@ class Propagation {
     scale_[at] = x.log2;
   }
 
-  ValueId plain_of(ValueId id) {
+  ValueId unscaled_of(ValueId id) {
     Scaled& x = values_[static_cast<size_t>(id)];
-    if (const auto made = made_plain_.find(id); made != made_plain_.end()) return made->second.data;
+    if (const auto made = made_unscaled_.find(id); made != made_unscaled_.end()) return made->second.data;
     if (!is_real(id) || (x.log2 == 0 && x.factor == kNoValue)) return x.data;
-    const auto [it, added] = made_plain_.try_emplace(id);
+    const auto [it, added] = made_unscaled_.try_emplace(id);
     if (added) note(it->second = as_value(x));
     return it->second.data;
   }
@@ -126,20 +126,20 @@ class Propagation {
   // Gradients that recipes rescale in the step (f32 where they are graph outputs) take two
   // rescales, as in the plans of runs that have begun.
   Scaled as_value(const Scaled& x) {
-    return options_.norm_gradients ? scaler_.at(scaler_.without_factor(x), 0) : scaler_.plain(x);
+    return options_.norm_gradients ? scaler_.at(scaler_.without_factor(x), 0) : scaler_.unscaled(x);
   }
 
   // As it is kept until its update.
   void round_gradient(ValueId id) {
     Scaled& g = values_[static_cast<size_t>(id)];
-    if (g.is_any || made_plain_.contains(id)) return;
+    if (g.is_any || made_unscaled_.contains(id)) return;
     scaler_.b.tag = tag_of(id);
     g = options_.rescales_gradients
             ? ops::scale::rescaled_by_norm(scaler_, g,
                                            options_.norm_gradients.value_or(RescaleNorm::l2))
             : scaler_.at(g, scaler_.choose(g.predicted));
     g.data = scaler_.b.emit1(OpCode::cast_in, CastInAttrs{.dtype = *options_.gradients}, {g.data});
-    note(made_plain_[id] = as_value(g));
+    note(made_unscaled_[id] = as_value(g));
   }
 
   void propagate(NodeId n) {
@@ -158,8 +158,8 @@ class Propagation {
         continue;
       }
       Scaled x = values_[static_cast<size_t>(id)];
-      if (reads_plain(def, i) && is_real(id)) {
-        const ValueId data = plain_of(id);
+      if (reads_unscaled(def, i) && is_real(id)) {
+        const ValueId data = unscaled_of(id);
         x.data = data, x.log2 = 0, x.factor = kNoValue;
       }
       const auto rescale = options_.rescales.find({n, i});
@@ -175,7 +175,7 @@ class Propagation {
         def.scale(scaler_, {.graph = rewriter_.from(),
                             .node = node,
                             .in = in,
-                            .wants_plain = plain_[static_cast<size_t>(first)]});
+                            .wants_unscaled = is_wanted_unscaled_[static_cast<size_t>(first)]});
     CHECK(results.size() >= node.results.size());
     if (is_norm_gradient(node.op) && options_.norm_gradients)
       results[0] = ops::scale::rescaled_by_norm(scaler_, results[0], *options_.norm_gradients);
@@ -188,9 +188,9 @@ class Propagation {
   Rewriter rewriter_;
   Scaler scaler_;
   const ScalifyOptions& options_;
-  std::vector<bool> plain_;     // by value of the old graph
+  std::vector<bool> is_wanted_unscaled_;     // by value of the old graph
   std::vector<Scaled> values_;  // as well
-  std::map<ValueId, Scaled> made_plain_;
+  std::map<ValueId, Scaled> made_unscaled_;
   std::vector<double> rms_;  // by value of the new graph
   std::vector<int> scale_;
 };

@@ -42,7 +42,7 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
     if (def.is_centred) EXPECT_TRUE(def.is_norm) << def.name;
     if (def.is_view) EXPECT_TRUE(def.moves) << def.name;
     if (def.gathers || def.scatters || def.sums) EXPECT_TRUE(def.is_collective) << def.name;
-    if (def.is_transcendental) EXPECT_EQ(def.plain, 1) << def.name;
+    if (def.is_transcendental) EXPECT_EQ(def.needs_unscaled, 1) << def.name;
   }
 }
 

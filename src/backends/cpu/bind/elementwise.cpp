@@ -101,10 +101,10 @@ LaunchFn prepare_fill(const NodeView& view, Context& context) {
           &pool](const LaunchArgs& args) { fill(types.result(args, Make::y), value, n, pool); };
 }
 
-bool plain_gated(const NodeView& view) {
+bool unquantized_gated(const NodeView& view) {
   return all_f32_or_bf16(view);
 }
-bool plain_gelu(const NodeView& view) {
+bool unquantized_gelu(const NodeView& view) {
   return all_f32_or_bf16(view);
 }
 
@@ -209,10 +209,10 @@ const Binding kElementwiseBindings[] = {
     {{OpCode::cast, "simd", all_f32_or_bf16}, prepare_cast},
     {{OpCode::stop_gradient, "simd", all_f32_or_bf16}, prepare_cast},
     {{OpCode::fill, "simd", all_f32_or_bf16}, prepare_fill},
-    {{OpCode::gated_act, "simd", plain_gated}, prepare_gated},
-    {{OpCode::gated_act_grad, "simd", plain_gated}, prepare_gated_grad},
-    {{OpCode::gelu, "simd", plain_gelu}, prepare_gelu},
-    {{OpCode::gelu_grad, "simd", plain_gelu}, prepare_gelu_grad},
+    {{OpCode::gated_act, "simd", unquantized_gated}, prepare_gated},
+    {{OpCode::gated_act_grad, "simd", unquantized_gated}, prepare_gated_grad},
+    {{OpCode::gelu, "simd", unquantized_gelu}, prepare_gelu},
+    {{OpCode::gelu_grad, "simd", unquantized_gelu}, prepare_gelu_grad},
     {{OpCode::bias_add, "simd", all_f32_or_bf16}, prepare_bias_add},
     {{OpCode::column_sum, "simd", all_f32_or_bf16, column_sum_scratch}, prepare_column_sum},
 };

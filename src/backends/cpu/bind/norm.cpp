@@ -6,12 +6,12 @@
 namespace octet::cpu {
 namespace {
 
-bool plain_norm(const NodeView& view) {
+bool unquantized_norm(const NodeView& view) {
   return all_f32_or_bf16(view);
 }
 
 template <SlotId kWeight, int kSums>
-int64_t plain_grad_bytes(const NodeView& view) {
+int64_t unquantized_grad_bytes(const NodeView& view) {
   return view.has(kWeight)
              ? float_bytes(norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), kSums))
              : 0;
@@ -147,14 +147,14 @@ LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
 }
 
 const Binding kNormBindings[] = {
-    {{OpCode::rms_norm, "simd", plain_norm}, prepare_rms_norm},
+    {{OpCode::rms_norm, "simd", unquantized_norm}, prepare_rms_norm},
     {{OpCode::rms_norm, "codes", rms_norm_applies, forward_bytes}, prepare_rms_norm},
-    {{OpCode::rms_norm_grad, "simd", plain_norm, plain_grad_bytes<RmsNormGrad::weight, 1>},
+    {{OpCode::rms_norm_grad, "simd", unquantized_norm, unquantized_grad_bytes<RmsNormGrad::weight, 1>},
      prepare_rms_norm_grad},
     {{OpCode::rms_norm_grad, "codes", rms_grad_applies, rms_grad_bytes}, prepare_rms_norm_grad},
-    {{OpCode::layer_norm, "simd", plain_norm}, prepare_layer_norm},
+    {{OpCode::layer_norm, "simd", unquantized_norm}, prepare_layer_norm},
     {{OpCode::layer_norm, "codes", layer_norm_applies, forward_bytes}, prepare_layer_norm},
-    {{OpCode::layer_norm_grad, "simd", plain_norm, plain_grad_bytes<LayerNormGrad::weight, 2>},
+    {{OpCode::layer_norm_grad, "simd", unquantized_norm, unquantized_grad_bytes<LayerNormGrad::weight, 2>},
      prepare_layer_norm_grad},
     {{OpCode::layer_norm_grad, "codes", layer_grad_applies, layer_grad_bytes},
      prepare_layer_norm_grad},

@@ -143,7 +143,7 @@ LaunchFn prepare_quantize(const NodeView& view, Context& context) {
 }
 
 bool amax_quantize_applies(const NodeView& view) {
-  if (!view.attrs<AmaxQuantizeAttrs>().q.is_plain()) return false;
+  if (!view.attrs<AmaxQuantizeAttrs>().q.has_default_scaling()) return false;
   for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i) {
     if (!is_f32_or_bf16(view.in(i).dtype) && view.in(i).dtype != Dtype::boolean) return false;
   }
@@ -199,8 +199,8 @@ GroupCodes groups_of(const NodeView& view) {
           .group = q.granularity.size};
 }
 // In groups along the rows as the fused kernels make them.
-bool in_plain_groups(const NodeView& view) {
-  return view.attrs<QuantizeAttrs>().is_plain() && made_groups(view).in_row_groups();
+bool in_default_groups(const NodeView& view) {
+  return view.attrs<QuantizeAttrs>().has_default_scaling() && made_groups(view).in_row_groups();
 }
 
 bool groups_apply(const NodeView& view) {
@@ -208,7 +208,7 @@ bool groups_apply(const NodeView& view) {
 }
 
 LaunchFn prepare_quantize_groups(const NodeView& view, Context& context) {
-  if (!in_plain_groups(view)) {
+  if (!in_default_groups(view)) {
     return [types = NodeTypes(view), q = view.attrs<QuantizeAttrs>(),
             tile = scale_tile(made_groups(view)), shape = rows_of(view.in(QuantizeGroups::x)),
             &pool = context.pool](const LaunchArgs& args) {
@@ -243,7 +243,7 @@ LaunchFn prepare_fake_quantize(const NodeView& view, Context& context) {
 }
 
 bool add_applies(const NodeView& view) {
-  return in_plain_groups(view) && is_f32_or_bf16(view.in(octet::AddQuantize::a).dtype) &&
+  return in_default_groups(view) && is_f32_or_bf16(view.in(octet::AddQuantize::a).dtype) &&
          is_f32_or_bf16(view.in(octet::AddQuantize::b).dtype) &&
          is_f32_or_bf16(view.out(octet::AddQuantize::sum).dtype) &&
          has_codec(view.out(octet::AddQuantize::q).dtype);

@@ -72,8 +72,8 @@ bool has_scaled_v(const NodeView& view) {
   return view.has(S::v_meta) && !view.in(S::v).has(Granularity::Kind::run);
 }
 
-// Plain f32 moments; the weight f32, or bf16 with its remainder.
-bool plain_adamw_applies(const NodeView& view) {
+// Moments in f32; the weight f32, or bf16 with its remainder.
+bool f32_adamw_applies(const NodeView& view) {
   const bool weight = view.has(S::master) ? view.in(S::w).dtype == Dtype::bf16 &&
                                                 view.in(S::master).dtype == Dtype::i16
                                           : view.in(S::w).dtype == Dtype::f32;
@@ -88,7 +88,7 @@ void copy_to_result(const LaunchArgs& args, size_t operand, size_t result, int64
   std::memcpy(args.results[result], args.operands[operand], static_cast<size_t>(bytes));
 }
 
-LaunchFn prepare_plain_adamw(const NodeView& view, Context& context) {
+LaunchFn prepare_f32_adamw(const NodeView& view, Context& context) {
   const AdamwConstants constants = adamw_constants(view.attrs<AdamwAttrs>());
   AdamWScalars fixed;
   fixed.beta1 = constants.beta1;
@@ -265,7 +265,7 @@ const Binding kUpdateBindings[] = {
     {{OpCode::global_norm, "simd", gradients_are_f32_or_bf16, norm_scratch}, prepare_global_norm},
     {{OpCode::store_scaled, "simd", store_applies}, prepare_store},
     {{OpCode::any_of, "simd", [](const NodeView&) { return true; }}, prepare_any_of},
-    {{OpCode::adamw_step, "f32 moments", plain_adamw_applies}, prepare_plain_adamw},
+    {{OpCode::adamw_step, "f32 moments", f32_adamw_applies}, prepare_f32_adamw},
     {{OpCode::adamw_step, "stored moments", quantized_adamw_applies}, prepare_quantized_adamw},
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
-struct PlainLanes {
+struct F32Lanes {
   In x;
   HWY_INLINE VF operator()(int64_t i) const { return load(Full(), x, i); }
 };
@@ -130,7 +130,7 @@ bool Gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan
     write_values(GatedValues<CodeLanes>{code_lanes(gate, span), code_lanes(up, span)}, span.n, output);
   } else {
     const int64_t at = start_of(span);
-    write_values(GatedValues<PlainLanes>{{offset(gate.x, at)}, {offset(up.x, at)}}, span.n, output);
+    write_values(GatedValues<F32Lanes>{{offset(gate.x, at)}, {offset(up.x, at)}}, span.n, output);
   }
   return true;
 }
@@ -179,9 +179,9 @@ struct NormalizedValues {
 bool Normalize(const QuantizedMatrix* x, const RowSpan& span, const NormalizeSpan& a, const SpanOutput& output) {
   if (!is_writable(output) || span.n % kLanes != 0) return false;
   if (x == nullptr) {
-    write_values(NormalizedValues<PlainLanes>{{a.x}, a}, span.n, output);
+    write_values(NormalizedValues<F32Lanes>{{a.x}, a}, span.n, output);
   } else if (x->group == 0) {
-    write_values(NormalizedValues<PlainLanes>{{offset(x->x, start_of(span))}, a}, span.n, output);
+    write_values(NormalizedValues<F32Lanes>{{offset(x->x, start_of(span))}, a}, span.n, output);
   } else if (is_coded(*x)) {
     write_values(NormalizedValues<CodeLanes>{code_lanes(*x, span), a}, span.n, output);
   } else {

@@ -1,9 +1,9 @@
 // Spans that are decoded, computed and reduced or encoded in registers: the same bits as the leaves
 // of quantized_matrix.h and elementwise.h one after another, without the buffers between them.
 //
-// They exist for registers of 16 floats, spans of whole registers, operands that are plain or e4m3
-// codes in groups of 16 with bf16 scales, and codes of e4m3 or e5m2. Elsewhere they return false
-// and have done nothing.
+// They exist for registers of 16 floats, spans of whole registers, operands that are unquantized or
+// e4m3 codes in groups of 16 with bf16 scales, and codes of e4m3 or e5m2. Elsewhere they return
+// false and have done nothing.
 #pragma once
 
 #include "backends/cpu/elementwise/elementwise.h"

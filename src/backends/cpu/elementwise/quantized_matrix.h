@@ -9,7 +9,7 @@
 namespace octet::cpu {
 
 struct QuantizedMatrix {
-  In x = {};          // plain where group is 0, else codes
+  In x = {};          // unquantized where group is 0, else codes
   In scales = {};     // f32 or bf16, [rows, ceil(cols / group)]
   int64_t group = 0;  // elements that share a scale; the last group of a row may be shorter
 };
@@ -28,8 +28,8 @@ struct RowSpan {
   int64_t row = 0, col = 0, n = 0, cols = 0;
 };
 
-// Where the span lies: plain storage itself, or f32(code * scale) in `buffer` of n floats. The span
-// of codes begins at a group.
+// Where the span lies: unquantized data itself, or f32(code * scale) in `buffer` of n floats. The
+// span of codes begins at a group.
 In read_span(const QuantizedMatrix& matrix, const RowSpan& span, float* buffer);
 
 // Columns for a piece of work on `want` columns or so: whole groups.

@@ -199,7 +199,7 @@ void copy_row(In x, Out y, int64_t n) {
 }
 
 // interleave == 1: rows of `width` elements.
-void pack_plain(const MatrixIn& b, const PanelLayout& layout, const PanelRange& r, char* dst) {
+void pack_as_is(const MatrixIn& b, const PanelLayout& layout, const PanelRange& r, char* dst) {
   const int64_t row_bytes = bytes_of(layout.dtype, layout.width), n = r.n_end - r.n_begin;
   if (b.transpose == Transpose::yes) {
     const int64_t elem = bytes_of(b.data.dtype, 1);
@@ -250,7 +250,7 @@ void pack_panel(const MatrixIn& b, const PanelLayout& layout, const PanelRange& 
                 void* dst) {
   char* const to = static_cast<char*>(dst);
   if (layout.interleave == 1) {
-    pack_plain(b, layout, range, to);
+    pack_as_is(b, layout, range, to);
   } else {
     CHECK(layout.interleave == 2 && b.data.dtype == Dtype::bf16);
     pack_pairs(b, layout, range, to);

@@ -7,7 +7,7 @@
 namespace octet::cpu {
 namespace {
 
-struct PlainSource {
+struct MatrixSource {
   QuantizedMatrix x;
   int64_t group;  // of the result
   int64_t span_cols(int64_t want) const { return group_chunk(group, want); }
@@ -140,7 +140,7 @@ int64_t quantize_scratch(RowShape shape, int64_t group, int n_threads) {
 
 void quantize(In x, const TensorCodes& out, RowShape shape, float* scratch, ThreadPool& pool) {
   if (out.transposed != nullptr) {
-    return encode_panels(PlainSource{{x}, 0}, out, shape, {scratch, shape, 0}, pool);
+    return encode_panels(MatrixSource{{x}, 0}, out, shape, {scratch, shape, 0}, pool);
   }
   const Codec codec = simd_codec(out.format);
   for_blocks(pool, shape.rows * shape.cols, kBlockElems, [&](int64_t begin, int64_t end, int) {
@@ -151,7 +151,7 @@ void quantize(In x, const TensorCodes& out, RowShape shape, float* scratch, Thre
 
 void quantize_groups(In x, const GroupCodes& out, RowShape shape, float* scratch,
                      ThreadPool& pool) {
-  encode_groups(PlainSource{{x}, out.group}, out, shape, {scratch, shape, out.group}, pool);
+  encode_groups(MatrixSource{{x}, out.group}, out, shape, {scratch, shape, out.group}, pool);
 }
 
 void add_quantize(const AddQuantize& args, RowShape shape, float* scratch, ThreadPool& pool) {
@@ -161,7 +161,7 @@ void add_quantize(const AddQuantize& args, RowShape shape, float* scratch, Threa
 void dequantize(const QuantizedMatrix& codes, Out y, RowShape shape, float* scratch, ThreadPool& pool) {
   const TileScratch parts(scratch, shape, codes.group);
   if (codes.group > 0) {
-    for_spans(PlainSource{codes, codes.group}, shape, parts, pool,
+    for_spans(MatrixSource{codes, codes.group}, shape, parts, pool,
               [&](const RowSpan& span, In x, int, int64_t) {
                 convert_span(x, span.n, offset(y, span.row * span.cols + span.col));
               });

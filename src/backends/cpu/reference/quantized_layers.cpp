@@ -1,6 +1,6 @@
-// Ops on operands that may be codes in groups: dequantized to f32, then the plain kernel. And ops
-// that quantize as they store: the plain kernel, its result rounded to f32, then the per-tensor
-// quantizer.
+// Ops on operands that may be codes in groups: dequantized to f32, then the unquantized kernel. And
+// ops that quantize as they store: the unquantized kernel, its result rounded to f32, then the
+// per-tensor quantizer.
 #include <algorithm>
 #include <list>
 
@@ -10,9 +10,9 @@
 namespace octet::reference {
 namespace {
 
-class PlainOperands {
+class DequantizedOperands {
  public:
-  PlainOperands(const RefCall& call, std::span<const ScalePlace> places)
+  DequantizedOperands(const RefCall& call, std::span<const ScalePlace> places)
       : tensors_(call.in.begin(), call.in.end()) {
     for (const ScalePlace place : places) {
       if (tensors_[place.operand].type.is_scaled()) expand(place);
@@ -36,9 +36,9 @@ class PlainOperands {
   std::list<std::vector<double>> buffers_;
 };
 
-void on_plain(Kernel kernel, const RefCall& call, OpCode op) {
-  const PlainOperands plain(call, op_def(op).scales);
-  kernel({.attrs = call.attrs, .in = plain.get(), .out = call.out});
+void on_dequantized(Kernel kernel, const RefCall& call, OpCode op) {
+  const DequantizedOperands dequantized(call, op_def(op).scales);
+  kernel({.attrs = call.attrs, .in = dequantized.get(), .out = call.out});
 }
 
 // What a fused quantizer makes its scale from, and leaves.
@@ -78,7 +78,7 @@ class LayerQuantizer {
         parts_(split(call.attrs)),
         attrs_(parts_.q),
         places_(op_def(op).scales),
-        plain_(call, places_) {}
+        dequantized_(call, places_) {}
 
   void run(Kernel layer) {
     const Shape& shape = call_.in[0].type.shape;
@@ -88,7 +88,7 @@ class LayerQuantizer {
     std::vector<RefTensor> out = {{.type = {.dtype = Dtype::f32, .shape = shape}, .data = y}};
     for (auto& rows : statistics)
       out.push_back({.type = {.dtype = Dtype::f32, .shape = {shape[0]}}, .data = rows});
-    const auto operands = plain_.get();
+    const auto operands = dequantized_.get();
     if (!operand(op_.known_rstd).empty()) {
       normalize(operands, y);
     } else {
@@ -159,34 +159,34 @@ class LayerQuantizer {
   const QuantizedLayerAttrs parts_;
   const Attrs attrs_;
   std::span<const ScalePlace> places_;
-  PlainOperands plain_;
+  DequantizedOperands dequantized_;
 };
 
 }  // namespace
 
 void rms_norm(const RefCall& call) {
-  on_plain(unquantized::rms_norm, call, OpCode::rms_norm);
+  on_dequantized(unquantized::rms_norm, call, OpCode::rms_norm);
 }
 void rms_norm_grad(const RefCall& call) {
-  on_plain(unquantized::rms_norm_grad, call, OpCode::rms_norm_grad);
+  on_dequantized(unquantized::rms_norm_grad, call, OpCode::rms_norm_grad);
 }
 void layer_norm(const RefCall& call) {
-  on_plain(unquantized::layer_norm, call, OpCode::layer_norm);
+  on_dequantized(unquantized::layer_norm, call, OpCode::layer_norm);
 }
 void layer_norm_grad(const RefCall& call) {
-  on_plain(unquantized::layer_norm_grad, call, OpCode::layer_norm_grad);
+  on_dequantized(unquantized::layer_norm_grad, call, OpCode::layer_norm_grad);
 }
 void gated_act(const RefCall& call) {
-  on_plain(unquantized::gated_act, call, OpCode::gated_act);
+  on_dequantized(unquantized::gated_act, call, OpCode::gated_act);
 }
 void gated_act_grad(const RefCall& call) {
-  on_plain(unquantized::gated_act_grad, call, OpCode::gated_act_grad);
+  on_dequantized(unquantized::gated_act_grad, call, OpCode::gated_act_grad);
 }
 void gelu(const RefCall& call) {
-  on_plain(unquantized::gelu, call, OpCode::gelu);
+  on_dequantized(unquantized::gelu, call, OpCode::gelu);
 }
 void gelu_grad(const RefCall& call) {
-  on_plain(unquantized::gelu_grad, call, OpCode::gelu_grad);
+  on_dequantized(unquantized::gelu_grad, call, OpCode::gelu_grad);
 }
 
 void rms_norm_quantize(const RefCall& call) {
@@ -211,8 +211,8 @@ void gated_act_grad_quantize(const RefCall& call) {
   std::vector<double> values[] = {std::vector<double>(call.in[Op::dy].data.size()),
                                   std::vector<double>(call.in[Op::dy].data.size())};
   RefTensor gradients[] = {{.type = dy, .data = values[0]}, {.type = dy, .data = values[1]}};
-  PlainOperands plain(call, op_def(OpCode::gated_act_grad_quantize).scales);
-  gated_act_grad({.attrs = parts.act, .in = plain.get().first(Op::up + 1), .out = gradients});
+  DequantizedOperands dequantized(call, op_def(OpCode::gated_act_grad_quantize).scales);
+  gated_act_grad({.attrs = parts.act, .in = dequantized.get().first(Op::up + 1), .out = gradients});
   for (auto& gradient : values) {
     for (double& x : gradient) x = round_to(dy.dtype, x);
   }

@@ -25,7 +25,7 @@ inline constexpr int8_t kAbsent = -1;
 struct RowOperand {
   int8_t at = kAbsent, scales_at = kAbsent;
   Dtype dtype = Dtype::bf16, scales = Dtype::bf16;
-  int32_t group = 0;  // 0: plain; kOneGroup: one scale
+  int32_t group = 0;  // 0: unquantized; kOneGroup: one scale
 };
 inline constexpr int32_t kOneGroup = -1;
 // A vector [cols] or a result of any shape, in f32, bf16 or fp16.

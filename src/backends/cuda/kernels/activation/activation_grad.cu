@@ -23,7 +23,7 @@ template <bool kGated, Form F>
 __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
     act_grad(const __grid_constant__ GradArgs a) {
   constexpr int W = kWidth<F>;
-  constexpr Form P = kPlain<F>;
+  constexpr Form P = kUnquantized<F>;
   const int64_t n = a.rows * a.cols, n_pieces = (n + kPiece - 1) / kPiece;
   const auto place = [&](int64_t i) {
     return Place{i * kPiece + static_cast<int64_t>(threadIdx.x) * W, kThreads * W, n};

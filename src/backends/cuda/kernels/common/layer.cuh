@@ -118,7 +118,7 @@ struct NormRow {
 // What a norm applies along the columns, where it is there.
 template <Form F>
 struct Affine {
-  Raw<kPlain<F>> weight, bias;
+  Raw<kUnquantized<F>> weight, bias;
   bool has_weight, has_bias;
 };
 template <bool kCentred, Form F>
@@ -128,12 +128,12 @@ __device__ __forceinline__ void normalize(const NormRow& row, const Affine<F>& a
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) v[i] = (kCentred ? v[i] - row.mean : v[i]) * row.rstd;
   if (affine.has_weight) {
-    unpack<kPlain<F>>(affine.weight, p);
+    unpack<kUnquantized<F>>(affine.weight, p);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) v[i] *= p[i];
   }
   if (kCentred && affine.has_bias) {
-    unpack<kPlain<F>>(affine.bias, p);
+    unpack<kUnquantized<F>>(affine.bias, p);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) v[i] += p[i];
   }
@@ -144,9 +144,9 @@ __device__ __forceinline__ Raw<F> load_matrix(const Matrix& m, const Place& p) {
   return load_raw<F, W>(m.data, m.scales, p, m.scale_step);
 }
 template <Form F>
-__device__ __forceinline__ Raw<kPlain<F>> load_vector(const Unquantized& v, const Place& p) {
+__device__ __forceinline__ Raw<kUnquantized<F>> load_vector(const Unquantized& v, const Place& p) {
   if (v.data == nullptr) return {};
-  return load_raw<kPlain<F>, kWidth<F>>(v.data, nullptr, p);
+  return load_raw<kUnquantized<F>, kWidth<F>>(v.data, nullptr, p);
 }
 template <bool kCentred, Form F>
 __device__ __forceinline__ Affine<F> load_affine(const LayerArgs& a, const Place& p) {

@@ -34,7 +34,7 @@ inline constexpr int kWidth = F == Form::groups ? 16
                                                 : 4;
 // What goes with codes is bf16.
 template <Form F>
-inline constexpr Form kPlain = F == Form::groups ? Form::bf16 : F;
+inline constexpr Form kUnquantized = F == Form::groups ? Form::bf16 : F;
 
 // Sixteen elements as they are stored.
 template <Form F>

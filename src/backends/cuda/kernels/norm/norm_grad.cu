@@ -103,18 +103,18 @@ __device__ __forceinline__ void prefetch_matrix(const Matrix& m, int64_t row) {
 // Registers hold one row that is on its way, and its addend not yet; the cache takes more.
 template <Form F>
 __device__ __forceinline__ void prefetch_rows(const GradArgs& a, int64_t next, int64_t after) {
-  constexpr int kBytes = kPlain<F> == Form::f32 ? 4 : 2;
+  constexpr int kBytes = kUnquantized<F> == Form::f32 ? 4 : 2;
   if (a.addend.data != nullptr && next < a.rows)
     prefetch_row(a.addend.data, next, static_cast<int>(a.cols) * kBytes);
   if (after >= a.rows) return;
   prefetch_matrix<F>(a.x, after);
-  prefetch_matrix<kPlain<F>>(a.dy, after);
+  prefetch_matrix<kUnquantized<F>>(a.dy, after);
 }
 
 template <bool kCentred, Form F>
 __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constant__ GradArgs a) {
   constexpr int W = kWidth<F>;
-  constexpr Form P = kPlain<F>;
+  constexpr Form P = kUnquantized<F>;
   constexpr bool kLate = kCentred && F == Form::f32;  // no registers left for the addend
   constexpr bool kAmax = F != Form::f32;              // nor for a maximum
   __shared__ float2 slots[2][kMaxWarps];

@@ -80,7 +80,7 @@ KernelSpec quantize_spec(const NodeView& view) {
 
 static_assert(kMaxMaxima >= ops::kMaxMaxima);
 bool amax_quantize_applies(const NodeView& view) {
-  bool high_precision = view.attrs<AmaxQuantizeAttrs>().q.is_plain() &&
+  bool high_precision = view.attrs<AmaxQuantizeAttrs>().q.has_default_scaling() &&
               is_high_precision(view.in(AmaxQuantize::x).dtype) &&
               view.in_is(AmaxQuantize::history, {Dtype::f32});
   for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i)

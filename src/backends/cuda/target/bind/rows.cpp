@@ -115,7 +115,7 @@ void add_act_grad_rows(std::vector<Binding>& rows, OpCode op) {
 bool grad_codes_apply(const NodeView& view) {
   using Op = GatedActGradQuantize;
   const auto& attrs = view.attrs<GatedActQuantizeAttrs>();
-  if (!attrs.both || !attrs.q.is_plain() || attrs.q.limit > 0 || !is_fp8(view.out(Op::dgate).dtype))
+  if (!attrs.both || !attrs.q.has_default_scaling() || attrs.q.limit > 0 || !is_fp8(view.out(Op::dgate).dtype))
     return false;
   if (!operands_apply(view, OpCode::gated_act_grad)) return false;
   const auto is_read_so = [&](ScalePlace place) {

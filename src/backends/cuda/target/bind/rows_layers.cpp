@@ -10,7 +10,7 @@ namespace octet::cuda {
 namespace {
 
 // The op without its quantizer.
-struct Plain {
+struct BaseLayer {
   OpCode op;
   Attrs attrs;
   const QuantizedLayer* quantized = nullptr;  // nullptr: it has none
@@ -19,15 +19,15 @@ struct Plain {
   double kept_target = 0;
 };
 
-Plain plain_of(const NodeView& view) {
+BaseLayer base_layer_of(const NodeView& view) {
   const QuantizedLayer* quantized = quantized_layer(view.node.op);
   if (quantized == nullptr) return {view.node.op, view.node.attrs};
   const auto [attrs, q, both, kept_target] = split(view.node.attrs);
   return {quantized->layer, attrs, quantized, q, both, kept_target};
 }
 
-RowLayer layer_of(const Plain& plain) {
-  switch (plain.op) {
+RowLayer layer_of(const BaseLayer& layer) {
+  switch (layer.op) {
     case OpCode::rms_norm:
       return RowLayer::rms_norm;
     case OpCode::layer_norm:
@@ -35,32 +35,32 @@ RowLayer layer_of(const Plain& plain) {
     case OpCode::gated_act:
       return RowLayer::gated_silu;
     default:
-      return std::get<GeluAttrs>(plain.attrs).kind == GeluKind::erf ? RowLayer::gelu_erf
+      return std::get<GeluAttrs>(layer.attrs).kind == GeluKind::erf ? RowLayer::gelu_erf
                                                                     : RowLayer::gelu_tanh;
   }
 }
 
 // As the kernel that keeps operands has them.
-bool kept_applies(const NodeView& view, const Plain& plain) {
+bool kept_applies(const NodeView& view, const BaseLayer& layer) {
   const ResultType groups(Dtype::e4m3, {Granularity::Kind::group, 16, Dtype::bf16});
-  SlotId at = plain.quantized->kept;
+  SlotId at = layer.quantized->kept;
   const auto is_read_so = [&](ScalePlace place) {
     const bool is_kept_so = ResultType(view.out(std::exchange(at, at + 2))) == groups;
     return is_kept_so && view.in_is(place.operand, {Dtype::bf16});
   };
-  return plain.kept_target == static_cast<double>(kKeptTarget) && !plain.both &&
+  return layer.kept_target == static_cast<double>(kKeptTarget) && !layer.both &&
          ResultType(view.out(kLayerQ)) == Dtype::e4m3 &&
          rows_of(view.in(Unary::x)).cols % 16 == 0 &&
-         std::ranges::all_of(op_def(plain.op).scales, is_read_so);
+         std::ranges::all_of(op_def(layer.op).scales, is_read_so);
 }
 
 bool layer_applies(const NodeView& view) {
-  const Plain plain = plain_of(view);
-  if (!operands_apply(view, plain.op)) return false;
-  if (plain.quantized == nullptr) return is_high_precision(view.out(Unary::y).dtype);
-  if (!plain.q.is_plain()) return false;
-  if (plain.kept_target > 0 && !kept_applies(view, plain)) return false;
-  const QuantizedLayer& op = *plain.quantized;
+  const BaseLayer layer = base_layer_of(view);
+  if (!operands_apply(view, layer.op)) return false;
+  if (layer.quantized == nullptr) return is_high_precision(view.out(Unary::y).dtype);
+  if (!layer.q.has_default_scaling()) return false;
+  if (layer.kept_target > 0 && !kept_applies(view, layer)) return false;
+  const QuantizedLayer& op = *layer.quantized;
   // What measures an activation goes by the scales of groups.
   const TensorType& x = view.in(op_def(op.layer).scales[0].operand);
   if (x.has(Granularity::Kind::tensor) && !view.has(op.given_scale)) return false;
@@ -70,13 +70,13 @@ bool layer_applies(const NodeView& view) {
   return is_gemm_operand(view.out(kLayerQ).dtype);
 }
 
-CodesArg codes_of(const NodeView& view, const Plain& plain) {
-  const QuantizedLayer& op = *plain.quantized;
+CodesArg codes_of(const NodeView& view, const BaseLayer& layer) {
+  const QuantizedLayer& op = *layer.quantized;
   CodesArg codes = codes_with_scale(
-      view, {op.given_scale, op.history, kLayerScale, kLayerNonfinite, op.next_history}, plain.q);
+      view, {op.given_scale, op.history, kLayerScale, kLayerNonfinite, op.next_history}, layer.q);
   const bool is_by_row = !view.out(kLayerQ).layout.transposed;
   (is_by_row ? codes.rows_at : codes.transposed_at) = kLayerQ;
-  if (plain.both) codes.transposed_at = static_cast<int8_t>(op.q_transposed);
+  if (layer.both) codes.transposed_at = static_cast<int8_t>(op.q_transposed);
   if (codes.transposed_at != kAbsent)
     codes.padded_rows = view.out(static_cast<size_t>(codes.transposed_at)).stored_shape()[1];
   return codes;
@@ -104,12 +104,12 @@ KernelId kernel_of(OpCode op) {
 }
 
 // Where a norm's own operands and statistics are.
-void norm_places(const NodeView& view, const Plain& plain, RowLayerParams& p) {
-  const bool centred = op_def(plain.op).is_centred;
+void norm_places(const NodeView& view, const BaseLayer& layer, RowLayerParams& p) {
+  const bool centred = op_def(layer.op).is_centred;
   p.weight = unquantized_operand(view, centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight});
   if (centred) p.bias = unquantized_operand(view, LayerNorm::bias);
-  if (plain.quantized != nullptr) {
-    const QuantizedLayer& op = *plain.quantized;
+  if (layer.quantized != nullptr) {
+    const QuantizedLayer& op = *layer.quantized;
     p.mean_at = result_place(view, op.mean);
     p.rstd_at = result_place(view, op.rstd);
     p.known_mean_at = place(view, op.known_mean);
@@ -131,22 +131,22 @@ KeptArg kept_at(const NodeView& view, SlotId codes) {
 }
 
 RowLayerParams layer_params(const NodeView& view) {
-  const Plain plain = plain_of(view);
+  const BaseLayer layer = base_layer_of(view);
   RowLayerParams p;
-  p.layer = layer_of(plain);
-  p.quantized = plain.quantized != nullptr;
-  const auto places = op_def(plain.op).scales;
+  p.layer = layer_of(layer);
+  p.quantized = layer.quantized != nullptr;
+  const auto places = op_def(layer.op).scales;
   p.x = row_operand(view, places[0]);
   const bool gated = places.size() > 1;
   if (gated) p.up = row_operand(view, places[1]);
   std::tie(p.rows, p.cols) = matrix_of(view.in(places[0].operand));
-  if (const auto* norm = std::get_if<NormAttrs>(&plain.attrs)) {
+  if (const auto* norm = std::get_if<NormAttrs>(&layer.attrs)) {
     p.eps = static_cast<float>(norm->eps);
-    norm_places(view, plain, p);
+    norm_places(view, layer, p);
   }
   if (p.quantized) {
-    p.codes = codes_of(view, plain);
-    p.kept_x = kept_at(view, plain.quantized->kept);
+    p.codes = codes_of(view, layer);
+    p.kept_x = kept_at(view, layer.quantized->kept);
     if (gated) p.kept_up = kept_at(view, GatedActQuantize::kept_up);
   } else {
     p.y = unquantized_result(view, Unary::y);
@@ -166,9 +166,9 @@ RowKind layer_kind(const NodeView& view) {
 }
 
 int64_t layer_scratch(const NodeView& view) {
-  const Plain plain = plain_of(view);
-  const bool norm = std::holds_alternative<NormAttrs>(plain.attrs);
-  return plain.quantized == nullptr
+  const BaseLayer layer = base_layer_of(view);
+  const bool norm = std::holds_alternative<NormAttrs>(layer.attrs);
+  return layer.quantized == nullptr
              ? 0
              : layer_scratch_bytes(norm ? rows_of(view.in(RmsNorm::x)).rows : 0);
 }
