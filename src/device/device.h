@@ -103,7 +103,7 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceInfo info() const = 0;
   // Makes this device the calling thread's, where a thread has one: before other calls of a thread
-  // that may not be the one that opened the device, copy_in, copy_out and copy_out_beside excepted.
+  // that may not be the one that opened the device, copy_in, copy_out and copy_out_on_side_stream excepted.
   virtual void enter() {}
   // Throws Error(device) naming what was asked and what is there.
   // Aligned to 4,096 bytes.
@@ -122,9 +122,9 @@ class Device {
   // The workspace that preparing kernels may overwrite, for operands that they are timed on;
   // nullptr: none any more.
   virtual void set_workspace(DeviceMemory* memory) { static_cast<void>(memory); }
-  // For any thread: copies beside what is queued, and returns when it has come. Nothing that is
+  // For any thread: copies on a side stream, and returns when it has come. Nothing that is
   // queued or running may write to the device's side.
-  virtual void copy_out_beside(void* to_host, const std::byte* from_device, int64_t bytes) {
+  virtual void copy_out_on_side_stream(void* to_host, const std::byte* from_device, int64_t bytes) {
     copy_out(to_host, from_device, bytes);
   }
   virtual void copy_within(std::byte* to, const std::byte* from, int64_t bytes) = 0;

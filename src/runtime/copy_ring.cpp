@@ -67,7 +67,7 @@ void CopyRing::copy_ahead() {
       const int64_t n_bytes = std::min(most_, source.n_bytes - next_byte_);
       const int64_t at = room_for(n_bytes);
       if (at < 0) return;
-      device_.copy_out_beside(ring_->data() + at, source.from + next_byte_, n_bytes);
+      device_.copy_out_on_side_stream(ring_->data() + at, source.from + next_byte_, n_bytes);
       pieces_.push_back({next_, at, n_bytes});
       next_byte_ += n_bytes;
     }

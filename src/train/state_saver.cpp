@@ -106,7 +106,7 @@ std::vector<std::byte> StateSaver::sample() {
   }
   std::vector<std::byte> bytes(most ? std::min(kSampleBytes, most->part.n_bytes) : 0);
   const int64_t n_bytes = std::ssize(bytes);
-  if (n_bytes > 0) engine_.arenas().device().copy_out_beside(bytes.data(), most->data, n_bytes);
+  if (n_bytes > 0) engine_.arenas().device().copy_out_on_side_stream(bytes.data(), most->data, n_bytes);
   return bytes;
 }
 

@@ -28,7 +28,7 @@ class CudaDevice : public Device {
   void copy_in_all(const std::vector<HostBytes>& parts) override;
   void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) override;
   void set_workspace(DeviceMemory* memory) override;
-  void copy_out_beside(void* to_host, const std::byte* from_device, int64_t bytes) override;
+  void copy_out_on_side_stream(void* to_host, const std::byte* from_device, int64_t bytes) override;
   void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;
   void fill_zero(std::byte* on_device, int64_t bytes) override;
   void synchronize() override;
