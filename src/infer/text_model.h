@@ -81,7 +81,7 @@ struct TextMachine {
   Log log = {};
 };
 
-// With source's weights and recipe. A device without kernels for a cache is told to `log`. Throws
+// With source's weights and recipe. A device without kernels for a cache is logged. Throws
 // Error{device} where it does not fit.
 std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
                                            const TextModelOptions& options,

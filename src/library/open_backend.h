@@ -24,7 +24,7 @@ struct BackendRequest {
 };
 
 // Throws Error{invalid_argument} for unknown names and for instructions that the machine lacks,
-// Error{device} for a device that is not there. Fewer threads than asked for are told to `log`.
+// Error{device} for a device that is not there. Fewer threads than asked for are logged.
 Backend open_backend(const BackendRequest& request, const Log& log = {});
 // To plan with: needs no device.
 Backend open_plan_backend(const BackendRequest& request, const Log& log = {});
@@ -33,7 +33,7 @@ Backend open_plan_backend(const BackendRequest& request, const Log& log = {});
 std::string isa_of(const BackendRequest& request);
 
 // The request to go on with a run whose newest checkpoint records this instruction set ("": none):
-// auto becomes it, where the machine has it. What that changes is told to `log`.
+// auto becomes it, where the machine has it. What that changes is logged.
 BackendRequest resumed_request(BackendRequest request, const std::string& recorded_isa,
                                const Log& log);
 

@@ -11,12 +11,12 @@ namespace {
 
 constexpr double kInitStd = 0.02;  // GPT-2's
 
-// "q_proj" of "self_attn.q_proj"; what is named twice in a layer ("attn.c_proj", "mlp.c_proj")
-// keeps its parent.
 WithBias bias_if(bool has_bias) {
   return has_bias ? WithBias::yes : WithBias::no;
 }
 
+// "q_proj" of "self_attn.q_proj"; what is named twice in a layer ("attn.c_proj", "mlp.c_proj")
+// keeps its parent.
 std::string_view origin_of(std::string_view path) {
   const size_t dot = path.rfind('.');
   if (dot == std::string_view::npos || path.substr(dot + 1) == "c_proj") return path;

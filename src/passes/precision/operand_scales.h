@@ -46,7 +46,7 @@ class OperandScales {
   // QuantizeAttrs::limit of data that nothing measures: of what is not finite, and where overflow
   // is detected, of gradients that would saturate. 0 elsewhere.
   double limit(const LinearOperand& operand) const;
-  // Of two scalar factors; of powers of two that are constants, another constant.
+  // The product of two scalar factors; of powers of two that are constants, another constant.
   ValueId product(ValueId a, ValueId b);
 
   // Into the graph that the rewriter made: next values of states; and the flag, if there is any.

@@ -17,7 +17,6 @@
 
 namespace octet {
 
-// What a run may choose; absent: the recipe's own choice.
 // What is rescaled by a norm that is measured in the step, of recipes with propagated scales: the
 // gradients that leave norms, and those of parameters.
 enum class DynamicRescale : uint8_t { none, norms, norms_and_gradients };
@@ -29,6 +28,7 @@ constexpr int enum_count(DynamicRescale) {
   return 3;
 }
 
+// What a run may choose; absent: the recipe's own choice.
 struct RecipeOptions {
   Dtype gradient = Dtype::bf16;  // of parameters' gradients, where the recipe computes below f32
   std::vector<LinearOverride> overrides = {};
