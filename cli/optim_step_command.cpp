@@ -156,9 +156,9 @@ class TensorUpdate {
     const auto hi = words<uint16_t>(kTensor);
     const std::string remainder = name(StateUse::master_remainder);
     const auto lo = has(remainder) ? words<int16_t>(remainder) : std::vector<int16_t>(hi.size());
-    std::vector<float> joined;
-    for (size_t i = 0; i < hi.size(); ++i) joined.push_back(join_master({hi[i], lo[i]}));
-    return joined;
+    std::vector<float> masters;
+    for (size_t i = 0; i < hi.size(); ++i) masters.push_back(join_master({hi[i], lo[i]}));
+    return masters;
   }
 
   std::vector<float> moment(Moment which) const {

@@ -93,14 +93,14 @@ class KnownFlags {
   // Whether one of those is set that are known before this value; kNoValue where there is none.
   // Values must come in the order in which they are made.
   ValueId before(ValueId value) {
-    ValueIds joined;
-    if (last_ != kNoValue) joined.push_back(last_);
+    ValueIds flags_before;
+    if (last_ != kNoValue) flags_before.push_back(last_);
     for (; next_ < flags_.size() && producer(flags_[next_]) < producer(value); ++next_)
-      joined.push_back(flags_[next_]);
-    if (joined.size() > 1)
-      last_ = builder_.emit1(OpCode::any_of, NoAttrs{}, joined);
-    else if (joined.size() == 1)
-      last_ = joined[0];
+      flags_before.push_back(flags_[next_]);
+    if (flags_before.size() > 1)
+      last_ = builder_.emit1(OpCode::any_of, NoAttrs{}, flags_before);
+    else if (flags_before.size() == 1)
+      last_ = flags_before[0];
     return last_;
   }
   NodeId producer(ValueId id) const { return builder_.graph().value(id).producer; }

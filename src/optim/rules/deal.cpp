@@ -45,8 +45,8 @@ Deal::Deal(std::span<UpdateBuilder> all)
 ValueIds Deal::out(const ValueIds& shards) {
   if (attrs_.ranks == 1) return shards;
   const int64_t shard = b_.type(shards[0]).n_elems(), mine = first(attrs_.rank);
-  const ValueId joined = b_.emit1(OpCode::concatenate, AxisAttrs{0}, shards);
-  const ValueId all = b_.reshape(gather(b_, joined, attrs_.ranks), {attrs_.ranks, n_, shard});
+  const ValueId concatenated = b_.emit1(OpCode::concatenate, AxisAttrs{0}, shards);
+  const ValueId all = b_.reshape(gather(b_, concatenated, attrs_.ranks), {attrs_.ranks, n_, shard});
   ValueIds whole;
   for (int64_t i = mine; i < mine + count_; ++i) {
     const ValueId flat = b_.reshape(part(b_, all, 1, i, 1), {attrs_.ranks * shard});

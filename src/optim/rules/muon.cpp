@@ -35,9 +35,9 @@ class NewtonSchulz {
     ValueIds scaled;
     for (const ValueId x : matrices) scaled.push_back(normalized(x));
     const Shape& shape = u_.attrs().shape;
-    const ValueId joined =
+    const ValueId concatenated =
         scaled.size() == 1 ? scaled[0] : b.emit1(OpCode::concatenate, AxisAttrs{0}, scaled);
-    Orthogonal x{b.reshape(joined, {std::ssize(scaled), shape[0], shape[1]}), 1 / kNorm};
+    Orthogonal x{b.reshape(concatenated, {std::ssize(scaled), shape[0], shape[1]}), 1 / kNorm};
     for (int i = 0; i < kSteps; ++i) x = step(x);
     return x;
   }

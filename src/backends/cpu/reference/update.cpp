@@ -124,9 +124,9 @@ Floats load_master(const RefCall& call) {
   const auto w = call.in[S::w].data, master = optional(call.in, S::master);
   if (master.empty()) return Floats(w.begin(), w.end());
   if (call.in[S::master].type.dtype == Dtype::f32) return Floats(master.begin(), master.end());
-  Floats joined;
-  for (size_t i = 0; i < w.size(); ++i) joined.push_back(with_remainder(w[i], master[i]));
-  return joined;
+  Floats masters;
+  for (size_t i = 0; i < w.size(); ++i) masters.push_back(with_remainder(w[i], master[i]));
+  return masters;
 }
 
 void store_weight(const RefCall& call, const Floats& w) {
