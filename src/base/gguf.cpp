@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kWidths[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};  // by type; 0: see its length
 constexpr uint32_t kMaxDimensions = 4;
-constexpr uint64_t kFirstPiece = 16 << 20;    // bytes, tried first
+constexpr uint64_t kFirstPiece = 16 << 20;   // bytes, tried first
 constexpr uint64_t kMaxHeader = 1ull << 30;  // bytes
 
 }  // namespace

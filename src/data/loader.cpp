@@ -125,7 +125,8 @@ Batch Loader::peek(int64_t skip, int64_t batch) const {
       empty_batch(batch, options_.seq, options_.boundaries == DocumentBoundaries::isolate);
   const auto seq = static_cast<size_t>(options_.seq);
   for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
-    fill_row(stream_, options_.boundaries, window_start(rows_consumed_ + skip + static_cast<int64_t>(row)),
+    fill_row(stream_, options_.boundaries,
+             window_start(rows_consumed_ + skip + static_cast<int64_t>(row)),
              row_of(result, row, seq));
   }
   return result;

@@ -71,9 +71,11 @@ struct PackReport {
   int64_t longest = 0;           // tokens of a document
   int64_t n_rows = 0;            // of the first epoch
   int64_t n_used = 0;            // of them that hold a token
-  int64_t n_padded_tokens = 0;          // of the first epoch too, with padding
+  int64_t n_padded_tokens = 0;   // of the first epoch too, with padding
   double padding_share() const {
-    return n_padded_tokens > 0 ? 1 - static_cast<double>(n_used) / static_cast<double>(n_padded_tokens) : 0;
+    return n_padded_tokens > 0
+               ? 1 - static_cast<double>(n_used) / static_cast<double>(n_padded_tokens)
+               : 0;
   }
 };
 

@@ -38,9 +38,9 @@ class RowReader {
   RowReader(const RowReader&) = delete;
   RowReader& operator=(const RowReader&) = delete;
 
-  // The micro-batch that begins with this row, RowLoader::rows_consumed() and what is skipped, where it is
-  // the next of the reader's order; waits until it is read, and throws what reading it threw.
-  // Nothing for any other row, and behind an error or the last step: the caller reads it.
+  // The micro-batch that begins with this row, RowLoader::rows_consumed() and what is skipped,
+  // where it is the next of the reader's order; waits until it is read, and throws what reading it
+  // threw. Nothing for any other row, and behind an error or the last step: the caller reads it.
   std::optional<Batch> take(int64_t first_row);
 
  private:

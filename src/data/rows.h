@@ -18,7 +18,7 @@ using ItemCounts = std::map<std::string, int64_t, std::less<>>;
 
 struct RowCounts {
   ItemCounts items = {};
-  int64_t n_tokens = 0;  // without padding; of what has no tokens, rows
+  int64_t n_tokens = 0;         // without padding; of what has no tokens, rows
   int64_t n_padded_tokens = 0;  // with padding: what is computed
   int64_t n_labels() const { return count_of(items, "labels"); }
   static int64_t count_of(const ItemCounts& items, std::string_view name) {

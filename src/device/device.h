@@ -103,7 +103,8 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceInfo info() const = 0;
   // Makes this device the calling thread's, where a thread has one: before other calls of a thread
-  // that may not be the one that opened the device, copy_in, copy_out and copy_out_on_side_stream excepted.
+  // that may not be the one that opened the device, copy_in, copy_out and copy_out_on_side_stream
+  // excepted.
   virtual void enter() {}
   // Throws Error(device) naming what was asked and what is there.
   // Aligned to 4,096 bytes.

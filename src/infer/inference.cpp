@@ -163,7 +163,8 @@ void Inference::copy_cache(const BatchSize& size, int64_t n_rows) {
 
 int64_t Inference::planned_bytes() const {
   int64_t total = 0;
-  for (int arena = 0; arena < kArenaCount; ++arena) total += arenas_->bytes(static_cast<Arena>(arena));
+  for (int arena = 0; arena < kArenaCount; ++arena)
+    total += arenas_->bytes(static_cast<Arena>(arena));
   return total;
 }
 

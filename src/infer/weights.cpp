@@ -17,7 +17,7 @@ namespace octet {
 namespace {
 
 constexpr int64_t kMinPiece = 8 << 10, kMaxPiece = 512 << 10;  // elements
-constexpr size_t kRawBytes = 64 << 10;                            // of a file, at a time
+constexpr size_t kRawBytes = 64 << 10;                         // of a file, at a time
 
 [[noreturn]] void bad_tensor(const ModelFiles& files, const std::string& stored,
                              const std::string& expected, std::string_view got) {

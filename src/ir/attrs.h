@@ -97,7 +97,9 @@ struct QuantizeAttrs {
     if (!std::is_const_v<Self> || s.limit != 0) f("limit", s.limit);  // printed where there is one
   }
   // What kernels that quantize as they store know.
-  bool has_default_scaling() const { return rule == ScaleRule::linear && rounding == Rounding::near; }
+  bool has_default_scaling() const {
+    return rule == ScaleRule::linear && rounding == Rounding::near;
+  }
 };
 // The scale of a tensor from its amax.
 struct AmaxScaleAttrs {

@@ -19,11 +19,12 @@
 namespace octet {
 
 struct KernelChoice {
-  std::string name;           // "gemm bf16 x bf16 -> f32", for plans and profiles alone
-  int64_t scratch_bytes = 0;  // upper bound; the plan reserves it for the node's duration
-  bool reference = false;     // a scalar kernel that decodes, computes in double and encodes
-  bool has_two_phases = false;  // a collective of two phases, a launch each: a copy of what others have, and the reduction (PlanStep::is_second_phase)
-  bool may_join = false;    // launches that do not depend on each other may be one (LaunchArgs)
+  std::string name;             // "gemm bf16 x bf16 -> f32", for plans and profiles alone
+  int64_t scratch_bytes = 0;    // upper bound; the plan reserves it for the node's duration
+  bool reference = false;       // a scalar kernel that decodes, computes in double and encodes
+  bool has_two_phases = false;  // a collective of two phases, a launch each: a copy of what others
+                                // have, and the reduction (PlanStep::is_second_phase)
+  bool may_join = false;        // launches that do not depend on each other may be one (LaunchArgs)
   const KernelRow* row = nullptr;  // of the back end's table; nullptr: it has none
 };
 
@@ -102,7 +103,9 @@ class Catalogue {
   virtual AutotuneCache autotune_cache() const { return {}; }
   // Kernels prepared from now on take these choices where they still can be had. Throws
   // Error{bad_data} for a code that autotune_cache() never made.
-  virtual void use_autotune_cache(std::span<const AutotunedChoice> choices) { static_cast<void>(choices); }
+  virtual void use_autotune_cache(std::span<const AutotunedChoice> choices) {
+    static_cast<void>(choices);
+  }
 
  protected:
   Target target_;

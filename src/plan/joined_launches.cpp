@@ -25,8 +25,9 @@ class Access {
 bool may_be_one(const Graph& graph, const PlanStep& step, const PlanStep& next) {
   const Node &a = graph.node(step.node), &b = graph.node(next.node);
   return step.kernel.may_join && next.kernel.may_join && step.kernel.row == next.kernel.row &&
-         a.op == b.op && step.is_second_phase == next.is_second_phase && step.stream == next.stream &&
-         !next.begins_collective_group && next.joins < 0 && step.scratch < 0 && next.scratch < 0;
+         a.op == b.op && step.is_second_phase == next.is_second_phase &&
+         step.stream == next.stream && !next.begins_collective_group && next.joins < 0 &&
+         step.scratch < 0 && next.scratch < 0;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace octet {
 struct RowFacts {
   bool generic = false;         // element by element, whatever the types: far from the peak
   bool reference = false;       // a scalar kernel that decodes, computes in double and encodes
-  bool has_two_phases = false;      // a collective of two phases (PlanStep::is_second_phase)
+  bool has_two_phases = false;  // a collective of two phases (PlanStep::is_second_phase)
   bool constant_scale = false;  // reads a scale of its result from the graph, not from memory
 };
 

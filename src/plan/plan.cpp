@@ -88,7 +88,8 @@ class Planner {
     place_inputs();
     for (int step = 0; step < static_cast<int>(order_.size()); ++step) plan_step(step);
     outputs_live_to_the_end();
-    for (int arena = 0; arena < kArenaCount; ++arena) plan_.arena_bytes[arena] = layout_.arena_bytes[arena];
+    for (int arena = 0; arena < kArenaCount; ++arena)
+      plan_.arena_bytes[arena] = layout_.arena_bytes[arena];
     assign_offsets();
     add_streams(plan_, ends_);
     verify_streams(plan_);

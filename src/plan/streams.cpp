@@ -45,7 +45,8 @@ Runs find_runs(const Graph& graph, const std::vector<NodeId>& order) {
     }
     for (const ValueId id : node.results) {
       if (id != kNoValue) writes.insert(view_root(graph, id));
-      if (const auto aliased = aliased_inputs.find(id); aliased != aliased_inputs.end()) writes.insert(aliased->second);
+      if (const auto aliased = aliased_inputs.find(id); aliased != aliased_inputs.end())
+        writes.insert(aliased->second);
     }
     for (const ValueId id : reads) needs_run = needs_run || written.contains(id);
     for (const ValueId id : writes) needs_run = needs_run || read.contains(id);
@@ -107,7 +108,8 @@ std::vector<int> ends_of_use(const Graph& graph, const std::vector<NodeId>& orde
       ends[static_cast<size_t>(step)] = join - 1;
     } else {
       for (const ValueId id : node.results) {
-        if (const auto aliased = aliased_inputs.find(id); aliased != aliased_inputs.end()) first_write[aliased->second] = step;
+        if (const auto aliased = aliased_inputs.find(id); aliased != aliased_inputs.end())
+          first_write[aliased->second] = step;
       }
     }
     for (const ValueId id : node.operands) {
@@ -233,16 +235,20 @@ void verify_streams(const Plan& plan) {
       under_way.erase(its);
     }
     const bool follows = i > 0 && plan.steps[static_cast<size_t>(i) - 1].stream == step.stream;
-    check(computes || step.begins_collective_group || follows, "begins before its operands are there");
+    check(computes || step.begins_collective_group || follows,
+          "begins before its operands are there");
     if (step.begins_collective_group) run_begin = i;
     if (computes && under_way.empty()) continue;
     Touched touched = touched_by(plan, step);
     for (const UnderWay& other : under_way) {
       // Between runs there is a barrier.
       if (!computes && other.step < run_begin && !other.has_two_phases) continue;
-      check(!any_overlap(touched.reads, other.touched.writes), "reads what a collective is writing");
-      check(!any_overlap(touched.writes, other.touched.reads), "writes what a collective is reading");
-      check(!any_overlap(touched.writes, other.touched.writes), "writes what a collective is writing");
+      check(!any_overlap(touched.reads, other.touched.writes),
+            "reads what a collective is writing");
+      check(!any_overlap(touched.writes, other.touched.reads),
+            "writes what a collective is reading");
+      check(!any_overlap(touched.writes, other.touched.writes),
+            "writes what a collective is writing");
     }
     if (!computes) under_way.push_back({i, step.node, step.kernel.has_two_phases, false, touched});
   }

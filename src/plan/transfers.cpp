@@ -73,7 +73,8 @@ class Simulation {
     const double within = static_cast<double>(bytes.within) / rates_.link;
     const double between = static_cast<double>(bytes.between) / rates_.network;
     const PlanStep& one = plan_.steps[step];
-    const double barriers = rates_.barrier * (one.begins_collective_group + one.ends_collective_group);
+    const double barriers =
+        rates_.barrier * (one.begins_collective_group + one.ends_collective_group);
     const double data = rates_.has_levels ? within + between + level_seconds(node(step))
                                           : std::max(within, between);
     const bool is_part = step > 0 && joins_next_[step - 1];  // of the launch before

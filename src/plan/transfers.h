@@ -18,7 +18,7 @@ namespace octet {
 // network of 400 Gbit/s a rank. Starts and barriers as two H100 took them.
 struct MachineRates {
   double flops_bf16 = 700e12;       // per second; GEMMs of BF16
-  double flops_8_bit = 1250e12;    // of 8 bits
+  double flops_8_bit = 1250e12;     // of 8 bits
   double flops_attention = 440e12;  // forward and backward together
   double bytes = 3.5e12;            // per second; memory
   double link = 450e9;              // per second and direction; between ranks of a host

@@ -107,8 +107,9 @@ void add_packed(const QuantizedLinear& q, std::vector<TensorSource>& out) {
 void add_dequantized(const QuantizedLinear& q, std::vector<TensorSource>& out) {
   const bool transpose = q.linear.is_in_out;
   const std::vector<float> values = as_stored(dequantized(q.weight), q.weight.shape, transpose);
-  out.push_back(owned(tensor_decl(q.linear.weight, Dtype::bf16, stored_shape(q.weight.shape, transpose)),
-                      encode_weights(values, Dtype::bf16)));
+  out.push_back(
+      owned(tensor_decl(q.linear.weight, Dtype::bf16, stored_shape(q.weight.shape, transpose)),
+            encode_weights(values, Dtype::bf16)));
 }
 
 // Whether weights are INT8 and inputs are not quantized.
@@ -252,8 +253,9 @@ Json own_json(const PtqModel& model, const Linears& linears) {
   Json groups = groups_json(linears, [](const QuantizedLinear& q) {
     const BlockShape& block = q.weight.block;
     const bool transpose = q.linear.is_in_out;
-    Json group = {{"format", std::string(dtype_name(q.weight.dtype))},
-                  {"block", {transpose ? block.cols : block.rows, transpose ? block.rows : block.cols}}};
+    Json group = {
+        {"format", std::string(dtype_name(q.weight.dtype))},
+        {"block", {transpose ? block.cols : block.rows, transpose ? block.rows : block.cols}}};
     if (!q.input) return group;
     group["inputs"] = {{"format", std::string(dtype_name(q.input->dtype))},
                        {"scaling", scaling_word(*q.input)},

@@ -34,8 +34,7 @@ std::vector<float> divisors(const std::vector<float>& x, const std::vector<float
     const double s =
         std::pow(static_cast<double>(x[i]), alpha) / std::pow(static_cast<double>(w[i]), 1 - alpha);
     const bool is_used = x[i] > 0 && w[i] > 0;
-    result.push_back(is_used ? std::clamp(static_cast<float>(s), kMinDivisor, kMaxDivisor)
-                             : 1.0f);
+    result.push_back(is_used ? std::clamp(static_cast<float>(s), kMinDivisor, kMaxDivisor) : 1.0f);
   }
   return result;
 }

@@ -10,7 +10,8 @@
 namespace octet {
 
 Arenas::Arenas(Device& device, const int64_t (&arena_bytes)[kArenaCount]) : device_(device) {
-  for (int arena = 0; arena < kArenaCount; ++arena) memory_[arena] = device.allocate(arena_bytes[arena]);
+  for (int arena = 0; arena < kArenaCount; ++arena)
+    memory_[arena] = device.allocate(arena_bytes[arena]);
 }
 
 RankExchange exchange_of(Group& group) {
@@ -44,7 +45,9 @@ namespace {
 
 class WorkspaceLoan {
  public:
-  WorkspaceLoan(Device& device, DeviceMemory& memory) : device_(device) { device_.set_workspace(&memory); }
+  WorkspaceLoan(Device& device, DeviceMemory& memory) : device_(device) {
+    device_.set_workspace(&memory);
+  }
   ~WorkspaceLoan() { device_.set_workspace(nullptr); }
   WorkspaceLoan(const WorkspaceLoan&) = delete;
   WorkspaceLoan& operator=(const WorkspaceLoan&) = delete;
@@ -121,7 +124,9 @@ size_t BoundPlan::find_first_overwrite(
   while (first < steps_.size() && !overwrites(first)) ++first;
   if (first == steps_.size()) return first;
   // Between ranks: from where a run begins, the others may write here.
-  while (plan_.steps[first].stream == Stream::transfer && !plan_.steps[first].begins_collective_group) --first;
+  while (plan_.steps[first].stream == Stream::transfer &&
+         !plan_.steps[first].begins_collective_group)
+    --first;
   return first;
 }
 
@@ -163,7 +168,8 @@ void BoundPlan::wait_before(size_t index) const {
 }
 void BoundPlan::signal_behind(size_t index) const {
   Device& device = arenas_.device();
-  if (plan_.steps[index].ends_collective_group) device.signal(2 * static_cast<int>(index) + 1, Stream::transfer);
+  if (plan_.steps[index].ends_collective_group)
+    device.signal(2 * static_cast<int>(index) + 1, Stream::transfer);
   if (index + 1 == steps_.size() && last_transfer_ >= 0)
     device.wait(2 * last_transfer_ + 1, Stream::compute);
 }

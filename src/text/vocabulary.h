@@ -11,7 +11,7 @@ namespace octet {
 class Vocabulary {
  public:
   static constexpr int64_t kMaxTokens = int64_t{1} << 21;  // ids are below
-  static constexpr size_t kLongestToken = 4096;             // bytes
+  static constexpr size_t kLongestToken = 4096;            // bytes
 
   // Throws Error{bad_data}, "token ID: ...", for an id out of range or given twice, and for a token
   // that is too long. Of equal tokens find() gives the first that was added.

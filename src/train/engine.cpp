@@ -304,7 +304,8 @@ void TrainEngine::enable_tracing() {
     const bool changes = def.gathered_in != StateUse::none || def.on_skip == OnSkip::moves;
     if (!changes) continue;
     const auto n_bytes = static_cast<size_t>(slot.type.n_bytes());
-    histories_.push_back({arenas_->arena(slot.arena) + slot.offset, std::vector<std::byte>(n_bytes)});
+    histories_.push_back(
+        {arenas_->arena(slot.arena) + slot.offset, std::vector<std::byte>(n_bytes)});
   }
 }
 

@@ -22,8 +22,8 @@ namespace {
 
 constexpr const char* kName = "fine-tuning";  // in place of a file's name
 constexpr int64_t kLongestSeq = 2048, kSeqStep = 16;
-constexpr int64_t kMaxRows = 8;     // of a micro-batch
-constexpr int64_t kMinSteps = 16;  // of an epoch, where its rows allow it
+constexpr int64_t kMaxRows = 8;      // of a micro-batch
+constexpr int64_t kMinSteps = 16;    // of an epoch, where its rows allow it
 constexpr int64_t kEvaluations = 4;  // an epoch
 constexpr double kAdapterLr = 2e-4;  // of adapters; all weights move in smaller steps
 constexpr std::string_view kDefaults = R"(

@@ -136,7 +136,8 @@ std::vector<float> first_values(const ParameterSpec& parameter) {
 // A frozen weight's data and scales, whose product is as large as a weight.
 void write_frozen(Arenas& arenas, const Layout& layout, const ParameterSpec& parameter) {
   const auto write = [&](const Layout::Slot& slot, const std::vector<std::byte>& bytes) {
-    arenas.device().copy_in(arenas.arena(slot.arena) + slot.offset, bytes.data(), std::ssize(bytes));
+    arenas.device().copy_in(arenas.arena(slot.arena) + slot.offset, bytes.data(),
+                            std::ssize(bytes));
   };
   const Layout::Slot& data = layout.slots.at(parameter.name);
   const Layout::Slot& scale = layout.slots.at(frozen_scale_name(parameter.name));

@@ -33,8 +33,9 @@ std::vector<uint32_t> words_of(const RankStep& own) {
   for (const float loss : own.losses) words.push_back(bits_of(loss));
   uint64_t skipped_tensors = 0;
   for (const std::string& name : own.skipped_tensors) skipped_tensors += name_hash(name);
-  words.insert(words.end(), {norm_bits(own.grad_norm), own.nonfinite ? 1u : 0u, own.attempt,
-                             low(skipped_tensors), high(skipped_tensors), low(own.rows), high(own.rows)});
+  words.insert(words.end(),
+               {norm_bits(own.grad_norm), own.nonfinite ? 1u : 0u, own.attempt,
+                low(skipped_tensors), high(skipped_tensors), low(own.rows), high(own.rows)});
   return words;
 }
 

@@ -12,7 +12,7 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kFewestLosses = 20;           // before a spike can be told from the beginning
+constexpr int64_t kFewestLosses = 20;         // before a spike can be told from the beginning
 constexpr double kMinDeviation = 1.0 / 1000;  // of the mean: a smooth loss has none
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();

@@ -106,7 +106,8 @@ std::vector<std::byte> StateSaver::sample() {
   }
   std::vector<std::byte> bytes(most ? std::min(kSampleBytes, most->part.n_bytes) : 0);
   const int64_t n_bytes = std::ssize(bytes);
-  if (n_bytes > 0) engine_.arenas().device().copy_out_on_side_stream(bytes.data(), most->data, n_bytes);
+  if (n_bytes > 0)
+    engine_.arenas().device().copy_out_on_side_stream(bytes.data(), most->data, n_bytes);
   return bytes;
 }
 
@@ -181,7 +182,8 @@ void StateSaver::save_async(const SaveRequest& request, const Log& log) {
   start(request, SaveMode::async, log);
 }
 
-void StateSaver::launch(SaveMode mode, const std::function<Status(Checkpoints&)>& work, const Log& log) {
+void StateSaver::launch(SaveMode mode, const std::function<Status(Checkpoints&)>& work,
+                        const Log& log) {
   if (mode == SaveMode::async) {
     try {
       running_->thread = std::thread([this, work] { run(work); });

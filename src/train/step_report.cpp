@@ -129,7 +129,8 @@ std::string step_line(const StepReport& report) {
   std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.2f}  {:.0f} tokens/s",
                                  report.step, report.steps, unsigned_nan(report.loss), report.lr,
                                  unsigned_nan(report.grad_norm), report.tokens_per_s);
-  if (report.skipped && report.skipped_tensors.empty()) line += "  skipped: a gradient is not finite";
+  if (report.skipped && report.skipped_tensors.empty())
+    line += "  skipped: a gradient is not finite";
   if (report.overflowed)
     line += fmt::format("  skipped: an overflow at loss scale {:g}", report.loss_scale->scale);
   if (!report.skipped_tensors.empty()) {

@@ -38,8 +38,8 @@ struct StepReport {
   bool flagged = false;     // a quantizer met a value that is not finite
   bool overflowed = false;  // skipped for the loss scale's sake, and so not `skipped`
   std::optional<LossScaleReport> loss_scale = {};
-  std::vector<std::string> skipped_tensors = {};   // without clipping: left alone
-  bool equal_losses = false;               // StepOutcome's; not in metrics.jsonl
+  std::vector<std::string> skipped_tensors = {};  // without clipping: left alone
+  bool equal_losses = false;                      // StepOutcome's; not in metrics.jsonl
   std::optional<NonfiniteSite> nonfinite;  // with train.debug_nonfinite: the first such value
   std::vector<EdgeStatistics> edges = {};  // of a step that telemetry samples
   std::optional<double> val_loss;

@@ -80,7 +80,8 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       machine_(machine),
       spec_(model_from_config(machine.files, config)),
       loader_(make_loader(data, config)),
-      autotune_cache_problem_(load_autotune_cache(machine.files, file("algorithms.json"), machine.catalogue)),
+      autotune_cache_problem_(
+          load_autotune_cache(machine.files, file("algorithms.json"), machine.catalogue)),
       engine_(with_lengths(loaded_options(machine.files, config, spec_, machine.rank()), *loader_),
               machine.device, machine.catalogue, machine.group),
       data_(data),

@@ -135,8 +135,8 @@ class Trainer {
   TrainerMachine machine_;
   ModelSpec spec_;
   std::unique_ptr<RowLoader> loader_;
-  std::unique_ptr<RowReader> reader_;  // of the rows of a run's steps, from begin() on
-  std::string autotune_cache_problem_;         // why recorded algorithms were not taken; before the engine
+  std::unique_ptr<RowReader> reader_;   // of the rows of a run's steps, from begin() on
+  std::string autotune_cache_problem_;  // why recorded algorithms were not taken; before the engine
   TrainEngine engine_;
   std::string loaded_;  // how fast a model's weights came; empty where there were none
   Dataset data_;

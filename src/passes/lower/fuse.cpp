@@ -108,7 +108,7 @@ class MatchSet {
 
   // A replaced result may be read behind the match, another by the match's own nodes alone.
   std::optional<std::string> illegal_result(const Match& match, const std::vector<NodeId>& nodes,
-                                             ValueId id) const {
+                                            ValueId id) const {
     const bool is_replaced = replaces(match, id);
     for (const Node* reader : m_.readers(id)) {
       const NodeId n = m_.graph().id(*reader);

@@ -28,8 +28,9 @@ const Node* amax_of(const Matcher& m, ValueId gradient) {
 bool is_alike(const Matcher& m, const Node& a, const Node& b) {
   const auto is_same = [&](SlotId slot) { return m.type(a.out(slot)) == m.type(b.out(slot)); };
   return a.attrs == b.attrs && a.in(Quantize::scale) == b.in(Quantize::scale) &&
-         std::get<QuantizeAttrs>(a.attrs).has_default_scaling() && is_fp8(m.dtype(a.out(Quantize::q))) &&
-         is_same(QuantizeBoth::q) && is_same(QuantizeBoth::q_transposed);
+         std::get<QuantizeAttrs>(a.attrs).has_default_scaling() &&
+         is_fp8(m.dtype(a.out(Quantize::q))) && is_same(QuantizeBoth::q) &&
+         is_same(QuantizeBoth::q_transposed);
 }
 
 // The maker of the scale, from the amax of both gradients, which nothing else reads; nullptr where

@@ -127,8 +127,7 @@ std::optional<EdgeScale> edge_scale_from_text(std::string_view text) {
   EdgeScale scale{.pattern = std::string(text.substr(0, equals))};
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data() + equals + 1, end, scale.log2);
-  const bool is_number =
-      error == std::errc() && at == end && std::abs(scale.log2) <= kMaxEdgeScale;
+  const bool is_number = error == std::errc() && at == end && std::abs(scale.log2) <= kMaxEdgeScale;
   return is_number ? std::optional(std::move(scale)) : std::nullopt;
 }
 

@@ -69,7 +69,9 @@ class GroupStorer {
     groups_[old_id] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
   }
 
-  static bool has_group_operands(const Node& node) { return node.tag.layer >= 0 && op_def(node.op).saves; }
+  static bool has_group_operands(const Node& node) {
+    return node.tag.layer >= 0 && op_def(node.op).saves;
+  }
 
   // The backward pass does, and what the forward pass makes in codes alone has no other form.
   bool reads_groups(const Node& node, ScalePlace place) const {

@@ -48,7 +48,8 @@ std::vector<bool> wanted_unscaled(const Graph& graph, const ScalifyOptions& opti
     for (size_t i = 0; i < node->operands.size(); ++i) {
       if (reads_unscaled(def, i)) want(node->operands[i]);
     }
-    if (hands_on(node->op) && is_wanted[static_cast<size_t>(node->results[0])]) want(node->operands[0]);
+    if (hands_on(node->op) && is_wanted[static_cast<size_t>(node->results[0])])
+      want(node->operands[0]);
   }
   return is_wanted;
 }
@@ -116,7 +117,8 @@ class Propagation {
 
   ValueId unscaled_of(ValueId id) {
     Scaled& x = values_[static_cast<size_t>(id)];
-    if (const auto made = made_unscaled_.find(id); made != made_unscaled_.end()) return made->second.data;
+    if (const auto made = made_unscaled_.find(id); made != made_unscaled_.end())
+      return made->second.data;
     if (!is_real(id) || (x.log2 == 0 && x.factor == kNoValue)) return x.data;
     const auto [it, added] = made_unscaled_.try_emplace(id);
     if (added) note(it->second = as_value(x));
@@ -188,8 +190,8 @@ class Propagation {
   Rewriter rewriter_;
   Scaler scaler_;
   const ScalifyOptions& options_;
-  std::vector<bool> is_wanted_unscaled_;     // by value of the old graph
-  std::vector<Scaled> values_;  // as well
+  std::vector<bool> is_wanted_unscaled_;  // by value of the old graph
+  std::vector<Scaled> values_;            // as well
   std::map<ValueId, Scaled> made_unscaled_;
   std::vector<double> rms_;  // by value of the new graph
   std::vector<int> scale_;

@@ -13,8 +13,8 @@ inline std::vector<float> first_moments(TrainEngine& engine) {
   for (const auto& [name, slot] : engine.layout().slots) {
     if (slot.key.use != StateUse::moment1) continue;
     std::vector<float> values(static_cast<size_t>(slot.type.n_bytes()) / sizeof(float));
-    engine.arenas().device().copy_out(values.data(), engine.arenas().arena(slot.arena) + slot.offset,
-                                      slot.type.n_bytes());
+    engine.arenas().device().copy_out(
+        values.data(), engine.arenas().arena(slot.arena) + slot.offset, slot.type.n_bytes());
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;

@@ -28,8 +28,8 @@ void grow(TrainEngine& engine, float times) {
   const auto edit = [&](const std::string& name, auto&& change) {
     const Layout::Slot& slot = *engine.layout().find(StateUse::master, name);
     std::vector<float> values(static_cast<size_t>(slot.type.n_elems()));
-    engine.arenas().device().copy_out(values.data(), engine.arenas().arena(slot.arena) + slot.offset,
-                                      slot.type.n_bytes());
+    engine.arenas().device().copy_out(
+        values.data(), engine.arenas().arena(slot.arena) + slot.offset, slot.type.n_bytes());
     change(values, slot.type.shape.back());
     write_master(engine.arenas(), engine.layout(), name, values);
   };

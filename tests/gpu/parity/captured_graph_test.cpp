@@ -21,7 +21,9 @@ TEST(CapturedGraph, holds_nothing_that_another_thread_copies_meanwhile) {
   device.copy_in(state->data(), first.data(), kBytes);
   const auto graph = device.capture([&] {
     device.copy_within(result->data(), state->data(), kBytes);
-    std::thread([&] { device.copy_out_on_side_stream(copied.data(), state->data(), kBytes); }).join();
+    std::thread([&] {
+      device.copy_out_on_side_stream(copied.data(), state->data(), kBytes);
+    }).join();
   });
   ASSERT_NE(graph, nullptr);
   EXPECT_EQ(copied, first);

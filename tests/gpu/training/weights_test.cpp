@@ -51,7 +51,8 @@ Layout layout_of(const ParameterSpec& parameter, const Form& form, Cut cut) {
 
 std::vector<std::byte> bytes_of(Arenas& arenas, const Layout::Slot& slot) {
   std::vector<std::byte> bytes(static_cast<size_t>(slot.type.n_bytes()));
-  arenas.device().copy_out(bytes.data(), arenas.arena(slot.arena) + slot.offset, slot.type.n_bytes());
+  arenas.device().copy_out(bytes.data(), arenas.arena(slot.arena) + slot.offset,
+                           slot.type.n_bytes());
   return bytes;
 }
 

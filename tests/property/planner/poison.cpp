@@ -61,7 +61,8 @@ class PoisonedRun {
     const auto spoil = [&](ValueId id) {
       if (id == kNoValue || last_read_[static_cast<size_t>(root(id))] > step) return;
       const Buffer& b = plan_.buffers[static_cast<size_t>(buffer(id))];
-      if (b.arena != Arena::transient || std::count(kept.begin(), kept.end(), buffer(id)) > 0) return;
+      if (b.arena != Arena::transient || std::count(kept.begin(), kept.end(), buffer(id)) > 0)
+        return;
       if (b.bytes > 0)
         std::memset(arenas_.arena(b.arena) + b.offset, kPoison, static_cast<size_t>(b.bytes));
     };

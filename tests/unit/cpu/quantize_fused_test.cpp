@@ -32,7 +32,9 @@ struct Matrix {
           std::ldexp(1.0f + static_cast<float>(i % 5) / 8, static_cast<int>(i * seed % 23) - 14));
     }
   }
-  QuantizedMatrix coded() const { return {{codes.data(), Dtype::e4m3}, {scales.data(), Dtype::bf16}, 16}; }
+  QuantizedMatrix coded() const {
+    return {{codes.data(), Dtype::e4m3}, {scales.data(), Dtype::bf16}, 16};
+  }
   QuantizedMatrix unquantized() const { return {{plain.data(), Dtype::bf16}}; }
 };
 
@@ -109,13 +111,16 @@ TEST_F(quantize_fused, reads_groups_as_decoding_and_scaling_do) {
 
 TEST_F(quantize_fused, gated_equals_its_steps) {
   for (const bool coded : {true, false}) {
-    const QuantizedMatrix gate = coded ? a_.coded() : a_.unquantized(), up = coded ? b_.coded() : b_.unquantized();
+    const QuantizedMatrix gate = coded ? a_.coded() : a_.unquantized(),
+                          up = coded ? b_.coded() : b_.unquantized();
     for (int64_t r = 0; r < kShape.rows; ++r) {
       const auto g = values_of(gate, row(r)), u = values_of(up, row(r));
       std::vector<float> y(g.size());
       gated_silu_span({g.data(), Dtype::f32}, {u.data(), Dtype::f32}, {y.data(), Dtype::f32},
                       kShape.cols);
-      const auto fused = [&](const SpanOutput& output) { return fused_gated(gate, up, row(r), output); };
+      const auto fused = [&](const SpanOutput& output) {
+        return fused_gated(gate, up, row(r), output);
+      };
       expect_written(y, fused, (coded ? "codes, row " : "bf16, row ") + std::to_string(r));
     }
   }
@@ -147,7 +152,8 @@ TEST_F(quantize_fused, gated_backward_equals_its_steps) {
 }
 
 TEST_F(quantize_fused, normalized_equals_its_steps) {
-  const auto weight = values_of(b_.unquantized(), row(0)), bias = values_of(a_.unquantized(), row(1));
+  const auto weight = values_of(b_.unquantized(), row(0)),
+             bias = values_of(a_.unquantized(), row(1));
   for (const bool with_bias : {false, true}) {
     NormalizeSpan step{.weight = {weight.data(), Dtype::f32}, .mean = 0.3f, .rstd = 1.7f};
     if (with_bias) step.bias = {bias.data(), Dtype::f32};
@@ -161,9 +167,13 @@ TEST_F(quantize_fused, normalized_equals_its_steps) {
         normalize_span(whole, kShape.cols);
         const std::string what = std::to_string(r) + (with_bias ? " bias" : "");
         expect_written(
-            y, [&](const SpanOutput& output) { return fused_normalize(&x, row(r), step, output); }, what);
+            y, [&](const SpanOutput& output) { return fused_normalize(&x, row(r), step, output); },
+            what);
         expect_written(
-            y, [&](const SpanOutput& output) { return fused_normalize(nullptr, row(r), whole, output); },
+            y,
+            [&](const SpanOutput& output) {
+              return fused_normalize(nullptr, row(r), whole, output);
+            },
             what);
       }
     }

@@ -216,7 +216,9 @@ TEST(Streams, faults_are_found) {
   EXPECT_EQ(fault([&](Plan& plan) { plan.steps[static_cast<size_t>(reader)].joins = -1; }),
             fmt::format("[streams] step {}, mul, reads what a collective is writing", reader));
   EXPECT_EQ(
-      fault([&](Plan& plan) { plan.steps[static_cast<size_t>(sum)].begins_collective_group = false; }),
+      fault([&](Plan& plan) {
+        plan.steps[static_cast<size_t>(sum)].begins_collective_group = false;
+      }),
       fmt::format("[streams] step {}, reduce_scatter, begins before its operands are there", sum));
   EXPECT_EQ(
       fault([&](Plan& plan) { plan.steps[static_cast<size_t>(sum)].stream = Stream::compute; }),

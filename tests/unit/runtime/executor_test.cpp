@@ -53,7 +53,9 @@ struct Bench {
     return make_plan(graph, layout, catalogue);
   }
   Bench()
-      : plan(plan_of(catalogue)), arenas(device, plan.arena_bytes), bound(plan, catalogue, arenas) {}
+      : plan(plan_of(catalogue)),
+        arenas(device, plan.arena_bytes),
+        bound(plan, catalogue, arenas) {}
 };
 
 TEST(BoundPlan, prepares_once_and_launches_every_step) {

@@ -77,7 +77,8 @@ TEST(AlgorithmsFile, damage_is_an_error_that_names_the_file) {
                            R"({"format": "octet-algorithms", "machine": "GPU A",
                                "algorithms": [{"problem": 1}]})"}) {
     const std::string path = folder.put("algorithms.json", text);
-    const std::string error = test::error_of([&] { load_autotune_cache(posix_files(), path, gpu); });
+    const std::string error =
+        test::error_of([&] { load_autotune_cache(posix_files(), path, gpu); });
     EXPECT_NE(error.find("algorithms.json"), std::string::npos) << text << ": " << error;
   }
 }

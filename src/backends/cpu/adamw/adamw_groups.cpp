@@ -436,7 +436,7 @@ class Groups {
   }
 
   void store_unquantized_moment(Buffers& b, const Span& s, const MomentKernel& kernel,
-                         const float* x) const {
+                                const float* x) const {
     const MomentPlace& place = kernel.place;
     if (!kernel.coding.stochastic || kernel.coding.dtype == Dtype::f32) {
       store_float(b, s, x, {place.to, kernel.coding.dtype});

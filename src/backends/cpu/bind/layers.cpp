@@ -10,7 +10,8 @@ namespace octet::cpu {
 namespace {
 
 bool rope_applies(const NodeView& view) {
-  return is_f32_or_bf16(view.in(octet::Rope::x).dtype) && is_f32_or_bf16(view.out(octet::Rope::y).dtype) &&
+  return is_f32_or_bf16(view.in(octet::Rope::x).dtype) &&
+         is_f32_or_bf16(view.out(octet::Rope::y).dtype) &&
          view.attrs<RopeAttrs>().head_dim % 2 == 0;
 }
 
@@ -73,7 +74,8 @@ bool attention_applies(const NodeView& view) {
   const SlotId slot = attention_slots(view).bias;
   if (!view.has(slot)) return true;
   const Dtype bias = view.in(slot).dtype;
-  return is_f32_or_bf16(bias) && (!attrs.bias_gradient || view.out(AttentionGrad::dbias).dtype == bias);
+  return is_f32_or_bf16(bias) &&
+         (!attrs.bias_gradient || view.out(AttentionGrad::dbias).dtype == bias);
 }
 
 int64_t attention_scratch(const NodeView& view) {
@@ -225,7 +227,8 @@ const Binding kLayersBindings[] = {
     {{OpCode::embedding, "simd", table_is_f32_or_bf16}, prepare_embedding},
     {{OpCode::embedding_grad, "simd", table_is_f32_or_bf16, embedding_grad_scratch},
      prepare_embedding_grad},
-    {{OpCode::cross_entropy, "simd", table_is_f32_or_bf16, cross_entropy_scratch}, prepare_cross_entropy},
+    {{OpCode::cross_entropy, "simd", table_is_f32_or_bf16, cross_entropy_scratch},
+     prepare_cross_entropy},
     {{OpCode::cross_entropy_grad, "simd", logits_are_f32_or_bf16}, prepare_cross_entropy_grad},
 };
 

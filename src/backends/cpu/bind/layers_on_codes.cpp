@@ -58,14 +58,14 @@ LaunchFn prepare_gated_grad_on_codes(const NodeView& view, Context& context) {
                                shape = rows_of(view.out(GatedActGrad::dgate)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     gated_silu_backward_on_codes({{types.operand(args, GatedActGrad::gate),
-                                 types.operand(args, GatedActGrad::gate_scale), group},
-                                {types.operand(args, GatedActGrad::up),
-                                 types.operand(args, GatedActGrad::up_scale), group},
-                                types.operand(args, GatedActGrad::dy),
-                                types.result(args, GatedActGrad::dgate),
-                                types.result(args, GatedActGrad::dup),
-                                amax},
-                               shape, scratch_of(args), pool);
+                                   types.operand(args, GatedActGrad::gate_scale), group},
+                                  {types.operand(args, GatedActGrad::up),
+                                   types.operand(args, GatedActGrad::up_scale), group},
+                                  types.operand(args, GatedActGrad::dy),
+                                  types.result(args, GatedActGrad::dgate),
+                                  types.result(args, GatedActGrad::dup),
+                                  amax},
+                                 shape, scratch_of(args), pool);
   });
 }
 
@@ -73,10 +73,10 @@ LaunchFn prepare_gelu_on_codes(const NodeView& view, Context& context) {
   return [kind = view.attrs<GeluAttrs>().kind, types = NodeTypes(view), group = act_group(view),
           shape = rows_of(view.out(Gelu::y)), &pool = context.pool](const LaunchArgs& args) {
     gelu_on_codes({kind,
-                 {types.operand(args, Gelu::x), types.operand(args, Gelu::x_scale), group},
-                 {},
-                 types.result(args, Gelu::y)},
-                shape, scratch_of(args), pool);
+                   {types.operand(args, Gelu::x), types.operand(args, Gelu::x_scale), group},
+                   {},
+                   types.result(args, Gelu::y)},
+                  shape, scratch_of(args), pool);
   };
 }
 
@@ -84,12 +84,13 @@ LaunchFn prepare_gelu_grad_on_codes(const NodeView& view, Context& context) {
   return with_amax_sink(view, [kind = view.attrs<GeluAttrs>().kind, types = NodeTypes(view),
                                group = act_group(view), shape = rows_of(view.out(GeluGrad::dx)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    gelu_on_codes({kind,
-                 {types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::x_scale), group},
-                 types.operand(args, GeluGrad::dy),
-                 types.result(args, GeluGrad::dx),
-                 amax},
-                shape, scratch_of(args), pool);
+    gelu_on_codes(
+        {kind,
+         {types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::x_scale), group},
+         types.operand(args, GeluGrad::dy),
+         types.result(args, GeluGrad::dx),
+         amax},
+        shape, scratch_of(args), pool);
   });
 }
 

@@ -108,8 +108,8 @@ LaunchFn prepare_periodic_scale(const NodeView& view, Context&) {
 }
 
 bool quantize_applies(const NodeView& view) {
-  return is_f32_or_bf16(view.in(Quantize::x).dtype) && view.in(Quantize::scale).dtype == Dtype::f32 &&
-         has_codec(view.out(Quantize::q).dtype);
+  return is_f32_or_bf16(view.in(Quantize::x).dtype) &&
+         view.in(Quantize::scale).dtype == Dtype::f32 && has_codec(view.out(Quantize::q).dtype);
 }
 
 std::optional<SlotId> transposed_slot(const NodeView& view) {
@@ -204,7 +204,8 @@ bool in_default_groups(const NodeView& view) {
 }
 
 bool groups_apply(const NodeView& view) {
-  return is_f32_or_bf16(view.in(QuantizeGroups::x).dtype) && has_codec(view.out(QuantizeGroups::q).dtype);
+  return is_f32_or_bf16(view.in(QuantizeGroups::x).dtype) &&
+         has_codec(view.out(QuantizeGroups::q).dtype);
 }
 
 LaunchFn prepare_quantize_groups(const NodeView& view, Context& context) {

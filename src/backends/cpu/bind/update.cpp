@@ -121,7 +121,9 @@ LaunchFn prepare_f32_adamw(const NodeView& view, Context& context) {
 
 bool quantized_adamw_applies(const NodeView& view) {
   const auto& attrs = view.attrs<AdamwAttrs>();
-  const auto storable = [](Dtype dtype) { return is_f32_or_bf16(dtype) || is_moment_format(dtype); };
+  const auto storable = [](Dtype dtype) {
+    return is_f32_or_bf16(dtype) || is_moment_format(dtype);
+  };
   // The maximum is taken of f32 and bf16 alone.
   if ((attrs.amax && !is_f32_or_bf16(view.in(S::w).dtype)) || has_scaled_v(view)) return false;
   return is_high_precision(view.in(S::w).dtype) && is_high_precision(view.in(S::g).dtype) &&

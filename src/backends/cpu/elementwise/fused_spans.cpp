@@ -123,11 +123,13 @@ struct GatedValues {
   }
 };
 
-bool Gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span, const SpanOutput& output) {
+bool Gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span,
+           const SpanOutput& output) {
   if (!is_readable(gate) || gate.group != up.group || !is_readable(up)) return false;
   if (!is_writable(output) || span.n % kLanes != 0) return false;
   if (gate.group != 0) {
-    write_values(GatedValues<CodeLanes>{code_lanes(gate, span), code_lanes(up, span)}, span.n, output);
+    write_values(GatedValues<CodeLanes>{code_lanes(gate, span), code_lanes(up, span)}, span.n,
+                 output);
   } else {
     const int64_t at = start_of(span);
     write_values(GatedValues<F32Lanes>{{offset(gate.x, at)}, {offset(up.x, at)}}, span.n, output);
@@ -176,7 +178,8 @@ struct NormalizedValues {
   }
 };
 
-bool Normalize(const QuantizedMatrix* x, const RowSpan& span, const NormalizeSpan& a, const SpanOutput& output) {
+bool Normalize(const QuantizedMatrix* x, const RowSpan& span, const NormalizeSpan& a,
+               const SpanOutput& output) {
   if (!is_writable(output) || span.n % kLanes != 0) return false;
   if (x == nullptr) {
     write_values(NormalizedValues<F32Lanes>{{a.x}, a}, span.n, output);
@@ -253,7 +256,8 @@ bool Read(const QuantizedMatrix&, const RowSpan&, float*) {
 bool Gated(const QuantizedMatrix&, const QuantizedMatrix&, const RowSpan&, const SpanOutput&) {
   return false;
 }
-bool GatedBackward(const QuantizedMatrix&, const QuantizedMatrix&, const RowSpan&, const GatedSiluBackward&) {
+bool GatedBackward(const QuantizedMatrix&, const QuantizedMatrix&, const RowSpan&,
+                   const GatedSiluBackward&) {
   return false;
 }
 bool Normalize(const QuantizedMatrix*, const RowSpan&, const NormalizeSpan&, const SpanOutput&) {
@@ -282,11 +286,12 @@ HWY_EXPORT(Groups);
 bool fused_read(const QuantizedMatrix& matrix, const RowSpan& span, float* buffer) {
   return HWY_DYNAMIC_DISPATCH(Read)(matrix, span, buffer);
 }
-bool fused_gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span, const SpanOutput& output) {
+bool fused_gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span,
+                 const SpanOutput& output) {
   return HWY_DYNAMIC_DISPATCH(Gated)(gate, up, span, output);
 }
-bool fused_gated_backward(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span,
-                          const GatedSiluBackward& args) {
+bool fused_gated_backward(const QuantizedMatrix& gate, const QuantizedMatrix& up,
+                          const RowSpan& span, const GatedSiluBackward& args) {
   return HWY_DYNAMIC_DISPATCH(GatedBackward)(gate, up, span, args);
 }
 bool fused_normalize(const QuantizedMatrix* x, const RowSpan& span, const NormalizeSpan& args,

@@ -23,11 +23,12 @@ struct SpanOutput {
 bool fused_read(const QuantizedMatrix& matrix, const RowSpan& span, float* buffer);
 
 // silu(gate) up
-bool fused_gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span, const SpanOutput& output);
+bool fused_gated(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span,
+                 const SpanOutput& output);
 
 // dgate = dy up silu'(gate), dup = dy silu(gate); gate and up of `args` are not looked at.
-bool fused_gated_backward(const QuantizedMatrix& gate, const QuantizedMatrix& up, const RowSpan& span,
-                          const GatedSiluBackward& args);
+bool fused_gated_backward(const QuantizedMatrix& gate, const QuantizedMatrix& up,
+                          const RowSpan& span, const GatedSiluBackward& args);
 
 // normalize_span's value of a span of a matrix or of args.x, which is read where `x` is null.
 bool fused_normalize(const QuantizedMatrix* x, const RowSpan& span, const NormalizeSpan& args,

@@ -10,7 +10,7 @@
 namespace octet::cpu {
 namespace {
 
-constexpr int64_t kDepth = 128;      // rows of op(B) that are packed at a time
+constexpr int64_t kDepth = 128;     // rows of op(B) that are packed at a time
 constexpr int64_t kMaxDotRows = 8;  // with more, columns are packed once for all
 constexpr int64_t kPanelElems = kDepth * kRowColumns;
 // A strip's rows in memory are read side by side. Each goes on in the thread's next strip for at

@@ -158,7 +158,8 @@ void add_quantize(const AddQuantize& args, RowShape shape, float* scratch, Threa
   encode_groups(SumSource{args}, args.out, shape, {scratch, shape, args.out.group}, pool);
 }
 
-void dequantize(const QuantizedMatrix& codes, Out y, RowShape shape, float* scratch, ThreadPool& pool) {
+void dequantize(const QuantizedMatrix& codes, Out y, RowShape shape, float* scratch,
+                ThreadPool& pool) {
   const TileScratch parts(scratch, shape, codes.group);
   if (codes.group > 0) {
     for_spans(MatrixSource{codes, codes.group}, shape, parts, pool,

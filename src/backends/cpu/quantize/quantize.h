@@ -33,7 +33,8 @@ void quantize(In x, const TensorCodes& out, RowShape shape, float* scratch, Thre
 void quantize_groups(In x, const GroupCodes& out, RowShape shape, float* scratch, ThreadPool& pool);
 
 // y = f32(code * scale), rounded to y's storage; group 0: scales holds the tensor's one scale.
-void dequantize(const QuantizedMatrix& codes, Out y, RowShape shape, float* scratch, ThreadPool& pool);
+void dequantize(const QuantizedMatrix& codes, Out y, RowShape shape, float* scratch,
+                ThreadPool& pool);
 
 // sum = a + b, and codes of the f32 sum. sum may be a or b.
 struct AddQuantize {

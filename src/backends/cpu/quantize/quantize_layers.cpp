@@ -18,7 +18,8 @@ int64_t start_of(const RowSpan& span) {
 
 }  // namespace
 
-void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratch, ThreadPool& pool) {
+void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratch,
+                         ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.gate.group);
   for_spans(StoredSource{args.gate}, shape, parts, pool,
             [&](const RowSpan& span, In gate, int thread, int64_t) {
@@ -28,7 +29,7 @@ void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratc
 }
 
 void gated_silu_backward_on_codes(const GatedBackwardOnCodes& args, RowShape shape, float* scratch,
-                                ThreadPool& pool) {
+                                  ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.gate.group);
   const StoredSource source{args.gate};
   for_places(source, shape, pool, [&](const RowSpan& span, int thread, int64_t) {

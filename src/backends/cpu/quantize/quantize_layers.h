@@ -13,7 +13,8 @@ struct GatedOnCodes {
   QuantizedMatrix gate = {}, up = {};
   Out y = {};
 };
-void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratch, ThreadPool& pool);
+void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratch,
+                         ThreadPool& pool);
 
 // dgate = dy up silu'(gate), dup = dy silu(gate)
 struct GatedBackwardOnCodes {
@@ -23,7 +24,7 @@ struct GatedBackwardOnCodes {
   AmaxSink* amax = nullptr;  // of both
 };
 void gated_silu_backward_on_codes(const GatedBackwardOnCodes& args, RowShape shape, float* scratch,
-                                ThreadPool& pool);
+                                  ThreadPool& pool);
 
 // y = gelu(x), or y = dy gelu'(x) where dy is present.
 struct GeluOnCodes {

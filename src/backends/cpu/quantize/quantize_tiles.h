@@ -9,8 +9,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "backends/cpu/elementwise/quantized_matrix.h"
 #include "backends/cpu/elementwise/fused_spans.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
 #include "backends/cpu/quantize/quantize.h"
 
 namespace octet::cpu {
@@ -78,7 +78,8 @@ void for_spans(const Source& source, RowShape shape, const TileScratch& scratch,
 
 // In one go, where the source can do that.
 template <typename Source>
-bool write_fused(const Source& source, const RowSpan& span, float* buffer, const SpanOutput& output) {
+bool write_fused(const Source& source, const RowSpan& span, float* buffer,
+                 const SpanOutput& output) {
   if constexpr (requires { source.fused(span, buffer, output); }) {
     return source.fused(span, buffer, output);
   }

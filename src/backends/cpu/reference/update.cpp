@@ -178,7 +178,8 @@ void step(const RefCall& call) {
   const AdamwConstants k = constants(call);
   const MomentView first = moment_view(call, Moment::first);
   const MomentView second = moment_view(call, Moment::second);
-  const bool are_unquantized = !is_quantized(first.coding.dtype) && !is_quantized(second.coding.dtype);
+  const bool are_unquantized =
+      !is_quantized(first.coding.dtype) && !is_quantized(second.coding.dtype);
   Floats w = load_master(call), m = load_moment(first), v = load_moment(second);
   for (size_t i = 0; i < w.size(); ++i) {
     const AdamwElement next =

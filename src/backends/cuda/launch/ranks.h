@@ -29,7 +29,7 @@ inline constexpr int kRankBarriers = 4;
 // What each rank keeps for the others, at the start of a region of its own.
 struct RankBoard {
   uint32_t arrived[kRankBarriers][kMaxRanks];  // by rank of the host: 1 when it has come
-  uint32_t one, reserved[7];                // 1, to be copied
+  uint32_t one, reserved[7];                   // 1, to be copied
   // Of squares. Norms of one run take them by turns: of the one before others may still read.
   int64_t sums[2][kExactLimbs + 1];
   int64_t sum_of_host[kExactLimbs + 1];  // of all ranks of the host; for this rank alone

@@ -151,7 +151,8 @@ constexpr int64_t gemm_scratch_bytes(const GemmParams& p) {
       return kGemmWorkspace + 256 + sums_bytes(p) + decoded_bytes(p, p.m * p.k) +
              decoded_bytes(p, p.n * p.k);
     default:
-      return kGemmWorkspace + (has_own_sums(p) || scales_high_precision(p) ? 256 + sums_bytes(p) : 0);
+      return kGemmWorkspace +
+             (has_own_sums(p) || scales_high_precision(p) ? 256 + sums_bytes(p) : 0);
   }
 }
 

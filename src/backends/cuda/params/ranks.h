@@ -26,7 +26,7 @@
 
 namespace octet::cuda {
 
-inline constexpr int kMaxRanks = 8;       // of a host whose memory each reaches
+inline constexpr int kMaxRanks = 8;        // of a host whose memory each reaches
 inline constexpr int64_t kSumBytes = 256;  // of an exact sum
 
 struct RankParams {

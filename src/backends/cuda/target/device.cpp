@@ -96,7 +96,8 @@ void CudaDevice::set_workspace(DeviceMemory* memory) {
 void CudaDevice::copy_out(void* to_host, const std::byte* from_device, int64_t bytes) {
   check(module_->api().copy_out(to_host, from_device, bytes));
 }
-void CudaDevice::copy_out_on_side_stream(void* to_host, const std::byte* from_device, int64_t bytes) {
+void CudaDevice::copy_out_on_side_stream(void* to_host, const std::byte* from_device,
+                                         int64_t bytes) {
   check(module_->api().copy_out_beside(to_host, from_device, bytes));
 }
 void CudaDevice::copy_within(std::byte* to, const std::byte* from, int64_t bytes) {

@@ -133,7 +133,8 @@ LayerLaunch act_rows_launch(const LayerProblem& p) {
   const LayerArgs& a = p.args;
   const bool is_any = p.form == Form::any || p.out == Out::any;
   const bool gated = a.layer == RowLayer::gated_silu;
-  if (!is_any && gated && p.form == Form::groups && p.out != Out::unquantized) return gated_rows_launch(a);
+  if (!is_any && gated && p.form == Form::groups && p.out != Out::unquantized)
+    return gated_rows_launch(a);
   const int64_t n_pieces = ceil_div(a.rows * a.cols, is_any ? kThreads : kPiece);
   LayerLaunch made{act_rows_any, static_cast<unsigned>(wave_blocks(n_pieces, kBlocksPerSm, a.n_sm)),
                    kThreads};

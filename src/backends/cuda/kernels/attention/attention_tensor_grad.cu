@@ -242,8 +242,8 @@ struct KeysAndQueries {
 
 // The bias of keys from `key` on and queries from `query` on, as add_bias.
 template <int B>
-__device__ __forceinline__ void add_transposed_bias(const Bias& bias, float factor, int key, int query,
-                                                Products<B, kTileQueries>& s) {
+__device__ __forceinline__ void add_transposed_bias(const Bias& bias, float factor, int key,
+                                                    int query, Products<B, kTileQueries>& s) {
 #pragma unroll
   for (int b = 0; b < B; ++b) {
 #pragma unroll

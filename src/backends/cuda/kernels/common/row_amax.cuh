@@ -101,8 +101,8 @@ class LargestWritten {
 
 // Sixteen values in accesses of W, as f32 or D, and their amax where it is wanted.
 template <int W, Dtype D = Dtype::bf16>
-__device__ __forceinline__ void store_float(const Unquantized& y, const Place& p, const float (&v)[kChunk],
-                                           LargestWritten& largest) {
+__device__ __forceinline__ void store_float(const Unquantized& y, const Place& p,
+                                            const float (&v)[kChunk], LargestWritten& largest) {
   if (y.dtype == Dtype::f32) {
     if (largest.wanted) largest.add(v);
     return store_float<W>(y, p, v);

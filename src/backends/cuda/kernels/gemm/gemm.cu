@@ -103,7 +103,8 @@ class Fp8Gemm : public Prepared {
 class HighPrecisionGemm : public Prepared {
  public:
   HighPrecisionGemm(Context& context, const GemmParams& p)
-      : params_(p), product_(context, p, scales_high_precision(p) ? AlphaPlace::device : AlphaPlace::one) {}
+      : params_(p),
+        product_(context, p, scales_high_precision(p) ? AlphaPlace::device : AlphaPlace::one) {}
   void launch(const Launch& args) override {
     const GemmScratch scratch = gemm_scratch(params_, args.scratch);
     if (scales_high_precision(params_)) launch_alpha_beta(params_, args, scratch.alpha_beta);

@@ -154,8 +154,7 @@ bool GemmProblem::offers(const cublasLtMatmulAlgo_t& algorithm, int64_t* workspa
 bool GemmProblem::take_cached() {
   const auto cached = context_.cached_algorithms.find(key());
   int64_t n_bytes = 0;
-  if (cached == context_.cached_algorithms.end() || !offers(cached->second, &n_bytes))
-    return false;
+  if (cached == context_.cached_algorithms.end() || !offers(cached->second, &n_bytes)) return false;
   context_.gemm_algorithms.insert_or_assign(key(), cached->second);
   algorithm_ = cached->second;
   return true;

@@ -11,7 +11,7 @@ namespace {
 
 // What the card needs to settle at its clock for this load, and what is timed then.
 constexpr float kSettleMs = 20, kTimedMs = 40;
-constexpr int kMaxCalls = 400;    // where a product is so short that it does not heat the card
+constexpr int kMaxCalls = 400;     // where a product is so short that it does not heat the card
 constexpr float kHopeless = 1.3f;  // times the best of single calls: not tried under load
 
 constexpr int64_t kAlign = 256;

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads, 4) axpby(const __grid_constant__ Axp
   }
   for (int64_t i = base + threadIdx.x; i < min(p.n, base + kChunk); i += kThreads)
     store_float(t.y, i, p.y,
-               fmaf(factor_b, load_float(t.b, i, p.b), factor_a * load_float(t.a, i, p.a)));
+                fmaf(factor_b, load_float(t.b, i, p.b), factor_a * load_float(t.a, i, p.a)));
 }
 
 }  // namespace

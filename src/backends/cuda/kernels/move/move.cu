@@ -136,7 +136,8 @@ void run_elements(const ElementParams& p, const Launch& args) {
                 .p = p};
   if (p.op == ElementOp::rescale) t.c = t.b, t.b = nullptr;
   t.aligned = is_aligned(t.a, 16) && is_aligned(t.b, 16) && is_aligned(t.y, 16);
-  if (is_float_op(p.op) && is_high_precision(p.a) && is_high_precision(p.b) && is_high_precision(p.y)) {
+  if (is_float_op(p.op) && is_high_precision(p.a) && is_high_precision(p.b) &&
+      is_high_precision(p.y)) {
     visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {
       const unsigned grid = grid_of(ceil_div(p.n, kChunk));
       if (grid <= kMaxEarlyRows)

@@ -36,8 +36,8 @@ struct Columns {
 #pragma unroll
     for (int i = 0; i < 4; ++i) unpack_bf16(words[i], p + 2 * i);
   }
-  static __device__ __forceinline__ void fill_half(const Unquantized& p, uint32_t otherwise, int n_groups,
-                                                   uint4 (*to)[kMaxGroups]) {
+  static __device__ __forceinline__ void fill_half(const Unquantized& p, uint32_t otherwise,
+                                                   int n_groups, uint4 (*to)[kMaxGroups]) {
     const uint4 nothing = make_uint4(otherwise, otherwise, otherwise, otherwise);
     for (int i = threadIdx.x; i < 2 * n_groups; i += kNormThreads)
       to[i % 2][i / 2] = p.data == nullptr ? nothing : static_cast<const uint4*>(p.data)[i];

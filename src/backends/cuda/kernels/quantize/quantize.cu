@@ -215,7 +215,7 @@ __device__ __forceinline__ int tile_word(int col, int word) {
 
 // 16 rows of one column.
 __device__ __forceinline__ void store_transposed(const TileCodes& a, int64_t col, int64_t row,
-                                             uint4 codes) {
+                                                 uint4 codes) {
   if (col >= a.cols || row >= a.padded_rows) return;
   uint8_t* to = a.transposed + col * a.padded_rows + row;
   if (a.aligned_transposed && row + 16 <= a.padded_rows) {

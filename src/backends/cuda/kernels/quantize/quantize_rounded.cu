@@ -22,7 +22,7 @@ struct RoundedTask {
 };
 
 __device__ __forceinline__ void store_transposed(const RoundedTask& t, int64_t col, int64_t row,
-                                             uint32_t word) {
+                                                 uint32_t word) {
   if (col >= t.p.cols || row >= t.p.padded_rows) return;
   uint8_t* to = t.transposed + col * t.p.padded_rows + row;
   if (t.aligned_transposed) {

@@ -48,7 +48,8 @@ class Collective : public Prepared {
 
  protected:
   void begin(const Launch& args) const {
-    if (args.begins_collective_group > 0 && links_.n_ranks > 1) transport().begin(args.begins_collective_group, args.stream);
+    if (args.begins_collective_group > 0 && links_.n_ranks > 1)
+      transport().begin(args.begins_collective_group, args.stream);
   }
   void end(const Launch& args) const {
     if (args.ends_collective_group && links_.n_ranks > 1) transport().end(args.stream);

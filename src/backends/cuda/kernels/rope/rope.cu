@@ -66,7 +66,8 @@ __device__ __forceinline__ Pairs rotated(const TwoRotations (&rotations)[kTwos],
     float u[2], v[2];
     unpack_pair<D>(low[k], u);
     unpack_pair<D>(high[k], v);
-    const float2 a = rotated(rotations[k].even, u[0], v[0]), b = rotated(rotations[k].odd, u[1], v[1]);
+    const float2 a = rotated(rotations[k].even, u[0], v[0]),
+                 b = rotated(rotations[k].odd, u[1], v[1]);
     out_low[k] = pack_pair<D>(a.x, b.x);
     out_high[k] = pack_pair<D>(a.y, b.y);
   }
@@ -98,7 +99,8 @@ struct Spot {
     return k * (half / 8) + eight;
   }
   // Threads behind the last whole row read what they do not use.
-  __device__ __forceinline__ void read(int half, const Rotation* rotations, TwoRotations (&to)[kTwos]) const {
+  __device__ __forceinline__ void read(int half, const Rotation* rotations,
+                                       TwoRotations (&to)[kTwos]) const {
     const int of = kThreads % half == 0 || row < kThreads / half ? row : 0;
     const auto* twos = reinterpret_cast<const float4*>(rotations + of * half);
 #pragma unroll
@@ -182,8 +184,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 }
 
 // rotations[r * half + i] for the block's rows.
-__device__ __forceinline__ void make_rotations(const RopeArgs& a, const RopeSide& side, int64_t row0,
-                                           Rotation* rotations) {
+__device__ __forceinline__ void make_rotations(const RopeArgs& a, const RopeSide& side,
+                                               int64_t row0, Rotation* rotations) {
   const int r = static_cast<int>(threadIdx.x) / a.half, i = static_cast<int>(threadIdx.x) % a.half;
   if (r >= a.rows_per_block || row0 + r >= side.rows) return;
   rotations[threadIdx.x] = rotation_of(a, side.positions[row0 + r], a.frequency[i]);

@@ -57,9 +57,9 @@ int64_t cross_entropy_scratch(const NodeView& view) {
 }
 bool cross_entropy_grad_applies(const NodeView& view) {
   using G = CrossEntropyGrad;
-  return is_high_precision(view.in(G::logits).dtype) && is_high_precision(view.out(G::dlogits).dtype) &&
-         view.in_is(G::dloss, {Dtype::f32}) && view.in_is(G::lse, {Dtype::f32}) &&
-         view.in_is(G::inv_n, {Dtype::f32});
+  return is_high_precision(view.in(G::logits).dtype) &&
+         is_high_precision(view.out(G::dlogits).dtype) && view.in_is(G::dloss, {Dtype::f32}) &&
+         view.in_is(G::lse, {Dtype::f32}) && view.in_is(G::inv_n, {Dtype::f32});
 }
 KernelSpec cross_entropy_grad_spec(const NodeView& view) {
   using G = CrossEntropyGrad;

@@ -11,7 +11,8 @@ namespace {
 bool amax_applies(const NodeView& view) {
   bool high_precision = view.out(AmaxOp::amax).dtype == Dtype::f32;
   for (size_t i = 0; i < view.node.operands.size(); ++i)
-    high_precision = high_precision && (is_high_precision(view.in(i).dtype) || view.in(i).dtype == Dtype::boolean);
+    high_precision = high_precision &&
+                     (is_high_precision(view.in(i).dtype) || view.in(i).dtype == Dtype::boolean);
   return high_precision;
 }
 int64_t amax_scratch(const NodeView& view) {
@@ -81,10 +82,11 @@ KernelSpec quantize_spec(const NodeView& view) {
 static_assert(kMaxMaxima >= ops::kMaxMaxima);
 bool amax_quantize_applies(const NodeView& view) {
   bool high_precision = view.attrs<AmaxQuantizeAttrs>().q.has_default_scaling() &&
-              is_high_precision(view.in(AmaxQuantize::x).dtype) &&
-              view.in_is(AmaxQuantize::history, {Dtype::f32});
+                        is_high_precision(view.in(AmaxQuantize::x).dtype) &&
+                        view.in_is(AmaxQuantize::history, {Dtype::f32});
   for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i)
-    high_precision = high_precision && (view.in(i).dtype == Dtype::f32 || view.in(i).dtype == Dtype::boolean);
+    high_precision =
+        high_precision && (view.in(i).dtype == Dtype::f32 || view.in(i).dtype == Dtype::boolean);
   return high_precision && is_gemm_operand(view.out(AmaxQuantize::q).dtype);
 }
 KernelSpec amax_quantize_spec(const NodeView& view) {
@@ -196,7 +198,8 @@ bool dequantize_applies(const NodeView& view) {
   const Dtype scale = view.in(Dequantize::scale).dtype;
   return has_codec(view.in(Dequantize::q).dtype) &&
          !view.in(Dequantize::q).has(Granularity::Kind::run) &&
-         (is_f32_or_bf16(scale) || scale == Dtype::e8m0) && is_high_precision(view.out(Dequantize::x).dtype);
+         (is_f32_or_bf16(scale) || scale == Dtype::e8m0) &&
+         is_high_precision(view.out(Dequantize::x).dtype);
 }
 KernelSpec dequantize_spec(const NodeView& view) {
   const Rows x = rows_of(view.in(Dequantize::q));

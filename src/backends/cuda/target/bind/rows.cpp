@@ -59,8 +59,8 @@ NormGradParams norm_grad_params(const NodeView& view) {
   p.dy = row_operand(view, RmsNormGrad::dy);
   p.x = row_operand(view, op_def(view.node.op).scales[0]);
   p.weight = unquantized_operand(view, weight_at(view));
-  p.addend =
-      unquantized_operand(view, centred ? SlotId{LayerNormGrad::addend} : SlotId{RmsNormGrad::addend});
+  p.addend = unquantized_operand(
+      view, centred ? SlotId{LayerNormGrad::addend} : SlotId{RmsNormGrad::addend});
   p.dx = unquantized_result(view, RmsNormGrad::dx);
   p.dw = unquantized_result(view, RmsNormGrad::dweight);
   if (centred) p.db = unquantized_result(view, LayerNormGrad::dbias);
@@ -115,7 +115,8 @@ void add_act_grad_rows(std::vector<Binding>& rows, OpCode op) {
 bool grad_codes_apply(const NodeView& view) {
   using Op = GatedActGradQuantize;
   const auto& attrs = view.attrs<GatedActQuantizeAttrs>();
-  if (!attrs.both || !attrs.q.has_default_scaling() || attrs.q.limit > 0 || !is_fp8(view.out(Op::dgate).dtype))
+  if (!attrs.both || !attrs.q.has_default_scaling() || attrs.q.limit > 0 ||
+      !is_fp8(view.out(Op::dgate).dtype))
     return false;
   if (!operands_apply(view, OpCode::gated_act_grad)) return false;
   const auto is_read_so = [&](ScalePlace place) {

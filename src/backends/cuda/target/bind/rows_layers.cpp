@@ -106,7 +106,8 @@ KernelId kernel_of(OpCode op) {
 // Where a norm's own operands and statistics are.
 void norm_places(const NodeView& view, const BaseLayer& layer, RowLayerParams& p) {
   const bool centred = op_def(layer.op).is_centred;
-  p.weight = unquantized_operand(view, centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight});
+  p.weight =
+      unquantized_operand(view, centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight});
   if (centred) p.bias = unquantized_operand(view, LayerNorm::bias);
   if (layer.quantized != nullptr) {
     const QuantizedLayer& op = *layer.quantized;

@@ -44,7 +44,9 @@ bool has_scaled_v(const NodeView& view) {
 // Weight and gradient in high precision; moments f32, bf16 or codes, v scaled FP16 too; scalars
 // f32.
 bool adamw_applies(const NodeView& view) {
-  const auto storable = [](Dtype dtype) { return is_f32_or_bf16(dtype) || is_moment_format(dtype); };
+  const auto storable = [](Dtype dtype) {
+    return is_f32_or_bf16(dtype) || is_moment_format(dtype);
+  };
   bool scalars = true;
   for (const SlotId i : {AdamwStep::lr, AdamwStep::c1, AdamwStep::c2, AdamwStep::grad_scale})
     scalars = scalars && view.in(i).dtype == Dtype::f32;
