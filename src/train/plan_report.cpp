@@ -128,9 +128,13 @@ std::string PlanReport::text() const {
                         100.0 * static_cast<double>(bytes) /
                             static_cast<double>(std::max<int64_t>(report.peak_bytes, 1)));
   }
-  if (!kept.empty()) {
-    text += fmt::format("kept for the backward of layer 0: {} ({:.3f} U)\n",
-                        bytes_text(static_cast<double>(kept[0])), static_cast<double>(kept[0]) / u);
+  const std::vector<std::string> names = layer_names(largest_->graph);
+  for (size_t i = 0; i < kept.size(); ++i) {  // of the first layer of each stack
+    const bool is_named = names[i].ends_with(".layers.0");
+    if (i > 0 && !is_named) continue;
+    const auto bytes = static_cast<double>(kept[i]);
+    text += fmt::format("kept for the backward of {}: {} ({:.3f} U)\n",
+                        is_named ? names[i] : "layer 0", bytes_text(bytes), bytes / u);
   }
   for (const auto& [name, count] : count_ops(largest_->graph))
     text += fmt::format("  {:6} {}\n", count, name);

@@ -495,6 +495,9 @@ def use_encoder_decoder(scratch):
             plan = json.loads(scratch.run([program, "plan", "captions.yaml", "--json", "--device", device] + words))
             if plan["layer_names"] != [f"{stack}.layers.{i}" for stack in ("encoder", "decoder") for i in (0, 1)]:
                 raise Failed(f"layers are called {plan['layer_names']}")
+            if "\nkept for the backward of decoder.layers.0: " not in scratch.run(
+                    [program, "plan", "captions.yaml", "--device", device] + words):
+                raise Failed("the plan says nothing of the decoder's layers")
     data = ["--data", "samples.safetensors"]
     evaluated = json.loads(scratch.run([program, "eval", "--model", "run", "--json"] + data))
     ptq = ["--format", "e4m3", "--method", "max", "--calib", "samples.safetensors", "--eval", "samples.safetensors"]
