@@ -87,15 +87,16 @@ RowFigures row_figures(const ModelSource& source, const EvalRows& rows, int64_t 
   const bool has_heads = !model_def(source.spec.kind).heads.empty();
   if (has_heads && head_of(source.spec).head == ModelHead::classes)
     return class_figures(source, rows, batch, machine);
+  const ModelSpec spec = with_loss(source.spec);
   const int64_t seq = rows.at(0, batch).seq;
-  const WeightReader weights(machine.files, source.weights, source.spec, source.nonfinite);
+  const WeightReader weights(machine.files, source.weights, spec, source.nonfinite);
   const FunctionKey key{function::evaluate, {.batch = batch, .seq = seq}};
-  Inference model(source.spec, precision_of(source.recipe, source, weights), std::span(&key, 1),
+  Inference model(spec, precision_of(source.recipe, source, weights), std::span(&key, 1),
                   machine.device, machine.catalogue);
   model.load(weights);
   RowFigures figures;
   for (SampleMetric& metric :
-       sample_metrics(model.function(key.name, key.size), rows, batch, loss_terms(source.spec))) {
+       sample_metrics(model.function(key.name, key.size), rows, batch, loss_terms(spec))) {
     if (metric.numbers.empty()) {
       figures.all.push_back(std::move(metric));
     } else {

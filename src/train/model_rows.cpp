@@ -1,5 +1,7 @@
 #include "train/model_rows.h"
 
+#include <algorithm>
+
 #include "infer/image_transforms.h"
 #include "train/run_setup.h"
 
@@ -35,9 +37,19 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query) {
 
 }  // namespace
 
+ModelSpec with_loss(const ModelSpec& spec) {
+  const auto& heads = model_def(spec.kind).heads;
+  const bool has_embeddings =
+      std::ranges::find(heads, ModelHead::embeddings, &HeadDef::head) != heads.end();
+  ModelSpec result = spec;
+  if (has_embeddings && head_of(spec).head == ModelHead::features)
+    result.head = ModelHead::embeddings;
+  return result;
+}
+
 Dataset open_model_rows(Files& files, const ModelRowsQuery& query, const Log& log) {
   const RunDataOptions options{.log = log, .keeps_tokens = query.source.run.has_value()};
-  return open_run_data(files, config_of(files, query), query.source.spec, options);
+  return open_run_data(files, config_of(files, query), with_loss(query.source.spec), options);
 }
 
 }  // namespace octet

@@ -11,6 +11,10 @@
 
 namespace octet {
 
+// A model as it is evaluated on rows: one of features, which no loss reads, gives embeddings where
+// its kind has these.
+ModelSpec with_loss(const ModelSpec& spec);
+
 struct ModelRowsQuery {
   const ModelSource& source;  // with a tokenizer, where the model reads text
   std::vector<std::string> calib;
@@ -18,8 +22,8 @@ struct ModelRowsQuery {
   int64_t seq = 1;                     // tokens a row
 };
 
-// Of a model that writes no text, for the loss of its own: pictures, labelled texts, text with
-// hidden tokens, or arrays, whichever the files are (train/row_data.h, train/text_rows.h). Calib's
+// Of a model that writes no text, for the loss of with_loss(): pictures, labelled texts, pairs of
+// texts, text with hidden tokens, or arrays, whichever the files are (train/row_data.h). Calib's
 // rows are the dataset's for training, eval's those for validation. Of a run, its keys hold; of a
 // model's folder, what it says of its pictures and classes. Throws as open_run_data() does, and
 // Error{invalid_argument} for a model without a loss of its own.

@@ -112,6 +112,34 @@ TEST(Pairs, a_bert_learns_which_texts_mean_the_same) {
   EXPECT_EQ(embedded.code, 0) << embedded.err;
 }
 
+// A folder of an encoder alone, which says nothing of what it was trained for.
+TEST(Pairs, an_encoder_alone_is_evaluated_and_quantized_on_pairs) {
+  const ScratchFolder folder;
+  const std::string pairs = folder.put("pairs.jsonl", alike_texts(64));
+  const Outcome trained =
+      train_encoder(folder, yaml_of(folder, "embeddings", pairs), "--set train.steps=40");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string model = folder / "alone";
+  const Outcome written = test::run_program(folder, "convert " + (folder / "run") + " " + model);
+  ASSERT_EQ(written.code, 0) << written.err;
+  const auto figures = [&](const std::string& of) {
+    const Outcome outcome = test::run_program(
+        folder, "eval --model " + of + " --data " + pairs + " --recipe fp32 --seq 16 --json");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at(0);
+  };
+  EXPECT_EQ(figures(model).at("nll"), figures(folder / "run").at("nll"));
+  const Outcome quantized = test::run_program(
+      folder, "ptq --model " + model + " --format e4m3 --method max --seq 16 --calib " + pairs +
+                  " --eval " + pairs + " --out " + (folder / "out") + " --json");
+  ASSERT_EQ(quantized.code, 0) << quantized.err;
+  const auto line = nlohmann::json::parse(quantized.out).at("models").at(0);
+  const auto number = [&](const char* name) { return line.at(name).get<double>(); };
+  EXPECT_NEAR(number("nll_before"), figures(model).at("nll").get<double>(), 1e-5);
+  EXPECT_NE(number("nll_after"), number("nll_before"));
+  EXPECT_NEAR(number("nll_after"), number("nll_before"), 0.2);
+}
+
 TEST(Pairs, a_run_that_goes_on_comes_to_the_bits_of_one_that_was_not_stopped) {
   const ScratchFolder folder;
   test::expect_same_bits_resumed(
