@@ -10,13 +10,9 @@ the last 50 steps) and prints means, and paired differences with their standard 
 """
 
 import argparse
-import csv
 import io
-import json
-import math
 import os
 import struct
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,7 +21,10 @@ import torch
 from PIL import Image
 from transformers import ViTConfig, ViTForImageClassification
 
-MEAN, STD, BATCH, LAST = 0.48, 0.25, 128, 50
+import paired_runs
+from paired_runs import last_loss, paired, rates, records, train_torch, write
+
+MEAN, STD, BATCH = 0.48, 0.25, 128
 
 
 def read_pack(path):
@@ -50,50 +49,33 @@ def first_weights(seed, folder):
 
 
 def run_octet(args, seed, recipe):
-    out = f"{args.out}/octet_{recipe}_{seed}"
-    keys = [f"model.path={args.out}/init_{seed}", f"recipe={recipe}", f"data.train=[{args.train}]", f"data.val=[{args.val}]",
-            "data.sampling=sequential", f"data.images.mean=[{MEAN}]", f"data.images.std=[{STD}]", f"train.steps={args.steps}",
-            f"train.batch={BATCH}", f"train.eval_every={args.steps}", "train.eval_bytes=1000000000", "train.save_every=0",
-            f"train.seed={seed}", f"out={out}", "optim.lr=5.0e-4", "optim.warmup=100", "optim.betas=[0.9, 0.999]",
-            "optim.weight_decay=0", *args.set]
-    config = f"{args.out}/empty.yaml"
-    command = [args.program, "train", config, "--device", args.device, "--quiet"]
-    for key in keys:
-        command += ["--set", key]
-    with open(out + ".log", "w") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=log)
-    return out
-
-
-def records(out):
-    return [json.loads(line) for line in open(f"{out}/metrics.jsonl")]
+    return paired_runs.run_octet(args.program, args.device, f"{args.out}/octet_{recipe}_{seed}", [
+        f"model.path={args.out}/init_{seed}", f"recipe={recipe}", f"data.train=[{args.train}]", f"data.val=[{args.val}]",
+        "data.sampling=sequential", f"data.images.mean=[{MEAN}]", f"data.images.std=[{STD}]", f"train.steps={args.steps}",
+        f"train.batch={BATCH}", f"train.eval_every={args.steps}", "train.eval_bytes=1000000000", "train.save_every=0",
+        f"train.seed={seed}", "optim.lr=5.0e-4", "optim.warmup=100", "optim.betas=[0.9, 0.999]", "optim.weight_decay=0", *args.set])
 
 
 def figures(out):
     lines = records(out)
     train = [one["loss"] for one in lines if "loss" in one]
     last = [one for one in lines if "val_loss" in one][-1]
-    return {"top1": 100 * last["val_accuracy"], "val_loss": last["val_loss"], "train_loss": sum(train[-LAST:]) / LAST}
+    return {"top1": 100 * last["val_accuracy"], "val_loss": last["val_loss"], "train_loss": last_loss(train)}
 
 
-def run_torch(args, model, rates, train, val):
-    """AdamW in f32 under BF16 autocast, the norm clipped at 1: Octet's order and rates."""
+def run_torch(args, model, step_rates, train, val):
+    """Under BF16 autocast, in Octet's order."""
     device = "cuda" if args.device == "cuda" else "cpu"
     model = model.to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0)
     pixels, labels = (x.to(device) for x in train)
-    losses = []
-    for step, rate in enumerate(rates):
+
+    def loss_of(step):
         rows = torch.arange(step * BATCH, (step + 1) * BATCH, device=device) % len(labels)
         with torch.autocast(device, torch.bfloat16):
             logits = model(pixel_values=pixels[rows]).logits
-        loss = torch.nn.functional.cross_entropy(logits.float(), labels[rows])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.param_groups[0]["lr"] = rate
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.detach())
+        return torch.nn.functional.cross_entropy(logits.float(), labels[rows])
+
+    losses = train_torch(model, step_rates, loss_of)
     model.eval()
     right = total = 0.0
     with torch.no_grad(), torch.autocast(device, torch.bfloat16):
@@ -103,23 +85,7 @@ def run_torch(args, model, rates, train, val):
             right += (logits.argmax(1) == target).sum().item()
             total += torch.nn.functional.cross_entropy(logits, target, reduction="sum").item()
     n = len(val[1])
-    return {"top1": 100 * right / n, "val_loss": total / n, "train_loss": torch.stack(losses[-LAST:]).mean().item()}
-
-
-def write(path, rows):
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-
-
-def paired(rows, side, other, figure):
-    of = {(row["seed"], row["side"]): row[figure] for row in rows}
-    seeds = sorted({row["seed"] for row in rows})
-    differences = [of[seed, side] - of[seed, other] for seed in seeds]
-    mean = sum(differences) / len(differences)
-    error = math.sqrt(sum((d - mean) ** 2 for d in differences) / max(len(differences) - 1, 1) / len(differences))
-    return mean, error
+    return {"top1": 100 * right / n, "val_loss": total / n, "train_loss": last_loss(losses)}
 
 
 def main():
@@ -136,7 +102,6 @@ def main():
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
-    open(f"{args.out}/empty.yaml", "w").write("train: {}\n")
     recipes, seeds, rows = args.recipes.split(","), range(1, args.seeds + 1), []
     models = {seed: first_weights(seed, f"{args.out}/init_{seed}") for seed in seeds}
     with ThreadPoolExecutor(args.jobs) as pool:
@@ -144,10 +109,10 @@ def main():
     for (seed, recipe), out in zip([(seed, recipe) for seed in seeds for recipe in recipes], outs):
         rows.append({"seed": seed, "side": recipe, **figures(out)})
     train, val = read_pack(args.train), read_pack(args.val)
-    rates = [one["lr"] for one in records(outs[0]) if "loss" in one]
-    assert len(rates) == args.steps, len(rates)
+    step_rates = rates(outs[0])
+    assert len(step_rates) == args.steps, len(step_rates)
     for seed in seeds:
-        rows.append({"seed": seed, "side": "pytorch_bf16", **run_torch(args, models[seed], rates, train, val)})
+        rows.append({"seed": seed, "side": "pytorch_bf16", **run_torch(args, models[seed], step_rates, train, val)})
         print(rows[-1], file=sys.stderr, flush=True)
         write(f"{args.out}/runs.csv", rows)
     for side in [*recipes, "pytorch_bf16"]:
