@@ -89,6 +89,21 @@ def make_pairs(path, out, n, seed):
             lines.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
+def make_similar(path, out, n, seed):
+    """Two sentences a line and how alike they are: the second is the first with 0, 1/4, 2/4, 3/4 or all of its words replaced by those that stand
+    there in another sentence of the same paragraph, and "score" is the share that is left.
+    """
+    rng = random.Random(f"similar {seed}")
+    sources = [found for found in (sentences(one) for one in paragraphs(path)) if len(found) > 1]
+    with open(out, "w", encoding="utf-8") as lines:
+        for i in range(n):
+            first, other = (sentence.split() for sentence in rng.sample(rng.choice(sources), 2))
+            replaced = set(rng.sample(range(len(first)), round(len(first) * (i % 5) / 4)))
+            second = [other[at % len(other)] if at in replaced else word for at, word in enumerate(first)]
+            line = {"sentence1": " ".join(first), "sentence2": " ".join(second), "score": 1 - i % 5 / 4}
+            lines.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
 def make_spans(path, out, n, seed):
     """SQuAD's JSON: the question is a sentence of the context in which a phrase of one to three words is blanked, the answer is the phrase.
 

@@ -3,8 +3,11 @@
 A task is a function of (bench, entry, seed) that yields (variant, metric, value, standard error over rows or None, rows).
 """
 
+import array
 import json
+import math
 import shutil
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -14,6 +17,7 @@ from papers_entries import BUDGETS, METHODS, RECIPES
 
 SEQ, SPAN_SEQ = 64, 128  # tokens of a row
 N_TRAINED, N_TESTED = 8000, 1000  # pairs, answers
+N_SIMILAR = 300  # pairs that are embedded
 
 
 class Skipped(Exception):
@@ -35,6 +39,13 @@ class Bench:
         if not found.exists():
             raise Skipped(f"'{found}' is missing: --data is the folder with {path}")
         return found
+
+    def model(self, name):
+        """A folder of ./dev model, beside the program."""
+        folder = Path(self.program).parent / "models" / name
+        if not (folder / "config.json").exists():
+            raise Skipped(f"'{folder}' is missing: ./dev model {name}")
+        return folder
 
     def run(self, *arguments):
         if self.deadline is not None and time.monotonic() > self.deadline:
@@ -100,12 +111,12 @@ class Bench:
             "data": mapping(train=f"[{data}]", tokenizer=tokenizer, val_fraction=0),
             "train": mapping(steps=train["steps"], batch=train["batch"], eval_every=0, save_every=0)})
 
-    def quantize(self, run, method, calib, test, limit):
+    def quantize(self, run, method, calib, test, limit, seq=0):
         """The line of octet ptq's table, and the folder."""
         out = self.work / f"{run.name}-{method}"
         shutil.rmtree(out, ignore_errors=True)
         text = self.run("ptq", "--json", "--model", run, *METHODS[method].split(), "--calib", calib, "--samples", 64, "--eval", test,
-                        "--batch", 50, "--limit", limit, "--out", out)
+                        "--batch", 50, "--limit", limit, "--seq", seq, "--out", out)
         return json.loads(text)["models"][0], out
 
 
@@ -188,4 +199,59 @@ def ptq_bert_spans(bench, entry, seed):
         shutil.rmtree(folder)
 
 
-TASKS = {task.__name__: task for task in (train_vit, ptq_vit, ptq_bert_mlm, ptq_bert_spans, train_bert_pairs, ptq_bert_pairs)}
+def vectors(bench, model, texts):
+    """Of each text, of length 1."""
+    out = bench.work / "vectors.npy"
+    table = json.loads(bench.run("embed", "--json", "--model", model, "--texts", texts, "--out", out))[0]
+    data = out.read_bytes()
+    numbers = array.array("f", data[10 + int.from_bytes(data[8:10], "little"):])  # behind NumPy's header
+    return [numbers[i * table["width"]:(i + 1) * table["width"]] for i in range(table["texts"])]
+
+
+def cosine(x, y):
+    return math.fsum(a * b for a, b in zip(x, y))
+
+
+def ranks(values):
+    """Equal ones have the mean of theirs."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    result = [0.0] * len(values)
+    for begin, i in enumerate(order):
+        same = values.count(values[i])
+        if begin == 0 or values[order[begin - 1]] != values[i]:
+            for j in order[begin:begin + same]:
+                result[j] = begin + (same + 1) / 2
+    return result
+
+
+def ptq_minilm(bench, entry, seed):
+    model = bench.model("minilm")
+    files = []
+    for name, source in (("calib", "wiki_train_01.txt"), ("test", "wiki_val_00.txt")):
+        files.append(bench.work / f"similar-{name}-{seed}.jsonl")
+        papers_data.make_similar(bench.need(f"text/wiki_en/{source}"), files[-1], N_SIMILAR, seed)
+    pairs = [json.loads(line) for line in files[1].read_text(encoding="utf-8").splitlines()]
+    texts = bench.work / f"similar-{seed}.txt"
+    texts.write_text("".join(f"{pair['sentence1']}\n{pair['sentence2']}\n" for pair in pairs), encoding="utf-8")
+
+    def spearman(found):
+        cosines = [cosine(found[i], found[i + 1]) for i in range(0, len(found), 2)]
+        return statistics.correlation(ranks(cosines), ranks([pair["score"] for pair in pairs]))
+
+    exact = vectors(bench, model, texts)
+    before = spearman(exact)
+    for method in entry.variants:
+        line, folder = bench.quantize(model, method, files[0], files[1], 100, SEQ)
+        found = vectors(bench, folder, texts)
+        shutil.rmtree(folder)
+        after, kept = spearman(found), [cosine(x, y) for x, y in zip(exact, found)]
+        yield method, "spearman_before", before, None, len(pairs)
+        yield method, "spearman_after", after, None, len(pairs)
+        yield method, "spearman_change", after - before, None, len(pairs)
+        yield method, "cosine", statistics.fmean(kept), statistics.stdev(kept) / math.sqrt(len(kept)), len(kept)
+        for part in ("before", "after", "change"):
+            yield method, f"nll_{part}", float(line[f"nll_{part}"]), float(line[f"nll_{part}_se"]), int(line["rows"])
+
+
+TASKS = {task.__name__: task for task in (train_vit, ptq_vit, ptq_bert_mlm, ptq_bert_spans, train_bert_pairs, ptq_bert_pairs,
+                                       ptq_minilm)}

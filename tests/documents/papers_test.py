@@ -84,8 +84,14 @@ def made_data_are_the_same_for_a_seed(folder):
     for seed in (1, 1, 2):
         papers_data.make_pairs(source, folder / "pairs", 20, seed)
         papers_data.make_spans(source, folder / "spans", 20, seed)
-        texts.append(((folder / "pairs").read_text(), (folder / "spans").read_text()))
-    assert texts[0] == texts[1] and texts[0][0] != texts[2][0] and texts[0][1] != texts[2][1]
+        papers_data.make_similar(source, folder / "similar", 20, seed)
+        texts.append(tuple((folder / name).read_text() for name in ("pairs", "spans", "similar")))
+    assert texts[0] == texts[1] and not any(one == other for one, other in zip(texts[0], texts[2]))
+    for pair in map(json.loads, texts[0][2].splitlines()):
+        first, second = pair["sentence1"].split(), pair["sentence2"].split()
+        same = sum(one == other for one, other in zip(first, second))
+        assert len(first) == len(second) and same >= round(pair["score"] * len(first)), pair
+        assert pair["score"] < 1 or first == second
     pairs = [json.loads(line) for line in texts[0][0].splitlines()]
     assert sum(pair["label"] for pair in pairs) == 10
     for pair in pairs:  # a copy has lost a word or two, and no other came in
@@ -101,9 +107,14 @@ def made_data_are_the_same_for_a_seed(folder):
         assert whole in paragraph["context"], (whole, paragraph["context"])
 
 
+def equal_numbers_have_the_mean_of_their_ranks(_):
+    assert papers_tasks.ranks([7, 0, 100, 7]) == [2.5, 1, 4, 2.5]
+    assert papers_tasks.ranks([3, 3, 3]) == [2, 2, 2]
+
+
 if __name__ == "__main__":
     for test in (pairs_of_seeds_are_compared, losses_have_a_limit_and_an_order, the_page_has_every_entry_and_says_what_is_missing,
-                 made_data_are_the_same_for_a_seed):
+                 made_data_are_the_same_for_a_seed, equal_numbers_have_the_mean_of_their_ranks):
         with tempfile.TemporaryDirectory() as name:
             test(Path(name))
         print("ok  ", test.__name__)
