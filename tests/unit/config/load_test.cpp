@@ -350,5 +350,12 @@ TEST(Nearest, finds_the_closest_and_none_among_none) {
   EXPECT_EQ(nearest_name("x", {}), "");
 }
 
+// Arrays are of any vocabulary: no tokenizer makes them.
+TEST(Config, a_vocabulary_below_the_bytes_is_one_of_arrays) {
+  const auto config =
+      parse_config("model: {vocab: 16}\ndata: {train: [a.safetensors]}\n", "run.yaml").config;
+  EXPECT_EQ(config.model.vocab, 16);
+}
+
 }  // namespace
 }  // namespace octet

@@ -34,5 +34,17 @@ TEST(Batch, a_row_that_fills_up_has_neither_label_nor_number) {
   EXPECT_EQ(batch.n_items("samples"), 1);
 }
 
+// An array a token under any name is enough: a model's captions.
+TEST(Complete, positions_stand_beside_tokens_of_another_name) {
+  Batch batch{.batch = 2, .seq = 3};
+  batch.add({.name = "captions"});
+  complete(batch, "positions");
+  EXPECT_EQ(std::as_const(batch).ints("positions"), (std::vector<int32_t>{0, 1, 2, 0, 1, 2}));
+  Batch images{.batch = 2, .seq = 1};
+  images.add({.name = "frames", .per = Per::row, .inner = {4}, .type = HostType::real});
+  complete(images, "positions");
+  EXPECT_EQ(images.find("positions"), nullptr);
+}
+
 }  // namespace
 }  // namespace octet
