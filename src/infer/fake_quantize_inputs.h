@@ -29,9 +29,9 @@ struct ActivationQuantizer {
 };
 
 struct FakeQuantizeInputs {
-  std::map<std::string, ActivationQuantizer> linears;  // by the name of the weight
+  std::map<std::string, ActivationQuantizer> linears = {};  // by the name of the weight
   // By residual_name(): both operands of a sum.
-  std::map<std::string, ActivationQuantizer> residuals;
+  std::map<std::string, ActivationQuantizer> residuals = {};
   bool operator==(const FakeQuantizeInputs&) const = default;
   bool empty() const { return linears.empty() && residuals.empty(); }
 };

@@ -129,7 +129,7 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
     if (kept.former != nullptr && !checkpoint.manifest.config.contains(kept.key))
       before = recorded_config({{kept.key, kept.former}}, before, checkpoint.path);
   }
-  ResumedConfig resumed{now};
+  ResumedConfig resumed{.config = now, .warning = {}};
   auto named = sources;
   // A warmup that was fitted into a short run stays too, when the run goes on to its file's length.
   const auto source = sources.find("optim.warmup");

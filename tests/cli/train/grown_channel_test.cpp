@@ -90,7 +90,9 @@ TEST_P(GrownChannel, gets_a_measured_scale_within_one_interval) {
   EXPECT_GT(saturated[kGrown]["layers.0.up_proj.w"], 0);
   for (const auto& [edge, share] : saturated[kSettled]) {
     const bool is_forward = !edge.ends_with(".dy") && edge.starts_with("layers.");
-    if (is_forward) EXPECT_EQ(share, 0) << edge << "\n" << told;
+    if (is_forward) {
+      EXPECT_EQ(share, 0) << edge << "\n" << told;
+    }
   }
   EXPECT_THAT(told, testing::HasSubstr("step 20: layers.0.up_proj.w: data of RMS 2^"));
   EXPECT_THAT(told, testing::Not(testing::HasSubstr("step 30: ")));

@@ -35,7 +35,7 @@ struct AttentionForm {
   Shape bias = {};
   bool has_holes = false;
   std::map<std::string, std::array<double, 2>> sums = {};  // of each result
-  std::string text;
+  std::string text = {};
 
   Shape q() const { return {attrs.batch * attrs.q_len, attrs.heads * attrs.head_dim}; }
   Shape kv() const { return {attrs.batch * attrs.kv_len, attrs.kv_heads * attrs.head_dim}; }

@@ -209,7 +209,9 @@ TEST(DocumentAttention, documents_do_not_reach_each_other) {
     double within = 0;
     for (size_t i = 0; i < values.size(); ++i) {
       if (inside(i, columns)) within += std::abs(values[i]);
-      if (!inside(i, columns)) ASSERT_EQ(values[i], 0) << name << " " << i;
+      if (!inside(i, columns)) {
+        ASSERT_EQ(values[i], 0) << name << " " << i;
+      }
     }
     EXPECT_GT(within, 1) << name;
   }

@@ -22,8 +22,9 @@ MatrixShape tile_of(const MatrixShape& shape, const Granularity& granularity) {
       return {1, granularity.size};
     case Granularity::Kind::block:
       return {granularity.size, granularity.size};
+    default:
+      return {};
   }
-  return {};
 }
 
 std::vector<float> values(int64_t n) {

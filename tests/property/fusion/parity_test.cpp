@@ -50,7 +50,9 @@ TEST(parity, fast_kernels_equal_reference_kernels) {
     }
   }
   std::cout << compared.size() << " rows of kernels\n";
-  if (cpu::detect_isa() != cpu::Isa::scalar) EXPECT_GT(compared.size(), 60u);
+  if (cpu::detect_isa() != cpu::Isa::scalar) {
+    EXPECT_GT(compared.size(), 60u);
+  }
 }
 
 }  // namespace

@@ -287,9 +287,13 @@ TEST(PeriodicScale, is_1_until_the_tenth_step_and_measured_each_tenth) {
       const float scale = values[attempt - 1];
       int exponent = 0;
       EXPECT_EQ(std::frexp(scale, &exponent), 0.5f) << name;
-      if (attempt < 10) EXPECT_EQ(scale, 1.0f) << name << " " << attempt;
+      if (attempt < 10) {
+        EXPECT_EQ(scale, 1.0f) << name << " " << attempt;
+      }
       any_changed = any_changed || (attempt == 10 && scale != 1.0f);
-      if (attempt % 10 != 0 && attempt > 1) EXPECT_EQ(scale, values[attempt - 2]) << name;
+      if (attempt % 10 != 0 && attempt > 1) {
+        EXPECT_EQ(scale, values[attempt - 2]) << name;
+      }
       any_followed = any_followed || (attempt > 10 && scale != values[9]);
     }
   }
@@ -307,8 +311,12 @@ TEST(PeriodicScale, nine_of_ten_steps_hold_no_amax_and_quantize_where_values_are
       const auto ops = count_ops(program.plan(key).graph);
       const bool is_plain = key.kind == StepKind::plain;
       for (const auto& [name, count] : ops) {
-        if (is_plain) EXPECT_EQ(name.find("amax"), std::string::npos) << key.name;
-        if (is_plain) EXPECT_EQ(name.find("periodic"), std::string::npos) << key.name;
+        if (is_plain) {
+          EXPECT_EQ(name.find("amax"), std::string::npos) << key.name;
+        }
+        if (is_plain) {
+          EXPECT_EQ(name.find("periodic"), std::string::npos) << key.name;
+        }
         if (!is_plain) n_measures += name == "periodic_scale" ? 1 : 0;
       }
       if (!is_plain || key.name == function::update) continue;
@@ -356,7 +364,9 @@ TEST(PeriodicScale, an_infinite_operand_skips_a_step_without_amax) {
     engine.observe(planted_operand(engine, kind));
     EXPECT_TRUE(step(1).nonfinite) << operand_name(kind);
     engine.observe({});
-    if (kind != OperandKind::w) EXPECT_FALSE(step(2).nonfinite) << operand_name(kind);
+    if (kind != OperandKind::w) {
+      EXPECT_FALSE(step(2).nonfinite) << operand_name(kind);
+    }
   }
 }
 

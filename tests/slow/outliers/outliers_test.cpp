@@ -143,7 +143,9 @@ TEST_P(Outliers, of_a_gated_layer_are_told_before_they_cost_and_rescaled) {
   ASSERT_TRUE(plain.alarm.has_value());
   ASSERT_TRUE(guarded.alarm.has_value());
   EXPECT_LT(std::abs(at_end), 0.01);
-  if (left) EXPECT_LE(*plain.alarm + 100, *left);
+  if (left) {
+    EXPECT_LE(*plain.alarm + 100, *left);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(growth, Outliers, testing::Values(8.0, 32.0));

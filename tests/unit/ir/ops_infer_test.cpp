@@ -280,8 +280,9 @@ void expect_refused(const std::vector<Refused>& rows) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << row.message;
       const bool is_of_a_type = std::string_view(error.what()).starts_with("[types]");
-      if (!is_of_a_type)
+      if (!is_of_a_type) {
         EXPECT_THAT(error.what(), testing::StartsWith("[" + std::string(def.name) + "]"));
+      }
       EXPECT_THAT(error.what(), testing::HasSubstr(row.message));
     }
   }

@@ -39,10 +39,18 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
                                   std::holds_alternative<StateAttrs>(def.attrs()))
         << def.name;
     EXPECT_EQ(def.is_abstract, std::holds_alternative<UpdateAttrs>(def.attrs())) << def.name;
-    if (def.is_centred) EXPECT_TRUE(def.is_norm) << def.name;
-    if (def.is_view) EXPECT_TRUE(def.moves) << def.name;
-    if (def.gathers || def.scatters || def.sums) EXPECT_TRUE(def.is_collective) << def.name;
-    if (def.is_transcendental) EXPECT_EQ(def.needs_unscaled, 1) << def.name;
+    if (def.is_centred) {
+      EXPECT_TRUE(def.is_norm) << def.name;
+    }
+    if (def.is_view) {
+      EXPECT_TRUE(def.moves) << def.name;
+    }
+    if (def.gathers || def.scatters || def.sums) {
+      EXPECT_TRUE(def.is_collective) << def.name;
+    }
+    if (def.is_transcendental) {
+      EXPECT_EQ(def.needs_unscaled, 1) << def.name;
+    }
   }
 }
 
@@ -67,9 +75,10 @@ TEST(OpList, every_slot_has_a_name) {
     expect_good(def.operands, def.name);
     expect_good(def.results, def.name);
     for (const ScalePlace place : def.scales) {
-      if (def.saves)
+      if (def.saves) {
         EXPECT_EQ(def.operands[place.scale].name,
                   std::string(def.operands[place.operand].name) + "_scale");
+      }
       EXPECT_LT(place.scale, def.operands.size()) << def.name;
     }
     if (def.amax_results == 0) continue;

@@ -51,12 +51,13 @@ TEST(Policy, a_star_matches_any_run_of_characters) {
 
 TEST(Policy, later_overrides_win_role_by_role) {
   const LinearFormats base = find_recipe("fp8_linear").linears;
-  const std::vector<LinearOverride> overrides = {
-      {.pattern = "layers.0.*", .formats = LinearFormats{.quantized = false}},
-      {.pattern = "*.down_proj",
-       .formats = base,
-       .x = operand_format(Dtype::e5m2, false),
-       .dy = operand_format(Dtype::hif8, true)}};
+  LinearFormats unquantized;
+  unquantized.quantized = false;
+  const std::vector<LinearOverride> overrides = {{.pattern = "layers.0.*", .formats = unquantized},
+                                                 {.pattern = "*.down_proj",
+                                                  .formats = base,
+                                                  .x = operand_format(Dtype::e5m2, false),
+                                                  .dy = operand_format(Dtype::hif8, true)}};
   EXPECT_FALSE(resolve(base, overrides, "layers.0.q_proj").quantized);
   const LinearFormats down = resolve(base, overrides, "layers.0.down_proj");
   EXPECT_TRUE(down.quantized);

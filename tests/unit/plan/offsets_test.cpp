@@ -93,7 +93,9 @@ TEST(Offsets, random_buffers_lie_where_first_fit_puts_them) {
     const std::vector<int64_t> expected = first_fit(buffers);
     assign_offsets(buffers, all_of(buffers));
     for (size_t i = 0; i < buffers.size(); ++i) {
-      if (buffers[i].bytes > 0) EXPECT_EQ(buffers[i].offset, expected[i]) << round << " " << i;
+      if (buffers[i].bytes > 0) {
+        EXPECT_EQ(buffers[i].offset, expected[i]) << round << " " << i;
+      }
     }
   }
 }

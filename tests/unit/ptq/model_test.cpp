@@ -131,7 +131,9 @@ TEST_F(Ptq, a_phase_is_taken_where_the_output_is_nearer) {
       EXPECT_GE(std::round(p), 0);
       EXPECT_LT(std::round(p), kPhases);
       n_moved += std::round(p) > 0 ? 1 : 0;
-      if (i < 3) EXPECT_GE(phase.reports[i].output_snr_db, max.reports[i].output_snr_db - 1e-3);
+      if (i < 3) {
+        EXPECT_GE(phase.reports[i].output_snr_db, max.reports[i].output_snr_db - 1e-3);
+      }
     }
     EXPECT_GT(n_moved, 0);
   }

@@ -227,8 +227,10 @@ TEST(StudyTables, have_an_error_beside_each_mean) {
 }
 
 TEST(Sheets, have_a_column_for_each_series_over_all_of_x) {
-  const Sheet sheet = sheet_of(
-      {.file = "f", .x_title = "x", .series = {{"a", {0, 2}, {1, 2}}, {"b", {1, 2}, {5, 6}}}});
+  const Sheet sheet = sheet_of({.file = "f",
+                                .title = "t",
+                                .x_title = "x",
+                                .series = {{"a", {0, 2}, {1, 2}}, {"b", {1, 2}, {5, 6}}}});
   EXPECT_EQ(sheet.columns, (std::vector<std::string>{"x", "a", "b"}));
   ASSERT_EQ(sheet.rows.size(), 3u);
   EXPECT_EQ(sheet.rows[0], (std::vector<std::string>{"0", "1", ""}));
