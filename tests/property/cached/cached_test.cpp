@@ -7,6 +7,7 @@
 #include "formats/codec.h"
 #include "infer/inference.h"
 #include "infer/model_spec.h"
+#include "property/cached/bound_functions.h"
 #include "property/recipes/tiny_training.h"
 #include "unit/base/error_of.h"
 
@@ -19,24 +20,11 @@ class CachedProgram {
  public:
   CachedProgram(const ModelSpec& spec, std::string_view recipe, cpu::Backend& backend,
                 const std::vector<FunctionKey>& functions)
-      : program_(options(spec, recipe), *backend.catalogue, functions) {
-    for (const FunctionKey& f : functions) program_.plan(f.name, f.size);
-    int64_t bytes[kArenaCount];
-    program_.arena_bytes(bytes);
-    arenas_ = std::make_unique<Arenas>(*backend.device, bytes);
-    for (const FunctionKey& f : functions)
-      bound_[f] =
-          std::make_unique<BoundPlan>(program_.plan(f.name, f.size), *backend.catalogue, *arenas_);
-    // What nobody wrote must not be read.
-    for (const auto& [name, slot] : program_.layout().slots)
-      std::fill_n(arenas_->arena(slot.arena) + slot.offset, slot.type.n_bytes(), std::byte{0xff});
-    write_weights(*arenas_, program_.layout(), model_parameters(spec),
-                  [](const ParameterSpec& p) { return initial_values(p, 1); });
-  }
+      : functions_(options(spec, recipe), backend, functions, model_parameters(spec)) {}
 
   BoundPlan& fill(const FunctionKey& key, const std::vector<int32_t>& tokens,
                   const std::vector<int32_t>& positions) {
-    BoundPlan& plan = *bound_.at(key);
+    BoundPlan& plan = functions_.at(key);
     const auto n_bytes = static_cast<int64_t>(tokens.size() * sizeof(int32_t));
     plan.write_input("tokens", tokens.data(), n_bytes);
     if (plan.has_input("positions")) plan.write_input("positions", positions.data(), n_bytes);
@@ -72,9 +60,7 @@ class CachedProgram {
     return result;
   }
 
-  Program program_;
-  std::unique_ptr<Arenas> arenas_;
-  std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;
+  test::BoundFunctions functions_;
 };
 
 int32_t token(int64_t text, int64_t t) {

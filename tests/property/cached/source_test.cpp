@@ -8,8 +8,8 @@
 
 #include "compile/program.h"
 #include "infer/batch_inputs.h"
+#include "property/cached/bound_functions.h"
 #include "property/recipes/tiny_training.h"
-#include "runtime/executor.h"
 
 namespace octet::with_source {
 namespace {
@@ -102,20 +102,7 @@ class Model {
 class Functions {
  public:
   Functions(const std::string& recipe, cpu::Backend& backend, const std::vector<FunctionKey>& keys)
-      : program_(options(recipe), *backend.catalogue, keys) {
-    for (const FunctionKey& f : keys) program_.plan(f.name, f.size);
-    int64_t bytes[kArenaCount];
-    program_.arena_bytes(bytes);
-    arenas_ = std::make_unique<Arenas>(*backend.device, bytes);
-    for (const FunctionKey& f : keys)
-      bound_[f] =
-          std::make_unique<BoundPlan>(program_.plan(f.name, f.size), *backend.catalogue, *arenas_);
-    // What nobody wrote must not be read.
-    for (const auto& [name, slot] : program_.layout().slots)
-      std::fill_n(arenas_->arena(slot.arena) + slot.offset, slot.type.n_bytes(), std::byte{0xff});
-    write_weights(*arenas_, program_.layout(), Model::parameters(),
-                  [](const ParameterSpec& p) { return initial_values(p, 1); });
-  }
+      : functions_(options(recipe), backend, keys, Model::parameters()) {}
 
   // Tokens [first, first + n) of both texts, about sources of their own.
   std::vector<std::byte> run(const FunctionKey& key, int64_t first, int64_t n) {
@@ -130,7 +117,7 @@ class Functions {
       for (int64_t i = 0; i < kSource * kWidth; ++i)
         source.push_back(std::sin(static_cast<float>(i * (text + 2))));
     }
-    BoundPlan& plan = *bound_.at(key);
+    BoundPlan& plan = functions_.at(key);
     const auto write = [&](const char* name, const auto& values) {
       if (plan.has_input(name))
         plan.write_input(name, values.data(), std::ssize(values) * int64_t{4});
@@ -149,7 +136,7 @@ class Functions {
     return bytes;
   }
   bool reads(const FunctionKey& key, std::string_view input) const {
-    return bound_.at(key)->has_input(input);
+    return functions_.at(key).has_input(input);
   }
 
  private:
@@ -169,9 +156,7 @@ class Functions {
     return result;
   }
 
-  Program program_;
-  std::unique_ptr<Arenas> arenas_;
-  std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;
+  test::BoundFunctions functions_;
 };
 
 FunctionKey cached(std::string_view name, int64_t seq) {
