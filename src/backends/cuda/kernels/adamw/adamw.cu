@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "backends/cuda/kernels/adamw/adamw_common.cuh"
-#include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/launch/context.h"
 #include "ir/ops/slots.h"
 
@@ -201,9 +200,7 @@ void launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 }
 void launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const unsigned blocks = blocks_of(call.end - call.begin, kChunk, n_sm * 16);
-  if (call.is_beside_last) return launch_early(step_wide, {blocks, kWideThreads}, stream, call);
-  step_wide<<<blocks, kWideThreads, 0, stream>>>(call);
-  check_launch("adamw_step");
+  launch_step(step_wide, {blocks, kWideThreads}, stream, call);
 }
 
 AdamwPieces::AdamwPieces(const AdamwParams& p, bool is_aligned) {

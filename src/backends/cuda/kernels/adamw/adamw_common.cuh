@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/adamw/adamw_group.cuh"
+#include "backends/cuda/kernels/common/early_start.cuh"
 
 namespace octet::cuda {
 
@@ -123,6 +124,15 @@ __device__ __forceinline__ uint32_t last_reached(const uint32_t* first, uint32_t
     n = min(step, n - last * step);
   }
   return at;
+}
+
+// kernel<<<grid>>>(call, more), which may run beside the launch before it where that is a step too.
+template <typename... Params, typename... Args>
+void launch_step(void (*kernel)(Params...), const EarlyGrid& grid, cudaStream_t stream,
+                 const AdamwCall& call, const Args&... more) {
+  if (call.is_beside_last) return launch_early(kernel, grid, stream, call, more...);
+  kernel<<<grid.blocks, grid.threads, grid.shared_bytes, stream>>>(call, more...);
+  check_launch("adamw_step");
 }
 
 }  // namespace octet::cuda

@@ -12,7 +12,6 @@
 
 #include "backends/cuda/kernels/adamw/adamw_common.cuh"
 #include "backends/cuda/kernels/adamw/adamw_store.cuh"
-#include "backends/cuda/kernels/common/early_start.cuh"
 
 namespace octet::cuda {
 namespace {
@@ -144,12 +143,7 @@ void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
     if (kBytes != 0) allow_shared(kernel, kBytes);
     const auto blocks = static_cast<unsigned>(
         std::min<int64_t>(ceil_div(call.end, kTileOf<C> * kTiles), int64_t{n_sm} * kBlocksOf<C>));
-    if (call.is_beside_last) {
-      launch_early(kernel, {blocks, kThreads, kBytes}, stream, call, keys);
-    } else {
-      kernel<<<blocks, kThreads, kBytes, stream>>>(call, keys);
-      check_launch("adamw_step");
-    }
+    launch_step(kernel, {blocks, kThreads, kBytes}, stream, call, keys);
   });
 }
 // In slices that 32 bits count.
