@@ -29,6 +29,11 @@ struct KernelRow {
   double factor = 1;  // of cost(), beside other rows of the op that are no generic ones
 };
 
+// For `applies` and `may_join`: whatever the node.
+inline bool always(const NodeView& /*view*/) {
+  return true;
+}
+
 // The time that a row takes for a node, over that of moving its operands and results once: 256 for
 // the reference, 16 for a generic one.
 constexpr double cost(const KernelRow& row) {

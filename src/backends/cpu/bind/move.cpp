@@ -146,12 +146,8 @@ LaunchFn prepare_cache_write(const NodeView& view, Context& context) {
   };
 }
 
-bool any_view(const NodeView&) {
-  return true;
-}
-
 const Binding kMoveBindings[] = {
-    {{OpCode::cache_write, "simd", any_view}, prepare_cache_write},
+    {{OpCode::cache_write, "simd", always}, prepare_cache_write},
     {{OpCode::select, "simd", selects}, prepare_select},
     {{OpCode::slice, "simd", moves}, prepare_slice},
     {{OpCode::transpose, "simd", moves}, prepare_transpose},

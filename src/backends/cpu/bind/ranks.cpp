@@ -9,10 +9,6 @@
 namespace octet::cpu {
 namespace {
 
-bool always(const NodeView&) {
-  return true;
-}
-
 int64_t ranks_of(const NodeView& view) {
   const auto* shard = std::get_if<ShardAttrs>(&view.node.attrs);
   return shard != nullptr ? shard->ranks : view.attrs<CollectiveAttrs>().ranks;

@@ -262,11 +262,11 @@ LaunchFn prepare_store_state(const NodeView& view, Context& context) {
 }
 
 const Binding kUpdateBindings[] = {
-    {{OpCode::load_state, "groups", [](const NodeView&) { return true; }}, prepare_load_state},
-    {{OpCode::store_state, "groups", [](const NodeView&) { return true; }}, prepare_store_state},
+    {{OpCode::load_state, "groups", always}, prepare_load_state},
+    {{OpCode::store_state, "groups", always}, prepare_store_state},
     {{OpCode::global_norm, "simd", gradients_are_f32_or_bf16, norm_scratch}, prepare_global_norm},
     {{OpCode::store_scaled, "simd", store_applies}, prepare_store},
-    {{OpCode::any_of, "simd", [](const NodeView&) { return true; }}, prepare_any_of},
+    {{OpCode::any_of, "simd", always}, prepare_any_of},
     {{OpCode::adamw_step, "f32 moments", f32_adamw_applies}, prepare_f32_adamw},
     {{OpCode::adamw_step, "stored moments", quantized_adamw_applies}, prepare_quantized_adamw},
 };

@@ -99,10 +99,6 @@ KernelSpec gemm_spec(const NodeView& view) {
   return make_spec(KernelId::gemm, params_of_kind<kKind>(view));
 }
 
-bool gemm_may_join(const NodeView&) {
-  return true;
-}
-
 GemmParams batched_params(const NodeView& view) {
   using S = BatchedGemm;
   const auto& attrs = view.attrs<BatchedGemmAttrs>();
@@ -140,7 +136,7 @@ constexpr Binding gemm_row(std::string_view name, RowFacts facts = {},
           gemm_spec<kKind>};
 }
 const Binding kGemmBindings[] = {
-    gemm_row<GemmKind::few_rows>("few rows", {}, gemm_may_join),
+    gemm_row<GemmKind::few_rows>("few rows", {}, always),
     gemm_row<GemmKind::high_precision>("library"),
     gemm_row<GemmKind::fp8>("fp8"),
     gemm_row<GemmKind::fp8, true>("fp8 stores e4m3", {.constant_scale = true}),

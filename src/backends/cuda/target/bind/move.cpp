@@ -233,7 +233,7 @@ const Binding kMoveBindings[] = {
     {{.op = OpCode::cache_write,
       .name = "copy",
       .applies = cache_write_applies,
-      .may_join = [](const NodeView&) { return true; }},
+      .may_join = always},
      cache_write_spec},
 };
 

@@ -27,9 +27,6 @@ KernelSpec amax_spec(const NodeView& view) {
   return make_spec(KernelId::amax, AmaxParams{std::ssize(view.node.operands)}, tail);
 }
 
-bool always(const NodeView&) {
-  return true;
-}
 KernelSpec any_of_spec(const NodeView& view) {
   std::vector<int64_t> tail;
   for (size_t i = 0; i < view.node.operands.size(); ++i) tail.push_back(view.in(i).n_elems());

@@ -101,7 +101,7 @@ KernelSpec sharded_norm_spec(const NodeView& view) {
 }
 
 const Binding kRanksBindings[] = {
-    {{OpCode::take_shard, "copy", [](const NodeView&) { return true; }}, take_shard_spec},
+    {{OpCode::take_shard, "copy", always}, take_shard_spec},
     {{OpCode::all_gather, "peers", has_others}, all_gather_spec},
     {{.op = OpCode::reduce_scatter,
       .name = "peers",

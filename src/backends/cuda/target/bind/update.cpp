@@ -137,29 +137,25 @@ KernelSpec store_state_spec(const NodeView& view) {
                    state_params(view, view.in(StoreState::old), view.has(StoreState::old_rest)));
 }
 
-// Most tensors are too small to fill the device: their steps run beside each other.
-bool runs_beside_others(const NodeView&) {
-  return true;
-}
-
+// Most tensors are too small to fill the device: their steps may run beside each other.
 const Binding kUpdateBindings[] = {
-    {{OpCode::load_state, "groups", [](const NodeView&) { return true; }}, load_state_spec},
-    {{OpCode::store_state, "groups", [](const NodeView&) { return true; }}, store_state_spec},
+    {{OpCode::load_state, "groups", always}, load_state_spec},
+    {{OpCode::store_state, "groups", always}, store_state_spec},
     {{OpCode::global_norm, "chunks", gradients_are_high_precision, norm_scratch}, norm_spec},
     {{.op = OpCode::adamw_step,
       .name = "expanded",
       .applies = adamw_takes<takes_expanded, kMomentGroup>,
-      .may_join = runs_beside_others},
+      .may_join = always},
      adamw_spec<AdamwRow::expanded>},
     {{.op = OpCode::adamw_step,
       .name = "groups",
       .applies = adamw_takes<takes_groups, kGroupPair>,
-      .may_join = runs_beside_others},
+      .may_join = always},
      adamw_spec<AdamwRow::groups>},
     {{.op = OpCode::adamw_step,
       .name = "wide",
       .applies = adamw_takes<takes_wide, kWideRun>,
-      .may_join = runs_beside_others},
+      .may_join = always},
      adamw_spec<AdamwRow::wide>},
     {{.op = OpCode::adamw_step,
       .name = "generic",
