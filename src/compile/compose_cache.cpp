@@ -1,5 +1,4 @@
 // Functions over KV caches.
-#include <map>
 #include <set>
 #include <utility>
 
@@ -15,26 +14,11 @@ namespace {
 // where they are written.
 Graph without_unread_inputs(const Graph& graph) {
   const auto readers = uses(graph);
-  Graph result;
-  result.name = graph.name, result.phase = graph.phase;
-  Builder b(result);
-  std::map<ValueId, ValueId> map{{kNoValue, kNoValue}};
-  for (const GraphInput& input : graph.inputs) {
-    const bool is_read = !readers[static_cast<size_t>(input.value)].empty();
-    if (input.kind == InputKind::batch && !is_read) continue;
-    map[input.value] = b.input(input.kind, input.name, graph.type(input.value));
-    result.inputs.back().whole = input.whole;
-  }
-  for (const Node& node : graph.nodes) {
-    b.tag = node.tag;
-    ValueIds operands;
-    for (const ValueId id : node.operands) operands.push_back(map.at(id));
-    const auto results = b.emit_typed(node.op, node.attrs, operands, result_types(graph, node));
-    for (size_t i = 0; i < node.results.size(); ++i) map[node.results[i]] = results[i];
-  }
-  for (const GraphOutput& output : graph.outputs)
-    b.output(output.name, map.at(output.value), map.at(output.updates));
-  return result;
+  Rewriter rewriter(graph, [&](const GraphInput& input) {
+    return input.kind != InputKind::batch || !readers[static_cast<size_t>(input.value)].empty();
+  });
+  for (const Node& node : graph.nodes) rewriter.copy(node);
+  return rewriter.finish();
 }
 
 // Attention over KV caches in the place of keys and values that a call makes.

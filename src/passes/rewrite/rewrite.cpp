@@ -4,13 +4,14 @@
 
 namespace octet {
 
-Rewriter::Rewriter(const Graph& from)
+Rewriter::Rewriter(const Graph& from, const std::function<bool(const GraphInput&)>& keeps)
     : from_(from), builder_(to_), map_(from.values.size(), kNoValue) {
   to_.name = from.name;
   to_.phase = from.phase;
   to_.values.reserve(from.values.size());
   to_.nodes.reserve(from.nodes.size());
   for (const GraphInput& input : from.inputs) {
+    if (keeps && !keeps(input)) continue;
     set(input.value, builder_.input(input.kind, input.name, from.type(input.value)));
     to_.inputs.back().whole = input.whole;
   }

@@ -14,7 +14,8 @@ namespace octet {
 
 class Rewriter {
  public:
-  explicit Rewriter(const Graph& from);
+  // With all inputs, or those that `keeps` names.
+  explicit Rewriter(const Graph& from, const std::function<bool(const GraphInput&)>& keeps = {});
 
   Builder& builder() { return builder_; }
   const Graph& from() const { return from_; }
