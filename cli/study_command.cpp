@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "cli/backend.h"
 #include "cli/strict_flag.h"
-#include "cli/study_page.h"
+#include "cli/study_files.h"
 #include "data/dataset.h"
 #include "infer/weights.h"
 #include "io/checkpoint.h"

@@ -48,7 +48,7 @@ endforeach()
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI QUIET COMPONENTS CXX)
 
-# The charts of `octet report`: a text that the program embeds.
+# The charts of pages (cli/charts.js): a text that the program embeds.
 find_path(OCTET_DYGRAPHS dygraph.min.js PATHS /usr/share/javascript/dygraphs NO_DEFAULT_PATH)
 if(NOT OCTET_DYGRAPHS OR NOT EXISTS "${OCTET_DYGRAPHS}/dygraph.min.js")
   message(FATAL_ERROR "octet: expected dygraph.min.js of Debian's package libjs-dygraphs in /usr/share/javascript/dygraphs, "

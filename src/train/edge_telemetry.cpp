@@ -64,6 +64,13 @@ std::optional<EdgeSample> parse_edge(std::string_view line) {
   return sample;
 }
 
+bool is_worse(const EdgeStatistics& a, const EdgeStatistics& b) {
+  const auto badness = [](const EdgeStatistics& edge) {
+    return std::pair(std::abs(edge.rescale()), edge.zeros + edge.saturated);
+  };
+  return badness(a) > badness(b);
+}
+
 std::vector<EdgeSample> newest_edges(Files& files, const std::string& path) {
   std::vector<EdgeSample> newest;
   if (files.kind(path) != EntryKind::file) return newest;
@@ -74,11 +81,7 @@ std::vector<EdgeSample> newest_edges(Files& files, const std::string& path) {
     if (!newest.empty() && newest.front().step != sample->step) newest.clear();
     newest.push_back(std::move(*sample));
   }
-  const auto outside = [](const EdgeStatistics& edge) { return std::abs(edge.rescale()); };
-  const auto lost = [](const EdgeStatistics& edge) { return edge.zeros + edge.saturated; };
-  std::stable_sort(newest.begin(), newest.end(), [&](const EdgeSample& a, const EdgeSample& b) {
-    return std::pair(outside(a.edge), lost(a.edge)) > std::pair(outside(b.edge), lost(b.edge));
-  });
+  std::ranges::stable_sort(newest, is_worse, &EdgeSample::edge);
   return newest;
 }
 

@@ -21,8 +21,10 @@ struct EdgeSample {
 // What such a line says; nothing where it is another.
 std::optional<EdgeSample> parse_edge(std::string_view line);
 
-// The last sample of the file, those first that are farthest outside their format's window, then
-// those that lost most; empty where there is none.
+// Whether a is farther outside its format's window than b, or as far, and lost more.
+bool is_worse(const EdgeStatistics& a, const EdgeStatistics& b);
+
+// The last sample of the file, the worst first; empty where there is none.
 std::vector<EdgeSample> newest_edges(Files& files, const std::string& path);
 
 }  // namespace octet

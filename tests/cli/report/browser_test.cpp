@@ -1,4 +1,4 @@
-// The page of octet report in a browser: hover, zoom and the legend. Skips where Chromium is not.
+// Pages in a browser: what the script builds, hover, zoom and legends. Skips where Chromium is not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,35 +11,23 @@ using test::ScratchFolder;
 using test::write_run;
 using testing::HasSubstr;
 
-// What a reader does with the first chart, and what it shows then, a line each.
-constexpr const char* kReader = R"(<script>
+// What a reader does with a page, and what it shows then, a line each.
+constexpr const char* kBegin = R"(<script>
 window.addEventListener('load', () => {
-  const plot = document.getElementById('chart-0');
-  const canvas = [...plot.querySelectorAll('canvas')].at(-1);
-  const box = canvas.getBoundingClientRect(), lines = [];
-  const mouse = (type, share, target = canvas) => {
+  const lines = [], say = text => lines.push(text);
+  const text = (selector, within = document) =>
+    [...within.querySelectorAll(selector)].map(part => part.textContent).join('|');
+  const canvasOf = plot => [...plot.querySelectorAll('canvas')].at(-1);
+  const mouse = (plot, type, share, target = canvasOf(plot)) => {
+    const box = canvasOf(plot).getBoundingClientRect();
     const x = box.left + box.width * share, y = box.top + box.height / 2;
     target.dispatchEvent(new MouseEvent(type, { bubbles: true, cancelable: true, view: window,
       button: 0, detail: 1, clientX: x, clientY: y, screenX: x, screenY: y }));
   };
-  const say = text => lines.push(text);
-  const tip = () => [...plot.querySelectorAll('.tip b, .tip .of, .tip .value')]
-    .map(part => part.textContent).join('|');
-  const ticks = () => [...plot.querySelectorAll('.dygraph-axis-label-x')]
-    .map(label => label.textContent).join(' ');
-  mouse('mousemove', 0.999);
-  say('hover ' + tip());
-  mouse('mouseout', 0.999);
-  say('out ' + plot.querySelector('.tip').style.display);
-  say('all ' + ticks());
-  mouse('mousedown', 0.2); mouse('mousemove', 0.3, document); mouse('mouseup', 0.3, document);
-  say('zoomed ' + ticks());
-  for (const _ of [1, 2]) { mouse('mousedown', 0.5); mouse('mouseup', 0.5, document); }
-  mouse('dblclick', 0.5);
-  say('reset ' + ticks());
-  document.querySelectorAll('.legend input')[1].click();
-  mouse('mousemove', 0.999);
-  say('hidden ' + tip());
+  const tip = plot => text('.tip b, .tip .of, .tip .value, .tip .range', plot);
+  const ticks = plot => text('.dygraph-axis-label-x', plot);
+)";
+constexpr const char* kEnd = R"(
   const pre = document.createElement('pre');
   pre.textContent = lines.concat(errors).join('\n') + '\nend';
   document.body.prepend(pre);
@@ -59,32 +47,151 @@ std::string browser() {
   return "";
 }
 
-TEST(ReportPage, answers_a_reader_in_a_browser) {
-  if (browser().empty()) GTEST_SKIP() << "needs Chromium";
-  const ScratchFolder folder;
-  const std::string run = write_run(folder, "a", 120) + " " + write_run(folder, "<b>\"&", 120);
-  ASSERT_EQ(test::report(folder, run).code, 0);
-  std::string html = test::page(folder);
+// What the page says to a reader, as the browser writes text: "<" as "&lt;".
+std::string said(const ScratchFolder& folder, std::string html, const std::string& reader) {
   html.replace(html.find("<head>"), 6, kWatch);
-  html.replace(html.rfind("</body>"), 7, kReader);
+  html.replace(html.rfind("</body>"), 7, kBegin + reader + kEnd);
   const std::string command =
       "timeout 60 " + browser() +
       " --headless --no-sandbox --disable-gpu --window-size=1280,900 --virtual-time-budget=3000" +
       " --user-data-dir=" + (folder / "profile") + " --dump-dom file://" +
       folder.put("watched.html", html) + " >" + (folder / "dom.html") + " 2>/dev/null </dev/null";
-  ASSERT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(std::system(command.c_str()), 0);
   const std::string dom = posix_files().read_text(folder / "dom.html");
   const size_t from = dom.find("<pre>");
-  ASSERT_NE(from, dom.npos) << "the page's script did not end";
-  const std::string said = dom.substr(from, dom.find("</pre>") - from);
-  const std::string odd = "&lt;b&gt;\"&amp;";  // as the browser writes text
-  EXPECT_THAT(said, HasSubstr("hover step 120|" + (folder / "a") + "|0.041667|" + (folder / odd) +
-                              "|0.041667\n"));
-  EXPECT_THAT(said, HasSubstr("out none\n"));
-  EXPECT_THAT(said, HasSubstr("all 0 20 40 60 80 100 120\n"));
-  EXPECT_THAT(said, HasSubstr("zoomed 12 14 16 18 20 22 24\n"));
-  EXPECT_THAT(said, HasSubstr("reset 0 20 40 60 80 100 120\n"));
-  EXPECT_THAT(said, HasSubstr("hidden step 120|" + (folder / "a") + "|0.041667\nend"));
+  if (from == dom.npos) return "the page's script did not end";
+  return dom.substr(from, dom.find("</pre>") - from);
+}
+
+class Browser : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (browser().empty()) GTEST_SKIP() << "needs Chromium";
+  }
+  ScratchFolder folder_;
+};
+
+TEST_F(Browser, a_report_answers_a_reader) {
+  const std::string runs = write_run(folder_, "a", 120) + " " + write_run(folder_, "<b>\"&", 120);
+  ASSERT_EQ(test::report(folder_, runs).code, 0);
+  const std::string all = said(folder_, test::page(folder_), R"(
+  const plot = document.querySelector('.plot');
+  say('label ' + plot.getAttribute('aria-label'));
+  mouse(plot, 'mousemove', 0.999);
+  say('hover ' + tip(plot));
+  mouse(plot, 'mouseout', 0.999);
+  say('out ' + plot.querySelector('.tip').style.display);
+  say('all ' + ticks(plot));
+  mouse(plot, 'mousedown', 0.2);
+  mouse(plot, 'mousemove', 0.3, document);
+  mouse(plot, 'mouseup', 0.3, document);
+  say('zoomed ' + ticks(plot));
+  for (const _ of [1, 2]) { mouse(plot, 'mousedown', 0.5); mouse(plot, 'mouseup', 0.5, document); }
+  mouse(plot, 'dblclick', 0.5);
+  say('reset ' + ticks(plot));
+  document.querySelectorAll('.legend input')[1].click();
+  mouse(plot, 'mousemove', 0.999);
+  say('hidden ' + tip(plot));)");
+  const std::string a = folder_ / "a", odd = folder_ / "&lt;b&gt;\"&amp;";
+  EXPECT_THAT(all, HasSubstr("label Training loss over step\n"));
+  EXPECT_THAT(all, HasSubstr("hover step 120|" + a + "|0.041667|" + odd + "|0.041667\n"));
+  EXPECT_THAT(all, HasSubstr("out none\n"));
+  EXPECT_THAT(all, HasSubstr("all 0|20|40|60|80|100|120\n"));
+  EXPECT_THAT(all, HasSubstr("zoomed 12|14|16|18|20|22|24\n"));
+  EXPECT_THAT(all, HasSubstr("reset 0|20|40|60|80|100|120\n"));
+  EXPECT_THAT(all, HasSubstr("hidden step 120|" + a + "|0.041667\nend"));
+}
+
+// Of 20 steps that share a point one norm is zero: the band ends at the least that the chart shows.
+TEST_F(Browser, a_report_shows_results_samples_evaluations_and_differences) {
+  const std::string hostile = "<img src=x onerror=alert(1)>";
+  const std::string runs =
+      write_run(folder_, "a", 20'000,
+                [](nlohmann::json& line) {
+                  line["grad_norm"] = line.at("step").get<int>() % 20 == 0 ? 0.0 : 2.0;
+                }) +
+      " " + write_run(folder_, hostile, 3, [](nlohmann::json& line) { line.erase("val_loss"); });
+  folder_.put(hostile + "/evaluations.jsonl",
+              nlohmann::json{{"step", 1}, {"task", hostile}, {"value", 1.5}}.dump() + "\n");
+  folder_.put("a/telemetry.jsonl", nlohmann::json{{"step", 10},
+                                                  {"event", "edge"},
+                                                  {"edge", hostile},
+                                                  {"layer", -1},
+                                                  {"role", "forward"},
+                                                  {"dtype", "e4m3"},
+                                                  {"elements", 64},
+                                                  {"rms", 0x1p-9},
+                                                  {"amax", 0x1p-7},
+                                                  {"zeros", 0.25},
+                                                  {"saturated", 0.0},
+                                                  {"scale", 1.0}}
+                                           .dump() +
+                                       "\n");
+  ASSERT_EQ(test::report(folder_, runs).code, 0);
+  const std::string all = said(folder_, test::page(folder_), R"(
+  say('titles ' + text('h2'));
+  say('charts ' + text('figcaption'));
+  const norm = document.querySelectorAll('.plot')[2];
+  mouse(norm, 'mousemove', 0.5);
+  say('norm ' + tip(norm));
+  document.querySelectorAll('.card').forEach(card => say(text('td, .none, .heat > *', card)));
+  say('best ' + text('td.best'));
+  say('cell ' + document.querySelector('.heat i').title);
+  say('images ' + document.querySelectorAll('img').length);)");
+  const std::string a = folder_ / "a", odd = folder_ / "&lt;img src=x onerror=alert(1)&gt;";
+  EXPECT_THAT(all, HasSubstr("titles Results|Edges outside their window|Evaluations|Where the "
+                             "configurations differ\n"));
+  EXPECT_THAT(all, HasSubstr("charts Training lossnats per token|Validation loss"));
+  EXPECT_THAT(all, HasSubstr("|1.9|1 \u2013 2\n"));
+  EXPECT_THAT(all, HasSubstr("\n" + a +
+                             "|unknown|20000|0.0003|0.0002|0.0002 (20000)|1000|3.0 MiB|no "
+                             "checkpoint|0|0|" +
+                             odd +
+                             "|unknown|3|3.0556|none|none|1000|3.0 MiB|no "
+                             "checkpoint|0|0\n"));
+  EXPECT_THAT(all, HasSubstr("best 0.0002 (20000)|1000|3.0 MiB|1000|3.0 MiB\n"));
+  EXPECT_THAT(all, HasSubstr("cell outside the layers, step 10: &lt;img src=x onerror=alert(1)&gt; "
+                             "(e4m3), wants 2^10, zeros 0.2500, saturated 0.000000\n"));
+  EXPECT_THAT(all, HasSubstr("images 0\nend")) << "no markup of a name, no error";
+}
+
+TEST_F(Browser, a_page_of_studies_shows_their_figures_and_tables) {
+  ASSERT_EQ(test::program(folder_, "study formats --samples 1000 --out " + (folder_ / "new")).code,
+            0);
+  auto study = nlohmann::ordered_json::parse(posix_files().read_text(folder_ / "new/study.json"));
+  const std::string hostile = "<img src=x onerror=alert(1)>";
+  study["table"]["columns"][0] = hostile;
+  nlohmann::ordered_json& figure = study["figures"][0];
+  figure["x_title"] = figure["curves"][0]["name"] = figure["title"] = hostile;
+  figure["x_names"] = {"zero", hostile, "two"};
+  for (nlohmann::ordered_json& curve : figure["curves"]) curve["x"] = {0, 1, 2};
+  figure["curves"][0]["y"] = {1, 2, nullptr};
+  figure["curves"].erase(1);
+  figure["log"] = true;
+  folder_.put("odd/study.json", study.dump());
+  for (nlohmann::ordered_json& one : study["figures"]) one.erase("curves");
+  folder_.put("old/study.json", study.dump());
+  for (const char* name : {"significand_bits.svg", "snr.svg"})
+    folder_.put(std::string("old/") + name, posix_files().read_text(folder_ / "new/snr.svg"));
+  ASSERT_EQ(test::program(folder_, "study report " + (folder_ / "odd") + " " + (folder_ / "old") +
+                                       " --out " + (folder_ / "out"))
+                .code,
+            0);
+  const std::string all = said(folder_, posix_files().read_text(folder_ / "out/index.html"), R"(
+  const plot = document.querySelector('.plot');
+  say('titles ' + text('h2'));
+  say('header ' + text('th:first-child'));
+  say('ticks ' + ticks(plot) + ' ' + text('.dygraph-xlabel', plot));
+  mouse(plot, 'mousemove', 0.5);
+  say('hover ' + tip(plot));
+  const images = [...document.querySelectorAll('img')];
+  say('images ' + images.map(image => image.naturalWidth).join(' '));)");
+  EXPECT_THAT(all, HasSubstr("titles Number formats|Number formats\n"));
+  const std::string odd = "&lt;img src=x onerror=alert(1)&gt;", end = "\u2026nerror=alert(1)&gt;";
+  EXPECT_THAT(all, HasSubstr("header " + odd + "|" + odd + "\n"));
+  EXPECT_THAT(all, HasSubstr("ticks zero|" + end + "|two " + odd + "\n"));
+  EXPECT_THAT(all, HasSubstr("hover " + odd + "|" + odd + "|2|"));
+  EXPECT_THAT(all, HasSubstr("images 560 560\nend"));
 }
 
 }  // namespace

@@ -15,14 +15,18 @@ struct Outcome {
   std::string out, err;
 };
 
-inline Outcome report(const ScratchFolder& folder, const std::string& arguments) {
+inline Outcome program(const ScratchFolder& folder, const std::string& arguments) {
   // A page that never ends must not take the machine's memory with it.
-  const std::string command = "ulimit -v 4000000; timeout 60 " OCTET_PROGRAM " report " +
-                              arguments + " --out " + (folder / "page.html") + " >" +
-                              (folder / "out.txt") + " 2>" + (folder / "err.txt") + " </dev/null";
+  const std::string command = "ulimit -v 4000000; timeout 60 " OCTET_PROGRAM " " + arguments +
+                              " >" + (folder / "out.txt") + " 2>" + (folder / "err.txt") +
+                              " </dev/null";
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(folder / "out.txt"),
           posix_files().read_text(folder / "err.txt")};
+}
+
+inline Outcome report(const ScratchFolder& folder, const std::string& arguments) {
+  return program(folder, "report " + arguments + " --out " + (folder / "page.html"));
 }
 
 inline std::string page(const ScratchFolder& folder) {
@@ -49,7 +53,7 @@ inline std::string write_run(const ScratchFolder& folder, const std::string& nam
   return write_run(folder, name, n, [](nlohmann::json&) {});
 }
 
-// The curves and names that the page's script reads; the text ends where a browser takes it to end.
+// What the page's script reads; the text ends where a browser takes it to end.
 inline nlohmann::json script_data(const std::string& html) {
   const std::string begin = "<script type=\"application/json\" id=\"data\">";
   const size_t from = html.find(begin) + begin.size();

@@ -1,4 +1,4 @@
-// What studies leave behind: CSV files, figures that stand alone, and one page of them all.
+// What studies leave behind: CSV files, SVG figures, and one page of them all.
 #pragma once
 
 #include <string>
@@ -8,11 +8,6 @@
 #include "study/study.h"
 
 namespace octet {
-
-// With title, axes, units and legend; eight colours that colour-blind readers tell apart, and
-// dashes.
-std::string figure_svg(const Figure& figure);
-std::string csv_text(const Sheet& sheet);
 
 // NAME.csv and NAME.svg of everything, and study.json, into a folder that is made where it is
 // missing. Files of an earlier study there are replaced; of others, and of links, none is: that is
