@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/common.h"
 #include "ir/builder.h"
 #include "plan/kernel_row.h"
 #include "plan/node_view.h"
@@ -110,24 +111,23 @@ std::string types(const KernelRow& row, const Target& target, Probe probe) {
 }  // namespace
 
 std::string attention_table(const Target& target) {
-  std::string text = "| op | row | types | head sizes |", line = "| --- | --- | --- | --- |";
-  for (const Form& form : kForms) text += fmt::format(" {} |", form.name), line += " --- |";
-  text += "\n" + line + "\n";
+  Table table{{"op", "row", "types", "head sizes"}, {}};
+  for (const Form& form : kForms) table.columns.emplace_back(form.name);
   for (const KernelRow* row : target.rows) {
     const bool is_attention = row->op == OpCode::attention || row->op == OpCode::attention_grad;
     if (!is_attention || row->facts.reference) continue;
     const Probe base = simplest(*row, target);
-    text += fmt::format("| `{}` | {} | {} | {} |", op_def(row->op).name, row->name,
-                        types(*row, target, base), head_sizes(*row, target, base));
+    auto& cells = table.rows.emplace_back(
+        std::vector<std::string>{fmt::format("`{}`", op_def(row->op).name), std::string(row->name),
+                                 types(*row, target, base), head_sizes(*row, target, base)});
     for (const Form& form : kForms) {
       Probe probe = base;
       form.make(probe);
       const bool is_possible = row->op == OpCode::attention_grad || !probe.attrs.bias_gradient;
-      text += is_possible && takes(*row, target, probe) ? " yes |" : " |";
+      cells.emplace_back(is_possible && takes(*row, target, probe) ? "yes" : "");
     }
-    text += "\n";
   }
-  return text;
+  return table_markdown(table);
 }
 
 }  // namespace octet

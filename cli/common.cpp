@@ -1,6 +1,7 @@
 #include "cli/common.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -169,6 +170,13 @@ std::string table_json(const Table& table) {
     rows.push_back(std::move(object));
   }
   return json_text(rows);
+}
+
+std::string table_markdown(const Table& table) {
+  std::string text = fmt::format("| {} |\n|", fmt::join(table.columns, " | "));
+  for (size_t i = 0; i < table.columns.size(); ++i) text += " --- |";
+  for (const auto& row : table.rows) text += fmt::format("\n| {} |", fmt::join(row, " | "));
+  return text + "\n";
 }
 
 std::string json_text(const nlohmann::ordered_json& json) {

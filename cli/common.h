@@ -56,6 +56,7 @@ struct Table {
 };
 std::string table_text(const Table& table);
 std::string table_json(const Table& table);
+std::string table_markdown(const Table& table);  // cells as they are
 // A document with a line feed behind it; bytes that are no UTF-8 become U+FFFD.
 std::string json_text(const nlohmann::ordered_json& json);
 void print_table(const GlobalOptions& options, const Table& table);

@@ -2,37 +2,73 @@
 
 #include <string>
 
-#include "cli/docs_json.h"
-#include "cli/kernels_page.h"
-#include "cli/scale_rules_page.h"
-#include "cli/types_page.h"
+#include "cli/docs_pages.h"
 #include "config/report.h"
+#include "config/table.h"
+#include "nn/list.h"
+#include "nn/model.h"
 #include "nn/models_page.h"
 
 namespace octet {
+namespace {
+
+OrderedJson keys_of(const ModelDef& model) {
+  OrderedJson keys = OrderedJson::array();
+  for (const HfKey& key : hf_keys_of(model))
+    keys.push_back({{"key", key.key}, {"field", key.field}});
+  return keys;
+}
+
+OrderedJson configuration_json() {
+  OrderedJson keys = OrderedJson::array();
+  const auto defaults = config_values(RunConfig{});
+  for (size_t i = 0; const ConfigRow& row : config_rows()) {
+    keys.push_back({{"key", row.path},
+                    {"default", defaults[i++].second},
+                    {"accepts", expected_text(row)},
+                    {"unit", row.unit},
+                    {"on_resume", on_resume_text(row.on_resume)},
+                    {"meaning", row.help}});
+  }
+  return keys;
+}
+
+OrderedJson models_json() {
+  OrderedJson all = OrderedJson::array();
+  for (const ModelDef* model : all_models()) {
+    all.push_back({{"model_type", model->name},
+                   {"class", model->architecture},
+                   {"positions", model->positions == Positions::rotary ? "rotary" : "learned"},
+                   {"mlp", model->mlp == MlpKind::gated ? "SwiGLU" : "GELU"},
+                   {"keys", keys_of(*model)}});
+  }
+  return all;
+}
+
+}  // namespace
 
 void add_docs_command(CLI::App& app, GlobalOptions& options) {
   CLI::App* docs =
       app.add_subcommand("docs", "print a reference page made from the program's tables");
   docs->require_subcommand(1);
-  const auto add_page = [&](const char* name, const char* what, std::string (*text)(),
-                            std::string (*json)()) {
-    docs->add_subcommand(name, what)->callback([text, json, &options] {
-      write_out(options.json ? json() : text());
+  const auto add_page = [&](const char* name, const char* what, DocsPage (*make)()) {
+    docs->add_subcommand(name, what)->callback([make, &options] {
+      const DocsPage page = make();
+      write_out(options.json ? json_text(page.json) : page.markdown);
     });
   };
-  add_page("configuration", "every key of a run file, as docs/configuration.md",
-           configuration_markdown, configuration_json);
-  add_page("models", "architectures and keys of config.json, as docs/models.md", models_markdown,
-           models_json);
-  add_page("scale-rules", "the scale rule of every op, as in docs/scalify.md", scale_rules_markdown,
-           scale_rules_json);
-  add_page("types", "which quantized types operands may have, as in docs/numerics.md",
-           quantized_types_markdown, quantized_types_json);
-  add_page("kernels", "the rows of kernels of both back ends, as docs/kernels.md", kernels_markdown,
-           kernels_json);
-  add_page("keys", "every key of a run file, for a terminal", configuration_help,
-           configuration_json);
+  add_page("configuration", "every key of a run file, as docs/configuration.md", [] {
+    return DocsPage{configuration_markdown(), configuration_json()};
+  });
+  add_page("models", "architectures and keys of config.json, as docs/models.md", [] {
+    return DocsPage{models_markdown(), models_json()};
+  });
+  add_page("scale-rules", "the scale rule of every op, as in docs/scalify.md", scale_rules_page);
+  add_page("types", "which quantized types operands may have, as in docs/numerics.md", types_page);
+  add_page("kernels", "the rows of kernels of both back ends, as docs/kernels.md", kernels_page);
+  add_page("keys", "every key of a run file, for a terminal", [] {
+    return DocsPage{configuration_help(), configuration_json()};
+  });
 }
 
 }  // namespace octet

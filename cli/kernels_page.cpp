@@ -1,15 +1,18 @@
-#include "cli/kernels_page.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "backends/cpu/backend.h"
 #include "backends/cuda/backend.h"
 #include "base/files.h"
 #include "cli/attention_table.h"
+#include "cli/common.h"
+#include "cli/docs_pages.h"
 #include "compile/program.h"
 #include "config/load.h"
 #include "config/names.h"
@@ -37,12 +40,21 @@ constexpr const char* kRuns[] = {"parallel: {ranks: 1}",
                                  "optim: {state_m: e4m3, state_v: f32}",
                                  "recipe: {activation_scale: tensor}"};
 
+// A row, and what the plans say of the nodes that take it.
+struct KernelRowUse {
+  std::string op, row;
+  std::string speed;                      // "", "generic", "reference"
+  std::map<std::string, int> types = {};  // "bf16 x bf16 -> bf16, f32": recipes that have it
+  double bytes = 0;                       // fewest moved, an element of the largest tensor; 0: no
+                                          // recipe takes the row
+  double flops = 0;                       // beside them, a byte moved
+};
+
 class RowUses {
  public:
   explicit RowUses(const Catalogue& catalogue) : catalogue_(catalogue) {
     for (const KernelRow* row : catalogue.target().rows) {
-      uses_[row] = {.backend = std::string(catalogue.target().backend),
-                    .op = std::string(op_def(row->op).name),
+      uses_[row] = {.op = std::string(op_def(row->op).name),
                     .row = std::string(row->name),
                     .speed = row->facts.reference ? "reference"
                              : row->facts.generic ? "generic"
@@ -158,51 +170,40 @@ std::string floor_text(const KernelRowUse& use) {
   return fmt::format("{:.2f}", use.bytes / kBytesASecond * 1e12);
 }
 
-std::vector<Backend> backends() {
-  std::vector<Backend> both;
-  both.push_back(cuda::make_plan_backend({.n_threads = 1}));
-  both.push_back(cpu::make_backend(1, cpu::detect_isa()));
-  return both;
-}
-
 }  // namespace
 
-std::vector<KernelRowUse> kernel_row_uses() {
-  std::vector<KernelRowUse> all;
-  for (const Backend& backend : backends()) {
-    RowUses uses(*backend.catalogue);
+DocsPage kernels_page() {
+  DocsPage page{.markdown = std::string(kIntroduction)};
+  const Backend both[] = {cuda::make_plan_backend({.n_threads = 1}),
+                          cpu::make_backend(1, cpu::detect_isa())};
+  for (const Backend& made : both) {
+    const Target& target = made.catalogue->target();
+    RowUses uses(*made.catalogue);
     plan_all(uses);
-    const auto of_backend = uses.all();
-    all.insert(all.end(), of_backend.begin(), of_backend.end());
-  }
-  return all;
-}
-
-std::string kernels_markdown() {
-  std::string text(kIntroduction);
-  const std::vector<KernelRowUse> uses = kernel_row_uses();
-  for (const Backend& made : backends()) {
-    const std::string backend(made.catalogue->target().backend);
-    text += fmt::format(
-        "\n## {}\n\n| op | row | types | bytes an element | floor |\n"
-        "| --- | --- | --- | --- | --- |\n",
-        backend);
+    Table table{{"op", "row", "types", "bytes an element", "floor"}, {}};
     std::vector<std::string> others;
-    for (const KernelRowUse& use : uses) {
-      if (use.backend != backend) continue;
+    for (const KernelRowUse& use : uses.all()) {
+      page.json.push_back({{"backend", target.backend},
+                           {"op", use.op},
+                           {"row", use.row},
+                           {"speed", use.speed},
+                           {"types", use.types},
+                           {"bytes", use.bytes},
+                           {"flops", use.flops}});
       const bool is_generic = use.speed == "generic" && use.row != use.speed;
       if (!use.types.empty()) {
-        text += fmt::format("| `{}` | {}{} | {} | {:.2f} | {} |\n", use.op, use.row,
-                            is_generic ? ", generic" : "", types_text(use), use.bytes,
-                            backend == "cuda" ? floor_text(use) : "");
+        table.rows.push_back({"`" + use.op + "`", use.row + (is_generic ? ", generic" : ""),
+                              types_text(use), fmt::format("{:.2f}", use.bytes),
+                              target.backend == "cuda" ? floor_text(use) : ""});
       } else if (use.speed != "reference") {
         others.push_back(fmt::format("`{} {}`", use.op, use.row));
       }
     }
-    text += fmt::format("\nTaken by none of these runs: {}.\n", fmt::join(others, ", "));
-    text += "\n" + attention_table(made.catalogue->target());
+    page.markdown +=
+        fmt::format("\n## {}\n\n{}\nTaken by none of these runs: {}.\n\n{}", target.backend,
+                    table_markdown(table), fmt::join(others, ", "), attention_table(target));
   }
-  return text;
+  return page;
 }
 
 }  // namespace octet

@@ -1,5 +1,3 @@
-#include "cli/scale_rules_page.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,6 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cli/common.h"
+#include "cli/docs_pages.h"
 #include "ir/op_def.h"
 #include "ir/ops/scale_rules.h"
 
@@ -82,59 +82,44 @@ bool is_wanted_as_value(const OpDef& def, size_t operand) {
   return operand < 8 && (def.needs_unscaled >> operand & 1) != 0;
 }
 
-// nullptr where the op has no rule.
-const RuleWords* words_of(const OpDef& def) {
-  if (def.scale == nullptr) return nullptr;
-  const auto words = std::ranges::find(kWords, def.scale, &RuleWords::rule);
-  CHECK(words != std::end(kWords));
-  return words;
-}
-
-std::string op_text(const OpDef& def) {
-  std::vector<std::string> operands;
-  for (size_t i = 0; i < def.operands.size(); ++i)
-    operands.push_back(
-        fmt::format("{0}{1}{0}", is_wanted_as_value(def, i) ? "**" : "", def.operands[i].name));
-  return fmt::format("{}({})", def.name, fmt::join(operands, ", "));
-}
-
 }  // namespace
 
-std::vector<OpScaleRule> scale_rules() {
-  std::vector<OpScaleRule> rules;
-  for (int code = 0; code < kOpCount; ++code) {
-    const OpDef& def = op_def(static_cast<OpCode>(code));
-    OpScaleRule& rule = rules.emplace_back(OpScaleRule{.op = def.name});
-    for (size_t i = 0; i < def.operands.size(); ++i) {
-      rule.operands.emplace_back(def.operands[i].name);
-      if (is_wanted_as_value(def, i)) rule.as_values.emplace_back(def.operands[i].name);
-    }
-    if (const RuleWords* words = words_of(def)) {
-      rule.scale = words->result;
-      rule.data = words->data;
-    }
-  }
-  return rules;
-}
-
-std::string scale_rules_markdown() {
+DocsPage scale_rules_page() {
+  DocsPage page;
   std::vector<std::vector<std::string>> by_rule(std::size(kWords));
   std::vector<std::string> without;
   for (int code = 0; code < kOpCount; ++code) {
     const OpDef& def = op_def(static_cast<OpCode>(code));
-    if (const RuleWords* words = words_of(def)) {
-      by_rule[static_cast<size_t>(words - std::begin(kWords))].push_back(op_text(def));
-    } else {
-      without.emplace_back(def.name);
+    std::vector<std::string> operands, as_values, shown;
+    for (size_t i = 0; i < def.operands.size(); ++i) {
+      const std::string& name = operands.emplace_back(def.operands[i].name);
+      const bool is_value = is_wanted_as_value(def, i);
+      shown.push_back(is_value ? "**" + name + "**" : name);
+      if (is_value) as_values.push_back(name);
     }
+    OrderedJson& json = page.json.emplace_back(
+        OrderedJson{{"op", def.name}, {"operands", operands}, {"as_values", as_values}});
+    json.update({{"scale", nullptr}, {"data", nullptr}});
+    if (def.scale == nullptr) {
+      without.emplace_back(def.name);
+      continue;
+    }
+    const auto* const words = std::ranges::find(kWords, def.scale, &RuleWords::rule);
+    CHECK(words != std::end(kWords));
+    json["scale"] = words->result;
+    json["data"] = words->data;
+    by_rule[static_cast<size_t>(words - kWords)].push_back(
+        fmt::format("{}({})", def.name, fmt::join(shown, ", ")));
   }
-  std::string text = "| op | scale of the result | data |\n| --- | --- | --- |\n";
+  Table table{{"op", "scale of the result", "data"}, {}};
   for (size_t i = 0; i < by_rule.size(); ++i) {
     CHECK(!by_rule[i].empty());
-    text += fmt::format("| {} | {} | {} |\n", fmt::join(by_rule[i], ", "), kWords[i].result,
-                        kWords[i].data);
+    table.rows.push_back({fmt::format("{}", fmt::join(by_rule[i], ", ")),
+                          std::string(kWords[i].result), std::string(kWords[i].data)});
   }
-  return text + fmt::format("\nWithout a rule: {}.\n", fmt::join(without, ", "));
+  page.markdown =
+      table_markdown(table) + fmt::format("\nWithout a rule: {}.\n", fmt::join(without, ", "));
+  return page;
 }
 
 }  // namespace octet

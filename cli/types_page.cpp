@@ -1,12 +1,13 @@
-#include "cli/types_page.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "backends/cpu/backend.h"
 #include "backends/cuda/backend.h"
 #include "base/error.h"
+#include "cli/common.h"
+#include "cli/docs_pages.h"
 #include "compile/lower.h"
 #include "formats/table.h"
 #include "ir/builder.h"
@@ -21,6 +22,15 @@ constexpr std::string_view kGranularities[] = {"tensor", "row",   "1x16",   "1x1
 const Shape kMatrix{256, 256};
 
 enum class Use : uint8_t { gemm, norm, activation, moment, dequantize };
+struct UseColumn {
+  Use use;
+  const char *key, *title;
+};
+constexpr UseColumn kUses[] = {{Use::gemm, "gemm", "factors of a GEMM"},
+                               {Use::norm, "norm", "input of a norm"},
+                               {Use::activation, "activation", "input of an activation"},
+                               {Use::moment, "moment", "moment"},
+                               {Use::dequantize, "dequantize", "dequantized"}};
 
 // A node that reads x, whose type it is about; the rest is BF16, and f32 where it must be.
 class UseGraph {
@@ -83,22 +93,20 @@ bool has_kernels(const Graph& graph, const Catalogue& catalogue) {
   });
 }
 
+// "kernel" where the op has one that reads the type, "decoded" where it is dequantized before.
 std::string read_by(const UseGraph& use, const Catalogue& catalogue) {
   if (has_kernels(use.graph(), catalogue)) return "kernel";
   return has_kernels(lower(use.graph(), catalogue), catalogue) ? "decoded" : "reference";
 }
 
-TypeUse use_of(const TensorType& type, Use use, const Catalogue& cpu, const Catalogue& gpu) {
+// By back end; "-" where the op takes no such operand.
+std::array<std::string, 2> use_of(const TensorType& type, Use use, const Backend (&both)[2]) {
   try {
     const UseGraph graph(type, use);
-    return {read_by(graph, cpu), read_by(graph, gpu)};
+    return {read_by(graph, *both[0].catalogue), read_by(graph, *both[1].catalogue)};
   } catch (const Error&) {
-    return {"-", "-"};  // the op takes no such operand
+    return {"-", "-"};
   }
-}
-
-std::string text_of(const TypeUse& use) {
-  return use.cpu == use.gpu ? use.cpu : use.cpu + " / " + use.gpu;
 }
 
 // Scales as MX has them for groups of 32.
@@ -111,20 +119,22 @@ TensorType type_of(Dtype format, std::string_view granularity) {
 
 }  // namespace
 
-std::vector<QuantizedTypeRow> quantized_types() {
-  const Backend cpu = cpu::make_backend(1, cpu::detect_isa());
-  const Backend gpu = cuda::make_plan_backend({.n_threads = 1});
-  std::vector<QuantizedTypeRow> rows;
+DocsPage types_page() {
+  const Backend both[] = {cpu::make_backend(1, cpu::detect_isa()),
+                          cuda::make_plan_backend({.n_threads = 1})};
+  DocsPage page;
+  Table table{{"type"}, {}};
+  for (const UseColumn& column : kUses) table.columns.emplace_back(column.title);
   const auto add = [&](Dtype format, std::string_view granularity) {
     const TensorType type = type_of(format, granularity);
-    const auto use = [&](Use what) { return use_of(type, what, *cpu.catalogue, *gpu.catalogue); };
-    const std::string text = to_string(type);
-    rows.push_back({.type = text.substr(0, text.find('[')),
-                    .gemm = use(Use::gemm),
-                    .norm = use(Use::norm),
-                    .activation = use(Use::activation),
-                    .moment = use(Use::moment),
-                    .dequantize = use(Use::dequantize)});
+    const std::string text = to_string(type), name = text.substr(0, text.find('['));
+    auto& cells = table.rows.emplace_back(std::vector{"`" + name + "`"});
+    OrderedJson& json = page.json.emplace_back(OrderedJson{{"type", name}});
+    for (const UseColumn& column : kUses) {
+      const auto [on_cpu, on_gpu] = use_of(type, column.use, both);
+      cells.push_back(on_cpu == on_gpu ? on_cpu : on_cpu + " / " + on_gpu);
+      json[column.key] = {{"cpu", on_cpu}, {"gpu", on_gpu}};
+    }
   };
   for (const Dtype format : kFormats8) {
     for (const std::string_view granularity : kGranularities) add(format, granularity);
@@ -132,19 +142,8 @@ std::vector<QuantizedTypeRow> quantized_types() {
   for (const FormatRow& row : kFormats) {
     if (is_moment_format(row.dtype)) add(row.dtype, "run128");
   }
-  return rows;
-}
-
-std::string quantized_types_markdown() {
-  std::string text =
-      "| type | factors of a GEMM | input of a norm | input of an activation | moment | "
-      "dequantized |\n| --- | --- | --- | --- | --- | --- |\n";
-  for (const QuantizedTypeRow& row : quantized_types()) {
-    text += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", row.type, text_of(row.gemm),
-                        text_of(row.norm), text_of(row.activation), text_of(row.moment),
-                        text_of(row.dequantize));
-  }
-  return text;
+  page.markdown = table_markdown(table);
+  return page;
 }
 
 }  // namespace octet
