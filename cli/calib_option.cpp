@@ -51,7 +51,8 @@ void add_calib_option(CLI::App& command, CalibFlags& flags) {
 }
 
 TokenStream open_model_text(const ModelSource& source, const std::vector<std::string>& paths,
-                            const std::string& split_on, const Log& log) {
+                            const std::string& split_on, const Log& log,
+                            const std::optional<TokenCacheOptions>& cached) {
   Files& files = posix_files();
   const auto tokenizer = data_tokenizer(files, source.tokenizer, paths, source.spec.vocab, log);
   if (tokenizer->vocab_size() > source.spec.vocab) {
@@ -65,6 +66,8 @@ TokenStream open_model_text(const ModelSource& source, const std::vector<std::st
   options.document_separator = split_on;
   options.shards.vocab = source.spec.vocab;
   options.log = log;
+  std::optional<TokenCache> cache;
+  if (cached) options.cache = &cache.emplace(files, *tokenizer, *cached);
   return open_dataset(files, options, *tokenizer).train;
 }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/common.h"
+#include "data/token_cache.h"
 #include "data/token_stream.h"
 #include "infer/model_source.h"
 
@@ -19,9 +21,10 @@ struct CalibFlags {
 
 void add_calib_option(CLI::App& command, CalibFlags& flags);
 
-// Text, folders or token shards in the model's tokens.
+// Text, folders or token shards in the model's tokens; `cached`: tokenized once, and kept there.
 TokenStream open_model_text(const ModelSource& source, const std::vector<std::string>& paths,
-                            const std::string& split_on, const Log& log);
+                            const std::string& split_on, const Log& log,
+                            const std::optional<TokenCacheOptions>& cached = {});
 
 // source.recipe_options with the edge scales that its recipe is to have: measured on the files, or
 // those of a run whose config.yaml is given; without files the run's own, where the source is one.

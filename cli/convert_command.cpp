@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/named_enum.h"
-#include "cli/strict_flag.h"
+#include "cli/model_flags.h"
 #include "infer/export.h"
 #include "infer/export_adapter.h"
 #include "infer/import_gguf.h"

@@ -11,18 +11,17 @@
 #include "cli/backend.h"
 #include "cli/enum_option.h"
 #include "cli/eval_recipe.h"
-#include "cli/strict_flag.h"
+#include "cli/model_flags.h"
 #include "data/numpy_header.h"
 #include "infer/embed.h"
 
 namespace octet {
 namespace {
 
-struct EmbedFlags {
-  std::string model, texts, out, tokenizer, recipe;
-  std::string pooling;
+struct EmbedFlags : ModelFlags {
+  std::string texts, out, recipe, pooling;
   int64_t batch = 32, max_tokens = 0;
-  bool keeps_length = false, strict = false, allow_nonfinite = false;
+  bool keeps_length = false;
 };
 
 std::function<void(int64_t, int64_t)> painter(const GlobalOptions& options) {
@@ -64,14 +63,8 @@ void write_matrix(const std::string& path, const Embeddings& rows) {
 void run_embed(const EmbedFlags& flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
-  ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
-  if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
-  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
-  if (source.tokenizer.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
-                flags.model);
-  }
+  ModelSource source = open_model_source(flags, log);
+  expect_tokenizer(source);
   source =
       source_with_recipe(source, flags.recipe.empty() ? source.recipe : flags.recipe, options.sets);
   const EmbedOptions how = embed_options(flags, source.folder, options, log);
@@ -100,8 +93,7 @@ void run_embed(const EmbedFlags& flags, const GlobalOptions& options) {
 void add_embed_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<EmbedFlags>();
   CLI::App* embed = app.add_subcommand("embed", "texts as vectors, from an encoder");
-  embed->add_option("--model", flags->model, "a run, one of its checkpoints, or a model folder")
-      ->required();
+  add_model_flags(*embed, *flags);
   embed->add_option("--texts", flags->texts, "a text a line, or JSON lines with `text`")
       ->required();
   embed->add_option("--out", flags->out, "NumPy's f32 [texts, width]")
@@ -117,11 +109,8 @@ void add_embed_command(CLI::App& app, GlobalOptions& options) {
       ->add_option("--max-tokens", flags->max_tokens,
                    "of a text, whose end is cut off beyond; 0: as the folder or the model says")
       ->check(CLI::NonNegativeNumber);
-  embed->add_option("--tokenizer", flags->tokenizer,
-                    "`bytes`, a tokenizer's file, or a model folder with one");
   embed->add_option("--recipe", flags->recipe, "precision; the run's, or fp32 for a model folder");
   embed->add_option("--batch", flags->batch, "texts at a time")->check(CLI::PositiveNumber);
-  add_strict_flag(*embed, flags->strict);
   add_nonfinite_flag(*embed, flags->allow_nonfinite);
   embed->callback([flags, &options] { run_embed(*flags, options); });
 }

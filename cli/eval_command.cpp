@@ -16,11 +16,10 @@
 #include "cli/eval_recipe.h"
 #include "cli/eval_spans.h"
 #include "cli/eval_tasks.h"
+#include "cli/model_flags.h"
 #include "cli/row_figures.h"
-#include "cli/strict_flag.h"
 #include "cli/tokenize_progress.h"
 #include "config/nearest.h"
-#include "data/dataset.h"
 #include "data/shards_only.h"
 #include "infer/check_generation.h"
 #include "infer/evaluate.h"
@@ -30,7 +29,6 @@
 #include "infer/tasks/images.h"
 #include "infer/tasks/task.h"
 #include "passes/precision/recipe.h"
-#include "text/tokenizer.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -38,16 +36,15 @@ namespace {
 
 constexpr int64_t kLongestDefault = 2048;
 
-struct EvalFlags {
-  std::string model, tokenizer, split_on;
+struct EvalFlags : ModelFlags {
+  std::string split_on;
   std::vector<std::string> recipes;
   EvalTaskFlags task_flags;
   CalibFlags calib;
   std::vector<std::string> tasks = {"perplexity"};
   std::vector<std::string> data;
   int64_t max_documents = 0, max_tokens = 0, seq = 0, batch = 8;
-  bool per_document = false, per_row = false, strict = false, allow_nonfinite = false,
-       checks_generation = false;
+  bool per_document = false, per_row = false, checks_generation = false;
 };
 
 // "perplexity" and "nll" are one computation, named by what is looked for; ":FILE" is its text.
@@ -82,38 +79,18 @@ std::vector<Task> parse_tasks(const EvalFlags& flags) {
 }
 
 // Files of a task, tokenized once where the model is a run.
-TokenStream named_stream(Files& files, const Task& task, const EvalFlags& flags,
-                         const ModelSource& source, const RunDataOptions& run_options) {
-  if (source.tokenizer.empty() && !are_token_shards(files, task.data)) {
-    throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
-                flags.model);
-  }
-  const auto tokenizer =
-      data_tokenizer(files, source.tokenizer, task.data, source.spec.vocab, run_options.log);
-  DatasetOptions options;
-  options.train = task.data;
-  options.val_fraction = 0;
-  options.document_separator = flags.split_on;
-  options.shards.vocab = source.spec.vocab;
-  options.log = run_options.log;
-  if (tokenizer->vocab_size() > source.spec.vocab) {
-    throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected at most the model's {} tokens, got {}", source.spec.vocab,
-                tokenizer->vocab_size());
-  }
-  std::optional<TokenCache> cache;
-  if (source.run) {
-    const auto how =
-        token_cache_options(*source.run, source.tokenizer, flags.split_on, run_options);
-    if (how) options.cache = &cache.emplace(files, *tokenizer, *how);
-  }
-  return open_dataset(files, options, *tokenizer).train;
+TokenStream named_stream(const Task& task, const EvalFlags& flags, const ModelSource& source,
+                         const RunDataOptions& run_options) {
+  if (!are_token_shards(posix_files(), task.data)) expect_tokenizer(source);
+  std::optional<TokenCacheOptions> cache;
+  if (source.run)
+    cache = token_cache_options(*source.run, source.tokenizer, flags.split_on, run_options);
+  return open_model_text(source, task.data, flags.split_on, run_options.log, cache);
 }
 
 TokenStream task_stream(Files& files, const Task& task, const EvalFlags& flags,
                         const ModelSource& source, const RunDataOptions& run_options) {
-  if (!task.data.empty()) return named_stream(files, task, flags, source, run_options);
+  if (!task.data.empty()) return named_stream(task, flags, source, run_options);
   if (!source.run) {
     throw Error(ErrorCode::invalid_argument,
                 "--data: expected text or token shards, got none: '{}' is no run with validation "
@@ -258,10 +235,8 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   const bool are_tasks = !are_images && !are_spans && are_evaluation_tasks(flags);
   std::vector<Task> tasks;
   if (!are_tasks && !are_images && !are_spans) tasks = parse_tasks(flags);
-  ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
-  if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
+  ModelSource source = open_model_source(flags, log);
   if (flags.recipes.empty()) flags.recipes = {source.recipe};
-  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   flags.calib.split_on = flags.split_on, flags.calib.batch = flags.batch;
   std::vector<ModelSource> sources;
   for (const std::string& recipe : flags.recipes)
@@ -317,8 +292,7 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<EvalFlags>();
   CLI::App* eval = app.add_subcommand(
       "eval", "log-likelihood of text under a model, and evaluation tasks from local files");
-  eval->add_option("--model", flags->model, "a run, one of its checkpoints, or a model folder")
-      ->required();
+  add_model_flags(*eval, *flags);
   std::string names;
   for (const TaskDef& task : all_tasks()) names += fmt::format(", {}", task.name);
   for (const ImageTask& task : image_tasks()) names += fmt::format(", {}", task.name);
@@ -348,8 +322,6 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   eval->add_option("--data", flags->data,
                    "text, folders or token shards; without it a run's own validation data")
       ->delimiter(',');
-  eval->add_option("--tokenizer", flags->tokenizer,
-                   "`bytes`, a tokenizer's file, or a model folder with one");
   eval->add_option("--recipe", flags->recipes,
                    "precision; the run's, or fp32 for a model folder; several for evaluation tasks")
       ->delimiter(',');
@@ -368,7 +340,6 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
                  "token; 10,000 tokens unless --max-tokens says otherwise");
   eval->add_flag("--per-document", flags->per_document, "a row for each document, too");
   eval->add_flag("--per-row", flags->per_row, "undivided text: a row for each window, too");
-  add_strict_flag(*eval, flags->strict);
   add_nonfinite_flag(*eval, flags->allow_nonfinite);
   eval->callback([flags, &options] { run_eval(*flags, options); });
 }

@@ -60,10 +60,7 @@ bool are_image_tasks(const std::vector<std::string>& tasks) {
 
 void run_image_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                      const GlobalOptions& options) {
-  if (call.flags.folder.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--task-data: expected the folder of the tasks' files, got none");
-  }
+  expect_task_data(call.flags);
   Backend backend = open_backend(options, {.same_rows = true});
   std::vector<OrderedJson> rows;
   for (const std::string& name : call.tasks) {
@@ -77,9 +74,8 @@ void run_image_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& 
       if (first.right.empty()) {
         first = scores;
       } else {
-        add_difference(row, "difference", "stderr_difference", scores.log_likelihoods,
-                       first.log_likelihoods);
-        add_difference(row, "acc_difference", "stderr_acc_difference", scores.right, first.right);
+        add_difference(row, "difference", scores.log_likelihoods, first.log_likelihoods);
+        add_difference(row, "acc_difference", scores.right, first.right);
       }
       rows.push_back(std::move(row));
     }

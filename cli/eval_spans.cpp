@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
+#include "cli/model_flags.h"
 #include "infer/run_encoder.h"
 #include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/spans.h"
@@ -95,9 +96,8 @@ void run_span_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& s
       if (first.exact.empty()) {
         first = scores;
       } else {
-        add_difference(row, "exact_difference", "stderr_exact_difference", scores.exact,
-                       first.exact);
-        add_difference(row, "f1_difference", "stderr_f1_difference", scores.f1, first.f1);
+        add_difference(row, "exact_difference", scores.exact, first.exact);
+        add_difference(row, "f1_difference", scores.f1, first.f1);
       }
       rows.push_back(std::move(row));
       if (!scores.is_finite) nonfinite = name + " in " + one.recipe;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
+#include "cli/model_flags.h"
 #include "data/token_cache.h"
 #include "infer/model_texts.h"
 #include "infer/tasks/answer_settings.h"
@@ -118,10 +119,8 @@ class Evaluation {
       for (size_t i = 0; i < results.size(); ++i) {
         OrderedJson row = row_of(tasks_[i], results[i], source.recipe);
         if (source.recipe != sources_.front().recipe) {
-          add_difference(row, "difference", "stderr_difference", results[i].log_likelihoods,
-                         first[i].log_likelihoods);
-          add_difference(row, "acc_difference", "stderr_acc_difference", results[i].right,
-                         first[i].right);
+          add_difference(row, "difference", results[i].log_likelihoods, first[i].log_likelihoods);
+          add_difference(row, "acc_difference", results[i].right, first[i].right);
         }
         rows.push_back(std::move(row));
       }
@@ -232,11 +231,10 @@ std::function<void(int64_t, int64_t)> request_painter(const GlobalOptions& optio
   };
 }
 
-void expect_tokenizer(const ModelSource& source) {
-  if (!source.tokenizer.empty()) return;
+void expect_task_data(const EvalTaskFlags& flags) {
+  if (!flags.folder.empty()) return;
   throw Error(ErrorCode::invalid_argument,
-              "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
-              source.folder);
+              "--task-data: expected the folder of the tasks' files, got none");
 }
 
 void warn_of_measured_batches(const Log& log, const std::string& recipe, int64_t batch) {
@@ -244,12 +242,12 @@ void warn_of_measured_batches(const Log& log, const std::string& recipe, int64_t
   log.warning("{}: scales are measured over a batch of {}, on which results depend", recipe, batch);
 }
 
-void add_difference(OrderedJson& row, const char* name, const char* error,
-                    const std::vector<double>& a, const std::vector<double>& b) {
+void add_difference(OrderedJson& row, const std::string& name, const std::vector<double>& a,
+                    const std::vector<double>& b) {
   if (a.empty() || a.size() != b.size()) return;
   const PairedDifference difference = paired_difference(a, b);
   row[name] = difference.mean;
-  row[error] = difference.error;
+  row["stderr_" + name] = difference.error;
 }
 
 void report_evaluations(const ModelSource& source, const std::vector<OrderedJson>& rows,
@@ -273,10 +271,7 @@ void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& s
                     const GlobalOptions& options) {
   const ModelSource& source = sources.front();
   expect_tokenizer(source);
-  if (call.flags.folder.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--task-data: expected the folder of the tasks' files, got none");
-  }
+  expect_task_data(call.flags);
   Evaluation evaluation(call, sources, options);
   const std::vector<OrderedJson> rows = evaluation.run();
   report_evaluations(source, rows, options);

@@ -40,13 +40,14 @@ void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& s
 std::function<void(int64_t n_done, int64_t n)> request_painter(const GlobalOptions& options,
                                                                const std::string& task,
                                                                const std::string& recipe);
-// Throws Error{invalid_argument} where the source has no tokenizer.
-void expect_tokenizer(const ModelSource& source);
+// Throws Error{invalid_argument} where --task-data is not given.
+void expect_task_data(const EvalTaskFlags& flags);
 // A warning where results depend on what is evaluated together.
 void warn_of_measured_batches(const Log& log, const std::string& recipe, int64_t batch);
-// The mean of a[i] - b[i] and its standard error, where there are as many of both.
-void add_difference(OrderedJson& row, const char* name, const char* error,
-                    const std::vector<double>& a, const std::vector<double>& b);
+// "NAME" and "stderr_NAME": the mean of a[i] - b[i] and its standard error, where there are as many
+// of both.
+void add_difference(OrderedJson& row, const std::string& name, const std::vector<double>& a,
+                    const std::vector<double>& b);
 // Prints rows, and keeps them with a run whose checkpoint they are of.
 void report_evaluations(const ModelSource& source, const std::vector<OrderedJson>& rows,
                         const GlobalOptions& options);

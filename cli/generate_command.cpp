@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "cli/enum_option.h"
 #include "cli/generate_setup.h"
-#include "cli/strict_flag.h"
 #include "infer/prompt_file.h"
 
 namespace octet {
@@ -140,8 +139,7 @@ void add_sampling_flags(CLI::App& generate, Sampling& sampling) {
 void add_generate_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<GenerateFlags>();
   CLI::App* generate = app.add_subcommand("generate", "text from a model");
-  generate->add_option("--model", flags->model, "a run, one of its checkpoints, or a model folder")
-      ->required();
+  add_model_flags(*generate, *flags);
   generate->add_option("--prompt", flags->prompt, "the text to go on from");
   generate->add_option("--prompts", flags->prompts,
                        "a file of prompts: JSON values, or one a line (docs/generation.md)");
@@ -161,8 +159,6 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
       ->add_option("--context", flags->context,
                    "most tokens of a text; 0: the model's (4096 at most with --chat)")
       ->check(CLI::NonNegativeNumber);
-  generate->add_option("--tokenizer", flags->tokenizer,
-                       "`bytes`, a tokenizer's file, or a model folder with one");
   generate->add_option("--recipe", flags->recipe,
                        "precision; the run's if it has no 8-bit operands, else bf16; fp32 for a "
                        "model folder");
@@ -170,7 +166,6 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
   add_enum_option(*generate, "--weights", flags->weights,
                   "what the layers' matrices are kept as; auto: the recipe's type. E4M3 takes "
                   "half the memory of BF16, and on a GPU about half the time of a text's token");
-  add_strict_flag(*generate, flags->strict);
   add_nonfinite_flag(*generate, flags->allow_nonfinite);
   generate->callback([flags, &options] { run_generate(*flags, options); });
 }

@@ -4,7 +4,6 @@
 #include <ctime>
 
 #include "base/error.h"
-#include "cli/strict_flag.h"
 #include "infer/model_texts.h"
 #include "train/eval_scales.h"
 

@@ -9,6 +9,7 @@
 #include "cli/backend.h"
 #include "cli/calib_option.h"
 #include "cli/common.h"
+#include "cli/model_flags.h"
 #include "infer/generation_setup.h"
 #include "text/chat_source.h"
 #include "text/chat_template.h"
@@ -16,14 +17,14 @@
 
 namespace octet {
 
-struct GenerateFlags {
-  std::string model, prompt, prompts, tokenizer, recipe, chat_template = "auto", system;
+struct GenerateFlags : ModelFlags {
+  std::string prompt, prompts, recipe, chat_template = "auto", system;
   std::vector<std::string> stop;
   int64_t max_tokens = 200, batch = 1, context = 0;
   FrozenFormat weights = FrozenFormat::as_computed;
   Sampling sampling = {};
   CalibFlags calib = {};
-  bool chat = false, strict = false, allow_nonfinite = false;
+  bool chat = false;
 };
 
 // The model's chat template, which turns messages into tokens.

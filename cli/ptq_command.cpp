@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "cli/backend.h"
+#include "cli/model_flags.h"
 #include "cli/ptq_data.h"
-#include "cli/strict_flag.h"
 #include "ptq/ptq.h"
 
 namespace octet {
@@ -19,13 +19,13 @@ namespace {
 
 constexpr int64_t kLongestHessianRow = 2048, kLongestSearchRow = 512;
 
-struct PtqFlags {
-  std::string model, format, method, out, tokenizer, weights, activations, dequantize, target;
+struct PtqFlags : ModelFlags {
+  std::string format, method, out, weights, activations, dequantize, target;
   std::vector<std::string> keep;
   std::vector<int> biases;
   PtqDataFlags data = {};
   PtqOptions options = {};
-  bool strict = false, overwrite = false, quantize_head = false;
+  bool overwrite = false, quantize_head = false;
 };
 
 // Everything a quantization needs, opened once.
@@ -182,8 +182,7 @@ void run_ptq(const PtqFlags& flags, const GlobalOptions& options) {
   if (flags.biases.size() > 1 && flags.data.eval.empty()) {
     throw Error(ErrorCode::invalid_argument, "--bias: expected --eval with several, got none");
   }
-  ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
-  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+  ModelSource source = open_model_source(flags, log);
   PtqDataFlags data_flags = flags.data;
   data_flags.seq = calibration_seq(how, source);
   if (!source.run) source.spec.rope_seq = data_flags.seq;
@@ -249,8 +248,7 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<PtqFlags>();
   PtqFlags& f = *flags;
   CLI::App* ptq = app.add_subcommand("ptq", "quantize a trained model to 8 bits");
-  ptq->add_option("--model", f.model, "a run, one of its checkpoints, or a model folder")
-      ->required();
+  add_model_flags(*ptq, f);
   ptq->add_option("--format", f.format, "of weights and of the inputs of linears")
       ->required()
       ->check(CLI::IsMember(names(PtqFormat{}), CLI::ignore_case));
@@ -280,8 +278,6 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
   ptq->add_option("--damping", f.options.damping, "gptq: share of the Hessian's mean diagonal");
   ptq->add_option("--dequantize", f.dequantize, "write weights in this dtype, for other programs")
       ->check(CLI::IsMember({"bf16"}));
-  ptq->add_option("--tokenizer", f.tokenizer,
-                  "`bytes`, a tokenizer's file, or a model folder with one");
   ptq->add_option("--split-on", f.data.split_on,
                   "text between documents; each is then evaluated on its own");
   ptq->add_option("--max-tokens", f.data.eval_tokens, "tokens of a text to evaluate on; 0: all")
@@ -290,7 +286,6 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
       ->check(CLI::NonNegativeNumber);
   ptq->add_option("--batch", f.data.batch, "rows to evaluate at a time")
       ->check(CLI::PositiveNumber);
-  add_strict_flag(*ptq, f.strict);
   ptq->callback([flags, &options] { run_ptq(*flags, options); });
 }
 

@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/backend.h"
-#include "cli/strict_flag.h"
+#include "cli/calib_option.h"
+#include "cli/model_flags.h"
 #include "cli/study_files.h"
-#include "data/dataset.h"
 #include "infer/weights.h"
 #include "io/checkpoint.h"
 #include "ir/states.h"
@@ -18,20 +18,18 @@
 #include "study/formats.h"
 #include "study/groups.h"
 #include "study/states.h"
-#include "train/run_setup.h"
 
 namespace octet {
 namespace {
 
-struct StudyFlags {
+struct StudyFlags : ModelFlags {
   std::string out;
   std::string run;  // states
   StatesStudyOptions states = {};
   int64_t samples = int64_t{1} << 20;  // formats
-  std::string model, tokenizer, file;  // activations; tensors
-  std::vector<std::string> text;
+  std::vector<std::string> text;       // activations, with ModelFlags
   int64_t rows = 4, seq = 0;
-  bool strict = false;
+  std::string file;                  // tensors
   std::vector<std::string> folders;  // report
 };
 
@@ -97,22 +95,13 @@ void run_formats(const StudyFlags& flags, const GlobalOptions& options) {
 }
 
 void run_activations(const StudyFlags& flags, const GlobalOptions& options) {
-  Files& files = posix_files();
   const Log log = make_log(options);
-  ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
-  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+  ModelSource source = open_model_source(flags, log);
   constexpr int64_t kLongest = 512;
   const int64_t seq = flags.seq > 0 ? flags.seq : std::min(source.seq, kLongest);
   if (!source.run) source.spec.rope_seq = seq;
-  const auto tokenizer =
-      data_tokenizer(files, source.tokenizer, flags.text, source.spec.vocab, log);
-  DatasetOptions data;
-  data.train = flags.text;
-  data.val_fraction = 0;
-  data.shards.vocab = source.spec.vocab;
-  data.log = log;
-  const TokenStream stream = open_dataset(files, data, *tokenizer).train;
-  const WeightReader weights(files, source.weights, source.spec, source.nonfinite);
+  const TokenStream stream = open_model_text(source, flags.text, "", log);
+  const WeightReader weights(posix_files(), source.weights, source.spec, source.nonfinite);
   Backend backend = open_backend(options);
   finish(study_activations(
              source.spec, calibration_rows(stream, flags.rows, seq),
@@ -159,17 +148,13 @@ void add_activations(CLI::App& study, const Flags& flags, GlobalOptions& options
   CLI::App* activations = add_study(study, flags, "activations",
                                     "signal to noise of the inputs of norms in E4M3: one scale "
                                     "for the tensor, for groups of a row, for blocks");
-  activations->add_option("--model", flags->model, "a run, one of its checkpoints, or a folder")
-      ->required();
+  add_model_flags(*activations, *flags);
   activations->add_option("--data", flags->text, "text, folders or token shards")
       ->required()
       ->delimiter(',');
-  activations->add_option("--tokenizer", flags->tokenizer,
-                          "`bytes`, a tokenizer's file, or a model folder with one");
   activations->add_option("--rows", flags->rows, "sequences")->check(CLI::Range(1, 64));
   activations->add_option("--seq", flags->seq, "tokens of each; 0: the model's, at most 512")
       ->check(CLI::NonNegativeNumber);
-  add_strict_flag(*activations, flags->strict);
   activations->callback([flags, &options] { run_activations(*flags, options); });
 }
 
