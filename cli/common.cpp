@@ -132,6 +132,10 @@ Log make_log(const GlobalOptions& options) {
   });
 }
 
+std::string bytes_cell(const GlobalOptions& options, int64_t n_bytes) {
+  return options.json ? fmt::to_string(n_bytes) : bytes_text(static_cast<double>(n_bytes));
+}
+
 std::string table_text(const Table& given) {
   Table table = given;
   for (auto& row : table.rows)

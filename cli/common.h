@@ -54,6 +54,8 @@ struct Table {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
 };
+// A cell: for programs the number, else "1.5 GiB".
+std::string bytes_cell(const GlobalOptions& options, int64_t n_bytes);
 std::string table_text(const Table& table);
 std::string table_json(const Table& table);
 std::string table_markdown(const Table& table);  // cells as they are

@@ -23,16 +23,15 @@ std::string type_text(const InputSpec& input) {
                      input.bound > 0 ? fmt::format(", below {}", input.bound) : "");
 }
 
-std::string values_text(const HostTensor& tensor) {
-  if (const auto* ints = std::get_if<std::vector<int32_t>>(&tensor.values)) {
-    const auto shown = std::span(*ints).first(std::min(kMaxShown, ints->size()));
-    return fmt::format("{}{}", fmt::join(shown, " "), shown.size() < ints->size() ? " ..." : "");
+// Of integers their beginning, of numbers what they are like.
+std::string values_text(const List& values) {
+  if (values.is_object()) {
+    return fmt::format("mean {:.4g}, {:.4g} to {:.4g}", values.at("mean").get<double>(),
+                       values.at("least").get<double>(), values.at("most").get<double>());
   }
-  const auto& reals = std::get<std::vector<float>>(tensor.values);
-  const auto [least, most] = std::ranges::minmax(reals);
-  const double sum = std::accumulate(reals.begin(), reals.end(), 0.0);
-  return fmt::format("mean {:.4g}, {:.4g} to {:.4g}", sum / static_cast<double>(reals.size()),
-                     least, most);
+  auto shown = values.get<std::vector<int64_t>>();
+  shown.resize(std::min(kMaxShown, shown.size()));
+  return fmt::format("{}{}", fmt::join(shown, " "), shown.size() < values.size() ? " ..." : "");
 }
 
 List values_json(const HostTensor& tensor) {
@@ -68,8 +67,8 @@ void write_row_data(const Dataset& data, const RunConfig& config, int64_t n,
     text += fmt::format("\n--- sample {}\n", i / n_rows);
     List& one = json["first"].emplace_back(List::object());
     for (const HostTensor& tensor : batch.tensors) {
-      text += fmt::format("{:<14} {}\n", tensor.spec.name, values_text(tensor));
-      one[tensor.spec.name] = values_json(tensor);
+      const List& values = one[tensor.spec.name] = values_json(tensor);
+      text += fmt::format("{:<14} {}\n", tensor.spec.name, values_text(values));
     }
   }
   write_out(options.json ? json_text(json) : text);

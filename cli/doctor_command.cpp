@@ -25,10 +25,11 @@
 namespace octet {
 namespace {
 
-std::string cpu_name() {
+// What /proc/cpuinfo says of the first processor: "model name", "flags".
+std::string cpu_fact(const std::string& key) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+    if (line.starts_with(key)) return line.substr(line.find(':') + 2);
   }
   return "unknown";
 }
@@ -37,7 +38,7 @@ Finding find_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   const int usable = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-  return {"cores", true, fmt::format("{} usable, {}", usable, cpu_name()), ""};
+  return {"cores", true, fmt::format("{} usable, {}", usable, cpu_fact("model name")), ""};
 }
 
 Finding find_memory() {
@@ -53,15 +54,6 @@ Finding find_memory() {
       is_enough ? "" : "free some: even small runs want 512 MiB"};
 }
 
-// Whether /proc/cpuinfo names the flag: what the processor has, whether or not it may be used.
-bool has_cpu_flag(const std::string& flag) {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("flags")) return (line + " ").find(" " + flag + " ") != std::string::npos;
-  }
-  return false;
-}
-
 std::vector<Finding> find_isa() {
   struct Row {
     cpu::Isa isa;
@@ -72,6 +64,10 @@ std::vector<Finding> find_isa() {
                           {cpu::Isa::avx512, "avx512f", "vectors of 16 floats"},
                           {cpu::Isa::amx, "amx_tile", "BF16 matrix tiles: the fastest products"}};
   const cpu::Isa best = cpu::detect_isa();
+  // What the processor has, whether or not it may be used.
+  const auto has_flag = [flags = " " + cpu_fact("flags") + " "](const char* flag) {
+    return flags.find(fmt::format(" {} ", flag)) != std::string::npos;
+  };
   std::vector<Finding> found;
   for (const Row& row : rows) {
     const std::string name(cpu::isa_name(row.isa));
@@ -80,7 +76,7 @@ std::vector<Finding> find_isa() {
           {name, true,
            fmt::format("{}; --isa {}{}", row.use, name, row.isa == best ? ", what auto takes" : ""),
            ""});
-    } else if (has_cpu_flag(row.flag)) {
+    } else if (has_flag(row.flag)) {
       found.push_back({name, false, "the processor has it, the system does not let it be used",
                        "a newer kernel, or a virtual machine that passes it on"});
     } else {

@@ -81,11 +81,7 @@ void run_image_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& 
     }
   }
   report_evaluations(sources.front(), rows, options);
-  for (const OrderedJson& row : rows) {
-    if (std::isfinite(row.at("cross_entropy").get<double>())) continue;
-    throw Error(ErrorCode::numerics, "[eval] expected a finite cross entropy, got none of {} in {}",
-                row.at("task").get<std::string>(), row.at("recipe").get<std::string>());
-  }
+  expect_finite(rows, "cross_entropy", "cross entropy");
 }
 
 }  // namespace octet

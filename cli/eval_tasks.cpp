@@ -52,18 +52,6 @@ constexpr const char* kTaskColumns[] = {"step",
                                         "f1_difference",
                                         "stderr_f1_difference"};
 
-// Throws Error{numerics} for a log-likelihood that is not finite; what was found has been printed.
-void expect_finite(const std::vector<OrderedJson>& rows) {
-  for (const OrderedJson& row : rows) {
-    for (const char* key : {"log_likelihood", "bits_per_byte"}) {
-      if (!row.contains(key) || std::isfinite(row.at(key).get<double>())) continue;
-      throw Error(ErrorCode::numerics,
-                  "[eval] expected a finite log-likelihood, got none of {} in {}",
-                  row.at("task").get<std::string>(), row.at("recipe").get<std::string>());
-    }
-  }
-}
-
 std::string cell_of(const OrderedJson& value) {
   if (value.is_string()) return value.get<std::string>();
   return value.is_number_float() ? fmt::format("{:.4f}", value.get<double>()) : value.dump();
@@ -267,6 +255,14 @@ void report_evaluations(const ModelSource& source, const std::vector<OrderedJson
   }
 }
 
+void expect_finite(const std::vector<OrderedJson>& rows, const char* key, const char* what) {
+  for (const OrderedJson& row : rows) {
+    if (!row.contains(key) || std::isfinite(row.at(key).get<double>())) continue;
+    throw Error(ErrorCode::numerics, "[eval] expected a finite {}, got none of {} in {}", what,
+                row.at("task").get<std::string>(), row.at("recipe").get<std::string>());
+  }
+}
+
 void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                     const GlobalOptions& options) {
   const ModelSource& source = sources.front();
@@ -276,7 +272,8 @@ void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& s
   const std::vector<OrderedJson> rows = evaluation.run();
   report_evaluations(source, rows, options);
   if (evaluation.failure()) throw *evaluation.failure();
-  expect_finite(rows);
+  for (const char* key : {"log_likelihood", "bits_per_byte"})
+    expect_finite(rows, key, "log-likelihood");
 }
 
 }  // namespace octet

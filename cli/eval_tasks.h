@@ -52,6 +52,10 @@ void add_difference(OrderedJson& row, const std::string& name, const std::vector
 void report_evaluations(const ModelSource& source, const std::vector<OrderedJson>& rows,
                         const GlobalOptions& options);
 
+// Throws Error{numerics} where a row has a value of this key that is not finite: "[eval] expected a
+// finite WHAT, got none of TASK in RECIPE". What was found has been printed.
+void expect_finite(const std::vector<OrderedJson>& rows, const char* key, const char* what);
+
 // Rows of evaluations as a table: the columns that any of them has.
 Table evaluation_table(const std::vector<OrderedJson>& rows);
 

@@ -19,16 +19,21 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kLossWindow = 20;
 constexpr uint64_t kMaxMetricsBytes = uint64_t{4} << 30;
 
+template <typename Take>
+void for_each_line(const Files& files, const std::string& path, const Take& take) {
+  std::istringstream text(files.read_text(path, kMaxMetricsBytes));
+  for (std::string line; std::getline(text, line);) take(line);
+}
+
 void read_steps(const Files& files, RunData& run) {
   const std::string path = join_path(run.name, "metrics.jsonl");
   if (!files.exists(path)) {
     throw Error(ErrorCode::bad_data, "[report] '{}': expected a run with metrics.jsonl, got none",
                 run.name);
   }
-  std::istringstream text(files.read_text(path, kMaxMetricsBytes));
-  for (std::string line; std::getline(text, line);) {
+  for_each_line(files, path, [&](const std::string& line) {
     if (auto report = parse_metrics(line)) run.steps.push_back(std::move(*report));
-  }
+  });
   if (run.steps.empty()) {
     throw Error(ErrorCode::bad_data, "[report] '{}': expected at least one step, got none", path);
   }
@@ -71,15 +76,11 @@ void read_state_bytes(Files& files, RunData& run, const Log& log) {
 void read_telemetry(const Files& files, RunData& run) {
   const std::string path = join_path(run.name, "telemetry.jsonl");
   if (!files.exists(path)) return;
-  std::istringstream text(files.read_text(path, kMaxMetricsBytes));
-  for (std::string line; std::getline(text, line);) {
-    if (auto edge = parse_edge(line)) {
-      run.edges.push_back(std::move(*edge));
-      continue;
-    }
+  for_each_line(files, path, [&](const std::string& line) {
+    if (auto edge = parse_edge(line)) return run.edges.push_back(std::move(*edge));
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_object() && json.value("event", Json()) == "spike") ++run.n_spikes;
-  }
+  });
 }
 
 }  // namespace

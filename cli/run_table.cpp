@@ -12,9 +12,6 @@ Table run_table() {
 
 std::vector<std::string> run_row(const GlobalOptions& options, const std::string& recipe,
                                  const TrainResult& result) {
-  const auto bytes = [&](int64_t n) {
-    return options.json ? fmt::to_string(n) : bytes_text(static_cast<double>(n));
-  };
   const auto loss = [](const std::optional<double>& value) {
     return value ? fmt::format("{:.4f}", *value) : "";
   };
@@ -23,9 +20,9 @@ std::vector<std::string> run_row(const GlobalOptions& options, const std::string
           loss(result.train_loss),
           loss(result.val_loss),
           result.was_finished ? "" : fmt::format("{:.0f}", result.tokens_per_s),
-          bytes(result.planned_bytes),
-          bytes(result.peak_bytes),
-          bytes(result.state_bytes)};
+          bytes_cell(options, result.planned_bytes),
+          bytes_cell(options, result.peak_bytes),
+          bytes_cell(options, result.state_bytes)};
 }
 
 }  // namespace octet
