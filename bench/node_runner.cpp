@@ -92,17 +92,12 @@ Graph alone(const Graph& from, const Node& node) {
 
 NodeRunner::NodeRunner(const Graph& graph, const Node& node, Device& device, Catalogue& catalogue) {
   const Graph single = alone(graph, node);
-  Layout layout;
-  layout.add_inputs(single);
-  bind_available_rows(catalogue, [&] {
-    plan_ = std::make_unique<Plan>(make_plan(single, layout, catalogue));
-    CHECK(plan_->steps.size() == 1);
-    arenas_ = std::make_unique<Arenas>(device, plan_->arena_bytes);
-    bound_ = std::make_unique<BoundPlan>(*plan_, catalogue, *arenas_);
-  });
-  for (const GraphInput& input : plan_->graph.inputs) {
-    const std::vector<std::byte> bytes = made_up(plan_->graph.type(input.value));
-    bound_->write_input(input.name, bytes.data(), static_cast<int64_t>(bytes.size()));
+  bind_available_rows(catalogue,
+                      [&] { alone_ = std::make_unique<BoundGraph>(single, device, catalogue); });
+  CHECK(alone_->plan.steps.size() == 1);
+  for (const GraphInput& input : single.inputs) {
+    const std::vector<std::byte> bytes = made_up(single.type(input.value));
+    alone_->bound.write_input(input.name, bytes.data(), std::ssize(bytes));
   }
 }
 

@@ -3,9 +3,7 @@
 
 #include <memory>
 
-#include "device/device.h"
-#include "plan/catalogue.h"
-#include "runtime/executor.h"
+#include "runtime/bound_graph.h"
 
 namespace octet {
 
@@ -15,16 +13,14 @@ class NodeRunner {
   // the op may overwrite are overwritten.
   NodeRunner(const Graph& graph, const Node& node, Device& device, Catalogue& catalogue);
 
-  void run() { bound_->run(); }
+  void run() { alone_->bound.run(); }
 
-  const Graph& graph() const { return plan_->graph; }
-  const Node& node() const { return plan_->graph.nodes.front(); }
-  const KernelChoice& kernel() const { return plan_->steps.front().kernel; }
+  const Graph& graph() const { return alone_->plan.graph; }
+  const Node& node() const { return graph().nodes.front(); }
+  const KernelChoice& kernel() const { return alone_->plan.steps.front().kernel; }
 
  private:
-  std::unique_ptr<Plan> plan_;
-  std::unique_ptr<Arenas> arenas_;
-  std::unique_ptr<BoundPlan> bound_;
+  std::unique_ptr<BoundGraph> alone_;
 };
 
 // "[2048,512] x [512,1408] -> [2048,1408]": the operands' shapes, scalars left out.

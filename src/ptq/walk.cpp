@@ -11,7 +11,7 @@
 #include "passes/lower/fuse.h"
 #include "passes/rewrite/simplify.h"
 #include "plan/row_unavailable.h"
-#include "runtime/executor.h"
+#include "runtime/bound_graph.h"
 
 namespace octet {
 namespace {
@@ -57,45 +57,29 @@ Graph piece_of(const Graph& whole, NodeId first, NodeId end, const std::set<Valu
 
 }  // namespace
 
-struct SmallPlan::State {
-  State(const Graph& typed, Backend& backend)
-      : plan(planned(typed, *backend.catalogue)),
-        arenas(*backend.device, plan.arena_bytes),
-        bound(plan, *backend.catalogue, arenas) {}
-
-  static Plan planned(const Graph& typed, const Catalogue& catalogue) {
-    const Graph graph = lower(fuse(typed), catalogue);
-    Layout layout;
-    layout.add_inputs(graph);
-    return make_plan(graph, layout, catalogue);
-  }
-
-  Plan plan;
-  Arenas arenas;
-  BoundPlan bound;
-};
-
 SmallPlan::SmallPlan(const Graph& typed, Backend& backend) {
-  bind_available_rows(*backend.catalogue,
-                      [&] { state_ = std::make_unique<State>(typed, backend); });
+  bind_available_rows(*backend.catalogue, [&] {
+    bound_ = std::make_unique<BoundGraph>(lower(fuse(typed), *backend.catalogue), *backend.device,
+                                          *backend.catalogue);
+  });
 }
 SmallPlan::~SmallPlan() = default;
 
 const Graph& SmallPlan::graph() const {
-  return state_->plan.graph;
+  return bound_->plan.graph;
 }
 
 void SmallPlan::write(std::string_view name, std::span<const std::byte> bytes) {
-  if (!state_->bound.has_input(name)) return;  // nothing reads it
-  state_->bound.write_input(name, bytes.data(), std::ssize(bytes));
+  if (!bound_->bound.has_input(name)) return;  // nothing reads it
+  bound_->bound.write_input(name, bytes.data(), std::ssize(bytes));
 }
 
 void SmallPlan::run() {
-  state_->bound.run();
+  bound_->bound.run();
 }
 
 void SmallPlan::read(std::string_view name, std::span<std::byte> bytes) const {
-  state_->bound.read_output(name, bytes.data(), std::ssize(bytes));
+  bound_->bound.read_output(name, bytes.data(), std::ssize(bytes));
 }
 
 ModelWalk::ModelWalk(const Graph& graph, std::vector<Batch> rows, Backend& backend,

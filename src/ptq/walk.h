@@ -16,6 +16,8 @@
 
 namespace octet {
 
+struct BoundGraph;
+
 class ModelWalk {
  public:
   // Parameters as f32, by name, as the model has them by now.
@@ -62,8 +64,7 @@ class SmallPlan {
   const Graph& graph() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<BoundGraph> bound_;
 };
 
 }  // namespace octet

@@ -14,7 +14,7 @@
 #include "ir/print.h"
 #include "math/moment.h"
 #include "plan/plan.h"
-#include "runtime/executor.h"
+#include "runtime/bound_graph.h"
 
 namespace octet {
 namespace {
@@ -121,24 +121,19 @@ class OneNode {
 // A graph on a back end: planned, and run on bytes.
 class Runner {
  public:
-  Runner(Graph graph, const Backend& backend) : graph_(std::move(graph)) {
-    Layout layout;
-    layout.add_inputs(graph_);
-    plan_ = make_plan(graph_, layout, *backend.catalogue);
-    arenas_ = std::make_unique<Arenas>(*backend.device, plan_.arena_bytes);
-    bound_ = std::make_unique<BoundPlan>(plan_, *backend.catalogue, *arenas_);
-  }
-  const Plan& plan() const { return plan_; }
+  Runner(Graph graph, const Backend& backend)
+      : graph_(std::move(graph)), alone_(graph_, *backend.device, *backend.catalogue) {}
+  const Plan& plan() const { return alone_.plan; }
 
   std::vector<Bytes> run(const std::vector<Bytes>& inputs) {
     fill_memory();
     for (size_t i = 0; i < inputs.size(); ++i)
-      bound_->write_input(graph_.inputs[i].name, inputs[i].data(), std::ssize(inputs[i]));
-    bound_->run([](const Plan&, const PlanStep&, bool) {});  // launches each time
+      alone_.bound.write_input(graph_.inputs[i].name, inputs[i].data(), std::ssize(inputs[i]));
+    alone_.bound.run([](const Plan&, const PlanStep&, bool) {});  // launches each time
     std::vector<Bytes> results;
     for (const GraphOutput& output : graph_.outputs) {
       Bytes& bytes = results.emplace_back(static_cast<size_t>(graph_.type(output.value).n_bytes()));
-      bound_->read_output(output.name, bytes.data(), std::ssize(bytes));
+      alone_.bound.read_output(output.name, bytes.data(), std::ssize(bytes));
     }
     return results;
   }
@@ -147,15 +142,14 @@ class Runner {
   void fill_memory() {
     for (int arena = 0; arena < kArenaCount; ++arena) {
       const auto kind = static_cast<Arena>(arena);
-      const Bytes filled(static_cast<size_t>(arenas_->bytes(kind)), std::byte{0xFF});
-      arenas_->device().copy_in(arenas_->arena(kind), filled.data(), arenas_->bytes(kind));
+      const Bytes filled(static_cast<size_t>(alone_.arenas.bytes(kind)), std::byte{0xFF});
+      alone_.arenas.device().copy_in(alone_.arenas.arena(kind), filled.data(),
+                                     alone_.arenas.bytes(kind));
     }
   }
 
   Graph graph_;
-  Plan plan_;
-  std::unique_ptr<Arenas> arenas_;
-  std::unique_ptr<BoundPlan> bound_;
+  BoundGraph alone_;
 };
 
 const PlanStep& step_of_node(const Plan& plan, const Node& node) {
