@@ -1,0 +1,136 @@
+// What the script of pages builds, outside a browser: page_dom.js, run by Node. Skips where it is
+// not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/report/report_runs.h"
+
+namespace octet {
+namespace {
+
+using test::ScratchFolder;
+using test::write_run;
+using testing::HasSubstr;
+
+constexpr const char* kHostile = "<img src=x onerror=alert(1)>";
+
+class PageScript : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("command -v node >/dev/null 2>&1") != 0) GTEST_SKIP() << "needs Node";
+  }
+  std::string built(const std::string& page) const {
+    const std::string command = "node " OCTET_SOURCE_DIR "/tests/cli/report/page_dom.js '" +
+                                (folder_ / page) + "' >" + (folder_ / "built.txt") + " 2>&1";
+    const int status = std::system(command.c_str());
+    const std::string text = posix_files().read_text(folder_ / "built.txt");
+    EXPECT_EQ(status, 0) << text;
+    return text;
+  }
+  ScratchFolder folder_;
+};
+
+TEST_F(PageScript, builds_results_with_the_best_of_each_column) {
+  const std::string runs =
+      write_run(folder_, "a", 30) + " " + write_run(folder_, "b", 3, [](nlohmann::json& line) {
+        line["tokens_per_s"] = 52345.0;
+        line["loss"] = 1e7;
+        line["mem_bytes"] = 7;
+        line.erase("val_loss");
+      });
+  ASSERT_EQ(test::report(folder_, runs).code, 0);
+  const std::string text = built("page.html");
+  EXPECT_THAT(text, HasSubstr("p.lead 2 runs, 33 steps in all. "));
+  EXPECT_THAT(text, HasSubstr("        td " + (folder_ / "a") +
+                              "\n          span.key\n"
+                              "        td.name unknown\n        td 30\n        td 0.2665\n"
+                              "        td 0.1333\n        td.best 0.1333 (30)\n        td 1000\n"
+                              "        td 3.0 MiB\n        td.none no checkpoint\n"));
+  EXPECT_THAT(text, HasSubstr("        td 3\n        td 1.000e+7\n        td.none none\n"
+                              "        td.none none\n        td.best 52.3k\n"
+                              "        td.best 7 bytes\n"));
+  EXPECT_THAT(text, HasSubstr("  h2 Where the configurations differ\n  p.none Nowhere.\n"));
+}
+
+TEST_F(PageScript, hands_curves_over_with_their_bands_and_hides_runs) {
+  const std::string runs =
+      write_run(folder_, "a", 3) + " " +
+      write_run(folder_, "b", 2, [](nlohmann::json& line) { line["mem_bytes"] = 0; });
+  ASSERT_EQ(test::report(folder_, runs).code, 0);
+  const std::string text = built("page.html");
+  EXPECT_THAT(text, HasSubstr("chart 0 Training loss over step {\"log\":false,\"zero\":false,"
+                              "\"dots\":false,\"hidden\":[1],"));
+  EXPECT_THAT(text, HasSubstr("  rows [[1,[5,5,5],[5,5,5]],[2,[2.5,2.5,2.5],[2.5,2.5,2.5]]]\n"
+                              "  tip step 1|" +
+                              (folder_ / "a") + "|5\n"));
+  EXPECT_THAT(text, HasSubstr("chart 1 Validation loss over step {\"log\":false,\"zero\":false,"
+                              "\"dots\":true,"));
+  EXPECT_THAT(text, HasSubstr("chart 2 Gradient norm over step {\"log\":true,"));
+  for (const char* title : {"chart 3 Learning rate", "chart 4 Speed", "chart 5 Memory"})
+    EXPECT_THAT(text, HasSubstr(title + std::string(" over step {\"log\":false,\"zero\":true,")));
+  EXPECT_THAT(text, HasSubstr("\"ticks\":\"0 0.8 MiB 1.5 MiB 2.3 MiB 3.0 MiB\""));
+}
+
+// Of 20 steps that share a point one norm is zero; the other run has no norm above it.
+TEST_F(PageScript, a_logarithmic_band_ends_at_the_least_that_is_shown) {
+  const std::string runs =
+      write_run(folder_, "a", 20'000,
+                [](nlohmann::json& line) {
+                  const bool is_zero = line.at("step").get<int>() % 20 == 0;
+                  line["grad_norm"] = is_zero ? 0.0 : 2.0;
+                }) +
+      " " + write_run(folder_, "b", 3, [](nlohmann::json& line) { line["grad_norm"] = 0.0; });
+  ASSERT_EQ(test::report(folder_, runs).code, 0);
+  const std::string text = built("page.html");
+  const std::string norm = text.substr(text.find("chart 2"), 1000);
+  EXPECT_THAT(norm, HasSubstr("  rows [[1,null,[null,null,null]]"));
+  EXPECT_THAT(norm, HasSubstr("|1.9|1.9 \u2013 2\n"));
+}
+
+TEST_F(PageScript, builds_heat_maps_of_the_worst_edges) {
+  const std::string run = write_run(folder_, "a");
+  const nlohmann::json edge = {{"event", "edge"}, {"role", "forward"}, {"dtype", "e4m3"},
+                               {"elements", 64},  {"amax", 1},         {"saturated", 0.0},
+                               {"scale", 1.0},    {"zeros", 0.25}};
+  std::string lines;
+  for (const auto& [step, layer, rms] :
+       {std::tuple(10, 1, 0x1p-9), std::tuple(10, -1, 1.0), std::tuple(20, 1, 1.0)}) {
+    nlohmann::json line = edge;
+    line.update({{"step", step}, {"layer", layer}, {"rms", rms}, {"edge", kHostile}});
+    lines += line.dump() + "\n";
+  }
+  folder_.put("a/telemetry.jsonl", lines);
+  ASSERT_EQ(test::report(folder_, run).code, 0);
+  const std::string what = std::string(kHostile) + " (e4m3), ", at = "        i ";
+  EXPECT_THAT(
+      built("page.html"),
+      HasSubstr("      div.heat\n        span outside\n        span layer 1\n" + at +
+                "outside the layers, step 10: " + what +
+                "inside its window, zeros 0.2500, saturated 0.000000\n" + at +
+                "layer 1, step 10: " + what + "wants 2^10, zeros 0.2500, saturated 0.000000\n" +
+                at + "layer 1, step 20: " + what +
+                "inside its window, zeros 0.2500, saturated 0.000000\n"
+                "        p\n          span step 10\n          span 20\n"));
+}
+
+TEST_F(PageScript, names_of_studies_are_text_where_charts_take_markup) {
+  const std::string out = folder_ / "st";
+  ASSERT_EQ(test::program(folder_, "study formats --samples 1000 --out " + out).code, 0);
+  auto study = nlohmann::ordered_json::parse(posix_files().read_text(folder_ / "st/study.json"));
+  nlohmann::ordered_json& figure = study["figures"][0];
+  figure.update({{"x_title", kHostile}, {"x_names", {"zero", "<b>", kHostile}}, {"log", true}});
+  figure["curves"] = {{{"name", kHostile}, {"x", {0, 1, 2}}, {"y", {1, nullptr, 100}}}};
+  study["figures"][1].erase("curves");
+  folder_.put("st/study.json", study.dump());
+  ASSERT_EQ(test::program(folder_, "study report " + out + " --out " + out).code, 0);
+  const std::string text = built("st/index.html");
+  EXPECT_THAT(text, HasSubstr("  x &#60;img src=x onerror=alert(1)&#62; zero &#60;b&#62; \u2026"
+                              "nerror=alert(1)&#62;\n"
+                              "  rows [[0,[1,1,1]],[1,[null,null,null]]]\n  tip zero|" +
+                              std::string(kHostile) + "|1\n"));
+  EXPECT_THAT(text, HasSubstr("    figure.card drawn\n      img data:image/svg+xml,%3Csvg"));
+  EXPECT_THAT(text, HasSubstr("        th format\n        th max_finite\n"));
+}
+
+}  // namespace
+}  // namespace octet
