@@ -6,7 +6,7 @@
 #include "cli/backend.h"
 #include "config/load.h"
 #include "data/dataset.h"
-#include "data/loader.h"
+#include "data/row_plan.h"
 #include "infer/loaded_rms.h"
 #include "text/tokenizer.h"
 #include "train/eval_scales.h"
@@ -86,13 +86,12 @@ void calibrate_source(ModelSource& source, const CalibFlags& flags, const Global
   }
   const int64_t longest = flags.seq > 0 ? flags.seq : std::min(source.seq, kLongestCalib);
   const int64_t seq = std::min(longest, stream.n_tokens() - 1);
-  const EvalWindows windows(stream, seq, flags.batch * seq);
+  const SampleEval windows(stream, {.seq = seq}, flags.batch * seq + 1);
   Backend backend = open_backend(options, {.same_rows = true});
-  measure_edge_scales(source, windows.at(0, std::min(flags.batch, windows.n_windows())),
+  measure_edge_scales(source, windows.at(0, std::min(flags.batch, windows.n_rows())),
                       {posix_files(), *backend.device, *backend.catalogue, log});
   log.info("[calib] {} edges rescaled over {} rows of {} tokens",
-           source.recipe_options.edge_scales.size(), std::min(flags.batch, windows.n_windows()),
-           seq);
+           source.recipe_options.edge_scales.size(), std::min(flags.batch, windows.n_rows()), seq);
 }
 
 }  // namespace octet

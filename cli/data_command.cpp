@@ -11,7 +11,8 @@
 #include "cli/data_rows.h"
 #include "cli/tokenize_progress.h"
 #include "config/load.h"
-#include "data/packing.h"
+#include "data/row_plan.h"
+#include "data/text_samples.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
 #include "train/run_setup.h"
@@ -38,7 +39,8 @@ struct Inspected {
   bool trains_starts = true;        // of text: whether a document's first token is a label
   int64_t n_labels = 0;             // of text, in an epoch
   std::optional<ChatReport> chat;
-  PackReport rows;               // as documents would lie in rows
+  Pieces documents;              // of conversations, as they would lie in rows
+  PackReport rows;               // of them
   std::vector<int64_t> lengths;  // of the rows
   int64_t seq = 0;
   std::vector<MixedEntry> mix;  // of data.train, where there are conversations
@@ -71,7 +73,7 @@ std::vector<ChatSample> documents_of_text(const TokenStream& stream, const RunCo
 int64_t labels_of_text(const Inspected& data, const RunConfig& config) {
   int64_t n = 0;
   if (config.data.pack) {
-    for (const Piece& piece : find_pieces(data.stream, pack_options(config)).all)
+    for (const Piece& piece : find_pieces(data.stream, row_options(config)).all)
       n += piece.places();
     return n;
   }
@@ -113,10 +115,13 @@ Inspected inspect_conversations(const RunConfig& config, const GlobalOptions& op
   result.seq = config.model.seq;
   take_entries(open_run_entries(files, config, *result.tokenizer, {.threads = options.threads}),
                config, result);
-  const PackOptions rows = pack_options(config);
-  const Pieces pieces = find_pieces(result.stream, rows);
-  result.rows = report_with(pieces, pack_epoch(pieces, rows, 0), rows);
-  result.lengths = pieces.lengths;
+  const RowOptions rows = row_options(config);
+  result.documents = find_pieces(result.stream, rows);
+  result.lengths = {rows.seq};
+  if (result.documents.all.empty()) return result;
+  const RowPlan plan(training_text(result.stream, rows), rows);
+  result.rows = plan.report();
+  result.lengths = plan.lengths();
   return result;
 }
 
@@ -222,11 +227,12 @@ void write_chat(const ChatReport& chat, size_t n_samples) {
 
 void write_rows(const Inspected& data) {
   const PackReport& rows = data.rows;
+  const Pieces& documents = data.documents;
   write_out(fmt::format("too long       {} of {} for rows of {} (longest {}); {} tokens are lost\n",
-                        rows.n_too_long, rows.n_documents, data.seq, rows.longest,
-                        rows.n_lost_tokens));
-  if (rows.n_without_labels > 0) {
-    write_out(fmt::format("nothing to train  {} parts, left out\n", rows.n_without_labels));
+                        documents.n_too_long, documents.n_documents, data.seq, documents.longest,
+                        documents.n_lost_tokens));
+  if (documents.n_without_labels > 0) {
+    write_out(fmt::format("nothing to train  {} parts, left out\n", documents.n_without_labels));
   }
   write_out(fmt::format("rows           {} an epoch, of {}: {} tokens, {:.1f} % padding\n",
                         rows.n_rows, fmt::join(data.lengths, ", "), rows.n_padded_tokens,
@@ -307,9 +313,9 @@ void write_json(const Inspected& data, int64_t n) {
                     {"lengths", data.lengths},
                     {"places", rows.n_padded_tokens},
                     {"padding_share", rows.padding_share()},
-                    {"too_long", rows.n_too_long},
-                    {"lost_tokens", rows.n_lost_tokens},
-                    {"without_labels", rows.n_without_labels}};
+                    {"too_long", data.documents.n_too_long},
+                    {"lost_tokens", data.documents.n_lost_tokens},
+                    {"without_labels", data.documents.n_without_labels}};
   }
   if (!data.chat) json["labels"] = data.n_labels;
   for (const MixedEntry& entry : data.mix) {

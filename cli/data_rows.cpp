@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "data/sample_loader.h"
+#include "data/row_plan.h"
 
 namespace octet {
 namespace {
@@ -49,7 +49,8 @@ void write_row_data(const Dataset& data, const RunConfig& config, int64_t n,
   const RowSource& rows = *data.train_rows;
   const int64_t n_val = data.val_rows == nullptr ? 0 : data.val_rows->n_samples();
   const int64_t n_rows = rows.rows_per_sample();
-  const SampleEval samples(data.train_rows, config.model.seq, n);
+  const SampleEval samples(slice_rows(data.train_rows, 0, std::min(n, rows.n_samples())),
+                           {.seq = config.model.seq});
   List json = {{"samples", rows.n_samples()}, {"validation_samples", n_val},
                {"rows_per_sample", n_rows},   {"sample_bytes", rows.sample_bytes()},
                {"inputs", List::array()},     {"first", List::array()}};

@@ -20,6 +20,7 @@
 #include "cli/row_figures.h"
 #include "cli/tokenize_progress.h"
 #include "config/nearest.h"
+#include "data/row_plan.h"
 #include "data/shards_only.h"
 #include "infer/check_generation.h"
 #include "infer/evaluate.h"
@@ -138,7 +139,7 @@ void add_documents(const Task& task, const EvalFlags& flags, const TokenStream& 
 }
 
 // The sum of all rows, and each row's own where it is asked for: what standard errors are made of.
-void add_windows(const Task& task, const EvalFlags& flags, const EvalWindows& windows,
+void add_windows(const Task& task, const EvalFlags& flags, const EvalRows& windows,
                  BoundPlan& evaluate, EvalResult& result) {
   const std::vector<NllSum> rows = row_nll(evaluate, windows, flags.batch);
   NllSum total;
@@ -278,9 +279,9 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
       add_documents(task, flags, stream, evaluate, result);
       continue;
     }
-    const int64_t limit = flags.max_tokens > 0 ? flags.max_tokens : stream.n_tokens();
-    const EvalWindows windows(stream, flags.seq, limit, eval_boundaries(documents));
-    add_windows(task, flags, windows, evaluate, result);
+    const RowOptions rows{.seq = flags.seq, .boundaries = eval_boundaries(documents)};
+    const int64_t n = stream.n_tokens(), wanted = flags.max_tokens > 0 ? flags.max_tokens : n;
+    add_windows(task, flags, SampleEval(stream, rows, std::min(wanted, n) + 1), evaluate, result);
   }
   print_table(options, result.table);
   result.expect_finite();

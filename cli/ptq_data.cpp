@@ -5,7 +5,7 @@
 
 #include "cli/calib_option.h"
 #include "cli/row_figures.h"
-#include "data/sample_loader.h"
+#include "data/row_plan.h"
 #include "infer/inference.h"
 #include "ptq/ptq.h"
 #include "train/model_rows.h"
@@ -40,14 +40,14 @@ class TextData : public PtqData {
                     *backend.catalogue);
     model.load(weights);
     BoundPlan& run = model.function(key.name, key.size);
-    const int64_t limit = flags_.eval_tokens > 0 ? flags_.eval_tokens : eval_.n_tokens();
+    const int64_t n_all = eval_.n_tokens();
+    const int64_t limit = flags_.eval_tokens > 0 ? std::min(flags_.eval_tokens, n_all) : n_all;
     PtqFigures figures{.all = {{"nll", {}}}, .counted = "tokens", .has_perplexity = true};
     if (flags_.split_on.empty()) {
-      figures.all[0].samples = row_nll(run, EvalWindows(eval_, seq, limit), batch);
+      figures.all[0].samples = row_nll(run, SampleEval(eval_, {.seq = seq}, limit + 1), batch);
       return figures;
     }
-    auto documents =
-        documents_of(eval_.slice(0, std::min(limit, eval_.n_tokens())), {.max_tokens = seq});
+    auto documents = documents_of(eval_.slice(0, limit), {.max_tokens = seq});
     std::erase_if(documents, [](const auto& document) { return document.size() < 2; });
     figures.all[0].samples = document_nll(run, documents, {.batch = batch, .seq = seq});
     return figures;
@@ -70,14 +70,12 @@ class RowData : public PtqData {
   }
 
   std::vector<Batch> calibration(int64_t samples) const override {
-    return calibration_rows(SampleEval(data_.train_rows, seq_, samples), samples);
+    return calibration_rows(SampleEval(data_.train_rows, {.seq = seq_}), samples);
   }
   bool has_evaluation() const override { return data_.val_rows != nullptr; }
 
   PtqFigures evaluate(const ModelSource& source, Backend& backend) const override {
-    const int64_t n_all = data_.val_rows->n_samples();
-    const SampleEval rows(data_.val_rows, seq_,
-                          flags_.eval_rows > 0 ? std::min(flags_.eval_rows, n_all) : n_all);
+    const SampleEval rows(first_rows(data_.val_rows, flags_.eval_rows), {.seq = seq_});
     ModelSource exact = source;
     exact.recipe = "fp32";
     exact.stored = FrozenFormat::as_computed;

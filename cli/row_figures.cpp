@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "cli/backend.h"
 #include "cli/eval_tasks.h"
+#include "data/row_plan.h"
 #include "data/row_source.h"
-#include "data/sample_loader.h"
 #include "infer/class_scores.h"
 #include "infer/inference.h"
 #include "infer/metrics.h"
@@ -131,8 +131,7 @@ void run_eval_rows(const EvalRowsCall& call, const std::vector<ModelSource>& sou
   const int64_t seq = encoder_row_length(source, call.seq, files);
   const Dataset data =
       open_model_rows(posix_files(), {.source = source, .calib = files, .seq = seq}, log);
-  const int64_t n_all = data.train_rows->n_samples();
-  const SampleEval rows(data.train_rows, seq, call.limit > 0 ? std::min(call.limit, n_all) : n_all);
+  const SampleEval rows(first_rows(data.train_rows, call.limit), {.seq = seq});
   Backend backend = open_backend(options, {.same_rows = true});
   std::vector<RowFigures> figures;
   std::vector<OrderedJson> lines;

@@ -18,21 +18,20 @@ bool is_plain(std::span<const StreamPart> parts) {
 
 }  // namespace
 
-Mixture::Mixture(int64_t n, std::span<const int64_t> ends, std::span<const StreamPart> parts,
-                 const MixtureOptions& options)
+Mixture::Mixture(int64_t n, std::span<const StreamPart> parts, const MixtureOptions& options)
     : n_(n), options_(options) {
   if (is_plain(parts)) return;
-  CHECK(ends.size() == parts.size() && ends.back() == n);
+  CHECK(parts.back().end == n);
   n_ = 0;
   int64_t first = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const int64_t n_of_part = ends[i] - first;
+  for (const StreamPart& part : parts) {
+    const int64_t n_of_part = part.end - first;
     const auto n_read =
-        static_cast<int64_t>(std::llround(parts[i].weight * static_cast<double>(n_of_part)));
+        static_cast<int64_t>(std::llround(part.weight * static_cast<double>(n_of_part)));
     const int64_t end = n_ + (n_of_part == 0 ? 0 : std::max<int64_t>(n_read, 1));
     parts_.push_back({.first = first, .n = n_of_part, .begin = n_, .end = end});
     n_ = end;
-    first = ends[i];
+    first = part.end;
   }
 }
 

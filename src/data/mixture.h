@@ -22,9 +22,8 @@ struct MixtureOptions {
 
 class Mixture {
  public:
-  // n items in all; `ends`: of the items of each part, rising to n. No parts: one of weight 1.
-  Mixture(int64_t n, std::span<const int64_t> ends, std::span<const StreamPart> parts,
-          const MixtureOptions& options);
+  // n items in all, to which the ends of the parts rise. No parts: one of weight 1.
+  Mixture(int64_t n, std::span<const StreamPart> parts, const MixtureOptions& options);
 
   int64_t n_items() const { return n_; }  // of an epoch
   int64_t item(uint64_t epoch, int64_t i) const;

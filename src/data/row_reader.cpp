@@ -4,8 +4,8 @@
 
 namespace octet {
 
-RowReader::RowReader(std::unique_ptr<RowLoader> loader, const RowReaderOptions& options)
-    : loader_(std::move(loader)), options_(options), thread_([this] { read_all(); }) {}
+RowReader::RowReader(const RowLoader& loader, const RowReaderOptions& options)
+    : loader_(loader), options_(options), thread_([this] { read_all(); }) {}
 
 RowReader::~RowReader() {
   {
@@ -24,7 +24,7 @@ void RowReader::read_all() {
       const bool failed = next.error != nullptr;
       goes_on = put(std::move(next)) && !failed;
     }
-    if (goes_on) loader_->advance(options_.batch * options_.accumulate * options_.ranks);
+    if (goes_on) loader_.advance(options_.batch * options_.accumulate * options_.ranks);
   }
   const std::lock_guard lock(mutex_);
   is_over_ = true;
@@ -32,9 +32,9 @@ void RowReader::read_all() {
 }
 
 RowReader::Read RowReader::read(int64_t skip) const {
-  Read result{.first_row = loader_->rows_consumed() + skip};
+  Read result{.first_row = loader_.rows_consumed() + skip};
   try {
-    result.batch = loader_->peek(skip, options_.batch);
+    result.batch = loader_.peek(skip, options_.batch);
     if (options_.prepare) options_.prepare(result.batch);
   } catch (...) {
     result.error = std::current_exception();

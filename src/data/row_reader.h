@@ -11,12 +11,11 @@
 #include <deque>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 
-#include "data/rows.h"
+#include "data/row_plan.h"
 
 namespace octet {
 
@@ -32,7 +31,7 @@ struct RowReaderOptions {
 
 class RowReader {
  public:
-  RowReader(std::unique_ptr<RowLoader> loader, const RowReaderOptions& options);
+  RowReader(const RowLoader& loader, const RowReaderOptions& options);
   // Waits for the read in progress.
   ~RowReader();
   RowReader(const RowReader&) = delete;
@@ -54,7 +53,7 @@ class RowReader {
   Read read(int64_t skip) const;
   bool put(Read read);  // waits for room; false: the reader ends
 
-  std::unique_ptr<RowLoader> loader_;  // of the thread
+  RowLoader loader_;  // of the thread
   RowReaderOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;

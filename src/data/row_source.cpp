@@ -46,6 +46,12 @@ std::shared_ptr<const RowSource> slice_rows(std::shared_ptr<const RowSource> sou
   return std::make_shared<RowSlice>(std::move(source), begin, end);
 }
 
+std::shared_ptr<const RowSource> first_rows(std::shared_ptr<const RowSource> source,
+                                            int64_t max_samples) {
+  const int64_t n = source->n_samples();
+  return slice_rows(std::move(source), 0, max_samples > 0 ? std::min(max_samples, n) : n);
+}
+
 bool are_arrays(const std::vector<std::string>& paths) {
   return std::ranges::any_of(paths, [](const auto& path) { return path.ends_with(kArrayFiles); });
 }

@@ -1,7 +1,8 @@
-// Samples of named arrays: what a run reads that is no stream of tokens.
+// Samples of named arrays: what a run reads.
 //
-// A sample is what is never divided: a row, or rows that belong together (a pair). A source writes
-// samples into the rows of a batch; which sample comes when is a loader's (sample_loader.h).
+// A sample is what is never divided: a row, rows that belong together (a pair), or a part of a row.
+// A source writes samples into the rows of a batch; which sample comes when is a plan's
+// (row_plan.h).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/inputs.h"
+#include "data/rows.h"
+#include "data/token_stream.h"
 
 namespace octet {
 
@@ -18,7 +20,8 @@ enum class RowUse : uint8_t { training, evaluation };
 
 // Where a sample goes, and what chance decides by on the way: in an evaluation nothing.
 struct RowCell {
-  int64_t row = 0;  // of the batch, the sample's first
+  int64_t row = 0;     // of the batch, the sample's first
+  int64_t column = 0;  // of the row, where others are before it
   RowUse use = RowUse::evaluation;
   uint64_t seed = 0;  // of the run
   int64_t drawn = 0;  // its first row, counted from the run's start
@@ -34,18 +37,30 @@ class RowSource {
   virtual const std::vector<InputSpec>& inputs() const = 0;
   // Whether rows have lengths: tokens without the padding behind them.
   virtual bool tells_lengths() const { return false; }
+  // Tokens of a row that a sample takes; 0: its rows are its own.
+  virtual int64_t places(int64_t) const { return 0; }
+  // Samples of one weight each; empty: all of weight 1.
+  virtual std::vector<StreamPart> parts() const { return {}; }
   virtual uint64_t identity() const = 0;  // changes with the content
+  // What else must stay as it is for a run that goes on.
+  virtual LoaderState state() const { return {{"samples", std::to_string(n_samples())}}; }
+  // Of samples that share rows: what they are, and in what `rows`.
+  virtual std::string description(const std::string& /*rows*/) const { return {}; }
   // Elements that are not kIgnoredLabel of an array of a sample that is written there; decodes
   // nothing.
   virtual int64_t n_counted(int64_t sample, const RowCell& where, const InputSpec& input) const = 0;
   // Whether samples are decoded when they are written: work for several threads.
   virtual bool decodes() const { return false; }
-  // What a sample takes in its files, on the average.
-  virtual int64_t sample_bytes() const = 0;
+  // What a sample takes in its files, on the average; 0: not known.
+  virtual int64_t sample_bytes() const { return 0; }
   // Fills the sample's part of each array of inputs(), which the batch has. Throws Error{bad_data}
   // or Error{io} where it cannot be read.
   virtual void write(int64_t sample, const RowCell& where, Batch& to) const = 0;
 };
+
+// At most the first so many; 0: all.
+std::shared_ptr<const RowSource> first_rows(std::shared_ptr<const RowSource> source,
+                                            int64_t max_samples);
 
 // Files of named arrays by how their names end, and whether some of these are such.
 inline constexpr std::string_view kArrayFiles = ".safetensors";

@@ -1,10 +1,7 @@
 #include "data/rows.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-
-#include "base/error.h"
 
 namespace octet {
 
@@ -33,50 +30,6 @@ void mask_row(Batch& batch, int64_t row) {
     };
     if (auto* ints = std::get_if<std::vector<int32_t>>(&tensor.values)) mask(*ints, kIgnoredLabel);
     if (auto* reals = std::get_if<std::vector<float>>(&tensor.values)) mask(*reals, NAN);
-  }
-}
-
-const std::string& state_text(const LoaderState& state, const std::string& key) {
-  const auto it = state.find(key);
-  if (it == state.end())
-    throw Error(ErrorCode::bad_data, "[data] loader state: expected '{}', got none", key);
-  return it->second;
-}
-
-int64_t state_number(const LoaderState& state, const std::string& key, int64_t bound) {
-  const std::string& text = state_text(state, key);
-  int64_t value = -1;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || value < 0 ||
-      value >= bound) {
-    throw Error(ErrorCode::bad_data, "[data] loader state: '{}' must be from 0 to {}, got '{}'",
-                key, bound - 1, text);
-  }
-  return value;
-}
-
-void expect_same_source(const LoaderState& state, const LoaderState& now,
-                        const std::vector<std::string>& keys) {
-  if (state_text(state, "identity") != now.at("identity")) {
-    const std::string unit = now.contains("samples") ? "samples" : "tokens";
-    throw Error(ErrorCode::bad_data,
-                "[data] the training data changed: expected {} {} of identity {}, got {} of {}",
-                state_text(state, unit), unit, state_text(state, "identity"), now.at(unit),
-                now.at("identity"));
-  }
-  for (const std::string& key : keys) {
-    if (!state.contains(key) && !now.contains(key)) continue;  // a key of some data alone
-    if (!now.contains(key)) {
-      throw Error(ErrorCode::bad_data,
-                  "[data] '{}' must stay as in the checkpoint: expected {}, got "
-                  "none",
-                  key, state_text(state, key));
-    }
-    if (state_text(state, key) != now.at(key)) {
-      throw Error(ErrorCode::bad_data,
-                  "[data] '{}' must stay as in the checkpoint: expected {}, got {}", key,
-                  state_text(state, key), now.at(key));
-    }
   }
 }
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,28 +29,6 @@ struct RowCounts {
 // The position of a loader and what it is a position in, for a checkpoint.
 using LoaderState = std::map<std::string, std::string>;
 
-// Training rows in an order of their own, without end.
-class RowLoader {
- public:
-  virtual ~RowLoader() = default;
-  // The rows that come once `skip` more are consumed; changes nothing.
-  virtual Batch peek(int64_t skip, int64_t batch) const = 0;
-  virtual RowCounts count(int64_t n_rows) const = 0;  // of the next rows
-  virtual void advance(int64_t n_rows) = 0;
-  virtual int64_t epoch() const = 0;
-  virtual int64_t rows_of_epoch(int64_t epoch) const = 0;
-  virtual int64_t rows_consumed() const = 0;  // rows, since the start
-  virtual LoaderState state() const = 0;
-  virtual std::string description() const { return {}; }  // what there is to say of the rows
-  // The lengths that rows come in; empty where all are as long as the run says.
-  virtual std::vector<int64_t> lengths() const { return {}; }
-  // At the same position. A loader and its copies may each be used by a thread of its own.
-  virtual std::unique_ptr<RowLoader> copy() const = 0;
-  // Continues from a state. Throws Error{bad_data} when the data or an option differs from what the
-  // state was taken with, naming it.
-  virtual void restore(const LoaderState& state) = 0;
-};
-
 // Rows of an evaluation: the same for every run.
 class EvalRows {
  public:
@@ -70,13 +47,5 @@ Batch empty_batch(int64_t batch, int64_t seq, bool tells_starts = false);
 // maximum over the batch is of other data. Its labels are masked by mask_row.
 int64_t filled_row(int64_t row, int64_t first_row, int64_t n_rows);
 void mask_row(Batch& batch, int64_t row);
-
-// Typed access to a state, for restore(). Throws Error{bad_data} where a key is missing or is no
-// number from 0 to below `bound`.
-const std::string& state_text(const LoaderState& state, const std::string& key);
-int64_t state_number(const LoaderState& state, const std::string& key, int64_t bound);
-// Throws Error{bad_data} unless "identity" and these keys are the same.
-void expect_same_source(const LoaderState& state, const LoaderState& now,
-                        const std::vector<std::string>& keys);
 
 }  // namespace octet

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "data/loader.h"
+#include "data/row_plan.h"
 #include "infer/batch_inputs.h"
 
 namespace octet {
@@ -79,7 +79,8 @@ GenerationCheck check_generation(Inference& model, const TokenStream& stream,
   BoundPlan& whole = model.function(keys.front().name, keys.front().size);
   BoundPlan& prefill = model.function(keys[1].name, keys[1].size);
   BoundPlan& decode = model.function(keys.back().name, keys.back().size);
-  const EvalWindows windows(stream, size.seq, std::min(size.n_tokens, stream.n_tokens()));
+  const SampleEval windows(stream, {.seq = size.seq},
+                           std::min(size.n_tokens, stream.n_tokens()) + 1);
   GenerationCheck check;
   const auto ms_since = [](Clock::time_point start) {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "compile/options.h"
-#include "data/loader.h"
+#include "data/rows.h"
 #include "data/token_stream.h"
 #include "runtime/executor.h"
 

@@ -29,7 +29,7 @@ struct Manifest {
   int64_t tokens = 0;     // seen in training
   uint64_t seed = 0;
   std::string recipe;
-  KeyValues loader = {};  // data/loader.h's state
+  KeyValues loader = {};  // RowLoader::state()
   KeyValues extra = {};   // of the trainer
   // From version 1.1 on; empty before.
   KeyValues config = {};   // keys that decide what is computed -> values, resolved

@@ -6,7 +6,7 @@
 #include <bit>
 
 #include "base/error.h"
-#include "data/loader.h"
+#include "data/row_plan.h"
 #include "train/eval_scales.h"
 #include "train/run_setup.h"
 
@@ -160,7 +160,7 @@ NllSum LoadedModel::nll_of(const TokenStream& stream, NllSize size,
   const RowDocuments documents = source().run ? row_documents(*source().run) : RowDocuments::joined;
   expect_text(source().spec);
   BoundPlan& plan = evaluate({function::evaluate, {size.batch, size.seq, documents}});
-  const EvalWindows windows(stream, size.seq, n, eval_boundaries(documents));
+  const SampleEval windows(stream, {.seq = size.seq, .boundaries = eval_boundaries(documents)}, n);
   NllSum total;
   for (int64_t first = 0; first < windows.n_rows(); first += size.batch) {
     const NllSum part = batch_nll(plan, windows.at(first, size.batch));

@@ -14,7 +14,7 @@
 
 #include "comm/group.h"
 #include "compile/program.h"
-#include "data/loader.h"
+#include "data/rows.h"
 #include "infer/batch_staging.h"
 #include "infer/evaluate.h"
 #include "runtime/nonfinite.h"

@@ -4,7 +4,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
-#include "data/loader.h"
+#include "data/rows.h"
 #include "infer/model_source.h"
 #include "infer/text_model.h"
 

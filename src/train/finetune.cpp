@@ -8,9 +8,9 @@
 #include "base/integer.h"
 #include "base/json.h"
 #include "data/chat_dataset.h"
-#include "data/packing.h"
 #include "data/shards_only.h"
 #include "data/text_files.h"
+#include "data/text_samples.h"
 #include "nn/hf_config.h"
 #include "text/tokenizer.h"
 #include "train/row_data.h"
@@ -75,9 +75,8 @@ void expect_tokenizer(const Files& files, const LoadedConfig& loaded, int64_t vo
 
 int64_t longest_document(const Dataset& data, const RunConfig& config) {
   if (!has_whole_documents(config)) return data.train.n_tokens();
-  const PackOptions options = pack_options(config);
-  return std::max(find_pieces(data.train, options).report.longest,
-                  find_pieces(data.val, options).report.longest);
+  const RowOptions options = row_options(config);
+  return std::max(find_pieces(data.train, options).longest, find_pieces(data.val, options).longest);
 }
 
 }  // namespace
@@ -115,7 +114,7 @@ void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
     const int64_t fitting = ceil_div(longest_document(data, config) - 1, kSeqStep) * kSeqStep;
     derive("model.seq", config.model.seq, std::min(std::max(fitting, kSeqStep), config.model.seq));
   }
-  const int64_t rows = make_loader(data, config)->rows_of_epoch(0);
+  const int64_t rows = make_loader(data, config).rows_of_epoch(0);
   derive("train.batch", config.train.batch, std::clamp<int64_t>(rows / kMinSteps, 1, kMaxRows));
   settle_length(loaded, data);
   const int64_t epoch_steps = ceil_div(rows, config.step_rows());

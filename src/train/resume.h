@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "config/load.h"
 #include "config/run_config.h"
-#include "data/rows.h"
+#include "data/row_plan.h"
 #include "io/checkpoint.h"
 #include "nn/model.h"
 #include "train/step_report.h"

@@ -6,11 +6,9 @@
 #include <functional>
 #include <utility>
 
-#include "base/cores.h"
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "data/images/image_rows.h"
-#include "data/sample_loader.h"
 #include "infer/array_rows.h"
 #include "infer/image_transforms.h"
 #include "train/run_inputs.h"
@@ -20,8 +18,6 @@
 
 namespace octet {
 namespace {
-
-constexpr int kMaxDecoders = 16;  // threads of a rank
 
 // Keys of text that such data has no meaning for.
 void check_keys(const RunConfig& config) {
@@ -79,9 +75,10 @@ Opener image_opener(const Files& files, const RunConfig& config, const RunInputs
   };
 }
 
-int64_t eval_samples(const RowSource& rows, const RunConfig& config) {
-  const int64_t n = config.train.eval_bytes / std::max<int64_t>(rows.sample_bytes(), 1);
-  return std::clamp<int64_t>(n, 1, rows.n_samples());
+// The samples of one evaluation.
+std::shared_ptr<const RowSource> evaluated(const Dataset& data, const RunConfig& config) {
+  const int64_t n_bytes = std::max<int64_t>(data.val_rows->sample_bytes(), 1);
+  return first_rows(data.val_rows, std::max<int64_t>(config.train.eval_bytes / n_bytes, 1));
 }
 
 }  // namespace
@@ -131,16 +128,9 @@ std::string amount_text(const Dataset& data) {
                      data.val_rows == nullptr ? 0 : data.val_rows->n_samples());
 }
 
-std::unique_ptr<RowLoader> make_loader(const Dataset& data, const RunConfig& config) {
+RowLoader make_loader(const Dataset& data, const RunConfig& config) {
   if (data.train_rows == nullptr) return make_loader(data.train, config);
-  const LoaderOptions options = loader_options(config);
-  // Ranks share the cores.
-  const int n_cores = usable_cores() / static_cast<int>(config.parallel.ranks);
-  const int n_threads = data.train_rows->decodes() ? std::clamp(n_cores, 1, kMaxDecoders) : 1;
-  return std::make_unique<SampleLoader>(
-      data.train_rows,
-      SampleLoaderOptions{
-          .seq = options.seq, .order = options.order, .seed = options.seed, .threads = n_threads});
+  return {data.train_rows, row_options(config)};
 }
 
 std::unique_ptr<EvalRows> make_eval_rows(const Dataset& data, const RunConfig& config,
@@ -148,8 +138,7 @@ std::unique_ptr<EvalRows> make_eval_rows(const Dataset& data, const RunConfig& c
                                          const std::vector<int64_t>& shorter) {
   if (data.train_rows == nullptr)
     return make_eval_rows(data.val, config, eval_tokens(config, spec), shorter);
-  return std::make_unique<SampleEval>(data.val_rows, config.model.seq,
-                                      eval_samples(*data.val_rows, config));
+  return std::make_unique<SampleEval>(evaluated(data, config), row_options(config));
 }
 
 bool has_validation(const Dataset& data) {
@@ -162,7 +151,7 @@ uint64_t validation_identity(const Dataset& data, const RunConfig& config, const
     return data.val.slice(0, n_tokens).identity();
   }
   if (data.val_rows == nullptr) return 0;
-  return slice_rows(data.val_rows, 0, eval_samples(*data.val_rows, config))->identity();
+  return evaluated(data, config)->identity();
 }
 
 }  // namespace octet

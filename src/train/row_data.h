@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
-#include "data/rows.h"
+#include "data/row_plan.h"
 #include "nn/model.h"
 
 namespace octet {
@@ -28,7 +28,7 @@ std::string amount_text(const Dataset& data);
 
 // The rows of a run's data in the order of the configuration, and of its validation data those that
 // one evaluation reads (make_eval_rows): of samples as many as eval_bytes hold, one at least.
-std::unique_ptr<RowLoader> make_loader(const Dataset& data, const RunConfig& config);
+RowLoader make_loader(const Dataset& data, const RunConfig& config);
 std::unique_ptr<EvalRows> make_eval_rows(const Dataset& data, const RunConfig& config,
                                          const ModelSpec& spec,
                                          const std::vector<int64_t>& shorter = {});

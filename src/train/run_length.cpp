@@ -31,7 +31,7 @@ void settle_steps(LoadedConfig& loaded, const Dataset& data) {
     return;
   }
   const auto loader = make_loader(data, loaded.config);
-  const int64_t n_rows = rows_of_epochs(*loader, train.epochs);
+  const int64_t n_rows = rows_of_epochs(loader, train.epochs);
   const int64_t steps = ceil_div(n_rows, loaded.config.step_rows());
   if (steps > std::numeric_limits<int32_t>::max()) {
     throw Error(ErrorCode::invalid_argument,

@@ -3,7 +3,7 @@
 
 #include "config/load.h"
 #include "data/dataset.h"
-#include "data/rows.h"
+#include "data/row_plan.h"
 
 namespace octet {
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "data/shards_only.h"
 #include "infer/model_spec.h"
@@ -170,13 +171,6 @@ Schedule schedule_of(const RunConfig& config) {
           .version = config.optim.schedule_version};
 }
 
-LoaderOptions loader_options(const RunConfig& config) {
-  return {.seq = config.model.seq,
-          .order = config.data.sampling.value(),
-          .boundaries = config.data.document_boundaries,
-          .seed = static_cast<uint64_t>(config.train.seed)};
-}
-
 bool has_conversations(const RunConfig& config) {
   return config.data.chat.chat_template != "none";
 }
@@ -195,35 +189,36 @@ DocumentBoundaries eval_boundaries(RowDocuments documents) {
                                              : DocumentBoundaries::ignore;
 }
 
-PackOptions pack_options(const RunConfig& config) {
-  return {.seq = config.model.seq,
-          .too_long = config.data.too_long,
-          .packing = config.data.pack ? Packing::first_fit : Packing::single,
-          .shuffles = config.data.sampling == WindowOrder::shuffled,
-          .tells_starts = row_documents(config) == RowDocuments::isolated,
-          .seed = static_cast<uint64_t>(config.train.seed),
-          .buckets = config.data.buckets,
-          .step_rows = config.step_rows()};
+RowOptions row_options(const RunConfig& config) {
+  // Ranks share the cores.
+  constexpr int kMaxDecoders = 16;
+  const int n_cores = usable_cores() / static_cast<int>(config.parallel.ranks);
+  RowOptions options{.seq = config.model.seq,
+                     .order = config.data.sampling.value(),
+                     .boundaries = config.data.document_boundaries,
+                     .seed = static_cast<uint64_t>(config.train.seed),
+                     .step_rows = config.step_rows(),
+                     .threads = std::clamp(n_cores, 1, kMaxDecoders)};
+  if (!has_whole_documents(config)) return options;
+  options.boundaries = eval_boundaries(row_documents(config));
+  options.packing = config.data.pack ? Packing::first_fit : Packing::single;
+  options.too_long = config.data.too_long;
+  options.buckets = config.data.buckets;
+  return options;
 }
 
-std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfig& config) {
-  if (has_whole_documents(config)) {
-    return std::make_unique<PackedLoader>(stream, pack_options(config));
-  }
-  return std::make_unique<Loader>(stream, loader_options(config));
+RowLoader make_loader(const TokenStream& stream, const RunConfig& config) {
+  return {stream, row_options(config)};
 }
 
 std::unique_ptr<EvalRows> make_eval_rows(const TokenStream& stream, const RunConfig& config,
                                          int64_t max_tokens, const std::vector<int64_t>& shorter) {
-  if (has_whole_documents(config)) {
-    return std::make_unique<PackedEval>(
-        stream, pack_options(config), max_tokens,
-        EvalLengths{.shorter = shorter, .turn_rows = config.train.batch * config.parallel.ranks});
-  }
-  const int64_t n_tokens = std::min(stream.n_tokens(), max_tokens);
-  return std::make_unique<EvalWindows>(stream.slice(0, n_tokens), config.model.seq,
-                                       std::max<int64_t>(n_tokens - 1, 0),
-                                       eval_boundaries(row_documents(config)));
+  RowOptions options = row_options(config);
+  options.boundaries = eval_boundaries(row_documents(config));
+  options.step_rows = config.train.batch * config.parallel.ranks;
+  options.lengths = shorter;
+  options.lengths.push_back(options.seq);
+  return std::make_unique<SampleEval>(stream, options, max_tokens);
 }
 
 int64_t eval_tokens(const RunConfig& config, const ModelSpec& spec) {

@@ -12,8 +12,7 @@
 #include "config/run_config.h"
 #include "data/chat_dataset.h"
 #include "data/dataset.h"
-#include "data/loader.h"
-#include "data/packed_loader.h"
+#include "data/row_plan.h"
 #include "data/token_cache.h"
 #include "nn/model.h"
 #include "optim/schedule.h"
@@ -30,8 +29,7 @@ LoraOptions lora_options(const RunConfig& config);
 FrozenFormat frozen_format(const RunConfig& config);
 ParallelOptions parallel_options(const RunConfig& config, int64_t rank);
 Schedule schedule_of(const RunConfig& config);
-LoaderOptions loader_options(const RunConfig& config);
-PackOptions pack_options(const RunConfig& config);
+RowOptions row_options(const RunConfig& config);
 bool has_conversations(const RunConfig& config);    // as data
 bool has_whole_documents(const RunConfig& config);  // in each row
 RowDocuments row_documents(const RunConfig& config);
@@ -40,7 +38,7 @@ RowDocuments row_documents(const RunConfig& config);
 DocumentBoundaries eval_boundaries(RowDocuments documents);
 
 // The rows that the configuration asks for: windows of text, or whole documents.
-std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfig& config);
+RowLoader make_loader(const TokenStream& stream, const RunConfig& config);
 // Those of the validation data that one evaluation reads; of conversations in rows of their own,
 // padded to the first of these lengths, or model.seq, that all rows of a micro-batch of all ranks
 // fit.

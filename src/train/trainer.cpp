@@ -82,7 +82,7 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       loader_(make_loader(data, config)),
       autotune_cache_problem_(
           load_autotune_cache(machine.files, file("algorithms.json"), machine.catalogue)),
-      engine_(with_lengths(loaded_options(machine.files, config, spec_, machine.rank()), *loader_),
+      engine_(with_lengths(loaded_options(machine.files, config, spec_, machine.rank()), loader_),
               machine.device, machine.catalogue, machine.group),
       data_(data),
       guards_(config.train) {
@@ -100,7 +100,7 @@ Trainer::~Trainer() {
 StepReport Trainer::step() {
   const Stopwatch watch;
   const int64_t n_windows = config_.step_rows();
-  const RowCounts counts = loader_->count(n_windows);
+  const RowCounts counts = loader_.count(n_windows);
   const MicroBatches batches{.count = static_cast<size_t>(config_.train.accumulate),
                              .items = counts.items,
                              .read = [&](size_t i) { return micro_batch(i); }};
@@ -111,7 +111,7 @@ StepReport Trainer::step() {
   const StepScalars scalars = scalars_of(report);
   const StepOutcome outcome = watched_step(batches, scalars, report);
   const double seconds = watch.seconds() - (saver_ ? saver_->take_step_stall() : 0);
-  loader_->advance(n_windows);
+  loader_.advance(n_windows);
   count_skips(outcome);
   tokens_ += counts.n_padded_tokens;
   report.loss = outcome.loss;
@@ -183,7 +183,7 @@ std::vector<EdgeAlarm> Trainer::alarms_of_first_step() {
 }
 
 std::unique_ptr<EvalRows> Trainer::eval_rows() const {
-  return make_eval_rows(data_, config_, spec_, shorter_lengths(*loader_, config_.model.seq));
+  return make_eval_rows(data_, config_, spec_, shorter_lengths(loader_, config_.model.seq));
 }
 
 std::optional<double> Trainer::evaluate() {

@@ -26,7 +26,6 @@
 #include "config/run_config.h"
 #include "data/dataset.h"
 #include "data/row_reader.h"
-#include "data/rows.h"
 #include "infer/adapter_note.h"
 #include "io/checkpoint.h"
 #include "nn/model.h"
@@ -134,7 +133,7 @@ class Trainer {
   RunConfig config_;
   TrainerMachine machine_;
   ModelSpec spec_;
-  std::unique_ptr<RowLoader> loader_;
+  RowLoader loader_;
   std::unique_ptr<RowReader> reader_;   // of the rows of a run's steps, from begin() on
   std::string autotune_cache_problem_;  // why recorded algorithms were not taken; before the engine
   TrainEngine engine_;

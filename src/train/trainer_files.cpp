@@ -90,7 +90,7 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
                      model_description(files, config_, spec_, data_.label_names));
   }
   if (is_new || !has_model_texts(files, config_.out)) keep_model_texts(files, config_, log);
-  if (const std::string rows = loader_->description(); !rows.empty()) log.info("{}", rows);
+  if (const std::string rows = loader_.description(); !rows.empty()) log.info("{}", rows);
   if (has_validation(data_) && eval_rows()->n_rows() == 0) {
     log.warning(
         "[data] no document for validation fits into a row of {} tokens with a token to train on: "
@@ -134,11 +134,11 @@ bool Trainer::resume(const RunStart& start, const Log& log) {
 void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   const Manifest& manifest = checkpoint.manifest;
   try {
-    loader_->restore(manifest.loader);
+    loader_.restore(manifest.loader);
   } catch (const Error& error) {
     throw Error(error.code(), "[resume] {}: {}", checkpoint.path, error.what());
   }
-  check_counters(checkpoint, *loader_, config_);
+  check_counters(checkpoint, loader_, config_);
   compare_machines(manifest, machine_facts(), log);
   const auto validation = manifest.extra.find("validation");
   if (validation != manifest.extra.end() && validation->second != val_identity_) {
@@ -200,7 +200,7 @@ Manifest Trainer::manifest() const {
   manifest.tokens = tokens_;
   manifest.seed = static_cast<uint64_t>(config_.train.seed);
   manifest.recipe = config_.recipe.base;
-  manifest.loader = loader_->state();
+  manifest.loader = loader_.state();
   guards_.write(manifest.extra);
   if (!refusals_.empty()) manifest.extra[kRefusals] = Json(refusals_).dump();
   if (engine_.has_loss_scale()) manifest.extra["overflowed"] = std::to_string(overflowed_);

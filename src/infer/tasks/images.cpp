@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "data/images/image_rows.h"
-#include "data/sample_loader.h"
+#include "data/row_plan.h"
 #include "infer/image_transforms.h"
 
 namespace octet {
@@ -60,10 +60,8 @@ std::unique_ptr<EvalRows> image_task_rows(const Files& files, const ImageTaskQue
   std::vector<InputSpec> inputs = model_def(source.spec.kind).inputs(source.spec, {});
   inputs.push_back(row_label_input("labels"));
   inputs.back().bound = source.spec.classes;
-  const int64_t n_all = images->n_images(),
-                n = query.limit > 0 ? std::min(query.limit, n_all) : n_all;
-  return std::make_unique<SampleEval>(
-      image_rows(images, inputs, evaluation_transforms(files, source), log), 1, n);
+  const auto rows = image_rows(images, inputs, evaluation_transforms(files, source), log);
+  return std::make_unique<SampleEval>(first_rows(rows, query.limit), RowOptions{.seq = 1});
 }
 
 }  // namespace octet

@@ -110,7 +110,7 @@ TEST(AdapterGradients, equal_differences_of_the_loss) {
   TrainEngine& engine = run.trainer.engine();
   for (int i = 0; i < 3; ++i) run.trainer.step();
   const auto loader = make_loader(run.data.train, run.config());
-  const Batch batch = loader->peek(0, 2);
+  const Batch batch = loader.peek(0, 2);
   const std::vector<Batch> batches = {batch};
   std::map<std::string, std::vector<float>> weights, moments;
   const auto read = [&](const std::string& name) {

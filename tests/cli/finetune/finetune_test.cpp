@@ -8,7 +8,7 @@
 #include "cli/finetune/small_model.h"
 #include "config/report.h"
 #include "config/table.h"
-#include "data/packing.h"
+#include "data/text_samples.h"
 #include "infer/export.h"
 #include "infer/model_source.h"
 #include "unit/base/error_of.h"
@@ -42,12 +42,11 @@ TEST(Finetune, settles_rows_and_length_on_the_data) {
   EXPECT_EQ(config.data.document_boundaries, DocumentBoundaries::isolate);
   EXPECT_EQ(config.model.seq % 16, 0);
   EXPECT_LE(config.model.seq, 96);
-  const auto report = find_pieces(tuning.data.train, pack_options(config)).report;
+  const auto report = find_pieces(tuning.data.train, row_options(config));
   EXPECT_EQ(report.n_too_long, 0);
   EXPECT_GT(report.longest - 1, config.model.seq - 16);  // no longer than it must be
   const auto loader = make_loader(tuning.data.train, config);
-  const int64_t rows =
-      loader->rows_of_epoch(0) + loader->rows_of_epoch(1) + loader->rows_of_epoch(2);
+  const int64_t rows = loader.rows_of_epoch(0) + loader.rows_of_epoch(1) + loader.rows_of_epoch(2);
   const int64_t batch = config.train.batch;
   EXPECT_EQ(config.train.steps, (rows + batch - 1) / batch);
   EXPECT_EQ(config.optim.warmup, std::llround(0.03 * static_cast<double>(config.train.steps)));

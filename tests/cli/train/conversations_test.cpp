@@ -188,7 +188,7 @@ TEST(ConversationBuckets, evaluate_in_the_lengths_that_they_train_in) {
   const ScratchFolder folder;
   const RunConfig config = config_of(folder, {"data.buckets=3", "train.eval_bytes=100000"});
   Session session(config);
-  const auto lengths = make_loader(session.data.train, config)->lengths();
+  const auto lengths = make_loader(session.data.train, config).lengths();
   std::set<int64_t> seen;
   struct Watched : EvalRows {
     Watched(const EvalRows& of, std::set<int64_t>& lengths) : rows(of), seen(lengths) {}
@@ -227,7 +227,7 @@ TEST(Conversations, labels_are_the_answers_and_their_ends) {
   EXPECT_NE(lines[0].find("60 records (60 of pair) in 1 files, template plain"), std::string::npos)
       << lines[0];
   const auto loader = make_loader(run.data.train, config_of(folder));
-  const Batch batch = loader->peek(0, 8);
+  const Batch batch = loader.peek(0, 8);
   for (size_t row = 0; row < 8; ++row) {
     std::string text, trained;
     for (size_t i = 0; i < 48; ++i) {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "data/loader.h"
+#include "data/row_plan.h"
 #include "data/shards.h"
 #include "fuzz/fuzz_targets.h"
 #include "fuzz/memory_files.h"
@@ -19,11 +19,13 @@ ShardOptions options_of(uint8_t choice) {
 }
 
 void draw(const std::shared_ptr<const TokenSource>& source) {
-  Loader loader(TokenStream({source}), {.seq = 5, .seed = 3});
-  const auto state = loader.state();
-  const Batch first = loader.next(3);
+  RowLoader loader(TokenStream({source}), {.seq = 5, .seed = 3});
+  const LoaderState state = loader.state();
+  const Batch first = loader.peek(0, 3);
+  loader.advance(3);
   loader.restore(state);
-  expect(loader.next(3).ints("tokens") == first.ints("tokens"), "the same batch after a restore");
+  expect(loader.peek(0, 3).ints("tokens") == first.ints("tokens"),
+         "the same batch after a restore");
 }
 
 }  // namespace

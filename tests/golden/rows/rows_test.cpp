@@ -281,13 +281,13 @@ std::string state_text(const LoaderState& state) {
 }
 
 std::string training_text(const Case& one) {
-  const auto loader = make_loader(one.data, one.config);
-  std::string text = fmt::format("{} and {} rows; {}\n", loader->rows_of_epoch(0),
-                                 loader->rows_of_epoch(1), loader->description());
+  auto loader = make_loader(one.data, one.config);
+  std::string text = fmt::format("{} and {} rows; {}\n", loader.rows_of_epoch(0),
+                                 loader.rows_of_epoch(1), loader.description());
   for (int64_t step = 0; step < kSteps; ++step) {
-    if (step == kSavedStep) text += state_text(loader->state());
-    text += step_text(*loader, one.config, step);
-    loader->advance(one.config.step_rows());
+    if (step == kSavedStep) text += state_text(loader.state());
+    text += step_text(loader, one.config, step);
+    loader.advance(one.config.step_rows());
   }
   return text;
 }
@@ -296,7 +296,7 @@ std::string evaluation_text(const Case& one) {
   if (!has_validation(one.data)) return "";
   ModelSpec spec;
   spec.vocab = 256;
-  std::vector<int64_t> shorter = make_loader(one.data, one.config)->lengths();
+  std::vector<int64_t> shorter = make_loader(one.data, one.config).lengths();
   std::erase(shorter, one.config.model.seq);
   const auto rows = make_eval_rows(one.data, one.config, spec, shorter);
   std::string text = fmt::format("evaluation of {:016x}, {} rows:",
@@ -340,12 +340,12 @@ TEST(Rows, of_a_recorded_state_go_on_as_recorded) {
       const std::string item = saved.substr(at + 1, saved.find_first_of("|\n", at + 1) - at - 1);
       state[item.substr(0, item.find('='))] = item.substr(item.find('=') + 1);
     }
-    const auto loader = make_loader(one.data, one.config);
-    loader->restore(state);
+    auto loader = make_loader(one.data, one.config);
+    loader.restore(state);
     for (int64_t step = kSavedStep; step < kSteps; ++step) {
-      EXPECT_EQ(step_text(*loader, one.config, step), lines[static_cast<size_t>(3 + step)])
+      EXPECT_EQ(step_text(loader, one.config, step), lines[static_cast<size_t>(3 + step)])
           << one.name;
-      loader->advance(one.config.step_rows());
+      loader.advance(one.config.step_rows());
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "data/row_plan.h"
 #include "plan/report.h"
 #include "property/recipes/tiny_training.h"
 
@@ -84,7 +85,7 @@ TEST_P(WeightCopies, evaluate_to_the_same_bits) {
     ProgramOptions options = with_copies(tiny::options(GetParam()), copy);
     TrainEngine engine(options, *tiny::backend().device, *tiny::backend().catalogue);
     tiny::start(engine);
-    const EvalWindows windows(TokenStream({std::make_shared<Counting>()}), 16, 100);
+    const SampleEval windows(TokenStream({std::make_shared<Counting>()}), {.seq = 16}, 101);
     const auto before = static_cast<float>(engine.evaluate(windows).metrics[0].mean());
     const Batch batch = tiny::batch(options.train, 0);
     engine.step({&batch, 1}, tiny::scalars(0));

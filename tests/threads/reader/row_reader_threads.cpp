@@ -8,8 +8,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "data/loader.h"
-#include "data/packed_loader.h"
 #include "data/row_reader.h"
 
 namespace octet {
@@ -42,8 +40,12 @@ class CountingSource : public TokenSource {
   int64_t n_;
 };
 
-std::unique_ptr<RowLoader> windows(const std::shared_ptr<CountingSource>& source) {
-  return std::make_unique<Loader>(TokenStream({source}), LoaderOptions{.seq = 8, .seed = 3});
+RowLoader rows_of(const std::shared_ptr<CountingSource>& source, const RowOptions& options) {
+  return {TokenStream({source}), options};
+}
+
+RowLoader windows(const std::shared_ptr<CountingSource>& source) {
+  return rows_of(source, {.seq = 8, .seed = 3});
 }
 
 void expect_same(const Batch& got, const Batch& want) {
@@ -58,7 +60,7 @@ void expect_same(const Batch& got, const Batch& want) {
 
 // Steps of a rank, beside the loader itself.
 void expect_rows_of(RowLoader& loader, RowReaderOptions options) {
-  RowReader reader(loader.copy(), options);
+  RowReader reader(loader, options);
   for (int64_t step = 0; step < options.steps; ++step) {
     for (int64_t i = 0; i < options.accumulate; ++i) {
       const int64_t skip = (i * options.ranks + options.rank) * options.batch;
@@ -74,20 +76,23 @@ void expect_rows_of(RowLoader& loader, RowReaderOptions options) {
 TEST(RowReader, gives_the_windows_of_the_loader_over_epochs) {
   const auto source = std::make_shared<CountingSource>(203);
   for (const int64_t rank : {0, 1}) {
-    const auto loader = windows(source);
-    loader->advance(5);
-    expect_rows_of(*loader, {.batch = 3, .accumulate = 2, .ranks = 2, .rank = rank, .steps = 20});
-    EXPECT_GT(loader->epoch(), 5);
+    RowLoader loader = windows(source);
+    loader.advance(5);
+    expect_rows_of(loader, {.batch = 3, .accumulate = 2, .ranks = 2, .rank = rank, .steps = 20});
+    EXPECT_GT(loader.epoch(), 5);
   }
 }
 
 TEST(RowReader, gives_the_rows_of_documents_over_epochs) {
   const auto source = std::make_shared<CountingSource>(620);
-  PackOptions packed{.seq = 24, .packing = Packing::first_fit, .tells_starts = true, .seed = 5};
-  PackOptions buckets{
-      .seq = 16, .packing = Packing::single, .seed = 5, .buckets = 2, .step_rows = 4};
-  for (const PackOptions& options : {packed, buckets}) {
-    PackedLoader loader(TokenStream({source}), options);
+  const RowOptions packed{.seq = 24,
+                          .boundaries = DocumentBoundaries::isolate,
+                          .seed = 5,
+                          .packing = Packing::first_fit};
+  const RowOptions buckets{
+      .seq = 16, .seed = 5, .packing = Packing::single, .buckets = 2, .step_rows = 4};
+  for (const RowOptions& options : {packed, buckets}) {
+    RowLoader loader = rows_of(source, options);
     expect_rows_of(loader, {.batch = 2, .accumulate = 2, .steps = 60});
     EXPECT_GT(loader.epoch(), 2);
   }
@@ -100,9 +105,9 @@ TEST(RowReader, prepares_what_it_has_read_in_its_thread) {
     EXPECT_NE(std::this_thread::get_id(), owner);
     read.ints("tokens").front() = -7;
   };
-  RowReader reader(loader->copy(), {.batch = 1, .steps = 20, .prepare = prepare});
+  RowReader reader(loader, {.batch = 1, .steps = 20, .prepare = prepare});
   int64_t row = 0;
-  for (; loader->peek(row, 1).ints("tokens").front() < 40; ++row) {
+  for (; loader.peek(row, 1).ints("tokens").front() < 40; ++row) {
     const auto batch = reader.take(row);
     ASSERT_TRUE(batch.has_value());
     EXPECT_EQ(batch->ints("tokens").front(), -7);
@@ -114,14 +119,15 @@ TEST(RowReader, prepares_what_it_has_read_in_its_thread) {
 TEST(RowReader, waits_for_a_slow_source) {
   const auto source = std::make_shared<CountingSource>(203);
   source->on_read = [](int64_t) { std::this_thread::sleep_for(milliseconds(2)); };
-  expect_rows_of(*windows(source), {.batch = 2, .steps = 6});
+  RowLoader loader = windows(source);
+  expect_rows_of(loader, {.batch = 2, .steps = 6});
 }
 
 // Two wait, and one may be in the thread's hands.
 TEST(RowReader, is_no_further_ahead_than_it_may) {
   const auto source = std::make_shared<CountingSource>(203);
   const auto loader = windows(source);
-  RowReader reader(loader->copy(), {.batch = 1, .steps = 50, .ahead = 2});
+  RowReader reader(loader, {.batch = 1, .steps = 50, .ahead = 2});
   for (int64_t row = 0; row < 4; ++row) {
     ASSERT_TRUE(reader.take(row).has_value());
     std::this_thread::sleep_for(milliseconds(20));
@@ -132,7 +138,7 @@ TEST(RowReader, is_no_further_ahead_than_it_may) {
 
 TEST(RowReader, of_another_row_leaves_it_to_the_caller) {
   const auto loader = windows(std::make_shared<CountingSource>(203));
-  RowReader reader(loader->copy(), {.batch = 2, .steps = 3});
+  RowReader reader(loader, {.batch = 2, .steps = 3});
   ASSERT_TRUE(reader.take(0).has_value());
   EXPECT_FALSE(reader.take(0).has_value());  // again, as a step that is traced does
   EXPECT_FALSE(reader.take(4).has_value());
@@ -145,7 +151,7 @@ TEST(RowReader, throws_an_error_where_its_rows_are_taken) {
     if (number == 3) throw std::runtime_error("lost");
   };
   const auto loader = windows(source);
-  RowReader reader(loader->copy(), {.batch = 1, .steps = 9});
+  RowReader reader(loader, {.batch = 1, .steps = 9});
   for (int64_t row = 0; row < 3; ++row) {
     std::this_thread::sleep_for(milliseconds(5));  // it is known by now
     EXPECT_TRUE(reader.take(row).has_value());
@@ -163,7 +169,7 @@ TEST(RowReader, ends_in_the_middle_and_keeps_an_error_to_itself) {
   };
   for (const milliseconds wait : {milliseconds(0), milliseconds(1), milliseconds(8)}) {
     source->n_reads = 0;
-    const RowReader reader(windows(source)->copy(), {.batch = 1, .steps = 9});
+    const RowReader reader(windows(source), {.batch = 1, .steps = 9});
     std::this_thread::sleep_for(wait);
   }
   EXPECT_LE(source->n_reads, 2);

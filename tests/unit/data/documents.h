@@ -1,4 +1,4 @@
-// A stream of documents of given lengths, for tests of rows.
+// A stream of documents of given lengths, and rows of text, for tests of rows.
 #pragma once
 
 #include <memory>
@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "data/row_plan.h"
+#include "data/text_samples.h"
 #include "data/token_stream.h"
 
 namespace octet::test {
@@ -43,6 +45,13 @@ class Documents : public TokenSource {
 
 inline TokenStream stream_of(std::vector<int64_t> lengths) {
   return TokenStream({std::make_shared<Documents>(std::move(lengths))});
+}
+
+// The rows that come next, which are consumed.
+inline Batch next(RowLoader& loader, int64_t batch) {
+  Batch result = loader.peek(0, batch);
+  loader.advance(batch);
+  return result;
 }
 
 inline std::vector<int64_t> many_lengths() {

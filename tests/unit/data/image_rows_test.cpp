@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "data/sample_loader.h"
+#include "data/row_plan.h"
 #include "unit/base/error_of.h"
 
 namespace octet {
@@ -48,7 +48,7 @@ TEST(ImageRows, pictures_become_rows_of_pixels_with_their_label) {
   EXPECT_EQ(rows->n_samples(), 3);
   EXPECT_EQ(rows->n_counted(2, {}, rows->inputs()[1]), 1);
   EXPECT_EQ(rows->sample_bytes(), 4);
-  const Batch batch = SampleEval(rows, 1, 9).at(1, 2);
+  const Batch batch = SampleEval(rows, {.seq = 1}).at(1, 2);
   EXPECT_THAT(batch.ints("labels"), ElementsAre(1, 2));
   EXPECT_THAT(batch.reals("pixels"),
               testing::Pointwise(testing::FloatNear(1e-5f), {10, 10, 10, 10, 20, 20, 20, 20}));
@@ -56,9 +56,9 @@ TEST(ImageRows, pictures_become_rows_of_pixels_with_their_label) {
 
 TEST(ImageRows, the_model_decides_channels_and_size) {
   const auto rows = image_rows(std::make_shared<Plain>(2), inputs(3 * 5 * 5), kBytes);
-  EXPECT_EQ(SampleEval(rows, 1, 9).at(0, 2).reals("pixels").size(), 150u);
+  EXPECT_EQ(SampleEval(rows, {.seq = 1}).at(0, 2).reals("pixels").size(), 150u);
   const auto without_label = image_rows(std::make_shared<Plain>(2), {inputs(4)[0]}, kBytes);
-  EXPECT_EQ(SampleEval(without_label, 1, 9).at(0, 2).tensors.size(), 1u);
+  EXPECT_EQ(SampleEval(without_label, {.seq = 1}).at(0, 2).tensors.size(), 1u);
   EXPECT_EQ(error_of([] { image_rows(std::make_shared<Plain>(2), inputs(6), kBytes); }),
             "[images] expected 'pixels' of a square picture of 1 or 3 channels, got 6 elements");
 }
@@ -69,7 +69,7 @@ TEST(ImageRows, a_damaged_picture_gives_its_place_to_the_next_with_one_warning) 
       image_rows(std::make_shared<Plain>(4, std::vector<int64_t>{1, 2}), inputs(4), kBytes,
                  Log([&](LogLevel, const std::string& line) { warnings.push_back(line); }));
   for (int i = 0; i < 2; ++i) {
-    const Batch batch = SampleEval(rows, 1, 9).at(0, 4);
+    const Batch batch = SampleEval(rows, {.seq = 1}).at(0, 4);
     EXPECT_THAT(batch.ints("labels"), ElementsAre(0, 3, 3, 3));
     EXPECT_NEAR(batch.reals("pixels")[4], 30, 1e-5);
   }
@@ -81,7 +81,8 @@ TEST(ImageRows, a_damaged_picture_gives_its_place_to_the_next_with_one_warning) 
 TEST(ImageRows, pictures_that_are_all_damaged_are_an_error) {
   const auto rows =
       image_rows(std::make_shared<Plain>(2, std::vector<int64_t>{0, 1}), inputs(4), kBytes);
-  EXPECT_EQ(error_of([&] { SampleEval(rows, 1, 9).at(0, 1); }), "[images] picture 1 is damaged");
+  EXPECT_EQ(error_of([&] { SampleEval(rows, {.seq = 1}).at(0, 1); }),
+            "[images] picture 1 is damaged");
 }
 
 TEST(ImageRows, what_does_not_fit_is_said_before_the_run) {
@@ -111,11 +112,11 @@ TEST(ImageRows, a_resumed_loader_sees_the_same_crops_and_flips) {
   how.flip = true;
   const auto rows =
       image_rows(std::make_shared<Plain>(5, std::vector<int64_t>{}, 3, 4), inputs(3 * 4 * 4), how);
-  SampleLoader loader(rows, {.seq = 1, .seed = 11});
+  RowLoader loader(rows, {.seq = 1, .seed = 11});
   loader.advance(7);
   const LoaderState state = loader.state();
   const Batch expected = std::as_const(loader).peek(0, 9);
-  SampleLoader resumed(rows, {.seq = 1, .seed = 11});
+  RowLoader resumed(rows, {.seq = 1, .seed = 11});
   resumed.restore(state);
   const Batch first = std::as_const(resumed).peek(0, 4), rest = std::as_const(resumed).peek(4, 5);
   std::vector<float> pixels = first.reals("pixels");

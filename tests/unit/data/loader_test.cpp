@@ -1,4 +1,4 @@
-#include "data/loader.h"
+#include "data/row_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -7,11 +7,13 @@
 #include "base/philox.h"
 #include "data/permutation.h"
 #include "unit/base/error_of.h"
+#include "unit/data/documents.h"
 
 namespace octet {
 namespace {
 
 using test::error_of;
+using test::next;
 
 // Documents of the given lengths; token i of the stream is 10 + i, so that a token tells its
 // position.
@@ -80,9 +82,9 @@ TEST(Permutation, spreads_evenly) {
 }
 
 TEST(Loader, labels_are_the_next_tokens_and_the_last_window_is_padded) {
-  Loader loader(numbered_stream({8}), {.seq = 3, .order = WindowOrder::sequential});
-  EXPECT_EQ(loader.n_windows(), 3);
-  const Batch batch = loader.next(3);
+  RowLoader loader(numbered_stream({8}), {.seq = 3, .order = WindowOrder::sequential});
+  EXPECT_EQ(loader.rows_of_epoch(0), 3);
+  const Batch batch = next(loader, 3);
   EXPECT_EQ(batch.ints("tokens"), (std::vector<int32_t>{10, 11, 12, 13, 14, 15, 16, 17, 0}));
   EXPECT_EQ(batch.ints("labels"), (std::vector<int32_t>{11, 12, 13, 14, 15, 16, 17, -1, -1}));
   EXPECT_EQ(batch.n_labels(), 7);
@@ -90,10 +92,10 @@ TEST(Loader, labels_are_the_next_tokens_and_the_last_window_is_padded) {
 }
 
 TEST(Loader, document_starts_are_no_labels_when_masked) {
-  Loader loader(
+  RowLoader loader(
       numbered_stream({3, 1, 4}),
       {.seq = 7, .order = WindowOrder::sequential, .boundaries = DocumentBoundaries::mask_labels});
-  EXPECT_EQ(loader.next(1).ints("labels"), (std::vector<int32_t>{11, 12, -1, -1, 15, 16, 17}));
+  EXPECT_EQ(next(loader, 1).ints("labels"), (std::vector<int32_t>{11, 12, -1, -1, 15, 16, 17}));
 }
 
 // So a step knows its labels before it reads its batches, and reads each when it needs it.
@@ -101,13 +103,13 @@ TEST(Loader, labels_are_counted_and_batches_shown_without_drawing) {
   for (const WindowOrder order :
        {WindowOrder::sequential, WindowOrder::shuffled, WindowOrder::random}) {
     for (const auto boundaries : {DocumentBoundaries::ignore, DocumentBoundaries::mask_labels}) {
-      Loader loader(numbered_stream({3, 1, 40, 9}),
-                    {.seq = 7, .order = order, .boundaries = boundaries, .seed = 3});
-      loader.next(5);
-      const int64_t counted = loader.count_labels(6);
+      RowLoader loader(numbered_stream({3, 1, 40, 9}),
+                       {.seq = 7, .order = order, .boundaries = boundaries, .seed = 3});
+      next(loader, 5);
+      const int64_t counted = loader.count(6).n_labels();
       const Batch shown = loader.peek(4, 2);
       EXPECT_EQ(loader.rows_consumed(), 5);
-      const Batch first = loader.next(4), second = loader.next(2);
+      const Batch first = next(loader, 4), second = next(loader, 2);
       EXPECT_EQ(counted, first.n_labels() + second.n_labels());
       EXPECT_EQ(shown.ints("tokens"), second.ints("tokens"));
       EXPECT_EQ(shown.ints("labels"), second.ints("labels"));
@@ -120,11 +122,11 @@ TEST(Loader, a_pass_predicts_every_token_once_for_any_length_and_sequence) {
   for (const WindowOrder order : {WindowOrder::sequential, WindowOrder::shuffled}) {
     for (const int64_t n : {2, 3, 7, 50, 64, 101}) {
       for (const int64_t seq : {1, 2, 5, 16, 100, 200}) {
-        Loader loader(numbered_stream({n}), {.seq = seq, .order = order, .seed = 5});
+        RowLoader loader(numbered_stream({n}), {.seq = seq, .order = order, .seed = 5});
         for (int pass = 0; pass < 2; ++pass) {
           std::multiset<int32_t> labels;
-          for (int64_t i = 0; i < loader.n_windows(); ++i) {
-            const Batch batch = loader.next(1);
+          for (int64_t i = 0; i < loader.rows_of_epoch(0); ++i) {
+            const Batch batch = next(loader, 1);
             EXPECT_GE(batch.n_labels(), 1) << "an empty window: " << n << ", " << seq;
             for (size_t t = 0; t < batch.ints("labels").size(); ++t) {
               if (batch.ints("labels")[t] == kIgnoredLabel) continue;
@@ -143,15 +145,15 @@ TEST(Loader, a_pass_predicts_every_token_once_for_any_length_and_sequence) {
 TEST(Loader, windows_do_not_depend_on_how_they_are_cut_into_batches) {
   for (const WindowOrder order :
        {WindowOrder::sequential, WindowOrder::shuffled, WindowOrder::random}) {
-    const LoaderOptions options{.seq = 4, .order = order, .seed = 9};
-    Loader by_one(numbered_stream({103}), options), by_seven(numbered_stream({103}), options);
+    const RowOptions options{.seq = 4, .order = order, .seed = 9};
+    RowLoader by_one(numbered_stream({103}), options), by_seven = by_one;
     std::vector<int32_t> a, b;
     for (int i = 0; i < 70; ++i) {
-      const Batch batch = by_one.next(1);
+      const Batch batch = next(by_one, 1);
       a.insert(a.end(), batch.ints("tokens").begin(), batch.ints("tokens").end());
     }
     for (int i = 0; i < 10; ++i) {
-      const Batch batch = by_seven.next(7);
+      const Batch batch = next(by_seven, 7);
       b.insert(b.end(), batch.ints("tokens").begin(), batch.ints("tokens").end());
     }
     EXPECT_EQ(a, b);
@@ -160,9 +162,9 @@ TEST(Loader, windows_do_not_depend_on_how_they_are_cut_into_batches) {
 
 TEST(Loader, passes_and_seeds_give_different_orders) {
   const auto order = [](uint64_t seed, int pass) {
-    Loader loader(numbered_stream({1001}), {.seq = 10, .seed = seed});
+    RowLoader loader(numbered_stream({1001}), {.seq = 10, .seed = seed});
     Batch batch;
-    for (int i = 0; i <= pass; ++i) batch = loader.next(100);
+    for (int i = 0; i <= pass; ++i) batch = next(loader, 100);
     return batch.ints("tokens");
   };
   EXPECT_EQ(order(1, 0), order(1, 0));
@@ -171,49 +173,49 @@ TEST(Loader, passes_and_seeds_give_different_orders) {
 }
 
 TEST(Loader, random_windows_are_whole_and_cover_both_ends) {
-  Loader loader(numbered_stream({20}), {.seq = 4, .order = WindowOrder::random, .seed = 3});
+  RowLoader loader(numbered_stream({20}), {.seq = 4, .order = WindowOrder::random, .seed = 3});
   std::set<int32_t> first;
   for (int i = 0; i < 400; ++i) {
-    const Batch batch = loader.next(1);
+    const Batch batch = next(loader, 1);
     EXPECT_EQ(batch.n_labels(), 4);
     first.insert(batch.ints("tokens")[0] - 10);
   }
   EXPECT_EQ(first.size(), 16u);  // 0 to 15
   EXPECT_EQ(*first.rbegin(), 15);
-  Loader small(numbered_stream({3}), {.seq = 8, .order = WindowOrder::random});
-  EXPECT_EQ(small.next(1).ints("labels"), (std::vector<int32_t>{11, 12, -1, -1, -1, -1, -1, -1}));
+  RowLoader small(numbered_stream({3}), {.seq = 8, .order = WindowOrder::random});
+  EXPECT_EQ(next(small, 1).ints("labels"), (std::vector<int32_t>{11, 12, -1, -1, -1, -1, -1, -1}));
 }
 
 TEST(Loader, a_restored_loader_goes_on_with_the_same_batches) {
   for (const WindowOrder order :
        {WindowOrder::sequential, WindowOrder::shuffled, WindowOrder::random}) {
-    const LoaderOptions options{.seq = 4, .order = order, .seed = 11};
+    const RowOptions options{.seq = 4, .order = order, .seed = 11};
     for (const int n_before : {0, 1, 5, 26, 27, 60}) {
-      Loader first(numbered_stream({103}), options);
-      for (int i = 0; i < n_before; ++i) first.next(3);
-      Loader second(numbered_stream({103}), options);
+      RowLoader first(numbered_stream({103}), options);
+      for (int i = 0; i < n_before; ++i) next(first, 3);
+      RowLoader second(numbered_stream({103}), options);
       second.restore(first.state());
       EXPECT_EQ(second.rows_consumed(), first.rows_consumed());
       EXPECT_EQ(second.state(), first.state());
       for (int i = 0; i < 30; ++i)
-        EXPECT_EQ(second.next(2).ints("tokens"), first.next(2).ints("tokens"));
+        EXPECT_EQ(next(second, 2).ints("tokens"), next(first, 2).ints("tokens"));
     }
   }
 }
 
 TEST(Loader, restoring_with_other_data_or_options_is_refused) {
-  const LoaderOptions options{.seq = 4, .seed = 11};
-  Loader loader(numbered_stream({103}), options);
-  loader.next(2);
-  const auto state = loader.state();
-  const auto refused = [&](TokenStream stream, LoaderOptions other, std::string key = "",
+  const RowOptions options{.seq = 4, .seed = 11};
+  RowLoader loader(numbered_stream({103}), options);
+  next(loader, 2);
+  const LoaderState state = loader.state();
+  const auto refused = [&](TokenStream stream, RowOptions other, std::string key = "",
                            std::string value = "") {
     auto changed = state;
     if (value == "erase")
       changed.erase(key);
     else if (!key.empty())
       changed[key] = value;
-    return error_of([&] { Loader(stream, other).restore(changed); });
+    return error_of([&] { RowLoader(stream, other).restore(changed); });
   };
   EXPECT_EQ(refused(numbered_stream({103}), options), "no error");
   EXPECT_EQ(refused(numbered_stream({104}), options).substr(0, 61),
@@ -235,23 +237,23 @@ TEST(Loader, restoring_with_other_data_or_options_is_refused) {
             "[data] loader state: 'position' must be from 0 to 25, got '-1'");
   EXPECT_EQ(refused(numbered_stream({103}), options, "epoch", "erase"),
             "[data] loader state: expected 'epoch', got none");
-  EXPECT_EQ(error_of([] { Loader(numbered_stream({1}), {.seq = 4}); }),
+  EXPECT_EQ(error_of([] { RowLoader(numbered_stream({1}), {.seq = 4}); }),
             "[data] expected a stream of at least 2 tokens, got 1");
 }
 
 TEST(EvalWindows, are_the_first_predictions_in_order) {
-  const EvalWindows windows(numbered_stream({100}), 4, 10);
-  EXPECT_EQ(windows.n_labels(), 10);
-  EXPECT_EQ(windows.n_windows(), 3);
+  const SampleEval windows(numbered_stream({100}), {.seq = 4}, 11);
+  EXPECT_EQ(windows.n_rows(), 3);
   const Batch batch = windows.at(1, 3);
   // The row after the last one is the batch's first again, without labels.
   EXPECT_EQ(batch.ints("tokens"),
             (std::vector<int32_t>{14, 15, 16, 17, 18, 19, 0, 0, 14, 15, 16, 17}));
   EXPECT_EQ(batch.ints("labels"),
             (std::vector<int32_t>{15, 16, 17, 18, 19, 20, -1, -1, -1, -1, -1, -1}));
-  const EvalWindows small(numbered_stream({5}), 4, 10);
-  EXPECT_EQ(small.n_labels(), 4);
-  EXPECT_EQ(EvalWindows(TokenStream(), 4, 10).n_windows(), 0);
+  const SampleEval small(numbered_stream({5}), {.seq = 4}, 10);
+  EXPECT_EQ(small.n_rows(), 1);
+  EXPECT_EQ(small.at(0, 1).n_labels(), 4);
+  EXPECT_EQ(SampleEval(TokenStream(), {.seq = 4}, 10).n_rows(), 0);
 }
 
 }  // namespace

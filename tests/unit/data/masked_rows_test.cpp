@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "data/sample_loader.h"
+#include "data/row_plan.h"
 #include "unit/base/error_of.h"
 #include "unit/data/documents.h"
 
@@ -41,7 +41,7 @@ std::vector<int32_t> row_of(std::vector<int32_t> values, int64_t row) {
 TEST(MaskedRows, windows_stand_between_the_tokens_around_a_text) {
   const auto rows = masked_rows(stream_of({16}), options_of(0));
   ASSERT_EQ(rows->n_samples(), 3);
-  const Batch batch = SampleEval(rows, 8, 3).at(0, 3);
+  const Batch batch = SampleEval(rows, {.seq = 8}).at(0, 3);
   const std::vector<int32_t>& tokens = batch.ints("tokens");
   // The stream's own first token is not there twice.
   EXPECT_THAT(row_of(tokens, 0), ElementsAre(kCls, 2, 3, 4, 5, 6, kSep, kPad));
@@ -55,7 +55,7 @@ TEST(MaskedRows, all_but_special_tokens_are_hidden_where_the_share_is_1) {
   MaskedRowsOptions options = options_of(1);
   options.masking.masked = 1;
   options.masking.random = 0;
-  const Batch batch = SampleEval(masked_rows(stream_of({16}), options), 8, 3).at(0, 3);
+  const Batch batch = SampleEval(masked_rows(stream_of({16}), options), {.seq = 8}).at(0, 3);
   EXPECT_THAT(row_of(batch.ints("tokens"), 2),
               ElementsAre(kCls, kMask, kMask, kMask, kMask, kSep, kPad, kPad));
   EXPECT_THAT(row_of(batch.ints("labels"), 2), ElementsAre(-1, 13, 14, 15, 16, -1, -1, -1));
@@ -63,7 +63,7 @@ TEST(MaskedRows, all_but_special_tokens_are_hidden_where_the_share_is_1) {
 
 TEST(MaskedRows, epochs_hide_other_tokens_and_counts_are_those_of_what_is_drawn) {
   const auto rows = masked_rows(stream_of({100}), options_of(0.3));
-  SampleLoader loader(rows, {.seq = 8, .order = WindowOrder::sequential, .seed = 5});
+  RowLoader loader(rows, {.seq = 8, .order = WindowOrder::sequential, .seed = 5});
   const int64_t n = rows->n_samples();
   std::set<std::vector<int32_t>> different;
   std::set<int64_t> counts;
@@ -80,22 +80,22 @@ TEST(MaskedRows, epochs_hide_other_tokens_and_counts_are_those_of_what_is_drawn)
 
 TEST(MaskedRows, a_restored_loader_hides_the_same_tokens) {
   const auto rows = masked_rows(stream_of({100}), options_of(0.3));
-  const SampleLoaderOptions options{.seq = 8, .seed = 5};
-  SampleLoader loader(rows, options), other(rows, options);
+  const RowOptions options{.seq = 8, .seed = 5};
+  RowLoader loader(rows, options), other(rows, options);
   loader.advance(23);
   other.restore(loader.state());
   EXPECT_EQ(other.peek(0, 5).ints("tokens"), loader.peek(0, 5).ints("tokens"));
-  EXPECT_EQ(other.peek(3, 2).ints("labels"), loader.copy()->peek(3, 2).ints("labels"));
+  EXPECT_EQ(other.peek(3, 2).ints("labels"), loader.peek(3, 2).ints("labels"));
 }
 
 TEST(MaskedRows, evaluations_hide_the_same_tokens_for_every_seed) {
   const auto labels = [](uint64_t seed) {
-    return SampleEval(masked_rows(stream_of({100}), options_of(0.3, seed)), 8, 9)
+    return SampleEval(masked_rows(stream_of({100}), options_of(0.3, seed)), {.seq = 8})
         .at(0, 9)
         .ints("labels");
   };
   EXPECT_EQ(labels(5), labels(6));
-  SampleLoader first(masked_rows(stream_of({100}), options_of(0.3, 5)), {.seq = 8, .seed = 5}),
+  RowLoader first(masked_rows(stream_of({100}), options_of(0.3, 5)), {.seq = 8, .seed = 5}),
       second(masked_rows(stream_of({100}), options_of(0.3, 6)), {.seq = 8, .seed = 5});
   EXPECT_NE(first.peek(0, 9).ints("labels"), second.peek(0, 9).ints("labels"));
 }

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "data/json_values.h"
-#include "data/packed_loader.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
+#include "unit/data/documents.h"
 
 namespace octet {
 namespace {
@@ -22,10 +22,9 @@ Counts counts_of(const Mixture& mixture, uint64_t first, uint64_t end) {
 }
 
 TEST(Mixture, reads_each_part_as_often_as_its_weight_says) {
-  const std::vector<int64_t> ends = {4, 6, 10};
-  const std::vector<StreamPart> parts = {{40, 0.5}, {60, 3}, {100, 1}};
+  const std::vector<StreamPart> parts = {{4, 0.5}, {6, 3}, {10, 1}};
   for (const bool shuffles : {false, true}) {
-    const Mixture mixture(10, ends, parts, {.shuffles = shuffles, .seed = 7});
+    const Mixture mixture(10, parts, {.shuffles = shuffles, .seed = 7});
     EXPECT_EQ(mixture.n_items(), 2 + 6 + 4);
     const Counts two = counts_of(mixture, 0, 2);  // in two epochs all of half a weight, once
     for (int64_t item = 0; item < 10; ++item)
@@ -34,9 +33,8 @@ TEST(Mixture, reads_each_part_as_often_as_its_weight_says) {
 }
 
 TEST(Mixture, of_equal_weights_is_one_part) {
-  const std::vector<int64_t> ends = {4, 10};
-  const std::vector<StreamPart> parts = {{40, 1}, {100, 1}};
-  const Mixture mixture(10, ends, parts, {.seed = 7}), plain(10, {}, {}, {.seed = 7});
+  const std::vector<StreamPart> parts = {{4, 1}, {10, 1}};
+  const Mixture mixture(10, parts, {.seed = 7}), plain(10, {}, {.seed = 7});
   for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(mixture.item(3, i), plain.item(3, i));
 }
 
@@ -50,19 +48,19 @@ TEST(WeightedRows, hold_documents_by_weight_and_resume) {
   const std::vector<std::pair<TokenStream, double>> streams = {{source('a', 4), 2},
                                                                {source('b', 6), 0.5}};
   const TokenStream all = TokenStream::weighted(streams);
-  const PackOptions options{.seq = 2, .packing = Packing::single, .seed = 3};
-  PackedLoader loader(all, options);
+  const RowOptions options{.seq = 2, .seed = 3, .packing = Packing::single};
+  RowLoader loader(all, options);
   EXPECT_EQ(loader.rows_of_epoch(0), 8 + 3);
   Counts counts;
   for (const int32_t token : loader.peek(0, 22).ints("tokens")) ++counts[token];
   EXPECT_EQ(counts, (Counts{{'a', 2 * 16}, {'b', 2 * 6}}));
   loader.advance(5);
-  PackedLoader other(all, options);
+  RowLoader other(all, options);
   other.restore(loader.state());
   EXPECT_EQ(other.peek(0, 20).ints("tokens"), loader.peek(0, 20).ints("tokens"));
   const std::vector<std::pair<TokenStream, double>> changed = {{source('a', 4), 1},
                                                                {source('b', 6), 0.5}};
-  PackedLoader third(TokenStream::weighted(changed), options);
+  RowLoader third(TokenStream::weighted(changed), options);
   EXPECT_EQ(test::error_of([&] { third.restore(loader.state()); }),
             "[data] 'weights' must stay as in the checkpoint: expected 2, 0.5, got 1, 0.5");
 }

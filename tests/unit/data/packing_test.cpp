@@ -6,7 +6,6 @@
 #include <numeric>
 #include <set>
 
-#include "data/packed_loader.h"
 #include "unit/base/error_of.h"
 #include "unit/data/documents.h"
 
@@ -18,22 +17,39 @@ using test::error_of;
 using test::many_lengths;
 using test::stream_of;
 
+RowOptions packed(int64_t seq) {
+  return {.seq = seq, .boundaries = DocumentBoundaries::isolate, .packing = Packing::first_fit};
+}
+
+RowOptions in_order(RowOptions options) {
+  options.order = WindowOrder::sequential;
+  return options;
+}
+
+RowOptions single(RowOptions options) {
+  options.packing = Packing::single;
+  return options;
+}
+
+RowOptions seeded(RowOptions options, uint64_t seed) {
+  options.seed = seed;
+  return options;
+}
+
 TEST(Packing, first_fit_fills_the_first_row_with_room) {
   // Places 5, 4, 3, 2, 6 in rows of 8: {5, 3}, {4, 2}, {6}.
-  const PackOptions options{.seq = 8, .shuffles = false};
-  const Pieces pieces = find_pieces(stream_of({6, 5, 4, 3, 7}), options);
-  const PackedRows rows = pack_epoch(pieces, options, 0);
-  EXPECT_EQ(rows.order, (std::vector<int64_t>{0, 2, 1, 3, 4}));
-  EXPECT_EQ(rows.first, (std::vector<int64_t>{0, 2, 4, 5}));
-  const PackReport report = report_with(pieces, rows, options);
-  EXPECT_EQ(report.n_used, 20);
-  EXPECT_DOUBLE_EQ(report.padding_share(), 4.0 / 24);
+  const RowOptions options = in_order(packed(8));
+  const RowPlan plan(training_text(stream_of({6, 5, 4, 3, 7}), options), options);
+  EXPECT_EQ(plan.rows_of_epoch(0), 3);
+  EXPECT_EQ(plan.samples({.row = 0}), (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(plan.samples({.row = 1}), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(plan.samples({.row = 2}), (std::vector<int64_t>{4}));
+  EXPECT_EQ(plan.report().n_used, 20);
+  EXPECT_DOUBLE_EQ(plan.report().padding_share(), 4.0 / 24);
 }
 
 TEST(Packing, a_row_holds_whole_documents_and_where_they_begin) {
-  const PackOptions options{.seq = 8, .shuffles = false};
-  const TokenStream stream = stream_of({6, 5, 4});
-  const PackedLoader loader(stream, options);
+  const RowLoader loader(stream_of({6, 5, 4}), in_order(packed(8)));
   const Batch batch = loader.peek(0, 2);
   EXPECT_EQ(batch.ints("tokens"), (std::vector<int32_t>{1, 2, 3, 4, 5, 12, 13, 14,  //
                                                         7, 8, 9, 10, 0, 0, 0, 0}));
@@ -50,7 +66,9 @@ TEST(Packing, an_epoch_trains_every_label_once) {
   const std::vector<int64_t> lengths = many_lengths();
   const auto documents = std::make_shared<Documents>(lengths);
   for (const Packing packing : {Packing::single, Packing::first_fit}) {
-    PackedLoader loader(TokenStream({documents}), {.seq = 100, .packing = packing, .seed = 3});
+    RowOptions options = seeded(packed(100), 3);
+    options.packing = packing;
+    RowLoader loader(TokenStream({documents}), options);
     std::vector<int32_t> seen;
     while (loader.epoch() == 0) {
       const Batch batch = loader.peek(0, 1);
@@ -69,10 +87,9 @@ TEST(Packing, an_epoch_trains_every_label_once) {
 }
 
 TEST(Packing, wastes_little) {
-  const PackedLoader packed(stream_of(many_lengths()), {.seq = 256});
-  EXPECT_LT(packed.report().padding_share(), 0.02);
-  const PackedLoader padded(stream_of(many_lengths()), {.seq = 256, .packing = Packing::single});
-  EXPECT_GT(padded.report().padding_share(), 0.7);
+  const TokenStream stream = stream_of(many_lengths());
+  EXPECT_LT(RowLoader(stream, packed(256)).plan().report().padding_share(), 0.02);
+  EXPECT_GT(RowLoader(stream, single(packed(256))).plan().report().padding_share(), 0.7);
 }
 
 TEST(Packing, what_does_not_fit_is_dropped_cut_or_split) {
@@ -88,27 +105,27 @@ TEST(Packing, what_does_not_fit_is_dropped_cut_or_split) {
   using Spans = std::vector<std::pair<int64_t, int64_t>>;
   const Pieces dropped = pieces(TooLong::drop);
   EXPECT_EQ(spans(dropped), (Spans{{0, 5}, {30, 9}, {39, 4}}));
-  EXPECT_EQ(dropped.report.n_too_long, 1);
-  EXPECT_EQ(dropped.report.n_lost_tokens, 25);
-  EXPECT_EQ(dropped.report.longest, 25);
+  EXPECT_EQ(dropped.n_too_long, 1);
+  EXPECT_EQ(dropped.n_lost_tokens, 25);
+  EXPECT_EQ(dropped.longest, 25);
   // The first part holds nothing to train: its document trains from token 13 on.
   const Pieces cut = pieces(TooLong::truncate);
   EXPECT_EQ(spans(cut), (Spans{{0, 5}, {30, 9}, {39, 4}}));
-  EXPECT_EQ(cut.report.n_without_labels, 1);
-  EXPECT_EQ(cut.report.n_lost_tokens, 16);
+  EXPECT_EQ(cut.n_without_labels, 1);
+  EXPECT_EQ(cut.n_lost_tokens, 16);
   const Pieces split = pieces(TooLong::split);
   EXPECT_EQ(spans(split), (Spans{{0, 5}, {13, 9}, {21, 9}, {30, 9}, {39, 4}}));
-  EXPECT_EQ(split.report.n_lost_tokens, 0);
-  EXPECT_EQ(split.report.n_without_labels, 1);
+  EXPECT_EQ(split.n_lost_tokens, 0);
+  EXPECT_EQ(split.n_without_labels, 1);
 }
 
 TEST(Packing, a_state_restores_any_position) {
   const TokenStream stream = stream_of(many_lengths());
-  const PackOptions options{.seq = 100, .seed = 5};
-  PackedLoader loader(stream, options);
+  RowLoader loader(stream, seeded(packed(100), 5));
+  const RowLoader first = loader;
   for (int step = 0; step < 40; ++step) {
     loader.advance(331);  // over several epochs
-    PackedLoader other(stream, options);
+    RowLoader other = first;
     other.restore(loader.state());
     EXPECT_EQ(other.peek(0, 7).ints("tokens"), loader.peek(0, 7).ints("tokens"));
     EXPECT_EQ(other.state(), loader.state());
@@ -119,7 +136,7 @@ TEST(Packing, a_state_restores_any_position) {
 
 TEST(Packing, any_cutting_into_batches_gives_the_same_rows) {
   const TokenStream stream = stream_of({6, 5, 4, 3, 7, 8});
-  const PackedLoader loader(stream, {.seq = 8, .seed = 1});
+  const RowLoader loader(stream, seeded(packed(8), 1));
   const Batch all = loader.peek(0, 12);  // over epochs
   for (int64_t i = 0; i < 12; ++i) {
     const Batch one = loader.peek(i, 1);
@@ -130,7 +147,8 @@ TEST(Packing, any_cutting_into_batches_gives_the_same_rows) {
 
 TEST(Packing, epochs_differ_and_seeds_do) {
   const TokenStream stream = stream_of(many_lengths());
-  PackedLoader loader(stream, {.seq = 100, .seed = 5}), other(stream, {.seq = 100, .seed = 6});
+  RowLoader loader(stream, seeded(packed(100), 5));
+  const RowLoader other(stream, seeded(packed(100), 6));
   EXPECT_NE(loader.peek(0, 4).ints("tokens"), other.peek(0, 4).ints("tokens"));
   const Batch first = loader.peek(0, 4);
   while (loader.epoch() == 0) loader.advance(1);
@@ -139,9 +157,9 @@ TEST(Packing, epochs_differ_and_seeds_do) {
 
 TEST(Packing, refuses_a_state_of_other_options) {
   const TokenStream stream = stream_of({6, 5, 4});
-  PackedLoader loader(stream, {.seq = 8});
-  PackedLoader single(stream, {.seq = 8, .packing = Packing::single});
-  EXPECT_EQ(error_of([&] { loader.restore(single.state()); }),
+  RowLoader loader(stream, packed(8));
+  const RowLoader other(stream, single(packed(8)));
+  EXPECT_EQ(error_of([&] { loader.restore(other.state()); }),
             "[data] 'rows' must stay as in the checkpoint: expected single, got first_fit");
   LoaderState state = loader.state();
   state["position"] = "77";
@@ -151,14 +169,14 @@ TEST(Packing, refuses_a_state_of_other_options) {
   state["epoch"] = "5";  // with no row drawn
   EXPECT_EQ(error_of([&] { loader.restore(state); }),
             "[data] loader state: 'epoch' must be from 0 to 0, got '5'");
-  EXPECT_EQ(error_of([&] { PackedLoader(stream, {.seq = 2}); }),
+  EXPECT_EQ(error_of([&] { RowLoader(stream, packed(2)); }),
             "[data] expected documents of at most 3 tokens with a token to train on, got 3 "
             "documents, 3 of them longer (data.too_long)");
 }
 
 TEST(PackedEval, reads_the_documents_at_the_start_in_order) {
   const TokenStream stream = stream_of({6, 5, 4, 3, 7});
-  const PackedEval eval(stream, {.seq = 8, .packing = Packing::single}, 11);
+  const SampleEval eval(stream, single(packed(8)), 11);
   EXPECT_EQ(eval.n_rows(), 2);
   const Batch batch = eval.at(0, 3);
   EXPECT_EQ(batch.ints("tokens")[0], 1);
@@ -172,9 +190,11 @@ TEST(PackedEval, reads_the_documents_at_the_start_in_order) {
 // Documents of n tokens in n - 1 places; the 11 of one is too long for all lengths but seq.
 TEST(PackedEval, takes_the_shortest_length_that_the_rows_of_a_turn_fit) {
   const TokenStream stream = stream_of({6, 12, 4, 9, 3});
-  const PackOptions options{.seq = 16, .packing = Packing::single};
-  const PackedEval eval(stream, options, 100, {.shorter = {3, 8}, .turn_rows = 2});
-  const PackedEval padded(stream, options, 100);
+  const RowOptions options = single(packed(16));
+  RowOptions short_rows = options;
+  short_rows.lengths = {3, 8, 16};
+  short_rows.step_rows = 2;
+  const SampleEval eval(stream, short_rows, 100), padded(stream, options, 100);
   ASSERT_EQ(eval.n_rows(), 5);
   std::vector<int64_t> lengths;
   std::multiset<int32_t> labels, all_labels;
@@ -189,7 +209,7 @@ TEST(PackedEval, takes_the_shortest_length_that_the_rows_of_a_turn_fit) {
   EXPECT_EQ(lengths, (std::vector<int64_t>{3, 3, 8, 8, 16, 16}));
   EXPECT_EQ(labels, all_labels);
   EXPECT_EQ(eval.at(2, 2).ints("tokens")[0], 1);  // of those of one length the first one first
-  EXPECT_EQ(PackedEval(stream_of({}), options, 9, {.shorter = {3}}).n_rows(), 0);
+  EXPECT_EQ(SampleEval(stream_of({}), short_rows, 9).n_rows(), 0);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "data/sample_loader.h"
+#include "data/row_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,39 +55,39 @@ std::vector<float> values_of(const Batch& batch) {
   return values;
 }
 
-std::vector<float> drawn(SampleLoader& loader, int64_t n) {
+std::vector<float> drawn(RowLoader& loader, int64_t n) {
   const std::vector<float> values = values_of(std::as_const(loader).peek(0, n));
   loader.advance(n);
   return values;
 }
 
 TEST(SampleLoader, each_epoch_has_every_sample_once_in_an_order_of_its_own) {
-  SampleLoader loader(numbered(5), {.seq = 1, .seed = 3});
+  RowLoader loader(numbered(5), {.seq = 1, .seed = 3});
   const std::vector<float> first = drawn(loader, 5), second = drawn(loader, 5);
   EXPECT_THAT(first, UnorderedElementsAre(0, 10, 20, 30, 40));
   EXPECT_THAT(second, UnorderedElementsAre(0, 10, 20, 30, 40));
   EXPECT_NE(first, second);
   EXPECT_EQ(loader.epoch(), 2);
-  SampleLoader again(numbered(5), {.seq = 1, .seed = 3});
+  RowLoader again(numbered(5), {.seq = 1, .seed = 3});
   EXPECT_EQ(drawn(again, 5), first);
-  SampleLoader other(numbered(5), {.seq = 1, .seed = 4});
+  RowLoader other(numbered(5), {.seq = 1, .seed = 4});
   EXPECT_NE(drawn(other, 5), first);
 }
 
 TEST(SampleLoader, sequential_order_is_that_of_the_source) {
-  SampleLoader loader(numbered(3), {.seq = 1, .order = WindowOrder::sequential});
+  RowLoader loader(numbered(3), {.seq = 1, .order = WindowOrder::sequential});
   EXPECT_THAT(drawn(loader, 5), ElementsAre(0, 10, 20, 0, 10));
 }
 
 TEST(SampleLoader, random_order_draws_each_sample_about_as_often) {
-  SampleLoader loader(numbered(4), {.seq = 1, .order = WindowOrder::random, .seed = 1});
+  RowLoader loader(numbered(4), {.seq = 1, .order = WindowOrder::random, .seed = 1});
   std::vector<int> counts(4);
   for (const float value : drawn(loader, 4000)) ++counts[static_cast<size_t>(value / 10)];
   EXPECT_THAT(counts, testing::Each(testing::AllOf(testing::Gt(880), testing::Lt(1120))));
 }
 
 TEST(SampleLoader, how_rows_are_cut_into_batches_changes_nothing) {
-  const SampleLoader loader(numbered(7), {.seq = 1, .seed = 9});
+  const RowLoader loader(numbered(7), {.seq = 1, .seed = 9});
   const Batch all = loader.peek(0, 12);
   for (int64_t row = 0; row < 12; row += 4) {
     const Batch part = loader.peek(row, 4);
@@ -98,48 +98,46 @@ TEST(SampleLoader, how_rows_are_cut_into_batches_changes_nothing) {
 }
 
 TEST(SampleLoader, threads_and_copies_change_nothing) {
-  SampleLoader one(numbered(7), {.seq = 1, .seed = 9});
-  SampleLoader four(numbered(7), {.seq = 1, .seed = 9, .threads = 4});
+  RowLoader one(numbered(7), {.seq = 1, .seed = 9});
+  RowLoader four(numbered(7), {.seq = 1, .seed = 9, .threads = 4});
   one.advance(3);
   four.advance(3);
   const Batch expected = std::as_const(one).peek(2, 40);
-  const std::unique_ptr<RowLoader> copy = four.copy();
+  const RowLoader copy = four;
   four.advance(5);
-  EXPECT_EQ(copy->rows_consumed(), 3);
-  const Batch got = copy->peek(2, 40);
+  EXPECT_EQ(copy.rows_consumed(), 3);
+  const Batch got = copy.peek(2, 40);
   EXPECT_EQ(got.reals("value"), expected.reals("value"));
   EXPECT_EQ(got.ints("labels"), expected.ints("labels"));
-  EXPECT_EQ(copy->state(), one.state());
+  EXPECT_EQ(copy.state(), one.state());
 }
 
 TEST(SampleLoader, a_restored_loader_goes_on_where_the_state_was_taken) {
-  SampleLoader loader(numbered(5), {.seq = 1, .seed = 3});
+  RowLoader loader(numbered(5), {.seq = 1, .seed = 3});
   drawn(loader, 8);
   const LoaderState state = loader.state();
   const Batch expected = std::as_const(loader).peek(0, 6);
-  SampleLoader resumed(numbered(5), {.seq = 1, .seed = 3});
+  RowLoader resumed(numbered(5), {.seq = 1, .seed = 3});
   resumed.restore(state);
   EXPECT_EQ(resumed.rows_consumed(), 8);
   EXPECT_EQ(std::as_const(resumed).peek(0, 6).reals("value"), expected.reals("value"));
 }
 
 TEST(SampleLoader, a_state_of_other_data_or_options_is_refused) {
-  SampleLoader loader(numbered(5), {.seq = 1, .seed = 3});
+  RowLoader loader(numbered(5), {.seq = 1, .seed = 3});
   const LoaderState state = loader.state();
-  EXPECT_EQ(
-      test::error_of([&] { SampleLoader(numbered(6), {.seq = 1, .seed = 3}).restore(state); }),
-      "[data] the training data changed: expected 5 samples of identity 0000000000000024, "
-      "got 6 of 000000000000002b");
-  EXPECT_EQ(
-      test::error_of([&] { SampleLoader(numbered(5), {.seq = 1, .seed = 4}).restore(state); }),
-      "[data] 'seed' must stay as in the checkpoint: expected 3, got 4");
+  EXPECT_EQ(test::error_of([&] { RowLoader(numbered(6), {.seq = 1, .seed = 3}).restore(state); }),
+            "[data] the training data changed: expected 5 samples of identity 0000000000000024, "
+            "got 6 of 000000000000002b");
+  EXPECT_EQ(test::error_of([&] { RowLoader(numbered(5), {.seq = 1, .seed = 4}).restore(state); }),
+            "[data] 'seed' must stay as in the checkpoint: expected 3, got 4");
   LoaderState beyond = state;
   beyond["position"] = "5";
   EXPECT_NE(test::error_of([&] { loader.restore(beyond); }), "no error");
 }
 
 TEST(SampleLoader, labels_are_counted_as_they_will_be_read) {
-  SampleLoader loader(numbered(7), {.seq = 4, .seed = 2});
+  RowLoader loader(numbered(7), {.seq = 4, .seed = 2});
   for (int64_t n = 1; n < 12; ++n) {
     const RowCounts counts = loader.count(n);
     const Batch batch = std::as_const(loader).peek(0, n);
@@ -151,7 +149,7 @@ TEST(SampleLoader, labels_are_counted_as_they_will_be_read) {
 }
 
 TEST(SampleLoader, rows_of_a_sample_stay_together) {
-  SampleLoader loader(numbered(3, 2), {.seq = 1, .order = WindowOrder::sequential});
+  RowLoader loader(numbered(3, 2), {.seq = 1, .order = WindowOrder::sequential});
   const Batch batch = std::as_const(loader).peek(2, 4);
   EXPECT_THAT(values_of(batch), ElementsAre(10, 11, 20, 21));
   EXPECT_THAT(batch.ints("labels"), ElementsAre(1, 2));
@@ -160,7 +158,7 @@ TEST(SampleLoader, rows_of_a_sample_stay_together) {
 }
 
 TEST(SampleEval, rows_come_in_order_and_those_behind_the_last_count_nowhere) {
-  const SampleEval rows(numbered(9), 1, 5);
+  const SampleEval rows(slice_rows(numbered(9), 0, 5), {.seq = 1});
   EXPECT_EQ(rows.n_rows(), 5);
   EXPECT_THAT(values_of(rows.at(0, 4)), ElementsAre(0, 10, 20, 30));
   const Batch last = rows.at(4, 4);
@@ -168,8 +166,7 @@ TEST(SampleEval, rows_come_in_order_and_those_behind_the_last_count_nowhere) {
   EXPECT_THAT(last.ints("labels"), ElementsAre(4, -1, -1, -1));
   EXPECT_EQ(last.n_items("rows"), 1);
   EXPECT_EQ(last.reals("value")[1], -4);  // no training
-  EXPECT_EQ(SampleEval(numbered(3), 1, 5).n_rows(), 3);
-  EXPECT_EQ(SampleEval(numbered(3, 2), 1, 2).n_rows(), 4);
+  EXPECT_EQ(SampleEval(slice_rows(numbered(3, 2), 0, 2), {.seq = 1}).n_rows(), 4);
 }
 
 TEST(RowSource, a_slice_is_a_part_with_an_identity_of_its_own) {
@@ -177,7 +174,7 @@ TEST(RowSource, a_slice_is_a_part_with_an_identity_of_its_own) {
   const auto part = slice_rows(whole, 6, 9);
   EXPECT_EQ(part->n_samples(), 3);
   EXPECT_EQ(part->n_counted(0, {}, part->inputs()[1]), 0);
-  EXPECT_THAT(values_of(SampleEval(part, 1, 9).at(0, 3)), ElementsAre(60, 70, 80));
+  EXPECT_THAT(values_of(SampleEval(part, {.seq = 1}).at(0, 3)), ElementsAre(60, 70, 80));
   EXPECT_NE(part->identity(), whole->identity());
   EXPECT_NE(part->identity(), slice_rows(whole, 5, 9)->identity());
 }

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "data/sample_loader.h"
+#include "data/row_plan.h"
 #include "data/token_rows.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
@@ -98,7 +98,7 @@ TEST(TokenRows, samples_of_two_rows_are_padded_and_tell_their_lengths) {
   rows.add_row(std::vector<int32_t>{1, 8, 2}, {});
   const auto source = token_rows(rows, {.seq = 4, .rows_per_sample = 2, .padding = 9});
   ASSERT_EQ(source->n_samples(), 2);
-  const Batch batch = SampleEval(source, 4, 2).at(0, 4);
+  const Batch batch = SampleEval(source, {.seq = 4}).at(0, 4);
   EXPECT_THAT(batch.ints("tokens"), ElementsAre(1, 5, 2, 9, 1, 2, 9, 9, 1, 6, 7, 2, 1, 8, 2, 9));
   EXPECT_THAT(batch.lengths, ElementsAre(3, 2, 4, 3));
 }
@@ -110,7 +110,7 @@ TEST(TokenRows, what_a_row_has_comes_with_it_and_is_part_of_the_identity) {
   rows.of_rows.push_back({row_label_input("labels"), std::vector<int32_t>{1, kIgnoredLabel}});
   const TokenRowsOptions options{.seq = 3, .token_types = token_types_input()};
   const auto source = token_rows(rows, options);
-  const Batch batch = SampleEval(source, 3, 2).at(0, 2);
+  const Batch batch = SampleEval(source, {.seq = 3}).at(0, 2);
   EXPECT_THAT(batch.ints("token_types"), ElementsAre(0, 0, 1, 0, 1, 0));
   EXPECT_THAT(batch.ints("labels"), ElementsAre(1, kIgnoredLabel));
   EXPECT_EQ(source->n_counted(0, {}, row_label_input("labels")), 1);

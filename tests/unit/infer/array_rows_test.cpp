@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "data/sample_loader.h"
+#include "data/row_plan.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/put_arrays.h"
@@ -46,7 +46,7 @@ TEST(ArrayRows, rows_come_as_they_lie_in_the_file) {
   EXPECT_EQ(rows->n_counted(0, {}, kLabels), 1);
   EXPECT_EQ(rows->n_counted(1, {}, kLabels), 2);
   EXPECT_EQ(rows->n_counted(2, {}, kLabels), 0);
-  const Batch batch = SampleEval(rows, 2, 9).at(1, 2);
+  const Batch batch = SampleEval(rows, {.seq = 2}).at(1, 2);
   EXPECT_THAT(batch.ints("tokens"), ElementsAre(3, 4, 5, 6));
   EXPECT_THAT(batch.ints("labels"), ElementsAre(4, 5, -1, -1));
   EXPECT_THAT(batch.reals("frames"), ElementsAre(10, 11, 12, 13, 20, 21, 22, 23));
@@ -71,7 +71,7 @@ TEST(ArrayRows, integers_and_numbers_of_each_type_are_read) {
   const auto check = [&](const ArrayToPut& tokens, const ArrayToPut& frames) {
     const std::string path = put_arrays(folder / "a.safetensors", {tokens, frames});
     const auto rows = array_rows(posix_files(), {path}, {.inputs = {kTokens, kFrames}, .seq = 2});
-    const Batch batch = SampleEval(rows, 2, 9).at(0, 2);
+    const Batch batch = SampleEval(rows, {.seq = 2}).at(0, 2);
     EXPECT_THAT(batch.ints("tokens"), ElementsAre(1, 2, 3, 8));
     EXPECT_THAT(batch.reals("frames"), ElementsAre(1, -2, 0.5f, 0, 1, 1, 1, 1));
   };
@@ -90,7 +90,7 @@ TEST(ArrayRows, files_follow_each_other_and_change_the_identity) {
   const ArrayRowsOptions options = {.inputs = {kTokens}, .seq = 2};
   const auto rows = array_rows(posix_files(), {a, b}, options);
   EXPECT_EQ(rows->n_samples(), 3);
-  EXPECT_THAT(SampleEval(rows, 2, 9).at(0, 3).ints("tokens"), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(SampleEval(rows, {.seq = 2}).at(0, 3).ints("tokens"), ElementsAre(1, 2, 3, 4, 5, 6));
   EXPECT_NE(rows->identity(), array_rows(posix_files(), {b, a}, options)->identity());
   const uint64_t before = array_rows(posix_files(), {a}, options)->identity();
   put("a.safetensors", {1, 3});
@@ -110,7 +110,7 @@ TEST(ArrayRows, what_follows_from_other_arrays_may_be_there) {
                  {tokens, array_of<int32_t>("positions", SafeDtype::i32, {1, 2}, {7, 8}),
                   array_of<int32_t>("lengths", SafeDtype::i32, {1}, {1})});
   const auto rows = array_rows(posix_files(), {full}, options);
-  const Batch batch = SampleEval(rows, 2, 9).at(0, 1);
+  const Batch batch = SampleEval(rows, {.seq = 2}).at(0, 1);
   EXPECT_THAT(batch.ints("positions"), ElementsAre(7, 8));
   EXPECT_THAT(batch.lengths, ElementsAre(1));
 }
@@ -125,7 +125,7 @@ TEST(ArrayRows, rows_of_a_sample_stay_together) {
   const auto rows = array_rows(posix_files(), {path},
                                {.inputs = {kTokens, kRank}, .seq = 2, .rows_per_sample = 2});
   ASSERT_EQ(rows->n_samples(), 2);
-  const Batch batch = SampleEval(rows, 2, 9).at(2, 2);
+  const Batch batch = SampleEval(rows, {.seq = 2}).at(2, 2);
   EXPECT_THAT(batch.ints("tokens"), ElementsAre(5, 6, 7, 8));
   EXPECT_THAT(batch.ints("rank"), ElementsAre(20));
   EXPECT_THAT(batch.lengths, ElementsAre(1, 2));

@@ -66,7 +66,7 @@ TEST(RunSetup, schedule_and_loader_follow_the_configuration) {
   EXPECT_EQ(schedule.warmup, 7);
   EXPECT_EQ(schedule.steps, 70);
   EXPECT_EQ(schedule.final_lr, 0.5);
-  const LoaderOptions loader = loader_options(config);
+  const RowOptions loader = row_options(config);
   EXPECT_EQ(loader.order, WindowOrder::random);
   EXPECT_EQ(loader.seed, 9u);
   EXPECT_EQ(loader.seq, 33);
@@ -104,7 +104,7 @@ TEST(RunSetup, every_listed_name_means_something) {
       EXPECT_EQ(error_of([&] {
                   program_options(config, model_from_config(posix_files(), config));
                   learning_rate(schedule_of(config), 1);
-                  loader_options(config);
+                  row_options(config);
                 }),
                 "no error")
           << set;
