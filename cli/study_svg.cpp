@@ -198,11 +198,10 @@ class Plot {
 
 std::string figure_svg(const Figure& figure) {
   constexpr auto kColumns = static_cast<size_t>((kWidth - kMargin) / kLegendColumn);
-  const size_t n = figure.series.size();
+  const size_t n = figure.series.size(), n_rows = (n + kColumns - 1) / kColumns;
   const double below = kFloor + (figure.x_names.empty() ? kNumbers : kNames);
   const double legend = below + kMargin;
-  const double height =
-      legend + kMargin + kLegendRow * static_cast<double>((n + kColumns - 1) / kColumns);
+  const double height = legend + kMargin + kLegendRow * static_cast<double>(n_rows);
   const Plot plot(figure);
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
@@ -214,8 +213,9 @@ std::string figure_svg(const Figure& figure) {
          text(kMargin, 41, "class=\"unit\"", figure.y_title + (is_log ? ", logarithmic" : "")) +
          plot.axes() + text(kRight, below - 5, kEnd, figure.x_title);
   for (size_t i = 0; i < n; ++i) {
-    const double x = kMargin + kLegendColumn * static_cast<double>(i % kColumns);
-    const double y = legend + kLegendRow * static_cast<double>(i / kColumns);
+    const size_t row = i / kColumns, column = i % kColumns;
+    const double x = kMargin + kLegendColumn * static_cast<double>(column);
+    const double y = legend + kLegendRow * static_cast<double>(row);
     const char* color = kColors[i % kColors.size()];
     out += fmt::format("<g stroke=\"{0}\" fill=\"{0}\" stroke-dasharray=\"{1}\">{2}{3}</g>\n{4}",
                        color, kDashes[(i + i / kColors.size()) % kDashes.size()],

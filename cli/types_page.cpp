@@ -132,7 +132,7 @@ DocsPage types_page() {
     OrderedJson& json = page.json.emplace_back(OrderedJson{{"type", name}});
     for (const UseColumn& column : kUses) {
       const auto [on_cpu, on_gpu] = use_of(type, column.use, both);
-      cells.push_back(on_cpu == on_gpu ? on_cpu : on_cpu + " / " + on_gpu);
+      cells.push_back(on_cpu == on_gpu ? on_cpu : fmt::format("{} / {}", on_cpu, on_gpu));
       json[column.key] = {{"cpu", on_cpu}, {"gpu", on_gpu}};
     }
   };
