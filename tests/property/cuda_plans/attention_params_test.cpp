@@ -57,6 +57,26 @@ TEST(AttentionParams, dp_is_not_reserved_where_our_own_kernel_runs) {
   EXPECT_EQ(attention_dp_bytes(p), 0);
 }
 
+// A text's queries over a source's keys. Causal masks of two lengths are not those of the library.
+TEST(AttentionParams, full_attention_of_two_lengths_is_the_librarys) {
+  AttentionParams p{.batch = 2, .q_len = 64, .heads = 4, .kv_heads = 2, .head_dim = 64};
+  p.kv_len = 512, p.dtype = Dtype::bf16, p.causal = false;
+  EXPECT_TRUE(library_may_take(p));
+  EXPECT_EQ(attention_dp_bytes(p), 2 * 8 * 64 * 512);
+  // dk and dv of every query head have as many rows as there are keys.
+  AttentionParams fewer = p;
+  fewer.kv_len = 128;
+  EXPECT_EQ(attention_grad_scratch_bytes(p) - attention_grad_scratch_bytes(fewer),
+            int64_t{2} * 4 * 8 * (512 - 128) * 64);
+  AttentionParams others[] = {p, p, p, p, p};
+  others[0].causal = true;
+  others[1].window = 8;
+  others[2].key_ends = true;
+  others[3].bias.is_there = true;
+  others[4].cached = true;
+  for (const AttentionParams& other : others) EXPECT_FALSE(library_may_take(other));
+}
+
 // The module keeps the library's plans by them; scales may agree in all their printed digits.
 TEST(AttentionParams, problems_that_differ_in_one_field_are_different) {
   const AttentionParams base{.batch = 1, .q_len = 2, .heads = 4, .kv_heads = 2, .scale = 1e-7f};

@@ -9,8 +9,9 @@
 // 0 and lse = -Inf. Forward alone, on our own kernels.
 // All but lse are of one type, f32, bf16 or fp16, and a bias of it or f32. Sums in f32. The
 // library's kernels run bf16 and fp16 of head sizes that are multiples of 8 up to 128, where it is
-// there, with a window or without one; ours run the rest: ranges of keys, a bias, any head size up
-// to kMaxHeadDim, memory linear in the sequence, always deterministic. Tiles that no query sees are
+// there, with a window or without one, and without a mask of any two lengths; ours run the rest:
+// causal masks of two lengths, ranges of keys, a bias, any head size up to kMaxHeadDim, memory
+// linear in the sequence, always deterministic. Tiles that no query sees are
 // skipped by both. Backward, the library sums dq in no fixed order; where the run must repeat its
 // bits it keeps dP instead, a square of the sequence, and ours run where that would be too much.
 #pragma once
@@ -55,9 +56,15 @@ constexpr bool is_square(const AttentionParams& p) {
   return !p.cached && p.q_len == p.kv_len && !p.key_ends && !p.bias.is_there &&
          (p.causal || (p.window == 0 && !p.key_begins));
 }
+// Full, of any two lengths: a text's queries over a source's keys.
+constexpr bool is_rectangular(const AttentionParams& p) {
+  return !p.cached && !p.causal && p.window == 0 && !p.key_begins && !p.key_ends &&
+         !p.bias.is_there;
+}
+// Its causal masks begin at the first key, ours end at the last: of two lengths they differ.
 constexpr bool library_may_take(const AttentionParams& p) {
-  return is_square(p) && !p.key_begins && p.dtype != Dtype::f32 && p.head_dim % 8 == 0 &&
-         p.head_dim <= 128;
+  return (is_square(p) || is_rectangular(p)) && !p.key_begins && p.dtype != Dtype::f32 &&
+         p.head_dim % 8 == 0 && p.head_dim <= 128;
 }
 
 inline constexpr int64_t kAttentionSlack = int64_t{8} << 20;
@@ -65,9 +72,9 @@ inline constexpr int64_t kAttentionSlack = int64_t{8} << 20;
 // Upper bounds of what the library asks for: forward next to nothing; backward the sum of do * o
 // per row, an f32 sum of dq, and dk and dv of every query head where heads share them.
 constexpr int64_t attention_grad_scratch_bytes(const AttentionParams& p) {
-  const int64_t seq = (p.q_len + 127) / 128 * 128;
-  const int64_t rows = p.batch * p.heads * seq;
-  const int64_t shared = p.heads == p.kv_heads ? 0 : 2 * 4 * rows * p.head_dim;
+  const int64_t rows = p.batch * p.heads * ((p.q_len + 127) / 128 * 128);
+  const int64_t keys = p.batch * p.heads * ((p.kv_len + 127) / 128 * 128);
+  const int64_t shared = p.heads == p.kv_heads ? 0 : 2 * 4 * keys * p.head_dim;
   return kAttentionSlack + 2 * 4 * rows + 4 * rows * p.head_dim + shared;
 }
 

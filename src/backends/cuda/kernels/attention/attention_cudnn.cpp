@@ -81,13 +81,19 @@ std::shared_ptr<Library> open_library(Context& context) {
   return library->handle != nullptr ? library : nullptr;
 }
 
-// A [batch * seq, heads * head_dim] tensor as the library sees it: [batch, heads, seq, head_dim].
+// A [batch * len, heads * head_dim] tensor as the library sees it: [batch, heads, len, head_dim].
 struct Layout {
   std::vector<int64_t> dim, stride;
 };
-Layout heads_layout(const AttentionParams& p, int64_t heads) {
+Layout heads_layout(const AttentionParams& p, int64_t heads, int64_t len) {
   const int64_t row = heads * p.head_dim;
-  return {{p.batch, heads, p.q_len, p.head_dim}, {p.q_len * row, p.head_dim, row, 1}};
+  return {{p.batch, heads, len, p.head_dim}, {len * row, p.head_dim, row, 1}};
+}
+Layout q_layout(const AttentionParams& p) {
+  return heads_layout(p, p.heads, p.q_len);
+}
+Layout kv_layout(const AttentionParams& p) {
+  return heads_layout(p, p.kv_heads, p.kv_len);
 }
 Layout stats_layout(const AttentionParams& p) {
   return {{p.batch, p.heads, p.q_len, 1}, {p.heads * p.q_len, p.q_len, 1, 1}};
@@ -123,7 +129,7 @@ void set_mask(Options& options, const AttentionParams& p) {
 
 // cuDNN's statistics are the natural logarithm of the sum of exponentials, as the op's lse.
 void describe_forward(Graph& graph, const AttentionParams& p) {
-  const Layout q = heads_layout(p, p.heads), kv = heads_layout(p, p.kv_heads);
+  const Layout q = q_layout(p), kv = kv_layout(p);
   auto options = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true);
   options.set_attn_scale(p.scale);
   set_mask(options, p);
@@ -134,7 +140,7 @@ void describe_forward(Graph& graph, const AttentionParams& p) {
 }
 
 void describe_backward(Graph& graph, const AttentionParams& p, bool deterministic) {
-  const Layout q = heads_layout(p, p.heads), kv = heads_layout(p, p.kv_heads);
+  const Layout q = q_layout(p), kv = kv_layout(p);
   auto options = fe::graph::SDPA_backward_attributes().set_name("attention_grad");
   options.set_attn_scale(p.scale);
   set_mask(options, p);
@@ -151,8 +157,8 @@ void describe_backward(Graph& graph, const AttentionParams& p, bool deterministi
 std::shared_ptr<Plan> make_plan(Library& library, const PlanKey& key) {
   const AttentionParams& p = key.params;
   // Before 9.16 a ragged backward reads lengths from the host's memory at every run: no recording.
-  if (key.backward && p.q_len % 128 != 0 && fe::detail::get_backend_version() <= 91500)
-    return nullptr;
+  const bool is_ragged = p.q_len % 128 != 0 || p.kv_len % 128 != 0;
+  if (key.backward && is_ragged && fe::detail::get_backend_version() <= 91500) return nullptr;
   auto plan = std::make_shared<Plan>();
   try {
     set_types(plan->graph, p);
