@@ -2,10 +2,10 @@
 """Runs what papers show, at the size of this machine, and prints it beside what they print.
 
   tools/papers.py list                                   entries, and what is recorded of them
-  tools/papers.py run ENTRY... [--budget small|full] [--seeds N] [--device cpu|cuda] [--data DIR] [--out DIR]
+  tools/papers.py run ENTRY... [--budget small|full] [--seeds N] [--first-seed N] [--device cpu|cuda] [--data DIR] [--out DIR]
   tools/papers.py render [--check]                       docs/papers.md from docs/results/papers/*.csv
 
-`run` writes OUT/ENTRY.csv; rows of another budget or device stay. --data is the folder with images/cifar10/ and text/wiki_en/. Without --work
+`run` writes OUT/ENTRY.csv; rows of another budget, device or seed stay. --data is the folder with images/cifar10/ and text/wiki_en/. Without --work
 the trained models are thrown away. Only the standard library, and the program.
 """
 
@@ -65,10 +65,12 @@ def run(args):
     with tempfile.TemporaryDirectory() as temporary:
         bench = papers_tasks.Bench(args.program, Path(args.data).resolve(), Path(args.work or temporary).resolve(), args.budget, args.device,
                                    args.threads, args.limit_s)
-        rows = {entry.name: [row for row in read_rows(out, entry) if (row["budget"], row["device"]) != (args.budget, args.device)]
+        seeds = range(args.first_seed, args.first_seed + args.seeds)
+        replaced = {(args.budget, args.device, str(seed)) for seed in seeds}
+        rows = {entry.name: [row for row in read_rows(out, entry) if (row["budget"], row["device"], row["seed"]) not in replaced]
                 for entry in chosen}
         # Seed by seed, so that a time limit leaves whole pairs.
-        for seed in range(args.seeds):
+        for seed in seeds:
             for entry in chosen:
                 try:
                     found = list(papers_tasks.TASKS[entry.task](bench, entry, seed))
@@ -254,6 +256,7 @@ def main():
     ran.add_argument("entries", nargs="+", metavar="ENTRY")
     ran.add_argument("--budget", choices=tuple(BUDGETS), default="small")
     ran.add_argument("--seeds", type=int, default=1)
+    ran.add_argument("--first-seed", type=int, default=0)
     ran.add_argument("--device", default="cpu")
     ran.add_argument("--threads", type=int, default=0)
     ran.add_argument("--program", default=ROOT / "build/octet")
