@@ -20,8 +20,7 @@
 #include "math/moment.h"
 #include "optim/beta_error.h"
 #include "optim/optimizer.h"
-#include "plan/plan.h"
-#include "runtime/executor.h"
+#include "runtime/bound_graph.h"
 
 namespace octet {
 namespace {
@@ -96,12 +95,10 @@ class TensorUpdate {
   TensorUpdate(const OptimPolicy& policy, int64_t n, Backend& backend)
       : policy_(policy),
         n_(n),
-        plan_(make(backend)),
-        arenas_(*backend.device, plan_.arena_bytes),
-        bound_(plan_, *backend.catalogue, arenas_) {
-    for (const GraphInput& input : plan_.graph.inputs) {
-      const int64_t bytes = plan_.graph.type(input.value).n_bytes();
-      if (bytes > 0) backend.device->fill_zero(bound_.input(input.name), bytes);
+        update_(update_graph(policy, n), *backend.device, *backend.catalogue) {
+    for (const GraphInput& input : graph().inputs) {
+      const int64_t bytes = graph().type(input.value).n_bytes();
+      if (bytes > 0) backend.device->fill_zero(update_.bound.input(input.name), bytes);
     }
   }
 
@@ -128,10 +125,10 @@ class TensorUpdate {
     write_scalar("adam_c1", static_cast<float>(1 - std::pow(flags.beta1, t)));
     write_scalar("adam_c2", static_cast<float>(1 - std::pow(flags.beta2, t)));
     write_scalar("clip", static_cast<float>(flags.clip));
-    if (bound_.has_input("attempt")) write_scalar("attempt", attempt);
-    bound_.run();
+    if (update_.bound.has_input("attempt")) write_scalar("attempt", attempt);
+    update_.bound.run();
     uint8_t found = 0;
-    bound_.read_output("found_nonfinite", &found, sizeof(found));
+    update_.bound.read_output("found_nonfinite", &found, sizeof(found));
     if (found != 0) --applied_;
     return found == 0;
   }
@@ -139,16 +136,15 @@ class TensorUpdate {
   // An input's bytes now.
   template <typename T>
   std::vector<T> words(const std::string& input) const {
-    const TensorType& type = plan_.graph.type(plan_.graph.find_input(input)->value);
-    std::vector<T> result(static_cast<size_t>(type.n_bytes()) / sizeof(T));
-    if (!result.empty()) {
-      arenas_.device().copy_out(result.data(), bound_.input(input), type.n_bytes());
-    }
+    const int64_t n_bytes = type(input).n_bytes();
+    std::vector<T> result(static_cast<size_t>(n_bytes) / sizeof(T));
+    if (!result.empty())
+      update_.arenas.device().copy_out(result.data(), update_.bound.input(input), n_bytes);
     return result;
   }
-  bool has(const std::string& input) const { return bound_.has_input(input); }
+  bool has(const std::string& input) const { return update_.bound.has_input(input); }
   TensorType type(const std::string& input) const {
-    return plan_.graph.type(plan_.graph.find_input(input)->value);
+    return graph().type(graph().find_input(input)->value);
   }
 
   std::vector<float> weights() const {
@@ -188,27 +184,20 @@ class TensorUpdate {
   static std::string name(StateUse use) { return state_name(use, kTensor); }
 
  private:
-  Plan make(Backend& backend) const {
-    const Graph graph = update_graph(policy_, n_);
-    Layout layout;
-    layout.add_inputs(graph);
-    return make_plan(graph, layout, *backend.catalogue);
-  }
+  const Graph& graph() const { return update_.plan.graph; }
   template <typename T>
   void write(const std::string& input, std::span<const T> values) {
-    bound_.write_input(input, values.data(), static_cast<int64_t>(values.size_bytes()));
+    update_.bound.write_input(input, values.data(), static_cast<int64_t>(values.size_bytes()));
   }
   template <typename T>
   void write_scalar(const char* input, T value) {
-    bound_.write_input(input, &value, sizeof(value));
+    update_.bound.write_input(input, &value, sizeof(value));
   }
 
   OptimPolicy policy_;
   int64_t n_;
   double applied_ = 0;
-  Plan plan_;
-  mutable Arenas arenas_;
-  BoundPlan bound_;
+  mutable BoundGraph update_;
 };
 
 // Tensors and the bytes that they are written from.
