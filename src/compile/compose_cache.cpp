@@ -1,4 +1,5 @@
 // Functions over KV caches.
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -43,6 +44,7 @@ class CacheWriter {
     }
     // finish() appends the outputs of the typed graph behind the caches' next values.
     Graph result = rewriter_.finish();
+    if (has_bias_) result = remove_dead(std::move(result));
     return has_fixed_ ? without_unread_inputs(remove_dead(std::move(result))) : result;
   }
 
@@ -78,11 +80,10 @@ class CacheWriter {
   }
 
   void append(const Node& node, AttentionAttrs attrs) {
-    if (attrs.mask != AttentionMask::causal || node.in(Attention::key_ends) != kNoValue ||
-        node.in(Attention::bias) != kNoValue) {
+    if (attrs.mask != AttentionMask::causal || node.in(Attention::key_ends) != kNoValue) {
       throw Error(ErrorCode::invalid_argument,
-                  "[{}] expected a cache of the keys of causal attention without a bias or ends of "
-                  "keys, got {} keys of a {} mask",
+                  "[{}] expected a cache of the keys of causal attention without ends of keys, got "
+                  "{} keys of a {} mask",
                   typed_.name, enum_name(attrs.keys), enum_name(attrs.mask));
     }
     CHECK(positions_ != kNoValue);
@@ -90,7 +91,32 @@ class CacheWriter {
     attrs.kv_len = size_.cache;
     const ValueId k = appended(node, Attention::k, "k"), v = appended(node, Attention::v, "v");
     const ValueId q = rewriter_.map(node.in(Attention::q));
-    rewriter_.replace(node, OpCode::attention, attrs, {q, k, v, kNoValue, positions_});
+    ValueIds operands = {q, k, v, kNoValue, positions_};
+    if (node.in(Attention::bias) != kNoValue)
+      operands = {q, k, v, kNoValue, positions_, kNoValue, bias(node)};
+    rewriter_.replace(node, OpCode::attention, attrs, operands);
+  }
+
+  // A call's bias is of its own keys, the first ones of a bias of all places of the cache.
+  ValueId bias(const Node& node) {
+    has_bias_ = true;
+    ValueId value = node.in(Attention::bias);
+    const Node* const producer = typed_.producer(value);
+    if (producer != nullptr && producer->op == OpCode::slice) {
+      const auto& slice = std::get<SliceAttrs>(producer->attrs);
+      const auto starts = std::ranges::count(slice.start, 0),
+                 steps = std::ranges::count(slice.stride, 1);
+      if (starts == 4 && steps == 4) value = producer->operands[0];
+    }
+    Shape shape = typed_.type(node.in(Attention::bias)).shape;
+    shape[3] = size_.cache;
+    if (typed_.type(value).shape != shape) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[{}] expected a bias {} of all places of the cache, of which a call's keys have "
+                  "a slice, got {}",
+                  typed_.name, to_string(shape), to_string(typed_.type(value).shape));
+    }
+    return rewriter_.map(value);
   }
 
   ValueId fixed(const Node& node, SlotId slot) {
@@ -125,7 +151,7 @@ class CacheWriter {
   Rewriter rewriter_;
   Builder& b_;
   ValueId positions_ = kNoValue;
-  bool has_fixed_ = false;
+  bool has_fixed_ = false, has_bias_ = false;
   std::set<ValueId> written_;
 };
 

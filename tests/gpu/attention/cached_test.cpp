@@ -10,6 +10,7 @@ using op_cases::OpCase;
 struct Problem {
   AttentionAttrs attrs;
   Dtype dtype = Dtype::bf16;
+  Shape bias = {};  // none
 };
 
 void expect_near_the_reference(Problem p, std::vector<double> positions, Backend& gpu) {
@@ -18,11 +19,15 @@ void expect_near_the_reference(Problem p, std::vector<double> positions, Backend
   const int64_t rows = a.batch * a.q_len;
   const Shape q{rows, a.heads * a.head_dim}, kv{a.batch * a.kv_len, a.kv_heads * a.head_dim};
   using op_cases::tensor;
-  const OpCase c{.name = "attention",
-                 .op = OpCode::attention,
-                 .attrs = a,
-                 .operands = {tensor(q), tensor(kv), tensor(kv), op_cases::none(),
-                              op_cases::integers({rows}, op_cases::Fill::ids, a.kv_len)}};
+  OpCase c{.name = "attention",
+           .op = OpCode::attention,
+           .attrs = a,
+           .operands = {tensor(q), tensor(kv), tensor(kv), op_cases::none(),
+                        op_cases::integers({rows}, op_cases::Fill::ids, a.kv_len)}};
+  if (!p.bias.empty()) {
+    c.operands.push_back(op_cases::none());
+    c.operands.push_back(tensor(p.bias));
+  }
   const Graph graph = op_cases::case_graph(c, p.dtype);
   Tensors inputs = op_cases::case_inputs(c, 3);
   inputs["in4"] = std::move(positions);
@@ -67,6 +72,33 @@ TEST(CachedAttention, heads_that_share_keys_are_near_the_reference) {
                                            .kv_heads = kv_heads,
                                            .head_dim = head_dim}},
                                 positions, *gpu);
+    }
+  }
+}
+
+// Of one token an entry, and of a prompt that would be tiles for tensor cores without one.
+TEST(CachedAttention, a_bias_is_near_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  constexpr std::pair<Dtype, int64_t> kHeads[] = {
+      {Dtype::bf16, 128}, {Dtype::fp16, 36}, {Dtype::f32, 256}};
+  for (const int64_t q_len : {1, 40}) {
+    std::vector<double> positions;
+    for (int i = 0; i < 2 * q_len; ++i) positions.push_back(i % q_len + (i < q_len ? 0 : 50));
+    for (const Shape& bias :
+         {Shape{1, 6, q_len, 130}, Shape{2, 1, q_len, 130}, Shape{2, 6, 1, 130}}) {
+      for (const auto& [dtype, head_dim] : kHeads) {
+        SCOPED_TRACE(to_string(bias));
+        expect_near_the_reference({.attrs = {.batch = 2,
+                                             .q_len = q_len,
+                                             .kv_len = 130,
+                                             .heads = 6,
+                                             .kv_heads = 2,
+                                             .head_dim = head_dim,
+                                             .window = q_len == 1 ? 50 : 0},
+                                   .dtype = dtype,
+                                   .bias = bias},
+                                  positions, *gpu);
+      }
     }
   }
 }

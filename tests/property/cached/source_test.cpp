@@ -1,5 +1,5 @@
 // A decoder that attends to a source: encode writes its caches once, and fill and decode over them
-// give the bits of one forward pass over source and text.
+// give the bits of one forward pass over source and text. With a bias by distance too, as T5's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,19 +10,27 @@
 #include "infer/batch_inputs.h"
 #include "property/cached/bound_functions.h"
 #include "property/recipes/tiny_training.h"
+#include "unit/base/error_of.h"
 
 namespace octet::with_source {
 namespace {
 
 constexpr int64_t kTexts = 2, kTokens = 9, kSource = 5, kWidth = 16, kHeads = 2, kVocab = 24;
 
+// A number a head for keys less than three before the query, and one for those behind.
+enum class WithBias {
+  no,
+  of_all_places,  // of the cache, of which a call's keys have a slice
+  of_the_call,
+};
+
 // Rows of an encoder, causal attention over the text, then attention to the encoder's rows up to
 // each text's source_length.
 class Model {
  public:
-  static Graph forward(const BatchSize& size, ForwardKind) {
+  static Graph forward(const BatchSize& size, WithBias bias) {
     Model model(size);
-    model.build();
+    model.build(bias);
     return std::move(model.graph_);
   }
   static std::vector<ParameterSpec> parameters() {
@@ -35,6 +43,8 @@ class Model {
       for (const char* matrix : {"q", "k", "v"}) add(fmt::format("{}.{}", layer, matrix), kWidth);
     }
     add("head", kVocab);
+    for (const char* name : {"near", "far"})
+      specs.push_back({.name = name, .shape = {kHeads}, .std = 2});
     return specs;
   }
 
@@ -59,7 +69,34 @@ class Model {
     const ValueId repeated = b_.broadcast(length_, {size_.batch, n}, {0});
     return b_.reshape(repeated, {size_.batch * n});
   }
-  ValueId attended(const std::string& layer, ValueId x, ValueId read, AttentionAttrs attrs) {
+  // [B, H, T, kv_len]
+  ValueId distance_bias(WithBias which) {
+    const bool is_of_all = which == WithBias::of_all_places && size_.cache > 0;
+    const int64_t places = is_of_all ? size_.cache : size_.seq;
+    const Shape box{size_.batch, size_.seq, places}, whole{size_.batch, kHeads, size_.seq, places};
+    const ValueId query =
+        b_.broadcast(b_.reshape(positions_, {size_.batch, size_.seq}), box, {0, 1});
+    Shape longer = box;
+    longer[2] += 3;
+    const ValueId keys = b_.emit1(OpCode::iota, IotaAttrs{.shape = longer, .axis = 2}, {});
+    const ValueId key =
+        b_.emit1(OpCode::slice,
+                 SliceAttrs{.start = {0, 0, 3}, .limit = longer, .stride = {1, 1, 1}}, {keys});
+    const ValueId is_near =
+        b_.broadcast(b_.emit1(OpCode::less, NoAttrs{}, {query, key}), whole, {0, 2, 3});
+    const auto of_heads = [&](const char* name) {
+      return b_.broadcast(weights_.at(name), whole, {1});
+    };
+    const ValueId bias = b_.select(is_near, of_heads("near"), of_heads("far"));
+    if (places == size_.seq) return bias;
+    Shape limit = whole;
+    limit[3] = size_.seq;
+    return b_.emit1(OpCode::slice,
+                    SliceAttrs{.start = {0, 0, 0, 0}, .limit = limit, .stride = {1, 1, 1, 1}},
+                    {bias});
+  }
+  ValueId attended(const std::string& layer, ValueId x, ValueId read, AttentionAttrs attrs,
+                   ValueId bias = kNoValue) {
     attrs.batch = size_.batch;
     attrs.q_len = b_.shape(x)[0] / size_.batch;
     attrs.kv_len = b_.shape(read)[0] / size_.batch;
@@ -75,18 +112,19 @@ class Model {
       k = b_.emit1(OpCode::rope, rope, {k, positions_});
     }
     const ValueId key_ends = is_causal ? kNoValue : ends(attrs.q_len);
-    const ValueId o =
-        b_.emit(OpCode::attention, attrs, {q, k, v, kNoValue, kNoValue, key_ends})[Attention::o];
+    const ValueId o = b_.emit(OpCode::attention, attrs,
+                              {q, k, v, kNoValue, kNoValue, key_ends, bias})[Attention::o];
     return b_.add(x, o);
   }
-  void build() {
+  void build(WithBias bias) {
     using enum AttentionKeys;
     b_.tag = {.layer = 0, .layer_name = "encoder.layers.0"};
     const ValueId rows = b_.reshape(source_, {size_.batch * kSource, kWidth});
     const ValueId s = attended("encoder", rows, rows, {.mask = AttentionMask::full, .keys = own});
     b_.tag = {.layer = 1, .layer_name = "decoder.layers.0"};
     ValueId x = b_.emit1(OpCode::embedding, NoAttrs{}, {weights_.at("words"), tokens_});
-    x = attended("text", x, x, {.mask = AttentionMask::causal, .keys = appended});
+    x = attended("text", x, x, {.mask = AttentionMask::causal, .keys = appended},
+                 bias == WithBias::no ? kNoValue : distance_bias(bias));
     x = attended("cross", x, s, {.mask = AttentionMask::full, .keys = fixed});
     b_.tag = {};
     b_.output("logits", linear(x, "head"));
@@ -99,10 +137,15 @@ class Model {
   ValueId tokens_, positions_, source_, length_;
 };
 
+struct Case {
+  std::string recipe;
+  WithBias bias = WithBias::no;
+};
+
 class Functions {
  public:
-  Functions(const std::string& recipe, cpu::Backend& backend, const std::vector<FunctionKey>& keys)
-      : functions_(options(recipe), backend, keys, Model::parameters()) {}
+  Functions(const Case& c, cpu::Backend& backend, const std::vector<FunctionKey>& keys)
+      : functions_(options(c), backend, keys, Model::parameters()) {}
 
   // Tokens [first, first + n) of both texts, about sources of their own.
   std::vector<std::byte> run(const FunctionKey& key, int64_t first, int64_t n) {
@@ -147,10 +190,12 @@ class Functions {
     write_numbers(values, type.dtype, bytes);
     return bytes;
   }
-  static ProgramOptions options(const std::string& recipe) {
+  static ProgramOptions options(const Case& c) {
     ProgramOptions result;
-    result.forward = Model::forward;
-    result.recipe = recipe;
+    result.forward = [bias = c.bias](const BatchSize& size, ForwardKind) {
+      return Model::forward(size, bias);
+    };
+    result.recipe = c.recipe;
     result.train = {.batch = kTexts, .seq = kTokens};
     result.inference_only = true;
     return result;
@@ -163,7 +208,7 @@ FunctionKey cached(std::string_view name, int64_t seq) {
   return {name, {.batch = kTexts, .seq = seq, .cache = 20}};
 }
 
-class Source : public testing::TestWithParam<const char*> {
+class Source : public testing::TestWithParam<Case> {
  protected:
   static void expect_rows(const std::vector<std::byte>& got, const std::vector<std::byte>& whole,
                           int64_t first, int64_t n) {
@@ -198,7 +243,20 @@ TEST_P(Source, is_encoded_once_and_texts_about_it_have_the_bits_of_the_whole) {
   expect_rows(functions.run(decode, 5, 1), expected, 5, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(recipes, Source, testing::Values("fp32", "bf16"));
+INSTANTIATE_TEST_SUITE_P(recipes, Source,
+                         testing::Values(Case{"fp32"}, Case{"bf16"},
+                                         Case{"fp32", WithBias::of_all_places},
+                                         Case{"bf16", WithBias::of_all_places}));
+
+TEST(SourceBias, of_a_calls_keys_alone_is_refused) {
+  cpu::Backend backend = cpu::make_backend(1, cpu::detect_isa());
+  EXPECT_EQ(
+      test::error_of([&] {
+        Functions({"fp32", WithBias::of_the_call}, backend, {cached(function::decode, 1)});
+      }),
+      "[with_source] expected a bias [2,2,1,20] of all places of the cache, of which a call's "
+      "keys have a slice, got [2,2,1,1]");
+}
 
 }  // namespace
 }  // namespace octet::with_source

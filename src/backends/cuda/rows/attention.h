@@ -25,7 +25,7 @@ constexpr bool tensor_gradient_takes(const AttentionParams& p, int capability) {
 
 // One query at a time, over a cache.
 constexpr bool cached_takes(const AttentionParams& p) {
-  return p.cached && !p.bias.is_there;
+  return p.cached;
 }
 
 inline constexpr int kPlainTile = 32;

@@ -3,6 +3,7 @@
 // to groups of lanes that hold eight columns a lane, each with a softmax of its own; these are
 // joined in a fixed order, which is the same for every number of heads.
 #include "backends/cuda/kernels/attention/attention.h"
+#include "backends/cuda/kernels/attention/attention_bias.cuh"
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/element.cuh"
 #include "backends/cuda/kernels/common/fast_math.cuh"
@@ -98,11 +99,12 @@ struct Keys {
   int first, last;
 };
 
-// The partials of this thread's group of lanes, of which `group` is one of kThreads / kLanes. The
-// loads of kAtOnce keys of a group are in flight together, which changes no order.
-template <Dtype T, int kLanes, int kAtOnce, int kShare>
+// The partials of this thread's group of lanes, of which `group` is one of kThreads / kLanes;
+// with_bias(score, key) in powers of two. The loads of kAtOnce keys of a group are in flight
+// together, which changes no order.
+template <Dtype T, int kLanes, int kAtOnce, int kShare, typename OfKey>
 __device__ __forceinline__ void attend(const Keys<T>& keys, const float (&q)[kShare][8],
-                                       Partial (&mine)[kShare]) {
+                                       const OfKey& with_bias, Partial (&mine)[kShare]) {
   constexpr int kGroups = kThreads / kLanes;
   const int group = static_cast<int>(threadIdx.x) / kLanes;
   for (int from = keys.first; from <= keys.last; from += kGroups * kAtOnce) {
@@ -122,7 +124,8 @@ __device__ __forceinline__ void attend(const Keys<T>& keys, const float (&q)[kSh
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      const bool there = from + u * kGroups + group <= keys.last;
+      const int key = from + u * kGroups + group;
+      const bool there = key <= keys.last;
 #pragma unroll
       for (int h = 0; h < kShare; ++h) {
         float sum = score[h][u];
@@ -130,7 +133,7 @@ __device__ __forceinline__ void attend(const Keys<T>& keys, const float (&q)[kSh
         for (int step = kLanes / 2; step > 0; step /= 2) {
           sum += __shfl_xor_sync(kWholeWarp, sum, step);
         }
-        mine[h].add(there ? sum : -INFINITY, values[u]);
+        mine[h].add(there ? with_bias(sum, key) : -INFINITY, values[u]);
       }
     }
   }
@@ -141,7 +144,9 @@ __device__ __forceinline__ void attend(const Keys<T>& keys, const float (&q)[kSh
   }
 }
 
-template <Dtype T, int kLanes, int kAtOnce, int kShare>
+enum class HasBias : bool { no, yes };
+
+template <Dtype T, int kLanes, int kAtOnce, int kShare, HasBias kBias>
 __global__ void __launch_bounds__(kThreads)
     cached(const __grid_constant__ AttentionParams p, const AttentionForward x) {
   __shared__ Partial parts[kWarps][32];
@@ -168,7 +173,17 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (float& one : q[h]) one *= p.scale * kLog2E;
   }
-  attend<T, kLanes, kAtOnce>(keys, q, mine);
+  if constexpr (kBias == HasBias::yes) {
+    static_assert(kShare == 1);  // each head has its own
+    const Bias bias(p, x.bias, row.b, row.h);
+    const auto with_bias = [&](float score, int key) {
+      return __fmaf_rn(bias.at(static_cast<int>(row.t), key), kLog2E, score);
+    };
+    attend<T, kLanes, kAtOnce>(keys, q, with_bias, mine);
+  } else {
+    attend<T, kLanes, kAtOnce>(
+        keys, q, [](float score, int) { return score; }, mine);
+  }
   const int c = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int h = 0; h < kShare; ++h) {
@@ -185,12 +200,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <Dtype T, int kAtOnce, int kShare>
+template <Dtype T, int kAtOnce, int kShare, HasBias kBias = HasBias::no>
 void launch_shared(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(attention_rows(p) / kShare);
-  const auto kernel = p.head_dim <= 64    ? cached<T, 8, kAtOnce, kShare>
-                      : p.head_dim <= 128 ? cached<T, 16, kAtOnce, kShare>
-                                          : cached<T, 32, kAtOnce, kShare>;
+  const auto kernel = p.head_dim <= 64    ? cached<T, 8, kAtOnce, kShare, kBias>
+                      : p.head_dim <= 128 ? cached<T, 16, kAtOnce, kShare, kBias>
+                                          : cached<T, 32, kAtOnce, kShare, kBias>;
   launch_early(kernel, {blocks, kThreads}, stream, p, x);
 }
 
@@ -207,6 +222,7 @@ void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaS
     return group % share == 0 && rows / share >= kEnoughBlocks;
   };
   visit_high_precision(p.dtype, [&]<Dtype T>() {
+    if (p.bias.is_there) return launch_shared<T, kFewKeys, 1, HasBias::yes>(p, x, stream);
     if (rows <= kEnoughBlocks) return launch_shared<T, kManyKeys, 1>(p, x, stream);
     if (fits(4)) return launch_shared<T, kFewKeys, 4>(p, x, stream);
     fits(2) ? launch_shared<T, kFewKeys, 2>(p, x, stream)
