@@ -47,10 +47,6 @@ class MaskedRows : public RowSource {
     }
     return hash.digest();
   }
-  int64_t n_counted(int64_t sample, const RowCell& where, const InputSpec&) const override {
-    const std::vector<int32_t> labels = masked(sample, where).labels;
-    return std::ssize(labels) - std::ranges::count(labels, kIgnoredLabel);
-  }
   int64_t sample_bytes() const override { return window_ * token_bytes(options_.masking.vocab); }
 
   void write(int64_t sample, const RowCell& where, Batch& to) const override {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -193,13 +194,22 @@ RowCounts RowPlan::count(RowPlace place, int64_t n_rows) const {
   for (int64_t row = 0; row < n_rows; row += n_sample_rows) {
     if (row % options_.step_rows == 0) length = this->length(place);
     counts.n_padded_tokens += length * n_sample_rows;
-    for (const int64_t sample : samples(place)) {
+    const std::vector<int64_t> held = samples(place);
+    for (const int64_t sample : held) {
       const int64_t n_places = source_->places(sample);
       counts.n_tokens += n_places > 0 ? n_places : n_sample_rows * (has_tokens ? length : 1);
-      for (const InputSpec& input : counted) {
-        counts.items[input.name] +=
-            source_->n_counted(sample, cell(place, row, RowUse::training), input);
+    }
+    const RowCell where = cell(place, row, RowUse::training);
+    std::optional<Batch> read_row;
+    for (const InputSpec& input : counted) {
+      int64_t& n = counts.items[input.name];
+      if (const auto told = source_->n_counted(held.front(), where, input)) {
+        n += *told;
+        continue;
       }
+      if (!read_row)
+        read_row = read(std::vector(static_cast<size_t>(n_sample_rows), place), length, where.use);
+      n += read_row->n_items(input.name);
     }
     place = after(place, n_sample_rows);
   }

@@ -24,7 +24,8 @@ class RowSlice : public RowSource {
                               static_cast<uint64_t>(end_)};
     return xxh64(std::as_bytes(std::span(words)));
   }
-  int64_t n_counted(int64_t sample, const RowCell& where, const InputSpec& input) const override {
+  std::optional<int64_t> n_counted(int64_t sample, const RowCell& where,
+                                   const InputSpec& input) const override {
     return source_->n_counted(begin_ + sample, where, input);
   }
   bool decodes() const override { return source_->decodes(); }

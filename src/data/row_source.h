@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,9 +47,11 @@ class RowSource {
   virtual LoaderState state() const { return {{"samples", std::to_string(n_samples())}}; }
   // Of samples that share rows: what they are, and in what `rows`.
   virtual std::string description(const std::string& /*rows*/) const { return {}; }
-  // Elements that are not kIgnoredLabel of an array of a sample that is written there; decodes
-  // nothing.
-  virtual int64_t n_counted(int64_t sample, const RowCell& where, const InputSpec& input) const = 0;
+  // Elements that are not kIgnoredLabel of an array of a sample that is written there; nothing
+  // where samples share rows, or that must be written to know.
+  virtual std::optional<int64_t> n_counted(int64_t, const RowCell&, const InputSpec&) const {
+    return std::nullopt;
+  }
   // Whether samples are decoded when they are written: work for several threads.
   virtual bool decodes() const { return false; }
   // What a sample takes in its files, on the average; 0: not known.

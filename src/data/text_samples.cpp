@@ -114,11 +114,10 @@ class TextSamples : public RowSource {
     return text;
   }
 
-  int64_t n_counted(int64_t sample, const RowCell& where, const InputSpec&) const override {
-    const Piece piece = piece_of(sample, where);
-    if (!pieces_ && options_.boundaries == DocumentBoundaries::ignore) return piece.places();
-    const std::vector<int32_t> labels = read(piece).labels;
-    return std::ssize(labels) - std::ranges::count(labels, kIgnoredLabel);
+  std::optional<int64_t> n_counted(int64_t sample, const RowCell& where,
+                                   const InputSpec&) const override {
+    if (pieces_ || options_.boundaries != DocumentBoundaries::ignore) return std::nullopt;
+    return piece_of(sample, where).places();
   }
 
   void write(int64_t sample, const RowCell& where, Batch& to) const override {

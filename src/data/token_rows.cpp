@@ -52,21 +52,6 @@ class TokenRowSource : public RowSource {
     return std::max<int64_t>(
         std::ssize(rows_.tokens) * static_cast<int64_t>(sizeof(int32_t)) / n_samples(), 1);
   }
-  int64_t n_counted(int64_t sample, const RowCell&, const InputSpec& input) const override {
-    const auto at = std::ranges::find(rows_.of_rows, input.name,
-                                      [](const HostTensor& one) { return one.spec.name; });
-    CHECK(at != rows_.of_rows.end());
-    int64_t n = 0;
-    for (int64_t row = first_row(sample); row < first_row(sample + 1); ++row) {
-      const auto i = static_cast<size_t>(row);
-      if (const auto* labels = std::get_if<std::vector<int32_t>>(&at->values)) {
-        n += (*labels)[i] == kIgnoredLabel ? 0 : 1;
-      } else {
-        n += std::isnan(std::get<std::vector<float>>(at->values)[i]) ? 0 : 1;
-      }
-    }
-    return n;
-  }
 
   void write(int64_t sample, const RowCell& where, Batch& to) const override {
     for (int64_t i = 0; i < options_.rows_per_sample; ++i)

@@ -218,7 +218,8 @@ class ArrayRows : public RowSource {
     }
     return hash.digest();
   }
-  int64_t n_counted(int64_t sample, const RowCell&, const InputSpec& input) const override {
+  std::optional<int64_t> n_counted(int64_t sample, const RowCell&,
+                                   const InputSpec& input) const override {
     const auto& [file, at] = place_of(sample);
     std::vector<int64_t> values(static_cast<size_t>(file.n_elems(input)));
     file.read(input, at, values);

@@ -129,8 +129,9 @@ std::string amount_text(const Dataset& data) {
 }
 
 RowLoader make_loader(const Dataset& data, const RunConfig& config) {
-  if (data.train_rows == nullptr) return make_loader(data.train, config);
-  return {data.train_rows, row_options(config)};
+  const RowOptions options = row_options(config);
+  if (data.train_rows == nullptr) return {data.train, options};
+  return {data.train_rows, options};
 }
 
 std::unique_ptr<EvalRows> make_eval_rows(const Dataset& data, const RunConfig& config,

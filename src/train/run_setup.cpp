@@ -207,10 +207,6 @@ RowOptions row_options(const RunConfig& config) {
   return options;
 }
 
-RowLoader make_loader(const TokenStream& stream, const RunConfig& config) {
-  return {stream, row_options(config)};
-}
-
 std::unique_ptr<EvalRows> make_eval_rows(const TokenStream& stream, const RunConfig& config,
                                          int64_t max_tokens, const std::vector<int64_t>& shorter) {
   RowOptions options = row_options(config);

@@ -37,9 +37,7 @@ RowDocuments row_documents(const RunConfig& config);
 // What is no label of an evaluation in windows: what tokens do not see.
 DocumentBoundaries eval_boundaries(RowDocuments documents);
 
-// The rows that the configuration asks for: windows of text, or whole documents.
-RowLoader make_loader(const TokenStream& stream, const RunConfig& config);
-// Those of the validation data that one evaluation reads; of conversations in rows of their own,
+// Rows of the validation text that one evaluation reads; of conversations in rows of their own,
 // padded to the first of these lengths, or model.seq, that all rows of a micro-batch of all ranks
 // fit.
 std::unique_ptr<EvalRows> make_eval_rows(const TokenStream& stream, const RunConfig& config,

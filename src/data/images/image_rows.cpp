@@ -79,7 +79,7 @@ class ImageRows : public RowSource {
   int64_t n_samples() const override { return images_->n_images(); }
   const std::vector<InputSpec>& inputs() const override { return inputs_; }
   uint64_t identity() const override { return images_->identity(); }
-  int64_t n_counted(int64_t, const RowCell&, const InputSpec&) const override {
+  std::optional<int64_t> n_counted(int64_t, const RowCell&, const InputSpec&) const override {
     return 1;  // each has a label
   }
   bool decodes() const override { return true; }

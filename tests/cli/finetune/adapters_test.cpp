@@ -109,7 +109,7 @@ TEST(AdapterGradients, equal_differences_of_the_loss) {
                        "optim.betas=[0.5, 0.95]", "train.batch=2", "lora.base=e4m3"}));
   TrainEngine& engine = run.trainer.engine();
   for (int i = 0; i < 3; ++i) run.trainer.step();
-  const auto loader = make_loader(run.data.train, run.config());
+  const auto loader = make_loader(run.data, run.config());
   const Batch batch = loader.peek(0, 2);
   const std::vector<Batch> batches = {batch};
   std::map<std::string, std::vector<float>> weights, moments;

@@ -45,7 +45,7 @@ TEST(Finetune, settles_rows_and_length_on_the_data) {
   const auto report = find_pieces(tuning.data.train, row_options(config));
   EXPECT_EQ(report.n_too_long, 0);
   EXPECT_GT(report.longest - 1, config.model.seq - 16);  // no longer than it must be
-  const auto loader = make_loader(tuning.data.train, config);
+  const auto loader = make_loader(tuning.data, config);
   const int64_t rows = loader.rows_of_epoch(0) + loader.rows_of_epoch(1) + loader.rows_of_epoch(2);
   const int64_t batch = config.train.batch;
   EXPECT_EQ(config.train.steps, (rows + batch - 1) / batch);

@@ -159,7 +159,7 @@ TEST(MixedData, has_texts_beside_conversations_by_weight) {
   const RunConfig& config = tuning.config();
   EXPECT_EQ(config.data.train, (std::vector<std::string>{talks, book}));
   EXPECT_EQ(config.data.train_weights, (std::vector<double>{1, 2.5}));
-  EXPECT_EQ(make_loader(tuning.data.train, config).rows_of_epoch(0), 60 + 10);
+  EXPECT_EQ(make_loader(tuning.data, config).rows_of_epoch(0), 60 + 10);
   // The configuration that is kept says the same again.
   const RunConfig again = parse_config(resolved_yaml(config), "run.yaml", {}).config;
   EXPECT_EQ(again.data.train_weights, config.data.train_weights);

@@ -13,6 +13,7 @@
 #include "nn/hf_config.h"
 #include "nn/model.h"
 #include "train/finetune.h"
+#include "train/row_data.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
 #include "train/weights.h"

@@ -9,6 +9,7 @@
 #include "backends/cpu/backend.h"
 #include "cli/train/first_moments.h"
 #include "cli/train/tiny_run.h"
+#include "train/row_data.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
 #include "unit/base/error_of.h"
@@ -188,7 +189,7 @@ TEST(ConversationBuckets, evaluate_in_the_lengths_that_they_train_in) {
   const ScratchFolder folder;
   const RunConfig config = config_of(folder, {"data.buckets=3", "train.eval_bytes=100000"});
   Session session(config);
-  const auto lengths = make_loader(session.data.train, config).lengths();
+  const auto lengths = make_loader(session.data, config).lengths();
   std::set<int64_t> seen;
   struct Watched : EvalRows {
     Watched(const EvalRows& of, std::set<int64_t>& lengths) : rows(of), seen(lengths) {}
@@ -226,7 +227,7 @@ TEST(Conversations, labels_are_the_answers_and_their_ends) {
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find("60 records (60 of pair) in 1 files, template plain"), std::string::npos)
       << lines[0];
-  const auto loader = make_loader(run.data.train, config_of(folder));
+  const auto loader = make_loader(run.data, config_of(folder));
   const Batch batch = loader.peek(0, 8);
   for (size_t row = 0; row < 8; ++row) {
     std::string text, trained;

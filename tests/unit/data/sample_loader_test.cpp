@@ -22,7 +22,8 @@ class Numbered : public RowSource {
   int64_t rows_per_sample() const override { return rows_; }
   const std::vector<InputSpec>& inputs() const override { return inputs_; }
   uint64_t identity() const override { return static_cast<uint64_t>(7 * n_ + rows_); }
-  int64_t n_counted(int64_t sample, const RowCell&, const InputSpec&) const override {
+  std::optional<int64_t> n_counted(int64_t sample, const RowCell&,
+                                   const InputSpec&) const override {
     return sample % 3 == 0 ? 0 : 1;
   }
   int64_t sample_bytes() const override { return 4 * rows_; }

@@ -113,8 +113,9 @@ TEST(TokenRows, what_a_row_has_comes_with_it_and_is_part_of_the_identity) {
   const Batch batch = SampleEval(source, {.seq = 3}).at(0, 2);
   EXPECT_THAT(batch.ints("token_types"), ElementsAre(0, 0, 1, 0, 1, 0));
   EXPECT_THAT(batch.ints("labels"), ElementsAre(1, kIgnoredLabel));
-  EXPECT_EQ(source->n_counted(0, {}, row_label_input("labels")), 1);
-  EXPECT_EQ(source->n_counted(1, {}, row_label_input("labels")), 0);
+  const RowOptions in_order{.seq = 3, .order = WindowOrder::sequential};
+  EXPECT_EQ(RowLoader(source, in_order).count(1).n_labels(), 1);
+  EXPECT_EQ(RowLoader(source, in_order).count(2).n_labels(), 1);
   rows.of_rows[0].values = std::vector<int32_t>{0, kIgnoredLabel};
   EXPECT_NE(token_rows(rows, options)->identity(), source->identity());
 }
