@@ -109,7 +109,7 @@ Inference::Inference(const ModelSpec& spec, const Precision& precision,
 
 void Inference::load(const WeightReader& weights) {
   CHECK(weights.inputs() == inputs_);
-  load_weights(*arenas_, program_.layout(), weights, spec_, stored_);
+  load_weights(*arenas_, program_.layout(), model_parameters(spec_), weights, stored_);
 }
 
 BoundPlan& Inference::function(std::string_view name, const BatchSize& size) {

@@ -23,7 +23,7 @@ std::vector<float> first_a(const LoraAdapter& adapter, const AdaptedModel& model
 void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReader& base,
                          const AdaptedModel& model) {
   write_weights(arenas, layout, {}, {});  // zeroes
-  load_weights(arenas, layout, base, model.spec, model.frozen);
+  load_weights(arenas, layout, model_parameters(model.spec), base, model.frozen);
   const Graph forward =
       build_model(model.spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
   for (const LoraAdapter& adapter : lora_adapters(forward, model.lora)) {

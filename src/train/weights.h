@@ -1,4 +1,4 @@
-// Weights on their way into a program's memory: f32 masters, as each slot keeps them.
+// Weights on their way into a program's memory, as each slot keeps them (infer/stored_weights.h).
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "infer/weights.h"
+#include "infer/stored_weights.h"
 #include "nn/model.h"
 #include "runtime/executor.h"
 
@@ -15,16 +15,6 @@ namespace octet {
 // The first values of a parameter: ones, zeros, or normal numbers keyed by its name and the run's
 // seed, so that they depend on nothing else.
 std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed);
-
-// Writes f32 values, elements `first` on of a parameter, as master weights:
-//   f32 slot                            the values
-//   bf16 slot, i16 "master:<name>"      split_master (math/adamw.h)
-//   bf16 slot, f32 "master:<name>"      rounded to nearest even, and the values
-//   bf16 slot alone                     rounded to nearest even
-//   f16 "master:<name>"                 divided by the scale of optim/optimizer.h; values must be
-//   whole
-void write_master(Arenas& arenas, const Layout& layout, const std::string& parameter,
-                  std::span<const float> values, int64_t first = 0);
 
 // Zeroes all states and writes values(parameter) for every parameter; calls run on several threads.
 using ParameterValues = std::function<std::vector<float>(const ParameterSpec&)>;
