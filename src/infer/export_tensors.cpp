@@ -1,12 +1,11 @@
 #include "infer/export_tensors.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "formats/codec.h"
-#include "formats/quantize.h"
+#include "infer/matrix_quantizer.h"
 #include "infer/stored_weights.h"
 #include "ir/fixed_scale.h"
 #include "ir/states.h"
@@ -75,96 +74,64 @@ TensorSource real_source(const ExportWeights& weights, const ParameterSpec& para
           }};
 }
 
+Quantizer fp8_quantizer(const ExportWeights& weights, ExportDtype dtype) {
+  if (dtype == ExportDtype::fp8_tensor) return {.scale_type = Dtype::bf16};
+  const bool is_power = weights.trained_blocks() == BlockScale::power;
+  return {.granularity = {.kind = Granularity::Kind::block, .size = kBlock},
+          .rule = is_power ? ScaleRule::power_ceil : ScaleRule::linear};
+}
+
 // One linear in E4M3: its data and its scales are two tensors, whichever is written first.
-class Fp8Weight {
+class Fp8Weight : public MatrixQuantizer {
  public:
   Fp8Weight(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype)
-      : weights_(weights), parameter_(parameter), is_block_(dtype == ExportDtype::fp8_block) {
-    quantizer_ = linear_quantizer(Dtype::e4m3, {.kind = Granularity::Kind::block, .size = kBlock});
-    is_trained_so_ = is_block_ && weights.trained_blocks().has_value();
-    if (is_trained_so_ && *weights.trained_blocks() == BlockScale::power)
-      quantizer_.rule = ScaleRule::power_ceil;
-    if (!is_block_) quantizer_.granularity = {.kind = Granularity::Kind::tensor};
-    if (!is_block_) quantizer_.scale_type = Dtype::bf16;
-  }
-
-  MatrixShape scale_grid() const {
-    return scale_shape({parameter_.shape[0], parameter_.shape[1]}, quantizer_.granularity);
-  }
+      : MatrixQuantizer(fp8_quantizer(weights, dtype), {parameter.shape[0], parameter.shape[1]}),
+        weights_(weights),
+        parameter_(parameter),
+        is_trained_so_(dtype == ExportDtype::fp8_block && weights.trained_blocks()) {}
 
   void emit_scales(const ByteSink& sink) {
-    measure();
-    sink(std::as_bytes(std::span(scales_)));
+    measure_once();
+    sink(std::as_bytes(std::span(scales())));
   }
 
   void emit_data(const ByteSink& sink) {
-    measure();
+    measure_once();
+    std::vector<float> values;
     std::vector<uint8_t> data;
-    for_each_strip([&](const MatrixShape& shape, int64_t row, std::span<const float> values) {
+    in_parts(n_elems(parameter_.shape), kExportPiece, [&](int64_t first, int64_t n) {
+      values.resize(static_cast<size_t>(n));
       data.resize(values.size());
-      for (int64_t i = 0; i < shape.n_elems(); ++i) {
-        const float inv_scale = 1 / scales_[scale_at(row + i / shape.cols, i % shape.cols)];
-        const auto at = static_cast<size_t>(i);
-        data[at] = static_cast<uint8_t>(
-            encode<Dtype::e4m3>(values[at] * inv_scale, Rounding::rne, {.saturate = true}));
-      }
+      read(first, values);
+      encode(first, values, data);
       sink(std::as_bytes(std::span(data)));
     });
   }
 
  private:
-  template <typename F>
-  void for_each_strip(F&& f) const {
-    const int64_t cols = parameter_.shape[1];
-    std::vector<float> values;
-    in_parts(parameter_.shape[0], kBlock, [&](int64_t row, int64_t n_rows) {
-      values.resize(static_cast<size_t>(n_rows * cols));
-      if (is_trained_so_) {
-        weights_.compute().read(parameter_.name, row * cols, values);
-      } else {
-        weights_.read_master(parameter_, row * cols, values);
-      }
-      f(MatrixShape{n_rows, cols}, row, values);
-    });
+  void read(int64_t first, std::span<float> out) const {
+    if (is_trained_so_) return weights_.compute().read(parameter_.name, first, out);
+    weights_.read_master(parameter_, first, out);
   }
 
-  size_t scale_at(int64_t row, int64_t col) const {
-    if (!is_block_) return 0;
-    return static_cast<size_t>(row / kBlock * scale_grid_.cols + col / kBlock);
-  }
-
-  void measure() {
-    if (!scales_.empty()) return;
-    scale_grid_ = scale_grid();
-    std::vector<Amax> maxima(static_cast<size_t>(scale_grid_.n_elems()));
-    for_each_strip([&](const MatrixShape& shape, int64_t row, std::span<const float> values) {
-      for (int64_t i = 0; i < shape.n_elems(); ++i) {
-        Amax& block = maxima[scale_at(row + i / shape.cols, i % shape.cols)];
-        block = join(block, amax_of(values[static_cast<size_t>(i)]));
-      }
-    });
-    for (const Amax& block : maxima) {
-      if (block.nonfinite) {
-        throw Error(ErrorCode::bad_data, "[convert] '{}': expected finite weights, got NaN or Inf",
-                    parameter_.name);
-      }
-      scales_.push_back(scale_from_amax(quantizer_, block.value));
-    }
+  void measure_once() {
+    const bool is_measured = !scales().empty();
+    if (is_measured || measure([&](int64_t first, std::span<float> out) { read(first, out); }))
+      return;
+    throw Error(ErrorCode::bad_data, "[convert] '{}': expected finite weights, got NaN or Inf",
+                parameter_.name);
   }
 
   const ExportWeights& weights_;
   const ParameterSpec& parameter_;
-  bool is_block_, is_trained_so_ = false;
-  Quantizer quantizer_;
-  MatrixShape scale_grid_;
-  std::vector<float> scales_;
+  bool is_trained_so_;
 };
 
 void add_fp8(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype,
              std::vector<TensorSource>& sources) {
   // Shared by the two sources.
   const auto weight = std::make_shared<Fp8Weight>(weights, parameter, dtype);
-  const MatrixShape grid = weight->scale_grid();
+  const MatrixShape grid = weight->grid();
   const bool is_block = dtype == ExportDtype::fp8_block;
   sources.push_back({tensor_decl(parameter.name, Dtype::e4m3, parameter.shape),
                      [weight](const ByteSink& sink) { weight->emit_data(sink); }});
@@ -246,10 +213,10 @@ void ExportWeights::read_scaled(const StoredTensor& master, const std::string& p
   const StoredTensor* kept = masters_->find(state_name(StateUse::fixed_scale, parameter + ".w"));
   if (kept != nullptr) masters_->read(*kept, std::as_writable_bytes(std::span(&scale, 1)), 0);
   if (!(scale > 0)) scale = kFirstMasterScale;
-  std::vector<uint16_t> codes(out.size());
-  masters_->read(master, std::as_writable_bytes(std::span(codes)),
-                 static_cast<uint64_t>(first) * sizeof(uint16_t));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = decode(Dtype::fp16, codes[i]) * scale;
+  std::vector<std::byte> codes(2 * out.size());
+  masters_->read(master, codes, 2 * static_cast<uint64_t>(first));
+  decode_weights(Dtype::fp16, codes, out);
+  for (float& value : out) value *= scale;
 }
 
 bool ExportWeights::is_linear(const ParameterSpec& parameter) const {

@@ -1,7 +1,6 @@
 #include "infer/merged_weights.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "formats/codec.h"
@@ -73,15 +72,7 @@ std::vector<float> MergedWeights::factor(const std::string& name, const Shape& s
   }
   const std::vector<std::byte> bytes = adapters_.read(name);
   std::vector<float> values(static_cast<size_t>(n_elems(shape)));
-  if (*dtype == Dtype::f32) {
-    if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint16_t code = 0;
-    std::memcpy(&code, bytes.data() + 2 * i, 2);
-    values[i] = decode(*dtype, code);
-  }
+  decode_weights(*dtype, bytes, values);
   return values;
 }
 

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "formats/codec.h"
 #include "infer/adapter_note.h"
+#include "infer/matrix_quantizer.h"
 #include "infer/merged_weights.h"
 #include "nn/hf_names.h"
 
@@ -62,7 +63,23 @@ bool is_surely_finite(Dtype dtype, std::span<const std::byte> bytes) {
   return dtype == Dtype::f32 && !has_full_exponent<uint32_t, 0x7F800000u>(bytes);
 }
 
-void widen(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) {
+// The smallest magnitude that becomes Inf in a type.
+float least_overflow(Dtype dtype) {
+  if (dtype == Dtype::fp16) return 65520.0f;
+  return dtype == Dtype::bf16 ? 0x1.FFp127f : std::numeric_limits<float>::infinity();
+}
+
+// The indices of an element, row-major.
+Shape place_of(int64_t element, const Shape& shape) {
+  Shape place(shape.size());
+  for (size_t axis = shape.size(); axis-- > 0; element /= shape[axis])
+    place[axis] = element % shape[axis];
+  return place;
+}
+
+}  // namespace
+
+void decode_weights(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) {
   if (dtype == Dtype::f32) {
     if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
     return;
@@ -84,37 +101,6 @@ void widen(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) 
     }
   });
 }
-
-// The smallest magnitude that becomes Inf in a type.
-float least_overflow(Dtype dtype) {
-  if (dtype == Dtype::fp16) return 65520.0f;
-  return dtype == Dtype::bf16 ? 0x1.FFp127f : std::numeric_limits<float>::infinity();
-}
-
-// The indices of an element, row-major.
-Shape place_of(int64_t element, const Shape& shape) {
-  Shape place(shape.size());
-  for (size_t axis = shape.size(); axis-- > 0; element /= shape[axis])
-    place[axis] = element % shape[axis];
-  return place;
-}
-
-// Elements `first` on of a matrix with `cols` columns.
-void apply_scales(const WeightReader::Scales& scales, int64_t cols, int64_t first,
-                  std::span<float> out) {
-  const auto& block = scales.block;
-  const int64_t across = ceil_div(cols, block.cols);
-  const auto n = static_cast<int64_t>(out.size());
-  for (int64_t i = 0; i < n;) {
-    const int64_t row = (first + i) / cols, col = (first + i) % cols;
-    const int64_t end = std::min({n, i + cols - col, i + block.cols - col % block.cols});
-    const float scale =
-        scales.values[static_cast<size_t>(row / block.rows * across + col / block.cols)];
-    for (; i < end; ++i) out[static_cast<size_t>(i)] *= scale;
-  }
-}
-
-}  // namespace
 
 WeightReader::WeightReader(const Files& files, const std::string& path, const ModelSpec& spec,
                            NonfiniteWeights nonfinite)
@@ -198,7 +184,7 @@ std::vector<float> WeightReader::read_scales(const StoredTensor& tensor) const {
   }
   const std::vector<std::byte> bytes = files_.read(tensor.name);
   std::vector<float> values(bytes.size() / static_cast<size_t>(element_width(stored)));
-  widen(is_power ? Dtype::e8m0 : native_dtype(stored).value(), bytes, values);
+  decode_weights(is_power ? Dtype::e8m0 : native_dtype(stored).value(), bytes, values);
   return values;
 }
 
@@ -247,7 +233,7 @@ void WeightReader::read_stored(const std::string& parameter, std::span<std::byte
     const auto bytes = out.subspan(i, std::min(kRawBytes, out.size() - i));
     if (is_surely_finite(dtype, bytes)) continue;
     values.resize(bytes.size() / width);
-    widen(dtype, bytes, values);
+    decode_weights(dtype, bytes, values);
     check_finite(parameter, static_cast<int64_t>((first + i) / width), values);
   }
 }
@@ -308,10 +294,14 @@ void WeightReader::read(const std::string& parameter, int64_t first, std::span<f
     const auto part = out.subspan(i, std::min(step, out.size() - i));
     const auto bytes = std::span(raw).first(part.size() * width);
     read_unchecked(parameter, bytes, (static_cast<uint64_t>(first) + i) * width);
-    widen(*tensor.dtype, bytes, part);
+    decode_weights(*tensor.dtype, bytes, part);
   }
   if (const Scales* scaled = scales(parameter)) {
-    apply_scales(*scaled, tensor.shape.at(1), first, out);
+    for_each_scale_run(scaled->block, tensor.shape.at(1), first, std::ssize(out),
+                       [&](size_t at, size_t begin, size_t end) {
+                         const float scale = scaled->values[at];
+                         for (float& value : out.subspan(begin, end - begin)) value *= scale;
+                       });
   }
   check_finite(parameter, first, out);
 }

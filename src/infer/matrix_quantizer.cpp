@@ -1,0 +1,57 @@
+#include "infer/matrix_quantizer.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kMeasuredPiece = 1 << 20;  // elements
+
+}  // namespace
+
+MatrixQuantizer::MatrixQuantizer(const Quantizer& quantizer, const MatrixShape& shape)
+    : quantizer_(quantizer), shape_(shape), block_{shape.rows, shape.cols} {
+  if (quantizer.granularity.kind != Granularity::Kind::tensor)
+    block_ = {quantizer.granularity.size, quantizer.granularity.size};
+}
+
+bool MatrixQuantizer::measure(const Read& read) {
+  std::vector<Amax> groups(static_cast<size_t>(grid().n_elems()));
+  std::vector<float> values;
+  const int64_t n = shape_.n_elems();
+  for (int64_t first = 0; first < n; first += kMeasuredPiece) {
+    values.resize(static_cast<size_t>(std::min(kMeasuredPiece, n - first)));
+    read(first, values);
+    for_each_scale_run(
+        block_, shape_.cols, first, std::ssize(values), [&](size_t at, size_t begin, size_t end) {
+          groups[at] = join(groups[at], amax(std::span(values).subspan(begin, end - begin)));
+        });
+  }
+  if (std::ranges::any_of(groups, &Amax::nonfinite)) return false;
+  for (const Amax& group : groups) scales_.push_back(scale_from_amax(quantizer_, group.value));
+  return true;
+}
+
+void MatrixQuantizer::encode(int64_t first, std::span<const float> values,
+                             std::span<uint8_t> data) const {
+  CHECK(values.size() == data.size());
+  visit_format(quantizer_.format, [&]<Dtype D>() {
+    for_each_scale_run(block_, shape_.cols, first, std::ssize(values),
+                       [&](size_t at, size_t begin, size_t end) {
+                         const float inv_scale = 1.0f / scales_[at];
+                         for (size_t i = begin; i < end; ++i)
+                           data[i] = static_cast<uint8_t>(octet::encode<D>(values[i] * inv_scale));
+                       });
+  });
+}
+
+void MatrixQuantizer::round(int64_t first, std::span<float> values) const {
+  visit_format(quantizer_.format, [&]<Dtype D>() {
+    for_each_scale_run(block_, shape_.cols, first, std::ssize(values),
+                       [&](size_t at, size_t begin, size_t end) {
+                         const float scale = scales_[at], inv_scale = 1.0f / scale;
+                         for (float& value : values.subspan(begin, end - begin))
+                           value = decode<D>(octet::encode<D>(value * inv_scale)) * scale;
+                       });
+  });
+}
+
+}  // namespace octet

@@ -1,0 +1,57 @@
+// A matrix in 8 bits, made in pieces, so that no whole matrix is held in f32: its scales by one
+// pass over what is read, its data by another. The bits of quantize() (formats/quantize.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/integer.h"
+#include "formats/quantize.h"
+#include "io/quantization_config.h"
+
+namespace octet {
+
+// Calls f(scale index, begin, end) for runs of elements under one scale: of n elements of a matrix
+// of `cols` columns, counted from `first`, row-major.
+template <typename F>
+void for_each_scale_run(const BlockShape& block, int64_t cols, int64_t first, int64_t n, F&& f) {
+  const int64_t across = ceil_div(cols, block.cols);
+  for (int64_t i = 0; i < n;) {
+    const int64_t row = (first + i) / cols, col = (first + i) % cols;
+    const int64_t end = std::min({n, i + cols - col, i + block.cols - col % block.cols});
+    f(static_cast<size_t>(row / block.rows * across + col / block.cols), static_cast<size_t>(i),
+      static_cast<size_t>(end));
+    i = end;
+  }
+}
+
+class MatrixQuantizer {
+ public:
+  // By tensor or block.
+  MatrixQuantizer(const Quantizer& quantizer, const MatrixShape& shape);
+
+  // Takes the scales from the elements, each of which read(first, out) gives once. False where one
+  // is not finite: there are none then.
+  using Read = std::function<void(int64_t first, std::span<float> out)>;
+  bool measure(const Read& read);
+  void set_scales(std::vector<float> scales) { scales_ = std::move(scales); }
+
+  const Quantizer& quantizer() const { return quantizer_; }
+  MatrixShape grid() const { return scale_shape(shape_, quantizer_.granularity); }
+  const std::vector<float>& scales() const { return scales_; }  // row-major over the grid
+  // Data of elements [first, first + values.size()). From several threads at a time, as the next.
+  void encode(int64_t first, std::span<const float> values, std::span<uint8_t> data) const;
+  // What the data of these elements decode to.
+  void round(int64_t first, std::span<float> values) const;
+
+ private:
+  Quantizer quantizer_;
+  MatrixShape shape_;
+  BlockShape block_;
+  std::vector<float> scales_;
+};
+
+}  // namespace octet
