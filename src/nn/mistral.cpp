@@ -1,8 +1,6 @@
 // Mistral: Llama's decoder with attention to a sliding window of the last keys.
 // Source: Jiang et al. 2023. Names: MistralForCausalLM.
-#include "nn/blocks.h"
-#include "nn/hf_keys.h"
-#include "nn/list.h"
+#include "nn/rotary_model.h"
 
 namespace octet {
 namespace {
@@ -13,19 +11,9 @@ constexpr HfKey kKeys[] = {
     {.field = "max_positions", .key = "max_position_embeddings", .absent = 131072},
     {.field = "sliding_window", .key = "sliding_window", .absent = 4096, .zero_is_null = true}};
 
-ValueId logits(Blocks& blocks) {
-  return rotary_decoder(blocks);
-}
-
 }  // namespace
 
-const ModelDef kMistral = {.kind = ModelKind::mistral,
-                           .name = "mistral",
-                           .architecture = "MistralForCausalLM",
-                           .prefix = "model.",
-                           .hf_keys = kRotaryKeys,
-                           .own_hf_keys = kKeys,
-                           .hf_neutrals = kGatedNeutrals,
-                           .logits = logits};
+constinit const ModelDef kMistral =
+    rotary_model(ModelKind::mistral, "mistral", "MistralForCausalLM", kKeys);
 
 }  // namespace octet

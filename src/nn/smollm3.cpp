@@ -1,9 +1,7 @@
 // SmolLM 3: Llama's decoder, each fourth layer of which has no rotary positions.
 // Source: Bakouch et al. 2025; Yang et al. 2025 (layers without positions). Names:
 // SmolLM3ForCausalLM.
-#include "nn/blocks.h"
-#include "nn/hf_keys.h"
-#include "nn/list.h"
+#include "nn/rotary_model.h"
 
 namespace octet {
 namespace {
@@ -18,19 +16,9 @@ constexpr HfKey kKeys[] = {
     {.field = "rope_theta", .key = "rope_theta", .newer = "rope/rope_theta", .absent = 2e6},
     {.field = "no_rope_every", .key = "no_rope_layer_interval", .absent = 4}};
 
-ValueId logits(Blocks& blocks) {
-  return rotary_decoder(blocks);
-}
-
 }  // namespace
 
-const ModelDef kSmolLm3 = {.kind = ModelKind::smollm3,
-                           .name = "smollm3",
-                           .architecture = "SmolLM3ForCausalLM",
-                           .prefix = "model.",
-                           .hf_keys = kRotaryKeys,
-                           .own_hf_keys = kKeys,
-                           .hf_neutrals = kGatedNeutrals,
-                           .logits = logits};
+constinit const ModelDef kSmolLm3 =
+    rotary_model(ModelKind::smollm3, "smollm3", "SmolLM3ForCausalLM", kKeys);
 
 }  // namespace octet

@@ -210,29 +210,17 @@ def program_with_model(scratch, like):
 
 def add_model(scratch):
     scratch.add("src/nn/scratch.cpp", """// A model of the test of additions: Llama's decoder with LayerNorms.
-#include "nn/blocks.h"
-#include "nn/hf_keys.h"
-#include "nn/list.h"
+#include "nn/rotary_model.h"
 
 namespace octet {
 namespace {
 
 constexpr HfKey kKeys[] = {{.field = "norm_eps", .key = "layer_norm_eps", .absent = 1e-5}};
 
-ValueId logits(Blocks& blocks) {
-  return rotary_decoder(blocks, {.norm = &Blocks::layer_norm});
-}
-
 }  // namespace
 
-const ModelDef kScratch = {.kind = ModelKind::scratch,
-                           .name = "scratch",
-                           .architecture = "ScratchForCausalLM",
-                           .prefix = "model.",
-                           .hf_keys = kRotaryKeys,
-                           .own_hf_keys = kKeys,
-                           .hf_neutrals = kGatedNeutrals,
-                           .logits = logits};
+constinit const ModelDef kScratch = rotary_model<RotaryDecoder{.norm = &Blocks::layer_norm}>(
+    ModelKind::scratch, "scratch", "ScratchForCausalLM", kKeys);
 
 }  // namespace octet
 """)

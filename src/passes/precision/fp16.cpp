@@ -6,7 +6,7 @@ namespace octet {
 const Recipe kFp16Recipe = {.name = "fp16",
                             .help = "FP16 storage, f32 arithmetic",
                             .compute = Dtype::fp16,
-                            .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
+                            .linears = kUnquantizedLinears,
                             .recompute = Recompute::none,
                             .state = "f32",
                             .apply = apply_types};

@@ -17,7 +17,7 @@ Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& optio
 const Recipe kFp32Recipe = {.name = "fp32",
                             .help = "everything in f32",
                             .compute = Dtype::f32,
-                            .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
+                            .linears = kUnquantizedLinears,
                             .recompute = Recompute::none,
                             .state = "f32",
                             .apply = apply};

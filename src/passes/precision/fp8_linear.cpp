@@ -9,10 +9,7 @@ const Recipe kFp8LinearRecipe = {
     .name = "fp8_linear",
     .help = "bf16 with E4M3 x E4M3 forward and E5M2 gradients in the layers' linears",
     .compute = Dtype::bf16,
-    .linears = {.quantized = true,
-                .x = operand_format(Dtype::e4m3, false),
-                .w = operand_format(Dtype::e4m3, false),
-                .dy = operand_format(Dtype::e5m2, true)},
+    .linears = tensor_linears(Dtype::e4m3, Dtype::e5m2),
     .recompute = Recompute::none,
     .state = "f32",
     .apply = apply_quantized_linears};

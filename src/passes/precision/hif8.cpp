@@ -9,10 +9,7 @@ const Recipe kHif8Recipe = {
     .name = "hif8",
     .help = "bf16 with HiFloat8 operands, forward and backward, in the layers' linears",
     .compute = Dtype::bf16,
-    .linears = {.quantized = true,
-                .x = operand_format(Dtype::hif8, false),
-                .w = operand_format(Dtype::hif8, false),
-                .dy = operand_format(Dtype::hif8, true)},
+    .linears = tensor_linears(Dtype::hif8, Dtype::hif8),
     .recompute = Recompute::none,
     .state = "f32",
     .apply = apply_quantized_linears};

@@ -82,30 +82,16 @@ class Fused {
   int64_t group_;    // of the operands, 0 where they are not quantized
 };
 
-LaunchFn prepare_rms_norm_quantize(const NodeView& view, Context& context) {
+LaunchFn prepare_norm_quantize(const NodeView& view, Context& context) {
+  static_assert(RmsNormQuantize::weight == LayerNormQuantize::weight);
+  const bool is_layer = view.node.op == OpCode::layer_norm_quantize;
   const auto eps = static_cast<float>(view.attrs<NormQuantizeAttrs>().norm.eps);
-  return [fused = Fused(view), eps, shape = shape_of(view),
+  return [fused = Fused(view), is_layer, eps, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
-    norm_quantize({.kind = NormKind::rms,
-                   .x = fused.matrix(args, 0),
-                   .weight = fused.plain(args, RmsNormQuantize::weight),
-                   .eps = eps,
-                   .rstd = fused.rstd(args),
-                   .known_rstd = fused.known_rstd(args),
-                   .own = fused.own(args),
-                   .out = fused.codes(args)},
-                  shape, scratch_of(args), pool);
-  };
-}
-
-LaunchFn prepare_layer_norm_quantize(const NodeView& view, Context& context) {
-  const auto eps = static_cast<float>(view.attrs<NormQuantizeAttrs>().norm.eps);
-  return [fused = Fused(view), eps, shape = shape_of(view),
-          &pool = context.pool](const LaunchArgs& args) {
-    norm_quantize({.kind = NormKind::layer,
+    norm_quantize({.kind = is_layer ? NormKind::layer : NormKind::rms,
                    .x = fused.matrix(args, 0),
                    .weight = fused.plain(args, LayerNormQuantize::weight),
-                   .bias = fused.plain(args, LayerNormQuantize::bias),
+                   .bias = is_layer ? fused.plain(args, LayerNormQuantize::bias) : In{},
                    .eps = eps,
                    .mean = fused.mean(args),
                    .rstd = fused.rstd(args),
@@ -141,9 +127,8 @@ LaunchFn prepare_gelu_quantize(const NodeView& view, Context& context) {
 }
 
 const Binding kQuantizeLayersBindings[] = {
-    {{OpCode::rms_norm_quantize, "simd", fused_applies, fused_bytes}, prepare_rms_norm_quantize},
-    {{OpCode::layer_norm_quantize, "simd", fused_applies, fused_bytes},
-     prepare_layer_norm_quantize},
+    {{OpCode::rms_norm_quantize, "simd", fused_applies, fused_bytes}, prepare_norm_quantize},
+    {{OpCode::layer_norm_quantize, "simd", fused_applies, fused_bytes}, prepare_norm_quantize},
     {{OpCode::gated_act_quantize, "simd", fused_applies, fused_bytes}, prepare_gated_act},
     {{OpCode::gelu_quantize, "simd", fused_applies, fused_bytes}, prepare_gelu_quantize},
 };

@@ -1,0 +1,28 @@
+// The ModelDef of a decoder of Llama's kin.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "nn/blocks.h"
+#include "nn/hf_keys.h"
+#include "nn/list.h"
+
+namespace octet {
+
+// `keys` of its config.json are its own (ModelDef::own_hf_keys); kDecoder says where it differs
+// from Llama.
+template <RotaryDecoder kDecoder = RotaryDecoder{}>
+constexpr ModelDef rotary_model(ModelKind kind, std::string_view name,
+                                std::string_view architecture, std::span<const HfKey> keys) {
+  return {.kind = kind,
+          .name = name,
+          .architecture = architecture,
+          .prefix = "model.",
+          .hf_keys = kRotaryKeys,
+          .own_hf_keys = keys,
+          .hf_neutrals = kGatedNeutrals,
+          .logits = [](Blocks& blocks) { return rotary_decoder(blocks, kDecoder); }};
+}
+
+}  // namespace octet
