@@ -87,21 +87,6 @@ std::vector<std::pair<std::string, std::string>> config_values(const RunConfig& 
   return values;
 }
 
-std::string config_table(const LoadedConfig& loaded) {
-  size_t key_width = 0, value_width = 0;
-  for (const ConfigRow& row : config_rows()) {
-    key_width = std::max(key_width, row.path.size());
-    value_width =
-        std::max(value_width, std::min<size_t>(value_text(row, loaded.config).size(), 40));
-  }
-  std::string out;
-  for (const ConfigRow& row : config_rows()) {
-    out += fmt::format("{:{}}  {:{}}  {}\n", row.path, key_width, value_text(row, loaded.config),
-                       value_width, loaded.source.at(std::string(row.path)));
-  }
-  return out;
-}
-
 std::string configuration_markdown() {
   std::string out(kIntroduction);
   for (const ConfigSection& section : config_sections()) {

@@ -1,5 +1,4 @@
-// The configuration as text: the resolved file, the printed table, and the reference made from the
-// key table.
+// The configuration as text: the resolved file, and the reference made from the key table.
 #pragma once
 
 #include <string>
@@ -16,9 +15,6 @@ std::string resolved_yaml(const RunConfig& config);
 
 // Every key of the table with its value as text, in the table's order.
 std::vector<std::pair<std::string, std::string>> config_values(const RunConfig& config);
-
-// One line per key: key, value, where the value came from.
-std::string config_table(const LoadedConfig& loaded);
 
 // docs/configuration.md.
 std::string configuration_markdown();

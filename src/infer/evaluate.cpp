@@ -182,14 +182,6 @@ NllSum batch_nll(BoundPlan& evaluate, const Batch& batch) {
   return sum_rows(batch, run_nll(evaluate, batch), 0, batch.batch);
 }
 
-NllSum stream_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch) {
-  NllSum total;
-  for (int64_t first = 0; first < rows.n_rows(); first += batch) {
-    total.add(batch_nll(evaluate, rows.at(first, batch)));
-  }
-  return total;
-}
-
 std::vector<NllSum> row_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch) {
   std::vector<NllSum> results;
   for (int64_t first = 0; first < rows.n_rows(); first += batch) {

@@ -66,10 +66,7 @@ std::vector<SampleMetric> sample_metrics(BoundPlan& evaluate, const EvalRows& ro
 // `evaluate` is a bound evaluate function of this batch size.
 NllSum batch_nll(BoundPlan& evaluate, const Batch& batch);
 
-// All labels of the rows, `batch` rows at a time.
-NllSum stream_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch);
-
-// The same row by row; rows without labels are left out.
+// All labels, row by row, `batch` rows at a time; rows without labels are left out.
 std::vector<NllSum> row_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch);
 
 // Two models on the same rows: means over all tokens, and their standard errors over the rows.

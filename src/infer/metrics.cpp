@@ -146,13 +146,6 @@ double f1(std::span<const int32_t> labels, std::span<const int32_t> predicted, i
   return count_classes(labels, predicted)[positive].f1();
 }
 
-double macro_f1(std::span<const int32_t> labels, std::span<const int32_t> predicted) {
-  const std::map<int32_t, ClassCounts> counts = count_classes(labels, predicted);
-  double sum = 0;
-  for (const auto& [name, count] : counts) sum += count.f1();
-  return counts.empty() ? 0 : sum / static_cast<double>(counts.size());
-}
-
 double matthews_correlation(std::span<const int32_t> labels, std::span<const int32_t> predicted) {
   const auto n = static_cast<double>(labels.size());
   double n_right = 0, both = 0, labels_squared = 0, predicted_squared = 0;

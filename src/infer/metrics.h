@@ -28,10 +28,6 @@ Hits top_k(std::span<const float> logits, std::span<const int32_t> labels, int64
 double f1(std::span<const int32_t> labels, std::span<const int32_t> predicted,
           int32_t positive = 1);
 
-// The mean of F1 over all classes that are a label or a prediction; 0 without items.
-// Source: sklearn.metrics.f1_score(average="macro").
-double macro_f1(std::span<const int32_t> labels, std::span<const int32_t> predicted);
-
 // Matthews' correlation of any number of classes, in [-1, 1]: with n items, c right ones, t_k of
 // class k by label and p_k by prediction,
 //   (c n - sum_k t_k p_k) / sqrt((n^2 - sum_k p_k^2) (n^2 - sum_k t_k^2)),

@@ -104,7 +104,6 @@ struct PtqOptions {
 inline constexpr int64_t kPtqGroup = 128, kPtqBlock = 128, kMxGroupSize = 32;
 inline constexpr int kPhases = 8;                          // of a scale, between two powers of two
 inline constexpr int kMinExponent = -4, kMaxExponent = 5;  // algorithm 1: x * 2^exponent
-inline constexpr int kMinBias = 4, kMaxBias = 12;          // that a sweep tries
 
 Dtype element_dtype(PtqFormat format);
 bool has_own_groups(PtqFormat format);  // granularity is the format's

@@ -101,11 +101,6 @@ std::vector<float> dequantized(const QuantizedWeight& weight) {
   return values;
 }
 
-float encode_decode(Dtype dtype, float x, float scale) {
-  return visit_format(dtype,
-                      [&]<Dtype D>() { return decode<D>(encode<D>(x * (1.0f / scale))) * scale; });
-}
-
 std::vector<float> difference(std::span<const float> w, const QuantizedWeight& weight,
                               ThreadPool& pool) {
   CHECK(weight.scales.size() == 1);

@@ -47,8 +47,6 @@ float scale_of(const WeightQuantizer& quantizer, float amax);
 QuantizedWeight quantize_weight(const WeightQuantizer& quantizer, const MatrixShape& shape,
                                 std::span<const float> w, ThreadPool& pool);
 std::vector<float> dequantized(const QuantizedWeight& weight);
-// The element at (row, col) by this scale.
-float encode_decode(Dtype dtype, float x, float scale);
 
 // Rows of `cols` elements, as fake_quantize_inputs has them.
 std::vector<float> simulated(const ActivationQuantizer& quantizer, std::span<const float> x,

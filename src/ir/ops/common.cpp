@@ -119,13 +119,6 @@ Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_elem
   return {.flops = flops_per_element * n, .bytes = moved_bytes(graph, node)};
 }
 
-Shape grouped_shape(std::string_view op, Shape shape, int64_t group) {
-  if (group < 1 || group > (int64_t{1} << 48) || shape.empty())
-    fail(op, "groups need group from 1 to 2^48 and at least one axis");
-  shape.back() = ceil_div(shape.back(), group);
-  return shape;
-}
-
 ResultType said_of(std::string_view op, Said said, size_t result) {
   if (result >= said.size() || !is_quantized(said[result].dtype))
     fail(op, "expected a result of eight bits, e4m3:tensor for instance");

@@ -81,8 +81,6 @@ double moved_bytes(const Graph& graph, const Node& node);
 // `flops_per_element` of the first result, and moved_bytes.
 Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_element);
 
-// [..., C] -> [..., ceil(C / group)]
-Shape grouped_shape(std::string_view op, Shape shape, int64_t group);
 // Dequantizes the quantized operands to f32 and emits the same op on those; float results are f32.
 Values emit_dequantized(Builder& b, const Node& node);
 // OpDef::amax_results: the op's own results with the two behind them where the attribute is set;

@@ -101,7 +101,7 @@ struct Linear {
 };
 
 std::vector<float> rounded(std::vector<float> values, Dtype dtype, float scale) {
-  for (float& value : values) value = encode_decode(dtype, value, scale);
+  for (float& value : values) value = decode(dtype, encode(dtype, value * (1 / scale))) * scale;
   return values;
 }
 

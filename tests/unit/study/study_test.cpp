@@ -9,6 +9,7 @@
 #include "study/groups.h"
 #include "study/states.h"
 #include "unit/base/error_of.h"
+#include "unit/math/state_mse.h"
 
 namespace octet {
 namespace {
@@ -147,7 +148,7 @@ double cell(const Sheet& sheet, std::string_view row, std::string_view column) {
   return NAN;
 }
 
-TEST(StatesStudy, agrees_with_the_table_of_math_and_orders_the_formats) {
+TEST(StatesStudy, agrees_with_the_definition_and_orders_the_formats) {
   const StatesOfTensor s = states(4096);
   const Study study = study_of({s});
   constexpr MomentKind kPlain{Dtype::e4m3, false};

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "formats/codec.h"
+#include "ir/sharding.h"
 #include "math/adamw.h"
 #include "train/state_io.h"
 #include "unit/base/error_of.h"
@@ -92,6 +93,31 @@ TEST(WriteMaster, narrow_weight_beside_an_f32_master_is_rounded_to_nearest_even)
   EXPECT_EQ(read_slot<uint16_t>(arenas, layout, "w"),
             (std::vector<uint16_t>{0x3F80, 0x3F82, 0xBE9A}));
   EXPECT_EQ(read_slot<float>(arenas, layout, "master:w"), values);
+}
+
+// 1,400,001 elements on 2 ranks, cut where it is no boundary of anything; f32 takes two buffers.
+TEST(WriteMaster, of_pieces_fills_this_ranks_shard_from_end_to_end) {
+  constexpr int64_t kWhole = 1'400'001, kShard = 700'001, kCut = 900'001;
+  Layout layout = layout_of({{"w", {.dtype = Dtype::bf16, .shape = {kShard}}},
+                             {"master:w", {.dtype = Dtype::f32, .shape = {kShard}}}});
+  for (auto& [name, slot] : layout.slots) slot.whole = Shape{kWhole};
+  std::vector<float> values(kWhole);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i + 1);
+  HostDevice device;
+  Arenas arenas(device, layout.arena_bytes);
+  for (layout.rank = 0; layout.rank < 2; ++layout.rank) {
+    write_master(arenas, layout, "w", std::span(values).first(kCut));
+    write_master(arenas, layout, "w", std::span(values).subspan(kCut), kCut);
+    const ElementRange own = shard_range(kWhole, kShard, layout.rank);
+    const auto shard =
+        std::span(values).subspan(static_cast<size_t>(own.first), static_cast<size_t>(own.count));
+    const auto hi = read_slot<uint16_t>(arenas, layout, "w");
+    const auto master = read_slot<float>(arenas, layout, "master:w");
+    for (size_t i = 0; i < shard.size(); ++i) {
+      ASSERT_EQ(master[i], shard[i]) << i;
+      ASSERT_EQ(hi[i], bf16_from_f32(shard[i])) << i;
+    }
+  }
 }
 
 TEST(WriteWeights, zeroes_the_states) {

@@ -134,11 +134,6 @@ HWY_INLINE VF erf_f32(VF x) {
   return hn::IfThenElse(hn::Lt(t, set(1.0f)), small, hn::CopySignToAbs(large, x));
 }
 
-// 1 / (1 + e^-x).
-HWY_INLINE VF sigmoid_f32(VF x) {
-  return hn::Div(set(1.0f), hn::Add(set(1.0f), exp_f32(hn::Neg(x))));
-}
-
 // x / (1 + e^-x) for N vectors side by side.
 template <int N>
 HWY_INLINE void silu_each(VF (&x)[N]) {
