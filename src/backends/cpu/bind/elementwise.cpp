@@ -101,13 +101,6 @@ LaunchFn prepare_fill(const NodeView& view, Context& context) {
           &pool](const LaunchArgs& args) { fill(types.result(args, Make::y), value, n, pool); };
 }
 
-bool unquantized_gated(const NodeView& view) {
-  return all_f32_or_bf16(view);
-}
-bool unquantized_gelu(const NodeView& view) {
-  return all_f32_or_bf16(view);
-}
-
 LaunchFn prepare_gated(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   return [types = NodeTypes(view), n = view.out(GatedAct::y).n_elems(),
@@ -209,10 +202,10 @@ const Binding kElementwiseBindings[] = {
     {{OpCode::cast, "simd", all_f32_or_bf16}, prepare_cast},
     {{OpCode::stop_gradient, "simd", all_f32_or_bf16}, prepare_cast},
     {{OpCode::fill, "simd", all_f32_or_bf16}, prepare_fill},
-    {{OpCode::gated_act, "simd", unquantized_gated}, prepare_gated},
-    {{OpCode::gated_act_grad, "simd", unquantized_gated}, prepare_gated_grad},
-    {{OpCode::gelu, "simd", unquantized_gelu}, prepare_gelu},
-    {{OpCode::gelu_grad, "simd", unquantized_gelu}, prepare_gelu_grad},
+    {{OpCode::gated_act, "simd", all_f32_or_bf16}, prepare_gated},
+    {{OpCode::gated_act_grad, "simd", all_f32_or_bf16}, prepare_gated_grad},
+    {{OpCode::gelu, "simd", all_f32_or_bf16}, prepare_gelu},
+    {{OpCode::gelu_grad, "simd", all_f32_or_bf16}, prepare_gelu_grad},
     {{OpCode::bias_add, "simd", all_f32_or_bf16}, prepare_bias_add},
     {{OpCode::column_sum, "simd", all_f32_or_bf16, column_sum_scratch}, prepare_column_sum},
 };

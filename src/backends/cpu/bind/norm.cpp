@@ -6,27 +6,29 @@
 namespace octet::cpu {
 namespace {
 
-bool unquantized_norm(const NodeView& view) {
-  return all_f32_or_bf16(view);
-}
-
-template <SlotId kWeight, int kSums>
-int64_t unquantized_grad_bytes(const NodeView& view) {
-  return view.has(kWeight)
-             ? float_bytes(norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), kSums))
-             : 0;
-}
-
 int64_t norm_group(const NodeView& view) {
   return group_size(view, op_def(view.node.op).scales[0].operand);
 }
 
-// Scratch of a backward's sums, then of a decoded row for each thread.
+// Of a backward's sums.
 int64_t sums_floats(const NodeView& view, SlotId weight) {
+  static_assert(RmsNormGrad::x == LayerNormGrad::x);
   const int n_sums = op_def(view.node.op).is_centred ? 2 : 1;
-  return view.has(weight)
-             ? round_up(norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), n_sums), 16)
-             : 0;
+  return view.has(weight) ? norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), n_sums) : 0;
+}
+template <SlotId kWeight>
+int64_t sums_bytes(const NodeView& view) {
+  return float_bytes(sums_floats(view, kWeight));
+}
+
+// Behind the sums: a decoded row for each thread.
+int64_t rows_begin(const NodeView& view, SlotId weight) {
+  return round_up(sums_floats(view, weight), 16);
+}
+template <SlotId kWeight>
+int64_t grad_bytes(const NodeView& view) {
+  return float_bytes(rows_begin(view, kWeight) +
+                     norm_groups_scratch(rows_of(view.in(RmsNormGrad::x)), view.target.n_threads));
 }
 
 NormGroups groups_at(const NodeTypes& types, const LaunchArgs& args, SlotId scales, int64_t group,
@@ -67,15 +69,10 @@ LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
 bool rms_grad_applies(const NodeView& view) {
   return reads_codes(view) && view.in(RmsNormGrad::rstd).dtype == Dtype::f32;
 }
-int64_t rms_grad_bytes(const NodeView& view) {
-  return float_bytes(sums_floats(view, RmsNormGrad::weight) +
-                     norm_groups_scratch(rows_of(view.in(RmsNormGrad::x)), view.target.n_threads));
-}
-
 LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
   return with_amax_sink(view, [types = NodeTypes(view), group = norm_group(view),
                                shape = rows_of(view.in(RmsNormGrad::x)),
-                               rows_at = sums_floats(view, RmsNormGrad::weight),
+                               rows_at = rows_begin(view, RmsNormGrad::weight),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     rms_norm_backward({.x = types.operand(args, RmsNormGrad::x),
                        .weight = types.operand(args, RmsNormGrad::weight),
@@ -119,16 +116,10 @@ bool layer_grad_applies(const NodeView& view) {
   return reads_codes(view) && view.in(LayerNormGrad::mean).dtype == Dtype::f32 &&
          view.in(LayerNormGrad::rstd).dtype == Dtype::f32;
 }
-int64_t layer_grad_bytes(const NodeView& view) {
-  return float_bytes(
-      sums_floats(view, LayerNormGrad::weight) +
-      norm_groups_scratch(rows_of(view.in(LayerNormGrad::x)), view.target.n_threads));
-}
-
 LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
   return with_amax_sink(view, [types = NodeTypes(view), group = norm_group(view),
                                shape = rows_of(view.in(LayerNormGrad::x)),
-                               rows_at = sums_floats(view, LayerNormGrad::weight),
+                               rows_at = rows_begin(view, LayerNormGrad::weight),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     layer_norm_backward({.x = types.operand(args, LayerNormGrad::x),
                          .weight = types.operand(args, LayerNormGrad::weight),
@@ -147,18 +138,17 @@ LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
 }
 
 const Binding kNormBindings[] = {
-    {{OpCode::rms_norm, "simd", unquantized_norm}, prepare_rms_norm},
+    {{OpCode::rms_norm, "simd", all_f32_or_bf16}, prepare_rms_norm},
     {{OpCode::rms_norm, "codes", rms_norm_applies, forward_bytes}, prepare_rms_norm},
-    {{OpCode::rms_norm_grad, "simd", unquantized_norm,
-      unquantized_grad_bytes<RmsNormGrad::weight, 1>},
+    {{OpCode::rms_norm_grad, "simd", all_f32_or_bf16, sums_bytes<RmsNormGrad::weight>},
      prepare_rms_norm_grad},
-    {{OpCode::rms_norm_grad, "codes", rms_grad_applies, rms_grad_bytes}, prepare_rms_norm_grad},
-    {{OpCode::layer_norm, "simd", unquantized_norm}, prepare_layer_norm},
+    {{OpCode::rms_norm_grad, "codes", rms_grad_applies, grad_bytes<RmsNormGrad::weight>},
+     prepare_rms_norm_grad},
+    {{OpCode::layer_norm, "simd", all_f32_or_bf16}, prepare_layer_norm},
     {{OpCode::layer_norm, "codes", layer_norm_applies, forward_bytes}, prepare_layer_norm},
-    {{OpCode::layer_norm_grad, "simd", unquantized_norm,
-      unquantized_grad_bytes<LayerNormGrad::weight, 2>},
+    {{OpCode::layer_norm_grad, "simd", all_f32_or_bf16, sums_bytes<LayerNormGrad::weight>},
      prepare_layer_norm_grad},
-    {{OpCode::layer_norm_grad, "codes", layer_grad_applies, layer_grad_bytes},
+    {{OpCode::layer_norm_grad, "codes", layer_grad_applies, grad_bytes<LayerNormGrad::weight>},
      prepare_layer_norm_grad},
 };
 
