@@ -168,6 +168,7 @@ void wait_for_lanes(uint32_t mask) {
 const Brought& exchange(uint32_t mask, uint64_t mine) {
   return g_block.exchange(mask, mine);
 }
+uint64_t block_number = 0;
 void* shared_memory() {
   return g_shared;
 }
@@ -188,6 +189,7 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
   note_omitted(n_blocks - n_run);
   for (unsigned i = 0; i < n_run; ++i) {
     place.block = {i % grid.x, i / grid.x, 0};
+    ++block_number;
     std::memset(g_shared, 0xFF, shared_bytes);  // nothing is there yet
     g_block.run(block.x, thread);
   }

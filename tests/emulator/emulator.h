@@ -94,6 +94,15 @@ void launch(std::string_view name, dim3 grid, dim3 block, size_t shared_bytes, c
   });
 }
 void* shared_memory();
+// Of the block that runs, counted over all launches.
+extern uint64_t block_number;
+// Fills a variable of shared memory with ones, bit by bit, where this block meets it first.
+template <typename T>
+void poison_once(uint64_t& seen, T& variable) {
+  if (seen == block_number) return;
+  seen = block_number;
+  std::memset(static_cast<void*>(&variable), 0xFF, sizeof(variable));
+}
 template <typename T>
 T* dynamic_shared() {
   return static_cast<T*>(shared_memory());

@@ -90,8 +90,17 @@ def translate_assembly(text):
     return result + text
 
 
+def poison_static_shared(text):
+    """Every block finds shared memory of its kernels' own variables as no block before has left it."""
+    def poisoned(match):
+        names = [re.match(r"\w+", one).group(0) for one in parts(match.group(1))]
+        return match.group(0) + "".join(f" static uint64_t {name}_seen = 0; emulator::poison_once({name}_seen, {name});" for name in names)
+    return re.sub(r"(?<!extern )\b__shared__ (?:__align__\(\d+\) )?(?:unsigned int|[\w:]+(?:<[^<>]*>)?) ([^;]+);", poisoned, text)
+
+
 def translate(text):
     text = re.sub(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) (\w+)\[\];", r"\1* const \2 = emulator::dynamic_shared<\1>();", text)
+    text = poison_static_shared(text)
     for name, place in PLACES.items():
         text = re.sub(rf"(?<![.\w]){name}\b", f"emulator::place.{place}", text)
     text = re.sub(r"\b__noinline__\b", "__attribute__((noinline))", text)
