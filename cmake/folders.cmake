@@ -1,8 +1,9 @@
-# octet_folder(<name> [EACH] [DEPS folder...] [LIBS target...] [LESS file...]): one static library from every .cpp of a
-# folder, less those files. EACH: compiled one by one, because its files define the same names.
+# octet_folder(<name> [EACH] [KERNELS] [DEPS folder...] [LIBS target...] [LESS file...]): one static library from every .cpp
+# of a folder, less those files. EACH: compiled one by one, because its files define the same names. KERNELS: optimized in
+# every build.
 # The links are exactly the includes that the floors allow (docs/architecture.md); tools/check_layers.py checks both.
 function(octet_folder name)
-  cmake_parse_arguments(ARG "EACH" "" "DEPS;LIBS;LESS" ${ARGN})
+  cmake_parse_arguments(ARG "EACH;KERNELS" "" "DEPS;LIBS;LESS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   foreach(file IN LISTS ARG_LESS)
     list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${file})
@@ -14,7 +15,10 @@ function(octet_folder name)
   else()
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)
-    octet_precompile(${target} octet_pch)
+    if(NOT (ARG_KERNELS AND octet_quick))
+      target_compile_options(${target} PRIVATE ${octet_quick})
+      octet_precompile(${target} octet_pch)
+    endif()
     if(NOT ARG_EACH)
       octet_unity(${target})
     endif()

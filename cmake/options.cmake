@@ -7,11 +7,15 @@ if(OCTET_SANITIZE)
   target_compile_options(octet_options INTERFACE -fsanitize=${OCTET_SANITIZE} -fno-omit-frame-pointer -g1 -fno-sanitize-recover=all)
   target_link_options(octet_options INTERFACE -fsanitize=${OCTET_SANITIZE})
 endif()
+# The suite threads runs for seconds and is compiled for minutes. The other sanitizers' suites take three times as long so.
+if(OCTET_SANITIZE STREQUAL "thread")
+  set(octet_quick -O0)
+endif()
 if(OCTET_FUZZ)
   target_compile_options(octet_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+# Never -O0 in folders of kernels: which targets Highway dispatches to depends on the file, and only inlined does it stay that file's.
 if(OCTET_COVERAGE)
-  # Never -O0: which targets Highway dispatches to depends on the file, and only inlined does it stay that file's.
   target_compile_options(octet_options INTERFACE --coverage -fprofile-update=atomic -Og -g1)
   target_link_options(octet_options INTERFACE --coverage)
 endif()

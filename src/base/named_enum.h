@@ -13,8 +13,8 @@ namespace octet {
 // Every name, in the order of the values.
 template <typename E>
 std::vector<std::string_view> enum_names() {
-  std::vector<std::string_view> names;
-  for (int i = 0; i < enum_count(E{}); ++i) names.push_back(enum_name(static_cast<E>(i)));
+  std::vector<std::string_view> names(static_cast<size_t>(enum_count(E{})));
+  for (size_t i = 0; i < names.size(); ++i) names[i] = enum_name(static_cast<E>(i));
   return names;
 }
 

@@ -86,10 +86,6 @@ constexpr FunctionDef kFunctions[] = {
 
 }  // namespace
 
-std::span<const FunctionDef> all_functions() {
-  return kFunctions;
-}
-
 const FunctionDef& find_function(std::string_view name) {
   const auto it = std::find_if(std::begin(kFunctions), std::end(kFunctions),
                                [&](const FunctionDef& def) { return def.name == name; });

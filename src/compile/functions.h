@@ -91,7 +91,6 @@ struct FunctionDef {
   FunctionSource source = FunctionSource::training;
   Graph (*compose)(const Graph& typed, const ProgramOptions& options, const BatchSize& size);
 };
-std::span<const FunctionDef> all_functions();
 // CHECKs that there is one of this name.
 const FunctionDef& find_function(std::string_view name);
 

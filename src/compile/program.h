@@ -15,7 +15,7 @@ namespace octet {
 
 // A function at a batch size, and of which steps.
 struct FunctionKey {
-  std::string_view name;  // of all_functions()
+  std::string_view name;  // find_function takes it
   BatchSize size;
   StepKind kind = StepKind::plain;
   auto operator<=>(const FunctionKey&) const = default;

@@ -161,6 +161,9 @@ TEST(Packing, refuses_a_state_of_other_options) {
   const RowLoader other(stream, single(packed(8)));
   EXPECT_EQ(error_of([&] { loader.restore(other.state()); }),
             "[data] 'rows' must stay as in the checkpoint: expected single, got first_fit");
+  RowLoader windows(stream, {.seq = 8});
+  EXPECT_EQ(error_of([&] { windows.restore(loader.state()); }),
+            "[data] 'rows' must stay as in the checkpoint: expected first_fit, got none");
   LoaderState state = loader.state();
   state["position"] = "77";
   EXPECT_EQ(error_of([&] { loader.restore(state); }),
