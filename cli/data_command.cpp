@@ -119,7 +119,7 @@ Inspected inspect_conversations(const RunConfig& config, const GlobalOptions& op
   result.documents = find_pieces(result.stream, rows);
   result.lengths = {rows.seq};
   if (result.documents.all.empty()) return result;
-  const RowPlan plan(training_text(result.stream, rows), rows);
+  const RowPlan plan(document_samples(result.stream, rows, result.documents), rows);
   result.rows = plan.report();
   result.lengths = plan.lengths();
   return result;

@@ -209,6 +209,11 @@ std::shared_ptr<const RowSource> training_text(const TokenStream& stream,
                 "documents, {} of them longer (data.too_long)",
                 options.seq + 1, pieces.n_documents, pieces.n_too_long);
   }
+  return document_samples(stream, options, std::move(pieces));
+}
+
+std::shared_ptr<const RowSource> document_samples(const TokenStream& stream,
+                                                  const RowOptions& options, Pieces pieces) {
   return std::make_shared<TextSamples>(stream, options, std::move(pieces));
 }
 
@@ -225,8 +230,7 @@ std::shared_ptr<const RowSource> evaluation_text(const TokenStream& stream,
   std::ranges::stable_sort(pieces.all, {}, [&](const Piece& piece) {
     return std::ranges::lower_bound(options.lengths, piece.places()) - options.lengths.begin();
   });
-  return std::make_shared<TextSamples>(stream.slice(0, stream.n_tokens()), options,
-                                       std::move(pieces));
+  return document_samples(stream.slice(0, stream.n_tokens()), options, std::move(pieces));
 }
 
 }  // namespace octet

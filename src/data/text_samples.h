@@ -44,6 +44,10 @@ Pieces find_pieces(const TokenStream& stream, const RowOptions& options);
 std::shared_ptr<const RowSource> training_text(const TokenStream& stream,
                                                const RowOptions& options);
 
+// The documents that find_pieces found with these options, each a sample.
+std::shared_ptr<const RowSource> document_samples(const TokenStream& stream,
+                                                  const RowOptions& options, Pieces pieces);
+
 // The start of a stream: windows of its first `max_tokens`, or the documents until they hold so
 // many, where rows come in several lengths those of each length in order, the shortest first.
 std::shared_ptr<const RowSource> evaluation_text(const TokenStream& stream,
