@@ -12,7 +12,6 @@
 #include "formats/codec.h"
 #include "infer/frozen_weight.h"
 #include "ir/fixed_scale.h"
-#include "ir/sharding.h"
 #include "math/adamw.h"
 #include "math/power_of_two.h"
 
@@ -20,11 +19,12 @@ namespace octet {
 namespace {
 
 // Copies elements of parameters to slots, through memory of the host that the device copies from at
-// its best speed: a buffer for each thread that calls.
+// its best speed: a buffer for each thread that calls. With no threads one calls, and no memory is
+// set up for the device: the writer lives for one parameter.
 class SlotWriter {
  public:
   SlotWriter(Arenas& arenas, const Layout& layout, int n_threads)
-      : arenas_(arenas), rank_(layout.rank), buffers_(static_cast<size_t>(n_threads)) {}
+      : arenas_(arenas), layout_(layout), buffers_(static_cast<size_t>(n_threads)) {}
 
   // Elements of the parameter, `first` on, of which a slot may have this rank's shard alone.
   struct Place {
@@ -36,12 +36,8 @@ class SlotWriter {
   template <typename Fill>
   void write(const Place& place, int64_t n, const Fill& fill) {
     const auto& [slot, first, thread] = place;
-    ElementRange own{0, slot.type.n_elems()};
-    if (slot.whole) {
-      own = shard_range(n_elems(*slot.whole), slot.type.n_elems(), rank_);
-    } else {
-      CHECK(first >= 0 && n <= own.count - first);
-    }
+    const ElementRange own = layout_.range_of(slot);
+    CHECK(slot.whole || (first >= 0 && n <= own.count - first));
     const int64_t width = bytes_of(slot.type.dtype, 1);
     const int64_t last = std::min(first + n, own.first + own.count);
     for (int64_t at = std::max(first, own.first); at < last; at += kMaxBuffer / width) {
@@ -66,14 +62,19 @@ class SlotWriter {
   static constexpr int64_t kMaxBuffer = 2 << 20;  // bytes
 
   std::byte* buffer_of(int thread, int64_t n_bytes) {
+    if (buffers_.empty()) {
+      pageable_.resize(std::max(pageable_.size(), static_cast<size_t>(n_bytes)));
+      return pageable_.data();
+    }
     std::unique_ptr<DeviceMemory>& buffer = buffers_.at(static_cast<size_t>(thread));
     if (!buffer || buffer->bytes() < n_bytes) buffer = arenas_.device().allocate_host(n_bytes);
     return buffer->data();
   }
 
   Arenas& arenas_;
-  int64_t rank_;
+  const Layout& layout_;
   std::vector<std::unique_ptr<DeviceMemory>> buffers_;
+  std::vector<std::byte> pageable_;
 };
 
 // Where the scale of an FP16 master is kept; nullptr where it has none.
@@ -219,7 +220,7 @@ void write_master(Arenas& arenas, const Layout& layout, const std::string& param
   CHECK(kept == nullptr || first == 0);  // the scale is one of all elements
   ParameterPiece piece{.parameter = parameter, .values = values, .first = first};
   if (kept != nullptr) piece.master_scale = write_first_scale(arenas, *kept, amax_of(values));
-  SlotWriter to(arenas, layout, 1);
+  SlotWriter to(arenas, layout, 0);
   write_piece(to, layout, piece);
 }
 

@@ -39,6 +39,11 @@ bool Layout::is_in_checkpoints(const Slot& slot) const {
          state_def(slot.key.use).in_checkpoint;
 }
 
+ElementRange Layout::range_of(const Slot& slot) const {
+  const int64_t n = slot.type.n_elems();
+  return slot.whole ? shard_range(n_elems(*slot.whole), n, rank) : ElementRange{0, n};
+}
+
 const Layout::Slot* Layout::find(StateUse use, std::string_view owner) const {
   const auto it = slots.find(state_name(use, owner));
   return it == slots.end() || it->second.key.use != use ? nullptr : &it->second;

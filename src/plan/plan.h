@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/sharding.h"
 #include "plan/catalogue.h"
 
 namespace octet {
@@ -79,6 +80,7 @@ struct Layout {
   bool saves_constants = false;
 
   bool is_in_checkpoints(const Slot& slot) const;
+  ElementRange range_of(const Slot& slot) const;  // what it holds of its whole tensor
   const Slot* find(StateUse use, std::string_view owner) const;  // nullptr where there is none
 
   // Adds the inputs of this kind that are not there yet; throws Error(internal) where one is there

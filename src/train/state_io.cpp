@@ -139,9 +139,7 @@ void restore_slots(Arenas& arenas, const Layout& layout, InputKind kind,
     if (!recorded.empty()) check_use(name, slot, recorded, reader.path());
     const StoredTensor& tensor = reader.at(name);
     const int64_t width = bytes_of(slot.type.dtype, 1);
-    const ElementRange own =
-        slot.whole ? shard_range(n_elems(*slot.whole), slot.type.n_elems(), layout.rank)
-                   : ElementRange{0, slot.type.n_elems()};
+    const ElementRange own = layout.range_of(slot);
     staging.copy_in(arenas.arena(slot.arena) + slot.offset, own.count * width,
                     [&](int64_t first, std::span<std::byte> piece) {
                       const int64_t at = own.first * width + first;

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "base/thread_pool.h"
-#include "ir/sharding.h"
 
 namespace octet {
 namespace {
@@ -34,11 +33,6 @@ void write_all(Arenas& arenas, const Layout& layout, const std::vector<Parameter
   });
 }
 
-// What a slot holds of a parameter of n elements.
-ElementRange run_of(const Layout& layout, const Layout::Slot& slot, int64_t n) {
-  return slot.whole ? shard_range(n, slot.type.n_elems(), layout.rank) : ElementRange{0, n};
-}
-
 RandomStream stream_of(const ParameterSpec& parameter, uint32_t seed) {
   return {.name = name_hash(parameter.name), .seed = seed};
 }
@@ -49,11 +43,11 @@ WeightInit init_of(Arenas& arenas, const Layout& layout, const ParameterSpec& pa
   WeightInit init{.random = stream_of(parameter, seed),
                   .std = parameter.init == Init::normal ? parameter.std : 0,
                   .constant = parameter.init == Init::ones ? 1.0 : 0.0,
-                  .weight_run = run_of(layout, weight, n_elems(parameter.shape)),
+                  .weight_run = layout.range_of(weight),
                   .weight = weight.type.dtype,
                   .weight_at = arenas.arena(weight.arena) + weight.offset};
   if (const Layout::Slot* master = find_master(layout, parameter.name)) {
-    init.master_run = run_of(layout, *master, n_elems(parameter.shape));
+    init.master_run = layout.range_of(*master);
     init.master = master->type.dtype;
     init.master_at = arenas.arena(master->arena) + master->offset;
   }
