@@ -11,9 +11,9 @@
 // library's kernels run bf16 and fp16 of head sizes that are multiples of 8 up to 128, where it is
 // there, with a window or without one, and without a mask of any two lengths; ours run the rest:
 // causal masks of two lengths, ranges of keys, a bias, any head size up to kMaxHeadDim, memory
-// linear in the sequence, always deterministic. Tiles that no query sees are
-// skipped by both. Backward, the library sums dq in no fixed order; where the run must repeat its
-// bits it keeps dP instead, a square of the sequence, and ours run where that would be too much.
+// linear in the sequence, always deterministic. Tiles that no query sees are skipped by both.
+// Backward, the library sums dq in no fixed order; where the run must repeat its bits it keeps dP
+// instead, a square of the sequence, and ours run where that would be too much.
 #pragma once
 
 #include <compare>
