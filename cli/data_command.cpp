@@ -142,6 +142,7 @@ struct Lengths {
 
 Lengths lengths_of(const std::vector<ChatSample>& samples) {
   std::vector<int64_t> all;
+  all.reserve(samples.size());
   for (const ChatSample& sample : samples) all.push_back(sample.n_tokens);
   std::ranges::sort(all);
   const auto at = [&](double share) {
@@ -272,6 +273,7 @@ void write_text(const Inspected& data, int64_t n) {
 nlohmann::ordered_json sample_json(const Inspected& data, const ChatSample& sample) {
   const auto [ids, flags] = tokens_of(data, sample);
   std::vector<int> mask;
+  mask.reserve(flags.size());
   for (const uint8_t flag : flags) mask.push_back((flag & kNotTrained) == 0 ? 1 : 0);
   return {{"place", sample.place},
           {"format", sample.format},

@@ -107,26 +107,28 @@ struct ParameterPiece {
 };
 
 void write_piece(SlotWriter& to, const Layout& layout, const ParameterPiece& piece) {
-  const auto& [parameter, values, first, thread, master_scale] = piece;
-  const Layout::Slot& weight = layout.slots.at(parameter);
-  const Layout::Slot* master = find_master(layout, parameter);
+  const std::span<const float> values = piece.values;
+  const Layout::Slot& weight = layout.slots.at(piece.parameter);
+  const Layout::Slot* master = find_master(layout, piece.parameter);
+  const auto at = [&piece](const Layout::Slot& slot) {
+    return SlotWriter::Place{slot, piece.first, piece.thread};
+  };
   if (master == nullptr || master->key.use == StateUse::master) {
-    to.write({weight, first, thread}, values);
+    to.write(at(weight), values);
     if (master == nullptr) return;
-    if (master->type.dtype != Dtype::fp16) return to.write({*master, first, thread}, values);
+    if (master->type.dtype != Dtype::fp16) return to.write(at(*master), values);
     std::vector<float> scaled(values.begin(), values.end());
-    for (float& value : scaled) value /= master_scale;
-    return to.write({*master, first, thread}, scaled);
+    for (float& value : scaled) value /= piece.master_scale;
+    return to.write(at(*master), scaled);
   }
   CHECK(weight.type.dtype == Dtype::bf16 && master->type.dtype == Dtype::i16);
   const auto write_half = [&](const Layout::Slot& slot, auto MasterBits::*half) {
-    to.write({slot, first, thread}, std::ssize(values),
-             [&](int64_t begin, std::span<std::byte> out) {
-               for (size_t i = 0; i < out.size() / 2; ++i) {
-                 const MasterBits split = split_master(values[static_cast<size_t>(begin) + i]);
-                 std::memcpy(&out[2 * i], &(split.*half), 2);
-               }
-             });
+    to.write(at(slot), std::ssize(values), [&](int64_t begin, std::span<std::byte> out) {
+      for (size_t i = 0; i < out.size() / 2; ++i) {
+        const MasterBits split = split_master(values[static_cast<size_t>(begin) + i]);
+        std::memcpy(&out[2 * i], &(split.*half), 2);
+      }
+    });
   };
   write_half(weight, &MasterBits::hi);
   write_half(*master, &MasterBits::lo);
@@ -232,20 +234,21 @@ void load_weights(Arenas& arenas, const Layout& layout,
   const auto scales = write_first_scales(arenas, layout, parameters, weights);
   SlotWriter to(arenas, layout, n_threads);
   read_in_pieces(weights, parameters, n_threads, [&](const WeightPiece& piece) {
-    const auto& [parameter, first, values, thread] = piece;
-    const Layout::Slot& slot = layout.slots.at(parameter.name);
-    if (const auto weight = frozen.find(parameter.name); weight != frozen.end()) {
-      return to.write(
-          {slot, first, thread}, std::ssize(values), [&](int64_t begin, std::span<std::byte> out) {
-            weight->second.encode(first + begin,
-                                  values.subspan(static_cast<size_t>(begin), out.size()),
-                                  {reinterpret_cast<uint8_t*>(out.data()), out.size()});
-          });
+    const std::string& name = piece.parameter.name;
+    const Layout::Slot& slot = layout.slots.at(name);
+    if (const auto weight = frozen.find(name); weight != frozen.end()) {
+      return to.write({slot, piece.first, piece.thread}, std::ssize(piece.values),
+                      [&](int64_t begin, std::span<std::byte> out) {
+                        weight->second.encode(
+                            piece.first + begin,
+                            piece.values.subspan(static_cast<size_t>(begin), out.size()),
+                            {reinterpret_cast<uint8_t*>(out.data()), out.size()});
+                      });
     }
-    weights.check_finite(parameter.name, first, values, slot.type.dtype);
-    const auto scale = scales.find(parameter.name);
+    weights.check_finite(name, piece.first, piece.values, slot.type.dtype);
+    const auto scale = scales.find(name);
     write_piece(to, layout,
-                {parameter.name, values, first, thread,
+                {name, piece.values, piece.first, piece.thread,
                  scale == scales.end() ? kFirstMasterScale : scale->second});
   });
   for (const auto& [name, weight] : frozen) {
