@@ -14,6 +14,12 @@ Arenas::Arenas(Device& device, const int64_t (&arena_bytes)[kArenaCount]) : devi
     memory_[arena] = device.allocate(arena_bytes[arena]);
 }
 
+bool Arenas::hold(const int64_t (&arena_bytes)[kArenaCount]) const {
+  for (int arena = 0; arena < kArenaCount; ++arena)
+    if (arena_bytes[arena] > bytes(static_cast<Arena>(arena))) return false;
+  return true;
+}
+
 RankExchange exchange_of(Group& group) {
   RankExchange exchange{.rank = group.rank(), .n_ranks = group.size()};
   exchange.all_gather = [&group](const void* own, void* all, int64_t bytes) {
@@ -63,8 +69,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
   if (const std::string target = catalogue.target().text(); plan.target != target)
     throw Error(ErrorCode::internal, "[plan] expected a plan for {}, got one for {}", target,
                 plan.target);
-  for (int arena = 0; arena < kArenaCount; ++arena)
-    CHECK(plan.arena_bytes[arena] <= arenas.bytes(static_cast<Arena>(arena)));
+  CHECK(arenas.hold(plan.arena_bytes));
   // Between runs the transient arena holds nothing: products may be timed on it.
   const WorkspaceLoan workspace(arenas.device(), arenas.memory(Arena::transient));
   uint32_t n_transfers = 0;

@@ -20,6 +20,7 @@ class Arenas {
  public:
   Arenas(Device& device, const int64_t (&arena_bytes)[kArenaCount]);
   std::byte* arena(Arena arena) { return memory_[static_cast<int>(arena)]->data(); }
+  bool hold(const int64_t (&arena_bytes)[kArenaCount]) const;
   int64_t bytes(Arena arena) const { return memory_[static_cast<int>(arena)]->bytes(); }
   DeviceMemory& memory(Arena arena) { return *memory_[static_cast<int>(arena)]; }
   Device& device() { return device_; }

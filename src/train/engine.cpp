@@ -89,10 +89,10 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
   if (group_ != nullptr) keys.push_back({function::gather_weights, size_});
   const DeviceInfo info = device.info();
   expect_fits(*program_, catalogue, {info.memory_bytes, "available on " + info.name});
-  for (const FunctionKey& key : keys) program_->plan(key);
-  allocate(device, catalogue, keys);
   bind_available_rows(catalogue, [&] {
     bound_.clear();
+    for (const FunctionKey& key : keys) program_->plan(key);
+    allocate(device, catalogue, keys);
     for (const FunctionKey& key : keys)
       bound_[key] = std::make_unique<BoundPlan>(program_->plan(key), catalogue, *arenas_);
   });
@@ -100,11 +100,19 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
   staging_ = std::make_unique<BatchStaging>(device, program_->plan(keys.front()).graph);
 }
 
-// Ranks try their collectives in the memory that the run will have.
+// Ranks try their collectives in the memory that the run will have. A plan without a row that was
+// struck may need more.
 void TrainEngine::allocate(Device& device, Catalogue& catalogue,
                            const std::vector<FunctionKey>& keys) {
   int64_t arena_bytes[kArenaCount];
   program_->arena_bytes(arena_bytes);
+  if (arenas_ && arenas_->hold(arena_bytes)) return;
+  if (arenas_ && group_ != nullptr)
+    throw Error(ErrorCode::device,
+                "[plan] expected kernels that every rank has, got none of '{}' here, and the plan "
+                "without it needs more memory than the ranks share already; choose another recipe",
+                fmt::join(catalogue.target().without, ", "));
+  arenas_.reset();
   std::optional<RankSelfTest> test;
   if (group_ != nullptr && device.info().reaches_peers) {
     CollectiveKinds kinds;
