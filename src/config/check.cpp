@@ -138,8 +138,11 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
     const bool is_shape = is_shape_key(row.path);
     check(loaded, name,
           {{row.path, "model.path",
-            !is_shape || config.model.path.empty() || !is_written(loaded, row.path),
-            "no shape key beside model.path", value_text(row, config)}});
+            !is_shape || config.model.path.empty() || !is_written(loaded, row.path) ||
+                is_of_new_head(row.path, config),
+            row.path == "model.classes" ? "model.head: classes beside model.path"
+                                        : "no shape key beside model.path",
+            value_text(row, config)}});
   }
   if (config.model.path.empty()) check_shape(loaded, name);
   const std::optional<WindowOrder> order = config.data.sampling;

@@ -66,7 +66,8 @@ std::string resolved_yaml(const RunConfig& config) {
   std::string out;
   std::string_view open;  // the section that the lines before belong to
   for (const ConfigRow& row : config_rows()) {
-    if (!config.model.path.empty() && is_shape_key(row.path)) continue;
+    const bool is_of_folder = is_shape_key(row.path) && !is_of_new_head(row.path, config);
+    if (!config.model.path.empty() && is_of_folder) continue;
     const size_t dot = row.path.rfind('.');
     const std::string_view section = dot == std::string_view::npos ? "" : row.path.substr(0, dot);
     const auto depth = static_cast<size_t>(std::ranges::count(section, '.'));

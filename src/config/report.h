@@ -9,8 +9,8 @@
 
 namespace octet {
 
-// A complete YAML file: every key of the table, less the shape keys beside model.path. parse_config
-// gives the same configuration back.
+// A complete YAML file: every key of the table, less the shape keys that model.path decides.
+// parse_config gives the same configuration back.
 std::string resolved_yaml(const RunConfig& config);
 
 // Every key of the table with its value as text, in the table's order.

@@ -32,7 +32,8 @@ constexpr ConfigChoice kScaledGradient = {
 
 constexpr ConfigRow kModelRows[] = {
     {"model.path", open, OCTET_FIELD(model.path), any(), "",
-     "folder of a model (Hugging Face layout) to start from; replaces the shape keys"},
+     "folder of a model (Hugging Face layout) to start from; replaces the shape keys, but for "
+     "model.head"},
     {"model.allow_nonfinite", open, OCTET_FIELD(model.allow_nonfinite), any(), "",
      "take weights of model.path that are NaN or Inf, or beyond FP16 where it computes in FP16; "
      "without it they are refused"},

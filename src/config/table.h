@@ -82,6 +82,8 @@ bool is_config_section(std::string_view path);
 
 // Whether a model's folder decides this key: all of "model." but path and seq.
 bool is_shape_key(std::string_view path);
+// Whether such a key counts beside model.path: of another head than the folder's.
+bool is_of_new_head(std::string_view path, const RunConfig& config);
 
 // What --resume allows, in words: "as recorded", "by --set".
 std::string_view on_resume_text(OnResume rule);

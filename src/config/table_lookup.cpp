@@ -91,6 +91,12 @@ bool is_shape_key(std::string_view path) {
          path != "model.allow_nonfinite";
 }
 
+bool is_of_new_head(std::string_view path, const RunConfig& config) {
+  const ModelHead head = config.model.head;
+  return path == "model.head" ? head != ModelHead::text
+                              : path == "model.classes" && head == ModelHead::classes;
+}
+
 std::string_view on_resume_text(OnResume rule) {
   switch (rule) {
     case same:

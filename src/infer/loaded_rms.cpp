@@ -40,7 +40,9 @@ bool predicts_scales(std::string_view recipe) {
 
 std::map<std::string, double> loaded_rms(const WeightReader& weights, const ModelSpec& spec) {
   std::vector<ParameterSpec> parameters = model_parameters(spec);
-  std::erase_if(parameters, [](const ParameterSpec& p) { return p.shape.size() < 2; });
+  std::erase_if(parameters, [&](const ParameterSpec& p) {
+    return p.shape.size() < 2 || weights.new_parameters().contains(p.name);
+  });
   std::vector<double> rms(parameters.size());
   ThreadPool pool;
   pool.run(std::ssize(parameters), [&](int64_t i, int) {

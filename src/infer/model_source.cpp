@@ -13,6 +13,7 @@
 #include "io/model_files.h"
 #include "io/quantization_config.h"
 #include "nn/hf_config.h"
+#include "nn/shape.h"
 #include "text/tokenizer.h"
 
 namespace octet {
@@ -21,7 +22,7 @@ namespace {
 // A run keeps the config.json of the folder that it started from, so that it does not depend on it.
 ModelSpec spec_of_run(const Files& files, const std::string& run, const RunConfig& config) {
   if (config.model.path.empty()) return model_from_config(files, config);
-  ModelSpec spec = read_hf_config(files, run);
+  ModelSpec spec = with_new_head(read_hf_config(files, run), config);
   spec.rope_seq = config.model.seq;
   return spec;
 }
@@ -55,7 +56,7 @@ ModelSource source_of_folder(const Files& files, const std::string& folder) {
   source.folder = source.weights = folder;
   source.tokenizer =
       find_tokenizer(files, folder).value_or(source.spec.vocab == 256 ? "bytes" : "");
-  source.seq = source.spec.max_positions;
+  source.seq = longest_row(source.spec);
   return source;
 }
 

@@ -4,10 +4,11 @@
 #include <cstring>
 #include <vector>
 
-#include "infer/weights.h"
+#include "base/error.h"
 #include "io/model_files.h"
 #include "nn/hf_config.h"
 #include "nn/hf_names.h"
+#include "nn/shape.h"
 
 namespace octet {
 namespace {
@@ -56,9 +57,26 @@ ModelSpec read_folder_spec(const Files& files, const std::string& folder) {
   return spec;
 }
 
+ModelSpec with_new_head(ModelSpec spec, const RunConfig& config) {
+  const ModelHead head = config.model.head;
+  if (head == ModelHead::text) return spec;
+  const ModelDef& def = model_def(spec.kind);
+  if (def.heads.empty()) {
+    throw Error(ErrorCode::invalid_argument, "model.head: expected text for kind {}, got {}",
+                def.name, enum_name(head));
+  }
+  spec.head = head;
+  spec.classes = head == ModelHead::classes ? config.model.classes : ModelSpec().classes;
+  if (const auto fault = fault_of(spec)) {
+    throw Error(ErrorCode::invalid_argument, "model.{}: expected {}, got {}", fault->field,
+                fault->expected, fault->got);
+  }
+  return spec;
+}
+
 ModelSpec model_from_config(const Files& files, const RunConfig& config) {
   if (!config.model.path.empty()) {
-    ModelSpec spec = read_folder_spec(files, config.model.path);
+    ModelSpec spec = with_new_head(read_folder_spec(files, config.model.path), config);
     spec.rope_seq = config.model.seq;
     return spec;
   }

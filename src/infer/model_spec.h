@@ -4,12 +4,22 @@
 #include "base/files.h"
 #include "compile/program.h"
 #include "config/run_config.h"
+#include "infer/weights.h"
 #include "nn/model.h"
 
 namespace octet {
 
-// A new model of the configuration's shape, or with model.path the one of that folder. A new model
-// has model.seq rows where positions are learned.
+// The model with the head that the configuration names beside model.path, if it does. Throws
+// Error{invalid_argument} where its kind has no such head.
+ModelSpec with_new_head(ModelSpec spec, const RunConfig& config);
+
+// Of such a head: whether the folder need not have its parameters.
+inline HeadWeights head_weights(const RunConfig& config) {
+  return config.model.head == ModelHead::text ? HeadWeights::all_stored : HeadWeights::may_be_new;
+}
+
+// A new model of the configuration's shape, or with model.path the one of that folder, with
+// with_new_head. A new model has model.seq rows where positions are learned.
 ModelSpec model_from_config(const Files& files, const RunConfig& config);
 
 // The model of a folder: its config.json, but with a head of its own where the weights hold one

@@ -7,6 +7,7 @@
 #include "base/integer.h"
 #include "infer/batch_inputs.h"
 #include "infer/inference.h"
+#include "nn/shape.h"
 
 namespace octet {
 namespace {
@@ -54,7 +55,7 @@ Batch batch_of(const RowGroup& group, std::span<const EncodedTexts> rows, int64_
 }  // namespace
 
 int64_t max_row_tokens(const ModelSpec& spec) {
-  return spec.max_positions - model_def(spec.kind).first_position;
+  return longest_row(spec);
 }
 
 void run_encoder(const ModelSource& source, std::span<const EncodedTexts> rows,

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/integer.h"
@@ -103,7 +105,7 @@ void decode_weights(Dtype dtype, std::span<const std::byte> bytes, std::span<flo
 }
 
 WeightReader::WeightReader(const Files& files, const std::string& path, const ModelSpec& spec,
-                           NonfiniteWeights nonfinite)
+                           NonfiniteWeights nonfinite, HeadWeights head)
     : nonfinite_(nonfinite), files_(ModelFiles::open(files, path)) {
   if (const auto note = find_adapter_note(files, path)) {
     merged_ = std::make_shared<const MergedWeights>(files, *note, path, spec, nonfinite);
@@ -128,13 +130,38 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
     inputs_.residuals[sum] = {.dtype = quantization.residual, .scale = scale};
   }
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
+  if (head == HeadWeights::may_be_new) find_new_parameters(spec, parameters);
   for (const ParameterSpec& parameter : parameters) {
-    add_parameter(parameter, quantization);
+    if (!new_.contains(parameter.name)) add_parameter(parameter, quantization);
   }
-  if (stored_name_.size() == parameters.size()) return;
+  if (stored_name_.size() + new_.size() == parameters.size()) return;
   for (const ParameterSpec& parameter : parameters) stored_name_.erase(parameter.name);
   throw Error(ErrorCode::bad_data, "[weights] {}: the model has no parameter '{}'", path,
               stored_name_.begin()->first);
+}
+
+// What the model has beside one that is read for its features, where the files lack it or hold that
+// of another head.
+void WeightReader::find_new_parameters(const ModelSpec& spec,
+                                       std::span<const ParameterSpec> parameters) {
+  ModelSpec bare = spec;
+  bare.head = ModelHead::features;
+  std::set<std::string_view> known;
+  const std::vector<ParameterSpec> kept = model_parameters(bare);
+  for (const ParameterSpec& parameter : kept) known.insert(parameter.name);
+  for (const ParameterSpec& parameter : parameters) {
+    if (!known.insert(parameter.name).second) continue;
+    const auto at = stored_name_.find(parameter.name);
+    const bool is_stored =
+        at != stored_name_.end() && files_.at(at->second).shape == parameter.shape;
+    if (is_stored) continue;
+    new_.insert(parameter.name);
+    if (at != stored_name_.end()) stored_name_.erase(at);
+  }
+  const ModelDef& def = model_def(spec.kind);
+  std::erase_if(stored_name_, [&](const auto& entry) {
+    return !known.contains(entry.first) && is_head_name(def, entry.first);
+  });
 }
 
 void WeightReader::add_parameter(const ParameterSpec& parameter, const QuantizationConfig& config) {

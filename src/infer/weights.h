@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,15 +27,24 @@ constexpr NonfiniteWeights nonfinite_weights(bool are_allowed) {
   return are_allowed ? NonfiniteWeights::allowed : NonfiniteWeights::refused;
 }
 
+// Whether parameters of an encoder's head may be missing in the files, or have another shape there:
+// a model with a new head (model.head beside model.path) begins with first values of these.
+enum class HeadWeights : uint8_t { all_stored, may_be_new };
+
 class WeightReader {
  public:
   // `path` is a model's folder or one .safetensors file; of adapters (infer/adapter_note.h) it
   // reads what they and their base are together (infer/merged_weights.h). Opens and checks the
   // files: every parameter of the model is there once, with its shape, as F32, BF16, F16, or in 8
   // bits with its scales (io/quantization_config.h), and nothing else is there (but buffers that
-  // are no parameters). Throws Error{bad_data} naming the first tensor that differs.
+  // are no parameters, and with may_be_new those of other heads). Throws Error{bad_data} naming the
+  // first tensor that differs.
   WeightReader(const Files& files, const std::string& path, const ModelSpec& spec,
-               NonfiniteWeights nonfinite = NonfiniteWeights::refused);
+               NonfiniteWeights nonfinite = NonfiniteWeights::refused,
+               HeadWeights head = HeadWeights::all_stored);
+
+  // That the files do not hold; none may be read.
+  const std::set<std::string>& new_parameters() const { return new_; }
 
   // Row-major in the parameter's shape; exact, but for q * scale, which is rounded once to nearest.
   // What is refused throws Error{bad_data} that names tensor and element, here and below.
@@ -65,6 +75,7 @@ class WeightReader {
   const FakeQuantizeInputs& inputs() const { return inputs_; }
 
  private:
+  void find_new_parameters(const ModelSpec& spec, std::span<const ParameterSpec> parameters);
   void add_parameter(const ParameterSpec& parameter, const QuantizationConfig& config);
   void add_scales(const std::string& parameter, const StoredTensor& weight,
                   const QuantizationConfig& config);
@@ -77,9 +88,10 @@ class WeightReader {
   std::shared_ptr<const MergedWeights> merged_;  // shared: readers are copied
   ModelFiles files_;
   std::map<std::string, std::string> stored_name_;  // by parameter
-  std::map<std::string, PackedWeight> packed_;      // by parameter
-  std::map<std::string, std::string> beside_;       // by the name that a parameter would have
-  std::map<std::string, Scales> scales_;            // by parameter
+  std::set<std::string> new_;
+  std::map<std::string, PackedWeight> packed_;  // by parameter
+  std::map<std::string, std::string> beside_;   // by the name that a parameter would have
+  std::map<std::string, Scales> scales_;        // by parameter
   FakeQuantizeInputs inputs_;
 };
 

@@ -12,6 +12,11 @@ bool has_head_parameters(ModelHead head) {
   return head != ModelHead::features && head != ModelHead::embeddings;
 }
 
+bool begins_as_head(const ModelDef& def, std::string_view name) {
+  return std::ranges::any_of(def.head_prefixes,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
 }  // namespace
 
 std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view file_name) {
@@ -23,12 +28,15 @@ std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_vie
   if (is_buffer || (spec.tied && stored == def.head)) return std::nullopt;
   if (def.skips != nullptr && def.skips(spec, stored)) return std::nullopt;
   const std::string_view prefix = def.prefix;
-  const auto begins = [&](std::string_view own) { return stored.starts_with(own); };
-  const bool is_of_head = std::ranges::any_of(def.head_prefixes, begins);
+  const bool is_of_head = begins_as_head(def, stored);
   const bool has_head = def.heads.empty() || has_head_parameters(head_of(spec).head);
   if (is_of_head && !has_head) return std::nullopt;
-  if (stored == def.head || begins(prefix) || is_of_head) return stored;
+  if (stored.starts_with(prefix) || is_head_name(def, stored)) return stored;
   return std::string(prefix).append(stored);
+}
+
+bool is_head_name(const ModelDef& def, std::string_view parameter) {
+  return parameter == def.head || begins_as_head(def, parameter);
 }
 
 }  // namespace octet

@@ -18,6 +18,13 @@ constexpr const ModelDef* kModels[] = {
     &kSmolLm3, &kGptNeox, &kVit,  &kDeit,    &kBert,  &kRoberta, &kDistilbert,
 };
 
+// The head that gives an output; "" without one.
+std::string head_advice(const ModelDef& def, std::string_view output) {
+  const auto at = std::ranges::find(def.heads, output, &HeadDef::output);
+  if (at == def.heads.end()) return "";
+  return fmt::format(" with this head (model.head: {})", enum_name(at->head));
+}
+
 }  // namespace
 
 std::span<const ModelDef* const> all_models() {
@@ -124,8 +131,8 @@ std::vector<WeightedLoss> resolved_losses(const ModelSpec& spec,
     }
     if (std::ranges::find(outputs, loss->output, &OutputSpec::read_as) == outputs.end()) {
       throw Error(ErrorCode::invalid_argument,
-                  "[train] loss: {} reads the output '{}', which {} has not", one.name,
-                  loss->output, def.name);
+                  "[train] loss: {} reads the output '{}', which {} has not{}", one.name,
+                  loss->output, def.name, head_advice(def, loss->output));
     }
   }
   return losses;

@@ -62,6 +62,10 @@ ModelSpec filled(const ModelSpec& spec) {
   return full;
 }
 
+int64_t longest_row(const ModelSpec& spec) {
+  return spec.max_positions - model_def(spec.kind).first_position;
+}
+
 std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   if (auto fault = out_of_bounds(spec, false)) return fault;
   if (spec.head_dim == 0 && spec.hidden % spec.heads != 0) {

@@ -1,6 +1,7 @@
 #include "train/loaded_options.h"
 
 #include "infer/loaded_rms.h"
+#include "infer/model_spec.h"
 #include "infer/weights.h"
 #include "io/model_files.h"
 
@@ -21,7 +22,7 @@ ProgramOptions loaded_options(const Files& files, const RunConfig& config, const
       config.recipe.weight_rms == WeightRms::loaded && predicts_scales(config.recipe.base);
   if (!is_loaded || !has_weights(files, config.model.path)) return options;
   const WeightReader weights(files, config.model.path, spec,
-                             nonfinite_weights(config.model.allow_nonfinite));
+                             nonfinite_weights(config.model.allow_nonfinite), head_weights(config));
   for (const auto& [name, rms] : loaded_rms(weights, spec))
     options.recipe_options.initial_rms[name] = rms;
   return options;

@@ -10,15 +10,14 @@
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/weights.h"
-#include "train/adapted_weights.h"
 #include "train/algorithms_file.h"
+#include "train/first_model.h"
 #include "train/loaded_options.h"
 #include "train/process_memory.h"
 #include "train/row_data.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
 #include "train/step_inputs.h"
-#include "train/weights.h"
 
 namespace octet {
 namespace {
@@ -35,37 +34,12 @@ ProgramOptions with_lengths(ProgramOptions options, const RowLoader& loader) {
   return options;
 }
 
-// How fast they came from files; "" where they were initialized.
-std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine,
-                              const RunConfig& config, const ModelSpec& spec) {
-  const std::vector<ParameterSpec> parameters = model_parameters(spec);
-  if (config.model.path.empty()) {
-    init_weights(engine.arenas(), engine.layout(), parameters,
-                 static_cast<uint32_t>(config.train.seed), machine.catalogue);
-    return "";
-  }
-  const Stopwatch watch;
-  const WeightReader reader(machine.files, config.model.path, spec,
-                            nonfinite_weights(config.model.allow_nonfinite));
-  if (config.lora.rank > 0) {
-    set_adapted_weights(engine.arenas(), engine.layout(), reader,
-                        {.spec = spec,
-                         .lora = lora_options(config),
-                         .frozen = frozen_format(config),
-                         .seed = static_cast<uint32_t>(config.train.seed)});
-  } else {
-    load_weights(engine.arenas(), engine.layout(), parameters, reader);
-  }
-  uint64_t n_bytes = 0;
-  for (const ParameterSpec& one : parameters) n_bytes += reader.stored(one.name).n_bytes();
-  return watch.text(static_cast<int64_t>(n_bytes));
-}
-
 // Nothing where all parameters are trained.
 std::optional<AdapterNote> adapter_note(const TrainerMachine& machine, const RunConfig& config,
                                         const ModelSpec& spec) {
   if (config.lora.rank == 0) return std::nullopt;
-  const WeightReader base(machine.files, config.model.path, spec, NonfiniteWeights::allowed);
+  const WeightReader base(machine.files, config.model.path, spec, NonfiniteWeights::allowed,
+                          head_weights(config));
   return AdapterNote{.base = config.model.path,
                      .base_hash = weights_hash(base, spec),
                      .lora = lora_options(config),

@@ -9,8 +9,8 @@
 #include "config/report.h"
 #include "infer/model_spec.h"
 #include "infer/model_texts.h"
-#include "nn/hf_config.h"
 #include "train/algorithms_file.h"
+#include "train/first_model.h"
 #include "train/resume.h"
 #include "train/row_data.h"
 #include "train/run_export.h"
@@ -22,23 +22,6 @@ namespace octet {
 namespace {
 
 constexpr const char* kRefusals = "refused_updates";
-
-std::string model_description(const Files& files, const RunConfig& config, const ModelSpec& spec,
-                              const std::vector<std::string>& label_names) {
-  const bool is_new = config.model.path.empty();
-  const std::string path = join_path(config.model.path, "config.json");
-  const std::string text = is_new ? hf_config_text(spec) : files.read_text(path);
-  const bool has_other_head = !is_new && spec.tied != parse_hf_config(text, path).tied;
-  if (!has_other_head && label_names.empty()) return text;
-  Json json = parse_json(text, path);  // with a head of its own (infer/model_spec.h)
-  if (has_other_head) json["tie_word_embeddings"] = spec.tied;
-  if (!label_names.empty()) json["label2id"] = json["id2label"] = Json::object();
-  for (size_t i = 0; i < label_names.size(); ++i) {
-    json["id2label"][fmt::to_string(i)] = label_names[i];
-    json["label2id"][label_names[i]] = i;
-  }
-  return json.dump(2) + "\n";
-}
 
 // The checkpoint's adapters mean nothing beside another base.
 void check_base(const AdapterNote& now, const LoadedCheckpoint& checkpoint) {

@@ -74,9 +74,15 @@ void write_weights(Arenas& arenas, const Layout& layout,
 }
 
 void load_weights(Arenas& arenas, const Layout& layout,
-                  const std::vector<ParameterSpec>& parameters, const WeightReader& weights) {
+                  const std::vector<ParameterSpec>& parameters, const WeightReader& weights,
+                  uint32_t seed) {
   zero_states(arenas, layout, parameters);
-  load_weights(arenas, layout, parameters, weights, FrozenFormat::as_computed);
+  std::vector<ParameterSpec> stored, left;
+  for (const ParameterSpec& parameter : parameters)
+    (weights.new_parameters().contains(parameter.name) ? left : stored).push_back(parameter);
+  load_weights(arenas, layout, stored, weights, FrozenFormat::as_computed);
+  write_all(arenas, layout, left,
+            [seed](const ParameterSpec& one) { return initial_values(one, seed); });
 }
 
 void init_weights(Arenas& arenas, const Layout& layout,

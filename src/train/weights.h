@@ -21,9 +21,11 @@ using ParameterValues = std::function<std::vector<float>(const ParameterSpec&)>;
 void write_weights(Arenas& arenas, const Layout& layout,
                    const std::vector<ParameterSpec>& parameters, const ParameterValues& values);
 
-// The same with the weights of a model's files, in pieces.
+// The same with the weights of a model's files, in pieces, and initial_values of those that it
+// lacks (WeightReader::new_parameters).
 void load_weights(Arenas& arenas, const Layout& layout,
-                  const std::vector<ParameterSpec>& parameters, const WeightReader& weights);
+                  const std::vector<ParameterSpec>& parameters, const WeightReader& weights,
+                  uint32_t seed);
 
 // The same with the parameters' initial_values, which the device makes where the catalogue can.
 void init_weights(Arenas& arenas, const Layout& layout,

@@ -1,0 +1,85 @@
+#include "train/first_model.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "infer/model_spec.h"
+#include "infer/weights.h"
+#include "nn/hf_config.h"
+#include "train/adapted_weights.h"
+#include "train/run_setup.h"
+#include "train/stopwatch.h"
+#include "train/weights.h"
+
+namespace octet {
+namespace {
+
+void expect_stored_head(const WeightReader& weights) {
+  if (weights.new_parameters().empty()) return;
+  throw Error(ErrorCode::invalid_argument,
+              "lora.rank: expected 0 where model.head begins anew ({}): adapters leave it as it is",
+              fmt::join(weights.new_parameters(), ", "));
+}
+
+// What says which head a folder has.
+void take_head(Json& json, const ModelSpec& spec) {
+  const Json own = Json::parse(hf_config_text(spec));
+  for (const char* key : {"architectures", "id2label", "label2id", "problem_type"}) {
+    json.erase(key);
+    if (own.contains(key)) json[key] = own[key];
+  }
+}
+
+}  // namespace
+
+std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine,
+                              const RunConfig& config, const ModelSpec& spec) {
+  const std::vector<ParameterSpec> parameters = model_parameters(spec);
+  const auto seed = static_cast<uint32_t>(config.train.seed);
+  if (config.model.path.empty()) {
+    init_weights(engine.arenas(), engine.layout(), parameters, seed, machine.catalogue);
+    return "";
+  }
+  const Stopwatch watch;
+  const WeightReader reader(machine.files, config.model.path, spec,
+                            nonfinite_weights(config.model.allow_nonfinite), head_weights(config));
+  if (config.lora.rank > 0) {
+    expect_stored_head(reader);
+    set_adapted_weights(engine.arenas(), engine.layout(), reader,
+                        {.spec = spec,
+                         .lora = lora_options(config),
+                         .frozen = frozen_format(config),
+                         .seed = seed});
+  } else {
+    load_weights(engine.arenas(), engine.layout(), parameters, reader, seed);
+  }
+  const std::set<std::string>& fresh = reader.new_parameters();
+  uint64_t n_bytes = 0;
+  for (const ParameterSpec& one : parameters) {
+    if (!fresh.contains(one.name)) n_bytes += reader.stored(one.name).n_bytes();
+  }
+  const std::string text = watch.text(static_cast<int64_t>(n_bytes));
+  return fresh.empty() ? text : fmt::format("{}; begin anew: {}", text, fmt::join(fresh, ", "));
+}
+
+std::string model_description(const Files& files, const RunConfig& config, const ModelSpec& spec,
+                              const std::vector<std::string>& label_names) {
+  const bool is_new = config.model.path.empty();
+  const std::string path = join_path(config.model.path, "config.json");
+  const std::string text = is_new ? hf_config_text(spec) : files.read_text(path);
+  const bool is_untied = !is_new && spec.tied != parse_hf_config(text, path).tied;
+  const bool has_new_head = !is_new && config.model.head != ModelHead::text;
+  if (!is_untied && !has_new_head && label_names.empty()) return text;
+  Json json = parse_json(text, path);
+  if (is_untied) json["tie_word_embeddings"] = spec.tied;  // infer/model_spec.h
+  if (has_new_head) take_head(json, spec);
+  if (!label_names.empty()) json["label2id"] = json["id2label"] = Json::object();
+  for (size_t i = 0; i < label_names.size(); ++i) {
+    json["id2label"][fmt::to_string(i)] = label_names[i];
+    json["label2id"][label_names[i]] = i;
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace octet

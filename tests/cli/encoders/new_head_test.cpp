@@ -1,0 +1,171 @@
+// An encoder that was trained for one thing begins another: a model's folder with model.head.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/encoders/encoder_run.h"
+#include "io/safetensors.h"
+
+namespace octet {
+namespace {
+
+using test::Outcome;
+using test::run_program;
+using test::ScratchFolder;
+using test::train_encoder;
+using testing::HasSubstr;
+
+const std::string kTokenizer =
+    std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/word_pieces/uncased.json";
+
+std::string text_of(int n) {
+  const char* words[] = {"the", "model", "runs", "a", "scale", "of", "group", "token"};
+  std::string text;
+  for (int i = 0; i < n; ++i) text += std::string(words[i * i % 11 % 8]) + " ";
+  return text;
+}
+
+std::string classes_of(int n, int n_classes) {
+  std::string lines;
+  for (int i = 0; i < n; ++i) {
+    lines += fmt::format("{{\"text\": \"the {} runs\", \"label\": {}}}\n",
+                         i % 2 == 0 ? "model" : "scale", i % n_classes);
+  }
+  return lines;
+}
+
+// The folder of a BERT that has seen hidden tokens for a step.
+std::string pretrained(const ScratchFolder& folder, const std::string& kind = "bert") {
+  const std::string yaml =
+      test::encoder_yaml(folder, ", head: masked, seq: 24",
+                         ", val_fraction: 0.2, train: [" + folder.put("t.txt", text_of(900)) + "]");
+  Outcome outcome = train_encoder(
+      folder, yaml,
+      "--set train.steps=1 --set model.kind=" + kind + " --set out=" + (folder / "first"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  outcome = run_program(folder, "convert --quiet " + (folder / "first") + " " + (folder / "base"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return folder / "base";
+}
+
+std::string tuned_yaml(const ScratchFolder& folder, const std::string& base,
+                       const std::string& head, const std::string& data) {
+  return "model: {path: " + base + ", seq: 24, " + head +
+         "}\nrecipe: fp32\noptim: {lr: 4.0e-3, warmup: 4}\ndata: {tokenizer: " + kTokenizer +
+         ", val_fraction: 0.2, train: [" + data +
+         "]}\ntrain: {steps: 40, batch: 8, eval_every: 20, save_every: 0, keep: 9}\nout: " +
+         (folder / "run") + "\n";
+}
+
+std::vector<std::byte> tensor_of(const std::string& model, const std::string& name) {
+  const auto file = SafetensorsReader::open(posix_files(), model + "/model.safetensors");
+  return file.read(name);
+}
+
+TEST(NewHead, a_pretrained_encoder_learns_classes) {
+  const ScratchFolder folder;
+  const std::string base = pretrained(folder);
+  const std::string yaml = tuned_yaml(folder, base, "head: classes, classes: 2",
+                                      folder.put("c.jsonl", classes_of(200, 2)));
+  const Outcome outcome = run_program(folder, "train " + folder.put("encoder.yaml", yaml));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              HasSubstr("begin anew: bert.pooler.dense.bias, "
+                        "bert.pooler.dense.weight, classifier.bias, classifier.weight"));
+  EXPECT_EQ(test::metrics(folder / "run").back().at("val_accuracy").get<double>(), 1);
+  ASSERT_EQ(
+      run_program(folder, "convert --quiet " + (folder / "run") + " " + (folder / "out")).code, 0);
+  const auto config = nlohmann::json::parse(posix_files().read_text(folder / "out/config.json"));
+  EXPECT_EQ(config.at("architectures"), nlohmann::json({"BertForSequenceClassification"}));
+  const auto loss = [&](const std::string& model, const std::string& flags) {
+    const Outcome eval = run_program(
+        folder, "eval --json --quiet --model " + model + " --data " + (folder / "c.jsonl") + flags);
+    EXPECT_EQ(eval.code, 0) << eval.err;
+    return nlohmann::json::parse(eval.out).at(0).at("cross_entropy").get<double>();
+  };
+  EXPECT_EQ(loss(folder / "out", " --seq 24"), loss(folder / "run", ""));
+}
+
+// What is not of the head, and nothing else, comes from the folder, and so do a classifier's
+// classes where they are as many.
+TEST(NewHead, the_body_is_that_of_the_folder) {
+  const ScratchFolder folder;
+  const std::string base = pretrained(folder);
+  const auto tuned = [&](const std::string& from, const std::string& head, int n_classes,
+                         const std::string& out) {
+    const std::string yaml =
+        tuned_yaml(folder, from, head, folder.put("c.jsonl", classes_of(60, n_classes)));
+    const Outcome outcome = train_encoder(
+        folder, yaml,
+        "--set train.steps=1 --set train.freeze=[bert.e*,bert.p*,classifier.weight] --set out=" +
+            (folder / out + "_run"));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const std::string to = folder / out;
+    EXPECT_EQ(run_program(folder, "convert --quiet " + to + "_run " + to).code, 0);
+    return to;
+  };
+  const std::string two = tuned(base, "head: classes", 2, "two");
+  const std::string query = "bert.encoder.layer.1.attention.self.query.weight";
+  EXPECT_EQ(tensor_of(two, query), tensor_of(base, query));
+  const std::string same = tuned(two, "head: classes", 2, "same"),
+                    three = tuned(two, "head: classes, classes: 3", 3, "three"),
+                    value = tuned(two, "head: value", 2, "value");
+  const std::string last = "classifier.weight", pooler = "bert.pooler.dense.weight";
+  EXPECT_EQ(tensor_of(same, last), tensor_of(two, last));
+  EXPECT_EQ(tensor_of(three, last).size(), 3u * 32 * 4);
+  EXPECT_EQ(tensor_of(value, last).size(), 1u * 32 * 4);
+  EXPECT_EQ(tensor_of(three, pooler), tensor_of(two, pooler));
+}
+
+TEST(NewHead, runs_that_go_on_come_to_the_bits_of_those_that_were_not_stopped) {
+  const ScratchFolder folder;
+  const std::string base = pretrained(folder);
+  test::expect_same_bits_resumed(
+      folder, tuned_yaml(folder, base, "head: classes", folder.put("c.jsonl", classes_of(40, 2))));
+}
+
+TEST(NewHead, each_kind_takes_each_of_its_heads) {
+  for (const std::string kind : {"bert", "roberta", "distilbert"}) {
+    const ScratchFolder folder;
+    const std::string base = pretrained(folder, kind);
+    const std::string squad = folder.put(
+        "q.json",
+        R"({"data":[{"paragraphs":[{"context":"the model runs","qas":[)"
+        R"({"id":"0","question":"what runs","answers":[{"text":"model","answer_start":4}]},)"
+        R"({"id":"1","question":"what","answers":[{"text":"runs","answer_start":10}]}]}]}]})");
+    const std::string pairs =
+        folder.put("p.tsv",
+                   "anchor\tpositive\tlabel\nthe model\tthe run\t0.5\nthe scale\tthe group\t1\n"
+                   "a token\tthe token\t0\nthe run\ta scale\t1\nof it\tof the model\t0\n");
+    for (const auto& [head, data] : {std::pair<std::string, std::string>{"span", squad},
+                                     {"value", pairs},
+                                     {"embeddings", pairs},
+                                     {"masked", folder / "t.txt"}}) {
+      const Outcome outcome =
+          train_encoder(folder, tuned_yaml(folder, base, "head: " + head, data),
+                        "--set train.steps=1 --set train.batch=4 --set out=" + (folder / head));
+      EXPECT_EQ(outcome.code, 0) << kind << " " << head << ": " << outcome.err;
+    }
+  }
+}
+
+TEST(NewHead, what_has_no_such_head_is_refused) {
+  const ScratchFolder folder;
+  const std::string base = pretrained(folder);
+  const std::string data = folder.put("c.jsonl", classes_of(20, 2));
+  const auto error = [&](const std::string& head, const std::string& sets = "") {
+    const Outcome outcome = train_encoder(folder, tuned_yaml(folder, base, head, data), sets);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(error("classes: 3"),
+              HasSubstr("model.classes: expected model.head: classes beside model.path, got 3"));
+  EXPECT_THAT(error("head: span, hidden: 8"),
+              HasSubstr("model.hidden: expected no shape key beside model.path, got 8"));
+  EXPECT_THAT(error("head: classes", "--set lora.rank=2"),
+              HasSubstr("lora.rank: expected 0 where model.head begins anew"));
+  EXPECT_THAT(error("allow_nonfinite: false", "--set train.loss=classes"),
+              HasSubstr("which bert has not with this head (model.head: classes)"));
+}
+
+}  // namespace
+}  // namespace octet
