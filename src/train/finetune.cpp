@@ -12,6 +12,8 @@
 #include "data/text_files.h"
 #include "data/text_samples.h"
 #include "nn/hf_config.h"
+#include "nn/model.h"
+#include "nn/shape.h"
 #include "text/tokenizer.h"
 #include "train/row_data.h"
 #include "train/run_length.h"
@@ -30,7 +32,7 @@ constexpr std::string_view kDefaults = R"(
 model: {{path: {model}, seq: {seq}}}
 recipe: {recipe}
 optim: {{lr: 1.0e-5, schedule: cosine, warmup_share: 0.03, final_lr: 0, weight_decay: 0, clip: 1.0}}
-data: {{train: {data}, {rows}}}
+data: {{train: {data}{rows}}}
 train: {{epochs: 3, batch: {batch}, eval_bytes: 4 MiB, keep: 1, keep_best: true, patience: 8,
   log_every: 10, export: as-stored}}
 out: {out}
@@ -56,9 +58,12 @@ bool are_conversations(const Files& files, const std::vector<std::string>& paths
   });
 }
 
-// What a row holds: whole conversations, or a window of text.
-std::string_view rows_of(bool is_chat) {
-  return is_chat ? "chat: {template: auto}, pack: true" : "document_boundaries: isolate";
+// What a row holds: whole conversations, or a window of text; of encoders what their loss asks for.
+std::string_view rows_of(const Files& files, const ModelSpec& spec,
+                         const std::vector<std::string>& data) {
+  if (!model_def(spec.kind).writes_text) return "";
+  return are_conversations(files, data) ? ", chat: {template: auto}, pack: true"
+                                        : ", document_boundaries: isolate";
 }
 
 // Text of a model whose tokenizer is unknown would be bytes, which mean nothing to it.
@@ -88,11 +93,10 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
   for (const std::string& path : options.data) data.push_back(quoted(path));
   const std::string text = fmt::format(
       kDefaults, fmt::arg("model", quoted(options.model)),
-      fmt::arg("seq", std::min(spec.max_positions, kLongestSeq)),
+      fmt::arg("seq", std::min(longest_row(spec), kLongestSeq)),
       fmt::arg("recipe", quoted(options.recipe.empty() ? RecipeConfig{}.base : options.recipe)),
       fmt::arg("data", fmt::format("[{}]", fmt::join(data, ", "))),
-      fmt::arg("rows", rows_of(are_conversations(files, options.data))),
-      fmt::arg("batch", kMaxRows),
+      fmt::arg("rows", rows_of(files, spec, options.data)), fmt::arg("batch", kMaxRows),
       fmt::arg("out", quoted(options.out.empty() ? "runs/finetune" : options.out)));
   LoadedConfig loaded = parse_config(text, kName, sets);
   if (loaded.config.lora.rank > 0 && !is_named(loaded, "optim.lr")) {
@@ -115,7 +119,11 @@ void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
     derive("model.seq", config.model.seq, std::min(std::max(fitting, kSeqStep), config.model.seq));
   }
   const int64_t rows = make_loader(data, config).rows_of_epoch(0);
-  derive("train.batch", config.train.batch, std::clamp<int64_t>(rows / kMinSteps, 1, kMaxRows));
+  // Of samples of several rows at least two, which are compared with each other.
+  const int64_t together = data.train_rows == nullptr ? 1 : data.train_rows->rows_per_sample();
+  const int64_t least = together == 1 ? 1 : 2 * together;
+  const int64_t batch = std::clamp<int64_t>(rows / kMinSteps, least, kMaxRows);
+  derive("train.batch", config.train.batch, batch - batch % together);
   settle_length(loaded, data);
   const int64_t epoch_steps = ceil_div(rows, config.step_rows());
   derive("train.eval_every", config.train.eval_every, ceil_div(epoch_steps, kEvaluations));

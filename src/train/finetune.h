@@ -12,7 +12,8 @@ namespace octet {
 
 struct FinetuneOptions {
   std::string model = {};              // Hugging Face layout
-  std::vector<std::string> data = {};  // conversations (JSON), text or token shards
+  std::vector<std::string> data = {};  // conversations (JSON), text or token shards; of encoders
+                                       // what their loss reads
   std::string recipe = {};             // empty: the table's default
   std::string out = {};                // empty: runs/finetune
 };

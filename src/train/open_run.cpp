@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "infer/model_spec.h"
+#include "nn/shape.h"
 #include "optim/beta_error.h"
 #include "train/finetune.h"
 #include "train/resume.h"
@@ -26,7 +27,7 @@ int64_t known_positions(const ModelSpec& spec) {
   };
   switch (spec.rope_scaling) {
     case RopeScaling::none:
-      return spec.max_positions;
+      return longest_row(spec);
     case RopeScaling::linear:
     case RopeScaling::dynamic:
       return std::max(spec.max_positions, stretched(spec.max_positions));
@@ -42,6 +43,14 @@ void check_positions(const RunConfig& config, const ModelSpec& spec, bool resume
                   known_positions(spec), config.model.path, config.model.seq);
   if (!resumes) throw Error(ErrorCode::invalid_argument, "{}", text);
   log.warning("{}", text);
+}
+
+void expect_whole_samples(const RunConfig& config, const Dataset& data) {
+  const int64_t n_rows = data.train_rows == nullptr ? 1 : data.train_rows->rows_per_sample();
+  if (config.train.batch % n_rows == 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              "train.batch: expected a multiple of {}, the rows of a sample, got {}", n_rows,
+              config.train.batch);
 }
 
 }  // namespace
@@ -60,6 +69,7 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   run.data = open_run_data(files, config, run.spec, options.data);
   if (is_first && options.processes != nullptr) options.processes->broadcast(&is_ready, 1, 0);
   options.fits_to_data ? fit_to_data(run.loaded, run.data) : settle_length(run.loaded, run.data);
+  expect_whole_samples(config, run.data);
   run.spec = model_from_config(files, config);  // of the settled sequence
   return run;
 }

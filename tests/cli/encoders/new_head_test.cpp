@@ -165,6 +165,30 @@ TEST(NewHead, what_has_no_such_head_is_refused) {
               HasSubstr("lora.rank: expected 0 where model.head begins anew"));
   EXPECT_THAT(error("allow_nonfinite: false", "--set train.loss=classes"),
               HasSubstr("which bert has not with this head (model.head: classes)"));
+  EXPECT_THAT(
+      error("head: embeddings", "--set train.batch=3 --set data.train=[" +
+                                    folder.put("p.tsv", "anchor\tpositive\na\tb\na\tb\n") + "]"),
+      HasSubstr("train.batch: expected a multiple of 2, the rows of a sample, got 3"));
+}
+
+// Without a configuration file, rows are those of the model's loss, and no longer than it can read.
+TEST(NewHead, an_encoder_is_fine_tuned_without_a_file) {
+  for (const std::string kind : {"bert", "roberta"}) {
+    const ScratchFolder folder;
+    const std::string base = pretrained(folder, kind);
+    const std::string data = folder.put("c.jsonl", classes_of(40, 2));
+    const auto train = [&](const std::string& file, const std::string& sets) {
+      const Outcome outcome =
+          run_program(folder, "train --quiet --overwrite --model " + base + " --data " + file +
+                                  " --set train.epochs=1 --out " + (folder / "tuned") + sets);
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+    };
+    train(data, " --set model.head=classes");
+    train(folder / "t.txt", "");
+    train(folder.put("p.tsv", "anchor\tpositive\na\tthe\nmodel\tscale\nruns\tgroup\n"),
+          " --set model.head=embeddings");
+    EXPECT_EQ(test::metrics(folder / "tuned").size(), 1u);
+  }
 }
 
 }  // namespace
