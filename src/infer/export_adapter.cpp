@@ -23,7 +23,17 @@ std::vector<LoraAdapter> adapters_of(const ModelSpec& spec, const LoraOptions& o
   return lora_adapters(build_model(spec, size, ModelOutputs::outputs).graph, options);
 }
 
-// PEFT takes the last part of a module's name for all modules that end so.
+// A module by the name that it has in the class of transformers that a folder's config.json names:
+// an encoder without a head stands alone.
+std::string module_of_class(const ModelSpec& spec, const std::string& module) {
+  const ModelDef& def = model_def(spec.kind);
+  const ModelHead head = def.heads.empty() ? ModelHead::text : head_of(spec).head;
+  const bool stands_alone = head == ModelHead::features || head == ModelHead::embeddings;
+  return stands_alone && module.starts_with(def.prefix) ? module.substr(def.prefix.size()) : module;
+}
+
+// PEFT takes the last part of a module's name for all modules that end so; those of encoders end as
+// linears outside of the layers do.
 Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapters) {
   std::map<std::string, int64_t> n_linears, n_adapted;
   for (const LoraAdapter& linear : adapters_of(spec, {.rank = 1, .targets = {"*"}}))
@@ -32,7 +42,8 @@ Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapt
   std::set<std::string> names;
   for (const LoraAdapter& adapter : adapters) {
     const std::string part = last_part(adapter.module);
-    names.insert(n_adapted[part] == n_linears[part] ? part : adapter.module);
+    const bool is_whole = model_def(spec.kind).writes_text && n_adapted[part] == n_linears[part];
+    names.insert(is_whole ? part : module_of_class(spec, adapter.module));
   }
   return Json(names);
 }
@@ -43,7 +54,7 @@ Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
     return !one.out_in;  // transformers' Conv1D
   });
   return {{"peft_type", "LORA"},
-          {"task_type", "CAUSAL_LM"},
+          {"task_type", model_def(spec.kind).writes_text ? Json("CAUSAL_LM") : Json()},
           {"base_model_name_or_path", note.base},
           {"r", note.lora.rank},
           {"lora_alpha", note.lora.alpha},
@@ -56,9 +67,10 @@ Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
           {"modules_to_save", nullptr}};
 }
 
-TensorSource source_of(const SafetensorsReader& reader, const StoredTensor& tensor) {
+TensorSource source_of(const SafetensorsReader& reader, const StoredTensor& tensor,
+                       const ModelSpec& spec) {
   TensorDecl decl = tensor;
-  decl.name = std::string(kPrefix) + tensor.name;
+  decl.name = std::string(kPrefix) + module_of_class(spec, tensor.name);
   return {decl, [&reader, &tensor](const ByteSink& sink) {
             std::vector<std::byte> bytes;
             for (uint64_t first = 0; first < tensor.n_bytes(); first += kAdapterPiece) {
@@ -83,7 +95,7 @@ ExportResult export_adapter(Files& files, const ModelSource& source, const std::
   std::vector<TensorSource> tensors;
   ExportResult result{.n_shards = 1};
   for (const StoredTensor& tensor : reader.tensors()) {
-    tensors.push_back(source_of(reader, tensor));
+    tensors.push_back(source_of(reader, tensor, source.spec));
     ++result.n_tensors;
     result.n_bytes += static_cast<int64_t>(tensor.n_bytes());
   }

@@ -171,6 +171,42 @@ TEST(NewHead, what_has_no_such_head_is_refused) {
       HasSubstr("train.batch: expected a multiple of 2, the rows of a sample, got 3"));
 }
 
+// PEFT finds the modules in the class that the base's config.json names, and asks no encoder for
+// what models that write text have.
+TEST(NewHead, adapters_stand_where_peft_looks_for_them) {
+  const ScratchFolder folder;
+  const std::string base = pretrained(folder);
+  const std::string pairs =
+      folder.put("p.tsv", "anchor\tpositive\na\tthe\nmodel\tscale\nruns\tgroup\nof\tit\n");
+  const auto adapter = [&](const std::string& head, const std::string& data) {
+    const Outcome outcome =
+        train_encoder(folder, tuned_yaml(folder, base, "head: " + head, data),
+                      "--set train.steps=1 --set train.batch=4 --set lora.rank=2 --set "
+                      "'lora.targets=[\"*.query\",\"*.dense\"]' --set out=" +
+                          (folder / head));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const std::string to = folder / (head + "_adapter");
+    EXPECT_EQ(
+        run_program(folder, "convert --quiet --adapter-only " + (folder / head) + " " + to).code,
+        0);
+    return to;
+  };
+  for (const auto& [head, data, prefix] :
+       {std::tuple<std::string, std::string, std::string>{"masked", folder / "t.txt", "bert."},
+        {"embeddings", pairs, ""}}) {
+    const std::string to = adapter(head, data);
+    const auto config = nlohmann::json::parse(posix_files().read_text(to + "/adapter_config.json"));
+    EXPECT_TRUE(config.at("task_type").is_null());
+    const auto modules = config.at("target_modules").get<std::vector<std::string>>();
+    EXPECT_EQ(modules.size(), 8u);
+    EXPECT_EQ(std::ranges::count(modules, prefix + "encoder.layer.0.output.dense"), 1);
+    const auto file = SafetensorsReader::open(posix_files(), to + "/adapter_model.safetensors");
+    EXPECT_NE(file.find("base_model.model." + prefix +
+                        "encoder.layer.1.attention.self.query.lora_A.weight"),
+              nullptr);
+  }
+}
+
 // Without a configuration file, rows are those of the model's loss, and no longer than it can read.
 TEST(NewHead, an_encoder_is_fine_tuned_without_a_file) {
   for (const std::string kind : {"bert", "roberta"}) {
