@@ -62,17 +62,26 @@ Opener array_opener(const Files& files, const RunConfig& config, const RunInputs
   };
 }
 
-Opener image_opener(const Files& files, const RunConfig& config, const RunInputs& inputs,
-                    const Log& log) {
+Dataset open_pictures(const RunInputs& inputs, const RunConfig& config,
+                      const ImageSourceOptions& options, const Files& files) {
   std::shared_ptr<const ImageSource> first;  // of the training data, whose classes hold
-  return [&, first](const std::vector<std::string>& paths) mutable {
+  Dataset data = split(config, [&](const std::vector<std::string>& paths) {
     std::vector<std::shared_ptr<const ImageSource>> sources;
-    for (const std::string& path : paths) sources.push_back(open_images(files, path, {.log = log}));
+    for (const std::string& path : paths) sources.push_back(open_images(files, path, options));
     const auto images = join_images(std::move(sources));
     if (first == nullptr) first = images;
     join_images({first, images});
-    return image_rows(images, inputs.brought(), transforms_of(config.data.images), log);
-  };
+    return image_rows(images, inputs.brought(), transforms_of(config.data.images), options.log);
+  });
+  data.label_names = first->classes();
+  return data;
+}
+
+// As many as the classifier has classes; none where folders without pictures are more.
+void fit_names(std::vector<std::string>& names, const ModelSpec& spec) {
+  if (std::ssize(names) > spec.classes) names.clear();
+  for (int64_t i = std::ssize(names); !names.empty() && i < spec.classes; ++i)
+    names.push_back(fmt::format("LABEL_{}", i));
 }
 
 // The samples of one evaluation.
@@ -101,7 +110,12 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   if (!is_text || has_arrays || inputs.hides_tokens) check_keys(config);
   if (is_text && !has_arrays) return std::nullopt;
   if (has_arrays) return split(config, array_opener(files, config, inputs));
-  if (!reads("tokens")) return split(config, image_opener(files, config, inputs, log));
+  if (!reads("tokens")) {
+    Dataset data = open_pictures(
+        inputs, config, {.classes = names_of_model(files, config, spec), .log = log}, files);
+    fit_names(data.label_names, spec);
+    return data;
+  }
   if (text_label_of(inputs)) {
     LabelledTexts texts(files, config, spec, inputs, log);
     Dataset data = split(config, [&](const auto& paths) { return texts.open(paths); });

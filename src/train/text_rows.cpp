@@ -44,21 +44,6 @@ std::optional<T> number_of(const std::string& text) {
   return value;
 }
 
-// The names of classes in the model's folder, by number.
-std::vector<std::string> names_of_model(const Files& files, const RunConfig& config) {
-  if (config.model.path.empty()) return {};
-  const std::string path = join_path(config.model.path, "config.json");
-  const Json json = parse_json(files.read_text(path), path);
-  std::vector<std::string> names;
-  while (json.contains("id2label")) {
-    const Json& all = json["id2label"];
-    const auto at = all.find(fmt::to_string(names.size()));
-    if (at == all.end() || !at->is_string()) break;
-    names.push_back(*at);
-  }
-  return names;
-}
-
 void check_types(const std::vector<int32_t>& types, const InputSpec& input) {
   const int32_t most = types.empty() ? 0 : std::ranges::max(types);
   if (input.bound == 0 || most < input.bound) return;
@@ -69,6 +54,22 @@ void check_types(const std::vector<int32_t>& types, const InputSpec& input) {
 }
 
 }  // namespace
+
+std::vector<std::string> names_of_model(const Files& files, const RunConfig& config,
+                                        const ModelSpec& spec) {
+  if (config.model.path.empty()) return {};
+  const std::string path = join_path(config.model.path, "config.json");
+  const Json json = parse_json(files.read_text(path), path);
+  std::vector<std::string> names;
+  while (json.contains("id2label")) {
+    const Json& all = json["id2label"];
+    const auto at = all.find(fmt::to_string(names.size()));
+    if (at == all.end() || !at->is_string()) break;
+    names.push_back(*at);
+  }
+  if (std::ssize(names) != spec.classes) names.clear();
+  return names;
+}
 
 void check_boundaries(const RunConfig& config) {
   const DocumentBoundaries boundaries = config.data.document_boundaries;
@@ -169,7 +170,7 @@ void LabelledTexts::find_names(const std::vector<TextRecord>& records) {
   for (const TextRecord& record : records) names_.push_back(record.label);
   std::ranges::sort(names_);
   names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
-  const std::vector<std::string> known = names_of_model(files_, config_);
+  const std::vector<std::string> known = names_of_model(files_, config_, spec_);
   const auto is_known = [&](const std::string& name) {
     return std::ranges::find(known, name) != known.end();
   };

@@ -111,12 +111,18 @@ void check_is_whole(const FileReader& file) {
 
 class FolderImages : public ImageSource {
  public:
-  FolderImages(const Files& files, const std::string& path, const Log& log) : files_(files) {
+  FolderImages(const Files& files, const std::string& path, const ImageSourceOptions& options)
+      : files_(files) {
     for (const DirectoryEntry& entry : files.list(path)) {
-      const std::string folder = join_path(path, entry.name);
       if (entry.name.starts_with('.') || entry.kind != EntryKind::directory) continue;
-      add_class(entry.name, folder, log);
+      classes_.push_back(entry.name);
     }
+    const std::vector<std::string> folders = classes_;
+    const auto is_known = [&](const std::string& name) {
+      return std::ranges::find(options.classes, name) != options.classes.end();
+    };
+    if (std::ranges::all_of(folders, is_known)) classes_ = options.classes;
+    for (const std::string& name : folders) add_class(name, join_path(path, name), options.log);
     if (pictures_.empty()) {
       throw Error(ErrorCode::bad_data,
                   "[images] '{}': expected a folder of pictures for each class, got none", path);
@@ -159,8 +165,7 @@ class FolderImages : public ImageSource {
   const Picture& picture(int64_t image) const { return pictures_.at(static_cast<size_t>(image)); }
 
   void add_class(const std::string& name, const std::string& folder, const Log& log) {
-    const auto label = static_cast<int32_t>(classes_.size());
-    classes_.push_back(name);
+    const auto label = static_cast<int32_t>(std::ranges::find(classes_, name) - classes_.begin());
     const FolderFiles found = files_under(files_, folder);
     for (const std::string& problem : found.problems) log.warning("{}", problem);
     for (const std::string& path : found.paths) {
@@ -184,7 +189,7 @@ class FolderImages : public ImageSource {
 
 std::shared_ptr<const ImageSource> folder_images(const Files& files, const std::string& path,
                                                  const ImageSourceOptions& options) {
-  return std::make_shared<FolderImages>(files, path, options.log);
+  return std::make_shared<FolderImages>(files, path, options);
 }
 
 std::shared_ptr<const ImageSource> pack_images(const Files& files, const std::string& path) {

@@ -2,7 +2,8 @@
 //
 // A path is
 //   a folder      a folder of pictures (.png, .jpg, .jpeg, at any depth) a class, classes numbered
-//                 in the order of their names (C locale); pictures follow each other as a hash
+//                 in the order of their names (C locale), or as a model that knows all of them
+//                 numbers them; pictures follow each other as a hash
 //                 of their names has it, so that each part holds all classes
 //   IDX           pictures [N, H, W] or [N, H, W, 3] of bytes, whose labels lie beside them: NAME
 //                 with "images-idx3" (or -idx4) replaced by "labels-idx1" (MNIST's names)
@@ -38,6 +39,7 @@ class ImageSource {
 
 struct ImageSourceOptions {
   uint64_t max_bytes = uint64_t{4} << 30;  // of unpacked records in memory
+  std::vector<std::string> classes = {};   // that a model knows, by number
   Log log = {};
 };
 

@@ -171,6 +171,42 @@ TEST(NewHead, what_has_no_such_head_is_refused) {
       HasSubstr("train.batch: expected a multiple of 2, the rows of a sample, got 3"));
 }
 
+// Folders of pictures are classes: in the order of their names, or as the model numbers them.
+TEST(NewHead, pictures_have_the_numbers_that_the_model_has_for_the_names_of_their_folders) {
+  const ScratchFolder folder;
+  const auto picture = [](const std::string& name) {
+    return posix_files().read_text(std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/images/" +
+                                   name);
+  };
+  for (int i = 0; i < 6; ++i) {
+    folder.put(fmt::format("all/ant/{}.png", i), picture("rgb.png"));
+    folder.put(fmt::format("all/bee/{}.png", i), picture("gray.png"));
+    folder.put(fmt::format("bees/bee/{}.png", i), picture("gray.png"));
+  }
+  const std::string yaml =
+      "model: {kind: vit, hidden: 16, layers: 1, heads: 2, ffn: 32, image_size: 8, patch_size: 4}\n"
+      "recipe: fp32\noptim: {lr: 4.0e-3, warmup: 4}\ndata: {val_fraction: 0, train: [" +
+      (folder / "all") + "]}\ntrain: {steps: 40, batch: 4}\nout: " + (folder / "run") + "\n";
+  Outcome outcome = train_encoder(folder, yaml);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::string out = folder / "out";
+  ASSERT_EQ(run_program(folder, "convert --quiet " + (folder / "run") + " " + out).code, 0);
+  auto config = nlohmann::json::parse(posix_files().read_text(out + "/config.json"));
+  EXPECT_EQ(config.at("id2label"), nlohmann::json({{"0", "ant"}, {"1", "bee"}}));
+  const auto accuracy = [&](const std::string& data) {
+    outcome =
+        run_program(folder, "eval --json --quiet --model " + out + " --data " + (folder / data));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at(0).at("acc").get<double>();
+  };
+  EXPECT_EQ(accuracy("all"), 1);
+  EXPECT_EQ(accuracy("bees"), 1);
+  config["id2label"] = {{"0", "bee"}, {"1", "ant"}};
+  config["label2id"] = {{"bee", 0}, {"ant", 1}};
+  folder.put("out/config.json", config.dump());
+  EXPECT_EQ(accuracy("all"), 0);
+}
+
 // PEFT finds the modules in the class that the base's config.json names, and asks no encoder for
 // what models that write text have.
 TEST(NewHead, adapters_stand_where_peft_looks_for_them) {
