@@ -13,6 +13,7 @@
 #include "infer/stored_weights.h"
 #include "passes/lora.h"
 #include "train/engine.h"
+#include "train/run_inputs.h"
 #include "train/run_setup.h"
 #include "train/weights.h"
 
@@ -75,7 +76,8 @@ ModelSpec small_model(const ModelSpec& own, const ProofSize& size, Layers layers
   small.ffn = like(size.ffn, small.ffn);
   small.vocab = like(size.vocab, small.vocab);
   small.sliding_window = std::min(small.sliding_window, size.seq / 2);
-  small.max_positions = std::max(small.max_positions, size.seq);
+  small.max_positions =
+      std::max(small.max_positions, size.seq + model_def(small.kind).first_position);
   return resolved(small);
 }
 
@@ -85,10 +87,11 @@ RunConfig of_one_rank(RunConfig config) {
   return config;
 }
 
-RunConfig small_config(const RunConfig& own, const ProofSize& size) {
+RunConfig small_config(const RunConfig& own, const ModelSpec& small, const ProofSize& size) {
   RunConfig config = of_one_rank(own);
   config.model.seq = size.seq;
-  config.train.batch = size.batch;
+  const int64_t n_rows = rows_per_sample(run_losses(own, small));
+  config.train.batch = size.batch + size.batch % n_rows;
   config.train.accumulate = std::min<int64_t>(config.train.accumulate, 2);
   config.train.memory_budget = 0;
   return config;
@@ -102,7 +105,7 @@ ProgramOptions own_options(const RunConfig& config, const ModelSpec& spec,
 
 ProgramOptions small_options(const RunConfig& config, const ModelSpec& small, const ProofSize& size,
                              const ProgramOptions& own) {
-  ProgramOptions options = program_options(small_config(config, size), small);
+  ProgramOptions options = program_options(small_config(config, small, size), small);
   options.recompute = own.recompute;
   if (own.recompute_layers >= 0) options.recompute_layers = 1;
   if (own.head_chunk_bytes > 0)
@@ -192,6 +195,28 @@ Batch random_batch(const BatchSize& size, int64_t vocab, uint32_t number) {
   return batch;
 }
 
+// Random values of all that another model or loss reads; every eighth label of a token counts
+// nowhere.
+Batch random_arrays(const RunInputs& inputs, const BatchSize& size, uint32_t number) {
+  Batch batch{.batch = size.batch, .seq = size.seq, .rows_per_sample = inputs.rows_per_sample};
+  for (const InputSpec& input : inputs.brought()) {
+    const RandomStream random{.name = name_hash(input.name), .step = number};
+    HostTensor& tensor = batch.add(input);
+    if (auto* reals = std::get_if<std::vector<float>>(&tensor.values)) {
+      for (size_t i = 0; i < reals->size(); ++i) (*reals)[i] = 2 * random.uniform(i) - 1;
+      continue;
+    }
+    auto& ints = std::get<std::vector<int32_t>>(tensor.values);
+    const bool may_be_ignored = input.fill == Fill::ignored && input.per == Per::token;
+    for (size_t i = 0; i < ints.size(); ++i) {
+      const bool is_ignored = may_be_ignored && i % 8 == 5;
+      const auto bound = static_cast<uint64_t>(std::max<int64_t>(input.bound, 1));
+      ints[i] = is_ignored ? kIgnoredLabel : static_cast<int32_t>(random.bits(i) % bound);
+    }
+  }
+  return batch;
+}
+
 class OneBatch : public EvalRows {
  public:
   explicit OneBatch(Batch batch) : batch_(std::move(batch)) {}
@@ -202,7 +227,13 @@ class OneBatch : public EvalRows {
   Batch batch_;
 };
 
-void prove_small(const ProgramOptions& options, const ModelSpec& spec, const Prover& prover) {
+void prove_small(const ProgramOptions& options, const ModelSpec& spec, const RunInputs& inputs,
+                 const Prover& prover) {
+  const bool is_text = model_def(spec.kind).writes_text && inputs.names().size() == 2;
+  const auto batch_of = [&](uint32_t number) {
+    return is_text ? random_batch(options.train, spec.vocab, number)
+                   : random_arrays(inputs, options.train, number);
+  };
   ProvingCatalogue proving(prover);
   TrainEngine engine(options, *prover.reference.device, proving);
   write_first_weights(engine, spec, options.lora);
@@ -210,13 +241,12 @@ void prove_small(const ProgramOptions& options, const ModelSpec& spec, const Pro
     std::vector<Batch> batches;
     batches.reserve(static_cast<size_t>(options.accumulate));
     for (int i = 0; i < options.accumulate; ++i)
-      batches.push_back(
-          random_batch(options.train, spec.vocab, 2 * step + static_cast<uint32_t>(i)));
+      batches.push_back(batch_of(2 * step + static_cast<uint32_t>(i)));
     // A step of each kind: the second one measures periodic scales.
     const auto attempt = static_cast<uint32_t>(step * kRescalePeriod / 2);
     engine.step(batches, {.lr = 1e-3f, .applied = step, .clip = 1, .attempt = attempt});
   }
-  engine.evaluate(OneBatch(random_batch(options.train, spec.vocab, 0)));
+  engine.evaluate(OneBatch(batch_of(0)));
 }
 
 // Two texts: 16 tokens at once into a cache, then one more each.
@@ -275,8 +305,8 @@ void prove_run(const RunConfig& config, const ModelSpec& spec, const Prover& pro
   for (const ProofSize& size : kSizes) {
     const ModelSpec small = small_model(spec, size, layers);
     const ProgramOptions options = small_options(config, small, size, own);
-    prove_small(options, small, prover);
-    prove_generation(options, small, prover);
+    prove_small(options, small, RunInputs(small_config(config, small, size), small), prover);
+    if (model_def(small.kind).writes_text) prove_generation(options, small, prover);
   }
 }
 

@@ -1,7 +1,8 @@
 // Proves the kernels of a run (train/prove_kernels.h) at sizes that take seconds: the run's recipe,
 // optimizer and kind of model with few layers and narrow matrices, trained for two steps,
-// evaluated, and used to generate a token over a KV cache. A run of several ranks is proved as one
-// rank's; its collectives have a test of their own (runtime/rank_self_test.h).
+// evaluated, and, where it writes text, used to generate a token over a KV cache. A run of several
+// ranks is proved as one rank's; its collectives have a test of their own
+// (runtime/rank_self_test.h).
 #pragma once
 
 #include <string>

@@ -43,7 +43,12 @@ TEST_P(Prove, finds_every_kernel_of_the_plan_right) {
 }
 INSTANTIATE_TEST_SUITE_P(runs, Prove,
                          testing::Values("recipe=coat",
-                                         "recipe=fp8_linear --set recipe.scaling=periodic"));
+                                         "recipe=fp8_linear --set recipe.scaling=periodic",
+                                         "model.kind=roberta --set model.head=classes",
+                                         "model.kind=bert --set model.head=span",
+                                         "model.kind=bert --set model.head=embeddings",
+                                         "model.kind=vit --set model.image_size=32 "
+                                         "--set model.patch_size=8 --set recipe=coat"));
 
 TEST(ProveErrors, refuses_a_run_that_it_cannot_read) {
   const ScratchFolder folder;
