@@ -123,6 +123,8 @@ TEST(HfConfig, keys_are_used_neutral_harmless_or_unknown) {
                     R"("layer_types":["full_attention","full_attention","full_attention",)"
                     R"("full_attention","full_attention"],"no_rope_layers":[1,1,1,1,1])"),
             Names{});
+  EXPECT_EQ(unknown(R"(,"encoder_stride":16,"pooler_act":"tanh","pooler_output_size":36)"),
+            Names{});
   EXPECT_EQ(unknown(R"(,"zebra":1,"apple":null,"rope_scaling":{"type":"linear","factor":2,)"
                     R"("pear":3})"),
             (Names{"apple", "zebra", "rope_scaling.pear"}));
