@@ -226,7 +226,8 @@ bool is_of_rows(const std::vector<Task>& tasks, const ModelSpec& spec) {
 }
 
 EvalRowsCall rows_call(const EvalFlags& flags) {
-  return {flags.data, flags.task_flags.limit, flags.seq, flags.batch};
+  const EvalTaskFlags& task = flags.task_flags;
+  return {flags.data, task.limit, flags.seq, flags.batch, task.stride};
 }
 
 void run_eval(EvalFlags flags, const GlobalOptions& options) {

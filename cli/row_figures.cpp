@@ -129,8 +129,8 @@ void run_eval_rows(const EvalRowsCall& call, const std::vector<ModelSource>& sou
   }
   const Log log = make_log(options);
   const int64_t seq = encoder_row_length(source, call.seq, files);
-  const Dataset data =
-      open_model_rows(posix_files(), {.source = source, .calib = files, .seq = seq}, log);
+  const Dataset data = open_model_rows(
+      posix_files(), {.source = source, .calib = files, .seq = seq, .stride = call.stride}, log);
   const SampleEval rows(first_rows(data.train_rows, call.limit), {.seq = seq});
   Backend backend = open_backend(options, {.same_rows = true});
   std::vector<RowFigures> figures;

@@ -22,6 +22,7 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query) {
   RunConfig config = source.run.value_or(RunConfig());
   config.model.path = source.folder;  // its config.json names the classes
   config.model.seq = query.seq;
+  if (query.stride >= 0) config.data.stride = query.stride;
   config.train.loss.clear();
   config.data.train = query.calib;
   config.data.train_weights.clear();

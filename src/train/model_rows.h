@@ -20,6 +20,7 @@ struct ModelRowsQuery {
   std::vector<std::string> calib;
   std::vector<std::string> eval = {};  // may be empty
   int64_t seq = 1;                     // tokens a row
+  int64_t stride = -1;                 // data.stride; below 0: the run's, or the default
 };
 
 // Of a model that writes no text, for the loss of with_loss(): pictures, labelled texts, pairs of

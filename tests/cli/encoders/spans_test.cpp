@@ -82,6 +82,25 @@ TEST(SpanTexts, what_was_learnt_is_scored_as_squad_does) {
   EXPECT_EQ(answers, nlohmann::json({{"0", "model"}, {"1", "model"}, {"2", ""}}));
 }
 
+// 20 tokens in windows of 6, of which 1 or 3 are in the window before, too.
+TEST(SpanTexts, windows_of_an_evaluation_share_as_many_tokens_as_the_stride_says) {
+  const ScratchFolder folder;
+  ASSERT_EQ(train_encoder(folder, span_yaml(folder, squad(20)), "--set train.steps=1").code, 0);
+  const std::string five = "the model runs the scale";
+  nlohmann::json long_one = nlohmann::json::parse(squad(1));
+  long_one["data"][0]["paragraphs"][0]["context"] = five + " " + five + " " + five + " " + five;
+  const std::string file = folder.put("long.json", long_one.dump());
+  const auto n_rows = [&](const std::string& stride) {
+    const Outcome outcome =
+        test::run_program(folder, "eval --json --quiet --seq 12 --model " + (folder / "run") +
+                                      " --data " + file + " --stride " + stride);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at(0).at("rows").get<int>();
+  };
+  EXPECT_EQ(n_rows("1"), 4);
+  EXPECT_EQ(n_rows("3"), 6);
+}
+
 TEST(SpanTexts, a_task_without_file_or_head_is_refused) {
   const ScratchFolder folder;
   const std::string file = folder.put("asked.json", squad(4));
