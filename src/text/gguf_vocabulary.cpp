@@ -2,6 +2,7 @@
 #include "base/gguf.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer_files.h"
+#include "text/word_pattern.h"
 
 namespace octet {
 namespace {
@@ -31,18 +32,18 @@ class GgufReader {
   void read_pattern() {
     const std::string key = "tokenizer.ggml.pre";
     const std::string name = metadata_.has(key) ? metadata_.string(key) : "gpt-2";
-    WordPattern pattern = WordPattern::gpt2;
+    std::string_view pattern = kGpt2Words;
     if (name == "llama-bpe") {
-      pattern = WordPattern::cl100k;
+      pattern = kCl100kWords;
     } else if (name == "qwen2") {
-      pattern = WordPattern::qwen;
+      pattern = kQwenWords;
     } else if (name == "smollm") {
       parts_.words.add(SplitCharacters{is_number});
     } else if (name != "gpt-2" && name != "mpt" && name != "olmo") {
       bad_tokenizer(path_, "GGUF pre-tokenizer '{}' is not supported", name);
     }
-    parts_.whole_words_first = pattern == WordPattern::cl100k;
-    parts_.words.add(SplitWords{std::make_shared<const WordScanner>(pattern)});
+    parts_.whole_words_first = pattern == kCl100kWords;
+    parts_.words.add(SplitMatches{octet::read_pattern(path_, pattern), {}});
   }
 
   void read_tokens() {

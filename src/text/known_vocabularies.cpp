@@ -1,21 +1,22 @@
 #include "text/tokenizer_files.h"
+#include "text/word_pattern.h"
 
 namespace octet {
 namespace {
 
 struct Family {
   int64_t n_tokens;  // trained, without special tokens
-  WordPattern pattern;
+  std::string_view pattern;
   std::string_view first_special;  // has the id n_tokens
 };
 
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
 constexpr Family kFamilies[] = {
-    {50256, WordPattern::gpt2, kEndOfText},
-    {100256, WordPattern::cl100k, {}},
-    {128000, WordPattern::cl100k, "<|begin_of_text|>"},
-    {151643, WordPattern::qwen, kEndOfText},
+    {50256, kGpt2Words, kEndOfText},
+    {100256, kCl100kWords, {}},
+    {128000, kCl100kWords, "<|begin_of_text|>"},
+    {151643, kQwenWords, kEndOfText},
 };
 
 void add_special(TokenizerParts& parts, int64_t id, const std::string& content) {
@@ -95,24 +96,20 @@ void describe_by_size(TokenizerParts& parts, const TokenizerOptions& options,
                       UnknownVocabulary unknown) {
   const int64_t n_tokens = parts.vocabulary.size();
   const Family* family = family_of(n_tokens, parts.vocabulary);
-  std::optional<WordPattern> pattern;
+  std::string_view pattern;
   if (!options.pattern.empty()) {
-    pattern = known_pattern(options.pattern);
+    pattern = word_expression(options.pattern);
   } else if (family != nullptr) {
     pattern = family->pattern;
   } else if (unknown == UnknownVocabulary::is_gpt2) {
-    pattern = WordPattern::gpt2;
+    pattern = kGpt2Words;
   } else {
     bad_tokenizer(parts.name,
                   "expected --pattern, or a vocabulary of 50256, 100256, 128000 or 151643 tokens "
                   "whose pattern is known, got {}",
                   n_tokens);
   }
-  if (pattern) {
-    parts.words.add(SplitWords{std::make_shared<const WordScanner>(*pattern)});
-  } else {
-    parts.words.add(SplitMatches{read_pattern(parts.name, options.pattern), {}});
-  }
+  parts.words.add(SplitMatches{read_pattern(parts.name, pattern), {}});
   add_specials(parts, family == nullptr ? n_tokens : family->n_tokens);
   if (parts.bos) parts.silent.push_back(*parts.bos);
   if (parts.eos) parts.silent.push_back(*parts.eos);

@@ -82,25 +82,22 @@ void cut(const PrefixSpace&, std::string_view text, const Whole&,
   visit(text.starts_with(' ') ? text : std::string_view(" " + std::string(text)));
 }
 
-void cut(const SplitWords& words, std::string_view text, const Whole&,
-         const PreTokenizer::Visit& visit) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = words.scanner->end_of_word(text, at);
-    visit(text.substr(at, end - at));
-    at = end;
-  }
-}
-
 void cut(const SplitMatches& split, std::string_view text, const Whole& whole,
          const PreTokenizer::Visit& visit) {
   Ranges ranges(text, split.behavior, visit);
   size_t done = 0;
+  // No expression matches bytes that are no UTF-8: they stay where what does not match is removed.
+  const auto add_between = [&](size_t end) {
+    const bool stays = split.behavior == SplitBehavior::removed &&
+                       find_invalid_utf8(text.substr(done, end - done)) != text.npos;
+    ranges.add(done, end, split.invert && !stays);
+  };
   find_all(split, text, whole.budget, [&](const RegexMatch& match) {
-    ranges.add(done, match.begin, split.invert);
+    add_between(match.begin);
     ranges.add(match.begin, match.end, !split.invert);
     done = match.end;
   });
-  ranges.add(done, text.size(), split.invert);
+  add_between(text.size());
   ranges.flush();
 }
 
@@ -150,11 +147,6 @@ void PreTokenizer::add(PreTokenizerStep step) {
   throw Error(ErrorCode::invalid_argument,
               "expected at most {} pre-tokenizers, and {} of Metaspace, got more", kMaxSteps,
               kMaxMarks);
-}
-
-const WordScanner* PreTokenizer::sole_scanner() const {
-  const auto* words = steps_.size() == 1 ? std::get_if<SplitWords>(&steps_.front()) : nullptr;
-  return words == nullptr ? nullptr : words->scanner.get();
 }
 
 void PreTokenizer::split_from(size_t step, const Part& part, MatchBudget& budget,

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "text/regex.h"
-#include "text/word_pattern.h"
 
 namespace octet {
 
@@ -24,9 +23,6 @@ enum class SplitBehavior {
 };
 
 struct PrefixSpace {};  // a space before text that does not begin with one
-struct SplitWords {     // by a known pattern
-  std::shared_ptr<const WordScanner> scanner;
-};
 struct SplitMatches {
   std::shared_ptr<const Regex> regex;  // else `literal`
   std::string literal;
@@ -43,8 +39,7 @@ struct MarkSpaces {  // Metaspace
   PrependScheme prepend = PrependScheme::always;
   bool split = true;
 };
-using PreTokenizerStep =
-    std::variant<PrefixSpace, SplitWords, SplitMatches, SplitCharacters, MarkSpaces>;
+using PreTokenizerStep = std::variant<PrefixSpace, SplitMatches, SplitCharacters, MarkSpaces>;
 
 class PreTokenizer {
  public:
@@ -55,8 +50,6 @@ class PreTokenizer {
   // Throws Error{invalid_argument} for more steps than these.
   void add(PreTokenizerStep step);
   bool empty() const { return steps_.empty(); }
-  // Where scanning for words is all there is to do; else null.
-  const WordScanner* sole_scanner() const;
   // `is_first`: the text begins the document. Words are not empty.
   void split(std::string_view text, bool is_first, MatchBudget& budget, const Visit& visit) const {
     split_from(0, {text, is_first}, budget, visit);

@@ -63,7 +63,7 @@ struct Regex::Compiled {
   std::string pattern;
 };
 
-Regex::Regex(const std::string& pattern) : compiled_(std::make_unique<Compiled>()) {
+Regex::Regex(std::string_view pattern) : compiled_(std::make_unique<Compiled>()) {
   const auto bad = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, "expected a regular expression, got '{}': {}",
                 pattern.substr(0, 200), why);
@@ -103,7 +103,12 @@ class Regex::Search {
         text_(text),
         budget_(budget),
         data_(pcre2_match_data_create(1, nullptr)),
-        context_(pcre2_match_context_create(nullptr)) {}
+        context_(pcre2_match_context_create(nullptr)) {
+    // A word may be as long as the text: white space is walked once more for each alternative.
+    constexpr size_t kMin = 10'000'000, kOfByte = 16;
+    const size_t limit = std::min<size_t>(kMin + kOfByte * text.size(), UINT32_MAX);
+    pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(limit));
+  }
 
   // The first match from `at` on.
   RegexMatch find(size_t at) {

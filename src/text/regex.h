@@ -28,7 +28,7 @@ class Regex {
  public:
   // Throws Error{invalid_argument}, "expected a regular expression, got ..."; for one with more
   // than 255 groups as well.
-  explicit Regex(const std::string& pattern);
+  explicit Regex(std::string_view pattern);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;

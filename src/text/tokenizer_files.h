@@ -83,6 +83,6 @@ void read_pre_tokenizer(const std::string& path, const Json& json, TokenizerPart
 // Sets what stands around texts: around, prefix and suffix.
 void read_post_processor(const std::string& path, const Json& json, TokenizerParts& parts);
 DecodeRules read_decoder(const std::string& path, const Json& json);
-std::shared_ptr<const Regex> read_pattern(const std::string& path, const std::string& pattern);
+std::shared_ptr<const Regex> read_pattern(const std::string& path, std::string_view pattern);
 
 }  // namespace octet

@@ -1,5 +1,6 @@
 #include "text/bert_text.h"
 #include "text/tokenizer_files.h"
+#include "text/word_pattern.h"
 
 namespace octet {
 namespace {
@@ -97,13 +98,6 @@ void add_split(const std::string& path, const Json& json, PreTokenizer& words) {
     split.literal = pattern.text;
     return words.add(split);
   }
-  // A known pattern leaves nothing between its matches.
-  const bool keeps_matches = split.behavior == SplitBehavior::isolated ||
-                             (split.behavior == SplitBehavior::removed && split.invert);
-  const std::optional<WordPattern> known = known_pattern(pattern.text);
-  if (known && keeps_matches) {
-    return words.add(SplitWords{std::make_shared<const WordScanner>(*known)});
-  }
   split.regex = read_pattern(path, pattern.text);
   words.add(split);
 }
@@ -136,7 +130,7 @@ void add_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts
   if (type == "ByteLevel") {
     if (step.boolean_or("add_prefix_space", true)) parts.words.add(PrefixSpace{});
     if (step.boolean_or("use_regex", true)) {
-      parts.words.add(SplitWords{std::make_shared<const WordScanner>(WordPattern::gpt2)});
+      parts.words.add(SplitMatches{read_pattern(path, kGpt2Words), {}});
     }
     parts.symbols = Symbols::bytes;
   } else if (type == "Split") {
@@ -206,7 +200,7 @@ const Json& json_list(const std::string& path, const Json& json, const std::stri
   return *it;
 }
 
-std::shared_ptr<const Regex> read_pattern(const std::string& path, const std::string& pattern) {
+std::shared_ptr<const Regex> read_pattern(const std::string& path, std::string_view pattern) {
   try {
     return std::make_shared<const Regex>(pattern);
   } catch (const Error& error) {

@@ -186,22 +186,6 @@ void append_lower_case(int32_t code, std::string& text) {
   }
 }
 
-CharClasses::CharClasses() : classes_(kCodes, CharClass::other) {
-  for (int32_t code = 0; code < kInteresting; ++code) {
-    CharClass& of_code = classes_[static_cast<size_t>(code)];
-    const utf8proc_category_t category = utf8proc_category(code);
-    if (code == '\n' || code == '\r') {
-      of_code = CharClass::newline;
-    } else if (is_white_space(code)) {
-      of_code = CharClass::space;
-    } else if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO) {
-      of_code = CharClass::letter;
-    } else if (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO) {
-      of_code = CharClass::number;
-    }
-  }
-}
-
 UnicodeNormalizer::UnicodeNormalizer(NormalForm form) : form_(form), is_inert_(kCodes, true) {
   std::vector<int32_t> codes;
   for (int32_t code = 0; code < kInteresting; ++code) {

@@ -1,4 +1,4 @@
-// Characters of UTF-8: their classes, as regular expressions name them, and the normal forms.
+// Characters of UTF-8: their properties, as regular expressions name them, and the normal forms.
 // Source: the Unicode Standard and its annex 15, by utf8proc's tables.
 #pragma once
 
@@ -24,14 +24,6 @@ void append_utf8(std::string& text, int32_t code);
 // The first byte that is no UTF-8, or npos.
 size_t find_invalid_utf8(std::string_view text);
 
-enum class CharClass : uint8_t {
-  other,
-  letter,   // \p{L}
-  number,   // \p{N}
-  space,    // \s: the property White_Space
-  newline,  // the two spaces CR and LF
-};
-
 bool is_white_space(int32_t code);         // the property White_Space
 bool is_word_character(int32_t code);      // \w
 bool is_letter(int32_t code);              // \p{L}
@@ -41,17 +33,6 @@ bool is_mark(int32_t code);                // \p{M}
 bool is_nonspacing_mark(int32_t code);     // \p{Mn}
 bool is_control_or_private(int32_t code);  // \p{Cc}, \p{Cf}, \p{Co}
 void append_lower_case(int32_t code, std::string& text);
-
-class CharClasses {
- public:
-  CharClasses();
-  CharClass of(int32_t code) const {
-    return code < 0 ? CharClass::other : classes_[static_cast<size_t>(code)];
-  }
-
- private:
-  std::vector<CharClass> classes_;  // of every code point
-};
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 

@@ -161,13 +161,7 @@ class WordTokenizer : public Tokenizer {
   }
 
   void encode_words(std::string_view text, bool is_first, Run& run) const {
-    if (const WordScanner* scanner = parts_.words.sole_scanner()) {
-      for (size_t at = 0; at < text.size();) {
-        const size_t end = scanner->end_of_word(text, at);
-        encode_parts(text.substr(at, end - at), run);
-        at = end;
-      }
-    } else if (parts_.words.empty()) {
+    if (parts_.words.empty()) {
       encode_parts(text, run);
     } else {
       parts_.words.split(text, is_first, run.budget,

@@ -28,35 +28,54 @@ std::string random_text(std::mt19937& random) {
   return text;
 }
 
-TEST(WordScanner, finds_the_words_that_the_expression_finds) {
+Words words_of(const Regex& regex, std::string_view text) {
+  Words words;
+  MatchBudget budget = match_budget(text.size());
+  regex.for_each(text, budget, [&](const RegexMatch& match) {
+    words.emplace_back(text.substr(match.begin, match.end - match.begin));
+  });
+  return words;
+}
+
+TEST(WordExpression, cuts_as_its_tokenizer_does) {
   const struct {
-    WordPattern pattern;
-    std::string text;
+    std::string_view name, text;
+    Words words;
   } rows[] = {
-      {WordPattern::gpt2,
-       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
-      {WordPattern::cl100k, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-                            R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-      {WordPattern::qwen, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
-                          R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+      {"gpt2", "I'll DON'T", {"I", "'ll", " DON", "'", "T"}},
+      {"gpt2", "a  b\n\n c", {"a", " ", " b", "\n\n", " c"}},
+      {"gpt2", "x12345 !?\n ", {"x", "12345", " !?", "\n "}},
+      {"cl100k", "I'll DON'T", {"I", "'ll", " DON", "'T"}},
+      {"cl100k", "it'\u017F", {"it", "'\u017F"}},
+      {"cl100k", "12345 (a) !\n\n  b", {"123", "45", " (", "a", ")", " !\n\n", " ", " b"}},
+      {"llama3", " \n \r\n  x", {" \n \r\n", " ", " x"}},
+      {"qwen", "12 3\u0661", {"1", "2", " ", "3", "\u0661"}},
+      {"qwen", "a\u0085\u3000b", {"a", "\u0085", "\u3000b"}},
   };
+  for (const auto& [name, text, words] : rows) {
+    EXPECT_EQ(words_of(Regex(word_expression(name)), text), words) << name << ": " << text;
+  }
+  EXPECT_EQ(word_expression("[a-z]+"), "[a-z]+");
+}
+
+TEST(WordExpression, leaves_nothing_between_words) {
   std::mt19937 random(3);
-  for (const auto& [pattern, text] : rows) {
-    EXPECT_EQ(known_pattern(text), pattern);
-    const WordScanner scanner(pattern);
-    const Regex regex(text);
+  for (const std::string_view name : {"gpt2", "cl100k", "qwen"}) {
+    const Regex regex(word_expression(name));
     for (int i = 0; i < 20'000; ++i) {
-      const std::string line = random_text(random);
-      MatchBudget budget = match_budget(line.size());
-      size_t at = 0;
-      regex.for_each(line, budget, [&](const RegexMatch& match) {
-        EXPECT_EQ(match.begin, at) << line;
-        EXPECT_EQ(scanner.end_of_word(line, at), match.end) << line << " at " << at;
-        at = match.end;
-      });
-      ASSERT_EQ(at, line.size());
+      const std::string text = random_text(random);
+      std::string joined;
+      for (const std::string& word : words_of(regex, text)) joined += word;
+      ASSERT_EQ(joined, text) << name;
     }
   }
+}
+
+// More white space than the library walks by itself in one search.
+TEST(WordExpression, takes_words_as_long_as_the_text) {
+  const std::string spaces(20'000'000, ' ');
+  EXPECT_EQ(words_of(Regex(kCl100kWords), "x" + spaces + "y"),
+            (Words{"x", spaces.substr(1), " y"}));
 }
 
 // Merges the lowest pair, the leftmost of equals, one at a time.
