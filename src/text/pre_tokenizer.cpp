@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "text/unicode.h"
 
 namespace octet {
 namespace {
