@@ -130,29 +130,31 @@ void plan_all(RowUses& uses) {
 
 constexpr std::string_view kIntroduction = R"(# Rows of kernels
 
-Each op has one row or more on a back end: a kernel, or a few in a fixed order. A plan takes the
-cheapest that takes a node's types and shapes, and prints it behind them: `rms_norm bf16 x bf16 ->
-bf16, f32: vectors`. `octet plan --without "rms_norm vectors"` plans without it. A generic row goes
-element by element whatever the types; the reference decodes, computes in doubles and encodes.
+Each op has one row or more in a back end's table: a kernel, or a few in a fixed order. A plan takes
+the cheapest row that accepts a node's types and shapes and prints its name behind them: `rms_norm
+bf16 x bf16 -> bf16, f32: vectors`. `octet plan --without "rms_norm vectors"` plans without that
+row. A generic row works element by element on any types; the reference decodes, computes in doubles
+and encodes.
 
-This page is made by `octet docs kernels`, which plans two layers of a Llama and of a GPT-2 with
-every recipe, the Llama on two ranks and with other rules and states of updates too. Types: the
-first four operands and the results, of most recipes first. Bytes: the fewest that the node moves,
-of these runs the most an element of its largest tensor. Floor: what these take at the 3.35 TB/s of
-an H100's memory, in microseconds a million elements; "products" where multiplying takes longer, by
-the shape.
+`octet docs kernels` makes this page. It plans two layers of a Llama and of a GPT-2 with every
+recipe, and the Llama also on two ranks and with other update rules and optimizer states. Types are
+the first four operands and the results; those that most recipes use come first. Bytes are the
+fewest that a node must move, for each element of its largest tensor; the page shows the most of
+these runs. Floor is the time that these bytes take at the 3.35 TB/s of an H100's memory, in
+microseconds for a million elements; "products" marks rows whose products take longer, which depends
+on the shape.
 
 - **codes**: operands are 8-bit data with scales, read as they lie.
 - **vectors**: a thread takes 16 elements of one type; rows are multiples of 16.
-- **expanded**, **groups**, **wide**: updates in tiles of 128, 256 and 4 elements; what is left of a
-  tensor goes to the next of them.
-- **cudnn**, **tensor cores**, **cached**, **plain**: of attention, by what multiplies.
-- **as f32**: of a CPU, between conversions from and to FP16.
+- **expanded**, **groups**, **wide**: updates in tiles of 128, 256 and 4 elements; each leaves what
+  does not fill a tile to the next.
+- **cudnn**, **tensor cores**, **cached**, **plain**: attention, by what multiplies.
+- **as f32**: on a CPU, between conversions from and to FP16.
 
-The last table of a back end says what the rows of attention take beside causal attention of as many
-keys as queries: a full mask, a window, documents (where each query's keys begin), ranges of both
-ends under a full mask, another number of keys, a bias, its gradient, and keys of a KV cache. One
-that takes caches alone says so of them. The reference takes all.
+The last table of a back end lists what its rows of attention accept besides causal attention with
+as many keys as queries: a full mask, a window, documents (where each query's keys begin), ranges
+with both ends under a full mask, another number of keys, a bias, the bias's gradient, and keys of a
+KV cache. A row that accepts caches alone is marked so. The reference accepts everything.
 )";
 
 std::string types_text(const KernelRowUse& use) {

@@ -181,7 +181,7 @@ def section(folder, entry):
     lines = [f"## {entry.title}", "", f"`{entry.name}`: {entry.source}, table {entry.table}.", ""]
     lines += [f"- *Ours*: {entry.model}; {entry.data}.", f"- *Agrees* where {entry.criterion.said}."]
     if entry.differs:
-        lines.append(f"- *Otherwise than the paper*: {entry.differs}.")
+        lines.append(f"- *Differs from the paper*: {entry.differs}.")
     lines.append("")
     rows = []
     for row in entry.published:

@@ -127,7 +127,7 @@ constexpr ConfigRow kDataRows[] = {
      "`bytes`, or a tokenizer file"},
     {"data.token_bytes", open, OCTET_FIELD(data.token_bytes), one_of(token_byte_names),
      "bytes a token",
-     "width of the tokens in headerless shards; 0: as the file's name or header says"},
+     "width of a token in shards without a header; 0: 2 up to a vocabulary of 65,536, else 4"},
     {"data.document_separator", open, OCTET_FIELD(data.document_separator), any(), "",
      "text between the documents of a file; empty: a file is a document"},
     {"data.document_boundaries", same, OCTET_CHOICE(data.document_boundaries),

