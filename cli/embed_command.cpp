@@ -14,6 +14,7 @@
 #include "cli/model_flags.h"
 #include "data/numpy_header.h"
 #include "infer/embed.h"
+#include "infer/run_encoder.h"
 
 namespace octet {
 namespace {
@@ -33,16 +34,19 @@ std::function<void(int64_t, int64_t)> painter(const GlobalOptions& options) {
 }
 
 // As the folder says, unless a flag says otherwise.
-EmbedOptions embed_options(const EmbedFlags& flags, const std::string& folder,
+EmbedOptions embed_options(const EmbedFlags& flags, const ModelSource& source,
                            const GlobalOptions& options, const Log& log) {
+  const std::string& folder = source.folder;
   SentenceFolder said;
   if (flags.pooling.empty()) said = read_sentence_folder(posix_files(), folder);
   EmbedOptions result{.pooling = said.pooling,
                       .normalizes = said.normalizes && !flags.keeps_length,
-                      .max_tokens = flags.max_tokens > 0 ? flags.max_tokens : said.max_tokens,
+                      .max_tokens = flags.max_tokens,
                       .batch = flags.batch,
                       .threads = options.threads,
                       .on_progress = painter(options)};
+  if (flags.max_tokens == 0)
+    result.max_tokens = max_tokens_of_folder(posix_files(), folder, max_row_tokens(source.spec));
   if (!flags.pooling.empty()) {
     result.pooling = enum_from_name<Pooling>(flags.pooling).value();
   } else if (!said.is_said) {
@@ -67,7 +71,7 @@ void run_embed(const EmbedFlags& flags, const GlobalOptions& options) {
   expect_tokenizer(source);
   source =
       source_with_recipe(source, flags.recipe.empty() ? source.recipe : flags.recipe, options.sets);
-  const EmbedOptions how = embed_options(flags, source.folder, options, log);
+  const EmbedOptions how = embed_options(flags, source, options, log);
   const auto tokenizer = make_tokenizer(files, source.tokenizer);
   const std::vector<std::string> texts = read_texts(files, flags.texts);
   Backend backend = open_backend(options);

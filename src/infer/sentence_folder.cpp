@@ -9,6 +9,8 @@
 namespace octet {
 namespace {
 
+constexpr std::string_view kSentenceFile = "sentence_bert_config.json";
+
 [[noreturn]] void fail(const std::string& path, std::string_view expected, std::string_view got) {
   throw Error(ErrorCode::bad_data, "[embed] {}: expected {}, got {}", path, expected, got);
 }
@@ -74,13 +76,9 @@ void read_modules(const Files& files, const std::string& folder, SentenceFolder&
 SentenceFolder read_sentence_folder(const Files& files, const std::string& folder) {
   SentenceFolder result;
   read_modules(files, folder, result);
-  const std::string path = join_path(folder, "sentence_bert_config.json");
+  const std::string path = join_path(folder, kSentenceFile);
   if (const std::optional<Json> json = read_json(files, path)) {
     const JsonObject config(*json, path);
-    result.max_tokens = config.integer_or("max_seq_length", 0);
-    if (result.max_tokens < 0) {
-      fail(path, "max_seq_length: a number of tokens", fmt::to_string(result.max_tokens));
-    }
     if (config.boolean_or("do_lower_case", false)) fail(path, "do_lower_case: false", "true");
   }
   const std::string prompts = join_path(folder, "config_sentence_transformers.json");
@@ -90,6 +88,20 @@ SentenceFolder read_sentence_folder(const Files& files, const std::string& folde
       fail(prompts, "no default_prompt_name", config.string("default_prompt_name"));
   }
   return result;
+}
+
+int64_t max_tokens_of_folder(const Files& files, const std::string& folder, int64_t most) {
+  const std::string path = join_path(folder, kSentenceFile);
+  if (const std::optional<Json> json = read_json(files, path)) {
+    const int64_t n = JsonObject(*json, path).integer_or("max_seq_length", 0);
+    if (n < 0) fail(path, "max_seq_length: a number of tokens", fmt::to_string(n));
+    if (n > 0) return n;
+  }
+  const std::optional<Json> json = read_json(files, join_path(folder, "tokenizer_config.json"));
+  if (!json || !json->is_object()) return 0;
+  const Json n = json->value("model_max_length", Json());  // 1e30 where nobody set it
+  const bool is_less = n.is_number() && n >= 1 && n < most;
+  return is_less ? n.get<int64_t>() : 0;
 }
 
 }  // namespace octet

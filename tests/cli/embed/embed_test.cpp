@@ -157,6 +157,24 @@ TEST_F(Embed, the_folder_says_how_texts_are_pooled_and_cut) {
   expect_near(read_out().at(0), mean(features({4, 5, 6})));
 }
 
+TEST_F(Embed, texts_are_as_long_as_the_folder_or_its_tokenizer_says) {
+  const std::string texts = folder_.put("texts.txt", "w4 w5 w6\n");
+  const auto row = [&] {
+    const Outcome outcome = embed(texts, "--pooling mean --no-normalize");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return read_out().at(0);
+  };
+  folder_.put("model/tokenizer_config.json",
+              R"({"model_max_length": 1000000000000000019884624838656})");
+  expect_near(row(), mean(features({4, 5, 6})));
+  folder_.put("model/tokenizer_config.json", R"({"model_max_length": 4})");
+  expect_near(row(), mean(features({4, 5})));
+  folder_.put("model/sentence_bert_config.json", R"({"transformer_task": "feature-extraction"})");
+  expect_near(row(), mean(features({4, 5})));
+  folder_.put("model/sentence_bert_config.json", R"({"max_seq_length": 3})");
+  expect_near(row(), mean(features({4})));
+}
+
 TEST_F(Embed, what_is_not_understood_is_refused_by_name) {
   const std::string texts = folder_.put("texts.txt", "w4\n");
   folder_.put("model/modules.json", R"([{"path": "", "type": "a.Transformer"},
