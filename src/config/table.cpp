@@ -191,6 +191,8 @@ constexpr ConfigRow kDataRows[] = {
      "token, 10 % become any token, 10 % stay"},
     {"data.images.size", same, OCTET_FIELD(data.images.size), within(0, 1 << 14), "pixels",
      "of the shorter side of a picture before it is cropped to the model's size; 0: that size"},
+    {"data.images.stretch", same, OCTET_FIELD(data.images.stretch), any(), "",
+     "each side becomes as long, whatever the picture's shape, and not the shorter one alone"},
     {"data.images.crop", same, OCTET_CHOICE(data.images.crop), one_of(names_of<ImageCrop>), "",
      "which part of a picture a model sees: the middle square, or in training one at random, or a "
      "part of random size and shape, resized"},

@@ -25,12 +25,31 @@ std::vector<float> numbers(const JsonObject& config, const std::string& key,
   return values;
 }
 
-// Of the shorter side; 0: not said.
-int64_t side(const JsonObject& config) {
-  if (!config.boolean_or("do_resize", true) || !config.has("size")) return 0;
-  if (config.at("size").is_number_integer()) return config.integer("size");
+// How large a picture becomes: by its shorter side, or with "height" and "width" by both.
+void take_size(const JsonObject& config, ImageTransforms& to) {
+  if (!config.boolean_or("do_resize", true) || !config.has("size")) return;
+  if (config.at("size").is_number_integer()) {
+    to.resize = config.integer("size");
+    return;
+  }
   const JsonObject size = config.object("size");
-  return size.has("shortest_edge") ? size.integer("shortest_edge") : size.integer_or("height", 0);
+  if (!size.has("shortest_edge") && !size.has("height")) return;
+  to.stretches = !size.has("shortest_edge");
+  to.resize = size.integer(to.stretches ? "height" : "shortest_edge");
+  if (!to.stretches || size.integer("width") == to.resize) return;
+  throw Error(ErrorCode::bad_data, "[images] {}: 'size': expected as much height as width, got {}",
+              config.where(), config.at("size").dump());
+}
+
+void tell_filter(const JsonObject& config, const Log& log) {
+  constexpr int64_t kBilinear = 2;  // of Pillow
+  if (!config.boolean_or("do_resize", true)) return;
+  if (const int64_t filter = config.integer_or("resample", kBilinear); filter != kBilinear) {
+    log.warning(
+        "[images] {}: 'resample' {} is not known: pictures of another size are resized "
+        "by 2, bilinear",
+        config.where(), filter);
+  }
 }
 
 void expect_pixels_to_one(const JsonObject& config) {
@@ -53,6 +72,7 @@ const std::vector<double>& range(const char* key, const std::vector<double>& val
 ImageTransforms transforms_of(const ImagesConfig& images) {
   const auto scale = range("scale", images.scale), ratio = range("ratio", images.ratio);
   return {.resize = images.size,
+          .stretches = images.stretch,
           .crop = images.crop,
           .pad = images.pad,
           .part = {.scale = {scale[0], scale[1]}, .ratio = {ratio[0], ratio[1]}},
@@ -61,18 +81,21 @@ ImageTransforms transforms_of(const ImagesConfig& images) {
           .std_dev = {images.std_dev.begin(), images.std_dev.end()}};
 }
 
-ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source) {
+ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source,
+                                      const Log& log) {
   if (source.run) return transforms_of(source.run->data.images);
   const std::string path = join_path(source.folder, kImageProcessor);
   if (!files.exists(path)) return {};
   const Json json = parse_json(files.read_text(path), path);
   const JsonObject config(json, path);
   expect_pixels_to_one(config);
-  if (!config.boolean_or("do_normalize", true))
-    return {.resize = side(config), .mean = {0}, .std_dev = {1}};
-  return {.resize = side(config),
-          .mean = numbers(config, "image_mean", {0.5f}),
-          .std_dev = numbers(config, "image_std", {0.5f})};
+  tell_filter(config, log);
+  ImageTransforms result;
+  take_size(config, result);
+  const bool is_normalized = config.boolean_or("do_normalize", true);
+  result.mean = is_normalized ? numbers(config, "image_mean", {0.5f}) : std::vector<float>{0};
+  result.std_dev = is_normalized ? numbers(config, "image_std", {0.5f}) : std::vector<float>{1};
+  return result;
 }
 
 std::string image_processor_text(const ImagesConfig& images, int64_t channels) {
@@ -83,7 +106,11 @@ std::string image_processor_text(const ImagesConfig& images, int64_t channels) {
   Json json = {{"do_resize", images.size > 0},          {"do_rescale", true},
                {"rescale_factor", 1.0 / 255},           {"do_normalize", true},
                {"image_mean", by_channel(images.mean)}, {"image_std", by_channel(images.std_dev)}};
-  if (images.size > 0) json["size"] = {{"shortest_edge", images.size}};
+  if (images.size > 0 && images.stretch) {
+    json["size"] = {{"height", images.size}, {"width", images.size}};
+  } else if (images.size > 0) {
+    json["size"] = {{"shortest_edge", images.size}};
+  }
   return json.dump(2) + "\n";
 }
 

@@ -16,7 +16,9 @@ ImageTransforms transforms_of(const ImagesConfig& images);
 // Of a run its own, of a model's folder what preprocessor_config.json says: image_mean, image_std,
 // do_normalize, size. Without that file 0.5 and 0.5. Throws Error{bad_data}, "[images] PATH: ...",
 // where the file asks for other pixels than those of 0 to 1 (do_rescale, rescale_factor).
-ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source);
+// Warns of a filter ("resample") other than the bilinear one, which resizes in its place.
+ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source,
+                                      const Log& log = {});
 
 inline constexpr const char* kImageProcessor = "preprocessor_config.json";
 // That file for a run's model: evaluation_transforms of a folder with it are the run's own in an

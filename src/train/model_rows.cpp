@@ -10,6 +10,7 @@ namespace {
 
 ImagesConfig images_of(const ImageTransforms& transforms) {
   return {.size = transforms.resize,
+          .stretch = transforms.stretches,
           .crop = transforms.crop,
           .pad = transforms.pad,
           .flip = transforms.flip,
@@ -17,7 +18,7 @@ ImagesConfig images_of(const ImageTransforms& transforms) {
           .std_dev = {transforms.std_dev.begin(), transforms.std_dev.end()}};
 }
 
-RunConfig config_of(const Files& files, const ModelRowsQuery& query) {
+RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Log& log) {
   const ModelSource& source = query.source;
   RunConfig config = source.run.value_or(RunConfig());
   config.model.path = source.folder;  // its config.json names the classes
@@ -31,7 +32,7 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query) {
   if (model_def(source.spec.kind).reads_text) {
     config.data.tokenizer = source.tokenizer;
   } else {
-    config.data.images = images_of(evaluation_transforms(files, source));
+    config.data.images = images_of(evaluation_transforms(files, source, log));
   }
   return config;
 }
@@ -50,7 +51,7 @@ ModelSpec with_loss(const ModelSpec& spec) {
 
 Dataset open_model_rows(Files& files, const ModelRowsQuery& query, const Log& log) {
   const RunDataOptions options{.log = log, .keeps_tokens = query.source.run.has_value()};
-  return open_run_data(files, config_of(files, query), with_loss(query.source.spec), options);
+  return open_run_data(files, config_of(files, query, log), with_loss(query.source.spec), options);
 }
 
 }  // namespace octet

@@ -129,7 +129,8 @@ void transform(Image image, const ImageTransforms& how, const RowCell& where,
     const ImageBox box = random_box(image.height, image.width, how.part, uniform);
     image = resize(crop(image, box.top, box.left, box.height, box.width), how.size, how.size);
   } else {
-    image = resize_shorter_side(image, how.resize == 0 ? how.size : how.resize);
+    const int64_t side = how.resize == 0 ? how.size : how.resize;
+    image = how.stretches ? resize(image, side, side) : resize_shorter_side(image, side);
   }
   if (!is_chosen) return normalize(center_crop(image, how.size), how.mean, how.std_dev, out);
   const PhiloxBlock words = philox(key, drawn, kChoices);

@@ -36,6 +36,7 @@ struct RandomPart {
 struct ImageTransforms {
   int64_t channels = 3, size = 0;  // of what comes out: [channels, size, size]
   int64_t resize = 0;              // of the shorter side before the crop, at least size; 0: size
+  bool stretches = false;          // of both sides: a picture that is not square loses its shape
   ImageCrop crop = ImageCrop::center;
   int64_t pad = 0;       // black pixels at each side, before a random crop
   RandomPart part = {};  // of a random resized crop

@@ -60,7 +60,7 @@ std::unique_ptr<EvalRows> image_task_rows(const Files& files, const ImageTaskQue
   std::vector<InputSpec> inputs = model_def(source.spec.kind).inputs(source.spec, {});
   inputs.push_back(row_label_input("labels"));
   inputs.back().bound = source.spec.classes;
-  const auto rows = image_rows(images, inputs, evaluation_transforms(files, source), log);
+  const auto rows = image_rows(images, inputs, evaluation_transforms(files, source, log), log);
   return std::make_unique<SampleEval>(first_rows(rows, query.limit), RowOptions{.seq = 1});
 }
 

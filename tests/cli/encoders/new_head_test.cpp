@@ -205,6 +205,13 @@ TEST(NewHead, pictures_have_the_numbers_that_the_model_has_for_the_names_of_thei
   config["label2id"] = {{"bee", 0}, {"ant", 1}};
   folder.put("out/config.json", config.dump());
   EXPECT_EQ(accuracy("all"), 0);
+  folder.put("out/preprocessor_config.json",
+             R"({"size": {"height": 8, "width": 8}, "resample": 3})");
+  EXPECT_EQ(accuracy("all"), 0);
+  EXPECT_THAT(outcome.err, HasSubstr("'resample' 3 is not known"));
+  folder.put("out/preprocessor_config.json", R"({"size": {"height": 8, "width": 9}})");
+  outcome = run_program(folder, "eval --model " + out + " --data " + (folder / "all"));
+  EXPECT_THAT(outcome.err, HasSubstr("'size': expected as much height as width"));
 }
 
 // PEFT finds the modules in the class that the base's config.json names, and asks no encoder for

@@ -37,6 +37,22 @@ TEST(Transforms, a_flip_turns_each_row_of_each_channel_around) {
   EXPECT_THAT(flip_left_right(counting(2, 2, 2)).pixels, ElementsAre(2, 1, 4, 3, 6, 5, 8, 7));
 }
 
+// A row of 2 columns of 4 becomes 2 x 2 of the means of what it covers, or its middle half.
+TEST(Transforms, a_stretched_picture_is_seen_whole) {
+  Image image(1, 2, 4);
+  image.pixels = {0, 0, 0, 255, 0, 0, 0, 255};
+  const auto seen = [&](bool stretches) {
+    std::vector<float> out(4);
+    transform(image,
+              {.channels = 1, .size = 2, .stretches = stretches, .mean = {0}, .std_dev = {1}},
+              {.use = RowUse::evaluation}, out);
+    return out;
+  };
+  EXPECT_THAT(seen(false), ElementsAre(0, 0, 0, 0));
+  EXPECT_GT(seen(true)[1], 0.3f);
+  EXPECT_GT(seen(true)[3], 0.3f);
+}
+
 TEST(Transforms, the_shorter_side_decides_how_a_picture_is_resized) {
   const struct {
     int64_t height, width, size, new_height, new_width;
