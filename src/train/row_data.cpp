@@ -62,6 +62,28 @@ Opener array_opener(const Files& files, const RunConfig& config, const RunInputs
   };
 }
 
+// Where the folder that a run starts from says other pictures than data.images.
+void tell_other_pictures(const Files& files, const RunConfig& config, int64_t channels,
+                         const Log& log) {
+  const std::string path = join_path(config.model.path, kImageProcessor);
+  if (config.model.path.empty() || !files.exists(path)) return;
+  ModelSource source;
+  source.folder = config.model.path;
+  const auto text = [&](ImageTransforms how) {
+    for (std::vector<float>* values : {&how.mean, &how.std_dev}) {
+      if (values->size() == 1) values->resize(static_cast<size_t>(channels), values->front());
+    }
+    return fmt::format("mean [{}], std [{}], size {}, stretch {}", fmt::join(how.mean, ", "),
+                       fmt::join(how.std_dev, ", "), how.resize, how.stretches);
+  };
+  try {
+    const std::string own = text(transforms_of(config.data.images)),
+                      said = text(evaluation_transforms(files, source));
+    if (own != said) log.warning("data.images: {} says {}; this run has {}", path, said, own);
+  } catch (const Error&) {  // an evaluation of the folder says what is not understood
+  }
+}
+
 Dataset open_pictures(const RunInputs& inputs, const RunConfig& config,
                       const ImageSourceOptions& options, const Files& files) {
   std::shared_ptr<const ImageSource> first;  // of the training data, whose classes hold
@@ -111,6 +133,7 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   if (is_text && !has_arrays) return std::nullopt;
   if (has_arrays) return split(config, array_opener(files, config, inputs));
   if (!reads("tokens")) {
+    tell_other_pictures(files, config, spec.channels, log);
     Dataset data = open_pictures(
         inputs, config, {.classes = names_of_model(files, config, spec), .log = log}, files);
     fit_names(data.label_names, spec);

@@ -13,6 +13,7 @@ using test::run_program;
 using test::ScratchFolder;
 using test::train_encoder;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string kTokenizer =
     std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/word_pieces/uncased.json";
@@ -209,6 +210,18 @@ TEST(NewHead, pictures_have_the_numbers_that_the_model_has_for_the_names_of_thei
              R"({"size": {"height": 8, "width": 8}, "resample": 3})");
   EXPECT_EQ(accuracy("all"), 0);
   EXPECT_THAT(outcome.err, HasSubstr("'resample' 3 is not known"));
+  const auto warned = [&](const std::string& sets) {
+    const std::string tuned = "model: {path: " + out + "}\ndata: {val_fraction: 0, train: [" +
+                              (folder / "all") +
+                              "]}\ntrain: {steps: 1, batch: 4}\nout: " + (folder / "tuned") + "\n";
+    return train_encoder(folder, tuned, "--overwrite " + sets).err;
+  };
+  EXPECT_THAT(warned(""),
+              HasSubstr("preprocessor_config.json says mean [0.5, 0.5, 0.5], std [0.5, 0.5, 0.5], "
+                        "size 8, stretch true; this run has mean [0.5, 0.5, 0.5], std [0.5, 0.5, "
+                        "0.5], size 0, stretch false"));
+  EXPECT_THAT(warned("--set data.images.size=8 --set data.images.stretch=true"),
+              Not(HasSubstr("this run has")));
   folder.put("out/preprocessor_config.json", R"({"size": {"height": 8, "width": 9}})");
   outcome = run_program(folder, "eval --model " + out + " --data " + (folder / "all"));
   EXPECT_THAT(outcome.err, HasSubstr("'size': expected as much height as width"));
