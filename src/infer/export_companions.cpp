@@ -112,7 +112,7 @@ void copy_companions(Files& files, const ModelSource& source, const std::string&
   put_chat_templates(files, source, folder, log);
   if (source.run && !model_def(source.spec.kind).reads_text)
     write_atomically(files, join_path(folder, kImageProcessor),
-                     image_processor_text(source.run->data.images, source.spec.channels));
+                     image_processor_text(source.run->data.images, source.spec));
   if (copied.contains(kGeneration)) return;
   const std::string text = generation_of_config(files, source);
   if (!text.empty()) write_atomically(files, join_path(folder, kGeneration), text);

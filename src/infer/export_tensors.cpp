@@ -32,6 +32,9 @@ TensorSource stored_source(const ExportWeights& weights, const ParameterSpec& pa
   const StoredTensor& tensor = weights.compute().stored(parameter.name);
   TensorDecl decl = tensor;
   decl.name = parameter.name;
+  // A run's checkpoint has the shape in memory. Codes keep that of their scales.
+  if (tensor.dtype && !is_quantized(*tensor.dtype) && tensor.shape == parameter.shape)
+    decl.shape = file_shape(parameter);
   return {decl, [&weights, &parameter, n = tensor.n_bytes()](const ByteSink& sink) {
             std::vector<std::byte> bytes;
             in_parts(static_cast<int64_t>(n), 4 * kExportPiece, [&](int64_t first, int64_t n_part) {

@@ -10,6 +10,8 @@
 namespace octet {
 namespace {
 
+constexpr int64_t kBilinear = 2;  // of Pillow's filters
+
 std::vector<float> numbers(const JsonObject& config, const std::string& key,
                            std::vector<float> absent) {
   if (!config.has(key)) return absent;
@@ -42,7 +44,6 @@ void take_size(const JsonObject& config, ImageTransforms& to) {
 }
 
 void tell_filter(const JsonObject& config, const Log& log) {
-  constexpr int64_t kBilinear = 2;  // of Pillow
   if (!config.boolean_or("do_resize", true)) return;
   if (const int64_t filter = config.integer_or("resample", kBilinear); filter != kBilinear) {
     log.warning(
@@ -98,19 +99,23 @@ ImageTransforms evaluation_transforms(const Files& files, const ModelSource& sou
   return result;
 }
 
-std::string image_processor_text(const ImagesConfig& images, int64_t channels) {
+std::string image_processor_text(const ImagesConfig& images, const ModelSpec& spec) {
   const auto by_channel = [&](std::vector<double> values) {
-    if (values.size() == 1) values.resize(static_cast<size_t>(channels), values.front());
+    if (values.size() == 1) values.resize(static_cast<size_t>(spec.channels), values.front());
     return values;
   };
-  Json json = {{"do_resize", images.size > 0},          {"do_rescale", true},
-               {"rescale_factor", 1.0 / 255},           {"do_normalize", true},
-               {"image_mean", by_channel(images.mean)}, {"image_std", by_channel(images.std_dev)}};
-  if (images.size > 0 && images.stretch) {
-    json["size"] = {{"height", images.size}, {"width", images.size}};
-  } else if (images.size > 0) {
-    json["size"] = {{"shortest_edge", images.size}};
-  }
+  const auto square = [](int64_t side) { return Json{{"height", side}, {"width", side}}; };
+  const int64_t size = images.size > 0 ? images.size : spec.image_size;
+  const Json json = {{"do_resize", true},
+                     {"size", images.stretch ? square(size) : Json{{"shortest_edge", size}}},
+                     {"resample", kBilinear},
+                     {"do_center_crop", true},
+                     {"crop_size", square(spec.image_size)},
+                     {"do_rescale", true},
+                     {"rescale_factor", 1.0 / 255},
+                     {"do_normalize", true},
+                     {"image_mean", by_channel(images.mean)},
+                     {"image_std", by_channel(images.std_dev)}};
   return json.dump(2) + "\n";
 }
 

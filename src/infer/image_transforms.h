@@ -23,6 +23,6 @@ ImageTransforms evaluation_transforms(const Files& files, const ModelSource& sou
 inline constexpr const char* kImageProcessor = "preprocessor_config.json";
 // That file for a run's model: evaluation_transforms of a folder with it are the run's own in an
 // evaluation.
-std::string image_processor_text(const ImagesConfig& images, int64_t channels);
+std::string image_processor_text(const ImagesConfig& images, const ModelSpec& spec);
 
 }  // namespace octet

@@ -63,7 +63,7 @@ Opener array_opener(const Files& files, const RunConfig& config, const RunInputs
 }
 
 // Where the folder that a run starts from says other pictures than data.images.
-void tell_other_pictures(const Files& files, const RunConfig& config, int64_t channels,
+void tell_other_pictures(const Files& files, const RunConfig& config, const ModelSpec& spec,
                          const Log& log) {
   const std::string path = join_path(config.model.path, kImageProcessor);
   if (config.model.path.empty() || !files.exists(path)) return;
@@ -71,10 +71,11 @@ void tell_other_pictures(const Files& files, const RunConfig& config, int64_t ch
   source.folder = config.model.path;
   const auto text = [&](ImageTransforms how) {
     for (std::vector<float>* values : {&how.mean, &how.std_dev}) {
-      if (values->size() == 1) values->resize(static_cast<size_t>(channels), values->front());
+      if (values->size() == 1) values->resize(static_cast<size_t>(spec.channels), values->front());
     }
     return fmt::format("mean [{}], std [{}], size {}, stretch {}", fmt::join(how.mean, ", "),
-                       fmt::join(how.std_dev, ", "), how.resize, how.stretches);
+                       fmt::join(how.std_dev, ", "), how.resize == 0 ? spec.image_size : how.resize,
+                       how.stretches);
   };
   try {
     const std::string own = text(transforms_of(config.data.images)),
@@ -133,7 +134,7 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   if (is_text && !has_arrays) return std::nullopt;
   if (has_arrays) return split(config, array_opener(files, config, inputs));
   if (!reads("tokens")) {
-    tell_other_pictures(files, config, spec.channels, log);
+    tell_other_pictures(files, config, spec, log);
     Dataset data = open_pictures(
         inputs, config, {.classes = names_of_model(files, config, spec), .log = log}, files);
     fit_names(data.label_names, spec);
