@@ -125,6 +125,10 @@ LaunchFn prepare_select(const NodeView& view, Context& context) {
   };
 }
 
+bool writes_same_type(const NodeView& view) {
+  return view.in(CacheWrite::cache).dtype == view.out(CacheWrite::next_cache).dtype;
+}
+
 LaunchFn prepare_cache_write(const NodeView& view, Context& context) {
   const auto& attrs = view.attrs<CacheAttrs>();
   const TensorType& x = view.in(CacheWrite::x);
@@ -147,7 +151,7 @@ LaunchFn prepare_cache_write(const NodeView& view, Context& context) {
 }
 
 const Binding kMoveBindings[] = {
-    {{OpCode::cache_write, "simd", always}, prepare_cache_write},
+    {{OpCode::cache_write, "simd", writes_same_type}, prepare_cache_write},
     {{OpCode::select, "simd", selects}, prepare_select},
     {{OpCode::slice, "simd", moves}, prepare_slice},
     {{OpCode::transpose, "simd", moves}, prepare_transpose},
