@@ -57,9 +57,10 @@ inline void add_own_scales(Cases& all, Dtype dtype, const QuantizeAttrs& q) {
   for (const auto& [name, history] :
        {std::pair("current", none()), std::pair("delayed", scales({4})),
         std::pair("delayed_long", scales({37}))}) {
-    const auto put = [&](const std::string& what, const AmaxQuantizeAttrs& a,
-                         const std::vector<OperandCase>& behind,
-                         const std::vector<ResultType>& results) {
+    const auto put = [&, name = name, history = history](const std::string& what,
+                                                         const AmaxQuantizeAttrs& a,
+                                                         const std::vector<OperandCase>& behind,
+                                                         const std::vector<ResultType>& results) {
       std::vector<OperandCase> operands = {tensor({5, 37}, Fill::wide), history};
       operands.insert(operands.end(), behind.begin(), behind.end());
       while (operands.back().absent) operands.pop_back();
@@ -94,7 +95,7 @@ inline void add_scales(Cases& all) {
         std::tuple("hif8", Dtype::hif8, 15.0)}) {
     const QuantizeAttrs q{.target = target};
     const AmaxScaleAttrs scale = scale_attrs(q);
-    const auto named = [&](const std::string& op) { return op + "_" + name; };
+    const auto named = [name = name](const std::string& op) { return op + "_" + name; };
     put_typed(all, named("quant_scale"), OpCode::quant_scale, scale, {scalar(37.25)});
     put_typed(all, named("quant_scale_zero"), OpCode::quant_scale, scale, {scalar(0)});
     put_typed(all, named("delayed_scale"), OpCode::delayed_scale, scale, {scalar(37.25), history});
@@ -226,7 +227,8 @@ inline void add_fake_quantize(Cases& all) {
        {std::tuple("e4m3", Dtype::e4m3, 448.0), std::tuple("e5m2", Dtype::e5m2, 57344.0),
         std::tuple("hif8", Dtype::hif8, 15.0), std::tuple("int8", Dtype::int8, 127.0)}) {
     for (const bool power : {false, true}) {
-      const auto put = [&](const std::string& of, const Shape& shape, int64_t group) {
+      const auto put = [&, name = name, dtype = dtype, target = target](
+                           const std::string& of, const Shape& shape, int64_t group) {
         put_typed(all, fmt::format("fake_quantize_{}_{}{}", of, name, power ? "_power" : ""),
                   OpCode::fake_quantize, FakeQuantizeAttrs{dtype, target, group, power},
                   {tensor(shape, Fill::wide)});
