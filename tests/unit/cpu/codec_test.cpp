@@ -7,30 +7,14 @@
 #include <vector>
 
 #include "backends/cpu/codec/kernels.h"
-#include "backends/cpu/common/simd_targets.h"
 #include "base/philox.h"
-// After the list of targets.
-#include <hwy/highway.h>
+#include "unit/cpu/kernels_support.h"
 
 namespace octet::cpu {
 namespace {
 
 constexpr Dtype kByteFormats[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::de8s, Dtype::de8u};
 constexpr Dtype kFormatsOf16Bits[] = {Dtype::bf16, Dtype::fp16};
-
-// Runs body once for each target, then restores what was allowed before.
-template <typename F>
-void for_each_target(F&& body) {
-  const int64_t before = hwy::SupportedTargets();
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    body();
-  }
-  hwy::SetSupportedTargetsForTest(before);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
 
 // Every upper half with lower halves at the edges of rounding, then random patterns.
 std::vector<float> patterns() {
@@ -58,7 +42,8 @@ TEST(bulk_codec, encode_gives_the_scalar_codes) {
       for (size_t i = 0; i < x.size(); ++i) {
         want[i] = static_cast<uint8_t>(encode(format, x[i] * inv_scale));
       }
-      for_each_target([&] {
+      for_each_target([&](const std::string& target) {
+        SCOPED_TRACE(target);
         std::vector<uint8_t> got(x.size(), 0xA5);
         encode_bulk(format, x, inv_scale, got);
         EXPECT_EQ(got, want) << dtype_name(format);
@@ -78,7 +63,8 @@ TEST(bulk_codec, encode_of_bf16_gives_the_scalar_codes) {
     for (size_t i = 0; i < x.size(); ++i) {
       want[i] = static_cast<uint8_t>(encode(format, f32_from_bf16(x[i]) * 1.7f));
     }
-    for_each_target([&] {
+    for_each_target([&](const std::string& target) {
+      SCOPED_TRACE(target);
       std::vector<uint8_t> got(x.size(), 0xA5);
       encode_bulk_bf16(format, x, 1.7f, got);
       EXPECT_EQ(got, want) << dtype_name(format);
@@ -93,7 +79,8 @@ TEST(bulk_codec, decode_gives_the_scalar_values) {
     for (const float scale : {1.0f, 0.3f, 0x1p-120f}) {
       std::vector<float> want(codes.size());
       for (size_t i = 0; i < codes.size(); ++i) want[i] = decode(format, codes[i]) * scale;
-      for_each_target([&] {
+      for_each_target([&](const std::string& target) {
+        SCOPED_TRACE(target);
         std::vector<float> got(codes.size(), -7.0f);
         decode_bulk(format, codes, scale, got);
         EXPECT_TRUE(same_bits(got, want)) << dtype_name(format) << " " << scale;
@@ -106,7 +93,8 @@ TEST(bulk_codec, decode_to_bf16_is_exact) {
   std::vector<uint8_t> codes(256 + 3);
   for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
   for (const Dtype format : {Dtype::e4m3, Dtype::e5m2, Dtype::hif8}) {
-    for_each_target([&] {
+    for_each_target([&](const std::string& target) {
+      SCOPED_TRACE(target);
       std::vector<uint16_t> got(codes.size(), 0xA5A5);
       decode_bulk_bf16(format, codes, got);
       for (size_t i = 0; i < codes.size(); ++i) {
@@ -127,7 +115,8 @@ TEST(bulk_codec, two_byte_formats_give_the_scalar_bits) {
     scalar_codec(format).encode_16(x.data(), x.size(), want.data());
     std::vector<float> values(all.size());
     scalar_codec(format).decode_16(all.data(), all.size(), values.data());
-    for_each_target([&] {
+    for_each_target([&](const std::string& target) {
+      SCOPED_TRACE(target);
       std::vector<uint16_t> got(x.size(), 0xA5A5);
       encode_bulk_16(format, x, got);
       EXPECT_EQ(got, want) << dtype_name(format);
@@ -140,7 +129,8 @@ TEST(bulk_codec, two_byte_formats_give_the_scalar_bits) {
 
 TEST(bulk_codec, ragged_and_unaligned_spans_touch_only_their_elements) {
   const std::vector<float> x = patterns();
-  for_each_target([&] {
+  for_each_target([&](const std::string& target) {
+    SCOPED_TRACE(target);
     for (size_t n = 0; n <= 70; ++n) {
       for (const size_t shift : {size_t{0}, size_t{1}, size_t{3}}) {
         const std::span<const float> in(x.data() + 91001 + shift, n);

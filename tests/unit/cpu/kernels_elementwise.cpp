@@ -1,91 +1,18 @@
 #include "backends/cpu/elementwise/elementwise.h"
 
 #include <cfenv>
-#include <functional>
-#include <map>
 
 #include "backends/cpu/adamw/adamw.h"
 #include "backends/cpu/common/isa.h"
+#include "backends/cpu/elementwise/move.h"
 #include "backends/cpu/elementwise/reduce.h"
 #include "base/error.h"
-#include "ir/op_def.h"
-#include "math/elementwise.h"
 #include "unit/cpu/kernels_support.h"
 
 namespace octet::cpu {
 namespace {
 
 using Doubles = std::vector<double>;
-using Function = std::function<double(double)>;
-
-constexpr int64_t kLengths[] = {1, 3, 17, 31, 513};
-
-double gelu_erf(double x) {
-  return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0)));
-}
-double gelu_tanh(double x) {
-  return x * 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-double sigmoid(double x) {
-  return 1 / (1 + std::exp(-x));
-}
-double silu(double x) {
-  return x * sigmoid(x);
-}
-
-const std::pair<GeluKind, Function> kGelus[] = {{GeluKind::erf, gelu_erf},
-                                                {GeluKind::tanh, gelu_tanh}};
-
-double slope(const Function& f, double x) {
-  const double h = 1e-5;
-  return (f(x + h) - f(x - h)) / (2 * h);
-}
-
-Doubles map(const Buffer& x, const Function& f) {
-  Doubles y;
-  for (int64_t i = 0; i < x.size(); ++i) y.push_back(f(x.at(i)));
-  return y;
-}
-
-TEST(gelu, both_kinds_and_their_slopes_match_double) {
-  ThreadPool pool(2);
-  for_each_target([&](const std::string& target) {
-    for (const auto& [kind, f] : kGelus) {
-      for (const Dtype from : kStorage) {
-        for (const Dtype to : kStorage) {
-          for (const int64_t n : kLengths) {
-            Buffer x(from, n), dy(to, n), y(to, n), dx(from, n);
-            x.randomize(1, 2.0);
-            dy.randomize(2);
-            const std::string what = fmt::format("{} {} n {}", target, enum_name(kind), n);
-            gelu(kind, x.in(), y.out(), n, pool);
-            expect_close(y, map(x, f), 2e-7, what);
-            Doubles want;
-            for (int64_t i = 0; i < n; ++i) want.push_back(dy.at(i) * slope(f, x.at(i)));
-            gelu_backward({kind, x.in(), dy.in(), dx.out()}, n, pool);
-            expect_close(dx, want, 1e-6, what + " slope");
-          }
-        }
-      }
-    }
-  });
-}
-
-TEST(gelu, nan_goes_through_and_what_is_large_stays) {
-  ThreadPool pool(1);
-  for_each_target([&](const std::string& target) {
-    for (const auto& [kind, f] : kGelus) {
-      Buffer x(Dtype::f32, 4), y(Dtype::f32, 4);
-      const float values[] = {NAN, INFINITY, 1000.0f, -1000.0f};
-      for (int i = 0; i < 4; ++i) x.set(i, values[i]);
-      gelu(kind, x.in(), y.out(), 4, pool);
-      EXPECT_TRUE(std::isnan(y.at(0))) << target;
-      EXPECT_EQ(y.at(1), INFINITY) << target;
-      EXPECT_EQ(y.at(2), 1000.0) << target;
-      EXPECT_EQ(y.at(3), 0.0) << target;
-    }
-  });
-}
 
 TEST(cast, rounds_to_nearest_even_and_keeps_nan) {
   ThreadPool pool(2);
@@ -110,90 +37,17 @@ TEST(cast, rounds_to_nearest_even_and_keeps_nan) {
   });
 }
 
-TEST(elementwise, what_vectors_compute_is_the_functions_value_rounded_once) {
-  const std::map<OpCode, std::function<double(double, double)>> functions = {
-#define ELEMENT(op, ...) {OpCode::op, op##_of<double>},
-#include "math/elementwise.def"
-  };
+TEST(scaled_sum, may_write_over_its_second_term) {
   ThreadPool pool(2);
-  int n_ops = 0;
-  for_each_target([&](const std::string& target) {
-    for (const auto& [op, f] : functions) {
-      if (!has_lanes(op)) continue;
-      ++n_ops;
-      const bool is_unary = op_def(op).operands.size() == 1;
-      const std::string what = fmt::format("{} {}", target, op_def(op).name);
-      for (const Dtype d : kStorage) {
-        for (const int64_t n : kLengths) {
-          Buffer a(d, n), b(Dtype::f32, n), y(d, n);
-          a.randomize(1);
-          b.randomize(2);
-          for (int64_t i = 0; i < n && op == OpCode::sqrt; ++i)
-            a.set(i, static_cast<float>(std::abs(a.at(i))));
-          const In second = is_unary ? In{} : b.in();
-          elementwise({op, a.in(), second, y.out()}, n, pool);
-          for (int64_t i = 0; i < n; ++i) {
-            const auto want = static_cast<float>(f(a.at(i), b.at(i)));
-            ASSERT_EQ(y.at(i), d == Dtype::f32 ? want : bf16_to_f32(f32_to_bf16(want))) << what;
-          }
-          a.set(n / 2, NAN);
-          elementwise({op, a.in(), second, y.out()}, n, pool);
-          EXPECT_TRUE(std::isnan(y.at(n / 2))) << what;
-          if (is_unary) continue;
-          elementwise({op, b.in(), a.in(), y.out()}, n, pool);
-          EXPECT_TRUE(std::isnan(y.at(n / 2))) << what;
-        }
-      }
-    }
-  });
-  EXPECT_GE(n_ops, 8);
-}
-
-TEST(scaled_sum, one_or_two_terms_and_in_place) {
-  ThreadPool pool(2);
-  for (const int64_t n : kLengths) {
-    Buffer a(Dtype::bf16, n), b(Dtype::f32, n), y(Dtype::f32, n);
+  for (const int64_t n : {1, 3, 17, 31, 513}) {
+    Buffer a(Dtype::bf16, n), b(Dtype::f32, n);
     a.randomize(1);
     b.randomize(2);
-    Doubles one, two;
-    for (int64_t i = 0; i < n; ++i) {
-      one.push_back(0.5 * a.at(i));
-      two.push_back(0.5 * a.at(i) - 3 * b.at(i));
-    }
-    scaled_sum({a.in(), {}, y.out(), 0.5f}, n, pool);
-    expect_close(y, one, 0, "one term");
+    Doubles want;
+    for (int64_t i = 0; i < n; ++i) want.push_back(0.5 * a.at(i) - 3 * b.at(i));
     scaled_sum({a.in(), b.in(), b.out(), 0.5f, -3.0f}, n, pool);
-    expect_close(b, two, 1e-7, "in place");
-    fill(y.out(), 2.5f, n, pool);
-    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(y.at(i), 2.5);
-    EXPECT_TRUE(y.guards_intact());
+    expect_close(b, want, 1e-7, "in place");
   }
-}
-
-TEST(gated_silu, forward_and_backward_match_double) {
-  ThreadPool pool(2);
-  for_each_target([&](const std::string& target) {
-    for (const Dtype d : kStorage) {
-      for (const int64_t n : {int64_t{1}, int64_t{31}, int64_t{40000}}) {
-        Buffer gate(d, n), up(d, n), dy(d, n), y(d, n), dgate(d, n), dup(d, n);
-        gate.randomize(1, 3.0);
-        up.randomize(2);
-        dy.randomize(3);
-        Doubles want_y, want_gate, want_up;
-        for (int64_t i = 0; i < n; ++i) {
-          const double s = sigmoid(gate.at(i));
-          want_y.push_back(silu(gate.at(i)) * up.at(i));
-          want_gate.push_back(dy.at(i) * up.at(i) * (s + gate.at(i) * s * (1 - s)));
-          want_up.push_back(dy.at(i) * silu(gate.at(i)));
-        }
-        gated_silu(gate.in(), up.in(), y.out(), n, pool);
-        gated_silu_backward({gate.in(), up.in(), dy.in(), dgate.out(), dup.out()}, n, pool);
-        expect_close(y, want_y, 3e-7, target);
-        expect_close(dgate, want_gate, 3e-7, target);
-        expect_close(dup, want_up, 3e-7, target);
-      }
-    }
-  });
 }
 
 TEST(reduce, sums_match_double_and_flaws_are_found) {
@@ -327,6 +181,30 @@ TEST(adamw, a_skipped_step_changes_nothing_and_bf16_needs_a_remainder) {
   EXPECT_TRUE(p.weight == before.weight && p.m == before.m && p.v == before.v);
   args.weight = p.high.out();
   EXPECT_THROW(adamw_step(args, kScalars, p.n, pool), Error);
+}
+
+// What they move: parity_test.cpp.
+TEST(move, neighbouring_axes_join) {
+  const StridedCopy dense = simplified({0, 0, {3, 1, 5, 7}, {35, 35, 7, 1}, {35, 9, 7, 1}});
+  EXPECT_EQ(dense.extent, std::vector<int64_t>({105}));
+  const StridedCopy columns = simplified({0, 0, {9, 16}, {48, 1}, {16, 1}});
+  EXPECT_EQ(columns.extent, std::vector<int64_t>({9, 16}));
+}
+
+TEST(move, other_sizes_are_refused) {
+  ThreadPool pool(1);
+  double from = 1, to = 2;
+  EXPECT_THROW(copy_strided(simplified({}), &from, &to, 8, pool), Error);
+}
+
+TEST(move, elements_repeat) {
+  ThreadPool pool(2);
+  std::vector<uint16_t> dst(40001, 1);
+  const uint16_t element = 0x3F80;
+  fill_elements(dst.data(), 40000, {&element, 2}, pool);
+  EXPECT_EQ(dst.back(), 1);
+  dst.pop_back();
+  EXPECT_EQ(dst, std::vector<uint16_t>(40000, element));
 }
 
 TEST(isa, names_round_trip_and_the_best_is_known) {

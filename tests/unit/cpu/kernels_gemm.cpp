@@ -3,7 +3,6 @@
 #include "backends/cpu/common/isa.h"
 #include "backends/cpu/gemm/tile_gemm.h"
 #include "base/error.h"
-#include "formats/codec.h"
 #include "unit/cpu/kernels_support.h"
 
 namespace octet::cpu {
@@ -92,22 +91,6 @@ void check(const Case& x) {
 
 constexpr Transpose kNo = Transpose::no, kYes = Transpose::yes;
 
-TEST(gemm, matches_double_loops_for_all_layouts_and_types) {
-  const int64_t sizes[][3] = {{1, 1, 1}, {17, 31, 5}, {64, 64, 64}, {33, 65, 97}, {130, 70, 513}};
-  for (const auto& [m, n, k] : sizes) {
-    for (const Transpose ta : {kNo, kYes}) {
-      for (const Transpose tb : {kNo, kYes}) {
-        for (const Dtype d : kStorage) {
-          check({m, n, k, ta, tb, d, d, Dtype::f32});
-          check({m, n, k, ta, tb, d, d, Dtype::bf16});
-        }
-        check({m, n, k, ta, tb, Dtype::bf16, Dtype::f32, Dtype::f32});
-        check({m, n, k, ta, tb, Dtype::f32, Dtype::bf16, Dtype::f32});
-      }
-    }
-  }
-}
-
 TEST(gemm, bias_addend_accumulation_and_alpha_are_added_in_f32) {
   for (const Dtype d : kStorage) {
     check({70, 90, 40, kNo, kYes, d, d, d, Accumulate::yes, false, false, 1.0f});
@@ -115,12 +98,6 @@ TEST(gemm, bias_addend_accumulation_and_alpha_are_added_in_f32) {
     check({70, 90, 40, kNo, kNo, d, d, d, Accumulate::no, true, true, -3.0f});
     check({70, 90, 40, kYes, kNo, d, d, d, Accumulate::yes, true, true, 2.0f});
   }
-}
-
-TEST(gemm, several_tiles_and_short_last_tiles_are_right) {
-  check({300, 200, 64, kNo, kYes, Dtype::bf16, Dtype::bf16, Dtype::bf16});
-  check({257, 321, 40, kYes, kNo, Dtype::f32, Dtype::f32, Dtype::f32});
-  check({1500, 1030, 24, kNo, kNo, Dtype::f32, Dtype::f32, Dtype::f32});
 }
 
 TEST(gemm, zero_sizes_write_only_what_is_there) {
@@ -159,109 +136,6 @@ TEST(gemm, row_strides_leave_the_gaps_alone) {
   expect_close(c, want, 3e-6, "strided");
 }
 
-TEST(gemm, f32_products_keep_more_than_bf16_precision) {
-  // 1 + 2^-12 is lost in bf16: the sum would be exactly k.
-  const int64_t k = 64;
-  Buffer a(Dtype::f32, k), b(Dtype::f32, k), c(Dtype::f32, 1);
-  for (int64_t i = 0; i < k; ++i) {
-    a.set(i, 1.0f + 0x1p-12f);
-    b.set(i, 1.0f);
-  }
-  ThreadPool pool(1);
-  const Gemm gemm({1, 1, k}, 1);
-  Scratch scratch(gemm.scratch_bytes());
-  GemmArgs args{a.data(), b.data(), c.data()};
-  args.scratch = scratch.get();
-  gemm.launch(args, pool);
-  EXPECT_EQ(c.at(0), 64.0 + 0x1p-6);
-}
-
-TEST(gemm, nan_stays_in_its_row_and_column) {
-  const Case x{70, 80, 33, kNo, kNo, Dtype::bf16, Dtype::bf16, Dtype::f32};
-  GemmProblem p(x);
-  p.a.set(5 * x.k + 3, std::nanf(""));
-  p.b.set(2 * x.n + 9, std::nanf(""));
-  run(x, p, spec_of(x), 2);
-  for (int64_t i = 0; i < x.m; ++i) {
-    for (int64_t j = 0; j < x.n; ++j) {
-      ASSERT_EQ(std::isnan(p.c.at(i * x.n + j)), i == 5 || j == 9) << i << " " << j;
-    }
-  }
-}
-
-TEST(gemm, same_bits_for_any_number_of_threads) {
-  for (const Dtype d : kStorage) {
-    const Case x{300, 190, 70, kYes, kNo, d, d, d, Accumulate::yes, true, false, 0.5f};
-    GemmProblem first(x);
-    run(x, first, spec_of(x), 1);
-    for (const int n : kThreadCounts) {
-      GemmProblem p(x);
-      run(x, p, spec_of(x), n);
-      EXPECT_TRUE(p.c == first.c) << n << " threads";
-    }
-  }
-}
-
-// Finite codes of a format, and their values.
-struct Codes {
-  std::vector<uint8_t> bits;
-  std::vector<double> values;
-  Codes(Dtype format, int64_t n, uint32_t seed) {
-    const RandomStream random{0xc0de, seed, 0, 0};
-    for (uint64_t i = 0; static_cast<int64_t>(bits.size()) < n; ++i) {
-      const uint8_t code = static_cast<uint8_t>(random.bits(i));
-      const float value = decode(format, code);
-      if (!std::isfinite(value) || std::abs(value) > 64) continue;
-      bits.push_back(code);
-      values.push_back(value);
-    }
-  }
-};
-
-struct CodeCase {
-  Dtype a, b;
-  Transpose trans_a, trans_b;
-  std::optional<Dtype> compute;
-};
-
-void check_codes(const CodeCase& x, int n_threads) {
-  const int64_t m = 70, n = 133, k = 75;
-  const Codes a(x.a, m * k, 1), b(x.b, n * k, 2);
-  const float scale_a = 0.375f, scale_b = 3.0f, alpha = 0.5f;
-  std::vector<double> want(static_cast<size_t>(m * n));
-  for (int64_t i = 0; i < m * n; ++i) {
-    double s = 0;
-    for (int64_t l = 0; l < k; ++l) {
-      s += a.values[x.trans_a == kYes ? l * m + i / n : i / n * k + l] *
-           b.values[x.trans_b == kYes ? i % n * k + l : l * n + i % n];
-    }
-    want[i] = s * scale_a * scale_b * alpha;
-  }
-  GemmSpec spec{m, n, k, x.a, x.b, Dtype::f32, x.trans_a, x.trans_b};
-  spec.compute = x.compute;
-  ThreadPool pool(n_threads);
-  const Gemm gemm(spec, n_threads);
-  Scratch scratch(gemm.scratch_bytes());
-  Buffer c(Dtype::f32, m * n);
-  GemmArgs args{a.bits.data(), b.bits.data(), c.data(), &scale_a, &scale_b, &alpha};
-  args.scratch = scratch.get();
-  gemm.launch(args, pool);
-  expect_close(c, want, 3e-6, fmt::format("{} x {}", dtype_name(x.a), dtype_name(x.b)));
-}
-
-TEST(gemm, eight_bit_codes_are_decoded_exactly_in_every_layout) {
-  const Dtype pairs[][2] = {
-      {Dtype::e4m3, Dtype::e4m3}, {Dtype::e5m2, Dtype::e4m3}, {Dtype::hif8, Dtype::hif8}};
-  for (const auto& [a, b] : pairs) {
-    for (const Transpose ta : {kNo, kYes}) {
-      for (const Transpose tb : {kNo, kYes}) {
-        check_codes({a, b, ta, tb, std::nullopt}, 2);
-        check_codes({a, b, ta, tb, Dtype::f32}, 3);
-      }
-    }
-  }
-}
-
 TEST(gemm, wrong_types_and_strides_are_refused) {
   GemmSpec spec{4, 4, 4, Dtype::fp16};
   EXPECT_THROW(Gemm(spec, 1), Error);
@@ -292,14 +166,6 @@ TEST(pack, transpose_moves_every_element_of_every_width) {
         }
       }
     }
-  });
-}
-
-TEST(pack, gemm_is_right_on_every_vector_target) {
-  for_each_target([&](const std::string&) {
-    check({33, 65, 37, kYes, kYes, Dtype::bf16, Dtype::bf16, Dtype::bf16});
-    check({33, 65, 37, kNo, kNo, Dtype::bf16, Dtype::bf16, Dtype::f32});
-    check({33, 65, 37, kYes, kNo, Dtype::f32, Dtype::bf16, Dtype::f32});
   });
 }
 

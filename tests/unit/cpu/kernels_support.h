@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
-#include <hwy/highway.h>
 #include "backends/cpu/common/operand.h"
 #include "backends/cpu/common/simd_targets.h"
 #include "base/philox.h"
+// After the list of targets.
+#include <hwy/highway.h>
 
 namespace octet::cpu {
 
