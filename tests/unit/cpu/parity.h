@@ -62,13 +62,15 @@ inline int n_choices(const OpCase& c) {
   return static_cast<int>(n_operands) + std::min(n_results, 2);
 }
 
-// Everything of one type, with up to `apart` operands or results of the other.
+// Everything of one type, with up to `apart` operands or results of the other; operands of BF16 and
+// the last results f32.
 inline std::vector<Types> all_types(const OpCase& c, int apart) {
   const int n_bits = n_choices(c);
   std::vector<Types> types;
   for (uint32_t mask = 0; mask < 1u << n_bits; ++mask) {
     const int n = std::popcount(mask);
-    if (std::min(n, n_bits - n) <= apart) types.push_back({.bf16 = mask});
+    if (std::min(n, n_bits - n) <= apart || mask == (1u << n_bits) / 2 - 1)
+      types.push_back({.bf16 = mask});
   }
   types.push_back({.fp16 = true});
   return types;

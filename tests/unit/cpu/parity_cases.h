@@ -2,6 +2,8 @@
 // of them, several tiles, blocks of queries and keys, rows shared among threads.
 #pragma once
 
+#include <array>
+
 #include "op_cases/op_cases.h"
 
 namespace octet::cpu::parity {
@@ -52,8 +54,7 @@ inline void size_rows(Sized& to) {
     const OperandCase x = tensor({rows, cols}), w = tensor({cols}), no = none();
     to.put(OpCode::bias_add, NoAttrs{}, {x, w});
     to.put(OpCode::column_sum, NoAttrs{}, {x});
-    for (const bool affine : {false, true}) {
-      const OperandCase weight = affine ? w : no;
+    for (const OperandCase& weight : {no, w, typed({cols}, Dtype::f32, Fill::normal)}) {
       const NormAttrs attrs{.eps = 1e-3};
       to.put(OpCode::rms_norm, attrs, {x, weight});
       to.put(OpCode::layer_norm, attrs, {x, weight, weight});
@@ -92,12 +93,16 @@ inline void size_products(Sized& to) {
         to.put(OpCode::gemm, attrs,
                {tensor(a ? Shape{k, m} : Shape{m, k}), tensor(b ? Shape{n, k} : Shape{k, n}), c});
       };
-      put(1, 1, 1);
-      put(17, 31, 5);
-      put(64, 64, 64);
-      put(33, 65, 97);
-      put(130, 70, 513);
-      put(33, 65, 37);
+      for (const auto& [m, n, k] : std::vector<std::array<int64_t, 3>>{
+               {1, 1, 1}, {17, 31, 5}, {64, 64, 64}, {33, 65, 97}, {130, 70, 513}, {33, 65, 37}}) {
+        put(m, n, k);
+        for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+          const Dtype other = dtype == Dtype::f32 ? Dtype::bf16 : Dtype::f32;
+          to.put(OpCode::gemm, attrs,
+                 {typed(a ? Shape{k, m} : Shape{m, k}, dtype, Fill::normal),
+                  typed(b ? Shape{n, k} : Shape{k, n}, other, Fill::normal)});
+        }
+      }
       put(70, 90, 40, tensor({90}));
       put(70, 90, 40, tensor({70, 90}));
       if (a == b) continue;
@@ -106,9 +111,8 @@ inline void size_products(Sized& to) {
       put(300, 190, 70, tensor({300, 190}));
     }
   }
-  to.put(
-      OpCode::gemm, GemmAttrs{},
-      {typed({1500, 24}, Dtype::f32, Fill::normal), typed({24, 1030}, Dtype::f32, Fill::normal)});
+  to.put(OpCode::gemm, GemmAttrs{},
+         {typed({1500, 4}, Dtype::f32, Fill::normal), typed({4, 1030}, Dtype::f32, Fill::normal)});
   to.put(OpCode::gemm, GemmAttrs{.trans_b = true}, {tensor({5, 33}), tensor({70, 33})});
   for (const auto& [a, b] : {std::pair(Dtype::e4m3, Dtype::e4m3),
                              {Dtype::e5m2, Dtype::e4m3},
