@@ -18,7 +18,7 @@
 namespace octet::cpu::parity {
 
 using op_cases::Fill, op_cases::OpCase, op_cases::OperandCase;
-using Bytes = std::vector<std::byte>;
+using Bytes = std::vector<uint8_t>;
 using Doubles = std::vector<double>;
 
 // 64-byte aligned.
@@ -28,10 +28,10 @@ class Guarded {
     begin_ = kGuard + (kGuard - reinterpret_cast<uintptr_t>(all_.data()) % kGuard) % kGuard;
     std::memset(data(), 0xFF, n_);
   }
-  std::byte* data() { return all_.data() + begin_; }
-  Bytes bytes() { return {data(), data() + n_}; }
+  std::byte* data() { return reinterpret_cast<std::byte*>(all_.data() + begin_); }
+  Bytes bytes() const { return {all_.data() + begin_, all_.data() + begin_ + n_}; }
   bool is_intact() const {
-    const auto is_guard = [](std::byte byte) { return byte == kGuardByte; };
+    const auto is_guard = [](uint8_t byte) { return byte == kGuardByte; };
     const auto begin = all_.begin() + static_cast<ptrdiff_t>(begin_);
     return std::all_of(all_.begin(), begin, is_guard) &&
            std::all_of(begin + static_cast<ptrdiff_t>(n_), all_.end(), is_guard);
@@ -39,7 +39,7 @@ class Guarded {
 
  private:
   static constexpr size_t kGuard = 64;
-  static constexpr std::byte kGuardByte{0xA5};
+  static constexpr uint8_t kGuardByte = 0xA5;
   size_t n_, begin_ = 0;
   Bytes all_;
 };
@@ -113,7 +113,7 @@ inline std::vector<Bytes> stored(const Graph& graph, const reference::Tensors& i
   for (const GraphInput& input : graph.inputs) {
     const TensorType& type = graph.type(input.value);
     Bytes& bytes = operands.emplace_back(static_cast<size_t>(type.n_bytes()));
-    reference::store(type.dtype, inputs.at(input.name), bytes.data());
+    reference::store(type.dtype, inputs.at(input.name), reinterpret_cast<std::byte*>(bytes.data()));
   }
   return operands;
 }
@@ -131,7 +131,7 @@ inline Launched launch(const Graph& graph, const std::vector<Bytes>& inputs,
   std::vector<Guarded> from, to;
   for (const Bytes& bytes : inputs) {
     from.emplace_back(std::ssize(bytes));
-    std::ranges::copy(bytes, from.back().data());
+    std::memcpy(from.back().data(), bytes.data(), bytes.size());
   }
   for (const ValueId id : node.results)
     to.emplace_back(id == kNoValue ? 0 : graph.type(id).n_bytes());
@@ -215,7 +215,7 @@ inline std::optional<reference::Tensors> with_special(Special special, const OpC
 
 inline Doubles values_of(const TensorType& type, const Bytes& bytes) {
   Doubles values(static_cast<size_t>(type.n_stored()));
-  reference::load(type.dtype, bytes.data(), values);
+  reference::load(type.dtype, reinterpret_cast<const std::byte*>(bytes.data()), values);
   return values;
 }
 
