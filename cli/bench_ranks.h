@@ -3,17 +3,15 @@
 
 #include <functional>
 
+#include "base/named_enum.h"
 #include "cli/common.h"
 #include "comm/group.h"
 
 namespace octet {
 
 enum class RankKind : uint8_t { threads, processes };
-constexpr std::string_view enum_name(RankKind kind) {
-  return kind == RankKind::threads ? "threads" : "processes";
-}
-constexpr int enum_count(RankKind) {
-  return 2;
+constexpr auto value_names(RankKind) {
+  return name_list("threads", "processes");
 }
 
 // Calls body once a rank, with the options of one that shares the cores, and with what the ranks

@@ -2,19 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+
+#include "base/named_enum.h"
 
 namespace octet {
 
 // What moves data between ranks' devices. automatic: peer on one host whose devices all reach each
 // other's memory, nccl else.
 enum class RankTransport : uint8_t { automatic, peer, nccl };
-constexpr std::string_view enum_name(RankTransport transport) {
-  constexpr std::string_view names[] = {"auto", "peer", "nccl"};
-  return names[static_cast<int>(transport)];
-}
-constexpr int enum_count(RankTransport) {
-  return 3;
+constexpr auto value_names(RankTransport) {
+  return name_list("auto", "peer", "nccl");
 }
 
 }  // namespace octet

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
+#include "base/named_enum.h"
 #include "base/rank_transport.h"
 #include "data/chat_records.h"
 #include "data/images/transforms.h"
@@ -24,40 +24,26 @@ namespace octet {
 
 // recipe.activation_scale (RecipeOptions::quantizes_linear_outputs)
 enum class ActivationScale : uint8_t { group, tensor };
-constexpr std::string_view enum_name(ActivationScale scale) {
-  return scale == ActivationScale::group ? "group" : "tensor";
-}
-constexpr int enum_count(ActivationScale) {
-  return 2;
+constexpr auto value_names(ActivationScale) {
+  return name_list("group", "tensor");
 }
 
 // recipe.mx_scale (RecipeOptions::mx_rule)
 enum class MxScale : uint8_t { ceil, floor };
-constexpr std::string_view enum_name(MxScale scale) {
-  return scale == MxScale::ceil ? "ceil" : "floor";
-}
-constexpr int enum_count(MxScale) {
-  return 2;
+constexpr auto value_names(MxScale) {
+  return name_list("ceil", "floor");
 }
 
 // recipe.weight_rms (train/loaded_options.h)
 enum class WeightRms : uint8_t { loaded, init };
-constexpr std::string_view enum_name(WeightRms rms) {
-  return rms == WeightRms::loaded ? "loaded" : "init";
-}
-constexpr int enum_count(WeightRms) {
-  return 2;
+constexpr auto value_names(WeightRms) {
+  return name_list("loaded", "init");
 }
 
 // train.export: nothing, a model in one of ExportDtype's types (infer/export.h), adapters alone.
 enum class ExportAs : uint8_t { none, as_stored, bf16, f32, fp8_block, fp8_tensor, adapter };
-constexpr std::string_view enum_name(ExportAs form) {
-  constexpr std::string_view names[] = {"none",      "as-stored",  "bf16",   "f32",
-                                        "fp8-block", "fp8-tensor", "adapter"};
-  return names[static_cast<int>(form)];
-}
-constexpr int enum_count(ExportAs) {
-  return 7;
+constexpr auto value_names(ExportAs) {
+  return name_list("none", "as-stored", "bf16", "f32", "fp8-block", "fp8-tensor", "adapter");
 }
 
 }  // namespace octet

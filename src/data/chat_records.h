@@ -20,18 +20,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/named_enum.h"
 #include "base/ordered_json.h"
 
 namespace octet {
 
 // What the text under `arguments` of a call becomes: what its JSON means, or it stays a text.
 enum class CallArguments : uint8_t { parse, keep };
-constexpr std::string_view enum_name(CallArguments arguments) {
-  constexpr std::string_view names[] = {"parse", "keep"};
-  return names[static_cast<int>(arguments)];
-}
-constexpr int enum_count(CallArguments) {
-  return 2;
+constexpr auto value_names(CallArguments) {
+  return name_list("parse", "keep");
 }
 
 struct ChatFields {

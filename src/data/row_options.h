@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
+
+#include "base/named_enum.h"
 
 namespace octet {
 
@@ -12,12 +13,8 @@ enum class WindowOrder {
   shuffled,    // each pass (epoch) in its own permutation: every sample once
   random,      // independent uniform draws, of windows their starts; a pass has no meaning
 };
-constexpr std::string_view enum_name(WindowOrder order) {
-  constexpr std::string_view names[] = {"sequential", "shuffle", "random"};
-  return names[static_cast<int>(order)];
-}
-constexpr int enum_count(WindowOrder) {
-  return 3;
+constexpr auto value_names(WindowOrder) {
+  return name_list("sequential", "shuffle", "random");
 }
 
 enum class DocumentBoundaries {
@@ -25,12 +22,8 @@ enum class DocumentBoundaries {
   mask_labels,  // the first token of a document is no label
   isolate,      // nor does a token see another document, and positions begin anew
 };
-constexpr std::string_view enum_name(DocumentBoundaries boundaries) {
-  constexpr std::string_view names[] = {"ignore", "mask_labels", "isolate"};
-  return names[static_cast<int>(boundaries)];
-}
-constexpr int enum_count(DocumentBoundaries) {
-  return 3;
+constexpr auto value_names(DocumentBoundaries) {
+  return name_list("ignore", "mask_labels", "isolate");
 }
 
 enum class TooLong {
@@ -38,12 +31,8 @@ enum class TooLong {
   truncate,  // its start alone
   split,     // into rows of its own and a rest; the parts do not see each other
 };
-constexpr std::string_view enum_name(TooLong too_long) {
-  constexpr std::string_view names[] = {"drop", "truncate", "split"};
-  return names[static_cast<int>(too_long)];
-}
-constexpr int enum_count(TooLong) {
-  return 3;
+constexpr auto value_names(TooLong) {
+  return name_list("drop", "truncate", "split");
 }
 
 enum class Packing {

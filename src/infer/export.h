@@ -23,18 +23,15 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/named_enum.h"
 #include "infer/model_source.h"
 #include "io/safetensors.h"
 
 namespace octet {
 
 enum class ExportDtype : uint8_t { as_stored, bf16, f32, fp8_block, fp8_tensor };
-constexpr std::string_view enum_name(ExportDtype dtype) {
-  constexpr std::string_view names[] = {"as-stored", "bf16", "f32", "fp8-block", "fp8-tensor"};
-  return names[static_cast<int>(dtype)];
-}
-constexpr int enum_count(ExportDtype) {
-  return 5;
+constexpr auto value_names(ExportDtype) {
+  return name_list("as-stored", "bf16", "f32", "fp8-block", "fp8-tensor");
 }
 
 struct ExportOptions {

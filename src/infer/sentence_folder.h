@@ -3,20 +3,16 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "base/files.h"
+#include "base/named_enum.h"
 
 namespace octet {
 
 // How the features of a text's tokens become one row: their mean, or the first one's.
 enum class Pooling : uint8_t { mean, cls };
-constexpr std::string_view enum_name(Pooling pooling) {
-  constexpr std::string_view names[] = {"mean", "cls"};
-  return names[static_cast<int>(pooling)];
-}
-constexpr int enum_count(Pooling) {
-  return 2;
+constexpr auto value_names(Pooling) {
+  return name_list("mean", "cls");
 }
 
 struct SentenceFolder {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/named_enum.h"
 #include "formats/dtype.h"
 
 namespace octet {
@@ -33,12 +34,8 @@ struct BlockShape {
 // Of the input of a linear: left as it is; by NAME.input_scale; by the scale of the tensor, a
 // token's row, or a group of it at hand.
 enum class ActivationScaling : uint8_t { none, fixed, tensor, token, group };
-constexpr std::string_view enum_name(ActivationScaling scaling) {
-  constexpr std::string_view names[] = {"none", "fixed", "tensor", "token", "group"};
-  return names[static_cast<int>(scaling)];
-}
-constexpr int enum_count(ActivationScaling) {
-  return 5;
+constexpr auto value_names(ActivationScaling) {
+  return name_list("none", "fixed", "tensor", "token", "group");
 }
 
 struct ActivationScheme {

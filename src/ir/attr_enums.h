@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/named_enum.h"
 #include "formats/table.h"
 
 namespace octet {
@@ -39,83 +40,41 @@ constexpr std::string_view enum_name(Rounding rounding) {
 constexpr int enum_count(Rounding) {
   return static_cast<int>(kRoundingNames.size());
 }
-constexpr std::string_view enum_name(ScaleRule rule) {
-  constexpr std::string_view names[] = {"linear", "power_ceil", "mx_floor"};
-  return names[static_cast<int>(rule)];
+constexpr auto value_names(ScaleRule) {
+  return name_list("linear", "power_ceil", "mx_floor");
 }
-constexpr int enum_count(ScaleRule) {
-  return 3;
+constexpr auto value_names(Activation) {
+  return name_list("silu");
 }
-constexpr std::string_view enum_name(Activation) {
-  return "silu";
+constexpr auto value_names(GeluKind) {
+  return name_list("erf", "tanh");
 }
-constexpr std::string_view enum_name(GeluKind k) {
-  return k == GeluKind::erf ? "erf" : "tanh";
+constexpr auto value_names(GemmRole) {
+  return name_list("other", "forward", "dgrad", "wgrad");
 }
-constexpr std::string_view enum_name(GemmRole r) {
-  constexpr std::string_view names[] = {"other", "forward", "dgrad", "wgrad"};
-  return names[static_cast<int>(r)];
+constexpr auto value_names(RopeScaling) {
+  return name_list("none", "linear", "llama3", "dynamic", "yarn");
 }
-constexpr std::string_view enum_name(RopeScaling s) {
-  constexpr std::string_view names[] = {"none", "linear", "llama3", "dynamic", "yarn"};
-  return names[static_cast<int>(s)];
+constexpr auto value_names(AttentionMask) {
+  return name_list("full", "causal");
 }
-constexpr std::string_view enum_name(AttentionMask m) {
-  return m == AttentionMask::full ? "full" : "causal";
+constexpr auto value_names(AttentionKeys) {
+  return name_list("own", "appended", "fixed");
 }
-constexpr std::string_view enum_name(AttentionKeys k) {
-  constexpr std::string_view names[] = {"own", "appended", "fixed"};
-  return names[static_cast<int>(k)];
+constexpr auto value_names(RescaleNorm) {
+  return name_list("max", "l1", "l2");
 }
-constexpr std::string_view enum_name(RescaleNorm n) {
-  constexpr std::string_view names[] = {"max", "l1", "l2"};
-  return names[static_cast<int>(n)];
+constexpr auto value_names(Direction) {
+  return name_list("forward", "backward");
 }
-constexpr std::string_view enum_name(Direction d) {
-  return d == Direction::forward ? "forward" : "backward";
+constexpr auto value_names(RankReduction) {
+  return name_list("sum", "max");
 }
-constexpr std::string_view enum_name(RankReduction r) {
-  return r == RankReduction::sum ? "sum" : "max";
+constexpr auto value_names(PowerMath) {
+  return name_list("fast", "exact");
 }
-constexpr int enum_count(RankReduction) {
-  return 2;
-}
-constexpr int enum_count(AttentionMask) {
-  return 2;
-}
-constexpr int enum_count(AttentionKeys) {
-  return 3;
-}
-constexpr int enum_count(RescaleNorm) {
-  return 3;
-}
-constexpr int enum_count(Direction) {
-  return 2;
-}
-constexpr std::string_view enum_name(PowerMath m) {
-  return m == PowerMath::fast ? "fast" : "exact";
-}
-constexpr int enum_count(PowerMath) {
-  return 2;
-}
-constexpr std::string_view enum_name(UpdateKind kind) {
-  constexpr std::string_view names[] = {"adamw", "sgd", "muon", "lamb"};
-  return names[static_cast<int>(kind)];
-}
-constexpr int enum_count(UpdateKind) {
-  return 4;
-}
-constexpr int enum_count(Activation) {
-  return 1;
-}
-constexpr int enum_count(GeluKind) {
-  return 2;
-}
-constexpr int enum_count(GemmRole) {
-  return 4;
-}
-constexpr int enum_count(RopeScaling) {
-  return 5;
+constexpr auto value_names(UpdateKind) {
+  return name_list("adamw", "sgd", "muon", "lamb");
 }
 
 }  // namespace octet

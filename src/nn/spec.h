@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/named_enum.h"
 #include "ir/attr_enums.h"
 
 namespace octet {
@@ -35,13 +36,8 @@ enum class ModelKind : uint8_t {
 //   value       value [B, 1]: a number, as one class is
 //   embeddings  embeddings [B, hidden]: the mean of the features of a row's tokens
 enum class ModelHead : uint8_t { text, features, masked, classes, span, value, embeddings };
-constexpr std::string_view enum_name(ModelHead head) {
-  constexpr std::string_view names[] = {"text", "features", "masked",    "classes",
-                                        "span", "value",    "embeddings"};
-  return names[static_cast<int>(head)];
-}
-constexpr int enum_count(ModelHead) {
-  return 7;
+constexpr auto value_names(ModelHead) {
+  return name_list("text", "features", "masked", "classes", "span", "value", "embeddings");
 }
 
 // Zeros are filled by resolved().

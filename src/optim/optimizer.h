@@ -30,19 +30,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/named_enum.h"
 #include "ir/builder.h"
 #include "optim/state_format.h"
 
 namespace octet {
 
 enum class Master : uint8_t { fp32, bf16_remainder, bf16_sr, fp16_sr, fp16_scaled };
-constexpr std::string_view enum_name(Master master) {
-  constexpr std::string_view names[] = {"fp32", "bf16_remainder", "bf16_sr", "fp16_sr",
-                                        "fp16_scaled"};
-  return names[static_cast<int>(master)];
-}
-constexpr int enum_count(Master) {
-  return 5;
+constexpr auto value_names(Master) {
+  return name_list("fp32", "bf16_remainder", "bf16_sr", "fp16_sr", "fp16_scaled");
 }
 
 // none: no update waits for another gradient (gradient release). A gradient that is not finite, or
@@ -57,11 +53,8 @@ enum class Release : uint8_t { when_ready, at_end };
 // Muon's factor of an orthogonal update: as wide as AdamW's steps are, 0.2 sqrt(max(rows, cols)),
 // so that one learning rate serves both; or sqrt(max(1, rows / cols)).
 enum class MuonScale : uint8_t { match_adamw, original };
-constexpr std::string_view enum_name(MuonScale scale) {
-  return scale == MuonScale::match_adamw ? "match_adamw" : "original";
-}
-constexpr int enum_count(MuonScale) {
-  return 2;
+constexpr auto value_names(MuonScale) {
+  return name_list("match_adamw", "original");
 }
 
 // Parameters whose names match take this rule, with a factor of the learning rate.

@@ -16,17 +16,14 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+
+#include "base/named_enum.h"
 
 namespace octet {
 
 enum class ScheduleKind : uint8_t { constant, linear, cosine, wsd };
-constexpr std::string_view enum_name(ScheduleKind kind) {
-  constexpr std::string_view names[] = {"constant", "linear", "cosine", "wsd"};
-  return names[static_cast<int>(kind)];
-}
-constexpr int enum_count(ScheduleKind) {
-  return 4;
+constexpr auto value_names(ScheduleKind) {
+  return name_list("constant", "linear", "cosine", "wsd");
 }
 
 struct Schedule {

@@ -19,17 +19,14 @@
 #include <array>
 #include <string_view>
 
+#include "base/named_enum.h"
 #include "ir/builder.h"
 
 namespace octet {
 
 enum class LossScaling : uint8_t { none, global, adaptive };
-constexpr std::string_view enum_name(LossScaling scaling) {
-  constexpr std::string_view names[] = {"none", "global", "adaptive"};
-  return names[static_cast<int>(scaling)];
-}
-constexpr int enum_count(LossScaling) {
-  return 3;
+constexpr auto value_names(LossScaling) {
+  return name_list("none", "global", "adaptive");
 }
 
 inline constexpr std::array<double, 7> kLossWindows = {1, 20, 50, 100, 200, 500, 1000};

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "base/named_enum.h"
 #include "formats/dtype.h"
 #include "io/quantization_config.h"
 
@@ -16,12 +16,8 @@ namespace octet {
 // mxfp8: E4M3 in groups of 32 with E8M0 scales. fp8_block: E4M3, weights in blocks of 128 x 128 and
 // activations in groups of 128.
 enum class PtqFormat : uint8_t { e4m3, e5m2, hif8, int8, mxfp8, fp8_block };
-constexpr std::string_view enum_name(PtqFormat format) {
-  constexpr std::string_view names[] = {"e4m3", "e5m2", "hif8", "int8", "mxfp8", "fp8-block"};
-  return names[static_cast<int>(format)];
-}
-constexpr int enum_count(PtqFormat) {
-  return 6;
+constexpr auto value_names(PtqFormat) {
+  return name_list("e4m3", "e5m2", "hif8", "int8", "mxfp8", "fp8-block");
 }
 
 //   direct       no scales (INT8, which has no exponents: those of the tensor at hand)
@@ -46,13 +42,9 @@ enum class PtqMethod : uint8_t {
   phase,
   smoothed
 };
-constexpr std::string_view enum_name(PtqMethod method) {
-  constexpr std::string_view names[] = {"direct",      "max",  "percentile", "algorithm1",
-                                        "smoothquant", "gptq", "phase",      "smoothed"};
-  return names[static_cast<int>(method)];
-}
-constexpr int enum_count(PtqMethod) {
-  return 8;
+constexpr auto value_names(PtqMethod) {
+  return name_list("direct", "max", "percentile", "algorithm1", "smoothquant", "gptq", "phase",
+                   "smoothed");
 }
 constexpr bool searches_exponents(PtqMethod method) {
   return method == PtqMethod::algorithm1 || method == PtqMethod::smoothed;
@@ -66,22 +58,14 @@ constexpr bool smooths(PtqMethod method) {
 // makes good what was lost before it; quantized: that of the layer's own weights on the inputs that
 // the quantized model gives it.
 enum class ErrorTarget : uint8_t { unquantized, quantized };
-constexpr std::string_view enum_name(ErrorTarget target) {
-  constexpr std::string_view names[] = {"unquantized", "quantized"};
-  return names[static_cast<int>(target)];
-}
-constexpr int enum_count(ErrorTarget) {
-  return 2;
+constexpr auto value_names(ErrorTarget) {
+  return name_list("unquantized", "quantized");
 }
 
 // What a scale of a weight covers: all of it, an output channel, 128 inputs of one.
 enum class WeightScaling : uint8_t { tensor, channel, group };
-constexpr std::string_view enum_name(WeightScaling scaling) {
-  constexpr std::string_view names[] = {"tensor", "channel", "group"};
-  return names[static_cast<int>(scaling)];
-}
-constexpr int enum_count(WeightScaling) {
-  return 3;
+constexpr auto value_names(WeightScaling) {
+  return name_list("tensor", "channel", "group");
 }
 
 struct PtqOptions {

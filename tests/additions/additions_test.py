@@ -651,8 +651,7 @@ def add_optimizer(scratch):
     """Lion, with a momentum in any format and on any number of ranks."""
     enums = "src/ir/attr_enums.h"
     scratch.edit(enums, r"^enum class UpdateKind : uint8_t \{ adamw, sgd, muon, lamb", ", lion")
-    scratch.edit(enums, r'^  constexpr std::string_view names\[\] = \{"adamw", "sgd", "muon", "lamb"', ', "lion"')
-    scratch.edit(enums, r"^constexpr int enum_count\(UpdateKind\) \{\n  return 4", " + 1")
+    scratch.edit(enums, r'^  return name_list\("adamw", "sgd", "muon", "lamb"', ', "lion"')
     scratch.edit("src/optim/rules/rule.h", r"^extern const UpdateRule kAdamwRule, kSgdRule, kMuonRule, kLambRule", ", kLionRule")
     scratch.edit("src/optim/rules/rule.cpp", r"&kSgdRule, &kMuonRule, &kLambRule", ", &kLionRule")
     scratch.add("src/optim/rules/lion.cpp", """// Lion, of the test of additions.

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "base/named_enum.h"
 #include "data/images/image.h"
 #include "data/row_source.h"
 
@@ -19,12 +19,8 @@ enum class ImageCrop : uint8_t {
   random,          // anywhere, in training; the middle elsewhere
   random_resized,  // in training a part of any size and shape; the middle elsewhere
 };
-constexpr std::string_view enum_name(ImageCrop crop) {
-  constexpr std::string_view names[] = {"center", "random", "random_resized"};
-  return names[static_cast<int>(crop)];
-}
-constexpr int enum_count(ImageCrop) {
-  return 3;
+constexpr auto value_names(ImageCrop) {
+  return name_list("center", "random", "random_resized");
 }
 
 // What a part of a picture is like: of ranges [low, high] its area, as a share of the picture's,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/named_enum.h"
 #include "base/ordered_json.h"
 #include "infer/score.h"
 
@@ -19,11 +20,8 @@ namespace octet {
 // Prompts and scores as EleutherAI's lm-evaluation-harness has them, or requests as OLMo's
 // evaluation files hold them.
 enum class Convention : uint8_t { lm_eval, olmo };
-constexpr std::string_view enum_name(Convention convention) {
-  return convention == Convention::lm_eval ? "lm-eval" : "olmo";
-}
-constexpr int enum_count(Convention) {
-  return 2;
+constexpr auto value_names(Convention) {
+  return name_list("lm-eval", "olmo");
 }
 
 enum class TaskScore : uint8_t {

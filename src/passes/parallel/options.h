@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+
+#include "base/named_enum.h"
 
 namespace octet {
 
@@ -14,33 +15,22 @@ enum class ShardStage : uint8_t {
   gradients,   // and gradients, each reduced as soon as its backward is done
   parameters,  // and weights, gathered for the forward and again for the backward
 };
-constexpr std::string_view enum_name(ShardStage stage) {
-  constexpr std::string_view names[] = {"none", "optimizer", "gradients", "parameters"};
-  return names[static_cast<int>(stage)];
-}
-constexpr int enum_count(ShardStage) {
-  return 4;
+constexpr auto value_names(ShardStage) {
+  return name_list("none", "optimizer", "gradients", "parameters");
 }
 
 // What travels where weights are gathered. codes: their quantized data, with one scale, where
 // nothing but quantizers reads them; half the bytes.
 enum class GatherFormat : uint8_t { bf16, codes };
-constexpr std::string_view enum_name(GatherFormat format) {
-  return format == GatherFormat::bf16 ? "bf16" : "codes";
-}
-constexpr int enum_count(GatherFormat) {
-  return 2;
+constexpr auto value_names(GatherFormat) {
+  return name_list("bf16", "codes");
 }
 
 // What travels where gradients are reduced. e4m3: of matrices, eight bits with one scale a tensor,
 // which all ranks make from the largest amax (Peng et al. 2023, FP8-LM); vectors as bf16.
 enum class ReduceFormat : uint8_t { f32, bf16, e4m3 };
-constexpr std::string_view enum_name(ReduceFormat format) {
-  constexpr std::string_view names[] = {"f32", "bf16", "e4m3"};
-  return names[static_cast<int>(format)];
-}
-constexpr int enum_count(ReduceFormat) {
-  return 3;
+constexpr auto value_names(ReduceFormat) {
+  return name_list("f32", "bf16", "e4m3");
 }
 
 struct ParallelOptions {

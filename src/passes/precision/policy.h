@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/named_enum.h"
 #include "ir/graph.h"
 
 namespace octet {
@@ -13,12 +14,8 @@ namespace octet {
 // How the scale of a block follows from its largest magnitude: an f32 with which that becomes the
 // largest code, or the power of two above.
 enum class BlockScale : uint8_t { max, power };
-constexpr std::string_view enum_name(BlockScale scale) {
-  constexpr std::string_view names[] = {"max", "power"};
-  return names[static_cast<int>(scale)];
-}
-constexpr int enum_count(BlockScale) {
-  return 2;
+constexpr auto value_names(BlockScale) {
+  return name_list("max", "power");
 }
 
 // Data of `dtype`, with scales that make the largest magnitude `target`: one, or one for each
@@ -84,12 +81,8 @@ enum class WeightCopy : uint8_t { per_use, scale, per_step, w_only };
 constexpr bool keeps_codes(WeightCopy copy) {
   return copy == WeightCopy::per_step || copy == WeightCopy::w_only;
 }
-constexpr std::string_view enum_name(WeightCopy copy) {
-  constexpr std::string_view names[] = {"per_use", "scale", "per_step", "w_only"};
-  return names[static_cast<int>(copy)];
-}
-constexpr int enum_count(WeightCopy) {
-  return 4;
+constexpr auto value_names(WeightCopy) {
+  return name_list("per_use", "scale", "per_step", "w_only");
 }
 
 // GEMMs of codes that may accumulate fast (GemmAttrs).
@@ -98,12 +91,8 @@ enum class FastAccumulate : uint8_t { forward, all };
 // What norms and activations of the forward pass read of values that are stored in groups for the
 // backward pass: these as they are computed, or the groups.
 enum class ForwardReads : uint8_t { unquantized, stored };
-constexpr std::string_view enum_name(ForwardReads reads) {
-  constexpr std::string_view names[] = {"unquantized", "stored"};
-  return names[static_cast<int>(reads)];
-}
-constexpr int enum_count(ForwardReads) {
-  return 2;
+constexpr auto value_names(ForwardReads) {
+  return name_list("unquantized", "stored");
 }
 
 // Every so many attempted steps, from the step of this number on, periodic scales are measured.

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/named_enum.h"
 #include "ir/graph.h"
 #include "passes/memory/recompute.h"
 #include "passes/parallel/options.h"
@@ -20,12 +21,8 @@ namespace octet {
 // What is rescaled by a norm that is measured in the step, of recipes with propagated scales: the
 // gradients that leave norms, and those of parameters.
 enum class DynamicRescale : uint8_t { none, norms, norms_and_gradients };
-constexpr std::string_view enum_name(DynamicRescale rescale) {
-  constexpr std::string_view names[] = {"none", "norms", "norms_and_gradients"};
-  return names[static_cast<int>(rescale)];
-}
-constexpr int enum_count(DynamicRescale) {
-  return 3;
+constexpr auto value_names(DynamicRescale) {
+  return name_list("none", "norms", "norms_and_gradients");
 }
 
 // What a run may choose; absent: the recipe's own choice.

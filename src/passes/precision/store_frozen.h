@@ -12,17 +12,14 @@
 
 #include <string_view>
 
+#include "base/named_enum.h"
 #include "ir/graph.h"
 
 namespace octet {
 
 enum class FrozenFormat : uint8_t { as_computed, bf16, e4m3, e4m3_blocks, hif8 };
-constexpr std::string_view enum_name(FrozenFormat format) {
-  constexpr std::string_view names[] = {"auto", "bf16", "e4m3", "e4m3/128x128", "hif8"};
-  return names[static_cast<int>(format)];
-}
-constexpr int enum_count(FrozenFormat) {
-  return 5;
+constexpr auto value_names(FrozenFormat) {
+  return name_list("auto", "bf16", "e4m3", "e4m3/128x128", "hif8");
 }
 inline constexpr int64_t kFrozenBlock = 128;
 
