@@ -106,7 +106,7 @@ def what_is_written(form, method, weights, activations):
         return "E4M3, weights in groups" if name == "E4M3" else "INT8, weights in groups, inputs too"
     if activations == "none":
         return f"{name}, weights alone"
-    return "INT8, inputs by the tensor at hand" if activations == "current" else f"{name}, weights and inputs"
+    return "INT8, inputs with one scale a tensor at run time" if activations == "current" else f"{name}, weights and inputs"
 
 
 def table_of_the_page():
