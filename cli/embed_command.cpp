@@ -14,7 +14,7 @@
 #include "cli/model_flags.h"
 #include "data/numpy_header.h"
 #include "infer/embed.h"
-#include "infer/run_encoder.h"
+#include "nn/shape.h"
 
 namespace octet {
 namespace {
@@ -46,7 +46,7 @@ EmbedOptions embed_options(const EmbedFlags& flags, const ModelSource& source,
                       .threads = options.threads,
                       .on_progress = painter(options)};
   if (flags.max_tokens == 0)
-    result.max_tokens = max_tokens_of_folder(posix_files(), folder, max_row_tokens(source.spec));
+    result.max_tokens = max_tokens_of_folder(posix_files(), folder, longest_row(source.spec));
   if (!flags.pooling.empty()) {
     result.pooling = enum_from_name<Pooling>(flags.pooling).value();
   } else if (!said.is_said) {

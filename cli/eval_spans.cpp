@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "cli/backend.h"
 #include "cli/model_flags.h"
-#include "infer/run_encoder.h"
 #include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/spans.h"
+#include "nn/shape.h"
 
 namespace octet {
 namespace {
@@ -37,7 +37,7 @@ OrderedJson row_of(const std::string& task, const std::string& recipe, const Spa
 }
 
 SpanTaskOptions span_options(const EvalTasksCall& call, const ModelSource& source) {
-  const int64_t most = max_row_tokens(source.spec);
+  const int64_t most = longest_row(source.spec);
   const int64_t own = source.run ? source.seq : kSeqDefault;
   const int64_t stride = source.run ? source.run->data.stride : kStrideDefault;
   return {.windows = {.seq = std::min(call.seq > 0 ? call.seq : own, most),

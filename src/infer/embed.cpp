@@ -9,6 +9,7 @@
 #include "data/json_values.h"
 #include "data/text_files.h"
 #include "infer/run_encoder.h"
+#include "nn/shape.h"
 #include "text/encode_texts.h"
 
 namespace octet {
@@ -70,7 +71,7 @@ ModelSpec feature_spec(const ModelSpec& spec) {
 }
 
 int64_t checked_max_tokens(const ModelSpec& spec, int64_t wanted) {
-  const int64_t most = max_row_tokens(spec);
+  const int64_t most = longest_row(spec);
   if (wanted <= most) return wanted > 0 ? wanted : most;
   throw Error(ErrorCode::invalid_argument, "[embed] expected at most the model's {} tokens, got {}",
               most, wanted);

@@ -7,7 +7,6 @@
 #include "base/integer.h"
 #include "infer/batch_inputs.h"
 #include "infer/inference.h"
-#include "nn/shape.h"
 
 namespace octet {
 namespace {
@@ -53,10 +52,6 @@ Batch batch_of(const RowGroup& group, std::span<const EncodedTexts> rows, int64_
 }
 
 }  // namespace
-
-int64_t max_row_tokens(const ModelSpec& spec) {
-  return longest_row(spec);
-}
 
 void run_encoder(const ModelSource& source, std::span<const EncodedTexts> rows,
                  const EncoderCall& call, const TextMachine& machine, const VisitRow& visit) {

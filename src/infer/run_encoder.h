@@ -12,9 +12,6 @@
 
 namespace octet {
 
-// Tokens of a row that the model's table of positions has room for.
-int64_t max_row_tokens(const ModelSpec& spec);
-
 struct EncoderCall {
   std::string output;      // of the model, a row of it a token: "features"
   int64_t batch = 32;      // rows at a time

@@ -126,10 +126,9 @@ constexpr ModelField kFields[] = {
      key,
      has_heads,
      "",
-     "encoders: what stands on the last hidden state; text: the first that the kind has, or that "
-     "of "
-     "model.path; another one beside model.path begins anew where the folder has none of its "
-     "shape"},
+     "encoders: what stands on the last hidden state; text: the first that the kind has, or "
+     "that of model.path; another one beside model.path begins anew where the folder has none of "
+     "its shape"},
     {"model.classes", &ModelSpec::classes, within(1, 1 << 24), key, is_classifier, "",
      "classes of a classifier; beside model.path with `head: classes` alone"},
     {"model.token_types", &ModelSpec::token_types, within(1, 1 << 16), key,
