@@ -12,7 +12,7 @@ int64_t norm_group(const NodeView& view) {
 
 // Of a backward's sums.
 int64_t sums_floats(const NodeView& view, SlotId weight) {
-  static_assert(RmsNormGrad::x == LayerNormGrad::x);
+  static_assert(int{RmsNormGrad::x} == int{LayerNormGrad::x});
   const int n_sums = op_def(view.node.op).is_centred ? 2 : 1;
   return view.has(weight) ? norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), n_sums) : 0;
 }

@@ -83,7 +83,7 @@ class Fused {
 };
 
 LaunchFn prepare_norm_quantize(const NodeView& view, Context& context) {
-  static_assert(RmsNormQuantize::weight == LayerNormQuantize::weight);
+  static_assert(int{RmsNormQuantize::weight} == int{LayerNormQuantize::weight});
   const bool is_layer = view.node.op == OpCode::layer_norm_quantize;
   const auto eps = static_cast<float>(view.attrs<NormQuantizeAttrs>().norm.eps);
   return [fused = Fused(view), is_layer, eps, shape = shape_of(view),
