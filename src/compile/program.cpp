@@ -129,16 +129,11 @@ std::unique_ptr<Plan> Program::compile(const FunctionKey& key) {
   const Graph typed = composed == composed_.end() ? compose(key) : std::move(composed->second);
   if (composed != composed_.end()) composed_.erase(composed);
   FuseReport report;
-  const FuseOptions wanted{
-      .quantizes_gradients = catalogue_.quantizes_gradients(),
-      .keeps_operands = catalogue_.keeps_operands(),
-      .few_rows = catalogue_.few_rows(),
-      .stores_codes = [this](int64_t m, int64_t n,
-                             int64_t k) { return catalogue_.stores_codes(m, n, k); },
-      .adds_bias = [this](const Graph& graph,
-                          const Node& gemm) { return catalogue_.adds_bias(graph, gemm); }};
+  const auto takes = [&](const Graph& graph, const Node& form) {
+    return catalogue_.takes_form(graph, form);
+  };
   const Pass pass{.name = "fuse",
-                  .run = [&](const Graph& graph) { return fuse(graph, &report, wanted); }};
+                  .run = [&](const Graph& graph) { return fuse(graph, &report, takes); }};
   const Graph fused = run_pass(pass, typed, &typed_.log());
   const Pass lowering{.name = "lower",
                       .run = [&](const Graph& graph) { return lower(graph, catalogue_); }};

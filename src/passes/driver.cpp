@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "ir/ops/quantize_layers.h"
 #include "ir/verify.h"
 #include "passes/autodiff.h"
 #include "passes/lower/chunk_head.h"
@@ -34,40 +35,39 @@ std::vector<Pass> parallel_passes(const ParallelOptions& parallel) {
            .wants = Phase::typed}};
 }
 
-bool any_product(int64_t, int64_t, int64_t) {
-  return true;
+Pass fuse_pass(std::string_view name, std::string_view help, const TakesForm& takes = {}) {
+  return {.name = name,
+          .run = [takes](const Graph& g) { return fuse(g, nullptr, takes); },
+          .help = help,
+          .wants = Phase::typed};
 }
 
 std::vector<Pass> fuse_passes() {
   return {
-      {.name = "fuse",
-       .run = [](const Graph& g) { return fuse(g); },
-       .help = "replace nodes by the fused op whose decomposition they are",
-       .wants = Phase::typed},
-      {.name = "fuse_gradients",
-       .run = [](const Graph& g) { return fuse(g, nullptr, {.quantizes_gradients = true}); },
-       .help = "fuse, as targets want it that quantize gradients where they are made",
-       .wants = Phase::typed},
-      {.name = "fuse_codes",
-       .run = [](const Graph& g) { return fuse(g, nullptr, {.stores_codes = any_product}); },
-       .help = "fuse, as targets want it whose GEMMs store E4M3",
-       .wants = Phase::typed},
-      {.name = "fuse_bias",
-       .run =
-           [](const Graph& g) {
-             return fuse(g, nullptr, {.adds_bias = [](const Graph&, const Node&) { return true; }});
-           },
-       .help = "fuse, as targets want it whose GEMMs add their biases",
-       .wants = Phase::typed},
-      {.name = "fuse_kept",
-       .run = [](const Graph& g) { return fuse(g, nullptr, {.keeps_operands = true}); },
-       .help = "fuse, as targets want it whose activations keep their operands in groups",
-       .wants = Phase::typed},
-      {.name = "fuse_few_rows",
-       .run = [](const Graph& g) { return fuse(g, nullptr, {.few_rows = 2}); },
-       .help =
-           "fuse, as targets want it whose GEMMs of up to two rows read codes and add residuals",
-       .wants = Phase::typed}};
+      fuse_pass("fuse", "replace nodes by the fused op whose decomposition they are"),
+      fuse_pass("fuse_gradients",
+                "fuse, as targets want it that quantize gradients where they are made",
+                [](const Graph&, const Node& form) {
+                  return form.op == OpCode::gated_act_grad_quantize;
+                }),
+      fuse_pass("fuse_codes", "fuse, as targets want it whose GEMMs store E4M3",
+                [](const Graph&, const Node& form) {
+                  return form.op == OpCode::gemm && form.in(Gemm::scale_y) != kNoValue;
+                }),
+      fuse_pass("fuse_bias", "fuse, as targets want it whose GEMMs add their biases",
+                [](const Graph& g, const Node& form) {
+                  return form.op == OpCode::gemm && form.in(Gemm::c) != kNoValue &&
+                         is_bias_row(g.type(form.in(Gemm::c)));
+                }),
+      fuse_pass("fuse_kept",
+                "fuse, as targets want it whose activations keep their operands in groups",
+                [](const Graph&, const Node& form) { return quantized_layer(form.op) != nullptr; }),
+      fuse_pass(
+          "fuse_few_rows",
+          "fuse, as targets want it whose GEMMs of up to two rows read codes and add residuals",
+          [](const Graph& g, const Node& form) {
+            return form.op == OpCode::gemm && g.type(form.out(Gemm::y)).shape[0] <= 2;
+          })};
 }
 
 std::vector<Pass> make_list(const ParallelOptions& parallel) {

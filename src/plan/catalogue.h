@@ -84,18 +84,9 @@ class Catalogue {
   virtual std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const = 0;
   // Checks everything and makes what the launch needs; throws Error that names the node.
   virtual LaunchFn prepare(const Graph& graph, const Node& node) = 0;
-  // Whether gradients are quantized in the kernel that makes them (passes/lower/fuse.h).
-  virtual bool quantizes_gradients() const { return false; }
-  // Whether activations keep their operands in groups as they read them (passes/lower/fuse.h).
-  virtual bool keeps_operands() const { return false; }
-  // Whether a GEMM a b^T of E4M3 codes [m, k] and [n, k] stores such codes (passes/lower/fuse.h).
-  virtual bool stores_codes(int64_t, int64_t, int64_t) const { return false; }
-  // Whether this gemm, whose c is a row of biases, has a kernel that is worth it: it rounds the sum
-  // of product and bias once (passes/lower/fuse.h).
-  virtual bool adds_bias(const Graph&, const Node&) const { return false; }
-  // The most rows of a GEMM that takes the codes of E4M3 weights beside a factor of 16 bits, and a
-  // residual as its addend (passes/lower/fuse.h); 0: there is no such kernel.
-  virtual int64_t few_rows() const { return 0; }
+  // Whether it has a kernel that is worth it for a form that not all targets have: TakesForm in
+  // passes/lower/fuse.h.
+  virtual bool takes_form(const Graph&, const Node&) const { return false; }
   // Queues the initialization. false: the host has to initialize it.
   virtual bool init_weight(const WeightInit& what) { return static_cast<void>(what), false; }
 

@@ -66,17 +66,9 @@ class ProvingCatalogue : public Catalogue {
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
   void strike(std::string row) override;
-  bool quantizes_gradients() const override {
-    return prover_.device.catalogue->quantizes_gradients();
+  bool takes_form(const Graph& graph, const Node& form) const override {
+    return prover_.device.catalogue->takes_form(graph, form);
   }
-  bool keeps_operands() const override { return prover_.device.catalogue->keeps_operands(); }
-  bool stores_codes(int64_t m, int64_t n, int64_t k) const override {
-    return prover_.device.catalogue->stores_codes(m, n, k);
-  }
-  bool adds_bias(const Graph& graph, const Node& gemm) const override {
-    return prover_.device.catalogue->adds_bias(graph, gemm);
-  }
-  int64_t few_rows() const override { return prover_.device.catalogue->few_rows(); }
 
  private:
   class NodeProof;

@@ -4,7 +4,7 @@
 #include <optional>
 #include <set>
 
-#include "passes/lower/fuse_rules.h"
+#include "passes/lower/fold.h"
 #include "passes/rewrite/rewrite.h"
 #include "passes/rewrite/simplify.h"
 

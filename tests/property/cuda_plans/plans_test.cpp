@@ -11,6 +11,7 @@
 #include "compile/program.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
+#include "ir/op_def.h"
 #include "passes/precision/recipe.h"
 #include "plan/kernel_row.h"
 #include "train/run_setup.h"
@@ -95,6 +96,23 @@ TEST(CudaPlans, products_of_f32_round_their_factors_where_the_run_says_so) {
     }
     EXPECT_GE(n_gemms, 2 * 7 * 3);
   }
+}
+
+// A quantizer that the target has no kernel for is not taken up, and the amax of its scale is.
+TEST(CudaPlans, gradients_that_no_kernel_quantizes_are_measured_as_they_are_made) {
+  Backend backend = cuda::make_plan_backend({.n_threads = 1});
+  backend.catalogue->strike("gated_act_grad_quantize codes");
+  Program program(options_of(OCTET_SOURCE_DIR "/recipes/llama-25m.yaml",
+                             {"model.layers=1", "recipe.base=coat"}),
+                  *backend.catalogue);
+  int n_gradients = 0;
+  for (const Node& node : program.plan(function::step).graph.nodes) {
+    EXPECT_NE(node.op, OpCode::gated_act_grad_quantize);
+    if (node.op != OpCode::gated_act_grad) continue;
+    EXPECT_TRUE(emits_amax(node.attrs));
+    ++n_gradients;
+  }
+  EXPECT_EQ(n_gradients, 1);
 }
 
 // Bytes of the whole 32-layer step, workspaces included.

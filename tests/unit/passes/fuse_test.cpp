@@ -1,4 +1,4 @@
-// The driver of the fuse rules: whatever a rule finds, no node and no value is lost.
+// The driver of the folds: whatever a fold finds, no node and no value is lost.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,37 +7,37 @@
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
+#include "passes/lower/fold.h"
 #include "passes/lower/fuse.h"
-#include "passes/lower/fuse_rules.h"
 #include "passes/rewrite/simplify.h"
 
 namespace octet {
 namespace {
 
-// exp(a) + exp(b): a rule that asks of each exp and puts the sum of all it knows into the add.
-std::optional<Match> exp_into_add(const Matcher& m, const Node& node) {
-  const ValueId y = node.out(Unary::y);
+// exp(a) + exp(b): a fold of each exp, which puts the sum of all it knows into the add.
+std::optional<Form> exp_into_add(const Matcher& m, const Form& form) {
+  if (form.op != OpCode::exp) return std::nullopt;
+  const ValueId y = form.results[Unary::y];
   const Node* sum = m.reader(y, OpCode::add);
   if (sum == nullptr) return std::nullopt;
-  const ValueId other = sum->in(Binary::a) == y ? sum->in(Binary::b) : sum->in(Binary::a);
-  return Match{.last = m.graph().id(*sum),
-               .op = OpCode::maximum,
-               .attrs = NoAttrs{},
-               .operands = {node.in(Unary::x), other},
-               .replaces = {sum->out(Binary::y)},
-               .tag = node.tag,
-               .consumed = {m.graph().id(node)}};
+  Form result = form;
+  result.op = OpCode::maximum;
+  result.operands.push_back(sum->in(Binary::a) == y ? sum->in(Binary::b) : sum->in(Binary::a));
+  result.results = sum->results;
+  result.stand_at(m.id(*sum));
+  return result;
 }
 
 Graph rewritten(const std::string& text, FuseReport& report) {
   const Graph graph = parse_graph(text, "text");
   verify(graph);
-  Graph result = rewrite_matches(graph, {"exp_into_add", OpCode::exp, exp_into_add}, {}, &report);
+  const Fold folds[] = {{"exp_into_add", exp_into_add}};
+  Graph result = apply_folds(graph, folds, {}, &report);
   verify(result);
   return result;
 }
 
-TEST(FuseDriver, of_two_matches_with_one_end_the_first_is_taken_and_no_node_is_lost) {
+TEST(FuseDriver, of_two_forms_with_one_end_the_first_is_taken_and_no_node_is_lost) {
   FuseReport report;
   const Graph graph = rewritten(R"(graph "g" phase typed
 %0 = input batch "a" : f32[4]
@@ -54,7 +54,7 @@ output "y" %4
   ASSERT_EQ(report.near_misses.size(), 1u);
   EXPECT_NE(report.near_misses[0].find("exp_into_add: %3 = exp(%1)"), std::string::npos)
       << report.near_misses[0];
-  EXPECT_NE(report.near_misses[0].find("add belongs to another match"), std::string::npos)
+  EXPECT_NE(report.near_misses[0].find("add belongs to another form"), std::string::npos)
       << report.near_misses[0];
 }
 
@@ -74,17 +74,16 @@ output "y" %4
   }
 }
 
-// A rule that moves a product to the place of its first reader.
-std::optional<Match> mul_early(const Matcher& m, const Node& node) {
-  const Node* a = m.producer(node.in(Binary::a), OpCode::exp);
+// A fold that moves a product to the place of its first reader.
+std::optional<Form> mul_early(const Matcher& m, const Form& form) {
+  if (form.op != OpCode::mul) return std::nullopt;
+  const Node* a = m.producer(form.operands[Binary::a], OpCode::exp);
   if (a == nullptr) return std::nullopt;
-  return Match{.last = m.graph().id(*a),
-               .op = OpCode::minimum,
-               .attrs = NoAttrs{},
-               .operands = {a->in(Unary::x), node.in(Binary::b)},
-               .replaces = {node.out(Binary::y)},
-               .tag = node.tag,
-               .consumed = {m.graph().id(node)}};
+  Form result = form;
+  result.op = OpCode::minimum;
+  result.operands[Binary::a] = a->in(Unary::x);
+  result.stand_at(m.id(*a));
+  return result;
 }
 
 TEST(FuseDriver, nothing_is_read_before_it_is_made) {
@@ -97,7 +96,8 @@ output "y" %3
 )",
                                   "text");
   FuseReport report;
-  const Graph result = rewrite_matches(graph, {"mul_early", OpCode::mul, mul_early}, {}, &report);
+  const Fold folds[] = {{"mul_early", mul_early}};
+  const Graph result = apply_folds(graph, folds, {}, &report);
   verify(result);
   EXPECT_EQ(print(result), print(graph));
   ASSERT_EQ(report.near_misses.size(), 1u);

@@ -134,19 +134,12 @@ bool CudaCatalogue::init_weight(const WeightInit& what) {
   return true;
 }
 
-bool CudaCatalogue::stores_codes(int64_t m, int64_t n, int64_t k) const {
-  const Architecture* device = find_architecture(target_.capability);
-  return device != nullptr && stores_e4m3({.m = m,
-                                           .n = n,
-                                           .k = k,
-                                           .a = Dtype::e4m3,
-                                           .b = Dtype::e4m3,
-                                           .trans_b = true,
-                                           .fp8_products = device->fp8_products});
-}
-
-bool CudaCatalogue::adds_bias(const Graph& graph, const Node& gemm) const {
-  return choose_row({graph, gemm, target_}).has_value();
+bool CudaCatalogue::takes_form(const Graph& graph, const Node& form) const {
+  // Residual sums of more rows stay apart: they are quantized from f32.
+  const ValueId c = form.op == OpCode::gemm ? form.in(Gemm::c) : kNoValue;
+  const bool is_apart = c != kNoValue && !is_bias_row(graph.type(c)) &&
+                        graph.type(form.out(Gemm::y)).shape[0] > kFewRows;
+  return !is_apart && choose_row({graph, form, target_}).has_value();
 }
 
 AutotuneCache CudaCatalogue::autotune_cache() const {

@@ -28,11 +28,7 @@ class CudaCatalogue : public Catalogue {
 
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
-  bool quantizes_gradients() const override { return true; }
-  bool keeps_operands() const override { return true; }
-  int64_t few_rows() const override { return kFewRows; }
-  bool stores_codes(int64_t m, int64_t n, int64_t k) const override;
-  bool adds_bias(const Graph& graph, const Node& gemm) const override;
+  bool takes_form(const Graph& graph, const Node& form) const override;
   bool init_weight(const WeightInit& what) override;
   AutotuneCache autotune_cache() const override;
   void use_autotune_cache(std::span<const AutotunedChoice> choices) override;
