@@ -12,11 +12,11 @@
 #include "base/cores.h"
 #include "base/error.h"
 #include "base/integer.h"
-#include "base/json.h"
 #include "base/named_enum.h"
 #include "base/thread_pool.h"
 #include "data/masked_rows.h"
 #include "text/encode_texts.h"
+#include "train/class_names.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -54,22 +54,6 @@ void check_types(const std::vector<int32_t>& types, const InputSpec& input) {
 }
 
 }  // namespace
-
-std::vector<std::string> names_of_model(const Files& files, const RunConfig& config,
-                                        const ModelSpec& spec) {
-  if (config.model.path.empty()) return {};
-  const std::string path = join_path(config.model.path, "config.json");
-  const Json json = parse_json(files.read_text(path), path);
-  std::vector<std::string> names;
-  while (json.contains("id2label")) {
-    const Json& all = json["id2label"];
-    const auto at = all.find(fmt::to_string(names.size()));
-    if (at == all.end() || !at->is_string()) break;
-    names.push_back(*at);
-  }
-  if (std::ssize(names) != spec.classes) names.clear();
-  return names;
-}
 
 void check_boundaries(const RunConfig& config) {
   const DocumentBoundaries boundaries = config.data.document_boundaries;

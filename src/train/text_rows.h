@@ -43,11 +43,6 @@ enum class TextLabel : uint8_t {
 // By what a run reads beside tokens; nothing where it is something else.
 std::optional<TextLabel> text_label_of(const RunInputs& inputs);
 
-// The names of the model's classes in the config.json of model.path, by number; empty where it has
-// others, or none.
-std::vector<std::string> names_of_model(const Files& files, const RunConfig& config,
-                                        const ModelSpec& spec);
-
 // Texts and pairs (data/text_records.h) as rows: a pair in one, with its token types, or of `none`
 // in two. Labels are numbers of classes, or names: sorted, or where model.path has names for all
 // of them in its config.json, numbered as there. What is too long loses its end
