@@ -45,6 +45,19 @@ void check_positions(const RunConfig& config, const ModelSpec& spec, bool resume
   log.warning("{}", text);
 }
 
+// Of a single sample the loss is 0, whatever the model.
+void expect_enough_samples(const RunConfig& config, const ModelSpec& spec) {
+  for (const WeightedLoss& one : run_losses(config, spec)) {
+    const LossDef& loss = *find_loss(one.name);
+    const int64_t n_rows = loss.min_samples * loss.rows_per_sample;
+    if (config.train.batch >= n_rows) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "train.batch: expected at least {}, the rows of {} samples that {} tells from each "
+                "other, got {}",
+                n_rows, loss.min_samples, loss.name, config.train.batch);
+  }
+}
+
 void expect_whole_samples(const RunConfig& config, const Dataset& data) {
   const int64_t n_rows = data.train_rows == nullptr ? 1 : data.train_rows->rows_per_sample();
   if (config.train.batch % n_rows == 0) return;
@@ -62,6 +75,7 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   if (!config.model.path.empty())
     tell_unknown_keys(files, config.model.path, options.data.log, options.unknown_keys);
   check_positions(config, run.spec, options.resumes, options.data.log);
+  expect_enough_samples(config, run.spec);
   tell_betas(config, options.data.log);
   const bool is_first = options.processes == nullptr || options.processes->rank() == 0;
   std::byte is_ready{};

@@ -39,6 +39,7 @@ const LossDef kContrastive = {
     .inputs = [](const ModelSpec&) { return std::vector<InputSpec>{}; },
     .counted = "samples",
     .rows_per_sample = 2,
+    .min_samples = 2,
     .metrics = {"nll", "correct"},
     .build = build};
 

@@ -57,6 +57,7 @@ struct LossDef {
   bool hides_tokens =
       false;  // its labels are of tokens that the data hides: text as it is has none
   int64_t rows_per_sample = 1;            // rows that belong together: 2 of a pair
+  int64_t min_samples = 1;                // of a micro-batch: 2 where they are told from each other
   std::vector<std::string_view> metrics;  // their names, in order
   // One of `metrics` that an evaluation does not average: Spearman's correlation of its items with
   // those of `counted`, numbers, is the figure "spearman".

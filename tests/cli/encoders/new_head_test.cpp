@@ -167,9 +167,9 @@ TEST(NewHead, what_has_no_such_head_is_refused) {
   EXPECT_THAT(error("allow_nonfinite: false", "--set train.loss=classes"),
               HasSubstr("which bert has not with this head (model.head: classes)"));
   EXPECT_THAT(
-      error("head: embeddings", "--set train.batch=3 --set data.train=[" +
+      error("head: embeddings", "--set train.batch=5 --set data.train=[" +
                                     folder.put("p.tsv", "anchor\tpositive\na\tb\na\tb\n") + "]"),
-      HasSubstr("train.batch: expected a multiple of 2, the rows of a sample, got 3"));
+      HasSubstr("train.batch: expected a multiple of 2, the rows of a sample, got 5"));
 }
 
 // Folders of pictures are classes: in the order of their names, or as the model numbers them.

@@ -140,6 +140,17 @@ TEST(Pairs, an_encoder_alone_is_evaluated_and_quantized_on_pairs) {
   EXPECT_NEAR(number("nll_after"), number("nll_before"), 0.2);
 }
 
+// There is nothing that its two texts could be told from.
+TEST(Pairs, a_batch_of_one_pair_is_refused) {
+  const ScratchFolder folder;
+  const std::string yaml =
+      yaml_of(folder, "embeddings", folder.put("pairs.jsonl", alike_texts(20)));
+  const Outcome outcome = train_encoder(folder, yaml, "--set train.batch=2");
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("train.batch: expected at least 4, the rows of 2 samples that "
+                                     "contrastive tells from each other, got 2"));
+}
+
 TEST(Pairs, a_run_that_goes_on_comes_to_the_bits_of_one_that_was_not_stopped) {
   const ScratchFolder folder;
   test::expect_same_bits_resumed(
