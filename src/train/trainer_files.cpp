@@ -33,6 +33,21 @@ void check_base(const AdapterNote& now, const LoadedCheckpoint& checkpoint) {
               checkpoint.path, note ? note->base_hash : "none", now.base_hash);
 }
 
+// Of a validation text that an evaluation has no row of.
+void warn_without_rows(const Dataset& data, const RunConfig& config, const Log& log) {
+  if (make_eval_rows(data.val, config, data.val.n_tokens(), {})->n_rows() > 0) {
+    log.warning(
+        "[data] {} bytes of the validation data hold no two tokens: there is no validation loss "
+        "(train.eval_bytes)",
+        config.train.eval_bytes);
+    return;
+  }
+  log.warning(
+      "[data] no document for validation fits into a row of {} tokens with a token to train on: "
+      "there is no validation loss (model.seq, data.too_long)",
+      config.model.seq);
+}
+
 }  // namespace
 
 void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
@@ -74,12 +89,7 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
   }
   if (is_new || !has_model_texts(files, config_.out)) keep_model_texts(files, config_, log);
   if (const std::string rows = loader_.description(); !rows.empty()) log.info("{}", rows);
-  if (has_validation(data_) && eval_rows()->n_rows() == 0) {
-    log.warning(
-        "[data] no document for validation fits into a row of {} tokens with a token to train on: "
-        "there is no validation loss (model.seq, data.too_long)",
-        config_.model.seq);
-  }
+  if (has_validation(data_) && eval_rows()->n_rows() == 0) warn_without_rows(data_, config_, log);
   if (!loaded_.empty() && is_new) log.info("loaded {}: {}", config_.model.path, loaded_);
   if (const auto& test = engine_.self_test())
     log.info("[ranks] {}; self-test: {} kernels right in {:.0f} ms", machine_.device.transport(),

@@ -71,23 +71,29 @@ TEST(Conversations, a_resumed_run_goes_on_bit_for_bit) {
   EXPECT_EQ(test::metrics(folder / "parts"), test::metrics(folder / "whole"));
 }
 
-TEST(Conversations, that_are_too_long_for_validation_are_told) {
+TEST(Conversations, a_run_without_validation_rows_tells_why) {
   const ScratchFolder folder;
+  const auto warnings_of = [](const RunConfig& config) {
+    std::vector<std::string> warnings;
+    TrainHooks hooks;
+    hooks.log = Log([&](LogLevel level, const std::string& line) {
+      if (level == LogLevel::warning) warnings.push_back(line);
+    });
+    EXPECT_FALSE(Session(config).trainer.run(StartMode::overwrite, hooks).val_loss);
+    return warnings;
+  };
   const std::string val =
       folder.put("val.jsonl", R"({"prompt": ")" + std::string(200, 'a') +
                                   R"(", "completion": "b"})" + std::string("\n"));
-  std::vector<std::string> warnings;
-  TrainHooks hooks;
-  hooks.log = Log([&](LogLevel level, const std::string& line) {
-    if (level == LogLevel::warning) warnings.push_back(line);
-  });
-  Session run(
-      config_of(folder, {"data.val=[" + val + "]", "data.val_fraction=0", "data.too_long=drop"}));
-  EXPECT_FALSE(run.trainer.run(StartMode::fresh, hooks).val_loss);
-  EXPECT_EQ(warnings, std::vector<std::string>{
-                          "[data] no document for validation fits into a row of 48 tokens with a "
-                          "token to train on: there is no validation loss (model.seq, "
-                          "data.too_long)"});
+  EXPECT_EQ(warnings_of(config_of(
+                folder, {"data.val=[" + val + "]", "data.val_fraction=0", "data.too_long=drop"})),
+            std::vector<std::string>{
+                "[data] no document for validation fits into a row of 48 tokens with a token to "
+                "train on: there is no validation loss (model.seq, data.too_long)"});
+  EXPECT_EQ(warnings_of(test::tiny_config(folder, {"train.steps=1", "train.eval_bytes=1"})),
+            std::vector<std::string>{
+                "[data] 1 bytes of the validation data hold no two tokens: there is no validation "
+                "loss (train.eval_bytes)"});
 }
 
 // The first moment after one step is the gradient times a constant.
