@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Writes tests/fixtures/images: small PNG and JPEG files, and expected.json, what Pillow (13.0 made it) makes of them.
 
-expected.json: {"decoded": {file: picture}, "resized": [{"of": file, ...picture}]}, picture = {"shape": [C, H, W], "pixels":
-hex}. Needs Pillow and numpy.
+expected.json: {"decoded": {file: picture}, "resized": [{"of": file, "filter": name, ...picture}], "luma": {file: picture}},
+picture = {"shape": [C, H, W], "pixels": hex}. processed.json: [{"of": file, "config": what preprocessor_config.json says,
+...picture}], what image processors of transformers 5.24 make of them with Pillow before they normalize. Needs Pillow, numpy
+and transformers.
 """
 import json
 import struct
@@ -10,6 +12,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import transformers
 from PIL import Image
 
 HERE = Path(__file__).resolve().parent.parent / "tests/fixtures/images"
@@ -75,17 +78,38 @@ def opened(path):
     return image.convert("L" if image.mode in ("L", "LA", "1") else "RGB")
 
 
+def processed():
+    """Sides whose difference from the crop's is 1, 2 and 3 more than a multiple of 4, of both shapes."""
+    crop = {"do_center_crop": True, "crop_size": {"height": 8, "width": 8}}
+    cases = [("CLIPImageProcessor", {"size": {"shortest_edge": 9}, "resample": 3, **crop}),
+             ("CLIPImageProcessor", {"size": 11, "resample": 2, **crop}),
+             ("CLIPImageProcessor", {"size": {"shortest_edge": 8}, "resample": 3, **crop}),
+             ("DeiTImageProcessor", {"size": {"height": 11, "width": 11}, "resample": 3, **crop}),
+             ("DeiTImageProcessor", {"size": 10, "resample": 3, **crop}),
+             ("ViTImageProcessor", {"size": 8, "resample": 2}),
+             ("ViTImageProcessor", {"size": {"height": 8, "width": 8}, "resample": 3})]
+    results = []
+    for name, config in cases:
+        own = getattr(transformers, name + "Pil")(do_rescale=False, do_normalize=False, **config)
+        for of in ("rgb.png", "halved_color.jpg", "interlaced.png"):
+            pixels = own(opened(HERE / of), return_tensors="np")["pixel_values"][0]
+            results.append({"of": of, "config": {"image_processor_type": name, **config}, "shape": list(pixels.shape),
+                            "pixels": pixels.astype(np.uint8).tobytes().hex()})
+    return results
+
+
 def main():
     HERE.mkdir(parents=True, exist_ok=True)
     write_files()
     files = sorted(path for path in HERE.iterdir() if path.suffix in (".png", ".jpg", ".jpeg"))
     sizes = [("rgb.png", 5, 7), ("rgb.png", 29, 31), ("rgb.png", 11, 4), ("rgb.png", 1, 14), ("gray.png", 32, 3),
              ("halved_color.jpg", 8, 8), ("halved_color.jpg", 224, 22)]
-    resized = [{"of": name, **picture(opened(HERE / name).resize((width, height), Image.BILINEAR))}
-               for name, height, width in sizes]
+    resized = [{"of": name, "filter": filter_.name.lower(), **picture(opened(HERE / name).resize((width, height), filter_))}
+               for filter_ in (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC) for name, height, width in sizes]
     luma = {name: picture(opened(HERE / name).convert("L")) for name in ("rgb.png", "halved_color.jpg")}
     expected = {"decoded": {path.name: picture(opened(path)) for path in files}, "resized": resized, "luma": luma}
     (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    (HERE / "processed.json").write_text(json.dumps(processed(), indent=1) + "\n")
 
 
 if __name__ == "__main__":

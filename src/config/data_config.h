@@ -20,6 +20,7 @@ struct ChatConfig : ChatFields {
 struct ImagesConfig {
   int64_t size = 0;      // of the shorter side before the crop; 0: the model's
   bool stretch = false;  // both sides become so long
+  ImageFilter filter = ImageFilter::bilinear;
   ImageCrop crop = ImageCrop::center;
   int64_t pad = 0;
   std::vector<double> scale = {0.08, 1}, ratio = {0.75, 4.0 / 3};  // of a random resized crop

@@ -193,6 +193,8 @@ constexpr ConfigRow kDataRows[] = {
      "of the shorter side of a picture before it is cropped to the model's size; 0: that size"},
     {"data.images.stretch", same, OCTET_FIELD(data.images.stretch), any(), "",
      "each side becomes as long, whatever the picture's shape, and not the shorter one alone"},
+    {"data.images.filter", same, OCTET_CHOICE(data.images.filter), one_of(names_of<ImageFilter>),
+     "", "how pictures are resized, as Pillow does it"},
     {"data.images.crop", same, OCTET_CHOICE(data.images.crop), one_of(names_of<ImageCrop>), "",
      "which part of a picture a model sees: the middle square, or in training one at random, or a "
      "part of random size and shape, resized"},

@@ -2,7 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -10,7 +12,12 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kBilinear = 2;  // of Pillow's filters
+// Pillow's numbers.
+constexpr int64_t kBilinear = 2, kBicubic = 3;
+
+// Image processors that take a size without names for that of both sides; others, as CLIP's, take
+// it for the shorter one's.
+constexpr std::string_view kStretching[] = {"ViT", "DeiT", "Beit"};
 
 std::vector<float> numbers(const JsonObject& config, const std::string& key,
                            std::vector<float> absent) {
@@ -27,10 +34,19 @@ std::vector<float> numbers(const JsonObject& config, const std::string& key,
   return values;
 }
 
+// A folder of a vision transformer that names no processor has its own.
+bool stretches(const JsonObject& config) {
+  const std::string former = config.string_or("feature_extractor_type", "ViT");
+  const std::string type = config.string_or("image_processor_type", former);
+  return std::ranges::any_of(kStretching,
+                             [&](std::string_view name) { return type.starts_with(name); });
+}
+
 // How large a picture becomes: by its shorter side, or with "height" and "width" by both.
 void take_size(const JsonObject& config, ImageTransforms& to) {
   if (!config.boolean_or("do_resize", true) || !config.has("size")) return;
   if (config.at("size").is_number_integer()) {
+    to.stretches = stretches(config);
     to.resize = config.integer("size");
     return;
   }
@@ -43,14 +59,16 @@ void take_size(const JsonObject& config, ImageTransforms& to) {
               config.where(), config.at("size").dump());
 }
 
-void tell_filter(const JsonObject& config, const Log& log) {
-  if (!config.boolean_or("do_resize", true)) return;
-  if (const int64_t filter = config.integer_or("resample", kBilinear); filter != kBilinear) {
+ImageFilter filter_of(const JsonObject& config, const Log& log) {
+  const int64_t filter = config.integer_or("resample", kBilinear);
+  if (filter == kBicubic) return ImageFilter::bicubic;
+  if (filter != kBilinear && config.boolean_or("do_resize", true)) {
     log.warning(
         "[images] {}: 'resample' {} is not known: pictures of another size are resized "
         "by 2, bilinear",
         config.where(), filter);
   }
+  return ImageFilter::bilinear;
 }
 
 void expect_pixels_to_one(const JsonObject& config) {
@@ -74,6 +92,7 @@ ImageTransforms transforms_of(const ImagesConfig& images) {
   const auto scale = range("scale", images.scale), ratio = range("ratio", images.ratio);
   return {.resize = images.size,
           .stretches = images.stretch,
+          .filter = images.filter,
           .crop = images.crop,
           .pad = images.pad,
           .part = {.scale = {scale[0], scale[1]}, .ratio = {ratio[0], ratio[1]}},
@@ -90,8 +109,7 @@ ImageTransforms evaluation_transforms(const Files& files, const ModelSource& sou
   const Json json = parse_json(files.read_text(path), path);
   const JsonObject config(json, path);
   expect_pixels_to_one(config);
-  tell_filter(config, log);
-  ImageTransforms result;
+  ImageTransforms result{.filter = filter_of(config, log)};
   take_size(config, result);
   const bool is_normalized = config.boolean_or("do_normalize", true);
   result.mean = is_normalized ? numbers(config, "image_mean", {0.5f}) : std::vector<float>{0};
@@ -108,7 +126,7 @@ std::string image_processor_text(const ImagesConfig& images, const ModelSpec& sp
   const int64_t size = images.size > 0 ? images.size : spec.image_size;
   const Json json = {{"do_resize", true},
                      {"size", images.stretch ? square(size) : Json{{"shortest_edge", size}}},
-                     {"resample", kBilinear},
+                     {"resample", images.filter == ImageFilter::bicubic ? kBicubic : kBilinear},
                      {"do_center_crop", true},
                      {"crop_size", square(spec.image_size)},
                      {"do_rescale", true},

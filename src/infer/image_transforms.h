@@ -14,9 +14,11 @@ namespace octet {
 ImageTransforms transforms_of(const ImagesConfig& images);
 
 // Of a run its own, of a model's folder what preprocessor_config.json says: image_mean, image_std,
-// do_normalize, size. Without that file 0.5 and 0.5. Throws Error{bad_data}, "[images] PATH: ...",
-// where the file asks for other pixels than those of 0 to 1 (do_rescale, rescale_factor).
-// Warns of a filter ("resample") other than the bilinear one, which resizes in its place.
+// do_normalize, size (a number alone is of both sides, of processors such as CLIP's of the shorter
+// one), resample. Without that file 0.5 and 0.5. Throws Error{bad_data}, "[images]
+// PATH: ...", where the file asks for other pixels than those of 0 to 1 (do_rescale,
+// rescale_factor). Warns of a filter ("resample") other than the bilinear and the bicubic one: the
+// bilinear one resizes in its place.
 ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source,
                                       const Log& log = {});
 

@@ -11,6 +11,7 @@ namespace {
 ImagesConfig images_of(const ImageTransforms& transforms) {
   return {.size = transforms.resize,
           .stretch = transforms.stretches,
+          .filter = transforms.filter,
           .crop = transforms.crop,
           .pad = transforms.pad,
           .flip = transforms.flip,

@@ -74,9 +74,10 @@ void tell_other_pictures(const Files& files, const RunConfig& config, const Mode
     for (std::vector<float>* values : {&how.mean, &how.std_dev}) {
       if (values->size() == 1) values->resize(static_cast<size_t>(spec.channels), values->front());
     }
-    return fmt::format("mean [{}], std [{}], size {}, stretch {}", fmt::join(how.mean, ", "),
-                       fmt::join(how.std_dev, ", "), how.resize == 0 ? spec.image_size : how.resize,
-                       how.stretches);
+    return fmt::format("mean [{}], std [{}], size {}, stretch {}, filter {}",
+                       fmt::join(how.mean, ", "), fmt::join(how.std_dev, ", "),
+                       how.resize == 0 ? spec.image_size : how.resize, how.stretches,
+                       enum_name(how.filter));
   };
   try {
     const std::string own = text(transforms_of(config.data.images)),

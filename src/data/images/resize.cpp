@@ -16,31 +16,48 @@ struct Taps {
   std::vector<int32_t> weights;
 };
 
-int64_t half_up(double value) {
-  return static_cast<int64_t>(std::floor(value + 0.5));
+// A filter's weight of what lies `distance` from the center; 0 from `support` on.
+struct Filter {
+  double support;
+  double (*weight)(double distance);
+};
+
+double bilinear(double x) {
+  return std::max(0.0, 1.0 - x);
+}
+
+double bicubic(double x) {
+  constexpr double kA = -0.5;
+  if (x < 1.0) return ((kA + 2.0) * x - (kA + 3.0)) * x * x + 1;
+  return x < 2.0 ? (((x - 5) * x + 8) * x - 4) * kA : 0.0;
+}
+
+Filter filter_of(ImageFilter filter) {
+  return filter == ImageFilter::bicubic ? Filter{2, bicubic} : Filter{1, bilinear};
 }
 
 // In double, in Pillow's order of operations, so that the same integers come out.
-std::vector<Taps> taps_of(int64_t n_in, int64_t n_out) {
+std::vector<Taps> taps_of(int64_t n_in, int64_t n_out, const Filter& filter) {
   const double scale = static_cast<double>(n_in) / static_cast<double>(n_out);
-  const double support = std::max(scale, 1.0), inv_support = 1.0 / support;
+  const double stretch = std::max(scale, 1.0), inv_stretch = 1.0 / stretch;
+  const double support = filter.support * stretch;
   std::vector<Taps> taps(static_cast<size_t>(n_out));
   std::vector<double> raw;
   for (size_t i = 0; i < taps.size(); ++i) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
-    const auto first = std::max<int64_t>(0, half_up(center - support));
-    const auto end = std::min(n_in, half_up(center + support));
+    const auto first = std::max<int64_t>(0, std::llround(center - support));
+    const auto end = std::min<int64_t>(n_in, std::llround(center + support));
     raw.clear();
     double sum = 0;
     for (int64_t at = first; at < end; ++at) {
-      const double distance = std::abs((static_cast<double>(at) - center + 0.5) * inv_support);
-      raw.push_back(std::max(0.0, 1.0 - distance));
+      const double distance = (static_cast<double>(at) - center + 0.5) * inv_stretch;
+      raw.push_back(filter.weight(std::abs(distance)));
       sum += raw.back();
     }
     taps[i].first = first;
     for (const double weight : raw) {
       const double share = sum != 0 ? weight / sum : weight;
-      taps[i].weights.push_back(static_cast<int32_t>(half_up(share * (1 << kFractionBits))));
+      taps[i].weights.push_back(static_cast<int32_t>(std::llround(share * (1 << kFractionBits))));
     }
   }
   return taps;
@@ -50,8 +67,8 @@ uint8_t rounded(int32_t sum) {
   return static_cast<uint8_t>(std::clamp(sum >> kFractionBits, 0, 255));
 }
 
-Image resize_rows(const Image& image, int64_t width) {
-  const std::vector<Taps> taps = taps_of(image.width, width);
+Image resize_rows(const Image& image, int64_t width, const Filter& filter) {
+  const std::vector<Taps> taps = taps_of(image.width, width, filter);
   Image result(image.channels, image.height, width);
   for (int64_t c = 0; c < image.channels; ++c) {
     for (int64_t y = 0; y < image.height; ++y) {
@@ -70,8 +87,8 @@ Image resize_rows(const Image& image, int64_t width) {
   return result;
 }
 
-Image resize_columns(const Image& image, int64_t height) {
-  const std::vector<Taps> taps = taps_of(image.height, height);
+Image resize_columns(const Image& image, int64_t height, const Filter& filter) {
+  const std::vector<Taps> taps = taps_of(image.height, height, filter);
   Image result(image.channels, height, image.width);
   std::vector<int32_t> sums(static_cast<size_t>(image.width));
   for (int64_t c = 0; c < image.channels; ++c) {
@@ -90,10 +107,11 @@ Image resize_columns(const Image& image, int64_t height) {
 
 }  // namespace
 
-Image resize(const Image& image, int64_t height, int64_t width) {
+Image resize(const Image& image, int64_t height, int64_t width, ImageFilter filter) {
   CHECK(height >= 1 && width >= 1 && image.height >= 1 && image.width >= 1);
-  Image result = image.width == width ? image : resize_rows(image, width);
-  return result.height == height ? result : resize_columns(result, height);
+  const Filter how = filter_of(filter);
+  Image result = image.width == width ? image : resize_rows(image, width, how);
+  return result.height == height ? result : resize_columns(result, height, how);
 }
 
 }  // namespace octet

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "data/images/resize.h"
 
 namespace octet {
 namespace {
@@ -40,10 +39,7 @@ Image crop(const Image& image, int64_t top, int64_t left, int64_t height, int64_
 }
 
 Image center_crop(const Image& image, int64_t size) {
-  const auto before = [&](int64_t extent) {
-    return static_cast<int64_t>(std::lrint(static_cast<double>(extent - size) / 2));
-  };
-  return crop(image, before(image.height), before(image.width), size, size);
+  return crop(image, (image.height - size) / 2, (image.width - size) / 2, size, size);
 }
 
 Image flip_left_right(const Image& image) {
@@ -57,11 +53,12 @@ Image flip_left_right(const Image& image) {
   return result;
 }
 
-Image resize_shorter_side(const Image& image, int64_t size) {
+Image resize_shorter_side(const Image& image, int64_t size, ImageFilter filter) {
   const auto [shorter, longer] = std::minmax(image.height, image.width);
   if (shorter == size) return image;
   const int64_t other = std::max<int64_t>(size, size * longer / shorter);
-  return image.height <= image.width ? resize(image, size, other) : resize(image, other, size);
+  return image.height <= image.width ? resize(image, size, other, filter)
+                                     : resize(image, other, size, filter);
 }
 
 void normalize(const Image& image, std::span<const float> mean, std::span<const float> std_dev,
@@ -127,10 +124,12 @@ void transform(Image image, const ImageTransforms& how, const RowCell& where,
       return numbers;
     };
     const ImageBox box = random_box(image.height, image.width, how.part, uniform);
-    image = resize(crop(image, box.top, box.left, box.height, box.width), how.size, how.size);
+    image = resize(crop(image, box.top, box.left, box.height, box.width), how.size, how.size,
+                   how.filter);
   } else {
     const int64_t side = how.resize == 0 ? how.size : how.resize;
-    image = how.stretches ? resize(image, side, side) : resize_shorter_side(image, side);
+    image = how.stretches ? resize(image, side, side, how.filter)
+                          : resize_shorter_side(image, side, how.filter);
   }
   if (!is_chosen) return normalize(center_crop(image, how.size), how.mean, how.std_dev, out);
   const PhiloxBlock words = philox(key, drawn, kChoices);

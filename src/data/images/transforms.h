@@ -10,6 +10,7 @@
 
 #include "base/named_enum.h"
 #include "data/images/image.h"
+#include "data/images/resize.h"
 #include "data/row_source.h"
 
 namespace octet {
@@ -33,6 +34,7 @@ struct ImageTransforms {
   int64_t channels = 3, size = 0;  // of what comes out: [channels, size, size]
   int64_t resize = 0;              // of the shorter side before the crop, at least size; 0: size
   bool stretches = false;          // of both sides: a picture that is not square loses its shape
+  ImageFilter filter = ImageFilter::bilinear;
   ImageCrop crop = ImageCrop::center;
   int64_t pad = 0;       // black pixels at each side, before a random crop
   RandomPart part = {};  // of a random resized crop
@@ -53,12 +55,14 @@ struct ImageBox {
 // top and left. Source: torchvision, RandomResizedCrop.get_params.
 ImageBox random_box(int64_t height, int64_t width, const RandomPart& part,
                     const std::function<std::array<double, 4>(int)>& uniform);
-// The middle size x size pixels: from round((extent - size) / 2) on, halves to even, as torchvision
-// has it.
+// The middle size x size pixels: from (extent - size) / 2 on, halves toward 0, as transformers'
+// image processors have it. Where torchvision's CenterCrop rounds up (1.5, 3.5, ...) it begins a
+// pixel later.
 Image center_crop(const Image& image, int64_t size);
 Image flip_left_right(const Image& image);
 // So that the shorter side has `size` pixels and the other int(size * longer / shorter).
-Image resize_shorter_side(const Image& image, int64_t size);
+Image resize_shorter_side(const Image& image, int64_t size,
+                          ImageFilter filter = ImageFilter::bilinear);
 // out[c, y, x] = (pixel / 255 - mean[c]) / std_dev[c], in f32. The spans have 1 or C values.
 void normalize(const Image& image, std::span<const float> mean, std::span<const float> std_dev,
                std::span<float> out);

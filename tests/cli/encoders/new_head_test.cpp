@@ -217,9 +217,11 @@ TEST(NewHead, pictures_have_the_numbers_that_the_model_has_for_the_names_of_thei
   folder.put("out/config.json", config.dump());
   EXPECT_EQ(accuracy("all"), 0);
   folder.put("out/preprocessor_config.json",
-             R"({"size": {"height": 8, "width": 8}, "resample": 3})");
+             R"({"size": {"height": 8, "width": 8}, "resample": 1})");
   EXPECT_EQ(accuracy("all"), 0);
-  EXPECT_THAT(outcome.err, HasSubstr("'resample' 3 is not known"));
+  EXPECT_THAT(outcome.err, HasSubstr("'resample' 1 is not known"));
+  folder.put("out/preprocessor_config.json",
+             R"({"size": {"height": 8, "width": 8}, "resample": 3})");
   const auto warned = [&](const std::string& sets) {
     const std::string tuned = "model: {path: " + out + "}\ndata: {val_fraction: 0, train: [" +
                               (folder / "all") +
@@ -227,9 +229,10 @@ TEST(NewHead, pictures_have_the_numbers_that_the_model_has_for_the_names_of_thei
     return train_encoder(folder, tuned, "--overwrite " + sets).err;
   };
   EXPECT_THAT(warned(""),
-              HasSubstr("0.5], size 8, stretch true; this run has mean [0.5, 0.5, 0.5], std [0.5, "
-                        "0.5, 0.5], size 8, stretch false"));
-  EXPECT_THAT(warned("--set data.images.stretch=true"), Not(HasSubstr("this run has")));
+              HasSubstr("0.5], size 8, stretch true, filter bicubic; this run has mean [0.5, 0.5, "
+                        "0.5], std [0.5, 0.5, 0.5], size 8, stretch false, filter bilinear"));
+  EXPECT_THAT(warned("--set data.images.stretch=true --set data.images.filter=bicubic"),
+              Not(HasSubstr("this run has")));
   folder.put("out/preprocessor_config.json", R"({"size": {"height": 8, "width": 9}})");
   outcome = run_program(folder, "eval --model " + out + " --data " + (folder / "all"));
   EXPECT_THAT(outcome.err, HasSubstr("'size': expected as much height as width"));

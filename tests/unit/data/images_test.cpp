@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
 #include "data/images/image.h"
 #include "data/images/resize.h"
 #include "unit/base/error_of.h"
@@ -52,8 +53,10 @@ TEST(Images, png_and_jpeg_decode_to_the_pixels_of_pillow) {
 
 TEST(Images, resizing_gives_the_pixels_of_pillow) {
   for (const auto& json : expected()["resized"]) {
-    SCOPED_TRACE(json["of"].get<std::string>() + json["shape"].dump());
-    expect_same(resize(decoded(json["of"]), json["shape"][1], json["shape"][2]), picture(json));
+    SCOPED_TRACE(json["of"].dump() + json["filter"].dump() + json["shape"].dump());
+    const auto filter = enum_from_name<ImageFilter>(json["filter"].get<std::string>());
+    expect_same(resize(decoded(json["of"]), json["shape"][1], json["shape"][2], filter.value()),
+                picture(json));
   }
 }
 

@@ -27,8 +27,8 @@ TEST(Transforms, what_is_cropped_outside_of_the_picture_is_black) {
   EXPECT_THAT(crop(counting(2, 2, 2), 1, 0, 1, 2).pixels, ElementsAre(3, 4, 7, 8));
 }
 
-TEST(Transforms, a_center_crop_rounds_halves_to_even) {
-  EXPECT_THAT(center_crop(counting(1, 1, 4), 1).pixels, ElementsAre(3));  // 1.5 -> 2
+TEST(Transforms, a_center_crop_rounds_halves_toward_zero) {
+  EXPECT_THAT(center_crop(counting(1, 1, 4), 1).pixels, ElementsAre(2));  // 1.5 -> 1
   EXPECT_THAT(center_crop(counting(1, 1, 2), 1).pixels, ElementsAre(1));  // 0.5 -> 0
   EXPECT_THAT(center_crop(counting(1, 3, 3), 1).pixels, ElementsAre(5));
 }
