@@ -94,13 +94,15 @@ RowFigures row_figures(const ModelSource& source, const EvalRows& rows, int64_t 
   Inference model(spec, precision_of(source.recipe, source, weights), std::span(&key, 1),
                   machine.device, machine.catalogue);
   model.load(weights);
+  const std::vector<LossTerm> terms = loss_terms(spec);
   RowFigures figures;
   for (SampleMetric& metric :
-       sample_metrics(model.function(key.name, key.size), rows, batch, loss_terms(spec))) {
+       sample_metrics(model.function(key.name, key.size), rows, batch, terms)) {
     if (metric.numbers.empty()) {
       figures.all.push_back(std::move(metric));
     } else {
-      figures.whole.emplace_back("spearman", rank_correlation(metric.numbers).value_or(NAN));
+      for (auto& figure : compared_figures(terms.front(), metric.numbers))
+        figures.whole.push_back(std::move(figure));
     }
   }
   return figures;

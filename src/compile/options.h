@@ -27,7 +27,8 @@ struct LossTerm {
   int64_t rows_per_sample = 1;     // of the run
   double weight = 1;
   std::vector<std::string> metrics = {"nll"};  // outputs, the first's mean is the loss
-  std::string correlated = {};                 // one of them, with `counted` (LossDef)
+  std::string compared = {};                   // one of them, with `counted` (LossDef)
+  int64_t n_labels = 0;  // of sets that are compared; 0: numbers, by their rank correlation
 };
 
 struct ProgramOptions {

@@ -140,7 +140,7 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
           {{row.path, "model.path",
             !is_shape || config.model.path.empty() || !is_written(loaded, row.path) ||
                 is_of_new_head(row.path, config),
-            row.path == "model.classes" ? "model.head: classes beside model.path"
+            row.path == "model.classes" ? "model.head: classes or multi_label beside model.path"
                                         : "no shape key beside model.path",
             value_text(row, config)}});
   }

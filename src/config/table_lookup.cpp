@@ -94,7 +94,7 @@ bool is_shape_key(std::string_view path) {
 bool is_of_new_head(std::string_view path, const RunConfig& config) {
   const ModelHead head = config.model.head;
   return path == "model.head" ? head != ModelHead::text
-                              : path == "model.classes" && head == ModelHead::classes;
+                              : path == "model.classes" && has_classes(head);
 }
 
 std::string_view on_resume_text(OnResume rule) {

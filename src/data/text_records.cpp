@@ -88,6 +88,29 @@ bool is_no_label(const std::string& label) {
   return label.empty() || label == "-1" || label == "-";
 }
 
+// As a record has one; nothing where it is none.
+std::optional<std::string> label_text(const OrderedJson& json) {
+  if (json.is_boolean()) return json.get<bool>() ? "1" : "0";
+  if (json.is_string()) return json.get<std::string>();
+  return json.is_number() ? std::optional(json.dump()) : std::nullopt;
+}
+
+// The labels of a list that is written as JSON, or of what is no list.
+std::optional<std::vector<std::string>> labels_of(const std::string& label) {
+  if (!label.starts_with('[')) return std::vector<std::string>{label};
+  std::vector<std::string> labels;
+  try {
+    for (const OrderedJson& one : parse_ordered_json(label, "")) {
+      const std::optional<std::string> text = label_text(one);
+      if (!text) return std::nullopt;
+      labels.push_back(*text);
+    }
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return labels;
+}
+
 class Reader {
  public:
   Reader(const Files& files, const TextFields& fields, ReadLabels labels, LeftOut& left_out)
@@ -181,18 +204,21 @@ class Reader {
     if (!columns.second.empty() && !text_of(columns.second, record.second.emplace())) return;
     if (!columns.label.empty()) {
       const auto at = json.find(columns.label);
-      if (at != json.end() && at->is_boolean()) {
-        record.label = at->get<bool>() ? "1" : "0";
-      } else if (at != json.end() && (at->is_number() || at->is_string())) {
-        record.label = at->is_string() ? at->get<std::string>() : at->dump();
-      }
+      const bool is_list = at != json.end() && at->is_array() && labels_ == ReadLabels::lists;
+      if (at != json.end()) record.label = is_list ? at->dump() : label_text(*at).value_or("");
     }
     add(std::move(record));
   }
 
   void add(TextRecord record) {
-    if (labels_ == ReadLabels::yes && is_no_label(record.label))
+    if (labels_ != ReadLabels::no && is_no_label(record.label))
       return left_out_.add(record.place, "expected a label, got none");
+    if (labels_ == ReadLabels::lists) {
+      auto labels = labels_of(record.label);
+      if (!labels)
+        return left_out_.add(record.place, "expected a list of labels, got " + record.label);
+      record.labels = *std::move(labels);
+    }
     records_.push_back(std::move(record));
   }
 

@@ -28,11 +28,13 @@ struct TextFields {
 struct TextRecord {
   std::string first = {};
   std::optional<std::string> second = {};
-  std::string label = {};  // as it is written
-  std::string place = {};  // "FILE:LINE"
+  std::string label = {};                // as it is written
+  std::vector<std::string> labels = {};  // of ReadLabels::lists, in its place
+  std::string place = {};                // "FILE:LINE"
 };
 
-enum class ReadLabels : uint8_t { no, yes };
+// lists: any number of labels, in JSON; what is no list is a single one.
+enum class ReadLabels : uint8_t { no, yes, lists };
 
 // Tells of lines that nothing is made of: the first few, then how many there are.
 class LeftOut {

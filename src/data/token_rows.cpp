@@ -31,11 +31,11 @@ class TokenRowSource : public RowSource {
     hash_values(hash, rows_.types);
     hash_values(hash, rows_.ends);
     for (const HostTensor& column : rows_.of_rows) {
-      CHECK(column.spec.per == Per::row && column.spec.n_inner() == 1);
+      CHECK(column.spec.per == Per::row);
       inputs_.push_back(column.spec);
       std::visit(
           [&](const auto& values) {
-            CHECK(std::ssize(values) == rows_.n_rows());
+            CHECK(std::ssize(values) == rows_.n_rows() * column.spec.n_inner());
             hash_values(hash, values);
           },
           column.values);
@@ -74,11 +74,14 @@ class TokenRowSource : public RowSource {
     put(rows_.tokens, to.ints("tokens"), options_.padding);
     if (options_.token_types) put(rows_.types, to.ints(options_.token_types->name), 0);
     for (const HostTensor& column : rows_.of_rows) {
-      const auto from = static_cast<size_t>(row), at = static_cast<size_t>(place);
+      const int64_t n_inner = column.spec.n_inner();
+      const auto copy = [&](const auto& values, auto& out) {
+        std::copy_n(values.begin() + row * n_inner, n_inner, out.begin() + place * n_inner);
+      };
       if (const auto* labels = std::get_if<std::vector<int32_t>>(&column.values)) {
-        to.ints(column.spec.name)[at] = (*labels)[from];
+        copy(*labels, to.ints(column.spec.name));
       } else {
-        to.reals(column.spec.name)[at] = std::get<std::vector<float>>(column.values)[from];
+        copy(std::get<std::vector<float>>(column.values), to.reals(column.spec.name));
       }
     }
     to.lengths[static_cast<size_t>(place)] = n;

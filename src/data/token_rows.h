@@ -24,7 +24,7 @@ struct TokenRows {
   std::vector<int32_t> tokens = {};
   std::vector<int32_t> types = {};       // of each token; empty where nobody reads them
   std::vector<int64_t> ends = {};        // of each row, in tokens
-  std::vector<HostTensor> of_rows = {};  // a value a row, of inputs of Per::row
+  std::vector<HostTensor> of_rows = {};  // n_inner() values a row, of inputs of Per::row
 
   int64_t n_rows() const { return static_cast<int64_t>(ends.size()); }
   void add_row(std::span<const int32_t> row_tokens, std::span<const int32_t> row_types);

@@ -36,9 +36,10 @@ std::vector<float> nll_of(BoundPlan& plan, const Batch& batch, int64_t first, in
   return nll;
 }
 
-class Comparison {
+class BatchComparison {
  public:
-  explicit Comparison(const Batch& batch, GenerationCheck& check) : batch_(batch), check_(check) {}
+  explicit BatchComparison(const Batch& batch, GenerationCheck& check)
+      : batch_(batch), check_(check) {}
 
   void add(const std::vector<float>& expected, const std::vector<float>& got, int64_t first,
            int64_t n) {
@@ -90,7 +91,7 @@ GenerationCheck check_generation(Inference& model, const TokenStream& stream,
     auto start = Clock::now();
     const std::vector<float> expected = nll_of(whole, batch, 0, size.seq);
     check.forward_ms += ms_since(start);
-    Comparison comparison(batch, check);
+    BatchComparison comparison(batch, check);
     start = Clock::now();
     const int64_t n = prefilled(size);
     comparison.add(expected, nll_of(prefill, batch, 0, n), 0, n);

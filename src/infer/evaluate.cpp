@@ -35,7 +35,7 @@ struct ItemMetric {
   std::string name;
   std::vector<float> values;
   std::vector<bool> counts;
-  std::vector<float> targets = {};  // where it is correlated with these
+  std::vector<float> targets = {};  // where it is compared with these
   PredictedNumber number(size_t i) const { return {values[i], counts[i] ? targets[i] : NAN}; }
 };
 
@@ -52,7 +52,7 @@ std::vector<ItemMetric> run_metrics(BoundPlan& evaluate, Batch& batch,
     for (const std::string& name : term.metrics) {
       metrics.push_back({name, read_items(evaluate, name), batch.counts(term.counted)});
       CHECK(metrics.back().values.size() == metrics.back().counts.size());
-      if (name == term.correlated) metrics.back().targets = batch.reals(term.counted);
+      if (name == term.compared) metrics.back().targets = batch.reals(term.counted);
     }
   }
   return metrics;
@@ -93,14 +93,23 @@ void fill_document(std::span<const int32_t> document, int64_t row, Batch& batch)
 
 }  // namespace
 
-std::optional<double> rank_correlation(std::span<const PredictedNumber> numbers) {
+Figures compared_figures(const LossTerm& term, std::span<const PredictedNumber> numbers) {
+  if (term.n_labels > 0) {
+    std::vector<float> logits, targets;
+    for (const PredictedNumber& one : numbers) {
+      logits.push_back(one.predicted);
+      targets.push_back(one.target);
+    }
+    const LabelSetScore score = score_label_sets(logits, targets, term.n_labels);
+    return {{"subset_accuracy", score.subset_accuracy}, {"micro_f1", score.micro_f1}};
+  }
   std::vector<double> predicted, targets;
   for (const PredictedNumber& one : numbers) {
     if (std::isnan(one.target)) continue;
     predicted.push_back(static_cast<double>(one.predicted));
     targets.push_back(static_cast<double>(one.target));
   }
-  return spearman(predicted, targets);
+  return {{"spearman", spearman(predicted, targets).value_or(NAN)}};
 }
 
 std::optional<double> RunEvaluation::loss(std::span<const LossTerm> terms) const {
@@ -115,22 +124,25 @@ std::optional<double> RunEvaluation::loss(std::span<const LossTerm> terms) const
   return n_items > 0 ? std::optional(total) : std::nullopt;
 }
 
-std::vector<std::pair<std::string, double>> RunEvaluation::figures(
-    std::span<const LossTerm> terms) const {
-  const auto ending_replaced = [](std::string name, std::string_view own, const char* by) {
-    if (name.ends_with(own)) name.replace(name.size() - own.size(), own.size(), by);
-    return name;
+Figures RunEvaluation::figures(std::span<const LossTerm> terms) const {
+  // "A.metric" of several losses becomes "A.other".
+  const auto renamed = [](const std::string& name, std::string_view other) {
+    return name.substr(0, name.rfind('.') + 1).append(other);
   };
-  std::vector<std::pair<std::string, double>> figures;
+  Figures figures;
   size_t at = 0;
   for (const LossTerm& term : terms) {
     for (size_t i = 1; i < term.metrics.size(); ++i) {
       const MetricSum& metric = metrics[at + i];
       if (metric.n_items == 0) continue;
-      if (metric.name != term.correlated) {
-        figures.emplace_back(ending_replaced(metric.name, "correct", "accuracy"), metric.mean());
-      } else if (const auto correlation = rank_correlation(metric.numbers)) {
-        figures.emplace_back(ending_replaced(metric.name, "prediction", "spearman"), *correlation);
+      if (metric.name != term.compared) {
+        const bool is_share = metric.name.ends_with("correct");
+        figures.emplace_back(is_share ? renamed(metric.name, "accuracy") : metric.name,
+                             metric.mean());
+        continue;
+      }
+      for (const auto& [name, value] : compared_figures(term, metric.numbers)) {
+        if (!std::isnan(value)) figures.emplace_back(renamed(metric.name, name), value);
       }
     }
     at += term.metrics.size();

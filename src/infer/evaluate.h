@@ -30,25 +30,28 @@ struct NllSum {
 struct PredictedNumber {
   float predicted = 0, target = 0;
 };
-// Spearman's correlation over those with a target; none as spearman() (infer/metrics.h).
-std::optional<double> rank_correlation(std::span<const PredictedNumber> numbers);
+using Figures = std::vector<std::pair<std::string, double>>;  // by name
+// Of the numbers of a term that compares some (LossTerm::compared): "spearman", that correlation
+// over those with a target, NaN where it is not defined; or of label sets "subset_accuracy" and
+// "micro_f1" (infer/metrics.h).
+Figures compared_figures(const LossTerm& term, std::span<const PredictedNumber> numbers);
 
 // The outputs of a loss's metrics over all items that counted.
 struct MetricSum {
   std::string name;
   double sum = 0;
   int64_t n_items = 0;
-  std::vector<PredictedNumber> numbers = {};  // of LossTerm::correlated, all items in order
+  std::vector<PredictedNumber> numbers = {};  // of LossTerm::compared, all items in order
   double mean() const { return n_items > 0 ? sum / static_cast<double>(n_items) : 0; }
 };
 struct RunEvaluation {
   std::vector<MetricSum> metrics;  // of each loss in turn
   // Sum over the losses of weight * mean of its first metric; nothing where no item counted.
   std::optional<double> loss(std::span<const LossTerm> terms) const;
-  // Means of the other metrics by name, "correct" as "accuracy", and "spearman" in the place of
-  // what a term correlates; of losses where no item counted none, and no correlation that is not
-  // defined.
-  std::vector<std::pair<std::string, double>> figures(std::span<const LossTerm> terms) const;
+  // Means of the other metrics by name, "correct" as "accuracy", and compared_figures() in the
+  // place of what a term compares; of losses where no item counted none, and no correlation that
+  // is not defined.
+  Figures figures(std::span<const LossTerm> terms) const;
 };
 // One batch; `evaluate` is a bound evaluate function of its size.
 RunEvaluation evaluate_batch(BoundPlan& evaluate, Batch batch, std::span<const LossTerm> terms);
@@ -58,7 +61,7 @@ RunEvaluation evaluate_batch(BoundPlan& evaluate, Batch batch, std::span<const L
 struct SampleMetric {
   std::string name;
   std::vector<NllSum> samples;
-  std::vector<PredictedNumber> numbers = {};  // of LossTerm::correlated
+  std::vector<PredictedNumber> numbers = {};  // of LossTerm::compared
 };
 std::vector<SampleMetric> sample_metrics(BoundPlan& evaluate, const EvalRows& rows, int64_t batch,
                                          std::span<const LossTerm> terms);

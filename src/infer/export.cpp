@@ -184,7 +184,8 @@ void check_exportable(const ModelSpec& spec) {
   // A head without parameters of its own is written as the model below it.
   const auto written = [](const ModelSpec& one) {
     const HeadDef& head = head_of(one);
-    return head.head == ModelHead::value ? "value" : head.architecture;
+    const bool says_loss = head.head == ModelHead::value || head.head == ModelHead::multi_label;
+    return says_loss ? enum_name(head.head) : head.architecture;
   };
   if (!def.heads.empty() && written(read) == written(full)) read.head = full.head;
   if (!def.reads_text) {  // what a run has of text

@@ -161,6 +161,29 @@ double matthews_correlation(std::span<const int32_t> labels, std::span<const int
   return scale == 0 ? 0 : (n_right * n - both) / std::sqrt(scale);
 }
 
+LabelSetScore score_label_sets(std::span<const float> logits, std::span<const float> targets,
+                               int64_t n_labels) {
+  const auto n = static_cast<size_t>(n_labels);
+  CHECK(n > 0 && logits.size() == targets.size() && logits.size() % n == 0);
+  ClassCounts all;
+  Hits rows;
+  for (size_t row = 0; row < logits.size(); row += n) {
+    bool has_any = false, is_right = true;
+    for (size_t i = row; i < row + n; ++i) {
+      if (std::isnan(targets[i])) continue;
+      const bool is_label = targets[i] > 0.5f, is_predicted = logits[i] > 0;
+      all.n_labels += is_label ? 1 : 0;
+      all.n_predicted += is_predicted ? 1 : 0;
+      all.n_right += is_label && is_predicted ? 1 : 0;
+      is_right = is_right && is_label == is_predicted;
+      has_any = true;
+    }
+    rows.n += has_any ? 1 : 0;
+    rows.n_right += has_any && is_right ? 1 : 0;
+  }
+  return {.subset_accuracy = rows.share(), .micro_f1 = all.f1()};
+}
+
 std::optional<double> pearson(std::span<const double> x, std::span<const double> y) {
   CHECK(x.size() == y.size());
   if (x.size() < 2 || !all_finite(x) || !all_finite(y)) return std::nullopt;

@@ -36,6 +36,18 @@ double f1(std::span<const int32_t> labels, std::span<const int32_t> predicted,
 // Source: Matthews 1975; Gorodkin 2004; sklearn.metrics.matthews_corrcoef.
 double matthews_correlation(std::span<const int32_t> labels, std::span<const int32_t> predicted);
 
+// Of rows that each have any of some labels.
+struct LabelSetScore {
+  double subset_accuracy = 0;  // the share of rows whose labels are all right
+  double micro_f1 = 0;         // 2 tp / (2 tp + fp + fn) over all rows and labels; 0 without any
+};
+// Predicted are labels with logits above 0, right are those with targets above 0.5. A target that
+// is NaN is left out, and a row of such.
+//   logits, targets: [rows, n_labels], row-major (CHECKed)
+// Source: sklearn.metrics.accuracy_score and f1_score(average="micro") of label indicators.
+LabelSetScore score_label_sets(std::span<const float> logits, std::span<const float> targets,
+                               int64_t n_labels);
+
 // Pearson's correlation: sum (x - mean x)(y - mean y) / sqrt(sum (x - mean x)^2 sum (y - mean
 // y)^2), in [-1, 1]. None for fewer than two pairs, where one side is constant, or with a NaN or
 // Inf.

@@ -66,7 +66,7 @@ ModelSpec with_new_head(ModelSpec spec, const RunConfig& config) {
                 def.name, enum_name(head));
   }
   spec.head = head;
-  spec.classes = head == ModelHead::classes ? config.model.classes : ModelSpec().classes;
+  spec.classes = has_classes(head) ? config.model.classes : ModelSpec().classes;
   if (const auto fault = fault_of(spec)) {
     throw Error(ErrorCode::invalid_argument, "model.{}: expected {}, got {}", fault->field,
                 fault->expected, fault->got);
@@ -98,7 +98,10 @@ std::vector<LossTerm> loss_terms(const ModelSpec& spec, const std::vector<Weight
                                                  .metrics = {}});
     for (const std::string_view metric : def.metrics)
       term.metrics.push_back(metric_name(resolved, i, metric));
-    if (!def.correlated.empty()) term.correlated = metric_name(resolved, i, def.correlated);
+    if (!def.compared.empty()) term.compared = metric_name(resolved, i, def.compared);
+    if (def.comparison != Comparison::label_sets) continue;
+    const std::vector<InputSpec> inputs = def.inputs(spec);
+    term.n_labels = std::ranges::find(inputs, def.counted, &InputSpec::name)->n_inner();
   }
   return terms;
 }

@@ -45,6 +45,8 @@ constexpr HeadDef kBertHeads[] = {
     {ModelHead::span, "BertForQuestionAnswering", "spans", Per::token, "span"},
     {ModelHead::value, "BertForSequenceClassification", "value", Per::row, "regression"},
     {ModelHead::embeddings, "BertModel", "embeddings", Per::row, "contrastive"},
+    {ModelHead::multi_label, "BertForSequenceClassification", "multi_label", Per::row,
+     "multi_label"},
 };
 constexpr HeadDef kRobertaHeads[] = {
     {ModelHead::masked, "RobertaForMaskedLM", "logits", Per::token, "masked_token"},
@@ -53,6 +55,8 @@ constexpr HeadDef kRobertaHeads[] = {
     {ModelHead::span, "RobertaForQuestionAnswering", "spans", Per::token, "span"},
     {ModelHead::value, "RobertaForSequenceClassification", "value", Per::row, "regression"},
     {ModelHead::embeddings, "RobertaModel", "embeddings", Per::row, "contrastive"},
+    {ModelHead::multi_label, "RobertaForSequenceClassification", "multi_label", Per::row,
+     "multi_label"},
 };
 
 constexpr HeadDef kDistilbertHeads[] = {
@@ -62,6 +66,8 @@ constexpr HeadDef kDistilbertHeads[] = {
     {ModelHead::span, "DistilBertForQuestionAnswering", "spans", Per::token, "span"},
     {ModelHead::value, "DistilBertForSequenceClassification", "value", Per::row, "regression"},
     {ModelHead::embeddings, "DistilBertModel", "embeddings", Per::row, "contrastive"},
+    {ModelHead::multi_label, "DistilBertForSequenceClassification", "multi_label", Per::row,
+     "multi_label"},
 };
 
 constexpr std::string_view kDistilbertHeadPrefixes[] = {"vocab_", "pre_classifier.", "classifier.",
@@ -116,7 +122,7 @@ std::vector<InputSpec> inputs(const ModelSpec& spec, const BatchSize& size) {
 bool skips(const ModelSpec& spec, std::string_view stored) {
   const ModelHead head = head_of(spec).head;
   const bool has_pooler =
-      spec.kind == ModelKind::bert && (head == ModelHead::classes || head == ModelHead::value);
+      spec.kind == ModelKind::bert && (has_classes(head) || head == ModelHead::value);
   if (stored.find("pooler.dense.") != std::string_view::npos) return !has_pooler;
   const bool is_masked = head_of(spec).head == ModelHead::masked;
   if (stored.starts_with("vocab_")) return !is_masked || stored == "vocab_projector.weight";
@@ -197,6 +203,7 @@ Outputs build(Blocks& b) {
     case ModelHead::masked:
       return {masked_logits(b, x, prefix + "embeddings.word_embeddings.weight")};
     case ModelHead::classes:
+    case ModelHead::multi_label:
       return {classes(b, x, spec.classes)};
     case ModelHead::value:
       return {classes(b, x, 1)};

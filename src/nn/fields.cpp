@@ -79,7 +79,7 @@ bool has_heads(const ModelSpec& spec) {
   return !model_def(spec.kind).heads.empty();
 }
 bool is_classifier(const ModelSpec& spec) {
-  return has_heads(spec) && head_of(spec).head == ModelHead::classes;
+  return has_heads(spec) && has_classes(head_of(spec).head);
 }
 bool is_scaled(const ModelSpec& spec) {
   return is_rotary(spec) && spec.rope_scaling != RopeScaling::none;
@@ -130,7 +130,7 @@ constexpr ModelField kFields[] = {
      "that of model.path; another one beside model.path begins anew where the folder has none of "
      "its shape"},
     {"model.classes", &ModelSpec::classes, within(1, 1 << 24), key, is_classifier, "",
-     "classes of a classifier; beside model.path with `head: classes` alone"},
+     "classes of a classifier; beside model.path with `head: classes` or `multi_label` alone"},
     {"model.token_types", &ModelSpec::token_types, within(1, 1 << 16), key,
      [](const ModelSpec& spec) { return lists(spec, "token_types"); }, "",
      "bert, roberta: types of tokens, as the first and the second text of a pair"},

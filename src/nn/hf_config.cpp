@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -18,6 +19,18 @@ namespace {
 constexpr std::string_view kRope = "rope/";
 // The first of them that is there is read: newer files have rope_parameters alone.
 constexpr const char* kRopeObjects[] = {"rope_scaling", "rope_parameters"};
+
+// What transformers calls the losses of a classifier.
+using ProblemType = std::pair<ModelHead, std::string_view>;
+constexpr ProblemType kProblemTypes[] = {
+    {ModelHead::classes, "single_label_classification"},
+    {ModelHead::multi_label, "multi_label_classification"},
+    {ModelHead::value, "regression"},
+};
+
+std::string problem_type(ModelHead head) {
+  return std::string(std::ranges::find(kProblemTypes, head, &ProblemType::first)->second);
+}
 
 bool is_rope(std::string_view key) {
   return key.starts_with(kRope);
@@ -210,16 +223,27 @@ class Reader {
     }
     if (json_.has("id2label") && json_.at("id2label").is_object())
       spec_.classes = std::max<int64_t>(1, std::ssize(json_.at("id2label")));
-    if (spec_.head != ModelHead::classes || !is_regression(def)) return;
-    spec_.head = ModelHead::value;
-    spec_.classes = ModelSpec().classes;
+    const ModelHead head = spec_.head == ModelHead::text ? def.heads.front().head : spec_.head;
+    if (head != ModelHead::classes) return;
+    if (const ModelHead wanted = classifier_head(def); wanted != head) spec_.head = wanted;
+    if (spec_.head == ModelHead::value) spec_.classes = ModelSpec().classes;
   }
 
-  // As transformers takes a classifier: by its problem_type, else with one class.
-  bool is_regression(const ModelDef& def) const {
-    if (std::ranges::count(def.heads, ModelHead::value, &HeadDef::head) == 0) return false;
-    if (!json_.has("problem_type") || json_.at("problem_type").is_null()) return spec_.classes == 1;
-    return json_.at("problem_type") == "regression";
+  // As transformers takes a classifier: by its problem_type, else with one class as a number.
+  ModelHead classifier_head(const ModelDef& def) const {
+    const auto has = [&](ModelHead head) {
+      return std::ranges::count(def.heads, head, &HeadDef::head) > 0;
+    };
+    if (!json_.has("problem_type") || json_.at("problem_type").is_null())
+      return spec_.classes == 1 && has(ModelHead::value) ? ModelHead::value : ModelHead::classes;
+    std::vector<std::string_view> known;
+    for (const auto& [head, name] : kProblemTypes) {
+      if (!has(head)) continue;
+      if (json_.at("problem_type") == name) return head;
+      known.push_back(name);
+    }
+    bad("problem_type", fmt::format("one of {}", fmt::join(known, ", ")),
+        json_.at("problem_type").dump());
   }
 
   // A 1 for each layer with rotary positions: every n-th must be without.
@@ -330,20 +354,17 @@ std::string hf_config_text(const ModelSpec& spec) {
   const bool has_heads = !def.heads.empty();
   const std::string_view architecture = has_heads ? head_of(full).architecture : def.architecture;
   json["architectures"] = Json::array({std::string(architecture)});
-  if (has_heads && head_of(full).head == ModelHead::classes) {
-    for (int64_t i = 0; i < full.classes; ++i) {
+  if (has_heads) {
+    const ModelHead head = head_of(full).head;
+    const int64_t n_labels = has_classes(head) ? full.classes : head == ModelHead::value ? 1 : 0;
+    for (int64_t i = 0; i < n_labels; ++i) {
       const std::string label = fmt::format("LABEL_{}", i);
       json["id2label"][fmt::to_string(i)] = label;
       json["label2id"][label] = i;
     }
     const bool reads_as_value =
-        full.classes == 1 && std::ranges::count(def.heads, ModelHead::value, &HeadDef::head) > 0;
-    if (reads_as_value) json["problem_type"] = "single_label_classification";
-  }
-  if (has_heads && head_of(full).head == ModelHead::value) {
-    json["id2label"] = {{"0", "LABEL_0"}};
-    json["label2id"] = {{"LABEL_0", 0}};
-    json["problem_type"] = "regression";
+        n_labels == 1 && std::ranges::count(def.heads, ModelHead::value, &HeadDef::head) > 0;
+    if (reads_as_value || head == ModelHead::multi_label) json["problem_type"] = problem_type(head);
   }
   json["model_type"] = std::string(def.name);
   Json scaling = nullptr, parameters;

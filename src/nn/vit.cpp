@@ -32,10 +32,12 @@ constexpr HfKey kKeys[] = {
 constexpr HeadDef kVitHeads[] = {
     {ModelHead::classes, "ViTForImageClassification", "classes", Per::row, "classes"},
     {ModelHead::features, "ViTModel", "features", Per::row, ""},
+    {ModelHead::multi_label, "ViTForImageClassification", "multi_label", Per::row, "multi_label"},
 };
 constexpr HeadDef kDeitHeads[] = {
     {ModelHead::classes, "DeiTForImageClassification", "classes", Per::row, "classes"},
     {ModelHead::features, "DeiTModel", "features", Per::row, ""},
+    {ModelHead::multi_label, "DeiTForImageClassification", "multi_label", Per::row, "multi_label"},
 };
 
 constexpr std::string_view kHeadPrefixes[] = {"classifier."};

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <initializer_list>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -42,6 +43,18 @@ std::optional<T> number_of(const std::string& text) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+// A number from 0 to 1 for each class; nothing where labels are something else.
+std::optional<std::vector<float>> shares_of(const TextRecord& record, int64_t n_classes) {
+  if (std::ssize(record.labels) != n_classes) return std::nullopt;
+  std::vector<float> shares;
+  for (const std::string& label : record.labels) {
+    const float share = number_of<float>(label).value_or(-1);
+    if (!(share >= 0 && share <= 1)) return std::nullopt;
+    shares.push_back(share);
+  }
+  return shares;
 }
 
 void check_types(const std::vector<int32_t>& types, const InputSpec& input) {
@@ -112,7 +125,9 @@ std::optional<TextLabel> text_label_of(const RunInputs& inputs) {
   if (others.empty() && inputs.rows_per_sample == 2) return TextLabel::none;
   if (others.size() != 1 || inputs.rows_per_sample != 1) return std::nullopt;
   const InputSpec& label = others.front();
-  if (label.per != Per::row || label.n_inner() != 1) return std::nullopt;
+  if (label.per != Per::row) return std::nullopt;
+  if (!label.inner.empty())
+    return label.type == HostType::real ? std::optional(TextLabel::names) : std::nullopt;
   return label.type == HostType::i32 ? TextLabel::name : TextLabel::number;
 }
 
@@ -130,10 +145,17 @@ LabelledTexts::LabelledTexts(const Files& files, const RunConfig& config, const 
 
 std::shared_ptr<const RowSource> LabelledTexts::open(const std::vector<std::string>& paths) {
   LeftOut left_out(log_);
+  const ReadLabels labels = label_ == TextLabel::none    ? ReadLabels::no
+                            : label_ == TextLabel::names ? ReadLabels::lists
+                                                         : ReadLabels::yes;
   std::vector<TextRecord> records =
-      read_text_records(files_, paths, config_.data.fields,
-                        label_ == TextLabel::none ? ReadLabels::no : ReadLabels::yes, left_out);
-  if (label_ == TextLabel::name && is_first_) find_names(records);
+      read_text_records(files_, paths, config_.data.fields, labels, left_out);
+  if (is_first_ && label_ == TextLabel::names) {
+    have_all_classes_ = std::ranges::all_of(
+        records, [&](const TextRecord& one) { return shares_of(one, spec_.classes).has_value(); });
+  }
+  const bool are_classes = label_ == TextLabel::name || label_ == TextLabel::names;
+  if (is_first_ && are_classes && !have_all_classes_) find_names(records);
   is_first_ = false;
   TokenRows rows;
   records = encode(std::move(records), rows, left_out);
@@ -147,13 +169,17 @@ std::shared_ptr<const RowSource> LabelledTexts::open(const std::vector<std::stri
 }
 
 void LabelledTexts::find_names(const std::vector<TextRecord>& records) {
-  const auto is_number = [](const TextRecord& one) {
-    return number_of<int32_t>(one.label).has_value();
-  };
-  if (std::ranges::all_of(records, is_number)) return;
-  for (const TextRecord& record : records) names_.push_back(record.label);
+  for (const TextRecord& record : records) {
+    const auto& labels = record.labels;
+    names_.insert(names_.end(), labels.begin(), labels.end());
+    if (label_ == TextLabel::name) names_.push_back(record.label);
+  }
   std::ranges::sort(names_);
   names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
+  const auto is_number = [](const std::string& name) {
+    return number_of<int32_t>(name).has_value();
+  };
+  if (std::ranges::all_of(names_, is_number)) return names_.clear();
   const std::vector<std::string> known = names_of_model(files_, config_, spec_);
   const auto is_known = [&](const std::string& name) {
     return std::ranges::find(known, name) != known.end();
@@ -166,18 +192,31 @@ void LabelledTexts::find_names(const std::vector<TextRecord>& records) {
               spec_.classes, names_.size(), fmt::join(names_, ", "));
 }
 
-int32_t LabelledTexts::class_of(const TextRecord& record) const {
+int32_t LabelledTexts::class_of(const std::string& label, const std::string& place) const {
   if (!names_.empty()) {
-    const auto at = std::ranges::find(names_, record.label);
+    const auto at = std::ranges::find(names_, label);
     if (at != names_.end()) return static_cast<int32_t>(at - names_.begin());
-    throw Error(ErrorCode::bad_data, "[data] {}: expected a label of {}, got '{}'", record.place,
-                fmt::join(names_, ", "), record.label);
+    throw Error(ErrorCode::bad_data, "[data] {}: expected a label of {}, got '{}'", place,
+                fmt::join(names_, ", "), label);
   }
-  const std::optional<int32_t> label = number_of<int32_t>(record.label);
-  if (label && *label >= 0 && *label < spec_.classes) return *label;
+  const std::optional<int32_t> number = number_of<int32_t>(label);
+  if (number && *number >= 0 && *number < spec_.classes) return *number;
   throw Error(ErrorCode::bad_data,
-              "[data] {}: expected a label from 0 to {} (model.classes - 1), got '{}'",
-              record.place, spec_.classes - 1, record.label);
+              "[data] {}: expected a label from 0 to {} (model.classes - 1), got '{}'", place,
+              spec_.classes - 1, label);
+}
+
+std::vector<float> LabelledTexts::targets_of(const TextRecord& record) const {
+  if (have_all_classes_) {
+    if (auto shares = shares_of(record, spec_.classes)) return *std::move(shares);
+    throw Error(ErrorCode::bad_data,
+                "[data] {}: expected {} numbers from 0 to 1 (model.classes), got [{}]",
+                record.place, spec_.classes, fmt::join(record.labels, ", "));
+  }
+  std::vector<float> targets(static_cast<size_t>(spec_.classes));
+  for (const std::string& label : record.labels)
+    targets[static_cast<size_t>(class_of(label, record.place))] = 1;
+  return targets;
 }
 
 std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, TokenRows& rows,
@@ -236,11 +275,16 @@ void LabelledTexts::add_labels(const std::vector<TextRecord>& records, TokenRows
   column.spec = *label;
   if (label_ == TextLabel::name) {
     auto& values = column.values.emplace<std::vector<int32_t>>();
-    for (const TextRecord& record : records) values.push_back(class_of(record));
-  } else {
-    auto& values = column.values.emplace<std::vector<float>>();
-    for (const TextRecord& record : records)
+    for (const TextRecord& record : records) values.push_back(class_of(record.label, record.place));
+    return;
+  }
+  auto& values = column.values.emplace<std::vector<float>>();
+  for (const TextRecord& record : records) {
+    if (label_ == TextLabel::names) {
+      std::ranges::copy(targets_of(record), std::back_inserter(values));
+    } else {
       values.push_back(number_of<float>(record.label).value());
+    }
   }
 }
 

@@ -38,6 +38,7 @@ std::shared_ptr<const RowSource> encoded_rows(TokenRows rows, const RunConfig& c
 enum class TextLabel : uint8_t {
   none,    // two texts that mean the same, a row each: of contrastive
   name,    // a class
+  names,   // any number of classes: of multi_label
   number,  // of regression
 };
 // By what a run reads beside tokens; nothing where it is something else.
@@ -45,7 +46,8 @@ std::optional<TextLabel> text_label_of(const RunInputs& inputs);
 
 // Texts and pairs (data/text_records.h) as rows: a pair in one, with its token types, or of `none`
 // in two. Labels are numbers of classes, or names: sorted, or where model.path has names for all
-// of them in its config.json, numbered as there. What is too long loses its end
+// of them in its config.json, numbered as there. Lists of labels may also have a number from 0 to 1
+// for each class, where all of the first call have. What is too long loses its end
 // (text/encode_texts.h).
 class LabelledTexts {
  public:
@@ -60,8 +62,10 @@ class LabelledTexts {
   const std::vector<std::string>& label_names() const { return names_; }
 
  private:
-  int32_t class_of(const TextRecord& record) const;
+  int32_t class_of(const std::string& label, const std::string& place) const;
   void find_names(const std::vector<TextRecord>& records);
+  // Of all classes.
+  std::vector<float> targets_of(const TextRecord& record) const;
   // Leaves out those that cannot be encoded.
   std::vector<TextRecord> encode(std::vector<TextRecord> records, TokenRows& rows,
                                  LeftOut& left_out) const;
@@ -75,6 +79,7 @@ class LabelledTexts {
   TextLabel label_;
   std::unique_ptr<Tokenizer> tokenizer_;
   bool is_first_ = true;
+  bool have_all_classes_ = false;  // of lists of labels: a number for each class
   std::vector<std::string> names_;
 };
 

@@ -5,8 +5,8 @@
 namespace octet {
 namespace {
 
-constexpr const LossDef* kLosses[] = {&kNextToken,  &kMaskedToken, &kClasses, &kSpan,
-                                      &kRegression, &kContrastive, &kPairwise};
+constexpr const LossDef* kLosses[] = {&kNextToken,  &kMaskedToken, &kClasses,     &kSpan,
+                                      &kRegression, &kMultiLabel,  &kContrastive, &kPairwise};
 
 }  // namespace
 

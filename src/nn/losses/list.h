@@ -10,6 +10,7 @@ extern const LossDef kMaskedToken;
 extern const LossDef kClasses;
 extern const LossDef kSpan;
 extern const LossDef kRegression;
+extern const LossDef kMultiLabel;
 extern const LossDef kContrastive;
 extern const LossDef kPairwise;
 

@@ -46,6 +46,12 @@ struct LossCall {
   LossOptions options = {};
 };
 
+// What the figures of an evaluation are of numbers beside those that they should be:
+//   rank_correlation  "spearman", Spearman's correlation
+//   label_sets        of logits, where a row has the labels of those above 0 and should have those
+//                     above 0.5: "subset_accuracy" and "micro_f1" (infer/metrics.h)
+enum class Comparison : uint8_t { rank_correlation, label_sets };
+
 struct LossDef {
   std::string_view name;  // of train.loss
   std::string_view help;
@@ -59,9 +65,9 @@ struct LossDef {
   int64_t rows_per_sample = 1;            // rows that belong together: 2 of a pair
   int64_t min_samples = 1;                // of a micro-batch: 2 where they are told from each other
   std::vector<std::string_view> metrics;  // their names, in order
-  // One of `metrics` that an evaluation does not average: Spearman's correlation of its items with
-  // those of `counted`, numbers, is the figure "spearman".
-  std::string_view correlated = "";
+  // One of `metrics` that an evaluation does not average but compares with `counted`, numbers.
+  std::string_view compared = "";
+  Comparison comparison = Comparison::rank_correlation;
   LossValues (*build)(Blocks& blocks, const LossCall& call);
 };
 

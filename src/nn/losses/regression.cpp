@@ -29,7 +29,8 @@ const LossDef kRegression = {
         },
     .counted = "targets",
     .metrics = {"squared_error", "prediction"},
-    .correlated = "prediction",
+    .compared = "prediction",
+    .comparison = Comparison::rank_correlation,
     .build = build};
 
 }  // namespace octet

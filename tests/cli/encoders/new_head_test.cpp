@@ -158,8 +158,10 @@ TEST(NewHead, what_has_no_such_head_is_refused) {
     EXPECT_EQ(outcome.code, 2) << outcome.err;
     return outcome.err;
   };
-  EXPECT_THAT(error("classes: 3"),
-              HasSubstr("model.classes: expected model.head: classes beside model.path, got 3"));
+  EXPECT_THAT(
+      error("classes: 3"),
+      HasSubstr("model.classes: expected model.head: classes or multi_label beside model.path, "
+                "got 3"));
   EXPECT_THAT(error("head: span, hidden: 8"),
               HasSubstr("model.hidden: expected no shape key beside model.path, got 8"));
   EXPECT_THAT(error("head: classes", "--set lora.rank=2"),

@@ -51,10 +51,15 @@ WeightedLoss loss_of(const Json& c) {
 Graph graph_of(const Json& c, int64_t share) {
   const WeightedLoss loss = loss_of(c);
   const BatchSize size{.batch = c["rows"].get<int64_t>() / share, .seq = c["seq"]};
-  const ModelSpec spec = resolved(
-      {.kind = ModelKind::llama, .hidden = 8, .layers = 1, .heads = 1, .ffn = 8, .vocab = 8});
-  Blocks blocks(spec, size, {loss}, {});
   Shape shape = c["output"][0];
+  const ModelSpec spec = resolved({.kind = ModelKind::llama,
+                                   .hidden = 8,
+                                   .layers = 1,
+                                   .heads = 1,
+                                   .ffn = 8,
+                                   .vocab = 8,
+                                   .classes = shape[1]});
+  Blocks blocks(spec, size, {loss}, {});
   shape[0] /= share;
   const ValueId output = blocks.builder().input(InputKind::parameter, "output",
                                                 {.dtype = Dtype::real, .shape = shape});

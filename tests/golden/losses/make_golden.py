@@ -69,6 +69,16 @@ def regression():
                 seq=1)
 
 
+def multi_label():
+    x, targets = tensor(4, 5), torch.tensor([[0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 0.25, 0, 0, 0.75], [1] * 5])
+    with torch.no_grad():
+        x[0, 0] = 0  # the kink of |x|, and no label
+    nll = F.binary_cross_entropy_with_logits(x, targets.double(), reduction="none").flatten()
+    correct = ((x > 0) == (targets > 0.5)).flatten()
+    return case("multi_label", nll.sum(), x, {"nll": nll, "correct": correct, "logit": x.flatten()}, {"targets": targets}, 20,
+                rows=4, seq=1)
+
+
 def contrastive(temperature):
     x = tensor(8, 6)  # rows 2i and 2i + 1 belong together
     unit = F.normalize(x, dim=1)
@@ -94,6 +104,6 @@ def pairwise(beta):
 
 
 cases = [tokens("next_token"), tokens("masked_token"), classes(0.0), classes(0.1), span(), regression(),
-         contrastive(0.05), contrastive(0.5), pairwise(0.1), pairwise(1.0)]
+         contrastive(0.05), contrastive(0.5), pairwise(0.1), pairwise(1.0), multi_label()]
 path = pathlib.Path(__file__).with_name("losses.json")
 path.write_text("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")

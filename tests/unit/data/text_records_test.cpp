@@ -49,6 +49,29 @@ TEST(TextRecords, objects_of_a_list_and_of_lines_are_read_by_common_names) {
               ElementsAre("a|none|1|:1", "b|none|0.5|:2"));
 }
 
+TEST(TextRecords, lists_of_labels_are_read_where_they_are_asked_for) {
+  const ScratchFolder folder;
+  const Log log([](LogLevel, const std::string&) {});
+  const auto labels = [&](const std::string& name, const std::string& content) {
+    LeftOut left_out(log);
+    std::vector<std::vector<std::string>> all;
+    for (const TextRecord& one : read_text_records(posix_files(), {folder.put(name, content)}, {},
+                                                   ReadLabels::lists, left_out)) {
+      all.push_back(one.labels);
+    }
+    return all;
+  };
+  const std::string lines =
+      "{\"text\": \"a\", \"labels\": [\"x\", \"y z\"]}\n{\"text\": \"b\", \"labels\": []}\n"
+      "{\"text\": \"c\", \"labels\": 2}\n{\"text\": \"d\", \"labels\": [true, 0.5, 3]}\n";
+  EXPECT_THAT(labels("a.jsonl", lines),
+              ElementsAre(ElementsAre("x", "y z"), ElementsAre(), ElementsAre("2"),
+                          ElementsAre("1", "0.5", "3")));
+  EXPECT_THAT(labels("a.tsv", "text\tlabel\na\t[\"x\"]\nb\ty\nc\t[1\n"),
+              ElementsAre(ElementsAre("x"), ElementsAre("y")));
+  EXPECT_EQ(read(folder, "a.jsonl", lines).records.size(), 1u);  // but a single one
+}
+
 TEST(TextRecords, tables_have_names_above_and_no_quotes) {
   const ScratchFolder folder;
   const std::string table = "label\tsentence2\tsentence1\r\n1\t\"b\ta b\r\n0\td\te";

@@ -91,7 +91,7 @@ TEST(Correlations, by_hand) {
 // Ranks 1, 2.5, 2.5, 4 and 1, 2, 3, 4 of those that have a target.
 TEST(Correlations, an_evaluation_ranks_what_it_predicts_of_rows_with_targets) {
   const LossTerm term{
-      .counted = "targets", .metrics = {"squared_error", "prediction"}, .correlated = "prediction"};
+      .counted = "targets", .metrics = {"squared_error", "prediction"}, .compared = "prediction"};
   const float nan = std::numeric_limits<float>::quiet_NaN();
   RunEvaluation all{.metrics = {{.name = "squared_error", .sum = 2, .n_items = 4},
                                 {.name = "prediction",
@@ -104,6 +104,29 @@ TEST(Correlations, an_evaluation_ranks_what_it_predicts_of_rows_with_targets) {
   EXPECT_DOUBLE_EQ(figures[0].second, 4.5 / std::sqrt(22.5));
   for (PredictedNumber& one : all.metrics[1].numbers) one.predicted = 3;
   EXPECT_TRUE(all.figures(std::span(&term, 1)).empty());  // not defined
+}
+
+// Two of the three rows that count; of 3 labels and 3 predicted ones 2 are right.
+TEST(LabelSets, are_right_as_a_whole_and_one_by_one) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> logits = {3, -1, 2, -5, -5, -5, 1, 0, -2, 1, 1, 1};
+  const std::vector<float> targets = {1, 0, 1, 0, 0, nan, 0, 0, 1, nan, nan, nan};
+  const LabelSetScore score = score_label_sets(logits, targets, 3);
+  EXPECT_DOUBLE_EQ(score.subset_accuracy, 2.0 / 3);
+  EXPECT_DOUBLE_EQ(score.micro_f1, 4.0 / 6);
+  EXPECT_EQ(score_label_sets({}, {}, 3).micro_f1, 0);
+  const LossTerm term{.counted = "targets",
+                      .metrics = {"nll", "correct", "logit"},
+                      .compared = "logit",
+                      .n_labels = 3};
+  RunEvaluation all{.metrics = {{.name = "nll", .sum = 2, .n_items = 8},
+                                {.name = "correct", .sum = 6, .n_items = 8},
+                                {.name = "logit", .sum = 0, .n_items = 8}}};
+  for (size_t i = 0; i < logits.size(); ++i)
+    all.metrics[2].numbers.push_back({logits[i], targets[i]});
+  const Figures expected = {
+      {"accuracy", 0.75}, {"subset_accuracy", 2.0 / 3}, {"micro_f1", 4.0 / 6}};
+  EXPECT_EQ(all.figures(std::span(&term, 1)), expected);
 }
 
 TEST(TopK, takes_the_first_of_equal_classes_and_leaves_ignored_labels_out) {

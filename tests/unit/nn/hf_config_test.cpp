@@ -57,22 +57,33 @@ TEST(HfConfig, rope_scaling_in_its_three_spellings) {
 }
 
 // As transformers takes a classifier: by its problem_type, else a number where there is one class.
-TEST(HfConfig, a_classifier_of_one_class_gives_a_number) {
-  const auto head = [](const std::string& more) {
-    const ModelSpec spec =
-        parse_hf_config(R"({"model_type":"bert","architectures":["BertForSequenceClassification"],)"
-                        R"("hidden_size":64,"intermediate_size":172,"num_hidden_layers":5,)"
-                        R"("num_attention_heads":8,"vocab_size":512)" +
-                            more + "}",
-                        "c");
-    return spec.head;
+TEST(HfConfig, a_classifier_is_what_its_problem_type_says) {
+  const auto head = [](const std::string& more, const std::string& kind = "bert",
+                       const std::string& architecture = "BertForSequenceClassification") {
+    return parse_hf_config(R"({"model_type":")" + kind + R"(","architectures":[")" + architecture +
+                               R"("],"hidden_size":64,"intermediate_size":172,)" +
+                               R"("num_hidden_layers":5,"num_attention_heads":8)" + more + "}",
+                           "c")
+        .head;
   };
+  const std::string vocab = R"(,"vocab_size":512)";
   const std::string one = R"(,"id2label":{"0":"LABEL_0"})";
-  EXPECT_EQ(head(""), ModelHead::classes);
-  EXPECT_EQ(head(one), ModelHead::value);
-  EXPECT_EQ(head(one + R"(,"problem_type":"single_label_classification")"), ModelHead::classes);
-  EXPECT_EQ(head(R"(,"problem_type":"regression")"), ModelHead::value);
-  for (const ModelHead wanted : {ModelHead::value, ModelHead::classes}) {
+  const std::string multi = R"(,"problem_type":"multi_label_classification")";
+  EXPECT_EQ(head(vocab), ModelHead::classes);
+  EXPECT_EQ(head(vocab + one), ModelHead::value);
+  EXPECT_EQ(head(vocab + one + R"(,"problem_type":"single_label_classification")"),
+            ModelHead::classes);
+  EXPECT_EQ(head(vocab + R"(,"problem_type":"regression")"), ModelHead::value);
+  EXPECT_EQ(head(vocab + multi), ModelHead::multi_label);
+  EXPECT_EQ(head(vocab + one + multi), ModelHead::multi_label);
+  EXPECT_EQ(head(multi, "vit", "ViTForImageClassification"), ModelHead::multi_label);
+  const auto of_vit = [&] {
+    head(R"(,"problem_type":"regression")", "vit", "ViTForImageClassification");
+  };
+  EXPECT_EQ(error_of(of_vit),
+            "[config.json] c: 'problem_type': expected one of single_label_classification, "
+            "multi_label_classification, got \"regression\"");
+  for (const ModelHead wanted : {ModelHead::value, ModelHead::classes, ModelHead::multi_label}) {
     const ModelSpec spec = resolved({.kind = ModelKind::bert,
                                      .hidden = 8,
                                      .layers = 1,
