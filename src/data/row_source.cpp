@@ -19,6 +19,7 @@ class RowSlice : public RowSource {
   int64_t rows_per_sample() const override { return source_->rows_per_sample(); }
   const std::vector<InputSpec>& inputs() const override { return source_->inputs(); }
   bool tells_lengths() const override { return source_->tells_lengths(); }
+  int64_t longest() const override { return source_->longest(); }
   uint64_t identity() const override {
     const uint64_t words[] = {source_->identity(), static_cast<uint64_t>(begin_),
                               static_cast<uint64_t>(end_)};

@@ -38,6 +38,9 @@ class RowSource {
   virtual const std::vector<InputSpec>& inputs() const = 0;
   // Whether rows have lengths: tokens without the padding behind them.
   virtual bool tells_lengths() const { return false; }
+  // Tokens of the longest row, where rows are padded to any length that holds them; 0: they have a
+  // length of their own, or share rows.
+  virtual int64_t longest() const { return 0; }
   // Tokens of a row that a sample takes; 0: its rows are its own.
   virtual int64_t places(int64_t) const { return 0; }
   // Samples of one weight each; empty: all of weight 1.

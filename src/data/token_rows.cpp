@@ -26,6 +26,9 @@ class TokenRowSource : public RowSource {
     if (rows_.n_rows() == 0)
       throw Error(ErrorCode::bad_data, "[data] expected a sample at least, got none");
     if (options_.token_types) inputs_.push_back(*options_.token_types);
+    int64_t begin = 0;
+    for (const int64_t end : rows_.ends)
+      longest_ = std::max(longest_, end - std::exchange(begin, end));
     Xxh64 hash;
     hash_values(hash, rows_.tokens);
     hash_values(hash, rows_.types);
@@ -47,6 +50,7 @@ class TokenRowSource : public RowSource {
   int64_t rows_per_sample() const override { return options_.rows_per_sample; }
   const std::vector<InputSpec>& inputs() const override { return inputs_; }
   bool tells_lengths() const override { return true; }
+  int64_t longest() const override { return longest_; }
   uint64_t identity() const override { return identity_; }
   int64_t sample_bytes() const override {
     return std::max<int64_t>(
@@ -64,12 +68,12 @@ class TokenRowSource : public RowSource {
   void write_row(int64_t row, int64_t place, Batch& to) const {
     const int64_t begin = row == 0 ? 0 : rows_.ends[static_cast<size_t>(row - 1)];
     const int64_t n = rows_.ends[static_cast<size_t>(row)] - begin;
-    CHECK(n <= options_.seq);
+    CHECK(n <= to.seq);
     const auto put = [&](const std::vector<int32_t>& from, std::vector<int32_t>& values,
                          int32_t padding) {
-      const auto out = values.begin() + place * options_.seq;
+      const auto out = values.begin() + place * to.seq;
       std::copy_n(from.begin() + begin, n, out);
-      std::fill(out + n, out + options_.seq, padding);
+      std::fill(out + n, out + to.seq, padding);
     };
     put(rows_.tokens, to.ints("tokens"), options_.padding);
     if (options_.token_types) put(rows_.types, to.ints(options_.token_types->name), 0);
@@ -90,6 +94,7 @@ class TokenRowSource : public RowSource {
   TokenRows rows_;
   TokenRowsOptions options_;
   std::vector<InputSpec> inputs_;
+  int64_t longest_ = 0;
   uint64_t identity_ = 0;
 };
 

@@ -13,13 +13,12 @@
 namespace octet {
 
 struct TokenRowsOptions {
-  int64_t seq = 0;
   int64_t rows_per_sample = 1;
   int32_t padding = 0;                        // behind a row's tokens
   std::optional<InputSpec> token_types = {};  // where the model reads them
 };
 
-// One row after the other; of each at most `seq` tokens.
+// One row after the other; a batch has at least as many tokens a row as the longest.
 struct TokenRows {
   std::vector<int32_t> tokens = {};
   std::vector<int32_t> types = {};       // of each token; empty where nobody reads them

@@ -78,10 +78,18 @@ void expect_tokenizer(const Files& files, const LoadedConfig& loaded, int64_t vo
               config.model.path);
 }
 
-int64_t longest_document(const Dataset& data, const RunConfig& config) {
-  if (!has_whole_documents(config)) return data.train.n_tokens();
+// The tokens that a row has to hold; 0: it has as many as it may have.
+int64_t longest_row_of(const Dataset& data, const RunConfig& config) {
+  if (data.train_rows != nullptr) {
+    const int64_t of_val = data.val_rows == nullptr ? 0 : data.val_rows->longest();
+    return std::max(data.train_rows->longest(), of_val);
+  }
+  // A document's last token is a label alone.
+  if (!has_whole_documents(config)) return data.train.n_tokens() - 1;
   const RowOptions options = row_options(config);
-  return std::max(find_pieces(data.train, options).longest, find_pieces(data.val, options).longest);
+  return std::max(find_pieces(data.train, options).longest,
+                  find_pieces(data.val, options).longest) -
+         1;
 }
 
 }  // namespace
@@ -114,9 +122,10 @@ void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
     field = value;
     loaded.source[key] = "derived";
   };
-  if (data.train_rows == nullptr) {
-    const int64_t fitting = ceil_div(longest_document(data, config) - 1, kSeqStep) * kSeqStep;
-    derive("model.seq", config.model.seq, std::min(std::max(fitting, kSeqStep), config.model.seq));
+  const int64_t longest = longest_row_of(data, config);
+  if (longest > 0 || data.train_rows == nullptr) {
+    const int64_t fitting = std::max(ceil_div(longest, kSeqStep) * kSeqStep, kSeqStep);
+    derive("model.seq", config.model.seq, std::min(fitting, config.model.seq));
   }
   const int64_t rows = make_loader(data, config).rows_of_epoch(0);
   // Of samples of several rows at least two, which are compared with each other.

@@ -78,8 +78,7 @@ void check_boundaries(const RunConfig& config) {
 
 std::shared_ptr<const RowSource> encoded_rows(TokenRows rows, const RunConfig& config,
                                               const RunInputs& inputs, const Tokenizer& tokenizer) {
-  TokenRowsOptions options{.seq = config.model.seq,
-                           .rows_per_sample = inputs.rows_per_sample,
+  TokenRowsOptions options{.rows_per_sample = inputs.rows_per_sample,
                            .padding = padding_token(tokenizer)};
   if (const InputSpec* types = inputs.find("token_types")) {
     check_types(rows.types, *types);

@@ -174,6 +174,34 @@ TEST(NewHead, what_has_no_such_head_is_refused) {
       HasSubstr("train.batch: expected a multiple of 2, the rows of a sample, got 5"));
 }
 
+// Without a configuration file rows are as long as the data need, which a run that goes on finds
+// again: 5 tokens are 16, of which the model knows 24; 17 are all of them.
+TEST(NewHead, rows_are_as_long_as_the_longest_text) {
+  const ScratchFolder folder;
+  const std::string base = pretrained(folder);
+  const auto train = [&](const std::string& out, const std::string& data, const std::string& more) {
+    return run_program(folder, "train --model " + base + " --data " + data + " --out " +
+                                   (folder / out) +
+                                   " --recipe fp32 --set model.head=classes --set "
+                                   "train.epochs=0 --set optim.schedule=constant " +
+                                   more);
+  };
+  const std::string texts = folder.put("c.jsonl", classes_of(200, 2));
+  for (const char* more : {"--set train.steps=4", "--resume --set train.steps=9"}) {
+    const Outcome outcome = train("parts", texts, more);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("rows of 16 tokens"));
+  }
+  ASSERT_EQ(train("whole", texts, "--set train.steps=9").code, 0);
+  EXPECT_EQ(test::loss_bits(folder / "parts"), test::loss_bits(folder / "whole"));
+  EXPECT_THAT(posix_files().read_text(folder / "whole" + "/config.yaml"), HasSubstr("seq: 16"));
+  const std::string longer = folder.put(
+      "l.jsonl", classes_of(200, 2) + "{\"text\": \"" + text_of(15) + "\", \"label\": 1}\n");
+  EXPECT_THAT(train("longer", longer, "--set train.steps=1").err, HasSubstr("rows of 24 tokens"));
+  EXPECT_THAT(train("asked", texts, "--set train.steps=1 --set model.seq=20").err,
+              HasSubstr("rows of 20 tokens"));
+}
+
 // Folders of pictures are classes: in the order of their names, or as the model numbers them.
 TEST(NewHead, pictures_have_the_numbers_that_the_model_has_for_the_names_of_their_folders) {
   const ScratchFolder folder;

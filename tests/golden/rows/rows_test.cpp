@@ -117,7 +117,7 @@ std::shared_ptr<const RowSource> pairs() {
   InputSpec target = row_label_input("target");
   target.type = HostType::real;
   rows.of_rows = {{target, std::move(targets)}};
-  return token_rows(std::move(rows), {.seq = 8, .rows_per_sample = 2, .padding = 77});
+  return token_rows(std::move(rows), {.rows_per_sample = 2, .padding = 77});
 }
 
 std::shared_ptr<const RowSource> arrays(const test::ScratchFolder& folder) {

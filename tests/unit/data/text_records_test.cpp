@@ -119,7 +119,7 @@ TEST(TokenRows, samples_of_two_rows_are_padded_and_tell_their_lengths) {
   rows.add_row(std::vector<int32_t>{1, 2}, {});
   rows.add_row(std::vector<int32_t>{1, 6, 7, 2}, {});
   rows.add_row(std::vector<int32_t>{1, 8, 2}, {});
-  const auto source = token_rows(rows, {.seq = 4, .rows_per_sample = 2, .padding = 9});
+  const auto source = token_rows(rows, {.rows_per_sample = 2, .padding = 9});
   ASSERT_EQ(source->n_samples(), 2);
   const Batch batch = SampleEval(source, {.seq = 4}).at(0, 4);
   EXPECT_THAT(batch.ints("tokens"), ElementsAre(1, 5, 2, 9, 1, 2, 9, 9, 1, 6, 7, 2, 1, 8, 2, 9));
@@ -131,7 +131,7 @@ TEST(TokenRows, what_a_row_has_comes_with_it_and_is_part_of_the_identity) {
   rows.add_row(std::vector<int32_t>{1, 5, 2}, std::vector<int32_t>{0, 0, 1});
   rows.add_row(std::vector<int32_t>{1, 2}, std::vector<int32_t>{0, 1});
   rows.of_rows.push_back({row_label_input("labels"), std::vector<int32_t>{1, kIgnoredLabel}});
-  const TokenRowsOptions options{.seq = 3, .token_types = token_types_input()};
+  const TokenRowsOptions options{.token_types = token_types_input()};
   const auto source = token_rows(rows, options);
   const Batch batch = SampleEval(source, {.seq = 3}).at(0, 2);
   EXPECT_THAT(batch.ints("token_types"), ElementsAre(0, 0, 1, 0, 1, 0));
