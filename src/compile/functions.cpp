@@ -191,7 +191,8 @@ const Graph& TypedGraphs::forward(const BatchSize& size, ForwardKind kind) {
   lora.dropout = 0;
   std::vector<Pass> passes = logical(lora);
   if (options_.freezes_parameters)
-    passes.push_back({.name = "freeze_parameters", .run = freeze_parameters});
+    passes.push_back({.name = "freeze_parameters",
+                      .run = [](const Graph& graph) { return freeze_parameters(graph); }});
   passes.push_back({.name = "simplify", .run = simplify});
   std::ranges::move(typing(options), std::back_inserter(passes));
   passes.insert(passes.end(), options_.forward_passes.begin(), options_.forward_passes.end());

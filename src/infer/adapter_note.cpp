@@ -1,5 +1,6 @@
 #include "infer/adapter_note.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -22,6 +23,7 @@ std::string adapter_note_text(const AdapterNote& note) {
                      {"alpha", note.lora.alpha},
                      {"dropout", note.lora.dropout},
                      {"targets", note.lora.targets},
+                     {"head", note.lora.head},
                      {"frozen", std::string(enum_name(note.frozen))},
                      {"compute", std::string(dtype_name(note.compute))}};
   return json.dump();
@@ -40,6 +42,7 @@ AdapterNote parse_adapter_note(const std::string& text, const std::string& where
     note.lora.alpha = json.at("alpha").get<double>();
     note.lora.dropout = json.at("dropout").get<double>();
     note.lora.targets = json.at("targets").get<std::vector<std::string>>();
+    if (json.contains("head")) note.lora.head = json.at("head").get<std::vector<std::string>>();
     const auto frozen = enum_from_name<FrozenFormat>(json.at("frozen").get<std::string>());
     const auto compute = dtype_from_name(json.at("compute").get<std::string>());
     if (!frozen || !compute) fail("a format that is not known");
@@ -69,10 +72,12 @@ std::optional<AdapterNote> find_adapter_note(const Files& files, const std::stri
   return adapter_note_of(SafetensorsReader::open(files, path));
 }
 
-std::string weights_hash(const WeightReader& weights, const ModelSpec& spec) {
+std::string weights_hash(const WeightReader& weights, const ModelSpec& spec,
+                         const std::vector<std::string>& left_out) {
   Xxh64 hash;
   std::vector<std::byte> bytes;
   for (const ParameterSpec& parameter : model_parameters(spec)) {
+    if (std::ranges::find(left_out, parameter.name) != left_out.end()) continue;
     hash.update(as_bytes(parameter.name));
     const uint64_t n_bytes = weights.stored(parameter.name).n_bytes();
     for (uint64_t first = 0; first < n_bytes; first += kNotePiece) {

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "infer/weights.h"
@@ -33,8 +34,9 @@ std::optional<AdapterNote> adapter_note_of(const SafetensorsReader& file);
 // That of a .safetensors file; nothing where it has none, or `path` is a folder.
 std::optional<AdapterNote> find_adapter_note(const Files& files, const std::string& path);
 
-// XXH64 over names and bytes of all parameters as they are stored, 16 digits: the same however the
-// weights are cut into files. Reads them once.
-std::string weights_hash(const WeightReader& weights, const ModelSpec& spec);
+// XXH64 over names and bytes of all parameters but some, as they are stored, 16 digits: the same
+// however the weights are cut into files. Reads them once.
+std::string weights_hash(const WeightReader& weights, const ModelSpec& spec,
+                         const std::vector<std::string>& left_out = {});
 
 }  // namespace octet

@@ -48,6 +48,13 @@ Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapt
   return Json(names);
 }
 
+// The modules of a head, which PEFT takes from the adapter's file.
+Json modules_of(const std::vector<std::string>& parameters) {
+  std::set<std::string> modules;
+  for (const std::string& name : parameters) modules.insert(name.substr(0, name.rfind('.')));
+  return Json(modules);
+}
+
 Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
   const std::vector<LoraAdapter> adapters = adapters_of(spec, note.lora);
   const bool is_conv = std::ranges::any_of(adapters, [](const LoraAdapter& one) {
@@ -64,7 +71,7 @@ Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
           {"fan_in_fan_out", is_conv},
           {"init_lora_weights", true},
           {"inference_mode", true},
-          {"modules_to_save", nullptr}};
+          {"modules_to_save", note.lora.head.empty() ? Json() : modules_of(note.lora.head)}};
 }
 
 TensorSource source_of(const SafetensorsReader& reader, const StoredTensor& tensor,

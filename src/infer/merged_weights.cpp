@@ -38,9 +38,10 @@ MergedWeights::MergedWeights(const Files& files, const AdapterNote& note,
                              const std::string& adapters, const ModelSpec& spec,
                              NonfiniteWeights nonfinite)
     : note_(note),
-      base_(files, note.base, spec, nonfinite),
+      base_(files, note.base, spec, nonfinite,
+            note.lora.head.empty() ? HeadWeights::all_stored : HeadWeights::may_be_new),
       adapters_(ModelFiles::open(files, adapters)) {
-  if (weights_hash(base_, spec) != note.base_hash) {
+  if (weights_hash(base_, spec, note.lora.head) != note.base_hash) {
     throw Error(ErrorCode::bad_data,
                 "[lora] '{}': expected the base that the adapters of {} were trained on ({}), got "
                 "other weights",
@@ -57,6 +58,8 @@ MergedWeights::MergedWeights(const Files& files, const AdapterNote& note,
     StoredTensor tensor;
     static_cast<TensorDecl&>(tensor) = tensor_decl(parameter.name, note.compute, parameter.shape);
     stored_.emplace(parameter.name, std::move(tensor));
+    if (std::ranges::find(note.lora.head, parameter.name) == note.lora.head.end()) continue;
+    head_.emplace(parameter.name, factor(parameter.name, parameter.shape));
   }
 }
 
@@ -129,6 +132,10 @@ void MergedWeights::add_product(const Change& change, int64_t n_cols, int64_t fi
 }
 
 void MergedWeights::read(const std::string& parameter, int64_t first, std::span<float> out) const {
+  if (const auto own = head_.find(parameter); own != head_.end()) {
+    std::copy_n(own->second.begin() + first, out.size(), out.begin());
+    return;
+  }
   const std::shared_ptr<const Change> change = change_of(parameter);
   base_.read(parameter, first, out);
   if (change->frozen) {

@@ -1,6 +1,7 @@
 // Adapters merged into their base: W' = W + (alpha / rank) B A, in f32, where W is what the base
 // was while they were trained, rounded to its format (passes/precision/store_frozen.h). Pieces of a
-// weight are made one by one; no whole weight is held.
+// weight are made one by one; no whole weight is held, but those of a head that was trained whole
+// beside the adapters and is as it was trained.
 #pragma once
 
 #include <map>
@@ -48,7 +49,8 @@ class MergedWeights {
   AdapterNote note_;
   WeightReader base_;
   ModelFiles adapters_;
-  std::set<std::string> frozen_;  // in eight bits
+  std::set<std::string> frozen_;                    // in eight bits
+  std::map<std::string, std::vector<float>> head_;  // trained whole, beside the adapters
   std::map<std::string, LoraAdapter> by_weight_;
   std::map<std::string, StoredTensor> stored_;
   mutable std::mutex mutex_;

@@ -55,8 +55,10 @@ void check_pattern(const std::string& pattern, const std::vector<std::string>& n
 
 }  // namespace
 
-Graph freeze_parameters(Graph logical) {
-  freeze_where(logical, [](const std::string&) { return true; });
+Graph freeze_parameters(Graph logical, const std::vector<std::string>& trained) {
+  freeze_where(logical, [&](const std::string& name) {
+    return std::ranges::find(trained, name) == trained.end();
+  });
   return logical;
 }
 

@@ -10,8 +10,8 @@
 
 namespace octet {
 
-// All parameters.
-Graph freeze_parameters(Graph logical);
+// All parameters but these.
+Graph freeze_parameters(Graph logical, const std::vector<std::string>& trained = {});
 
 // Those whose names match a pattern (passes/precision/policy.h). Throws Error{invalid_argument}
 // naming a pattern that matches no parameter, and where none is left to train.

@@ -101,7 +101,7 @@ std::optional<std::string> dropout_module(std::string_view input) {
 Graph add_lora(const Graph& forward, const LoraOptions& options) {
   CHECK(forward.phase == Phase::logical && options.rank >= 1);
   check_targets(forward, options);
-  const Graph frozen = freeze_parameters(forward);
+  const Graph frozen = freeze_parameters(forward, options.head);
   Rewriter rewriter(frozen);
   Builder& b = rewriter.builder();
   for (const Node& node : forward.nodes) {

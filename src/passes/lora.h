@@ -5,7 +5,8 @@
 //   y = x W^T + ((alpha / rank) drop(x) A^T) B^T
 //   A: [rank, in], B: [out, rank], new parameters "<module>.lora_A.weight",
 //   "<module>.lora_B.weight"
-// where <module>.weight is W. What were parameters before are frozen (passes/freeze.h). drop
+// where <module>.weight is W. What were parameters before, but those of a new head, are frozen
+// (passes/freeze.h). drop
 // multiplies by the batch input "dropout:<module>", like x, where the share is above 0: 0 with this
 // probability, else 1 / (1 - share). Deterministic.
 #pragma once
@@ -27,6 +28,7 @@ struct LoraOptions {
   // Patterns (passes/precision/policy.h) over the module's path, its last part, or the linear's
   // short name "layers.3.q_proj".
   std::vector<std::string> targets = {"*"};
+  std::vector<std::string> head = {};  // parameters that are trained whole, beside the adapters
   bool operator==(const LoraOptions&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "train/adapted_weights.h"
 
 #include <cmath>
+#include <set>
 
 #include "base/philox.h"
 #include "infer/stored_weights.h"
@@ -23,7 +24,16 @@ std::vector<float> first_a(const LoraAdapter& adapter, const AdaptedModel& model
 void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReader& base,
                          const AdaptedModel& model) {
   write_weights(arenas, layout, {}, {});  // zeroes
-  load_weights(arenas, layout, model_parameters(model.spec), base, model.frozen);
+  const std::set<std::string>& fresh = base.new_parameters();
+  std::vector<ParameterSpec> stored;
+  for (const ParameterSpec& parameter : model_parameters(model.spec)) {
+    if (!fresh.contains(parameter.name)) {
+      stored.push_back(parameter);
+    } else {
+      write_master(arenas, layout, parameter.name, initial_values(parameter, model.seed));
+    }
+  }
+  load_weights(arenas, layout, stored, base, model.frozen);
   const Graph forward =
       build_model(model.spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
   for (const LoraAdapter& adapter : lora_adapters(forward, model.lora)) {

@@ -22,6 +22,7 @@ struct AdaptedModel {
 //   A          uniform in [-1 / sqrt(in), 1 / sqrt(in)), keyed by its name and the seed: PEFT's
 //              Kaiming-uniform with a = sqrt(5)
 //   B          zeros
+//   a head     that the base lacks: initial_values (train/weights.h)
 // Throws Error{bad_data} where a weight that becomes eight bits is not finite.
 void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReader& base,
                          const AdaptedModel& model);

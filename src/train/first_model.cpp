@@ -15,10 +15,11 @@
 namespace octet {
 namespace {
 
-void expect_stored_head(const WeightReader& weights) {
-  if (weights.new_parameters().empty()) return;
+void expect_stored_head(const WeightReader& weights, const LoraOptions& lora) {
+  if (weights.new_parameters().empty() || !lora.head.empty()) return;
   throw Error(ErrorCode::invalid_argument,
-              "lora.rank: expected 0 where model.head begins anew ({}): adapters leave it as it is",
+              "lora.rank: expected 0 where model.head: masked begins anew ({}): adapters leave it "
+              "as it is",
               fmt::join(weights.new_parameters(), ", "));
 }
 
@@ -45,12 +46,11 @@ std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine
   const WeightReader reader(machine.files, config.model.path, spec,
                             nonfinite_weights(config.model.allow_nonfinite), head_weights(config));
   if (config.lora.rank > 0) {
-    expect_stored_head(reader);
-    set_adapted_weights(engine.arenas(), engine.layout(), reader,
-                        {.spec = spec,
-                         .lora = lora_options(config),
-                         .frozen = frozen_format(config),
-                         .seed = seed});
+    const LoraOptions lora = lora_options(config, spec);
+    expect_stored_head(reader, lora);
+    set_adapted_weights(
+        engine.arenas(), engine.layout(), reader,
+        {.spec = spec, .lora = lora, .frozen = frozen_format(config), .seed = seed});
   } else {
     load_weights(engine.arenas(), engine.layout(), parameters, reader, seed);
   }

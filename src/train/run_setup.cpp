@@ -11,6 +11,7 @@
 #include "data/shards_only.h"
 #include "infer/model_spec.h"
 #include "infer/model_texts.h"
+#include "nn/head_parameters.h"
 #include "text/tokenizer.h"
 
 namespace octet {
@@ -94,11 +95,13 @@ RecipeOptions recipe_options(const RunConfig& config) {
   return options;
 }
 
-LoraOptions lora_options(const RunConfig& config) {
+LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec) {
+  const bool has_new_head = config.lora.rank > 0 && config.model.head != ModelHead::text;
   return {.rank = config.lora.rank,
           .alpha = config.lora.alpha,
           .dropout = config.lora.dropout,
-          .targets = config.lora.targets};
+          .targets = config.lora.targets,
+          .head = has_new_head ? head_parameters(spec) : std::vector<std::string>{}};
 }
 
 FrozenFormat frozen_format(const RunConfig& config) {
@@ -132,7 +135,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
   options.recipe_options = recipe_options(config);
   options.recipe_options.frozen = frozen_format(config);
   options.loss_scale = loss_scale_policy(config.recipe);
-  options.lora = lora_options(config);
+  options.lora = lora_options(config, spec);
   options.freeze = config.train.freeze;
   options.parallel = parallel_options(config, rank);
   const bool sums_f32 = options.parallel.reduce == ReduceFormat::f32 || options.parallel.strict;

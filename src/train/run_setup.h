@@ -25,7 +25,8 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
 RecipeOptions recipe_options(const RunConfig& config);  // what its recipe.* keys say
 // What a run is trained for, with the options that it says of losses.
 std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& spec);
-LoraOptions lora_options(const RunConfig& config);
+// A head that model.head names beside model.path is trained whole.
+LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec);
 FrozenFormat frozen_format(const RunConfig& config);
 ParallelOptions parallel_options(const RunConfig& config, int64_t rank);
 Schedule schedule_of(const RunConfig& config);

@@ -40,9 +40,10 @@ std::optional<AdapterNote> adapter_note(const TrainerMachine& machine, const Run
   if (config.lora.rank == 0) return std::nullopt;
   const WeightReader base(machine.files, config.model.path, spec, NonfiniteWeights::allowed,
                           head_weights(config));
+  const LoraOptions lora = lora_options(config, spec);
   return AdapterNote{.base = config.model.path,
-                     .base_hash = weights_hash(base, spec),
-                     .lora = lora_options(config),
+                     .base_hash = weights_hash(base, spec, lora.head),
+                     .lora = lora,
                      .frozen = frozen_format(config),
                      .compute = config.recipe.compute.value()};
 }

@@ -164,8 +164,6 @@ TEST(NewHead, what_has_no_such_head_is_refused) {
                 "got 3"));
   EXPECT_THAT(error("head: span, hidden: 8"),
               HasSubstr("model.hidden: expected no shape key beside model.path, got 8"));
-  EXPECT_THAT(error("head: classes", "--set lora.rank=2"),
-              HasSubstr("lora.rank: expected 0 where model.head begins anew"));
   EXPECT_THAT(error("allow_nonfinite: false", "--set train.loss=classes"),
               HasSubstr("which bert has not with this head (model.head: classes)"));
   EXPECT_THAT(
@@ -302,6 +300,42 @@ TEST(NewHead, adapters_stand_where_peft_looks_for_them) {
                         "encoder.layer.1.attention.self.query.lora_A.weight"),
               nullptr);
   }
+}
+
+// The head is trained whole beside the adapters, goes with them where PEFT looks for it, and is
+// merged with the base's body.
+TEST(NewHead, adapters_take_a_new_head_with_them) {
+  const ScratchFolder folder;
+  const std::string base = pretrained(folder), run = folder / "run", out = folder / "out";
+  const std::string yaml = tuned_yaml(folder, base, "head: classes, classes: 2",
+                                      folder.put("c.jsonl", classes_of(200, 2)));
+  const std::string lora = " --set lora.rank=2 --set lora.base=";
+  for (const std::string format : {"bf16", "e4m3"}) {
+    const Outcome outcome = train_encoder(folder, yaml, "--overwrite" + lora + format);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(test::metrics(run).back().at("val_accuracy").get<double>(), 1) << format;
+  }
+  test::expect_same_bits_resumed(folder, yaml, lora + "e4m3 ");
+  ASSERT_EQ(run_program(folder, "convert --quiet --adapter-only " + run + " " + out).code, 0);
+  const auto config = nlohmann::json::parse(posix_files().read_text(out + "/adapter_config.json"));
+  EXPECT_EQ(config.at("modules_to_save"), nlohmann::json({"bert.pooler.dense", "classifier"}));
+  const auto adapters = SafetensorsReader::open(posix_files(), out + "/adapter_model.safetensors");
+  const std::string merged = folder / "merged";
+  ASSERT_EQ(run_program(folder, "convert --quiet --dtype f32 " + run + " " + merged).code, 0);
+  for (const std::string name : {"classifier.weight", "bert.pooler.dense.bias"})
+    EXPECT_EQ(adapters.read("base_model.model." + name), tensor_of(merged, name)) << name;
+  const auto loss = [&](const std::string& model) {
+    const Outcome eval = run_program(folder, "eval --json --quiet --recipe fp32 --seq 24 --model " +
+                                                 model + " --data " + (folder / "c.jsonl"));
+    EXPECT_EQ(eval.code, 0) << eval.err;
+    return nlohmann::json::parse(eval.out).at(0).at("cross_entropy").get<double>();
+  };
+  EXPECT_LT(loss(run), 0.3);
+  EXPECT_EQ(loss(merged), loss(run));
+  const Outcome masked =
+      train_encoder(folder, tuned_yaml(folder, merged, "head: masked", folder / "t.txt"),
+                    "--overwrite" + lora + "bf16");
+  EXPECT_THAT(masked.err, HasSubstr("lora.rank: expected 0 where model.head: masked begins anew"));
 }
 
 // Without a configuration file, rows are those of the model's loss, and no longer than it can read.
