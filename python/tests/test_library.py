@@ -180,6 +180,14 @@ def test_generate_is_what_the_program_prints(program, run):
     assert model.generate([], 5) == []
 
 
+@pytest.mark.parametrize("name, value", [("temperature", -1), ("temperature", float("nan")), ("top_k", -1), ("top_p", 0),
+                                         ("min_p", 2), ("repetition_penalty", 0), ("max_tokens", -1), ("batch", -1)])
+def test_generate_refuses_numbers_that_mean_nothing(run, name, value):
+    with pytest.raises(octet.Error, match="expected") as error:
+        octet.load(run[0]).generate("the", **{name: value})
+    assert error.value.exit_code == 2
+
+
 def test_an_error_in_on_text_comes_through(run):
     def fail(index, text):
         raise ValueError("enough")

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -81,7 +82,24 @@ int32_t draw(const std::vector<double>& weights, double uniform) {
   return static_cast<int32_t>(last);
 }
 
+void expect(bool holds, std::string_view name, std::string_view what, double got) {
+  if (holds) return;
+  throw Error(ErrorCode::invalid_argument, "[generate] {}: expected {}, got {:g}", name, what, got);
+}
+
 }  // namespace
+
+void check_sampling(const Sampling& sampling) {
+  const double top_k = static_cast<double>(sampling.top_k);
+  expect(std::isfinite(sampling.temperature) && sampling.temperature >= 0, "temperature",
+         "a number of 0 or more", sampling.temperature);
+  expect(top_k >= 0, "top_k", "0 or more", top_k);
+  expect(sampling.top_p > 0 && sampling.top_p <= 1, "top_p", "above 0 and at most 1",
+         sampling.top_p);
+  expect(sampling.min_p >= 0 && sampling.min_p <= 1, "min_p", "0 to 1", sampling.min_p);
+  expect(std::isfinite(sampling.repetition_penalty) && sampling.repetition_penalty > 0,
+         "repetition_penalty", "a number above 0", sampling.repetition_penalty);
+}
 
 void check_logit(float logit, size_t n_tokens) {
   if (!std::isnan(logit)) return;

@@ -28,6 +28,9 @@ constexpr bool is_greedy(const Sampling& sampling) {
   return sampling.temperature == 0 && sampling.repetition_penalty == 1;
 }
 
+// Throws Error{invalid_argument} "[generate] NAME: expected ..., got ..." for what is not such.
+void check_sampling(const Sampling& sampling);
+
 // Throws Error{numerics} for NaN, of the token behind `n_tokens`.
 void check_logit(float logit, size_t n_tokens);
 

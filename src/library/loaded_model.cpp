@@ -179,6 +179,7 @@ std::vector<Completion> LoadedModel::generate(const std::vector<Prompt>& prompts
                 "[model] expected a batch of 1 or more and 0 new tokens or more, got {} and {}",
                 batch, options.max_tokens);
   }
+  for (const Prompt& prompt : prompts) check_sampling(prompt.sampling);
   const CallLock::Held held = enter();
   check_lengths(setup_, prompts, options.max_tokens);
   size_t longest = 0;

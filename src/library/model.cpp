@@ -11,27 +11,6 @@
 namespace octet {
 namespace {
 
-void expect(bool holds, std::string_view name, std::string_view what, double got) {
-  if (holds) return;
-  throw Error(ErrorCode::invalid_argument, "[generate] {}: expected {}, got {:g}", name, what, got);
-}
-
-void check(const GenerationSettings& settings) {
-  const double tokens = static_cast<double>(settings.max_tokens),
-               top_k = static_cast<double>(settings.top_k),
-               batch = static_cast<double>(settings.batch);
-  expect(tokens >= 0, "max_tokens", "0 or more", tokens);
-  expect(std::isfinite(settings.temperature) && settings.temperature >= 0, "temperature",
-         "a number of 0 or more", settings.temperature);
-  expect(top_k >= 0, "top_k", "0 or more", top_k);
-  expect(settings.top_p > 0 && settings.top_p <= 1, "top_p", "above 0 and at most 1",
-         settings.top_p);
-  expect(settings.min_p >= 0 && settings.min_p <= 1, "min_p", "0 to 1", settings.min_p);
-  expect(std::isfinite(settings.repetition_penalty) && settings.repetition_penalty > 0,
-         "repetition_penalty", "a number above 0", settings.repetition_penalty);
-  expect(batch >= 0, "batch", "0 or more", batch);
-}
-
 Sampling sampling_of(const GenerationSettings& settings) {
   return {.temperature = settings.temperature,
           .top_k = settings.top_k,
@@ -114,7 +93,6 @@ GeneratedText Model::generate(const std::string& prompt, const GenerationSetting
 
 std::vector<GeneratedText> Model::generate(const std::vector<std::string>& prompts,
                                            const GenerationSettings& settings) {
-  check(settings);
   LoadedModel& model = state_->model;
   GenerateOptions options = model.options();
   options.max_tokens = settings.max_tokens;
@@ -126,7 +104,7 @@ std::vector<GeneratedText> Model::generate(const std::vector<std::string>& promp
         {.tokens = prompt_tokens(model.tokenizer(), prompt), .sampling = sampling_of(settings)});
   }
   const int64_t batch =
-      settings.batch > 0 ? settings.batch : std::max<int64_t>(1, std::ssize(given));
+      settings.batch != 0 ? settings.batch : std::max<int64_t>(1, std::ssize(given));
   std::vector<Completion> done = model.generate(given, batch, options);
   std::vector<GeneratedText> texts;
   for (size_t i = 0; i < done.size(); ++i) {
