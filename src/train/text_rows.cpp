@@ -23,6 +23,8 @@
 namespace octet {
 namespace {
 
+constexpr std::string_view kUnnamed = "LABEL_";  // and the number of a class without a name
+
 // The special token that one of these names has, as BERT's and RoBERTa's files spell them.
 std::optional<int32_t> named_token(const Tokenizer& tokenizer,
                                    std::initializer_list<std::string_view> names) {
@@ -183,9 +185,16 @@ void LabelledTexts::find_names(const std::vector<TextRecord>& records) {
   const auto is_known = [&](const std::string& name) {
     return std::ranges::find(known, name) != known.end();
   };
-  if (std::ranges::all_of(names_, is_known)) names_ = known;
+  const auto other = std::ranges::find_if_not(names_, is_known);
+  const bool are_named = std::ranges::any_of(
+      known, [](const std::string& name) { return !name.starts_with(kUnnamed); });
+  if (other != names_.end() && are_named) {
+    log_.warning("[data] '{}' is no class of {} ({}): labels are numbered in their own order",
+                 *other, config_.model.path, fmt::join(known, ", "));
+  }
+  if (other == names_.end()) names_ = known;
   for (int64_t i = std::ssize(names_); i < spec_.classes; ++i)
-    names_.push_back(fmt::format("LABEL_{}", i));  // of no text
+    names_.push_back(fmt::format("{}{}", kUnnamed, i));  // of no text
   if (std::ssize(names_) == spec_.classes) return;
   throw Error(ErrorCode::bad_data, "[data] expected at most {} labels (model.classes), got {}: {}",
               spec_.classes, names_.size(), fmt::join(names_, ", "));
