@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -80,8 +80,8 @@ class Model:
         Returns a text, or a list of them.
         """
         from . import _native
-        prompts = [prompt] if isinstance(prompt, (str, bytes)) else list(prompt)
-        stops = [stop] if isinstance(stop, str) else list(stop)
+        prompts = _texts("prompt", prompt, (str, bytes))
+        stops = _texts("stop", stop, str)
         call = _native.GenerateCall(max_tokens, batch or max(1, len(prompts)), stops, temperature, top_k, top_p, min_p,
                                     repetition_penalty, seed)
         shown = on_text and (lambda index, text: on_text(index, text.decode(errors="replace")))
@@ -99,6 +99,15 @@ class Model:
             wrong = int(ids.min() if ids.min() < 0 else ids.max())
             raise Error(f"[model] expected tokens in [0, {self.vocab}), got {wrong}")
         return np.require(ids, np.int32, ["C", "A"])
+
+
+def _texts(name: str, given, types) -> list:
+    """One text, or a list of them, as a list."""
+    texts = [given] if isinstance(given, types) or not isinstance(given, Iterable) else list(given)
+    for text in texts:
+        if not isinstance(text, types):
+            raise Error(f"[model] {name}: expected a text or a list of them, got {type(text).__name__}")
+    return texts
 
 
 class Weights(Mapping):

@@ -188,6 +188,14 @@ def test_generate_refuses_numbers_that_mean_nothing(run, name, value):
     assert error.value.exit_code == 2
 
 
+@pytest.mark.parametrize("name, given", [("prompt", {"prompt": 5}), ("prompt", {"prompt": None}), ("prompt", {"prompt": ["a", 5]}),
+                                         ("stop", {"prompt": "a", "stop": 5}), ("stop", {"prompt": "a", "stop": b"b"})])
+def test_generate_refuses_what_is_no_text(run, name, given):
+    with pytest.raises(octet.Error, match=rf"\[model\] {name}: expected a text or a list of them, got") as error:
+        octet.load(run[0]).generate(**given)
+    assert error.value.exit_code == 2
+
+
 def test_an_error_in_on_text_comes_through(run):
     def fail(index, text):
         raise ValueError("enough")

@@ -204,7 +204,9 @@ class Reader {
     if (!columns.second.empty() && !text_of(columns.second, record.second.emplace())) return;
     if (!columns.label.empty()) {
       const auto at = json.find(columns.label);
-      const bool is_list = at != json.end() && at->is_array() && labels_ == ReadLabels::lists;
+      const bool is_list = at != json.end() && at->is_array();
+      if (is_list && labels_ == ReadLabels::yes)
+        return left_out_.add(place, "expected a label, got a list (model.head: multi_label)");
       if (at != json.end()) record.label = is_list ? at->dump() : label_text(*at).value_or("");
     }
     add(std::move(record));

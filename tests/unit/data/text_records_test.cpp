@@ -69,7 +69,11 @@ TEST(TextRecords, lists_of_labels_are_read_where_they_are_asked_for) {
                           ElementsAre("1", "0.5", "3")));
   EXPECT_THAT(labels("a.tsv", "text\tlabel\na\t[\"x\"]\nb\ty\nc\t[1\n"),
               ElementsAre(ElementsAre("x"), ElementsAre("y")));
-  EXPECT_EQ(read(folder, "a.jsonl", lines).records.size(), 1u);  // but a single one
+  const ReadTexts single = read(folder, "a.jsonl", lines);
+  EXPECT_EQ(single.records.size(), 1u);
+  ASSERT_EQ(single.messages.size(), 4u);
+  EXPECT_EQ(single.messages[0],
+            "[data] :1 is left out: expected a label, got a list (model.head: multi_label)");
 }
 
 TEST(TextRecords, tables_have_names_above_and_no_quotes) {
