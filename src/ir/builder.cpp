@@ -46,15 +46,12 @@ ValueIds Builder::emit_typed(OpCode op, Attrs attrs, ValueIds operands, const Re
   const OpDef& def = op_def(op);
   check_operands(def, operands);
   std::vector<TensorType> read;
-  Dtype chosen = Dtype::f32;
-  bool found = false;
+  std::optional<Dtype> chosen = default_dtype;
   for (const ValueId operand : operands) {
     read.push_back(operand == kNoValue ? absent_type() : graph_.type(operand));
-    if (operand != kNoValue && !found && is_float(read.back().dtype) &&
-        !is_quantized(read.back().dtype)) {
+    if (operand != kNoValue && !chosen && is_float(read.back().dtype) &&
+        !is_quantized(read.back().dtype))
       chosen = read.back().dtype;
-      found = true;
-    }
   }
   check_scales(def, read);
   std::vector<TensorType> results = def.infer(attrs, read, types);
@@ -72,7 +69,9 @@ ValueIds Builder::emit_typed(OpCode op, Attrs attrs, ValueIds operands, const Re
     check_size(def.name, tag, results[i].shape);
     if (results[i].dtype == Dtype::real && graph_.phase != Phase::logical) {
       const bool statistic = ((def.statistics >> i) & 1) != 0;
-      results[i].dtype = i < types.size() ? types[i].dtype : statistic ? Dtype::f32 : chosen;
+      results[i].dtype = i < types.size() ? types[i].dtype
+                         : statistic      ? Dtype::f32
+                                          : chosen.value_or(Dtype::f32);
     }
     node.results.push_back(static_cast<ValueId>(graph_.values.size()));
     graph_.values.push_back(

@@ -2,7 +2,7 @@
 //
 // The tag (layer, role, origin) set on the builder goes onto every node that it makes. In the
 // Logical phase float results are `real`; later they take the dtype of the first float operand,
-// statistics f32, unless emit_typed says otherwise.
+// statistics f32, unless emit_typed or default_dtype says otherwise.
 #pragma once
 
 #include <initializer_list>
@@ -23,6 +23,8 @@ class Builder {
   const Shape& shape(ValueId id) const { return graph_.type(id).shape; }
 
   Tag tag;
+  // What float results take that nothing gives a dtype; unset: that of the first float operand.
+  std::optional<Dtype> default_dtype;
 
   // A state's use and owner follow from its name (ir/states.h), where it is one of the table's.
   ValueId input(InputKind kind, std::string name, TensorType type);

@@ -87,11 +87,14 @@ struct OpRow {
   OpCode code;
   std::string_view name;
   SlotList operands, results;
-  Attrs (*attrs)();             // at their defaults
+  Attrs (*attrs)();  // at their defaults
+  // The decomposition is the one definition, which the reference runs too; else it has a kernel of
+  // its own.
+  bool is_composed = false;
   uint16_t needs_unscaled = 0;  // bit i: the scale rule needs operand i unscaled, with scale 1
   uint8_t statistics = 0;       // bit i: result i stays f32 under every recipe
   // Where not 0, the op has the attribute `amax`: set, it gives its last two results, what the op
-  // amax gives of its first amax_results results as they are stored, in operand 0's dtype.
+  // amax gives of its first amax_results results as they are stored.
   uint8_t amax_results = 0;
   // One scale a tensor goes through: elements move unchanged.
   bool moves = false;

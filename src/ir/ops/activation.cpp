@@ -54,8 +54,8 @@ Values decompose_gated_act(Builder& b, const Node& node) {
 }
 
 // With s = logistic(gate): silu' = s * (1 + gate * (1 - s)).
-Values decompose_gated_act_grad(Builder& b, const Node& node) {
-  if (emits_amax(node.attrs)) return emit_with_amax(b, node);
+Values decompose_gated_act_grad(Builder& b, const Node& node, Said said) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node, said);
   if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId dy = node.operands[0];
   const ValueId gate = node.operands[1];
@@ -80,8 +80,8 @@ Values decompose_gelu(Builder& b, const Node& node) {
 }
 
 // d/dx [x/2 (1 + c(x))] = (1 + c) / 2 + x/2 c'
-Values decompose_gelu_grad(Builder& b, const Node& node) {
-  if (emits_amax(node.attrs)) return emit_with_amax(b, node);
+Values decompose_gelu_grad(Builder& b, const Node& node, Said said) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node, said);
   if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId x = node.operands[1];
   const GeluKind kind = std::get<GeluAttrs>(node.attrs).kind;

@@ -166,14 +166,12 @@ Results with_amax_results(OpCode op, const Attrs& attrs, Results results) {
   return results;
 }
 
-Values emit_with_amax(Builder& b, const Node& node) {
+Values emit_with_amax(Builder& b, const Node& node, Said said) {
   const OpDef& def = op_def(node.op);
-  const int n = def.amax_results;
-  ResultTypes dtypes(node.results.size(), Dtype::f32);
-  std::fill_n(dtypes.begin(), n, b.type(node.operands[0]).dtype);
-  Values results = b.emit_typed(node.op, with_amax(node.attrs, false), node.operands, dtypes);
-  const auto end = results.begin() + n;
-  const Values amax = b.emit(OpCode::amax, NoAttrs{}, {results.begin(), end});
+  Values results = b.emit_typed(node.op, with_amax(node.attrs, false), node.operands,
+                                {said.begin(), said.end()});
+  const Values measured(results.begin(), results.begin() + def.amax_results);
+  const Values amax = b.emit(OpCode::amax, NoAttrs{}, measured);
   results.resize(def.own_results(), kNoValue);
   results.insert(results.end(), amax.begin(), amax.end());
   return results;

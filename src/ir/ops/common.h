@@ -86,8 +86,8 @@ Values emit_dequantized(Builder& b, const Node& node);
 // OpDef::amax_results: the op's own results with the two behind them where the attribute is set;
 // throws where it is and the op has none.
 Results with_amax_results(OpCode op, const Attrs& attrs, Results results);
-// The op without the attribute `amax`, and the op amax of its results.
-Values emit_with_amax(Builder& b, const Node& node);
+// The op without the attribute `amax`, and the op amax of its results, of the types that are said.
+Values emit_with_amax(Builder& b, const Node& node, Said said);
 inline constexpr InplacePair kInplaceFirst[] = {{.result = 0, .operand = 0}};
 inline constexpr InplacePair kInplaceEither[] = {{.result = 0, .operand = 0},
                                                  {.result = 0, .operand = 1}};

@@ -68,45 +68,57 @@ Values vjp_cross_entropy(Builder& b, const VjpCall& call) {
   return {dlogits, kNoValue, kNoValue};
 }
 
-// 1 at each row's label, [T, V]; a row of zeros where there is none.
-ValueId one_hot(Builder& b, ValueId labels, const Shape& shape) {
+// Whether class v is row t's label, [T, V].
+ValueId is_label(Builder& b, ValueId labels, const Shape& shape) {
   const ValueId classes = b.emit1(OpCode::iota, IotaAttrs{.shape = shape, .axis = 1}, {});
-  const ValueId hit = b.emit1(OpCode::equal, NoAttrs{}, {classes, b.broadcast(labels, shape, {0})});
-  return b.select(hit, b.fill(shape, 1), b.fill(shape, 0));
+  return b.emit1(OpCode::equal, NoAttrs{}, {classes, b.broadcast(labels, shape, {0})});
 }
 
+// Whether a row has a label, [T].
+ValueId is_labelled(Builder& b, ValueId labels, const Shape& shape) {
+  const ValueId label = b.unary(OpCode::cast, labels);
+  const ValueId last = b.fill_like(label, static_cast<double>(shape[1] - 1));
+  const ValueId above = b.emit1(OpCode::maximum, NoAttrs{}, {label, b.fill_like(label, 0)});
+  const ValueId nearest = b.emit1(OpCode::minimum, NoAttrs{}, {above, last});
+  return b.emit1(OpCode::equal, NoAttrs{}, {label, nearest});
+}
+
+ValueId or_zero(Builder& b, ValueId condition, ValueId x) {
+  return b.select(condition, x, b.fill_like(x, 0));
+}
+
+// What no label picks is not multiplied by 0: it may be infinite.
 Values decompose_cross_entropy(Builder& b, const Node& node) {
-  const ValueId logits = node.operands[0];
+  const ValueId logits = node.operands[0], labels = node.operands[1];
   const Shape shape = b.shape(logits);
   const ValueId largest = b.reduce_max(logits, {1});
   const ValueId e = b.unary(OpCode::exp, b.sub(logits, b.broadcast(largest, shape, {0})));
   const ValueId lse = b.add(largest, b.unary(OpCode::log, b.reduce_sum(e, {1})));
-  const ValueId hot = one_hot(b, node.operands[1], shape);
-  const ValueId valid = b.reduce_sum(hot, {1});
-  const ValueId picked = b.reduce_sum(b.mul(hot, logits), {1});
-  const ValueId nll = b.mul(valid, b.sub(lse, picked));
+  const ValueId picked = b.reduce_sum(or_zero(b, is_label(b, labels, shape), logits), {1});
+  const ValueId valid = is_labelled(b, labels, shape);
+  const ValueId nll = or_zero(b, valid, b.sub(lse, picked));
   ValueId loss = nll;
   if (const double s = smoothing_of("cross_entropy", node.attrs); s != 0) {
     const ValueId mean = b.scaled(b.reduce_sum(logits, {1}), 1 / static_cast<double>(shape[1]));
-    loss = b.add(nll, b.scaled(b.mul(valid, b.sub(picked, mean)), s));
+    loss = b.add(nll, or_zero(b, valid, b.scaled(b.sub(picked, mean), s)));
   }
   return {b.mul(node.operands[2], b.reduce_sum(loss, {0})), lse, nll};
 }
 
 Values decompose_cross_entropy_grad(Builder& b, const Node& node) {
-  const ValueId logits = node.operands[1];
+  const ValueId logits = node.operands[1], labels = node.operands[2];
   const Shape shape = b.shape(logits);
+  const double s = smoothing_of("cross_entropy_grad", node.attrs);
+  const double share = s / static_cast<double>(shape[1]);
+  const ValueId target =
+      b.select(is_label(b, labels, shape), b.fill(shape, share + (1 - s)), b.fill(shape, share));
   const ValueId p = b.unary(OpCode::exp, b.sub(logits, b.broadcast(node.operands[3], shape, {0})));
-  const ValueId hot = one_hot(b, node.operands[2], shape);
-  const ValueId valid = b.broadcast(b.reduce_sum(hot, {1}), shape, {0});
   const ValueId dloss = node.operands[0];
   const Shape rows = b.shape(dloss);
   const ValueId inv_n = rows.empty() ? node.operands[4] : b.broadcast(node.operands[4], rows, {});
   const ValueId factor = b.broadcast(b.mul(dloss, inv_n), shape, iota_axes(rows.size()));
-  ValueId target = hot;
-  if (const double s = smoothing_of("cross_entropy_grad", node.attrs); s != 0)
-    target = b.add(b.scaled(hot, 1 - s), b.scaled(valid, s / static_cast<double>(shape[1])));
-  return {b.mul(factor, b.sub(b.mul(valid, p), target))};
+  const ValueId valid = b.broadcast(is_labelled(b, labels, shape), shape, {0});
+  return {or_zero(b, valid, b.mul(factor, b.sub(p, target)))};
 }
 
 Cost cost_cross_entropy(const Graph& graph, const Node& node) {

@@ -174,8 +174,8 @@ Values emit_without_addend(Builder& b, const Node& node, size_t addend) {
 
 // With h = dy * w and the normalized n: dx = rstd * (h - n * mean(h * n)), dw = sum over rows of dy
 // * n.
-Values decompose_rms_norm_grad(Builder& b, const Node& node) {
-  if (emits_amax(node.attrs)) return emit_with_amax(b, node);
+Values decompose_rms_norm_grad(Builder& b, const Node& node, Said said) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node, said);
   if (!absent(node, kRmsAddend)) return emit_without_addend(b, node, kRmsAddend);
   if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId dy = node.operands[0];
@@ -191,8 +191,8 @@ Values decompose_rms_norm_grad(Builder& b, const Node& node) {
 }
 
 // The same with dx = rstd * (h - mean(h) - n * mean(h * n)), db = sum over rows of dy.
-Values decompose_layer_norm_grad(Builder& b, const Node& node) {
-  if (emits_amax(node.attrs)) return emit_with_amax(b, node);
+Values decompose_layer_norm_grad(Builder& b, const Node& node, Said said) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node, said);
   if (!absent(node, kLayerAddend)) return emit_without_addend(b, node, kLayerAddend);
   if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId dy = node.operands[0];

@@ -130,11 +130,9 @@ Results infer_add_quantize(const Attrs& attrs, Types in, Said said) {
 }
 
 Values decompose_add_quantize(Builder& b, const Node& node, Said said) {
-  const Dtype stream =
-      b.graph().phase == Phase::logical ? Dtype::real : b.type(node.operands[0]).dtype;
   const ValueId sum =
       b.emit_typed(OpCode::add, NoAttrs{}, {node.operands[0], node.operands[1]}, {Dtype::f32})[0];
-  const ValueId narrow = b.cast(sum, stream);
+  const ValueId narrow = b.cast(sum, said[AddQuantize::sum].dtype);
   const auto groups =
       b.emit_typed(OpCode::quantize_groups, node.attrs, {sum}, {said[AddQuantize::q]});
   return {narrow, groups[0], groups[1]};

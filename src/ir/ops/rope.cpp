@@ -118,8 +118,8 @@ ValueId frequency_vector(Builder& b, const RopeAttrs& attrs) {
   return b.emit1(OpCode::concatenate, AxisAttrs{.axis = 0}, parts);
 }
 
-Values decompose_rope(Builder& b, const Node& node) {
-  if (emits_amax(node.attrs)) return emit_with_amax(b, node);
+Values decompose_rope(Builder& b, const Node& node, Said said) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node, said);
   const auto& a = std::get<RopeAttrs>(node.attrs);
   const int64_t rows = b.shape(node.operands[0])[0];
   const int64_t half = a.head_dim / 2;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "formats/bits.h"
+#include "formats/periodic_scale.h"
 #include "ir/builder.h"
 #include "ir/ops/rope.h"
 #include "math/adamw.h"
@@ -79,6 +80,55 @@ TEST(Reference, an_ignored_label_has_no_loss_and_no_gradient) {
   EXPECT_EQ(grad[0], 0);
   EXPECT_EQ(grad[1], 0);
   EXPECT_NEAR(grad[2], std::exp(3 - lse) - 1, 1e-12);
+}
+
+// An infinite logit counts where it stands alone: a class that is masked, and a row without label.
+TEST(Reference, a_masked_class_has_no_part_in_other_losses) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::pair logits(real({2, 3}), Numbers{1, -inf, 3, inf, -inf, std::nan("")});
+  const std::pair labels(i32({2}), Numbers{0, 3});
+  const std::pair one(real({}), Numbers{1});
+  const double lse = std::log(std::exp(1.0) + std::exp(3.0));
+  const auto nll = run(OpCode::cross_entropy, CrossEntropyAttrs{}, {logits, labels, one}, 2);
+  EXPECT_NEAR(nll[0], lse - 1, 1e-12);
+  EXPECT_EQ(nll[1], 0);
+  EXPECT_EQ(run(OpCode::cross_entropy, CrossEntropyAttrs{}, {logits, labels, one})[0], nll[0]);
+  const std::pair all_lse(real({2}), Numbers{lse, inf});
+  const auto grad =
+      run(OpCode::cross_entropy_grad, CrossEntropyAttrs{}, {one, logits, labels, all_lse, one});
+  EXPECT_NEAR(grad[0], std::exp(1 - lse) - 1, 1e-12);
+  EXPECT_EQ(grad[1], 0);
+  EXPECT_NEAR(grad[2], std::exp(3 - lse), 1e-12);
+  EXPECT_EQ((Numbers{grad.begin() + 3, grad.end()}), (Numbers{0, 0, 0}));
+}
+
+TEST(Reference, a_cast_in_rounds_to_its_dtype_and_back) {
+  const Numbers x{0.1, -1.0625, 447, 4e4, -3e-9};
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::e4m3, Dtype::e5m2}) {
+    Numbers rounded = x;
+    for (double& e : rounded) e = reference::round_to(dtype, e);
+    EXPECT_EQ(run(OpCode::cast_in, CastInAttrs{.dtype = dtype}, {{real({5}), x}}), rounded)
+        << dtype_name(dtype);
+    const CastInAttrs backward{.dtype = dtype, .direction = Direction::backward};
+    EXPECT_EQ(run(OpCode::cast_in, backward, {{real({5}), x}}), x) << dtype_name(dtype);
+  }
+}
+
+// As the formats say it, over 232 octaves and around each power of two.
+TEST(Reference, a_periodic_scale_is_that_of_the_formats) {
+  const std::pair before(real({}), Numbers{0.375});
+  for (const double target : {15.0, 448.0, 32768.0}) {
+    for (int octave = -120; octave < 112; octave += 3) {
+      for (const double factor : {0.0, 1.0, 1 - 0x1p-24, 1 + 0x1p-23, 1.4142135, 1.4142136, 1.7}) {
+        const double amax = reference::round_to(Dtype::f32, std::ldexp(target * factor, octave));
+        const auto scale = run(OpCode::periodic_scale, AmaxScaleAttrs{.target = target},
+                               {{real({}), {amax}}, before});
+        EXPECT_EQ(scale[0], octet::periodic_scale(0.375f, static_cast<float>(amax),
+                                                  static_cast<float>(target)))
+            << amax << " to " << target;
+      }
+    }
+  }
 }
 
 TEST(Reference, a_skipped_update_changes_nothing) {

@@ -1,5 +1,6 @@
-// The reference: a scalar kernel for every op, over decoded doubles.
-#include "backends/cpu/reference/reference.h"
+// The reference: a scalar kernel for every op or the steps of its decomposition, over decoded
+// doubles.
+#include "backends/cpu/reference/prepared_op.h"
 
 #include "backends/cpu/bind/codes.h"
 #include "ir/ops/quantize_layers.h"
@@ -38,14 +39,14 @@ int64_t reference_scratch(const NodeView& view) {
     n += view.has(i) ? view.in(i).n_stored() : 0;
   for (size_t i = 0; i < view.node.results.size(); ++i)
     n += view.gives(i) ? view.out(i).n_stored() : 0;
+  n += reference::PreparedOp(view.graph, view.node).n_scratch();
   return n * static_cast<int64_t>(sizeof(double));
 }
 
-// Decodes the operands into scratch, calls the scalar kernel, encodes the results.
+// Decodes the operands into scratch, calls the op on them, encodes the results.
 class ReferenceLaunch {
  public:
-  explicit ReferenceLaunch(const NodeView& view)
-      : attrs_(view.node.attrs), kernel_(reference::kernel(view.node.op)) {
+  explicit ReferenceLaunch(const NodeView& view) : op_(view.graph, view.node) {
     for (size_t i = 0; i < view.node.operands.size(); ++i)
       in_.push_back(view.has(i) ? view.in(i) : absent_type());
     for (size_t i = 0; i < view.node.results.size(); ++i)
@@ -66,7 +67,7 @@ class ReferenceLaunch {
       if (is_there(in_[i])) reference::load(in_[i].dtype, args.operands[i], in.back().data);
     }
     for (const TensorType& type : out_) out.push_back(take(type));
-    kernel_({.attrs = attrs_, .in = in, .out = out});
+    op_(in, out, next);
     for (size_t i = 0; i < out_.size(); ++i) {
       if (is_there(out_[i])) reference::store(out_[i].dtype, out[i].data, args.results[i]);
     }
@@ -75,8 +76,7 @@ class ReferenceLaunch {
  private:
   static bool is_there(const TensorType& type) { return type != absent_type(); }
 
-  Attrs attrs_;
-  reference::Kernel kernel_;
+  reference::PreparedOp op_;
   std::vector<TensorType> in_, out_;  // absent_type() for what is absent
 };
 

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "backends/cpu/reference/kernels.h"
-#include "ir/ops/rope.h"
 
 namespace octet::reference {
 namespace {
@@ -99,25 +98,6 @@ double bias_of(const RefCall& call, SlotId slot, const int64_t (&places)[4]) {
 
 }  // namespace
 
-void rope(const RefCall& call) {
-  const auto& a = std::get<RopeAttrs>(call.attrs);
-  const std::vector<double> frequencies = rope_frequencies(a);
-  const size_t half = size(a.head_dim / 2);
-  const auto x = call.in[0].data, y = call.out[0].data;
-  for (size_t t = 0; t < dim(call.in[0], 0); ++t) {
-    for (size_t h = 0; h < size(a.heads); ++h) {
-      const size_t start = (t * size(a.heads) + h) * size(a.head_dim);
-      for (size_t i = 0; i < half; ++i) {
-        const double angle = call.in[1].data[t] * frequencies[i] * (a.inverse ? -1 : 1);
-        const double low = x[start + i], high = x[start + half + i];
-        y[start + i] = low * std::cos(angle) - high * std::sin(angle);
-        y[start + half + i] = high * std::cos(angle) + low * std::sin(angle);
-      }
-    }
-  }
-  if (a.amax) amax_of_results(call, 1);
-}
-
 void attention(const RefCall& call) {
   const auto& a = std::get<AttentionAttrs>(call.attrs);
   std::fill(call.out[0].data.begin(), call.out[0].data.end(), 0.0);
@@ -170,20 +150,6 @@ void attention_grad(const RefCall& call) {
       add_scaled(key_head(call.out[2], a, b, h, k), p, dout);
     }
   });
-}
-
-void cache_write(const RefCall& call) {
-  const auto& a = std::get<CacheAttrs>(call.attrs);
-  const RefTensor &cache = call.in[CacheWrite::cache], &x = call.in[CacheWrite::x];
-  std::copy(cache.data.begin(), cache.data.end(), call.out[CacheWrite::next_cache].data.begin());
-  const size_t n = dim(x, 0) / size(a.batch);
-  for (size_t t = 0; t < dim(x, 0); ++t) {
-    const auto position = static_cast<int64_t>(call.in[CacheWrite::positions].data[t]);
-    if (position < 0 || position >= a.capacity) continue;
-    const auto to =
-        row(call.out[CacheWrite::next_cache], t / n * size(a.capacity) + size(position));
-    std::copy_n(row(x, t).begin(), to.size(), to.begin());
-  }
 }
 
 }  // namespace octet::reference

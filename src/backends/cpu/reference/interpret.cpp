@@ -1,4 +1,4 @@
-#include "backends/cpu/reference/reference.h"
+#include "backends/cpu/reference/prepared_op.h"
 #include "base/error.h"
 
 namespace octet::reference {
@@ -52,7 +52,9 @@ class Interpreter {
       if (id != kNoValue) value(id).resize(static_cast<size_t>(graph_.type(id).n_stored()));
       out.push_back(tensor(id));
     }
-    kernel(node.op)({.attrs = node.attrs, .in = in, .out = out});
+    const PreparedOp op(graph_, node);
+    std::vector<double> scratch(static_cast<size_t>(op.n_scratch()));
+    op(in, out, scratch.data());
     for (const ValueId id : node.results) {
       if (id != kNoValue) round(id);
     }

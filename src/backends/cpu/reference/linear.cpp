@@ -5,28 +5,27 @@
 namespace octet::reference {
 namespace {
 
-// Strides of one operand of a dot along the batch, free and contracted axes, as three shapes.
-struct Walk {
-  Shape batch, free, contract;                       // sizes
-  Shape batch_stride, free_stride, contract_stride;  // in elements
-};
-
-Walk walk(const RefTensor& t, const Shape& batch, const Shape& contract) {
-  Walk w;
+// Where the elements along these axes lie, in order.
+std::vector<size_t> offsets(const RefTensor& t, const Shape& axes) {
   const Shape strides = row_major_strides(t.type.shape);
-  Shape taken = batch;
-  taken.insert(taken.end(), contract.begin(), contract.end());
-  const auto put = [&](int64_t axis, Shape& sizes, Shape& steps) {
-    sizes.push_back(t.type.shape[size(axis)]);
+  Shape extent, steps;
+  for (const int64_t axis : axes) {
+    extent.push_back(t.type.shape[size(axis)]);
     steps.push_back(strides[size(axis)]);
-  };
-  for (const int64_t axis : batch) put(axis, w.batch, w.batch_stride);
-  for (const int64_t axis : contract) put(axis, w.contract, w.contract_stride);
-  for (int64_t axis = 0; axis < static_cast<int64_t>(t.type.shape.size()); ++axis) {
-    const bool free = std::find(taken.begin(), taken.end(), axis) == taken.end();
-    if (free) put(axis, w.free, w.free_stride);
   }
-  return w;
+  std::vector<size_t> result;
+  walk(extent, steps, 0, [&](size_t, size_t at) { result.push_back(at); });
+  return result;
+}
+
+// Those along all other axes.
+std::vector<size_t> free_offsets(const RefTensor& t, const Shape& batch, const Shape& contract) {
+  Shape axes;
+  for (int64_t axis = 0; axis < static_cast<int64_t>(t.type.shape.size()); ++axis) {
+    if (std::ranges::count(batch, axis) + std::ranges::count(contract, axis) == 0)
+      axes.push_back(axis);
+  }
+  return offsets(t, axes);
 }
 
 // Row `index` of a table, or nothing where it lies outside.
@@ -54,21 +53,19 @@ std::vector<double> by_blocks(const RefCall& call, size_t factor) {
 
 void dot(const RefCall& call) {
   const auto& attrs = std::get<DotAttrs>(call.attrs);
-  const Walk a = walk(call.in[0], attrs.batch_a, attrs.contract_a);
-  const Walk b = walk(call.in[1], attrs.batch_b, attrs.contract_b);
+  const RefTensor &a = call.in[0], &b = call.in[1];
+  const auto a_batch = offsets(a, attrs.batch_a), b_batch = offsets(b, attrs.batch_b);
+  const auto a_deep = offsets(a, attrs.contract_a), b_deep = offsets(b, attrs.contract_b);
+  const auto a_free = free_offsets(a, attrs.batch_a, attrs.contract_a);
+  const auto b_free = free_offsets(b, attrs.batch_b, attrs.contract_b);
   size_t to = 0;
-  for (Index batch(a.batch); batch.more(); batch.next()) {
-    const size_t a_batch = flat_of(a.batch_stride, batch.at());
-    const size_t b_batch = flat_of(b.batch_stride, batch.at());
-    for (Index i(a.free); i.more(); i.next()) {
-      const size_t a_free = a_batch + flat_of(a.free_stride, i.at());
-      for (Index j(b.free); j.more(); j.next()) {
-        const size_t b_free = b_batch + flat_of(b.free_stride, j.at());
+  for (size_t batch = 0; batch < a_batch.size(); ++batch) {
+    for (const size_t i : a_free) {
+      for (const size_t j : b_free) {
+        const size_t x = a_batch[batch] + i, z = b_batch[batch] + j;
         double sum = 0;
-        for (Index k(a.contract); k.more(); k.next()) {
-          sum += call.in[0].data[a_free + flat_of(a.contract_stride, k.at())] *
-                 call.in[1].data[b_free + flat_of(b.contract_stride, k.at())];
-        }
+        for (size_t k = 0; k < a_deep.size(); ++k)
+          sum += a.data[x + a_deep[k]] * b.data[z + b_deep[k]];
         call.out[0].data[to++] = sum;
       }
     }
@@ -108,39 +105,6 @@ void gemm(const RefCall& call) {
   }
 }
 
-void batched_gemm(const RefCall& call) {
-  using S = BatchedGemm;
-  const auto& attrs = std::get<BatchedGemmAttrs>(call.attrs);
-  const Shape& a = call.in[S::a].type.shape;
-  const size_t rows = dim(call.out[0], 1), cols = dim(call.out[0], 2);
-  const size_t depth = size(a[attrs.trans_a ? 1 : 2]);
-  const size_t a_row = attrs.trans_a ? 1 : depth, a_deep = attrs.trans_a ? rows : 1;
-  const size_t b_deep = attrs.trans_b ? 1 : cols, b_col = attrs.trans_b ? depth : 1;
-  const auto c = optional(call.in, S::c);
-  for (size_t at = 0; at < call.out[0].data.size(); ++at) {
-    const size_t batch = at / (rows * cols), i = at / cols % rows, j = at % cols;
-    const auto x = call.in[S::a].data.subspan(batch * rows * depth, rows * depth);
-    const auto z = call.in[S::b].data.subspan(batch * cols * depth, cols * depth);
-    double sum = 0;
-    for (size_t k = 0; k < depth; ++k) sum += x[i * a_row + k * a_deep] * z[k * b_deep + j * b_col];
-    call.out[0].data[at] = attrs.factor * sum + (c.empty() ? 0 : c[at]);
-  }
-}
-
-void bias_add(const RefCall& call) {
-  const size_t cols = dim(call.in[0], 1);
-  for (size_t i = 0; i < call.out[0].data.size(); ++i) {
-    call.out[0].data[i] = call.in[0].data[i] + call.in[1].data[i % cols];
-  }
-}
-
-void column_sum(const RefCall& call) {
-  const size_t cols = dim(call.in[0], 1);
-  std::fill(call.out[0].data.begin(), call.out[0].data.end(), 0.0);
-  for (size_t i = 0; i < call.in[0].data.size(); ++i)
-    call.out[0].data[i % cols] += call.in[0].data[i];
-}
-
 void gather(const RefCall& call) {
   const size_t rows = dim(call.in[0], 0);
   const size_t width = rows == 0 ? 0 : call.in[0].data.size() / rows;
@@ -163,13 +127,6 @@ void scatter_add(const RefCall& call) {
     const size_t to = static_cast<size_t>(index) * width;
     for (size_t k = 0; k < width; ++k) call.out[0].data[to + k] += call.in[0].data[i * width + k];
   }
-}
-
-void embedding(const RefCall& call) {
-  gather(call);
-}
-void embedding_grad(const RefCall& call) {
-  scatter_add(call);
 }
 
 }  // namespace octet::reference

@@ -2,12 +2,9 @@
 // to.
 #include "formats/quantize.h"
 
-#include "formats/periodic_scale.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <list>
 
 #include "backends/cpu/quantize/fake_quantize.h"
 #include "backends/cpu/reference/kernels.h"
@@ -111,17 +108,6 @@ void amax(const RefCall& call) {
   call.out[1].data[0] = all.nonfinite ? 1 : 0;
 }
 
-void amax_of_results(const RefCall& call, size_t n) {
-  std::list<std::vector<double>> stored;
-  std::vector<RefTensor> in;
-  for (const RefTensor& result : call.out.first(n)) {
-    stored.emplace_back(result.data.begin(), result.data.end());
-    for (double& x : stored.back()) x = round_to(result.type.dtype, x);
-    in.push_back({.type = result.type, .data = stored.back()});
-  }
-  amax({.attrs = call.attrs, .in = in, .out = call.out.last(2)});
-}
-
 void any_of(const RefCall& call) {
   bool any = false;
   for (const RefTensor& flag : call.in) {
@@ -145,21 +131,9 @@ void delayed_scale(const RefCall& call) {
   if (!next.empty()) next.back() = now;
 }
 
-void periodic_scale(const RefCall& call) {
-  const auto& a = std::get<AmaxScaleAttrs>(call.attrs);
-  const auto in = [&](SlotId slot) { return static_cast<float>(call.in[slot].data[0]); };
-  call.out[0].data[0] = octet::periodic_scale(in(PeriodicScale::before), in(PeriodicScale::amax),
-                                              static_cast<float>(a.target));
-}
-
 void quantize(const RefCall& call) {
   const auto& a = std::get<QuantizeAttrs>(call.attrs);
   quantize_matrix(a, call, call.out[0]);
-}
-
-void quantize_both(const RefCall& call) {
-  const auto& a = std::get<QuantizeAttrs>(call.attrs);
-  for (const RefTensor& out : call.out.first(2)) quantize_matrix(a, call, out);
 }
 
 void quantize_groups(const RefCall& call) {
@@ -185,38 +159,6 @@ void dequantize(const RefCall& call) {
     const auto scale = static_cast<float>(call.in[1].data[scale_index(codes.type, i)]);
     call.out[0].data[i] = static_cast<float>(codes.data[i]) * scale;
   }
-}
-
-void add_quantize(const RefCall& call) {
-  std::vector<double> sum(call.in[0].data.size());
-  for (size_t i = 0; i < sum.size(); ++i) {
-    sum[i] = static_cast<float>(call.in[0].data[i]) + static_cast<float>(call.in[1].data[i]);
-  }
-  std::copy(sum.begin(), sum.end(), call.out[0].data.begin());
-  const RefTensor whole{.type = {.dtype = Dtype::f32, .shape = call.in[0].type.shape}, .data = sum};
-  quantize_in_groups(std::get<QuantizeAttrs>(call.attrs), whole, call.out.subspan(1));
-}
-
-void amax_quantize(const RefCall& call) {
-  const auto& a = std::get<AmaxQuantizeAttrs>(call.attrs);
-  using S = AmaxQuantize;
-  const auto history = optional(call.in, S::history);
-  std::vector<RefTensor> measured;
-  if (a.measures) measured.push_back(call.in[S::x]);
-  for (size_t i = S::maximum; i < call.in.size(); ++i) measured.push_back(call.in[i]);
-  double largest = 0;
-  RefTensor found[] = {{.type = call.out[S::scale].type, .data = {&largest, 1}},
-                       call.out[S::nonfinite]};
-  amax({.attrs = NoAttrs{}, .in = measured, .out = found});
-  const bool delayed = !history.empty();
-  RefTensor made[] = {call.out[S::scale], delayed ? call.out[S::next_history] : RefTensor{}};
-  const RefTensor sources[] = {found[0], delayed ? call.in[S::history] : RefTensor{}};
-  delayed ? delayed_scale({.attrs = scale_attrs(a.q), .in = sources, .out = made})
-          : quant_scale({.attrs = scale_attrs(a.q), .in = sources, .out = made});
-  const RefTensor scaled[] = {call.in[S::x], call.out[S::scale]};
-  RefTensor codes[] = {call.out[S::q], call.out.back()};
-  a.both ? quantize_both({.attrs = a.q, .in = scaled, .out = codes})
-         : quantize({.attrs = a.q, .in = scaled, .out = codes});
 }
 
 }  // namespace octet::reference

@@ -7,23 +7,17 @@
 namespace octet::reference {
 namespace {
 
-// Calls f(result position, element) for each element of x, in order.
+// Calls f(element of x, element of the result without these axes), in order.
 template <typename F>
-void for_each_reduced(const RefTensor& x, const Shape& axes, F&& f) {
-  const Shape& shape = x.type.shape;
-  Shape kept;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const bool gone = std::find(axes.begin(), axes.end(), static_cast<int64_t>(i)) != axes.end();
-    if (!gone) kept.push_back(static_cast<int64_t>(i));
+void for_each_reduced(const Shape& shape, const Shape& axes, F&& f) {
+  Shape steps(shape.size(), 0);
+  int64_t stride = 1;
+  for (size_t axis = shape.size(); axis-- > 0;) {
+    if (std::ranges::count(axes, static_cast<int64_t>(axis)) > 0) continue;
+    steps[axis] = stride;
+    stride *= shape[axis];
   }
-  Shape result;
-  for (const int64_t axis : kept) result.push_back(shape[size(axis)]);
-  const Shape strides = row_major_strides(result);
-  Shape to(kept.size());
-  for (Index i(shape); i.more(); i.next()) {
-    for (size_t k = 0; k < kept.size(); ++k) to[k] = i[kept[k]];
-    f(flat_of(strides, to), i);
-  }
+  walk(shape, steps, 0, f);
 }
 
 // Is b above a? A NaN is above everything and nothing is above it.
@@ -34,32 +28,33 @@ bool above(double b, double a) {
 }  // namespace
 
 void reduce_sum(const RefCall& call) {
-  const auto y = call.out[0].data;
+  const auto x = call.in[0].data, y = call.out[0].data;
   std::fill(y.begin(), y.end(), 0.0);
-  for_each_reduced(call.in[0], std::get<AxesAttrs>(call.attrs).axes,
-                   [&](size_t to, const Index& i) { y[to] += call.in[0].data[i.flat()]; });
+  for_each_reduced(call.in[0].type.shape, std::get<AxesAttrs>(call.attrs).axes,
+                   [&](size_t i, size_t to) { y[to] += x[i]; });
 }
 
 void reduce_max(const RefCall& call) {
-  const auto y = call.out[0].data;
+  const auto x = call.in[0].data, y = call.out[0].data;
   std::fill(y.begin(), y.end(), -std::numeric_limits<double>::infinity());
-  for_each_reduced(call.in[0], std::get<AxesAttrs>(call.attrs).axes,
-                   [&](size_t to, const Index& i) {
-                     const double x = call.in[0].data[i.flat()];
-                     if (above(x, y[to])) y[to] = x;
+  for_each_reduced(call.in[0].type.shape, std::get<AxesAttrs>(call.attrs).axes,
+                   [&](size_t i, size_t to) {
+                     if (above(x[i], y[to])) y[to] = x[i];
                    });
 }
 
 void argmax(const RefCall& call) {
-  const int64_t axis = std::get<AxisAttrs>(call.attrs).axis;
-  const auto y = call.out[0].data;
+  const Shape& shape = call.in[0].type.shape;
+  const size_t axis = size(std::get<AxisAttrs>(call.attrs).axis);
+  const size_t stride = size(row_major_strides(shape)[axis]), n = size(shape[axis]);
+  const auto x = call.in[0].data, y = call.out[0].data;
   std::fill(y.begin(), y.end(), 0.0);
   std::vector<double> best(y.size());
-  for_each_reduced(call.in[0], {axis}, [&](size_t to, const Index& i) {
-    const double x = call.in[0].data[i.flat()];
-    if (i[axis] > 0 && !above(x, best[to])) return;
-    best[to] = x;
-    y[to] = static_cast<double>(i[axis]);
+  for_each_reduced(shape, {static_cast<int64_t>(axis)}, [&](size_t i, size_t to) {
+    const size_t place = i / stride % n;
+    if (place > 0 && !above(x[i], best[to])) return;
+    best[to] = x[i];
+    y[to] = static_cast<double>(place);
   });
 }
 

@@ -1,6 +1,6 @@
-// Reference kernels: one scalar, obvious function per op over doubles. They are the oracle of every
-// other kernel, the interpreter that tests run graphs with, and the kernels of a run with --isa
-// scalar.
+// Reference kernels: one scalar, obvious function per primitive over doubles; an op that is
+// composed of primitives is its decomposition (prepared_op.h). They are the oracle of every other
+// kernel, the interpreter that tests run graphs with, and the kernels of a run with --isa scalar.
 //
 // A value of any dtype is held as the double that it decodes to; results are not rounded here
 // (round_to does that), but where the contract of an op speaks of f32 arithmetic (quantizers, the
@@ -30,7 +30,7 @@ struct RefCall {
 
 using Kernel = void (*)(const RefCall& call);
 
-// The function of an op; every op has one.
+// The function of an op; nullptr where it is composed (OpRow::is_composed).
 Kernel kernel(OpCode op);
 
 // Rounds to the nearest value of the dtype (saturating where the format has no Inf); real stays as

@@ -157,22 +157,6 @@ void copy_states(const RefCall& call) {
   keep(S::v_meta, S::next_v_meta);
 }
 
-}  // namespace
-
-void global_norm(const RefCall& call) {
-  double sum = 0;
-  for (size_t i = 1; i < call.in.size(); ++i) {
-    for (const double g : call.in[i].data) sum += g * g;
-  }
-  const double norm = std::sqrt(sum);
-  const double clip = call.in[0].data[0];
-  call.out[0].data[0] = norm;
-  call.out[1].data[0] = clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1;
-  call.out[2].data[0] = std::isfinite(norm) ? 0 : 1;
-}
-
-namespace {
-
 void step(const RefCall& call) {
   if (call.in[S::found_nonfinite].data[0] != 0) return copy_states(call);
   const AdamwConstants k = constants(call);
@@ -193,10 +177,6 @@ void step(const RefCall& call) {
   store_moment(second, v, stream(call, UpdateDraw::second), result(call, S::next_v),
                result(call, S::next_v_meta));
 }
-
-}  // namespace
-
-namespace {
 
 MomentView state_view(const RefCall& call, const RefTensor& x, std::span<const double> rest) {
   const auto& a = std::get<StateAttrs>(call.attrs);
@@ -265,7 +245,12 @@ void store_state(const RefCall& call) {
 
 void adamw_step(const RefCall& call) {
   step(call);
-  if (std::get<AdamwAttrs>(call.attrs).amax) amax_of_results(call, 1);
+  if (!std::get<AdamwAttrs>(call.attrs).amax) return;
+  const RefTensor& w = call.out[S::next_w];
+  std::vector<double> stored(w.data.begin(), w.data.end());
+  for (double& x : stored) x = round_to(w.type.dtype, x);
+  const RefTensor in[] = {{.type = w.type, .data = stored}};
+  amax({.attrs = call.attrs, .in = in, .out = call.out.last(2)});
 }
 
 }  // namespace octet::reference
