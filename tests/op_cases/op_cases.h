@@ -10,6 +10,7 @@
 // so they fit its inputs.
 #pragma once
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -73,23 +74,11 @@ struct OpCase {
   std::vector<ResultType> results = {};  // the first of them, where the case says what they are
 };
 
+using Cases = std::vector<OpCase>;
+
 // What a node says: floats are `dtype`, statistics f32, and the first results as `said` where that
 // is quantized. What lies transposed beside the first is padded to 16 unless it is said too.
-inline std::vector<ResultType> said_types(OpCode op, Dtype dtype,
-                                          const std::vector<ResultType>& said) {
-  const OpDef& def = op_def(op);
-  std::vector<ResultType> types(std::max<size_t>(8, def.results.size()), dtype);
-  for (size_t i = 0; i < def.results.size(); ++i) {
-    const bool is_statistic = ((def.statistics >> i) & 1) != 0;
-    if (is_statistic) types[i] = Dtype::f32;
-    if (i < said.size() && is_quantized(said[i].dtype)) types[i] = said[i];
-    if (i < said.size() || said.empty()) continue;
-    if (def.results[i].name == "dup") types[i] = said[0];
-    if (def.results[i].name.ends_with("transposed"))
-      types[i] = ResultType(said[0].dtype).transposed(16);
-  }
-  return types;
-}
+std::vector<ResultType> said_types(OpCode op, Dtype dtype, const std::vector<ResultType>& said);
 
 inline OperandCase tensor(Shape shape, Fill fill = Fill::normal) {
   return {.type = {.dtype = Dtype::real, .shape = std::move(shape)}, .fill = fill};
@@ -116,21 +105,71 @@ inline OperandCase statistic(Shape shape, Derived from) {
   result.f32_only = true;
   return result;
 }
-// Of attention: neither falls within a sequence.
-inline bool is_key_range(Fill fill) {
-  return fill == Fill::doc_starts || fill == Fill::doc_ends || fill == Fill::key_ends;
-}
 inline OperandCase none() {
   return {.type = {}, .absent = true};
 }
 
-// Every case of every op; an op has at least one.
-inline const std::vector<OpCase>& op_cases();
+inline OperandCase typed(Shape shape, Dtype dtype, Fill fill) {
+  return {.type = {.dtype = dtype, .shape = std::move(shape)}, .fill = fill};
+}
+inline OperandCase quantized(Shape shape, Dtype dtype, const Granularity& by) {
+  OperandCase operand = typed(std::move(shape), dtype, Fill::wide);
+  operand.type.granularity = by;
+  return operand;
+}
+// `by`: as a type says it, "1x16" for instance.
+inline OperandCase codes(Shape shape, Dtype dtype = Dtype::e4m3, std::string_view by = "tensor") {
+  return quantized(std::move(shape), dtype, find_granularity(by).value());
+}
+inline OperandCase scales(Shape shape, Dtype dtype = Dtype::f32) {
+  return typed(std::move(shape), dtype, Fill::positive);
+}
+inline OperandCase scales_of(const OperandCase& x) {
+  const TensorType type = scale_type(x.type);
+  return scales(type.shape, type.dtype);
+}
+inline OperandCase filled(Shape shape, Dtype dtype, double value) {
+  OperandCase operand = typed(std::move(shape), dtype, Fill::constant);
+  operand.value = value;
+  return operand;
+}
+inline void put_typed(Cases& all, std::string name, OpCode op, Attrs attrs,
+                      std::vector<OperandCase> operands, std::vector<ResultType> results = {}) {
+  all.push_back({.name = std::move(name),
+                 .op = op,
+                 .attrs = std::move(attrs),
+                 .operands = std::move(operands),
+                 .tolerance = Tolerance::reduction,
+                 .typed_only = true,
+                 .results = std::move(results)});
+}
+inline void put_as_others(Cases& all, std::string name, OpCode op, Attrs attrs,
+                          std::vector<OperandCase> operands, std::vector<ResultType> results = {}) {
+  put_typed(all, std::move(name), op, std::move(attrs), std::move(operands), std::move(results));
+  all.back().as_others = true;
+}
 
+inline OperandCase lying_transposed(OperandCase operand) {
+  operand.type.layout = {.transposed = true};
+  return operand;
+}
+
+// Of attention: neither falls within a sequence.
+inline bool is_key_range(Fill fill) {
+  return fill == Fill::doc_starts || fill == Fill::doc_ends || fill == Fill::key_ends;
+}
+
+// Every case of every op; an op has at least one.
+const Cases& op_cases();
+
+// Has the case no Logical form?
+bool is_typed(const OpCase& c);
 // The case as a graph: Logical where `dtype` is real, else Typed with floats of `dtype`, statistics
 // and step scalars f32. A case that fixes a storage dtype itself (a remainder) is Typed always.
-inline Graph case_graph(const OpCase& c, Dtype dtype = Dtype::real);
-inline reference::Tensors case_inputs(const OpCase& c, uint64_t seed);
+Graph case_graph(const OpCase& c, Dtype dtype = Dtype::real);
+reference::Tensors case_inputs(const OpCase& c, uint64_t seed);
+// Of an operand that is not derived.
+std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& random);
 
 inline std::string input_name(size_t i) {
   return "in" + std::to_string(i);
@@ -140,6 +179,3 @@ inline std::string output_name(size_t i) {
 }
 
 }  // namespace octet::op_cases
-
-#include "op_cases/make.h"
-#include "op_cases/table.h"

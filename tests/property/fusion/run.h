@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "backends/cpu/backend.h"
+#include "ir/builder.h"
 #include "ir/print.h"
 #include "op_cases/op_cases.h"
 #include "plan/plan.h"

@@ -12,6 +12,7 @@
 #include "backends/cpu/backend.h"
 #include "backends/cpu/common/isa.h"
 #include "base/error.h"
+#include "ir/builder.h"
 #include "op_cases/op_cases.h"
 #include "plan/kernel_row.h"
 

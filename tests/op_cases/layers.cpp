@@ -1,16 +1,13 @@
-// Cases of products, layers and the update. Included by op_cases.h.
-#pragma once
-
+// Cases of products, layers and the update.
 #include <fmt/format.h>
 
 #include "ir/batch_size.h"
-#include "op_cases/eight_bit.h"
-#include "op_cases/op_cases.h"
-#include "op_cases/primitives.h"
+
+#include "op_cases/families.h"
 
 namespace octet::op_cases {
 
-inline void add_products(Cases& all) {
+void add_products(Cases& all) {
   const auto dot = [&](const char* name, Shape a, Shape b, DotAttrs attrs) {
     all.push_back({.name = name,
                    .op = OpCode::dot,
@@ -87,7 +84,7 @@ inline void add_products(Cases& all) {
   }
 }
 
-inline void add_norms(Cases& all) {
+void add_norms(Cases& all) {
   const auto put = [&](const Shape& shape, bool weight, bool bias) {
     const auto name = [&](const char* op) {
       return op + to_string(shape) + (weight ? "_w" : "") + (bias ? "b" : "");
@@ -129,7 +126,7 @@ inline void add_norms(Cases& all) {
   }
 }
 
-inline void add_attention(Cases& all) {
+void add_attention(Cases& all) {
   const auto rope = [&](const char* name, int64_t rows, RopeAttrs attrs) {
     all.push_back({.name = name,
                    .op = OpCode::rope,
@@ -275,7 +272,7 @@ inline void add_attention(Cases& all) {
   cached("cached_long", {.q_len = 70, .kv_len = 300, .heads = 2, .kv_heads = 1, .head_dim = 5});
 }
 
-inline void add_activations(Cases& all) {
+void add_activations(Cases& all) {
   for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{7, 33}}) {
     const std::string size = to_string(shape);
     all.push_back({.name = "gated_act" + size,
@@ -300,7 +297,7 @@ inline void add_activations(Cases& all) {
   }
 }
 
-inline void add_losses(Cases& all) {
+void add_losses(Cases& all) {
   const auto put = [&](const std::string& name, int64_t rows, int64_t classes, Fill fill,
                        double smoothing = 0) {
     const CrossEntropyAttrs attrs{.smoothing = smoothing};
@@ -332,7 +329,7 @@ inline void add_losses(Cases& all) {
   put("smoothed_ragged", 17, 67, Fill::labels, 0.5);
 }
 
-inline void add_updates(Cases& all) {
+void add_updates(Cases& all) {
   for (const double clip : {0.0, 0.5, 100.0}) {
     all.push_back({.name = fmt::format("global_norm_clip_{}", clip),
                    .op = OpCode::global_norm,
@@ -367,7 +364,7 @@ inline void add_updates(Cases& all) {
   }
 }
 
-inline void add_stores(Cases& all) {
+void add_stores(Cases& all) {
   for (const bool keeps : {false, true}) {
     all.push_back({.name = keeps ? "store_scaled_positive" : "store_scaled",
                    .op = OpCode::store_scaled,
@@ -405,7 +402,7 @@ inline void add_stores(Cases& all) {
 }
 
 // Of one rank alone; tests/cli/train/ranks_test.cpp has several.
-inline void add_collectives(Cases& all) {
+void add_collectives(Cases& all) {
   all.push_back({.name = "take_shard",
                  .op = OpCode::take_shard,
                  .attrs = ShardAttrs{},

@@ -1,14 +1,11 @@
-// Cases of the primitives. Included by op_cases.h.
-#pragma once
-
+// Cases of the primitives.
 #include "ir/op_def.h"
-#include "op_cases/op_cases.h"
+
+#include "op_cases/families.h"
 
 namespace octet::op_cases {
 
-using Cases = std::vector<OpCase>;
-
-inline void add_elementwise(Cases& all) {
+void add_elementwise(Cases& all) {
   const std::vector<Shape> shapes = {{}, {1}, {7}, {3, 5}, {2, 1, 33}};
   const auto name = [](OpCode op, size_t i) {
     return std::string(op_def(op).name) + "_" + std::to_string(i);
@@ -78,7 +75,7 @@ inline void add_elementwise(Cases& all) {
   }
 }
 
-inline void add_moves(Cases& all) {
+void add_moves(Cases& all) {
   const auto put = [&](const char* name, OpCode op, Attrs attrs,
                        std::vector<OperandCase> operands) {
     all.push_back({.name = name,
@@ -128,7 +125,7 @@ inline void add_moves(Cases& all) {
   put("concatenate_one", OpCode::concatenate, AxisAttrs{.axis = 0}, {tensor({5})});
 }
 
-inline void add_reductions(Cases& all) {
+void add_reductions(Cases& all) {
   const auto put = [&](OpCode op, Shape from, Shape axes) {
     all.push_back(
         {.name = std::string(op_def(op).name) + to_string(from) + to_string(axes),
@@ -162,7 +159,7 @@ inline void add_reductions(Cases& all) {
   argmax("argmax_first", {4, 7}, 0);
 }
 
-inline void add_lookups(Cases& all) {
+void add_lookups(Cases& all) {
   const auto put = [&](const char* name, OpCode op, Attrs attrs,
                        std::vector<OperandCase> operands) {
     all.push_back({.name = name,

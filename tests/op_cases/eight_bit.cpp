@@ -1,56 +1,14 @@
 // Cases of quantizers, and of ops that read codes or quantize as they store. All are Typed.
-// Included by op_cases.h.
-#pragma once
-
 #include <fmt/format.h>
 
-#include "op_cases/op_cases.h"
-#include "op_cases/primitives.h"
+#include "op_cases/families.h"
 
 namespace octet::op_cases {
 
-inline OperandCase typed(Shape shape, Dtype dtype, Fill fill) {
-  return {.type = {.dtype = dtype, .shape = std::move(shape)}, .fill = fill};
-}
-inline OperandCase quantized(Shape shape, Dtype dtype, const Granularity& by) {
-  OperandCase operand = typed(std::move(shape), dtype, Fill::wide);
-  operand.type.granularity = by;
-  return operand;
-}
-// `by`: as a type says it, "1x16" for instance.
-inline OperandCase codes(Shape shape, Dtype dtype = Dtype::e4m3, std::string_view by = "tensor") {
-  return quantized(std::move(shape), dtype, find_granularity(by).value());
-}
-inline OperandCase scales(Shape shape, Dtype dtype = Dtype::f32) {
-  return typed(std::move(shape), dtype, Fill::positive);
-}
-inline OperandCase scales_of(const OperandCase& x) {
-  const TensorType type = scale_type(x.type);
-  return scales(type.shape, type.dtype);
-}
-inline OperandCase filled(Shape shape, Dtype dtype, double value) {
-  OperandCase operand = typed(std::move(shape), dtype, Fill::constant);
-  operand.value = value;
-  return operand;
-}
-inline void put_typed(Cases& all, std::string name, OpCode op, Attrs attrs,
-                      std::vector<OperandCase> operands, std::vector<ResultType> results = {}) {
-  all.push_back({.name = std::move(name),
-                 .op = op,
-                 .attrs = std::move(attrs),
-                 .operands = std::move(operands),
-                 .tolerance = Tolerance::reduction,
-                 .typed_only = true,
-                 .results = std::move(results)});
-}
-inline void put_as_others(Cases& all, std::string name, OpCode op, Attrs attrs,
-                          std::vector<OperandCase> operands, std::vector<ResultType> results = {}) {
-  put_typed(all, std::move(name), op, std::move(attrs), std::move(operands), std::move(results));
-  all.back().as_others = true;
-}
+namespace {
 
 // amax_quantize: the amax of x, of maxima that came with it, or both; with a history or without.
-inline void add_own_scales(Cases& all, Dtype dtype, const QuantizeAttrs& q) {
+void add_own_scales(Cases& all, Dtype dtype, const QuantizeAttrs& q) {
   const std::string format(dtype_name(dtype));
   const std::vector<OperandCase> maxima = {scalar(3.5), scalar(0, Dtype::boolean), scalar(0.5),
                                            scalar(1, Dtype::boolean)};
@@ -77,7 +35,9 @@ inline void add_own_scales(Cases& all, Dtype dtype, const QuantizeAttrs& q) {
   }
 }
 
-inline void add_scales(Cases& all) {
+}  // namespace
+
+void add_scales(Cases& all) {
   put_typed(all, "amax_one", OpCode::amax, NoAttrs{}, {tensor({3, 5})});
   put_typed(all, "amax_three", OpCode::amax, NoAttrs{},
             {tensor({7}), tensor({2, 33}, Fill::wide), tensor({})});
@@ -138,7 +98,7 @@ inline void add_scales(Cases& all) {
 }
 
 // Layers that quantize with a scale of before, and make NaN of what is above the limit.
-inline void add_limited_layers(Cases& all) {
+void add_limited_layers(Cases& all) {
   const Shape shape{5, 48};
   const OperandCase w = typed({48}, Dtype::bf16, Fill::normal), given = scalar(0.2);
   for (const Dtype dtype : {Dtype::e4m3, Dtype::hif8}) {
@@ -157,7 +117,7 @@ inline void add_limited_layers(Cases& all) {
 }
 
 // A scale that is measured anew, and one of a tensor of zeros, which stays.
-inline void add_periodic_scales(Cases& all) {
+void add_periodic_scales(Cases& all) {
   const AmaxScaleAttrs a{.target = 15};
   for (const double amax : {0.0, 37.25, 15.0, 15.000001, 1e-35, 3e38}) {
     put_typed(all, fmt::format("periodic_scale_{}", amax), OpCode::periodic_scale, a,
@@ -166,7 +126,7 @@ inline void add_periodic_scales(Cases& all) {
 }
 
 // Blocks of rows and columns, ragged at both edges, with scales that are powers of two.
-inline void add_blocks(Cases& all) {
+void add_blocks(Cases& all) {
   struct BlockCase {
     std::string name;
     int64_t rows, cols;
@@ -210,7 +170,7 @@ inline void add_blocks(Cases& all) {
 }
 
 // Roundings that no fused kernel knows.
-inline void add_rounded(Cases& all) {
+void add_rounded(Cases& all) {
   for (const Dtype source : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
     const QuantizeAttrs q{.target = 224, .rounding = Rounding::hr, .source = source};
     const std::string name = fmt::format("_hybrid_{}", dtype_name(source));
@@ -222,7 +182,7 @@ inline void add_rounded(Cases& all) {
 }
 
 // A scale a row, and a scale a group: ragged, in one piece and in many.
-inline void add_fake_quantize(Cases& all) {
+void add_fake_quantize(Cases& all) {
   for (const auto& [name, dtype, target] :
        {std::tuple("e4m3", Dtype::e4m3, 448.0), std::tuple("e5m2", Dtype::e5m2, 57344.0),
         std::tuple("hif8", Dtype::hif8, 15.0), std::tuple("int8", Dtype::int8, 127.0)}) {
@@ -241,7 +201,7 @@ inline void add_fake_quantize(Cases& all) {
 }
 
 // Ops that give the amax of what they store: operand by operand, ragged and in whole sixteens.
-inline void add_amax_results(Cases& all) {
+void add_amax_results(Cases& all) {
   for (const Shape& shape : {Shape{5, 37}, Shape{3, 64}, Shape{130, 48}}) {
     const std::string size = "_amax" + to_string(shape);
     const OperandCase x = tensor(shape), ids = integers({shape[0]}, Fill::ids, shape[0]);
@@ -272,7 +232,7 @@ inline void add_amax_results(Cases& all) {
 }
 
 // Ops whose operands are stored as codes in groups of 16 along rows of 37.
-inline void add_stored(Cases& all) {
+void add_stored(Cases& all) {
   const Shape shape{5, 37}, rows{5}, cols{37};
   const OperandCase x = codes(shape, Dtype::e4m3, "1x16"), s = scales_of(x);
   const OperandCase dy = tensor(shape), w = tensor(cols), rstd = scales(rows);

@@ -1,6 +1,4 @@
-// Graphs and values of op cases. Included by op_cases.h.
-#pragma once
-
+// Graphs and values of op cases.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -9,16 +7,65 @@
 #include "op_cases/op_cases.h"
 
 namespace octet::op_cases {
+namespace {
 
-// Has the case no Logical form?
-inline bool is_typed(const OpCase& c) {
+std::vector<double> distinct_values(size_t n, std::mt19937_64& random) {
+  std::vector<double> values(n);
+  for (size_t i = 0; i < n; ++i) {
+    const double step = static_cast<double>(i / 2 + 1) * (1.9 / static_cast<double>(n / 2 + 1));
+    values[i] = i % 2 == 0 ? 0.1 + step : -0.13 - step;
+  }
+  std::shuffle(values.begin(), values.end(), random);
+  return values;
+}
+
+bool begins_document(int64_t place) {
+  return place == 0 || place % 7 == 3 || place % 7 == 4;
+}
+
+// The result that a derived operand names, by running its op on the operands before it.
+std::vector<double> derived_values(const OpCase& c, size_t operand,
+                                   const reference::Tensors& before) {
+  const Derived& from = c.operands[operand].derived;
+  Graph graph;
+  Builder builder(graph);
+  std::vector<ValueId> operands;
+  for (const int i : from.operands) {
+    const bool absent = i < 0 || c.operands[static_cast<size_t>(i)].absent;
+    operands.push_back(absent ? kNoValue
+                              : builder.input(InputKind::batch, input_name(static_cast<size_t>(i)),
+                                              c.operands[static_cast<size_t>(i)].type));
+  }
+  const auto results = builder.emit(from.op, c.attrs, operands);
+  builder.output("result", results[static_cast<size_t>(from.result)]);
+  return reference::interpret(graph, before)["result"];
+}
+
+}  // namespace
+
+std::vector<ResultType> said_types(OpCode op, Dtype dtype, const std::vector<ResultType>& said) {
+  const OpDef& def = op_def(op);
+  std::vector<ResultType> types(std::max<size_t>(8, def.results.size()), dtype);
+  for (size_t i = 0; i < def.results.size(); ++i) {
+    const bool is_statistic = ((def.statistics >> i) & 1) != 0;
+    if (is_statistic) types[i] = Dtype::f32;
+    if (i < said.size() && is_quantized(said[i].dtype)) types[i] = said[i];
+    if (i < said.size() || said.empty()) continue;
+    if (def.results[i].name == "dup") types[i] = said[0];
+    if (def.results[i].name.ends_with("transposed"))
+      types[i] = ResultType(said[0].dtype).transposed(16);
+  }
+  return types;
+}
+
+bool is_typed(const OpCase& c) {
   return c.typed_only ||
          std::any_of(c.operands.begin(), c.operands.end(), [](const OperandCase& o) {
            return is_float(o.type.dtype) && o.type.dtype != Dtype::real;
          });
 }
 
-inline Graph case_graph(const OpCase& c, Dtype dtype) {
+Graph case_graph(const OpCase& c, Dtype dtype) {
   if (is_typed(c) && dtype == Dtype::real) dtype = Dtype::f32;
   Graph graph;
   graph.name = c.name;
@@ -47,21 +94,7 @@ inline Graph case_graph(const OpCase& c, Dtype dtype) {
   return graph;
 }
 
-inline std::vector<double> distinct_values(size_t n, std::mt19937_64& random) {
-  std::vector<double> values(n);
-  for (size_t i = 0; i < n; ++i) {
-    const double step = static_cast<double>(i / 2 + 1) * (1.9 / static_cast<double>(n / 2 + 1));
-    values[i] = i % 2 == 0 ? 0.1 + step : -0.13 - step;
-  }
-  std::shuffle(values.begin(), values.end(), random);
-  return values;
-}
-
-inline bool begins_document(int64_t place) {
-  return place == 0 || place % 7 == 3 || place % 7 == 4;
-}
-
-inline std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& random) {
+std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& random) {
   const auto n = static_cast<size_t>(o.type.n_elems());
   if (o.fill == Fill::distinct) return distinct_values(n, random);
   std::normal_distribution<double> normal;
@@ -119,25 +152,7 @@ inline std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& ra
   return values;
 }
 
-// The result that a derived operand names, by running its op on the operands before it.
-inline std::vector<double> derived_values(const OpCase& c, size_t operand,
-                                          const reference::Tensors& before) {
-  const Derived& from = c.operands[operand].derived;
-  Graph graph;
-  Builder builder(graph);
-  std::vector<ValueId> operands;
-  for (const int i : from.operands) {
-    const bool absent = i < 0 || c.operands[static_cast<size_t>(i)].absent;
-    operands.push_back(absent ? kNoValue
-                              : builder.input(InputKind::batch, input_name(static_cast<size_t>(i)),
-                                              c.operands[static_cast<size_t>(i)].type));
-  }
-  const auto results = builder.emit(from.op, c.attrs, operands);
-  builder.output("result", results[static_cast<size_t>(from.result)]);
-  return reference::interpret(graph, before)["result"];
-}
-
-inline reference::Tensors case_inputs(const OpCase& c, uint64_t seed) {
+reference::Tensors case_inputs(const OpCase& c, uint64_t seed) {
   std::mt19937_64 random(seed * 1000003 + std::hash<std::string>()(c.name));
   reference::Tensors inputs;
   for (const bool derived : {false, true}) {

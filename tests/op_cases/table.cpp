@@ -1,16 +1,12 @@
-// All cases, family by family. Included by op_cases.h.
-#pragma once
+// All cases, family by family.
 
-#include "op_cases/eight_bit.h"
-#include "op_cases/eight_bit_products.h"
-#include "op_cases/layers.h"
-#include "op_cases/primitives.h"
+#include "op_cases/families.h"
 
 namespace octet::op_cases {
 
-inline const std::vector<OpCase>& op_cases() {
-  static const std::vector<OpCase> cases = [] {
-    std::vector<OpCase> all;
+const Cases& op_cases() {
+  static const Cases cases = [] {
+    Cases all;
     add_elementwise(all);
     add_moves(all);
     add_reductions(all);

@@ -1,17 +1,11 @@
-// Cases of products of quantized factors, and of how those lie. Included by op_cases.h.
-#pragma once
+// Cases of products of quantized factors, and of how those lie.
 
-#include "op_cases/eight_bit.h"
+#include "op_cases/families.h"
 
 namespace octet::op_cases {
 
-inline OperandCase lying_transposed(OperandCase operand) {
-  operand.type.layout = {.transposed = true};
-  return operand;
-}
-
 // Factors that lie transposed, and what changes how a matrix lies.
-inline void add_layouts(Cases& all) {
+void add_layouts(Cases& all) {
   const OperandCase a = lying_transposed(codes({32, 5})), b = lying_transposed(codes({32, 7}));
   put_typed(all, "gemm_codes_transposed", OpCode::gemm, GemmAttrs{.trans_a = true},
             {a, b, none(), scales({}), scales({})});
@@ -25,7 +19,7 @@ inline void add_layouts(Cases& all) {
   put_typed(all, "transpose_both", OpCode::transpose, turned, {a}, {transposed});
 }
 
-inline void add_scaled_gemms(Cases& all) {
+void add_scaled_gemms(Cases& all) {
   for (const bool with_c : {false, true}) {
     put_typed(
         all, with_c ? "gemm_codes_c" : "gemm_codes", OpCode::gemm,
