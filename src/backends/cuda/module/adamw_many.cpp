@@ -212,15 +212,12 @@ std::vector<size_t> AdamwMany::kinds() const {
 void AdamwMany::add_rows(size_t weight, Rows& rows, bool is_expanded) const {
   const AdamwCall whole = call_of(weight);
   const int64_t each = is_expanded ? kMaxRowElements : whole.p.n;
-  const RoundKeys keys =
-      round_keys(update_stream(whole.p.stream, whole.p.seed, 0, UpdateDraw::weight));
   for (int64_t first = 0; first < whole.p.n; first += each) {
     const int64_t n = std::min(each, whole.p.n - first);
     UpdateRow row{};
     row.call = is_expanded ? slice_of(whole, first, n) : whole;
     row.call.p.n = n;
     if (is_expanded) row.call.end = n / 128 * 128;
-    row.keys = keys;
     row.weight = static_cast<int32_t>(weight);
     row.first = first;
     row.index = static_cast<uint32_t>(rows.row.size());

@@ -28,42 +28,11 @@ __global__ void __launch_bounds__(kWarps * 32) step_groups(const __grid_constant
 // Moments of f32 or bf16, by the exact formulas: two runs of four elements a thread, so that the
 // lanes of a warp lie side by side in f32 and in 16 bits alike: what is not a whole sector of
 // memory costs as much as one.
+constexpr Formats kWide = Formats::none;
 constexpr int kWideThreads = 256;
 constexpr int kNextWide = kWideThreads * static_cast<int>(kWideRun);  // from one run to the other
 constexpr int kChunk = 2 * kNextWide;                                 // of a block
 
-// A thread's run as it is read.
-struct WideRun {
-  Run<kWideRun> g, m, v, w;
-};
-__device__ __forceinline__ WideRun load_wide(const AdamwCall& call, int64_t i) {
-  return {load_run<kWideRun>(call.p.g, call.g, i),
-          load_run<kWideRun>(call.p.m.dtype, call.m.from, i),
-          load_run<kWideRun>(call.p.v.dtype, call.v.from, i),
-          load_weights<kWideRun>(weight_of(call), i)};
-}
-__device__ __forceinline__ void update_wide(const AdamwCall& call, const AdamwConstants& k,
-                                            const WideRun& run, int64_t i) {
-  const WeightPlace weight = weight_of(call);
-  float g[kWideRun], w[kWideRun], m[kWideRun], v[kWideRun];
-  values_of(call.p.g, run.g, g);
-  values_of(call.p.m.dtype, run.m, m);
-  values_of(call.p.v.dtype, run.v, v);
-  weights_of(weight, run.w, w);
-#pragma unroll
-  for (int j = 0; j < kWideRun; ++j) {
-    const AdamwElement next = adamw_element(k, {w[j], m[j], v[j]}, g[j]);
-    w[j] = next.w, m[j] = first_beside(next.m, next.v), v[j] = next.v;
-  }
-  const auto words = [&](bool is_drawn, UpdateDraw what) {
-    return is_drawn ? draw<kWideRun>(stream_of(call, what), call.origin + i) : Run<kWideRun>{};
-  };
-  store_weights(weight, i, w, words(call.p.store == WeightStore::stochastic, UpdateDraw::weight));
-  store_moments(coding_of<Formats::all, Moment::first>(call), call.m.to, i, m,
-                words(call.p.m.stochastic, UpdateDraw::first));
-  store_moments(coding_of<Formats::all, Moment::second>(call), call.v.to, i, v,
-                words(call.p.v.stochastic, UpdateDraw::second));
-}
 __global__ void __launch_bounds__(kWideThreads, 4)
     step_wide(const __grid_constant__ AdamwCall call) {
   start_next();
@@ -74,29 +43,29 @@ __global__ void __launch_bounds__(kWideThreads, 4)
   const AdamwConstants k = constants_of(call);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kChunk;
   int64_t i = call.begin + static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x * kWideRun;
+  const auto step = [&](const RawElements<kWide>& raw, int64_t at) {
+    store_elements(call, at, next_elements(call, k, raw, 0, 0), 0, 0);
+  };
   for (; i < call.end; i += stride) {
     const bool both = i + kNextWide < call.end;
-    const WideRun run = load_wide(call, i);
-    WideRun other{};
-    if (both) other = load_wide(call, i + kNextWide);
-    update_wide(call, k, run, i);
-    if (both) update_wide(call, k, other, i + kNextWide);
+    const auto raw = load_elements<kWide>(call, i);
+    RawElements<kWide> other{};
+    if (both) other = load_elements<kWide>(call, i + kNextWide);
+    step(raw, i);
+    if (both) step(other, i + kNextWide);
   }
   wait_for_previous();
 }
 
-__global__ void clear_amax(uint32_t* amax, uint8_t* flag) {
-  *amax = 0;
-  *flag = 0;
-}
 // Of the weights as they are afterwards.
 template <int N>
 __global__ void __launch_bounds__(256) weight_amax(const __grid_constant__ AdamwCall call) {
   Top top;
   for_runs<N>(call.p.n, [&]<int kN>(int64_t i) {
-    const auto run = load_run<kN>(call.p.w, call.w_to, i);
+    float w[kN];
+    values_of(call.p.w, load_run<kN>(call.p.w, call.w_to, i), w);
 #pragma unroll
-    for (int j = 0; j < kN; ++j) top.join(value_of(call.p.w, run, j));
+    for (int j = 0; j < kN; ++j) top.join(w[j]);
   });
   top.note(call.amax, call.flag);
 }
@@ -127,7 +96,8 @@ class AdamwStep : public Prepared {
     call.is_beside_last = is_beside_last;
     pieces_.launch(call, n_sm_, args.stream);
     if (!p_.amax || pieces_.give_amax()) return;
-    clear_amax<<<1, 1, 0, args.stream>>>(call.amax, call.flag);
+    check(cudaMemsetAsync(call.amax, 0, sizeof(*call.amax), args.stream), "filling");
+    check(cudaMemsetAsync(call.flag, 0, sizeof(*call.flag), args.stream), "filling");
     const unsigned blocks = blocks_of(p_.n, 8 * 256, n_sm_ * 8);
     const auto at = reinterpret_cast<uintptr_t>(call.w_to);
     const auto kernel = at % sizeof(Run<8>) == 0 ? weight_amax<8> : weight_amax<1>;

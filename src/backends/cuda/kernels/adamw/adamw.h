@@ -40,6 +40,21 @@ struct GatheredAmax {
   uint8_t flag;
 };
 
+// The ten rounds' keys.
+struct RoundKeys {
+  uint32_t lo[10], hi[10];
+};
+inline RoundKeys round_keys(const RandomStream& random) {
+  RoundKeys keys{};
+  keys.lo[0] = static_cast<uint32_t>(random.name) ^ random.seed;
+  keys.hi[0] = static_cast<uint32_t>(random.name >> 32);
+  for (int i = 1; i < 10; ++i) {
+    keys.lo[i] = keys.lo[i - 1] + 0x9E3779B9u;
+    keys.hi[i] = keys.hi[i - 1] + 0xBB67AE85u;
+  }
+  return keys;
+}
+
 // What a kernel of the step takes by value.
 struct AdamwCall {
   AdamwParams p;
@@ -56,6 +71,7 @@ struct AdamwCall {
   GatheredAmax* gathered;  // while the launches go on; nullptr: amax is not asked for
   int64_t begin, end;      // the elements of this launch; begin starts a group
   int64_t origin = 0;      // the place of element 0 in the whole tensor, for what is drawn
+  RoundKeys keys = {};     // of stochastic weights, of p.stream
   // The launch before it in the stream is a step of another tensor: both may run at once.
   bool is_beside_last = false;
 };
@@ -96,26 +112,10 @@ class AdamwPieces {
   std::vector<Piece> all_;
 };
 
-// The ten rounds' keys.
-struct RoundKeys {
-  uint32_t lo[10], hi[10];
-};
-inline RoundKeys round_keys(const RandomStream& random) {
-  RoundKeys keys{};
-  keys.lo[0] = static_cast<uint32_t>(random.name) ^ random.seed;
-  keys.hi[0] = static_cast<uint32_t>(random.name >> 32);
-  for (int i = 1; i < 10; ++i) {
-    keys.lo[i] = keys.lo[i - 1] + 0x9E3779B9u;
-    keys.hi[i] = keys.hi[i - 1] + 0xBB67AE85u;
-  }
-  return keys;
-}
-
 // A tensor, or a slice of one too long for one row. On the device begin_step (adamw_norm.cu)
 // fills in what changes from step to step.
 struct alignas(16) UpdateRow {
   AdamwCall call;  // without call.amax
-  RoundKeys keys;  // of call.p.stream
   int32_t weight = 0;
   uint32_t index = 0, first_tile = 0, end_tile = 0;  // among those of its kind
   int64_t first = 0;                                 // the weight's element that is element 0 here

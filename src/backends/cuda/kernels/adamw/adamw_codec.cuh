@@ -22,9 +22,7 @@ namespace octet::cuda {
 enum class Codec : uint8_t { expanded, codes, f32, fp16 };
 inline constexpr int kRun = 8;  // consecutive elements of a lane
 template <Codec C>
-inline constexpr int kRunsOf = C == Codec::expanded ? 2 : 1;
-template <Codec C>
-inline constexpr int kEachOf = kRunsOf<C>* kRun;  // elements of a lane, of one group
+inline constexpr int kEachOf = C == Codec::expanded ? 2 * kRun : kRun;  // of a lane, in one group
 template <Codec C>
 inline constexpr int kLanesOf = static_cast<int>(kMomentGroup) / kEachOf<C>;  // of a group
 template <Codec C>
@@ -67,67 +65,104 @@ struct Decoding {
   float inv_k, log2_amax;
   bool far;  // the smallest code is not a normal number
 
-  __device__ __forceinline__ float value(float log2_code) const {
-    return fast_exp2(__fmaf_rn(log2_code, inv_k, log2_amax));
+  __device__ __forceinline__ Decoding(const char* tables, uint32_t meta, float log2_factor) {
+    const float2 row = reinterpret_cast<const float2*>(tables + kCodesBytes)[meta & 0xFFu];
+    const float log2 = fast_log2(meta_amax(meta));
+    inv_k = row.x, log2_amax = log2 + log2_factor, far = !(log2 >= row.y);
+  }
+  // The magnitude of byte j by m's table or v's; NaN for NaN, and for a negative v.
+  template <Moment M>
+  __device__ __forceinline__ float value(const char* tables, uint32_t lane, uint32_t codes,
+                                         int j) const {
+    const uint32_t at = __byte_perm(codes, lane * 4, 0x5504u | (static_cast<uint32_t>(j) << 4));
+    const char* column = tables + at + (M == Moment::second ? kRowBytes / 2 : 0);
+    return fast_exp2(__fmaf_rn(*reinterpret_cast<const float*>(column), inv_k, log2_amax));
   }
 };
-__device__ __forceinline__ Decoding decoding_of(const char* tables, uint32_t meta,
-                                                float log2_factor) {
-  const float2 row = reinterpret_cast<const float2*>(tables + kCodesBytes)[meta & 0xFFu];
-  const float log2_amax = fast_log2(meta_amax(meta));
-  return {row.x, log2_amax + log2_factor, !(log2_amax >= row.y)};
-}
-// log2 of the magnitude of byte j by m's table or v's; NaN for NaN, and for a negative v.
-template <bool kSecond>
-__device__ __forceinline__ float log2_of_code(const char* tables, uint32_t lane, uint32_t codes,
-                                              int j) {
-  const uint32_t at = __byte_perm(codes, lane * 4, 0x5504u | (static_cast<uint32_t>(j) << 4));
-  return *reinterpret_cast<const float*>(tables + at + (kSecond ? kRowBytes / 2 : 0));
-}
 
 // Bit patterns of magnitudes; amin of zeros alone is 0 or Inf. Patterns order as values do, and the
 // machine compares three of them at once.
 struct Extent {
   uint32_t amax, amin;
+
+  __device__ __forceinline__ AbsRange range() const {
+    return {__uint_as_float(amax), __uint_as_float(amin)};
+  }
 };
+// Of a lane's m, or of v, which is not negative; without zeros, if they do not count for amin.
+template <Moment M, bool kZerosCount, int N>
+__device__ __forceinline__ Extent extent_of(const float (&x)[N]) {
+  const auto least = [](float magnitude) {
+    const uint32_t bits = __float_as_uint(magnitude);
+    return kZerosCount || bits != 0 ? bits : kF32Inf;
+  };
+  constexpr int kN = M == Moment::first ? N / 2 : N;
+  uint32_t most[kN + 1], lower[kN + 1];
+#pragma unroll
+  for (int j = 0; j < kN; ++j) {
+    if constexpr (M == Moment::first) {  // only two of a comparison may be signed: pairs first
+      const float a = fabsf(x[2 * j]), b = fabsf(x[2 * j + 1]);
+      most[j] = __float_as_uint(fmaxf(a, b));
+      lower[j] = kZerosCount ? __float_as_uint(fminf(a, b)) : min(least(a), least(b));
+    } else {
+      most[j] = __float_as_uint(x[j]), lower[j] = least(x[j]);
+    }
+  }
+  most[kN] = most[0], lower[kN] = lower[0];
+  Extent e{most[0], lower[0]};
+#pragma unroll
+  for (int j = 1; j < kN + 1; j += 2) {
+    e.amax = __vimax3_u32(e.amax, most[j], most[j + 1]);
+    e.amin = __vimin3_u32(e.amin, lower[j], lower[j + 1]);
+  }
+  return e;
+}
+// Over the lanes of a group: of the first half of them that of m, of the others that of v, or m's
+// where v is no code.
+template <Codec C, bool kZerosCount>
+__device__ __forceinline__ Extent group_extent(const float (&m)[kEachOf<C>],
+                                               const float (&v)[kEachOf<C>], bool second) {
+  const Extent of_m = extent_of<Moment::first, kZerosCount>(m);
+  const Extent of_v = kBothCoded<C> ? extent_of<Moment::second, kZerosCount>(v) : of_m;
+  Extent sent = second ? of_m : of_v, kept = second ? of_v : of_m;
+#pragma unroll
+  for (int step = kLanesOf<C> / 2; step > 0; step /= 2) {
+    kept = {max(kept.amax, __shfl_xor_sync(~0u, sent.amax, step)),
+            min(kept.amin, __shfl_xor_sync(~0u, sent.amin, step))};
+    sent = kept;
+  }
+  return kept;
+}
 
 // The choice of a group's 16k: the whole part of 16 log2(448 / 2^-9) / log2(R).
 struct Choice {
   float bits;  // 2^23 + 16k, so that its last bits are 16k
   float log2_amax;
-  float real_k16;  // before it is cut
-  float error;     // of that, relative
   bool empty;
+  bool doubtful;  // so near a whole number that the logarithms do not say on which side
 };
-// For an extent within what powers take, by the machine's logarithms.
+// For an extent within what powers take, by the machine's logarithms: with errors of 2^-22 of
+// themselves.
 __device__ __forceinline__ Choice choice_of(const Extent& extent) {
-  const float amax = __uint_as_float((extent.amax + 127u) & ~127u);
-  const float log2_amax = fast_log2(amax);
+  const float log2_amax = fast_log2(__uint_as_float((extent.amax + 127u) & ~127u));
   const float log2_amin = fast_log2(__uint_as_float(extent.amin));
   const float inverse = fast_inverse(fmaxf(log2_amax - log2_amin, 1.0f));
   const float k16 = fminf(16.0f * kLog2Range<Dtype::e4m3> * inverse, kMaxK16 + 0.5f);
   const float error = __fmaf_rn(fabsf(log2_amin) * 0x1p-20f, inverse, 0x1p-20f);
-  return {__fadd_rd(k16, 0x1p23f), log2_amax, k16, error,
-          extent.amax < __float_as_uint(kMinExpansionAmax)};
-}
-// Whether it is so near a whole number that logarithms with an error of 2^-22 of themselves do not
-// say on which side.
-__device__ __forceinline__ bool is_doubtful(const Choice& choice) {
-  const float rest = choice.real_k16 - (choice.bits - 0x1p23f);
-  const float doubt = __fmaf_rn(choice.real_k16, choice.error, fabsf(rest - 0.5f));
-  return (doubt > 0.5f) & !choice.empty;
+  const float bits = __fadd_rd(k16, 0x1p23f), rest = k16 - (bits - 0x1p23f);
+  const bool empty = extent.amax < __float_as_uint(kMinExpansionAmax);
+  const bool doubtful = __fmaf_rn(k16, error, fabsf(rest - 0.5f)) > 0.5f;
+  return {bits, log2_amax, empty, !empty && doubtful};
 }
 // 16k to the letter of math/range.h.
-static __device__ __noinline__ float exact_k16(uint32_t amax, uint32_t amin, float guess) {
-  const uint32_t key = range_key(octet::range_of(__uint_as_float(amax), __uint_as_float(amin)));
-  return static_cast<float>(choose_k16(key, guess, kRangeKeys<Dtype::e4m3, Moment::first>.limit));
+static __device__ __noinline__ float exact_k16(const Extent& extent) {
+  return static_cast<float>(
+      meta_k16(expansion_meta(extent.range(), kThresholds<Dtype::e4m3, Moment::first>)));
 }
-__device__ __forceinline__ Choice exact_choice_of(const Extent& extent) {
-  Choice choice = choice_of(extent);
-  if (!choice.empty) {
-    choice.bits = exact_k16((extent.amax + 127u) & ~127u, extent.amin, choice.real_k16) + 0x1p23f;
-  }
-  return choice;
+// Whether the group is not empty and leaves what the powers take, or is not finite.
+__device__ __forceinline__ bool is_far(const Extent& extent, uint32_t most) {
+  return (extent.amax >= __float_as_uint(kMinExpansionAmax)) &
+         ((extent.amax > most) | (extent.amin < 0x00800000u));
 }
 
 // Metadata, and how codes are made with it: exponents are k log2|x| + offset.
@@ -142,11 +177,12 @@ __device__ __forceinline__ Encoding encoding_of(const Extent& extent, const Choi
   return {__byte_perm(__float_as_uint(choice.bits), amax24, 0x6540), k,
           __fmaf_rn(-k, choice.log2_amax, kLog2Target<Dtype::e4m3>)};
 }
-
-// Whether the group is not empty and leaves what the powers take, or is not finite.
-__device__ __forceinline__ bool is_far(const Extent& extent, uint32_t most) {
-  return (extent.amax >= __float_as_uint(kMinExpansionAmax)) &
-         ((extent.amax > most) | (extent.amin < 0x00800000u));
+// As lane `lane` of those of a group has it: of codes without tables the metadata alone.
+template <Codec C>
+__device__ __forceinline__ Encoding encoding_at(const Encoding& mine, int lane) {
+  constexpr int kLanes = kLanesOf<C>;
+  if constexpr (C != Codec::expanded) return {__shfl_sync(~0u, mine.meta, lane, kLanes)};
+  return {0, __shfl_sync(~0u, mine.k, lane, kLanes), __shfl_sync(~0u, mine.offset, lane, kLanes)};
 }
 
 // 2^x for x in [-20, 12] without the unit of powers, relative error below 4e-6; smaller x give
@@ -161,36 +197,19 @@ __device__ __forceinline__ float exp2_by_sums(float y) {
   p = __fmaf_rn(p, f, 1.0f);
   return __uint_as_float((__float_as_uint(whole) << 23) + __float_as_uint(p));
 }
-
-// How the elements of a group are written.
-struct Powers {
-  float k, offset;
-};
-__device__ __forceinline__ Powers powers_of(const Encoding& encoding, int lane) {
-  constexpr int kLanes = kLanesOf<Codec::expanded>;
-  return {__shfl_sync(~0u, encoding.k, lane, kLanes),
-          __shfl_sync(~0u, encoding.offset, lane, kLanes)};
-}
-// A run of expanded E4M3, of m or of v, kBySums of whose every four powers go by sums.
-__device__ __forceinline__ uint2 encode_m(const Powers& powers, const float* m) {
-  const uint32_t sign = powers.offset > -0x1p100f ? kSign : 0;  // 0: empty, every code 0
+// A run of expanded E4M3, kBySums of whose every four powers go by sums, those of v.
+template <Moment M, int kBySums>
+__device__ __forceinline__ uint2 encode_expanded(const Encoding& e, const float* x) {
+  const float k = e.k * 0x1p-5f, offset = __fmaf_rn(e.offset, 0x1p-5f, 0.625f);
+  // 0: empty, every code 0; v has no sign.
+  const uint32_t sign = M == Moment::first && e.offset > -0x1p100f ? kSign : 0u;
   float y[kRun];
 #pragma unroll
   for (int j = 0; j < kRun; ++j) {
-    const float size = fast_exp2(__fmaf_rn(fast_log2(fabsf(m[j])), powers.k, powers.offset));
-    y[j] = __uint_as_float(__float_as_uint(size) | (__float_as_uint(m[j]) & sign));
-  }
-  return encode8<Dtype::e4m3>(y, 1.0f);
-}
-template <int kBySums>
-__device__ __forceinline__ uint2 encode_v(const Powers& powers, const float* v) {
-  const float k = powers.k * 0x1p-5f, offset = __fmaf_rn(powers.offset, 0x1p-5f, 0.625f);
-  float y[kRun];
-#pragma unroll
-  for (int j = 0; j < kRun; ++j) {
-    const float log2_v = fast_log2(v[j]);
-    y[j] = j % 4 < kBySums ? exp2_by_sums(__saturatef(__fmaf_rn(log2_v, k, offset)))
-                           : fast_exp2(__fmaf_rn(log2_v, powers.k, powers.offset));
+    const float log2_x = fast_log2(M == Moment::first ? fabsf(x[j]) : x[j]);
+    const float size = j % 4 < kBySums ? exp2_by_sums(__saturatef(__fmaf_rn(log2_x, k, offset)))
+                                       : fast_exp2(__fmaf_rn(log2_x, e.k, e.offset));
+    y[j] = __uint_as_float(__float_as_uint(size) | (__float_as_uint(x[j]) & sign));
   }
   return encode8<Dtype::e4m3>(y, 1.0f);
 }

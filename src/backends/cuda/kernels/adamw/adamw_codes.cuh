@@ -1,5 +1,4 @@
-// Codes that the tile kernels read and write without tables, and the extent of a group that several
-// lanes hold.
+// Codes that the tile kernels read and write without tables.
 #pragma once
 
 #include "backends/cuda/kernels/adamw/adamw_codec.cuh"
@@ -12,7 +11,7 @@ __device__ __forceinline__ float k_of(uint32_t meta) {  // without the slow conv
 // E4M3 or E5M2, whether expanded or not. Returns whether the metadata or a code is out of what the
 // powers take.
 template <Moment M>
-__device__ __forceinline__ bool decode_codes(const MomentParams& p, const uint32_t (&codes)[2],
+__device__ __forceinline__ bool decode_codes(const MomentParams& p, const uint32_t* codes,
                                              uint32_t meta, float (&x)[kRun]) {
   const float amax = meta_amax(meta);
   return visit_moment_codes<Formats::ieee>(p.dtype, [&]<Dtype D>() {
@@ -47,7 +46,7 @@ __device__ __forceinline__ bool decode_codes(const MomentParams& p, const uint32
 }
 // Of values with this metadata; 0 for metadata 0.
 template <Moment M>
-__device__ __forceinline__ uint2 encode_codes(const MomentParams& p, const float (&x)[kRun],
+__device__ __forceinline__ uint2 encode_codes(const MomentParams& p, const float* x,
                                               uint32_t meta) {
   const float amax = meta_amax(meta);
   float y[kRun];
@@ -76,67 +75,6 @@ __device__ __forceinline__ bool is_far(const MomentParams& p, const AbsRange& ra
   if (!(range.amax >= kMinExpansionAmax)) return false;
   if (!p.expand) return !is_finite(range.amax);
   return !(range.amax <= 0x1p100f && range.amin >= fmaxf(0x1p-126f, range.amax * 0x1p-100f));
-}
-
-// N is odd.
-template <int N>
-__device__ __forceinline__ Extent extent_of(const uint32_t (&most)[N], const uint32_t (&least)[N]) {
-  Extent e{most[0], least[0]};
-#pragma unroll
-  for (int j = 1; j < N; j += 2) {
-    e.amax = __vimax3_u32(e.amax, most[j], most[j + 1]);
-    e.amin = __vimin3_u32(e.amin, least[j], least[j + 1]);
-  }
-  return e;
-}
-// What counts for amin: without zeros, any magnitude but them.
-template <bool kZerosCount>
-__device__ __forceinline__ uint32_t for_least(uint32_t magnitude) {
-  return kZerosCount || magnitude != 0 ? magnitude : kF32Inf;
-}
-// Of one lane's m. Only two of a comparison may be signed: pairs first.
-template <bool kZerosCount, int N>
-__device__ __forceinline__ Extent extent_of_m(const float (&m)[N]) {
-  uint32_t most[N / 2 + 1], least[N / 2 + 1];
-#pragma unroll
-  for (int j = 0; j < N / 2; ++j) {
-    const float a = fabsf(m[2 * j]), b = fabsf(m[2 * j + 1]);
-    most[j] = __float_as_uint(fmaxf(a, b));
-    least[j] = kZerosCount ? __float_as_uint(fminf(a, b))
-                           : min(for_least<false>(__float_as_uint(a)),
-                                 for_least<false>(__float_as_uint(b)));
-  }
-  most[N / 2] = most[0], least[N / 2] = least[0];
-  return extent_of(most, least);
-}
-template <bool kZerosCount, int N>
-__device__ __forceinline__ Extent extent_of_v(const float (&v)[N]) {
-  uint32_t most[N + 1], least[N + 1];
-#pragma unroll
-  for (int j = 0; j < N; ++j) {
-    most[j] = __float_as_uint(v[j]);
-    least[j] = for_least<kZerosCount>(most[j]);
-  }
-  most[N] = most[0], least[N] = least[0];
-  return extent_of(most, least);
-}
-// Over the lanes of a group: of the first half of them that of m, of the others that of v, which is
-// not negative, or m's where v is no code.
-template <Codec C, bool kZerosCount>
-__device__ __forceinline__ Extent group_extent(const float (&m)[kEachOf<C>],
-                                               const float (&v)[kEachOf<C>], bool second) {
-  const Extent of_m = extent_of_m<kZerosCount>(m);
-  const Extent of_v = kBothCoded<C> ? extent_of_v<kZerosCount>(v) : of_m;
-  const Extent sent = second ? of_m : of_v;
-  Extent kept = second ? of_v : of_m;
-#pragma unroll
-  for (int step = kLanesOf<C> / 2; step > 0; step /= 2) {
-    const Extent& other = step == kLanesOf<C> / 2 ? sent : kept;
-    const uint32_t amax = __shfl_xor_sync(~0u, other.amax, step);
-    const uint32_t amin = __shfl_xor_sync(~0u, other.amin, step);
-    kept = {max(kept.amax, amax), min(kept.amin, amin)};
-  }
-  return kept;
 }
 
 }  // namespace octet::cuda

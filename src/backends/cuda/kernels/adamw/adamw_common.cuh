@@ -8,42 +8,16 @@
 
 namespace octet::cuda {
 
-// The words of stochastic weights (math/adamw.h, base/philox.h), four at a time: the same bits with
-// what every block of one step shares made once.
-inline constexpr uint32_t kPhiloxMul0 = 0xD2511F53u, kPhiloxMul1 = 0xCD9E8D57u;
-
-// What the first rounds make of the counter's three upper words, which a launch has in common.
-struct DrawShared {
-  uint32_t second_lo, second_hi, third_hi;  // terms of the second and third round
-};
-__device__ __forceinline__ DrawShared draw_shared(const RoundKeys& keys, uint32_t upper_counter,
-                                                  uint32_t step) {
-  const uint64_t first = static_cast<uint64_t>(kPhiloxMul1) * step;
-  const uint32_t word = static_cast<uint32_t>(first >> 32) ^ upper_counter ^ keys.lo[0];
-  const uint64_t second = static_cast<uint64_t>(kPhiloxMul0) * word;
-  return {.second_lo = static_cast<uint32_t>(first) ^ keys.lo[1],
-          .second_hi = static_cast<uint32_t>(second >> 32) ^ keys.hi[1],
-          .third_hi = static_cast<uint32_t>(second) ^ keys.hi[2]};
-}
-
-// philox of {counter, upper_counter, step, 0}.
-__device__ __forceinline__ PhiloxBlock draw_block(const RoundKeys& keys, const DrawShared& shared,
-                                                  uint32_t counter) {
-  const uint64_t first = static_cast<uint64_t>(kPhiloxMul0) * counter;
-  const uint64_t second =
-      static_cast<uint64_t>(kPhiloxMul1) * (static_cast<uint32_t>(first >> 32) ^ keys.hi[0]);
-  uint32_t a = static_cast<uint32_t>(second >> 32) ^ shared.second_lo;
-  uint32_t b = static_cast<uint32_t>(second);
-  uint32_t c = static_cast<uint32_t>(first) ^ shared.second_hi;
-  uint32_t d = 0;
+// philox of {counter, upper_counter, step, 0} (base/philox.h) with the rounds' keys made before.
+__device__ __forceinline__ PhiloxBlock draw_block(const RoundKeys& keys, uint32_t counter,
+                                                  uint32_t upper_counter, uint32_t step) {
+  uint32_t a = counter, b = upper_counter, c = step, d = 0;
 #pragma unroll
-  for (int round = 2; round < 10; ++round) {
-    const uint64_t p0 = static_cast<uint64_t>(kPhiloxMul0) * a;
-    const uint64_t p1 = static_cast<uint64_t>(kPhiloxMul1) * c;
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * a, p1 = uint64_t{0xCD9E8D57u} * c;
     a = static_cast<uint32_t>(p1 >> 32) ^ b ^ keys.lo[round];
-    c = static_cast<uint32_t>(p0 >> 32) ^ (round == 2 ? shared.third_hi : d ^ keys.hi[round]);
-    b = static_cast<uint32_t>(p1);
-    d = static_cast<uint32_t>(p0);
+    c = static_cast<uint32_t>(p0 >> 32) ^ d ^ keys.hi[round];
+    b = static_cast<uint32_t>(p1), d = static_cast<uint32_t>(p0);
   }
   return {{a, b, c, d}};
 }
@@ -91,6 +65,9 @@ struct Top {
     top = max(top, magnitude < kF32Inf ? magnitude : 0u);
   }
   // The whole warp calls it.
+  __device__ __forceinline__ void note(const AdamwCall& call) {
+    note(&call.gathered->amax, &call.gathered->flag);
+  }
   __device__ __forceinline__ void note(uint32_t* amax, uint8_t* flag) {
     top = __reduce_max_sync(~0u, top);
     bad = __any_sync(~0u, bad);
@@ -109,7 +86,7 @@ static __device__ __noinline__ void note_weights(const AdamwCall& call, const vo
   for (int64_t i = at.begin; i < at.end; i += at.stride)
     top.join(value_of(call.p.w, load_run<1>(call.p.w, weights, i), 0));
   __syncwarp();
-  top.note(&call.gathered->amax, &call.gathered->flag);
+  top.note(call);
 }
 
 // The last i below n with first[i] <= x, where first[0] is. By the whole warp.
@@ -126,12 +103,14 @@ __device__ __forceinline__ uint32_t last_reached(const uint32_t* first, uint32_t
   return at;
 }
 
-// kernel<<<grid>>>(call, more), which may run beside the launch before it where that is a step too.
-template <typename... Params, typename... Args>
-void launch_step(void (*kernel)(Params...), const EarlyGrid& grid, cudaStream_t stream,
-                 const AdamwCall& call, const Args&... more) {
-  if (call.is_beside_last) return launch_early(kernel, grid, stream, call, more...);
-  kernel<<<grid.blocks, grid.threads, grid.shared_bytes, stream>>>(call, more...);
+// kernel<<<grid>>>(call), which may run beside the launch before it where that is a step too.
+template <typename Call>
+void launch_step(void (*kernel)(Call), const EarlyGrid& grid, cudaStream_t stream,
+                 const Call& call) {
+  if constexpr (std::is_same_v<Call, AdamwCall>) {
+    if (call.is_beside_last) return launch_early(kernel, grid, stream, call);
+  }
+  kernel<<<grid.blocks, grid.threads, grid.shared_bytes, stream>>>(call);
   check_launch("adamw_step");
 }
 

@@ -1,5 +1,6 @@
-// The step of one group by one warp, for every format, rounding and size, by the formulas of math/.
-// It reads the group twice, once for the ranges, once to write: a group may have any size.
+// The step of elements of any formats, by the formulas of math/: of a group by a warp, which reads
+// it twice, once for the ranges, once to write, so that it may have any size; or of a few elements
+// without groups by a thread.
 #pragma once
 
 #include "backends/cuda/kernels/adamw/adamw_values.cuh"
@@ -7,8 +8,11 @@
 
 namespace octet::cuda {
 
-// What a kernel compiles: everything, or E4M3 and E5M2 rounded to nearest with fast powers.
-enum class Formats : uint8_t { all, ieee };
+// What a kernel compiles of moments' formats: all; E4M3 and E5M2 rounded to nearest with fast
+// powers; none: f32 and bf16, several elements at once.
+enum class Formats : uint8_t { all, ieee, none };
+template <Formats F>
+inline constexpr int kRunOf = F == Formats::none ? static_cast<int>(kWideRun) : 1;
 
 // Calls f.template operator()<D>() for the format of a moment's codes.
 template <Formats F, typename Fn>
@@ -19,37 +23,30 @@ __device__ __forceinline__ auto visit_moment_codes(Dtype dtype, Fn&& f) {
   }
   return visit_quantized<is_moment_format>(dtype, f);
 }
+template <Formats F = Formats::all>
 __device__ __forceinline__ bool is_coded(Dtype dtype) {
-  return !is_high_precision(dtype);
+  return F != Formats::none && !is_high_precision(dtype);
 }
 
 __device__ __forceinline__ AdamwConstants constants_of(const AdamwCall& call) {
-  return {.beta1 = call.p.beta1,
-          .beta2 = call.p.beta2,
-          .eps = call.p.eps,
-          .weight_decay = call.p.weight_decay,
-          .lr = *call.lr,
-          .c1 = *call.c1,
-          .c2 = *call.c2,
-          .grad_scale = *call.grad_scale};
+  return {call.p.beta1, call.p.beta2, call.p.eps, call.p.weight_decay,
+          *call.lr,     *call.c1,     *call.c2,   *call.grad_scale};
 }
-__device__ __forceinline__ RandomStream stream_of(const AdamwCall& call, UpdateDraw draw) {
-  return update_stream(call.p.stream, call.p.seed, *call.attempt, draw);
+template <int N>
+__device__ __forceinline__ Run<N> words_of(const AdamwCall& call, UpdateDraw what, int64_t i,
+                                           bool is_drawn) {
+  if (!is_drawn) return {};
+  return draw<N>(update_stream(call.p.stream, call.p.seed, *call.attempt, what), call.origin + i);
 }
-// The second moment in FP16 is read by a scale, a power of two, and rounded as store_scaled does.
+// The second moment in FP16 is read by a scale, a power of two.
 __device__ __forceinline__ float scale_of_v(const AdamwCall& call) {
   return __uint_as_float(*call.v.meta_from);
 }
-__device__ __forceinline__ RandomStream store_stream(const AdamwCall& call) {
-  return {.name = call.p.stream, .seed = call.p.seed, .step = *call.attempt, .micro_batch = 0};
+template <int N>
+__device__ __forceinline__ void store_scaled_v(const AdamwCall& call, int64_t i, const float* v) {
+  const Run<N> words = draw<N>({call.p.stream, call.p.seed, *call.attempt}, call.origin + i);
+  store_scaled(call.v.to, i, v, 1.0f / scale_of_v(call), words, true);
 }
-
-template <Moment M>
-__device__ __forceinline__ const MomentPlace& place_of(const AdamwCall& call) {
-  return M == Moment::first ? call.m : call.v;
-}
-template <Moment M>
-inline constexpr UpdateDraw kDrawOf = M == Moment::first ? UpdateDraw::first : UpdateDraw::second;
 
 template <Formats F, Moment M>
 __device__ __forceinline__ MomentCoding coding_of(const AdamwCall& call) {
@@ -57,83 +54,109 @@ __device__ __forceinline__ MomentCoding coding_of(const AdamwCall& call) {
   return {.dtype = p.dtype,
           .moment = M,
           .expand = p.expand,
-          .stochastic = F == Formats::all && p.stochastic,
+          .stochastic = F != Formats::ieee && p.stochastic,
           .math = F == Formats::all && call.p.exact ? MathMode::exact : MathMode::fast};
 }
 
-template <Formats F, Moment M>
-__device__ float load_moment(const AdamwCall& call, int64_t i, uint32_t meta) {
-  const MomentCoding coding = coding_of<F, M>(call);
-  const void* from = place_of<M>(call).from;
-  if (is_coded(coding.dtype)) {
-    const uint32_t code = static_cast<const uint8_t*>(from)[i];
-    return visit_moment_codes<F>(
-        coding.dtype, [&]<Dtype D>() { return detail::decode_moment<D>(coding, meta, code); });
-  }
-  const float x = value_of(coding.dtype, load_run<1>(coding.dtype, from, i), 0);
-  return coding.dtype == Dtype::fp16 ? x * scale_of_v(call) : x;
+// Consecutive elements as they are read; their values.
+template <Formats F>
+struct RawElements {
+  Run<kRunOf<F>> g, m, v, w;
+};
+template <Formats F>
+struct Elements {
+  float m[kRunOf<F>], v[kRunOf<F>], w[kRunOf<F>];
+};
+
+template <Formats F>
+__device__ __forceinline__ RawElements<F> load_elements(const AdamwCall& call, int64_t i) {
+  constexpr int kN = kRunOf<F>;
+  const auto moments = [&](Dtype dtype, const void* from) -> Run<kN> {
+    if (is_coded<F>(dtype)) return {static_cast<const uint8_t*>(from)[i]};
+    return load_run<kN>(dtype, from, i);
+  };
+  return {load_run<kN>(call.p.g, call.g, i), moments(call.p.m.dtype, call.m.from),
+          moments(call.p.v.dtype, call.v.from), load_weights<kN>(weight_of(call), i)};
 }
-template <Formats F, Moment M>
-__device__ void store_moment(const AdamwCall& call, int64_t i, float x, uint32_t meta) {
+template <Formats F, Moment M, int N>
+__device__ __forceinline__ void moments_of(const AdamwCall& call, const Run<N>& run, uint32_t meta,
+                                           float (&x)[N]) {
   const MomentCoding coding = coding_of<F, M>(call);
-  void* to = place_of<M>(call).to;
-  if (coding.dtype == Dtype::fp16) {
-    const uint32_t word = draw<1>(store_stream(call), call.origin + i).at[0];
-    static_cast<uint16_t*>(to)[i] = store_fp16(x * (1.0f / scale_of_v(call)), word, true);
+  if (is_coded<F>(coding.dtype)) {
+    x[0] = visit_moment_codes<F>(
+        coding.dtype, [&]<Dtype D>() { return detail::decode_moment<D>(coding, meta, run.at[0]); });
     return;
   }
-  Run<1> word{};
-  if (coding.stochastic) word = draw<1>(stream_of(call, kDrawOf<M>), call.origin + i);
-  if (!is_coded(coding.dtype)) return store_moments<1>(coding, to, i, {x}, word);
-  const uint32_t code = meta == 0 ? 0u : visit_moment_codes<F>(coding.dtype, [&]<Dtype D>() {
-    return encode_moment<D>(coding, meta, stored_moment(x), word.at[0]);
-  });
-  static_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(code);
+  values_of(coding.dtype, run, x);
+  if (F != Formats::none && coding.dtype == Dtype::fp16) x[0] *= scale_of_v(call);
+}
+// What follows them; metadata of codes.
+template <Formats F>
+__device__ __forceinline__ Elements<F> next_elements(const AdamwCall& call, const AdamwConstants& k,
+                                                     const RawElements<F>& raw, uint32_t meta_m,
+                                                     uint32_t meta_v) {
+  Elements<F> x;
+  float g[kRunOf<F>];
+  values_of(call.p.g, raw.g, g);
+  moments_of<F, Moment::first>(call, raw.m, meta_m, x.m);
+  moments_of<F, Moment::second>(call, raw.v, meta_v, x.v);
+  weights_of(weight_of(call), raw.w, x.w);
+  const bool no_codes = !is_coded<F>(call.p.m.dtype) && !is_coded<F>(call.p.v.dtype);
+#pragma unroll
+  for (int j = 0; j < kRunOf<F>; ++j) {
+    const AdamwElement next = adamw_element(k, {x.w[j], x.m[j], x.v[j]}, g[j]);
+    x.w[j] = next.w, x.v[j] = next.v;
+    x.m[j] = no_codes ? first_beside(next.m, next.v) : next.m;
+  }
+  return x;
+}
+template <Formats F, Moment M, int N>
+__device__ __forceinline__ void store_moments(const AdamwCall& call, int64_t i, const float (&x)[N],
+                                              uint32_t meta) {
+  const MomentCoding coding = coding_of<F, M>(call);
+  void* to = M == Moment::first ? call.m.to : call.v.to;
+  if (F != Formats::none && coding.dtype == Dtype::fp16) return store_scaled_v<N>(call, i, x);
+  constexpr UpdateDraw kDraw = M == Moment::first ? UpdateDraw::first : UpdateDraw::second;
+  const Run<N> words = words_of<N>(call, kDraw, i, coding.stochastic);
+  if (is_coded<F>(coding.dtype)) {
+    const uint32_t code = meta == 0 ? 0u : visit_moment_codes<F>(coding.dtype, [&]<Dtype D>() {
+      return encode_moment<D>(coding, meta, stored_moment(x[0]), words.at[0]);
+    });
+    static_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(code);
+    return;
+  }
+  Run<N> run{};
+  if (coding.dtype == Dtype::f32) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) run.at[j] = __float_as_uint(stored_moment(x[j]));
+  } else {
+#pragma unroll
+    for (int j = 0; j < N; ++j) put_half(run, j, moment_bf16(coding, x[j], words.at[j]));
+  }
+  store_run(coding.dtype, to, i, run);
+}
+template <Formats F>
+__device__ __forceinline__ void store_elements(const AdamwCall& call, int64_t i,
+                                               const Elements<F>& x, uint32_t meta_m,
+                                               uint32_t meta_v) {
+  const bool is_drawn = call.p.store == WeightStore::stochastic;
+  store_weights(weight_of(call), i, x.w,
+                words_of<kRunOf<F>>(call, UpdateDraw::weight, i, is_drawn));
+  store_moments<F, Moment::first>(call, i, x.m, meta_m);
+  store_moments<F, Moment::second>(call, i, x.v, meta_v);
 }
 
-// The choice of a group's exponent: the limits of math/range.h as one integer each, exponent << 23
-// | fraction, in the order of values.
-struct RangeKeys {
-  uint32_t limit[kMaxK16];
-};
-OCTET_HOST_DEVICE constexpr uint32_t range_key(const Range& range) {
-  return (static_cast<uint32_t>(range.exponent) << 23) | (bits_of(range.significand) & 0x007FFFFFu);
-}
+// The limits of math/range.h.
 template <Dtype D, Moment M>
-constexpr RangeKeys make_range_keys() {
-  RangeKeys keys{};
-  for (int j = 0; j < kMaxK16; ++j) keys.limit[j] = range_key(kExpansion<D, M>.thresholds.limit[j]);
-  return keys;
-}
-template <Dtype D, Moment M>
-__device__ const RangeKeys kRangeKeys = make_range_keys<D, M>();
+__device__ const RangeThresholds kThresholds = kExpansion<D, M>.thresholds;
 
-// log2 of a range or a limit, within 0.01.
-__device__ __forceinline__ float rough_log2_of_key(uint32_t key) {
-  const float f = __uint_as_float((key & 0x007FFFFFu) | 0x3F800000u) - 1.0f;
-  return static_cast<float>(key >> 23) + f * (1.3437f - 0.3437f * f);
-}
-// The largest j with key <= limit[j - 1], at least 1. The limits alone decide; the nearer the guess
-// the sooner.
-__device__ __forceinline__ int choose_k16(uint32_t key, float guess, const uint32_t* limit) {
-  int k16 = guess < kMaxK16 ? max(static_cast<int>(guess), 1) : kMaxK16;
-  while (k16 > 1 && key > limit[k16 - 1]) --k16;
-  while (k16 < kMaxK16 && key <= limit[k16]) ++k16;
-  return k16;
-}
-
+// A group's metadata by its range.
 template <Formats F, Moment M>
 __device__ uint32_t meta_of(const MomentCoding& coding, const AbsRange& range) {
   if (!is_coded(coding.dtype) || !(range.amax >= kMinExpansionAmax)) return 0;
-  const uint32_t amax24 = expansion_amax24(range.amax);
-  if (!coding.expand) return (amax24 << 8) | kPlainK16;
-  const uint32_t key = range_key(octet::range_of(__uint_as_float(amax24 << 7), range.amin));
-  const int k16 = visit_moment_codes<F>(coding.dtype, [&]<Dtype D>() {
-    const uint32_t* limit = kRangeKeys<D, M>.limit;
-    const float guess = 16.0f * rough_log2_of_key(limit[15]) / rough_log2_of_key(key);
-    return choose_k16(key, guess, limit);
-  });
-  return (amax24 << 8) | static_cast<uint32_t>(k16);
+  if (!coding.expand) return (expansion_amax24(range.amax) << 8) | kPlainK16;
+  return visit_moment_codes<F>(coding.dtype,
+                               [&]<Dtype D>() { return expansion_meta(range, kThresholds<D, M>); });
 }
 // The range over a warp.
 __device__ __forceinline__ AbsRange range_of_warp(AbsRange range) {
@@ -145,44 +168,30 @@ __device__ __forceinline__ AbsRange range_of_warp(AbsRange range) {
 // Elements [first, first + n), the n of one group; called by a whole warp.
 template <Formats F>
 __device__ __noinline__ void step_group(const AdamwCall& call, int64_t first, int64_t n) {
-  constexpr Moment kM = Moment::first, kV = Moment::second;
   const AdamwConstants k = constants_of(call);
+  const MomentCoding m = coding_of<F, Moment::first>(call), v = coding_of<F, Moment::second>(call);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const bool coded_m = is_coded(call.p.m.dtype), coded_v = is_coded(call.p.v.dtype);
   const int64_t group = first / call.p.group;
-  const uint32_t old_m = coded_m ? call.m.meta_from[group] : 0;
-  const uint32_t old_v = coded_v ? call.v.meta_from[group] : 0;
-  const auto element = [&](int64_t i) {
-    const WeightPlace weight = weight_of(call);
-    const AdamwElement old{weight_at(weight, load_weights<1>(weight, i), 0),
-                           load_moment<F, kM>(call, i, old_m), load_moment<F, kV>(call, i, old_v)};
-    const float g = value_of(call.p.g, load_run<1>(call.p.g, call.g, i), 0);
-    AdamwElement next = adamw_element(k, old, g);
-    if (!coded_m && !coded_v) next.m = first_beside(next.m, next.v);
-    return next;
+  const uint32_t old_m = is_coded(m.dtype) ? call.m.meta_from[group] : 0;
+  const uint32_t old_v = is_coded(v.dtype) ? call.v.meta_from[group] : 0;
+  const auto next = [&](int64_t i) {
+    return next_elements<F>(call, k, load_elements<F>(call, i), old_m, old_v);
   };
   AbsRange range_m, range_v;
-  if (coded_m || coded_v) {
+  if (is_coded(m.dtype) || is_coded(v.dtype)) {
     for (int64_t i = first + lane; i < first + n; i += 32) {
-      const AdamwElement next = element(i);
-      range_m = join(range_m, stored_moment(next.m));
-      range_v = join(range_v, stored_moment(next.v));
+      const Elements<F> x = next(i);
+      range_m = join(range_m, stored_moment(x.m[0]));
+      range_v = join(range_v, stored_moment(x.v[0]));
     }
   }
-  const uint32_t meta_m = meta_of<F, kM>(coding_of<F, kM>(call), range_of_warp(range_m));
-  const uint32_t meta_v = meta_of<F, kV>(coding_of<F, kV>(call), range_of_warp(range_v));
-  for (int64_t i = first + lane; i < first + n; i += 32) {
-    const AdamwElement next = element(i);
-    Run<1> word{};
-    if (call.p.store == WeightStore::stochastic)
-      word = draw<1>(stream_of(call, UpdateDraw::weight), call.origin + i);
-    store_weights<1>(weight_of(call), i, {next.w}, word);
-    store_moment<F, kM>(call, i, next.m, meta_m);
-    store_moment<F, kV>(call, i, next.v, meta_v);
-  }
+  const uint32_t meta_m = meta_of<F, Moment::first>(m, range_of_warp(range_m));
+  const uint32_t meta_v = meta_of<F, Moment::second>(v, range_of_warp(range_v));
+  for (int64_t i = first + lane; i < first + n; i += 32)
+    store_elements<F>(call, i, next(i), meta_m, meta_v);
   __syncwarp();  // the old metadata is read by every lane before any is written
-  if (lane == 0 && coded_m) call.m.meta_to[group] = meta_m;
-  if (lane == 0 && coded_v) call.v.meta_to[group] = meta_v;
+  if (lane == 0 && is_coded(m.dtype)) call.m.meta_to[group] = meta_m;
+  if (lane == 0 && is_coded(v.dtype)) call.v.meta_to[group] = meta_v;
 }
 
 }  // namespace octet::cuda

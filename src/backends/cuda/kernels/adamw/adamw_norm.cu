@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "backends/cuda/kernels/adamw/adamw_common.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
+#include "backends/cuda/kernels/move/write_parts.h"
 
 namespace octet::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWide = 8;  // elements that a thread squares in f32 before it adds in double
 constexpr int kTensorsPerLaunch = 128;
 constexpr int kFinishThreads = 1024;
 
@@ -24,14 +24,14 @@ struct GradientTable {
 
 // The sum of eight squares: in f32 where no square can leave its range by overflow or underflow,
 // else in double.
-__device__ __forceinline__ double sum_of_squares(const float (&x)[kWide]) {
+__device__ __forceinline__ double sum_of_squares(const float (&x)[kEight]) {
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < kWide; ++i) sum = __fmaf_rn(x[i], x[i], sum);
+  for (int i = 0; i < kEight; ++i) sum = __fmaf_rn(x[i], x[i], sum);
   if (sum > 1e-35f && sum < 1e36f) return sum;
   double exact = 0;
 #pragma unroll
-  for (int i = 0; i < kWide; ++i) {
+  for (int i = 0; i < kEight; ++i) {
     const double wide = x[i];
     exact = __fma_rn(wide, wide, exact);
   }
@@ -42,19 +42,12 @@ __device__ __forceinline__ double sum_of_squares(const float (&x)[kWide]) {
 template <Dtype D>
 __device__ double chunk_sum(const void* from, int64_t first, int n) {
   const auto* x = static_cast<const Storage<D>*>(from) + first;
-  const bool aligned = reinterpret_cast<uintptr_t>(x) % 16 == 0;
-  const int n_vector = aligned ? n / kWide * kWide : 0;
-  constexpr int kPack = 16 / sizeof(Storage<D>);
+  const int n_vector = reinterpret_cast<uintptr_t>(x) % 16 == 0 ? n / kEight * kEight : 0;
   double sum = 0;
 #pragma unroll 4
-  for (int i = threadIdx.x * kWide; i < n_vector; i += kThreads * kWide) {
-    float values[kWide];
-#pragma unroll
-    for (int part = 0; part < kWide / kPack; ++part) {
-      const auto pack = load_pack<kPack>(x + i + part * kPack);
-#pragma unroll
-      for (int j = 0; j < kPack; ++j) values[part * kPack + j] = to_float<D>(pack.at[j]);
-    }
+  for (int i = threadIdx.x * kEight; i < n_vector; i += kThreads * kEight) {
+    float values[kEight];
+    widen8(load_raw8(x, i, D), D, values);
     sum += sum_of_squares(values);
   }
   for (int i = n_vector + threadIdx.x; i < n; i += kThreads) {
@@ -94,9 +87,8 @@ __global__ void __launch_bounds__(kThreads)
   const int n = static_cast<int>(min(list.n[at] - first, kNormChunk));
   const auto dtype = static_cast<Dtype>(list.dtype[at]);
   const void* x = list.address[at];
-  const double sum = dtype == Dtype::f32    ? chunk_sum<Dtype::f32>(x, first, n)
-                     : dtype == Dtype::bf16 ? chunk_sum<Dtype::bf16>(x, first, n)
-                                            : chunk_sum<Dtype::fp16>(x, first, n);
+  double sum = 0;
+  visit_type(dtype, [&]<Dtype D>() { sum = chunk_sum<D>(x, first, n); });
   const double total = block_sum<kThreads>(sum);
   if (threadIdx.x == 0) sums[chunk] = total;
 }
@@ -203,28 +195,6 @@ __global__ void __launch_bounds__(kBeginThreads)
   ++(decision.skipped ? control.n_skipped : control.n_applied);
 }
 
-// Parameters of one launch hold 32,764 bytes.
-constexpr size_t kFewWords = 256, kMaxWords = 8180;
-template <size_t kWords>
-struct Payload {
-  uint32_t* to;
-  uint32_t n_words;
-  uint32_t word[kWords];
-};
-template <size_t kWords>
-__global__ void __launch_bounds__(kThreads) write(const __grid_constant__ Payload<kWords> payload) {
-  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
-  if (i < payload.n_words) payload.to[i] = payload.word[i];
-}
-template <size_t kWords>
-void write_words(char* to, const char* from, size_t n_bytes, cudaStream_t stream) {
-  Payload<kWords> payload;
-  payload.to = reinterpret_cast<uint32_t*>(to);
-  payload.n_words = static_cast<uint32_t>((n_bytes + 3) / 4);
-  std::memcpy(payload.word, from, n_bytes);
-  write<kWords><<<(payload.n_words + kThreads - 1) / kThreads, kThreads, 0, stream>>>(payload);
-}
-
 }  // namespace
 
 void launch_squares(const GradientList& list, uint32_t n_chunks, cudaStream_t stream) {
@@ -241,12 +211,12 @@ void launch_begin(const BeginCall& call, cudaStream_t stream) {
 }
 
 void launch_write(void* to, const void* from, size_t n_bytes, cudaStream_t stream) {
-  for (size_t done = 0; done < n_bytes; done += kMaxWords * 4) {
-    const size_t n = std::min(n_bytes - done, kMaxWords * 4);
-    const auto write = n <= kFewWords * 4 ? write_words<kFewWords> : write_words<kMaxWords>;
-    write(static_cast<char*>(to) + done, static_cast<const char*>(from) + done, n, stream);
+  constexpr size_t kMost = 3072;  // of one launch (move/write_parts.h)
+  for (size_t at = 0; at < n_bytes; at += kMost) {
+    const OctetCudaPart part{static_cast<char*>(to) + at, static_cast<const char*>(from) + at,
+                             static_cast<int64_t>(std::min(n_bytes - at, kMost))};
+    launch_write_parts({&part, 1}, stream);
   }
-  check_launch("writing parameters");
 }
 
 std::unique_ptr<Prepared> prepare_global_norm(const Request& request) {

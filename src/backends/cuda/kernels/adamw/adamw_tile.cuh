@@ -1,5 +1,5 @@
-// What a lane reads of a tile of the tile kernels, and how it has the next one brought while it
-// works.
+// What a lane reads of a tile of the tile kernels, how it has the next one brought while it works,
+// and how it stores the new weights.
 #pragma once
 
 #include "backends/cuda/kernels/adamw/adamw_codec.cuh"
@@ -31,56 +31,59 @@ template <Codec C, WeightStore S, Dtype G>
 struct Raw {
   static constexpr bool kWide = S == WeightStore::master || S == WeightStore::plain;
   static constexpr int kHalves = kEachOf<C> / 2;  // words of 16-bit values
-  uint32_t m[kHalves / 2], v[C == Codec::f32 ? kRun : C == Codec::fp16 ? kHalves : kHalves / 2];
-  uint32_t g[G == Dtype::f32 ? 2 * kHalves : kHalves], w[kWide ? 2 * kHalves : kHalves];
-  uint32_t rest[S == WeightStore::remainder ? kHalves : 1], meta_m, meta_v;
-  static constexpr int kPacked =  // words of what is staged, which has no remainder
-      static_cast<int>(sizeof(m) + sizeof(v) + sizeof(g) + sizeof(w)) / 4;
+  // Where the words of v, gradient, weight and remainder begin, behind those of m.
+  static constexpr int kV = kHalves / 2;
+  static constexpr int kG = kV + (C == Codec::f32 ? kRun : C == Codec::fp16 ? kHalves : kV);
+  static constexpr int kW = kG + (G == Dtype::f32 ? 2 * kHalves : kHalves);
+  static constexpr int kRest = kW + (kWide ? 2 * kHalves : kHalves);
+  static constexpr int kEnd = kRest + (S == WeightStore::remainder ? kHalves : 0);
+  uint32_t words[kEnd], meta_m, meta_v;
 
-  // f(address of element 0, its words here) for each.
+  // f.template operator()<kN>(address, k) for each access: words k to k + kN. i: this lane's first
+  // element.
   template <typename F>
-  __device__ __forceinline__ void each(const AdamwCall& call, F&& f) {
-    f(call.m.from, m), f(call.v.from, v), f(call.g, g);
-    f(S == WeightStore::master ? call.master_from : call.w_from, w);
-    if constexpr (S == WeightStore::remainder) f(call.master_from, rest);
+  static __device__ __forceinline__ void each(const AdamwCall& call, uint32_t i, F&& f) {
+    pieces<0, kV>(call.m.from, i, f);
+    pieces<kV, kG>(call.v.from, i, f);
+    pieces<kG, kW>(call.g, i, f);
+    pieces<kW, kRest>(S == WeightStore::master ? call.master_from : call.w_from, i, f);
+    if constexpr (kEnd > kRest) pieces<kRest, kEnd>(call.master_from, i, f);
   }
-  // f(where words k to k + kWords of a lane's N are, k), two or four words at a time.
-  template <int N, typename F>
-  static __device__ __forceinline__ void for_pieces(const void* all, uint32_t i, F&& f) {
-    constexpr int kWords = N / kRunsOf<C>, kBytes = kWords * 4 / kRun;
-    constexpr int kPiece = kWords < 4 ? kWords : 4;
-    const char* from = static_cast<const char*>(all) + static_cast<uint64_t>(i) * kBytes;
-#pragma unroll
-    for (int k = 0; k < N; k += kPiece) {
-      const int run = k / kWords * static_cast<int>(kNextRun<C>) * kBytes;
-      f.template operator()<kPiece>(from + run + k % kWords * 4, k);
-    }
-  }
-  // i: this lane's first element.
   __device__ __forceinline__ void load_meta(const AdamwCall& call, uint32_t i) {
     meta_m = call.m.meta_from[i / kMomentGroup];
     if constexpr (kBothCoded<C>) meta_v = call.v.meta_from[i / kMomentGroup];
   }
   __device__ __forceinline__ void load(const AdamwCall& call, uint32_t i) {
-    each(call, [&]<int N>(const void* all, uint32_t(&to)[N]) {
-      for_pieces<N>(all, i, [&]<int kWords>(const char* from, int k) {
-        const auto pack = load_pack<kWords>(reinterpret_cast<const uint32_t*>(from));
+    each(call, i, [&]<int kN>(const char* from, int k) {
+      const auto pack = load_pack<kN>(reinterpret_cast<const uint32_t*>(from));
 #pragma unroll
-        for (int j = 0; j < kWords; ++j) to[k + j] = pack.at[j];
-      });
+      for (int j = 0; j < kN; ++j) words[k + j] = pack.at[j];
     });
     load_meta(call, i);
   }
   __device__ __forceinline__ float gradient(int j) const {
-    return G == Dtype::f32 ? __uint_as_float(g[j]) : bf16_at(g, j);
+    return G == Dtype::f32 ? __uint_as_float(words[kG + j]) : bf16_at(words + kG, j);
   }
   __device__ __forceinline__ float weight(int j) const {
-    if constexpr (kWide) return __uint_as_float(w[j]);
-    const float hi = bf16_at(w, j);
+    if constexpr (kWide) return __uint_as_float(words[kW + j]);
+    const float hi = bf16_at(words + kW, j);
     if constexpr (S != WeightStore::remainder) return hi;
-    const auto both = static_cast<int32_t>(rest[j / 2]);
+    const auto both = static_cast<int32_t>(words[kRest + j / 2]);
     const int32_t lo = j % 2 == 0 ? static_cast<int16_t>(both) : both >> 16;
     return __uint_as_float(__float_as_uint(hi) + static_cast<uint32_t>(lo));
+  }
+
+ private:
+  template <int kBegin, int kPast, typename F>
+  static __device__ __forceinline__ void pieces(const void* all, uint32_t i, F& f) {
+    constexpr int kWords = (kPast - kBegin) * kRun / kEachOf<C>;  // of a run
+    constexpr int kBytes = kWords * 4 / kRun, kPiece = kWords < 4 ? kWords : 4;
+    const char* from = static_cast<const char*>(all) + static_cast<uint64_t>(i) * kBytes;
+#pragma unroll
+    for (int k = 0; k < kPast - kBegin; k += kPiece) {
+      const int run = k / kWords * static_cast<int>(kNextRun<C>) * kBytes;
+      f.template operator()<kPiece>(from + run + k % kWords * 4, kBegin + k);
+    }
   }
 };
 
@@ -110,7 +113,7 @@ __device__ __forceinline__ void wait_for_brought() {
 template <typename R, int kThreads>
 class Staging {
   static constexpr int kStep = kThreads * 16;  // from one sixteen bytes of a lane to the next
-  static constexpr int kPlaceBytes = R::kPacked / 4 * kStep;
+  static constexpr int kPlaceBytes = R::kRest / 4 * kStep;  // without a remainder
 
  public:
   static constexpr int kBytes = 2 * kPlaceBytes;
@@ -120,12 +123,8 @@ class Staging {
 
   // i: this lane's first element.
   __device__ __forceinline__ void prefetch(const AdamwCall& call, uint32_t i) {
-    char* to = mine_ + ahead_;
-    next_.each(call, [&]<int N>(const void* all, const uint32_t(&)[N]) {
-      R::template for_pieces<N>(all, i, [&]<int kWords>(const char* from, int k) {
-        bring<kWords * 4>(to + k / 4 * kStep + k % 4 * 4, from);
-      });
-      to += N / 4 * kStep;
+    R::each(call, i, [&]<int kN>(const char* from, int k) {
+      bring<kN * 4>(mine_ + ahead_ + k / 4 * kStep + k % 4 * 4, from);
     });
     next_.load_meta(call, i);
   }
@@ -139,21 +138,76 @@ class Staging {
     if (goes_on) prefetch(call, next);
     end_of_bringing();
     wait_for_brought();
-    raw.each(call, [&]<int N>(const void*, uint32_t(&to)[N]) {
 #pragma unroll
-      for (int k = 0; k < N; k += 4) {
-        const auto pack = load_pack<4>(reinterpret_cast<const uint32_t*>(from + k / 4 * kStep));
+    for (int k = 0; k < R::kRest; k += 4) {
+      const auto pack = load_pack<4>(reinterpret_cast<const uint32_t*>(from + k / 4 * kStep));
 #pragma unroll
-        for (int j = 0; j < 4; ++j) to[k + j] = pack.at[j];
-      }
-      from += N / 4 * kStep;
-    });
+      for (int j = 0; j < 4; ++j) raw.words[k + j] = pack.at[j];
+    }
   }
 
  private:
   char* mine_;
   int ahead_ = 0;  // from mine_ to what was prefetched last
-  R next_;         // its metadata; the rest tells sizes
+  R next_;         // its metadata alone
 };
+
+// The largest magnitude among a lane's new weights, where it is wanted: bits of two bf16 side by
+// side, or of one f32. As patterns the largest is that of a negative weight where there is one, as
+// signed numbers that of a positive one: no sign need be taken off first.
+template <WeightStore S, bool kWanted>
+struct TopWeight {
+  uint32_t top = 0, signed_top = 0;
+
+  __device__ __forceinline__ void add(uint32_t word) {
+    if constexpr (!kWanted) return;
+    if constexpr (S == WeightStore::plain) {
+      top = max(top, word & kF32Magnitude);
+    } else {
+      top = __vmaxu2(top, word);
+      signed_top = __vmaxs2(signed_top, word);
+    }
+  }
+  __device__ __forceinline__ uint32_t bits() const {
+    if constexpr (S == WeightStore::plain) return top;
+    const uint32_t both = __vmaxu2(top & 0x7FFF7FFFu, signed_top);
+    return max(both << 16, both & 0xFFFF0000u);
+  }
+};
+
+// A run of finite weights from element i on; step: that of their random words.
+template <WeightStore S, typename Top>
+__device__ __forceinline__ void store_weights(const AdamwCall& call, uint32_t step, uint32_t i,
+                                              const float* w, Top& top) {
+  const auto at = static_cast<uint64_t>(i);
+  uint32_t bits[kRun], hi[kRun / 2], rest[kRun / 2];
+#pragma unroll
+  for (int j = 0; j < kRun; ++j) bits[j] = __float_as_uint(w[j]);
+  PhiloxBlock words{};
+#pragma unroll
+  for (int j = 0; j < kRun; j += 2) {
+    if (S == WeightStore::stochastic && j % 4 == 0) {
+      words = draw_block(call.keys, static_cast<uint32_t>(call.origin >> 2) + (i + j) / 4,
+                         static_cast<uint32_t>(call.origin >> 34), step);
+    }
+    const uint32_t a = bits[j], b = bits[j + 1];
+    uint32_t& to = hi[j / 2];
+    if constexpr (S == WeightStore::remainder) {
+      to = __byte_perm(a + 0x8000u, b + 0x8000u, 0x7632);
+      rest[j / 2] = __byte_perm(a, b, 0x5410);
+    } else if constexpr (S == WeightStore::stochastic) {
+      to = __byte_perm(a + (words.word[j % 4] >> 16), b + (words.word[j % 4 + 1] >> 16), 0x7632);
+    } else {
+      to = narrow2<Dtype::bf16>(w[j], w[j + 1]);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < (S == WeightStore::plain ? kRun : kRun / 2); ++j)
+    top.add(S == WeightStore::plain ? bits[j] : hi[j]);
+  if constexpr (S == WeightStore::plain) return store_words<8>(call.w_to, at * 4, bits);
+  store_words<4>(call.w_to, at * 2, hi);
+  if constexpr (S == WeightStore::remainder) store_words<4>(call.master_to, at * 2, rest);
+  if constexpr (S == WeightStore::master) store_words<8>(call.master_to, at * 4, bits);
+}
 
 }  // namespace octet::cuda

@@ -1,5 +1,5 @@
 // The step by tiles, for moments in groups of 128: one loop over tiles for every codec of moments
-// and store of weights (adamw_codec.cuh, adamw_tile.cuh), of one tensor or of a list of them.
+// (adamw_codec.cuh) and store of weights (adamw_tile.cuh), of one tensor or of a list of them.
 //
 // A warp takes a tile while the next is on its way: four groups, eight lanes each, of expanded
 // E4M3, which nearly every run has and which is made to need few instructions, since in a training
@@ -10,23 +10,377 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "backends/cuda/kernels/adamw/adamw_common.cuh"
-#include "backends/cuda/kernels/adamw/adamw_store.cuh"
+#include "backends/cuda/kernels/adamw/adamw_codes.cuh"
+#include "backends/cuda/kernels/adamw/adamw_tile.cuh"
 
 namespace octet::cuda {
 namespace {
 
 static_assert(kExpandedTile == kTileOf<Codec::expanded> && kGroupPair == kTileOf<Codec::codes>);
 
+// x behind an optimization barrier: the compiler keeps it in a register instead of computing it
+// again.
+__device__ __forceinline__ uint32_t opaque(uint32_t x) {
+  asm("" : "+r"(x));
+  return x;
+}
+__device__ __forceinline__ float opaque(float x) {
+  return __uint_as_float(opaque(__float_as_uint(x)));
+}
+
+// What is the same for every element of expanded E4M3.
+struct StepConstants {
+  float log2_beta1, log2_beta2;
+  float g_of_m, gg_of_v;      // (1 - beta1) s, (1 - beta2) s^2; s scales the gradient
+  float size_of_v, size_eps;  // (sqrt(v / c2) + eps) c1 / lr = sqrt(v) size_of_v + size_eps
+  float minus_decay;          // -lr weight_decay
+  float most_v;               // above it products of four sizes leave f32
+};
+__device__ __forceinline__ StepConstants step_constants(const AdamwConstants& k) {
+  StepConstants c{};
+  c.log2_beta1 = fast_log2(k.beta1);
+  c.log2_beta2 = fast_log2(k.beta2);
+  c.g_of_m = (1.0f - k.beta1) * k.grad_scale;
+  c.gg_of_v = (1.0f - k.beta2) * k.grad_scale * k.grad_scale;
+  const float inv_rate = k.c1 * fast_inverse(k.lr);
+  c.size_of_v = inv_rate * fast_inverse(fast_sqrt(k.c2));
+  c.size_eps = k.eps * inv_rate;
+  if (!(fabsf(c.size_eps) < 0x1p30f)) c.size_eps = __uint_as_float(kF32Nan);  // to step_group
+  c.minus_decay = -k.lr * k.weight_decay;
+  const float unit = fast_inverse(c.size_of_v);
+  c.most_v = fminf(0x1p100f, 0x1p60f * unit * unit);
+  return c;
+}
+// What all tiles of a tensor have in common.
+template <Codec C>
+struct Common {
+  std::conditional_t<C == Codec::expanded, StepConstants, AdamwConstants> k;
+  uint32_t step;  // of the random words
+};
+template <Codec C, WeightStore S>
+__device__ __forceinline__ Common<C> common_of(const AdamwCall& call) {
+  const uint32_t step = S == WeightStore::stochastic ? *call.attempt : 0;
+  if constexpr (C == Codec::expanded)
+    return {step_constants(constants_of(call)), step};
+  else
+    return {constants_of(call), step};
+}
+
+// The new values of a lane's elements.
+template <Codec C>
+struct NewValues {
+  float m[kEachOf<C>], v[kEachOf<C>], w[kEachOf<C>];
+};
+
+// lr / c1 / (sqrt(v / c2) + eps) of four elements: four inverses by one.
+__device__ __forceinline__ void invert_four(const float (&size)[4], float (&inverse)[4]) {
+  const float low = size[0] * size[1], high = size[2] * size[3];
+  const float all = fast_inverse(low * high);
+  const float of_low = all * high, of_high = all * low;
+  inverse[0] = size[1] * of_low, inverse[1] = size[0] * of_low;
+  inverse[2] = size[3] * of_high, inverse[3] = size[2] * of_high;
+}
+
+// How many of four powers of v go by sums: so that neither the unit of powers nor the issue of
+// instructions waits for the other.
+template <WeightStore S>
+constexpr int kBySums = S == WeightStore::stochastic ? 0 : 1;
+
+__device__ __noinline__ void step_each_group(const AdamwCall& call, uint32_t begin, uint32_t end) {
+  for (uint32_t i = begin; i < end; i += kMomentGroup)
+    step_group<Formats::ieee>(call, i, kMomentGroup);
+}
+
+// A lane of a warp that steps tiles. kNotes: the largest new weight is kept.
+template <Codec C, WeightStore S, Dtype G, bool kNotes>
+class TileStep {
+  using R = Raw<C, S, G>;
+  using New = NewValues<C>;
+  static constexpr int kLanes = kLanesOf<C>;
+
+ public:
+  // tables: of Codec::expanded, in shared memory.
+  __device__ __forceinline__ explicit TileStep(const char* tables)
+      : tables_(tables),
+        lane_(opaque(threadIdx.x % 32)),
+        offset_(
+            opaque(static_cast<uint32_t>(lane_ / kLanes * kMomentGroup + lane_ % kLanes * kRun))) {}
+
+  // Of the lane's first element in a tile.
+  __device__ __forceinline__ uint32_t offset() const { return offset_; }
+
+  // Calls `ahead` when raw is no longer needed. Of a tile that is not whole, lanes whose group is
+  // not there repeat the first group's work and write nothing.
+  template <bool kWhole, typename Ahead>
+  __device__ __forceinline__ void step(const AdamwCall& call, const Common<C>& common, const R& raw,
+                                       uint32_t tile, const Ahead& ahead) {
+    New x;
+    const bool odd = update(call, common, raw, x);
+    ahead();
+    const uint32_t end = kWhole ? tile + kTileOf<C> : static_cast<uint32_t>(call.end);
+    Encoding mine;
+    if (!settle(call, common, x, odd, mine)) return step_groups(call, tile, end);
+    const Encoding of_m = encoding_at<C>(mine, 0), of_v = encoding_at<C>(mine, kLanes / 2);
+    const uint32_t i = tile + offset_;
+    if (!kWhole && i >= end) return;
+#pragma unroll
+    for (int first = 0; first < kEachOf<C>; first += kRun) {
+      const uint32_t at = i + static_cast<uint32_t>(first / kRun) * kNextRun<C>;
+      store_weights<S>(call, common.step, at, x.w + first, top_);
+      store_moments<Moment::first>(call, at, of_m, x.m + first);
+      store_moments<Moment::second>(call, at, of_v, x.v + first);
+    }
+    if (lane_ % (kBothCoded<C> ? kLanes / 2 : kLanes) == 0)
+      (is_second() ? call.v : call.m).meta_to[i / kMomentGroup] = mine.meta;
+  }
+  // The whole warp calls it, when all steps are done.
+  __device__ __forceinline__ void note(const AdamwCall& call) const {
+    if (kNotes && call.amax != nullptr) Top{top_.bits()}.note(call);
+  }
+
+ private:
+  // Whether the lane makes the metadata of v.
+  __device__ __forceinline__ bool is_second() const {
+    return (lane_ & kLanes / 2) != 0;
+  }
+
+  // Whether something is unusual.
+  __device__ __forceinline__ bool update(const AdamwCall& call, const Common<C>& common,
+                                         const R& raw, New& x) const {
+    if constexpr (C == Codec::expanded)
+      return update_expanded(common.k, raw, x);
+    else
+      return update_exactly(call, common.k, raw, x);
+  }
+  __device__ __forceinline__ bool update_expanded(const StepConstants& c, const R& raw,
+                                                  New& x) const {
+    const Decoding of_m(tables_, raw.meta_m, c.log2_beta1), of_v(tables_, raw.meta_v, c.log2_beta2);
+    float bad = 0;
+#pragma unroll
+    for (int first = 0; first < kEachOf<C>; first += 4) {
+      float size[4], inverse[4];
+      const uint32_t m_codes = raw.words[first / 4], v_codes = raw.words[R::kV + first / 4];
+#pragma unroll
+      for (int j = first; j < first + 4; ++j) {
+        const int byte = j - first;
+        const uint32_t sign = (m_codes << (24 - byte * 8)) & kSign;
+        const float m = of_m.value<Moment::first>(tables_, lane_, m_codes, byte);
+        const float v = of_v.value<Moment::second>(tables_, lane_, v_codes, byte);
+        const float g = raw.gradient(j);
+        x.m[j] = __fmaf_rn(g, c.g_of_m, __uint_as_float(__float_as_uint(m) ^ sign));
+        x.v[j] = opaque(__fmaf_rn(g * c.gg_of_v, g, v));
+        size[byte] = __fmaf_rn(fast_sqrt(x.v[j]), c.size_of_v, c.size_eps);
+      }
+      invert_four(size, inverse);
+#pragma unroll
+      for (int j = first; j < first + 4; ++j) {
+        const float old = raw.weight(j);
+        x.w[j] = __fmaf_rn(-x.m[j], inverse[j - first], __fmaf_rn(old, c.minus_decay, old));
+      }
+      bad = __fmaf_rn(x.w[first], x.w[first + 1], bad);
+      bad = __fmaf_rn(x.w[first + 2], x.w[first + 3], bad);
+    }
+    return of_m.far | of_v.far | !(fabsf(bad) < __uint_as_float(kF32Inf));
+  }
+  __device__ __forceinline__ bool update_exactly(const AdamwCall& call, const AdamwConstants& k,
+                                                 const R& raw, New& x) const {
+    bool odd = decode_codes<Moment::first>(call.p.m, raw.words, raw.meta_m, x.m);
+    const uint32_t* v = raw.words + R::kV;
+    if constexpr (C == Codec::codes)
+      odd |= decode_codes<Moment::second>(call.p.v, v, raw.meta_v, x.v);
+    const float scale = C == Codec::fp16 ? scale_of_v(call) : 1.0f;
+    float bad = 0;
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) {
+      if constexpr (C == Codec::f32) x.v[j] = __uint_as_float(v[j]);
+      if constexpr (C == Codec::fp16)
+        x.v[j] = to_float<Dtype::fp16>(static_cast<uint16_t>(v[j / 2] >> (j % 2 * 16))) * scale;
+      const AdamwElement next = adamw_element(k, {raw.weight(j), x.m[j], x.v[j]}, raw.gradient(j));
+      x.w[j] = next.w, x.m[j] = next.m, x.v[j] = next.v;
+      bad = __fmaf_rn(next.w, 0.0f, bad);
+    }
+    return odd | (bad != 0.0f);  // NaN where a new weight is not finite
+  }
+
+  // Of a lane's half of a group: its metadata, and how codes are made with it. False, for the whole
+  // warp, where a lane found something unusual: then nothing is to be written.
+  __device__ __forceinline__ bool settle(const AdamwCall& call, const Common<C>& common, New& x,
+                                         bool odd, Encoding& mine) const {
+    Extent extent = group_extent<C, true>(x.m, x.v, is_second());
+    const bool zeros = (extent.amin == 0) & (extent.amax != 0);
+    if constexpr (C == Codec::expanded) {
+      const uint32_t most = __float_as_uint(is_second() ? common.k.most_v : 0x1p100f);
+      Choice choice = choice_of(extent);
+      if (__any_sync(~0u, odd | zeros | is_far(extent, most) | choice.doubtful)) {
+        if (__any_sync(~0u, zeros)) extent = group_extent<C, false>(x.m, x.v, is_second());
+        if (__any_sync(~0u, odd | is_far(extent, most))) return false;
+        choice = choice_of(extent);
+        if (!choice.empty) choice.bits = exact_k16(extent) + 0x1p23f;
+      }
+      // Not the magnitudes that the extents were made of, held in as many registers.
+#pragma unroll
+      for (float& m : x.m) m = opaque(m);
+      mine = encoding_of(extent, choice);
+    } else {
+      const MomentParams& p = is_second() && kBothCoded<C> ? call.p.v : call.p.m;
+      if (__any_sync(~0u, zeros)) extent = group_extent<C, false>(x.m, x.v, is_second());
+      if (__any_sync(~0u, odd | is_far(p, extent.range()))) return false;
+      mine.meta = meta_of<Formats::ieee, Moment::first>({.dtype = p.dtype, .expand = p.expand},
+                                                        extent.range());
+    }
+    return true;
+  }
+
+  // A run of a moment.
+  template <Moment M>
+  __device__ __forceinline__ void store_moments(const AdamwCall& call, uint32_t i,
+                                                const Encoding& e, const float* x) const {
+    constexpr bool kSecond = M == Moment::second;
+    if constexpr (kSecond && C == Codec::fp16) {
+      store_scaled_v<kRun>(call, i, x);
+    } else if constexpr (kSecond && C == Codec::f32) {
+      store_words<kRun>(call.v.to, uint64_t{i} * 4, reinterpret_cast<const uint32_t*>(x));
+    } else {
+      void* to = (kSecond ? call.v : call.m).to;
+      uint2& codes = *reinterpret_cast<uint2*>(static_cast<uint8_t*>(to) + i);
+      if constexpr (C == Codec::expanded)
+        codes = encode_expanded < M, kSecond ? kBySums<S> : 0 > (e, x);
+      else
+        codes = encode_codes<M>(kSecond ? call.p.v : call.p.m, x, e.meta);
+    }
+  }
+
+  // Elements [begin, end) by the formulas for any.
+  __device__ __forceinline__ void step_groups(const AdamwCall& call, uint32_t begin, uint32_t end) {
+    step_each_group(call, begin, end);
+    if (kNotes && call.amax != nullptr)
+      note_weights(call, call.w_to, {begin + threadIdx.x % 32, end, 32});
+  }
+
+  const char* tables_;
+  uint32_t lane_, offset_;
+  TopWeight<S, kNotes> top_;
+};
+
+template <Codec C>
+__device__ __forceinline__ uint32_t end_of_whole(const AdamwCall& call) {
+  return static_cast<uint32_t>(call.end) / kTileOf<C> * kTileOf<C>;
+}
+
+// What of a tensor is not a whole tile: groups by the tile's code, and of a row the rest, which is
+// no group. Called, so that the registers of the others' loop are its own.
+template <WeightStore S, Dtype G, bool kIsRow>
+__device__ __noinline__ void step_rest(const AdamwCall& call, const char* tables) {
+  constexpr Codec kC = Codec::expanded;
+  const uint32_t begin = end_of_whole<kC>(call);
+  TileStep<kC, S, G, !kIsRow> lane(tables);
+  if (const uint32_t i = begin + lane.offset(); begin < call.end) {
+    Raw<kC, S, G> raw;
+    raw.load(call, i < call.end ? i : begin + lane.offset() % kMomentGroup);
+    lane.template step<false>(call, common_of<kC, S>(call), raw, begin, [] {});
+    __syncwarp();
+    lane.note(call);
+  }
+  if (kIsRow && call.end < call.p.n) step_group<Formats::ieee>(call, call.end, call.p.n - call.end);
+}
+
+// A warp's tile: its tensor, with what all tiles of that have in common, and where it begins there.
+template <typename Tensor>
+struct At {
+  const Tensor* tensor;
+  uint32_t first;
+  bool is_whole;
+};
+
+// A warp's way through the whole tiles of one tensor.
+template <Codec C, WeightStore S>
+class CallWalk {
+ public:
+  struct Tensor {
+    const AdamwCall& call;
+    Common<C> common;
+  };
+  static constexpr int kBytes = 0;
+  static constexpr uint32_t kStep = kTileOf<C>;  // a tile is known by its first element
+
+  __device__ __forceinline__ CallWalk(const AdamwCall& call, char*) : tensor_{call, {}} {}
+  // Behind the first request for memory.
+  __device__ __forceinline__ void prepare() { tensor_.common = common_of<C, S>(tensor_.call); }
+  __device__ __forceinline__ bool has(uint32_t first) const {
+    return first < end_of_whole<C>(tensor_.call);
+  }
+  __device__ __forceinline__ At<Tensor> go(uint32_t first) const {
+    return {&tensor_, first, has(first)};
+  }
+
+ private:
+  Tensor tensor_;
+};
+
+// The same through the rows of a list: the row of its tile, and that of the next, as copies in
+// shared memory, which the whole warp reads at once. Two copies by turns, so that a row can be
+// asked for while its predecessor is still in work.
+template <Codec C, WeightStore S>
+class RowWalk {
+ public:
+  struct alignas(16) Tensor : UpdateRow {
+    Common<C> common;
+  };
+  static constexpr int kBytes = 2 * static_cast<int>(sizeof(Tensor));  // of a warp
+  static constexpr uint32_t kStep = 1;
+
+  // memory: kBytes of the warp, shared.
+  __device__ __forceinline__ RowWalk(const UpdateRows& list, char* memory)
+      : list_(list), at_(reinterpret_cast<Tensor*>(memory)) {
+    if (threadIdx.x % 32 == 0) at_->index = at_->end_tile = 0;
+    __syncwarp();
+  }
+  __device__ __forceinline__ void prepare() {}
+  __device__ __forceinline__ bool has(uint32_t tile) const { return tile < list_.n_tiles; }
+  // To a tile that is not before the last one. The copy of the row before stays until the next call
+  // that leaves a row.
+  __device__ __forceinline__ At<Tensor> go(uint32_t tile) {
+    if (has(tile) && tile >= at_->end_tile) copy_row(tile);
+    const uint32_t first = (tile - at_->first_tile) * kTileOf<C>;
+    return {at_, first, has(tile) && first < end_of_whole<C>(at_->call)};
+  }
+
+ private:
+  __device__ __forceinline__ void copy_row(uint32_t tile) {
+    const uint32_t from = at_->index;
+    const uint32_t index = from + last_reached(list_.first_tile + from, list_.n_rows - from, tile);
+    at_ += is_second_ ? -1 : 1;
+    is_second_ = !is_second_;
+    const uint32_t lane = threadIdx.x % 32;
+    __syncwarp();
+    if (lane < sizeof(UpdateRow) / 16) {
+      reinterpret_cast<uint4*>(at_)[lane] =
+          reinterpret_cast<const uint4*>(list_.rows + index)[lane];
+    }
+    __syncwarp();
+    const Common<C> common = common_of<C, S>(at_->call);
+    if (lane == 0) at_->common = common;
+    __syncwarp();
+  }
+
+  const UpdateRows& list_;
+  Tensor* at_;
+  bool is_second_ = false;
+};
+
 // Whether tiles are staged in shared memory, which leaves registers for more warps, or wait in
 // registers. Where more bytes come with an element, memory is what takes time, and gives 4 % more
 // of them to the latter.
 template <Codec C, WeightStore S>
-constexpr bool kStaged = (C == Codec::expanded) && (S == WeightStore::stochastic);
-template <Codec C, WeightStore S>
-constexpr int kThreadsOf = C != Codec::expanded ? 128
-                           : kStaged<C, S>      ? 640
-                                                : 512;
+constexpr bool kStaged = C == Codec::expanded&& S == WeightStore::stochastic;
+template <typename List>
+constexpr bool kIsList = std::is_same_v<List, UpdateRows>;
+// Staged tiles of f32 gradients and two rows a warp leave room for fewer warps.
+template <Codec C, WeightStore S, Dtype G, typename List>
+constexpr int kThreadsOf = C != Codec::expanded               ? 128
+                           : !kStaged<C, S>                   ? 512
+                           : kIsList<List> && G == Dtype::f32 ? 512
+                                                              : 640;
 template <Codec C>  // on one multiprocessor: registers
 constexpr int kBlocksOf = C == Codec::expanded ? 1
                           : C == Codec::codes  ? 5
@@ -45,27 +399,52 @@ __device__ __forceinline__ void give_amax(const AdamwCall& call) {
   all.flag = 0;
 }
 
-template <Codec C, WeightStore S, Dtype G>
-__global__ void __launch_bounds__(kThreadsOf<C, S>, kBlocksOf<C>)
-    step_tiles(const __grid_constant__ AdamwCall call, const __grid_constant__ RoundKeys keys) {
+// A step that changes nothing.
+__device__ __noinline__ void keep_all(const AdamwCall& call) {
+  const int64_t n_threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (call.amax != nullptr) note_weights(call, call.w_from, {thread, call.end, n_threads});
+  copy_states(call);
+  give_amax(call);
+}
+
+template <Codec C, WeightStore S, Dtype G, typename List>
+struct Kernel {
+  static constexpr int kThreads = kThreadsOf<C, S, G, List>, kWarps = kThreads / 32;
+  using R = Raw<C, S, G>;
+  using Walk = std::conditional_t<kIsList<List>, RowWalk<C, S>, CallWalk<C, S>>;
+  using Stage = Staging<R, kThreads>;
+  static constexpr int kWalkAt = C == Codec::expanded ? kTableBytes : 0;
+  static constexpr int kStageAt = kWalkAt + kWarps * Walk::kBytes;
+  static constexpr int kBytes = kStageAt + (kStaged<C, S> ? Stage::kBytes : 0);
+};
+
+template <Codec C, WeightStore S, Dtype G, typename List>
+__global__ void __launch_bounds__(kThreadsOf<C, S, G, List>, kBlocksOf<C>)
+    step_tiles(const __grid_constant__ List list) {
   extern __shared__ __align__(16) char shared[];
-  constexpr int kThreads = kThreadsOf<C, S>;
-  start_next();
-  const uint32_t end = end_of_whole<C>(call), stride = gridDim.x * (kThreads / 32) * kTileOf<C>;
-  uint32_t tile = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * kTileOf<C>;
-  Raw<C, S, G> raw;
-  Staging<Raw<C, S, G>, kThreads> staging(shared + kTableBytes);
-  if (const uint32_t i = tile + offset_of<C>(threadIdx.x % 32); tile < end) {
+  using K = Kernel<C, S, G, List>;
+  constexpr bool kIsExpanded = C == Codec::expanded;
+  if constexpr (!kIsList<List>) start_next();
+  const uint32_t warp = threadIdx.x / 32, stride = gridDim.x * (K::kWarps * K::Walk::kStep);
+  typename K::Walk walk(list, shared + K::kWalkAt + warp * K::Walk::kBytes);
+  typename K::Stage staging(shared + K::kStageAt);
+  typename K::R raw;
+  TileStep<C, S, G, kIsExpanded && !kIsList<List>> lane(shared);
+  const auto ask = [&](const auto& at) {
     if constexpr (kStaged<C, S>) {
-      staging.prefetch(call, i);
+      if (at.is_whole) staging.prefetch(at.tensor->call, at.first + lane.offset());
       end_of_bringing();
     } else {
-      raw.load(call, i);
+      if (at.is_whole) raw.load(at.tensor->call, at.first + lane.offset());
     }
-  }
-  const AdamwConstants k = constants_of(call);
-  const uint8_t found_nonfinite = *call.found_nonfinite;
-  if constexpr (C == Codec::expanded) {
+  };
+  uint32_t tile = (warp * gridDim.x + blockIdx.x) * K::Walk::kStep;
+  auto now = walk.go(tile);
+  ask(now);
+  walk.prepare();
+  const uint8_t found_nonfinite = *list.found_nonfinite;
+  if constexpr (kIsExpanded) {
     fill_tables(shared);
     __syncthreads();
   }
@@ -74,33 +453,51 @@ __global__ void __launch_bounds__(kThreadsOf<C, S>, kBlocksOf<C>)
       end_of_bringing();
       wait_for_brought();
     }
-    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-    const Steps at{thread, call.end, static_cast<int64_t>(gridDim.x) * kThreads};
-    if (call.amax != nullptr) note_weights(call, call.w_from, at);
-    copy_states(call);
-    return give_amax(call);
+    if constexpr (!kIsList<List>) keep_all(list);
+    return;
   }
-  const Place p = place_of<C, S>(call, keys, shared, k);
-  std::conditional_t<C == Codec::expanded, TopWeight<S>, NoTop> top;
-  for (; tile < end; tile += stride) {
-    const bool goes_on = tile + stride < end;
-    const uint32_t next = tile + stride + p.offset;
-    if constexpr (kStaged<C, S>) staging.take(call, goes_on, next, raw);
-    const Raw<C, S, G> now = raw;
-    const auto ahead = [&] {
-      if (!kStaged<C, S> && goes_on) raw.load(call, next);
-    };
-    if constexpr (C != Codec::expanded) ahead();  // it has fewer warps to wait for each other
-    step_tile<true>(p, now, tile, top, [&] {
-      if constexpr (C == Codec::expanded) ahead();
-    });
+  while (walk.has(tile)) {
+    tile += stride;
+    const auto next = walk.go(tile);
+    if (!kIsList<List> || now.is_whole) {
+      if constexpr (kStaged<C, S>)
+        staging.take(next.tensor->call, next.is_whole, next.first + lane.offset(), raw);
+      const typename K::R taken = raw;
+      if constexpr (!kIsExpanded) ask(next);  // it has fewer warps to wait for each other
+      lane.template step<true>(now.tensor->call, now.tensor->common, taken, now.first, [&] {
+        if constexpr (kIsExpanded && !kStaged<C, S>) ask(next);
+      });
+    } else if constexpr (kIsList<List>) {
+      step_rest<S, G, true>(now.tensor->call, shared);
+      __syncwarp();
+      ask(next);
+    }
+    now = next;
   }
-  if constexpr (C == Codec::expanded) {
-    top.note(call);
-    if (tile == end && tile < call.end)
-      step_last_tile<S, G, TopWeight<S>>(call, keys, shared).note(call);
+  if constexpr (!kIsList<List>) {
+    lane.note(list);
+    if constexpr (kIsExpanded) {
+      if (now.first < list.end) step_rest<S, G, false>(list, shared);
+    }
+    give_amax(list);
   }
-  give_amax(call);
+}
+
+constexpr int kAnyWarps = 4;
+__global__ void __launch_bounds__(kAnyWarps * 32)
+    step_any_rows(const __grid_constant__ UpdateRows list) {
+  using Walk = RowWalk<Codec::codes, WeightStore::plain>;
+  __shared__ __align__(16) char memory[kAnyWarps * Walk::kBytes];
+  if (*list.found_nonfinite != 0) return;
+  Walk walk(list, memory + threadIdx.x / 32 * Walk::kBytes);
+  const uint32_t stride = gridDim.x * kAnyWarps * Walk::kStep;
+  for (uint32_t tile = blockIdx.x * kAnyWarps + threadIdx.x / 32; tile < list.n_tiles;
+       tile += stride) {
+    const UpdateRow& row = *walk.go(tile).tensor;
+    const AdamwCall& call = row.call;
+    const int64_t first = static_cast<int64_t>(tile - row.first_tile) * call.p.group;
+    step_group<Formats::all>(call, first, min(call.p.group, call.p.n - first));
+  }
 }
 
 // f.template operator()<store, gradient>().
@@ -122,200 +519,34 @@ void visit_weights(WeightStore store, Dtype gradient, F&& f) {
   }
 }
 constexpr int kMaxShared = 227 << 10;  // of a block, on Hopper
-template <typename Kernel>
-void allow_shared(Kernel* kernel, int n_bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes),
-        "adamw_step's shared memory");
-}
-
-template <Codec C>
-void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
-  const RoundKeys keys =
-      round_keys(update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight));
-  visit_weights(call.p.store, call.p.g, [&]<WeightStore S, Dtype G>() {
-    constexpr int kThreads = kThreadsOf<C, S>;
-    constexpr int kStagedBytes = kStaged<C, S> ? Staging<Raw<C, S, G>, kThreads>::kBytes : 0;
-    constexpr int kBytes = C == Codec::expanded ? kTableBytes + kStagedBytes : 0;
+struct Grid {
+  int64_t n_tiles;
+  int n_sm;
+  cudaStream_t stream;
+};
+template <Codec C, typename List>
+void launch_tiles(const List& list, WeightStore store, Dtype gradient, const Grid& grid) {
+  visit_weights(store, gradient, [&]<WeightStore S, Dtype G>() {
+    using K = Kernel<C, S, G, List>;
+    static_assert(K::kBytes <= kMaxShared);
+    const auto kernel = step_tiles<C, S, G, List>;
+    if (K::kBytes != 0) {
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, K::kBytes),
+            "adamw_step's shared memory");
+    }
     // Of codes a block takes a tile a warp at least.
-    constexpr int64_t kTiles = C == Codec::expanded ? 1 : kThreads / 32;
-    static_assert(kBytes <= kMaxShared);
-    const auto kernel = step_tiles<C, S, G>;
-    if (kBytes != 0) allow_shared(kernel, kBytes);
-    const auto blocks = static_cast<unsigned>(
-        std::min<int64_t>(ceil_div(call.end, kTileOf<C> * kTiles), int64_t{n_sm} * kBlocksOf<C>));
-    launch_step(kernel, {blocks, kThreads, kBytes}, stream, call, keys);
+    const int64_t n_blocks = ceil_div(grid.n_tiles, C == Codec::expanded ? 1 : K::kWarps);
+    const auto blocks =
+        static_cast<unsigned>(std::min<int64_t>(n_blocks, int64_t{grid.n_sm} * kBlocksOf<C>));
+    launch_step(kernel, {blocks, K::kThreads, K::kBytes}, grid.stream, list);
   });
 }
 // In slices that 32 bits count.
 template <Codec C>
 void launch_slices(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   for (int64_t first = 0; first < call.end; first += kMaxRowElements) {
-    launch_tiles<C>(slice_of(call, first, std::min(call.end - first, kMaxRowElements)), n_sm,
-                    stream);
-  }
-}
-
-constexpr Codec kExpanded = Codec::expanded;
-
-// A warp's way through the rows of a launch: the row of its tile, and that of the next, as copies
-// in shared memory, which the whole warp reads at once. Two copies by turns, so that a row can be
-// asked for while its predecessor is still in work. Beside each, what the kernel makes of it once.
-template <typename Beside>
-class RowWalk {
- public:
-  struct alignas(16) Slot {
-    UpdateRow row;
-    Beside beside;
-  };
-  static constexpr int kBytes = 2 * static_cast<int>(sizeof(Slot));  // of a warp
-
-  // memory: kBytes of the warp, shared.
-  __device__ __forceinline__ explicit RowWalk(char* memory) : at_(reinterpret_cast<Slot*>(memory)) {
-    if (threadIdx.x % 32 == 0) at_->row.index = at_->row.end_tile = 0;
-    __syncwarp();
-  }
-
-  // To a tile that is not before the last one. Returns whether the row is another; the copy of the
-  // one before stays until the next call that returns true.
-  __device__ __forceinline__ bool go(const UpdateRows& list, uint32_t tile) {
-    if (tile < at_->row.end_tile) return false;
-    const uint32_t from = at_->row.index;
-    const uint32_t index = from + last_reached(list.first_tile + from, list.n_rows - from, tile);
-    at_ += is_second_ ? -1 : 1;
-    is_second_ = !is_second_;
-    constexpr int kPieces = sizeof(UpdateRow) / 16;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    __syncwarp();
-    if (lane < kPieces) {
-      reinterpret_cast<uint4*>(&at_->row)[lane] =
-          reinterpret_cast<const uint4*>(list.rows + index)[lane];
-    }
-    __syncwarp();
-    return true;
-  }
-  __device__ __forceinline__ Slot& slot() const { return *at_; }
-
- private:
-  Slot* at_;
-  bool is_second_ = false;
-};
-
-// What of a row is not a whole tile: groups by the tile's code, and the rest, which is no group.
-template <WeightStore S, Dtype G>
-__device__ __noinline__ void step_rest(const UpdateRow& row, const char* tables) {
-  const AdamwCall& call = row.call;
-  if (end_of_whole<kExpanded>(call) < call.end) step_last_tile<S, G, NoTop>(call, row.keys, tables);
-  if (call.end < call.p.n) step_group<Formats::ieee>(call, call.end, call.p.n - call.end);
-}
-
-// What all tiles of a row have in common.
-struct RowShared {
-  StepConstants c;
-  DrawShared draws;
-};
-using Walk = RowWalk<RowShared>;
-
-template <WeightStore S>
-__device__ __forceinline__ void prepare_row(Walk::Slot& slot) {
-  const AdamwCall& call = slot.row.call;
-  const Place p = place_of<kExpanded, S>(call, slot.row.keys, nullptr, constants_of(call));
-  if (threadIdx.x % 32 == 0) slot.beside = {p.c, p.draws};
-  __syncwarp();
-}
-
-// A warp's tile: the first element in its row; a tile that is not whole is not prefetched.
-struct At {
-  const Walk::Slot* slot;
-  uint32_t first;
-  bool is_whole;
-};
-__device__ __forceinline__ At at_of(const Walk& walk, uint32_t tile, bool is_there) {
-  const UpdateRow& row = walk.slot().row;
-  const uint32_t first = (tile - row.first_tile) * kTileOf<kExpanded>;
-  return {&walk.slot(), first, is_there && first < end_of_whole<kExpanded>(row.call)};
-}
-
-// Staged tiles of f32 gradients and two rows a warp leave room for fewer warps.
-template <WeightStore S, Dtype G>
-constexpr int kRowThreads =
-    kStaged<kExpanded, S>&& G == Dtype::f32 ? 512 : kThreadsOf<kExpanded, S>;
-
-template <WeightStore S, Dtype G>
-__global__ void __launch_bounds__(kRowThreads<S, G>, 1)
-    step_rows(const __grid_constant__ UpdateRows list) {
-  extern __shared__ __align__(16) char shared[];
-  constexpr int kWarps = kRowThreads<S, G> / 32;
-  fill_tables(shared);
-  __syncthreads();
-  const uint32_t stride = gridDim.x * kWarps, lane = opaque(threadIdx.x % 32);
-  uint32_t tile = threadIdx.x / 32 * gridDim.x + blockIdx.x;
-  if (*list.found_nonfinite != 0 || tile >= list.n_tiles) return;  // no barrier follows
-  Walk walk(shared + kTableBytes + threadIdx.x / 32 * Walk::kBytes);
-  Staging<Raw<kExpanded, S, G>, 32 * kWarps> staging(shared + kTableBytes + kWarps * Walk::kBytes);
-  Raw<kExpanded, S, G> raw;
-  NoTop top;
-  const uint32_t offset = opaque(offset_of<kExpanded>(lane));
-  const auto ask = [&](const At& at) {
-    if constexpr (kStaged<kExpanded, S>) {
-      if (at.is_whole) staging.prefetch(at.slot->row.call, at.first + offset);
-      end_of_bringing();
-    } else {
-      if (at.is_whole) raw.load(at.slot->row.call, at.first + offset);
-    }
-  };
-  walk.go(list, tile);
-  prepare_row<S>(walk.slot());
-  At now = at_of(walk, tile, true);
-  ask(now);
-  while (true) {
-    tile += stride;
-    const bool goes_on = tile < list.n_tiles;
-    if (goes_on && walk.go(list, tile)) prepare_row<S>(walk.slot());
-    const At next = at_of(walk, tile, goes_on);
-    if (now.is_whole) {
-      const UpdateRow& row = now.slot->row;
-      const Place p{.call = &row.call,
-                    .keys = &row.keys,
-                    .tables = shared,
-                    .k = {},
-                    .c = now.slot->beside.c,
-                    .draws = now.slot->beside.draws,
-                    .first_draw = static_cast<uint32_t>(row.call.origin / 4),
-                    .lane = lane,
-                    .offset = offset};
-      if constexpr (kStaged<kExpanded, S>) {
-        staging.take(next.slot->row.call, next.is_whole, next.first + offset, raw);
-      }
-      step_tile<true>(p, raw, now.first, top, [&] {
-        if constexpr (!kStaged<kExpanded, S>) ask(next);
-      });
-    } else {
-      step_rest<S, G>(now.slot->row, shared);
-      __syncwarp();
-      ask(next);
-    }
-    if (!goes_on) return;
-    now = next;
-  }
-}
-
-constexpr int kAnyWarps = 4;
-struct Nothing {};
-using AnyWalk = RowWalk<Nothing>;
-
-__global__ void __launch_bounds__(kAnyWarps * 32)
-    step_any_rows(const __grid_constant__ UpdateRows list) {
-  __shared__ __align__(16) char memory[kAnyWarps * AnyWalk::kBytes];
-  if (*list.found_nonfinite != 0) return;
-  AnyWalk walk(memory + threadIdx.x / 32 * AnyWalk::kBytes);
-  const uint32_t stride = gridDim.x * kAnyWarps;
-  for (uint32_t tile = blockIdx.x * kAnyWarps + threadIdx.x / 32; tile < list.n_tiles;
-       tile += stride) {
-    walk.go(list, tile);
-    const UpdateRow& row = walk.slot().row;
-    const AdamwCall& call = row.call;
-    const int64_t first = static_cast<int64_t>(tile - row.first_tile) * call.p.group;
-    step_group<Formats::all>(call, first, min(call.p.group, call.p.n - first));
+    const AdamwCall part = slice_of(call, first, std::min(call.end - first, kMaxRowElements));
+    launch_tiles<C>(part, call.p.store, call.p.g, {ceil_div(part.end, kTileOf<C>), n_sm, stream});
   }
 }
 
@@ -332,18 +563,7 @@ void launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 
 void launch_expanded_many(const UpdateRows& rows, WeightStore store, Dtype gradient, int n_sm,
                           cudaStream_t stream) {
-  visit_weights(store, gradient, [&]<WeightStore S, Dtype G>() {
-    constexpr int kThreads = kRowThreads<S, G>;
-    constexpr int kStagedBytes =
-        kStaged<kExpanded, S> ? Staging<Raw<kExpanded, S, G>, kThreads>::kBytes : 0;
-    constexpr int kBytes = kTableBytes + kThreads / 32 * Walk::kBytes + kStagedBytes;
-    static_assert(kBytes <= kMaxShared);
-    const auto kernel = step_rows<S, G>;
-    allow_shared(kernel, kBytes);
-    const auto blocks = static_cast<unsigned>(std::min<int64_t>(rows.n_tiles, n_sm));
-    kernel<<<blocks, kThreads, kBytes, stream>>>(rows);
-    check_launch("adamw_step");
-  });
+  launch_tiles<Codec::expanded>(rows, store, gradient, {rows.n_tiles, n_sm, stream});
 }
 
 void launch_any_many(const UpdateRows& rows, int n_sm, cudaStream_t stream) {
@@ -370,6 +590,7 @@ AdamwCall slice_of(const AdamwCall& call, int64_t first, int64_t n) {
   };
   move(part.m, call.p.m.dtype), move(part.v, call.p.v.dtype);
   part.origin = call.origin + first, part.begin = 0, part.end = n;
+  part.keys = round_keys(update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight));
   return part;
 }
 

@@ -12,33 +12,27 @@ namespace octet::cuda {
 // As they are stored: a word each of f32, half a word each of 16 bits.
 template <int N>
 using Run = Pack<uint32_t, N>;
+template <int N>
+using Halves = std::conditional_t<N == 1, Pack<uint16_t, 1>, Pack<uint32_t, (N + 1) / 2>>;
 
 template <int N>
 __device__ __forceinline__ Run<N> load_run(Dtype dtype, const void* from, int64_t i) {
   if (dtype == Dtype::f32) return load_pack<N>(static_cast<const uint32_t*>(from) + i);
+  const void* at = static_cast<const uint16_t*>(from) + i;
+  const auto halves = *static_cast<const Halves<N>*>(at);
   Run<N> run{};
-  const auto* at = static_cast<const uint16_t*>(from) + i;
-  if constexpr (N == 1) {
-    run.at[0] = *at;
-  } else {
-    const auto pairs = load_pack<N / 2>(reinterpret_cast<const uint32_t*>(at));
 #pragma unroll
-    for (int j = 0; j < N / 2; ++j) run.at[j] = pairs.at[j];
-  }
+  for (int j = 0; j < (N + 1) / 2; ++j) run.at[j] = halves.at[j];
   return run;
 }
 template <int N>
 __device__ __forceinline__ void store_run(Dtype dtype, void* to, int64_t i, const Run<N>& run) {
   if (dtype == Dtype::f32) return store_pack<N>(static_cast<uint32_t*>(to) + i, run);
-  auto* at = static_cast<uint16_t*>(to) + i;
-  if constexpr (N == 1) {
-    *at = static_cast<uint16_t>(run.at[0]);
-  } else {
-    Pack<uint32_t, N / 2> pairs;
+  Halves<N> halves;
 #pragma unroll
-    for (int j = 0; j < N / 2; ++j) pairs.at[j] = run.at[j];
-    store_pack<N / 2>(reinterpret_cast<uint32_t*>(at), pairs);
-  }
+  for (int j = 0; j < (N + 1) / 2; ++j) halves.at[j] = run.at[j];
+  void* at = static_cast<uint16_t*>(to) + i;
+  *static_cast<Halves<N>*>(at) = halves;
 }
 template <int N>
 __device__ __forceinline__ uint16_t half_of(const Run<N>& run, int j) {
@@ -70,21 +64,46 @@ template <int N>
 __device__ __forceinline__ void put_half(Run<N>& run, int j, uint32_t bits) {
   run.at[j / 2] |= bits << (j % 2 * 16);
 }
+// Rounded to f32, bf16 or fp16.
+template <int N>
+__device__ __forceinline__ void store_values(Dtype dtype, void* to, int64_t i,
+                                             const float (&x)[N]) {
+  visit_type(dtype, [&]<Dtype D>() {
+    Run<N> run{};
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      if constexpr (D == Dtype::f32)
+        run.at[j] = __float_as_uint(x[j]);
+      else
+        put_half(run, j, from_float<D>(x[j]));
+    }
+    store_run(D, to, i, run);
+  });
+}
+
+// As FP16 with a scale (math/master.h).
+template <int N>
+__device__ __forceinline__ void store_scaled(void* to, int64_t i, const float* x,
+                                             float inverse_scale, const Run<N>& words,
+                                             bool keeps_positive) {
+  Run<N> run{};
+#pragma unroll
+  for (int j = 0; j < N; ++j)
+    put_half(run, j, store_fp16(x[j] * inverse_scale, words.at[j], keeps_positive));
+  store_run(Dtype::fp16, to, i, run);
+}
 
 // The words of elements i to i + N; i is a multiple of 4 where there are several.
 template <int N>
 __device__ __forceinline__ Run<N> draw(const RandomStream& stream, int64_t i) {
-  Run<N> words;
   const auto at = static_cast<uint64_t>(i);
-  if constexpr (N == 1) {
-    words.at[0] = stream.bits(at);
-  } else {
+  if constexpr (N == 1) return {stream.bits(at)};
+  Run<N> words{};
 #pragma unroll
-    for (int j = 0; j < N; j += 4) {
-      const PhiloxBlock four = stream.block(at / 4 + static_cast<uint64_t>(j / 4));
+  for (int j = 0; j < N; j += 4) {
+    const PhiloxBlock four = stream.block(at / 4 + static_cast<uint64_t>(j / 4));
 #pragma unroll
-      for (int k = 0; k < 4; ++k) words.at[j + k] = four.word[k];
-    }
+    for (int k = 0; k < 4; ++k) words.at[j + k] = four.word[k];
   }
   return words;
 }
@@ -106,76 +125,39 @@ __device__ __forceinline__ Run<N> load_weights(const WeightPlace& p, int64_t i) 
   Run<N> run = load_run<N>(p.dtype, p.from, i);
   if (p.store != WeightStore::remainder) return run;
   const Run<N> rest = load_run<N>(Dtype::i16, p.rest_from, i);
-  if constexpr (N == 1) {
-    put_half(run, 1, rest.at[0]);
-  } else {
+  if constexpr (N == 1) put_half(run, 1, rest.at[0]);
 #pragma unroll
-    for (int j = 0; j < N / 2; ++j) run.at[N / 2 + j] = rest.at[j];
-  }
+  for (int j = 0; j < N / 2; ++j) run.at[N / 2 + j] = rest.at[j];
   return run;
-}
-template <int N>
-__device__ __forceinline__ float weight_at(const WeightPlace& p, const Run<N>& run, int j) {
-  if (p.store != WeightStore::remainder)
-    return value_of(p.store == WeightStore::master ? Dtype::f32 : p.dtype, run, j);
-  return join_master({half_of(run, j), static_cast<int16_t>(half_of(run, N + j))});
 }
 template <int N>
 __device__ __forceinline__ void weights_of(const WeightPlace& p, const Run<N>& run, float (&x)[N]) {
   if (p.store != WeightStore::remainder)
     return values_of(p.store == WeightStore::master ? Dtype::f32 : p.dtype, run, x);
 #pragma unroll
-  for (int j = 0; j < N; ++j) x[j] = weight_at(p, run, j);
-}
-// Rounded to f32, bf16 or fp16.
-template <int N>
-__device__ __forceinline__ Run<N> run_of(Dtype dtype, const float (&x)[N]) {
-  Run<N> run{};
-  visit_type(dtype, [&]<Dtype D>() {
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      if constexpr (D == Dtype::f32)
-        run.at[j] = __float_as_uint(x[j]);
-      else
-        put_half(run, j, from_float<D>(x[j]));
-    }
-  });
-  return run;
+  for (int j = 0; j < N; ++j)
+    x[j] = join_master({half_of(run, j), static_cast<int16_t>(half_of(run, N + j))});
 }
 // words: of stochastic ones.
 template <int N>
 __device__ __forceinline__ void store_weights(const WeightPlace& p, int64_t i, const float (&x)[N],
                                               const Run<N>& words) {
+  if (p.store == WeightStore::plain || p.store == WeightStore::master)
+    store_values(p.dtype, p.to, i, x);
+  if (p.store == WeightStore::plain) return;
+  if (p.store == WeightStore::master) return store_values(Dtype::f32, p.rest_to, i, x);
   Run<N> w{}, rest{};
-  if (p.store == WeightStore::remainder) {
 #pragma unroll
-    for (int j = 0; j < N; ++j) {
+  for (int j = 0; j < N; ++j) {
+    if (p.store == WeightStore::stochastic) {
+      put_half(w, j, stochastic_bf16(x[j], words.at[j]));
+    } else {
       const MasterBits parts = split_master(x[j]);
       put_half(w, j, parts.hi), put_half(rest, j, static_cast<uint16_t>(parts.lo));
     }
-    store_run(Dtype::i16, p.rest_to, i, rest);
-  } else if (p.store == WeightStore::stochastic) {
-#pragma unroll
-    for (int j = 0; j < N; ++j) put_half(w, j, stochastic_bf16(x[j], words.at[j]));
-  } else {
-    w = run_of(p.dtype, x);
-    if (p.store == WeightStore::master) store_run(Dtype::f32, p.rest_to, i, run_of(Dtype::f32, x));
   }
   store_run(p.dtype, p.to, i, w);
-}
-// A moment of f32 or bf16.
-template <int N>
-__device__ __forceinline__ void store_moments(const MomentCoding& coding, void* to, int64_t i,
-                                              const float (&x)[N], const Run<N>& words) {
-  Run<N> run{};
-  if (coding.dtype == Dtype::f32) {
-#pragma unroll
-    for (int j = 0; j < N; ++j) run.at[j] = __float_as_uint(stored_moment(x[j]));
-  } else {
-#pragma unroll
-    for (int j = 0; j < N; ++j) put_half(run, j, moment_bf16(coding, x[j], words.at[j]));
-  }
-  store_run(coding.dtype, to, i, run);
+  if (p.store == WeightStore::remainder) store_run(Dtype::i16, p.rest_to, i, rest);
 }
 
 // f.template operator()<n>(i) for n elements from i on: N at once, the last few one by one,

@@ -1,15 +1,18 @@
 // States of weights as f32 and back, by the formulas of math/, and f32 values as scaled FP16,
 // rounded stochastically (math/master.h): no more than memory takes.
 #include <algorithm>
+#include <iterator>
 
 #include "backends/cuda/kernels/adamw/adamw_common.cuh"
+#include "backends/cuda/kernels/common/vector8.cuh"
 #include "base/integer.h"
 #include "ir/ops/slots.h"
 
 namespace octet::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kWarps = kThreads / 32;
+constexpr int kBlocks = 4;  // of move_values, on one multiprocessor
 
 // A grid for n warps' work, at once on the card: each goes on until nothing is left.
 unsigned blocks_of(int n_sm, int64_t n_warps, int each_sm = 8) {
@@ -19,30 +22,51 @@ unsigned blocks_of(int n_sm, int64_t n_warps, int each_sm = 8) {
 
 struct StateTask {
   StateParams p;
-  WeightPlace from, to;  // of codes the metadata is the rest
-  const uint8_t* skip;   // nullptr: never
-  const uint32_t* attempt;
+  WeightPlace from, to;     // of codes the metadata is the rest
+  const uint8_t* skip;      // nullptr: never
+  const uint32_t* attempt;  // nullptr: 0
+  const float* scale;       // of FP16, a power of two; nullptr: no scale
+  bool keeps_positive;      // math/master.h
+  RoundKeys keys;
 };
 __device__ __forceinline__ RandomStream stream_of(const StateTask& t) {
-  return {.name = t.p.stream,
-          .seed = t.p.seed,
-          .step = t.attempt == nullptr ? 0u : *t.attempt,
-          .micro_batch = 0};
+  return {t.p.stream, t.p.seed, t.attempt == nullptr ? 0u : *t.attempt};
 }
 
-// Values of f32, BF16 or FP16, or BF16 with a remainder.
+// Values of f32, BF16 or FP16, or BF16 with a remainder, from element `first` on. N of 1: any cut
+// of a tensor, any alignment. More: whole runs of whole blocks of words; what all of these share is
+// made once a thread, and the next run is read while this one is drawn for.
 template <int N>
-__global__ void __launch_bounds__(kThreads) move_values(const __grid_constant__ StateTask t) {
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    move_values(const __grid_constant__ StateTask t, int64_t first) {
   if (t.skip != nullptr && *t.skip != 0) return;
-  for_runs<N>(t.p.n, [&]<int kN>(int64_t i) {
-    const auto run = load_weights<kN>(t.from, i);
-    float x[kN];
+  const int64_t stride = int64_t{gridDim.x} * kThreads * N, end = t.p.n / N * N;
+  int64_t i = first + (int64_t{blockIdx.x} * kThreads + threadIdx.x) * N;
+  if (i >= end) return;
+  const RandomStream random = stream_of(t);
+  const float inverse = t.scale == nullptr ? 1.0f : 1.0f / *t.scale;
+  Run<N> now = load_weights<N>(t.from, i);
+  for (; i < end; i += stride) {
+    Run<N> next = now, words{};
+    if (i + stride < end) next = load_weights<N>(t.from, i + stride);
+    const int64_t place = t.p.first + i;
+    const bool is_drawn = t.to.store == WeightStore::stochastic;
+    if constexpr (N == 1) {
+      if (is_drawn) words = draw<1>(random, place);
+    } else if (is_drawn) {
 #pragma unroll
-    for (int j = 0; j < kN; ++j) x[j] = weight_at(t.from, run, j);
-    Run<kN> words{};
-    if (t.to.store == WeightStore::stochastic) words = draw<kN>(stream_of(t), t.p.first + i);
-    store_weights<kN>(t.to, i, x, words);
-  });
+      for (int j = 0; j < N; j += 4)
+        reinterpret_cast<PhiloxBlock&>(words.at[j]) =
+            draw_block(t.keys, static_cast<uint32_t>((place + j) / 4), 0, random.step);
+    }
+    float x[N];
+    weights_of(t.from, now, x);
+    if (t.scale != nullptr)
+      store_scaled(t.to.to, i, x, inverse, words, t.keeps_positive);
+    else
+      store_weights<N>(t.to, i, x, words);
+    now = next;
+  }
 }
 
 __device__ __forceinline__ MomentCoding coding_of(const StateParams& p) {
@@ -99,67 +123,32 @@ __global__ void keep_state(const uint8_t* skip, const void* old, void* y, int64_
   if (*skip != 0) copy_elements<uint8_t>(old, y, 0, n_bytes);
 }
 
-// Runs of eight begin at multiples of an f32's eight and of a block of words.
+// Runs of eight begin at multiples of an f32's eight and of a block of words, which a 32-bit
+// counter finds.
 bool takes_eights(const StateTask& t) {
-  const auto is_aligned = [](const void* at) {
-    return reinterpret_cast<uintptr_t>(at) % sizeof(Run<8>) == 0;
+  const void* const places[] = {t.from.from, t.to.to, t.from.rest_from, t.to.rest_to};
+  return t.p.first % 4 == 0 && (t.p.first + t.p.n) / 4 < int64_t{1} << 32 &&
+         std::all_of(std::begin(places), std::end(places),
+                     [](const void* at) { return is_aligned(at, sizeof(Run<8>)); });
+}
+void launch_values(StateTask t, const Launch& args) {
+  t.keys = round_keys({t.p.stream, t.p.seed});
+  const int64_t n_eights = takes_eights(t) ? t.p.n / 8 * 8 : 0;
+  const auto launch = [&](auto* kernel, int64_t first, int64_t n_warps) {
+    const unsigned blocks = blocks_of(args.n_sm, n_warps, kBlocks);
+    kernel<<<blocks, kThreads, 0, args.stream>>>(t, first);
   };
-  return t.p.first % 4 == 0 && is_aligned(t.from.from) && is_aligned(t.to.to) &&
-         is_aligned(t.from.rest_from) && is_aligned(t.to.rest_to);
+  if (n_eights != 0) launch(move_values<8>, 0, ceil_div(n_eights, 256));
+  if (n_eights != t.p.n) launch(move_values<1>, n_eights, ceil_div(t.p.n - n_eights, 32));
 }
 void launch_state(const StateTask& t, const Launch& args, void (*of_codes)(StateTask)) {
-  const bool has_codes = is_moment_format(t.p.state);
-  const auto kernel = has_codes ? of_codes : takes_eights(t) ? move_values<8> : move_values<1>;
-  const unsigned blocks = blocks_of(args.n_sm, ceil_div(t.p.n, has_codes ? t.p.group : 256));
-  kernel<<<blocks, kThreads, 0, args.stream>>>(t);
+  if (!is_moment_format(t.p.state)) return launch_values(t, args);
+  const unsigned blocks = blocks_of(args.n_sm, ceil_div(t.p.n, t.p.group));
+  of_codes<<<blocks, kThreads, 0, args.stream>>>(t);
 }
 WeightStore store_of(const StateParams& p) {
   if (p.has_remainder) return WeightStore::remainder;
   return p.stochastic && p.state == Dtype::bf16 ? WeightStore::stochastic : WeightStore::plain;
-}
-
-struct StoreTask {
-  StoreScaledParams p;
-  const float* x;
-  const float* scale;
-  const uint32_t* attempt;
-  uint16_t* q;
-};
-// N of 1: any cut of a tensor, any alignment. More: whole blocks of words; what rounds of all of
-// them share is made once a thread, and the next run is read while this one is drawn for.
-template <int N>
-__global__ void __launch_bounds__(kThreads, 4)
-    store_runs(const __grid_constant__ StoreTask t, const __grid_constant__ RoundKeys keys) {
-  const int64_t stride = int64_t{gridDim.x} * kThreads * N;
-  int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * N;
-  if (i >= t.p.n) return;
-  Run<N> now = load_run<N>(Dtype::f32, t.x, i);
-  const RandomStream random{
-      .name = t.p.stream, .seed = t.p.seed, .step = *t.attempt, .micro_batch = 0};
-  const DrawShared shared = draw_shared(keys, 0, *t.attempt);
-  const float inverse = 1.0f / *t.scale;  // of a power of two
-  for (; i < t.p.n; i += stride) {
-    Run<N> next = now, q{}, words;
-    if (i + stride < t.p.n) next = load_run<N>(Dtype::f32, t.x, i + stride);
-    if constexpr (N == 1) {
-      words = draw<1>(random, t.p.first + i);
-    } else {
-#pragma unroll
-      for (int j = 0; j < N; j += 4) {
-        const auto counter = static_cast<uint32_t>((t.p.first + i + j) / 4);
-        const PhiloxBlock four = draw_block(keys, shared, counter);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) words.at[j + k] = four.word[k];
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      const float x = __uint_as_float(now.at[j]) * inverse;
-      put_half(q, j, store_fp16(x, words.at[j], t.p.keeps_positive));
-    }
-    store_run<N>(Dtype::fp16, t.q, i, q);
-    now = next;
-  }
 }
 
 }  // namespace
@@ -170,9 +159,7 @@ void load_state(const StateParams& p, const Launch& args) {
   const void* rest = has_rest ? args.operands[S::rest] : nullptr;
   const StateTask t{.p = p,
                     .from = {store_of(p), p.state, args.operands[S::x], rest, nullptr, nullptr},
-                    .to = {.dtype = Dtype::f32, .to = args.results[S::y]},
-                    .skip = nullptr,
-                    .attempt = nullptr};
+                    .to = {.dtype = Dtype::f32, .to = args.results[S::y]}};
   launch_state(t, args, load_codes);
   check_launch("load_state");
 }
@@ -201,29 +188,14 @@ void store_state(const StateParams& p, const Launch& args) {
 
 void store_scaled(const StoreScaledParams& p, const Launch& args) {
   using S = octet::StoreScaled;
-  constexpr int kEach = 8, kBlocks = 4;
-  const RoundKeys keys =
-      round_keys({.name = p.stream, .seed = p.seed, .step = 0, .micro_batch = 0});
-  StoreTask t{.p = p,
-              .x = args.in<float>(S::x),
-              .scale = args.in<float>(S::scale),
-              .attempt = args.in<uint32_t>(S::attempt),
-              .q = args.out<uint16_t>(S::q)};
-  // A run has two whole blocks of words, which a 32-bit counter finds.
-  const bool has_runs = p.first % 4 == 0 && (p.first + p.n) / 4 < int64_t{1} << 32 &&
-                        reinterpret_cast<uintptr_t>(t.x) % sizeof(Run<kEach>) == 0 &&
-                        reinterpret_cast<uintptr_t>(t.q) % 16 == 0;
-  const int64_t n = has_runs ? p.n / kEach * kEach : 0;
-  if (n != 0) {
-    t.p.n = n;
-    const unsigned blocks = blocks_of(args.n_sm, ceil_div(n, 32 * kEach), kBlocks);
-    store_runs<kEach><<<blocks, kThreads, 0, args.stream>>>(t, keys);
-  }
-  if (n != p.n) {
-    t.p.n = p.n - n, t.p.first += n, t.x += n, t.q += n;
-    const unsigned blocks = blocks_of(args.n_sm, ceil_div(t.p.n, 32), kBlocks);
-    store_runs<1><<<blocks, kThreads, 0, args.stream>>>(t, keys);
-  }
+  const StateTask t{
+      .p = {.n = p.n, .first = p.first, .stream = p.stream, .seed = p.seed},
+      .from = {.from = args.operands[S::x]},
+      .to = {.store = WeightStore::stochastic, .dtype = Dtype::fp16, .to = args.results[S::q]},
+      .attempt = args.in<uint32_t>(S::attempt),
+      .scale = args.in<float>(S::scale),
+      .keeps_positive = p.keeps_positive};
+  launch_values(t, args);
   check_launch("store_scaled");
 }
 
