@@ -163,6 +163,27 @@ bool is_aligned(const AdamwCall& c) {
                      [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; });
 }
 
+AdamwCall slice_of(const AdamwCall& call, int64_t first, int64_t n) {
+  const auto ahead = [&]<typename T>(T* at, Dtype dtype) -> T* {
+    using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
+    return at == nullptr ? nullptr : static_cast<Byte*>(at) + first * dtype_bytes(dtype);
+  };
+  const Dtype rest = call.p.store == WeightStore::remainder ? Dtype::i16 : Dtype::f32;
+  AdamwCall part = call;
+  part.g = ahead(call.g, call.p.g);
+  part.w_from = ahead(call.w_from, call.p.w), part.w_to = ahead(call.w_to, call.p.w);
+  part.master_from = ahead(call.master_from, rest), part.master_to = ahead(call.master_to, rest);
+  const auto move = [&](MomentPlace& at, Dtype dtype) {
+    at.from = ahead(at.from, dtype), at.to = ahead(at.to, dtype);
+    if (is_high_precision(dtype)) return;
+    at.meta_from += first / kMomentGroup, at.meta_to += first / kMomentGroup;
+  };
+  move(part.m, call.p.m.dtype), move(part.v, call.p.v.dtype);
+  part.origin = call.origin + first, part.begin = 0, part.end = n;
+  part.keys = round_keys(update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight));
+  return part;
+}
+
 void launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const unsigned blocks = blocks_of(call.end - call.begin, call.p.group * kWarps, n_sm * 16);
   step_groups<<<blocks, kWarps * 32, 0, stream>>>(call);

@@ -80,6 +80,29 @@ struct Decoding {
   }
 };
 
+// What is the same for every element of expanded E4M3.
+struct StepConstants {
+  float log2_beta1, log2_beta2;
+  float g_of_m, gg_of_v;      // (1 - beta1) s, (1 - beta2) s^2; s scales the gradient
+  float size_of_v, size_eps;  // (sqrt(v / c2) + eps) c1 / lr = sqrt(v) size_of_v + size_eps
+  float minus_decay;          // -lr weight_decay
+  float most_v;               // above it products of four sizes leave f32
+};
+__device__ __forceinline__ StepConstants step_constants(const AdamwConstants& k) {
+  StepConstants c{};
+  c.log2_beta1 = fast_log2(k.beta1);
+  c.log2_beta2 = fast_log2(k.beta2);
+  c.g_of_m = (1.0f - k.beta1) * k.grad_scale;
+  c.gg_of_v = (1.0f - k.beta2) * k.grad_scale * k.grad_scale;
+  const float inv_rate = k.c1 * fast_inverse(k.lr);
+  c.size_of_v = inv_rate * fast_inverse(fast_sqrt(k.c2));
+  c.size_eps = k.eps * inv_rate;
+  if (!(fabsf(c.size_eps) < 0x1p30f)) c.size_eps = __uint_as_float(kF32Nan);  // to step_group
+  c.minus_decay = -k.lr * k.weight_decay;
+  const float unit = fast_inverse(c.size_of_v);
+  c.most_v = fminf(0x1p100f, 0x1p60f * unit * unit);
+  return c;
+}
 // Bit patterns of magnitudes; amin of zeros alone is 0 or Inf. Patterns order as values do, and the
 // machine compares three of them at once.
 struct Extent {
@@ -89,51 +112,6 @@ struct Extent {
     return {__uint_as_float(amax), __uint_as_float(amin)};
   }
 };
-// Of a lane's m, or of v, which is not negative; without zeros, if they do not count for amin.
-template <Moment M, bool kZerosCount, int N>
-__device__ __forceinline__ Extent extent_of(const float (&x)[N]) {
-  const auto least = [](float magnitude) {
-    const uint32_t bits = __float_as_uint(magnitude);
-    return kZerosCount || bits != 0 ? bits : kF32Inf;
-  };
-  constexpr int kN = M == Moment::first ? N / 2 : N;
-  uint32_t most[kN + 1], lower[kN + 1];
-#pragma unroll
-  for (int j = 0; j < kN; ++j) {
-    if constexpr (M == Moment::first) {  // only two of a comparison may be signed: pairs first
-      const float a = fabsf(x[2 * j]), b = fabsf(x[2 * j + 1]);
-      most[j] = __float_as_uint(fmaxf(a, b));
-      lower[j] = kZerosCount ? __float_as_uint(fminf(a, b)) : min(least(a), least(b));
-    } else {
-      most[j] = __float_as_uint(x[j]), lower[j] = least(x[j]);
-    }
-  }
-  most[kN] = most[0], lower[kN] = lower[0];
-  Extent e{most[0], lower[0]};
-#pragma unroll
-  for (int j = 1; j < kN + 1; j += 2) {
-    e.amax = __vimax3_u32(e.amax, most[j], most[j + 1]);
-    e.amin = __vimin3_u32(e.amin, lower[j], lower[j + 1]);
-  }
-  return e;
-}
-// Over the lanes of a group: of the first half of them that of m, of the others that of v, or m's
-// where v is no code.
-template <Codec C, bool kZerosCount>
-__device__ __forceinline__ Extent group_extent(const float (&m)[kEachOf<C>],
-                                               const float (&v)[kEachOf<C>], bool second) {
-  const Extent of_m = extent_of<Moment::first, kZerosCount>(m);
-  const Extent of_v = kBothCoded<C> ? extent_of<Moment::second, kZerosCount>(v) : of_m;
-  Extent sent = second ? of_m : of_v, kept = second ? of_v : of_m;
-#pragma unroll
-  for (int step = kLanesOf<C> / 2; step > 0; step /= 2) {
-    kept = {max(kept.amax, __shfl_xor_sync(~0u, sent.amax, step)),
-            min(kept.amin, __shfl_xor_sync(~0u, sent.amin, step))};
-    sent = kept;
-  }
-  return kept;
-}
-
 // The choice of a group's 16k: the whole part of 16 log2(448 / 2^-9) / log2(R).
 struct Choice {
   float bits;  // 2^23 + 16k, so that its last bits are 16k

@@ -1,5 +1,8 @@
-// Codes that the tile kernels read and write without tables.
+// Codes that the tile kernels read and write without tables, the extent of a group that several
+// lanes hold, and what all tiles of a tensor have in common.
 #pragma once
+
+#include <type_traits>
 
 #include "backends/cuda/kernels/adamw/adamw_codec.cuh"
 
@@ -75,6 +78,91 @@ __device__ __forceinline__ bool is_far(const MomentParams& p, const AbsRange& ra
   if (!(range.amax >= kMinExpansionAmax)) return false;
   if (!p.expand) return !is_finite(range.amax);
   return !(range.amax <= 0x1p100f && range.amin >= fmaxf(0x1p-126f, range.amax * 0x1p-100f));
+}
+
+// Of a lane's m, or of v, which is not negative; without zeros, if they do not count for amin.
+template <Moment M, bool kZerosCount, int N>
+__device__ __forceinline__ Extent extent_of(const float (&x)[N]) {
+  const auto least = [](float magnitude) {
+    const uint32_t bits = __float_as_uint(magnitude);
+    return kZerosCount || bits != 0 ? bits : kF32Inf;
+  };
+  constexpr int kN = M == Moment::first ? N / 2 : N;
+  uint32_t most[kN + 1], lower[kN + 1];
+#pragma unroll
+  for (int j = 0; j < kN; ++j) {
+    if constexpr (M == Moment::first) {  // only two of a comparison may be signed: pairs first
+      const float a = fabsf(x[2 * j]), b = fabsf(x[2 * j + 1]);
+      most[j] = __float_as_uint(fmaxf(a, b));
+      lower[j] = kZerosCount ? __float_as_uint(fminf(a, b)) : min(least(a), least(b));
+    } else {
+      most[j] = __float_as_uint(x[j]), lower[j] = least(x[j]);
+    }
+  }
+  most[kN] = most[0], lower[kN] = lower[0];
+  Extent e{most[0], lower[0]};
+#pragma unroll
+  for (int j = 1; j < kN + 1; j += 2) {
+    e.amax = __vimax3_u32(e.amax, most[j], most[j + 1]);
+    e.amin = __vimin3_u32(e.amin, lower[j], lower[j + 1]);
+  }
+  return e;
+}
+// Over the lanes of a group: of the first half of them that of m, of the others that of v, or m's
+// where v is no code.
+template <Codec C, bool kZerosCount>
+__device__ __forceinline__ Extent group_extent(const float (&m)[kEachOf<C>],
+                                               const float (&v)[kEachOf<C>], bool second) {
+  const Extent of_m = extent_of<Moment::first, kZerosCount>(m);
+  const Extent of_v = kBothCoded<C> ? extent_of<Moment::second, kZerosCount>(v) : of_m;
+  Extent sent = second ? of_m : of_v, kept = second ? of_v : of_m;
+#pragma unroll
+  for (int step = kLanesOf<C> / 2; step > 0; step /= 2) {
+    kept = {max(kept.amax, __shfl_xor_sync(~0u, sent.amax, step)),
+            min(kept.amin, __shfl_xor_sync(~0u, sent.amin, step))};
+    sent = kept;
+  }
+  return kept;
+}
+
+// x behind an optimization barrier: the compiler keeps it in a register instead of computing it
+// again.
+__device__ __forceinline__ uint32_t opaque(uint32_t x) {
+  asm("" : "+r"(x));
+  return x;
+}
+__device__ __forceinline__ float opaque(float x) {
+  return __uint_as_float(opaque(__float_as_uint(x)));
+}
+
+// What all tiles of a tensor have in common.
+template <Codec C>
+struct Common {
+  std::conditional_t<C == Codec::expanded, StepConstants, AdamwConstants> k;
+  uint32_t step;  // of the random words
+};
+template <Codec C, WeightStore S>
+__device__ __forceinline__ Common<C> common_of(const AdamwCall& call) {
+  const uint32_t step = S == WeightStore::stochastic ? *call.attempt : 0;
+  if constexpr (C == Codec::expanded)
+    return {step_constants(constants_of(call)), step};
+  else
+    return {constants_of(call), step};
+}
+
+// The new values of a lane's elements.
+template <Codec C>
+struct NewValues {
+  float m[kEachOf<C>], v[kEachOf<C>], w[kEachOf<C>];
+};
+
+// lr / c1 / (sqrt(v / c2) + eps) of four elements: four inverses by one.
+__device__ __forceinline__ void invert_four(const float (&size)[4], float (&inverse)[4]) {
+  const float low = size[0] * size[1], high = size[2] * size[3];
+  const float all = fast_inverse(low * high);
+  const float of_low = all * high, of_high = all * low;
+  inverse[0] = size[1] * of_low, inverse[1] = size[0] * of_low;
+  inverse[2] = size[3] * of_high, inverse[3] = size[2] * of_high;
 }
 
 }  // namespace octet::cuda

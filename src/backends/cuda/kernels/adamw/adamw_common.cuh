@@ -89,6 +89,51 @@ static __device__ __noinline__ void note_weights(const AdamwCall& call, const vo
   top.note(call);
 }
 
+// The largest magnitude among a lane's new weights, where it is wanted: bits of two bf16 side by
+// side, or of one f32. As patterns the largest is that of a negative weight where there is one, as
+// signed numbers that of a positive one: no sign need be taken off first.
+template <WeightStore S, bool kWanted>
+struct TopWeight {
+  uint32_t top = 0, signed_top = 0;
+
+  __device__ __forceinline__ void add(uint32_t word) {
+    if constexpr (!kWanted) return;
+    if constexpr (S == WeightStore::plain) {
+      top = max(top, word & kF32Magnitude);
+    } else {
+      top = __vmaxu2(top, word);
+      signed_top = __vmaxs2(signed_top, word);
+    }
+  }
+  __device__ __forceinline__ uint32_t bits() const {
+    if constexpr (S == WeightStore::plain) return top;
+    const uint32_t both = __vmaxu2(top & 0x7FFF7FFFu, signed_top);
+    return max(both << 16, both & 0xFFFF0000u);
+  }
+};
+
+// Every thread of every block calls it, after the block's work.
+__device__ __forceinline__ void give_amax(const AdamwCall& call) {
+  wait_for_previous();
+  if (call.amax == nullptr) return;
+  __syncthreads();
+  GatheredAmax& all = *call.gathered;
+  if (threadIdx.x != 0 || !count_block(&all.n_ended, gridDim.x)) return;
+  if (call.origin - call.p.first + call.end != call.p.n) return;
+  *call.amax = atomicExch(&all.amax, 0u);
+  *call.flag = __ldcg(&all.flag);
+  all.flag = 0;
+}
+
+// A step that changes nothing.
+static __device__ __noinline__ void keep_all(const AdamwCall& call) {
+  const int64_t n_threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (call.amax != nullptr) note_weights(call, call.w_from, {thread, call.end, n_threads});
+  copy_states(call);
+  give_amax(call);
+}
+
 // The last i below n with first[i] <= x, where first[0] is. By the whole warp.
 __device__ __forceinline__ uint32_t last_reached(const uint32_t* first, uint32_t n, uint32_t x) {
   const uint32_t lane = threadIdx.x % 32;

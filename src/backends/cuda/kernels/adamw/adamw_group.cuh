@@ -45,7 +45,7 @@ __device__ __forceinline__ float scale_of_v(const AdamwCall& call) {
 template <int N>
 __device__ __forceinline__ void store_scaled_v(const AdamwCall& call, int64_t i, const float* v) {
   const Run<N> words = draw<N>({call.p.stream, call.p.seed, *call.attempt}, call.origin + i);
-  store_scaled(call.v.to, i, v, 1.0f / scale_of_v(call), words, true);
+  store_scaled({1.0f / scale_of_v(call), true}, call.v.to, i, v, words);
 }
 
 template <Formats F, Moment M>

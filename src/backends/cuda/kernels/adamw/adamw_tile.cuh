@@ -152,29 +152,6 @@ class Staging {
   R next_;         // its metadata alone
 };
 
-// The largest magnitude among a lane's new weights, where it is wanted: bits of two bf16 side by
-// side, or of one f32. As patterns the largest is that of a negative weight where there is one, as
-// signed numbers that of a positive one: no sign need be taken off first.
-template <WeightStore S, bool kWanted>
-struct TopWeight {
-  uint32_t top = 0, signed_top = 0;
-
-  __device__ __forceinline__ void add(uint32_t word) {
-    if constexpr (!kWanted) return;
-    if constexpr (S == WeightStore::plain) {
-      top = max(top, word & kF32Magnitude);
-    } else {
-      top = __vmaxu2(top, word);
-      signed_top = __vmaxs2(signed_top, word);
-    }
-  }
-  __device__ __forceinline__ uint32_t bits() const {
-    if constexpr (S == WeightStore::plain) return top;
-    const uint32_t both = __vmaxu2(top & 0x7FFF7FFFu, signed_top);
-    return max(both << 16, both & 0xFFFF0000u);
-  }
-};
-
 // A run of finite weights from element i on; step: that of their random words.
 template <WeightStore S, typename Top>
 __device__ __forceinline__ void store_weights(const AdamwCall& call, uint32_t step, uint32_t i,

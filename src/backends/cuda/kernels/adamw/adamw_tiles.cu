@@ -18,69 +18,6 @@ namespace {
 
 static_assert(kExpandedTile == kTileOf<Codec::expanded> && kGroupPair == kTileOf<Codec::codes>);
 
-// x behind an optimization barrier: the compiler keeps it in a register instead of computing it
-// again.
-__device__ __forceinline__ uint32_t opaque(uint32_t x) {
-  asm("" : "+r"(x));
-  return x;
-}
-__device__ __forceinline__ float opaque(float x) {
-  return __uint_as_float(opaque(__float_as_uint(x)));
-}
-
-// What is the same for every element of expanded E4M3.
-struct StepConstants {
-  float log2_beta1, log2_beta2;
-  float g_of_m, gg_of_v;      // (1 - beta1) s, (1 - beta2) s^2; s scales the gradient
-  float size_of_v, size_eps;  // (sqrt(v / c2) + eps) c1 / lr = sqrt(v) size_of_v + size_eps
-  float minus_decay;          // -lr weight_decay
-  float most_v;               // above it products of four sizes leave f32
-};
-__device__ __forceinline__ StepConstants step_constants(const AdamwConstants& k) {
-  StepConstants c{};
-  c.log2_beta1 = fast_log2(k.beta1);
-  c.log2_beta2 = fast_log2(k.beta2);
-  c.g_of_m = (1.0f - k.beta1) * k.grad_scale;
-  c.gg_of_v = (1.0f - k.beta2) * k.grad_scale * k.grad_scale;
-  const float inv_rate = k.c1 * fast_inverse(k.lr);
-  c.size_of_v = inv_rate * fast_inverse(fast_sqrt(k.c2));
-  c.size_eps = k.eps * inv_rate;
-  if (!(fabsf(c.size_eps) < 0x1p30f)) c.size_eps = __uint_as_float(kF32Nan);  // to step_group
-  c.minus_decay = -k.lr * k.weight_decay;
-  const float unit = fast_inverse(c.size_of_v);
-  c.most_v = fminf(0x1p100f, 0x1p60f * unit * unit);
-  return c;
-}
-// What all tiles of a tensor have in common.
-template <Codec C>
-struct Common {
-  std::conditional_t<C == Codec::expanded, StepConstants, AdamwConstants> k;
-  uint32_t step;  // of the random words
-};
-template <Codec C, WeightStore S>
-__device__ __forceinline__ Common<C> common_of(const AdamwCall& call) {
-  const uint32_t step = S == WeightStore::stochastic ? *call.attempt : 0;
-  if constexpr (C == Codec::expanded)
-    return {step_constants(constants_of(call)), step};
-  else
-    return {constants_of(call), step};
-}
-
-// The new values of a lane's elements.
-template <Codec C>
-struct NewValues {
-  float m[kEachOf<C>], v[kEachOf<C>], w[kEachOf<C>];
-};
-
-// lr / c1 / (sqrt(v / c2) + eps) of four elements: four inverses by one.
-__device__ __forceinline__ void invert_four(const float (&size)[4], float (&inverse)[4]) {
-  const float low = size[0] * size[1], high = size[2] * size[3];
-  const float all = fast_inverse(low * high);
-  const float of_low = all * high, of_high = all * low;
-  inverse[0] = size[1] * of_low, inverse[1] = size[0] * of_low;
-  inverse[2] = size[3] * of_high, inverse[3] = size[2] * of_high;
-}
-
 // How many of four powers of v go by sums: so that neither the unit of powers nor the issue of
 // instructions waits for the other.
 template <WeightStore S>
@@ -386,28 +323,6 @@ constexpr int kBlocksOf = C == Codec::expanded ? 1
                           : C == Codec::codes  ? 5
                                                : 4;
 
-// Every thread of every block calls it, after the block's work.
-__device__ __forceinline__ void give_amax(const AdamwCall& call) {
-  wait_for_previous();
-  if (call.amax == nullptr) return;
-  __syncthreads();
-  GatheredAmax& all = *call.gathered;
-  if (threadIdx.x != 0 || !count_block(&all.n_ended, gridDim.x)) return;
-  if (call.origin - call.p.first + call.end != call.p.n) return;
-  *call.amax = atomicExch(&all.amax, 0u);
-  *call.flag = __ldcg(&all.flag);
-  all.flag = 0;
-}
-
-// A step that changes nothing.
-__device__ __noinline__ void keep_all(const AdamwCall& call) {
-  const int64_t n_threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (call.amax != nullptr) note_weights(call, call.w_from, {thread, call.end, n_threads});
-  copy_states(call);
-  give_amax(call);
-}
-
 template <Codec C, WeightStore S, Dtype G, typename List>
 struct Kernel {
   static constexpr int kThreads = kThreadsOf<C, S, G, List>, kWarps = kThreads / 32;
@@ -449,10 +364,8 @@ __global__ void __launch_bounds__(kThreadsOf<C, S, G, List>, kBlocksOf<C>)
     __syncthreads();
   }
   if (found_nonfinite != 0) {
-    if constexpr (kStaged<C, S>) {
-      end_of_bringing();
-      wait_for_brought();
-    }
+    end_of_bringing();
+    wait_for_brought();
     if constexpr (!kIsList<List>) keep_all(list);
     return;
   }
@@ -476,9 +389,7 @@ __global__ void __launch_bounds__(kThreadsOf<C, S, G, List>, kBlocksOf<C>)
   }
   if constexpr (!kIsList<List>) {
     lane.note(list);
-    if constexpr (kIsExpanded) {
-      if (now.first < list.end) step_rest<S, G, false>(list, shared);
-    }
+    if (kIsExpanded && now.first < list.end) step_rest<S, G, false>(list, shared);
     give_amax(list);
   }
 }
@@ -571,27 +482,6 @@ void launch_any_many(const UpdateRows& rows, int n_sm, cudaStream_t stream) {
       std::min<int64_t>(ceil_div(rows.n_tiles, kAnyWarps), int64_t{n_sm} * 16));
   step_any_rows<<<blocks, kAnyWarps * 32, 0, stream>>>(rows);
   check_launch("adamw_step");
-}
-
-AdamwCall slice_of(const AdamwCall& call, int64_t first, int64_t n) {
-  const auto ahead = [&]<typename T>(T* at, Dtype dtype) -> T* {
-    using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
-    return at == nullptr ? nullptr : static_cast<Byte*>(at) + first * dtype_bytes(dtype);
-  };
-  const Dtype rest = call.p.store == WeightStore::remainder ? Dtype::i16 : Dtype::f32;
-  AdamwCall part = call;
-  part.g = ahead(call.g, call.p.g);
-  part.w_from = ahead(call.w_from, call.p.w), part.w_to = ahead(call.w_to, call.p.w);
-  part.master_from = ahead(call.master_from, rest), part.master_to = ahead(call.master_to, rest);
-  const auto move = [&](MomentPlace& at, Dtype dtype) {
-    at.from = ahead(at.from, dtype), at.to = ahead(at.to, dtype);
-    if (is_high_precision(dtype)) return;
-    at.meta_from += first / kMomentGroup, at.meta_to += first / kMomentGroup;
-  };
-  move(part.m, call.p.m.dtype), move(part.v, call.p.v.dtype);
-  part.origin = call.origin + first, part.begin = 0, part.end = n;
-  part.keys = round_keys(update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight));
-  return part;
 }
 
 }  // namespace octet::cuda

@@ -81,15 +81,18 @@ __device__ __forceinline__ void store_values(Dtype dtype, void* to, int64_t i,
   });
 }
 
-// As FP16 with a scale (math/master.h).
+// FP16 with a scale (math/master.h).
+struct ScaledFp16 {
+  float inverse_scale;
+  bool keeps_positive;
+};
 template <int N>
-__device__ __forceinline__ void store_scaled(void* to, int64_t i, const float* x,
-                                             float inverse_scale, const Run<N>& words,
-                                             bool keeps_positive) {
+__device__ __forceinline__ void store_scaled(const ScaledFp16& how, void* to, int64_t i,
+                                             const float* x, const Run<N>& words) {
   Run<N> run{};
 #pragma unroll
   for (int j = 0; j < N; ++j)
-    put_half(run, j, store_fp16(x[j] * inverse_scale, words.at[j], keeps_positive));
+    put_half(run, j, store_fp16(x[j] * how.inverse_scale, words.at[j], how.keeps_positive));
   store_run(Dtype::fp16, to, i, run);
 }
 

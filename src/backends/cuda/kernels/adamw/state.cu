@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     float x[N];
     weights_of(t.from, now, x);
     if (t.scale != nullptr)
-      store_scaled(t.to.to, i, x, inverse, words, t.keeps_positive);
+      store_scaled({inverse, t.keeps_positive}, t.to.to, i, x, words);
     else
       store_weights<N>(t.to, i, x, words);
     now = next;
