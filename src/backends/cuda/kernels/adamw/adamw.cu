@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
 #include <utility>
 
 #include "backends/cuda/kernels/adamw/adamw_common.cuh"
@@ -164,21 +165,24 @@ bool is_aligned(const AdamwCall& c) {
 }
 
 AdamwCall slice_of(const AdamwCall& call, int64_t first, int64_t n) {
-  const auto ahead = [&]<typename T>(T* at, Dtype dtype) -> T* {
-    using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
-    return at == nullptr ? nullptr : static_cast<Byte*>(at) + first * dtype_bytes(dtype);
-  };
-  const Dtype rest = call.p.store == WeightStore::remainder ? Dtype::i16 : Dtype::f32;
   AdamwCall part = call;
-  part.g = ahead(call.g, call.p.g);
-  part.w_from = ahead(call.w_from, call.p.w), part.w_to = ahead(call.w_to, call.p.w);
-  part.master_from = ahead(call.master_from, rest), part.master_to = ahead(call.master_to, rest);
-  const auto move = [&](MomentPlace& at, Dtype dtype) {
-    at.from = ahead(at.from, dtype), at.to = ahead(at.to, dtype);
-    if (is_high_precision(dtype)) return;
-    at.meta_from += first / kMomentGroup, at.meta_to += first / kMomentGroup;
+  const auto move = [&](auto*& at, int64_t n_bytes) {
+    using Place = std::remove_reference_t<decltype(at)>;
+    if (at != nullptr) at = reinterpret_cast<Place>(reinterpret_cast<uintptr_t>(at) + n_bytes);
   };
-  move(part.m, call.p.m.dtype), move(part.v, call.p.v.dtype);
+  const auto move_values = [&](auto*& from, auto*& to, Dtype dtype) {
+    move(from, first * dtype_bytes(dtype)), move(to, first * dtype_bytes(dtype));
+  };
+  const auto move_moments = [&](MomentPlace& at, Dtype dtype) {
+    move_values(at.from, at.to, dtype);
+    if (is_high_precision(dtype)) return;
+    move(at.meta_from, first / kMomentGroup * 4), move(at.meta_to, first / kMomentGroup * 4);
+  };
+  move(part.g, first * dtype_bytes(call.p.g));
+  move_values(part.w_from, part.w_to, call.p.w);
+  move_values(part.master_from, part.master_to,
+              call.p.store == WeightStore::remainder ? Dtype::i16 : Dtype::f32);
+  move_moments(part.m, call.p.m.dtype), move_moments(part.v, call.p.v.dtype);
   part.origin = call.origin + first, part.begin = 0, part.end = n;
   part.keys = round_keys(update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight));
   return part;

@@ -1,10 +1,11 @@
 // The update's kernels, and how adamw_step divides among the four of rows/update.h.
 //
-//   adamw.cu     the choice among them; `generic`: a warp a group of any format (adamw_group.cuh);
-//                `wide`: moments of f32 or bf16
+//   adamw.cu     the choice among them; `generic`: a warp a group of any format, and `wide`:
+//   moments
+//                of f32 or bf16, a few elements a thread (adamw_group.cuh has both)
 //   adamw_tiles  `expanded` and `groups`: one loop over tiles of groups of 128 for every codec of
-//                moments (adamw_codec.cuh, adamw_codes.cuh) x store of weights (adamw_store.cuh) x
-//                gradient; of one tensor, or of a list of them
+//                moments (adamw_codec.cuh, adamw_codes.cuh) x store of weights x gradient
+//                (adamw_tile.cuh), of one tensor or of a list of them
 //   adamw_norm   the gradients' norm, and what begins a step of many tensors
 //   state.cu     states as f32 and back, f32 as scaled FP16
 //

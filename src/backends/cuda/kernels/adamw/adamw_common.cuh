@@ -1,7 +1,9 @@
-// Random words by blocks, a skipped step's copies, a search by a warp, and the amax of the new
-// weight, for those who quantize it next: a maximum has no order, so it has the same bits for any
-// schedule.
+// Random words by blocks, a skipped step's copies, launches, a search by a warp, and the amax of
+// the new weight, for those who quantize it next: a maximum has no order, so it has the same bits
+// for any schedule.
 #pragma once
+
+#include <type_traits>
 
 #include "backends/cuda/kernels/adamw/adamw_group.cuh"
 #include "backends/cuda/kernels/common/early_start.cuh"
@@ -83,8 +85,11 @@ struct Steps {
 static __device__ __noinline__ void note_weights(const AdamwCall& call, const void* weights,
                                                  const Steps& at) {
   Top top;
-  for (int64_t i = at.begin; i < at.end; i += at.stride)
-    top.join(value_of(call.p.w, load_run<1>(call.p.w, weights, i), 0));
+  for (int64_t i = at.begin; i < at.end; i += at.stride) {
+    float w[1];
+    values_of(call.p.w, load_run<1>(call.p.w, weights, i), w);
+    top.join(w[0]);
+  }
   __syncwarp();
   top.note(call);
 }

@@ -180,8 +180,9 @@ class TileStep {
     } else {
       void* to = (kSecond ? call.v : call.m).to;
       uint2& codes = *reinterpret_cast<uint2*>(static_cast<uint8_t*>(to) + i);
+      constexpr int kSums = kSecond ? kBySums<S> : 0;
       if constexpr (C == Codec::expanded)
-        codes = encode_expanded < M, kSecond ? kBySums<S> : 0 > (e, x);
+        codes = encode_expanded<M, kSums>(e, x);
       else
         codes = encode_codes<M>(kSecond ? call.p.v : call.p.m, x, e.meta);
     }

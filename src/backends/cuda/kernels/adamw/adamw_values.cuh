@@ -38,12 +38,6 @@ template <int N>
 __device__ __forceinline__ uint16_t half_of(const Run<N>& run, int j) {
   return static_cast<uint16_t>(run.at[j / 2] >> (j % 2 * 16));
 }
-template <int N>
-__device__ __forceinline__ float value_of(Dtype dtype, const Run<N>& run, int j) {
-  if (dtype == Dtype::f32) return __uint_as_float(run.at[j]);
-  const uint16_t bits = half_of(run, j);
-  return dtype == Dtype::bf16 ? to_float<Dtype::bf16>(bits) : to_float<Dtype::fp16>(bits);
-}
 // f.template operator()<D>(): asked once what all are, not element by element, which costs a third
 // of the rate where moments are bf16.
 template <typename F>
@@ -56,7 +50,12 @@ template <int N>
 __device__ __forceinline__ void values_of(Dtype dtype, const Run<N>& run, float (&x)[N]) {
   visit_type(dtype, [&]<Dtype D>() {
 #pragma unroll
-    for (int j = 0; j < N; ++j) x[j] = value_of(D, run, j);
+    for (int j = 0; j < N; ++j) {
+      if constexpr (D == Dtype::f32)
+        x[j] = __uint_as_float(run.at[j]);
+      else
+        x[j] = to_float<D>(half_of(run, j));
+    }
   });
 }
 // Into a run of zeros.

@@ -1,7 +1,6 @@
 // States of weights as f32 and back, by the formulas of math/, and f32 values as scaled FP16,
 // rounded stochastically (math/master.h): no more than memory takes.
 #include <algorithm>
-#include <iterator>
 
 #include "backends/cuda/kernels/adamw/adamw_common.cuh"
 #include "backends/cuda/kernels/common/vector8.cuh"
@@ -123,13 +122,15 @@ __global__ void keep_state(const uint8_t* skip, const void* old, void* y, int64_
   if (*skip != 0) copy_elements<uint8_t>(old, y, 0, n_bytes);
 }
 
-// Runs of eight begin at multiples of an f32's eight and of a block of words, which a 32-bit
-// counter finds.
+// Runs of eight begin at multiples of their bytes and of a block of words, which a 32-bit counter
+// finds.
 bool takes_eights(const StateTask& t) {
-  const void* const places[] = {t.from.from, t.to.to, t.from.rest_from, t.to.rest_to};
+  const auto fits = [](const void* at, Dtype dtype) {
+    return is_aligned(at, 8 * dtype_bytes(dtype));
+  };
   return t.p.first % 4 == 0 && (t.p.first + t.p.n) / 4 < int64_t{1} << 32 &&
-         std::all_of(std::begin(places), std::end(places),
-                     [](const void* at) { return is_aligned(at, sizeof(Run<8>)); });
+         fits(t.from.from, t.from.dtype) && fits(t.to.to, t.to.dtype) &&
+         fits(t.from.rest_from, Dtype::i16) && fits(t.to.rest_to, Dtype::i16);
 }
 void launch_values(StateTask t, const Launch& args) {
   t.keys = round_keys({t.p.stream, t.p.seed});
