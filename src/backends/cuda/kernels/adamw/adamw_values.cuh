@@ -65,10 +65,9 @@ __device__ __forceinline__ void put_half(Run<N>& run, int j, uint32_t bits) {
 }
 // Rounded to f32, bf16 or fp16.
 template <int N>
-__device__ __forceinline__ void store_values(Dtype dtype, void* to, int64_t i,
-                                             const float (&x)[N]) {
+__device__ __forceinline__ Run<N> run_of(Dtype dtype, const float (&x)[N]) {
+  Run<N> run{};
   visit_type(dtype, [&]<Dtype D>() {
-    Run<N> run{};
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       if constexpr (D == Dtype::f32)
@@ -76,10 +75,9 @@ __device__ __forceinline__ void store_values(Dtype dtype, void* to, int64_t i,
       else
         put_half(run, j, from_float<D>(x[j]));
     }
-    store_run(D, to, i, run);
   });
+  return run;
 }
-
 // FP16 with a scale (math/master.h).
 struct ScaledFp16 {
   float inverse_scale;
@@ -144,22 +142,22 @@ __device__ __forceinline__ void weights_of(const WeightPlace& p, const Run<N>& r
 template <int N>
 __device__ __forceinline__ void store_weights(const WeightPlace& p, int64_t i, const float (&x)[N],
                                               const Run<N>& words) {
-  if (p.store == WeightStore::plain || p.store == WeightStore::master)
-    store_values(p.dtype, p.to, i, x);
-  if (p.store == WeightStore::plain) return;
-  if (p.store == WeightStore::master) return store_values(Dtype::f32, p.rest_to, i, x);
   Run<N> w{}, rest{};
+  if (p.store == WeightStore::remainder) {
 #pragma unroll
-  for (int j = 0; j < N; ++j) {
-    if (p.store == WeightStore::stochastic) {
-      put_half(w, j, stochastic_bf16(x[j], words.at[j]));
-    } else {
+    for (int j = 0; j < N; ++j) {
       const MasterBits parts = split_master(x[j]);
       put_half(w, j, parts.hi), put_half(rest, j, static_cast<uint16_t>(parts.lo));
     }
+    store_run(Dtype::i16, p.rest_to, i, rest);
+  } else if (p.store == WeightStore::stochastic) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) put_half(w, j, stochastic_bf16(x[j], words.at[j]));
+  } else {
+    w = run_of(p.dtype, x);
+    if (p.store == WeightStore::master) store_run(Dtype::f32, p.rest_to, i, run_of(Dtype::f32, x));
   }
   store_run(p.dtype, p.to, i, w);
-  if (p.store == WeightStore::remainder) store_run(Dtype::i16, p.rest_to, i, rest);
 }
 
 // f.template operator()<n>(i) for n elements from i on: N at once, the last few one by one,
