@@ -107,6 +107,11 @@ TEST(Bench, kernels_of_the_model_have_floors) {
   EXPECT_GT(norm.at("floor"), 0);
 }
 
+TEST(Bench, kernels_that_read_scales_of_powers_of_two_are_measured_too) {
+  const ScratchFolder folder;
+  expect_all_keys(bench_rows(folder, "kernels --recipes mxfp8"));
+}
+
 TEST(Bench, optimizer_rows_are_against_f32_states) {
   const ScratchFolder folder;
   const json rows = bench_rows(folder, "optimizer");
