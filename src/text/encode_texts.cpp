@@ -51,14 +51,18 @@ EncodedTexts encode_texts(const Tokenizer& tokenizer, std::string_view first,
   std::vector<int32_t> a, b;
   tokenizer.encode(first, options.text, a);
   if (second) tokenizer.encode(*second, options.text, b);
+  bool is_cut = false;
   if (options.max_tokens > 0) {
     const int64_t room = room_of(parts, options.max_tokens);
     const auto [n_a, n_b] = second ? longest_first(std::ssize(a), std::ssize(b), room)
                                    : std::pair(std::min(std::ssize(a), room), int64_t{0});
+    is_cut = n_a < std::ssize(a) || n_b < std::ssize(b);
     a.resize(static_cast<size_t>(n_a));
     b.resize(static_cast<size_t>(n_b));
   }
-  return join_texts(parts, a, b);
+  EncodedTexts encoded = join_texts(parts, a, b);
+  encoded.is_cut = is_cut;
+  return encoded;
 }
 
 EncodedTexts join_texts(const std::vector<TemplatePart>& parts, std::span<const int32_t> first,

@@ -16,6 +16,7 @@ struct EncodedTexts {
   std::vector<int32_t> ids;
   std::vector<int32_t> types;    // token types: which text a token belongs to, as the template says
   std::vector<uint8_t> special;  // 1: the template's own; tokens of a text are 0, whatever they are
+  bool is_cut = false;           // a text has lost its end
 };
 
 struct EncodeTextsOptions {

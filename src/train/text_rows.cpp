@@ -59,6 +59,13 @@ std::optional<std::vector<float>> shares_of(const TextRecord& record, int64_t n_
   return shares;
 }
 
+void tell_cut(const Log& log, int64_t n_cut, int64_t n, int64_t seq) {
+  if (n_cut == 0) return;
+  log.warning(
+      "[data] {} of {} samples lost the ends of their texts: rows have {} tokens (model.seq)",
+      n_cut, n, seq);
+}
+
 void check_types(const std::vector<int32_t>& types, const InputSpec& input) {
   const int32_t most = types.empty() ? 0 : std::ranges::max(types);
   if (input.bound == 0 || most < input.bound) return;
@@ -263,6 +270,7 @@ std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, T
     for (auto i = static_cast<size_t>(part * kPart); i < end; ++i) encode_one(i, thread);
   });
   std::vector<TextRecord> kept;
+  int64_t n_cut = 0;
   for (size_t i = 0; i < records.size(); ++i) {
     if (!encoded[i].problem.empty()) {
       left_out.add(records[i].place, encoded[i].problem);
@@ -270,8 +278,10 @@ std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, T
     }
     for (int text = 0; text < (are_apart ? 2 : 1); ++text)
       rows.add_row(encoded[i].texts[text].ids, encoded[i].texts[text].types);
+    n_cut += encoded[i].texts[0].is_cut || encoded[i].texts[1].is_cut ? 1 : 0;
     kept.push_back(std::move(records[i]));
   }
+  tell_cut(log_, n_cut, std::ssize(kept), config_.model.seq);
   return kept;
 }
 

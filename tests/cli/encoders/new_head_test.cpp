@@ -198,6 +198,13 @@ TEST(NewHead, rows_are_as_long_as_the_longest_text) {
   EXPECT_THAT(train("longer", longer, "--set train.steps=1").err, HasSubstr("rows of 24 tokens"));
   EXPECT_THAT(train("asked", texts, "--set train.steps=1 --set model.seq=20").err,
               HasSubstr("rows of 20 tokens"));
+  const auto eval_errors = [&](const std::string& data) {
+    return run_program(folder, "eval --model " + (folder / "whole") + " --data " + data).err;
+  };
+  EXPECT_THAT(eval_errors(longer),
+              HasSubstr("[data] 1 of 201 samples lost the ends of their texts: "
+                        "rows have 16 tokens"));
+  EXPECT_THAT(eval_errors(texts), Not(HasSubstr("lost the ends")));
 }
 
 // Folders of pictures are classes: in the order of their names, or as the model numbers them.
