@@ -14,6 +14,7 @@
 #include "infer/adapter_note.h"
 #include "infer/matrix_quantizer.h"
 #include "infer/merged_weights.h"
+#include "nn/head_parameters.h"
 #include "nn/hf_names.h"
 
 namespace octet {
@@ -144,11 +145,7 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
 // of another head.
 void WeightReader::find_new_parameters(const ModelSpec& spec,
                                        std::span<const ParameterSpec> parameters) {
-  ModelSpec bare = spec;
-  bare.head = ModelHead::features;
-  std::set<std::string_view> known;
-  const std::vector<ParameterSpec> kept = model_parameters(bare);
-  for (const ParameterSpec& parameter : kept) known.insert(parameter.name);
+  std::set<std::string> known = feature_parameters(spec);
   for (const ParameterSpec& parameter : parameters) {
     if (!known.insert(parameter.name).second) continue;
     const auto at = stored_name_.find(parameter.name);

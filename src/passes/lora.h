@@ -6,9 +6,8 @@
 //   A: [rank, in], B: [out, rank], new parameters "<module>.lora_A.weight",
 //   "<module>.lora_B.weight"
 // where <module>.weight is W. What were parameters before, but those of a new head, are frozen
-// (passes/freeze.h). drop
-// multiplies by the batch input "dropout:<module>", like x, where the share is above 0: 0 with this
-// probability, else 1 / (1 - share). Deterministic.
+// (passes/freeze.h). drop multiplies by the batch input "dropout:<module>", like x, where the share
+// is above 0: 0 with this probability, else 1 / (1 - share). Deterministic.
 #pragma once
 
 #include <cstdint>
