@@ -152,7 +152,7 @@ void run_local_ranks(std::vector<std::unique_ptr<Group>>& groups,
   std::mutex mutex;
   std::vector<std::exception_ptr> errors(groups.size());
   std::optional<size_t> first;
-  const auto run = [&](size_t rank) {
+  const auto run = [&](size_t rank, const std::function<void(Group & group)>& work) {
     Group& group = *groups[rank];
     const auto note = [&](const std::string& why) {
       const std::lock_guard lock(mutex);
@@ -161,7 +161,7 @@ void run_local_ranks(std::vector<std::unique_ptr<Group>>& groups,
       group.fail(why);
     };
     try {
-      body(group);
+      work(group);
     } catch (const std::exception& error) {
       note(error.what());
     } catch (...) {
@@ -169,9 +169,13 @@ void run_local_ranks(std::vector<std::unique_ptr<Group>>& groups,
     }
   };
   std::vector<std::thread> threads;
-  for (size_t rank = 1; rank < groups.size(); ++rank)
-    threads.emplace_back([&run, rank] { run(rank); });
-  run(0);
+  threads.reserve(groups.size());
+  // Where the system makes no more threads, rank 0 fails, and so the ranks end that have begun.
+  run(0, [&](Group& group) {
+    for (size_t rank = 1; rank < groups.size(); ++rank)
+      threads.emplace_back([&run, &body, rank] { run(rank, body); });
+    body(group);
+  });
   for (std::thread& thread : threads) thread.join();
   if (!first) return;
   if (errors[0] && !is_consequence(errors[0])) std::rethrow_exception(errors[0]);
