@@ -103,6 +103,11 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
                       .expected = "1 with scaling yarn",
                       .got = fmt::format("{}", full.rope_share)};
   }
+  if (full.rope_scaling == RopeScaling::yarn && full.rope_theta <= 1) {
+    return ModelFault{.field = "rope_theta",
+                      .expected = "more than 1 with scaling yarn",
+                      .got = fmt::format("{}", full.rope_theta)};
+  }
   const bool is_llama3 = model_field("rope_scaling.low_freq_factor").used(full);
   if (is_llama3 && full.rope_high_freq_factor <= full.rope_low_freq_factor) {
     return against("rope_scaling.high_freq_factor", "rope_scaling.low_freq_factor", "more than {}",

@@ -305,6 +305,8 @@ TEST(Model, refuses_what_is_no_model_and_says_what_it_expected) {
        "[model] rope_scaling.high_freq_factor: expected more than rope_scaling.low_freq_factor = "
        "1, "
        "got 0.5"},
+      {{.rope_theta = 1, .rope_scaling = RopeScaling::yarn},
+       "[model] rope_theta: expected more than 1 with scaling yarn, got 1"},
       {{.kind = ModelKind::gpt2, .kv_heads = 4},
        "[model] kv_heads: expected heads = 8 for kind gpt2, got 4"},
       {{.kind = ModelKind::gpt2, .max_positions = 0},
