@@ -41,9 +41,16 @@ class Differentiator {
       throw Error(ErrorCode::invalid_argument, "[autodiff] graph {} has no output '{}'", from.name,
                   options_.loss);
     }
-    if (!from.type(loss->value).shape.empty()) {
-      throw Error(ErrorCode::invalid_argument, "[autodiff] '{}' must be a scalar, got {}",
-                  options_.loss, to_string(from.type(loss->value)));
+    const TensorType& type = from.type(loss->value);
+    if (!type.shape.empty() || !is_float(type.dtype)) {
+      throw Error(ErrorCode::invalid_argument, "[autodiff] '{}' must be a real scalar, got {}",
+                  options_.loss, to_string(type));
+    }
+    for (const GraphInput& source : sources_) {
+      const std::string name = gradient_name(source.name);
+      if (from.find_output(name) == nullptr) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  "[autodiff] expected a graph without gradients, got one with output '{}'", name);
     }
     backward(rewriter_.map(loss->value));
     for (const GraphInput& source : sources_) {

@@ -27,6 +27,27 @@ TEST(Driver, an_unknown_pass_is_named_with_the_known_ones) {
   EXPECT_NE(error.find("recompute_cheap"), std::string::npos) << error;
 }
 
+TEST(Driver, a_graph_is_differentiated_once_and_by_a_real_loss) {
+  const Graph graph = parse_graph(R"(graph "g" phase logical
+%0 = input parameter "w" : real[4]
+%1 = reduce_sum(%0) {axes = [0]} : real[]
+output "loss" %1
+)",
+                                  "text");
+  EXPECT_EQ(test::error_of([&] {
+              run_passes(graph, {"autodiff", "autodiff"});
+            }),
+            "[autodiff] expected a graph without gradients, got one with output 'grad:w'");
+  const Graph counts = parse_graph(R"(graph "g" phase logical
+%0 = input parameter "w" : real[4]
+%1 = input batch "n" : i32[]
+output "loss" %1
+)",
+                                   "text");
+  EXPECT_EQ(test::error_of([&] { run_passes(counts, {"autodiff"}); }),
+            "[autodiff] 'loss' must be a real scalar, got i32[]");
+}
+
 TEST(Driver, a_pass_says_which_phase_it_wants) {
   const Graph graph = parse_graph(kTyped, "text");
   EXPECT_EQ(test::error_of([&] {
