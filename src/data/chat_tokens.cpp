@@ -28,9 +28,12 @@ bool is_prefix(const std::vector<int32_t>& ids, const std::vector<int32_t>& of) 
   return ids.size() <= of.size() && std::equal(ids.begin(), ids.end(), of.begin());
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_blank(text.substr(text.size() - 1))) text.remove_suffix(1);
-  return text;
+std::string_view last_word(std::string_view text) {
+  const auto is_blank_at = [&](size_t at) { return is_blank(text.substr(at, 1)); };
+  while (!text.empty() && is_blank_at(text.size() - 1)) text.remove_suffix(1);
+  size_t begin = text.size();
+  while (begin > 0 && !is_blank_at(begin - 1)) --begin;
+  return text.substr(begin);
 }
 
 // Appends text as it goes on within a text: without the space that some vocabularies put before a
@@ -66,17 +69,15 @@ MaskedTokens join_parts(std::string_view text, const ByteSpans& spans, const Enc
   return parts;
 }
 
-// Whether each span is the text of an answer and nothing behind it.
-bool ends_with_answers(const AnswerText& answers, const OrderedJson& messages) {
-  for (size_t i = 0; i < answers.spans.size(); ++i) {
-    const OrderedJson& message = messages[answers.messages[i]];
-    const auto content = message.find("content");
-    if (content == message.end() || !content->is_string()) return false;
-    const auto [begin, end] = answers.spans[i];
-    const std::string_view said = std::string_view(answers.text).substr(begin, end - begin);
-    if (!said.ends_with(trimmed(content->get_ref<const std::string&>()))) return false;
-  }
-  return true;
+// Whether the last span has nothing behind its answer, whose last word tells: templates change
+// texts within (Falcon's takes empty lines out).
+bool ends_with_answer(const AnswerText& answers, const OrderedJson& messages) {
+  const OrderedJson& message = messages[answers.messages.back()];
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_string()) return false;
+  const auto [begin, end] = answers.spans.back();
+  const std::string_view said = std::string_view(answers.text).substr(begin, end - begin);
+  return said.ends_with(last_word(content->get_ref<const std::string&>()));
 }
 
 // What a template makes of a conversation whose contents are texts, or lists of one part; nothing
@@ -230,7 +231,7 @@ MaskedTokens ChatEncoder::encode_answers(const AnswerText& answers, const Ordere
   size_t last = tokens.ids.size();
   while (last > 0 && tokens.is_trained[last - 1] == 0) --last;
   const bool has_end = last > 0 && is_special(tokens.ids[last - 1]);
-  if (has_end || !ends_with_answers(answers, messages)) return tokens;
+  if (has_end || !ends_with_answer(answers, messages)) return tokens;
   const std::optional<int32_t> eos = tokenizer_.eos();
   if (!eos || text_end_ == TextEnd::none || last < tokens.ids.size()) {
     bad_record(std::string("no end of a turn would be trained: the template ends answers with "

@@ -94,6 +94,26 @@ TEST_F(ChatAnswers, that_a_template_ends_with_nothing_end_with_the_tokenizers_eo
   }
 }
 
+// What stands behind the last answer counts, whatever the template makes of texts and of calls.
+TEST_F(ChatAnswers, end_with_eos_where_the_template_changes_their_text) {
+  write("tokenizer.json",
+        posix_files().read_text(OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/gpt2.json"));
+  write("tokenizer_config.json", R"({"eos_token": "<|end|>"})");
+  const auto tokenizer = make_tokenizer(posix_files(), folder_.path());
+  const std::string turns =
+      "{% for m in messages %}\n{{ m.role }}:{{ m.content.replace('\n\n', '\n') if m.content "
+      "else 'call' }}{% endfor %}{% if add_generation_prompt %}\nassistant:{% endif %}";
+  const ChatEncoder encoder(posix_files(), *tokenizer, write("t.jinja", turns), "", TextEnd::eos);
+  const auto ends_with_eos = [&](const std::string& json) {
+    const MaskedTokens sample = encoder.encode(read_chat_record(json, {}), words_).samples.at(0);
+    return sample.ids.back() == tokenizer->eos() && sample.is_trained.back() == 1;
+  };
+  EXPECT_TRUE(ends_with_eos(R"({"prompt": "a", "completion": "b\n\nc"})"));
+  EXPECT_TRUE(ends_with_eos(R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+      {"role": "tool", "content": "b"}, {"role": "assistant", "content": "c"}]})"));
+}
+
 TEST_F(ChatAnswers, have_samples_of_their_own_where_a_template_rewrites_earlier_turns) {
   EXPECT_EQ(samples(encoder(kRewrites), kTurns),
             (Texts{"<user>a|<assistant>[()b|]", "<user>a|<assistant>b|<user>c|<assistant>[()d|]"}));
