@@ -101,12 +101,11 @@ class CacheWriter {
   ValueId bias(const Node& node) {
     has_bias_ = true;
     ValueId value = node.in(Attention::bias);
-    const Node* const producer = typed_.producer(value);
-    if (producer != nullptr && producer->op == OpCode::slice) {
-      const auto& slice = std::get<SliceAttrs>(producer->attrs);
+    if (const Node* const cut = typed_.producer(value, OpCode::slice)) {
+      const auto& slice = std::get<SliceAttrs>(cut->attrs);
       const auto starts = std::ranges::count(slice.start, 0),
                  steps = std::ranges::count(slice.stride, 1);
-      if (starts == 4 && steps == 4) value = producer->operands[0];
+      if (starts == 4 && steps == 4) value = cut->in(Unary::x);
     }
     Shape shape = typed_.type(node.in(Attention::bias)).shape;
     shape[3] = size_.cache;

@@ -43,10 +43,9 @@ class Expander {
     using Key = std::tuple<UpdateKind, Shape, int64_t, ValueId>;
     std::map<Key, std::vector<const Node*>> alike;
     for (const Node& node : graph_.nodes) {
-      if (node.op != OpCode::update) continue;
-      const auto& a = std::get<UpdateAttrs>(node.attrs);
-      if (update_rule(a.rule).build_together != nullptr)
-        alike[{a.rule, a.shape, a.ranks, node.in(Update::found_nonfinite)}].push_back(&node);
+      const auto* a = std::get_if<UpdateAttrs>(&node.attrs);
+      if (a != nullptr && update_rule(a->rule).build_together != nullptr)
+        alike[{a->rule, a->shape, a->ranks, node.in(Update::found_nonfinite)}].push_back(&node);
     }
     for (const auto& [key, nodes] : alike) {
       const int64_t each = ceil_div(n_elems(std::get<Shape>(key)), std::get<int64_t>(key));
@@ -77,7 +76,7 @@ class Expander {
 
   void take(const Node& node) {
     wait(node, false);
-    if (node.op != OpCode::update) {
+    if (!op_def(node.op).is_abstract) {
       rewriter_.copy(node);
       return;
     }

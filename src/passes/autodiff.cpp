@@ -106,10 +106,8 @@ class Differentiator {
 
   void differentiate(const Node& node, const ValueIds& dresults, const std::vector<bool>& reached) {
     const OpDef& def = op_def(node.op);
-    if (def.vjp == nullptr) {
-      if (node.op == OpCode::stop_gradient) return;
+    if (def.vjp == nullptr)
       throw Error(ErrorCode::invalid_argument, "[autodiff] {} has no gradient", def.name);
-    }
     builder_.tag = node.tag;
     builder_.tag.role = Role::backward;
     const ValueIds doperands =

@@ -42,6 +42,14 @@ Pass fuse_pass(std::string_view name, std::string_view help, const TakesForm& ta
           .wants = Phase::typed};
 }
 
+// As targets want it whose GEMMs take the forms that others' do not.
+Pass fuse_gemms(std::string_view name, std::string_view help,
+                bool (*takes)(const Graph&, const Node&)) {
+  return fuse_pass(name, help, [takes](const Graph& g, const Node& form) {
+    return form.op == OpCode::gemm && takes(g, form);
+  });
+}
+
 std::vector<Pass> fuse_passes() {
   return {
       fuse_pass("fuse", "replace nodes by the fused op whose decomposition they are"),
@@ -50,23 +58,21 @@ std::vector<Pass> fuse_passes() {
                 [](const Graph&, const Node& form) {
                   return form.op == OpCode::gated_act_grad_quantize;
                 }),
-      fuse_pass("fuse_codes", "fuse, as targets want it whose GEMMs store E4M3",
-                [](const Graph&, const Node& form) {
-                  return form.op == OpCode::gemm && form.in(Gemm::scale_y) != kNoValue;
-                }),
-      fuse_pass("fuse_bias", "fuse, as targets want it whose GEMMs add their biases",
-                [](const Graph& g, const Node& form) {
-                  return form.op == OpCode::gemm && form.in(Gemm::c) != kNoValue &&
-                         is_bias_row(g.type(form.in(Gemm::c)));
-                }),
+      fuse_gemms("fuse_codes", "fuse, as targets want it whose GEMMs store E4M3",
+                 [](const Graph&, const Node& gemm) { return gemm.in(Gemm::scale_y) != kNoValue; }),
+      fuse_gemms("fuse_bias", "fuse, as targets want it whose GEMMs add their biases",
+                 [](const Graph& g, const Node& gemm) {
+                   const ValueId c = gemm.in(Gemm::c);
+                   return c != kNoValue && is_bias_row(g.type(c));
+                 }),
       fuse_pass("fuse_kept",
                 "fuse, as targets want it whose activations keep their operands in groups",
                 [](const Graph&, const Node& form) { return quantized_layer(form.op) != nullptr; }),
-      fuse_pass(
+      fuse_gemms(
           "fuse_few_rows",
           "fuse, as targets want it whose GEMMs of up to two rows read codes and add residuals",
-          [](const Graph& g, const Node& form) {
-            return form.op == OpCode::gemm && g.type(form.out(Gemm::y)).shape[0] <= 2;
+          [](const Graph& g, const Node& gemm) {
+            return g.type(gemm.out(Gemm::y)).shape[0] <= 2;
           })};
 }
 

@@ -42,8 +42,8 @@ class Simulation {
   const Node& node(size_t step) const { return plan_.graph.node(plan_.steps[step].node); }
   double seconds_of(const Node& node) const {
     const Cost cost = cost_of(plan_.graph, node);
-    const bool is_narrow =
-        node.op == OpCode::gemm && is_quantized(plan_.graph.type(node.in(0)).dtype);
+    const bool is_narrow = std::holds_alternative<GemmAttrs>(node.attrs) &&
+                           is_quantized(plan_.graph.type(node.in(Gemm::a)).dtype);
     const bool is_attention = std::holds_alternative<AttentionAttrs>(node.attrs);
     const double rate = is_attention ? rates_.flops_attention
                         : is_narrow  ? rates_.flops_8_bit

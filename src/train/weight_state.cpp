@@ -10,11 +10,7 @@ namespace {
 
 // The parameter that the value is, as it lies there; nullptr for anything else, a shard of it too.
 const GraphInput* whole_parameter(const Graph& graph, ValueId id) {
-  const Node* node = graph.producer(id);
-  while (node != nullptr && node->op == OpCode::reshape) {
-    id = node->in(Unary::x);
-    node = graph.producer(id);
-  }
+  while (const Node* node = graph.producer(id, OpCode::reshape)) id = node->in(Unary::x);
   const GraphInput* input = graph.input_of(id);
   return input != nullptr && input->kind == InputKind::parameter ? input : nullptr;
 }

@@ -351,11 +351,12 @@ double pairs_of(const AttentionAttrs& a, bool is_cached) {
   return up_to - sum_over_queries(a, 1 - a.window);
 }
 
-// Two products forward; backward three more and the scores once again.
-template <int kProducts>
+// Two products forward; backward three more and the scores once again. kPositions: of queries in a
+// cache.
+template <int kProducts, SlotId kPositions>
 Cost cost_attention(const Graph& graph, const Node& node) {
   const auto& a = std::get<AttentionAttrs>(node.attrs);
-  const bool is_cached = node.op == OpCode::attention && node.in(Attention::positions) != kNoValue;
+  const bool is_cached = node.in(kPositions) != kNoValue;
   const auto width = static_cast<double>(a.batch * a.heads * a.head_dim);
   return {.flops = 2.0 * kProducts * pairs_of(a, is_cached) * width,
           .bytes = moved_bytes(graph, node)};
@@ -363,15 +364,16 @@ Cost cost_attention(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-constinit const OpDef defs::attention = define(OpCode::attention, {.infer = infer_attention,
-                                                                   .vjp = vjp_attention,
-                                                                   .decompose = decompose_attention,
-                                                                   .scale = scale::attention,
-                                                                   .cost = cost_attention<2>});
+constinit const OpDef defs::attention =
+    define(OpCode::attention, {.infer = infer_attention,
+                               .vjp = vjp_attention,
+                               .decompose = decompose_attention,
+                               .scale = scale::attention,
+                               .cost = cost_attention<2, Attention::positions>});
 constinit const OpDef defs::attention_grad =
     define(OpCode::attention_grad, {.infer = infer_attention_grad,
                                     .decompose = decompose_attention_grad,
                                     .scale = scale::attention_grad,
-                                    .cost = cost_attention<5>});
+                                    .cost = cost_attention<5, kNoSlot>});
 
 }  // namespace octet::ops

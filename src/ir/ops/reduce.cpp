@@ -14,19 +14,27 @@ Results infer_reduce(const Attrs& attrs, Types in) {
   const auto op = op_def(C).name;
   need_float(op, "x", in[0]);
   need_axes(op, "axes", a.axes, in[0].shape.size());
-  if constexpr (C == OpCode::reduce_max) {
-    for (const int64_t axis : a.axes) {
-      if (in[0].shape[at(axis)] == 0) fail(op, "axis {} is empty", axis);
-    }
-  }
   return {real(without(in[0].shape, a.axes))};
+}
+
+// A maximum is of something.
+void need_elements(std::string_view op, const Shape& x, const Shape& axes) {
+  for (const int64_t axis : axes) {
+    if (x[at(axis)] == 0) fail(op, "axis {} is empty", axis);
+  }
+}
+
+Results infer_reduce_max(const Attrs& attrs, Types in) {
+  Results y = infer_reduce<OpCode::reduce_max>(attrs, in);
+  need_elements("reduce_max", in[0].shape, std::get<AxesAttrs>(attrs).axes);
+  return y;
 }
 
 Results infer_argmax(const Attrs& attrs, Types in) {
   const auto& a = std::get<AxisAttrs>(attrs);
   need_float("argmax", "x", in[0]);
   need_axes("argmax", "axis", {a.axis}, in[0].shape.size());
-  if (in[0].shape[at(a.axis)] == 0) fail("argmax", "axis {} is empty", a.axis);
+  need_elements("argmax", in[0].shape, {a.axis});
   return {{.dtype = Dtype::i32, .shape = without(in[0].shape, {a.axis})}};
 }
 
@@ -65,11 +73,9 @@ constinit const OpDef defs::reduce_sum =
                                 .vjp = vjp_reduce_sum,
                                 .scale = scale::reduce_sum,
                                 .cost = cost_reduce});
-constinit const OpDef defs::reduce_max =
-    define(OpCode::reduce_max, {.infer = infer_reduce<OpCode::reduce_max>,
-                                .vjp = vjp_reduce_max,
-                                .scale = scale::same,
-                                .cost = cost_reduce});
+constinit const OpDef defs::reduce_max = define(
+    OpCode::reduce_max,
+    {.infer = infer_reduce_max, .vjp = vjp_reduce_max, .scale = scale::same, .cost = cost_reduce});
 constinit const OpDef defs::argmax =
     define(OpCode::argmax, {.infer = infer_argmax, .scale = scale::of_values, .cost = cost_reduce});
 

@@ -97,8 +97,8 @@ Values vjp_delayed_rescale(Builder& b, const VjpCall& call) {
 // The gradient that came into the sub-graph, marked on its way (vjp_custom_scale).
 ValueId gradient_into(const Graph& graph, int64_t subgraph) {
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    if (node->op != OpCode::custom_scale || node->tag.role != Role::backward) continue;
-    if (std::get<CustomScaleAttrs>(node->attrs).subgraph == subgraph)
+    const auto* mark = std::get_if<CustomScaleAttrs>(&node->attrs);
+    if (mark != nullptr && mark->subgraph == subgraph && node->tag.role == Role::backward)
       return node->out(CustomScale::y);
   }
   return kNoValue;

@@ -25,9 +25,10 @@ struct Head {
   }
 };
 
-bool is_plain_gemm(const Node* node) {
-  return node != nullptr && node->op == OpCode::gemm &&
-         node->operands.size() == op_def(OpCode::gemm).operands.n_required();
+// Of a GEMM that reads its two factors alone; nullptr of any other node.
+const GemmAttrs* plain_gemm(const Node& node) {
+  const bool is_plain = node.operands.size() == op_def(node.op).operands.n_required();
+  return is_plain ? std::get_if<GemmAttrs>(&node.attrs) : nullptr;
 }
 
 // Whether only `reader` (or nobody) reads the value.
@@ -38,11 +39,10 @@ bool read_by_at_most(const Matcher& m, ValueId id, const Node* reader) {
 }
 
 bool find_backward(const Matcher& m, Head& head) {
-  for (const Node* reader : m.readers(head.gemm->out(Gemm::y))) {
-    if (reader == head.loss) continue;
-    if (reader->op != OpCode::cross_entropy_grad || head.loss_grad != nullptr) return false;
-    head.loss_grad = reader;
-  }
+  const ValueId logits = head.gemm->out(Gemm::y);
+  head.loss_grad = m.reader(logits, OpCode::cross_entropy_grad);
+  const auto is_other = [&](const Node* r) { return r != head.loss && r != head.loss_grad; };
+  if (std::ranges::any_of(m.readers(logits), is_other)) return false;
   if (head.loss_grad == nullptr) return true;
   // A gradient of its own a row comes from behind `nll`, of all rows.
   const ValueId dloss = head.loss_grad->in(CrossEntropyGrad::dloss);
@@ -50,8 +50,9 @@ bool find_backward(const Matcher& m, Head& head) {
   const ValueId dlogits = head.loss_grad->out(CrossEntropyGrad::dlogits);
   if (m.is_graph_output(dlogits)) return false;
   for (const Node* reader : m.readers(dlogits)) {
-    if (!is_plain_gemm(reader) || reader->in(Gemm::a) != dlogits) return false;
-    const bool is_wgrad = std::get<GemmAttrs>(reader->attrs).trans_a;
+    const GemmAttrs* gemm = plain_gemm(*reader);
+    if (gemm == nullptr || reader->in(Gemm::a) != dlogits) return false;
+    const bool is_wgrad = gemm->trans_a;
     if (is_wgrad && reader->in(Gemm::b) != head.gemm->in(Gemm::a)) return false;
     const Node*& place = is_wgrad ? head.wgrad : head.dgrad;
     if (place != nullptr) return false;
@@ -64,8 +65,8 @@ std::optional<Head> find_head(const Matcher& m) {
   for (const Node& node : m.graph().nodes) {
     if (node.op != OpCode::cross_entropy) continue;
     Head head{.gemm = m.graph().producer(node.in(CrossEntropy::logits)), .loss = &node};
-    const bool plain = is_plain_gemm(head.gemm) && head.gemm->tag.layer < 0 &&
-                       !std::get<GemmAttrs>(head.gemm->attrs).trans_a &&
+    const GemmAttrs* gemm = head.gemm == nullptr ? nullptr : plain_gemm(*head.gemm);
+    const bool plain = gemm != nullptr && head.gemm->tag.layer < 0 && !gemm->trans_a &&
                        !m.is_graph_output(head.gemm->out(Gemm::y)) &&
                        !m.is_graph_output(node.out(CrossEntropy::lse));
     if (!plain || !find_backward(m, head)) continue;

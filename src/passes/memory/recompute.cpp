@@ -25,10 +25,7 @@ bool quantizes_weight(const Graph& graph, const Node& node) {
   if (node.op != OpCode::quantize && node.op != OpCode::quantize_groups) return false;
   ValueId x = node.in(Quantize::x);
   // A frozen weight may be kept in eight bits of another format.
-  if (const Node* made = graph.producer(x)) {
-    if (made->op != OpCode::dequantize) return false;
-    x = made->in(Dequantize::q);
-  }
+  if (const Node* made = graph.producer(x, OpCode::dequantize)) x = made->in(Dequantize::q);
   return graph.input_of(x) != nullptr;
 }
 

@@ -41,7 +41,7 @@ class Sharder {
     for (const Node& node : from_.nodes) {
       if (skipped_.contains(node.out(0))) continue;
       if (!is_update(node)) gather_deferred(node);
-      if (node.op == OpCode::global_norm && is_of_gradients(node)) {
+      if (is_norm_of_gradients(node)) {
         emit_norm(node);
       } else if (is_update(node)) {
         emit_update(node);
@@ -117,9 +117,9 @@ class Sharder {
     for (const GraphOutput& output : from_.outputs) {
       if (use_of(from_, output.updates) != StateUse::accumulator) continue;
       is_early_ = true;
-      const Node& last = *from_.producer(output.value);
-      const bool adds = last.op == OpCode::add && last.in(Binary::a) == output.updates;
-      const ValueId gradient = adds ? last.in(Binary::b) : output.value;
+      const Node* sum = from_.producer(output.value, OpCode::add);
+      const bool adds = sum != nullptr && sum->in(Binary::a) == output.updates;
+      const ValueId gradient = adds ? sum->in(Binary::b) : output.value;
       gradients_[gradient] = adds ? output.updates : kNoValue;
       if (adds) skipped_.insert(output.value);
       accumulated_[output.name] = gradient;
@@ -131,7 +131,7 @@ class Sharder {
   // Gradients whose global norm is taken here.
   void find_normed() {
     for (const Node& node : from_.nodes) {
-      if (node.op == OpCode::global_norm && is_of_gradients(node))
+      if (is_norm_of_gradients(node))
         normed_.insert(node.operands.begin() + 1, node.operands.end());
     }
   }
@@ -233,8 +233,8 @@ class Sharder {
   bool is_gradient(ValueId id) const {
     return gradients_.contains(id) || use_of(from_, id) == StateUse::accumulator || !shares();
   }
-  bool is_of_gradients(const Node& node) const {
-    return node.operands.size() > 1 &&
+  bool is_norm_of_gradients(const Node& node) const {
+    return node.op == OpCode::global_norm && node.operands.size() > 1 &&
            std::all_of(node.operands.begin() + 1, node.operands.end(), [&](ValueId id) {
              return is_gradient(id) && !from_.type(id).shape.empty();
            });

@@ -110,10 +110,7 @@ Graph store_frozen(const Graph& typed, FrozenFormat format) {
 }
 
 const GraphInput* frozen_weight(const Graph& graph, ValueId id) {
-  if (const Node* node = graph.producer(id)) {
-    if (node->op != OpCode::dequantize) return nullptr;
-    id = node->in(Dequantize::q);
-  }
+  if (const Node* node = graph.producer(id, OpCode::dequantize)) id = node->in(Dequantize::q);
   const GraphInput* input = id == kNoValue ? nullptr : graph.input_of(id);
   return input != nullptr && input->kind == InputKind::constant ? input : nullptr;
 }

@@ -1,7 +1,10 @@
 // What the gradient of a cut leaves behind: every piece is padded with zeros to the whole, and the
 // paddings are added.
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <variant>
+#include <vector>
 
 #include "passes/rewrite/rewrite.h"
 #include "passes/rewrite/simplify.h"
@@ -16,8 +19,7 @@ struct Piece {
 };
 
 // The padded operand, where it is padded by zeros along one axis.
-std::optional<Piece> piece_of(const Graph& graph, const Node& pad) {
-  const auto& a = std::get<PadAttrs>(pad.attrs);
+std::optional<Piece> piece_of(const Graph& graph, const Node& pad, const PadAttrs& a) {
   if (a.value != 0) return std::nullopt;
   std::optional<Piece> piece;
   for (size_t i = 0; i < a.low.size(); ++i) {
@@ -32,53 +34,46 @@ std::optional<Piece> piece_of(const Graph& graph, const Node& pad) {
   return piece;
 }
 
-// For each value, whether it is a piece or a sum of such sums: asked once, so that a long sum of
-// other things (a residual stream) is not searched again from each of its terms.
-std::vector<bool> sums_of_pieces(const Graph& graph) {
-  std::vector<bool> result(graph.values.size(), false);
-  const auto is_sum = [&](ValueId id) { return result[static_cast<size_t>(id)]; };
+// Of each value that is a piece or a sum of such sums, the pieces: asked once, so that a long sum
+// of other things (a residual stream) is not searched again from each of its terms.
+using Sums = std::map<ValueId, std::vector<Piece>>;
+Sums sums_of_pieces(const Graph& graph) {
+  Sums sums;
   for (const Node& node : graph.nodes) {
-    const bool sum = node.op == OpCode::add
-                         ? is_sum(node.in(Binary::a)) && is_sum(node.in(Binary::b))
-                         : node.op == OpCode::pad && piece_of(graph, node).has_value();
-    if (sum) result[static_cast<size_t>(node.out(Binary::y))] = true;
+    if (const auto* pad = std::get_if<PadAttrs>(&node.attrs)) {
+      if (const auto piece = piece_of(graph, node, *pad)) sums[node.out(Unary::y)] = {*piece};
+    } else if (node.op == OpCode::add) {
+      const auto a = sums.find(node.in(Binary::a)), b = sums.find(node.in(Binary::b));
+      if (a == sums.end() || b == sums.end()) continue;
+      std::vector<Piece>& sum = sums[node.out(Binary::y)] = a->second;
+      sum.insert(sum.end(), b->second.begin(), b->second.end());
+    }
   }
-  return result;
+  return sums;
 }
 
-// The terms of a sum of pieces.
-void collect(const Graph& graph, ValueId id, std::vector<Piece>& pieces) {
-  const Node& node = *graph.producer(id);
-  if (node.op == OpCode::pad) return pieces.push_back(*piece_of(graph, node));
-  collect(graph, node.in(Binary::a), pieces);
-  collect(graph, node.in(Binary::b), pieces);
-}
-
-// The pieces of this sum in order, where they tile it and are of its dtype.
-std::vector<Piece> tiles_of(const Graph& graph, const Node& sum) {
-  std::vector<Piece> pieces;
-  collect(graph, sum.out(Binary::y), pieces);
-  std::sort(pieces.begin(), pieces.end(),
-            [](const Piece& a, const Piece& b) { return a.start < b.start; });
-  const TensorType& whole = graph.type(sum.out(Binary::y));
+// The pieces of a sum in order, where they tile it and are of its dtype. One alone never does.
+std::vector<Piece> tiles_of(const Graph& graph, const TensorType& sum, std::vector<Piece> pieces) {
+  std::ranges::sort(pieces, {}, &Piece::start);
   int64_t end = 0;
   for (const Piece& piece : pieces) {
     const bool fits = piece.axis == pieces[0].axis && piece.start == end &&
-                      graph.type(piece.value).dtype == whole.dtype;
+                      graph.type(piece.value).dtype == sum.dtype;
     if (!fits) return {};
     end += piece.size;
   }
-  return end == whole.shape[static_cast<size_t>(pieces[0].axis)] ? pieces : std::vector<Piece>{};
+  return end == sum.shape[static_cast<size_t>(pieces[0].axis)] ? pieces : std::vector<Piece>{};
 }
 
 }  // namespace
 
 Graph merge_pads(const Graph& graph) {
   Rewriter rewriter(graph);
-  const std::vector<bool> is_sum = sums_of_pieces(graph);
+  const Sums sums = sums_of_pieces(graph);
   for (const Node& node : graph.nodes) {
-    const bool sum = node.op == OpCode::add && is_sum[static_cast<size_t>(node.results[0])];
-    const auto tiles = sum ? tiles_of(graph, node) : std::vector<Piece>{};
+    const auto sum = sums.find(node.out(Binary::y));
+    const auto tiles = sum == sums.end() ? std::vector<Piece>{}
+                                         : tiles_of(graph, graph.type(sum->first), sum->second);
     if (tiles.empty()) {
       rewriter.copy(node);
       continue;

@@ -84,7 +84,7 @@ class Fused {
 
 LaunchFn prepare_norm_quantize(const NodeView& view, Context& context) {
   static_assert(int{RmsNormQuantize::weight} == int{LayerNormQuantize::weight});
-  const bool is_layer = view.node.op == OpCode::layer_norm_quantize;
+  const bool is_layer = op_def(quantized_layer(view.node.op)->layer).is_centred;
   const auto eps = static_cast<float>(view.attrs<NormQuantizeAttrs>().norm.eps);
   return [fused = Fused(view), is_layer, eps, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
