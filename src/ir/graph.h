@@ -68,6 +68,12 @@ struct Node {
   ValueId out(size_t slot) const { return slot < results.size() ? results[slot] : kNoValue; }
 };
 
+// Which of a linear's three GEMMs the node is; `other` where it is none.
+inline GemmRole linear_role(const Node& node) {
+  const auto* gemm = std::get_if<GemmAttrs>(&node.attrs);
+  return gemm == nullptr ? GemmRole::other : gemm->role;
+}
+
 // Inputs stand in the order of their values. `key`: what a state is for and of which parameter or
 // quantizer site; the name follows from it (ir/states.h). `whole`: the shape of the tensor that it
 // is one rank's shard of (ir/sharding.h); nothing where it is all of it.

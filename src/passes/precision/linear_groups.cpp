@@ -23,10 +23,6 @@ const Node* dequantize_of(const Graph& graph, ValueId id) {
   return frozen_weight(graph, id) == nullptr ? nullptr : graph.producer(id);
 }
 
-bool is_linear(const Node& node) {
-  return node.op == OpCode::gemm && LinearGroups::gemm(node).role != GemmRole::other;
-}
-
 // Of its GEMMs, forward and backward.
 std::string name_of(const Node& node) {
   return is_layer_gemm(node) ? linear_name(node) : std::string(node.tag.origin);
@@ -53,8 +49,7 @@ ValueId measured_value(const Graph& graph, const LinearOperand& operand) {
 
 std::string outer_linear(const Graph& graph, const Node& node) {
   constexpr std::string_view kTextHead = "lm_head";
-  const bool is_outer = node.op == OpCode::gemm && node.tag.layer < 0 &&
-                        LinearGroups::gemm(node).role == GemmRole::forward;
+  const bool is_outer = node.tag.layer < 0 && linear_role(node) == GemmRole::forward;
   if (!is_outer || node.tag.origin == kTextHead) return "";
   const GraphInput* weight = graph.input_of(node.in(Gemm::b));
   if (weight == nullptr || weight->kind != InputKind::parameter) return "";
@@ -87,9 +82,10 @@ LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
   std::map<std::pair<int, ValueId>, LinearGroup*> by_x;
   std::map<std::string, LinearGroup*> by_name;
   for (const Node& node : graph.nodes) {
-    if (!is_linear(node)) continue;
+    const GemmRole role = linear_role(node);
+    if (role == GemmRole::other) continue;
     const std::string name = name_of(node);
-    if (gemm(node).role != GemmRole::forward) {
+    if (role != GemmRole::forward) {
       if (const auto it = by_name.find(name); it != by_name.end()) add_backward(node, *it->second);
       continue;
     }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ir/op_def.h"
+#include "passes/lower/fold.h"
 #include "passes/precision/f32_values.h"
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/list.h"
@@ -52,10 +53,8 @@ Recipe chosen_recipe(std::string_view name, const RecipeOptions& options) {
 std::string resolved_table(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   std::string text;
   for (const Node& node : graph.nodes) {
-    const bool linear =
-        node.op == OpCode::gemm && std::get<GemmAttrs>(node.attrs).role == GemmRole::forward;
-    const auto formats =
-        linear ? formats_of(graph, node, recipe.linears, options.overrides) : std::nullopt;
+    if (linear_role(node) != GemmRole::forward) continue;
+    const auto formats = formats_of(graph, node, recipe.linears, options.overrides);
     if (!formats) continue;
     const LinearFormats& f = *formats;
     const std::string label = is_layer_gemm(node) ? linear_name(node) : outer_linear(graph, node);
@@ -119,18 +118,15 @@ Graph cast_behind_moves(const Graph& typed) {
 }
 
 Graph widen_quantizer_inputs(const Graph& graph) {
-  const auto readers = uses(graph);
-  std::set<ValueId> graph_outputs;
-  for (const GraphOutput& output : graph.outputs) graph_outputs.insert(output.value);
+  const Matcher m(graph);
   Graph result = graph;
   for (const Node& node : graph.nodes) {
     const ValueId y = node.out(Unary::y);  // the first result of all of them
-    if (!is_norm_or_activation(node.op) || graph_outputs.count(y) > 0) continue;
-    const auto& users = readers[static_cast<size_t>(y)];
+    if (!is_norm_or_activation(node.op) || m.is_graph_output(y)) continue;
+    const auto readers = m.readers(y);
     const bool only_quantizers =
-        !users.empty() && std::all_of(users.begin(), users.end(), [&](NodeId n) {
-          const OpCode op = graph.node(n).op;
-          return op == OpCode::amax || op_def(op).is_quantizer;
+        !readers.empty() && std::ranges::all_of(readers, [](const Node* reader) {
+          return reader->op == OpCode::amax || op_def(reader->op).is_quantizer;
         });
     if (only_quantizers) result.value(y).type.dtype = Dtype::f32;
   }

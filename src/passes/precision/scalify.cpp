@@ -47,9 +47,9 @@ void for_each_factor(const Graph& graph, const F& f) {
   std::map<std::string, ValueId> inputs;  // x, by linear
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    const std::string name = node.op == OpCode::gemm ? linear_name(node) : "";
-    if (name.empty()) continue;
-    const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
+    if (!is_layer_gemm(node)) continue;
+    const std::string name = linear_name(node);
+    const GemmRole role = linear_role(node);
     if (role == GemmRole::forward) inputs[name] = node.in(Gemm::a);
     for (const size_t slot : {size_t{Gemm::a}, size_t{Gemm::b}}) {
       const bool is_x = role == GemmRole::forward ? slot == Gemm::a : node.in(slot) == inputs[name];
@@ -80,8 +80,7 @@ std::vector<const Node*> stored_results(const Graph& graph, const RecipeOptions&
   }
   std::vector<const Node*> result;
   for (const Node& node : graph.nodes) {
-    const bool is_linear = node.op == OpCode::gemm && !linear_name(node).empty() &&
-                           std::get<GemmAttrs>(node.attrs).role == GemmRole::forward;
+    const bool is_linear = node.tag.layer >= 0 && linear_role(node) == GemmRole::forward;
     if (is_linear && read.contains(node.out(Gemm::y))) result.push_back(&node);
   }
   return result;
@@ -170,11 +169,11 @@ Graph widen_unscaled(Graph typed) {
   for (const Node& node : typed.nodes) {
     const bool reads_value = op_def(node.op).is_transcendental;
     if (!reads_rescaled(node.op) && !reads_value) continue;
-    Value& x = typed.value(node.operands[0]);
-    if (x.producer == kNoNode || x.type.dtype != Dtype::fp16) continue;
-    const OpCode producer = typed.node(x.producer).op;
-    if (producer == OpCode::rescale || (producer == OpCode::gemm && reads_value))
-      x.type.dtype = Dtype::f32;
+    const ValueId x = node.operands[0];
+    const bool is_made = typed.producer(x, OpCode::rescale) != nullptr ||
+                         (reads_value && typed.producer(x, OpCode::gemm) != nullptr);
+    Dtype& dtype = typed.value(x).type.dtype;
+    if (is_made && dtype == Dtype::fp16) dtype = Dtype::f32;
   }
   return typed;
 }
@@ -207,7 +206,7 @@ std::map<std::string, LinearRms> predictions(const Scalified& predicted,
   for_each_factor(predicted.graph,
                   [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
                     const Node& node = predicted.graph.node(n);
-                    const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
+                    const GemmRole role = linear_role(node);
                     const double rms = predicted.data_rms[static_cast<size_t>(node.in(slot))] -
                                        rescale_of(options, linear, operand_name(kind));
                     LinearRms& of = linears[linear];

@@ -83,8 +83,7 @@ class GroupStorer {
 
   // Of a linear whose result has one scale.
   const int* result_scale(const Node& node) const {
-    const auto* gemm = std::get_if<GemmAttrs>(&node.attrs);
-    if (gemm == nullptr || gemm->role != GemmRole::forward) return nullptr;
+    if (linear_role(node) != GemmRole::forward) return nullptr;
     const ValueId y = node.out(Gemm::y);
     if (normalized_.count(y) > 0) return nullptr;
     const auto scale = options_.result_scales.find(linear_name(node));
