@@ -96,6 +96,10 @@ struct OpRow {
   // Where not 0, the op has the attribute `amax`: set, it gives its last two results, what the op
   // amax gives of its first amax_results results as they are stored.
   uint8_t amax_results = 0;
+  // The op, it or another, that gives its results as codes: the first amax_results, or one.
+  std::optional<OpCode> quantized = {};
+  SlotId given_scale = kNoSlot;  // of such an op: the scale of the codes, where it is given
+  SlotId addend = kNoSlot;       // added to the first result: where fusing puts the rest of a sum
   // One scale a tensor goes through: elements move unchanged.
   bool moves = false;
   // Whether the places in OpRules::scales are inputs of a function that is not linear, which a

@@ -162,16 +162,16 @@ void EdgeWatch::look(const Plan& plan, const PlanStep& step, bool before) {
   const Node& node = plan.graph.node(step.node);
   if (!before) {
     if (op_def(node.op).is_quantizer) look_at_quantizer(plan, node);
-    if (node.op == OpCode::gemm && node.in(Gemm::scale_y) != kNoValue)
-      look_at_result(plan, node, node.out(Gemm::y), node.in(Gemm::scale_y));
+    if (const ValueId scale = node.in(op_def(node.op).given_scale); scale != kNoValue)
+      look_at_result(plan, node, node.out(0), scale);
     if (quantized_layer(node.op) != nullptr) look_at_layer(plan, node);
     return;
   }
   const bool for_scales = looks_ == EdgeLooks::scales;
   if (const GraphInput* parameter = updated_parameter(plan.graph, node); parameter && !for_scales)
     return look_at_update(plan, node, *parameter);
-  if (node.op != OpCode::gemm || (for_scales && node.tag.layer < 0)) return;
-  const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
+  if (for_scales && node.tag.layer < 0) return;
+  const GemmRole role = linear_role(node);
   if (role == GemmRole::forward) {
     const std::string linear = linear_of(node);
     groups_.emplace(linear, readers_.emplace(node.in(Gemm::a), linear).first->second);
@@ -228,9 +228,8 @@ std::optional<double> EdgeWatch::maximum_of_weight(const Plan& plan, ValueId cod
 
 // A linear's result that is stored in codes. What another linear reads of it is that one's input.
 void EdgeWatch::look_at_result(const Plan& plan, const Node& gemm, ValueId codes, ValueId scale) {
-  const bool is_forward = std::get<GemmAttrs>(gemm.attrs).role == GemmRole::forward;
   const std::string name = linear_of(gemm) + ".y";
-  if (!is_forward || seen_.contains(name)) return;
+  if (linear_role(gemm) != GemmRole::forward || seen_.contains(name)) return;
   const bool is_input = std::ranges::any_of(plan.graph.nodes, [&](const Node& node) {
     return node.op == OpCode::gemm && (node.in(Gemm::a) == codes || node.in(Gemm::b) == codes);
   });

@@ -23,9 +23,12 @@ namespace defs {
 #include "ir/ops/ops.def"
 }  // namespace defs
 
+constexpr const OpRow& row(OpCode code) {
+  return kRows[static_cast<size_t>(code)];
+}
 // Its line of the list with its rules.
 constexpr OpDef define(OpCode code, const OpRules& rules) {
-  return {kRows[static_cast<size_t>(code)], rules};
+  return {row(code), rules};
 }
 
 }  // namespace octet::ops

@@ -17,10 +17,11 @@ namespace octet {
 namespace {
 
 template <typename Op>
-constexpr QuantizedLayer layer_row(OpCode op, OpCode layer) {
+constexpr QuantizedLayer layer_row(OpCode layer) {
+  const OpCode op = *ops::row(layer).quantized;
   QuantizedLayer row{.op = op,
                      .layer = layer,
-                     .given_scale = Op::given_scale,
+                     .given_scale = ops::row(op).given_scale,
                      .history = Op::history,
                      .known_mean = kNoSlot,
                      .known_rstd = kNoSlot,
@@ -37,10 +38,10 @@ constexpr QuantizedLayer layer_row(OpCode op, OpCode layer) {
 }
 
 constexpr QuantizedLayer kLayers[] = {
-    layer_row<RmsNormQuantize>(OpCode::rms_norm_quantize, OpCode::rms_norm),
-    layer_row<LayerNormQuantize>(OpCode::layer_norm_quantize, OpCode::layer_norm),
-    layer_row<GatedActQuantize>(OpCode::gated_act_quantize, OpCode::gated_act),
-    layer_row<GeluQuantize>(OpCode::gelu_quantize, OpCode::gelu),
+    layer_row<RmsNormQuantize>(OpCode::rms_norm),
+    layer_row<LayerNormQuantize>(OpCode::layer_norm),
+    layer_row<GatedActQuantize>(OpCode::gated_act),
+    layer_row<GeluQuantize>(OpCode::gelu),
 };
 
 }  // namespace
@@ -48,12 +49,6 @@ constexpr QuantizedLayer kLayers[] = {
 const QuantizedLayer* quantized_layer(OpCode op) {
   const auto* it = std::find_if(std::begin(kLayers), std::end(kLayers),
                                 [&](const QuantizedLayer& row) { return row.op == op; });
-  return it == std::end(kLayers) ? nullptr : it;
-}
-
-const QuantizedLayer* with_quantizer(OpCode layer) {
-  const auto* it = std::find_if(std::begin(kLayers), std::end(kLayers),
-                                [&](const QuantizedLayer& row) { return row.layer == layer; });
   return it == std::end(kLayers) ? nullptr : it;
 }
 

@@ -21,9 +21,8 @@ struct QuantizedLayer {
 // What every one of them has first.
 inline constexpr SlotId kLayerQ = 0, kLayerScale = 1, kLayerNonfinite = 2;
 
-// nullptr where the op is none, or where the layer has none.
+// nullptr where the op is none.
 const QuantizedLayer* quantized_layer(OpCode op);
-const QuantizedLayer* with_quantizer(OpCode layer);
 
 // The layer's attributes, the quantizer's, and whether it writes both layouts.
 struct QuantizedLayerAttrs {

@@ -9,20 +9,6 @@
 namespace octet {
 namespace {
 
-// Where an op takes an addend of its first result; kNoSlot of others.
-SlotId addend_slot(OpCode op) {
-  switch (op) {
-    case OpCode::gemm:
-      return Gemm::c;
-    case OpCode::rms_norm_grad:
-      return RmsNormGrad::addend;
-    case OpCode::layer_norm_grad:
-      return LayerNormGrad::addend;
-    default:
-      return kNoSlot;
-  }
-}
-
 // Of sums that are rounded by themselves: a residual may be quantized from f32.
 bool is_optional(const Form& sum, bool has_bias) {
   const auto* gemm = std::get_if<GemmAttrs>(&sum.attrs);
@@ -65,32 +51,33 @@ std::optional<Form> fold_load(const Matcher& m, const Form& form) {
 
 // Of two that are added the second takes the first.
 std::optional<Form> fold_addend(const Matcher& m, const Form& form) {
-  const SlotId slot = addend_slot(form.op);
+  const SlotId slot = op_def(form.op).addend;
   if (slot == kNoSlot || form.operands[slot] != kNoValue) return std::nullopt;
   const ValueId y = form.results.front();
   if (!m.read_once(y)) return std::nullopt;
-  const Node& sum = *m.readers(y).front();
-  const bool has_bias = sum.op == OpCode::bias_add && form.op == OpCode::gemm;
-  if (!has_bias && sum.op != OpCode::add) return std::nullopt;
-  const bool is_first = y == sum.in(Binary::a);
-  const ValueId other = sum.in(is_first ? SlotId{Binary::b} : SlotId{Binary::a});
-  if (m.type(y) != m.type(sum.out(Binary::y)) || (!has_bias && m.type(other) != m.type(y)))
+  const Node* sum = m.reader(y, OpCode::add);
+  const bool has_bias = sum == nullptr && std::holds_alternative<GemmAttrs>(form.attrs);
+  if (has_bias) sum = m.reader(y, OpCode::bias_add);
+  if (sum == nullptr) return std::nullopt;
+  const bool is_first = y == sum->in(Binary::a);
+  const ValueId other = sum->in(is_first ? SlotId{Binary::b} : SlotId{Binary::a});
+  if (m.type(y) != m.type(sum->out(Binary::y)) || (!has_bias && m.type(other) != m.type(y)))
     return std::nullopt;
-  const auto too_early = [&](ValueId id) { return id != kNoValue && m.read_before(id, sum); };
+  const auto too_early = [&](ValueId id) { return id != kNoValue && m.read_before(id, *sum); };
   if (std::any_of(form.results.begin() + 1, form.results.end(), too_early)) return std::nullopt;
   const Node* second = is_first && !has_bias ? m.producer(other) : nullptr;
   if (second != nullptr && fold_addend(m, m.form_of(*second))) return std::nullopt;
   Form result = form;
-  result.stand_at(m.id(sum));
+  result.stand_at(m.id(*sum));
   result.operands[slot] = other;
-  result.results.front() = sum.out(Binary::y);
+  result.results.front() = sum->out(Binary::y);
   if (is_optional(result, has_bias) && !m.takes(result)) return std::nullopt;
   return result;
 }
 
 std::optional<Form> fold_scaled_moment(const Matcher& m, const Form& form) {
   using S = AdamwStep;
-  if (form.op != OpCode::adamw_step) return std::nullopt;
+  if (!std::holds_alternative<AdamwAttrs>(form.attrs)) return std::nullopt;
   const Node* wide = m.producer(form.operands[S::v], OpCode::rescale);
   if (wide == nullptr || !m.read_once(form.operands[S::v]) ||
       m.dtype(wide->in(Rescale::x)) != Dtype::fp16 || !is_quantized(m.dtype(form.operands[S::m])))

@@ -12,22 +12,6 @@
 namespace octet {
 namespace {
 
-// The form of an op that quantizes its results, whose other operands and results have the op's
-// names. transposed: of the first result's codes; kNoSlot where there are none, and the scale is
-// given. The op itself where there is no such form.
-struct StoreForm {
-  OpCode op;
-  SlotId given_scale = kNoSlot, transposed = kNoSlot;
-};
-StoreForm store_form(OpCode op) {
-  using Gradients = GatedActGradQuantize;
-  if (const QuantizedLayer* layer = with_quantizer(op))
-    return {layer->op, layer->given_scale, layer->q_transposed};
-  if (op == OpCode::gated_act_grad)
-    return {OpCode::gated_act_grad_quantize, Gradients::given_scale, Gradients::dgate_transposed};
-  return {op, op == OpCode::gemm ? SlotId{Gemm::scale_y} : kNoSlot};
-}
-
 // The slots of one op, filled with those of the same name of another.
 ValueIds by_name(const ValueIds& ids, const SlotList& from, const SlotList& to) {
   ValueIds result(to.size(), kNoValue);
@@ -90,12 +74,11 @@ bool is_alike(const Matcher& m, const Node& a, const Node& b) {
 std::optional<std::string> add_readers(const Matcher& m, ValueId value, Quantizer& found) {
   if (m.is_graph_output(value)) return "handed out";
   const size_t n = found.nodes.size();
+  if (found.amax == nullptr) found.amax = m.reader(value, OpCode::amax);
   for (const Node* node : m.readers(value)) {
     if (op_def(node->op).is_quantizer && found.nodes.size() == n) {
       found.nodes.push_back(node);
-    } else if (node->op == OpCode::amax && (found.amax == nullptr || found.amax == node)) {
-      found.amax = node;
-    } else {
+    } else if (node != found.amax) {
       return fmt::format("read by {} too", op_def(node->op).name);
     }
   }
@@ -140,13 +123,17 @@ bool has_known_statistics(const Form& form) {
   return rstd != kNoSlot && form.operands[rstd] != kNoValue;
 }
 
-Form with_store(const Matcher& m, const Form& form, const StoreForm& to, const Quantizer& q) {
-  const bool is_gemm = form.op == OpCode::gemm;
+// Slots of `to` have the names of the op's; of result "q" the transposed codes are "q_transposed".
+Form with_store(const Matcher& m, const Form& form, const OpDef& to, const Quantizer& q) {
   Form result = form;
-  change_op(result, to.op, is_gemm ? form.attrs : join({form.attrs, q.attrs(), q.both()}));
+  change_op(result, to.code,
+            to.code == form.op ? form.attrs : join({form.attrs, q.attrs(), q.both()}));
   for (size_t i = 0; i < q.nodes.size(); ++i) {
     result.results[i] = q.nodes[i]->out(Quantize::q);
-    if (q.both()) result.results[to.transposed + i] = q.nodes[i]->out(QuantizeBoth::q_transposed);
+    if (q.both()) {
+      const std::string transposed = fmt::format("{}_transposed", to.results[i].name);
+      result.results.at(to.results.find(transposed)) = q.nodes[i]->out(QuantizeBoth::q_transposed);
+    }
     result.consumed.push_back(m.id(*q.nodes[i]));
   }
   if (q.scale != nullptr) {
@@ -220,22 +207,23 @@ std::optional<Form> fold_groups(const Matcher& m, const Form& form) {
 }
 
 std::optional<Form> fold_store(const Matcher& m, const Form& form) {
-  const StoreForm to = store_form(form.op);
-  if (to.given_scale == kNoSlot) return std::nullopt;
-  const size_t n = std::max<size_t>(op_def(form.op).amax_results, 1);
+  const OpDef& from = op_def(form.op);
+  if (!from.quantized) return std::nullopt;
+  const OpDef& to = op_def(*from.quantized);
+  const size_t n = std::max<size_t>(from.amax_results, 1);
   const std::span<const ValueId> values(form.results.data(), n);
   if (!std::ranges::all_of(values, [&](ValueId id) { return has_quantizer(m, id); }))
     return std::nullopt;
   Quantizer q;
   const bool is_layer = is_norm_or_activation(form.op);
   if (const auto why = find_quantizer(m, values, q)) {
-    if (is_layer) m.near_miss(op_def(to.op).name, form.last, *why);
+    if (is_layer) m.near_miss(to.name, form.last, *why);
     return std::nullopt;
   }
   // Gradients are rounded before they are measured, and to the type of what they are made from.
-  const Dtype dtype = op_def(form.op).is_gradient ? m.dtype(form.operands.front()) : Dtype::f32;
+  const Dtype dtype = from.is_gradient ? m.dtype(form.operands.front()) : Dtype::f32;
   if (m.dtype(values.front()) != dtype) return std::nullopt;
-  if (form.op == OpCode::gemm && !is_gemm_store(m, q)) return std::nullopt;
+  if (to.code == form.op && !is_gemm_store(m, q)) return std::nullopt;
   if (q.scale != nullptr && has_known_statistics(form)) return std::nullopt;
   Form result = with_store(m, form, to, q);
   if (!is_layer && !m.takes(result)) return std::nullopt;

@@ -51,6 +51,26 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
     if (def.is_transcendental) {
       EXPECT_EQ(def.needs_unscaled, 1) << def.name;
     }
+    if (def.addend != kNoSlot) {
+      EXPECT_TRUE(def.operands[def.addend].optional) << def.name;
+    }
+    if (def.given_scale != kNoSlot) {
+      EXPECT_TRUE(def.operands[def.given_scale].optional) << def.name;
+    }
+  }
+}
+
+// Fusing finds the slots of the op with a quantizer by the names of the op without.
+TEST(OpList, an_op_that_gives_codes_has_the_operands_of_the_op_and_the_scale) {
+  EXPECT_EQ(op_def(OpCode::gemm).quantized, OpCode::gemm);
+  for (int i = 0; i < kOpCount; ++i) {
+    const OpDef& def = op_def(static_cast<OpCode>(i));
+    if (!def.quantized) continue;
+    const OpDef& quantized = op_def(*def.quantized);
+    EXPECT_NE(quantized.given_scale, kNoSlot) << def.name;
+    for (size_t slot = 0; slot < def.operands.size(); ++slot)
+      EXPECT_NE(quantized.operands.find(def.operands[slot].name), kNoSlot)
+          << def.name << " " << def.operands[slot].name;
   }
 }
 

@@ -3,7 +3,6 @@
 #include "backends/cpu/reference/prepared_op.h"
 
 #include "backends/cpu/bind/codes.h"
-#include "ir/ops/quantize_layers.h"
 
 namespace octet::cpu {
 namespace {
@@ -15,13 +14,13 @@ bool has_block_scales(const NodeView& view) {
          !scale_tile(view.in(octet::Gemm::b)).is_all();
 }
 
-// Operands of norms and activations with one scale, or a product that is stored as codes.
+// Operands of norms and activations with one scale, which is no factor of the result as a GEMM's
+// is, or a product that is stored as codes.
 bool has_one_scale(const NodeView& view) {
-  const OpCode op = view.node.op;
-  if (op == OpCode::gemm) return view.has(octet::Gemm::scale_y);
-  const bool is_layer =
-      op_def(op).saves || quantized_layer(op) || op == OpCode::gated_act_grad_quantize;
-  return is_layer && std::ranges::any_of(op_def(op).scales, [&](ScalePlace place) {
+  const OpDef& def = op_def(view.node.op);
+  if (def.takes_factors) return view.has(def.given_scale);
+  const bool is_layer = def.saves || def.given_scale != kNoSlot;
+  return is_layer && std::ranges::any_of(def.scales, [&](ScalePlace place) {
            const TensorType& type = view.in(place.operand);
            return type.is_scaled() && !is_in_groups(type);
          });

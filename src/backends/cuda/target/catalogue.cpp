@@ -136,9 +136,9 @@ bool CudaCatalogue::init_weight(const WeightInit& what) {
 
 bool CudaCatalogue::takes_form(const Graph& graph, const Node& form) const {
   // Residual sums of more rows stay apart: they are quantized from f32.
-  const ValueId c = form.op == OpCode::gemm ? form.in(Gemm::c) : kNoValue;
-  const bool is_apart = c != kNoValue && !is_bias_row(graph.type(c)) &&
-                        graph.type(form.out(Gemm::y)).shape[0] > kFewRows;
+  const ValueId c = form.in(op_def(form.op).addend);
+  const bool is_apart =
+      c != kNoValue && !is_bias_row(graph.type(c)) && graph.type(form.out(0)).shape[0] > kFewRows;
   return !is_apart && choose_row({graph, form, target_}).has_value();
 }
 
