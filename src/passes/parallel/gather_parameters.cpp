@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "ir/sharding.h"
 #include "passes/parallel/shard_updates.h"
 #include "passes/parallel/shards.h"
@@ -26,6 +27,7 @@ class Gatherer {
         rewriter_.set(node.out(Unary::y), rewriter_.map(node.in(Unary::x)));
       } else if (is_new_weight(node)) {
         new_shards_[node.out(Unary::y)] = rewriter_.map(node.in(Unary::x));
+        if (is_read(node.out(Unary::y))) copy_with_wholes(node);
       } else if (node.op == OpCode::amax && reads_shard(node)) {
         measure(node);
       } else if (node.op == OpCode::quantize && reads_shard(node)) {
@@ -35,10 +37,13 @@ class Gatherer {
       }
     }
     for (const GraphOutput& output : from_.outputs) {
-      const auto shard = new_shards_.find(output.value);
+      const bool is_next = wholes_.contains(output.updates);
+      const auto shard = is_next ? new_shards_.find(output.value) : new_shards_.end();
       const ValueId value =
           shard == new_shards_.end() ? rewriter_.map(output.value) : shard->second;
-      builder().output(output.name, value, rewriter_.map(output.updates));
+      const ValueId input = rewriter_.map(output.updates);
+      if (is_next) check_is_shard(output.name, builder().type(value), builder().type(input));
+      builder().output(output.name, value, input);
     }
     return rewriter_.finish_without_outputs();
   }
@@ -52,6 +57,25 @@ class Gatherer {
            std::ranges::any_of(from_.outputs, [&](const GraphOutput& output) {
              return output.value == node.out(Unary::y) && wholes_.contains(output.updates);
            });
+  }
+
+  // Whether anything but the next value of a parameter is made of it.
+  bool is_read(ValueId id) const {
+    return std::ranges::any_of(from_.nodes,
+                               [&](const Node& node) {
+                                 return std::ranges::find(node.operands, id) != node.operands.end();
+                               }) ||
+           std::ranges::any_of(from_.outputs, [&](const GraphOutput& output) {
+             return output.value == id && !wholes_.contains(output.updates);
+           });
+  }
+  void check_is_shard(std::string_view name, const TensorType& type,
+                      const TensorType& shard) const {
+    if (type.shape == shard.shape) return;
+    throw Error(ErrorCode::invalid_argument,
+                "[gather_parameters] '{}': expected {}, as shard_updates makes it for {} ranks, "
+                "got {}",
+                name, to_string(shard), options_.ranks, to_string(type));
   }
 
   // Parameters that nothing reads but what measures or quantizes a whole tensor, row by row.

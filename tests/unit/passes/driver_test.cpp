@@ -48,6 +48,20 @@ output "loss" %1
             "[autodiff] 'loss' must be a real scalar, got i32[]");
 }
 
+TEST(Driver, weights_are_cut_where_their_updates_are) {
+  const Graph graph = parse_graph(R"(graph "g" phase typed
+%0 = input parameter "w" : f32[1024]
+%1 = neg(%0) : f32[1024]
+output "next:w" %1 updates %0
+)",
+                                  "text");
+  const ParallelOptions parallel = {.ranks = 2, .shard = ShardStage::parameters};
+  EXPECT_EQ(
+      test::error_of([&] { run_passes(graph, {"gather_parameters"}, parallel); }),
+      "[gather_parameters] 'next:w': expected f32[512], as shard_updates makes it for 2 ranks, "
+      "got f32[1024]");
+}
+
 TEST(Driver, a_pass_says_which_phase_it_wants) {
   const Graph graph = parse_graph(kTyped, "text");
   EXPECT_EQ(test::error_of([&] {
