@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "cli/backend.h"
 #include "cli/progress.h"
 #include "cli/run_table.h"
@@ -17,7 +18,6 @@
 #include "passes/precision/recipe.h"
 #include "text/tokenizer.h"
 #include "train/local_text.h"
-#include "train/process_memory.h"
 #include "train/trainer.h"
 
 namespace octet {

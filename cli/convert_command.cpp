@@ -8,7 +8,6 @@
 #include "base/named_enum.h"
 #include "cli/model_flags.h"
 #include "infer/export.h"
-#include "infer/export_adapter.h"
 #include "infer/import_gguf.h"
 
 namespace octet {

@@ -13,9 +13,9 @@
 #include "cli/model_flags.h"
 #include "data/token_cache.h"
 #include "infer/model_texts.h"
-#include "infer/tasks/answer_settings.h"
 #include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/evaluations.h"
+#include "infer/tasks/request_log.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {

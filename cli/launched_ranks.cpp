@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/unfinished_file.h"
+#include "base/temporary_file.h"
 #include "cli/common.h"
 #include "cli/error_of.h"
 #include "cli/output.h"

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "base/unfinished_file.h"
+#include "base/temporary_file.h"
 
 namespace octet {
 namespace {

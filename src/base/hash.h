@@ -31,4 +31,20 @@ class Xxh64 {
 
 uint64_t xxh64(std::span<const std::byte> bytes);
 
+// A 61-bit checksum that parts of a file add up to, whoever has them: h = sum over i of w_i K^i
+// modulo p = 2^61 - 1, w_i being the i-th 32-bit little-endian word of the file, whose end is
+// filled with zeros. It is linear in the bytes, so that the sums of disjoint parts, cut at any
+// byte, add up to that of the whole. Source: polynomial fingerprints, Karp and Rabin 1987. It finds
+// damaged files as surely as its 61 bits allow; it is no defence against forged ones.
+class PositionalHash {
+ public:
+  // The bytes from byte `offset` of the file on.
+  void update(uint64_t offset, std::span<const std::byte> bytes);
+  void add(uint64_t digest);  // of another part
+  uint64_t digest() const { return sum_; }
+
+ private:
+  uint64_t sum_ = 0;
+};
+
 }  // namespace octet

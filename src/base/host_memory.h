@@ -18,4 +18,12 @@ struct HostMemory {
 // stands before /proc and /sys; with another root than "" the process's own RLIMIT_AS is not asked.
 HostMemory read_host_memory(const std::string& root = "");
 
+// Memory of the process, as the operating system counts it.
+//
+// The most memory that was resident at one time since the start or the last reset, bytes.
+int64_t peak_resident_bytes();
+
+// Begins a new peak. Where the system does not offer it, the peak since the start goes on.
+void reset_peak_resident_bytes();
+
 }  // namespace octet

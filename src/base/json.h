@@ -13,7 +13,7 @@ namespace octet {
 using Json = nlohmann::json;
 
 // Throws Error{bad_data}, "[json] WHERE: ...", for text that is no JSON value, repeats a key in
-// an object, or nests deeper than 64 levels. Values that unread_json.h lists are kept unread.
+// an object, or nests deeper than 64 levels. Values that json_reader.h lists are kept unread.
 Json parse_json(std::string_view text, const std::string& where);
 
 // Typed access to the keys of one object; errors name the file and the key.

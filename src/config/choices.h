@@ -34,7 +34,7 @@ constexpr auto value_names(MxScale) {
   return name_list("ceil", "floor");
 }
 
-// recipe.weight_rms (train/loaded_options.h)
+// recipe.weight_rms (train/run_setup.h)
 enum class WeightRms : uint8_t { loaded, init };
 constexpr auto value_names(WeightRms) {
   return name_list("loaded", "init");

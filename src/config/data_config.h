@@ -29,7 +29,7 @@ struct ImagesConfig {
   bool operator==(const ImagesConfig&) const = default;
 };
 
-// Hidden tokens (data/masked_tokens.h).
+// Hidden tokens (data/masked_rows.h).
 struct MaskConfig {
   double share = 0.15;
   bool operator==(const MaskConfig&) const = default;

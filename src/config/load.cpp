@@ -15,8 +15,8 @@
 #include "config/nearest.h"
 #include "config/table.h"
 #include "config/value.h"
-#include "config/warmup.h"
 #include "nn/shape.h"
+#include "optim/schedule.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {

@@ -8,6 +8,7 @@
 // it outside of its spans; white space behind that token is not.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <ctime>
 #include <string>
@@ -17,13 +18,25 @@
 #include "base/files.h"
 #include "data/chat_answers.h"
 #include "data/chat_records.h"
-#include "data/split_tokens.h"
 #include "text/chat_source.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "text/word_cache.h"
 
 namespace octet {
+
+// Special tokens of a model's folder that a tokenizer does not have as tokens of their own.
+struct SplitToken {
+  std::string text;
+  std::string where;  // the file that says that it is a token
+  size_t n_tokens = 0;
+};
+
+// Of tokenizer_config.json, special_tokens_map.json and added_tokens.json of these folders; paths
+// that are none are left out. None for the byte tokenizer. Throws Error{bad_data} for a file that
+// is no JSON.
+std::vector<SplitToken> split_tokens(const Files& files, const std::vector<std::string>& folders,
+                                     const Tokenizer& tokenizer);
 
 struct MaskedTokens {
   std::vector<int32_t> ids = {};

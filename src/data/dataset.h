@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,5 +57,14 @@ Dataset open_dataset(const Files& files, const DatasetOptions& options, const To
 
 // The first token of the end of a stream that is held out.
 int64_t held_out_start(const TokenStream& stream, double fraction, HoldOut how);
+
+// Data that is token ids already, and so needs no tokenizer.
+//
+// Whether each path is a token shard, or a folder without a file that a tokenizer would read.
+bool are_token_shards(const Files& files, std::span<const std::string> paths);
+
+// In the place of a tokenizer: `vocab` tokens, none that ends a document. Text, either way, is
+// Error{invalid_argument}.
+std::unique_ptr<Tokenizer> no_tokenizer(int64_t vocab);
 
 }  // namespace octet

@@ -63,7 +63,7 @@ struct StagedBytes {
 struct HostTensor {
   InputSpec spec;
   HostValues values;
-  StagedBytes staged = {};  // where there are any, in the place of values (infer/batch_staging.h)
+  StagedBytes staged = {};  // where there are any, in the place of values (infer/batch_inputs.h)
 };
 
 // Row-major [batch, seq], and whatever else a row has.

@@ -7,10 +7,14 @@
 // Shards are read in pieces when asked for, so they may be larger than memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/files.h"
 #include "data/token_stream.h"
@@ -46,5 +50,30 @@ bool is_shard_name(std::string_view path);  // .npy or .bin
 // shards. Reading throws Error{bad_data} at an id outside the vocabulary, with its position.
 std::shared_ptr<const TokenSource> shard_source(const Files& files, const std::string& path,
                                                 const ShardOptions& options);
+
+// Writes shards: NAME.npy with the tokens, NAME.ends with the documents' ends.
+class ShardWriter {
+ public:
+  // vocab: up to 65,536 tokens are two bytes wide, more four.
+  ShardWriter(Files& files, std::string folder, int64_t vocab);
+  void add_document(std::span<const int32_t> ids);
+  int64_t n_tokens() const { return static_cast<int64_t>(bytes_.size() / width_); }
+  // Writes what was added as shard-INDEX and begins another; the tokens come last. A file that is
+  // there stays: with the same bytes it is what a killed run wrote, with others it is an
+  // Error{invalid_argument}.
+  void close(int64_t index);
+
+ private:
+  void put(const std::string& path, std::span<const std::span<const std::byte>> parts);
+
+  Files& files_;
+  std::string folder_;
+  size_t width_;
+  std::vector<char> bytes_;
+  std::vector<uint64_t> ends_;
+};
+
+// The number of a shard's file, "shard-00012.npy" or ".ends"; nothing for another name.
+std::optional<int64_t> shard_index(std::string_view name);
 
 }  // namespace octet

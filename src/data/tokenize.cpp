@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/output_folder.h"
 #include "base/thread_pool.h"
-#include "data/shard_writer.h"
+#include "data/shards.h"
 #include "data/token_stream.h"
 
 namespace octet {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "infer/adapter_note.h"
-#include "infer/frozen_weight.h"
+#include "infer/matrix_quantizer.h"
 #include "infer/weights.h"
 
 namespace octet {

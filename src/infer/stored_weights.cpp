@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "formats/codec.h"
-#include "infer/frozen_weight.h"
+#include "infer/matrix_quantizer.h"
 #include "ir/fixed_scale.h"
 #include "math/adamw.h"
 #include "math/power_of_two.h"

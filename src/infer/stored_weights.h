@@ -30,7 +30,7 @@ void write_master(Arenas& arenas, const Layout& layout, const std::string& param
                   std::span<const float> values, int64_t first = 0);
 
 // So every parameter, or where its slot is of eight bits as data and scales of `format`
-// (frozen_weight.h). In pieces, on the device's host threads, through memory of the host that it
+// (matrix_quantizer.h). In pieces, on the device's host threads, through memory of the host that it
 // copies from at its best speed. Throws Error{bad_data} where a weight that becomes eight bits is
 // not finite.
 void load_weights(Arenas& arenas, const Layout& layout,

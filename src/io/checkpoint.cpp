@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/positional_hash.h"
+#include "base/hash.h"
 #include "base/temporary_file.h"
 #include "io/checkpoint_folder.h"
 #include "io/checkpoint_marker.h"

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/json.h"
-#include "base/positional_hash.h"
 #include "io/in_a_thread.h"
 
 namespace octet {

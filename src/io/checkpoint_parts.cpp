@@ -3,7 +3,7 @@
 #include <future>
 
 #include "base/error.h"
-#include "base/positional_hash.h"
+#include "base/hash.h"
 #include "io/in_a_thread.h"
 
 namespace octet {

@@ -40,4 +40,11 @@ struct Schedule {
 // must be at least 1.
 double learning_rate(const Schedule& schedule, int64_t step);
 
+// How long the learning rate rises in a run that is shorter than the rise was made for.
+//
+// optim.warmup in a run of `steps`: as it is where it fits, else a tenth of the run.
+constexpr int64_t fitted_warmup(int64_t warmup, int64_t steps) {
+  return warmup <= steps ? warmup : steps / 10;
+}
+
 }  // namespace octet

@@ -7,7 +7,7 @@
 namespace octet {
 namespace {
 
-constexpr std::string_view kUnknown = "[UNK]", kFirst = "[CLS]", kBehind = "[SEP]";
+constexpr std::string_view kUnknownPiece = "[UNK]", kFirst = "[CLS]", kBehind = "[SEP]";
 
 // Calls `visit` with each line, without its end.
 void for_each_line(std::string_view text, const std::function<void(std::string_view)>& visit) {
@@ -62,7 +62,7 @@ void space_surfaces(TokenizerParts& parts, const PieceSpacing& spacing) {
 bool is_piece_list(std::string_view bytes) {
   if (bytes.find('\0') != bytes.npos) return false;
   bool has_unknown = false;
-  for_each_line(bytes, [&](std::string_view line) { has_unknown |= line == kUnknown; });
+  for_each_line(bytes, [&](std::string_view line) { has_unknown |= line == kUnknownPiece; });
   return has_unknown;
 }
 
@@ -72,7 +72,7 @@ std::unique_ptr<Tokenizer> read_piece_list(const TokenizerFile& file) {
   parts.name = file.path;
   parts.symbols = Symbols::characters;
   parts.vocabulary = read_lines(file);
-  parts.unknown = id_of(file.path, parts.vocabulary, kUnknown);
+  parts.unknown = id_of(file.path, parts.vocabulary, kUnknownPiece);
   parts.pieces = std::make_unique<const WordPieces>(parts.vocabulary,
                                                     WordPieceOptions{.unknown = parts.unknown});
   const bool lower = folder.makes_lower_case.value_or(true);

@@ -19,6 +19,8 @@
 
 namespace octet {
 
+inline constexpr int kMaxScaleTrials = 4;  // what saturates hides how large what follows is
+
 struct Calibration {
   int64_t first = 0, recheck = 0;  // steps; 0: never
   int64_t rescaled = 0;            // the last step whose edges were rescaled; 0: none

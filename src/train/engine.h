@@ -15,7 +15,7 @@
 #include "comm/group.h"
 #include "compile/program.h"
 #include "data/rows.h"
-#include "infer/batch_staging.h"
+#include "infer/batch_inputs.h"
 #include "infer/evaluate.h"
 #include "runtime/nonfinite.h"
 #include "runtime/rank_self_test.h"
@@ -74,7 +74,7 @@ class TrainEngine {
   // What `read` throws goes on to the caller, with weights and states as before the step.
   StepOutcome step(const MicroBatches& batches, const StepScalars& scalars);
   StepOutcome step(std::span<const Batch> micro_batches, const StepScalars& scalars);
-  // Makes a batch of step() ready for the device beside what runs there (infer/batch_staging.h);
+  // Makes a batch of step() ready for the device beside what runs there (infer/batch_inputs.h);
   // for any thread.
   void stage(Batch& batch) const { staging_->stage(batch); }
   // False after an error in the middle of an update: weights and states are of no step then.

@@ -12,8 +12,6 @@
 #include "infer/loaded_rms.h"
 #include "runtime/edge_statistics.h"
 #include "train/calibration.h"
-#include "train/first_scales.h"
-#include "train/loaded_options.h"
 #include "train/run_setup.h"
 
 namespace octet {

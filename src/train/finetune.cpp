@@ -8,7 +8,6 @@
 #include "base/integer.h"
 #include "base/json.h"
 #include "data/chat_dataset.h"
-#include "data/shards_only.h"
 #include "data/text_files.h"
 #include "data/text_samples.h"
 #include "nn/hf_config.h"

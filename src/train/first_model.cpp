@@ -2,12 +2,18 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
+#include <set>
+
 #include "base/error.h"
 #include "base/json.h"
+#include "base/philox.h"
 #include "infer/model_spec.h"
+#include "infer/stored_weights.h"
 #include "infer/weights.h"
 #include "nn/hf_config.h"
-#include "train/adapted_weights.h"
+#include "passes/lora.h"
+#include "passes/precision/store_frozen.h"
 #include "train/run_setup.h"
 #include "train/stopwatch.h"
 #include "train/weights.h"
@@ -29,6 +35,49 @@ void take_head(Json& json, const ModelSpec& spec) {
   for (const char* key : {"architectures", "id2label", "label2id", "problem_type"}) {
     json.erase(key);
     if (own.contains(key)) json[key] = own[key];
+  }
+}
+
+struct AdaptedModel {
+  ModelSpec spec;
+  LoraOptions lora;
+  FrozenFormat frozen = FrozenFormat::as_computed;
+  uint32_t seed = 1;
+};
+
+std::vector<float> first_a(const LoraAdapter& adapter, const AdaptedModel& model) {
+  const RandomStream random{.name = name_hash(adapter.a()), .seed = model.seed};
+  const auto bound = static_cast<float>(1 / std::sqrt(static_cast<double>(adapter.n_in)));
+  std::vector<float> values(static_cast<size_t>(model.lora.rank * adapter.n_in));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = bound * (2 * random.uniform(i) - 1);
+  return values;
+}
+
+// The first weights of a run that trains adapters: its base as it is kept, and the adapters.
+// Zeroes all states and writes
+//   the base   rounded to nearest in the type of its slot, or as data and scales (FrozenWeight)
+//   A          uniform in [-1 / sqrt(in), 1 / sqrt(in)), keyed by its name and the seed: PEFT's
+//              Kaiming-uniform with a = sqrt(5)
+//   B          zeros
+//   a head     that the base lacks: initial_values (train/weights.h)
+// Throws Error{bad_data} where a weight that becomes eight bits is not finite.
+void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReader& base,
+                         const AdaptedModel& model) {
+  write_weights(arenas, layout, {}, {});  // zeroes
+  const std::set<std::string>& fresh = base.new_parameters();
+  std::vector<ParameterSpec> stored;
+  for (const ParameterSpec& parameter : model_parameters(model.spec)) {
+    if (!fresh.contains(parameter.name)) {
+      stored.push_back(parameter);
+    } else {
+      write_master(arenas, layout, parameter.name, initial_values(parameter, model.seed));
+    }
+  }
+  load_weights(arenas, layout, stored, base, model.frozen);
+  const Graph forward =
+      build_model(model.spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
+  for (const LoraAdapter& adapter : lora_adapters(forward, model.lora)) {
+    write_master(arenas, layout, adapter.a(), first_a(adapter, model));
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/units.h"
 #include "compile/budget.h"
-#include "train/loaded_options.h"
+#include "train/run_setup.h"
 
 namespace octet {
 namespace {

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "config/load.h"
 #include "config/record.h"
-#include "config/warmup.h"
 #include "infer/model_spec.h"
 #include "optim/schedule.h"
 #include "train/run_setup.h"

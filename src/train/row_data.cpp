@@ -11,10 +11,8 @@
 #include "data/images/image_rows.h"
 #include "infer/array_rows.h"
 #include "infer/image_transforms.h"
-#include "train/class_names.h"
 #include "train/run_inputs.h"
 #include "train/run_setup.h"
-#include "train/span_rows.h"
 #include "train/text_rows.h"
 
 namespace octet {

@@ -2,7 +2,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "data/shards_only.h"
+#include "data/dataset.h"
 #include "text/tokenizer.h"
 #include "train/data_entries.h"
 #include "train/row_data.h"

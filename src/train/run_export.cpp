@@ -5,7 +5,6 @@
 #include "base/named_enum.h"
 #include "base/temporary_file.h"
 #include "infer/export.h"
-#include "infer/export_adapter.h"
 #include "infer/model_source.h"
 
 namespace octet {

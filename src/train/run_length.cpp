@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/integer.h"
-#include "config/warmup.h"
+#include "optim/schedule.h"
 #include "train/row_data.h"
 #include "train/run_setup.h"
 

@@ -1,5 +1,7 @@
 #include "train/run_setup.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,9 +10,12 @@
 
 #include "base/cores.h"
 #include "base/error.h"
-#include "data/shards_only.h"
+#include "base/json.h"
+#include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/model_texts.h"
+#include "infer/weights.h"
+#include "io/model_files.h"
 #include "nn/head_parameters.h"
 #include "text/tokenizer.h"
 
@@ -263,6 +268,44 @@ ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokeni
   encoder.refuse_split_tokens(
       split_tokens(files, {config.model.path, chat.chat_template}, tokenizer));
   return read_chat_data(files, encoder, {.paths = paths, .fields = chat, .threads = threads});
+}
+
+namespace {
+
+bool has_weights(const Files& files, const std::string& folder) {
+  return has_model_files(files, folder) ||
+         files.exists(join_path(folder, "adapter_model.safetensors"));
+}
+
+}  // namespace
+
+ProgramOptions loaded_options(const Files& files, const RunConfig& config, const ModelSpec& spec,
+                              int64_t rank) {
+  ProgramOptions options = program_options(config, spec, rank);
+  const bool is_loaded =
+      config.recipe.weight_rms == WeightRms::loaded && predicts_scales(config.recipe.base);
+  if (!is_loaded || !has_weights(files, config.model.path)) return options;
+  const WeightReader weights(files, config.model.path, spec,
+                             nonfinite_weights(config.model.allow_nonfinite), head_weights(config));
+  for (const auto& [name, rms] : loaded_rms(weights, spec))
+    options.recipe_options.initial_rms[name] = rms;
+  return options;
+}
+
+std::vector<std::string> names_of_model(const Files& files, const RunConfig& config,
+                                        const ModelSpec& spec) {
+  if (config.model.path.empty()) return {};
+  const std::string path = join_path(config.model.path, "config.json");
+  const Json json = parse_json(files.read_text(path), path);
+  std::vector<std::string> names;
+  while (json.contains("id2label")) {
+    const Json& all = json["id2label"];
+    const auto at = all.find(fmt::to_string(names.size()));
+    if (at == all.end() || !at->is_string()) break;
+    names.push_back(*at);
+  }
+  if (std::ssize(names) != spec.classes) names.clear();
+  return names;
 }
 
 }  // namespace octet

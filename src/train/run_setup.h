@@ -1,4 +1,4 @@
-// What a configuration means to each part of a run. Pure functions; the configuration is resolved.
+// What a configuration means to each part of a run. The configuration is resolved.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "compile/program.h"
 #include "config/run_config.h"
 #include "data/chat_dataset.h"
@@ -22,6 +23,11 @@ namespace octet {
 
 // Throws Error{invalid_argument} naming the key for choices that the optimizer does not offer.
 ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, int64_t rank = 0);
+// The same for a run as it starts: with the RMS of the weights that it loads, where its recipe
+// predicts scales from them (recipe.weight_rms). Reads the weights of model.path, where they are
+// there; a folder of config.json alone can be planned without.
+ProgramOptions loaded_options(const Files& files, const RunConfig& config, const ModelSpec& spec,
+                              int64_t rank = 0);
 RecipeOptions recipe_options(const RunConfig& config);  // what its recipe.* keys say
 // What a run is trained for, with the options that it says of losses.
 std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& spec);
@@ -87,5 +93,11 @@ std::optional<TokenCacheOptions> token_cache_options(const RunConfig& config,
                                                      const std::string& tokenizer,
                                                      const std::string& separator,
                                                      const RunDataOptions& options);
+
+// What the folder that a run starts from calls the classes of its texts or pictures, by number, as
+// id2label of the config.json of model.path has them; empty where it has others than the model's,
+// or none.
+std::vector<std::string> names_of_model(const Files& files, const RunConfig& config,
+                                        const ModelSpec& spec);
 
 }  // namespace octet

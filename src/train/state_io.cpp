@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "ir/sharding.h"
 #include "passes/loss_scale.h"
-#include "runtime/staging.h"
+#include "runtime/copy_ring.h"
 
 namespace octet {
 namespace {

@@ -5,9 +5,8 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/positional_hash.h"
+#include "base/hash.h"
 #include "base/units.h"
-#include "io/save_rehearsal.h"
 #include "train/state_io.h"
 
 namespace octet {

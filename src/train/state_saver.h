@@ -53,7 +53,7 @@ class StateSaver {
   StateSaver(const StateSaver&) = delete;
   StateSaver& operator=(const StateSaver&) = delete;
 
-  // Before the first step: what a save will need, on every rank (io/save_rehearsal.h). `n_more`:
+  // Before the first step: what a save will need, on every rank (io/save_room.h). `n_more`:
   // checkpoints that will lie in the folder besides those that do. Throws Error{io}.
   void rehearse(int64_t n_more, const Log& log);
 

@@ -16,8 +16,8 @@
 #include "base/named_enum.h"
 #include "base/thread_pool.h"
 #include "data/masked_rows.h"
+#include "data/questions.h"
 #include "text/encode_texts.h"
-#include "train/class_names.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -304,6 +304,56 @@ void LabelledTexts::add_labels(const std::vector<TextRecord>& records, TokenRows
       values.push_back(number_of<float>(record.label).value());
     }
   }
+}
+
+namespace {
+
+constexpr const char* kFirst = "start_positions";
+constexpr const char* kLast = "end_positions";
+
+}  // namespace
+
+bool reads_spans(const RunInputs& inputs) {
+  std::vector<std::string> names = inputs.names();
+  std::ranges::sort(names);
+  return names == std::vector<std::string>{kLast, kFirst, "tokens"};
+}
+
+std::shared_ptr<const RowSource> open_spans(const SpanRun& run, const RunInputs& inputs,
+                                            const std::vector<std::string>& paths) {
+  const auto& [files, config, spec, log] = run;
+  check_boundaries(config);
+  const auto tokenizer = run_tokenizer(files, config, spec, log);
+  LeftOut left_out(log);
+  const Questions questions = read_questions(files, paths, AnswerPlaces::read, left_out);
+  const QuestionWindows all = window_questions(
+      questions, *tokenizer,
+      {.seq = config.model.seq,
+       .stride = config.data.stride,
+       .threads = std::max(1, usable_cores() / static_cast<int>(config.parallel.ranks))},
+      left_out);
+  left_out.finish();
+  TokenRows rows;
+  std::vector<int32_t> first, last;
+  for (size_t i = 0; i < all.windows.size(); ++i) {
+    const Question& question = questions.all[i];
+    for (const AnswerWindow& window : all.windows[i]) {
+      AnswerPlace place;
+      if (!question.answers.empty()) {
+        const Answer& answer = question.answers.front();
+        place = answer_place(window, all.contexts[question.context], answer.begin, answer.end);
+      }
+      rows.add_row(window.row.ids, window.row.types);
+      first.push_back(place.first);
+      last.push_back(place.last);
+    }
+  }
+  if (first.empty()) {
+    throw Error(ErrorCode::bad_data, "[data] '{}': expected a question at least, got none{}",
+                paths.front(), left_out.n() == 0 ? "" : " (" + left_out.first() + ")");
+  }
+  rows.of_rows = {{*inputs.find(kFirst), std::move(first)}, {*inputs.find(kLast), std::move(last)}};
+  return encoded_rows(std::move(rows), config, inputs, *tokenizer);
 }
 
 }  // namespace octet

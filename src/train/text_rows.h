@@ -83,4 +83,20 @@ class LabelledTexts {
   std::vector<std::string> names_;
 };
 
+// Whether a run reads a first and a last place of each row beside tokens.
+bool reads_spans(const RunInputs& inputs);
+
+struct SpanRun {
+  const Files& files;
+  const RunConfig& config;
+  const ModelSpec& spec;
+  const Log& log;
+};
+// Rows of the span loss: windows of the questions in files (data/questions.h), each a sample, with
+// where the first of the right answers begins and ends; place 0, [CLS], where a window has none.
+// Throws Error{bad_data} as read_questions() does, or where nothing is left;
+// Error{invalid_argument} for a tokenizer that tells no places, and as answer_windows().
+std::shared_ptr<const RowSource> open_spans(const SpanRun& run, const RunInputs& inputs,
+                                            const std::vector<std::string>& paths);
+
 }  // namespace octet

@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "config/report.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/weights.h"
 #include "train/algorithms_file.h"
 #include "train/first_model.h"
-#include "train/loaded_options.h"
-#include "train/process_memory.h"
 #include "train/row_data.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"

@@ -35,10 +35,9 @@
 #include "train/run_guards.h"
 #include "train/run_interface.h"
 #include "train/run_record.h"
-#include "train/run_wishes.h"
+#include "train/run_statistics.h"
 #include "train/state_saver.h"
 #include "train/step_report.h"
-#include "train/step_tally.h"
 #include "train/stopwatch.h"
 #include "train/validation_watch.h"
 

@@ -61,7 +61,7 @@ struct TaskRun {
   std::vector<int32_t> stop_tokens;
   RequestLog& log;
   std::string recipe;
-  std::string settings;  // what else answers depend on (answer_settings.h)
+  std::string settings;  // what else answers depend on (request_log.h)
   TaskLimits limits;
   std::function<void(int64_t n_done, int64_t n)> on_progress = {};
 };

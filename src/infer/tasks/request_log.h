@@ -1,6 +1,6 @@
 // The answers to an evaluation's requests, a JSON object a line, so that an evaluation that was
 // interrupted goes on where it was, and others can check each figure:
-//   task, convention, shots, recipe, settings (what else answers depend on: answer_settings.h),
+//   task, convention, shots, recipe, settings (what else answers depend on),
 //   document, choice, model (a fingerprint of the weights), context, continuation, log_likelihood
 //   (nats), is_greedy, tokens and where an answer is generated: prompt instead of context, answer
 #pragma once
@@ -40,5 +40,19 @@ class RequestLog {
   std::map<std::string, OrderedJson> answers_;
   std::unique_ptr<FileWriter> file_;
 };
+
+// What the answers of a model with a recipe depend on beside weights and request, so that stored
+// ones are taken for the same evaluation alone.
+struct AnswerLimits {
+  int64_t batch = 0;       // texts at a time
+  int64_t longest = 0;     // tokens of a text, behind which its left is cut
+  int64_t n_new = 0;       // tokens of a generated answer, at most
+  uint64_t tokenizer = 0;  // its identity
+};
+
+// "longest 2048, new 256, tokenizer 0123456789abcdef", where scales are measured over a batch
+// ", batch 8", and where the source's options are not the default ", options " and their hash: of
+// overrides, scaling, compute, activations, edge scales and of what these were predicted from.
+std::string answer_settings(const ModelSource& source, const AnswerLimits& limits);
 
 }  // namespace octet

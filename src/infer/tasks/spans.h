@@ -10,7 +10,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
-#include "data/answer_windows.h"
+#include "data/questions.h"
 #include "infer/model_source.h"
 #include "infer/text_model.h"
 #include "text/tokenizer.h"

@@ -1,5 +1,5 @@
 // Rules of f32 primitives over a weight and its states, which are read as f32 and stored as the
-// policy says (load_state, store_state; FP16 by rules/half.cpp). A step that is skipped leaves
+// policy says (load_state, store_state; FP16 by rules/rule.cpp). A step that is skipped leaves
 // every byte.
 #pragma once
 

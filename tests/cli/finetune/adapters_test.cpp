@@ -8,7 +8,7 @@
 #include "cli/finetune/small_model.h"
 #include "cli/train/first_moments.h"
 #include "infer/evaluate.h"
-#include "infer/export_adapter.h"
+#include "infer/export.h"
 #include "infer/inference.h"
 #include "infer/model_source.h"
 #include "passes/precision/store_frozen.h"

@@ -8,9 +8,9 @@
 #include <array>
 #include <cstdio>
 
+#include "base/host_memory.h"
 #include "property/allocation/counting_allocator.h"
 #include "property/recipes/tiny_training.h"
-#include "train/process_memory.h"
 
 namespace octet {
 namespace {

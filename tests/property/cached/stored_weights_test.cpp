@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/philox.h"
-#include "infer/frozen_weight.h"
 #include "infer/inference.h"
+#include "infer/matrix_quantizer.h"
 #include "io/safetensors.h"
 #include "property/recipes/tiny_training.h"
 #include "unit/base/error_of.h"

@@ -1,4 +1,4 @@
-#include "base/positional_hash.h"
+#include "base/hash.h"
 
 #include <gtest/gtest.h>
 

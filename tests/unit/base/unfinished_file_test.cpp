@@ -1,4 +1,4 @@
-#include "base/unfinished_file.h"
+#include "base/temporary_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

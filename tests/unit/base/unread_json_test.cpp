@@ -1,5 +1,5 @@
 // What Python's json reads and ours cannot hold.
-#include "base/unread_json.h"
+#include "base/json_reader.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "comm/progress.h"
+#include "comm/tcp/control.h"
 
 #include <gtest/gtest.h>
 

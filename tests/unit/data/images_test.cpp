@@ -6,7 +6,7 @@
 
 #include "base/files.h"
 #include "data/images/image.h"
-#include "data/images/resize.h"
+#include "data/images/transforms.h"
 #include "unit/base/error_of.h"
 
 namespace octet {

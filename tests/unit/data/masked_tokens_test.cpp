@@ -1,4 +1,4 @@
-#include "data/masked_tokens.h"
+#include "data/masked_rows.h"
 
 #include <gtest/gtest.h>
 

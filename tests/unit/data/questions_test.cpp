@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
-#include "data/answer_windows.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 

@@ -1,11 +1,10 @@
-#include "infer/batch_staging.h"
+#include "infer/batch_inputs.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <set>
 
-#include "infer/batch_inputs.h"
 #include "ir/parse.h"
 
 namespace octet {

@@ -1,5 +1,5 @@
 // A frozen base's weights made in pieces: the bits of the whole matrix quantized at once.
-#include "infer/frozen_weight.h"
+#include "infer/matrix_quantizer.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,6 @@
 #include "infer/evaluate.h"
 #include "infer/model_texts.h"
 #include "infer/prompt_file.h"
-#include "infer/written_text.h"
 #include "text/tokenizer.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"

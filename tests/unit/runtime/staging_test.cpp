@@ -1,4 +1,4 @@
-#include "runtime/staging.h"
+#include "runtime/copy_ring.h"
 
 #include <gtest/gtest.h>
 

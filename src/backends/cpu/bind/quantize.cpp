@@ -4,7 +4,6 @@
 
 #include "backends/cpu/bind/codes.h"
 #include "backends/cpu/elementwise/reduce.h"
-#include "backends/cpu/quantize/fake_quantize.h"
 #include "backends/cpu/quantize/quantize_blocks.h"
 #include "formats/periodic_scale.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "backends/cpu/quantize/fake_quantize.h"
+#include "backends/cpu/quantize/quantize_blocks.h"
 #include "backends/cpu/reference/kernels.h"
 #include "formats/full_int8.h"
 

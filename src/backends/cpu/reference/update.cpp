@@ -3,8 +3,10 @@
 
 #include "backends/cpu/reference/kernels.h"
 #include "base/error.h"
+#include "base/philox.h"
 #include "formats/codec.h"
 #include "math/adamw.h"
+#include "math/master.h"
 #include "math/moment.h"
 
 namespace octet::reference {
@@ -251,6 +253,20 @@ void adamw_step(const RefCall& call) {
   for (double& x : stored) x = round_to(w.type.dtype, x);
   const RefTensor in[] = {{.type = w.type, .data = stored}};
   amax({.attrs = call.attrs, .in = in, .out = call.out.last(2)});
+}
+
+void store_scaled(const RefCall& call) {
+  const auto& a = std::get<StoreScaledAttrs>(call.attrs);
+  const auto scale = static_cast<float>(call.in[StoreScaled::scale].data[0]);
+  const RandomStream random{.name = static_cast<uint64_t>(a.stream),
+                            .seed = static_cast<uint32_t>(a.seed),
+                            .step = static_cast<uint32_t>(call.in[StoreScaled::attempt].data[0])};
+  for (size_t i = 0; i < call.out[0].data.size(); ++i) {
+    const float x = static_cast<float>(call.in[0].data[i]) / scale;
+    const uint32_t word = random.bits(static_cast<uint64_t>(a.first) + i);
+    const uint32_t code = store_fp16(x, word, a.keeps_positive);
+    call.out[0].data[i] = static_cast<double>(decode(Dtype::fp16, code));
+  }
 }
 
 }  // namespace octet::reference

@@ -1,4 +1,4 @@
-#include "base/unread_json.h"
+#include "base/json_reader.h"
 
 #include <fmt/format.h>
 
