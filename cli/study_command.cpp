@@ -1,9 +1,11 @@
 #include "cli/study_command.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -110,7 +112,16 @@ void run_activations(const StudyFlags& flags, const GlobalOptions& options) {
 }
 
 void run_tensors(const StudyFlags& flags, const GlobalOptions& options) {
-  finish(study_tensors(SafetensorsReader::open(posix_files(), flags.file)), flags, options);
+  const Study study = study_tensors(SafetensorsReader::open(posix_files(), flags.file));
+  constexpr size_t kMaxNamed = 5;
+  const std::span<const std::string> left_out = study.left_out;
+  if (!left_out.empty()) {
+    make_log(options).warning("[study] {}: {} tensors have no row ({}{})", flags.file,
+                              left_out.size(),
+                              fmt::join(left_out.first(std::min(left_out.size(), kMaxNamed)), ", "),
+                              left_out.size() > kMaxNamed ? ", ..." : "");
+  }
+  finish(study, flags, options);
 }
 
 void run_report(const StudyFlags& flags, const GlobalOptions& options) {

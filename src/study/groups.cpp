@@ -82,6 +82,20 @@ MatrixShape matrix_of(const StoredTensor& tensor, size_t n) {
   return {static_cast<int64_t>(n) / std::max<int64_t>(cols, 1), cols};
 }
 
+struct Magnitudes {
+  float largest = 0, smallest = INFINITY;  // but of 0
+  bool is_finite = true;
+};
+Magnitudes magnitudes_of(std::span<const float> values) {
+  Magnitudes of;
+  for (const float value : values) {
+    of.is_finite = of.is_finite && std::isfinite(value);
+    of.largest = std::max(of.largest, std::abs(value));
+    if (value != 0) of.smallest = std::min(of.smallest, std::abs(value));
+  }
+  return of;
+}
+
 // The formats that are within two standard errors of the best.
 std::string best_of(const std::vector<SnrAndDraw>& of_schemes) {
   const auto by_mean = [](const SnrAndDraw& a, const SnrAndDraw& b) { return a.mean < b.mean; };
@@ -182,14 +196,16 @@ Study study_tensors(const SafetensorsReader& file) {
   }
   for (const StoredTensor& tensor : file.tensors()) {
     const bool is_real = tensor.dtype && !is_quantized(*tensor.dtype) && is_float(*tensor.dtype);
-    if (!is_real || tensor.n_bytes() == 0) continue;
-    const std::vector<float> x = values_of(file, tensor);
-    float largest = 0, smallest = INFINITY;
-    for (const float value : x) {
-      largest = std::max(largest, std::abs(value));
-      if (value != 0) smallest = std::min(smallest, std::abs(value));
+    const std::vector<float> x = is_real ? values_of(file, tensor) : std::vector<float>();
+    const auto [largest, smallest, is_finite] = magnitudes_of(x);
+    const std::string why = !is_real     ? "of type " + std::string(safe_dtype_name(tensor.stored))
+                            : !is_finite ? "not finite"
+                            : largest == 0 ? "without a value but 0"
+                                           : "";
+    if (!why.empty()) {
+      study.left_out.push_back(tensor.name + ": " + why);
+      continue;
     }
-    if (largest == 0 || !std::isfinite(largest)) continue;
     std::vector<std::string> cells;
     std::vector<SnrAndDraw> of_schemes;
     for (size_t i = 0; i < std::size(kTensorSchemes); ++i) {

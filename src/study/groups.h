@@ -27,8 +27,9 @@ Study study_activations(const ModelSpec& spec, const std::vector<Batch>& rows,
                         ModelWalk::ReadParameter read, Backend& backend);
 
 // Each tensor of real numbers of a file: its range, its signal to noise in each format beside the
-// draw of its scale, and which has the most, with those that the draw does not tell from it. Its
-// figure is "tensors".
+// draw of its scale, and which has the most, with those that the draw does not tell from it. Those
+// of integers or codes, and those that are not finite or 0 alone, are left out. Its figure is
+// "tensors".
 Study study_tensors(const SafetensorsReader& file);
 
 }  // namespace octet

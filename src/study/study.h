@@ -35,6 +35,7 @@ struct Study {
   Sheet table;  // what is printed, too
   std::vector<Sheet> sheets = {};
   std::vector<Figure> figures = {};
+  std::vector<std::string> left_out = {};  // "NAME: why", of what has no row
 };
 
 // Each series as a column, over x.

@@ -1,14 +1,18 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 
+#include "base/files.h"
 #include "formats/codec.h"
 #include "study/formats.h"
 #include "study/groups.h"
 #include "study/states.h"
 #include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
 #include "unit/math/state_mse.h"
 
 namespace octet {
@@ -216,6 +220,29 @@ TEST(GroupStudy, shows_what_another_scale_would_have_drawn) {
     EXPECT_LT(snr.error, 1.2) << dtype_name(dtype);
     EXPECT_NEAR(snr.mean, snr_of(q, shape, x), 4) << dtype_name(dtype);
   }
+}
+
+// A ratio of what is not finite, or of nothing, says nothing of formats.
+TEST(TensorsStudy, names_the_tensors_that_it_leaves_out) {
+  const std::map<std::string, std::vector<float>> tensors = {
+      {"good", {1, 2}}, {"nan", {1, NAN}}, {"inf", {INFINITY, 1}}, {"zero", {0, 0}}};
+  std::vector<TensorSource> sources;
+  for (const auto& [name, values] : tensors)
+    sources.push_back(
+        span_source(tensor_decl(name, Dtype::f32, {2}), std::as_bytes(std::span(values))));
+  const std::vector<int32_t> counts = {1, 2};
+  sources.push_back(
+      span_source(tensor_decl("counts", Dtype::i32, {2}), std::as_bytes(std::span(counts))));
+  const test::ScratchFolder folder;
+  write_atomically(posix_files(), folder / "w.safetensors",
+                   [&](FileWriter& out) { write_safetensors(out, sources); });
+  const Study study =
+      study_tensors(SafetensorsReader::open(posix_files(), folder / "w.safetensors"));
+  ASSERT_EQ(study.table.rows.size(), 1u);
+  EXPECT_EQ(study.table.rows[0][0], "good");
+  EXPECT_THAT(study.left_out,
+              testing::UnorderedElementsAre("nan: not finite", "inf: not finite",
+                                            "zero: without a value but 0", "counts: of type I32"));
 }
 
 TEST(StudyTables, have_an_error_beside_each_mean) {
