@@ -93,7 +93,6 @@ struct BlockParams {
   Rounding rounding = Rounding::near;
   int8_t reserved[6] = {};
 };
-inline constexpr int64_t kMaxBlocksAcross = 128;  // of one thread block
 
 // fake_quantize: operand x [rows, cols] high precision; result y = decode(encode(x (1 / scale)))
 // scale in f32, rounded once, scales of groups along the rows: f32, or powers of two (power). y may

@@ -37,6 +37,10 @@ __device__ __forceinline__ float to_float(Storage<D> x) {
   }
 }
 
+// Formats with a conversion of the machine's own.
+template <Dtype D>
+constexpr bool kConverts = is_fp8(D);
+
 // f32 to stored bits: to nearest, ties to even for f32's shorter kin; codes saturate, as
 // formats/encode.h does by default (NaN stays NaN, Inf becomes the largest finite code).
 template <Dtype D>
@@ -47,7 +51,7 @@ __device__ __forceinline__ Storage<D> from_float(float x) {
     return __bfloat16_as_ushort(__float2bfloat16_rn(x));
   } else if constexpr (D == Dtype::fp16) {
     return __half_as_ushort(__float2half_rn(x));
-  } else if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
+  } else if constexpr (kConverts<D>) {
     const auto kind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
     return static_cast<Storage<D>>(__nv_cvt_float_to_fp8(x, __NV_SATFINITE, kind));
   } else if constexpr (D == Dtype::hif8) {

@@ -119,14 +119,14 @@ __device__ __forceinline__ uint2 encode8(const float (&v)[8], float factor) {
     float s[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) s[j] = v[4 * k + j] * factor;
-    if constexpr (C == Dtype::hif8) {
-      words[k] = from_float<C>(s[0]) | uint32_t{from_float<C>(s[1])} << 8 |
-                 uint32_t{from_float<C>(s[2])} << 16 | uint32_t{from_float<C>(s[3])} << 24;
-    } else {
+    if constexpr (kConverts<C>) {
       const auto kind = C == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
       const uint32_t low = __nv_cvt_float2_to_fp8x2({s[0], s[1]}, __NV_SATFINITE, kind);
       const uint32_t high = __nv_cvt_float2_to_fp8x2({s[2], s[3]}, __NV_SATFINITE, kind);
       words[k] = low | high << 16;
+    } else {
+      words[k] = from_float<C>(s[0]) | uint32_t{from_float<C>(s[1])} << 8 |
+                 uint32_t{from_float<C>(s[2])} << 16 | uint32_t{from_float<C>(s[3])} << 24;
     }
   }
   return {words[0], words[1]};

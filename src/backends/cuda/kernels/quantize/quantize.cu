@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/common/early_start.cuh"
+#include "backends/cuda/kernels/quantize/quantize_eights.cuh"
 #include "backends/cuda/kernels/quantize/quantize_source.cuh"
 
 namespace octet::cuda {
@@ -9,9 +10,27 @@ namespace {
 
 constexpr int kPacks = 4;  // eights of a thread
 constexpr int kChunk = kThreads * kEight * kPacks;
+// X: of x; real where it is known at run time, and the format and the rounding may be any.
+template <Dtype X>
+constexpr bool kAny = X == Dtype::real;
 // Blocks of a multiprocessor at least: registers for the loads under way.
 template <Dtype X, ScaleFrom H>
-constexpr int kBlocks = X == Dtype::f32 || H < ScaleFrom::amax ? 4 : 5;
+constexpr int kBlocks = !kAny<X> && (X == Dtype::f32 || H != ScaleFrom::known) ? 4 : 5;
+
+struct CodesTask {
+  QuantizeParams p;
+  ScaleSource scale;
+  const void* x;
+  uint8_t* by_row;      // nullptr: not wanted
+  uint8_t* transposed;  // nullptr: not wanted
+  int64_t n, tiles_across, n_tiles;
+  bool aligned_x = false, aligned_rows = false, aligned_transposed = false;
+};
+// What a block keeps over its chunks or tiles.
+struct State {
+  const uint8_t* table;
+  Magnitude found;
+};
 
 // HiF8's codes are looked up in shared memory; the other formats have the machine's conversion.
 __device__ constexpr Hif8Table kHif8Codes = make_hif8_table();
@@ -62,59 +81,61 @@ __device__ __forceinline__ uint2 look_up8(const float (&v)[8], float factor, con
   }
 }
 
-struct RowCodes {
-  const void* x;
-  ScaleSource scale;
-  uint8_t* codes;
-  int64_t n;
-  float limit;
-  bool aligned = false;
-};
-
-template <ScaleFrom H>
-constexpr bool kJoins = H == ScaleFrom::joined;
+// Calls store(k, codes) for the eights that have just been loaded, and joins x where that is
+// wanted.
+template <Dtype X, Dtype C, ScaleFrom H, typename F>
+__device__ __forceinline__ void encode_loaded(const CodesTask& a, const Raw8 (&raw)[kPacks],
+                                              State& state, F&& store) {
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) pin(raw[k]);
+  const float inv_scale = 1.0f / a.scale.value<H>();
+  if constexpr (H == ScaleFrom::joined) join_all<X>(state.found, raw);
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    float v[8];
+    widen8(raw[k], known(X, a.p.x), v);
+    limit8(v, inv_scale, a.p.limit);
+    if constexpr (kAny<X>) {
+#pragma unroll
+      for (int j = 0; j < kEight; ++j) v[j] *= inv_scale;
+      store(k, encode_rounded8<C>(v, a.p.rounding, a.p.source));
+    } else {
+      store(k, look_up8<C>(v, inv_scale, state.table));
+    }
+  }
+}
 
 template <Dtype X, Dtype C, ScaleFrom H>
-__device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
-                                               const uint8_t* table, Magnitude& found) {
-  if (a.aligned && base + kChunk <= a.n) {
+__device__ __forceinline__ void quantize_chunk(const CodesTask& a, int64_t base, State& state) {
+  if (a.aligned_x && a.aligned_rows && base + kChunk <= a.n) {
     Raw8 raw[kPacks];
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p)
-      raw[p] = load_raw8(a.x, base + (p * kThreads + threadIdx.x) * kEight, X);
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) pin(raw[p]);
-    const float inv_scale = 1.0f / a.scale.value<H>();
-    if constexpr (kJoins<H>) join_all<X>(found, raw);
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      float v[8];
-      widen8(raw[p], X, v);
-      limit8(v, inv_scale, a.limit);
-      const int64_t i = base + (p * kThreads + threadIdx.x) * kEight;
-      *reinterpret_cast<uint2*>(a.codes + i) = look_up8<C>(v, inv_scale, table);
-    }
+    for (int k = 0; k < kPacks; ++k)
+      raw[k] = load_raw8(a.x, base + (k * kThreads + threadIdx.x) * kEight, X);
+    encode_loaded<X, C, H>(a, raw, state, [&](int k, uint2 codes) {
+      const int64_t i = base + (k * kThreads + threadIdx.x) * kEight;
+      *reinterpret_cast<uint2*>(a.by_row + i) = codes;
+    });
     return;
   }
   const float inv_scale = 1.0f / a.scale.value<H>();
   for (int64_t i = base + threadIdx.x; i < min(a.n, base + kChunk); i += kThreads) {
     const float x = load_float(a.x, i, X);
-    if constexpr (kJoins<H>) found.join(x);
-    a.codes[i] = static_cast<uint8_t>(look_up<C>(limited(x * inv_scale, a.limit), table));
+    if constexpr (H == ScaleFrom::joined) state.found.join(x);
+    a.by_row[i] = static_cast<uint8_t>(look_up<C>(limited(x * inv_scale, a.p.limit), state.table));
   }
 }
 
 template <Dtype X, Dtype C, ScaleFrom H>
 __global__ void __launch_bounds__(kThreads, (kBlocks<X, H>))
-    quantize_rows(const __grid_constant__ RowCodes a) {
-  const uint8_t* table = code_table<C>();
+    quantize_rows(const __grid_constant__ CodesTask a) {
+  State state{.table = code_table<C>(), .found = {}};
   wait_for_previous();
-  Magnitude found;
   for (int k = 0; k < kPieces<C>; ++k) {
     const int64_t base = (int64_t{blockIdx.x} * kPieces<C> + k) * kChunk;
-    quantize_chunk<X, C, H>(a, base, table, found);
+    quantize_chunk<X, C, H>(a, base, state);
   }
-  end_scale<H>(a.scale, found);
+  end_scale<H>(a.scale, state.found);
 }
 
 // A block turns a tile of 128 rows and 64 columns. A thread encodes eight columns of four rows and
@@ -125,79 +146,29 @@ constexpr int kTileRows = 128;
 constexpr int kTileCols = 64;
 constexpr int kTileWords = kTileRows / 4;
 
-struct TileCodes {
-  const void* x;
-  ScaleSource scale;
-  uint8_t* by_row;  // nullptr: not wanted
-  uint8_t* transposed;
-  int64_t rows, cols, padded_rows, tiles_across, n_tiles;
-  float limit;
-  bool aligned_x = false, aligned_rows = false, aligned_transposed = false;
-};
-
-// What a block keeps over its tiles.
-struct TileState {
-  const uint8_t* table;
-  uint32_t* tile;
-  Magnitude found;
-};
-
-// The codes of one row's eight columns, zero outside of the matrix.
+// Codes of four rows, of zero below the matrix.
 template <Dtype X, Dtype C, ScaleFrom H>
-__device__ __forceinline__ uint2 encode_edge(const TileCodes& a, int64_t row, int64_t col,
-                                             float inv_scale, TileState& state) {
-  uint32_t words[2] = {};
+__device__ __forceinline__ void encode_four_rows(const CodesTask& a, int64_t row, int64_t col,
+                                                 State& state, uint2 (&codes)[4]) {
+  const bool whole = a.aligned_x && row + 4 <= a.p.rows && col + kEight <= a.p.cols;
+  Raw8 raw[4];
+  if (whole) {
 #pragma unroll
-  for (int j = 0; j < kEight; ++j) {
-    if (row >= a.rows || col + j >= a.cols) continue;
-    const float x = load_float(a.x, row * a.cols + col + j, X);
-    if constexpr (kJoins<H>) state.found.join(x);
-    const float scaled = limited(x * inv_scale, a.limit);
-    words[j / 4] |= look_up<C>(scaled, state.table) << (8 * (j % 4));
-  }
-  return {words[0], words[1]};
-}
-
-template <Dtype X, Dtype C, ScaleFrom H>
-__device__ __forceinline__ void encode_four_rows(const TileCodes& a, int64_t row, int64_t col,
-                                                 TileState& state, uint2 (&codes)[4]) {
-  if (a.aligned_x && row + 4 <= a.rows && col + kEight <= a.cols) {
-    Raw8 raw[4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) raw[k] = load_raw8(a.x, (row + k) * a.cols + col, X);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) pin(raw[k]);
-    const float inv_scale = 1.0f / a.scale.value<H>();
-    if constexpr (kJoins<H>) join_all<X>(state.found, raw);
+    for (int k = 0; k < 4; ++k)
+      raw[k] = load_raw8(a.x, (row + k) * a.p.cols + col, known(X, a.p.x));
+  } else {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      float v[8];
-      widen8(raw[k], X, v);
-      limit8(v, inv_scale, a.limit);
-      codes[k] = look_up8<C>(v, inv_scale, state.table);
+      const int64_t n = row + k < a.p.rows ? a.p.cols - col : 0;
+      raw[k] = load_some(a.x, (row + k) * a.p.cols + col, n, known(X, a.p.x));
     }
-    return;
   }
-  const float inv_scale = 1.0f / a.scale.value<H>();
-#pragma unroll
-  for (int k = 0; k < 4; ++k) codes[k] = encode_edge<X, C, H>(a, row + k, col, inv_scale, state);
-}
-
-__device__ __forceinline__ void store_rows(const TileCodes& a, int64_t row, int64_t col,
-                                           const uint2 (&codes)[4]) {
+  encode_loaded<X, C, H>(a, raw, state, [&](int k, uint2 made) { codes[k] = made; });
+  if (whole) return;
+  constexpr uint32_t kZeros = kFormatRow<C>.zero_code * 0x01010101u;
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    if (row + k >= a.rows || col >= a.cols) continue;
-    uint8_t* to = a.by_row + (row + k) * a.cols + col;
-    if (a.aligned_rows && col + kEight <= a.cols) {
-      *reinterpret_cast<uint2*>(to) = codes[k];
-      continue;
-    }
-#pragma unroll
-    for (int j = 0; j < kEight; ++j) {
-      const uint32_t word = j < 4 ? codes[k].x : codes[k].y;
-      if (col + j < a.cols) to[j] = static_cast<uint8_t>(word >> (8 * (j % 4)));
-    }
+    if (row + k >= a.p.rows) codes[k] = {kZeros, kZeros};
   }
 }
 
@@ -214,31 +185,36 @@ __device__ __forceinline__ int tile_word(int col, int word) {
 }
 
 // 16 rows of one column.
-__device__ __forceinline__ void store_transposed(const TileCodes& a, int64_t col, int64_t row,
+__device__ __forceinline__ void store_transposed(const CodesTask& a, int64_t col, int64_t row,
                                                  uint4 codes) {
-  if (col >= a.cols || row >= a.padded_rows) return;
-  uint8_t* to = a.transposed + col * a.padded_rows + row;
-  if (a.aligned_transposed && row + 16 <= a.padded_rows) {
+  if (col >= a.p.cols || row >= a.p.padded_rows) return;
+  uint8_t* to = a.transposed + col * a.p.padded_rows + row;
+  if (a.aligned_transposed && row + 16 <= a.p.padded_rows) {
     *reinterpret_cast<uint4*>(to) = codes;
     return;
   }
   const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
   for (int j = 0; j < 16; ++j) {
-    if (row + j < a.padded_rows) to[j] = static_cast<uint8_t>(words[j / 4] >> (8 * (j % 4)));
+    if (row + j < a.p.padded_rows) to[j] = static_cast<uint8_t>(words[j / 4] >> (8 * (j % 4)));
   }
 }
 
 template <Dtype X, Dtype C, ScaleFrom H>
-__device__ __forceinline__ void quantize_tile(const TileCodes& a, int64_t at, TileState& state) {
-  uint32_t* tile = state.tile;
+__device__ __forceinline__ void quantize_tile(const CodesTask& a, int64_t at, State& state,
+                                              uint32_t* tile) {
   const int64_t first_row = at / a.tiles_across * kTileRows;
   const int64_t first_col = at % a.tiles_across * kTileCols;
   const int eight = threadIdx.x % 8, word = threadIdx.x / 8;
   const int64_t row = first_row + word * 4, col = first_col + eight * kEight;
   uint2 codes[4];
   encode_four_rows<X, C, H>(a, row, col, state, codes);
-  if (a.by_row != nullptr) store_rows(a, row, col, codes);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    if (a.by_row == nullptr || row + k >= a.p.rows) continue;
+    store_codes(a.by_row + (row + k) * a.p.cols + col, codes[k], a.p.cols - col, a.aligned_rows);
+  }
+  if (kAny<X> && a.transposed == nullptr) return;
   const uint4 left = turn_bytes(codes[0].x, codes[1].x, codes[2].x, codes[3].x);
   const uint4 right = turn_bytes(codes[0].y, codes[1].y, codes[2].y, codes[3].y);
   const uint32_t words[8] = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
@@ -256,58 +232,33 @@ __device__ __forceinline__ void quantize_tile(const TileCodes& a, int64_t at, Ti
 
 template <Dtype X, Dtype C, ScaleFrom H>
 __global__ void __launch_bounds__(kThreads, (kBlocks<X, H>))
-    quantize_tiles(const __grid_constant__ TileCodes a) {
+    quantize_tiles(const __grid_constant__ CodesTask a) {
   alignas(16) __shared__ uint32_t tile[kTileCols * kTileWords];
-  TileState state{.table = code_table<C>(), .tile = tile, .found = {}};
+  State state{.table = kAny<X> ? nullptr : code_table<C>(), .found = {}};
   wait_for_previous();
   const int64_t first = int64_t{blockIdx.x} * kPieces<C>;
   const int64_t n = min(int64_t{kPieces<C>}, a.n_tiles - first);
   for (int64_t k = 0; k < n; ++k) {
     if (k > 0) __syncthreads();  // all have read the tile before
-    quantize_tile<X, C, H>(a, first + k, state);
+    quantize_tile<X, C, H>(a, first + k, state, tile);
   }
   end_scale<H>(a.scale, state.found);
 }
 
 template <Dtype X, Dtype C, ScaleFrom H>
-void launch_tiles(const QuantizeParams& p, const QuantizeCall& call) {
-  TileCodes a{.x = call.x,
-              .scale = call.scale,
-              .by_row = call.by_row,
-              .transposed = call.transposed,
-              .rows = p.rows,
-              .cols = p.cols,
-              .padded_rows = p.padded_rows,
-              .tiles_across = ceil_div(p.cols, kTileCols),
-              .n_tiles = ceil_div(p.cols, kTileCols) * ceil_div(p.padded_rows, kTileRows),
-              .limit = p.limit};
-  a.aligned_x = is_aligned(a.x, 16) && p.cols * dtype_bytes(X) % 16 == 0;
-  a.aligned_rows = is_aligned(a.by_row, 8) && p.cols % 8 == 0;
-  a.aligned_transposed = is_aligned(a.transposed, 16) && p.padded_rows % 16 == 0;
-  const unsigned grid = grid_of(std::max<int64_t>(ceil_div(a.n_tiles, kPieces<C>), 1));
-  launch_early(quantize_tiles<X, C, H>, {grid, kThreads}, call.stream, a);
-}
-
-template <Dtype X, Dtype C, ScaleFrom H>
-void launch_rows(const QuantizeParams& p, const QuantizeCall& call) {
-  RowCodes a{.x = call.x,
-             .scale = call.scale,
-             .codes = call.by_row,
-             .n = p.rows * p.cols,
-             .limit = p.limit};
-  a.aligned = is_aligned(a.x, 16) && is_aligned(a.codes, 8);
-  const unsigned grid = grid_of(std::max<int64_t>(ceil_div(a.n, kChunk * kPieces<C>), 1));
-  launch_early(quantize_rows<X, C, H>, {grid, kThreads}, call.stream, a);
+void launch_codes(const CodesTask& a, cudaStream_t stream) {
+  const bool by_tile = kAny<X> || a.transposed != nullptr;
+  const int64_t n = by_tile ? a.n_tiles : ceil_div(a.n, kChunk);
+  const EarlyGrid grid{grid_of(std::max<int64_t>(ceil_div(n, kPieces<C>), 1)), kThreads};
+  if constexpr (!kAny<X>) {
+    if (!by_tile) return launch_early(quantize_rows<X, C, H>, grid, stream, a);
+  }
+  launch_early(quantize_tiles<X, C, H>, grid, stream, a);
 }
 
 void run_quantize(const QuantizeParams& p, const Launch& args) {
   if (p.cols == 0 || (p.transposed ? p.padded_rows : p.rows) == 0) return;
-  QuantizeCall call{
-      .x = args.operands[0], .scale = {.given = args.in<float>(1)}, .stream = args.stream};
-  if (p.by_row) call.by_row = args.out<uint8_t>(0);
-  if (p.transposed) call.transposed = args.out<uint8_t>(p.by_row ? 1 : 0);
-  const bool plain = p.rounding == Rounding::near && is_gemm_operand(p.codes);
-  plain ? launch_quantize(p, call) : launch_rounded(p, call);
+  launch_quantize(p, {.given = args.in<float>(1)}, args, p.by_row ? 1 : 0);
 }
 
 constexpr KernelEntry kRows[] = {
@@ -315,34 +266,48 @@ constexpr KernelEntry kRows[] = {
     {KernelId::any_of, prepare_any_of},
     {KernelId::quant_scale, prepare_scale},
     {KernelId::delayed_scale, prepare_scale},
-    {KernelId::periodic_scale, prepare_periodic_scale},
+    {KernelId::periodic_scale, stateless<PeriodicScaleParams, run_periodic_scale>},
     {KernelId::quantize, stateless<QuantizeParams, run_quantize>},
     {KernelId::quantize_both, stateless<QuantizeParams, run_quantize>},
     {KernelId::amax_quantize, prepare_amax_quantize},
-    {KernelId::quantize_groups, prepare_groups},
-    {KernelId::quantize_blocks, prepare_blocks},
-    {KernelId::fake_quantize, prepare_fake_quantize},
-    {KernelId::add_quantize, prepare_groups},
-    {KernelId::dequantize, prepare_dequantize},
+    {KernelId::quantize_groups, stateless<GroupParams, run_groups>},
+    {KernelId::quantize_blocks, stateless<BlockParams, run_blocks>},
+    {KernelId::fake_quantize, stateless<FakeQuantizeParams, run_fake>},
+    {KernelId::add_quantize, stateless<GroupParams, run_groups>},
+    {KernelId::dequantize, stateless<DequantizeParams, run_dequantize>},
 };
 
 }  // namespace
 
-void launch_quantize(const QuantizeParams& p, const QuantizeCall& call) {
+void launch_quantize(const QuantizeParams& p, const ScaleSource& scale, const Launch& args,
+                     int transposed_at) {
+  CodesTask a{.p = p,
+              .scale = scale,
+              .x = args.operands[0],
+              .by_row = p.by_row ? args.out<uint8_t>(0) : nullptr,
+              .transposed = p.transposed ? args.out<uint8_t>(transposed_at) : nullptr,
+              .n = p.rows * p.cols,
+              .tiles_across = ceil_div(p.cols, kTileCols)};
+  a.n_tiles = a.tiles_across * ceil_div(p.transposed ? p.padded_rows : p.rows, kTileRows);
+  a.aligned_transposed = is_aligned(a.transposed, 16) && p.padded_rows % 16 == 0;
+  const bool nearest = p.rounding == Rounding::near && is_gemm_operand(p.codes);
+  const bool by_tile = p.transposed || !nearest;
+  a.aligned_x = is_aligned(a.x, 16) && (!by_tile || p.cols * dtype_bytes(p.x) % 16 == 0);
+  a.aligned_rows = is_aligned(a.by_row, 8) && (!by_tile || p.cols % kEight == 0);
+  if (!nearest) {
+    return visit_format(p.codes, [&]<Dtype C>() {
+      launch_codes<Dtype::real, C, ScaleFrom::given>(a, args.stream);
+    });
+  }
   visit_high_precision(p.x, [&]<Dtype X>() {
     visit_codes(p.codes, [&]<Dtype C>() {
-      const auto launch = [&]<ScaleFrom H>() {
-        p.transposed ? launch_tiles<X, C, H>(p, call) : launch_rows<X, C, H>(p, call);
-      };
-      switch (call.scale.from) {
+      switch (scale.from) {
         case ScaleFrom::given:
-          return launch.template operator()<ScaleFrom::given>();
+          return launch_codes<X, C, ScaleFrom::given>(a, args.stream);
         case ScaleFrom::joined:
-          return launch.template operator()<ScaleFrom::joined>();
-        case ScaleFrom::amax:
-          return launch.template operator()<ScaleFrom::amax>();
-        case ScaleFrom::history:
-          return launch.template operator()<ScaleFrom::history>();
+          return launch_codes<X, C, ScaleFrom::joined>(a, args.stream);
+        case ScaleFrom::known:
+          return launch_codes<X, C, ScaleFrom::known>(a, args.stream);
       }
     });
   });

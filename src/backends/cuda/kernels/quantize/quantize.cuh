@@ -44,7 +44,6 @@ struct DequantizeCall {
   cudaStream_t stream = nullptr;
 };
 void launch_dequantize(const DequantizeParams& p, const DequantizeCall& call);
-void launch_dequantize_blocks(const DequantizeParams& p, const DequantizeCall& call);
 
 // Calls f.template operator()<D>() for a format that `Takes` takes; throws ModuleError for another.
 template <bool (*Takes)(Dtype), int First = 0, typename F>
@@ -64,18 +63,14 @@ auto visit_format(Dtype dtype, F&& f) {
   return visit_rows_of<has_codec>(dtype, f);
 }
 
-// Blocks that a kernel of their own takes (quantize_tiles.cu).
-bool are_block_tiles(const BlockParams& p, const Launch& args);
-void launch_block_tiles(const BlockParams& p, const Launch& args);
-
-std::unique_ptr<Prepared> prepare_blocks(const Request& request);
-std::unique_ptr<Prepared> prepare_fake_quantize(const Request& request);
-std::unique_ptr<Prepared> prepare_periodic_scale(const Request& request);
+void run_groups(const GroupParams& p, const Launch& args);
+void run_blocks(const BlockParams& p, const Launch& args);
+void run_fake(const FakeQuantizeParams& p, const Launch& args);
+void run_dequantize(const DequantizeParams& p, const Launch& args);
+void run_periodic_scale(const PeriodicScaleParams& p, const Launch& args);
 std::unique_ptr<Prepared> prepare_amax(const Request& request);
 std::unique_ptr<Prepared> prepare_any_of(const Request& request);
 std::unique_ptr<Prepared> prepare_scale(const Request& request);
 std::unique_ptr<Prepared> prepare_amax_quantize(const Request& request);
-std::unique_ptr<Prepared> prepare_groups(const Request& request);
-std::unique_ptr<Prepared> prepare_dequantize(const Request& request);
 
 }  // namespace octet::cuda

@@ -1,8 +1,11 @@
-// amax, any_of, and the scales made from amax: params/quantize.h.
+// amax, any_of, and the scales made from amax, with codes or without: params/quantize.h.
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "backends/cuda/kernels/quantize/quantize_source.cuh"
 #include "backends/cuda/launch/join.h"
+#include "formats/periodic_scale.h"
 
 namespace octet::cuda {
 namespace {
@@ -25,24 +28,14 @@ struct AmaxTargets {
   const uint32_t* all;
   int n_partial;  // of all launches together
   unsigned int* n_ended;
-  AmaxResults results;
+  ScaleSource results;
+  bool leaves_first;
 };
 
 // One element of any type; a flag that is set counts as Inf.
 __device__ __forceinline__ float load_operand(const void* x, int64_t i, Dtype dtype) {
   if (dtype != Dtype::boolean) return load_float(x, i, dtype);
   return static_cast<const uint8_t*>(x)[i] != 0 ? __uint_as_float(kF32Inf) : 0.0f;
-}
-
-// By all threads of one block.
-__device__ void write_amax(const AmaxResults& to, const Magnitude& now, float largest) {
-  const float amax = __uint_as_float(now.top);
-  if (threadIdx.x == 0) {
-    if (to.amax != nullptr) *to.amax = amax;
-    if (to.nonfinite != nullptr) *to.nonfinite = now.flag != 0 ? 1 : 0;
-    if (to.scale != nullptr) *to.scale = scale_of(largest, amax, to.inv_target);
-  }
-  move_history(to.history, amax);
 }
 
 // The last block of all joins what they found.
@@ -63,28 +56,27 @@ __device__ void end_amax(const AmaxTargets& to, const Magnitude& found) {
   __syncthreads();
   Magnitude now;
   now.join_bits(joined);
-  const HistoryStep& history = to.results.history;
-  write_amax(to.results, now, largest_of(history.history, history.n));
+  to.results.write(now, largest_of(to.results.history, to.results.n_history));
 }
 
 // Whether the history gives the scale, and the amax is the quantizer's.
-__device__ bool leaves_amax(const AmaxSources& s, const AmaxResults& to) {
+__device__ bool leaves_amax(const AmaxSources& s, const AmaxTargets& to) {
   if (!to.leaves_first) return false;
-  const float largest = largest_of(to.history.history, to.history.n);
+  const float largest = largest_of(to.results.history, to.results.n_history);
   if (largest == 0) return false;
   if (blockIdx.x != 0) return true;
   Magnitude rest;
   for (int k = 1; k < kAmaxOperands; ++k) {
     if (s.n[k] == 1) rest.join(load_operand(s.x[k], 0, s.dtype[k]));
   }
-  write_amax(to, rest, largest);
+  to.results.write(rest, largest);
   return true;
 }
 
 template <Dtype X>
 __global__ void __launch_bounds__(kThreads, X == Dtype::real ? 4 : 8)
     amax_blocks(const __grid_constant__ AmaxSources s, const __grid_constant__ AmaxTargets to) {
-  if (leaves_amax(s, to.results)) return;
+  if (leaves_amax(s, to)) return;
   int k = 0;
   while (static_cast<int>(blockIdx.x) >= s.first_block[k + 1]) ++k;
   const void* x = s.x[k];
@@ -115,19 +107,113 @@ __global__ void __launch_bounds__(kThreads, X == Dtype::real ? 4 : 8)
   end_amax(to, found);
 }
 
+// The amax of several operands, over as many launches as their number needs.
+class AmaxLaunches {
+ public:
+  explicit AmaxLaunches(std::span<const int64_t> sizes_and_dtypes);
+  // leaves_first: where the history gives the scale, the quantizer finds the amax of the first
+  // operand as it reads it: that one is left out then, and the rest are scalars of one launch.
+  void launch(const Launch& args, void* const* operands, const ScaleSource& results,
+              bool leaves_first = false) const;
+
+ private:
+  static int blocks_of(int64_t n);
+  std::vector<int64_t> n_;
+  std::vector<Dtype> dtypes_;
+  int n_blocks_ = 0;
+  Dtype common_ = Dtype::real;  // of all operands of more than one element, unless not alike
+  bool alike_ = true;
+};
+
+AmaxLaunches::AmaxLaunches(std::span<const int64_t> sizes_and_dtypes) {
+  for (size_t i = 0; i + 1 < sizes_and_dtypes.size(); i += 2) {
+    const int64_t n = sizes_and_dtypes[i];
+    n_.push_back(n);
+    dtypes_.push_back(static_cast<Dtype>(sizes_and_dtypes[i + 1]));
+    n_blocks_ += blocks_of(n);
+    if (n <= 1) continue;  // read as what it is
+    alike_ = alike_ && (common_ == Dtype::real || dtypes_.back() == common_);
+    common_ = dtypes_.back();
+  }
+  if (common_ == Dtype::real) common_ = Dtype::f32;
+}
+
+void AmaxLaunches::launch(const Launch& args, void* const* operands, const ScaleSource& results,
+                          bool leaves_first) const {
+  auto* partial = static_cast<uint32_t*>(args.scratch);
+  AmaxTargets to{partial, partial, n_blocks_, args.counters, results, leaves_first};
+  for (size_t first = 0; first < n_.size(); first += kAmaxOperands) {
+    AmaxSources s{};
+    for (size_t k = 0; k < kAmaxOperands; ++k) {
+      const size_t i = first + k;
+      const bool used = i < n_.size();
+      s.n[k] = used ? n_[i] : 0;
+      s.x[k] = used ? operands[i] : nullptr;
+      s.dtype[k] = used ? dtypes_[i] : Dtype::f32;
+      s.aligned[k] = is_aligned(s.x[k], 16);
+      s.first_block[k + 1] = s.first_block[k] + (used ? blocks_of(s.n[k]) : 0);
+    }
+    const int n_blocks = s.first_block[kAmaxOperands];
+    visit_common(common_, alike_,
+                 [&]<Dtype X>() { amax_blocks<X><<<n_blocks, kThreads, 0, args.stream>>>(s, to); });
+    to.partial += n_blocks;
+  }
+  check_launch("amax");
+}
+
+// An empty operand has a block too, which finds nothing.
+int AmaxLaunches::blocks_of(int64_t n) {
+  return static_cast<int>(std::clamp<int64_t>(ceil_div(n, kChunk), 1, kAmaxBlocks));
+}
+
 class AmaxKernel : public Prepared {
  public:
   explicit AmaxKernel(const Request& request) : launches_(request.tail<AmaxParams>()) {}
   void launch(const Launch& args) override {
-    launches_.launch({.operands = args.operands,
-                      .scratch = args.scratch,
-                      .results = {.amax = args.out<float>(0), .nonfinite = args.out<uint8_t>(1)},
-                      .n_ended = args.counters,
-                      .stream = args.stream});
+    launches_.launch(args, args.operands,
+                     {.amax = args.out<float>(0), .nonfinite = args.out<uint8_t>(1)});
   }
 
  private:
   AmaxLaunches launches_;
+};
+
+// Where the amax is not known, a launch goes before: with a history that holds anything it leaves x
+// to the quantizer, which finds its amax as it reads it.
+class AmaxQuantize : public Prepared {
+ public:
+  explicit AmaxQuantize(const Request& request)
+      : p_(request.get<AmaxQuantizeParams>()), amax_(request.tail<AmaxQuantizeParams>()) {}
+
+  void launch(const Launch& args) override {
+    const bool delayed = p_.n_history > 0;
+    ScaleSource scale{.n_history = p_.n_history,
+                      .inv_target = 1.0f / p_.target,
+                      .scale = args.out<float>(1),
+                      .nonfinite = args.out<uint8_t>(2)};
+    if (delayed) {
+      scale.history = args.in<float>(1);
+      scale.next_history = args.out<float>(3);
+    }
+    if (p_.known) {
+      scale.from = ScaleFrom::known;
+      scale.known_amax = args.in<float>(2);
+    } else {
+      const bool joins = p_.measures && delayed;
+      void* operands[1 + kMaxMaxima];
+      int n = 0;
+      if (p_.measures) operands[n++] = args.operands[0];
+      for (int i = 0; i < p_.n_maxima; ++i) operands[n++] = args.operands[2 + i];
+      amax_.launch(args, operands, scale, joins);
+      scale.from = joins ? ScaleFrom::joined : ScaleFrom::given;
+      scale.given = scale.scale;
+    }
+    launch_quantize(p_.quantize, scale, args, p_.transposed_at);
+  }
+
+ private:
+  AmaxQuantizeParams p_;
+  AmaxLaunches amax_;
 };
 
 struct Flags {
@@ -230,47 +316,12 @@ class ScaleKernel : public Prepared {
   ScaleParams p_;
 };
 
+__global__ void step_scale(PeriodicScaleParams p, const float* amax, const float* before,
+                           float* scale) {
+  *scale = periodic_scale(*before, *amax, p.target);
+}
+
 }  // namespace
-
-AmaxLaunches::AmaxLaunches(std::span<const int64_t> sizes_and_dtypes) {
-  for (size_t i = 0; i + 1 < sizes_and_dtypes.size(); i += 2) {
-    const int64_t n = sizes_and_dtypes[i];
-    n_.push_back(n);
-    dtypes_.push_back(static_cast<Dtype>(sizes_and_dtypes[i + 1]));
-    n_blocks_ += blocks_of(n);
-    if (n <= 1) continue;  // read as what it is
-    alike_ = alike_ && (common_ == Dtype::real || dtypes_.back() == common_);
-    common_ = dtypes_.back();
-  }
-  if (common_ == Dtype::real) common_ = Dtype::f32;
-}
-
-void AmaxLaunches::launch(const AmaxCall& call) const {
-  auto* partial = static_cast<uint32_t*>(call.scratch);
-  AmaxTargets to{partial, partial, n_blocks_, call.n_ended, call.results};
-  for (size_t first = 0; first < n_.size(); first += kAmaxOperands) {
-    AmaxSources s{};
-    for (size_t k = 0; k < kAmaxOperands; ++k) {
-      const size_t i = first + k;
-      const bool used = i < n_.size();
-      s.n[k] = used ? n_[i] : 0;
-      s.x[k] = used ? call.operands[i] : nullptr;
-      s.dtype[k] = used ? dtypes_[i] : Dtype::f32;
-      s.aligned[k] = is_aligned(s.x[k], 16);
-      s.first_block[k + 1] = s.first_block[k] + (used ? blocks_of(s.n[k]) : 0);
-    }
-    const int n_blocks = s.first_block[kAmaxOperands];
-    visit_common(common_, alike_,
-                 [&]<Dtype X>() { amax_blocks<X><<<n_blocks, kThreads, 0, call.stream>>>(s, to); });
-    to.partial += n_blocks;
-  }
-  check_launch("amax");
-}
-
-// An empty operand has a block too, which finds nothing.
-int AmaxLaunches::blocks_of(int64_t n) {
-  return static_cast<int>(std::clamp<int64_t>(ceil_div(n, kChunk), 1, kAmaxBlocks));
-}
 
 std::unique_ptr<Prepared> prepare_amax(const Request& request) {
   return std::make_unique<AmaxKernel>(request);
@@ -280,6 +331,14 @@ std::unique_ptr<Prepared> prepare_any_of(const Request& request) {
 }
 std::unique_ptr<Prepared> prepare_scale(const Request& request) {
   return std::make_unique<ScaleKernel>(request);
+}
+std::unique_ptr<Prepared> prepare_amax_quantize(const Request& request) {
+  return std::make_unique<AmaxQuantize>(request);
+}
+
+void run_periodic_scale(const PeriodicScaleParams& p, const Launch& args) {
+  step_scale<<<1, 1, 0, args.stream>>>(p, args.in<float>(0), args.in<float>(1), args.out<float>(0));
+  check_launch("periodic_scale");
 }
 
 }  // namespace octet::cuda

@@ -1,25 +1,15 @@
 // Codes of bf16 in blocks of 128 x 128 or in groups of 128 rows, read once: what a thread block
 // holds of the tensor stays in registers between the maximum and the codes.
 #include "backends/cuda/kernels/common/vector8.cuh"
-#include "backends/cuda/kernels/quantize/quantize.cuh"
+#include "backends/cuda/kernels/quantize/quantize_groups.cuh"
 
 namespace octet::cuda {
 namespace {
 
-constexpr int kTileSize = 128;
 constexpr int kAcross = kTileSize / kEight;  // threads of a row
 constexpr int kDown = kThreads / kAcross;    // rows at a time
 constexpr int kPieces = kTileSize / kDown;   // eights of a thread
 constexpr int kTileBlocks = 4;               // of a multiprocessor
-
-struct TileTask {
-  const uint16_t* x;
-  uint8_t* codes;
-  void* scales;
-  int64_t rows, cols;
-  ScaleMaker maker;
-  int64_t tiles_across;
-};
 
 // The larger magnitudes of two pairs of bf16, as bits; what is not finite counts as 0.
 __device__ __forceinline__ uint32_t larger_pair(uint32_t top, uint32_t pair) {
@@ -37,21 +27,23 @@ struct Pieces {
   int64_t row, col;  // of the first
   int place;         // of its columns in the tile
 
-  __device__ __forceinline__ explicit Pieces(const TileTask& t) {
+  __device__ __forceinline__ explicit Pieces(const GroupTask& t) {
     const int thread = static_cast<int>(threadIdx.x);
     place = thread % kAcross * kEight;
-    row = blockIdx.x / t.tiles_across * kTileSize + thread / kAcross;
-    col = blockIdx.x % t.tiles_across * kTileSize + place;
+    row = blockIdx.x / t.panels_across * kTileSize + thread / kAcross;
+    col = blockIdx.x % t.panels_across * kTileSize + place;
 #pragma unroll
     for (int k = 0; k < kPieces; ++k) {
       at[k] = make_uint4(0, 0, 0, 0);
-      if (is_inside(t, k)) at[k] = __ldcs(reinterpret_cast<const uint4*>(t.x + offset(t, k)));
+      if (is_inside(t, k))
+        at[k] = __ldcs(
+            reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(t.a) + offset(t, k)));
     }
   }
-  __device__ __forceinline__ bool is_inside(const TileTask& t, int k) const {
+  __device__ __forceinline__ bool is_inside(const GroupTask& t, int k) const {
     return col < t.cols && row + k * kDown < t.rows;
   }
-  __device__ __forceinline__ int64_t offset(const TileTask& t, int k) const {
+  __device__ __forceinline__ int64_t offset(const GroupTask& t, int k) const {
     return (row + k * kDown) * t.cols + col;
   }
 };
@@ -85,10 +77,10 @@ __device__ __forceinline__ void find_tops(const Pieces& pieces, uint32_t* tops) 
 
 // A thread's own scale; 1 over it.
 template <bool kSquare>
-__device__ __forceinline__ float inverse_scale(const TileTask& t, uint32_t top) {
+__device__ __forceinline__ float inverse_scale(const GroupTask& t, uint32_t top) {
   const float scale = make_scale(t.maker, __uint_as_float(top << 16));
-  const int64_t down = blockIdx.x / t.tiles_across;
-  const int64_t column = blockIdx.x % t.tiles_across * kTileSize + threadIdx.x;
+  const int64_t down = blockIdx.x / t.panels_across;
+  const int64_t column = blockIdx.x % t.panels_across * kTileSize + threadIdx.x;
   if (kSquare) {
     store_scale(t.scales, blockIdx.x, t.maker.type, scale);
   } else if (column < t.cols) {
@@ -99,7 +91,7 @@ __device__ __forceinline__ float inverse_scale(const TileTask& t, uint32_t top) 
 
 template <Dtype C, bool kSquare>
 __global__ void __launch_bounds__(kThreads, kTileBlocks)
-    quantize_tile(const __grid_constant__ TileTask t) {
+    quantize_tile(const __grid_constant__ GroupTask t) {
   __shared__ uint32_t tops[kScales<kSquare>];
   __shared__ float inverse[kScales<kSquare>];
   const Pieces pieces(t);
@@ -130,28 +122,14 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
 
 }  // namespace
 
-bool are_block_tiles(const BlockParams& p, const Launch& args) {
-  return p.x == Dtype::bf16 && is_fp8(p.codes) && p.rounding == Rounding::near &&
-         p.block_rows == kTileSize && (p.block_cols == kTileSize || p.block_cols == 1) &&
-         p.cols % kEight == 0 && is_aligned(args.operands[0], 16) && is_aligned(args.results[0], 8);
-}
-
-void launch_block_tiles(const BlockParams& p, const Launch& args) {
-  const TileTask t{.x = args.in<uint16_t>(0),
-                   .codes = args.out<uint8_t>(0),
-                   .scales = args.results[1],
-                   .rows = p.rows,
-                   .cols = p.cols,
-                   .maker = {p.target, 1.0f / p.target, p.rule, p.scales},
-                   .tiles_across = ceil_div(p.cols, kTileSize)};
-  const unsigned grid = grid_of(t.tiles_across * ceil_div(p.rows, kTileSize));
+void launch_tiles(GroupTask t, Dtype codes, cudaStream_t stream) {
+  t.panels_across = ceil_div(t.cols, kTileSize);
+  const unsigned grid = grid_of(t.panels_across * ceil_div(t.rows, kTileSize));
   const auto launch = [&]<Dtype C>() {
-    p.block_cols == 1 ? quantize_tile<C, false><<<grid, kThreads, 0, args.stream>>>(t)
-                      : quantize_tile<C, true><<<grid, kThreads, 0, args.stream>>>(t);
+    t.block_cols == 1 ? quantize_tile<C, false><<<grid, kThreads, 0, stream>>>(t)
+                      : quantize_tile<C, true><<<grid, kThreads, 0, stream>>>(t);
   };
-  p.codes == Dtype::e4m3 ? launch.template operator()<Dtype::e4m3>()
-                         : launch.template operator()<Dtype::e5m2>();
-  check_launch("quantize_tiles");
+  visit_rows_of<is_fp8>(codes, launch);
 }
 
 }  // namespace octet::cuda
