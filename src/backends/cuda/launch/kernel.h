@@ -27,7 +27,7 @@ struct Launch {
   void* scratch = nullptr;
   cudaStream_t stream = nullptr;
   int n_sm = 1;                      // multiprocessors of the device
-  unsigned int* counters = nullptr;  // kCounters words of this kernel alone (launch/counters.h)
+  unsigned int* counters = nullptr;  // kCounters words of this kernel alone (launch/context.h)
   // Between ranks: the number of the run of collectives in its plan that it begins; whether it ends
   // one; the second launch, which computes.
   uint32_t begins_collective_group = 0;

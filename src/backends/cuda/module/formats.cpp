@@ -1,8 +1,7 @@
 // The C interface to the number formats (formats_api.h): checks calls, and turns exceptions into
 // codes.
 #include "backends/cuda/kernels/quantize/format_arrays.h"
-#include "backends/cuda/module/device_scope.h"
-#include "backends/cuda/module/guarded.h"
+#include "backends/cuda/module/context.h"
 #include "formats/table.h"
 
 namespace octet::cuda {

@@ -10,7 +10,6 @@
 #include "backends/cuda/kernels/gemm/gemm_algorithms.h"
 #include "backends/cuda/kernels/move/write_parts.h"
 #include "backends/cuda/module/context.h"
-#include "backends/cuda/module/guarded.h"
 #include "backends/cuda/module/ranks.h"
 #include "backends/cuda/module/table.h"
 #include "backends/cuda/module_api.h"

@@ -1,7 +1,6 @@
 // The C interface to the optimizer (optimizer_api.h): turns exceptions into codes.
 #include "backends/cuda/module/adamw_many.h"
-#include "backends/cuda/module/device_scope.h"
-#include "backends/cuda/module/guarded.h"
+#include "backends/cuda/module/context.h"
 
 namespace octet::cuda {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "backends/cuda/kernels/ranks/transport.h"
 #include "backends/cuda/module/context.h"
-#include "backends/cuda/module/guarded.h"
 
 namespace octet::cuda {
 namespace {

@@ -129,7 +129,7 @@ inline int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 // Whether this block is the last of `n_blocks` to come here; thread 0 knows. They count themselves
-// in a word that is 0 again then (launch/counters.h).
+// in a word that is 0 again then (launch/context.h).
 __device__ __forceinline__ bool count_block(unsigned int* n_ended, unsigned int n_blocks) {
   __threadfence();
   const bool last = atomicInc(n_ended, n_blocks - 1) == n_blocks - 1;
