@@ -71,7 +71,7 @@ class Trainer {
 
   // One step, without files: what advance() is made of.
   StepReport step();
-  // Makes the first step, for its scales' sake (train/first_scales.h).
+  // Makes the first step, for its scales' sake (train/run.cpp).
   std::vector<EdgeAlarm> alarms_of_first_step();
   StepOutcome watched_step(const MicroBatches& batches, const StepScalars& scalars,
                            StepReport& report);
