@@ -53,7 +53,7 @@ std::string WrittenText::decoded() const {
 }
 
 bool WrittenText::add(int32_t token) {
-  tokens_.push_back(token);
+  if (token < tokenizer_.vocab_size()) tokens_.push_back(token);
   text_ = decoded();
   size_t end = std::string::npos;
   for (const std::string& stop : stop_texts_) end = std::min(end, text_.find(stop));

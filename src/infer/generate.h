@@ -21,7 +21,8 @@ class WrittenText {
   WrittenText(const Tokenizer& tokenizer, std::span<const int32_t> prompt,
               std::span<const std::string> stop_texts);
 
-  // true: a stop text is there, and text() ends before it.
+  // true: a stop text is there, and text() ends before it. A token that the tokenizer lacks, where
+  // the model has more embeddings, is no text.
   bool add(int32_t token);
   // No token follows: what was held back is text now.
   void finish() { n_shown_ = text_.size(); }

@@ -109,6 +109,13 @@ TEST(WrittenText, shows_whole_characters) {
   EXPECT_EQ(text.n_certain(), 4u);
 }
 
+TEST(WrittenText, leaves_out_tokens_that_the_tokenizer_lacks) {
+  const auto tokenizer = byte_tokenizer();
+  WrittenText text(*tokenizer, {}, {});
+  for (const int32_t token : {97, 256, 300, 98}) EXPECT_FALSE(text.add(token));
+  EXPECT_EQ(text.text(), "ab");
+}
+
 class PromptFile : public testing::Test {
  protected:
   std::vector<StoredPrompt> read(const std::string& name, const std::string& text) {
