@@ -52,8 +52,9 @@ inline std::string with_nccl() {
   return is_emulated() ? "OCTET_NCCL=" + gpu_module() : "";
 }
 
-// Rank i on the host of the name hosts[i], as a launcher starts it: command(i). What rank 0 says
-// goes to `to`, and the errors of rank i to errors + i. The status is rank 0's.
+// Rank i on the host of the name hosts[i], as a launcher starts it: command(i). It sees its host's
+// devices alone, one a rank. What rank 0 says goes to `to`, and the errors of rank i to errors + i.
+// The status is rank 0's.
 inline std::string command_on_hosts(const std::vector<std::string>& hosts,
                                     const std::function<std::string(size_t rank)>& command,
                                     const std::string& to, const std::string& errors) {
@@ -62,10 +63,14 @@ inline std::string command_on_hosts(const std::vector<std::string>& hosts,
   for (size_t rank = hosts.size(); rank-- > 0;) {
     const auto local =
         std::count(hosts.begin(), hosts.begin() + static_cast<int64_t>(rank), hosts[rank]);
+    std::string devices;
+    for (size_t i = 0; i < hosts.size(); ++i) {
+      if (hosts[i] == hosts[rank]) devices += fmt::format("{}{}", devices.empty() ? "" : ",", i);
+    }
     text += fmt::format(
         "env WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} RANK={} LOCAL_RANK={} "
-        "OCTET_HOST={} {} </dev/null {}",
-        hosts.size(), port, rank, local, hosts[rank], command(rank),
+        "OCTET_HOST={} CUDA_VISIBLE_DEVICES={} {} </dev/null {}",
+        hosts.size(), port, rank, local, hosts[rank], devices, command(rank),
         rank == 0 ? to : fmt::format(">/dev/null 2>{}{} & ", errors, rank));
   }
   return text + "; code=$?; wait; exit $code";

@@ -319,11 +319,12 @@ void launch_eights(const GroupTask& t, cudaStream_t stream) {
   }
   launch_panels<C, X>(t, stream);
 }
-template <Dtype C>
-void launch_fake(const GroupTask& t, cudaStream_t stream) {
+// The same of any format, or of what codes stand for: even groups and whole rows.
+template <Dtype C, bool kFake>
+void launch_simple(const GroupTask& t, cudaStream_t stream) {
   const unsigned even = grid_of(ceil_div(t.rows * t.cols, kChunk)), rows = grid_of(t.rows);
-  t.lanes_log2 >= 0 ? quantize_even<C, Dtype::real, false, true><<<even, kThreads, 0, stream>>>(t)
-                    : quantize_row<C, Dtype::real, true><<<rows, kThreads, 0, stream>>>(t);
+  t.lanes_log2 >= 0 ? quantize_even<C, Dtype::real, false, kFake><<<even, kThreads, 0, stream>>>(t)
+                    : quantize_row<C, Dtype::real, kFake><<<rows, kThreads, 0, stream>>>(t);
 }
 
 // log2 of group / 8 for the groups that quantize_even takes, -1 for others.
@@ -341,12 +342,15 @@ void launch_groups(GroupTask t, Dtype codes, cudaStream_t stream) {
   t.lanes_log2 = lanes_log2_of(t);
   const bool nearest = t.rounding == Rounding::near && t.in_eights;
   const bool even = nearest && t.lanes_log2 >= 0, row = nearest && t.is_row();
-  if (t.codes == nullptr && (even || row)) {
-    visit_format(codes, [&]<Dtype C>() { launch_fake<C>(t, stream); });
-  } else if (nearest && t.codes != nullptr && is_gemm_operand(codes) && (even || t.b == nullptr)) {
+  const bool fast = t.codes != nullptr && is_gemm_operand(codes);
+  if (nearest && fast && (even || t.b == nullptr)) {
     const bool alike = t.b == nullptr || (t.da == t.db && t.da == t.dy);
     visit_codes(codes, [&]<Dtype C>() {
       visit_common(t.da, alike, [&]<Dtype X>() { launch_eights<C, X>(t, stream); });
+    });
+  } else if (even || row) {
+    visit_format(codes, [&]<Dtype C>() {
+      t.codes == nullptr ? launch_simple<C, true>(t, stream) : launch_simple<C, false>(t, stream);
     });
   } else {
     visit_format(codes, [&]<Dtype C>() { launch_panels<C, Dtype::real>(t, stream); });
