@@ -19,6 +19,10 @@ class Gatherer {
            const ParallelOptions& options)
       : from_(from), wholes_(wholes), options_(options), rewriter_(from) {
     if (options.gather == GatherFormat::codes) find_quantized();
+    for (const Node& node : from.nodes) read_.insert(node.operands.begin(), node.operands.end());
+    for (const GraphOutput& output : from.outputs) {
+      (wholes.contains(output.updates) ? next_ : read_).insert(output.value);
+    }
   }
 
   Graph run() {
@@ -27,7 +31,7 @@ class Gatherer {
         rewriter_.set(node.out(Unary::y), rewriter_.map(node.in(Unary::x)));
       } else if (is_new_weight(node)) {
         new_shards_[node.out(Unary::y)] = rewriter_.map(node.in(Unary::x));
-        if (is_read(node.out(Unary::y))) copy_with_wholes(node);
+        if (read_.contains(node.out(Unary::y))) copy_with_wholes(node);
       } else if (node.op == OpCode::amax && reads_shard(node)) {
         measure(node);
       } else if (node.op == OpCode::quantize && reads_shard(node)) {
@@ -53,22 +57,9 @@ class Gatherer {
 
   // The next value of a parameter, gathered: from here on a shard of it is all that there is.
   bool is_new_weight(const Node& node) const {
-    return op_def(node.op).gathers &&
-           std::ranges::any_of(from_.outputs, [&](const GraphOutput& output) {
-             return output.value == node.out(Unary::y) && wholes_.contains(output.updates);
-           });
+    return op_def(node.op).gathers && next_.contains(node.out(Unary::y));
   }
 
-  // Whether anything but the next value of a parameter is made of it.
-  bool is_read(ValueId id) const {
-    return std::ranges::any_of(from_.nodes,
-                               [&](const Node& node) {
-                                 return std::ranges::find(node.operands, id) != node.operands.end();
-                               }) ||
-           std::ranges::any_of(from_.outputs, [&](const GraphOutput& output) {
-             return output.value == id && !wholes_.contains(output.updates);
-           });
-  }
   void check_is_shard(std::string_view name, const TensorType& type,
                       const TensorType& shard) const {
     if (type.shape == shard.shape) return;
@@ -158,6 +149,7 @@ class Gatherer {
     Role role = Role::forward;
     ValueId whole = kNoValue;
   };
+  std::set<ValueId> next_, read_;  // values of parameters to come; what has another reader
   std::set<ValueId> quantized_;
   std::vector<QuantizedWhole> quantized_wholes_;
   std::map<std::pair<ValueId, Role>, ValueId> gathered_;
