@@ -52,9 +52,9 @@ double gigabytes_per_second(size_t n_elems, F&& run) {
 
 // One direction of one format with and without vectors.
 template <typename F>
-BenchRow measure(BenchRow row, size_t n_elems, double copy_rate, F&& run) {
-  const double scalar = gigabytes_per_second(n_elems, [&] { run(cpu::CodecPath::scalar); });
-  row.value = gigabytes_per_second(n_elems, [&] { run(cpu::CodecPath::simd); });
+BenchRow measure(BenchRow row, Dtype format, size_t n_elems, double copy_rate, F&& run) {
+  const double scalar = gigabytes_per_second(n_elems, [&] { run(cpu::scalar_codec(format)); });
+  row.value = gigabytes_per_second(n_elems, [&] { run(cpu::simd_codec(format)); });
   row.unit = "GB/s of f32";
   row.baseline = "scalar";
   row.ratio = row.value / scalar;
@@ -83,12 +83,12 @@ void bench_size(size_t n_elems, double floor, std::vector<BenchRow>& rows) {
     row.floor = isa == "avx512" ? floor : 0.0;
     row.isa = isa;
     row.name = fmt::format("encode {}", dtype_name(format));
-    rows.push_back(measure(row, n_elems, copy_rate, [&](cpu::CodecPath path) {
-      cpu::encode_bulk(format, b.values, 1.1f, b.codes, path);
+    rows.push_back(measure(row, format, n_elems, copy_rate, [&](const cpu::Codec& codec) {
+      codec.encode_f32(b.values.data(), n_elems, 1.1f, b.codes.data());
     }));
     row.name = fmt::format("decode {}", dtype_name(format));
-    rows.push_back(measure(row, n_elems, copy_rate, [&](cpu::CodecPath path) {
-      cpu::decode_bulk(format, b.codes, 0.9f, b.copy, path);
+    rows.push_back(measure(row, format, n_elems, copy_rate, [&](const cpu::Codec& codec) {
+      codec.decode_f32(b.codes.data(), n_elems, 0.9f, b.copy.data());
     }));
   }
 }

@@ -544,10 +544,10 @@ int main() {
   std::vector<float> decoded(codes.size());
   std::vector<uint8_t> encoded(codes.size());
   std::vector<uint16_t> bf16(codes.size());
-  for (const auto path : {cpu::CodecPath::scalar, cpu::CodecPath::simd}) {
-    cpu::decode_bulk(kNew, codes, 1.0f, decoded, path);
-    cpu::encode_bulk(kNew, values, 1.0f, encoded, path);
-    cpu::decode_bulk_bf16(kNew, codes, bf16, path);
+  for (const cpu::Codec& codec : {cpu::scalar_codec(kNew), cpu::simd_codec(kNew)}) {
+    codec.decode_f32(codes.data(), codes.size(), 1.0f, decoded.data());
+    codec.encode_f32(values.data(), values.size(), 1.0f, encoded.data());
+    codec.decode_bf16(codes.data(), codes.size(), bf16.data());
     expect(decoded == values && encoded == codes, "bulk codec");
     for (size_t i = 0; i < bf16.size(); ++i) expect(decode(Dtype::bf16, bf16[i]) == values[i], "BF16");
   }
@@ -566,7 +566,7 @@ int main() {
 
 def use_format(scratch):
     sources = ["src/formats/codec.cpp", "src/optim/state_format.cpp", "src/config/names.cpp",
-               "src/backends/cpu/codec/codec.cpp", "src/backends/cpu/codec/codec_simd.cpp"]
+               "src/backends/cpu/codec/codec.cpp"]
     (scratch.root / "cli/probe.cpp").write_text(FORMAT_PROBE)
     objects = [scratch.compile(source) for source in sources]
     probe = scratch.compile("cli/probe.cpp", "cli/main.cpp")

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <vector>
 
-#include "backends/cpu/codec/kernels.h"
 #include "base/philox.h"
 #include "unit/cpu/kernels_support.h"
 
@@ -45,11 +44,11 @@ TEST(bulk_codec, encode_gives_the_scalar_codes) {
       for_each_target([&](const std::string& target) {
         SCOPED_TRACE(target);
         std::vector<uint8_t> got(x.size(), 0xA5);
-        encode_bulk(format, x, inv_scale, got);
+        simd_codec(format).encode_f32(x.data(), x.size(), inv_scale, got.data());
         EXPECT_EQ(got, want) << dtype_name(format);
       });
       std::vector<uint8_t> got(x.size(), 0xA5);
-      encode_bulk(format, x, inv_scale, got, CodecPath::scalar);
+      scalar_codec(format).encode_f32(x.data(), x.size(), inv_scale, got.data());
       EXPECT_EQ(got, want) << dtype_name(format);
     }
   }
@@ -66,7 +65,7 @@ TEST(bulk_codec, encode_of_bf16_gives_the_scalar_codes) {
     for_each_target([&](const std::string& target) {
       SCOPED_TRACE(target);
       std::vector<uint8_t> got(x.size(), 0xA5);
-      encode_bulk_bf16(format, x, 1.7f, got);
+      simd_codec(format).encode_bf16(x.data(), x.size(), 1.7f, got.data());
       EXPECT_EQ(got, want) << dtype_name(format);
     });
   }
@@ -82,7 +81,7 @@ TEST(bulk_codec, decode_gives_the_scalar_values) {
       for_each_target([&](const std::string& target) {
         SCOPED_TRACE(target);
         std::vector<float> got(codes.size(), -7.0f);
-        decode_bulk(format, codes, scale, got);
+        simd_codec(format).decode_f32(codes.data(), codes.size(), scale, got.data());
         EXPECT_TRUE(same_bits(got, want)) << dtype_name(format) << " " << scale;
       });
     }
@@ -96,14 +95,12 @@ TEST(bulk_codec, decode_to_bf16_is_exact) {
     for_each_target([&](const std::string& target) {
       SCOPED_TRACE(target);
       std::vector<uint16_t> got(codes.size(), 0xA5A5);
-      decode_bulk_bf16(format, codes, got);
+      simd_codec(format).decode_bf16(codes.data(), codes.size(), got.data());
       for (size_t i = 0; i < codes.size(); ++i) {
         EXPECT_EQ(bits_of(f32_from_bf16(got[i])), bits_of(decode(format, codes[i])));
       }
     });
   }
-  std::vector<uint16_t> out(codes.size());
-  EXPECT_THROW(decode_bulk_bf16(Dtype::de8s, codes, out), Error);
 }
 
 TEST(bulk_codec, two_byte_formats_give_the_scalar_bits) {
@@ -118,10 +115,10 @@ TEST(bulk_codec, two_byte_formats_give_the_scalar_bits) {
     for_each_target([&](const std::string& target) {
       SCOPED_TRACE(target);
       std::vector<uint16_t> got(x.size(), 0xA5A5);
-      encode_bulk_16(format, x, got);
+      simd_codec(format).encode_16(x.data(), x.size(), got.data());
       EXPECT_EQ(got, want) << dtype_name(format);
       std::vector<float> decoded(all.size(), -7.0f);
-      decode_bulk_16(format, all, decoded);
+      simd_codec(format).decode_16(all.data(), all.size(), decoded.data());
       EXPECT_TRUE(same_bits(decoded, values)) << dtype_name(format);
     });
   }
@@ -131,14 +128,14 @@ TEST(bulk_codec, ragged_and_unaligned_spans_touch_only_their_elements) {
   const std::vector<float> x = patterns();
   for_each_target([&](const std::string& target) {
     SCOPED_TRACE(target);
+    const Codec codec = simd_codec(Dtype::hif8);
     for (size_t n = 0; n <= 70; ++n) {
       for (const size_t shift : {size_t{0}, size_t{1}, size_t{3}}) {
         const std::span<const float> in(x.data() + 91001 + shift, n);
         std::vector<uint8_t> codes(n + 8, 0xA5);
-        encode_bulk(Dtype::hif8, in, 1.0f, std::span(codes).subspan(shift, n));
+        codec.encode_f32(in.data(), n, 1.0f, codes.data() + shift);
         std::vector<float> back(n + 8, -7.0f);
-        decode_bulk(Dtype::hif8, std::span(codes).subspan(shift, n), 1.0f,
-                    std::span(back).subspan(shift, n));
+        codec.decode_f32(codes.data() + shift, n, 1.0f, back.data() + shift);
         for (size_t i = 0; i < n + 8; ++i) {
           const bool inside = i >= shift && i < shift + n;
           EXPECT_EQ(codes[i], inside ? encode(Dtype::hif8, in[i - shift]) : 0xA5u);
@@ -150,13 +147,16 @@ TEST(bulk_codec, ragged_and_unaligned_spans_touch_only_their_elements) {
   });
 }
 
-TEST(bulk_codec, sizes_and_formats_are_checked) {
-  std::vector<float> x(4);
-  std::vector<uint8_t> codes(3);
-  EXPECT_THROW(encode_bulk(Dtype::e4m3, x, 1.0f, codes), Error);
-  EXPECT_THROW(encode_bulk(Dtype::bf16, std::span(x).first(3), 1.0f, codes), Error);
-  EXPECT_THROW(decode_bulk(Dtype::e8m0, codes, 1.0f, std::span(x).first(3)), Error);
-  EXPECT_THROW(decode_bulk(Dtype::f32, codes, 1.0f, std::span(x).first(3)), Error);
+// A kernel that wants one takes the slot for a fact.
+TEST(bulk_codec, formats_have_the_functions_that_fit_them) {
+  for (const auto codec_of : {simd_codec, scalar_codec}) {
+    EXPECT_EQ(codec_of(Dtype::bf16).encode_f32, nullptr);
+    EXPECT_NE(codec_of(Dtype::bf16).encode_16, nullptr);
+    EXPECT_EQ(codec_of(Dtype::e4m3).encode_16, nullptr);
+    EXPECT_NE(codec_of(Dtype::de8s).decode_f32, nullptr);
+    EXPECT_EQ(codec_of(Dtype::e8m0).decode_f32, nullptr);
+    EXPECT_THROW(codec_of(Dtype::f32), Error);
+  }
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "backends/cpu/adamw/adamw_vectors.h"
 #include "backends/cpu/adamw/expanded_codes.h"
-#include "backends/cpu/codec/kernels.h"
+#include "backends/cpu/codec/codec.h"
 #include "backends/cpu/common/isa.h"
 #include "base/error.h"
 

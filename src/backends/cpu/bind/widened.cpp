@@ -1,6 +1,6 @@
 #include "backends/cpu/bind/widened.h"
 
-#include "backends/cpu/codec/kernels.h"
+#include "backends/cpu/codec/codec.h"
 #include "backends/cpu/common/operand.h"
 #include "ir/op_def.h"
 

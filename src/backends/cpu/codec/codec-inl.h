@@ -10,7 +10,7 @@
 #endif
 
 #include <hwy/highway.h>
-#include "backends/cpu/codec/kernels.h"
+#include "backends/cpu/codec/codec.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {

@@ -1,82 +1,129 @@
 #include "backends/cpu/codec/codec.h"
 
-#include "backends/cpu/codec/kernels.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/codec/codec.cpp"
+#include "backends/cpu/common/simd_targets.h"
+// After the list of targets.
+#include <hwy/foreach_target.h>
+#include "backends/cpu/codec/codec_decode-inl.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {
-namespace {
+namespace HWY_NAMESPACE {
 
-Codec find_codec(Dtype format, CodecPath path) {
-  return path == CodecPath::simd ? simd_codec(format) : scalar_codec(format);
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+
+using scalar::decode_16;
+using scalar::decode_bf16;
+using scalar::decode_f32;
+using scalar::encode_16;
+using scalar::encode_scaled;
+
+#else
+
+template <Dtype D>
+constexpr bool kVector = D == Dtype::e4m3 || D == Dtype::e5m2 || D == Dtype::hif8;
+
+template <Dtype D, typename T>
+void encode_scaled(const T* x, size_t n, float inv_scale, uint8_t* codes) {
+  size_t i = 0;
+  if constexpr (kVector<D>) {
+    const size_t lanes = hn::Lanes(F32());
+    const VF inv = hn::Set(F32(), inv_scale);
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      const VF lo = hn::Mul(load_values(x + i), inv);
+      const VF hi = hn::Mul(load_values(x + i + lanes), inv);
+      store_codes<D>(lo, hi, codes + i);
+    }
+  }
+  scalar::encode_scaled<D>(x + i, n - i, inv_scale, codes + i);
 }
 
-void check(const char* where, Dtype format, bool fits, size_t n_in, size_t n_out) {
-  if (!fits) {
-    throw Error(ErrorCode::invalid_argument, "[{}] expected a format that it takes, got {}", where,
-                dtype_name(format));
+template <Dtype D>
+void decode_f32(const uint8_t* codes, size_t n, float scale, float* x) {
+  size_t i = 0;
+  if constexpr (kVector<D>) {
+    const size_t lanes = hn::Lanes(F32());
+    const VF factor = hn::Set(F32(), scale);
+    for (; i + lanes <= n; i += lanes) {
+      hn::StoreU(hn::Mul(load_decoded<D>(codes + i), factor), F32(), x + i);
+    }
   }
-  if (n_in != n_out) {
-    throw Error(ErrorCode::invalid_argument, "[{}] expected {} results, got room for {}", where,
-                n_in, n_out);
-  }
+  scalar::decode_f32<D>(codes + i, n - i, scale, x + i);
 }
 
-}  // namespace
+template <Dtype D>
+void decode_bf16(const uint8_t* codes, size_t n, uint16_t* x) {
+  size_t i = 0;
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
+    for (; i + 32 <= n; i += 32) decode_32_to_bf16<D>(codes + i, x + i);
+  }
+#endif
+  if constexpr (kVector<D>) {
+    const size_t lanes = hn::Lanes(F32());
+    for (; i + lanes <= n; i += lanes) {
+      const VI upper = shift_right<16>(bits(decode_lanes<D>(load_codes(codes + i))));
+      hn::StoreU(hn::DemoteTo(U16(), upper), U16(), x + i);
+    }
+  }
+  scalar::decode_bf16<D>(codes + i, n - i, x + i);
+}
 
-Codec scalar_codec(Dtype format) {
+template <Dtype D>
+void encode_16(const float* x, size_t n, uint16_t* codes) {
+  const size_t lanes = hn::Lanes(F32());
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const VI code = encode_lanes<D>(hn::LoadU(F32(), x + i));
+    hn::StoreU(hn::DemoteTo(U16(), code), U16(), codes + i);
+  }
+  scalar::encode_16<D>(x + i, n - i, codes + i);
+}
+
+template <Dtype D>
+void decode_16(const uint16_t* codes, size_t n, float* x) {
+  const size_t lanes = hn::Lanes(F32());
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(decode_lanes<D>(load_codes(codes + i)), F32(), x + i);
+  }
+  scalar::decode_16<D>(codes + i, n - i, x + i);
+}
+
+#endif  // vector targets
+
+Codec FindCodec(Dtype format) {
   return visit_format(format, []<Dtype D>() -> Codec {
     if constexpr (dtype_bytes(D) == 2) {
-      return {.encode_16 = scalar::encode_16<D>, .decode_16 = scalar::decode_16<D>};
-    } else if constexpr (!has_codec(D)) {
-      return {};
-    } else {
-      return {.encode_f32 = scalar::encode_f32<D>,
-              .encode_bf16 = scalar::encode_bf16<D>,
-              .decode_f32 = scalar::decode_f32<D>,
-              .decode_bf16 = scalar::decode_bf16<D>};
+      return {.encode_16 = encode_16<D>, .decode_16 = decode_16<D>};
+    } else if constexpr (has_codec(D)) {
+      return {.encode_f32 = encode_scaled<D, float>,
+              .encode_bf16 = encode_scaled<D, uint16_t>,
+              .decode_f32 = decode_f32<D>,
+              .decode_bf16 = decode_bf16<D>};
     }
+    return {};
   });
 }
 
-void encode_bulk(Dtype format, std::span<const float> x, float inv_scale, std::span<uint8_t> codes,
-                 CodecPath path) {
-  const Codec codec = find_codec(format, path);
-  check("encode_bulk", format, codec.encode_f32 != nullptr, x.size(), codes.size());
-  codec.encode_f32(x.data(), x.size(), inv_scale, codes.data());
-}
+}  // namespace HWY_NAMESPACE
+}  // namespace octet::cpu
+HWY_AFTER_NAMESPACE();
 
-void decode_bulk(Dtype format, std::span<const uint8_t> codes, float scale, std::span<float> x,
-                 CodecPath path) {
-  const Codec codec = find_codec(format, path);
-  check("decode_bulk", format, codec.decode_f32 != nullptr, codes.size(), x.size());
-  codec.decode_f32(codes.data(), codes.size(), scale, x.data());
-}
+#if HWY_ONCE
+namespace octet::cpu {
 
-void encode_bulk_bf16(Dtype format, std::span<const uint16_t> x, float inv_scale,
-                      std::span<uint8_t> codes, CodecPath path) {
-  const Codec codec = find_codec(format, path);
-  check("encode_bulk_bf16", format, codec.encode_bf16 != nullptr, x.size(), codes.size());
-  codec.encode_bf16(x.data(), x.size(), inv_scale, codes.data());
-}
+HWY_EXPORT(FindCodec);
 
-void decode_bulk_bf16(Dtype format, std::span<const uint8_t> codes, std::span<uint16_t> x,
-                      CodecPath path) {
-  const Codec codec = find_codec(format, path);
-  check("decode_bulk_bf16", format, is_gemm_operand(format), codes.size(), x.size());
-  codec.decode_bf16(codes.data(), codes.size(), x.data());
+Codec simd_codec(Dtype format) {
+  return HWY_DYNAMIC_DISPATCH(FindCodec)(format);
 }
-
-void encode_bulk_16(Dtype format, std::span<const float> x, std::span<uint16_t> codes,
-                    CodecPath path) {
-  const Codec codec = find_codec(format, path);
-  check("encode_bulk_16", format, codec.encode_16 != nullptr, x.size(), codes.size());
-  codec.encode_16(x.data(), x.size(), codes.data());
-}
-
-void decode_bulk_16(Dtype format, std::span<const uint16_t> codes, std::span<float> x,
-                    CodecPath path) {
-  const Codec codec = find_codec(format, path);
-  check("decode_bulk_16", format, codec.decode_16 != nullptr, codes.size(), x.size());
-  codec.decode_16(codes.data(), codes.size(), x.data());
+// The static target is what every machine has, which is no vectors.
+Codec scalar_codec(Dtype format) {
+  static_assert(HWY_STATIC_TARGET == HWY_SCALAR || HWY_STATIC_TARGET == HWY_EMU128);
+  return HWY_STATIC_DISPATCH(FindCodec)(format);
 }
 
 }  // namespace octet::cpu
+#endif

@@ -1,41 +1,70 @@
-// Bulk encode and decode of spans on one thread, with the machine's vectors (Highway, chosen at run
-// time) or without. Both paths give the bits of formats/codec.h: nearest rounding of the format,
-// subnormals exact, NaN canonical.
-//
-//   encode: code[i] = encode(f32(x[i] * inv_scale))   8-bit formats saturate; bf16 and fp16 keep
-//   overflow as Inf decode: x[i] = f32(decode(code[i]) * scale)       decode_bulk_bf16:
-//   decode(code[i]) itself, which is exact
-// DE8 takes the scalar path; E8M0 holds scales, not elements, and has none. Any length and
-// alignment; the spans must not overlap. Throws ErrorCode::invalid_argument when sizes differ or
-// the format does not fit the function.
+// Bulk encode and decode of spans of one format, on the calling thread, with the machine's vectors
+// (Highway, chosen at run time) or without. Both give the bits of formats/codec.h: nearest rounding
+// of the format, subnormals exact, NaN canonical. Any alignment; the spans must not overlap.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 
-#include "formats/dtype.h"
+#include "formats/codec.h"
 
 namespace octet::cpu {
 
-enum class CodecPath : uint8_t { simd, scalar };
+// encode: code[i] = encode(f32(x[i] * inv_scale))    decode: x[i] = f32(decode(code[i]) * scale)
+// Null where the format does not fit the function: one-byte formats, which saturate, have the first
+// four, two-byte formats, which keep overflow as Inf, the last two. DE8 has no vectors; E8M0 holds
+// scales, not elements, and has none of these.
+struct Codec {
+  void (*encode_f32)(const float* x, size_t n, float inv_scale, uint8_t* codes) = nullptr;
+  // x holds bf16 bits.
+  void (*encode_bf16)(const uint16_t* x, size_t n, float inv_scale, uint8_t* codes) = nullptr;
+  void (*decode_f32)(const uint8_t* codes, size_t n, float scale, float* x) = nullptr;
+  // The upper halves of the values, unscaled: exact of is_gemm_operand's formats.
+  void (*decode_bf16)(const uint8_t* codes, size_t n, uint16_t* x) = nullptr;
+  // Unscaled.
+  void (*encode_16)(const float* x, size_t n, uint16_t* codes) = nullptr;
+  void (*decode_16)(const uint16_t* codes, size_t n, float* x) = nullptr;
+};
 
-// Formats of one byte.
-void encode_bulk(Dtype format, std::span<const float> x, float inv_scale, std::span<uint8_t> codes,
-                 CodecPath path = CodecPath::simd);
-void decode_bulk(Dtype format, std::span<const uint8_t> codes, float scale, std::span<float> x,
-                 CodecPath path = CodecPath::simd);
+// The best target that the process allows now; without vectors.
+Codec simd_codec(Dtype format);
+Codec scalar_codec(Dtype format);
 
-// x holds bf16 bits.
-void encode_bulk_bf16(Dtype format, std::span<const uint16_t> x, float inv_scale,
-                      std::span<uint8_t> codes, CodecPath path = CodecPath::simd);
-// x receives bf16 bits, unscaled: e4m3, e5m2 or hif8.
-void decode_bulk_bf16(Dtype format, std::span<const uint8_t> codes, std::span<uint16_t> x,
-                      CodecPath path = CodecPath::simd);
+// The loops without vectors, which end those with them.
+namespace scalar {
 
-// bf16 and fp16, unscaled.
-void encode_bulk_16(Dtype format, std::span<const float> x, std::span<uint16_t> codes,
-                    CodecPath path = CodecPath::simd);
-void decode_bulk_16(Dtype format, std::span<const uint16_t> codes, std::span<float> x,
-                    CodecPath path = CodecPath::simd);
+inline float as_f32(float x) {
+  return x;
+}
+inline float as_f32(uint16_t bf16) {
+  return f32_from_bf16(bf16);
+}
 
+template <Dtype D, typename T>
+inline void encode_scaled(const T* x, size_t n, float inv_scale, uint8_t* codes) {
+  for (size_t i = 0; i < n; ++i) {
+    codes[i] = static_cast<uint8_t>(encode<D>(as_f32(x[i]) * inv_scale));
+  }
+}
+template <Dtype D>
+inline void decode_f32(const uint8_t* codes, size_t n, float scale, float* x) {
+  for (size_t i = 0; i < n; ++i) x[i] = decode<D>(codes[i]) * scale;
+}
+template <Dtype D>
+inline void decode_bf16(const uint8_t* codes, size_t n, uint16_t* x) {
+  for (size_t i = 0; i < n; ++i) x[i] = static_cast<uint16_t>(bits_of(decode<D>(codes[i])) >> 16);
+}
+template <Dtype D>
+inline void encode_16(const float* x, size_t n, uint16_t* codes) {
+  constexpr EncodeOptions kOptions{.saturate = false};
+  for (size_t i = 0; i < n; ++i) {
+    codes[i] = static_cast<uint16_t>(encode<D>(x[i], Rounding::near, kOptions));
+  }
+}
+template <Dtype D>
+inline void decode_16(const uint16_t* codes, size_t n, float* x) {
+  for (size_t i = 0; i < n; ++i) x[i] = decode<D>(codes[i]);
+}
+
+}  // namespace scalar
 }  // namespace octet::cpu

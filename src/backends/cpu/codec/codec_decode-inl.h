@@ -70,8 +70,12 @@ HWY_INLINE VI load_codes(const uint8_t* p) {
 HWY_INLINE VI load_codes(const uint16_t* p) {
   return hn::PromoteTo(I32(), hn::LoadU(U16(), p));
 }
-HWY_INLINE VF load_bf16(const uint16_t* p) {
-  return value(hn::ShiftLeft<16>(load_codes(p)));
+// f32, or the bits of bf16.
+HWY_INLINE VF load_values(const float* p) {
+  return hn::LoadU(F32(), p);
+}
+HWY_INLINE VF load_values(const uint16_t* bf16) {
+  return value(hn::ShiftLeft<16>(load_codes(bf16)));
 }
 
 // Codes of one byte from memory to f32.

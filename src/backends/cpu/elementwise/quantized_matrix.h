@@ -3,7 +3,7 @@
 // thread; results are bit-identical on every vector target.
 #pragma once
 
-#include "backends/cpu/codec/kernels.h"
+#include "backends/cpu/codec/codec.h"
 #include "backends/cpu/common/operand.h"
 
 namespace octet::cpu {

@@ -91,11 +91,11 @@ struct Slices {
 // Codes [rows, cols] to dense bf16.
 void decode_rows(In codes, int64_t stride, RowRange range, uint16_t* dst, ThreadPool& pool) {
   const int64_t block = std::max<int64_t>(1, kBlockElems / std::max<int64_t>(1, range.cols));
+  const Codec codec = simd_codec(codes.dtype);
   for_blocks(pool, range.row_end, block, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      const auto n = static_cast<size_t>(range.cols);
       const auto* const row = static_cast<const uint8_t*>(codes.data) + r * stride;
-      decode_bulk_bf16(codes.dtype, {row, n}, {dst + r * range.cols, n});
+      codec.decode_bf16(row, static_cast<size_t>(range.cols), dst + r * range.cols);
     }
   });
 }

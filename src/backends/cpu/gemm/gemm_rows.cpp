@@ -85,8 +85,7 @@ void GemmRows::pack(const GemmArgs& args, const Strip& strip, const Depth& depth
     const int64_t cols = transposed ? k : strip.count;
     for (int64_t r = 0; r < (transposed ? strip.count : k); ++r) {
       const auto* const codes = static_cast<const uint8_t*>(b.data.data) + r * spec_.b_stride;
-      const auto n = static_cast<size_t>(cols);
-      decode_bulk_bf16(spec_.b, {codes, n}, {own.decoded + r * cols, n});
+      simd_codec(spec_.b).decode_bf16(codes, static_cast<size_t>(cols), own.decoded + r * cols);
     }
     b = {{own.decoded, Dtype::bf16}, cols, spec_.trans_b};
   }
@@ -107,8 +106,8 @@ void GemmRows::copy(const GemmArgs& args, const Strip& strip, const Depth& depth
     const int64_t n = strip.begin + i * strip.apart;
     const In from = offset(In{args.b, spec_.b}, n * spec_.b_stride + depth.begin);
     if (is_gemm_operand(spec_.b)) {
-      decode_bulk_bf16(spec_.b, {static_cast<const uint8_t*>(from.data), k},
-                       {reinterpret_cast<uint16_t*>(to), k});
+      simd_codec(spec_.b).decode_bf16(static_cast<const uint8_t*>(from.data), k,
+                                      reinterpret_cast<uint16_t*>(to));
     } else {
       std::memcpy(to, from.data, k * static_cast<size_t>(bytes));
     }
@@ -126,7 +125,7 @@ void GemmRows::pack_a(const GemmArgs& args) const {
   for (int64_t r = 0; r < spec_.m; ++r) {
     float* const row = rows + r * k_padded_;
     const auto* const codes = static_cast<const uint8_t*>(args.a) + r * spec_.a_stride;
-    decode_bulk(spec_.a, {codes, k}, 1.0f, {row, k});
+    simd_codec(spec_.a).decode_f32(codes, k, 1.0f, row);
     std::fill(row + spec_.k, row + k_padded_, 0.0f);
   }
 }

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "backends/cpu/codec/kernels.h"
+#include "backends/cpu/codec/codec.h"
 #include "formats/bf16.h"
 #include "formats/full_int8.h"
 #include "formats/quantize.h"
