@@ -6,7 +6,6 @@
 #include <limits>
 #include <vector>
 
-#include "backends/cpu/adamw/adamw.h"
 #include "backends/cpu/adamw/adamw_groups.h"
 #include "backends/cpu/elementwise/reduce.h"
 #include "backends/cuda/params/update.h"
@@ -124,24 +123,6 @@ AdamwConstants constants_of(const OctetTensor& t, float grad_scale) {
           .grad_scale = grad_scale};
 }
 
-void plain_step(const OctetTensor& t, const AdamwConstants& k, ThreadPool& pool) {
-  const bool has_remainder = t.dtype == OCTET_BF16;
-  cpu::adamw_step({.grad = {t.gradient, dtype_of(t.gradient_dtype, "gradient")},
-                   .weight = {t.weight, dtype_of(t.dtype, "weight")},
-                   .remainder = has_remainder ? static_cast<int16_t*>(t.master) : nullptr,
-                   .m = static_cast<float*>(t.m),
-                   .v = static_cast<float*>(t.v)},
-                  {.lr = k.lr,
-                   .beta1 = k.beta1,
-                   .beta2 = k.beta2,
-                   .eps = k.eps,
-                   .weight_decay = k.weight_decay,
-                   .correction1 = k.c1,
-                   .correction2 = k.c2,
-                   .grad_scale = k.grad_scale},
-                  t.n, pool);
-}
-
 cpu::WeightStore store_of(const OctetOptimizer& optimizer, int32_t dtype) {
   const int32_t master = state_layout(optimizer, 0, dtype).master;
   if (master == OCTET_REMAINDER_I16) return cpu::WeightStore::remainder;
@@ -151,8 +132,8 @@ cpu::WeightStore store_of(const OctetOptimizer& optimizer, int32_t dtype) {
              : cpu::WeightStore::plain;
 }
 
-void grouped_step(OctetOptimizer& optimizer, const OctetTensor& t, const AdamwConstants& k,
-                  uint32_t attempt) {
+void step_tensor(OctetOptimizer& optimizer, const OctetTensor& t, const AdamwConstants& k,
+                 uint32_t attempt) {
   const auto stream = [&](UpdateDraw draw) {
     return update_stream(t.name, optimizer.policy.seed, attempt, draw);
   };
@@ -168,16 +149,6 @@ void grouped_step(OctetOptimizer& optimizer, const OctetTensor& t, const AdamwCo
                      .v = {optimizer.v, t.v, t.v, t.v_meta, t.v_meta, stream(UpdateDraw::second)},
                      .group = optimizer.policy.group},
                     k, t.n, optimizer.pool);
-}
-
-// The kernel that the trainer takes: its own one for f32 moments, where it applies.
-void step_tensor(OctetOptimizer& optimizer, const OctetTensor& t, const AdamwConstants& k,
-                 uint32_t attempt) {
-  const int32_t master = state_layout(optimizer, t.n, t.dtype).master;
-  const bool is_plain = optimizer.m.dtype == Dtype::f32 && optimizer.v.dtype == Dtype::f32 &&
-                        t.gradient_dtype != OCTET_FP16 &&
-                        (t.dtype == OCTET_F32 || master == OCTET_REMAINDER_I16);
-  is_plain ? plain_step(t, k, optimizer.pool) : grouped_step(optimizer, t, k, attempt);
 }
 
 const MomentCoding& coding_of(const OctetOptimizer& optimizer, const OctetMoment& moment) {

@@ -1,6 +1,6 @@
 // The fast kernels under the thread sanitizer: small shapes, more threads than tiles and fewer, run
 // twice on one pool.
-#include "backends/cpu/adamw/adamw.h"
+#include "backends/cpu/adamw/adamw_groups.h"
 #include "backends/cpu/attention/attention.h"
 #include "backends/cpu/elementwise/elementwise.h"
 #include "backends/cpu/elementwise/reduce.h"
@@ -123,9 +123,14 @@ TEST(kernels, whole_tensor_sums_and_updates_do_not_race) {
     fill(m.out(), 0.0f, n, pool);
     fill(v.out(), 0.0f, n, pool);
     std::vector<double> scratch(static_cast<size_t>(reduce_scratch(n)));
-    AdamWScalars scalars;
-    scalars.lr = static_cast<float>(1 / sum_of_squares(g.in(), n, scratch.data(), pool).value);
-    adamw_step({g.in(), w.out(), nullptr, m.f32(), v.f32()}, scalars, n, pool);
+    AdamwConstants k{0.9f, 0.95f, 1e-8f, 0, 0, 1, 1, 1};
+    k.lr = static_cast<float>(1 / sum_of_squares(g.in(), n, scratch.data(), pool).value);
+    adamw_groups({.grad = g.in(),
+                  .weight_from = w.in(),
+                  .weight_to = w.out(),
+                  .m = {{}, m.data(), m.data()},
+                  .v = {{.moment = Moment::second}, v.data(), v.data()}},
+                 k, n, pool);
     return w;
   });
 }

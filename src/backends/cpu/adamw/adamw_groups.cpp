@@ -13,10 +13,6 @@
 namespace octet::cpu {
 namespace {
 
-constexpr bool needs_codes(Dtype dtype) {
-  return dtype != Dtype::f32 && dtype != Dtype::bf16;
-}
-
 constexpr double log2_ratio(double size, float target) {
   return log2_exact(size / static_cast<double>(target));
 }
@@ -82,7 +78,7 @@ struct MomentKernel {
 MomentKernel moment_kernel(const MomentPlace& place) {
   const MomentCoding& coding = place.coding;
   MomentKernel kernel{.place = place, .coding = coding};
-  if (!needs_codes(coding.dtype)) return kernel;
+  if (is_f32_or_bf16(coding.dtype)) return kernel;
   kernel.codec = simd_codec(coding.dtype);
   if (coding.expand) {
     kernel.thresholds = &find_expansion(coding.dtype, coding.moment).thresholds;
@@ -106,7 +102,7 @@ struct alignas(64) Buffers {
   float m[kMaxGroup], v[kMaxGroup];
   float g[kMaxGroup], w[kMaxGroup], y[kMaxGroup];
   uint32_t random[kMaxGroup];
-  uint16_t lanes16[4][kMaxGroup];  // stand for memory at ragged ends
+  uint16_t lanes16[3][kMaxGroup];  // stand for memory at ragged ends
   uint8_t lanes8[kMaxGroup];
 };
 
@@ -146,7 +142,8 @@ class Groups {
         k_(constants),
         vectors_(adamw_vectors()),
         m_(moment_kernel(args.m)),
-        v_(moment_kernel(args.v)) {}
+        v_(moment_kernel(args.v)),
+        group_(m_.table == nullptr && v_.table == nullptr ? kMaxGroup : args.group) {}
 
   // One group, or several whole ones: each step for all of them, so that the short scalar work
   // between the loops of one overlaps with the loops of others.
@@ -157,25 +154,27 @@ class Groups {
     u.v = load_moment(b, s, v_, b.v);
     u.m_to = is_in_place(s, m_) ? static_cast<float*>(a_.m.to) + first : b.m;
     u.v_to = is_in_place(s, v_) ? static_cast<float*>(a_.v.to) + first : b.v;
-    u.group = std::min(s.padded, round_up(a_.group, kPad));
+    u.group = std::min(s.padded, round_up(group_, kPad));
     std::array<BitRanges, kAtOnce> ranges;
     vectors_.update(k_, u, s.padded, ranges.data());
     store_weight(b, s, u);
-    keep_finite(u, s.n);
-    const int64_t n_groups = ceil_div(n, a_.group);
+    const int64_t n_groups = ceil_div(n, group_);
     std::array<NewGroup, kAtOnce> m, v;
+    bool overflows = false;
     for (int64_t i = 0; i < n_groups; ++i) {
+      overflows |= ranges[i].m.amax >= kF32Inf || ranges[i].v.amax >= kF32Inf;
       m[i] = {ranges[i].m, new_meta(m_, ranges[i].m)};
       v[i] = {ranges[i].v, new_meta(v_, ranges[i].v)};
     }
+    if (overflows) keep_finite(u, s.n);
     store_moment(b, s, m_, {m.data(), u.m_to});
     store_moment(b, s, v_, {v.data(), u.v_to});
   }
 
   // What overflowed of moments that are not in codes.
   void keep_finite(const UpdateSpan& u, int64_t n) const {
-    if (needs_codes(v_.coding.dtype)) return;
-    const bool is_unquantized_m = !needs_codes(m_.coding.dtype);
+    if (!is_f32_or_bf16(v_.coding.dtype)) return;
+    const bool is_unquantized_m = is_f32_or_bf16(m_.coding.dtype);
     for (int64_t i = 0; is_unquantized_m && i < n; ++i)
       u.m_to[i] = stored_moment(first_beside(u.m_to[i], u.v_to[i]));
     for (int64_t i = 0; i < n; ++i) u.v_to[i] = stored_moment(u.v_to[i]);
@@ -183,9 +182,9 @@ class Groups {
 
   // How many elements run() takes of n that are left.
   int64_t run_length(int64_t n) const {
-    if (a_.group % kPad != 0 || n < a_.group) return std::min(n, a_.group);
-    const int64_t most = std::min(kAtOnce, kMaxGroup / a_.group);
-    return std::min(most, n / a_.group) * a_.group;
+    if (group_ % kPad != 0 || n < group_) return std::min(n, group_);
+    const int64_t most = std::min(kAtOnce, kMaxGroup / group_);
+    return std::min(most, n / group_) * group_;
   }
 
  private:
@@ -238,35 +237,25 @@ class Groups {
       return s.read(a_.grad.data, b.lanes16[2]);
     }
     if (a_.grad.dtype == Dtype::f32) return s.read(a_.grad.data, b.g);
-    load_float(b, s, a_.grad, b.g);
+    load_float(s, a_.grad, b.g);
     return b.g;
   }
 
-  void load_float(Buffers& b, const Span& s, In x, float* to) const {
-    if (x.dtype == Dtype::bf16) {
-      vectors_.widen(s.read(x.data, b.lanes16[3]), s.padded, to);
-      return;
-    }
+  void load_float(const Span& s, In x, float* to) const {
     if (x.dtype == Dtype::fp16) {
       const auto* codes = static_cast<const uint16_t*>(x.data) + s.first;
       fp16_.decode_16(codes, static_cast<size_t>(s.n), to);
-      std::memset(to + s.n, 0, static_cast<size_t>(s.padded - s.n) * sizeof(float));
-      return;
+    } else {
+      convert_span(offset(x, s.first), s.n, {to, Dtype::f32});
     }
-    if (!s.whole()) std::memset(to, 0, static_cast<size_t>(s.padded) * sizeof(float));
-    std::memcpy(to, static_cast<const float*>(x.data) + s.first,
-                static_cast<size_t>(s.n) * sizeof(float));
+    std::memset(to + s.n, 0, static_cast<size_t>(s.padded - s.n) * sizeof(float));
   }
 
-  void store_float(Buffers& b, const Span& s, const float* x, Out to) const {
+  void store_float(const Span& s, const float* x, Out to) const {
     if (to.dtype == Dtype::f32) return s.write(x, to.data);
-    if (to.dtype == Dtype::fp16) {
-      auto* codes = static_cast<uint16_t*>(to.data) + s.first;
-      return fp16_.encode_16(x, static_cast<size_t>(s.n), codes);
-    }
-    uint16_t* target = s.target(to.data, b.lanes16[0]);
-    vectors_.narrow(x, s.padded, target);
-    s.write(target, to.data);
+    if (to.dtype != Dtype::fp16) return convert_span({x, Dtype::f32}, s.n, offset(to, s.first));
+    auto* codes = static_cast<uint16_t*>(to.data) + s.first;
+    fp16_.encode_16(x, static_cast<size_t>(s.n), codes);
   }
 
   void store_stochastic(Buffers& b, const Span& s, const float* x, const RandomStream& random,
@@ -289,7 +278,7 @@ class Groups {
     const In from =
         a_.store == WeightStore::master ? In{a_.master_from, Dtype::f32} : a_.weight_from;
     if (from.dtype == Dtype::f32) return s.read(from.data, b.w);
-    load_float(b, s, from, b.w);
+    load_float(s, from, b.w);
     return b.w;
   }
 
@@ -302,11 +291,10 @@ class Groups {
   void store_weight(Buffers& b, const Span& s, const UpdateSpan& u) const {
     switch (a_.store) {
       case WeightStore::plain:
-        if (a_.weight_to.dtype == Dtype::f32) return s.write(u.w_to, a_.weight_to.data);
-        return store_float(b, s, u.w_to, a_.weight_to);
+        return store_float(s, u.w_to, a_.weight_to);
       case WeightStore::master:
         s.write(u.w_to, a_.master_to);
-        return store_float(b, s, u.w_to, a_.weight_to);
+        return store_float(s, u.w_to, a_.weight_to);
       case WeightStore::stochastic:
         if (u.w == nullptr) return s.write(u.hi_to, a_.weight_to.data);
         return store_stochastic(b, s, u.w_to, a_.weight_random, a_.weight_to.data);
@@ -322,16 +310,16 @@ class Groups {
   const float* load_moment(Buffers& b, const Span& s, const MomentKernel& kernel, float* x) const {
     const MomentPlace& place = kernel.place;
     if (is_in_place(s, kernel)) return static_cast<const float*>(place.from) + s.first;
-    if (!needs_codes(kernel.coding.dtype)) {
-      load_float(b, s, {place.from, kernel.coding.dtype}, x);
+    if (is_f32_or_bf16(kernel.coding.dtype)) {
+      load_float(s, {place.from, kernel.coding.dtype}, x);
       return x;
     }
     const uint8_t* codes = s.read(place.from, b.lanes8);
     std::array<DecodeJob, kAtOnce> jobs;
     size_t n_jobs = 0;
-    for (int64_t i = 0; i < s.n; i += a_.group) {
-      const Span group = s.part(i, a_.group);
-      const DecodeJob job{place.meta_from[group.first / a_.group], codes + i, x + i};
+    for (int64_t i = 0; i < s.n; i += group_) {
+      const Span group = s.part(i, group_);
+      const DecodeJob job{place.meta_from[group.first / group_], codes + i, x + i};
       if (!decodes_in_vectors(kernel, job.meta)) {
         decode_group(kernel, job, group);
       } else if (kernel.expanded.decode != nullptr) {
@@ -341,7 +329,7 @@ class Groups {
                                  job.x);
       }
     }
-    const int64_t length = std::min(s.padded, round_up(a_.group, kPad));
+    const int64_t length = std::min(s.padded, round_up(group_, kPad));
     if (n_jobs > 0) kernel.expanded.decode(kernel.expanded, {jobs.data(), n_jobs}, length);
     if (!s.whole()) std::memset(x + s.n, 0, static_cast<size_t>(s.padded - s.n) * sizeof(float));
     return x;
@@ -381,30 +369,30 @@ class Groups {
   }
 
   static uint32_t new_meta(const MomentKernel& kernel, const BitRange& range) {
-    const bool coded = needs_codes(kernel.coding.dtype) && range.amax < kF32Inf;
+    const bool coded = !is_f32_or_bf16(kernel.coding.dtype) && range.amax < kF32Inf;
     return coded ? kernel.meta(range) : 0;
   }
 
   void store_moment(Buffers& b, const Span& s, const MomentKernel& kernel,
                     const NewMoment& next) const {
     const MomentPlace& place = kernel.place;
-    if (!needs_codes(kernel.coding.dtype)) return store_unquantized_moment(b, s, kernel, next.x);
+    if (is_f32_or_bf16(kernel.coding.dtype)) return store_unquantized_moment(b, s, kernel, next.x);
     std::array<EncodeJob, kAtOnce> jobs;
     size_t n_jobs = 0;
     uint8_t* const codes = s.target(place.to, b.lanes8);
     const NewGroup* group = next.groups;
-    for (int64_t i = 0; i < s.n; i += a_.group, ++group) {
-      const Span part = s.part(i, a_.group);
+    for (int64_t i = 0; i < s.n; i += group_, ++group) {
+      const Span part = s.part(i, group_);
       if (group->meta != 0 && kernel.expanded.encode != nullptr && !kernel.coding.stochastic &&
           encodes_in_vectors(kernel, group->range)) {
-        place.meta_to[part.first / a_.group] = group->meta;
+        place.meta_to[part.first / group_] = group->meta;
         jobs[n_jobs++] = {group->meta, next.x + i, codes + i};
       } else {
         encode_group(b, part, kernel, {group, next.x + i});
       }
     }
     if (n_jobs == 0) return;
-    const int64_t length = std::min(s.padded, round_up(a_.group, kPad));
+    const int64_t length = std::min(s.padded, round_up(group_, kPad));
     kernel.expanded.encode(kernel.expanded, {jobs.data(), n_jobs}, length);
     s.write(codes, place.to);
   }
@@ -413,7 +401,7 @@ class Groups {
                     const NewMoment& next) const {
     const MomentPlace& place = kernel.place;
     const auto& [range, meta] = *next.groups;
-    uint32_t& meta_to = place.meta_to[s.first / a_.group];
+    uint32_t& meta_to = place.meta_to[s.first / group_];
     const std::span<uint8_t> codes(static_cast<uint8_t*>(place.to) + s.first,
                                    static_cast<size_t>(s.n));
     const MomentDraw draw{place.random, a_.first + s.first};
@@ -439,7 +427,7 @@ class Groups {
                                 const float* x) const {
     const MomentPlace& place = kernel.place;
     if (!kernel.coding.stochastic || kernel.coding.dtype == Dtype::f32) {
-      store_float(b, s, x, {place.to, kernel.coding.dtype});
+      store_float(s, x, {place.to, kernel.coding.dtype});
     } else {
       store_stochastic(b, s, x, place.random, place.to);
     }
@@ -458,6 +446,7 @@ class Groups {
   bool multiply_ = has_slow_divider();
   Codec fp16_ = simd_codec(Dtype::fp16);
   MomentKernel m_, v_;
+  int64_t group_;  // as long as may be where there are no codes
 };
 
 void keep(const void* from, void* to, int64_t bytes) {

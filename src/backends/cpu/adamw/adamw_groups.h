@@ -1,6 +1,6 @@
 // One AdamW step on n elements with moments of any storage: f32, bf16, or 8-bit codes in groups
-// with metadata. The equation and its order are math/adamw.h, the storage of a moment
-// math/moment.h.
+// with metadata. Source: Loshchilov & Hutter 2019. The equation and its order are math/adamw.h, the
+// storage of a moment math/moment.h.
 //
 // Each group is decoded, updated and encoded while it lies in the first-level cache. With exact
 // maths, and without range expansion, every bit equals the scalar formulas; with fast maths the

@@ -40,14 +40,6 @@ HWY_INLINE VF at(const float* x, int64_t i) {
   return hn::LoadU(F32(), x + i);
 }
 
-void Widen(const uint16_t* bf16, int64_t n, float* x) {
-  each(n, [&](int64_t i) HWY_ATTR { Full().store(Full().load(bf16 + i), x + i); });
-}
-
-void Narrow(const float* x, int64_t n, uint16_t* bf16) {
-  each(n, [&](int64_t i) HWY_ATTR { Full().store(at(x, i), bf16 + i); });
-}
-
 // bits(x) = (hi << 16) + lo, modulo 2^32.
 HWY_INLINE VF join_at(const uint16_t* hi, const int16_t* lo, int64_t i) {
   const VU low = hn::BitCast(U32(), hn::PromoteTo(I32(), hn::LoadU(I16(), lo + i)));
@@ -351,8 +343,7 @@ void Update(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRange
 }
 
 AdamwVectors Vectors() {
-  return {Widen,      Narrow,        NarrowStochastic, DecodePlain, DecodeExpanded,
-          ScalePlain, ScaleExpanded, Update,           Random};
+  return {NarrowStochastic, DecodePlain, DecodeExpanded, ScalePlain, ScaleExpanded, Update, Random};
 }
 
 }  // namespace

@@ -63,8 +63,6 @@ struct UpdateSpan {
 };
 
 struct AdamwVectors {
-  void (*widen)(const uint16_t* bf16, int64_t n, float* x);
-  void (*narrow)(const float* x, int64_t n, uint16_t* bf16);
   void (*narrow_stochastic)(const float* x, const uint32_t* random, int64_t n, uint16_t* bf16);
   void (*decode_plain)(const DecodeTable& table, float amax, const uint8_t* codes, int64_t n,
                        float* x);

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "backends/cpu/adamw/adamw.h"
 #include "backends/cpu/adamw/adamw_groups.h"
 #include "backends/cpu/adamw/adamw_vectors.h"
 #include "backends/cpu/adamw/state.h"
@@ -58,21 +57,12 @@ LaunchFn prepare_any_of(const NodeView& view, Context&) {
 
 using S = AdamwStep;
 
-AdamwConstants adamw_constants(const AdamwAttrs& attrs) {
-  AdamwConstants fixed{};
-  fixed.beta1 = static_cast<float>(attrs.beta1);
-  fixed.beta2 = static_cast<float>(attrs.beta2);
-  fixed.eps = static_cast<float>(attrs.eps);
-  fixed.weight_decay = static_cast<float>(attrs.weight_decay);
-  return fixed;
-}
-
 // FP16 with one scale is decoded before and stored behind (ir/ops/update.cpp).
 bool has_scaled_v(const NodeView& view) {
   return view.has(S::v_meta) && !view.in(S::v).has(Granularity::Kind::run);
 }
 
-// Moments in f32; the weight f32, or bf16 with its remainder.
+// Moments in f32; the weight f32, or bf16 with its remainder: a row of its own for its name.
 bool f32_adamw_applies(const NodeView& view) {
   const bool weight = view.has(S::master) ? view.in(S::w).dtype == Dtype::bf16 &&
                                                 view.in(S::master).dtype == Dtype::i16
@@ -81,45 +71,7 @@ bool f32_adamw_applies(const NodeView& view) {
          view.in(S::m).dtype == Dtype::f32 && view.in(S::v).dtype == Dtype::f32;
 }
 
-// The kernel works in place: where the plan did not put a result on its operand, it is copied
-// there.
-void copy_to_result(const LaunchArgs& args, size_t operand, size_t result, int64_t bytes) {
-  if (args.operands[operand] == args.results[result]) return;
-  std::memcpy(args.results[result], args.operands[operand], static_cast<size_t>(bytes));
-}
-
-LaunchFn prepare_f32_adamw(const NodeView& view, Context& context) {
-  const AdamwConstants constants = adamw_constants(view.attrs<AdamwAttrs>());
-  AdamWScalars fixed;
-  fixed.beta1 = constants.beta1;
-  fixed.beta2 = constants.beta2;
-  fixed.eps = constants.eps;
-  fixed.weight_decay = constants.weight_decay;
-  return with_amax_sink(view, [types = NodeTypes(view), fixed, n = view.in(S::w).n_elems(),
-                               has_low = view.has(S::master),
-                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    copy_to_result(args, S::w, S::next_w, bytes_of(types.in[S::w], n));
-    copy_to_result(args, S::m, S::next_m, n * 4);
-    copy_to_result(args, S::v, S::next_v, n * 4);
-    if (has_low) copy_to_result(args, S::master, S::next_master, n * 2);
-    AdamWScalars scalars = fixed;
-    scalars.lr = *data<float>(args, S::lr);
-    scalars.correction1 = *data<float>(args, S::c1);
-    scalars.correction2 = *data<float>(args, S::c2);
-    scalars.grad_scale = *data<float>(args, S::grad_scale);
-    adamw_step({.grad = types.operand(args, S::g),
-                .weight = types.result(args, S::next_w),
-                .remainder = has_low ? data_out<int16_t>(args, S::next_master) : nullptr,
-                .m = data_out<float>(args, S::next_m),
-                .v = data_out<float>(args, S::next_v),
-                .copy = {},
-                .skip = data<uint8_t>(args, S::found_nonfinite),
-                .amax = amax},
-               scalars, n, pool);
-  });
-}
-
-bool quantized_adamw_applies(const NodeView& view) {
+bool adamw_applies(const NodeView& view) {
   const auto& attrs = view.attrs<AdamwAttrs>();
   const auto storable = [](Dtype dtype) {
     return is_f32_or_bf16(dtype) || is_moment_format(dtype);
@@ -148,7 +100,7 @@ MomentPlace moment_place(const NodeView& view, Moment moment) {
                      .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast}};
 }
 
-LaunchFn prepare_quantized_adamw(const NodeView& view, Context& context) {
+LaunchFn prepare_adamw(const NodeView& view, Context& context) {
   AdamWGroups fixed{.grad = {},
                     .weight_from = {},
                     .weight_to = {},
@@ -182,12 +134,16 @@ LaunchFn prepare_quantized_adamw(const NodeView& view, Context& context) {
     call.v.random = stream(UpdateDraw::second);
     call.skip = data<uint8_t>(args, S::found_nonfinite);
     call.amax = amax;
-    AdamwConstants constants = adamw_constants(attrs);
-    constants.lr = *data<float>(args, S::lr);
-    constants.c1 = *data<float>(args, S::c1);
-    constants.c2 = *data<float>(args, S::c2);
-    constants.grad_scale = *data<float>(args, S::grad_scale);
-    adamw_groups(call, constants, n, pool);
+    adamw_groups(call,
+                 {.beta1 = static_cast<float>(attrs.beta1),
+                  .beta2 = static_cast<float>(attrs.beta2),
+                  .eps = static_cast<float>(attrs.eps),
+                  .weight_decay = static_cast<float>(attrs.weight_decay),
+                  .lr = *data<float>(args, S::lr),
+                  .c1 = *data<float>(args, S::c1),
+                  .c2 = *data<float>(args, S::c2),
+                  .grad_scale = *data<float>(args, S::grad_scale)},
+                 n, pool);
   });
 }
 
@@ -267,8 +223,8 @@ const Binding kUpdateBindings[] = {
     {{OpCode::global_norm, "simd", gradients_are_f32_or_bf16, norm_scratch}, prepare_global_norm},
     {{OpCode::store_scaled, "simd", store_applies}, prepare_store},
     {{OpCode::any_of, "simd", always}, prepare_any_of},
-    {{OpCode::adamw_step, "f32 moments", f32_adamw_applies}, prepare_f32_adamw},
-    {{OpCode::adamw_step, "stored moments", quantized_adamw_applies}, prepare_quantized_adamw},
+    {{OpCode::adamw_step, "f32 moments", f32_adamw_applies}, prepare_adamw},
+    {{OpCode::adamw_step, "stored moments", adamw_applies}, prepare_adamw},
 };
 
 }  // namespace
