@@ -62,24 +62,24 @@ TEST(kernels, attention_tiles_do_not_race) {
     dout.randomize(4);
     const AttentionForward forward(spec, pool.n_threads());
     Scratch scratch(forward.scratch_bytes());
-    AttentionArgs args{.q = {q.data()},
-                       .k = {k.data()},
-                       .v = {v.data()},
-                       .o = {o.data()},
+    AttentionArgs args{.q = q.data(),
+                       .k = k.data(),
+                       .v = v.data(),
+                       .o = o.data(),
                        .lse = lse.f32(),
                        .scratch = scratch.get()};
     forward.launch(args, pool);
     const AttentionBackward backward(spec, pool.n_threads());
     Scratch more(backward.scratch_bytes());
-    backward.launch({.q = {q.data()},
-                     .k = {k.data()},
-                     .v = {v.data()},
-                     .o = {o.data()},
-                     .dout = {dout.data()},
+    backward.launch({.q = q.data(),
+                     .k = k.data(),
+                     .v = v.data(),
+                     .o = o.data(),
+                     .dout = dout.data(),
                      .lse = lse.f32(),
-                     .dq = {dq.data()},
-                     .dk = {dk.data()},
-                     .dv = {dv.data()},
+                     .dq = dq.data(),
+                     .dk = dk.data(),
+                     .dv = dv.data(),
                      .scratch = more.get()},
                     pool);
     return dk;
@@ -108,8 +108,7 @@ TEST(kernels, scattered_gradients_do_not_race) {
     dy.randomize(1);
     std::vector<int32_t> ids, scratch(static_cast<size_t>(embedding_backward_scratch(shape)));
     for (int t = 0; t < 50; ++t) ids.push_back(t * 11 % 7);
-    embedding_backward({dy.in(), ids.data(), dtable.out(), Accumulate::no, scratch.data()}, shape,
-                       pool);
+    embedding_backward({dy.in(), ids.data(), dtable.out(), scratch.data()}, shape, pool);
     return dtable;
   });
 }

@@ -47,7 +47,7 @@ struct Problem {
     ThreadPool pool(n_threads);
     const AttentionForward kernel(spec, n_threads);
     Scratch scratch(kernel.scratch_bytes());
-    AttentionArgs args{{q.data()}, {k.data()}, {v.data()}, {o.data()}, lse.f32()};
+    AttentionArgs args{q.data(), k.data(), v.data(), o.data(), lse.f32()};
     args.scratch = scratch.get();
     kernel.launch(args, pool);
   }
@@ -55,15 +55,15 @@ struct Problem {
     ThreadPool pool(n_threads);
     const AttentionBackward kernel(spec, n_threads);
     Scratch scratch(kernel.scratch_bytes());
-    const AttentionBackwardArgs args{.q = {q.data()},
-                                     .k = {k.data()},
-                                     .v = {v.data()},
-                                     .o = {o.data()},
-                                     .dout = {dout.data()},
+    const AttentionBackwardArgs args{.q = q.data(),
+                                     .k = k.data(),
+                                     .v = v.data(),
+                                     .o = o.data(),
+                                     .dout = dout.data(),
                                      .lse = lse.f32(),
-                                     .dq = {dq.data()},
-                                     .dk = {dk.data()},
-                                     .dv = {dv.data()},
+                                     .dq = dq.data(),
+                                     .dk = dk.data(),
+                                     .dv = dv.data(),
                                      .scratch = scratch.get()};
     kernel.launch(args, pool);
   }

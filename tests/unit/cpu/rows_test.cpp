@@ -201,10 +201,10 @@ std::vector<float> attended(int64_t q_len, int64_t capacity, int64_t window) {
   std::vector<std::byte> scratch(attention.scratch_bytes() + 64, std::byte{0xff});
   void* at = scratch.data();
   size_t space = scratch.size();
-  attention.launch({.q = {q.data() + (kTokens - q_len) * kHeads * kSize},
-                    .k = {k.data()},
-                    .v = {v.data()},
-                    .o = {o.data()},
+  attention.launch({.q = q.data() + (kTokens - q_len) * kHeads * kSize,
+                    .k = k.data(),
+                    .v = v.data(),
+                    .o = o.data(),
                     .positions = has_cache ? positions.data() : nullptr,
                     .scratch = std::align(64, 1, at, space)},
                    pool);

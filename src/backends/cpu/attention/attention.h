@@ -12,7 +12,7 @@
 // query i sees those j <= positions[i].
 //   q, o, dout, dq: [batch * q_len, heads * head_size]
 //   k, v, dk, dv: [batch * kv_len, kv_heads * head_size]    lse: [batch, heads, q_len] f32
-//   all but lse of one storage type, f32 or bf16, with row strides in elements
+//   all but lse of one storage type, f32 or bf16, and dense
 //   bias, dbias: [1 or batch, 1 or heads, 1 or q_len, kv_len], f32 or bf16, dense; dbias is summed
 //   in f32 in the order of sequences, then heads, then queries
 // Softmax and sums in f32; with bf16 storage, products in bf16 where the machine is fast at it (P
@@ -48,24 +48,13 @@ struct AttentionSpec {
   int64_t window = 0;  // 0: none
   float scale = 1.0f;
   Dtype dtype = Dtype::f32;
-  std::optional<Dtype> compute = std::nullopt;  // f32 or bf16; unset: the fastest for dtype
   KeyRanges ranges = KeyRanges::none;
   std::optional<AttentionBias> bias = std::nullopt;
 };
 
-// A matrix of heads: row stride in elements, 0: dense.
-struct HeadsIn {
-  const void* data = nullptr;
-  int64_t stride = 0;
-};
-struct HeadsOut {
-  void* data = nullptr;
-  int64_t stride = 0;
-};
-
 struct AttentionArgs {
-  HeadsIn q = {}, k = {}, v = {};
-  HeadsOut o = {};
+  const void *q = nullptr, *k = nullptr, *v = nullptr;
+  void* o = nullptr;
   float* lse = nullptr;                 // optional
   const int32_t* key_begins = nullptr;  // optional, as all below
   const int32_t* key_ends = nullptr;
@@ -79,25 +68,22 @@ struct AttentionArgs {
 class AttentionForward {
  public:
   AttentionForward(const AttentionSpec& spec, int n_threads);
-  ~AttentionForward();
-  AttentionForward(AttentionForward&&) noexcept;
-  AttentionForward& operator=(AttentionForward&&) noexcept;
   size_t scratch_bytes() const;
   void launch(const AttentionArgs& args, ThreadPool& pool) const;
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // of copies too: launch functions are copied
 };
 
 struct AttentionBackwardArgs {
-  HeadsIn q = {}, k = {}, v = {}, o = {}, dout = {};
+  const void *q = nullptr, *k = nullptr, *v = nullptr, *o = nullptr, *dout = nullptr;
   const float* lse = nullptr;
   const int32_t* key_begins = nullptr;  // as forward
   const int32_t* key_ends = nullptr;
   const void* bias = nullptr;
-  HeadsOut dq = {}, dk = {}, dv = {};  // none overlaps an input
-  void* dbias = nullptr;               // in the bias's type
+  void *dq = nullptr, *dk = nullptr, *dv = nullptr;  // none overlaps an input
+  void* dbias = nullptr;                             // in the bias's type
   void* scratch = nullptr;
 };
 
@@ -105,15 +91,12 @@ struct AttentionBackwardArgs {
 class AttentionBackward {
  public:
   AttentionBackward(const AttentionSpec& spec, int n_threads);
-  ~AttentionBackward();
-  AttentionBackward(AttentionBackward&&) noexcept;
-  AttentionBackward& operator=(AttentionBackward&&) noexcept;
   size_t scratch_bytes() const;
   void launch(const AttentionBackwardArgs& args, ThreadPool& pool) const;
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // of copies too: launch functions are copied
 };
 
 }  // namespace octet::cpu

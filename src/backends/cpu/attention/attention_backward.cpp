@@ -1,8 +1,8 @@
-#include <bit>
 #include <cstring>
 #include <limits>
 
 #include "backends/cpu/attention/attention_rows.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
 #include "base/error.h"
 
 namespace octet::cpu {
@@ -104,7 +104,7 @@ struct AttentionBackward::State {
 };
 
 AttentionBackward::AttentionBackward(const AttentionSpec& spec, int n_threads)
-    : state_(std::make_unique<State>()) {
+    : state_(std::make_shared<State>()) {
   State& s = *state_;
   s.shape = checked_shape(spec);
   s.n_threads = n_threads;
@@ -129,10 +129,6 @@ AttentionBackward::AttentionBackward(const AttentionSpec& spec, int n_threads)
     s.sum_bytes = 4 * bias.batch * bias.heads * bias.q_len * spec.kv_len;
 }
 
-AttentionBackward::~AttentionBackward() = default;
-AttentionBackward::AttentionBackward(AttentionBackward&&) noexcept = default;
-AttentionBackward& AttentionBackward::operator=(AttentionBackward&&) noexcept = default;
-
 size_t AttentionBackward::scratch_bytes() const {
   const State& s = *state_;
   return static_cast<size_t>(s.n_threads * s.thread_bytes + s.sum_bytes);
@@ -142,10 +138,10 @@ void AttentionBackward::State::load_keys(const AttentionBackwardArgs& args,
                                          const AttentionSpan& span, int64_t kv_head,
                                          const Work& w) const {
   const AttentionSpec& spec = shape.spec;
-  const int64_t row = span.kv_row, head = kv_head, n_blocks = shape.n_k_blocks(span);
+  const int64_t row = span.kv_row, n_blocks = shape.n_k_blocks(span);
   const int64_t padded = n_blocks * shape.k_block, row_bytes = shape.depth * shape.elem();
-  const MatrixIn k{head_rows(args.k, spec, row, head), args.k.stride, Transpose::no};
-  const MatrixIn v{head_rows(args.v, spec, row, head), args.v.stride, Transpose::no};
+  const MatrixIn k{shape.key(args.k, row, kv_head), shape.k_stride(), Transpose::no};
+  const MatrixIn v{shape.key(args.v, row, kv_head), shape.k_stride(), Transpose::no};
   const RowRange all{0, span.kv_len, spec.head_size, shape.depth};
   pack_rows(k, all, {w.k_rows, shape.compute});
   pack_rows(v, all, {w.v_rows, shape.compute});
@@ -153,7 +149,7 @@ void AttentionBackward::State::load_keys(const AttentionBackwardArgs& args,
   std::fill(w.v_rows + span.kv_len * row_bytes, w.v_rows + padded * row_bytes, 0);
   for (int64_t j = 0; j < n_blocks; ++j) {
     const int64_t first = j * shape.k_block;
-    pack_operand({head_rows(args.k, spec, row + first, head), args.k.stride, Transpose::no},
+    pack_operand({shape.key(args.k, row + first, kv_head), shape.k_stride(), Transpose::no},
                  *query_sum, {std::min(shape.k_block, span.kv_len - first), spec.head_size},
                  w.k_panels + first * shape.columns * shape.elem());
   }
@@ -164,16 +160,16 @@ void AttentionBackward::State::load_keys(const AttentionBackwardArgs& args,
 void AttentionBackward::State::load_queries(const AttentionBackwardArgs& args, int64_t q_row,
                                             int64_t head, int64_t rows, const Work& w) const {
   const AttentionSpec& spec = shape.spec;
-  MatrixIn q{head_rows(args.q, spec, q_row, head), args.q.stride, Transpose::no};
-  MatrixIn dout{head_rows(args.dout, spec, q_row, head), args.dout.stride, Transpose::no};
+  MatrixIn q{shape.query(args.q, q_row, head), shape.q_stride(), Transpose::no};
+  MatrixIn dout{shape.query(args.dout, q_row, head), shape.q_stride(), Transpose::no};
   pack_operand(q, *key_sum, {rows, spec.head_size}, w.q);
   pack_operand(dout, *key_sum, {rows, spec.head_size}, w.dout);
   q.transpose = dout.transpose = Transpose::yes;
   pack_operand(q, *scores, {spec.head_size, rows}, w.q_t);
   pack_operand(dout, *scores, {spec.head_size, rows}, w.dout_t);
   for (int64_t r = 0; r < rows; ++r) {
-    w.d[r] = dot_row(head_rows(args.dout, spec, q_row + r, head),
-                     head_rows(args.o, spec, q_row + r, head), spec.head_size);
+    w.d[r] = dot_row(shape.query(args.dout, q_row + r, head), shape.query(args.o, q_row + r, head),
+                     spec.head_size);
   }
   const int64_t sequence = q_row / spec.q_len, first = q_row % spec.q_len;
   const float* const lse = args.lse + (sequence * spec.heads + head) * spec.q_len + first;
@@ -186,21 +182,13 @@ void AttentionBackward::State::load_queries(const AttentionBackwardArgs& args, i
 // The bias, added to transposed scores.
 void AttentionBackward::State::add_bias(const AttentionBackwardArgs& args, const QueriesAndKeys& at,
                                         float* s) const {
-  const int64_t width = shape.q_block;
-  const auto add = [&](const auto* bias, int64_t r, const auto& value) {
-    for (int64_t key = 0; key < at.keys; ++key) {
-      float& score = s[key * width + r];
-      score = shape.spec.scale * score + value(bias[key]);
-    }
-  };
+  float bias[kLongBlock];
   for (int64_t r = 0; r < at.rows; ++r) {
-    const In row = offset(shape.bias_row(args.bias, at.span.q_row + at.q0 + r, at.head),
-                          at.span.first_key + at.key0);
-    if (row.dtype == Dtype::f32) {
-      add(static_cast<const float*>(row.data), r, [](float x) { return x; });
-    } else {
-      add(static_cast<const uint16_t*>(row.data), r,
-          [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
+    const In row = shape.bias_row(args.bias, at.span.q_row + at.q0 + r, at.head);
+    convert_span(offset(row, at.span.first_key + at.key0), at.keys, {bias, Dtype::f32});
+    for (int64_t key = 0; key < at.keys; ++key) {
+      float& score = s[key * shape.q_block + r];
+      score = shape.spec.scale * score + bias[key];
     }
   }
 }
@@ -289,15 +277,15 @@ void AttentionBackward::State::part(const AttentionBackwardArgs& args, const Att
         block(args, {span, head, q0, rows, key0, keys}, work);
       }
       for (int64_t r = 0; r < rows; ++r) {
-        scale_row(w.dq + r * shape.columns, head_rows(args.dq, spec, q_row + r, head), 1.0f,
+        scale_row(w.dq + r * shape.columns, shape.query(args.dq, q_row + r, head), 1.0f,
                   spec.head_size);
       }
     }
   }
   for (int64_t key = 0; key < span.kv_len; ++key) {
     const int64_t row = span.kv_row + key, at = key * shape.columns;
-    scale_row(w.dk + at, head_rows(args.dk, spec, row, kv_head), 1.0f, spec.head_size);
-    scale_row(w.dv + at, head_rows(args.dv, spec, row, kv_head), 1.0f, spec.head_size);
+    scale_row(w.dk + at, shape.key(args.dk, row, kv_head), 1.0f, spec.head_size);
+    scale_row(w.dv + at, shape.key(args.dv, row, kv_head), 1.0f, spec.head_size);
   }
 }
 
@@ -307,8 +295,8 @@ void AttentionBackward::State::clear_keys(const AttentionBackwardArgs& args, int
   const AttentionSpec& spec = shape.spec;
   const auto n_bytes = static_cast<size_t>(bytes_of(spec.dtype, spec.head_size));
   for (int64_t row = first_row; row < end_row; ++row) {
-    std::memset(head_rows(args.dk, spec, row, kv_head).data, 0, n_bytes);
-    std::memset(head_rows(args.dv, spec, row, kv_head).data, 0, n_bytes);
+    std::memset(shape.key(args.dk, row, kv_head).data, 0, n_bytes);
+    std::memset(shape.key(args.dv, row, kv_head).data, 0, n_bytes);
   }
 }
 
@@ -365,17 +353,10 @@ void AttentionBackward::State::task(const AttentionBackwardArgs& args, int64_t i
   if (sum_bytes > 0) scale_row(sums, offset(Out{args.dbias, bias.dtype}, first), 1.0f, n);
 }
 
-void AttentionBackward::launch(const AttentionBackwardArgs& given, ThreadPool& pool) const {
+void AttentionBackward::launch(const AttentionBackwardArgs& args, ThreadPool& pool) const {
   const State& s = *state_;
   const AttentionSpec& spec = s.shape.spec;
   CHECK(pool.n_threads() <= s.n_threads);
-  AttentionBackwardArgs args = given;
-  for (int64_t* stride : {&args.q.stride, &args.o.stride, &args.dout.stride, &args.dq.stride}) {
-    if (*stride == 0) *stride = spec.heads * spec.head_size;
-  }
-  for (int64_t* stride : {&args.k.stride, &args.v.stride, &args.dk.stride, &args.dv.stride}) {
-    if (*stride == 0) *stride = spec.kv_heads * spec.head_size;
-  }
   if (spec.batch == 0) return;
   CHECK(spec.bias.has_value() == (args.bias != nullptr));
   for_tiles(pool, s.n_tasks(), [&](int64_t i, int thread) { s.task(args, i, thread); });

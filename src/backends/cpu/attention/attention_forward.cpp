@@ -45,7 +45,7 @@ struct AttentionForward::State {
 };
 
 AttentionForward::AttentionForward(const AttentionSpec& spec, int n_threads)
-    : state_(std::make_unique<State>()) {
+    : state_(std::make_shared<State>()) {
   State& s = *state_;
   s.shape = checked_shape(spec);
   s.n_threads = n_threads;
@@ -71,10 +71,6 @@ AttentionForward::AttentionForward(const AttentionSpec& spec, int n_threads)
   if (spec.ranges == KeyRanges::given) s.slice_pairs = n_threads;
 }
 
-AttentionForward::~AttentionForward() = default;
-AttentionForward::AttentionForward(AttentionForward&&) noexcept = default;
-AttentionForward& AttentionForward::operator=(AttentionForward&&) noexcept = default;
-
 size_t AttentionForward::scratch_bytes() const {
   const State& s = *state_;
   return static_cast<size_t>(s.slice_pairs * s.pair_bytes() + s.n_threads * s.thread_bytes());
@@ -93,12 +89,12 @@ void AttentionForward::State::pack(const AttentionArgs& args, const AttentionSpa
       end = std::max(end, shape.seen(span, query).end);
   }
   const int64_t keys = std::min(shape.k_block, end - first);
-  const int64_t row = span.kv_row + first, head = kv_head;
+  const int64_t row = span.kv_row + first;
   char* const k = packed + block * k_block_bytes;
   char* const v = packed + shape.n_k_blocks() * k_block_bytes + block * v_block_bytes;
-  pack_operand({head_rows(args.k, spec, row, head), args.k.stride, Transpose::yes}, *scores,
+  pack_operand({shape.key(args.k, row, kv_head), shape.k_stride(), Transpose::yes}, *scores,
                {spec.head_size, keys}, k);
-  pack_operand({head_rows(args.v, spec, row, head), args.v.stride, Transpose::no}, *output,
+  pack_operand({shape.key(args.v, row, kv_head), shape.k_stride(), Transpose::no}, *output,
                {keys, spec.head_size}, v);
 }
 
@@ -169,7 +165,7 @@ void AttentionForward::State::tile(const AttentionArgs& args, const QueryBlock& 
   const char* const v = packed + shape.n_k_blocks() * k_block_bytes;
 
   const int64_t q_row = span.q_row + q0, sequence = q_row / spec.q_len;
-  pack_rows({head_rows(args.q, spec, q_row, head), args.q.stride, Transpose::no},
+  pack_rows({shape.query(args.q, q_row, head), shape.q_stride(), Transpose::no},
             {0, rows, spec.head_size, shape.depth}, {own, shape.compute});
   std::fill(own + rows * shape.depth * shape.elem(), own + q_bytes, 0);
   const KeyRange blocks = shape.blocks(span, q0, q0 + rows);
@@ -185,7 +181,7 @@ void AttentionForward::State::tile(const AttentionArgs& args, const QueryBlock& 
     output->run(thread, {p + j * block_elems * shape.elem(), v + j * v_block_bytes, o, product});
   }
   for (int64_t r = 0; r < rows; ++r) {
-    scale_row(o + r * shape.columns, head_rows(args.o, spec, q_row + r, head), factor[r],
+    scale_row(o + r * shape.columns, shape.query(args.o, q_row + r, head), factor[r],
               spec.head_size);
   }
   if (args.lse != nullptr) {
@@ -209,16 +205,11 @@ void AttentionForward::State::parts(const AttentionArgs& args, const AttentionSp
   }
 }
 
-void AttentionForward::launch(const AttentionArgs& given, ThreadPool& pool) const {
+void AttentionForward::launch(const AttentionArgs& args, ThreadPool& pool) const {
   const State& s = *state_;
   const AttentionSpec& spec = s.shape.spec;
   CHECK(pool.n_threads() <= s.n_threads);
   if (spec.batch == 0) return;
-  AttentionArgs args = given;
-  if (args.q.stride == 0) args.q.stride = spec.heads * spec.head_size;
-  if (args.o.stride == 0) args.o.stride = spec.heads * spec.head_size;
-  if (args.k.stride == 0) args.k.stride = spec.kv_heads * spec.head_size;
-  if (args.v.stride == 0) args.v.stride = spec.kv_heads * spec.head_size;
   CHECK(spec.bias.has_value() == (args.bias != nullptr));
   const auto sequence = [&](int64_t index) {
     AttentionSpan span = s.shape.sequence(index);

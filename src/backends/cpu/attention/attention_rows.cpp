@@ -137,12 +137,7 @@ AttentionShape checked_shape(const AttentionSpec& spec) {
   }
   AttentionShape shape;
   shape.spec = spec;
-  const Dtype fast = spec.dtype == Dtype::bf16 ? bf16_compute_dtype() : Dtype::f32;
-  shape.compute = spec.compute.value_or(fast);
-  if (shape.compute != Dtype::f32 && shape.compute != fast) {
-    throw Error(ErrorCode::invalid_argument, "[attention] no products in {} here",
-                dtype_name(shape.compute));
-  }
+  shape.compute = spec.dtype == Dtype::bf16 ? bf16_compute_dtype() : Dtype::f32;
   shape.depth = round_up(spec.head_size, kTileDepth);
   shape.columns = round_up(spec.head_size, kTileColumns);
   return shape;
@@ -191,13 +186,6 @@ AttentionSpan AttentionShape::part(const AttentionSpan& sequence, int64_t row) c
   if (part.begins != nullptr) part.begins += row;
   if (part.ends != nullptr) part.ends += row;
   return part;
-}
-
-In head_rows(HeadsIn x, const AttentionSpec& spec, int64_t row, int64_t head) {
-  return offset(In{x.data, spec.dtype}, row * x.stride + head * spec.head_size);
-}
-Out head_rows(HeadsOut x, const AttentionSpec& spec, int64_t row, int64_t head) {
-  return offset(Out{x.data, spec.dtype}, row * x.stride + head * spec.head_size);
 }
 
 void pack_operand(const MatrixIn& b, const TileGemm& product, Extent extent, void* dst) {

@@ -79,6 +79,23 @@ struct AttentionShape {
   int64_t n_k_blocks(const AttentionSpan& span) const { return ceil_div(span.kv_len, k_block); }
   int64_t n_k_blocks() const { return ceil_div(spec.kv_len, k_block); }
   int64_t group() const { return spec.heads / spec.kv_heads; }
+  // Elements of a row of queries, and of one of keys.
+  int64_t q_stride() const { return spec.heads * spec.head_size; }
+  int64_t k_stride() const { return spec.kv_heads * spec.head_size; }
+  // One head of a row of x, which is a matrix as the queries' or as the keys'; row: of all
+  // sequences.
+  In query(const void* x, int64_t row, int64_t head) const {
+    return offset(In{x, spec.dtype}, row * q_stride() + head * spec.head_size);
+  }
+  Out query(void* x, int64_t row, int64_t head) const {
+    return offset(Out{x, spec.dtype}, row * q_stride() + head * spec.head_size);
+  }
+  In key(const void* x, int64_t row, int64_t head) const {
+    return offset(In{x, spec.dtype}, row * k_stride() + head * spec.head_size);
+  }
+  Out key(void* x, int64_t row, int64_t head) const {
+    return offset(Out{x, spec.dtype}, row * k_stride() + head * spec.head_size);
+  }
   int64_t pairs() const { return spec.batch * spec.kv_heads; }
   AttentionSpan sequence(int64_t index) const {
     return {.q_row = index * spec.q_len,
@@ -119,10 +136,6 @@ struct AttentionShape {
   float score_scale() const { return spec.bias ? 1.0f : spec.scale; }
 };
 AttentionShape checked_shape(const AttentionSpec& spec);
-
-// Rows of one head of one sequence.
-In head_rows(HeadsIn x, const AttentionSpec& spec, int64_t row, int64_t head);
-Out head_rows(HeadsOut x, const AttentionSpec& spec, int64_t row, int64_t head);
 
 // Packs all panels of a [k, n] operand (rows and columns beyond k, n are zeros).
 struct Extent {

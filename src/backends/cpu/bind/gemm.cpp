@@ -38,8 +38,7 @@ int64_t gemm_scratch(const NodeView& view) {
 
 LaunchFn gemm_prepare(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  const auto gemm =
-      std::make_shared<Gemm>(spec_of(view), pool.n_threads());  // shared: LaunchFn is copyable
+  const Gemm gemm(spec_of(view), pool.n_threads());
   const bool is_row = view.has(octet::Gemm::c) && is_bias_row(view.in(octet::Gemm::c));
   return [gemm, is_row, types = NodeTypes(view), &pool](const LaunchArgs& args) {
     GemmArgs call;
@@ -50,7 +49,7 @@ LaunchFn gemm_prepare(const NodeView& view, Context& context) {
     call.scale_b = data<float>(args, octet::Gemm::scale_b);
     (is_row ? call.bias : call.addend) = types.operand(args, octet::Gemm::c);
     call.scratch = args.scratch;
-    gemm->launch(call, pool);
+    gemm.launch(call, pool);
   };
 }
 
@@ -79,7 +78,7 @@ LaunchFn batched_prepare(const NodeView& view, Context& context) {
   using S = BatchedGemm;
   ThreadPool& pool = context.pool;
   const GemmSpec spec = batched_spec(view);
-  const auto gemm = std::make_shared<Gemm>(spec, pool.n_threads());
+  const Gemm gemm(spec, pool.n_threads());
   return [=, types = NodeTypes(view), n = view.out(S::y).shape[0],
           factor = static_cast<float>(view.attrs<BatchedGemmAttrs>().factor),
           has_c = view.has(S::c), &pool](const LaunchArgs& args) {
@@ -96,7 +95,7 @@ LaunchFn batched_prepare(const NodeView& view, Context& context) {
         call.addend = {at(args.operands[S::c], types.in[S::c], i * spec.m * spec.n),
                        types.in[S::c]};
       call.scratch = args.scratch;
-      gemm->launch(call, pool);
+      gemm.launch(call, pool);
     }
   };
 }

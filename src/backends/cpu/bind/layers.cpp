@@ -30,8 +30,6 @@ LaunchFn prepare_rope(const NodeView& view, Context& context) {
                           .cos = table->cos.data(),
                           .sin = table->sin.data(),
                           .positions = data<int32_t>(args, octet::Rope::positions),
-                          .x_stride = 0,
-                          .y_stride = 0,
                           .rotation = rotation,
                           .amax = amax,
                           .frequencies = frequencies.data()},
@@ -88,42 +86,40 @@ int64_t attention_grad_scratch(const NodeView& view) {
 }
 
 LaunchFn prepare_attention(const NodeView& view, Context& context) {
-  const auto kernel =
-      std::make_shared<AttentionForward>(attention_spec(view), context.pool.n_threads());
-  return [kernel, &pool = context.pool](const LaunchArgs& args) {
-    kernel->launch({.q = {args.operands[Attention::q]},
-                    .k = {args.operands[Attention::k]},
-                    .v = {args.operands[Attention::v]},
-                    .o = {args.results[Attention::o]},
-                    .lse = data_out<float>(args, Attention::lse),
-                    .key_begins = data<int32_t>(args, Attention::key_begins),
-                    .key_ends = data<int32_t>(args, Attention::key_ends),
-                    .positions = data<int32_t>(args, Attention::positions),
-                    .bias = data<void>(args, Attention::bias),
-                    .scratch = args.scratch},
-                   pool);
+  return [kernel = AttentionForward(attention_spec(view), context.pool.n_threads()),
+          &pool = context.pool](const LaunchArgs& args) {
+    kernel.launch({.q = args.operands[Attention::q],
+                   .k = args.operands[Attention::k],
+                   .v = args.operands[Attention::v],
+                   .o = args.results[Attention::o],
+                   .lse = data_out<float>(args, Attention::lse),
+                   .key_begins = data<int32_t>(args, Attention::key_begins),
+                   .key_ends = data<int32_t>(args, Attention::key_ends),
+                   .positions = data<int32_t>(args, Attention::positions),
+                   .bias = data<void>(args, Attention::bias),
+                   .scratch = args.scratch},
+                  pool);
   };
 }
 
 LaunchFn prepare_attention_grad(const NodeView& view, Context& context) {
-  const auto kernel =
-      std::make_shared<AttentionBackward>(attention_spec(view), context.pool.n_threads());
-  return [kernel, &pool = context.pool](const LaunchArgs& args) {
-    kernel->launch({.q = {args.operands[AttentionGrad::q]},
-                    .k = {args.operands[AttentionGrad::k]},
-                    .v = {args.operands[AttentionGrad::v]},
-                    .o = {args.operands[AttentionGrad::o]},
-                    .dout = {args.operands[AttentionGrad::dout]},
-                    .lse = data<float>(args, AttentionGrad::lse),
-                    .key_begins = data<int32_t>(args, AttentionGrad::key_begins),
-                    .key_ends = data<int32_t>(args, AttentionGrad::key_ends),
-                    .bias = data<void>(args, AttentionGrad::bias),
-                    .dq = {args.results[AttentionGrad::dq]},
-                    .dk = {args.results[AttentionGrad::dk]},
-                    .dv = {args.results[AttentionGrad::dv]},
-                    .dbias = data_out<void>(args, AttentionGrad::dbias),
-                    .scratch = args.scratch},
-                   pool);
+  return [kernel = AttentionBackward(attention_spec(view), context.pool.n_threads()),
+          &pool = context.pool](const LaunchArgs& args) {
+    kernel.launch({.q = args.operands[AttentionGrad::q],
+                   .k = args.operands[AttentionGrad::k],
+                   .v = args.operands[AttentionGrad::v],
+                   .o = args.operands[AttentionGrad::o],
+                   .dout = args.operands[AttentionGrad::dout],
+                   .lse = data<float>(args, AttentionGrad::lse),
+                   .key_begins = data<int32_t>(args, AttentionGrad::key_begins),
+                   .key_ends = data<int32_t>(args, AttentionGrad::key_ends),
+                   .bias = data<void>(args, AttentionGrad::bias),
+                   .dq = args.results[AttentionGrad::dq],
+                   .dk = args.results[AttentionGrad::dk],
+                   .dv = args.results[AttentionGrad::dv],
+                   .dbias = data_out<void>(args, AttentionGrad::dbias),
+                   .scratch = args.scratch},
+                  pool);
   };
 }
 
@@ -163,7 +159,6 @@ LaunchFn prepare_embedding_grad(const NodeView& view, Context& context) {
     embedding_backward({.dy = types.operand(args, LookupGrad::dy),
                         .ids = data<int32_t>(args, LookupGrad::index),
                         .dtable = types.result(args, LookupGrad::dtable),
-                        .accumulate = Accumulate::no,
                         .scratch = reinterpret_cast<int32_t*>(args.scratch)},
                        shape, pool);
   };

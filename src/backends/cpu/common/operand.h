@@ -65,6 +65,4 @@ struct RowShape {
   int64_t rows = 0, cols = 0;
 };
 
-enum class Accumulate { no, yes };
-
 }  // namespace octet::cpu

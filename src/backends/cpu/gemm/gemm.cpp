@@ -43,6 +43,7 @@ Dtype decoded(Dtype dtype) {
   return is_gemm_operand(dtype) ? Dtype::bf16 : dtype;
 }
 
+// The type of the products.
 Dtype checked_compute(const GemmSpec& s) {
   for (const Dtype dtype : {decoded(s.a), decoded(s.b), s.c}) {
     if (dtype != Dtype::f32 && dtype != Dtype::bf16) {
@@ -52,22 +53,7 @@ Dtype checked_compute(const GemmSpec& s) {
     }
   }
   const bool both_bf16 = decoded(s.a) == Dtype::bf16 && decoded(s.b) == Dtype::bf16;
-  const Dtype fast = both_bf16 ? bf16_compute_dtype() : Dtype::f32;
-  if (!s.compute) return fast;
-  if (*s.compute != Dtype::f32 && *s.compute != fast) {
-    throw Error(ErrorCode::invalid_argument, "[gemm] products of {} x {} in {} do not exist here",
-                dtype_name(s.a), dtype_name(s.b), dtype_name(*s.compute));
-  }
-  return *s.compute;
-}
-
-int64_t checked_stride(int64_t stride, int64_t cols) {
-  if (stride == 0) return cols;
-  if (stride < cols) {
-    throw Error(ErrorCode::invalid_argument, "[gemm] stride must be at least {}, got {}", cols,
-                stride);
-  }
-  return stride;
+  return both_bf16 ? bf16_compute_dtype() : Dtype::f32;
 }
 
 // The order in which GemmRows gives the bits of many rows, where it is the kernel for these.
@@ -204,7 +190,7 @@ void Gemm::State::choose_packing() {
   const bool as_it_lies = spec.trans_a == Transpose::no;
   const int64_t tile_bytes = a_row_bytes() * rows.tile;
   decode_tiles = direct_a && as_it_lies && tile_bytes <= kRowTileBytes;
-  pack_a = !decode_tiles && !(as_it_lies && spec.a == compute && spec.a_stride == k_padded);
+  pack_a = !decode_tiles && !(as_it_lies && spec.a == compute && spec.k == k_padded);
   slice_cols = std::clamp<int64_t>(kPackedSliceBytes / b_tile_bytes(), 1, cols.count());
   slice_rows = rows.count();
   if (pack_a) {
@@ -221,14 +207,11 @@ void Gemm::State::choose_packing() {
   code_bytes = static_cast<size_t>(round_up(std::max(a_codes, b_codes) * 2, 64));
 }
 
-Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_unique<State>()) {
+Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_shared<State>()) {
   State& s = *state_;
   s.spec = spec;
   s.n_threads = n_threads;
   s.compute = checked_compute(spec);
-  s.spec.a_stride = checked_stride(spec.a_stride, spec.trans_a == Transpose::yes ? spec.m : spec.k);
-  s.spec.b_stride = checked_stride(spec.b_stride, spec.trans_b == Transpose::yes ? spec.k : spec.n);
-  s.spec.c_stride = checked_stride(spec.c_stride, spec.n);
   if (spec.m == 0 || spec.n == 0) return;
   const TileSize tile = tile_size(spec.m, spec.n);
   s.rows = {spec.m, tile.m};
@@ -237,21 +220,13 @@ Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_unique<State>
   s.acc_bytes = static_cast<size_t>(tile.m * tile.n) * sizeof(float);
   if (spec.k == 0) return;
   if (const auto order = few_rows_order(spec, s.compute)) {
-    s.few_rows = std::make_unique<GemmRows>(s.spec, *order, n_threads);
+    s.few_rows = std::make_unique<GemmRows>(spec, *order, n_threads);
     s.rows = {spec.m, spec.m};
     s.cols = {spec.n, s.few_rows->columns()};
     return;
   }
   s.make_tiles();
   s.choose_packing();
-}
-
-Gemm::~Gemm() = default;
-Gemm::Gemm(Gemm&&) noexcept = default;
-Gemm& Gemm::operator=(Gemm&&) noexcept = default;
-
-Dtype Gemm::compute() const {
-  return state_->compute;
 }
 
 size_t Gemm::scratch_bytes() const {
@@ -276,7 +251,7 @@ Slice Gemm::State::columns_of(const GemmArgs& args, int64_t j0, int64_t j1,
                               ThreadPool& pool) const {
   const int64_t first = cols.begin(j0), size = std::min(spec.n, cols.begin(j1)) - first;
   const int64_t runs = ceil_div(spec.k, kPackDepth);
-  return {strip_of(args, {{args.b, spec.b}, spec.b_stride, spec.trans_b},
+  return {strip_of(args, {{args.b, spec.b}, spec.b_stride(), spec.trans_b},
                    {spec.trans_b == Transpose::yes, direct_b, first, size, spec.k}, pool),
           j0, size, ceil_div(size, kTileColumns) * runs, runs};
 }
@@ -286,7 +261,7 @@ Slice Gemm::State::rows_of(const GemmArgs& args, int64_t i0, int64_t i1, ThreadP
   const int64_t first = rows.begin(i0), size = std::min(spec.m, rows.begin(i1)) - first;
   const bool transposed = spec.trans_a == Transpose::yes;
   const int64_t runs = direct_a && transposed ? ceil_div(spec.k, kPackDepth) : 1;
-  return {strip_of(args, {{args.a, spec.a}, spec.a_stride, spec.trans_a},
+  return {strip_of(args, {{args.a, spec.a}, spec.a_stride(), spec.trans_a},
                    {!transposed, direct_a, first, size, spec.k}, pool),
           i0, size, ceil_div(size, kPackRows) * runs, runs};
 }
@@ -343,20 +318,17 @@ void Gemm::State::pack(const GemmArgs& args, const Place& end, const Place& begi
 void Gemm::State::finish(const GemmArgs& args, int64_t i, int64_t j, const float* acc,
                          int64_t stride) const {
   const int64_t row = rows.begin(i), col = cols.begin(j);
-  const Out c = offset(Out{args.c, spec.c}, row * spec.c_stride + col);
-  const int64_t addend_stride = args.addend_stride == 0 ? spec.n : args.addend_stride;
+  const int64_t at = row * spec.n + col;
   GemmEpilogue e;
   e.acc = acc;
   e.acc_stride = stride;
-  e.c = c;
-  e.c_stride = spec.c_stride;
+  e.c = offset(Out{args.c, spec.c}, at);
+  e.stride = spec.n;
   for (const float* factor : {args.scale_a, args.scale_b, args.alpha}) {
     if (factor != nullptr) e.alpha *= *factor;
   }
   e.bias = offset(args.bias, col);
-  e.addend = offset(args.addend, row * addend_stride + col);
-  e.addend_stride = addend_stride;
-  if (spec.accumulate == Accumulate::yes) e.previous = c;
+  e.addend = offset(args.addend, at);
   gemm_epilogue(e, rows.length(i), cols.length(j));
 }
 
@@ -369,7 +341,7 @@ const char* Gemm::State::row_tile(const GemmArgs& args, int64_t i, int thread) c
   *number = i;
   const CodeRows range{rows.begin(i), rows.begin(i) + rows.length(i), 0, spec.k, k_padded,
                        k_padded};
-  pack_code_rows({{args.a, spec.a}, spec.a_stride, Transpose::no}, range,
+  pack_code_rows({{args.a, spec.a}, spec.a_stride(), Transpose::no}, range,
                  reinterpret_cast<uint16_t*>(to));
   return to;
 }
@@ -383,7 +355,7 @@ void Gemm::State::multiply(const GemmArgs& args, const Place& place, int thread)
   const char* const a =
       decode_tiles ? row_tile(args, i, thread)
       : pack_a     ? scratch + (rows.begin(i) - rows.begin(i0)) * a_row_bytes()
-                   : static_cast<const char*>(args.a) + rows.begin(i) * spec.a_stride * elem();
+                   : static_cast<const char*>(args.a) + rows.begin(i) * spec.a_stride() * elem();
   const char* const b = scratch + a_bytes + (j - j0) * b_tile_bytes();
   product.run(thread, {a, b, acc, mine + acc_bytes});
   finish(args, i, j, acc, product.shape().n);

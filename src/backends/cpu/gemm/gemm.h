@@ -1,10 +1,10 @@
-// Matrix product on the pool:  C [M, N] = scale op(A) op(B) (+ bias row) (+ addend) (+ C).
-//   op(A) [M, K], op(B) [K, N], C [M, N]: row-major, any sizes (0 included), any row strides
+// Matrix product on the pool:  C [M, N] = scale op(A) op(B) (+ bias row) (+ addend).
+//   op(A) [M, K], op(B) [K, N], C [M, N]: row-major and dense, any sizes (0 included)
 //   A, B: f32, bf16, or 8-bit codes (e4m3, e5m2, hif8)    C: f32 or bf16
 //   a transposed operand is stored as [K, M] or [N, K]    scale = scale_a * scale_b * alpha, f32
 // 8-bit codes decode to bf16, which is exact. Two bf16 operands multiply in bf16 where the machine
 // is fast at it, else both widen to f32; a mixed pair and f32 are true f32 products. Sums are f32;
-// scale, bias, addend and C come in f32 in that order, with one rounding on store.
+// scale, bias and addend come in f32 in that order, with one rounding on store.
 // Same bits for any number of threads: output tiles depend on the shape alone, no sum crosses them.
 //
 // An instance is prepared once for a shape (it makes the library's primitives and may throw) and
@@ -14,8 +14,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
-#include "backends/cpu/common/operand.h"
 
 #include "backends/cpu/gemm/pack.h"
 
@@ -25,10 +23,10 @@ struct GemmSpec {
   int64_t m = 0, n = 0, k = 0;
   Dtype a = Dtype::f32, b = Dtype::f32, c = Dtype::f32;
   Transpose trans_a = Transpose::no, trans_b = Transpose::no;
-  int64_t a_stride = 0, b_stride = 0, c_stride = 0;  // elements between rows; 0: dense
-  Accumulate accumulate = Accumulate::no;            // adds the old C
-  // Products in f32 or bf16; unset: the fastest that keeps the contract.
-  std::optional<Dtype> compute = std::nullopt;
+
+  // Elements between the rows of A and B as they lie.
+  int64_t a_stride() const { return trans_a == Transpose::yes ? m : k; }
+  int64_t b_stride() const { return trans_b == Transpose::yes ? k : n; }
 };
 
 struct GemmArgs {
@@ -39,29 +37,23 @@ struct GemmArgs {
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
   const float* alpha = nullptr;
-  In bias = {};    // optional [N]
-  In addend = {};  // optional [M, N], stride addend_stride (0: dense); may be C
-  int64_t addend_stride = 0;
+  In bias = {};             // optional [N]
+  In addend = {};           // optional [M, N]; may be C
   void* scratch = nullptr;  // scratch_bytes(), aligned to 64 bytes
 };
 
 class Gemm {
  public:
-  // Throws invalid_argument on a type that is not listed above or a stride below the row's length.
+  // Throws invalid_argument on a type that is not listed above.
   Gemm(const GemmSpec& spec, int n_threads);
-  ~Gemm();
-  Gemm(Gemm&&) noexcept;
-  Gemm& operator=(Gemm&&) noexcept;
 
   size_t scratch_bytes() const;
-  // The type of the products: bf16 or f32.
-  Dtype compute() const;
   // `pool` has at most n_threads threads.
   void launch(const GemmArgs& args, ThreadPool& pool) const;
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // of copies too: launch functions are copied
 };
 
 }  // namespace octet::cpu

@@ -14,21 +14,19 @@ namespace {
 
 void Epilogue(const GemmEpilogue& a, int64_t rows, int64_t cols) {
   const VF alpha = set(a.alpha);
-  const bool bare = !a.bias && !a.addend && !a.previous && a.alpha == 1.0f;
+  const bool bare = !a.bias && !a.addend && a.alpha == 1.0f;
   for (int64_t r = 0; r < rows; ++r) {
     const float* const acc = a.acc + r * a.acc_stride;
-    const Out c = offset(a.c, r * a.c_stride);
+    const Out c = offset(a.c, r * a.stride);
     if (bare) {
       for_lanes(0, cols, [&](int64_t i, auto io) HWY_ATTR { store(io, io.load(acc + i), c, i); });
       continue;
     }
-    const In addend = offset(a.addend, r * a.addend_stride);
-    const In previous = offset(a.previous, r * a.c_stride);
+    const In addend = offset(a.addend, r * a.stride);
     for_lanes(0, cols, [&](int64_t i, auto io) HWY_ATTR {
       VF v = hn::Mul(alpha, io.load(acc + i));
       if (a.bias) v = hn::Add(v, load(io, a.bias, i));
       if (addend) v = hn::Add(v, load(io, addend, i));
-      if (previous) v = hn::Add(v, load(io, previous, i));
       store(io, v, c, i);
     });
   }

@@ -10,12 +10,10 @@ struct GemmEpilogue {
   const float* acc = nullptr;  // [rows, acc_stride]
   int64_t acc_stride = 0;
   Out c = {};
-  int64_t c_stride = 0;
+  int64_t stride = 0;  // of C and the addend
   float alpha = 1.0f;
   In bias = {};    // optional, [cols]
-  In addend = {};  // optional, as C
-  int64_t addend_stride = 0;
-  In previous = {};  // optional, the old C at c_stride: added last
+  In addend = {};  // optional, as C, and may be it
 };
 void gemm_epilogue(const GemmEpilogue& args, int64_t rows, int64_t cols);
 

@@ -27,7 +27,7 @@ bool is_packed(const GemmSpec& spec, const DotOrder& order) {
 }
 
 int64_t columns_apart(const GemmSpec& spec, int n_threads) {
-  const int64_t wanted = ceil_div(kStreamBytes, bytes_of(spec.b, spec.b_stride));
+  const int64_t wanted = ceil_div(kStreamBytes, bytes_of(spec.b, spec.b_stride()));
   constexpr int64_t kTilesOfThread = 2;  // so that every thread has work
   return std::clamp<int64_t>(spec.n / (kRowColumns * kTilesOfThread * n_threads), 1, wanted);
 }
@@ -79,12 +79,12 @@ void GemmRows::pack(const GemmArgs& args, const Strip& strip, const Depth& depth
   const int64_t k = std::clamp<int64_t>(spec_.k - depth.begin, 0, depth.end - depth.begin);
   const int64_t row = transposed ? strip.begin : depth.begin;
   const int64_t col = transposed ? depth.begin : strip.begin;
-  MatrixIn b{offset(In{args.b, spec_.b}, row * spec_.b_stride + col), spec_.b_stride,
+  MatrixIn b{offset(In{args.b, spec_.b}, row * spec_.b_stride() + col), spec_.b_stride(),
              spec_.trans_b};
   if (is_gemm_operand(spec_.b)) {
     const int64_t cols = transposed ? k : strip.count;
     for (int64_t r = 0; r < (transposed ? strip.count : k); ++r) {
-      const auto* const codes = static_cast<const uint8_t*>(b.data.data) + r * spec_.b_stride;
+      const auto* const codes = static_cast<const uint8_t*>(b.data.data) + r * spec_.b_stride();
       simd_codec(spec_.b).decode_bf16(codes, static_cast<size_t>(cols), own.decoded + r * cols);
     }
     b = {{own.decoded, Dtype::bf16}, cols, spec_.trans_b};
@@ -104,7 +104,7 @@ void GemmRows::copy(const GemmArgs& args, const Strip& strip, const Depth& depth
   for (int64_t i = 0; i < strip.count; ++i) {
     char* const to = panel + i * kDepth * bytes;
     const int64_t n = strip.begin + i * strip.apart;
-    const In from = offset(In{args.b, spec_.b}, n * spec_.b_stride + depth.begin);
+    const In from = offset(In{args.b, spec_.b}, n * spec_.b_stride() + depth.begin);
     if (is_gemm_operand(spec_.b)) {
       simd_codec(spec_.b).decode_bf16(static_cast<const uint8_t*>(from.data), k,
                                       reinterpret_cast<uint16_t*>(to));
@@ -118,13 +118,13 @@ void GemmRows::copy(const GemmArgs& args, const Strip& strip, const Depth& depth
 void GemmRows::pack_a(const GemmArgs& args) const {
   auto* const rows = static_cast<float*>(args.scratch);
   if (!is_gemm_operand(spec_.a)) {
-    return pack_rows({{args.a, spec_.a}, spec_.a_stride, spec_.trans_a},
+    return pack_rows({{args.a, spec_.a}, spec_.a_stride(), spec_.trans_a},
                      {0, spec_.m, spec_.k, k_padded_}, {rows, Dtype::f32});
   }
   const auto k = static_cast<size_t>(spec_.k);
   for (int64_t r = 0; r < spec_.m; ++r) {
     float* const row = rows + r * k_padded_;
-    const auto* const codes = static_cast<const uint8_t*>(args.a) + r * spec_.a_stride;
+    const auto* const codes = static_cast<const uint8_t*>(args.a) + r * spec_.a_stride();
     simd_codec(spec_.a).decode_f32(codes, k, 1.0f, row);
     std::fill(row + spec_.k, row + k_padded_, 0.0f);
   }
@@ -164,8 +164,8 @@ void GemmRows::run(const GemmArgs& args, const Strip& strip, const Depth& depth,
   const int64_t k_whole = std::min(depth.end, spec_.k / kDotDepth * kDotDepth);
   if (is_whole && k < k_whole) {
     dot.a = a + k;
-    dot.b = offset(In{args.b, spec_.b}, strip.begin * spec_.b_stride + k).data;
-    dot.b_stride = strip.apart * spec_.b_stride;
+    dot.b = offset(In{args.b, spec_.b}, strip.begin * spec_.b_stride() + k).data;
+    dot.b_stride = strip.apart * spec_.b_stride();
     dot.k = k_whole - k;
     dot.ahead = kFetchAhead;
     dot_rows(dot);

@@ -17,7 +17,7 @@ class GemmRows {
  public:
   // Whether there is a kernel for the products of `spec`, summed in this order.
   static bool applies(const GemmSpec& spec, const DotOrder& order);
-  // Strides of `spec` are resolved; `order` is that of its k, rounded up to kTileDepth.
+  // `order` is that of its k, rounded up to kTileDepth.
   GemmRows(const GemmSpec& spec, const DotOrder& order, int n_threads);
 
   size_t scratch_bytes() const;

@@ -289,22 +289,5 @@ void transpose_block(const TransposeArgs& a) {
    elem, false);
 }
 
-void transpose(const TransposeArgs& args, ThreadPool& pool) {
-  TransposeArgs a = args;
-  if (a.src_stride == 0) a.src_stride = a.cols;
-  if (a.dst_stride == 0) a.dst_stride = a.rows;
-  constexpr int64_t kTile = 256;
-  const int64_t across = ceil_div(a.cols, kTile);
-  for_tiles(pool, ceil_div(a.rows, kTile) * across, [&](int64_t tile, int) {
-    const int64_t r = tile / across * kTile, c = tile % across * kTile;
-    TransposeArgs part = a;
-    part.src = static_cast<const char*>(a.src) + (r * a.src_stride + c) * a.elem_bytes;
-    part.dst = static_cast<char*>(a.dst) + (c * a.dst_stride + r) * a.elem_bytes;
-    part.rows = std::min(kTile, a.rows - r);
-    part.cols = std::min(kTile, a.cols - c);
-    transpose_block(part);
-  });
-}
-
 }  // namespace octet::cpu
 #endif

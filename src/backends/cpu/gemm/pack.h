@@ -48,7 +48,8 @@ struct RowRange {
 };
 void pack_rows(const MatrixIn& a, const RowRange& range, Out dst);
 
-// dst[c][r] = src[r][c]; elements of 1, 2 or 4 bytes; strides in elements. Single-threaded.
+// dst[c][r] = src[r][c]; elements of 1, 2 or 4 bytes; strides in elements. src and dst do
+// not overlap.
 struct TransposeArgs {
   const void* src = nullptr;
   void* dst = nullptr;
@@ -57,8 +58,5 @@ struct TransposeArgs {
   int elem_bytes = 4;
 };
 void transpose_block(const TransposeArgs& args);
-
-// The same on the pool; strides of 0 mean dense. src and dst do not overlap.
-void transpose(const TransposeArgs& args, ThreadPool& pool);
 
 }  // namespace octet::cpu

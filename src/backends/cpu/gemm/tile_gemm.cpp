@@ -189,7 +189,7 @@ struct TileGemm::State {
   }
 };
 
-TileGemm::TileGemm(const TileShape& shape, int n_threads) : state_(std::make_unique<State>()) {
+TileGemm::TileGemm(const TileShape& shape, int n_threads) : state_(std::make_shared<State>()) {
   CHECK(shape.m > 0 && shape.n > 0 && shape.k > 0);
   CHECK(shape.n % kTileColumns == 0 && shape.k % kTileDepth == 0);
   omp_set_num_threads(1);  // the library fixes its own cut when a primitive is made
@@ -203,10 +203,6 @@ TileGemm::TileGemm(const TileShape& shape, int n_threads) : state_(std::make_uni
                 shape.k, shape.n, dtype_name(shape.dtype), error.what());
   }
 }
-
-TileGemm::~TileGemm() = default;
-TileGemm::TileGemm(TileGemm&&) noexcept = default;
-TileGemm& TileGemm::operator=(TileGemm&&) noexcept = default;
 
 const TileShape& TileGemm::shape() const {
   return state_->shape;

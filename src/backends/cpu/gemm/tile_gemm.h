@@ -58,9 +58,6 @@ DotOrder library_dot_order(int64_t k);
 class TileGemm {
  public:
   TileGemm(const TileShape& shape, int n_threads);
-  ~TileGemm();
-  TileGemm(TileGemm&&) noexcept;
-  TileGemm& operator=(TileGemm&&) noexcept;
 
   const TileShape& shape() const;
   // How b is laid out: n / width panels, one after another.
@@ -78,7 +75,7 @@ class TileGemm {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // of copies too
 };
 
 }  // namespace octet::cpu

@@ -17,11 +17,11 @@ void CopyRow(In x, Out y, int64_t cols) {
   for_lanes(0, cols, [&](int64_t i, auto io) HWY_ATTR { store(io, load(io, x, i), y, i); });
 }
 
-// y [+]= the sum of the named rows of dy.
+// y = the sum of the named rows of dy.
 void SumRows(const EmbeddingBackward& a, Out y, const int32_t* begin, const int32_t* end,
              int64_t cols) {
   for_lanes(0, cols, [&](int64_t i, auto io) HWY_ATTR {
-    VF s = a.accumulate == Accumulate::yes ? load(io, y, i) : zero();
+    VF s = zero();
     for (const int32_t* t = begin; t != end; ++t) {
       s = hn::Add(s, load(io, a.dy, static_cast<int64_t>(*t) * cols + i));
     }
@@ -80,7 +80,6 @@ void embedding_backward(const EmbeddingBackward& args, const EmbeddingShape& sha
   for_blocks(pool, shape.vocabulary, kRows, [&](int64_t begin, int64_t end, int) {
     for (int64_t v = begin; v < end; ++v) {
       const int32_t from = v == 0 ? 0 : first[v - 1];
-      if (args.accumulate == Accumulate::yes && from == first[v]) continue;
       kernel(args, offset(args.dtable, v * shape.cols), order + from, order + first[v], shape.cols);
     }
   });

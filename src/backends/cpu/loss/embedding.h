@@ -1,6 +1,5 @@
 // Embedding rows: y[t] = table[id[t]], and the gradient dtable[v] = sum over the t with id[t] = v
-// of dy[t], in the order of t, in f32, rounded once. Rows that no token names get zeros (or stay,
-// where the gradient accumulates).
+// of dy[t], in the order of t, in f32, rounded once. Rows that no token names get zeros.
 //   table, dtable: [vocabulary, cols]    y, dy: [tokens, cols]    ids: [tokens] i32
 // Deterministic: a row of the table belongs to one tile. Throws bad_data on an id outside the
 // vocabulary.
@@ -20,7 +19,6 @@ struct EmbeddingBackward {
   In dy = {};
   const int32_t* ids = nullptr;
   Out dtable = {};
-  Accumulate accumulate = Accumulate::no;
   int32_t* scratch = nullptr;  // embedding_backward_scratch(shape) integers
 };
 void embedding_backward(const EmbeddingBackward& args, const EmbeddingShape& shape,

@@ -20,9 +20,9 @@ void RotateRow(const Rope& a, const RopeShape& shape, int64_t row, const RopeTur
   const int64_t half = shape.head_size / 2;
   const VF sign = set(a.rotation == Rotation::forward ? 1.0f : -1.0f);
   for (int64_t head = 0; head < shape.heads; ++head) {
-    const int64_t first = head * shape.head_size + turns.begin;
-    const In x = offset(a.x, row * a.x_stride + first);
-    const Out y = offset(a.y, row * a.y_stride + first);
+    const int64_t first = row * shape.cols() + head * shape.head_size + turns.begin;
+    const In x = offset(a.x, first);
+    const Out y = offset(a.y, first);
     for_lanes(0, turns.n, [&](int64_t i, auto io) HWY_ATTR {
       const VF c = io.load(turns.cos + i), s = hn::Mul(sign, io.load(turns.sin + i));
       const VF lo = load(io, x, i), hi = load(io, x, i + half);
@@ -64,12 +64,9 @@ void rotate_beyond(const Rope& a, const RopeShape& shape, int64_t row, RotateFn 
 
 }  // namespace
 
-void rope(const Rope& args, const RopeShape& shape, ThreadPool& pool) {
+void rope(const Rope& a, const RopeShape& shape, ThreadPool& pool) {
   CHECK(shape.head_size % 2 == 0);
   const int64_t half = shape.head_size / 2;
-  Rope a = args;
-  if (a.x_stride == 0) a.x_stride = shape.heads * shape.head_size;
-  if (a.y_stride == 0) a.y_stride = shape.heads * shape.head_size;
   const auto kernel = HWY_DYNAMIC_DISPATCH(RotateRow);
   for_blocks(pool, shape.tokens, 16, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
@@ -79,8 +76,7 @@ void rope(const Rope& args, const RopeShape& shape, ThreadPool& pool) {
       } else {
         rotate_beyond(a, shape, row, kernel);
       }
-      if (a.amax == nullptr) continue;
-      a.amax->add(offset(a.y, row * a.y_stride), shape.heads * shape.head_size);
+      if (a.amax != nullptr) a.amax->add(offset(a.y, row * shape.cols()), shape.cols());
     }
   });
 }
