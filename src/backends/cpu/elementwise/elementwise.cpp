@@ -11,11 +11,6 @@
 #include "backends/cpu/elementwise/amax_sink.h"
 #include "base/error.h"
 
-#ifndef OCTET_CPU_ELEMENTWISE_ARGS
-#define OCTET_CPU_ELEMENTWISE_ARGS
-namespace octet::cpu {}  // namespace octet::cpu
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {
 namespace HWY_NAMESPACE {
@@ -141,10 +136,6 @@ void GeluGrad(const GeluBackward& a, int64_t begin, int64_t end) {
                           : gelu_backward_range<GeluKind::tanh>(a, begin, end);
 }
 
-void Cast(In x, Out y, int64_t begin, int64_t end) {
-  for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR { store(io, load(io, x, i), y, i); });
-}
-
 void Fill(Out y, float value, int64_t begin, int64_t end) {
   for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR { store(io, set(value), y, i); });
 }
@@ -184,15 +175,14 @@ namespace octet::cpu {
 HWY_EXPORT(Elements);
 HWY_EXPORT(Gelu);
 HWY_EXPORT(GeluGrad);
-HWY_EXPORT(Cast);
 HWY_EXPORT(Fill);
 HWY_EXPORT(Sum);
 HWY_EXPORT(GatedSilu);
 HWY_EXPORT(GatedSiluGrad);
 
 void cast(In x, Out y, int64_t n, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(Cast);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(x, y, b, e); });
+  for_blocks(pool, n, kBlockElems,
+             [&](int64_t b, int64_t e, int) { convert_span(offset(x, b), e - b, offset(y, b)); });
 }
 
 void fill(Out y, float value, int64_t n, ThreadPool& pool) {

@@ -9,6 +9,7 @@
 #include "backends/cpu/common/simd_targets.h"
 
 #include "backends/cpu/common/simd-inl.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {
@@ -73,22 +74,6 @@ double SumBlock(In x, int64_t begin, int64_t end) {
   return hn::GetLane(hn::SumOfLanes(F64(), s));
 }
 
-// The sign bit of the result says that an element is NaN or Inf.
-double AmaxBlock(In x, int64_t begin, int64_t end) {
-  VF top = zero();
-  VU flaw = hn::Zero(U32());
-  const VU inf = hn::Set(U32(), 0x7F800000u);
-  for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
-    const VF v = hn::Abs(load(io, x, i));
-    const auto flawed = hn::Eq(hn::And(hn::BitCast(U32(), v), inf), inf);
-    flaw = hn::Or(flaw, hn::VecFromMask(U32(), flawed));
-    top = hn::Max(top, hn::IfThenZeroElse(hn::RebindMask(F32(), flawed), v));
-  });
-  const double value = max_of(top);
-  const bool finite = hn::AllTrue(U32(), hn::Eq(flaw, hn::Zero(U32())));
-  return finite ? value : -value;
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace octet::cpu
@@ -99,7 +84,6 @@ namespace octet::cpu {
 
 HWY_EXPORT(SquaresBlock);
 HWY_EXPORT(SumBlock);
-HWY_EXPORT(AmaxBlock);
 
 namespace {
 
@@ -130,7 +114,10 @@ double sum(In x, int64_t n, double* scratch, ThreadPool& pool) {
 }
 
 Amax amax(In x, int64_t n, double* scratch, ThreadPool& pool) {
-  reduce_blocks(HWY_DYNAMIC_DISPATCH(AmaxBlock), x, n, scratch, pool);
+  const auto of_block = [](In x, int64_t begin, int64_t end) {
+    return signed_amax(offset(x, begin), end - begin);
+  };
+  reduce_blocks(of_block, x, n, scratch, pool);
   double top = 0;
   bool finite = true;
   for (int64_t i = 0; i < reduce_scratch(n); ++i) {

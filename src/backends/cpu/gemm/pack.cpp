@@ -6,6 +6,7 @@
 #include "backends/cpu/common/simd_targets.h"
 
 #include "backends/cpu/common/simd-inl.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
 #include "base/error.h"
 
 #ifndef OCTET_CPU_PACK_ARGS
@@ -164,10 +165,6 @@ void InterleavePair(const uint16_t* a, const uint16_t* b, uint16_t* dst, int64_t
   }
 }
 
-void CopyRowAs(In x, Out y, int64_t n) {
-  for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR { store(io, load(io, x, i), y, i); });
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace octet::cpu
@@ -178,7 +175,6 @@ namespace octet::cpu {
 
 HWY_EXPORT(TransposeBytes);
 HWY_EXPORT(InterleavePair);
-HWY_EXPORT(CopyRowAs);
 
 namespace {
 
@@ -194,7 +190,7 @@ void copy_row(In x, Out y, int64_t n) {
   if (x.dtype == y.dtype) {
     std::memcpy(y.data, x.data, static_cast<size_t>(bytes_of(x.dtype, n)));
   } else {
-    HWY_DYNAMIC_DISPATCH(CopyRowAs)(x, y, n);
+    convert_span(x, n, y);
   }
 }
 

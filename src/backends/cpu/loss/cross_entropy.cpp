@@ -9,6 +9,7 @@
 #include "backends/cpu/common/simd_targets.h"
 
 #include "backends/cpu/common/simd_math-inl.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
 #include "base/error.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -75,20 +76,9 @@ HWY_EXPORT(SoftmaxGradient);
 namespace {
 
 float element(In x, int64_t i) {
-  if (x.dtype == Dtype::f32) return static_cast<const float*>(x.data)[i];
-  return __builtin_bit_cast(float, uint32_t{static_cast<const uint16_t*>(x.data)[i]} << 16);
-}
-
-// One class's gradient, from the logit before it was overwritten.
-void put_label(Out dx, int64_t i, float value) {
-  if (dx.dtype == Dtype::f32) {
-    static_cast<float*>(dx.data)[i] = value;
-    return;
-  }
-  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-  const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
-  const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-  static_cast<uint16_t*>(dx.data)[i] = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
+  float value = 0;
+  convert_span(offset(x, i), 1, {&value, Dtype::f32});
+  return value;
 }
 
 void check_label(int32_t label, int64_t classes) {
@@ -137,9 +127,10 @@ void cross_entropy_backward(const CrossEntropyBackward& a, CrossEntropyShape sha
       }
       const float factor = a.row_dloss ? scale * a.row_dloss[r] : scale;
       const float p = std::exp(element(x, label) - a.lse[r]);
+      // From the logit before it may be overwritten.
       const float at_label = (p - share - (1.0f - shape.smoothing)) * factor;
       kernel(x, dx, {.lse = a.lse[r], .share = share, .scale = factor}, shape.classes);
-      put_label(dx, label, at_label);
+      convert_span({&at_label, Dtype::f32}, 1, offset(dx, label));
     }
   });
 }

@@ -6,16 +6,13 @@
 #include "backends/cpu/common/simd_targets.h"
 
 #include "backends/cpu/common/simd-inl.h"
+#include "backends/cpu/elementwise/quantized_matrix.h"
 #include "base/error.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {
 namespace HWY_NAMESPACE {
 namespace {
-
-void CopyRow(In x, Out y, int64_t cols) {
-  for_lanes(0, cols, [&](int64_t i, auto io) HWY_ATTR { store(io, load(io, x, i), y, i); });
-}
 
 // y = the sum of the named rows of dy.
 void SumRows(const EmbeddingBackward& a, Out y, const int32_t* begin, const int32_t* end,
@@ -37,7 +34,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace octet::cpu {
 
-HWY_EXPORT(CopyRow);
 HWY_EXPORT(SumRows);
 
 namespace {
@@ -53,11 +49,10 @@ void check_id(int32_t id, int64_t vocabulary) {
 }  // namespace
 
 void embedding(In table, const int32_t* ids, Out y, const EmbeddingShape& shape, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(CopyRow);
   for_blocks(pool, shape.tokens, kRows, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; ++t) {
       check_id(ids[t], shape.vocabulary);
-      kernel(offset(table, ids[t] * shape.cols), offset(y, t * shape.cols), shape.cols);
+      convert_span(offset(table, ids[t] * shape.cols), shape.cols, offset(y, t * shape.cols));
     }
   });
 }

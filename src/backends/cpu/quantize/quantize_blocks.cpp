@@ -22,8 +22,7 @@ using Values = std::array<float, kSpan>;
 const float* read_span(In x, int64_t first, int64_t n, Values& buffer) {
   const In from = offset(x, first);
   if (from.dtype == Dtype::f32) return static_cast<const float*>(from.data);
-  const auto* bits = static_cast<const uint16_t*>(from.data);
-  for (int64_t i = 0; i < n; ++i) buffer[static_cast<size_t>(i)] = f32_from_bf16(bits[i]);
+  convert_span(from, n, {buffer.data(), Dtype::f32});
   return buffer.data();
 }
 
