@@ -636,10 +636,10 @@ void scan(const Cut& cut, std::span<const float> x, std::span<float> y) {
   return view.in(Unary::x).dtype == Dtype::f32 && view.out(Unary::y).dtype == Dtype::f32;
 }
 LaunchFn prepare_scan(const NodeView& view, Context& context) {
-  return [cut = cut_of(view, context, view.in(Unary::x))](const LaunchArgs& args) {
+  return launcher(view, context, [cut = cut_of(view, context, view.in(Unary::x))](const Call& call) {
     const auto n = static_cast<size_t>(cut.n);
-    scan(cut, {data<float>(args, Unary::x), n}, {data_out<float>(args, Unary::y), n});
-  };
+    scan(cut, {call.data<float>(Unary::x), n}, {call.result<float>(Unary::y), n});
+  });
 }
 
 """, "before")

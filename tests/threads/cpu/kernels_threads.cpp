@@ -94,9 +94,14 @@ TEST(kernels, sums_over_rows_do_not_race) {
     x.randomize(1);
     dy.randomize(2);
     std::vector<float> scratch(static_cast<size_t>(norm_backward_scratch(shape, 1)));
-    rms_norm({x.in(), {}, dx.out(), rstd.f32()}, shape, pool);
-    rms_norm_backward({x.in(), {}, dy.in(), {}, rstd.f32(), dx.out(), dw.out(), scratch.data()},
-                      shape, pool);
+    norm({.x = x.in(), .y = dx.out(), .rstd = rstd.f32()}, shape, pool);
+    norm_backward({.x = x.in(),
+                   .dy = dy.in(),
+                   .rstd = rstd.f32(),
+                   .dx = dx.out(),
+                   .dw = dw.out(),
+                   .scratch = scratch.data()},
+                  shape, pool);
     return dw;
   });
 }

@@ -111,16 +111,16 @@ TEST(quantize, stored_operands_do_not_race) {
     const int64_t rows_at = round_up(norm_backward_scratch(kShape, 1), 16);
     std::vector<float> sums(
         static_cast<size_t>(rows_at + norm_groups_scratch(kShape, pool.n_threads())));
-    rms_norm_backward({.x = x.stored().x,
-                       .weight = {},
-                       .dy = dy.in(),
-                       .residual = {},
-                       .rstd = rstd.f32(),
-                       .dx = {dx.data(), Dtype::f32},
-                       .dw = {dw.data(), Dtype::f32},
-                       .scratch = sums.data(),
-                       .groups = {x.stored().scales, kGroup, sums.data() + rows_at}},
-                      kShape, pool);
+    norm_backward({.x = x.stored().x,
+                   .weight = {},
+                   .dy = dy.in(),
+                   .residual = {},
+                   .rstd = rstd.f32(),
+                   .dx = {dx.data(), Dtype::f32},
+                   .dw = {dw.data(), Dtype::f32},
+                   .scratch = sums.data(),
+                   .groups = {x.stored().scales, kGroup, sums.data() + rows_at}},
+                  kShape, pool);
     return std::tuple(dgate, dup, dx, dw);
   });
 }

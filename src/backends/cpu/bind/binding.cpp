@@ -20,9 +20,9 @@ std::vector<const KernelRow*> gather(std::initializer_list<Family> families) {
 std::span<const KernelRow* const> kernel_rows(Isa isa) {
   static const auto scalar = gather({rank_bindings, reference_bindings});
   static const auto all =
-      gather({rank_bindings, gemm_bindings, elementwise_bindings, reduce_bindings, layer_bindings,
-              norm_bindings, update_bindings, quantize_bindings, quantize_layer_bindings,
-              layers_on_codes_bindings, move_bindings, widened_bindings, reference_bindings});
+      gather({rank_bindings, gemm_bindings, elementwise_bindings, layer_bindings, norm_bindings,
+              update_bindings, quantize_bindings, layers_on_codes_bindings, move_bindings,
+              widened_bindings, reference_bindings});
   return isa == Isa::scalar ? scalar : all;
 }
 

@@ -29,12 +29,10 @@ struct Binding {
 // Every family's bindings.
 std::span<const Binding> gemm_bindings();
 std::span<const Binding> elementwise_bindings();
-std::span<const Binding> reduce_bindings();
 std::span<const Binding> layer_bindings();
 std::span<const Binding> norm_bindings();
 std::span<const Binding> update_bindings();
 std::span<const Binding> quantize_bindings();
-std::span<const Binding> quantize_layer_bindings();
 std::span<const Binding> layers_on_codes_bindings();
 std::span<const Binding> move_bindings();
 std::span<const Binding> rank_bindings();

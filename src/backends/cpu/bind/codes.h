@@ -19,18 +19,15 @@ inline RowShape rows_of(const TensorType& x) {
 inline int64_t float_bytes(int64_t n) {
   return n * static_cast<int64_t>(sizeof(float));
 }
-inline float* scratch_of(const LaunchArgs& args) {
-  return reinterpret_cast<float*>(args.scratch);
-}
 
 // Whether an operand is quantized as these kernels read it: in groups along the rows.
 inline bool is_in_groups(const TensorType& type) {
   return has_codec(type.dtype) && type.has(Granularity::Kind::group) &&
          is_f32_or_bf16(type.granularity.scale);
 }
-// The length of its groups; 0 of an operand that is not quantized.
-inline int64_t group_size(const NodeView& view, size_t operand) {
-  return view.in(operand).granularity.size;
+// The length of the groups of a node's quantized operands, which are alike; 0 where there are none.
+inline int64_t group_size(const NodeView& view) {
+  return view.in(op_def(view.node.op).scales[0].operand).granularity.size;
 }
 
 // Whether of the first n operands those that may be quantized are so alike, in groups along the
@@ -51,14 +48,14 @@ struct CodesOf {
     transposed_at = both.value_or(Quantize::q);
     if (transposed) padded_rows = view.out(transposed_at).stored_shape()[1];
   }
-  TensorCodes at(const LaunchArgs& args, float scale) const {
+  TensorCodes at(const Call& call, float scale) const {
     TensorCodes codes{.format = format,
                       .scale = scale,
                       .limit = limit,
                       .padded_rows = padded_rows,
                       .zero_code = zero_code};
-    if (rows) codes.rows = data_out<uint8_t>(args, Quantize::q);
-    if (transposed) codes.transposed = data_out<uint8_t>(args, transposed_at);
+    if (rows) codes.rows = call.result<uint8_t>(Quantize::q);
+    if (transposed) codes.transposed = call.result<uint8_t>(transposed_at);
     return codes;
   }
   Dtype format;

@@ -1,11 +1,23 @@
+// Of elements, and sums of everything and over rows, and the places of rows' maxima.
 #include "backends/cpu/elementwise/elementwise.h"
+
+#include <cmath>
 
 #include "backends/cpu/bind/codes.h"
 #include "backends/cpu/bind/launch.h"
+#include "backends/cpu/elementwise/reduce.h"
 #include "backends/cpu/norm/norm.h"
 #include "backends/cpu/reference/reference.h"
 
 namespace octet::cpu {
+
+int64_t reduce_bytes(const NodeView& view) {
+  int64_t largest = 0;
+  for (size_t i = 0; i < view.node.operands.size(); ++i) {
+    if (view.has(i)) largest = std::max(largest, reduce_scratch(view.in(i).n_elems()));
+  }
+  return largest * static_cast<int64_t>(sizeof(double));
+}
 
 bool all_f32_or_bf16(const NodeView& view) {
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
@@ -23,12 +35,11 @@ bool in_lanes(const NodeView& view) {
   return has_lanes(view.node.op) && all_f32_or_bf16(view);
 }
 LaunchFn prepare_lanes(const NodeView& view, Context& context) {
-  return [op = view.node.op, types = NodeTypes(view), n = view.out(Binary::y).n_elems(),
-          &pool = context.pool](const LaunchArgs& args) {
-    elementwise({op, types.operand(args, Binary::a), types.operand(args, Binary::b),
-                 types.result(args, Binary::y)},
-                n, pool);
-  };
+  return launcher(view, context,
+                  [op = view.node.op, n = view.out(Binary::y).n_elems()](const Call& call) {
+                    elementwise({op, call.in(Binary::a), call.in(Binary::b), call.out(Binary::y)},
+                                n, call.pool);
+                  });
 }
 
 // What no vectors compute: the reference's function of a piece at a time, with its bits.
@@ -36,156 +47,180 @@ bool in_doubles(const NodeView& view) {
   return !has_lanes(view.node.op);
 }
 LaunchFn prepare_doubles(const NodeView& view, Context& context) {
-  return [kernel = reference::kernel(view.node.op), attrs = view.node.attrs,
-          types = NodeTypes(view), n = view.out(Binary::y).n_elems(),
-          &pool = context.pool](const LaunchArgs& args) {
-    constexpr int64_t kPiece = 1024;
-    for_blocks(pool, n, kPiece, [&](int64_t begin, int64_t end, int) {
-      double numbers[3][kPiece];
-      const auto n_elems = static_cast<size_t>(end - begin);
-      reference::RefTensor in[2], out[1] = {{.type = {}, .data = {numbers[2], n_elems}}};
-      for (size_t i = 0; i < types.in.size(); ++i) {
-        in[i].data = {numbers[i], n_elems};
-        reference::load(types.in[i], args.operands[i] + bytes_of(types.in[i], begin), in[i].data);
-      }
-      kernel({.attrs = attrs, .in = in, .out = out});
-      reference::store(types.out[0], out[0].data, args.results[0] + bytes_of(types.out[0], begin));
-    });
-  };
+  return launcher(
+      view, context,
+      [kernel = reference::kernel(view.node.op),
+       n = view.out(Binary::y).n_elems()](const Call& call) {
+        constexpr int64_t kPiece = 1024;
+        for_blocks(call.pool, n, kPiece, [&](int64_t begin, int64_t end, int) {
+          double numbers[3][kPiece];
+          const auto n_elems = static_cast<size_t>(end - begin);
+          reference::RefTensor in[2], out[1] = {{.type = {}, .data = {numbers[2], n_elems}}};
+          for (size_t i = 0; i < call.types.in.size(); ++i) {
+            in[i].data = {numbers[i], n_elems};
+            const In x = offset(call.in(i), begin);
+            reference::load(x.dtype, static_cast<const std::byte*>(x.data), in[i].data);
+          }
+          kernel({.attrs = call.node_attrs, .in = in, .out = out});
+          const Out y = offset(call.out(Binary::y), begin);
+          reference::store(y.dtype, out[0].data, static_cast<std::byte*>(y.data));
+        });
+      });
 }
 
-LaunchFn prepare_cast(const NodeView& view, Context& context) {
-  ThreadPool& pool = context.pool;
-  return
-      [types = NodeTypes(view), n = view.out(Unary::y).n_elems(), &pool](const LaunchArgs& args) {
-        cast(types.operand(args, Unary::x), types.result(args, Unary::y), n, pool);
-      };
+// kLaunch(call, n), n the elements of the result.
+template <void (*kLaunch)(const Call& call, int64_t n)>
+LaunchFn prepare_elements(const NodeView& view, Context& context) {
+  return launcher(view, context,
+                  [n = view.out(0).n_elems()](const Call& call) { kLaunch(call, n); });
+}
+
+void launch_cast(const Call& call, int64_t n) {
+  cast(call.in(Unary::x), call.out(Unary::y), n, call.pool);
 }
 
 // In f32, one rounding.
-LaunchFn prepare_rescale(const NodeView& view, Context& context) {
-  ThreadPool& pool = context.pool;
-  return
-      [types = NodeTypes(view), n = view.out(Rescale::y).n_elems(), &pool](const LaunchArgs& args) {
-        scaled_sum({.a = types.operand(args, Rescale::x),
-                    .y = types.result(args, Rescale::y),
-                    .alpha = *data<float>(args, Rescale::factor)},
-                   n, pool);
-      };
+void launch_rescale(const Call& call, int64_t n) {
+  scaled_sum({.a = call.in(Rescale::x),
+              .y = call.out(Rescale::y),
+              .alpha = *call.data<float>(Rescale::factor)},
+             n, call.pool);
 }
-
 bool rescale_applies(const NodeView& view) {
   return all_f32_or_bf16(view) && view.in(Rescale::factor).dtype == Dtype::f32;
 }
 
-LaunchFn prepare_axpby(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), n = view.out(Axpby::y).n_elems(),
-          &pool = context.pool](const LaunchArgs& args) {
-    scaled_sum({.a = types.operand(args, Axpby::a),
-                .b = types.operand(args, Axpby::b),
-                .y = types.result(args, Axpby::y),
-                .alpha = *data<float>(args, Axpby::factor_a),
-                .beta = *data<float>(args, Axpby::factor_b)},
-               n, pool);
-  };
+void launch_axpby(const Call& call, int64_t n) {
+  scaled_sum({.a = call.in(Axpby::a),
+              .b = call.in(Axpby::b),
+              .y = call.out(Axpby::y),
+              .alpha = *call.data<float>(Axpby::factor_a),
+              .beta = *call.data<float>(Axpby::factor_b)},
+             n, call.pool);
 }
 bool axpby_applies(const NodeView& view) {
   return all_f32_or_bf16(view) && view.in(Axpby::factor_a).dtype == Dtype::f32 &&
          view.in(Axpby::factor_b).dtype == Dtype::f32;
 }
 
-LaunchFn prepare_fill(const NodeView& view, Context& context) {
-  ThreadPool& pool = context.pool;
-  const auto value = static_cast<float>(view.attrs<FillAttrs>().value);
-  return [types = NodeTypes(view), n = view.out(Make::y).n_elems(), value,
-          &pool](const LaunchArgs& args) { fill(types.result(args, Make::y), value, n, pool); };
+void launch_fill(const Call& call, int64_t n) {
+  fill(call.out(Make::y), static_cast<float>(call.attrs<FillAttrs>().value), n, call.pool);
 }
 
-LaunchFn prepare_gated(const NodeView& view, Context& context) {
-  ThreadPool& pool = context.pool;
-  return [types = NodeTypes(view), n = view.out(GatedAct::y).n_elems(),
-          &pool](const LaunchArgs& args) {
-    gated_silu(types.operand(args, GatedAct::gate), types.operand(args, GatedAct::up),
-               types.result(args, GatedAct::y), n, pool);
-  };
+void launch_gated(const Call& call, int64_t n) {
+  gated_silu(call.in(GatedAct::gate), call.in(GatedAct::up), call.out(GatedAct::y), n, call.pool);
+}
+void launch_gated_grad(const Call& call, int64_t n) {
+  gated_silu_backward({.gate = call.in(GatedActGrad::gate),
+                       .up = call.in(GatedActGrad::up),
+                       .dy = call.in(GatedActGrad::dy),
+                       .dgate = call.out(GatedActGrad::dgate),
+                       .dup = call.out(GatedActGrad::dup),
+                       .amax = call.amax},
+                      n, call.pool);
 }
 
-LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
-  ThreadPool& pool = context.pool;
-  return with_amax_sink(view, [types = NodeTypes(view), n = view.out(GatedActGrad::dgate).n_elems(),
-                               &pool](const LaunchArgs& args, AmaxSink* amax) {
-    gated_silu_backward({.gate = types.operand(args, GatedActGrad::gate),
-                         .up = types.operand(args, GatedActGrad::up),
-                         .dy = types.operand(args, GatedActGrad::dy),
-                         .dgate = types.result(args, GatedActGrad::dgate),
-                         .dup = types.result(args, GatedActGrad::dup),
-                         .amax = amax},
-                        n, pool);
-  });
+void launch_gelu(const Call& call, int64_t n) {
+  gelu(call.attrs<GeluAttrs>().kind, call.in(Gelu::x), call.out(Gelu::y), n, call.pool);
+}
+void launch_gelu_grad(const Call& call, int64_t n) {
+  gelu_backward({call.attrs<GeluAttrs>().kind, call.in(GeluGrad::x), call.in(GeluGrad::dy),
+                 call.out(GeluGrad::dx), call.amax},
+                n, call.pool);
 }
 
-// To one number.
 // Forward it rounds to the nearest value of a format, as encoding with that format's overflow does.
 bool cast_in_applies(const NodeView& view) {
   return view.in(Unary::x).dtype == Dtype::f32 && view.out(Unary::y).dtype == Dtype::f32;
 }
-LaunchFn prepare_cast_in(const NodeView& view, Context& context) {
-  const auto& attrs = view.attrs<CastInAttrs>();
-  const bool rounds = attrs.direction == Direction::forward && attrs.dtype != Dtype::f32;
-  if (!rounds) return prepare_cast(view, context);
-  const EncodeOptions overflow{.saturate = !find_format(attrs.dtype).has_inf};
-  return [dtype = attrs.dtype, overflow, n = view.out(Unary::y).n_elems(),
-          &pool = context.pool](const LaunchArgs& args) {
-    visit_format(dtype, [&]<Dtype D>() {
-      const auto* x = data<float>(args, Unary::x);
-      auto* y = data_out<float>(args, Unary::y);
-      for_blocks(pool, n, kBlockElems, [&](int64_t begin, int64_t end, int) {
-        for (int64_t i = begin; i < end; ++i)
-          y[i] = decode<D>(encode<D>(x[i], Rounding::near, overflow));
-      });
+void launch_cast_in(const Call& call, int64_t n) {
+  const auto& [dtype, direction] = call.attrs<CastInAttrs>();
+  if (direction != Direction::forward || dtype == Dtype::f32) return launch_cast(call, n);
+  visit_format(dtype, [&]<Dtype D>() {
+    constexpr EncodeOptions kOverflow{.saturate = !format_row(D).has_inf};
+    const auto* x = call.data<float>(Unary::x);
+    auto* y = call.result<float>(Unary::y);
+    for_blocks(call.pool, n, kBlockElems, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i)
+        y[i] = decode<D>(encode<D>(x[i], Rounding::near, kOverflow));
     });
-  };
-}
-
-LaunchFn prepare_gelu(const NodeView& view, Context& context) {
-  ThreadPool& pool = context.pool;
-  return [kind = view.attrs<GeluAttrs>().kind, types = NodeTypes(view),
-          n = view.out(Gelu::y).n_elems(), &pool](const LaunchArgs& args) {
-    gelu(kind, types.operand(args, Gelu::x), types.result(args, Gelu::y), n, pool);
-  };
-}
-
-LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
-  ThreadPool& pool = context.pool;
-  return with_amax_sink(
-      view, [kind = view.attrs<GeluAttrs>().kind, types = NodeTypes(view),
-             n = view.out(GeluGrad::dx).n_elems(), &pool](const LaunchArgs& args, AmaxSink* amax) {
-        gelu_backward({kind, types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::dy),
-                       types.result(args, GeluGrad::dx), amax},
-                      n, pool);
-      });
+  });
 }
 
 LaunchFn prepare_bias_add(const NodeView& view, Context& context) {
-  ThreadPool& pool = context.pool;
-  return [types = NodeTypes(view), shape = rows_of(view.in(BiasAdd::x)),
-          &pool](const LaunchArgs& args) {
-    add_bias(types.operand(args, BiasAdd::x), types.operand(args, BiasAdd::bias),
-             types.result(args, BiasAdd::y), shape, pool);
-  };
+  return launcher(view, context, [shape = rows_of(view.in(BiasAdd::x))](const Call& call) {
+    add_bias(call.in(BiasAdd::x), call.in(BiasAdd::bias), call.out(BiasAdd::y), shape, call.pool);
+  });
 }
 
-int64_t column_sum_scratch(const NodeView& view) {
-  return norm_backward_scratch(rows_of(view.in(Unary::x)), 1) * static_cast<int64_t>(sizeof(float));
+// Sums over rows: kRows says what they are.
+template <RowShape (*kRows)(const NodeView&)>
+int64_t columns_scratch(const NodeView& view) {
+  return float_bytes(norm_backward_scratch(kRows(view), 1));
+}
+template <RowShape (*kRows)(const NodeView&)>
+LaunchFn prepare_columns(const NodeView& view, Context& context) {
+  return launcher(view, context, [shape = kRows(view)](const Call& call) {
+    column_sum(call.in(Unary::x), call.out(Unary::y), call.scratch<float>(), shape, call.pool);
+  });
 }
 
-LaunchFn prepare_column_sum(const NodeView& view, Context& context) {
-  ThreadPool& pool = context.pool;
-  return
-      [types = NodeTypes(view), shape = rows_of(view.in(Unary::x)), &pool](const LaunchArgs& args) {
-        column_sum(types.operand(args, Unary::x), types.result(args, Unary::y),
-                   reinterpret_cast<float*>(args.scratch), shape, pool);
-      };
+// All but the last axis.
+RowShape rows_of_matrix(const NodeView& view) {
+  return rows_of(view.in(Unary::x));
+}
+// What is left is a row, and what vanishes counts the rows.
+RowShape rows_that_vanish(const NodeView& view) {
+  const int64_t cols = view.out(Unary::y).n_elems();
+  return {.rows = cols == 0 ? 0 : view.in(Unary::x).n_elems() / cols, .cols = cols};
+}
+bool sums_leading_axes(const NodeView& view) {
+  const Shape& axes = view.attrs<AxesAttrs>().axes;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i] != static_cast<int64_t>(i)) return false;
+  }
+  return !axes.empty() && all_f32_or_bf16(view) && rows_that_vanish(view).rows > 0;
+}
+
+bool sums_all(const NodeView& view) {
+  return is_f32_or_bf16(view.in(Unary::x).dtype) && view.out(Unary::y).dtype == Dtype::f32 &&
+         view.out(Unary::y).n_elems() == 1;
+}
+LaunchFn prepare_sum(const NodeView& view, Context& context) {
+  return launcher(view, context, [n = view.in(Unary::x).n_elems()](const Call& call) {
+    *call.result<float>(Unary::y) =
+        static_cast<float>(sum(call.in(Unary::x), n, call.scratch<double>(), call.pool));
+  });
+}
+
+// Of the last axis, which has something.
+bool finds_in_rows(const NodeView& view) {
+  const Shape& shape = view.in(Unary::x).shape;
+  return view.attrs<AxisAttrs>().axis == static_cast<int64_t>(shape.size()) - 1 &&
+         shape.back() > 0 && is_f32_or_bf16(view.in(Unary::x).dtype);
+}
+// The first of the largest; a NaN is above everything.
+LaunchFn prepare_argmax(const NodeView& view, Context& context) {
+  return launcher(view, context, [shape = rows_of(view.in(Unary::x))](const Call& call) {
+    constexpr int64_t kPiece = 1024;
+    auto* y = call.result<int32_t>(Unary::y);
+    for_blocks(call.pool, shape.rows, 1, [&](int64_t row, int64_t, int) {
+      double numbers[kPiece], best = 0;
+      int64_t at = -1;
+      for (int64_t begin = 0; begin < shape.cols && !std::isnan(best); begin += kPiece) {
+        const int64_t n = std::min(kPiece, shape.cols - begin);
+        const In x = offset(call.in(Unary::x), row * shape.cols + begin);
+        reference::load(x.dtype, static_cast<const std::byte*>(x.data),
+                        {numbers, static_cast<size_t>(n)});
+        for (int64_t i = 0; i < n; ++i) {
+          if (at >= 0 && (numbers[i] <= best || std::isnan(best))) continue;
+          best = numbers[i];
+          at = begin + i;
+        }
+      }
+      y[row] = static_cast<int32_t>(at);
+    });
+  });
 }
 
 const Binding kElementwiseBindings[] = {
@@ -194,20 +229,25 @@ const Binding kElementwiseBindings[] = {
       {{OpCode::op, "doubles", in_doubles}, prepare_doubles},
 #define ROWS_binary ROWS_unary
 #define ROWS_compare ROWS_unary
-#define ROWS_scaled(op) {{OpCode::op, "simd", rescale_applies}, prepare_rescale},
+#define ROWS_scaled(op) {{OpCode::op, "simd", rescale_applies}, prepare_elements<launch_rescale>},
 #define ELEMENT(op, arity, ...) ROWS_##arity(op)
 #include "math/elementwise.def"
-    {{OpCode::axpby, "simd", axpby_applies}, prepare_axpby},
-    {{OpCode::cast_in, "simd", cast_in_applies}, prepare_cast_in},
-    {{OpCode::cast, "simd", all_f32_or_bf16}, prepare_cast},
-    {{OpCode::stop_gradient, "simd", all_f32_or_bf16}, prepare_cast},
-    {{OpCode::fill, "simd", all_f32_or_bf16}, prepare_fill},
-    {{OpCode::gated_act, "simd", all_f32_or_bf16}, prepare_gated},
-    {{OpCode::gated_act_grad, "simd", all_f32_or_bf16}, prepare_gated_grad},
-    {{OpCode::gelu, "simd", all_f32_or_bf16}, prepare_gelu},
-    {{OpCode::gelu_grad, "simd", all_f32_or_bf16}, prepare_gelu_grad},
+    {{OpCode::axpby, "simd", axpby_applies}, prepare_elements<launch_axpby>},
+    {{OpCode::cast_in, "simd", cast_in_applies}, prepare_elements<launch_cast_in>},
+    {{OpCode::cast, "simd", all_f32_or_bf16}, prepare_elements<launch_cast>},
+    {{OpCode::stop_gradient, "simd", all_f32_or_bf16}, prepare_elements<launch_cast>},
+    {{OpCode::fill, "simd", all_f32_or_bf16}, prepare_elements<launch_fill>},
+    {{OpCode::gated_act, "simd", all_f32_or_bf16}, prepare_elements<launch_gated>},
+    {{OpCode::gated_act_grad, "simd", all_f32_or_bf16}, prepare_elements<launch_gated_grad>},
+    {{OpCode::gelu, "simd", all_f32_or_bf16}, prepare_elements<launch_gelu>},
+    {{OpCode::gelu_grad, "simd", all_f32_or_bf16}, prepare_elements<launch_gelu_grad>},
     {{OpCode::bias_add, "simd", all_f32_or_bf16}, prepare_bias_add},
-    {{OpCode::column_sum, "simd", all_f32_or_bf16, column_sum_scratch}, prepare_column_sum},
+    {{OpCode::column_sum, "simd", all_f32_or_bf16, columns_scratch<rows_of_matrix>},
+     prepare_columns<rows_of_matrix>},
+    {{OpCode::reduce_sum, "simd", sums_all, reduce_bytes}, prepare_sum},
+    {{OpCode::reduce_sum, "columns", sums_leading_axes, columns_scratch<rows_that_vanish>},
+     prepare_columns<rows_that_vanish>},
+    {{OpCode::argmax, "rows", finds_in_rows}, prepare_argmax},
 };
 
 }  // namespace

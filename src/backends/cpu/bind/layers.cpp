@@ -4,7 +4,6 @@
 #include "backends/cpu/loss/cross_entropy.h"
 #include "backends/cpu/loss/embedding.h"
 #include "backends/cpu/rope/rope.h"
-#include "ir/ops/rope.h"
 
 namespace octet::cpu {
 namespace {
@@ -21,19 +20,18 @@ LaunchFn prepare_rope(const NodeView& view, Context& context) {
   const RopeShape shape{
       .tokens = tokens, .heads = attrs.heads, .head_size = attrs.head_dim, .max_positions = tokens};
   const Rotation rotation = attrs.inverse ? Rotation::inverse : Rotation::forward;
-  return with_amax_sink(
-      view, [types = NodeTypes(view), shape, rotation,
-             table = context.rope_tables.get(attrs, tokens), frequencies = rope_frequencies(attrs),
-             &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-        octet::cpu::rope({.x = types.operand(args, octet::Rope::x),
-                          .y = types.result(args, octet::Rope::y),
+  return launcher(
+      view, context,
+      [shape, rotation, table = context.rope_tables.get(attrs, tokens)](const Call& call) {
+        octet::cpu::rope({.x = call.in(octet::Rope::x),
+                          .y = call.out(octet::Rope::y),
                           .cos = table->cos.data(),
                           .sin = table->sin.data(),
-                          .positions = data<int32_t>(args, octet::Rope::positions),
+                          .positions = call.data<int32_t>(octet::Rope::positions),
                           .rotation = rotation,
-                          .amax = amax,
-                          .frequencies = frequencies.data()},
-                         shape, pool);
+                          .amax = call.amax,
+                          .frequencies = table->frequencies.data()},
+                         shape, call.pool);
       });
 }
 
@@ -86,41 +84,43 @@ int64_t attention_grad_scratch(const NodeView& view) {
 }
 
 LaunchFn prepare_attention(const NodeView& view, Context& context) {
-  return [kernel = AttentionForward(attention_spec(view), context.pool.n_threads()),
-          &pool = context.pool](const LaunchArgs& args) {
-    kernel.launch({.q = args.operands[Attention::q],
-                   .k = args.operands[Attention::k],
-                   .v = args.operands[Attention::v],
-                   .o = args.results[Attention::o],
-                   .lse = data_out<float>(args, Attention::lse),
-                   .key_begins = data<int32_t>(args, Attention::key_begins),
-                   .key_ends = data<int32_t>(args, Attention::key_ends),
-                   .positions = data<int32_t>(args, Attention::positions),
-                   .bias = data<void>(args, Attention::bias),
-                   .scratch = args.scratch},
-                  pool);
-  };
+  return launcher(view, context,
+                  [kernel = AttentionForward(attention_spec(view), context.pool.n_threads())](
+                      const Call& call) {
+                    kernel.launch({.q = call.args.operands[Attention::q],
+                                   .k = call.args.operands[Attention::k],
+                                   .v = call.args.operands[Attention::v],
+                                   .o = call.args.results[Attention::o],
+                                   .lse = call.result<float>(Attention::lse),
+                                   .key_begins = call.data<int32_t>(Attention::key_begins),
+                                   .key_ends = call.data<int32_t>(Attention::key_ends),
+                                   .positions = call.data<int32_t>(Attention::positions),
+                                   .bias = call.data<void>(Attention::bias),
+                                   .scratch = call.args.scratch},
+                                  call.pool);
+                  });
 }
 
 LaunchFn prepare_attention_grad(const NodeView& view, Context& context) {
-  return [kernel = AttentionBackward(attention_spec(view), context.pool.n_threads()),
-          &pool = context.pool](const LaunchArgs& args) {
-    kernel.launch({.q = args.operands[AttentionGrad::q],
-                   .k = args.operands[AttentionGrad::k],
-                   .v = args.operands[AttentionGrad::v],
-                   .o = args.operands[AttentionGrad::o],
-                   .dout = args.operands[AttentionGrad::dout],
-                   .lse = data<float>(args, AttentionGrad::lse),
-                   .key_begins = data<int32_t>(args, AttentionGrad::key_begins),
-                   .key_ends = data<int32_t>(args, AttentionGrad::key_ends),
-                   .bias = data<void>(args, AttentionGrad::bias),
-                   .dq = args.results[AttentionGrad::dq],
-                   .dk = args.results[AttentionGrad::dk],
-                   .dv = args.results[AttentionGrad::dv],
-                   .dbias = data_out<void>(args, AttentionGrad::dbias),
-                   .scratch = args.scratch},
-                  pool);
-  };
+  return launcher(view, context,
+                  [kernel = AttentionBackward(attention_spec(view), context.pool.n_threads())](
+                      const Call& call) {
+                    kernel.launch({.q = call.args.operands[AttentionGrad::q],
+                                   .k = call.args.operands[AttentionGrad::k],
+                                   .v = call.args.operands[AttentionGrad::v],
+                                   .o = call.args.operands[AttentionGrad::o],
+                                   .dout = call.args.operands[AttentionGrad::dout],
+                                   .lse = call.data<float>(AttentionGrad::lse),
+                                   .key_begins = call.data<int32_t>(AttentionGrad::key_begins),
+                                   .key_ends = call.data<int32_t>(AttentionGrad::key_ends),
+                                   .bias = call.data<void>(AttentionGrad::bias),
+                                   .dq = call.args.results[AttentionGrad::dq],
+                                   .dk = call.args.results[AttentionGrad::dk],
+                                   .dv = call.args.results[AttentionGrad::dv],
+                                   .dbias = call.result<void>(AttentionGrad::dbias),
+                                   .scratch = call.args.scratch},
+                                  call.pool);
+                  });
 }
 
 // Of a look-up, its gradient and the loss.
@@ -137,10 +137,10 @@ LaunchFn prepare_embedding(const NodeView& view, Context& context) {
   const EmbeddingShape shape{.tokens = view.in(Lookup::index).n_elems(),
                              .vocabulary = view.in(Lookup::table).shape[0],
                              .cols = view.in(Lookup::table).shape[1]};
-  return [types = NodeTypes(view), shape, &pool = context.pool](const LaunchArgs& args) {
-    octet::cpu::embedding(types.operand(args, Lookup::table), data<int32_t>(args, Lookup::index),
-                          types.result(args, Lookup::y), shape, pool);
-  };
+  return launcher(view, context, [shape](const Call& call) {
+    octet::cpu::embedding(call.in(Lookup::table), call.data<int32_t>(Lookup::index),
+                          call.out(Lookup::y), shape, call.pool);
+  });
 }
 
 EmbeddingShape gradient_shape(const NodeView& view) {
@@ -154,14 +154,13 @@ int64_t embedding_grad_scratch(const NodeView& view) {
 }
 
 LaunchFn prepare_embedding_grad(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), shape = gradient_shape(view),
-          &pool = context.pool](const LaunchArgs& args) {
-    embedding_backward({.dy = types.operand(args, LookupGrad::dy),
-                        .ids = data<int32_t>(args, LookupGrad::index),
-                        .dtable = types.result(args, LookupGrad::dtable),
-                        .scratch = reinterpret_cast<int32_t*>(args.scratch)},
-                       shape, pool);
-  };
+  return launcher(view, context, [shape = gradient_shape(view)](const Call& call) {
+    embedding_backward({.dy = call.in(LookupGrad::dy),
+                        .ids = call.data<int32_t>(LookupGrad::index),
+                        .dtable = call.out(LookupGrad::dtable),
+                        .scratch = call.scratch<int32_t>()},
+                       shape, call.pool);
+  });
 }
 
 CrossEntropyShape cross_entropy_shape(const NodeView& view, SlotId logits) {
@@ -182,36 +181,36 @@ int64_t cross_entropy_scratch(const NodeView& view) {
 
 LaunchFn prepare_cross_entropy(const NodeView& view, Context& context) {
   const CrossEntropyShape shape = cross_entropy_shape(view, octet::CrossEntropy::logits);
-  return [types = NodeTypes(view), shape, &pool = context.pool](const LaunchArgs& args) {
-    auto* nll = data_out<float>(args, octet::CrossEntropy::nll);
-    auto* smoothed = reinterpret_cast<float*>(args.scratch + cross_entropy_sums(shape.rows));
-    cross_entropy({.logits = types.operand(args, octet::CrossEntropy::logits),
-                   .labels = data<int32_t>(args, octet::CrossEntropy::labels),
+  return launcher(view, context, [shape](const Call& call) {
+    auto* nll = call.result<float>(octet::CrossEntropy::nll);
+    auto* smoothed = reinterpret_cast<float*>(call.args.scratch + cross_entropy_sums(shape.rows));
+    cross_entropy({.logits = call.in(octet::CrossEntropy::logits),
+                   .labels = call.data<int32_t>(octet::CrossEntropy::labels),
                    .loss = nll,
-                   .lse = data_out<float>(args, octet::CrossEntropy::lse),
+                   .lse = call.result<float>(octet::CrossEntropy::lse),
                    .smoothed = smoothed},
-                  shape, pool);
+                  shape, call.pool);
     const double total = sum({shape.smoothing == 0 ? nll : smoothed, Dtype::f32}, shape.rows,
-                             reinterpret_cast<double*>(args.scratch), pool);
-    *data_out<float>(args, octet::CrossEntropy::loss) = static_cast<float>(
-        total * static_cast<double>(*data<float>(args, octet::CrossEntropy::inv_n)));
-  };
+                             call.scratch<double>(), call.pool);
+    *call.result<float>(octet::CrossEntropy::loss) = static_cast<float>(
+        total * static_cast<double>(*call.data<float>(octet::CrossEntropy::inv_n)));
+  });
 }
 
 LaunchFn prepare_cross_entropy_grad(const NodeView& view, Context& context) {
   const CrossEntropyShape shape = cross_entropy_shape(view, CrossEntropyGrad::logits);
   const bool by_row = !view.in(CrossEntropyGrad::dloss).shape.empty();
-  return [types = NodeTypes(view), shape, by_row, &pool = context.pool](const LaunchArgs& args) {
-    const auto* dloss = data<float>(args, CrossEntropyGrad::dloss);
-    cross_entropy_backward({.logits = types.operand(args, CrossEntropyGrad::logits),
-                            .labels = data<int32_t>(args, CrossEntropyGrad::labels),
-                            .lse = data<float>(args, CrossEntropyGrad::lse),
-                            .dlogits = types.result(args, CrossEntropyGrad::dlogits),
-                            .inv_n = data<float>(args, CrossEntropyGrad::inv_n),
+  return launcher(view, context, [shape, by_row](const Call& call) {
+    const auto* dloss = call.data<float>(CrossEntropyGrad::dloss);
+    cross_entropy_backward({.logits = call.in(CrossEntropyGrad::logits),
+                            .labels = call.data<int32_t>(CrossEntropyGrad::labels),
+                            .lse = call.data<float>(CrossEntropyGrad::lse),
+                            .dlogits = call.out(CrossEntropyGrad::dlogits),
+                            .inv_n = call.data<float>(CrossEntropyGrad::inv_n),
                             .dloss = by_row ? nullptr : dloss,
                             .row_dloss = by_row ? dloss : nullptr},
-                           shape, pool);
-  };
+                           shape, call.pool);
+  });
 }
 
 const Binding kLayersBindings[] = {

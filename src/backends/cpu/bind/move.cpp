@@ -20,10 +20,12 @@ bool moves(const NodeView& view) {
 }
 
 LaunchFn launch_copy(const NodeView& view, const StridedCopy& copy, Context& context) {
-  return [copy = simplified(copy), bytes = bytes_of(view.out(Unary::y).dtype, 1),
-          &pool = context.pool](const LaunchArgs& args) {
-    copy_strided(copy, args.operands[Unary::x], args.results[Unary::y], bytes, pool);
-  };
+  return launcher(
+      view, context,
+      [copy = simplified(copy), bytes = bytes_of(view.out(Unary::y).dtype, 1)](const Call& call) {
+        copy_strided(copy, call.args.operands[Unary::x], call.args.results[Unary::y], bytes,
+                     call.pool);
+      });
 }
 
 LaunchFn prepare_slice(const NodeView& view, Context& context) {
@@ -71,11 +73,14 @@ LaunchFn prepare_pad(const NodeView& view, Context& context) {
   }
   std::array<std::byte, 4> element{};
   reference::store(y.dtype, {&attrs.value, 1}, element.data());
-  return [copy = simplified(copy), element, bytes = bytes_of(y.dtype, 1), n = y.n_elems(),
-          &pool = context.pool](const LaunchArgs& args) {
-    fill_elements(args.results[Unary::y], n, {element.data(), bytes}, pool);
-    copy_strided(copy, args.operands[Unary::x], args.results[Unary::y], bytes, pool);
-  };
+  return launcher(
+      view, context,
+      [copy = simplified(copy), element, bytes = bytes_of(y.dtype, 1),
+       n = y.n_elems()](const Call& call) {
+        fill_elements(call.args.results[Unary::y], n, {element.data(), bytes}, call.pool);
+        copy_strided(copy, call.args.operands[Unary::x], call.args.results[Unary::y], bytes,
+                     call.pool);
+      });
 }
 
 LaunchFn prepare_concatenate(const NodeView& view, Context& context) {
@@ -92,11 +97,12 @@ LaunchFn prepare_concatenate(const NodeView& view, Context& context) {
                                  .dst_stride = dst_stride}));
     start += shape[axis];
   }
-  return [copies, bytes = bytes_of(y.dtype, 1), &pool = context.pool](const LaunchArgs& args) {
+  return launcher(view, context, [copies, bytes = bytes_of(y.dtype, 1)](const Call& call) {
     for (size_t i = 0; i < copies.size(); ++i) {
-      copy_strided(copies[i], args.operands[i], args.results[Concatenate::y], bytes, pool);
+      copy_strided(copies[i], call.args.operands[i], call.args.results[Concatenate::y], bytes,
+                   call.pool);
     }
-  };
+  });
 }
 
 bool selects(const NodeView& view) {
@@ -107,10 +113,10 @@ bool selects(const NodeView& view) {
 }
 
 template <typename T>
-void select_elements(const LaunchArgs& args, int64_t begin, int64_t end) {
-  const auto* condition = data<uint8_t>(args, Select::condition);
-  const auto *yes = data<T>(args, Select::yes), *no = data<T>(args, Select::no);
-  auto* y = data_out<T>(args, Select::y);
+void select_elements(const Call& call, int64_t begin, int64_t end) {
+  const auto* condition = call.data<uint8_t>(Select::condition);
+  const auto *yes = call.data<T>(Select::yes), *no = call.data<T>(Select::no);
+  auto* y = call.result<T>(Select::y);
   for (int64_t i = begin; i < end; ++i) y[i] = condition[i] != 0 ? yes[i] : no[i];
 }
 
@@ -119,10 +125,10 @@ LaunchFn prepare_select(const NodeView& view, Context& context) {
   const auto kernel = bytes == 1   ? select_elements<uint8_t>
                       : bytes == 2 ? select_elements<uint16_t>
                                    : select_elements<uint32_t>;
-  return [kernel, n = view.out(Select::y).n_elems(), &pool = context.pool](const LaunchArgs& args) {
-    for_blocks(pool, n, kBlockElems,
-               [&](int64_t begin, int64_t end, int) { kernel(args, begin, end); });
-  };
+  return launcher(view, context, [kernel, n = view.out(Select::y).n_elems()](const Call& call) {
+    for_blocks(call.pool, n, kBlockElems,
+               [&](int64_t begin, int64_t end, int) { kernel(call, begin, end); });
+  });
 }
 
 bool writes_same_type(const NodeView& view) {
@@ -135,19 +141,19 @@ LaunchFn prepare_cache_write(const NodeView& view, Context& context) {
   const int64_t rows = x.shape[0], per_entry = rows / attrs.batch;
   const int64_t row_bytes = bytes_of(x.dtype, x.shape[1]);
   const int64_t cache_bytes = view.in(CacheWrite::cache).n_bytes();
-  return [=, capacity = attrs.capacity, &pool = context.pool](const LaunchArgs& args) {
-    const auto* from = data<char>(args, CacheWrite::x);
-    const auto* positions = data<int32_t>(args, CacheWrite::positions);
-    auto* to = data_out<char>(args, CacheWrite::next_cache);
-    if (const auto* cache = data<char>(args, CacheWrite::cache); cache != to)
+  return launcher(view, context, [=, capacity = attrs.capacity](const Call& call) {
+    const auto* from = call.data<char>(CacheWrite::x);
+    const auto* positions = call.data<int32_t>(CacheWrite::positions);
+    auto* to = call.result<char>(CacheWrite::next_cache);
+    if (const auto* cache = call.data<char>(CacheWrite::cache); cache != to)
       std::memcpy(to, cache, static_cast<size_t>(cache_bytes));
-    for_tiles(pool, rows, [&](int64_t r, int) {
+    for_tiles(call.pool, rows, [&](int64_t r, int) {
       const int64_t position = positions[r];
       if (position < 0 || position >= capacity) return;
       std::memcpy(to + (r / per_entry * capacity + position) * row_bytes, from + r * row_bytes,
                   static_cast<size_t>(row_bytes));
     });
-  };
+  });
 }
 
 const Binding kMoveBindings[] = {

@@ -1,7 +1,5 @@
 #include "backends/cpu/quantize/quantize.h"
 
-#include <numeric>
-
 #include "backends/cpu/bind/codes.h"
 #include "backends/cpu/elementwise/reduce.h"
 #include "backends/cpu/quantize/quantize_blocks.h"
@@ -12,16 +10,7 @@ namespace {
 
 // Per tensor: formats/quantize.h's rules.
 float scale_of(const AmaxScaleAttrs& q, float amax) {
-  const auto target = static_cast<float>(q.target);
-  return q.rule == ScaleRule::power_ceil ? power_scale(amax, target) : tensor_scale(amax, target);
-}
-
-int64_t amax_scratch(const NodeView& view) {
-  int64_t largest = 0;
-  for (size_t i = 0; i < view.node.operands.size(); ++i) {
-    if (view.has(i)) largest = std::max(largest, reduce_scratch(view.in(i).n_elems()));
-  }
-  return largest * static_cast<int64_t>(sizeof(double));
+  return scale_from_amax({.rule = q.rule, .amax_target = static_cast<float>(q.target)}, amax);
 }
 
 bool amax_applies(const NodeView& view) {
@@ -31,39 +20,35 @@ bool amax_applies(const NodeView& view) {
   return view.out(AmaxOp::amax).dtype == Dtype::f32;
 }
 
-// The maximum of a node's operands, some of which may be flags.
-struct AmaxOf {
-  AmaxOf(const NodeView& view, const std::vector<size_t>& operands)
-      : types(view), operands(operands) {
-    for (const size_t i : operands) sizes.push_back(view.in(i).n_elems());
-  }
-  Amax operator()(const LaunchArgs& args, ThreadPool& pool) const {
-    Amax all;
-    for (size_t k = 0; k < operands.size(); ++k) {
-      const size_t i = operands[k];
-      if (types.in[i] == Dtype::boolean) {
-        all.finite = all.finite && *data<uint8_t>(args, i) == 0;
-        continue;
-      }
-      const Amax part =
-          amax(types.operand(args, i), sizes[k], reinterpret_cast<double*>(args.scratch), pool);
-      all = {std::max(all.value, part.value), all.finite && part.finite};
-    }
-    return all;
-  }
-  NodeTypes types;
-  std::vector<size_t> operands;
-  std::vector<int64_t> sizes;
+// An operand whose maximum is taken, or a flag.
+struct Measured {
+  size_t operand;
+  int64_t n_elems;
 };
+std::vector<Measured> measured_from(const NodeView& view, size_t first) {
+  std::vector<Measured> all;
+  for (size_t i = first; i < view.node.operands.size(); ++i)
+    all.push_back({i, view.in(i).n_elems()});
+  return all;
+}
+
+Amax amax_of(const Call& call, const std::vector<Measured>& operands) {
+  Amax all;
+  for (const auto& [i, n] : operands) {
+    const In x = call.in(i);
+    const Amax part = x.dtype == Dtype::boolean ? Amax{0, *call.data<uint8_t>(i) == 0}
+                                                : amax(x, n, call.scratch<double>(), call.pool);
+    all = {std::max(all.value, part.value), all.finite && part.finite};
+  }
+  return all;
+}
 
 LaunchFn prepare_amax(const NodeView& view, Context& context) {
-  std::vector<size_t> operands(view.node.operands.size());
-  std::iota(operands.begin(), operands.end(), 0);
-  return [amax_of = AmaxOf(view, operands), &pool = context.pool](const LaunchArgs& args) {
-    const Amax all = amax_of(args, pool);
-    *data_out<float>(args, AmaxOp::amax) = all.value;
-    *data_out<uint8_t>(args, AmaxOp::nonfinite) = all.finite ? 0 : 1;
-  };
+  return launcher(view, context, [operands = measured_from(view, 0)](const Call& call) {
+    const Amax all = amax_of(call, operands);
+    *call.result<float>(AmaxOp::amax) = all.value;
+    *call.result<uint8_t>(AmaxOp::nonfinite) = all.finite ? 0 : 1;
+  });
 }
 
 // Scalars in f32.
@@ -82,28 +67,28 @@ bool delayed_applies(const NodeView& view) {
          view.out(DelayedScale::next_history).dtype == Dtype::f32;
 }
 
-LaunchFn prepare_quant_scale(const NodeView& view, Context&) {
-  return [q = view.attrs<AmaxScaleAttrs>()](const LaunchArgs& args) {
-    *data_out<float>(args, QuantScale::scale) = scale_of(q, *data<float>(args, QuantScale::amax));
-  };
+LaunchFn prepare_quant_scale(const NodeView& view, Context& context) {
+  return launcher(view, context, [](const Call& call) {
+    *call.result<float>(QuantScale::scale) =
+        scale_of(call.attrs<AmaxScaleAttrs>(), *call.data<float>(QuantScale::amax));
+  });
 }
 
-LaunchFn prepare_delayed_scale(const NodeView& view, Context&) {
-  return [q = view.attrs<AmaxScaleAttrs>(),
-          n = view.in(DelayedScale::history).n_elems()](const LaunchArgs& args) {
-    const float now = *data<float>(args, DelayedScale::amax);
-    const AmaxHistory history{data<float>(args, DelayedScale::history),
-                              data_out<float>(args, DelayedScale::next_history), n};
-    *data_out<float>(args, DelayedScale::scale) = scale_of(q, delayed_amax(history, now));
-  };
+LaunchFn prepare_delayed_scale(const NodeView& view, Context& context) {
+  return launcher(view, context, [n = view.in(DelayedScale::history).n_elems()](const Call& call) {
+    const AmaxHistory history{call.data<float>(DelayedScale::history),
+                              call.result<float>(DelayedScale::next_history), n};
+    *call.result<float>(DelayedScale::scale) = scale_of(
+        call.attrs<AmaxScaleAttrs>(), delayed_amax(history, *call.data<float>(DelayedScale::amax)));
+  });
 }
 
-LaunchFn prepare_periodic_scale(const NodeView& view, Context&) {
-  const auto target = static_cast<float>(view.attrs<AmaxScaleAttrs>().target);
-  return [target](const LaunchArgs& args) {
-    *data_out<float>(args, PeriodicScale::scale) = periodic_scale(
-        *data<float>(args, PeriodicScale::before), *data<float>(args, PeriodicScale::amax), target);
-  };
+LaunchFn prepare_periodic_scale(const NodeView& view, Context& context) {
+  return launcher(view, context, [](const Call& call) {
+    *call.result<float>(PeriodicScale::scale) = periodic_scale(
+        *call.data<float>(PeriodicScale::before), *call.data<float>(PeriodicScale::amax),
+        static_cast<float>(call.attrs<AmaxScaleAttrs>().target));
+  });
 }
 
 bool quantize_applies(const NodeView& view) {
@@ -116,14 +101,6 @@ std::optional<SlotId> transposed_slot(const NodeView& view) {
   return QuantizeBoth::q_transposed;
 }
 
-LaunchFn prepare_rounded(const NodeView& view, const QuantizeAttrs& q, Context& context) {
-  return [types = NodeTypes(view), codes = CodesOf(view, q, transposed_slot(view)), q,
-          shape = rows_of(view.in(Quantize::x)), &pool = context.pool](const LaunchArgs& args) {
-    quantize_rounded(types.operand(args, Quantize::x), q,
-                     codes.at(args, *data<float>(args, Quantize::scale)), shape, pool);
-  };
-}
-
 int64_t quantize_bytes(const NodeView& view) {
   const bool is_by_row = !view.out(Quantize::q).layout.transposed;
   if (is_by_row && !transposed_slot(view)) return 0;
@@ -131,14 +108,16 @@ int64_t quantize_bytes(const NodeView& view) {
 }
 
 LaunchFn prepare_quantize(const NodeView& view, Context& context) {
-  if (const auto& q = view.attrs<QuantizeAttrs>(); q.rounding != Rounding::near)
-    return prepare_rounded(view, q, context);
-  return [types = NodeTypes(view),
-          codes = CodesOf(view, view.attrs<QuantizeAttrs>(), transposed_slot(view)),
-          shape = rows_of(view.in(Quantize::x)), &pool = context.pool](const LaunchArgs& args) {
-    quantize(types.operand(args, Quantize::x), codes.at(args, *data<float>(args, Quantize::scale)),
-             shape, scratch_of(args), pool);
-  };
+  return launcher(view, context,
+                  [codes = CodesOf(view, view.attrs<QuantizeAttrs>(), transposed_slot(view)),
+                   shape = rows_of(view.in(Quantize::x))](const Call& call) {
+                    const auto& q = call.attrs<QuantizeAttrs>();
+                    const In x = call.in(Quantize::x);
+                    const TensorCodes out = codes.at(call, *call.data<float>(Quantize::scale));
+                    if (q.rounding != Rounding::near)
+                      return quantize_rounded(x, q, out, shape, call.pool);
+                    quantize(x, out, shape, call.scratch<float>(), call.pool);
+                  });
 }
 
 bool amax_quantize_applies(const NodeView& view) {
@@ -154,31 +133,28 @@ bool amax_quantize_applies(const NodeView& view) {
 int64_t amax_quantize_bytes(const NodeView& view) {
   const int64_t quantize =
       float_bytes(quantize_scratch(rows_of(view.in(AmaxQuantize::x)), 0, view.target.n_threads));
-  return std::max(quantize, amax_scratch(view));
+  return std::max(quantize, reduce_bytes(view));
 }
 
 LaunchFn prepare_amax_quantize(const NodeView& view, Context& context) {
+  using S = AmaxQuantize;
   const auto& a = view.attrs<AmaxQuantizeAttrs>();
-  std::vector<size_t> measured;
-  if (a.measures) measured.push_back(AmaxQuantize::x);
-  for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i) measured.push_back(i);
-  const auto both = a.both ? std::optional<SlotId>(AmaxQuantize::q_transposed) : std::nullopt;
-  const int64_t n_history =
-      view.has(AmaxQuantize::history) ? view.in(AmaxQuantize::history).n_elems() : 0;
-  return [amax_of = AmaxOf(view, measured), codes = CodesOf(view, a.q, both), q = scale_attrs(a.q),
-          n_history, shape = rows_of(view.in(AmaxQuantize::x)),
-          &pool = context.pool](const LaunchArgs& args) {
-    const Amax all = amax_of(args, pool);
-    AmaxHistory history;
-    if (n_history > 0)
-      history = {data<float>(args, AmaxQuantize::history),
-                 data_out<float>(args, AmaxQuantize::next_history), n_history};
-    const float scale = scale_of(q, delayed_amax(history, all.value));
-    *data_out<float>(args, AmaxQuantize::scale) = scale;
-    *data_out<uint8_t>(args, AmaxQuantize::nonfinite) = all.finite ? 0 : 1;
-    quantize(amax_of.types.operand(args, AmaxQuantize::x), codes.at(args, scale), shape,
-             scratch_of(args), pool);
-  };
+  std::vector<Measured> measured = measured_from(view, S::maximum);
+  if (a.measures) measured.push_back({S::x, view.in(S::x).n_elems()});
+  const auto both = a.both ? std::optional<SlotId>(S::q_transposed) : std::nullopt;
+  const int64_t n_history = view.has(S::history) ? view.in(S::history).n_elems() : 0;
+  return launcher(view, context,
+                  [measured, codes = CodesOf(view, a.q, both), q = scale_attrs(a.q), n_history,
+                   shape = rows_of(view.in(S::x))](const Call& call) {
+                    const Amax all = amax_of(call, measured);
+                    const AmaxHistory history{call.data<float>(S::history),
+                                              call.result<float>(S::next_history), n_history};
+                    const float scale = scale_of(q, delayed_amax(history, all.value));
+                    *call.result<float>(S::scale) = scale;
+                    *call.result<uint8_t>(S::nonfinite) = all.finite ? 0 : 1;
+                    quantize(call.in(S::x), codes.at(call, scale), shape, call.scratch<float>(),
+                             call.pool);
+                  });
 }
 
 int64_t group_bytes(const NodeView& view) {
@@ -209,23 +185,23 @@ bool groups_apply(const NodeView& view) {
 
 LaunchFn prepare_quantize_groups(const NodeView& view, Context& context) {
   if (!in_default_groups(view)) {
-    return [types = NodeTypes(view), q = view.attrs<QuantizeAttrs>(),
-            tile = scale_tile(made_groups(view)), shape = rows_of(view.in(QuantizeGroups::x)),
-            &pool = context.pool](const LaunchArgs& args) {
-      quantize_blocks(
-          types.operand(args, QuantizeGroups::x), q, shape,
-          {types.result(args, QuantizeGroups::q), types.result(args, QuantizeGroups::scale), tile},
-          pool);
-    };
+    return launcher(view, context,
+                    [tile = scale_tile(made_groups(view)),
+                     shape = rows_of(view.in(QuantizeGroups::x))](const Call& call) {
+                      quantize_blocks(
+                          call.in(QuantizeGroups::x), call.attrs<QuantizeAttrs>(), shape,
+                          {call.out(QuantizeGroups::q), call.out(QuantizeGroups::scale), tile},
+                          call.pool);
+                    });
   }
-  return [types = NodeTypes(view), out = groups_of(view),
-          shape = rows_of(view.in(QuantizeGroups::x)),
-          &pool = context.pool](const LaunchArgs& args) {
-    GroupCodes codes = out;
-    codes.codes = data_out<uint8_t>(args, QuantizeGroups::q);
-    codes.scales = data_out<uint16_t>(args, QuantizeGroups::scale);
-    quantize_groups(types.operand(args, QuantizeGroups::x), codes, shape, scratch_of(args), pool);
-  };
+  return launcher(
+      view, context,
+      [out = groups_of(view), shape = rows_of(view.in(QuantizeGroups::x))](const Call& call) {
+        GroupCodes codes = out;
+        codes.codes = call.result<uint8_t>(QuantizeGroups::q);
+        codes.scales = call.result<uint16_t>(QuantizeGroups::scale);
+        quantize_groups(call.in(QuantizeGroups::x), codes, shape, call.scratch<float>(), call.pool);
+      });
 }
 
 // Others are the reference kernel's.
@@ -235,11 +211,12 @@ bool fake_applies(const NodeView& view) {
 
 LaunchFn prepare_fake_quantize(const NodeView& view, Context& context) {
   const RowShape shape = rows_of(view.in(Unary::x));
-  return [quantizer = fake_quantizer(view.attrs<FakeQuantizeAttrs>(), shape.cols), shape,
-          &pool = context.pool](const LaunchArgs& args) {
-    fake_quantize(quantizer, shape, data<float>(args, Unary::x), data_out<float>(args, Unary::y),
-                  pool);
-  };
+  return launcher(view, context,
+                  [quantizer = fake_quantizer(view.attrs<FakeQuantizeAttrs>(), shape.cols),
+                   shape](const Call& call) {
+                    fake_quantize(quantizer, shape, call.data<float>(Unary::x),
+                                  call.result<float>(Unary::y), call.pool);
+                  });
 }
 
 bool add_applies(const NodeView& view) {
@@ -250,17 +227,16 @@ bool add_applies(const NodeView& view) {
 }
 
 LaunchFn prepare_add_quantize(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), out = groups_of(view),
-          shape = rows_of(view.in(octet::AddQuantize::a)),
-          &pool = context.pool](const LaunchArgs& args) {
-    GroupCodes codes = out;
-    codes.codes = data_out<uint8_t>(args, octet::AddQuantize::q);
-    codes.scales = data_out<uint16_t>(args, octet::AddQuantize::scale);
-    add_quantize(
-        {types.operand(args, octet::AddQuantize::a), types.operand(args, octet::AddQuantize::b),
-         types.result(args, octet::AddQuantize::sum), codes},
-        shape, scratch_of(args), pool);
-  };
+  return launcher(
+      view, context,
+      [out = groups_of(view), shape = rows_of(view.in(octet::AddQuantize::a))](const Call& call) {
+        GroupCodes codes = out;
+        codes.codes = call.result<uint8_t>(octet::AddQuantize::q);
+        codes.scales = call.result<uint16_t>(octet::AddQuantize::scale);
+        add_quantize({call.in(octet::AddQuantize::a), call.in(octet::AddQuantize::b),
+                      call.out(octet::AddQuantize::sum), codes},
+                     shape, call.scratch<float>(), call.pool);
+      });
 }
 
 // In a way that only dequantize_blocks knows.
@@ -280,22 +256,23 @@ bool dequantize_applies(const NodeView& view) {
 
 LaunchFn prepare_dequantize(const NodeView& view, Context& context) {
   if (reads_blocks(view)) {
-    return [types = NodeTypes(view), tile = scale_tile(view.in(Dequantize::q)),
-            shape = rows_of(view.in(Dequantize::q)), &pool = context.pool](const LaunchArgs& args) {
-      dequantize_blocks(
-          {types.operand(args, Dequantize::q), types.operand(args, Dequantize::scale), tile}, shape,
-          types.result(args, Dequantize::x), pool);
-    };
+    return launcher(view, context,
+                    [tile = scale_tile(view.in(Dequantize::q)),
+                     shape = rows_of(view.in(Dequantize::q))](const Call& call) {
+                      dequantize_blocks({call.in(Dequantize::q), call.in(Dequantize::scale), tile},
+                                        shape, call.out(Dequantize::x), call.pool);
+                    });
   }
-  return [types = NodeTypes(view), group = scale_tile(view.in(Dequantize::q)).cols,
-          shape = rows_of(view.in(Dequantize::q)), &pool = context.pool](const LaunchArgs& args) {
-    dequantize({types.operand(args, Dequantize::q), types.operand(args, Dequantize::scale), group},
-               types.result(args, Dequantize::x), shape, scratch_of(args), pool);
-  };
+  return launcher(view, context,
+                  [group = scale_tile(view.in(Dequantize::q)).cols,
+                   shape = rows_of(view.in(Dequantize::q))](const Call& call) {
+                    dequantize({call.in(Dequantize::q), call.in(Dequantize::scale), group},
+                               call.out(Dequantize::x), shape, call.scratch<float>(), call.pool);
+                  });
 }
 
 const Binding kQuantizeBindings[] = {
-    {{OpCode::amax, "simd", amax_applies, amax_scratch}, prepare_amax},
+    {{OpCode::amax, "simd", amax_applies, reduce_bytes}, prepare_amax},
     {{OpCode::quant_scale, "simd", scale_applies}, prepare_quant_scale},
     {{OpCode::delayed_scale, "simd", delayed_applies}, prepare_delayed_scale},
     {{OpCode::periodic_scale, "simd", periodic_applies}, prepare_periodic_scale},

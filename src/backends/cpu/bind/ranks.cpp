@@ -60,9 +60,9 @@ int64_t reduce_scratch_bytes(const NodeView& view) {
   return bytes_of(x.dtype, 2 * ranks_of(view) * shard_elems(x.n_elems(), ranks_of(view)));
 }
 
-Summand summand(const NodeTypes& types, const LaunchArgs& args) {
-  const In scale = types.operand(args, Reduce::scale);
-  return {types.operand(args, Reduce::x), scale ? *static_cast<const float*>(scale.data) : 1.0f};
+Summand summand(const Call& call) {
+  const auto* scale = call.data<float>(Reduce::scale);
+  return {call.in(Reduce::x), scale == nullptr ? 1.0f : *scale};
 }
 
 static_assert(sizeof(ExactSum::Words) == kSquareWords * sizeof(uint32_t));
@@ -84,14 +84,14 @@ ExactSum read_squares(const std::byte* squares, int64_t n_rows) {
 
 LaunchFn prepare_reduce_scatter(const NodeView& view, Context& context) {
   const int64_t n_squares = view.gives(Reduce::squares) ? view.out(Reduce::squares).n_bytes() : 0;
-  return [types = NodeTypes(view), cut = cut_of(view, context, view.in(Reduce::x)), n_squares,
-          &pool = context.pool](const LaunchArgs& args) {
-    const Out y = types.result(args, Reduce::y);
-    reduce_scatter(cut, summand(types, args), types.operand(args, Reduce::into), y, args.scratch);
-    if (n_squares > 0)
-      write_squares(square_sum({y.data, y.dtype}, cut.shard, pool), args.results[Reduce::squares],
-                    n_squares);
-  };
+  return launcher(view, context,
+                  [cut = cut_of(view, context, view.in(Reduce::x)), n_squares](const Call& call) {
+                    const Out y = call.out(Reduce::y);
+                    reduce_scatter(cut, summand(call), call.in(Reduce::into), y, call.args.scratch);
+                    if (n_squares > 0)
+                      write_squares(square_sum({y.data, y.dtype}, cut.shard, call.pool),
+                                    call.args.results[Reduce::squares], n_squares);
+                  });
 }
 
 bool is_sum(const NodeView& view) {
@@ -108,24 +108,25 @@ int64_t all_reduce_scratch(const NodeView& view) {
 
 // `into` is cut as x is; its shard is read in place where it is whole, else from a padded copy.
 LaunchFn prepare_all_reduce_sum(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), cut = cut_of(view, context, view.in(Reduce::x)),
-          before = reduce_scratch_bytes(view)](const LaunchArgs& args) {
-    const Out y = types.result(args, Reduce::y);
-    const int64_t width = bytes_of(y.dtype, 1), bytes = cut.shard * width;
-    std::byte* const own = args.scratch + before;
-    In into = types.operand(args, Reduce::into);
-    if (into) {
-      CHECK(into.dtype == y.dtype);
-      const ElementRange range = shard_range(cut.n, cut.shard, cut.rank());
-      std::memset(own + bytes, 0, static_cast<size_t>(bytes));
-      if (range.count > 0)
-        std::memcpy(own + bytes, offset(into, range.first).data,
-                    static_cast<size_t>(range.count * width));
-      into.data = own + bytes;
-    }
-    reduce_scatter(cut, summand(types, args), into, {own, y.dtype}, args.scratch);
-    all_gather(cut, width, own, static_cast<std::byte*>(y.data), own + 2 * bytes);
-  };
+  return launcher(view, context,
+                  [cut = cut_of(view, context, view.in(Reduce::x)),
+                   before = reduce_scratch_bytes(view)](const Call& call) {
+                    const Out y = call.out(Reduce::y);
+                    const int64_t width = bytes_of(y.dtype, 1), bytes = cut.shard * width;
+                    std::byte* const own = call.args.scratch + before;
+                    In into = call.in(Reduce::into);
+                    if (into) {
+                      CHECK(into.dtype == y.dtype);
+                      const ElementRange range = shard_range(cut.n, cut.shard, cut.rank());
+                      std::memset(own + bytes, 0, static_cast<size_t>(bytes));
+                      if (range.count > 0)
+                        std::memcpy(own + bytes, offset(into, range.first).data,
+                                    static_cast<size_t>(range.count * width));
+                      into.data = own + bytes;
+                    }
+                    reduce_scatter(cut, summand(call), into, {own, y.dtype}, call.args.scratch);
+                    all_gather(cut, width, own, static_cast<std::byte*>(y.data), own + 2 * bytes);
+                  });
 }
 
 LaunchFn prepare_all_reduce_max(const NodeView& view, Context& context) {
@@ -150,23 +151,17 @@ LaunchFn prepare_all_reduce(const NodeView& view, Context& context) {
 LaunchFn prepare_sharded_norm(const NodeView& view, Context& context) {
   std::vector<int64_t> sizes;
   for (size_t i = 0; i < view.node.operands.size(); ++i) sizes.push_back(view.in(i).n_elems());
-  return [types = NodeTypes(view), sizes, group = group_of(view, context),
-          &pool = context.pool](const LaunchArgs& args) {
+  return launcher(view, context, [sizes, group = group_of(view, context)](const Call& call) {
     ExactSum own;
     for (size_t i = 1; i < sizes.size(); ++i) {
-      const bool is_summed = types.in[i] == Dtype::u32;
-      const ExactSum sum = is_summed ? read_squares(args.operands[i], sizes[i] / kSquareWords)
-                                     : square_sum(types.operand(args, i), sizes[i], pool);
+      const bool is_summed = call.types.in[i] == Dtype::u32;
+      const ExactSum sum = is_summed ? read_squares(call.args.operands[i], sizes[i] / kSquareWords)
+                                     : square_sum(call.in(i), sizes[i], call.pool);
       own.add(sum.words());
     }
     const ExactSum total = sum_over(group, own);
-    const double norm = std::sqrt(total.value());
-    const double clip = *data<float>(args, GlobalNorm::clip);
-    *data_out<float>(args, GlobalNorm::norm) = static_cast<float>(norm);
-    *data_out<float>(args, GlobalNorm::grad_scale) =
-        static_cast<float>(clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
-    *data_out<uint8_t>(args, GlobalNorm::found_nonfinite) = total.finite() ? 0 : 1;
-  };
+    write_norm(call, std::sqrt(total.value()), total.finite());
+  });
 }
 
 const Binding kRanksBindings[] = {

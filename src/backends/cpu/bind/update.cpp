@@ -9,6 +9,15 @@
 #include "backends/cpu/elementwise/reduce.h"
 
 namespace octet::cpu {
+
+void write_norm(const Call& call, double norm, bool is_finite) {
+  const double clip = *call.data<float>(GlobalNorm::clip);
+  *call.result<float>(GlobalNorm::norm) = static_cast<float>(norm);
+  *call.result<float>(GlobalNorm::grad_scale) =
+      static_cast<float>(clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
+  *call.result<uint8_t>(GlobalNorm::found_nonfinite) = is_finite ? 0 : 1;
+}
+
 namespace {
 
 bool gradients_are_f32_or_bf16(const NodeView& view) {
@@ -18,41 +27,29 @@ bool gradients_are_f32_or_bf16(const NodeView& view) {
   return true;
 }
 
-int64_t norm_scratch(const NodeView& view) {
-  int64_t largest = 0;
-  for (size_t i = 1; i < view.node.operands.size(); ++i)
-    largest = std::max(largest, reduce_scratch(view.in(i).n_elems()));
-  return largest * static_cast<int64_t>(sizeof(double));
-}
-
 // The squares of each gradient are summed in double, then those sums in the order of the operands.
 LaunchFn prepare_global_norm(const NodeView& view, Context& context) {
   std::vector<int64_t> sizes;
   for (size_t i = 0; i < view.node.operands.size(); ++i) sizes.push_back(view.in(i).n_elems());
-  return [types = NodeTypes(view), sizes, &pool = context.pool](const LaunchArgs& args) {
+  return launcher(view, context, [sizes](const Call& call) {
     double total = 0;
     bool finite = true;
     for (size_t i = 1; i < sizes.size(); ++i) {
-      const SumOfSquares part = sum_of_squares(types.operand(args, i), sizes[i],
-                                               reinterpret_cast<double*>(args.scratch), pool);
+      const SumOfSquares part =
+          sum_of_squares(call.in(i), sizes[i], call.scratch<double>(), call.pool);
       total += part.value;
       finite = finite && part.finite;
     }
-    const double norm = std::sqrt(total);
-    const double clip = *data<float>(args, GlobalNorm::clip);
-    *data_out<float>(args, GlobalNorm::norm) = static_cast<float>(norm);
-    *data_out<float>(args, GlobalNorm::grad_scale) =
-        static_cast<float>(clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
-    *data_out<uint8_t>(args, GlobalNorm::found_nonfinite) = finite ? 0 : 1;
-  };
+    write_norm(call, std::sqrt(total), finite);
+  });
 }
 
-LaunchFn prepare_any_of(const NodeView& view, Context&) {
-  return [n = view.node.operands.size()](const LaunchArgs& args) {
+LaunchFn prepare_any_of(const NodeView& view, Context& context) {
+  return launcher(view, context, [](const Call& call) {
     uint8_t any = 0;
-    for (size_t i = 0; i < n; ++i) any |= *data<uint8_t>(args, i);
-    *data_out<uint8_t>(args, AnyOf::any) = any;
-  };
+    for (size_t i = 0; i < call.types.in.size(); ++i) any |= *call.data<uint8_t>(i);
+    *call.result<uint8_t>(AnyOf::any) = any;
+  });
 }
 
 using S = AdamwStep;
@@ -90,61 +87,61 @@ WeightStore weight_store(const NodeView& view) {
   return view.attrs<AdamwAttrs>().stochastic_w ? WeightStore::stochastic : WeightStore::plain;
 }
 
-MomentPlace moment_place(const NodeView& view, Moment moment) {
-  const auto& a = view.attrs<AdamwAttrs>();
+// 0 where none is given, for what draws nothing.
+uint32_t attempt_of(const Call& call, SlotId slot) {
+  const auto* attempt = call.data<uint32_t>(slot);
+  return attempt == nullptr ? 0 : *attempt;
+}
+RandomStream stream_of(const Call& call, UpdateDraw draw) {
+  const auto& a = call.attrs<AdamwAttrs>();
+  return update_stream(static_cast<uint64_t>(a.stream), static_cast<uint32_t>(a.seed),
+                       attempt_of(call, S::attempt), draw);
+}
+
+MomentPlace moment_of(const Call& call, Moment moment) {
+  const auto& a = call.attrs<AdamwAttrs>();
   const bool first = moment == Moment::first;
-  return {.coding = {.dtype = view.in(first ? SlotId{S::m} : SlotId{S::v}).dtype,
+  const SlotId from = first ? S::m : S::v, to = first ? S::next_m : S::next_v;
+  return {.coding = {.dtype = call.in(from).dtype,
                      .moment = moment,
                      .expand = first ? a.expand_m : a.expand_v,
                      .stochastic = first ? a.stochastic_m : a.stochastic_v,
-                     .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast}};
+                     .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast},
+          .from = call.in(from).data,
+          .to = call.out(to).data,
+          .meta_from = call.data<uint32_t>(first ? S::m_meta : S::v_meta),
+          .meta_to = call.result<uint32_t>(first ? S::next_m_meta : S::next_v_meta),
+          .random = stream_of(call, first ? UpdateDraw::first : UpdateDraw::second)};
 }
 
 LaunchFn prepare_adamw(const NodeView& view, Context& context) {
-  AdamWGroups fixed{.grad = {},
-                    .weight_from = {},
-                    .weight_to = {},
-                    .store = weight_store(view),
-                    .m = moment_place(view, Moment::first),
-                    .v = moment_place(view, Moment::second),
-                    .group = run_size(view.in(S::m), view.in(S::v)),
-                    .first = view.attrs<AdamwAttrs>().first};
-  return with_amax_sink(view, [types = NodeTypes(view), fixed, attrs = view.attrs<AdamwAttrs>(),
-                               n = view.in(S::w).n_elems(),
-                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    AdamWGroups call = fixed;
-    call.grad = types.operand(args, S::g);
-    call.weight_from = types.operand(args, S::w);
-    call.weight_to = types.result(args, S::next_w);
-    call.master_from = data<void>(args, S::master);
-    call.master_to = data_out<void>(args, S::next_master);
-    call.m.from = args.operands[S::m], call.m.to = args.results[S::next_m];
-    call.v.from = args.operands[S::v], call.v.to = args.results[S::next_v];
-    call.m.meta_from = data<uint32_t>(args, S::m_meta);
-    call.v.meta_from = data<uint32_t>(args, S::v_meta);
-    call.m.meta_to = data_out<uint32_t>(args, S::next_m_meta);
-    call.v.meta_to = data_out<uint32_t>(args, S::next_v_meta);
-    const uint32_t* attempt = data<uint32_t>(args, S::attempt);
-    const auto stream = [&](UpdateDraw draw) {
-      return update_stream(static_cast<uint64_t>(attrs.stream), static_cast<uint32_t>(attrs.seed),
-                           attempt == nullptr ? 0u : *attempt, draw);
-    };
-    call.weight_random = stream(UpdateDraw::weight);
-    call.m.random = stream(UpdateDraw::first);
-    call.v.random = stream(UpdateDraw::second);
-    call.skip = data<uint8_t>(args, S::found_nonfinite);
-    call.amax = amax;
-    adamw_groups(call,
-                 {.beta1 = static_cast<float>(attrs.beta1),
-                  .beta2 = static_cast<float>(attrs.beta2),
-                  .eps = static_cast<float>(attrs.eps),
-                  .weight_decay = static_cast<float>(attrs.weight_decay),
-                  .lr = *data<float>(args, S::lr),
-                  .c1 = *data<float>(args, S::c1),
-                  .c2 = *data<float>(args, S::c2),
-                  .grad_scale = *data<float>(args, S::grad_scale)},
-                 n, pool);
-  });
+  return launcher(view, context,
+                  [store = weight_store(view), group = run_size(view.in(S::m), view.in(S::v)),
+                   n = view.in(S::w).n_elems()](const Call& call) {
+                    const auto& a = call.attrs<AdamwAttrs>();
+                    adamw_groups({.grad = call.in(S::g),
+                                  .weight_from = call.in(S::w),
+                                  .weight_to = call.out(S::next_w),
+                                  .store = store,
+                                  .master_from = call.data<void>(S::master),
+                                  .master_to = call.result<void>(S::next_master),
+                                  .weight_random = stream_of(call, UpdateDraw::weight),
+                                  .m = moment_of(call, Moment::first),
+                                  .v = moment_of(call, Moment::second),
+                                  .group = group,
+                                  .first = a.first,
+                                  .skip = call.data<uint8_t>(S::found_nonfinite),
+                                  .amax = call.amax},
+                                 {.beta1 = static_cast<float>(a.beta1),
+                                  .beta2 = static_cast<float>(a.beta2),
+                                  .eps = static_cast<float>(a.eps),
+                                  .weight_decay = static_cast<float>(a.weight_decay),
+                                  .lr = *call.data<float>(S::lr),
+                                  .c1 = *call.data<float>(S::c1),
+                                  .c2 = *call.data<float>(S::c2),
+                                  .grad_scale = *call.data<float>(S::grad_scale)},
+                                 n, call.pool);
+                  });
 }
 
 bool store_applies(const NodeView& view) {
@@ -153,26 +150,25 @@ bool store_applies(const NodeView& view) {
 }
 
 LaunchFn prepare_store(const NodeView& view, Context& context) {
-  const auto attrs = view.attrs<StoreScaledAttrs>();
-  return
-      [attrs, n = view.in(StoreScaled::x).n_elems(), &pool = context.pool](const LaunchArgs& args) {
-        const auto* const x = data<float>(args, StoreScaled::x);
-        auto* const q = data_out<uint16_t>(args, StoreScaled::q);
-        const float inverse = 1 / *data<float>(args, StoreScaled::scale);  // of a power of two
-        const RandomStream random{.name = static_cast<uint64_t>(attrs.stream),
-                                  .seed = static_cast<uint32_t>(attrs.seed),
-                                  .step = *data<uint32_t>(args, StoreScaled::attempt)};
-        for_blocks(pool, n, kBlockElems, [&](int64_t begin, int64_t end, int) {
-          const AdamwVectors vectors = adamw_vectors();
-          alignas(64) uint32_t words[kPad];
-          for (int64_t at = begin; at < end; at += kPad) {
-            vectors.random(random, attrs.first + at, kPad, words);
-            const int64_t n_here = std::min(kPad, end - at);
-            for (int64_t i = 0; i < n_here; ++i)
-              q[at + i] = store_fp16(x[at + i] * inverse, words[i], attrs.keeps_positive);
-          }
-        });
-      };
+  return launcher(view, context, [n = view.in(StoreScaled::x).n_elems()](const Call& call) {
+    const auto& attrs = call.attrs<StoreScaledAttrs>();
+    const auto* const x = call.data<float>(StoreScaled::x);
+    auto* const q = call.result<uint16_t>(StoreScaled::q);
+    const float inverse = 1 / *call.data<float>(StoreScaled::scale);  // of a power of two
+    const RandomStream random{.name = static_cast<uint64_t>(attrs.stream),
+                              .seed = static_cast<uint32_t>(attrs.seed),
+                              .step = *call.data<uint32_t>(StoreScaled::attempt)};
+    for_blocks(call.pool, n, kBlockElems, [&](int64_t begin, int64_t end, int) {
+      const AdamwVectors vectors = adamw_vectors();
+      alignas(64) uint32_t words[kPad];
+      for (int64_t at = begin; at < end; at += kPad) {
+        vectors.random(random, attrs.first + at, kPad, words);
+        const int64_t n_here = std::min(kPad, end - at);
+        for (int64_t i = 0; i < n_here; ++i)
+          q[at + i] = store_fp16(x[at + i] * inverse, words[i], attrs.keeps_positive);
+      }
+    });
+  });
 }
 
 StateCoding state_coding(const NodeView& view, const TensorType& state) {
@@ -189,38 +185,41 @@ StateCoding state_coding(const NodeView& view, const TensorType& state) {
 }
 
 LaunchFn prepare_load_state(const NodeView& view, Context& context) {
-  return [state = state_coding(view, view.in(LoadState::x)), n = view.out(LoadState::y).n_elems(),
-          &pool = context.pool](const LaunchArgs& args) {
-    load_state(state, {args.operands[LoadState::x], data<void>(args, LoadState::rest)},
-               data_out<float>(args, LoadState::y), n, pool);
-  };
+  return launcher(view, context,
+                  [state = state_coding(view, view.in(LoadState::x)),
+                   n = view.out(LoadState::y).n_elems()](const Call& call) {
+                    load_state(state,
+                               {call.args.operands[LoadState::x], call.data<void>(LoadState::rest)},
+                               call.result<float>(LoadState::y), n, call.pool);
+                  });
 }
 
 LaunchFn prepare_store_state(const NodeView& view, Context& context) {
   using T = StoreState;
   const bool has_rest = view.has(T::old_rest);
-  return [state = state_coding(view, view.in(T::old)), n = view.in(T::x).n_elems(),
-          bytes = view.in(T::old).n_bytes(),
-          rest_bytes = has_rest ? view.in(T::old_rest).n_bytes() : 0,
-          &pool = context.pool](const LaunchArgs& args) {
-    auto* const rest = rest_bytes > 0 ? data_out<std::byte>(args, T::rest) : nullptr;
-    if (*data<uint8_t>(args, T::skip) != 0) {
-      std::memmove(args.results[T::y], args.operands[T::old], static_cast<size_t>(bytes));
-      if (rest != nullptr)
-        std::memmove(rest, args.operands[T::old_rest], static_cast<size_t>(rest_bytes));
-      return;
-    }
-    StateCoding call = state;
-    const uint32_t* const attempt = data<uint32_t>(args, T::attempt);
-    if (attempt != nullptr) call.random.step = *attempt;
-    store_state(call, data<float>(args, T::x), {args.results[T::y], rest}, n, pool);
-  };
+  return launcher(
+      view, context,
+      [state = state_coding(view, view.in(T::old)), n = view.in(T::x).n_elems(),
+       bytes = view.in(T::old).n_bytes(),
+       rest_bytes = has_rest ? view.in(T::old_rest).n_bytes() : 0](const Call& call) {
+        auto* const rest = rest_bytes > 0 ? call.result<std::byte>(T::rest) : nullptr;
+        if (*call.data<uint8_t>(T::skip) != 0) {
+          std::memmove(call.args.results[T::y], call.args.operands[T::old],
+                       static_cast<size_t>(bytes));
+          if (rest != nullptr)
+            std::memmove(rest, call.args.operands[T::old_rest], static_cast<size_t>(rest_bytes));
+          return;
+        }
+        StateCoding now = state;
+        now.random.step = attempt_of(call, T::attempt);
+        store_state(now, call.data<float>(T::x), {call.args.results[T::y], rest}, n, call.pool);
+      });
 }
 
 const Binding kUpdateBindings[] = {
     {{OpCode::load_state, "groups", always}, prepare_load_state},
     {{OpCode::store_state, "groups", always}, prepare_store_state},
-    {{OpCode::global_norm, "simd", gradients_are_f32_or_bf16, norm_scratch}, prepare_global_norm},
+    {{OpCode::global_norm, "simd", gradients_are_f32_or_bf16, reduce_bytes}, prepare_global_norm},
     {{OpCode::store_scaled, "simd", store_applies}, prepare_store},
     {{OpCode::any_of, "simd", always}, prepare_any_of},
     {{OpCode::adamw_step, "f32 moments", f32_adamw_applies}, prepare_adamw},

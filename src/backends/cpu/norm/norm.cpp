@@ -17,9 +17,8 @@
 namespace octet::cpu {
 namespace {
 
-// One backward for both norms: RMSNorm has no mean and no db.
 struct BackwardRows {
-  LayerNormBackward args;
+  NormBackward args;
   int64_t cols;
   float* dw;  // this block's sums, [cols], or null
   float* db;
@@ -33,10 +32,6 @@ HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {
 namespace HWY_NAMESPACE {
 namespace {
-
-struct Moments {
-  float mean, mean_square;  // the second about `mean`
-};
 
 // Two sums at once in four lanes sets each: short dependency chains, fixed order.
 HWY_INLINE float mean_square_about(In x, float mean, int64_t n) {
@@ -62,22 +57,19 @@ HWY_INLINE float mean_of(In x, int64_t n) {
   return sum_of(s) / static_cast<float>(n);
 }
 
-float RowRstd(In x, float mean, int64_t cols, float eps) {
-  return 1.0f / std::sqrt(mean_square_about(x, mean, cols) + eps);
-}
-
 RowStatistics StatisticsOfRow(NormKind kind, In x, int64_t cols, float eps) {
   const float mean = kind == NormKind::layer ? mean_of(x, cols) : 0.0f;
-  return {mean, RowRstd(x, mean, cols, eps)};
+  return {mean, 1.0f / std::sqrt(mean_square_about(x, mean, cols) + eps)};
 }
 
-void LayerRows(const LayerNorm& a, bool centred, int64_t begin, int64_t end, int64_t cols) {
+void NormRows(const Norm& a, int64_t begin, int64_t end, int64_t cols) {
   for (int64_t r = begin; r < end; ++r) {
     const In x = offset(a.x, r * cols);
     const Out y = offset(a.y, r * cols);
-    const bool known = a.known_rstd != nullptr;
-    const float mean = !centred ? 0.0f : known ? a.known_mean[r] : mean_of(x, cols);
-    const float rstd = known ? a.known_rstd[r] : RowRstd(x, mean, cols, a.eps);
+    const auto [mean, rstd] =
+        a.known_rstd == nullptr ? StatisticsOfRow(a.kind, x, cols, a.eps)
+                                : RowStatistics{a.known_mean == nullptr ? 0.0f : a.known_mean[r],
+                                                a.known_rstd[r]};
     if (a.mean != nullptr) a.mean[r] = mean;
     if (a.rstd != nullptr) a.rstd[r] = rstd;
     const VF m = set(mean), s = set(rstd);
@@ -91,8 +83,8 @@ void LayerRows(const LayerNorm& a, bool centred, int64_t begin, int64_t end, int
 }
 
 // The sums over rows first: dx may overwrite dy.
-HWY_INLINE void add_parameter_sums(const BackwardRows& b, In x, In dy, Moments stats) {
-  const VF m = set(stats.mean), s = set(stats.mean_square);
+HWY_INLINE void add_parameter_sums(const BackwardRows& b, In x, In dy, RowStatistics stats) {
+  const VF m = set(stats.mean), s = set(stats.rstd);
   for_lanes(0, b.cols, [&](int64_t i, auto io) HWY_ATTR {
     const VF g = load(io, dy, i);
     if (b.dw != nullptr) {
@@ -103,8 +95,9 @@ HWY_INLINE void add_parameter_sums(const BackwardRows& b, In x, In dy, Moments s
   });
 }
 
-void BackwardBlock(const BackwardRows& b, bool centred, int64_t begin, int64_t end) {
-  const LayerNormBackward& a = b.args;
+void BackwardBlock(const BackwardRows& b, int64_t begin, int64_t end) {
+  const NormBackward& a = b.args;
+  const bool centred = a.kind == NormKind::layer;
   const int64_t cols = b.cols;
   for (int64_t r = begin; r < end; ++r) {
     const In x = offset(a.x, r * cols), dy = offset(a.dy, r * cols);
@@ -169,7 +162,7 @@ HWY_AFTER_NAMESPACE();
 namespace octet::cpu {
 
 HWY_EXPORT(StatisticsOfRow);
-HWY_EXPORT(LayerRows);
+HWY_EXPORT(NormRows);
 HWY_EXPORT(BackwardBlock);
 HWY_EXPORT(AddBlocks);
 HWY_EXPORT(ColumnBlock);
@@ -190,24 +183,6 @@ T* at_row(T* statistics, int64_t row) {
   return statistics == nullptr ? nullptr : statistics + row;
 }
 
-void normalize(const LayerNorm& args, bool centred, RowShape shape, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(LayerRows);
-  const int64_t cols = shape.cols;
-  for_blocks(pool, shape.rows, kForwardRows, [&](int64_t begin, int64_t end, int thread) {
-    if (args.groups.size == 0) return kernel(args, centred, begin, end, cols);
-    for (int64_t r = begin; r < end; ++r) {
-      LayerNorm row = args;
-      row.x = decoded_row(args.x, args.groups, {r, 0, cols, cols}, thread);
-      row.y = offset(args.y, r * cols);
-      row.mean = at_row(args.mean, r);
-      row.rstd = at_row(args.rstd, r);
-      row.known_mean = at_row(args.known_mean, r);
-      row.known_rstd = at_row(args.known_rstd, r);
-      kernel(row, centred, 0, 1, cols);
-    }
-  });
-}
-
 void add_blocks(const float* partial, Out y, RowShape blocks, ThreadPool& pool) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(AddBlocks);
   for_blocks(pool, blocks.cols, kSumCols,
@@ -215,9 +190,9 @@ void add_blocks(const float* partial, Out y, RowShape blocks, ThreadPool& pool) 
 }
 
 // A block of rows of the backward, each decoded by itself.
-void backward_decoded(const BackwardRows& block, bool centred, RowSpan rows, int thread) {
+void backward_decoded(const BackwardRows& block, RowSpan rows, int thread) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(BackwardBlock);
-  const LayerNormBackward& args = block.args;
+  const NormBackward& args = block.args;
   for (int64_t r = rows.row; r < rows.row + rows.n; ++r) {
     const int64_t at = r * rows.cols;
     BackwardRows row = block;
@@ -227,12 +202,35 @@ void backward_decoded(const BackwardRows& block, bool centred, RowSpan rows, int
     row.args.dx = offset(args.dx, at);
     row.args.mean = at_row(args.mean, r);
     row.args.rstd = args.rstd + r;
-    kernel(row, centred, 0, 1);
+    kernel(row, 0, 1);
   }
 }
 
-void normalize_backward(const LayerNormBackward& args, bool centred, RowShape shape,
-                        ThreadPool& pool) {
+}  // namespace
+
+void norm(const Norm& args, RowShape shape, ThreadPool& pool) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(NormRows);
+  const int64_t cols = shape.cols;
+  for_blocks(pool, shape.rows, kForwardRows, [&](int64_t begin, int64_t end, int thread) {
+    if (args.groups.size == 0) return kernel(args, begin, end, cols);
+    for (int64_t r = begin; r < end; ++r) {
+      Norm row = args;
+      row.x = decoded_row(args.x, args.groups, {r, 0, cols, cols}, thread);
+      row.y = offset(args.y, r * cols);
+      row.mean = at_row(args.mean, r);
+      row.rstd = at_row(args.rstd, r);
+      row.known_mean = at_row(args.known_mean, r);
+      row.known_rstd = at_row(args.known_rstd, r);
+      kernel(row, 0, 1, cols);
+    }
+  });
+}
+
+RowStatistics row_statistics(NormKind kind, In x, int64_t cols, float eps) {
+  return HWY_DYNAMIC_DISPATCH(StatisticsOfRow)(kind, x, cols, eps);
+}
+
+void norm_backward(const NormBackward& args, RowShape shape, ThreadPool& pool) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(BackwardBlock);
   const RowShape blocks{ceil_div(shape.rows, kBlockRows), shape.cols};
   float* const dw = args.dw ? args.scratch : nullptr;
@@ -244,56 +242,15 @@ void normalize_backward(const LayerNormBackward& args, bool centred, RowShape sh
       if (sums != nullptr) std::fill(sums, sums + shape.cols, 0.0f);
     }
     if (args.groups.size == 0) {
-      kernel(block, centred, begin, end);
+      kernel(block, begin, end);
     } else {
-      backward_decoded(block, centred, {begin, 0, end - begin, shape.cols}, thread);
+      backward_decoded(block, {begin, 0, end - begin, shape.cols}, thread);
     }
     if (args.amax != nullptr)
       args.amax->add(offset(args.dx, begin * shape.cols), (end - begin) * shape.cols);
   });
   if (dw != nullptr) add_blocks(dw, args.dw, blocks, pool);
   if (db != nullptr) add_blocks(db, args.db, blocks, pool);
-}
-
-}  // namespace
-
-void rms_norm(const RmsNorm& a, RowShape shape, ThreadPool& pool) {
-  normalize({.x = a.x,
-             .weight = a.weight,
-             .y = a.y,
-             .rstd = a.rstd,
-             .eps = a.eps,
-             .groups = a.groups,
-             .known_rstd = a.known_rstd},
-            false, shape, pool);
-}
-
-RowStatistics row_statistics(NormKind kind, In x, int64_t cols, float eps) {
-  return HWY_DYNAMIC_DISPATCH(StatisticsOfRow)(kind, x, cols, eps);
-}
-
-void layer_norm(const LayerNorm& args, RowShape shape, ThreadPool& pool) {
-  normalize(args, true, shape, pool);
-}
-
-void rms_norm_backward(const RmsNormBackward& a, RowShape shape, ThreadPool& pool) {
-  normalize_backward({a.x,
-                      a.weight,
-                      a.dy,
-                      a.residual,
-                      nullptr,
-                      a.rstd,
-                      a.dx,
-                      a.dw,
-                      {},
-                      a.scratch,
-                      a.groups,
-                      a.amax},
-                     false, shape, pool);
-}
-
-void layer_norm_backward(const LayerNormBackward& args, RowShape shape, ThreadPool& pool) {
-  normalize_backward(args, true, shape, pool);
 }
 
 void add_bias(In x, In bias, Out y, RowShape shape, ThreadPool& pool) {

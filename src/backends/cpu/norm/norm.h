@@ -25,63 +25,44 @@ constexpr int64_t norm_groups_scratch(RowShape shape, int n_threads) {
   return n_threads * round_up(shape.cols, 16);
 }
 
-// y[r,c] = x[r,c] rstd[r] w[c],  rstd[r] = 1 / sqrt(mean_c x[r,c]^2 + eps). Source: Zhang &
-// Sennrich 2019. y may alias x.
-struct RmsNorm {
-  In x = {}, weight = {};
+// rms:    y[r,c] = x[r,c] rstd[r] w[c],  rstd[r] = 1 / sqrt(mean_c x[r,c]^2 + eps). Source: Zhang &
+//         Sennrich 2019.
+// layer:  y = (x - mean) rstd w + b,  rstd = 1 / sqrt(mean_c (x - mean)^2 + eps). Source: Ba, Kiros
+//         & Hinton 2016.
+enum class NormKind : uint8_t { rms, layer };
+
+// y may alias x. Of kind rms there is no bias and no mean.
+struct Norm {
+  NormKind kind = NormKind::rms;
+  In x = {}, weight = {}, bias = {};
   Out y = {};
-  float* rstd = nullptr;  // optional
+  float *mean = nullptr, *rstd = nullptr;  // optional
   float eps = 1e-5f;
   NormGroups groups = {};
-  const float* known_rstd = nullptr;  // in the place of 1 / sqrt(..), as below
+  // Both or neither: in the place of the sums.
+  const float *known_mean = nullptr, *known_rstd = nullptr;
 };
-void rms_norm(const RmsNorm& args, RowShape shape, ThreadPool& pool);
+void norm(const Norm& args, RowShape shape, ThreadPool& pool);
 
-// The statistics of one row, on the calling thread: of rms_norm (its mean taken as 0) or
-// layer_norm.
-enum class NormKind : uint8_t { rms, layer };
+// The statistics of one row, on the calling thread; of kind rms the mean is taken as 0.
 struct RowStatistics {
   float mean = 0, rstd = 1;
 };
 RowStatistics row_statistics(NormKind kind, In x, int64_t cols, float eps);
 
-// With h = x rstd and g = dy w:  dx = rstd (g - h mean_c(g h)) [+ residual],  dw = sum_r dy h.
-// dx may alias dy, residual or x.
-struct RmsNormBackward {
-  In x = {}, weight = {}, dy = {}, residual = {};
-  const float* rstd = nullptr;
-  Out dx = {}, dw = {};
-  float* scratch = nullptr;
-  NormGroups groups = {};
-  AmaxSink* amax = nullptr;  // of dx, as it is stored
-};
-void rms_norm_backward(const RmsNormBackward& args, RowShape shape, ThreadPool& pool);
-
-// y = (x - mean) rstd w + b,  rstd = 1 / sqrt(mean_c (x - mean)^2 + eps). Source: Ba, Kiros &
-// Hinton 2016. y may alias x.
-struct LayerNorm {
-  In x = {}, weight = {}, bias = {};
-  Out y = {};
-  float* mean = nullptr;  // optional, as rstd
-  float* rstd = nullptr;
-  float eps = 1e-5f;
-  NormGroups groups = {};
-  const float *known_mean = nullptr, *known_rstd = nullptr;
-};
-void layer_norm(const LayerNorm& args, RowShape shape, ThreadPool& pool);
-
 // With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean_c g - h mean_c(g h)) [+ residual],
-// dw = sum_r dy h,  db = sum_r dy. dx may alias dy, residual or x.
-struct LayerNormBackward {
+// dw = sum_r dy h,  db = sum_r dy. Of kind rms the means of x and of g are 0, and there is no db.
+// dx may alias dy, residual or x.
+struct NormBackward {
+  NormKind kind = NormKind::rms;
   In x = {}, weight = {}, dy = {}, residual = {};
-  const float* mean = nullptr;
-  const float* rstd = nullptr;
+  const float *mean = nullptr, *rstd = nullptr;
   Out dx = {}, dw = {}, db = {};
   float* scratch = nullptr;
   NormGroups groups = {};
   AmaxSink* amax = nullptr;  // of dx, as it is stored
 };
-void layer_norm_backward(const LayerNormBackward& args, RowShape shape, ThreadPool& pool);
+void norm_backward(const NormBackward& args, RowShape shape, ThreadPool& pool);
 
 // Floats of scratch for a backward that returns n_sums of {dw, db}.
 constexpr int64_t norm_backward_scratch(RowShape shape, int n_sums) {

@@ -12,6 +12,7 @@
 namespace octet::cpu {
 
 struct RopeTable {
+  std::vector<double> frequencies;
   std::vector<float> cos, sin;  // [max_positions, head_dim / 2], computed in double, rounded once
 };
 
