@@ -8,6 +8,15 @@ std::optional<double> constant_of(const NodeView& view, size_t operand) {
   return std::get<FillAttrs>(made->attrs).value;
 }
 
+std::vector<int64_t> list_operands(const NodeView& view, size_t first) {
+  std::vector<int64_t> list;
+  for (size_t i = first; i < view.node.operands.size(); ++i) {
+    list.push_back(view.in(i).n_elems());
+    list.push_back(static_cast<int64_t>(view.in(i).dtype));
+  }
+  return list;
+}
+
 std::span<const KernelRow* const> all_rows() {
   static const auto all = [] {
     std::vector<const KernelRow*> rows;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -60,12 +61,12 @@ std::span<const KernelRow* const> all_rows();
 const Binding& binding_of(const KernelRow& row);
 
 // [rows, cols] with cols the last axis; a scalar is [1, 1].
-struct Rows {
-  int64_t rows = 1, cols = 1;
-};
-inline Rows rows_of(const TensorType& type) {
+inline std::tuple<int64_t, int64_t> matrix_of(const TensorType& type) {
   const int64_t cols = type.shape.empty() ? 1 : type.shape.back();
-  return {.rows = cols == 0 ? 0 : type.n_elems() / cols, .cols = cols};
+  return {cols == 0 ? 0 : type.n_elems() / cols, cols};
 }
+
+// The length and the dtype of each operand from `first` on, one behind the other.
+std::vector<int64_t> list_operands(const NodeView& view, size_t first);
 
 }  // namespace octet::cuda

@@ -19,12 +19,8 @@ int64_t amax_scratch(const NodeView& view) {
   return amax_scratch_bytes(std::ssize(view.node.operands));
 }
 KernelSpec amax_spec(const NodeView& view) {
-  std::vector<int64_t> tail;
-  for (size_t i = 0; i < view.node.operands.size(); ++i) {
-    tail.push_back(view.in(i).n_elems());
-    tail.push_back(static_cast<int64_t>(view.in(i).dtype));
-  }
-  return make_spec(KernelId::amax, AmaxParams{std::ssize(view.node.operands)}, tail);
+  return make_spec(KernelId::amax, AmaxParams{std::ssize(view.node.operands)},
+                   list_operands(view, 0));
 }
 
 KernelSpec any_of_spec(const NodeView& view) {
@@ -54,10 +50,8 @@ bool quantize_applies(const NodeView& view) {
 // With both layouts transposed_at is the result of the second.
 QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, bool both,
                                SlotId transposed_at) {
-  const Rows x = rows_of(view.in(Quantize::x));
   QuantizeParams p;
-  p.rows = x.rows;
-  p.cols = x.cols;
+  std::tie(p.rows, p.cols) = matrix_of(view.in(Quantize::x));
   p.x = view.in(Quantize::x).dtype;
   p.codes = view.out(Quantize::q).dtype;
   p.by_row = !view.out(Quantize::q).layout.transposed;
@@ -96,13 +90,12 @@ KernelSpec amax_quantize_spec(const NodeView& view) {
                     : 0;
   p.measures = a.measures;
   if (a.both) p.transposed_at = AmaxQuantize::q_transposed;
-  std::vector<int64_t> tail;
-  const auto add = [&](size_t i) {
-    tail.push_back(view.in(i).n_elems());
-    tail.push_back(static_cast<int64_t>(view.in(i).dtype));
-  };
-  if (a.measures) add(AmaxQuantize::x);
-  for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i, ++p.n_maxima) add(i);
+  std::vector<int64_t> tail = list_operands(view, AmaxQuantize::maximum);
+  p.n_maxima = static_cast<int32_t>(tail.size() / 2);
+  if (a.measures) {
+    const TensorType& x = view.in(AmaxQuantize::x);
+    tail.insert(tail.begin(), {x.n_elems(), static_cast<int64_t>(x.dtype)});
+  }
   p.known = !a.measures && p.n_maxima == 1 && view.in(AmaxQuantize::maximum).dtype == Dtype::f32;
   return make_spec(KernelId::amax_quantize, p, tail);
 }
@@ -110,10 +103,8 @@ KernelSpec amax_quantize_spec(const NodeView& view) {
 GroupParams group_params(const NodeView& view) {
   const auto& q = view.attrs<QuantizeAttrs>();
   const TensorType& codes = made_groups(view);
-  const Rows x = rows_of(view.in(AddQuantize::a));
   GroupParams p;
-  p.rows = x.rows;
-  p.cols = x.cols;
+  std::tie(p.rows, p.cols) = matrix_of(view.in(AddQuantize::a));
   p.group = scale_tile(codes).cols;
   p.target = static_cast<float>(q.target);
   p.codes = codes.dtype;
@@ -145,10 +136,8 @@ bool blocks_apply(const NodeView& view) {
 }
 KernelSpec blocks_spec(const NodeView& view) {
   const auto& q = view.attrs<QuantizeAttrs>();
-  const Rows x = rows_of(view.in(QuantizeGroups::x));
   BlockParams p;
-  p.rows = x.rows;
-  p.cols = x.cols;
+  std::tie(p.rows, p.cols) = matrix_of(view.in(QuantizeGroups::x));
   const TensorType& codes = made_groups(view);
   const ScaleTile tile = scale_tile(codes);
   p.block_rows = tile.rows;
@@ -168,10 +157,8 @@ bool fake_applies(const NodeView& view) {
 }
 KernelSpec fake_spec(const NodeView& view) {
   const auto& a = view.attrs<FakeQuantizeAttrs>();
-  const Rows x = rows_of(view.in(Unary::x));
   FakeQuantizeParams p;
-  p.rows = x.rows;
-  p.cols = x.cols;
+  std::tie(p.rows, p.cols) = matrix_of(view.in(Unary::x));
   p.group = a.group;
   p.target = static_cast<float>(a.target);
   p.x = view.in(Unary::x).dtype;
@@ -199,10 +186,8 @@ bool dequantize_applies(const NodeView& view) {
          is_high_precision(view.out(Dequantize::x).dtype);
 }
 KernelSpec dequantize_spec(const NodeView& view) {
-  const Rows x = rows_of(view.in(Dequantize::q));
   DequantizeParams p;
-  p.rows = x.rows;
-  p.cols = x.cols;
+  std::tie(p.rows, p.cols) = matrix_of(view.in(Dequantize::q));
   const ScaleTile tile = scale_tile(view.in(Dequantize::q));
   p.group = tile.cols;
   p.block_rows = std::max<int64_t>(tile.rows, 1);

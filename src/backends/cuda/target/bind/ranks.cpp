@@ -90,14 +90,9 @@ KernelSpec sum_spec(const NodeView& view) {
 }
 
 KernelSpec sharded_norm_spec(const NodeView& view) {
-  std::vector<int64_t> gradients;
-  for (size_t i = 1; i < view.node.operands.size(); ++i) {
-    gradients.push_back(view.in(i).n_elems());
-    gradients.push_back(static_cast<int64_t>(view.in(i).dtype));
-  }
   const ShardedNormParams params{.ranks = view.attrs<CollectiveAttrs>().ranks,
                                  .n_gradients = std::ssize(view.node.operands) - 1};
-  return make_spec(KernelId::sharded_norm, params, gradients);
+  return make_spec(KernelId::sharded_norm, params, list_operands(view, 1));
 }
 
 const Binding kRanksBindings[] = {

@@ -24,18 +24,11 @@ bool gradient_applies(const NodeView& view) {
 bool is_centred(const NodeView& view) {
   return op_def(view.node.op).is_centred;
 }
-SlotId weight_at(const NodeView& view) {
-  return is_centred(view) ? SlotId{LayerNormGrad::weight} : SlotId{RmsNormGrad::weight};
-}
-
-SlotId rstd_at(const NodeView& view) {
-  return is_centred(view) ? SlotId{LayerNormGrad::rstd} : SlotId{RmsNormGrad::rstd};
-}
 
 // mean and rstd are f32.
 bool norm_grad_applies(const NodeView& view) {
-  return gradient_applies(view) && view.in_is(rstd_at(view), {Dtype::f32}) &&
-         (!is_centred(view) || view.in_is(LayerNormGrad::mean, {Dtype::f32}));
+  return gradient_applies(view) && view.in_is(operand_slot(view, "rstd"), {Dtype::f32}) &&
+         view.in_is(operand_slot(view, "mean"), {Dtype::f32});
 }
 
 int64_t own_amax_scratch(const NodeView& view) {
@@ -44,26 +37,24 @@ int64_t own_amax_scratch(const NodeView& view) {
 
 int64_t norm_grad_scratch(const NodeView& view) {
   const int64_t maxima = own_amax_scratch(view);
-  if (!view.has(weight_at(view))) return maxima;
-  const auto [rows, cols] = rows_of(view.in(RmsNormGrad::x));
+  if (!view.has(operand_slot(view, "weight"))) return maxima;
+  const auto [rows, cols] = matrix_of(view.in(RmsNormGrad::x));
   return maxima + norm_grad_scratch_bytes(rows, cols, is_centred(view) ? 2 : 1);
 }
 
 NormGradParams norm_grad_params(const NodeView& view) {
-  const bool centred = is_centred(view);
   NormGradParams p;
   std::tie(p.rows, p.cols) = matrix_of(view.in(RmsNormGrad::x));
-  p.layer = centred ? RowLayer::layer_norm : RowLayer::rms_norm;
-  if (centred) p.mean_at = LayerNormGrad::mean;
-  p.rstd_at = static_cast<int8_t>(rstd_at(view));
+  p.layer = is_centred(view) ? RowLayer::layer_norm : RowLayer::rms_norm;
+  p.mean_at = place(view, operand_slot(view, "mean"));
+  p.rstd_at = place(view, operand_slot(view, "rstd"));
   p.dy = row_operand(view, RmsNormGrad::dy);
   p.x = row_operand(view, op_def(view.node.op).scales[0]);
-  p.weight = unquantized_operand(view, weight_at(view));
-  p.addend = unquantized_operand(
-      view, centred ? SlotId{LayerNormGrad::addend} : SlotId{RmsNormGrad::addend});
+  p.weight = unquantized_operand(view, operand_slot(view, "weight"));
+  p.addend = unquantized_operand(view, operand_slot(view, "addend"));
   p.dx = unquantized_result(view, RmsNormGrad::dx);
   p.dw = unquantized_result(view, RmsNormGrad::dweight);
-  if (centred) p.db = unquantized_result(view, LayerNormGrad::dbias);
+  p.db = unquantized_result(view, result_slot(view, "dbias"));
   p.amax = amax_result(view);
   return p;
 }
@@ -131,7 +122,7 @@ bool grad_codes_apply(const NodeView& view) {
   for (const SlotId slot : {Op::given_scale, Op::history}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;
   }
-  const auto [rows, cols] = rows_of(view.in(Op::dy));
+  const auto [rows, cols] = matrix_of(view.in(Op::dy));
   constexpr int64_t kMax = int64_t{1} << 31;
   return rows > 0 && cols > 0 && cols % 16 == 0 && rows < kMax / 2 && cols < kMax / 2 &&
          (rows + 256) / 16 < kMax / (cols + 256);
@@ -205,7 +196,7 @@ KernelSpec bias_spec(const NodeView& view) {
 }
 
 int64_t column_sum_scratch(const NodeView& view) {
-  return column_sum_scratch_bytes(rows_of(view.in(Unary::x)).cols);
+  return column_sum_scratch_bytes(std::get<1>(matrix_of(view.in(Unary::x))));
 }
 
 const Binding kRest[] = {

@@ -1,7 +1,6 @@
 // What the bindings of the row kernels share: operands that may be codes in groups.
 #pragma once
 
-#include <tuple>
 #include <vector>
 
 #include "backends/cuda/rows/layer.h"
@@ -24,9 +23,13 @@ inline int8_t result_place(const NodeView& view, size_t result) {
   return view.gives(result) ? static_cast<int8_t>(result) : kAbsent;
 }
 
-inline std::tuple<int64_t, int64_t> matrix_of(const TensorType& type) {
-  const Rows shape = rows_of(type);
-  return {shape.rows, shape.cols};
+// A slot that not every op of a family has: kNoSlot, which is absent in each node, where it has
+// none.
+inline SlotId operand_slot(const NodeView& view, std::string_view name) {
+  return op_def(view.node.op).operands.find(name);
+}
+inline SlotId result_slot(const NodeView& view, std::string_view name) {
+  return op_def(view.node.op).results.find(name);
 }
 
 inline UnquantizedArg unquantized_operand(const NodeView& view, size_t i) {

@@ -50,7 +50,7 @@ bool kept_applies(const NodeView& view, const BaseLayer& layer) {
   };
   return layer.kept_target == static_cast<double>(kKeptTarget) && !layer.both &&
          ResultType(view.out(kLayerQ)) == Dtype::e4m3 &&
-         rows_of(view.in(Unary::x)).cols % 16 == 0 &&
+         std::get<1>(matrix_of(view.in(Unary::x))) % 16 == 0 &&
          std::ranges::all_of(op_def(layer.op).scales, is_read_so);
 }
 
@@ -104,26 +104,13 @@ KernelId kernel_of(OpCode op) {
 }
 
 // Where a norm's own operands and statistics are.
-void norm_places(const NodeView& view, const BaseLayer& layer, RowLayerParams& p) {
-  const bool centred = op_def(layer.op).is_centred;
-  p.weight =
-      unquantized_operand(view, centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight});
-  if (centred) p.bias = unquantized_operand(view, LayerNorm::bias);
-  if (layer.quantized != nullptr) {
-    const QuantizedLayer& op = *layer.quantized;
-    p.mean_at = result_place(view, op.mean);
-    p.rstd_at = result_place(view, op.rstd);
-    p.known_mean_at = place(view, op.known_mean);
-    p.known_rstd_at = place(view, op.known_rstd);
-  } else {
-    if (centred) {
-      p.mean_at = result_place(view, LayerNorm::mean);
-      p.known_mean_at = place(view, LayerNorm::known_mean);
-    }
-    p.rstd_at = result_place(view, centred ? SlotId{LayerNorm::rstd} : SlotId{RmsNorm::rstd});
-    p.known_rstd_at =
-        place(view, centred ? SlotId{LayerNorm::known_rstd} : SlotId{RmsNorm::known_rstd});
-  }
+void norm_places(const NodeView& view, RowLayerParams& p) {
+  p.weight = unquantized_operand(view, operand_slot(view, "weight"));
+  p.bias = unquantized_operand(view, operand_slot(view, "bias"));
+  p.mean_at = result_place(view, result_slot(view, "mean"));
+  p.rstd_at = result_place(view, result_slot(view, "rstd"));
+  p.known_mean_at = place(view, operand_slot(view, "known_mean"));
+  p.known_rstd_at = place(view, operand_slot(view, "known_rstd"));
 }
 
 KeptArg kept_at(const NodeView& view, SlotId codes) {
@@ -143,7 +130,7 @@ RowLayerParams layer_params(const NodeView& view) {
   std::tie(p.rows, p.cols) = matrix_of(view.in(places[0].operand));
   if (const auto* norm = std::get_if<NormAttrs>(&layer.attrs)) {
     p.eps = static_cast<float>(norm->eps);
-    norm_places(view, layer, p);
+    norm_places(view, p);
   }
   if (p.quantized) {
     p.codes = codes_of(view, layer);
@@ -171,7 +158,7 @@ int64_t layer_scratch(const NodeView& view) {
   const bool norm = std::holds_alternative<NormAttrs>(layer.attrs);
   return layer.quantized == nullptr
              ? 0
-             : layer_scratch_bytes(norm ? rows_of(view.in(RmsNorm::x)).rows : 0);
+             : layer_scratch_bytes(norm ? std::get<0>(matrix_of(view.in(RmsNorm::x))) : 0);
 }
 
 }  // namespace

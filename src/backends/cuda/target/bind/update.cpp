@@ -25,13 +25,8 @@ int64_t norm_scratch(const NodeView& view) {
 }
 
 KernelSpec norm_spec(const NodeView& view) {
-  std::vector<int64_t> gradients;
-  for (size_t i = 1; i < view.node.operands.size(); ++i) {
-    gradients.push_back(view.in(i).n_elems());
-    gradients.push_back(static_cast<int64_t>(view.in(i).dtype));
-  }
   const GlobalNormParams params{.n_gradients = std::ssize(view.node.operands) - 1};
-  return make_spec(KernelId::global_norm, params, gradients);
+  return make_spec(KernelId::global_norm, params, list_operands(view, 1));
 }
 
 constexpr SlotId kMaster = AdamwStep::master;
