@@ -1,11 +1,15 @@
 #include "formats/arrays.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "base/error.h"
 
 namespace octet {
 namespace {
+
+template <Dtype D>
+using CodeWord = std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>;
 
 template <typename T>
 T load(std::span<const std::byte> bytes, size_t i) {
@@ -42,11 +46,7 @@ void encode_each(const ArrayEncoding& encoding, size_t n, std::span<std::byte> c
   for (size_t i = 0; i < n; ++i) {
     if (draws) options.random_bits = stream.bits(i);
     if (!encoding.bits.empty()) options.random_bits = encoding.bits[i];
-    const uint32_t code = encode<D>(read(i), encoding.rounding, options);
-    if constexpr (dtype_bytes(D) == 2)
-      store(static_cast<uint16_t>(code), codes, i);
-    else
-      store(static_cast<uint8_t>(code), codes, i);
+    store(static_cast<CodeWord<D>>(encode<D>(read(i), encoding.rounding, options)), codes, i);
   }
 }
 
@@ -76,12 +76,7 @@ void encode_array(const ArrayEncoding& encoding, std::span<const std::byte> valu
 void decode_array(Dtype format, std::span<const std::byte> codes, std::span<std::byte> values) {
   visit_format(format, [&]<Dtype D>() {
     const size_t n = count_of(codes, dtype_bytes(D), values, sizeof(float));
-    for (size_t i = 0; i < n; ++i) {
-      if constexpr (dtype_bytes(D) == 2)
-        store(decode<D>(load<uint16_t>(codes, i)), values, i);
-      else
-        store(decode<D>(load<uint8_t>(codes, i)), values, i);
-    }
+    for (size_t i = 0; i < n; ++i) store(decode<D>(load<CodeWord<D>>(codes, i)), values, i);
   });
 }
 

@@ -13,11 +13,11 @@ Dtype format_from_name(std::string_view name) {
               name);
 }
 
-std::string roundings_text(Dtype format) {
+std::string roundings_text(Dtype format, std::string_view separator) {
   std::string text;
   for (const std::string_view name : kRoundingNames) {
     if (!rounding_supported(format, *rounding_from_name(name))) continue;
-    if (!text.empty()) text += ' ';
+    if (!text.empty()) text += separator;
     text += name;
   }
   return text;

@@ -39,13 +39,6 @@ MatrixShape tile_shape(const MatrixShape& shape, const Granularity& g) {
   }
 }
 
-// Smallest power of two p with value / p <= target, as an exponent. Exact: no logarithm, no
-// division.
-int ceil_exponent(float value, float target) {
-  const Unpacked v = unpack(value), t = unpack(target);
-  return v.exponent - t.exponent + (v.significand > t.significand ? 1 : 0);
-}
-
 void check(const Quantizer& q, const MatrixShape& shape, int64_t n_values, int64_t n_codes,
            int64_t n_scales) {
   if (!is_quantized(q.format) || q.format == Dtype::e8m0) {
@@ -196,9 +189,10 @@ float scale_from_amax(const Quantizer& quantizer, float amax) {
   }
   const bool mx = quantizer.scale_type == Dtype::e8m0;
   if (amax == 0.0f) return mx ? power_of_two(-127) : 1.0f;
-  const int exponent = quantizer.rule == ScaleRule::power_ceil
-                           ? ceil_exponent(amax, quantizer.amax_target)
-                           : unpack(amax).exponent - unpack(quantizer.amax_target).exponent;
+  const Unpacked a = unpack(amax), target = unpack(quantizer.amax_target);
+  const bool is_above = a.significand > target.significand;
+  const int exponent = a.exponent - target.exponent +
+                       (quantizer.rule == ScaleRule::power_ceil && is_above ? 1 : 0);
   return power_of_two(std::clamp(exponent, mx ? -127 : -100, 127));
 }
 
