@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "base/printable.h"
+#include "base/utf8.h"
 
 namespace octet {
 namespace {
@@ -34,10 +34,11 @@ constexpr const char* kEnd = "text-anchor=\"end\"";
 
 std::string escaped(std::string_view text) {
   std::string out;
-  for (size_t i = 0, length = 0; i < text.size(); i += std::max<size_t>(length, 1)) {
-    length = utf8_length(text, i);
+  for (size_t i = 0, length = 0; i < text.size(); i += length) {
+    const Character character = decode_utf8(text, i);
+    length = character.length;
     const char ch = text[i];
-    if (length == 0) {
+    if (character.code == kInvalid) {
       out += "\uFFFD";
     } else if (length > 1) {
       out += text.substr(i, length);

@@ -1,6 +1,7 @@
 #include "base/descriptor.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,12 +16,32 @@ Descriptor::~Descriptor() {
 }
 
 Descriptor open_or_throw(const std::string& path, int flags, std::string_view operation) {
-  int fd = -1;
-  do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
-  } while (fd < 0 && errno == EINTR);
-  if (fd < 0) throw_io_error(operation, path, errno);
-  return Descriptor(fd);
+  Descriptor fd(TEMP_FAILURE_RETRY(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666)));
+  if (fd.get() < 0) throw_io_error(operation, path, errno);
+  return fd;
+}
+
+void close_or_throw(Descriptor& fd, const std::string& path) {
+  // After EINTR the descriptor is gone on Linux: a second close could hit somebody else's file.
+  if (::close(fd.release()) != 0 && errno != EINTR) throw_io_error("close", path, errno);
+}
+
+void wait_for(int fd, short events) {
+  pollfd asked{fd, events, 0};
+  ::poll(&asked, 1, -1);
+}
+
+void write_all(int fd, const std::string& path, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = TEMP_FAILURE_RETRY(::write(fd, bytes.data(), bytes.size()));
+    if (n >= 0) {
+      bytes = bytes.subspan(static_cast<size_t>(n));
+    } else if (errno == EAGAIN) {
+      wait_for(fd, POLLOUT);
+    } else {
+      throw_io_error("write to", path, errno);
+    }
+  }
 }
 
 bool is_same_file(int fd, const std::string& path) {

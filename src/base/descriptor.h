@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,12 @@ class Descriptor {
 // `operation`.
 Descriptor open_or_throw(const std::string& path, int flags, std::string_view operation);
 
+// Reports what a file system may delay until now.
+void close_or_throw(Descriptor& fd, const std::string& path);
+// Until poll(2) has one of the events, or a signal ends it: the caller tries again either way.
+void wait_for(int fd, short events);
+// All of the bytes, waiting where a pipe is full.
+void write_all(int fd, const std::string& path, std::span<const std::byte> bytes);
 // Whether `path` leads to the open file `fd`.
 bool is_same_file(int fd, const std::string& path);
 

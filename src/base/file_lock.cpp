@@ -51,10 +51,7 @@ std::unique_ptr<FileLock> lock_posix_file(const std::string& path) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw_io_error("lock", path, errno);
   if (!S_ISREG(info.st_mode)) throw_wrong_kind("lock", path, "a regular file", info.st_mode);
-  int rc = 0;
-  do {
-    rc = ::flock(fd.get(), LOCK_EX | LOCK_NB);
-  } while (rc != 0 && errno == EINTR);
+  const auto rc = TEMP_FAILURE_RETRY(::flock(fd.get(), LOCK_EX | LOCK_NB));
   if (rc != 0 && errno == EWOULDBLOCK) {
     throw Error(ErrorCode::io, "[files] cannot lock '{}': {} holds it", path, holder(fd.get()));
   }

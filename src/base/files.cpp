@@ -21,11 +21,7 @@ namespace octet {
 namespace {
 
 void sync_or_throw(int fd, const std::string& path) {
-  int rc = 0;
-  do {
-    rc = ::fsync(fd);
-  } while (rc != 0 && errno == EINTR);
-  if (rc != 0) throw_io_error("sync", path, errno);
+  if (TEMP_FAILURE_RETRY(::fsync(fd)) != 0) throw_io_error("sync", path, errno);
 }
 
 struct stat status_of(int fd, const std::string& path) {
@@ -44,9 +40,8 @@ class PosixReader : public FileReader {
     start_reading_on(offset, out.size());
     size_t done = 0;
     while (done < out.size()) {
-      const ssize_t n = ::pread(fd_.get(), out.data() + done, out.size() - done,
-                                static_cast<off_t>(offset + done));
-      if (n < 0 && errno == EINTR) continue;
+      const ssize_t n = TEMP_FAILURE_RETRY(::pread(fd_.get(), out.data() + done, out.size() - done,
+                                                   static_cast<off_t>(offset + done)));
       if (n < 0) throw_io_error("read", path_, errno);
       if (n == 0) {
         throw Error(ErrorCode::io,
@@ -77,20 +72,12 @@ class PosixWriter : public FileWriter {
   explicit PosixWriter(const std::string& path)
       : path_(path), fd_(open_or_throw(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, "create")) {}
   void write(std::span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw_io_error("write to", path_, errno);
-      bytes = bytes.subspan(static_cast<size_t>(n));
-      n_written_ += n;
-    }
+    write_all(fd_.get(), path_, bytes);
+    n_written_ += std::ssize(bytes);
     start_writeback();
   }
   void sync() override { sync_or_throw(fd_.get(), path_); }
-  void close() override {
-    // After EINTR the descriptor is gone on Linux: a second close could hit somebody else's file.
-    if (::close(fd_.release()) != 0 && errno != EINTR) throw_io_error("close", path_, errno);
-  }
+  void close() override { close_or_throw(fd_, path_); }
   bool is_at(const std::string& path) const override { return is_same_file(fd_.get(), path); }
 
  private:
@@ -113,17 +100,15 @@ class PosixRangeWriter : public RangeWriter {
   PosixRangeWriter(std::string path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   void write_at(uint64_t offset, std::span<const std::byte> bytes) override {
     while (!bytes.empty()) {
-      const ssize_t n = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
+      const ssize_t n = TEMP_FAILURE_RETRY(
+          ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset)));
       if (n < 0) throw_io_error("write to", path_, errno);
       bytes = bytes.subspan(static_cast<size_t>(n));
       offset += static_cast<uint64_t>(n);
     }
   }
   void sync() override { sync_or_throw(fd_.get(), path_); }
-  void close() override {
-    if (::close(fd_.release()) != 0 && errno != EINTR) throw_io_error("close", path_, errno);
-  }
+  void close() override { close_or_throw(fd_, path_); }
 
  private:
   std::string path_;
@@ -287,7 +272,7 @@ std::string text_of(const FileReader& file, uint64_t max_bytes) {
   }
   try {
     std::string text(file.size(), '\0');
-    file.read_at(0, std::as_writable_bytes(std::span(text)));
+    file.read_at(0, text);
     return text;
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::device,
@@ -297,26 +282,6 @@ std::string text_of(const FileReader& file, uint64_t max_bytes) {
 }
 
 }  // namespace
-
-std::unique_ptr<FileReader> Files::open_stream(const std::string& path, uint64_t) const {
-  return open(path);
-}
-
-std::optional<uint64_t> Files::free_bytes(const std::string&) const {
-  return std::nullopt;
-}
-
-std::string Files::write_target(const std::string& path) const {
-  return path;
-}
-
-bool Files::holds_current_folder(const std::string&) const {
-  return false;
-}
-
-std::unique_ptr<FileWriter> Files::open_output_stream(const std::string&) {
-  return nullptr;
-}
 
 std::vector<std::byte> Files::read_bytes(const std::string& path) const {
   const auto file = open(path);

@@ -23,6 +23,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
+
 namespace octet {
 
 class FileReader {
@@ -32,6 +34,11 @@ class FileReader {
   virtual uint64_t size() const = 0;  // at the time of opening
   // Fills `out` from byte `offset`; fewer bytes than asked for are an Error.
   virtual void read_at(uint64_t offset, std::span<std::byte> out) const = 0;
+  // Of a string, vector or array, all of it.
+  template <typename Values>
+  void read_at(uint64_t offset, Values& values) const {
+    read_at(offset, std::as_writable_bytes(std::span(values)));
+  }
 };
 
 // Writes in sequence. Destroyed without close(), it gives the handle back and reports nothing.
@@ -79,7 +86,9 @@ class Files {
   // A regular file as above; a FIFO, a terminal or a file of /proc is read to its end into memory,
   // at most max_bytes of it. For paths that the user gave, and that need not be read in parts.
   virtual std::unique_ptr<FileReader> open_stream(const std::string& path,
-                                                  uint64_t max_bytes) const;
+                                                  uint64_t /*max_bytes*/) const {
+    return open(path);
+  }
   virtual std::vector<DirectoryEntry> list(const std::string& path) const = 0;  // sorted by name
   virtual EntryKind kind(const std::string& path) const = 0;        // of what links lead to
   virtual EntryKind entry_kind(const std::string& path) const = 0;  // a link is a link
@@ -94,15 +103,17 @@ class Files {
   // Error{io}, which says who.
   virtual std::unique_ptr<FileLock> lock(const std::string& path) = 0;
   // What a user may still write into the file system of `folder`; nothing where it does not tell.
-  virtual std::optional<uint64_t> free_bytes(const std::string& folder) const;
+  virtual std::optional<uint64_t> free_bytes(const std::string& /*folder*/) const { return {}; }
   // The file that a write to `path` makes or replaces, links followed. Error{bad_data} where there
   // is something else than a regular file.
-  virtual std::string write_target(const std::string& path) const;
+  virtual std::string write_target(const std::string& path) const { return path; }
   // Whether the current folder lies within `path`, a folder, or `path` is the root.
-  virtual bool holds_current_folder(const std::string& path) const;
+  virtual bool holds_current_folder(const std::string& /*path*/) const { return false; }
   // For an output that the user named: what is no file but a FIFO, a terminal, /dev/null or one of
   // this process's descriptors (/dev/stdout) is written to as it is. Else nothing.
-  virtual std::unique_ptr<FileWriter> open_output_stream(const std::string& path);
+  virtual std::unique_ptr<FileWriter> open_output_stream(const std::string& /*path*/) {
+    return nullptr;
+  }
 
   // Built from the above.
   bool exists(const std::string& path) const { return kind(path) != EntryKind::none; }
@@ -137,9 +148,5 @@ void write_atomically(Files& files, const std::string& path, std::string_view te
 // The same for an output that the user named: what open_output_stream takes is written to as it is.
 void write_output(Files& files, const std::string& path,
                   const std::function<void(FileWriter&)>& write);
-
-inline std::span<const std::byte> as_bytes(std::string_view text) {
-  return std::as_bytes(std::span<const char>(text.data(), text.size()));
-}
 
 }  // namespace octet

@@ -155,10 +155,6 @@ std::vector<int32_t> GgufHeader::integers(const std::string& key) const {
   return integers;
 }
 
-bool GgufHeader::flag(const std::string& key) const {
-  return find(key, GgufType::boolean, false).bytes.front() != '\0';
-}
-
 uint32_t GgufHeader::number(const std::string& key) const {
   return Cursor(find(key, GgufType::u32, false).bytes, *this).number<uint32_t>();
 }
@@ -172,7 +168,7 @@ std::string read_gguf_header(const Files& files, const std::string& path) {
   const uint64_t most = std::min(file->size(), kMaxHeader);
   for (uint64_t n = std::min(kFirstPiece, most);; n = std::min(4 * n, most)) {
     std::string bytes(n, '\0');
-    file->read_at(0, std::as_writable_bytes(std::span(bytes)));
+    file->read_at(0, bytes);
     if (n == most) return bytes;
     try {
       const GgufHeader header(bytes, "gguf", path, GgufHeader::Tensors::read);

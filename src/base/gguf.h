@@ -48,7 +48,9 @@ class GgufHeader {
   std::vector<std::string_view> strings(const std::string& key) const;
   std::string string(const std::string& key) const;
   std::vector<int32_t> integers(const std::string& key) const;
-  bool flag(const std::string& key) const;
+  bool flag(const std::string& key) const {
+    return find(key, GgufType::boolean, false).bytes.front() != '\0';
+  }
   uint32_t number(const std::string& key) const;
   float real(const std::string& key) const;
 

@@ -19,7 +19,7 @@ Xxh64::Xxh64() : state_(XXH64_createState()) {
   XXH64_reset(state_.get(), 0);
 }
 
-void Xxh64::update(std::span<const std::byte> bytes) {
+void Xxh64::update_bytes(std::span<const std::byte> bytes) {
   // An empty span may have no address, which the library takes for an error.
   if (!bytes.empty()) XXH64_update(state_.get(), bytes.data(), bytes.size());
 }

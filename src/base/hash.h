@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
+
+#include "base/bytes.h"
 
 struct XXH64_state_s;  // xxhash.h
 
@@ -16,9 +17,21 @@ namespace octet {
 class Xxh64 {
  public:
   Xxh64();
-  void update(std::span<const std::byte> bytes);
-  void update(std::string_view text) {
-    update(std::as_bytes(std::span<const char>(text.data(), text.size())));
+  // Of a text, or of values that lie side by side.
+  template <typename Values>
+  void update(const Values& values) {
+    update_bytes(as_bytes(values));
+  }
+  // Of a number, in as many bytes as its type has.
+  template <typename Number>
+  void add(Number number) {
+    update(std::span(&number, 1));
+  }
+  // How many values there are, in 8 bytes, before them.
+  template <typename Values>
+  void update_sized(const Values& values) {
+    add(uint64_t{std::size(values)});
+    update(values);
   }
   uint64_t digest() const;  // of what came so far; more may follow
 
@@ -26,6 +39,8 @@ class Xxh64 {
   struct Free {
     void operator()(XXH64_state_s* state) const;
   };
+  void update_bytes(std::span<const std::byte> bytes);
+
   std::unique_ptr<XXH64_state_s, Free> state_;
 };
 

@@ -75,22 +75,10 @@ std::string JsonObject::string(const std::string& key) const {
   return it->get<std::string>();
 }
 
-int64_t JsonObject::integer_or(const std::string& key, int64_t fallback) const {
-  return has(key) ? integer(key) : fallback;
-}
-
-double JsonObject::number_or(const std::string& key, double fallback) const {
-  return has(key) ? number(key) : fallback;
-}
-
 bool JsonObject::boolean_or(const std::string& key, bool fallback) const {
   if (!has(key)) return fallback;
   if (!json_.at(key).is_boolean()) wrong(key, "true or false");
   return json_.at(key).get<bool>();
-}
-
-std::string JsonObject::string_or(const std::string& key, const std::string& fallback) const {
-  return has(key) ? string(key) : fallback;
 }
 
 const Json& JsonObject::at(const std::string& key) const {

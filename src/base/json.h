@@ -28,10 +28,16 @@ class JsonObject {
   double number(const std::string& key) const;
   std::string string(const std::string& key) const;
 
-  int64_t integer_or(const std::string& key, int64_t fallback) const;
-  double number_or(const std::string& key, double fallback) const;
+  int64_t integer_or(const std::string& key, int64_t fallback) const {
+    return has(key) ? integer(key) : fallback;
+  }
+  double number_or(const std::string& key, double fallback) const {
+    return has(key) ? number(key) : fallback;
+  }
   bool boolean_or(const std::string& key, bool fallback) const;
-  std::string string_or(const std::string& key, const std::string& fallback) const;
+  std::string string_or(const std::string& key, const std::string& fallback) const {
+    return has(key) ? string(key) : fallback;
+  }
 
   const Json& at(const std::string& key) const;
   JsonObject object(const std::string& key) const;

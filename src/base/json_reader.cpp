@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+
+#include "base/parse_text.h"
 
 namespace octet {
 namespace {
@@ -21,10 +22,7 @@ std::string shortened(std::string_view digits) {
 // The code of \uXXXX at text[at]; -1: another escape.
 int code_at(std::string_view text, size_t at) {
   if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return -1;
-  int code = -1;
-  const char* end = text.data() + at + 6;
-  const auto parsed = std::from_chars(text.data() + at + 2, end, code, 16);
-  return parsed.ptr == end ? code : -1;
+  return parse_number<int>(text.substr(at + 2, 4), 16).value_or(-1);
 }
 
 bool is_high(int code) {

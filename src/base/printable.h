@@ -8,10 +8,6 @@
 
 namespace octet {
 
-// Bytes of the UTF-8 character that begins at text[at]; 0 where there is none: a byte that begins
-// nothing, a character that is cut short, longer than it need be, a surrogate or beyond U+10FFFF.
-size_t utf8_length(std::string_view text, size_t at);
-
 enum class Lines : uint8_t {
   one,   // a cell or a message: line feeds, carriage returns and tabs are escaped too
   many,  // a page: line feeds and tabs are kept

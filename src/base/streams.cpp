@@ -5,21 +5,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <new>
 
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/parse_text.h"
 
 namespace octet {
 namespace {
-
-void wait_for(int fd, short events) {
-  pollfd asked{fd, events, 0};
-  ::poll(&asked, 1, -1);  // a signal ends it early; the caller tries again either way
-}
 
 class BytesReader : public FileReader {
  public:
@@ -85,22 +80,9 @@ std::string bytes_to_end(int fd, const std::string& path, uint64_t max_bytes) {
 class StreamWriter : public FileWriter {
  public:
   StreamWriter(std::string path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
-  void write(std::span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
-      if (n >= 0) {
-        bytes = bytes.subspan(static_cast<size_t>(n));
-      } else if (errno == EAGAIN) {
-        wait_for(fd_.get(), POLLOUT);
-      } else if (errno != EINTR) {
-        throw_io_error("write to", path_, errno);
-      }
-    }
-  }
+  void write(std::span<const std::byte> bytes) override { write_all(fd_.get(), path_, bytes); }
   void sync() override {}
-  void close() override {
-    if (::close(fd_.release()) != 0 && errno != EINTR) throw_io_error("close", path_, errno);
-  }
+  void close() override { close_or_throw(fd_, path_); }
 
  private:
   std::string path_;
@@ -115,11 +97,8 @@ int own_descriptor(std::string path) {
   for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(path, error); ++i) {
     const std::filesystem::path folder = std::filesystem::canonical(parent_path(path), error);
     const std::string name = file_name(path);
-    int fd = -1;
-    if (folder == descriptors &&
-        std::from_chars(name.data(), name.data() + name.size(), fd).ec == std::errc()) {
-      return fd;
-    }
+    const auto fd = parse_number<int>(name);
+    if (folder == descriptors && fd) return *fd;
     path = (folder / std::filesystem::read_symlink(path, error)).string();
     if (error) return -1;
   }

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <random>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 
 namespace octet {
 namespace {
@@ -74,14 +74,11 @@ bool is_left_over(std::string_view name, std::string_view of) {
   name.remove_prefix(of.size());
   name.remove_suffix(std::min(name.size(), kEnd.size()));
   if (!name.starts_with('.')) return false;
-  const char* end = name.data() + name.size();
-  pid_t process = 0;
-  const auto parsed = std::from_chars(name.data() + 1, end, process);
-  const std::string_view random(parsed.ptr, static_cast<size_t>(end - parsed.ptr));
-  const bool is_ours = parsed.ec == std::errc() && process > 0 && random.size() == 9 &&
-                       random.starts_with('-') &&
-                       random.find_first_not_of("0123456789abcdef", 1) == random.npos;
-  return is_ours && !is_alive(process);
+  const size_t dash = std::min(name.find('-'), name.size());
+  const auto process = parse_number<pid_t>(name.substr(1, dash - 1));
+  const std::string_view random = name.substr(dash);
+  return process && *process > 0 && random.size() == 9 &&
+         random.find_first_not_of("0123456789abcdef", 1) == random.npos && !is_alive(*process);
 }
 
 void remove_left_overs(Files& files, const std::string& folder, std::string_view name) {

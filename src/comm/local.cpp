@@ -6,7 +6,7 @@
 #include <string_view>
 #include <thread>
 
-#include "base/copy_bytes.h"
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace octet {

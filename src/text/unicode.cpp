@@ -83,25 +83,6 @@ void reorder_and_compose(std::vector<int32_t>& codes, NormalForm form) {
 
 }  // namespace
 
-Character decode_utf8(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) -> uint32_t {
-    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
-  };
-  const uint32_t first = byte(0);
-  if (first < 0x80) return {static_cast<int32_t>(first), 1};
-  if (first < 0xC2 || first > 0xF4) return {};
-  const size_t n = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  uint32_t code = first & (0x7Fu >> n);
-  for (size_t i = 1; i < n; ++i) {
-    if ((byte(i) & 0xC0u) != 0x80u) return {};
-    code = code << 6 | (byte(i) & 0x3Fu);
-  }
-  const uint32_t least = n == 2 ? 0x80 : n == 3 ? 0x800 : 0x10000;
-  const bool is_surrogate = code >= 0xD800 && code < 0xE000;
-  if (code < least || code >= kCodes || is_surrogate) return {};
-  return {static_cast<int32_t>(code), n};
-}
-
 void append_utf8(std::string& text, int32_t code) {
   utf8proc_uint8_t bytes[4];
   const utf8proc_ssize_t n = utf8proc_encode_char(code, bytes);
@@ -126,26 +107,12 @@ bool is_white_space(int32_t code) {
 }
 
 bool is_word_character(int32_t code) {
-  if (code < 0) return false;
-  switch (utf8proc_category(code)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      // Zero width joiners, and the circled and squared letters.
-      return is_within(code, 0x200C, 0x200D) || is_within(code, 0x24B6, 0x24E9) ||
-             is_within(code, 0x1F130, 0x1F149) || is_within(code, 0x1F150, 0x1F169) ||
-             is_within(code, 0x1F170, 0x1F189);
-  }
+  return has_category(code, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_NL) ||
+         has_category(code, UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PC) ||
+         // Zero width joiners, and the circled and squared letters.
+         is_within(code, 0x200C, 0x200D) || is_within(code, 0x24B6, 0x24E9) ||
+         is_within(code, 0x1F130, 0x1F149) || is_within(code, 0x1F150, 0x1F169) ||
+         is_within(code, 0x1F170, 0x1F189);
 }
 
 bool is_letter(int32_t code) {
@@ -231,11 +198,8 @@ void UnicodeNormalizer::append(std::string_view text, std::string& out) const {
 
 void UnicodeNormalizer::append_part(std::string_view text, std::string& out) const {
   std::vector<int32_t> codes;
-  for (size_t at = 0; at < text.size();) {
-    const Character character = decode_utf8(text, at);
-    append_decomposed(character.code, form_, codes);
-    at += character.length;
-  }
+  for_each_character(
+      text, [&](std::string_view, int32_t code) { append_decomposed(code, form_, codes); });
   reorder_and_compose(codes, form_);
   for (const int32_t code : codes) append_utf8(out, code);
 }

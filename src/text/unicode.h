@@ -1,4 +1,4 @@
-// Characters of UTF-8: their properties, as regular expressions name them, and the normal forms.
+// Characters: their properties, as regular expressions name them, and the normal forms.
 // Source: the Unicode Standard and its annex 15, by utf8proc's tables.
 #pragma once
 
@@ -8,17 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/named_enum.h"
+#include "base/utf8.h"
+
 namespace octet {
 
-inline constexpr int32_t kInvalid = -1;
-
-struct Character {
-  int32_t code = kInvalid;  // kInvalid: one byte that begins no character
-  size_t length = 1;        // bytes
-};
-
-// The character at text[at]; at < text.size(). No overlong forms, no surrogates.
-Character decode_utf8(std::string_view text, size_t at);
 void append_utf8(std::string& text, int32_t code);
 
 // The first byte that is no UTF-8, or npos.
@@ -34,7 +28,38 @@ bool is_nonspacing_mark(int32_t code);     // \p{Mn}
 bool is_control_or_private(int32_t code);  // \p{Cc}, \p{Cf}, \p{Co}
 void append_lower_case(int32_t code, std::string& text);
 
+// Calls fn(bytes, code) for each character.
+template <typename Fn>
+void for_each_character(std::string_view text, Fn fn) {
+  for (size_t at = 0; at < text.size();) {
+    const Character character = decode_utf8(text, at);
+    fn(text.substr(at, character.length), character.code);
+    at += character.length;
+  }
+}
+
+enum class Side { left, right, both };
+// Without the characters at the sides of which drops(bytes, code) is true.
+template <typename Drops>
+std::string_view strip_while(std::string_view text, Side side, Drops drops) {
+  while (side != Side::right && !text.empty()) {
+    const Character first = decode_utf8(text, 0);
+    if (!drops(text.substr(0, first.length), first.code)) break;
+    text.remove_prefix(first.length);
+  }
+  while (side != Side::left && !text.empty()) {
+    size_t at = text.size() - 1;
+    while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
+    if (!drops(text.substr(at), decode_utf8(text, at).code)) break;
+    text = text.substr(0, at);
+  }
+  return text;
+}
+
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
+constexpr auto value_names(NormalForm) {
+  return name_list("NFC", "NFD", "NFKC", "NFKD");
+}
 
 class UnicodeNormalizer {
  public:

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/copy_bytes.h"
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace octet::tcp {

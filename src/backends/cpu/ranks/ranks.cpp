@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/copy_bytes.h"
+#include "base/bytes.h"
 #include "formats/codec.h"
 
 namespace octet::cpu {
