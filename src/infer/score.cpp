@@ -157,7 +157,7 @@ ScoredTokens scored_tokens(const Tokenizer& tokenizer, const ScoreRequest& reque
     throw Error(ErrorCode::invalid_argument, "[score] expected a continuation, got an empty one");
   }
   // White space before the continuation is its own.
-  const size_t end = jinja::strip(request.context, jinja::Side::right).size();
+  const size_t end = jinja::strip(request.context, Side::right).size();
   const std::string context = request.context.substr(0, end);
   const std::string continuation = request.context.substr(end) + request.continuation;
   ScoredTokens tokens;

@@ -1,6 +1,7 @@
 // The tree of a template: expressions and statements as Jinja's parser groups them.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,7 +13,7 @@
 namespace octet::jinja {
 
 struct Expr;
-using ExprPtr = std::unique_ptr<Expr>;
+using ExprPtr = Expr*;  // into the tree's
 
 enum class ExprKind {
   constant,
@@ -70,11 +71,11 @@ enum class StmtKind {
 struct Parameter {
   int name = -1;
   std::string text;
-  ExprPtr fallback;  // or null
+  ExprPtr fallback = nullptr;
 };
 
 struct Branch {
-  ExprPtr condition;
+  ExprPtr condition = nullptr;
   Body body;
 };
 
@@ -83,7 +84,7 @@ struct Stmt {
   int line = 0;
   std::string text;  // the name of a macro
   int name = -1;
-  ExprPtr target, value, test;
+  ExprPtr target = nullptr, value = nullptr, test = nullptr;
   std::vector<ExprPtr> exprs;
   std::vector<Branch> branches;
   std::vector<Parameter> parameters;
@@ -97,6 +98,7 @@ inline constexpr int kLoop = 0, kCaller = 1;
 
 struct Tree {
   std::vector<std::string> names;
+  std::deque<Expr> exprs;  // of all statements
   Body body;
   // What the top of the template assigns before it reads it: until then inner scopes see it
   // undefined, not the variable that the template is given.

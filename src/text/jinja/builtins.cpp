@@ -69,14 +69,6 @@ Call::Call(Runtime& in, const Builtin& of, const Value& on, const Arguments& arg
   }
 }
 
-bool Call::truth(size_t i) const {
-  return has(i) && is_true(runtime, *values[i]);
-}
-
-int64_t Call::integer(size_t i, int64_t fallback) const {
-  return has(i) ? integer_of(runtime, *values[i], row.name) : fallback;
-}
-
 const std::string& Call::text(size_t i) const {
   if (!values[i]->is_text()) runtime.fail_type(row.name, "text", *values[i]);
   return runtime.read(*values[i]);

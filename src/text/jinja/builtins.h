@@ -6,35 +6,13 @@
 #include <span>
 #include <string_view>
 
-#include "text/jinja/runtime.h"
+#include "text/jinja/operations.h"
 
 namespace octet::jinja {
 
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
-};
-
-// One call of a built-in, its arguments bound to its parameters as Python binds them.
-struct Call {
-  Call(Runtime& in, const Builtin& of, const Value& on, const Arguments& arguments);
-
-  bool has(size_t i) const { return values[i].has_value(); }
-  bool is_given(size_t i) const { return has(i) && !values[i]->is_none(); }
-  Value get(size_t i, const Value& fallback = None{}) const {
-    return has(i) ? *values[i] : fallback;
-  }
-  bool truth(size_t i) const;
-  int64_t integer(size_t i, int64_t fallback) const;
-  const std::string& text(size_t i) const;  // of parameter i, which must be text
-  // What parameter `i`, "a.b.0" or an integer, names in `of`; `of` itself where it names nothing.
-  Value attribute(size_t i, const Value& of, const Value& fallback = None{}) const;
-
-  Runtime& runtime;
-  const Builtin& row;
-  const Value& self;
-  const Arguments& given;
-  std::vector<std::optional<Value>> values;  // by parameter
 };
 
 // What a row may be called as.
@@ -49,12 +27,38 @@ enum Use : unsigned {
   kTag = 128,      // of what is outside alone
 };
 
+struct Call;
 struct Builtin {
   std::string_view name;
   unsigned uses = 0;
   Value (*run)(Call& call) = nullptr;
   std::string_view parameters = "";  // "a,b"; "/a,b": by position alone; "*": any, not bound
   size_t n_required = 0;
+};
+
+// One call of a built-in, its arguments bound to its parameters as Python binds them.
+struct Call {
+  Call(Runtime& in, const Builtin& of, const Value& on, const Arguments& arguments);
+
+  bool has(size_t i) const { return values[i].has_value(); }
+  bool is_given(size_t i) const { return has(i) && !values[i]->is_none(); }
+  Value get(size_t i, const Value& fallback = None{}) const {
+    return has(i) ? *values[i] : fallback;
+  }
+  int64_t integer(size_t i, int64_t fallback) const {
+    return has(i) ? integer_of(runtime, *values[i], row.name) : fallback;
+  }
+  Items items() const { return Items(runtime, self); }
+  bool truth(size_t i) const { return has(i) && is_true(runtime, *values[i]); }
+  const std::string& text(size_t i) const;  // of parameter i, which must be text
+  // What parameter `i`, "a.b.0" or an integer, names in `of`; `of` itself where it names nothing.
+  Value attribute(size_t i, const Value& of, const Value& fallback = None{}) const;
+
+  Runtime& runtime;
+  const Builtin& row;
+  const Value& self;
+  const Arguments& given;
+  std::vector<std::optional<Value>> values;  // by parameter
 };
 
 // Null where there is none of this name.

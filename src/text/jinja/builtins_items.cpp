@@ -28,14 +28,14 @@ Value first(Call& call) {
   auto* generator = generator_of(call);
   if (generator && generator->at < generator->items.size())
     return generator->items[generator->at++];
-  const Items items(call.runtime, call.self);
+  const Items items = call.items();
   if (!items.view().empty()) return items.view().front();
   return call.runtime.undefined("no first item, the sequence is empty");
 }
 
 Value last(Call& call) {
   if (generator_of(call)) call.runtime.fail("'generator' is not reversible");
-  const Items items(call.runtime, call.self);
+  const Items items = call.items();
   if (!items.view().empty()) return items.view().back();
   return call.runtime.undefined("no last item, the sequence is empty");
 }
@@ -70,14 +70,14 @@ Value join_method(Call& call) {
 }
 
 Value list(Call& call) {
-  return call.runtime.list(Items(call.runtime, call.self).copy());
+  return call.runtime.list(call.items().copy());
 }
 
 template <Type type>
 Value view(Call& call) {
   Runtime& runtime = call.runtime;
-  std::vector<Value> all = type == Type::keys ? Items(runtime, call.self).copy()
-                                              : pairs_of(runtime, *call.self.as<Dict>());
+  std::vector<Value> all =
+      type == Type::keys ? call.items().copy() : pairs_of(runtime, *call.self.as<Dict>());
   if (type == Type::values) {
     for (Value& pair : all) pair = pair.as<Sequence>()->items[1];
   }
@@ -98,7 +98,7 @@ Value get(Call& call) {
 
 Value count_equal(Call& call) {
   int64_t n = 0;
-  for (const Value& item : Items(call.runtime, call.self)) {
+  for (const Value& item : call.items()) {
     n += compare(call.runtime, Operator::eq, item, *call.values[0]) ? 1 : 0;
   }
   return n;
@@ -107,7 +107,7 @@ Value count_equal(Call& call) {
 Value sum(Call& call) {
   Value total = call.get(1, int64_t{0});
   if (total.is_text()) call.runtime.fail("sum() can't sum strings");
-  for (const Value& item : Items(call.runtime, call.self)) {
+  for (const Value& item : call.items()) {
     total = arithmetic(call.runtime, Operator::add, total, call.attribute(0, item));
   }
   return total;
@@ -137,7 +137,7 @@ Value sort(Call& call) {
     call.runtime.fail("sort by several attributes is outside the supported subset");
   }
   std::vector<Keyed> all;
-  for (const Value& item : Items(call.runtime, call.self)) {
+  for (const Value& item : call.items()) {
     // In a list, as Jinja has them: undefined keys are equal there.
     all.emplace_back(call.runtime.list({order_key(call, 1, call.attribute(2, item))}), item);
   }
@@ -158,7 +158,7 @@ Value dictsort(Call& call) {
 
 Value unique(Call& call) {
   auto* seen = call.runtime.make<Dict>();
-  for (const Value& item : Items(call.runtime, call.self)) {
+  for (const Value& item : call.items()) {
     const Value key = order_key(call, 0, call.attribute(1, item));
     if (!seen->find(call.runtime, key)) seen->set(call.runtime, key, item);
   }
@@ -170,7 +170,7 @@ Value unique(Call& call) {
 template <Operator is_better>
 Value extreme(Call& call) {
   std::optional<Keyed> best;
-  for (const Value& item : Items(call.runtime, call.self)) {
+  for (const Value& item : call.items()) {
     const Value key = order_key(call, 0, call.attribute(1, item));
     if (!best || compare(call.runtime, is_better, key, best->first)) best = Keyed(key, item);
   }
@@ -208,7 +208,7 @@ Value map(Call& call) {
   const Call by_name(call.runtime, is_by_name ? kByName : call.row, call.self, call.given);
   const Applied apply(call, 0, kFilter);
   std::vector<Value> out;
-  for (const Value& item : Items(call.runtime, call.self)) {
+  for (const Value& item : call.items()) {
     out.push_back(is_by_name ? by_name.attribute(0, item, by_name.get(1)) : apply(item));
   }
   return call.runtime.generator(std::move(out));
@@ -224,7 +224,7 @@ Value select(Call& call) {
   if (has_attribute) call.values = {given[0]};
   const Applied test(call, has_attribute ? 1 : 0, kTest);
   std::vector<Value> out;
-  for (const Value& item : Items(call.runtime, call.self)) {
+  for (const Value& item : call.items()) {
     const Value value = test(has_attribute ? call.attribute(0, item) : item);
     if (is_true(call.runtime, value) == keeps_true) out.push_back(item);
   }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "base/parse_text.h"
 #include "text/jinja/builtins.h"
 #include "text/jinja/characters.h"
 #include "text/jinja/operations.h"
@@ -56,9 +57,7 @@ Value to_integer(Call& call) {
     if (std::isinf(*real)) call.runtime.fail("cannot convert float infinity to integer");
   } else if (self.is_text()) {
     const std::string text = plain_number(call);
-    int64_t whole = 0;
-    const auto result = std::from_chars(text.data(), text.data() + text.size(), whole);
-    if (result.ec == std::errc() && result.ptr == text.data() + text.size()) return whole;
+    if (const auto whole = parse_number<int64_t>(text)) return *whole;
     real = parse_real(text);
   }
   if (!real || !std::isfinite(*real)) return call.get(0, int64_t{0});

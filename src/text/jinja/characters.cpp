@@ -5,25 +5,6 @@
 #include <algorithm>
 
 namespace octet::jinja {
-namespace {
-
-template <typename Drops>
-std::string_view strip_while(std::string_view text, Side side, Drops drops) {
-  while (side != Side::right && !text.empty()) {
-    const Character first = decode_utf8(text, 0);
-    if (!drops(text.substr(0, first.length), first.code)) break;
-    text.remove_prefix(first.length);
-  }
-  while (side != Side::left && !text.empty()) {
-    size_t at = text.size() - 1;
-    while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
-    if (!drops(text.substr(at), decode_utf8(text, at).code)) break;
-    text = text.substr(0, at);
-  }
-  return text;
-}
-
-}  // namespace
 
 int64_t count_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });

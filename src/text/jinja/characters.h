@@ -20,20 +20,9 @@ bool is_digit(int32_t code);     // str.isdigit
 bool is_printable(int32_t code);
 bool is_cased(int32_t code);
 
-enum class Side { left, right, both };
 // Drops white space, or the characters of `set`, from the sides.
 std::string_view strip(std::string_view text, Side side);
 std::string_view strip(std::string_view text, Side side, std::string_view set);
-
-// Calls fn(bytes, code) for each character.
-template <typename Fn>
-void for_each_character(std::string_view text, Fn fn) {
-  for (size_t at = 0; at < text.size();) {
-    const Character character = decode_utf8(text, at);
-    fn(text.substr(at, character.length), character.code);
-    at += character.length;
-  }
-}
 
 // The simple mappings of the Unicode Standard. Kept apart, since Python's differ there: characters
 // whose case is several characters, or depends on its neighbours.

@@ -166,10 +166,6 @@ bool Loop::attribute(Runtime& runtime, const std::string& name, Value& value) {
   return true;
 }
 
-bool Macro::attribute(Runtime& runtime, const std::string& name, Value&) {
-  runtime.fail("attribute '{}' of a macro is outside the supported subset", name);
-}
-
 bool Evaluator::passes(const Loop& loop, const Value& item) {
   if (!loop.stmt.test) return true;
   const Replaced scope(scope_, within(loop.scope));
@@ -226,7 +222,7 @@ void Evaluator::bind(const Macro& macro, Arguments& arguments) {
     if (i < n_given) {
       scope_->variables[parameter.name] = arguments.positional[i];
     } else {
-      take(parameter.text, parameter.name, parameter.fallback.get());
+      take(parameter.text, parameter.name, parameter.fallback);
     }
   }
   if (stmt.uses_caller && !has_caller) take("caller", kCaller, nullptr);

@@ -92,7 +92,9 @@ class Replaced {
 
 struct Macro : Typed<Type::macro> {
   Macro(const Stmt& of, ScopePtr around) : stmt(of), scope(std::move(around)) {}
-  bool attribute(Runtime& runtime, const std::string& name, Value& value) override;
+  bool attribute(Runtime& runtime, const std::string& name, Value&) override {
+    runtime.fail("attribute '{}' of a macro is outside the supported subset", name);
+  }
   const Stmt& stmt;
   ScopePtr scope;
 };

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 #include "text/jinja/characters.h"
 
 namespace octet::jinja {
@@ -218,15 +219,12 @@ class Lexer {
       out += kAs[named];
     } else if (c == 'x' || c == 'u') {
       const size_t length = c == 'x' ? 2 : 4;
-      uint32_t code = 0;
-      const char* digits = text_.data() + at;
-      const auto result =
-          std::from_chars(digits, digits + std::min(length, text_.size() - at), code, 16);
-      const bool is_surrogate = code >= 0xD800 && code < 0xE000;
-      if (result.ptr != digits + length || is_surrogate) {
+      const std::string_view digits = from(at).substr(0, length);
+      const auto code = parse_number<uint32_t>(digits, 16);
+      if (digits.size() < length || !code || (*code >= 0xD800 && *code < 0xE000)) {
         fail_at(line_, "an escape in a string names no character");
       }
-      append_utf8(out, static_cast<int32_t>(code));
+      append_utf8(out, static_cast<int32_t>(*code));
       at += length;
     } else if (std::string_view("01234567NU").find(c) != std::string_view::npos || (c & 0x80)) {
       fail_at(line_, "this escape in a string is outside the supported subset");

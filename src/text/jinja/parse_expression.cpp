@@ -43,28 +43,28 @@ class Parser::Depth {
 };
 
 ExprPtr Parser::make(ExprKind kind, int line) {
-  auto expr = std::make_unique<Expr>();
-  expr->kind = kind;
-  expr->line = line;
-  return expr;
+  Expr& expr = tree_.exprs.emplace_back();
+  expr.kind = kind;
+  expr.line = line;
+  return &expr;
 }
 
 ExprPtr Parser::constant(Value value, int line) {
   ExprPtr expr = make(ExprKind::constant, line);
-  expr->constant = std::move(value);
+  expr->constant = value;
   return expr;
 }
 
 void Parser::adopt(Expr& parent, ExprPtr child) const {
   if (child) parent.depth = std::max(parent.depth, child->depth + 1);
   if (parent.depth > kMaxDepth) fail("an expression is nested too deeply");
-  parent.children.push_back(std::move(child));
+  parent.children.push_back(child);
 }
 
-ExprPtr Parser::join(ExprKind kind, int line, ExprPtr left, ExprPtr right) const {
+ExprPtr Parser::join(ExprKind kind, int line, ExprPtr left, ExprPtr right) {
   ExprPtr expr = make(kind, line);
-  adopt(*expr, std::move(left));
-  if (right) adopt(*expr, std::move(right));
+  adopt(*expr, left);
+  if (right) adopt(*expr, right);
   return expr;
 }
 
@@ -74,7 +74,7 @@ ExprPtr Parser::expression(bool with_condition) {
   ExprPtr expr = binary(0);
   while (with_condition && skip("if")) {
     ExprPtr condition = binary(0);
-    expr = join(ExprKind::conditional, line, std::move(expr), std::move(condition));
+    expr = join(ExprKind::conditional, line, expr, condition);
     adopt(*expr, skip("else") ? expression() : nullptr);
     line = now().line;
   }
@@ -96,7 +96,7 @@ ExprPtr Parser::binary(size_t level) {
       fail("text % values is outside the supported subset");
     }
     take();
-    left = join(row->kind, line, std::move(left), next());
+    left = join(row->kind, line, left, next());
     left->ops = {row->op};
     line = now().line;
   }
@@ -121,7 +121,7 @@ ExprPtr Parser::comparison() {
       take();
       all->ops.push_back(Operator::not_in);
     } else {
-      return all->ops.empty() ? std::move(all->children[0]) : std::move(all);
+      return all->ops.empty() ? all->children[0] : all;
     }
     take();
     adopt(*all, binary(kSum));
@@ -139,14 +139,14 @@ ExprPtr Parser::unary(bool with_filter) {
   } else {
     expr = primary();
   }
-  expr = postfix(std::move(expr));
+  expr = postfix(expr);
   while (with_filter) {
     if (skip("|")) {
-      expr = filter(std::move(expr));
+      expr = filter(expr);
     } else if (now().is_name("is")) {
-      expr = test(std::move(expr));
+      expr = test(expr);
     } else if (now().is_op("(")) {
-      expr = call(std::move(expr));
+      expr = call(expr);
     } else {
       break;
     }
@@ -202,7 +202,7 @@ ExprPtr Parser::tuple(bool with_condition, bool is_explicit) {
   }
   if (all->children.empty() && !is_explicit) fail_unexpected("an expression");
   const bool is_one = !is_tuple && !all->children.empty();
-  return is_one ? std::move(all->children[0]) : std::move(all);
+  return is_one ? all->children[0] : all;
 }
 
 ExprPtr Parser::bracketed(ExprKind kind, std::string_view close) {
@@ -248,7 +248,7 @@ ExprPtr Parser::target(bool with_namespace) {
   const int line = now().line;
   ExprPtr first = single_target(with_namespace);
   if (!now().is_op(",")) return first;
-  ExprPtr all = join(ExprKind::tuple, line, std::move(first));
+  ExprPtr all = join(ExprKind::tuple, line, first);
   while (skip(",") && !now().is_name("in") && !now().is_op(")")) {
     adopt(*all, single_target(with_namespace));
   }
@@ -258,9 +258,9 @@ ExprPtr Parser::target(bool with_namespace) {
 ExprPtr Parser::postfix(ExprPtr expr) {
   while (true) {
     if (now().is_op(".") || now().is_op("[")) {
-      expr = subscript(std::move(expr));
+      expr = subscript(expr);
     } else if (now().is_op("(")) {
-      expr = call(std::move(expr));
+      expr = call(expr);
     } else {
       return expr;
     }
@@ -269,19 +269,18 @@ ExprPtr Parser::postfix(ExprPtr expr) {
 
 ExprPtr Parser::subscript(ExprPtr expr) {
   const int line = now().line;
-  if (take().text == "[") return item(std::move(expr), line);
+  if (take().text == "[") return item(expr, line);
   if (now().is(TokenKind::integer)) {
-    return join(ExprKind::item, line, std::move(expr), constant(take().integer, line));
+    return join(ExprKind::item, line, expr, constant(take().integer, line));
   }
   const std::string name = take_name();
-  ExprPtr attribute =
-      join(ExprKind::attribute, line, std::move(expr), constant(text_constant(name), line));
+  ExprPtr attribute = join(ExprKind::attribute, line, expr, constant(text_constant(name), line));
   attribute->text = name;
   return attribute;
 }
 
 ExprPtr Parser::item(ExprPtr expr, int line) {
-  ExprPtr parts[3];
+  ExprPtr parts[3] = {};
   int n_colons = 0;
   if (!now().is_op(":")) parts[0] = expression();
   while (n_colons < 2 && skip(":")) {
@@ -289,9 +288,9 @@ ExprPtr Parser::item(ExprPtr expr, int line) {
     if (!now().is_op(":") && !now().is_op("]")) parts[n_colons] = expression();
   }
   expect("]");
-  if (n_colons == 0) return join(ExprKind::item, line, std::move(expr), std::move(parts[0]));
-  ExprPtr slice = join(ExprKind::slice, line, std::move(expr));
-  for (ExprPtr& part : parts) adopt(*slice, std::move(part));
+  if (n_colons == 0) return join(ExprKind::item, line, expr, parts[0]);
+  ExprPtr slice = join(ExprKind::slice, line, expr);
+  for (ExprPtr& part : parts) adopt(*slice, part);
   return slice;
 }
 
@@ -301,14 +300,14 @@ ExprPtr Parser::call(ExprPtr expr) {
       (is_name && is_outside(kFunction, expr->text))) {
     fail("'" + expr->text + "' is outside the supported subset");
   }
-  ExprPtr call = join(ExprKind::call, now().line, std::move(expr));
+  ExprPtr call = join(ExprKind::call, now().line, expr);
   call_arguments(*call);
   return call;
 }
 
 void Parser::argument(Expr& call, std::string key, ExprPtr value) const {
   call.depth = std::max(call.depth, value->depth + 1);
-  call.arguments.emplace_back(std::move(key), std::move(value));
+  call.arguments.emplace_back(std::move(key), value);
 }
 
 void Parser::call_arguments(Expr& call) {
@@ -343,13 +342,13 @@ void Parser::find(Expr& expr, Use use) {
 ExprPtr Parser::filter(ExprPtr expr) {
   ExprPtr filter = make(ExprKind::filter, now().line);
   find(*filter, kFilter);
-  adopt(*filter, std::move(expr));
+  adopt(*filter, expr);
   if (now().is_op("(")) call_arguments(*filter);
   return filter;
 }
 
 ExprPtr Parser::filters(ExprPtr expr) {
-  do expr = filter(std::move(expr));
+  do expr = filter(expr);
   while (skip("|"));
   return expr;
 }
@@ -358,7 +357,7 @@ ExprPtr Parser::test(ExprPtr expr) {
   ExprPtr test = make(ExprKind::test, take().line);
   const bool is_negated = skip("not");
   find(*test, kTest);
-  adopt(*test, std::move(expr));
+  adopt(*test, expr);
   const bool is_operator = now().is_name("else") || now().is_name("or") || now().is_name("and");
   const bool is_literal = now().kind >= TokenKind::name && now().kind <= TokenKind::real;
   const bool is_argument = is_literal || now().is_op("[") || now().is_op("{");
@@ -368,7 +367,7 @@ ExprPtr Parser::test(ExprPtr expr) {
     argument(*test, "", postfix(primary()));
   }
   const int line = test->line;
-  return is_negated ? join(ExprKind::logical_not, line, std::move(test)) : std::move(test);
+  return is_negated ? join(ExprKind::logical_not, line, test) : test;
 }
 
 }  // namespace octet::jinja

@@ -20,20 +20,12 @@ bool Parser::skip(std::string_view op_or_name) {
   return is_there;
 }
 
-void Parser::fail(const std::string& what) const {
-  fail_at(now().line, what);
-}
-
 void Parser::fail_unexpected(const std::string& expected) const {
   const std::string& text = now().text;
   fail("expected " + expected + ", got " +
        (now().is(TokenKind::end) ? "the end of the template"
         : text.empty()           ? "a literal or text"
                                  : "'" + text + "'"));
-}
-
-void Parser::expect(std::string_view op_or_name) {
-  if (!skip(op_or_name)) fail_unexpected("'" + std::string(op_or_name) + "'");
 }
 
 void Parser::expect(TokenKind kind, const char* what) {
@@ -64,7 +56,7 @@ Body Parser::body_until(EndTags ends) {
   Stmt* output = nullptr;  // the last statement, where it is one
   const auto write = [&](ExprPtr expr) {
     if (!output) output = &add(body, StmtKind::output);
-    output->exprs.push_back(std::move(expr));
+    output->exprs.push_back(expr);
   };
   while (!now().is(TokenKind::end)) {
     if (now().is(TokenKind::data)) {
@@ -119,7 +111,7 @@ void Parser::for_statement(Stmt& stmt) {
 void Parser::if_statement(Stmt& stmt) {
   do {
     ExprPtr condition = tuple(false);
-    stmt.branches.push_back({std::move(condition), statements({"elif", "else", "endif"}, false)});
+    stmt.branches.push_back({condition, statements({"elif", "else", "endif"}, false)});
   } while (skip("elif"));
   if (take().text != "else") return;
   stmt.else_body = statements({"endif"}, false);

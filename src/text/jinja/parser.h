@@ -28,19 +28,21 @@ class Parser {
     return now().is_op(text) || now().is_name(text);
   }
   bool skip(std::string_view op_or_name);
-  void expect(std::string_view op_or_name);
+  void expect(std::string_view op_or_name) {
+    if (!skip(op_or_name)) fail_unexpected("'" + std::string(op_or_name) + "'");
+  }
   void expect(TokenKind kind, const char* what);
   std::string take_name();
-  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what) const { fail_at(now().line, what); }
   [[noreturn]] void fail_unexpected(const std::string& expected) const;
   int name_number(const std::string& name);
 
   // Guards recursion, and the depth of trees that grow without it.
   class Depth;
-  static ExprPtr make(ExprKind kind, int line);
-  static ExprPtr constant(Value value, int line);
+  ExprPtr make(ExprKind kind, int line);
+  ExprPtr constant(Value value, int line);
   void adopt(Expr& parent, ExprPtr child) const;
-  ExprPtr join(ExprKind kind, int line, ExprPtr left, ExprPtr right = nullptr) const;
+  ExprPtr join(ExprKind kind, int line, ExprPtr left, ExprPtr right = nullptr);
 
   // Expressions (parse_expression.cpp).
   ExprPtr expression(bool with_condition = true);

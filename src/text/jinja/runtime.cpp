@@ -59,10 +59,6 @@ Value Runtime::text(std::string bytes, bool is_markup) {
   return std::make_shared<const Text>(std::move(bytes), is_markup, &used_);
 }
 
-Value Runtime::undefined(std::string why) {
-  return Undefined{std::make_shared<const std::string>(std::move(why))};
-}
-
 Sequence* Runtime::list(std::vector<Value> items, Type type) {
   reserve_values(items.size());
   return make<Sequence>(type, std::move(items));

@@ -79,7 +79,9 @@ class Runtime {
   void reserve_values(uint64_t n_values);
 
   Value text(std::string bytes, bool is_markup = false);
-  Value undefined(std::string why);
+  Value undefined(std::string why) const {
+    return Undefined{std::make_shared<const std::string>(std::move(why))};
+  }
   Sequence* list(std::vector<Value> items, Type type = Type::list);
   Value tuple(std::vector<Value> items) { return list(std::move(items), Type::tuple); }
   Value generator(std::vector<Value> items) { return list(std::move(items), Type::generator); }
