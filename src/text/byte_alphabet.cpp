@@ -1,5 +1,6 @@
 #include "text/byte_alphabet.h"
 
+#include "base/parse_text.h"
 #include "text/unicode.h"
 
 namespace octet {
@@ -26,18 +27,9 @@ std::optional<std::string> ByteAlphabet::bytes_of(std::string_view characters) c
 }
 
 int byte_of_token(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-  int value = 0;
-  for (const char digit : token.substr(3, 2)) {
-    if (digit >= '0' && digit <= '9') {
-      value = value * 16 + (digit - '0');
-    } else if (digit >= 'A' && digit <= 'F') {
-      value = value * 16 + (digit - 'A' + 10);
-    } else {
-      return -1;
-    }
-  }
-  return value;
+  const bool is_byte = token.size() == 6 && token.starts_with("<0x") && token[5] == '>' &&
+                       token.find_first_not_of("0123456789ABCDEF", 3) == 5;
+  return is_byte ? parse_number<int>(token.substr(3, 2), 16).value() : -1;
 }
 
 }  // namespace octet

@@ -55,18 +55,13 @@ jinja::Rendered ChatTemplate::run(const OrderedJson& context, const std::tm& clo
   return template_.render(variables_of(context, special_tokens_), {clock, {}});
 }
 
-std::string ChatTemplate::render(const OrderedJson& context, const std::tm& clock) const {
-  return run(context, clock).text;
-}
-
-std::string ChatTemplate::run_prefix(const OrderedJson& context, const std::tm& clock,
-                                     size_t n_messages, bool with_prompt) const {
+std::string ChatTemplate::render_prefix(const OrderedJson& context, const std::tm& clock,
+                                        size_t n_messages, bool with_prompt) const {
   OrderedJson cut = context;
-  const OrderedJson& messages = context["messages"];
-  cut["messages"] = OrderedJson::array();
-  for (size_t i = 0; i < n_messages; ++i) cut["messages"].push_back(messages[i]);
+  OrderedJson& messages = cut["messages"];
+  messages.erase(messages.begin() + static_cast<int64_t>(n_messages), messages.end());
   cut["add_generation_prompt"] = with_prompt;
-  return run(cut, clock).text;
+  return render(cut, clock);
 }
 
 ByteSpans ChatTemplate::assistant_spans(const OrderedJson& context, const std::tm& clock) const {
@@ -84,8 +79,8 @@ ByteSpans ChatTemplate::assistant_spans(const OrderedJson& context, const std::t
     };
     std::string before, after;
     try {
-      before = run_prefix(context, clock, i, true);
-      after = run_prefix(context, clock, i + 1, false);
+      before = render_prefix(context, clock, i, true);
+      after = render_prefix(context, clock, i + 1, false);
     } catch (const jinja::BudgetExceeded&) {
       throw;
     } catch (const Error& error) {

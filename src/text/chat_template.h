@@ -49,7 +49,12 @@ class ChatTemplate {
  public:
   explicit ChatTemplate(const ChatTemplateSource& source);
 
-  std::string render(const OrderedJson& context, const std::tm& clock) const;
+  std::string render(const OrderedJson& context, const std::tm& clock) const {
+    return run(context, clock).text;
+  }
+  // The first messages alone, with or without a prompt for the next one.
+  std::string render_prefix(const OrderedJson& context, const std::tm& clock, size_t n_messages,
+                            bool with_prompt) const;
 
   // What the assistant said in the rendered text: the spans of {% generation %}, in bytes. Where
   // the template has none, each assistant's message is what render() adds to the text before it,
@@ -61,8 +66,6 @@ class ChatTemplate {
 
  private:
   jinja::Rendered run(const OrderedJson& context, const std::tm& clock) const;
-  std::string run_prefix(const OrderedJson& context, const std::tm& clock, size_t n_messages,
-                         bool with_prompt) const;
 
   jinja::Template template_;
   OrderedJson special_tokens_;

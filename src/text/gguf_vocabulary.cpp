@@ -59,21 +59,15 @@ class GgufReader {
   void add_token(size_t i, std::string_view token, TokenType type) {
     const auto id = static_cast<int32_t>(i);
     const std::string bytes = alphabet_.bytes_of(token).value_or(std::string(token));
-    try {
-      parts_.surfaces.add(id, bytes);
-      if (type == TokenType::normal) parts_.vocabulary.add(id, bytes);
-    } catch (const Error& error) {
-      bad_tokenizer(path_, "{}", error.what());
-    }
-    if (type == TokenType::normal && bytes.size() == 1) {
-      parts_.byte_ids[static_cast<unsigned char>(bytes[0])] = id;
+    octet::add_token(path_, parts_.surfaces, id, bytes);
+    if (type == TokenType::normal) {
+      octet::add_token(path_, parts_.vocabulary, id, bytes);
+      if (bytes.size() == 1) parts_.byte_ids[static_cast<unsigned char>(bytes[0])] = id;
     }
     if ((type != TokenType::control && type != TokenType::user_defined) || token.empty()) return;
-    AddedToken added;
-    added.id = id;
-    added.content = type == TokenType::control ? std::string(token) : bytes;
-    added.special = type == TokenType::control;
-    parts_.added.push_back(added);
+    const bool is_control = type == TokenType::control;
+    parts_.added.push_back(
+        {.id = id, .content = is_control ? std::string(token) : bytes, .special = is_control});
   }
 
   void read_merges() {
@@ -100,9 +94,8 @@ class GgufReader {
     if (adds_bos && metadata_.flag("tokenizer.ggml.add_bos_token")) {
       parts_.bos = checked(metadata_.number(bos));
       parts_.prefix = {*parts_.bos};
-      parts_.silent.push_back(*parts_.bos);
     }
-    if (parts_.eos) parts_.silent.push_back(*parts_.eos);
+    parts_.silence_ends();
   }
 
   int32_t checked(uint32_t id) const {

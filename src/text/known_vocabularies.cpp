@@ -4,29 +4,13 @@
 namespace octet {
 namespace {
 
-struct Family {
-  int64_t n_tokens;  // trained, without special tokens
-  std::string_view pattern;
-  std::string_view first_special;  // has the id n_tokens
-};
-
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-constexpr Family kFamilies[] = {
-    {50256, kGpt2Words, kEndOfText},
-    {100256, kCl100kWords, {}},
-    {128000, kCl100kWords, "<|begin_of_text|>"},
-    {151643, kQwenWords, kEndOfText},
-};
-
-void add_special(TokenizerParts& parts, int64_t id, const std::string& content) {
+void add_special(TokenizerParts& parts, int64_t id, std::string_view content) {
   if (const int32_t known = parts.surfaces.find(content); known >= 0) id = known;
   if (!parts.surfaces.has(id)) parts.surfaces.add(id, content);
-  AddedToken token;
-  token.id = static_cast<int32_t>(id);
-  token.content = content;
-  token.special = true;
-  parts.added.push_back(token);
+  parts.added.push_back(
+      {.id = static_cast<int32_t>(id), .content = std::string(content), .special = true});
 }
 
 // Source: the special tokens of Llama 3's tokenizer; the 256 ids behind the trained ones.
@@ -47,7 +31,7 @@ void add_llama3_specials(TokenizerParts& parts) {
 }
 
 void add_qwen_specials(TokenizerParts& parts) {
-  add_special(parts, 151643, std::string(kEndOfText));
+  add_special(parts, 151643, kEndOfText);
   add_special(parts, 151644, "<|im_start|>");
   add_special(parts, 151645, "<|im_end|>");
   parts.eos = 151643;
@@ -55,7 +39,7 @@ void add_qwen_specials(TokenizerParts& parts) {
 }
 
 void add_cl100k_specials(TokenizerParts& parts) {
-  add_special(parts, 100257, std::string(kEndOfText));
+  add_special(parts, 100257, kEndOfText);
   add_special(parts, 100258, "<|fim_prefix|>");
   add_special(parts, 100259, "<|fim_middle|>");
   add_special(parts, 100260, "<|fim_suffix|>");
@@ -63,22 +47,19 @@ void add_cl100k_specials(TokenizerParts& parts) {
   parts.eos = 100257;
 }
 
-void add_specials(TokenizerParts& parts, int64_t n_tokens) {
-  switch (n_tokens) {
-    case 100256:
-      return add_cl100k_specials(parts);
-    case 128000:
-      return add_llama3_specials(parts);
-    case 151643:
-      return add_qwen_specials(parts);
-    default: {
-      const int32_t known = parts.surfaces.find(kEndOfText);
-      if (known < 0 && n_tokens != 50256) return;
-      add_special(parts, n_tokens, std::string(kEndOfText));
-      parts.eos = parts.added.back().id;
-    }
-  }
-}
+struct Family {
+  int64_t n_tokens;  // trained, without special tokens
+  std::string_view pattern;
+  std::string_view first_special;                    // has the id n_tokens
+  void (*add_specials)(TokenizerParts& parts) = {};  // null: the end of a text alone
+};
+
+constexpr Family kFamilies[] = {
+    {50256, kGpt2Words, kEndOfText},
+    {100256, kCl100kWords, {}, add_cl100k_specials},
+    {128000, kCl100kWords, "<|begin_of_text|>", add_llama3_specials},
+    {151643, kQwenWords, kEndOfText, add_qwen_specials},
+};
 
 // A vocabulary may list its special tokens as well.
 const Family* family_of(int64_t n_tokens, const Vocabulary& vocabulary) {
@@ -110,9 +91,13 @@ void describe_by_size(TokenizerParts& parts, const TokenizerOptions& options,
                   n_tokens);
   }
   parts.words.add(SplitMatches{read_pattern(parts.name, pattern), {}});
-  add_specials(parts, family == nullptr ? n_tokens : family->n_tokens);
-  if (parts.bos) parts.silent.push_back(*parts.bos);
-  if (parts.eos) parts.silent.push_back(*parts.eos);
+  if (family != nullptr && family->add_specials != nullptr) {
+    family->add_specials(parts);
+  } else if (family != nullptr || parts.surfaces.find(kEndOfText) >= 0) {
+    add_special(parts, family != nullptr ? family->n_tokens : n_tokens, kEndOfText);
+    parts.eos = parts.added.back().id;
+  }
+  parts.silence_ends();
 }
 
 }  // namespace octet

@@ -34,6 +34,15 @@ std::unique_ptr<Tokenizer> read_json(const TokenizerFile& file, const TokenizerO
 
 }  // namespace
 
+void add_token(const std::string& path, Vocabulary& vocabulary, int64_t id,
+               std::string_view token) {
+  try {
+    vocabulary.add(id, token);
+  } catch (const Error& error) {
+    bad_tokenizer(path, "{}", error.what());
+  }
+}
+
 std::vector<TokenSpan> Tokenizer::encode_spans(std::string_view) const {
   throw Error(ErrorCode::invalid_argument,
               "[tokenizer] expected one that says where in a text its tokens stand, got another "
@@ -114,8 +123,6 @@ namespace {
 class ByteTokenizer : public Tokenizer {
  public:
   int64_t vocab_size() const override { return 256; }
-  std::optional<int32_t> bos() const override { return std::nullopt; }
-  std::optional<int32_t> eos() const override { return std::nullopt; }
   void encode(std::string_view text, const EncodeTextOptions&,
               std::vector<int32_t>& ids) const override {
     for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));

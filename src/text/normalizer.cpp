@@ -61,19 +61,11 @@ std::string step(const ReplaceMatches& replace, std::string&& text, const Limits
 }
 
 std::string step(const StripSpace& strip, std::string&& text, const Limits&) {
-  size_t begin = 0, end = text.size();
-  while (strip.left && begin < end) {
-    const Character character = decode_utf8(text, begin);
-    if (!is_white_space(character.code)) break;
-    begin += character.length;
-  }
-  while (strip.right && begin < end) {
-    size_t last = end - 1;
-    while (last > begin && (text[last] & 0xC0) == 0x80) --last;
-    if (!is_white_space(decode_utf8(text, last).code)) break;
-    end = last;
-  }
-  return text.substr(begin, end - begin);
+  std::string_view rest = text;
+  const auto is_space = [](std::string_view, int32_t code) { return is_white_space(code); };
+  if (strip.left) rest = strip_while(rest, Side::left, is_space);
+  if (strip.right) rest = strip_while(rest, Side::right, is_space);
+  return std::string(rest);
 }
 
 bool is_all_ascii(std::string_view text) {

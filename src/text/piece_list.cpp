@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/parse_text.h"
 #include "text/bert_text.h"
 #include "text/tokenizer_files.h"
 #include "text/tokenizer_folder.h"
@@ -9,30 +10,10 @@ namespace {
 
 constexpr std::string_view kUnknownPiece = "[UNK]", kFirst = "[CLS]", kBehind = "[SEP]";
 
-// Calls `visit` with each line, without its end.
-void for_each_line(std::string_view text, const std::function<void(std::string_view)>& visit) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    visit(line);
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
-
-void add_token(const std::string& path, Vocabulary& vocabulary, int64_t id,
-               std::string_view token) {
-  try {
-    vocabulary.add(id, token);
-  } catch (const Error& error) {
-    bad_tokenizer(path, "{}", error.what());
-  }
-}
-
 // Of two equal lines the later counts: they are added from the last one.
 Vocabulary read_lines(const TokenizerFile& file) {
   std::vector<std::string_view> lines;
-  for_each_line(file.bytes, [&](std::string_view line) { lines.push_back(line); });
+  for (std::string_view text = file.bytes; !text.empty();) lines.push_back(take_line(text));
   Vocabulary vocabulary;
   for (size_t id = lines.size(); id-- > 0;) {
     add_token(file.path, vocabulary, static_cast<int64_t>(id), lines[id]);
@@ -62,7 +43,7 @@ void space_surfaces(TokenizerParts& parts, const PieceSpacing& spacing) {
 bool is_piece_list(std::string_view bytes) {
   if (bytes.find('\0') != bytes.npos) return false;
   bool has_unknown = false;
-  for_each_line(bytes, [&](std::string_view line) { has_unknown |= line == kUnknownPiece; });
+  while (!bytes.empty()) has_unknown |= take_line(bytes) == kUnknownPiece;
   return has_unknown;
 }
 
@@ -83,10 +64,7 @@ std::unique_ptr<Tokenizer> read_piece_list(const TokenizerFile& file) {
   parts.surfaces = parts.vocabulary;
   folder.has_files = true;
   for (const char* name : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
-    AddedToken token;
-    token.content = name;
-    token.special = true;
-    folder.named.push_back(token);
+    folder.named.push_back({.content = name, .special = true});
   }
   add_folder_tokens(parts, folder,
                     [&](std::string_view token) { return parts.vocabulary.find(token); });

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/named_enum.h"
 #include "text/regex.h"
 
 namespace octet {
@@ -21,6 +22,9 @@ enum class SplitBehavior {
   merged_with_previous,
   merged_with_next,
 };
+constexpr auto value_names(SplitBehavior) {
+  return name_list("Removed", "Isolated", "Contiguous", "MergedWithPrevious", "MergedWithNext");
+}
 
 struct PrefixSpace {};  // a space before text that does not begin with one
 struct SplitMatches {
@@ -34,6 +38,9 @@ struct SplitCharacters {          // the matches are single characters
   SplitBehavior behavior = SplitBehavior::isolated;
 };
 enum class PrependScheme { always, first, never };
+constexpr auto value_names(PrependScheme) {
+  return name_list("always", "first", "never");
+}
 struct MarkSpaces {  // Metaspace
   std::string mark;
   PrependScheme prepend = PrependScheme::always;

@@ -1,6 +1,6 @@
 #include <array>
-#include <charconv>
 
+#include "base/parse_text.h"
 #include "text/tokenizer_files.h"
 
 namespace octet {
@@ -42,24 +42,12 @@ struct RankLine {
 };
 
 std::optional<RankLine> parse_line(std::string_view line) {
-  if (line.ends_with('\r')) line.remove_suffix(1);
   const size_t space = line.find(' ');
   if (space == line.npos) return std::nullopt;
   auto token = decode_base64(line.substr(0, space));
-  const std::string_view digits = line.substr(space + 1);
-  RankLine parsed;
-  const auto [end, error] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), parsed.rank);
-  if (!token || error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  parsed.token = std::move(*token);
-  return parsed;
-}
-
-std::string_view take_line(std::string_view& text) {
-  const size_t end = text.find('\n');
-  const std::string_view line = text.substr(0, end);
-  text.remove_prefix(end == text.npos ? text.size() : end + 1);
-  return line;
+  const auto rank = parse_number<int64_t>(line.substr(space + 1));
+  if (!token || !rank) return std::nullopt;
+  return RankLine{*std::move(token), *rank};
 }
 
 }  // namespace
@@ -67,7 +55,7 @@ std::string_view take_line(std::string_view& text) {
 bool is_rank_file(std::string_view bytes) {
   constexpr size_t kLongestLine = 3 * Vocabulary::kLongestToken;
   bytes = bytes.substr(0, kLongestLine);
-  return parse_line(take_line(bytes)).has_value();
+  return !bytes.empty() && parse_line(take_line(bytes));
 }
 
 std::unique_ptr<Tokenizer> read_rank_file(const TokenizerFile& file,
@@ -76,10 +64,8 @@ std::unique_ptr<Tokenizer> read_rank_file(const TokenizerFile& file,
   parts.name = file.path;
   parts.whole_words_first = true;
   std::string_view text = file.bytes;
-  for (size_t number = 1; !text.empty(); ++number) {
-    const std::string_view line = take_line(text);
-    if (line.empty() && text.empty()) break;
-    const std::optional<RankLine> parsed = parse_line(line);
+  for (size_t number = 1; !text.empty() && text != "\n"; ++number) {
+    const std::optional<RankLine> parsed = parse_line(take_line(text));
     if (!parsed) {
       bad_tokenizer(file.path, "line {}: expected a token in base64 and its rank", number);
     }

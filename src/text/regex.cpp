@@ -90,8 +90,6 @@ Regex::Regex(std::string_view pattern) : compiled_(std::make_unique<Compiled>())
 }
 
 Regex::~Regex() = default;
-Regex::Regex(Regex&&) noexcept = default;
-Regex& Regex::operator=(Regex&&) noexcept = default;
 
 // The searches of one text.
 class Regex::Search {

@@ -30,8 +30,6 @@ class Regex {
   // than 255 groups as well.
   explicit Regex(std::string_view pattern);
   ~Regex();
-  Regex(Regex&&) noexcept;
-  Regex& operator=(Regex&&) noexcept;
 
   // Calls `visit` for each match in order; a next one begins behind the last, or behind its first
   // byte where it is empty. Bytes that are no UTF-8 match nothing. Throws Error{invalid_argument}

@@ -17,11 +17,7 @@ void set_scored_tokens(TokenizerParts& parts, const std::vector<ScoredToken>& to
   for (size_t id = 0; id < tokens.size(); ++id) {
     const ScoredToken& token = tokens[id];
     if (!token.is_merged) continue;
-    try {
-      parts.vocabulary.add(static_cast<int64_t>(id), token.bytes);
-    } catch (const Error& error) {
-      bad_tokenizer(parts.name, "{}", error.what());
-    }
+    add_token(parts.name, parts.vocabulary, static_cast<int64_t>(id), token.bytes);
     // Equal scores have equal ranks: then the leftmost pair goes first.
     const auto at = std::lower_bound(scores.begin(), scores.end(), token.score, std::greater<>());
     ranks[id] = static_cast<uint32_t>(at - scores.begin());

@@ -74,20 +74,12 @@ TokenizerParts common_parts(const std::string& path, const SentencePieceModel& m
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePiece& piece = model.pieces[id];
     const auto number = static_cast<int32_t>(id);
-    try {
-      parts.surfaces.add(number, surface_of(piece, parses));
-    } catch (const Error& error) {
-      bad_tokenizer(path, "{}", error.what());
-    }
+    add_token(path, parts.surfaces, number, surface_of(piece, parses));
     const int byte = piece.type == PieceType::byte ? byte_of_token(piece.text) : -1;
     if (byte >= 0) parts.byte_ids[static_cast<size_t>(byte)] = number;
     if (piece.type == PieceType::unknown) parts.unknown = number;
     if (piece.type != PieceType::control) continue;
-    AddedToken token;
-    token.id = number;
-    token.content = piece.text;
-    token.special = true;
-    parts.added.push_back(token);
+    parts.added.push_back({.id = number, .content = std::string(piece.text), .special = true});
     parts.silent.push_back(number);
     if (piece.text == model.bos_piece) parts.bos = number;
     if (piece.text == model.eos_piece) parts.eos = number;
@@ -179,7 +171,7 @@ class LibraryTokenizer : public Tokenizer {
   // All added tokens but those of `in_text` are looked for in a text before it is encoded.
   LibraryTokenizer(TokenizerParts parts, const std::string& bytes, const Prefixes& prefixes,
                    const std::vector<int32_t>& in_text)
-      : usual_(parts.usual), bos_(parts.bos), eos_(parts.eos), prefixes_(prefixes) {
+      : usual_(parts.usual), prefixes_(prefixes) {
     // Of a message given twice the later fields count: this one says add_dummy_prefix: false.
     constexpr std::string_view kNoPrefix("\x1a\x02\x18\x00", 4);
     load(processor_, parts.name, bytes);
@@ -191,8 +183,8 @@ class LibraryTokenizer : public Tokenizer {
   }
 
   int64_t vocab_size() const override { return decoder_->vocab_size(); }
-  std::optional<int32_t> bos() const override { return bos_; }
-  std::optional<int32_t> eos() const override { return eos_; }
+  std::optional<int32_t> bos() const override { return decoder_->bos(); }
+  std::optional<int32_t> eos() const override { return decoder_->eos(); }
   std::vector<int32_t> prefix() const override { return decoder_->prefix(); }
   std::vector<int32_t> suffix() const override { return decoder_->suffix(); }
   std::vector<int32_t> special_ids() const override { return decoder_->special_ids(); }
@@ -249,7 +241,6 @@ class LibraryTokenizer : public Tokenizer {
   }
 
   SpecialText usual_;
-  std::optional<int32_t> bos_, eos_;
   Prefixes prefixes_;
   Processor processor_, bare_;  // with the model's space in front, and without
   AddedTokenFinder finder_;

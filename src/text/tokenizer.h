@@ -39,9 +39,9 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual int64_t vocab_size() const = 0;  // the highest id, plus 1
-  virtual std::optional<int32_t> bos()
-      const = 0;  // stands before each document, where there is one
-  virtual std::optional<int32_t> eos() const = 0;  // ends a document
+  // Stands before each document, and ends it, where there is one.
+  virtual std::optional<int32_t> bos() const { return std::nullopt; }
+  virtual std::optional<int32_t> eos() const { return std::nullopt; }
   // What the tokenizer's file puts around a text.
   virtual std::vector<int32_t> prefix() const { return {}; }
   virtual std::vector<int32_t> suffix() const { return {}; }

@@ -28,6 +28,8 @@ template <typename... Args>
               fmt::format(format, std::forward<Args>(args)...));
 }
 
+// Vocabulary::add, whose errors are of the file.
+void add_token(const std::string& path, Vocabulary& vocabulary, int64_t id, std::string_view token);
 // Hugging Face's tokenizer.json: a BPE of bytes, or of characters with bytes to fall back on;
 // or WordPiece.
 std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json);

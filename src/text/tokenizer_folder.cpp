@@ -1,10 +1,10 @@
 #include "text/tokenizer_folder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "base/json.h"
+#include "base/parse_text.h"
 #include "text/tokenizer_files.h"
 
 namespace octet {
@@ -19,13 +19,7 @@ std::optional<AddedToken> token_of(const Json& json, const std::string& path) {
   if (json.is_string()) {
     token.content = json.get<std::string>();
   } else if (json.is_object()) {
-    const JsonObject entry(json, path);
-    token.content = entry.string("content");
-    token.single_word = entry.boolean_or("single_word", false);
-    token.lstrip = entry.boolean_or("lstrip", false);
-    token.rstrip = entry.boolean_or("rstrip", false);
-    token.special = entry.boolean_or("special", true);
-    token.normalized = entry.boolean_or("normalized", !token.special);
+    token = read_added_token(JsonObject(json, path), /*is_special=*/true);
   }
   if (token.content.empty()) return std::nullopt;
   return token;
@@ -126,13 +120,12 @@ class Reader {
   void read_decoder(const Json& json, const std::string& path) {
     if (!json.is_object()) bad_tokenizer(path, "added_tokens_decoder: expected an object");
     for (const auto& [key, value] : json.items()) {
-      int64_t id = -1;
-      const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
+      const auto id = parse_number<int64_t>(key);
       const std::optional<AddedToken> token = token_of(value, path);
-      if (parsed.ptr != key.data() + key.size() || !token) {
+      if (!id || !token) {
         bad_tokenizer(path, "added_tokens_decoder: expected ids with tokens, got '{}'", key);
       }
-      put_added(*token, id, path);
+      put_added(*token, *id, path);
     }
   }
 
@@ -166,19 +159,23 @@ int32_t added_id(const TokenizerParts& parts, std::string_view content) {
 }
 
 void put(TokenizerParts& parts, const AddedToken& token) {
-  if (!parts.surfaces.has(token.id)) {
-    try {
-      parts.surfaces.add(token.id, token.content);
-    } catch (const Error& error) {
-      bad_tokenizer(parts.name, "{}", error.what());
-    }
-  }
+  if (!parts.surfaces.has(token.id)) add_token(parts.name, parts.surfaces, token.id, token.content);
   std::erase_if(parts.added,
                 [&](const AddedToken& known) { return known.content == token.content; });
   parts.added.push_back(token);
 }
 
 }  // namespace
+
+AddedToken read_added_token(const JsonObject& entry, bool is_special) {
+  AddedToken token{.content = entry.string("content"),
+                   .single_word = entry.boolean_or("single_word", false),
+                   .lstrip = entry.boolean_or("lstrip", false),
+                   .rstrip = entry.boolean_or("rstrip", false),
+                   .special = entry.boolean_or("special", is_special)};
+  token.normalized = entry.boolean_or("normalized", !token.special);
+  return token;
+}
 
 TokenizerFolder read_tokenizer_folder(const Files& files, const std::string& folder) {
   return Reader(files, folder).read();
@@ -213,8 +210,7 @@ void add_folder_tokens(TokenizerParts& parts, const TokenizerFolder& folder,
     if (folder.adds_bos == true && parts.bos) parts.prefix = {*parts.bos};
     if (folder.adds_eos == true && parts.eos) parts.suffix = {*parts.eos};
   }
-  if (parts.bos) parts.silent.push_back(*parts.bos);
-  if (parts.eos) parts.silent.push_back(*parts.eos);
+  parts.silence_ends();
 }
 
 }  // namespace octet

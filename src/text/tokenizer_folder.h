@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "text/word_tokenizer.h"
 
 namespace octet {
@@ -28,6 +29,9 @@ struct TokenizerFolder {
   std::optional<bool> adds_bos = {}, adds_eos = {}, is_legacy = {}, adds_prefix_space = {};
   std::optional<bool> makes_lower_case = {}, spaces_ideographs = {}, strips_accents = {};  // BERT's
 };
+
+// One that a file describes by its text and flags; `is_special`: where it does not say.
+AddedToken read_added_token(const JsonObject& entry, bool is_special);
 
 // Throws Error{bad_data}, "[tokenizer] FILE: ..." or "[json] FILE: ...".
 TokenizerFolder read_tokenizer_folder(const Files& files, const std::string& folder);

@@ -1,5 +1,6 @@
 #include "text/byte_alphabet.h"
 #include "text/tokenizer_files.h"
+#include "text/tokenizer_folder.h"
 
 namespace octet {
 namespace {
@@ -77,16 +78,8 @@ class TokenizerReader {
   }
 
   void add_surface(int64_t id, const std::string& token) {
-    add_token(parts_.surfaces, id, surface(token));
-    if (rules_.spacing) add_token(parts_.first_surfaces, id, rules_.spacing->first(token));
-  }
-
-  void add_token(Vocabulary& vocabulary, int64_t id, const std::string& bytes) {
-    try {
-      vocabulary.add(id, bytes);
-    } catch (const Error& error) {
-      bad_tokenizer(path_, "{}", error.what());
-    }
+    add_token(path_, parts_.surfaces, id, surface(token));
+    if (rules_.spacing) add_token(path_, parts_.first_surfaces, id, rules_.spacing->first(token));
   }
 
   void read_vocabulary() {
@@ -98,9 +91,9 @@ class TokenizerReader {
       if (!id.is_number_integer()) bad_tokenizer(path_, "token '{}': expected an id", token);
       const auto number = id.get<int64_t>();
       const std::string bytes = matched(token);
-      add_token(parts_.vocabulary, number, bytes);
+      add_token(path_, parts_.vocabulary, number, bytes);
       add_surface(number, token);
-      add_token(contents_, number, token);
+      add_token(path_, contents_, number, token);
       const bool is_byte = parts_.symbols == Symbols::bytes && bytes.size() == 1;
       const int byte = is_byte      ? static_cast<unsigned char>(bytes[0])
                        : falls_back ? byte_of_token(token)
@@ -164,18 +157,12 @@ class TokenizerReader {
     if (!list.is_array()) bad_tokenizer(path_, "expected a list 'added_tokens'");
     for (const Json& json : list) {
       const JsonObject entry(json, path_);
-      AddedToken token;
-      token.content = entry.string("content");
-      token.single_word = entry.boolean_or("single_word", false);
-      token.lstrip = entry.boolean_or("lstrip", false);
-      token.rstrip = entry.boolean_or("rstrip", false);
-      token.special = entry.boolean_or("special", false);
-      token.normalized = entry.boolean_or("normalized", !token.special);
+      AddedToken token = read_added_token(entry, /*is_special=*/false);
       const int64_t id = entry.integer("id");
       if (token.content.empty()) bad_tokenizer(path_, "added token {}: expected a text", id);
       const int32_t known = contents_.find(token.content);
       if (known < 0) {
-        add_token(contents_, id, token.content);
+        add_token(path_, contents_, id, token.content);
         // The package spells what it looks for in normalized text as it is found there.
         const bool is_spelled_normal = rules_.spacing && token.normalized;
         add_surface(id, is_spelled_normal ? parts_.normalizer.apply(token.content) : token.content);

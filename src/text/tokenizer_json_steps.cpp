@@ -10,6 +10,14 @@ namespace {
   bad_tokenizer(path, "{} '{}' is not supported", part, type);
 }
 
+constexpr const char* kBehavior = "split behavior";
+
+template <typename E>
+E value_named(const std::string& path, std::string_view part, const std::string& name) {
+  if (const std::optional<E> value = enum_from_name<E>(name)) return *value;
+  not_supported(path, part, name);
+}
+
 // {"String": "..."} or {"Regex": "..."}.
 struct Pattern {
   bool is_regex = false;
@@ -41,21 +49,12 @@ void add_bert_normalizer(const JsonObject& step, Normalizer& normalizer) {
 void add_normalizer(const std::string& path, const Json& json, Normalizer& normalizer) {
   const std::string type = json_type(path, "normalizer", json);
   const JsonObject step(json, path);
-  const auto form = [&](NormalForm known) {
-    normalizer.add(std::make_shared<const UnicodeNormalizer>(known));
-  };
   if (type == "Sequence") {
     for (const Json& part : json_list(path, json, "normalizers")) {
       add_normalizer(path, part, normalizer);
     }
-  } else if (type == "NFC") {
-    form(NormalForm::nfc);
-  } else if (type == "NFD") {
-    form(NormalForm::nfd);
-  } else if (type == "NFKC") {
-    form(NormalForm::nfkc);
-  } else if (type == "NFKD") {
-    form(NormalForm::nfkd);
+  } else if (const auto form = enum_from_name<NormalForm>(type)) {
+    normalizer.add(std::make_shared<const UnicodeNormalizer>(*form));
   } else if (type == "Lowercase") {
     normalizer.add(MapCharacters{&kLowercase});
   } else if (type == "StripAccents") {
@@ -79,20 +78,11 @@ void add_normalizer(const std::string& path, const Json& json, Normalizer& norma
   }
 }
 
-SplitBehavior behavior_of(const std::string& path, const std::string& name) {
-  if (name == "Removed") return SplitBehavior::removed;
-  if (name == "Isolated") return SplitBehavior::isolated;
-  if (name == "Contiguous") return SplitBehavior::contiguous;
-  if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
-  if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
-  not_supported(path, "split behavior", name);
-}
-
 void add_split(const std::string& path, const Json& json, PreTokenizer& words) {
   const JsonObject step(json, path);
   const Pattern pattern = pattern_of(path, json);
   SplitMatches split;
-  split.behavior = behavior_of(path, step.string("behavior"));
+  split.behavior = value_named<SplitBehavior>(path, kBehavior, step.string("behavior"));
   split.invert = step.boolean_or("invert", false);
   if (!pattern.is_regex) {
     split.literal = pattern.text;
@@ -111,10 +101,7 @@ std::string mark_of(const std::string& path, const JsonObject& step) {
 PrependScheme prepend_scheme(const std::string& path, const JsonObject& step) {
   const std::string name = step.string_or(
       "prepend_scheme", step.boolean_or("add_prefix_space", true) ? "always" : "never");
-  if (name == "always") return PrependScheme::always;
-  if (name == "first") return PrependScheme::first;
-  if (name == "never") return PrependScheme::never;
-  not_supported(path, "prepend_scheme", name);
+  return value_named<PrependScheme>(path, "prepend_scheme", name);
 }
 
 void add_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts& parts) {
@@ -140,8 +127,9 @@ void add_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts
     parts.words.add(
         SplitCharacters{is_number, is_each ? SplitBehavior::isolated : SplitBehavior::contiguous});
   } else if (type == "Punctuation") {
-    parts.words.add(
-        SplitCharacters{is_punctuation, behavior_of(path, step.string_or("behavior", "Isolated"))});
+    parts.words.add(SplitCharacters{
+        is_punctuation,
+        value_named<SplitBehavior>(path, kBehavior, step.string_or("behavior", "Isolated"))});
   } else if (type == "WhitespaceSplit") {
     parts.words.add(SplitCharacters{is_white_space, SplitBehavior::removed});
   } else if (type == "Whitespace") {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/parse_text.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer_files.h"
 #include "text/tokenizer_folder.h"
@@ -24,12 +25,8 @@ class MergesReader {
     for (const auto& [token, id] : vocab.items()) {
       if (!id.is_number_integer()) bad_tokenizer(path_, "token '{}': expected an id", token);
       const std::string bytes = alphabet_.bytes_of(token).value_or(token);
-      try {
-        parts_.vocabulary.add(id.get<int64_t>(), bytes);
-        spelled_.add(id.get<int64_t>(), token);
-      } catch (const Error& error) {
-        bad_tokenizer(path_, "{}", error.what());
-      }
+      add_token(path_, parts_.vocabulary, id.get<int64_t>(), bytes);
+      add_token(path_, spelled_, id.get<int64_t>(), token);
       if (bytes.size() == 1) {
         parts_.byte_ids[static_cast<unsigned char>(bytes[0])] = id.get<int32_t>();
       }
@@ -41,10 +38,7 @@ class MergesReader {
   void read_merges(const std::string& path, std::string_view text) {
     uint32_t rank = 0;
     for (size_t number = 1; !text.empty(); ++number) {
-      const size_t end = text.find('\n');
-      std::string_view line = text.substr(0, end);
-      text.remove_prefix(end == text.npos ? text.size() : end + 1);
-      if (line.ends_with('\r')) line.remove_suffix(1);
+      const std::string_view line = take_line(text);
       if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
       const size_t space = line.find(' ');
       if (space == line.npos) bad_tokenizer(path, "line {}: expected two tokens", number);

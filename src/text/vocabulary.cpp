@@ -53,18 +53,10 @@ void Vocabulary::add(int64_t id, std::string_view bytes) {
   if (slot < 0) slot = static_cast<int32_t>(id);
 }
 
-bool Vocabulary::has(int64_t id) const {
-  return id >= 0 && id < size() && tokens_[static_cast<size_t>(id)].length != kUnused;
-}
-
 std::string_view Vocabulary::bytes(int32_t id) const {
   if (!has(id)) return {};
   const Slice slice = tokens_[static_cast<size_t>(id)];
   return std::string_view(arena_).substr(slice.offset, slice.length);
-}
-
-int32_t Vocabulary::find(std::string_view bytes) const {
-  return slots_.empty() ? -1 : slots_[slot_of(bytes)];
 }
 
 size_t Vocabulary::slot_of(std::string_view token) const {

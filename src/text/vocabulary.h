@@ -18,9 +18,13 @@ class Vocabulary {
   void add(int64_t id, std::string_view bytes);
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }  // the highest id, plus 1
-  bool has(int64_t id) const;
-  std::string_view bytes(int32_t id) const;    // "" for an id that is not used
-  int32_t find(std::string_view bytes) const;  // -1: no such token
+  bool has(int64_t id) const {
+    return id >= 0 && id < size() && tokens_[static_cast<size_t>(id)].length != kUnused;
+  }
+  std::string_view bytes(int32_t id) const;     // "" for an id that is not used
+  int32_t find(std::string_view bytes) const {  // -1: no such token
+    return slots_.empty() ? -1 : slots_[slot_of(bytes)];
+  }
 
  private:
   struct Slice {

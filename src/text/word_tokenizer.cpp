@@ -284,11 +284,8 @@ class WordTokenizer : public Tokenizer {
       }
       return;
     }
-    for (size_t at = 0; at < word.size();) {
-      const Character character = decode_utf8(word, at);
-      append_character(word.substr(at, character.length), ids);
-      at += character.length;
-    }
+    for_each_character(
+        word, [&](std::string_view character, int32_t) { append_character(character, ids); });
   }
 
   void append_character(std::string_view character, std::vector<int32_t>& ids) const {

@@ -53,6 +53,11 @@ struct TokenizerParts {
   std::vector<int32_t> prefix, suffix, silent;  // silent: have no bytes within a text
   TextTemplate around;                          // empty: prefix and suffix, and no pairs
   std::optional<int32_t> bos, eos;
+
+  void silence_ends() {
+    for (const auto& end : {bos, eos})
+      if (end) silent.push_back(*end);
+  }
 };
 
 // Throws Error{bad_data} where the parts cannot encode every text.
