@@ -1,9 +1,9 @@
 #include "io/checkpoint_folder.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 #include "base/temporary_file.h"
 #include "io/manifest.h"
 
@@ -13,12 +13,7 @@ std::optional<int64_t> step_of(std::string_view name) {
   if (name.substr(0, 5) != "step-") return std::nullopt;
   name.remove_prefix(5);
   if (name.ends_with(kSetAside)) name.remove_suffix(kSetAside.size());
-  int64_t step = 0;
-  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (name.size() < 6 || parsed.ec != std::errc() || parsed.ptr != name.data() + name.size()) {
-    return std::nullopt;
-  }
-  return step;
+  return name.size() < 6 ? std::nullopt : parse_number<int64_t>(name);
 }
 
 std::string wrong_name(const Files& files, const std::string& path) {

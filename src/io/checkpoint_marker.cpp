@@ -1,13 +1,13 @@
 #include "io/checkpoint_marker.h"
 
 #include <algorithm>
-#include <charconv>
 #include <future>
 #include <vector>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/parse_text.h"
 #include "io/in_a_thread.h"
 
 namespace octet {
@@ -20,16 +20,15 @@ constexpr const char *kXxh = "xxh64", *kSum = "sum61";
 FileMark parse_mark(const JsonObject& entry, bool is_sum, const std::string& where) {
   FileMark mark{.n_bytes = entry.unsigned_integer("bytes")};
   const std::string hex = entry.string(is_sum ? kSum : kXxh);
-  uint64_t hash = 0;
-  const auto parsed = std::from_chars(hex.data(), hex.data() + hex.size(), hash, 16);
-  if (hex.size() != 16 || parsed.ptr != hex.data() + hex.size()) {
+  const auto hash = parse_number<uint64_t>(hex, 16);
+  if (hex.size() != 16 || !hash) {
     throw Error(ErrorCode::bad_data, "[checkpoint] {}: expected 16 hexadecimal digits, got '{}'",
                 where, hex);
   }
   if (is_sum) {
     mark.sum61 = hash;
   } else {
-    mark.xxh64 = hash;
+    mark.xxh64 = *hash;
   }
   return mark;
 }
@@ -38,14 +37,8 @@ class MarkingWriter : public FileWriter {
  public:
   explicit MarkingWriter(FileWriter& under) : under_(under) {}
   void write(std::span<const std::byte> bytes) override {
-    if (bytes.size() < kWorthAThread) {
-      under_.write(bytes);
-      hash_.update(bytes);
-    } else {
-      const auto hashed = std::async(kInAThread, [&] { hash_.update(bytes); });
-      under_.write(bytes);
-      hashed.wait();
-    }
+    hash_beside(
+        bytes.size(), [&] { hash_.update(bytes); }, [&] { under_.write(bytes); });
     n_bytes_ += bytes.size();
   }
   void sync() override { under_.sync(); }

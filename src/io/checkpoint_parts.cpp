@@ -13,14 +13,8 @@ uint64_t write_part(Files& files, const std::string& path, const SafetensorsLayo
   const auto file = files.open_ranges(path);
   PositionalHash hash;
   const auto write = [&](uint64_t at, std::span<const std::byte> bytes) {
-    if (bytes.size() < kWorthAThread) {
-      file->write_at(at, bytes);
-      hash.update(at, bytes);
-      return;
-    }
-    const auto hashed = std::async(kInAThread, [&] { hash.update(at, bytes); });
-    file->write_at(at, bytes);
-    hashed.wait();
+    hash_beside(
+        bytes.size(), [&] { hash.update(at, bytes); }, [&] { file->write_at(at, bytes); });
   };
   if (header == FileHeader::yes) write(0, as_bytes(layout.header));
   for (size_t i = 0; i < layout.tensors.size(); ++i) {

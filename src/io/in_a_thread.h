@@ -12,4 +12,13 @@ inline constexpr auto kInAThread = std::launch::async | std::launch::deferred;
 // Bytes from which hashing beside a write is worth a thread.
 inline constexpr size_t kWorthAThread = 4 << 20;
 
+// Calls hash() beside write(), both of so many bytes: in a thread where that is worth one.
+template <typename Hash, typename Write>
+void hash_beside(size_t n_bytes, const Hash& hash, const Write& write) {
+  const auto hashed =
+      std::async(n_bytes < kWorthAThread ? std::launch::deferred : kInAThread, hash);
+  write();
+  hashed.wait();
+}
+
 }  // namespace octet

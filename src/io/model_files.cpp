@@ -104,17 +104,9 @@ const SafetensorsReader& ModelFiles::shard_of(std::string_view name) const {
   return shards_[it->second];
 }
 
-const StoredTensor& ModelFiles::at(std::string_view name) const {
-  return shard_of(name).at(name);
-}
-
 void ModelFiles::read(std::string_view name, std::span<std::byte> out, uint64_t first) const {
   const SafetensorsReader& shard = shard_of(name);
   shard.read(shard.at(name), out, first);
-}
-
-std::vector<std::byte> ModelFiles::read(std::string_view name) const {
-  return shard_of(name).read(name);
 }
 
 }  // namespace octet

@@ -19,11 +19,13 @@ class ModelFiles {
   const std::string& path() const { return path_; }
   std::vector<std::string> names() const;                 // sorted
   const StoredTensor* find(std::string_view name) const;  // null when absent
-  const StoredTensor& at(std::string_view name) const;    // Error when absent
+  const StoredTensor& at(std::string_view name) const {   // Error when absent
+    return shard_of(name).at(name);
+  }
 
   // Bytes [first, first + out.size()) of a tensor.
   void read(std::string_view name, std::span<std::byte> out, uint64_t first = 0) const;
-  std::vector<std::byte> read(std::string_view name) const;
+  std::vector<std::byte> read(std::string_view name) const { return shard_of(name).read(name); }
 
  private:
   const SafetensorsReader& shard_of(std::string_view name) const;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/named_enum.h"
 #include "formats/dtype.h"
 
 namespace octet {
@@ -42,8 +43,12 @@ enum class SafeDtype {
   u8,
   boolean
 };
+constexpr auto value_names(SafeDtype) {  // as in the file
+  return name_list("F64", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16", "I8",
+                   "U32", "U16", "U8", "BOOL");
+}
 
-std::string_view safe_dtype_name(SafeDtype dtype);  // as in the file: "F8_E4M3"
+std::string_view safe_dtype_name(SafeDtype dtype);
 int element_width(SafeDtype dtype);
 std::optional<SafeDtype> safe_dtype_from_name(std::string_view name);
 SafeDtype stored_as(Dtype dtype);  // hif8, e8m0, de8s, de8u: u8. CHECKs against real
@@ -90,20 +95,6 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes the header on construction, then the bytes of the tensors in the order of their
-// declarations, in pieces of any size: memory does not grow with the file. Does not sync or close.
-class SafetensorsWriter {
- public:
-  SafetensorsWriter(FileWriter& out, const std::vector<TensorDecl>& tensors,
-                    std::map<std::string, std::string> metadata = {});
-  void write(std::span<const std::byte> bytes);
-  void finish();  // CHECKs that all declared bytes came
-
- private:
-  FileWriter& out_;
-  uint64_t n_left_ = 0;
-};
-
 // A tensor to be written: `emit` hands its bytes to the sink in one or more pieces.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 struct TensorPart {
@@ -130,7 +121,8 @@ struct SafetensorsLayout {
   uint64_t n_bytes = 0;                      // of the file
 };
 
-// Writes all tensors in this order.
+// Writes all tensors in this order. CHECKs that each emits the bytes that it declares, and that no
+// two have one name.
 void write_safetensors(FileWriter& out, std::span<const TensorSource> tensors,
                        std::map<std::string, std::string> metadata = {});
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <utility>
@@ -8,66 +9,31 @@
 namespace octet {
 namespace {
 
-struct Row {
-  SafeDtype stored;
-  std::string_view name;
-  int bytes;
-  std::optional<Dtype> dtype;
-};
-
-constexpr std::array kRows = {
-    Row{SafeDtype::f64, "F64", 8, std::nullopt},
-    Row{SafeDtype::f32, "F32", 4, Dtype::f32},
-    Row{SafeDtype::bf16, "BF16", 2, Dtype::bf16},
-    Row{SafeDtype::f16, "F16", 2, Dtype::fp16},
-    Row{SafeDtype::f8_e4m3, "F8_E4M3", 1, Dtype::e4m3},
-    Row{SafeDtype::f8_e5m2, "F8_E5M2", 1, Dtype::e5m2},
-    Row{SafeDtype::i64, "I64", 8, std::nullopt},
-    Row{SafeDtype::i32, "I32", 4, Dtype::i32},
-    Row{SafeDtype::i16, "I16", 2, Dtype::i16},
-    Row{SafeDtype::i8, "I8", 1, Dtype::int8},
-    Row{SafeDtype::u32, "U32", 4, Dtype::u32},
-    Row{SafeDtype::u16, "U16", 2, Dtype::u16},
-    Row{SafeDtype::u8, "U8", 1, Dtype::u8},
-    Row{SafeDtype::boolean, "BOOL", 1, Dtype::boolean},
-};
-
-const Row& row(SafeDtype dtype) {
-  return kRows.at(static_cast<size_t>(dtype));
-}
-
-constexpr bool rows_follow_the_enumerators() {
-  for (size_t i = 0; i < kRows.size(); ++i) {
-    if (kRows[i].stored != static_cast<SafeDtype>(i)) return false;
-  }
-  return true;
-}
-static_assert(rows_follow_the_enumerators());
+// In the order of the enumerators.
+constexpr std::array<std::optional<Dtype>, enum_count(SafeDtype{})> kNative = {
+    std::nullopt, Dtype::f32, Dtype::bf16, Dtype::fp16, Dtype::e4m3, Dtype::e5m2, std::nullopt,
+    Dtype::i32,   Dtype::i16, Dtype::int8, Dtype::u32,  Dtype::u16,  Dtype::u8,   Dtype::boolean};
 
 }  // namespace
 
 std::string_view safe_dtype_name(SafeDtype dtype) {
-  return row(dtype).name;
+  return enum_name(dtype);
 }
-int element_width(SafeDtype dtype) {
-  return row(dtype).bytes;
+std::optional<SafeDtype> safe_dtype_from_name(std::string_view name) {
+  return enum_from_name<SafeDtype>(name);
 }
 std::optional<Dtype> native_dtype(SafeDtype dtype) {
-  return row(dtype).dtype;
+  return kNative.at(static_cast<size_t>(dtype));
 }
-
-std::optional<SafeDtype> safe_dtype_from_name(std::string_view name) {
-  for (const Row& candidate : kRows) {
-    if (candidate.name == name) return candidate.stored;
-  }
-  return std::nullopt;
+int element_width(SafeDtype dtype) {
+  const auto native = native_dtype(dtype);
+  return native ? static_cast<int>(bytes_of(*native, 1)) : 8;  // f64, i64
 }
 
 SafeDtype stored_as(Dtype dtype) {
   CHECK(dtype != Dtype::real);
-  for (const Row& candidate : kRows) {
-    if (candidate.dtype == dtype) return candidate.stored;
-  }
+  const auto at = std::ranges::find(kNative, std::optional(dtype));
+  if (at != kNative.end()) return static_cast<SafeDtype>(at - kNative.begin());
   CHECK(bytes_of(dtype, 1) == 1);
   return SafeDtype::u8;
 }

@@ -80,7 +80,7 @@ SafetensorsReader SafetensorsReader::open(const Files& files, const std::string&
   reader.file_->read_at(0, std::as_writable_bytes(std::span(&n_header, 1)));
   if (n_header > kMaxHeaderBytes) {
     std::string begin(std::min<uint64_t>(n_file, kLfsPointer.size()), '\0');
-    reader.file_->read_at(0, std::as_writable_bytes(std::span(begin)));
+    reader.file_->read_at(0, begin);
     if (begin == kLfsPointer) bad(path, "expected tensors, got {}", kLfsAdvice);
     bad(path, "expected a header of at most {} bytes, got {}", kMaxHeaderBytes, n_header);
   }
@@ -88,7 +88,7 @@ SafetensorsReader SafetensorsReader::open(const Files& files, const std::string&
     bad(path, "expected a header of {} bytes, got a file of {}", n_header, n_file);
   }
   std::string header(n_header, '\0');
-  reader.file_->read_at(8, std::as_writable_bytes(std::span(header)));
+  reader.file_->read_at(8, header);
   const uint64_t n_data = n_file - 8 - n_header;
   reader.parse_header(header, n_data);
   reader.check_coverage(8 + n_header, n_data);

@@ -83,12 +83,15 @@ TEST(Safetensors, no_tensors_is_a_valid_file) {
 TEST(Safetensors, the_writer_insists_on_the_declared_bytes) {
   const ScratchFolder folder;
   const auto out = posix_files().create(folder / "t");
-  SafetensorsWriter writer(*out, {tensor_decl("a", Dtype::u8, {4})});
-  writer.write(as_bytes("123"));
-  EXPECT_THROW(writer.finish(), Error);
-  EXPECT_THROW(writer.write(as_bytes("45")), Error);
-  const std::vector<TensorDecl> twice(2, tensor_decl("a", Dtype::u8, {1}));
-  EXPECT_THROW(SafetensorsWriter(*out, twice), Error);
+  for (const char* bytes : {"123", "12345"}) {
+    const TensorSource tensor{
+        .decl = tensor_decl("a", Dtype::u8, {4}),
+        .emit = [&](const ByteSink& sink) { sink(as_bytes(std::string_view(bytes))); }};
+    EXPECT_THROW(write_safetensors(*out, {&tensor, 1}), Error) << bytes;
+  }
+  const std::vector<TensorSource> twice(
+      2, span_source(tensor_decl("a", Dtype::u8, {1}), as_bytes(std::string_view("1"))));
+  EXPECT_THROW(write_safetensors(*out, twice), Error);
 }
 
 TEST(Safetensors, malformed_files_are_refused_with_one_line) {
