@@ -16,11 +16,6 @@ namespace {
 
 constexpr size_t kBlock = 1 << 18;
 
-[[noreturn]] void damaged(const std::string& path, std::string_view kind) {
-  throw Error(ErrorCode::bad_data,
-              "[data] {}: expected whole {} data, got damaged data or its start", path, kind);
-}
-
 class FileStream : public ByteStream {
  public:
   explicit FileStream(std::unique_ptr<FileReader> file) : file_(std::move(file)) {}
@@ -37,157 +32,115 @@ class FileStream : public ByteStream {
   uint64_t at_ = 0;
 };
 
-// Packed bytes, a block at a time.
-class Packed {
- public:
-  explicit Packed(std::unique_ptr<FileStream> file) : file_(std::move(file)), block_(kBlock) {}
-  std::string path() const { return file_->path(); }
-  // What is left of the block, refilled when there is nothing; empty: the end.
-  std::span<char> rest() {
-    if (rest_.empty()) rest_ = std::span(block_).first(file_->read(block_));
-    return rest_;
+// How a stream is after a step of its decoder.
+enum class Packed { within, ended, damaged };
+
+// The libraries' streams have fields of the same names. What the call takes and gives is dropped
+// from the front of `in` and `out`.
+template <typename Stream, typename Call>
+auto feed(Stream& stream, std::span<char>& in, std::span<char>& out, const Call& call) {
+  const size_t n_room = std::min(out.size(), kBlock);
+  stream.next_in = reinterpret_cast<decltype(stream.next_in)>(in.data());
+  stream.avail_in = static_cast<decltype(stream.avail_in)>(in.size());
+  stream.next_out = reinterpret_cast<decltype(stream.next_out)>(out.data());
+  stream.avail_out = static_cast<decltype(stream.avail_out)>(n_room);
+  const auto status = call();
+  in = in.last(stream.avail_in);
+  out = out.subspan(n_room - stream.avail_out);
+  return status;
+}
+
+struct Gzip {
+  static constexpr std::string_view kName = "gzip";
+  static constexpr int kWindowBits = 15, kGzip = 16;
+  Gzip() { CHECK(inflateInit2(&state, kWindowBits + kGzip) == Z_OK); }
+  ~Gzip() { inflateEnd(&state); }
+  Packed step(std::span<char>& in, std::span<char>& out) {
+    const int status = feed(state, in, out, [&] { return inflate(&state, Z_NO_FLUSH); });
+    if (status == Z_STREAM_END) CHECK(inflateReset(&state) == Z_OK);
+    return status == Z_STREAM_END ? Packed::ended
+           : status == Z_OK       ? Packed::within
+                                  : Packed::damaged;
   }
-  void drop(size_t n) { rest_ = rest_.subspan(n); }
+  z_stream state = {};
+};
+
+struct Bzip2 {
+  static constexpr std::string_view kName = "bzip2";
+  Bzip2() { begin(); }
+  ~Bzip2() { BZ2_bzDecompressEnd(&state); }
+  void begin() { CHECK(BZ2_bzDecompressInit(&state, /*verbosity=*/0, /*small=*/0) == BZ_OK); }
+  Packed step(std::span<char>& in, std::span<char>& out) {
+    const int status = feed(state, in, out, [&] { return BZ2_bzDecompress(&state); });
+    if (status != BZ_STREAM_END) return status == BZ_OK ? Packed::within : Packed::damaged;
+    BZ2_bzDecompressEnd(&state);
+    state = {};
+    begin();
+    return Packed::ended;
+  }
+  bz_stream state = {};
+};
+
+// Takes streams that follow each other as one.
+struct Xz {
+  static constexpr std::string_view kName = "xz";
+  static constexpr uint64_t kMemoryLimit = uint64_t{1} << 30;
+  Xz() { CHECK(lzma_stream_decoder(&state, kMemoryLimit, LZMA_CONCATENATED) == LZMA_OK); }
+  ~Xz() { lzma_end(&state); }
+  Packed step(std::span<char>& in, std::span<char>& out) {
+    const lzma_action action = in.empty() ? LZMA_FINISH : LZMA_RUN;
+    const lzma_ret status = feed(state, in, out, [&] { return lzma_code(&state, action); });
+    return status == LZMA_STREAM_END ? Packed::ended
+           : status == LZMA_OK       ? Packed::within
+                                     : Packed::damaged;
+  }
+  lzma_stream state = LZMA_STREAM_INIT;
+};
+
+struct Zstd {
+  static constexpr std::string_view kName = "zstd";
+  Zstd() { CHECK(state != nullptr); }
+  ~Zstd() { ZSTD_freeDCtx(state); }
+  Packed step(std::span<char>& in, std::span<char>& out) {
+    ZSTD_inBuffer from{in.data(), in.size(), 0};
+    ZSTD_outBuffer to{out.data(), out.size(), 0};
+    const size_t hint = ZSTD_decompressStream(state, &to, &from);
+    in = in.subspan(from.pos);
+    out = out.subspan(to.pos);
+    return ZSTD_isError(hint) ? Packed::damaged : hint == 0 ? Packed::ended : Packed::within;
+  }
+  ZSTD_DCtx* state = ZSTD_createDCtx();
+};
+
+// One stream after the other, the packed bytes a block at a time.
+template <typename Decoder>
+class PackedStream : public ByteStream {
+ public:
+  explicit PackedStream(std::unique_ptr<FileStream> file)
+      : file_(std::move(file)), block_(kBlock) {}
+  size_t read(std::span<char> out) override {
+    const size_t n_asked = out.size();
+    while (out.size() == n_asked) {
+      if (rest_.empty()) rest_ = std::span(block_).first(file_->read(block_));
+      const bool is_end = rest_.empty();
+      if (is_end && !is_within_) return 0;
+      const Packed state = decoder_.step(rest_, out);
+      is_within_ = state == Packed::within;
+      const bool is_cut = is_end && is_within_ && out.size() == n_asked;
+      if (state == Packed::damaged || is_cut) {
+        throw Error(ErrorCode::bad_data,
+                    "[data] {}: expected whole {} data, got damaged data or its start",
+                    file_->path(), Decoder::kName);
+      }
+    }
+    return n_asked - out.size();
+  }
 
  private:
   std::unique_ptr<FileStream> file_;
   std::vector<char> block_;
   std::span<char> rest_ = {};
-};
-
-class GzipStream : public ByteStream {
- public:
-  explicit GzipStream(Packed packed) : packed_(std::move(packed)) {
-    constexpr int kWindowBits = 15, kGzip = 16;
-    CHECK(inflateInit2(&state_, kWindowBits + kGzip) == Z_OK);
-  }
-  ~GzipStream() override { inflateEnd(&state_); }
-
-  size_t read(std::span<char> out) override {
-    state_.next_out = reinterpret_cast<Bytef*>(out.data());
-    state_.avail_out = static_cast<uInt>(std::min<size_t>(out.size(), kBlock));
-    const uInt asked = state_.avail_out;
-    while (state_.avail_out == asked) {
-      const std::span<char> in = packed_.rest();
-      if (in.empty() && !is_within_) return 0;
-      if (in.empty()) damaged(packed_.path(), "gzip");
-      is_within_ = true;
-      state_.next_in = reinterpret_cast<Bytef*>(in.data());
-      state_.avail_in = static_cast<uInt>(in.size());
-      const int status = inflate(&state_, Z_NO_FLUSH);
-      packed_.drop(in.size() - state_.avail_in);
-      if (status == Z_STREAM_END) {
-        is_within_ = false;
-        CHECK(inflateReset(&state_) == Z_OK);
-      } else if (status != Z_OK) {
-        damaged(packed_.path(), "gzip");
-      }
-    }
-    return asked - state_.avail_out;
-  }
-
- private:
-  Packed packed_;
-  z_stream state_ = {};
-  bool is_within_ = false;
-};
-
-class XzStream : public ByteStream {
- public:
-  explicit XzStream(Packed packed) : packed_(std::move(packed)) {
-    constexpr uint64_t kMemoryLimit = uint64_t{1} << 30;
-    CHECK(lzma_stream_decoder(&state_, kMemoryLimit, LZMA_CONCATENATED) == LZMA_OK);
-  }
-  ~XzStream() override { lzma_end(&state_); }
-
-  size_t read(std::span<char> out) override {
-    state_.next_out = reinterpret_cast<uint8_t*>(out.data());
-    state_.avail_out = out.size();
-    while (state_.avail_out == out.size() && !is_done_) {
-      const std::span<char> in = packed_.rest();
-      state_.next_in = reinterpret_cast<const uint8_t*>(in.data());
-      state_.avail_in = in.size();
-      const lzma_ret status = lzma_code(&state_, in.empty() ? LZMA_FINISH : LZMA_RUN);
-      packed_.drop(in.size() - state_.avail_in);
-      is_done_ = status == LZMA_STREAM_END;
-      if (status != LZMA_OK && !is_done_) damaged(packed_.path(), "xz");
-    }
-    return out.size() - state_.avail_out;
-  }
-
- private:
-  Packed packed_;
-  lzma_stream state_ = LZMA_STREAM_INIT;
-  bool is_done_ = false;
-};
-
-class ZstdStream : public ByteStream {
- public:
-  explicit ZstdStream(Packed packed) : packed_(std::move(packed)), state_(ZSTD_createDCtx()) {
-    CHECK(state_ != nullptr);
-  }
-  ~ZstdStream() override { ZSTD_freeDCtx(state_); }
-
-  size_t read(std::span<char> out) override {
-    ZSTD_outBuffer to{out.data(), out.size(), 0};
-    while (to.pos == 0) {
-      const std::span<char> in = packed_.rest();
-      if (in.empty() && !is_within_) return 0;
-      ZSTD_inBuffer from{in.data(), in.size(), 0};
-      const size_t hint = ZSTD_decompressStream(state_, &to, &from);
-      if (ZSTD_isError(hint) || (in.empty() && to.pos == 0)) damaged(packed_.path(), "zstd");
-      packed_.drop(from.pos);
-      is_within_ = hint != 0;
-    }
-    return to.pos;
-  }
-
- private:
-  Packed packed_;
-  ZSTD_DCtx* state_;
-  bool is_within_ = false;
-};
-
-class Bzip2Stream : public ByteStream {
- public:
-  explicit Bzip2Stream(Packed packed) : packed_(std::move(packed)) { begin(); }
-  ~Bzip2Stream() override { BZ2_bzDecompressEnd(&state_); }
-
-  size_t read(std::span<char> out) override {
-    state_.next_out = out.data();
-    state_.avail_out = static_cast<unsigned>(std::min<size_t>(out.size(), kBlock));
-    const unsigned asked = state_.avail_out;
-    while (state_.avail_out == asked) {
-      const std::span<char> in = packed_.rest();
-      if (in.empty() && !is_within_) return 0;
-      if (in.empty()) damaged(packed_.path(), "bzip2");
-      is_within_ = true;
-      state_.next_in = in.data();
-      state_.avail_in = static_cast<unsigned>(in.size());
-      const int status = BZ2_bzDecompress(&state_);
-      packed_.drop(in.size() - state_.avail_in);
-      if (status != BZ_OK && status != BZ_STREAM_END) damaged(packed_.path(), "bzip2");
-      if (status == BZ_STREAM_END) begin_next();
-    }
-    return asked - state_.avail_out;
-  }
-
- private:
-  void begin() { CHECK(BZ2_bzDecompressInit(&state_, /*verbosity=*/0, /*small=*/0) == BZ_OK); }
-  // Another stream may follow.
-  void begin_next() {
-    char* const to = state_.next_out;
-    const unsigned left = state_.avail_out;
-    BZ2_bzDecompressEnd(&state_);
-    state_ = {};
-    begin();
-    state_.next_out = to;
-    state_.avail_out = left;
-    is_within_ = false;
-  }
-
-  Packed packed_;
-  bz_stream state_ = {};
+  Decoder decoder_;
   bool is_within_ = false;
 };
 
@@ -201,16 +154,15 @@ bool is_bzip2(std::string_view magic) {
 
 std::unique_ptr<ByteStream> open_stream(std::unique_ptr<FileReader> file) {
   std::string magic(std::min<uint64_t>(6, file->size()), '\0');
-  if (!magic.empty()) file->read_at(0, std::as_writable_bytes(std::span(magic)));
+  if (!magic.empty()) file->read_at(0, magic);
   auto stream = std::make_unique<FileStream>(std::move(file));
-  if (magic.starts_with("\x1F\x8B")) return std::make_unique<GzipStream>(Packed(std::move(stream)));
+  if (magic.starts_with("\x1F\x8B")) return std::make_unique<PackedStream<Gzip>>(std::move(stream));
   if (magic.starts_with("\xFD"
                         "7zXZ"))
-    return std::make_unique<XzStream>(Packed(std::move(stream)));
-  if (is_bzip2(magic)) return std::make_unique<Bzip2Stream>(Packed(std::move(stream)));
-  if (magic.starts_with("\x28\xB5\x2F\xFD")) {
-    return std::make_unique<ZstdStream>(Packed(std::move(stream)));
-  }
+    return std::make_unique<PackedStream<Xz>>(std::move(stream));
+  if (is_bzip2(magic)) return std::make_unique<PackedStream<Bzip2>>(std::move(stream));
+  if (magic.starts_with("\x28\xB5\x2F\xFD"))
+    return std::make_unique<PackedStream<Zstd>>(std::move(stream));
   if (const std::string path = stream->path(); unpacked_name(path) != path) {
     throw Error(ErrorCode::bad_data, "[data] {}: expected packed data, as its name says, got other",
                 path);
@@ -220,6 +172,17 @@ std::unique_ptr<ByteStream> open_stream(std::unique_ptr<FileReader> file) {
 
 std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& path) {
   return open_stream(files.open(path));
+}
+
+std::optional<std::string> read_unpacked(std::unique_ptr<FileReader> file, uint64_t max_bytes) {
+  std::string bytes, block(kBlock, '\0');
+  bytes.reserve(std::min(file->size(), max_bytes));
+  const auto stream = open_stream(std::move(file));
+  while (const size_t n = stream->read(block)) {
+    if (bytes.size() + n > max_bytes) return std::nullopt;
+    bytes.append(block, 0, n);
+  }
+  return bytes;
 }
 
 std::string unpacked_name(const std::string& path) {

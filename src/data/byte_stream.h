@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -23,6 +24,9 @@ class ByteStream {
 // name alone says that it is packed.
 std::unique_ptr<ByteStream> open_stream(std::unique_ptr<FileReader> file);
 std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& path);
+
+// All of it; nothing where it is more than max_bytes.
+std::optional<std::string> read_unpacked(std::unique_ptr<FileReader> file, uint64_t max_bytes);
 
 // The name without .gz, .bz2, .xz, .zst.
 std::string unpacked_name(const std::string& path);

@@ -9,17 +9,12 @@
 
 #include "base/error.h"
 #include "data/chat_records.h"
+#include "data/text_files.h"
 
 namespace octet {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
-
-std::string_view without_space(std::string_view text) {
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
 
 size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
@@ -89,14 +84,6 @@ class Answers {
     add_whole();
   }
 
-  std::string render_prefix(size_t n_messages, bool with_prompt) const {
-    OrderedJson cut = context_;
-    OrderedJson& messages = cut["messages"];
-    messages.erase(messages.begin() + static_cast<int64_t>(n_messages), messages.end());
-    cut["add_generation_prompt"] = with_prompt;
-    return chat_.render(cut, clock_);
-  }
-
   // Whether one text shows all answers as they are generated.
   void read_prefixes() {
     std::vector<RenderedAnswer> answers;
@@ -105,8 +92,8 @@ class Answers {
       RenderedAnswer answer;
       answer.message = all_[i];
       try {
-        answer.prompt = render_prefix(all_[i], true);
-        answer.text = render_prefix(all_[i] + 1, false);
+        answer.prompt = chat_.render_prefix(context_, clock_, all_[i], true);
+        answer.text = chat_.render_prefix(context_, clock_, all_[i] + 1, false);
       } catch (const jinja::BudgetExceeded&) {
         throw;
       } catch (const Error& error) {
@@ -156,7 +143,7 @@ class Answers {
     const auto content = message.find("content");
     const bool is_text = content != message.end() && content->is_string();
     const std::string_view said =
-        is_text ? without_space(content->get_ref<const std::string&>()) : std::string_view();
+        is_text ? stripped(content->get_ref<const std::string&>(), kBlanks) : std::string_view();
     const std::string_view text = answer.text;
     // What was said may itself begin as the rest of the prompt does.
     const size_t differs = common_prefix(answer.prompt, text);
@@ -167,7 +154,7 @@ class Answers {
     const size_t n_said = overlap(said, rest);
     if (begin == 0 || (n_said == 0 && !said.empty())) return std::nullopt;
     const std::string prompt_end = answer.prompt.substr(begin);
-    const std::string_view opening = without_space(prompt_end);
+    const std::string_view opening = stripped(prompt_end, kBlanks);
     if (!opening.empty() && said.starts_with(opening) && n_said < said.size()) {
       std::string_view thought = said.substr(opening.size());
       if (prompt_end.ends_with('\n') && thought.starts_with('\n')) thought.remove_prefix(1);

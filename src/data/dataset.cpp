@@ -12,13 +12,6 @@
 namespace octet {
 namespace {
 
-std::string_view strip(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n\v\f";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
 // "'a' and 3 more"
 std::string quoted(const std::vector<std::string>& paths) {
   if (paths.empty()) return "no file";
@@ -71,7 +64,7 @@ class Opener {
     }
     while (true) {
       const size_t n = text.find(separator);
-      builder.add_document(strip(text.substr(0, n)));
+      builder.add_document(stripped(text.substr(0, n)));
       if (n == text.npos) return;
       text.remove_prefix(n + separator.size());
     }
@@ -260,8 +253,6 @@ class NoTokenizer : public Tokenizer {
  public:
   explicit NoTokenizer(int64_t vocab) : vocab_(vocab) {}
   int64_t vocab_size() const override { return vocab_; }
-  std::optional<int32_t> bos() const override { return std::nullopt; }
-  std::optional<int32_t> eos() const override { return std::nullopt; }
   void encode(std::string_view, const EncodeTextOptions&, std::vector<int32_t>&) const override {
     refuse();
   }

@@ -47,8 +47,6 @@ struct Dataset {
   std::vector<std::string> label_names = {};  // of samples with names of classes, by number
   int64_t n_sources = 0;
   int64_t n_skipped = 0;  // files of folders that are not readable text
-  std::vector<std::string> problems =
-      {};  // a line for each part of a folder that could not be read
 };
 
 // `files` must outlive the result. Throws Error{bad_data} where a path is missing, not text, or

@@ -10,13 +10,6 @@ namespace {
 
 constexpr size_t kReadBytes = 1 << 18;
 
-std::string_view stripped(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n\v\f";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
 bool ends_in(const std::string& path, std::initializer_list<std::string_view> endings) {
   const std::string name = unpacked_name(path);
   return std::any_of(endings.begin(), endings.end(),
@@ -110,9 +103,7 @@ FolderFiles expand_paths(const Files& files, const std::vector<std::string>& pat
                   path);
     }
     if (files.is_directory(path)) {
-      const FolderFiles below = files_under(files, path);
-      found.paths.insert(found.paths.end(), below.paths.begin(), below.paths.end());
-      found.problems.insert(found.problems.end(), below.problems.begin(), below.problems.end());
+      add_files_under(files, path, found);
     } else {
       found.paths.push_back(path);
     }

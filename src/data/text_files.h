@@ -12,6 +12,8 @@ namespace octet {
 
 // No NUL and valid UTF-8 (no overlong forms, no surrogates).
 bool is_readable_text(std::string_view bytes);
+// Without white space, or the characters of `space`, at its ends.
+std::string_view stripped(std::string_view text, std::string_view space = " \t\r\n\v\f");
 
 // The bytes of a file or pipe, unpacked where they are packed (byte_stream.h). Throws
 // Error{bad_data} where they are damaged, not packed though the name says so, or more than
@@ -27,5 +29,6 @@ struct FolderFiles {
 // and symbolic links are left out, so that nothing comes twice. Throws Error{io} where the folder
 // itself cannot be listed.
 FolderFiles files_under(const Files& files, const std::string& folder);
+void add_files_under(const Files& files, const std::string& folder, FolderFiles& found);
 
 }  // namespace octet

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/ordered_json.h"
+#include "base/parse_text.h"
 #include "data/byte_stream.h"
 #include "data/chat_records.h"
 #include "data/json_values.h"
@@ -128,10 +129,7 @@ class Reader {
     std::vector<std::string> names;
     Columns columns;
     for (int64_t number = 1; !rest.empty(); ++number) {
-      const size_t end = std::min(rest.find('\n'), rest.size());
-      std::string_view line = rest.substr(0, end);
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-      if (line.ends_with('\r')) line.remove_suffix(1);
+      std::string_view line = take_line(rest);
       if (line.empty()) continue;
       if (names.empty()) {
         constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -237,10 +235,6 @@ void LeftOut::add(const std::string& place, const std::string& why) {
   constexpr int64_t kMaxLines = 5;
   if (n_ == 0) first_ = fmt::format("{}: {}", place, why);
   if (++n_ <= kMaxLines) log_.warning("[data] {} is left out: {}", place, why);
-}
-
-void LeftOut::finish() const {
-  if (n_ > 1) log_.warning("[data] {} lines are left out in all", n_);
 }
 
 std::vector<std::string> files_named(const Files& files, const std::vector<std::string>& paths,

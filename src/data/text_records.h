@@ -41,7 +41,9 @@ class LeftOut {
  public:
   explicit LeftOut(const Log& log) : log_(log) {}
   void add(const std::string& place, const std::string& why);
-  void finish() const;
+  void finish() const {
+    if (n_ > 1) log_.warning("[data] {} lines are left out in all", n_);
+  }
   int64_t n() const { return n_; }
   const std::string& first() const { return first_; }  // "FILE:LINE: why"
 

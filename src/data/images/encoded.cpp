@@ -27,7 +27,7 @@ class PackImages : public ImageSource {
     const uint64_t n_bytes = file_->size();
     for (uint64_t at = 0; at < n_bytes;) {
       std::array<uint8_t, kHeader> header = {};
-      if (n_bytes - at >= kHeader) file_->read_at(at, std::as_writable_bytes(std::span(header)));
+      if (n_bytes - at >= kHeader) file_->read_at(at, header);
       uint32_t n = 0;
       std::memcpy(&n, header.data() + 1, sizeof(n));
       if (n_bytes - at < kHeader || n == 0 || n > n_bytes - at - kHeader) {
@@ -48,7 +48,6 @@ class PackImages : public ImageSource {
   std::string name_of(int64_t image) const override {
     return fmt::format("'{}', image {}", file_->path(), image);
   }
-  std::vector<std::string> classes() const override { return {}; }
   Image decode(int64_t image) const override {
     const auto& [at, n, label] = record(image);
     return decode_image(read_range(*file_, at, n), name_of(image));
@@ -60,7 +59,7 @@ class PackImages : public ImageSource {
     Xxh64 hash;
     for (const Record& one : records_) {
       const uint64_t words[] = {one.at, one.n_bytes, one.label};
-      hash.update(std::as_bytes(std::span(words)));
+      hash.update(words);
     }
     const uint64_t n = std::min(kEnd, file_->size());
     for (const uint64_t at : {uint64_t{0}, file_->size() - n}) {
@@ -151,7 +150,7 @@ class FolderImages : public ImageSource {
       hash.update(classes_[static_cast<size_t>(one.label)]);
       hash.update(file_name(one.path));
       const uint64_t words[] = {one.n_bytes, static_cast<uint64_t>(one.label)};
-      hash.update(std::as_bytes(std::span(words)));
+      hash.update(words);
     }
     return hash.digest();
   }

@@ -24,10 +24,7 @@ class JoinedImages : public ImageSource {
   Image decode(int64_t image) const override { return of(image).decode(image); }
   uint64_t identity() const override {
     Xxh64 hash;
-    for (const auto& source : sources_) {
-      const uint64_t part = source->identity();
-      hash.update(std::as_bytes(std::span(&part, 1)));
-    }
+    for (const auto& source : sources_) hash.add(source->identity());
     return hash.digest();
   }
 

@@ -31,8 +31,9 @@ class ImageSource {
   virtual int64_t n_images() const = 0;
   virtual int32_t label(int64_t image) const = 0;        // decodes nothing; >= 0
   virtual std::string name_of(int64_t image) const = 0;  // "'train.pack', image 7"
-  virtual std::vector<std::string> classes() const = 0;  // their names; empty where there are none
-  virtual uint64_t identity() const = 0;                 // changes with the content
+  // Their names; empty where there are none.
+  virtual std::vector<std::string> classes() const { return {}; }
+  virtual uint64_t identity() const = 0;  // changes with the content
   // Throws Error{bad_data} or Error{io}, which names the picture, where it is damaged.
   virtual Image decode(int64_t image) const = 0;
 };

@@ -24,23 +24,27 @@ struct RecordLayout {
 // Pixels of picture i from byte i * stride + first on.
 class RecordImages : public ImageSource {
  public:
-  RecordImages(std::string path, RecordLayout layout, std::string bytes, int64_t stride)
-      : path_(std::move(path)), layout_(layout), bytes_(std::move(bytes)), stride_(stride) {}
+  RecordImages(std::string path, RecordLayout layout, std::string bytes, int64_t stride,
+               std::vector<uint8_t> labels)
+      : path_(std::move(path)),
+        layout_(layout),
+        bytes_(std::move(bytes)),
+        stride_(stride),
+        labels_(std::move(labels)) {}
 
   int64_t n_images() const override { return static_cast<int64_t>(labels_.size()); }
   int32_t label(int64_t image) const override { return labels_.at(static_cast<size_t>(image)); }
   std::string name_of(int64_t image) const override {
     return fmt::format("'{}', image {}", path_, image);
   }
-  std::vector<std::string> classes() const override { return {}; }
 
   uint64_t identity() const override {
     Xxh64 hash;
     for (const int64_t extent : {n_images(), layout_.channels, layout_.height, layout_.width}) {
-      hash.update(std::as_bytes(std::span(&extent, 1)));
+      hash.add(extent);
     }
     hash.update(bytes_);
-    hash.update(std::as_bytes(std::span(labels_)));
+    hash.update(labels_);
     return hash.digest();
   }
 
@@ -60,9 +64,6 @@ class RecordImages : public ImageSource {
     }
     return result;
   }
-
-  void set_labels(std::vector<uint8_t> labels) { labels_ = std::move(labels); }
-  const std::string& bytes() const { return bytes_; }
 
  private:
   std::string path_;
@@ -85,32 +86,30 @@ std::string labels_path(const std::string& path) {
               path);
 }
 
-}  // namespace
-
-std::string read_unpacked(const Files& files, const std::string& path, uint64_t max_bytes) {
+// A file, unpacked, of at most max_bytes.
+std::string read_file(const Files& files, const std::string& path, uint64_t max_bytes) {
   try {
-    auto file = files.open(path);
-    std::string bytes, block(1 << 18, '\0');
-    bytes.reserve(std::min(file->size(), max_bytes));
-    const auto stream = open_stream(std::move(file));
-    while (const size_t n = stream->read(block)) {
-      if (bytes.size() + n > max_bytes) {
-        throw Error(ErrorCode::bad_data, "[images] '{}': expected at most {} bytes, got more", path,
-                    max_bytes);
-      }
-      bytes.append(block, 0, n);
-    }
-    return bytes;
+    if (auto bytes = read_unpacked(files.open(path), max_bytes)) return *std::move(bytes);
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::device, "[images] '{}' does not fit into memory", path);
   }
+  throw Error(ErrorCode::bad_data, "[images] '{}': expected at most {} bytes, got more", path,
+              max_bytes);
 }
 
+// An array of bytes: what an IDX file holds.
+struct ByteArray {
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+
+// IDX: [0][0][8: bytes][rank] [u32be extent] ... data. Source: yann.lecun.com/exdb/mnist. Other
+// types of elements, a rank above 4 and data of another length than the extents tell are errors.
 ByteArray read_idx(const Files& files, const std::string& path, uint64_t max_bytes) {
   constexpr uint8_t kBytes = 8;
   constexpr size_t kMaxRank = 4;
   ByteArray array;
-  array.bytes = read_unpacked(files, path, max_bytes);
+  array.bytes = read_file(files, path, max_bytes);
   const std::string& bytes = array.bytes;
   const auto expect = [&](bool holds, const std::string& what) {
     if (!holds) throw Error(ErrorCode::bad_data, "[images] '{}': expected {}", path, what);
@@ -137,6 +136,8 @@ ByteArray read_idx(const Files& files, const std::string& path, uint64_t max_byt
   return array;
 }
 
+}  // namespace
+
 std::shared_ptr<const ImageSource> idx_images(const Files& files, const std::string& path,
                                               const ImageSourceOptions& options) {
   const std::string beside = labels_path(path);
@@ -154,17 +155,16 @@ std::shared_ptr<const ImageSource> idx_images(const Files& files, const std::str
   }
   const bool has_channels = shape.size() == 4;
   const RecordLayout layout{has_channels ? 3 : 1, shape[1], shape[2], has_channels};
-  auto source =
-      std::make_shared<RecordImages>(path, layout, std::move(images.bytes), layout.n_bytes());
-  source->set_labels({labels.bytes.begin(), labels.bytes.end()});
-  return source;
+  return std::make_shared<RecordImages>(
+      path, layout, std::move(images.bytes), layout.n_bytes(),
+      std::vector<uint8_t>(labels.bytes.begin(), labels.bytes.end()));
 }
 
 std::shared_ptr<const ImageSource> cifar_images(const Files& files, const std::string& path,
                                                 const ImageSourceOptions& options) {
   const RecordLayout layout{3, 32, 32};
   const int64_t stride = layout.n_bytes() + 1;
-  std::string bytes = read_unpacked(files, path, options.max_bytes);
+  std::string bytes = read_file(files, path, options.max_bytes);
   if (bytes.empty() || bytes.size() % static_cast<size_t>(stride) != 0) {
     throw Error(ErrorCode::bad_data,
                 "[images] '{}': expected records of {} bytes (CIFAR-10), got {} bytes", path,
@@ -174,9 +174,7 @@ std::shared_ptr<const ImageSource> cifar_images(const Files& files, const std::s
   for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(stride)) {
     labels.push_back(byte_at(bytes, at));
   }
-  auto source = std::make_shared<RecordImages>(path, layout, std::move(bytes), stride);
-  source->set_labels(std::move(labels));
-  return source;
+  return std::make_shared<RecordImages>(path, layout, std::move(bytes), stride, std::move(labels));
 }
 
 }  // namespace octet
