@@ -29,13 +29,9 @@ uint64_t check_of(const Trailer& trailer) {
 
 class CachedSource : public TokenSource {
  public:
-  CachedSource(std::unique_ptr<FileReader> file, std::string name, const Trailer& trailer,
+  CachedSource(std::unique_ptr<FileReader> file, const Trailer& trailer,
                std::vector<int64_t> starts)
-      : file_(std::move(file)),
-        name_(std::move(name)),
-        trailer_(trailer),
-        starts_(std::move(starts)) {}
-  const std::string& name() const override { return name_; }
+      : file_(std::move(file)), trailer_(trailer), starts_(std::move(starts)) {}
   int64_t n_tokens() const override { return static_cast<int64_t>(trailer_.n_tokens); }
   uint64_t identity() const override { return trailer_.identity; }
 
@@ -44,17 +40,12 @@ class CachedSource : public TokenSource {
     // The ids land in the upper part of the result, from where they widen in ascending order.
     const auto raw = std::as_writable_bytes(tokens).last(tokens.size() * width);
     file_->read_at(static_cast<uint64_t>(first) * width, raw);
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      uint32_t id = 0;
-      std::memcpy(&id, raw.data() + i * width, width);
-      tokens[i] = static_cast<int32_t>(id);
-    }
+    widen_tokens(raw.data(), width, tokens);
     flag_starts(starts_, first, flags);
   }
 
  private:
   std::unique_ptr<FileReader> file_;  // open as long as the run: a new file may take its place
-  std::string name_;
   Trailer trailer_;
   std::vector<int64_t> starts_;
 };
@@ -97,7 +88,7 @@ CachedText open_cached_tokens(const Files& files, const std::string& path, const
   }
   if (identity.digest() != trailer.identity) fail("it is damaged");
   std::vector<int64_t> starts(trailer.n_documents);
-  file->read_at(trailer.n_tokens * trailer.width, std::as_writable_bytes(std::span(starts)));
+  file->read_at(trailer.n_tokens * trailer.width, starts);
   // Anyone can write a file with the right hashes.
   const bool are_sound =
       std::is_sorted(starts.begin(), starts.end()) &&
@@ -105,8 +96,7 @@ CachedText open_cached_tokens(const Files& files, const std::string& path, const
        (starts.front() == 0 && starts.back() <= static_cast<int64_t>(trailer.n_tokens)));
   if (!are_sound) fail("it is damaged");
   const auto n_texts = static_cast<int64_t>(trailer.n_texts);
-  return {std::make_shared<CachedSource>(std::move(file), name, trailer, std::move(starts)),
-          n_texts};
+  return {std::make_shared<CachedSource>(std::move(file), trailer, std::move(starts)), n_texts};
 }
 
 CachedTokensWriter::CachedTokensWriter(Files& files, const std::string& path,
@@ -116,12 +106,7 @@ CachedTokensWriter::CachedTokensWriter(Files& files, const std::string& path,
 }
 
 void CachedTokensWriter::add_document(std::span<const int32_t> ids) {
-  const auto width = static_cast<size_t>(header_.width);
-  const size_t at = buffer_.size();
-  buffer_.resize(at + ids.size() * width);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    std::memcpy(buffer_.data() + at + i * width, &ids[i], width);
-  }
+  append_narrow(ids, static_cast<size_t>(header_.width), buffer_);
   starts_.push_back(n_tokens_);
   n_tokens_ += static_cast<int64_t>(ids.size());
   if (buffer_.size() >= kPieceBytes) flush();
@@ -135,7 +120,7 @@ void CachedTokensWriter::flush() {
 
 void CachedTokensWriter::close(int64_t n_texts) {
   flush();
-  identity_.update(std::as_bytes(std::span(starts_)));
+  identity_.update(starts_);
   Trailer trailer{.key = header_.key,
                   .width = static_cast<uint64_t>(header_.width),
                   .n_tokens = static_cast<uint64_t>(n_tokens_),
@@ -143,7 +128,7 @@ void CachedTokensWriter::close(int64_t n_texts) {
                   .n_texts = static_cast<uint64_t>(n_texts),
                   .identity = identity_.digest()};
   trailer.check = check_of(trailer);
-  file_.writer().write(std::as_bytes(std::span(starts_)));
+  file_.writer().write(as_bytes(starts_));
   file_.writer().write(std::as_bytes(std::span(&trailer, 1)));
   file_.writer().sync();
   file_.writer().close();

@@ -26,11 +26,10 @@ class ChatSource : public TokenSource {
   ChatSource(std::vector<int32_t> tokens, std::vector<uint8_t> flags)
       : tokens_(std::move(tokens)), flags_(std::move(flags)) {
     Xxh64 hash;
-    hash.update(std::as_bytes(std::span(tokens_)));
-    hash.update(std::as_bytes(std::span(flags_)));
+    hash.update(tokens_);
+    hash.update(flags_);
     identity_ = hash.digest();
   }
-  const std::string& name() const override { return name_; }
   int64_t n_tokens() const override { return static_cast<int64_t>(tokens_.size()); }
   uint64_t identity() const override { return identity_; }
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
@@ -39,7 +38,6 @@ class ChatSource : public TokenSource {
   }
 
  private:
-  std::string name_ = "chat data";
   std::vector<int32_t> tokens_;
   std::vector<uint8_t> flags_;
   uint64_t identity_ = 0;
@@ -182,7 +180,7 @@ class Reader {
     }
     flags_[static_cast<size_t>(sample.first)] |= kDocumentStart;
     Xxh64 hash;
-    hash.update(std::as_bytes(std::span(tokens.ids)));
+    hash.update(tokens.ids);
     report.n_duplicates += seen_.insert(hash.digest()).second ? 0 : 1;
     report.n_apart += tokens.is_apart ? 1 : 0;
     report.n_tokens += sample.n_tokens;

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "data/chat_messages.h"
 #include "data/token_stream.h"
+#include "text/tokenizer_folder.h"
 
 namespace octet {
 namespace {
@@ -25,8 +26,7 @@ void take_token(const Json& json, std::set<std::string>& tokens) {
 // What a tokenizer_config.json or special_tokens_map.json names as tokens.
 std::set<std::string> named_tokens(const Json& config) {
   std::set<std::string> tokens;
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
-                           "cls_token", "mask_token"}) {
+  for (const char* name : kSpecialTokenNames) {
     if (config.contains(name)) take_token(config[name], tokens);
   }
   for (const char* name :
@@ -203,11 +203,7 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templa
 
 bool ChatEncoder::is_special(int32_t id) const {
   if (tokenizer_.eos() == id || tokenizer_.bos() == id) return true;
-  return tokenizer_.special_id(tokenizer_.decode(std::span(&id, 1))) == id;
-}
-
-std::string ChatEncoder::text_of(int32_t id) const {
-  return tokenizer_.decode(std::span(&id, 1));
+  return tokenizer_.special_id(text_of(id)) == id;
 }
 
 MaskedTokens ChatEncoder::encode_text(const std::string& text, WordCache& words) const {

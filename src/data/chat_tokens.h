@@ -77,7 +77,7 @@ class ChatEncoder {
 
   const std::string& template_name() const { return name_; }
   // One id as people read it: text, or the name of a special token.
-  std::string text_of(int32_t id) const;
+  std::string text_of(int32_t id) const { return tokenizer_.decode(std::span(&id, 1)); }
 
  private:
   MaskedTokens encode_text(const std::string& text, WordCache& words) const;

@@ -116,13 +116,9 @@ class MaskedRows : public RowSource {
   bool tells_lengths() const override { return true; }
   uint64_t identity() const override {
     Xxh64 hash;
-    const uint64_t stream = stream_.identity();
-    hash.update(std::as_bytes(std::span(&stream, 1)));
-    for (const auto* tokens : {&options_.before, &options_.behind}) {
-      const auto n = static_cast<uint64_t>(tokens->size());
-      hash.update(std::as_bytes(std::span(&n, 1)));
-      hash.update(std::as_bytes(std::span(*tokens)));
-    }
+    hash.add(stream_.identity());
+    hash.update_sized(options_.before);
+    hash.update_sized(options_.behind);
     return hash.digest();
   }
   int64_t sample_bytes() const override { return window_ * token_bytes(options_.masking.vocab); }

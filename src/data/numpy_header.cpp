@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <map>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 
 namespace octet {
 namespace {
@@ -85,14 +85,13 @@ class Dictionary {
 
 int64_t parse_length(const std::string& path, std::string shape) {
   std::erase(shape, ' ');
-  int64_t length = -1;
-  const auto parsed = std::from_chars(shape.data(), shape.data() + shape.size(), length);
-  const std::string_view rest(parsed.ptr, shape.data() + shape.size());
-  if (parsed.ec != std::errc() || length < 0 || rest != ",") {
+  std::optional<int64_t> length;
+  if (shape.ends_with(',')) length = parse_number<int64_t>(shape.substr(0, shape.size() - 1));
+  if (!length || *length < 0) {
     throw Error(ErrorCode::bad_data, "[shard] {}: shape must be one dimension below 2^63, got ({})",
                 path, shape);
   }
-  return length;
+  return *length;
 }
 
 }  // namespace
@@ -100,7 +99,7 @@ int64_t parse_length(const std::string& path, std::string shape) {
 bool has_numpy_magic(const FileReader& file) {
   if (file.size() < kNumpyMagic.size()) return false;
   char magic[6];
-  file.read_at(0, std::as_writable_bytes(std::span(magic)));
+  file.read_at(0, magic);
   return std::string_view(magic, 6) == kNumpyMagic;
 }
 
@@ -124,7 +123,7 @@ NumpyHeader read_numpy_header(const FileReader& file) {
     bad(fmt::format("expected at most {} bytes, got {}", kMaxHeader, n_header));
   if (offset > file.size()) bad("the file ends within it");
   std::string text(n_header, '\0');
-  file.read_at(8 + n_length, std::as_writable_bytes(std::span(text)));
+  file.read_at(8 + n_length, text);
   const auto values = Dictionary(text, path).parse();
   for (const char* key : {"descr", "fortran_order", "shape"}) {
     if (!values.contains(key)) bad(fmt::format("expected key '{}', got none", key));

@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 #include "base/philox.h"
 #include "data/permutation.h"
 #include "data/text_samples.h"
@@ -50,14 +50,12 @@ const std::string& text_at(const LoaderState& state, const std::string& key) {
 // Or is no number from 0 to below `bound`.
 int64_t number_at(const LoaderState& state, const std::string& key, int64_t bound) {
   const std::string& text = text_at(state, key);
-  int64_t value = -1;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || value < 0 ||
-      value >= bound) {
+  const auto value = parse_number<int64_t>(text);
+  if (!value || *value < 0 || *value >= bound) {
     throw Error(ErrorCode::bad_data, "[data] loader state: '{}' must be from 0 to {}, got '{}'",
                 key, bound - 1, text);
   }
-  return value;
+  return *value;
 }
 
 // Throws Error{bad_data} unless the data and the options are the same.
@@ -260,10 +258,6 @@ std::string RowLoader::description() const {
   return plan_->source().description(fmt::format(
       "{} rows of {}: {} tokens, {:.1f} % padding", report.n_rows,
       fmt::join(plan_->lengths(), ", "), report.n_padded_tokens, 100 * report.padding_share()));
-}
-
-std::vector<int64_t> RowLoader::lengths() const {
-  return plan_->options().buckets == 1 ? std::vector<int64_t>{} : plan_->lengths();
 }
 
 LoaderState RowLoader::state() const {

@@ -94,7 +94,9 @@ class RowLoader {
   const RowPlan& plan() const { return *plan_; }
   std::string description() const;  // what there is to say of the rows
   // The lengths that rows come in; empty where all are as long as the run says.
-  std::vector<int64_t> lengths() const;
+  std::vector<int64_t> lengths() const {
+    return plan_->options().buckets == 1 ? std::vector<int64_t>{} : plan_->lengths();
+  }
 
   LoaderState state() const;
   // Continues from a state. Throws Error{bad_data} when the data or an option differs from what the

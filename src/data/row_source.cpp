@@ -23,7 +23,7 @@ class RowSlice : public RowSource {
   uint64_t identity() const override {
     const uint64_t words[] = {source_->identity(), static_cast<uint64_t>(begin_),
                               static_cast<uint64_t>(end_)};
-    return xxh64(std::as_bytes(std::span(words)));
+    return xxh64(as_bytes(words));
   }
   std::optional<int64_t> n_counted(int64_t sample, const RowCell& where,
                                    const InputSpec& input) const override {

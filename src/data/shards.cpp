@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/output_folder.h"
+#include "base/parse_text.h"
 #include "data/numpy_header.h"
 
 namespace octet {
@@ -52,7 +52,6 @@ class ShardSource : public TokenSource {
     if (path_.ends_with(".npy")) read_ends();
   }
 
-  const std::string& name() const override { return path_; }
   int64_t n_tokens() const override { return layout_.n_tokens; }
 
   // Name, size and both ends: reading terabytes to notice a change inside would cost more than it
@@ -63,13 +62,13 @@ class ShardSource : public TokenSource {
     Xxh64 hash;
     hash.update(file_name(path_));
     const uint64_t n_bytes = file->size();
-    hash.update(std::as_bytes(std::span(&n_bytes, 1)));
+    hash.add(n_bytes);
     std::vector<std::byte> part(std::min(kEnd, n_bytes));
     for (const uint64_t at : {uint64_t{0}, n_bytes - part.size()}) {
       file->read_at(at, part);
       hash.update(part);
     }
-    hash.update(std::as_bytes(std::span(ends_)));
+    hash.update(ends_);
     return hash.digest();
   }
 
@@ -77,9 +76,9 @@ class ShardSource : public TokenSource {
     if (tokens.empty()) return;
     const auto file = files_.open(path_);
     read_tokens(*file, first, tokens);
-    std::fill(starts.begin(), starts.end(), uint8_t{0});
+    flag_starts(ends_, first, starts);
     if (first == 0) starts[0] = 1;
-    if (!ends_.empty()) return mark_behind_ends(static_cast<uint64_t>(first), starts);
+    if (!ends_.empty()) return;
     if (!options_.eos) return;
     for (size_t i = 1; i < tokens.size(); ++i) starts[i] = tokens[i - 1] == *options_.eos;
     if (first > 0) {
@@ -95,23 +94,15 @@ class ShardSource : public TokenSource {
     const std::string path = path_.substr(0, path_.size() - 4) + ".ends";
     if (!files_.exists(path)) return;
     const std::vector<std::byte> bytes = files_.read_bytes(path);
-    ends_.resize(bytes.size() / sizeof(uint64_t));
-    std::memcpy(ends_.data(), bytes.data(), ends_.size() * sizeof(uint64_t));
+    ends_.resize(bytes.size() / sizeof(int64_t));
+    std::memcpy(ends_.data(), bytes.data(), ends_.size() * sizeof(int64_t));
     const bool ascends =
         std::adjacent_find(ends_.begin(), ends_.end(), std::greater_equal<>()) == ends_.end();
-    const auto n_tokens = static_cast<uint64_t>(layout_.n_tokens);
-    if (bytes.size() % sizeof(uint64_t) != 0 || !ascends || ends_.empty() || ends_.front() == 0 ||
-        ends_.back() != n_tokens) {
+    if (bytes.size() % sizeof(int64_t) != 0 || !ascends || ends_.empty() || ends_.front() <= 0 ||
+        ends_.back() != layout_.n_tokens) {
       throw Error(ErrorCode::bad_data,
                   "[shard] {}: expected ascending ends of documents, the last {}, got others", path,
-                  n_tokens);
-    }
-  }
-
-  void mark_behind_ends(uint64_t first, std::span<uint8_t> starts) const {
-    for (auto it = std::lower_bound(ends_.begin(), ends_.end(), first);
-         it != ends_.end() && *it < first + starts.size(); ++it) {
-      starts[*it - first] = 1;
+                  layout_.n_tokens);
     }
   }
 
@@ -138,7 +129,7 @@ class ShardSource : public TokenSource {
   std::string path_;
   ShardOptions options_;
   ArrayLayout layout_;
-  std::vector<uint64_t> ends_;
+  std::vector<int64_t> ends_;
 };
 
 }  // namespace
@@ -191,14 +182,8 @@ ShardWriter::ShardWriter(Files& files, std::string folder, int64_t vocab)
     : files_(files), folder_(std::move(folder)), width_(vocab <= 65536 ? 2 : 4) {}
 
 void ShardWriter::add_document(std::span<const int32_t> ids) {
-  const size_t at = bytes_.size();
-  bytes_.resize(at + ids.size() * width_);
-  char* to = bytes_.data() + at;
-  for (const int32_t id : ids) {
-    std::memcpy(to, &id, width_);
-    to += width_;
-  }
-  ends_.push_back(static_cast<uint64_t>(n_tokens()));
+  append_narrow(ids, width_, bytes_);
+  ends_.push_back(n_tokens());
 }
 
 void ShardWriter::put(const std::string& path, std::span<const std::span<const std::byte>> parts) {
@@ -216,9 +201,8 @@ void ShardWriter::put(const std::string& path, std::span<const std::span<const s
 void ShardWriter::close(int64_t index) {
   const std::string base = join_path(folder_, fmt::format("{}{:05}", kStart, index));
   const std::string header = numpy_header(width_ == 2 ? "<u2" : "<u4", {n_tokens()});
-  put(base + std::string(kEnds), std::array{std::as_bytes(std::span(ends_))});
-  put(base + std::string(kTokens),
-      std::array{as_bytes(header), std::as_bytes(std::span<const char>(bytes_))});
+  put(base + std::string(kEnds), std::array{as_bytes(ends_)});
+  put(base + std::string(kTokens), std::array{as_bytes(header), as_bytes(bytes_)});
   bytes_.clear();
   ends_.clear();
 }
@@ -226,13 +210,12 @@ void ShardWriter::close(int64_t index) {
 std::optional<int64_t> shard_index(std::string_view name) {
   if (!name.starts_with(kStart)) return std::nullopt;
   name.remove_prefix(kStart.size());
-  int64_t index = 0;
-  const char* const end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data(), end, index);
-  const std::string_view ending(rest, static_cast<size_t>(end - rest));
-  const bool is_shard = error == std::errc() && index >= 0 && rest - name.data() >= 5 &&
-                        (ending == kTokens || ending == kEnds);
-  return is_shard ? std::optional(index) : std::nullopt;
+  const size_t n_digits = std::min(name.find('.'), name.size());
+  const auto index = parse_number<int64_t>(name.substr(0, n_digits));
+  const std::string_view ending = name.substr(n_digits);
+  const bool is_shard =
+      index && *index >= 0 && n_digits >= 5 && (ending == kTokens || ending == kEnds);
+  return is_shard ? index : std::nullopt;
 }
 
 }  // namespace octet

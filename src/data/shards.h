@@ -69,8 +69,8 @@ class ShardWriter {
   Files& files_;
   std::string folder_;
   size_t width_;
-  std::vector<char> bytes_;
-  std::vector<uint64_t> ends_;
+  std::vector<std::byte> bytes_;
+  std::vector<int64_t> ends_;
 };
 
 // The number of a shard's file, "shard-00012.npy" or ".ends"; nothing for another name.

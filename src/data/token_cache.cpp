@@ -19,17 +19,8 @@ namespace {
 constexpr size_t kPiece = 1 << 20;
 constexpr size_t kCacheBatchBytes = 8 << 20, kCacheBatchDocuments = 8192;
 
-void add_number(Xxh64& hash, uint64_t value) {
-  hash.update(std::as_bytes(std::span(&value, 1)));
-}
-
-void add_text(Xxh64& hash, std::string_view text) {
-  add_number(hash, text.size());
-  hash.update(text);
-}
-
 void add_content(Xxh64& hash, const FileReader& file) {
-  add_number(hash, file.size());
+  hash.add(file.size());
   std::vector<std::byte> piece;
   for (uint64_t at = 0; at < file.size(); at += piece.size()) {
     piece.resize(std::min<uint64_t>(kPiece, file.size() - at));
@@ -135,28 +126,31 @@ std::vector<std::string> next_batch(TextReader& reader) {
 
 void add_sample(Xxh64& hash, const Tokenizer& tokenizer, std::string_view sample) {
   try {
-    for (const int32_t id : tokenizer.encode(sample)) add_number(hash, static_cast<uint64_t>(id));
+    for (const int32_t id : tokenizer.encode(sample)) hash.add(int64_t{id});
   } catch (const Error&) {
-    add_text(hash, "cannot be encoded");
+    hash.update_sized(std::string_view("cannot be encoded"));
   }
 }
 
 }  // namespace
 
+void add_vocabulary(Xxh64& hash, const Tokenizer& tokenizer) {
+  hash.add(tokenizer.vocab_size());
+  for (int64_t id = 0; id < tokenizer.vocab_size(); ++id)
+    hash.update_sized(tokenizer.token_bytes(static_cast<int32_t>(id)));
+}
+
 uint64_t tokenizer_identity(const Files& files, const std::string& path,
                             const Tokenizer& tokenizer) {
   Xxh64 hash;
-  add_number(hash, static_cast<uint64_t>(tokenizer.vocab_size()));
-  for (int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    add_text(hash, tokenizer.token_bytes(static_cast<int32_t>(id)));
-  }
+  add_vocabulary(hash, tokenizer);
   for (const std::string_view sample :
        {" Words, 1234 and\n\n\tspaces; it's <s> ABC_def(42) <|endoftext|>\r\n  done",
         "na\u00efve \u2014 e\u0301 \u4e2d\u6587 \u00a0\ufb01"}) {
     add_sample(hash, tokenizer, sample);
   }
-  add_number(hash, static_cast<uint64_t>(tokenizer.bos().value_or(-1)));
-  add_number(hash, static_cast<uint64_t>(tokenizer.eos().value_or(-1)));
+  hash.add(int64_t{tokenizer.bos().value_or(-1)});
+  hash.add(int64_t{tokenizer.eos().value_or(-1)});
   if (path == "bytes" || !files.exists(path)) return hash.digest();
   std::string file = path;
   if (files.is_directory(path)) file = find_tokenizer(files, path).value_or(path);
@@ -181,9 +175,9 @@ TokenCache::TokenCache(Files& files, const Tokenizer& tokenizer, const TokenCach
 std::string TokenCache::path_of(const TextInput& input) const {
   constexpr size_t kLongestName = 80;
   Xxh64 hash;
-  add_text(hash, input.path);
-  add_number(hash, tokenizer_key_);
-  add_text(hash, options_.separator);
+  hash.update_sized(input.path);
+  hash.add(tokenizer_key_);
+  hash.update_sized(options_.separator);
   std::string name = file_name(input.path).substr(0, kLongestName);
   for (char& ch : name) {
     const bool is_plain = (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') ||
@@ -197,14 +191,14 @@ std::string TokenCache::path_of(const TextInput& input) const {
 uint64_t TokenCache::content_key(const TextInput& input, uint64_t& n_bytes) const {
   Xxh64 hash;
   for (const std::string& path : input.files) {
-    add_text(hash, path);
+    hash.update_sized(path);
     try {
       const auto file = files_.open(path);
       n_bytes += file->size();
       add_content(hash, *file);
     } catch (const Error&) {
       if (input.origin == TextInput::Origin::named) throw;
-      add_text(hash, "not readable");
+      hash.update_sized(std::string_view("not readable"));
     }
   }
   return hash.digest();

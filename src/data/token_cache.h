@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "data/token_stream.h"
 #include "text/tokenizer.h"
@@ -68,6 +69,8 @@ class TokenCache {
   uint64_t tokenizer_key_ = 0;
 };
 
+// Adds each token of a vocabulary to a hash.
+void add_vocabulary(Xxh64& hash, const Tokenizer& tokenizer);
 // A hash of everything that decides what a tokenizer makes of text: its files' content, and what it
 // makes of a sample.
 uint64_t tokenizer_identity(const Files& files, const std::string& path,

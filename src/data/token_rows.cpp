@@ -10,13 +10,6 @@
 namespace octet {
 namespace {
 
-template <typename T>
-void hash_values(Xxh64& hash, const std::vector<T>& values) {
-  const auto n = static_cast<uint64_t>(values.size());
-  hash.update(std::as_bytes(std::span(&n, 1)));
-  hash.update(std::as_bytes(std::span(values)));
-}
-
 class TokenRowSource : public RowSource {
  public:
   TokenRowSource(TokenRows rows, TokenRowsOptions options)
@@ -30,16 +23,16 @@ class TokenRowSource : public RowSource {
     for (const int64_t end : rows_.ends)
       longest_ = std::max(longest_, end - std::exchange(begin, end));
     Xxh64 hash;
-    hash_values(hash, rows_.tokens);
-    hash_values(hash, rows_.types);
-    hash_values(hash, rows_.ends);
+    hash.update_sized(rows_.tokens);
+    hash.update_sized(rows_.types);
+    hash.update_sized(rows_.ends);
     for (const HostTensor& column : rows_.of_rows) {
       CHECK(column.spec.per == Per::row);
       inputs_.push_back(column.spec);
       std::visit(
           [&](const auto& values) {
             CHECK(std::ssize(values) == rows_.n_rows() * column.spec.n_inner());
-            hash_values(hash, values);
+            hash.update_sized(values);
           },
           column.values);
     }

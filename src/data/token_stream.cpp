@@ -12,35 +12,24 @@ namespace {
 
 class TextSource : public TokenSource {
  public:
-  TextSource(std::string name, std::vector<std::byte> tokens, std::vector<int64_t> starts,
-             int width)
-      : name_(std::move(name)),
-        tokens_(std::move(tokens)),
-        starts_(std::move(starts)),
-        width_(static_cast<size_t>(width)) {
+  TextSource(std::string_view name, std::vector<std::byte> tokens, std::vector<int64_t> starts,
+             size_t width)
+      : tokens_(std::move(tokens)), starts_(std::move(starts)), width_(width) {
     Xxh64 hash;
-    hash.update(name_);
+    hash.update(name);
     hash.update(tokens_);
-    hash.update(std::as_bytes(std::span(starts_)));
+    hash.update(starts_);
     identity_ = hash.digest();
   }
-  const std::string& name() const override { return name_; }
   int64_t n_tokens() const override { return static_cast<int64_t>(tokens_.size() / width_); }
   uint64_t identity() const override { return identity_; }
 
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
-    const std::byte* from = tokens_.data() + static_cast<size_t>(first) * width_;
-    for (int32_t& token : tokens) {
-      uint32_t value = 0;
-      std::memcpy(&value, from, width_);
-      token = static_cast<int32_t>(value);
-      from += width_;
-    }
+    widen_tokens(tokens_.data() + static_cast<size_t>(first) * width_, width_, tokens);
     flag_starts(starts_, first, flags);
   }
 
  private:
-  std::string name_;
   std::vector<std::byte> tokens_;
   std::vector<int64_t> starts_;
   size_t width_;
@@ -72,25 +61,39 @@ int token_bytes(int64_t vocab) {
   return vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
 }
 
-TextBuilder::TextBuilder(std::string name, const Tokenizer& tokenizer)
-    : name_(std::move(name)), tokenizer_(tokenizer) {
-  width_ = token_bytes(tokenizer.vocab_size());
-}
-
-void TextBuilder::add_document(std::string_view text) {
-  if (text.empty()) return;
-  starts_.push_back(static_cast<int64_t>(tokens_.size()) / width_);
-  std::vector<int32_t> ids;
-  append_document(tokenizer_, text, {}, ids);
-  for (const int32_t id : ids) {
-    const auto bytes = std::as_bytes(std::span(&id, 1)).first(static_cast<size_t>(width_));
-    tokens_.insert(tokens_.end(), bytes.begin(), bytes.end());
+void append_narrow(std::span<const int32_t> ids, size_t width, std::vector<std::byte>& bytes) {
+  size_t at = bytes.size();
+  bytes.resize(at + ids.size() * width);
+  for (const int32_t& id : ids) {
+    std::memcpy(&bytes[at], &id, width);
+    at += width;
   }
 }
 
+void widen_tokens(const std::byte* narrow, size_t width, std::span<int32_t> tokens) {
+  for (int32_t& token : tokens) {
+    uint32_t id = 0;
+    std::memcpy(&id, narrow, width);
+    token = static_cast<int32_t>(id);
+    narrow += width;
+  }
+}
+
+TextBuilder::TextBuilder(std::string name, const Tokenizer& tokenizer)
+    : name_(std::move(name)),
+      tokenizer_(tokenizer),
+      width_(static_cast<size_t>(token_bytes(tokenizer.vocab_size()))) {}
+
+void TextBuilder::add_document(std::string_view text) {
+  if (text.empty()) return;
+  starts_.push_back(static_cast<int64_t>(tokens_.size() / width_));
+  std::vector<int32_t> ids;
+  append_document(tokenizer_, text, {}, ids);
+  append_narrow(ids, width_, tokens_);
+}
+
 std::shared_ptr<const TokenSource> TextBuilder::build() {
-  return std::make_shared<TextSource>(std::move(name_), std::move(tokens_), std::move(starts_),
-                                      width_);
+  return std::make_shared<TextSource>(name_, std::move(tokens_), std::move(starts_), width_);
 }
 
 TokenStream::TokenStream(std::vector<std::shared_ptr<const TokenSource>> sources)
@@ -120,7 +123,6 @@ void TokenStream::read(int64_t first, std::span<int32_t> tokens, std::span<uint8
 class StreamSource : public TokenSource {
  public:
   explicit StreamSource(TokenStream stream) : stream_(std::move(stream)) {}
-  const std::string& name() const override { return name_; }
   int64_t n_tokens() const override { return stream_.n_tokens(); }
   uint64_t identity() const override { return stream_.identity(); }
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
@@ -129,7 +131,6 @@ class StreamSource : public TokenSource {
   }
 
  private:
-  std::string name_ = "a part of the data";
   TokenStream stream_;
 };
 
@@ -158,12 +159,9 @@ TokenStream TokenStream::slice(int64_t begin, int64_t end) const {
 
 uint64_t TokenStream::identity() const {
   Xxh64 hash;
-  for (const auto& source : sources_) {
-    const uint64_t identity = source->identity();
-    hash.update(std::as_bytes(std::span(&identity, 1)));
-  }
-  const int64_t part[] = {begin_, end_};
-  hash.update(std::as_bytes(std::span(part)));
+  for (const auto& source : sources_) hash.add(source->identity());
+  hash.add(begin_);
+  hash.add(end_);
   return hash.digest();
 }
 

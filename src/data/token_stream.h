@@ -25,7 +25,6 @@ enum TokenFlag : uint8_t {
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  virtual const std::string& name() const = 0;
   virtual int64_t n_tokens() const = 0;
   // Fills tokens[i] with token first + i, and flags[i] with its TokenFlags. Both spans have the
   // same length, within the source.
@@ -88,6 +87,9 @@ void append_document(const Tokenizer& tokenizer, std::string_view text,
 
 // The narrowest of 1, 2 and 4 bytes that hold the tokens of a vocabulary.
 int token_bytes(int64_t vocab);
+// Token ids in `width` bytes each, and back; `narrow` may be the upper part of the tokens' memory.
+void append_narrow(std::span<const int32_t> ids, size_t width, std::vector<std::byte>& bytes);
+void widen_tokens(const std::byte* narrow, size_t width, std::span<int32_t> tokens);
 
 // The documents of one source in memory, in the narrowest of 1, 2, 4 bytes a token that the
 // vocabulary allows.
@@ -104,7 +106,7 @@ class TextBuilder {
   const Tokenizer& tokenizer_;
   std::vector<std::byte> tokens_;
   std::vector<int64_t> starts_;
-  int width_;
+  size_t width_;
 };
 
 }  // namespace octet

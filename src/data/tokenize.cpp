@@ -11,6 +11,7 @@
 #include "base/output_folder.h"
 #include "base/thread_pool.h"
 #include "data/shards.h"
+#include "data/token_cache.h"
 #include "data/token_stream.h"
 
 namespace octet {
@@ -45,27 +46,20 @@ double seconds_between(const timespec& began, const timespec& ended) {
 uint64_t identity_of(const Files& files, const Tokenizer& tokenizer, const TokenizeOptions& options,
                      const std::vector<std::string>& paths) {
   Xxh64 hash;
-  const auto number = [&](int64_t value) { hash.update(std::as_bytes(std::span(&value, 1))); };
-  const auto text = [&](std::string_view value) {
-    number(static_cast<int64_t>(value.size()));
-    hash.update(value);
-  };
-  number(tokenizer.vocab_size());
-  for (int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    text(tokenizer.token_bytes(static_cast<int32_t>(id)));
-  }
+  const auto number = [&](int64_t value) { hash.add(value); };
+  add_vocabulary(hash, tokenizer);
   for (const int32_t id : tokenizer.encode(" Words, 1234 and\n\n\tspaces; it's  naïve <s> \u2014"))
     number(id);
   number(tokenizer.bos().value_or(-1));
   number(tokenizer.eos().value_or(-1));
-  text(options.documents.separator);
-  text(options.documents.text_key);
+  hash.update_sized(options.documents.separator);
+  hash.update_sized(options.documents.text_key);
   number(static_cast<int64_t>(options.documents.max_document_bytes));
   number(options.shard_tokens);
   number(options.adds_special);
   for (const std::string& path : paths) {
-    text(path);
-    number(static_cast<int64_t>(files.size(path)));
+    hash.update_sized(path);
+    hash.add(files.size(path));
   }
   return hash.digest();
 }

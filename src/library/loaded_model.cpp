@@ -17,7 +17,6 @@ namespace {
 class GivenTokens : public TokenSource {
  public:
   explicit GivenTokens(std::vector<int32_t> tokens) : tokens_(std::move(tokens)) {}
-  const std::string& name() const override { return name_; }
   int64_t n_tokens() const override { return std::ssize(tokens_); }
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
     std::copy_n(tokens_.begin() + first, tokens.size(), tokens.begin());
@@ -26,7 +25,6 @@ class GivenTokens : public TokenSource {
   uint64_t identity() const override { return 0; }
 
  private:
-  std::string name_ = "tokens";
   std::vector<int32_t> tokens_;
 };
 

@@ -35,7 +35,6 @@ class Numbers : public TokenSource {
       }
     }
   }
-  const std::string& name() const override { return name_; }
   int64_t n_tokens() const override { return std::ssize(flags_); }
   uint64_t identity() const override { return flags_.size(); }
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
@@ -47,7 +46,6 @@ class Numbers : public TokenSource {
   }
 
  private:
-  std::string name_ = "numbers";
   std::vector<uint8_t> flags_;
   int32_t base_;
 };

@@ -26,7 +26,6 @@ ProgramOptions with_copies(ProgramOptions options, WeightCopy copy) {
 // 0, 1, 2, ...
 class Counting : public TokenSource {
  public:
-  const std::string& name() const override { return name_; }
   int64_t n_tokens() const override { return 200; }
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const override {
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -37,7 +36,6 @@ class Counting : public TokenSource {
   uint64_t identity() const override { return 1; }
 
  private:
-  std::string name_ = "counting";
 };
 
 class WeightCopies : public testing::TestWithParam<const char*> {};

@@ -19,7 +19,6 @@ using std::chrono::milliseconds;
 class CountingSource : public TokenSource {
  public:
   explicit CountingSource(int64_t n) : n_(n) {}
-  const std::string& name() const override { return name_; }
   int64_t n_tokens() const override { return n_; }
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
     const int64_t number = n_reads++;
@@ -36,7 +35,6 @@ class CountingSource : public TokenSource {
   std::function<void(int64_t number)> on_read = {};
 
  private:
-  std::string name_ = "counting";
   int64_t n_;
 };
 

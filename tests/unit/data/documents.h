@@ -24,7 +24,6 @@ class Documents : public TokenSource {
       }
     }
   }
-  const std::string& name() const override { return name_; }
   int64_t n_tokens() const override { return static_cast<int64_t>(flags_.size()); }
   uint64_t identity() const override { return flags_.size(); }
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
@@ -38,7 +37,6 @@ class Documents : public TokenSource {
   }
 
  private:
-  std::string name_ = "documents";
   std::vector<int64_t> lengths_;
   std::vector<uint8_t> flags_;
 };

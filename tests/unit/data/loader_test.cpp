@@ -25,7 +25,6 @@ class Counting : public TokenSource {
       n_tokens_ += length;
     }
   }
-  const std::string& name() const override { return name_; }
   int64_t n_tokens() const override { return n_tokens_; }
   uint64_t identity() const override { return static_cast<uint64_t>(base_); }
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const override {
@@ -36,7 +35,6 @@ class Counting : public TokenSource {
   }
 
  private:
-  std::string name_ = "counting";
   int64_t n_tokens_ = 0;
   std::set<int64_t> starts_;
   int32_t base_;

@@ -16,7 +16,6 @@ constexpr int64_t kIn = 24, kOut = 10, kSeq = 4, kSamples = 8;
 class CountedTokens : public TokenSource {
  public:
   explicit CountedTokens(int64_t n) : n_(n) {}
-  const std::string& name() const override { return name_; }
   int64_t n_tokens() const override { return n_; }
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -27,7 +26,6 @@ class CountedTokens : public TokenSource {
   uint64_t identity() const override { return 1; }
 
  private:
-  std::string name_ = "counted";
   int64_t n_;
 };
 
