@@ -1,10 +1,10 @@
 #include "cli/launch.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 
 namespace octet {
 namespace {
@@ -32,10 +32,8 @@ bool is_set(const Variables& variable, const char* name) {
 
 int number(const Variables& variable, const char* name, int least, int most) {
   const std::string text = is_set(variable, name) ? variable(name) : "";
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most)
-    return value;
+  const auto value = parse_number<int>(text);
+  if (value && *value >= least && *value <= most) return *value;
   throw Error(ErrorCode::invalid_argument, "[ranks] {}: expected an integer in [{}, {}], got '{}'",
               name, least, most, text);
 }

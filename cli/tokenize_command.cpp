@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <charconv>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 #include "cli/formats_io.h"
 #include "cli/signals.h"
 #include "data/tokenize.h"
@@ -48,13 +48,12 @@ std::vector<int32_t> parse_ids(std::string_view text) {
     text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
     if (text.empty()) return ids;
     const std::string_view word = text.substr(0, text.find_first_of(kSpace));
-    int32_t id = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    if (error != std::errc() || end != word.data() + word.size()) {
+    const auto id = parse_number<int32_t>(word);
+    if (!id) {
       throw Error(ErrorCode::bad_data, "[tokenize] standard input: expected ids, got '{}'",
                   word.substr(0, 40));
     }
-    ids.push_back(id);
+    ids.push_back(*id);
     text.remove_prefix(word.size());
   }
 }

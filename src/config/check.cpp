@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <initializer_list>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 #include "config/table.h"
 #include "config/value.h"
 #include "data/row_source.h"
@@ -125,11 +125,8 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
 
 std::optional<int64_t> calibration_step(const std::string& calibrate) {
   if (calibrate == "before") return 0;
-  int32_t step = 0;
-  const char* end = calibrate.data() + calibrate.size();
-  const auto [last, error] = std::from_chars(calibrate.data(), end, step);
-  if (error != std::errc() || last != end || step < 0) return std::nullopt;
-  return step;
+  const auto step = parse_number<int32_t>(calibrate);
+  return step && *step >= 0 ? std::optional<int64_t>(step) : std::nullopt;
 }
 
 void check_written(const LoadedConfig& loaded, const std::string& name) {

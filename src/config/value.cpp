@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "ir/attr_enums.h"
@@ -22,12 +22,9 @@ bool is_plain(const YAML::Node& node) {
 }
 
 template <typename Number>
-std::optional<Number> parse_number(std::string_view text) {
+std::optional<Number> signed_number(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return parse_number<Number>(text);
 }
 
 // "46 GiB" as bytes.
@@ -37,13 +34,13 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
     if (!text.ends_with(kSuffixes[i])) continue;
     text.remove_suffix(kSuffixes[i].size());
     while (text.ends_with(' ')) text.remove_suffix(1);
-    const auto number = parse_number<double>(text);
+    const auto number = signed_number<double>(text);
     if (!number) return std::nullopt;
     const double bytes = std::floor(*number * std::ldexp(1.0, 10 * (i + 1)));
     if (!(std::fabs(bytes) < 0x1p62)) return std::nullopt;
     return static_cast<int64_t>(bytes);
   }
-  return parse_number<int64_t>(text);
+  return signed_number<int64_t>(text);
 }
 
 bool is_known(const ConfigRow& row, std::string_view text) {
@@ -57,7 +54,7 @@ std::string describe_name(const YAML::Node& node, const std::vector<std::string>
 }
 
 std::optional<double> checked_double(const ConfigLimits& limits, const YAML::Node& node) {
-  const auto value = is_plain(node) ? parse_number<double>(node.Scalar()) : std::nullopt;
+  const auto value = is_plain(node) ? signed_number<double>(node.Scalar()) : std::nullopt;
   return value && is_within(limits.bounds, *value) ? value : std::nullopt;
 }
 
@@ -81,7 +78,7 @@ struct ReadValue {
   void read(int64_t& value) const {
     if (!is_plain(node) || !is_known(row, node.Scalar())) fail();
     const auto number =
-        row.unit == "bytes" ? parse_bytes(node.Scalar()) : parse_number<int64_t>(node.Scalar());
+        row.unit == "bytes" ? parse_bytes(node.Scalar()) : signed_number<int64_t>(node.Scalar());
     if (!number || !is_within(row.limits.bounds, static_cast<double>(*number))) fail();
     value = *number;
   }

@@ -1,10 +1,10 @@
 #include "formats/quantize.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "base/integer.h"
+#include "base/parse_text.h"
 #include "formats/group_scale.h"
 
 namespace octet {
@@ -17,10 +17,8 @@ constexpr int64_t kMaxInGroup = std::numeric_limits<int32_t>::max();  // as a na
 using Kind = Granularity::Kind;
 
 std::optional<int64_t> parse_size(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value < 1 || value > kMaxInGroup ? std::nullopt : std::optional(value);
+  const auto value = parse_number<int64_t>(text);
+  return value && *value >= 1 && *value <= kMaxInGroup ? value : std::nullopt;
 }
 
 // Height and width of one scale's tile.

@@ -1,9 +1,9 @@
 #include "train/run_guards.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 
 namespace octet {
 namespace {
@@ -31,10 +31,8 @@ int64_t count_of(const KeyValues& extra, const char* key, int64_t most, const st
   const auto entry = extra.find(key);
   if (entry == extra.end()) return 0;
   const std::string& text = entry->second;
-  int64_t value = -1;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_count = problem == std::errc() && end == text.data() + text.size() && value >= 0;
-  if (is_count && value <= most) return value;
+  const auto value = parse_number<int64_t>(text);
+  if (value && *value >= 0 && *value <= most) return *value;
   throw Error(ErrorCode::bad_data,
               "[resume] {}/manifest.json: '{}' must be at most the step, {}, "
               "got '{}'",

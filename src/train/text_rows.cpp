@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <initializer_list>
 #include <iterator>
@@ -14,6 +13,7 @@
 #include "base/error.h"
 #include "base/integer.h"
 #include "base/named_enum.h"
+#include "base/parse_text.h"
 #include "base/thread_pool.h"
 #include "data/masked_rows.h"
 #include "data/questions.h"
@@ -38,21 +38,12 @@ int32_t padding_token(const Tokenizer& tokenizer) {
   return named_token(tokenizer, {"[PAD]", "<pad>"}).value_or(0);
 }
 
-// A whole text as a number.
-template <typename T>
-std::optional<T> number_of(const std::string& text) {
-  T value{};
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // A number from 0 to 1 for each class; nothing where labels are something else.
 std::optional<std::vector<float>> shares_of(const TextRecord& record, int64_t n_classes) {
   if (std::ssize(record.labels) != n_classes) return std::nullopt;
   std::vector<float> shares;
   for (const std::string& label : record.labels) {
-    const float share = number_of<float>(label).value_or(-1);
+    const float share = parse_number<float>(label).value_or(-1);
     if (!(share >= 0 && share <= 1)) return std::nullopt;
     shares.push_back(share);
   }
@@ -185,7 +176,7 @@ void LabelledTexts::find_names(const std::vector<TextRecord>& records) {
   std::ranges::sort(names_);
   names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
   const auto is_number = [](const std::string& name) {
-    return number_of<int32_t>(name).has_value();
+    return parse_number<int32_t>(name).has_value();
   };
   if (std::ranges::all_of(names_, is_number)) return names_.clear();
   const std::vector<std::string> known = names_of_model(files_, config_, spec_);
@@ -214,7 +205,7 @@ int32_t LabelledTexts::class_of(const std::string& label, const std::string& pla
     throw Error(ErrorCode::bad_data, "[data] {}: expected a label of {}, got '{}'", place,
                 fmt::join(names_, ", "), label);
   }
-  const std::optional<int32_t> number = number_of<int32_t>(label);
+  const std::optional<int32_t> number = parse_number<int32_t>(label);
   if (number && *number >= 0 && *number < spec_.classes) return *number;
   throw Error(ErrorCode::bad_data,
               "[data] {}: expected a label from 0 to {} (model.classes - 1), got '{}'", place,
@@ -258,7 +249,7 @@ std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, T
       if (are_apart)
         encoded[i].texts[1] = encode_texts(*tokenizer_, *record.second, std::nullopt, options);
       if (label_ == TextLabel::number &&
-          !std::isfinite(number_of<float>(record.label).value_or(NAN)))
+          !std::isfinite(parse_number<float>(record.label).value_or(NAN)))
         throw Error(ErrorCode::bad_data, "expected a number, got '{}'", record.label);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::bad_data) throw;
@@ -301,7 +292,7 @@ void LabelledTexts::add_labels(const std::vector<TextRecord>& records, TokenRows
     if (label_ == TextLabel::names) {
       std::ranges::copy(targets_of(record), std::back_inserter(values));
     } else {
-      values.push_back(number_of<float>(record.label).value());
+      values.push_back(parse_number<float>(record.label).value());
     }
   }
 }

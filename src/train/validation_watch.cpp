@@ -1,10 +1,10 @@
 #include "train/validation_watch.h"
 
 #include <bit>
-#include <charconv>
 #include <cmath>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 
 namespace octet {
 namespace {
@@ -17,9 +17,7 @@ constexpr const char* kBestLoss = "best_val_loss";  // the bits of the double
 uint64_t number(const KeyValues& extra, const char* key, int base, const std::string& where) {
   const auto entry = extra.find(key);
   const std::string text = entry == extra.end() ? "" : entry->second;
-  uint64_t value = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (!text.empty() && problem == std::errc() && end == text.data() + text.size()) return value;
+  if (const auto value = parse_number<uint64_t>(text, base)) return *value;
   throw Error(ErrorCode::bad_data, "[resume] {}: expected a number '{}' in extra, got '{}'", where,
               key, text);
 }

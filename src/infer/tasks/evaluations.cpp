@@ -1,8 +1,7 @@
 #include "infer/tasks/evaluations.h"
 
-#include <charconv>
-
 #include "base/error.h"
+#include "base/parse_text.h"
 
 namespace octet {
 namespace {
@@ -25,10 +24,7 @@ std::optional<int64_t> checkpoint_step(const ModelSource& source) {
   const std::string name = file_name(parent_path(source.weights));  // step-000100
   const size_t dash = name.rfind('-');
   if (dash == std::string::npos) return std::nullopt;
-  int64_t step = 0;
-  const char* const end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + dash + 1, end, step);
-  return rest == end && error == std::errc() ? std::optional(step) : std::nullopt;
+  return parse_number<int64_t>(std::string_view(name).substr(dash + 1));
 }
 
 void add_evaluations(Files& files, const std::string& run, const std::vector<OrderedJson>& rows) {

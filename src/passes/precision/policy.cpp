@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <set>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 #include "formats/codec.h"
 #include "formats/quantize.h"
 #include "passes/precision/linear_groups.h"
@@ -125,10 +125,10 @@ std::optional<EdgeScale> edge_scale_from_text(std::string_view text) {
   const size_t equals = text.rfind('=');
   if (equals == std::string_view::npos || equals == 0) return std::nullopt;
   EdgeScale scale{.pattern = std::string(text.substr(0, equals))};
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data() + equals + 1, end, scale.log2);
-  const bool is_number = error == std::errc() && at == end && std::abs(scale.log2) <= kMaxEdgeScale;
-  return is_number ? std::optional(std::move(scale)) : std::nullopt;
+  const auto log2 = parse_number<int>(text.substr(equals + 1));
+  if (!log2 || std::abs(*log2) > kMaxEdgeScale) return std::nullopt;
+  scale.log2 = *log2;
+  return scale;
 }
 
 int edge_scale(const std::vector<EdgeScale>& scales, std::string_view edge) {
