@@ -3,7 +3,6 @@
 
 #include "backends/cpu/elementwise/move.h"
 #include "backends/cpu/quantize/quantize.h"
-#include "backends/cpu/quantize/quantize_layers.h"
 #include "unit/cpu/kernels_support.h"
 
 namespace octet::cpu {

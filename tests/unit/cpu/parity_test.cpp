@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "backends/cpu/bind/binding.h"
-#include "backends/cpu/bind/widened.h"
 #include "backends/cpu/elementwise/elementwise.h"
 #include "ir/print.h"
 #include "unit/cpu/kernels_support.h"
@@ -208,7 +207,8 @@ TEST(widened, nodes_without_halves_are_not_touched) {
   const ValueId x = builder.input(InputKind::batch, "x", {.dtype = Dtype::f32, .shape = {4}});
   builder.add(x, x);
   const Target target{.rows = kernel_rows(Isa::avx2)};
-  EXPECT_FALSE(WidenedNode::of({graph, graph.nodes.back(), target}).has_value());
+  const Binding& row = widened_bindings()[static_cast<size_t>(OpCode::add)];
+  EXPECT_FALSE(row.row.applies({graph, graph.nodes.back(), target}));
 }
 
 }  // namespace

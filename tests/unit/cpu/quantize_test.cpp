@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "backends/cpu/quantize/quantize_layers.h"
 #include "kernels_support.h"
 
 namespace octet::cpu {

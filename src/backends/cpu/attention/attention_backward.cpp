@@ -306,9 +306,7 @@ void AttentionBackward::State::tile(const AttentionBackwardArgs& args, int64_t p
   Pieces pieces(static_cast<char*>(args.scratch) + sum_bytes + thread * thread_bytes);
   const Work w(pieces, shape, product_bytes);
   const int64_t kv_head = pair % spec.kv_heads;
-  AttentionSpan sequence = shape.sequence(pair / spec.kv_heads);
-  if (args.key_begins != nullptr) sequence.begins = args.key_begins + sequence.q_row;
-  if (args.key_ends != nullptr) sequence.ends = args.key_ends + sequence.q_row;
+  const AttentionSpan sequence = shape.sequence(args, pair / spec.kv_heads);
   int64_t next_key = sequence.kv_row;
   for (int64_t row = 0; row < spec.q_len;) {
     const AttentionSpan span = shape.part(sequence, row);

@@ -212,10 +212,8 @@ void AttentionForward::launch(const AttentionArgs& args, ThreadPool& pool) const
   if (spec.batch == 0) return;
   CHECK(spec.bias.has_value() == (args.bias != nullptr));
   const auto sequence = [&](int64_t index) {
-    AttentionSpan span = s.shape.sequence(index);
+    AttentionSpan span = s.shape.sequence(args, index);
     if (args.positions != nullptr) span.positions = args.positions + span.q_row;
-    if (args.key_begins != nullptr) span.begins = args.key_begins + span.q_row;
-    if (args.key_ends != nullptr) span.ends = args.key_ends + span.q_row;
     return span;
   };
   if (args.key_begins != nullptr || args.key_ends != nullptr) {

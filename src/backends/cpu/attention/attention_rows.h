@@ -97,12 +97,17 @@ struct AttentionShape {
     return offset(Out{x, spec.dtype}, row * k_stride() + head * spec.head_size);
   }
   int64_t pairs() const { return spec.batch * spec.kv_heads; }
-  AttentionSpan sequence(int64_t index) const {
-    return {.q_row = index * spec.q_len,
+  // With the keys' ranges that stand in the arguments of either direction.
+  template <typename Args>
+  AttentionSpan sequence(const Args& args, int64_t index) const {
+    const int64_t q_row = index * spec.q_len;
+    return {.q_row = q_row,
             .kv_row = index * spec.kv_len,
             .q_len = spec.q_len,
             .kv_len = spec.kv_len,
-            .shift = spec.kv_len - spec.q_len};
+            .shift = spec.kv_len - spec.q_len,
+            .begins = args.key_begins == nullptr ? nullptr : args.key_begins + q_row,
+            .ends = args.key_ends == nullptr ? nullptr : args.key_ends + q_row};
   }
   // The keys of a span that its query sees; none: [0, 0).
   KeyRange seen(const AttentionSpan& span, int64_t query) const {

@@ -1,5 +1,5 @@
 // A binding is a row of the CPU with what prepares its kernel. One file per family in this folder;
-// binding.cpp names them all. Where no fast kernel applies, FP16 runs on that of f32 (widened.h),
+// binding.cpp names them all. Where no fast kernel applies, FP16 runs on that of f32 (widened.cpp),
 // and all else on the reference (reference.cpp).
 #pragma once
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "backends/cpu/bind/codes.h"
-#include "backends/cpu/quantize/quantize_layers.h"
+#include "backends/cpu/quantize/quantize.h"
 #include "ir/op_def.h"
 #include "ir/ops/quantize_layers.h"
 

@@ -1,10 +1,10 @@
 #include "backends/cpu/elementwise/move.h"
 
 #include <array>
-#include <cstring>
 
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/reference/reference.h"
+#include "base/bytes.h"
 
 namespace octet::cpu {
 namespace {
@@ -142,16 +142,15 @@ LaunchFn prepare_cache_write(const NodeView& view, Context& context) {
   const int64_t row_bytes = bytes_of(x.dtype, x.shape[1]);
   const int64_t cache_bytes = view.in(CacheWrite::cache).n_bytes();
   return launcher(view, context, [=, capacity = attrs.capacity](const Call& call) {
-    const auto* from = call.data<char>(CacheWrite::x);
+    const auto* from = call.data<std::byte>(CacheWrite::x);
     const auto* positions = call.data<int32_t>(CacheWrite::positions);
-    auto* to = call.result<char>(CacheWrite::next_cache);
-    if (const auto* cache = call.data<char>(CacheWrite::cache); cache != to)
-      std::memcpy(to, cache, static_cast<size_t>(cache_bytes));
+    auto* to = call.result<std::byte>(CacheWrite::next_cache);
+    copy_bytes(to, call.data<std::byte>(CacheWrite::cache), cache_bytes);
     for_tiles(call.pool, rows, [&](int64_t r, int) {
       const int64_t position = positions[r];
       if (position < 0 || position >= capacity) return;
-      std::memcpy(to + (r / per_entry * capacity + position) * row_bytes, from + r * row_bytes,
-                  static_cast<size_t>(row_bytes));
+      copy_bytes(to + (r / per_entry * capacity + position) * row_bytes, from + r * row_bytes,
+                 row_bytes);
     });
   });
 }

@@ -3,6 +3,7 @@
 
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/ranks/ranks.h"
+#include "base/bytes.h"
 #include "base/error.h"
 #include "ir/sharding.h"
 
@@ -35,10 +36,10 @@ LaunchFn prepare_take_shard(const NodeView& view, Context&) {
   const int64_t width = bytes_of(x.dtype, 1), shard = view.out(Unary::y).n_elems();
   const ElementRange own = shard_range(x.n_elems(), shard, attrs.rank);
   return [=](const LaunchArgs& args) {
-    const auto n_bytes = static_cast<size_t>(own.count * width);
+    const int64_t n_bytes = own.count * width;
     std::byte* const y = args.results[Unary::y];
-    if (n_bytes > 0) std::memcpy(y, args.operands[Unary::x] + own.first * width, n_bytes);
-    std::memset(y + n_bytes, 0, static_cast<size_t>(shard * width) - n_bytes);
+    copy_bytes(y, args.operands[Unary::x] + own.first * width, n_bytes);
+    std::memset(y + n_bytes, 0, static_cast<size_t>(shard * width - n_bytes));
   };
 }
 
@@ -135,7 +136,7 @@ LaunchFn prepare_all_reduce_max(const NodeView& view, Context& context) {
   return [group = group_of(view, context), type = x](const LaunchArgs& args) {
     std::byte* const y = args.results[Reduce::y];
     const std::byte* const from = args.operands[Reduce::x];
-    if (y != from) std::memcpy(y, from, static_cast<size_t>(type.n_bytes()));
+    copy_bytes(y, from, type.n_bytes());
     const auto n = static_cast<size_t>(type.n_elems());
     if (type.dtype == Dtype::boolean)
       return max_over(group, std::span(reinterpret_cast<uint8_t*>(y), n));

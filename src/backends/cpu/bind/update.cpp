@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "backends/cpu/adamw/adamw_groups.h"
 #include "backends/cpu/adamw/adamw_vectors.h"
 #include "backends/cpu/adamw/state.h"
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/elementwise/reduce.h"
+#include "base/bytes.h"
 
 namespace octet::cpu {
 
@@ -196,24 +196,20 @@ LaunchFn prepare_load_state(const NodeView& view, Context& context) {
 
 LaunchFn prepare_store_state(const NodeView& view, Context& context) {
   using T = StoreState;
-  const bool has_rest = view.has(T::old_rest);
-  return launcher(
-      view, context,
-      [state = state_coding(view, view.in(T::old)), n = view.in(T::x).n_elems(),
-       bytes = view.in(T::old).n_bytes(),
-       rest_bytes = has_rest ? view.in(T::old_rest).n_bytes() : 0](const Call& call) {
-        auto* const rest = rest_bytes > 0 ? call.result<std::byte>(T::rest) : nullptr;
-        if (*call.data<uint8_t>(T::skip) != 0) {
-          std::memmove(call.args.results[T::y], call.args.operands[T::old],
-                       static_cast<size_t>(bytes));
-          if (rest != nullptr)
-            std::memmove(rest, call.args.operands[T::old_rest], static_cast<size_t>(rest_bytes));
-          return;
-        }
-        StateCoding now = state;
-        now.random.step = attempt_of(call, T::attempt);
-        store_state(now, call.data<float>(T::x), {call.args.results[T::y], rest}, n, call.pool);
-      });
+  const int64_t rest_bytes = view.has(T::old_rest) ? view.in(T::old_rest).n_bytes() : 0;
+  return launcher(view, context,
+                  [state = state_coding(view, view.in(T::old)), n = view.in(T::x).n_elems(),
+                   bytes = view.in(T::old).n_bytes(), rest_bytes](const Call& call) {
+                    std::byte* const y = call.args.results[T::y];
+                    auto* const rest = rest_bytes > 0 ? call.result<std::byte>(T::rest) : nullptr;
+                    if (*call.data<uint8_t>(T::skip) != 0) {
+                      copy_bytes(y, call.args.operands[T::old], bytes);
+                      return copy_bytes(rest, call.data<std::byte>(T::old_rest), rest_bytes);
+                    }
+                    StateCoding now = state;
+                    now.random.step = attempt_of(call, T::attempt);
+                    store_state(now, call.data<float>(T::x), {y, rest}, n, call.pool);
+                  });
 }
 
 const Binding kUpdateBindings[] = {

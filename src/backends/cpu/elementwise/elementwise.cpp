@@ -180,14 +180,25 @@ HWY_EXPORT(Sum);
 HWY_EXPORT(GatedSilu);
 HWY_EXPORT(GatedSiluGrad);
 
-void cast(In x, Out y, int64_t n, ThreadPool& pool) {
+namespace {
+
+// kernel(args..., begin, end) of blocks.
+template <typename Kernel, typename... Args>
+void run_blocks(ThreadPool& pool, int64_t n, Kernel kernel, const Args&... args) {
   for_blocks(pool, n, kBlockElems,
-             [&](int64_t b, int64_t e, int) { convert_span(offset(x, b), e - b, offset(y, b)); });
+             [&](int64_t begin, int64_t end, int) { kernel(args..., begin, end); });
+}
+
+}  // namespace
+
+void cast(In x, Out y, int64_t n, ThreadPool& pool) {
+  run_blocks(pool, n, [&](int64_t begin, int64_t end) {
+    convert_span(offset(x, begin), end - begin, offset(y, begin));
+  });
 }
 
 void fill(Out y, float value, int64_t n, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(Fill);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(y, value, b, e); });
+  run_blocks(pool, n, HWY_DYNAMIC_DISPATCH(Fill), y, value);
 }
 
 bool has_lanes(OpCode op) {
@@ -197,17 +208,15 @@ bool has_lanes(OpCode op) {
 void elementwise(const ElementArgs& args, int64_t n, ThreadPool& pool) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(Elements)(args.op);
   CHECK(kernel != nullptr);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(args, b, e); });
+  run_blocks(pool, n, kernel, args);
 }
 
 void scaled_sum(const ScaledSum& args, int64_t n, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(Sum);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(args, b, e); });
+  run_blocks(pool, n, HWY_DYNAMIC_DISPATCH(Sum), args);
 }
 
 void gelu(GeluKind kind, In x, Out y, int64_t n, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(Gelu);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(kind, x, y, b, e); });
+  run_blocks(pool, n, HWY_DYNAMIC_DISPATCH(Gelu), kind, x, y);
 }
 
 void gelu_backward(const GeluBackward& args, int64_t n, ThreadPool& pool) {
@@ -219,8 +228,7 @@ void gelu_backward(const GeluBackward& args, int64_t n, ThreadPool& pool) {
 }
 
 void gated_silu(In gate, In up, Out y, int64_t n, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(GatedSilu);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(gate, up, y, b, e); });
+  run_blocks(pool, n, HWY_DYNAMIC_DISPATCH(GatedSilu), gate, up, y);
 }
 
 void gated_silu_backward(const GatedSiluBackward& args, int64_t n, ThreadPool& pool) {

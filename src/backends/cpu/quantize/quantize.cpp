@@ -1,5 +1,6 @@
 #include "backends/cpu/quantize/quantize.h"
 
+#include "backends/cpu/elementwise/amax_sink.h"
 #include "backends/cpu/elementwise/elementwise.h"
 #include "backends/cpu/quantize/quantize_tiles.h"
 #include "formats/quantize.h"
@@ -7,9 +8,13 @@
 namespace octet::cpu {
 namespace {
 
+int64_t start_of(const RowSpan& span) {
+  return span.row * span.cols + span.col;
+}
+
 struct MatrixSource {
   QuantizedMatrix x;
-  int64_t group;  // of the result
+  int64_t group;  // of the result, or of x
   int64_t span_cols(int64_t want) const { return group_chunk(group, want); }
   In operator()(const RowSpan& span, float* buffer) const { return read_span(x, span, buffer); }
 };
@@ -18,7 +23,7 @@ struct SumSource {
   AddQuantize args;
   int64_t span_cols(int64_t want) const { return group_chunk(args.out.group, want); }
   In operator()(const RowSpan& span, float* buffer) const {
-    const int64_t at = span.row * span.cols + span.col;
+    const int64_t at = start_of(span);
     add_span({offset(args.a, at), offset(args.b, at), offset(args.sum, at), buffer}, span.n);
     return {buffer, Dtype::f32};
   }
@@ -164,7 +169,7 @@ void dequantize(const QuantizedMatrix& codes, Out y, RowShape shape, float* scra
   if (codes.group > 0) {
     for_spans(MatrixSource{codes, codes.group}, shape, parts, pool,
               [&](const RowSpan& span, In x, int, int64_t) {
-                convert_span(x, span.n, offset(y, span.row * span.cols + span.col));
+                convert_span(x, span.n, offset(y, start_of(span)));
               });
     return;
   }
@@ -215,6 +220,50 @@ void gelu_quantize(const GeluQuantizer& args, RowShape shape, float* scratch, Th
   const GeluSource source{args.kind, args.x};
   encode_tensor(source, with_scale({args.own, args.out}, shape, source, parts, pool), shape, parts,
                 pool);
+}
+
+void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratch,
+                         ThreadPool& pool) {
+  const TileScratch parts(scratch, shape, args.gate.group);
+  for_spans(MatrixSource{args.gate, args.gate.group}, shape, parts, pool,
+            [&](const RowSpan& span, In gate, int thread, int64_t) {
+              const In up = read_span(args.up, span, parts.buffer(thread) + parts.span());
+              gated_silu_span(gate, up, offset(args.y, start_of(span)), span.n);
+            });
+}
+
+void gated_silu_backward_on_codes(const GatedBackwardOnCodes& args, RowShape shape, float* scratch,
+                                  ThreadPool& pool) {
+  const TileScratch parts(scratch, shape, args.gate.group);
+  const MatrixSource source{args.gate, args.gate.group};
+  for_places(source, shape, pool, [&](const RowSpan& span, int thread, int64_t) {
+    const int64_t at = start_of(span);
+    GatedSiluBackward piece{
+        {}, {}, offset(args.dy, at), offset(args.dgate, at), offset(args.dup, at)};
+    if (!fused_gated_backward(args.gate, args.up, span, piece)) {
+      float* const buffer = parts.buffer(thread);
+      piece.gate = source(span, buffer);
+      piece.up = read_span(args.up, span, buffer + parts.span());
+      gated_silu_backward_span(piece, span.n);
+    }
+    if (args.amax == nullptr) return;
+    args.amax->add(piece.dgate, span.n);
+    args.amax->add(piece.dup, span.n);
+  });
+}
+
+void gelu_on_codes(const GeluOnCodes& args, RowShape shape, float* scratch, ThreadPool& pool) {
+  const TileScratch parts(scratch, shape, args.x.group);
+  for_spans(MatrixSource{args.x, args.x.group}, shape, parts, pool,
+            [&](const RowSpan& span, In x, int, int64_t) {
+              const int64_t at = start_of(span);
+              if (args.dy) {
+                gelu_backward_span({args.kind, x, offset(args.dy, at), offset(args.y, at)}, span.n);
+              } else {
+                gelu_span(args.kind, x, offset(args.y, at), span.n);
+              }
+              if (args.amax != nullptr) args.amax->add(offset(args.y, at), span.n);
+            });
 }
 
 }  // namespace octet::cpu

@@ -95,6 +95,37 @@ struct GeluQuantizer {
 };
 void gelu_quantize(const GeluQuantizer& args, RowShape shape, float* scratch, ThreadPool& pool);
 
+// Activations whose operands are stored as codes in groups: decoded span by span to f32, then
+// elementwise.h's arithmetic. Gradients may overwrite dy.
+//
+// y = silu(gate) up
+struct GatedOnCodes {
+  QuantizedMatrix gate = {}, up = {};
+  Out y = {};
+};
+void gated_silu_on_codes(const GatedOnCodes& args, RowShape shape, float* scratch,
+                         ThreadPool& pool);
+
+// dgate = dy up silu'(gate), dup = dy silu(gate)
+struct GatedBackwardOnCodes {
+  QuantizedMatrix gate = {}, up = {};
+  In dy = {};
+  Out dgate = {}, dup = {};
+  AmaxSink* amax = nullptr;  // of both
+};
+void gated_silu_backward_on_codes(const GatedBackwardOnCodes& args, RowShape shape, float* scratch,
+                                  ThreadPool& pool);
+
+// y = gelu(x), or y = dy gelu'(x) where dy is present.
+struct GeluOnCodes {
+  GeluKind kind = GeluKind::tanh;
+  QuantizedMatrix x = {};
+  In dy = {};
+  Out y = {};
+  AmaxSink* amax = nullptr;
+};
+void gelu_on_codes(const GeluOnCodes& args, RowShape shape, float* scratch, ThreadPool& pool);
+
 // scale of a tensor by its amax: amax f32(1 / target), at least 2^-100, 1 for amax 0.
 float tensor_scale(float amax, float target);
 
