@@ -143,7 +143,11 @@ class Groups {
         vectors_(adamw_vectors()),
         m_(moment_kernel(args.m)),
         v_(moment_kernel(args.v)),
-        group_(m_.table == nullptr && v_.table == nullptr ? kMaxGroup : args.group) {}
+        is_direct_(args.m.coding.dtype == Dtype::f32 && args.v.coding.dtype == Dtype::f32 &&
+                   is_f32_or_bf16(args.grad.dtype) && args.weight_from.dtype != Dtype::fp16 &&
+                   (args.store == WeightStore::remainder ||
+                    (args.store == WeightStore::plain && args.weight_to.dtype == Dtype::f32))),
+        group_(is_direct_ ? kBlockElems : args.group) {}
 
   // One group, or several whole ones: each step for all of them, so that the short scalar work
   // between the loops of one overlaps with the loops of others.
@@ -156,7 +160,7 @@ class Groups {
     u.v_to = is_in_place(s, v_) ? static_cast<float*>(a_.v.to) + first : b.v;
     u.group = std::min(s.padded, round_up(group_, kPad));
     std::array<BitRanges, kAtOnce> ranges;
-    vectors_.update(k_, u, s.padded, ranges.data());
+    vectors_.update(k_, u, s.padded, is_direct_ ? nullptr : ranges.data());
     store_weight(b, s, u);
     const int64_t n_groups = ceil_div(n, group_);
     std::array<NewGroup, kAtOnce> m, v;
@@ -182,7 +186,8 @@ class Groups {
 
   // How many elements run() takes of n that are left.
   int64_t run_length(int64_t n) const {
-    if (group_ % kPad != 0 || n < group_) return std::min(n, group_);
+    if (is_direct_ && n >= kPad) return n / kPad * kPad;
+    if (group_ % kPad != 0 || n < group_) return std::min({n, group_, kMaxGroup});
     const int64_t most = std::min(kAtOnce, kMaxGroup / group_);
     return std::min(most, n / group_) * group_;
   }
@@ -446,7 +451,8 @@ class Groups {
   bool multiply_ = has_slow_divider();
   Codec fp16_ = simd_codec(Dtype::fp16);
   MomentKernel m_, v_;
-  int64_t group_;  // as long as may be where there are no codes
+  bool is_direct_;  // whole vectors are read and written in the tensors alone, as many as there are
+  int64_t group_;
 };
 
 void keep(const void* from, void* to, int64_t bytes) {

@@ -272,9 +272,20 @@ void NarrowStochastic(const float* x, const uint32_t* random, int64_t n, uint16_
   each(n, [&](int64_t i) HWY_ATTR { store_stochastic(at(x, i), random + i, bf16 + i); });
 }
 
+// These two as in math/moment.h. A mask's lane is -1, which is one place toward zero.
+HWY_INLINE VF first_beside(VF m, VF v) {
+  const VF root = set(0x1p64f), most = hn::Min(hn::Max(m, hn::Neg(root)), root);
+  return hn::IfThenElse(hn::Eq(v, hn::Inf(F32())), most, m);
+}
+HWY_INLINE VF stored(VF x) {
+  const auto is_inf = hn::Eq(hn::Abs(x), hn::Inf(F32()));
+  return value(hn::Add(bits(x), bits(hn::VecFromMask(F32(), is_inf))));
+}
+
 enum class Weights { wide, split, stochastic };
 
-template <bool kNarrowGrad, Weights kWeights, bool kMultiply>
+// kRanges: of the moments, which are else made finite as they are stored.
+template <bool kNarrowGrad, Weights kWeights, bool kMultiply, bool kRanges>
 void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges* ranges) {
   const VF b1 = set(k.beta1), b2 = set(k.beta2);
   const Divider c1(k.c1), c2(k.c2);
@@ -309,22 +320,25 @@ void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges
       } else {
         store_stochastic(next, words + i % kPad, s.hi_to + i);
       }
-      hn::StoreU(mi, F32(), s.m_to + i);
-      hn::StoreU(vi, F32(), s.v_to + i);
-      range_m.add(mi);
-      range_v.add(vi);
+      hn::StoreU(kRanges ? mi : stored(first_beside(mi, vi)), F32(), s.m_to + i);
+      hn::StoreU(kRanges ? vi : stored(vi), F32(), s.v_to + i);
+      if constexpr (kRanges) {
+        range_m.add(mi);
+        range_v.add(vi);
+      }
     }
-    *ranges++ = {range_m.get(), range_v.get()};
+    if constexpr (kRanges) *ranges++ = {range_m.get(), range_v.get()};
   }
 }
 
 template <Weights kWeights, bool kMultiply>
 void UpdateOf(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRanges* ranges) {
-  if (span.grad.dtype == Dtype::bf16) {
-    UpdateAs<true, kWeights, kMultiply>(k, span, n, ranges);
-  } else {
-    UpdateAs<false, kWeights, kMultiply>(k, span, n, ranges);
-  }
+  const bool is_narrow = span.grad.dtype == Dtype::bf16;
+  const auto update = ranges == nullptr ? (is_narrow ? UpdateAs<true, kWeights, kMultiply, false>
+                                                     : UpdateAs<false, kWeights, kMultiply, false>)
+                                        : (is_narrow ? UpdateAs<true, kWeights, kMultiply, true>
+                                                     : UpdateAs<false, kWeights, kMultiply, true>);
+  update(k, span, n, ranges);
 }
 
 template <bool kMultiply>

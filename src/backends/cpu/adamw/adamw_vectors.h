@@ -70,7 +70,8 @@ struct AdamwVectors {
                           int64_t n, float* x);
   void (*scale_plain)(const ExpansionOf& e, const float* x, int64_t n, float* y);
   void (*scale_expanded)(const ExpansionOf& e, const float* x, int64_t n, float* y);
-  // n elements in groups of `group`, whose ranges are written one after another.
+  // n elements in groups of `group`, whose ranges are written one after another; ranges nullptr:
+  // moments that stay f32, finite as math/moment.h stores them.
   void (*update)(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRanges* ranges);
   // Words of elements first to first + n; first is a multiple of 4.
   void (*random)(const RandomStream& stream, int64_t first, int64_t n, uint32_t* words);
