@@ -9,8 +9,8 @@
 #include "backends/cpu/common/simd_targets.h"
 
 #include "backends/cpu/common/simd_math-inl.h"
-#include "backends/cpu/elementwise/quantized_matrix.h"
 #include "base/error.h"
+#include "formats/bf16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {
@@ -76,9 +76,18 @@ HWY_EXPORT(SoftmaxGradient);
 namespace {
 
 float element(In x, int64_t i) {
-  float value = 0;
-  convert_span(offset(x, i), 1, {&value, Dtype::f32});
-  return value;
+  if (x.dtype == Dtype::f32) return static_cast<const float*>(x.data)[i];
+  return f32_from_bf16(static_cast<const uint16_t*>(x.data)[i]);
+}
+
+// One class's gradient, with a NaN as the vectors round it.
+void put_element(Out dx, int64_t i, float value) {
+  if (dx.dtype == Dtype::f32) {
+    static_cast<float*>(dx.data)[i] = value;
+  } else {
+    const auto quiet = static_cast<uint16_t>(bits_of(value) >> 16 | 0x40u);
+    static_cast<uint16_t*>(dx.data)[i] = is_nan(value) ? quiet : bf16_from_f32(value);
+  }
 }
 
 void check_label(int32_t label, int64_t classes) {
@@ -130,7 +139,7 @@ void cross_entropy_backward(const CrossEntropyBackward& a, CrossEntropyShape sha
       // From the logit before it may be overwritten.
       const float at_label = (p - share - (1.0f - shape.smoothing)) * factor;
       kernel(x, dx, {.lse = a.lse[r], .share = share, .scale = factor}, shape.classes);
-      convert_span({&at_label, Dtype::f32}, 1, offset(dx, label));
+      put_element(dx, label, at_label);
     }
   });
 }
