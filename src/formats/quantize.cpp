@@ -189,8 +189,8 @@ float scale_from_amax(const Quantizer& quantizer, float amax) {
   if (amax == 0.0f) return mx ? power_of_two(-127) : 1.0f;
   const Unpacked a = unpack(amax), target = unpack(quantizer.amax_target);
   const bool is_above = a.significand > target.significand;
-  const int exponent = a.exponent - target.exponent +
-                       (quantizer.rule == ScaleRule::power_ceil && is_above ? 1 : 0);
+  const int exponent =
+      a.exponent - target.exponent + (quantizer.rule == ScaleRule::power_ceil && is_above ? 1 : 0);
   return power_of_two(std::clamp(exponent, mx ? -127 : -100, 127));
 }
 

@@ -67,9 +67,9 @@ void NormRows(const Norm& a, int64_t begin, int64_t end, int64_t cols) {
     const In x = offset(a.x, r * cols);
     const Out y = offset(a.y, r * cols);
     const auto [mean, rstd] =
-        a.known_rstd == nullptr ? StatisticsOfRow(a.kind, x, cols, a.eps)
-                                : RowStatistics{a.known_mean == nullptr ? 0.0f : a.known_mean[r],
-                                                a.known_rstd[r]};
+        a.known_rstd == nullptr
+            ? StatisticsOfRow(a.kind, x, cols, a.eps)
+            : RowStatistics{a.known_mean == nullptr ? 0.0f : a.known_mean[r], a.known_rstd[r]};
     if (a.mean != nullptr) a.mean[r] = mean;
     if (a.rstd != nullptr) a.rstd[r] = rstd;
     const VF m = set(mean), s = set(rstd);
