@@ -49,10 +49,9 @@ void accumulate_histories(Graph& graph, bool add) {
     const StateUse use = accumulated(history->key.use);
     const ValueId next = graph.outputs[i].value;
     const ValueId total = builder.state(use, site, graph.type(next));
-    graph.outputs[i] = {
-        .name = next_name(state_name(use, site)),
-        .value = add ? builder.emit1(OpCode::maximum, NoAttrs{}, {total, next}) : next,
-        .updates = total};
+    graph.outputs[i] = {.name = next_name(state_name(use, site)),
+                        .value = add ? builder.maximum(total, next) : next,
+                        .updates = total};
   }
 }
 
@@ -158,7 +157,7 @@ Graph accumulate(const Graph& typed, Accumulate how) {
   accumulate_histories(result, add);
   if (const ValueId flag = take_output(result, kQuantizerFlag); flag != kNoValue) {
     const ValueId total = builder.state(StateUse::accumulated_flag, "", result.type(flag));
-    builder.next(total, add ? builder.emit1(OpCode::any_of, NoAttrs{}, {total, flag}) : flag);
+    builder.next(total, add ? builder.binary(OpCode::any_of, total, flag) : flag);
   }
   return result;
 }

@@ -97,6 +97,10 @@ ValueId Builder::fill(const Shape& shape, double value) {
   return emit1(OpCode::fill, FillAttrs{.shape = shape, .value = value}, {});
 }
 
+ValueId Builder::iota(const Shape& shape, int64_t axis) {
+  return emit1(OpCode::iota, IotaAttrs{.shape = shape, .axis = axis}, {});
+}
+
 ValueId Builder::broadcast(ValueId x, const Shape& shape, const Shape& axes) {
   return emit1(OpCode::broadcast, BroadcastAttrs{.shape = shape, .axes = axes}, {x});
 }
@@ -119,6 +123,18 @@ ValueId Builder::reduce_max(ValueId x, const Shape& axes) {
 
 ValueId Builder::reshape(ValueId x, const Shape& shape) {
   return emit1(OpCode::reshape, ReshapeAttrs{.shape = shape}, {x});
+}
+
+ValueId Builder::concatenate(const ValueIds& parts, int64_t axis) {
+  return emit1(OpCode::concatenate, AxisAttrs{.axis = axis}, parts);
+}
+
+ValueId Builder::slice(ValueId x, int64_t axis, int64_t first, int64_t n) {
+  SliceAttrs attrs{
+      .start = Shape(shape(x).size(), 0), .limit = shape(x), .stride = Shape(shape(x).size(), 1)};
+  const auto at = static_cast<size_t>(axis);
+  attrs.start[at] = first, attrs.limit[at] = first + n;
+  return emit1(OpCode::slice, attrs, {x});
 }
 
 ValueId Builder::transpose(ValueId x, const Shape& perm) {

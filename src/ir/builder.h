@@ -43,13 +43,20 @@ class Builder {
 
   // Short hands for the primitives that decompositions and gradients are written in.
   ValueId unary(OpCode op, ValueId x) { return emit1(op, NoAttrs{}, {x}); }
-  ValueId add(ValueId a, ValueId b) { return emit1(OpCode::add, NoAttrs{}, {a, b}); }
-  ValueId sub(ValueId a, ValueId b) { return emit1(OpCode::sub, NoAttrs{}, {a, b}); }
-  ValueId mul(ValueId a, ValueId b) { return emit1(OpCode::mul, NoAttrs{}, {a, b}); }
-  ValueId div(ValueId a, ValueId b) { return emit1(OpCode::div, NoAttrs{}, {a, b}); }
+  ValueId binary(OpCode op, ValueId a, ValueId b) { return emit1(op, NoAttrs{}, {a, b}); }
+  ValueId add(ValueId a, ValueId b) { return binary(OpCode::add, a, b); }
+  ValueId sub(ValueId a, ValueId b) { return binary(OpCode::sub, a, b); }
+  ValueId mul(ValueId a, ValueId b) { return binary(OpCode::mul, a, b); }
+  ValueId div(ValueId a, ValueId b) { return binary(OpCode::div, a, b); }
+  ValueId maximum(ValueId a, ValueId b) { return binary(OpCode::maximum, a, b); }
+  ValueId minimum(ValueId a, ValueId b) { return binary(OpCode::minimum, a, b); }
+  ValueId less(ValueId a, ValueId b) { return binary(OpCode::less, a, b); }
+  ValueId equal(ValueId a, ValueId b) { return binary(OpCode::equal, a, b); }
+  ValueId rescale(ValueId x, ValueId factor) { return binary(OpCode::rescale, x, factor); }
   ValueId neg(ValueId x) { return unary(OpCode::neg, x); }
   ValueId select(ValueId condition, ValueId yes, ValueId no);
   ValueId fill(const Shape& shape, double value);
+  ValueId iota(const Shape& shape, int64_t axis);
   ValueId fill_like(ValueId x, double value) { return fill(shape(x), value); }
   ValueId scaled(ValueId x, double factor) { return mul(x, fill_like(x, factor)); }
   ValueId plus(ValueId x, double constant) { return add(x, fill_like(x, constant)); }
@@ -59,6 +66,9 @@ class Builder {
   ValueId reduce_sum(ValueId x, const Shape& axes);
   ValueId reduce_max(ValueId x, const Shape& axes);
   ValueId reshape(ValueId x, const Shape& shape);
+  ValueId concatenate(const ValueIds& parts, int64_t axis);
+  // x's places [first, first + n) along an axis.
+  ValueId slice(ValueId x, int64_t axis, int64_t first, int64_t n);
   ValueId transpose(ValueId x, const Shape& perm);
   ValueId cast(ValueId x, Dtype dtype);
   ValueId dequantize(ValueId q, ValueId scale, Dtype dtype);

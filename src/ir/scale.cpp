@@ -48,7 +48,7 @@ Scaled Scaler::to(const Scaled& x, const Scale& scale) {
   result.factor = scale.factor;
   if (x.is_any) return result;
   const ValueId factor = multiplier(x.log2 - scale.log2, quotient(x.factor, scale.factor));
-  result.data = b.emit1(OpCode::rescale, NoAttrs{}, {x.data, factor});
+  result.data = b.rescale(x.data, factor);
   return result;
 }
 
@@ -65,9 +65,7 @@ Scale Scaler::largest(const std::vector<Scale>& scales) {
   for (const Scale& scale : scales) {
     ValueId size = multiplier(scale.log2 - result.log2, scale.factor);
     if (size == kNoValue) size = constant(0);
-    result.factor = result.factor == kNoValue
-                        ? size
-                        : b.emit1(OpCode::maximum, NoAttrs{}, {result.factor, size});
+    result.factor = result.factor == kNoValue ? size : b.maximum(result.factor, size);
   }
   return result;
 }

@@ -127,14 +127,14 @@ ValueId Blocks::linear(ValueId x, std::string_view path, int64_t n_out,
   const ValueId y = builder_.gemm(x, w, {.trans_b = out_in, .role = GemmRole::forward});
   if (options.bias == WithBias::no) return y;
   const ValueId b = parameter({.name = name(path, "bias"), .shape = {n_out}, .init = Init::zeros});
-  return builder_.emit1(OpCode::bias_add, NoAttrs{}, {y, b});
+  return builder_.binary(OpCode::bias_add, y, b);
 }
 
 ValueId Blocks::token_embedding(std::string_view path) {
   module(path);
   const ValueId table =
       matrix(name(path, "weight"), {spec_.vocab, spec_.hidden}, MatrixUse::embedding);
-  return builder_.emit1(OpCode::embedding, NoAttrs{}, {table, input("tokens")});
+  return builder_.binary(OpCode::embedding, table, input("tokens"));
 }
 
 ValueId Blocks::position_embedding(std::string_view path) {
@@ -146,8 +146,9 @@ ValueId Blocks::position_embedding(std::string_view path) {
   }
   const ValueId table =
       matrix(name(path, "weight"), {spec_.max_positions, spec_.hidden}, MatrixUse::embedding);
-  return builder_.emit1(OpCode::embedding, NoAttrs{},
-                        {first == 0 ? table : rows(table, first, n), input("positions")});
+  return builder_.emit1(
+      OpCode::embedding, NoAttrs{},
+      {first == 0 ? table : builder_.slice(table, 0, first, n), input("positions")});
 }
 
 ValueId Blocks::head(ValueId x, std::string_view embedding_name) {
@@ -220,8 +221,8 @@ ValueId Blocks::rope(ValueId x, int64_t heads) {
   const ValueId apart = split_rows(x, heads);
   const ValueId rotated = builder_.emit1(
       OpCode::rope, attrs, {join_rows(columns(apart, 0, width), heads), input("positions")});
-  const ValueId whole = builder_.emit1(OpCode::concatenate, AxisAttrs{.axis = 1},
-                                       {split_rows(rotated, heads), columns(apart, width, rest)});
+  const ValueId whole =
+      builder_.concatenate({split_rows(rotated, heads), columns(apart, width, rest)}, 1);
   return join_rows(whole, heads);
 }
 
@@ -263,10 +264,8 @@ ValueId Blocks::head_norm(ValueId x, std::string_view path, int64_t heads) {
 
 ValueId Blocks::clipped(ValueId x) {
   if (spec_.clip_qkv == 0) return x;
-  const ValueId below =
-      builder_.emit1(OpCode::minimum, NoAttrs{}, {x, builder_.fill_like(x, spec_.clip_qkv)});
-  return builder_.emit1(OpCode::maximum, NoAttrs{},
-                        {below, builder_.fill_like(x, -spec_.clip_qkv)});
+  const ValueId below = builder_.minimum(x, builder_.fill_like(x, spec_.clip_qkv));
+  return builder_.maximum(below, builder_.fill_like(x, -spec_.clip_qkv));
 }
 
 ValueId Blocks::rotary_attention(ValueId x, const RotaryDecoder& decoder) {
@@ -309,18 +308,8 @@ ValueId Blocks::add(ValueId a, ValueId b, std::string_view origin) {
   return builder_.add(a, b);
 }
 
-ValueId Blocks::rows(ValueId x, int64_t first, int64_t n) {
-  return builder_.emit1(
-      OpCode::slice,
-      SliceAttrs{.start = {first, 0}, .limit = {first + n, builder_.shape(x)[1]}, .stride = {1, 1}},
-      {x});
-}
-
 ValueId Blocks::columns(ValueId x, int64_t first, int64_t n) {
-  return builder_.emit1(
-      OpCode::slice,
-      SliceAttrs{.start = {0, first}, .limit = {builder_.shape(x)[0], first + n}, .stride = {1, 1}},
-      {x});
+  return builder_.slice(x, 1, first, n);
 }
 
 ValueId Blocks::split_rows(ValueId x, int64_t n) {

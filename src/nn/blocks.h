@@ -153,7 +153,6 @@ class Blocks {
   ValueId parameter(ParameterSpec spec);
   ValueId declare(const ParameterSpec& spec);
   ValueId matrix(std::string name, Shape shape, MatrixUse use, const Shape& file_shape = {});
-  ValueId rows(ValueId x, int64_t first, int64_t n);
   ValueId head_norm(ValueId x, std::string_view path, int64_t heads);
   ValueId clipped(ValueId x);
   int64_t window() const;

@@ -29,7 +29,7 @@ int64_t Blocks::layers(std::string_view stack) const {
 ValueId Blocks::embedding(std::string_view path, std::string_view input_name, int64_t n) {
   module(path);
   const ValueId table = matrix(name(path, "weight"), {n, spec_.hidden}, MatrixUse::embedding);
-  return builder_.emit1(OpCode::embedding, NoAttrs{}, {table, input(input_name)});
+  return builder_.binary(OpCode::embedding, table, input(input_name));
 }
 
 ValueId Blocks::table(std::string_view path, int64_t rows, const Shape& file_shape) {
@@ -42,7 +42,7 @@ ValueId Blocks::bias(ValueId x, std::string_view path) {
   module(path);
   const ValueId b = parameter(
       {.name = prefix_ + std::string(path), .shape = {builder_.shape(x)[1]}, .init = Init::zeros});
-  return builder_.emit1(OpCode::bias_add, NoAttrs{}, {x, b});
+  return builder_.binary(OpCode::bias_add, x, b);
 }
 
 ValueId Blocks::tied_head(ValueId x, const std::string& embedding_name) {
@@ -58,7 +58,7 @@ ValueId Blocks::tanh(ValueId x, std::string_view origin) {
 
 ValueId Blocks::relu(ValueId x, std::string_view origin) {
   module(origin);
-  return builder_.emit1(OpCode::maximum, NoAttrs{}, {x, builder_.fill_like(x, 0)});
+  return builder_.maximum(x, builder_.fill_like(x, 0));
 }
 
 ValueId Blocks::patches(ValueId images) {
@@ -71,15 +71,14 @@ ValueId Blocks::patches(ValueId images) {
 }
 
 ValueId Blocks::stacked(ValueId a, ValueId b) {
-  return builder_.emit1(OpCode::concatenate, AxisAttrs{.axis = 0}, {a, b});
+  return builder_.concatenate({a, b}, 0);
 }
 
 ValueId Blocks::with_first_rows(ValueId first, ValueId x) {
   const int64_t n = batch_.batch, k = shape(first)[0], width = shape(first)[1],
                 rows = shape(x)[0] / n;
   const ValueId repeated = builder_.broadcast(first, {n, k, width}, {1, 2});
-  const ValueId whole = builder_.emit1(OpCode::concatenate, AxisAttrs{.axis = 1},
-                                       {repeated, builder_.reshape(x, {n, rows, width})});
+  const ValueId whole = builder_.concatenate({repeated, builder_.reshape(x, {n, rows, width})}, 1);
   return builder_.reshape(whole, {n * (k + rows), width});
 }
 
@@ -92,10 +91,7 @@ ValueId Blocks::add_rows(ValueId x, ValueId rows) {
 
 ValueId Blocks::row_of_each(ValueId x, int64_t i) {
   const int64_t n = batch_.batch, rows = shape(x)[0] / n, width = shape(x)[1];
-  const ValueId one = builder_.emit1(
-      OpCode::slice,
-      SliceAttrs{.start = {0, i, 0}, .limit = {n, i + 1, width}, .stride = {1, 1, 1}},
-      {builder_.reshape(x, {n, rows, width})});
+  const ValueId one = builder_.slice(builder_.reshape(x, {n, rows, width}), 1, i, 1);
   return builder_.reshape(one, {n, width});
 }
 
@@ -103,12 +99,10 @@ ValueId Blocks::mean_of_each(ValueId x, ValueId ends) {
   module("pooling");
   const int64_t n = batch_.batch, rows = shape(x)[0] / n, width = shape(x)[1];
   const Shape whole = {n, rows, width};
-  const ValueId own =
-      builder_.emit1(OpCode::slice, SliceAttrs{.start = {0, 0}, .limit = {n, 1}, .stride = {1, 1}},
-                     {builder_.reshape(ends, {n, rows})});
+  const ValueId own = builder_.slice(builder_.reshape(ends, {n, rows}), 1, 0, 1);
   const ValueId end = builder_.broadcast(builder_.reshape(own, {n}), whole, {0});
-  const ValueId place = builder_.emit1(OpCode::iota, IotaAttrs{.shape = whole, .axis = 1}, {});
-  const ValueId counts = builder_.emit1(OpCode::less, NoAttrs{}, {place, end});
+  const ValueId place = builder_.iota(whole, 1);
+  const ValueId counts = builder_.less(place, end);
   const ValueId all = builder_.reshape(in_f32(x), whole);
   const ValueId none = builder_.fill_like(all, 0), one = builder_.fill_like(all, 1);
   const ValueId sum = builder_.reduce_sum(builder_.select(counts, all, none), {1});

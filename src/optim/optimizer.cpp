@@ -196,7 +196,7 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
     in.grad_scale = norm[GlobalNorm::grad_scale];
     in.found_nonfinite = norm[GlobalNorm::found_nonfinite];
     if (before != kNoValue)
-      in.found_nonfinite = builder.emit1(OpCode::any_of, NoAttrs{}, {in.found_nonfinite, before});
+      in.found_nonfinite = builder.binary(OpCode::any_of, in.found_nonfinite, before);
     norms.push_back(norm[GlobalNorm::norm]);
     flags.push_back(in.found_nonfinite);
     builder.output(nonfinite_name(item->parameter), in.found_nonfinite);

@@ -13,10 +13,6 @@ ValueId state_of(Builder& b, std::string_view owner) {
   return b.state(StateUse::loss_scale, owner, {.dtype = dtype, .shape = {}});
 }
 
-ValueId less(Builder& b, ValueId x, ValueId y) {
-  return b.emit1(OpCode::less, NoAttrs{}, {x, y});
-}
-
 ValueId constant(Builder& b, double value) {
   return b.fill({}, value);
 }
@@ -24,7 +20,7 @@ ValueId constant(Builder& b, double value) {
 // The state, or `first` where it is 0.
 ValueId begun(Builder& b, std::string_view owner, double first) {
   const ValueId state = state_of(b, owner);
-  const ValueId is_new = b.emit1(OpCode::equal, NoAttrs{}, {state, constant(b, 0)});
+  const ValueId is_new = b.equal(state, constant(b, 0));
   return b.select(is_new, constant(b, first), state);
 }
 
@@ -32,13 +28,13 @@ ValueId begun(Builder& b, std::string_view owner, double first) {
 ValueId window_above(Builder& b, ValueId window) {
   ValueId result = constant(b, kLossWindows.back());
   for (auto it = kLossWindows.rbegin(); it != kLossWindows.rend(); ++it)
-    result = b.select(less(b, window, constant(b, *it)), constant(b, *it), result);
+    result = b.select(b.less(window, constant(b, *it)), constant(b, *it), result);
   return result;
 }
 ValueId window_below(Builder& b, ValueId window) {
   ValueId result = constant(b, kLossWindows.front());
   for (const double size : kLossWindows)
-    result = b.select(less(b, constant(b, size), window), constant(b, size), result);
+    result = b.select(b.less(constant(b, size), window), constant(b, size), result);
   return result;
 }
 
@@ -54,11 +50,11 @@ struct Change {
 void move_window(Builder& b, const Change& change, ValueId window) {
   const ValueId rises = state_of(b, kLossScaleRises), streak = state_of(b, kLossScaleStreak);
   const ValueId zero = constant(b, 0), one = constant(b, 1), minus_one = constant(b, -1);
-  const ValueId fallen = b.select(less(b, zero, streak), minus_one, b.sub(streak, one));
+  const ValueId fallen = b.select(b.less(zero, streak), minus_one, b.sub(streak, one));
   const ValueId in_a_row = change.pick(b, fallen, zero, streak);
   const ValueId risen = change.pick(b, rises, b.add(rises, one), rises);
-  const ValueId is_up = less(b, constant(b, kWindowMoves - 0.5), risen);
-  const ValueId is_down = less(b, in_a_row, constant(b, 0.5 - kWindowMoves));
+  const ValueId is_up = b.less(constant(b, kWindowMoves - 0.5), risen);
+  const ValueId is_down = b.less(in_a_row, constant(b, 0.5 - kWindowMoves));
   b.next(
       state_of(b, kLossScaleWindow),
       b.select(is_up, window_above(b, window), b.select(is_down, window_below(b, window), window)));
@@ -78,7 +74,7 @@ void update_loss_scale(Builder& b, const LossScalePolicy& policy, ValueId overfl
   const ValueId window = begun(b, kLossScaleWindow, policy.first_window());
   const ValueId good_steps = state_of(b, kLossScaleGoodSteps);
   const ValueId zero = constant(b, 0), more = b.plus(good_steps, 1);
-  const Change change{.falls = overflow, .rises = less(b, b.plus(window, -0.5), more)};
+  const Change change{.falls = overflow, .rises = b.less(b.plus(window, -0.5), more)};
   const ValueId half =
       b.emit1(OpCode::maximum, NoAttrs{}, {b.scaled(scale, 0.5), constant(b, kMinLossScale)});
   const ValueId twice =

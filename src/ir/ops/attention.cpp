@@ -222,7 +222,7 @@ class Heads {
   // x, or `otherwise` where it is not above `low`: NaN too, which stays in the scores.
   ValueId above(ValueId x, double low, double otherwise) const {
     if (!has_empty_rows()) return x;
-    const ValueId is_above = b_.emit1(OpCode::less, NoAttrs{}, {b_.fill_like(x, low), x});
+    const ValueId is_above = b_.less(b_.fill_like(x, low), x);
     return b_.select(is_above, x, b_.fill_like(x, otherwise));
   }
   // What a query at a negative position has instead of 0 / 0, of x [B, K, G, T, ...].
@@ -231,9 +231,8 @@ class Heads {
     const Shape box = b_.shape(x);
     const Shape rows{a_.batch, a_.q_len};
     const ValueId at = b_.reshape(masks_.positions, rows);
-    const ValueId first = b_.emit1(OpCode::iota, IotaAttrs{.shape = {1}, .axis = 0}, {});
-    const ValueId none =
-        b_.emit1(OpCode::less, NoAttrs{}, {at, b_.broadcast(b_.reshape(first, {}), rows, {})});
+    const ValueId first = b_.iota({1}, 0);
+    const ValueId none = b_.less(at, b_.broadcast(b_.reshape(first, {}), rows, {}));
     return b_.select(b_.broadcast(none, box, {0, 3}), b_.fill(box, otherwise), x);
   }
   // The gradient of the bias from that of the scores, [B, K, G, T, S].
@@ -249,12 +248,10 @@ class Heads {
  private:
   // 0, 1, ... from `first` on along an axis of the shape.
   ValueId counted(const Shape& box, int64_t axis, int64_t first) const {
-    if (first == 0) return b_.emit1(OpCode::iota, IotaAttrs{.shape = box, .axis = axis}, {});
-    Shape from(box.size(), 0), longer = box;
-    from[at(axis)] = first, longer[at(axis)] += first;
-    const ValueId all = b_.emit1(OpCode::iota, IotaAttrs{.shape = longer, .axis = axis}, {});
-    return b_.emit1(OpCode::slice, SliceAttrs{.start = from, .limit = longer, .stride = {1, 1, 1}},
-                    {all});
+    if (first == 0) return b_.iota(box, axis);
+    Shape longer = box;
+    longer[at(axis)] += first;
+    return b_.slice(b_.iota(longer, axis), axis, first, box[at(axis)]);
   }
   // i32 [B*T] as [B, T, S]
   ValueId of_queries(ValueId x, const Shape& box) const {
@@ -262,7 +259,7 @@ class Heads {
   }
   // Minus infinity where low < high, each [B, T, S].
   ValueId hidden(ValueId low, ValueId high, ValueId s) const {
-    const ValueId condition = b_.emit1(OpCode::less, NoAttrs{}, {low, high});
+    const ValueId condition = b_.less(low, high);
     return b_.select(b_.broadcast(condition, square(), {0, 3, 4}),
                      b_.fill(square(), -std::numeric_limits<double>::infinity()), s);
   }

@@ -31,13 +31,6 @@ Results infer_cache_write(const Attrs& attrs, Types in) {
   return {moved(cache, cache.shape)};
 }
 
-ValueId rows_of(Builder& b, ValueId x, int64_t first, int64_t n) {
-  Shape start(b.shape(x).size(), 0), limit = b.shape(x), stride(b.shape(x).size(), 1);
-  start[0] = first;
-  limit[0] = first + n;
-  return b.emit1(OpCode::slice, SliceAttrs{.start = start, .limit = limit, .stride = stride}, {x});
-}
-
 // Each batch entry by itself: what is scattered where something was written, else the cache.
 Values decompose_cache_write(Builder& b, const Node& node) {
   const auto& a = std::get<CacheAttrs>(node.attrs);
@@ -46,14 +39,14 @@ Values decompose_cache_write(Builder& b, const Node& node) {
   const ScatterAddAttrs rows{.rows = a.capacity};
   Values parts;
   for (int64_t i = 0; i < a.batch; ++i) {
-    const ValueId at = rows_of(b, node.in(CacheWrite::positions), i * n, n);
-    const ValueId old = rows_of(b, cache, i * a.capacity, a.capacity);
-    const ValueId added = rows_of(b, x, i * n, n);
+    const ValueId at = b.slice(node.in(CacheWrite::positions), 0, i * n, n);
+    const ValueId old = b.slice(cache, 0, i * a.capacity, a.capacity);
+    const ValueId added = b.slice(x, 0, i * n, n);
     const ValueId count = b.emit1(OpCode::scatter_add, rows, {b.fill_like(added, 1), at});
-    const ValueId written = b.emit1(OpCode::less, NoAttrs{}, {b.fill_like(count, 0), count});
+    const ValueId written = b.less(b.fill_like(count, 0), count);
     parts.push_back(b.select(written, b.emit1(OpCode::scatter_add, rows, {added, at}), old));
   }
-  return {parts.size() == 1 ? parts[0] : b.emit1(OpCode::concatenate, AxisAttrs{.axis = 0}, parts)};
+  return {parts.size() == 1 ? parts[0] : b.concatenate(parts, 0)};
 }
 
 }  // namespace

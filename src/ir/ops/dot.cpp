@@ -151,10 +151,10 @@ Values vjp_gemm(Builder& b, const VjpCall& call) {
   if (dy == kNoValue) return grads;
   if (!absent(n, Gemm::c)) {
     const bool is_row = is_bias_row(b.type(n.operands[Gemm::c]));
-    grads[Gemm::c] = is_row ? b.emit1(OpCode::column_sum, NoAttrs{}, {dy}) : dy;
+    grads[Gemm::c] = is_row ? b.unary(OpCode::column_sum, dy) : dy;
   }
   for (const SlotId scale : {Gemm::scale_a, Gemm::scale_b}) {
-    if (!absent(n, scale)) dy = b.emit1(OpCode::rescale, NoAttrs{}, {dy, n.operands[scale]});
+    if (!absent(n, scale)) dy = b.rescale(dy, n.operands[scale]);
   }
   const auto& t = std::get<GemmAttrs>(n.attrs);
   const auto product = [&](ValueId left, bool trans_left, ValueId right, bool trans_right,
@@ -214,13 +214,13 @@ Values decompose_gemm(Builder& b, const Node& node) {
     ValueId x = node.operands[i];
     if (b.type(x).layout.transposed) x = b.laid_out(x, false);
     if (scale == kNoValue) return x;
-    if (!b.type(x).is_scaled()) return b.emit1(OpCode::rescale, NoAttrs{}, {x, scale});
+    if (!b.type(x).is_scaled()) return b.rescale(x, scale);
     return b.dequantize(x, scale, Dtype::f32);
   };
   const ValueId y = b.emit1(OpCode::dot, attrs, {factor(0), factor(1)});
   if (absent(node, Gemm::c)) return {y};
   const ValueId c = node.operands[Gemm::c];
-  if (is_bias_row(b.type(c))) return {b.emit1(OpCode::bias_add, NoAttrs{}, {y, c})};
+  if (is_bias_row(b.type(c))) return {b.binary(OpCode::bias_add, y, c)};
   return {b.add(y, c)};
 }
 

@@ -152,10 +152,10 @@ Values split(Builder& b, ValueId dy, ValueId second) {
   return {b.select(second, zero, dy), b.select(second, dy, zero)};
 }
 Values d_maximum(Builder& b, ValueId dy, const Node& n) {
-  return split(b, dy, b.emit1(OpCode::less, NoAttrs{}, {n.operands[0], n.operands[1]}));
+  return split(b, dy, b.less(n.operands[0], n.operands[1]));
 }
 Values d_minimum(Builder& b, ValueId dy, const Node& n) {
-  return split(b, dy, b.emit1(OpCode::less, NoAttrs{}, {n.operands[1], n.operands[0]}));
+  return split(b, dy, b.less(n.operands[1], n.operands[0]));
 }
 Values d_select(Builder& b, ValueId dy, const Node& n) {
   const ValueId zero = b.fill_like(dy, 0);

@@ -42,7 +42,7 @@ Values vjp_gather(Builder& b, const VjpCall& call) {
 
 Values vjp_scatter_add(Builder& b, const VjpCall& call) {
   if (call.dresults[0] == kNoValue) return {kNoValue, kNoValue};
-  return {b.emit1(OpCode::gather, NoAttrs{}, {call.dresults[0], call.node.operands[1]}), kNoValue};
+  return {b.binary(OpCode::gather, call.dresults[0], call.node.operands[1]), kNoValue};
 }
 
 Results infer_embedding(const Attrs& attrs, Types in) {

@@ -70,17 +70,17 @@ Values vjp_cross_entropy(Builder& b, const VjpCall& call) {
 
 // Whether class v is row t's label, [T, V].
 ValueId is_label(Builder& b, ValueId labels, const Shape& shape) {
-  const ValueId classes = b.emit1(OpCode::iota, IotaAttrs{.shape = shape, .axis = 1}, {});
-  return b.emit1(OpCode::equal, NoAttrs{}, {classes, b.broadcast(labels, shape, {0})});
+  const ValueId classes = b.iota(shape, 1);
+  return b.equal(classes, b.broadcast(labels, shape, {0}));
 }
 
 // Whether a row has a label, [T].
 ValueId is_labelled(Builder& b, ValueId labels, const Shape& shape) {
   const ValueId label = b.unary(OpCode::cast, labels);
   const ValueId last = b.fill_like(label, static_cast<double>(shape[1] - 1));
-  const ValueId above = b.emit1(OpCode::maximum, NoAttrs{}, {label, b.fill_like(label, 0)});
-  const ValueId nearest = b.emit1(OpCode::minimum, NoAttrs{}, {above, last});
-  return b.emit1(OpCode::equal, NoAttrs{}, {label, nearest});
+  const ValueId above = b.maximum(label, b.fill_like(label, 0));
+  const ValueId nearest = b.minimum(above, last);
+  return b.equal(label, nearest);
 }
 
 ValueId or_zero(Builder& b, ValueId condition, ValueId x) {

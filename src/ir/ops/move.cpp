@@ -172,16 +172,11 @@ Values vjp_concatenate(Builder& b, const VjpCall& call) {
   const size_t n = call.node.operands.size();
   if (call.dresults[0] == kNoValue) return Values(n, kNoValue);
   const int64_t axis = std::get<AxisAttrs>(call.node.attrs).axis;
-  const Shape whole = b.shape(call.dresults[0]);
-  SliceAttrs slice{
-      .start = Shape(whole.size(), 0), .limit = whole, .stride = Shape(whole.size(), 1)};
   Values grads;
   int64_t start = 0;
   for (const ValueId id : call.node.operands) {
     const int64_t size = b.shape(id)[at(axis)];
-    slice.start[at(axis)] = start;
-    slice.limit[at(axis)] = start + size;
-    grads.push_back(b.emit1(OpCode::slice, slice, {call.dresults[0]}));
+    grads.push_back(b.slice(call.dresults[0], axis, start, size));
     start += size;
   }
   return grads;

@@ -17,25 +17,21 @@ Results infer_periodic_scale(const Attrs& attrs, Types in) {
   return {real({})};
 }
 
-ValueId less(Builder& b, ValueId x, ValueId y) {
-  return b.emit1(OpCode::less, NoAttrs{}, {x, y});
-}
-
 // The smallest power of two p with amax / p <= target, at least 2^-100: the nearest one to the
 // quotient, or its neighbour. Multiplied by powers of two, the target stays exact.
 ValueId power_above(Builder& b, ValueId amax, double target) {
   const ValueId nearest = b.unary(OpCode::power_of_two, b.div(amax, b.fill({}, target)));
   const ValueId half = b.scaled(nearest, 0.5), twice = b.scaled(nearest, 2);
-  const ValueId needs_nearest = less(b, b.scaled(half, target), amax);
-  const ValueId needs_twice = less(b, b.scaled(nearest, target), amax);
+  const ValueId needs_nearest = b.less(b.scaled(half, target), amax);
+  const ValueId needs_twice = b.less(b.scaled(nearest, target), amax);
   const ValueId power = b.select(needs_nearest, b.select(needs_twice, twice, nearest), half);
-  return b.emit1(OpCode::maximum, NoAttrs{}, {power, b.fill({}, kMinPeriodicScale)});
+  return b.maximum(power, b.fill({}, kMinPeriodicScale));
 }
 
 Values decompose_periodic_scale(Builder& b, const Node& node) {
   const double target = std::get<AmaxScaleAttrs>(node.attrs).target;
   const ValueId amax = node.in(PeriodicScale::amax);
-  const ValueId is_zero = b.emit1(OpCode::equal, NoAttrs{}, {amax, b.fill({}, 0)});
+  const ValueId is_zero = b.equal(amax, b.fill({}, 0));
   return {b.select(is_zero, node.in(PeriodicScale::before), power_above(b, amax, target))};
 }
 

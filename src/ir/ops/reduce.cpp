@@ -55,7 +55,7 @@ Values vjp_reduce_max(Builder& b, const VjpCall& call) {
   const ValueId x = call.node.operands[0];
   const Shape shape = b.shape(x);
   const ValueId largest = spread(b, call.node.results[0], shape, axes);
-  const ValueId is_largest = b.emit1(OpCode::equal, NoAttrs{}, {x, largest});
+  const ValueId is_largest = b.equal(x, largest);
   const ValueId ones = b.select(is_largest, b.fill(shape, 1), b.fill(shape, 0));
   const ValueId share = b.div(call.dresults[0], b.reduce_sum(ones, axes));
   return {b.mul(ones, spread(b, share, shape, axes))};

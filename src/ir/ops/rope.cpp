@@ -115,7 +115,7 @@ Values vjp_rope(Builder& b, const VjpCall& call) {
 ValueId frequency_vector(Builder& b, const RopeAttrs& attrs) {
   Values parts;
   for (const double f : rope_frequencies(attrs)) parts.push_back(b.fill({1}, f));
-  return b.emit1(OpCode::concatenate, AxisAttrs{.axis = 0}, parts);
+  return b.concatenate(parts, 0);
 }
 
 Values decompose_rope(Builder& b, const Node& node, Said said) {
@@ -131,18 +131,11 @@ Values decompose_rope(Builder& b, const Node& node, Said said) {
   ValueId sine = b.broadcast(b.unary(OpCode::sin, angle), shape, {0, 2});
   if (a.inverse) sine = b.neg(sine);
   const ValueId x = b.reshape(node.operands[0], {rows, a.heads, a.head_dim});
-  const auto part = [&](int64_t start) {
-    return b.emit1(
-        OpCode::slice,
-        SliceAttrs{
-            .start = {0, 0, start}, .limit = {rows, a.heads, start + half}, .stride = {1, 1, 1}},
-        {x});
-  };
-  const ValueId low = part(0);
-  const ValueId high = part(half);
-  const ValueId y = b.emit1(
-      OpCode::concatenate, AxisAttrs{.axis = 2},
-      {b.sub(b.mul(low, cosine), b.mul(high, sine)), b.add(b.mul(high, cosine), b.mul(low, sine))});
+  const ValueId low = b.slice(x, 2, 0, half);
+  const ValueId high = b.slice(x, 2, half, half);
+  const ValueId y = b.concatenate(
+      {b.sub(b.mul(low, cosine), b.mul(high, sine)), b.add(b.mul(high, cosine), b.mul(low, sine))},
+      2);
   return {b.reshape(y, {rows, a.heads * a.head_dim})};
 }
 

@@ -63,7 +63,7 @@ Values vjp_rescale(Builder& b, const VjpCall& call) {
   const ValueId dy = call.dresults[0];
   if (dy == kNoValue) return {kNoValue, kNoValue};
   const ValueId x = call.node.in(Rescale::x);
-  return {b.emit1(OpCode::rescale, NoAttrs{}, {dy, call.node.in(Rescale::factor)}),
+  return {b.rescale(dy, call.node.in(Rescale::factor)),
           b.reduce_sum(b.mul(dy, x), iota_axes(b.shape(x).size()))};
 }
 

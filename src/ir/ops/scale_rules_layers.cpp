@@ -64,8 +64,7 @@ NormGradient norm_gradient(Scaler& s, const ScaleCall& call, const NormGradientS
                                    dy.predicted + w.predicted - x.predicted, factor),
                       .data = call.data()};
   const ValueId to_x = s.multiplier(rstd.log2 + x.log2, rstd.factor, x.factor);
-  if (to_x != kNoValue)
-    result.data[slots.rstd] = s.b.emit1(OpCode::rescale, NoAttrs{}, {rstd.data, to_x});
+  if (to_x != kNoValue) result.data[slots.rstd] = s.b.rescale(rstd.data, to_x);
   if (slots.mean != kNoMean)
     result.data[slots.mean] = s.to(call[slots.mean], {x.log2, x.factor}).data;
   if (!has(call, slots.addend)) return result;
@@ -92,7 +91,7 @@ double averaging(const AttentionAttrs& a) {
 // The keys' data times both run-time factors.
 ValueId key_data(Scaler& s, const Scaled& q, const Scaled& k) {
   const ValueId factor = s.multiplier(0, q.factor, k.factor);
-  return factor == kNoValue ? k.data : s.b.emit1(OpCode::rescale, NoAttrs{}, {k.data, factor});
+  return factor == kNoValue ? k.data : s.b.rescale(k.data, factor);
 }
 
 double silu(double x) {

@@ -63,7 +63,7 @@ ValueId norm_power(Builder& b, ValueId x, RescaleNorm norm) {
 // Times a run-time factor, whose power goes into the scale.
 Scaled times_factor(Builder& b, const Scaled& x, ValueId factor) {
   const ValueId inverse = b.div(b.fill({}, 1), factor);
-  return {.data = b.emit1(OpCode::rescale, NoAttrs{}, {x.data, inverse}),
+  return {.data = b.rescale(x.data, inverse),
           .log2 = x.log2,
           .factor = x.factor == kNoValue ? factor : b.mul(x.factor, factor),
           .predicted = static_cast<double>(x.log2),  // near 1 now, whatever was predicted
@@ -222,7 +222,7 @@ Scales pad_at_run_time(Scaler& s, const ScaleCall& call, PadAttrs attrs) {
   Builder& b = s.b;
   attrs.value = 1;
   const ValueId outside = b.emit1(OpCode::pad, attrs, {b.fill(shape, 0)});
-  const ValueId is_outside = b.emit1(OpCode::less, NoAttrs{}, {b.fill_like(outside, 0), outside});
+  const ValueId is_outside = b.less(b.fill_like(outside, 0), outside);
   const int log2 = s.choose(std::floor(std::log2(std::fabs(value))));
   const Scaled beyond =
       s.made(b.fill_like(outside, std::ldexp(value, -log2)), log2, std::log2(std::fabs(value)));
@@ -319,11 +319,11 @@ Scales delayed_rescale(Scaler& s, const ScaleCall& call) {
     return {call[0], s.made(kept, 0, 0)};
   Builder& b = s.b;
   const ValueId one = b.fill({}, 1);
-  const ValueId is_set = b.emit1(OpCode::less, NoAttrs{}, {b.fill({}, 0), kept});
+  const ValueId is_set = b.less(b.fill({}, 0), kept);
   const Scaled y = times_factor(b, call[0], b.select(is_set, kept, one));
   const ValueId drift = norm_power(b, y.data, attrs.norm);
-  const ValueId least = b.emit1(OpCode::maximum, NoAttrs{}, {drift, b.fill({}, 1.0 / 16)});
-  const ValueId change = b.emit1(OpCode::minimum, NoAttrs{}, {least, b.fill({}, 16)});
+  const ValueId least = b.maximum(drift, b.fill({}, 1.0 / 16));
+  const ValueId change = b.minimum(least, b.fill({}, 16));
   return {y, s.made(b.mul(b.select(is_set, kept, one), change), 0, 0)};
 }
 

@@ -174,13 +174,13 @@ Values decompose_global_norm(Builder& b, const Node& node) {
   const ValueId zero = b.fill({}, 0);
   const ValueId one = b.fill({}, 1);
   const ValueId ratio = b.div(clip, b.plus(norm, 1e-6));
-  const ValueId clips = b.emit1(OpCode::less, NoAttrs{}, {zero, clip});
+  const ValueId clips = b.less(zero, clip);
   // A NaN ratio gives 1.
-  const ValueId is_smaller = b.emit1(OpCode::less, NoAttrs{}, {ratio, one});
+  const ValueId is_smaller = b.less(ratio, one);
   const ValueId grad_scale = b.select(clips, b.select(is_smaller, ratio, one), one);
   // n - n is 0 for a finite n alone.
-  const ValueId finite = b.emit1(OpCode::equal, NoAttrs{}, {b.sub(norm, norm), zero});
-  const ValueId found = b.emit1(OpCode::less, NoAttrs{}, {b.select(finite, one, zero), one});
+  const ValueId finite = b.equal(b.sub(norm, norm), zero);
+  const ValueId found = b.less(b.select(finite, one, zero), one);
   return {norm, grad_scale, found};
 }
 

@@ -14,8 +14,7 @@ namespace {
 // Each row over its length, at least 1e-12.
 ValueId unit_rows(Builder& b, ValueId x) {
   const ValueId square = b.reduce_sum(b.unary(OpCode::square, x), {1});
-  const ValueId length = b.unary(
-      OpCode::sqrt, b.emit1(OpCode::maximum, NoAttrs{}, {square, b.fill_like(square, 1e-24)}));
+  const ValueId length = b.unary(OpCode::sqrt, b.maximum(square, b.fill_like(square, 1e-24)));
   return b.div(x, b.broadcast_along(length, b.shape(x), 1));
 }
 
@@ -25,7 +24,7 @@ LossValues build(Blocks& blocks, const LossCall& call) {
   const ValueId cosines = b.gemm(unit.first, unit.second, {.trans_b = true});
   const ValueId scores = b.scaled(cosines, 1 / call.options.temperature);
   const Shape pairs = {b.shape(scores)[0]};
-  const ValueId own = b.emit1(OpCode::iota, IotaAttrs{.shape = pairs, .axis = 0}, {});
+  const ValueId own = b.iota(pairs, 0);
   const LabelLoss all = label_loss(b, scores, own, call.inv_n);
   return {all.loss, {{"nll", all.nll}, {"correct", as_numbers(b, all.correct)}}};
 }

@@ -15,11 +15,11 @@ LossValues build(Blocks& blocks, const LossCall& call) {
   const ValueId given = b.reshape(blocks.input("targets"), items);
   const ValueId logits = b.reshape(blocks.in_f32(call.output), items);
   const ValueId none = b.fill_like(logits, 0);
-  const ValueId counts = b.emit1(OpCode::equal, NoAttrs{}, {given, given});
+  const ValueId counts = b.equal(given, given);
   const ValueId targets = b.select(counts, given, none);
   const ValueId nll = b.select(counts, b.sub(softplus(b, logits), b.mul(logits, targets)), none);
   const auto above = [&](ValueId x, double bound) {
-    return as_numbers(b, b.emit1(OpCode::less, NoAttrs{}, {b.fill_like(x, bound), x}));
+    return as_numbers(b, b.less(b.fill_like(x, bound), x));
   };
   const ValueId correct =
       b.emit1(OpCode::equal, NoAttrs{}, {above(logits, 0), above(targets, 0.5)});

@@ -18,7 +18,7 @@ LossValues build(Blocks& blocks, const LossCall& call) {
   const Pairs gain = pairs_of(b, b.sub(blocks.input("reference_nll"), own));
   const ValueId margin = b.scaled(b.sub(gain.first, gain.second), call.options.beta);
   const ValueId loss = softplus(b, b.neg(margin));
-  const ValueId correct = b.emit1(OpCode::less, NoAttrs{}, {b.fill_like(margin, 0), margin});
+  const ValueId correct = b.less(b.fill_like(margin, 0), margin);
   return {b.mul(call.inv_n, b.reduce_sum(loss, {0})),
           {{"pair_loss", loss}, {"margin", margin}, {"correct", as_numbers(b, correct)}}};
 }

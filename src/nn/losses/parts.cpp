@@ -12,7 +12,7 @@ LabelLoss label_loss(Builder& b, ValueId logits, ValueId labels, ValueId inv_n, 
   const ValueId largest = b.emit1(OpCode::argmax, AxisAttrs{.axis = 1}, {logits});
   return {.loss = results[CrossEntropy::loss],
           .nll = results[CrossEntropy::nll],
-          .correct = b.emit1(OpCode::equal, NoAttrs{}, {largest, labels})};
+          .correct = b.equal(largest, labels)};
 }
 
 // As (x + |x|) / 2 + log(1 + e^-|x|): nothing overflows, and the gradient at 0 is 1/2.

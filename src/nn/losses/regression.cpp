@@ -9,7 +9,7 @@ LossValues build(Blocks& blocks, const LossCall& call) {
   Builder& b = blocks.builder();
   const ValueId targets = blocks.input("targets");
   const ValueId values = b.reshape(blocks.in_f32(call.output), b.shape(targets));
-  const ValueId counts = b.emit1(OpCode::equal, NoAttrs{}, {targets, targets});
+  const ValueId counts = b.equal(targets, targets);
   const ValueId gap = b.select(counts, b.sub(values, targets), b.fill_like(values, 0));
   const ValueId error = b.unary(OpCode::square, gap);
   return {b.mul(call.inv_n, b.reduce_sum(error, {0})),

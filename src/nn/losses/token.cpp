@@ -22,8 +22,7 @@ LossValues build_masked(Blocks& blocks, const LossCall& call) {
   LossValues values = build(blocks, call);
   Builder& b = blocks.builder();
   const ValueId largest = b.emit1(OpCode::argmax, AxisAttrs{.axis = 1}, {call.output});
-  values.metrics.push_back({"correct", as_numbers(b, b.emit1(OpCode::equal, NoAttrs{},
-                                                             {largest, blocks.input("labels")}))});
+  values.metrics.push_back({"correct", as_numbers(b, b.equal(largest, blocks.input("labels")))});
   return values;
 }
 

@@ -11,7 +11,7 @@ namespace {
 ValueId trust_ratio(UpdateBuilder& u, ValueId w, ValueId r) {
   Builder& b = u.b();
   const ValueId size = u.norm(w), length = u.norm(r), zero = u.constant(0);
-  const auto is_positive = [&](ValueId x) { return b.emit1(OpCode::less, NoAttrs{}, {zero, x}); };
+  const auto is_positive = [&](ValueId x) { return b.less(zero, x); };
   const ValueId ratio = b.select(is_positive(length), b.div(size, length), u.constant(1));
   return b.select(is_positive(size), ratio, u.constant(1));
 }
@@ -31,9 +31,7 @@ void build_lamb(UpdateBuilder& u) {
             {squares, u.product(u.product(scale, scale), u.constant(1 - policy.beta2))});
   update.store(StateUse::moment1, m);
   update.store(StateUse::moment2, v);
-  const auto times = [&](ValueId x, ValueId factor) {
-    return b.emit1(OpCode::rescale, NoAttrs{}, {x, factor});
-  };
+  const auto times = [&](ValueId x, ValueId factor) { return b.rescale(x, factor); };
   const ValueId root = b.unary(OpCode::sqrt, times(v, u.quotient(one, c2)));
   const ValueId eps = b.broadcast(u.constant(policy.eps), b.shape(root), {});
   ValueId r = b.div(times(m, u.quotient(one, c1)), b.add(root, eps));

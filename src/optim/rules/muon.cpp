@@ -16,12 +16,8 @@ namespace octet {
 namespace {
 
 // Elements [start, start + n) along an axis.
-ValueId part(Builder& b, ValueId x, size_t axis, int64_t start, int64_t n) {
-  const size_t rank = b.shape(x).size();
-  SliceAttrs attrs{.start = Shape(rank, 0), .limit = b.shape(x), .stride = Shape(rank, 1)};
-  if (n == attrs.limit[axis]) return x;
-  attrs.start[axis] = start, attrs.limit[axis] = start + n;
-  return b.emit1(OpCode::slice, attrs, {x});
+ValueId part(Builder& b, ValueId x, int64_t axis, int64_t start, int64_t n) {
+  return n == b.shape(x)[static_cast<size_t>(axis)] ? x : b.slice(x, axis, start, n);
 }
 
 // `size` elements of a vector from `start` on: a view where it is made of such parts, in whole
@@ -72,7 +68,7 @@ Deal::Deal(std::span<UpdateBuilder> all)
 ValueIds Deal::out(const ValueIds& shards) {
   if (attrs_.ranks == 1) return shards;
   const int64_t shard = b_.type(shards[0]).n_elems(), mine = first(attrs_.rank);
-  const ValueId concatenated = b_.emit1(OpCode::concatenate, AxisAttrs{0}, shards);
+  const ValueId concatenated = b_.concatenate(shards, 0);
   const ValueId all = b_.reshape(gather(b_, concatenated, attrs_.ranks), {attrs_.ranks, n_, shard});
   ValueIds whole;
   for (int64_t i = mine; i < mine + count_; ++i) {
@@ -118,8 +114,7 @@ class NewtonSchulz {
     ValueIds scaled;
     for (const ValueId x : matrices) scaled.push_back(normalized(x));
     const Shape& shape = u_.attrs().shape;
-    const ValueId concatenated =
-        scaled.size() == 1 ? scaled[0] : b.emit1(OpCode::concatenate, AxisAttrs{0}, scaled);
+    const ValueId concatenated = scaled.size() == 1 ? scaled[0] : b.concatenate(scaled, 0);
     Orthogonal x{b.reshape(concatenated, {std::ssize(scaled), shape[0], shape[1]}), 1 / kNorm};
     for (int i = 0; i < kSteps; ++i) x = step(x);
     return x;

@@ -131,7 +131,7 @@ ValueId UpdateBuilder::max_over_ranks(ValueId x) {
 // What a rule stores in FP16 with one scale a tensor (ir/fixed_scale.h).
 HalfState load_half(UpdateBuilder& u, ValueId value, std::string_view site, double first) {
   const ValueId kept = u.state(StateUse::fixed_scale, site);
-  const ValueId is_set = u.b().emit1(OpCode::less, NoAttrs{}, {u.constant(0), kept});
+  const ValueId is_set = u.b().less(u.constant(0), kept);
   const ValueId scale = u.b().select(is_set, kept, u.constant(first));
   const ValueIds wide = u.b().emit_typed(OpCode::rescale, NoAttrs{}, {value, scale}, {Dtype::f32});
   return {.wide = wide[0], .scale = scale};

@@ -101,10 +101,10 @@ class Chunker {
     }
     b_.tag = head_.loss->tag;
     rewriter_.set(head_.loss->out(CrossEntropy::loss), loss_);
-    rewriter_.set(head_.loss->out(CrossEntropy::nll), whole(nll_));
+    rewriter_.set(head_.loss->out(CrossEntropy::nll), b_.concatenate(nll_, 0));
     if (head_.dgrad != nullptr) {
       b_.tag = head_.dgrad->tag;
-      rewriter_.set(head_.dgrad->out(Gemm::y), whole(dx_));
+      rewriter_.set(head_.dgrad->out(Gemm::y), b_.concatenate(dx_, 0));
     }
     if (head_.wgrad != nullptr) rewriter_.set(head_.wgrad->out(Gemm::y), dw_);
   }
@@ -150,16 +150,7 @@ class Chunker {
   // This run's rows of an old value.
   ValueId rows(ValueId old_id, const Node& reader) {
     b_.tag = reader.tag;
-    const ValueId x = rewriter_.map(old_id);
-    Shape start(b_.shape(x).size(), 0), limit = b_.shape(x), stride(start.size(), 1);
-    start[0] = first_;
-    limit[0] = end_;
-    return b_.emit1(OpCode::slice, SliceAttrs{.start = start, .limit = limit, .stride = stride},
-                    {x});
-  }
-
-  ValueId whole(const ValueIds& parts) {
-    return b_.emit1(OpCode::concatenate, AxisAttrs{.axis = 0}, parts);
+    return b_.slice(rewriter_.map(old_id), 0, first_, end_ - first_);
   }
 
   Rewriter rewriter_;

@@ -97,7 +97,7 @@ void OperandScales::add_flag(Builder& builder) const {
 ValueId OperandScales::overflow(Dtype dtype, ValueId amax, ValueId scale) {
   const ValueId scaled = b_.div(amax, scale);
   const ValueId limit = b_.fill({}, static_cast<double>(largest_unsaturated(dtype)));
-  return b_.emit1(OpCode::less, NoAttrs{}, {limit, scaled});
+  return b_.less(limit, scaled);
 }
 
 // A constant with which data lie in the middle of where their format keeps its signal-to-noise
