@@ -45,33 +45,31 @@ NormAttrs with_eps(const ScaleCall& call, int x_log2) {
   return attrs;
 }
 
-// Gradient of a norm's x: as dy w / x; the addend joins at that scale. The statistics are taken at
-// x's scale as it is now, a factor included: normalized values and dx's data are then the same as
-// without scales.
-struct NormGradient {
-  Scaled dx;
-  Values data;
-};
-struct NormGradientSlots {
-  size_t x, mean, rstd, weight, addend;
-};
-constexpr size_t kNoMean = 255;
-NormGradient norm_gradient(Scaler& s, const ScaleCall& call, const NormGradientSlots& slots) {
-  const Scaled &dy = call[0], &x = call[slots.x], &rstd = call[slots.rstd];
-  const Scaled w = weight_of(call, slots.weight);
+// Gradients of a norm. That of x: as dy w / x; the addend joins at that scale. The statistics are
+// taken at x's scale as it is now, a factor included: normalized values and dx's data are then the
+// same as without scales.
+template <typename G>
+Scales norm_gradients(Scaler& s, const ScaleCall& call) {
+  const Scaled &dy = call[G::dy], &x = call[G::x], &rstd = call[G::rstd];
+  const Scaled w = weight_of(call, G::weight);
   const ValueId factor = s.quotient(s.multiplier(0, dy.factor, w.factor), x.factor);
-  NormGradient result{.dx = s.made(kNoValue, dy.log2 + w.log2 - x.log2,
-                                   dy.predicted + w.predicted - x.predicted, factor),
-                      .data = call.data()};
+  Scaled dx =
+      s.made(kNoValue, dy.log2 + w.log2 - x.log2, dy.predicted + w.predicted - x.predicted, factor);
+  Values data = call.data();
   const ValueId to_x = s.multiplier(rstd.log2 + x.log2, rstd.factor, x.factor);
-  if (to_x != kNoValue) result.data[slots.rstd] = s.b.rescale(rstd.data, to_x);
-  if (slots.mean != kNoMean)
-    result.data[slots.mean] = s.to(call[slots.mean], {x.log2, x.factor}).data;
-  if (!has(call, slots.addend)) return result;
-  const Scaled& addend = call[slots.addend];
-  result.data[slots.addend] = s.to(addend, {result.dx.log2, factor}).data;
-  result.dx.predicted = with_bias_predicted(result.dx, addend);
-  return result;
+  if (to_x != kNoValue) data[G::rstd] = s.b.rescale(rstd.data, to_x);
+  if constexpr (requires { G::mean; }) data[G::mean] = s.to(call[G::mean], {x.log2, x.factor}).data;
+  if (has(call, G::addend)) {
+    data[G::addend] = s.to(call[G::addend], {dx.log2, factor}).data;
+    dx.predicted = with_bias_predicted(dx, call[G::addend]);
+  }
+  const auto y = s.b.emit(call.node.op, with_eps(call, x.log2), data);
+  dx.data = y[G::dx];
+  Scales results = {finished(s, call, dx)};
+  const double rows = rows_of(call);
+  for (size_t i = G::dweight; i < y.size(); ++i)
+    results.push_back(s.made(y[i], dy.log2, dy.predicted + half_log2(rows), dy.factor));
+  return results;
 }
 
 double harmonic_mean_square(double keys) {
@@ -166,17 +164,7 @@ Scales rms_norm(Scaler& s, const ScaleCall& call) {
 }
 
 Scales rms_norm_grad(Scaler& s, const ScaleCall& call) {
-  using G = RmsNormGrad;
-  const Scaled& dy = call[G::dy];
-  NormGradient g = norm_gradient(s, call, {G::x, kNoMean, G::rstd, G::weight, G::addend});
-  const auto y = s.b.emit(OpCode::rms_norm_grad, with_eps(call, call[G::x].log2), g.data);
-  g.dx.data = y[G::dx];
-  Scales results = {finished(s, call, g.dx)};
-  if (y.size() > G::dweight && y[G::dweight] != kNoValue) {
-    const double rows = rows_of(call);
-    results.push_back(s.made(y[G::dweight], dy.log2, dy.predicted + half_log2(rows), dy.factor));
-  }
-  return results;
+  return norm_gradients<RmsNormGrad>(s, call);
 }
 
 Scales layer_norm(Scaler& s, const ScaleCall& call) {
@@ -198,18 +186,7 @@ Scales layer_norm(Scaler& s, const ScaleCall& call) {
 }
 
 Scales layer_norm_grad(Scaler& s, const ScaleCall& call) {
-  using G = LayerNormGrad;
-  const Scaled& dy = call[G::dy];
-  NormGradient g = norm_gradient(s, call, {G::x, G::mean, G::rstd, G::weight, G::addend});
-  const auto y = s.b.emit(OpCode::layer_norm_grad, with_eps(call, call[G::x].log2), g.data);
-  g.dx.data = y[G::dx];
-  Scales results = {finished(s, call, g.dx)};
-  const double rows = rows_of(call);
-  for (const SlotId slot : {G::dweight, G::dbias}) {
-    if (slot >= y.size()) break;
-    results.push_back(s.made(y[slot], dy.log2, dy.predicted + half_log2(rows), dy.factor));
-  }
-  return results;
+  return norm_gradients<LayerNormGrad>(s, call);
 }
 
 // Scores take both scales: constant ones into the softmax's own factor, those of the run time into
