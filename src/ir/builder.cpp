@@ -44,7 +44,7 @@ ValueIds Builder::emit(OpCode op, Attrs attrs, ValueIds operands) {
 
 ValueIds Builder::emit_typed(OpCode op, Attrs attrs, ValueIds operands, const ResultTypes& types) {
   const OpDef& def = op_def(op);
-  check_operands(def, operands);
+  check_operands(def, attrs, operands);
   std::vector<TensorType> read;
   std::optional<Dtype> chosen = default_dtype;
   for (const ValueId operand : operands) {

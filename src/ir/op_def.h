@@ -53,8 +53,18 @@ class Rule {
 // Types by slot: absent_type() for an operand that is absent, and for a result that a node with
 // these attributes and operands does not have.
 using InferFn = Rule<std::vector<TensorType>, const Attrs&, std::span<const TensorType>>;
-// Appends the backward nodes; returns one gradient per operand, kNoValue where none flows.
-using VjpFn = ValueIds (*)(Builder& builder, const VjpCall& call);
+// Appends the backward nodes; returns one gradient per operand, kNoValue where none flows: of all
+// where none arrives, which the rule itself need not ask.
+class VjpFn {
+ public:
+  constexpr VjpFn(std::nullptr_t) {}
+  constexpr VjpFn(ValueIds (*rule)(Builder& builder, const VjpCall& call)) : rule_(rule) {}
+  ValueIds operator()(Builder& builder, const VjpCall& call) const;
+  constexpr bool operator==(std::nullptr_t) const { return !rule_; }
+
+ private:
+  ValueIds (*rule_)(Builder& builder, const VjpCall& call) = nullptr;
+};
 // Appends the same meaning in simpler ops; returns one value per slot of the node's results.
 using DecomposeFn = Rule<ValueIds, Builder&, const Node&>;
 // Emits the op on scaled operands; returns one scaled value per slot of the results (ir/scale.h).
@@ -164,8 +174,8 @@ bool reads_quantized(const Graph& graph, const Node& node);
 bool emits_amax(const Attrs& attrs);
 Attrs with_amax(Attrs attrs, bool amax);
 // Throws Error(invalid_argument) for too few or too many operands, or where a required one is
-// absent.
-void check_operands(const OpDef& def, std::span<const ValueId> operands);
+// absent, and std::bad_variant_access for attributes of another op.
+void check_operands(const OpDef& def, const Attrs& attrs, std::span<const ValueId> operands);
 // Throws Error(invalid_argument) for a quantized operand that the op does not take, one without
 // scales of its scale_type(), and scales of one that is not quantized. Types by slot.
 void check_scales(const OpDef& def, std::span<const TensorType> operands);

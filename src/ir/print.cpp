@@ -35,26 +35,14 @@ std::string attrs_text(const Attrs& attrs) {
   return parts.empty() ? "" : fmt::format(" {{{}}}", fmt::join(parts, ", "));
 }
 
-// What is there, by name where it could be absent.
-std::string operand_list(const Node& node) {
-  const SlotList& slots = op_def(node.op).operands;
+// What is there; `named`: a slot that could be absent, with its name.
+template <typename Named>
+std::string slot_list(const ValueIds& ids, const SlotList& slots, const Named& named) {
   std::vector<std::string> parts;
-  for (size_t i = 0; i < node.operands.size(); ++i) {
-    if (node.operands[i] == kNoValue) continue;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] == kNoValue) continue;
     const Slot slot = slots[i];
-    parts.push_back(slot.optional ? fmt::format("{} = %{}", slot.name, node.operands[i])
-                                  : fmt::format("%{}", node.operands[i]));
-  }
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-std::string result_list(const Node& node) {
-  const SlotList& slots = op_def(node.op).results;
-  std::vector<std::string> parts;
-  for (size_t i = 0; i < node.results.size(); ++i) {
-    if (node.results[i] == kNoValue) continue;
-    const Slot slot = slots[i];
-    parts.push_back(slot.optional ? fmt::format("%{}:{}", node.results[i], slot.name)
-                                  : fmt::format("%{}", node.results[i]));
+    parts.push_back(slot.optional ? named(slot.name, ids[i]) : fmt::format("%{}", ids[i]));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -81,8 +69,15 @@ std::string print(const Graph& graph, const Node& node) {
     tag = fmt::format("layer {}{}, {}", node.tag.layer, name, tag);
   }
   if (!node.tag.origin.empty()) tag += ", " + quoted(node.tag.origin);
-  return fmt::format("{} = {}({}){} : {} @ {}", result_list(node), op_def(node.op).name,
-                     operand_list(node), attrs_text(node.attrs), fmt::join(types, ", "), tag);
+  const OpDef& def = op_def(node.op);
+  const auto results = slot_list(node.results, def.results, [](std::string_view name, ValueId id) {
+    return fmt::format("%{}:{}", id, name);
+  });
+  const auto operands = slot_list(
+      node.operands, def.operands,
+      [](std::string_view name, ValueId id) { return fmt::format("{} = %{}", name, id); });
+  return fmt::format("{} = {}({}){} : {} @ {}", results, def.name, operands, attrs_text(node.attrs),
+                     fmt::join(types, ", "), tag);
 }
 
 std::string print(const Graph& graph) {

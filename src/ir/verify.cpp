@@ -88,7 +88,7 @@ class Verifier {
       said.push_back(is_known(id) ? ResultType(graph_.type(id)) : ResultType(Dtype::f32));
     std::vector<TensorType> inferred;
     try {
-      check_operands(def, n.operands);
+      check_operands(def, n.attrs, n.operands);
       check_scales(def, types);
       inferred = def.infer(n.attrs, types, said);
     } catch (const std::bad_variant_access&) {

@@ -36,13 +36,11 @@ Results infer_gelu(const Attrs& attrs, Types in) {
 }
 
 Values vjp_gated_act(Builder& b, const VjpCall& call) {
-  if (call.dresults[0] == kNoValue) return {kNoValue, kNoValue};
   const Node& n = call.node;
   return b.emit(OpCode::gated_act_grad, n.attrs, {call.dresults[0], n.operands[0], n.operands[1]});
 }
 
 Values vjp_gelu(Builder& b, const VjpCall& call) {
-  if (call.dresults[0] == kNoValue) return {kNoValue};
   const Node& n = call.node;
   return b.emit(OpCode::gelu_grad, n.attrs, {call.dresults[0], n.operands[0]});
 }
@@ -99,11 +97,6 @@ Values decompose_gelu_grad(Builder& b, const Node& node, Said said) {
   return {b.mul(node.operands[0], whole)};
 }
 
-template <int kFlops>
-Cost cost_act(const Graph& graph, const Node& node) {
-  return cost_per_result(graph, node, kFlops);
-}
-
 constexpr InplacePair kInplaceGradient[] = {
     {.result = 0, .operand = 0}, {.result = 0, .operand = 1}, {.result = 0, .operand = 2},
     {.result = 1, .operand = 0}, {.result = 1, .operand = 1}, {.result = 1, .operand = 2}};
@@ -115,28 +108,28 @@ constinit const OpDef defs::gated_act =
                                .vjp = vjp_gated_act,
                                .decompose = decompose_gated_act,
                                .scale = scale::gated_act,
-                               .cost = cost_act<6>,
+                               .cost = cost_per_result<6>,
                                .inplace = kInplaceEither,
                                .scales = kScalesOfGate<GatedAct>});
 constinit const OpDef defs::gated_act_grad =
     define(OpCode::gated_act_grad, {.infer = infer_gated<OpCode::gated_act_grad>,
                                     .decompose = decompose_gated_act_grad,
                                     .scale = scale::gated_act_grad,
-                                    .cost = cost_act<12>,
+                                    .cost = cost_per_result<12>,
                                     .inplace = kInplaceGradient,
                                     .scales = kScalesOfGate<GatedActGrad>});
 constinit const OpDef defs::gelu = define(OpCode::gelu, {.infer = infer_gelu<OpCode::gelu>,
                                                          .vjp = vjp_gelu,
                                                          .decompose = decompose_gelu,
                                                          .scale = scale::gelu,
-                                                         .cost = cost_act<8>,
+                                                         .cost = cost_per_result<8>,
                                                          .inplace = kInplaceFirst,
                                                          .scales = kScaleOfX<Gelu>});
 constinit const OpDef defs::gelu_grad =
     define(OpCode::gelu_grad, {.infer = infer_gelu<OpCode::gelu_grad>,
                                .decompose = decompose_gelu_grad,
                                .scale = scale::gelu_grad,
-                               .cost = cost_act<15>,
+                               .cost = cost_per_result<15>,
                                .inplace = kInplaceEither,
                                .scales = kScaleOfX<GeluGrad>});
 

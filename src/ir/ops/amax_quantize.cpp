@@ -7,6 +7,7 @@
 
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/quantize_layers.h"
 
 namespace octet::ops {
 namespace {
@@ -31,11 +32,7 @@ Results infer_amax_quantize(const Attrs& attrs, Types in, Said said) {
   results[AmaxQuantize::q] = codes[0];
   results[AmaxQuantize::scale] = {Dtype::f32, {}};
   results[AmaxQuantize::nonfinite] = {Dtype::boolean, {}};
-  if (!absent(in, kHistory)) {
-    const Results amax_and_history{real({}), in[kHistory]};
-    results[AmaxQuantize::next_history] =
-        defs::delayed_scale.infer(scale_attrs(a.q), amax_and_history)[DelayedScale::next_history];
-  }
+  if (!absent(in, kHistory)) results[AmaxQuantize::next_history] = next_history(in[kHistory]);
   if (a.both) results[AmaxQuantize::q_transposed] = codes[1];
   return results;
 }
@@ -47,18 +44,14 @@ Values decompose_amax_quantize(Builder& b, const Node& node, Said said) {
   if (a.measures) measured.push_back(x);
   for (size_t i = kFirstMaximum; i < node.operands.size(); ++i)
     measured.push_back(node.operands[i]);
-  const Values amax = b.emit(OpCode::amax, NoAttrs{}, measured);
-  const AmaxScaleAttrs scale = scale_attrs(a.q);
-  const Values made = history == kNoValue
-                          ? b.emit(OpCode::quant_scale, scale, {amax[0]})
-                          : b.emit(OpCode::delayed_scale, scale, {amax[0], history});
-  const Values codes = emit_quantize(b, a.q, x, made[0],
+  const OwnScale own = emit_own_scale(b, scale_attrs(a.q), measured, history);
+  const Values codes = emit_quantize(b, a.q, x, own.scale,
                                      said_codes(kName, said, a.both, AmaxQuantize::q_transposed));
   Values results(node.results.size(), kNoValue);
   results[AmaxQuantize::q] = codes[0];
-  results[AmaxQuantize::scale] = made[0];
-  results[AmaxQuantize::nonfinite] = amax[AmaxOp::nonfinite];
-  if (history != kNoValue) results[AmaxQuantize::next_history] = made[DelayedScale::next_history];
+  results[AmaxQuantize::scale] = own.scale;
+  results[AmaxQuantize::nonfinite] = own.nonfinite;
+  if (history != kNoValue) results[AmaxQuantize::next_history] = own.next_history;
   if (a.both) results[AmaxQuantize::q_transposed] = codes[QuantizeBoth::q_transposed];
   return results;
 }

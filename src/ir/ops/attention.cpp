@@ -72,8 +72,7 @@ void check_masks(std::string_view op, const Attrs& attrs, Types in, const MaskSl
   for (const SlotId slot : {slots.key_begins, slots.key_ends}) {
     if (absent(in, slot)) continue;
     const std::string_view what = slot == slots.key_begins ? "key_begins" : "key_ends";
-    need_int(op, what, in[slot]);
-    need_shape(op, what, in[slot], {a.batch * a.q_len});
+    need_int(op, what, in[slot], {a.batch * a.q_len});
   }
   if (!absent(in, slots.bias)) {
     check_bias(op, a, in[slots.bias]);
@@ -86,8 +85,7 @@ Results infer_attention(const Attrs& attrs, Types in) {
   const AttentionShapes shapes = check_attention("attention", attrs);
   const auto& a = std::get<AttentionAttrs>(attrs);
   if (!absent(in, Attention::positions)) {
-    need_int("attention", "positions", in[Attention::positions]);
-    need_shape("attention", "positions", in[Attention::positions], {a.batch * a.q_len});
+    need_int("attention", "positions", in[Attention::positions], {a.batch * a.q_len});
     if (a.mask != AttentionMask::causal || !absent(in, Attention::key_begins) ||
         !absent(in, Attention::key_ends)) {
       fail("attention", "positions, of a KV cache, need a causal mask without ranges of keys");
@@ -118,9 +116,7 @@ Results infer_attention_grad(const Attrs& attrs, Types in) {
 Values vjp_attention(Builder& b, const VjpCall& call) {
   only_first_gradient(call);
   const Node& n = call.node;
-  if (call.dresults[0] == kNoValue || n.in(Attention::positions) != kNoValue) {
-    return Values(n.operands.size(), kNoValue);
-  }
+  if (!absent(n, Attention::positions)) return Values(n.operands.size(), kNoValue);
   auto attrs = std::get<AttentionAttrs>(n.attrs);
   attrs.bias_gradient = call.wants(Attention::bias);
   const Values gradients =
@@ -168,26 +164,11 @@ class Heads {
   ValueId along_keys(ValueId rows) const { return b_.broadcast_along(rows, square(), 4); }
 
   // q k^T over the last axis, [B, K, G, T, S]; v in k's place gives do v^T.
-  ValueId over_head_dim(ValueId q, ValueId k) const {
-    return b_.emit1(
-        OpCode::dot,
-        DotAttrs{.batch_a = {0, 1}, .batch_b = {0, 1}, .contract_a = {4}, .contract_b = {3}},
-        {q, k});
-  }
+  ValueId over_head_dim(ValueId q, ValueId k) const { return dot(q, k, {4}, {3}); }
   // p v, [B, K, G, T, D]
-  ValueId over_keys(ValueId p, ValueId v) const {
-    return b_.emit1(
-        OpCode::dot,
-        DotAttrs{.batch_a = {0, 1}, .batch_b = {0, 1}, .contract_a = {4}, .contract_b = {2}},
-        {p, v});
-  }
+  ValueId over_keys(ValueId p, ValueId v) const { return dot(p, v, {4}, {2}); }
   // p^T q over queries and the heads of the group, [B, K, S, D]
-  ValueId over_queries(ValueId p, ValueId q) const {
-    return b_.emit1(
-        OpCode::dot,
-        DotAttrs{.batch_a = {0, 1}, .batch_b = {0, 1}, .contract_a = {2, 3}, .contract_b = {2, 3}},
-        {p, q});
-  }
+  ValueId over_queries(ValueId p, ValueId q) const { return dot(p, q, {2, 3}, {2, 3}); }
   // Scaled, with the bias, and masked, [B, K, G, T, S]
   ValueId scores(ValueId q, ValueId k) const {
     ValueId s = b_.scaled(over_head_dim(q, k), a_.scale);
@@ -246,6 +227,13 @@ class Heads {
   }
 
  private:
+  // Of each batch entry and kv head, over these axes of x and of y.
+  ValueId dot(ValueId x, ValueId y, const Shape& over_x, const Shape& over_y) const {
+    const DotAttrs attrs{
+        .batch_a = {0, 1}, .batch_b = {0, 1}, .contract_a = over_x, .contract_b = over_y};
+    return b_.emit1(OpCode::dot, attrs, {x, y});
+  }
+
   // 0, 1, ... from `first` on along an axis of the shape.
   ValueId counted(const Shape& box, int64_t axis, int64_t first) const {
     if (first == 0) return b_.iota(box, axis);
@@ -286,10 +274,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 Values decompose_attention(Builder& b, const Node& node) {
   const auto& a = std::get<AttentionAttrs>(node.attrs);
   const Heads heads(b, a,
-                    {.positions = operand(node, Attention::positions),
-                     .key_begins = operand(node, Attention::key_begins),
-                     .key_ends = operand(node, Attention::key_ends),
-                     .bias = operand(node, Attention::bias)});
+                    {.positions = node.in(Attention::positions),
+                     .key_begins = node.in(Attention::key_begins),
+                     .key_ends = node.in(Attention::key_ends),
+                     .bias = node.in(Attention::bias)});
   const ValueId s = heads.scores(heads.split_q(node.operands[0]), heads.split_kv(node.operands[1]));
   const ValueId largest = heads.above(b.reduce_max(s, {4}), -kInfinity, 0);
   const ValueId e = b.unary(OpCode::exp, b.sub(s, heads.along_keys(largest)));
@@ -305,9 +293,9 @@ Values decompose_attention(Builder& b, const Node& node) {
 Values decompose_attention_grad(Builder& b, const Node& node) {
   const auto& a = std::get<AttentionAttrs>(node.attrs);
   const Heads heads(b, a,
-                    {.key_begins = operand(node, AttentionGrad::key_begins),
-                     .key_ends = operand(node, AttentionGrad::key_ends),
-                     .bias = operand(node, AttentionGrad::bias)});
+                    {.key_begins = node.in(AttentionGrad::key_begins),
+                     .key_ends = node.in(AttentionGrad::key_ends),
+                     .bias = node.in(AttentionGrad::bias)});
   const ValueId dout = heads.split_q(node.operands[0]);
   const ValueId q = heads.split_q(node.operands[1]);
   const ValueId k = heads.split_kv(node.operands[2]);

@@ -16,8 +16,7 @@ Results infer_cache_write(const Attrs& attrs, Types in) {
     fail("cache_write", "expected batch, capacity >= 1, got {}, {}", a.batch, a.capacity);
   }
   need_dims("cache_write", "batch x capacity", {a.batch, a.capacity});
-  need_float("cache_write", "x", x);
-  need_rank("cache_write", "x", x, 2);
+  need_matrix("cache_write", "x", x);
   if (x.shape[0] % a.batch != 0) {
     fail("cache_write", "expected rows of x in {} equal parts, got {}", a.batch, x.shape[0]);
   }
@@ -26,8 +25,7 @@ Results infer_cache_write(const Attrs& attrs, Types in) {
     fail("cache_write", "expected x of the cache's dtype, got {} and {}", to_string(x),
          to_string(cache));
   }
-  need_int("cache_write", "positions", in[CacheWrite::positions]);
-  need_shape("cache_write", "positions", in[CacheWrite::positions], {x.shape[0]});
+  need_int("cache_write", "positions", in[CacheWrite::positions], {x.shape[0]});
   return {moved(cache, cache.shape)};
 }
 

@@ -1,6 +1,7 @@
 #include "ir/ops/common.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/integer.h"
 
@@ -21,14 +22,6 @@ TensorType per_tensor(Dtype dtype, Shape shape) {
 
 bool absent(Types types, size_t i) {
   return i >= types.size() || types[i] == absent_type();
-}
-
-bool absent(const Node& node, size_t i) {
-  return operand(node, i) == kNoValue;
-}
-
-ValueId operand(const Node& node, size_t i) {
-  return i < node.operands.size() ? node.operands[i] : kNoValue;
 }
 
 void need_float(std::string_view op, std::string_view what, const TensorType& type) {
@@ -62,6 +55,17 @@ void need_float(std::string_view op, std::string_view what, const TensorType& ty
   need_shape(op, what, type, expected);
 }
 
+void need_int(std::string_view op, std::string_view what, const TensorType& type,
+              const Shape& expected) {
+  need_int(op, what, type);
+  need_shape(op, what, type, expected);
+}
+
+void need_matrix(std::string_view op, std::string_view what, const TensorType& type) {
+  need_float(op, what, type);
+  need_rank(op, what, type, 2);
+}
+
 void need_axes(std::string_view op, std::string_view what, const Shape& axes, size_t rank) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const bool twice = std::count(axes.begin(), axes.end(), axes[i]) > 1;
@@ -89,10 +93,22 @@ Shape without(const Shape& shape, const Shape& axes) {
   return rest;
 }
 
+Shape at_axes(const Shape& shape, const Shape& axes) {
+  Shape dims;
+  for (const int64_t axis : axes) dims.push_back(shape[at(axis)]);
+  return dims;
+}
+
 Shape iota_axes(size_t n) {
   Shape axes(n);
-  for (size_t i = 0; i < n; ++i) axes[i] = static_cast<int64_t>(i);
+  std::iota(axes.begin(), axes.end(), 0);
   return axes;
+}
+
+Shape inverse(const Shape& perm) {
+  Shape result(perm.size());
+  for (size_t i = 0; i < perm.size(); ++i) result[at(perm[i])] = static_cast<int64_t>(i);
+  return result;
 }
 
 void only_first_gradient(const VjpCall& call) {

@@ -42,13 +42,15 @@ Values emit_quantize(Builder& b, const QuantizeAttrs& attrs, ValueId x, ValueId 
                      const ResultTypes& types);
 // The types of what that makes, of operands x and scale.
 Results quantized_types(const QuantizeAttrs& attrs, Types in, const ResultTypes& types);
+// Of delayed_scale, whose history is of this type: that of its next one.
+TensorType next_history(const TensorType& history);
 // The type of a result that only moves what `from` holds: exact for integers and quantized data.
 TensorType moved(const TensorType& from, Shape shape);
 
 bool absent(Types types, size_t i);
-bool absent(const Node& node, size_t i);
-// The operand, or kNoValue where it is absent.
-ValueId operand(const Node& node, size_t i);
+inline bool absent(const Node& node, size_t i) {
+  return node.in(i) == kNoValue;
+}
 
 void need_float(std::string_view op, std::string_view what, const TensorType& type);
 void need_int(std::string_view op, std::string_view what, const TensorType& type);
@@ -56,9 +58,12 @@ void need_bool(std::string_view op, std::string_view what, const TensorType& typ
 void need_rank(std::string_view op, std::string_view what, const TensorType& type, size_t rank);
 void need_shape(std::string_view op, std::string_view what, const TensorType& type,
                 const Shape& expected);
-// Both of the above, for a float.
+// Two of the above.
 void need_float(std::string_view op, std::string_view what, const TensorType& type,
                 const Shape& expected);
+void need_int(std::string_view op, std::string_view what, const TensorType& type,
+              const Shape& expected);
+void need_matrix(std::string_view op, std::string_view what, const TensorType& type);
 // The axes lie in [0, rank) and none stands twice.
 void need_axes(std::string_view op, std::string_view what, const Shape& axes, size_t rank);
 // Every dimension is at least 0 and the product fits.
@@ -69,8 +74,12 @@ inline size_t at(int64_t axis) {
 }
 // The shape without these axes.
 Shape without(const Shape& shape, const Shape& axes);
+// What stands in the shape at these axes, in their order.
+Shape at_axes(const Shape& shape, const Shape& axes);
 // 0, 1, ..., n - 1
 Shape iota_axes(size_t n);
+// The permutation that undoes this one.
+Shape inverse(const Shape& perm);
 
 // Throws where a gradient arrives for any result but the first: no gradient flows through
 // statistics.
@@ -78,8 +87,23 @@ void only_first_gradient(const VjpCall& call);
 
 // Operands read once and results written once, absent ones free.
 double moved_bytes(const Graph& graph, const Node& node);
-// `flops_per_element` of the first result, and moved_bytes.
+// `flops_per_element` of the first result, or of the first operand, and moved_bytes.
 Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_element);
+template <int kFlops>
+Cost cost_per_result(const Graph& graph, const Node& node) {
+  return cost_per_result(graph, node, kFlops);
+}
+template <int kFlops>
+Cost cost_per_operand(const Graph& graph, const Node& node) {
+  return {.flops = kFlops * static_cast<double>(graph.type(node.operands[0]).n_elems()),
+          .bytes = moved_bytes(graph, node)};
+}
+// A float like x.
+template <OpCode C>
+Results infer_same(const Attrs&, Types in) {
+  need_float(op_def(C).name, "x", in[0]);
+  return {real(in[0].shape)};
+}
 
 // Dequantizes the quantized operands to f32 and emits the same op on those; float results are f32.
 Values emit_dequantized(Builder& b, const Node& node);

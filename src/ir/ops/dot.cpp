@@ -8,23 +8,14 @@
 namespace octet::ops {
 namespace {
 
-// The axes of an operand that are neither batch nor contracted, in order.
-Shape free_axes(size_t rank, const Shape& batch, const Shape& contract) {
-  Shape taken = batch;
-  taken.insert(taken.end(), contract.begin(), contract.end());
-  Shape free;
-  for (size_t i = 0; i < rank; ++i) {
-    const auto axis = static_cast<int64_t>(i);
-    if (std::find(taken.begin(), taken.end(), axis) == taken.end()) free.push_back(axis);
-  }
-  return free;
+Shape joined(Shape axes, const Shape& more) {
+  axes.insert(axes.end(), more.begin(), more.end());
+  return axes;
 }
 
-void need_dot_axes(std::string_view what, const TensorType& type, const Shape& batch,
-                   const Shape& contract) {
-  Shape all = batch;
-  all.insert(all.end(), contract.begin(), contract.end());
-  need_axes("dot", what, all, type.shape.size());
+// The axes of an operand that are neither batch nor contracted, in order.
+Shape free_axes(size_t rank, const Shape& batch, const Shape& contract) {
+  return without(iota_axes(rank), joined(batch, contract));
 }
 
 void need_equal_dims(std::string_view what, Types in, const Shape& axes_a, const Shape& axes_b) {
@@ -43,18 +34,14 @@ Results infer_dot(const Attrs& attrs, Types in) {
   const auto& a = std::get<DotAttrs>(attrs);
   need_float("dot", "a", in[0]);
   need_float("dot", "b", in[1]);
-  need_dot_axes("axes of a", in[0], a.batch_a, a.contract_a);
-  need_dot_axes("axes of b", in[1], a.batch_b, a.contract_b);
+  need_axes("dot", "axes of a", joined(a.batch_a, a.contract_a), in[0].shape.size());
+  need_axes("dot", "axes of b", joined(a.batch_b, a.contract_b), in[1].shape.size());
   need_equal_dims("batch", in, a.batch_a, a.batch_b);
   need_equal_dims("contracted", in, a.contract_a, a.contract_b);
-  Shape shape;
-  for (const int64_t axis : a.batch_a) shape.push_back(in[0].shape[at(axis)]);
-  for (const int64_t axis : free_axes(in[0].shape.size(), a.batch_a, a.contract_a)) {
-    shape.push_back(in[0].shape[at(axis)]);
-  }
-  for (const int64_t axis : free_axes(in[1].shape.size(), a.batch_b, a.contract_b)) {
-    shape.push_back(in[1].shape[at(axis)]);
-  }
+  const Shape free_a = free_axes(in[0].shape.size(), a.batch_a, a.contract_a);
+  const Shape free_b = free_axes(in[1].shape.size(), a.batch_b, a.contract_b);
+  const Shape shape =
+      joined(at_axes(in[0].shape, joined(a.batch_a, free_a)), at_axes(in[1].shape, free_b));
   return {real(shape)};
 }
 
@@ -71,7 +58,7 @@ ValueId dot_gradient(Builder& b, ValueId dy, ValueId other, const Side& self, co
   const auto n_batch = static_cast<int64_t>(self.batch.size());
   const auto n_first = static_cast<int64_t>(self_is_first ? self.free.size() : peer.free.size());
   DotAttrs attrs;
-  for (int64_t i = 0; i < n_batch; ++i) attrs.batch_a.push_back(i);
+  attrs.batch_a = iota_axes(self.batch.size());
   attrs.batch_b = peer.batch;
   const int64_t peer_start = self_is_first ? n_batch + n_first : n_batch;
   for (size_t i = 0; i < peer.free.size(); ++i) {
@@ -81,22 +68,18 @@ ValueId dot_gradient(Builder& b, ValueId dy, ValueId other, const Side& self, co
   const ValueId raw = b.emit1(OpCode::dot, attrs, {dy, other});
   // raw: batch, self's free, then what is left of the peer: its contracted axes in the peer's
   // order.
-  Shape place = self.batch;
-  place.insert(place.end(), self.free.begin(), self.free.end());
+  Shape place = joined(self.batch, self.free);
   std::vector<std::pair<int64_t, int64_t>> left;  // peer's axis, self's axis
   for (size_t i = 0; i < peer.contract.size(); ++i) {
     left.emplace_back(peer.contract[i], self.contract[i]);
   }
   std::sort(left.begin(), left.end());
   for (const auto& [peer_axis, self_axis] : left) place.push_back(self_axis);
-  Shape perm(place.size());
-  for (size_t i = 0; i < place.size(); ++i) perm[at(place[i])] = static_cast<int64_t>(i);
-  return perm == iota_axes(perm.size()) ? raw : b.transpose(raw, perm);
+  return place == iota_axes(place.size()) ? raw : b.transpose(raw, inverse(place));
 }
 
 Values vjp_dot(Builder& b, const VjpCall& call) {
   const ValueId dy = call.dresults[0];
-  if (dy == kNoValue) return {kNoValue, kNoValue};
   const auto& attrs = std::get<DotAttrs>(call.node.attrs);
   const ValueId x = call.node.operands[0];
   const ValueId y = call.node.operands[1];
@@ -117,10 +100,8 @@ Cost cost_dot(const Graph& graph, const Node& node) {
 
 Results infer_gemm(const Attrs& attrs, Types in) {
   const auto& a = std::get<GemmAttrs>(attrs);
-  need_float("gemm", "a", in[0]);
-  need_float("gemm", "b", in[1]);
-  need_rank("gemm", "a", in[0], 2);
-  need_rank("gemm", "b", in[1], 2);
+  need_matrix("gemm", "a", in[0]);
+  need_matrix("gemm", "b", in[1]);
   const int64_t m = in[0].shape[a.trans_a ? 1 : 0];
   const int64_t k = in[0].shape[a.trans_a ? 0 : 1];
   const int64_t n = in[1].shape[a.trans_b ? 0 : 1];
@@ -148,7 +129,6 @@ Values vjp_gemm(Builder& b, const VjpCall& call) {
   const Node& n = call.node;
   Values grads(n.operands.size(), kNoValue);
   ValueId dy = call.dresults[0];
-  if (dy == kNoValue) return grads;
   if (!absent(n, Gemm::c)) {
     const bool is_row = is_bias_row(b.type(n.operands[Gemm::c]));
     grads[Gemm::c] = is_row ? b.unary(OpCode::column_sum, dy) : dy;
@@ -210,7 +190,7 @@ Values decompose_gemm(Builder& b, const Node& node) {
                        .contract_a = {a.trans_a ? 0 : 1},
                        .contract_b = {a.trans_b ? 1 : 0}};
   const auto factor = [&](size_t i) {
-    const ValueId scale = operand(node, i + 3);
+    const ValueId scale = node.in(i + 3);
     ValueId x = node.operands[i];
     if (b.type(x).layout.transposed) x = b.laid_out(x, false);
     if (scale == kNoValue) return x;
@@ -265,17 +245,14 @@ Cost cost_batched_gemm(const Graph& graph, const Node& node) {
   return cost_per_result(graph, node, 2 * depth + (absent(node, BatchedGemm::c) ? 0 : 1));
 }
 
-Results infer_bias_add(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
-  need_float("bias_add", "x", in[0]);
-  need_rank("bias_add", "x", in[0], 2);
+Results infer_bias_add(const Attrs&, Types in) {
+  need_matrix("bias_add", "x", in[0]);
   need_float("bias_add", "bias", in[1], {in[0].shape[1]});
   return {real(in[0].shape)};
 }
 
 Values vjp_bias_add(Builder& b, const VjpCall& call) {
   const ValueId dy = call.dresults[0];
-  if (dy == kNoValue) return {kNoValue, kNoValue};
   return {dy, b.unary(OpCode::column_sum, dy)};
 }
 
@@ -284,15 +261,12 @@ Values decompose_bias_add(Builder& b, const Node& node) {
   return {b.add(node.operands[0], b.broadcast(node.operands[1], shape, {1}))};
 }
 
-Results infer_column_sum(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
-  need_float("column_sum", "x", in[0]);
-  need_rank("column_sum", "x", in[0], 2);
+Results infer_column_sum(const Attrs&, Types in) {
+  need_matrix("column_sum", "x", in[0]);
   return {real({in[0].shape[1]})};
 }
 
 Values vjp_column_sum(Builder& b, const VjpCall& call) {
-  if (call.dresults[0] == kNoValue) return {kNoValue};
   const Shape shape = b.shape(call.node.operands[0]);
   return {b.broadcast(call.dresults[0], shape, {1})};
 }
@@ -301,9 +275,6 @@ Values decompose_column_sum(Builder& b, const Node& node) {
   return {b.reduce_sum(node.operands[0], {0})};
 }
 
-Cost cost_bias_add(const Graph& graph, const Node& node) {
-  return cost_per_result(graph, node, 1);
-}
 Cost cost_column_sum(const Graph& graph, const Node& node) {
   return cost_per_result(graph, node, static_cast<double>(graph.type(node.operands[0]).shape[0]));
 }
@@ -332,7 +303,7 @@ constinit const OpDef defs::bias_add = define(OpCode::bias_add, {.infer = infer_
                                                                  .vjp = vjp_bias_add,
                                                                  .decompose = decompose_bias_add,
                                                                  .scale = scale::bias_add,
-                                                                 .cost = cost_bias_add,
+                                                                 .cost = cost_per_result<1>,
                                                                  .inplace = kInplaceFirst});
 constinit const OpDef defs::column_sum =
     define(OpCode::column_sum, {.infer = infer_column_sum,

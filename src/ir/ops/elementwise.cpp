@@ -11,15 +11,7 @@ namespace octet::ops {
 namespace {
 
 template <OpCode C>
-Results infer_unary(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
-  need_float(op_def(C).name, "x", in[0]);
-  return {real(in[0].shape)};
-}
-
-template <OpCode C>
-Results infer_binary(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+Results infer_binary(const Attrs&, Types in) {
   const auto op = op_def(C).name;
   need_float(op, "a", in[0]);
   need_float(op, "b", in[1], in[0].shape);
@@ -36,14 +28,12 @@ void need_comparable(std::string_view op, const TensorType& a, const TensorType&
 }
 
 template <OpCode C>
-Results infer_compare(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+Results infer_compare(const Attrs&, Types in) {
   need_comparable(op_def(C).name, in[0], in[1]);
   return {{.dtype = Dtype::boolean, .shape = in[0].shape}};
 }
 
-Results infer_select(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+Results infer_select(const Attrs&, Types in) {
   need_bool("select", "condition", in[0]);
   need_comparable("select", in[1], in[2]);
   need_shape("select", "condition", in[0], in[1].shape);
@@ -51,13 +41,11 @@ Results infer_select(const Attrs& attrs, Types in) {
 }
 
 // From a float, an integer or a bool to a float.
-Results infer_cast(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+Results infer_cast(const Attrs&, Types in) {
   return {real(in[0].shape)};
 }
 
-Results infer_axpby(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+Results infer_axpby(const Attrs&, Types in) {
   need_float("axpby", "a", in[Axpby::a]);
   need_float("axpby", "b", in[Axpby::b], in[Axpby::a].shape);
   need_float("axpby", "factor_a", in[Axpby::factor_a], {});
@@ -70,17 +58,11 @@ Values decompose_axpby(Builder& b, const Node& node) {
   };
   return {b.add(scaled(Axpby::a, Axpby::factor_a), scaled(Axpby::b, Axpby::factor_b))};
 }
-Cost cost_axpby(const Graph& graph, const Node& node) {
-  return cost_per_result(graph, node, 3);
-}
-
 using UnaryGradient = ValueId (*)(Builder& b, ValueId dy, ValueId x, ValueId y);
 
 template <UnaryGradient F>
 Values vjp_unary(Builder& b, const VjpCall& call) {
-  const ValueId dy = call.dresults[0];
-  if (dy == kNoValue) return {kNoValue};
-  return {F(b, dy, call.node.operands[0], call.node.results[0])};
+  return {F(b, call.dresults[0], call.node.operands[0], call.node.results[0])};
 }
 
 // Each gradient in terms of dy, the operand x and the result y.
@@ -129,9 +111,7 @@ using BinaryGradient = Values (*)(Builder& b, ValueId dy, const Node& node);
 
 template <BinaryGradient F>
 Values vjp_binary(Builder& b, const VjpCall& call) {
-  const ValueId dy = call.dresults[0];
-  if (dy == kNoValue) return Values(call.node.operands.size(), kNoValue);
-  return F(b, dy, call.node);
+  return F(b, call.dresults[0], call.node);
 }
 
 Values d_add(Builder&, ValueId dy, const Node&) {
@@ -165,23 +145,17 @@ Values d_select(Builder& b, ValueId dy, const Node& n) {
 // The operand's own dtype, which is not the result's.
 Values vjp_cast(Builder& b, const VjpCall& call) {
   const Dtype dtype = b.type(call.node.operands[0]).dtype;
-  const ValueId dy = call.dresults[0];
-  if (dy == kNoValue || !is_float(dtype)) return {kNoValue};
-  return {b.cast(dy, dtype)};
-}
-
-Cost cost_one(const Graph& graph, const Node& node) {
-  return cost_per_result(graph, node, 1);
+  return {is_float(dtype) ? b.cast(call.dresults[0], dtype) : kNoValue};
 }
 
 constexpr InplacePair kInplaceSelect[] = {{.result = 0, .operand = 1}, {.result = 0, .operand = 2}};
 
 template <OpCode C, UnaryGradient F>
 constexpr OpDef unary(ScaleFn scale) {
-  return define(C, {.infer = infer_unary<C>,
+  return define(C, {.infer = infer_same<C>,
                     .vjp = vjp_unary<F>,
                     .scale = scale,
-                    .cost = cost_one,
+                    .cost = cost_per_result<1>,
                     .inplace = kInplaceFirst});
 }
 
@@ -190,13 +164,14 @@ constexpr OpDef binary(ScaleFn scale) {
   return define(C, {.infer = infer_binary<C>,
                     .vjp = vjp_binary<F>,
                     .scale = scale,
-                    .cost = cost_one,
+                    .cost = cost_per_result<1>,
                     .inplace = kInplaceEither});
 }
 
 template <OpCode C>
 constexpr OpDef compare() {
-  return define(C, {.infer = infer_compare<C>, .scale = scale::compare, .cost = cost_one});
+  return define(C,
+                {.infer = infer_compare<C>, .scale = scale::compare, .cost = cost_per_result<1>});
 }
 
 }  // namespace
@@ -227,16 +202,16 @@ constinit const OpDef defs::equal = compare<OpCode::equal>();
 constinit const OpDef defs::select = define(OpCode::select, {.infer = infer_select,
                                                              .vjp = vjp_binary<d_select>,
                                                              .scale = scale::select,
-                                                             .cost = cost_one,
+                                                             .cost = cost_per_result<1>,
                                                              .inplace = kInplaceSelect});
 constinit const OpDef defs::cast =
     define(OpCode::cast, {.infer = infer_cast, .vjp = vjp_cast, .scale = scale::same});
 constinit const OpDef defs::stop_gradient = define(
     OpCode::stop_gradient,
-    {.infer = infer_unary<OpCode::stop_gradient>, .scale = scale::same, .inplace = kInplaceFirst});
+    {.infer = infer_same<OpCode::stop_gradient>, .scale = scale::same, .inplace = kInplaceFirst});
 constinit const OpDef defs::axpby = define(OpCode::axpby, {.infer = infer_axpby,
                                                            .decompose = decompose_axpby,
-                                                           .cost = cost_axpby,
+                                                           .cost = cost_per_result<3>,
                                                            .inplace = kInplaceEither});
 
 }  // namespace octet::ops

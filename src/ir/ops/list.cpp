@@ -58,7 +58,14 @@ Attrs with_amax(Attrs attrs, bool amax) {
   return attrs;
 }
 
-void check_operands(const OpDef& def, std::span<const ValueId> operands) {
+ValueIds VjpFn::operator()(Builder& builder, const VjpCall& call) const {
+  const bool arrives =
+      std::ranges::any_of(call.dresults, [](ValueId id) { return id != kNoValue; });
+  return arrives ? rule_(builder, call) : ValueIds(call.node.operands.size(), kNoValue);
+}
+
+void check_operands(const OpDef& def, const Attrs& attrs, std::span<const ValueId> operands) {
+  if (attrs.index() != def.attrs().index()) throw std::bad_variant_access();
   const SlotList& slots = def.operands;
   const size_t n = operands.size();
   if (!slots.fits(n)) {

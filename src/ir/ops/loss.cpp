@@ -25,12 +25,10 @@ double smoothing_of(std::string_view op, const Attrs& attrs) {
 
 Results infer_cross_entropy(const Attrs& attrs, Types in) {
   smoothing_of("cross_entropy", attrs);
-  need_float("cross_entropy", "logits", in[0]);
-  need_rank("cross_entropy", "logits", in[0], 2);
+  need_matrix("cross_entropy", "logits", in[0]);
   if (in[0].shape[1] < 1) fail("cross_entropy", "logits must have at least one class, got 0");
   const Shape rows{in[0].shape[0]};
-  need_int("cross_entropy", "labels", in[1]);
-  need_shape("cross_entropy", "labels", in[1], rows);
+  need_int("cross_entropy", "labels", in[1], rows);
   need_float("cross_entropy", "inv_n", in[2], {});
   return {real({}), real(rows), real(rows)};
 }
@@ -38,12 +36,10 @@ Results infer_cross_entropy(const Attrs& attrs, Types in) {
 Results infer_cross_entropy_grad(const Attrs& attrs, Types in) {
   const auto op = op_def(OpCode::cross_entropy_grad).name;
   smoothing_of(op, attrs);
-  need_float(op, "logits", in[1]);
-  need_rank(op, "logits", in[1], 2);
+  need_matrix(op, "logits", in[1]);
   const Shape rows{in[1].shape[0]};
   need_float(op, "dloss", in[0], in[0].shape.empty() ? Shape{} : rows);
-  need_int(op, "labels", in[2]);
-  need_shape(op, "labels", in[2], rows);
+  need_int(op, "labels", in[2], rows);
   need_float(op, "lse", in[3], rows);
   need_float(op, "inv_n", in[4], {});
   return {real(in[1].shape)};
@@ -121,14 +117,6 @@ Values decompose_cross_entropy_grad(Builder& b, const Node& node) {
   return {or_zero(b, valid, b.mul(factor, b.sub(p, target)))};
 }
 
-Cost cost_cross_entropy(const Graph& graph, const Node& node) {
-  return {.flops = 4 * static_cast<double>(graph.type(node.operands[0]).n_elems()),
-          .bytes = moved_bytes(graph, node)};
-}
-Cost cost_cross_entropy_grad(const Graph& graph, const Node& node) {
-  return cost_per_result(graph, node, 4);
-}
-
 constexpr InplacePair kInplaceLogits[] = {{.result = 0, .operand = 1}};
 
 }  // namespace
@@ -138,12 +126,12 @@ constinit const OpDef defs::cross_entropy =
                                    .vjp = vjp_cross_entropy,
                                    .decompose = decompose_cross_entropy,
                                    .scale = scale::cross_entropy,
-                                   .cost = cost_cross_entropy});
+                                   .cost = cost_per_operand<4>});
 constinit const OpDef defs::cross_entropy_grad =
     define(OpCode::cross_entropy_grad, {.infer = infer_cross_entropy_grad,
                                         .decompose = decompose_cross_entropy_grad,
                                         .scale = scale::cross_entropy_grad,
-                                        .cost = cost_cross_entropy_grad,
+                                        .cost = cost_per_result<4>,
                                         .inplace = kInplaceLogits});
 
 }  // namespace octet::ops

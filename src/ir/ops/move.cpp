@@ -29,9 +29,7 @@ Results infer_broadcast(const Attrs& attrs, Types in) {
   if (!std::is_sorted(a.axes.begin(), a.axes.end())) {
     fail("broadcast", "axes must rise, got {}", to_string(a.axes));
   }
-  Shape expected;
-  for (const int64_t axis : a.axes) expected.push_back(a.shape[at(axis)]);
-  need_shape("broadcast", "x", in[0], expected);
+  need_shape("broadcast", "x", in[0], at_axes(a.shape, a.axes));
   return {moved(in[0], a.shape)};
 }
 
@@ -49,8 +47,7 @@ Results infer_transpose(const Attrs& attrs, Types in, Said said) {
   const auto& a = std::get<TransposeAttrs>(attrs);
   need_rank("transpose", "x", in[0], a.perm.size());
   need_axes("transpose", "perm", a.perm, a.perm.size());
-  Shape shape;
-  for (const int64_t axis : a.perm) shape.push_back(in[0].shape[at(axis)]);
+  const Shape shape = at_axes(in[0].shape, a.perm);
   TensorType y = moved(in[0], shape);
   if (!said.empty()) y.layout = said[0].layout;
   if (y.layout.pad > 1 || (y.layout.transposed && shape.size() != 2))
@@ -123,27 +120,21 @@ Results infer_concatenate(const Attrs& attrs, Types in) {
 
 Values vjp_broadcast(Builder& b, const VjpCall& call) {
   const ValueId dy = call.dresults[0];
-  if (dy == kNoValue) return {kNoValue};
   const auto& a = std::get<BroadcastAttrs>(call.node.attrs);
   const Shape repeated = without(iota_axes(a.shape.size()), a.axes);
   return {repeated.empty() ? dy : b.reduce_sum(dy, repeated)};
 }
 
 Values vjp_reshape(Builder& b, const VjpCall& call) {
-  if (call.dresults[0] == kNoValue) return {kNoValue};
   return {b.reshape(call.dresults[0], b.shape(call.node.operands[0]))};
 }
 
 Values vjp_transpose(Builder& b, const VjpCall& call) {
-  if (call.dresults[0] == kNoValue) return {kNoValue};
   const auto& perm = std::get<TransposeAttrs>(call.node.attrs).perm;
-  Shape inverse(perm.size());
-  for (size_t i = 0; i < perm.size(); ++i) inverse[at(perm[i])] = static_cast<int64_t>(i);
-  return {b.transpose(call.dresults[0], inverse)};
+  return {b.transpose(call.dresults[0], inverse(perm))};
 }
 
 Values vjp_slice(Builder& b, const VjpCall& call) {
-  if (call.dresults[0] == kNoValue) return {kNoValue};
   const auto& a = std::get<SliceAttrs>(call.node.attrs);
   const Shape& x = b.shape(call.node.operands[0]);
   const Shape& y = b.shape(call.node.results[0]);
@@ -157,7 +148,6 @@ Values vjp_slice(Builder& b, const VjpCall& call) {
 }
 
 Values vjp_pad(Builder& b, const VjpCall& call) {
-  if (call.dresults[0] == kNoValue) return {kNoValue};
   const auto& a = std::get<PadAttrs>(call.node.attrs);
   const Shape& x = b.shape(call.node.operands[0]);
   SliceAttrs slice{.start = a.low, .limit = a.low, .stride = a.interior};
@@ -169,8 +159,6 @@ Values vjp_pad(Builder& b, const VjpCall& call) {
 }
 
 Values vjp_concatenate(Builder& b, const VjpCall& call) {
-  const size_t n = call.node.operands.size();
-  if (call.dresults[0] == kNoValue) return Values(n, kNoValue);
   const int64_t axis = std::get<AxisAttrs>(call.node.attrs).axis;
   Values grads;
   int64_t start = 0;

@@ -12,102 +12,76 @@
 namespace octet::ops {
 namespace {
 
-// Behind x, w and the scales of x: all statistics are given, or none.
-bool has_statistics(OpCode op, Types in, SlotId first, SlotId last) {
-  const auto name = op_def(op).name;
-  for (SlotId i = first; i <= last; ++i) {
-    if (absent(in, i) != absent(in, last)) fail(name, "all statistics are given, or none");
-    if (!absent(in, i)) need_float(name, op_def(op).operands[i].name, in[i], {in[0].shape[0]});
+// Of a centred norm; kNoValue of others.
+template <typename Op>
+ValueId known_mean(const Node& node) {
+  if constexpr (requires { Op::known_mean; }) return node.in(Op::known_mean);
+  return kNoValue;
+}
+template <typename Op>
+ValueId bias_of(const Node& node) {
+  if constexpr (requires { Op::bias; }) return node.in(Op::bias);
+  return kNoValue;
+}
+
+// Behind the scales of x: all statistics are given, or none.
+template <OpCode C, typename Op>
+bool has_statistics(Types in) {
+  const auto name = op_def(C).name;
+  for (SlotId i = Op::x_scale + 1; i <= Op::known_rstd; ++i) {
+    if (absent(in, i) != absent(in, Op::known_rstd))
+      fail(name, "all statistics are given, or none");
+    if (!absent(in, i)) need_float(name, op_def(C).operands[i].name, in[i], {in[0].shape[0]});
   }
-  return !absent(in, last);
+  return !absent(in, Op::known_rstd);
 }
 
-Results infer_rms_norm(const Attrs& attrs, Types in) {
-  need_float("rms_norm", "x", in[0]);
-  need_rank("rms_norm", "x", in[0], 2);
-  if (!absent(in, 1)) need_float("rms_norm", "weight", in[1], {in[0].shape[1]});
-  if (has_statistics(OpCode::rms_norm, in, RmsNorm::known_rstd, RmsNorm::known_rstd))
-    return with_amax_results(OpCode::rms_norm, attrs, {real(in[0].shape)});
-  return with_amax_results(OpCode::rms_norm, attrs, {real(in[0].shape), real({in[0].shape[0]})});
-}
-
-// Where the gradients' addends stand.
-constexpr SlotId kRmsAddend = RmsNormGrad::addend, kLayerAddend = LayerNormGrad::addend;
-constexpr InplacePair kInplaceRmsAddend[] = {{RmsNormGrad::dx, kRmsAddend}};
-constexpr InplacePair kInplaceLayerAddend[] = {{LayerNormGrad::dx, kLayerAddend}};
-
-Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
-  need_float("rms_norm_grad", "x", in[1]);
-  need_rank("rms_norm_grad", "x", in[1], 2);
-  need_float("rms_norm_grad", "dy", in[0], in[1].shape);
-  need_float("rms_norm_grad", "rstd", in[2], {in[1].shape[0]});
-  if (!absent(in, kRmsAddend)) need_float("rms_norm_grad", "c", in[kRmsAddend], in[1].shape);
-  Results results{real(in[1].shape)};
-  if (absent(in, 3)) return with_amax_results(OpCode::rms_norm_grad, attrs, results);
-  need_float("rms_norm_grad", "weight", in[3], {in[1].shape[1]});
-  results.push_back(real({in[1].shape[1]}));
-  return with_amax_results(OpCode::rms_norm_grad, attrs, results);
-}
-
-Results infer_layer_norm(const Attrs& attrs, Types in) {
-  need_float("layer_norm", "x", in[0]);
-  need_rank("layer_norm", "x", in[0], 2);
-  const TensorType rows = real({in[0].shape[0]});
-  if (!absent(in, 1)) need_float("layer_norm", "weight", in[1], {in[0].shape[1]});
-  if (!absent(in, 2)) {
-    if (absent(in, 1)) fail("layer_norm", "a bias needs a weight");
-    need_float("layer_norm", "bias", in[2], {in[0].shape[1]});
+template <OpCode C, typename Op>
+Results infer_norm(const Attrs& attrs, Types in) {
+  const auto name = op_def(C).name;
+  need_matrix(name, "x", in[Op::x]);
+  const Shape& x = in[Op::x].shape;
+  if (!absent(in, Op::weight)) need_float(name, "weight", in[Op::weight], {x[1]});
+  if constexpr (requires { Op::bias; }) {
+    if (!absent(in, Op::bias)) {
+      if (absent(in, Op::weight)) fail(name, "a bias needs a weight");
+      need_float(name, "bias", in[Op::bias], {x[1]});
+    }
   }
-  if (has_statistics(OpCode::layer_norm, in, LayerNorm::known_mean, LayerNorm::known_rstd))
-    return with_amax_results(OpCode::layer_norm, attrs, {real(in[0].shape)});
-  return with_amax_results(OpCode::layer_norm, attrs, {real(in[0].shape), rows, rows});
+  Results results{real(x)};
+  if (!has_statistics<C, Op>(in)) results.resize(op_def(C).own_results(), real({x[0]}));
+  return with_amax_results(C, attrs, results);
 }
 
-Results infer_layer_norm_grad(const Attrs& attrs, Types in) {
-  need_float("layer_norm_grad", "x", in[1]);
-  need_rank("layer_norm_grad", "x", in[1], 2);
-  need_float("layer_norm_grad", "dy", in[0], in[1].shape);
-  need_float("layer_norm_grad", "mean", in[2], {in[1].shape[0]});
-  need_float("layer_norm_grad", "rstd", in[3], {in[1].shape[0]});
-  if (!absent(in, kLayerAddend)) need_float("layer_norm_grad", "c", in[kLayerAddend], in[1].shape);
-  Results results{real(in[1].shape)};
-  if (absent(in, 4)) return with_amax_results(OpCode::layer_norm_grad, attrs, results);
-  need_float("layer_norm_grad", "weight", in[4], {in[1].shape[1]});
-  results.push_back(real({in[1].shape[1]}));
-  results.push_back(real({in[1].shape[1]}));
-  return with_amax_results(OpCode::layer_norm_grad, attrs, results);
+template <OpCode C, typename Op>
+Results infer_norm_grad(const Attrs& attrs, Types in) {
+  const auto name = op_def(C).name;
+  need_matrix(name, "x", in[Op::x]);
+  const Shape& x = in[Op::x].shape;
+  need_float(name, "dy", in[Op::dy], x);
+  for (SlotId i = Op::x + 1; i < Op::weight; ++i)
+    need_float(name, op_def(C).operands[i].name, in[i], {x[0]});
+  if (!absent(in, Op::addend)) need_float(name, "c", in[Op::addend], x);
+  Results results{real(x)};
+  if (!absent(in, Op::weight)) {
+    need_float(name, "weight", in[Op::weight], {x[1]});
+    results.resize(op_def(C).own_results(), real({x[1]}));
+  }
+  return with_amax_results(C, attrs, results);
 }
 
-void need_own_statistics(const Node& node, SlotId known_rstd) {
-  if (!absent(node, known_rstd)) fail(op_def(node.op).name, "no gradient of known statistics");
-}
-
-Values vjp_rms_norm(Builder& b, const VjpCall& call) {
+template <OpCode Gradient, typename Op>
+Values vjp_norm(Builder& b, const VjpCall& call) {
   only_first_gradient(call);
   const Node& n = call.node;
-  need_own_statistics(n, RmsNorm::known_rstd);
+  if (!absent(n, Op::known_rstd)) fail(op_def(n.op).name, "no gradient of known statistics");
+  Values operands{call.dresults[0], n.in(Op::x)};
+  operands.insert(operands.end(), n.results.begin() + 1, n.results.end());
+  if (!absent(n, Op::weight)) operands.push_back(n.in(Op::weight));
+  const Values results = b.emit(Gradient, n.attrs, operands);
   Values grads(n.operands.size(), kNoValue);
-  if (call.dresults[0] == kNoValue) return grads;
-  Values operands{call.dresults[0], n.operands[0], n.results[1]};
-  if (!absent(n, 1)) operands.push_back(n.operands[1]);
-  const Values results = b.emit(OpCode::rms_norm_grad, n.attrs, operands);
-  grads[0] = results[0];
-  if (!absent(n, 1)) grads[1] = results[1];
-  return grads;
-}
-
-Values vjp_layer_norm(Builder& b, const VjpCall& call) {
-  only_first_gradient(call);
-  const Node& n = call.node;
-  need_own_statistics(n, LayerNorm::known_rstd);
-  Values grads(n.operands.size(), kNoValue);
-  if (call.dresults[0] == kNoValue) return grads;
-  Values operands{call.dresults[0], n.operands[0], n.results[1], n.results[2]};
-  if (!absent(n, 1)) operands.push_back(n.operands[1]);
-  const Values results = b.emit(OpCode::layer_norm_grad, n.attrs, operands);
-  grads[0] = results[0];
-  if (!absent(n, 1)) grads[1] = results[1];
-  if (!absent(n, 2)) grads[2] = results[2];
+  for (size_t i = 0; i < std::min<size_t>(grads.size(), Op::x_scale); ++i)
+    if (!absent(n, i)) grads[i] = results[i];
   return grads;
 }
 
@@ -129,37 +103,24 @@ ValueId rstd_of(Builder& b, ValueId x, const Attrs& attrs) {
   return b.unary(OpCode::rsqrt, b.plus(mean_square, std::get<NormAttrs>(attrs).eps));
 }
 
-Values decompose_rms_norm(Builder& b, const Node& node) {
-  if (!absent(node, RmsNorm::known_rstd)) {
-    return {emit_normalized(b, {.x = emit_f32(b, node, kScaleOfX<RmsNorm>[0]),
-                                .mean = kNoValue,
-                                .rstd = node.in(RmsNorm::known_rstd),
-                                .weight = node.in(RmsNorm::weight),
-                                .bias = kNoValue})};
+template <typename Op>
+Values decompose_norm(Builder& b, const Node& node) {
+  const ValueId weight = node.in(Op::weight), bias = bias_of<Op>(node);
+  if (!absent(node, Op::known_rstd)) {
+    const ValueId x = emit_f32(b, node, kScaleOfX<Op>[0]);
+    return {emit_normalized(b, {x, known_mean<Op>(node), node.in(Op::known_rstd), weight, bias})};
   }
   if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
-  const ValueId x = node.operands[0];
-  const Shape shape = b.shape(x);
-  const ValueId rstd = rstd_of(b, x, node.attrs);
-  return {emit_normalized(b, {x, kNoValue, rstd, operand(node, 1), kNoValue}), rstd};
-}
-
-Values decompose_layer_norm(Builder& b, const Node& node) {
-  if (!absent(node, LayerNorm::known_rstd)) {
-    return {emit_normalized(b, {.x = emit_f32(b, node, kScaleOfX<LayerNorm>[0]),
-                                .mean = node.in(LayerNorm::known_mean),
-                                .rstd = node.in(LayerNorm::known_rstd),
-                                .weight = node.in(LayerNorm::weight),
-                                .bias = node.in(LayerNorm::bias)})};
+  ValueId x = node.in(Op::x);
+  Values statistics;
+  if constexpr (requires { Op::mean; }) {
+    statistics.push_back(row_mean(b, x));
+    x = b.sub(x, per_row(b, statistics[0], b.shape(x)));
   }
-  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
-  const ValueId x = node.operands[0];
-  const Shape shape = b.shape(x);
-  const ValueId mean = row_mean(b, x);
-  const ValueId centred = b.sub(x, per_row(b, mean, shape));
-  const ValueId rstd = rstd_of(b, centred, node.attrs);
-  return {emit_normalized(b, {centred, kNoValue, rstd, operand(node, 1), operand(node, 2)}), mean,
-          rstd};
+  statistics.push_back(rstd_of(b, x, node.attrs));
+  Values results{emit_normalized(b, {x, kNoValue, statistics.back(), weight, bias})};
+  results.insert(results.end(), statistics.begin(), statistics.end());
+  return results;
 }
 
 // The gradient without its addend, in f32, and the sum of both.
@@ -172,49 +133,52 @@ Values emit_without_addend(Builder& b, const Node& node, size_t addend) {
   return results;
 }
 
-// With h = dy * w and the normalized n: dx = rstd * (h - n * mean(h * n)), dw = sum over rows of dy
-// * n.
-Values decompose_rms_norm_grad(Builder& b, const Node& node, Said said) {
+// With h = dy * w and the normalized n: dx = rstd * (h - n * mean(h * n)), of a centred norm
+// rstd * (h - mean(h) - n * mean(h * n)); dw = sum over rows of dy * n, db = that of dy.
+template <typename Op>
+Values decompose_norm_grad(Builder& b, const Node& node, Said said) {
+  constexpr bool kCentred = requires {
+    Op::mean;
+  };
   if (emits_amax(node.attrs)) return emit_with_amax(b, node, said);
-  if (!absent(node, kRmsAddend)) return emit_without_addend(b, node, kRmsAddend);
+  if (!absent(node, Op::addend)) return emit_without_addend(b, node, Op::addend);
   if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
-  const ValueId dy = node.operands[0];
+  const ValueId dy = node.in(Op::dy);
   const Shape shape = b.shape(dy);
-  const ValueId rstd = per_row(b, node.operands[2], shape);
-  const ValueId normal = b.mul(node.operands[1], rstd);
-  const bool weighted = !absent(node, 3);
-  const ValueId h = weighted ? b.mul(dy, per_column(b, node.operands[3], shape)) : dy;
+  const ValueId rstd = per_row(b, node.in(Op::rstd), shape);
+  ValueId x = node.in(Op::x);
+  if constexpr (kCentred) x = b.sub(x, per_row(b, node.in(Op::mean), shape));
+  const ValueId normal = b.mul(x, rstd);
+  const bool weighted = !absent(node, Op::weight);
+  const ValueId h = weighted ? b.mul(dy, per_column(b, node.in(Op::weight), shape)) : dy;
   const ValueId along = per_row(b, row_mean(b, b.mul(h, normal)), shape);
-  Values results{b.mul(rstd, b.sub(h, b.mul(normal, along)))};
-  if (weighted) results.push_back(b.reduce_sum(b.mul(dy, normal), {0}));
-  return results;
-}
-
-// The same with dx = rstd * (h - mean(h) - n * mean(h * n)), db = sum over rows of dy.
-Values decompose_layer_norm_grad(Builder& b, const Node& node, Said said) {
-  if (emits_amax(node.attrs)) return emit_with_amax(b, node, said);
-  if (!absent(node, kLayerAddend)) return emit_without_addend(b, node, kLayerAddend);
-  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
-  const ValueId dy = node.operands[0];
-  const Shape shape = b.shape(dy);
-  const ValueId rstd = per_row(b, node.operands[3], shape);
-  const ValueId centred = b.sub(node.operands[1], per_row(b, node.operands[2], shape));
-  const ValueId normal = b.mul(centred, rstd);
-  const bool weighted = !absent(node, 4);
-  const ValueId h = weighted ? b.mul(dy, per_column(b, node.operands[4], shape)) : dy;
-  const ValueId along = per_row(b, row_mean(b, b.mul(h, normal)), shape);
-  const ValueId rest = b.sub(h, per_row(b, row_mean(b, h), shape));
+  const ValueId rest = kCentred ? b.sub(h, per_row(b, row_mean(b, h), shape)) : h;
   Values results{b.mul(rstd, b.sub(rest, b.mul(normal, along)))};
-  if (weighted) {
-    results.push_back(b.reduce_sum(b.mul(dy, normal), {0}));
-    results.push_back(b.reduce_sum(dy, {0}));
-  }
+  if (weighted) results.push_back(b.reduce_sum(b.mul(dy, normal), {0}));
+  if (weighted && kCentred) results.push_back(b.reduce_sum(dy, {0}));
   return results;
 }
 
-template <int kFlops>
-Cost cost_norm(const Graph& graph, const Node& node) {
-  return cost_per_result(graph, node, kFlops);
+template <typename Op>
+constexpr InplacePair kInplaceAddend[] = {{Op::dx, Op::addend}};
+
+template <OpCode C, OpCode Gradient, typename Op>
+constexpr OpDef norm(ScaleFn scale, CostFn cost) {
+  return define(C, {.infer = infer_norm<C, Op>,
+                    .vjp = vjp_norm<Gradient, Op>,
+                    .decompose = decompose_norm<Op>,
+                    .scale = scale,
+                    .cost = cost,
+                    .scales = kScaleOfX<Op>});
+}
+template <OpCode C, typename Op>
+constexpr OpDef norm_grad(ScaleFn scale, CostFn cost) {
+  return define(C, {.infer = infer_norm_grad<C, Op>,
+                    .decompose = decompose_norm_grad<Op>,
+                    .scale = scale,
+                    .cost = cost,
+                    .inplace = kInplaceAddend<Op>,
+                    .scales = kScaleOfX<Op>});
 }
 
 }  // namespace
@@ -237,32 +201,14 @@ ValueId emit_normalized(Builder& b, const KnownNorm& norm) {
   return y;
 }
 
-constinit const OpDef defs::rms_norm = define(OpCode::rms_norm, {.infer = infer_rms_norm,
-                                                                 .vjp = vjp_rms_norm,
-                                                                 .decompose = decompose_rms_norm,
-                                                                 .scale = scale::rms_norm,
-                                                                 .cost = cost_norm<4>,
-                                                                 .scales = kScaleOfX<RmsNorm>});
+constinit const OpDef defs::rms_norm =
+    norm<OpCode::rms_norm, OpCode::rms_norm_grad, RmsNorm>(scale::rms_norm, cost_per_result<4>);
 constinit const OpDef defs::rms_norm_grad =
-    define(OpCode::rms_norm_grad, {.infer = infer_rms_norm_grad,
-                                   .decompose = decompose_rms_norm_grad,
-                                   .scale = scale::rms_norm_grad,
-                                   .cost = cost_norm<9>,
-                                   .inplace = kInplaceRmsAddend,
-                                   .scales = kScaleOfX<RmsNormGrad>});
+    norm_grad<OpCode::rms_norm_grad, RmsNormGrad>(scale::rms_norm_grad, cost_per_result<9>);
 constinit const OpDef defs::layer_norm =
-    define(OpCode::layer_norm, {.infer = infer_layer_norm,
-                                .vjp = vjp_layer_norm,
-                                .decompose = decompose_layer_norm,
-                                .scale = scale::layer_norm,
-                                .cost = cost_norm<7>,
-                                .scales = kScaleOfX<LayerNorm>});
+    norm<OpCode::layer_norm, OpCode::layer_norm_grad, LayerNorm>(scale::layer_norm,
+                                                                 cost_per_result<7>);
 constinit const OpDef defs::layer_norm_grad =
-    define(OpCode::layer_norm_grad, {.infer = infer_layer_norm_grad,
-                                     .decompose = decompose_layer_norm_grad,
-                                     .scale = scale::layer_norm_grad,
-                                     .cost = cost_norm<12>,
-                                     .inplace = kInplaceLayerAddend,
-                                     .scales = kScaleOfX<LayerNormGrad>});
+    norm_grad<OpCode::layer_norm_grad, LayerNormGrad>(scale::layer_norm_grad, cost_per_result<12>);
 
 }  // namespace octet::ops

@@ -71,17 +71,14 @@ Results infer_any_of(const Attrs&, Types in) {
   return {kFlag};
 }
 
-Results infer_quant_scale(const Attrs& attrs, Types in) {
-  std::get<AmaxScaleAttrs>(attrs);
+Results infer_quant_scale(const Attrs&, Types in) {
   need_float("quant_scale", "amax", in[0], {});
   return {real({})};
 }
 
-Results infer_delayed_scale(const Attrs& attrs, Types in) {
-  std::get<AmaxScaleAttrs>(attrs);
+Results infer_delayed_scale(const Attrs&, Types in) {
   need_float("delayed_scale", "amax", in[0], {});
-  need_rank("delayed_scale", "history", in[1], 1);
-  return {real({}), in[1]};
+  return {real({}), next_history(in[1])};
 }
 
 Results infer_quantize(const Attrs& attrs, Types in, Said said) {
@@ -114,8 +111,7 @@ Results infer_quantize_groups(const Attrs& attrs, Types in, Said said) {
   return {codes, scale_type(codes)};
 }
 
-Results infer_dequantize(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+Results infer_dequantize(const Attrs&, Types in) {
   if (!in[0].is_scaled()) fail("dequantize", "q must be quantized, got {}", to_string(in[0]));
   return {real(in[0].shape)};
 }
@@ -146,6 +142,11 @@ Values decompose_quantize_both(Builder& b, const Node& node, Said said) {
 }
 
 }  // namespace
+
+TensorType next_history(const TensorType& history) {
+  need_rank("delayed_scale", "history", history, 1);
+  return history;
+}
 
 constinit const OpDef defs::amax = define(OpCode::amax, {.infer = infer_amax});
 constinit const OpDef defs::any_of =

@@ -35,11 +35,7 @@ Results infer_gradients(const Attrs& attrs, Types in, Said said) {
   if (given) return results;
   results[Slot::scale] = {Dtype::f32, {}};
   results[Slot::nonfinite] = {Dtype::boolean, {}};
-  if (delayed) {
-    const Results amax_and_history{real({}), in[Slot::history]};
-    results[Slot::next_history] =
-        defs::delayed_scale.infer(scale_attrs(a.q), amax_and_history)[DelayedScale::next_history];
-  }
+  if (delayed) results[Slot::next_history] = next_history(in[Slot::history]);
   return results;
 }
 
@@ -67,14 +63,12 @@ Values decompose_gradients(Builder& b, const Node& node, Said said) {
   return results;
 }
 
-constexpr InplacePair kInplaceHistories[] = {{Slot::next_history, Slot::history}};
-
 }  // namespace
 
 constinit const OpDef defs::gated_act_grad_quantize =
     define(OpCode::gated_act_grad_quantize, {.infer = infer_gradients,
                                              .decompose = decompose_gradients,
-                                             .inplace = kInplaceHistories,
+                                             .inplace = kShiftedHistory<Slot>,
                                              .scales = kScalesOfGate<Slot>});
 
 }  // namespace octet::ops

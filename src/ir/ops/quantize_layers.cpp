@@ -118,7 +118,6 @@ void add_kept(const QuantizedLayer& op, const QuantizedLayerAttrs& attrs, Types 
 
 template <OpCode C>
 Results infer_fused(const Attrs& attrs, Types in, Said said) {
-  if (attrs.index() != op_def(C).attrs().index()) throw std::bad_variant_access();
   const QuantizedLayer& op = *quantized_layer(C);
   const QuantizedLayerAttrs parts = split(attrs);
   const auto& [layer, q, both, kept_target] = parts;
@@ -137,11 +136,7 @@ Results infer_fused(const Attrs& attrs, Types in, Said said) {
   }
   if (absent(in, op.known_rstd))
     std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
-  if (delayed) {
-    const Results amax_and_history{real({}), in[op.history]};
-    results[op.next_history] =
-        defs::delayed_scale.infer(scale_attrs(q), amax_and_history)[DelayedScale::next_history];
-  }
+  if (delayed) results[op.next_history] = next_history(in[op.history]);
   if (both) results[op.q_transposed] = codes[1];
   add_kept(op, parts, in, said, results);
   return results;
@@ -202,13 +197,13 @@ Values decompose_fused(Builder& b, const Node& node, Said said) {
   return results;
 }
 
-// The history is shifted where it lies.
-constexpr InplacePair kInplaceRms[] = {{RmsNormQuantize::next_history, RmsNormQuantize::history}};
-constexpr InplacePair kInplaceLayer[] = {
-    {LayerNormQuantize::next_history, LayerNormQuantize::history}};
-constexpr InplacePair kInplaceGated[] = {
-    {GatedActQuantize::next_history, GatedActQuantize::history}};
-constexpr InplacePair kInplaceGelu[] = {{GeluQuantize::next_history, GeluQuantize::history}};
+template <OpCode C, typename Slots>
+constexpr OpDef fused(std::span<const ScalePlace> scales) {
+  return define(C, {.infer = infer_fused<C>,
+                    .decompose = decompose_fused<C>,
+                    .inplace = kShiftedHistory<Slots>,
+                    .scales = scales});
+}
 
 }  // namespace
 
@@ -224,25 +219,13 @@ OwnScale emit_own_scale(Builder& b, const AmaxScaleAttrs& attrs, const ValueIds&
 }
 
 constinit const OpDef defs::rms_norm_quantize =
-    define(OpCode::rms_norm_quantize, {.infer = infer_fused<OpCode::rms_norm_quantize>,
-                                       .decompose = decompose_fused<OpCode::rms_norm_quantize>,
-                                       .inplace = kInplaceRms,
-                                       .scales = kScaleOfX<RmsNormQuantize>});
+    fused<OpCode::rms_norm_quantize, RmsNormQuantize>(kScaleOfX<RmsNormQuantize>);
 constinit const OpDef defs::layer_norm_quantize =
-    define(OpCode::layer_norm_quantize, {.infer = infer_fused<OpCode::layer_norm_quantize>,
-                                         .decompose = decompose_fused<OpCode::layer_norm_quantize>,
-                                         .inplace = kInplaceLayer,
-                                         .scales = kScaleOfX<LayerNormQuantize>});
+    fused<OpCode::layer_norm_quantize, LayerNormQuantize>(kScaleOfX<LayerNormQuantize>);
 constinit const OpDef defs::gated_act_quantize =
-    define(OpCode::gated_act_quantize, {.infer = infer_fused<OpCode::gated_act_quantize>,
-                                        .decompose = decompose_fused<OpCode::gated_act_quantize>,
-                                        .inplace = kInplaceGated,
-                                        .scales = kScalesOfGate<GatedActQuantize>});
+    fused<OpCode::gated_act_quantize, GatedActQuantize>(kScalesOfGate<GatedActQuantize>);
 constinit const OpDef defs::gelu_quantize =
-    define(OpCode::gelu_quantize, {.infer = infer_fused<OpCode::gelu_quantize>,
-                                   .decompose = decompose_fused<OpCode::gelu_quantize>,
-                                   .inplace = kInplaceGelu,
-                                   .scales = kScaleOfX<GeluQuantize>});
+    fused<OpCode::gelu_quantize, GeluQuantize>(kScaleOfX<GeluQuantize>);
 
 }  // namespace ops
 }  // namespace octet

@@ -36,6 +36,10 @@ Attrs join(const QuantizedLayerAttrs& parts);
 
 namespace ops {
 
+// The history is shifted where it lies.
+template <typename Op>
+inline constexpr InplacePair kShiftedHistory[] = {{Op::next_history, Op::history}};
+
 // The scale that an op with a quantizer makes of its values, as its decomposition has it: from
 // their amax, or with a history as delayed_scale does (kNoValue: without one, and no next one).
 struct OwnScale {

@@ -44,13 +44,11 @@ ValueId spread(Builder& b, ValueId reduced, const Shape& shape, const Shape& axe
 }
 
 Values vjp_reduce_sum(Builder& b, const VjpCall& call) {
-  if (call.dresults[0] == kNoValue) return {kNoValue};
   const Shape shape = b.shape(call.node.operands[0]);
   return {spread(b, call.dresults[0], shape, std::get<AxesAttrs>(call.node.attrs).axes)};
 }
 
 Values vjp_reduce_max(Builder& b, const VjpCall& call) {
-  if (call.dresults[0] == kNoValue) return {kNoValue};
   const Shape& axes = std::get<AxesAttrs>(call.node.attrs).axes;
   const ValueId x = call.node.operands[0];
   const Shape shape = b.shape(x);
@@ -61,22 +59,19 @@ Values vjp_reduce_max(Builder& b, const VjpCall& call) {
   return {b.mul(ones, spread(b, share, shape, axes))};
 }
 
-Cost cost_reduce(const Graph& graph, const Node& node) {
-  return {.flops = static_cast<double>(graph.type(node.operands[0]).n_elems()),
-          .bytes = moved_bytes(graph, node)};
-}
-
 }  // namespace
 
 constinit const OpDef defs::reduce_sum =
     define(OpCode::reduce_sum, {.infer = infer_reduce<OpCode::reduce_sum>,
                                 .vjp = vjp_reduce_sum,
                                 .scale = scale::reduce_sum,
-                                .cost = cost_reduce});
-constinit const OpDef defs::reduce_max = define(
-    OpCode::reduce_max,
-    {.infer = infer_reduce_max, .vjp = vjp_reduce_max, .scale = scale::same, .cost = cost_reduce});
+                                .cost = cost_per_operand<1>});
+constinit const OpDef defs::reduce_max = define(OpCode::reduce_max, {.infer = infer_reduce_max,
+                                                                     .vjp = vjp_reduce_max,
+                                                                     .scale = scale::same,
+                                                                     .cost = cost_per_operand<1>});
 constinit const OpDef defs::argmax =
-    define(OpCode::argmax, {.infer = infer_argmax, .scale = scale::of_values, .cost = cost_reduce});
+    define(OpCode::argmax,
+           {.infer = infer_argmax, .scale = scale::of_values, .cost = cost_per_operand<1>});
 
 }  // namespace octet::ops

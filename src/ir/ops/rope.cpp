@@ -94,17 +94,14 @@ void check_scaling(const RopeAttrs& a) {
 Results infer_rope(const Attrs& attrs, Types in) {
   const auto& a = std::get<RopeAttrs>(attrs);
   check_scaling(a);
-  need_float("rope", "x", in[0]);
-  need_rank("rope", "x", in[0], 2);
+  need_matrix("rope", "x", in[0]);
   need_dims("rope", "heads x head_dim", {a.heads, a.head_dim});
   need_shape("rope", "x", in[0], {in[0].shape[0], a.heads * a.head_dim});
-  need_int("rope", "positions", in[1]);
-  need_shape("rope", "positions", in[1], {in[0].shape[0]});
+  need_int("rope", "positions", in[1], {in[0].shape[0]});
   return with_amax_results(OpCode::rope, attrs, {real(in[0].shape)});
 }
 
 Values vjp_rope(Builder& b, const VjpCall& call) {
-  if (call.dresults[0] == kNoValue) return {kNoValue, kNoValue};
   RopeAttrs attrs = std::get<RopeAttrs>(call.node.attrs);
   attrs.inverse = !attrs.inverse;
   attrs.amax = false;
@@ -139,17 +136,13 @@ Values decompose_rope(Builder& b, const Node& node, Said said) {
   return {b.reshape(y, {rows, a.heads * a.head_dim})};
 }
 
-Cost cost_rope(const Graph& graph, const Node& node) {
-  return cost_per_result(graph, node, 3);
-}
-
 }  // namespace
 
 constinit const OpDef defs::rope = define(OpCode::rope, {.infer = infer_rope,
                                                          .vjp = vjp_rope,
                                                          .decompose = decompose_rope,
                                                          .scale = scale::same,
-                                                         .cost = cost_rope,
+                                                         .cost = cost_per_result<3>,
                                                          .inplace = kInplaceFirst});
 
 }  // namespace ops

@@ -7,28 +7,18 @@
 namespace octet::ops {
 namespace {
 
-template <OpCode C, typename A>
-Results infer_same(const Attrs& attrs, Types in) {
-  std::get<A>(attrs);
-  need_float(op_def(C).name, "x", in[0]);
-  return {real(in[0].shape)};
-}
-
-Results infer_rescale(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+Results infer_rescale(const Attrs&, Types in) {
   need_float("rescale", "x", in[0]);
   need_float("rescale", "factor", in[1], {});
   return {real(in[0].shape)};
 }
 
-Results infer_power_of_two(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+Results infer_power_of_two(const Attrs&, Types in) {
   need_float("power_of_two", "x", in[0], {});
   return {real({})};
 }
 
-Results infer_delayed_rescale(const Attrs& attrs, Types in) {
-  std::get<DynamicRescaleAttrs>(attrs);
+Results infer_delayed_rescale(const Attrs&, Types in) {
   need_float("delayed_rescale", "x", in[0]);
   need_float("delayed_rescale", "factor", in[1], {});
   return {real(in[0].shape), real({})};
@@ -43,8 +33,7 @@ Results infer_custom_scale(const Attrs& attrs, Types in) {
   return {real(in[0].shape)};
 }
 
-Results infer_store_scaled(const Attrs& attrs, Types in) {
-  std::get<StoreScaledAttrs>(attrs);
+Results infer_store_scaled(const Attrs&, Types in) {
   need_float("store_scaled", "x", in[0]);
   need_float("store_scaled", "scale", in[1], {});
   const TensorType attempt{Dtype::u32, {}};
@@ -53,15 +42,13 @@ Results infer_store_scaled(const Attrs& attrs, Types in) {
   return {{.dtype = Dtype::fp16, .shape = in[0].shape}};
 }
 
-Results infer_data_scale(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+Results infer_data_scale(const Attrs&, Types in) {
   need_float("data_scale", "x", in[0]);
   return {real(in[0].shape), real({})};
 }
 
 Values vjp_rescale(Builder& b, const VjpCall& call) {
   const ValueId dy = call.dresults[0];
-  if (dy == kNoValue) return {kNoValue, kNoValue};
   const ValueId x = call.node.in(Rescale::x);
   return {b.rescale(dy, call.node.in(Rescale::factor)),
           b.reduce_sum(b.mul(dy, x), iota_axes(b.shape(x).size()))};
@@ -76,7 +63,7 @@ template <typename A>
 Values vjp_directed(Builder& b, const VjpCall& call) {
   auto attrs = std::get<A>(call.node.attrs);
   const ValueId dy = call.dresults[0];
-  if (dy == kNoValue || attrs.direction == Direction::forward) return {dy};
+  if (attrs.direction == Direction::forward) return {dy};
   attrs.direction = Direction::forward;
   return {b.emit1(call.node.op, attrs, {dy})};
 }
@@ -87,7 +74,7 @@ Values vjp_delayed_rescale(Builder& b, const VjpCall& call) {
   auto attrs = std::get<DynamicRescaleAttrs>(call.node.attrs);
   const ValueId dy = call.dresults[DelayedRescale::y];
   const ValueId factor = call.node.in(DelayedRescale::factor);
-  if (dy == kNoValue || attrs.direction == Direction::forward) return {dy, kNoValue};
+  if (attrs.direction == Direction::forward) return {dy, kNoValue};
   attrs.direction = Direction::forward;
   const auto dx = b.emit(call.node.op, attrs, {dy, factor});
   b.next(factor, dx[DelayedRescale::next_factor]);
@@ -110,7 +97,7 @@ Values vjp_custom_scale(Builder& b, const VjpCall& call) {
   auto attrs = std::get<CustomScaleAttrs>(call.node.attrs);
   Values gradients(call.node.operands.size(), kNoValue);
   const ValueId dy = gradients[0] = call.dresults[0];
-  if (dy == kNoValue || attrs.subgraph < 0) return gradients;
+  if (attrs.subgraph < 0) return gradients;
   if (attrs.direction == Direction::forward) {
     attrs.powers = {1}, attrs.log2 = 0;
     gradients[0] = b.emit1(OpCode::custom_scale, attrs, {dy, dy});
@@ -167,33 +154,29 @@ Values decompose_data_scale(Builder& b, const Node& node) {
   return {node.in(DataScale::x), b.fill({}, 1)};
 }
 
-Cost cost_rescale(const Graph& graph, const Node& node) {
-  return cost_per_result(graph, node, 1);
-}
-
 }  // namespace
 
 constinit const OpDef defs::rescale = define(OpCode::rescale, {.infer = infer_rescale,
                                                                .vjp = vjp_rescale,
                                                                .decompose = decompose_rescale,
                                                                .scale = scale::rescale,
-                                                               .cost = cost_rescale,
+                                                               .cost = cost_per_result<1>,
                                                                .inplace = kInplaceFirst});
 constinit const OpDef defs::set_scale =
-    define(OpCode::set_scale, {.infer = infer_same<OpCode::set_scale, ScaleAttrs>,
+    define(OpCode::set_scale, {.infer = infer_same<OpCode::set_scale>,
                                .vjp = vjp_same,
                                .decompose = decompose_same,
                                .scale = scale::set_scale});
 constinit const OpDef defs::rebalance =
-    define(OpCode::rebalance, {.infer = infer_same<OpCode::rebalance, ScaleAttrs>,
+    define(OpCode::rebalance, {.infer = infer_same<OpCode::rebalance>,
                                .vjp = vjp_same,
                                .decompose = decompose_same,
                                .scale = scale::rebalance});
-constinit const OpDef defs::dynamic_rescale = define(
-    OpCode::dynamic_rescale, {.infer = infer_same<OpCode::dynamic_rescale, DynamicRescaleAttrs>,
-                              .vjp = vjp_directed<DynamicRescaleAttrs>,
-                              .decompose = decompose_same,
-                              .scale = scale::dynamic_rescale});
+constinit const OpDef defs::dynamic_rescale =
+    define(OpCode::dynamic_rescale, {.infer = infer_same<OpCode::dynamic_rescale>,
+                                     .vjp = vjp_directed<DynamicRescaleAttrs>,
+                                     .decompose = decompose_same,
+                                     .scale = scale::dynamic_rescale});
 constinit const OpDef defs::delayed_rescale =
     define(OpCode::delayed_rescale, {.infer = infer_delayed_rescale,
                                      .vjp = vjp_delayed_rescale,
@@ -204,11 +187,10 @@ constinit const OpDef defs::custom_scale =
                                   .vjp = vjp_custom_scale,
                                   .decompose = decompose_same,
                                   .scale = scale::custom_scale});
-constinit const OpDef defs::cast_in =
-    define(OpCode::cast_in, {.infer = infer_same<OpCode::cast_in, CastInAttrs>,
-                             .vjp = vjp_directed<CastInAttrs>,
-                             .decompose = decompose_cast_in,
-                             .scale = scale::cast_in});
+constinit const OpDef defs::cast_in = define(OpCode::cast_in, {.infer = infer_same<OpCode::cast_in>,
+                                                               .vjp = vjp_directed<CastInAttrs>,
+                                                               .decompose = decompose_cast_in,
+                                                               .scale = scale::cast_in});
 constinit const OpDef defs::data_scale =
     define(OpCode::data_scale, {.infer = infer_data_scale,
                                 .vjp = vjp_data_scale,
@@ -218,6 +200,6 @@ constinit const OpDef defs::power_of_two =
     define(OpCode::power_of_two, {.infer = infer_power_of_two, .scale = scale::of_values});
 
 constinit const OpDef defs::store_scaled =
-    define(OpCode::store_scaled, {.infer = infer_store_scaled, .cost = cost_rescale});
+    define(OpCode::store_scaled, {.infer = infer_store_scaled, .cost = cost_per_result<1>});
 
 }  // namespace octet::ops

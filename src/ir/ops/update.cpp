@@ -26,8 +26,7 @@ namespace {
 constexpr std::string_view kAdamw = "adamw_step";
 using S = AdamwStep;
 
-Results infer_global_norm(const Attrs& attrs, Types in) {
-  std::get<NoAttrs>(attrs);
+Results infer_global_norm(const Attrs&, Types in) {
   need_float("global_norm", "clip", in[0], {});
   for (size_t i = 1; i < in.size(); ++i) need_float("global_norm", "gradient", in[i]);
   return {real({}), real({}), {Dtype::boolean, {}}};
@@ -127,8 +126,7 @@ void need_state(std::string_view op, const TensorType& x, const TensorType& rest
          to_string(x));
 }
 
-Results infer_load_state(const Attrs& attrs, Types in) {
-  std::get<StateAttrs>(attrs);
+Results infer_load_state(const Attrs&, Types in) {
   need_state("load_state", in[LoadState::x],
              absent(in, LoadState::rest) ? absent_type() : in[LoadState::rest]);
   return {{Dtype::f32, in[LoadState::x].shape}};
@@ -201,16 +199,10 @@ Values decompose_scaled_v(Builder& b, const Node& node) {
   return results;
 }
 
-Values decompose_adamw_step(Builder& b, const Node& node) {
+Values decompose_adamw_step(Builder& b, const Node& node, Said said) {
   const bool has_v_meta = node.in(S::v_meta) != kNoValue;
   if (has_v_meta && b.type(node.in(S::v)).dtype == Dtype::fp16) return decompose_scaled_v(b, node);
-  if (emits_amax(node.attrs)) {
-    Values results = b.emit(OpCode::adamw_step, with_amax(node.attrs, false), node.operands);
-    const Values amax = b.emit(OpCode::amax, NoAttrs{}, {results[0]});
-    results.resize(defs::adamw_step.own_results(), kNoValue);
-    results.insert(results.end(), amax.begin(), amax.end());
-    return results;
-  }
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node, said);
   for (size_t i = S::master; i < node.operands.size(); ++i) {
     if (!absent(node, i)) fail(kAdamw, "the bits of a remainder or of codes have no decomposition");
   }
@@ -236,10 +228,6 @@ Cost cost_global_norm(const Graph& graph, const Node& node) {
     flops += 2.0 * static_cast<double>(graph.type(id).n_elems());
   return {.flops = flops, .bytes = moved_bytes(graph, node)};
 }
-Cost cost_adamw_step(const Graph& graph, const Node& node) {
-  return cost_per_result(graph, node, 15);
-}
-
 constexpr ScalePlace kScalesOfMoments[] = {{S::m, S::m_meta}, {S::v, S::v_meta}};
 constexpr InplacePair kInplaceUpdate[] = {{S::next_w, S::w},           {S::next_m, S::m},
                                           {S::next_v, S::v},           {S::next_master, S::master},
@@ -253,7 +241,7 @@ constinit const OpDef defs::global_norm = define(
 constinit const OpDef defs::adamw_step =
     define(OpCode::adamw_step, {.infer = infer_adamw_step,
                                 .decompose = decompose_adamw_step,
-                                .cost = cost_adamw_step,
+                                .cost = cost_per_result<15>,
                                 .inplace = kInplaceUpdate,
                                 .scales = kScalesOfMoments});
 constexpr ScalePlace kScaleOfState[] = {{LoadState::x, LoadState::rest}};
