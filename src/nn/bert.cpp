@@ -38,37 +38,26 @@ constexpr HfNeutral kNeutrals[] = {
     {.key = "tie_word_embeddings", .value = "true"},
 };
 
-constexpr HeadDef kBertHeads[] = {
-    {ModelHead::masked, "BertForMaskedLM", "logits", Per::token, "masked_token"},
-    {ModelHead::features, "BertModel", "features", Per::token, ""},
-    {ModelHead::classes, "BertForSequenceClassification", "classes", Per::row, "classes"},
-    {ModelHead::span, "BertForQuestionAnswering", "spans", Per::token, "span"},
-    {ModelHead::value, "BertForSequenceClassification", "value", Per::row, "regression"},
-    {ModelHead::embeddings, "BertModel", "embeddings", Per::row, "contrastive"},
-    {ModelHead::multi_label, "BertForSequenceClassification", "multi_label", Per::row,
-     "multi_label"},
-};
-constexpr HeadDef kRobertaHeads[] = {
-    {ModelHead::masked, "RobertaForMaskedLM", "logits", Per::token, "masked_token"},
-    {ModelHead::features, "RobertaModel", "features", Per::token, ""},
-    {ModelHead::classes, "RobertaForSequenceClassification", "classes", Per::row, "classes"},
-    {ModelHead::span, "RobertaForQuestionAnswering", "spans", Per::token, "span"},
-    {ModelHead::value, "RobertaForSequenceClassification", "value", Per::row, "regression"},
-    {ModelHead::embeddings, "RobertaModel", "embeddings", Per::row, "contrastive"},
-    {ModelHead::multi_label, "RobertaForSequenceClassification", "multi_label", Per::row,
-     "multi_label"},
-};
+// By the classes of transformers for hidden tokens, the bare model, rows, and spans.
+constexpr std::array<HeadDef, 7> heads(std::string_view masked, std::string_view model,
+                                       std::string_view rows, std::string_view spans) {
+  return {{{ModelHead::masked, masked, "logits", Per::token, "masked_token"},
+           {ModelHead::features, model, "features", Per::token, ""},
+           {ModelHead::classes, rows, "classes", Per::row, "classes"},
+           {ModelHead::span, spans, "spans", Per::token, "span"},
+           {ModelHead::value, rows, "value", Per::row, "regression"},
+           {ModelHead::embeddings, model, "embeddings", Per::row, "contrastive"},
+           {ModelHead::multi_label, rows, "multi_label", Per::row, "multi_label"}}};
+}
 
-constexpr HeadDef kDistilbertHeads[] = {
-    {ModelHead::masked, "DistilBertForMaskedLM", "logits", Per::token, "masked_token"},
-    {ModelHead::features, "DistilBertModel", "features", Per::token, ""},
-    {ModelHead::classes, "DistilBertForSequenceClassification", "classes", Per::row, "classes"},
-    {ModelHead::span, "DistilBertForQuestionAnswering", "spans", Per::token, "span"},
-    {ModelHead::value, "DistilBertForSequenceClassification", "value", Per::row, "regression"},
-    {ModelHead::embeddings, "DistilBertModel", "embeddings", Per::row, "contrastive"},
-    {ModelHead::multi_label, "DistilBertForSequenceClassification", "multi_label", Per::row,
-     "multi_label"},
-};
+constexpr auto kBertHeads = heads("BertForMaskedLM", "BertModel", "BertForSequenceClassification",
+                                  "BertForQuestionAnswering");
+constexpr auto kRobertaHeads =
+    heads("RobertaForMaskedLM", "RobertaModel", "RobertaForSequenceClassification",
+          "RobertaForQuestionAnswering");
+constexpr auto kDistilbertHeads =
+    heads("DistilBertForMaskedLM", "DistilBertModel", "DistilBertForSequenceClassification",
+          "DistilBertForQuestionAnswering");
 
 constexpr std::string_view kDistilbertHeadPrefixes[] = {"vocab_", "pre_classifier.", "classifier.",
                                                         "qa_outputs."};

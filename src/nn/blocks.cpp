@@ -131,10 +131,7 @@ ValueId Blocks::linear(ValueId x, std::string_view path, int64_t n_out,
 }
 
 ValueId Blocks::token_embedding(std::string_view path) {
-  module(path);
-  const ValueId table =
-      matrix(name(path, "weight"), {spec_.vocab, spec_.hidden}, MatrixUse::embedding);
-  return builder_.binary(OpCode::embedding, table, input("tokens"));
+  return embedding(path, "tokens", spec_.vocab);
 }
 
 ValueId Blocks::position_embedding(std::string_view path) {
@@ -152,11 +149,10 @@ ValueId Blocks::position_embedding(std::string_view path) {
 }
 
 ValueId Blocks::head(ValueId x, std::string_view embedding_name) {
+  if (spec_.tied) return tied_head(x, std::string(embedding_name));
   module("lm_head");
-  const Shape shape = {spec_.vocab, spec_.hidden};
-  const ValueId w = spec_.tied
-                        ? matrix(std::string(embedding_name), shape, MatrixUse::embedding)
-                        : matrix(std::string(model_def(spec_.kind).head), shape, MatrixUse::matrix);
+  const ValueId w = matrix(std::string(model_def(spec_.kind).head), {spec_.vocab, spec_.hidden},
+                           MatrixUse::matrix);
   return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
 }
 

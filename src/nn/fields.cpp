@@ -59,40 +59,27 @@ constexpr ModelEnum kScaling = {get_enum<&ModelSpec::rope_scaling>,
                                 set_enum<&ModelSpec::rope_scaling>, names_of<RopeScaling>,
                                 kHfScalings};
 
-bool is_rotary(const ModelSpec& spec) {
-  return model_def(spec.kind).positions == Positions::rotary;
-}
-bool has_gelu(const ModelSpec& spec) {
-  return model_def(spec.kind).mlp == MlpKind::gelu;
-}
 // Whether the model's config.json has a key for the field.
-bool lists(const ModelSpec& spec, std::string_view field) {
+bool listed(const ModelSpec& spec, std::string_view field) {
   return find_hf_key(model_def(spec.kind), field) != nullptr;
 }
-bool reads_text(const ModelSpec& spec) {
-  return model_def(spec.kind).reads_text;
-}
-bool reads_images(const ModelSpec& spec) {
-  return model_def(spec.kind).reads_images;
-}
-bool has_heads(const ModelSpec& spec) {
+bool has_heads(const ModelSpec& spec, std::string_view) {
   return !model_def(spec.kind).heads.empty();
 }
-bool is_classifier(const ModelSpec& spec) {
-  return has_heads(spec) && has_classes(head_of(spec).head);
+bool is_classifier(const ModelSpec& spec, std::string_view field) {
+  return has_heads(spec, field) && has_classes(head_of(spec).head);
 }
-bool is_scaled(const ModelSpec& spec) {
-  return is_rotary(spec) && spec.rope_scaling != RopeScaling::none;
+bool is_scaled(const ModelSpec& spec, std::string_view field) {
+  return listed(spec, field) && spec.rope_scaling != RopeScaling::none;
 }
-bool is_llama3(const ModelSpec& spec) {
-  return is_rotary(spec) && spec.rope_scaling == RopeScaling::llama3;
+bool is_llama3(const ModelSpec& spec, std::string_view field) {
+  return listed(spec, field) && spec.rope_scaling == RopeScaling::llama3;
 }
-
-bool is_yarn(const ModelSpec& spec) {
-  return is_rotary(spec) && spec.rope_scaling == RopeScaling::yarn;
+bool is_yarn(const ModelSpec& spec, std::string_view field) {
+  return listed(spec, field) && spec.rope_scaling == RopeScaling::yarn;
 }
-bool has_original(const ModelSpec& spec) {
-  return is_llama3(spec) || is_yarn(spec);
+bool has_original(const ModelSpec& spec, std::string_view field) {
+  return is_llama3(spec, field) || is_yarn(spec, field);
 }
 
 constexpr Bounds within(double low, double high) {
@@ -118,7 +105,7 @@ constexpr ModelField kFields[] = {
     {"model.ffn", &ModelSpec::ffn, within(1, 1 << 22), derived, nullptr, "",
      "width of the feed-forward block; 0: 4 x hidden for gpt2, else 8/3 x hidden rounded up to "
      "128"},
-    {"model.vocab", &ModelSpec::vocab, within(2, 1 << 24), key, reads_text, "",
+    {"model.vocab", &ModelSpec::vocab, within(2, 1 << 24), key, listed, "",
      "tokens in the vocabulary"},
     {"model.head",
      &kHeadKind,
@@ -131,55 +118,52 @@ constexpr ModelField kFields[] = {
      "its shape"},
     {"model.classes", &ModelSpec::classes, within(1, 1 << 24), key, is_classifier, "",
      "classes of a classifier; beside model.path with `head: classes` or `multi_label` alone"},
-    {"model.token_types", &ModelSpec::token_types, within(1, 1 << 16), key,
-     [](const ModelSpec& spec) { return lists(spec, "token_types"); }, "",
+    {"model.token_types", &ModelSpec::token_types, within(1, 1 << 16), key, listed, "",
      "bert, roberta: types of tokens, as the first and the second text of a pair"},
-    {"model.image_size", &ModelSpec::image_size, within(1, 1 << 14), key, reads_images, "pixels",
+    {"model.image_size", &ModelSpec::image_size, within(1, 1 << 14), key, listed, "pixels",
      "vit, deit: width and height of an image"},
-    {"model.patch_size", &ModelSpec::patch_size, within(1, 1 << 14), key, reads_images, "pixels",
+    {"model.patch_size", &ModelSpec::patch_size, within(1, 1 << 14), key, listed, "pixels",
      "vit, deit: width and height of a patch; divides image_size"},
-    {"model.channels", &ModelSpec::channels, within(1, 1 << 10), key, reads_images, "",
+    {"model.channels", &ModelSpec::channels, within(1, 1 << 10), key, listed, "",
      "vit, deit: values of a pixel"},
     {"model.post_norm",
      &ModelSpec::post_norm,
      {},
      key,
-     [](const ModelSpec& spec) { return lists(spec, "post_norm"); },
+     listed,
      "",
      "vit, deit: norms on what a sum gives, not on what is added to it"},
     {"model.mlp_relu",
      &ModelSpec::mlp_relu,
      {},
      key,
-     [](const ModelSpec& spec) { return lists(spec, "mlp_relu"); },
+     listed,
      "",
      "vit, deit: ReLU in place of GELU"},
     {"model.qkv_bias",
      &ModelSpec::qkv_bias,
      {},
      key,
-     [](const ModelSpec& spec) { return lists(spec, "qkv_bias"); },
+     listed,
      "",
      "vit, deit: queries, keys and values have biases"},
     {"model.fused_qkv",
      &ModelSpec::fused_qkv,
      {},
      key,
-     [](const ModelSpec& spec) { return lists(spec, "fused_qkv"); },
+     listed,
      "",
      "vit, deit: queries, keys and values are one matrix"},
     {"model.final_norm",
      &ModelSpec::final_norm,
      {},
      key,
-     [](const ModelSpec& spec) { return lists(spec, "final_norm"); },
+     listed,
      "",
      "vit, deit: a norm before the classifier"},
-    {"model.classifier_hidden", &ModelSpec::classifier_hidden, within(0, 1 << 20), key,
-     [](const ModelSpec& spec) { return lists(spec, "classifier_hidden"); }, "",
+    {"model.classifier_hidden", &ModelSpec::classifier_hidden, within(0, 1 << 20), key, listed, "",
      "vit, deit: width of a linear with GELU before the classifier; 0: none"},
-    {"model.attention_scale", &ModelSpec::attention_scale, within(0, 1e6), key,
-     [](const ModelSpec& spec) { return lists(spec, "attention_scale"); }, "",
+    {"model.attention_scale", &ModelSpec::attention_scale, within(0, 1e6), key, listed, "",
      "vit, deit: scores are q k times this; 0: 1 / sqrt(head_dim)"},
     {"model.max_positions", &ModelSpec::max_positions, within(1, kMaxPositions), run, nullptr,
      "tokens", "longest sequence"},
@@ -196,52 +180,47 @@ constexpr ModelField kFields[] = {
      &kGelu,
      {},
      key,
-     has_gelu,
+     listed,
      "",
      "gpt2, gpt_neox, encoders: GELU by its erf or by the tanh near it"},
     {"model.attention_bias",
      &ModelSpec::attention_bias,
      {},
      key,
-     [](const ModelSpec& spec) { return lists(spec, "attention_bias"); },
+     listed,
      "",
      "the projections around attention have biases"},
     {"model.mlp_bias",
      &ModelSpec::mlp_bias,
      {},
      key,
-     [](const ModelSpec& spec) { return lists(spec, "mlp_bias"); },
+     listed,
      "",
      "the feed-forward block's linears have biases"},
-    {"model.clip_qkv", &ModelSpec::clip_qkv, within(0, 1e6), key,
-     [](const ModelSpec& spec) { return lists(spec, "clip_qkv"); }, "",
+    {"model.clip_qkv", &ModelSpec::clip_qkv, within(0, 1e6), key, listed, "",
      "olmo: queries, keys and values stay within +- this; 0: no bound"},
     {"model.parallel_residual",
      &ModelSpec::parallel_residual,
      {},
      key,
-     [](const ModelSpec& spec) { return lists(spec, "parallel_residual"); },
+     listed,
      "",
      "gpt_neox: attention and feed-forward block read the same stream"},
-    {"model.sliding_window", &ModelSpec::sliding_window, within(0, kMaxPositions), key,
-     [](const ModelSpec& spec) { return lists(spec, "sliding_window"); }, "tokens",
-     "keys that a query sees, its own the last; 0: all"},
-    {"model.window_from", &ModelSpec::window_from, within(0, 4096), key,
-     [](const ModelSpec& spec) { return lists(spec, "window_from"); }, "",
+    {"model.sliding_window", &ModelSpec::sliding_window, within(0, kMaxPositions), key, listed,
+     "tokens", "keys that a query sees, its own the last; 0: all"},
+    {"model.window_from", &ModelSpec::window_from, within(0, 4096), key, listed, "",
      "qwen2, qwen3: the first layer with a sliding window"},
-    {"model.no_rope_every", &ModelSpec::no_rope_every, within(0, 4096), key,
-     [](const ModelSpec& spec) { return lists(spec, "no_rope_every"); }, "",
+    {"model.no_rope_every", &ModelSpec::no_rope_every, within(0, 4096), key, listed, "",
      "smollm3: each n-th layer has no rotary positions; 0: none"},
-    {"model.rope_theta", &ModelSpec::rope_theta, within(1, 1e15), key, is_rotary, "",
+    {"model.rope_theta", &ModelSpec::rope_theta, within(1, 1e15), key, listed, "",
      "base of the rotary angles"},
-    {"model.rope_share", &ModelSpec::rope_share, within(0, 1), key,
-     [](const ModelSpec& spec) { return lists(spec, "rope_share"); }, "",
+    {"model.rope_share", &ModelSpec::rope_share, within(0, 1), key, listed, "",
      "gpt_neox: the part of a head's width that is rotated, its first"},
     {"model.rope_scaling.type",
      &kScaling,
      {},
      key,
-     is_rotary,
+     listed,
      "",
      "how rotary angles are stretched beyond the trained length"},
     {"model.rope_scaling.factor", &ModelSpec::rope_factor, within(1, kMaxPositions), key, is_scaled,
@@ -280,11 +259,10 @@ static_assert(std::ranges::all_of(kFields, is_bounded));
 
 struct FieldText {
   const ModelSpec& spec;
-  std::string operator()(int64_t ModelSpec::*member) const { return fmt::to_string(spec.*member); }
-  std::string operator()(double ModelSpec::*member) const {
+  template <typename T>
+  std::string operator()(T ModelSpec::*member) const {
     return fmt::format("{}", spec.*member);
   }
-  std::string operator()(bool ModelSpec::*member) const { return spec.*member ? "true" : "false"; }
   std::string operator()(const ModelEnum* member) const {
     return member->names()[static_cast<size_t>(member->get(spec))];
   }

@@ -42,10 +42,12 @@ struct ModelField {
   ModelMember member;
   Bounds bounds;  // of a number that is given
   FieldOrigin origin;
-  bool (*used)(const ModelSpec& spec);  // whether a model of this kind has it; nullptr: all have
+  // Whether a model of this kind has the field of this name; nullptr: all have.
+  bool (*used)(const ModelSpec& spec, std::string_view name);
   std::string_view unit, help;
 
   constexpr std::string_view name() const { return path.substr(path.find('.') + 1); }
+  bool is_of(const ModelSpec& spec) const { return used == nullptr || used(spec, name()); }
 };
 
 std::span<const ModelField> model_fields();
@@ -76,7 +78,6 @@ struct HfNeutral {
   std::string_view key;
   std::string_view value;
   std::string_view also = {};
-  bool is_written = true;
 };
 
 }  // namespace octet

@@ -80,7 +80,7 @@ class Reader {
     if (!def.heads.empty()) read_head(def);
     for (const HfKey& key : hf_keys_of(def)) {
       const ModelField& field = model_field(key.field);
-      if (field.used == nullptr || field.used(spec_)) read_field(field, key);
+      if (field.is_of(spec_)) read_field(field, key);
     }
     for (const HfNeutral& neutral : neutrals_of(def)) expect_neutral(def, neutral);
     if (json_.has("no_rope_layers")) read_no_rope_layers(def);
@@ -177,9 +177,10 @@ class Reader {
   struct SetAbsent {
     ModelSpec& spec;
     double value;
-    void operator()(int64_t ModelSpec::*m) const { spec.*m = static_cast<int64_t>(value); }
-    void operator()(double ModelSpec::*m) const { spec.*m = value; }
-    void operator()(bool ModelSpec::*m) const { spec.*m = value != 0; }
+    template <typename T>
+    void operator()(T ModelSpec::*m) const {
+      spec.*m = static_cast<T>(value);
+    }
     void operator()(const ModelEnum* m) const { m->set(spec, static_cast<int>(value)); }
   };
 
@@ -321,9 +322,10 @@ Json rope_layers(const ModelSpec& spec) {
 
 struct JsonValue {
   const ModelSpec& spec;
-  Json operator()(int64_t ModelSpec::*member) const { return spec.*member; }
-  Json operator()(double ModelSpec::*member) const { return spec.*member; }
-  Json operator()(bool ModelSpec::*member) const { return spec.*member; }
+  template <typename T>
+  Json operator()(T ModelSpec::*member) const {
+    return spec.*member;
+  }
   Json operator()(const ModelEnum* member) const {
     const auto at = std::ranges::find(member->hf_names, member->get(spec), &HfName::value);
     return std::string(at->name);
@@ -370,7 +372,7 @@ std::string hf_config_text(const ModelSpec& spec) {
   Json scaling = nullptr, parameters;
   for (const HfKey& key : hf_keys_of(def)) {
     const ModelField& field = model_field(key.field);
-    if (field.used != nullptr && !field.used(full)) continue;
+    if (!field.is_of(full)) continue;
     Json value = std::visit(JsonValue{full}, field.member);
     if (!key.gate.empty()) json[std::string(key.gate)] = value != 0;
     if (key.zero_is_null && value == 0) value = nullptr;

@@ -55,22 +55,22 @@ inline constexpr HfNeutral kGatedNeutrals[] = {
 
 // Of every model that has no such field.
 inline constexpr HfNeutral kCommonNeutrals[] = {
-    {.key = "attention_bias", .value = "false", .is_written = false},
-    {.key = "mlp_bias", .value = "false", .is_written = false},
-    {.key = "clip_qkv", .value = "null", .is_written = false},
-    {.key = "sliding_window", .value = "null", .is_written = false},
-    {.key = "use_sliding_window", .value = "false", .is_written = false},
-    {.key = "no_rope_layer_interval", .value = "null", .is_written = false},
-    {.key = "partial_rotary_factor", .value = "1.0", .is_written = false},
-    {.key = "rope/partial_rotary_factor", .value = "1.0", .is_written = false},
-    {.key = "rope/mscale", .value = "null", .is_written = false},
-    {.key = "rope/mscale_all_dim", .value = "null", .is_written = false},
-    {.key = "is_encoder_decoder", .value = "false", .is_written = false},
-    {.key = "add_cross_attention", .value = "false", .is_written = false},
-    {.key = "cross_attention_hidden_size", .value = "null", .is_written = false},
-    {.key = "tie_encoder_decoder", .value = "false", .is_written = false},
-    {.key = "pruned_heads", .value = "{}", .is_written = false},
-    {.key = "alibi", .value = "false", .is_written = false},
+    {.key = "attention_bias", .value = "false"},
+    {.key = "mlp_bias", .value = "false"},
+    {.key = "clip_qkv", .value = "null"},
+    {.key = "sliding_window", .value = "null"},
+    {.key = "use_sliding_window", .value = "false"},
+    {.key = "no_rope_layer_interval", .value = "null"},
+    {.key = "partial_rotary_factor", .value = "1.0"},
+    {.key = "rope/partial_rotary_factor", .value = "1.0"},
+    {.key = "rope/mscale", .value = "null"},
+    {.key = "rope/mscale_all_dim", .value = "null"},
+    {.key = "is_encoder_decoder", .value = "false"},
+    {.key = "add_cross_attention", .value = "false"},
+    {.key = "cross_attention_hidden_size", .value = "null"},
+    {.key = "tie_encoder_decoder", .value = "false"},
+    {.key = "pruned_heads", .value = "{}"},
+    {.key = "alibi", .value = "false"},
 };
 
 inline constexpr std::string_view kHarmlessKeys[] = {

@@ -43,10 +43,8 @@ const ModelDef& model_def(ModelKind kind) {
 }
 
 const ModelDef* find_model(std::string_view name) {
-  for (const ModelDef* def : kModels) {
-    if (def->name == name) return def;
-  }
-  return nullptr;
+  const auto at = std::ranges::find(kModels, name, &ModelDef::name);
+  return at == std::end(kModels) ? nullptr : *at;
 }
 
 const HfKey* find_hf_key(const ModelDef& def, std::string_view field) {

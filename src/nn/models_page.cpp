@@ -98,10 +98,8 @@ std::string spellings(const HfKey& key) {
   return text;
 }
 
-std::string joined(std::vector<std::string> parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text;
+std::string joined(const std::vector<std::string>& parts) {
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 // The run file's key of a field, where it has one.

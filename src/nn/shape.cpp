@@ -15,7 +15,7 @@ namespace {
 std::optional<ModelFault> out_of_bounds(const ModelSpec& spec, bool derived) {
   for (const ModelField& field : model_fields()) {
     const bool is_derived = field.origin == FieldOrigin::derived;
-    if (is_derived != derived || (field.used != nullptr && !field.used(spec))) continue;
+    if (is_derived != derived || !field.is_of(spec)) continue;
     const std::optional<double> number = number_of(field, spec);
     if (!number || is_within(field.bounds, *number)) continue;
     return ModelFault{
@@ -108,7 +108,7 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
                       .expected = "more than 1 with scaling yarn",
                       .got = fmt::format("{}", full.rope_theta)};
   }
-  const bool is_llama3 = model_field("rope_scaling.low_freq_factor").used(full);
+  const bool is_llama3 = model_field("rope_scaling.low_freq_factor").is_of(full);
   if (is_llama3 && full.rope_high_freq_factor <= full.rope_low_freq_factor) {
     return against("rope_scaling.high_freq_factor", "rope_scaling.low_freq_factor", "more than {}",
                    full);

@@ -29,16 +29,14 @@ constexpr HfKey kKeys[] = {
     {.field = "attention_scale", .key = "attention_scale", .absent = 0},
 };
 
-constexpr HeadDef kVitHeads[] = {
-    {ModelHead::classes, "ViTForImageClassification", "classes", Per::row, "classes"},
-    {ModelHead::features, "ViTModel", "features", Per::row, ""},
-    {ModelHead::multi_label, "ViTForImageClassification", "multi_label", Per::row, "multi_label"},
-};
-constexpr HeadDef kDeitHeads[] = {
-    {ModelHead::classes, "DeiTForImageClassification", "classes", Per::row, "classes"},
-    {ModelHead::features, "DeiTModel", "features", Per::row, ""},
-    {ModelHead::multi_label, "DeiTForImageClassification", "multi_label", Per::row, "multi_label"},
-};
+constexpr std::array<HeadDef, 3> heads(std::string_view classifier, std::string_view model) {
+  return {{{ModelHead::classes, classifier, "classes", Per::row, "classes"},
+           {ModelHead::features, model, "features", Per::row, ""},
+           {ModelHead::multi_label, classifier, "multi_label", Per::row, "multi_label"}}};
+}
+
+constexpr auto kVitHeads = heads("ViTForImageClassification", "ViTModel");
+constexpr auto kDeitHeads = heads("DeiTForImageClassification", "DeiTModel");
 
 constexpr std::string_view kHeadPrefixes[] = {"classifier."};
 

@@ -9,9 +9,8 @@ namespace {
 
 LossValues build(Blocks& blocks, const LossCall& call) {
   Builder& b = blocks.builder();
-  const LabelLoss all =
-      label_loss(b, call.output, blocks.input("labels"), call.inv_n, call.options.smoothing);
-  return {all.loss, {{"nll", all.nll}, {"correct", as_numbers(b, all.correct)}}};
+  return label_values(
+      b, label_loss(b, call.output, blocks.input("labels"), call.inv_n, call.options.smoothing));
 }
 
 }  // namespace

@@ -25,8 +25,7 @@ LossValues build(Blocks& blocks, const LossCall& call) {
   const ValueId scores = b.scaled(cosines, 1 / call.options.temperature);
   const Shape pairs = {b.shape(scores)[0]};
   const ValueId own = b.iota(pairs, 0);
-  const LabelLoss all = label_loss(b, scores, own, call.inv_n);
-  return {all.loss, {{"nll", all.nll}, {"correct", as_numbers(b, all.correct)}}};
+  return label_values(b, label_loss(b, scores, own, call.inv_n));
 }
 
 }  // namespace

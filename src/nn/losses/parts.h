@@ -16,6 +16,8 @@ struct LabelLoss {
 };
 LabelLoss label_loss(Builder& b, ValueId logits, ValueId labels, ValueId inv_n,
                      double smoothing = 0);
+// The loss, and its metrics nll and correct.
+LossValues label_values(Builder& b, const LabelLoss& all);
 // log(1 + e^x), whose gradient is the logistic function at 0 too.
 ValueId softplus(Builder& b, ValueId x);
 // Of [2 n, ...]: rows 0, 2, 4, ..., and those behind them, [n, ...].

@@ -19,11 +19,8 @@ LossValues build(Blocks& b, const LossCall& call) {
 
 // And which hidden tokens the largest logit finds.
 LossValues build_masked(Blocks& blocks, const LossCall& call) {
-  LossValues values = build(blocks, call);
   Builder& b = blocks.builder();
-  const ValueId largest = b.emit1(OpCode::argmax, AxisAttrs{.axis = 1}, {call.output});
-  values.metrics.push_back({"correct", as_numbers(b, b.equal(largest, blocks.input("labels")))});
-  return values;
+  return label_values(b, label_loss(b, call.output, blocks.input("labels"), call.inv_n));
 }
 
 }  // namespace
