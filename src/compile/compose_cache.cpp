@@ -16,7 +16,7 @@ namespace {
 Graph without_unread_inputs(const Graph& graph) {
   const auto readers = uses(graph);
   Rewriter rewriter(graph, [&](const GraphInput& input) {
-    return input.kind != InputKind::batch || !readers[static_cast<size_t>(input.value)].empty();
+    return input.kind != InputKind::batch || !readers[input.value].empty();
   });
   for (const Node& node : graph.nodes) rewriter.copy(node);
   return rewriter.finish();

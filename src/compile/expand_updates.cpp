@@ -41,7 +41,7 @@ class Expander {
   // Of one shape, whose step is skipped together, in groups as even as they can be.
   void find_groups() {
     using Key = std::tuple<UpdateKind, Shape, int64_t, ValueId>;
-    std::map<Key, std::vector<const Node*>> alike;
+    std::map<Key, ById<const Node*>> alike;
     for (const Node& node : graph_.nodes) {
       const auto* a = std::get_if<UpdateAttrs>(&node.attrs);
       if (a != nullptr && update_rule(a->rule).build_together != nullptr)
@@ -54,19 +54,18 @@ class Expander {
       for (int64_t i = 0; i < n; ++i) {
         if (i % size == 0) groups_.emplace_back();
         ++groups_.back().size;
-        group_of_[nodes[static_cast<size_t>(i)]] = groups_.size() - 1;
+        group_of_[nodes[i]] = groups_.size() - 1;
       }
     }
   }
 
   bool reads_waiting(const Node& node) const {
-    return std::ranges::any_of(node.operands, [&](ValueId id) {
-      return id != kNoValue && waits_[static_cast<size_t>(id)];
-    });
+    return std::ranges::any_of(node.operands,
+                               [&](ValueId id) { return id != kNoValue && waits_[id]; });
   }
   void wait(const Node& node, bool waits) {
     for (const ValueId id : node.results) {
-      if (id != kNoValue) waits_[static_cast<size_t>(id)] = waits;
+      if (id != kNoValue) waits_[id] = waits;
     }
   }
   void hold(const Node& node) {
@@ -108,7 +107,7 @@ class Expander {
   Rewriter rewriter_;
   Scalars scalars_;
   PolicyBySize by_size_;
-  std::vector<bool> waits_;        // by value: for a group that is not known yet
+  ById<bool> waits_;               // by value: for a group that is not known yet
   std::vector<const Node*> held_;  // what reads those, in order
   std::vector<Group> groups_;
   std::map<const Node*, size_t> group_of_;

@@ -16,42 +16,40 @@ bool is_copy(const Graph& graph, const GraphOutput& output) {
 }
 
 // Which values depend on a parameter.
-std::vector<bool> trained_values(const Graph& graph) {
-  std::vector<bool> trained(graph.values.size(), false);
-  const auto is_trained = [&](ValueId id) {
-    return id != kNoValue && trained[static_cast<size_t>(id)];
-  };
+ById<bool> trained_values(const Graph& graph) {
+  ById<bool> trained(graph.values.size(), false);
+  const auto is_trained = [&](ValueId id) { return id != kNoValue && trained[id]; };
   for (const GraphInput& input : graph.inputs)
-    trained[static_cast<size_t>(input.value)] = input.kind == InputKind::parameter;
+    trained[input.value] = input.kind == InputKind::parameter;
   for (const Node& node : graph.nodes) {
     const bool any = std::ranges::any_of(node.operands, is_trained);
     for (const ValueId id : node.results) {
-      if (id != kNoValue) trained[static_cast<size_t>(id)] = any;
+      if (id != kNoValue) trained[id] = any;
     }
   }
   return trained;
 }
 
 std::vector<GraphOutput> copies_of(const Graph& graph, CopiesOf which) {
-  const std::vector<bool> trained = trained_values(graph);
+  const ById<bool> trained = trained_values(graph);
   std::vector<GraphOutput> copies;
   for (const GraphOutput& output : graph.outputs) {
-    const bool is_wanted = which == CopiesOf::all || trained[static_cast<size_t>(output.value)];
+    const bool is_wanted = which == CopiesOf::all || trained[output.value];
     if (is_copy(graph, output) && is_wanted) copies.push_back(output);
   }
   return copies;
 }
 
 // The nodes that the outputs of copies depend on.
-std::vector<bool> copy_nodes(const Graph& graph, const std::vector<GraphOutput>& copies) {
-  std::vector<bool> wanted(graph.values.size(), false), nodes(graph.nodes.size(), false);
-  for (const GraphOutput& output : copies) wanted[static_cast<size_t>(output.value)] = true;
+ById<bool> copy_nodes(const Graph& graph, const std::vector<GraphOutput>& copies) {
+  ById<bool> wanted(graph.values.size(), false), nodes(graph.nodes.size(), false);
+  for (const GraphOutput& output : copies) wanted[output.value] = true;
   for (size_t n = graph.nodes.size(); n-- > 0;) {
     for (const ValueId id : graph.nodes[n].results)
-      nodes[n] = nodes[n] || (id != kNoValue && wanted[static_cast<size_t>(id)]);
+      nodes[n] = nodes[n] || (id != kNoValue && wanted[id]);
     if (!nodes[n]) continue;
     for (const ValueId id : graph.nodes[n].operands) {
-      if (id != kNoValue) wanted[static_cast<size_t>(id)] = true;
+      if (id != kNoValue) wanted[id] = true;
     }
   }
   return nodes;
@@ -68,7 +66,7 @@ class Copier {
 
   void run(CopiesOf which) {
     const std::vector<GraphOutput> copies = copies_of(typed_, which);
-    const std::vector<bool> nodes = copy_nodes(typed_, copies);
+    const ById<bool> nodes = copy_nodes(typed_, copies);
     for (size_t n = 0; n < nodes.size(); ++n) {
       if (nodes[n]) append(typed_.nodes[n]);
     }
@@ -89,13 +87,13 @@ class Copier {
     const auto results =
         builder_.emit_typed(node.op, node.attrs, operands, result_types(typed_, node));
     for (size_t i = 0; i < results.size(); ++i) {
-      if (results[i] != kNoValue) map_[static_cast<size_t>(node.results[i])] = results[i];
+      if (results[i] != kNoValue) map_[node.results[i]] = results[i];
     }
   }
 
   ValueId value(ValueId id) {
     if (id == kNoValue) return kNoValue;
-    ValueId& mapped = map_[static_cast<size_t>(id)];
+    ValueId& mapped = map_[id];
     if (mapped != kNoValue) return mapped;
     const GraphInput* source = typed_.input_of(id);
     CHECK(source != nullptr);
@@ -112,7 +110,7 @@ class Copier {
 
   Builder& builder_;
   const Graph& typed_;
-  ValueIds map_;  // value of typed -> value of the builder's graph
+  ById<ValueId> map_;  // value of typed -> value of the builder's graph
   std::unordered_map<std::string, ValueId> inputs_;  // of the builder's graph, by name
   std::unordered_map<ValueId, ValueId> next_;        // input -> what updates it
 };

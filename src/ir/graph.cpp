@@ -60,12 +60,12 @@ const GraphOutput* Graph::find_output(std::string_view wanted) const {
   return it == outputs.end() ? nullptr : &*it;
 }
 
-std::vector<std::vector<NodeId>> uses(const Graph& graph) {
-  std::vector<std::vector<NodeId>> result(graph.values.size());
+ById<std::vector<NodeId>> uses(const Graph& graph) {
+  ById<std::vector<NodeId>> result(graph.values.size());
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     for (const ValueId operand : graph.nodes[n].operands) {
       if (operand != kNoValue)
-        result[static_cast<size_t>(operand)].push_back(static_cast<NodeId>(n));
+        result[operand].push_back(static_cast<NodeId>(n));
     }
   }
   return result;

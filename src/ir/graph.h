@@ -23,6 +23,20 @@ using NodeId = int32_t;
 inline constexpr ValueId kNoValue = -1;
 inline constexpr NodeId kNoNode = -1;
 
+// A vector that is indexed by ids of values or nodes, or by other signed numbers.
+template <typename T>
+class ById : public std::vector<T> {
+ public:
+  using std::vector<T>::vector;
+  ById(std::vector<T> all) : std::vector<T>(std::move(all)) {}
+  decltype(auto) operator[](std::integral auto id) {
+    return std::vector<T>::operator[](static_cast<size_t>(id));
+  }
+  decltype(auto) operator[](std::integral auto id) const {
+    return std::vector<T>::operator[](static_cast<size_t>(id));
+  }
+};
+
 enum class Phase : uint8_t { logical, typed, sharded, lowered };
 enum class Role : uint8_t { forward, backward, update };
 
@@ -101,16 +115,16 @@ struct GraphOutput {
 struct Graph {
   std::string name = "graph";
   Phase phase = Phase::logical;
-  std::vector<Value> values;
+  ById<Value> values;
   std::vector<GraphInput> inputs;
-  std::vector<Node> nodes;
+  ById<Node> nodes;
   std::vector<GraphOutput> outputs;
 
-  const Value& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
-  Value& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+  const Value& value(ValueId id) const { return values[id]; }
+  Value& value(ValueId id) { return values[id]; }
   const TensorType& type(ValueId id) const { return value(id).type; }
-  const Node& node(NodeId id) const { return nodes[static_cast<size_t>(id)]; }
-  Node& node(NodeId id) { return nodes[static_cast<size_t>(id)]; }
+  const Node& node(NodeId id) const { return nodes[id]; }
+  Node& node(NodeId id) { return nodes[id]; }
   NodeId id(const Node& node) const { return static_cast<NodeId>(&node - nodes.data()); }
   // The node that gives a value; nullptr of an input and of kNoValue.
   const Node* producer(ValueId id) const;
@@ -123,7 +137,7 @@ struct Graph {
 };
 
 // For each value, the nodes that read it, in order; a node that reads it twice stands twice.
-std::vector<std::vector<NodeId>> uses(const Graph& graph);
+ById<std::vector<NodeId>> uses(const Graph& graph);
 // What a node says of its results, by slot; f32 for an absent one.
 ResultTypes result_types(const Graph& graph, std::span<const ValueId> results);
 inline ResultTypes result_types(const Graph& graph, const Node& node) {

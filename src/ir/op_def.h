@@ -28,10 +28,10 @@ struct Cost {
 struct VjpCall {
   const Node& node;
   std::span<const ValueId> dresults;
-  const std::vector<bool>* wanted = nullptr;
+  const ById<bool>* wanted = nullptr;
   bool wants(SlotId operand) const {
     const ValueId id = node.in(operand);
-    return id != kNoValue && (wanted == nullptr || (*wanted)[static_cast<size_t>(id)]);
+    return id != kNoValue && (wanted == nullptr || (*wanted)[id]);
   }
 };
 

@@ -48,11 +48,11 @@ class Verifier {
 
   void define(ValueId id, NodeId producer, int index, const std::string& what) {
     if (!is_known(id)) fail("{} defines no value %{}", what, id);
-    if (defined_[static_cast<size_t>(id)]) fail("%{} is defined twice, again by {}", id, what);
+    if (defined_[id]) fail("%{} is defined twice, again by {}", id, what);
     const Value& value = graph_.value(id);
     if (value.producer != producer || value.result_index != index)
       fail("%{} names another producer than {}", id, what);
-    defined_[static_cast<size_t>(id)] = true;
+    defined_[id] = true;
   }
 
   void phase_rule(const TensorType& type, const std::string& what) const {
@@ -78,7 +78,7 @@ class Verifier {
         types.push_back(absent_type());
         continue;
       }
-      if (!is_known(operand) || !defined_[static_cast<size_t>(operand)]) {
+      if (!is_known(operand) || !defined_[operand]) {
         fail("{} (node {}) reads %{} before it is defined", def.name, id, operand);
       }
       types.push_back(graph_.type(operand));
@@ -150,7 +150,7 @@ class Verifier {
   }
 
   const Graph& graph_;
-  std::vector<bool> defined_;
+  ById<bool> defined_;
 };
 
 }  // namespace

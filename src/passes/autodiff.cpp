@@ -9,17 +9,15 @@ namespace octet {
 namespace {
 
 // Which values the wanted inputs reach: only those need a gradient.
-std::vector<bool> reached_from(const Graph& graph, const ValueIds& sources) {
-  std::vector<bool> reached(graph.values.size(), false);
-  for (const ValueId id : sources) reached[static_cast<size_t>(id)] = true;
+ById<bool> reached_from(const Graph& graph, const ValueIds& sources) {
+  ById<bool> reached(graph.values.size(), false);
+  for (const ValueId id : sources) reached[id] = true;
   for (const Node& node : graph.nodes) {
     if (node.op == OpCode::stop_gradient) continue;
-    const bool any = std::any_of(node.operands.begin(), node.operands.end(), [&](ValueId id) {
-      return id != kNoValue && reached[static_cast<size_t>(id)];
-    });
+    const bool any = std::any_of(node.operands.begin(), node.operands.end(),
+                                 [&](ValueId id) { return id != kNoValue && reached[id]; });
     for (const ValueId id : node.results) {
-      if (any && id != kNoValue && is_float(graph.type(id).dtype))
-        reached[static_cast<size_t>(id)] = true;
+      if (any && id != kNoValue && is_float(graph.type(id).dtype)) reached[id] = true;
     }
   }
   return reached;
@@ -73,11 +71,10 @@ class Differentiator {
                      input.name) != options_.with_respect_to.end();
   }
   ValueId gradient_of(ValueId id) const {
-    return static_cast<size_t>(id) < gradients_.size() ? gradients_[static_cast<size_t>(id)]
-                                                       : kNoValue;
+    return static_cast<size_t>(id) < gradients_.size() ? gradients_[id] : kNoValue;
   }
   void contribute(ValueId id, ValueId gradient) {
-    ValueId& total = gradients_[static_cast<size_t>(id)];
+    ValueId& total = gradients_[id];
     total = total == kNoValue ? gradient : builder_.add(total, gradient);
   }
 
@@ -85,26 +82,26 @@ class Differentiator {
     Graph& graph = builder_.graph();
     ValueIds sources;
     for (const GraphInput& source : sources_) sources.push_back(rewriter_.map(source.value));
-    const std::vector<bool> reached = reached_from(graph, sources);
+    const ById<bool> reached = reached_from(graph, sources);
     builder_.tag = Tag{.layer = -1, .role = Role::backward, .origin = "loss"};
     const size_t n_forward = graph.nodes.size();
     const ValueId seed =
         options_.loss_scale ? loss_scale(builder_, options_.loss_scale) : builder_.fill({}, 1.0);
     gradients_.assign(graph.values.size(), kNoValue);
-    gradients_[static_cast<size_t>(loss)] = seed;
+    gradients_[loss] = seed;
     for (size_t n = n_forward; n-- > 0;) {
       const Node node = graph.nodes[n];  // a copy: vjp appends to graph.nodes
       ValueIds dresults;
       bool any = false;
       for (const ValueId id : node.results) {
         dresults.push_back(gradient_of(id));
-        any = any || (dresults.back() != kNoValue && reached[static_cast<size_t>(id)]);
+        any = any || (dresults.back() != kNoValue && reached[id]);
       }
       if (any) differentiate(node, dresults, reached);
     }
   }
 
-  void differentiate(const Node& node, const ValueIds& dresults, const std::vector<bool>& reached) {
+  void differentiate(const Node& node, const ValueIds& dresults, const ById<bool>& reached) {
     const OpDef& def = op_def(node.op);
     if (def.vjp == nullptr)
       throw Error(ErrorCode::invalid_argument, "[autodiff] {} has no gradient", def.name);
@@ -115,8 +112,7 @@ class Differentiator {
     CHECK(doperands.size() == node.operands.size());
     for (size_t i = 0; i < doperands.size(); ++i) {
       const ValueId operand = node.operands[i];
-      if (doperands[i] == kNoValue || operand == kNoValue || !reached[static_cast<size_t>(operand)])
-        continue;
+      if (doperands[i] == kNoValue || operand == kNoValue || !reached[operand]) continue;
       CHECK(builder_.shape(doperands[i]) == builder_.shape(operand));
       contribute(operand, doperands[i]);
     }
@@ -126,7 +122,7 @@ class Differentiator {
   Builder& builder_;
   const AutodiffOptions& options_;
   std::vector<GraphInput> sources_;
-  ValueIds gradients_;  // by value of the new graph's forward part
+  ById<ValueId> gradients_;  // by value of the new graph's forward part
   std::vector<std::pair<std::string, ValueId>> gradients_out_;
 };
 

@@ -85,7 +85,7 @@ class TakenBytes {
   void visit(int index, Steps here, Steps steps, const F& f) {
     if (steps.last < here.first || here.last < steps.first) return;
     const bool covered = steps.first <= here.first && here.last <= steps.last;
-    f(nodes_[static_cast<size_t>(index)], covered);
+    f(nodes_[index], covered);
     if (covered) return;
     const int middle = here.first + (here.last - here.first) / 2;
     visit(2 * index, {here.first, middle}, steps, f);
@@ -93,7 +93,7 @@ class TakenBytes {
   }
 
   int n_leaves_;
-  std::vector<Node> nodes_;
+  ById<Node> nodes_;
 };
 
 }  // namespace

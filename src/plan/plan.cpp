@@ -103,21 +103,21 @@ class Planner {
 
  private:
   const Node& node(NodeId id) const { return plan_.graph.node(id); }
-  int& buffer_of(ValueId id) { return plan_.buffer_of[static_cast<size_t>(id)]; }
-  int64_t& offset_of(ValueId id) { return plan_.offset_of[static_cast<size_t>(id)]; }
-  int end_of(int step) const { return ends_[static_cast<size_t>(step)]; }
+  int& buffer_of(ValueId id) { return plan_.buffer_of[id]; }
+  int64_t& offset_of(ValueId id) { return plan_.offset_of[id]; }
+  int end_of(int step) const { return ends_[step]; }
   ValueId root(ValueId id) const { return view_root(plan_.graph, id); }
 
   // By root value: the last step that reads it or any view of it.
   void find_last_uses() {
     last_use_.assign(plan_.graph.values.size(), -1);
     for (int step = 0; step < static_cast<int>(order_.size()); ++step) {
-      for (const ValueId id : node(order_[static_cast<size_t>(step)]).operands) {
-        if (id != kNoValue) last_use_[static_cast<size_t>(root(id))] = step;
+      for (const ValueId id : node(order_[step]).operands) {
+        if (id != kNoValue) last_use_[root(id)] = step;
       }
     }
     for (const GraphOutput& output : plan_.graph.outputs) {
-      last_use_[static_cast<size_t>(root(output.value))] = static_cast<int>(order_.size());
+      last_use_[root(output.value)] = static_cast<int>(order_.size());
       const bool changes = output.updates != kNoValue && root(output.value) != output.updates;
       if (changes) aliased_input_.emplace(root(output.value), output.updates);
       const ValueId shard = new_shard(plan_.graph, output);
@@ -150,7 +150,7 @@ class Planner {
   }
 
   void plan_step(int step) {
-    const NodeId id = order_[static_cast<size_t>(step)];
+    const NodeId id = order_[step];
     const Node& n = node(id);
     const auto choice = choose(n);
     if (!choice) {
@@ -176,7 +176,7 @@ class Planner {
     }
     for (const ValueId operand : n.operands) {
       if (operand == kNoValue) continue;
-      Buffer& buffer = plan_.buffers[static_cast<size_t>(buffer_for(operand))];
+      Buffer& buffer = plan_.buffers[buffer_for(operand)];
       buffer.last_step = std::max(buffer.last_step, end_of(step));
     }
     plan_.steps.push_back(std::move(plan_step));
@@ -211,14 +211,14 @@ class Planner {
       // The next value of a parameter or state, or this rank's shard of it: written where the old
       // one lies, which no later step reads (plan/updates.h and schedule see to it).
       const ValueId input = aliased->second;
-      CHECK(last_use_[static_cast<size_t>(input)] <= step);
+      CHECK(last_use_[input] <= step);
       buffer_of(result) = buffer_of(input);
       return;
     }
     const int reused = options_.reuse_in_place ? reusable(step, n, i) : -1;
     if (reused >= 0) {
       buffer_of(result) = reused;
-      Buffer& buffer = plan_.buffers[static_cast<size_t>(reused)];
+      Buffer& buffer = plan_.buffers[reused];
       buffer.last_step = std::max(buffer.last_step, end_of(step));
       return;
     }
@@ -241,13 +241,11 @@ class Planner {
       if (pair.result != result || n.in(pair.operand) == kNoValue) continue;
       const ValueId operand = root(n.in(pair.operand));
       const int buffer = buffer_of(operand);
-      if (buffer < 0 || plan_.buffers[static_cast<size_t>(buffer)].arena != Arena::transient)
-        continue;
-      if (last_use_[static_cast<size_t>(operand)] != step || taken_at(step, buffer, n, result))
-        continue;
+      if (buffer < 0 || plan_.buffers[buffer].arena != Arena::transient) continue;
+      if (last_use_[operand] != step || taken_at(step, buffer, n, result)) continue;
       const int64_t bytes = plan_.graph.type(n.results[result]).n_bytes();
       if (plan_.graph.type(n.in(pair.operand)).n_bytes() != bytes ||
-          plan_.buffers[static_cast<size_t>(buffer)].bytes != bytes)
+          plan_.buffers[buffer].bytes != bytes)
         continue;
       // Another operand of this node may read the same buffer through a different value.
       const auto readers = std::count_if(n.operands.begin(), n.operands.end(), [&](ValueId id) {
@@ -263,7 +261,7 @@ class Planner {
     for (size_t i = 0; i < result; ++i) {
       if (n.results[i] != kNoValue && buffer_of(n.results[i]) == buffer) return true;
     }
-    return plan_.buffers[static_cast<size_t>(buffer)].last_step >= step;
+    return plan_.buffers[buffer].last_step >= step;
   }
 
   MemoryRole role_of(const Node& n, ValueId result) const {
@@ -288,7 +286,7 @@ class Planner {
 
   void outputs_live_to_the_end() {
     for (const GraphOutput& output : plan_.graph.outputs) {
-      Buffer& buffer = plan_.buffers[static_cast<size_t>(buffer_for(output.value))];
+      Buffer& buffer = plan_.buffers[buffer_for(output.value)];
       buffer.last_step = static_cast<int>(order_.size());
       if (buffer.arena == Arena::transient) buffer.name = output.name;
     }
@@ -316,9 +314,9 @@ class Planner {
   const Catalogue& catalogue_;
   const PlanOptions& options_;
   Plan plan_;
-  std::vector<NodeId> order_;
-  std::vector<int> ends_;  // by step: the last one that its operands and results are in use at
-  std::vector<int> last_use_;
+  ById<NodeId> order_;
+  ById<int> ends_;  // by step: the last one that its operands and results are in use at
+  ById<int> last_use_;
   std::map<ValueId, ValueId> aliased_input_;  // result -> the input that it updates
   std::set<ValueId> gradients_;
 };
@@ -327,7 +325,7 @@ class Planner {
 
 Place place_of(const Plan& plan, ValueId id) {
   const auto at = static_cast<size_t>(id);
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[at])];
+  const Buffer& buffer = plan.buffers[plan.buffer_of[at]];
   return {buffer.arena, buffer.offset + plan.offset_of[at], plan.graph.type(id).n_bytes()};
 }
 

@@ -90,10 +90,10 @@ struct Layout {
 
 struct Plan {
   Graph graph;
-  std::vector<PlanStep> steps;  // in order; each node that runs stands once (views do not run)
-  std::vector<Buffer> buffers;
-  std::vector<int> buffer_of;      // by value; views and in-place results share a buffer
-  std::vector<int64_t> offset_of;  // by value, within its buffer: of a shard that lies in the whole
+  ById<PlanStep> steps;  // in order; each node that runs stands once (views do not run)
+  ById<Buffer> buffers;
+  ById<int> buffer_of;      // by value; views and in-place results share a buffer
+  ById<int64_t> offset_of;  // by value, within its buffer: of a shard that lies in the whole
   int64_t arena_bytes[kArenaCount] = {0, 0, 0};
   std::vector<std::string> near_misses;  // fusions that did not fire, and why
   std::string target;                    // what it was made for: Target::text()

@@ -18,7 +18,7 @@ std::string offset_text(Arena arena, int64_t offset, Offsets offsets) {
 }
 
 std::string place(const Plan& plan, ValueId id, Offsets offsets) {
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
+  const Buffer& buffer = plan.buffers[plan.buffer_of[id]];
   const std::string where = buffer.name[0] == '%' ? "" : " \"" + buffer.name + "\"";
   return fmt::format("%{}{} {}{}", id, where, to_string(plan.graph.type(id)),
                      offset_text(buffer.arena, place_of(plan, id).offset, offsets));
@@ -40,15 +40,15 @@ MemoryReport report_memory(const Plan& plan) {
   MemoryReport report;
   report.peak_bytes = plan.peak_bytes();
   const int n_steps = static_cast<int>(plan.steps.size());
-  std::vector<int64_t> live(static_cast<size_t>(n_steps) + 2, 0);
+  ById<int64_t> live(static_cast<size_t>(n_steps) + 2, 0);
   for (const Buffer& buffer : plan.buffers) {
     const int first = std::max(buffer.first_step, 0), last = std::min(buffer.last_step, n_steps);
-    live[static_cast<size_t>(first)] += align_up(buffer.bytes);
-    live[static_cast<size_t>(last) + 1] -= align_up(buffer.bytes);
+    live[first] += align_up(buffer.bytes);
+    live[last + 1] -= align_up(buffer.bytes);
   }
   int64_t now = 0, most = -1;
   for (int step = 0; step < n_steps; ++step) {
-    now += live[static_cast<size_t>(step)];
+    now += live[step];
     if (now > most) most = now, report.peak_step = step;
   }
   int64_t counted = 0;
@@ -63,12 +63,11 @@ MemoryReport report_memory(const Plan& plan) {
 }
 
 std::vector<std::string> layer_names(const Graph& graph) {
-  std::vector<std::string> names;
+  ById<std::string> names;
   for (const Node& node : graph.nodes) {
     while (node.tag.layer >= std::ssize(names))
       names.push_back(layer_name({.layer = static_cast<int>(names.size())}));
-    if (!node.tag.layer_name.empty())
-      names[static_cast<size_t>(node.tag.layer)] = node.tag.layer_name;
+    if (!node.tag.layer_name.empty()) names[node.tag.layer] = node.tag.layer_name;
   }
   return names;
 }
@@ -76,7 +75,7 @@ std::vector<std::string> layer_names(const Graph& graph) {
 std::vector<int64_t> kept_per_layer(const Graph& graph) {
   int n_layers = 0;
   for (const Node& node : graph.nodes) n_layers = std::max(n_layers, node.tag.layer + 1);
-  std::vector<std::set<ValueId>> kept(static_cast<size_t>(n_layers));
+  ById<std::set<ValueId>> kept(static_cast<size_t>(n_layers));
   std::map<ValueId, int> first_reader;  // of values made outside of all layers
   for (const Node& node : graph.nodes) {
     if (node.tag.layer < 0 || node.tag.role != Role::backward) continue;
@@ -85,7 +84,7 @@ std::vector<int64_t> kept_per_layer(const Graph& graph) {
       const ValueId id = view_root(graph, operand);
       const Node* producer = graph.producer(id);
       if (producer == nullptr || producer->tag.role != Role::forward) continue;
-      kept[static_cast<size_t>(node.tag.layer)].insert(id);
+      kept[node.tag.layer].insert(id);
       if (producer->tag.layer >= 0) continue;
       int& first = first_reader.try_emplace(id, node.tag.layer).first->second;
       first = std::min(first, node.tag.layer);
@@ -139,7 +138,7 @@ std::string program_text(const Plan& plan, Offsets offsets) {
                         enum_name(node.tag.role), node.tag.origin, step.kernel.name,
                         fmt::join(results, ", "), fmt::join(operands, ", "), n_bytes);
     if (step.scratch >= 0) {
-      const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
+      const Buffer& scratch = plan.buffers[step.scratch];
       text += fmt::format(" scratch {}{}", scratch.bytes,
                           offset_text(scratch.arena, scratch.offset, offsets));
     }

@@ -34,7 +34,7 @@ class Scheduler {
         const NodeId producer = graph.value(id).producer;
         if (producer != kNoNode) depend(static_cast<NodeId>(n), producer);
         if (!is_view(graph, graph.nodes[n]))
-          readers_[static_cast<size_t>(view_root(graph, id))].push_back(static_cast<NodeId>(n));
+          readers_[view_root(graph, id)].push_back(static_cast<NodeId>(n));
       }
     }
     for (const GraphOutput& output : graph.outputs) {
@@ -43,7 +43,7 @@ class Scheduler {
       const NodeId writer = graph.value(root).producer;
       if (writer == kNoNode) continue;
       const NodeId maker = shard == kNoValue ? kNoNode : graph.value(shard).producer;
-      for (const NodeId reader : readers_[static_cast<size_t>(output.updates)]) {
+      for (const NodeId reader : readers_[output.updates]) {
         if (reader != writer) depend(writer, reader);
         if (maker != kNoNode && reader != maker) depend(maker, reader);
       }
@@ -51,10 +51,10 @@ class Scheduler {
   }
 
   std::vector<NodeId> run() {
-    const std::vector<std::vector<NodeId>> early = prefetched();
+    const ById<std::vector<NodeId>> early = prefetched();
     const NodeId last = last_gradient(), beside = computed_beside_sum(last);
     for (next_ = 0; next_ < static_cast<NodeId>(graph_.nodes.size()); ++next_) {
-      prefetch(early[index(next_)]);
+      prefetch(early[next_]);
       next_ == beside ? issue_without(next_) : take(next_);
       if (next_ == last && beside != kNoNode) take(beside);
     }
@@ -64,14 +64,13 @@ class Scheduler {
   }
 
  private:
-  static size_t index(NodeId node) { return static_cast<size_t>(node); }
   bool is_update(NodeId node) const { return graph_.node(node).tag.role == Role::update; }
 
   // In its turn; what cannot run yet is released later.
   void take(NodeId node) {
-    if (done_[index(node)] || widens_state(node)) return;
+    if (done_[node] || widens_state(node)) return;
     if (!is_update(node)) wait_for(node);
-    if (waits_[index(node)] == 0) release(node);
+    if (waits_[node] == 0) release(node);
   }
 
   // What the gradient's sum would have begun with does not wait for it.
@@ -81,7 +80,7 @@ class Scheduler {
 
   // How many bytes of what the node makes are summed over the ranks; 0 where nothing is.
   int64_t summed_bytes(NodeId n) const {
-    for (const NodeId reader : dependants_[index(n)]) {
+    for (const NodeId reader : dependants_[n]) {
       const Node& node = graph_.node(reader);
       if (op_def(node.op).scatters) return graph_.type(node.in(Reduce::x)).n_bytes();
     }
@@ -102,7 +101,7 @@ class Scheduler {
       if (graph_.node(n).op != OpCode::gemm) continue;
       const auto n_bytes = static_cast<double>(summed_bytes(n));
       const bool is_needed =
-          std::ranges::any_of(dependants_[index(n)], [&](NodeId then) { return !is_update(then); });
+          std::ranges::any_of(dependants_[n], [&](NodeId then) { return !is_update(then); });
       if (n_bytes == 0 || is_needed) continue;
       return cost_of(graph_, graph_.node(n)).flops >= kMinFlopsPerByte * n_bytes ? n : kNoNode;
     }
@@ -131,19 +130,19 @@ class Scheduler {
         const NodeId producer = graph_.value(id).producer;
         if (producer != kNoNode) depend(node, producer);
       }
-      needs_[index(node)].push_back(on);
+      needs_[node].push_back(on);
       return;
     }
-    ++waits_[index(node)];
-    dependants_[index(on)].push_back(node);
+    ++waits_[node];
+    dependants_[on].push_back(node);
   }
 
   // By node: what begins before it, which is where the layer before its readers' begins: gathers of
   // parameters, or of what is made of them; and another layer before, what these are made of by
   // collectives (the maxima that quantize them), so that they wait for none.
-  std::vector<std::vector<NodeId>> prefetched() const {
-    std::vector<std::vector<NodeId>> early(graph_.nodes.size());
-    const std::vector<bool> is_constant = constants();
+  ById<std::vector<NodeId>> prefetched() const {
+    ById<std::vector<NodeId>> early(graph_.nodes.size());
+    const ById<bool> is_constant = constants();
     NodeId before = 0, previous = 0, begin = 0;
     for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes.size()); ++n) {
       const Tag &tag = graph_.node(n).tag, &first = graph_.node(begin).tag;
@@ -152,19 +151,19 @@ class Scheduler {
         previous = begin;
         begin = n;
       }
-      if (!op_def(graph_.node(n).op).gathers || !is_constant[index(n)]) continue;
-      early[index(previous)].push_back(n);
-      add_collectives(n, early[index(before)]);
+      if (!op_def(graph_.node(n).op).gathers || !is_constant[n]) continue;
+      early[previous].push_back(n);
+      add_collectives(n, early[before]);
     }
     return early;
   }
   // Nodes that no batch enters, but updates.
-  std::vector<bool> constants() const {
-    std::vector<bool> result(graph_.nodes.size());
+  ById<bool> constants() const {
+    ById<bool> result(graph_.nodes.size());
     for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes.size()); ++n) {
-      result[index(n)] = !is_update(n) && std::ranges::all_of(operands(n), [&](ValueId id) {
+      result[n] = !is_update(n) && std::ranges::all_of(operands(n), [&](ValueId id) {
         const GraphInput* input = graph_.input_of(id);
-        return input == nullptr ? result[index(graph_.value(id).producer)]
+        return input == nullptr ? result[graph_.value(id).producer]
                                 : input->kind != InputKind::batch;
       });
     }
@@ -194,30 +193,30 @@ class Scheduler {
       for (const NodeId node : early)
         if (is_turn(node)) release_operands(node);
       for (const NodeId node : early)
-        if (is_turn(node) && waits_[index(node)] == 0) release(node);  // else in its turn
+        if (is_turn(node) && waits_[node] == 0) release(node);  // else in its turn
     }
     issue();
   }
   void release_operands(NodeId node) {
     for (const ValueId id : operands(node)) {
       const NodeId producer = graph_.value(id).producer;
-      if (producer == kNoNode || done_[index(producer)]) continue;
+      if (producer == kNoNode || done_[producer]) continue;
       release_operands(producer);
       wait_for(producer);
-      if (waits_[index(producer)] == 0) release(producer);
+      if (waits_[producer] == 0) release(producer);
     }
   }
 
   // Runs the node, and then what has waited for it: updates at once, others if their turn is over.
   void release(NodeId first) {
-    if (done_[index(first)]) return;
+    if (done_[first]) return;
     std::vector<NodeId> ready = {first};
     for (size_t i = 0; i < ready.size(); ++i) {
       const NodeId node = ready[i];
-      done_[index(node)] = true;
-      for (const NodeId widening : needs_[index(node)]) {
-        if (!done_[index(widening)]) order_.push_back(widening);
-        done_[index(widening)] = true;
+      done_[node] = true;
+      for (const NodeId widening : needs_[node]) {
+        if (!done_[widening]) order_.push_back(widening);
+        done_[widening] = true;
       }
       if (is_collective(graph_.node(node).op)) {
         bucket_.push_back(node);
@@ -241,10 +240,10 @@ class Scheduler {
     return bytes;
   }
   void follow(NodeId node, std::vector<NodeId>& ready) {
-    for (const NodeId then : dependants_[index(node)]) {
+    for (const NodeId then : dependants_[node]) {
       if (widens_state(then)) continue;
       const bool now = then < next_ || is_update(then);
-      if (--waits_[index(then)] == 0 && now) ready.push_back(then);
+      if (--waits_[then] == 0 && now) ready.push_back(then);
     }
   }
 
@@ -257,8 +256,8 @@ class Scheduler {
     if (!is_settling_ && went_on && runs_.size() > 1) settle();
   }
   void begin() {
-    const bool is_read = std::ranges::any_of(
-        bucket_, [&](NodeId node) { return !dependants_[index(node)].empty(); });
+    const bool is_read =
+        std::ranges::any_of(bucket_, [&](NodeId node) { return !dependants_[node].empty(); });
     order_.insert(order_.end(), bucket_.begin(), bucket_.end());
     if (is_read) runs_.push_back({.nodes = bucket_, .end = order_.size()});
     bucket_.clear();
@@ -274,7 +273,7 @@ class Scheduler {
   }
   // Until this node may run, or all have run.
   void wait_for(NodeId node) {
-    while (waits_[index(node)] > 0 && !(runs_.empty() && bucket_.empty()))
+    while (waits_[node] > 0 && !(runs_.empty() && bucket_.empty()))
       runs_.empty() ? begin() : settle();
   }
   void finish() {
@@ -282,11 +281,11 @@ class Scheduler {
   }
 
   const Graph& graph_;
-  std::vector<std::vector<NodeId>> readers_;  // of each value and its views, by root
-  std::vector<int> waits_;
-  std::vector<std::vector<NodeId>> dependants_;
-  std::vector<bool> done_;
-  std::vector<std::vector<NodeId>> needs_;  // what is widened just before the node
+  ById<std::vector<NodeId>> readers_;  // of each value and its views, by root
+  ById<int> waits_;
+  ById<std::vector<NodeId>> dependants_;
+  ById<bool> done_;
+  ById<std::vector<NodeId>> needs_;  // what is widened just before the node
   std::vector<NodeId> order_;
   NodeId next_ = 0;
   int64_t bucket_bytes_ = 0, held_bytes_ = 0;

@@ -28,12 +28,12 @@ std::map<ValueId, ValueId> aliased_inputs_of(const Graph& graph) {
 // Collectives that stand next to each other in this order and read nothing that collectives made:
 // by step which run it belongs to, -1 for what computes, and by run the step behind it.
 struct Runs {
-  std::vector<int> of, ends;
+  ById<int> of, ends;
 };
 
-Runs find_runs(const Graph& graph, const std::vector<NodeId>& order) {
+Runs find_runs(const Graph& graph, const ById<NodeId>& order) {
   const std::map<ValueId, ValueId> aliased_inputs = aliased_inputs_of(graph);
-  Runs runs{.of = std::vector<int>(order.size(), -1), .ends = {}};
+  Runs runs{.of = ById<int>(order.size(), -1), .ends = {}};
   std::set<ValueId> written, read;  // so far, and by the run so far; by root
   for (size_t step = 0; step < order.size(); ++step) {
     const Node& node = graph.node(order[step]);
@@ -75,7 +75,7 @@ Touched touched_by(const Plan& plan, const PlanStep& step) {
                       {all.arena, own.end(), all.end() - own.end()}};
   }
   if (step.scratch >= 0) {
-    const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
+    const Buffer& scratch = plan.buffers[step.scratch];
     touched.writes.push_back({scratch.arena, scratch.offset, scratch.bytes});
   }
   return touched;
@@ -83,10 +83,10 @@ Touched touched_by(const Plan& plan, const PlanStep& step) {
 
 }  // namespace
 
-std::vector<int> ends_of_use(const Graph& graph, const std::vector<NodeId>& order) {
+ById<int> ends_of_use(const Graph& graph, const ById<NodeId>& order) {
   const Runs runs = find_runs(graph, order);
   const int n = static_cast<int>(order.size());
-  std::vector<int> ends(order.size());
+  ById<int> ends(order.size());
   std::iota(ends.begin(), ends.end(), 0);
   if (runs.ends.empty()) return ends;
   const std::map<ValueId, ValueId> aliased_inputs = aliased_inputs_of(graph);
@@ -98,14 +98,13 @@ std::vector<int> ends_of_use(const Graph& graph, const std::vector<NodeId>& orde
   };
   int join = n;  // the first step that waits for a collective behind the one that is looked at
   for (int step = n - 1; step >= 0; --step) {
-    const Node& node = graph.node(order[static_cast<size_t>(step)]);
-    const int run = runs.of[static_cast<size_t>(step)];
+    const Node& node = graph.node(order[step]);
+    const int run = runs.of[step];
     if (run >= 0) {
-      if (run + 2 < static_cast<int>(runs.ends.size()))
-        join = std::min(join, runs.ends[static_cast<size_t>(run) + 2]);
+      if (run + 2 < static_cast<int>(runs.ends.size())) join = std::min(join, runs.ends[run + 2]);
       for (const ValueId id : node.results) join = std::min(join, first(first_read, id));
       for (const ValueId id : node.operands) join = std::min(join, first(first_write, id));
-      ends[static_cast<size_t>(step)] = join - 1;
+      ends[step] = join - 1;
     } else {
       for (const ValueId id : node.results) {
         if (const auto aliased = aliased_inputs.find(id); aliased != aliased_inputs.end())
@@ -124,7 +123,7 @@ namespace {
 // Makes the list of steps anew, with the steps that finish collectives before whoever needs them.
 class Streams {
  public:
-  Streams(Plan& plan, const std::vector<int>& ends) : plan_(plan), ends_(ends) {
+  Streams(Plan& plan, const ById<int>& ends) : plan_(plan), ends_(ends) {
     for (const PlanStep& step : plan.steps) order_.push_back(step.node);
     runs_ = find_runs(plan.graph, order_);
   }
@@ -133,16 +132,16 @@ class Streams {
     if (runs_.ends.empty()) return;
     const int n = static_cast<int>(order_.size());
     for (int i = 0; i < n; ++i) {
-      PlanStep step = plan_.steps[static_cast<size_t>(i)];
-      const int run = runs_.of[static_cast<size_t>(i)];
-      const bool begins = run >= 0 && (i == 0 || runs_.of[static_cast<size_t>(i) - 1] != run);
+      PlanStep step = plan_.steps[i];
+      const int run = runs_.of[i];
+      const bool begins = run >= 0 && (i == 0 || runs_.of[i - 1] != run);
       if (run < 0 || begins) step.joins = join(i);
       new_index_.push_back(static_cast<int>(steps_.size()));
       if (run >= 0) {
         step.stream = Stream::transfer;
         step.begins_collective_group = begins;
-        step.ends_collective_group = i + 1 == runs_.ends[static_cast<size_t>(run)];
-        waiting_.emplace(ends_[static_cast<size_t>(i)] + 1, i);
+        step.ends_collective_group = i + 1 == runs_.ends[run];
+        waiting_.emplace(ends_[i] + 1, i);
       }
       steps_.push_back(std::move(step));
     }
@@ -161,11 +160,11 @@ class Streams {
     for (; !waiting_.empty() && waiting_.begin()->first <= i; waiting_.erase(waiting_.begin())) {
       const int one = waiting_.begin()->second;
       latest = std::max(latest, one);
-      if (plan_.steps[static_cast<size_t>(one)].kernel.has_two_phases) finished.push_back(one);
+      if (plan_.steps[one].kernel.has_two_phases) finished.push_back(one);
     }
     std::ranges::sort(finished);
     for (const int one : finished) {
-      PlanStep step = plan_.steps[static_cast<size_t>(one)];
+      PlanStep step = plan_.steps[one];
       step.kernel.name += " (finish)";
       step.joins = join_run_of(one);
       step.is_second_phase = true;
@@ -175,36 +174,35 @@ class Streams {
   }
   // The end of the collective's run, or -1 where computing has waited for it.
   int join_run_of(int collective) {
-    const int run = runs_.of[static_cast<size_t>(collective)];
-    const int end = new_index_[static_cast<size_t>(runs_.ends[static_cast<size_t>(run)] - 1)];
+    const int run = runs_.of[collective];
+    const int end = new_index_[runs_.ends[run] - 1];
     return end > joined_ ? joined_ = end : -1;
   }
 
   // Steps -1 and n stand for before and after.
   void renumber(Buffer& buffer) const {
     const auto n = static_cast<int>(order_.size());
-    if (buffer.first_step >= 0)
-      buffer.first_step = new_index_[static_cast<size_t>(buffer.first_step)];
+    if (buffer.first_step >= 0) buffer.first_step = new_index_[buffer.first_step];
     if (buffer.last_step >= n) {
       buffer.last_step = new_index_.back();
     } else if (buffer.last_step >= 0) {
-      buffer.last_step = new_index_[static_cast<size_t>(buffer.last_step) + 1] - 1;
+      buffer.last_step = new_index_[buffer.last_step + 1] - 1;
     }
   }
 
   Plan& plan_;
-  const std::vector<int>& ends_;
-  std::vector<NodeId> order_;
+  const ById<int>& ends_;
+  ById<NodeId> order_;
   Runs runs_;
-  std::vector<PlanStep> steps_;
-  std::vector<int> new_index_;       // of each step
+  ById<PlanStep> steps_;
+  ById<int> new_index_;              // of each step
   std::multimap<int, int> waiting_;  // step that needs it -> collective
   int joined_ = -1;                  // the last collective that computing has waited for
 };
 
 }  // namespace
 
-void add_streams(Plan& plan, const std::vector<int>& ends) {
+void add_streams(Plan& plan, const ById<int>& ends) {
   Streams(plan, ends).run();
 }
 
@@ -218,7 +216,7 @@ void verify_streams(const Plan& plan) {
   std::vector<UnderWay> under_way;  // collectives that are not finished
   int run_begin = 0;
   for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
-    const PlanStep& step = plan.steps[static_cast<size_t>(i)];
+    const PlanStep& step = plan.steps[i];
     const auto check = [&](bool holds, std::string_view fault) {
       if (holds) return;
       throw Error(ErrorCode::internal, "[streams] step {}, {}, {}", i, step.kernel.name, fault);
@@ -234,7 +232,7 @@ void verify_streams(const Plan& plan) {
       check(its != under_way.end() && its->has_arrived, "finishes what has not arrived");
       under_way.erase(its);
     }
-    const bool follows = i > 0 && plan.steps[static_cast<size_t>(i) - 1].stream == step.stream;
+    const bool follows = i > 0 && plan.steps[i - 1].stream == step.stream;
     check(computes || step.begins_collective_group || follows,
           "begins before its operands are there");
     if (step.begins_collective_group) run_begin = i;

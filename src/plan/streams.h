@@ -21,11 +21,11 @@ inline bool is_collective(OpCode op) {
 
 // By step of this order: the last step during which its operands and results are in use: the step
 // itself, or of a collective the one before the first that needs it.
-std::vector<int> ends_of_use(const Graph& graph, const std::vector<NodeId>& order);
+ById<int> ends_of_use(const Graph& graph, const ById<NodeId>& order);
 
 // Fills in each step's stream and what it waits for, and puts in the steps that finish collectives;
 // `ends` as above.
-void add_streams(Plan& plan, const std::vector<int>& ends);
+void add_streams(Plan& plan, const ById<int>& ends);
 
 // Throws Error(internal) where a step touches bytes that a collective may still use, or reads what
 // it has not waited for.

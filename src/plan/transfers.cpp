@@ -30,7 +30,7 @@ class Simulation {
   TransferReport run() {
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
       const int joined = plan_.steps[i].joins;
-      if (joined >= 0) wait_for(joined, ended_[static_cast<size_t>(joined)]);
+      if (joined >= 0) wait_for(joined, ended_[joined]);
       plan_.steps[i].stream == Stream::transfer ? transfer(i) : compute(i);
     }
     wait_for(static_cast<int>(plan_.steps.size()), link_free_);
@@ -119,7 +119,7 @@ class Simulation {
   MachineRates rates_;
   TransferReport report_;
   std::vector<bool> joins_next_;  // by step
-  std::vector<double> ended_;     // by step
+  ById<double> ended_;            // by step
   struct UnderWay {
     int step = 0;
     double begun = 0;

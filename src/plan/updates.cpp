@@ -12,12 +12,12 @@ namespace octet {
 namespace {
 
 // The last node that reads each value or a view of it, by root; kNoNode where none does.
-std::vector<NodeId> last_readers(const Graph& graph) {
-  std::vector<NodeId> last(graph.values.size(), kNoNode);
+ById<NodeId> last_readers(const Graph& graph) {
+  ById<NodeId> last(graph.values.size(), kNoNode);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     if (is_view(graph, graph.nodes[n])) continue;
     for (const ValueId id : graph.nodes[n].operands) {
-      if (id != kNoValue) last[static_cast<size_t>(view_root(graph, id))] = static_cast<NodeId>(n);
+      if (id != kNoValue) last[view_root(graph, id)] = static_cast<NodeId>(n);
     }
   }
   return last;
@@ -73,7 +73,7 @@ ValueId read_gradient(const Graph& graph, const Node& node) {
 }
 
 Graph copy_shared_updates(const Graph& graph, int64_t rank) {
-  const std::vector<NodeId> last_reader = last_readers(graph);
+  const ById<NodeId> last_reader = last_readers(graph);
   std::set<ValueId> updated, taken;
   for (const GraphOutput& output : graph.outputs) updated.insert(output.updates);
   Graph result = graph;
@@ -91,7 +91,7 @@ Graph copy_shared_updates(const Graph& graph, int64_t rank) {
     const bool is_shard = new_shard(result, output) == output.value;
     const int64_t offset = is_shard ? rank * result.type(output.value).n_bytes() : 0;
     const bool shared = producer == kNoNode || !taken.insert(root).second ||
-                        last_reader[static_cast<size_t>(output.updates)] > producer ||
+                        last_reader[output.updates] > producer ||
                         !may_overwrite(graph, graph.value(root), output.updates, offset);
     if (shared) output.value = copy(output.value);
   }
@@ -107,7 +107,7 @@ ValueId new_shard(const Graph& graph, const GraphOutput& output) {
 }
 
 Graph gather_in_place(const Graph& graph, int64_t rank) {
-  const std::vector<NodeId> last_reader = last_readers(graph);
+  const ById<NodeId> last_reader = last_readers(graph);
   std::set<ValueId> taken;
   for (const GraphOutput& output : graph.outputs) taken.insert(view_root(graph, output.value));
   Graph result = graph;
@@ -121,7 +121,7 @@ Graph gather_in_place(const Graph& graph, int64_t rank) {
     if (maker == kNoNode || !is_even(graph, gather)) continue;
     const bool is_made_here =
         !is_view(graph, graph.node(maker)) && !is_collective(graph.node(maker).op);
-    const bool is_last = last_reader[static_cast<size_t>(output.updates)] <= maker;
+    const bool is_last = last_reader[output.updates] <= maker;
     const int64_t offset = rank * graph.type(shard).n_bytes();
     if (is_made_here && is_last && taken.insert(shard).second &&
         may_overwrite(graph, graph.value(shard), output.updates, offset))

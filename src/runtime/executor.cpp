@@ -84,7 +84,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
     for (const ValueId id : node.results)
       bound.results.push_back(id == kNoValue ? nullptr : address(id));
     if (step.scratch >= 0) {
-      const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
+      const Buffer& scratch = plan.buffers[step.scratch];
       bound.scratch = arenas.arena(scratch.arena) + scratch.offset;
     }
     if (step.begins_collective_group) bound.begins_collective_group = ++n_transfers;
@@ -111,8 +111,8 @@ size_t BoundPlan::find_first_overwrite(
   std::vector<Range> kept;
   for (const GraphInput& input : plan_.graph.inputs) {
     const int64_t n_bytes = plan_.graph.type(input.value).n_bytes();
-    const int index = plan_.buffer_of[static_cast<size_t>(input.value)];
-    const bool lasts = plan_.buffers[static_cast<size_t>(index)].arena == Arena::persistent;
+    const int index = plan_.buffer_of[input.value];
+    const bool lasts = plan_.buffers[index].arena == Arena::persistent;
     if (!lasts || !is_kept_input(input)) continue;
     const std::byte* first = address(input.value);
     kept.push_back({first, first + n_bytes});

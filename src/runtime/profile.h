@@ -33,7 +33,7 @@ struct ProfileEvent {
   int plan_step = 0;                // index into plan->steps
   double begin_us = 0, end_us = 0;  // of a transfer: with its waiting for other ranks
 
-  const PlanStep& step() const { return plan->steps[static_cast<size_t>(plan_step)]; }
+  const PlanStep& step() const { return plan->steps[plan_step]; }
   const Node& node() const { return plan->graph.node(step().node); }
   double ms() const { return (end_us - begin_us) / 1000; }
 };

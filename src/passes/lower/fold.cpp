@@ -35,7 +35,7 @@ Form Matcher::form_of(const Node& node) const {
 
 std::vector<const Node*> Matcher::readers(ValueId id) const {
   std::vector<const Node*> result;
-  for (const NodeId n : uses_[static_cast<size_t>(id)]) result.push_back(&graph_.node(n));
+  for (const NodeId n : uses_[id]) result.push_back(&graph_.node(n));
   return result;
 }
 
@@ -47,7 +47,7 @@ const Node* Matcher::reader(ValueId id, OpCode op) const {
 }
 
 bool Matcher::read_before(ValueId id, const Node& node) const {
-  const auto& readers = uses_[static_cast<size_t>(id)];
+  const auto& readers = uses_[id];
   return std::any_of(readers.begin(), readers.end(),
                      [&](NodeId reader) { return reader < graph_.id(node); });
 }
@@ -64,7 +64,7 @@ class FormSet {
   std::optional<std::string> illegal(const Form& form) const {
     const std::vector<NodeId> nodes = nodes_of(form);
     for (const NodeId n : nodes) {
-      if (taken_[at(n)]) return fmt::format("{} belongs to another form", name(n));
+      if (taken_[n]) return fmt::format("{} belongs to another form", name(n));
     }
     for (const ValueId id : form.operands) {
       if (id == kNoValue) continue;
@@ -84,7 +84,7 @@ class FormSet {
 
   void add(Form form) {
     for (const NodeId n : nodes_of(form)) {
-      taken_[at(n)] = true;
+      taken_[n] = true;
       for (const ValueId id : node(n).results) {
         if (id != kNoValue) made_at_[id] = replaces(form, id) ? form.last : kGone;
       }
@@ -94,16 +94,15 @@ class FormSet {
       NodeId& first = read_at_.try_emplace(id, form.last).first->second;
       first = std::min(first, form.last);
     }
-    by_last_[at(form.last)] = std::move(form);
+    by_last_[form.last] = std::move(form);
   }
 
-  const std::optional<Form>& form_at(NodeId last) const { return by_last_[at(last)]; }
-  bool is_taken(NodeId n) const { return taken_[at(n)]; }
+  const std::optional<Form>& form_at(NodeId last) const { return by_last_[last]; }
+  bool is_taken(NodeId n) const { return taken_[n]; }
   bool empty() const { return made_at_.empty(); }
 
  private:
   static constexpr NodeId kGone = std::numeric_limits<NodeId>::max();
-  static size_t at(NodeId n) { return static_cast<size_t>(n); }
   const Node& node(NodeId n) const { return m_.graph().node(n); }
   std::string_view name(NodeId n) const { return op_def(node(n).op).name; }
   static std::vector<NodeId> nodes_of(const Form& form) {
@@ -133,8 +132,8 @@ class FormSet {
   }
 
   const Matcher& m_;
-  std::vector<std::optional<Form>> by_last_;
-  std::vector<bool> taken_;
+  ById<std::optional<Form>> by_last_;
+  ById<bool> taken_;
   std::map<ValueId, NodeId> made_at_;  // results of nodes in forms: where the form makes them
   std::map<ValueId, NodeId> read_at_;  // operands of forms: the first that reads them
 };

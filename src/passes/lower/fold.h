@@ -52,7 +52,7 @@ class Matcher {
   const Graph& graph_;
   const TakesForm takes_;
   FuseReport* report_;
-  std::vector<std::vector<NodeId>> uses_;
+  ById<std::vector<NodeId>> uses_;
   std::set<ValueId> graph_outputs_;
 };
 

@@ -30,10 +30,10 @@ class Origins {
       }
     }
   }
-  Origin operator[](ValueId id) const { return by_value_[static_cast<size_t>(id)]; }
+  Origin operator[](ValueId id) const { return by_value_[id]; }
 
  private:
-  Origin& at(ValueId id) { return by_value_[static_cast<size_t>(id)]; }
+  Origin& at(ValueId id) { return by_value_[id]; }
   bool is_float_value(ValueId id) const {
     return id != kNoValue && is_float(graph_.type(id).dtype);
   }
@@ -49,34 +49,33 @@ class Origins {
   }
 
   const Graph& graph_;
-  std::vector<Origin> by_value_;
+  ById<Origin> by_value_;
 };
 
 }  // namespace
 
-std::vector<bool> f32_values(const Graph& graph) {
+ById<bool> f32_values(const Graph& graph) {
   const Origins origins(graph);
   const auto readers = uses(graph);
   std::set<ValueId> graph_outputs;
   for (const GraphOutput& output : graph.outputs)
     if (!is_gradient_name(output.name)) graph_outputs.insert(output.value);
-  std::vector<bool> is_f32(graph.values.size(), false);
+  ById<bool> is_f32(graph.values.size(), false);
   // Of a node whose results are decided.
   const auto is_read_as_f32 = [&](const Node& node, ValueId id) {
     if (node.op == OpCode::cross_entropy_grad) return node.in(CrossEntropyGrad::dloss) == id;
     return std::ranges::all_of(node.results, [&](ValueId y) {
       return y == kNoValue || !is_float(graph.type(y).dtype) || graph.type(y).shape.empty() ||
-             is_f32[static_cast<size_t>(y)];
+             is_f32[y];
     });
   };
   const auto decide = [&](ValueId id) {
-    const auto& nodes = readers[static_cast<size_t>(id)];
+    const auto& nodes = readers[id];
     const bool fits =
         nodes.empty() ? graph_outputs.contains(id) : std::ranges::all_of(nodes, [&](NodeId n) {
           return is_read_as_f32(graph.node(n), id);
         });
-    is_f32[static_cast<size_t>(id)] =
-        origins[id] == Origin::f32 || (origins[id] == Origin::constant && fits);
+    is_f32[id] = origins[id] == Origin::f32 || (origins[id] == Origin::constant && fits);
   };
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
     for (const ValueId id : node->results)

@@ -15,6 +15,6 @@
 
 namespace octet {
 
-std::vector<bool> f32_values(const Graph& logical);
+ById<bool> f32_values(const Graph& logical);
 
 }  // namespace octet

@@ -102,7 +102,7 @@ LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
     }
     group->members.push_back(name);
     group->weights.push_back(node.in(Gemm::b));
-    by_name[name] = of_node_[static_cast<size_t>(graph.id(node))] = group;
+    by_name[name] = of_node_[graph.id(node)] = group;
   }
 }
 
@@ -117,7 +117,7 @@ void LinearGroups::add_backward(const Node& node, LinearGroup& group) {
   if (std::ranges::find(group.gradients, gradient) == group.gradients.end())
     group.gradients.push_back(gradient);
   group.backward.push_back(graph_.id(node));
-  of_node_[static_cast<size_t>(graph_.id(node))] = &group;
+  of_node_[graph_.id(node)] = &group;
 }
 
 bool LinearGroups::has_backward() const {

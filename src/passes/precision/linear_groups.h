@@ -97,7 +97,7 @@ class LinearGroups {
 
   static const GemmAttrs& gemm(const Node& node) { return std::get<GemmAttrs>(node.attrs); }
   // nullptr for a node that is quantized in none.
-  const LinearGroup* of(NodeId node) const { return of_node_[static_cast<size_t>(node)]; }
+  const LinearGroup* of(NodeId node) const { return of_node_[node]; }
   const std::deque<LinearGroup>& all() const { return groups_; }
   bool has_backward() const;
   // What a node of the group reads at `factor`, Gemm::a or Gemm::b.
@@ -109,7 +109,7 @@ class LinearGroups {
 
   const Graph& graph_;
   std::deque<LinearGroup> groups_;
-  std::vector<LinearGroup*> of_node_;
+  ById<LinearGroup*> of_node_;
 };
 
 // Every backward GEMM of a group after the gradients of all its members.

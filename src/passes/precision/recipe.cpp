@@ -78,7 +78,7 @@ Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient) {
   for (const GraphOutput& output : graph.outputs) {
     if (is_gradient_name(output.name)) gradients.insert(output.value);
   }
-  const std::vector<bool> is_f32 = f32_values(graph);
+  const ById<bool> is_f32 = f32_values(graph);
   for (size_t v = 0; v < typed.values.size(); ++v) {
     Value& value = typed.values[v];
     if (value.type.dtype != Dtype::real) continue;

@@ -9,11 +9,11 @@ namespace octet {
 
 Graph reorder(const Graph& graph, const std::vector<std::pair<NodeId, NodeId>>& first_then) {
   const size_t n_nodes = graph.nodes.size();
-  std::vector<int> waits(n_nodes, 0);
-  std::vector<std::vector<NodeId>> next(n_nodes);
+  ById<int> waits(n_nodes, 0);
+  ById<std::vector<NodeId>> next(n_nodes);
   const auto depend = [&](NodeId first, NodeId then) {
-    next[static_cast<size_t>(first)].push_back(then);
-    ++waits[static_cast<size_t>(then)];
+    next[first].push_back(then);
+    ++waits[then];
   };
   for (size_t n = 0; n < n_nodes; ++n) {
     for (const ValueId id : graph.nodes[n].operands) {
@@ -34,8 +34,8 @@ Graph reorder(const Graph& graph, const std::vector<std::pair<NodeId, NodeId>>& 
     ready.pop();
     rewriter.copy(graph.node(node));
     ++n_done;
-    for (const NodeId then : next[static_cast<size_t>(node)]) {
-      if (--waits[static_cast<size_t>(then)] == 0) ready.push(then);
+    for (const NodeId then : next[node]) {
+      if (--waits[then] == 0) ready.push(then);
     }
   }
   if (n_done != n_nodes)

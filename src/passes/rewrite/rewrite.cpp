@@ -19,7 +19,7 @@ Rewriter::Rewriter(const Graph& from, const std::function<bool(const GraphInput&
 
 ValueId Rewriter::map(ValueId old_id) const {
   if (old_id == kNoValue) return kNoValue;
-  const ValueId id = map_[static_cast<size_t>(old_id)];
+  const ValueId id = map_[old_id];
   CHECK(id != kNoValue);
   return id;
 }

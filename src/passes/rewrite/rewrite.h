@@ -23,7 +23,7 @@ class Rewriter {
   // The new value of an old one (kNoValue stays kNoValue).
   ValueId map(ValueId old_id) const;
   ValueIds map(const ValueIds& old_ids) const;
-  void set(ValueId old_id, ValueId new_id) { map_[static_cast<size_t>(old_id)] = new_id; }
+  void set(ValueId old_id, ValueId new_id) { map_[old_id] = new_id; }
   void set(const ValueIds& old_ids, const ValueIds& new_ids);
 
   // The old node as it is, reading mapped operands; result types are kept. Returns the new results
@@ -46,7 +46,7 @@ class Rewriter {
   const Graph& from_;
   Graph to_;
   Builder builder_;
-  ValueIds map_;
+  ById<ValueId> map_;
 };
 
 // Rebuilds the graph from the nodes that `keep` names, in order (dead values disappear).

@@ -83,19 +83,19 @@ std::string key_of(const Graph& graph, const Node& node) {
 }  // namespace
 
 Graph remove_dead(Graph graph) {
-  std::vector<bool> live(graph.values.size(), false);
-  for (const GraphOutput& output : graph.outputs) live[static_cast<size_t>(output.value)] = true;
-  std::vector<bool> keep(graph.nodes.size(), false);
+  ById<bool> live(graph.values.size(), false);
+  for (const GraphOutput& output : graph.outputs) live[output.value] = true;
+  ById<bool> keep(graph.nodes.size(), false);
   for (size_t n = graph.nodes.size(); n-- > 0;) {
     for (const ValueId id : graph.nodes[n].results)
-      keep[n] = keep[n] || (id != kNoValue && live[static_cast<size_t>(id)]);
+      keep[n] = keep[n] || (id != kNoValue && live[id]);
     if (!keep[n]) continue;
     for (const ValueId id : graph.nodes[n].operands) {
-      if (id != kNoValue) live[static_cast<size_t>(id)] = true;
+      if (id != kNoValue) live[id] = true;
     }
   }
   if (std::find(keep.begin(), keep.end(), false) == keep.end()) return graph;
-  return filter_nodes(graph, [&](NodeId n) { return keep[static_cast<size_t>(n)]; });
+  return filter_nodes(graph, [&](NodeId n) { return keep[n]; });
 }
 
 Graph merge_common(const Graph& graph) {

@@ -35,10 +35,10 @@ bool reads_unscaled(const OpDef& def, size_t slot) {
 }
 
 // Values that a reader, or the world outside, wants with scale 1.
-std::vector<bool> wanted_unscaled(const Graph& graph, const ScalifyOptions& options) {
-  std::vector<bool> is_wanted(graph.values.size(), false);
+ById<bool> wanted_unscaled(const Graph& graph, const ScalifyOptions& options) {
+  ById<bool> is_wanted(graph.values.size(), false);
   const auto want = [&](ValueId id) {
-    if (id != kNoValue) is_wanted[static_cast<size_t>(id)] = true;
+    if (id != kNoValue) is_wanted[id] = true;
   };
   for (const GraphOutput& output : graph.outputs) {
     if (!options.gradients || !is_gradient_name(output.name)) want(output.value);
@@ -48,8 +48,7 @@ std::vector<bool> wanted_unscaled(const Graph& graph, const ScalifyOptions& opti
     for (size_t i = 0; i < node->operands.size(); ++i) {
       if (reads_unscaled(def, i)) want(node->operands[i]);
     }
-    if (hands_on(node->op) && is_wanted[static_cast<size_t>(node->results[0])])
-      want(node->operands[0]);
+    if (hands_on(node->op) && is_wanted[node->results[0]]) want(node->operands[0]);
   }
   return is_wanted;
 }
@@ -97,7 +96,7 @@ class Propagation {
   bool is_real(ValueId id) const { return is_float(rewriter_.from().type(id).dtype); }
 
   void enter(const GraphInput& input) {
-    Scaled& x = values_[static_cast<size_t>(input.value)];
+    Scaled& x = values_[input.value];
     x.data = rewriter_.map(input.value);
     if (!is_real(input.value)) return;
     if (const auto it = options_.input_scales.find(input.name); it != options_.input_scales.end())
@@ -116,7 +115,7 @@ class Propagation {
   }
 
   ValueId unscaled_of(ValueId id) {
-    Scaled& x = values_[static_cast<size_t>(id)];
+    Scaled& x = values_[id];
     if (const auto made = made_unscaled_.find(id); made != made_unscaled_.end())
       return made->second.data;
     if (!is_real(id) || (x.log2 == 0 && x.factor == kNoValue)) return x.data;
@@ -133,7 +132,7 @@ class Propagation {
 
   // As it is kept until its update.
   void round_gradient(ValueId id) {
-    Scaled& g = values_[static_cast<size_t>(id)];
+    Scaled& g = values_[id];
     if (g.is_any || made_unscaled_.contains(id)) return;
     scaler_.b.tag = tag_of(id);
     g = options_.rescales_gradients
@@ -159,7 +158,7 @@ class Propagation {
         in.emplace_back();
         continue;
       }
-      Scaled x = values_[static_cast<size_t>(id)];
+      Scaled x = values_[id];
       if (reads_unscaled(def, i) && is_real(id)) {
         const ValueId data = unscaled_of(id);
         x.data = data, x.log2 = 0, x.factor = kNoValue;
@@ -177,24 +176,24 @@ class Propagation {
         def.scale(scaler_, {.graph = rewriter_.from(),
                             .node = node,
                             .in = in,
-                            .wants_unscaled = is_wanted_unscaled_[static_cast<size_t>(first)]});
+                            .wants_unscaled = is_wanted_unscaled_[first]});
     CHECK(results.size() >= node.results.size());
     if (is_norm_gradient(node.op) && options_.norm_gradients)
       results[0] = ops::scale::rescaled_by_norm(scaler_, results[0], *options_.norm_gradients);
     for (size_t i = 0; i < node.results.size(); ++i) {
       if (node.results[i] == kNoValue) continue;
-      note(values_[static_cast<size_t>(node.results[i])] = results[i]);
+      note(values_[node.results[i]] = results[i]);
     }
   }
 
   Rewriter rewriter_;
   Scaler scaler_;
   const ScalifyOptions& options_;
-  std::vector<bool> is_wanted_unscaled_;  // by value of the old graph
-  std::vector<Scaled> values_;            // as well
+  ById<bool> is_wanted_unscaled_;  // by value of the old graph
+  ById<Scaled> values_;            // as well
   std::map<ValueId, Scaled> made_unscaled_;
-  std::vector<double> rms_;  // by value of the new graph
-  std::vector<int> scale_;
+  ById<double> rms_;  // by value of the new graph
+  ById<int> scale_;
 };
 
 }  // namespace
@@ -210,7 +209,7 @@ std::map<std::string, double> predicted_gradients(const Graph& graph,
   std::map<std::string, double> rms;
   for (const GraphOutput& output : predicted.graph.outputs) {
     if (const auto parameter = gradient_parameter(output.name))
-      rms[*parameter] = predicted.data_rms[static_cast<size_t>(output.value)];
+      rms[*parameter] = predicted.data_rms[output.value];
   }
   return rms;
 }

@@ -42,8 +42,8 @@ struct Scalified {
   Graph graph;
   // By value of the graph: log2 of the RMS that its data are predicted to have, and of its scale;
   // 0 where nothing is predicted.
-  std::vector<double> data_rms;
-  std::vector<int> scale;
+  ById<double> data_rms;
+  ById<int> scale;
 };
 
 // log2 of the RMS that each parameter's gradient is predicted to have, by parameter, of a graph
