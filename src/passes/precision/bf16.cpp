@@ -6,10 +6,6 @@ namespace octet {
 const Recipe kBf16Recipe = {
     .name = "bf16",
     .help = "BF16 weights, activations and gradients; statistics, softmax and loss in f32",
-    .compute = Dtype::bf16,
-    .linears = kUnquantizedLinears,
-    .recompute = Recompute::none,
-    .state = "f32",
     .apply = apply_types};
 
 }  // namespace octet

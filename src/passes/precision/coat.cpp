@@ -13,7 +13,6 @@ namespace octet {
 const Recipe kCoatRecipe = {
     .name = "coat",
     .help = "fp8_linear with activations stored in E4M3 groups and E4M3 optimizer states",
-    .compute = Dtype::bf16,
     .linears = tensor_linears(Dtype::e4m3, Dtype::e5m2),
     .recompute = Recompute::cheap,
     .state = "e4m3+x",
@@ -23,7 +22,6 @@ const Recipe kCoatRecipe = {
 const Recipe kCoatBlockRecipe = {
     .name = "coat-block",
     .help = "coat with forward operands in E4M3 groups and blocks of 128, for fine-tuning",
-    .compute = Dtype::bf16,
     .linears = {.quantized = true,
                 .x = block_format(Dtype::e4m3, "1x128"),
                 .w = block_format(Dtype::e4m3, "128x128"),
@@ -38,7 +36,6 @@ const Recipe kCoatBlockRecipe = {
 const Recipe kCoatFastRecipe = {
     .name = "coat-fast",
     .help = "coat with kept 8-bit weights, delayed scales and fast accumulation",
-    .compute = Dtype::bf16,
     .linears = kCoatRecipe.linears,
     .recompute = Recompute::cheap,
     .state = "e4m3+x",

@@ -6,9 +6,6 @@ namespace octet {
 const Recipe kFp16Recipe = {.name = "fp16",
                             .help = "FP16 storage, f32 arithmetic",
                             .compute = Dtype::fp16,
-                            .linears = kUnquantizedLinears,
-                            .recompute = Recompute::none,
-                            .state = "f32",
                             .apply = apply_types};
 
 }  // namespace octet

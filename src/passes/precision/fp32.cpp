@@ -14,12 +14,7 @@ Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& optio
 
 }  // namespace
 
-const Recipe kFp32Recipe = {.name = "fp32",
-                            .help = "everything in f32",
-                            .compute = Dtype::f32,
-                            .linears = kUnquantizedLinears,
-                            .recompute = Recompute::none,
-                            .state = "f32",
-                            .apply = apply};
+const Recipe kFp32Recipe = {
+    .name = "fp32", .help = "everything in f32", .compute = Dtype::f32, .apply = apply};
 
 }  // namespace octet

@@ -13,40 +13,31 @@ namespace octet {
 const Recipe kFp8BlockRecipe = {
     .name = "fp8_block",
     .help = "bf16 with E4M3 operands in groups of 128, weights in blocks, in the layers' linears",
-    .compute = Dtype::bf16,
     .linears = {.quantized = true,
                 .x = block_format(Dtype::e4m3, "1x128"),
                 .w = block_format(Dtype::e4m3, "128x128"),
                 .dy = block_format(Dtype::e4m3, "1x128")},
-    .recompute = Recompute::none,
-    .state = "f32",
     .weight_copy = WeightCopy::per_use,
     .apply = apply_quantized_linears};
 
 const Recipe kFp8RowRecipe = {
     .name = "fp8_row",
     .help = "fp8_linear with a scale for each row of inputs and weights in the forward GEMMs",
-    .compute = Dtype::bf16,
     .linears = {.quantized = true,
                 .x = block_format(Dtype::e4m3, "row"),
                 .w = block_format(Dtype::e4m3, "row"),
                 .dy = operand_format(Dtype::e5m2, true),
                 .backward_x = operand_format(Dtype::e4m3, false),
                 .backward_w = operand_format(Dtype::e4m3, false)},
-    .recompute = Recompute::none,
-    .state = "f32",
     .apply = apply_quantized_linears};
 
 const Recipe kMxfp8Recipe = {
     .name = "mxfp8",
     .help = "bf16 with E4M3 operands in groups of 32 and E8M0 scales, in the layers' linears",
-    .compute = Dtype::bf16,
     .linears = {.quantized = true,
                 .x = block_format(Dtype::e4m3, "1x32", Dtype::e8m0),
                 .w = block_format(Dtype::e4m3, "1x32", Dtype::e8m0),
                 .dy = block_format(Dtype::e4m3, "1x32", Dtype::e8m0)},
-    .recompute = Recompute::none,
-    .state = "f32",
     .weight_copy = WeightCopy::per_use,
     .apply = apply_quantized_linears};
 

@@ -8,10 +8,7 @@ namespace octet {
 const Recipe kFp8LinearRecipe = {
     .name = "fp8_linear",
     .help = "bf16 with E4M3 x E4M3 forward and E5M2 gradients in the layers' linears",
-    .compute = Dtype::bf16,
     .linears = tensor_linears(Dtype::e4m3, Dtype::e5m2),
-    .recompute = Recompute::none,
-    .state = "f32",
     .apply = apply_quantized_linears};
 
 }  // namespace octet

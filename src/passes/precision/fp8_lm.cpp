@@ -9,9 +9,7 @@ namespace octet {
 const Recipe kFp8LmRecipe = {
     .name = "fp8_lm",
     .help = "fp8_linear with E4M3 and FP16 states, FP16 masters and E4M3 gradients between ranks",
-    .compute = Dtype::bf16,
     .linears = tensor_linears(Dtype::e4m3, Dtype::e5m2),
-    .recompute = Recompute::none,
     .state = "e4m3",
     .state_v = "fp16_sr",
     .master = "fp16_scaled",

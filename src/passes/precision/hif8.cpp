@@ -8,10 +8,7 @@ namespace octet {
 const Recipe kHif8Recipe = {
     .name = "hif8",
     .help = "bf16 with HiFloat8 operands, forward and backward, in the layers' linears",
-    .compute = Dtype::bf16,
     .linears = tensor_linears(Dtype::hif8, Dtype::hif8),
-    .recompute = Recompute::none,
-    .state = "f32",
     .apply = apply_quantized_linears};
 
 }  // namespace octet

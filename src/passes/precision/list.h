@@ -5,9 +5,6 @@
 
 namespace octet {
 
-// Of recipes that quantize no linear.
-inline constexpr LinearFormats kUnquantizedLinears = {
-    .quantized = false, .x = {}, .w = {}, .dy = {}};
 // With one scale a tensor.
 inline LinearFormats tensor_linears(Dtype forward, Dtype gradient) {
   return {.quantized = true,

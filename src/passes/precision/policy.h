@@ -36,7 +36,7 @@ struct OperandFormat {
 // recipe types it.
 struct LinearFormats {
   bool quantized = true;
-  OperandFormat x, w, dy;
+  OperandFormat x = {}, w = {}, dy = {};
   // Of x in wgrad and of w in dgrad, where these read them otherwise than the forward GEMM.
   std::optional<OperandFormat> backward_x = {}, backward_w = {};
   bool operator==(const LinearFormats&) const = default;

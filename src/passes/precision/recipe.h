@@ -55,12 +55,13 @@ struct RecipeOptions {
 struct Recipe {
   std::string_view name;
   std::string_view help;
-  Dtype compute;                  // of parameters and activations
-  LinearFormats linears;          // of the GEMMs inside the layers
-  Recompute recompute;            // what the recipe computes again unless the run says otherwise
-  std::string_view state;         // optimizer states unless the run says otherwise
-  std::string_view state_v = {};  // the second moment, where it is stored otherwise
-  std::string_view master = {};   // where it is not what default_master says
+  Dtype compute = Dtype::bf16;                   // of parameters and activations
+  LinearFormats linears = {.quantized = false};  // of the GEMMs inside the layers
+  // What the recipe computes again, and optimizer states, unless the run says otherwise.
+  Recompute recompute = Recompute::none;
+  std::string_view state = "f32";
+  std::string_view state_v = {};             // the second moment, where it is stored otherwise
+  std::string_view master = {};              // where it is not what default_master says
   ReduceFormat reduce = ReduceFormat::bf16;  // gradients between ranks, likewise
   Scaling scaling = Scaling::current;
   WeightCopy weight_copy = WeightCopy::scale;

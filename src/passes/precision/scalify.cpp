@@ -130,19 +130,19 @@ ScalifyOptions carrying(const Graph& graph, const RecipeOptions& options) {
 Graph widen_gradients(const Graph& typed) {
   const auto readers = uses(typed);
   Graph result = typed;
-  std::vector<bool> is_f32(typed.values.size(), false);
+  ById<bool> is_f32(typed.values.size(), false);
   for (const GraphOutput& output : typed.outputs)
-    is_f32[static_cast<size_t>(output.value)] = is_gradient_name(output.name);
+    is_f32[output.value] = is_gradient_name(output.name);
   const auto is_read_in_f32 = [&](ValueId id) {
-    const auto& nodes = readers[static_cast<size_t>(id)];
+    const auto& nodes = readers[id];
     return !nodes.empty() && std::ranges::all_of(nodes, [&](NodeId n) {
       const ValueId y = typed.node(n).results[0];
-      return is_f32[static_cast<size_t>(y)] || typed.type(y).shape.empty();
+      return is_f32[y] || typed.type(y).shape.empty();
     });
   };
   const auto widen = [&](ValueId id) {
     if (typed.value(id).producer == kNoNode || !is_read_in_f32(id)) return;
-    is_f32[static_cast<size_t>(id)] = true;
+    is_f32[id] = true;
     if (is_float(typed.type(id).dtype)) result.value(id).type.dtype = Dtype::f32;
   };
   for (auto node = typed.nodes.rbegin(); node != typed.nodes.rend(); ++node) {
@@ -153,7 +153,7 @@ Graph widen_gradients(const Graph& typed) {
     const OpCode op = node->op;
     const bool hands_on = op == OpCode::rescale || op == OpCode::cast_in || op == OpCode::add ||
                           op == OpCode::slice || op == OpCode::pad;
-    if (!hands_on || !is_f32[static_cast<size_t>(node->results[0])]) continue;
+    if (!hands_on || !is_f32[node->results[0]]) continue;
     for (const ValueId operand : node->operands) widen(operand);
   }
   return result;
@@ -207,7 +207,7 @@ std::map<std::string, LinearRms> predictions(const Scalified& predicted,
                   [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
                     const Node& node = predicted.graph.node(n);
                     const GemmRole role = linear_role(node);
-                    const double rms = predicted.data_rms[static_cast<size_t>(node.in(slot))] -
+                    const double rms = predicted.data_rms[node.in(slot)] -
                                        rescale_of(options, linear, operand_name(kind));
                     LinearRms& of = linears[linear];
                     if (role == GemmRole::forward) (kind == OperandKind::x ? of.x : of.w) = rms;
@@ -233,7 +233,7 @@ Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& 
                             .forward_reads = options.forward_reads};
   for (const Node* node : stored_results(predicted.graph, options)) {
     const std::string linear = linear_name(*node);
-    const double rms = predicted.data_rms[static_cast<size_t>(node->out(Gemm::y))] -
+    const double rms = predicted.data_rms[node->out(Gemm::y)] -
                        rescale_of(options, linear, "y");
     stored.result_scales.emplace(linear, predicted_scale(rms, stored.dtype));
   }
@@ -247,9 +247,6 @@ const Recipe kScalifyFp32Recipe = {
     .name = "scalify_fp32",
     .help = "fp32 whose values carry propagated scales: the same bits",
     .compute = Dtype::f32,
-    .linears = kUnquantizedLinears,
-    .recompute = Recompute::none,
-    .state = "f32",
     .scales_loss = false,
     .apply = apply_scales};
 
@@ -257,19 +254,13 @@ const Recipe kScalifyFp16Recipe = {
     .name = "scalify_fp16",
     .help = "FP16 with scales propagated through the step (Scalify): no loss scaling",
     .compute = Dtype::fp16,
-    .linears = kUnquantizedLinears,
-    .recompute = Recompute::none,
-    .state = "f32",
     .scales_loss = false,
     .apply = apply_scales};
 
 const Recipe kScalifyFp8Recipe = {
     .name = "scalify_fp8",
     .help = "fp8_linear with propagated scales: no maximum is taken in the step",
-    .compute = Dtype::bf16,
     .linears = tensor_linears(Dtype::e4m3, Dtype::e5m2),
-    .recompute = Recompute::none,
-    .state = "f32",
     .weight_copy = WeightCopy::per_use,
     .scales_loss = false,
     .apply = apply_fp8};
@@ -277,7 +268,6 @@ const Recipe kScalifyFp8Recipe = {
 const Recipe kCoatStaticRecipe = {
     .name = "coat-static",
     .help = "coat-fast with propagated scales in the place of delayed ones",
-    .compute = Dtype::bf16,
     .linears = kScalifyFp8Recipe.linears,
     .recompute = Recompute::cheap,
     .state = "e4m3+x",
