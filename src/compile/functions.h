@@ -45,9 +45,8 @@ inline constexpr std::string_view step = "step", micro_first = "micro_first",
 // measure what the others read as it was left (Scaling::periodic). Most programs have plain ones
 // alone. Other functions have no kinds.
 enum class StepKind : uint8_t { plain, measuring };
-constexpr std::string_view enum_name(StepKind kind) {
-  constexpr std::string_view names[] = {"plain", "measuring"};
-  return names[static_cast<int>(kind)];
+constexpr auto value_names(StepKind) {
+  return name_list("plain", "measuring");
 }
 bool has_measuring_steps(const ProgramOptions& options);
 // Of an attempted step, counted from 1: each kRescalePeriod-th measures.

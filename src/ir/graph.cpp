@@ -6,16 +6,6 @@
 
 namespace octet {
 
-std::string_view enum_name(Phase phase) {
-  constexpr std::string_view names[] = {"logical", "typed", "sharded", "lowered"};
-  return names[static_cast<int>(phase)];
-}
-
-std::string_view enum_name(Role role) {
-  constexpr std::string_view names[] = {"forward", "backward", "update"};
-  return names[static_cast<int>(role)];
-}
-
 std::string layer_name(const Tag& tag) {
   return tag.layer_name.empty() ? fmt::format("layers.{}", tag.layer) : tag.layer_name;
 }
@@ -64,11 +54,15 @@ ById<std::vector<NodeId>> uses(const Graph& graph) {
   ById<std::vector<NodeId>> result(graph.values.size());
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     for (const ValueId operand : graph.nodes[n].operands) {
-      if (operand != kNoValue)
-        result[operand].push_back(static_cast<NodeId>(n));
+      if (operand != kNoValue) result[operand].push_back(static_cast<NodeId>(n));
     }
   }
   return result;
+}
+
+std::optional<double> filled_with(const Graph& graph, ValueId id) {
+  const Node* node = graph.producer(id, OpCode::fill);
+  return node == nullptr ? std::nullopt : std::optional(std::get<FillAttrs>(node->attrs).value);
 }
 
 ResultTypes result_types(const Graph& graph, std::span<const ValueId> results) {

@@ -5,6 +5,7 @@
 // nodes before i. Indices, not pointers: a pass rebuilds the graph and never edits one in place.
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,13 +41,11 @@ class ById : public std::vector<T> {
 enum class Phase : uint8_t { logical, typed, sharded, lowered };
 enum class Role : uint8_t { forward, backward, update };
 
-std::string_view enum_name(Phase phase);
-std::string_view enum_name(Role role);
-constexpr int enum_count(Phase) {
-  return 4;
+constexpr auto value_names(Phase) {
+  return name_list("logical", "typed", "sharded", "lowered");
 }
-constexpr int enum_count(Role) {
-  return 3;
+constexpr auto value_names(Role) {
+  return name_list("forward", "backward", "update");
 }
 
 // Where a node comes from: used by policies and reports, never by kernels.
@@ -138,6 +137,8 @@ struct Graph {
 
 // For each value, the nodes that read it, in order; a node that reads it twice stands twice.
 ById<std::vector<NodeId>> uses(const Graph& graph);
+// The number that each element of the value is, where a `fill` makes it.
+std::optional<double> filled_with(const Graph& graph, ValueId id);
 // What a node says of its results, by slot; f32 for an absent one.
 ResultTypes result_types(const Graph& graph, std::span<const ValueId> results);
 inline ResultTypes result_types(const Graph& graph, const Node& node) {

@@ -122,23 +122,6 @@ std::optional<std::string> behind(std::string_view prefix, std::string_view name
 
 }  // namespace
 
-std::string_view enum_name(InputKind kind) {
-  constexpr std::string_view names[] = {"parameter",   "state",    "batch",
-                                        "step_scalar", "constant", "derived"};
-  return names[static_cast<int>(kind)];
-}
-
-std::string_view enum_name(Arena arena) {
-  constexpr std::string_view names[] = {"persistent", "step", "transient"};
-  return names[static_cast<int>(arena)];
-}
-
-std::string_view enum_name(MemoryRole role) {
-  constexpr std::string_view names[] = {"parameters", "masters",     "weight_copies", "gradients",
-                                        "optimizer",  "activations", "workspace",     "other"};
-  return names[static_cast<int>(role)];
-}
-
 const StateDef& state_def(StateUse use) {
   return kStates[static_cast<size_t>(use)];
 }

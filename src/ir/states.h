@@ -10,21 +10,23 @@
 #include <string>
 #include <string_view>
 
+#include "base/named_enum.h"
 #include "formats/dtype.h"
 
 namespace octet {
 
 // derived: made from parameters, so that no file keeps it; it lasts like a state.
 enum class InputKind : uint8_t { parameter, state, batch, step_scalar, constant, derived };
-std::string_view enum_name(InputKind kind);
-constexpr int enum_count(InputKind) {
-  return 6;
+constexpr auto value_names(InputKind) {
+  return name_list("parameter", "state", "batch", "step_scalar", "constant", "derived");
 }
 
 // One allocation of memory each (plan/plan.h).
 enum class Arena : uint8_t { persistent, step, transient };
 inline constexpr int kArenaCount = 3;
-std::string_view enum_name(Arena arena);
+constexpr auto value_names(Arena) {
+  return name_list("persistent", "step", "transient");
+}
 
 // What memory is for, in reports.
 enum class MemoryRole : uint8_t {
@@ -38,7 +40,10 @@ enum class MemoryRole : uint8_t {
   other
 };
 inline constexpr int kMemoryRoleCount = 8;
-std::string_view enum_name(MemoryRole role);
+constexpr auto value_names(MemoryRole) {
+  return name_list("parameters", "masters", "weight_copies", "gradients", "optimizer",
+                   "activations", "workspace", "other");
+}
 
 enum class StateUse : uint8_t {
   none,                 // no state, or one that only its name describes

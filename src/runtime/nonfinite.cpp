@@ -78,11 +78,6 @@ std::string count_text(const NonfiniteSite& site) {
 
 }  // namespace
 
-std::string_view enum_name(NonfiniteSite::Cause cause) {
-  constexpr std::string_view names[] = {"result", "flag", "input"};
-  return names[static_cast<int>(cause)];
-}
-
 std::string to_string(const NonfiniteSite& site) {
   const std::string op = fmt::format("{} in the {}", site.op, place_text(site.tag));
   const std::string tensor = fmt::format("{} {}", site.tensor, to_string(site.type));

@@ -36,7 +36,9 @@ struct NonfiniteSite {
   int64_t first = 0;  // index of the first in row-major order
 };
 
-std::string_view enum_name(NonfiniteSite::Cause cause);
+constexpr auto value_names(NonfiniteSite::Cause) {
+  return name_list("result", "flag", "input");
+}
 
 // One line: "gemm in the forward pass of layer 3, up_proj, made %57 bf16[64,128] with 3 NaN and 1
 // Inf, the first at 17 (launch 12 of step, gemm bf16 x bf16 -> f32)".

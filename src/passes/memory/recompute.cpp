@@ -7,11 +7,6 @@
 
 namespace octet {
 
-std::string_view enum_name(Recompute recompute) {
-  constexpr std::string_view names[] = {"none", "cheap", "full"};
-  return names[static_cast<int>(recompute)];
-}
-
 namespace {
 
 // Codes of a product are kept: repeated, they would keep the product.

@@ -15,9 +15,8 @@
 namespace octet {
 
 enum class Recompute : uint8_t { none, cheap, full };
-std::string_view enum_name(Recompute recompute);
-constexpr int enum_count(Recompute) {
-  return 3;
+constexpr auto value_names(Recompute) {
+  return name_list("none", "cheap", "full");
 }
 
 struct RecomputeOptions {

@@ -17,9 +17,8 @@
 namespace octet {
 
 enum class OperandKind : uint8_t { x, w, dy };
-constexpr std::string_view operand_name(OperandKind kind) {
-  constexpr std::string_view names[] = {"x", "w", "dy"};
-  return names[static_cast<int>(kind)];
+constexpr auto value_names(OperandKind) {
+  return name_list("x", "w", "dy");
 }
 
 struct LinearGroup {
@@ -55,7 +54,7 @@ struct LinearOperand {
   int axis;  // of the operand, which the GEMM reduces
   const OperandFormat& format() const { return group.format(kind, role); }
   // Of a state of its scale.
-  std::string site() const { return group.name + "." + std::string(operand_name(kind)); }
+  std::string site() const { return group.name + "." + std::string(enum_name(kind)); }
 };
 
 // What an operand shares its scale with: the values whose maximum it is made from, and one that

@@ -78,12 +78,7 @@ double OperandScales::limit(const LinearOperand& operand) const {
 }
 
 ValueId OperandScales::product(ValueId a, ValueId b) {
-  const auto constant = [&](ValueId id) -> std::optional<double> {
-    const Node* node = b_.graph().producer(id, OpCode::fill);
-    if (node == nullptr) return std::nullopt;
-    return std::get<FillAttrs>(node->attrs).value;
-  };
-  const auto x = constant(a), y = constant(b);
+  const auto x = filled_with(b_.graph(), a), y = filled_with(b_.graph(), b);
   return x && y ? power(std::ilogb(*x * *y)) : b_.mul(a, b);
 }
 

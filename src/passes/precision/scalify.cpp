@@ -92,7 +92,7 @@ void check_edges(const Graph& graph, const RecipeOptions& options) {
   if (options.edge_scales.empty()) return;
   std::set<std::string> edges, of_first_layer;
   for_each_factor(graph, [&](const std::string& linear, NodeId n, size_t, OperandKind kind) {
-    const std::string edge = linear + "." + std::string(operand_name(kind));
+    const std::string edge = linear + "." + std::string(enum_name(kind));
     edges.insert(edge);
     if (graph.node(n).tag.layer == 0) of_first_layer.insert(edge);
   });
@@ -188,7 +188,7 @@ Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions
   check_edges(graph, options);
   ScalifyOptions scales = carrying(graph, options);
   for_each_factor(graph, [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
-    if (const int log2 = rescale_of(options, linear, operand_name(kind)))
+    if (const int log2 = rescale_of(options, linear, enum_name(kind)))
       scales.rescales[{n, slot}] = log2;
   });
   return typed_scales(recipe, scalify(graph, scales), options.frozen);
@@ -203,16 +203,16 @@ std::map<std::string, LinearRms> predictions(const Scalified& predicted,
                                              const RecipeOptions& options) {
   check_edges(predicted.graph, options);
   std::map<std::string, LinearRms> linears;
-  for_each_factor(predicted.graph,
-                  [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
-                    const Node& node = predicted.graph.node(n);
-                    const GemmRole role = linear_role(node);
-                    const double rms = predicted.data_rms[node.in(slot)] -
-                                       rescale_of(options, linear, operand_name(kind));
-                    LinearRms& of = linears[linear];
-                    if (role == GemmRole::forward) (kind == OperandKind::x ? of.x : of.w) = rms;
-                    if (role == GemmRole::wgrad && kind == OperandKind::dy) of.dy = rms;
-                  });
+  for_each_factor(
+      predicted.graph, [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
+        const Node& node = predicted.graph.node(n);
+        const GemmRole role = linear_role(node);
+        const double rms =
+            predicted.data_rms[node.in(slot)] - rescale_of(options, linear, enum_name(kind));
+        LinearRms& of = linears[linear];
+        if (role == GemmRole::forward) (kind == OperandKind::x ? of.x : of.w) = rms;
+        if (role == GemmRole::wgrad && kind == OperandKind::dy) of.dy = rms;
+      });
   return linears;
 }
 
@@ -233,8 +233,7 @@ Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& 
                             .forward_reads = options.forward_reads};
   for (const Node* node : stored_results(predicted.graph, options)) {
     const std::string linear = linear_name(*node);
-    const double rms = predicted.data_rms[node->out(Gemm::y)] -
-                       rescale_of(options, linear, "y");
+    const double rms = predicted.data_rms[node->out(Gemm::y)] - rescale_of(options, linear, "y");
     stored.result_scales.emplace(linear, predicted_scale(rms, stored.dtype));
   }
   return quantize_by_recipe(recipe, store_groups(typed_graph(recipe, graph, options), stored),

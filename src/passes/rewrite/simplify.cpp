@@ -13,11 +13,6 @@
 namespace octet {
 namespace {
 
-bool is_fill(const Graph& graph, ValueId id, double value) {
-  const Node* node = graph.producer(id, OpCode::fill);
-  return node != nullptr && std::get<FillAttrs>(node->attrs).value == value;
-}
-
 bool is_identity_perm(const Shape& perm) {
   for (size_t i = 0; i < perm.size(); ++i) {
     if (perm[i] != static_cast<int64_t>(i)) return false;
@@ -52,9 +47,9 @@ std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
   }
   const OpDef& def = op_def(node.op);
   if (!def.unit) return std::nullopt;
-  if (is_fill(graph, other, *def.unit) && same_type) return x;
+  if (filled_with(graph, other) == def.unit && same_type) return x;
   const bool is_other =
-      def.commutes && is_fill(graph, x, *def.unit) && graph.type(other) == graph.type(y);
+      def.commutes && filled_with(graph, x) == def.unit && graph.type(other) == graph.type(y);
   return is_other ? std::optional(other) : std::nullopt;
 }
 

@@ -26,10 +26,7 @@ class Folder {
  private:
   // The number that a scalar is, where it is one; an absent factor is 1.
   std::optional<double> constant(ValueId id) const {
-    if (id == kNoValue) return 1;
-    const Node* node = m_.producer(id, OpCode::fill);
-    if (node == nullptr) return std::nullopt;
-    return std::get<FillAttrs>(node->attrs).value;
+    return id == kNoValue ? 1 : filled_with(m_.graph(), id);
   }
 
   bool fold(const Node& gemm) {

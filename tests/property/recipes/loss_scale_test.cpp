@@ -362,10 +362,10 @@ TEST(PeriodicScale, an_infinite_operand_skips_a_step_without_amax) {
     };
     EXPECT_FALSE(step(0).nonfinite);
     engine.observe(planted_operand(engine, kind));
-    EXPECT_TRUE(step(1).nonfinite) << operand_name(kind);
+    EXPECT_TRUE(step(1).nonfinite) << enum_name(kind);
     engine.observe({});
     if (kind != OperandKind::w) {
-      EXPECT_FALSE(step(2).nonfinite) << operand_name(kind);
+      EXPECT_FALSE(step(2).nonfinite) << enum_name(kind);
     }
   }
 }
