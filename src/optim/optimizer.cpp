@@ -21,7 +21,8 @@ TensorType scalar_type(Dtype dtype) {
 }
 
 struct StepInputs {
-  ValueId lr, clip, grad_scale, found_nonfinite, attempt;
+  ValueId lr = kNoValue, clip = kNoValue, grad_scale = kNoValue, found_nonfinite = kNoValue,
+          attempt = kNoValue;
   std::map<std::string_view, ValueId> scalars = {};  // of rules, by name
 };
 
@@ -52,11 +53,7 @@ std::vector<std::string_view> rule_scalars(const std::vector<UpdateItem>& items)
 }
 
 StepInputs step_inputs(Builder& builder, const std::vector<UpdateItem>& items, Clipping clipping) {
-  StepInputs in{.lr = scalar_input(builder, "lr"),
-                .clip = kNoValue,
-                .grad_scale = kNoValue,
-                .found_nonfinite = kNoValue,
-                .attempt = kNoValue};
+  StepInputs in{.lr = scalar_input(builder, "lr")};
   if (clipping == Clipping::global_norm) {
     for (const std::string_view name : rule_scalars(items))
       in.scalars[name] = scalar_input(builder, std::string(name));

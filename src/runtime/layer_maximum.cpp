@@ -55,31 +55,21 @@ class Maximum {
   double largest_ = 0;
 };
 
-double rms_norm_maximum(const LayerOperands& of, double eps, ThreadPool& pool) {
-  const auto x = of.stored(RmsNorm::x, RmsNorm::x_scale), weight = of.values(RmsNorm::weight);
-  const auto cols = static_cast<size_t>(of.cols());
-  return largest_of_pieces(pool, x.size() / cols, kPieceRows, [&](size_t first, size_t end) {
-    Maximum maximum;
-    for (size_t row = first * cols; row < end * cols; row += cols) {
-      double squares = 0;
-      for (size_t c = 0; c < cols; ++c) squares += static_cast<double>(x[row + c]) * x[row + c];
-      const double rstd = 1 / std::sqrt(squares / static_cast<double>(cols) + eps);
-      for (size_t c = 0; c < cols; ++c)
-        maximum.add(static_cast<double>(x[row + c]) * rstd * (weight.empty() ? 1 : weight[c]));
-    }
-    return maximum.value();
-  });
-}
-
-double layer_norm_maximum(const LayerOperands& of, double eps, ThreadPool& pool) {
-  const auto x = of.stored(LayerNorm::x, LayerNorm::x_scale);
-  const auto weight = of.values(LayerNorm::weight), bias = of.values(LayerNorm::bias);
+// RMSNorm is LayerNorm of rows that are taken to have the mean 0.
+template <typename Op>
+double norm_maximum(const LayerOperands& of, double eps, ThreadPool& pool) {
+  constexpr bool kCentred = requires {
+    Op::bias;
+  };
+  const auto x = of.stored(Op::x, Op::x_scale), weight = of.values(Op::weight);
+  std::vector<float> bias;
+  if constexpr (kCentred) bias = of.values(Op::bias);
   const auto cols = static_cast<size_t>(of.cols());
   return largest_of_pieces(pool, x.size() / cols, kPieceRows, [&](size_t first, size_t end) {
     Maximum maximum;
     for (size_t row = first * cols; row < end * cols; row += cols) {
       double sum = 0, squares = 0;
-      for (size_t c = 0; c < cols; ++c) sum += x[row + c];
+      for (size_t c = 0; c < cols && kCentred; ++c) sum += x[row + c];
       const double mean = sum / static_cast<double>(cols);
       for (size_t c = 0; c < cols; ++c) squares += (x[row + c] - mean) * (x[row + c] - mean);
       const double rstd = 1 / std::sqrt(squares / static_cast<double>(cols) + eps);
@@ -148,9 +138,9 @@ std::optional<double> layer_maximum(const Graph& graph, const Node& node, const 
   const LayerOperands of(graph, node, read);
   switch (op->layer) {
     case OpCode::rms_norm:
-      return rms_norm_maximum(of, std::get<NormAttrs>(layer).eps, pool);
+      return norm_maximum<RmsNorm>(of, std::get<NormAttrs>(layer).eps, pool);
     case OpCode::layer_norm:
-      return layer_norm_maximum(of, std::get<NormAttrs>(layer).eps, pool);
+      return norm_maximum<LayerNorm>(of, std::get<NormAttrs>(layer).eps, pool);
     case OpCode::gated_act:
       return gated_act_maximum(of, pool);
     case OpCode::gelu:
