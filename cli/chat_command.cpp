@@ -1,4 +1,4 @@
-#include "cli/chat_command.h"
+#include "cli/commands.h"
 
 #include <ctime>
 #include <memory>

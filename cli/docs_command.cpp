@@ -1,4 +1,4 @@
-#include "cli/docs_command.h"
+#include "cli/commands.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "cli/doctor_command.h"
+#include "cli/commands.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

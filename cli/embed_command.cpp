@@ -1,4 +1,4 @@
-#include "cli/embed_command.h"
+#include "cli/commands.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "cli/generate_command.h"
+#include "cli/commands.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,7 +1,7 @@
 // Tensors of the file it writes, each [n]: weights (f32: the master, or the weight where there is
 // none), m, v (f32, decoded); weight_hi (BF16) and weight_lo (I16) of the BF16 masters; m_codes,
 // v_codes as they are stored where that is not f32, and m_meta, v_meta [groups] of 8-bit codes.
-#include "cli/optim_step_command.h"
+#include "cli/commands.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "cli/train_command.h"
+#include "cli/commands.h"
 
 #include <fmt/format.h>
 
