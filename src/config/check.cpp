@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <system_error>
 
 #include "base/error.h"
 #include "base/parse_text.h"
@@ -24,11 +23,6 @@ namespace {
 
 constexpr int64_t kMaxTokens = int64_t{1} << 31;  // matrix libraries divide by zero beyond
 
-bool is_written(const LoadedConfig& loaded, std::string_view path) {
-  const std::string& source = loaded.source.at(std::string(path));
-  return source != "default" && source != "derived";
-}
-
 // A key's value, as a user writes it.
 std::string text_of(const RunConfig& config, std::string_view path) {
   return value_text(*find_config_row(path), config);
@@ -45,9 +39,9 @@ void check(const LoadedConfig& loaded, const std::string& name,
            std::initializer_list<Relation> relations) {
   for (const Relation& relation : relations) {
     if (relation.holds) continue;
-    const auto written = is_written(loaded, relation.path) ? relation.path : relation.other;
+    const auto written = is_written(loaded.source, relation.path) ? relation.path : relation.other;
     const std::string where =
-        is_written(loaded, written) ? loaded.source.at(std::string(written)) : name;
+        is_written(loaded.source, written) ? loaded.source.at(std::string(written)) : name;
     fail_expected({where, std::string(relation.path)}, relation.expected, relation.got);
   }
 }
@@ -135,7 +129,7 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
     const bool is_shape = is_shape_key(row.path);
     check(loaded, name,
           {{row.path, "model.path",
-            !is_shape || config.model.path.empty() || !is_written(loaded, row.path) ||
+            !is_shape || config.model.path.empty() || !is_written(loaded.source, row.path) ||
                 is_of_new_head(row.path, config),
             row.path == "model.classes" ? "model.head: classes or multi_label beside model.path"
                                         : "no shape key beside model.path",
@@ -144,10 +138,10 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
   if (config.model.path.empty()) check_shape(loaded, name);
   const std::optional<WindowOrder> order = config.data.sampling;
   const std::string sampling = text_of(config, "data.sampling");
-  const bool sampling_agrees = !order || !is_written(loaded, "data.shuffle") ||
+  const bool sampling_agrees = !order || !is_written(loaded.source, "data.shuffle") ||
                                config.data.shuffle == (order != WindowOrder::sequential);
   const bool val_agrees = config.data.val.empty() || config.data.val_fraction == 0 ||
-                          !is_written(loaded, "data.val_fraction");
+                          !is_written(loaded.source, "data.val_fraction");
   check(
       loaded, name,
       {{"data.sampling", "data.shuffle", sampling_agrees,
@@ -164,7 +158,7 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
         "shuffle or sequential with data.pack", sampling},
        {"data.document_boundaries", "data.pack",
         !config.data.pack || config.data.document_boundaries == DocumentBoundaries::isolate ||
-            !is_written(loaded, "data.document_boundaries"),
+            !is_written(loaded.source, "data.document_boundaries"),
         "isolate with data.pack", text_of(config, "data.document_boundaries")},
        {"data.buckets", "data.pack",
         config.data.buckets == 1 || (!config.data.pack && config.data.chat.chat_template != "none"),

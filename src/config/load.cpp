@@ -168,9 +168,9 @@ void apply_set(LoadedConfig& loaded, const std::string& set) {
 // A short trial run needs no warmup of its own choosing: nobody asked for the default's length, and
 // a file's was chosen for the file's train.steps, which --set replaces.
 void fit_warmup(LoadedConfig& loaded) {
-  const std::string& source = loaded.source["optim.warmup"];
-  const bool is_of_other_length = loaded.source["train.steps"] == "--set" && source != "--set";
-  if (source != "default" && !is_of_other_length) return;
+  const bool is_of_other_length =
+      is_set(loaded.source, "train.steps") && !is_set(loaded.source, "optim.warmup");
+  if (is_written(loaded.source, "optim.warmup") && !is_of_other_length) return;
   int64_t& warmup = loaded.config.optim.warmup;
   warmup = fitted_warmup(warmup, loaded.config.train.steps);
 }
@@ -202,6 +202,16 @@ void mark_derived(LoadedConfig& loaded, const RunConfig& written) {
 }
 
 }  // namespace
+
+bool is_set(const ConfigSources& sources, std::string_view key) {
+  const auto source = sources.find(key);
+  return source != sources.end() && source->second == "--set";
+}
+
+bool is_written(const ConfigSources& sources, std::string_view key) {
+  const auto source = sources.find(key);
+  return source == sources.end() || (source->second != "default" && source->second != "derived");
+}
 
 LoadedConfig parse_config(const std::string& text, const std::string& name,
                           const std::vector<std::string>& sets) {

@@ -5,6 +5,7 @@
 // nearest known key; duplicate keys name both lines. The file may be a pipe, but no empty one.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -14,10 +15,15 @@
 
 namespace octet {
 
+// Where each key of the table got its value: "run.yaml:12", "--set", "default", or "derived".
+using ConfigSources = std::map<std::string, std::string, std::less<>>;
+bool is_set(const ConfigSources& sources, std::string_view key);  // by the command line
+// Neither a default nor derived; so is a key whose source is not known.
+bool is_written(const ConfigSources& sources, std::string_view key);
+
 struct LoadedConfig {
   RunConfig config;  // resolved and checked
-  // Where each key of the table got its value: "run.yaml:12", "--set", "default", or "derived".
-  std::map<std::string, std::string> source;
+  ConfigSources source;
 };
 
 // sets are "a.b=c" with c in YAML's flow style ("data.train=[a.txt, b]", "recipe={base: coat}");

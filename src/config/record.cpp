@@ -86,11 +86,9 @@ std::vector<ConfigChange> config_changes(const RunConfig& before, const RunConfi
 }
 
 void check_changes(const std::vector<ConfigChange>& changes, const RunConfig& after,
-                   const std::map<std::string, std::string>& source) {
+                   const ConfigSources& source) {
   for (const ConfigChange& change : changes) {
     const std::string key(change.row->path);
-    const auto from = source.find(key);
-    const bool is_named = from != source.end() && from->second == "--set";
     const OnResume rule = change.row->on_resume;
     if (rule == OnResume::step_size) check_step_size(changes, change, after);
     if (rule == OnResume::same) {
@@ -98,7 +96,7 @@ void check_changes(const std::vector<ConfigChange>& changes, const RunConfig& af
                   "[resume] {}: expected {} as in the checkpoint, got {}", key, change.before,
                   change.after);
     }
-    if (rule == OnResume::named && !is_named) {
+    if (rule == OnResume::named && !is_set(source, key)) {
       throw Error(ErrorCode::invalid_argument,
                   "[resume] {}: expected {} as in the checkpoint, got {} (--set {}={} changes it)",
                   key, change.before, change.after, key, change.after);

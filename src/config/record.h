@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
+#include "config/load.h"
 #include "config/table.h"
 
 namespace octet {
@@ -32,6 +32,6 @@ std::vector<ConfigChange> config_changes(const RunConfig& before, const RunConfi
 // Throws Error{invalid_argument} for the first change that its rule forbids: the key, what the
 // checkpoint recorded, what came. `source` is LoadedConfig::source: "--set" names a key.
 void check_changes(const std::vector<ConfigChange>& changes, const RunConfig& after,
-                   const std::map<std::string, std::string>& source);
+                   const ConfigSources& source);
 
 }  // namespace octet

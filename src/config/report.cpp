@@ -82,8 +82,8 @@ std::string resolved_yaml(const RunConfig& config) {
   return out;
 }
 
-std::vector<std::pair<std::string, std::string>> config_values(const RunConfig& config) {
-  std::vector<std::pair<std::string, std::string>> values;
+ConfigValues config_values(const RunConfig& config) {
+  ConfigValues values;
   for (const ConfigRow& row : config_rows()) values.emplace_back(row.path, value_text(row, config));
   return values;
 }

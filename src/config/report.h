@@ -14,7 +14,8 @@ namespace octet {
 std::string resolved_yaml(const RunConfig& config);
 
 // Every key of the table with its value as text, in the table's order.
-std::vector<std::pair<std::string, std::string>> config_values(const RunConfig& config);
+using ConfigValues = std::vector<std::pair<std::string, std::string>>;  // key, value
+ConfigValues config_values(const RunConfig& config);
 
 // docs/configuration.md.
 std::string configuration_markdown();

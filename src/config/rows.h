@@ -78,11 +78,10 @@ std::string choice_name(const std::optional<E>& field) {
   }
 
 constexpr bool is_bounded(const ConfigRow& row) {
-  const bool is_count = std::holds_alternative<int64_t& (*)(RunConfig&)>(row.field);
-  const bool is_number =
-      is_count || std::holds_alternative<double& (*)(RunConfig&)>(row.field) ||
-      std::holds_alternative<std::array<double, 2>& (*)(RunConfig&)>(row.field) ||
-      std::holds_alternative<std::vector<double>& (*)(RunConfig&)>(row.field);
+  const bool is_count = std::holds_alternative<FieldOf<int64_t>>(row.field);
+  const bool is_number = is_count || std::holds_alternative<FieldOf<double>>(row.field) ||
+                         std::holds_alternative<FieldOf<std::array<double, 2>>>(row.field) ||
+                         std::holds_alternative<FieldOf<std::vector<double>>>(row.field);
   const double most = is_count ? 0x1p53 : std::numeric_limits<float>::max();
   const Bounds& bounds = row.limits.bounds;
   return !is_number || row.limits.names != nullptr || (bounds.low >= -most && bounds.high <= most);

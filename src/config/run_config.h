@@ -18,6 +18,7 @@
 #include "config/data_config.h"
 #include "nn/losses/loss.h"
 #include "nn/spec.h"
+#include "passes/lora.h"
 
 namespace octet {
 
@@ -100,11 +101,7 @@ struct OptimConfig {
 };
 
 // Low-rank adapters (passes/lora.h).
-struct LoraConfig {
-  int64_t rank = 0;  // 0: all parameters are trained
-  double alpha = 32;
-  std::vector<std::string> targets = {"*"};
-  double dropout = 0;
+struct LoraConfig : LoraOptions {
   FrozenFormat base = FrozenFormat::as_computed;  // "auto"
   bool operator==(const LoraConfig&) const = default;
 };

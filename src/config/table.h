@@ -17,10 +17,14 @@
 
 namespace octet {
 
+// Where a configuration keeps a value.
+template <typename T>
+using FieldOf = T& (*)(RunConfig&);
+
 // Files of which each may have a weight: a list of names and of {path, weight}.
 struct WeightedFiles {
-  std::vector<std::string>& (*paths)(RunConfig&);
-  std::vector<double>& (*weights)(RunConfig&);  // empty: all are 1
+  FieldOf<std::vector<std::string>> paths;
+  FieldOf<std::vector<double>> weights;  // empty: all are 1
 };
 
 // An enum, a dtype or a switch that may be absent, by the names that the row's limits have.
@@ -30,12 +34,11 @@ struct ConfigChoice {
 };
 
 using ConfigField =
-    std::variant<bool& (*)(RunConfig&), int64_t& (*)(RunConfig&), double& (*)(RunConfig&),
-                 std::string& (*)(RunConfig&), ConfigChoice, std::array<double, 2>& (*)(RunConfig&),
-                 std::vector<double>& (*)(RunConfig&), std::vector<std::string>& (*)(RunConfig&),
-                 std::vector<RecipeOverride>& (*)(RunConfig&),
-                 std::vector<OptimRuleLine>& (*)(RunConfig&),
-                 std::vector<WeightedLoss>& (*)(RunConfig&), WeightedFiles, const ModelField*>;
+    std::variant<FieldOf<bool>, FieldOf<int64_t>, FieldOf<double>, FieldOf<std::string>,
+                 ConfigChoice, FieldOf<std::array<double, 2>>, FieldOf<std::vector<double>>,
+                 FieldOf<std::vector<std::string>>, FieldOf<std::vector<RecipeOverride>>,
+                 FieldOf<std::vector<OptimRuleLine>>, FieldOf<std::vector<WeightedLoss>>,
+                 WeightedFiles, const ModelField*>;
 
 // The names that a value may have, asked of those who know them: recipes, models, state formats.
 using ConfigNames = std::vector<std::string> (*)();

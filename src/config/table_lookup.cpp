@@ -24,40 +24,35 @@ constexpr ConfigSection kSections[] = {
 
 struct ExpectedText {
   const ConfigRow& row;
-  std::string operator()(bool& (*)(RunConfig&)) const { return "true or false"; }
-  std::string operator()(int64_t& (*)(RunConfig&)) const {
-    return "an integer" + bounds_text(row.limits.bounds);
-  }
-  std::string operator()(double& (*)(RunConfig&)) const {
-    return "a number" + bounds_text(row.limits.bounds);
-  }
-  std::string operator()(std::string& (*)(RunConfig&)) const { return "text"; }
+  std::string bounded(const char* what) const { return what + bounds_text(row.limits.bounds); }
+  std::string operator()(FieldOf<bool>) const { return "true or false"; }
+  std::string operator()(FieldOf<int64_t>) const { return bounded("an integer"); }
+  std::string operator()(FieldOf<double>) const { return bounded("a number"); }
+  std::string operator()(FieldOf<std::string>) const { return "text"; }
   std::string operator()(const ConfigChoice&) const { return "a name"; }
-  std::string operator()(std::vector<double>& (*)(RunConfig&)) const {
-    return "a list of numbers" + bounds_text(row.limits.bounds);
+  std::string operator()(FieldOf<std::vector<double>>) const {
+    return bounded("a list of numbers");
   }
-  std::string operator()(std::array<double, 2>& (*)(RunConfig&)) const {
-    return "a list of two numbers" + bounds_text(row.limits.bounds);
+  std::string operator()(FieldOf<std::array<double, 2>>) const {
+    return bounded("a list of two numbers");
   }
-  std::string operator()(std::vector<std::string>& (*)(RunConfig&)) const {
-    return "a list of names";
-  }
+  std::string operator()(FieldOf<std::vector<std::string>>) const { return "a list of names"; }
   std::string operator()(const WeightedFiles&) const {
     return "a list of names or of {path: FILE, weight: W}";
   }
-  std::string operator()(std::vector<RecipeOverride>& (*)(RunConfig&)) const {
+  std::string operator()(FieldOf<std::vector<RecipeOverride>>) const {
     return "a map from patterns to recipes or formats";
   }
-  std::string operator()(std::vector<OptimRuleLine>& (*)(RunConfig&)) const {
+  std::string operator()(FieldOf<std::vector<OptimRuleLine>>) const {
     return "a list of {match: PATTERN, kind: RULE, lr: SHARE}";
   }
-  std::string operator()(std::vector<WeightedLoss>& (*)(RunConfig&)) const {
+  std::string operator()(FieldOf<std::vector<WeightedLoss>>) const {
     return "a loss or a map from losses to weights";
   }
   std::string operator()(const ModelField* field) const {
     if (std::holds_alternative<bool ModelSpec::*>(field->member)) return "true or false";
     const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field->member);
-    return (is_integer ? "an integer" : "a number") + bounds_text(row.limits.bounds);
+    return bounded(is_integer ? "an integer" : "a number");
   }
 };
 

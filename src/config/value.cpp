@@ -70,6 +70,18 @@ struct ReadValue {
     fail_expected(place, expected_text(row), describe_name(node, row_names(row)));
   }
 
+  [[noreturn]] void fail_item(const YAML::Node& item) const {
+    fail_expected(place, expected_text(row), describe(item) + " in it");
+  }
+
+  void expect_name() const {
+    if (!node.IsScalar() || !is_known(row, node.Scalar())) fail_name();
+  }
+
+  ConfigPlace within(const std::string& key) const {
+    return {place.where, place.path + "." + printable(key)};
+  }
+
   void read(bool& value) const {
     const bool is_bool = is_plain(node) && (node.Scalar() == "true" || node.Scalar() == "false");
     if (!is_bool) fail();
@@ -88,130 +100,54 @@ struct ReadValue {
     value = *number;
   }
 
-  void operator()(bool& (*field)(RunConfig&)) const { read(field(config)); }
-  void operator()(int64_t& (*field)(RunConfig&)) const { read(field(config)); }
-  void operator()(double& (*field)(RunConfig&)) const { read(field(config)); }
-  void operator()(const ModelField* field) const {
-    std::visit([this](auto member) { read_member(member); }, field->member);
+  void read(std::string& value) const {
+    expect_name();
+    value = node.Scalar();
   }
-  template <typename T>
-  void read_member(T ModelSpec::*member) const {
-    read(config.model.*member);
-  }
-  void read_member(const ModelEnum* member) const {
-    const std::vector<std::string> names = member->names();
-    const auto at = std::ranges::find(names, node.IsScalar() ? node.Scalar() : "");
-    if (at == names.end()) fail_name();
-    member->set(config.model, static_cast<int>(at - names.begin()));
-  }
-  void operator()(std::string& (*field)(RunConfig&)) const {
-    if (!node.IsScalar() || !is_known(row, node.Scalar())) fail_name();
-    field(config) = node.Scalar();
-  }
-  void operator()(const ConfigChoice& choice) const {
-    if (!node.IsScalar() || !is_known(row, node.Scalar())) fail_name();
-    choice.set(config, node.Scalar());
-  }
-  void operator()(std::array<double, 2>& (*field)(RunConfig&)) const {
+  void read(std::array<double, 2>& values) const {
     if (!node.IsSequence() || node.size() != 2) fail();
-    for (size_t i = 0; i < 2; ++i) {
-      const auto value = checked_double(row.limits, node[i]);
-      if (!value) fail_expected(place, expected_text(row), describe(node[i]) + " in it");
-      field(config)[i] = *value;
-    }
+    for (size_t i = 0; i < 2; ++i) values[i] = item_number(node[i]);
   }
-  void operator()(std::vector<double>& (*field)(RunConfig&)) const {
+  void read(std::vector<double>& values) const {
     std::vector<double> numbers;
-    const auto add = [&](const YAML::Node& item) {
-      const auto value = checked_double(row.limits, item);
-      if (!value) fail_expected(place, expected_text(row), describe(item) + " in it");
-      numbers.push_back(*value);
-    };
-    if (node.IsScalar()) add(node);
-    if (node.IsSequence()) std::ranges::for_each(node, add);
+    for_each_item([&](const YAML::Node& item) { numbers.push_back(item_number(item)); });
     if (numbers.empty()) fail();
-    field(config) = std::move(numbers);
+    values = std::move(numbers);
   }
-  void operator()(std::vector<std::string>& (*field)(RunConfig&)) const {
+  void read(std::vector<std::string>& values) const {
     std::vector<std::string> names;
-    if (node.IsScalar()) {
-      names.push_back(node.Scalar());
-    } else if (node.IsSequence()) {
-      for (const YAML::Node& item : node) {
-        if (!item.IsScalar()) fail_expected(place, expected_text(row), describe(item) + " in it");
-        names.push_back(item.Scalar());
-      }
-    } else {
-      fail();
-    }
-    field(config) = std::move(names);
+    for_each_item([&](const YAML::Node& item) {
+      if (!item.IsScalar()) fail_item(item);
+      names.push_back(item.Scalar());
+    });
+    values = std::move(names);
   }
-  void operator()(const WeightedFiles& files) const {
-    std::vector<std::string> paths;
-    std::vector<double> weights;
-    const auto add = [&](const YAML::Node& item) {
-      paths.push_back(item.IsScalar() ? item.Scalar() : "");
-      weights.push_back(1);
-      if (item.IsMap()) read_file(item, paths.back(), weights.back());
-      if (!item.IsScalar() && !item.IsMap())
-        fail_expected(place, expected_text(row), describe(item) + " in it");
-    };
-    if (!node.IsScalar() && !node.IsSequence()) fail();
-    if (node.IsScalar()) add(node);
-    if (node.IsSequence()) std::ranges::for_each(node, add);
-    if (std::ranges::all_of(weights, [](double weight) { return weight == 1; })) weights.clear();
-    files.paths(config) = std::move(paths);
-    files.weights(config) = std::move(weights);
-  }
-  // In a map of a list, within the row's bounds.
-  double number_of(const YAML::Node& item, const ConfigPlace& at) const {
-    const auto number = checked_double(row.limits, item);
-    if (!number) fail_expected(at, "a number" + bounds_text(row.limits.bounds), describe(item));
-    return *number;
-  }
-  // {path: FILE, weight: W}
-  void read_file(const YAML::Node& item, std::string& path, double& weight) const {
-    for (const auto& entry : item) {
-      const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
-      const ConfigPlace at{place.where, place.path + "." + printable(key)};
-      if (key == "path" && entry.second.IsScalar()) {
-        path = entry.second.Scalar();
-      } else if (key == "weight") {
-        weight = number_of(entry.second, at);
-      } else {
-        fail_expected(at, "path: FILE and weight: NUMBER", describe(entry.second));
-      }
-    }
-    if (path.empty()) fail_expected(place, expected_text(row), "a map without a path in it");
-  }
-  void operator()(std::vector<RecipeOverride>& (*field)(RunConfig&)) const {
+  void read(std::vector<RecipeOverride>& values) const {
     if (!node.IsMap()) fail();
     std::vector<RecipeOverride> overrides;
     for (const auto& entry : node) {
       if (!entry.first.IsScalar()) fail_expected(place, "a pattern as key", describe(entry.first));
       const std::string& pattern = entry.first.Scalar();
-      const ConfigPlace line{place.where, place.path + "." + printable(pattern)};
-      const bool known = std::ranges::any_of(
-          overrides, [&](const RecipeOverride& other) { return other.pattern == pattern; });
-      if (known) fail_expected(line, "each pattern once", "a duplicate");
-      overrides.push_back(read_override(pattern, entry.second, line));
+      if (std::ranges::count(overrides, pattern, &RecipeOverride::pattern) > 0)
+        fail_expected(within(pattern), "each pattern once", "a duplicate");
+      overrides.push_back(read_override(pattern, entry.second, within(pattern)));
     }
-    field(config) = std::move(overrides);
+    values = std::move(overrides);
   }
-  void operator()(std::vector<OptimRuleLine>& (*field)(RunConfig&)) const {
+  void read(std::vector<OptimRuleLine>& values) const {
     if (!node.IsSequence()) fail();
     std::vector<OptimRuleLine> lines;
     for (const YAML::Node& item : node) {
-      if (!item.IsMap()) fail_expected(place, expected_text(row), describe(item) + " in it");
+      if (!item.IsMap()) fail_item(item);
       lines.push_back(read_rule(item));
     }
-    field(config) = std::move(lines);
+    values = std::move(lines);
   }
-  void operator()(std::vector<WeightedLoss>& (*field)(RunConfig&)) const {
+  void read(std::vector<WeightedLoss>& values) const {
     std::vector<WeightedLoss> losses;
     const std::vector<std::string> names = node.IsMap() ? row.limits.names() : row_names(row);
     const auto add = [&](const YAML::Node& name, double weight) {
-      const std::string text = name.IsScalar() ? name.Scalar() : "";
+      const std::string& text = name.Scalar();
       if (!is_one_of(names, text))
         fail_expected(place, expected_text(row), describe_name(name, names));
       if (std::ranges::count(losses, text, &WeightedLoss::name) > 0)
@@ -223,27 +159,94 @@ struct ReadValue {
     if (node.IsMap()) {
       for (const auto& entry : node) add(entry.first, number_of(entry.second, place));
     }
-    field(config) = std::move(losses);
+    values = std::move(losses);
+  }
+
+  template <typename T>
+  void operator()(FieldOf<T> field) const {
+    read(field(config));
+  }
+  void operator()(const ModelField* field) const {
+    std::visit([this](auto member) { read_member(member); }, field->member);
+  }
+  template <typename T>
+  void read_member(T ModelSpec::*member) const {
+    read(config.model.*member);
+  }
+  void read_member(const ModelEnum* member) const {
+    const std::vector<std::string> names = member->names();
+    const auto at = std::ranges::find(names, node.Scalar());
+    if (at == names.end()) fail_name();
+    member->set(config.model, static_cast<int>(at - names.begin()));
+  }
+  void operator()(const ConfigChoice& choice) const {
+    expect_name();
+    choice.set(config, node.Scalar());
+  }
+  void operator()(const WeightedFiles& files) const {
+    std::vector<std::string> paths;
+    std::vector<double> weights;
+    for_each_item([&](const YAML::Node& item) {
+      if (!item.IsScalar() && !item.IsMap()) fail_item(item);
+      paths.push_back(item.Scalar());
+      weights.push_back(1);
+      if (item.IsMap()) read_file(item, paths.back(), weights.back());
+    });
+    if (std::ranges::all_of(weights, [](double weight) { return weight == 1; })) weights.clear();
+    files.paths(config) = std::move(paths);
+    files.weights(config) = std::move(weights);
+  }
+
+  // A list's items, or a scalar as the one of a list.
+  template <typename Take>
+  void for_each_item(const Take& take) const {
+    if (!node.IsScalar() && !node.IsSequence()) fail();
+    if (node.IsScalar()) take(node);
+    if (node.IsSequence()) std::ranges::for_each(node, take);
+  }
+  double item_number(const YAML::Node& item) const {
+    const auto number = checked_double(row.limits, item);
+    if (!number) fail_item(item);
+    return *number;
+  }
+  // In a map of a list, within the row's bounds.
+  double number_of(const YAML::Node& item, const ConfigPlace& at) const {
+    const auto number = checked_double(row.limits, item);
+    if (!number) fail_expected(at, "a number" + bounds_text(row.limits.bounds), describe(item));
+    return *number;
+  }
+  // {path: FILE, weight: W}
+  void read_file(const YAML::Node& item, std::string& path, double& weight) const {
+    for (const auto& entry : item) {
+      const std::string& key = entry.first.Scalar();
+      if (key == "path" && entry.second.IsScalar()) {
+        path = entry.second.Scalar();
+      } else if (key == "weight") {
+        weight = number_of(entry.second, within(key));
+      } else {
+        fail_expected(within(key), "path: FILE and weight: NUMBER", describe(entry.second));
+      }
+    }
+    if (path.empty()) fail_expected(place, expected_text(row), "a map without a path in it");
   }
   OptimRuleLine read_rule(const YAML::Node& item) const {
     OptimRuleLine line;
     for (const auto& entry : item) {
-      const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
-      const ConfigPlace at{place.where, place.path + "." + printable(key)};
-      const std::string text = entry.second.IsScalar() ? entry.second.Scalar() : "";
+      const std::string &key = entry.first.Scalar(), &text = entry.second.Scalar();
       if (key == "match" && !text.empty()) {
         line.match = text;
       } else if (key == "kind") {
         const auto kind = enum_from_name<UpdateKind>(text);
         const auto kinds = names_of<UpdateKind>();
         if (!kind)
-          fail_expected(at, fmt::format("one of {}", fmt::join(kinds, ", ")),
+          fail_expected(within(key), fmt::format("one of {}", fmt::join(kinds, ", ")),
                         describe_name(entry.second, kinds));
         line.kind = *kind;
       } else if (key == "lr") {
-        line.lr = number_of(entry.second, at);
+        line.lr = number_of(entry.second, within(key));
       } else {
-        fail_expected(at, "match: PATTERN, kind: RULE and lr: SHARE", describe(entry.second));
+        fail_expected(within(key), "match: PATTERN, kind: RULE and lr: SHARE",
+                      describe(entry.second));
       }
     }
     if (line.match.empty()) fail_expected(place, expected_text(row), "a map without match in it");
@@ -295,7 +298,7 @@ RecipeOverride read_override(const std::string& pattern, const YAML::Node& node,
   }
   if (node.size() == 0) fail_expected(place, "at least one role", "an empty map");
   for (const auto& entry : node) {
-    const std::string role = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    const std::string& role = entry.first.Scalar();
     const bool again =
         std::ranges::any_of(line.formats, [&](const auto& pair) { return pair.first == role; });
     if (!is_one_of(roles, role) || again) {

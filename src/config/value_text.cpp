@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <span>
+#include <type_traits>
+
 #include "config/value.h"
 #include "ir/attr_enums.h"
 
@@ -23,75 +26,70 @@ std::string yaml_quoted(std::string_view text) {
   return out + '"';
 }
 
+// What each of a list is in text, with commas between.
+template <typename List, typename Text>
+std::string joined(const List& list, const Text& text_of) {
+  std::vector<std::string> texts;
+  for (const auto& one : list) texts.push_back(text_of(one));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
 std::string override_text(const RecipeOverride& line) {
   if (!line.recipe.empty()) return fmt::format("{}: {}", yaml_quoted(line.pattern), line.recipe);
-  std::vector<std::string> formats;
-  for (const auto& [role, format] : line.formats) {
-    formats.push_back(fmt::format("{}: {}", role, format));
-  }
-  return fmt::format("{}: {{{}}}", yaml_quoted(line.pattern), fmt::join(formats, ", "));
+  return fmt::format("{}: {{{}}}", yaml_quoted(line.pattern),
+                     joined(line.formats, [](const auto& one) {
+                       return fmt::format("{}: {}", one.first, one.second);
+                     }));
 }
 
 struct ValueText {
   const ConfigRow& row;
   RunConfig& config;
 
+  template <typename T>
+  std::string operator()(FieldOf<T> field) const {
+    return text(field(config));
+  }
   std::string operator()(const ModelField* field) const { return field_text(*field, config.model); }
-  std::string operator()(bool& (*field)(RunConfig&)) const {
-    return field(config) ? "true" : "false";
-  }
-  std::string operator()(int64_t& (*field)(RunConfig&)) const {
-    return fmt::to_string(field(config));
-  }
-  std::string operator()(double& (*field)(RunConfig&)) const {
-    return fmt::format("{}", field(config));
-  }
-  std::string operator()(std::string& (*field)(RunConfig&)) const {
-    return row.limits.names == nullptr ? yaml_quoted(field(config)) : field(config);
-  }
   std::string operator()(const ConfigChoice& choice) const { return choice.name(config); }
-  std::string operator()(std::array<double, 2>& (*field)(RunConfig&)) const {
-    return fmt::format("[{}, {}]", field(config)[0], field(config)[1]);
-  }
-  std::string operator()(std::vector<double>& (*field)(RunConfig&)) const {
-    return fmt::format("[{}]", fmt::join(field(config), ", "));
-  }
-  std::string operator()(std::vector<std::string>& (*field)(RunConfig&)) const {
-    std::vector<std::string> names;
-    for (const std::string& name : field(config)) names.push_back(yaml_quoted(name));
-    return fmt::format("[{}]", fmt::join(names, ", "));
-  }
   std::string operator()(const WeightedFiles& files) const {
-    const std::vector<std::string>& paths = files.paths(config);
     const std::vector<double>& weights = files.weights(config);
-    std::vector<std::string> names;
-    for (size_t i = 0; i < paths.size(); ++i) {
-      const std::string path = yaml_quoted(paths[i]);
-      const double weight = weights.empty() ? 1 : weights.at(i);
-      names.push_back(weight == 1 ? path : fmt::format("{{path: {}, weight: {}}}", path, weight));
-    }
-    return fmt::format("[{}]", fmt::join(names, ", "));
+    size_t i = 0;
+    return fmt::format("[{}]", joined(files.paths(config), [&](const std::string& one) {
+                         const std::string path = yaml_quoted(one);
+                         const double weight = weights.empty() ? 1 : weights.at(i++);
+                         return weight == 1 ? path
+                                            : fmt::format("{{path: {}, weight: {}}}", path, weight);
+                       }));
   }
-  std::string operator()(std::vector<OptimRuleLine>& (*field)(RunConfig&)) const {
-    std::vector<std::string> lines;
-    for (const OptimRuleLine& line : field(config))
-      lines.push_back(fmt::format("{{match: {}, kind: {}, lr: {}}}", yaml_quoted(line.match),
-                                  enum_name(line.kind), line.lr));
-    return fmt::format("[{}]", fmt::join(lines, ", "));
+
+  template <typename T>
+  requires std::is_arithmetic_v<T> std::string text(T value)
+  const { return fmt::format("{}", value); }
+  std::string text(const std::string& value) const {
+    return row.limits.names == nullptr ? yaml_quoted(value) : value;
   }
-  std::string operator()(std::vector<WeightedLoss>& (*field)(RunConfig&)) const {
-    const std::vector<WeightedLoss>& losses = field(config);
+  std::string text(std::span<const double> numbers) const {
+    return fmt::format("[{}]", fmt::join(numbers, ", "));
+  }
+  std::string text(const std::vector<std::string>& names) const {
+    return fmt::format("[{}]", joined(names, yaml_quoted));
+  }
+  std::string text(const std::vector<OptimRuleLine>& lines) const {
+    return fmt::format("[{}]", joined(lines, [](const OptimRuleLine& line) {
+                         return fmt::format("{{match: {}, kind: {}, lr: {}}}",
+                                            yaml_quoted(line.match), enum_name(line.kind), line.lr);
+                       }));
+  }
+  std::string text(const std::vector<WeightedLoss>& losses) const {
     if (losses.empty()) return "auto";
     if (losses.size() == 1 && losses[0].weight == 1) return losses[0].name;
-    std::vector<std::string> lines;
-    for (const WeightedLoss& one : losses)
-      lines.push_back(fmt::format("{}: {}", one.name, one.weight));
-    return fmt::format("{{{}}}", fmt::join(lines, ", "));
+    return fmt::format("{{{}}}", joined(losses, [](const WeightedLoss& one) {
+                         return fmt::format("{}: {}", one.name, one.weight);
+                       }));
   }
-  std::string operator()(std::vector<RecipeOverride>& (*field)(RunConfig&)) const {
-    std::vector<std::string> lines;
-    for (const RecipeOverride& line : field(config)) lines.push_back(override_text(line));
-    return fmt::format("{{{}}}", fmt::join(lines, ", "));
+  std::string text(const std::vector<RecipeOverride>& lines) const {
+    return fmt::format("{{{}}}", joined(lines, override_text));
   }
 };
 

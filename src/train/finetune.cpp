@@ -37,10 +37,6 @@ train: {{epochs: 3, batch: {batch}, eval_bytes: 4 MiB, keep: 1, keep_best: true,
 out: {out}
 )";
 
-bool is_named(const LoadedConfig& loaded, const std::string& key) {
-  return loaded.source.at(key) == "--set";
-}
-
 std::string quoted(const std::string& text) {
   return Json(text).dump();  // YAML's double quotes read what JSON writes
 }
@@ -106,7 +102,7 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
       fmt::arg("rows", rows_of(files, spec, options.data)), fmt::arg("batch", kMaxRows),
       fmt::arg("out", quoted(options.out.empty() ? "runs/finetune" : options.out)));
   LoadedConfig loaded = parse_config(text, kName, sets);
-  if (loaded.config.lora.rank > 0 && !is_named(loaded, "optim.lr")) {
+  if (loaded.config.lora.rank > 0 && !is_set(loaded.source, "optim.lr")) {
     loaded.config.optim.lr = kAdapterLr;
     loaded.source["optim.lr"] = "derived";
   }
@@ -117,7 +113,7 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
 void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
   RunConfig& config = loaded.config;
   const auto derive = [&](const std::string& key, int64_t& field, int64_t value) {
-    if (is_named(loaded, key)) return;
+    if (is_set(loaded.source, key)) return;
     field = value;
     loaded.source[key] = "derived";
   };

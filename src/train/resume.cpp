@@ -32,11 +32,6 @@ RunConfig config_of_folder(const Files& files, const RunConfig& now, const Log& 
   }
 }
 
-bool is_written(const std::map<std::string, std::string>& sources, const std::string& key) {
-  const auto source = sources.find(key);
-  return source == sources.end() || (source->second != "default" && source->second != "derived");
-}
-
 [[noreturn]] void fail_counter(const LoadedCheckpoint& checkpoint, std::string_view key,
                                const std::string& expected, int64_t got) {
   throw Error(ErrorCode::bad_data, "[resume] {}/manifest.json: '{}' must be {}, got {}",
@@ -85,7 +80,7 @@ constexpr KeptKey kKeptKeys[] = {
     {"recipe.weight_rms", "init", KeptKey::Over::command_line},
 };
 
-bool is_set_anew(const KeptKey& kept, const std::map<std::string, std::string>& sources) {
+bool is_set_anew(const KeptKey& kept, const ConfigSources& sources) {
   const auto source = sources.find(kept.key);
   if (source == sources.end()) return false;
   return kept.over == KeptKey::Over::command_line ? source->second == "--set"
@@ -119,8 +114,7 @@ RunConfig with_shape(RunConfig config, const ModelSpec& spec) {
 }
 
 ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpoint,
-                             const RunConfig& now,
-                             const std::map<std::string, std::string>& sources, const Log& log) {
+                             const RunConfig& now, const ConfigSources& sources, const Log& log) {
   const RunConfig in_folder = config_of_folder(files, now, log);
   RunConfig before = recorded_config(checkpoint.manifest.config, in_folder,
                                      join_path(checkpoint.path, "manifest.json"));
@@ -238,11 +232,9 @@ void keep_step_rows(Files& files, LoadedConfig& loaded, const Log& log) {
   const std::optional<Manifest> manifest = newest_manifest(files, now.out);
   if (!manifest) return;
   const RunConfig before = recorded_config(manifest->config, now, now.out);
-  const auto source = loaded.source.find("train.accumulate");
-  const bool is_named = source != loaded.source.end() && source->second == "--set";
   const auto ranks = manifest->config.find("parallel.ranks");
   const int64_t n_before = ranks == manifest->config.end() ? 1 : before.parallel.ranks;
-  if (n_before == now.parallel.ranks || is_named) return;
+  if (n_before == now.parallel.ranks || is_set(loaded.source, "train.accumulate")) return;
   const int64_t rows = before.train.batch * before.train.accumulate * n_before;
   const int64_t micro_rows = now.train.batch * now.parallel.ranks;
   if (rows % micro_rows != 0) {

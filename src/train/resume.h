@@ -32,8 +32,7 @@ struct ResumedConfig {
 // `now`, but for a warm-up that nobody wrote, which stays as it was. `sources` is
 // LoadedConfig::source. Throws Error{invalid_argument} for a change that the table forbids.
 ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpoint,
-                             const RunConfig& now,
-                             const std::map<std::string, std::string>& sources, const Log& log);
+                             const RunConfig& now, const ConfigSources& sources, const Log& log);
 
 // Throws Error{bad_data} for counters that no run can have; the loader is at the checkpoint's
 // place.

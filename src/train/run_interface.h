@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "comm/group.h"
+#include "config/load.h"
 #include "device/device.h"
 #include "plan/catalogue.h"
 #include "train/run_folder.h"
@@ -42,12 +43,12 @@ struct TrainerMachine {
 // A mode alone is a start that names no keys.
 struct RunStart {
   RunStart(StartMode start_mode) : mode(start_mode) {}
-  RunStart(StartMode start_mode, std::map<std::string, std::string> config_sources)
+  RunStart(StartMode start_mode, ConfigSources config_sources)
       : mode(start_mode), sources(std::move(config_sources)) {}
   StartMode mode;
   // LoadedConfig::source: keys from "--set" may change what a checkpoint records where the table
   // says so.
-  std::map<std::string, std::string> sources = {};
+  ConfigSources sources = {};
 };
 
 struct TrainHooks {

@@ -13,15 +13,10 @@
 namespace octet {
 namespace {
 
-bool is_open(const LoadedConfig& loaded, const std::string& key) {
-  const std::string& source = loaded.source.at(key);
-  return source == "default" || source == "derived";
-}
-
 void settle_steps(LoadedConfig& loaded, const Dataset& data) {
   TrainConfig& train = loaded.config.train;
-  if (loaded.source.at("train.steps") == "--set") {
-    if (loaded.source.at("train.epochs") == "--set") {
+  if (is_set(loaded.source, "train.steps")) {
+    if (is_set(loaded.source, "train.epochs")) {
       throw Error(ErrorCode::invalid_argument,
                   "--set: train.steps: expected no number of steps beside train.epochs, got {}",
                   train.steps);
@@ -63,8 +58,9 @@ void settle_length(LoadedConfig& loaded, const Dataset& data) {
     loaded.source["optim.warmup"] = "derived";  // a longer run keeps that of its checkpoint
   } else if (config.optim.warmup > steps) {
     const std::string& source = loaded.source.at("optim.warmup");
-    const bool is_of_other_length = loaded.source.at("train.steps") == "--set" && source != "--set";
-    if (!is_open(loaded, "optim.warmup") && !is_of_other_length) {
+    const bool is_of_other_length =
+        is_set(loaded.source, "train.steps") && !is_set(loaded.source, "optim.warmup");
+    if (is_written(loaded.source, "optim.warmup") && !is_of_other_length) {
       throw Error(ErrorCode::invalid_argument,
                   "{}: optim.warmup: expected at most train.steps = {}, got {}", source, steps,
                   config.optim.warmup);
