@@ -117,14 +117,14 @@ std::string attention_table(const Target& target) {
     const bool is_attention = row->op == OpCode::attention || row->op == OpCode::attention_grad;
     if (!is_attention || row->facts.reference) continue;
     const Probe base = simplest(*row, target);
-    auto& cells = table.rows.emplace_back(
-        std::vector<std::string>{fmt::format("`{}`", op_def(row->op).name), std::string(row->name),
-                                 types(*row, target, base), head_sizes(*row, target, base)});
+    auto& line =
+        table.rows.emplace_back(cells(fmt::format("`{}`", op_def(row->op).name), row->name,
+                                      types(*row, target, base), head_sizes(*row, target, base)));
     for (const Form& form : kForms) {
       Probe probe = base;
       form.make(probe);
       const bool is_possible = row->op == OpCode::attention_grad || !probe.attrs.bias_gradient;
-      cells.emplace_back(is_possible && takes(*row, target, probe) ? "yes" : "");
+      line.emplace_back(is_possible && takes(*row, target, probe) ? "yes" : "");
     }
   }
   return table_markdown(table);

@@ -59,6 +59,10 @@ void join_devices(Backend& backend, Group& group, const GlobalOptions& options,
   backend.device->join(ranks);
 }
 
+TextMachine text_machine(const Backend& backend, const Log& log) {
+  return {posix_files(), *backend.device, *backend.catalogue, log};
+}
+
 GlobalOptions options_of_rank(const GlobalOptions& options, int64_t n_ranks) {
   GlobalOptions result = options;
   const int n_threads = options.threads > 0 ? options.threads : usable_cores();

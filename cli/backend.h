@@ -6,6 +6,7 @@
 #include "cli/common.h"
 #include "comm/group.h"
 #include "config/run_config.h"
+#include "infer/inference.h"
 #include "plan/backend.h"
 
 namespace octet {
@@ -35,6 +36,9 @@ void join_devices(Backend& backend, Group& group, const GlobalOptions& options,
 
 // The same to plan with: needs no device.
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs = {});
+
+// With this machine's files.
+TextMachine text_machine(const Backend& backend, const Log& log = {});
 
 // For one of as many ranks, which share the machine's cores.
 GlobalOptions options_of_rank(const GlobalOptions& options, int64_t n_ranks);

@@ -203,9 +203,9 @@ Table bench_table(const BenchRows& rows) {
       {"name", "shape", "value", "unit", "baseline", "ratio", "floor", "share", "isa", "threads"},
       {}};
   for (const BenchRow& row : rows) {
-    table.rows.push_back({row.name, row.shape, number(row.value), row.unit, row.baseline,
-                          number(row.ratio), number(row.floor), number(row.share), row.isa,
-                          std::to_string(row.threads)});
+    table.rows.push_back(cells(row.name, row.shape, number(row.value), row.unit, row.baseline,
+                               number(row.ratio), number(row.floor), number(row.share), row.isa,
+                               row.threads));
   }
   return table;
 }

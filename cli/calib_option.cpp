@@ -88,10 +88,10 @@ void calibrate_source(ModelSource& source, const CalibFlags& flags, const Global
   const int64_t seq = std::min(longest, stream.n_tokens() - 1);
   const SampleEval windows(stream, {.seq = seq}, flags.batch * seq + 1);
   Backend backend = open_backend(options, {.same_rows = true});
-  measure_edge_scales(source, windows.at(0, std::min(flags.batch, windows.n_rows())),
-                      {posix_files(), *backend.device, *backend.catalogue, log});
+  const int64_t n_rows = std::min(flags.batch, windows.n_rows());
+  measure_edge_scales(source, windows.at(0, n_rows), text_machine(backend, log));
   log.info("[calib] {} edges rescaled over {} rows of {} tokens",
-           source.recipe_options.edge_scales.size(), std::min(flags.batch, windows.n_rows()), seq);
+           source.recipe_options.edge_scales.size(), n_rows, seq);
 }
 
 }  // namespace octet

@@ -164,16 +164,16 @@ std::string table_text(const Table& given) {
   return out;
 }
 
-std::string table_json(const Table& table) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+OrderedJson table_json(const Table& table) {
+  OrderedJson rows = OrderedJson::array();
   for (const auto& row : table.rows) {
     CHECK(row.size() == table.columns.size());
-    nlohmann::ordered_json object;
+    OrderedJson object;
     for (size_t i = 0; i < row.size(); ++i)
       object[table.columns[i]] = json_cell(unsigned_nan_cell(row[i]));
     rows.push_back(std::move(object));
   }
-  return json_text(rows);
+  return rows;
 }
 
 std::string table_markdown(const Table& table) {
@@ -183,12 +183,12 @@ std::string table_markdown(const Table& table) {
   return text + "\n";
 }
 
-std::string json_text(const nlohmann::ordered_json& json) {
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+std::string json_text(const OrderedJson& json) {
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 void print_table(const GlobalOptions& options, const Table& table) {
-  write_out(options.json ? table_json(table) : table_text(table));
+  write_out(options.json ? json_text(table_json(table)) : table_text(table));
 }
 
 }  // namespace octet

@@ -5,15 +5,17 @@
 // Error when it fails, and ExitStatus to end with a status of its own.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/log.h"
+#include "base/ordered_json.h"
 #include "base/units.h"
 #include "cli/output.h"
 
@@ -54,13 +56,18 @@ struct Table {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
 };
+// A row's cells, each as fmt shows it.
+template <typename... Values>
+std::vector<std::string> cells(const Values&... values) {
+  return {fmt::format("{}", values)...};
+}
 // A cell: for programs the number, else "1.5 GiB".
 std::string bytes_cell(const GlobalOptions& options, int64_t n_bytes);
 std::string table_text(const Table& table);
-std::string table_json(const Table& table);
+OrderedJson table_json(const Table& table);      // an array of rows by column
 std::string table_markdown(const Table& table);  // cells as they are
 // A document with a line feed behind it; bytes that are no UTF-8 become U+FFFD.
-std::string json_text(const nlohmann::ordered_json& json);
+std::string json_text(const OrderedJson& json);
 void print_table(const GlobalOptions& options, const Table& table);
 
 }  // namespace octet

@@ -32,10 +32,8 @@ void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
   ExportOptions how{.max_shard = flags.max_shard, .log = make_log(options)};
   if (!flags.dtype.empty()) how.dtype = enum_from_name<ExportDtype>(flags.dtype).value();
   const ExportResult result = converted(posix_files(), flags, how);
-  Table table{{"folder", "tensors", "bytes", "shards"}, {}};
-  table.rows.push_back({flags.to, fmt::to_string(result.n_tensors), fmt::to_string(result.n_bytes),
-                        fmt::to_string(result.n_shards)});
-  print_table(options, table);
+  print_table(options, {{"folder", "tensors", "bytes", "shards"},
+                        {cells(flags.to, result.n_tensors, result.n_bytes, result.n_shards)}});
 }
 
 }  // namespace

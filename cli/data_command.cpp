@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "cli/data_rows.h"
-#include "cli/tokenize_progress.h"
+#include "cli/progress.h"
 #include "config/load.h"
 #include "data/row_plan.h"
 #include "data/text_samples.h"
@@ -170,10 +170,10 @@ double percent(int64_t part, int64_t whole) {
 }
 
 void write_sample(const Inspected& data, const ChatSample& sample) {
-  write_out(fmt::format("\n--- {} ({}): {} tokens, {} trained{}{}{}\n", sample.place, sample.format,
-                        sample.n_tokens, sample.n_trained,
-                        sample.n_tokens > data.seq + 1 ? ", does not fit" : "",
-                        sample.note.empty() ? "" : "; ", sample.note));
+  write_line("\n--- {} ({}): {} tokens, {} trained{}{}{}", sample.place, sample.format,
+             sample.n_tokens, sample.n_trained,
+             sample.n_tokens > data.seq + 1 ? ", does not fit" : "",
+             sample.note.empty() ? "" : "; ", sample.note);
   const SampleTokens tokens = tokens_of(data, sample);
   const std::vector<int32_t>& ids = tokens.ids;
   const auto is_trained = [&](size_t i) { return (tokens.flags[i] & kNotTrained) == 0; };
@@ -197,47 +197,44 @@ std::string way_text(const ChatReport& chat) {
 
 void write_chat(const ChatReport& chat, size_t n_samples) {
   for (const auto& [format, n] : chat.formats) {
-    write_out(fmt::format("format         {}: {} records\n", format, n));
+    write_line("format         {}: {} records", format, n);
   }
-  write_out(fmt::format("template       {}\n", chat.template_name));
-  write_out(fmt::format("trained        {} of {} tokens, {:.1f} %\n", chat.n_trained, chat.n_tokens,
-                        percent(chat.n_trained, chat.n_tokens)));
-  write_out(fmt::format("samples        {} of {} records: {}\n", n_samples, chat.n_records,
-                        way_text(chat)));
+  write_line("template       {}", chat.template_name);
+  write_line("trained        {} of {} tokens, {:.1f} %", chat.n_trained, chat.n_tokens,
+             percent(chat.n_trained, chat.n_tokens));
+  write_line("samples        {} of {} records: {}", n_samples, chat.n_records, way_text(chat));
   for (const auto& [end, n] : chat.prompt_ends) {
-    write_out(
-        fmt::format("prompt         {} records: answers stand behind {}, with which the "
-                    "template's prompt ends and an answer of its own does not begin\n",
-                    n, OrderedJson(end).dump()));
+    write_line(
+        "prompt         {} records: answers stand behind {}, with which the "
+        "template's prompt ends and an answer of its own does not begin",
+        n, OrderedJson(end).dump());
   }
-  write_out(fmt::format("duplicates     {}, kept\n", chat.n_duplicates));
+  write_line("duplicates     {}, kept", chat.n_duplicates);
   if (chat.n_apart > 0) {
-    write_out(
-        fmt::format("seams          {} samples whose answer begins or ends within a token of "
-                    "the whole: encoded in parts\n",
-                    chat.n_apart));
+    write_line(
+        "seams          {} samples whose answer begins or ends within a token of "
+        "the whole: encoded in parts",
+        chat.n_apart);
   }
   for (const auto& [key, n] : chat.ignored)
-    write_out(fmt::format("ignored        key '{}' of {} records\n", key, n));
+    write_line("ignored        key '{}' of {} records", key, n);
   for (const auto& [why, answers] : chat.left_out)
-    write_out(
-        fmt::format("not trained    {} answers: {} ({})\n", answers.n, why, places_text(answers)));
+    write_line("not trained    {} answers: {} ({})", answers.n, why, places_text(answers));
   for (const auto& [why, records] : chat.dropped)
-    write_out(fmt::format("dropped        {}: {} ({})\n", records.n, why, places_text(records)));
+    write_line("dropped        {}: {} ({})", records.n, why, places_text(records));
 }
 
 void write_rows(const Inspected& data) {
   const PackReport& rows = data.rows;
   const Pieces& documents = data.documents;
-  write_out(fmt::format("too long       {} of {} for rows of {} (longest {}); {} tokens are lost\n",
-                        documents.n_too_long, documents.n_documents, data.seq, documents.longest,
-                        documents.n_lost_tokens));
+  write_line("too long       {} of {} for rows of {} (longest {}); {} tokens are lost",
+             documents.n_too_long, documents.n_documents, data.seq, documents.longest,
+             documents.n_lost_tokens);
   if (documents.n_without_labels > 0) {
-    write_out(fmt::format("nothing to train  {} parts, left out\n", documents.n_without_labels));
+    write_line("nothing to train  {} parts, left out", documents.n_without_labels);
   }
-  write_out(fmt::format("rows           {} an epoch, of {}: {} tokens, {:.1f} % padding\n",
-                        rows.n_rows, fmt::join(data.lengths, ", "), rows.n_padded_tokens,
-                        100 * rows.padding_share()));
+  write_line("rows           {} an epoch, of {}: {} tokens, {:.1f} % padding", rows.n_rows,
+             fmt::join(data.lengths, ", "), rows.n_padded_tokens, 100 * rows.padding_share());
 }
 
 // How often an epoch reads each entry, and its share of what is read.
@@ -246,31 +243,29 @@ void write_mix(const Inspected& data) {
   for (const MixedEntry& entry : data.mix)
     all += entry.weight * static_cast<double>(entry.n_tokens);
   for (const MixedEntry& entry : data.mix) {
-    write_out(fmt::format("mix            {}: {}, {} tokens, {} times an epoch, {:.1f} % of it\n",
-                          entry.path, entry.kind, entry.n_tokens, entry.weight,
-                          100 * entry.weight * static_cast<double>(entry.n_tokens) / all));
+    write_line("mix            {}: {}, {} tokens, {} times an epoch, {:.1f} % of it", entry.path,
+               entry.kind, entry.n_tokens, entry.weight,
+               100 * entry.weight * static_cast<double>(entry.n_tokens) / all);
   }
 }
 
 void write_text(const Inspected& data, int64_t n) {
   const Lengths lengths = lengths_of(data.samples);
-  write_out(
-      fmt::format("documents      {}, {} tokens\n", data.samples.size(), data.stream.n_tokens()));
-  write_out(fmt::format("lengths        {} to {}, median {}, 95 % up to {}\n", lengths.least,
-                        lengths.most, lengths.median, lengths.most_of_95));
+  write_line("documents      {}, {} tokens", data.samples.size(), data.stream.n_tokens());
+  write_line("lengths        {} to {}, median {}, 95 % up to {}", lengths.least, lengths.most,
+             lengths.median, lengths.most_of_95);
   if (data.mix.size() > 1) write_mix(data);
   if (data.chat) {
     write_chat(*data.chat, data.samples.size());
     write_rows(data);
   } else {
-    write_out(fmt::format("labels         {} an epoch, of {} tokens\n", data.n_labels,
-                          data.stream.n_tokens()));
+    write_line("labels         {} an epoch, of {} tokens", data.n_labels, data.stream.n_tokens());
   }
   const auto n_shown = std::min(static_cast<size_t>(n), data.samples.size());
   for (size_t i = 0; i < n_shown; ++i) write_sample(data, data.samples[i]);
 }
 
-nlohmann::ordered_json sample_json(const Inspected& data, const ChatSample& sample) {
+OrderedJson sample_json(const Inspected& data, const ChatSample& sample) {
   const auto [ids, flags] = tokens_of(data, sample);
   std::vector<int> mask;
   mask.reserve(flags.size());
@@ -283,8 +278,8 @@ nlohmann::ordered_json sample_json(const Inspected& data, const ChatSample& samp
           {"mask", mask}};
 }
 
-nlohmann::ordered_json chat_json(const ChatReport& chat) {
-  using List = nlohmann::ordered_json;
+OrderedJson chat_json(const ChatReport& chat) {
+  using List = OrderedJson;
   List dropped = List::array(), left_out = List::array();
   for (const auto& [why, records] : chat.dropped)
     dropped.push_back({{"why", why}, {"records", records.n}, {"places", records.places}});
@@ -300,13 +295,13 @@ nlohmann::ordered_json chat_json(const ChatReport& chat) {
 
 void write_json(const Inspected& data, int64_t n) {
   const Lengths lengths = lengths_of(data.samples);
-  nlohmann::ordered_json json = {{"documents", data.samples.size()},
-                                 {"tokens", data.stream.n_tokens()},
-                                 {"lengths",
-                                  {{"least", lengths.least},
-                                   {"median", lengths.median},
-                                   {"share_95", lengths.most_of_95},
-                                   {"most", lengths.most}}}};
+  OrderedJson json = {{"documents", data.samples.size()},
+                      {"tokens", data.stream.n_tokens()},
+                      {"lengths",
+                       {{"least", lengths.least},
+                        {"median", lengths.median},
+                        {"share_95", lengths.most_of_95},
+                        {"most", lengths.most}}}};
   if (data.chat) {
     const PackReport& rows = data.rows;
     json["chat"] = chat_json(*data.chat);
@@ -326,7 +321,7 @@ void write_json(const Inspected& data, int64_t n) {
                            {"weight", entry.weight},
                            {"tokens", entry.n_tokens}});
   }
-  json["samples"] = nlohmann::ordered_json::array();
+  json["samples"] = OrderedJson::array();
   const auto n_shown = std::min(static_cast<size_t>(n), data.samples.size());
   for (size_t i = 0; i < n_shown; ++i) {
     json["samples"].push_back(sample_json(data, data.samples[i]));

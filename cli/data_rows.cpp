@@ -11,7 +11,7 @@
 namespace octet {
 namespace {
 
-using List = nlohmann::ordered_json;
+using List = OrderedJson;
 
 constexpr size_t kMaxShown = 16;  // integers of an array
 

@@ -6,7 +6,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <dnnl.hpp>
 #include <filesystem>
 #include <fstream>
@@ -16,10 +15,9 @@
 #include "backends/cuda/backend.h"
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "base/parse_text.h"
 #include "cli/backend.h"
-#include "cli/doctor_prove.h"
-#include "cli/doctor_ranks.h"
-#include "cli/finding.h"
+#include "cli/doctor.h"
 #include "library/open_backend.h"
 
 namespace octet {
@@ -232,11 +230,9 @@ void show(const GlobalOptions& options, const std::vector<Finding>& found) {
 
 // "": as a launcher started them.
 int rank_number(const std::string& text) {
-  int n = 0;
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, n);
-  if (text.empty() || (parsed.ptr == end && parsed.ec == std::errc() && n >= 2 && n <= 64))
-    return n;
+  if (text.empty()) return 0;
+  const auto n = parse_number<int>(text);
+  if (n && *n >= 2 && *n <= 64) return *n;
   throw Error(ErrorCode::invalid_argument,
               "[doctor] --ranks: expected a number from 2 to 64, or none, got {}", text);
 }

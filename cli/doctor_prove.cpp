@@ -1,4 +1,4 @@
-#include "cli/doctor_prove.h"
+#include "cli/doctor.h"
 
 #include <fmt/format.h>
 
@@ -19,9 +19,8 @@ Table table_of(const std::vector<std::string>& planned, KernelProofs proofs,
                const std::string& otherwise) {
   Table table{{"kernel", "proved", "nodes", "values", "other bits", "distance"}, {}};
   const auto add = [&](const std::string& kernel, const KernelProof& proof) {
-    table.rows.push_back({kernel, proof.n_nodes > 0 ? "yes" : otherwise,
-                          fmt::to_string(proof.n_nodes), fmt::to_string(proof.n_values),
-                          fmt::to_string(proof.n_other), fmt::format("{:.3f}", proof.worst)});
+    table.rows.push_back(cells(kernel, proof.n_nodes > 0 ? "yes" : otherwise, proof.n_nodes,
+                               proof.n_values, proof.n_other, fmt::format("{:.3f}", proof.worst)));
   };
   for (const std::string& kernel : planned) {
     const auto found = proofs.extract(kernel);
@@ -51,8 +50,7 @@ void doctor_prove(const GlobalOptions& options, const std::string& path) {
   }
   show("no: not taken at small sizes");
   if (!options.json)
-    write_out(fmt::format("\n{}: {} kernels as the reference\n", device.device->info().name,
-                          proofs.size()));
+    write_line("\n{}: {} kernels as the reference", device.device->info().name, proofs.size());
   finish_output();
 }
 

@@ -1,4 +1,4 @@
-#include "cli/doctor_ranks.h"
+#include "cli/doctor.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -41,7 +41,7 @@ std::string hosts_text(const std::vector<HostName>& names) {
   std::vector<std::vector<size_t>> ranks;
   for (size_t rank = 0; rank < names.size(); ++rank) {
     const std::string name = names[rank].data();
-    const auto at = std::find(hosts.begin(), hosts.end(), name) - hosts.begin();
+    const auto at = std::ranges::find(hosts, name) - hosts.begin();
     if (at == std::ssize(hosts)) hosts.push_back(name), ranks.emplace_back();
     ranks[static_cast<size_t>(at)].push_back(rank);
   }
@@ -74,7 +74,7 @@ double seconds_of(Group& group, int64_t bytes, int n_times) {
   for (int i = 0; i < n_times; ++i) group.all_gather(own.data(), all.data(), bytes);
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
   const std::vector<double> times = gather_value(&group, passed.count() / n_times);
-  return *std::max_element(times.begin(), times.end());
+  return *std::ranges::max_element(times);
 }
 
 Finding find_rank_speed(Group& group) {

@@ -1,7 +1,6 @@
 #include "cli/commands.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "cli/enum_option.h"
 #include "cli/eval_recipe.h"
 #include "cli/model_flags.h"
+#include "cli/progress.h"
 #include "data/numpy_header.h"
 #include "infer/embed.h"
 #include "nn/shape.h"
@@ -20,36 +20,27 @@ namespace octet {
 namespace {
 
 struct EmbedFlags : ModelFlags {
-  std::string texts, out, recipe, pooling;
+  std::string texts, out, recipe;
+  std::optional<Pooling> pooling;
   int64_t batch = 32, max_tokens = 0;
   bool keeps_length = false;
 };
-
-std::function<void(int64_t, int64_t)> painter(const GlobalOptions& options) {
-  if (options.quiet || ::isatty(STDERR_FILENO) != 1) return {};
-  return [](int64_t n_done, int64_t n) {
-    clear_line();
-    if (n_done < n) write_err(fmt::format("{} of {} texts", n_done, n));
-  };
-}
 
 // As the folder says, unless a flag says otherwise.
 EmbedOptions embed_options(const EmbedFlags& flags, const ModelSource& source,
                            const GlobalOptions& options, const Log& log) {
   const std::string& folder = source.folder;
   SentenceFolder said;
-  if (flags.pooling.empty()) said = read_sentence_folder(posix_files(), folder);
-  EmbedOptions result{.pooling = said.pooling,
+  if (!flags.pooling) said = read_sentence_folder(posix_files(), folder);
+  EmbedOptions result{.pooling = flags.pooling.value_or(said.pooling),
                       .normalizes = said.normalizes && !flags.keeps_length,
                       .max_tokens = flags.max_tokens,
                       .batch = flags.batch,
                       .threads = options.threads,
-                      .on_progress = painter(options)};
+                      .on_progress = count_painter(options, "", "texts")};
   if (flags.max_tokens == 0)
     result.max_tokens = max_tokens_of_folder(posix_files(), folder, longest_row(source.spec));
-  if (!flags.pooling.empty()) {
-    result.pooling = enum_from_name<Pooling>(flags.pooling).value();
-  } else if (!said.is_said) {
+  if (!flags.pooling && !said.is_said) {
     log.info("{} has no modules.json: the mean over a text's tokens{}", folder,
              result.normalizes ? ", normalized" : "");
   }
@@ -76,20 +67,17 @@ void run_embed(const EmbedFlags& flags, const GlobalOptions& options) {
   const std::vector<std::string> texts = read_texts(files, flags.texts);
   Backend backend = open_backend(options);
   const auto began = std::chrono::steady_clock::now();
-  const Embeddings rows = embed_texts(source, *tokenizer, texts, how,
-                                      {files, *backend.device, *backend.catalogue, log});
+  const Embeddings rows = embed_texts(source, *tokenizer, texts, how, text_machine(backend, log));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
   if (rows.n_truncated > 0) {
     log.warning("{} of {} texts lost their ends: the longest has {} tokens", rows.n_truncated,
                 rows.n, rows.longest);
   }
   write_matrix(flags.out, rows);
-  print_table(
-      options,
-      {{"texts", "tokens", "truncated", "width", "pooling", "normalized", "seconds"},
-       {{fmt::to_string(rows.n), fmt::to_string(rows.n_tokens), fmt::to_string(rows.n_truncated),
-         fmt::to_string(rows.width), std::string(enum_name(how.pooling)),
-         fmt::to_string(how.normalizes), fmt::format("{:.3f}", seconds.count())}}});
+  print_table(options,
+              {{"texts", "tokens", "truncated", "width", "pooling", "normalized", "seconds"},
+               {cells(rows.n, rows.n_tokens, rows.n_truncated, rows.width, enum_name(how.pooling),
+                      how.normalizes, fmt::format("{:.3f}", seconds.count()))}});
 }
 
 }  // namespace
@@ -103,11 +91,9 @@ void add_embed_command(CLI::App& app, GlobalOptions& options) {
   embed->add_option("--out", flags->out, "NumPy's f32 [texts, width]")
       ->required()
       ->type_name("OUT.npy");
-  embed
-      ->add_option("--pooling", flags->pooling,
-                   "mean over a text's tokens, or its first token (cls); as the folder says "
-                   "without it, else mean")
-      ->check(CLI::IsMember(enum_names<Pooling>()));
+  add_enum_option(*embed, "--pooling", flags->pooling,
+                  "mean over a text's tokens, or its first token (cls); as the folder says "
+                  "without it, else mean");
   embed->add_flag("--no-normalize", flags->keeps_length, "leave each vector as long as it is");
   embed
       ->add_option("--max-tokens", flags->max_tokens,

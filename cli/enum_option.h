@@ -2,16 +2,23 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 
 #include "base/named_enum.h"
 
 namespace octet {
 
-// Writes to `to`, which outlives the command.
 template <typename E>
-CLI::Option* add_enum_option(CLI::App& command, const std::string& flag, E& to,
+E enum_of(const E&);
+template <typename E>
+E enum_of(const std::optional<E>&);
+
+// Writes to `to`, an enum or an optional one, which outlives the command.
+template <typename To>
+CLI::Option* add_enum_option(CLI::App& command, const std::string& flag, To& to,
                              const std::string& help) {
+  using E = decltype(enum_of(to));
   return command
       .add_option_function<std::string>(
           flag, [&to](const std::string& name) { to = enum_from_name<E>(name).value(); }, help)

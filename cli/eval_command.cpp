@@ -12,13 +12,12 @@
 #include "base/error.h"
 #include "cli/backend.h"
 #include "cli/calib_option.h"
-#include "cli/eval_images.h"
+#include "cli/enum_option.h"
 #include "cli/eval_recipe.h"
-#include "cli/eval_spans.h"
 #include "cli/eval_tasks.h"
 #include "cli/model_flags.h"
+#include "cli/progress.h"
 #include "cli/row_figures.h"
-#include "cli/tokenize_progress.h"
 #include "config/nearest.h"
 #include "data/dataset.h"
 #include "data/row_plan.h"
@@ -58,7 +57,7 @@ Task parse_task(const std::string& text, const EvalFlags& flags) {
   const size_t colon = text.find(':');
   const std::string kind = text.substr(0, colon);
   const std::vector<std::string> kinds = {"nll", "perplexity"};
-  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+  if (std::ranges::find(kinds, kind) == kinds.end()) {
     std::vector<std::string> names = kinds;
     for (const TaskDef& task : all_tasks()) names.emplace_back(task.name);
     for (const ImageTask& task : image_tasks()) names.emplace_back(task.name);
@@ -101,18 +100,14 @@ TokenStream task_stream(Files& files, const Task& task, const EvalFlags& flags,
   return open_run_data(files, *source.run, source.spec, run_options).val;
 }
 
-std::vector<std::string> row(const std::string& task, const NllSum& nll, int64_t n_documents) {
-  return {task, fmt::to_string(n_documents), fmt::to_string(nll.n_tokens),
-          fmt::format("{:.6f}", nll.mean()), fmt::format("{:.4f}", std::exp(nll.mean()))};
-}
-
 // The table, and whose sum is not finite.
 struct EvalResult {
   Table table{{"task", "documents", "tokens", "nll", "perplexity"}, {}};
   std::string nonfinite = {};  // the first such task
 
   void add(const std::string& task, const NllSum& nll, int64_t n_documents) {
-    table.rows.push_back(row(task, nll, n_documents));
+    table.rows.push_back(cells(task, n_documents, nll.n_tokens, fmt::format("{:.6f}", nll.mean()),
+                               fmt::format("{:.4f}", std::exp(nll.mean()))));
     if (nonfinite.empty() && !std::isfinite(nll.sum)) nonfinite = task;
   }
   void expect_finite() const {
@@ -129,13 +124,10 @@ void add_documents(const Task& task, const EvalFlags& flags, const TokenStream& 
   const auto results = document_nll(evaluate, documents, {.batch = flags.batch, .seq = flags.seq});
   NllSum total;
   for (size_t i = 0; i < results.size(); ++i) {
-    total.sum += results[i].sum;
-    total.n_tokens += results[i].n_tokens;
-    if (flags.per_document) {
-      result.add(fmt::format("{} #{}", task.name, i), results[i], 1);
-    }
+    total.add(results[i]);
+    if (flags.per_document) result.add(fmt::format("{} #{}", task.name, i), results[i], 1);
   }
-  result.add(task.name, total, static_cast<int64_t>(results.size()));
+  result.add(task.name, total, std::ssize(results));
 }
 
 // The sum of all rows, and each row's own where it is asked for: what standard errors are made of.
@@ -162,18 +154,15 @@ void check_run(const EvalFlags& flags, const std::vector<Task>& tasks, ModelSour
       task_stream(posix_files(), tasks.front(), flags, source,
                   {.log = make_log(options), .threads = options.threads, .on_progress = {}});
   Backend backend = open_backend(options, {.same_rows = true});
-  const WeightReader weights(posix_files(), source.weights, source.spec, source.nonfinite);
-  Inference model(source.spec, precision_of(source.recipe, source, weights), check_functions(size),
-                  *backend.device, *backend.catalogue);
-  model.load(weights);
+  Inference model(source, check_functions(size), text_machine(backend));
   const GenerationCheck check = check_generation(model, stream, size);
   const auto n = static_cast<double>(check.n_tokens);
-  print_table(options,
-              {{"recipe", "tokens", "equal", "largest_difference", "forward_ms_per_token",
-                "cached_ms_per_token"},
-               {{source.recipe, fmt::to_string(check.n_tokens), fmt::to_string(check.n_equal),
-                 fmt::format("{:.3g}", check.largest), fmt::format("{:.4f}", check.forward_ms / n),
-                 fmt::format("{:.4f}", check.cached_ms / n)}}});
+  print_table(options, {{"recipe", "tokens", "equal", "largest_difference", "forward_ms_per_token",
+                         "cached_ms_per_token"},
+                        {cells(source.recipe, check.n_tokens, check.n_equal,
+                               fmt::format("{:.3g}", check.largest),
+                               fmt::format("{:.4f}", check.forward_ms / n),
+                               fmt::format("{:.4f}", check.cached_ms / n))}});
   if (!std::isfinite(check.largest))
     throw Error(ErrorCode::numerics, "[generation] expected finite log-probabilities, got others");
   const bool is_exact = options.device == "cpu" && !find_recipe(source.recipe).linears.quantized;
@@ -209,7 +198,7 @@ void calibrate_sources(const EvalFlags& flags, std::vector<ModelSource>& sources
 
 // All tasks are evaluation tasks, or none is.
 bool are_evaluation_tasks(const EvalFlags& flags) {
-  const auto n = std::count_if(flags.tasks.begin(), flags.tasks.end(), is_evaluation_task);
+  const auto n = std::ranges::count_if(flags.tasks, is_evaluation_task);
   if (n == 0) return false;
   for (const std::string& task : flags.tasks) {
     if (!is_evaluation_task(task)) parse_task(task, flags);
@@ -266,10 +255,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   Backend backend = open_backend(options);
   const FunctionKey function{function::evaluate,
                              {.batch = flags.batch, .seq = flags.seq, .documents = documents}};
-  const WeightReader weights(files, source.weights, source.spec, source.nonfinite);
-  Inference model(source.spec, precision_of(source.recipe, source, weights),
-                  std::span(&function, 1), *backend.device, *backend.catalogue);
-  model.load(weights);
+  Inference model(source, std::span(&function, 1), text_machine(backend));
   BoundPlan& evaluate = model.function(function.name, function.size);
   const RunDataOptions data_options = {
       .log = log, .threads = options.threads, .on_progress = tokenize_painter(options)};
@@ -306,8 +292,7 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   eval->add_option("--task-data", task.folder, "the folder of the evaluation tasks' files");
   eval->add_option("--shots", task.shots, "examples before each question; the task's own otherwise")
       ->check(CLI::Range(int64_t{0}, int64_t{1000}));
-  eval->add_option("--convention", task.convention, "prompts and scores of evaluation tasks")
-      ->check(CLI::IsMember({"lm-eval", "olmo"}));
+  add_enum_option(*eval, "--convention", task.convention, "prompts and scores of evaluation tasks");
   eval->add_option("--limit", task.limit, "the first documents of each task; 0: all")
       ->check(CLI::NonNegativeNumber);
   eval->add_option("--requests", task.requests,

@@ -1,4 +1,4 @@
-#include "cli/eval_images.h"
+#include "cli/eval_tasks.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,20 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 
 #include "base/error.h"
 #include "cli/backend.h"
 #include "infer/class_scores.h"
+#include "infer/metrics.h"
 #include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/images.h"
 
 namespace octet {
 namespace {
-
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
 
 OrderedJson row_of(const std::string& task, const std::string& recipe, const ClassScores& scores) {
   const auto n = std::ssize(scores.right);
@@ -43,8 +39,7 @@ ClassScores scores_of(const Pictures& pictures, const EvalTasksCall& call,
                       const ModelSource& source, Backend& backend, const GlobalOptions& options) {
   const Log log = make_log(options);
   warn_of_measured_batches(log, source.recipe, call.batch);
-  return score_classes(source, *pictures.rows, call.batch,
-                       {posix_files(), *backend.device, *backend.catalogue, log},
+  return score_classes(source, *pictures.rows, call.batch, text_machine(backend, log),
                        request_painter(options, pictures.task, source.recipe));
 }
 

@@ -1,4 +1,4 @@
-#include "cli/eval_spans.h"
+#include "cli/eval_tasks.h"
 
 #include <fmt/ranges.h>
 
@@ -89,9 +89,8 @@ void run_span_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& s
     SpanScores first;
     for (const ModelSource& one : sources) {
       warn_of_measured_batches(log, one.recipe, call.batch);
-      const SpanScores scores = score_spans(
-          one, task, call.batch, {posix_files(), *backend.device, *backend.catalogue, log},
-          request_painter(options, name, one.recipe));
+      const SpanScores scores = score_spans(one, task, call.batch, text_machine(backend, log),
+                                            request_painter(options, name, one.recipe));
       OrderedJson row = row_of(name, one.recipe, scores);
       if (first.exact.empty()) {
         first = scores;

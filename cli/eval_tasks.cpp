@@ -1,7 +1,6 @@
 #include "cli/eval_tasks.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "base/error.h"
 #include "cli/backend.h"
 #include "cli/model_flags.h"
+#include "cli/progress.h"
 #include "data/token_cache.h"
 #include "infer/model_texts.h"
 #include "infer/tasks/evaluate_tasks.h"
@@ -127,7 +127,7 @@ class Evaluation {
  private:
   TaskQuery query(const std::string& name) const {
     TaskQuery result{.files = files_, .name = name, .folder = call_.flags.folder};
-    result.convention = call_.flags.convention == "olmo" ? Convention::olmo : Convention::lm_eval;
+    result.convention = call_.flags.convention;
     if (call_.flags.shots >= 0) result.shots = call_.flags.shots;
     result.limit = call_.flags.limit;
     return result;
@@ -146,7 +146,7 @@ class Evaluation {
     warn_of_measured_batches(log, source.recipe, call_.batch);
     const auto model = make_text_model(
         source, {.n_entries = call_.batch, .capacity = capacity, .logits = LogitsFor::scoring},
-        {files_, *backend_.device, *backend_.catalogue, log});
+        text_machine(backend_, log));
     TaskRun run{.model = *model,
                 .tokenizer = *tokenizer_,
                 .stop_tokens = stop_tokens(files_, source, *tokenizer_),
@@ -195,7 +195,7 @@ Table evaluation_table(const std::vector<OrderedJson>& rows) {
   Table table;
   for (const char* column : kTaskColumns) {
     const auto has = [&](const OrderedJson& row) { return row.contains(column); };
-    if (std::any_of(rows.begin(), rows.end(), has)) table.columns.emplace_back(column);
+    if (std::ranges::any_of(rows, has)) table.columns.emplace_back(column);
   }
   for (const OrderedJson& row : rows) {
     std::vector<std::string> cells;
@@ -207,16 +207,9 @@ Table evaluation_table(const std::vector<OrderedJson>& rows) {
   return table;
 }
 
-std::function<void(int64_t, int64_t)> request_painter(const GlobalOptions& options,
-                                                      const std::string& task,
-                                                      const std::string& recipe) {
-  if (options.quiet || ::isatty(STDERR_FILENO) != 1) return {};
-  return [=](int64_t n_done, int64_t n) {
-    constexpr int64_t kEvery = 16;
-    if (n_done % kEvery != 0 && n_done != n) return;
-    clear_line();
-    if (n_done < n) write_err(fmt::format("{} in {}: {} of {} requests", task, recipe, n_done, n));
-  };
+OnProgress request_painter(const GlobalOptions& options, const std::string& task,
+                           const std::string& recipe) {
+  return count_painter(options, fmt::format("{} in {}: ", task, recipe), "requests", 16);
 }
 
 void expect_task_data(const EvalTaskFlags& flags) {

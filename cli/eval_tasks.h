@@ -10,13 +10,16 @@
 #include "base/log.h"
 #include "base/ordered_json.h"
 #include "cli/common.h"
+#include "infer/inference.h"
 #include "infer/model_source.h"
+#include "infer/tasks/task.h"
 
 namespace octet {
 
 struct EvalTaskFlags {
   std::string folder;  // --task-data
-  std::string convention = "lm-eval", requests;
+  Convention convention = Convention::lm_eval;
+  std::string requests;
   int64_t shots = -1, limit = 0;  // shots below 0: the task's own
   // Of spans: stride below 0 is the run's; the longest answer in tokens; a file of the answers.
   int64_t stride = -1, max_answer = 30;
@@ -36,10 +39,26 @@ struct EvalTasksCall {
 void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                     const GlobalOptions& options);
 
+// Of pictures: tasks of infer/tasks/images.h.
+// All tasks are tasks of pictures, or none is; throws Error{invalid_argument} where some are.
+bool are_image_tasks(const std::vector<std::string>& tasks);
+
+// Prints a row for each task and source, as run_eval_tasks() does.
+void run_image_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
+                     const GlobalOptions& options);
+
+// Of questions: spans:FILE.
+// All tasks are "spans:FILE", or none is; throws Error{invalid_argument} where some are, and for
+// "spans" without a file.
+bool are_span_tasks(const std::vector<std::string>& tasks);
+
+// Prints a row for each task and source, as run_eval_tasks() does.
+void run_span_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
+                    const GlobalOptions& options);
+
 // A line on the terminal: how many of a task's requests are done; nothing where there is none.
-std::function<void(int64_t n_done, int64_t n)> request_painter(const GlobalOptions& options,
-                                                               const std::string& task,
-                                                               const std::string& recipe);
+OnProgress request_painter(const GlobalOptions& options, const std::string& task,
+                           const std::string& recipe);
 // Throws Error{invalid_argument} where --task-data is not given.
 void expect_task_data(const EvalTaskFlags& flags);
 // A warning where results depend on what is evaluated together.

@@ -46,12 +46,12 @@ void run_list(const GlobalOptions& options) {
                "amax_target", "gradient_amax_target", "expansion_m", "expansion_v", "roundings"},
               {}};
   for (const FormatRow& row : kFormats) {
-    table.rows.push_back({std::string(dtype_name(row.dtype)), std::to_string(format_bits(row)),
-                          std::string(rule_name(row.rule)), value_text(max_finite(row.dtype)),
-                          value_text(min_normal(row.dtype)), value_text(min_positive(row.dtype)),
-                          row.has_inf ? "yes" : "no", value_text(row.amax_target),
-                          value_text(row.gradient_amax_target), number_text(row.expansion_ratio_m),
-                          number_text(row.expansion_ratio_v), roundings_text(row.dtype)});
+    table.rows.push_back(cells(dtype_name(row.dtype), format_bits(row), rule_name(row.rule),
+                               value_text(max_finite(row.dtype)), value_text(min_normal(row.dtype)),
+                               value_text(min_positive(row.dtype)), row.has_inf ? "yes" : "no",
+                               value_text(row.amax_target), value_text(row.gradient_amax_target),
+                               number_text(row.expansion_ratio_m),
+                               number_text(row.expansion_ratio_v), roundings_text(row.dtype)));
   }
   print_table(options, table);
 }
@@ -62,9 +62,9 @@ void run_format_table(const GlobalOptions& options, const std::string& name) {
   Table table{{"code", "hex", "bits", "value", "f32_bits"}, {}};
   for (uint32_t code = 0; code < (1u << bits); ++code) {
     const float value = decode(row.dtype, code);
-    table.rows.push_back({std::to_string(code), fmt::format("0x{:0{}X}", code, bits / 4),
-                          fmt::format("0b{:0{}b}", code, bits), value_text(value),
-                          fmt::format("0x{:08X}", bits_of(value))});
+    table.rows.push_back(cells(code, fmt::format("0x{:0{}X}", code, bits / 4),
+                               fmt::format("0b{:0{}b}", code, bits), value_text(value),
+                               fmt::format("0x{:08X}", bits_of(value))));
   }
   print_table(options, table);
 }

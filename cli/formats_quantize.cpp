@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <map>
 #include <memory>
 
+#include "base/parse_text.h"
 #include "cli/formats_io.h"
 #include "cli/quantized_file.h"
 #include "formats/names.h"
@@ -57,17 +57,15 @@ class SpooledStdin {
 };
 
 MatrixShape parse_shape(const std::string& text) {
-  MatrixShape shape;
-  const char* end = text.data() + text.size();
-  const auto rows = std::from_chars(text.data(), end, shape.rows);
-  const bool comma = rows.ec == std::errc{} && rows.ptr != end && *rows.ptr == ',';
-  const auto cols = comma ? std::from_chars(rows.ptr + 1, end, shape.cols) : rows;
-  constexpr int64_t kMax = int64_t{1} << 31;
-  const bool small = shape.rows >= 0 && shape.rows < kMax && shape.cols >= 0 && shape.cols < kMax;
-  if (!comma || cols.ec != std::errc{} || cols.ptr != end || !small) {
-    throw Error(ErrorCode::invalid_argument, "[formats] --shape: expected ROWS,COLS, got {}", text);
-  }
-  return shape;
+  const size_t comma = text.find(',');
+  const auto extent = [](const std::string& word) {
+    constexpr int64_t kMax = int64_t{1} << 31;
+    const auto n = parse_number<int64_t>(word);
+    return n && *n >= 0 && *n < kMax ? n : std::nullopt;
+  };
+  const auto rows = extent(text.substr(0, comma)), cols = extent(text.substr(comma + 1));
+  if (comma != text.npos && rows && cols) return {*rows, *cols};
+  throw Error(ErrorCode::invalid_argument, "[formats] --shape: expected ROWS,COLS, got {}", text);
 }
 
 TensorSource codes_source(Dtype format, const MatrixShape& shape, std::span<const uint8_t> codes) {

@@ -16,21 +16,19 @@ constexpr int64_t kLongestChat = 4096;  // tokens, unless --context says otherwi
 // With U+FFFD in the place of bytes that are no UTF-8, as in JSON output: an answer may end within
 // a character, and templates take text alone.
 std::string whole_characters(const std::string& text) {
-  constexpr auto kReplace = OrderedJson::error_handler_t::replace;
-  return OrderedJson::parse(OrderedJson(text).dump(-1, ' ', false, kReplace)).get<std::string>();
+  return OrderedJson::parse(json_line(text)).get<std::string>();
 }
 
 class Conversation {
  public:
   Conversation(const GenerateFlags& flags, const GlobalOptions& options)
       : flags_(flags), global_(options), setup_(generate_setup(flags, options)) {
-    Files& files = posix_files();
     chat_ = &setup_.chat_prompts(flags.chat_template);
     if (flags.context == 0) setup_.context = std::min(setup_.context, kLongestChat);
     backend_ = open_backend(options, {.same_rows = true});
     model_ = make_text_model(setup_.source,
                              {.capacity = setup_.context, .picks = options.device != "cpu"},
-                             {files, *backend_.device, *backend_.catalogue, make_log(options)});
+                             text_machine(backend_, make_log(options)));
     if (!flags.system.empty()) say("system", flags.system);
   }
 
@@ -63,7 +61,7 @@ class Conversation {
                                {"content", reply.text},
                                {"tokens", reply.tokens.size()},
                                {"stop", enum_name(reply.stop)}};
-      write_out(row.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+      write_out(json_line(row));
     }
     write_data("\n");
     flush_output();

@@ -23,7 +23,7 @@ std::vector<Completion> complete(const GenerateSetup& setup, const std::vector<P
                       {.n_entries = std::min(batch, std::ssize(prompts)),
                        .capacity = std::max<int64_t>(1, std::min(setup.context, wanted)),
                        .picks = options.device != "cpu"},
-                      {posix_files(), *backend.device, *backend.catalogue, make_log(options)});
+                      text_machine(backend, make_log(options)));
   return generate(*model, *setup.tokenizer, prompts, setup.options);
 }
 
@@ -57,7 +57,7 @@ void run_prompt(const GenerateFlags& flags, const GlobalOptions& options) {
 // The prompts of the file as tokens, and what stands for each in the result.
 struct FilePrompts {
   std::vector<Prompt> prompts;
-  std::vector<nlohmann::ordered_json> shown;
+  std::vector<OrderedJson> shown;
 };
 
 FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
@@ -65,7 +65,7 @@ FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
   for (const StoredPrompt& stored : read_prompts(posix_files(), flags.prompts)) {
     Prompt prompt{.tokens = {}, .sampling = flags.sampling};
     if (stored.seed) prompt.sampling.seed = *stored.seed;
-    nlohmann::ordered_json shown = stored.context;
+    OrderedJson shown = stored.context;
     if (stored.context.is_null()) {
       prompt.tokens = prompt_tokens(*setup.tokenizer, stored.text);
       shown = {{"prompt", stored.text}, {"text", said(setup, prompt.tokens)}};
@@ -85,10 +85,10 @@ void run_prompts(const GenerateFlags& flags, const GlobalOptions& options) {
   GenerateSetup setup = generate_setup(flags, options);
   const FilePrompts file = file_prompts(flags, setup);
   const auto completions = complete(setup, file.prompts, flags.batch, options);
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  OrderedJson rows = OrderedJson::array();
   for (size_t i = 0; i < completions.size(); ++i) {
     const Completion& done = completions[i];
-    nlohmann::ordered_json row = file.shown[i];
+    OrderedJson row = file.shown[i];
     row["text"] = row["text"].get<std::string>() + done.text;
     row["completion"] = done.text;
     row["tokens"] = done.tokens.size();
@@ -96,7 +96,7 @@ void run_prompts(const GenerateFlags& flags, const GlobalOptions& options) {
     if (options.json) {
       rows.push_back(std::move(row));
     } else {
-      write_out(row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+      write_out(json_line(row) + "\n");
     }
   }
   if (options.json) write_out(json_text(rows));

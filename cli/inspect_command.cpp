@@ -22,8 +22,7 @@ const std::vector<std::string> kTensorColumns = {"file", "tensor", "dtype", "sha
 
 std::vector<std::string> tensor_row(const std::string& file, const StoredTensor& tensor) {
   const auto dtype = tensor.dtype ? dtype_name(*tensor.dtype) : safe_dtype_name(tensor.stored);
-  return {file, tensor.name, std::string(dtype), to_string(tensor.shape),
-          fmt::to_string(tensor.n_bytes())};
+  return cells(file, tensor.name, dtype, to_string(tensor.shape), tensor.n_bytes());
 }
 
 void add_file(const SafetensorsReader& reader, Table& table) {
@@ -44,9 +43,9 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
   Table tensors{kTensorColumns, {}};
   add_file(loaded.model, tensors);
   add_file(loaded.optim, tensors);
-  const auto manifest = nlohmann::ordered_json::parse(manifest_to_json(loaded.manifest));
+  const auto manifest = OrderedJson::parse(manifest_to_json(loaded.manifest));
   if (options.json) {
-    nlohmann::ordered_json json = {{"checkpoint", loaded.path}, {"manifest", manifest}};
+    OrderedJson json = {{"checkpoint", loaded.path}, {"manifest", manifest}};
     for (const CheckpointEntry& entry : entries) {
       json["checkpoints"].push_back({{"step", entry.step},
                                      {"path", entry.path},
@@ -54,16 +53,14 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
                                      {"problem", entry.problem}});
     }
     if (!found.evaluations.empty()) json["evaluations"] = found.evaluations;
-    json["tensors"] = nlohmann::ordered_json::parse(table_json(tensors));
-    if (!found.edges.rows.empty())
-      json["edges"] = nlohmann::ordered_json::parse(table_json(found.edges));
+    json["tensors"] = table_json(tensors);
+    if (!found.edges.rows.empty()) json["edges"] = table_json(found.edges);
     write_out(json_text(json));
     return;
   }
   Table list{{"checkpoint", "step", "state"}, {}};
   for (const CheckpointEntry& entry : entries) {
-    list.rows.push_back(
-        {entry.path, fmt::to_string(entry.step), entry.is_whole() ? "whole" : entry.problem});
+    list.rows.push_back(cells(entry.path, entry.step, entry.is_whole() ? "whole" : entry.problem));
   }
   write_out(table_text(list) + "\n");
   Table facts{{"manifest of " + loaded.path, "value"}, {}};
@@ -88,12 +85,12 @@ Table edge_table(Files& files, const std::string& run, bool all) {
   for (const auto& [step, edge] : newest_edges(files, join_path(run, "telemetry.jsonl"))) {
     if (!all && table.rows.size() == kMaxEdges) break;
     const int rescale = edge.rescale();
-    table.rows.push_back({edge.edge, fmt::to_string(step), std::string(dtype_name(edge.dtype)),
-                          fmt::format("{:.3g}", edge.rms), fmt::format("{:.3g}", edge.amax),
-                          fmt::format("{:.4f}", edge.zeros), fmt::format("{:.6f}", edge.saturated),
-                          edge.snr ? fmt::format("{:.1f}", *edge.snr) : "",
-                          std::isfinite(edge.drift()) ? fmt::format("{:+.1f}", edge.drift()) : "",
-                          rescale == 0 ? "" : fmt::format("2^{}", rescale)});
+    table.rows.push_back(cells(
+        edge.edge, step, dtype_name(edge.dtype), fmt::format("{:.3g}", edge.rms),
+        fmt::format("{:.3g}", edge.amax), fmt::format("{:.4f}", edge.zeros),
+        fmt::format("{:.6f}", edge.saturated), edge.snr ? fmt::format("{:.1f}", *edge.snr) : "",
+        std::isfinite(edge.drift()) ? fmt::format("{:+.1f}", edge.drift()) : "",
+        rescale == 0 ? "" : fmt::format("2^{}", rescale)));
   }
   return table;
 }

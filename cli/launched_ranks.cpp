@@ -115,7 +115,7 @@ int run_launched_rank(const Launch& launch, const std::function<void(Group& grou
     }
     // A launcher takes all ranks down when the first one ends badly: none does before the others.
     const std::vector<int> codes = gather_value(group.get(), code);
-    return *std::max_element(codes.begin(), codes.end());
+    return *std::ranges::max_element(codes);
   } catch (const std::exception& error) {
     const LastWord word = last_word(*group, error_of(error), if_lost);
     hears(word);

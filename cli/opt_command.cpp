@@ -44,7 +44,7 @@ void verify_input(const Graph& graph, const std::string& file) {
 void list_passes(const GlobalOptions& options) {
   Table table{{"pass", "what it does"}, {}};
   for (const Pass& pass : all_passes()) {
-    table.rows.push_back({std::string(pass.name), std::string(pass.help)});
+    table.rows.push_back(cells(pass.name, pass.help));
   }
   print_table(options, table);
 }

@@ -4,7 +4,10 @@
 // JSON. Once a signal has asked the run to stop, nothing waits for a reader that takes no more.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string_view>
+#include <utility>
 
 namespace octet {
 
@@ -15,6 +18,10 @@ void open_standard_descriptors();
 
 // Results; kept until there are enough of them, or until finish_output().
 void write_out(std::string_view text);
+template <typename... Args>
+void write_line(fmt::format_string<Args...> format, Args&&... args) {
+  write_out(fmt::format(format, std::forward<Args>(args)...) + "\n");
+}
 // The same for what programs read: values, files, generated text. As it is, unless a terminal shows
 // it.
 void write_data(std::string_view bytes);

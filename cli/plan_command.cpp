@@ -55,9 +55,8 @@ MachineRates rates_of(const PlanFlags& flags, const ParallelConfig& parallel, bo
 void print_passes(const Program& program, const GlobalOptions& options) {
   Table table{{"graph", "pass", "nodes before", "nodes after", "ms"}, {}};
   for (const PassRecord& record : program.pass_log()) {
-    table.rows.push_back({record.graph, record.pass, fmt::to_string(record.nodes_before),
-                          fmt::to_string(record.nodes_after),
-                          fmt::format("{:.2f}", record.time_ms)});
+    table.rows.push_back(cells(record.graph, record.pass, record.nodes_before, record.nodes_after,
+                               fmt::format("{:.2f}", record.time_ms)));
   }
   print_table(options, table);
 }

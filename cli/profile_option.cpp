@@ -2,24 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "base/error.h"
+#include "base/parse_text.h"
 #include "bench/machine.h"
 
 namespace octet {
 
 StepRange parse_step_range(const std::string& text) {
-  StepRange range;
-  const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, range.first);
-  if (first.ec == std::errc() && first.ptr != end && *first.ptr == ':') {
-    const auto last = std::from_chars(first.ptr + 1, end, range.last);
-    if (last.ec == std::errc() && last.ptr == end && 1 <= range.first &&
-        range.first <= range.last) {
-      return range;
-    }
-  }
+  const size_t colon = text.find(':');
+  const auto first = parse_number<int64_t>(text.substr(0, colon)),
+             last = parse_number<int64_t>(text.substr(colon + 1));
+  if (colon != text.npos && first && last && 1 <= *first && *first <= *last) return {*first, *last};
   throw Error(ErrorCode::invalid_argument,
               "--profile-steps: expected FIRST:LAST with 1 <= FIRST <= LAST, got {}", text);
 }

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
+
 namespace octet {
 namespace {
 
@@ -19,10 +21,34 @@ size_t terminal_width() {
 
 }  // namespace
 
+bool shows_progress(const GlobalOptions& options) {
+  return !options.quiet && ::isatty(STDERR_FILENO) == 1;
+}
+
+std::function<void(const TokenizeProgress&)> tokenize_painter(const GlobalOptions& options) {
+  if (!shows_progress(options)) return {};
+  return [](const TokenizeProgress& now) {
+    clear_line();
+    if (now.is_done) return;
+    constexpr double kMega = 1e6;
+    write_err(fmt::format("tokenizing {}: {:.1f} of {:.1f} MB, {} tokens", printable(now.name),
+                          static_cast<double>(now.n_bytes) / kMega,
+                          static_cast<double>(now.n_bytes_in_all) / kMega, now.n_tokens));
+  };
+}
+
+OnProgress count_painter(const GlobalOptions& options, std::string before, std::string what,
+                         int64_t every) {
+  if (!shows_progress(options)) return {};
+  return [before = std::move(before), what = std::move(what), every](int64_t n_done, int64_t n) {
+    if (n_done % every != 0 && n_done != n) return;
+    clear_line();
+    if (n_done < n) write_err(fmt::format("{}{} of {} {}", before, n_done, n, what));
+  };
+}
+
 Progress::Progress(const GlobalOptions& options, std::string name)
-    : log_(make_log(options)),
-      name_(std::move(name)),
-      has_bar_(!options.quiet && ::isatty(STDERR_FILENO) == 1) {}
+    : log_(make_log(options)), name_(std::move(name)), has_bar_(shows_progress(options)) {}
 
 Progress::~Progress() {
   clear();

@@ -1,14 +1,27 @@
-// The progress of a run on the terminal: a bar on one line that is painted again after each step.
-// Where standard error is no terminal, the trainer's plain lines serve.
+// Progress on the terminal: a line that is painted again as it changes; nothing where standard
+// error is no terminal, or with --quiet.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "cli/common.h"
+#include "data/token_cache.h"
+#include "infer/inference.h"
 #include "train/trainer.h"
 
 namespace octet {
 
+bool shows_progress(const GlobalOptions& options);
+
+// Of text on its way into tokens, after each batch.
+std::function<void(const TokenizeProgress&)> tokenize_painter(const GlobalOptions& options);
+
+// "BEFORE3 of 10 WHAT", after each `every` of them and the last.
+OnProgress count_painter(const GlobalOptions& options, std::string before, std::string what,
+                         int64_t every = 1);
+
+// Of a run: a bar, after each step. Where there is none, the trainer's plain lines serve.
 class Progress {
  public:
   // `name` stands before the bar.

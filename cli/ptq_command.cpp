@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "cli/backend.h"
+#include "cli/enum_option.h"
 #include "cli/model_flags.h"
 #include "cli/ptq_data.h"
 #include "ptq/ptq.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr int64_t kLongestHessianRow = 2048, kLongestSearchRow = 512;
 
 struct PtqFlags : ModelFlags {
-  std::string format, method, out, weights, activations, dequantize, target;
+  std::string out, activations, dequantize;
   std::vector<std::string> keep;
   std::vector<int> biases;
   PtqDataFlags data = {};
@@ -40,13 +41,9 @@ struct PtqSession {
 
 PtqOptions options_of(const PtqFlags& flags) {
   PtqOptions options = flags.options;
-  options.format = enum_from_name<PtqFormat>(flags.format).value();
-  options.method = enum_from_name<PtqMethod>(flags.method).value();
-  if (!flags.weights.empty()) options.weights = enum_from_name<WeightScaling>(flags.weights);
   if (!flags.activations.empty()) {
     options.activations = enum_from_name<ActivationScaling>(flags.activations);
   }
-  if (!flags.target.empty()) options.target = enum_from_name<ErrorTarget>(flags.target);
   if (flags.quantize_head) options.keep.clear();
   options.keep.insert(options.keep.end(), flags.keep.begin(), flags.keep.end());
   if (!flags.biases.empty()) options.exponent_bias = flags.biases.front();
@@ -89,10 +86,10 @@ void add_figures(PtqSession& session, const PtqRequest& request, const PtqFigure
   int64_t n_counted = 0;
   for (const NllSum& row : before.all.front().samples) n_counted += row.n_tokens;
   const std::optional<int> bias = request.options.exponent_bias;
-  Table line{{"out", "format", "method", "bias", before.counted, "rows"},
-             {{request.out, std::string(enum_name(request.options.format)),
-               std::string(enum_name(request.options.method)), bias ? fmt::to_string(*bias) : "-",
-               fmt::to_string(n_counted), fmt::to_string(before.all.front().samples.size())}}};
+  Table line{
+      {"out", "format", "method", "bias", before.counted, "rows"},
+      {cells(request.out, enum_name(request.options.format), enum_name(request.options.method),
+             bias ? fmt::to_string(*bias) : "-", n_counted, before.all.front().samples.size())}};
   const auto add = [&](std::string column, std::string value) {
     line.columns.push_back(std::move(column));
     line.rows.front().push_back(std::move(value));
@@ -139,11 +136,8 @@ PtqResult quantize(PtqSession& session, const PtqRequest& request) {
 
 void print(const GlobalOptions& options, const std::vector<Table>& layers, const Table& figures) {
   if (options.json) {
-    nlohmann::ordered_json json = {{"layers", nlohmann::ordered_json::array()},
-                                   {"models", nlohmann::ordered_json::parse(table_json(figures))}};
-    for (const Table& table : layers) {
-      json["layers"].push_back(nlohmann::ordered_json::parse(table_json(table)));
-    }
+    OrderedJson json = {{"layers", OrderedJson::array()}, {"models", table_json(figures)}};
+    for (const Table& table : layers) json["layers"].push_back(table_json(table));
     if (layers.size() == 1) json["layers"] = json["layers"][0];
     return write_out(json_text(json));
   }
@@ -213,24 +207,15 @@ void run_ptq(const PtqFlags& flags, const GlobalOptions& options) {
   print(options, layers, figures);
 }
 
-template <typename Enum>
-std::vector<std::string> names(Enum) {
-  std::vector<std::string> all;
-  for (const std::string_view name : enum_names<Enum>()) all.emplace_back(name);
-  return all;
-}
-
 void add_scale_options(CLI::App& ptq, PtqFlags& f) {
-  ptq.add_option("--weights", f.weights, "what a scale of a weight covers")
-      ->check(CLI::IsMember(names(WeightScaling{})));
+  add_enum_option(ptq, "--weights", f.options.weights, "what a scale of a weight covers");
   ptq.add_option("--activations", f.activations,
                  "what a scale of an input covers; token: made as it comes")
       ->check(CLI::IsMember({"none", "tensor", "token"}));
-  ptq.add_option("--target", f.target,
-                 "algorithm1: the layer's output that the error is taken against: of the "
-                 "unquantized model (default), or of its own weights on the inputs that the "
-                 "quantized model gives it")
-      ->check(CLI::IsMember(names(ErrorTarget{})));
+  add_enum_option(ptq, "--target", f.options.target,
+                  "algorithm1: the layer's output that the error is taken against: of the "
+                  "unquantized model (default), or of its own weights on the inputs that the "
+                  "quantized model gives it");
   ptq.add_flag("--share-inputs", f.options.share_inputs,
                "algorithm1: one scale of their input for linears that read one value, as servers "
                "that fuse q, k and v take it");
@@ -249,12 +234,9 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
   PtqFlags& f = *flags;
   CLI::App* ptq = app.add_subcommand("ptq", "quantize a trained model to 8 bits");
   add_model_flags(*ptq, f);
-  ptq->add_option("--format", f.format, "of weights and of the inputs of linears")
-      ->required()
-      ->check(CLI::IsMember(names(PtqFormat{}), CLI::ignore_case));
-  ptq->add_option("--method", f.method, "how scales are chosen")
-      ->required()
-      ->check(CLI::IsMember(names(PtqMethod{})));
+  add_enum_option(*ptq, "--format", f.options.format, "of weights and of the inputs of linears")
+      ->required();
+  add_enum_option(*ptq, "--method", f.options.method, "how scales are chosen")->required();
   ptq->add_option("--calib", f.data.calib,
                   "calibration text, folders or token shards; of encoders what they train on")
       ->required()

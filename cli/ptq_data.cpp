@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cli/backend.h"
 #include "cli/calib_option.h"
 #include "cli/row_figures.h"
 #include "data/row_plan.h"
@@ -14,6 +15,14 @@ namespace octet {
 namespace {
 
 constexpr int64_t kLongestRow = 2048;
+
+// In fp32, whatever the recipe of a run.
+ModelSource exact(ModelSource source) {
+  source.recipe = "fp32";
+  source.stored = FrozenFormat::as_computed;
+  source.recipe_options = {};
+  return source;
+}
 
 class TextData : public PtqData {
  public:
@@ -32,13 +41,10 @@ class TextData : public PtqData {
   // Row by row under the model of a folder or run; the rows are the same for all.
   PtqFigures evaluate(const ModelSource& source, Backend& backend) const override {
     const int64_t seq = longest_, batch = flags_.batch;
-    ModelSpec spec = source.spec;
-    if (!source.run) spec.rope_seq = seq;
+    ModelSource own = exact(source);
+    if (!source.run) own.spec.rope_seq = seq;
     const FunctionKey key{function::evaluate, {.batch = batch, .seq = seq}};
-    const WeightReader weights(posix_files(), source.weights, spec, source.nonfinite);
-    Inference model(spec, {"fp32", weights.inputs()}, std::span(&key, 1), *backend.device,
-                    *backend.catalogue);
-    model.load(weights);
+    Inference model(own, std::span(&key, 1), text_machine(backend));
     BoundPlan& run = model.function(key.name, key.size);
     const int64_t n_all = eval_.n_tokens();
     const int64_t limit = flags_.eval_tokens > 0 ? std::min(flags_.eval_tokens, n_all) : n_all;
@@ -76,12 +82,7 @@ class RowData : public PtqData {
 
   PtqFigures evaluate(const ModelSource& source, Backend& backend) const override {
     const SampleEval rows(first_rows(data_.val_rows, flags_.eval_rows), {.seq = seq_});
-    ModelSource exact = source;
-    exact.recipe = "fp32";
-    exact.stored = FrozenFormat::as_computed;
-    exact.recipe_options = {};
-    RowFigures found = row_figures(exact, rows, flags_.batch,
-                                   {posix_files(), *backend.device, *backend.catalogue, log_});
+    RowFigures found = row_figures(exact(source), rows, flags_.batch, text_machine(backend, log_));
     return {.all = std::move(found.all), .whole = std::move(found.whole)};
   }
 

@@ -28,7 +28,7 @@ struct PtqFigures {
   std::vector<SampleMetric> all;
   std::string counted = "labels";  // what the first one's n_tokens count
   bool has_perplexity = false;     // of the first one, which is in nats a token
-  std::vector<std::pair<std::string, double>> whole = {};  // as RowFigures
+  Figures whole = {};              // as RowFigures
 };
 
 class PtqData {

@@ -37,7 +37,7 @@ Facts separated(const std::string& text) {
 }
 
 std::string text_of_root(Group& group, std::string text) {
-  auto n_bytes = static_cast<int64_t>(text.size());
+  auto n_bytes = std::ssize(text);
   group.broadcast(reinterpret_cast<std::byte*>(&n_bytes), sizeof(n_bytes), 0);
   text.resize(static_cast<size_t>(n_bytes));
   group.broadcast(reinterpret_cast<std::byte*>(text.data()), n_bytes, 0);
@@ -113,7 +113,7 @@ std::pair<std::string, std::string> program_fact() {
 void expect_same(Group& group, const Facts& facts) {
   const std::string text = joined(facts);
   const std::vector<uint64_t> all = gather_value(&group, hash_of(text));
-  if (std::count(all.begin(), all.end(), all[0]) == group.size()) return;
+  if (std::ranges::count(all, all[0]) == group.size()) return;
   const std::string of_root = text_of_root(group, text);
   if (of_root != text) throw_difference(separated(of_root), facts);
   gather_value(&group, 0);  // which the other rank's error ends

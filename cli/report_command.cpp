@@ -23,11 +23,11 @@ Table summary_table(const GlobalOptions& options, const std::vector<RunData>& ru
   const auto loss = [](double x) { return x == x ? loss_number(x) : std::string(); };
   for (const RunData& run : runs) {
     const RunSummary s = summarize(run);
-    table.rows.push_back({run.name, run.recipe, fmt::to_string(s.n_steps), loss(s.train_loss),
-                          loss(s.val_loss), loss(s.best_val_loss),
-                          fmt::format("{:.0f}", s.tokens_per_s), bytes_cell(options, s.mem_bytes),
-                          run.state_bytes ? bytes_cell(options, *run.state_bytes) : "",
-                          fmt::to_string(s.n_skipped), fmt::to_string(run.n_spikes)});
+    table.rows.push_back(cells(
+        run.name, run.recipe, s.n_steps, loss(s.train_loss), loss(s.val_loss),
+        loss(s.best_val_loss), fmt::format("{:.0f}", s.tokens_per_s),
+        bytes_cell(options, s.mem_bytes),
+        run.state_bytes ? bytes_cell(options, *run.state_bytes) : "", s.n_skipped, run.n_spikes));
   }
   return table;
 }

@@ -37,8 +37,8 @@ void read_steps(const Files& files, RunData& run) {
   if (run.steps.empty()) {
     throw Error(ErrorCode::bad_data, "[report] '{}': expected at least one step, got none", path);
   }
-  std::stable_sort(run.steps.begin(), run.steps.end(),
-                   [](const StepReport& a, const StepReport& b) { return a.step < b.step; });
+  std::ranges::stable_sort(
+      run.steps, [](const StepReport& a, const StepReport& b) { return a.step < b.step; });
 }
 
 void read_config(const Files& files, RunData& run, const Log& log) {

@@ -4,22 +4,22 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/files.h"
 #include "base/log.h"
 #include "base/ordered_json.h"
+#include "config/report.h"
 #include "train/edge_telemetry.h"
 #include "train/step_report.h"
 
 namespace octet {
 
 struct RunData {
-  std::string name;                                              // as the run was given
-  std::vector<StepReport> steps;                                 // of metrics.jsonl, by step
-  std::string recipe = "unknown";                                // of config.yaml
-  std::vector<std::pair<std::string, std::string>> config = {};  // key, value; empty: unreadable
+  std::string name;                           // as the run was given
+  std::vector<StepReport> steps;              // of metrics.jsonl, by step
+  std::string recipe = "unknown";             // of config.yaml
+  ConfigValues config = {};                   // empty: unreadable
   std::optional<int64_t> state_bytes = {};    // of the newest checkpoint's optim.safetensors
   int64_t n_spikes = 0;                       // of telemetry.jsonl
   std::vector<EdgeSample> edges = {};         // as well

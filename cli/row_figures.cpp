@@ -87,14 +87,11 @@ RowFigures row_figures(const ModelSource& source, const EvalRows& rows, int64_t 
   const bool has_heads = !model_def(source.spec.kind).heads.empty();
   if (has_heads && head_of(source.spec).head == ModelHead::classes)
     return class_figures(source, rows, batch, machine);
-  const ModelSpec spec = with_loss(source.spec);
-  const int64_t seq = rows.at(0, batch).seq;
-  const WeightReader weights(machine.files, source.weights, spec, source.nonfinite);
-  const FunctionKey key{function::evaluate, {.batch = batch, .seq = seq}};
-  Inference model(spec, precision_of(source.recipe, source, weights), std::span(&key, 1),
-                  machine.device, machine.catalogue);
-  model.load(weights);
-  const std::vector<LossTerm> terms = loss_terms(spec);
+  ModelSource trained = source;
+  trained.spec = with_loss(source.spec);
+  const FunctionKey key{function::evaluate, {.batch = batch, .seq = rows.at(0, batch).seq}};
+  Inference model(trained, std::span(&key, 1), machine);
+  const std::vector<LossTerm> terms = loss_terms(trained.spec);
   RowFigures figures;
   for (SampleMetric& metric :
        sample_metrics(model.function(key.name, key.size), rows, batch, terms)) {
@@ -140,8 +137,7 @@ void run_eval_rows(const EvalRowsCall& call, const std::vector<ModelSource>& sou
   figures.reserve(sources.size());
   for (const ModelSource& one : sources) {
     warn_of_measured_batches(log, one.recipe, call.batch);
-    figures.push_back(row_figures(one, rows, call.batch,
-                                  {posix_files(), *backend.device, *backend.catalogue, log}));
+    figures.push_back(row_figures(one, rows, call.batch, text_machine(backend, log)));
     lines.push_back(line_of(one.recipe, figures.back(), figures.front()));
   }
   print_table(options, table_of(lines));

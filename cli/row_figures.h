@@ -18,7 +18,7 @@ struct RowFigures {
   std::vector<SampleMetric> all;
   // Of all samples at once: of two classes "f1", of class 1; of classes "matthews"; of numbers
   // "spearman", NaN where it is not defined.
-  std::vector<std::pair<std::string, double>> whole = {};
+  Figures whole = {};
 };
 
 // `batch` rows at a time, with the source's recipe.

@@ -15,14 +15,10 @@ std::vector<std::string> run_row(const GlobalOptions& options, const std::string
   const auto loss = [](const std::optional<double>& value) {
     return value ? fmt::format("{:.4f}", *value) : "";
   };
-  return {recipe,
-          fmt::to_string(result.step),
-          loss(result.train_loss),
-          loss(result.val_loss),
-          result.was_finished ? "" : fmt::format("{:.0f}", result.tokens_per_s),
-          bytes_cell(options, result.planned_bytes),
-          bytes_cell(options, result.peak_bytes),
-          bytes_cell(options, result.state_bytes)};
+  return cells(recipe, result.step, loss(result.train_loss), loss(result.val_loss),
+               result.was_finished ? "" : fmt::format("{:.0f}", result.tokens_per_s),
+               bytes_cell(options, result.planned_bytes), bytes_cell(options, result.peak_bytes),
+               bytes_cell(options, result.state_bytes));
 }
 
 }  // namespace octet

@@ -41,10 +41,7 @@ std::vector<float> read_f32(const SafetensorsReader& reader, const std::string& 
     throw Error(ErrorCode::bad_data, "{}: expected '{}' in f32, got {}", reader.path(), name,
                 tensor == nullptr ? "no such tensor" : "another type");
   }
-  const std::vector<std::byte> bytes = reader.read(name);
-  std::vector<float> values(bytes.size() / sizeof(float));
-  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
+  return decode_weights(Dtype::f32, reader.read(name));
 }
 
 // Prints the table; with --out writes files as well.
@@ -126,9 +123,8 @@ void run_tensors(const StudyFlags& flags, const GlobalOptions& options) {
 
 void run_report(const StudyFlags& flags, const GlobalOptions& options) {
   write_study_page(posix_files(), flags.folders, flags.out);
-  Table table{{"page", "studies"}, {}};
-  table.rows.push_back({join_path(flags.out, "index.html"), fmt::to_string(flags.folders.size())});
-  print_table(options, table);
+  print_table(options, {{"page", "studies"},
+                        {cells(join_path(flags.out, "index.html"), flags.folders.size())}});
 }
 
 using Flags = std::shared_ptr<StudyFlags>;

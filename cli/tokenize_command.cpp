@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "base/error.h"
 #include "base/parse_text.h"
 #include "cli/formats_io.h"
+#include "cli/progress.h"
 #include "cli/signals.h"
 #include "data/tokenize.h"
 #include "text/tokenizer.h"
@@ -61,8 +60,7 @@ std::vector<int32_t> parse_ids(std::string_view text) {
 // A line on the terminal, painted again after each batch.
 class Painter {
  public:
-  explicit Painter(const GlobalOptions& options)
-      : is_on_(!options.quiet && ::isatty(STDERR_FILENO) == 1) {}
+  explicit Painter(const GlobalOptions& options) : is_on_(shows_progress(options)) {}
   ~Painter() {
     if (is_painted_) clear_line();
   }
@@ -88,22 +86,21 @@ double bytes_per_token(const TokenizeReport& report) {
 
 void print_report(const GlobalOptions& options, const TokenizeReport& report, double seconds) {
   if (options.json) {
-    const nlohmann::ordered_json json = {{"files", report.n_files},
-                                         {"documents", report.n_documents},
-                                         {"tokens", report.n_tokens},
-                                         {"bytes", report.n_bytes},
-                                         {"bytes_per_token", bytes_per_token(report)},
-                                         {"shards", report.n_shards},
-                                         {"dropped", report.dropped},
-                                         {"seconds", seconds},
-                                         {"encode_seconds", report.encode_seconds}};
+    const OrderedJson json = {{"files", report.n_files},
+                              {"documents", report.n_documents},
+                              {"tokens", report.n_tokens},
+                              {"bytes", report.n_bytes},
+                              {"bytes_per_token", bytes_per_token(report)},
+                              {"shards", report.n_shards},
+                              {"dropped", report.dropped},
+                              {"seconds", seconds},
+                              {"encode_seconds", report.encode_seconds}};
     return write_out(json.dump(2) + "\n");
   }
-  write_out(fmt::format("{} files, {} documents, {} tokens in {} shards; {:.3f} bytes a token\n",
-                        report.n_files, report.n_documents, report.n_tokens, report.n_shards,
-                        bytes_per_token(report)));
+  write_line("{} files, {} documents, {} tokens in {} shards; {:.3f} bytes a token", report.n_files,
+             report.n_documents, report.n_tokens, report.n_shards, bytes_per_token(report));
   for (const auto& [why, n] : report.dropped) {
-    write_out(fmt::format("dropped {} documents: {}\n", n, why));
+    write_line("dropped {} documents: {}", n, why);
   }
 }
 

@@ -21,7 +21,6 @@
 #include "cli/rank_processes.h"
 #include "cli/run_table.h"
 #include "cli/signals.h"
-#include "cli/tokenize_progress.h"
 #include "comm/local.h"
 #include "config/load.h"
 #include "config/report.h"

@@ -35,6 +35,10 @@ OrderedJson parse_ordered_json(std::string_view text, const std::string& where) 
   return JsonReader<OrderedJson>(limits, where).read(text);
 }
 
+std::string json_line(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
 void expect_read(const OrderedJson& json, const std::string& name) {
   if (!json.is_structured() && !json.is_binary()) return;
   std::string what;

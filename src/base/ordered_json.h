@@ -14,6 +14,9 @@ using OrderedJson = nlohmann::ordered_json;
 // "[json] WHERE: ...", for text that is no JSON value or nests deeper than 200 levels.
 OrderedJson parse_ordered_json(std::string_view text, const std::string& where);
 
+// On one line, without a line feed; bytes that are no UTF-8 become U+FFFD.
+std::string json_line(const OrderedJson& json);
+
 // For what is about to be used: throws Error{bad_data}, "[json] NAME.messages[0].content: ...",
 // where a value within was not read.
 void expect_read(const OrderedJson& json, const std::string& name);

@@ -24,8 +24,8 @@ std::string adapter_note_text(const AdapterNote& note) {
                      {"dropout", note.lora.dropout},
                      {"targets", note.lora.targets},
                      {"head", note.lora.head},
-                     {"frozen", std::string(enum_name(note.frozen))},
-                     {"compute", std::string(dtype_name(note.compute))}};
+                     {"frozen", enum_name(note.frozen)},
+                     {"compute", dtype_name(note.compute)}};
   return json.dump();
 }
 
@@ -51,10 +51,8 @@ AdapterNote parse_adapter_note(const std::string& text, const std::string& where
   } catch (const Json::exception& error) {
     fail(error.what());
   }
-  const bool is_high_precision =
-      note.compute == Dtype::f32 || note.compute == Dtype::bf16 || note.compute == Dtype::fp16;
   if (note.base.ends_with(".safetensors")) fail("a base that is no folder");  // nor adapters again
-  if (!is_high_precision || note.lora.rank < 1 || note.lora.rank > kMaxRank ||
+  if (!is_high_precision(note.compute) || note.lora.rank < 1 || note.lora.rank > kMaxRank ||
       !std::isfinite(note.lora.alpha)) {
     fail("a rank, an alpha or a type that no run has");
   }

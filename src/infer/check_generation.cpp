@@ -36,30 +36,21 @@ std::vector<float> nll_of(BoundPlan& plan, const Batch& batch, int64_t first, in
   return nll;
 }
 
-class BatchComparison {
- public:
-  explicit BatchComparison(const Batch& batch, GenerationCheck& check)
-      : batch_(batch), check_(check) {}
-
-  void add(const std::vector<float>& expected, const std::vector<float>& got, int64_t first,
-           int64_t n) {
-    for (int64_t row = 0; row < batch_.batch; ++row) {
-      for (int64_t t = 0; t < n; ++t) {
-        const auto i = static_cast<size_t>(row * batch_.seq + first + t);
-        if (batch_.ints("labels")[i] == kIgnoredLabel) continue;
-        const float a = expected[i], b = got[static_cast<size_t>(row * n + t)];
-        ++check_.n_tokens;
-        check_.n_equal += std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
-        const double difference = std::abs(static_cast<double>(a) - b);
-        check_.largest = std::isnan(difference) ? difference : std::max(check_.largest, difference);
-      }
+void compare(const Batch& batch, const std::vector<float>& expected, const std::vector<float>& got,
+             int64_t first, GenerationCheck& check) {
+  const int64_t n = std::ssize(got) / batch.batch;
+  for (int64_t row = 0; row < batch.batch; ++row) {
+    for (int64_t t = 0; t < n; ++t) {
+      const auto i = static_cast<size_t>(row * batch.seq + first + t);
+      if (batch.ints("labels")[i] == kIgnoredLabel) continue;
+      const float a = expected[i], b = got[static_cast<size_t>(row * n + t)];
+      ++check.n_tokens;
+      check.n_equal += std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+      const double difference = std::abs(static_cast<double>(a) - b);
+      check.largest = std::isnan(difference) ? difference : std::max(check.largest, difference);
     }
   }
-
- private:
-  const Batch& batch_;
-  GenerationCheck& check_;
-};
+}
 
 }  // namespace
 
@@ -91,13 +82,11 @@ GenerationCheck check_generation(Inference& model, const TokenStream& stream,
     auto start = Clock::now();
     const std::vector<float> expected = nll_of(whole, batch, 0, size.seq);
     check.forward_ms += ms_since(start);
-    BatchComparison comparison(batch, check);
     start = Clock::now();
     const int64_t n = prefilled(size);
-    comparison.add(expected, nll_of(prefill, batch, 0, n), 0, n);
-    for (int64_t t = n; t < size.seq; ++t) {
-      comparison.add(expected, nll_of(decode, batch, t, 1), t, 1);
-    }
+    compare(batch, expected, nll_of(prefill, batch, 0, n), 0, check);
+    for (int64_t t = n; t < size.seq; ++t)
+      compare(batch, expected, nll_of(decode, batch, t, 1), t, check);
     check.cached_ms += ms_since(start);
   }
   return check;

@@ -21,14 +21,10 @@ double log_likelihood(std::span<const float> logits, int32_t label) {
 }  // namespace
 
 ClassScores score_classes(const ModelSource& source, const EvalRows& rows, int64_t batch,
-                          const TextMachine& machine,
-                          const std::function<void(int64_t n_done, int64_t n)>& on_progress) {
+                          const TextMachine& machine, const OnProgress& on_progress) {
   Batch part = rows.at(0, batch);
   const FunctionKey key{function::logits, {.batch = batch, .seq = part.seq}};
-  const WeightReader weights(machine.files, source.weights, source.spec, source.nonfinite);
-  Inference model(source.spec, precision_of(source.recipe, source, weights), std::span(&key, 1),
-                  machine.device, machine.catalogue);
-  model.load(weights);
+  Inference model(source, std::span(&key, 1), machine);
   BoundPlan& function = model.function(key.name, key.size);
   const auto n_classes = static_cast<size_t>(source.spec.classes);
   const int64_t first_five = std::min<int64_t>(5, source.spec.classes);

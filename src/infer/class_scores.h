@@ -21,7 +21,6 @@ struct ClassScores {
 // A model whose output is "classes", on rows that bring its inputs and "labels" below its number of
 // classes; `batch` of them at a time. Classes of equal logits count as top_k() has it.
 ClassScores score_classes(const ModelSource& source, const EvalRows& rows, int64_t batch,
-                          const TextMachine& machine,
-                          const std::function<void(int64_t n_done, int64_t n)>& on_progress = {});
+                          const TextMachine& machine, const OnProgress& on_progress = {});
 
 }  // namespace octet

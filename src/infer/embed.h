@@ -44,7 +44,7 @@ struct EmbedOptions {
   int64_t max_tokens = 0;  // of a text, with the template's own; 0: what the model takes
   int64_t batch = 32;      // texts at a time
   int threads = 0;         // that tokenize; 0: one per core that this process may use
-  std::function<void(int64_t n_done, int64_t n)> on_progress = {};
+  OnProgress on_progress = {};
 };
 
 struct Embeddings {

@@ -117,8 +117,8 @@ std::optional<double> RunEvaluation::loss(std::span<const LossTerm> terms) const
   int64_t n_items = 0;
   size_t at = 0;
   for (const LossTerm& term : terms) {
-    total += term.weight * metrics[at].mean();
-    n_items += metrics[at].n_items;
+    total += term.weight * metrics[at].sum.mean();
+    n_items += metrics[at].sum.n_tokens;
     at += term.metrics.size();
   }
   return n_items > 0 ? std::optional(total) : std::nullopt;
@@ -134,11 +134,11 @@ Figures RunEvaluation::figures(std::span<const LossTerm> terms) const {
   for (const LossTerm& term : terms) {
     for (size_t i = 1; i < term.metrics.size(); ++i) {
       const MetricSum& metric = metrics[at + i];
-      if (metric.n_items == 0) continue;
+      if (metric.sum.n_tokens == 0) continue;
       if (metric.name != term.compared) {
         const bool is_share = metric.name.ends_with("correct");
         figures.emplace_back(is_share ? renamed(metric.name, "accuracy") : metric.name,
-                             metric.mean());
+                             metric.sum.mean());
         continue;
       }
       for (const auto& [name, value] : compared_figures(term, metric.numbers)) {
@@ -155,9 +155,7 @@ RunEvaluation evaluate_batch(BoundPlan& evaluate, Batch batch, std::span<const L
   for (const ItemMetric& metric : run_metrics(evaluate, batch, terms)) {
     MetricSum& sum = result.metrics.emplace_back(MetricSum{.name = metric.name});
     for (size_t i = 0; i < metric.values.size(); ++i) {
-      if (!metric.counts[i]) continue;
-      sum.sum += static_cast<double>(metric.values[i]);
-      ++sum.n_items;
+      if (metric.counts[i]) sum.sum.add({static_cast<double>(metric.values[i]), 1});
     }
     for (size_t i = 0; i < metric.targets.size(); ++i) sum.numbers.push_back(metric.number(i));
   }
@@ -226,7 +224,7 @@ std::vector<std::vector<int32_t>> documents_of(const TokenStream& stream,
   std::vector<std::vector<int32_t>> documents;
   for_each_token(stream, [&](int64_t, int32_t id, uint8_t flags) {
     if ((flags & kDocumentStart) != 0 || documents.empty()) {
-      const auto n_documents = static_cast<int64_t>(documents.size());
+      const auto n_documents = std::ssize(documents);
       if (limits.max_documents > 0 && n_documents == limits.max_documents) return false;
       documents.emplace_back();
     }

@@ -39,10 +39,8 @@ Figures compared_figures(const LossTerm& term, std::span<const PredictedNumber> 
 // The outputs of a loss's metrics over all items that counted.
 struct MetricSum {
   std::string name;
-  double sum = 0;
-  int64_t n_items = 0;
+  NllSum sum = {};                            // n_tokens: items
   std::vector<PredictedNumber> numbers = {};  // of LossTerm::compared, all items in order
-  double mean() const { return n_items > 0 ? sum / static_cast<double>(n_items) : 0; }
 };
 struct RunEvaluation {
   std::vector<MetricSum> metrics;  // of each loss in turn

@@ -23,8 +23,7 @@ constexpr const char* kQuantization = "quantization_config";
 void check_model(const ModelSpec& spec, ExportDtype dtype) {
   const ModelDef& def = model_def(spec.kind);
   check_exportable(spec);
-  const bool is_fp8 = dtype == ExportDtype::fp8_block || dtype == ExportDtype::fp8_tensor;
-  if (is_fp8 && !def.plain_linears) {
+  if (is_fp8(dtype) && !def.plain_linears) {
     throw Error(ErrorCode::invalid_argument,
                 "[convert] --dtype {}: expected a model of plain linears, got {}, whose 8-bit "
                 "weights no other program loads",
@@ -127,8 +126,7 @@ std::vector<std::span<const TensorSource>> shards_of(const std::vector<TensorSou
 ExportResult write_shards(Files& files, const std::vector<TensorSource>& tensors,
                           const std::string& folder, uint64_t max_shard) {
   const auto shards = shards_of(tensors, max_shard);
-  ExportResult result{.n_tensors = static_cast<int64_t>(tensors.size()),
-                      .n_shards = static_cast<int64_t>(shards.size())};
+  ExportResult result{.n_tensors = std::ssize(tensors), .n_shards = std::ssize(shards)};
   Json map = Json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name =

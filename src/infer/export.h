@@ -34,6 +34,10 @@ constexpr auto value_names(ExportDtype) {
   return name_list("as-stored", "bf16", "f32", "fp8-block", "fp8-tensor");
 }
 
+constexpr bool is_fp8(ExportDtype dtype) {
+  return dtype == ExportDtype::fp8_block || dtype == ExportDtype::fp8_tensor;
+}
+
 struct ExportOptions {
   ExportDtype dtype = ExportDtype::as_stored;
   uint64_t max_shard = 5'000'000'000;  // bytes of tensors in a file; a larger tensor has its own

@@ -227,11 +227,11 @@ bool ExportWeights::is_linear(const ParameterSpec& parameter) const {
 }
 
 std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDtype dtype) {
-  const bool is_fp8 = dtype == ExportDtype::fp8_block || dtype == ExportDtype::fp8_tensor;
+  const bool quantizes = is_fp8(dtype);
   std::vector<TensorSource> sources;
   for (const ParameterSpec& parameter : weights.parameters()) {
     const bool is_stored =
-        dtype == ExportDtype::as_stored || (is_fp8 && is_so_stored(weights, parameter, dtype));
+        dtype == ExportDtype::as_stored || (quantizes && is_so_stored(weights, parameter, dtype));
     const std::string packed = weights.compute().packed_name(parameter.name);
     if (is_stored && !packed.empty()) {
       const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
@@ -239,10 +239,10 @@ std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDty
           source_beside(weights.compute().files(), module + std::string(kPackedSuffix), packed));
     } else if (is_stored) {
       sources.push_back(stored_source(weights, parameter));
-      if (is_fp8 && weights.compute().scales(parameter.name) != nullptr) {
+      if (quantizes && weights.compute().scales(parameter.name) != nullptr) {
         sources.push_back(stored_scales(weights, parameter));
       }
-    } else if (is_fp8 && weights.is_linear(parameter)) {
+    } else if (quantizes && weights.is_linear(parameter)) {
       add_fp8(weights, parameter, dtype, sources);
     } else {
       const Dtype real = dtype == ExportDtype::f32 ? Dtype::f32 : Dtype::bf16;

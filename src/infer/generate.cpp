@@ -151,14 +151,14 @@ class Generator {
   }
 
   bool all_are_greedy(std::span<const TextChunk> chunks) const {
-    return std::all_of(chunks.begin(), chunks.end(), [&](const TextChunk& chunk) {
+    return std::ranges::all_of(chunks, [&](const TextChunk& chunk) {
       return is_greedy(texts_[static_cast<size_t>(chunk.entry)].prompt->sampling);
     });
   }
 
   void add_token(Text& text, int32_t id) {
     const auto& stop = options_.stop_tokens;
-    if (std::find(stop.begin(), stop.end(), id) != stop.end()) {
+    if (std::ranges::find(stop, id) != stop.end()) {
       text.stop = Stop::token;
     } else {
       text.tokens.push_back(id);
@@ -211,7 +211,7 @@ std::vector<Completion> generate(TextModel& model, const Tokenizer& tokenizer,
   // Prompts of one length are read together with the least padding.
   std::vector<size_t> order(prompts.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
     return prompts[a].tokens.size() < prompts[b].tokens.size();
   });
   std::vector<Completion> completions(prompts.size());

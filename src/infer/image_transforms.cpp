@@ -19,13 +19,14 @@ constexpr int64_t kBilinear = 2, kBicubic = 3;
 // it for the shorter one's.
 constexpr std::string_view kStretching[] = {"ViT", "DeiT", "Beit"};
 
-std::vector<float> numbers(const JsonObject& config, const std::string& key,
-                           std::vector<float> absent) {
-  if (!config.has(key)) return absent;
+// Where pixels are normalized; else what leaves them as they are.
+std::vector<double> numbers(const JsonObject& config, const std::string& key, double neutral) {
+  if (!config.boolean_or("do_normalize", true)) return {neutral};
+  if (!config.has(key)) return {0.5};
   const Json& list = config.at(key);
-  std::vector<float> values;
+  std::vector<double> values;
   for (const Json& value : list) {
-    if (value.is_number()) values.push_back(value.get<float>());
+    if (value.is_number()) values.push_back(value.get<double>());
   }
   if (!list.is_array() || values.empty() || values.size() != list.size()) {
     throw Error(ErrorCode::bad_data, "[images] {}: '{}': expected a list of numbers, got {}",
@@ -43,18 +44,18 @@ bool stretches(const JsonObject& config) {
 }
 
 // How large a picture becomes: by its shorter side, or with "height" and "width" by both.
-void take_size(const JsonObject& config, ImageTransforms& to) {
+void take_size(const JsonObject& config, ImagesConfig& to) {
   if (!config.boolean_or("do_resize", true) || !config.has("size")) return;
   if (config.at("size").is_number_integer()) {
-    to.stretches = stretches(config);
-    to.resize = config.integer("size");
+    to.stretch = stretches(config);
+    to.size = config.integer("size");
     return;
   }
   const JsonObject size = config.object("size");
   if (!size.has("shortest_edge") && !size.has("height")) return;
-  to.stretches = !size.has("shortest_edge");
-  to.resize = size.integer(to.stretches ? "height" : "shortest_edge");
-  if (!to.stretches || size.integer("width") == to.resize) return;
+  to.stretch = !size.has("shortest_edge");
+  to.size = size.integer(to.stretch ? "height" : "shortest_edge");
+  if (!to.stretch || size.integer("width") == to.size) return;
   throw Error(ErrorCode::bad_data, "[images] {}: 'size': expected as much height as width, got {}",
               config.where(), config.at("size").dump());
 }
@@ -101,20 +102,23 @@ ImageTransforms transforms_of(const ImagesConfig& images) {
           .std_dev = {images.std_dev.begin(), images.std_dev.end()}};
 }
 
-ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source,
-                                      const Log& log) {
-  if (source.run) return transforms_of(source.run->data.images);
+ImagesConfig evaluation_images(const Files& files, const ModelSource& source, const Log& log) {
+  if (source.run) return source.run->data.images;
   const std::string path = join_path(source.folder, kImageProcessor);
   if (!files.exists(path)) return {};
   const Json json = parse_json(files.read_text(path), path);
   const JsonObject config(json, path);
   expect_pixels_to_one(config);
-  ImageTransforms result{.filter = filter_of(config, log)};
+  ImagesConfig result{.filter = filter_of(config, log)};
   take_size(config, result);
-  const bool is_normalized = config.boolean_or("do_normalize", true);
-  result.mean = is_normalized ? numbers(config, "image_mean", {0.5f}) : std::vector<float>{0};
-  result.std_dev = is_normalized ? numbers(config, "image_std", {0.5f}) : std::vector<float>{1};
+  result.mean = numbers(config, "image_mean", 0);
+  result.std_dev = numbers(config, "image_std", 1);
   return result;
+}
+
+ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source,
+                                      const Log& log) {
+  return transforms_of(evaluation_images(files, source, log));
 }
 
 std::string image_processor_text(const ImagesConfig& images, const ModelSpec& spec) {

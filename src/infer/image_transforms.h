@@ -19,6 +19,7 @@ ImageTransforms transforms_of(const ImagesConfig& images);
 // PATH: ...", where the file asks for other pixels than those of 0 to 1 (do_rescale,
 // rescale_factor). Warns of a filter ("resample") other than the bilinear and the bicubic one: the
 // bilinear one resizes in its place.
+ImagesConfig evaluation_images(const Files& files, const ModelSource& source, const Log& log = {});
 ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source,
                                       const Log& log = {});
 

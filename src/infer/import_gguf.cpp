@@ -62,7 +62,7 @@ void read_parameter(const GgufReader& file, const GgufTensor& tensor, int64_t he
                     int64_t first, std::span<float> out) {
   if (head_dim == 0) return file.read(tensor, first, out);
   const int64_t cols = tensor.shape.size() == 1 ? 1 : tensor.shape.back(), half = head_dim / 2;
-  const auto n = static_cast<int64_t>(out.size());
+  const auto n = std::ssize(out);
   for (int64_t at = 0; at < n;) {
     const int64_t row = (first + at) / cols, col = (first + at) % cols;
     const int64_t in_head = row % head_dim;
@@ -166,7 +166,7 @@ ModelSpec gguf_spec(const GgufReader& file) {
 
 ExportResult import_gguf(Files& files, const std::string& path, const std::string& folder,
                          const ExportOptions& options) {
-  if (options.dtype == ExportDtype::fp8_block || options.dtype == ExportDtype::fp8_tensor) {
+  if (is_fp8(options.dtype)) {
     throw Error(ErrorCode::invalid_argument,
                 "[convert] --dtype: expected f32 or bf16 of a GGUF file, got {}",
                 enum_name(options.dtype));

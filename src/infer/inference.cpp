@@ -78,11 +78,10 @@ void expect_text(const ModelSpec& spec) {
               def.name);
 }
 
-Precision precision_of(const std::string& recipe, const ModelSource& source,
-                       const WeightReader& weights) {
-  Precision precision(recipe, weights.inputs(), source.stored);
+Precision precision_of(const ModelSource& source, const WeightReader& weights) {
+  Precision precision(source.recipe, weights.inputs(), source.stored);
   precision.recipe_options = source.recipe_options;
-  if (predicts_scales(recipe) && precision.recipe_options.initial_rms.empty())
+  if (predicts_scales(source.recipe) && precision.recipe_options.initial_rms.empty())
     precision.recipe_options.initial_rms = loaded_rms(weights, source.spec);
   return precision;
 }
@@ -123,7 +122,7 @@ std::vector<float> Inference::read_rows(const BoundPlan& plan, std::string_view 
   const Graph& graph = plan.plan().graph;
   const TensorType& type = graph.type(graph.find_output(output)->value);
   CHECK(first >= 0 && n >= 0 && first + n <= type.shape.at(0));
-  CHECK(type.dtype == Dtype::f32 || type.dtype == Dtype::bf16 || type.dtype == Dtype::fp16);
+  CHECK(is_high_precision(type.dtype));
   const int64_t row_bytes = bytes_of(type.dtype, type.shape.at(1));
   const std::byte* from = plan.output(output) + first * row_bytes;
   std::vector<float> values(static_cast<size_t>(n * type.shape.at(1)));
@@ -131,11 +130,9 @@ std::vector<float> Inference::read_rows(const BoundPlan& plan, std::string_view 
     arenas_->device().copy_out(values.data(), from, n * row_bytes);
     return values;
   }
-  std::vector<uint16_t> halves(values.size());
+  std::vector<std::byte> halves(static_cast<size_t>(n * row_bytes));
   arenas_->device().copy_out(halves.data(), from, n * row_bytes);
-  std::transform(halves.begin(), halves.end(), values.begin(), [&](uint16_t half) {
-    return type.dtype == Dtype::bf16 ? f32_from_bf16(half) : decode<Dtype::fp16>(half);
-  });
+  decode_weights(type.dtype, halves, values);
   return values;
 }
 

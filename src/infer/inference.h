@@ -1,6 +1,7 @@
 // A loaded model that runs forward: its program without optimizer states, weights in place.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -8,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/files.h"
+#include "base/log.h"
 #include "compile/program.h"
 #include "infer/model_source.h"
 #include "infer/weights.h"
@@ -33,10 +36,19 @@ struct Precision {
   RecipeOptions recipe_options = {};                // but `frozen`, which is `stored`
 };
 
-// Of a model that is loaded from these weights, with this recipe: recipes that predict scales do so
+// Of a model that is loaded from these weights: recipes that predict scales do so
 // from the weights' RMS (infer/loaded_rms.h), unless the source's options say what to start from.
-Precision precision_of(const std::string& recipe, const ModelSource& source,
-                       const WeightReader& weights);
+Precision precision_of(const ModelSource& source, const WeightReader& weights);
+
+using OnProgress = std::function<void(int64_t n_done, int64_t n)>;
+
+// Where models are read from and run.
+struct TextMachine {
+  const Files& files;
+  Device& device;
+  Catalogue& catalogue;
+  Log log = {};
+};
 
 // Throws Error{invalid_argument} for a model that writes no text.
 void expect_text(const ModelSpec& spec);
@@ -48,6 +60,13 @@ class Inference {
   // own function::evaluate.
   Inference(const ModelSpec& spec, const Precision& precision,
             std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue);
+
+  // The source's model in its recipe, with its weights.
+  Inference(const ModelSource& source, std::span<const FunctionKey> functions,
+            const TextMachine& machine)
+      : Inference(source,
+                  WeightReader(machine.files, source.weights, source.spec, source.nonfinite),
+                  functions, machine) {}
 
   // Weights narrower than stored are rounded to nearest even. On the device's host threads, through
   // memory of the host that it copies from at its best speed.
@@ -76,6 +95,13 @@ class Inference {
   int64_t planned_bytes() const;
 
  private:
+  Inference(const ModelSource& source, const WeightReader& weights,
+            std::span<const FunctionKey> functions, const TextMachine& machine)
+      : Inference(source.spec, precision_of(source, weights), functions, machine.device,
+                  machine.catalogue) {
+    load(weights);
+  }
+
   ModelSpec spec_;
   FakeQuantizeInputs inputs_;
   FrozenFormat stored_;

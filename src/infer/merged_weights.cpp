@@ -66,17 +66,12 @@ MergedWeights::MergedWeights(const Files& files, const AdapterNote& note,
 std::vector<float> MergedWeights::factor(const std::string& name, const Shape& shape) const {
   const StoredTensor& tensor = adapters_.at(name);
   const auto dtype = native_dtype(tensor.stored);
-  const bool is_high_precision =
-      dtype && (*dtype == Dtype::f32 || *dtype == Dtype::bf16 || *dtype == Dtype::fp16);
-  if (tensor.shape != shape || !is_high_precision) {
+  if (tensor.shape != shape || !dtype || !is_high_precision(*dtype)) {
     throw Error(ErrorCode::bad_data, "[lora] {}: '{}' must be F32, BF16 or F16 {}, got {} {}",
                 adapters_.path(), name, to_string(shape), safe_dtype_name(tensor.stored),
                 to_string(tensor.shape));
   }
-  const std::vector<std::byte> bytes = adapters_.read(name);
-  std::vector<float> values(static_cast<size_t>(n_elems(shape)));
-  decode_weights(*dtype, bytes, values);
-  return values;
+  return decode_weights(*dtype, adapters_.read(name));
 }
 
 std::shared_ptr<const MergedWeights::Change> MergedWeights::change_of(

@@ -43,10 +43,6 @@ bool is_right(std::span<const float> logits, size_t label, int64_t k) {
   return n_before < k;
 }
 
-double mean(std::span<const double> values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
 bool all_finite(std::span<const double> values) {
   return std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
 }
@@ -127,6 +123,10 @@ double words_f1(std::vector<std::string> predicted, std::vector<std::string> ans
 }
 
 }  // namespace
+
+double mean(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
 
 Hits top_k(std::span<const float> logits, std::span<const int32_t> labels, int64_t k) {
   CHECK(k >= 1 && (labels.empty() ? logits.empty() : logits.size() % labels.size() == 0));

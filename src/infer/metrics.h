@@ -10,6 +10,8 @@
 
 namespace octet {
 
+double mean(std::span<const double> values);
+
 // Of n items.
 struct Hits {
   int64_t n_right = 0, n = 0;

@@ -124,6 +124,11 @@ std::string run_of_checkpoint(const std::string& checkpoint) {
   return parent_path(parent_path(checkpoint));
 }
 
+bool is_checkpoint_of_run(const Files& files, const std::string& path) {
+  return files.exists(join_path(path, "COMPLETE")) &&
+         files.exists(join_path(run_of_checkpoint(path), "config.yaml"));
+}
+
 }  // namespace
 
 void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded) {
@@ -158,29 +163,23 @@ void tell_unknown_keys(const Files& files, const std::string& model_folder, cons
 }
 
 bool is_run(const Files& files, const std::string& path) {
-  const auto has = [&](const std::string& folder, std::string_view name) {
-    return files.exists(join_path(folder, name));
-  };
-  return has(path, "config.yaml") ||
-         (has(path, "COMPLETE") && has(run_of_checkpoint(path), "config.yaml"));
+  return files.exists(join_path(path, "config.yaml")) || is_checkpoint_of_run(files, path);
 }
 
 ModelSource find_model_source(Files& files, const std::string& path, const Log& log,
                               UnknownKeys unknown) {
-  const auto has = [&](const std::string& folder, std::string_view name) {
-    return files.exists(join_path(folder, name));
-  };
-  if (has(path, "config.yaml")) {
+  const auto has = [&](std::string_view name) { return files.exists(join_path(path, name)); };
+  if (has("config.yaml")) {
     const auto newest = Checkpoints(files, join_path(path, "ckpt"), log).newest();
     if (newest) return source_of_run(files, path, newest->path);
     throw Error(ErrorCode::bad_data, "[model] '{}': expected a whole checkpoint in ckpt/, got none",
                 path);
   }
-  if (has(path, "COMPLETE") && has(run_of_checkpoint(path), "config.yaml")) {
+  if (is_checkpoint_of_run(files, path)) {
     const LoadedCheckpoint loaded = Checkpoints(files, parent_path(path), log).load(path);
     return source_of_run(files, run_of_checkpoint(path), loaded.path);
   }
-  if (has(path, "config.json")) {
+  if (has("config.json")) {
     tell_unknown_keys(files, path, log, unknown);
     ModelSource source = source_of_folder(files, path);
     tell_unused_quantization(files, path, source.spec, log);

@@ -20,7 +20,7 @@ int32_t id_of(const OrderedJson& value, const std::string& path) {
   }
   throw Error(ErrorCode::bad_data,
               "[model] {}: {}: expected a token's id or a list of such, got {}", path, kEndKey,
-              value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+              json_line(value));
 }
 
 std::vector<int32_t> stored_ends(const Files& files, const std::string& path) {
@@ -88,7 +88,7 @@ std::vector<int32_t> stop_tokens(const Files& files, const ModelSource& source,
   std::vector<int32_t> ids;
   for (size_t i = 0; ids.empty() && i < paths.size(); ++i) ids = stored_ends(files, paths[i]);
   if (const auto eos = tokenizer.eos()) ids.push_back(*eos);
-  std::sort(ids.begin(), ids.end());
+  std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }

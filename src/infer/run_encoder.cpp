@@ -60,10 +60,7 @@ void run_encoder(const ModelSource& source, std::span<const EncodedTexts> rows,
   std::set<FunctionKey> keys;
   for (const RowGroup& group : groups) keys.insert({function::logits, group.size});
   const std::vector<FunctionKey> functions(keys.rbegin(), keys.rend());
-  const WeightReader weights(machine.files, source.weights, source.spec, source.nonfinite);
-  Inference model(source.spec, precision_of(source.recipe, source, weights), functions,
-                  machine.device, machine.catalogue);
-  model.load(weights);
+  Inference model(source, functions, machine);
   int64_t n_done = 0;
   for (const RowGroup& group : groups) {
     BoundPlan& function = model.function(function::logits, group.size);

@@ -16,7 +16,7 @@ struct EncoderCall {
   std::string output;      // of the model, a row of it a token: "features"
   int64_t batch = 32;      // rows at a time
   int64_t max_tokens = 0;  // of a row, at least the longest one's
-  std::function<void(int64_t n_done, int64_t n)> on_progress = {};
+  OnProgress on_progress = {};
 };
 // values: [tokens of the row, width]
 using VisitRow = std::function<void(size_t row, std::span<const float> values)>;

@@ -30,15 +30,15 @@ std::vector<double> penalized(std::span<const float> logits, std::span<const int
 }
 
 int32_t most_probable(const std::vector<double>& logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
 // Weights exp(x - max x): the probabilities times their highest's inverse.
 std::vector<double> weights_of(const std::vector<double>& logits) {
-  const double top = *std::max_element(logits.begin(), logits.end());
+  const double top = *std::ranges::max_element(logits);
   std::vector<double> weights(logits.size());
-  std::transform(logits.begin(), logits.end(), weights.begin(),
-                 [top](double x) { return x == top ? 1.0 : std::exp(x - top); });
+  std::ranges::transform(logits, weights.begin(),
+                         [top](double x) { return x == top ? 1.0 : std::exp(x - top); });
   return weights;
 }
 
@@ -48,8 +48,7 @@ std::vector<size_t> ranked(const std::vector<double>& weights) {
   for (size_t i = 0; i < weights.size(); ++i) {
     if (weights[i] > 0) ids.push_back(i);
   }
-  std::stable_sort(ids.begin(), ids.end(),
-                   [&](size_t a, size_t b) { return weights[a] > weights[b]; });
+  std::ranges::stable_sort(ids, [&](size_t a, size_t b) { return weights[a] > weights[b]; });
   return ids;
 }
 
@@ -110,8 +109,7 @@ void check_logit(float logit, size_t n_tokens) {
 int32_t next_token(std::span<const float> logits, std::span<const int32_t> text, int64_t n_new,
                    const Sampling& sampling) {
   CHECK(!logits.empty() && sampling.temperature >= 0 && sampling.repetition_penalty > 0);
-  const auto bad =
-      std::find_if(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
+  const auto bad = std::ranges::find_if(logits, [](float x) { return std::isnan(x); });
   check_logit(bad == logits.end() ? 0.0f : *bad, text.size());
   std::vector<double> scores = penalized(logits, text, sampling.repetition_penalty);
   if (sampling.temperature == 0) return most_probable(scores);

@@ -34,7 +34,7 @@ int32_t first_token(const Tokenizer& tokenizer) {
 
 // Nats of the token, and whether it is the most probable.
 LogLikelihood of_token(std::span<const float> logits, int32_t token) {
-  const float top = *std::max_element(logits.begin(), logits.end());
+  const float top = *std::ranges::max_element(logits);
   double sum = 0;
   for (const float x : logits) sum += std::exp(static_cast<double>(x - top));
   const float own = logits[static_cast<size_t>(token)];
@@ -42,7 +42,7 @@ LogLikelihood of_token(std::span<const float> logits, int32_t token) {
   if (std::isnan(nats)) {
     throw Error(ErrorCode::numerics, "[score] expected finite logits, got NaN");
   }
-  const auto first = std::max_element(logits.begin(), logits.end()) - logits.begin();
+  const auto first = std::ranges::max_element(logits) - logits.begin();
   return {nats, first == token, 1};
 }
 
@@ -59,9 +59,8 @@ std::vector<Item> items_of(std::span<const ScoredTokens> requests) {
   for (const auto& [context, indices] : by_context) {
     items.push_back({&requests[indices.front()].context, indices});
   }
-  std::stable_sort(items.begin(), items.end(), [&](const Item& a, const Item& b) {
-    return a.context->size() < b.context->size();
-  });
+  std::ranges::stable_sort(
+      items, [&](const Item& a, const Item& b) { return a.context->size() < b.context->size(); });
   return items;
 }
 

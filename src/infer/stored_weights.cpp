@@ -195,7 +195,7 @@ std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype
 }
 
 void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::byte> out) {
-  CHECK(dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::fp16);
+  CHECK(is_high_precision(dtype));
   CHECK(out.size() == values.size() * static_cast<size_t>(bytes_of(dtype, 1)));
   if (dtype == Dtype::f32) {
     if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());

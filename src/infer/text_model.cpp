@@ -18,7 +18,7 @@ constexpr int64_t kFillChunks[] = {16, 128}, kLargeChunks[] = {512, 2048}, kScor
 
 void check_chunks(const TextModel& model, std::span<const TextChunk> chunks) {
   for (const TextChunk& chunk : chunks) {
-    const auto n = static_cast<int64_t>(chunk.tokens.size());
+    const auto n = std::ssize(chunk.tokens);
     CHECK(chunk.entry >= 0 && chunk.entry < model.n_entries());
     CHECK(chunk.first >= 0 && n >= 1 && chunk.first + n <= model.capacity());
   }
@@ -56,9 +56,11 @@ class CachedModel : public TextModel {
  public:
   CachedModel(const ModelSource& source, const TextModelOptions& options,
               const TextMachine& machine)
-      : CachedModel(source,
-                    WeightReader(machine.files, source.weights, source.spec, source.nonfinite),
-                    options, machine) {}
+      : TextModel(options.n_entries, options.capacity, source.spec.vocab),
+        picks_(options.picks),
+        functions_(functions(source.spec, options, machine.catalogue)),
+        model_(source, functions_, machine),
+        last_(static_cast<size_t>(options.n_entries)) {}
 
   void read_source(const Batch& rows) override {
     CHECK(rows.batch == n_entries());
@@ -85,7 +87,7 @@ class CachedModel : public TextModel {
       const int64_t size = chunk_size(function::decode, n - from);
       const BoundPlan& plan = run(function::decode, size, chunks, from);
       for (const TextChunk& chunk : chunks) {
-        const auto end = std::min(static_cast<int64_t>(chunk.tokens.size()), from + size);
+        const auto end = std::min(std::ssize(chunk.tokens), from + size);
         if (end <= from) continue;
         const auto rows = model_.read_logits(plan, chunk.entry * size, end - from);
         for (int64_t t = from; t < end; ++t) {
@@ -123,17 +125,6 @@ class CachedModel : public TextModel {
   int64_t planned_bytes() const override { return model_.planned_bytes(); }
 
  private:
-  CachedModel(const ModelSource& source, const WeightReader& weights,
-              const TextModelOptions& options, const TextMachine& machine)
-      : TextModel(options.n_entries, options.capacity, source.spec.vocab),
-        picks_(options.picks),
-        functions_(functions(source.spec, options, machine.catalogue)),
-        model_(source.spec, precision_of(source.recipe, source, weights), functions_,
-               machine.device, machine.catalogue),
-        last_(static_cast<size_t>(options.n_entries)) {
-    model_.load(weights);
-  }
-
   static BatchSize encode_size(int64_t n_entries, int64_t capacity) {
     return {.batch = n_entries, .seq = 1, .cache = capacity};
   }
@@ -146,7 +137,7 @@ class CachedModel : public TextModel {
                             {.batch = options.n_entries,
                              .seq = std::min(seq, options.capacity),
                              .cache = options.capacity}};
-      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+      if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
     };
     add(function::decode, 1);
     if (options.picks) add(function::pick, 1);
@@ -222,9 +213,10 @@ class RecomputedModel : public TextModel {
  public:
   RecomputedModel(const ModelSource& source, const TextModelOptions& options,
                   const TextMachine& machine)
-      : RecomputedModel(source,
-                        WeightReader(machine.files, source.weights, source.spec, source.nonfinite),
-                        options, machine) {}
+      : TextModel(options.n_entries, options.capacity, source.spec.vocab),
+        model_(source, functions(options), machine),
+        texts_(static_cast<size_t>(options.n_entries)),
+        sources_(texts_.size()) {}
 
   void read_source(const Batch& rows) override {
     CHECK(rows.batch == n_entries());
@@ -236,7 +228,7 @@ class RecomputedModel : public TextModel {
     check_chunks(*this, chunks);
     for (const TextChunk& chunk : chunks) {
       std::vector<int32_t>& text = texts_[static_cast<size_t>(chunk.entry)];
-      CHECK(chunk.first <= static_cast<int64_t>(text.size()));
+      CHECK(chunk.first <= std::ssize(text));
       text.resize(static_cast<size_t>(chunk.first));
       text.insert(text.end(), chunk.tokens.begin(), chunk.tokens.end());
     }
@@ -246,13 +238,13 @@ class RecomputedModel : public TextModel {
     fill(chunks);
     for (const TextChunk& chunk : chunks) {
       const std::vector<int32_t>& text = texts_[static_cast<size_t>(chunk.entry)];
-      const int64_t seq = bucket(static_cast<int64_t>(text.size()), capacity());
+      const int64_t seq = bucket(std::ssize(text), capacity());
       BoundPlan& plan = model_.function(function::logits, {.batch = 1, .seq = seq});
       Batch row = padded_row(text, seq);
       add_source(sources_[static_cast<size_t>(chunk.entry)], row);
       upload(plan, row);
       plan.run();
-      const auto n = static_cast<int64_t>(chunk.tokens.size());
+      const auto n = std::ssize(chunk.tokens);
       const std::vector<float> rows = model_.read_logits(plan, chunk.first, n);
       for (int64_t t = 0; t < n; ++t) {
         visit(chunk, t,
@@ -273,16 +265,6 @@ class RecomputedModel : public TextModel {
   int64_t planned_bytes() const override { return model_.planned_bytes(); }
 
  private:
-  RecomputedModel(const ModelSource& source, const WeightReader& weights,
-                  const TextModelOptions& options, const TextMachine& machine)
-      : TextModel(options.n_entries, options.capacity, source.spec.vocab),
-        model_(source.spec, precision_of(source.recipe, source, weights), functions(options),
-               machine.device, machine.catalogue),
-        texts_(static_cast<size_t>(options.n_entries)),
-        sources_(texts_.size()) {
-    model_.load(weights);
-  }
-
   // The padded length of a text: a power of two, but never beyond the capacity. With causal
   // attention what lies behind a position does not matter to it.
   static int64_t bucket(int64_t n_tokens, int64_t capacity) {
@@ -324,8 +306,8 @@ bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype
           {cache, input("x", dtype, {1, width}), positions});
   b.emit_typed(OpCode::attention, attrs, {q, cache, cache, kNoValue, positions},
                {dtype, Dtype::f32});
-  return std::all_of(graph.nodes.begin(), graph.nodes.end(),
-                     [&](const Node& node) { return catalogue.choose(graph, node).has_value(); });
+  return std::ranges::all_of(
+      graph.nodes, [&](const Node& node) { return catalogue.choose(graph, node).has_value(); });
 }
 
 }  // namespace

@@ -74,13 +74,6 @@ struct TextModelOptions {
   bool picks = false;  // for devices whose logits are far from the host; a model with a cache
 };
 
-struct TextMachine {
-  const Files& files;
-  Device& device;
-  Catalogue& catalogue;
-  Log log = {};
-};
-
 // With source's weights and recipe. A device without kernels for a cache is logged. Throws
 // Error{device} where it does not fit.
 std::unique_ptr<TextModel> make_text_model(const ModelSource& source,

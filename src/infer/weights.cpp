@@ -105,6 +105,12 @@ void decode_weights(Dtype dtype, std::span<const std::byte> bytes, std::span<flo
   });
 }
 
+std::vector<float> decode_weights(Dtype dtype, std::span<const std::byte> bytes) {
+  std::vector<float> values(bytes.size() / static_cast<size_t>(bytes_of(dtype, 1)));
+  decode_weights(dtype, bytes, values);
+  return values;
+}
+
 WeightReader::WeightReader(const Files& files, const std::string& path, const ModelSpec& spec,
                            NonfiniteWeights nonfinite, HeadWeights head)
     : nonfinite_(nonfinite), files_(ModelFiles::open(files, path)) {
@@ -206,10 +212,8 @@ std::vector<float> WeightReader::read_scales(const StoredTensor& tensor) const {
       stored != SafeDtype::f16) {
     bad_tensor(files_, tensor.name, "F32, BF16, F16 or U8", safe_dtype_name(stored));
   }
-  const std::vector<std::byte> bytes = files_.read(tensor.name);
-  std::vector<float> values(bytes.size() / static_cast<size_t>(element_width(stored)));
-  decode_weights(is_power ? Dtype::e8m0 : native_dtype(stored).value(), bytes, values);
-  return values;
+  return decode_weights(is_power ? Dtype::e8m0 : native_dtype(stored).value(),
+                        files_.read(tensor.name));
 }
 
 void WeightReader::add_input(const std::string& parameter, const QuantizationConfig& config) {
@@ -348,7 +352,7 @@ void read_in_pieces(const WeightReader& weights, std::span<const ParameterSpec> 
     for (int64_t i = 0; i < n; i += step) pieces.push_back({&parameter, i, std::min(step, n - i)});
   }
   std::vector<std::vector<float>> buffers(static_cast<size_t>(pool.n_threads()));
-  pool.run(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
+  pool.run(std::ssize(pieces), [&](int64_t i, int thread) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
     std::vector<float>& buffer = buffers[static_cast<size_t>(thread)];
     buffer.resize(static_cast<size_t>(piece.n));

@@ -20,7 +20,7 @@ class GivenTokens : public TokenSource {
   int64_t n_tokens() const override { return std::ssize(tokens_); }
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
     std::copy_n(tokens_.begin() + first, tokens.size(), tokens.begin());
-    std::fill(flags.begin(), flags.end(), uint8_t{0});
+    std::ranges::fill(flags, uint8_t{0});
   }
   uint64_t identity() const override { return 0; }
 
@@ -101,7 +101,7 @@ void LoadedModel::logits(std::span<const int32_t> tokens, std::span<float> out,
   TextModel& model = text_model(LogitsFor::scoring, 1, n);
   const TextChunk chunk{.entry = 0, .first = 0, .tokens = tokens};
   model.logits({&chunk, 1}, [&](const TextChunk&, int64_t token, std::span<const float> row) {
-    std::copy(row.begin(), row.end(), out.begin() + token * vocab);
+    std::ranges::copy(row, out.begin() + token * vocab);
     between();
   });
 }
@@ -112,13 +112,12 @@ BoundPlan& LoadedModel::evaluate(const FunctionKey& function) {
     inference_.reset();
     evaluated_.reset();
     ModelSource own = source();
+    own.recipe = recipe_;
     own.recipe_options = forward_options(own, recipe_);
     if (!own.run) own.spec.rope_seq = function.size.seq;
-    const WeightReader reader(posix_files(), own.weights, own.spec, own.nonfinite);
-    inference_ =
-        std::make_unique<Inference>(own.spec, precision_of(recipe_, own, reader),
-                                    std::span(&function, 1), *machine.device, *machine.catalogue);
-    inference_->load(reader);
+    inference_ = std::make_unique<Inference>(
+        own, std::span(&function, 1),
+        TextMachine{posix_files(), *machine.device, *machine.catalogue});
     evaluated_ = function;
   }
   return inference_->function(function.name, function.size);
@@ -161,9 +160,7 @@ NllSum LoadedModel::nll_of(const TokenStream& stream, NllSize size,
   const SampleEval windows(stream, {.seq = size.seq, .boundaries = eval_boundaries(documents)}, n);
   NllSum total;
   for (int64_t first = 0; first < windows.n_rows(); first += size.batch) {
-    const NllSum part = batch_nll(plan, windows.at(first, size.batch));
-    total.sum += part.sum;
-    total.n_tokens += part.n_tokens;
+    total.add(batch_nll(plan, windows.at(first, size.batch)));
     between();
   }
   return total;

@@ -8,17 +8,6 @@
 namespace octet {
 namespace {
 
-// [in, out] as [out, in].
-std::vector<float> transposed(std::span<const float> w, int64_t rows, int64_t cols) {
-  std::vector<float> result(w.size());
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < cols; ++c) {
-      result[static_cast<size_t>(c * rows + r)] = w[static_cast<size_t>(r * cols + c)];
-    }
-  }
-  return result;
-}
-
 class Calibration {
  public:
   Calibration(CalibrateInputs inputs, const PtqOptions& options, Backend& backend, const Log& log)
@@ -84,7 +73,7 @@ class Calibration {
         throw Error(ErrorCode::bad_data, "[ptq] '{}': expected finite weights, got NaN or Inf",
                     linear.weight);
       }
-      if (linear.is_in_out) w = transposed(w, linear.n_in, linear.n_out);
+      if (linear.is_in_out) w = transposed(w, {linear.n_in, linear.n_out});
       inputs.weights.push_back(std::move(w));
     }
     if (!site.norm.weight.empty()) inputs.norm_weight = parameter(site.norm.weight);
@@ -100,7 +89,7 @@ class Calibration {
     FakeQuantizeInputs decided;
     for (const QuantizedLinear& q : result.linears) {
       std::vector<float> w = dequantized(q.weight);
-      if (q.linear.is_in_out) w = transposed(w, q.linear.n_out, q.linear.n_in);
+      if (q.linear.is_in_out) w = transposed(w, q.weight.shape);
       changed_[q.linear.weight] = std::move(w);
       if (q.input) decided.linears.emplace(q.linear.weight, *q.input);
     }

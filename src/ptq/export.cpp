@@ -18,15 +18,7 @@ std::string module_of(const std::string& weight) {
 // As the weight is stored: [in, out] is transposed.
 template <typename T>
 std::vector<T> as_stored(const std::vector<T>& values, const MatrixShape& shape, bool transpose) {
-  if (!transpose) return values;
-  std::vector<T> result(values.size());
-  for (int64_t r = 0; r < shape.rows; ++r) {
-    for (int64_t c = 0; c < shape.cols; ++c) {
-      result[static_cast<size_t>(c * shape.rows + r)] =
-          values[static_cast<size_t>(r * shape.cols + c)];
-    }
-  }
-  return result;
+  return transpose ? transposed(values, shape) : values;
 }
 
 // A source that owns its bytes.
@@ -254,10 +246,10 @@ Json own_json(const PtqModel& model, const Linears& linears) {
     const BlockShape& block = q.weight.block;
     const bool transpose = q.linear.is_in_out;
     Json group = {
-        {"format", std::string(dtype_name(q.weight.dtype))},
+        {"format", dtype_name(q.weight.dtype)},
         {"block", {transpose ? block.cols : block.rows, transpose ? block.rows : block.cols}}};
     if (!q.input) return group;
-    group["inputs"] = {{"format", std::string(dtype_name(q.input->dtype))},
+    group["inputs"] = {{"format", dtype_name(q.input->dtype)},
                        {"scaling", scaling_word(*q.input)},
                        {"power", q.input->power}};
     if (group["inputs"]["scaling"] == "group") group["inputs"]["group"] = q.input->group;
@@ -271,7 +263,7 @@ Json own_json(const PtqModel& model, const Linears& linears) {
   }
   if (!scales.empty()) {
     const Dtype dtype = element_dtype(model.options.format);
-    json["residual"] = {{"format", std::string(dtype_name(dtype))}, {"scales", scales}};
+    json["residual"] = {{"format", dtype_name(dtype)}, {"scales", scales}};
   }
   return json;
 }

@@ -15,6 +15,10 @@ namespace {
 constexpr const char* kFolder = "ptq-progress";
 constexpr const char* kIdentity = "identity.json";
 
+Dtype dtype_at(const Json& json, const char* key) {
+  return dtype_from_name(json.at(key).get<std::string>()).value();
+}
+
 Json to_json(const QuantizationError& e) {
   return {e.mse, e.signal, e.clipped, e.flushed};
 }
@@ -23,15 +27,13 @@ QuantizationError error_from(const Json& json) {
 }
 
 Json to_json(const ActivationQuantizer& q) {
-  Json json = {{"dtype", std::string(dtype_name(q.dtype))},
-               {"target", q.target},
-               {"group", q.group},
-               {"power", q.power}};
+  Json json = {
+      {"dtype", dtype_name(q.dtype)}, {"target", q.target}, {"group", q.group}, {"power", q.power}};
   if (q.scale) json["scale"] = static_cast<double>(*q.scale);
   return json;
 }
 ActivationQuantizer quantizer_from(const Json& json) {
-  ActivationQuantizer q{.dtype = dtype_from_name(json.at("dtype").get<std::string>()).value(),
+  ActivationQuantizer q{.dtype = dtype_at(json, "dtype"),
                         .target = json.at("target"),
                         .group = json.at("group"),
                         .power = json.at("power")};
@@ -64,8 +66,8 @@ SiteReport report_from(const Json& json) {
 Json linear_json(const QuantizedLinear& q) {
   const QuantizedWeight& w = q.weight;
   Json json = {{"weight", q.linear.weight},
-               {"dtype", std::string(dtype_name(w.dtype))},
-               {"scale_type", std::string(dtype_name(w.scale_type))},
+               {"dtype", dtype_name(w.dtype)},
+               {"scale_type", dtype_name(w.scale_type)},
                {"block", {w.block.rows, w.block.cols}},
                {"report", to_json(q.report)}};
   if (q.input) json["input"] = to_json(*q.input);
@@ -84,8 +86,8 @@ QuantizedLinear read_linear(const SafetensorsReader& file, const Json& json, siz
                             const PtqLinear& linear) {
   QuantizedLinear q{.linear = linear, .report = report_from(json.at("report"))};
   QuantizedWeight& w = q.weight;
-  w.dtype = dtype_from_name(json.at("dtype").get<std::string>()).value();
-  w.scale_type = dtype_from_name(json.at("scale_type").get<std::string>()).value();
+  w.dtype = dtype_at(json, "dtype");
+  w.scale_type = dtype_at(json, "scale_type");
   w.shape = {linear.n_out, linear.n_in};
   w.block = {json.at("block").at(0), json.at("block").at(1)};
   w.data = read_values<uint8_t>(file, fmt::format("data.{}", i));

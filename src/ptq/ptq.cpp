@@ -9,9 +9,8 @@
 #include "infer/adapter_note.h"
 #include "infer/inference.h"
 #include "nn/hf_config.h"
-#include "passes/precision/recipe.h"
-#include "passes/rewrite/simplify.h"
 #include "ptq/progress.h"
+#include "ptq/walk.h"
 
 namespace octet {
 namespace {
@@ -42,7 +41,6 @@ Json identity_of(const PtqRequest& request, const ExportWeights& weights) {
   int64_t n_rows = 0;
   for (const Batch& batch : request.rows) n_rows += batch.batch;
   shape.update(hf_config_text(spec));
-  const auto word = [](auto value) { return std::string(enum_name(value)); };
   Json json = {{"decisions", kDecisions},
                {"weights_hash", weights_hash(weights.compute(), spec)},
                {"config_hash", fmt::format("{:016x}", shape.digest())},
@@ -50,25 +48,18 @@ Json identity_of(const PtqRequest& request, const ExportWeights& weights) {
                {"rows", n_rows},
                {"seq", request.rows.front().seq},
                {"rope_seq", spec.rope_seq},
-               {"format", word(o.format)},
-               {"method", word(o.method)},
-               {"weights", word(*o.weights)},
-               {"activations", word(*o.activations)},
+               {"format", enum_name(o.format)},
+               {"method", enum_name(o.method)},
+               {"weights", enum_name(*o.weights)},
+               {"activations", enum_name(*o.activations)},
                {"keep", o.keep},
                {"percentile", o.percentile},
                {"residual", o.residual},
                {"bias", o.exponent_bias.value_or(0)},
                {"damping", o.damping},
                {"share_inputs", o.share_inputs}};
-  if (o.target) json["target"] = word(*o.target);
+  if (o.target) json["target"] = enum_name(*o.target);
   return json;
-}
-
-Graph forward_graph(const ModelSpec& spec, const Batch& rows) {
-  const BatchSize size{.batch = rows.batch, .seq = rows.seq};
-  const Graph logical = simplify(build_model(spec, size, ModelOutputs::outputs).graph);
-  const Recipe& recipe = find_recipe("fp32");
-  return recipe.apply(recipe, logical, {});
 }
 
 void check_source(const ModelSource& source, const ExportWeights& weights) {
@@ -147,7 +138,7 @@ PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backe
   const PtqOptions& options = request.options;
   const ExportWeights weights(files, source);
   check_source(source, weights);
-  const Graph graph = forward_graph(source.spec, request.rows.front());
+  const Graph graph = typed_forward(source.spec, request.rows.front());
   const ModelDef& model = model_def(source.spec.kind);
   const std::vector<PtqSite> sites =
       find_sites(graph, {.keep = options.keep,

@@ -33,6 +33,19 @@ struct QuantizedWeight {
   MatrixShape grid() const;        // of scales
 };
 
+// [cols, rows] of a matrix of this shape.
+template <typename T>
+std::vector<T> transposed(const std::vector<T>& matrix, const MatrixShape& shape) {
+  std::vector<T> result(matrix.size());
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    for (int64_t c = 0; c < shape.cols; ++c) {
+      result[static_cast<size_t>(c * shape.rows + r)] =
+          matrix[static_cast<size_t>(r * shape.cols + c)];
+    }
+  }
+  return result;
+}
+
 // 10 log10(signal / noise), within +-999: without noise 999.
 double decibels(double signal, double noise);
 

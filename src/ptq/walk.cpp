@@ -8,10 +8,11 @@
 #include "compile/lower.h"
 #include "infer/batch_inputs.h"
 #include "ir/builder.h"
+#include "nn/model.h"
 #include "passes/lower/fuse.h"
+#include "passes/precision/recipe.h"
 #include "passes/rewrite/simplify.h"
 #include "plan/row_unavailable.h"
-#include "runtime/bound_graph.h"
 
 namespace octet {
 namespace {
@@ -57,31 +58,18 @@ Graph piece_of(const Graph& whole, NodeId first, NodeId end, const std::set<Valu
 
 }  // namespace
 
+Graph typed_forward(const ModelSpec& spec, const Batch& rows) {
+  const BatchSize size{.batch = rows.batch, .seq = rows.seq};
+  const Recipe& recipe = find_recipe("fp32");
+  return recipe.apply(recipe, simplify(build_model(spec, size, ModelOutputs::outputs).graph), {});
+}
+
 SmallPlan::SmallPlan(const Graph& typed, Backend& backend) {
   bind_available_rows(*backend.catalogue, [&] {
     bound_ = std::make_unique<BoundGraph>(lower(fuse(typed), *backend.catalogue), *backend.device,
                                           *backend.catalogue);
   });
 }
-SmallPlan::~SmallPlan() = default;
-
-const Graph& SmallPlan::graph() const {
-  return bound_->plan.graph;
-}
-
-void SmallPlan::write(std::string_view name, std::span<const std::byte> bytes) {
-  if (!bound_->bound.has_input(name)) return;  // nothing reads it
-  bound_->bound.write_input(name, bytes.data(), std::ssize(bytes));
-}
-
-void SmallPlan::run() {
-  bound_->bound.run();
-}
-
-void SmallPlan::read(std::string_view name, std::span<std::byte> bytes) const {
-  bound_->bound.read_output(name, bytes.data(), std::ssize(bytes));
-}
-
 ModelWalk::ModelWalk(const Graph& graph, std::vector<Batch> rows, Backend& backend,
                      ReadParameter read)
     : graph_(graph),

@@ -6,17 +6,21 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "data/rows.h"
 #include "infer/fake_quantize_inputs.h"
 #include "ir/graph.h"
+#include "nn/spec.h"
 #include "plan/backend.h"
+#include "runtime/bound_graph.h"
 
 namespace octet {
 
-struct BoundGraph;
+// A model's forward in f32, typed, of batches of this size.
+Graph typed_forward(const ModelSpec& spec, const Batch& rows);
 
 class ModelWalk {
  public:
@@ -54,14 +58,15 @@ class SmallPlan {
  public:
   // `typed`: its inputs of kind parameter keep what is written into them.
   SmallPlan(const Graph& typed, Backend& backend);
-  SmallPlan(const SmallPlan&) = delete;
-  SmallPlan& operator=(const SmallPlan&) = delete;
-  ~SmallPlan();
 
-  void write(std::string_view name, std::span<const std::byte> bytes);
-  void run();
-  void read(std::string_view name, std::span<std::byte> bytes) const;
-  const Graph& graph() const;
+  void write(std::string_view name, std::span<const std::byte> bytes) {
+    if (!bound_->bound.has_input(name)) return;  // nothing reads it
+    bound_->bound.write_input(name, bytes.data(), std::ssize(bytes));
+  }
+  void run() { bound_->bound.run(); }
+  void read(std::string_view name, std::span<std::byte> bytes) const {
+    bound_->bound.read_output(name, bytes.data(), std::ssize(bytes));
+  }
 
  private:
   std::unique_ptr<BoundGraph> bound_;

@@ -181,7 +181,7 @@ std::string chrome_trace(const Profile& profile) {
   }
   const OrderedJson json = {{"displayTimeUnit", "ms"}, {"traceEvents", std::move(trace)}};
   // Names may come from files: what is not UTF-8 becomes U+FFFD.
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return json_line(json) + "\n";
 }
 
 }  // namespace octet

@@ -4,13 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
-#include "formats/codec.h"
+#include "infer/weights.h"
 #include "ir/op_def.h"
-#include "passes/precision/recipe.h"
-#include "passes/rewrite/simplify.h"
 #include "ptq/simulate.h"
 
 namespace octet {
@@ -37,12 +34,6 @@ Quantizer quantizer_of(Dtype dtype, std::string_view granularity) {
   return q;
 }
 
-Graph typed_forward(const ModelSpec& spec, const Batch& rows) {
-  const BatchSize size{.batch = rows.batch, .seq = rows.seq};
-  const Recipe& recipe = find_recipe("fp32");
-  return recipe.apply(recipe, simplify(build_model(spec, size, ModelOutputs::outputs).graph), {});
-}
-
 // "3.input" of "input_layernorm" in layer 3.
 std::string norm_name(const Node& node) {
   std::string name = node.tag.origin;
@@ -59,21 +50,6 @@ std::string norm_name(const Node& node) {
 bool is_narrower(std::string_view grouping, int64_t cols) {
   const Granularity granularity = granularity_from_name(grouping);
   return granularity.kind != Granularity::Kind::group || granularity.size < cols;
-}
-
-std::vector<float> values_of(const SafetensorsReader& file, const StoredTensor& tensor) {
-  const std::vector<std::byte> bytes = file.read(tensor.name);
-  std::vector<float> values(bytes.size() / static_cast<size_t>(element_width(tensor.stored)));
-  if (*tensor.dtype == Dtype::f32) {
-    if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint16_t code = 0;
-    std::memcpy(&code, bytes.data() + 2 * i, 2);
-    values[i] = decode(*tensor.dtype, code);
-  }
-  return values;
 }
 
 // Everything but the last axis is rows.
@@ -196,7 +172,8 @@ Study study_tensors(const SafetensorsReader& file) {
   }
   for (const StoredTensor& tensor : file.tensors()) {
     const bool is_real = tensor.dtype && !is_quantized(*tensor.dtype) && is_float(*tensor.dtype);
-    const std::vector<float> x = is_real ? values_of(file, tensor) : std::vector<float>();
+    const std::vector<float> x =
+        is_real ? decode_weights(*tensor.dtype, file.read(tensor.name)) : std::vector<float>();
     const auto [largest, smallest, is_finite] = magnitudes_of(x);
     const std::string why = !is_real     ? "of type " + std::string(safe_dtype_name(tensor.stored))
                             : !is_finite ? "not finite"

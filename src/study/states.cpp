@@ -71,7 +71,7 @@ class StatesStudy {
   explicit StatesStudy(const StatesStudyOptions& options) : options_(options) {}
 
   void add(const StatesOfTensor& tensor) {
-    const auto n = static_cast<int64_t>(tensor.m.size());
+    const auto n = std::ssize(tensor.m);
     std::vector<std::vector<float>> m, v;
     for (const StateForm& form : kForms) {
       m.push_back(store_and_load(form, Moment::first, options_.group, tensor.m));

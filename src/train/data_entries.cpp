@@ -6,6 +6,7 @@
 #include "data/json_values.h"
 #include "data/shards.h"
 #include "data/text_files.h"
+#include "train/run_setup.h"
 
 namespace octet {
 namespace {
@@ -30,15 +31,13 @@ bool holds_conversations(const Files& files, const std::string& path) {
   return !is_shard_name(path) && begins_with_objects(files, path);
 }
 
-std::vector<DataEntry> open_entries(const Files& files, const RunConfig& config,
+std::vector<DataEntry> find_entries(const Files& files, const RunConfig& config,
                                     const std::vector<std::string>& paths,
-                                    const std::vector<double>& weights,
-                                    const EntryReaders& readers) {
-  const bool may_be_chat = config.data.chat.chat_template != "none";
+                                    const std::vector<double>& weights) {
   std::vector<DataEntry> entries;
   for (size_t i = 0; i < paths.size(); ++i) {
     entries.push_back({.paths = {paths[i]},
-                       .is_chat = may_be_chat && holds_conversations(files, paths[i]),
+                       .is_chat = has_conversations(config) && holds_conversations(files, paths[i]),
                        .weight = weights.empty() ? 1 : weights[i]});
   }
   const bool are_alike = std::ranges::all_of(entries, [&](const DataEntry& entry) {
@@ -47,14 +46,6 @@ std::vector<DataEntry> open_entries(const Files& files, const RunConfig& config,
   if (are_alike && !entries.empty()) {
     entries.resize(1);
     entries.front().paths = paths;
-  }
-  for (DataEntry& entry : entries) {
-    if (entry.is_chat) {
-      entry.chat = readers.chat(entry.paths);
-      entry.stream = TokenStream({entry.chat.source});
-    } else {
-      entry.stream = readers.text(entry.paths);
-    }
   }
   return entries;
 }

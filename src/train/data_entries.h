@@ -2,7 +2,6 @@
 // often an epoch reads it.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,20 +21,15 @@ struct DataEntry {
   ChatData chat = {};  // of conversations
 };
 
-struct EntryReaders {
-  std::function<ChatData(const std::vector<std::string>&)> chat;
-  std::function<TokenStream(const std::vector<std::string>&)> text;
-};
-
 // Whether a path holds conversations, where the configuration has a template for them: JSON by its
 // name or its first bytes, a folder with such names, or what can be read only once.
 bool holds_conversations(const Files& files, const std::string& path);
 
-// Conversations alone that are all read once are one entry, as is text; else each path is one.
-std::vector<DataEntry> open_entries(const Files& files, const RunConfig& config,
+// Conversations alone that are all read once are one entry, as is text; else each path is one. None
+// is read yet.
+std::vector<DataEntry> find_entries(const Files& files, const RunConfig& config,
                                     const std::vector<std::string>& paths,
-                                    const std::vector<double>& weights,
-                                    const EntryReaders& readers);
+                                    const std::vector<double>& weights = {});
 
 // All of them, without weights where these are all 1.
 TokenStream join_entries(const std::vector<DataEntry>& entries);

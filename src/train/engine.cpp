@@ -319,7 +319,7 @@ void TrainEngine::enable_tracing() {
 
 void TrainEngine::save_histories() {
   for (SavedState& state : histories_) {
-    const auto n_bytes = static_cast<int64_t>(state.bytes.size());
+    const auto n_bytes = std::ssize(state.bytes);
     arenas_->device().copy_out(state.bytes.data(), state.at, n_bytes);
   }
 }
@@ -340,8 +340,7 @@ bool TrainEngine::is_to_trace(const BegunStep& step,
 std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(const MicroBatches& batches,
                                                           const StepScalars& scalars) {
   for (const SavedState& state : histories_) {
-    arenas_->device().copy_in(state.at, state.bytes.data(),
-                              static_cast<int64_t>(state.bytes.size()));
+    arenas_->device().copy_in(state.at, state.bytes.data(), std::ssize(state.bytes));
   }
   NonfiniteWatch watch(*arenas_);
   const StepObserver kept = std::exchange(observer_, watch.observer());
@@ -365,11 +364,8 @@ RunEvaluation TrainEngine::evaluate(const EvalRows& rows) {
     const RunEvaluation own =
         evaluate_batch(with_weights(function(function::evaluate, batch.seq)), batch, losses);
     for (size_t i = 0; i < total.metrics.size(); ++i) {
-      const NllSum sum{own.metrics[i].sum, own.metrics[i].n_items};
-      for (const NllSum& part : gather_value(group_, sum)) {
-        total.metrics[i].sum += part.sum;
-        total.metrics[i].n_items += part.n_tokens;
-      }
+      for (const NllSum& part : gather_value(group_, own.metrics[i].sum))
+        total.metrics[i].sum.add(part);
       std::ranges::move(
           gather_values(group_, std::span<const PredictedNumber>(own.metrics[i].numbers)),
           std::back_inserter(total.metrics[i].numbers));

@@ -33,23 +33,6 @@ struct StepScalars {
   std::map<std::string, int64_t> own = {};
 };
 
-struct StepOutcome {
-  float loss = 0;  // mean over the labels of all micro-batches
-  float grad_norm = 0;
-  bool nonfinite = false;  // the update was skipped: weights and states are as before
-  bool partial = false;    // but for those of the tensors that are not in `skipped_tensors`
-  bool flagged = false;    // a quantizer met a value that is not finite
-  // The step was skipped for the loss scale's sake, which fell: the loss is finite.
-  bool overflowed = false;
-  std::optional<LossScaleReport> loss_scale = {};
-  // Without clipping: the parameters that were left as they were, the others being updated.
-  std::vector<std::string> skipped_tensors = {};
-  // With tracing: the first value that was not finite, where the loss or a gradient was not.
-  std::optional<NonfiniteSite> site = {};
-  // Ranks whose rows differ, and whose losses are the same to the bit.
-  bool equal_losses = false;
-};
-
 // The micro-batches of a step, each read when it is needed: memory holds one at a time. Of D ranks
 // each has its own; the i-th of rank r is the (i D + r)-th of the step.
 struct MicroBatches {

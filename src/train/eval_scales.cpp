@@ -62,7 +62,7 @@ void measure_edge_scales(ModelSource& source, const Batch& rows, const TextMachi
   const WeightReader weights(machine.files, source.weights, source.spec, source.nonfinite);
   const FunctionKey function{function::evaluate, {.batch = rows.batch, .seq = rows.seq}};
   RecipeOptions& options = source.recipe_options;
-  Precision precision = precision_of(source.recipe, source, weights);
+  Precision precision = precision_of(source, weights);
   options.initial_rms = precision.recipe_options.initial_rms;
   for (int trial = 0; trial < kMaxScaleTrials; ++trial) {
     precision.recipe_options.edge_scales = options.edge_scales;

@@ -91,8 +91,8 @@ Dataset collect_local_text(const Files& files, const LocalTextOptions& options) 
   for (const Candidate& candidate : candidates(files, options)) {
     const int64_t n_left = options.max_bytes - n_bytes;
     std::string text = text_of(files, candidate, options, n_left);
-    if (text.empty() || static_cast<int64_t>(text.size()) > n_left) continue;
-    n_bytes += static_cast<int64_t>(text.size());
+    if (text.empty() || std::ssize(text) > n_left) continue;
+    n_bytes += std::ssize(text);
     texts.push_back(std::move(text));
   }
   if (n_bytes < kMinBytes) {
@@ -111,7 +111,7 @@ Dataset collect_local_text(const Files& files, const LocalTextOptions& options) 
   Dataset dataset;
   dataset.train = TokenStream({train.build()});
   dataset.val = TokenStream({val.build()});
-  dataset.n_sources = static_cast<int64_t>(texts.size());
+  dataset.n_sources = std::ssize(texts);
   return dataset;
 }
 

@@ -8,17 +8,6 @@
 namespace octet {
 namespace {
 
-ImagesConfig images_of(const ImageTransforms& transforms) {
-  return {.size = transforms.resize,
-          .stretch = transforms.stretches,
-          .filter = transforms.filter,
-          .crop = transforms.crop,
-          .pad = transforms.pad,
-          .flip = transforms.flip,
-          .mean = {transforms.mean.begin(), transforms.mean.end()},
-          .std_dev = {transforms.std_dev.begin(), transforms.std_dev.end()}};
-}
-
 RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Log& log) {
   const ModelSource& source = query.source;
   RunConfig config = source.run.value_or(RunConfig());
@@ -33,7 +22,7 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Log& 
   if (model_def(source.spec.kind).reads_text) {
     config.data.tokenizer = source.tokenizer;
   } else {
-    config.data.images = images_of(evaluation_transforms(files, source, log));
+    config.data.images = evaluation_images(files, source, log);
   }
   return config;
 }

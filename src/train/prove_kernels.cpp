@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "compile/lower.h"
 #include "formats/codec.h"
+#include "ir/builder.h"
 #include "ir/op_def.h"
 #include "ir/print.h"
 #include "math/moment.h"
@@ -36,7 +37,7 @@ constexpr OpCode kOneCode[] = {OpCode::rms_norm_quantize,       OpCode::layer_no
 constexpr uint32_t kNearAmax = 8;  // of a group's amax, in units of 2^-16 of its power of two
 
 bool is_number(Dtype dtype) {
-  return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::fp16 || is_quantized(dtype);
+  return is_high_precision(dtype) || is_quantized(dtype);
 }
 
 template <typename T>
@@ -62,20 +63,32 @@ double value_at(Dtype dtype, const Bytes& bytes, int64_t i) {
 // from the graph; its results are outputs.
 class OneNode {
  public:
-  OneNode(const Graph& graph, const Node& node) : from_(graph) {
+  OneNode(const Graph& from, const Node& node) {
     graph_.name = "proof";
     graph_.phase = Phase::lowered;
-    Node copy = node;
-    copy.tag = {};  // kernels do not read it
+    Builder b(graph_);
+    std::map<ValueId, ValueId> ids{{kNoValue, kNoValue}};
+    const auto add = [&](ValueId id, size_t slot) {
+      if (const Node* constant = from.producer(id, OpCode::fill)) {
+        b.tag = constant->tag;
+        return b.emit_typed(constant->op, constant->attrs, {}, result_types(from, *constant))[0];
+      }
+      const GraphInput* input = from.input_of(id);
+      operands.push_back(slot);
+      return b.input(input == nullptr ? InputKind::batch : input->kind, fmt::format("x{}", slot),
+                     from.type(id));
+    };
+    ValueIds own;
     for (size_t slot = 0; slot < node.operands.size(); ++slot) {
-      ValueId& id = copy.operands[slot];
-      if (id != kNoValue) id = add_operand(id, slot);
+      const ValueId id = node.operands[slot];
+      if (!ids.contains(id)) ids[id] = add(id, slot);
+      own.push_back(ids[id]);
     }
-    append(std::move(copy));
-    const Node& last = graph_.nodes.back();
-    for (size_t slot = 0; slot < last.results.size(); ++slot) {
-      if (last.results[slot] == kNoValue) continue;
-      graph_.outputs.push_back({.name = fmt::format("y{}", slot), .value = last.results[slot]});
+    b.tag = {};
+    const ValueIds made = b.emit_typed(node.op, node.attrs, own, result_types(from, node));
+    for (size_t slot = 0; slot < made.size(); ++slot) {
+      if (made[slot] == kNoValue) continue;
+      b.output(fmt::format("y{}", slot), made[slot]);
       results.push_back(slot);
     }
   }
@@ -84,38 +97,7 @@ class OneNode {
   std::vector<size_t> operands, results;  // slots of the node, in the order of inputs and outputs
 
  private:
-  ValueId add_operand(ValueId id, size_t slot) {
-    const auto [at, is_new] = ids_.try_emplace(id, static_cast<ValueId>(graph_.values.size()));
-    if (!is_new) return at->second;
-    const Node* constant = from_.producer(id, OpCode::fill);
-    if (constant != nullptr) {
-      append(*constant);
-      return graph_.nodes.back().results[0];
-    }
-    const GraphInput* input = from_.input_of(id);
-    const InputKind kind = input == nullptr ? InputKind::batch : input->kind;
-    const TensorType& type = from_.type(id);
-    graph_.inputs.push_back(graph_input(at->second, kind, fmt::format("x{}", slot), type.dtype));
-    graph_.values.push_back({.type = type});
-    operands.push_back(slot);
-    return at->second;
-  }
-  void append(Node node) {
-    const auto id = static_cast<NodeId>(graph_.nodes.size());
-    for (size_t slot = 0; slot < node.results.size(); ++slot) {
-      ValueId& result = node.results[slot];
-      if (result == kNoValue) continue;
-      const TensorType& type = from_.type(result);
-      result = static_cast<ValueId>(graph_.values.size());
-      graph_.values.push_back(
-          {.type = type, .producer = id, .result_index = static_cast<int>(slot)});
-    }
-    graph_.nodes.push_back(std::move(node));
-  }
-
-  const Graph& from_;
   Graph graph_;
-  std::map<ValueId, ValueId> ids_;
 };
 
 // A graph on a back end: planned, and run on bytes.

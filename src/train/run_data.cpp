@@ -52,42 +52,43 @@ DatasetOptions text_options(const RunConfig& config, int64_t vocab, const Log& l
   return options;
 }
 
-struct EntryPaths {
-  std::vector<std::string> paths;
-  std::vector<double> weights = {};
-};
-
 struct HowToRead {
   const Tokenizer& tokenizer;
   const DatasetOptions& text;
   const RunDataOptions& run;
 };
 
-std::vector<DataEntry> open_entries_of(Files& files, const RunConfig& config,
-                                       const EntryPaths& which, const HowToRead& how) {
-  EntryReaders readers;
-  readers.chat = [&](const std::vector<std::string>& paths) {
-    ChatData data = read_run_chat(files, config, how.tokenizer, paths, how.run.threads);
-    log_report(data.report, how.run.log);
-    warn_without_bos(data, how.tokenizer, how.run.log);
-    return data;
-  };
-  readers.text = [&](const std::vector<std::string>& paths) {
-    DatasetOptions text = how.text;
-    text.train = paths;
-    text.val.clear();
-    text.val_fraction = 0;
-    return open_dataset(files, text, how.tokenizer).train;
-  };
-  return open_entries(files, config, which.paths, which.weights, readers);
+std::vector<DataEntry> open_entries(Files& files, const RunConfig& config,
+                                    std::vector<DataEntry> entries, const HowToRead& how) {
+  for (DataEntry& entry : entries) {
+    if (entry.is_chat) {
+      entry.chat = read_run_chat(files, config, how.tokenizer, entry.paths, how.run.threads);
+      log_report(entry.chat.report, how.run.log);
+      warn_without_bos(entry.chat, how.tokenizer, how.run.log);
+      entry.stream = TokenStream({entry.chat.source});
+    } else {
+      DatasetOptions text = how.text;
+      text.train = entry.paths;
+      text.val.clear();
+      text.val_fraction = 0;
+      entry.stream = open_dataset(files, text, how.tokenizer).train;
+    }
+  }
+  return entries;
+}
+
+std::vector<DataEntry> open_train_entries(Files& files, const RunConfig& config,
+                                          const HowToRead& how) {
+  return open_entries(files, config,
+                      find_entries(files, config, config.data.train, config.data.train_weights),
+                      how);
 }
 
 Dataset open_in_entries(Files& files, const RunConfig& config, const HowToRead& how) {
   Dataset dataset;
-  std::vector<DataEntry> train = open_entries_of(
-                             files, config, {config.data.train, config.data.train_weights}, how),
-                         val;
-  if (!config.data.val.empty()) val = open_entries_of(files, config, {config.data.val}, how);
+  std::vector<DataEntry> train = open_train_entries(files, config, how),
+                         val = open_entries(files, config,
+                                            find_entries(files, config, config.data.val), how);
   for (const auto* entries : {&train, &val}) {
     for (const DataEntry& entry : *entries)
       dataset.n_sources += entry.is_chat ? entry.chat.report.n_files : 1;
@@ -110,8 +111,7 @@ Dataset open_in_entries(Files& files, const RunConfig& config, const HowToRead& 
 std::vector<DataEntry> open_run_entries(Files& files, const RunConfig& config,
                                         const Tokenizer& tokenizer, const RunDataOptions& options) {
   const DatasetOptions text = text_options(config, tokenizer.vocab_size(), options.log);
-  return open_entries_of(files, config, {config.data.train, config.data.train_weights},
-                         {tokenizer, text, options});
+  return open_train_entries(files, config, {tokenizer, text, options});
 }
 
 std::unique_ptr<Tokenizer> run_tokenizer(const Files& files, const RunConfig& config,

@@ -30,13 +30,12 @@ std::string no_gradient_text(const StepReport& report) {
 int64_t count_of(const KeyValues& extra, const char* key, int64_t most, const std::string& where) {
   const auto entry = extra.find(key);
   if (entry == extra.end()) return 0;
-  const std::string& text = entry->second;
-  const auto value = parse_number<int64_t>(text);
+  const auto value = parse_number<int64_t>(entry->second);
   if (value && *value >= 0 && *value <= most) return *value;
   throw Error(ErrorCode::bad_data,
               "[resume] {}/manifest.json: '{}' must be at most the step, {}, "
               "got '{}'",
-              where, key, most, text);
+              where, key, most, entry->second);
 }
 
 }  // namespace

@@ -98,9 +98,9 @@ void RunRecord::write_telemetry(const std::string& line, const Log& log) {
 }
 
 void RunRecord::add_telemetry(const StepReport& report, const Log& log) {
-  if (report.nonfinite) {
-    write_telemetry(telemetry_json(report.step, *report.nonfinite), log);
-    log.warning("step {}: {}", report.step, to_string(*report.nonfinite));
+  if (report.site) {
+    write_telemetry(telemetry_json(report.step, *report.site), log);
+    log.warning("step {}: {}", report.step, to_string(*report.site));
   }
   if (!report.skipped && !is_clipped_ && report.grad_norm > kLargestSquared) {
     log.warning(

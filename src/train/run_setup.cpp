@@ -101,12 +101,10 @@ RecipeOptions recipe_options(const RunConfig& config) {
 }
 
 LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec) {
-  const bool has_new_head = config.lora.rank > 0 && config.model.head != ModelHead::text;
-  return {.rank = config.lora.rank,
-          .alpha = config.lora.alpha,
-          .dropout = config.lora.dropout,
-          .targets = config.lora.targets,
-          .head = has_new_head ? head_parameters(spec) : std::vector<std::string>{}};
+  LoraOptions options = config.lora;
+  if (options.rank > 0 && config.model.head != ModelHead::text)
+    options.head = head_parameters(spec);
+  return options;
 }
 
 FrozenFormat frozen_format(const RunConfig& config) {

@@ -32,7 +32,7 @@ Moments moments(const std::vector<double>& values) {
 
 double median(std::vector<double> values) {
   if (values.empty()) return kNan;
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
@@ -103,7 +103,7 @@ IntervalSummary RunStatistics::summarize() const {
   result.running_mean = n_finite_ > 0 ? mean_ : kNan;
   result.running_deviation = n_finite_ > 0 ? std::sqrt(variance_) : kNan;
   result.grad_norm_median = median(norms);
-  result.grad_norm_max = norms.empty() ? kNan : *std::max_element(norms.begin(), norms.end());
+  result.grad_norm_max = norms.empty() ? kNan : *std::ranges::max_element(norms);
   result.clip_share = static_cast<double>(n_clipped) / static_cast<double>(interval_.size());
   result.n_spikes = n_spikes_;
   result.tokens_per_s = seconds > 0 ? n_tokens / seconds : kNan;

@@ -8,13 +8,15 @@
 #include <limits>
 
 #include "base/json.h"
+#include "base/ordered_json.h"
+#include "base/parse_text.h"
 #include "formats/bits.h"
 #include "train/json_lines_file.h"
 
 namespace octet {
 
 std::string metrics_json(const StepReport& report) {
-  nlohmann::ordered_json json = {
+  OrderedJson json = {
       {"step", report.step},
       {"loss", static_cast<double>(report.loss)},
       {"loss_bits", fmt::format("{:08x}", bits_of(report.loss))},
@@ -62,9 +64,8 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
   report.loss = static_cast<float>(number("loss"));
   if (const auto it = json.find("loss_bits"); it != json.end() && it->is_string()) {
     const auto& text = it->get_ref<const std::string&>();
-    uint32_t bits = 0;
-    const auto read = std::from_chars(text.data(), text.data() + text.size(), bits, 16);
-    if (read.ec == std::errc() && text.size() == 8) report.loss = float_of(bits);
+    const auto bits = parse_number<uint32_t>(text, 16);
+    if (bits && text.size() == 8) report.loss = float_of(*bits);
   }
   report.grad_norm = static_cast<float>(number("grad_norm"));
   report.lr = number("lr");

@@ -24,23 +24,34 @@ struct SaveTimes {
   double total_s = 0, stall_s = 0;
 };
 
-struct StepReport {
+// What a step came to.
+struct StepOutcome {
+  float loss = 0;          // nats per token: the mean over the labels of all micro-batches
+  float grad_norm = 0;     // before clipping
+  bool nonfinite = false;  // the update was skipped: weights and states are as before
+  bool partial = false;    // but for those of the tensors that are not in `skipped_tensors`
+  bool flagged = false;    // a quantizer met a value that is not finite
+  // The step was skipped for the loss scale's sake, which fell: the loss is finite.
+  bool overflowed = false;
+  std::optional<LossScaleReport> loss_scale = {};
+  // Without clipping: the parameters that were left as they were, the others being updated.
+  std::vector<std::string> skipped_tensors = {};
+  // With train.debug_nonfinite: the first value that was not finite, where the loss or a gradient
+  // was not.
+  std::optional<NonfiniteSite> site = {};
+  // Ranks whose rows differ, and whose losses are the same to the bit; not in metrics.jsonl.
+  bool equal_losses = false;
+};
+
+struct StepReport : StepOutcome {
   int64_t step = 0, steps = 0;  // this one, and how many the run has
-  float loss = 0;               // nats per token
-  float grad_norm = 0;          // before clipping
   double lr = 0;
   int64_t tokens = 0;       // since the start of the run
   int64_t labels = -1;      // of this step; -1: an older line does not say
   double tokens_per_s = 0;  // of this step
   double time_ms = 0;       // of this step, without evaluation and saving
   int64_t mem_bytes = 0;    // allocated by the plans
-  bool skipped = false;     // the update was skipped: a gradient was not finite
-  bool flagged = false;     // a quantizer met a value that is not finite
-  bool overflowed = false;  // skipped for the loss scale's sake, and so not `skipped`
-  std::optional<LossScaleReport> loss_scale = {};
-  std::vector<std::string> skipped_tensors = {};  // without clipping: left alone
-  bool equal_losses = false;                      // StepOutcome's; not in metrics.jsonl
-  std::optional<NonfiniteSite> nonfinite;  // with train.debug_nonfinite: the first such value
+  bool skipped = false;     // the whole update, as a gradient was not finite; not `overflowed`
   std::vector<EdgeStatistics> edges = {};  // of a step that telemetry samples
   std::optional<double> val_loss;
   // Of the same evaluation: what else the losses tell, "accuracy" (val_NAME in metrics.jsonl).

@@ -88,17 +88,10 @@ StepReport Trainer::step() {
   loader_.advance(n_windows);
   count_skips(outcome);
   tokens_ += counts.n_padded_tokens;
-  report.loss = outcome.loss;
-  report.grad_norm = outcome.grad_norm;
+  static_cast<StepOutcome&>(report) = outcome;
   report.skipped = outcome.nonfinite && !outcome.overflowed && !outcome.partial;
-  report.overflowed = outcome.overflowed;
-  report.loss_scale = outcome.loss_scale;
   report.tokens = tokens_;
   report.labels = n_items(counts.items, engine_.losses().front());
-  report.flagged = outcome.flagged;
-  report.skipped_tensors = outcome.skipped_tensors;
-  report.nonfinite = outcome.site;
-  report.equal_losses = outcome.equal_losses;
   report.mem_bytes = engine_.planned_bytes();
   report.time_ms = seconds * 1000;
   report.tokens_per_s = static_cast<double>(counts.n_tokens) / seconds;

@@ -27,7 +27,7 @@ void zero_states(Arenas& arenas, const Layout& layout, const std::vector<Paramet
 void write_all(Arenas& arenas, const Layout& layout, const std::vector<ParameterSpec>& parameters,
                const ParameterValues& values) {
   ThreadPool pool(arenas.device().info().n_threads);
-  pool.run(static_cast<int64_t>(parameters.size()), [&](int64_t i, int) {
+  pool.run(std::ssize(parameters), [&](int64_t i, int) {
     const ParameterSpec& parameter = parameters[static_cast<size_t>(i)];
     write_master(arenas, layout, parameter.name, values(parameter));
   });

@@ -57,8 +57,8 @@ std::vector<LogLikelihood> score_all(const PreparedTask& task, const TaskRun& ru
     open.push_back(i);
     tokens.push_back(task.scored[i]);
   }
-  const auto n = static_cast<int64_t>(requests.size());
-  auto n_done = n - static_cast<int64_t>(open.size());
+  const auto n = std::ssize(requests);
+  auto n_done = n - std::ssize(open);
   const auto on_done = [&](size_t index, const LogLikelihood& result) {
     const size_t i = open[index];
     results[i] = result;
@@ -77,11 +77,11 @@ std::vector<LogLikelihood> score_all(const PreparedTask& task, const TaskRun& ru
 
 // The first of the largest.
 size_t largest(const std::vector<double>& values) {
-  return static_cast<size_t>(std::max_element(values.begin(), values.end()) - values.begin());
+  return static_cast<size_t>(std::ranges::max_element(values) - values.begin());
 }
 
 Share share_right(const std::vector<double>& right) {
-  return share_of(std::count(right.begin(), right.end(), 1.0), std::ssize(right));
+  return share_of(std::ranges::count(right, 1.0), std::ssize(right));
 }
 
 void score_choices(const PreparedTask& task, const std::vector<LogLikelihood>& results,
@@ -172,7 +172,7 @@ std::vector<std::string> generate_all(const PreparedTask& task, const TaskRun& r
       run.log.add(requests[batch[k]],
                   {{"answer", completions[k].text}, {"tokens", completions[k].tokens.size()}});
     }
-    const auto n = static_cast<int64_t>(answers.size());
+    const auto n = std::ssize(answers);
     const auto n_open = static_cast<int64_t>(open.size() - first - batch.size());
     if (run.on_progress) run.on_progress(n - n_open, n);
   }

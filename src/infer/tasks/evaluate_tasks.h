@@ -63,7 +63,7 @@ struct TaskRun {
   std::string recipe;
   std::string settings;  // what else answers depend on (request_log.h)
   TaskLimits limits;
-  std::function<void(int64_t n_done, int64_t n)> on_progress = {};
+  OnProgress on_progress = {};
 };
 TaskResult run_task(const PreparedTask& task, const TaskRun& run);
 

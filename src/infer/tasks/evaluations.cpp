@@ -35,7 +35,7 @@ void add_evaluations(Files& files, const std::string& run, const std::vector<Ord
   }
   std::string text;
   for (const OrderedJson& row : all) {
-    text += row.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+    text += json_line(row) + "\n";
   }
   write_atomically(files, path_of(run), text);
 }

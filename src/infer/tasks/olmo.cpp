@@ -77,11 +77,11 @@ class OlmoFile {
     std::vector<TaskDocument> result;
     for (auto& [id, document] : documents_) {
       document.id = fmt::to_string(id);
-      const bool is_whole =
-          !document.choices.empty() && document.gold < std::ssize(document.choices) &&
-          std::all_of(document.choices.begin(), document.choices.end(), [](const TaskChoice& c) {
-            return !c.request.continuation.empty() && c.n_characters > 0;
-          });
+      const bool is_whole = !document.choices.empty() &&
+                            document.gold < std::ssize(document.choices) &&
+                            std::ranges::all_of(document.choices, [](const TaskChoice& c) {
+                              return !c.request.continuation.empty() && c.n_characters > 0;
+                            });
       if (!is_whole) {
         throw Error(ErrorCode::bad_data,
                     "[tasks] {}: expected all choices of document {} and the right one's number, "

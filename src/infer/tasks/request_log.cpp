@@ -27,10 +27,6 @@ void add_samples(const Files& files, const std::string& path, Xxh64& hash) {
   }
 }
 
-std::string line_of(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
-}
-
 }  // namespace
 
 std::string model_fingerprint(const Files& files, const ModelSource& source) {
@@ -88,7 +84,7 @@ std::string RequestLog::identity(const OrderedJson& request) {
   for (const char* key : kIdentity) {
     const auto it = request.find(key);
     if (it == request.end()) continue;
-    text += it->dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + '\n';
+    text += json_line(*it) + '\n';
   }
   return text;
 }
@@ -104,7 +100,7 @@ void RequestLog::add(const OrderedJson& request, const OrderedJson& answer) {
   OrderedJson line = request;
   line["model"] = model_;
   line.update(answer);
-  file_->write(as_bytes(line_of(line)));
+  file_->write(as_bytes(json_line(line) + "\n"));
 }
 
 namespace {

@@ -81,8 +81,7 @@ std::string best_answer(std::string_view context, std::span<const TokenSpan> tok
 }
 
 SpanScores score_spans(const ModelSource& source, const SpanTask& task, int64_t batch,
-                       const TextMachine& machine,
-                       const std::function<void(int64_t n_done, int64_t n)>& on_progress) {
+                       const TextMachine& machine, const OnProgress& on_progress) {
   expect_span_head(source.spec);
   std::vector<EncodedTexts> rows;
   for (const auto& windows : task.rows.windows) {

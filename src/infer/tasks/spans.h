@@ -62,7 +62,6 @@ struct SpanScores {
 // `batch` windows at a time. Throws Error{invalid_argument}, "[eval] ...", for a model of another
 // head.
 SpanScores score_spans(const ModelSource& source, const SpanTask& task, int64_t batch,
-                       const TextMachine& machine,
-                       const std::function<void(int64_t n_done, int64_t n)>& on_progress = {});
+                       const TextMachine& machine, const OnProgress& on_progress = {});
 
 }  // namespace octet

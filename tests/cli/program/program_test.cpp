@@ -85,6 +85,8 @@ const BadCall kBadCalls[] = {
      "version was given a disallowed flag override (see octet --help)"},
     {"unknown_instruction_set", "doctor --isa sse",
      "--isa: sse not in {auto,scalar,avx2,avx512,amx} (see octet doctor --help)"},
+    {"format_in_capitals", "ptq --model a --calib b --out c --method max --format E4M3",
+     "--format: E4M3 not in {e4m3,e5m2,hif8,int8,mxfp8,fp8-block} (see octet ptq --help)"},
 };
 
 INSTANTIATE_TEST_SUITE_P(calls, BadUsage, testing::ValuesIn(kBadCalls),

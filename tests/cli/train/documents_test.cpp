@@ -66,7 +66,7 @@ struct Session {
         data(open_run_data(posix_files(), config, ModelSpec{.vocab = config.model.vocab})),
         trainer(config, data, {posix_files(), *backend.device, *backend.catalogue}) {}
   double nll(const Batch& batch) {
-    return trainer.engine().evaluate(OneBatch(batch)).metrics[0].sum;
+    return trainer.engine().evaluate(OneBatch(batch)).metrics[0].sum.sum;
   }
   cpu::Backend backend;
   Dataset data;

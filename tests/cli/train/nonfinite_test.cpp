@@ -34,8 +34,8 @@ TEST_P(Recipes, a_weight_that_is_nan_is_named_with_the_op_that_read_it_first) {
   run.set_one(name, 7, kNan);
   const StepReport report = run.trainer.step();
   EXPECT_TRUE(report.skipped);
-  ASSERT_TRUE(report.nonfinite.has_value());
-  const NonfiniteSite& site = *report.nonfinite;
+  ASSERT_TRUE(report.site.has_value());
+  const NonfiniteSite& site = *report.site;
   EXPECT_EQ(site.cause, NonfiniteSite::Cause::input) << to_string(site);
   EXPECT_EQ(site.tensor, name);
   EXPECT_EQ(site.n_nan, 1);
@@ -52,8 +52,8 @@ TEST_P(Recipes, an_overflow_is_named_with_its_op_and_layer) {
   run.fill("model.layers.1.post_attention_layernorm.weight", 3e38F);
   const StepReport report = run.trainer.step();
   EXPECT_TRUE(report.skipped);
-  ASSERT_TRUE(report.nonfinite.has_value());
-  const NonfiniteSite& site = *report.nonfinite;
+  ASSERT_TRUE(report.site.has_value());
+  const NonfiniteSite& site = *report.site;
   EXPECT_NE(site.cause, NonfiniteSite::Cause::input) << to_string(site);
   EXPECT_THAT(site.op, testing::StartsWith("rms_norm")) << to_string(site);
   EXPECT_EQ(site.tag.layer, 1) << to_string(site);
@@ -72,15 +72,15 @@ TEST(Nonfinite, without_clipping_and_with_accumulation_it_is_found_too) {
     run.set_one("model.norm.weight", 3, kNan);
     const StepReport report = run.trainer.step();
     EXPECT_TRUE(report.skipped);
-    ASSERT_TRUE(report.nonfinite.has_value()) << sets[0];
-    EXPECT_EQ(report.nonfinite->tensor, "model.norm.weight") << sets[0];
+    ASSERT_TRUE(report.site.has_value()) << sets[0];
+    EXPECT_EQ(report.site->tensor, "model.norm.weight") << sets[0];
   }
 }
 
 TEST(Nonfinite, a_step_whose_values_are_finite_is_not_traced) {
   const ScratchFolder folder;
   TinyRun run(tiny_config(folder, debug_sets({})));
-  EXPECT_FALSE(run.trainer.step().nonfinite.has_value());
+  EXPECT_FALSE(run.trainer.step().site.has_value());
 }
 
 // A step with a bad weight, then the weight as it was: with tracing and without, the same bits.

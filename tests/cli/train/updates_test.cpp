@@ -132,7 +132,7 @@ Values values_after(const RunConfig& config, int n_steps, bool spoils) {
       EXPECT_FALSE(report.skipped);
     }
     const bool is_bad = !std::isfinite(report.loss) || !report.skipped_tensors.empty();
-    EXPECT_EQ(report.nonfinite.has_value(), config.train.debug_nonfinite && is_bad) << step;
+    EXPECT_EQ(report.site.has_value(), config.train.debug_nonfinite && is_bad) << step;
   }
   Values values;
   for (const auto& [name, slot] : run.trainer.engine().layout().slots) {

@@ -93,10 +93,9 @@ TEST(Correlations, an_evaluation_ranks_what_it_predicts_of_rows_with_targets) {
   const LossTerm term{
       .counted = "targets", .metrics = {"squared_error", "prediction"}, .compared = "prediction"};
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  RunEvaluation all{.metrics = {{.name = "squared_error", .sum = 2, .n_items = 4},
+  RunEvaluation all{.metrics = {{.name = "squared_error", .sum = {2, 4}},
                                 {.name = "prediction",
-                                 .sum = 114,
-                                 .n_items = 4,
+                                 .sum = {114, 4},
                                  .numbers = {{0, -5}, {9, nan}, {7, 0}, {100, 2}, {7, 1}}}}};
   const auto figures = all.figures(std::span(&term, 1));
   ASSERT_EQ(figures.size(), 1u);
@@ -119,9 +118,9 @@ TEST(LabelSets, are_right_as_a_whole_and_one_by_one) {
                       .metrics = {"nll", "correct", "logit"},
                       .compared = "logit",
                       .n_labels = 3};
-  RunEvaluation all{.metrics = {{.name = "nll", .sum = 2, .n_items = 8},
-                                {.name = "correct", .sum = 6, .n_items = 8},
-                                {.name = "logit", .sum = 0, .n_items = 8}}};
+  RunEvaluation all{.metrics = {{.name = "nll", .sum = {2, 8}},
+                                {.name = "correct", .sum = {6, 8}},
+                                {.name = "logit", .sum = {0, 8}}}};
   for (size_t i = 0; i < logits.size(); ++i)
     all.metrics[2].numbers.push_back({logits[i], targets[i]});
   const Figures expected = {
