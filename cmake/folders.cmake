@@ -30,3 +30,8 @@ function(octet_folder name)
   endforeach()
   target_link_libraries(${target} ${scope} octet_options ${folders} ${ARG_LIBS})
 endfunction()
+
+# octet_quick_to_compile(<target>): its loops are over keys, flags and lines of output; -O1 compiles it a third faster.
+function(octet_quick_to_compile target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()

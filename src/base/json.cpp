@@ -20,6 +20,10 @@ Json parse_json(std::string_view text, const std::string& where) {
   return JsonReader<Json>({.depth = kMaxDepth, .values = kMaxValues}, where).read(text);
 }
 
+Json parse_own_json(std::string_view text) {
+  return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
 JsonObject::JsonObject(const Json& json, std::string where)
     : json_(json), where_(std::move(where)) {
   if (!json.is_object()) {

@@ -16,6 +16,9 @@ using Json = nlohmann::json;
 // an object, or nests deeper than 64 levels. Values that json_reader.h lists are kept unread.
 Json parse_json(std::string_view text, const std::string& where);
 
+// Of a file that Octet itself writes: discarded (is_discarded) where it is no whole JSON value.
+Json parse_own_json(std::string_view text);
+
 // Typed access to the keys of one object; errors name the file and the key.
 class JsonObject {
  public:

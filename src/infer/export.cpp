@@ -81,7 +81,7 @@ Json config_of(const Files& files, const ModelSource& source) {
   const std::string path = join_path(source.folder, kConfig);
   Json json = files.exists(path) ? parse_json(files.read_text(path), path) : Json::object();
   if (source.run && source.run->model.path.empty()) json.update(token_ids(files, source));
-  Json own = Json::parse(hf_config_text(source.spec));
+  Json own = parse_own_json(hf_config_text(source.spec));
   if (json.contains("id2label") && own.contains("id2label") &&
       json["id2label"].size() == own["id2label"].size()) {
     for (const char* key : {"id2label", "label2id"}) own.erase(key);  // which have names there

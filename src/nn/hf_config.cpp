@@ -189,7 +189,7 @@ class Reader {
     if (!place || !place->object.has(place->key)) return;
     const Json& value = place->object.at(place->key);
     for (const std::string_view expected : {neutral.value, neutral.also}) {
-      if (!expected.empty() && value == Json::parse(expected)) return;
+      if (!expected.empty() && value == parse_own_json(expected)) return;
     }
     bad(place->key, fmt::format("{} for model_type {}", neutral.value, def.name),
         value.is_structured() ? value.type_name() : value.dump());
@@ -392,7 +392,7 @@ std::string hf_config_text(const ModelSpec& spec) {
     json["no_rope_layers"] = rope_layers(full);
   }
   for (const HfNeutral& neutral : def.hf_neutrals)
-    json[std::string(neutral.key)] = Json::parse(neutral.value);
+    json[std::string(neutral.key)] = parse_own_json(neutral.value);
   return json.dump(1) + "\n";
 }
 

@@ -181,7 +181,7 @@ PtqProgress::PtqProgress(Files& files, const std::string& out, const Json& ident
 }
 
 void PtqProgress::check(const std::string& path, const Json& identity) const {
-  const Json begun = Json::parse(files_.read_text(path), nullptr, false);
+  const Json begun = parse_own_json(files_.read_text(path));
   if (begun == identity) return;
   const auto text_of = [](const Json& of, const std::string& key) {
     return of.is_object() && of.contains(key) ? of[key].dump() : std::string("none");

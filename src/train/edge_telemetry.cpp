@@ -39,7 +39,7 @@ std::string telemetry_json(int64_t step, const EdgeStatistics& edge) {
 std::optional<EdgeSample> parse_edge(std::string_view line) {
   constexpr std::string_view kEvent = "\"event\":\"edge\"";
   if (line.find(kEvent) == line.npos) return std::nullopt;
-  const Json json = Json::parse(line, nullptr, false);
+  const Json json = parse_own_json(line);
   if (!json.is_object()) return std::nullopt;
   const auto number = [&](const char* key) {
     const auto it = json.find(key);

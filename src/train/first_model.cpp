@@ -31,7 +31,7 @@ void expect_stored_head(const WeightReader& weights, const LoraOptions& lora) {
 
 // What says which head a folder has.
 void take_head(Json& json, const ModelSpec& spec) {
-  const Json own = Json::parse(hf_config_text(spec));
+  const Json own = parse_own_json(hf_config_text(spec));
   for (const char* key : {"architectures", "id2label", "label2id", "problem_type"}) {
     json.erase(key);
     if (own.contains(key)) json[key] = own[key];

@@ -17,7 +17,7 @@ constexpr uint64_t kPieceBytes = 1 << 20;
 // A line that a kill cut short does not parse, and is dropped.
 bool is_kept(std::string_view line, int64_t last_step) {
   if (const auto step = quick_step(line)) return *step <= last_step;
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_own_json(line);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
     return false;
   return json["step"].get<int64_t>() <= last_step;

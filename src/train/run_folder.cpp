@@ -66,13 +66,13 @@ bool is_json_lines(const std::string& text) {
   constexpr std::string_view kStep = "{\"step\"";
   const std::string line = text.substr(0, text.find('\n'));
   if (line.starts_with(kStep) || kStep.starts_with(line)) return true;
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_own_json(line);
   return json.is_object() && (json.empty() || json.contains("step"));
 }
 
 bool is_model_description(const std::string& text) {
   if (text.empty()) return true;
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_own_json(text);
   return json.is_object() && (json.empty() || json.contains("model_type"));
 }
 

@@ -47,7 +47,7 @@ std::string metrics_json(const StepReport& report) {
 }
 
 std::optional<StepReport> parse_metrics(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_own_json(line);
   if (!json.is_object()) return std::nullopt;
   const auto number = [&](const char* key) {  // null: not finite
     const auto it = json.find(key);

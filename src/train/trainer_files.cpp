@@ -160,7 +160,7 @@ void Trainer::read_refusals(const LoadedCheckpoint& checkpoint) {
   refusals_.clear();
   const auto entry = checkpoint.manifest.extra.find(kRefusals);
   if (entry == checkpoint.manifest.extra.end()) return;
-  const Json json = Json::parse(entry->second, nullptr, /*allow_exceptions=*/false);
+  const Json json = parse_own_json(entry->second);
   const int64_t most = attempted_ - skipped_ - overflowed_;
   const auto is_count = [&](const Json& value) {
     return value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most);
