@@ -42,30 +42,27 @@ TEST(Limits, threads_leave_memory_for_the_work) {
               testing::ContainsRegex("warning: \\[threads\\] expected 4096, the system made "));
 }
 
-// Each rank is a thread, whose stack does not fit here.
-TEST(Limits, ranks_without_room_for_their_threads_are_a_want_of_the_machine) {
+// Ranks, each a thread with a stack of this size, in 2 GiB of address space: its error.
+std::string error_of_ranks(const char* ranks, rlim_t stack_bytes) {
   const ScratchFolder folder;
   folder.put("tiny.yaml", test::tiny_yaml(folder));
-  Child child(folder, {"train", "tiny.yaml", "--quiet", "--ranks", "2"}, [] {
+  Child child(folder, {"train", "tiny.yaml", "--quiet", "--ranks", ranks}, [stack_bytes] {
     limit(RLIMIT_AS, rlim_t{2} << 30);
-    limit(RLIMIT_STACK, rlim_t{4} << 30);
+    limit(RLIMIT_STACK, stack_bytes);
   });
   EXPECT_EQ(child.code_within(60), 5);
-  EXPECT_THAT(posix_files().read_text(folder / "err.txt"),
+  return posix_files().read_text(folder / "err.txt");
+}
+
+TEST(Limits, ranks_without_room_for_their_threads_are_a_want_of_the_machine) {
+  EXPECT_THAT(error_of_ranks("2", rlim_t{4} << 30),
               HasSubstr("octet: out of threads (ulimit -u, ulimit -v): "));
 }
 
 // The first has begun when there is no room for another's stack; there is room for all else, for a
 // process dies whose own stack cannot grow.
 TEST(Limits, ranks_that_have_begun_end_where_there_is_no_room_for_another) {
-  const ScratchFolder folder;
-  folder.put("tiny.yaml", test::tiny_yaml(folder));
-  Child child(folder, {"train", "tiny.yaml", "--quiet", "--ranks", "1000"}, [] {
-    limit(RLIMIT_AS, rlim_t{2} << 30);
-    limit(RLIMIT_STACK, rlim_t{1} << 30);
-  });
-  EXPECT_EQ(child.code_within(60), 5);
-  EXPECT_THAT(posix_files().read_text(folder / "err.txt"), HasSubstr("octet: out of "));
+  EXPECT_THAT(error_of_ranks("1000", rlim_t{1} << 30), HasSubstr("octet: out of "));
 }
 
 // A mount namespace of its own in which /proc is not mounted.
