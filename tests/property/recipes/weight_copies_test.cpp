@@ -84,10 +84,10 @@ TEST_P(WeightCopies, evaluate_to_the_same_bits) {
     TrainEngine engine(options, *tiny::backend().device, *tiny::backend().catalogue);
     tiny::start(engine);
     const SampleEval windows(TokenStream({std::make_shared<Counting>()}), {.seq = 16}, 101);
-    const auto before = static_cast<float>(engine.evaluate(windows).metrics[0].mean());
+    const auto before = static_cast<float>(engine.evaluate(windows).metrics[0].sum.mean());
     const Batch batch = tiny::batch(options.train, 0);
     engine.step({&batch, 1}, tiny::scalars(0));
-    const auto after = static_cast<float>(engine.evaluate(windows).metrics[0].mean());
+    const auto after = static_cast<float>(engine.evaluate(windows).metrics[0].sum.mean());
     EXPECT_NE(before, after);
     found.push_back(std::bit_cast<uint32_t>(before));
     found.push_back(std::bit_cast<uint32_t>(after));
