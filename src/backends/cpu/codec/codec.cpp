@@ -119,10 +119,18 @@ HWY_EXPORT(FindCodec);
 Codec simd_codec(Dtype format) {
   return HWY_DYNAMIC_DISPATCH(FindCodec)(format);
 }
-// The static target is what every machine has, which is no vectors.
 Codec scalar_codec(Dtype format) {
-  static_assert(HWY_STATIC_TARGET == HWY_SCALAR || HWY_STATIC_TARGET == HWY_EMU128);
-  return HWY_STATIC_DISPATCH(FindCodec)(format);
+  return visit_format(format, []<Dtype D>() -> Codec {
+    if constexpr (dtype_bytes(D) == 2) {
+      return {.encode_16 = scalar::encode_16<D>, .decode_16 = scalar::decode_16<D>};
+    } else if constexpr (has_codec(D)) {
+      return {.encode_f32 = scalar::encode_scaled<D, float>,
+              .encode_bf16 = scalar::encode_scaled<D, uint16_t>,
+              .decode_f32 = scalar::decode_f32<D>,
+              .decode_bf16 = scalar::decode_bf16<D>};
+    }
+    return {};
+  });
 }
 
 }  // namespace octet::cpu
