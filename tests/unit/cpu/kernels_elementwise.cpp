@@ -84,11 +84,12 @@ TEST(reduce, sums_match_double_and_flaws_are_found) {
 
 // Moments in f32, beside an f32 weight or a bf16 one with its remainder.
 struct AdamWProblem {
-  int64_t n = 1037;
+  int64_t n;
   Buffer grad, weight, high, m, v;
   std::vector<int16_t> remainder;
-  explicit AdamWProblem(Dtype d)
-      : grad(d, n),
+  explicit AdamWProblem(Dtype d, int64_t size = 1037)
+      : n(size),
+        grad(d, n),
         weight(Dtype::f32, n),
         high(Dtype::bf16, n),
         m(Dtype::f32, n),
@@ -192,6 +193,26 @@ TEST(adamw, moments_that_overflow_decay_again) {
       EXPECT_EQ(p.m.f32()[i], sign * 0x1p64f) << target;
     }
     EXPECT_LT(std::abs(p.m.f32()[41]), 1) << target;
+  });
+}
+
+// The kernel reads them into a buffer, which holds less than a tensor.
+TEST(adamw, bf16_weights_may_become_f32) {
+  ThreadPool pool(1);
+  for_each_target([&](const std::string& target) {
+    AdamWProblem p(Dtype::f32, 5000), wide(Dtype::f32, 5000);
+    for (int64_t i = 0; i < p.n; ++i) wide.weight.set(i, static_cast<float>(p.high.at(i)));
+    const auto step_from = [&](AdamWProblem& of, Out weight) {
+      adamw_groups({.grad = of.grad.in(),
+                    .weight_from = weight,
+                    .weight_to = of.weight.out(),
+                    .m = {{.moment = Moment::first}, of.m.data(), of.m.data()},
+                    .v = {{.moment = Moment::second}, of.v.data(), of.v.data()}},
+                   kConstants, of.n, pool);
+    };
+    step_from(p, p.high.out());
+    step_from(wide, wide.weight.out());
+    EXPECT_TRUE(p.weight == wide.weight && p.m == wide.m && p.v == wide.v) << target;
   });
 }
 

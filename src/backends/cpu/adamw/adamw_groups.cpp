@@ -144,9 +144,10 @@ class Groups {
         m_(moment_kernel(args.m)),
         v_(moment_kernel(args.v)),
         is_direct_(args.m.coding.dtype == Dtype::f32 && args.v.coding.dtype == Dtype::f32 &&
-                   is_f32_or_bf16(args.grad.dtype) && args.weight_from.dtype != Dtype::fp16 &&
+                   is_f32_or_bf16(args.grad.dtype) &&
                    (args.store == WeightStore::remainder ||
-                    (args.store == WeightStore::plain && args.weight_to.dtype == Dtype::f32))),
+                    (args.store == WeightStore::plain && args.weight_from.dtype == Dtype::f32 &&
+                     args.weight_to.dtype == Dtype::f32))),
         group_(is_direct_ ? kBlockElems : args.group) {}
 
   // One group, or several whole ones: each step for all of them, so that the short scalar work
@@ -187,7 +188,7 @@ class Groups {
   // How many elements run() takes of n that are left.
   int64_t run_length(int64_t n) const {
     if (is_direct_ && n >= kPad) return n / kPad * kPad;
-    if (group_ % kPad != 0 || n < group_) return std::min({n, group_, kMaxGroup});
+    if (group_ % kPad != 0 || n < group_) return std::min(n, group_);
     const int64_t most = std::min(kAtOnce, kMaxGroup / group_);
     return std::min(most, n / group_) * group_;
   }
