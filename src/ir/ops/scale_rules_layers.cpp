@@ -67,7 +67,8 @@ Scales norm_gradients(Scaler& s, const ScaleCall& call) {
   dx.data = y[G::dx];
   Scales results = {finished(s, call, dx)};
   const double rows = rows_of(call);
-  for (size_t i = G::dweight; i < y.size(); ++i)
+  const size_t n_own = op_def(call.node.op).own_results();  // not of amaxes
+  for (size_t i = G::dweight; i < std::min(y.size(), n_own); ++i)
     results.push_back(s.made(y[i], dy.log2, dy.predicted + half_log2(rows), dy.factor));
   return results;
 }

@@ -184,5 +184,22 @@ TEST(DelayedRescale, means_the_identity_without_the_pass) {
   EXPECT_EQ(out.at(next_name(state))[0], 16);
 }
 
+// Only lowering asks for the maxima of a gradient: none has a scale to propagate.
+TEST(Scalify, a_norm_gradient_with_an_amax_is_refused) {
+  for (const OpCode op : {OpCode::rms_norm_grad, OpCode::layer_norm_grad}) {
+    Graph graph;
+    Builder b(graph);
+    ValueIds operands;
+    for (const char* name : {"dy", "x"})
+      operands.push_back(b.input(InputKind::parameter, name, real_type({4, 8})));
+    const size_t n_statistics = op == OpCode::rms_norm_grad ? 1 : 2;
+    for (size_t i = 0; i < n_statistics; ++i)
+      operands.push_back(b.input(InputKind::parameter, std::string(i + 1, 's'), real_type({4})));
+    operands.push_back(b.input(InputKind::parameter, "w", real_type({8})));
+    b.output("dx", b.emit(op, NormAttrs{.amax = true}, operands)[0]);
+    EXPECT_THROW(scalify(graph, {}), Error) << op_def(op).name;
+  }
+}
+
 }  // namespace
 }  // namespace octet
