@@ -149,13 +149,15 @@ TEST(bulk_codec, ragged_and_unaligned_spans_touch_only_their_elements) {
 
 // A kernel that wants one takes the slot for a fact.
 TEST(bulk_codec, formats_have_the_functions_that_fit_them) {
-  for (const auto codec_of : {simd_codec, scalar_codec}) {
-    EXPECT_EQ(codec_of(Dtype::bf16).encode_f32, nullptr);
-    EXPECT_NE(codec_of(Dtype::bf16).encode_16, nullptr);
-    EXPECT_EQ(codec_of(Dtype::e4m3).encode_16, nullptr);
-    EXPECT_NE(codec_of(Dtype::de8s).decode_f32, nullptr);
-    EXPECT_EQ(codec_of(Dtype::e8m0).decode_f32, nullptr);
-    EXPECT_THROW(codec_of(Dtype::f32), Error);
+  for (const auto find : {simd_codec, scalar_codec}) {
+    EXPECT_EQ(find(Dtype::bf16).encode_f32, nullptr);
+    EXPECT_NE(find(Dtype::bf16).encode_16, nullptr);
+    EXPECT_EQ(find(Dtype::e4m3).encode_16, nullptr);
+    EXPECT_NE(find(Dtype::de8s).decode_f32, nullptr);
+    EXPECT_EQ(find(Dtype::de8s).decode_bf16, nullptr);
+    EXPECT_NE(find(Dtype::e4m3).decode_bf16, nullptr);
+    EXPECT_EQ(find(Dtype::e8m0).decode_f32, nullptr);
+    EXPECT_THROW(find(Dtype::f32), Error);
   }
 }
 

@@ -19,7 +19,7 @@ struct Codec {
   // x holds bf16 bits.
   void (*encode_bf16)(const uint16_t* x, size_t n, float inv_scale, uint8_t* codes) = nullptr;
   void (*decode_f32)(const uint8_t* codes, size_t n, float scale, float* x) = nullptr;
-  // The upper halves of the values, unscaled: exact of is_gemm_operand's formats.
+  // Unscaled, exact; of is_gemm_operand's formats alone.
   void (*decode_bf16)(const uint8_t* codes, size_t n, uint16_t* x) = nullptr;
   // Unscaled.
   void (*encode_16)(const float* x, size_t n, uint16_t* codes) = nullptr;
@@ -31,40 +31,52 @@ Codec simd_codec(Dtype format);
 Codec scalar_codec(Dtype format);
 
 // The loops without vectors, which end those with them.
-namespace scalar {
+struct ScalarLoops {
+  static float as_f32(float x) { return x; }
+  static float as_f32(uint16_t bf16) { return f32_from_bf16(bf16); }
 
-inline float as_f32(float x) {
-  return x;
-}
-inline float as_f32(uint16_t bf16) {
-  return f32_from_bf16(bf16);
-}
-
-template <Dtype D, typename T>
-inline void encode_scaled(const T* x, size_t n, float inv_scale, uint8_t* codes) {
-  for (size_t i = 0; i < n; ++i) {
-    codes[i] = static_cast<uint8_t>(encode<D>(as_f32(x[i]) * inv_scale));
+  template <Dtype D, typename T>
+  static void encode_scaled(const T* x, size_t n, float inv_scale, uint8_t* codes) {
+    for (size_t i = 0; i < n; ++i) {
+      codes[i] = static_cast<uint8_t>(encode<D>(as_f32(x[i]) * inv_scale));
+    }
   }
-}
-template <Dtype D>
-inline void decode_f32(const uint8_t* codes, size_t n, float scale, float* x) {
-  for (size_t i = 0; i < n; ++i) x[i] = decode<D>(codes[i]) * scale;
-}
-template <Dtype D>
-inline void decode_bf16(const uint8_t* codes, size_t n, uint16_t* x) {
-  for (size_t i = 0; i < n; ++i) x[i] = static_cast<uint16_t>(bits_of(decode<D>(codes[i])) >> 16);
-}
-template <Dtype D>
-inline void encode_16(const float* x, size_t n, uint16_t* codes) {
-  constexpr EncodeOptions kOptions{.saturate = false};
-  for (size_t i = 0; i < n; ++i) {
-    codes[i] = static_cast<uint16_t>(encode<D>(x[i], Rounding::near, kOptions));
+  template <Dtype D>
+  static void decode_f32(const uint8_t* codes, size_t n, float scale, float* x) {
+    for (size_t i = 0; i < n; ++i) x[i] = decode<D>(codes[i]) * scale;
   }
-}
-template <Dtype D>
-inline void decode_16(const uint16_t* codes, size_t n, float* x) {
-  for (size_t i = 0; i < n; ++i) x[i] = decode<D>(codes[i]);
+  template <Dtype D>
+  static void decode_bf16(const uint8_t* codes, size_t n, uint16_t* x) {
+    for (size_t i = 0; i < n; ++i) x[i] = static_cast<uint16_t>(bits_of(decode<D>(codes[i])) >> 16);
+  }
+  template <Dtype D>
+  static void encode_16(const float* x, size_t n, uint16_t* codes) {
+    constexpr EncodeOptions kOptions{.saturate = false};
+    for (size_t i = 0; i < n; ++i) {
+      codes[i] = static_cast<uint16_t>(encode<D>(x[i], Rounding::near, kOptions));
+    }
+  }
+  template <Dtype D>
+  static void decode_16(const uint16_t* codes, size_t n, float* x) {
+    for (size_t i = 0; i < n; ++i) x[i] = decode<D>(codes[i]);
+  }
+};
+
+// Of loops with those names, which are templates of the format.
+template <typename Loops>
+Codec codec_of(Dtype format) {
+  return visit_format(format, []<Dtype D>() -> Codec {
+    if constexpr (dtype_bytes(D) == 2) {
+      return {.encode_16 = Loops::template encode_16<D>, .decode_16 = Loops::template decode_16<D>};
+    } else if constexpr (has_codec(D)) {
+      Codec codec{.encode_f32 = Loops::template encode_scaled<D, float>,
+                  .encode_bf16 = Loops::template encode_scaled<D, uint16_t>,
+                  .decode_f32 = Loops::template decode_f32<D>};
+      if constexpr (is_gemm_operand(D)) codec.decode_bf16 = Loops::template decode_bf16<D>;
+      return codec;
+    }
+    return {};
+  });
 }
 
-}  // namespace scalar
 }  // namespace octet::cpu
