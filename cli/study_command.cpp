@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <span>
 
@@ -13,6 +12,7 @@
 #include "cli/calib_option.h"
 #include "cli/model_flags.h"
 #include "cli/study_files.h"
+#include "formats/arrays.h"
 #include "infer/weights.h"
 #include "io/checkpoint.h"
 #include "ir/states.h"
@@ -41,7 +41,7 @@ std::vector<float> read_f32(const SafetensorsReader& reader, const std::string& 
     throw Error(ErrorCode::bad_data, "{}: expected '{}' in f32, got {}", reader.path(), name,
                 tensor == nullptr ? "no such tensor" : "another type");
   }
-  return decode_weights(Dtype::f32, reader.read(name));
+  return decode_values(Dtype::f32, reader.read(name));
 }
 
 // Prints the table; with --out writes files as well.

@@ -1,15 +1,11 @@
 #include "formats/arrays.h"
 
 #include <cstring>
-#include <type_traits>
 
 #include "base/error.h"
 
 namespace octet {
 namespace {
-
-template <Dtype D>
-using CodeWord = std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>;
 
 template <typename T>
 T load(std::span<const std::byte> bytes, size_t i) {
@@ -78,6 +74,26 @@ void decode_array(Dtype format, std::span<const std::byte> codes, std::span<std:
     const size_t n = count_of(codes, dtype_bytes(D), values, sizeof(float));
     for (size_t i = 0; i < n; ++i) store(decode<D>(load<CodeWord<D>>(codes, i)), values, i);
   });
+}
+
+void decode_values(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) {
+  if (dtype == Dtype::f32) {
+    if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+    return;
+  }
+  if (dtype == Dtype::bf16) {  // most weights: a loop that is vectorized
+    for (size_t i = 0; i < out.size(); ++i) out[i] = f32_from_bf16(load<uint16_t>(bytes, i));
+    return;
+  }
+  visit_format(dtype, [&]<Dtype D>() {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = decode<D>(load<CodeWord<D>>(bytes, i));
+  });
+}
+
+std::vector<float> decode_values(Dtype dtype, std::span<const std::byte> bytes) {
+  std::vector<float> values(bytes.size() / static_cast<size_t>(dtype_bytes(dtype)));
+  decode_values(dtype, bytes, values);
+  return values;
 }
 
 }  // namespace octet

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/philox.h"
 #include "formats/codec.h"
@@ -26,5 +27,9 @@ void encode_array(const ArrayEncoding& encoding, std::span<const std::byte> valu
 
 // codes: n of the format; values: n f32. As above.
 void decode_array(Dtype format, std::span<const std::byte> codes, std::span<std::byte> values);
+
+// Of f32 or of codes of a format, exact.
+void decode_values(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out);
+std::vector<float> decode_values(Dtype dtype, std::span<const std::byte> bytes);
 
 }  // namespace octet

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -25,6 +26,10 @@ auto visit_format(Dtype dtype, F&& f) {
   throw Error(ErrorCode::invalid_argument, "[formats] expected a number format, got {}",
               dtype_name(dtype));
 }
+
+// What holds a code of a format.
+template <Dtype D>
+using CodeWord = std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>;
 
 inline float decode(Dtype dtype, uint32_t code) {
   return visit_format(dtype, [&]<Dtype D>() { return decode<D>(code); });

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/named_enum.h"
+#include "formats/arrays.h"
 #include "formats/codec.h"
 #include "infer/matrix_quantizer.h"
 #include "infer/stored_weights.h"
@@ -218,7 +219,7 @@ void ExportWeights::read_scaled(const StoredTensor& master, const std::string& p
   if (!(scale > 0)) scale = kFirstMasterScale;
   std::vector<std::byte> codes(2 * out.size());
   masters_->read(master, codes, 2 * static_cast<uint64_t>(first));
-  decode_weights(Dtype::fp16, codes, out);
+  decode_values(Dtype::fp16, codes, out);
   for (float& value : out) value *= scale;
 }
 

@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "compile/budget.h"
 #include "compile/compose.h"
-#include "formats/codec.h"
+#include "formats/arrays.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/stored_weights.h"
@@ -132,7 +132,7 @@ std::vector<float> Inference::read_rows(const BoundPlan& plan, std::string_view 
   }
   std::vector<std::byte> halves(static_cast<size_t>(n * row_bytes));
   arenas_->device().copy_out(halves.data(), from, n * row_bytes);
-  decode_weights(type.dtype, halves, values);
+  decode_values(type.dtype, halves, values);
   return values;
 }
 

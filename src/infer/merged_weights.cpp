@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "formats/arrays.h"
 #include "formats/codec.h"
 #include "infer/stored_weights.h"
 
@@ -71,7 +72,7 @@ std::vector<float> MergedWeights::factor(const std::string& name, const Shape& s
                 adapters_.path(), name, to_string(shape), safe_dtype_name(tensor.stored),
                 to_string(tensor.shape));
   }
-  return decode_weights(*dtype, adapters_.read(name));
+  return decode_values(*dtype, adapters_.read(name));
 }
 
 std::shared_ptr<const MergedWeights::Change> MergedWeights::change_of(

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/integer.h"
 #include "base/thread_pool.h"
-#include "formats/codec.h"
+#include "formats/arrays.h"
 #include "infer/adapter_note.h"
 #include "infer/matrix_quantizer.h"
 #include "infer/merged_weights.h"
@@ -81,35 +81,6 @@ Shape place_of(int64_t element, const Shape& shape) {
 }
 
 }  // namespace
-
-void decode_weights(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) {
-  if (dtype == Dtype::f32) {
-    if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
-    return;
-  }
-  if (dtype == Dtype::bf16) {  // most weights: a loop that is vectorized
-    for (size_t i = 0; i < out.size(); ++i) {
-      uint16_t code = 0;
-      std::memcpy(&code, bytes.data() + 2 * i, 2);
-      out[i] = f32_from_bf16(code);
-    }
-    return;
-  }
-  visit_format(dtype, [&]<Dtype D>() {
-    using Code = std::conditional_t<bytes_of(D, 1) == 2, uint16_t, uint8_t>;
-    for (size_t i = 0; i < out.size(); ++i) {
-      Code code = 0;
-      std::memcpy(&code, bytes.data() + sizeof(Code) * i, sizeof(Code));
-      out[i] = decode<D>(code);
-    }
-  });
-}
-
-std::vector<float> decode_weights(Dtype dtype, std::span<const std::byte> bytes) {
-  std::vector<float> values(bytes.size() / static_cast<size_t>(bytes_of(dtype, 1)));
-  decode_weights(dtype, bytes, values);
-  return values;
-}
 
 WeightReader::WeightReader(const Files& files, const std::string& path, const ModelSpec& spec,
                            NonfiniteWeights nonfinite, HeadWeights head)
@@ -212,8 +183,8 @@ std::vector<float> WeightReader::read_scales(const StoredTensor& tensor) const {
       stored != SafeDtype::f16) {
     bad_tensor(files_, tensor.name, "F32, BF16, F16 or U8", safe_dtype_name(stored));
   }
-  return decode_weights(is_power ? Dtype::e8m0 : native_dtype(stored).value(),
-                        files_.read(tensor.name));
+  return decode_values(is_power ? Dtype::e8m0 : native_dtype(stored).value(),
+                       files_.read(tensor.name));
 }
 
 void WeightReader::add_input(const std::string& parameter, const QuantizationConfig& config) {
@@ -261,7 +232,7 @@ void WeightReader::read_stored(const std::string& parameter, std::span<std::byte
     const auto bytes = out.subspan(i, std::min(kRawBytes, out.size() - i));
     if (is_surely_finite(dtype, bytes)) continue;
     values.resize(bytes.size() / width);
-    decode_weights(dtype, bytes, values);
+    decode_values(dtype, bytes, values);
     check_finite(parameter, static_cast<int64_t>((first + i) / width), values);
   }
 }
@@ -322,7 +293,7 @@ void WeightReader::read(const std::string& parameter, int64_t first, std::span<f
     const auto part = out.subspan(i, std::min(step, out.size() - i));
     const auto bytes = std::span(raw).first(part.size() * width);
     read_unchecked(parameter, bytes, (static_cast<uint64_t>(first) + i) * width);
-    decode_weights(*tensor.dtype, bytes, part);
+    decode_values(*tensor.dtype, bytes, part);
   }
   if (const Scales* scaled = scales(parameter)) {
     for_each_scale_run(scaled->block, tensor.shape.at(1), first, std::ssize(out),

@@ -95,10 +95,6 @@ class WeightReader {
   FakeQuantizeInputs inputs_;
 };
 
-// The values of a tensor of a file in this dtype, exact.
-void decode_weights(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out);
-std::vector<float> decode_weights(Dtype dtype, std::span<const std::byte> bytes);
-
 // Hands all elements of all parameters to `take` in pieces, on n_threads threads. Each has buffers
 // of its own, together at most the largest parameter's bytes in BF16 or 64 KiB a thread, and no
 // more than 4 MiB a thread.

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "formats/codec.h"
+#include "formats/arrays.h"
 #include "formats/table.h"
 #include "ir/op_def.h"
 #include "ir/ops/quantize_layers.h"
@@ -263,8 +263,8 @@ void EdgeWatch::look_at_quantizer(const Plan& plan, const Node& quantizer) {
 
 EdgeWatch::Loss EdgeWatch::loss_of(const Plan& plan, const Node& quantizer) {
   const ValueId x = quantizer.in(Quantize::x), q = quantizer.out(Quantize::q);
-  const auto wide = values_of(plan.graph.type(x).dtype, bytes(plan, x));
-  const auto codes = values_of(plan.graph.type(q).dtype, bytes(plan, q));
+  const auto wide = decode_values(plan.graph.type(x).dtype, bytes(plan, x));
+  const auto codes = decode_values(plan.graph.type(q).dtype, bytes(plan, q));
   const auto scale = static_cast<double>(scalar(plan, quantizer.in(Quantize::scale)));
   double signal = 0, noise = 0, amax = 0;
   for (size_t i = 0; i < std::min(wide.size(), codes.size()); ++i) {

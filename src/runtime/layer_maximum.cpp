@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numbers>
 
-#include "formats/codec.h"
+#include "formats/arrays.h"
 #include "ir/op_def.h"
 #include "ir/ops/quantize_layers.h"
 #include "runtime/magnitudes.h"
@@ -23,7 +23,7 @@ class LayerOperands {
 
   std::vector<float> values(SlotId slot) const {
     const ValueId id = node_.in(slot);
-    return id == kNoValue ? std::vector<float>() : values_of(graph_.type(id).dtype, read_(id));
+    return id == kNoValue ? std::vector<float>() : decode_values(graph_.type(id).dtype, read_(id));
   }
 
   // An operand that may be quantized.
@@ -111,24 +111,6 @@ double gelu_maximum(const LayerOperands& of, ThreadPool& pool) {
 }
 
 }  // namespace
-
-std::vector<float> values_of(Dtype dtype, std::span<const std::byte> bytes) {
-  std::vector<float> values(bytes.size() / static_cast<size_t>(bytes_of(dtype, 1)));
-  if (values.empty()) return values;
-  if (dtype == Dtype::f32) {
-    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-    return values;
-  }
-  visit_format(dtype, [&]<Dtype D>() {
-    using Code = std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>;
-    for (size_t i = 0; i < values.size(); ++i) {
-      Code code;
-      std::memcpy(&code, bytes.data() + i * sizeof(Code), sizeof(Code));
-      values[i] = decode<D>(code);
-    }
-  });
-  return values;
-}
 
 std::optional<double> layer_maximum(const Graph& graph, const Node& node, const ValueReader& read,
                                     ThreadPool& pool) {

@@ -12,9 +12,6 @@
 
 namespace octet {
 
-// f32 of `n` stored values of one of the formats.
-std::vector<float> values_of(Dtype dtype, std::span<const std::byte> bytes);
-
 // The bytes of a value as they lie in memory, until the next call.
 using ValueReader = std::function<std::span<const std::byte>(ValueId)>;
 

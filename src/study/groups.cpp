@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "infer/weights.h"
+#include "formats/arrays.h"
 #include "ir/op_def.h"
 #include "ptq/simulate.h"
 
@@ -173,7 +173,7 @@ Study study_tensors(const SafetensorsReader& file) {
   for (const StoredTensor& tensor : file.tensors()) {
     const bool is_real = tensor.dtype && !is_quantized(*tensor.dtype) && is_float(*tensor.dtype);
     const std::vector<float> x =
-        is_real ? decode_weights(*tensor.dtype, file.read(tensor.name)) : std::vector<float>();
+        is_real ? decode_values(*tensor.dtype, file.read(tensor.name)) : std::vector<float>();
     const auto [largest, smallest, is_finite] = magnitudes_of(x);
     const std::string why = !is_real     ? "of type " + std::string(safe_dtype_name(tensor.stored))
                             : !is_finite ? "not finite"

@@ -38,7 +38,7 @@ float to_odd(double x) {
 
 template <Dtype D>
 struct Code {
-  using Word = std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>;
+  using Word = CodeWord<D>;
   static double decode(Word code) { return static_cast<double>(octet::decode<D>(code)); }
   static Word encode(double x) {
     constexpr EncodeOptions kOptions{.saturate = !format_row(D).has_inf};
