@@ -1,8 +1,9 @@
 // What every command shares: the global flags, and how results and messages reach the terminal.
 //
 // A command is a file cli/<name>_command.cpp with `void add_<name>_command(CLI::App&,
-// GlobalOptions&)`, listed in main.cpp. It adds a sub-command whose callback does the work, throws
-// Error when it fails, and ExitStatus to end with a status of its own.
+// GlobalOptions&)`, declared in commands.h and listed in commands.cpp. It adds a sub-command whose
+// callback does the work, throws Error when it fails, and ExitStatus to end with a status of its
+// own.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,7 +1,5 @@
 #include "cli/commands.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 
 #include "base/error.h"

@@ -137,7 +137,7 @@ RankHosts find_hosts(Group& group) {
   Xxh64 hash;
   hash.update(boot.empty() ? name : boot);
   const uint64_t host = hash.digest();
-  hash.update(std::as_bytes(std::span(&cores, 1)));
+  hash.add(cores);
   const uint64_t host_cores = hash.digest();
   const std::vector<uint64_t> hosts = gather_value(&group, host);
   const std::vector<uint64_t> all_cores = gather_value(&group, host_cores);

@@ -3,12 +3,11 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/common.h"
 #include "infer/evaluate.h"
-#include "infer/text_model.h"
+#include "infer/inference.h"
 
 namespace octet {
 

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <memory>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "base/error.h"

@@ -1,7 +1,6 @@
 // Text that came from outside, made fit for a terminal.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -251,7 +251,7 @@ std::string read_config_text(const std::string& file) {
                 kLargest, stream->size());
   }
   std::string text(stream->size(), '\0');
-  stream->read_at(0, std::as_writable_bytes(std::span(text)));
+  stream->read_at(0, text);
   // Without a key the defaults are trained: of a pipe, because what should have written it failed.
   const bool is_file = files.kind(file) == EntryKind::file || file == "/dev/null";
   if (!is_file && !has_keys(text)) {

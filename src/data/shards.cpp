@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -78,8 +77,7 @@ class ShardSource : public TokenSource {
     read_tokens(*file, first, tokens);
     flag_starts(ends_, first, starts);
     if (first == 0) starts[0] = 1;
-    if (!ends_.empty()) return;
-    if (!options_.eos) return;
+    if (!ends_.empty() || !options_.eos) return;
     for (size_t i = 1; i < tokens.size(); ++i) starts[i] = tokens[i - 1] == *options_.eos;
     if (first > 0) {
       int32_t before = 0;

@@ -212,10 +212,7 @@ class ArrayRows : public RowSource {
   bool tells_lengths() const override { return read_.size() > inputs_.size(); }
   uint64_t identity() const override {
     Xxh64 hash;
-    for (const auto& file : files_) {
-      const uint64_t part = file->identity();
-      hash.update(std::as_bytes(std::span(&part, 1)));
-    }
+    for (const auto& file : files_) hash.add(file->identity());
     return hash.digest();
   }
   std::optional<int64_t> n_counted(int64_t sample, const RowCell&,

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "data/rows.h"
+#include "infer/inference.h"
 #include "infer/model_source.h"
-#include "infer/text_model.h"
 
 namespace octet {
 

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
 #include "base/named_enum.h"
+#include "infer/inference.h"
 #include "infer/model_source.h"
-#include "infer/text_model.h"
 #include "text/tokenizer.h"
 
 namespace octet {

@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
+#include "infer/inference.h"
 #include "infer/model_source.h"
-#include "infer/text_model.h"
 #include "text/encode_texts.h"
 
 namespace octet {

@@ -1,7 +1,5 @@
 #include "io/checkpoint_parts.h"
 
-#include <future>
-
 #include "base/error.h"
 #include "base/hash.h"
 #include "io/in_a_thread.h"

@@ -15,8 +15,12 @@ inline constexpr size_t kWorthAThread = 4 << 20;
 // Calls hash() beside write(), both of so many bytes: in a thread where that is worth one.
 template <typename Hash, typename Write>
 void hash_beside(size_t n_bytes, const Hash& hash, const Write& write) {
-  const auto hashed =
-      std::async(n_bytes < kWorthAThread ? std::launch::deferred : kInAThread, hash);
+  if (n_bytes < kWorthAThread) {
+    write();
+    hash();
+    return;
+  }
+  const auto hashed = std::async(kInAThread, hash);
   write();
   hashed.wait();
 }

@@ -26,8 +26,7 @@ std::string hash_of_rows(const std::vector<Batch>& rows, const ModelSpec& spec) 
     for (const InputSpec& input : inputs) {
       const HostTensor* tensor = batch.find(input.name);
       if (tensor == nullptr || std::ranges::count(completed_inputs(), input.name) > 0) continue;
-      std::visit([&](const auto& values) { hash.update(std::as_bytes(std::span(values))); },
-                 tensor->values);
+      std::visit([&](const auto& values) { hash.update(values); }, tensor->values);
     }
   }
   return fmt::format("{:016x}", hash.digest());

@@ -70,6 +70,7 @@ SmallPlan::SmallPlan(const Graph& typed, Backend& backend) {
                                           *backend.catalogue);
   });
 }
+
 ModelWalk::ModelWalk(const Graph& graph, std::vector<Batch> rows, Backend& backend,
                      ReadParameter read)
     : graph_(graph),

@@ -5,8 +5,8 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "data/rows.h"
+#include "infer/inference.h"
 #include "infer/model_source.h"
-#include "infer/text_model.h"
 
 namespace octet {
 

@@ -64,7 +64,7 @@ std::string text_of(const Files& files, const Candidate& candidate, const LocalT
                                          : files.open(candidate.path);
     if (file->size() > limit && !is_cut) return "";
     std::string text(std::min(file->size(), limit + 1), '\0');
-    file->read_at(0, std::as_writable_bytes(std::span(text)));
+    file->read_at(0, text);
     text = start_of(std::move(text), limit);
     return is_readable_text(text) ? text : "";
   } catch (const Error&) {

@@ -1,7 +1,6 @@
 #include "train/resume.h"
 
 #include <algorithm>
-#include <map>
 #include <span>
 
 #include "base/error.h"
@@ -83,7 +82,7 @@ constexpr KeptKey kKeptKeys[] = {
 bool is_set_anew(const KeptKey& kept, const ConfigSources& sources) {
   const auto source = sources.find(kept.key);
   if (source == sources.end()) return false;
-  return kept.over == KeptKey::Over::command_line ? source->second == "--set"
+  return kept.over == KeptKey::Over::command_line ? is_set(sources, kept.key)
                                                   : source->second != "default";
 }
 
@@ -125,8 +124,7 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
   ResumedConfig resumed{.config = now, .warning = {}};
   auto named = sources;
   // A warmup that was fitted into a short run stays too, when the run goes on to its file's length.
-  const auto source = sources.find("optim.warmup");
-  const bool is_fitted = source != sources.end() && source->second != "--set" &&
+  const bool is_fitted = sources.contains("optim.warmup") && !is_set(sources, "optim.warmup") &&
                          before.optim.warmup == fitted_warmup(now.optim.warmup, before.train.steps);
   if (is_fitted || !is_written(sources, "optim.warmup")) {
     if (before.optim.warmup <= now.train.steps) resumed.config.optim.warmup = before.optim.warmup;
@@ -207,7 +205,7 @@ std::optional<StepReport> recorded_step(const Files& files, const std::string& r
   if (!files.exists(path)) return std::nullopt;
   const auto file = files.open(path);
   std::string end(std::min(kMaxBytes, file->size()), '\0');
-  file->read_at(file->size() - end.size(), std::as_writable_bytes(std::span(end)));
+  file->read_at(file->size() - end.size(), end);
   while (end.ends_with('\n')) end.pop_back();
   const std::optional<StepReport> report = parse_metrics(end.substr(end.rfind('\n') + 1));
   return report && report->step == step ? report : std::nullopt;

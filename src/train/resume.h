@@ -2,7 +2,6 @@
 // another process goes on from there.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 

@@ -57,7 +57,7 @@ std::optional<std::string> trace_of_run(Files& files, const std::string& folder)
 std::string first_bytes(const Files& files, const std::string& path, uint64_t max_bytes) {
   const auto file = files.open(path);
   std::string text(std::min(max_bytes, file->size()), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(text)));
+  file->read_at(0, text);
   return text.starts_with('\0') ? "" : text;
 }
 

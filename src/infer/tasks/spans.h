@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,8 +10,8 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "data/questions.h"
+#include "infer/inference.h"
 #include "infer/model_source.h"
-#include "infer/text_model.h"
 #include "text/tokenizer.h"
 
 namespace octet {

@@ -34,8 +34,6 @@ class Counting : public TokenSource {
     }
   }
   uint64_t identity() const override { return 1; }
-
- private:
 };
 
 class WeightCopies : public testing::TestWithParam<const char*> {};

@@ -3,9 +3,7 @@
 namespace octet::cuda {
 
 std::optional<double> constant_of(const NodeView& view, size_t operand) {
-  const Node* made = view.graph.producer(view.node.in(operand), OpCode::fill);
-  if (made == nullptr) return std::nullopt;
-  return std::get<FillAttrs>(made->attrs).value;
+  return filled_with(view.graph, view.node.in(operand));
 }
 
 std::vector<int64_t> list_operands(const NodeView& view, size_t first) {
