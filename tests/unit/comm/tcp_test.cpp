@@ -170,7 +170,11 @@ TEST_F(TcpRanks, that_go_on_working_after_a_failure_are_told_beside_their_work) 
     ::_exit(is_told && failure.code() == ErrorCode::device ? 42 : 1);
   };
   const auto ids = start_all(2, [](Group& group) {
-    if (group.rank() == 1) throw Error(ErrorCode::io, "[disk] full");
+    gather_value(&group, 1);  // or the failure would end what still joins
+    if (group.rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(300));
+      throw Error(ErrorCode::io, "[disk] full");
+    }
     std::this_thread::sleep_for(milliseconds(20'000));
     return 0;
   });
