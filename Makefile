@@ -10,7 +10,7 @@ setup:
 	@tools/setup.sh
 
 build: configure
-	@cmake --build $(BUILD) -j $(JOBS) --target octet
+	@cmake --build $(BUILD) -j $(JOBS) --target octet octet_shared
 
 # What the Python package is built and tested with; where there is none, its tests skip.
 python: setup
@@ -21,8 +21,10 @@ configure: setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) > $(BUILD)/configure.log 2>&1 \
 	  || { cat $(BUILD)/configure.log; exit 1; }
 
-train: build
-	@$(BUILD)/octet compare
+# Builds with one line, that of what it is at where there is a terminal; then three minutes to watch.
+train: configure
+	@tools/quiet_build.sh $(BUILD) $(JOBS)
+	@$(BUILD)/octet demo
 
 test: python configure
 	@cmake --build $(BUILD) -j $(JOBS)

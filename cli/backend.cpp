@@ -6,6 +6,7 @@
 #include "base/cores.h"
 #include "base/error.h"
 #include "base/named_enum.h"
+#include "cli/enum_option.h"
 #include "cli/launched_ranks.h"
 #include "config/load.h"
 #include "library/open_backend.h"
@@ -24,6 +25,7 @@ BackendRequest request_of(const GlobalOptions& options, const KernelNeeds& needs
           .device_index = shares_gpu ? 0 : needs.device_index.value_or(of_rank),
           .deterministic = needs.deterministic,
           .rows = needs.same_rows ? cpu::RowSums::same : cpu::RowSums::library,
+          .arithmetic = needs.arithmetic == Arithmetic::own ? options.arithmetic : needs.arithmetic,
           .group = group,
           .ranks = group == nullptr ? needs.ranks : group->size()};
 }
@@ -57,6 +59,14 @@ void join_devices(Backend& backend, Group& group, const GlobalOptions& options,
   ranks.is_flat = wanted.strict;
   ranks.transport = wanted.transport;
   backend.device->join(ranks);
+}
+
+void add_arithmetic_option(CLI::App& command, GlobalOptions& options) {
+  add_enum_option(
+      command, "--arithmetic", options.arithmetic,
+      "on a CPU, sums of the products of 8-bit and 16-bit factors: own, in f32; hopper, "
+      "with the bits of Hopper's tensor cores, slower. On a GPU hopper asks for such a "
+      "card");
 }
 
 TextMachine text_machine(const Backend& backend, const Log& log) {

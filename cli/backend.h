@@ -15,8 +15,9 @@ namespace octet {
 struct KernelNeeds {
   bool deterministic = false;  // train.deterministic: on the CPU they always are
   bool same_rows = false;      // a row's bits for any number of rows: on the CPU (RowSums::same)
-  std::optional<int> device_index = {};  // of the host's GPUs; without it, as the rank
-  int ranks = 1;                         // without a group: that programs are planned for
+  std::optional<int> device_index = {};     // of the host's GPUs; without it, as the rank
+  Arithmetic arithmetic = Arithmetic::own;  // train.arithmetic; own: as GlobalOptions has it
+  int ranks = 1;                            // without a group: that programs are planned for
 };
 
 // NCCL's library, as OCTET_NCCL names it; empty where it does not.
@@ -36,6 +37,9 @@ void join_devices(Backend& backend, Group& group, const GlobalOptions& options,
 
 // The same to plan with: needs no device.
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs = {});
+
+// --arithmetic, to GlobalOptions::arithmetic.
+void add_arithmetic_option(CLI::App& command, GlobalOptions& options);
 
 // With this machine's files.
 TextMachine text_machine(const Backend& backend, const Log& log = {});

@@ -19,6 +19,7 @@
 #include "cli/bench_ranks.h"
 #include "cli/enum_option.h"
 #include "cli/launched_ranks.h"
+#include "cli/recipe_files.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "passes/precision/recipe.h"
@@ -124,10 +125,11 @@ class BenchRun {
 
   // Decoding with the kernels of `octet generate`.
   KernelNeeds needs() const {
-    return {.deterministic =
-                config(recipes_.empty() ? "bf16" : recipes_.front(), {}).train.deterministic,
+    const TrainConfig train = config(recipes_.empty() ? "bf16" : recipes_.front(), {}).train;
+    return {.deterministic = train.deterministic,
             .same_rows = flags_.what == "decode" || flags_.what == "prefill",
-            .device_index = flags_.device_index};
+            .device_index = flags_.device_index,
+            .arithmetic = train.arithmetic};
   }
 
   // `first` comes before the user's own settings.
@@ -137,7 +139,7 @@ class BenchRun {
     if (group_ != nullptr) first.push_back(fmt::format("parallel.ranks={}", group_->size()));
     first.push_back("recipe.base=" + recipe);
     return flags_.config.empty() ? parse_config(kModel25M, "the 25 M model", first).config
-                                 : load_config(flags_.config, first).config;
+                                 : load_config(config_path(flags_.config), first).config;
   }
 
   RecipeRounds rounds(const std::vector<std::string>& first) const {

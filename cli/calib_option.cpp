@@ -51,8 +51,7 @@ void add_calib_option(CLI::App& command, CalibFlags& flags) {
 }
 
 TokenStream open_model_text(const ModelSource& source, const std::vector<std::string>& paths,
-                            const std::string& split_on, const Log& log,
-                            const std::optional<TokenCacheOptions>& cached) {
+                            const Log& log, const ModelTextOptions& text) {
   Files& files = posix_files();
   const auto tokenizer = data_tokenizer(files, source.tokenizer, paths, source.spec.vocab, log);
   if (tokenizer->vocab_size() > source.spec.vocab) {
@@ -63,11 +62,13 @@ TokenStream open_model_text(const ModelSource& source, const std::vector<std::st
   DatasetOptions options;
   options.train = paths;
   options.val_fraction = 0;
-  options.document_separator = split_on;
+  options.document_separator = text.split_on;
+  // Where a text begins with its BOS, none ends it.
+  options.document_end = tokenizer->bos() ? DocumentEnd::eos : text.end;
   options.shards.vocab = source.spec.vocab;
   options.log = log;
   std::optional<TokenCache> cache;
-  if (cached) options.cache = &cache.emplace(files, *tokenizer, *cached);
+  if (text.cached) options.cache = &cache.emplace(files, *tokenizer, *text.cached);
   return open_dataset(files, options, *tokenizer).train;
 }
 
@@ -79,7 +80,8 @@ void calibrate_source(ModelSource& source, const CalibFlags& flags, const Global
     source.recipe_options.edge_scales = scales_of_run(flags.files.front(), source.recipe);
     return;
   }
-  const TokenStream stream = open_model_text(source, flags.files, flags.split_on, log);
+  const TokenStream stream =
+      open_model_text(source, flags.files, log, {.split_on = flags.split_on});
   if (stream.n_tokens() < 2) {
     throw Error(ErrorCode::bad_data, "--calib: expected at least two tokens, got {}",
                 stream.n_tokens());

@@ -21,10 +21,14 @@ struct CalibFlags {
 
 void add_calib_option(CLI::App& command, CalibFlags& flags);
 
-// Text, folders or token shards in the model's tokens; `cached`: tokenized once, and kept there.
+// Text, folders or token shards in the model's tokens.
+struct ModelTextOptions {
+  std::string split_on = {};                     // text between documents
+  std::optional<TokenCacheOptions> cached = {};  // tokenized once, and kept there
+  DocumentEnd end = DocumentEnd::eos;
+};
 TokenStream open_model_text(const ModelSource& source, const std::vector<std::string>& paths,
-                            const std::string& split_on, const Log& log,
-                            const std::optional<TokenCacheOptions>& cached = {});
+                            const Log& log, const ModelTextOptions& text = {});
 
 // source.recipe_options with the edge scales that its recipe is to have: measured on the files, or
 // those of a run whose config.yaml is given; without files the run's own, where the source is one.

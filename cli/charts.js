@@ -1,22 +1,14 @@
-// Charts and their legends, drawn by dygraphs: hover, zoom, and curves that can be hidden. All that
-// comes from the data becomes text, never markup.
+// Charts and their legends, drawn by dygraphs: hover, zoom, curves that can be hidden, and files of
+// what a chart shows. All that comes from the data becomes text, never markup.
 'use strict';
 const Charts = (() => {
+  const { make } = Parts;
   const dashes = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
-  const nColors = 8;
+  const nColors = 10;
   const columnWidth = 3.2; // pixels of a drawn point; more points hide each other
-  const groups = []; // of curves that one legend shows and hides
-  const undrawn = []; // dygraphs draws into what has a size: once the figures are in the page
-
-  // Elements
-
-  // Strings among the children become text, never markup.
-  function make(name, attributes, ...children) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    made.append(...children);
-    return made;
-  }
+  const zooms = new Map(); // by title: [from, to], where a reader has zoomed
+  let groups = []; // of curves that one legend shows and hides
+  let undrawn = []; // dygraphs draws into what has a size: once the figures are in the page
 
   // Numbers as text
 
@@ -67,14 +59,18 @@ const Charts = (() => {
   // dygraphs takes labels as markup.
   const markupOf = text => make('span', {}, text).innerHTML;
 
-  // As many names as there is room for; long ones by their end.
+  // Of a long name its beginning and its end; of a tensor not what all tensors are called.
+  function shortName(name) {
+    const text = name.replace(/^model\./, '').replace(/\.weight$/, '');
+    return text.length > 18 ? text.slice(0, 9) + '\u2026' + text.slice(-8) : text;
+  }
+
+  // As many names as there is room for.
   function nameTicks(names, low, high, pixels) {
     const first = Math.max(0, Math.ceil(low)), last = Math.min(names.length - 1, Math.floor(high));
     const stride = Math.max(1, Math.ceil((last - first + 1) * 20 / pixels)), ticks = [];
-    for (let v = first; v <= last; v += stride) {
-      const name = names[v];
-      ticks.push({ v, label: markupOf(name.length > 17 ? '\u2026' + name.slice(-16) : name) });
-    }
+    for (let v = first; v <= last; v += stride)
+      ticks.push({ v, label: markupOf(shortName(names[v])) });
     return ticks;
   }
 
@@ -97,12 +93,12 @@ const Charts = (() => {
     };
   }
 
-  // Curves with one legend: their names, colours and dashes. With `eachDashed` neighbours differ in
-  // their dashes too, else those beyond the eighth from those before.
-  function groupOf(names, { eachDashed = false } = {}) {
-    const group = { names, isVisible: names.map(() => true), graphs: [] };
-    group.color = curve => `--run-${curve % nColors}`;
-    group.dash = curve => dashes[((eachDashed ? curve : 0) + Math.floor(curve / nColors)) % 4];
+  // Curves with one legend: their names, and styles [{color, dash}], each a number; `titles` say
+  // more of them. `isVisible` may be of an earlier group, whose curves these go on with.
+  function groupOf(names, styles, { titles = names, isVisible = names.map(() => true) } = {}) {
+    const group = { names, titles, isVisible, graphs: [] };
+    group.color = curve => `--run-${styles[curve].color % nColors}`;
+    group.dash = curve => dashes[styles[curve].dash % dashes.length];
     group.options = () => ({
       colors: names.map((_, curve) => theme(group.color(curve))),
       axisLineColor: theme('--axis'), gridLineColor: theme('--grid'),
@@ -110,6 +106,10 @@ const Charts = (() => {
     groups.push(group);
     return group;
   }
+
+  // As many styles as curves: colours first, then dashes; or both at once.
+  const stylesOf = (n, eachDashed) => Array.from({ length: n }, (_, i) =>
+    ({ color: i, dash: (eachDashed ? i : 0) + Math.floor(i / nColors) }));
 
   const theme = name => getComputedStyle(document.body).getPropertyValue(name).trim();
 
@@ -128,20 +128,24 @@ const Charts = (() => {
 
   function legend(group) {
     return make('ul', { class: 'legend' }, ...group.names.map((name, curve) => {
-      const box = make('input', { type: 'checkbox', checked: '' });
+      const box = make('input', { type: 'checkbox', ...group.isVisible[curve] && { checked: '' } });
       box.addEventListener('change', () => {
         group.isVisible[curve] = box.checked;
         for (const graph of group.graphs) graph.setVisibility(curve, box.checked);
       });
-      return make('li', {}, make('label', {}, box, ...named(group, curve)));
+      return make('li', {}, make('label', { title: group.titles[curve] }, box,
+        ...named(group, curve)));
     }));
   }
 
-  // Charts: {title, x, xNames, log, zero, bytes, dots, curves: [{x, y, low, high, gaps}]}
+  // Charts: {title, x, xNames, log, zero, zeroLine, bytes, dots, isError, nothing,
+  // curves: [{x, y, low, high, gaps}]}; with isError low and high are errors, else
+  // the least and the largest value; `nothing` is said
+  // where no curve has a value.
 
-  // Each point the mean of `size` points of the curve, and their least and largest value; y is null
-  // where none is finite.
-  function grouped(curve, size) {
+  // Each point the mean of `size` points of the curve, and their least and largest value, or the
+  // mean of the errors; y is null where none is finite.
+  function grouped(curve, size, isError) {
     const points = [];
     for (let begin = 0; begin < curve.x.length; begin += size) {
       const end = Math.min(begin + size, curve.x.length);
@@ -152,8 +156,10 @@ const Charts = (() => {
         ++n;
         point.x += (curve.x[i] - point.x) / n;
         point.y += (curve.y[i] - point.y) / n;
-        point.low = Math.min(point.low, (curve.low ?? curve.y)[i]);
-        point.high = Math.max(point.high, (curve.high ?? curve.y)[i]);
+        const low = (curve.low ?? curve.y)[i], high = (curve.high ?? curve.y)[i];
+        const before = n > 1 ? point : { low, high };
+        point.low = isError ? before.low + (low - before.low) / n : Math.min(point.low, low);
+        point.high = isError ? before.high + (high - before.high) / n : Math.max(point.high, high);
       }
       points.push(n > 0 ? point : { x: curve.x[begin], y: null });
     }
@@ -164,7 +170,8 @@ const Charts = (() => {
   function pointsOf(chart, [from, to], width) {
     return chart.curves.map(curve => {
       const n = curve.x.filter(x => from <= x && x <= to).length;
-      return grouped(curve, Math.max(1, Math.ceil(n / Math.max(100, width / columnWidth))));
+      const size = Math.max(1, Math.ceil(n / Math.max(100, width / columnWidth)));
+      return grouped(curve, size, chart.isError);
     });
   }
 
@@ -196,14 +203,19 @@ const Charts = (() => {
   }
 
   const hasDots = (chart, points) => chart.dots && points.every(curve => curve.length <= 60);
-  const xText = (chart, x) => chart.xNames?.[x] ??
-    (chart.x === 'step' ? Math.round(x).toLocaleString('en') : String(Number(x.toPrecision(6))));
+  // Names have no order that a line would follow.
+  const strokeWidth = (chart, points) => chart.xNames && hasDots(chart, points) ? 0 : 1.7;
+  const xText = (chart, x) => {
+    if (chart.xNames) return chart.xNames[x];
+    if (chart.x === 'step') return 'step ' + Math.round(x).toLocaleString('en');
+    const text = Math.abs(x) < 1e6 ? String(Number(x.toPrecision(6))) : valueText(x, false);
+    return ['tokens', 'pictures', 'seconds'].includes(chart.x) ? `${text} ${chart.x}` : text;
+  };
 
   // What the curves have at the x under the cursor, or near it.
   function fillTip(tip, group, chart, points, x, window) {
     const nothing = chart.log ? 'zero or not finite' : 'not finite';
-    const word = chart.x === 'step' ? 'step ' : '';
-    const rows = [make('b', {}, word + xText(chart, x))];
+    const rows = [make('b', {}, xText(chart, x))];
     points.forEach((curve, i) => {
       if (!group.isVisible[i] || curve.length === 0) return;
       const near = curve.reduce((a, b) => Math.abs(b.x - x) < Math.abs(a.x - x) ? b : a);
@@ -212,7 +224,9 @@ const Charts = (() => {
         make('span', { class: 'value' },
           near.y === null ? nothing : valueText(near.y, chart.bytes)));
       const range = text => row.append(make('span', { class: 'range' }, text));
-      if (near.low < near.high)
+      if (chart.isError && near.low < near.high)
+        range('\u00b1 ' + valueText((near.high - near.low) / 2, chart.bytes));
+      else if (near.low < near.high)
         range(valueText(near.low, chart.bytes) + ' \u2013 ' + valueText(near.high, chart.bytes));
       if (Math.abs(near.x - x) > 0.005 * (window[1] - window[0]))
         range('at ' + xText(chart, near.x));
@@ -221,9 +235,13 @@ const Charts = (() => {
     tip.replaceChildren(...rows);
   }
 
-  // A mark at the top for values that are not finite.
-  function drawGaps(context, area, graph, group, chart) {
-    chart.curves.forEach(({ gaps }, i) => {
+  // A mark at the top for values that are not finite, and the line of zero.
+  function drawMarks(context, area, graph, group, chart) {
+    if (chart.zeroLine) {
+      context.fillStyle = theme('--soft');
+      context.fillRect(area.x, Math.round(graph.toDomYCoord(0)), area.w, 1);
+    }
+    chart.curves.forEach(({ gaps = [] }, i) => {
       if (!group.isVisible[i]) return;
       context.fillStyle = theme(group.color(i));
       let last = -Infinity;
@@ -249,19 +267,21 @@ const Charts = (() => {
       labels: ['x', ...group.names.map((_, i) => String(i))],
       series: Object.fromEntries(group.names.map((_, i) =>
         [String(i), { strokePattern: group.dash(i).length > 0 ? group.dash(i) : null }])),
-      customBars: true, connectSeparatedPoints: true, fillAlpha: 0.16, strokeWidth: 1.7,
+      customBars: true, connectSeparatedPoints: true, fillAlpha: 0.16,
+      strokeWidth: strokeWidth(chart, points), visibility: [...group.isVisible],
       drawPoints: hasDots(chart, points), pointSize: 2.6, highlightCircleSize: 3.5,
       logscale: chart.log, includeZero: chart.zero, legend: 'never', ...group.options(),
-      xlabel: markupOf(chart.x), xLabelHeight: 14, axisLabelFontSize: 11, gridLineWidth: 1,
+      axisLabelFontSize: 11, gridLineWidth: 1,
       xRangePad: 6, yRangePad: chart.log ? 8 : null, rightGap: 12,
       axes: {
-        x: { drawGrid: false, ticker: ticker({ isStep: chart.x === 'step', names: chart.xNames }),
+        x: { drawGrid: Boolean(chart.xNames),
+             ticker: ticker({ isStep: chart.x === 'step', names: chart.xNames }),
              pixelsPerLabel: chart.xNames ? 22 : 55, ...chart.xNames && { axisLabelWidth: 20 } },
         y: { ticker: ticker({ isBytes: chart.bytes }), axisLabelWidth: 58, pixelsPerLabel: 26,
              labelsKMG2: chart.bytes },
       },
       ...chart.xNames && { xAxisHeight: 80 },
-      underlayCallback: (context, area, g) => drawGaps(context, area, g, group, chart),
+      underlayCallback: (context, area, g) => drawMarks(context, area, g, group, chart),
       highlightCallback: (event, x) => {
         fillTip(tip, group, chart, points, x, graph.xAxisRange());
         tip.style.display = 'block';
@@ -271,31 +291,139 @@ const Charts = (() => {
       },
       unhighlightCallback: () => { tip.style.display = 'none'; },
       zoomCallback: (from, to) => {
+        if (graph.isZoomed('x')) zooms.set(chart.title, [from, to]);
+        else zooms.delete(chart.title);
         points = pointsOf(chart, [from, to], plot.clientWidth);
-        graph.updateOptions({ file: rowsOf(points, ends), drawPoints: hasDots(chart, points) });
+        graph.updateOptions({ file: rowsOf(points, ends), drawPoints: hasDots(chart, points),
+          strokeWidth: strokeWidth(chart, points) });
       },
     });
     plot.append(tip);
     group.graphs.push(graph);
+    chart.graph = graph;
+    const zoom = zooms.get(chart.title);
+    if (zoom !== undefined) {
+      points = pointsOf(chart, zoom, plot.clientWidth);
+      graph.updateOptions({ file: rowsOf(points, ends), dateWindow: zoom });
+    }
+  }
+
+  // Files of a chart
+
+  function save(name, href) {
+    const link = make('a', { download: name, href });
+    link.click();
+  }
+
+  const fileName = (chart, ending) =>
+    chart.title.toLowerCase().replace(/[^a-z0-9]+/g, '_').replace(/^_|_$/g, '') + ending;
+
+  // A line a point of a curve, as the page has it; of means the least and largest value too.
+  function csvOf(group, chart) {
+    const cell = value => /[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value;
+    const lines = [['name', chart.x, 'value', 'low', 'high'].map(cell).join(',')];
+    chart.curves.forEach(({ x, y, low = [], high = [] }, i) => {
+      x.forEach((at, k) => lines.push([cell(group.names[i]), cell(String(chart.xNames?.[at] ?? at)),
+        y[k] ?? '', low[k] ?? '', high[k] ?? ''].join(',')));
+    });
+    return lines.join('\n') + '\n';
+  }
+
+  // The chart as it is shown, with its title, its x and the names of its curves.
+  function pngOf(group, chart, plot, unit) {
+    const shown = group.names.map((_, i) => i).filter(i => group.isVisible[i]);
+    const width = plot.clientWidth, height = plot.clientHeight, top = 52, row = 20, scale = 2;
+    const canvas = make('canvas', { width: (width + 32) * scale,
+      height: (top + height + 32 + row * shown.length) * scale });
+    const context = canvas.getContext('2d');
+    context.scale(scale, scale);
+    context.fillStyle = theme('--card');
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.translate(16, 0);
+    const write = (text, x, y, color, size, weight = 400) => {
+      context.font = `${weight} ${size}px system-ui, sans-serif`;
+      context.fillStyle = theme(color);
+      context.fillText(text, x, y);
+    };
+    write(chart.title, 0, 24, '--text', 15, 600);
+    write(unit, 0, 42, '--soft', 12);
+    context.drawImage(plot.querySelector('canvas'), 0, top, width, height);
+    const origin = plot.getBoundingClientRect();
+    for (const label of plot.querySelectorAll('.dygraph-axis-label')) {
+      const box = label.getBoundingClientRect(), isX = label.matches('.dygraph-axis-label-x');
+      context.save();
+      context.translate(isX && chart.xNames ? box.right - origin.left
+        : isX ? (box.left + box.right) / 2 - origin.left : box.right - origin.left,
+      isX ? box.top - origin.top + top + 10 : (box.top + box.bottom) / 2 - origin.top + top + 4);
+      if (isX && chart.xNames) context.rotate(-38 * Math.PI / 180);
+      context.textAlign = isX && !chart.xNames ? 'center' : 'right';
+      write(label.textContent, 0, 0, '--soft', 11);
+      context.restore();
+    }
+    context.textAlign = 'right';
+    write(chart.x, width, top + height + 14, '--soft', 11);
+    context.textAlign = 'left';
+    shown.forEach((curve, i) => {
+      const y = top + height + 32 + row * i;
+      context.strokeStyle = theme(group.color(curve));
+      context.lineWidth = 3;
+      context.setLineDash(group.dash(curve));
+      context.beginPath();
+      context.moveTo(0, y);
+      context.lineTo(26, y);
+      context.stroke();
+      write(group.names[curve], 34, y + 4, '--text', 12);
+    });
+    return canvas.toDataURL('image/png');
   }
 
   function plotOf(group, chart) {
     if (chart.log) chart.curves = onLogScale(chart.curves);
-    if (chart.curves.every(curve => curve.y.every(y => y === null)))
-      return make('p', { class: 'none' }, 'No finite value.');
+    if (chart.curves.every(curve => curve.y.every(y => y === null))) return null;
     const plot = make('div', { class: chart.xNames ? 'plot slanted' : 'plot', role: 'img',
       'aria-label': `${chart.title} over ${chart.x}` });
     undrawn.push(() => draw(group, chart, plot));
     return plot;
   }
 
-  function drawAll() {
-    for (const drawOne of undrawn) drawOne();
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-      for (const group of groups)
-        for (const graph of group.graphs) graph.updateOptions(group.options());
-    });
+  // A chart with its heading and the buttons that save it; `rest` lies below.
+  function card(group, chart, unit, ...rest) {
+    const plot = plotOf(group, chart);
+    const caption = [chart.title, make('span', {}, unit)];
+    if (plot === null) {
+      return make('figure', { class: 'card' }, make('figcaption', {}, ...caption),
+        make('p', { class: 'none' }, chart.nothing ?? 'No finite value.'));
+    }
+    const button = (name, title, onClick) => {
+      const made = make('button', { type: 'button', title }, name);
+      made.addEventListener('click', onClick);
+      return made;
+    };
+    const tools = make('div', { class: 'tools' },
+      button('PNG', 'save this chart as a picture', () =>
+        save(fileName(chart, '.png'), pngOf(group, chart, plot, unit))),
+      button('CSV', 'save the values of this chart', () => save(fileName(chart, '.csv'),
+        'data:text/csv;charset=utf-8,' + encodeURIComponent(csvOf(group, chart)))));
+    return make('figure', { class: 'card' }, make('figcaption', {}, ...caption), tools, plot,
+      make('p', { class: 'axis' }, chart.x), ...rest);
   }
 
-  return { make, unitOf, groupOf, named, legend, plotOf, drawAll };
+  function drawAll() {
+    for (const drawOne of undrawn) drawOne();
+    undrawn = [];
+  }
+
+  // Before a page is built anew.
+  function clear() {
+    for (const group of groups) for (const graph of group.graphs) graph.destroy();
+    groups = [];
+    undrawn = [];
+  }
+
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+    for (const group of groups)
+      for (const graph of group.graphs) graph.updateOptions(group.options());
+  });
+
+  return { unitOf, groupOf, stylesOf, named, legend, card, drawAll, clear };
 })();

@@ -13,10 +13,14 @@ void add_commands(CLI::App& app, GlobalOptions& options);
 void add_train_command(CLI::App& app, GlobalOptions& options);
 // octet plan CONFIG: what a run will do and take, without running it.
 void add_plan_command(CLI::App& app, GlobalOptions& options);
+// octet recipes: the configurations that come with the program.
+void add_recipes_command(CLI::App& app, GlobalOptions& options);
 // octet eval --model DIR|RUN --tasks ...: what a model makes of text.
 void add_eval_command(CLI::App& app, GlobalOptions& options);
 // octet generate --model DIR|RUN --prompt TEXT: text from a model.
 void add_generate_command(CLI::App& app, GlobalOptions& options);
+// octet serve --model DIR|RUN: a model behind an HTTP API.
+void add_serve_command(CLI::App& app, GlobalOptions& options);
 // octet embed: texts as vectors.
 void add_embed_command(CLI::App& app, GlobalOptions& options);
 // octet convert FROM TO: a run or a model folder as transformers and inference servers load it.
@@ -31,8 +35,10 @@ void add_chat_command(CLI::App& app, GlobalOptions& options);
 void add_data_command(CLI::App& app, GlobalOptions& options);
 // octet report RUN...: curves, results and differences of runs as one page.
 void add_report_command(CLI::App& app, GlobalOptions& options);
-// octet compare: the main job of `make train`; every recipe on one small model and the machine's
-// own text.
+// octet demo: the main job of `make train`; a model talks, is fine-tuned in 8 bits and talks again,
+// and bf16 beside coat.
+void add_demo_command(CLI::App& app, GlobalOptions& options);
+// octet compare: every recipe on one small model and the machine's own text.
 void add_compare_command(CLI::App& app, GlobalOptions& options);
 // octet bench [layer|step|kernels|optimizer] [CONFIG]: what this machine reaches, with what it is
 // measured against.

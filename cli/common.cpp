@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "cli/command_tree.h"
 #include "config/table.h"
 
 namespace octet {
@@ -71,7 +72,7 @@ std::vector<std::string> GlobalOptions::config_sets() const {
 }
 
 void add_global_flags(CLI::App& command, GlobalOptions& options) {
-  const std::string group = "Flags of every command";
+  const std::string group = kGlobalFlagGroup;
   if (!has_option(command, "--threads")) {
     command.add_option("--threads", options.threads, "threads; 0: one per usable core")
         ->check(CLI::Range(0, 4096))

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/log.h"
 #include "base/ordered_json.h"
 #include "base/units.h"
@@ -23,10 +24,11 @@
 namespace octet {
 
 struct GlobalOptions {
-  int threads = 0;               // 0: one per core that this process may use
-  std::string isa = "auto";      // auto, scalar, avx2, avx512, amx
-  std::string device = "cpu";    // cpu, cuda
-  std::optional<uint32_t> seed;  // stands for train.seed
+  int threads = 0;                          // 0: one per core that this process may use
+  std::string isa = "auto";                 // auto, scalar, avx2, avx512, amx
+  std::string device = "cpu";               // cpu, cuda
+  Arithmetic arithmetic = Arithmetic::own;  // --arithmetic, of commands that have it
+  std::optional<uint32_t> seed;             // stands for train.seed
   bool quiet = false;
   bool json = false;
   std::vector<std::string> sets;  // a.b=c

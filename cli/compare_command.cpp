@@ -15,6 +15,7 @@
 #include "config/load.h"
 #include "infer/generate.h"
 #include "infer/model_source.h"
+#include "library/open_backend.h"
 #include "passes/precision/recipe.h"
 #include "text/tokenizer.h"
 #include "train/local_text.h"
@@ -167,8 +168,13 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
   for (const std::string& recipe : flags.recipes) find_recipe(recipe);
   check_folders(flags, posix_files());
   const RunConfig first = compare_config(flags, flags.recipes.front(), kMaxSteps, options);
-  Backend backend = open_backend(options, {.deterministic = first.train.deterministic});
-  const TrainerMachine machine{posix_files(), *backend.device, *backend.catalogue};
+  Backend backend = open_backend(
+      options, {.deterministic = first.train.deterministic, .arithmetic = first.train.arithmetic});
+  const auto auditor = audit_backend(*backend.catalogue, first.train.audit);
+  const TrainerMachine machine{.files = posix_files(),
+                               .device = *backend.device,
+                               .catalogue = *backend.catalogue,
+                               .auditor = auditor ? &*auditor : nullptr};
   const Dataset data = collect_local_text(
       machine.files,
       {.paths = flags.data, .origin = is_named ? PathOrigin::named : PathOrigin::suggested});

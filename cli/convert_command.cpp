@@ -21,13 +21,15 @@ ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOpti
   if (is_gguf_name(flags.from) && !flags.adapter_only)
     return import_gguf(files, flags.from, flags.to, how);
   ModelSource source = find_model_source(files, flags.from, how.log, unknown_keys(flags.strict));
-  if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
+  if (flags.allow_nonfinite) source.nonfinite = how.nonfinite;
   return flags.adapter_only ? export_adapter(files, source, flags.to, how.log)
                             : export_model(files, source, flags.to, how);
 }
 
 void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
-  ExportOptions how{.max_shard = flags.max_shard, .log = make_log(options)};
+  ExportOptions how{.max_shard = flags.max_shard,
+                    .nonfinite = nonfinite_weights(flags.allow_nonfinite),
+                    .log = make_log(options)};
   if (!flags.dtype.empty()) how.dtype = enum_from_name<ExportDtype>(flags.dtype).value();
   const ExportResult result = converted(posix_files(), flags, how);
   print_table(options, {{"folder", "tensors", "bytes", "shards"},

@@ -10,12 +10,14 @@
 #include "base/error.h"
 #include "cli/data_rows.h"
 #include "cli/progress.h"
+#include "cli/recipe_files.h"
 #include "config/load.h"
 #include "data/row_plan.h"
 #include "data/text_samples.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
 #include "train/run_setup.h"
+#include "train/text_rows.h"
 
 namespace octet {
 namespace {
@@ -343,14 +345,16 @@ void add_data_command(CLI::App& app, GlobalOptions& options) {
   inspect_data->add_option("--n", flags->n, "samples to show")->check(CLI::NonNegativeNumber);
   inspect_data->callback([flags, &options] {
     Files& files = posix_files();
-    LoadedConfig loaded = load_config(flags->config, options.config_sets());
+    LoadedConfig loaded = load_config(config_path(flags->config), options.config_sets());
     take_tokenizer_of_model(files, loaded);
     const RunConfig& config = loaded.config;
     Inspected data;
     if (has_conversations(config)) {
       data = inspect_conversations(config, options);
     } else {
-      const Dataset all = open_run_data(files, config, model_from_config(files, config),
+      const ModelSpec spec = model_from_config(files, config);
+      settle_negatives(files, loaded.config, spec);
+      const Dataset all = open_run_data(files, config, spec,
                                         {.log = make_log(options),
                                          .threads = options.threads,
                                          .on_progress = tokenize_painter(options)});

@@ -1,7 +1,9 @@
 #include "cli/commands.h"
 
+#include <memory>
 #include <string>
 
+#include "cli/command_tree.h"
 #include "cli/docs_pages.h"
 #include "config/report.h"
 #include "config/table.h"
@@ -45,6 +47,19 @@ OrderedJson models_json() {
   return all;
 }
 
+// Texts that shells and `man` read, made from the whole command line.
+void add_pages_of_commands(CLI::App& app, CLI::App& docs) {
+  auto shell = std::make_shared<std::string>();
+  CLI::App* completion = docs.add_subcommand("completion", "what completes commands in a shell");
+  completion->add_option("shell", *shell, "the shell")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh"}));
+  completion->callback(
+      [shell, &app] { write_out(*shell == "bash" ? bash_completion(app) : zsh_completion(app)); });
+  docs.add_subcommand("man", "the manual page of all commands, as `man` reads it")
+      ->callback([&app] { write_out(man_page(app)); });
+}
+
 }  // namespace
 
 void add_docs_command(CLI::App& app, GlobalOptions& options) {
@@ -69,6 +84,7 @@ void add_docs_command(CLI::App& app, GlobalOptions& options) {
   add_page("keys", "every key of a run file, for a terminal", [] {
     return DocsPage{configuration_help(), configuration_json()};
   });
+  add_pages_of_commands(app, *docs);
 }
 
 }  // namespace octet

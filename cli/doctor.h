@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,10 @@ using ShowFindings = std::function<void(const std::vector<Finding>&)>;
 int doctor_ranks(const GlobalOptions& options, int n_ranks, const ShowFindings& show);
 
 // octet doctor --prove CONFIG: the kernels of a run, each compared with the CPU's reference kernel
-// on this machine.
+// on this machine; whose sums are those of the device's tensor cores, where a rule is known and
+// nothing else is asked for.
 // Prints a line a kernel. Throws what load_config, open_backend and prove_run throw.
-void doctor_prove(const GlobalOptions& options, const std::string& config);
+void doctor_prove(const GlobalOptions& options, const std::string& config,
+                  std::optional<Arithmetic> arithmetic);
 
 }  // namespace octet

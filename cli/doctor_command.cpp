@@ -18,6 +18,7 @@
 #include "base/parse_text.h"
 #include "cli/backend.h"
 #include "cli/doctor.h"
+#include "cli/enum_option.h"
 #include "library/open_backend.h"
 
 namespace octet {
@@ -275,8 +276,13 @@ void add_doctor_command(CLI::App& app, GlobalOptions& options) {
                    "kernels of the CPU")
       ->type_name("CONFIG")
       ->excludes("--ranks");
-  doctor->callback([doctor, ranks, proved, &options] {
-    if (!proved->empty()) return doctor_prove(options, *proved);
+  auto arithmetic = std::make_shared<std::optional<Arithmetic>>();
+  add_enum_option(*doctor, "--arithmetic", *arithmetic,
+                  "with --prove: whose sums the reference makes; the device's, where a rule of its "
+                  "tensor cores is known")
+      ->needs("--prove");
+  doctor->callback([doctor, ranks, proved, arithmetic, &options] {
+    if (!proved->empty()) return doctor_prove(options, *proved, *arithmetic);
     run_doctor(options, doctor->count("--ranks") > 0 ? std::optional(*ranks) : std::nullopt);
   });
 }

@@ -6,8 +6,10 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/backend.h"
+#include "cli/recipe_files.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
+#include "train/prove_products.h"
 #include "train/prove_run.h"
 
 namespace octet {
@@ -30,13 +32,27 @@ Table table_of(const std::vector<std::string>& planned, KernelProofs proofs,
   return table;
 }
 
+// GEMMs at the run's own sizes.
+Table table_of(const std::vector<ProductProof>& products) {
+  Table table{{"gemm", "m", "n", "k", "values", "other bits"}, {}};
+  for (const ProductProof& p : products)
+    table.rows.push_back(cells(p.kernel, p.m, p.n, p.k, p.n_values, p.n_other));
+  return table;
+}
+
 }  // namespace
 
-void doctor_prove(const GlobalOptions& options, const std::string& path) {
-  const RunConfig config = load_config(path, options.config_sets()).config;
+void doctor_prove(const GlobalOptions& options, const std::string& path,
+                  std::optional<Arithmetic> arithmetic) {
+  const RunConfig config = load_config(config_path(path), options.config_sets()).config;
   const ModelSpec spec = model_from_config(posix_files(), config);
   const Backend device = open_backend(options, {.deterministic = config.train.deterministic});
   const Backend reference = cpu::make_backend(options.threads, cpu::Isa::scalar);
+  const bool has_rule = device.catalogue->target().capability == capability_of(Arithmetic::hopper);
+  const Arithmetic sums =
+      arithmetic.value_or(has_rule ? Arithmetic::hopper : config.train.arithmetic);
+  reference.catalogue->set_arithmetic(sums);
+  device.catalogue->set_arithmetic(sums);
   const std::vector<std::string> planned = planned_kernels(config, spec, *device.catalogue);
   KernelProofs proofs;
   const auto show = [&](const char* otherwise) {
@@ -48,9 +64,26 @@ void doctor_prove(const GlobalOptions& options, const std::string& path) {
     show("no: not reached");
     throw;
   }
-  show("no: not taken at small sizes");
-  if (!options.json)
-    write_line("\n{}: {} kernels as the reference", device.device->info().name, proofs.size());
+  const char* const otherwise = "no: not taken at small sizes";
+  if (!options.json) show(otherwise);
+  std::vector<ProductProof> products;
+  if (sums == Arithmetic::hopper && has_rule) {
+    const Backend cpu = cpu::make_backend(options.threads, cpu::detect_isa());
+    cpu.catalogue->set_arithmetic(sums);
+    products = prove_products(config, spec, device, cpu);
+  }
+  if (options.json) {
+    OrderedJson all = table_json(table_of(planned, proofs, otherwise));
+    for (const auto& row : table_json(table_of(products))) all.push_back(row);
+    write_out(json_text(all));
+  } else {
+    if (!products.empty()) {
+      write_line("");
+      print_table(options, table_of(products));
+    }
+    write_line("\n{}: {} kernels as the reference{}", device.device->info().name, proofs.size(),
+               products.empty() ? "" : ", and the run's GEMMs, to the bit");
+  }
   finish_output();
 }
 

@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "data/numpy_header.h"
 #include "infer/embed.h"
+#include "infer/sentence_folder.h"
 #include "nn/shape.h"
 
 namespace octet {
@@ -23,7 +24,7 @@ struct EmbedFlags : ModelFlags {
   std::string texts, out, recipe;
   std::optional<Pooling> pooling;
   int64_t batch = 32, max_tokens = 0;
-  bool keeps_length = false;
+  bool keeps_length = false, overwrites = false;
 };
 
 // As the folder says, unless a flag says otherwise.
@@ -35,6 +36,7 @@ EmbedOptions embed_options(const EmbedFlags& flags, const ModelSource& source,
   EmbedOptions result{.pooling = flags.pooling.value_or(said.pooling),
                       .normalizes = said.normalizes && !flags.keeps_length,
                       .max_tokens = flags.max_tokens,
+                      .width = said.width,
                       .batch = flags.batch,
                       .threads = options.threads,
                       .on_progress = count_painter(options, "", "texts")};
@@ -45,6 +47,13 @@ EmbedOptions embed_options(const EmbedFlags& flags, const ModelSource& source,
              result.normalizes ? ", normalized" : "");
   }
   return result;
+}
+
+// Before anything is computed. What is no file, as a pipe, is written to.
+void expect_no_file(const EmbedFlags& flags) {
+  if (flags.overwrites || posix_files().kind(flags.out) != EntryKind::file) return;
+  throw Error(ErrorCode::invalid_argument,
+              "--out: expected a file that is not there, or --overwrite; '{}' is there", flags.out);
 }
 
 void write_matrix(const std::string& path, const Embeddings& rows) {
@@ -58,6 +67,7 @@ void write_matrix(const std::string& path, const Embeddings& rows) {
 void run_embed(const EmbedFlags& flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
+  expect_no_file(flags);
   ModelSource source = open_model_source(flags, log);
   expect_tokenizer(source);
   source =
@@ -73,6 +83,8 @@ void run_embed(const EmbedFlags& flags, const GlobalOptions& options) {
     log.warning("{} of {} texts lost their ends: the longest has {} tokens", rows.n_truncated,
                 rows.n, rows.longest);
   }
+  if (rows.n_padded_inside > 0)
+    log.warning("{}", inner_padding_text(rows.n_padded_inside, rows.n, "texts", source.spec));
   write_matrix(flags.out, rows);
   print_table(options,
               {{"texts", "tokens", "truncated", "width", "pooling", "normalized", "seconds"},
@@ -91,6 +103,7 @@ void add_embed_command(CLI::App& app, GlobalOptions& options) {
   embed->add_option("--out", flags->out, "NumPy's f32 [texts, width]")
       ->required()
       ->type_name("OUT.npy");
+  embed->add_flag("--overwrite", flags->overwrites, "replace the file that --out names");
   add_enum_option(*embed, "--pooling", flags->pooling,
                   "mean over a text's tokens, or its first token (cls); as the folder says "
                   "without it, else mean");

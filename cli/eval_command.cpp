@@ -10,50 +10,46 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/parse_text.h"
 #include "cli/backend.h"
 #include "cli/calib_option.h"
 #include "cli/enum_option.h"
 #include "cli/eval_recipe.h"
 #include "cli/eval_tasks.h"
+#include "cli/eval_text.h"
 #include "cli/model_flags.h"
-#include "cli/progress.h"
 #include "cli/row_figures.h"
 #include "config/nearest.h"
-#include "data/dataset.h"
-#include "data/row_plan.h"
 #include "infer/check_generation.h"
 #include "infer/evaluate.h"
 #include "infer/inference.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_source.h"
+#include "infer/tasks/evaluations.h"
 #include "infer/tasks/images.h"
 #include "infer/tasks/task.h"
+#include "io/checkpoint.h"
+#include "io/checkpoint_folder.h"
+#include "io/manifest.h"
 #include "passes/precision/recipe.h"
-#include "train/run_setup.h"
+#include "train/validation_watch.h"
 
 namespace octet {
 namespace {
 
-constexpr int64_t kLongestDefault = 2048;
-
 struct EvalFlags : ModelFlags {
-  std::string split_on;
+  EvalTextFlags text;
+  std::string step;
   std::vector<std::string> recipes;
   EvalTaskFlags task_flags;
   CalibFlags calib;
   std::vector<std::string> tasks = {"perplexity"};
   std::vector<std::string> data;
-  int64_t max_documents = 0, max_tokens = 0, seq = 0, batch = 8;
-  bool per_document = false, per_row = false, checks_generation = false;
+  bool checks_generation = false;
+  int64_t batch_or(int64_t other) const { return text.batch > 0 ? text.batch : other; }
 };
 
-// "perplexity" and "nll" are one computation, named by what is looked for; ":FILE" is its text.
-struct Task {
-  std::string name;
-  std::vector<std::string> data;
-};
-
-Task parse_task(const std::string& text, const EvalFlags& flags) {
+TextTask parse_task(const std::string& text, const EvalFlags& flags) {
   const size_t colon = text.find(':');
   const std::string kind = text.substr(0, colon);
   const std::vector<std::string> kinds = {"nll", "perplexity"};
@@ -72,87 +68,25 @@ Task parse_task(const std::string& text, const EvalFlags& flags) {
   return {text, {text.substr(colon + 1)}};
 }
 
-std::vector<Task> parse_tasks(const EvalFlags& flags) {
-  std::vector<Task> tasks;
+std::vector<TextTask> parse_tasks(const EvalFlags& flags) {
+  std::vector<TextTask> tasks;
   for (const std::string& task : flags.tasks) tasks.push_back(parse_task(task, flags));
   return tasks;
 }
 
-// Files of a task, tokenized once where the model is a run.
-TokenStream named_stream(const Task& task, const EvalFlags& flags, const ModelSource& source,
-                         const RunDataOptions& run_options) {
-  if (!are_token_shards(posix_files(), task.data)) expect_tokenizer(source);
-  std::optional<TokenCacheOptions> cache;
-  if (source.run)
-    cache = token_cache_options(*source.run, source.tokenizer, flags.split_on, run_options);
-  return open_model_text(source, task.data, flags.split_on, run_options.log, cache);
-}
-
-TokenStream task_stream(Files& files, const Task& task, const EvalFlags& flags,
-                        const ModelSource& source, const RunDataOptions& run_options) {
-  if (!task.data.empty()) return named_stream(task, flags, source, run_options);
-  if (!source.run) {
-    throw Error(ErrorCode::invalid_argument,
-                "--data: expected text or token shards, got none: '{}' is no run with validation "
-                "data of its own",
-                flags.model);
-  }
-  return open_run_data(files, *source.run, source.spec, run_options).val;
-}
-
-// The table, and whose sum is not finite.
-struct EvalResult {
-  Table table{{"task", "documents", "tokens", "nll", "perplexity"}, {}};
-  std::string nonfinite = {};  // the first such task
-
-  void add(const std::string& task, const NllSum& nll, int64_t n_documents) {
-    table.rows.push_back(cells(task, n_documents, nll.n_tokens, fmt::format("{:.6f}", nll.mean()),
-                               fmt::format("{:.4f}", std::exp(nll.mean()))));
-    if (nonfinite.empty() && !std::isfinite(nll.sum)) nonfinite = task;
-  }
-  void expect_finite() const {
-    if (nonfinite.empty()) return;
-    throw Error(ErrorCode::numerics, "[eval] expected a finite log-likelihood, got none of {}",
-                nonfinite);
-  }
-};
-
-void add_documents(const Task& task, const EvalFlags& flags, const TokenStream& stream,
-                   BoundPlan& evaluate, EvalResult& result) {
-  const auto documents =
-      documents_of(stream, {.max_documents = flags.max_documents, .max_tokens = flags.seq});
-  const auto results = document_nll(evaluate, documents, {.batch = flags.batch, .seq = flags.seq});
-  NllSum total;
-  for (size_t i = 0; i < results.size(); ++i) {
-    total.add(results[i]);
-    if (flags.per_document) result.add(fmt::format("{} #{}", task.name, i), results[i], 1);
-  }
-  result.add(task.name, total, std::ssize(results));
-}
-
-// The sum of all rows, and each row's own where it is asked for: what standard errors are made of.
-void add_windows(const Task& task, const EvalFlags& flags, const EvalRows& windows,
-                 BoundPlan& evaluate, EvalResult& result) {
-  const std::vector<NllSum> rows = row_nll(evaluate, windows, flags.batch);
-  NllSum total;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    total.add(rows[i]);
-    if (flags.per_row) result.add(fmt::format("{} #{}", task.name, i), rows[i], 1);
-  }
-  result.add(task.name, total, 1);
-}
-
 // Where the recipe has no scales that are measured over a batch, equal bits are promised on the
 // CPU.
-void check_run(const EvalFlags& flags, const std::vector<Task>& tasks, ModelSource& source,
+void check_run(const EvalFlags& flags, const std::vector<TextTask>& tasks, ModelSource source,
                const GlobalOptions& options) {
   constexpr int64_t kTokens = 10'000, kLongest = 256;
-  CheckSize size{.batch = flags.batch, .seq = std::min(flags.seq, kLongest)};
-  size.n_tokens = flags.max_tokens > 0 ? flags.max_tokens : kTokens;
+  const int64_t seq = flags.text.seq > 0 ? flags.text.seq : source.seq;
+  CheckSize size{.batch = flags.batch_or(kEvalBatch), .seq = std::min(seq, kLongest)};
+  size.n_tokens = flags.text.max_tokens > 0 ? flags.text.max_tokens : kTokens;
   if (!source.run) source.spec.rope_seq = size.seq;
   const TokenStream stream =
-      task_stream(posix_files(), tasks.front(), flags, source,
-                  {.log = make_log(options), .threads = options.threads, .on_progress = {}});
+      open_eval_text(source, tasks.front(), flags.text,
+                     {.log = make_log(options), .threads = options.threads, .on_progress = {}})
+          .stream;
   Backend backend = open_backend(options, {.same_rows = true});
   Inference model(source, check_functions(size), text_machine(backend));
   const GenerationCheck check = check_generation(model, stream, size);
@@ -208,78 +142,140 @@ bool are_evaluation_tasks(const EvalFlags& flags) {
               "--tasks: expected nll and perplexity apart from evaluation tasks, got both");
 }
 
+// Of the lowest validation loss that a checkpoint knows of; 0: there was none.
+int64_t best_step_of(const Files& files, const std::string& checkpoint) {
+  const std::string path = join_path(checkpoint, kManifest);
+  ValidationWatch watch;
+  watch.read(parse_manifest(files.read_text(path), path).extra, checkpoint);
+  return watch.best_step();
+}
+
+// The path of the run's checkpoint that --step names.
+std::string checkpoint_of(Files& files, const std::string& model, const std::string& step,
+                          const Log& log) {
+  if (step.empty()) return model;
+  const std::string folder = join_path(model, "ckpt");
+  if (!files.exists(join_path(model, "config.yaml")) || !files.exists(folder)) {
+    throw Error(ErrorCode::invalid_argument, "--step: expected a run beside it, got '{}'", model);
+  }
+  if (step == "newest") return model;
+  std::vector<CheckpointEntry> whole = Checkpoints(files, folder, log).list();
+  std::erase_if(whole, [](const CheckpointEntry& entry) { return !entry.is_whole(); });
+  const bool is_best = step == "best" && !whole.empty();
+  const int64_t wanted =
+      is_best ? best_step_of(files, whole.back().path) : parse_number<int64_t>(step).value_or(0);
+  if (is_best && wanted == 0) {
+    throw Error(ErrorCode::bad_data,
+                "--step: expected newest, got best: no evaluation of '{}' had a finite loss",
+                model);
+  }
+  std::vector<int64_t> steps;
+  for (const CheckpointEntry& entry : whole) {
+    if (entry.step == wanted) return entry.path;
+    steps.push_back(entry.step);
+  }
+  throw Error(ErrorCode::bad_data,
+              "--step: expected newest, best or one of the checkpoints of '{}' ({}), got {}{}",
+              model, fmt::join(steps, ", "), step,
+              is_best ? fmt::format(", step {} (train.keep_best keeps it)", wanted) : "");
+}
+
+// Which checkpoint of a run is read, and which one was the best.
+void tell_step(const ModelSource& source, const Log& log) {
+  const auto step = checkpoint_step(source);
+  if (!step) return;
+  const std::string folder = parent_path(source.weights);
+  const int64_t best = best_step_of(posix_files(), folder);
+  log.info("[eval] {}: step {}{}", source.folder, *step,
+           best > 0 && best != *step
+               ? fmt::format("; the lowest validation loss was at step {} (--step best)", best)
+               : "");
+}
+
 // The task that stands where none is named, of a model that writes no text.
-bool is_of_rows(const std::vector<Task>& tasks, const ModelSpec& spec) {
+bool is_of_rows(const std::vector<TextTask>& tasks, const ModelSpec& spec) {
   return !model_def(spec.kind).writes_text && tasks.size() == 1 &&
          tasks.front().name == "perplexity";
 }
 
-EvalRowsCall rows_call(const EvalFlags& flags) {
+// On its own data a run is evaluated in the batches of its validation.
+EvalRowsCall rows_call(const EvalFlags& flags, const ModelSource& source) {
   const EvalTaskFlags& task = flags.task_flags;
-  return {flags.data, task.limit, flags.seq, flags.batch, task.stride};
+  const bool is_own = source.run && flags.data.empty();
+  return {.files = flags.data,
+          .limit = task.limit,
+          .seq = flags.text.seq,
+          .batch = flags.text.batch,
+          .default_batch = is_own ? source.run->train.batch : kEvalBatch,
+          .stride = task.stride};
 }
 
 void run_eval(EvalFlags flags, const GlobalOptions& options) {
-  Files& files = posix_files();
   const Log log = make_log(options);
   const bool are_images = are_image_tasks(flags.tasks), are_spans = are_span_tasks(flags.tasks);
   const bool are_tasks = !are_images && !are_spans && are_evaluation_tasks(flags);
-  std::vector<Task> tasks;
+  std::vector<TextTask> tasks;
   if (!are_tasks && !are_images && !are_spans) tasks = parse_tasks(flags);
-  ModelSource source = open_model_source(flags, log);
+  flags.model = checkpoint_of(posix_files(), flags.model, flags.step, log);
+  const ModelSource source = open_model_source(flags, log);
+  tell_step(source, log);
   if (flags.recipes.empty()) flags.recipes = {source.recipe};
-  flags.calib.split_on = flags.split_on, flags.calib.batch = flags.batch;
+  flags.calib.split_on = flags.text.split_on, flags.calib.batch = flags.batch_or(kEvalBatch);
   std::vector<ModelSource> sources;
   for (const std::string& recipe : flags.recipes)
     sources.push_back(source_with_recipe(source, recipe, options.sets));
-  const EvalTasksCall call{flags.tasks, flags.batch, flags.seq, flags.task_flags};
+  const EvalTasksCall call{flags.tasks, flags.batch_or(kEvalBatch), flags.text.seq,
+                           flags.task_flags};
   if (are_images) return run_image_tasks(call, sources, options);
   if (are_spans) return run_span_tasks(call, sources, options);
-  if (is_of_rows(tasks, source.spec)) return run_eval_rows(rows_call(flags), sources, options);
-  if (are_tasks) {
-    calibrate_sources(flags, sources, options);
-    return run_eval_tasks(call, sources, options);
+  if (is_of_rows(tasks, source.spec))
+    return run_eval_rows(rows_call(flags, source), sources, options);
+  if (!are_tasks) {
+    expect_text(source.spec);
+    flags.calib.seq = flags.text.seq > 0 ? flags.text.seq : std::min(source.seq, kLongestWindow);
+    for (ModelSource& one : sources)
+      if (!one.run) one.spec.rope_seq = flags.calib.seq;
   }
-  if (flags.recipes.size() > 1) {
+  calibrate_sources(flags, sources, options);
+  if (are_tasks) return run_eval_tasks(call, sources, options);
+  if (!flags.checks_generation) return run_eval_text(tasks, flags.text, sources, options);
+  if (sources.size() > 1) {
     throw Error(ErrorCode::invalid_argument,
-                "--recipe: expected one for nll and perplexity, got {}", flags.recipes.size());
+                "--recipe: expected one with --check-generation, got {}", sources.size());
   }
-  source = sources.front();
-  expect_text(source.spec);
-  if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
-  if (!source.run) source.spec.rope_seq = flags.seq;
-  flags.calib.seq = flags.seq;
-  calibrate_source(source, flags.calib, options);
-  const RowDocuments documents = source.run ? row_documents(*source.run) : RowDocuments::joined;
-  if (flags.checks_generation) return check_run(flags, tasks, source, options);
-  Backend backend = open_backend(options);
-  const FunctionKey function{function::evaluate,
-                             {.batch = flags.batch, .seq = flags.seq, .documents = documents}};
-  Inference model(source, std::span(&function, 1), text_machine(backend));
-  BoundPlan& evaluate = model.function(function.name, function.size);
-  const RunDataOptions data_options = {
-      .log = log, .threads = options.threads, .on_progress = tokenize_painter(options)};
-  EvalResult result;
-  for (const Task& task : tasks) {
-    const TokenStream stream = task_stream(files, task, flags, source, data_options);
-    if (!flags.split_on.empty() || flags.max_documents > 0 || flags.per_document) {
-      add_documents(task, flags, stream, evaluate, result);
-      continue;
-    }
-    const RowOptions rows{.seq = flags.seq, .boundaries = eval_boundaries(documents)};
-    const int64_t n = stream.n_tokens(), wanted = flags.max_tokens > 0 ? flags.max_tokens : n;
-    add_windows(task, flags, SampleEval(stream, rows, std::min(wanted, n) + 1), evaluate, result);
-  }
-  print_table(options, result.table);
-  result.expect_finite();
+  check_run(flags, tasks, sources.front(), options);
+}
+
+void add_text_options(CLI::App& eval, EvalTextFlags& text) {
+  eval.add_option("--split-on", text.split_on,
+                  "text between documents; each is then evaluated on its own");
+  eval.add_option("--max-documents", text.max_documents, "the first ones only; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  eval.add_option("--max-tokens", text.max_tokens,
+                  "predicted tokens of undivided text, or conversations until they hold so many; "
+                  "0: all; of a run's own data what its evaluations read")
+      ->check(CLI::NonNegativeNumber);
+  eval.add_option("--seq", text.seq, "longest context; the run's, or the model's, at most 2048")
+      ->check(CLI::NonNegativeNumber);
+  eval.add_option("--batch", text.batch,
+                  "sequences at a time; 8, or of a run on text, or on its "
+                  "own data its train.batch")
+      ->check(CLI::PositiveNumber);
+  eval.add_flag("--per-document", text.per_document, "a row for each document, too");
+  eval.add_flag("--per-row", text.per_row,
+                "undivided text: a row for each window, too; conversations: for each");
+  eval.add_flag("--raw-text", text.is_raw, "JSON files are text like any other, not records");
+  eval.add_flag("--text-end", text.ends_texts,
+                "end each text with the tokenizer's end of text, as training does, and score it");
 }
 
 }  // namespace
 
 void add_eval_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* eval = app.add_subcommand(
-      "eval", "log-likelihood of text under a model, and evaluation tasks from local files");
+  CLI::App* eval = app.add_subcommand("eval",
+                                      "log-likelihood of text and conversations under a model, and "
+                                      "evaluation tasks from local files");
   add_model_flags(*eval, *flags);
   std::string names;
   for (const TaskDef& task : all_tasks()) names += fmt::format(", {}", task.name);
@@ -307,26 +303,23 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
                    "spans: a file for {ID: answer}, as SQuAD's script reads it")
       ->type_name("OUT.json");
   eval->add_option("--data", flags->data,
-                   "text, folders or token shards; without it a run's own validation data")
+                   "text, conversations (JSON), folders or token shards; without it a run's own "
+                   "validation data")
       ->delimiter(',');
-  eval->add_option("--recipe", flags->recipes,
-                   "precision; the run's, or fp32 for a model folder; several for evaluation tasks")
+  eval->add_option(
+          "--recipe", flags->recipes,
+          "precision; the run's, or fp32 for a model folder; several are compared with the first")
       ->delimiter(',');
   add_calib_option(*eval, flags->calib);
-  eval->add_option("--split-on", flags->split_on,
-                   "text between documents; each is then evaluated on its own");
-  eval->add_option("--max-documents", flags->max_documents, "the first ones only; 0: all")
-      ->check(CLI::NonNegativeNumber);
-  eval->add_option("--max-tokens", flags->max_tokens, "predicted tokens of undivided text; 0: all")
-      ->check(CLI::NonNegativeNumber);
-  eval->add_option("--seq", flags->seq, "longest context; 0: the model's, at most 2048")
-      ->check(CLI::NonNegativeNumber);
-  eval->add_option("--batch", flags->batch, "sequences at a time")->check(CLI::PositiveNumber);
+  add_arithmetic_option(*eval, options);
+  add_text_options(*eval, flags->text);
   eval->add_flag("--check-generation", flags->checks_generation,
                  "compare prefill and decode over a KV cache with the training forward, token by "
                  "token; 10,000 tokens unless --max-tokens says otherwise");
-  eval->add_flag("--per-document", flags->per_document, "a row for each document, too");
-  eval->add_flag("--per-row", flags->per_row, "undivided text: a row for each window, too");
+  eval->add_option(
+          "--step", flags->step,
+          "of a run: newest, best (of the lowest validation loss) or a checkpoint's number")
+      ->type_name("STEP");
   add_nonfinite_flag(*eval, flags->allow_nonfinite);
   eval->callback([flags, &options] { run_eval(*flags, options); });
 }

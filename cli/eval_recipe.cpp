@@ -27,6 +27,7 @@ constexpr Key kKeys[] = {
     {"recipe.activation_scale",
      [](auto& to, const auto& set) { to.quantizes_linear_outputs = set.quantizes_linear_outputs; }},
     {"recipe.block_scale", [](auto& to, const auto& set) { to.block_scale = set.block_scale; }},
+    {"recipe.accumulation", [](auto& to, const auto& set) { to.accumulation = set.accumulation; }},
     {"recipe.mx_scale", [](auto& to, const auto& set) { to.mx_rule = set.mx_rule; }},
     {"recipe.edge_scales", [](auto& to, const auto& set) { to.edge_scales = set.edge_scales; }},
     {"recipe.tf32", [](auto& to, const auto& set) { to.tf32 = set.tf32; }},

@@ -107,7 +107,8 @@ class Evaluation {
       for (size_t i = 0; i < results.size(); ++i) {
         OrderedJson row = row_of(tasks_[i], results[i], source.recipe);
         if (source.recipe != sources_.front().recipe) {
-          add_difference(row, "difference", results[i].log_likelihoods, first[i].log_likelihoods);
+          add_difference(row, "difference", results[i].log_likelihoods, first[i].log_likelihoods,
+                         results[i].documents);
           add_difference(row, "acc_difference", results[i].right, first[i].right);
         }
         rows.push_back(std::move(row));
@@ -155,7 +156,8 @@ class Evaluation {
                 .settings = answer_settings(source, {.batch = call_.batch,
                                                      .longest = limits_.longest,
                                                      .n_new = limits_.n_new,
-                                                     .tokenizer = tokenizer_key_}),
+                                                     .tokenizer = tokenizer_key_,
+                                                     .arithmetic = options_.arithmetic}),
                 .limits = limits_};
     std::vector<TaskResult> results;
     for (const PreparedTask& task : tasks_) {
@@ -224,9 +226,9 @@ void warn_of_measured_batches(const Log& log, const std::string& recipe, int64_t
 }
 
 void add_difference(OrderedJson& row, const std::string& name, const std::vector<double>& a,
-                    const std::vector<double>& b) {
+                    const std::vector<double>& b, const std::vector<int64_t>& clusters) {
   if (a.empty() || a.size() != b.size()) return;
-  const PairedDifference difference = paired_difference(a, b);
+  const PairedDifference difference = paired_difference(a, b, clusters);
   row[name] = difference.mean;
   row["stderr_" + name] = difference.error;
 }

@@ -62,10 +62,10 @@ OnProgress request_painter(const GlobalOptions& options, const std::string& task
 void expect_task_data(const EvalTaskFlags& flags);
 // A warning where results depend on what is evaluated together.
 void warn_of_measured_batches(const Log& log, const std::string& recipe, int64_t batch);
-// "NAME" and "stderr_NAME": the mean of a[i] - b[i] and its standard error, where there are as many
-// of both.
+// "NAME" and "stderr_NAME": the mean of a[i] - b[i] and its standard error (paired_difference),
+// where there are as many of both.
 void add_difference(OrderedJson& row, const std::string& name, const std::vector<double>& a,
-                    const std::vector<double>& b);
+                    const std::vector<double>& b, const std::vector<int64_t>& clusters = {});
 // Prints rows, and keeps them with a run whose checkpoint they are of.
 void report_evaluations(const ModelSource& source, const std::vector<OrderedJson>& rows,
                         const GlobalOptions& options);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/ordered_json.h"
 #include "cli/generate_setup.h"
+#include "cli/generation_speed.h"
 
 namespace octet {
 namespace {
@@ -51,7 +52,11 @@ class Conversation {
         flush_output();
       };
     }
-    const Completion reply = generate(*model_, *setup_.tokenizer, {prompt}, options).front();
+    Completion reply;
+    speed_.time([&] {
+      reply = generate(*model_, *setup_.tokenizer, {prompt}, options).front();
+      return std::ssize(reply.tokens);
+    });
     held_ = prompt.tokens;
     held_.insert(held_.end(), reply.tokens.begin(), reply.tokens.end());
     if (!held_.empty()) held_.pop_back();  // the last one was never read
@@ -66,6 +71,9 @@ class Conversation {
     write_data("\n");
     flush_output();
   }
+
+  // Of all turns.
+  void tell_speed() const { speed_.tell(make_log(global_)); }
 
  private:
   void say(std::string_view role, const std::string& text) {
@@ -86,13 +94,17 @@ class Conversation {
   std::unique_ptr<TextModel> model_;
   OrderedJson messages_ = OrderedJson::array();
   std::vector<int32_t> held_;
+  GenerationSpeed speed_;
 };
 
 }  // namespace
 
 void run_chat(const GenerateFlags& flags, const GlobalOptions& options) {
   Conversation conversation(flags, options);
-  if (!flags.prompt.empty()) return conversation.turn(flags.prompt);
+  if (!flags.prompt.empty()) {
+    conversation.turn(flags.prompt);
+    return conversation.tell_speed();
+  }
   const bool asks = ::isatty(STDIN_FILENO) == 1 && !options.json;
   std::string line;
   while (true) {
@@ -104,6 +116,7 @@ void run_chat(const GenerateFlags& flags, const GlobalOptions& options) {
     if (line.ends_with('\r')) line.pop_back();
     if (!line.empty()) conversation.turn(line);
   }
+  conversation.tell_speed();
 }
 
 }  // namespace octet

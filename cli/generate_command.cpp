@@ -6,13 +6,16 @@
 #include "base/error.h"
 #include "cli/enum_option.h"
 #include "cli/generate_setup.h"
+#include "cli/generation_speed.h"
 #include "infer/prompt_file.h"
 
 namespace octet {
 namespace {
 
+// Tells `speed` how long the model took.
 std::vector<Completion> complete(const GenerateSetup& setup, const std::vector<Prompt>& prompts,
-                                 int64_t batch, const GlobalOptions& options) {
+                                 int64_t batch, const GlobalOptions& options,
+                                 GenerationSpeed& speed) {
   check_lengths(setup, prompts, setup.options.max_tokens);
   size_t longest = 0;
   for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
@@ -24,7 +27,14 @@ std::vector<Completion> complete(const GenerateSetup& setup, const std::vector<P
                        .capacity = std::max<int64_t>(1, std::min(setup.context, wanted)),
                        .picks = options.device != "cpu"},
                       text_machine(backend, make_log(options)));
-  return generate(*model, *setup.tokenizer, prompts, setup.options);
+  std::vector<Completion> completions;
+  speed.time([&] {
+    completions = generate(*model, *setup.tokenizer, prompts, setup.options);
+    int64_t n_tokens = 0;
+    for (const Completion& done : completions) n_tokens += std::ssize(done.tokens);
+    return n_tokens;
+  });
+  return completions;
 }
 
 std::string said(const GenerateSetup& setup, const std::vector<int32_t>& tokens) {
@@ -45,13 +55,19 @@ void run_prompt(const GenerateFlags& flags, const GlobalOptions& options) {
       flush_output();
     };
   }
-  const Completion done = complete(setup, {prompt}, 1, options).front();
-  if (!options.json) return write_data(has_begun ? "\n" : begin + "\n");
-  write_out(json_text({{"prompt", flags.prompt},
-                       {"text", begin + done.text},
-                       {"tokens", done.tokens.size()},
-                       {"completion", done.text},
-                       {"stop", enum_name(done.stop)}}));
+  GenerationSpeed speed;
+  const Completion done = complete(setup, {prompt}, 1, options, speed).front();
+  if (options.json) {
+    write_out(json_text({{"prompt", flags.prompt},
+                         {"text", begin + done.text},
+                         {"tokens", done.tokens.size()},
+                         {"completion", done.text},
+                         {"stop", enum_name(done.stop)}}));
+  } else {
+    write_data(has_begun ? "\n" : begin + "\n");
+  }
+  flush_output();
+  speed.tell(make_log(options));
 }
 
 // The prompts of the file as tokens, and what stands for each in the result.
@@ -84,7 +100,8 @@ FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
 void run_prompts(const GenerateFlags& flags, const GlobalOptions& options) {
   GenerateSetup setup = generate_setup(flags, options);
   const FilePrompts file = file_prompts(flags, setup);
-  const auto completions = complete(setup, file.prompts, flags.batch, options);
+  GenerationSpeed speed;
+  const auto completions = complete(setup, file.prompts, flags.batch, options, speed);
   OrderedJson rows = OrderedJson::array();
   for (size_t i = 0; i < completions.size(); ++i) {
     const Completion& done = completions[i];
@@ -100,6 +117,8 @@ void run_prompts(const GenerateFlags& flags, const GlobalOptions& options) {
     }
   }
   if (options.json) write_out(json_text(rows));
+  flush_output();
+  speed.tell(make_log(options));
 }
 
 void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
@@ -166,6 +185,7 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
   add_enum_option(*generate, "--weights", flags->weights,
                   "what the layers' matrices are kept as; auto: the recipe's type. E4M3 takes "
                   "half the memory of BF16, and on a GPU about half the time of a text's token");
+  add_arithmetic_option(*generate, options);
   add_nonfinite_flag(*generate, flags->allow_nonfinite);
   generate->callback([flags, &options] { run_generate(*flags, options); });
 }

@@ -20,6 +20,7 @@
 #include "math/moment.h"
 #include "optim/beta_error.h"
 #include "optim/optimizer.h"
+#include "optim/standing_moment.h"
 #include "runtime/bound_graph.h"
 
 namespace octet {
@@ -275,6 +276,8 @@ void check_betas(const OptimStepFlags& flags, const Log& log) {
     }
     if (beta_error(beta) > kMaxBetaError) log.warning("[{}] {}", name, beta_warning(beta));
   }
+  if (const std::string standing = standing_warning(flags.state_v, flags.beta2); !standing.empty())
+    log.warning("[--state-v] {}", standing);
 }
 
 void run_optim_step(const OptimStepFlags& flags, const GlobalOptions& options) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/backend.h"
+#include "cli/recipe_files.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "ir/print.h"
@@ -61,14 +62,19 @@ void print_passes(const Program& program, const GlobalOptions& options) {
   print_table(options, table);
 }
 
-// Throws Error{invalid_argument} for a row that the back end does not have.
+// The row of this name, or all whose names begin with these words: "gemm fp8". Throws
+// Error{invalid_argument} where the back end has none.
 void strike(Catalogue& catalogue, const std::string& row) {
-  std::vector<std::string> of_op;
+  std::vector<std::string> of_op, begin_so;
   for (const KernelRow* known : catalogue.target().rows) {
     const std::string key = row_key(*known);
+    const std::string_view op = op_def(known->op).name;
     if (key == row) return catalogue.strike(row);
-    if (row.starts_with(op_def(known->op).name)) of_op.push_back(key);
+    if (row.starts_with(op)) of_op.push_back(key);
+    if (key.starts_with(row + " ") && row.size() > op.size()) begin_so.push_back(key);
   }
+  for (const std::string& key : begin_so) catalogue.strike(key);
+  if (!begin_so.empty()) return;
   throw Error(ErrorCode::invalid_argument,
               "[plan] --without: expected an op and one of its rows ({}), got '{}'",
               of_op.empty() ? "rope rows" : fmt::format("{}", fmt::join(of_op, ", ")), row);
@@ -77,8 +83,9 @@ void strike(Catalogue& catalogue, const std::string& row) {
 void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   std::vector<std::string> sets = options.config_sets();
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
-  const RunConfig config = load_config(flags.config, sets).config;
+  const RunConfig config = load_config(config_path(flags.config), sets).config;
   Backend backend = open_plan_backend(options, {.deterministic = config.train.deterministic,
+                                                .arithmetic = config.train.arithmetic,
                                                 .ranks = static_cast<int>(config.parallel.ranks)});
   for (const std::string& row : flags.without) strike(*backend.catalogue, row);
   const ModelSpec spec = model_from_config(posix_files(), config);
@@ -114,7 +121,8 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* plan = app.add_subcommand(
       "plan", "print what a run will do and the memory it takes, without running it");
-  plan->add_option("config", flags->config, "YAML file; `octet docs keys` lists its keys")
+  plan->add_option("config", flags->config,
+                   "YAML file (`octet docs keys`), or a recipe's name (`octet recipes`)")
       ->required()
       ->type_name("CONFIG");
   plan->add_flag("--buffers", flags->buffers,

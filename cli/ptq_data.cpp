@@ -29,8 +29,10 @@ class TextData : public PtqData {
   TextData(const ModelSource& source, const PtqDataFlags& flags, const Log& log)
       : flags_(flags),
         longest_(std::min(source.seq, kLongestRow)),
-        calib_(open_model_text(source, flags.calib, flags.split_on, log)) {
-    if (has_evaluation()) eval_ = open_model_text(source, flags.eval, flags.split_on, log);
+        calib_(open_model_text(source, flags.calib, log, {.split_on = flags.split_on})) {
+    if (!has_evaluation()) return;
+    eval_ = open_model_text(source, flags.eval, log,
+                            {.split_on = flags.split_on, .end = DocumentEnd::none});
   }
 
   std::vector<Batch> calibration(int64_t samples) const override {
@@ -70,9 +72,13 @@ class RowData : public PtqData {
   RowData(const ModelSource& source, const PtqDataFlags& flags, Log log)
       : flags_(flags), log_(std::move(log)) {
     seq_ = encoder_row_length(source, flags.seq, flags.calib);
-    data_ = open_model_rows(
-        posix_files(), {.source = source, .calib = flags.calib, .eval = flags.eval, .seq = seq_},
-        log_);
+    data_ = open_model_rows(posix_files(),
+                            {.source = source,
+                             .calib = flags.calib,
+                             .eval = flags.eval,
+                             .seq = seq_,
+                             .reads_negatives = false},
+                            log_);
   }
 
   std::vector<Batch> calibration(int64_t samples) const override {

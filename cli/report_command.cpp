@@ -2,45 +2,85 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
+#include <string_view>
 
+#include "base/error.h"
 #include "base/files.h"
+#include "cli/report_csv.h"
 #include "cli/report_page.h"
+#include "cli/report_serve.h"
+#include "cli/run_table.h"
 
 namespace octet {
+Table report_table(const GlobalOptions& options, const std::vector<RunData>& runs) {
+  std::vector<RunSummary> summaries;
+  for (const RunData& run : runs) summaries.push_back(summarize(run));
+  std::vector<std::string_view> units;
+  for (const std::string_view unit : {kTokens, kPictures})
+    if (std::ranges::count(summaries, unit, &RunSummary::unit) > 0) units.push_back(unit);
+  Table table{{"run", "recipe", "steps", "train_loss", "val_loss", "best_val_loss"}, {}};
+  for (const std::string_view unit : units) table.columns.push_back(speed_column(unit));
+  for (const char* column : {"planned_bytes", "state_bytes", "skipped", "spikes"})
+    table.columns.emplace_back(column);
+  const auto loss = [](double x) { return x == x ? loss_number(x) : std::string(); };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const RunData& run = runs[i];
+    const RunSummary& s = summaries[i];
+    std::vector<std::string> row = cells(run.name, run.recipe, s.n_steps, loss(s.train_loss),
+                                         loss(s.val_loss), loss(s.best_val_loss));
+    for (const std::string_view unit : units) {
+      const bool has_speed = unit == s.unit && std::isfinite(s.tokens_per_s);
+      row.push_back(has_speed ? fmt::format("{:.0f}", s.tokens_per_s) : "");
+    }
+    for (std::string& cell : cells(bytes_cell(options, s.mem_bytes),
+                                   run.state_bytes ? bytes_cell(options, *run.state_bytes) : "",
+                                   s.n_skipped, run.n_spikes))
+      row.push_back(std::move(cell));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
 namespace {
 
 struct ReportFlags {
   std::vector<std::string> runs;
-  std::string out = "report.html";
+  std::string out, csv;
+  std::string port;  // of --serve
 };
 
-// With --json for programs: plain numbers, and no value where it is not finite.
-Table summary_table(const GlobalOptions& options, const std::vector<RunData>& runs) {
-  Table table{{"run", "recipe", "steps", "train_loss", "val_loss", "best_val_loss", "tokens_per_s",
-               "mem_bytes", "state_bytes", "skipped", "spikes"},
-              {}};
-  const auto loss = [](double x) { return x == x ? loss_number(x) : std::string(); };
-  for (const RunData& run : runs) {
-    const RunSummary s = summarize(run);
-    table.rows.push_back(cells(
-        run.name, run.recipe, s.n_steps, loss(s.train_loss), loss(s.val_loss),
-        loss(s.best_val_loss), fmt::format("{:.0f}", s.tokens_per_s),
-        bytes_cell(options, s.mem_bytes),
-        run.state_bytes ? bytes_cell(options, *run.state_bytes) : "", s.n_skipped, run.n_spikes));
+int port_of(const std::string& text) {
+  constexpr int kDefault = 8765, kLast = 65535;
+  if (text.empty()) return kDefault;
+  const bool is_number =
+      text.size() <= 5 && text.find_first_not_of("0123456789") == std::string::npos;
+  const int port = is_number ? std::stoi(text) : -1;
+  if (port < 0 || port > kLast) {
+    throw Error(ErrorCode::invalid_argument,
+                "[report] --serve: expected a port in [0, {}], got '{}'; runs come before it",
+                kLast, text);
   }
-  return table;
+  return port;
 }
 
 void run_report(const ReportFlags& flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
   std::vector<RunData> runs;
-  for (const std::string& path : flags.runs) runs.push_back(read_run(files, path, log));
-  const std::string page = report_page(runs);
-  write_output(files, flags.out, [&](FileWriter& out) { out.write(as_bytes(page)); });
-  print_table(options, summary_table(options, runs));
-  log.info("{}: open it in a browser", flags.out);
+  for (const std::string& path : flags.runs) runs.push_back(RunReader(files, path, log).data());
+  const Table summary = report_table(options, runs);
+  const auto write = [&](const std::string& path, const std::string& text) {
+    write_output(files, path, [&](FileWriter& out) { out.write(as_bytes(text)); });
+  };
+  if (!flags.csv.empty()) write(flags.csv, report_csv(runs));
+  if (flags.out.empty() && !flags.csv.empty()) return print_table(options, summary);
+  const std::string page = flags.out.empty() ? "report.html" : flags.out;
+  write(page, report_page(runs, summary));
+  print_table(options, summary);
+  log.info("{}: open it in a browser", page);
 }
 
 }  // namespace
@@ -50,8 +90,22 @@ void add_report_command(CLI::App& app, GlobalOptions& options) {
   CLI::App* report =
       app.add_subcommand("report", "curves, results and differences of runs as one HTML page");
   report->add_option("runs", flags->runs, "folders of runs")->required()->type_name("RUN");
-  report->add_option("--out", flags->out, "the page")->type_name("FILE.html");
-  report->callback([flags, &options] { run_report(*flags, options); });
+  report->add_option("--out", flags->out, "the page; report.html, unless --csv is given alone")
+      ->type_name("FILE.html");
+  report->add_option("--csv", flags->csv, "the steps as a table: a line a step of a run")
+      ->type_name("FILE.csv");
+  report
+      ->add_option("--serve", flags->port,
+                   "serve the page on this machine alone (127.0.0.1), on port 8765 or another one, "
+                   "0: any that is free, and follow runs that are trained")
+      ->expected(0, 1)
+      ->type_name("PORT")
+      ->excludes("--out")
+      ->excludes("--csv");
+  report->callback([report, flags, &options] {
+    if (report->count("--serve") > 0) serve_report(flags->runs, port_of(flags->port), options);
+    run_report(*flags, options);
+  });
 }
 
 }  // namespace octet

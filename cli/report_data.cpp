@@ -3,47 +3,35 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <sstream>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/if_there.h"
 #include "base/json.h"
 #include "config/load.h"
 #include "config/report.h"
 #include "infer/tasks/evaluations.h"
 #include "io/checkpoint.h"
+#include "train/run_statistics.h"
 
 namespace octet {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kLossWindow = 20;
-constexpr uint64_t kMaxMetricsBytes = uint64_t{4} << 30;
+constexpr uint64_t kMaxLinesBytes = uint64_t{4} << 30;
+constexpr size_t kMaxCompared = 256;  // bytes that tell whether lines are still those read
 
+// Ended lines alone: the last one may still be written.
 template <typename Take>
-void for_each_line(const Files& files, const std::string& path, const Take& take) {
-  std::istringstream text(files.read_text(path, kMaxMetricsBytes));
-  for (std::string line; std::getline(text, line);) take(line);
-}
-
-void read_steps(const Files& files, RunData& run) {
-  const std::string path = join_path(run.name, "metrics.jsonl");
-  if (!files.exists(path)) {
-    throw Error(ErrorCode::bad_data, "[report] '{}': expected a run with metrics.jsonl, got none",
-                run.name);
-  }
-  for_each_line(files, path, [&](const std::string& line) {
-    if (auto report = parse_metrics(line)) run.steps.push_back(std::move(*report));
-  });
-  if (run.steps.empty()) {
-    throw Error(ErrorCode::bad_data, "[report] '{}': expected at least one step, got none", path);
-  }
-  std::ranges::stable_sort(
-      run.steps, [](const StepReport& a, const StepReport& b) { return a.step < b.step; });
+void for_each_line(std::string_view text, const Take& take) {
+  for (size_t end = 0; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1))
+    take(text.substr(0, end));
 }
 
 void read_config(const Files& files, RunData& run, const Log& log) {
   const std::string path = join_path(run.name, "config.yaml");
-  if (!files.exists(path)) return;
+  if (!run.config.empty() || !files.exists(path)) return;
   try {
     const RunConfig config = load_config(path).config;
     run.recipe = config.recipe.base;
@@ -56,17 +44,19 @@ void read_config(const Files& files, RunData& run, const Log& log) {
 // Without the hashes that a resume would check: a report reads sizes alone.
 void read_state_bytes(Files& files, RunData& run, const Log& log) {
   const std::string folder = join_path(run.name, "ckpt");
-  if (!files.exists(folder)) return;
   try {
     const std::vector<CheckpointEntry> entries = Checkpoints(files, folder).list();
-    for (const CheckpointEntry& entry : entries) {
-      if (!entry.is_whole()) continue;
+    for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+      if (!entry->is_whole()) continue;
+      const std::string path = join_path(entry->path, "optim.safetensors");
+      const auto reader =
+          if_there(files, path, [&] { return SafetensorsReader::open(files, path); });
+      if (!reader) continue;  // the run removed it meanwhile
       int64_t bytes = 0;
-      const SafetensorsReader reader =
-          SafetensorsReader::open(files, join_path(entry.path, "optim.safetensors"));
-      for (const StoredTensor& tensor : reader.tensors())
+      for (const StoredTensor& tensor : reader->tensors())
         bytes += static_cast<int64_t>(tensor.n_bytes());
       run.state_bytes = bytes;
+      return;
     }
   } catch (const Error& error) {
     log.warning("{}", error.what());
@@ -76,7 +66,9 @@ void read_state_bytes(Files& files, RunData& run, const Log& log) {
 void read_telemetry(const Files& files, RunData& run) {
   const std::string path = join_path(run.name, "telemetry.jsonl");
   if (!files.exists(path)) return;
-  for_each_line(files, path, [&](const std::string& line) {
+  run.edges.clear();
+  run.n_spikes = 0;
+  for_each_line(files.read_text(path, kMaxLinesBytes), [&](std::string_view line) {
     if (auto edge = parse_edge(line)) return run.edges.push_back(std::move(*edge));
     const Json json = parse_own_json(line);
     if (json.is_object() && json.value("event", Json()) == "spike") ++run.n_spikes;
@@ -85,27 +77,71 @@ void read_telemetry(const Files& files, RunData& run) {
 
 }  // namespace
 
-RunData read_run(Files& files, const std::string& path, const Log& log) {
-  RunData run;
-  run.name = path;
-  while (run.name.size() > 1 && run.name.back() == '/') run.name.pop_back();
-  read_steps(files, run);
-  read_config(files, run, log);
-  read_state_bytes(files, run, log);
-  read_telemetry(files, run);
-  run.evaluations = read_evaluations(files, run.name);
-  return run;
+std::string RunData::seed() const {
+  const auto key = std::ranges::find(config, "train.seed", &ConfigValues::value_type::first);
+  return key == config.end() ? "" : key->second;
+}
+
+RunReader::RunReader(Files& files, const std::string& path, const Log& log)
+    : files_(files), log_(log) {
+  data_.name = path;
+  while (data_.name.size() > 1 && data_.name.back() == '/') data_.name.pop_back();
+  refresh();
+}
+
+bool RunReader::read_steps() {
+  const std::string path = join_path(data_.name, "metrics.jsonl");
+  if (!files_.exists(path)) {
+    throw Error(ErrorCode::bad_data, "[report] '{}': expected a run with metrics.jsonl, got none",
+                data_.name);
+  }
+  const auto reader = files_.open(path);
+  const uint64_t size = reader->size();
+  if (size > kMaxLinesBytes) {
+    throw Error(ErrorCode::bad_data, "[report] '{}': expected at most {} bytes, got {}", path,
+                kMaxLinesBytes, size);
+  }
+  std::string last(last_.size(), '\0');
+  if (size >= n_read_) reader->read_at(n_read_ - last.size(), last);
+  const bool is_anew = size < n_read_ || last != last_;
+  const uint64_t from = is_anew ? 0 : n_read_;
+  std::string text(size - from, '\0');
+  reader->read_at(from, text);
+  text.resize(text.rfind('\n') + 1);  // npos + 1 is 0
+  std::vector<StepReport> steps;
+  for_each_line(text, [&](std::string_view line) {
+    if (auto report = parse_metrics(line)) steps.push_back(std::move(*report));
+  });
+  if (steps.empty() && (is_anew || data_.steps.empty())) {
+    throw Error(ErrorCode::bad_data, "[report] '{}': expected at least one step, got none", path);
+  }
+  if (is_anew) data_.steps.clear();
+  if (text.size() > 0) last_ = text.substr(text.size() - std::min(text.size(), kMaxCompared));
+  n_read_ = from + text.size();
+  data_.steps.insert(data_.steps.end(), steps.begin(), steps.end());
+  std::ranges::stable_sort(data_.steps, {}, &StepReport::step);
+  return is_anew || !steps.empty();
+}
+
+bool RunReader::refresh() {
+  if (!read_steps()) return false;
+  read_config(files_, data_, log_);
+  read_state_bytes(files_, data_, log_);
+  read_telemetry(files_, data_);
+  data_.evaluations = read_evaluations(files_, data_.name);
+  return true;
 }
 
 RunSummary summarize(const RunData& run) {
   RunSummary summary{
       .train_loss = kNan, .val_loss = kNan, .best_val_loss = kNan, .tokens_per_s = kNan};
   summary.n_steps = run.steps.back().step;
-  std::vector<double> losses, speeds;
+  std::vector<double> losses;
+  StepTally speed;
   for (const StepReport& step : run.steps) {
     if (step.has_labels() && std::isfinite(step.loss))
       losses.push_back(static_cast<double>(step.loss));
-    if (std::isfinite(step.tokens_per_s)) speeds.push_back(step.tokens_per_s);
+    if (std::isfinite(step.tokens_per_s) && std::isfinite(step.time_ms)) speed.add(step);
     summary.mem_bytes = std::max(summary.mem_bytes, step.mem_bytes);
     summary.n_skipped += step.skipped ? 1 : 0;
     if (!step.val_loss) continue;
@@ -120,11 +156,8 @@ RunSummary summarize(const RunData& run) {
   double sum = 0;
   for (size_t i = losses.size() - n_last; i < losses.size(); ++i) sum += losses[i];
   if (n_last > 0) summary.train_loss = sum / static_cast<double>(n_last);
-  if (!speeds.empty()) {
-    const auto middle = speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2);
-    std::nth_element(speeds.begin(), middle, speeds.end());
-    summary.tokens_per_s = *middle;
-  }
+  summary.unit = run.steps.back().unit;
+  summary.tokens_per_s = speed.tokens_per_s().value_or(kNan);
   return summary;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/files.h"
@@ -24,11 +25,32 @@ struct RunData {
   int64_t n_spikes = 0;                       // of telemetry.jsonl
   std::vector<EdgeSample> edges = {};         // as well
   std::vector<OrderedJson> evaluations = {};  // of evaluations.jsonl
+
+  std::string seed() const;  // train.seed; "" without a configuration
 };
 
-// Throws Error{bad_data} where the folder has no metrics.jsonl with at least one step. Else what is
-// missing or cannot be read is left out, with a warning where it is there and cannot be read.
-RunData read_run(Files& files, const std::string& path, const Log& log);
+// A run's folder, which a process may be writing. Of files of lines ended lines alone count.
+class RunReader {
+ public:
+  // Throws Error{bad_data} where the folder has no metrics.jsonl with at least one step. Else what
+  // is missing or cannot be read is left out, with a warning where it is there and cannot be read.
+  RunReader(Files& files, const std::string& path, const Log& log);
+
+  const RunData& data() const { return data_; }
+  // Takes the lines that metrics.jsonl has got since, or all of them anew where others were written
+  // in their place; then the other files too. Whether there was anything new. Throws Error where
+  // the file cannot be read, and keeps what it had.
+  bool refresh();
+
+ private:
+  bool read_steps();
+
+  Files& files_;
+  const Log& log_;
+  RunData data_;
+  uint64_t n_read_ = 0;    // bytes of metrics.jsonl that were taken
+  std::string last_ = {};  // the last of them
+};
 
 // NaN where there is nothing to take it from.
 struct RunSummary {
@@ -36,7 +58,8 @@ struct RunSummary {
   double train_loss = 0;  // mean of the last 20 finite ones
   double val_loss = 0, best_val_loss = 0;
   int64_t best_val_step = 0;
-  double tokens_per_s = 0;  // median of the steps
+  std::string_view unit = kTokens;
+  double tokens_per_s = 0;  // of `unit`, over the time of all steps
   int64_t mem_bytes = 0;    // the most that a step had planned
   int64_t n_skipped = 0;
 };

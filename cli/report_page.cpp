@@ -10,10 +10,14 @@
 
 #include "cli/eval_tasks.h"
 #include "cli/page.h"
+#include "cli/report_groups.h"
 
 namespace octet {
 namespace {
 
+// Of a metric of all runs, so that a page of some runs stays within 300 KB; of one run at least.
+constexpr size_t kMaxPageValues = 2100, kMinCurveValues = 180;
+constexpr int kBandDigits = 4;
 // Magnitudes beyond are drawn as this one, so that no range overflows.
 constexpr double kMaxMagnitude = 1e250;
 
@@ -24,31 +28,39 @@ std::optional<double> of_labels(const StepReport& step, float value) {
 
 struct Metric {
   const char* name;
+  int digits;
   std::optional<double> (*of)(const StepReport& step);  // nothing where it has no such value
 };
 constexpr Metric kMetrics[] = {
-    {"loss", [](const StepReport& s) { return of_labels(s, s.loss); }},
-    {"val_loss", [](const StepReport& s) { return s.val_loss; }},
-    {"grad_norm", [](const StepReport& s) { return of_labels(s, s.grad_norm); }},
-    {"lr", [](const StepReport& s) { return std::optional<double>(s.lr); }},
-    {"tokens_per_s", [](const StepReport& s) { return std::optional<double>(s.tokens_per_s); }},
-    {"mem_bytes", [](const StepReport& s) { return std::optional<double>(s.mem_bytes); }},
+    {"loss", 6, [](const StepReport& s) { return of_labels(s, s.loss); }},
+    {"val_loss", 6, [](const StepReport& s) { return s.val_loss; }},
+    {"grad_norm", 4, [](const StepReport& s) { return of_labels(s, s.grad_norm); }},
+    {"lr", 4, [](const StepReport& s) { return std::optional<double>(s.lr); }},
+    {"tokens_per_s", 4, [](const StepReport& s) { return std::optional<double>(s.tokens_per_s); }},
+    {"planned_bytes", 6, [](const StepReport& s) { return std::optional<double>(s.mem_bytes); }},
 };
 
 // Nothing is so small that a range of it has no ticks.
-double six_digits(double value) {
+double rounded(double value, int digits) {
   return std::abs(value) < 1 / kMaxMagnitude
              ? 0
-             : std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+             : std::strtod(fmt::format("{:.{}g}", value, digits).c_str(), nullptr);
 }
 
-OrderedJson curve_json(const std::vector<StepReport>& steps, const Metric& metric) {
-  std::vector<std::pair<int64_t, double>> values;
-  for (const StepReport& step : steps) {
-    if (const auto value = metric.of(step)) values.emplace_back(step.step, *value);
-  }
+// Of curves with more values than fit, several share a point, with its least and largest value.
+size_t values_per_point(size_t n_values, size_t n_runs) {
+  const size_t n_fitting = std::max(kMinCurveValues, kMaxPageValues / n_runs);
+  const size_t n_points = n_values <= n_fitting ? n_fitting : n_fitting * 2 / 5;
+  return std::max<size_t>(1, (n_values + n_points - 1) / n_points);
+}
+
+using Value = std::pair<int64_t, double>;  // step, value
+
+// The x are left out where they are `steps`; y of one value throughout is a number.
+OrderedJson curve_json(const std::vector<Value>& values, int digits, size_t n_runs,
+                       const OrderedJson& steps) {
   OrderedJson x = OrderedJson::array(), y = x, low = x, high = x, gaps = x;
-  const size_t per_point = (values.size() + kMaxCurvePoints - 1) / kMaxCurvePoints;
+  const size_t per_point = values_per_point(values.size(), n_runs);
   for (size_t begin = 0; begin < values.size(); begin += per_point) {
     double n = 0, at = 0, mean = 0, least = kMaxMagnitude, most = -kMaxMagnitude;
     std::optional<int64_t> gap;  // one of a point says enough
@@ -67,13 +79,41 @@ OrderedJson curve_json(const std::vector<StepReport>& steps, const Metric& metri
     }
     if (n == 0) at = static_cast<double>(*gap), mean = least = most = NAN;
     x.push_back(std::llround(at));
-    y.push_back(six_digits(mean));
-    low.push_back(six_digits(least));
-    high.push_back(six_digits(most));
+    y.push_back(rounded(mean, digits));
+    low.push_back(rounded(least, std::min(digits, kBandDigits)));
+    high.push_back(rounded(most, std::min(digits, kBandDigits)));
   }
-  OrderedJson curve = {{"x", x}, {"y", y}, {"gaps", gaps}};
-  if (per_point > 1) curve.update({{"low", low}, {"high", high}});
+  const bool is_constant =
+      y.size() > 1 && std::ranges::all_of(values, [&](const Value& value) {
+        return std::isfinite(value.second) && value.second == values.front().second;
+      });
+  OrderedJson curve;
+  if (x != steps) curve["x"] = x;
+  curve["y"] = is_constant ? y.front() : y;
+  if (!gaps.empty()) curve["gaps"] = gaps;
+  if (per_point > 1 && !is_constant) curve.update({{"low", low}, {"high", high}});
   return curve;
+}
+
+// What the x of curves, steps, are in tokens and in seconds.
+OrderedJson axes_json(const std::vector<StepReport>& steps, size_t n_runs) {
+  OrderedJson step = OrderedJson::array(), tokens = step, seconds = step;
+  const size_t per_point = values_per_point(steps.size(), n_runs);
+  double s = 0;
+  for (size_t begin = 0; begin < steps.size(); begin += per_point) {
+    double n = 0, mean_step = 0, mean_tokens = 0, mean_s = 0;
+    for (size_t i = begin; i < std::min(begin + per_point, steps.size()); ++i) {
+      if (std::isfinite(steps[i].time_ms)) s += std::max(0.0, steps[i].time_ms / 1000);
+      ++n;
+      mean_step += (static_cast<double>(steps[i].step) - mean_step) / n;
+      mean_tokens += (static_cast<double>(steps[i].tokens) - mean_tokens) / n;
+      mean_s += (s - mean_s) / n;
+    }
+    step.push_back(std::llround(mean_step));
+    tokens.push_back(std::llround(mean_tokens));
+    seconds.push_back(rounded(mean_s, 5));
+  }
+  return {{"step", step}, {"tokens", tokens}, {"seconds", seconds}};
 }
 
 OrderedJson heat_json(const std::vector<EdgeSample>& samples) {
@@ -99,42 +139,85 @@ OrderedJson heat_json(const std::vector<EdgeSample>& samples) {
   return heat;
 }
 
-OrderedJson run_json(const RunData& run) {
+OrderedJson run_json(const RunData& run, const std::string& label, size_t n_runs) {
   const RunSummary s = summarize(run);
   OrderedJson json = {{"name", run.name},
+                      {"label", label},
                       {"recipe", run.recipe},
+                      {"seed", run.seed()},
                       {"steps", s.n_steps},
                       {"steps_logged", run.steps.size()},
                       {"train_loss", s.train_loss},
                       {"val_loss", s.val_loss},
                       {"best_val_loss", s.best_val_loss},
                       {"best_val_step", s.best_val_step},
+                      {"unit", s.unit},
                       {"tokens_per_s", s.tokens_per_s},
-                      {"mem_bytes", s.mem_bytes},
+                      {"planned_bytes", s.mem_bytes},
                       {"skipped", s.n_skipped},
                       {"spikes", run.n_spikes},
                       {"heat", heat_json(run.edges)}};
   if (run.state_bytes) json["state_bytes"] = *run.state_bytes;
-  for (const Metric& metric : kMetrics) json["curves"][metric.name] = curve_json(run.steps, metric);
+  json["axes"] = axes_json(run.steps, n_runs);
+  for (const Metric& metric : kMetrics) {
+    std::vector<Value> values;
+    for (const StepReport& step : run.steps)
+      if (const auto value = metric.of(step)) values.emplace_back(step.step, *value);
+    json["curves"][metric.name] = curve_json(values, metric.digits, n_runs, json["axes"]["step"]);
+  }
   return json;
+}
+
+Table differences_table(const std::vector<RunData>& runs, const std::vector<std::string>& labels) {
+  Table table{{"key"}, {}};
+  table.columns.insert(table.columns.end(), labels.begin(), labels.end());
+  for (const ConfigDifference& line : config_differences(runs)) {
+    table.rows.push_back({line.key});
+    table.rows.back().insert(table.rows.back().end(), line.values.begin(), line.values.end());
+  }
+  return table;
 }
 
 }  // namespace
 
-std::string report_page(const std::vector<RunData>& runs) {
-  OrderedJson json = {{"runs", OrderedJson::array()}, {"differences", OrderedJson::array()}};
+OrderedJson report_json(const std::vector<RunData>& runs) {
+  const RunGroups groups = group_runs(runs);
+  OrderedJson json = {{"runs", OrderedJson::array()}, {"groups", OrderedJson::array()}};
   std::vector<OrderedJson> evaluations;
   std::vector<size_t> owners;
-  for (const RunData& run : runs) {
-    owners.insert(owners.end(), run.evaluations.size(), json["runs"].size());
-    evaluations.insert(evaluations.end(), run.evaluations.begin(), run.evaluations.end());
-    json["runs"].push_back(run_json(run));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    owners.insert(owners.end(), runs[i].evaluations.size(), i);
+    evaluations.insert(evaluations.end(), runs[i].evaluations.begin(), runs[i].evaluations.end());
+    json["runs"].push_back(run_json(runs[i], groups.labels[i], runs.size()));
   }
+  for (const RunGroup& group : groups.groups)
+    json["groups"].push_back({{"label", group.label}, {"runs", group.runs}});
+  json["baseline"] = groups.baseline;
   const Table table = evaluation_table(evaluations);
   json["evaluations"] = {{"columns", table.columns}, {"rows", table.rows}, {"runs", owners}};
+  json["differences"] = OrderedJson::array();
   for (const ConfigDifference& line : config_differences(runs))
     json["differences"].push_back({{"key", line.key}, {"values", line.values}});
-  return page_text("Octet report", json);
+  return json;
+}
+
+std::string report_page(const std::vector<RunData>& runs, const Table& results) {
+  const RunGroups groups = group_runs(runs);
+  std::vector<PageTable> tables = {{"Results", results}};
+  std::vector<OrderedJson> evaluations;
+  std::vector<std::string> owners;
+  for (const RunData& run : runs) {
+    owners.insert(owners.end(), run.evaluations.size(), run.name);
+    evaluations.insert(evaluations.end(), run.evaluations.begin(), run.evaluations.end());
+  }
+  Table evaluated = evaluation_table(evaluations);
+  evaluated.columns.insert(evaluated.columns.begin(), "run");
+  for (size_t i = 0; i < owners.size(); ++i)
+    evaluated.rows[i].insert(evaluated.rows[i].begin(), owners[i]);
+  if (!evaluations.empty()) tables.push_back({"Evaluations", evaluated});
+  if (runs.size() > 1)
+    tables.push_back({"Where the configurations differ", differences_table(runs, groups.labels)});
+  return page_text("Octet report", report_json(runs), tables);
 }
 
 }  // namespace octet

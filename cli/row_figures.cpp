@@ -15,7 +15,10 @@
 #include "infer/inference.h"
 #include "infer/metrics.h"
 #include "infer/model_spec.h"
+#include "infer/sentence_folder.h"
+#include "infer/tasks/evaluations.h"
 #include "train/model_rows.h"
+#include "train/row_data.h"
 
 namespace octet {
 namespace {
@@ -88,10 +91,13 @@ RowFigures row_figures(const ModelSource& source, const EvalRows& rows, int64_t 
   if (has_heads && head_of(source.spec).head == ModelHead::classes)
     return class_figures(source, rows, batch, machine);
   ModelSource trained = source;
-  trained.spec = with_loss(source.spec);
-  const FunctionKey key{function::evaluate, {.batch = batch, .seq = rows.at(0, batch).seq}};
+  trained.spec = with_loss(posix_files(), source);
+  const Batch first = rows.at(0, batch);
+  const std::vector<WeightedLoss> losses = row_losses(trained.spec, first.rows_per_sample);
+  trained.negatives = losses.front().options.negatives;
+  const FunctionKey key{function::evaluate, {.batch = batch, .seq = first.seq}};
   Inference model(trained, std::span(&key, 1), machine);
-  const std::vector<LossTerm> terms = loss_terms(trained.spec);
+  const std::vector<LossTerm> terms = loss_terms(trained.spec, losses);
   RowFigures figures;
   for (SampleMetric& metric :
        sample_metrics(model.function(key.name, key.size), rows, batch, terms)) {
@@ -114,31 +120,61 @@ int64_t encoder_row_length(const ModelSource& source, int64_t wanted,
                 "--tokenizer: expected a tokenizer's file, got none: '{}' does not say",
                 source.folder);
   }
-  return wanted > 0 ? wanted : std::min(source.seq, kLongestText);
+  if (wanted > 0) return wanted;
+  const int64_t most = std::min(source.seq, kLongestText);
+  const bool embeds = with_loss(posix_files(), source).head == ModelHead::embeddings;
+  const int64_t own =
+      embeds && !source.run ? max_tokens_of_folder(posix_files(), source.folder, most) : 0;
+  return own > 0 ? own : most;
 }
+
+namespace {
+
+// Samples are whole: pairs of texts, say, or those with their negatives.
+int64_t batch_of(const EvalRowsCall& call, const EvalRows& rows) {
+  if (call.batch == 0) return rows.whole_samples(call.default_batch);
+  if (call.batch == rows.whole_samples(call.batch)) return call.batch;
+  throw Error(ErrorCode::invalid_argument,
+              "--batch: expected a multiple of {}, the rows of a sample, got {}",
+              rows.rows_per_sample(), call.batch);
+}
+
+}  // namespace
 
 void run_eval_rows(const EvalRowsCall& call, const std::vector<ModelSource>& sources,
                    const GlobalOptions& options) {
   const ModelSource& source = sources.front();
-  std::vector<std::string> files = call.files;
-  if (files.empty() && source.run) files = source.run->data.val;
-  if (files.empty()) {
+  const bool is_own = call.files.empty() && source.run;
+  const std::vector<std::string> files = is_own ? source.run->data.val : call.files;
+  if (files.empty() && !is_own) {
     throw Error(ErrorCode::invalid_argument,
                 "--data: expected files of the kind that the model trains on, got none");
   }
   const Log log = make_log(options);
   const int64_t seq = encoder_row_length(source, call.seq, files);
-  const Dataset data = open_model_rows(
-      posix_files(), {.source = source, .calib = files, .seq = seq, .stride = call.stride}, log);
-  const SampleEval rows(first_rows(data.train_rows, call.limit), {.seq = seq});
+  const auto all =
+      files.empty()
+          ? held_out_rows(posix_files(), source, seq, log)
+          : open_model_rows(posix_files(),
+                            {.source = source, .calib = files, .seq = seq, .stride = call.stride},
+                            log)
+                .train_rows;
+  const int64_t own_limit = is_own ? source.run->train.eval_rows : 0;
+  const auto read = first_rows(all, call.limit > 0 ? call.limit : own_limit);
+  const EvalAmount amount{.n = read->n_samples(), .n_all = all->n_samples()};
+  if (!amount.is_all()) log.warning("[eval] {} are read", amount.text());
+  const SampleEval rows(read, {.seq = seq});
+  const int64_t batch = batch_of(call, rows);
   Backend backend = open_backend(options, {.same_rows = true});
   std::vector<RowFigures> figures;
   std::vector<OrderedJson> lines;
   figures.reserve(sources.size());
   for (const ModelSource& one : sources) {
-    warn_of_measured_batches(log, one.recipe, call.batch);
-    figures.push_back(row_figures(one, rows, call.batch, text_machine(backend, log)));
+    warn_of_measured_batches(log, one.recipe, batch);
+    figures.push_back(row_figures(one, rows, batch, text_machine(backend, log)));
     lines.push_back(line_of(one.recipe, figures.back(), figures.front()));
+    lines.back()["read"] = amount.text();
+    if (const auto step = checkpoint_step(source)) lines.back()["step"] = *step;
   }
   print_table(options, table_of(lines));
   for (const OrderedJson& line : lines) {

@@ -34,8 +34,9 @@ int64_t encoder_row_length(const ModelSource& source, int64_t wanted,
 // where none is named.
 struct EvalRowsCall {
   std::vector<std::string> files;
-  int64_t limit = 0, seq = 0, batch = 8;  // limit: rows; 0: all
-  int64_t stride = -1;                    // of spans; below 0: the run's, or the default
+  int64_t limit = 0, seq = 0;            // limit: rows; 0: all
+  int64_t batch = 0, default_batch = 8;  // rows; 0: the default's, and on to a whole sample
+  int64_t stride = -1;                   // of spans; below 0: the run's, or the default
 };
 void run_eval_rows(const EvalRowsCall& call, const std::vector<ModelSource>& sources,
                    const GlobalOptions& options);

@@ -4,8 +4,12 @@
 
 namespace octet {
 
-Table run_table() {
-  return {{"recipe", "steps", "train_loss", "val_loss", "tokens_per_s", "planned_bytes",
+std::string speed_column(std::string_view unit) {
+  return fmt::format("{}_per_s", unit);
+}
+
+Table run_table(std::string_view unit) {
+  return {{"recipe", "steps", "train_loss", "val_loss", speed_column(unit), "planned_bytes",
            "peak_bytes", "state_bytes"},
           {}};
 }

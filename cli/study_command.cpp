@@ -47,7 +47,8 @@ std::vector<float> read_f32(const SafetensorsReader& reader, const std::string& 
 // Prints the table; with --out writes files as well.
 void finish(const Study& study, const StudyFlags& flags, const GlobalOptions& options) {
   if (!flags.out.empty()) write_study(posix_files(), study, flags.out);
-  print_table(options, {study.table.columns, study.table.rows});
+  const Table table{study.table.columns, study.table.rows};
+  print_table(options, options.json ? table : short_table(table.columns, table.rows));
   finish_output();
 }
 
@@ -99,7 +100,7 @@ void run_activations(const StudyFlags& flags, const GlobalOptions& options) {
   constexpr int64_t kLongest = 512;
   const int64_t seq = flags.seq > 0 ? flags.seq : std::min(source.seq, kLongest);
   if (!source.run) source.spec.rope_seq = seq;
-  const TokenStream stream = open_model_text(source, flags.text, "", log);
+  const TokenStream stream = open_model_text(source, flags.text, log);
   const WeightReader weights(posix_files(), source.weights, source.spec, source.nonfinite);
   Backend backend = open_backend(options);
   finish(study_activations(

@@ -1,12 +1,16 @@
 #include "cli/study_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/ordered_json.h"
 #include "base/output_folder.h"
+#include "cli/csv.h"
 #include "cli/page.h"
 #include "cli/study_svg.h"
 
@@ -17,23 +21,20 @@ constexpr const char *kOption = "[study] --out", *kStudy = "study.json", *kFiles
 
 using Strings = std::vector<std::string>;
 
-std::string csv_cell(std::string text) {
-  if (text == "-nan") return "nan";
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  for (size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2)
-    text.insert(at, "\"");
-  return '"' + text + '"';
+std::string csv_text(const Sheet& sheet) {
+  std::string out = csv_row(sheet.columns);
+  for (const Strings& row : sheet.rows) out += csv_row(row);
+  return out;
 }
 
-std::string csv_text(const Sheet& sheet) {
-  std::string out;
-  const auto add = [&](const Strings& cells) {
-    for (const std::string& cell : cells) out += csv_cell(cell) + ',';
-    out.back() = '\n';
-  };
-  add(sheet.columns);
-  for (const Strings& row : sheet.rows) add(row);
-  return out;
+std::string short_cell(const std::string& cell) {
+  if (cell.find_first_of(".e") == cell.npos) return cell;
+  const char* end = cell.data() + cell.size();
+  double value = 0;
+  const auto [rest, error] = std::from_chars(cell.data(), end, value);
+  const bool is_short =
+      std::ranges::count_if(cell, [](char c) { return '0' <= c && c <= '9'; }) <= 4;
+  return error != std::errc() || rest != end || is_short ? cell : fmt::format("{:.4g}", value);
 }
 
 // As cli/page.js draws it; what is not finite becomes null.
@@ -104,6 +105,13 @@ OrderedJson read_study(const Files& files, const std::string& folder) {
 
 }  // namespace
 
+Table short_table(const Strings& columns, const std::vector<Strings>& rows) {
+  Table table{columns, rows};
+  for (Strings& row : table.rows)
+    for (std::string& cell : row) cell = short_cell(cell);
+  return table;
+}
+
 void write_study(Files& files, const Study& study, const std::string& folder) {
   check_output_folder(files, kOption, folder);
   std::map<std::string, std::string> texts;  // by name
@@ -138,8 +146,15 @@ void write_study_page(Files& files, const std::vector<std::string>& folders,
                       const std::string& out) {
   check_output_folder(files, kOption, out);
   OrderedJson studies = OrderedJson::array();
-  for (const std::string& folder : folders) studies.push_back(read_study(files, folder));
-  const std::string page = page_text("Octet studies", {{"studies", studies}});
+  std::vector<PageTable> tables;
+  for (const std::string& folder : folders) {
+    studies.push_back(read_study(files, folder));
+    OrderedJson& study = studies.back();
+    Table table = short_table(study["columns"], study["rows"]);
+    study["rows"] = table.rows;
+    tables.push_back({study["title"], std::move(table)});
+  }
+  const std::string page = page_text("Octet studies", {{"studies", studies}}, tables);
   const std::string path = join_path(out, "index.html");
   const EntryKind kind = files.entry_kind(path);
   const bool is_own = kind == EntryKind::file &&

@@ -8,14 +8,14 @@
 #include <limits>
 #include <vector>
 
-#include "base/utf8.h"
+#include "cli/markup.h"
 
 namespace octet {
 namespace {
 
-// Okabe and Ito's, the yellow replaced: it is hard to see on white.
-constexpr std::array kColors = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                "#E69F00", "#56B4E9", "#000000", "#8C8C8C"};
+// Okabe and Ito's, the yellow replaced: it is hard to see on white; and two dark ones.
+constexpr std::array kColors = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
+                                "#56B4E9", "#000000", "#8C8C8C", "#6B3D12", "#5B2A86"};
 constexpr std::array kDashes = {"none", "7 3", "2 3", "9 3 2 3"};
 constexpr double kWidth = 560, kMargin = 14, kLegendRow = 20, kLegendColumn = 180;
 constexpr double kLeft = 64, kRight = kWidth - 12, kTop = 60, kFloor = 310;  // of the plot
@@ -31,25 +31,6 @@ constexpr const char* kStyle =
     ".key{fill:#1c2330}.grid{stroke:#e4e7ec}.axis{stroke:#98a2b3}"
     ".curve{fill:none;stroke-width:1.8;stroke-linejoin:round}circle,.gap{stroke:none}";
 constexpr const char* kEnd = "text-anchor=\"end\"";
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (size_t i = 0, length = 0; i < text.size(); i += length) {
-    const Character character = decode_utf8(text, i);
-    length = character.length;
-    const char ch = text[i];
-    if (character.code == kInvalid) {
-      out += "\uFFFD";
-    } else if (length > 1) {
-      out += text.substr(i, length);
-    } else if (std::string_view("<>&\"").find(ch) != std::string_view::npos) {
-      out += fmt::format("&#{};", int{ch});
-    } else {
-      out += ch < ' ' ? ' ' : ch;
-    }
-  }
-  return out;
-}
 
 // Of the plot: values from low to high lie between begin and end in the drawing.
 struct Axis {
@@ -103,7 +84,7 @@ std::string line(double x1, double y1, double x2, double y2, const std::string& 
 
 std::string text(double x, double y, const std::string& attributes, const std::string& words) {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" {}>{}</text>\n", x, y, attributes,
-                     escaped(words));
+                     markup_text(words));
 }
 
 class Plot {
@@ -135,19 +116,21 @@ class Plot {
     return out + x_axis();
   }
 
-  // A new stroke after each gap; a dot for a point alone.
+  // A new stroke after each gap; a dot for a point alone, and for names of x: they have no order.
   std::string curve(const Series& series) const {
     const auto is_drawn = [&](size_t i) {
       return i < series.y.size() && std::isfinite(height_of(series.y[i]));
     };
     const bool has_dots = figure_.has_dots && series.x.size() <= kMaxDots;
+    const bool has_strokes = figure_.x_names.empty() || !has_dots;
     std::string stroke, marks;
     double last_gap = 0;
     for (size_t i = 0; i < series.x.size(); ++i) {
       const double x = x_.at(series.x[i]);
       if (is_drawn(i)) {
         const double y = y_.at(height_of(series.y[i]));
-        stroke += fmt::format("{}{:.1f} {:.1f}", is_drawn(i - 1) ? 'L' : 'M', x, y);
+        if (has_strokes)
+          stroke += fmt::format("{}{:.1f} {:.1f}", is_drawn(i - 1) ? 'L' : 'M', x, y);
         if (has_dots || (!is_drawn(i - 1) && !is_drawn(i + 1)))
           marks += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\"/>", x, y);
       } else if (x - last_gap >= 3) {  // a run of them is one mark after another
@@ -208,7 +191,7 @@ std::string figure_svg(const Figure& figure) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
       "height=\"{1}\" role=\"img\" aria-label=\"{2} over {3}\">\n<style>{4}</style>\n"
       "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n",
-      kWidth, height, escaped(figure.title), escaped(figure.x_title), kStyle);
+      kWidth, height, markup_text(figure.title), markup_text(figure.x_title), kStyle);
   const bool is_log = figure.scale == FigureScale::logarithmic;
   out += text(kMargin, 22, "class=\"title\"", figure.title) +
          text(kMargin, 41, "class=\"unit\"", figure.y_title + (is_log ? ", logarithmic" : "")) +

@@ -19,6 +19,7 @@
 #include "cli/progress.h"
 #include "cli/rank_agreement.h"
 #include "cli/rank_processes.h"
+#include "cli/recipe_files.h"
 #include "cli/run_table.h"
 #include "cli/signals.h"
 #include "comm/local.h"
@@ -90,23 +91,26 @@ LoadedConfig configuration(const TrainFlags& flags, const GlobalOptions& options
   std::vector<std::string> sets = options.config_sets();
   if (flags.telemetry) sets.push_back(fmt::format("train.telemetry={}", *flags.telemetry));
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
-  LoadedConfig loaded =
-      has_file ? load_config(flags.config, sets) : finetune_config(posix_files(), finetune, sets);
+  LoadedConfig loaded = has_file ? load_config(config_path(flags.config), sets)
+                                 : finetune_config(posix_files(), finetune, sets);
   take_tokenizer_of_model(posix_files(), loaded);
   return loaded;
 }
 
 // What a run without a configuration file does, where nobody said it.
-std::string settled_text(const RunConfig& config) {
+std::string settled_text(const RunConfig& config, const ModelSpec& spec) {
   const std::string epochs =
       config.train.epochs > 0 ? fmt::format("{} epochs are ", config.train.epochs) : "";
+  const std::string rows =
+      model_def(spec.kind).reads_text
+          ? fmt::format("rows of {} tokens, {} a step", config.model.seq, config.step_rows())
+          : fmt::format("{} pictures a step", config.step_rows());
   return fmt::format(
-      "rows of {} tokens, {} a step; {}{} steps; learning rate {:g}, {} after {} steps of warm-up; "
+      "{}; {}{} steps; learning rate {:g}, {} after {} steps of warm-up; "
       "an evaluation every {} steps, the run ends after {} without a lower loss "
       "(all keys: {}/config.yaml)",
-      config.model.seq, config.step_rows(), epochs, config.train.steps, config.optim.lr,
-      enum_name(config.optim.schedule), config.optim.warmup, config.train.eval_every,
-      config.train.patience, config.out);
+      rows, epochs, config.train.steps, config.optim.lr, enum_name(config.optim.schedule),
+      config.optim.warmup, config.train.eval_every, config.train.patience, config.out);
 }
 
 // A run as its command line asks for it, with its data open.
@@ -120,8 +124,10 @@ struct TrainRun {
   std::optional<StepRange> profile_steps = {};
 
   TrainResult to_end(Backend& backend, Group* group, const TrainHooks& hooks) const {
+    const auto auditor = audit_backend(*backend.catalogue, loaded.config.train.audit);
     return Run(loaded.config, data,
-               {posix_files(), *backend.device, *backend.catalogue, isa_of(machine), group},
+               {posix_files(), *backend.device, *backend.catalogue, isa_of(machine), group,
+                /*reads_ahead=*/{}, auditor ? &*auditor : nullptr},
                {mode, loaded.source}, hooks)
         .to_end();
   }
@@ -161,7 +167,8 @@ Devices open_devices(const TrainFlags& flags, const RunConfig& config, const Glo
                      Group* process) {
   Devices devices;
   const KernelNeeds needs{.deterministic = config.train.deterministic,
-                          .device_index = flags.device_index};
+                          .device_index = flags.device_index,
+                          .arithmetic = config.train.arithmetic};
   if (config.parallel.ranks == 1 || process != nullptr) {
     devices.backends.push_back(open_backend(options, needs, process));
     if (process != nullptr) join_devices(devices.backends[0], *process, options, config.parallel);
@@ -193,7 +200,7 @@ TrainResult train_on(Devices& devices, const TrainRun& run, Group* process,
 
 void tell_about(const TrainRun& run, const ModelSpec& spec, const Log& log) {
   log.info("{}", description(run.loaded.config, spec, run.data));
-  if (run.flags.config.empty()) log.info("{}", settled_text(run.loaded.config));
+  if (run.flags.config.empty()) log.info("{}", settled_text(run.loaded.config, spec));
 }
 
 // Each step's line of metrics.jsonl to standard output, too.
@@ -256,7 +263,7 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
   }
   const TrainResult result = train_on(devices, run, process, hooks);
   if (!is_root) return;
-  Table table = run_table();
+  Table table = run_table(result.unit);
   table.rows.push_back(run_row(options, config.recipe.base, result));
   if (result.was_finished) {
     table.columns.push_back("state");
@@ -344,7 +351,9 @@ void add_train_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* train = app.add_subcommand(
       "train", "train a model as a configuration file says, or fine-tune one on a file of data");
-  train->add_option("config", flags->config, "YAML file; `octet docs keys` lists its keys")
+  train
+      ->add_option("config", flags->config,
+                   "YAML file (`octet docs keys`), or a recipe's name (`octet recipes`)")
       ->type_name("CONFIG");
   const std::string group = "Fine-tuning without a configuration file";
   FinetuneOptions& finetune = flags->finetune;

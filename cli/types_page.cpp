@@ -74,9 +74,9 @@ class UseGraph {
   }
   void moments() {
     const ValueId w = wide(Dtype::f32, kMatrix), one = wide(Dtype::f32, {});
-    emit(
-        OpCode::adamw_step, AdamwAttrs{},
-        {w, w, x(), x(), one, one, one, one, wide(Dtype::boolean, {}), kNoValue, scale(), scale()});
+    const ValueId skip = wide(Dtype::boolean, {}), attempt = wide(Dtype::u32, {});
+    emit(OpCode::adamw_step, AdamwAttrs{},
+         {w, w, x(), x(), one, one, one, one, skip, kNoValue, scale(), scale(), attempt});
   }
 
   TensorType type_;

@@ -44,6 +44,14 @@ foreach(library IN ITEMS xxhash:xxhash:xxhash.h pcre2:pcre2-8:pcre2.h utf8proc:u
   target_include_directories(octet_${name} SYSTEM INTERFACE ${OCTET_${name}_INCLUDE})
 endforeach()
 
+# HTTP, of servers. The layout of its classes follows these definitions (its pkg-config file has them).
+find_library(OCTET_HTTPLIB_LIBRARY cpp-httplib REQUIRED)
+find_path(OCTET_HTTPLIB_INCLUDE httplib.h REQUIRED)
+add_library(octet_httplib INTERFACE)
+target_link_libraries(octet_httplib INTERFACE ${OCTET_HTTPLIB_LIBRARY})
+target_include_directories(octet_httplib SYSTEM INTERFACE ${OCTET_HTTPLIB_INCLUDE})
+target_compile_definitions(octet_httplib INTERFACE CPPHTTPLIB_OPENSSL_SUPPORT CPPHTTPLIB_ZLIB_SUPPORT CPPHTTPLIB_BROTLI_SUPPORT)
+
 # Of C alone: only liboctet_mpi.so is linked with it. Without it, that is not built, and ranks meet over TCP.
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI QUIET COMPONENTS CXX)

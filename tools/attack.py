@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the program on hostile input and says what came of it, by class.
 
-  tools/attack.py [--program build/octet] [--seconds 900] [--cases N] [--classes a,b] [--seed 1] [--list]
+  tools/attack.py [--program build/tests/octet_low_limits] [--seconds 900] [--cases N] [--classes a,b] [--seed 1] [--list]
 
 Each case is made in a folder of its own from the seed, so that the same seed tries the same cases; a clock that
 runs out leaves the last of each class away. After each run everything that lay in the folder is compared with what
@@ -196,7 +196,7 @@ def print_table(counts):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--program", default="build/octet")
+    parser.add_argument("--program", default="build/tests/octet_low_limits")
     parser.add_argument("--seconds", type=float, default=900, help="no new case after this time")
     parser.add_argument("--cases", type=int, default=0, help="so many of all, drawn by the seed, of each class in turn; 0: all")
     parser.add_argument("--classes", default="", help="with commas; without: all")

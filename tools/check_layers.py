@@ -21,12 +21,12 @@ FLOORS = {
     "data": {"base", "text"},
     "math": {"base", "formats"},
     "ir": {"base", "formats"},
-    "io": {"base", "formats"},
+    "io": {"base", "formats", "text"},  # patterns of modules are regular expressions
     "comm": {"base"},
     "nn": {"base", "formats", "data", "ir"},  # what data bring to a model
     "optim": {"base", "formats", "ir"},
     "passes": {"base", "formats", "ir"},
-    "plan": {"base", "formats", "device", "ir"},
+    "plan": {"base", "formats", "device", "math", "ir"},  # whose sums a GEMM has
     "config": {"base", "formats", "data", "ir", "nn", "optim", "passes"},  # names are theirs
     "compile": {"base", "formats", "ir", "optim", "passes", "plan"},
     "backends/cpu": {"base", "formats", "math", "device", "comm", "ir", "plan"},

@@ -76,7 +76,7 @@ def main():
         out, source = Path(folder) / "out.npy", Path(folder) / "texts.txt"
         source.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
         for _ in range(arguments.rounds):
-            done = subprocess.run([arguments.program, "embed", "--model", arguments.model, "--texts", source, "--out", out,
+            done = subprocess.run([arguments.program, "embed", "--overwrite", "--model", arguments.model, "--texts", source, "--out", out,
                                    "--threads", str(arguments.threads), "--max-tokens", str(LONGEST), "--quiet", "--json"],
                                   check=True, capture_output=True, text=True)
             began = time.time()

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/tokenizers/folders.json: JSON files beside a vocabulary, and the ids that
-transformers' AutoTokenizer reads with them. Needs transformers 5, sentencepiece, protobuf."""
+"""Writes tests/fixtures/tokenizers/folders.json: JSON files beside a vocabulary, and configs.json: a
+tokenizer_config.json beside a tokenizer.json, with the ids that transformers' AutoTokenizer reads with
+them. Needs transformers 5; folders.json sentencepiece and protobuf, too (`configs`: without it)."""
 import json
 import random
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -81,8 +83,38 @@ def vocabulary(kind):
     return [model.id_to_piece(i) for i in range(model.get_piece_size())]
 
 
+ENDS = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+BYTES = {"bos_token": "<|end|>", "eos_token": "<|end|>", "unk_token": "<|end|>"}
+CONFIGS = [  # a tokenizer.json, and what the file beside it says
+    *(("word_pieces/" + name, ENDS | {"tokenizer_class": kind} | keys)
+      for name in ("uncased.json", "cased.json") for kind in ("BertTokenizer", "DistilBertTokenizer", "PreTrainedTokenizerFast")
+      for keys in ({"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": False},
+                   {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": True},
+                   {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True})),
+    *(("tokenizers/gpt2.json", BYTES | {"tokenizer_class": kind, "add_prefix_space": adds})
+      for kind in ("GPT2Tokenizer", "PreTrainedTokenizerFast") for adds in (True, False)),
+]
+
+
+def configs():
+    """tokenizer_config.json beside a tokenizer.json that says otherwise."""
+    made = ["The Scales é中É train.", "x", " a  b", "TRAINS the [SEP] end"]
+    cases = []
+    for name, config in CONFIGS:
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(HERE.parent / name, Path(folder) / "tokenizer.json")
+            (Path(folder) / "tokenizer_config.json").write_text(json.dumps(config))
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            cases.append({"tokenizer": name, "config": config, "ids": [tokenizer.encode(text) for text in made]})
+    text = json.dumps({"texts": made, "cases": cases}, ensure_ascii=False)
+    (HERE / "configs.json").write_text(text.replace('{"tokenizer"', '\n{"tokenizer"') + "\n")
+
+
 def main():
     logging.set_verbosity_error()
+    configs()
+    if sys.argv[1:] == ["configs"]:
+        return
     cases = []
     for kind, (names, classes) in KINDS.items():
         for i in range(24 if kind != "sp_unigram.model" else 6):

@@ -37,7 +37,8 @@ CASES = {
     "bert_span": ("BertForQuestionAnswering", TEXT),
     "bert_features": ("BertModel", {**TEXT, "hidden_act": "gelu_new"}),
     "bert_embeddings": ("BertModel", TEXT),  # the mean over each row's tokens
-    "roberta_masked": ("RobertaForMaskedLM", {**TEXT, "type_vocab_size": 1, "pad_token_id": 1}),
+    "roberta_masked": ("RobertaForMaskedLM", {**TEXT, "type_vocab_size": 3, "pad_token_id": 2, "hidden_act": "gelu_new",
+                                              "layer_norm_eps": 1e-4}),
     "roberta_classes": ("RobertaForSequenceClassification", {**TEXT, "type_vocab_size": 1, "id2label": CLASSES}),
     "distilbert_masked": ("DistilBertForMaskedLM", DISTIL),
     "distilbert_classes": ("DistilBertForSequenceClassification", {**DISTIL, "id2label": CLASSES}),
@@ -53,7 +54,7 @@ def text_inputs(config):
     mask = torch.tensor([[1 if t < n else 0 for t in range(SEQ)] for n in HELD])
     ends = torch.tensor([[n] * SEQ for n in HELD])
     positions = torch.arange(SEQ).repeat(BATCH, 1)
-    first = 2 if config.model_type == "roberta" else 0
+    first = config.pad_token_id + 1 if config.model_type == "roberta" else 0
     given = {"input_ids": tokens, "token_type_ids": types, "attention_mask": mask, "position_ids": positions + first}
     if config.model_type == "distilbert":  # it has no types, and counts its positions itself
         del given["token_type_ids"], given["position_ids"]

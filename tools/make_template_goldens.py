@@ -111,6 +111,10 @@ EXPRESSIONS = {
     "line ends": "{{ 'a\r\nb\x0bc\u2028d\n\n'|indent(1, blank=true) }}{{ 'a\n\n\rb\r'|indent(1) }}|{{ ''|indent(2, true) }}|{{ ' a\u3000b\x1f '.split() }}",
     "splitting": "{{ ' a  b '.split(none, 1) }}{{ ' '.split() }}{{ 'a,b'.split(',', 0) }}{{ ',a,'.split(',') }}{{ ''.split('x') }}{{ ''.split() }}",
     "unpacking": "{% set a, c = 'xy' %}{{ a }}{{ c }}{% for a, (b, c) in [[1, [2, 3]]] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "unpacking too few": "{% set a, c = [1] %}",
+    "starred arguments": "{% macro f(a, c, k='z') %}<{{ a }}{{ c }}{{ k }}>{% endmacro %}{% macro g() %}-{% endmacro %}{% set fs, ps = [f, g], [(1, 2), ()] %}"
+                         "{% for p in ps %}{{ fs[loop.index0](*p) }}{% endfor %}{{ f(1, *[2, 3]) }}{{ f(k=4, *'ab') }}{{ f(*d, ) }}{{ f(*[5], k=6, c=7) }}"
+                         "{{ w|join(*['/']) }}{{ 1 is in(*[l]) }}{{ range(*[1, 3])|list }}{{ 'a-b'.split(*('-',)) }}{{ f(*l|select('ne', 1)) }}{{ f(*nope) }}",
+    "starred number": "{{ range(*3) }}", "starred twice as many": "{% macro f(a) %}{% endmacro %}{{ f(*[1, 2]) }}",
     "filter of no text": "{% filter length %}abc{% endfilter %}",
     "division by zero": "{{ 1 / 0 }}", "iteration over none": "{% for x in n %}{% endfor %}",
 }

@@ -202,7 +202,7 @@ def ptq_bert_spans(bench, entry, seed):
 def vectors(bench, model, texts):
     """Of each text, of length 1."""
     out = bench.work / "vectors.npy"
-    table = json.loads(bench.run("embed", "--json", "--model", model, "--texts", texts, "--out", out))[0]
+    table = json.loads(bench.run("embed", "--overwrite", "--json", "--model", model, "--texts", texts, "--out", out))[0]
     data = out.read_bytes()
     numbers = array.array("f", data[10 + int.from_bytes(data[8:10], "little"):])  # behind NumPy's header
     return [numbers[i * table["width"]:(i + 1) * table["width"]] for i in range(table["texts"])]

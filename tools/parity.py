@@ -453,13 +453,17 @@ def picks(rows, values):
     return {key: choice for key, (_, choice) in best.items()}
 
 
+def byte_vocabulary():
+    """Each byte as byte-level tokenizers spell it."""
+    letters = [c for c in range(256) if 33 <= c <= 126 or 161 <= c <= 172 or 174 <= c]
+    others = [c for c in range(256) if c not in letters]
+    return {chr(c): c for c in letters} | {chr(256 + i): c for i, c in enumerate(others)}
+
+
 def byte_tokenizer():
     """Ids are bytes; byte 0, which no text has, ends a text (lm-eval wants one that does)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    letters = [c for c in range(256) if 33 <= c <= 126 or 161 <= c <= 172 or 174 <= c]
-    others = [c for c in range(256) if c not in letters]
-    vocab = {chr(c): c for c in letters} | {chr(256 + i): c for i, c in enumerate(others)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab=byte_vocabulary(), merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=chr(256))

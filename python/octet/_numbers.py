@@ -30,14 +30,14 @@ def check_numbers(given: dict) -> None:
 
 
 def _check_in_f32(beta: float) -> None:
-    """The update takes 1 - beta of beta in f32, its bias correction that of beta itself."""
+    """A moment fades by beta in f32; what it takes of a gradient, and its bias correction, follow from beta itself."""
     (rounded,) = struct.unpack("f", struct.pack("f", beta))
     if rounded == 1:
         raise Error(f"[optimizer] betas: expected numbers below 1 in f32, got {beta!r}")
     error = abs((1 - rounded) - (1 - beta)) / (1 - beta)
     if error > _MAX_BETA_ERROR:
-        warnings.warn(f"[optimizer] betas: {beta!r} is {rounded:.9g} in f32: 1 - beta is off by {error:.1%}, and the bias "
-                      "correction does not follow it", stacklevel=4)
+        warnings.warn(f"[optimizer] betas: {beta!r} is {rounded:.9g} in f32: the 1 - beta by which a moment fades is off by "
+                      f"{error:.1%}", stacklevel=4)
 
 
 def _is_number(value) -> bool:

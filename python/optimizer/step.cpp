@@ -115,6 +115,8 @@ AdamwConstants constants_of(const OctetTensor& t, float grad_scale) {
   const auto count = static_cast<double>(*t.t + 1);
   return {.beta1 = static_cast<float>(t.beta1),
           .beta2 = static_cast<float>(t.beta2),
+          .rest1 = rest_of(t.beta1),
+          .rest2 = rest_of(t.beta2),
           .eps = static_cast<float>(t.eps),
           .weight_decay = static_cast<float>(t.weight_decay),
           .lr = static_cast<float>(t.lr),

@@ -26,6 +26,7 @@ std::string plan_json(const ConfigCall& call, BackendRequest machine, bool with_
   const nb::gil_scoped_release unlocked;
   const RunConfig config = call.load();
   machine.deterministic = config.train.deterministic;
+  machine.arithmetic = config.train.arithmetic;
   const Backend backend = open_plan_backend(machine);
   const ModelSpec spec = model_from_config(posix_files(), config);
   const PlanReport report(posix_files(), config, spec, *backend.catalogue);

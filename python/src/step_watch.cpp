@@ -141,13 +141,13 @@ class StateWatch {
 
   bool holds(nb::handle states) const {
     if (!owners_.are_alive() || !tensors_.are_alive() || !PyDict_Check(states.ptr())) return false;
-    if (static_cast<size_t>(PyDict_GET_SIZE(states.ptr())) != sizes_.size()) return false;
+    if (static_cast<size_t>(PyDict_Size(states.ptr())) != sizes_.size()) return false;
     Cursor at;
     Py_ssize_t position = 0;
     PyObject *owner = nullptr, *state = nullptr;
     while (PyDict_Next(states.ptr(), &position, &owner, &state)) {
       if (!owners_.is_next(at.owner, owner) || !PyDict_Check(state)) return false;
-      if (PyDict_GET_SIZE(state) != sizes_[at.owner - 1] || !holds_one(state, at)) return false;
+      if (PyDict_Size(state) != sizes_[at.owner - 1] || !holds_one(state, at)) return false;
     }
     return true;
   }
@@ -281,7 +281,7 @@ class WeightWatch {
     if (tensors.size() != rows_.size()) return false;
     const Dim* dims = dims_.data();
     for (size_t i = 0; i < rows_.size(); dims += rows_[i++].n_dims) {
-      PyObject* const tensor = PyList_GET_ITEM(tensors.ptr(), static_cast<Py_ssize_t>(i));
+      PyObject* const tensor = PyList_GetItem(tensors.ptr(), static_cast<Py_ssize_t>(i));
       if (!is_as_before(rows_[i], {dims, rows_[i].n_dims}, tensor)) return false;
     }
     return true;

@@ -48,6 +48,7 @@ def test_plan_is_what_the_program_prints(program, tmp_path):
     expected = json.loads(program("plan", recipe, "--json", "--set", "recipe=coat", "--set", "train.batch=2"))
     assert octet.plan(recipe, set=sets) == expected
     assert octet.plan(str(recipe), set=["recipe=coat", "train.batch=2"]) == expected
+    assert octet.plan("llama-3m", set=sets) == expected
     planned = octet.plan(config_in(tmp_path), buffers=True)
     assert sum(planned["by_role"].values()) == planned["peak_bytes"] and len(planned["buffers"]) > 10
     assert octet.plan(recipe, device="cuda")["peak_bytes"] > 0

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "base/error.h"
+#include "base/utf8.h"
 
 namespace octet {
 namespace {
@@ -25,7 +25,7 @@ class GgufHeader::Cursor {
       : whole_(bytes.size()), rest_(bytes), header_(header) {}
 
   std::string_view take(uint64_t n) {
-    if (n > rest_.size()) bad("expected a whole GGUF file, got its start");
+    if (n > rest_.size()) header_.bad("expected a whole GGUF file, got its start");
     const std::string_view bytes = rest_.substr(0, n);
     rest_.remove_prefix(n);
     return bytes;
@@ -37,6 +37,7 @@ class GgufHeader::Cursor {
     return value;
   }
   std::string_view string() { return take(number<uint64_t>()); }
+  std::string_view text(std::string_view what) { return header_.text(string(), what); }
 
   Value value() {
     Value value;
@@ -54,16 +55,13 @@ class GgufHeader::Cursor {
       if (value.n > rest_.size()) take(value.n);
       take(value.n * kWidths[type]);
     } else {
-      bad(fmt::format("expected values of a known type, got type {}", type));
+      header_.bad("expected values of a known type, got type {}", type);
     }
     value.bytes = before.substr(0, before.size() - rest_.size());
     return value;
   }
 
   uint64_t n_taken() const { return whole_ - rest_.size(); }
-  [[noreturn]] void bad(const std::string& what) const {
-    throw Error(ErrorCode::bad_data, "[{}] {}: {}", header_.op_, header_.path_, what);
-  }
 
  private:
   uint64_t whole_;
@@ -74,14 +72,14 @@ class GgufHeader::Cursor {
 GgufHeader::GgufHeader(std::string_view bytes, std::string op, std::string path, Tensors tensors)
     : op_(std::move(op)), path_(std::move(path)) {
   Cursor cursor(bytes, *this);
-  if (cursor.take(4) != "GGUF") cursor.bad("expected a GGUF file, got other data");
+  if (cursor.take(4) != "GGUF") bad("expected a GGUF file, got other data");
   const auto version = cursor.number<uint32_t>();
-  if (version < 2 || version > 3)
-    cursor.bad(fmt::format("expected GGUF version 2 or 3, got {}", version));
+  if (version < 2 || version > 3) bad("expected GGUF version 2 or 3, got {}", version);
   const auto n_tensors = cursor.number<uint64_t>();
   const auto n = cursor.number<uint64_t>();
   for (uint64_t i = 0; i < n; ++i) {
-    std::string key(cursor.string());
+    std::string key(cursor.text("a key"));
+    if (has(key)) bad("expected each key once, got two '{}'", key);
     values_[std::move(key)] = cursor.value();
   }
   if (tensors == Tensors::read) read_tensors(cursor, n_tensors);
@@ -90,20 +88,18 @@ GgufHeader::GgufHeader(std::string_view bytes, std::string op, std::string path,
 void GgufHeader::read_tensors(Cursor& cursor, uint64_t n) {
   std::set<std::string_view> names;
   for (uint64_t i = 0; i < n; ++i) {
-    const std::string_view name = cursor.string();
-    if (!names.insert(name).second)
-      cursor.bad(fmt::format("expected each tensor once, got two '{}'", name));
+    const std::string_view name = cursor.text("a tensor's name");
+    if (!names.insert(name).second) bad("expected each tensor once, got two '{}'", name);
     GgufTensor tensor{.name = std::string(name), .shape = {}};
     const auto n_dimensions = cursor.number<uint32_t>();
     if (n_dimensions < 1 || n_dimensions > kMaxDimensions) {
-      cursor.bad(fmt::format("'{}': expected 1 to {} dimensions, got {}", name, kMaxDimensions,
-                             n_dimensions));
+      bad("'{}': expected 1 to {} dimensions, got {}", name, kMaxDimensions, n_dimensions);
     }
     uint64_t n_elems = 1;
     for (uint32_t axis = 0; axis < n_dimensions; ++axis) {
       const auto extent = cursor.number<uint64_t>();
       if (extent < 1 || extent > (uint64_t{1} << 48) / n_elems)
-        cursor.bad(fmt::format("'{}': expected 1 to 2^48 elements, got others", name));
+        bad("'{}': expected 1 to 2^48 elements, got others", name);
       n_elems *= extent;
       tensor.shape.push_back(static_cast<int64_t>(extent));
     }
@@ -115,12 +111,12 @@ void GgufHeader::read_tensors(Cursor& cursor, uint64_t n) {
   const std::string key = "general.alignment";
   const uint64_t alignment = has(key) ? number(key) : 32;
   if (alignment == 0 || (alignment & (alignment - 1)) != 0)
-    cursor.bad(fmt::format("expected an alignment that is a power of two, got {}", alignment));
+    bad("expected an alignment that is a power of two, got {}", alignment);
   n_bytes_ = (cursor.n_taken() + alignment - 1) / alignment * alignment;
   for (const GgufTensor& tensor : tensors_) {
     if (tensor.offset % alignment != 0) {
-      cursor.bad(fmt::format("'{}': expected an offset that is a multiple of {}, got {}",
-                             tensor.name, alignment, tensor.offset));
+      bad("'{}': expected an offset that is a multiple of {}, got {}", tensor.name, alignment,
+          tensor.offset);
     }
   }
 }
@@ -129,22 +125,34 @@ const GgufHeader::Value& GgufHeader::find(const std::string& key, GgufType type,
                                           bool is_array) const {
   const auto it = values_.find(key);
   if (it == values_.end() || it->second.type != type || it->second.is_array != is_array) {
-    throw Error(ErrorCode::bad_data, "[{}] {}: expected the key '{}' with its usual type", op_,
-                path_, key);
+    bad("expected the key '{}' with its usual type", key);
   }
   return it->second;
+}
+
+std::string_view GgufHeader::text(std::string_view bytes, std::string_view what) const {
+  if (find_invalid_utf8(bytes) != bytes.npos) bad("{}: expected UTF-8, got other bytes", what);
+  return bytes;
+}
+
+std::vector<std::string> GgufHeader::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : values_) keys.push_back(key);
+  return keys;
 }
 
 std::vector<std::string_view> GgufHeader::strings(const std::string& key) const {
   const Value& value = find(key, GgufType::string, true);
   Cursor cursor(value.bytes, *this);
   std::vector<std::string_view> strings;
-  for (uint64_t i = 0; i < value.n; ++i) strings.push_back(cursor.string());
+  for (uint64_t i = 0; i < value.n; ++i)
+    strings.push_back(cursor.text(fmt::format("'{}', element {}", key, i)));
   return strings;
 }
 
 std::string GgufHeader::string(const std::string& key) const {
-  return std::string(Cursor(find(key, GgufType::string, false).bytes, *this).string());
+  Cursor cursor(find(key, GgufType::string, false).bytes, *this);
+  return std::string(cursor.text(fmt::format("'{}'", key)));
 }
 
 std::vector<int32_t> GgufHeader::integers(const std::string& key) const {
@@ -160,6 +168,15 @@ uint32_t GgufHeader::number(const std::string& key) const {
 
 float GgufHeader::real(const std::string& key) const {
   return Cursor(find(key, GgufType::f32, false).bytes, *this).number<float>();
+}
+
+std::string GgufHeader::shown(const std::string& key, GgufType type) const {
+  if (type == GgufType::string) return string(key);
+  if (type == GgufType::boolean) return flag(key) ? "true" : "false";
+  if (type == GgufType::f32) return fmt::to_string(real(key));
+  if (type == GgufType::u32) return fmt::to_string(number(key));
+  CHECK(type == GgufType::u16);
+  return fmt::to_string(Cursor(find(key, type, false).bytes, *this).number<uint16_t>());
 }
 
 std::string read_gguf_header(const Files& files, const std::string& path) {

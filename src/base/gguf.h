@@ -7,8 +7,10 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/files.h"
 
 namespace octet {
@@ -44,7 +46,8 @@ class GgufHeader {
   GgufHeader(std::string_view bytes, std::string op, std::string path, Tensors tensors);
 
   bool has(const std::string& key) const { return values_.contains(key); }
-  // Of a key that is there with this type; others throw.
+  std::vector<std::string> keys() const;  // sorted
+  // Of a key that is there with this type; others throw, as does text that is no UTF-8.
   std::vector<std::string_view> strings(const std::string& key) const;
   std::string string(const std::string& key) const;
   std::vector<int32_t> integers(const std::string& key) const;
@@ -53,9 +56,19 @@ class GgufHeader {
   }
   uint32_t number(const std::string& key) const;
   float real(const std::string& key) const;
+  // As it is shown; `type` is u16, u32, f32, boolean or string.
+  std::string shown(const std::string& key, GgufType type) const;
 
+  const std::string& path() const { return path_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   uint64_t n_bytes() const { return n_bytes_; }  // of the header, to the tensors' data
+
+  // Throws Error{bad_data} of this file.
+  template <typename... Args>
+  [[noreturn]] void bad(fmt::format_string<Args...> format, Args&&... args) const {
+    throw Error(ErrorCode::bad_data, "[{}] {}: {}", op_, path_,
+                fmt::format(format, std::forward<Args>(args)...));
+  }
 
  private:
   struct Value {
@@ -68,6 +81,7 @@ class GgufHeader {
 
   void read_tensors(Cursor& cursor, uint64_t n);
   const Value& find(const std::string& key, GgufType type, bool is_array) const;
+  std::string_view text(std::string_view bytes, std::string_view what) const;
 
   std::string op_, path_;
   std::map<std::string, Value> values_;

@@ -3,21 +3,15 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/input_limits.h"
 #include "base/json_reader.h"
 
 namespace octet {
-namespace {
-
-// The library copies and prints values by recursion: depth is bounded before the stack is.
-constexpr size_t kMaxDepth = 64;
-// Ten times the values of 100,000 tensors in a file's header. A value takes up to a hundred bytes
-// of memory for two of text.
-constexpr size_t kMaxValues = 10'000'000;
-
-}  // namespace
 
 Json parse_json(std::string_view text, const std::string& where) {
-  return JsonReader<Json>({.depth = kMaxDepth, .values = kMaxValues}, where).read(text);
+  const JsonTextLimits& limits = input_limits().json;
+  return JsonReader<Json>({.depth = limits.max_depth, .values = limits.max_values}, where)
+      .read(text);
 }
 
 Json parse_own_json(std::string_view text) {

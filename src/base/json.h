@@ -19,6 +19,11 @@ Json parse_json(std::string_view text, const std::string& where);
 // Of a file that Octet itself writes: discarded (is_discarded) where it is no whole JSON value.
 Json parse_own_json(std::string_view text);
 
+// Whether a key with this value asks for nothing: null, false, or an empty list or object.
+inline bool asks_nothing(const Json& value) {
+  return value.is_null() || value == false || (value.is_structured() && value.empty());
+}
+
 // Typed access to the keys of one object; errors name the file and the key.
 class JsonObject {
  public:

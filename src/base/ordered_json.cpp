@@ -1,12 +1,11 @@
 #include "base/ordered_json.h"
 
 #include "base/error.h"
+#include "base/input_limits.h"
 #include "base/json_reader.h"
 
 namespace octet {
 namespace {
-
-constexpr size_t kMaxOrderedDepth = 200;
 
 // As a path, "messages[0].content"; empty where everything within was read.
 std::string find_unread(const OrderedJson& json, std::string& what) {
@@ -28,7 +27,7 @@ std::string find_unread(const OrderedJson& json, std::string& what) {
 }  // namespace
 
 OrderedJson parse_ordered_json(std::string_view text, const std::string& where) {
-  const JsonReaderLimits limits{.depth = kMaxOrderedDepth,
+  const JsonReaderLimits limits{.depth = input_limits().json.max_chat_depth,
                                 .values = SIZE_MAX,
                                 .has_unique_keys = false,
                                 .has_unread_integers = true};

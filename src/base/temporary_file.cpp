@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/if_there.h"
 #include "base/parse_text.h"
 
 namespace octet {
@@ -84,7 +85,8 @@ bool is_left_over(std::string_view name, std::string_view of) {
 void remove_left_overs(Files& files, const std::string& folder, std::string_view name) {
   for (const DirectoryEntry& entry : files.list(folder)) {
     const bool is_file = entry.kind == EntryKind::file;
-    if (is_file && is_left_over(entry.name, name)) files.remove(join_path(folder, entry.name));
+    if (is_file && is_left_over(entry.name, name))
+      remove_if_there(files, join_path(folder, entry.name));
   }
 }
 

@@ -34,4 +34,7 @@ inline Character decode_utf8(std::string_view text, size_t at) {
   return {static_cast<int32_t>(code), n};
 }
 
+// The first byte that is no UTF-8, or npos.
+size_t find_invalid_utf8(std::string_view text);
+
 }  // namespace octet

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "compile/weight_copies.h"
-#include "passes/precision/policy.h"
 
 namespace octet {
 namespace {
@@ -99,16 +98,24 @@ std::set<ValueId> layer_matrices(const Graph& graph) {
   return matrices;
 }
 
-// The rule of a parameter, which the last line that matches its name decides.
-void choose_rule(UpdateItem& item, const OptimPolicy& policy, bool is_layer_matrix) {
-  const bool takes = policy.kind != UpdateKind::muon || is_layer_matrix;
-  item.rule = takes ? policy.kind : UpdateKind::adamw;
-  for (const OptimRule& rule : policy.rules) {
-    if (matches_pattern(rule.pattern, item.parameter)) item.rule = rule.kind, item.lr = rule.lr;
-  }
+// The last line for each parameter that the rules name (compile/update_rules.h).
+using RulesByName = std::map<std::string_view, const OptimRule*>;
+
+RulesByName rules_by_name(const OptimPolicy& policy) {
+  RulesByName rules;
+  for (const OptimRule& rule : policy.rules) rules[rule.pattern] = &rule;
+  return rules;
+}
+
+void choose_rule(UpdateItem& item, UpdateKind kind, bool is_layer_matrix,
+                 const RulesByName& rules) {
+  item.rule = kind != UpdateKind::muon || is_layer_matrix ? kind : UpdateKind::adamw;
+  const auto rule = rules.find(item.parameter);
+  if (rule != rules.end()) item.rule = rule->second->kind, item.lr = rule->second->lr;
 }
 
 std::vector<UpdateItem> update_items(const Graph& graph, const ProgramOptions& options) {
+  const RulesByName rules = rules_by_name(options.optim);
   const bool wants_matrices = options.optim.kind == UpdateKind::muon;
   const auto matrices = wants_matrices ? layer_matrices(graph) : std::set<ValueId>();
   std::vector<UpdateItem> items;
@@ -122,7 +129,7 @@ std::vector<UpdateItem> update_items(const Graph& graph, const ProgramOptions& o
                      .weight = input.value,
                      .gradient = gradient == outputs.end() ? kNoValue : gradient->second,
                      .decay = !no_decay.contains(input.name)});
-    choose_rule(items.back(), options.optim, matrices.contains(input.value));
+    choose_rule(items.back(), options.optim.kind, matrices.contains(input.value), rules);
     if (items.back().rule == UpdateKind::muon && graph.type(input.value).shape.size() != 2) {
       throw Error(
           ErrorCode::invalid_argument,

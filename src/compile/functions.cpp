@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "compile/compose.h"
+#include "compile/update_rules.h"
 #include "passes/autodiff.h"
 #include "passes/freeze.h"
 #include "passes/lora.h"
@@ -175,6 +176,7 @@ const Graph& TypedGraphs::training(const BatchSize& size, StepKind kind) {
                     .run = [gradients](const Graph& graph) { return autodiff(graph, gradients); }});
   passes.push_back({.name = "simplify", .run = simplify});
   const Graph logical = run_passes(options_.forward(size, ForwardKind::loss), passes, &log_);
+  options_.optim = for_parameters(std::move(options_.optim), logical);
   if (options_.optim.stores_scaled()) {
     options_.optim.gradient_rms = predicted_gradients(logical, initial_rms(logical, options));
   }

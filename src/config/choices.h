@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/arithmetic.h"
 #include "base/named_enum.h"
 #include "base/rank_transport.h"
 #include "data/chat_records.h"
@@ -38,6 +39,12 @@ constexpr auto value_names(MxScale) {
 enum class WeightRms : uint8_t { loaded, init };
 constexpr auto value_names(WeightRms) {
   return name_list("loaded", "init");
+}
+
+// train.on_audit
+enum class OnAudit : uint8_t { warn, stop };
+constexpr auto value_names(OnAudit) {
+  return name_list("warn", "stop");
 }
 
 // train.export: nothing, a model in one of ExportDtype's types (infer/export.h), adapters alone.

@@ -15,6 +15,7 @@
 #include "config/nearest.h"
 #include "config/table.h"
 #include "config/value.h"
+#include "nn/model.h"
 #include "nn/shape.h"
 #include "optim/schedule.h"
 #include "passes/precision/recipe.h"
@@ -41,42 +42,63 @@ void expect_text(const std::string& text, const std::string& name) {
   throw Error(ErrorCode::invalid_argument, "{}:{}: expected text, got a NUL byte", name, line + 1);
 }
 
-// Notes where a document begins, and nothing else.
+// Notes where a document begins, and ends the reading of one that is nested too deeply or refers
+// to itself too often.
 class DocumentWatcher : public YAML::EventHandler {
  public:
+  DocumentWatcher(const std::string& name, const YamlLimits& limits)
+      : name_(name), limits_(limits) {}
   int line() const { return line_; }
   void OnDocumentStart(const YAML::Mark& mark) override { line_ = mark.line + 1; }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    if (++n_aliases_ > limits_.max_aliases) refuse(mark, "aliases", limits_.max_aliases);
+  }
   void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
                 const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                       YAML::EmitterStyle::value) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                  YAML::EmitterStyle::value) override {}
-  void OnMapEnd() override {}
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    open(mark);
+  }
+  void OnSequenceEnd() override { --depth_; }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    open(mark);
+  }
+  void OnMapEnd() override { --depth_; }
 
  private:
-  int line_ = 0;
+  void open(const YAML::Mark& mark) {
+    if (++depth_ > limits_.max_depth) refuse(mark, "levels", limits_.max_depth);
+  }
+  [[noreturn]] void refuse(const YAML::Mark& mark, const char* what, int64_t most) const {
+    throw Error(ErrorCode::invalid_argument, "{}:{}: expected at most {} {}, got more", name_,
+                mark.line + 1, most, what);
+  }
+
+  const std::string& name_;
+  const YamlLimits& limits_;
+  int line_ = 0, depth_ = 0;
+  int64_t n_aliases_ = 0;
 };
 
 // One document after another is asked for here, and two at most: at a bracket too many the library
 // finds empty documents without end.
-void expect_one_document(const std::string& text, const std::string& name) {
+void expect_one_document(const std::string& text, const std::string& name,
+                         const YamlLimits& limits) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
-  DocumentWatcher watcher;
+  DocumentWatcher watcher(name, limits);
   if (!parser.HandleNextDocument(watcher) || !parser.HandleNextDocument(watcher)) return;
   throw Error(ErrorCode::invalid_argument, "{}:{}: expected the end of the document, got more",
               name, watcher.line());
 }
 
-YAML::Node parse_yaml(const std::string& text, const std::string& name) {
+YAML::Node parse_yaml(const std::string& text, const std::string& name, const YamlLimits& limits) {
   expect_text(text, name);
   try {
-    expect_one_document(text, name);
+    expect_one_document(text, name, limits);
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     throw Error(ErrorCode::invalid_argument, "{}:{}: expected YAML, got a syntax error: {}", name,
@@ -153,7 +175,7 @@ class Reader {
   bool has_lines_;
 };
 
-void apply_set(LoadedConfig& loaded, const std::string& set) {
+void apply_set(LoadedConfig& loaded, const std::string& set, const YamlLimits& limits) {
   const size_t equals = set.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw Error(ErrorCode::invalid_argument, "--set: expected KEY=VALUE, got '{}'", printable(set));
@@ -162,7 +184,7 @@ void apply_set(LoadedConfig& loaded, const std::string& set) {
   const std::string value = set.substr(equals + 1);
   if (value.empty()) fail_expected({"--set", path}, "a value after =", "nothing");
   Reader reader(loaded, "--set", false);
-  reader.read_entry({"--set", path}, parse_yaml(value, "--set " + path));
+  reader.read_entry({"--set", path}, parse_yaml(value, "--set " + path, limits));
 }
 
 // A short trial run needs no warmup of its own choosing: nobody asked for the default's length, and
@@ -193,6 +215,12 @@ void fit_default_boundaries(LoadedConfig& loaded) {
   if (data.pack && is_open) data.document_boundaries = DocumentBoundaries::isolate;
 }
 
+void fit_norm_eps(LoadedConfig& loaded) {
+  ModelConfig& model = loaded.config.model;
+  const bool is_open = loaded.source["model.norm_eps"] == "default";
+  if (is_open && model.path.empty()) model.norm_eps = model_def(model.kind).usual_norm_eps;
+}
+
 // Marks what resolve() changed: a value that nobody wrote.
 void mark_derived(LoadedConfig& loaded, const RunConfig& written) {
   for (const ConfigRow& row : config_rows()) {
@@ -214,16 +242,17 @@ bool is_written(const ConfigSources& sources, std::string_view key) {
 }
 
 LoadedConfig parse_config(const std::string& text, const std::string& name,
-                          const std::vector<std::string>& sets) {
+                          const std::vector<std::string>& sets, const YamlLimits& limits) {
   LoadedConfig loaded;
   for (const ConfigRow& row : config_rows()) loaded.source[std::string(row.path)] = "default";
-  Reader(loaded, name, true).read_root(parse_yaml(text, name));
-  for (const std::string& set : sets) apply_set(loaded, set);
+  Reader(loaded, name, true).read_root(parse_yaml(text, name, limits));
+  for (const std::string& set : sets) apply_set(loaded, set, limits);
   check_written(loaded, name);
   const RunConfig written = loaded.config;
   fit_warmup(loaded);
   fit_default_template(loaded);
   fit_default_boundaries(loaded);
+  fit_norm_eps(loaded);
   resolve(loaded.config);
   check_resolved(loaded, name);
   mark_derived(loaded, written);
@@ -274,7 +303,10 @@ LoadedConfig load_config(const std::string& file, const std::vector<std::string>
 }
 
 void resolve(RunConfig& config) {
+  const int64_t classes = config.model.classes;
   static_cast<ModelSpec&>(config.model) = filled(config.model);
+  if (!config.model.path.empty() && has_classes(config.model.head))
+    config.model.classes = classes;  // 0: the folder's
   const Recipe& recipe = find_recipe(config.recipe.base);
   const bool predicts = !recipe.scales_loss && !config.model.path.empty();
   // What a recheck finds is rescaled; before it a run from first weights needs none.

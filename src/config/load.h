@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/input_limits.h"
 #include "config/run_config.h"
 
 namespace octet {
@@ -31,7 +32,8 @@ struct LoadedConfig {
 LoadedConfig load_config(const std::string& file, const std::vector<std::string>& sets = {});
 // The same from text; `name` stands for the file in messages.
 LoadedConfig parse_config(const std::string& text, const std::string& name,
-                          const std::vector<std::string>& sets = {});
+                          const std::vector<std::string>& sets = {},
+                          const YamlLimits& limits = input_limits().yaml);
 
 // Replaces values that depend on others by what they stand for (kv_heads 0, ffn 0, state_m auto,
 // ...). Idempotent. Scaling, states and masters are those of the recipe; throws

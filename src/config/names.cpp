@@ -30,7 +30,7 @@ std::vector<std::string> loss_names() {
 }
 
 std::vector<std::string> override_roles() {
-  return {"x", "w", "dy"};
+  return {"x", "w", "dy", std::string(kSumsRole)};
 }
 
 std::vector<std::string> override_formats() {

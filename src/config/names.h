@@ -19,7 +19,8 @@ std::vector<std::string> names_of() {
 std::vector<std::string> recipe_names();
 // Recipes whose formats of linears a line of recipe.override may name.
 std::vector<std::string> override_recipe_names();
-// Operands of a linear that a line of recipe.override may name, and their formats.
+// Operands of a linear that a line of recipe.override may name, and their formats; and its sums.
+inline constexpr std::string_view kSumsRole = "sums";
 std::vector<std::string> override_roles();
 std::vector<std::string> override_formats();
 std::vector<std::string> loss_names();

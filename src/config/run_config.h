@@ -35,7 +35,7 @@ struct ModelConfig : ModelSpec {
 struct RecipeOverride {
   std::string pattern;  // * matches any run of characters
   std::string recipe;   // empty when formats are given
-  // Role (x, w, dy) -> format[/granularity].
+  // Role (x, w, dy) -> format[/granularity]; sums -> fast or promoted.
   std::vector<std::pair<std::string, std::string>> formats;
   bool operator==(const RecipeOverride&) const = default;
 };
@@ -50,6 +50,7 @@ struct RecipeConfig {
   ActivationScale activation_scale = ActivationScale::group;
   ForwardReads forward_reads = ForwardReads::unquantized;
   BlockScale block_scale = BlockScale::max;
+  std::optional<Accumulation> accumulation;
   MxScale mx_scale = MxScale::ceil;
   DynamicRescale rescale = DynamicRescale::none;
   std::optional<Dtype> scaled_gradient;  // nothing: "none"
@@ -125,13 +126,14 @@ struct TrainConfig {
   std::vector<WeightedLoss> loss;  // empty: the model's own; its options are the fields below
   double label_smoothing = 0, contrastive_temperature = 0.05, pairwise_beta = 0.1;
   std::vector<std::string> freeze;  // patterns of parameters
-  int64_t eval_every = 100, eval_bytes = 131072;
+  int64_t eval_every = 100, eval_bytes = 131072, eval_rows = 0;
   int64_t log_every = 1, save_every = 200, keep = 2;
   bool keep_best = false, async_save = true;
   int64_t save_buffer = int64_t{512} << 20;  // bytes
   int64_t patience = 0;                      // evaluations; 0: no early stop
   ExportAs export_as = ExportAs::none;
   bool deterministic = false;
+  Arithmetic arithmetic = Arithmetic::own;
   std::optional<Recompute> recompute;
   int64_t head_chunk = 0;     // bytes; 0: whole
   int64_t memory_budget = 0;  // bytes; 0: no limit
@@ -139,6 +141,8 @@ struct TrainConfig {
   int64_t max_nonfinite_steps = 10;
   int64_t max_zero_gradients = 3;  // 0: any number
   int64_t telemetry_every = 50, telemetry = 0;
+  int64_t audit = 0;  // steps; 0: none
+  OnAudit on_audit = OnAudit::warn;
   double spike_deviations = 6.0;
   int64_t spike_window = 100;
   bool tensorboard = true;

@@ -76,6 +76,11 @@ constexpr ConfigRow kRecipeRows[] = {
      "",
      "scales of operands in blocks: the largest magnitude becomes the largest code, in f32, or the "
      "power of two above, which runs begun before had and resume with"},
+    {"recipe.accumulation", named, OCTET_CHOICE(recipe.accumulation),
+     auto_or(names_of<Accumulation>), "",
+     "FP8 GEMMs on tensor cores that shorten sums (fast; promoted: each 128 products are added in "
+     "f32): none fast, the forward ones, or all; auto: forward ones, and input gradients of "
+     "coat-fast and coat-static, up to 16,384 products; runs begun before resume with theirs"},
     {"recipe.mx_scale", same, OCTET_CHOICE(recipe.mx_scale), one_of(names_of<MxScale>), "",
      "mxfp8: scales to the power of two above, or as in OCP MX 1.0 below, where elements saturate"},
     {"recipe.rescale", same, OCTET_CHOICE(recipe.rescale), one_of(names_of<DynamicRescale>), "",
@@ -110,7 +115,8 @@ constexpr ConfigRow kRecipeRows[] = {
     {"recipe.override", same, OCTET_FIELD(recipe.overrides), any(), "",
      "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
      "`{x: e4m3, w: e4m3/128x128, dy: e5m2}` (/row, /1xG or /BxB: a scale a row, or for each "
-     "block, as recipe.block_scale says; `none`: as the recipe computes); later lines win; an "
+     "block, as recipe.block_scale says; `none`: as the recipe computes) and `sums: fast` or "
+     "`promoted`; later lines win; an "
      "encoder's linears in no layer (`patch_embeddings.projection`, `classifier`) by name alone"},
 };
 
@@ -185,7 +191,13 @@ constexpr ConfigRow kDataRows[] = {
      "of the second of two; none: texts are single; auto: by the first one's name (sentence2, "
      "hypothesis, question2, ...), none where data.fields.text is named"},
     {"data.fields.label", open, OCTET_FIELD(data.fields.label), any(), "",
-     "of what is said of them, a class or a number; auto: label, score or the like"},
+     "of what is said of them, a class or a number; auto: label, score or the like; none: of pairs "
+     "that all mean the same (contrastive)"},
+    {"data.fields.negatives", open, OCTET_FIELD(data.fields.negatives), any(), "",
+     "contrastive: texts that do not mean the same as a pair, which all pairs of a micro-batch are "
+     "told from; auto: negative, negative_1, negative_2, ... where the first file has them"},
+    {"data.fields.partners", open, OCTET_FIELD(data.fields.partners), any(), "",
+     "contrastive: labels of the pairs that mean the same, such as [1]; other pairs are left out"},
     {"data.mask.share", same, OCTET_FIELD(data.mask.share), above(0, 1), "",
      "share of a text's tokens that masked_token predicts: of them 80 % are hidden behind the mask "
      "token, 10 % become any token, 10 % stay"},
@@ -262,15 +274,16 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.eval_every", open, OCTET_FIELD(train.eval_every), within(0, kMaxSteps), "steps",
      "distance of evaluations; 0: at the end only"},
     {"train.eval_bytes", open, OCTET_FIELD(train.eval_bytes), within(1, kMaxBytes), "bytes",
-     "validation data read by one evaluation"},
+     "validation text of a decoder that one evaluation reads, in bytes of its tokens"},
+    {"train.eval_rows", open, OCTET_FIELD(train.eval_rows), within(0, kMaxSteps), "samples",
+     "samples of arrays, pictures and encoders' texts that one evaluation reads; 0: all"},
     {"train.save_every", open, OCTET_FIELD(train.save_every), within(0, kMaxSteps), "steps",
      "distance of checkpoints; 0: at the end only"},
     {"train.keep", open, OCTET_FIELD(train.keep), within(1, kMaxSteps), "checkpoints",
      "newest checkpoints kept"},
     {"train.keep_best", open, OCTET_FIELD(train.keep_best), any(), "",
      "save whenever an evaluation finds the lowest validation loss so far, and keep that "
-     "checkpoint "
-     "besides the newest"},
+     "checkpoint besides the newest"},
     {"train.async_save", open, OCTET_FIELD(train.async_save), any(), "",
      "write checkpoints in the background of the steps that follow; the last of a run, those of "
      "keep_best and of a signal are waited for"},
@@ -285,10 +298,11 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.deterministic", named, OCTET_FIELD(train.deterministic), any(), "",
      "only algorithms that give the same bits on every run, on a GPU slower ones "
      "with up to 4 GiB more memory; the CPU's all do"},
+    {"train.arithmetic", named, OCTET_CHOICE(train.arithmetic), one_of(names_of<Arithmetic>), "",
+     "sums of a CPU's GEMMs: its own in f32, or to the bit those of Hopper's tensor cores, slower"},
     {"train.recompute", named, OCTET_CHOICE(train.recompute), auto_or(names_of<Recompute>), "",
      "activations computed again in the backward pass: none; cheap: norms, activations and "
-     "quantized "
-     "data; full: all; auto: what the recipe asks for, or as much of it as the budget needs"},
+     "quantized data; full: all; auto: as the recipe asks, or as much as the budget needs"},
     {"train.head_chunk", named, OCTET_FIELD(train.head_chunk), within(0, kMaxBytes), "bytes",
      "head and loss in chunks of rows whose logits take at most this; 0: whole, or as the budget "
      "asks"},
@@ -301,12 +315,17 @@ constexpr ConfigRow kTrainRows[] = {
      within(1, kMaxSteps), "steps", "steps in a row that may be skipped before the run stops"},
     {"train.max_zero_gradients", open, OCTET_FIELD(train.max_zero_gradients), within(0, kMaxSteps),
      "steps",
-     "steps in a row that may have labels and a gradient of 0, or ranks whose rows differ and the "
-     "same loss, before the run stops; 0: any number"},
+     "steps in a row that may have labels and a gradient of 0, or one too short to move a weight, "
+     "or ranks whose rows differ and the same loss, before the run stops; and first steps that may "
+     "leave all weights where they were; 0: any number"},
     {"train.telemetry_every", open, OCTET_FIELD(train.telemetry_every), within(0, kMaxSteps),
      "steps", "length of the intervals that telemetry.jsonl sums up; 0: none"},
     {"train.telemetry", open, OCTET_FIELD(train.telemetry), within(0, kMaxSteps), "steps",
      "from one sample to the next of what GEMMs and updates read, into telemetry.jsonl; 0: none"},
+    {"train.audit", open, OCTET_FIELD(train.audit), within(0, kMaxSteps), "steps",
+     "from one step to the next whose GEMMs are made again on the CPU, in part; 0: none"},
+    {"train.on_audit", open, OCTET_CHOICE(train.on_audit), one_of(names_of<OnAudit>), "",
+     "what a result with another bit than the CPU's does: a warning, or the run's end"},
     {"train.spike_deviations", open, OCTET_FIELD(train.spike_deviations), within(0, 1e9),
      "deviations", "a loss that stands higher above its running mean is a spike; 0: none is"},
     {"train.spike_window", open, OCTET_FIELD(train.spike_window), within(1, kMaxSteps), "steps",

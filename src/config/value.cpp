@@ -307,7 +307,13 @@ RecipeOverride read_override(const std::string& pattern, const YAML::Node& node,
     }
     const bool is_format =
         entry.second.IsScalar() && operand_format_from_name(entry.second.Scalar(), role == "dy");
-    if (!is_format) {
+    if (role == kSumsRole) {
+      const std::vector<std::string> sums = names_of<GemmSums>();
+      if (!entry.second.IsScalar() || !is_one_of(sums, entry.second.Scalar()))
+        fail_expected({place.where, place.path + "." + role},
+                      fmt::format("one of {}", fmt::join(sums, ", ")),
+                      describe_name(entry.second, sums));
+    } else if (!is_format) {
       fail_expected({place.where, place.path + "." + role},
                     fmt::format("one of {}, with /row, /1xG or /BxB behind it, or {}",
                                 fmt::join(formats, ", "), kNotQuantized),

@@ -142,6 +142,10 @@ OrderedJson make_message(std::string_view role, const OrderedJson& content) {
   return {{"role", role}, {"content", content}};
 }
 
+bool says_nothing(const std::string& key, const OrderedJson& value) {
+  return value.is_null() || (key == "tool_calls" && value.is_array() && value.empty());
+}
+
 ChatMessage read_message(const OrderedJson& json, const ChatFields& fields) {
   if (!json.is_object()) bad_record("a message that is no object");
   const OrderedJson* role = find_text(json, fields.role);
@@ -151,9 +155,7 @@ ChatMessage read_message(const OrderedJson& json, const ChatFields& fields) {
   ChatMessage read{.is_trained = is_trained(json)};
   OrderedJson& message = read.json = OrderedJson::object();
   for (const auto& [key, value] : json.items()) {
-    const bool is_left_out = value.is_null() || key == "weight" || key == "train" ||
-                             (key == "tool_calls" && value.is_array() && value.empty());
-    if (is_left_out) continue;
+    if (says_nothing(key, value) || key == "weight" || key == "train") continue;
     const bool is_content = key == fields.content;
     message[key == fields.role ? "role" : is_content ? "content" : key] = value;
   }

@@ -80,4 +80,8 @@ ChatRecord read_chat_record(std::string_view json, const ChatFields& fields);
 // The conversation of an answer tree; as above.
 ChatRecord read_answer_tree(const OrderedJson& json);
 
+// Whether a key of a message says nothing, and no template sees it: it is null, or a list of no
+// calls.
+bool says_nothing(const std::string& key, const OrderedJson& value);
+
 }  // namespace octet

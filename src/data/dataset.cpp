@@ -72,7 +72,8 @@ class Opener {
 
   // Nothing where there is no cache, or where it cannot be written: the text goes into memory then.
   std::optional<CachedText> open_cached(const TextInput& input) {
-    if (options_.cache == nullptr || input.files.empty()) return std::nullopt;
+    const bool is_kept = options_.cache != nullptr && options_.document_end == DocumentEnd::eos;
+    if (!is_kept || input.files.empty()) return std::nullopt;
     try {
       return options_.cache->open(input);
     } catch (const Error& error) {
@@ -100,7 +101,7 @@ class Opener {
                   "[data] '{}': expected UTF-8 text, .gz, .xz, .zst, .npy or .bin, got other data",
                   path);
     }
-    TextBuilder builder(file_name(path), tokenizer_);
+    TextBuilder builder(file_name(path), tokenizer_, options_.document_end);
     add_text(builder, text);
     sources.push_back(builder.build());
   }
@@ -128,7 +129,7 @@ class Opener {
   }
 
   CachedText texts_in_memory(const TextInput& input) {
-    TextBuilder builder(file_name(input.path), tokenizer_);
+    TextBuilder builder(file_name(input.path), tokenizer_, options_.document_end);
     CachedText texts;
     for (const std::string& path : input.files) {
       const std::optional<std::string> text = text_of_folder(path);
@@ -146,7 +147,7 @@ class Opener {
 
   // One source for all texts of the folder: /usr/include has tens of thousands.
   void open_folder(const std::string& folder, Sources& sources) {
-    const auto [paths, problems] = files_under(files_, folder);
+    const auto [paths, problems, n_links] = files_under(files_, folder);
     problems_.insert(problems_.end(), problems.begin(), problems.end());
     const bool holds_shards = files_.exists(join_path(folder, kTokenizeManifest));
     TextInput input{TextInput::Origin::folder, folder, {}};

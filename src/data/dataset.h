@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/input_limits.h"
 #include "base/log.h"
 #include "data/row_source.h"
 #include "data/shards.h"
@@ -34,9 +35,10 @@ struct DatasetOptions {
   HoldOut hold_out = HoldOut::tokens;
   std::string document_separator = {};  // "<|endoftext|>": parts are stripped of white space;
                                         // empty: a file is a document
-  uint64_t max_text_bytes = uint64_t{4} << 30;  // of unpacked text in memory
-  TokenCache* cache = nullptr;                  // of the same tokenizer and separator; or none
-  ShardOptions shards = {};                     // vocab 0: the tokenizer's
+  DocumentEnd document_end = DocumentEnd::eos;  // none: text goes into memory, without a cache
+  uint64_t max_text_bytes = input_limits().max_unpacked_bytes;  // in memory
+  TokenCache* cache = nullptr;  // of the same tokenizer and separator; or none
+  ShardOptions shards = {};     // vocab 0: the tokenizer's
   Log log = {};
 };
 

@@ -141,6 +141,9 @@ InputSpec doc_starts_input() {
 InputSpec key_ends_input() {
   return {.name = "key_ends"};
 }
+InputSpec fillers_input() {
+  return {.name = "fillers", .per = Per::sample, .type = HostType::real};
+}
 InputSpec token_types_input(int64_t n_types) {
   return {.name = "token_types", .bound = n_types};
 }
@@ -177,11 +180,16 @@ std::vector<int32_t> positions_of(int64_t rows, int64_t seq, const PositionRule&
 
 const std::vector<std::string>& completed_inputs() {
   static const std::vector<std::string> names = {"positions", "key_ends", "doc_starts",
-                                                 "token_types"};
+                                                 "token_types", "fillers"};
   return names;
 }
 
 void complete(Batch& batch, std::string_view name) {
+  if (name == "fillers" && batch.find(name) == nullptr) {
+    std::vector<float> fillers;
+    for (const bool is_held : batch.counts("samples")) fillers.push_back(is_held ? 0.0f : 1.0f);
+    return batch.set(fillers_input(), std::move(fillers));
+  }
   const bool has_tokens = std::ranges::any_of(
       batch.tensors, [](const HostTensor& one) { return one.spec.per == Per::token; });
   if (!has_tokens || batch.find(name) != nullptr) return;

@@ -102,6 +102,7 @@ InputSpec tokens_input();      // "tokens", a token
 InputSpec positions_input();   // "positions", of a token in its row or document
 InputSpec doc_starts_input();  // "doc_starts", where in its row the document of a token begins
 InputSpec key_ends_input();    // "key_ends", where in its row the keys end that a token may see
+InputSpec fillers_input();     // "fillers", 1 of a sample that only fills the batch up, else 0
 // "token_types", which text of a pair a token is of; 0 where the data have no such array.
 InputSpec token_types_input(int64_t n_types = 2);
 InputSpec token_labels_input();               // "labels", a token; ignored where there is none
@@ -119,12 +120,12 @@ struct PositionRule {
 };
 std::vector<int32_t> positions_of(int64_t rows, int64_t seq, const PositionRule& rule = {});
 
-// The inputs that follow from a batch's tokens: positions (by doc_starts), key_ends (of the
+// The inputs that follow from a batch: of its tokens positions (by doc_starts), key_ends (of the
 // document, without padding), doc_starts of rows that are one document each, token_types of single
-// texts.
+// texts; and fillers.
 const std::vector<std::string>& completed_inputs();
-// Adds the one of them that has this name, where the batch has an array a token and not that one;
-// any other name changes nothing. Without a name: all of them.
+// Adds the one of them that has this name, unless the batch has it, or it is of tokens and the
+// batch has no array a token; any other name changes nothing. Without a name: all of them.
 void complete(Batch& batch, std::string_view name);
 void complete(Batch& batch);
 

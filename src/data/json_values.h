@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/files.h"
+#include "base/input_limits.h"
 #include "data/byte_stream.h"
 
 namespace octet {
@@ -22,8 +23,8 @@ struct JsonText {
 
 // Values longer than max_value_bytes are an error, or told and read over.
 struct JsonLimits {
-  uint64_t max_bytes = uint64_t{4} << 30;  // of the file, unpacked
-  uint64_t max_value_bytes = uint64_t{64} << 20;
+  uint64_t max_bytes = input_limits().max_unpacked_bytes;  // of the file
+  uint64_t max_value_bytes = input_limits().json.max_record_bytes;
   enum class LongValues : uint8_t { are_errors, are_told } long_values = LongValues::are_errors;
 };
 

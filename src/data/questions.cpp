@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/input_limits.h"
 #include "base/integer.h"
 #include "base/ordered_json.h"
 #include "base/thread_pool.h"
@@ -12,8 +13,6 @@
 
 namespace octet {
 namespace {
-
-constexpr uint64_t kMaxBytes = uint64_t{4} << 30;  // of a file, unpacked
 
 // Why a question is left out.
 struct BadQuestion {
@@ -125,7 +124,8 @@ Questions read_questions(const Files& files, const std::vector<std::string>& pat
   Questions questions;
   for (const std::string& path : files_named(files, paths, {".json"})) {
     QuestionReader(path, places, questions, left_out)
-        .add_all(parse_ordered_json(read_text_file(files, path, kMaxBytes), path));
+        .add_all(parse_ordered_json(read_text_file(files, path, input_limits().max_unpacked_bytes),
+                                    path));
   }
   return questions;
 }

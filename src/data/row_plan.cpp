@@ -162,7 +162,12 @@ RowCell RowPlan::cell(const RowPlace& place, int64_t row, RowUse use) const {
 Batch RowPlan::read(const std::vector<RowPlace>& rows, int64_t length, RowUse use) const {
   const int64_t n_rows = source_->rows_per_sample();
   Batch batch{.batch = std::ssize(rows), .seq = length, .rows_per_sample = n_rows};
-  CHECK(batch.batch >= 1 && batch.batch % n_rows == 0);
+  CHECK(batch.batch >= 1);
+  if (batch.batch % n_rows != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "[data] expected a batch of whole samples, a multiple of {} rows, got {}", n_rows,
+                batch.batch);
+  }
   for (const InputSpec& input : source_->inputs()) batch.add(input);
   if (source_->tells_lengths()) batch.lengths.assign(rows.size(), length);
   const std::lock_guard lock(pool_mutex_);
@@ -177,13 +182,17 @@ Batch RowPlan::read(const std::vector<RowPlace>& rows, int64_t length, RowUse us
   return batch;
 }
 
+bool RowPlan::counts_tokens() const {
+  return std::ranges::any_of(source_->inputs(),
+                             [](const InputSpec& input) { return input.per == Per::token; });
+}
+
 RowCounts RowPlan::count(RowPlace place, int64_t n_rows) const {
   const int64_t n_sample_rows = source_->rows_per_sample();
-  RowCounts counts{.items = {{"rows", n_rows}, {"samples", n_rows / n_sample_rows}}};
-  bool has_tokens = false;
+  RowCounts counts{.items = {{"rows", n_rows}, {"samples", n_rows / n_sample_rows}},
+                   .has_tokens = counts_tokens()};
   std::vector<InputSpec> counted;
   for (const InputSpec& input : source_->inputs()) {
-    has_tokens = has_tokens || input.per == Per::token;
     if (input.fill != Fill::ignored) continue;
     counted.push_back(input);
     counts.items[input.name] = 0;
@@ -191,11 +200,12 @@ RowCounts RowPlan::count(RowPlace place, int64_t n_rows) const {
   int64_t length = 0;
   for (int64_t row = 0; row < n_rows; row += n_sample_rows) {
     if (row % options_.step_rows == 0) length = this->length(place);
-    counts.n_padded_tokens += length * n_sample_rows;
+    const int64_t n_own = n_sample_rows * (counts.has_tokens ? length : 1);
+    counts.n_padded_tokens += n_own;
     const std::vector<int64_t> held = samples(place);
     for (const int64_t sample : held) {
       const int64_t n_places = source_->places(sample);
-      counts.n_tokens += n_places > 0 ? n_places : n_sample_rows * (has_tokens ? length : 1);
+      counts.n_tokens += n_places > 0 ? n_places : n_own;
     }
     const RowCell where = cell(place, row, RowUse::training);
     std::optional<Batch> read_row;

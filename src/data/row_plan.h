@@ -45,6 +45,7 @@ class RowPlan {
   RowPlan(std::shared_ptr<const RowSource> source, const RowOptions& options);
 
   const RowSource& source() const { return *source_; }
+  bool counts_tokens() const;  // RowCounts::has_tokens
   const RowOptions& options() const { return options_; }
   const std::vector<int64_t>& lengths() const { return lengths_; }  // of rows, ascending
   int64_t rows_of_epoch(int64_t epoch) const;
@@ -115,6 +116,7 @@ class SampleEval : public EvalRows {
   SampleEval(std::shared_ptr<const RowSource> source, const RowOptions& options);
   SampleEval(const TokenStream& text, const RowOptions& options, int64_t max_tokens);
   int64_t n_rows() const override { return plan_.rows_of_epoch(0); }
+  int64_t rows_per_sample() const override { return plan_.source().rows_per_sample(); }
   Batch at(int64_t first_row, int64_t batch) const override;
 
  private:

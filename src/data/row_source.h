@@ -50,8 +50,8 @@ class RowSource {
   virtual LoaderState state() const { return {{"samples", std::to_string(n_samples())}}; }
   // Of samples that share rows: what they are, and in what `rows`.
   virtual std::string description(const std::string& /*rows*/) const { return {}; }
-  // Elements that are not kIgnoredLabel of an array of a sample that is written there; nothing
-  // where samples share rows, or that must be written to know.
+  // Elements that are not kIgnoredLabel, nor NaN, of an array of a sample that is written there;
+  // nothing where samples share rows, or that must be written to know.
   virtual std::optional<int64_t> n_counted(int64_t, const RowCell&, const InputSpec&) const {
     return std::nullopt;
   }

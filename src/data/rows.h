@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/integer.h"
 #include "data/inputs.h"
 
 namespace octet {
@@ -17,7 +18,8 @@ using ItemCounts = std::map<std::string, int64_t, std::less<>>;
 
 struct RowCounts {
   ItemCounts items = {};
-  int64_t n_tokens = 0;         // without padding; of what has no tokens, rows
+  bool has_tokens = true;       // false: pictures, which are counted in their place
+  int64_t n_tokens = 0;         // without padding
   int64_t n_padded_tokens = 0;  // with padding: what is computed
   int64_t n_labels() const { return count_of(items, "labels"); }
   static int64_t count_of(const ItemCounts& items, std::string_view name) {
@@ -34,6 +36,11 @@ class EvalRows {
  public:
   virtual ~EvalRows() = default;
   virtual int64_t n_rows() const = 0;
+  virtual int64_t rows_per_sample() const { return 1; }  // that a batch holds all of
+  // So many rows, or as many more as end a sample.
+  int64_t whole_samples(int64_t rows) const {
+    return ceil_div(rows, rows_per_sample()) * rows_per_sample();
+  }
   // Rows after the last one repeat others, all labels ignored (filled_row). Of rows of several
   // lengths a batch has one of them.
   virtual Batch at(int64_t first_row, int64_t batch) const = 0;

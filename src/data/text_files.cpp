@@ -36,6 +36,7 @@ void add_files_under(const Files& files, const std::string& folder, FolderFiles&
     if (entry.name.starts_with('.')) continue;
     const std::string path = join_path(folder, entry.name);
     if (entry.kind == EntryKind::file) found.paths.push_back(path);
+    if (entry.kind == EntryKind::link) ++found.n_links;
     if (entry.kind == EntryKind::other) {
       found.problems.push_back(fmt::format("[data] '{}' is left out: it is no regular file", path));
     }

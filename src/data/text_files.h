@@ -23,6 +23,7 @@ std::string read_text_file(const Files& files, const std::string& path, uint64_t
 struct FolderFiles {
   std::vector<std::string> paths;
   std::vector<std::string> problems;  // a line for each folder, FIFO or device that is left out
+  int64_t n_links = 0;                // that are left out
 };
 
 // All regular files under a folder, depth first, names sorted at each level. Hidden names (".git")

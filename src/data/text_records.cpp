@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "base/few.h"
+#include "base/input_limits.h"
 #include "base/ordered_json.h"
 #include "base/parse_text.h"
 #include "data/byte_stream.h"
@@ -17,8 +20,12 @@
 namespace octet {
 namespace {
 
-constexpr uint64_t kMaxBytes = uint64_t{4} << 30;  // of a file, unpacked
-constexpr const char* kAuto = "auto";
+constexpr const char *kAuto = "auto", *kNone = "none";
+
+std::vector<std::string> endings() {
+  return {".jsonl", ".ndjson", ".json", ".tsv"};
+}
+
 constexpr std::array<const char*, 2> kPairs[] = {
     {"sentence1", "sentence2"}, {"premise", "hypothesis"}, {"question1", "question2"},
     {"text1", "text2"},         {"text_a", "text_b"},      {"question", "sentence"},
@@ -29,7 +36,31 @@ constexpr const char* kLabels[] = {"label",        "labels",  "gold_label",
 
 struct Columns {
   std::string first, second, label;  // second, label: "" where there is none
+  std::vector<std::string> negatives = {};
+  bool has(const std::string& name) const {
+    return name == first || name == second || name == label ||
+           std::ranges::find(negatives, name) != negatives.end();
+  }
 };
+
+bool is_negative(const std::string& name) {
+  constexpr std::string_view kNegative = "negative";
+  if (name == kNegative) return true;
+  const std::string number = name.starts_with(kNegative) ? name.substr(kNegative.size()) : "";
+  return number.starts_with('_') && parse_number<int32_t>(number.substr(1)).has_value();
+}
+
+bool is_label_column(const std::string& name) {
+  return std::ranges::find(kLabels, name) != std::end(kLabels);
+}
+
+// A label of pairs whose partners nobody named says which of them mean the same.
+[[noreturn]] void fail_labelled_pairs(const std::string& path, const std::string& name) {
+  throw Error(ErrorCode::bad_data,
+              "[data] {}: '{}' may say which pairs mean the same: expected data.fields.partners, "
+              "the labels of those that do ([1]), or data.fields.label: none, of pairs that all do",
+              path, name);
+}
 
 // Of a file that has columns of these names.
 Columns find_columns(const std::string& path, const std::vector<std::string>& names,
@@ -43,7 +74,7 @@ Columns find_columns(const std::string& path, const std::vector<std::string>& na
                 fmt::join(names, ", "));
   };
   Columns columns;
-  const bool has_pair = fields.pair != kAuto && fields.pair != "none";
+  const bool has_pair = fields.pair != kAuto && fields.pair != kNone;
   if (has_pair) columns.second = expect("a second text", fields.pair);
   if (fields.text != kAuto) {
     columns.first = expect("a text", fields.text);
@@ -52,8 +83,8 @@ Columns find_columns(const std::string& path, const std::vector<std::string>& na
                 "data.fields.text: expected a name beside data.fields.pair, got auto");
   }
   for (const auto& [first, second] : kPairs) {
-    if (!columns.first.empty() || fields.pair == "none" || !has(first) || !has(second)) continue;
-    columns = {first, second, ""};
+    if (!columns.first.empty() || fields.pair == kNone || !has(first) || !has(second)) continue;
+    columns.first = first, columns.second = second;
   }
   for (const char* name : kTexts) {
     if (columns.first.empty() && has(name)) columns.first = name;
@@ -64,12 +95,24 @@ Columns find_columns(const std::string& path, const std::vector<std::string>& na
                 "(data.fields.text, data.fields.pair), got {}",
                 path, fmt::join(names, ", "));
   }
-  if (labels == ReadLabels::no) return columns;
+  const bool are_pairs = labels == ReadLabels::partners;
+  if (are_pairs && fields.negatives != std::vector<std::string>{kAuto}) {
+    for (const std::string& name : fields.negatives)
+      columns.negatives.push_back(expect("a negative", name));
+  }
+  if (are_pairs && fields.label == kNone) {
+    if (fields.partners.empty()) return columns;
+    throw Error(ErrorCode::bad_data,
+                "data.fields.partners: expected none beside data.fields.label: none, got {}",
+                fmt::join(fields.partners, ", "));
+  }
   if (fields.label != kAuto) columns.label = expect("a label", fields.label);
   for (const char* name : kLabels) {
     if (columns.label.empty() && has(name)) columns.label = name;
   }
-  if (!columns.label.empty()) return columns;
+  if (are_pairs && !columns.label.empty() && fields.partners.empty())
+    fail_labelled_pairs(path, columns.label);
+  if (!columns.label.empty() || (are_pairs && fields.partners.empty())) return columns;
   throw Error(ErrorCode::bad_data,
               "[data] {}: expected label, score or the like (data.fields.label), got {}", path,
               fmt::join(names, ", "));
@@ -83,6 +126,13 @@ std::vector<std::string> split_at_tabs(std::string_view line) {
     if (end == line.npos) return parts;
     line.remove_prefix(end + 1);
   }
+}
+
+// Of a table's first line.
+std::vector<std::string> names_of(std::string_view line) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+  return split_at_tabs(line);
 }
 
 bool is_no_label(const std::string& label) {
@@ -120,21 +170,25 @@ class Reader {
   void read(const std::string& path) {
     unpacked_name(path).ends_with(".tsv") ? read_table(path) : read_json(path);
   }
-  std::vector<TextRecord> take() { return std::move(records_); }
+  std::vector<TextRecord> take() {
+    if (n_others_ > 0) {
+      left_out_.log().info("[data] {} of {} pairs are left out: their label is not {}", n_others_,
+                           n_pairs_, fmt::join(fields_.partners, ", "));
+    }
+    return std::move(records_);
+  }
 
  private:
   void read_table(const std::string& path) {
-    const std::string text = read_text_file(files_, path, kMaxBytes);
+    const std::string text = read_text_file(files_, path, input_limits().max_unpacked_bytes);
     std::string_view rest = text;
     std::vector<std::string> names;
     Columns columns;
     for (int64_t number = 1; !rest.empty(); ++number) {
-      std::string_view line = take_line(rest);
+      const std::string_view line = take_line(rest);
       if (line.empty()) continue;
       if (names.empty()) {
-        constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-        if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
-        names = split_at_tabs(line);
+        names = names_of(line);
         columns = find_columns(path, names, fields_, labels_);
         continue;
       }
@@ -142,28 +196,33 @@ class Reader {
     }
     if (names.empty())
       throw Error(ErrorCode::bad_data, "[data] {}: expected a line of names, got none", path);
+    tell_unused(path, names, columns);
   }
 
   void add_line(const std::string& place, std::string_view line,
                 const std::vector<std::string>& names, const Columns& columns) {
     if (!is_readable_text(line)) return left_out_.add(place, "expected UTF-8 text");
-    std::vector<std::string> parts = split_at_tabs(line);
+    const std::vector<std::string> parts = split_at_tabs(line);
     if (parts.size() != names.size()) {
       return left_out_.add(place,
                            fmt::format("expected {} fields, got {}", names.size(), parts.size()));
     }
+    // A copy: two fields may name one column.
     const auto part = [&](const std::string& name) {
-      return std::move(parts[static_cast<size_t>(std::ranges::find(names, name) - names.begin())]);
+      return parts[static_cast<size_t>(std::ranges::find(names, name) - names.begin())];
     };
     TextRecord record{.first = part(columns.first), .place = place};
     if (!columns.second.empty()) record.second = part(columns.second);
+    for (const std::string& name : columns.negatives) record.negatives.push_back(part(name));
     if (!columns.label.empty()) record.label = part(columns.label);
     add(std::move(record));
   }
 
   void read_json(const std::string& path) {
-    JsonValues values(files_, path, {.max_bytes = kMaxBytes});
+    JsonValues values(files_, path);
     std::optional<Columns> columns;
+    std::vector<std::string> names;  // of all records, in order
+    std::set<std::string> known;
     while (const std::optional<JsonText> value = values.next()) {
       const std::string place = fmt::format("{}:{}", path, value->line);
       OrderedJson json;
@@ -177,13 +236,30 @@ class Reader {
         left_out_.add(place, "expected an object, got " + std::string(json.type_name()));
         continue;
       }
-      if (!columns) {
-        std::vector<std::string> names;
-        for (const auto& [key, unused] : json.items()) names.push_back(key);
-        columns = find_columns(path, names, fields_, labels_);
+      const size_t n_known = names.size();
+      for (const auto& [key, unused] : json.items()) {
+        if (known.insert(key).second) names.push_back(key);
+      }
+      if (!columns) columns = find_columns(path, names, fields_, labels_);
+      if (labels_ == ReadLabels::partners && fields_.label == kAuto && columns->label.empty()) {
+        const auto label = std::find_if(names.begin() + static_cast<std::ptrdiff_t>(n_known),
+                                        names.end(), is_label_column);
+        if (label != names.end()) fail_labelled_pairs(place, *label);
       }
       add_object(place, json, *columns);
     }
+    if (columns) tell_unused(path, names, *columns);
+  }
+
+  // Once of files that have the same.
+  void tell_unused(const std::string& path, const std::vector<std::string>& names,
+                   const Columns& columns) {
+    std::vector<std::string> unused;
+    std::ranges::copy_if(names, std::back_inserter(unused),
+                         [&](const std::string& name) { return !columns.has(name); });
+    if (unused.empty() || unused == unused_) return;
+    left_out_.log().info("[data] {}: nothing is read of {}", path, first_few(unused));
+    unused_ = std::move(unused);
   }
 
   void add_object(const std::string& place, const OrderedJson& json, const Columns& columns) {
@@ -200,10 +276,13 @@ class Reader {
     };
     if (!text_of(columns.first, record.first)) return;
     if (!columns.second.empty() && !text_of(columns.second, record.second.emplace())) return;
+    for (const std::string& name : columns.negatives) {
+      if (!text_of(name, record.negatives.emplace_back())) return;
+    }
     if (!columns.label.empty()) {
       const auto at = json.find(columns.label);
       const bool is_list = at != json.end() && at->is_array();
-      if (is_list && labels_ == ReadLabels::yes)
+      if (is_list && labels_ != ReadLabels::lists)
         return left_out_.add(place, "expected a label, got a list (model.head: multi_label)");
       if (at != json.end()) record.label = is_list ? at->dump() : label_text(*at).value_or("");
     }
@@ -211,8 +290,15 @@ class Reader {
   }
 
   void add(TextRecord record) {
-    if (labels_ != ReadLabels::no && is_no_label(record.label))
+    if (labels_ == ReadLabels::partners) {
+      n_pairs_ += 1;
+      if (!fields_.partners.empty() && !is_partner(record.label)) {
+        n_others_ += 1;
+        return;
+      }
+    } else if (is_no_label(record.label)) {
       return left_out_.add(record.place, "expected a label, got none");
+    }
     if (labels_ == ReadLabels::lists) {
       auto labels = labels_of(record.label);
       if (!labels)
@@ -222,11 +308,20 @@ class Reader {
     records_.push_back(std::move(record));
   }
 
+  bool is_partner(const std::string& label) const {
+    return std::ranges::any_of(fields_.partners, [&](const std::string& partner) {
+      const auto number = parse_number<double>(partner);
+      return partner == label || (number && number == parse_number<double>(label));
+    });
+  }
+
   const Files& files_;
   const TextFields& fields_;
   ReadLabels labels_;
   LeftOut& left_out_;
   std::vector<TextRecord> records_;
+  int64_t n_pairs_ = 0, n_others_ = 0;
+  std::vector<std::string> unused_;  // of the last file
 };
 
 }  // namespace
@@ -261,12 +356,37 @@ std::vector<std::string> files_named(const Files& files, const std::vector<std::
   return found;
 }
 
+std::vector<std::string> text_negatives(const Files& files, const std::vector<std::string>& paths) {
+  const std::string path = files_named(files, paths, endings()).front();
+  std::vector<std::string> names;
+  if (unpacked_name(path).ends_with(".tsv")) {
+    const std::string text = read_text_file(files, path, input_limits().max_unpacked_bytes);
+    std::string_view rest = text;
+    while (names.empty() && !rest.empty()) {
+      const std::string_view line = take_line(rest);
+      if (!line.empty()) names = names_of(line);
+    }
+  } else {
+    JsonValues values(files, path);
+    while (const std::optional<JsonText> value = values.next()) {
+      try {
+        const OrderedJson json = parse_ordered_json(value->text, "");
+        if (!json.is_object()) continue;
+        for (const auto& [key, unused] : json.items()) names.push_back(key);
+        break;
+      } catch (const Error&) {  // whoever reads it tells
+      }
+    }
+  }
+  std::erase_if(names, [](const std::string& name) { return !is_negative(name); });
+  return names;
+}
+
 std::vector<TextRecord> read_text_records(const Files& files, const std::vector<std::string>& paths,
                                           const TextFields& fields, ReadLabels labels,
                                           LeftOut& left_out) {
   Reader reader(files, fields, labels, left_out);
-  for (const std::string& path : files_named(files, paths, {".jsonl", ".ndjson", ".json", ".tsv"}))
-    reader.read(path);
+  for (const std::string& path : files_named(files, paths, endings())) reader.read(path);
   return reader.take();
 }
 

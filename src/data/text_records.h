@@ -22,24 +22,32 @@ struct TextFields {
   std::string pair =
       "auto";  // the second text; "none", and "auto" beside a named text: there is none
   std::string label = "auto";
+  // Of pairs: texts that do not mean the same. "auto" alone: those of text_negatives().
+  std::vector<std::string> negatives = {"auto"};
+  // Of pairs with a label: the labels of those that mean the same, as they are written or as
+  // numbers; of a file with such a column and none of them, `label` must be "none".
+  std::vector<std::string> partners = {};
   bool operator==(const TextFields&) const = default;
 };
 
 struct TextRecord {
   std::string first = {};
   std::optional<std::string> second = {};
+  std::vector<std::string> negatives = {};
   std::string label = {};                // as it is written
   std::vector<std::string> labels = {};  // of ReadLabels::lists, in its place
   std::string place = {};                // "FILE:LINE"
 };
 
-// lists: any number of labels, in JSON; what is no list is a single one.
-enum class ReadLabels : uint8_t { no, yes, lists };
+// lists: any number of labels, in JSON; what is no list is a single one. partners: of pairs that
+// mean the same; a label says which do.
+enum class ReadLabels : uint8_t { yes, lists, partners };
 
 // Tells of lines that nothing is made of: the first few, then how many there are.
 class LeftOut {
  public:
   explicit LeftOut(const Log& log) : log_(log) {}
+  const Log& log() const { return log_; }
   void add(const std::string& place, const std::string& why);
   void finish() const {
     if (n_ > 1) log_.warning("[data] {} lines are left out in all", n_);
@@ -53,10 +61,13 @@ class LeftOut {
   std::string first_;
 };
 
+// The columns "negative", "negative_1", "negative_2", ... of the first file, in its order.
+std::vector<std::string> text_negatives(const Files& files, const std::vector<std::string>& paths);
+
 // The records of files and folders, in order. A line that is none is left out. A label of GLUE's
-// hidden ones, "-1" and "-", is no label. Throws Error{bad_data}, "[data] PATH: ...", where a path
-// is missing or its name is another, a file has not the columns, or the text fields are not both
-// named.
+// hidden ones, "-1" and "-", is no label. Columns that nothing is read of are told. Throws
+// Error{bad_data}, "[data] PATH: ...", where a path is missing or its name is another, a file has
+// not the columns, the text fields are not both named, or pairs have labels without `partners`.
 std::vector<TextRecord> read_text_records(const Files& files, const std::vector<std::string>& paths,
                                           const TextFields& fields, ReadLabels labels,
                                           LeftOut& left_out);

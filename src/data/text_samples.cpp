@@ -43,6 +43,7 @@ class PieceFinder {
       if (options_.too_long == TooLong::truncate) n_parts = 1;
       const int64_t n_kept = std::min(n, static_cast<int64_t>(n_parts) * options_.seq + 1);
       pieces_.n_lost_tokens += n_parts == 0 ? n : n - n_kept;
+      pieces_.n_dropped += n_parts == 0 ? 1 : 0;
     }
     for (size_t part = 0; part < n_parts; ++part) {
       const int64_t first = static_cast<int64_t>(part) * options_.seq;

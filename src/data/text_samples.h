@@ -35,7 +35,11 @@ struct Pieces {
   int64_t n_too_long = 0;        // documents
   int64_t n_lost_tokens = 0;     // of them, that are in no piece
   int64_t n_without_labels = 0;  // pieces that are left out
+  int64_t n_dropped = 0;         // documents that are too long, and in no piece
   int64_t longest = 0;           // tokens of a document
+  int64_t n_in_all() const {
+    return static_cast<int64_t>(all.size()) + n_without_labels + n_dropped;
+  }
 };
 Pieces find_pieces(const TokenStream& stream, const RowOptions& options);
 

@@ -48,13 +48,14 @@ void flag_starts(std::span<const int64_t> starts, int64_t first, std::span<uint8
 }
 
 void append_document(const Tokenizer& tokenizer, std::string_view text,
-                     const EncodeTextOptions& options, std::vector<int32_t>& ids) {
+                     const EncodeTextOptions& options, std::vector<int32_t>& ids, DocumentEnd end) {
   const auto first = static_cast<ptrdiff_t>(ids.size());
   if (tokenizer.bos()) ids.push_back(*tokenizer.bos());
   tokenizer.encode(text, options, ids);
   const auto own = ids.begin() + first + 1;  // where the text's own begin
   if (tokenizer.bos() && own < ids.end() && *own == tokenizer.bos()) ids.erase(own);
-  if (!tokenizer.bos() && tokenizer.eos()) ids.push_back(*tokenizer.eos());
+  if (end == DocumentEnd::eos && !tokenizer.bos() && tokenizer.eos())
+    ids.push_back(*tokenizer.eos());
 }
 
 int token_bytes(int64_t vocab) {
@@ -79,16 +80,17 @@ void widen_tokens(const std::byte* narrow, size_t width, std::span<int32_t> toke
   }
 }
 
-TextBuilder::TextBuilder(std::string name, const Tokenizer& tokenizer)
+TextBuilder::TextBuilder(std::string name, const Tokenizer& tokenizer, DocumentEnd end)
     : name_(std::move(name)),
       tokenizer_(tokenizer),
+      end_(end),
       width_(static_cast<size_t>(token_bytes(tokenizer.vocab_size()))) {}
 
 void TextBuilder::add_document(std::string_view text) {
   if (text.empty()) return;
   starts_.push_back(static_cast<int64_t>(tokens_.size() / width_));
   std::vector<int32_t> ids;
-  append_document(tokenizer_, text, {}, ids);
+  append_document(tokenizer_, text, {}, ids, end_);
   append_narrow(ids, width_, tokens_);
 }
 

@@ -80,10 +80,17 @@ void for_each_token(const TokenStream& stream, F&& f) {
 // For sources: the flags of the tokens from `first` on, where documents start at `starts` (rising).
 void flag_starts(std::span<const int64_t> starts, int64_t first, std::span<uint8_t> flags);
 
+// What ends a document of a tokenizer that begins none.
+enum class DocumentEnd : uint8_t {
+  eos,   // its eos: a model learns where documents end
+  none,  // nothing that is not in the text
+};
+
 // Appends a document's tokens: bos (or, where the tokenizer has none, a final eos) and the text; a
 // text that begins with the bos gets no second one.
 void append_document(const Tokenizer& tokenizer, std::string_view text,
-                     const EncodeTextOptions& options, std::vector<int32_t>& ids);
+                     const EncodeTextOptions& options, std::vector<int32_t>& ids,
+                     DocumentEnd end = DocumentEnd::eos);
 
 // The narrowest of 1, 2 and 4 bytes that hold the tokens of a vocabulary.
 int token_bytes(int64_t vocab);
@@ -95,15 +102,15 @@ void widen_tokens(const std::byte* narrow, size_t width, std::span<int32_t> toke
 // vocabulary allows.
 class TextBuilder {
  public:
-  TextBuilder(std::string name, const Tokenizer& tokenizer);
-  // Adds one document: bos (or, where the tokenizer has none, a final eos) and the text. Empty text
-  // adds nothing.
+  TextBuilder(std::string name, const Tokenizer& tokenizer, DocumentEnd end = DocumentEnd::eos);
+  // Adds one document as append_document does. Empty text adds nothing.
   void add_document(std::string_view text);
   std::shared_ptr<const TokenSource> build();
 
  private:
   std::string name_;
   const Tokenizer& tokenizer_;
+  DocumentEnd end_;
   std::vector<std::byte> tokens_;
   std::vector<int64_t> starts_;
   size_t width_;

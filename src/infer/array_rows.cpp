@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -56,6 +58,28 @@ IndexReader index_reader(SafeDtype stored) {
 
 bool are_numbers(SafeDtype stored) {
   return stored == SafeDtype::f32 || stored == SafeDtype::bf16 || stored == SafeDtype::f16;
+}
+
+// Elements before the end of each extent: of [3, 4, 5] 3, 12 and 60. Extents of 1 add none.
+std::set<uint64_t> ends_of(const std::vector<int64_t>& extents) {
+  std::set<uint64_t> ends;
+  uint64_t n = 1;
+  for (const int64_t extent : extents) ends.insert(n *= static_cast<uint64_t>(extent));
+  ends.erase(1);
+  return ends;
+}
+
+// Whether the elements of both are in one order: neighbours among the extents of one may be a
+// single one of the other. Channels behind rows and columns are not those before them.
+bool have_one_order(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  const std::set<uint64_t> left = ends_of(a), right = ends_of(b);
+  return std::ranges::includes(left, right) || std::ranges::includes(right, left);
+}
+
+// [H, W, C] for [C, H, W].
+bool has_channels_last(const std::vector<int64_t>& got, const std::vector<int64_t>& expected) {
+  return got.size() == 3 && expected.size() == 3 && got[0] == expected[1] &&
+         got[1] == expected[2] && got[2] == expected[0];
 }
 
 // One file: arrays by the inputs that they are for.
@@ -123,7 +147,8 @@ class ArrayFile {
          is_number ? "numbers (F32, BF16, F16)" : "integers", safe_dtype_name(tensor.stored));
   }
 
-  // [rows or samples, (tokens of a row,) elements of an item], the last in any number of extents.
+  // [rows or samples, (tokens of a row,) elements of an item], the last in any number of extents
+  // that keeps their order.
   void check_extents(const InputSpec& input, const StoredTensor& tensor) {
     const bool has_tokens = input.per == Per::token;
     const int64_t n_own = input.per == Per::sample ? 1 : options_.rows_per_sample;
@@ -134,11 +159,15 @@ class ArrayFile {
     if (has_tokens && !rest.empty()) rest.erase(rest.begin());
     int64_t n_inner = 1;
     for (const int64_t extent : rest) n_inner *= extent;
-    if (tensor.shape.empty() || !seq_fits || n_inner != input.n_inner()) {
+    const bool has_order = have_one_order(rest, input.inner);
+    if (tensor.shape.empty() || !seq_fits || n_inner != input.n_inner() || !has_order) {
       std::string expected = "rows";
       if (has_tokens) expected += fmt::format(", {}", options_.seq);
       if (input.n_inner() != 1) expected += fmt::format(", {}", fmt::join(input.inner, ", "));
-      fail("'{}': expected [{}], got [{}]", input.name, expected, fmt::join(tensor.shape, ", "));
+      const bool is_last = has_channels_last(rest, input.inner);
+      fail("'{}': expected [{}], got [{}]{}", input.name, expected, fmt::join(tensor.shape, ", "),
+           is_last ? ": channels must come before rows and columns (NumPy: transpose(0, 3, 1, 2))"
+                   : "");
     }
     if (n % n_own != 0) fail("'{}': expected rows in groups of {}, got {}", input.name, n_own, n);
     if (n_samples_ >= 0 && n / n_own != n_samples_) {
@@ -218,9 +247,15 @@ class ArrayRows : public RowSource {
   std::optional<int64_t> n_counted(int64_t sample, const RowCell&,
                                    const InputSpec& input) const override {
     const auto& [file, at] = place_of(sample);
-    std::vector<int64_t> values(static_cast<size_t>(file.n_elems(input)));
+    const int64_t n = file.n_elems(input);
+    if (input.type == HostType::real) {
+      std::vector<float> values(static_cast<size_t>(n));
+      file.read(input, at, values);
+      return n - std::ranges::count_if(values, [](float value) { return std::isnan(value); });
+    }
+    std::vector<int64_t> values(static_cast<size_t>(n));
     file.read(input, at, values);
-    return std::ssize(values) - std::ranges::count(values, kIgnoredLabel);
+    return n - std::ranges::count(values, kIgnoredLabel);
   }
   int64_t sample_bytes() const override {
     int64_t n = 0;

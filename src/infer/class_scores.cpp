@@ -37,6 +37,7 @@ ClassScores score_classes(const ModelSource& source, const EvalRows& rows, int64
     const std::vector<float> logits = model.read_rows(function, "classes", 0, n);
     const std::vector<int32_t>& labels = part.ints("labels");
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      if (labels[i] == kIgnoredLabel) continue;
       const auto row = std::span(logits).subspan(i * n_classes, n_classes);
       const auto label = std::span(labels).subspan(i, 1);
       scores.log_likelihoods.push_back(log_likelihood(row, label[0]));

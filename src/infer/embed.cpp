@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <functional>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/input_limits.h"
 #include "base/ordered_json.h"
 #include "base/thread_pool.h"
 #include "data/json_values.h"
@@ -16,105 +16,6 @@
 
 namespace octet {
 namespace {
-
-constexpr std::string_view kSentenceFile = "sentence_bert_config.json";
-
-[[noreturn]] void fail(const std::string& path, std::string_view expected, std::string_view got) {
-  throw Error(ErrorCode::bad_data, "[embed] {}: expected {}, got {}", path, expected, got);
-}
-
-std::optional<Json> read_json(const Files& files, const std::string& path) {
-  if (!files.exists(path)) return std::nullopt;
-  return parse_json(files.read_text(path), path);
-}
-
-// Of "sentence_transformers.models.Pooling", in any package, its last part.
-std::string class_of(const JsonObject& module) {
-  const std::string type = module.string("type");
-  return type.substr(type.rfind('.') + 1);
-}
-
-// "pooling_mode_mean_tokens": true, of several the one that is true; newer files name it.
-Pooling read_pooling(const Files& files, const std::string& folder) {
-  const std::string path = join_path(folder, "config.json");
-  const Json json = parse_json(files.read_text(path), path);
-  const JsonObject config(json, path);
-  constexpr std::string_view kExpected = "one mode, mean or cls";
-  if (config.has("pooling_mode")) {
-    const std::string mode = config.string("pooling_mode");
-    if (mode != "mean" && mode != "cls") fail(path, kExpected, mode);
-    return mode == "mean" ? Pooling::mean : Pooling::cls;
-  }
-  std::vector<std::string> modes;
-  for (const auto& [key, value] : config.items()) {
-    if (key.starts_with("pooling_mode_") && value == true) modes.push_back(key);
-  }
-  if (modes.size() != 1) fail(path, kExpected, fmt::format("{} modes", modes.size()));
-  if (modes.front() == "pooling_mode_mean_tokens") return Pooling::mean;
-  if (modes.front() == "pooling_mode_cls_token") return Pooling::cls;
-  fail(path, kExpected, modes.front());
-}
-
-void read_modules(const Files& files, const std::string& folder, SentenceFolder& to) {
-  const std::string path = join_path(folder, "modules.json");
-  const std::optional<Json> modules = read_json(files, path);
-  if (!modules) return;
-  if (!modules->is_array()) fail(path, "a list of modules", modules->type_name());
-  to.is_said = true;
-  to.normalizes = false;
-  bool is_pooled = false;
-  for (const Json& one : *modules) {
-    const JsonObject module(one, path);
-    const std::string type = class_of(module);
-    if (type == "Transformer" && !is_pooled) continue;
-    if (type == "Pooling" && !is_pooled) {
-      to.pooling = read_pooling(files, join_path(folder, module.string_or("path", "")));
-      is_pooled = true;
-    } else if (type == "Normalize" && is_pooled) {
-      to.normalizes = true;
-    } else {
-      fail(path, "Transformer, Pooling and perhaps Normalize", type);
-    }
-  }
-  if (!is_pooled) fail(path, "a module Pooling", "none");
-}
-
-}  // namespace
-
-SentenceFolder read_sentence_folder(const Files& files, const std::string& folder) {
-  SentenceFolder result;
-  read_modules(files, folder, result);
-  const std::string path = join_path(folder, kSentenceFile);
-  if (const std::optional<Json> json = read_json(files, path)) {
-    const JsonObject config(*json, path);
-    if (config.boolean_or("do_lower_case", false)) fail(path, "do_lower_case: false", "true");
-  }
-  const std::string prompts = join_path(folder, "config_sentence_transformers.json");
-  if (const std::optional<Json> json = read_json(files, prompts)) {
-    const JsonObject config(*json, prompts);
-    if (config.has("default_prompt_name"))
-      fail(prompts, "no default_prompt_name", config.string("default_prompt_name"));
-  }
-  return result;
-}
-
-int64_t max_tokens_of_folder(const Files& files, const std::string& folder, int64_t most) {
-  const std::string path = join_path(folder, kSentenceFile);
-  if (const std::optional<Json> json = read_json(files, path)) {
-    const int64_t n = JsonObject(*json, path).integer_or("max_seq_length", 0);
-    if (n < 0) fail(path, "max_seq_length: a number of tokens", fmt::to_string(n));
-    if (n > 0) return n;
-  }
-  const std::optional<Json> json = read_json(files, join_path(folder, "tokenizer_config.json"));
-  if (!json || !json->is_object()) return 0;
-  const Json n = json->value("model_max_length", Json());  // 1e30 where nobody set it
-  const bool is_less = n.is_number() && n >= 1 && n < most;
-  return is_less ? n.get<int64_t>() : 0;
-}
-
-namespace {
-
-constexpr uint64_t kMaxFileBytes = uint64_t{4} << 30;
 
 struct EncodedText {
   EncodedTexts tokens;
@@ -204,15 +105,26 @@ std::vector<std::string> read_json_texts(const Files& files, const std::string& 
 
 }  // namespace
 
-Embeddings embed_texts(const ModelSource& source, const Tokenizer& tokenizer,
-                       const std::vector<std::string>& texts, const EmbedOptions& options,
-                       const TextMachine& machine) {
-  ModelSource features = source;
-  features.spec = feature_spec(source.spec);
-  const ModelSpec& spec = features.spec;
-  expect_vocabulary(tokenizer, spec);
-  const int64_t max_tokens = checked_max_tokens(spec, options.max_tokens);
-  Embeddings result{.n = std::ssize(texts), .width = spec.hidden};
+std::string inner_padding_text(int64_t n, int64_t n_all, std::string_view unit,
+                               const ModelSpec& spec) {
+  return fmt::format(
+      "{} of {} {} hold the padding's token ({}): it is read as any other, where transformers "
+      "counts no position for it",
+      n, n_all, unit, spec.pad_token);
+}
+
+namespace {
+
+using RunRows = std::function<void(std::span<const EncodedTexts> rows, const VisitRow& visit)>;
+
+// What embed_texts() and Embedder share, around the model.
+Embeddings embed(const ModelSpec& spec, const Tokenizer& tokenizer,
+                 const std::vector<std::string>& texts, const EmbedOptions& options,
+                 const RunRows& run) {
+  const int64_t max_tokens = options.max_tokens;
+  const int64_t width_of_model = spec.hidden;
+  Embeddings result{.n = std::ssize(texts), .width = width_of_model};
+  if (options.width > 0) result.width = std::min(options.width, width_of_model);
   result.values.resize(static_cast<size_t>(result.n * result.width));
   if (texts.empty()) return result;
   std::vector<EncodedText> encoded = encode_all(tokenizer, texts, max_tokens, options.threads);
@@ -224,19 +136,83 @@ Embeddings embed_texts(const ModelSource& source, const Tokenizer& tokenizer,
     result.n_tokens += std::ssize(text.tokens.ids);
     result.n_truncated += text.n_whole > max_tokens ? 1 : 0;
     result.longest = std::max(result.longest, text.n_whole);
+    const bool counts_from_pad = model_def(spec.kind).positions_follow_pad;
+    if (counts_from_pad && std::ranges::count(text.tokens.ids, spec.pad_token) > 0)
+      ++result.n_padded_inside;
   }
   std::vector<EncodedTexts> rows;
   rows.reserve(encoded.size());
   for (EncodedText& text : encoded) rows.push_back(std::move(text.tokens));
-  const EncoderCall call{.output = "features",
-                         .batch = options.batch,
-                         .max_tokens = max_tokens,
-                         .on_progress = options.on_progress};
   const auto width = static_cast<size_t>(result.width);
-  run_encoder(features, rows, call, machine, [&](size_t text, std::span<const float> values) {
-    pool_text(values, options, std::span(result.values).subspan(text * width, width));
+  std::vector<float> whole(static_cast<size_t>(width_of_model));  // of one text, before it is cut
+  run(rows, [&](size_t text, std::span<const float> values) {
+    pool_text(values, options, whole);
+    std::copy_n(whole.begin(), width, result.values.begin() + static_cast<int64_t>(text * width));
   });
   return result;
+}
+
+ModelSource feature_source(const ModelSource& source, const Tokenizer& tokenizer) {
+  ModelSource features = source;
+  features.spec = feature_spec(source.spec);
+  expect_vocabulary(tokenizer, features.spec);
+  return features;
+}
+
+// With the length that the model takes where none is said.
+EmbedOptions checked(const EmbedOptions& options, const ModelSpec& spec) {
+  EmbedOptions result = options;
+  result.max_tokens = checked_max_tokens(spec, options.max_tokens);
+  return result;
+}
+
+EncoderCall feature_call(const EmbedOptions& options) {
+  return {.output = "features",
+          .batch = options.batch,
+          .max_tokens = options.max_tokens,
+          .on_progress = options.on_progress};
+}
+
+}  // namespace
+
+Embeddings embed_texts(const ModelSource& source, const Tokenizer& tokenizer,
+                       const std::vector<std::string>& texts, const EmbedOptions& options,
+                       const TextMachine& machine) {
+  const ModelSource features = feature_source(source, tokenizer);
+  const EmbedOptions how = checked(options, features.spec);
+  return embed(features.spec, tokenizer, texts, how,
+               [&](std::span<const EncodedTexts> rows, const VisitRow& visit) {
+                 run_encoder(features, rows, feature_call(how), machine, visit);
+               });
+}
+
+struct Embedder::State {
+  State(const ModelSource& source, const Tokenizer& with, const EmbedOptions& how,
+        const TextMachine& machine)
+      : features(feature_source(source, with)),
+        tokenizer(with),
+        options(checked(how, features.spec)),
+        model(features, feature_call(options), machine) {}
+  ModelSource features;
+  const Tokenizer& tokenizer;
+  EmbedOptions options;
+  EncoderModel model;
+};
+
+Embedder::Embedder(const ModelSource& source, const Tokenizer& tokenizer,
+                   const EmbedOptions& options, const TextMachine& machine)
+    : state_(std::make_unique<State>(source, tokenizer, options, machine)) {}
+Embedder::~Embedder() = default;
+
+Embeddings Embedder::embed(const std::vector<std::string>& texts) {
+  return octet::embed(state_->features.spec, state_->tokenizer, texts, state_->options,
+                      [&](std::span<const EncodedTexts> rows, const VisitRow& visit) {
+                        state_->model.run(rows, visit);
+                      });
+}
+
+int64_t Embedder::max_tokens() const {
+  return state_->options.max_tokens;
 }
 
 std::vector<std::string> read_texts(const Files& files, const std::string& path) {
@@ -244,7 +220,7 @@ std::vector<std::string> read_texts(const Files& files, const std::string& path)
   if (name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".json") ||
       begins_with_objects(files, path))
     return read_json_texts(files, path);
-  const std::string all = read_text_file(files, path, kMaxFileBytes);
+  const std::string all = read_text_file(files, path, input_limits().max_unpacked_bytes);
   if (!is_readable_text(all)) {
     throw Error(ErrorCode::bad_data, "[embed] {}: expected UTF-8 text, got other bytes", path);
   }

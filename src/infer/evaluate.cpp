@@ -193,10 +193,14 @@ NllSum batch_nll(BoundPlan& evaluate, const Batch& batch) {
 }
 
 std::vector<NllSum> row_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch) {
+  return row_nll([&](int64_t) -> BoundPlan& { return evaluate; }, rows, batch);
+}
+
+std::vector<NllSum> row_nll(const EvaluateOfLength& evaluate, const EvalRows& rows, int64_t batch) {
   std::vector<NllSum> results;
   for (int64_t first = 0; first < rows.n_rows(); first += batch) {
     const Batch part = rows.at(first, batch);
-    const std::vector<float> nll = run_nll(evaluate, part);
+    const std::vector<float> nll = run_nll(evaluate(part.seq), part);
     for (int64_t row = 0; row < batch; ++row) {
       const NllSum sum = sum_rows(part, nll, row, row + 1);
       if (sum.n_tokens > 0) results.push_back(sum);

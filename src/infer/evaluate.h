@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -67,7 +68,10 @@ std::vector<SampleMetric> sample_metrics(BoundPlan& evaluate, const EvalRows& ro
 // `evaluate` is a bound evaluate function of this batch size.
 NllSum batch_nll(BoundPlan& evaluate, const Batch& batch);
 
-// All labels, row by row, `batch` rows at a time; rows without labels are left out.
+// All labels, row by row, `batch` rows at a time; rows without labels are left out. Where rows come
+// in several lengths each has a function.
+using EvaluateOfLength = std::function<BoundPlan&(int64_t length)>;
+std::vector<NllSum> row_nll(const EvaluateOfLength& evaluate, const EvalRows& rows, int64_t batch);
 std::vector<NllSum> row_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch);
 
 // Two models on the same rows: means over all tokens, and their standard errors over the rows.

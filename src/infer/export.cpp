@@ -10,8 +10,9 @@
 #include "base/named_enum.h"
 #include "infer/adapter_note.h"
 #include "infer/export_tensors.h"
+#include "infer/export_tokenizer.h"
+#include "infer/tensors_beside.h"
 #include "nn/hf_config.h"
-#include "text/tokenizer.h"
 
 namespace octet {
 namespace {
@@ -61,43 +62,40 @@ std::string_view dtype_word(const std::vector<TensorSource>& tensors) {
   return widest == SafeDtype::f16 ? "float16" : "bfloat16";
 }
 
-// Of a run from first weights, whose config.json has none: transformers would take the ids of its
-// architecture's best known model, which may lie beyond this vocabulary.
-Json token_ids(const Files& files, const ModelSource& source) {
-  Json ids = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}, {"pad_token_id", nullptr}};
-  // Where positions count on from the padding's id, transformers asks for it.
-  const int64_t first_position = model_def(source.spec.kind).first_position;
-  if (first_position > 0) ids["pad_token_id"] = first_position - 1;
-  if (source.tokenizer.empty()) return ids;
-  if (source.tokenizer != "bytes" && !files.exists(source.tokenizer)) return ids;
-  const auto tokenizer = make_tokenizer(files, source.tokenizer);
-  if (tokenizer->bos()) ids["bos_token_id"] = *tokenizer->bos();
-  if (tokenizer->eos()) ids["eos_token_id"] = *tokenizer->eos();
-  return ids;
-}
-
 // The source's own keys, with those that say what the model is as we read them, in both spellings.
 Json config_of(const Files& files, const ModelSource& source) {
   const std::string path = join_path(source.folder, kConfig);
   Json json = files.exists(path) ? parse_json(files.read_text(path), path) : Json::object();
-  if (source.run && source.run->model.path.empty()) json.update(token_ids(files, source));
+  // Of first weights, too: transformers would take the ids of the architecture's best known model.
+  if (has_own_tokenizer(source)) json.update(ids_of_tokenizer(files, source));
   Json own = parse_own_json(hf_config_text(source.spec));
   if (json.contains("id2label") && own.contains("id2label") &&
       json["id2label"].size() == own["id2label"].size()) {
     for (const char* key : {"id2label", "label2id"}) own.erase(key);  // which have names there
   }
+  // A class that is read as another one keeps its name: the rest of its head goes along.
+  const ModelDef& def = model_def(source.spec.kind);
+  for (const HeadAlias& alias : def.head_aliases) {
+    const bool is_it =
+        alias.head == head_of(source.spec).head &&
+        json.value("architectures", Json()) == Json::array({std::string(alias.architecture)});
+    if (is_it) own.erase("architectures");
+  }
   json.update(own);
   return json;
 }
 
-Json quantization_of(const Json& config, const ModelSource& source, ExportDtype dtype) {
-  const std::string_view head = model_def(source.spec.kind).head;
+Json quantization_of(const Json& config, const ExportWeights& weights, ExportDtype dtype) {
+  const std::string_view head = weights.model().head;
   const std::string module(head.substr(0, head.rfind('.')));
   switch (dtype) {
     case ExportDtype::as_stored:
       return config.contains(kQuantization) ? config[kQuantization] : Json();
-    case ExportDtype::fp8_block:
-      return fp8_block_config({module});
+    case ExportDtype::fp8_block: {
+      Json json = fp8_block_config({module});
+      if (weights.keeps_powers()) json["scale_fmt"] = "ue8m0";
+      return json;
+    }
     case ExportDtype::fp8_tensor:
       return fp8_tensor_config(module);
     default:
@@ -160,6 +158,12 @@ std::optional<std::string> partial_blocks_warning(std::string_view op, const std
 }
 
 void take_export_folder(Files& files, const std::string& folder) {
+  if (folder.ends_with(".gguf")) {
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] '{}': expected a folder to write, got the name of a GGUF file, which "
+                "convert reads alone; llama.cpp's convert_hf_to_gguf.py makes one from a folder",
+                folder);
+  }
   if (files.exists(folder)) {
     if (files.is_directory(folder) && files.list(folder).empty()) return;
     throw Error(ErrorCode::invalid_argument,
@@ -189,6 +193,8 @@ void check_exportable(const ModelSpec& spec) {
     return says_loss ? enum_name(head.head) : head.architecture;
   };
   if (!def.heads.empty() && written(read) == written(full)) read.head = full.head;
+  read.pooling = full.pooling;  // modules.json says it
+  if (full.mlp_relu && full.classifier_hidden == 0) read.gelu = full.gelu;
   if (!def.reads_text) {  // what a run has of text
     read.vocab = full.vocab;
     read.max_positions = full.max_positions;
@@ -204,10 +210,20 @@ ExportResult write_model_folder(Files& files, const ModelSource& source, const s
                                 const ExportContent& content, const ExportOptions& options) {
   Json config = config_of(files, source);
   config.erase(kQuantization);
-  if (!content.quantization.is_null()) config[kQuantization] = content.quantization;
-  config["dtype"] = config["torch_dtype"] = std::string(dtype_word(content.tensors));
-  const ExportResult result = write_shards(files, content.tensors, folder, options.max_shard);
+  const std::string word(dtype_word(content.tensors));
+  const std::vector<TensorSource> beside =
+      tensors_beside(files, source, config, dtype_beside(source, options.dtype, word));
+  if (!content.quantization.is_null()) {
+    config[kQuantization] = content.quantization;
+    leave_unquantized(config[kQuantization], beside, model_def(source.spec.kind).prefix);
+  }
+  config["dtype"] = config["torch_dtype"] = word;
+  std::vector<TensorSource> tensors = content.tensors;
+  tensors.insert(tensors.end(), beside.begin(), beside.end());
+  const ExportResult result = write_shards(files, tensors, folder, options.max_shard);
   copy_companions(files, source, folder, options.log);
+  for (const auto& [name, text] : content.texts)
+    write_atomically(files, join_path(folder, name), text);
   write_atomically(files, join_path(folder, kConfig), config.dump(2) + "\n");
   return result;
 }
@@ -216,6 +232,10 @@ ExportResult export_model(Files& files, const ModelSource& source, const std::st
                           const ExportOptions& options) {
   check_model(source.spec, options.dtype);
   const ExportWeights weights(files, source);
+  if (weights.lacks_frozen())
+    options.log.warning(
+        "[convert] '{}' is gone: frozen weights are written as the run rounded them",
+        source.run->model.path);
   for (const ParameterSpec& p : weights.parameters()) {
     if (options.dtype != ExportDtype::fp8_block || !weights.is_linear(p)) continue;
     const auto text = partial_blocks_warning("convert", p.name, p.shape, "fp8-tensor has none");
@@ -225,7 +245,7 @@ ExportResult export_model(Files& files, const ModelSource& source, const std::st
   }
   const ExportContent content{
       .tensors = export_tensors(weights, options.dtype),
-      .quantization = quantization_of(config_of(files, source), source, options.dtype)};
+      .quantization = quantization_of(config_of(files, source), weights, options.dtype)};
   take_export_folder(files, folder);
   return write_model_folder(files, source, folder, content, options);
 }
@@ -244,13 +264,14 @@ std::vector<LoraAdapter> adapters_of(const ModelSpec& spec, const LoraOptions& o
   return lora_adapters(build_model(spec, size, ModelOutputs::outputs).graph, options);
 }
 
-// A module by the name that it has in the class of transformers that a folder's config.json names:
-// an encoder without a head stands alone.
+// A module by the name that it has in the class of transformers 5 that a folder's config.json
+// names: an encoder without a head stands alone.
 std::string module_of_class(const ModelSpec& spec, const std::string& module) {
   const ModelDef& def = model_def(spec.kind);
   const ModelHead head = def.heads.empty() ? ModelHead::text : head_of(spec).head;
   const bool stands_alone = head == ModelHead::features || head == ModelHead::embeddings;
-  return stands_alone && module.starts_with(def.prefix) ? module.substr(def.prefix.size()) : module;
+  const std::string name = def.module_name != nullptr ? def.module_name(module) : module;
+  return stands_alone && name.starts_with(def.prefix) ? name.substr(def.prefix.size()) : name;
 }
 
 // PEFT takes the last part of a module's name for all modules that end so; those of encoders end as
@@ -328,6 +349,8 @@ ExportResult export_adapter(Files& files, const ModelSource& source, const std::
     result.n_bytes += static_cast<int64_t>(tensor.n_bytes());
   }
   const Json config = adapter_config(source.spec, *note);
+  if (model_def(source.spec.kind).module_name != nullptr)
+    log.info("modules have their names of transformers 5, not those of 4 that files have");
   take_export_folder(files, folder);
   write_atomically(files, join_path(folder, "adapter_model.safetensors"), [&](FileWriter& out) {
     write_safetensors(out, tensors, {{"format", "pt"}});

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,6 +42,7 @@ constexpr bool is_fp8(ExportDtype dtype) {
 struct ExportOptions {
   ExportDtype dtype = ExportDtype::as_stored;
   uint64_t max_shard = 5'000'000'000;  // bytes of tensors in a file; a larger tensor has its own
+  NonfiniteWeights nonfinite = NonfiniteWeights::refused;  // of a GGUF file
   Log log = {};
 };
 
@@ -55,10 +57,12 @@ struct ExportResult {
 ExportResult export_model(Files& files, const ModelSource& source, const std::string& folder,
                           const ExportOptions& options);
 
-// A folder's tensors, and its quantization_config (null: none).
+// A folder's tensors, its quantization_config (null: none), and the texts of further files, by
+// name.
 struct ExportContent {
   std::vector<TensorSource> tensors;
   Json quantization = nullptr;
+  std::map<std::string, std::string> texts = {};
 };
 // Into a folder that is there: weights, companions, and last config.json, the source's own keys
 // with those that say what the model is.

@@ -4,27 +4,48 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "infer/export.h"
+#include "infer/export_tokenizer.h"
 #include "infer/image_transforms.h"
+#include "infer/import_gguf.h"
+#include "infer/sentence_folder.h"
 #include "text/chat_source.h"
 
 namespace octet {
 namespace {
 
 constexpr const char* kGeneration = "generation_config.json";
-constexpr const char* kCompanions[] = {
-    kGeneration,          "tokenizer.json",      "tokenizer_config.json",
-    "tokenizer.model",    "tokenizer.bin",       "tokenizer.tiktoken",
-    "qwen.tiktoken",      "vocab.json",          "merges.txt",
-    "vocab.bpe",          "encoder.json",        "added_tokens.json",
-    "chat_template.json", "chat_template.jinja", "special_tokens_map.json",
-    kImageProcessor,
-};
+constexpr const char* kCompanions[] = {kGeneration, kImageProcessor, "chat_template.json",
+                                       "chat_template.jinja"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "tokenizer.model",
+                                           "tokenizer.bin",
+                                           "tokenizer.tiktoken",
+                                           "qwen.tiktoken",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "vocab.bpe",
+                                           "encoder.json",
+                                           "vocab.txt",
+                                           "added_tokens.json",
+                                           "special_tokens_map.json"};
+// What readers of a tokenizer.json, a SentencePiece model and a vocab.txt of any name ask of its
+// folder.
+constexpr const char* kBesideVocabulary[] = {"tokenizer_config.json", "added_tokens.json",
+                                             "special_tokens_map.json"};
+
+// Of a run that of the tokenizer that it was trained with, which need not be its model's; nothing
+// where that is bytes, or a file whose folder is another's.
+std::optional<std::string> tokenizer_folder(const Files& files, const ModelSource& source) {
+  if (is_gguf_name(source.tokenizer)) return std::nullopt;
+  return folder_of_tokenizer(files, source.tokenizer);
+}
 
 // Where a model's own files may lie, the first first.
 std::vector<std::string> folders_of(const Files& files, const ModelSource& source) {
   std::vector<std::string> folders = {source.folder};
   if (source.run && !source.run->model.path.empty()) folders.push_back(source.run->model.path);
-  if (const auto folder = folder_of_tokenizer(files, source.tokenizer)) folders.push_back(*folder);
+  if (const auto folder = tokenizer_folder(files, source)) folders.push_back(*folder);
   std::vector<std::string> distinct;
   for (const std::string& folder : folders) {
     if (std::ranges::count(distinct, folder) == 0) distinct.push_back(folder);
@@ -59,13 +80,26 @@ bool may_copy(const Files& files, const std::string& path, const Log& log) {
   return true;
 }
 
+constexpr const char* kIds[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
+// In a generation_config.json that was copied: its ids are those of the folder's tokenizer.
+void put_own_ids(Files& files, const ModelSource& source, const std::string& path) {
+  Json generation = parse_json(files.read_text(path), path);
+  const Json ids = ids_of_tokenizer(files, source);
+  for (const char* key : kIds) {
+    generation.erase(key);
+    if (!ids[key].is_null()) generation[key] = ids[key];
+  }
+  write_atomically(files, path, generation.dump(2) + "\n");
+}
+
 // From the keys that older files keep in config.json; nothing where there are none.
 std::string generation_of_config(const Files& files, const ModelSource& source) {
   const std::string path = join_path(source.folder, "config.json");
   if (!files.exists(path)) return "";
   const Json config = parse_json(files.read_text(path), path);
   Json generation = Json::object();
-  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+  for (const char* key : kIds) {
     if (config.contains(key) && !config[key].is_null()) generation[key] = config[key];
   }
   if (generation.empty()) return "";
@@ -104,18 +138,34 @@ void copy_companions(Files& files, const ModelSource& source, const std::string&
   if (const std::string name = tokenizer_name_in_folders(source.tokenizer);
       !source.tokenizer.empty() && !name.empty()) {
     copy(source.tokenizer, name);
+    for (const char* beside : kBesideVocabulary) {
+      const bool reads_beside = name != "tokenizer.bin" && name != "tokenizer.tiktoken";
+      if (reads_beside) copy(join_path(parent_path(source.tokenizer), beside), beside);
+    }
   }
+  const auto own = tokenizer_folder(files, source);
+  const bool is_any = !source.run || source.tokenizer.empty();
   for (const std::string& from : folders_of(files, source)) {
     for (const char* name : kCompanions) copy(join_path(from, name), name);
+    for (const char* name : kTokenizerFiles) {
+      if (is_any || from == own) copy(join_path(from, name), name);
+    }
     for (const std::string& name : named_templates(files, from)) copy(join_path(from, name), name);
   }
+  put_tokenizer(files, source, folder, log);
+  put_sentence_files(files, source, folder, log);
   put_chat_templates(files, source, folder, log);
   if (source.run && !model_def(source.spec.kind).reads_text)
     write_atomically(files, join_path(folder, kImageProcessor),
                      image_processor_text(source.run->data.images, source.spec));
-  if (copied.contains(kGeneration)) return;
-  const std::string text = generation_of_config(files, source);
-  if (!text.empty()) write_atomically(files, join_path(folder, kGeneration), text);
+  const std::string generation = join_path(folder, kGeneration);
+  const bool has_own = has_own_tokenizer(source);
+  if (copied.contains(kGeneration)) {
+    if (has_own) put_own_ids(files, source, generation);
+  } else if (!has_own) {
+    const std::string text = generation_of_config(files, source);
+    if (!text.empty()) write_atomically(files, generation, text);
+  }
 }
 
 }  // namespace octet

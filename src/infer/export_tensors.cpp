@@ -1,6 +1,7 @@
 #include "infer/export_tensors.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/named_enum.h"
@@ -46,15 +47,19 @@ TensorSource stored_source(const ExportWeights& weights, const ParameterSpec& pa
           }};
 }
 
-// The scales beside a stored E4M3 weight, as f32 holds them.
+// Bytes that stand beside the weights, as they are.
+TensorSource source_beside(const ModelFiles& files, const std::string& name,
+                           const std::string& stored) {
+  TensorDecl decl = files.at(stored);
+  decl.name = name;
+  return {decl, [&files, stored](const ByteSink& sink) { sink(files.read(stored)); }};
+}
+
+// The scales beside a stored E4M3 weight.
 TensorSource stored_scales(const ExportWeights& weights, const ParameterSpec& parameter) {
-  const WeightReader::Scales& scales = *weights.compute().scales(parameter.name);
+  const std::string& scales = weights.compute().scales(parameter.name)->tensor.name;
   const size_t n_weight = weights.compute().stored(parameter.name).name.size();
-  TensorDecl decl = scales.tensor;
-  decl.name = parameter.name + scales.tensor.name.substr(n_weight);
-  const Dtype dtype = native_dtype(scales.tensor.stored).value();
-  return {decl,
-          [&scales, dtype](const ByteSink& sink) { sink(encode_weights(scales.values, dtype)); }};
+  return source_beside(weights.compute().files(), parameter.name + scales.substr(n_weight), scales);
 }
 
 // The compute copy, or with f32 the master.
@@ -80,7 +85,7 @@ TensorSource real_source(const ExportWeights& weights, const ParameterSpec& para
 
 Quantizer fp8_quantizer(const ExportWeights& weights, ExportDtype dtype) {
   if (dtype == ExportDtype::fp8_tensor) return {.scale_type = Dtype::bf16};
-  const bool is_power = weights.trained_blocks() == BlockScale::power;
+  const bool is_power = weights.block_scale() == BlockScale::power;
   return {.granularity = {.kind = Granularity::Kind::block, .size = kBlock},
           .rule = is_power ? ScaleRule::power_ceil : ScaleRule::linear};
 }
@@ -145,18 +150,11 @@ void add_fp8(const ExportWeights& weights, const ParameterSpec& parameter, Expor
        [weight](const ByteSink& sink) { weight->emit_scales(sink); }});
 }
 
-// Bytes that stand beside the weights, as they are.
-TensorSource source_beside(const ModelFiles& files, const std::string& name,
-                           const std::string& stored) {
-  TensorDecl decl = files.at(stored);
-  decl.name = name;
-  return {decl, [&files, stored](const ByteSink& sink) { sink(files.read(stored)); }};
-}
-
 // Whether a weight is stored as this dtype would write it.
 bool is_so_stored(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype) {
   const WeightReader::Scales* scales = weights.compute().scales(parameter.name);
-  if (scales == nullptr) return false;
+  if (scales == nullptr || !weights.is_linear(parameter)) return false;
+  if (weights.compute().stored(parameter.name).dtype != Dtype::e4m3) return false;
   const bool is_inverse_name = scales->tensor.name.ends_with("_scale_inv");
   if (dtype == ExportDtype::fp8_block) {
     return is_inverse_name && scales->block == BlockShape{kBlock, kBlock};
@@ -170,12 +168,44 @@ ExportWeights::ExportWeights(const Files& files, const ModelSource& source)
     : parameters_(model_parameters(source.spec)),
       model_(model_def(source.spec.kind)),
       compute_(files, source.weights, source.spec, source.nonfinite) {
+  const auto quantization = read_quantization_config(files, source.folder);
+  if (quantization && quantization->has_power_blocks) stored_blocks_ = BlockScale::power;
   if (!source.run) return;
   const LinearFormats& formats = find_recipe(source.run->recipe.base).linears;
   if (formats.quantized && formats.w == block_format(Dtype::e4m3, "128x128"))
     trained_blocks_ = source.run->recipe.block_scale;
   masters_ =
       SafetensorsReader::open(files, join_path(parent_path(source.weights), "optim.safetensors"));
+  open_frozen(files, source);
+}
+
+void ExportWeights::open_frozen(const Files& files, const ModelSource& source) {
+  freeze_ = source.run->train.freeze;
+  if (freeze_.empty() || source.run->model.path.empty()) return;
+  try {
+    frozen_.emplace(files, source.run->model.path, source.spec, source.nonfinite,
+                    HeadWeights::may_be_new);
+  } catch (const Error&) {
+    lacks_frozen_ = true;
+  }
+}
+
+// A frozen weight has no master: where its rounded values are those that the folder's round to, the
+// folder's are exact.
+bool ExportWeights::read_frozen(const ParameterSpec& parameter, int64_t first,
+                                std::span<float> out) const {
+  const StoredTensor& stored = compute_.stored(parameter.name);
+  const auto matches = [&](const std::string& one) { return matches_pattern(one, parameter.name); };
+  if (!frozen_ || stored.stored == SafeDtype::f32 || std::ranges::none_of(freeze_, matches) ||
+      frozen_->new_parameters().contains(parameter.name))
+    return false;
+  std::vector<float> exact(out.size()), rounded(out.size());
+  frozen_->read(parameter.name, first, exact);
+  decode_values(*stored.dtype, encode_weights(exact, *stored.dtype), rounded);
+  compute_.read(parameter.name, first, out);
+  if (std::memcmp(rounded.data(), out.data(), out.size_bytes()) == 0)
+    std::ranges::copy(exact, out.begin());
+  return true;
 }
 
 void ExportWeights::read_master(const ParameterSpec& parameter, int64_t first,
@@ -192,6 +222,7 @@ void ExportWeights::read_master(const ParameterSpec& parameter, int64_t first,
     if (master->stored == SafeDtype::f16 && master->shape == parameter.shape)
       return read_scaled(*master, parameter.name, first, out);
   }
+  if (read_frozen(parameter, first, out)) return;
   compute_.read(parameter.name, first, out);
   const StoredTensor* remainder = find(StateUse::master_remainder);
   if (remainder == nullptr || remainder->stored != SafeDtype::i16) return;
@@ -224,7 +255,7 @@ void ExportWeights::read_scaled(const StoredTensor& master, const std::string& p
 }
 
 bool ExportWeights::is_linear(const ParameterSpec& parameter) const {
-  return parameter.shape.size() == 2 && parameter.decay && parameter.name != model_.head;
+  return octet::is_linear(parameter) && parameter.name != model_.head;
 }
 
 std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDtype dtype) {

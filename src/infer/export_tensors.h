@@ -25,10 +25,21 @@ class ExportWeights {
   // The scales of a run whose forward GEMMs read the weights in E4M3 blocks of 128 x 128, made of
   // the weights that it computes with: an export in such blocks has their bytes.
   const std::optional<BlockScale>& trained_blocks() const { return trained_blocks_; }
+  // Of blocks that are encoded anew: as trained, else as the folder's are.
+  BlockScale block_scale() const { return trained_blocks_.value_or(stored_blocks_); }
+  // Whether those that are copied and those that are encoded anew are powers of two.
+  bool keeps_powers() const {
+    return stored_blocks_ == BlockScale::power && block_scale() == BlockScale::power;
+  }
+  // Whether weights that train.freeze kept are written as the run rounded them, for want of those
+  // that it began with.
+  bool lacks_frozen() const { return lacks_frozen_; }
   // A linear of a decoder layer: what becomes E4M3.
   bool is_linear(const ParameterSpec& parameter) const;
 
  private:
+  void open_frozen(const Files& files, const ModelSource& source);
+  bool read_frozen(const ParameterSpec& parameter, int64_t first, std::span<float> out) const;
   void read_scaled(const StoredTensor& master, const std::string& parameter, int64_t first,
                    std::span<float> out) const;
 
@@ -37,6 +48,10 @@ class ExportWeights {
   WeightReader compute_;
   std::optional<SafetensorsReader> masters_;
   std::optional<BlockScale> trained_blocks_;
+  BlockScale stored_blocks_ = BlockScale::max;  // as config.json says
+  std::vector<std::string> freeze_;             // patterns
+  std::optional<WeightReader> frozen_;          // what they began as
+  bool lacks_frozen_ = false;
 };
 
 // In the order of the model, scales behind their weights. `weights` must outlive the result.

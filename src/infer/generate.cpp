@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "infer/text_batch.h"
 
 namespace octet {
 namespace {
@@ -70,143 +70,33 @@ bool WrittenText::add(int32_t token) {
 
 namespace {
 
-// A prompt that is being continued in an entry of the model.
-struct Text {
-  size_t index = 0;
-  const Prompt* prompt = nullptr;
-  std::vector<int32_t> tokens;
-  int64_t n_held = 0;  // tokens that the entry holds
-  WrittenText written;
-  size_t n_told = 0;
-  Stop stop = Stop::none;
-
-  int64_t n_new() const { return std::ssize(tokens) - std::ssize(prompt->tokens); }
-};
-
-class Generator {
+class CollectedText : public TextListener {
  public:
-  Generator(TextModel& model, const Tokenizer& tokenizer, const GenerateOptions& options)
-      : model_(model), tokenizer_(tokenizer), options_(options) {}
+  CollectedText(size_t index, const GenerateOptions& options) : index_(index), options_(options) {}
 
-  // At most as many as the model has entries.
-  std::vector<Completion> run(std::span<const size_t> indices, std::span<const Prompt> prompts) {
-    texts_.clear();
-    for (const size_t index : indices) {
-      const Prompt& prompt = prompts[index];
-      texts_.push_back({.index = index,
-                        .prompt = &prompt,
-                        .tokens = prompt.tokens,
-                        .n_held = prompt.n_held,
-                        .written = {tokenizer_, prompt.tokens, options_.stop_texts},
-                        .n_told = 0,
-                        .stop = options_.max_tokens == 0 ? Stop::length : Stop::none});
-    }
-    while (step()) {
-    }
-    std::vector<Completion> completions;
-    for (Text& text : texts_) {
-      const auto first = text.tokens.begin() + std::ssize(text.prompt->tokens);
-      completions.push_back({{first, text.tokens.end()}, text.written.text(), text.stop});
-    }
-    return completions;
+  void on_token(int32_t token, std::span<const float>) override { done_.tokens.push_back(token); }
+  void on_text(std::string_view text) override {
+    if (options_.on_text) options_.on_text(index_, text);
   }
+  void on_end(Stop stop, const std::string& text) override {
+    if (stop == Stop::token) done_.tokens.pop_back();
+    done_.text = text;
+    done_.stop = stop;
+  }
+  Completion& done() { return done_; }
 
  private:
-  // A token for each text that goes on; false where none does.
-  bool step() {
-    std::vector<TextChunk> behind, last;
-    for (size_t entry = 0; entry < texts_.size(); ++entry) {
-      Text& text = texts_[entry];
-      if (text.stop != Stop::none) continue;
-      std::span<const int32_t> tokens = text.tokens;
-      if (std::ssize(tokens) > model_.capacity()) {  // all positions change
-        tokens = tokens.last(static_cast<size_t>(model_.capacity()));
-        text.n_held = 0;
-      }
-      const auto id = static_cast<int64_t>(entry);
-      const int64_t n = std::ssize(tokens);
-      if (text.n_held < n - 1) {
-        behind.push_back({id, text.n_held,
-                          tokens.subspan(static_cast<size_t>(text.n_held),
-                                         static_cast<size_t>(n - 1 - text.n_held))});
-      }
-      last.push_back({id, n - 1, tokens.last(1)});
-      text.n_held = n;
-    }
-    if (last.empty()) return false;
-    if (!behind.empty()) model_.fill(behind);
-    if (model_.picks() && all_are_greedy(last)) {
-      model_.pick(last, [&](const TextChunk& chunk, int32_t token, float logit) {
-        Text& text = texts_[static_cast<size_t>(chunk.entry)];
-        check_logit(logit, text.tokens.size());
-        add_token(text, token);
-      });
-      return true;
-    }
-    model_.logits(last, [&](const TextChunk& chunk, int64_t, std::span<const float> logits) {
-      Text& text = texts_[static_cast<size_t>(chunk.entry)];
-      add_token(text, next_token(logits, text.tokens, text.n_new(), text.prompt->sampling));
-    });
-    return true;
-  }
-
-  bool all_are_greedy(std::span<const TextChunk> chunks) const {
-    return std::ranges::all_of(chunks, [&](const TextChunk& chunk) {
-      return is_greedy(texts_[static_cast<size_t>(chunk.entry)].prompt->sampling);
-    });
-  }
-
-  void add_token(Text& text, int32_t id) {
-    const auto& stop = options_.stop_tokens;
-    if (std::ranges::find(stop, id) != stop.end()) {
-      text.stop = Stop::token;
-    } else {
-      text.tokens.push_back(id);
-      if (text.written.add(id)) {
-        text.stop = Stop::text;
-      } else if (text.n_new() >= options_.max_tokens) {
-        text.stop = Stop::length;
-      }
-    }
-    if (text.stop == Stop::token || text.stop == Stop::length) text.written.finish();
-    tell(text);
-  }
-
-  void tell(Text& text) {
-    if (!options_.on_text || text.written.n_certain() <= text.n_told) return;
-    const std::string_view written = text.written.text();
-    options_.on_text(text.index,
-                     written.substr(text.n_told, text.written.n_certain() - text.n_told));
-    text.n_told = text.written.n_certain();
-  }
-
-  TextModel& model_;
-  const Tokenizer& tokenizer_;
+  size_t index_;
   const GenerateOptions& options_;
-  std::vector<Text> texts_;
+  Completion done_;
 };
-
-void check_prompts(const std::vector<Prompt>& prompts, int64_t vocab) {
-  for (const Prompt& prompt : prompts) {
-    if (prompt.tokens.empty()) {
-      throw Error(ErrorCode::invalid_argument, "[generate] expected a prompt, got an empty one");
-    }
-    for (const int32_t id : prompt.tokens) {
-      if (id >= 0 && id < vocab) continue;
-      throw Error(ErrorCode::invalid_argument,
-                  "[generate] expected tokens below the model's vocabulary of {}, got {}: the "
-                  "tokenizer has more tokens than the model",
-                  vocab, id);
-    }
-  }
-}
 
 }  // namespace
 
 std::vector<Completion> generate(TextModel& model, const Tokenizer& tokenizer,
                                  const std::vector<Prompt>& prompts,
                                  const GenerateOptions& options) {
-  check_prompts(prompts, model.vocab());
+  for (const Prompt& prompt : prompts) check_prompt(prompt.tokens, model.vocab());
   CHECK(options.max_tokens >= 0);
   // Prompts of one length are read together with the least padding.
   std::vector<size_t> order(prompts.size());
@@ -215,12 +105,24 @@ std::vector<Completion> generate(TextModel& model, const Tokenizer& tokenizer,
     return prompts[a].tokens.size() < prompts[b].tokens.size();
   });
   std::vector<Completion> completions(prompts.size());
-  Generator generator(model, tokenizer, options);
-  const auto n_entries = static_cast<size_t>(model.n_entries());
-  for (size_t first = 0; first < order.size(); first += n_entries) {
-    const auto batch = std::span(order).subspan(first, std::min(n_entries, order.size() - first));
-    std::vector<Completion> done = generator.run(batch, prompts);
-    for (size_t i = 0; i < batch.size(); ++i) completions[batch[i]] = std::move(done[i]);
+  TextBatch batch(model, tokenizer);
+  for (size_t first = 0; first < order.size(); first += batch.n_entries()) {
+    const size_t n = std::min(batch.n_entries(), order.size() - first);
+    std::vector<CollectedText> texts;
+    texts.reserve(n);
+    for (size_t entry = 0; entry < n; ++entry) {
+      const size_t index = order[first + entry];
+      texts.emplace_back(index, options);
+      batch.add(entry, {.prompt = prompts[index],
+                        .max_tokens = options.max_tokens,
+                        .stop_tokens = options.stop_tokens,
+                        .stop_texts = options.stop_texts,
+                        .listener = &texts.back()});
+    }
+    while (batch.step()) {
+    }
+    for (size_t entry = 0; entry < n; ++entry)
+      completions[order[first + entry]] = std::move(texts[entry].done());
   }
   return completions;
 }

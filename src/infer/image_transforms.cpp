@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
 
@@ -14,71 +15,217 @@ namespace {
 
 // Pillow's numbers.
 constexpr int64_t kBilinear = 2, kBicubic = 3;
+// The bounds of a run's data.images.
+constexpr int64_t kMaxSize = 1 << 14;
+constexpr double kMinStd = 1e-6, kMaxNumber = 1e3;
 
-// Image processors that take a size without names for that of both sides; others, as CLIP's, take
-// it for the shorter one's.
-constexpr std::string_view kStretching[] = {"ViT", "DeiT", "Beit"};
+// What image processors of transformers 5.24 do where the file does not say. `stretches`: a size
+// without names is that of both sides, else of the shorter one.
+struct Processor {
+  std::string_view name;
+  int64_t resample;
+  bool stretches, crops;
+  int64_t size;
+  std::array<double, 3> mean, std_dev;
+};
+constexpr std::array<double, 3> kHalves = {0.5, 0.5, 0.5};
+constexpr std::array<double, 3> kClipMean = {0.48145466, 0.4578275, 0.40821073};
+constexpr std::array<double, 3> kClipStd = {0.26862954, 0.26130258, 0.27577711};
+constexpr Processor kProcessors[] = {
+    {"ViT", kBilinear, true, false, 224, kHalves, kHalves},
+    {"DeiT", kBicubic, true, true, 256, kHalves, kHalves},
+    {"Beit", kBicubic, true, false, 224, kHalves, kHalves},
+    {"CLIP", kBicubic, false, true, 224, kClipMean, kClipStd},
+    {"Bit", kBicubic, false, true, 224, kClipMean, kClipStd},
+};
 
-// Where pixels are normalized; else what leaves them as they are.
-std::vector<double> numbers(const JsonObject& config, const std::string& key, double neutral) {
-  if (!config.boolean_or("do_normalize", true)) return {neutral};
-  if (!config.has(key)) return {0.5};
-  const Json& list = config.at(key);
-  std::vector<double> values;
-  for (const Json& value : list) {
-    if (value.is_number()) values.push_back(value.get<double>());
+// Keys that change no pixel that a model of Octet's sees, and those that another function reads.
+constexpr std::string_view kRead[] = {"image_processor_type",
+                                      "feature_extractor_type",
+                                      "do_resize",
+                                      "size",
+                                      "default_to_square",
+                                      "resample",
+                                      "do_center_crop",
+                                      "crop_size",
+                                      "do_rescale",
+                                      "rescale_factor",
+                                      "do_normalize",
+                                      "image_mean",
+                                      "image_std"};
+constexpr std::string_view kNeutral[] = {
+    "processor_class",  // of texts and pictures together, which names this file's
+    "do_convert_rgb",   // pictures always have the model's channels
+    "data_format",      // how the library's caller hands pictures over, and gets them
+    "input_data_format",
+    "return_tensors",
+    "disable_grouping",
+    "device",
+    "image_seq_length",
+    "use_fast",          // which of the library's two implementations
+    "do_reduce_labels",  // of segmentation
+    "_valid_processor_keys"};
+
+// The words of a refusal: what was expected of a key, and what it says.
+[[noreturn]] void refuse(const JsonObject& config, std::string_view key,
+                         const std::string& expected) {
+  throw Error(ErrorCode::bad_data, "[images] {}: '{}': expected {}, got {}", config.where(), key,
+              expected, config.at(std::string(key)).dump());
+}
+
+void check_keys(const JsonObject& config, const Json& json) {
+  const auto is_in = [](const auto& list, const std::string& key) {
+    return std::ranges::find(list, key) != std::end(list);
+  };
+  for (const auto& [key, value] : json.items()) {
+    if (asks_nothing(value) || is_in(kRead, key) || is_in(kNeutral, key)) continue;
+    throw Error(ErrorCode::bad_data, "[images] {}: '{}' is not supported, got {}", config.where(),
+                key, value.dump());
   }
-  if (!list.is_array() || values.empty() || values.size() != list.size()) {
-    throw Error(ErrorCode::bad_data, "[images] {}: '{}': expected a list of numbers, got {}",
-                config.where(), key, list.dump());
+}
+
+// By its name, or as the model's kind has one.
+const Processor* processor_of(const JsonObject& config, const ModelSpec& spec) {
+  const std::string_view kind = spec.kind == ModelKind::deit ? "DeiT" : "ViT";
+  const std::string former = config.string_or("feature_extractor_type", std::string(kind));
+  std::string type = config.string_or("image_processor_type", former);
+  for (const std::string_view end : {"ImageProcessor", "FeatureExtractor"})
+    type = type.substr(0, type.find(end));
+  const auto at = std::ranges::find(kProcessors, type, &Processor::name);
+  return at == std::end(kProcessors) ? nullptr : &*at;
+}
+
+// What the file says, or else the processor that it names.
+class ProcessorFile {
+ public:
+  ProcessorFile(const JsonObject& config, const ModelSpec& spec)
+      : config_(config), spec_(spec), processor_(processor_of(config, spec)) {}
+
+  ImagesConfig read(const Log& log) const {
+    expect_pixels_to_one();
+    ImagesConfig result{.filter = filter()};
+    take_size(result, log);
+    result.mean = numbers("image_mean", 0, &Processor::mean);
+    result.std_dev = numbers("image_std", 1, &Processor::std_dev);
+    expect_numbers("image_mean", result.mean, -kMaxNumber);
+    expect_numbers("image_std", result.std_dev, kMinStd);
+    return result;
   }
-  return values;
-}
 
-// A folder of a vision transformer that names no processor has its own.
-bool stretches(const JsonObject& config) {
-  const std::string former = config.string_or("feature_extractor_type", "ViT");
-  const std::string type = config.string_or("image_processor_type", former);
-  return std::ranges::any_of(kStretching,
-                             [&](std::string_view name) { return type.starts_with(name); });
-}
-
-// How large a picture becomes: by its shorter side, or with "height" and "width" by both.
-void take_size(const JsonObject& config, ImagesConfig& to) {
-  if (!config.boolean_or("do_resize", true) || !config.has("size")) return;
-  if (config.at("size").is_number_integer()) {
-    to.stretch = stretches(config);
-    to.size = config.integer("size");
-    return;
+ private:
+  const Processor& known(const char* key) const {
+    if (processor_ != nullptr) return *processor_;
+    throw Error(ErrorCode::bad_data,
+                "[images] {}: expected '{}' beside this image_processor_type, got none",
+                config_.where(), key);
   }
-  const JsonObject size = config.object("size");
-  if (!size.has("shortest_edge") && !size.has("height")) return;
-  to.stretch = !size.has("shortest_edge");
-  to.size = size.integer(to.stretch ? "height" : "shortest_edge");
-  if (!to.stretch || size.integer("width") == to.size) return;
-  throw Error(ErrorCode::bad_data, "[images] {}: 'size': expected as much height as width, got {}",
-              config.where(), config.at("size").dump());
-}
 
-ImageFilter filter_of(const JsonObject& config, const Log& log) {
-  const int64_t filter = config.integer_or("resample", kBilinear);
-  if (filter == kBicubic) return ImageFilter::bicubic;
-  if (filter != kBilinear && config.boolean_or("do_resize", true)) {
-    log.warning(
-        "[images] {}: 'resample' {} is not known: pictures of another size are resized "
-        "by 2, bilinear",
-        config.where(), filter);
+  void expect_pixels_to_one() const {
+    if (!config_.boolean_or("do_rescale", true)) refuse(config_, "do_rescale", "true");
+    const double factor = config_.number_or("rescale_factor", 1.0 / 255);
+    if (std::abs(factor * 255 - 1) >= 1e-6) refuse(config_, "rescale_factor", "1/255");
   }
-  return ImageFilter::bilinear;
-}
 
-void expect_pixels_to_one(const JsonObject& config) {
-  const double factor = config.number_or("rescale_factor", 1.0 / 255);
-  if (config.boolean_or("do_rescale", true) && std::abs(factor * 255 - 1) < 1e-6) return;
-  throw Error(ErrorCode::bad_data,
-              "[images] {}: expected pixels that are divided by 255, got rescale_factor {}",
-              config.where(), factor);
-}
+  ImageFilter filter() const {
+    const int64_t number =
+        config_.has("resample") ? config_.integer("resample") : known("resample").resample;
+    if (number == kBicubic) return ImageFilter::bicubic;
+    if (number != kBilinear && config_.boolean_or("do_resize", true))
+      refuse(config_, "resample", "2 (bilinear) or 3 (bicubic)");
+    return ImageFilter::bilinear;
+  }
+
+  // Where pixels are normalized; else what leaves them as they are.
+  std::vector<double> numbers(const char* key, double neutral,
+                              std::array<double, 3> Processor::*otherwise) const {
+    if (!config_.boolean_or("do_normalize", true)) return {neutral};
+    if (!config_.has(key)) {
+      const std::array<double, 3>& own = known(key).*otherwise;
+      return own == kHalves ? std::vector<double>{0.5}
+                            : std::vector<double>(own.begin(), own.end());
+    }
+    const Json& list = config_.at(key);
+    if (list.is_number()) return {list.get<double>()};
+    std::vector<double> values;
+    for (const Json& value : list) {
+      if (value.is_number()) values.push_back(value.get<double>());
+    }
+    if (!list.is_array() || values.empty() || values.size() != list.size())
+      refuse(config_, key, "a list of numbers");
+    return values;
+  }
+
+  void expect_numbers(const char* key, const std::vector<double>& values, double least) const {
+    const bool are_within = std::ranges::all_of(
+        values, [&](double value) { return value >= least && value <= kMaxNumber; });
+    const bool are_enough = values.size() == 1 || std::ssize(values) == spec_.channels;
+    if (!config_.has(key) || (are_within && are_enough)) return;
+    refuse(config_, key,
+           fmt::format("1 or {} numbers from {} to {}", spec_.channels, least, kMaxNumber));
+  }
+
+  // How large a picture becomes: by its shorter side, or with "height" and "width" by both. The
+  // square in its middle is what the model reads.
+  void take_size(ImagesConfig& to, const Log& log) const {
+    const bool crops =
+        config_.boolean_or("do_center_crop", processor_ != nullptr && processor_->crops);
+    if (!config_.boolean_or("do_resize", true)) {
+      if (crops) refuse(config_, "do_resize", "true beside do_center_crop");
+      log.warning(
+          "[images] {}: 'do_resize' is false: pictures of another size than the model's {} "
+          "are resized all the same",
+          config_.where(), spec_.image_size);
+      return;
+    }
+    read_size(to);
+    if (crops && config_.has("crop_size")) expect_crop();
+    if (!crops && to.stretch && to.size != spec_.image_size && config_.has("size"))
+      refuse(config_, "size", fmt::format("the model's {} pixels", spec_.image_size));
+    if (config_.has("size") && (to.size < spec_.image_size || to.size > kMaxSize))
+      refuse(config_, "size",
+             fmt::format("from the model's {} to {} pixels", spec_.image_size, kMaxSize));
+  }
+
+  void read_size(ImagesConfig& to) const {
+    if (!config_.has("size")) {
+      const Processor& own = known("size");
+      to.stretch = own.stretches;
+      to.size = own.crops && own.size > spec_.image_size ? own.size : 0;
+      return;
+    }
+    const Json& size = config_.at("size");
+    if (size.is_number_integer()) {
+      to.stretch = config_.has("default_to_square") || processor_ == nullptr
+                       ? config_.boolean_or("default_to_square", true)
+                       : processor_->stretches;
+      to.size = size.get<int64_t>();
+      return;
+    }
+    const auto has = [&](const char* key) {
+      const auto at = size.find(key);
+      return at != size.end() && at->is_number_integer();
+    };
+    const bool is_square = size.is_object() && has("height") && has("width");
+    if (!size.is_object() || size.size() != (is_square ? 2u : 1u) ||
+        (!is_square && !has("shortest_edge")))
+      refuse(config_, "size", "height and width, or shortest_edge");
+    to.stretch = is_square;
+    to.size = size.at(is_square ? "height" : "shortest_edge").get<int64_t>();
+    if (is_square && size.at("width") != to.size)
+      refuse(config_, "size", "as much height as width");
+  }
+
+  void expect_crop() const {
+    const Json& crop = config_.at("crop_size");
+    const Json square = {{"height", spec_.image_size}, {"width", spec_.image_size}};
+    if (crop != square && crop != spec_.image_size)
+      refuse(config_, "crop_size", fmt::format("the model's {} pixels", spec_.image_size));
+  }
+
+  const JsonObject& config_;
+  const ModelSpec& spec_;
+  const Processor* processor_;
+};
 
 const std::vector<double>& range(const char* key, const std::vector<double>& values) {
   if (values.size() == 2 && values[0] <= values[1]) return values;
@@ -88,6 +235,10 @@ const std::vector<double>& range(const char* key, const std::vector<double>& val
 }
 
 }  // namespace
+
+std::span<const std::string_view> neutral_image_keys() {
+  return kNeutral;
+}
 
 ImageTransforms transforms_of(const ImagesConfig& images) {
   const auto scale = range("scale", images.scale), ratio = range("ratio", images.ratio);
@@ -108,12 +259,8 @@ ImagesConfig evaluation_images(const Files& files, const ModelSource& source, co
   if (!files.exists(path)) return {};
   const Json json = parse_json(files.read_text(path), path);
   const JsonObject config(json, path);
-  expect_pixels_to_one(config);
-  ImagesConfig result{.filter = filter_of(config, log)};
-  take_size(config, result);
-  result.mean = numbers(config, "image_mean", 0);
-  result.std_dev = numbers(config, "image_std", 1);
-  return result;
+  check_keys(config, json);
+  return ProcessorFile(config, source.spec).read(log);
 }
 
 ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source,
@@ -128,7 +275,11 @@ std::string image_processor_text(const ImagesConfig& images, const ModelSpec& sp
   };
   const auto square = [](int64_t side) { return Json{{"height", side}, {"width", side}}; };
   const int64_t size = images.size > 0 ? images.size : spec.image_size;
-  const Json json = {{"do_resize", true},
+  // Of the library's processors these do it in all versions; adapters have no config.json whose
+  // model_type would choose one.
+  const char* type = images.stretch ? "DeiTImageProcessor" : "BitImageProcessor";
+  const Json json = {{"image_processor_type", type},
+                     {"do_resize", true},
                      {"size", images.stretch ? square(size) : Json{{"shortest_edge", size}}},
                      {"resample", images.filter == ImageFilter::bicubic ? kBicubic : kBilinear},
                      {"do_center_crop", true},

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/files.h"
 #include "infer/export.h"
@@ -15,16 +17,17 @@ namespace octet {
 bool is_gguf_name(const std::string& path);
 
 // The model that the metadata say. Throws Error{bad_data}, "[gguf] PATH: expected ...", for other
-// architectures, and for what a Llama of ours has not (experts, scaled rotary positions).
+// architectures, for what a Llama of ours has not (yarn), and where the file's tensors or tokens
+// are not those of this shape.
 ModelSpec gguf_spec(const GgufReader& file);
 
-// Text of tokenizer.json and tokenizer_config.json, by the metadata. Throws Error{bad_data} where
-// they name another kind of vocabulary than GPT-2's, or words that are not known.
-std::string gguf_tokenizer_json(const GgufHeader& header, const std::string& path);
-std::string gguf_tokenizer_config(const GgufHeader& header);
-std::string gguf_generation_config(const GgufHeader& header);
+// Keys that change nothing, and how those begin that say what a file is ("general."). A row of
+// docs/results/neutral_keys.csv proves it, of a beginning for some that begin so.
+std::vector<std::string_view> neutral_gguf_keys();
 
-// Writes the folder as export_model does; `dtype` as_stored, bf16 or f32 (as_stored is f32).
+// Writes the folder as export_model does; `dtype` as_stored, bf16 or f32 (as_stored is f32). Every
+// key of the model is read, neutral, or refused by name; others get a warning each. What
+// the folder's readers refuse is refused before it is made, but for weights that are not finite.
 ExportResult import_gguf(Files& files, const std::string& path, const std::string& folder,
                          const ExportOptions& options);
 

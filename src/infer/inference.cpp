@@ -28,10 +28,18 @@ void expect_plain_recipe(const std::string& recipe) {
               fmt::join(kPlain, ", "), recipe);
 }
 
+// None of a model that has no loss of its own.
+std::vector<WeightedLoss> own_losses(const ModelSpec& spec, const LossOptions& options) {
+  if (model_def(spec.kind).loss(spec).empty()) return {};
+  std::vector<WeightedLoss> losses = resolved_losses(spec, {});
+  for (WeightedLoss& one : losses) one.options = options;
+  return losses;
+}
+
 ProgramOptions inference_options(const ModelSpec& spec, const Precision& precision,
                                  const BatchSize& size) {
   ProgramOptions options;
-  options.forward = forward_builder(spec);
+  options.forward = forward_builder(spec, own_losses(spec, precision.loss));
   options.recipe = precision.recipe;
   if (!precision.inputs.empty()) {
     expect_plain_recipe(precision.recipe);
@@ -81,6 +89,10 @@ void expect_text(const ModelSpec& spec) {
 Precision precision_of(const ModelSource& source, const WeightReader& weights) {
   Precision precision(source.recipe, weights.inputs(), source.stored);
   precision.recipe_options = source.recipe_options;
+  if (source.run)
+    precision.loss = {.temperature = source.run->train.contrastive_temperature,
+                      .beta = source.run->train.pairwise_beta};
+  precision.loss.negatives = source.negatives;
   if (predicts_scales(source.recipe) && precision.recipe_options.initial_rms.empty())
     precision.recipe_options.initial_rms = loaded_rms(weights, source.spec);
   return precision;
@@ -155,6 +167,28 @@ void Inference::copy_cache(const BatchSize& size, int64_t n_rows) {
     std::byte* const first = arenas_->arena(slot.arena) + slot.offset;
     for (int64_t entry = 1; entry < size.batch; ++entry)
       arenas_->device().copy_within(first + entry * entry_bytes, first, n_bytes);
+  }
+}
+
+void Inference::copy_rows(const CacheEntry& from, const CacheEntry& to, int64_t first, int64_t n) {
+  CHECK(from.size.cache == to.size.cache && first >= 0 && n >= 0 && first + n <= to.size.cache);
+  const auto ending = [](const CacheEntry& of) {
+    return fmt::format(".{}x{}", of.size.batch, of.size.cache);
+  };
+  const std::string from_ending = ending(from), to_ending = ending(to);
+  const auto& slots = program_.layout().slots;
+  for (const auto& [name, slot] : slots) {
+    const std::string& owner = slot.key.owner;
+    if (slot.key.use != StateUse::kv_cache || !owner.ends_with(from_ending)) continue;
+    if (is_source_cache(owner)) continue;
+    const std::string stem = owner.substr(0, owner.size() - from_ending.size());
+    const Layout::Slot& other = slots.at(state_name(StateUse::kv_cache, stem + to_ending));
+    const int64_t row_bytes = slot.type.n_bytes() / (from.size.batch * from.size.cache);
+    const auto at = [&](const Layout::Slot& of, const CacheEntry& entry) {
+      const int64_t row = entry.entry * entry.size.cache + first;
+      return arenas_->arena(of.arena) + of.offset + row * row_bytes;
+    };
+    arenas_->device().copy_within(at(other, to), at(slot, from), n * row_bytes);
   }
 }
 

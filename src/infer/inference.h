@@ -34,6 +34,7 @@ struct Precision {
   FakeQuantizeInputs inputs = {};
   FrozenFormat stored = FrozenFormat::as_computed;  // passes/precision/store_frozen.h
   RecipeOptions recipe_options = {};                // but `frozen`, which is `stored`
+  LossOptions loss = {};                            // of function::evaluate: the run's
 };
 
 // Of a model that is loaded from these weights: recipes that predict scales do so
@@ -89,6 +90,14 @@ class Inference {
   // Of a KV cache of this batch and size: every entry gets the first rows of entry 0, and all rows
   // of its source.
   void copy_cache(const BatchSize& size, int64_t n_rows);
+
+  // Rows [first, first + n) of an entry of one cache to an entry of another, of as many rows; not
+  // those of a source.
+  struct CacheEntry {
+    BatchSize size;
+    int64_t entry = 0;
+  };
+  void copy_rows(const CacheEntry& from, const CacheEntry& to, int64_t first, int64_t n);
 
   const ModelSpec& spec() const { return spec_; }
   Arenas& arenas() { return *arenas_; }

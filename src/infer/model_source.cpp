@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/named_enum.h"
 #include "config/load.h"
+#include "infer/folder_keys.h"
 #include "infer/model_spec.h"
 #include "io/checkpoint.h"
 #include "io/model_files.h"
@@ -15,14 +16,22 @@
 #include "nn/hf_config.h"
 #include "nn/shape.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_folder.h"
 
 namespace octet {
 namespace {
 
 // A run keeps the config.json of the folder that it started from, so that it does not depend on it.
 ModelSpec spec_of_run(const Files& files, const std::string& run, const RunConfig& config) {
-  if (config.model.path.empty()) return model_from_config(files, config);
-  ModelSpec spec = with_new_head(read_hf_config(files, run), config);
+  if (config.model.path.empty()) {
+    ModelSpec spec = model_from_config(files, config);
+    if (!model_def(spec.kind).positions_follow_pad) return spec;
+    const ModelSpec begun = read_hf_config(files, run);  // with the tokenizer of its time
+    spec.pad_token = begun.pad_token;
+    spec.max_positions = begun.max_positions;
+    return spec;
+  }
+  ModelSpec spec = with_new_head(files, run, read_hf_config(files, run), config);
   spec.rope_seq = config.model.seq;
   return spec;
 }
@@ -36,6 +45,8 @@ ModelSource source_of_run(const Files& files, const std::string& run,
   if (loaded.source.at("recipe.forward_reads") == "default")
     recipe.forward_reads = ForwardReads::stored;
   if (loaded.source.at("recipe.block_scale") == "default") recipe.block_scale = BlockScale::power;
+  if (loaded.source.at("recipe.accumulation") == "default")
+    recipe.accumulation = Accumulation::forward;
   source.recipe_options.forward_reads = recipe.forward_reads;
   source.run = std::move(loaded.config);
   source.run->out = run;  // a run may have moved
@@ -60,26 +71,19 @@ ModelSource source_of_folder(const Files& files, const std::string& folder) {
   return source;
 }
 
-// A regular expression may name any.
-bool is_named(const Json& patterns, const std::string& module) {
-  return std::ranges::any_of(patterns, [&](const Json& one) {
-    return one == module || (one.is_string() && one.get<std::string>().starts_with("re:"));
-  });
-}
-
 // Linears that are read as they are stored, and that other programs look for in eight bits.
-void tell_unquantized(const ModelFiles& weights, const ModelSpec& spec, const Json& quantization,
-                      const std::string& path, const Log& log) {
-  if (quantization.value("quant_method", Json()) != "compressed-tensors") return;
+void tell_unquantized(const ModelFiles& weights, const ModelSpec& spec,
+                      const QuantizationConfig& quantization, const std::string& path,
+                      const Log& log) {
+  if (quantization.others_are_first || quantization.is_decompressed) return;
   std::vector<std::string> found;
   for (const ParameterSpec& p : model_parameters(spec)) {
     const StoredTensor* stored = weights.find(p.name);
     const std::string module = p.name.substr(0, p.name.rfind('.'));
-    const bool is_linear = p.shape.size() == 2 && p.decay && p.name != model_def(spec.kind).head;
+    const bool is_of_layer = is_linear(p) && p.name != model_def(spec.kind).head;
     const bool is_eight = stored == nullptr || !stored->dtype || is_quantized(*stored->dtype);
-    if (!is_linear || is_eight || is_named(quantization.value("ignore", Json::array()), module))
-      continue;
-    found.push_back(module);
+    if (is_of_layer && !is_eight && quantization.group_of(p.name) != nullptr)
+      found.push_back(module);
   }
   if (found.empty()) return;
   log.warning(
@@ -108,7 +112,8 @@ void tell_unused_quantization(const Files& files, const std::string& folder, con
   }
   try {
     const ModelFiles weights = ModelFiles::open(files, folder);
-    tell_unquantized(weights, spec, *found, path, log);
+    if (const auto quantization = read_quantization_config(files, folder))
+      tell_unquantized(weights, spec, *quantization, path, log);
     std::vector<std::string> scales = weights.names();
     std::erase_if(scales, [](const std::string& name) { return !is_unused_scale(name); });
     if (!scales.empty())
@@ -118,6 +123,30 @@ void tell_unused_quantization(const Files& files, const std::string& folder, con
   if (unused.empty()) return;
   log.warning("[config.json] {}: {} are not used: the KV cache and outputs are not quantized", path,
               fmt::join(unused, ", "));
+}
+
+// Of files that are refused nothing: what reads them says why.
+void tell_tokens_beside(const Files& files, const std::string& folder, const Log& log) {
+  std::vector<std::string> tokens;
+  try {
+    tokens = tokens_beside_json(files, folder);
+  } catch (const Error&) {
+  }
+  if (tokens.empty()) return;
+  log.warning(
+      "[tokenizer] {}: '{}' is named beside tokenizer.json, which does not have it ({} in all): "
+      "text as any other here, where transformers adds a token",
+      folder, tokens.front(), tokens.size());
+}
+
+// None of one that is refused: what reads the weights says why.
+std::vector<std::string> unknown_quantization_keys(const Files& files, const std::string& folder) {
+  try {
+    const auto quantization = read_quantization_config(files, folder);
+    return quantization ? quantization->unknown_keys : std::vector<std::string>();
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 std::string run_of_checkpoint(const std::string& checkpoint) {
@@ -142,23 +171,31 @@ void tell_unknown_keys(const Files& files, const std::string& model_folder, cons
                        UnknownKeys unknown) {
   constexpr size_t kMaxLines = 20;
   const std::string path = join_path(model_folder, "config.json");
-  const auto keys = parse_hf_config_and_keys(files.read_text(path), path).unknown;
+  std::vector<FolderKey> keys;
+  for (const std::string& key : parse_hf_config_and_keys(files.read_text(path), path).unknown)
+    keys.push_back({"config.json", key});
+  for (const std::string& key : unknown_quantization_keys(files, model_folder))
+    keys.push_back({"config.json", "quantization_config." + key});
+  std::ranges::copy(unknown_folder_keys(files, model_folder), std::back_inserter(keys));
   if (has_untied_head(files, model_folder)) {
     log.warning(
         "[model] {}: tie_word_embeddings is true, but the head that is stored differs from the "
         "embedding: it is a parameter of its own",
         path);
   }
+  tell_tokens_beside(files, model_folder, log);
   if (keys.empty()) return;
   if (unknown == UnknownKeys::are_errors) {
-    throw Error(ErrorCode::bad_data, "[config.json] {}: expected known keys, got '{}'", path,
-                keys.front());
+    const auto& [file, key] = keys.front();
+    throw Error(ErrorCode::bad_data, "[{}] {}: expected known keys, got '{}'", file,
+                join_path(model_folder, file), key);
   }
   for (size_t i = 0; i < std::min(keys.size(), kMaxLines); ++i) {
-    log.warning("[config.json] {}: '{}' is not known, and ignored", path, keys[i]);
+    log.warning("[{}] {}: '{}' is not known, and ignored", keys[i].file,
+                join_path(model_folder, keys[i].file), keys[i].key);
   }
   if (keys.size() > kMaxLines) {
-    log.warning("[config.json] {}: {} more keys are not known", path, keys.size() - kMaxLines);
+    log.warning("[model] {}: {} more keys are not known", model_folder, keys.size() - kMaxLines);
   }
 }
 

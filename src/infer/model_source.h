@@ -26,6 +26,7 @@ struct ModelSource {
   std::optional<RunConfig> run;  // where it is a run
   NonfiniteWeights nonfinite = NonfiniteWeights::refused;
   RecipeOptions recipe_options = {};  // that the caller asks for; forward_reads of the run
+  int64_t negatives = 0;              // of an evaluation: LossOptions::negatives
 };
 
 // Keys of a model folder's config.json that are in none of the lists (nn/hf_config.h).

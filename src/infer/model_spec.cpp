@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "infer/sentence_folder.h"
 #include "io/model_files.h"
 #include "nn/hf_config.h"
 #include "nn/hf_names.h"
 #include "nn/shape.h"
+#include "text/padding.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {
@@ -44,6 +47,29 @@ bool differs_from_embedding(const Files& files, const std::string& folder, const
                     head);
 }
 
+// The tokenizer's padding, which no text holds; -1 where a text can hold any id: positions then
+// count on from the first row of their table.
+int64_t padding_of(const Files& files, const RunConfig& config) {
+  const std::string& path = config.data.tokenizer;
+  if (path == "bytes" || !files.exists(path)) return -1;
+  const auto tokenizer = make_tokenizer(files, path);
+  const int64_t id = padding_id(files, path, *tokenizer).value_or(-1);
+  std::vector<int32_t> ends = tokenizer->prefix();
+  for (const int32_t other : tokenizer->suffix()) ends.push_back(other);
+  for (const auto& other : {tokenizer->bos(), tokenizer->eos()}) ends.push_back(other.value_or(-1));
+  return std::ranges::count(ends, id) > 0 ? -1 : id;
+}
+
+// transformers would add them to the weights, or to those of another folder.
+void expect_no_adapters(const Files& files, const std::string& folder) {
+  const std::string path = join_path(folder, "adapter_config.json");
+  if (!files.exists(path)) return;
+  throw Error(ErrorCode::bad_data,
+              "[model] {}: expected a model without adapters beside it, got some, which are not "
+              "read: PEFT's merge_and_unload() makes one model of both",
+              path);
+}
+
 }  // namespace
 
 bool has_untied_head(const Files& files, const std::string& folder) {
@@ -52,12 +78,14 @@ bool has_untied_head(const Files& files, const std::string& folder) {
 }
 
 ModelSpec read_folder_spec(const Files& files, const std::string& folder) {
+  expect_no_adapters(files, folder);
   ModelSpec spec = read_hf_config(files, folder);
   spec.tied = spec.tied && !differs_from_embedding(files, folder, spec);
   return spec;
 }
 
-ModelSpec with_new_head(ModelSpec spec, const RunConfig& config) {
+ModelSpec with_new_head(const Files& files, const std::string& folder, ModelSpec spec,
+                        const RunConfig& config) {
   const ModelHead head = config.model.head;
   if (head == ModelHead::text) return spec;
   const ModelDef& def = model_def(spec.kind);
@@ -65,8 +93,12 @@ ModelSpec with_new_head(ModelSpec spec, const RunConfig& config) {
     throw Error(ErrorCode::invalid_argument, "model.head: expected text for kind {}, got {}",
                 def.name, enum_name(head));
   }
+  const bool has_own = has_classes(head_of(spec).head);
+  if (!has_classes(head) || !has_own || config.model.classes > 0)
+    spec.classes = has_classes(head) ? config.model.classes : 0;
   spec.head = head;
-  spec.classes = has_classes(head) ? config.model.classes : ModelSpec().classes;
+  spec = filled(spec);
+  if (head == ModelHead::embeddings) spec.pooling = read_sentence_folder(files, folder).pooling;
   if (const auto fault = fault_of(spec)) {
     throw Error(ErrorCode::invalid_argument, "model.{}: expected {}, got {}", fault->field,
                 fault->expected, fault->got);
@@ -76,13 +108,15 @@ ModelSpec with_new_head(ModelSpec spec, const RunConfig& config) {
 
 ModelSpec model_from_config(const Files& files, const RunConfig& config) {
   if (!config.model.path.empty()) {
-    ModelSpec spec = with_new_head(read_folder_spec(files, config.model.path), config);
+    const std::string& folder = config.model.path;
+    ModelSpec spec = with_new_head(files, folder, read_folder_spec(files, folder), config);
     spec.rope_seq = config.model.seq;
     return spec;
   }
   ModelSpec spec = config.model;
   spec.rope_seq = config.model.seq;
-  spec.max_positions = config.model.seq + model_def(spec.kind).first_position;
+  if (model_def(spec.kind).positions_follow_pad) spec.pad_token = padding_of(files, config);
+  spec.max_positions = config.model.seq + first_position(spec);
   return resolved(spec);
 }
 

@@ -9,9 +9,10 @@
 
 namespace octet {
 
-// The model with the head that the configuration names beside model.path, if it does. Throws
-// Error{invalid_argument} where its kind has no such head.
-ModelSpec with_new_head(ModelSpec spec, const RunConfig& config);
+// The model with the head that the configuration names beside model.path, if it does; `folder` says
+// how embeddings are pooled. Throws Error{invalid_argument} where its kind has no such head.
+ModelSpec with_new_head(const Files& files, const std::string& folder, ModelSpec spec,
+                        const RunConfig& config);
 
 // Of such a head: whether the folder need not have its parameters.
 inline HeadWeights head_weights(const RunConfig& config) {
@@ -19,11 +20,13 @@ inline HeadWeights head_weights(const RunConfig& config) {
 }
 
 // A new model of the configuration's shape, or with model.path the one of that folder, with
-// with_new_head. A new model has model.seq rows where positions are learned.
+// with_new_head. A new model has model.seq rows where positions are learned, and one of roberta's
+// kind counts them from the tokenizer's padding.
 ModelSpec model_from_config(const Files& files, const RunConfig& config);
 
 // The model of a folder: its config.json, but with a head of its own where the weights hold one
-// that differs from the embedding which it is said to be tied to. As transformers reads it.
+// that differs from the embedding which it is said to be tied to. As transformers reads it. Throws
+// Error{bad_data} where adapters lie beside it.
 ModelSpec read_folder_spec(const Files& files, const std::string& folder);
 // Whether read_folder_spec differs from config.json, for whoever tells.
 bool has_untied_head(const Files& files, const std::string& folder);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/ordered_json.h"
 #include "infer/export.h"
+#include "infer/sentence_folder.h"
 
 namespace octet {
 namespace {
@@ -106,6 +107,7 @@ void keep_model_texts(Files& files, const RunConfig& config, const Log& log) {
   if (!config.model.path.empty())
     copy_companion(files, join_path(config.model.path, kGenerationFile),
                    join_path(config.out, kGenerationFile), log);
+  keep_sentence_files(files, config.model.path, config.out, log);
 }
 
 }  // namespace octet

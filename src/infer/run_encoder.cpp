@@ -48,10 +48,56 @@ Batch batch_of(const RowGroup& group, std::span<const EncodedTexts> rows, int64_
     std::ranges::copy(row.types, batch.ints("token_types").begin() + at);
     batch.lengths.push_back(std::ssize(row.ids));
   }
+  batch.lengths.resize(static_cast<size_t>(batch.batch), 1);  // rows that nobody asked for
   return batch;
 }
 
+void run_group(Inference& model, const RowGroup& group, std::span<const EncodedTexts> rows,
+               const std::string& output, const VisitRow& visit) {
+  BoundPlan& function = model.function(function::logits, group.size);
+  upload(function, batch_of(group, rows, model.spec().token_types));
+  function.run();
+  const int64_t n_tokens = group.size.batch * group.size.seq;
+  const std::vector<float> all = model.read_rows(function, output, 0, n_tokens);
+  const size_t width = all.size() / static_cast<size_t>(n_tokens);
+  for (size_t i = 0; i < group.rows.size(); ++i) {
+    const size_t first = i * static_cast<size_t>(group.size.seq) * width;
+    visit(group.rows[i], std::span(all).subspan(first, rows[group.rows[i]].ids.size() * width));
+  }
+}
+
+std::vector<int64_t> lengths_to(int64_t max_tokens) {
+  std::vector<int64_t> lengths;
+  for (int64_t n = 16; n < max_tokens; n *= 2) lengths.push_back(n);
+  lengths.push_back(max_tokens);
+  return lengths;
+}
+
+std::vector<FunctionKey> functions_of(const std::vector<int64_t>& lengths, int64_t batch) {
+  std::vector<FunctionKey> keys;
+  for (const int64_t seq : lengths) {
+    keys.push_back({function::logits, {.batch = batch, .seq = seq}});
+    if (batch > 1) keys.push_back({function::logits, {.batch = 1, .seq = seq}});
+  }
+  return keys;
+}
+
 }  // namespace
+
+EncoderModel::EncoderModel(const ModelSource& source, const EncoderCall& call,
+                           const TextMachine& machine)
+    : call_(call),
+      lengths_(lengths_to(call.max_tokens)),
+      model_(source, functions_of(lengths_, call.batch), machine) {}
+
+void EncoderModel::run(std::span<const EncodedTexts> rows, const VisitRow& visit) {
+  for (RowGroup& group : group_by_length(rows, call_)) {
+    const int64_t longest = group.size.seq;
+    group.size.seq = *std::ranges::find_if(lengths_, [&](int64_t n) { return n >= longest; });
+    if (group.size.batch > 1) group.size.batch = call_.batch;
+    run_group(model_, group, rows, call_.output, visit);
+  }
+}
 
 void run_encoder(const ModelSource& source, std::span<const EncodedTexts> rows,
                  const EncoderCall& call, const TextMachine& machine, const VisitRow& visit) {
@@ -63,16 +109,7 @@ void run_encoder(const ModelSource& source, std::span<const EncodedTexts> rows,
   Inference model(source, functions, machine);
   int64_t n_done = 0;
   for (const RowGroup& group : groups) {
-    BoundPlan& function = model.function(function::logits, group.size);
-    upload(function, batch_of(group, rows, source.spec.token_types));
-    function.run();
-    const int64_t n_tokens = group.size.batch * group.size.seq;
-    const std::vector<float> all = model.read_rows(function, call.output, 0, n_tokens);
-    const size_t width = all.size() / static_cast<size_t>(n_tokens);
-    for (size_t i = 0; i < group.rows.size(); ++i) {
-      const size_t first = i * static_cast<size_t>(group.size.seq) * width;
-      visit(group.rows[i], std::span(all).subspan(first, rows[group.rows[i]].ids.size() * width));
-    }
+    run_group(model, group, rows, call.output, visit);
     n_done += group.size.batch;
     if (call.on_progress) call.on_progress(n_done, std::ssize(rows));
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "infer/inference.h"
 #include "infer/model_source.h"
@@ -20,6 +21,20 @@ struct EncoderCall {
 };
 // values: [tokens of the row, width]
 using VisitRow = std::function<void(size_t row, std::span<const float> values)>;
+
+// A loaded encoder, with a function for a few lengths: 16 and its doubles up to `max_tokens`, of
+// one row and of `batch`.
+class EncoderModel {
+ public:
+  EncoderModel(const ModelSource& source, const EncoderCall& call, const TextMachine& machine);
+  // As run_encoder() does; each row is padded to a length that there is.
+  void run(std::span<const EncodedTexts> rows, const VisitRow& visit);
+
+ private:
+  EncoderCall call_;
+  std::vector<int64_t> lengths_;
+  Inference model_;
+};
 
 // Shows what the model gives for each row, each once, in an order of its own. Rows of like length
 // are computed together, padded to the longest of `batch` and on to a multiple of 8; tokens of

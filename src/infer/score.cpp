@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "infer/log_probabilities.h"
 #include "text/jinja/characters.h"
 
 namespace octet {
@@ -34,11 +35,7 @@ int32_t first_token(const Tokenizer& tokenizer) {
 
 // Nats of the token, and whether it is the most probable.
 LogLikelihood of_token(std::span<const float> logits, int32_t token) {
-  const float top = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x - top));
-  const float own = logits[static_cast<size_t>(token)];
-  const double nats = static_cast<double>(own - top) - std::log(sum);
+  const double nats = LogProbabilities(logits).of(token);
   if (std::isnan(nats)) {
     throw Error(ErrorCode::numerics, "[score] expected finite logits, got NaN");
   }

@@ -58,6 +58,7 @@ class CachedModel : public TextModel {
               const TextMachine& machine)
       : TextModel(options.n_entries, options.capacity, source.spec.vocab),
         picks_(options.picks),
+        runs_one_alone_(runs_one_alone(source.spec, options)),
         functions_(functions(source.spec, options, machine.catalogue)),
         model_(source, functions_, machine),
         last_(static_cast<size_t>(options.n_entries)) {}
@@ -74,7 +75,7 @@ class CachedModel : public TextModel {
     check_chunks(*this, chunks);
     const int64_t n = longest(chunks);
     for (int64_t from = 0; from < n;) {
-      const int64_t size = chunk_size(function::fill, n - from);
+      const int64_t size = chunk_size(function::fill, n - from, is_alone(chunks));
       run(function::fill, size, chunks, from);
       from += size;
     }
@@ -84,15 +85,16 @@ class CachedModel : public TextModel {
     check_chunks(*this, chunks);
     const int64_t n = longest(chunks);
     for (int64_t from = 0; from < n;) {
-      const int64_t size = chunk_size(function::decode, n - from);
+      const int64_t size = chunk_size(function::decode, n - from, is_alone(chunks));
       const BoundPlan& plan = run(function::decode, size, chunks, from);
       for (const TextChunk& chunk : chunks) {
         const auto end = std::min(std::ssize(chunk.tokens), from + size);
         if (end <= from) continue;
-        const auto rows = model_.read_logits(plan, chunk.entry * size, end - from);
+        const int64_t row = is_alone(chunks) ? 0 : chunk.entry * size;
+        const auto rows = model_.read_logits(plan, row, end - from);
         for (int64_t t = from; t < end; ++t) {
-          const auto row = static_cast<size_t>((t - from) * vocab());
-          visit(chunk, t, std::span(rows).subspan(row, static_cast<size_t>(vocab())));
+          const auto at = static_cast<size_t>((t - from) * vocab());
+          visit(chunk, t, std::span(rows).subspan(at, static_cast<size_t>(vocab())));
         }
       }
       from += size;
@@ -119,6 +121,7 @@ class CachedModel : public TextModel {
     CHECK(n_tokens >= 1 && n_tokens <= capacity());
     model_.copy_cache({.batch = n_entries(), .cache = capacity()}, n_tokens);
     for (Last& last : last_) last = last_.front();
+    alone_ = {};
   }
 
   bool has_cache() const override { return true; }
@@ -129,9 +132,19 @@ class CachedModel : public TextModel {
     return {.batch = n_entries, .seq = 1, .cache = capacity};
   }
 
-  static std::vector<FunctionKey> functions(const ModelSpec& spec, const TextModelOptions& options,
+  static bool runs_one_alone(const ModelSpec& spec, const TextModelOptions& options) {
+    return options.runs_one_alone && options.n_entries > 1 && !has_source(spec);
+  }
+
+  static std::vector<FunctionKey> functions(const ModelSpec& spec, TextModelOptions options,
                                             const Catalogue& catalogue) {
     std::vector<FunctionKey> keys;
+    if (runs_one_alone(spec, options)) {
+      CHECK(!options.picks);
+      TextModelOptions one = options;
+      one.n_entries = 1;
+      keys = functions(spec, one, catalogue);
+    }
     const auto add = [&](std::string_view name, int64_t seq) {
       const FunctionKey key{name,
                             {.batch = options.n_entries,
@@ -152,20 +165,53 @@ class CachedModel : public TextModel {
   }
 
   // The smallest size that takes `n` tokens in at most three calls, or the largest.
-  int64_t chunk_size(std::string_view name, int64_t n) const {
+  int64_t chunk_size(std::string_view name, int64_t n, bool is_alone) const {
     int64_t size = 0;
     for (const FunctionKey& key : functions_) {
-      if (key.name != name) continue;
+      if (key.name != name || key.size.batch != (is_alone ? 1 : n_entries())) continue;
       size = key.size.seq;
       if (n <= (name == function::decode ? 1 : 3) * size) break;
     }
     return size;
   }
 
+  bool is_alone(std::span<const TextChunk> chunks) const {
+    return runs_one_alone_ && chunks.size() == 1;
+  }
+
+  // As run(), of one entry: over the cache of one text, which is filled from the entry's where it
+  // lacks rows, and whose new rows are the entry's, too.
+  const BoundPlan& run_alone(std::string_view name, int64_t size, const TextChunk& chunk,
+                             int64_t from) {
+    const int64_t first = chunk.first + from;
+    const int64_t n = std::min(std::ssize(chunk.tokens) - from, size);
+    const Inference::CacheEntry of_all = {{.batch = n_entries(), .cache = capacity()}, chunk.entry};
+    const Inference::CacheEntry of_one = {{.batch = 1, .cache = capacity()}, 0};
+    if (alone_.entry != chunk.entry) alone_ = {.entry = chunk.entry, .n_rows = 0};
+    if (alone_.n_rows < first)
+      model_.copy_rows(of_all, of_one, alone_.n_rows, first - alone_.n_rows);
+    Batch batch = empty_batch(1, size);
+    const auto tokens = chunk.tokens.subspan(static_cast<size_t>(from), static_cast<size_t>(n));
+    const auto row = batch.ints("tokens").begin();
+    std::fill(std::ranges::copy(tokens, row).out, row + size, tokens.back());
+    batch.set(positions_input(), positions_of(1, size, {.first = {first}, .held = {n}}));
+    BoundPlan& plan = model_.function(name, {.batch = 1, .seq = size, .cache = capacity()});
+    upload(plan, std::move(batch));
+    plan.run();
+    model_.copy_rows(of_one, of_all, first, n);
+    alone_.n_rows = first + n;
+    last_[static_cast<size_t>(chunk.entry)] = {tokens.back(), static_cast<int32_t>(first + n - 1)};
+    return plan;
+  }
+
   // Tokens [from, from + size) of each chunk. What is left of a row repeats the entry's last token
   // where it stands: the cache stays as it is.
   const BoundPlan& run(std::string_view name, int64_t size, std::span<const TextChunk> chunks,
                        int64_t from) {
+    if (is_alone(chunks)) return run_alone(name, size, chunks.front(), from);
+    for (const TextChunk& chunk : chunks) {
+      if (chunk.entry == alone_.entry) alone_.n_rows = std::min(alone_.n_rows, chunk.first);
+    }
     if (source_.tensors.empty() && functions_.back().name == function::encode) {
       throw Error(ErrorCode::invalid_argument,
                   "[model] expected a source, which {} attends to, got a text alone",
@@ -202,7 +248,12 @@ class CachedModel : public TextModel {
   struct Last {
     int32_t token = 0, position = 0;
   };
-  bool picks_;
+  // The entry whose first rows the cache of one text holds, too.
+  struct Alone {
+    int64_t entry = -1, n_rows = 0;
+  };
+  bool picks_, runs_one_alone_;
+  Alone alone_;
   std::vector<FunctionKey> functions_;
   Inference model_;
   std::vector<Last> last_;  // of each entry

@@ -72,6 +72,9 @@ struct TextModelOptions {
   int64_t n_entries = 1, capacity = 1;
   LogitsFor logits = LogitsFor::generation;
   bool picks = false;  // for devices whose logits are far from the host; a model with a cache
+  // A text that goes on by itself costs a pass of one text, not of n_entries: where a step's time
+  // grows with its rows. Takes a cache of one text more. A model with a cache and without a source.
+  bool runs_one_alone = false;
 };
 
 // With source's weights and recipe. A device without kernels for a cache is logged. Throws

@@ -107,8 +107,10 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
   for (const auto& [sum, scale] : quantization.residual_scales) {
     inputs_.residuals[sum] = {.dtype = quantization.residual, .scale = scale};
   }
+  check_decompressed(spec, quantization);
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
   if (head == HeadWeights::may_be_new) find_new_parameters(spec, parameters);
+  expect_all_stored(parameters);
   for (const ParameterSpec& parameter : parameters) {
     if (!new_.contains(parameter.name)) add_parameter(parameter, quantization);
   }
@@ -116,6 +118,28 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
   for (const ParameterSpec& parameter : parameters) stored_name_.erase(parameter.name);
   throw Error(ErrorCode::bad_data, "[weights] {}: the model has no parameter '{}'", path,
               stored_name_.begin()->first);
+}
+
+// An error says what stands in the file in a missing parameter's place: of the names that the model
+// has not, the one that begins most like it.
+void WeightReader::expect_all_stored(std::span<const ParameterSpec> parameters) const {
+  const auto missing = std::ranges::find_if(parameters, [&](const ParameterSpec& one) {
+    return !new_.contains(one.name) && !stored_name_.contains(one.name);
+  });
+  if (missing == parameters.end()) return;
+  std::map<std::string, std::string> others = stored_name_;
+  for (const ParameterSpec& one : parameters) others.erase(one.name);
+  std::string instead = "none";
+  if (!others.empty()) {
+    const auto likeness = [&](const auto& entry) {
+      return std::ranges::mismatch(entry.first, missing->name).in1 - entry.first.begin();
+    };
+    const auto nearest = std::ranges::max_element(others, {}, likeness);
+    instead = fmt::format("none, but '{}' (of {} that the model has not)", nearest->second,
+                          others.size());
+  }
+  throw Error(ErrorCode::bad_data, "[weights] {}: expected a tensor '{}', got {}", files_.path(),
+              missing->name, instead);
 }
 
 // What the model has beside one that is read for its features, where the files lack it or hold that
@@ -140,78 +164,108 @@ void WeightReader::find_new_parameters(const ModelSpec& spec,
 
 void WeightReader::add_parameter(const ParameterSpec& parameter, const QuantizationConfig& config) {
   const auto at = stored_name_.find(parameter.name);
-  if (at == stored_name_.end()) {
-    throw Error(ErrorCode::bad_data, "[weights] {}: expected a tensor '{}', got none",
-                files_.path(), parameter.name);
-  }
+  CHECK(at != stored_name_.end());
   if (at->second.ends_with(kPackedSuffix) && parameter.shape.size() == 2) {
     packed_.emplace(parameter.name, PackedWeight(files_, at->second, parameter.shape));
   } else {
     check_tensor(files_, parameter, at->second);
   }
   const StoredTensor& tensor = stored(parameter.name);
-  if (!is_quantized(tensor)) return;
-  add_scales(parameter.name, tensor, config);
-  add_input(parameter.name, config);
+  if (!is_quantized(tensor) && !config.is_decompressed) {
+    for (const std::string& scales : scale_names(tensor.name)) {
+      if (files_.find(scales) == nullptr) continue;
+      throw Error(ErrorCode::bad_data,
+                  "[weights] {}: '{}' is {}: expected no scales beside it, as no "
+                  "quantization_config says 'decompressed', got '{}'",
+                  files_.path(), tensor.name, safe_dtype_name(tensor.stored), scales);
+    }
+  }
+  if (!is_quantized(tensor) && !(config.is_decompressed && is_linear(parameter))) return;
+  const QuantizationGroup* group = config.group_of(parameter.name);
+  if (!is_quantized(tensor)) {
+    if (group != nullptr) add_input(parameter.name, group->activations);
+    return;
+  }
+  if (group == nullptr || config.is_decompressed) {
+    bad_tensor(files_, tensor.name,
+               fmt::format("F32, BF16 or F16, as quantization_config {}",
+                           group == nullptr ? "has no target for it" : "says 'decompressed'"),
+               safe_dtype_name(tensor.stored));
+  }
+  add_scales(parameter.name, tensor, *group);
+  add_input(parameter.name, group->activations);
+}
+
+// What other programs quantize of a model whose weights are not in 8 bits, and this reader cannot.
+void WeightReader::check_decompressed(const ModelSpec& spec,
+                                      const QuantizationConfig& config) const {
+  if (!config.is_decompressed) return;
+  const ModelDef& def = model_def(spec.kind);
+  const QuantizationGroup* of_head = config.group_of(def.head);
+  const bool is_head_quantized =
+      spec.tied && of_head != nullptr && of_head->activations.scaling != ActivationScaling::none;
+  if (def.plain_linears && !is_head_quantized) return;
+  throw Error(ErrorCode::bad_data,
+              "[weights] {}: quantization_status 'decompressed' is read of models with plain "
+              "linears whose tied head is in 'ignore'",
+              files_.path());
 }
 
 void WeightReader::add_scales(const std::string& parameter, const StoredTensor& weight,
-                              const QuantizationConfig& config) {
-  for (const std::string& name : scale_names(weight.name)) {
-    const StoredTensor* tensor = files_.find(name);
-    if (tensor == nullptr) continue;
-    const auto covered =
-        scaled_block(weight.shape, tensor->shape, config.group_of(parameter).block);
-    if (!covered) {
-      bad_tensor(files_, name, fmt::format("the scales of {}", to_string(weight.shape)),
-                 to_string(tensor->shape));
-    }
-    scales_.emplace(parameter, Scales{*tensor, *covered, read_scales(*tensor)});
-    return;
+                              const QuantizationGroup& group) {
+  const std::vector<std::string> names = scale_names(weight.name);
+  const StoredTensor *one = files_.find(names[0]), *other = files_.find(names[1]);
+  if ((one == nullptr) == (other == nullptr)) {
+    throw Error(ErrorCode::bad_data,
+                "[weights] {}: '{}' is {}: expected its scales in '{}' or '{}', got {}",
+                files_.path(), weight.name, safe_dtype_name(weight.stored), names[0], names[1],
+                one == nullptr ? "neither" : "both");
   }
-  throw Error(ErrorCode::bad_data,
-              "[weights] {}: '{}' is {}: expected its scales in '{}' or '{}', got neither",
-              files_.path(), weight.name, safe_dtype_name(weight.stored),
-              scale_names(weight.name)[0], scale_names(weight.name)[1]);
+  const StoredTensor& tensor = one == nullptr ? *other : *one;
+  const auto covered = scaled_block(weight.shape, tensor.shape, group.block);
+  if (!covered) {
+    bad_tensor(files_, tensor.name, fmt::format("the scales of {}", to_string(weight.shape)),
+               to_string(tensor.shape));
+  }
+  scales_.emplace(parameter, Scales{tensor, *covered, read_scales(tensor)});
 }
 
-// Powers of two are bytes without a name of their own in the format.
+// Powers of two are bytes, with a name of their own in newer files alone.
 std::vector<float> WeightReader::read_scales(const StoredTensor& tensor) const {
   const SafeDtype stored = tensor.stored;
-  const bool is_power = stored == SafeDtype::u8;
+  const bool is_power = stored == SafeDtype::u8 || stored == SafeDtype::f8_e8m0;
   if (!is_power && stored != SafeDtype::f32 && stored != SafeDtype::bf16 &&
       stored != SafeDtype::f16) {
-    bad_tensor(files_, tensor.name, "F32, BF16, F16 or U8", safe_dtype_name(stored));
+    bad_tensor(files_, tensor.name, "F32, BF16, F16, F8_E8M0 or U8", safe_dtype_name(stored));
   }
   return decode_values(is_power ? Dtype::e8m0 : native_dtype(stored).value(),
                        files_.read(tensor.name));
 }
 
-void WeightReader::add_input(const std::string& parameter, const QuantizationConfig& config) {
-  const ActivationScheme& scheme = config.group_of(parameter).activations;
+void WeightReader::add_input(const std::string& parameter, const ActivationScheme& scheme) {
   if (scheme.scaling == ActivationScaling::none) return;
   ActivationQuantizer input{.dtype = scheme.dtype,
                             .target = static_cast<double>(find_format(scheme.dtype).amax_target),
                             .power = scheme.power};
   if (scheme.scaling == ActivationScaling::group) input.group = scheme.group;
   if (scheme.scaling == ActivationScaling::token) input.group = kWholeRow;
-  if (scheme.scaling == ActivationScaling::fixed) {
-    const std::string name = input_scale_name(stored(parameter).name);
-    const StoredTensor* tensor = files_.find(name);
-    if (tensor == nullptr) {
-      throw Error(ErrorCode::bad_data,
-                  "[weights] {}: expected the scale of an input in '{}', got none", files_.path(),
-                  name);
-    }
-    const std::vector<float> values = read_scales(*tensor);
-    if (values.size() != 1 || !(values[0] > 0) || !std::isfinite(values[0])) {
-      throw Error(ErrorCode::bad_data,
-                  "[weights] {}: '{}' must be one scale above 0, got {} values", files_.path(),
-                  name, values.size());
-    }
-    input.scale = values[0];
-  }
+  if (scheme.scaling == ActivationScaling::fixed) input.scale = read_input_scale(parameter);
   inputs_.linears.emplace(parameter, input);
+}
+
+float WeightReader::read_input_scale(const std::string& parameter) const {
+  const std::vector<std::string> names = input_scale_names(stored(parameter).name);
+  const StoredTensor *one = files_.find(names[0]), *other = files_.find(names[1]);
+  if ((one == nullptr) == (other == nullptr)) {
+    throw Error(ErrorCode::bad_data,
+                "[weights] {}: expected the scale of an input in '{}' or '{}', got {}",
+                files_.path(), names[0], names[1], one == nullptr ? "none" : "both");
+  }
+  const StoredTensor& tensor = one == nullptr ? *other : *one;
+  const std::vector<float> values = read_scales(tensor);
+  if (values.size() == 1 && values[0] > 0 && std::isfinite(values[0])) return values[0];
+  throw Error(ErrorCode::bad_data, "[weights] {}: '{}' must be one scale above 0, got {} values",
+              files_.path(), tensor.name, values.size());
 }
 
 const StoredTensor& WeightReader::stored(const std::string& parameter) const {
@@ -247,19 +301,23 @@ void WeightReader::read_unchecked(const std::string& parameter, std::span<std::b
 
 void WeightReader::check_finite(const std::string& parameter, int64_t first,
                                 std::span<const float> values, Dtype dtype) const {
-  if (nonfinite_ == NonfiniteWeights::allowed) return;
+  if (nonfinite_ == NonfiniteWeights::refused)
+    check_finite_values(files_.path(), stored(parameter), first, values, dtype);
+}
+
+void check_finite_values(const std::string& path, const TensorDecl& tensor, int64_t first,
+                         std::span<const float> values, Dtype dtype) {
   const float limit = least_overflow(dtype);
   const auto is_bad = [limit](float x) { return !(std::abs(x) < limit); };
   uint32_t n_bad = 0;  // a loop that is vectorized
   for (const float x : values) n_bad += is_bad(x) ? 1u : 0u;
   if (n_bad == 0) return;
   const auto at = std::ranges::find_if(values, is_bad);
-  const StoredTensor& tensor = stored(parameter);
   const bool is_finite = std::isfinite(*at);
   throw Error(ErrorCode::bad_data,
               "[weights] {}: element {} of '{}' {}: expected {}, got {}; {} reads it as it is",
-              files_.path(), to_string(place_of(first + (at - values.begin()), tensor.shape)),
-              tensor.name, to_string(tensor.shape),
+              path, to_string(place_of(first + (at - values.begin()), tensor.shape)), tensor.name,
+              to_string(tensor.shape),
               is_finite ? fmt::format("what {} holds", dtype_name(dtype)) : "a finite weight", *at,
               "--allow-nonfinite (of a run model.allow_nonfinite)");
 }

@@ -27,6 +27,11 @@ constexpr NonfiniteWeights nonfinite_weights(bool are_allowed) {
   return are_allowed ? NonfiniteWeights::allowed : NonfiniteWeights::refused;
 }
 
+// Throws Error{bad_data} where one of these elements of a tensor of `path`, `first` on, is not
+// finite in this type.
+void check_finite_values(const std::string& path, const TensorDecl& tensor, int64_t first,
+                         std::span<const float> values, Dtype dtype = Dtype::f32);
+
 // Whether parameters of an encoder's head may be missing in the files, or have another shape there:
 // a model with a new head (model.head beside model.path) begins with first values of these.
 enum class HeadWeights : uint8_t { all_stored, may_be_new };
@@ -76,10 +81,13 @@ class WeightReader {
 
  private:
   void find_new_parameters(const ModelSpec& spec, std::span<const ParameterSpec> parameters);
+  void expect_all_stored(std::span<const ParameterSpec> parameters) const;
   void add_parameter(const ParameterSpec& parameter, const QuantizationConfig& config);
   void add_scales(const std::string& parameter, const StoredTensor& weight,
-                  const QuantizationConfig& config);
-  void add_input(const std::string& parameter, const QuantizationConfig& config);
+                  const QuantizationGroup& group);
+  void add_input(const std::string& parameter, const ActivationScheme& scheme);
+  float read_input_scale(const std::string& parameter) const;
+  void check_decompressed(const ModelSpec& spec, const QuantizationConfig& config) const;
   std::vector<float> read_scales(const StoredTensor& tensor) const;
 
   void read_unchecked(const std::string& parameter, std::span<std::byte> out, uint64_t first) const;

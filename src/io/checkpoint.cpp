@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/if_there.h"
 #include "base/temporary_file.h"
 #include "io/checkpoint_folder.h"
 #include "io/checkpoint_marker.h"
@@ -87,7 +88,7 @@ void Checkpoints::put_in_place(const std::string& temporary, const std::string& 
 // Where the folder was made, all in it is ours.
 void Checkpoints::discard(const std::string& temporary) {
   try {
-    if (files_.exists(temporary)) remove_checkpoint(files_, temporary);
+    remove_checkpoint(files_, temporary);
   } catch (const Error&) {  // the first failure is the one to report
   }
 }
@@ -146,7 +147,7 @@ void Checkpoints::save(const CheckpointContents& contents, const KeptCheckpoints
       throw;
     }
   });
-  prune_or_warn(keep, path_of(step));
+  remove_or_warn([&] { return outdated(list(), keep, path_of(step)); });
 }
 
 std::string Checkpoints::begin(int64_t step) {
@@ -197,20 +198,35 @@ void Checkpoints::complete(const std::string& temporary, const CheckpointContent
     const Marker marks = {{std::string(kModel), model}, {std::string(kOptim), optim}};
     publish(temporary, path_of(step), finish_files(contents, temporary, marks));
   });
-  prune_or_warn(keep, path_of(step));
+  remove_or_warn([&] { return outdated(list(), keep, path_of(step)); });
 }
 
 // The new checkpoint is whole: going on is right.
-void Checkpoints::prune_or_warn(const KeptCheckpoints& keep, const std::string& just_saved) {
+void Checkpoints::remove_or_warn(const std::function<std::vector<std::string>()>& paths) {
   try {
-    prune(keep, just_saved);
+    for (const std::string& path : paths()) remove_checkpoint(files_, path);
   } catch (const Error& error) {
     log_.warning("[checkpoint] old checkpoints stay: {}", error.what());
   }
 }
 
-void Checkpoints::prune(const KeptCheckpoints& keep, const std::string& just_saved) {
-  const std::vector<CheckpointEntry> entries = list();
+void Checkpoints::tidy(const KeptCheckpoints& keep, const std::string& loaded) {
+  remove_or_warn([&] { return left_behind(keep, loaded); });
+}
+
+std::vector<std::string> Checkpoints::left_behind(const KeptCheckpoints& keep,
+                                                  const std::string& loaded) const {
+  std::vector<CheckpointEntry> entries = list();
+  const auto at = std::ranges::find(entries, loaded, &CheckpointEntry::path);
+  if (at == entries.end()) return {};
+  entries.erase(at + 1, entries.end());
+  return outdated(entries, keep, loaded);
+}
+
+std::vector<std::string> Checkpoints::outdated(const std::vector<CheckpointEntry>& entries,
+                                               const KeptCheckpoints& keep,
+                                               const std::string& just_saved) const {
+  std::vector<std::string> paths;
   int n_newer_whole = 0;
   int64_t last_step = -1;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
@@ -219,49 +235,53 @@ void Checkpoints::prune(const KeptCheckpoints& keep, const std::string& just_sav
                                           : n_newer_whole > 0;
     const bool is_ours = entry->is_reachable && !entry->is_link;
     if ((is_duplicate || is_old) && entry->path != just_saved && is_ours) {
-      remove_checkpoint(files_, entry->path);
+      paths.push_back(entry->path);
     } else if (entry->is_whole()) {
       ++n_newer_whole;
       last_step = entry->step;
     }
   }
-  remove_left_over_saves();
+  std::ranges::copy(left_over_saves(), std::back_inserter(paths));
+  return paths;
 }
 
-void Checkpoints::remove_left_over_saves() {
-  for (const DirectoryEntry& entry : files_.list(folder_)) {
-    const bool is_ours = entry.kind == EntryKind::directory && is_left_over_save(entry.name);
-    if (is_ours) remove_checkpoint(files_, join_path(folder_, entry.name));
+std::vector<std::string> Checkpoints::left_over_saves() const {
+  std::vector<std::string> paths;
+  for (const DirectoryEntry& entry : list_if_there(files_, folder_)) {
+    if (entry.kind == EntryKind::directory && is_left_over_save(entry.name))
+      paths.push_back(join_path(folder_, entry.name));
   }
+  return paths;
 }
 
 void Checkpoints::remove_all() {
   for (const CheckpointEntry& entry : list()) {
     if (!entry.is_link) remove_checkpoint(files_, entry.path);
   }
-  if (files_.exists(folder_)) remove_left_over_saves();
+  for (const std::string& path : left_over_saves()) remove_checkpoint(files_, path);
 }
 
 std::string Checkpoints::why_not_whole(const std::string& path) const {
   const std::string marker_path = join_path(path, kComplete);
-  if (!files_.exists(marker_path)) return "it has no COMPLETE marker";
-  const Marker marker = read_marker(files_, marker_path);
+  const auto marker =
+      files_.exists(marker_path)
+          ? if_there(files_, marker_path, [&] { return read_marker(files_, marker_path); })
+          : std::nullopt;
+  if (!marker) return "it has no COMPLETE marker";
   for (const std::string_view name : {kModel, kOptim, kManifest}) {
-    if (!marker.contains(std::string(name))) return fmt::format("COMPLETE lacks {}", name);
+    if (!marker->contains(std::string(name))) return fmt::format("COMPLETE lacks {}", name);
   }
-  for (const auto& [name, mark] : marker) {
+  for (const auto& [name, mark] : *marker) {
     const std::string file = join_path(path, name);
-    if (!files_.exists(file)) {
+    if (!if_there(files_, file, [&, &size = mark] { verify_size(files_, file, size); })) {
       return fmt::format("[files] cannot open '{}': No such file or directory", file);
     }
-    verify_size(files_, file, mark);
   }
   return wrong_name(files_, path);
 }
 
 CheckpointEntry Checkpoints::inspect(const std::string& path) const {
-  CheckpointEntry entry;
-  entry.path = path;
+  CheckpointEntry entry{.path = path};
   try {
     entry.is_link = files_.entry_kind(path) == EntryKind::link;
     files_.kind(path);  // throws where a link leads nowhere
@@ -275,15 +295,15 @@ CheckpointEntry Checkpoints::inspect(const std::string& path) const {
 
 std::vector<CheckpointEntry> Checkpoints::list() const {
   std::vector<CheckpointEntry> entries;
-  if (!files_.exists(folder_)) return entries;
-  for (const DirectoryEntry& found : files_.list(folder_)) {
+  for (const DirectoryEntry& found : list_if_there(files_, folder_)) {
     const std::optional<int64_t> step = step_of(found.name);
     const bool is_folder = found.kind == EntryKind::directory || found.kind == EntryKind::link;
     if (!step || !is_folder) continue;
     const std::string path = join_path(folder_, found.name);
     CheckpointEntry entry = inspect(path);
     entry.step = *step;
-    const bool is_known = entry.is_whole() || !entry.is_reachable;
+    const bool is_there = files_.entry_kind(path) != EntryKind::none;
+    const bool is_known = entry.is_whole() || (!entry.is_reachable && is_there);
     if (is_known || holds_part_of_checkpoint(files_, path)) entries.push_back(std::move(entry));
   }
   // Of one step, the one that was set aside comes first, so that the replacement is preferred.
@@ -294,8 +314,7 @@ std::vector<CheckpointEntry> Checkpoints::list() const {
 }
 
 void Checkpoints::verify(const std::string& path) const {
-  // All files at a time: one stream alone is slower than most disks. Where no thread can be made
-  // they are read one after the other.
+  // All files at a time, where threads can be made: one stream alone is slower than most disks.
   std::vector<std::future<void>> verified;
   for (const auto& [name, mark] : read_marker(files_, join_path(path, kComplete))) {
     verified.push_back(std::async(kInAThread, [this, file = join_path(path, name), mark = mark] {
@@ -334,25 +353,41 @@ LoadedCheckpoint Checkpoints::load(const std::string& checkpoint_path) const {
   }
 }
 
+// Where another process removes old checkpoints meanwhile, it has saved a newer one: what is there
+// then is looked at again.
 std::optional<LoadedCheckpoint> Checkpoints::newest() const {
-  const std::vector<CheckpointEntry> entries = list();
+  std::vector<CheckpointEntry> entries = list();
+  while (true) {
+    std::vector<CheckpointEntry> now = entries;
+    try {
+      auto found = newest_of(entries);
+      if (found || (now = list()) == entries) return found;
+    } catch (const Error&) {
+      if ((now = list()) == entries) throw;
+    }
+    entries = std::move(now);
+  }
+}
+
+std::optional<LoadedCheckpoint> Checkpoints::newest_of(
+    const std::vector<CheckpointEntry>& entries) const {
   int n_damaged = 0;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     if (!entry->is_reachable) {
       throw Error(ErrorCode::io, "[checkpoint] cannot tell what is in '{}': {}", entry->path,
                   entry->problem);
     }
-    // A marker is written last: what does not fit it was damaged later.
-    n_damaged += files_.exists(join_path(entry->path, kComplete)) ? 1 : 0;
-    if (!entry->is_whole()) {
-      log_.warning("[checkpoint] skipping '{}': {}", entry->path, entry->problem);
-      continue;
-    }
+    std::string problem = entry->problem;
     try {
-      return load(entry->path);
+      if (entry->is_whole()) return load(entry->path);
     } catch (const Error& error) {
-      log_.warning("[checkpoint] skipping '{}': {}", entry->path, error.what());
+      problem = error.what();
     }
+    // A marker is written last, and removed first: what does not fit it was damaged later.
+    const bool is_damaged = files_.exists(join_path(entry->path, kComplete));
+    n_damaged += is_damaged ? 1 : 0;
+    if (is_damaged || !entry->is_whole())
+      log_.warning("[checkpoint] skipping '{}': {}", entry->path, problem);
   }
   if (n_damaged > 0) {
     throw Error(ErrorCode::bad_data,

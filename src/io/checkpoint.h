@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,7 @@ struct CheckpointEntry {
   bool is_reachable = true;  // else nothing can be told: a link that leads nowhere, no permission
   bool is_link = false;
   bool is_whole() const { return problem.empty(); }
+  bool operator==(const CheckpointEntry&) const = default;
 };
 
 struct LoadedCheckpoint {
@@ -83,7 +85,8 @@ class Checkpoints {
                 std::span<const PartHashes> parts, const KeptCheckpoints& keep);
   void abandon(const std::string& temporary) { discard(temporary); }
 
-  std::vector<CheckpointEntry> list() const;  // by step, ascending; hashes are not read
+  // By step, ascending; hashes are not read. What other processes remove meanwhile is left out.
+  std::vector<CheckpointEntry> list() const;
 
   // The newest checkpoint that passes load(); others are skipped with a warning. Nothing where no
   // save ever came to its end; Error{bad_data} where some did, but none can be read now: to start
@@ -93,6 +96,11 @@ class Checkpoints {
 
   // Removes all checkpoints but links, whole or not.
   void remove_all();
+  // What a save would remove of what is older than the checkpoint that was loaded: a save that was
+  // killed may not have come so far. tidy() removes it; what cannot be removed is a warning.
+  std::vector<std::string> left_behind(const KeptCheckpoints& keep,
+                                       const std::string& loaded) const;
+  void tidy(const KeptCheckpoints& keep, const std::string& loaded);
 
   // Verifies sizes and hashes, then opens. Whatever goes wrong is an Error: bad_data, io, or device
   // where memory is too small.
@@ -108,11 +116,14 @@ class Checkpoints {
   void publish(const std::string& temporary, const std::string& path, const std::string& marker);
   void put_in_place(const std::string& temporary, const std::string& path);
   void discard(const std::string& temporary);
-  void prune_or_warn(const KeptCheckpoints& keep, const std::string& just_saved);
-  void prune(const KeptCheckpoints& keep, const std::string& just_saved);
-  void remove_left_over_saves();
+  std::vector<std::string> outdated(const std::vector<CheckpointEntry>& entries,
+                                    const KeptCheckpoints& keep,
+                                    const std::string& just_saved) const;
+  std::vector<std::string> left_over_saves() const;
+  void remove_or_warn(const std::function<std::vector<std::string>()>& paths);
   void free_name(const std::string& path);
   std::string what_is_left() const;
+  std::optional<LoadedCheckpoint> newest_of(const std::vector<CheckpointEntry>& entries) const;
   CheckpointEntry inspect(const std::string& path) const;
   std::string problem_of(const std::string& path) const { return inspect(path).problem; }
   std::string why_not_whole(const std::string& path) const;

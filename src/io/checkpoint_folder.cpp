@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/if_there.h"
 #include "base/parse_text.h"
 #include "base/temporary_file.h"
 #include "io/manifest.h"
@@ -32,15 +33,20 @@ std::string wrong_name(const Files& files, const std::string& path) {
 void remove_checkpoint(Files& files, const std::string& path) {
   for (const std::string_view name : {kComplete, kModel, kOptim, kManifest}) {
     const EntryKind kind = files.entry_kind(join_path(path, name));
-    if (kind == EntryKind::file || kind == EntryKind::link) files.remove(join_path(path, name));
+    if (kind == EntryKind::file || kind == EntryKind::link)
+      remove_if_there(files, join_path(path, name));
   }
-  remove_left_overs(files, path, kComplete);
-  if (files.list(path).empty()) files.remove(path);
+  if_there(files, path, [&] {
+    remove_left_overs(files, path, kComplete);
+    if (files.list(path).empty()) files.remove(path);
+  });
 }
 
 bool holds_part_of_checkpoint(const Files& files, const std::string& path) {
   if (!files.is_directory(path)) return false;
-  if (files.list(path).empty()) return true;
+  const auto entries = if_there(files, path, [&] { return files.list(path); });
+  if (!entries) return false;
+  if (entries->empty()) return true;
   const std::string_view names[] = {kComplete, kModel, kOptim, kManifest};
   return std::ranges::any_of(names, [&](std::string_view name) {
     return files.entry_kind(join_path(path, name)) != EntryKind::none;

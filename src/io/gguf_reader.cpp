@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
-#include "base/error.h"
 #include "formats/codec.h"
 
 namespace octet {
@@ -63,24 +64,39 @@ int64_t count_elems(const GgufTensor& tensor) {
   return n;
 }
 
-void check_tensor(const GgufTensor& tensor, const std::string& path, uint64_t n_data) {
-  const auto bad = [&](const std::string& what) {
-    throw Error(ErrorCode::bad_data, "[gguf] {}: '{}': expected {}", path, tensor.name, what);
-  };
+// Returns its bytes.
+uint64_t check_tensor(const GgufHeader& header, const GgufTensor& tensor, uint64_t n_data) {
   const BlockType* type = find_block_type(tensor.type);
   if (type == nullptr) {
-    bad(fmt::format("F32 (type 0), F16 (1), Q4_1 (3) or Q8_0 (8), got type {}", tensor.type));
-    return;
+    header.bad("'{}': expected F32 (type 0), F16 (1), Q4_1 (3) or Q8_0 (8), got type {}",
+               tensor.name, tensor.type);
   }
   if (tensor.shape.back() % type->elems != 0) {
-    bad(fmt::format("rows of a multiple of {} elements as {}, got {}", type->elems, type->name,
-                    tensor.shape.back()));
+    header.bad("'{}': expected rows of a multiple of {} elements as {}, got {}", tensor.name,
+               type->elems, type->name, tensor.shape.back());
   }
   const auto n_bytes =
       static_cast<uint64_t>(count_elems(tensor) / type->elems) * static_cast<uint64_t>(type->bytes);
   if (tensor.offset > n_data || n_bytes > n_data - tensor.offset) {
-    bad(fmt::format("{} bytes at {} of {} bytes of data, got the file's end", n_bytes,
-                    tensor.offset, n_data));
+    header.bad("'{}': expected {} bytes at {} of {} bytes of data, got the file's end", tensor.name,
+               n_bytes, tensor.offset, n_data);
+  }
+  return n_bytes;
+}
+
+void check_tensors(const GgufHeader& header, uint64_t n_data) {
+  std::map<uint64_t, std::pair<uint64_t, const GgufTensor*>> ends;  // by offset
+  for (const GgufTensor& tensor : header.tensors()) {
+    const uint64_t n_bytes = check_tensor(header, tensor, n_data);
+    const auto [at, is_new] =
+        ends.emplace(tensor.offset, std::pair(tensor.offset + n_bytes, &tensor));
+    const auto before = at == ends.begin() ? ends.end() : std::prev(at), after = std::next(at);
+    auto other = is_new ? ends.end() : at;
+    if (is_new && after != ends.end() && at->second.first > after->first) other = after;
+    if (is_new && before != ends.end() && before->second.first > at->first) other = before;
+    if (other == ends.end()) continue;
+    header.bad("'{}' and '{}': expected bytes of their own, got overlapping ones", tensor.name,
+               other->second.second->name);
   }
 }
 
@@ -93,11 +109,9 @@ GgufReader GgufReader::open(const Files& files, const std::string& path) {
   reader.header_ =
       std::make_shared<const GgufHeader>(*reader.bytes_, "gguf", path, GgufHeader::Tensors::read);
   const uint64_t n_file = reader.file_->size(), n_header = reader.header_->n_bytes();
+  check_tensors(*reader.header_, n_file - std::min(n_file, n_header));
   const auto& tensors = reader.header_->tensors();
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    check_tensor(tensors[i], path, n_file - std::min(n_file, n_header));
-    reader.index_.emplace(tensors[i].name, i);
-  }
+  for (size_t i = 0; i < tensors.size(); ++i) reader.index_.emplace(tensors[i].name, i);
   return reader;
 }
 

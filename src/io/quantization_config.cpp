@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/named_enum.h"
 #include "formats/table.h"
+#include "text/regex.h"
 
 namespace octet {
 namespace {
@@ -16,19 +17,58 @@ namespace {
 constexpr const char* kKey = "quantization_config";
 constexpr int64_t kMaxBlock = 1 << 20;
 
+// Keys that are read here or elsewhere; of modules and of parts, by what their tensors are.
+using KeyList = std::vector<std::string_view>;
+const KeyList kFp8Keys = {"quant_method", "fmt",        "activation_scheme", "weight_block_size",
+                          "scale_fmt",    "dequantize", "expert_dtype"};
+// A module is what its tensors are, whatever these lists say of it.
+const KeyList kFp8NeutralKeys = {"ignored_layers", "modules_to_convert", "modules_to_not_convert"};
+const KeyList kCompressedKeys = {
+    "quant_method",    "format",     "quantization_status", "config_groups",    "ignore",
+    "kv_cache_scheme", "dequantize", "run_compressed",      "transform_config", "sparsity_config"};
+const KeyList kGroupKeys = {"targets", "weights", "input_activations", "output_activations",
+                            "format"};
+const KeyList kArgumentKeys = {"num_bits", "type",       "symmetric",   "strategy",
+                               "dynamic",  "group_size", "scale_dtype", "block_structure",
+                               "actorder"};
+// How scales were found, and which kernels others use: without effect on what is computed.
+const KeyList kNeutralKeys = {"use_optimized_inference",
+                              "global_compression_ratio",
+                              "version",
+                              "observer",
+                              "observer_kwargs",
+                              "zp_dtype"};
+const KeyList kOwnKeys = {"quant_method", "groups", "ignore", "residual"};
+const KeyList kOwnGroupKeys = {"targets", "format", "block", "inputs"};
+
 class Reader {
  public:
   Reader(const JsonObject& json, const std::string& where) : json_(json), where_(where) {}
 
   QuantizationConfig read() {
     const std::string method = json_.string("quant_method");
-    if (method == "fp8") return read_fp8();
-    if (method == "compressed-tensors") return read_compressed_tensors();
-    if (method == "octet") return read_octet();
-    bad("quant_method", "fp8 or compressed-tensors", method);
+    if (method == "fp8") {
+      read_fp8();
+    } else if (method == "compressed-tensors") {
+      read_compressed_tensors();
+    } else if (method == "octet") {
+      read_octet();
+    } else {
+      bad("quant_method", "fp8 or compressed-tensors", method);
+    }
+    return std::move(config_);
   }
 
  private:
+  void note_unknown(const JsonObject& object, const std::string& prefix, const KeyList& known) {
+    for (const auto& [key, value] : object.items()) {
+      const bool is_known =
+          std::ranges::count(known, key) > 0 || std::ranges::count(kNeutralKeys, key) > 0;
+      if (is_known || asks_nothing(value)) continue;
+      config_.unknown_keys.push_back(prefix + key);
+    }
+  }
+
   [[noreturn]] void bad(std::string_view key, std::string_view expected,
                         std::string_view got) const {
     throw Error(ErrorCode::bad_data, "[config.json] {}: '{}.{}': expected {}, got {}", where_, kKey,
@@ -71,17 +111,35 @@ class Reader {
     return size;
   }
 
+  // Where it is absent, as the size of a group implies.
+  std::string strategy_of(const JsonObject& arguments,
+                          const std::vector<std::string>& known) const {
+    if (arguments.has("strategy") || !arguments.has("group_size"))
+      return one_of(arguments, "strategy", known);
+    const bool is_channel = arguments.integer("group_size") == -1;
+    return is_channel && std::ranges::count(known, "channel") > 0 ? "channel" : "group";
+  }
+
   // As inference servers read it: by block in groups of 128, else one scale for the tensor.
-  QuantizationConfig read_fp8() const {
+  void read_fp8() {
+    KeyList known = kFp8Keys;
+    known.insert(known.end(), kFp8NeutralKeys.begin(), kFp8NeutralKeys.end());
+    note_unknown(json_, "", known);
     expect(json_, "fmt", "e4m3");
+    expect(json_, "expert_dtype", "fp8");
     const BlockShape block = block_of(json_, "weight_block_size");
     const std::string scheme = one_of(json_, "activation_scheme", {"dynamic", "static"});
     ActivationScheme activations{.scaling = ActivationScaling::tensor};
     if (scheme == "static") activations.scaling = ActivationScaling::fixed;
+    const bool power = one_of(json_, "scale_fmt", {"float", "ue8m0"}) == "ue8m0";
     if (json_.has("weight_block_size")) {
-      activations = {.scaling = ActivationScaling::group, .group = block.cols};
+      activations = {.scaling = ActivationScaling::group, .group = block.cols, .power = power};
+    } else if (power) {
+      bad("scale_fmt", "float where weight_block_size is absent", "ue8m0");
     }
-    return {.groups = {{.targets = {}, .block = block, .activations = activations}}};
+    if (json_.boolean_or("dequantize", false)) activations = {};
+    config_.has_power_blocks = power;
+    config_.groups = {{.targets = {}, .block = block, .activations = activations}};
   }
 
   ActivationScheme inputs_of(const JsonObject& group) const {
@@ -92,7 +150,7 @@ class Reader {
     ActivationScheme scheme;
     const bool is_int = one_of(inputs, "type", {"int", "float"}) == "int";
     scheme.dtype = is_int ? Dtype::int8 : Dtype::e4m3;
-    const std::string strategy = one_of(inputs, "strategy", {"tensor", "token", "group"});
+    const std::string strategy = strategy_of(inputs, {"tensor", "token", "group"});
     const bool is_dynamic =
         inputs.has("dynamic") && inputs.at("dynamic") != Json(false);  // true, "local"
     if (strategy == "tensor") {
@@ -106,31 +164,41 @@ class Reader {
     return scheme;
   }
 
-  QuantizationGroup read_group(const JsonObject& group) const {
-    QuantizationGroup result{.targets = targets_of(group), .block = {}, .activations = {}};
+  QuantizationGroup read_group(const JsonObject& group, const std::string& name) {
+    QuantizationGroup result{
+        .targets = patterns_of(group, "targets"), .block = {}, .activations = {}};
+    if (result.targets.empty()) result.targets.emplace_back("Linear");
+    const std::string prefix = fmt::format("config_groups.{}.", name);
+    note_unknown(group, prefix, kGroupKeys);
+    for (const char* key : {"weights", "input_activations"}) {
+      if (group.has(key)) note_unknown(group.object(key), prefix + key + ".", kArgumentKeys);
+    }
     check_format(group);
     const JsonObject weights = group.object("weights");
     expect(weights, "num_bits", 8);
     one_of(weights, "type", {"float", "int"});
     expect(weights, "symmetric", true);
     expect(weights, "dynamic", false);
-    const std::string strategy =
-        one_of(weights, "strategy", {"tensor", "channel", "group", "block"});
+    const std::string strategy = strategy_of(weights, {"tensor", "channel", "group", "block"});
     if (strategy == "block") result.block = block_of(weights, "block_structure");
     if (strategy == "group") result.block = {.rows = 1, .cols = group_size(weights, "group_size")};
     result.activations = inputs_of(group);
     return result;
   }
 
-  std::vector<std::string> targets_of(const JsonObject& group) const {
-    std::vector<std::string> targets;
-    if (!group.has("targets")) return targets;
-    const Json& list = group.at("targets");
-    for (const Json& target : list.is_array() ? list : Json::array({list})) {
-      if (!target.is_string()) bad("targets", "names of modules", brief(target));
-      targets.push_back(target.get<std::string>());
+  std::vector<ModulePattern> patterns_of(const JsonObject& object, const std::string& key) const {
+    std::vector<ModulePattern> patterns;
+    if (!object.has(key)) return patterns;
+    const Json& list = object.at(key);
+    for (const Json& one : list.is_array() ? list : Json::array({list})) {
+      if (!one.is_string()) bad(key, "names of modules", brief(one));
+      try {
+        patterns.emplace_back(one.get<std::string>());
+      } catch (const Error& error) {
+        bad(key, "a regular expression behind 're:'", error.what());
+      }
     }
-    return targets;
+    return patterns;
   }
 
   void check_format(const JsonObject& object) const {
@@ -140,23 +208,31 @@ class Reader {
             "pack-quantized", "mixed-precision"});
   }
 
-  QuantizationConfig read_compressed_tensors() const {
+  void read_compressed_tensors() {
+    note_unknown(json_, "", kCompressedKeys);
     check_format(json_);
-    expect(json_, "quantization_status", "compressed");
-    QuantizationConfig config;
+    if (json_.has("transform_config") && !json_.at("transform_config").empty())
+      bad("transform_config", "none", "transforms");
+    if (json_.has("sparsity_config")) expect_dense(json_.object("sparsity_config"));
+    const std::string status = one_of(json_, "quantization_status", {"compressed", "decompressed"});
+    config_.is_decompressed = status == "decompressed";
+    config_.ignored = patterns_of(json_, "ignore");
+    config_.others_are_first = false;
     const JsonObject groups = json_.object("config_groups");
     for (const auto& [name, group] : groups.items()) {
-      config.groups.push_back(read_group(groups.object(name)));
+      config_.groups.push_back(read_group(groups.object(name), name));
     }
-    if (config.groups.empty()) config.groups.emplace_back();
-    for (const QuantizationGroup& group : config.groups) {
-      for (const std::string& target : group.targets) {
-        if (config.groups.size() > 1 && target.starts_with("re:")) {
-          bad("targets", "names of modules where groups are several", "a regular expression");
-        }
-      }
+    if (config_.groups.empty())
+      config_.groups.push_back(
+          {.targets = {ModulePattern("Linear")}, .block = {}, .activations = {}});
+    if (json_.boolean_or("dequantize", !json_.boolean_or("run_compressed", true))) {
+      for (QuantizationGroup& group : config_.groups) group.activations = {};
     }
-    return config;
+  }
+
+  void expect_dense(const JsonObject& sparsity) const {
+    if (sparsity.string_or("format", "dense") != "dense")
+      bad("sparsity_config.format", "dense", sparsity.string("format"));
   }
 
   Dtype dtype_of(const JsonObject& object, const std::string& key) const {
@@ -166,25 +242,26 @@ class Reader {
     return *dtype;
   }
 
-  QuantizationConfig read_octet() const {
-    QuantizationConfig config;
+  void read_octet() {
+    note_unknown(json_, "", kOwnKeys);
     const Json& groups = json_.at("groups");
     if (!groups.is_array() || groups.empty()) bad("groups", "a list of groups", brief(groups));
     for (const Json& json : groups) {
       const JsonObject group(json, where_);
-      QuantizationGroup result{.targets = targets_of(group), .block = {}, .activations = {}};
+      note_unknown(group, "groups.", kOwnGroupKeys);
+      QuantizationGroup result{
+          .targets = patterns_of(group, "targets"), .block = {}, .activations = {}};
       if (group.has("block")) result.block = block_of(group, "block");
       if (group.has("inputs")) result.activations = octet_inputs(group.object("inputs"));
-      config.groups.push_back(std::move(result));
+      config_.groups.push_back(std::move(result));
     }
     if (json_.has("residual")) {
       const JsonObject residual = json_.object("residual"), scales = residual.object("scales");
-      config.residual = dtype_of(residual, "format");
+      config_.residual = dtype_of(residual, "format");
       for (const auto& [name, scale] : scales.items()) {
-        config.residual_scales[name] = static_cast<float>(scales.number(name));
+        config_.residual_scales[name] = static_cast<float>(scales.number(name));
       }
     }
-    return config;
   }
 
   ActivationScheme octet_inputs(const JsonObject& inputs) const {
@@ -199,13 +276,38 @@ class Reader {
 
   const JsonObject& json_;
   const std::string& where_;
+  QuantizationConfig config_;
 };
 
-bool is_target(const std::string& target, std::string_view module) {
-  return target == "Linear" || target == module;
+}  // namespace
+
+// As Python's re.match: from a name's beginning, not to its end.
+ModulePattern::ModulePattern(std::string text) : text_(std::move(text)) {
+  constexpr std::string_view kExpression = "re:";
+  if (text_.starts_with(kExpression)) {
+    kind_ = Kind::expression;
+    regex_ =
+        std::make_shared<const Regex>(fmt::format("\\A(?:{})", text_.substr(kExpression.size())));
+  } else if (text_ == "Linear" || text_ == "Module") {
+    kind_ = Kind::linears;
+  }
 }
 
-}  // namespace
+bool ModulePattern::matches(std::string_view module) const {
+  if (kind_ != Kind::expression) return kind_ == Kind::linears || text_ == module;
+  MatchBudget budget = match_budget(module.size());
+  bool found = false;
+  regex_->for_each(module, budget, [&](const RegexMatch&) { found = true; });
+  return found;
+}
+
+std::vector<std::string_view> neutral_quantization_keys() {
+  return kNeutralKeys;
+}
+
+std::vector<std::string_view> neutral_fp8_keys() {
+  return kFp8NeutralKeys;
+}
 
 std::optional<QuantizationConfig> parse_quantization_config(const std::string& text,
                                                             const std::string& where) {
@@ -222,18 +324,28 @@ std::optional<QuantizationConfig> read_quantization_config(const Files& files,
   return parse_quantization_config(files.read_text(path), path);
 }
 
-const QuantizationGroup& QuantizationConfig::group_of(std::string_view weight) const {
-  const std::string_view module = weight.substr(0, weight.rfind('.'));
-  for (const QuantizationGroup& group : groups) {
-    if (std::ranges::any_of(group.targets, [&](auto& t) { return is_target(t, module); })) {
-      return group;
-    }
-  }
-  return groups.front();
+bool QuantizationConfig::ignores(std::string_view module) const {
+  return std::ranges::any_of(ignored, [&](const auto& one) { return one.matches(module); });
 }
 
-std::string input_scale_name(std::string_view weight) {
-  return fmt::format("{}.input_scale", weight.substr(0, weight.rfind('.')));
+const QuantizationGroup* QuantizationConfig::group_of(std::string_view weight) const {
+  const std::string_view module = weight.substr(0, weight.rfind('.'));
+  if (ignores(module)) return nullptr;
+  const QuantizationGroup* found = nullptr;
+  const ModulePattern* by = nullptr;
+  for (const QuantizationGroup& group : groups) {
+    for (const ModulePattern& target : group.targets) {
+      if (!target.matches(module) || (by != nullptr && by->is_before(target))) continue;
+      found = &group;
+      by = &target;
+    }
+  }
+  return found == nullptr && others_are_first ? &groups.front() : found;
+}
+
+std::vector<std::string> input_scale_names(std::string_view weight) {
+  const std::string module(weight.substr(0, weight.rfind('.')));
+  return {module + ".input_scale", module + ".activation_scale"};
 }
 
 std::vector<std::string> scale_names(std::string_view weight) {
@@ -241,9 +353,9 @@ std::vector<std::string> scale_names(std::string_view weight) {
 }
 
 bool is_quantization_tensor(std::string_view name) {
-  constexpr std::string_view kSuffixes[] = {".weight_scale_inv", ".weight_scale", ".weight_shape",
-                                            ".input_scale",      ".output_scale", ".k_scale",
-                                            ".v_scale",          ".q_scale"};
+  constexpr std::string_view kSuffixes[] = {
+      ".weight_scale_inv", ".weight_scale", ".weight_shape", ".input_scale", ".activation_scale",
+      ".output_scale",     ".k_scale",      ".v_scale",      ".q_scale"};
   return std::ranges::any_of(kSuffixes, [&](auto suffix) { return name.ends_with(suffix); });
 }
 

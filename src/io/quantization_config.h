@@ -10,14 +10,16 @@
 //   quant_method octet                any 8-bit format of Octet's and any grid of scales:
 //                                     docs/formats/quantized.md
 // Scales are multipliers: weight = q * scale; U8 ones are E8M0. Other methods and formats are
-// refused by name.
+// refused by name. Source: compressed-tensors 0.20 (which group a module is of), transformers 5.24.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/files.h"
@@ -25,6 +27,8 @@
 #include "formats/dtype.h"
 
 namespace octet {
+
+class Regex;
 
 struct BlockShape {
   int64_t rows = 128, cols = 128;
@@ -46,23 +50,56 @@ struct ActivationScheme {
   bool operator==(const ActivationScheme&) const = default;
 };
 
+// A module by its name, modules whose names begin as a regular expression says ("re:..."), or by a
+// class of theirs: "Linear", "Module".
+class ModulePattern {
+ public:
+  enum class Kind : uint8_t { name, expression, linears };
+
+  // Throws Error{invalid_argument} where it is no expression.
+  explicit ModulePattern(std::string text);
+  bool matches(std::string_view module) const;
+  // A name goes before expressions, and those before classes, each in alphabetical order.
+  bool is_before(const ModulePattern& other) const {
+    return std::tie(kind_, text_) < std::tie(other.kind_, other.text_);
+  }
+
+ private:
+  Kind kind_ = Kind::name;
+  std::string text_;
+  std::shared_ptr<const Regex> regex_;  // shared: patterns are copied
+};
+
 // Linears that are quantized alike.
 struct QuantizationGroup {
-  std::vector<std::string> targets;  // modules by name, or "Linear": all
-  BlockShape block;                  // of scales that are a matrix of more than one column
+  std::vector<ModulePattern> targets;
+  BlockShape block;  // of scales that are a matrix of more than one column
   ActivationScheme activations;
 };
 
 struct QuantizationConfig {
   std::vector<QuantizationGroup> groups;  // at least one
+  std::vector<ModulePattern> ignored = {};
+  bool others_are_first = true;  // what no target names is of the first group; false: of none
+  // The weights are not in 8 bits, and scales beside them unused: the inputs are quantized still.
+  bool is_decompressed = false;
+  bool has_power_blocks = false;               // fp8: scale_fmt ue8m0
+  std::vector<std::string> unknown_keys = {};  // "config_groups.group_0.weights.KEY"
   // Octet's own: the operands of residual sums, by the pass's names, and their fixed scales.
   Dtype residual = Dtype::e4m3;
   std::map<std::string, float> residual_scales = {};
 
-  // Of the linear with this weight, "model.layers.0.mlp.up_proj.weight": the first group that has
-  // it as a target; with one group alone that one. The first where none has.
-  const QuantizationGroup& group_of(std::string_view weight) const;
+  // Of the linear with this weight, "model.layers.0.mlp.up_proj.weight": the group with the target
+  // that goes before all others that match, the last of groups with one target. Null: it is
+  // ignored, or of none.
+  const QuantizationGroup* group_of(std::string_view weight) const;
+  bool ignores(std::string_view module) const;
 };
+
+// Keys of any quant_method, and of fp8's, that change nothing, proved in
+// docs/results/neutral_keys.csv.
+std::vector<std::string_view> neutral_quantization_keys();
+std::vector<std::string_view> neutral_fp8_keys();
 
 // Nothing where the folder's weights are not quantized. Throws Error{bad_data}, "[config.json]
 // PATH: 'quantization_config.KEY': expected ..., got ...".
@@ -74,7 +111,7 @@ std::optional<QuantizationConfig> read_quantization_config(const Files& files,
 
 // The names under which a weight's scale is looked for, and its input's.
 std::vector<std::string> scale_names(std::string_view weight);
-std::string input_scale_name(std::string_view weight);
+std::vector<std::string> input_scale_names(std::string_view weight);
 // Scales and what else stands beside a quantized weight, and is no parameter.
 bool is_quantization_tensor(std::string_view name);
 // Those of them that say nothing of weights or inputs: of the KV cache, and of outputs.

@@ -26,7 +26,8 @@ namespace octet {
 
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-// The dtypes of the format itself; some have no counterpart in Octet and are read only.
+// The dtypes of the format itself, as of safetensors 0.8; those without a counterpart in Octet are
+// listed, and most of them not read.
 enum class SafeDtype {
   f64,
   f32,
@@ -34,6 +35,7 @@ enum class SafeDtype {
   f16,
   f8_e4m3,
   f8_e5m2,
+  f8_e8m0,
   i64,
   i32,
   i16,
@@ -41,18 +43,26 @@ enum class SafeDtype {
   u32,
   u16,
   u8,
-  boolean
+  boolean,
+  u64,
+  c64,
+  f8_e4m3fnuz,
+  f8_e5m2fnuz,
+  f6_e2m3,
+  f6_e3m2,
+  f4
 };
 constexpr auto value_names(SafeDtype) {  // as in the file
-  return name_list("F64", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", "I64", "I32", "I16", "I8",
-                   "U32", "U16", "U8", "BOOL");
+  return name_list("F64", "F32", "BF16", "F16", "F8_E4M3", "F8_E5M2", "F8_E8M0", "I64", "I32",
+                   "I16", "I8", "U32", "U16", "U8", "BOOL", "U64", "C64", "F8_E4M3FNUZ",
+                   "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2", "F4");
 }
 
 std::string_view safe_dtype_name(SafeDtype dtype);
-int element_width(SafeDtype dtype);
+int element_width(SafeDtype dtype);  // bytes; CHECKs against those of 4 and 6 bits
 std::optional<SafeDtype> safe_dtype_from_name(std::string_view name);
 SafeDtype stored_as(Dtype dtype);  // hif8, e8m0, de8s, de8u: u8. CHECKs against real
-std::optional<Dtype> native_dtype(SafeDtype dtype);  // nothing for f64, i64
+std::optional<Dtype> native_dtype(SafeDtype dtype);  // nothing where Octet has none
 
 struct TensorDecl {
   std::string name;
@@ -62,7 +72,7 @@ struct TensorDecl {
   // metadata.
   std::optional<Dtype> dtype = {};
 
-  uint64_t n_bytes() const;  // throws Error{bad_data} where dtype x shape overflows
+  uint64_t n_bytes() const;  // throws Error{bad_data} where dtype x shape are not so many bytes
 };
 TensorDecl tensor_decl(std::string name, Dtype dtype, std::vector<int64_t> shape);
 

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -9,10 +9,23 @@
 namespace octet {
 namespace {
 
+struct StoredDtype {
+  std::optional<Dtype> native;
+  int bits;
+};
 // In the order of the enumerators.
-constexpr std::array<std::optional<Dtype>, enum_count(SafeDtype{})> kNative = {
-    std::nullopt, Dtype::f32, Dtype::bf16, Dtype::fp16, Dtype::e4m3, Dtype::e5m2, std::nullopt,
-    Dtype::i32,   Dtype::i16, Dtype::int8, Dtype::u32,  Dtype::u16,  Dtype::u8,   Dtype::boolean};
+constexpr StoredDtype kStored[] = {
+    {std::nullopt, 64}, {Dtype::f32, 32},  {Dtype::bf16, 16},   {Dtype::fp16, 16},
+    {Dtype::e4m3, 8},   {Dtype::e5m2, 8},  {Dtype::e8m0, 8},    {std::nullopt, 64},
+    {Dtype::i32, 32},   {Dtype::i16, 16},  {Dtype::int8, 8},    {Dtype::u32, 32},
+    {Dtype::u16, 16},   {Dtype::u8, 8},    {Dtype::boolean, 8}, {std::nullopt, 64},
+    {std::nullopt, 64}, {std::nullopt, 8}, {std::nullopt, 8},   {std::nullopt, 6},
+    {std::nullopt, 6},  {std::nullopt, 4}};
+static_assert(std::ssize(kStored) == enum_count(SafeDtype{}));
+
+const StoredDtype& row_of(SafeDtype dtype) {
+  return kStored[static_cast<size_t>(dtype)];
+}
 
 }  // namespace
 
@@ -23,17 +36,20 @@ std::optional<SafeDtype> safe_dtype_from_name(std::string_view name) {
   return enum_from_name<SafeDtype>(name);
 }
 std::optional<Dtype> native_dtype(SafeDtype dtype) {
-  return kNative.at(static_cast<size_t>(dtype));
+  return row_of(dtype).native;
 }
 int element_width(SafeDtype dtype) {
-  const auto native = native_dtype(dtype);
-  return native ? static_cast<int>(bytes_of(*native, 1)) : 8;  // f64, i64
+  CHECK(row_of(dtype).bits % 8 == 0);
+  return row_of(dtype).bits / 8;
 }
 
 SafeDtype stored_as(Dtype dtype) {
   CHECK(dtype != Dtype::real);
-  const auto at = std::ranges::find(kNative, std::optional(dtype));
-  if (at != kNative.end()) return static_cast<SafeDtype>(at - kNative.begin());
+  const auto* at = std::ranges::find(kStored, std::optional(dtype), &StoredDtype::native);
+  // Files of Octet's have powers of two as U8 that the metadata name.
+  if (at != std::end(kStored) && dtype != Dtype::e8m0) {
+    return static_cast<SafeDtype>(at - std::begin(kStored));
+  }
   CHECK(bytes_of(dtype, 1) == 1);
   return SafeDtype::u8;
 }
@@ -43,7 +59,9 @@ TensorDecl tensor_decl(std::string name, Dtype dtype, std::vector<int64_t> shape
 }
 
 uint64_t TensorDecl::n_bytes() const {
-  uint64_t n = static_cast<uint64_t>(element_width(stored));
+  const auto bits = static_cast<uint64_t>(row_of(stored).bits);
+  const uint64_t most = static_cast<uint64_t>(INT64_MAX) / std::max<uint64_t>(bits / 8, 1);
+  uint64_t n = 1;  // elements, but for extents of 0
   bool is_empty = false;
   for (const int64_t extent : shape) {
     if (extent < 0) {
@@ -51,12 +69,16 @@ uint64_t TensorDecl::n_bytes() const {
                   name, extent);
     }
     if (extent == 0) is_empty = true;
-    if (extent != 0 && n > static_cast<uint64_t>(INT64_MAX) / static_cast<uint64_t>(extent)) {
+    if (extent != 0 && n > most / static_cast<uint64_t>(extent)) {
       throw Error(ErrorCode::bad_data, "[safetensors] '{}': expected fewer than 2^63 bytes", name);
     }
     if (extent != 0) n *= static_cast<uint64_t>(extent);
   }
-  return is_empty ? 0 : n;
+  if (!is_empty && n % 8 * bits % 8 != 0) {
+    throw Error(ErrorCode::bad_data, "[safetensors] '{}': expected whole bytes, got {} x {} bits",
+                name, n, bits);
+  }
+  return is_empty ? 0 : n / 8 * bits + n % 8 * bits / 8;
 }
 
 }  // namespace octet

@@ -61,7 +61,11 @@ StoredTensor parse_tensor(const std::string& path, const std::string& name, cons
         begin, end);
   }
   const std::optional<uint64_t> n_bytes = bytes_of(tensor);
-  if (!n_bytes) bad(path, "'{}': expected fewer than 2^63 bytes, got {}", name, shape_text);
+  if (!n_bytes) {
+    const bool is_narrow = dtype == "F4" || dtype.starts_with("F6_");  // bits
+    bad(path, "'{}': expected {}, got {}", name,
+        is_narrow ? "whole bytes, fewer than 2^63" : "fewer than 2^63 bytes", shape_text);
+  }
   if (*n_bytes != end - begin) {
     bad(path, "'{}': {} {} needs {} bytes, got {}", name, dtype, shape_text, *n_bytes, end - begin);
   }
@@ -100,6 +104,7 @@ void SafetensorsReader::parse_header(std::string_view header, uint64_t n_data_by
   const JsonObject checked(json, path());
   for (const auto& [name, entry] : json.items()) {
     if (name == "__metadata__") {
+      if (entry.is_null()) continue;
       if (!entry.is_object())
         bad(path(), "__metadata__ must be an object, got {}", entry.type_name());
       for (const auto& [key, value] : entry.items()) {

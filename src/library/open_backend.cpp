@@ -1,13 +1,12 @@
 #include "library/open_backend.h"
 
-#include <sys/auxv.h>
-
 #include <filesystem>
 
 #include "backends/cpu/backend.h"
 #include "backends/cuda/backend.h"
 #include "base/cores.h"
 #include "base/error.h"
+#include "library/program_files.h"
 
 namespace octet {
 namespace {
@@ -31,6 +30,7 @@ Backend open_cpu(const BackendRequest& request) {
 // For its ranks, and its threads: a limit of memory or of processes costs time, not the run.
 Backend as_asked(Backend backend, const BackendRequest& request, const Log& log) {
   backend.catalogue->set_ranks(request.ranks);
+  backend.catalogue->set_arithmetic(request.arithmetic);
   const int wanted = request.threads > 0 ? request.threads : usable_cores();
   const int made = backend.pool->n_threads();
   if (made < wanted) {
@@ -47,29 +47,21 @@ std::string module_of(const BackendRequest& request) {
               "not say where that is: /proc is not mounted");
 }
 
-// Without /proc, the name that the program was started by: the system took it from there, so that
-// it leads to the program, if it leads anywhere.
-std::filesystem::path program_path() {
-  std::error_code error;
-  const std::filesystem::path known = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (!error) return known;
-  const auto* name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
-  return name == nullptr ? std::filesystem::path() : std::filesystem::canonical(name, error);
-}
-
 }  // namespace
 
 std::string cuda_module_path() {
-  std::error_code error;
-  const std::filesystem::path folder = program_path().parent_path();
-  if (!folder.is_absolute()) return "";
-  const auto beside = folder / "liboctet_cuda.so";
-  return std::filesystem::exists(beside, error) ? beside : folder / "cuda" / "liboctet_cuda.so";
+  const std::filesystem::path found =
+      beside_program({"liboctet_cuda.so", "cuda/liboctet_cuda.so", "octet/liboctet_cuda.so",
+                      "../lib/octet/liboctet_cuda.so"});
+  const std::filesystem::path folder = program_folder();
+  return found.empty() && folder.is_absolute() ? folder / "cuda" / "liboctet_cuda.so" : found;
 }
 
 std::string mpi_module_path() {
-  const std::filesystem::path folder = program_path().parent_path();
-  return folder.is_absolute() ? folder / "liboctet_mpi.so" : std::filesystem::path();
+  const std::filesystem::path found =
+      beside_program({"liboctet_mpi.so", "octet/liboctet_mpi.so", "../lib/octet/liboctet_mpi.so"});
+  const std::filesystem::path folder = program_folder();
+  return found.empty() && folder.is_absolute() ? folder / "liboctet_mpi.so" : found;
 }
 
 Backend open_backend(const BackendRequest& request, const Log& log) {
@@ -89,6 +81,18 @@ Backend open_plan_backend(const BackendRequest& request, const Log& log) {
   return as_asked(cuda::make_plan_backend(
                       {.deterministic = request.deterministic, .n_threads = request.threads}),
                   request, log);
+}
+
+std::optional<Backend> audit_backend(Catalogue& catalogue, int64_t every) {
+  const Target& target = catalogue.target();
+  const int wanted = capability_of(Arithmetic::hopper);
+  const bool has_rule = target.capability == wanted || target.arithmetic == Arithmetic::hopper;
+  if (every == 0 || !has_rule) return std::nullopt;
+  catalogue.set_arithmetic(
+      Arithmetic::hopper);  // of a card, algorithms that add otherwise are left
+  Backend cpu = cpu::make_backend(1, cpu::detect_isa());
+  cpu.catalogue->set_arithmetic(Arithmetic::hopper);
+  return cpu;
 }
 
 std::string isa_of(const BackendRequest& request) {

@@ -1,6 +1,7 @@
 // A back end by the names that users write: what the command line, Python and include/octet open.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "backends/cpu/gemm/tile_gemm.h"
@@ -19,6 +20,7 @@ struct BackendRequest {
   int device_index = 0;          // of the host's GPUs
   bool deterministic = false;    // train.deterministic: on the CPU kernels always are
   cpu::RowSums rows = cpu::RowSums::library;
+  Arithmetic arithmetic = Arithmetic::own;
   Group* group = nullptr;  // of ranks that are threads of this process, on the CPU
   int ranks = 1;           // that run programs together
 };
@@ -29,6 +31,11 @@ Backend open_backend(const BackendRequest& request, const Log& log = {});
 // To plan with: needs no device.
 Backend open_plan_backend(const BackendRequest& request, const Log& log = {});
 
+// A CPU with the sums of the back end's tensor cores, or of its own where it has a card's
+// (TrainerMachine::auditor); what is planned from now on has these sums. Nothing where no rule is
+// known, or `every` is 0.
+std::optional<Backend> audit_backend(Catalogue& catalogue, int64_t every);
+
 // The instruction set that a back end of this request has; "" where its device is not the CPU.
 std::string isa_of(const BackendRequest& request);
 
@@ -37,10 +44,11 @@ std::string isa_of(const BackendRequest& request);
 BackendRequest resumed_request(BackendRequest request, const std::string& recorded_isa,
                                const Log& log);
 
-// Where the CUDA module is looked for: beside the program, then in cuda/ beside it; an absolute
-// path. Empty where the system does not say which file this program is.
+// Where the CUDA module is: beside the program, in cuda/ beside it, or installed (lib/octet of its
+// prefix); an absolute path, also where there is none. Empty where the system does not say which
+// file this program is.
 std::string cuda_module_path();
-// The same for liboctet_mpi.so, beside the program alone.
+// The same for liboctet_mpi.so: beside the program, or installed.
 std::string mpi_module_path();
 
 }  // namespace octet

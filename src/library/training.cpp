@@ -72,6 +72,7 @@ struct Training::State {
   LoadedConfig loaded;
   std::string config;  // resolved
   Backend backend;
+  std::optional<Backend> auditor;
   Dataset data;
   std::unique_ptr<Run> run;  // goes first: it uses all of the above
   int64_t steps_done = 0;
@@ -79,7 +80,9 @@ struct Training::State {
   void begin() {
     if (mode == StartMode::resume) keep_what_resumes(posix_files(), loaded, log);
     request.deterministic = loaded.config.train.deterministic;
+    request.arithmetic = loaded.config.train.arithmetic;
     backend = open_backend(request, log);
+    auditor = audit_backend(*backend.catalogue, loaded.config.train.audit);
     for (const DeviceLibrary& library : backend.device->libraries()) {
       if (!library.problem.empty()) log.warning("{}: {}", library.name, library.problem);
     }
@@ -89,12 +92,15 @@ struct Training::State {
     loaded = std::move(opened.loaded);
     data = std::move(opened.data);
     config = resolved_yaml(loaded.config);
-    run = std::make_unique<Run>(
-        loaded.config, data,
-        TrainerMachine{posix_files(), *backend.device, *backend.catalogue, isa_of(request)},
-        RunStart{mode, loaded.source},
-        // Steps are told by step(), and not to the log.
-        TrainHooks{.on_step = [](const StepReport&) {}, .log = log});
+    run = std::make_unique<Run>(loaded.config, data,
+                                TrainerMachine{.files = posix_files(),
+                                               .device = *backend.device,
+                                               .catalogue = *backend.catalogue,
+                                               .isa = isa_of(request),
+                                               .auditor = auditor ? &*auditor : nullptr},
+                                RunStart{mode, loaded.source},
+                                // Steps are told by step(), and not to the log.
+                                TrainHooks{.on_step = [](const StepReport&) {}, .log = log});
     steps_done = run->trainer().step_count();
   }
 };

@@ -5,8 +5,9 @@
 //   m = b1*m + (1-b1)*g                     v = b2*v + ((1-b2)*g)*g
 //   w = w - lr*( (m/c1) / (sqrt(v/c2) + eps) + wd*w )        c1 = 1-b1^t, c2 = 1-b2^t; the old w,
 //   the new m and v
-// b, eps and wd are rounded to f32; 1-b is the f32 difference. m and v are what storage decodes to;
-// how they are stored again is math/moment.h, how w is stored math/master.h.
+// b, eps and wd are rounded to f32; 1-b is the difference in f64, rounded: that of the rounded b is
+// off by up to 2^-25 / (1-b), and the bias corrections do not follow it. m and v are what storage
+// decodes to; how they are stored again is math/moment.h, how w is stored math/master.h.
 #pragma once
 
 #include <cmath>
@@ -18,9 +19,14 @@
 namespace octet {
 
 struct AdamwConstants {
-  float beta1, beta2, eps, weight_decay;
+  float beta1, beta2, rest1, rest2;  // rest: 1-b
+  float eps, weight_decay;
   float lr, c1, c2, grad_scale;
 };
+
+OCTET_HOST_DEVICE inline float rest_of(double beta) {
+  return static_cast<float>(1 - beta);
+}
 
 struct AdamwElement {
   float w, m, v;
@@ -29,8 +35,8 @@ struct AdamwElement {
 OCTET_HOST_DEVICE inline AdamwElement adamw_element(const AdamwConstants& k, AdamwElement old,
                                                     float gradient) {
   const float g = gradient * k.grad_scale;
-  const float m = k.beta1 * old.m + (1.0f - k.beta1) * g;
-  const float v = k.beta2 * old.v + ((1.0f - k.beta2) * g) * g;
+  const float m = k.beta1 * old.m + k.rest1 * g;
+  const float v = k.beta2 * old.v + (k.rest2 * g) * g;
   const float step = (m / k.c1) / (std::sqrt(v / k.c2) + k.eps);
   return {old.w - k.lr * (step + k.weight_decay * old.w), m, v};
 }

@@ -5,11 +5,13 @@
 //   target)^(1/k) * amax k   = log(R_fmt) / log(R) cut to a multiple of 1/16, in [1/16, 255/16], R
 //   = amax / min over the nonzero |x_i|
 //
-// Metadata, one u32 per group: (ceil(bits(amax) / 2^7) << 8) | 16k. Codes are made with the
-// *stored* amax and k. amax, k and metadata are bit-identical everywhere; the powers are too with
-// MathMode::exact. A group of zeros, or with amax < 2^-100: codes and metadata 0, decodes to 0.
-// Exact zeros stay 0 and do not count in R. Nothing nonzero becomes 0: it takes the smallest code
-// of its sign. NaN and Inf do not count in amax and set a flag.
+// Metadata, one u32 per group: (floor((bits(amax) + up) / 2^7) << 8) | 16k. `up` is 127, which
+// rounds up; moments that are rounded to nearest draw it (math/moment.h). Codes are made with the
+// *stored* amax and k, and what is above it takes the largest code. amax, k and metadata are
+// bit-identical everywhere; the powers are too with MathMode::exact. A group of zeros, or with amax
+// < 2^-100: codes and metadata 0, decodes to 0. Exact zeros stay 0 and do not count in R. Nothing
+// nonzero becomes 0: it takes the smallest code of its sign. NaN and Inf do not count in amax and
+// set a flag.
 #pragma once
 
 #include <cmath>
@@ -55,17 +57,21 @@ OCTET_HOST_DEVICE constexpr AbsRange join(const AbsRange& a, float x) {
           magnitude != 0.0f && magnitude < a.amin ? magnitude : a.amin, a.nonfinite};
 }
 
-// amax cut to 24 bits (sign, exponent, 16 of fraction), rounded up; at most the largest finite one.
-OCTET_HOST_DEVICE constexpr uint32_t expansion_amax24(float amax) {
+inline constexpr uint32_t kAmaxUp = 127;  // all that is cut: rounds up
+
+// amax cut to 24 bits (sign, exponent, 16 of fraction) after `up` is added to the bits that are
+// cut; at most the largest finite one.
+OCTET_HOST_DEVICE constexpr uint32_t expansion_amax24(float amax, uint32_t up = kAmaxUp) {
   constexpr uint32_t kLargest = (kF32Inf >> 7) - 1;
-  const uint32_t cut = (bits_of(amax) + 127u) >> 7;
+  const uint32_t cut = (bits_of(amax) + up) >> 7;
   return cut < kLargest ? cut : kLargest;
 }
 
 OCTET_HOST_DEVICE constexpr uint32_t expansion_meta(const AbsRange& range,
-                                                    const RangeThresholds& thresholds) {
+                                                    const RangeThresholds& thresholds,
+                                                    uint32_t up = kAmaxUp) {
   if (!(range.amax >= kMinExpansionAmax)) return 0;
-  const uint32_t amax24 = expansion_amax24(range.amax);
+  const uint32_t amax24 = expansion_amax24(range.amax, up);
   const int k16 = choose_k16(range_of(float_of(amax24 << 7), range.amin), thresholds);
   return (amax24 << 8) | static_cast<uint32_t>(k16);
 }

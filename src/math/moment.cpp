@@ -22,12 +22,13 @@ void visit_moment(Dtype dtype, F&& f) {
 
 }  // namespace
 
-uint32_t moment_meta(const MomentCoding& coding, const AbsRange& range) {
+uint32_t moment_meta(const MomentCoding& coding, const AbsRange& range, uint32_t up) {
   if (coding.expand) {
-    return expansion_meta(range, find_expansion(coding.dtype, coding.moment).thresholds);
+    return expansion_meta(moment_range(range),
+                          find_expansion(coding.dtype, coding.moment).thresholds, up);
   }
   if (!(range.amax >= kMinExpansionAmax)) return 0;
-  return (expansion_amax24(range.amax) << 8) | kPlainK16;
+  return (expansion_amax24(range.amax, up) << 8) | kPlainK16;
 }
 
 void moment_scale(const MomentCoding& coding, uint32_t meta, std::span<const float> x,
@@ -63,7 +64,7 @@ void encode_moments(const MomentCoding& coding, std::span<const float> x, const 
                     std::span<uint8_t> codes, uint32_t& meta) {
   AbsRange range;
   for (const float value : x) range = join(range, stored_moment(value));
-  meta = moment_meta(coding, range);
+  meta = moment_meta(coding, range, amax_rounding(coding, draw.random).up(draw.first));
   encode_with_meta(coding, meta, x, draw, codes);
 }
 

@@ -10,7 +10,7 @@
 // amax; Inf, a moment that overflowed, counts and is stored as the largest finite value of its
 // sign, in f32 and bf16 too, so that it decays again. Stochastic rounding draws between the two
 // neighbours in *decoded* values, so that it is unbiased with expansion too (DE8 included); bf16 as
-// math/master.h.
+// math/master.h. The amax of a group is cut to 24 bits by drawn bits (AmaxRounding).
 #pragma once
 
 #include <cstdint>
@@ -34,12 +34,34 @@ OCTET_HOST_DEVICE constexpr bool keeps_nonzero(const MomentCoding& coding) {
   return coding.expand || coding.moment == Moment::second;
 }
 
-// The words of one group's stochastic rounding: element i of the group draws random.bits(first +
-// i).
+// The words of one group's rounding: its amax draws by `first`, and where codes are stochastic
+// element i of the group draws random.bits(first + i).
 struct MomentDraw {
   RandomStream random{};
   int64_t first = 0;
 };
+
+// How a step cuts the amax of a moment's groups to 24 bits. It is right on average: where codes are
+// rounded to nearest they stand while all of a group decays, and amax alone carries the decay, of
+// which a place of the 24 bits holds many steps (beta = 0.99999). Rounding up would undo it, to
+// nearest would take a whole place a step. Where codes are stochastic amax goes up, since they
+// carry the decay, and nothing above amax could be drawn without bias.
+struct AmaxRounding {
+  uint32_t word = 0;  // of this step
+  bool is_up = true;
+
+  // What is added for the group whose first element has this place in the parameter: groups lie a
+  // golden section apart.
+  OCTET_HOST_DEVICE constexpr uint32_t up(int64_t first) const {
+    return is_up ? kAmaxUp : (word + 0x9E3779B9u * static_cast<uint32_t>(first)) >> 25;
+  }
+};
+// random: of the moment's words. The block behind those of all elements is amax's.
+OCTET_HOST_DEVICE inline AmaxRounding amax_rounding(const MomentCoding& coding,
+                                                    const RandomStream& random) {
+  if (coding.stochastic) return {};
+  return {.word = random.block(~uint64_t{0}).word[0], .is_up = false};
+}
 
 // 16k of a group that is not expanded.
 inline constexpr uint32_t kPlainK16 = 16;
@@ -57,8 +79,16 @@ OCTET_HOST_DEVICE constexpr float first_beside(float m, float v) {
   return m > kRoot ? kRoot : m < -kRoot ? -kRoot : m;
 }
 
-// The metadata of a group with this range.
-uint32_t moment_meta(const MomentCoding& coding, const AbsRange& range);
+// By which k is chosen: the smallest magnitude counts as 2^-13 more, which its code does not see.
+// The element with the smallest code gives back the very range for which k was chosen; what
+// rounding adds to it would lower k, and with it the element, in every step.
+OCTET_HOST_DEVICE constexpr AbsRange moment_range(const AbsRange& range) {
+  const float amin = range.amin * (1.0f + 0x1p-13f);
+  return {range.amax, amin < range.amax ? amin : range.amax, range.nonfinite};
+}
+
+// The metadata of a group with this range; up: AmaxRounding's.
+uint32_t moment_meta(const MomentCoding& coding, const AbsRange& range, uint32_t up = kAmaxUp);
 
 // The values to encode: sign(x) (|x|/amax)^k target, smallest code where zero is not allowed.
 // meta is not 0; y may be x.

@@ -19,6 +19,9 @@ constexpr HfKey kKeys[] = {
     {.field = "norm_eps", .key = "layer_norm_eps", .absent = 1e-12},
     {.field = "gelu", .key = "hidden_act", .absent = static_cast<int>(GeluKind::erf)},
 };
+constexpr HfKey kRobertaKeys[] = {
+    {.field = "pad_token", .key = "pad_token_id", .absent = 1},
+};
 constexpr HfKey kDistilbertKeys[] = {
     {.field = "vocab", .key = "vocab_size"},
     {.field = "hidden", .key = "dim", .absent = 768},
@@ -26,14 +29,16 @@ constexpr HfKey kDistilbertKeys[] = {
     {.field = "layers", .key = "n_layers", .absent = 6},
     {.field = "heads", .key = "n_heads", .absent = 12},
     {.field = "max_positions", .key = "max_position_embeddings", .absent = 512},
-    {.field = "norm_eps", .key = "layer_norm_eps", .absent = 1e-12},
     {.field = "gelu", .key = "activation", .absent = static_cast<int>(GeluKind::erf)},
 };
+// transformers' DistilBERT has this epsilon, whatever its file says.
 constexpr HfNeutral kDistilbertNeutrals[] = {
     {.key = "sinusoidal_pos_embds", .value = "false"},
     {.key = "tie_word_embeddings", .value = "true"},
+    {.key = "layer_norm_eps", .value = "1e-12"},
 };
 constexpr HfNeutral kNeutrals[] = {
+    {.key = "is_decoder", .value = "false"},  // would mask causally
     {.key = "position_embedding_type", .value = "\"absolute\""},
     {.key = "tie_word_embeddings", .value = "true"},
 };
@@ -58,6 +63,23 @@ constexpr auto kRobertaHeads =
 constexpr auto kDistilbertHeads =
     heads("DistilBertForMaskedLM", "DistilBertModel", "DistilBertForSequenceClassification",
           "DistilBertForQuestionAnswering");
+
+constexpr HeadAlias kBertAliases[] = {
+    {"BertForPreTraining", ModelHead::masked},
+    {"BertLMHeadModel", ModelHead::masked},
+    {"BertForNextSentencePrediction", ModelHead::features},
+    {"BertForTokenClassification", ModelHead::features},
+    {"BertForMultipleChoice", ModelHead::features},
+};
+constexpr HeadAlias kRobertaAliases[] = {
+    {"RobertaForCausalLM", ModelHead::masked},
+    {"RobertaForTokenClassification", ModelHead::features},
+    {"RobertaForMultipleChoice", ModelHead::features},
+};
+constexpr HeadAlias kDistilbertAliases[] = {
+    {"DistilBertForTokenClassification", ModelHead::features},
+    {"DistilBertForMultipleChoice", ModelHead::features},
+};
 
 constexpr std::string_view kDistilbertHeadPrefixes[] = {"vocab_", "pre_classifier.", "classifier.",
                                                         "qa_outputs."};
@@ -106,6 +128,16 @@ std::vector<InputSpec> inputs(const ModelSpec& spec, const BatchSize& size) {
   return list;
 }
 
+// Older files name the two of LayerNorm as TensorFlow does.
+std::string renamed(const ModelSpec&, std::string_view stored) {
+  constexpr std::string_view kGamma = "LayerNorm.gamma", kBeta = "LayerNorm.beta";
+  for (const auto& [old, leaf] : {std::pair(kGamma, "weight"), std::pair(kBeta, "bias")}) {
+    if (stored.ends_with(old))
+      return std::string(stored.substr(0, stored.rfind('.') + 1)).append(leaf);
+  }
+  return std::string(stored);
+}
+
 // Beside the parameters: indices, the head's matrix beside the embedding that it is tied to, and
 // heads of pretraining.
 bool skips(const ModelSpec& spec, std::string_view stored) {
@@ -151,7 +183,9 @@ ValueId masked_logits(Blocks& b, ValueId x, const std::string& embedding) {
   b.enter(-1, is_bert ? "cls.predictions." : "lm_head.");
   const std::string dense = is_bert ? "transform.dense" : "dense",
                     norm = is_bert ? "transform.LayerNorm" : "layer_norm";
-  const ValueId y = b.gelu(b.linear(x, dense, b.spec().hidden, kWhole), "act");
+  // RobertaLMHead has the exact one, whatever hidden_act says.
+  const GeluKind kind = is_bert ? b.spec().gelu : GeluKind::erf;
+  const ValueId y = b.gelu(b.linear(x, dense, b.spec().hidden, kWhole), "act", kind);
   return b.bias(b.tied_head(b.layer_norm(y, norm), embedding), "bias");
 }
 
@@ -197,6 +231,7 @@ Outputs build(Blocks& b) {
     case ModelHead::value:
       return {classes(b, x, 1)};
     case ModelHead::embeddings:
+      if (spec.pooling == Pooling::cls) return {b.row_of_each(x, 0)};
       return {b.mean_of_each(x, b.input("key_ends"))};
     case ModelHead::span:
       b.enter(-1, "");
@@ -227,8 +262,10 @@ const ModelDef kBert = {.kind = ModelKind::bert,
                         .loss = head_loss,
                         .writes_text = false,
                         .heads = kBertHeads,
+                        .head_aliases = kBertAliases,
                         .head_prefixes = kHeadPrefixes,
-                        .skips = skips};
+                        .skips = skips,
+                        .renamed = renamed};
 
 const ModelDef kRoberta = [] {
   ModelDef def = kBert;
@@ -237,8 +274,10 @@ const ModelDef kRoberta = [] {
   def.architecture = "RobertaForMaskedLM";
   def.prefix = "roberta.";
   def.head = "lm_head.decoder.weight";
+  def.own_hf_keys = kRobertaKeys;
   def.heads = kRobertaHeads;
-  def.first_position = 2;
+  def.head_aliases = kRobertaAliases;
+  def.positions_follow_pad = true;
   return def;
 }();
 
@@ -250,7 +289,9 @@ const ModelDef kDistilbert = [] {
   def.prefix = "distilbert.";
   def.head = "vocab_projector.weight";
   def.heads = kDistilbertHeads;
+  def.head_aliases = kDistilbertAliases;
   def.head_prefixes = kDistilbertHeadPrefixes;
+  def.usual_norm_eps = 1e-12;
   def.hf_keys = kDistilbertKeys;
   def.hf_neutrals = kDistilbertNeutrals;
   return def;

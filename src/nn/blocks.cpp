@@ -136,7 +136,7 @@ ValueId Blocks::token_embedding(std::string_view path) {
 
 ValueId Blocks::position_embedding(std::string_view path) {
   module(path);
-  const int64_t first = model_def(spec_.kind).first_position, n = spec_.max_positions - first;
+  const int64_t first = first_position(spec_), n = longest_row(spec_);
   if (batch_.seq > n) {
     throw Error(ErrorCode::invalid_argument,
                 "[model] expected sequences of at most max_positions {}, got {}", n, batch_.seq);
@@ -295,8 +295,12 @@ ValueId Blocks::gated_mlp(ValueId x) {
 }
 
 ValueId Blocks::gelu(ValueId x, std::string_view origin) {
+  return gelu(x, origin, spec_.gelu);
+}
+
+ValueId Blocks::gelu(ValueId x, std::string_view origin, GeluKind kind) {
   module(origin);
-  return builder_.emit1(OpCode::gelu, GeluAttrs{.kind = spec_.gelu}, {x});
+  return builder_.emit1(OpCode::gelu, GeluAttrs{.kind = kind}, {x});
 }
 
 ValueId Blocks::add(ValueId a, ValueId b, std::string_view origin) {

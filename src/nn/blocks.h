@@ -115,7 +115,8 @@ class Blocks {
   ValueId rotary_attention(ValueId x, const RotaryDecoder& decoder);
   // down(silu(gate(x)) * up(x)): "mlp".
   ValueId gated_mlp(ValueId x);
-  ValueId gelu(ValueId x, std::string_view origin);
+  ValueId gelu(ValueId x, std::string_view origin);  // of the spec's kind
+  ValueId gelu(ValueId x, std::string_view origin, GeluKind kind);
   ValueId tanh(ValueId x, std::string_view origin);
   ValueId relu(ValueId x, std::string_view origin);
   // Images [B, C, S, S] as their patches [B * (S/P)^2, C * P * P], row by row of patches.

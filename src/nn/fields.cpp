@@ -116,10 +116,13 @@ constexpr ModelField kFields[] = {
      "encoders: what stands on the last hidden state; text: the first that the kind has, or "
      "that of model.path; another one beside model.path begins anew where the folder has none of "
      "its shape"},
-    {"model.classes", &ModelSpec::classes, within(1, 1 << 24), key, is_classifier, "",
-     "classes of a classifier; beside model.path with `head: classes` or `multi_label` alone"},
+    {"model.classes", &ModelSpec::classes, within(1, 1 << 24), derived, is_classifier, "",
+     "classes of a classifier; beside model.path with `head: classes` or `multi_label` alone; 0: "
+     "as many as the folder's classifier has, else 2"},
     {"model.token_types", &ModelSpec::token_types, within(1, 1 << 16), key, listed, "",
      "bert, roberta: types of tokens, as the first and the second text of a pair"},
+    {"model.pad_token", &ModelSpec::pad_token, within(-1, 1 << 24), run, listed, "",
+     "roberta: positions begin at the row behind this id's; -1: at the first"},
     {"model.image_size", &ModelSpec::image_size, within(1, 1 << 14), key, listed, "pixels",
      "vit, deit: width and height of an image"},
     {"model.patch_size", &ModelSpec::patch_size, within(1, 1 << 14), key, listed, "pixels",
@@ -253,7 +256,7 @@ constexpr ModelField kFields[] = {
 constexpr bool is_bounded(const ModelField& field) {
   const bool is_number = std::holds_alternative<int64_t ModelSpec::*>(field.member) ||
                          std::holds_alternative<double ModelSpec::*>(field.member);
-  return !is_number || (field.bounds.low >= 0 && field.bounds.high <= 0x1p53);
+  return !is_number || (field.bounds.low >= -1 && field.bounds.high <= 0x1p53);
 }
 static_assert(std::ranges::all_of(kFields, is_bounded));
 

@@ -16,7 +16,7 @@
 namespace octet {
 namespace {
 
-constexpr std::string_view kRope = "rope/";
+constexpr std::string_view kRope = "rope/", kRelu = "relu";
 // The first of them that is there is read: newer files have rope_parameters alone.
 constexpr const char* kRopeObjects[] = {"rope_scaling", "rope_parameters"};
 
@@ -62,7 +62,8 @@ std::vector<HfNeutral> neutrals_of(const ModelDef& def) {
 
 std::set<std::string_view> known_keys(const ModelDef& def) {
   std::set<std::string_view> known(std::begin(kHarmlessKeys), std::end(kHarmlessKeys));
-  known.insert({"auto_map", "layer_types", "no_rope_layers"});
+  known.insert(std::begin(kReadElsewhere), std::end(kReadElsewhere));
+  known.insert({"auto_map", "layer_types", "no_rope_layers", "pad_token_id"});
   known.insert(std::begin(kRopeObjects), std::end(kRopeObjects));
   for (const HfKey& key : hf_keys_of(def)) known.insert({key.key, key.newer, key.older, key.gate});
   for (const HfNeutral& neutral : neutrals_of(def)) known.insert(neutral.key);
@@ -76,8 +77,11 @@ class Reader {
   HfConfig read() {
     const ModelDef& def = model();
     spec_.kind = def.kind;
+    spec_.norm_eps = def.usual_norm_eps;  // of kinds without a key for it
     refuse_code();
     if (!def.heads.empty()) read_head(def);
+    if (def.positions_follow_pad && json_.is_null("pad_token_id"))
+      bad("pad_token_id", "an id, from whose positions are counted on", "null");
     for (const HfKey& key : hf_keys_of(def)) {
       const ModelField& field = model_field(key.field);
       if (field.is_of(spec_)) read_field(field, key);
@@ -167,6 +171,7 @@ class Reader {
   }
   void read_member(const Place& place, const ModelEnum* member) {
     const std::string name = place.object.string(place.key);
+    if (name == kRelu && find_hf_key(model(), "mlp_relu")) return void(spec_.mlp_relu = true);
     const auto at = std::ranges::find(member->hf_names, name, &HfName::name);
     if (at != member->hf_names.end()) return member->set(spec_, at->value);
     std::vector<std::string_view> known;
@@ -208,24 +213,19 @@ class Reader {
   // classes are those that have a name.
   void read_head(const ModelDef& def) {
     const Json names = json_.has("architectures") ? json_.at("architectures") : Json::array();
-    bool is_known = names.empty();
-    for (const HeadDef& head : def.heads) {
-      if (names.empty() || names[0] != std::string(head.architecture)) continue;
-      spec_.head = &head == &def.heads.front() ? ModelHead::text : head.head;
-      is_known = true;
-      break;  // of heads that one class writes, the first
-    }
-    if (!is_known) {
-      std::vector<std::string_view> known;
-      for (const HeadDef& head : def.heads) {
-        if (std::ranges::count(known, head.architecture) == 0) known.push_back(head.architecture);
-      }
-      bad("architectures", fmt::format("one of {}", fmt::join(known, ", ")), names[0].dump());
+    if (!names.is_array()) bad("architectures", "a list", names.type_name());
+    if (!names.empty()) {
+      const auto head = head_of_class(def, names[0].is_string() ? names[0].get<std::string>() : "");
+      const auto known = fmt::format("one of {}", fmt::join(head_classes(def), ", "));
+      if (!head) bad("architectures", known, names[0].dump());
+      spec_.head = *head == def.heads.front().head ? ModelHead::text : *head;
     }
     if (json_.has("id2label") && json_.at("id2label").is_object())
       spec_.classes = std::max<int64_t>(1, std::ssize(json_.at("id2label")));
+    if (json_.has("num_labels"))  // counts, whatever the names
+      spec_.classes = std::max<int64_t>(1, json_.integer("num_labels"));
     const ModelHead head = spec_.head == ModelHead::text ? def.heads.front().head : spec_.head;
-    if (head != ModelHead::classes) return;
+    if (head != ModelHead::classes) return void(spec_.classes = ModelSpec().classes);
     if (const ModelHead wanted = classifier_head(def); wanted != head) spec_.head = wanted;
     if (spec_.head == ModelHead::value) spec_.classes = ModelSpec().classes;
   }
@@ -235,7 +235,7 @@ class Reader {
     const auto has = [&](ModelHead head) {
       return std::ranges::count(def.heads, head, &HeadDef::head) > 0;
     };
-    if (!json_.has("problem_type") || json_.at("problem_type").is_null())
+    if (!json_.has("problem_type"))
       return spec_.classes == 1 && has(ModelHead::value) ? ModelHead::value : ModelHead::classes;
     std::vector<std::string_view> known;
     for (const auto& [head, name] : kProblemTypes) {
@@ -388,9 +388,9 @@ std::string hf_config_text(const ModelSpec& spec) {
     json["rope_scaling"] = scaling;
     json["rope_parameters"] = parameters;
   }
-  if (find_hf_key(def, "no_rope_every") != nullptr) {
-    json["no_rope_layers"] = rope_layers(full);
-  }
+  if (find_hf_key(def, "no_rope_every") != nullptr) json["no_rope_layers"] = rope_layers(full);
+  if (full.mlp_relu && full.classifier_hidden == 0 && find_hf_key(def, "mlp_relu"))
+    json[std::string(find_hf_key(def, "gelu")->key)] = std::string(kRelu);
   for (const HfNeutral& neutral : def.hf_neutrals)
     json[std::string(neutral.key)] = parse_own_json(neutral.value);
   return json.dump(1) + "\n";

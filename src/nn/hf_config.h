@@ -8,12 +8,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/files.h"
 #include "nn/spec.h"
 
 namespace octet {
+
+struct ModelDef;
 
 struct HfConfig {
   ModelSpec spec;  // resolved
@@ -25,6 +28,9 @@ struct HfConfig {
 HfConfig parse_hf_config_and_keys(const std::string& text, const std::string& where);
 ModelSpec parse_hf_config(const std::string& text, const std::string& where);
 ModelSpec read_hf_config(const Files& files, const std::string& model_folder);
+
+// The keys of a model's file that change nothing, whatever they hold.
+std::vector<std::string_view> passed_over_keys(const ModelDef& def);
 
 // What parse_hf_config reads back, in both spellings, so that other programs can load a run's
 // weights.

@@ -1,5 +1,5 @@
 // Keys of config.json that several models share. A key is used, neutral (refused with any other
-// value), or harmless: about training, generation and software, and ignored.
+// value), or harmless: about training, generation and software, and passed over.
 #pragma once
 
 #include "nn/fields.h"
@@ -73,21 +73,25 @@ inline constexpr HfNeutral kCommonNeutrals[] = {
     {.key = "alibi", .value = "false"},
 };
 
+// Read by other readers, or with the head.
+inline constexpr std::string_view kReadElsewhere[] = {
+    "architectures",       "id2label", "label2id", "model_type", "num_labels", "problem_type",
+    "quantization_config",
+};
+
+// Passed over. A row of docs/results/neutral_keys.csv proves it for each model that does not read
+// the key.
 inline constexpr std::string_view kHarmlessKeys[] = {
     // of every file
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_commit_hash",
     "_name_or_path",
-    "architectures",
     "attn_implementation",
     "dtype",
     "encoder_stride",
     "finetuning_task",
-    "id2label",
-    "is_decoder",
-    "label2id",
-    "model_type",
+    "is_decoder",  // of decoders
     "name_or_path",
     "output_attentions",
     "output_hidden_states",
@@ -95,8 +99,6 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "pooler_act",
     "pooler_output_size",
     "prefix",
-    "problem_type",
-    "quantization_config",
     "return_dict",
     "return_dict_in_generate",
     "task_specific_params",
@@ -115,7 +117,6 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "bos_token_id",
     "decoder_start_token_id",
     "eos_token_id",
-    "pad_token_id",
     "sep_token_id",
     "suppress_tokens",
     "begin_suppress_tokens",

@@ -72,6 +72,23 @@ ModelSpec resolved(const ModelSpec& spec) {
   return filled(spec);
 }
 
+std::optional<ModelHead> head_of_class(const ModelDef& def, std::string_view architecture) {
+  const auto own = std::ranges::find(def.heads, architecture, &HeadDef::architecture);
+  if (own != def.heads.end()) return own->head;
+  const auto other = std::ranges::find(def.head_aliases, architecture, &HeadAlias::architecture);
+  if (other != def.head_aliases.end()) return other->head;
+  return std::nullopt;
+}
+
+std::vector<std::string_view> head_classes(const ModelDef& def) {
+  std::vector<std::string_view> classes;
+  for (const HeadDef& head : def.heads) {
+    if (std::ranges::count(classes, head.architecture) == 0) classes.push_back(head.architecture);
+  }
+  for (const HeadAlias& alias : def.head_aliases) classes.push_back(alias.architecture);
+  return classes;
+}
+
 std::vector<InputSpec> text_inputs(const ModelSpec& spec, const BatchSize& size) {
   std::vector<InputSpec> inputs = {tokens_input(), positions_input()};
   inputs.front().bound = spec.vocab;
@@ -145,8 +162,11 @@ int64_t row_tokens(const ModelSpec& spec, int64_t seq) {
 
 int64_t rows_per_sample(const std::vector<WeightedLoss>& losses) {
   int64_t rows = 1;
-  for (const WeightedLoss& one : losses)
-    rows = std::max(rows, find_loss(one.name)->rows_per_sample);
+  for (const WeightedLoss& one : losses) {
+    const LossDef& loss = *find_loss(one.name);
+    rows =
+        std::max(rows, loss.rows_per_sample + (loss.takes_negatives ? one.options.negatives : 0));
+  }
   return rows;
 }
 

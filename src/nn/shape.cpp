@@ -50,6 +50,7 @@ int64_t rotary_width(const ModelSpec& spec) {
 ModelSpec filled(const ModelSpec& spec) {
   ModelSpec full = spec;
   if (full.kv_heads == 0) full.kv_heads = full.heads;
+  if (full.classes == 0) full.classes = 2;
   if (full.head_dim == 0) full.head_dim = full.hidden / full.heads;
   if (full.rope_original_max_position == 0) full.rope_original_max_position = full.max_positions;
   if (full.rope_attention_factor == 0 && full.rope_scaling == RopeScaling::yarn) {
@@ -62,8 +63,12 @@ ModelSpec filled(const ModelSpec& spec) {
   return full;
 }
 
+int64_t first_position(const ModelSpec& spec) {
+  return model_def(spec.kind).positions_follow_pad ? spec.pad_token + 1 : 0;
+}
+
 int64_t longest_row(const ModelSpec& spec) {
-  return spec.max_positions - model_def(spec.kind).first_position;
+  return spec.max_positions - first_position(spec);
 }
 
 std::optional<ModelFault> fault_of(const ModelSpec& spec) {
@@ -86,6 +91,8 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
         .expected = fmt::format("one of {} for kind {}", fmt::join(names, ", "), def.name),
         .got = std::string(enum_name(full.head))};
   }
+  if (def.positions_follow_pad && longest_row(full) < 1)
+    return against("max_positions", "pad_token", "more rows than {} + 1", full);
   if (!def.grouped_heads && full.kv_heads != full.heads) {
     return against("kv_heads", "heads", fmt::format("{{}} for kind {}", def.name), full);
   }

@@ -27,8 +27,10 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec);
 // Of a head, the elements that rotary positions turn: rope_share of its width.
 int64_t rotary_width(const ModelSpec& spec);
 
-// Of a model with a table of positions, the tokens of the longest row: roberta's first positions
-// belong to padding. Of others max_positions.
+// The row of position 0 in a table of positions: roberta's is the one behind its padding's.
+int64_t first_position(const ModelSpec& spec);
+
+// Of a model with a table of positions, the tokens of the longest row. Of others max_positions.
 int64_t longest_row(const ModelSpec& spec);
 
 // kv_heads, head_dim and ffn where they are 0; heads must not be.

@@ -34,7 +34,7 @@ enum class ModelKind : uint8_t {
 //   classes     classes [B, classes], of the first token
 //   span        spans [B*T, 2]: logits of a span's start and end
 //   value       value [B, 1]: a number, as one class is
-//   embeddings  embeddings [B, hidden]: the mean of the features of a row's tokens
+//   embeddings  embeddings [B, hidden]: the features of a row's tokens, pooled
 //   multi_label multi_label [B, classes]: as classes, of which a row has any number
 enum class ModelHead : uint8_t {
   text,
@@ -50,6 +50,12 @@ constexpr auto value_names(ModelHead) {
   return name_list("text", "features", "masked", "classes", "span", "value", "embeddings",
                    "multi_label");
 }
+// How the features of a row's tokens become one row: their mean, or the first one's.
+enum class Pooling : uint8_t { mean, cls };
+constexpr auto value_names(Pooling) {
+  return name_list("mean", "cls");
+}
+
 // Whether ModelSpec::classes says how many numbers a row's are.
 constexpr bool has_classes(ModelHead head) {
   return head == ModelHead::classes || head == ModelHead::multi_label;
@@ -77,8 +83,10 @@ struct ModelSpec {
   int64_t window_from = 0;        // qwen: the first layer with a window
   int64_t no_rope_every = 0;      // smollm3: each n-th layer has no rotary positions; 0: none
   ModelHead head = ModelHead::text;  // encoders: text stands for their first one
-  int64_t classes = 2;               // where has_classes(head)
+  int64_t classes = 0;               // where has_classes(head); 0: those of a folder's head, else 2
+  Pooling pooling = Pooling::mean;   // of embeddings: as the folder that they come from says
   int64_t token_types = 2;           // bert: rows of the table of token types
+  int64_t pad_token = 1;             // roberta: positions begin at the row behind this id's
   int64_t image_size = 224;          // vit, deit: pixels of a side, and of a patch's
   int64_t patch_size = 16;
   int64_t channels = 3;

@@ -18,11 +18,11 @@ constexpr HfKey kKeys[] = {
     {.field = "patch_size", .key = "patch_size", .absent = 16},
     {.field = "channels", .key = "num_channels", .absent = 3},
     {.field = "norm_eps", .key = "layer_norm_eps", .absent = 1e-12},
+    {.field = "mlp_relu", .key = "mlp_relu", .absent = 0},  // before gelu, whose relu it is
     {.field = "gelu", .key = "hidden_act", .absent = static_cast<int>(GeluKind::erf)},
     {.field = "qkv_bias", .key = "qkv_bias", .absent = 1},
     // Of vision transformers that transformers does not have.
     {.field = "post_norm", .key = "post_norm", .absent = 0},
-    {.field = "mlp_relu", .key = "mlp_relu", .absent = 0},
     {.field = "fused_qkv", .key = "fused_qkv", .absent = 0},
     {.field = "final_norm", .key = "final_norm", .absent = 1},
     {.field = "classifier_hidden", .key = "classifier_hidden_size", .absent = 0},
@@ -38,11 +38,45 @@ constexpr std::array<HeadDef, 3> heads(std::string_view classifier, std::string_
 constexpr auto kVitHeads = heads("ViTForImageClassification", "ViTModel");
 constexpr auto kDeitHeads = heads("DeiTForImageClassification", "DeiTModel");
 
-constexpr std::string_view kHeadPrefixes[] = {"classifier."};
+constexpr HeadAlias kVitAliases[] = {{"ViTForMaskedImageModeling", ModelHead::features}};
+constexpr HeadAlias kDeitAliases[] = {
+    {"DeiTForMaskedImageModeling", ModelHead::features},
+    {"DeiTForImageClassificationWithTeacher", ModelHead::features},
+};
 
-// The pooler of models without a classifier, which no head here reads.
+constexpr std::string_view kHeadPrefixes[] = {"classifier."};
+// Of heads that are none here: of the two classifiers with a teacher, and of hidden patches.
+constexpr std::string_view kOtherHeads[] = {"cls_classifier.", "distillation_classifier.",
+                                            "decoder."};
+
+// Those, and the pooler of models without a classifier, which no head here reads.
 bool skips(const ModelSpec&, std::string_view stored) {
-  return stored.find("pooler.dense.") != std::string_view::npos;
+  const auto begins = [&](std::string_view prefix) { return stored.starts_with(prefix); };
+  return stored.find("pooler.dense.") != std::string_view::npos ||
+         stored.ends_with("embeddings.mask_token") || std::ranges::any_of(kOtherHeads, begins);
+}
+
+// A linear of a layer; its files name it as transformers 4 did.
+std::string module_name(std::string_view module) {
+  constexpr std::string_view kLayers = "encoder.layer.";
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"attention.attention.query", "attention.q_proj"},
+      {"attention.attention.key", "attention.k_proj"},
+      {"attention.attention.value", "attention.v_proj"},
+      {"attention.output.dense", "attention.o_proj"},
+      {"intermediate.dense", "mlp.fc1"},
+      {"output.dense", "mlp.fc2"}};
+  const size_t at = module.find(kLayers);
+  const size_t dot = at == module.npos ? at : module.find('.', at + kLayers.size());
+  if (dot == module.npos) return std::string(module);
+  const std::string_view number = module.substr(at + kLayers.size(), dot - at - kLayers.size());
+  for (const auto& [old, name] : kNames) {
+    const std::string_view rest = module.substr(dot + 1);
+    if (rest == old || (rest.starts_with(old) && rest[old.size()] == '.'))
+      return fmt::format("{}layers.{}.{}{}", module.substr(0, at), number, name,
+                         rest.substr(old.size()));
+  }
+  return std::string(module);
 }
 
 // Names of vision transformers made of PyTorch's TransformerEncoderLayer, and of those whose layers
@@ -207,9 +241,11 @@ const ModelDef kVit = {.kind = ModelKind::vit,
                        .reads_images = true,
                        .class_tokens = 1,
                        .heads = kVitHeads,
+                       .head_aliases = kVitAliases,
                        .head_prefixes = kHeadPrefixes,
                        .skips = skips,
-                       .renamed = renamed};
+                       .renamed = renamed,
+                       .module_name = module_name};
 
 const ModelDef kDeit = [] {
   ModelDef def = kVit;
@@ -219,6 +255,7 @@ const ModelDef kDeit = [] {
   def.prefix = "deit.";
   def.class_tokens = 2;
   def.heads = kDeitHeads;
+  def.head_aliases = kDeitAliases;
   return def;
 }();
 

@@ -1,5 +1,5 @@
-// Which decays of AdamW's moments the update's f32 holds. The update takes b in f32 and 1 - b as
-// its f32 difference (math/adamw.h), its bias correction 1 - b^t in f64: near 1 the two disagree.
+// Which decays of AdamW's moments the update's f32 holds. The update takes b in f32, 1 - b and its
+// bias correction 1 - b^t of the f64 (math/adamw.h): near 1 a moment fades otherwise than it grows.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,10 +22,8 @@ inline double beta_error(double beta) {
 }
 
 inline std::string beta_warning(double beta) {
-  return fmt::format(
-      "{} is {:.9g} in f32: 1 - beta is off by {:.1f} %, and the bias correction does not follow "
-      "it",
-      beta, static_cast<double>(static_cast<float>(beta)), 100 * beta_error(beta));
+  return fmt::format("{} is {:.9g} in f32: the 1 - beta by which a moment fades is off by {:.1f} %",
+                     beta, static_cast<double>(static_cast<float>(beta)), 100 * beta_error(beta));
 }
 
 }  // namespace octet

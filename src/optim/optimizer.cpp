@@ -26,10 +26,13 @@ struct StepInputs {
   std::map<std::string_view, ValueId> scalars = {};  // of rules, by name
 };
 
-bool rounds_stochastically(const UpdateItem& item, const OptimPolicy& policy,
-                           const Builder& builder) {
+// Whether random words round anything: codes of 8 bits have an amax that they round.
+bool draws_words(const UpdateItem& item, const OptimPolicy& policy, const Builder& builder) {
   const TensorType& weight = builder.type(item.weight);
-  const bool moments = policy.state_m.stochastic || policy.state_v.stochastic;
+  const auto draws = [](const StateFormat& format) {
+    return format.stochastic || is_quantized(format.dtype);
+  };
+  const bool moments = draws(policy.state_m) || draws(policy.state_v);
   return (moments && weight.n_elems() >= policy.f32_below) ||
          ((policy.master == Master::bf16_sr || policy.master == Master::fp16_sr ||
            policy.master == Master::fp16_scaled) &&
@@ -112,7 +115,7 @@ class KnownFlags {
 ValueId attempt_input(Builder& builder, const std::vector<UpdateItem>& items,
                       const OptimPolicy& policy) {
   const bool draws = std::any_of(items.begin(), items.end(), [&](const UpdateItem& item) {
-    return rounds_stochastically(item, policy, builder);
+    return draws_words(item, policy, builder);
   });
   return draws ? builder.input(InputKind::step_scalar, "attempt", scalar_type(Dtype::u32))
                : kNoValue;

@@ -18,7 +18,7 @@
 //                                     stochastically; a positive v stays positive
 //   "adam_m_meta:", "adam_v_meta:"    u32[ceil(n / group)] of moments that are codes
 // Step scalars "lr", "adam_c1" = 1 - beta1^t, "adam_c2" = 1 - beta2^t and "clip" (0: no clipping)
-// are inputs, and, where anything is rounded stochastically, "attempt": the attempted step, u32.
+// are inputs, and, where anything is drawn, "attempt": the attempted step, u32.
 // Without clipping each parameter has c1 and c2 of its own (own_scalar_name), for t is the number
 // of its updates.
 // Outputs "grad_norm" and "found_nonfinite" are appended, and every state's next value as an update
@@ -26,6 +26,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,7 +52,7 @@ enum class Clipping : uint8_t { global_norm, none };
 enum class Release : uint8_t { when_ready, at_end };
 
 // Muon's factor of an orthogonal update: as wide as AdamW's steps are, 0.2 sqrt(max(rows, cols)),
-// so that one learning rate serves both; or sqrt(max(1, rows / cols)).
+// so that one learning rate serves both; or sqrt(max(1, outputs / inputs)).
 enum class MuonScale : uint8_t { match_adamw, original };
 constexpr auto value_names(MuonScale) {
   return name_list("match_adamw", "original");
@@ -81,6 +82,7 @@ struct OptimPolicy {
   Release release = Release::when_ready;
   // log2 of the RMS that a parameter's gradient is predicted to have: of moments in FP16.
   std::map<std::string, double> gradient_rms = {};
+  std::set<std::string> in_out = {};  // weights of linears that lie as [inputs, outputs]
   bool stores_scaled() const { return is_scaled(state_m) || is_scaled(state_v); }
 };
 

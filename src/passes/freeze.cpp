@@ -40,20 +40,18 @@ std::string without_numbers(const std::string& name) {
   return result;
 }
 
-void check_pattern(const std::string& pattern, const std::vector<std::string>& names) {
-  const auto matches = [&](const std::string& name) { return matches_pattern(pattern, name); };
-  if (std::ranges::any_of(names, matches)) return;
+}  // namespace
+
+void refuse_pattern(std::string_view key, std::string_view pattern, const Graph& graph) {
   std::vector<std::string> known;
-  for (const std::string& name : names) {
+  for (const std::string& name : parameters_of(graph)) {
     const std::string one = without_numbers(name);
     if (std::ranges::find(known, one) == known.end()) known.push_back(one);
   }
   throw Error(ErrorCode::invalid_argument,
-              "train.freeze: expected patterns of parameters ({}), got '{}', which matches none",
+              "{}: expected patterns of parameters ({}), got '{}', which matches none", key,
               fmt::join(known, ", "), pattern);
 }
-
-}  // namespace
 
 Graph freeze_parameters(Graph logical, const std::vector<std::string>& trained) {
   freeze_where(logical, [&](const std::string& name) {
@@ -64,7 +62,10 @@ Graph freeze_parameters(Graph logical, const std::vector<std::string>& trained) 
 
 Graph freeze_matching(Graph logical, const std::vector<std::string>& patterns) {
   const std::vector<std::string> names = parameters_of(logical);
-  for (const std::string& pattern : patterns) check_pattern(pattern, names);
+  for (const std::string& pattern : patterns) {
+    const auto matches = [&](const std::string& name) { return matches_pattern(pattern, name); };
+    if (std::ranges::none_of(names, matches)) refuse_pattern("train.freeze", pattern, logical);
+  }
   freeze_where(logical, [&](const std::string& name) {
     return std::ranges::any_of(
         patterns, [&](const std::string& pattern) { return matches_pattern(pattern, name); });

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/graph.h"
@@ -16,5 +17,10 @@ Graph freeze_parameters(Graph logical, const std::vector<std::string>& trained =
 // Those whose names match a pattern (passes/precision/policy.h). Throws Error{invalid_argument}
 // naming a pattern that matches no parameter, and where none is left to train.
 Graph freeze_matching(Graph logical, const std::vector<std::string>& patterns);
+
+// Throws Error{invalid_argument}: the pattern of this key matches none of the graph's parameters,
+// whose names it lists, each number as `*`.
+[[noreturn]] void refuse_pattern(std::string_view key, std::string_view pattern,
+                                 const Graph& graph);
 
 }  // namespace octet

@@ -80,6 +80,9 @@ class Catalogue {
   virtual void strike(std::string row) { target_.without.push_back(std::move(row)); }
   // What is planned from now on runs on so many ranks.
   void set_ranks(int ranks) { target_.ranks = ranks; }
+  // What is planned from now on has these sums. Throws Error{invalid_argument} where the device is
+  // a card with others.
+  virtual void set_arithmetic(Arithmetic arithmetic);
   // Nothing where no kernel exists for the node with these dtypes.
   virtual std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const = 0;
   // Checks everything and makes what the launch needs; throws Error that names the node.

@@ -10,6 +10,7 @@ std::string Target::text() const {
   if (capability > 0) text += fmt::format(" ({}.{})", capability / 10, capability % 10);
   if (!blas.empty()) text += ", cuBLASLt " + blas;
   if (!dnn.empty()) text += ", cuDNN " + dnn;
+  if (arithmetic == Arithmetic::hopper && capability == 0) text += ", sums of Hopper (9.0)";
   if (n_threads > 0) text += fmt::format(", {} threads", n_threads);
   if (ranks > 1) text += fmt::format(", {} ranks", ranks);
   if (deterministic) text += ", deterministic";

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/arithmetic.h"
+
 namespace octet {
 
 struct KernelRow;
@@ -24,6 +26,7 @@ struct Target {
   bool k_major = true;
   int n_threads = 0;  // of a CPU, for scratch of each
   int ranks = 1;      // that run the program together
+  Arithmetic arithmetic = Arithmetic::own;
   // Tokens of all texts that fill the device while a KV cache is filled (infer/text_model.h).
   int64_t rows_to_fill = 256;
   std::span<const KernelRow* const> rows = {};  // all that the back end has; they outlive it

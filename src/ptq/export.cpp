@@ -66,7 +66,7 @@ void add_quantized(const QuantizedLinear& q, PtqFormat format, std::vector<Tenso
                       bytes_of(as_stored(q.weight.data, q.weight.shape, transpose))));
   out.push_back(scale_source(q, format, name + (is_block ? "_scale_inv" : "_scale")));
   if (q.input && q.input->scale) {
-    out.push_back(owned(tensor_decl(input_scale_name(name), Dtype::f32, {1}),
+    out.push_back(owned(tensor_decl(input_scale_names(name).front(), Dtype::f32, {1}),
                         bytes_of(std::vector<float>{*q.input->scale})));
   }
 }

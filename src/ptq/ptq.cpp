@@ -122,10 +122,11 @@ std::vector<Batch> calibration_rows(const TokenStream& stream, int64_t samples, 
 }
 
 std::vector<Batch> calibration_rows(const EvalRows& rows, int64_t samples) {
-  const int64_t n_rows = std::min(samples, rows.n_rows());
+  const int64_t n_rows = std::min(rows.whole_samples(samples), rows.n_rows());
+  const int64_t n_batch = rows.whole_samples(kBatchRows);
   std::vector<Batch> batches;
-  for (int64_t first = 0; first < n_rows; first += kBatchRows) {
-    batches.push_back(rows.at(first, std::min(kBatchRows, n_rows - first)));
+  for (int64_t first = 0; first < n_rows; first += n_batch) {
+    batches.push_back(rows.at(first, std::min(n_batch, n_rows - first)));
     complete(batches.back());
   }
   return batches;

@@ -59,12 +59,12 @@ double share(int64_t part, int64_t all) {
   return all > 0 ? static_cast<double>(part) / static_cast<double>(all) : 0;
 }
 
-std::string linear_of(const Node& gemm) {
+}  // namespace
+
+std::string gemm_name(const Node& gemm) {
   const std::string origin = gemm.tag.origin.empty() ? "gemm" : gemm.tag.origin;
   return gemm.tag.layer < 0 ? origin : layer_name(gemm.tag) + "." + origin;
 }
-
-}  // namespace
 
 std::optional<FormatWindow> format_window(Dtype dtype) {
   switch (dtype) {
@@ -173,7 +173,7 @@ void EdgeWatch::look(const Plan& plan, const PlanStep& step, bool before) {
   if (for_scales && node.tag.layer < 0) return;
   const GemmRole role = linear_role(node);
   if (role == GemmRole::forward) {
-    const std::string linear = linear_of(node);
+    const std::string linear = gemm_name(node);
     groups_.emplace(linear, readers_.emplace(node.in(Gemm::a), linear).first->second);
     look_at_operand(plan, node, Gemm::a, Gemm::scale_a, "x");
     look_at_operand(plan, node, Gemm::b, Gemm::scale_b, "w");
@@ -186,7 +186,7 @@ void EdgeWatch::look(const Plan& plan, const PlanStep& step, bool before) {
 
 void EdgeWatch::look_at_operand(const Plan& plan, const Node& gemm, size_t factor, size_t scale,
                                 std::string_view what) {
-  const std::string name = fmt::format("{}.{}", linear_of(gemm), what);
+  const std::string name = fmt::format("{}.{}", gemm_name(gemm), what);
   if (!seen_.insert(name).second) return;
   const ValueId id = gemm.in(factor);
   const bool is_quantized_operand = is_quantized(plan.graph.type(id).dtype);
@@ -196,7 +196,7 @@ void EdgeWatch::look_at_operand(const Plan& plan, const Node& gemm, size_t facto
   const bool is_lost = is_quantized_operand && (edge.saturated > 0 || edge.amax == 0);
   if (what == "w" && is_lost && !edge.source_amax) edge.source_amax = maximum_of_weight(plan, id);
   if (is_quantized_operand) {
-    const auto group = groups_.find(linear_of(gemm));
+    const auto group = groups_.find(gemm_name(gemm));
     if (group != groups_.end()) edge.group = group->second;
   }
   add(std::move(edge), name, gemm.tag);
@@ -228,7 +228,7 @@ std::optional<double> EdgeWatch::maximum_of_weight(const Plan& plan, ValueId cod
 
 // A linear's result that is stored in codes. What another linear reads of it is that one's input.
 void EdgeWatch::look_at_result(const Plan& plan, const Node& gemm, ValueId codes, ValueId scale) {
-  const std::string name = linear_of(gemm) + ".y";
+  const std::string name = gemm_name(gemm) + ".y";
   if (linear_role(gemm) != GemmRole::forward || seen_.contains(name)) return;
   const bool is_input = std::ranges::any_of(plan.graph.nodes, [&](const Node& node) {
     return node.op == OpCode::gemm && (node.in(Gemm::a) == codes || node.in(Gemm::b) == codes);

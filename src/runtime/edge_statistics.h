@@ -67,6 +67,8 @@ struct EdgeStatistics {
   int room() const;
 };
 
+// Of a linear's GEMM: "layers.3.q_proj".
+std::string gemm_name(const Node& gemm);
 // Of n elements of this dtype, before `scale`.
 EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes, ThreadPool& pool);
 

@@ -162,7 +162,7 @@ Study study_tensors(const SafetensorsReader& file) {
   sheet.columns = {"tensor", "elements", "largest", "smallest", "octaves", "best"};
   Figure figure{.file = "tensors",
                 .title = "Signal to noise of tensors by format",
-                .x_title = "tensor, in the order of the file",
+                .x_title = "tensor",
                 .y_title = "dB",
                 .has_dots = true};
   for (const Scheme& scheme : kTensorSchemes) {
@@ -205,6 +205,7 @@ Study study_tensors(const SafetensorsReader& file) {
                                     best_of(of_schemes)};
     row.insert(row.end(), cells.begin(), cells.end());
     sheet.rows.push_back(std::move(row));
+    figure.x_names.push_back(tensor.name);
   }
   if (sheet.rows.empty()) {
     throw Error(ErrorCode::bad_data, "[study] {}: expected tensors of real numbers, got none",

@@ -144,7 +144,7 @@ class StatesStudy {
     return sheet;
   }
 
-  // A line for each format of m but hif8, which is near e4m3: eight colours.
+  // Dots for each format of m.
   template <typename Value>
   static Figure errors_by_form(Figure figure, std::string_view prefix, size_t n,
                                const Value& value) {
@@ -152,7 +152,6 @@ class StatesStudy {
     figure.scale = FigureScale::logarithmic;
     figure.has_dots = true;
     for (size_t a = 0; a < kFormCount; ++a) {
-      if (kForms[a].kind.dtype == Dtype::hif8) continue;
       Series series{.name = fmt::format("{}{}", prefix, kForms[a].name)};
       for (size_t i = 0; i < n; ++i) {
         series.x.push_back(static_cast<double>(i));
@@ -188,12 +187,14 @@ class StatesStudy {
   }
 
   Figure tensor_figure() const {
-    return errors_by_form({.file = "by_tensor",
-                           .title = "The same by tensor, both moments in one format",
-                           .x_title = "tensor, in the order of the file"},
-                          "", tensors_.size(), [&](size_t a, size_t i) {
-                            return tensors_[i].second[a * kFormCount + a];
-                          });
+    Figure figure = errors_by_form({.file = "by_tensor",
+                                    .title = "Error by tensor, both moments in one format",
+                                    .x_title = "parameter"},
+                                   "", tensors_.size(), [&](size_t a, size_t i) {
+                                     return tensors_[i].second[a * kFormCount + a];
+                                   });
+    for (const auto& [name, values] : tensors_) figure.x_names.push_back(name);
+    return figure;
   }
 
   template <size_t N>
@@ -211,8 +212,8 @@ class StatesStudy {
   Figure range_figure() const {
     return {
         .file = "ranges",
-        .title = "Dynamic range of groups before and after expansion",
-        .x_title = "log2 (largest / smallest nonzero magnitude); E4M3 holds 17.8",
+        .title = "Dynamic range of groups before and after expansion; E4M3 holds 17.8",
+        .x_title = "log2 (largest / smallest nonzero magnitude)",
         .y_title = "% of groups",
         .from_zero = true,
         .series = {shares("m before", m_.before, m_.n, 1), shares("m after", m_.after, m_.n, 1),

@@ -12,11 +12,11 @@
 namespace octet {
 namespace {
 
-constexpr std::string_view kOwnNames[] = {"tokenizer.json",     "tokenizer.model", "tokenizer.bin",
-                                          "tokenizer.tiktoken", "qwen.tiktoken",   "vocab.json",
-                                          "merges.txt",         "vocab.bpe",       "encoder.json"};
+constexpr std::string_view kOwnNames[] = {
+    "tokenizer.json", "tokenizer.model", "tokenizer.bin", "tokenizer.tiktoken", "qwen.tiktoken",
+    "vocab.json",     "merges.txt",      "vocab.bpe",     "encoder.json",       "vocab.txt"};
 constexpr std::string_view kNamesByKind[] = {"tokenizer.json", "tokenizer.model", "tokenizer.bin",
-                                             "tokenizer.tiktoken"};
+                                             "tokenizer.tiktoken", "vocab.txt"};
 
 // The text of a special token, "" where it is none of those known.
 std::string text_of(const Tokenizer& tokenizer, std::optional<int32_t> id,

@@ -49,10 +49,14 @@ OrderedJson variables_of(const OrderedJson& context, const OrderedJson& special_
 }  // namespace
 
 ChatTemplate::ChatTemplate(const ChatTemplateSource& source)
-    : template_(source.text), special_tokens_(source.special_tokens), where_(source.where) {}
+    : limits_(source.limits),
+      template_(source.text, limits_),
+      special_tokens_(source.special_tokens),
+      where_(source.where) {}
 
 jinja::Rendered ChatTemplate::run(const OrderedJson& context, const std::tm& clock) const {
-  return template_.render(variables_of(context, special_tokens_), {clock, {}});
+  return template_.render(variables_of(context, special_tokens_),
+                          {.clock = clock, .limits = limits_});
 }
 
 std::string ChatTemplate::render_prefix(const OrderedJson& context, const std::tm& clock,

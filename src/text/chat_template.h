@@ -24,6 +24,7 @@ struct ChatTemplateSource {
   std::string text;
   std::string where;                                   // for messages: the file or built-in name
   OrderedJson special_tokens = OrderedJson::object();  // names and texts
+  TemplateLimits limits = input_limits().templates;
 };
 
 // `path`: the name of a built-in template (chatml, plain); a file of a template; a JSON file with
@@ -67,6 +68,7 @@ class ChatTemplate {
  private:
   jinja::Rendered run(const OrderedJson& context, const std::tm& clock) const;
 
+  TemplateLimits limits_;
   jinja::Template template_;
   OrderedJson special_tokens_;
   std::string where_;

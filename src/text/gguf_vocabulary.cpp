@@ -1,118 +1,309 @@
-// The vocabulary in a GGUF file's header.
-#include "base/gguf.h"
-#include "text/byte_alphabet.h"
+#include "text/gguf_vocabulary.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
 #include "text/tokenizer_files.h"
 #include "text/word_pattern.h"
 
 namespace octet {
 namespace {
 
-enum class TokenType : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4 };
+// tokenizer.ggml.token_type
+constexpr int32_t kControl = 3, kUserDefined = 4, kUnused = 5;
 
-class GgufReader {
+constexpr const char* kTokens = "tokenizer.ggml.tokens";
+constexpr const char* kPre = "tokenizer.ggml.pre";
+constexpr const char* kTemplate = "tokenizer.chat_template";
+
+// Keys that are read below, beside those of special tokens and of named templates.
+constexpr std::string_view kReadKeys[] = {"tokenizer.ggml.model",
+                                          kPre,
+                                          kTokens,
+                                          "tokenizer.ggml.token_type",
+                                          "tokenizer.ggml.merges",
+                                          "tokenizer.ggml.add_bos_token",
+                                          "tokenizer.ggml.add_eos_token",
+                                          kTemplate,
+                                          "tokenizer.chat_templates"};
+// Keys without effect on a vocabulary of GPT-2's kind: scores order the merges of SentencePiece's,
+// and types of tokens are rows of BERT's embedding.
+constexpr std::string_view kNeutralKeys[] = {"tokenizer.ggml.scores",
+                                             "tokenizer.ggml.token_type_count"};
+// Keys that must be false: they change texts before they are cut into words, or add a token.
+constexpr const char* kFalseKeys[] = {"tokenizer.ggml.add_space_prefix",
+                                      "tokenizer.ggml.add_sep_token",
+                                      "tokenizer.ggml.remove_extra_whitespaces"};
+
+struct SpecialToken {
+  const char* key;   // in the metadata
+  const char* name;  // in tokenizer_config.json; nullptr: in none
+};
+constexpr const char* kBos = "tokenizer.ggml.bos_token_id";
+constexpr const char* kEos = "tokenizer.ggml.eos_token_id";
+constexpr const char* kPad = "tokenizer.ggml.padding_token_id";
+constexpr SpecialToken kSpecialTokens[] = {{kBos, "bos_token"},
+                                           {kEos, "eos_token"},
+                                           {"tokenizer.ggml.unknown_token_id", "unk_token"},
+                                           {kPad, "pad_token"},
+                                           {"tokenizer.ggml.seperator_token_id", "sep_token"},
+                                           {"tokenizer.ggml.cls_token_id", "cls_token"},
+                                           {"tokenizer.ggml.mask_token_id", "mask_token"},
+                                           {"tokenizer.ggml.eot_token_id", nullptr},
+                                           {"tokenizer.ggml.eom_token_id", nullptr},
+                                           {"tokenizer.ggml.fim_pre_token_id", nullptr},
+                                           {"tokenizer.ggml.fim_suf_token_id", nullptr},
+                                           {"tokenizer.ggml.fim_mid_token_id", nullptr},
+                                           {"tokenizer.ggml.fim_pad_token_id", nullptr},
+                                           {"tokenizer.ggml.fim_rep_token_id", nullptr},
+                                           {"tokenizer.ggml.fim_sep_token_id", nullptr},
+                                           {"tokenizer.ggml.prefix_token_id", nullptr},
+                                           {"tokenizer.ggml.suffix_token_id", nullptr},
+                                           {"tokenizer.ggml.middle_token_id", nullptr}};
+// Any of these ends an answer.
+constexpr const char* kEnds[] = {kEos, "tokenizer.ggml.eot_token_id",
+                                 "tokenizer.ggml.eom_token_id"};
+
+enum class Words { gpt2, single_digits, llama3, qwen2, unnamed };
+struct PreTokenizerRow {
+  std::string_view name;
+  Words words;
+  bool adds_bos = false;  // where add_bos_token is absent
+};
+// A file that names none is read as "default".
+constexpr PreTokenizerRow kPreTokenizers[] = {{"default", Words::unnamed},
+                                              {"gpt-2", Words::gpt2},
+                                              {"mpt", Words::gpt2},
+                                              {"olmo", Words::gpt2},
+                                              {"smollm", Words::single_digits},
+                                              {"llama-bpe", Words::llama3, true},
+                                              {"llama3", Words::llama3, true},
+                                              {"llama-v3", Words::llama3, true},
+                                              {"qwen2", Words::qwen2}};
+
+// One after the other, each within what the ones before it made.
+constexpr std::string_view kUnnamedWords[] = {
+    R"([\p{P}\$\+<=>\^~\|]+)",
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))", R"(\p{N}+)",
+    "[0-9][0-9][0-9]"};
+
+Json byte_level(bool is_by_words) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", is_by_words}};
+}
+
+Json split_by(std::string_view regex) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", regex}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
+}
+
+Json pre_tokenizer(Words words) {
+  Json steps = Json::array();
+  const bool is_by_words = words == Words::gpt2 || words == Words::single_digits;
+  if (words == Words::single_digits)
+    steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  if (words == Words::llama3) steps.push_back(split_by(kCl100kWords));
+  if (words == Words::qwen2) steps.push_back(split_by(kQwenWords));
+  if (words == Words::unnamed) {
+    for (const std::string_view regex : kUnnamedWords) steps.push_back(split_by(regex));
+  }
+  steps.push_back(byte_level(is_by_words));
+  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+}
+
+Json added_token(size_t id, std::string_view content, bool is_special) {
+  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", is_special}};
+}
+
+class GgufVocabulary {
  public:
-  explicit GgufReader(const TokenizerFile& file)
-      : path_(file.path),
-        metadata_(file.bytes, "tokenizer", file.path, GgufHeader::Tensors::skipped) {
-    parts_.name = file.path;
-    parts_.usual = SpecialText::parse;
+  explicit GgufVocabulary(const GgufHeader& header) : header_(header) {
+    const std::string model = header.string("tokenizer.ggml.model");
+    if (model != "gpt2") header.bad("expected tokenizer.ggml.model 'gpt2', got '{}'", model);
+    tokens_ = header.strings(kTokens);
+    types_ = header.integers("tokenizer.ggml.token_type");
+    if (types_.size() != tokens_.size()) {
+      header.bad("expected a type for each token, got {} for {}", types_.size(), tokens_.size());
+    }
+    const std::string name = header.has(kPre) ? header.string(kPre) : "default";
+    const auto* row = std::ranges::find(kPreTokenizers, name, &PreTokenizerRow::name);
+    if (row == std::end(kPreTokenizers)) header.bad("{} '{}' is not supported", kPre, name);
+    pre_ = *row;
+    check_keys();
   }
 
-  TokenizerParts read() {
-    const std::string model = metadata_.string("tokenizer.ggml.model");
-    if (model != "gpt2") bad_tokenizer(path_, "GGUF tokenizer '{}' is not supported", model);
-    read_pattern();
-    read_tokens();
-    read_merges();
-    read_ends();
-    return std::move(parts_);
+  Json tokenizer_json() const {
+    Json vocab = Json::object(), added = Json::array();
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      if (types_[i] == kUnused || tokens_[i].empty()) continue;
+      const auto [at, is_new] = vocab.emplace(std::string(tokens_[i]), i);
+      if (!is_new) {
+        header_.bad("{}: expected each token once, got '{}' as {} and {}", kTokens, tokens_[i],
+                    at->dump(), i);
+      }
+      if (types_[i] == kControl || types_[i] == kUserDefined)
+        added.push_back(added_token(i, tokens_[i], types_[i] == kControl));
+    }
+    return {{"version", "1.0"},
+            {"truncation", nullptr},
+            {"padding", nullptr},
+            {"added_tokens", std::move(added)},
+            {"normalizer", pre_.words == Words::qwen2 ? Json{{"type", "NFC"}} : Json()},
+            {"pre_tokenizer", pre_tokenizer(pre_.words)},
+            {"post_processor", post_processor()},
+            {"decoder", byte_level(true)},
+            {"model",
+             {{"type", "BPE"},
+              {"dropout", nullptr},
+              {"unk_token", nullptr},
+              {"continuing_subword_prefix", nullptr},
+              {"end_of_word_suffix", nullptr},
+              {"fuse_unk", false},
+              {"byte_fallback", false},
+              {"ignore_merges", pre_.words == Words::llama3},
+              {"vocab", std::move(vocab)},
+              {"merges", header_.strings("tokenizer.ggml.merges")}}}};
+  }
+
+  Json config() const {
+    Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                 {"clean_up_tokenization_spaces", false}};
+    for (const SpecialToken& token : kSpecialTokens) {
+      if (token.name != nullptr && header_.has(token.key))
+        json[token.name] = std::string(tokens_[id_of(token.key)]);
+    }
+    const Json named = named_templates();
+    if (header_.has(kTemplate)) json["chat_template"] = header_.string(kTemplate);
+    if (named.empty()) return json;
+    Json all = Json::array();
+    if (header_.has(kTemplate))
+      all.push_back({{"name", "default"}, {"template", header_.string(kTemplate)}});
+    for (const Json& one : named) all.push_back(one);
+    json["chat_template"] = std::move(all);
+    return json;
+  }
+
+  Json generation_config() const {
+    Json json = Json::object(), ends = Json::array();
+    if (header_.has(kBos)) json["bos_token_id"] = id_of(kBos);
+    if (header_.has(kPad)) json["pad_token_id"] = id_of(kPad);
+    for (const char* key : kEnds) {
+      if (!header_.has(key)) continue;
+      const Json id = id_of(key);
+      if (std::ranges::find(ends, id) == ends.end()) ends.push_back(id);
+    }
+    if (!ends.empty()) json["eos_token_id"] = ends.size() == 1 ? ends[0] : ends;
+    return json;
   }
 
  private:
-  void read_pattern() {
-    const std::string key = "tokenizer.ggml.pre";
-    const std::string name = metadata_.has(key) ? metadata_.string(key) : "gpt-2";
-    std::string_view pattern = kGpt2Words;
-    if (name == "llama-bpe") {
-      pattern = kCl100kWords;
-    } else if (name == "qwen2") {
-      pattern = kQwenWords;
-    } else if (name == "smollm") {
-      parts_.words.add(SplitCharacters{is_number});
-    } else if (name != "gpt-2" && name != "mpt" && name != "olmo") {
-      bad_tokenizer(path_, "GGUF pre-tokenizer '{}' is not supported", name);
-    }
-    parts_.whole_words_first = pattern == kCl100kWords;
-    parts_.words.add(SplitMatches{octet::read_pattern(path_, pattern), {}});
-  }
-
-  void read_tokens() {
-    const auto tokens = metadata_.strings("tokenizer.ggml.tokens");
-    const auto types = metadata_.integers("tokenizer.ggml.token_type");
-    if (types.size() != tokens.size()) {
-      bad_tokenizer(path_, "expected a type for each token, got {} for {}", types.size(),
-                    tokens.size());
-    }
-    for (size_t i = 0; i < tokens.size(); ++i) add_token(i, tokens[i], TokenType{types[i]});
-  }
-
-  void add_token(size_t i, std::string_view token, TokenType type) {
-    const auto id = static_cast<int32_t>(i);
-    const std::string bytes = alphabet_.bytes_of(token).value_or(std::string(token));
-    octet::add_token(path_, parts_.surfaces, id, bytes);
-    if (type == TokenType::normal) {
-      octet::add_token(path_, parts_.vocabulary, id, bytes);
-      if (bytes.size() == 1) parts_.byte_ids[static_cast<unsigned char>(bytes[0])] = id;
-    }
-    if ((type != TokenType::control && type != TokenType::user_defined) || token.empty()) return;
-    const bool is_control = type == TokenType::control;
-    parts_.added.push_back(
-        {.id = id, .content = is_control ? std::string(token) : bytes, .special = is_control});
-  }
-
-  void read_merges() {
-    uint32_t rank = 0;
-    for (const std::string_view merge : metadata_.strings("tokenizer.ggml.merges")) {
-      const size_t space = merge.find(' ');
-      const auto left = alphabet_.bytes_of(merge.substr(0, space));
-      const auto right = alphabet_.bytes_of(space == merge.npos ? "" : merge.substr(space + 1));
-      const bool is_pair = left && right && !left->empty() && !right->empty();
-      const int32_t a = is_pair ? parts_.vocabulary.find(*left) : -1;
-      const int32_t b = is_pair ? parts_.vocabulary.find(*right) : -1;
-      const int32_t merged = is_pair ? parts_.vocabulary.find(*left + *right) : -1;
-      if (a < 0 || b < 0 || merged < 0 || !parts_.merges.add(a, b, rank, merged)) {
-        bad_tokenizer(path_, "merge {}: expected two tokens, and each merge once", rank);
+  void check_keys() const {
+    for (const auto& key : header_.keys()) {
+      if (!key.starts_with("tokenizer.")) continue;
+      const auto is_one_of = [&key](const auto& list) {
+        return std::ranges::find(list, key) != std::end(list);
+      };
+      if (is_one_of(kReadKeys) || is_one_of(kNeutralKeys)) continue;
+      if (key.starts_with(std::string(kTemplate) + ".")) continue;
+      if (std::ranges::find(kSpecialTokens, key, &SpecialToken::key) != std::end(kSpecialTokens)) {
+        id_of(key);
+      } else if (!is_one_of(kFalseKeys)) {
+        header_.bad("'{}' is not known: it may change how texts become tokens", key);
+      } else if (header_.flag(key)) {
+        header_.bad("expected '{}' false, got true", key);
       }
-      ++rank;
     }
   }
 
-  void read_ends() {
-    const std::string bos = "tokenizer.ggml.bos_token_id", eos = "tokenizer.ggml.eos_token_id";
-    if (metadata_.has(eos)) parts_.eos = checked(metadata_.number(eos));
-    const bool adds_bos = metadata_.has("tokenizer.ggml.add_bos_token") && metadata_.has(bos);
-    if (adds_bos && metadata_.flag("tokenizer.ggml.add_bos_token")) {
-      parts_.bos = checked(metadata_.number(bos));
-      parts_.prefix = {*parts_.bos};
+  uint32_t id_of(const std::string& key) const {
+    const uint32_t id = header_.number(key);
+    if (id < tokens_.size()) return id;
+    header_.bad("'{}': expected the id of one of {} tokens, got {}", key, tokens_.size(), id);
+  }
+
+  // The token around each text that a key asks for; without the key, what is usual.
+  std::optional<uint32_t> end_of_texts(const char* adds, bool usual, const char* key) const {
+    if (!(header_.has(adds) ? header_.flag(adds) : usual)) return std::nullopt;
+    if (!header_.has(key))
+      header_.bad("expected '{}', which stands around each text, got none", key);
+    return id_of(key);
+  }
+
+  // Null where nothing stands around a text.
+  Json post_processor() const {
+    const auto bos = end_of_texts("tokenizer.ggml.add_bos_token", pre_.adds_bos, kBos);
+    const auto eos = end_of_texts("tokenizer.ggml.add_eos_token", false, kEos);
+    if (!bos && !eos) return nullptr;
+    Json single = Json::array(), specials = Json::object();
+    const auto add = [&](std::optional<uint32_t> id) {
+      if (!id) return;
+      const std::string token(tokens_[*id]);
+      single.push_back({{"SpecialToken", {{"id", token}, {"type_id", 0}}}});
+      specials[token] = {
+          {"id", token}, {"ids", Json::array({*id})}, {"tokens", Json::array({token})}};
+    };
+    const auto text = [](const char* name, int type) {
+      return Json{{"Sequence", {{"id", name}, {"type_id", type}}}};
+    };
+    add(bos);
+    single.push_back(text("A", 0));
+    Json pair = single;
+    pair.push_back(text("B", 1));
+    add(eos);
+    if (eos) pair.push_back(single.back());
+    return {{"type", "TemplateProcessing"},
+            {"single", std::move(single)},
+            {"pair", std::move(pair)},
+            {"special_tokens", std::move(specials)}};
+  }
+
+  Json named_templates() const {
+    Json named = Json::array();
+    const std::string prefix = std::string(kTemplate) + ".";
+    for (const std::string& key : header_.keys()) {
+      if (!key.starts_with(prefix)) continue;
+      named.push_back({{"name", key.substr(prefix.size())}, {"template", header_.string(key)}});
     }
-    parts_.silence_ends();
+    return named;
   }
 
-  int32_t checked(uint32_t id) const {
-    if (!parts_.surfaces.has(id)) bad_tokenizer(path_, "expected ids of tokens, got {}", id);
-    return static_cast<int32_t>(id);
-  }
-
-  const std::string& path_;
-  GgufHeader metadata_;
-  ByteAlphabet alphabet_;
-  TokenizerParts parts_;
+  const GgufHeader& header_;
+  std::vector<std::string_view> tokens_;
+  std::vector<int32_t> types_;
+  PreTokenizerRow pre_;
 };
 
 }  // namespace
 
+Json gguf_tokenizer_json(const GgufHeader& header) {
+  return GgufVocabulary(header).tokenizer_json();
+}
+
+Json gguf_tokenizer_config(const GgufHeader& header) {
+  return GgufVocabulary(header).config();
+}
+
+Json gguf_generation_config(const GgufHeader& header) {
+  return GgufVocabulary(header).generation_config();
+}
+
 std::unique_ptr<Tokenizer> read_gguf_vocabulary(const TokenizerFile& file) {
-  return word_tokenizer(GgufReader(file).read());
+  const GgufHeader header(file.bytes, "tokenizer", file.path, GgufHeader::Tensors::skipped);
+  const Json config = gguf_tokenizer_config(header);
+  return read_tokenizer_json(file, gguf_tokenizer_json(header), &config);
+}
+
+std::vector<std::string_view> neutral_vocabulary_keys() {
+  return {std::begin(kNeutralKeys), std::end(kNeutralKeys)};
 }
 
 }  // namespace octet

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/gguf.h"
 #include "base/lfs_pointer.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_files.h"
@@ -19,10 +20,9 @@ bool looks_like_llama2c(std::string_view bytes) {
 }
 
 std::unique_ptr<Tokenizer> read_json(const TokenizerFile& file, const TokenizerOptions& options) {
-  const Json json = parse_json(file.bytes, file.path);
-  if (json.contains("model")) {
-    if (json.at("model").is_object()) return read_tokenizer_json(file, json);
-  }
+  Json json = parse_json(file.bytes, file.path);
+  if (json.contains("model") && json.at("model").is_object())
+    return read_tokenizer_json(file, with_config(file, std::move(json)));
   const bool is_vocabulary =
       !json.empty() &&
       std::all_of(json.begin(), json.end(), [](const Json& id) { return id.is_number_integer(); });
@@ -102,7 +102,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string&
                 "[tokenizer] expected 'bytes', a tokenizer's file or a model folder, got '{}'",
                 path);
   }
-  const TokenizerFile file{files, path, files.read_text(path)};
+  const bool has_header = path.ends_with(".gguf");  // before weights of any size
+  const TokenizerFile file{files, path,
+                           has_header ? read_gguf_header(files, path) : files.read_text(path)};
   if (file.bytes.starts_with(kLfsPointer)) {
     bad_tokenizer(path, "expected a tokenizer, got {}", kLfsAdvice);
   }

@@ -13,11 +13,6 @@ struct Limits {
   MatchBudget& matching;
 };
 
-size_t most_bytes(size_t n_bytes) {
-  constexpr size_t kGrowth = 32, kMin = 1024;  // a character becomes 18 in NFKD
-  return kGrowth * n_bytes + kMin;
-}
-
 void append(std::string& out, std::string_view text, const Limits& limits) {
   if (out.size() + text.size() > limits.n_bytes) {
     throw Error(ErrorCode::invalid_argument,
@@ -106,15 +101,15 @@ std::string step(const std::shared_ptr<const UnicodeNormalizer>& form, std::stri
 }  // namespace
 
 void Normalizer::add(NormalizerStep step) {
-  if (steps_.size() == kMaxSteps) {
+  if (steps_.size() == limits_.max_steps) {
     throw Error(ErrorCode::invalid_argument, "expected at most {} normalizers, got more",
-                kMaxSteps);
+                limits_.max_steps);
   }
   steps_.push_back(std::move(step));
 }
 
 std::string Normalizer::apply(std::string_view text, MatchBudget& budget) const {
-  const Limits limits{most_bytes(text.size()), budget};
+  const Limits limits{limits_.max_growth * text.size() + limits_.growth_allowance, budget};
   std::string out(text);
   for (const NormalizerStep& normalizer : steps_) {
     out = std::visit([&](const auto& known) { return step(known, std::move(out), limits); },

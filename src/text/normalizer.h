@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/input_limits.h"
 #include "text/character_rule.h"
 #include "text/regex.h"
 #include "text/unicode.h"
@@ -34,18 +35,20 @@ using NormalizerStep = std::variant<PrependText, ReplaceText, ReplaceMatches, St
 
 class Normalizer {
  public:
-  static constexpr size_t kMaxSteps = 64;
+  Normalizer() = default;
+  explicit Normalizer(const TokenizerLimits& limits) : limits_(limits) {}
 
   // Throws Error{invalid_argument} for one step too many.
   void add(NormalizerStep step);
   bool changes_nothing() const { return steps_.empty(); }
   // Throws Error{bad_data} for bytes that are no UTF-8 where a normal form or a
   // rule of characters must read them, and
-  // Error{invalid_argument} where a text becomes more than 32 times as long, and 1 KiB.
+  // Error{invalid_argument} where a text grows beyond the limits.
   std::string apply(std::string_view text, MatchBudget& budget) const;
   std::string apply(std::string_view text) const;
 
  private:
+  TokenizerLimits limits_ = input_limits().tokenizer;
   std::vector<NormalizerStep> steps_;
 };
 

@@ -144,10 +144,10 @@ void PreTokenizer::add(PreTokenizerStep step) {
   const auto n_marks = std::count_if(steps_.begin(), steps_.end(), [](const auto& known) {
     return std::holds_alternative<MarkSpaces>(known);
   });
-  if (steps_.size() <= kMaxSteps && n_marks <= kMaxMarks) return;
+  if (steps_.size() <= limits_.max_steps && n_marks <= limits_.max_marks) return;
   throw Error(ErrorCode::invalid_argument,
-              "expected at most {} pre-tokenizers, and {} of Metaspace, got more", kMaxSteps,
-              kMaxMarks);
+              "expected at most {} pre-tokenizers, and {} of Metaspace, got more",
+              limits_.max_steps, limits_.max_marks);
 }
 
 void PreTokenizer::split_from(size_t step, const Part& part, MatchBudget& budget,

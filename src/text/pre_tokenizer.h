@@ -50,8 +50,8 @@ using PreTokenizerStep = std::variant<PrefixSpace, SplitMatches, SplitCharacters
 
 class PreTokenizer {
  public:
-  static constexpr size_t kMaxSteps = 64;  // each is a call within the one before
-  static constexpr int kMaxMarks = 4;      // steps of MarkSpaces: each may double a text
+  PreTokenizer() = default;
+  explicit PreTokenizer(const TokenizerLimits& limits) : limits_(limits) {}
   using Visit = std::function<void(std::string_view word)>;
 
   // Throws Error{invalid_argument} for more steps than these.
@@ -69,6 +69,7 @@ class PreTokenizer {
   };
   void split_from(size_t step, const Part& part, MatchBudget& budget, const Visit& visit) const;
 
+  TokenizerLimits limits_ = input_limits().tokenizer;
   std::vector<PreTokenizerStep> steps_;
 };
 

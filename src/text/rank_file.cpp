@@ -1,40 +1,11 @@
 #include <array>
 
+#include "base/base64.h"
 #include "base/parse_text.h"
 #include "text/tokenizer_files.h"
 
 namespace octet {
 namespace {
-
-// -1: no letter of base64.
-int base64_value(char letter) {
-  if (letter >= 'A' && letter <= 'Z') return letter - 'A';
-  if (letter >= 'a' && letter <= 'z') return letter - 'a' + 26;
-  if (letter >= '0' && letter <= '9') return letter - '0' + 52;
-  return letter == '+' ? 62 : letter == '/' ? 63 : -1;
-}
-
-std::optional<std::string> decode_base64(std::string_view text) {
-  if (text.size() % 4 != 0 || text.empty()) return std::nullopt;
-  size_t n_padding = 0;
-  while (n_padding < 2 && text.ends_with('=')) {
-    text.remove_suffix(1);
-    ++n_padding;
-  }
-  std::string bytes;
-  uint32_t bits = 0;
-  int n_bits = 0;
-  for (const char letter : text) {
-    const int value = base64_value(letter);
-    if (value < 0) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    n_bits += 6;
-    if (n_bits < 8) continue;
-    n_bits -= 8;
-    bytes += static_cast<char>(bits >> n_bits & 0xFF);
-  }
-  return bytes;
-}
 
 struct RankLine {
   std::string token;

@@ -15,8 +15,6 @@ namespace {
 constexpr std::string_view kSpaces =
     R"(\t-\r\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-constexpr size_t kLongestPattern = 64 << 10;
-constexpr uint32_t kMaxGroups = 255;
 // The library bounds the steps of an attempt; this many are made before the clock is read.
 constexpr size_t kAttempts = 64;
 
@@ -61,20 +59,24 @@ using JitStack = std::unique_ptr<pcre2_jit_stack, Freed<pcre2_jit_stack_free>>;
 struct Regex::Compiled {
   std::unique_ptr<pcre2_code, Freed<pcre2_code_free>> code;
   std::string pattern;
+  RegexLimits limits;
 };
 
-Regex::Regex(std::string_view pattern) : compiled_(std::make_unique<Compiled>()) {
+Regex::Regex(std::string_view pattern, const RegexLimits& limits)
+    : compiled_(std::make_unique<Compiled>()) {
   const auto bad = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, "expected a regular expression, got '{}': {}",
                 pattern.substr(0, 200), why);
   };
-  if (pattern.size() > kLongestPattern) bad("longer than 64 KiB");
+  if (pattern.size() > limits.max_pattern_bytes)
+    bad(fmt::format("longer than {} bytes", limits.max_pattern_bytes));
   const std::string spelled = with_white_space(pattern);
   constexpr uint32_t kOptions =
       PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_USE_OFFSET_LIMIT;
   int error = 0;
   PCRE2_SIZE offset = 0;
   compiled_->pattern = pattern;
+  compiled_->limits = limits;
   compiled_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelled.data()), spelled.size(),
                                       kOptions, &error, &offset, nullptr));
   if (!compiled_->code) {
@@ -84,7 +86,8 @@ Regex::Regex(std::string_view pattern) : compiled_(std::make_unique<Compiled>())
   }
   uint32_t n_groups = 0;
   pcre2_pattern_info(compiled_->code.get(), PCRE2_INFO_CAPTURECOUNT, &n_groups);
-  if (n_groups > kMaxGroups) bad(fmt::format("{} groups, more than {}", n_groups, kMaxGroups));
+  if (n_groups > limits.max_groups)
+    bad(fmt::format("{} groups, more than {}", n_groups, limits.max_groups));
   // Without the compiler (a sandbox may forbid code in memory) the expression is interpreted.
   pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);
 }
@@ -103,8 +106,9 @@ class Regex::Search {
         data_(pcre2_match_data_create(1, nullptr)),
         context_(pcre2_match_context_create(nullptr)) {
     // A word may be as long as the text: white space is walked once more for each alternative.
-    constexpr size_t kMin = 10'000'000, kOfByte = 16;
-    const size_t limit = std::min<size_t>(kMin + kOfByte * text.size(), UINT32_MAX);
+    const RegexLimits& limits = compiled.limits;
+    const size_t n = limits.max_steps + limits.steps_per_byte * text.size();
+    const size_t limit = std::min<size_t>(n, UINT32_MAX);
     pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(limit));
   }
 
@@ -181,9 +185,8 @@ class Regex::Search {
   double seconds_ = thread_seconds();  // of the thread, then
 };
 
-MatchBudget match_budget(size_t n_bytes) {
-  constexpr double kMin = 1, kOfByte = 2e-5;
-  return {kMin + kOfByte * static_cast<double>(n_bytes)};
+MatchBudget match_budget(size_t n_bytes, const RegexLimits& limits) {
+  return {limits.seconds + limits.seconds_per_byte * static_cast<double>(n_bytes)};
 }
 
 void Regex::for_each(std::string_view text, MatchBudget& budget,

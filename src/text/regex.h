@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/input_limits.h"
+
 namespace octet {
 
 struct RegexMatch {
@@ -17,18 +19,18 @@ struct RegexMatch {
   bool found() const { return begin != std::string_view::npos; }
 };
 
-// Processor seconds that matching one text may take: a thousand times what known expressions do.
+// Processor seconds that matching one text may take.
 struct MatchBudget {
   double seconds = 0;
 };
-MatchBudget match_budget(size_t n_bytes);
+MatchBudget match_budget(size_t n_bytes, const RegexLimits& limits = input_limits().regex);
 
 // Immutable; may be used from several threads.
 class Regex {
  public:
-  // Throws Error{invalid_argument}, "expected a regular expression, got ..."; for one with more
-  // than 255 groups as well.
-  explicit Regex(std::string_view pattern);
+  // Throws Error{invalid_argument}, "expected a regular expression, got ..."; for one with too many
+  // groups as well.
+  explicit Regex(std::string_view pattern, const RegexLimits& limits = input_limits().regex);
   ~Regex();
 
   // Calls `visit` for each match in order; a next one begins behind the last, or behind its first

@@ -187,6 +187,7 @@ class LibraryTokenizer : public Tokenizer {
   std::optional<int32_t> eos() const override { return decoder_->eos(); }
   std::vector<int32_t> prefix() const override { return decoder_->prefix(); }
   std::vector<int32_t> suffix() const override { return decoder_->suffix(); }
+  std::optional<int32_t> unknown() const override { return decoder_->unknown(); }
   std::vector<int32_t> special_ids() const override { return decoder_->special_ids(); }
   std::optional<int32_t> special_id(std::string_view text) const override {
     return decoder_->special_id(text);

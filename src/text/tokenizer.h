@@ -49,6 +49,8 @@ class Tokenizer {
   // the tokenizer's file says no more.
   virtual TextTemplate text_template() const;
   virtual std::vector<int32_t> special_ids() const { return {}; }  // those that no text is made of
+  // What stands for text that the vocabulary lacks.
+  virtual std::optional<int32_t> unknown() const { return std::nullopt; }
   // The special or added token with this text.
   virtual std::optional<int32_t> special_id(std::string_view text) const { return std::nullopt; }
 

@@ -31,8 +31,12 @@ template <typename... Args>
 // Vocabulary::add, whose errors are of the file.
 void add_token(const std::string& path, Vocabulary& vocabulary, int64_t id, std::string_view token);
 // Hugging Face's tokenizer.json: a BPE of bytes, or of characters with bytes to fall back on;
-// or WordPiece.
-std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json);
+// or WordPiece. `config` instead of the tokenizer_config.json beside it.
+std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json,
+                                               const Json* config = nullptr);
+// A tokenizer.json with what the tokenizer_config.json beside it says otherwise, as far as the
+// class that it names listens to it. Throws where the two contradict each other.
+Json with_config(const TokenizerFile& file, Json json);
 
 // vocab.json or encoder.json, with merges.txt or vocab.bpe beside it: GPT-2's files.
 std::unique_ptr<Tokenizer> read_vocab_and_merges(const TokenizerFile& file, const Json& vocab,
@@ -51,7 +55,7 @@ std::unique_ptr<Tokenizer> read_piece_list(const TokenizerFile& file);
 bool is_sentencepiece_model(std::string_view bytes);
 std::unique_ptr<Tokenizer> read_sentencepiece_model(const TokenizerFile& file);
 
-// The vocabulary of a GGUF file: those of GPT-2's kind.
+// The vocabulary of a GGUF file (text/gguf_vocabulary.h).
 std::unique_ptr<Tokenizer> read_gguf_vocabulary(const TokenizerFile& file);
 
 // llama2.c's tokenizer.bin: i32 longest token; then per token f32 score, i32 length, bytes. Ids 0,

@@ -25,7 +25,7 @@ struct TokenizerFolder {
   std::string tokenizer_class = {};    // "" where it is not said
   std::vector<AddedToken> added = {};  // by id
   std::vector<AddedToken> named = {};  // special tokens without an id of their own
-  std::optional<std::string> bos = {}, eos = {};
+  std::optional<std::string> bos = {}, eos = {}, pad = {};
   std::optional<bool> adds_bos = {}, adds_eos = {}, is_legacy = {}, adds_prefix_space = {};
   std::optional<bool> makes_lower_case = {}, spaces_ideographs = {}, strips_accents = {};  // BERT's
 };
@@ -35,6 +35,10 @@ AddedToken read_added_token(const JsonObject& entry, bool is_special);
 
 // Throws Error{bad_data}, "[tokenizer] FILE: ..." or "[json] FILE: ...".
 TokenizerFolder read_tokenizer_folder(const Files& files, const std::string& folder);
+
+// Tokens that they name and a tokenizer.json beside them has nowhere: transformers adds them behind
+// all others, and reads them whole.
+std::vector<std::string> tokens_beside_json(const Files& files, const std::string& folder);
 
 // Adds the tokens to a vocabulary's own, which `id_of` looks up as the file spells them (-1: none),
 // and sets bos, eos, prefix and suffix. Special tokens without an id that the vocabulary lacks are

@@ -7,8 +7,8 @@ namespace {
 
 class TokenizerReader {
  public:
-  TokenizerReader(const TokenizerFile& file, const Json& json)
-      : file_(file), path_(file.path), json_(json), model_(part("model")) {}
+  TokenizerReader(const TokenizerFile& file, const Json& json, const Json* config)
+      : file_(file), path_(file.path), json_(json), config_(config), model_(part("model")) {}
 
   TokenizerParts read() {
     parts_.name = path_;
@@ -198,19 +198,27 @@ class TokenizerReader {
   }
 
   std::optional<int32_t> eos_of_config() const {
+    if (config_ != nullptr) return eos_of(*config_, path_);
     const std::string path = join_path(parent_path(path_), "tokenizer_config.json");
     if (!file_.files.exists(path)) return std::nullopt;
-    const Json json = parse_json(file_.files.read_text(path), path);
+    return eos_of(parse_json(file_.files.read_text(path), path), path);
+  }
+
+  // Where it is named, a token of the vocabulary need not be an added one.
+  std::optional<int32_t> eos_of(const Json& json, const std::string& path) const {
     const JsonObject config(json, path);
     if (!config.has("eos_token")) return std::nullopt;
     const Json& token = config.at("eos_token");
-    return added_id(token.is_object() ? JsonObject(token, path).string("content")
-                                      : config.string("eos_token"));
+    const std::string content =
+        token.is_object() ? JsonObject(token, path).string("content") : config.string("eos_token");
+    const int32_t id = contents_.find(content);
+    return id < 0 ? std::nullopt : std::optional(id);
   }
 
   const TokenizerFile& file_;
   const std::string& path_;
   const Json& json_;
+  const Json* config_;  // null: the file beside it
   const Json nothing_ = nullptr;
   const Json& model_;
   ByteAlphabet alphabet_;
@@ -221,9 +229,10 @@ class TokenizerReader {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json) {
+std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json,
+                                               const Json* config) {
   try {
-    return word_tokenizer(TokenizerReader(file, json).read());
+    return word_tokenizer(TokenizerReader(file, json, config).read());
   } catch (const Error& error) {  // steps that are too many, or do too much
     if (error.code() != ErrorCode::invalid_argument) throw;
     bad_tokenizer(file.path, "{}", error.what());

@@ -3,7 +3,6 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 
 #include "base/error.h"
@@ -26,17 +25,6 @@ utf8proc_option_t options_of(NormalForm form) {
   return static_cast<utf8proc_option_t>(UTF8PROC_STABLE |
                                         (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
                                         (is_compatible ? UTF8PROC_COMPAT : 0));
-}
-
-// How many bytes from `at` on are ASCII, eight at a time: all of a long run but its end.
-size_t ascii_before(std::string_view text, size_t at) {
-  constexpr uint64_t kHighBits = 0x8080808080808080ull;
-  const size_t begin = at;
-  for (uint64_t word = 0; at + sizeof word <= text.size(); at += sizeof word) {
-    std::memcpy(&word, text.data() + at, sizeof word);
-    if ((word & kHighBits) != 0) break;
-  }
-  return at - begin;
 }
 
 bool has_category(int32_t code, utf8proc_category_t first, utf8proc_category_t last) {
@@ -87,17 +75,6 @@ void append_utf8(std::string& text, int32_t code) {
   utf8proc_uint8_t bytes[4];
   const utf8proc_ssize_t n = utf8proc_encode_char(code, bytes);
   text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
-}
-
-size_t find_invalid_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    at += ascii_before(text, at);
-    if (at == text.size()) break;
-    const Character character = decode_utf8(text, at);
-    if (character.code == kInvalid) return at;
-    at += character.length;
-  }
-  return std::string_view::npos;
 }
 
 bool is_white_space(int32_t code) {

@@ -15,9 +15,6 @@ namespace octet {
 
 void append_utf8(std::string& text, int32_t code);
 
-// The first byte that is no UTF-8, or npos.
-size_t find_invalid_utf8(std::string_view text);
-
 bool is_white_space(int32_t code);         // the property White_Space
 bool is_word_character(int32_t code);      // \w
 bool is_letter(int32_t code);              // \p{L}

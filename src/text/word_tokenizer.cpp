@@ -45,6 +45,9 @@ class WordTokenizer : public Tokenizer {
   TextTemplate text_template() const override {
     return parts_.around.single.empty() ? Tokenizer::text_template() : parts_.around;
   }
+  std::optional<int32_t> unknown() const override {
+    return parts_.unknown < 0 ? std::nullopt : std::optional(parts_.unknown);
+  }
   std::vector<int32_t> special_ids() const override {
     std::vector<int32_t> ids;
     for (const AddedToken& token : parts_.added) {

@@ -11,6 +11,7 @@
 #include "compile/budget.h"
 #include "infer/batch_inputs.h"
 #include "optim/rules/rule.h"
+#include "plan/kernel_row.h"
 #include "plan/row_unavailable.h"
 #include "train/rank_step.h"
 #include "train/step_inputs.h"
@@ -372,6 +373,13 @@ RunEvaluation TrainEngine::evaluate(const EvalRows& rows) {
     }
   }
   return total;
+}
+
+bool TrainEngine::has_row(std::string_view begin) const {
+  const auto begins_so = [&](const PlanStep& s) { return s.kernel.row->name.starts_with(begin); };
+  return std::ranges::any_of(bound_, [&](const auto& f) {
+    return std::ranges::any_of(f.second->plan().steps, begins_so);
+  });
 }
 
 int64_t TrainEngine::planned_bytes() const {

@@ -93,6 +93,8 @@ class TrainEngine {
   const Layout& layout() const { return program_->layout(); }
   // What ranks proved when they connected; nothing where their devices do not reach each other.
   const std::optional<SelfTestResult>& self_test() const { return self_test_; }
+  // Whether a function has a step of a row whose name begins so.
+  bool has_row(std::string_view begin) const;
   int64_t planned_bytes() const;  // of all arenas
   int64_t state_bytes() const;    // masters and moments
 

@@ -37,6 +37,7 @@ RecipeOptions forward_options(const ModelSource& source, const std::string& reci
   result.compute = of_run.compute;
   result.block_scale = of_run.block_scale;
   result.mx_rule = of_run.mx_rule;
+  result.accumulation = of_run.accumulation;
   result.activations = of_run.activations;
   result.quantizes_linear_outputs = of_run.quantizes_linear_outputs;
   return result;

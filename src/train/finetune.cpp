@@ -32,7 +32,7 @@ model: {{path: {model}, seq: {seq}}}
 recipe: {recipe}
 optim: {{lr: 1.0e-5, schedule: cosine, warmup_share: 0.03, final_lr: 0, weight_decay: 0, clip: 1.0}}
 data: {{train: {data}{rows}}}
-train: {{epochs: 3, batch: {batch}, eval_bytes: 4 MiB, keep: 1, keep_best: true, patience: 8,
+train: {{epochs: 3, batch: {batch}{evaluated}, keep: 1, keep_best: true, patience: 8,
   log_every: 10, export: as-stored}}
 out: {out}
 )";
@@ -100,6 +100,7 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
       fmt::arg("recipe", quoted(options.recipe.empty() ? RecipeConfig{}.base : options.recipe)),
       fmt::arg("data", fmt::format("[{}]", fmt::join(data, ", "))),
       fmt::arg("rows", rows_of(files, spec, options.data)), fmt::arg("batch", kMaxRows),
+      fmt::arg("evaluated", model_def(spec.kind).writes_text ? ", eval_bytes: 4 MiB" : ""),
       fmt::arg("out", quoted(options.out.empty() ? "runs/finetune" : options.out)));
   LoadedConfig loaded = parse_config(text, kName, sets);
   if (loaded.config.lora.rank > 0 && !is_set(loaded.source, "optim.lr")) {
@@ -126,7 +127,7 @@ void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
   // Of samples of several rows at least two, which are compared with each other.
   const int64_t together = data.train_rows == nullptr ? 1 : data.train_rows->rows_per_sample();
   const int64_t least = together == 1 ? 1 : 2 * together;
-  const int64_t batch = std::clamp<int64_t>(rows / kMinSteps, least, kMaxRows);
+  const int64_t batch = std::clamp(rows / kMinSteps, least, std::max(least, kMaxRows));
   derive("train.batch", config.train.batch, batch - batch % together);
   settle_length(loaded, data);
   const int64_t epoch_steps = ceil_div(rows, config.step_rows());

@@ -29,10 +29,16 @@ void expect_stored_head(const WeightReader& weights, const LoraOptions& lora) {
               fmt::join(weights.new_parameters(), ", "));
 }
 
-// What says which head a folder has.
-void take_head(Json& json, const ModelSpec& spec) {
+// What says which head a folder has. A classifier's names stay with as many classes.
+void take_head(Json& json, const ModelSpec& spec, const ModelSpec& before) {
   const Json own = parse_own_json(hf_config_text(spec));
-  for (const char* key : {"architectures", "id2label", "label2id", "problem_type"}) {
+  const bool keeps_names = has_classes(head_of(spec).head) && has_classes(head_of(before).head) &&
+                           spec.classes == before.classes && json.contains("id2label") &&
+                           std::ssize(json["id2label"]) == spec.classes;
+  json.erase("num_labels");
+  std::vector<const char*> keys = {"architectures", "problem_type"};
+  if (!keeps_names) keys.insert(keys.end(), {"id2label", "label2id"});
+  for (const char* key : keys) {
     json.erase(key);
     if (own.contains(key)) json[key] = own[key];
   }
@@ -117,12 +123,13 @@ std::string model_description(const Files& files, const RunConfig& config, const
   const bool is_new = config.model.path.empty();
   const std::string path = join_path(config.model.path, "config.json");
   const std::string text = is_new ? hf_config_text(spec) : files.read_text(path);
-  const bool is_untied = !is_new && spec.tied != parse_hf_config(text, path).tied;
+  const ModelSpec before = is_new ? spec : parse_hf_config(text, path);
+  const bool is_untied = spec.tied != before.tied;
   const bool has_new_head = !is_new && config.model.head != ModelHead::text;
   if (!is_untied && !has_new_head && label_names.empty()) return text;
   Json json = parse_json(text, path);
   if (is_untied) json["tie_word_embeddings"] = spec.tied;  // infer/model_spec.h
-  if (has_new_head) take_head(json, spec);
+  if (has_new_head) take_head(json, spec, before);
   if (!label_names.empty()) json["label2id"] = json["id2label"] = Json::object();
   for (size_t i = 0; i < label_names.size(); ++i) {
     json["id2label"][fmt::to_string(i)] = label_names[i];

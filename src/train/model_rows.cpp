@@ -2,8 +2,13 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "infer/image_transforms.h"
+#include "infer/sentence_folder.h"
+#include "train/data_checks.h"
+#include "train/row_data.h"
 #include "train/run_setup.h"
+#include "train/text_rows.h"
 
 namespace octet {
 namespace {
@@ -24,24 +29,61 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Log& 
   } else {
     config.data.images = evaluation_images(files, source, log);
   }
+  if (!query.reads_negatives) config.data.fields.negatives.clear();
+  settle_negatives(files, config, with_loss(files, source));
   return config;
+}
+
+// Labels must be the model's.
+Dataset open_evaluated(Files& files, const RunConfig& config, const ModelSource& source,
+                       const Log& log) {
+  const ModelSpec spec = with_loss(files, source);
+  Dataset data = open_run_data(
+      files, config, spec,
+      {.log = log, .keeps_tokens = source.run.has_value(), .use = DataUse::evaluation});
+  const auto& rows = data.val_rows != nullptr ? data.val_rows : data.train_rows;
+  if (rows != nullptr) tell_inner_padding(*rows, config.model.seq, spec, log);
+  return data;
 }
 
 }  // namespace
 
-ModelSpec with_loss(const ModelSpec& spec) {
+ModelSpec with_loss(const Files& files, const ModelSource& source) {
+  const ModelSpec& spec = source.spec;
   const auto& heads = model_def(spec.kind).heads;
   const bool has_embeddings =
       std::ranges::find(heads, ModelHead::embeddings, &HeadDef::head) != heads.end();
   ModelSpec result = spec;
-  if (has_embeddings && head_of(spec).head == ModelHead::features)
-    result.head = ModelHead::embeddings;
+  if (!has_embeddings || head_of(spec).head != ModelHead::features) return result;
+  result.head = ModelHead::embeddings;
+  result.pooling = read_sentence_folder(files, source.folder).pooling;
   return result;
 }
 
+std::vector<WeightedLoss> row_losses(const ModelSpec& spec, int64_t rows_per_sample) {
+  std::vector<WeightedLoss> losses = resolved_losses(spec, {});
+  for (WeightedLoss& one : losses) {
+    const LossDef& loss = *find_loss(one.name);
+    one.options.negatives = loss.takes_negatives ? rows_per_sample - loss.rows_per_sample : 0;
+  }
+  return losses;
+}
+
 Dataset open_model_rows(Files& files, const ModelRowsQuery& query, const Log& log) {
-  const RunDataOptions options{.log = log, .keeps_tokens = query.source.run.has_value()};
-  return open_run_data(files, config_of(files, query, log), with_loss(query.source.spec), options);
+  return open_evaluated(files, config_of(files, query, log), query.source, log);
+}
+
+std::shared_ptr<const RowSource> held_out_rows(Files& files, const ModelSource& run, int64_t seq,
+                                               const Log& log) {
+  RunConfig config = *run.run;
+  config.model.path = run.folder;  // its config.json names the classes
+  config.model.seq = seq;
+  config.train.loss.clear();
+  const auto rows = open_evaluated(files, config, run, log).val_rows;
+  if (rows != nullptr) return rows;
+  throw Error(ErrorCode::invalid_argument,
+              "--data: expected files, got none: '{}' has no validation data of its own",
+              run.folder);
 }
 
 }  // namespace octet

@@ -7,9 +7,14 @@
 #include "infer/model_spec.h"
 #include "nn/shape.h"
 #include "optim/beta_error.h"
+#include "optim/standing_moment.h"
+#include "train/data_checks.h"
 #include "train/finetune.h"
 #include "train/resume.h"
 #include "train/run_length.h"
+#include "train/run_setup.h"
+#include "train/text_rows.h"
+#include "train/unused_keys.h"
 
 namespace octet {
 namespace {
@@ -18,6 +23,9 @@ void tell_betas(const RunConfig& config, const Log& log) {
   for (const double beta : config.optim.betas) {
     if (beta_error(beta) > kMaxBetaError) log.warning("[optim.betas] {}", beta_warning(beta));
   }
+  const std::string standing = standing_warning(config.optim.state_v, config.optim.betas[1]);
+  if (!standing.empty() && config.optim.kind != UpdateKind::sgd)
+    log.warning("[optim.state_v] {}", standing);
 }
 
 // The positions that a model knows: its rotary ones may be stretched.
@@ -49,7 +57,7 @@ void check_positions(const RunConfig& config, const ModelSpec& spec, bool resume
 void expect_enough_samples(const RunConfig& config, const ModelSpec& spec) {
   for (const WeightedLoss& one : run_losses(config, spec)) {
     const LossDef& loss = *find_loss(one.name);
-    const int64_t n_rows = loss.min_samples * loss.rows_per_sample;
+    const int64_t n_rows = loss.min_samples * rows_per_sample({one});
     if (config.train.batch >= n_rows) continue;
     throw Error(ErrorCode::invalid_argument,
                 "train.batch: expected at least {}, the rows of {} samples that {} tells from each "
@@ -66,12 +74,36 @@ void expect_whole_samples(const RunConfig& config, const Dataset& data) {
               config.train.batch);
 }
 
+// Of data that are not what somebody may take them for, or keys that do nothing with them.
+void tell_of_data(const LoadedConfig& loaded, const OpenRun& run, const Log& log) {
+  const RunConfig& config = loaded.config;
+  const auto is_given = [&](const char* key) { return loaded.source.at(key) != "default"; };
+  if (run.data.train_rows != nullptr && is_given("train.eval_bytes")) {
+    log.warning(
+        "train.eval_bytes: not used: it says how much text of a decoder is read; train.eval_rows "
+        "limits samples");
+  }
+  if (run.data.train_rows != nullptr || has_conversations(config) || is_given("data.chat.template"))
+    return;
+  for (const auto* paths : {&config.data.train, &config.data.val}) {
+    const auto found = std::ranges::find_if(*paths, is_json_name);
+    if (found == paths->end()) continue;
+    log.warning(
+        "[data] '{}' is read as text, with its braces and keys: data.chat.template=auto reads "
+        "conversations, =none says that text is meant",
+        *found);
+  }
+}
+
 }  // namespace
 
 OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& options) {
   OpenRun run{.loaded = std::move(loaded), .data = {}, .spec = {}};
   const RunConfig& config = run.loaded.config;
   run.spec = model_from_config(files, config);
+  if (!is_written(run.loaded.source, "data.fields.negatives"))
+    run.loaded.source["data.fields.negatives"] = "derived";
+  settle_negatives(files, run.loaded.config, run.spec);
   if (!config.model.path.empty())
     tell_unknown_keys(files, config.model.path, options.data.log, options.unknown_keys);
   check_positions(config, run.spec, options.resumes, options.data.log);
@@ -82,8 +114,14 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   if (!is_first) options.processes->broadcast(&is_ready, 1, 0);
   run.data = open_run_data(files, config, run.spec, options.data);
   if (is_first && options.processes != nullptr) options.processes->broadcast(&is_ready, 1, 0);
+  if (is_first) tell_of_data(run.loaded, run, options.data.log);
   options.fits_to_data ? fit_to_data(run.loaded, run.data) : settle_length(run.loaded, run.data);
   expect_whole_samples(config, run.data);
+  if (is_first) tell_unused(run.loaded, run.spec, run.data, options.data.log);
+  if (is_first && run.data.train_rows != nullptr) {
+    tell_constants(*run.data.train_rows, config.model.seq, options.data.log);
+    tell_inner_padding(*run.data.train_rows, config.model.seq, run.spec, options.data.log);
+  }
   run.spec = model_from_config(files, config);  // of the settled sequence
   return run;
 }

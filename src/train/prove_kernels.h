@@ -2,13 +2,17 @@
 // CPU with its reference kernels, and each of its launches once more by the device's kernel that
 // was planned, alone, on the same operands. The results are compared.
 //
-//   same        all bits of the reference
+//   same        all bits of the reference: what moves or rounds; and, where the reference has the
+//               sums of the device's tensor cores (Target::arithmetic), GEMMs with a rule for them
+//               (plan/tensor_gemm.h)
 //   near        |got - want| <= u |want| + r max |want|, over the result: u is 2^-7 of BF16, 2^-10
 //   of
 //               FP16, 1e-5 of f32; r is 2e-5; 2e-3 with 8-bit operands, whose products Hopper's
 //               tensor cores add with 13 bits behind the largest; 4e-3 with BF16 or FP16, by whose
 //               rounding sums differ; four times that of attention's gradient, which subtracts
-//               nearly equal ones
+//               nearly equal ones. Where terms cancel the result is no measure: 2e-5 of the sum of
+//               the magnitudes that are added on the way to a value is allowed, too
+//               (train/prove_bounds.h)
 //   one code    of 8-bit results whose values are computed first: the next code at most. Of moments
 //               (math/moment.h) one group in 25 may be expanded otherwise, since fast powers are
 //               not exact; what it decodes to is then compared, as what a weight and its remainder
@@ -23,12 +27,15 @@
 #include <string>
 
 #include "plan/backend.h"
+#include "plan/node_view.h"
 
 namespace octet {
 
 // What an op's kernels promise of the reference's results.
 enum class Closeness : uint8_t { near, one_code, same };
 Closeness closeness_of(OpCode op);
+// Of a node on a device, by a reference with these sums.
+Closeness closeness_of(const NodeView& view, Arithmetic arithmetic);
 // How far a value may lie from `want`; relative: r of above times the result's largest magnitude.
 double tolerance_of(Closeness closeness, Dtype dtype, double want, double relative);
 // r, of a graph of one node whose inputs are its operands.

@@ -11,6 +11,7 @@
 #include "infer/inference.h"
 #include "infer/model_spec.h"
 #include "infer/stored_weights.h"
+#include "nn/shape.h"
 #include "passes/lora.h"
 #include "train/engine.h"
 #include "train/run_inputs.h"
@@ -76,8 +77,7 @@ ModelSpec small_model(const ModelSpec& own, const ProofSize& size, Layers layers
   small.ffn = like(size.ffn, small.ffn);
   small.vocab = like(size.vocab, small.vocab);
   small.sliding_window = std::min(small.sliding_window, size.seq / 2);
-  small.max_positions =
-      std::max(small.max_positions, size.seq + model_def(small.kind).first_position);
+  small.max_positions = std::max(small.max_positions, size.seq + first_position(small));
   return resolved(small);
 }
 
@@ -282,20 +282,26 @@ void prove_generation(const ProgramOptions& options, const ModelSpec& spec, cons
 
 }  // namespace
 
-std::vector<std::string> planned_kernels(const RunConfig& config, const ModelSpec& spec,
-                                         const Catalogue& catalogue) {
+void for_planned_functions(const RunConfig& config, const ModelSpec& spec,
+                           const Catalogue& catalogue,
+                           const std::function<void(const Plan&)>& visit) {
   const ProgramOptions options = own_options(config, spec, catalogue);
   Program program(options, catalogue);
   std::vector<FunctionKey> keys = program.train_keys();
   for (const FunctionKey& key : program.evaluate_keys()) keys.push_back(key);
   if (program.has_derived()) keys.push_back({function::prepare_state, options.train});
+  for (const FunctionKey& key : keys) visit(program.plan(key));
+}
+
+std::vector<std::string> planned_kernels(const RunConfig& config, const ModelSpec& spec,
+                                         const Catalogue& catalogue) {
   std::vector<std::string> kernels;
   std::set<std::string> known;
-  for (const FunctionKey& key : keys) {
-    for (const PlanStep& step : program.plan(key).steps) {
+  for_planned_functions(config, spec, catalogue, [&](const Plan& plan) {
+    for (const PlanStep& step : plan.steps) {
       if (known.insert(step.kernel.name).second) kernels.push_back(step.kernel.name);
     }
-  }
+  });
   return kernels;
 }
 

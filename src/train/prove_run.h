@@ -5,16 +5,22 @@
 // (runtime/rank_self_test.h).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "config/run_config.h"
 #include "nn/model.h"
+#include "plan/plan.h"
 #include "train/prove_kernels.h"
 
 namespace octet {
 
-// Of the functions that train and evaluate at the run's own sizes: the kernels, under the names
+// Plans, one after the other, of the functions that train and evaluate at the run's own sizes.
+void for_planned_functions(const RunConfig& config, const ModelSpec& spec,
+                           const Catalogue& catalogue,
+                           const std::function<void(const Plan&)>& visit);
+// Of these: the kernels, under the names
 // that plans print, each once and in their order.
 std::vector<std::string> planned_kernels(const RunConfig& config, const ModelSpec& spec,
                                          const Catalogue& catalogue);

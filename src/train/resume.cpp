@@ -65,19 +65,29 @@ struct KeptKey {
   const char* key;
   const char* former;  // of a checkpoint that does not record it; nullptr: as it is now
   Over over;
+  const char* former_of_all = nullptr;  // where the recipe let all GEMMs accumulate fast
 };
 constexpr KeptKey kKeptKeys[] = {
     {"data.chat.arguments", "keep", KeptKey::Over::configuration},
     {"data.text_end", "false", KeptKey::Over::configuration},
     {"data.too_long", "drop", KeptKey::Over::configuration},
     {"lora.targets", "['*_proj']", KeptKey::Over::configuration},
+    {"model.norm_eps", nullptr, KeptKey::Over::configuration},
     {"optim.schedule_version", "1", KeptKey::Over::command_line},
+    {"recipe.accumulation", "forward", KeptKey::Over::command_line, "fast"},
     {"recipe.block_scale", "power", KeptKey::Over::command_line},
     {"recipe.calibrate", nullptr, KeptKey::Over::command_line},
     {"recipe.edge_scales", nullptr, KeptKey::Over::command_line},
     {"recipe.forward_reads", "stored", KeptKey::Over::command_line},
     {"recipe.weight_rms", "init", KeptKey::Over::command_line},
 };
+
+// Of a run of this recipe, where a checkpoint does not record the key.
+const char* former_of(const KeptKey& kept, const RunConfig& config) {
+  const bool of_all = kept.former_of_all != nullptr &&
+                      find_recipe(config.recipe.base).fast_accumulate == FastAccumulate::all;
+  return of_all ? kept.former_of_all : kept.former;
+}
 
 bool is_set_anew(const KeptKey& kept, const ConfigSources& sources) {
   const auto source = sources.find(kept.key);
@@ -119,7 +129,7 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
                                      join_path(checkpoint.path, "manifest.json"));
   for (const KeptKey& kept : kKeptKeys) {
     if (kept.former != nullptr && !checkpoint.manifest.config.contains(kept.key))
-      before = recorded_config({{kept.key, kept.former}}, before, checkpoint.path);
+      before = recorded_config({{kept.key, former_of(kept, before)}}, before, checkpoint.path);
   }
   ResumedConfig resumed{.config = now, .warning = {}};
   auto named = sources;
@@ -149,11 +159,16 @@ void check_counters(const LoadedCheckpoint& checkpoint, const RowLoader& loader,
   }
   const int64_t seq = config.model.seq;
   const bool may_be_shorter = config.data.buckets > 1;
-  const bool agrees = manifest.tokens % seq == 0 && manifest.tokens / seq == loader.rows_consumed();
+  // Of pictures one a row; earlier versions counted them as rows of tokens.
+  const bool are_pictures = !loader.plan().counts_tokens();
+  const bool agrees =
+      (manifest.tokens % seq == 0 && manifest.tokens / seq == loader.rows_consumed()) ||
+      (are_pictures && manifest.tokens == loader.rows_consumed());
   if (!agrees && !(may_be_shorter && manifest.tokens / seq < loader.rows_consumed())) {
     fail_counter(checkpoint, "tokens",
                  fmt::format("{}{} for each of the {} windows that the loader drew",
-                             may_be_shorter ? "at most " : "", seq, loader.rows_consumed()),
+                             may_be_shorter ? "at most " : "", are_pictures ? 1 : seq,
+                             loader.rows_consumed()),
                  manifest.tokens);
   }
   const int64_t overflowed =
@@ -256,7 +271,7 @@ void keep_recorded(Files& files, LoadedConfig& loaded) {
     const auto recorded = manifest->config.find(kept.key);
     const bool is_recorded = recorded != manifest->config.end();
     if (is_set_anew(kept, loaded.source) || (!is_recorded && kept.former == nullptr)) continue;
-    const std::string value = is_recorded ? recorded->second : kept.former;
+    const std::string value = is_recorded ? recorded->second : former_of(kept, loaded.config);
     loaded.config = recorded_config({{kept.key, value}}, loaded.config, loaded.config.out);
     loaded.source[kept.key] = "derived";
   }

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "base/few.h"
 #include "base/named_enum.h"
 #include "data/images/image_rows.h"
+#include "data/text_samples.h"
 #include "infer/array_rows.h"
 #include "infer/image_transforms.h"
 #include "train/run_inputs.h"
@@ -68,6 +71,7 @@ void tell_other_pictures(const Files& files, const RunConfig& config, const Mode
   if (config.model.path.empty() || !files.exists(path)) return;
   ModelSource source;
   source.folder = config.model.path;
+  source.spec = spec;
   const auto text = [&](ImageTransforms how) {
     for (std::vector<float>* values : {&how.mean, &how.std_dev}) {
       if (values->size() == 1) values->resize(static_cast<size_t>(spec.channels), values->front());
@@ -85,9 +89,26 @@ void tell_other_pictures(const Files& files, const RunConfig& config, const Mode
   }
 }
 
+// All classes of data.train, of which a run's data.val has some.
+std::vector<std::string> picture_classes(const Files& files, const RunConfig& config,
+                                         const ModelSpec& spec, const Log& log, DataUse use) {
+  std::set<std::string> found;
+  const auto add = [&](const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) {
+      for (std::string& name : class_folders(files, path)) found.insert(std::move(name));
+    }
+  };
+  add(config.data.train);
+  if (use == DataUse::evaluation) add(config.data.val);
+  if (found.empty()) return {};
+  return number_classes(
+      {found.begin(), found.end()},
+      {.known = names_of_model(files, config, spec), .config = config, .use = use, .log = log});
+}
+
 Dataset open_pictures(const RunInputs& inputs, const RunConfig& config,
                       const ImageSourceOptions& options, const Files& files) {
-  std::shared_ptr<const ImageSource> first;  // of the training data, whose classes hold
+  std::shared_ptr<const ImageSource> first;  // of the training data
   Dataset data = split(config, [&](const std::vector<std::string>& paths) {
     std::vector<std::shared_ptr<const ImageSource>> sources;
     for (const std::string& path : paths) sources.push_back(open_images(files, path, options));
@@ -109,14 +130,45 @@ void fit_names(std::vector<std::string>& names, const ModelSpec& spec) {
 
 // The samples of one evaluation.
 std::shared_ptr<const RowSource> evaluated(const Dataset& data, const RunConfig& config) {
-  const int64_t n_bytes = std::max<int64_t>(data.val_rows->sample_bytes(), 1);
-  return first_rows(data.val_rows, std::max<int64_t>(config.train.eval_bytes / n_bytes, 1));
+  return first_rows(data.val_rows, config.train.eval_rows);
 }
 
 }  // namespace
 
+std::vector<std::string> number_classes(const std::vector<std::string>& found,
+                                        const ClassNumbering& how) {
+  const auto& [known, config, use, log] = how;
+  const std::string& folder = config.model.path;
+  std::vector<std::string> others;
+  for (const std::string& name : found) {
+    const auto n = std::ranges::count(known, name);
+    if (n == 0) others.push_back(name);
+    if (n < 2) continue;
+    throw Error(ErrorCode::bad_data, "[data] expected one class '{}' of {}, got {} of that name",
+                name, folder, n);
+  }
+  if (others.empty()) return known;
+  const bool are_named = std::ranges::any_of(
+      known, [](const std::string& name) { return !name.starts_with(kUnnamedClass); });
+  const bool is_new = use == DataUse::training && config.model.head != ModelHead::text;
+  if (are_named && !is_new) {
+    throw Error(
+        ErrorCode::bad_data, "[data] expected classes of {} ({}), got {}{}", folder,
+        first_few(known), first_few(others),
+        use == DataUse::training ? "; model.head: classes asks for classes of its own" : "");
+  }
+  if (are_named) {
+    log.warning("[data] {} is no class of {} ({}): labels are numbered in their own order",
+                first_few(others), folder, first_few(known));
+  } else if (use == DataUse::evaluation || (!known.empty() && !is_new)) {
+    log.warning("[data] {} has no names of classes: 0 to {} are {}", folder, found.size() - 1,
+                first_few(found));
+  }
+  return found;
+}
+
 std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config,
-                                     const ModelSpec& spec, const Log& log) {
+                                     const ModelSpec& spec, const Log& log, DataUse use) {
   if (config.data.train.empty())
     throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
   const RunInputs inputs(config, spec);
@@ -136,12 +188,13 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   if (!reads("tokens")) {
     tell_other_pictures(files, config, spec, log);
     Dataset data = open_pictures(
-        inputs, config, {.classes = names_of_model(files, config, spec), .log = log}, files);
+        inputs, config, {.classes = picture_classes(files, config, spec, log, use), .log = log},
+        files);
     fit_names(data.label_names, spec);
     return data;
   }
   if (text_label_of(inputs)) {
-    LabelledTexts texts(files, config, spec, inputs, log);
+    LabelledTexts texts(files, config, spec, inputs, {log, use});
     Dataset data = split(config, [&](const auto& paths) { return texts.open(paths); });
     data.label_names = texts.label_names();
     return data;
@@ -164,6 +217,49 @@ std::string amount_text(const Dataset& data) {
   }
   return fmt::format("{} training and {} validation samples", data.train_rows->n_samples(),
                      data.val_rows == nullptr ? 0 : data.val_rows->n_samples());
+}
+
+std::string EvalAmount::text() const {
+  return is_all() ? fmt::format("all {} {}", n_all, unit)
+                  : fmt::format("{} of {} {}", n, n_all, unit);
+}
+
+void warn_without_rows(const Dataset& data, const RunConfig& config, const Log& log) {
+  if (make_eval_rows(data.val, config, data.val.n_tokens(), {})->n_rows() > 0) {
+    log.warning(
+        "[data] {} bytes of the validation data hold no two tokens: there is no validation loss "
+        "(train.eval_bytes)",
+        config.train.eval_bytes);
+    return;
+  }
+  log.warning(
+      "[data] no document for validation fits into a row of {} tokens with a token to train on: "
+      "there is no validation loss (model.seq, data.too_long)",
+      config.model.seq);
+}
+
+void tell_amount(const EvalAmount& amount, const Log& log) {
+  if (amount.is_all()) return;
+  log.info("[data] an evaluation reads {} of the validation data ({})", amount.text(), amount.key);
+}
+
+EvalAmount eval_amount(const Dataset& data, const RunConfig& config, const ModelSpec& spec) {
+  if (data.train_rows != nullptr) {
+    if (data.val_rows == nullptr) return {};
+    return {.n = evaluated(data, config)->n_samples(), .n_all = data.val_rows->n_samples()};
+  }
+  const int64_t n_tokens = data.val.n_tokens(), n_read = eval_tokens(config, spec);
+  if (!has_whole_documents(config)) {
+    return {.n = std::min(n_tokens, n_read),
+            .n_all = n_tokens,
+            .unit = "tokens",
+            .key = "train.eval_bytes"};
+  }
+  const RowOptions options = row_options(config);
+  return {.n = evaluation_text(data.val, options, n_read)->n_samples(),
+          .n_all = find_pieces(data.val, options).n_in_all(),
+          .unit = "documents",
+          .key = "train.eval_bytes, data.too_long"};
 }
 
 RowLoader make_loader(const Dataset& data, const RunConfig& config) {

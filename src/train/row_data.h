@@ -15,19 +15,53 @@
 
 namespace octet {
 
+// What is done with the rows: they train a model, or say how good a trained one is.
+enum class DataUse : uint8_t { training, evaluation };
+
+inline constexpr const char* kUnnamedClass = "LABEL_";  // and its number
+
+struct ClassNumbering {
+  const std::vector<std::string>& known;  // names_of_model()
+  const RunConfig& config;
+  DataUse use = DataUse::training;
+  const Log& log;
+};
+// The names by number for data whose classes are `found`: those of the model, where it knows all of
+// them. Else `found` in its own order, with a warning where the model has a head already: of a
+// model without names, and in training where model.head asks for a new head. Throws Error{bad_data}
+// that names the classes that the model does not know, or has twice.
+std::vector<std::string> number_classes(const std::vector<std::string>& found,
+                                        const ClassNumbering& how);
+
 // Nothing where the data is text: for a model that reads "tokens" alone and losses of the tokens
 // that follow or are hidden, unless data.train names .safetensors files. Those hold arrays
 // (infer/array_rows.h); a model without tokens reads pictures (data/images/image_source.h). Throws
 // Error{invalid_argument} where data.train is empty or keys ask for what such data has not,
 // Error{bad_data} where the data is not what the model reads.
 std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config,
-                                     const ModelSpec& spec, const Log& log);
+                                     const ModelSpec& spec, const Log& log,
+                                     DataUse use = DataUse::training);
 
 // How much there is: "120 training and 8 validation samples".
 std::string amount_text(const Dataset& data);
 
+// What one evaluation reads of the validation data, and what it leaves out.
+struct EvalAmount {
+  int64_t n = 0, n_all = 0;
+  std::string_view unit = "samples";         // or "tokens", "documents"
+  std::string_view key = "train.eval_rows";  // that limits them
+  bool is_all() const { return n >= n_all; }
+  std::string text() const;  // "all 120 samples", "42 of 120 samples"
+};
+// A line where that is less than all.
+void tell_amount(const EvalAmount& amount, const Log& log);
+// A warning where an evaluation has no row of a validation text: why.
+void warn_without_rows(const Dataset& data, const RunConfig& config, const Log& log);
+EvalAmount eval_amount(const Dataset& data, const RunConfig& config, const ModelSpec& spec);
+
 // The rows of a run's data in the order of the configuration, and of its validation data those that
-// one evaluation reads (make_eval_rows): of samples as many as eval_bytes hold, one at least.
+// one evaluation reads: of text as many tokens as train.eval_bytes hold, of samples
+// train.eval_rows, or all.
 RowLoader make_loader(const Dataset& data, const RunConfig& config);
 std::unique_ptr<EvalRows> make_eval_rows(const Dataset& data, const RunConfig& config,
                                          const ModelSpec& spec,

@@ -31,14 +31,20 @@ Run::Run(RunConfig config, const Dataset& data, const TrainerMachine& machine, R
       machine_(machine),
       start_(std::move(start)),
       hooks_(std::move(hooks)) {
-  // A run that is resumed before its first checkpoint begins anew.
-  const bool goes_on =
-      start_.mode == StartMode::resume &&
-      std::ranges::any_of(Checkpoints(machine_.files, join_path(config_.out, "ckpt")).list(),
-                          [](const CheckpointEntry& entry) { return entry.is_whole(); });
-  if (config_.recipe.calibrate == "before" && !goes_on)
+  if (config_.recipe.calibrate == "before" && !goes_on())
     config_.recipe.edge_scales = first_edge_scales(config_, data_, machine_);
   begin();
+}
+
+// A run that is resumed before its first checkpoint begins anew. The first rank's answer.
+bool Run::goes_on() const {
+  const bool is_root = machine_.group == nullptr || machine_.group->rank() == 0;
+  const auto has_whole = [&] {
+    return std::ranges::any_of(Checkpoints(machine_.files, join_path(config_.out, "ckpt")).list(),
+                               [](const CheckpointEntry& entry) { return entry.is_whole(); });
+  };
+  const bool own = is_root && start_.mode == StartMode::resume && has_whole();
+  return gather_value(machine_.group, own ? 1 : 0).front() != 0;
 }
 
 // One trainer at a time has the device's memory.

@@ -31,6 +31,7 @@ class Run {
   const std::optional<TrainResult>& result() const { return result_; }
 
  private:
+  bool goes_on() const;
   void begin();
   void end_trainer();
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "data/dataset.h"
 #include "text/tokenizer.h"
+#include "train/data_checks.h"
 #include "train/data_entries.h"
 #include "train/row_data.h"
 #include "train/run_inputs.h"
@@ -134,7 +135,15 @@ std::unique_ptr<Tokenizer> run_tokenizer(const Files& files, const RunConfig& co
 
 Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
                       const RunDataOptions& run_options) {
-  if (auto rows = open_row_data(files, config, spec, run_options.log)) return *std::move(rows);
+  if (auto rows = open_row_data(files, config, spec, run_options.log, run_options.use))
+    return *std::move(rows);
+  const RunInputs inputs(config, spec);
+  if (config.train.eval_rows > 0 && !inputs.hides_tokens) {
+    throw Error(ErrorCode::invalid_argument,
+                "train.eval_rows: expected 0 for text of a decoder, of which train.eval_bytes says "
+                "how much is read, got {}",
+                config.train.eval_rows);
+  }
   const std::unique_ptr<Tokenizer> tokenizer = run_tokenizer(files, config, spec, run_options.log);
   DatasetOptions options = text_options(config, spec.vocab, run_options.log);
   std::optional<TokenCache> cache;
@@ -142,12 +151,12 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
                                            config.data.document_separator, run_options)) {
     options.cache = &cache.emplace(files, *tokenizer, *how);
   }
-  const RunInputs inputs(config, spec);
-  if (inputs.hides_tokens)
-    return hide_tokens(open_dataset(files, options, *tokenizer), config, inputs, *tokenizer);
-  if (!has_conversations(config) && config.data.train_weights.empty())
-    return open_dataset(files, options, *tokenizer);
-  return open_in_entries(files, config, {*tokenizer, options, run_options});
+  const bool has_entries = has_conversations(config) || !config.data.train_weights.empty();
+  Dataset text = has_entries && !inputs.hides_tokens
+                     ? open_in_entries(files, config, {*tokenizer, options, run_options})
+                     : open_dataset(files, options, *tokenizer);
+  check_known(text.train, *tokenizer, run_options.log);
+  return inputs.hides_tokens ? hide_tokens(text, config, inputs, *tokenizer) : text;
 }
 
 }  // namespace octet

@@ -6,6 +6,7 @@
 #include "base/temporary_file.h"
 #include "infer/export.h"
 #include "infer/model_source.h"
+#include "infer/sentence_folder.h"
 
 namespace octet {
 namespace {
@@ -34,6 +35,7 @@ void remove_named_templates(Files& files, const std::string& folder) {
 // The note goes last, so that what is half removed is still known.
 void remove_files(Files& files, const std::string& folder) {
   remove_named_templates(files, folder);
+  remove_sentence_files(files, folder);
   for (const DirectoryEntry& entry : files.list(folder)) {
     if (entry.kind != EntryKind::directory && entry.name != kNote)
       files.remove(join_path(folder, entry.name));

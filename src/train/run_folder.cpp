@@ -17,12 +17,12 @@ namespace {
 
 constexpr std::string_view kLock = ".lock", kConfig = "config.yaml", kTelemetry = "telemetry.jsonl";
 // What a run writes under a fixed name, beside ckpt/.
-constexpr std::string_view kFiles[] = {"config.yaml",     "config.json",           "metrics.jsonl",
-                                       "telemetry.jsonl", "algorithms.json",       "trace.json",
-                                       "chat.json",       "generation_config.json"};
+constexpr std::string_view kFiles[] = {
+    "config.yaml", "config.json", "metrics.jsonl",          "telemetry.jsonl", "algorithms.json",
+    "trace.json",  "chat.json",   "generation_config.json", "sentence.json"};
 // Those that not every run writes, so that an older run's could stay.
 constexpr std::string_view kOptional[] = {"algorithms.json", "trace.json", "chat.json",
-                                          "generation_config.json"};
+                                          "generation_config.json", "sentence.json"};
 constexpr std::string_view kHeader = "# Written by octet ";
 
 std::vector<CheckpointEntry> checkpoints_in(Files& files, const std::string& folder) {
@@ -188,6 +188,17 @@ std::unique_ptr<FileLock> take_run_folder(Files& files, const std::string& folde
   check_writable(files, join_path(folder, "ckpt"));
   if (mode == StartMode::overwrite) remove_old_run(files, folder);
   return lock;
+}
+
+void tidy_run_folder(Files& files, const std::string& folder, const KeptCheckpoints& keep,
+                     const std::string& loaded) {
+  Checkpoints checkpoints(files, join_path(folder, "ckpt"));
+  try {
+    if (checkpoints.left_behind(keep, loaded).empty()) return;
+    const auto lock = files.lock(join_path(folder, kLock));
+    checkpoints.tidy(keep, loaded);
+  } catch (const Error&) {  // another process tidies when it saves
+  }
 }
 
 }  // namespace octet

@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "io/checkpoint.h"
 
 namespace octet {
 
@@ -34,5 +35,10 @@ void check_run_folder(Files& files, const std::string& folder, StartMode mode);
 // that the new one does not replace. Throws Error{io} where another process holds it.
 std::unique_ptr<FileLock> take_run_folder(Files& files, const std::string& folder, StartMode mode,
                                           const Log& log);
+
+// Of a run that has nothing left to do: removes what a save that was killed left, as
+// Checkpoints::tidy, where nobody holds the folder and it may be changed, and else writes nothing.
+void tidy_run_folder(Files& files, const std::string& folder, const KeptCheckpoints& keep,
+                     const std::string& loaded);
 
 }  // namespace octet

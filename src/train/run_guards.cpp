@@ -1,5 +1,6 @@
 #include "train/run_guards.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -8,6 +9,14 @@
 namespace octet {
 namespace {
 
+// What a gradient's length is nothing beside: optim.eps, of which it is a share too small, and what
+// Muon adds to it.
+constexpr double kLeastGradient = 1e-11, kShareOfEps = 1e-3;
+// A step at the peak of the rate that moves all weights by less is none: AdamW's are as large as
+// it.
+constexpr double kLeastMovement = 1e-9;
+constexpr int64_t kWatchedSteps = 3;
+
 constexpr const char* kNonfinite = "nonfinite_in_a_row";
 constexpr const char* kNoGradient = "zero_gradients_in_a_row";
 constexpr const char* kInARow = "unlabelled_in_a_row";
@@ -15,16 +24,6 @@ constexpr const char* kUnlabelled = "unlabelled";
 
 bool is_finite_step(const StepReport& report) {
   return !report.skipped && report.skipped_tensors.empty() && std::isfinite(report.loss);
-}
-
-// What looks as if nothing had been learnt; "" where nothing does.
-std::string no_gradient_text(const StepReport& report) {
-  if (!report.has_labels()) return "";
-  if (report.grad_norm == 0) return "the gradient is 0 though the step has labels";
-  if (report.equal_losses)
-    return fmt::format("all ranks have the same loss, {:.9g} in all, though their rows differ",
-                       report.loss);
-  return "";
 }
 
 int64_t count_of(const KeyValues& extra, const char* key, int64_t most, const std::string& where) {
@@ -38,7 +37,35 @@ int64_t count_of(const KeyValues& extra, const char* key, int64_t most, const st
               where, key, most, entry->second);
 }
 
+// LAMB's steps are as long as the weight, however short the gradient is.
+double least_gradient(const OptimConfig& optim) {
+  const auto is_lamb = [](const OptimRuleLine& line) { return line.kind == UpdateKind::lamb; };
+  if (optim.kind == UpdateKind::lamb || std::ranges::any_of(optim.rules, is_lamb)) return 0;
+  return std::min(kLeastGradient, kShareOfEps * optim.eps);
+}
+
 }  // namespace
+
+RunGuards::RunGuards(const TrainConfig& config, const OptimConfig& optim)
+    : config_(config),
+      peak_lr_(optim.lr),
+      clip_(optim.clip),
+      least_gradient_(least_gradient(optim)) {}
+
+// What looks as if nothing had been learnt; "" where nothing does.
+std::string RunGuards::no_gradient_text(const StepReport& report) const {
+  if (!report.has_labels()) return "";
+  if (report.grad_norm == 0) return "the gradient is 0 though the step has labels";
+  if (report.equal_losses)
+    return fmt::format("all ranks have the same loss, {:.9g} in all, though their rows differ",
+                       report.loss);
+  const auto norm = static_cast<double>(report.grad_norm);
+  const bool is_clipped = clip_ > 0 && clip_ < norm;
+  if (!((is_clipped ? clip_ : norm) < least_gradient_)) return "";
+  return is_clipped
+             ? fmt::format("optim.clip makes the gradient {:g} long, which moves no weight", clip_)
+             : fmt::format("the gradient is {:g} long, which moves no weight", norm);
+}
 
 void RunGuards::check(const StepReport& report, bool is_last, const Log& log) {
   check_finite(report);
@@ -67,6 +94,29 @@ void RunGuards::check_gradient(const StepReport& report, const Log& log) {
               "[train] expected a step that learns, got one in which {} at step {}, the last of {} "
               "such steps (train.max_zero_gradients)",
               what, report.step, n_no_gradient_);
+}
+
+bool RunGuards::ends_first_steps(const StepReport& report) {
+  const int64_t n = config_.max_zero_gradients > 0 ? config_.max_zero_gradients : kWatchedSteps;
+  const bool is_step = is_finite_step(report) && !report.overflowed && report.has_labels() &&
+                       no_gradient_text(report).empty();
+  if (!is_step || n_first_steps_ == n) return false;
+  first_lr_ += report.lr;
+  return ++n_first_steps_ == n;
+}
+
+// Rates that still rise are taken for the one that they come to.
+void RunGuards::check_movement(double moved, const StepReport& report, const Log& log) const {
+  if (!(moved * peak_lr_ / first_lr_ < kLeastMovement)) return;
+  const std::string what =
+      fmt::format("no weight has moved by more than {:.1g} in {} steps (optim.lr, optim.rules)",
+                  moved, n_first_steps_);
+  log.warning("step {}: {}", report.step, what);
+  if (config_.max_zero_gradients == 0) return;
+  throw Error(ErrorCode::numerics,
+              "[train] expected steps that learn, got a step {} after which {} "
+              "(train.max_zero_gradients)",
+              report.step, what);
 }
 
 void RunGuards::check_labels(const StepReport& report, bool is_last) {

@@ -1,8 +1,11 @@
 // What a run watches of its steps, so that one that learns nothing does not end like a good one.
 //
 //   not finite   a loss or gradient: max_nonfinite_steps in a row end the run
-//   no gradient  |g| is 0 though the step has labels, or all ranks have the same loss to the bit
-//                though their rows differ: a warning, and max_zero_gradients in a row end the run
+//   no gradient  |g| is 0, or as it is clipped too short to move a weight, though the step has
+//                labels, or all ranks have the same loss to the bit though their rows differ: a
+//                warning, and max_zero_gradients in a row end the run
+//   no movement  the first max_zero_gradients steps (0: three) that had a gradient left all weights
+//                where they were (weight_watch.h): a warning, and unless it is 0 the run's end
 //   no labels    such steps count, and stand in no average: kMaxUnlabelled in a row end the run,
 //                and so does a run that has no others
 #pragma once
@@ -36,11 +39,16 @@ class RunGuards {
  public:
   static constexpr int64_t kMaxUnlabelled = 20;
 
-  explicit RunGuards(const TrainConfig& config) : config_(config) {}
+  explicit RunGuards(const TrainConfig& config, const OptimConfig& optim = {});
 
   // The steps of a run in order; `is_last`: no other follows. Throws Error{numerics}, or
   // Error{bad_data} where there are no labels.
   void check(const StepReport& report, bool is_last, const Log& log);
+
+  // Behind check(): whether this is the last of the first steps, and where it is, how far its
+  // weights have moved since them (WeightWatch::moved). Throws Error{numerics}.
+  bool ends_first_steps(const StepReport& report);
+  void check_movement(double moved, const StepReport& report, const Log& log) const;
 
   int64_t n_unlabelled() const { return n_unlabelled_; }
 
@@ -55,7 +63,12 @@ class RunGuards {
   void check_gradient(const StepReport& report, const Log& log);
   void check_labels(const StepReport& report, bool is_last);
 
+  std::string no_gradient_text(const StepReport& report) const;
+
   TrainConfig config_;
+  double peak_lr_, clip_, least_gradient_;
+  int64_t n_first_steps_ = 0;                    // of this process
+  double first_lr_ = 0;                          // of these together
   int64_t n_nonfinite_ = 0, n_no_gradient_ = 0;  // in a row
   int64_t n_unlabelled_in_a_row_ = 0, n_unlabelled_ = 0;
 };

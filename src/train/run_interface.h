@@ -15,7 +15,7 @@
 #include "comm/group.h"
 #include "config/load.h"
 #include "device/device.h"
-#include "plan/catalogue.h"
+#include "plan/backend.h"
 #include "train/run_folder.h"
 #include "train/step_report.h"
 
@@ -36,6 +36,9 @@ struct TrainerMachine {
   // Whether batches are read in a thread ahead of the step (data/row_reader.h). Nothing: where the
   // device computes beside the host, whose threads have time for it then.
   std::optional<bool> reads_ahead = {};
+  // A CPU with the sums of the device's tensor cores, for train.audit (audit_backend() of
+  // library/open_backend.h); it outlives the run. nullptr: there is no rule for them.
+  const Backend* auditor = nullptr;
   int rank() const { return group == nullptr ? 0 : group->rank(); }
 };
 
@@ -71,11 +74,13 @@ struct TrainResult {
   // Mean over the last steps of this process, at most 20; where it made none, the last step's as
   // metrics.jsonl has it, nothing where that has none.
   std::optional<double> train_loss;
-  bool was_finished = false;       // the run had come to its end before this process
-  std::optional<double> val_loss;  // of the last evaluation
-  int64_t best_step = 0;           // of the lowest validation loss; 0: there was none
-  double best_val_loss = 0;        // there
-  double tokens_per_s = 0;         // over the steps of this process
+  bool was_finished = false;        // the run had come to its end before this process
+  std::optional<double> val_loss;   // of the last evaluation
+  int64_t best_step = 0;            // of the lowest validation loss; 0: there was none
+  double best_val_loss = 0;         // there
+  std::string val_amount = {};      // "all 120 samples", "42 of 120 samples": what those are of
+  std::string_view unit = kTokens;  // of what there are so many a second
+  double tokens_per_s = 0;          // over the steps of this process, without padding
   int64_t planned_bytes = 0, peak_bytes = 0, state_bytes = 0;
   int signal = 0;  // that stopped the run, or 0
   // Where the run stopped to go on with these recipe.edge_scales (train/calibration.h), which its

@@ -113,6 +113,10 @@ void RunRecord::add_telemetry(const StepReport& report, const Log& log) {
     log.warning("step {}: loss {:.4f} is {:.1f} deviations above its running mean {:.4f}",
                 report.step, report.loss, spike->n_deviations, spike->mean);
   }
+  for (const AuditDifference& difference : report.audit) {
+    write_telemetry(audit_json(report.step, difference), log);
+    log.warning("step {}: {}", report.step, audit_text(difference));
+  }
   for (const EdgeStatistics& edge : report.edges)
     write_telemetry(telemetry_json(report.step, edge), log);
   if (const auto summary = statistics_.summary()) {

@@ -11,6 +11,7 @@
 #include "base/cores.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "config/names.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/model_texts.h"
@@ -50,6 +51,10 @@ LinearOverride linear_override(const RecipeOverride& line) {
   LinearOverride result{.pattern = line.pattern};
   if (!line.recipe.empty()) result.formats = find_recipe(line.recipe).linears;
   for (const auto& [role, format] : line.formats) {
+    if (role == kSumsRole) {
+      result.sums = enum_from_name<GemmSums>(format);
+      continue;
+    }
     (role == "x"   ? result.x
      : role == "w" ? result.w
                    : result.dy) = operand_format_from_name(format, role == "dy");
@@ -64,6 +69,13 @@ LossScalePolicy loss_scale_policy(const RecipeConfig& recipe) {
     policy.first =
         policy.kind == LossScaling::adaptive ? kFirstAdaptiveLossScale : kFirstGlobalLossScale;
   return policy;
+}
+
+// Those of a file are none until they are known (settle_negatives).
+int64_t n_negatives(const TextFields& fields) {
+  const bool is_word = fields.negatives.size() == 1 &&
+                       (fields.negatives.front() == "auto" || fields.negatives.front() == "none");
+  return is_word ? 0 : std::ssize(fields.negatives);
 }
 
 double log2_rms(const ParameterSpec& parameter) {
@@ -92,6 +104,7 @@ RecipeOptions recipe_options(const RunConfig& config) {
     options.edge_scales.push_back(edge_scale_from_text(text).value());
   options.scaled_gradient = recipe.scaled_gradient;
   options.block_scale = recipe.block_scale;
+  options.accumulation = recipe.accumulation;
   options.mx_rule = recipe.mx_scale == MxScale::floor ? ScaleRule::mx_floor : ScaleRule::power_ceil;
   options.gradient_rounding = recipe.gradient_rounding;
   for (const RecipeOverride& line : config.recipe.overrides) {
@@ -125,7 +138,8 @@ std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& s
   for (WeightedLoss& one : losses)
     one.options = {.smoothing = config.train.label_smoothing,
                    .temperature = config.train.contrastive_temperature,
-                   .beta = config.train.pairwise_beta};
+                   .beta = config.train.pairwise_beta,
+                   .negatives = n_negatives(config.data.fields)};
   return losses;
 }
 

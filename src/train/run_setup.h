@@ -18,6 +18,7 @@
 #include "nn/model.h"
 #include "optim/schedule.h"
 #include "train/data_entries.h"
+#include "train/row_data.h"
 
 namespace octet {
 
@@ -64,6 +65,7 @@ struct RunDataOptions {
   int threads = 0;  // 0: one per core that this process may use
   std::function<void(const TokenizeProgress&)> on_progress = {};
   bool keeps_tokens = true;  // of text, in a cache beside the run
+  DataUse use = DataUse::training;
 };
 Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
                       const RunDataOptions& options = {});

@@ -106,27 +106,29 @@ IntervalSummary RunStatistics::summarize() const {
   result.grad_norm_max = norms.empty() ? kNan : *std::ranges::max_element(norms);
   result.clip_share = static_cast<double>(n_clipped) / static_cast<double>(interval_.size());
   result.n_spikes = n_spikes_;
+  result.unit = interval_.back().unit;
   result.tokens_per_s = seconds > 0 ? n_tokens / seconds : kNan;
   return result;
 }
 
 std::string telemetry_json(const IntervalSummary& summary) {
-  return OrderedJson{{"step", summary.last_step},
-                     {"event", "interval"},
-                     {"first_step", summary.first_step},
-                     {"loss_mean", summary.loss_mean},
-                     {"loss_deviation", summary.loss_deviation},
-                     {"running_loss_mean", summary.running_mean},
-                     {"running_loss_deviation", summary.running_deviation},
-                     {"spikes", summary.n_spikes},
-                     {"grad_norm_median", summary.grad_norm_median},
-                     {"grad_norm_max", summary.grad_norm_max},
-                     {"clip_share", summary.clip_share},
-                     {"skipped", summary.n_skipped},
-                     {"flagged", summary.n_flagged},
-                     {"unlabelled", summary.n_unlabelled},
-                     {"tokens_per_s", summary.tokens_per_s}}
-      .dump();
+  OrderedJson json = {{"step", summary.last_step},
+                      {"event", "interval"},
+                      {"first_step", summary.first_step},
+                      {"loss_mean", summary.loss_mean},
+                      {"loss_deviation", summary.loss_deviation},
+                      {"running_loss_mean", summary.running_mean},
+                      {"running_loss_deviation", summary.running_deviation},
+                      {"spikes", summary.n_spikes},
+                      {"grad_norm_median", summary.grad_norm_median},
+                      {"grad_norm_max", summary.grad_norm_max},
+                      {"clip_share", summary.clip_share},
+                      {"skipped", summary.n_skipped},
+                      {"flagged", summary.n_flagged},
+                      {"unlabelled", summary.n_unlabelled},
+                      {"tokens_per_s", summary.tokens_per_s}};
+  if (summary.unit != kTokens) json["unit"] = summary.unit;
+  return json.dump();
 }
 
 std::string telemetry_json(int64_t step, float loss, const LossSpike& spike) {
@@ -169,7 +171,7 @@ std::string summary_line(const IntervalSummary& summary) {
       summary.n_skipped);
   if (summary.n_flagged > 0) line += fmt::format(", {} flagged by quantizers", summary.n_flagged);
   if (summary.n_unlabelled > 0) line += fmt::format(", {} without labels", summary.n_unlabelled);
-  return line + fmt::format("; {:.0f} tokens/s", unsigned_nan(summary.tokens_per_s));
+  return line + fmt::format("; {:.0f} {}/s", unsigned_nan(summary.tokens_per_s), summary.unit);
 }
 
 }  // namespace octet

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "train/step_report.h"
@@ -39,7 +40,8 @@ struct IntervalSummary {
   double grad_norm_median = 0, grad_norm_max = 0;  // of the finite norms
   double clip_share = 0;                           // of the steps, where the norm was above `clip`
   int64_t n_spikes = 0, n_skipped = 0, n_flagged = 0, n_unlabelled = 0;
-  double tokens_per_s = 0;  // over the interval's time, without evaluation and saving
+  std::string_view unit = kTokens;  // of the last step
+  double tokens_per_s = 0;          // over the interval's time, without evaluation and saving
 };
 
 class RunStatistics {
@@ -82,10 +84,15 @@ class StepTally {
     if (report.has_labels()) losses_.push_back(static_cast<double>(report.loss));
     if (losses_.size() > kLossWindow) losses_.pop_front();
     seconds_ += report.time_ms / 1000;
+    n_tokens_ += report.tokens_per_s * report.time_ms / 1000;
     ++n_steps_;
   }
   int64_t n_steps() const { return n_steps_; }
   double seconds() const { return seconds_; }  // of the steps alone
+  // Of all steps together, without padding; nothing where they took no time.
+  std::optional<double> tokens_per_s() const {
+    return seconds_ > 0 ? std::optional(n_tokens_ / seconds_) : std::nullopt;
+  }
   // Over the last ones that had labels, at most 20; nothing where none had.
   std::optional<double> mean_loss() const {
     if (losses_.empty()) return std::nullopt;
@@ -98,7 +105,7 @@ class StepTally {
   static constexpr size_t kLossWindow = 20;
 
   std::deque<double> losses_;
-  double seconds_ = 0;
+  double seconds_ = 0, n_tokens_ = 0;
   int64_t n_steps_ = 0;
 };
 

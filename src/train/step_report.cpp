@@ -29,6 +29,7 @@ std::string metrics_json(const StepReport& report) {
       {"skipped", report.skipped ? 1 : 0},
       {"flagged", report.flagged ? 1 : 0},
   };
+  if (report.unit != kTokens) json["unit"] = report.unit;
   if (report.labels >= 0) json["labels"] = report.labels;
   if (report.loss_scale) {
     json["overflowed"] = report.overflowed ? 1 : 0;
@@ -69,6 +70,8 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
   }
   report.grad_norm = static_cast<float>(number("grad_norm"));
   report.lr = number("lr");
+  if (const auto it = json.find("unit"); it != json.end() && *it == Json(kPictures))
+    report.unit = kPictures;
   report.tokens = count("tokens");
   report.labels = json.contains("labels") ? count("labels") : -1;
   report.tokens_per_s = number("tokens_per_s");
@@ -127,9 +130,9 @@ std::string duration_text(double seconds) {
 }
 
 std::string step_line(const StepReport& report) {
-  std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.2f}  {:.0f} tokens/s",
+  std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.2f}  {:.0f} {}/s",
                                  report.step, report.steps, unsigned_nan(report.loss), report.lr,
-                                 unsigned_nan(report.grad_norm), report.tokens_per_s);
+                                 unsigned_nan(report.grad_norm), report.tokens_per_s, report.unit);
   if (report.skipped && report.skipped_tensors.empty())
     line += "  skipped: a gradient is not finite";
   if (report.overflowed)
@@ -141,6 +144,7 @@ std::string step_line(const StepReport& report) {
   if (!report.has_labels()) line += "  no labels";
   if (report.val_loss)
     line += fmt::format("  validation loss {:.4f}", unsigned_nan(*report.val_loss));
+  if (!report.val_amount.empty()) line += fmt::format(" ({})", report.val_amount);
   for (const auto& [name, value] : report.val_figures)
     line += fmt::format("  {} {:.4f}", name, unsigned_nan(value));
   if (report.step < report.steps) line += "  " + duration_text(report.seconds_left) + " left";

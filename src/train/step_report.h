@@ -10,6 +10,7 @@
 
 #include "runtime/edge_statistics.h"
 #include "runtime/nonfinite.h"
+#include "train/audit_difference.h"
 
 namespace octet {
 
@@ -43,19 +44,25 @@ struct StepOutcome {
   bool equal_losses = false;
 };
 
+// What steps and speeds count: a model that reads no tokens reads pictures, one a row.
+inline constexpr std::string_view kTokens = "tokens", kPictures = "pictures";
+
 struct StepReport : StepOutcome {
   int64_t step = 0, steps = 0;  // this one, and how many the run has
   double lr = 0;
-  int64_t tokens = 0;       // since the start of the run
+  std::string_view unit = kTokens;
+  int64_t tokens = 0;       // since the start of the run, of `unit`
   int64_t labels = -1;      // of this step; -1: an older line does not say
-  double tokens_per_s = 0;  // of this step
+  double tokens_per_s = 0;  // of this step, without padding
   double time_ms = 0;       // of this step, without evaluation and saving
   int64_t mem_bytes = 0;    // allocated by the plans
   bool skipped = false;     // the whole update, as a gradient was not finite; not `overflowed`
-  std::vector<EdgeStatistics> edges = {};  // of a step that telemetry samples
+  std::vector<EdgeStatistics> edges = {};   // of a step that telemetry samples
+  std::vector<AuditDifference> audit = {};  // what an audit found
   std::optional<double> val_loss;
   // Of the same evaluation: what else the losses tell, "accuracy" (val_NAME in metrics.jsonl).
   std::vector<std::pair<std::string, double>> val_figures = {};
+  std::string val_amount = {};  // "42 of 120 samples", where an evaluation reads fewer than all
   std::optional<SaveTimes> save = {};  // of what was saved since the step before
   double seconds_left = 0;             // of the run, by the time that its steps have taken so far
   // Without labels the loss is 0, and is none.

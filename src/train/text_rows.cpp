@@ -18,12 +18,11 @@
 #include "data/masked_rows.h"
 #include "data/questions.h"
 #include "text/encode_texts.h"
+#include "train/data_checks.h"
 #include "train/run_setup.h"
 
 namespace octet {
 namespace {
-
-constexpr std::string_view kUnnamed = "LABEL_";  // and the number of a class without a name
 
 // The special token that one of these names has, as BERT's and RoBERTa's files spell them.
 std::optional<int32_t> named_token(const Tokenizer& tokenizer,
@@ -77,7 +76,9 @@ void check_boundaries(const RunConfig& config) {
 }
 
 std::shared_ptr<const RowSource> encoded_rows(TokenRows rows, const RunConfig& config,
-                                              const RunInputs& inputs, const Tokenizer& tokenizer) {
+                                              const RunInputs& inputs, const Tokenizer& tokenizer,
+                                              const Log& log) {
+  check_known(rows.tokens, tokenizer, log);
   TokenRowsOptions options{.rows_per_sample = inputs.rows_per_sample,
                            .padding = padding_token(tokenizer)};
   if (const InputSpec* types = inputs.find("token_types")) {
@@ -121,7 +122,7 @@ std::optional<TextLabel> text_label_of(const RunInputs& inputs) {
   std::vector<InputSpec> others = inputs.brought();
   std::erase_if(others, [](const InputSpec& input) { return input.name == "tokens"; });
   if (inputs.brought().size() == others.size()) return std::nullopt;
-  if (others.empty() && inputs.rows_per_sample == 2) return TextLabel::none;
+  if (others.empty() && inputs.rows_per_sample > 1) return TextLabel::none;
   if (others.size() != 1 || inputs.rows_per_sample != 1) return std::nullopt;
   const InputSpec& label = others.front();
   if (label.per != Per::row) return std::nullopt;
@@ -130,21 +131,34 @@ std::optional<TextLabel> text_label_of(const RunInputs& inputs) {
   return label.type == HostType::i32 ? TextLabel::name : TextLabel::number;
 }
 
+void settle_negatives(const Files& files, RunConfig& config, const ModelSpec& spec) {
+  std::vector<std::string>& names = config.data.fields.negatives;
+  const bool is_auto = names == std::vector<std::string>{"auto"};
+  if (is_auto || names == std::vector<std::string>{"none"}) names.clear();
+  if (!is_auto || config.data.train.empty() || are_arrays(config.data.train)) return;
+  const auto takes_negatives = [](const WeightedLoss& one) {
+    return find_loss(one.name)->takes_negatives;
+  };
+  if (std::ranges::any_of(run_losses(config, spec), takes_negatives))
+    names = text_negatives(files, config.data.train);
+}
+
 LabelledTexts::LabelledTexts(const Files& files, const RunConfig& config, const ModelSpec& spec,
-                             const RunInputs& inputs, const Log& log)
+                             const RunInputs& inputs, const RowUser& user)
     : files_(files),
       config_(config),
       spec_(spec),
       inputs_(inputs),
-      log_(log),
+      log_(user.log),
+      use_(user.use),
       label_(text_label_of(inputs).value()),
-      tokenizer_(run_tokenizer(files, config, spec, log)) {
+      tokenizer_(run_tokenizer(files, config, spec, user.log)) {
   check_boundaries(config);
 }
 
 std::shared_ptr<const RowSource> LabelledTexts::open(const std::vector<std::string>& paths) {
   LeftOut left_out(log_);
-  const ReadLabels labels = label_ == TextLabel::none    ? ReadLabels::no
+  const ReadLabels labels = label_ == TextLabel::none    ? ReadLabels::partners
                             : label_ == TextLabel::names ? ReadLabels::lists
                                                          : ReadLabels::yes;
   std::vector<TextRecord> records =
@@ -164,7 +178,7 @@ std::shared_ptr<const RowSource> LabelledTexts::open(const std::vector<std::stri
                 paths.front(), left_out.n() == 0 ? "" : " (" + left_out.first() + ")");
   }
   if (label_ != TextLabel::none) add_labels(records, rows);
-  return encoded_rows(std::move(rows), config_, inputs_, *tokenizer_);
+  return encoded_rows(std::move(rows), config_, inputs_, *tokenizer_, log_);
 }
 
 void LabelledTexts::find_names(const std::vector<TextRecord>& records) {
@@ -178,21 +192,12 @@ void LabelledTexts::find_names(const std::vector<TextRecord>& records) {
   const auto is_number = [](const std::string& name) {
     return parse_number<int32_t>(name).has_value();
   };
-  if (std::ranges::all_of(names_, is_number)) return names_.clear();
   const std::vector<std::string> known = names_of_model(files_, config_, spec_);
-  const auto is_known = [&](const std::string& name) {
-    return std::ranges::find(known, name) != known.end();
-  };
-  const auto other = std::ranges::find_if_not(names_, is_known);
-  const bool are_named = std::ranges::any_of(
-      known, [](const std::string& name) { return !name.starts_with(kUnnamed); });
-  if (other != names_.end() && are_named) {
-    log_.warning("[data] '{}' is no class of {} ({}): labels are numbered in their own order",
-                 *other, config_.model.path, fmt::join(known, ", "));
-  }
-  if (other == names_.end()) names_ = known;
+  if (std::ranges::all_of(names_, is_number) && std::ranges::none_of(known, is_number))
+    return names_.clear();
+  names_ = number_classes(names_, {.known = known, .config = config_, .use = use_, .log = log_});
   for (int64_t i = std::ssize(names_); i < spec_.classes; ++i)
-    names_.push_back(fmt::format("{}{}", kUnnamed, i));  // of no text
+    names_.push_back(fmt::format("{}{}", kUnnamedClass, i));  // of no text
   if (std::ssize(names_) == spec_.classes) return;
   throw Error(ErrorCode::bad_data, "[data] expected at most {} labels (model.classes), got {}: {}",
               spec_.classes, names_.size(), fmt::join(names_, ", "));
@@ -228,7 +233,7 @@ std::vector<float> LabelledTexts::targets_of(const TextRecord& record) const {
 std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, TokenRows& rows,
                                               LeftOut& left_out) const {
   struct Encoded {
-    EncodedTexts texts[2];
+    std::vector<EncodedTexts> rows;
     std::string problem;
   };
   constexpr int64_t kPart = 256;
@@ -243,11 +248,12 @@ std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, T
     try {
       if (are_apart && !record.second)
         throw Error(ErrorCode::bad_data, "expected two texts, got one");
-      encoded[i].texts[0] = are_apart
-                                ? encode_texts(*tokenizer_, record.first, std::nullopt, options)
-                                : encode_texts(*tokenizer_, record.first, record.second, options);
-      if (are_apart)
-        encoded[i].texts[1] = encode_texts(*tokenizer_, *record.second, std::nullopt, options);
+      const auto add = [&](const std::string& text, const std::optional<std::string>& pair) {
+        encoded[i].rows.push_back(encode_texts(*tokenizer_, text, pair, options));
+      };
+      add(record.first, are_apart ? std::nullopt : record.second);
+      if (are_apart) add(*record.second, std::nullopt);
+      for (const std::string& negative : record.negatives) add(negative, std::nullopt);
       if (label_ == TextLabel::number &&
           !std::isfinite(parse_number<float>(record.label).value_or(NAN)))
         throw Error(ErrorCode::bad_data, "expected a number, got '{}'", record.label);
@@ -267,9 +273,8 @@ std::vector<TextRecord> LabelledTexts::encode(std::vector<TextRecord> records, T
       left_out.add(records[i].place, encoded[i].problem);
       continue;
     }
-    for (int text = 0; text < (are_apart ? 2 : 1); ++text)
-      rows.add_row(encoded[i].texts[text].ids, encoded[i].texts[text].types);
-    n_cut += encoded[i].texts[0].is_cut || encoded[i].texts[1].is_cut ? 1 : 0;
+    for (const EncodedTexts& row : encoded[i].rows) rows.add_row(row.ids, row.types);
+    n_cut += std::ranges::any_of(encoded[i].rows, &EncodedTexts::is_cut) ? 1 : 0;
     kept.push_back(std::move(records[i]));
   }
   tell_cut(log_, n_cut, std::ssize(kept), config_.model.seq);
@@ -344,7 +349,7 @@ std::shared_ptr<const RowSource> open_spans(const SpanRun& run, const RunInputs&
                 paths.front(), left_out.n() == 0 ? "" : " (" + left_out.first() + ")");
   }
   rows.of_rows = {{*inputs.find(kFirst), std::move(first)}, {*inputs.find(kLast), std::move(last)}};
-  return encoded_rows(std::move(rows), config, inputs, *tokenizer);
+  return encoded_rows(std::move(rows), config, inputs, *tokenizer, log);
 }
 
 }  // namespace octet

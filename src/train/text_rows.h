@@ -16,6 +16,7 @@
 #include "data/token_rows.h"
 #include "nn/model.h"
 #include "text/tokenizer.h"
+#include "train/row_data.h"
 #include "train/run_inputs.h"
 
 namespace octet {
@@ -30,13 +31,18 @@ Dataset hide_tokens(const Dataset& text, const RunConfig& config, const RunInput
 void check_boundaries(const RunConfig& config);
 
 // Rows of a tokenizer's tokens as a run reads them: padded, with token types where the model has
-// them. Throws Error{bad_data} where it has too few of these.
+// them. Throws Error{bad_data} where it has too few of these, and as check_known() does.
 std::shared_ptr<const RowSource> encoded_rows(TokenRows rows, const RunConfig& config,
-                                              const RunInputs& inputs, const Tokenizer& tokenizer);
+                                              const RunInputs& inputs, const Tokenizer& tokenizer,
+                                              const Log& log);
+
+// Puts what data.fields.negatives: auto stands for in its place: columns of the run's first file
+// where a loss takes them, else none.
+void settle_negatives(const Files& files, RunConfig& config, const ModelSpec& spec);
 
 // What is said of a text, or of two.
 enum class TextLabel : uint8_t {
-  none,    // two texts that mean the same, a row each: of contrastive
+  none,    // two texts that mean the same, and any that do not, a row each: of contrastive
   name,    // a class
   names,   // any number of classes: of multi_label
   number,  // of regression
@@ -44,16 +50,21 @@ enum class TextLabel : uint8_t {
 // By what a run reads beside tokens; nothing where it is something else.
 std::optional<TextLabel> text_label_of(const RunInputs& inputs);
 
+struct RowUser {
+  const Log& log;
+  DataUse use = DataUse::training;
+};
+
 // Texts and pairs (data/text_records.h) as rows: a pair in one, with its token types, or of `none`
-// in two. Labels are numbers of classes, or names: sorted, or where model.path has names for all
-// of them in its config.json, numbered as there. Lists of labels may also have a number from 0 to 1
-// for each class, where all of the first call have. What is too long loses its end
-// (text/encode_texts.h).
+// a row each. Labels are names, numbered by number_classes (row_data.h); where all are numbers, and
+// no class of model.path has a number as its name, numbers of classes. Lists of labels may also
+// have a number from 0 to 1 for each class, where all of the first call have. What is too long
+// loses its end (text/encode_texts.h).
 class LabelledTexts {
  public:
   // Throws as run_tokenizer does. All must outlive it.
   LabelledTexts(const Files& files, const RunConfig& config, const ModelSpec& spec,
-                const RunInputs& inputs, const Log& log);
+                const RunInputs& inputs, const RowUser& user);
 
   // The first call's names hold for all. Throws Error{bad_data} as read_text_records() does, for a
   // label that is no class, or where nothing is left.
@@ -75,7 +86,8 @@ class LabelledTexts {
   const RunConfig& config_;
   const ModelSpec& spec_;
   const RunInputs& inputs_;
-  const Log& log_;
+  Log log_;
+  DataUse use_;
   TextLabel label_;
   std::unique_ptr<Tokenizer> tokenizer_;
   bool is_first_ = true;

@@ -59,12 +59,22 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       engine_(with_lengths(loaded_options(machine.files, config, spec_, machine.rank()), loader_),
               machine.device, machine.catalogue, machine.group),
       data_(data),
-      guards_(config.train) {
+      guards_(config.train, config.optim) {
   // Now: a state can be saved when the data cannot be read.
+  val_amount_ = eval_amount(data_, config_, spec_);
   val_identity_ = fmt::format("{:016x}", validation_identity(data_, config_, spec_));
   loaded_ = set_first_weights(engine_, machine, config, spec_);
   adapters_ = adapter_note(machine, config, spec_);
   if (config.train.debug_nonfinite) engine_.enable_tracing();
+  if (config.train.audit == 0) return;
+  if (machine.auditor == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "train.audit: expected 0 on {}: the sums of its GEMMs have no rule; that of Hopper "
+                "GPUs, and of a CPU with train.arithmetic hopper, is known",
+                machine.device.info().name);
+  }
+  audit_ = std::make_unique<GemmAudit>(engine_.arenas(), machine_.device, machine_.catalogue,
+                                       *machine.auditor, static_cast<uint32_t>(config.train.seed));
 }
 
 Trainer::~Trainer() {
@@ -94,6 +104,7 @@ StepReport Trainer::step() {
   report.labels = n_items(counts.items, engine_.losses().front());
   report.mem_bytes = engine_.planned_bytes();
   report.time_ms = seconds * 1000;
+  report.unit = counts.has_tokens ? kTokens : kPictures;
   report.tokens_per_s = static_cast<double>(counts.n_tokens) / seconds;
   return report;
 }
@@ -118,29 +129,42 @@ void Trainer::count_skips(const StepOutcome& outcome) {
   }
 }
 
-// A sampled step is watched, and the same step.
+// A step that is sampled or audited is watched, and the same step.
 StepOutcome Trainer::watched_step(const MicroBatches& batches, const StepScalars& scalars,
                                   StepReport& report) {
-  const int64_t every = config_.train.telemetry;
-  const bool is_sampled = every > 0 && (report.step == 1 || report.step % every == 0);
-  if (!is_sampled && !is_trial_ && !calibration().samples(report.step))
-    return engine_.step(batches, scalars);
-  EdgeWatch watch(engine_.arenas(), is_trial_ ? EdgeLooks::scales : EdgeLooks::all);
-  StepObserver profile = engine_.observe({});
-  const auto both = [&](const Plan& plan, const PlanStep& step, bool before) {
-    if (profile) profile(plan, step, before);
-    watch.observer()(plan, step, before);
+  const auto is_due_in = [&](int64_t every) {
+    return every > 0 && (report.step == 1 || report.step % every == 0);
   };
-  engine_.observe(both);
+  const bool has_edges =
+      is_due_in(config_.train.telemetry) || is_trial_ || calibration().samples(report.step);
+  const bool has_audit = audit_ && is_due_in(config_.train.audit);
+  if (!has_edges && !has_audit) return engine_.step(batches, scalars);
+  EdgeWatch watch(engine_.arenas(), is_trial_ ? EdgeLooks::scales : EdgeLooks::all);
+  const StepObserver edges = has_edges ? watch.observer() : StepObserver();
+  const StepObserver audit = has_audit ? audit_->observer(report.step) : StepObserver();
+  StepObserver profile = engine_.observe({});
+  engine_.observe([&](const Plan& plan, const PlanStep& step, bool before) {
+    if (profile) profile(plan, step, before);
+    if (edges) edges(plan, step, before);
+    if (audit) audit(plan, step, before);
+  });
   try {
     StepOutcome outcome = engine_.step(batches, scalars);
     engine_.observe(std::move(profile));
     report.edges = watch.take();
+    if (has_audit) report.audit = audit_->take();
     return outcome;
   } catch (...) {
     engine_.observe(std::move(profile));
     throw;
   }
+}
+
+// Behind its record, before anything of its step is saved.
+void Trainer::check_audit(const StepReport& report) const {
+  if (report.audit.empty() || config_.train.on_audit == OnAudit::warn) return;
+  throw Error(ErrorCode::device, "[audit] step {}: {} (train.on_audit)", report.step,
+              audit_text(report.audit.front()));
 }
 
 std::vector<EdgeAlarm> Trainer::alarms_of_first_step() {
@@ -174,6 +198,7 @@ StepReport Trainer::record() {
     const RunEvaluation all = evaluation();
     report.val_loss = all.loss(engine_.losses());
     report.val_figures = all.figures(engine_.losses());
+    if (!val_amount_.is_all()) report.val_amount = val_amount_.text();
   }
   if (report.val_loss) watch_.add(report.step, *report.val_loss);
   if (saver_) {
@@ -267,9 +292,10 @@ bool Trainer::begin(const RunStart& run_start, const TrainHooks& hooks) {
   if (is_finished(run_start)) return false;
   std::unique_ptr<FileLock> lock;
   if (is_root()) lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
+  gather_value(machine_.group, 0);  // no rank looks into a folder that the first one still tidies
   start(run_start, hooks);
   lock_ = std::move(lock);
-  tokens_before_ = tokens_;
+  weight_watch_.emplace(engine_.arenas(), engine_.layout());
   read_ahead();
   since_begin_ = {};
   is_running_ = true;
@@ -309,8 +335,7 @@ TrainResult Trainer::end() {
   if (tally_.n_steps() == 0) return finished_result(hooks_.log);
   result_.step = attempted_;
   result_.train_loss = tally_.mean_loss();
-  if (tally_.seconds() > 0)
-    result_.tokens_per_s = static_cast<double>(tokens_ - tokens_before_) / tally_.seconds();
+  result_.tokens_per_s = tally_.tokens_per_s().value_or(0);
   add_memory(result_);
   return result_;
 }
@@ -345,7 +370,12 @@ StepReport Trainer::step_to_the_save() {
   if (wish.ending == RunEnding::folder_taken) end_with(wish.ending);
   if (wish.ending == RunEnding::folder_gone) saver_->give_up(log);
   saver_->throw_failure();
+  check_audit(report);
   guards_.check(report, is_over(), log);
+  if (weight_watch_ && guards_.ends_first_steps(report)) {
+    guards_.check_movement(weight_watch_->moved(machine_.group), report, log);
+    weight_watch_.reset();
+  }
   result_.signal = wish.signal;
   const bool is_best = config_.train.keep_best && watch_.best_step() == attempted_;
   if (!is_over() && recalibrate(report, log)) result_.edge_scales = config_.recipe.edge_scales;

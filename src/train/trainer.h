@@ -31,6 +31,8 @@
 #include "nn/model.h"
 #include "train/calibration.h"
 #include "train/engine.h"
+#include "train/gemm_audit.h"
+#include "train/row_data.h"
 #include "train/run_export.h"
 #include "train/run_guards.h"
 #include "train/run_interface.h"
@@ -40,6 +42,7 @@
 #include "train/step_report.h"
 #include "train/stopwatch.h"
 #include "train/validation_watch.h"
+#include "train/weight_watch.h"
 
 namespace octet {
 
@@ -96,6 +99,7 @@ class Trainer {
   Manifest manifest() const;
   KeyValues machine_facts() const;
   bool recalibrate(const StepReport& report, const Log& log);
+  void check_audit(const StepReport& report) const;
   void read_ahead();
   Batch micro_batch(size_t index);
   RunEvaluation evaluation();  // of validation data that are there
@@ -118,6 +122,7 @@ class Trainer {
   [[noreturn]] void end_with(RunEnding ending) const;
   int64_t checkpoints_to_come() const;
   SaveRequest save_request();
+  KeptCheckpoints kept_checkpoints() const;
   void sync_record(const Log& log);
   bool is_finished(const RunStart& start);
   bool seems_finished(const RunStart& start) const;
@@ -125,6 +130,7 @@ class Trainer {
   RunExport export_of_end() const;
   bool has_best_checkpoint() const { return config_.train.keep_best && watch_.best_step() > 0; }
   void add_memory(TrainResult& result) const;
+  void add_data(TrainResult& result) const;
   void finish(TrainResult& result, const Log& log);
   void fail_bad_end(const std::optional<StepReport>& last, const Log& log) const;
   std::string file(std::string_view name) const { return join_path(config_.out, name); }
@@ -138,7 +144,9 @@ class Trainer {
   TrainEngine engine_;
   std::string loaded_;  // how fast a model's weights came; empty where there were none
   Dataset data_;
-  std::string val_identity_;  // of what an evaluation reads
+  EvalAmount val_amount_;  // of what an evaluation reads
+  std::string val_identity_;
+  std::unique_ptr<GemmAudit> audit_;  // where train.audit asks for it
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Checkpoints> checkpoints_;
   std::unique_ptr<FileLock> lock_;       // of the run's folder, from begin() to end()
@@ -152,15 +160,15 @@ class Trainer {
   std::map<std::string, int64_t> refusals_;  // without clipping: updates that a tensor missed
   bool is_trial_ = false;                    // of scales: the step is sampled
   RunGuards guards_;
-  std::optional<StepReport> last_;        // of this process, written down
-  std::optional<StepReport> unrecorded_;  // a step that is done, and not yet written down
+  std::optional<WeightWatch> weight_watch_;  // of the first steps of this process
+  std::optional<StepReport> last_;           // of this process, written down
+  std::optional<StepReport> unrecorded_;     // a step that is done, and not yet written down
 
   // From begin() on.
   TrainHooks hooks_;
   TrainResult result_;
   StepTally tally_;
   Stopwatch since_begin_;
-  int64_t tokens_before_ = 0;
   bool is_running_ = false;  // to the end or to an error
 };
 

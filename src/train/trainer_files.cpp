@@ -33,21 +33,6 @@ void check_base(const AdapterNote& now, const LoadedCheckpoint& checkpoint) {
               checkpoint.path, note ? note->base_hash : "none", now.base_hash);
 }
 
-// Of a validation text that an evaluation has no row of.
-void warn_without_rows(const Dataset& data, const RunConfig& config, const Log& log) {
-  if (make_eval_rows(data.val, config, data.val.n_tokens(), {})->n_rows() > 0) {
-    log.warning(
-        "[data] {} bytes of the validation data hold no two tokens: there is no validation loss "
-        "(train.eval_bytes)",
-        config.train.eval_bytes);
-    return;
-  }
-  log.warning(
-      "[data] no document for validation fits into a row of {} tokens with a token to train on: "
-      "there is no validation loss (model.seq, data.too_long)",
-      config.model.seq);
-}
-
 }  // namespace
 
 void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
@@ -67,12 +52,12 @@ void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
   if (attempted_ < config_.train.steps) saver_->rehearse(checkpoints_to_come(), hooks.log);
 }
 
-// That will lie there at a time, besides those that do.
+// That will lie there at a time, besides those that do, as the first rank sees them.
 int64_t Trainer::checkpoints_to_come() const {
   const int64_t left = config_.train.steps - attempted_, every = config_.train.save_every;
   const int64_t n_saves = every > 0 ? (left + every - 1) / every : 1;
   const int64_t most = config_.train.keep + (config_.train.keep_best ? 1 : 0) + 1;
-  const auto n_there = static_cast<int64_t>(checkpoints_->list().size());
+  const auto n_there = is_root() ? static_cast<int64_t>(checkpoints_->list().size()) : 0;
   return std::clamp<int64_t>(most - n_there, 1, n_saves);
 }
 
@@ -89,7 +74,13 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
   }
   if (is_new || !has_model_texts(files, config_.out)) keep_model_texts(files, config_, log);
   if (const std::string rows = loader_.description(); !rows.empty()) log.info("{}", rows);
-  if (has_validation(data_) && eval_rows()->n_rows() == 0) warn_without_rows(data_, config_, log);
+  if (has_validation(data_)) {
+    eval_rows()->n_rows() == 0 ? warn_without_rows(data_, config_, log)
+                               : tell_amount(val_amount_, log);
+  }
+  const bool chooses = config_.recipe.accumulation && start.mode != StartMode::resume;
+  if (chooses && !engine_.has_row("fp8 "))
+    log.info("recipe.accumulation changes nothing here: no GEMM is an FP8 one of tensor cores");
   if (!loaded_.empty() && is_new) log.info("loaded {}: {}", config_.model.path, loaded_);
   if (const auto& test = engine_.self_test())
     log.info("[ranks] {}; self-test: {} kernels right in {:.0f} ms", machine_.device.transport(),
@@ -117,6 +108,7 @@ bool Trainer::resume(const RunStart& start, const Log& log) {
                 newest->manifest.attempted, config_.train.steps);
   }
   restore(*newest, log);
+  if (is_root()) checkpoints_->tidy(kept_checkpoints(), newest->path);
   if (!resumed.warning.empty()) log.warning("{}", resumed.warning);
   log.info("resuming from {} ({}) at step {}", newest->path,
            watch.text(stored_bytes(engine_.layout())), attempted_);
@@ -144,7 +136,7 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   engine_.prepare_state();
   attempted_ = manifest.attempted;
   skipped_ = manifest.skipped;
-  tokens_ = manifest.tokens;
+  tokens_ = loader_.plan().counts_tokens() ? manifest.tokens : loader_.rows_consumed();
   overflowed_ = manifest.extra.contains("overflowed") ? extra_count(checkpoint, "overflowed") : 0;
   rescaled_ = manifest.extra.contains("rescaled") ? extra_count(checkpoint, "rescaled") : 0;
   read_refusals(checkpoint);
@@ -207,18 +199,26 @@ Manifest Trainer::manifest() const {
   return manifest;
 }
 
-// What a run says and writes once it has come to its end, and not to a signal.
-void Trainer::finish(TrainResult& result, const Log& log) {
+// Of validation, and what its rows are.
+void Trainer::add_data(TrainResult& result) const {
   result.best_step = watch_.best_step();
   result.best_val_loss = watch_.best_loss();
+  result.val_amount = val_amount_.text();
+  result.unit = loader_.plan().counts_tokens() ? kTokens : kPictures;
+}
+
+// What a run says and writes once it has come to its end, and not to a signal.
+void Trainer::finish(TrainResult& result, const Log& log) {
+  add_data(result);
   if (!is_over()) return;
   if (attempted_ < config_.train.steps) {
-    log.info("stopped at step {} of {}: {} evaluations without a lower validation loss", attempted_,
-             config_.train.steps, watch_.n_since_best());
+    log.info("stopped at step {} of {}: {} evaluations of {} without a lower validation loss",
+             attempted_, config_.train.steps, watch_.n_since_best(), val_amount_.text());
   }
   const bool has_best = watch_.best_step() > 0;
   if (has_best) {
-    log.info("lowest validation loss {:.4f} at step {}", watch_.best_loss(), watch_.best_step());
+    log.info("lowest validation loss {:.4f} at step {}, over {}", watch_.best_loss(),
+             watch_.best_step(), val_amount_.text());
   }
   if (guards_.n_unlabelled() > 0) {
     log.warning("{} of {} steps had no labels, and stand in no average", guards_.n_unlabelled(),
@@ -264,13 +264,18 @@ bool Trainer::is_finished(const RunStart& start) {
   };
   if (start.mode != StartMode::resume || !root_says(is_root() && seems_finished(start)))
     return false;
-  restore(*Checkpoints(machine_.files, file("ckpt")).newest(), {});
+  const auto newest = Checkpoints(machine_.files, file("ckpt")).newest();
+  if (!newest) throw Error(ErrorCode::io, "[resume] '{}': the checkpoint is gone", file("ckpt"));
+  restore(*newest, {});
   const auto last = recorded_step(machine_.files, config_.out, attempted_);
   // One that ended badly has exported the best checkpoint, or nothing.
   const bool exports = config_.train.export_as != ExportAs::none &&
                        (has_best_checkpoint() || !(last && bad_end(*last)));
-  return root_says(is_root() && is_over() && !unrecorded_ && last &&
-                   (!exports || is_exported(machine_.files, export_of_end())));
+  const bool is_finished = root_says(is_root() && is_over() && !unrecorded_ && last &&
+                                     (!exports || is_exported(machine_.files, export_of_end())));
+  if (is_finished && is_root())
+    tidy_run_folder(machine_.files, config_.out, kept_checkpoints(), newest->path);
+  return is_finished;
 }
 
 // By manifest and configuration.
@@ -290,8 +295,7 @@ TrainResult Trainer::finished_result(const Log& log) {
   TrainResult result;
   result.step = attempted_;
   result.was_finished = true;
-  result.best_step = watch_.best_step();
-  result.best_val_loss = watch_.best_loss();
+  add_data(result);
   add_memory(result);
   std::string loss;
   if (const auto last = recorded_step(machine_.files, config_.out, attempted_)) {
@@ -371,11 +375,15 @@ void Trainer::save(const Log& log, Wait wait) {
 }
 
 SaveRequest Trainer::save_request() {
-  const auto also = config_.train.keep_best ? std::optional(watch_.best_step()) : std::nullopt;
   return {.manifest = manifest(),
           .model_metadata =
               adapters_ ? KeyValues{{kAdapterNote, adapter_note_text(*adapters_)}} : KeyValues{},
-          .keep = {static_cast<int>(config_.train.keep), also}};
+          .keep = kept_checkpoints()};
+}
+
+KeptCheckpoints Trainer::kept_checkpoints() const {
+  const auto also = config_.train.keep_best ? std::optional(watch_.best_step()) : std::nullopt;
+  return {static_cast<int>(config_.train.keep), also};
 }
 
 // The lines of a checkpoint's steps must outlast a power failure as well.

@@ -32,7 +32,7 @@ MARKED = re.compile(r"# (installs|builds|tests|downloads|needs)\b")
 FILE = re.compile(r"(?<![\w/.])(?:build/\.\./)?((?:recipes|tools)/[\w./-]+\.(?:yaml|py|sh|sbatch))\b")
 NAMED = re.compile(r"`([A-Za-z_][\w:]*)`(?:,| \() ?`((?:\w+/)+\w+\.(?:h|cpp|cu|cuh))`")
 # Of the pages about the code: `name` (`path`), `name` and `name` (`path`), (`name`, `path`), `name` in `path`.
-CODE_PAGES = ("docs/architecture.md", "docs/fp8_in_ten_minutes.md", "docs/adding/*.md")
+CODE_PAGES = ("docs/architecture.md", "docs/fp8_in_ten_minutes.md", "docs/adding/*.md", "docs/bits.md")
 NAME = r"`[A-Za-z_][\w:]*`"
 IN_FILE = re.compile(rf"({NAME}(?:(?:,? and | or |, ){NAME})*)(?: \(| in |, (?=`[^`]+`\)))`([^` ]+)`")
 COMMENT = re.compile(r"(?m)^ *// ([\w/]+\.\w+), in (\w[\w:]*\w)")
@@ -42,9 +42,11 @@ TRAINED = ("continue", "finetune-instruct", "finetune-math", "finetune-tools", "
 SHIM = """#!/bin/bash
 steps=()
 if [ "$1" = train ] && [[ "$*" != *train.steps=* ]]; then steps=(--set train.steps=4); fi
+if [[ "$*" == *train.epochs=* ]]; then steps+=(--set train.epochs=0); fi
 "{program}" "$@" "${{steps[@]}}"
 code=$?
-echo "$code octet $*" >>"{log}"
+arguments="$*"
+echo "$code octet ${{arguments//$'\\n'/ }}" >>"{log}"
 exit $code
 """
 

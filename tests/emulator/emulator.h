@@ -43,6 +43,9 @@
 
 namespace emulator {
 
+// 10 major + minor of what is emulated; OCTET_EMULATED_CAPABILITY names another than Hopper.
+int capability();
+
 struct Index {
   unsigned x = 0, y = 0, z = 0;
 };

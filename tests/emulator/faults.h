@@ -16,9 +16,10 @@ bool stream_hangs(int device);
 void delay_for_fault();
 
 // What launches leave out from now on: nothing, all their blocks, or the last one; a product is one
-// of tiles of 16 x 16. octet_emulated_omit() sets it, and gives how many blocks have been left out
-// since it was called last.
-enum class Omitted : int { none, all, last };
+// of tiles of 16 x 16. Of products alone: the last factors of each sum, promotion (sums of 8-bit
+// floats are fast), and a bit of a's first code. octet_emulated_omit() sets it, and gives how many
+// blocks have been left out since it was called last, or products been wrong.
+enum class Omitted : int { none, all, last, last_factors, promotion, one_bit };
 Omitted omitted();
 void note_omitted(int64_t n_blocks);
 int64_t omit(Omitted what);

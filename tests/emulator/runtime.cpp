@@ -23,12 +23,6 @@ cudaError_t give(void** address, size_t bytes) {
   return *address == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
-// 10 major + minor of what is emulated; OCTET_EMULATED_CAPABILITY names another than Hopper.
-int capability() {
-  const char* named = std::getenv("OCTET_EMULATED_CAPABILITY");
-  return named == nullptr ? 90 : std::atoi(named);
-}
-
 // Launches and copies that wait to be replayed.
 using Recording = std::vector<std::function<void()>>;
 // Of the thread that records, as CUDA has it: what another thread enqueues meanwhile runs at once.
@@ -37,6 +31,11 @@ thread_local Recording* g_recording = nullptr;
 thread_local bool t_is_misplaced = false;
 
 }  // namespace
+
+int emulator::capability() {
+  const char* named = std::getenv("OCTET_EMULATED_CAPABILITY");
+  return named == nullptr ? 90 : std::atoi(named);
+}
 
 void emulator::enqueue(std::function<void()> work) {
   t_is_misplaced = device_of_thread() != current_device();
@@ -91,15 +90,15 @@ EMULATED(cudaGetDeviceProperties, cudaDeviceProp* to, int) {
   *to = {};
   std::strcpy(to->name, "emulated on the CPU");
   to->totalGlobalMem = kMemoryBytes;
-  to->major = capability() / 10;
-  to->minor = capability() % 10;
+  to->major = emulator::capability() / 10;
+  to->minor = emulator::capability() % 10;
   to->multiProcessorCount = 3;
   to->l2CacheSize = 1 << 20;
   return cudaSuccess;
 }
 EMULATED(cudaDeviceGetAttribute, int* value, cudaDeviceAttr what, int) {
-  const bool has_little = capability() == 89 || capability() >= 120;
-  *value = what == cudaDevAttrComputeCapabilityMajor         ? capability() / 10
+  const bool has_little = emulator::capability() == 89 || emulator::capability() >= 120;
+  *value = what == cudaDevAttrComputeCapabilityMajor         ? emulator::capability() / 10
            : what == cudaDevAttrMultiProcessorCount          ? 3
            : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? (has_little ? 99 : 163) << 10
                                                              : 0;

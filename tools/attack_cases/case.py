@@ -16,6 +16,9 @@ data: {train: [text.txt], tokenizer: bytes}
 train: {steps: 4, batch: 2, seed: 1, eval_every: 0, eval_bytes: 512, save_every: 2, keep: 3}
 out: run
 """
+# Cases go a little beyond the limits of octet_low_limits (tests/low_limits/input_limits.cpp), so that no other program
+# is hurt by them: more levels than it reads, bytes than it unpacks or makes of a text, items than a template counts.
+LEVELS, UNPACKED, TEXT_BYTES, ITEMS = 40, 200_000, 20_000, 300
 WORDS = ["scale ", "amax ", "group ", "moment ", "remainder ", "step\n"]
 
 

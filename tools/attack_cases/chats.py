@@ -2,24 +2,24 @@
 import gzip
 import json
 
-from attack_cases.case import EXTREMES, Case, mutated, mutated_text
+from attack_cases.case import EXTREMES, ITEMS, LEVELS, TEXT_BYTES, UNPACKED, Case, mutated, mutated_text
 from attack_cases.models import CHATML, limited, model_files, tokenizer_json
 
 CONTEXT = {"messages": [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}],
            "add_generation_prompt": True, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}
-LONG = "{% set s='é'*8000000 %}"
-LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% set a = BODY %}{% endfor %}{% endfor %}"
+LONG = "{% set s='é'*300 %}"
+LOOPS = "{% for i in range(60) %}{% for j in range(60) %}{% set a = BODY %}{% endfor %}{% endfor %}"
 FILTERS = ["length", "upper", "lower", "title", "capitalize", "trim", "list", "first", "last", "unique", "sort", "join(s)", "replace('é',s)",
-           "tojson", "tojson(indent=99999999)", "indent(99999999)", "string", "int", "float", "abs", "round", "sum", "items", "dictsort", "safe",
-           "default(s)", "max", "min", "map('upper')", "select('none')", "reject('in',s)", "wordcount", "center(99999999)", "reverse", "batch(2)"]
-PIECES = ["{{ x", "{% for %}", "{% if %}", "{% endfor %}", "{% for i in range(10**9) %}x{% endfor %}", "{{ 'a' * 10**12 }}", "{{ 2 ** 10**9 }}",
-          "{{ [0] * 10**10 }}", "{{ range(10**18) | list }}", "{{ 1 // 0 }}", "{{ 1 % 0 }}", "{{ -9223372036854775808 // -1 }}",
-          "{{ 9223372036854775807 + 1 }}", "{{ messages[10**30] }}", "{{ messages[-9223372036854775808:] }}", "{{ 'abc'[::0] }}",
+           "tojson", "tojson(indent=9999)", "indent(9999)", "string", "int", "float", "abs", "round", "sum", "items", "dictsort", "safe",
+           "default(s)", "max", "min", "map('upper')", "select('none')", "reject('in',s)", "wordcount", "center(9999)", "reverse", "batch(2)"]
+PIECES = ["{{ x", "{% for %}", "{% if %}", "{% endfor %}", "{% for i in range(300) %}x{% endfor %}", "{{ 'a' * 20000 }}", "{{ 2 ** 10 }}",
+          "{{ [0] * 20000 }}", "{{ range(300) | list }}", "{{ 1 // 0 }}", "{{ 1 % 0 }}", "{{ -9223372036854775808 // -1 }}",
+          "{{ 9223372036854775807 + 1 }}", "{{ messages[1000000000000000000000000000000] }}", "{{ messages[-9223372036854775808:] }}", "{{ 'abc'[::0] }}",
           "{{ 'abc'[::-9223372036854775808] }}", "{{ ''.__class__ }}", "{{ messages.__class__.__mro__ }}", "{{ self }}", "{% include 'x' %}",
           "{% import 'x' as y %}", "{% extends '/etc/passwd' %}", "{{ raise_exception('a\\noctet: all is well') }}", "{{ raise_exception('\x1b[31m') }}",
-          "{{ raise_exception('x' * 9999999) }}", "{{ raise_exception() }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-          "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}", "{{ namespace(a=1).b.c }}", "{% set x = namespace() %}{% set x.x = x %}{{ x | tojson }}",
-          "{{ strftime_now('%' * 100000) }}", "{{ strftime_now('%Q%9999d') }}", "{{ '\ud7ff\\ud800' }}", "{{ '\\x' }}", "{# no end", "{% raw %}",
+          "{{ raise_exception('x' * 20000) }}", "{{ raise_exception() }}", "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(80) }}",
+          "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(12) }}", "{{ namespace(a=1).b.c }}", "{% set x = namespace() %}{% set x.x = x %}{{ x | tojson }}",
+          "{{ strftime_now('%' * 999) }}", "{{ strftime_now('%Q%99d') }}", "{{ '\ud7ff\\ud800' }}", "{{ '\\x' }}", "{# no end", "{% raw %}",
           "{% generation %}", "{% generation %}{% generation %}x{% endgeneration %}{% endgeneration %}", "{% call f() %}{% endcall %}",
           "{% filter upper %}", "{% break %}", "{{ loop }}", "{{ caller() }}", "{{ ''.join(messages) }}", "{{ 'x'.split('') }}",
           "{{ 'x' is undefined_test }}", "{{ x | nofilter }}", "{{ x.y.z }}", "{{ none.x }}", "{{ [] | first }}", "{{ [] | max }}", "{{ {}['a'] }}",
@@ -37,7 +37,6 @@ def template(shop):
     chooser = shop.random("template")
 
     def case(what, text, context=CONTEXT, *more, **options):
-        options.setdefault("is_slow", "range(99999)" in text)
         data = context if isinstance(context, bytes) else json.dumps(context).encode()
         return Case(f"template/{what}", limited("chat", "render", "--template", "t.jinja", "--context", "c.json", *more),
                     {"t.jinja": text.encode("utf-8", "surrogatepass"), "c.json": data}, limit=60, binary_output=True, **options)
@@ -46,20 +45,20 @@ def template(shop):
         yield case(f"piece_{i}", piece)
         yield case(f"piece_mask_{i}", CHATML + piece, CONTEXT, "--mask")
     for name in FILTERS:
-        yield case(f"filter_{name[:12]}", LONG + LOOPS.replace("BODY", f"s|{name}"), is_slow=True)
+        yield case(f"filter_{name[:12]}", LONG + LOOPS.replace("BODY", f"s|{name}"))
         yield case(f"filter_of_message_{name[:12]}", "{{ messages|" + name.replace("s)", "'a')") + " }}")
     for name in ("s is lower", "s is upper", "s == s ~ ''", "s is sameas s", "s.endswith(s)", "s.startswith(s)", "s.count('é')", "s.find('a')",
                  "s.strip()", "s.split('a')", "s in s", "s[::-1]", "s[1:]", "s ~ s", "s.title()", "s.replace('a', s)", "s < s ~ 'a'", "s.isdigit()"):
-        yield case(f"work_{name[:12]}", LONG + LOOPS.replace("BODY", name), is_slow=True)
-    for depth in (5, 20, 400):
-        yield case(f"indent_{depth}", "{{ " + "[" * depth + "1" + "]" * depth + "|tojson(indent='x'*16000000) }}")
+        yield case(f"work_{name[:12]}", LONG + LOOPS.replace("BODY", name))
+    for depth in (1, 5, 10):
+        yield case(f"indent_{depth}", "{{ " + "[" * depth + "1" + "]" * depth + "|tojson(indent='x'*1000) }}")
     for name, (head, opened, middle, closed, tail) in DEEP.items():
-        for depth in (100, 1000, 100_000):
+        for depth in (10, LEVELS, 100):
             yield case(f"deep_{name}_{depth}", head + opened * depth + middle + closed * depth + tail)
-    names = "".join(f"{{% set v{i} = {i} %}}" for i in range(40_000))
-    for what, text in (("names", names), ("growing", "{% set s='a' %}" + "{% set s=s~s %}" * 60 + "{{ s }}"), ("empty", ""),
-                       ("large", "x" * 5_000_000), ("nul", "a\0b"), ("lists", "{% set l=[1] %}" + "{% set l=l+l %}" * 60),
-                       ("append", "{% set l=[] %}{% for i in range(99999) %}{% for j in range(99999) %}{% set _=l.append(1) %}{% endfor %}{% endfor %}")):
+    names = "".join(f"{{% set v{i} = {i} %}}" for i in range(2000))
+    for what, text in (("names", names), ("growing", "{% set s='a' %}" + "{% set s=s~s %}" * 15 + "{{ s }}"), ("empty", ""),
+                       ("large", "x" * 70_000), ("nul", "a\0b"), ("lists", "{% set l=[1] %}" + "{% set l=l+l %}" * 15),
+                       ("append", "{% set l=[] %}{% for i in range(99) %}{% for j in range(99) %}{% set _=l.append(1) %}{% endfor %}{% endfor %}")):
         yield case(what, text)
     for i in range(230):
         text = mutated(chooser, CHATML.encode()).decode("latin-1") if i % 2 else mutated_text(chooser, CHATML, EXTREMES)
@@ -68,16 +67,16 @@ def template(shop):
 
 
 def contexts(case, chooser):
-    values = [None, 0, -1, 2**63, 1e308, "", "x" * 1_000_000, [], {}, [[]], {"a": {"b": 1}}, True, "\x1b[31m", "\u202e", "<|im_end|>"]
+    values = [None, 0, -1, 2**63, 1e308, "", "x" * TEXT_BYTES, [], {}, [[]], {"a": {"b": 1}}, True, "\x1b[31m", "\u202e", "<|im_end|>"]
     for key in ("messages", "tools", "add_generation_prompt", "documents", "bos_token"):
         for value in values:
             yield case(f"context_{key}={ascii(value)[:12]}", CHATML, CONTEXT | {key: value})
     for key in ("role", "content", "tool_calls", "name", "weight"):
         for value in values:
             yield case(f"message_{key}={ascii(value)[:12]}", CHATML, {"messages": [{"role": "user", "content": "a"} | {key: value}]})
-    for what, data in (("deep", b'{"messages":' + b"[" * 100_000), ("surrogate", b'{"messages":[{"role":"user","content":"\\ud800"}]}'),
+    for what, data in (("deep", b'{"messages":' + b"[" * LEVELS), ("surrogate", b'{"messages":[{"role":"user","content":"\\ud800"}]}'),
                        ("nul", b'{"messages":[{"role":"user","content":"\\u0000"}]}'), ("empty", b""), ("many", json.dumps(
-                           {"messages": [{"role": "user", "content": "a"}] * 100_000}).encode()), ("twice", b'{"messages":[],"messages":1}')):
+                           {"messages": [{"role": "user", "content": "a"}] * (10 * ITEMS)}).encode()), ("twice", b'{"messages":[],"messages":1}')):
         yield case(f"context_{what}", CHATML, data)
     for i in range(60):
         yield case(f"context_random_{i}", CHATML, mutated(chooser, json.dumps(CONTEXT).encode()))
@@ -94,7 +93,7 @@ def conversations(shop):
                     limited("train", "m.yaml", "--quiet", "--set", "data.tokenizer=m", "--set", "data.val_fraction=0", "--set", "data.chat.template=chatml", "--set", "train.steps=1", "--set",
                             f"data.train=[{name}]", *more), shop.base() | files | {name: data}, limit=60, **options)
 
-    values = [None, 0, -1, 2**63, 10**400, 1e308, "", "x" * 100_000, [], {}, [[]], True, "\x1b[31m", "<|im_end|>", "<|im_start|>user", [{"type": "text", "text": "a"}],
+    values = [None, 0, -1, 2**63, 10**400, 1e308, "", "x" * (2 * TEXT_BYTES), [], {}, [[]], True, "\x1b[31m", "<|im_end|>", "<|im_start|>user", [{"type": "text", "text": "a"}],
               [{"type": "image"}]]
     for form, record in forms.items():
         good = json.dumps(record).encode() + b"\n"
@@ -113,25 +112,25 @@ def conversations(shop):
             yield case(f"message_{key}={ascii(value)[:12]}", json.dumps({"messages": changed}).encode() + b"\n")
     good = json.dumps(forms["messages"]).encode() + b"\n"
     for what, data in (("empty", b""), ("bom", b"\xef\xbb\xbf" + good), ("crlf", good.replace(b"\n", b"\r\n") * 9), ("nuls", bytes(9999)), ("list", b"[]\n" * 9),
-                       ("no_utf8", good.replace(b"an answer", b"\xff\xfe")), ("deep", b"[" * 1_000_000), ("surrogate", good.replace(b"an answer", b"\\ud800")),
-                       ("long", good.replace(b"an answer", b"a" * 40_000_000)), ("many", json.dumps({"messages": message * 50_000}).encode())):
+                       ("no_utf8", good.replace(b"an answer", b"\xff\xfe")), ("deep", b"[" * LEVELS), ("surrogate", good.replace(b"an answer", b"\\ud800")),
+                       ("long", good.replace(b"an answer", b"a" * (2 * TEXT_BYTES))), ("many", json.dumps({"messages": message * ITEMS}).encode())):
         yield case(what, data)
-    bomb = gzip.compress(b'{"messages":[{"role":"user","content":"' + b"a" * 500_000_000 + b'"}]}\n', 1, mtime=0)
-    yield case("bomb", bomb, name="c.jsonl.gz")
+    packed = gzip.compress(b'{"messages":[{"role":"user","content":"' + b"a" * UNPACKED + b'"}]}\n', mtime=0)
+    yield case("unpacks_to_much", packed, name="c.jsonl.gz")
     yield case("cut", gzip.compress(good * 500)[:-20], name="c.jsonl.gz")
     for key in ("template", "messages", "role", "content", "conversations", "instruction", "output", "prompt", "completion", "text"):
         for value in chooser.sample(EXTREMES, 6):
             yield case(f"{key}={ascii(value)[1:-1]}", good * 9, "--set", f"data.chat.{key}={value}")
 
 
-REGEXES = ["(a+)+$", "(a|a)*b", "(a|aa)+$", "(.*)*x", "(a(?R)?b|.)", "(?:a(?1)?)(b)", "(*LIMIT_MATCH=4294967295)(a+)+$", "\\K", "\\C", "(?=(a+))\\1*b",
-           "(" * 5000 + ")" * 5000, "a{65536}", "(a{1000}){1000}", "[", "(?<n", "\\p{Xx}", "(?<=a*)b", "^", "$", "", "\\b", "(?i:é)", "[\\x{10ffff}]",
+REGEXES = ["(?:a?){8}b", "(?:a?){10}[bc]", "(a|aa){6}$", "(a(?R)?b|.)", "(?:a(?1)?)(b)", "(*LIMIT_MATCH=4294967295)(?:a?){8}b", "\\K", "\\C", "(?=(a+))\\1*b",
+           "(" * 30 + ")" * 30, "a" * 2000, "(a{30}){30}", "[", "(?<n", "\\p{Xx}", "(?<=a*)b", "^", "$", "", "\\b", "(?i:é)", "[\\x{10ffff}]",
            "(?!)", ".|\\s+(?!\\S)", "\\p{L}+", "(?s).*", "\\X", "(*UCP)\\w", "(?C1)", "\\Q"]
 
 
 def tokenizer(shop):
     chooser = shop.random("tokenizer_json")
-    text = (shop.text.decode() + "aaaa é ß \u0301 \U0001f600 ") * 2
+    text = (shop.text.decode()[:300] + "aaaaaaaaaaaa é ß \u0301 \U0001f600 ") * 2
 
     def case(what, tokens, **options):
         data = tokens if isinstance(tokens, bytes) else json.dumps(tokens).encode()
@@ -141,7 +140,7 @@ def tokenizer(shop):
     base = tokenizer_json()
     yield case("whole", base)
     split = {"type": "Split", "pattern": {"String": "z"}, "behavior": "Isolated", "invert": False}
-    replace = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaa"}
+    replace = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
     steps = {"pre_tokenizer": ("pretokenizers", [split, {"type": "Digits", "individual_digits": True}, {"type": "Whitespace"}, base["pre_tokenizer"],
                                                  {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}, {"type": "Punctuation"}]),
              "normalizer": ("normalizers", [replace, {"type": "NFC"}, {"type": "NFKD"}, {"type": "Lowercase"}, {"type": "Prepend", "prepend": "aaaaaaaa"},
@@ -149,10 +148,10 @@ def tokenizer(shop):
              "decoder": ("decoders", [replace, {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": "a", "start": 1, "stop": 0}])}
     for part, (key, kinds) in steps.items():
         for kind in kinds:
-            for n in (1, 9, 12, 1000, 20_000):
+            for n in (1, 3, 12, 13):
                 yield case(f"{part}_{kind['type']}_{n}", base | {part: {"type": "Sequence", key: [kind] * n}})
         nested = kinds[0]
-        for _ in range(300):
+        for _ in range(LEVELS):
             nested = {"type": "Sequence", key: [nested]}
         yield case(f"{part}_nested", base | {part: nested})
         for value in ([], {}, "x", 0, {"type": "x"}, {"type": None}, {"type": "Sequence"}, {"type": "Sequence", key: {}}, {"type": "\x1b[31m"}):
@@ -166,18 +165,18 @@ def tokenizer(shop):
             yield case(f"regex_{i}_{behavior}", base | {"pre_tokenizer": split | pattern | {"behavior": behavior, "invert": i % 2 == 0}})
     model = base["model"]
     for what, change in (("vocab_list", {"vocab": []}), ("no_merges", {"merges": []}), ("merge_of_none", {"merges": [["q", "zz"]]}), ("merge_text", {"merges": ["s c"]}),
-                         ("merge_bad", {"merges": ["s"]}), ("merges_many", {"merges": [["s", "c"]] * 300_000}), ("type", {"type": "Unigram"}), ("wordpiece", {"type": "WordPiece"}),
+                         ("merge_bad", {"merges": ["s"]}), ("merges_many", {"merges": [["s", "c"]] * 10_000}), ("type", {"type": "Unigram"}), ("wordpiece", {"type": "WordPiece"}),
                          ("unk", {"unk_token": "none"}), ("dropout", {"dropout": 0.5}), ("suffix", {"end_of_word_suffix": "</w>"}), ("fallback", {"byte_fallback": True}),
                          ("ids_large", {"vocab": model["vocab"] | {"zz": 2**31}}), ("ids_huge", {"vocab": model["vocab"] | {"zz": 10**30}}),
                          ("ids_negative", {"vocab": model["vocab"] | {"zz": -1}}), ("ids_twice", {"vocab": model["vocab"] | {"zz": 1}}),
-                         ("ids_text", {"vocab": model["vocab"] | {"zz": "1"}}), ("hole", {"vocab": model["vocab"] | {"zz": 999_999_999}}),
-                         ("long_token", {"vocab": model["vocab"] | {"z" * 5_000_000: 300}})):
+                         ("ids_text", {"vocab": model["vocab"] | {"zz": "1"}}), ("hole", {"vocab": model["vocab"] | {"zz": 3_000_000}}),
+                         ("long_token", {"vocab": model["vocab"] | {"z" * 5000: 300}})):
         yield case(f"model_{what}", base | {"model": model | change})
     added = base["added_tokens"][0]
     for key in added:
-        for value in (None, 0, -1, 2**31, 2**63, "", "a", "\x1b[31m", [], {}, True, "x" * 1_000_000, "\x85"):
+        for value in (None, 0, -1, 2**31, 2**63, "", "a", "\x1b[31m", [], {}, True, "x" * 5000, "\x85"):
             yield case(f"added_{key}={ascii(value)[:12]}", base | {"added_tokens": [added | {key: value}]})
-    yield case("added_many", base | {"added_tokens": [added | {"id": 300 + i, "content": f"<{i}>"} for i in range(100_000)]})
+    yield case("added_many", base | {"added_tokens": [added | {"id": 300 + i, "content": f"<{i}>"} for i in range(5000)]})
     source = json.dumps(base)
     for i in range(200):
         yield case(f"random_{i}", mutated(chooser, source.encode()) if i % 2 else mutated_text(chooser, source, EXTREMES).encode())

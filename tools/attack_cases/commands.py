@@ -4,7 +4,7 @@ import os
 import stat
 import struct
 
-from attack_cases.case import EXTREMES, Case, mutated_text, mutated
+from attack_cases.case import EXTREMES, LEVELS, Case, mutated, mutated_text
 
 FORMATS = ["e4m3", "e5m2", "hif8", "e8m0", "de8s", "de8u", "bf16", "fp16"]
 ODD = struct.pack("<8f", 0, -0.0, 1e-45, 3e38, float("nan"), float("inf"), -float("inf"), 1)
@@ -76,13 +76,13 @@ def report(shop):
     for i in range(40):
         texts[f"random_{i}"] = (mutated(chooser, good.encode()) if i % 2 else
                                 mutated_text(chooser, good, EXTREMES).encode())
-    texts |= {"deep": b"[" * 1_000_000, "nuls": bytes(100_000), "long": b'{"step":1,' + b" " * 5_000_000, "empty": b"",
+    texts |= {"deep": b"[" * LEVELS, "nuls": bytes(100_000), "long": b'{"step":1,' + b" " * 5_000_000, "empty": b"",
               "same": (json.dumps(LINE) + "\n").encode() * 20_000}
     for name, data in texts.items():
         yield Case(f"report/{name}", ["OCTET", "report", "r", "--out", "page.html"], {"r/metrics.jsonl": data, "text": b"mine"},
                    afterwards=whole_page)
     for name in ("config.yaml", "telemetry.jsonl", "ckpt"):
-        for what, data in (("nuls", bytes(99)), ("deep", b"[" * 100_000), ("escape", b"\x1b]0;x\x07: 1"), ("empty", b"")):
+        for what, data in (("nuls", bytes(99)), ("deep", b"[" * LEVELS), ("escape", b"\x1b]0;x\x07: 1"), ("empty", b"")):
             yield Case(f"report/{name}_{what}", ["OCTET", "report", "r", "--out", "page.html"],
                        {"r/metrics.jsonl": good.encode(), f"r/{name}": data})
     yield Case("report/names", ["OCTET", "report", "<script>\x1b[31m"], {"<script>\x1b[31m/metrics.jsonl": good.encode()})

@@ -3,7 +3,7 @@ import gzip
 import json
 import struct
 
-from attack_cases.case import EXTREMES, TINY, Case, mutated, mutated_text
+from attack_cases.case import EXTREMES, LEVELS, TINY, Case, mutated, mutated_text
 
 # Of the program alone, so that what takes memory without bound is seen before the machine has none.
 LIMITED = ["bash", "-c", 'ulimit -v 4000000; exec "$0" "$@"']
@@ -169,7 +169,7 @@ def tasks(shop):
     for task, (path, document) in DOCUMENTS.items():
         yield case("whole", task, path, [document] * 3)
         yield case("empty", task, path, b"")
-        for what, data in (("nuls", bytes(99)), ("deep", b"[" * 100_000), ("list", b"[]\n"), ("text", b"not JSON\n"), ("number", b"1e999\n")):
+        for what, data in (("nuls", bytes(99)), ("deep", b"[" * LEVELS), ("list", b"[]\n"), ("text", b"not JSON\n"), ("number", b"1e999\n")):
             yield case(what, task, path, data)
         for key in document:
             yield case(f"without_{key}", task, path, [{k: v for k, v in document.items() if k != key}] * 2)

@@ -4,7 +4,7 @@ import os
 import shutil
 import struct
 
-from attack_cases.case import EXTREMES, Case, mutated, mutated_text
+from attack_cases.case import EXTREMES, LEVELS, Case, mutated, mutated_text
 
 FILES = ["model.safetensors", "optim.safetensors", "manifest.json", "COMPLETE"]
 # A resumed run may write its logs on, save, and prune; the note and what it did not make stay.
@@ -165,7 +165,7 @@ def checkpoint(shop):
                       changes=patterns + ((r"run/ckpt/step-000009\.tmp.*",) if name.startswith("step-000009") else ()))
     for file in ("metrics.jsonl", "telemetry.jsonl", "config.yaml", "config.json"):
         for kind, data in (("nuls", bytes(500)), ("cut", b'{"step": 1, "lo'), ("list", b"[]\n" * 9), ("empty", b""),
-                           ("deep", b"[" * 5000), ("other", b'{"step": 3, "loss": 1}\n{"step": 1}\n')):
+                           ("deep", b"[" * LEVELS), ("other", b'{"step": 3, "loss": 1}\n{"step": 1}\n')):
             yield resumed(shop, f"checkpoint/{file}_{kind}",
                           lambda run, f=file, d=data: replaced(os.path.join(run, f), d), check=None)
 
@@ -196,7 +196,7 @@ def manifest(shop):
         text = json.dumps(source)
         data = mutated(chooser, text.encode()) if i % 2 else mutated_text(chooser, text, EXTREMES).encode()
         yield resumed(shop, f"manifest/random_{i}", spoil_with(data))
-    for name, data in (("deep", b"[" * 100_000), ("empty", b""), ("list", b"[]"), ("nuls", bytes(99))):
+    for name, data in (("deep", b"[" * LEVELS), ("empty", b""), ("list", b"[]"), ("nuls", bytes(99))):
         yield resumed(shop, f"manifest/{name}", spoil_with(data))
 
 
@@ -210,7 +210,7 @@ def marker(shop):
         return lambda run: replaced(os.path.join(run, "ckpt", newest, "COMPLETE"), data)
 
     texts = {"many": json.dumps({"format": "octet-complete", "files": {f"f{i}": facts for i in range(3000)}}),
-             "none": json.dumps({"format": "octet-complete", "files": {}}), "deep": "[" * 100_000}
+             "none": json.dumps({"format": "octet-complete", "files": {}}), "deep": "[" * LEVELS}
     for name in ("../../../text.txt", "/etc/passwd", "..", ".", "", "a\0b", "a/b", "\x1b[31m", "/dev/zero"):
         texts[f"name_{ascii(name)[1:-1]}"] = json.dumps(
             {"format": "octet-complete", "files": source["files"] | {name: facts}})

@@ -1,7 +1,7 @@
 """Configuration: YAML files, --set, every key with extreme values, and every flag of every command."""
 import re
 
-from attack_cases.case import EXTREMES, TINY, Case, mutated, mutated_text
+from attack_cases.case import EXTREMES, LEVELS, TINY, Case, mutated, mutated_text
 
 # A command's own words that let its flags be met.
 NEEDS = {"train": ["t.yaml"], "plan": ["t.yaml"], "eval": ["--model", "run"], "generate": ["--model", "run"],
@@ -15,9 +15,9 @@ NEVER_RUN = {"bench", "compare", "doctor"}  # they take minutes by themselves; a
 def yaml(shop):
     chooser = shop.random("yaml")
     files = {"empty": "", "null": "null", "list": "[1, 2]", "scalar": "x", "nul": "\0", "tab": "\tmodel: {}",
-             "alias": "a: &a [*a]", "bomb": "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-                 f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)),
-             "deep": "[" * 20_000, "deep_maps": "{a: " * 5000, "twice": TINY + "recipe: fp32\n", "merge": "<<: {recipe: fp32}\n",
+             "alias_of_none": "a: [*a]", "aliases": "a: &a [x]\nb: [" + ",".join(["*a"] * 9) + "]\n",
+             "aliases_of_aliases": "a: &a [x,x]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nd: [*c,*c]\n",
+             "deep": "[" * LEVELS, "deep_maps": "{a: " * LEVELS, "twice": TINY + "recipe: fp32\n", "merge": "<<: {recipe: fp32}\n",
              "two": TINY + "---\n" + TINY, "tag": "model: !!python/object:os.system x\n", "latin": TINY + "out: \xe9\n",
              "long_key": "k" * 100_000 + ": 1\n", "long": TINY + "#" * 1_000_000, "crlf": TINY.replace("\n", "\r\n"),
              "bom": "\ufeff" + TINY, "escape": "\x1b]0;x\x07: 1\n", "escape_value": TINY.replace("bf16", "\x1b[31m"),

@@ -2,7 +2,7 @@
 import json
 import struct
 
-from attack_cases.case import Case, mutated, mutated_text
+from attack_cases.case import LEVELS, Case, mutated, mutated_text
 
 NUMBERS = [0, -1, 1, 3, 7, 8, 255, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 1e308,
            -0.5]
@@ -23,7 +23,7 @@ def safetensors(shop):
     files = {f"length_{n}": file_of({"a": tensor()}, bytes(16), n) for n in
              (0, 1, 7, 8, 2**20, 10**8, 10**8 + 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1)}
     files |= {"empty": b"", "short": b"\1\0\0", "no_json": file_of(b"{"), "list": file_of(b"[]"), "null": file_of(b"null"),
-              "deep": file_of(b"[" * 100_000), "deep_objects": file_of(b'{"a":' * 5000), "nul": file_of(b"\0" * 64),
+              "deep": file_of(b"[" * LEVELS), "deep_objects": file_of(b'{"a":' * LEVELS), "nul": file_of(b"\0" * 64),
               "twice": file_of(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
                                b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"\0"),
               "overlap": file_of({"a": tensor(), "b": tensor(offsets=(8, 24))}, bytes(24)),

@@ -4,7 +4,7 @@ import os
 import signal
 import struct
 
-from attack_cases.case import Case, after, mutated
+from attack_cases.case import UNPACKED, Case, after, mutated
 
 
 def training(name, files, train, **more):
@@ -18,7 +18,7 @@ def texts(shop):
     files = {"a.txt": {"empty": b"", "one": b"a", "two": b"ab", "nuls": bytes(10_000), "no_utf8": bytes(range(256)) * 40,
                        "one_line": b"a" * 100_000, "lines": b"\n" * 10_000, "cr": b"a\r" * 5000,
                        "escape": b"\x1b[31m" * 1000, "bom": b"\xff\xfe" + shop.text},
-             "a.txt.xz": {"whole": packed, "empty": b"", "text": shop.text, "bomb": lzma.compress(bytes(50_000_000)),
+             "a.txt.xz": {"whole": packed, "empty": b"", "text": shop.text, "much": lzma.compress(bytes(UNPACKED)),
                           "twice": packed + packed, "tail": packed + b"tail", "inner": lzma.compress(packed),
                           "alone": lzma.compress(shop.text, format=lzma.FORMAT_ALONE)}}
     for n in (1, 6, 12, 30, len(packed) // 2, len(packed) - 1):
@@ -42,7 +42,7 @@ def folders(shop):
 
     def deep(folder):
         path = os.path.join(folder, "d")
-        for _ in range(300):
+        for _ in range(60):
             path = os.path.join(path, "d")
             os.mkdir(path)
 
@@ -70,7 +70,7 @@ def tokenizer(shop):
     pieces = [b"<unk>", b"\n<s>\n", b"\n</s>\n"] + [b"<0x%02X>" % i for i in range(253)]
     whole = struct.pack("<i", 27) + b"".join(piece(-i, text) for i, text in enumerate(pieces))
     files = {"whole": whole, "empty": b"", "short": b"\1\0", "longest_negative": struct.pack("<i", -1) + whole[4:],
-             "longest_large": struct.pack("<i", 2**31 - 1) + whole[4:], "many": struct.pack("<i", 1) + piece(0, b"a") * 300_000,
+             "longest_large": struct.pack("<i", 2**31 - 1) + whole[4:], "many": struct.pack("<i", 1) + piece(0, b"a") * 3000,
              "nan": struct.pack("<i", 27) + piece(float("nan"), b"a") * 256, "cut": whole[:1000],
              "inf": struct.pack("<i", 27) + piece(float("-inf"), b"a") * 256, "tail": whole + b"tail"}
     for length in (-1, 0, 28, 2**31 - 1, -2**31):

@@ -124,6 +124,10 @@ class CpuCatalogue : public Catalogue {
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
   void strike(std::string row) override;
+  void set_arithmetic(Arithmetic arithmetic) override {
+    target_.arithmetic = arithmetic;
+    choices_.clear();
+  }
 
  private:
   RowSums rows_;

@@ -14,8 +14,10 @@
 
 namespace octet {
 
-Image decode_png(std::span<const std::byte> bytes, const std::string& name);
-Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name);
+Image decode_png(std::span<const std::byte> bytes, const std::string& name,
+                 const PictureLimits& limits);
+Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
+                  const PictureLimits& limits);
 
 // Where the error callback of a library goes, and what it says there.
 struct DecoderJump {
@@ -31,8 +33,8 @@ bool returns(DecoderJump& jump, const Step& step) {
   return true;
 }
 
-// Throws Error{bad_data} unless there are 1 to kMaxImagePixels pixels.
-void check_pixels(uint64_t width, uint64_t height, const std::string& name);
+// Throws Error{bad_data} unless there are 1 to max_pixels pixels.
+void check_pixels(uint64_t width, uint64_t height, const std::string& name, int64_t max_pixels);
 // A row of pixels, channel by channel within a pixel, into the planes of `image`.
 void store_row(std::span<const uint8_t> interleaved, int64_t y, Image& image);
 

@@ -41,9 +41,10 @@ bool is_jpeg(std::span<const std::byte> bytes) {
   return begins_with(bytes, "\xFF\xD8\xFF");
 }
 
-Image decode_image(std::span<const std::byte> bytes, const std::string& name) {
-  if (is_png(bytes)) return decode_png(bytes, name);
-  if (is_jpeg(bytes)) return decode_jpeg(bytes, name);
+Image decode_image(std::span<const std::byte> bytes, const std::string& name,
+                   const PictureLimits& limits) {
+  if (is_png(bytes)) return decode_png(bytes, name, limits);
+  if (is_jpeg(bytes)) return decode_jpeg(bytes, name, limits);
   throw Error(ErrorCode::bad_data, "[images] {}: expected a PNG or JPEG file, got other data",
               name);
 }
@@ -68,11 +69,11 @@ Image with_channels(Image image, int64_t channels) {
   return image;
 }
 
-void check_pixels(uint64_t width, uint64_t height, const std::string& name) {
-  constexpr auto kBound = static_cast<uint64_t>(kMaxImagePixels);
-  if (width > 0 && height > 0 && width <= kBound && height <= kBound / width) return;
+void check_pixels(uint64_t width, uint64_t height, const std::string& name, int64_t max_pixels) {
+  const auto bound = static_cast<uint64_t>(max_pixels);
+  if (width > 0 && height > 0 && width <= bound && height <= bound / width) return;
   throw Error(ErrorCode::bad_data, "[images] {}: expected 1 to {} pixels, got {} x {}", name,
-              kMaxImagePixels, width, height);
+              max_pixels, width, height);
 }
 
 void store_row(std::span<const uint8_t> interleaved, int64_t y, Image& image) {

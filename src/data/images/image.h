@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/input_limits.h"
+
 namespace octet {
 
 // pixels: [C, H, W], row-major, a byte each. 1 channel: gray; 3: red, green, blue.
@@ -20,15 +22,13 @@ struct Image {
   std::span<const uint8_t> row(int64_t channel, int64_t y) const;
 };
 
-// More pixels than this, as headers tell, are an error.
-inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
-
 // The pixels that Pillow gives, bit for bit, by its modes L and RGB: alpha is dropped, palettes and
 // CMYK become RGB (as Adobe's programs store it, inverted), of 16 bits the upper 8 stay, and a
 // rotation in EXIF is not applied. Gray stays one channel.
-// Throws Error{bad_data}, "[images] NAME: ...", for other data, damaged or truncated data, and more
-// than kMaxImagePixels pixels. Any thread.
-Image decode_image(std::span<const std::byte> bytes, const std::string& name);
+// Throws Error{bad_data}, "[images] NAME: ...", for other data, damaged or truncated data, and what
+// is beyond the limits or more than a file of its size can hold. Any thread.
+Image decode_image(std::span<const std::byte> bytes, const std::string& name,
+                   const PictureLimits& limits = input_limits().pictures);
 
 // By their first bytes.
 bool is_png(std::span<const std::byte> bytes);

@@ -10,7 +10,8 @@ namespace octet {
 
 std::shared_ptr<const ImageSource> folder_images(const Files& files, const std::string& path,
                                                  const ImageSourceOptions& options);
-std::shared_ptr<const ImageSource> pack_images(const Files& files, const std::string& path);
+std::shared_ptr<const ImageSource> pack_images(const Files& files, const std::string& path,
+                                               const ImageSourceOptions& options);
 std::shared_ptr<const ImageSource> cifar_images(const Files& files, const std::string& path,
                                                 const ImageSourceOptions& options);
 std::shared_ptr<const ImageSource> idx_images(const Files& files, const std::string& path,

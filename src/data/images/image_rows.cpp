@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/few.h"
 
 namespace octet {
 namespace {
@@ -112,12 +113,21 @@ class ImageRows : public RowSource {
         return sample;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::bad_data || n_tries == n_samples()) throw;
-        const std::lock_guard lock(mutex_);
-        if (damaged_.insert(sample).second)
-          log_.warning("{}; the next picture takes its place", error.what());
+        tell_damaged(sample, error.what());
       }
       sample = (sample + 1) % n_samples();
     }
+  }
+
+  // The first few by name, then their number at each power of ten.
+  void tell_damaged(int64_t sample, const std::string& why) const {
+    const std::lock_guard lock(mutex_);
+    if (!damaged_.insert(sample).second) return;
+    const int64_t n = std::ssize(damaged_);
+    if (n <= kMaxWarnings) log_.warning("{}; the next picture takes its place", why);
+    if (n < n_told_) return;
+    log_.warning("[images] {} damaged pictures have been replaced so far", n);
+    n_told_ *= 10;
   }
 
   std::shared_ptr<const ImageSource> images_;
@@ -126,7 +136,8 @@ class ImageRows : public RowSource {
   Log log_;
   InputSpec pixels_, label_ = {.name = ""};
   mutable std::mutex mutex_;
-  mutable std::set<int64_t> damaged_;  // that were told of
+  mutable std::set<int64_t> damaged_;
+  mutable int64_t n_told_ = 10;
 };
 
 }  // namespace

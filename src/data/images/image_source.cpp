@@ -43,6 +43,16 @@ class JoinedImages : public ImageSource {
 
 }  // namespace
 
+std::vector<std::string> class_folders(const Files& files, const std::string& path) {
+  std::vector<std::string> names;
+  if (!files.exists(path) || !files.is_directory(path)) return names;
+  for (const DirectoryEntry& entry : files.list(path)) {
+    if (!entry.name.starts_with('.') && entry.kind == EntryKind::directory)
+      names.push_back(entry.name);
+  }
+  return names;
+}
+
 std::shared_ptr<const ImageSource> open_images(const Files& files, const std::string& path,
                                                const ImageSourceOptions& options) {
   if (!files.exists(path)) {
@@ -50,7 +60,7 @@ std::shared_ptr<const ImageSource> open_images(const Files& files, const std::st
                 path);
   }
   if (files.is_directory(path)) return folder_images(files, path, options);
-  if (path.ends_with(".pack")) return pack_images(files, path);
+  if (path.ends_with(".pack")) return pack_images(files, path, options);
   if (unpacked_name(path).ends_with(".bin")) return cifar_images(files, path, options);
   return idx_images(files, path, options);
 }
@@ -60,9 +70,12 @@ std::shared_ptr<const ImageSource> join_images(
   CHECK(!sources.empty());
   for (const auto& source : sources) {
     if (source->classes() == sources.front()->classes()) continue;
+    const bool is_named = !source->classes().empty();
     throw Error(ErrorCode::bad_data,
-                "[images] expected the same classes everywhere, got others for {} than for {}",
-                source->name_of(0), sources.front()->name_of(0));
+                "[images] expected folders of classes alone, or labels by number alone, got {} "
+                "beside {}",
+                (is_named ? source : sources.front())->name_of(0),
+                (is_named ? sources.front() : source)->name_of(0));
   }
   if (sources.size() == 1) return std::move(sources.front());
   return std::make_shared<JoinedImages>(std::move(sources));

@@ -2,9 +2,9 @@
 //
 // A path is
 //   a folder      a folder of pictures (.png, .jpg, .jpeg, at any depth) a class, classes numbered
-//                 in the order of their names (C locale), or as a model that knows all of them
-//                 numbers them; pictures follow each other as a hash
-//                 of their names has it, so that each part holds all classes
+//                 in the order of their names (C locale), or as the caller numbers them; pictures
+//                 follow each other as a hash of their names has it, so that each part holds all
+//                 classes
 //   IDX           pictures [N, H, W] or [N, H, W, 3] of bytes, whose labels lie beside them: NAME
 //                 with "images-idx3" (or -idx4) replaced by "labels-idx1" (MNIST's names)
 //   .pack         records [u8 label][u32le n][n bytes of a PNG or JPEG file]
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/input_limits.h"
 #include "base/log.h"
 #include "data/images/image.h"
 
@@ -39,19 +40,26 @@ class ImageSource {
 };
 
 struct ImageSourceOptions {
-  uint64_t max_bytes = uint64_t{4} << 30;  // of unpacked records in memory
-  std::vector<std::string> classes = {};   // that a model knows, by number
+  uint64_t max_bytes = input_limits().max_unpacked_bytes;  // of records in memory
+  PictureLimits limits = input_limits().pictures;
+  std::vector<std::string> classes = {};  // by number; empty: the folder's own, sorted
   Log log = {};
 };
 
-// Pictures of a folder that are no whole PNG or JPEG files are left out, a warning each that names
-// it. `files` must outlive the result.
-// Throws Error{bad_data}, "[images] ...", where there is no picture, or a file is none of the above
-// or is cut short.
+// The classes of a folder of pictures: the folders in it, sorted; of a file none.
+std::vector<std::string> class_folders(const Files& files, const std::string& path);
+
+// Pictures of a folder that are no whole PNG or JPEG files are left out; warnings name the first
+// few and count them, count files with other names by their endings, and name classes without a
+// picture. `files` must outlive the result.
+// Throws Error{bad_data}, "[images] ...", where there is no picture, a file is none of the above
+// or is cut short, or the folder has classes that are not among options.classes, or are there
+// twice.
 std::shared_ptr<const ImageSource> open_images(const Files& files, const std::string& path,
                                                const ImageSourceOptions& options = {});
 
-// Sources one after the other. Throws Error{bad_data} where the classes of folders differ.
+// Sources one after the other. Throws Error{bad_data} where one has classes by name and another by
+// number alone.
 std::shared_ptr<const ImageSource> join_images(
     std::vector<std::shared_ptr<const ImageSource>> sources);
 

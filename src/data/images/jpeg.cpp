@@ -18,6 +18,7 @@ struct JpegInput {
   DecoderJump jump = {};
   // What is missing in the data of pixels, which the library makes up.
   char warning[JMSG_LENGTH_MAX] = {};
+  int max_scans = 0;
 };
 
 JpegInput& input_of(j_common_ptr info) {
@@ -43,10 +44,8 @@ boolean jpeg_ends(j_decompress_ptr info) {
   return FALSE;
 }
 
-// Thousands of scans over one picture would take minutes for a small file.
 void jpeg_goes_on(j_common_ptr info) {
-  constexpr int kMaxScans = 500;
-  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number > kMaxScans) {
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number > input_of(info).max_scans) {
     ERREXIT(info, JERR_BAD_PROGRESSION);
   }
 }
@@ -64,12 +63,13 @@ void inks_to_rgb(std::span<const uint8_t> inks, std::span<uint8_t> rgb) {
 
 class JpegReader {
  public:
-  JpegReader(std::span<const std::byte> bytes, const std::string& name)
-      : bytes_(bytes), name_(name) {
+  JpegReader(std::span<const std::byte> bytes, const std::string& name, const PictureLimits& limits)
+      : bytes_(bytes), name_(name), limits_(limits) {
     info_.err = jpeg_std_error(&errors_);
     errors_.error_exit = jpeg_failed;
     errors_.emit_message = jpeg_said;
     info_.client_data = &input_;
+    input_.max_scans = limits.max_scans;
     progress_.progress_monitor = jpeg_goes_on;
   }
   ~JpegReader() { jpeg_destroy_decompress(&info_); }
@@ -78,7 +78,7 @@ class JpegReader {
 
   Image decode() {
     check(returns(input_.jump, [&] { read_header(); }));
-    check_pixels(info_.image_width, info_.image_height, name_);
+    check_size();
     check(returns(input_.jump, [&] { jpeg_start_decompress(&info_); }));
     const bool has_inks = info_.out_color_space == JCS_CMYK;
     const int64_t n_channels = info_.out_color_space == JCS_GRAYSCALE ? 1 : 3;
@@ -105,6 +105,17 @@ class JpegReader {
                 name_, has_returned ? input_.warning : input_.jump.problem);
   }
 
+  // Before memory is taken for them: in Huffman's code a block of 64 pixels has at least a bit.
+  void check_size() const {
+    constexpr uint64_t kMaxPixelsPerByte = 8 * DCTSIZE2;
+    const uint64_t width = info_.image_width, height = info_.image_height;
+    check_pixels(width, height, name_, limits_.max_pixels);
+    if (info_.arith_code != FALSE || width * height <= bytes_.size() * kMaxPixelsPerByte) return;
+    throw Error(ErrorCode::bad_data,
+                "[images] {}: expected a JPEG file of {} x {} pixels, got {} bytes", name_, width,
+                height, bytes_.size());
+  }
+
   void read_header() {
     jpeg_create_decompress(&info_);
     info_.progress = &progress_;
@@ -119,6 +130,7 @@ class JpegReader {
 
   std::span<const std::byte> bytes_;
   const std::string& name_;
+  const PictureLimits& limits_;
   jpeg_decompress_struct info_ = {};
   jpeg_error_mgr errors_ = {};
   jpeg_progress_mgr progress_ = {};
@@ -127,8 +139,9 @@ class JpegReader {
 
 }  // namespace
 
-Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name) {
-  return JpegReader(bytes, name).decode();
+Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
+                  const PictureLimits& limits) {
+  return JpegReader(bytes, name, limits).decode();
 }
 
 }  // namespace octet

@@ -33,18 +33,21 @@ void read_png(png_structp png, png_bytep out, size_t n) {
 
 class PngReader {
  public:
-  PngReader(std::span<const std::byte> bytes, const std::string& name)
-      : input_{bytes}, n_bytes_(bytes.size()), name_(name) {
+  PngReader(std::span<const std::byte> bytes, const std::string& name, const PictureLimits& limits)
+      : input_{bytes}, n_bytes_(bytes.size()), name_(name), limits_(limits) {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &input_, png_failed, png_warned);
     CHECK(png_ != nullptr);
     info_ = png_create_info_struct(png_);
     CHECK(info_ != nullptr);
+    // Of what a chunk unpacks to.
+    png_set_chunk_malloc_max(png_, std::max<uint64_t>(n_bytes_, limits_.chunk_bytes));
   }
   ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
   PngReader(const PngReader&) = delete;
   PngReader& operator=(const PngReader&) = delete;
 
   Image decode() {
+    check_chunks();
     check(returns(input_.jump, [&] { read_header(); }));
     check_size();
     Image image(png_get_channels(png_, info_), png_get_image_height(png_, info_),
@@ -71,10 +74,29 @@ class PngReader {
                 name_, input_.jump.problem);
   }
 
+  // The library takes the memory that a chunk claims before it reads the chunk.
+  void check_chunks() const {
+    constexpr size_t kSignature = 8, kName = 4, kAround = 12;  // length, name and checksum
+    auto rest = input_.rest.subspan(std::min(kSignature, input_.rest.size()));
+    while (rest.size() >= kAround) {
+      uint64_t n = 0;
+      for (size_t i = 0; i < 4; ++i) n = n << 8 | std::to_integer<uint64_t>(rest[i]);
+      if (n > rest.size() - kAround) {
+        throw Error(ErrorCode::bad_data,
+                    "[images] {}: expected a PNG file, got damaged data: a chunk of {} bytes, {} "
+                    "before its end",
+                    name_, n, rest.size());
+      }
+      if (std::memcmp(rest.data() + kName, "IEND", kName) == 0) return;
+      rest = rest.subspan(n + kAround);
+    }
+  }
+
   // Then rows come as 1 or 3 bytes a pixel.
   void read_header() {
     png_set_read_fn(png_, &input_, read_png);
     png_read_info(png_, info_);
+    n_stored_ = uint64_t{png_get_image_height(png_, info_)} * png_get_rowbytes(png_, info_);
     png_set_strip_16(png_);
     png_set_palette_to_rgb(png_);
     png_set_expand_gray_1_2_4_to_8(png_);
@@ -89,11 +111,10 @@ class PngReader {
     constexpr uint64_t kMaxRatio = 1032;
     const uint64_t width = png_get_image_width(png_, info_);
     const uint64_t height = png_get_image_height(png_, info_);
-    check_pixels(width, height, name_);
+    check_pixels(width, height, name_, limits_.max_pixels);
     const uint64_t n_channels = png_get_channels(png_, info_);
     CHECK(n_channels == 1 || n_channels == 3);
-    // A pixel has at least a bit in the file.
-    if (height * (width / 8) > n_bytes_ * kMaxRatio) {
+    if (n_stored_ > n_bytes_ * kMaxRatio) {
       throw Error(ErrorCode::bad_data,
                   "[images] {}: expected a PNG file of {} x {} pixels, got {} bytes", name_, width,
                   height, n_bytes_);
@@ -103,14 +124,17 @@ class PngReader {
   PngInput input_;
   size_t n_bytes_;
   const std::string& name_;
+  const PictureLimits& limits_;
+  uint64_t n_stored_ = 0;  // bytes of pixels as they are packed
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
 };
 
 }  // namespace
 
-Image decode_png(std::span<const std::byte> bytes, const std::string& name) {
-  return PngReader(bytes, name).decode();
+Image decode_png(std::span<const std::byte> bytes, const std::string& name,
+                 const PictureLimits& limits) {
+  return PngReader(bytes, name, limits).decode();
 }
 
 }  // namespace octet

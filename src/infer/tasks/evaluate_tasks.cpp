@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "infer/generate.h"
@@ -110,6 +111,10 @@ TaskResult run_scored(const PreparedTask& task, const TaskRun& run) {
   for (const LogLikelihood& r : results) {
     result.log_likelihoods.push_back(r.sum);
     sum += r.sum;
+  }
+  for (int64_t i = 0; i < result.n; ++i) {
+    const auto& choices = task.data.documents[static_cast<size_t>(i)].choices;
+    result.documents.insert(result.documents.end(), choices.size(), i);
   }
   if (task.data.score == TaskScore::choice) {
     score_choices(task, results, result);
@@ -227,15 +232,25 @@ Share share_of(int64_t n_right, int64_t n) {
   return {p, n > 1 ? std::sqrt(p * (1 - p) / static_cast<double>(n - 1)) : 0};
 }
 
-PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  CHECK(a.size() == b.size());
-  const auto n = static_cast<double>(a.size());
+PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b,
+                                   const std::vector<int64_t>& clusters) {
+  CHECK(a.size() == b.size() && (clusters.empty() || clusters.size() == a.size()));
   if (a.empty()) return {};
   double sum = 0, squares = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += a[i] - b[i];
-  const double mean = sum / n;
-  for (size_t i = 0; i < a.size(); ++i) squares += std::pow(a[i] - b[i] - mean, 2);
-  return {mean, n > 1 ? std::sqrt(squares / (n - 1) / n) : 0};
+  const double n = static_cast<double>(a.size()), mean = sum / n;
+  int64_t n_clusters = 0;
+  double of_cluster = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    of_cluster += a[i] - b[i] - mean;
+    const bool goes_on = i + 1 < a.size() && !clusters.empty() && clusters[i] == clusters[i + 1];
+    if (goes_on) continue;
+    squares += std::pow(std::exchange(of_cluster, 0), 2);
+    ++n_clusters;
+  }
+  if (n_clusters < 2) return {mean, 0};
+  const auto g = static_cast<double>(n_clusters);
+  return {mean, std::sqrt(g / (g - 1) * squares) / n};
 }
 
 PreparedTask prepare_task(const TaskQuery& query, const Tokenizer& tokenizer,

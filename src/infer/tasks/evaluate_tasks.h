@@ -27,14 +27,21 @@ struct TaskResult {
   std::optional<double> perplexity;     // exp(-mean log-likelihood)
   std::optional<double> bits_per_byte;  // of the continuations
   std::vector<double> log_likelihoods;  // of all requests, in order
+  std::vector<int64_t> documents;       // that these are of, counted
   std::vector<double> right;            // 1 or 0 a document where acc is there, whose mean it is
 };
 
-// A mean of paired differences and its standard error.
+// A mean of n paired differences d and its standard error. Those of one cluster, a document whose
+// context several requests share, are not independent: with G clusters, m the mean of all,
+//   error = sqrt(G / (G - 1) * sum over clusters of (sum of their d - m)^2) / n,
+// which for clusters of one is the usual sqrt(sum (d - m)^2 / (n - 1) / n); 0 for a single cluster.
+// Source: Liang & Zeger 1986; Cameron & Miller 2015.
+//   clusters: of each pair, ascending; empty: each pair is one
 struct PairedDifference {
   double mean = 0, error = 0;
 };
-PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b);
+PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b,
+                                   const std::vector<int64_t>& clusters = {});
 
 // A task with its requests as tokens.
 struct PreparedTask {

@@ -1,6 +1,7 @@
 // HellaSwag (Zellers et al. 2019): which of four endings a text has. The file has six lines a
 // document: "activity: text", the right ending's number, and the endings.
 #include "base/error.h"
+#include "base/input_limits.h"
 #include "data/byte_stream.h"
 #include "infer/tasks/task.h"
 
@@ -10,7 +11,8 @@ namespace {
 constexpr size_t kEndings = 4;
 
 std::vector<std::string> lines_of(const Files& files, const std::string& path) {
-  constexpr size_t kPiece = 1 << 20, kMaxBytes = size_t{1} << 30;
+  constexpr size_t kPiece = 1 << 20;
+  const uint64_t most = input_limits().max_unpacked_bytes;
   const auto stream = open_stream(files, path);
   std::string text;
   for (size_t n = kPiece; n > 0;) {
@@ -18,9 +20,9 @@ std::vector<std::string> lines_of(const Files& files, const std::string& path) {
     text.resize(at + kPiece);
     n = stream->read(std::span(text).subspan(at));
     text.resize(at + n);
-    if (text.size() > kMaxBytes) {
+    if (text.size() > most) {
       throw Error(ErrorCode::bad_data, "[tasks] {}: expected at most {} bytes, got more", path,
-                  kMaxBytes);
+                  most);
     }
   }
   std::vector<std::string> lines;

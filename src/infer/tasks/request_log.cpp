@@ -130,9 +130,11 @@ std::string options_text(const ModelSource& source) {
                   dtype_text(options.activations), enum_name(options.forward_reads),
                   options.quantizes_linear_outputs, options.tf32, enum_name(options.block_scale),
                   static_cast<int>(options.mx_rule), static_cast<int>(source.stored));
+  if (options.accumulation) text += fmt::format("{}\n", enum_name(*options.accumulation));
   for (const LinearOverride& line : options.overrides) {
     text += fmt::format("{}={};{};{};{}\n", line.pattern, formats_text(line.formats),
                         format_text(line.x), format_text(line.w), format_text(line.dy));
+    if (line.sums) text += fmt::format("{}\n", enum_name(*line.sums));
   }
   if (!predicts_scales(source.recipe)) return text;
   for (const EdgeScale& scale : options.edge_scales)
@@ -159,6 +161,8 @@ std::string answer_settings(const ModelSource& source, const AnswerLimits& limit
   std::string text = fmt::format("longest {}, new {}, tokenizer {:016x}", limits.longest,
                                  limits.n_new, limits.tokenizer);
   if (measures_scales(source)) text += fmt::format(", batch {}", limits.batch);
+  if (limits.arithmetic != Arithmetic::own)
+    text += fmt::format(", sums of {}", enum_name(limits.arithmetic));
   const std::string options = options_text(source);
   ModelSource plain;
   plain.recipe = source.recipe;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "base/arithmetic.h"
 #include "base/files.h"
 #include "base/ordered_json.h"
 #include "infer/model_source.h"
@@ -48,11 +49,13 @@ struct AnswerLimits {
   int64_t longest = 0;     // tokens of a text, behind which its left is cut
   int64_t n_new = 0;       // tokens of a generated answer, at most
   uint64_t tokenizer = 0;  // its identity
+  Arithmetic arithmetic = Arithmetic::own;
 };
 
 // "longest 2048, new 256, tokenizer 0123456789abcdef", where scales are measured over a batch
-// ", batch 8", and where the source's options are not the default ", options " and their hash: of
-// overrides, scaling, compute, activations, edge scales and of what these were predicted from.
+// ", batch 8", ", sums of hopper" where they are not a CPU's own, and where the source's options
+// are not the default ", options " and their hash: of overrides, scaling, compute, activations,
+// edge scales and of what these were predicted from.
 std::string answer_settings(const ModelSource& source, const AnswerLimits& limits);
 
 }  // namespace octet

@@ -12,11 +12,13 @@
 //   m_meta,    metadata of m and v, there exactly where they are quantized, in runs
 //   v_meta     (math/moment.h); w takes the new m and v before they are quantized. Of v in FP16
 //              f32[], the scale s that stays: v is read as v s and stored as store_scaled does with
-//              keeps_positive, stochastic_v set, the op's stream the store's; without next_v_meta
-//   attempt    u32[], the attempted step, which keys the random words; there where any is drawn
+//              keeps_positive, by stream_of_v, stochastic_v set; without next_v_meta
+//   attempt    u32[], the attempted step, which keys the random words; there where any is drawn,
+//              as for the amax of quantized moments
 // Results: the next values of those that are there, then amax and flag of w, if asked.
 #include "base/integer.h"
 #include "formats/table.h"
+#include "ir/fixed_scale.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 
@@ -77,12 +79,10 @@ void need_master(const AdamwAttrs& a, Types in) {
   }
 }
 
-void need_attempt(const AdamwAttrs& a, Types in) {
-  if (!a.stochastic_m && !a.stochastic_v && !a.stochastic_w) return;
-  const TensorType attempt{Dtype::u32, {}};
-  if (absent(in, S::attempt) || in[S::attempt] != attempt) {
-    fail(kAdamw, "stochastic rounding wants the attempted step, u32[]");
-  }
+void need_attempt(std::string_view op, Types in, SlotId attempt) {
+  const TensorType type{Dtype::u32, {}};
+  if (absent(in, attempt) || in[attempt] != type)
+    fail(op, "stochastic rounding and quantized moments want the attempted step, u32[]");
 }
 
 Results infer_adamw_step(const Attrs& attrs, Types in) {
@@ -98,7 +98,9 @@ Results infer_adamw_step(const Attrs& attrs, Types in) {
   need_bool(kAdamw, "found_nonfinite", in[8]);
   need_shape(kAdamw, "found_nonfinite", in[8], {});
   need_master(a, in);
-  need_attempt(a, in);
+  if (a.stochastic_m || a.stochastic_v || a.stochastic_w || in[S::m].is_scaled() ||
+      in[S::v].is_scaled())
+    need_attempt(kAdamw, in, S::attempt);
   Results results(defs::adamw_step.own_results(), absent_type());
   constexpr std::pair<SlotId, SlotId> kNext[] = {
       {S::next_w, S::w},           {S::next_m, S::m},           {S::next_v, S::v},
@@ -142,9 +144,7 @@ Results infer_store_state(const Attrs& attrs, Types in) {
     fail(kName, "x must be {}, got {}", to_string(wide), to_string(in[T::x]));
   need_bool(kName, "skip", in[T::skip]);
   need_shape(kName, "skip", in[T::skip], {});
-  const TensorType attempt{Dtype::u32, {}};
-  if (a.stochastic && (absent(in, T::attempt) || in[T::attempt] != attempt))
-    fail(kName, "stochastic rounding wants the attempted step, u32[]");
+  if (a.stochastic || in[T::old].is_scaled()) need_attempt(kName, in, T::attempt);
   return {in[T::old], rest};
 }
 
@@ -152,10 +152,13 @@ Results infer_update(const Attrs& attrs, Types in) {
   const auto& a = std::get<UpdateAttrs>(attrs);
   need_float("update", "w", in[Update::w]);
   need_float("update", "g", in[Update::g], in[Update::w].shape);
-  if (a.scalars < 0 || Update::value + a.scalars > static_cast<int64_t>(in.size()))
+  // Without scalars and states an absent attempt is the last operand, and trimmed.
+  const bool is_bare = a.scalars == 0 && in.size() < Update::value;
+  if (a.scalars < 0 || (!is_bare && Update::value + a.scalars > static_cast<int64_t>(in.size())))
     fail("update", "expected {} scalars, got {} operands", a.scalars, in.size());
   Results results = {in[Update::w]};
-  const auto states = in.subspan(static_cast<size_t>(Update::value + a.scalars));
+  const auto states =
+      in.subspan(is_bare ? in.size() : static_cast<size_t>(Update::value + a.scalars));
   results.insert(results.end(), states.begin(), states.end());
   return results;
 }
@@ -185,13 +188,16 @@ Values decompose_global_norm(Builder& b, const Node& node) {
 // v as f32, and stored behind.
 Values decompose_scaled_v(Builder& b, const Node& node) {
   AdamwAttrs attrs = std::get<AdamwAttrs>(node.attrs);
-  const StoreScaledAttrs store{
-      .keeps_positive = true, .stream = attrs.stream, .seed = attrs.seed, .first = attrs.first};
+  const StoreScaledAttrs store{.keeps_positive = true,
+                               .stream = stream_of_v(attrs.stream),
+                               .seed = attrs.seed,
+                               .first = attrs.first};
   attrs.stochastic_v = false;
   Values operands = node.operands;
   operands[S::v] = b.emit_typed(OpCode::rescale, NoAttrs{}, {operands[S::v], operands[S::v_meta]},
                                 {Dtype::f32})[0];
-  operands[S::v_meta] = operands[S::attempt] = kNoValue;
+  operands[S::v_meta] = kNoValue;
+  if (!b.type(operands[S::m]).is_scaled()) operands[S::attempt] = kNoValue;
   Values results = b.emit(OpCode::adamw_step, attrs, operands);
   results.resize(node.results.size(), kNoValue);
   results[S::next_v] = b.emit1(OpCode::store_scaled, store,

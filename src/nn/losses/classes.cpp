@@ -7,6 +7,12 @@
 namespace octet {
 namespace {
 
+std::vector<InputSpec> row_labels(const ModelSpec& spec) {
+  InputSpec labels = row_label_input("labels");
+  labels.bound = spec.classes;
+  return {labels};
+}
+
 LossValues build(Blocks& blocks, const LossCall& call) {
   Builder& b = blocks.builder();
   return label_values(
@@ -15,13 +21,12 @@ LossValues build(Blocks& blocks, const LossCall& call) {
 
 }  // namespace
 
-const LossDef kClasses = {
-    .name = "classes",
-    .help = "cross entropy of each row's classes with its label",
-    .output = "classes",
-    .inputs = [](const ModelSpec&) { return std::vector<InputSpec>{row_label_input("labels")}; },
-    .counted = "labels",
-    .metrics = {"nll", "correct"},
-    .build = build};
+const LossDef kClasses = {.name = "classes",
+                          .help = "cross entropy of each row's classes with its label",
+                          .output = "classes",
+                          .inputs = row_labels,
+                          .counted = "labels",
+                          .metrics = {"nll", "correct"},
+                          .build = build};
 
 }  // namespace octet

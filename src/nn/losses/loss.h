@@ -37,6 +37,7 @@ struct LossOptions {
   double smoothing = 0;       // of class labels, in [0, 1): the share that all classes have alike
   double temperature = 0.05;  // of contrastive: cosines are divided by it
   double beta = 0.1;          // of pairwise: how far the model may go from the reference
+  int64_t negatives = 0;      // of contrastive: rows of a sample that do not mean the same
   bool operator==(const LossOptions&) const = default;
 };
 
@@ -63,6 +64,7 @@ struct LossDef {
   bool hides_tokens =
       false;  // its labels are of tokens that the data hides: text as it is has none
   int64_t rows_per_sample = 1;            // rows that belong together: 2 of a pair
+  bool takes_negatives = false;           // LossOptions::negatives rows more
   int64_t min_samples = 1;                // of a micro-batch: 2 where they are told from each other
   std::vector<std::string_view> metrics;  // their names, in order
   // One of `metrics` that an evaluation does not average but compares with `counted`, numbers.

@@ -26,16 +26,17 @@ ValueId softplus(Builder& b, ValueId x) {
   return b.add(b.scaled(b.add(x, size), 0.5), b.unary(OpCode::log, rest));
 }
 
-Pairs pairs_of(Builder& b, ValueId x) {
+ValueId row_of_samples(Builder& b, ValueId x, int64_t row, int64_t rows_per_sample) {
   const Shape shape = b.shape(x);
-  const auto from = [&](int64_t first) {
-    SliceAttrs every{
-        .start = Shape(shape.size(), 0), .limit = shape, .stride = Shape(shape.size(), 1)};
-    every.start[0] = first;
-    every.stride[0] = 2;
-    return b.emit1(OpCode::slice, every, {x});
-  };
-  return {.first = from(0), .second = from(1)};
+  SliceAttrs every{
+      .start = Shape(shape.size(), 0), .limit = shape, .stride = Shape(shape.size(), 1)};
+  every.start[0] = row;
+  every.stride[0] = rows_per_sample;
+  return b.emit1(OpCode::slice, every, {x});
+}
+
+Pairs pairs_of(Builder& b, ValueId x) {
+  return {.first = row_of_samples(b, x, 0, 2), .second = row_of_samples(b, x, 1, 2)};
 }
 
 }  // namespace octet

@@ -31,7 +31,8 @@ class AdamwUpdate {
     operands[S::m_meta] = plain(StateUse::moment1_meta, S::next_m_meta);
     operands[S::v_meta] = plain(StateUse::moment2_meta, S::next_v_meta);
     const AdamwAttrs attrs = step_attrs();
-    if (attrs.stochastic_m || attrs.stochastic_v || attrs.stochastic_w)
+    if (attrs.stochastic_m || attrs.stochastic_v || attrs.stochastic_w ||
+        operands[S::m_meta] != kNoValue || operands[S::v_meta] != kNoValue)
       operands[S::attempt] = u_.attempt();
     const auto results = u_.b().emit(OpCode::adamw_step, attrs, operands);
     next_weight_ = results[S::next_w];

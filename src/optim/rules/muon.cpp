@@ -149,10 +149,13 @@ class NewtonSchulz {
   bool is_tall_;
 };
 
-double factor(const Shape& shape, MuonScale scale) {
+double factor(const UpdateBuilder& u) {
+  const Shape& shape = u.attrs().shape;
   const auto rows = static_cast<double>(shape[0]), cols = static_cast<double>(shape[1]);
-  return scale == MuonScale::original ? std::sqrt(std::max(1.0, rows / cols))
-                                      : 0.2 * std::sqrt(std::max(rows, cols));
+  const bool is_in_out = u.policy().in_out.contains(u.parameter());
+  const double outputs_per_input = is_in_out ? cols / rows : rows / cols;
+  return u.policy().muon_scale == MuonScale::original ? std::sqrt(std::max(1.0, outputs_per_input))
+                                                      : 0.2 * std::sqrt(std::max(rows, cols));
 }
 
 // Without momentum the gradient itself, whose factor changes no direction.
@@ -175,7 +178,7 @@ void build_muon(std::span<UpdateBuilder> all) {
   for (size_t i = 0; i < all.size(); ++i) {
     UpdateBuilder& u = all[i];
     u.begin();
-    const double way = -result.number * factor(u.attrs().shape, u.policy().muon_scale);
+    const double way = -result.number * factor(u);
     const double decay = u.attrs().decay ? u.policy().weight_decay : 0;
     const ValueId lr = u.lr(), one = u.constant(1);
     const ValueId kept = decay == 0 ? one : u.difference(one, u.product(lr, u.constant(decay)));

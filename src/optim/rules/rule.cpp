@@ -67,6 +67,7 @@ UpdateBuilder::UpdateBuilder(Builder& builder, Scalars& scalars, const Node& upd
       rule_(update_rule(attrs_.rule)) {
   const TensorType weight{.dtype = builder.type(operands_[Update::w]).dtype, .shape = attrs_.shape};
   states_ = rule_.states(weight, policy_);
+  if (operands_.size() < Update::value) operands_.resize(Update::value, kNoValue);
   CHECK(operands_.size() == Update::value + rule_.scalars.size() + states_.size());
 }
 

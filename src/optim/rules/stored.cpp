@@ -100,7 +100,8 @@ ValueId StoredUpdate::guarded(const Loaded& old, ValueId next) {
 }
 
 ValueIds StoredUpdate::stored(ValueId next, const StateAttrs& attrs, ValueId old, ValueId rest) {
-  const ValueId attempt = attrs.stochastic ? u_.attempt() : kNoValue;
+  const bool draws = attrs.stochastic || u_.b().type(old).is_scaled();
+  const ValueId attempt = draws ? u_.attempt() : kNoValue;
   return u_.b().emit(OpCode::store_state, attrs, {next, u_.skipped(), old, attempt, rest});
 }
 

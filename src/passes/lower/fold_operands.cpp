@@ -2,6 +2,7 @@
 // addend, a moment in FP16.
 #include <algorithm>
 
+#include "ir/fixed_scale.h"
 #include "ir/op_def.h"
 #include "ir/ops/list.h"
 #include "passes/lower/fold.h"
@@ -88,12 +89,12 @@ std::optional<Form> fold_scaled_moment(const Matcher& m, const Form& form) {
   if (store == nullptr || attrs.stochastic_m || attrs.stochastic_v || attrs.stochastic_w)
     return std::nullopt;
   const auto& stored = std::get<StoreScaledAttrs>(store->attrs);
-  if (!stored.keeps_positive || stored.first != attrs.first) return std::nullopt;
+  if (!stored.keeps_positive || stored.first != attrs.first || stored.seed != attrs.seed ||
+      stored.stream != stream_of_v(attrs.stream))
+    return std::nullopt;
   attrs.stochastic_v = true;
-  attrs.stream = stored.stream, attrs.seed = stored.seed;
   result.operands[S::v] = wide->in(Rescale::x);
   result.operands[S::v_meta] = wide->in(Rescale::factor);
-  result.operands[S::attempt] = store->in(StoreScaled::attempt);
   result.results[S::next_v] = store->out(StoreScaled::q);
   result.consumed = {m.id(*wide), m.id(*store)};
   return result;

@@ -6,7 +6,7 @@
 // of 1 x 128 and weights in blocks of 128 x 128, with f32 scales: what fine-tuning loses is the
 // forward operands' rounding (docs/finetuning.md). The backward pass is coat's.
 // coat-fast: the same with 8-bit weights kept from one update to the next, scales of inputs and
-// gradients from the steps before, and fast accumulation in every GEMM of codes.
+// gradients from the steps before, and fast accumulation in the GEMMs of input gradients too.
 #include "passes/precision/list.h"
 
 namespace octet {

@@ -62,18 +62,37 @@ bool names_outer_linear(std::string_view pattern, std::string_view module) {
   return module == pattern || module.ends_with("." + std::string(pattern));
 }
 
+namespace {
+
+// The overrides that mean a forward GEMM.
+std::vector<LinearOverride> meant_overrides(const Graph& graph, const Node& node,
+                                            const std::vector<LinearOverride>& overrides) {
+  std::vector<LinearOverride> meant;
+  const std::string name = is_layer_gemm(node) ? linear_name(node) : outer_linear(graph, node);
+  std::ranges::copy_if(overrides, std::back_inserter(meant), [&](const LinearOverride& o) {
+    return is_layer_gemm(node) ? matches_pattern(o.pattern, name)
+                               : names_outer_linear(o.pattern, name);
+  });
+  return meant;
+}
+
+}  // namespace
+
 std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
                                         const LinearFormats& base,
                                         const std::vector<LinearOverride>& overrides,
                                         BlockScale block_scale) {
-  if (is_layer_gemm(node)) return resolve(base, overrides, linear_name(node), block_scale);
-  std::vector<LinearOverride> meant;
-  std::ranges::copy_if(overrides, std::back_inserter(meant),
-                       [module = outer_linear(graph, node)](const LinearOverride& o) {
-                         return names_outer_linear(o.pattern, module);
-                       });
-  if (meant.empty()) return std::nullopt;
+  const std::vector<LinearOverride> meant = meant_overrides(graph, node, overrides);
+  if (meant.empty() && !is_layer_gemm(node)) return std::nullopt;
   return apply_overrides(base, meant, block_scale);
+}
+
+std::optional<GemmSums> sums_of(const Graph& graph, const Node& node,
+                                const std::vector<LinearOverride>& overrides) {
+  std::optional<GemmSums> sums;
+  for (const LinearOverride& o : meant_overrides(graph, node, overrides))
+    if (o.sums) sums = o.sums;
+  return sums;
 }
 
 LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
@@ -101,6 +120,7 @@ LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
       group->name = name, group->formats = *resolved, group->x = node.in(Gemm::a);
     }
     group->members.push_back(name);
+    if (const auto sums = sums_of(graph, node, overrides)) sums_[name] = *sums;
     group->weights.push_back(node.in(Gemm::b));
     by_name[name] = of_node_[graph.id(node)] = group;
   }
@@ -118,6 +138,11 @@ void LinearGroups::add_backward(const Node& node, LinearGroup& group) {
     group.gradients.push_back(gradient);
   group.backward.push_back(graph_.id(node));
   of_node_[graph_.id(node)] = &group;
+}
+
+std::optional<GemmSums> LinearGroups::sums(const Node& node) const {
+  const auto found = sums_.find(name_of(node));
+  return found == sums_.end() ? std::nullopt : std::optional(found->second);
 }
 
 bool LinearGroups::has_backward() const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -86,6 +87,10 @@ std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
                                         const std::vector<LinearOverride>& overrides,
                                         BlockScale block_scale = BlockScale::max);
 
+// What the last override that means the forward GEMM says of its sums.
+std::optional<GemmSums> sums_of(const Graph& graph, const Node& node,
+                                const std::vector<LinearOverride>& overrides);
+
 // The groups, and which one each gemm belongs to.
 class LinearGroups {
  public:
@@ -102,12 +107,15 @@ class LinearGroups {
   // What a node of the group reads at `factor`, Gemm::a or Gemm::b.
   LinearOperand operand(const LinearGroup& group, const Node& node, SlotId factor) const;
   ScaleSharers sharers(const LinearOperand& operand) const;
+  // What overrides say of the sums of a node of a group.
+  std::optional<GemmSums> sums(const Node& node) const;
 
  private:
   void add_backward(const Node& node, LinearGroup& group);
 
   const Graph& graph_;
   std::deque<LinearGroup> groups_;
+  std::map<std::string, GemmSums> sums_;  // by member
   ById<LinearGroup*> of_node_;
 };
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <set>
 
 #include "base/error.h"
@@ -74,8 +73,10 @@ LinearFormats apply_overrides(const LinearFormats& base,
                               const std::vector<LinearOverride>& overrides,
                               BlockScale block_scale) {
   LinearFormats formats = base;
+  constexpr OperandFormat kNone = {.quantized = false};
   for (const LinearOverride& o : overrides) {
     if (o.formats) formats = *o.formats;
+    if ((o.x || o.w || o.dy) && !formats.quantized) formats = {.x = kNone, .w = kNone, .dy = kNone};
     if (o.x) formats.x = *o.x, formats.backward_x.reset();
     if (o.w) formats.w = *o.w, formats.backward_w.reset();
     if (o.dy) formats.dy = *o.dy;
@@ -91,12 +92,13 @@ LinearFormats apply_overrides(const LinearFormats& base,
   return formats;
 }
 
-LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
-                      std::string_view name, BlockScale block_scale) {
-  std::vector<LinearOverride> meant;
-  std::ranges::copy_if(overrides, std::back_inserter(meant),
-                       [&](const LinearOverride& o) { return matches_pattern(o.pattern, name); });
-  return apply_overrides(base, meant, block_scale);
+bool accumulates_fast(FastAccumulate recipe, std::optional<Accumulation> chosen, GemmRole role,
+                      int64_t k) {
+  const bool is_forward = role == GemmRole::forward;
+  if (chosen)
+    return *chosen == Accumulation::fast || (*chosen == Accumulation::forward && is_forward);
+  const bool may = is_forward || (role == GemmRole::dgrad && recipe == FastAccumulate::all);
+  return may && k <= kLongestFastSum;
 }
 
 int quantizer_centre(Dtype dtype) {

@@ -42,12 +42,19 @@ struct LinearFormats {
   bool operator==(const LinearFormats&) const = default;
 };
 
+// How the sums of a linear's GEMMs of codes are accumulated, where a line of overrides says it.
+enum class GemmSums : uint8_t { fast, promoted };
+constexpr auto value_names(GemmSums) {
+  return name_list("fast", "promoted");
+}
+
 // A pattern over names like "layers.3.down_proj" ('*' matches any run of characters), and what it
 // sets.
 struct LinearOverride {
   std::string pattern;
   std::optional<LinearFormats> formats = {};             // all of them; then:
   std::optional<OperandFormat> x = {}, w = {}, dy = {};  // x and w in the backward pass too
+  std::optional<GemmSums> sums = {};                     // of all three GEMMs
 };
 
 // Scales of inputs and gradients: from this step's maximum, or from the last kAmaxHistory steps'.
@@ -85,8 +92,23 @@ constexpr auto value_names(WeightCopy) {
   return name_list("per_use", "scale", "per_step", "w_only");
 }
 
-// GEMMs of codes that may accumulate fast (GemmAttrs).
+// GEMMs of codes that may accumulate fast (GemmAttrs), where the run does not choose: forward ones,
+// or of the gradients too.
 enum class FastAccumulate : uint8_t { forward, all };
+
+// Which do so, where the run chooses: none, the forward GEMMs, or all.
+enum class Accumulation : uint8_t { promoted, forward, fast };
+constexpr auto value_names(Accumulation) {
+  return name_list("promoted", "forward", "fast");
+}
+// Of so many products a fast sum is still more exact than the 8 bits, where the run does not
+// choose (docs/numerics.md).
+inline constexpr int64_t kLongestFastSum = 16384;
+
+// Whether a GEMM of k products accumulates fast. By itself a run promotes weight gradients, whose k
+// is the number of tokens, and sums that are longer than kLongestFastSum.
+bool accumulates_fast(FastAccumulate recipe, std::optional<Accumulation> chosen, GemmRole role,
+                      int64_t k);
 
 // What norms and activations of the forward pass read of values that are stored in groups for the
 // backward pass: these as they are computed, or the groups.
@@ -119,13 +141,11 @@ inline constexpr std::string_view kNotQuantized = "none";
 std::optional<OperandFormat> operand_format_from_name(std::string_view name, bool gradient);
 std::string operand_format_name(const OperandFormat& format);
 
-// What these overrides make of formats, in order, whatever their patterns.
+// What these overrides make of formats, in order, whatever their patterns: a line by role begins
+// with what stands before it, of a linear that is not quantized with no operand that is.
 LinearFormats apply_overrides(const LinearFormats& base,
                               const std::vector<LinearOverride>& overrides,
                               BlockScale block_scale = BlockScale::max);
-// The formats of the linear with this name after every override that matches, in order.
-LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
-                      std::string_view name, BlockScale block_scale = BlockScale::max);
 
 // log2 of the RMS that a linear's input, weight and output gradient are predicted to have.
 struct LinearRms {

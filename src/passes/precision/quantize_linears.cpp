@@ -13,7 +13,7 @@ class LinearQuantizer {
                   const QuantizeLinearsOptions& options)
       : rewriter_(graph),
         groups_(groups),
-        fast_accumulate_(options.fast_accumulate),
+        options_(options),
         kept_(rewriter_, groups, options.kept),
         scales_(rewriter_, groups, options.scales, kept_),
         quantized_(rewriter_, scales_, kept_, options.quantizers) {}
@@ -52,8 +52,14 @@ class LinearQuantizer {
     operands[Gemm::b] = q_b.q;
     GemmAttrs attrs = LinearGroups::gemm(node);
     attrs.tf32 = false;  // of f32 factors
-    attrs.fast_accumulate = a.role == GemmRole::forward || fast_accumulate_ == FastAccumulate::all;
+    attrs.fast_accumulate = accumulates_fast(node, attrs);
     rewriter_.replace(node, OpCode::gemm, attrs, operands);
+  }
+
+  bool accumulates_fast(const Node& node, const GemmAttrs& attrs) const {
+    if (const auto sums = groups_.sums(node)) return *sums == GemmSums::fast;
+    const int64_t k = read_shape(rewriter_.from().type(node.in(Gemm::a)), attrs.trans_a)[1];
+    return octet::accumulates_fast(options_.fast_accumulate, options_.accumulation, attrs.role, k);
   }
 
   // One factor is not quantized, or neither is.
@@ -85,7 +91,7 @@ class LinearQuantizer {
 
   Rewriter rewriter_;
   const LinearGroups& groups_;
-  const FastAccumulate fast_accumulate_;
+  const QuantizeLinearsOptions& options_;
   KeptOperands kept_;
   OperandScales scales_;
   QuantizedOperands quantized_;

@@ -22,6 +22,7 @@ struct QuantizeLinearsOptions {
   KeepOptions kept = {};
   QuantizerOptions quantizers = {};
   FastAccumulate fast_accumulate = FastAccumulate::forward;
+  std::optional<Accumulation> accumulation = {};
 };
 
 Graph quantize_linears(const Graph& graph, const QuantizeLinearsOptions& options);

@@ -153,7 +153,8 @@ Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeO
       .quantizers = {.k_major = options.k_major,
                      .gradient_rounding = options.gradient_rounding,
                      .mx_rule = options.mx_rule},
-      .fast_accumulate = recipe.fast_accumulate};
+      .fast_accumulate = recipe.fast_accumulate,
+      .accumulation = options.accumulation};
   return widen_quantizer_inputs(quantize_linears(typed, linears));
 }
 

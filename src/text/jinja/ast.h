@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "text/jinja/operations.h"
 
 namespace octet::jinja {
+
+inline constexpr std::string_view kStar = "*";  // the key of an argument whose items are arguments
 
 struct Expr;
 using ExprPtr = Expr*;  // into the tree's
@@ -47,7 +50,7 @@ struct Expr {
   Value constant;
   std::vector<Operator> ops;
   std::vector<ExprPtr> children;
-  std::vector<std::pair<std::string, ExprPtr>> arguments;  // key=value, "": by position
+  std::vector<std::pair<std::string, ExprPtr>> arguments;  // key=value; "": by position; kStar
   const Builtin* builtin = nullptr;  // of a filter or test; null: unknown, an error where reached
 };
 

@@ -148,7 +148,6 @@ constexpr Builtin kValueRows[] = {
 };
 
 Value make_range(Call& call) {
-  constexpr int64_t kMaxRange = 100'000;           // as Jinja's sandbox
   constexpr int64_t kMaxBound = int64_t{1} << 53;  // differences fit
   Runtime& runtime = call.runtime;
   const int64_t start = call.has(1) ? call.integer(0, 0) : 0, step = call.integer(2, 1);
@@ -158,7 +157,8 @@ Value make_range(Call& call) {
     if (value > kMaxBound || value < -kMaxBound) runtime.fail("range() expected smaller numbers");
   }
   const int64_t n = std::max<int64_t>((stop - start + step - (step > 0 ? 1 : -1)) / step, 0);
-  if (n > kMaxRange) runtime.fail("range() expected at most {} items, got {}", kMaxRange, n);
+  const int64_t most = runtime.limits().max_range;
+  if (n > most) runtime.fail("range() expected at most {} items, got {}", most, n);
   return runtime.make<Range>(start, step, n);
 }
 

@@ -117,11 +117,18 @@ Value Evaluator::apply(const Expr& expr, Use use, const Value& value) {
 }
 
 Arguments Evaluator::arguments_of(const Expr& expr) {
+  constexpr size_t kMaxArguments = 1000;
   Arguments arguments;
   for (const auto& [key, argument] : expr.arguments) {
     const Value value = evaluate(*argument);
     if (key.empty()) {
       arguments.positional.push_back(value);
+    } else if (key == kStar) {
+      const Items items(runtime_, value);
+      const size_t n = arguments.positional.size() + items.view().size();
+      if (n > kMaxArguments)  // their copies are not counted as memory
+        runtime_.fail("a call takes at most {} arguments, got {}", kMaxArguments, n);
+      arguments.positional.insert(arguments.positional.end(), items.begin(), items.end());
     } else {
       arguments.named.emplace_back(key, value);
     }

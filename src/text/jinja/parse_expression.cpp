@@ -5,8 +5,6 @@
 namespace octet::jinja {
 namespace {
 
-constexpr int kMaxDepth = 250;  // of expressions and statements within each other
-
 struct BinaryRow {
   size_t level;
   std::string_view token;
@@ -34,7 +32,8 @@ constexpr std::pair<std::string_view, Operator> kComparisons[] = {
 class Parser::Depth {
  public:
   explicit Depth(Parser& parser) : parser_(parser) {
-    if (++parser_.depth_ > kMaxDepth) parser_.fail("the template is nested too deeply");
+    if (++parser_.depth_ > parser_.limits_.max_nesting)
+      parser_.fail("the template is nested too deeply");
   }
   ~Depth() { --parser_.depth_; }
 
@@ -57,7 +56,7 @@ ExprPtr Parser::constant(Value value, int line) {
 
 void Parser::adopt(Expr& parent, ExprPtr child) const {
   if (child) parent.depth = std::max(parent.depth, child->depth + 1);
-  if (parent.depth > kMaxDepth) fail("an expression is nested too deeply");
+  if (parent.depth > limits_.max_nesting) fail("an expression is nested too deeply");
   parent.children.push_back(child);
 }
 
@@ -316,11 +315,11 @@ void Parser::call_arguments(Expr& call) {
   while (!skip(")")) {
     if (!call.arguments.empty()) expect(",");
     if (skip(")")) return;
-    if (now().is_op("*")) fail("arguments with a star are outside the supported subset");
     std::string key;
-    if (now().is(TokenKind::name) && after().is_op("=")) {
+    const bool is_named = now().is(TokenKind::name) && after().is_op("=");
+    if (is_named || now().is_op("*")) {
       key = take().text;
-      take();
+      if (is_named) take();
       if (!keys.insert(key).second) fail("expected argument '" + key + "' once, got it twice");
     } else if (!keys.empty()) {
       fail("arguments of a call are in the wrong order");

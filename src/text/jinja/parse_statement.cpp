@@ -4,7 +4,8 @@
 
 namespace octet::jinja {
 
-Parser::Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {
+Parser::Parser(std::vector<Token> tokens, const TemplateLimits& limits)
+    : tokens_(std::move(tokens)), limits_(limits) {
   for (const char* name : kSpecialNames) name_number(name);
 }
 
@@ -171,8 +172,7 @@ void Parser::statement(Stmt& stmt) {
       {"generation", StmtKind::generation},
       {"break", StmtKind::break_loop},
       {"continue", StmtKind::continue_loop}};
-  constexpr int kMaxStatements = 100;  // within each other
-  if (depth_ > kMaxStatements) fail("the template is nested too deeply");
+  if (depth_ > limits_.max_statements) fail("the template is nested too deeply");
   const std::string tag = take_name();
   const auto* row = std::find_if(std::begin(kTags), std::end(kTags),
                                  [&](const auto& r) { return r.first == tag; });
@@ -207,8 +207,8 @@ void Parser::statement(Stmt& stmt) {
   --depth_;
 }
 
-Tree parse(std::string_view source) {
-  return Parser(tokenize(source)).run();
+Tree parse(std::string_view source, const TemplateLimits& limits) {
+  return Parser(tokenize(source), limits).run();
 }
 
 Tree Parser::run() {

@@ -6,17 +6,18 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/input_limits.h"
 #include "text/jinja/ast.h"
 #include "text/jinja/lexer.h"
 
 namespace octet::jinja {
 
 // Throws Error{bad_data}, "[template] line N: ...".
-Tree parse(std::string_view source);
+Tree parse(std::string_view source, const TemplateLimits& limits);
 
 class Parser {
  public:
-  explicit Parser(std::vector<Token> tokens);
+  Parser(std::vector<Token> tokens, const TemplateLimits& limits);
   Tree run();
 
  private:
@@ -85,6 +86,7 @@ class Parser {
   void signature(Stmt& stmt);
 
   const std::vector<Token> tokens_;
+  const TemplateLimits limits_;
   size_t at_ = 0;
   int depth_ = 0;
   int scopes_ = 0, branches_ = 0;  // within which we are

@@ -13,21 +13,16 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/input_limits.h"
 #include "text/jinja/value.h"
 
 namespace octet::jinja {
 
-struct Limits {
-  size_t max_source_bytes = size_t{4} << 20;
-  size_t max_text_bytes = size_t{16} << 20;  // one text, and what is rendered
-  size_t max_memory = size_t{256} << 20;     // all that is alive, roughly
-  uint64_t max_steps = 100'000'000;          // some seconds of one core
-  int max_depth = 600;                       // nested evaluations, macros that call themselves
-};
+using Limits = TemplateLimits;
 
 struct RenderOptions {
   std::tm clock{};  // what strftime_now says
-  Limits limits;
+  Limits limits = input_limits().templates;
 };
 
 // The message of the template's own raise_exception.

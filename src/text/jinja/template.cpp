@@ -57,7 +57,7 @@ Template::Template(std::string_view source, const Limits& limits) {
         std::count(source.begin(), source.begin() + static_cast<ptrdiff_t>(invalid), '\n');
     fail_at(static_cast<int>(line) + 1, fmt::format("byte {} is not UTF-8", invalid));
   }
-  tree_ = parse(source);
+  tree_ = parse(source, limits);
 }
 
 Rendered Template::render(const OrderedJson& variables, const RenderOptions& options) const {

@@ -27,7 +27,7 @@ struct Rendered {
 
 class Template {
  public:
-  explicit Template(std::string_view source, const Limits& limits = {});
+  explicit Template(std::string_view source, const Limits& limits = input_limits().templates);
 
   // `variables`: an object; its keys in order are the template's variables.
   Rendered render(const OrderedJson& variables, const RenderOptions& options = {}) const;

@@ -56,6 +56,20 @@ TEST_F(Chat, renders_the_text_exactly) {
   EXPECT_EQ(out_, "hé1\n");
 }
 
+// As training does: what is null is not there.
+TEST_F(Chat, leaves_out_what_says_nothing) {
+  const std::string source = write(
+      "t.jinja", "{{ messages[0].content is defined }} {{ messages[0].tool_calls is defined }}");
+  const std::string nulls = write(
+      "nulls.json", R"({"messages": [{"role": "assistant", "content": null, "tool_calls": []}]})");
+  ASSERT_EQ(render("--template " + source + " --context " + nulls), 0) << err_;
+  EXPECT_EQ(out_, "False False");
+  const std::string texts = write(
+      "texts.json", R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [1]}]})");
+  ASSERT_EQ(render("--template " + source + " --context " + texts), 0) << err_;
+  EXPECT_EQ(out_, "True True");
+}
+
 TEST_F(Chat, has_built_in_templates_and_masks) {
   ASSERT_EQ(render("--template chatml --context " + contexts() + " --name two"), 0) << err_;
   EXPECT_EQ(out_, "<|im_start|>assistant\nyo<|im_end|>\n");

@@ -88,8 +88,8 @@ class Embed : public testing::Test {
   }
 
   Outcome embed(const std::string& texts, const std::string& flags = "") const {
-    return run_program(folder_, fmt::format("embed --model {} --texts {} --out {} {}", model_,
-                                            texts, folder_ / "out.npy", flags));
+    return run_program(folder_, fmt::format("embed --overwrite --model {} --texts {} --out {} {}",
+                                            model_, texts, folder_ / "out.npy", flags));
   }
 
   // NumPy's header of 2 dimensions, then f32.
@@ -173,6 +173,18 @@ TEST_F(Embed, texts_are_as_long_as_the_folder_or_its_tokenizer_says) {
   expect_near(row(), mean(features({4, 5})));
   folder_.put("model/sentence_bert_config.json", R"({"max_seq_length": 3})");
   expect_near(row(), mean(features({4})));
+}
+
+TEST_F(Embed, no_file_is_replaced_unasked) {
+  const std::string texts = folder_.put("texts.txt", "w4\n");
+  folder_.put("out.npy", "mine");
+  const std::string command =
+      "embed --model " + model_ + " --texts " + texts + " --out " + (folder_ / "out.npy");
+  const Outcome outcome = run_program(folder_, command);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("or --overwrite"));
+  EXPECT_EQ(posix_files().read_text(folder_ / "out.npy"), "mine");
+  EXPECT_EQ(run_program(folder_, command + " --overwrite").code, 0);
 }
 
 TEST_F(Embed, what_is_not_understood_is_refused_by_name) {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <utility>
+
 #include "cli/encoders/encoder_run.h"
 
 namespace octet {
@@ -49,6 +52,43 @@ TEST(LabelledText, a_bert_learns_to_tell_pairs_apart) {
       nlohmann::json::parse(posix_files().read_text(folder / "run" + "/config.json"));
   EXPECT_EQ(config.at("id2label"), nlohmann::json({{"0", "back"}, {"1", "forward"}}));
   EXPECT_EQ(config.at("label2id"), nlohmann::json({{"back", 0}, {"forward", 1}}));
+}
+
+// Digits are names where the model's names have some, and what it has no name for is no class.
+TEST(LabelledText, is_evaluated_by_the_names_that_the_model_has) {
+  const ScratchFolder folder;
+  const auto named = [](std::string text, const std::string& back, const std::string& forward) {
+    for (const auto& [from, to] : {std::pair<std::string, std::string>("\"back\"", back),
+                                   std::pair<std::string, std::string>("\"forward\"", forward)}) {
+      for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + 1))
+        text.replace(at, from.size(), to);
+    }
+    return text;
+  };
+  const std::string texts = pairs_jsonl(30);
+  const Outcome trained = train_encoder(folder, pairs_yaml(folder, "pairs.jsonl", pairs_jsonl(60)),
+                                        "--set train.steps=8");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const auto eval = [&](const std::string& model, const std::string& content) {
+    return run_program(folder, "eval --json --recipe fp32 --seq 16 --model " + (folder / model) +
+                                   " --data " + folder.put("own.jsonl", content));
+  };
+  const auto loss = [](const Outcome& outcome) {
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at(0).at("cross_entropy").get<double>();
+  };
+  const double expected = loss(eval("run", texts));
+  ASSERT_EQ(
+      run_program(folder, "convert --quiet " + (folder / "run") + " " + (folder / "out")).code, 0);
+  const std::string config = posix_files().read_text(folder / "out" + "/config.json");
+  folder.put("out/config.json", named(config, "\"1\"", "\"0\""));
+  EXPECT_NEAR(loss(eval("out", named(texts, "\"1\"", "\"0\""))), expected, 1e-5);
+  EXPECT_GT(std::abs(loss(eval("out", named(texts, "\"0\"", "\"1\""))) - expected), 1e-3);
+  for (const char* other : {"\"2\"", "\"up\""}) {
+    const Outcome refused = eval("out", named(texts, "\"1\"", other));
+    EXPECT_EQ(refused.code, 3) << other;
+    EXPECT_THAT(refused.err, HasSubstr("expected classes of"));
+  }
 }
 
 TEST(LabelledText, a_run_that_goes_on_comes_to_the_bits_of_one_that_was_not_stopped) {

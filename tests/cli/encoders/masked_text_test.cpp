@@ -71,8 +71,22 @@ TEST(MaskedText, a_roberta_is_exported_with_the_padding_that_its_positions_count
   const Outcome converted =
       run_program(folder, "convert " + (folder / "run ") + (folder / "model"));
   ASSERT_EQ(converted.code, 0) << converted.err;
-  const std::string config = posix_files().read_text(folder / "model/config.json");
-  EXPECT_EQ(Json::parse(config).at("pad_token_id"), 1);
+  const Json config = Json::parse(posix_files().read_text(folder / "model/config.json"));
+  EXPECT_EQ(config.at("pad_token_id"), 0);  // the tokenizer's
+  EXPECT_EQ(config.at("max_position_embeddings"), 29);
+}
+
+TEST(MaskedText, an_evaluation_reads_as_many_rows_as_asked_for) {
+  const ScratchFolder folder;
+  const Outcome outcome =
+      train_encoder(folder, text_yaml(folder), "--set train.steps=1 --set train.eval_rows=3");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome evaluated =
+      run_program(folder, "eval --json --recipe fp32 --model " + (folder / "run"));
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  const Json row = Json::parse(evaluated.out).at(0);
+  EXPECT_TRUE(row.at("read").get<std::string>().starts_with("3 of ")) << row;
+  EXPECT_NEAR(row.at("nll").get<double>(), val_losses(folder / "run").back(), 1e-5);
 }
 
 TEST(MaskedText, what_rows_of_hidden_tokens_have_not_is_refused) {

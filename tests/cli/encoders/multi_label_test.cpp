@@ -78,8 +78,10 @@ TEST(MultiLabel, a_bert_learns_all_labels_of_a_text_and_is_read_back) {
   EXPECT_EQ(line.count("logit"), 0u);
   const std::string other =
       folder.put("other.jsonl", "{\"text\": \"the model runs\", \"labels\": [\"mild\"]}\n");
-  EXPECT_THAT(run_program(folder, "eval --model " + out + " --data " + other).err,
-              HasSubstr("'mild' is no class of " + out + " (cold, loud, rude, warm)"));
+  const Outcome refused = run_program(folder, "eval --model " + out + " --data " + other);
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err,
+              HasSubstr("expected classes of " + out + " (cold, loud, rude, warm), got mild"));
 }
 
 TEST(MultiLabel, names_numbers_and_a_number_for_each_class_mean_the_same) {

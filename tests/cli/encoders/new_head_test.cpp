@@ -141,9 +141,10 @@ TEST(NewHead, each_kind_takes_each_of_its_heads) {
                                      {"value", pairs},
                                      {"embeddings", pairs},
                                      {"masked", folder / "t.txt"}}) {
-      const Outcome outcome =
-          train_encoder(folder, tuned_yaml(folder, base, "head: " + head, data),
-                        "--set train.steps=1 --set train.batch=4 --set out=" + (folder / head));
+      const std::string fields = head == "embeddings" ? " --set data.fields.label=none" : "";
+      const Outcome outcome = train_encoder(
+          folder, tuned_yaml(folder, base, "head: " + head, data),
+          "--set train.steps=1 --set train.batch=4 --set out=" + (folder / head) + fields);
       EXPECT_EQ(outcome.code, 0) << kind << " " << head << ": " << outcome.err;
     }
   }
@@ -253,8 +254,8 @@ TEST(NewHead, pictures_have_the_numbers_that_the_model_has_for_the_names_of_thei
   EXPECT_EQ(accuracy("all"), 0);
   folder.put("out/preprocessor_config.json",
              R"({"size": {"height": 8, "width": 8}, "resample": 1})");
-  EXPECT_EQ(accuracy("all"), 0);
-  EXPECT_THAT(outcome.err, HasSubstr("'resample' 1 is not known"));
+  EXPECT_THAT(run_program(folder, "eval --model " + out + " --data " + (folder / "all")).err,
+              HasSubstr("'resample': expected 2 (bilinear) or 3 (bicubic), got 1"));
   folder.put("out/preprocessor_config.json",
              R"({"size": {"height": 8, "width": 8}, "resample": 3})");
   const auto warned = [&](const std::string& sets) {
@@ -271,6 +272,43 @@ TEST(NewHead, pictures_have_the_numbers_that_the_model_has_for_the_names_of_thei
   folder.put("out/preprocessor_config.json", R"({"size": {"height": 8, "width": 9}})");
   outcome = run_program(folder, "eval --model " + out + " --data " + (folder / "all"));
   EXPECT_THAT(outcome.err, HasSubstr("'size': expected as much height as width"));
+}
+
+TEST(NewHead, classes_of_pictures_that_a_model_does_not_know_are_errors_that_name_them) {
+  const ScratchFolder folder;
+  const std::string picture =
+      posix_files().read_text(OCTET_SOURCE_DIR "/tests/fixtures/images/gray.png");
+  for (const char* name : {"two/ant", "two/bee", "more/ant", "more/bee", "more/cat", "one/bee"})
+    folder.put(std::string(name) + "/1.png", picture);
+  const auto train = [&](const std::string& model, const std::string& data, const std::string& out,
+                         const std::string& sets = "") {
+    const std::string yaml = "model: {" + model + "}\nrecipe: fp32\ndata: {val_fraction: 0, " +
+                             data + "}\ntrain: {steps: 1, batch: 2}\nout: " + (folder / out) + "\n";
+    return train_encoder(folder, yaml, sets);
+  };
+  const auto trains = [&](const std::string& name) { return "train: [" + (folder / name) + "]"; };
+  const std::string vit =
+      "kind: vit, hidden: 8, layers: 1, heads: 2, ffn: 8, image_size: 8, patch_size: 4, classes: ";
+  // A part of the classes is numbered by the names of all; others are refused.
+  Outcome outcome = train(vit + "2", trains("two") + ", val: [" + (folder / "one") + "]", "run");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  outcome = train(vit + "3", trains("one") + ", val: [" + (folder / "two") + "]", "val");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("two': expected classes of bee, got ant"));
+  // A run knows the classes that it was trained for.
+  outcome =
+      run_program(folder, "eval --model " + (folder / "run") + " --data " + (folder / "more"));
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("(ant, bee), got cat"));
+  // So does a folder; a new head has its own.
+  ASSERT_EQ(
+      run_program(folder, "convert --quiet " + (folder / "run") + " " + (folder / "out")).code, 0);
+  const std::string tuned = "path: " + (folder / "out");
+  outcome = train(tuned, trains("more"), "tuned");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("(ant, bee), got cat; model.head: classes asks"));
+  outcome = train(tuned + ", head: classes, classes: 3", trains("more"), "tuned");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
 // PEFT finds the modules in the class that the base's config.json names, and asks no encoder for

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "cli/encoders/encoder_run.h"
 
 namespace octet {
@@ -112,6 +114,45 @@ TEST(Pairs, a_bert_learns_which_texts_mean_the_same) {
   EXPECT_EQ(embedded.code, 0) << embedded.err;
 }
 
+// As many as the file has columns; an evaluation of the run counts them too.
+TEST(Pairs, texts_that_do_not_mean_the_same_are_told_from_their_pairs) {
+  const ScratchFolder folder;
+  std::string triplets = alike_texts(36);
+  for (size_t at = triplets.find("\"}"); at != triplets.npos; at = triplets.find("\"}", at + 40))
+    triplets.replace(at, 2, "\", \"negative\": \"the step a run\"}");
+  const std::string file = folder.put("t.jsonl", triplets);
+  const std::string yaml = yaml_of(folder, "embeddings", file);
+  EXPECT_THAT(train_encoder(folder, yaml, "--set train.batch=8").err,
+              HasSubstr("train.batch: expected a multiple of 3, the rows of a sample, got 8"));
+  const std::string keys = "--set train.steps=2 --set train.batch=9 --set data.val=[" + file +
+                           "] --set data.val_fraction=0 ";
+  ASSERT_EQ(train_encoder(folder, yaml, keys).code, 0);
+  EXPECT_THAT(posix_files().read_text(folder / "run/config.yaml"),
+              HasSubstr("negatives: [\"negative\"]"));
+  const Outcome evaluated = test::run_program(
+      folder, "eval --model " + (folder / "run") + " --data " + file + " --json");  // by 9 rows
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_NEAR(nlohmann::json::parse(evaluated.out).at(0).at("nll").get<double>(),
+              val_losses(folder / "run").back(), 1e-5);
+  const std::string eval = "eval --json --model " + (folder / "run") + " --data " + file;
+  EXPECT_EQ(test::run_program(folder, eval).out, evaluated.out);  // 8 rows are 9
+  const Outcome parts = test::run_program(folder, eval + " --batch 8");
+  EXPECT_EQ(parts.code, 2);
+  EXPECT_THAT(parts.err, HasSubstr("--batch: expected a multiple of 3, the rows of a sample"));
+  const Outcome quantized = test::run_program(
+      folder, "ptq --model " + (folder / "run") + " --format e4m3 --method max --calib " + file +
+                  " --eval " + file + " --samples 4 --out " + (folder / "q"));
+  EXPECT_EQ(quantized.code, 0) << quantized.err;
+  // Without them the task is easier.
+  ASSERT_EQ(train_encoder(folder, yaml,
+                          keys + "--overwrite --set data.fields.negatives=[]"
+                                 " --set train.batch=6")
+                .code,
+            0);
+  EXPECT_NE(val_losses(folder / "run").back(),
+            nlohmann::json::parse(evaluated.out).at(0).at("nll").get<double>());
+}
+
 // A folder of an encoder alone, which says nothing of what it was trained for.
 TEST(Pairs, an_encoder_alone_is_evaluated_and_quantized_on_pairs) {
   const ScratchFolder folder;
@@ -138,6 +179,51 @@ TEST(Pairs, an_encoder_alone_is_evaluated_and_quantized_on_pairs) {
   EXPECT_NEAR(number("nll_before"), figures(model).at("nll").get<double>(), 1e-5);
   EXPECT_NE(number("nll_after"), number("nll_before"));
   EXPECT_NEAR(number("nll_after"), number("nll_before"), 0.2);
+  // Negatives are not read: eight rows are four pairs.
+  std::string triplets = alike_texts(64);
+  for (size_t at = triplets.find("\"}"); at != triplets.npos; at = triplets.find("\"}", at + 30))
+    triplets.replace(at, 2, "\", \"negative\": \"a run\"}");
+  const std::string more = folder.put("triplets.jsonl", triplets);
+  const Outcome beside = test::run_program(
+      folder, "ptq --model " + model + " --format e4m3 --method max --seq 16 --calib " + more +
+                  " --eval " + more + " --out " + (folder / "more") + " --json");
+  ASSERT_EQ(beside.code, 0) << beside.err;
+  EXPECT_EQ(nlohmann::json::parse(beside.out).at("models").at(0).at("nll_after"),
+            line.at("nll_after"));
+}
+
+// Three pairs have the same candidates whatever room there is beside them, and eight in rooms of
+// three those of 3, 3 and 2; a run's own evaluation has its batch and its temperature.
+TEST(Pairs, that_only_fill_a_batch_up_are_no_candidates) {
+  const ScratchFolder folder;
+  const std::string yaml =
+      yaml_of(folder, "embeddings", folder.put("pairs.jsonl", alike_texts(40)));
+  const Outcome trained = train_encoder(
+      folder, yaml,
+      "--set train.steps=8 --set train.batch=6 --set train.contrastive_temperature=0.5");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const auto nll_of = [&](const std::string& data, const std::string& flags) {
+    const Outcome outcome = test::run_program(folder, "eval --json --model " + (folder / "run") +
+                                                          data + " --recipe fp32 --seq 16" + flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at(0).at("nll").get<double>();
+  };
+  const auto of_pairs = [&](int first, int n, const std::string& batch) {
+    std::istringstream lines(alike_texts(40));
+    std::string part, line;
+    for (int i = 0; std::getline(lines, line) && i < first + n; ++i)
+      if (i >= first) part += line + "\n";
+    return nll_of(" --data " + folder.put("part.jsonl", part), " --batch " + batch);
+  };
+  const double three = of_pairs(0, 3, "6");
+  EXPECT_GT(three, 0.1);
+  for (const char* batch : {"8", "16"}) EXPECT_NEAR(of_pairs(0, 3, batch), three, 1e-6) << batch;
+  EXPECT_NEAR(of_pairs(0, 8, "6"),
+              (3 * three + 3 * of_pairs(3, 3, "6") + 2 * of_pairs(6, 2, "4")) / 8, 2e-6);
+  // 8 pairs are held out, in rooms of three.
+  EXPECT_NEAR(nll_of("", ""), val_losses(folder / "run").back(), 2e-6);
+  EXPECT_NEAR(nll_of(" --data " + folder.put("all.jsonl", alike_texts(40)), " --batch 6 --limit 8"),
+              of_pairs(0, 8, "6"), 1e-6);
 }
 
 // There is nothing that its two texts could be told from.

@@ -3,8 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/hash.h"
 #include "base/json.h"
-#include "cli/program_run.h"
+#include "cli/encoders/encoder_run.h"
 
 namespace octet {
 namespace {
@@ -155,6 +156,67 @@ TEST_F(Pictures, what_does_not_fit_is_said) {
                                        (folder_ / "none"))
                   .err,
               HasSubstr("none/mnist/t10k-images-idx3-ubyte.gz"));
+}
+
+// Pictures of three classes for a model of a few weights.
+std::string pictures_yaml(const ScratchFolder& folder) {
+  for (const char* name : {"gray.png", "rgb.png", "one_bit.png", "gray.jpg"}) {
+    const std::string picture =
+        posix_files().read_text(OCTET_SOURCE_DIR "/tests/fixtures/images/" + std::string(name));
+    for (const char* part : {"ant/", "bee/", "cat/"})
+      folder.put(std::string("set/") + part + name, picture);
+  }
+  return "model: {kind: vit, hidden: 8, layers: 1, heads: 2, ffn: 8, image_size: 8, patch_size: 4, "
+         "classes: 3}\nrecipe: fp32\noptim: {warmup: 0}\ndata: {train: [" +
+         (folder / "set") +
+         "], val_fraction: 0.3}\ntrain: {batch: 2, save_every: 0}\nout: " + (folder / "run") + "\n";
+}
+
+TEST(PictureRuns, that_go_on_come_to_the_bits_of_one_that_was_not_stopped) {
+  const ScratchFolder folder;
+  test::expect_same_bits_resumed(folder, pictures_yaml(folder));
+  EXPECT_EQ(test::metrics(folder / "parts").back().at("tokens"), 18);
+}
+
+// As before pictures were counted, one a row.
+TEST(PictureRuns, that_counted_rows_of_tokens_go_on_with_pictures) {
+  const ScratchFolder folder;
+  const std::string yaml = pictures_yaml(folder);
+  const Outcome begun = test::train_encoder(folder, yaml, "--set train.steps=2");
+  ASSERT_EQ(begun.code, 0) << begun.err;
+  const std::string at = "run/ckpt/step-000002/";
+  Json manifest = Json::parse(posix_files().read_text(folder / at + "manifest.json"));
+  ASSERT_EQ(manifest["tokens"], 4);
+  manifest["tokens"] = 4 * 256;  // model.seq
+  const std::string text = manifest.dump(1);
+  folder.put(at + "manifest.json", text);
+  Json marker = Json::parse(posix_files().read_text(folder / at + "COMPLETE"));
+  marker["files"]["manifest.json"] = {
+      {"bytes", text.size()},
+      {"xxh64", fmt::format("{:016x}", xxh64(std::as_bytes(std::span(text))))}};
+  folder.put(at + "COMPLETE", marker.dump(1));
+  const Outcome outcome = test::train_encoder(folder, yaml, "--resume --set train.steps=3");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(test::metrics(folder / "run").back().at("tokens"), 6);
+}
+
+// By the data's reader, which names the picture, and not by the first step.
+TEST(PictureClasses, more_than_the_model_has_are_refused) {
+  const ScratchFolder folder;
+  const std::string picture =
+      posix_files().read_text(OCTET_SOURCE_DIR "/tests/fixtures/images/rgb.png");
+  for (const char* name : {"ant", "bee", "cat"})
+    folder.put(fmt::format("all/{}/1.png", name), picture);
+  const std::string config = folder.put(
+      "vit.yaml", fmt::format("model: {{kind: vit, hidden: 16, layers: 1, heads: 2, ffn: 32, "
+                              "image_size: 8, patch_size: 4, classes: 2}}\nrecipe: fp32\n"
+                              "data: {{val_fraction: 0, train: [{}]}}\n"
+                              "train: {{steps: 1, batch: 3}}\nout: {}\n",
+                              folder / "all", folder / "run"));
+  const Outcome outcome = run_program(folder, "train --quiet " + config);
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.err, HasSubstr("1.png"));
+  EXPECT_THAT(outcome.err, HasSubstr("expected a label below 2, got 2"));
 }
 
 }  // namespace

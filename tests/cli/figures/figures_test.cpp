@@ -117,6 +117,16 @@ TEST(FigureSvg, of_many_names_some_are_shown_by_their_ends) {
   EXPECT_THAT(svg, HasSubstr(">\u2026yers.&#60;&#62;.norm1000</text>"));
 }
 
+TEST(FigureSvg, names_of_x_have_dots_and_no_line_that_would_order_them) {
+  Figure figure = figure_of({"s", {0, 1, 2}, {1, 2, 3}});
+  figure.has_dots = true;
+  EXPECT_EQ(coordinates(figure_svg(figure)).size(), 6u);
+  figure.x_names = {"a", "b", "c"};
+  const std::string svg = figure_svg(figure);
+  EXPECT_TRUE(coordinates(svg).empty());
+  EXPECT_EQ(count(svg, "<circle"), 3u);
+}
+
 TEST(FigureSvg, text_that_is_no_utf_8_and_control_characters_are_replaced) {
   Figure figure =
       figure_of({"a\x01"

@@ -132,8 +132,12 @@ class LaunchedRuns : public testing::Test {
   void await_steps(const std::string& out, size_t n_steps = 3) {
     for (int i = 0; i < 4000 && !posix_files().exists(folder_ / out + "/metrics.jsonl"); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    while (metrics(folder_ / out).size() < n_steps)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    // Lines that have ended alone: a file can be read while a line of it is written.
+    const auto n_lines = [&] {
+      const auto text = posix_files().read_text(folder_ / out + "/metrics.jsonl");
+      return static_cast<size_t>(std::ranges::count(text, '\n'));
+    };
+    while (n_lines() < n_steps) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   // Of a run that saves in the background.
   void await_checkpoint(const std::string& out) {

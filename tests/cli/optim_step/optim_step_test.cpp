@@ -74,6 +74,8 @@ class OptimStep : public testing::Test {
     for (int t = 1; t <= kSteps; ++t) {
       const AdamwConstants k{.beta1 = 0.8f,
                              .beta2 = 0.99f,
+                             .rest1 = rest_of(0.8),
+                             .rest2 = rest_of(0.99),
                              .eps = 1e-6f,
                              .weight_decay = 0.25f,
                              .lr = 2e-3f,
@@ -160,7 +162,9 @@ TEST_F(OptimStep, a_gradient_that_is_not_finite_is_skipped_and_does_not_count) {
   write_floats(scratch("g"), gradients_);
   flags.replace(flags.find("--steps 5"), 9, "--steps 4");
   ASSERT_EQ(run(flags), 0);
-  EXPECT_EQ(floats("weights"), with);
+  // Moments in 8 bits are rounded by words of the attempted step.
+  const auto without = floats("weights");
+  for (size_t i = 0; i < with.size(); ++i) EXPECT_NEAR(without[i], with[i], 1e-6);
 }
 
 TEST_F(OptimStep, betas_that_f32_rounds_are_told_and_those_it_rounds_to_1_refused) {
@@ -169,10 +173,18 @@ TEST_F(OptimStep, betas_that_f32_rounds_are_told_and_those_it_rounds_to_1_refuse
   EXPECT_EQ(read_text(scratch("err")),
             "octet: --beta2: expected a number below 1 in f32, got 0.99999999\n");
   ASSERT_EQ(run(flags + "0.9999999"), 0);
-  EXPECT_NE(read_text(scratch("err")).find("1 - beta is off by 19.2 %"), std::string::npos)
+  EXPECT_NE(read_text(scratch("err")).find("is off by 19.2 %"), std::string::npos)
       << read_text(scratch("err"));
-  ASSERT_EQ(run(flags + "0.999"), 0);
+  ASSERT_EQ(run(flags + "0.999 --state-v e4m3_sr+x"), 0);
   EXPECT_EQ(read_text(scratch("err")), "");
+  ASSERT_EQ(run(flags + "0.99"), 0);
+  EXPECT_EQ(read_text(scratch("err")), "");
+  for (const auto& [state, how] :
+       {std::pair("bf16", "v falls not at all; bf16_sr falls"),
+        {"e4m3+x", "v falls as the largest of its group does, not by itself; e4m3_sr+x falls"}}) {
+    ASSERT_EQ(run(flags + "0.999 --state-v " + state), 0);
+    EXPECT_NE(read_text(scratch("err")).find(how), std::string::npos) << read_text(scratch("err"));
+  }
 }
 
 TEST_F(OptimStep, a_second_moment_that_overflows_is_finite_and_told) {

@@ -47,7 +47,8 @@ TEST(ModelFolder, a_file_of_100000_tensors_is_refused_in_a_line_within_seconds) 
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(got.code, 3);
   EXPECT_EQ(got.err, "octet: [weights] " + folder / "m" +
-                         ": expected a tensor 'model.embed_tokens.weight', got none\n");
+                         ": expected a tensor 'model.embed_tokens.weight', got none, but "
+                         "'model.layers.0.w' (of 100000 that the model has not)\n");
   EXPECT_LT(took.count(), 20);  // 0.5 s where nothing else runs
 }
 

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/program_run.h"
 
@@ -23,6 +25,60 @@ TEST(PlanCommand, does_without_rows_that_are_struck) {
   ASSERT_EQ(some.code, 0) << some.err;
   EXPECT_THAT(some.out, testing::HasSubstr(": tensor cores"));
   EXPECT_THAT(some.out, testing::HasSubstr(": generic"));
+}
+
+TEST(PlanCommand, a_name_that_rows_begin_with_strikes_all_of_them) {
+  const test::ScratchFolder folder;
+  const std::string plan = std::string(kPlan) + "--set recipe.base=fp8_linear ";
+  const test::Outcome all = test::run_program(folder, plan);
+  EXPECT_THAT(all.out, testing::HasSubstr(": fp8 fast "));
+  EXPECT_THAT(all.out, testing::HasSubstr(": fp8 promoted "));
+  const test::Outcome some = test::run_program(folder, plan + "--without 'gemm fp8 fast'");
+  EXPECT_THAT(some.out, testing::Not(testing::HasSubstr(": fp8 fast ")));
+  EXPECT_THAT(some.out, testing::HasSubstr(": fp8 promoted "));
+  const test::Outcome none = test::run_program(folder, plan + "--without 'gemm fp8'");
+  ASSERT_EQ(none.code, 0) << none.err;
+  EXPECT_THAT(none.out, testing::Not(testing::HasSubstr(": fp8")));
+  EXPECT_THAT(none.out, testing::HasSubstr(": decoded"));
+}
+
+// Rows of the linear's GEMMs, in order: what stands between ": " and the results.
+std::vector<std::string> rows_of(const std::string& plan, const std::string& linear) {
+  std::vector<std::string> rows;
+  std::istringstream lines(plan);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t gemm = line.find("| gemm ");
+    if (gemm == std::string::npos || line.find(" " + linear + " ") == std::string::npos) continue;
+    const size_t row = line.find(": ", gemm) + 2;
+    rows.push_back(line.substr(row, line.find(" | ", row) - row));
+  }
+  return rows;
+}
+
+TEST(PlanCommand, sums_follow_the_recipe_the_run_and_overrides) {
+  const test::ScratchFolder folder;
+  const auto plan = [&](const std::string& sets) {
+    const test::Outcome outcome = test::run_program(folder, kPlan + sets);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  using Rows = std::vector<std::string>;
+  const Rows forward = {"fp8 fast", "fp8 promoted", "fp8 promoted"};
+  const Rows all = {"fp8 fast", "fp8 fast", "fp8 fast"};
+  const Rows none = {"fp8 promoted", "fp8 promoted", "fp8 promoted"};
+  EXPECT_EQ(rows_of(plan("--set recipe=coat"), "o_proj"), forward);
+  Rows fast = rows_of(plan("--set recipe=coat-fast"), "o_proj");
+  ASSERT_EQ(fast.size(), 3u);
+  EXPECT_EQ(std::ranges::count(fast, "fp8 fast"), 2);
+  EXPECT_EQ(rows_of(plan("--set 'recipe={base: coat-fast, accumulation: fast}'"), "o_proj"), all);
+  EXPECT_EQ(rows_of(plan("--set 'recipe={base: coat-fast, accumulation: promoted}'"), "o_proj"),
+            none);
+  const std::string lines = plan(
+      "--set 'recipe={base: coat, override: {\"*.o_proj\": {sums: fast}, "
+      "\"*.down_proj\": {sums: promoted}}}'");
+  EXPECT_EQ(rows_of(lines, "o_proj"), all);
+  EXPECT_EQ(rows_of(lines, "down_proj"), none);
+  EXPECT_EQ(rows_of(lines, "q_proj"), forward);
 }
 
 TEST(PlanCommand, names_the_rows_of_an_op_that_has_no_such_row) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -77,12 +79,17 @@ const BadCall kBadCalls[] = {
      "unknown command confguration, the nearest is configuration (see octet docs --help)"},
     {"superfluous_word", "doctor now", "unknown argument now (see octet doctor --help)"},
     {"missing_inner_command", "docs",
-     "expected a command: configuration, models, scale-rules, types, kernels, keys (see octet docs "
-     "--help)"},
+     "expected a command: configuration, models, scale-rules, types, kernels, keys, completion, "
+     "man (see octet docs --help)"},
     {"thread_count_is_a_word", "doctor --threads many",
      "--threads: Value many not in range 0 to 4096 (see octet doctor --help)"},
     {"value_of_a_flag_that_takes_none", "--version=3",
      "version was given a disallowed flag override (see octet --help)"},
+    {"misspelt_recipe", "train lama-3m",
+     "expected a configuration file or the name of a recipe, got 'lama-3m'; the nearest is "
+     "llama-3m (`octet recipes` lists them)"},
+    {"unknown_shell", "docs completion fish",
+     "shell: fish not in {bash,zsh} (see octet docs completion --help)"},
     {"unknown_instruction_set", "doctor --isa sse",
      "--isa: sse not in {auto,scalar,avx2,avx512,amx} (see octet doctor --help)"},
     {"format_in_capitals", "ptq --model a --calib b --out c --method max --format E4M3",
@@ -136,6 +143,33 @@ TEST(Program, every_command_has_the_global_flags) {
     ++n_commands;
   }
   EXPECT_GE(n_commands, 2u);
+}
+
+TEST(Program, recipes_are_found_by_name) {
+  const std::string folder = OCTET_SOURCE_DIR "/recipes/";
+  const auto rows = nlohmann::json::parse(run("recipes --json").out);
+  for (const auto& row : rows) {
+    const std::string name = row.at("recipe"), file = row.at("file");
+    EXPECT_TRUE(file.ends_with(name + ".yaml")) << file;
+    EXPECT_EQ(read_file(file), read_file(folder + file.substr(file.find("/recipes/") + 9)));
+    EXPECT_NE(row.at("what"), "") << name;
+  }
+  EXPECT_GE(rows.size(), 13u);
+  const Outcome named = run("plan llama-3m --json");
+  EXPECT_EQ(named.code, 0) << named.err;
+  EXPECT_EQ(named.out, run("plan " + folder + "llama-3m.yaml --json").out);
+}
+
+// A file that is there is what its name means.
+TEST(Program, a_file_comes_before_a_recipe_of_its_name) {
+  const std::string folder = testing::TempDir() + "octet_recipe_" + std::to_string(getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/llama-3m") << "train: {batch: none}\n";
+  const Outcome outcome =
+      run("--version >/dev/null && cd " + folder + " && " OCTET_PROGRAM " plan llama-3m");
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("llama-3m:1: train.batch"), std::string::npos) << outcome.err;
 }
 
 TEST(Program, doctor_answers_in_json) {

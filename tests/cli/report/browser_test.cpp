@@ -75,7 +75,7 @@ TEST_F(Browser, a_report_answers_a_reader) {
   const std::string runs = write_run(folder_, "a", 120) + " " + write_run(folder_, "<b>\"&", 120);
   ASSERT_EQ(test::report(folder_, runs).code, 0);
   const std::string all = said(folder_, test::page(folder_), R"(
-  const plot = document.querySelector('.plot');
+  const plot = document.querySelectorAll('.plot')[1];
   say('label ' + plot.getAttribute('aria-label'));
   mouse(plot, 'mousemove', 0.999);
   say('hover ' + tip(plot));
@@ -89,24 +89,25 @@ TEST_F(Browser, a_report_answers_a_reader) {
   for (const _ of [1, 2]) { mouse(plot, 'mousedown', 0.5); mouse(plot, 'mouseup', 0.5, document); }
   mouse(plot, 'dblclick', 0.5);
   say('reset ' + ticks(plot));
-  document.querySelectorAll('.legend input')[1].click();
+  [...document.querySelectorAll('.legend input')].at(-1).click();
   mouse(plot, 'mousemove', 0.999);
   say('hidden ' + tip(plot));)");
   const std::string a = folder_ / "a", odd = folder_ / "&lt;b&gt;\"&amp;";
+  const std::string mean = "|0.042019|0.041667 \u2013 0.042373";  // of steps 118 to 120
   EXPECT_THAT(all, HasSubstr("label Training loss over step\n"));
-  EXPECT_THAT(all, HasSubstr("hover step 120|" + a + "|0.041667|" + odd + "|0.041667\n"));
+  EXPECT_THAT(all, HasSubstr("hover step 120|" + a + mean + "|" + odd + mean + "\n"));
   EXPECT_THAT(all, HasSubstr("out none\n"));
   EXPECT_THAT(all, HasSubstr("all 0|20|40|60|80|100|120\n"));
   EXPECT_THAT(all, HasSubstr("zoomed 12|14|16|18|20|22|24\n"));
   EXPECT_THAT(all, HasSubstr("reset 0|20|40|60|80|100|120\n"));
-  EXPECT_THAT(all, HasSubstr("hidden step 120|" + a + "|0.041667\nend"));
+  EXPECT_THAT(all, HasSubstr("hidden step 120|" + a + mean + "\nend"));
 }
 
 // Of 20 steps that share a point one norm is zero: the band ends at the least that the chart shows.
 TEST_F(Browser, a_report_shows_results_samples_evaluations_and_differences) {
   const std::string hostile = "<img src=x onerror=alert(1)>";
   const std::string runs =
-      write_run(folder_, "a", 20'000,
+      write_run(folder_, "a", 8'400,
                 [](nlohmann::json& line) {
                   line["grad_norm"] = line.at("step").get<int>() % 20 == 0 ? 0.0 : 2.0;
                 }) +
@@ -135,24 +136,107 @@ TEST_F(Browser, a_report_shows_results_samples_evaluations_and_differences) {
   mouse(norm, 'mousemove', 0.5);
   say('norm ' + tip(norm));
   document.querySelectorAll('.card').forEach(card => say(text('td, .none, .heat > *', card)));
-  say('best ' + text('td.best'));
+  say('best ' + document.querySelectorAll('td.best').length);
   say('cell ' + document.querySelector('.heat i').title);
   say('images ' + document.querySelectorAll('img').length);)");
   const std::string a = folder_ / "a", odd = folder_ / "&lt;img src=x onerror=alert(1)&gt;";
   EXPECT_THAT(all, HasSubstr("titles Results|Edges outside their window|Evaluations|Where the "
                              "configurations differ\n"));
-  EXPECT_THAT(all, HasSubstr("charts Training lossnats per token|Validation loss"));
+  EXPECT_THAT(all, HasSubstr("charts Training loss minus "));
   EXPECT_THAT(all, HasSubstr("|1.9|1 \u2013 2\n"));
   EXPECT_THAT(all, HasSubstr("\n" + a +
-                             "|unknown|20000|0.0003|0.0002|0.0002 (20000)|1000|3.0 MiB|no "
+                             "|unknown|8400|0.0006|0.0005|0.0005 (8400)|1000 tokens/s|3.0 MiB|no "
                              "checkpoint|0|0|" +
                              odd +
-                             "|unknown|3|3.0556|none|none|1000|3.0 MiB|no "
+                             "|unknown|3|3.0556|none|none|1000 tokens/s|3.0 MiB|no "
                              "checkpoint|0|0\n"));
-  EXPECT_THAT(all, HasSubstr("best 0.0002 (20000)|1000|3.0 MiB|1000|3.0 MiB\n"));
+  EXPECT_THAT(all, HasSubstr("best 0\n"));
   EXPECT_THAT(all, HasSubstr("cell outside the layers, step 10: &lt;img src=x onerror=alert(1)&gt; "
                              "(e4m3), wants 2^10, zeros 0.2500, saturated 0.000000\n"));
   EXPECT_THAT(all, HasSubstr("images 0\nend")) << "no markup of a name, no error";
+}
+
+// The chart as a picture that a browser reads, not of one colour; and its values.
+TEST_F(Browser, a_chart_is_saved_as_png_and_csv) {
+  ASSERT_EQ(test::report(folder_, write_run(folder_, "a,b", 3)).code, 0);
+  const std::string all = said(folder_, test::page(folder_), R"(
+  const saved = [];
+  HTMLAnchorElement.prototype.click = function() { saved.push(this); };
+  document.querySelectorAll('.tools')[0].querySelectorAll('button').forEach(one => one.click());
+  say('names ' + saved.map(link => link.download));
+  say('csv ' + decodeURIComponent(saved[1].href.split(',').slice(1).join(',')));
+  const image = new Image();
+  image.src = saved[0].href;
+  say('png ' + saved[0].href.slice(0, 22));
+  const canvas = document.createElement('canvas');
+  const plot = document.querySelector('.plot');
+  [canvas.width, canvas.height] = [2 * plot.clientWidth + 64, 400];
+  image.decode().then(() => {
+    const context = canvas.getContext('2d');
+    context.drawImage(image, 0, 0);
+    const colors = new Set(new Uint32Array(
+      context.getImageData(0, 0, canvas.width, canvas.height).data.buffer));
+    document.title = `decoded ${image.width === canvas.width} ${colors.size > 10}`;
+  });
+  )");
+  EXPECT_THAT(all, HasSubstr("names training_loss.png,training_loss.csv\n"));
+  EXPECT_THAT(all, HasSubstr("csv name,step,value,low,high\n\"" + (folder_ / "a,b") +
+                             "\",1,5,,\n\"" + (folder_ / "a,b") + "\",2,2.5,,\n"));
+  EXPECT_THAT(all, HasSubstr("png data:image/png;base64,\nend"));
+  EXPECT_THAT(posix_files().read_text(folder_ / "dom.html"),
+              HasSubstr("<title>decoded true true</title>"));
+}
+
+// What a reader chooses is drawn: seconds on the axis, no smoothing, another run subtracted.
+TEST_F(Browser, choices_redraw_the_charts_and_hidden_runs_stay_hidden) {
+  const std::string runs =
+      write_run(folder_, "a", 100) + " " +
+      write_run(folder_, "b", 100, [](nlohmann::json& line) { line["loss"] = 2; });
+  ASSERT_EQ(test::report(folder_, runs).code, 0);
+  const std::string all = said(folder_, test::page(folder_), R"(
+  const choose = (i, value) => {
+    const select = document.querySelectorAll('select')[i];
+    select.value = value;
+    select.dispatchEvent(new Event('change'));
+  };
+  [...document.querySelectorAll('.legend input')].at(-1).click();
+  choose(0, 'seconds');
+  choose(1, '0');
+  choose(3, '1');
+  const plots = document.querySelectorAll('.plot');
+  say('titles ' + plots[0].getAttribute('aria-label') + '|' + plots.length);
+  mouse(plots[0], 'mousemove', 0.999);
+  say('less ' + tip(plots[0]));
+  mouse(plots[1], 'mousemove', 0.999);
+  say('loss ' + tip(plots[1]));)");
+  const std::string a = folder_ / "a";
+  EXPECT_THAT(all,
+              HasSubstr("titles Training loss minus " + (folder_ / "b") + " over seconds|7\n"));
+  EXPECT_THAT(all, HasSubstr("less 6.4 seconds|" + a + "|-1.95\n"));
+  EXPECT_THAT(all, HasSubstr("loss 6.4 seconds|" + a + "|0.05\nend"));
+}
+
+// Nothing is wider than the page but tables of configurations, which scroll in their card; and no
+// cell of the results is cut.
+TEST_F(Browser, at_400_pixels_nothing_is_cut) {
+  const std::string runs = write_run(folder_, "a", 30) + " " + write_run(folder_, "b", 30);
+  ASSERT_EQ(test::report(folder_, runs).code, 0);
+  std::string html = nlohmann::json(test::page(folder_)).dump();
+  for (size_t at = 0; (at = html.find("</", at)) != html.npos; ++at) html.insert(at + 1, "\\");
+  const std::string all =
+      said(folder_,
+           "<html><head></head><body><iframe style='border:0;width:400px;"
+           "height:3000px'></iframe></body></html>",
+           "  const frame = document.querySelector('iframe');\n  const html = " + html + R"(;
+  frame.contentDocument.write(html);
+  frame.contentDocument.close();
+  const inside = frame.contentDocument;
+  say('page ' + (inside.documentElement.scrollWidth <= 400));
+  const cut = [...inside.querySelectorAll('.stacked td, figcaption, .axis, .legend li')].filter(
+    part => part.getBoundingClientRect().right > 400 || part.scrollWidth > part.clientWidth + 1);
+  say('cut ' + cut.map(part => part.textContent).join('|'));
+  say('cells ' + inside.querySelectorAll('.stacked td').length);)");
+  EXPECT_THAT(all, HasSubstr("page true\ncut \ncells 22\nend"));
 }
 
 TEST_F(Browser, a_page_of_studies_shows_their_figures_and_tables) {
@@ -181,13 +265,14 @@ TEST_F(Browser, a_page_of_studies_shows_their_figures_and_tables) {
   const plot = document.querySelector('.plot');
   say('titles ' + text('h2'));
   say('header ' + text('th:first-child'));
-  say('ticks ' + ticks(plot) + ' ' + text('.dygraph-xlabel', plot));
+  say('ticks ' + ticks(plot) + ' ' + text('.axis', plot.parentNode));
   mouse(plot, 'mousemove', 0.5);
   say('hover ' + tip(plot));
   const images = [...document.querySelectorAll('img')];
   say('images ' + images.map(image => image.naturalWidth).join(' '));)");
   EXPECT_THAT(all, HasSubstr("titles Number formats|Number formats\n"));
-  const std::string odd = "&lt;img src=x onerror=alert(1)&gt;", end = "\u2026nerror=alert(1)&gt;";
+  const std::string odd = "&lt;img src=x onerror=alert(1)&gt;";
+  const std::string end = "&lt;img src=\u2026lert(1)&gt;";
   EXPECT_THAT(all, HasSubstr("header " + odd + "|" + odd + "\n"));
   EXPECT_THAT(all, HasSubstr("ticks zero|" + end + "|two " + odd + "\n"));
   EXPECT_THAT(all, HasSubstr("hover " + odd + "|" + odd + "|2|"));

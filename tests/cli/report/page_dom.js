@@ -1,6 +1,6 @@
 // Runs the script of a page outside a browser, and prints what it builds: `node page_dom.js PAGE`.
 // A line for each element, indented as they nest, with its own text; then what each chart is drawn
-// with, once the second box of the legends is unchecked. Elements have what the script uses of a
+// with, once the last box of the legends is unchecked. Elements have what the script uses of a
 // browser's, and refuse markup; charts are kept, not drawn.
 'use strict';
 const fs = require('fs'), vm = require('vm');
@@ -46,6 +46,9 @@ class Dygraph {
   }
   setVisibility(curve, isVisible) { if (!isVisible) this.hidden.push(curve); }
   updateOptions(options) { Object.assign(this.options, options); }
+  destroy() { graphs.splice(graphs.indexOf(this), 1); }
+  isZoomed() { return false; }
+  toDomYCoord(y) { return y; }
   xAxisRange() { return [this.rows[0][0], this.rows.at(-1)[0]]; }
   toDomXCoord(x) { return x; }
 }
@@ -67,10 +70,10 @@ function show(element, depth) {
 }
 show(main, 0);
 
-const inputs = [...main.all()].filter(element => element.name === 'input');
-if (inputs.length > 1) {
-  inputs[1].checked = false;
-  inputs[1].listeners.change();
+const boxes = [...main.all()].filter(({ attributes }) => attributes.type === 'checkbox');
+if (boxes.length > 1) {
+  boxes.at(-1).checked = false;
+  boxes.at(-1).listeners.change();
 }
 graphs.forEach(({ plot, rows, options, hidden }, i) => {
   const [low, high] = [Math.min, Math.max].map(of => of(...rows.flatMap(row => row.slice(1))
@@ -80,7 +83,7 @@ graphs.forEach(({ plot, rows, options, hidden }, i) => {
   const { logscale = false, includeZero = false, drawPoints = false } = options;
   print(`chart ${i}`, plot.attributes['aria-label'], JSON.stringify(
     { log: logscale, zero: includeZero, dots: drawPoints, hidden, ticks }));
-  print('  x', options.xlabel, options.axes.x.ticker(0, rows.length - 1, 300, () => false)
+  print('  x', options.axes.x.ticker(0, rows.length - 1, 300, () => false)
     .map(tick => tick.label).join(' '));
   print('  rows', JSON.stringify(rows.slice(0, 2)));
   options.highlightCallback(null, rows[0][0]);

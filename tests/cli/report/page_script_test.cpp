@@ -30,7 +30,7 @@ class PageScript : public testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(PageScript, builds_results_with_the_best_of_each_column) {
+TEST_F(PageScript, builds_results_and_marks_none_of_one_seed_as_best) {
   const std::string runs =
       write_run(folder_, "a", 30) + " " + write_run(folder_, "b", 3, [](nlohmann::json& line) {
         line["tokens_per_s"] = 52345.0;
@@ -40,16 +40,18 @@ TEST_F(PageScript, builds_results_with_the_best_of_each_column) {
       });
   ASSERT_EQ(test::report(folder_, runs).code, 0);
   const std::string text = built("page.html");
-  EXPECT_THAT(text, HasSubstr("p.lead 2 runs, 33 steps in all. "));
-  EXPECT_THAT(text, HasSubstr("        td " + (folder_ / "a") +
-                              "\n          span.key\n"
-                              "        td.name unknown\n        td 30\n        td 0.2665\n"
-                              "        td 0.1333\n        td.best 0.1333 (30)\n        td 1000\n"
-                              "        td 3.0 MiB\n        td.none no checkpoint\n"));
-  EXPECT_THAT(text, HasSubstr("        td 3\n        td 1.000e+7\n        td.none none\n"
-                              "        td.none none\n        td.best 52.3k\n"
-                              "        td.best 7 bytes\n"));
-  EXPECT_THAT(text, HasSubstr("  h2 Where the configurations differ\n  p.none Nowhere.\n"));
+  EXPECT_THAT(text, HasSubstr("    p.lead 2 runs, 33 steps in all. "));
+  EXPECT_THAT(text, HasSubstr("          td " + (folder_ / "a") +
+                              "\n            span.key\n"
+                              "          td.name unknown\n          td 30\n          td 0.2665\n"
+                              "          td 0.1333\n          td 0.1333 (30)\n"
+                              "          td 1000 tokens/s\n          td 3.0 MiB\n"
+                              "          td.none no checkpoint\n"));
+  EXPECT_THAT(text, HasSubstr("          td 3\n          td 1.000e+7\n          td.none none\n"
+                              "          td.none none\n          td 52.3k tokens/s\n"
+                              "          td 7 bytes\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("td.best")));
+  EXPECT_THAT(text, HasSubstr("    h2 Where the configurations differ\n    p.none Nowhere.\n"));
 }
 
 TEST_F(PageScript, hands_curves_over_with_their_bands_and_hides_runs) {
@@ -58,23 +60,58 @@ TEST_F(PageScript, hands_curves_over_with_their_bands_and_hides_runs) {
       write_run(folder_, "b", 2, [](nlohmann::json& line) { line["mem_bytes"] = 0; });
   ASSERT_EQ(test::report(folder_, runs).code, 0);
   const std::string text = built("page.html");
-  EXPECT_THAT(text, HasSubstr("chart 0 Training loss over step {\"log\":false,\"zero\":false,"
+  EXPECT_THAT(text, HasSubstr("chart 1 Training loss over step {\"log\":false,\"zero\":false,"
                               "\"dots\":false,\"hidden\":[1],"));
   EXPECT_THAT(text, HasSubstr("  rows [[1,[5,5,5],[5,5,5]],[2,[2.5,2.5,2.5],[2.5,2.5,2.5]]]\n"
                               "  tip step 1|" +
                               (folder_ / "a") + "|5\n"));
-  EXPECT_THAT(text, HasSubstr("chart 1 Validation loss over step {\"log\":false,\"zero\":false,"
+  EXPECT_THAT(text, HasSubstr("chart 2 Validation loss over step {\"log\":false,\"zero\":false,"
                               "\"dots\":true,"));
-  EXPECT_THAT(text, HasSubstr("chart 2 Gradient norm over step {\"log\":true,"));
-  for (const char* title : {"chart 3 Learning rate", "chart 4 Speed", "chart 5 Memory"})
+  EXPECT_THAT(text, HasSubstr("chart 3 Gradient norm over step {\"log\":true,"));
+  for (const char* title : {"chart 4 Learning rate", "chart 5 Speed", "chart 6 Planned memory"})
     EXPECT_THAT(text, HasSubstr(title + std::string(" over step {\"log\":false,\"zero\":true,")));
   EXPECT_THAT(text, HasSubstr("\"ticks\":\"0 0.8 MiB 1.5 MiB 2.3 MiB 3.0 MiB\""));
+}
+
+// Two recipes, two seeds each; the second recipe's losses lie `less` below the first one's, and
+// by another `spread` with the second seed.
+std::string write_four_runs(const ScratchFolder& folder, double less, double spread) {
+  std::string runs;
+  for (const std::string recipe : {"bf16", "coat"}) {
+    for (const std::string seed : {"1", "2"}) {
+      const double shift = seed == "1" ? 0 : 0.5;
+      const double own = recipe == "bf16" ? shift : shift - less - (seed == "1" ? 0 : spread);
+      runs += write_run(folder, recipe + seed, 3,
+                        [&](nlohmann::json& line) { line["loss"] = line["val_loss"] = 4 + own; }) +
+              " ";
+      test::write_config(folder, recipe + seed, {"recipe=" + recipe, "train.seed=" + seed});
+    }
+  }
+  return runs;
+}
+
+TEST_F(PageScript, the_first_chart_is_the_loss_minus_bf16_with_the_error_over_seeds) {
+  ASSERT_EQ(test::report(folder_, write_four_runs(folder_, 0.25, 0.125)).code, 0);
+  const std::string text = built("page.html");
+  EXPECT_THAT(text, HasSubstr("chart 0 Training loss minus bf16 over step"));
+  EXPECT_THAT(text, HasSubstr("  rows [[1,[-0.375,-0.3125,-0.25]],[2,[-0.375,-0.3125,-0.25]]]\n"
+                              "  tip step 1|coat (2 seeds)|-0.3125|\u00b1 0.0625\n"));
+  for (const char* label : {"bf16, seed 1", "bf16, seed 2", "coat, seed 1", "coat, seed 2"})
+    EXPECT_THAT(text, HasSubstr("label " + std::string(label)));
+}
+
+TEST_F(PageScript, marks_a_configuration_as_best_where_the_difference_exceeds_its_error) {
+  ASSERT_EQ(test::report(folder_, write_four_runs(folder_, 0.25, 0.125)).code, 0);
+  EXPECT_THAT(built("page.html"), HasSubstr("          td.best 3.9375 \u00b1 0.19\n"
+                                            "          td -0.3125 \u00b1 0.063\n"));
+  ASSERT_EQ(test::report(folder_, write_four_runs(folder_, 0.25, 2)).code, 0);
+  EXPECT_THAT(built("page.html"), testing::Not(HasSubstr("td.best")));
 }
 
 // Of 20 steps that share a point one norm is zero; the other run has no norm above it.
 TEST_F(PageScript, a_logarithmic_band_ends_at_the_least_that_is_shown) {
   const std::string runs =
-      write_run(folder_, "a", 20'000,
+      write_run(folder_, "a", 8'400,
                 [](nlohmann::json& line) {
                   const bool is_zero = line.at("step").get<int>() % 20 == 0;
                   line["grad_norm"] = is_zero ? 0.0 : 2.0;
@@ -101,16 +138,16 @@ TEST_F(PageScript, builds_heat_maps_of_the_worst_edges) {
   }
   folder_.put("a/telemetry.jsonl", lines);
   ASSERT_EQ(test::report(folder_, run).code, 0);
-  const std::string what = std::string(kHostile) + " (e4m3), ", at = "        i ";
+  const std::string what = std::string(kHostile) + " (e4m3), ", at = "          i ";
   EXPECT_THAT(
       built("page.html"),
-      HasSubstr("      div.heat\n        span outside\n        span layer 1\n" + at +
+      HasSubstr("        div.heat\n          span outside\n          span layer 1\n" + at +
                 "outside the layers, step 10: " + what +
                 "inside its window, zeros 0.2500, saturated 0.000000\n" + at +
                 "layer 1, step 10: " + what + "wants 2^10, zeros 0.2500, saturated 0.000000\n" +
                 at + "layer 1, step 20: " + what +
                 "inside its window, zeros 0.2500, saturated 0.000000\n"
-                "        p\n          span step 10\n          span 20\n"));
+                "          p\n            span step 10\n            span 20\n"));
 }
 
 TEST_F(PageScript, names_of_studies_are_text_where_charts_take_markup) {
@@ -124,8 +161,9 @@ TEST_F(PageScript, names_of_studies_are_text_where_charts_take_markup) {
   folder_.put("st/study.json", study.dump());
   ASSERT_EQ(test::program(folder_, "study report " + out + " --out " + out).code, 0);
   const std::string text = built("st/index.html");
-  EXPECT_THAT(text, HasSubstr("  x &#60;img src=x onerror=alert(1)&#62; zero &#60;b&#62; \u2026"
-                              "nerror=alert(1)&#62;\n"
+  EXPECT_THAT(text, HasSubstr("      p.axis <img src=x onerror=alert(1)>\n"));
+  EXPECT_THAT(text, HasSubstr("  x zero &#60;b&#62; &#60;img src=\u2026"
+                              "lert(1)&#62;\n"
                               "  rows [[0,[1,1,1]],[1,[null,null,null]]]\n  tip zero|" +
                               std::string(kHostile) + "|1\n"));
   EXPECT_THAT(text, HasSubstr("    figure.card drawn\n      img data:image/svg+xml,%3Csvg"));

@@ -5,7 +5,10 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "config/load.h"
+#include "config/report.h"
 #include "unit/base/scratch_folder.h"
 
 namespace octet::test {
@@ -51,6 +54,11 @@ std::string write_run(const ScratchFolder& folder, const std::string& name, int 
 
 inline std::string write_run(const ScratchFolder& folder, const std::string& name, int n = 30) {
   return write_run(folder, name, n, [](nlohmann::json&) {});
+}
+
+inline void write_config(const ScratchFolder& folder, const std::string& run,
+                         const std::vector<std::string>& sets) {
+  folder.put(run + "/config.yaml", resolved_yaml(parse_config("{}", "none", sets).config));
 }
 
 // What the page's script reads; the text ends where a browser takes it to end.

@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <regex>
+#include <set>
 
 #include "cli/report/report_runs.h"
-#include "config/load.h"
-#include "config/report.h"
 
 namespace octet {
 namespace {
@@ -19,10 +18,6 @@ using test::script_data;
 using test::write_run;
 using testing::HasSubstr;
 using testing::Not;
-
-void write_config(const ScratchFolder& folder, const std::string& name, const std::string& set) {
-  folder.put(name + "/config.yaml", resolved_yaml(parse_config("{}", "none", {set}).config));
-}
 
 // The page without what its <script> and <style> elements hold, each of which ends where a browser
 // takes it to end.
@@ -75,8 +70,10 @@ TEST(Report, needs_nothing_but_itself_and_has_all_curves) {
   const nlohmann::json runs = script_data(html).at("runs");
   ASSERT_EQ(runs.size(), 2u);
   for (const nlohmann::json& run : runs) {
-    for (const char* metric : {"loss", "val_loss", "grad_norm", "lr", "tokens_per_s", "mem_bytes"})
+    for (const char* metric : {"loss", "val_loss"})
       EXPECT_EQ(run.at("curves").at(metric).at("y").size(), 30u) << metric;
+    for (const char* constant : {"grad_norm", "lr", "tokens_per_s", "planned_bytes"})
+      EXPECT_TRUE(run.at("curves").at(constant).at("y").is_number()) << constant;
   }
   expect_balanced(html);
 }
@@ -93,36 +90,139 @@ TEST(Report, carries_the_chart_library_with_its_licence_and_says_what_draws_it) 
   EXPECT_LT(html.find("new Dygraph("), html.npos);
   EXPECT_THAT(html, Not(HasSubstr("sourceMappingURL")));
   EXPECT_THAT(without_scripts(html),
-              HasSubstr("<noscript><p>This page is drawn by JavaScript, which is off"));
+              HasSubstr("The charts are drawn by JavaScript, which is off here."));
 }
 
 TEST(Report, curves_are_the_steps_and_their_values) {
   const ScratchFolder folder;
   ASSERT_EQ(report(folder, write_run(folder, "a", 3)).code, 0);
-  const nlohmann::json curves = script_data(page(folder))["runs"][0].at("curves");
-  EXPECT_EQ(curves["loss"],
-            (nlohmann::json{
-                {"x", {1, 2, 3}}, {"y", {5.0, 2.5, 1.66667}}, {"gaps", nlohmann::json::array()}}));
-  EXPECT_EQ(curves["val_loss"]["y"], (nlohmann::json{4.0, 2.0, 1.33333}));
-  EXPECT_EQ(curves["mem_bytes"]["y"], (nlohmann::json{3145730, 3145730, 3145730}));
+  const nlohmann::json run = script_data(page(folder))["runs"][0];
+  EXPECT_EQ(run.at("axes"), (nlohmann::json{{"step", {1, 2, 3}},
+                                            {"tokens", {64, 128, 192}},
+                                            {"seconds", {0.064, 0.128, 0.192}}}));
+  const nlohmann::json& curves = run.at("curves");
+  EXPECT_EQ(curves.at("loss"), (nlohmann::json{{"y", {5.0, 2.5, 1.66667}}}));
+  EXPECT_EQ(curves.at("val_loss"), (nlohmann::json{{"y", {4.0, 2.0, 1.33333}}}));
+  EXPECT_EQ(curves.at("planned_bytes"), (nlohmann::json{{"y", 3145730}}));
 }
 
 TEST(Report, many_steps_are_thinned_to_means_within_bands) {
   const ScratchFolder folder;
-  const std::string run = write_run(folder, "a", 20'000, [](nlohmann::json& line) {
+  const std::string run = write_run(folder, "a", 16'800, [](nlohmann::json& line) {
     line["loss"] = line.at("step").get<int>() % 20 == 0 ? 12.0 : 2.0;
   });
   ASSERT_EQ(report(folder, run).code, 0);
   const std::string html = page(folder);
-  EXPECT_LT(html.size(), 400'000u);
-  const nlohmann::json curve = script_data(html)["runs"][0]["curves"]["loss"];
-  ASSERT_EQ(curve["x"].size(), 1000u);
-  for (size_t i = 0; i < 1000; ++i) {
-    EXPECT_NEAR(curve["x"][i].get<double>(), 20.0 * static_cast<double>(i) + 10.5, 1);
+  const nlohmann::json data = script_data(html)["runs"][0];
+  const nlohmann::json& curve = data["curves"]["loss"];
+  ASSERT_EQ(curve["y"].size(), 840u);
+  for (size_t i = 0; i < 840; ++i) {
+    EXPECT_NEAR(data["axes"]["step"][i].get<double>(), 20.0 * static_cast<double>(i) + 10.5, 1);
     EXPECT_EQ(curve["low"][i], 2.0);
     EXPECT_EQ(curve["y"][i], 2.5);
     EXPECT_EQ(curve["high"][i], 12.0);
   }
+}
+
+// Every value has all its digits, as those of real runs have.
+std::string write_rough_run(const ScratchFolder& folder, const std::string& name, int n) {
+  return write_run(folder, name, n, [](nlohmann::json& line) {
+    const double step = line.at("step");
+    line["loss"] = 3 + std::sin(step), line["grad_norm"] = 1.5 + std::sin(2 * step);
+    line["lr"] = 1e-3 * (1 + std::cos(step / 300)), line["time_ms"] = 50 + std::sin(3 * step);
+    line["tokens_per_s"] = 9000 + 3000 * std::sin(3 * step);
+    if (line.at("step").get<int>() % 30 != 0) line.erase("val_loss");
+  });
+}
+
+class Weight : public testing::TestWithParam<std::pair<int, int>> {};  // runs, steps
+
+TEST_P(Weight, of_a_page_is_at_most_300_kb) {
+  const ScratchFolder folder;
+  std::string runs;
+  for (int run = 0; run < GetParam().first; ++run)
+    runs += write_rough_run(folder, "run-" + std::to_string(run), GetParam().second) + " ";
+  ASSERT_EQ(report(folder, runs).code, 0);
+  EXPECT_LT(page(folder).size(), 300'000u);
+}
+
+INSTANTIATE_TEST_SUITE_P(pages, Weight,
+                         testing::Values(std::pair(6, 300), std::pair(6, 5000), std::pair(1, 2100),
+                                         std::pair(1, 20'000)));
+
+TEST(Report, without_javascript_tables_say_the_same) {
+  const ScratchFolder folder;
+  const std::string runs = write_run(folder, "a<b") + " " + write_run(folder, "c");
+  test::write_config(folder, "a<b", {"optim.lr=0.25"});
+  test::write_config(folder, "c", {"optim.lr=0.125"});
+  ASSERT_EQ(report(folder, runs).code, 0);
+  const std::string html = page(folder);
+  const size_t begin = html.find("<noscript>");
+  const std::string tables = html.substr(begin, html.find("</noscript>") - begin);
+  for (const char* text : {"<td>0.1333</td>", "a&#60;b</td><td>bf16</td><td>30</td>",
+                           "<tr><td>optim.lr</td><td>0.25</td><td>0.125</td></tr>"})
+    EXPECT_THAT(tables, HasSubstr(text));
+}
+
+TEST(Report, runs_that_differ_in_their_seed_are_one_group_and_labels_tell_runs_apart) {
+  const ScratchFolder folder;
+  std::string runs;
+  for (const auto& [name, sets] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"x/a", {"recipe=coat", "train.seed=1", "out=x/a"}},
+           {"x/b", {"recipe=coat", "train.seed=2", "out=x/b"}},
+           {"y/a", {"recipe=bf16", "out=y/a"}},
+           {"z", {"recipe=coat", "optim.lr=0.5"}},
+           {"again", {"recipe=coat", "train.seed=1"}},
+           {"unknown", {}}}) {
+    runs += write_run(folder, name, 3) + " ";
+    if (!sets.empty()) test::write_config(folder, name, sets);
+  }
+  ASSERT_EQ(report(folder, runs).code, 0);
+  const nlohmann::json data = script_data(page(folder));
+  nlohmann::json groups, labels;
+  for (const nlohmann::json& group : data.at("groups")) groups.push_back(group.at("runs"));
+  for (const nlohmann::json& run : data.at("runs")) labels.push_back(run.at("label"));
+  EXPECT_EQ(groups, (nlohmann::json{{0, 1}, {2}, {3}, {4}, {5}}));
+  EXPECT_EQ(data.at("baseline"), 1);
+  EXPECT_EQ(data.at("groups")[1].at("label"), "bf16");
+  EXPECT_EQ(labels[2], "bf16 \u00b7 y/a");
+  EXPECT_EQ(labels[5], folder / "unknown");
+  std::set<std::string> distinct(labels.begin(), labels.end());
+  EXPECT_EQ(distinct.size(), 6u);
+  for (const size_t run : {0, 1, 3, 4}) EXPECT_THAT(labels[run], testing::StartsWith("coat, "));
+  EXPECT_THAT(labels[0], testing::EndsWith(", seed 1"));
+  EXPECT_THAT(labels[3], HasSubstr("optim.lr 0.5"));
+}
+
+TEST(Report, takes_ended_lines_alone) {
+  const ScratchFolder folder;
+  const std::string run = write_run(folder, "a", 2);
+  folder.put("a/metrics.jsonl",
+             posix_files().read_text(folder / "a/metrics.jsonl") + "{\"step\": 3, \"loss\": 1}");
+  ASSERT_EQ(report(folder, run).code, 0);
+  EXPECT_EQ(script_data(page(folder))["runs"][0].at("steps"), 2);
+}
+
+TEST(Report, csv_has_a_line_a_step_and_no_page_unless_asked) {
+  const ScratchFolder folder;
+  const std::string runs =
+      write_run(folder, "a", 2) + " " + write_run(folder, "b,c", 1, [](nlohmann::json& line) {
+        line["loss"] = nullptr;
+        line.erase("val_loss");
+        line["unit"] = "pictures";
+      });
+  test::write_config(folder, "a", {"recipe=coat", "train.seed=7"});
+  const Outcome outcome =
+      test::program(folder, "report " + runs + " --csv " + (folder / "steps.csv"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::string a = folder / "a";
+  EXPECT_EQ(posix_files().read_text(folder / "steps.csv"),
+            "run,recipe,seed,step,tokens,unit,seconds,loss,val_loss,grad_norm,lr,tokens_per_s,"
+            "planned_bytes,skipped\n" +
+                a + ",coat,7,1,64,tokens,0.064,5,4,1,0.001,1000,3145728,0\n" + a +
+                ",coat,7,2,128,tokens,0.128,2.5,2,1,0.001,1000,3145728,0\n\"" + (folder / "b,c") +
+                "\",unknown,,1,64,pictures,0.064,,,1,0.001,1000,3145728,0\n");
+  EXPECT_FALSE(posix_files().exists("report.html"));
 }
 
 class Hostile : public testing::TestWithParam<std::string> {};
@@ -219,8 +319,8 @@ INSTANTIATE_TEST_SUITE_P(lines, Odd,
 TEST(Report, says_what_differs_between_configurations_and_nothing_else) {
   const ScratchFolder folder;
   const std::string runs = write_run(folder, "a") + " " + write_run(folder, "b");
-  write_config(folder, "a", "optim.lr=0.25");
-  write_config(folder, "b", "optim.lr=0.125");
+  test::write_config(folder, "a", {"optim.lr=0.25"});
+  test::write_config(folder, "b", {"optim.lr=0.125"});
   ASSERT_EQ(report(folder, runs).code, 0);
   EXPECT_EQ(script_data(page(folder)).at("differences"),
             (nlohmann::json{{{"key", "optim.lr"}, {"values", {"0.25", "0.125"}}}}));
@@ -239,7 +339,11 @@ TEST(Report, sums_up_in_json) {
   EXPECT_EQ(rows[0].at("skipped"), 1);
   EXPECT_EQ(rows[0].at("best_val_loss"), 0.05);
   EXPECT_NEAR(rows[0].at("val_loss").get<double>(), 4.0 / 30, 1e-4);
-  EXPECT_EQ(rows[0].at("mem_bytes"), 3 << 20);
+  EXPECT_EQ(rows[0].at("planned_bytes"), 3 << 20);
+  const std::string still =
+      write_run(folder, "b", 1, [](nlohmann::json& line) { line["time_ms"] = 0; });
+  EXPECT_EQ(nlohmann::json::parse(report(folder, still + " --json").out).at(0).at("tokens_per_s"),
+            "");
 }
 
 TEST(Report, of_what_is_no_run_is_one_line_and_leaves_no_page) {

@@ -51,6 +51,18 @@ TEST_F(StudyPage, holds_the_table_and_the_curves_of_the_csv_files) {
   }
 }
 
+TEST_F(StudyPage, shows_at_most_four_digits_of_a_figure_and_csv_files_all) {
+  const std::string html = page();
+  EXPECT_EQ(test::script_data(html)["studies"][0]["rows"][0][2], "0.001953");
+  EXPECT_EQ(test::script_data(html)["studies"][0]["rows"][1][1], "57344");
+  EXPECT_THAT(html, testing::HasSubstr("<td>0.001953</td>"));
+  EXPECT_THAT(posix_files().read_text(folder_ / "st/formats.csv"),
+              testing::HasSubstr("0.00195312"));
+  const std::string command = "study formats --samples 1000";
+  EXPECT_THAT(program(folder_, command).out, testing::HasSubstr(" 0.001953 "));
+  EXPECT_THAT(program(folder_, command + " --json").out, testing::HasSubstr("0.00195312"));
+}
+
 TEST_F(StudyPage, text_is_never_markup_or_script) {
   nlohmann::json json = study();
   json["title"] = json["table"]["rows"][0][0] = json["figures"][0]["x_title"] =

@@ -149,26 +149,13 @@ TEST(GoldenRun, of_version_1_0_reads_unquantized_activations_where_it_is_told) {
             std::string::npos);
 }
 
-// A run that was begun before recipe.block_scale had powers of two, and goes on with them.
-TEST(GoldenRun, of_blocks_before_their_scale_was_a_key_goes_on_with_powers_of_two) {
-  const ScratchFolder folder;
-  folder.put("tiny.yaml", test::tiny_yaml(folder));
-  const auto train = [&](const std::string& sets) {
-    ASSERT_EQ(run_in(folder, "train tiny.yaml --quiet --isa scalar --threads 1 " + sets), 0)
-        << posix_files().read_text(folder / "err.txt");
-  };
-  const std::string power = "--set 'recipe={base: fp8_block, block_scale: power}' ";
-  train(power + "--set train.steps=4 --set out=whole");
-  train(power + "--set train.steps=4 --set train.save_every=2");
+// What a program that did not know the key has written: the checkpoint of step 2, and the run.
+void forget_key(const ScratchFolder& folder, const std::string& key, const std::string& line) {
   std::filesystem::remove_all(folder / "run/ckpt/step-000004");
   const std::string manifest = folder / "run/ckpt/step-000002/manifest.json";
   auto recorded = nlohmann::json::parse(posix_files().read_text(manifest));
-  ASSERT_EQ(recorded["config"].erase("recipe.block_scale"), 1u);
+  ASSERT_EQ(recorded["config"].erase(key), 1u);
   recorded["config_hash"] = config_hash(recorded["config"].get<KeyValues>());
-  const std::string config = posix_files().read_text(folder / "run/config.yaml");
-  const std::string line = "  block_scale: power\n";
-  const size_t at = config.find(line);
-  ASSERT_NE(at, std::string::npos);
   const std::string without = recorded.dump(1);
   folder.put("run/ckpt/step-000002/manifest.json", without);
   const std::string complete = folder / "run/ckpt/step-000002/COMPLETE";
@@ -177,11 +164,47 @@ TEST(GoldenRun, of_blocks_before_their_scale_was_a_key_goes_on_with_powers_of_tw
       {"bytes", without.size()},
       {"xxh64", fmt::format("{:016x}", xxh64(std::as_bytes(std::span(without))))}};
   folder.put("run/ckpt/step-000002/COMPLETE", files.dump(1));
+  const std::string config = posix_files().read_text(folder / "run/config.yaml");
+  const size_t at = config.find(line);
+  ASSERT_NE(at, std::string::npos) << config;
   folder.put("run/config.yaml", std::string(config).erase(at, line.size()));
-  train("--set recipe=fp8_block --set train.steps=4 --resume");
+}
+
+void train_tiny(const ScratchFolder& folder, const std::string& sets) {
+  ASSERT_EQ(run_in(folder, "train tiny.yaml --quiet --isa scalar --threads 1 " + sets), 0)
+      << posix_files().read_text(folder / "err.txt");
+}
+
+// A run that was begun before recipe.block_scale had powers of two, and goes on with them.
+TEST(GoldenRun, of_blocks_before_their_scale_was_a_key_goes_on_with_powers_of_two) {
+  const ScratchFolder folder;
+  folder.put("tiny.yaml", test::tiny_yaml(folder));
+  const std::string power = "--set 'recipe={base: fp8_block, block_scale: power}' ";
+  train_tiny(folder, power + "--set train.steps=4 --set out=whole");
+  train_tiny(folder, power + "--set train.steps=4 --set train.save_every=2");
+  const std::string line = "  block_scale: power\n";
+  forget_key(folder, "recipe.block_scale", line);
+  train_tiny(folder, "--set recipe=fp8_block --set train.steps=4 --resume");
   EXPECT_EQ(test::loss_bits(folder / "run"), test::loss_bits(folder / "whole"));
-  const std::string after = posix_files().read_text(folder / "run/config.yaml");
-  EXPECT_NE(after.find(line), std::string::npos);
+  EXPECT_NE(posix_files().read_text(folder / "run/config.yaml").find(line), std::string::npos);
+}
+
+// Before recipe.accumulation forward GEMMs accumulated fast, and with coat-fast all.
+TEST(GoldenRun, before_accumulation_was_a_key_goes_on_with_the_sums_of_its_recipe) {
+  for (const auto& [recipe, kept] :
+       {std::pair("coat-fast", "fast"), std::pair("coat", "forward")}) {
+    const ScratchFolder folder;
+    folder.put("tiny.yaml", test::tiny_yaml(folder));
+    const std::string sets = fmt::format("--set recipe={} --set train.steps=4 ", recipe);
+    train_tiny(folder, sets + "--set train.save_every=2");
+    forget_key(folder, "recipe.accumulation", "  accumulation: auto\n");
+    train_tiny(folder, sets + "--resume");
+    EXPECT_NE(posix_files()
+                  .read_text(folder / "run/config.yaml")
+                  .find(fmt::format("  accumulation: {}\n", kept)),
+              std::string::npos)
+        << recipe;
+  }
 }
 
 }  // namespace

@@ -60,8 +60,8 @@ Batch row_of(const std::vector<Part>& parts) {
   return batch;
 }
 
-struct Session {
-  explicit Session(const RunConfig& config)
+struct DocumentSession {
+  explicit DocumentSession(const RunConfig& config)
       : backend(cpu::make_backend(2, cpu::detect_isa())),
         data(open_run_data(posix_files(), config, ModelSpec{.vocab = config.model.vocab})),
         trainer(config, data, {posix_files(), *backend.device, *backend.catalogue}) {}
@@ -73,7 +73,7 @@ struct Session {
   Trainer trainer;
 };
 
-RunConfig config_of(const ScratchFolder& folder, std::vector<std::string> sets) {
+RunConfig documents_config(const ScratchFolder& folder, std::vector<std::string> sets) {
   sets.insert(sets.end(), {"model.seq=320", "model.hidden=48", "model.heads=4", "train.batch=1",
                            "optim.clip=0", "data.document_boundaries=isolate"});
   return test::tiny_config(folder, sets);
@@ -91,7 +91,7 @@ class Isolated : public testing::TestWithParam<std::pair<std::string, std::strin
 
 TEST_P(Isolated, a_document_in_a_packed_row_is_the_document_alone_bit_for_bit) {
   const ScratchFolder folder;
-  Session session(config_of(folder, sets()));
+  DocumentSession session(documents_config(folder, sets()));
   const auto a = document(1, 37), b = document(2, 150), c = document(3, 1), d = document(4, 90);
   for (const auto& [name, one] : {std::pair("a", &a), std::pair("b", &b), std::pair("d", &d)}) {
     const double alone = session.nll(row_of({{*one, true}}));
@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(models, Isolated,
 // The first moments after one step: the gradient times a constant.
 std::vector<float> gradient_of(const ScratchFolder& folder, const std::string& recipe,
                                const Batch& batch) {
-  Session session(config_of(folder, {"recipe=" + recipe, "optim.state_m=f32"}));
+  DocumentSession session(documents_config(folder, {"recipe=" + recipe, "optim.state_m=f32"}));
   TrainEngine& engine = session.trainer.engine();
   const StepOutcome outcome = engine.step(std::span(&batch, 1), {.lr = 1e-3F, .attempt = 1});
   EXPECT_FALSE(outcome.nonfinite);
@@ -157,15 +157,15 @@ TEST(PackedRun, learns_and_resumes_bit_for_bit) {
                                       "data.pack=true", "model.seq=64", "out=" + (folder / out)});
   };
   EXPECT_EQ(config("x").data.document_boundaries, DocumentBoundaries::isolate);
-  Session(config("whole")).trainer.run(StartMode::fresh, {});
+  DocumentSession(config("whole")).trainer.run(StartMode::fresh, {});
   std::atomic<int> flag = 0;
   TrainHooks hooks;
   hooks.stop = &flag;
   hooks.on_step = [&flag](const StepReport& report) {
     if (report.step == 4) flag = 15;
   };
-  Session(config("parts")).trainer.run(StartMode::fresh, hooks);
-  Session(config("parts")).trainer.run(StartMode::resume, {});
+  DocumentSession(config("parts")).trainer.run(StartMode::fresh, hooks);
+  DocumentSession(config("parts")).trainer.run(StartMode::resume, {});
   EXPECT_EQ(test::metrics(folder / "parts"), test::metrics(folder / "whole"));
 }
 

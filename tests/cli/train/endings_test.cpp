@@ -141,6 +141,47 @@ TEST(EndingRuns, stop_where_the_gradient_is_zero) {
   }
 }
 
+// Rates and clips that the weights do not feel, and others that they do.
+TEST(EndingRuns, stop_where_no_weight_moves) {
+  const std::vector<std::string> still[] = {
+      {"optim.lr=1e-30"},
+      {"optim.lr=1e-30", "recipe=bf16"},
+      {"optim.lr=1e-30", "model.kind=gpt2"},  // whose biases begin at 0
+      {"optim.lr=1e-30", "optim.warmup=0", "recipe=coat"},
+      {"optim.rules=[{match: '*', kind: adamw, lr: 1e-30}]"},
+      {"optim.kind=sgd", "optim.lr=1e-9"},
+      {"recipe=bf16", "optim.master=bf16_sr", "optim.lr=1e-12"},
+      {"recipe=bf16", "optim.master=fp16_scaled", "optim.lr=1e-30"},
+      {"optim.clip=1e-30"},
+      {"optim.clip=1e-12", "optim.kind=sgd"}};
+  for (const auto& sets : still) {
+    const ScratchFolder folder;
+    SCOPED_TRACE(sets.front() + (sets.size() > 1 ? " " + sets[1] : ""));
+    TinyRun run(tiny_config(folder, sets));
+    EXPECT_THAT(test::error_of([&] { run.trainer.run(StartMode::fresh, {}); }),
+                HasSubstr("train.max_zero_gradients"));
+    EXPECT_EQ(run.trainer.step_count(), 3);
+  }
+  const std::vector<std::string> moving[] = {
+      {"optim.lr=1e-6", "optim.warmup=1000", "train.steps=2000"},
+      {"optim.lr=1e-5", "recipe=bf16", "optim.master=bf16_sr", "optim.warmup=0"},
+      {"optim.lr=1e-6", "recipe=bf16", "optim.master=fp16_scaled", "optim.warmup=0"},
+      {"optim.lr=1e-4", "optim.kind=sgd"},
+      {"optim.lr=1e-5", "optim.kind=muon"},
+      {"optim.lr=1e-5", "optim.kind=lamb", "optim.clip=1e-12"},
+      {"optim.lr=1e-30", "train.max_zero_gradients=0"}};
+  for (const auto& sets : moving) {
+    const ScratchFolder folder;
+    SCOPED_TRACE(sets.front() + " " + sets[1]);
+    TinyRun run(tiny_config(folder, sets));
+    ASSERT_TRUE(run.trainer.begin(StartMode::fresh, {}));
+    EXPECT_EQ(test::error_of([&] {
+                for (int i = 0; i < 5; ++i) run.trainer.advance();
+              }),
+              "no error");
+  }
+}
+
 // A head of zeros that hardly moves: every token has the same loss.
 TEST_F(Endings, stop_where_all_ranks_have_the_same_loss) {
   const std::string model = test::put_model(

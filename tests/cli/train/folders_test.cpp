@@ -162,6 +162,20 @@ TEST_F(Folders, resume_of_a_finished_run_says_so_and_writes_nothing) {
   }
 }
 
+// As a kill in the last save's removal of an older checkpoint leaves it, or in a save.
+TEST_F(Folders, resume_of_a_finished_run_removes_what_a_killed_save_left) {
+  const std::string command = "$O train tiny.yaml --quiet --set train.save_every=2";
+  ASSERT_EQ(run(folder, command).code, 0);
+  const auto before = contents(folder / "run");
+  folder.put("run/ckpt/step-000001/optim.safetensors", "half removed");
+  folder.put("run/ckpt/step-000003.tmp/model.safetensors", "half written");
+  ASSERT_NE(contents(folder / "run"), before);
+  const RunOutcome told = run(folder, command + " --resume");
+  EXPECT_EQ(told.code, 0) << told.err;
+  EXPECT_THAT(told.out, HasSubstr("finished: step 6 of 6"));
+  EXPECT_EQ(contents(folder / "run"), before);
+}
+
 TEST_F(Folders, resume_of_a_finished_run_writes_what_it_lacks) {
   train();
   const RunOutcome exported =

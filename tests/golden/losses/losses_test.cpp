@@ -44,6 +44,7 @@ WeightedLoss loss_of(const Json& c) {
   loss.options.smoothing = c.value("smoothing", loss.options.smoothing);
   loss.options.temperature = c.value("temperature", loss.options.temperature);
   loss.options.beta = c.value("beta", loss.options.beta);
+  loss.options.negatives = c.value("negatives", loss.options.negatives);
   return loss;
 }
 

@@ -79,14 +79,29 @@ def multi_label():
                 rows=4, seq=1)
 
 
-def contrastive(temperature):
+def contrastive(temperature, fillers=None):
+    """Rows 2i and 2i + 1 belong together; pairs with a 1 in `fillers` are candidates of themselves alone."""
     x = tensor(8, 6)  # rows 2i and 2i + 1 belong together
     unit = F.normalize(x, dim=1)
     scores = unit[0::2] @ unit[1::2].T / temperature
     at = torch.arange(4)
+    if fillers is not None:
+        scores = scores.masked_fill(fillers.bool() & ~torch.eye(4).bool(), -torch.inf)
     nll = F.cross_entropy(scores, at, reduction="none")
-    return case("contrastive", nll.sum(), x, {"nll": nll, "correct": scores.argmax(1) == at}, {}, 4, rows=8, seq=1,
-                temperature=temperature)
+    return case("contrastive", nll.sum(), x, {"nll": nll, "correct": scores.argmax(1) == at},
+                {} if fillers is None else {"fillers": fillers}, 4, rows=8, seq=1, temperature=temperature)
+
+
+def negatives(temperature, n):
+    """MultipleNegativesRankingLoss: rows (2 + n) i and behind it belong together, the next n do not; all of them are candidates."""
+    x = tensor(3 * (2 + n), 6)
+    unit = F.normalize(x, dim=1)
+    anchors, others = unit[0::2 + n], torch.cat([unit[k::2 + n] for k in range(1, 2 + n)])
+    scores = anchors @ others.T / temperature
+    at = torch.arange(3)
+    nll = F.cross_entropy(scores, at, reduction="none")
+    return case("contrastive", nll.sum(), x, {"nll": nll, "correct": scores.argmax(1) == at}, {}, 3, rows=3 * (2 + n), seq=1,
+                temperature=temperature, negatives=n)
 
 
 def pairwise(beta):
@@ -104,6 +119,7 @@ def pairwise(beta):
 
 
 cases = [tokens("next_token"), tokens("masked_token"), classes(0.0), classes(0.1), span(), regression(),
-         contrastive(0.05), contrastive(0.5), pairwise(0.1), pairwise(1.0), multi_label()]
+         contrastive(0.05), contrastive(0.5), pairwise(0.1), pairwise(1.0), multi_label(),
+         contrastive(0.5, torch.tensor([0.0, 1.0, 0.0, 1.0])), negatives(0.5, 1), negatives(0.05, 3)]
 path = pathlib.Path(__file__).with_name("losses.json")
 path.write_text("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")

@@ -100,6 +100,24 @@ def nearest(rows, tie, y):
     return low if below < above else high
 
 
+def philox(key, counter):
+    """Philox4x32-10: four words of a key of two and a counter of four."""
+    key, c = list(key), list(counter)
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [p1 >> 32 ^ c[1] ^ key[0], p1 & 0xFFFFFFFF, p0 >> 32 ^ c[3] ^ key[1], p0 & 0xFFFFFFFF]
+        key = [(key[0] + 0x9E3779B9) & 0xFFFFFFFF, (key[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+def amax_word(letter, step):
+    """What a step rounds the amax of a moment's groups by, of a parameter whose name's hash is 0, with seed 0."""
+    name = 0
+    for ch in f":{letter}".encode():
+        name = ((name ^ ch) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return philox((name & 0xFFFFFFFF, name >> 32), (0xFFFFFFFF, 0xFFFFFFFF, step, 0))[0]
+
+
 class Moment:
     def __init__(self, row, expand, second, n):
         self.dtype, self.rows, self.tie, self.target, self.ratio = row
@@ -136,7 +154,8 @@ class Moment:
             j -= 1
         return j
 
-    def encode(self, x):
+    def encode(self, x, step):
+        word = amax_word("v" if self.second else "m", step)
         for g in range(len(self.meta)):
             group = range(g * GROUP, min(len(x), (g + 1) * GROUP))
             sizes = [abs(x[i]) for i in group]
@@ -146,9 +165,10 @@ class Moment:
                 for i in group:
                     self.codes[i] = 0
                 continue
-            cut = (bits(amax) + 127) >> 7
+            cut = (bits(amax) + ((word + 0x9E3779B9 * group[0]) % 2**32 >> 25)) >> 7
+            amin = min(f32(min(s for s in sizes if s) * (1 + 2.0**-13)), amax)
             amax = from_bits(cut << 7)
-            k16 = self.choose_k16(amax, min(s for s in sizes if s)) if self.expand else 16
+            k16 = self.choose_k16(amax, amin) if self.expand else 16
             self.meta[g] = (cut << 8) | k16
             for i in group:
                 self.codes[i] = self.code(x[i], amax, Decimal(k16) / 16)
@@ -171,8 +191,8 @@ class Moment:
 
 def step(w, m, v, g, c1, c2):
     b1, b2, eps, decay, lr = (f32(x) for x in (BETA1, BETA2, EPS, DECAY, LR))
-    m = f32(f32(b1 * m) + f32(f32(1 - b1) * g))
-    v = f32(f32(b2 * v) + f32(f32(f32(1 - b2) * g) * g))
+    m = f32(f32(b1 * m) + f32(f32(1 - BETA1) * g))
+    v = f32(f32(b2 * v) + f32(f32(f32(1 - BETA2) * g) * g))
     ratio = f32(f32(m / c1) / f32(f32(math.sqrt(f32(v / c2))) + eps))
     return f32(w - f32(lr * f32(ratio + f32(decay * w)))), m, v
 
@@ -186,8 +206,8 @@ def run(name_m, name_v, weights, gradients):
         c1, c2 = f32(1 - BETA1**t), f32(1 - BETA2**t)
         new = [step(w[i], m.decode(i), v.decode(i), g[i], c1, c2) for i in range(len(w))]
         w = [x[0] for x in new]
-        m.encode([x[1] for x in new])
-        v.encode([x[2] for x in new])
+        m.encode([x[1] for x in new], t)
+        v.encode([x[2] for x in new], t)
     return {
         "state_m": name_m,
         "state_v": name_v,

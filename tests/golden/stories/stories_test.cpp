@@ -10,6 +10,7 @@
 #include "infer/evaluate.h"
 #include "infer/generate.h"
 #include "infer/model_source.h"
+#include "infer/text_batch.h"
 #include "text/tokenizer.h"
 
 namespace octet {
@@ -108,8 +109,43 @@ TEST_F(Stories, a_text_does_not_depend_on_those_beside_it) {
     EXPECT_EQ(texts({.n_entries = 2, .capacity = 77, .picks = true}, make_cached_model), expected)
         << recipe;
     EXPECT_EQ(texts({.n_entries = 5, .capacity = 128}, make_cached_model), expected) << recipe;
+    EXPECT_EQ(texts({.n_entries = 3, .capacity = 77, .runs_one_alone = true}, make_cached_model),
+              expected)
+        << recipe;
     EXPECT_EQ(texts({.n_entries = 1, .capacity = 100}, make_recomputed_model), expected) << recipe;
   }
+}
+
+// One comes after every third step; where there is no room, it waits. At first, in between and at
+// last one is alone.
+TEST_F(Stories, a_text_does_not_depend_on_when_others_come_and_go) {
+  struct Kept : TextListener {
+    void on_end(Stop, const std::string& said) override { text = said; }
+    std::string text;
+  };
+  std::vector<Prompt> prompts;
+  for (const std::vector<int32_t>& story : stories()) {
+    const auto n = static_cast<int64_t>(25 - 5 * prompts.size());
+    prompts.push_back({.tokens = {story.begin(), story.begin() + n}});
+    if (prompts.size() == 5) break;
+  }
+  const auto single = make_cached_model(source_, {.capacity = 60}, machine());
+  const std::vector<Completion> expected =
+      generate(*single, *tokenizer_, prompts, {.max_tokens = 20});
+  const auto model = make_cached_model(
+      source_, {.n_entries = 3, .capacity = 60, .runs_one_alone = true}, machine());
+  TextBatch batch(*model, *tokenizer_, 7);
+  std::vector<Kept> kept(prompts.size());
+  size_t n_begun = 0;
+  for (size_t step = 0; step == 0 || batch.step() || n_begun < prompts.size(); ++step) {
+    for (size_t entry = 0; entry < 3 && step % 3 == 0 && n_begun < prompts.size(); ++entry) {
+      if (!batch.is_free(entry)) continue;
+      batch.add(entry, {.prompt = prompts[n_begun], .max_tokens = 20, .listener = &kept[n_begun]});
+      ++n_begun;
+      break;
+    }
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(kept[i].text, expected[i].text) << i;
 }
 
 TEST_F(Stories, beyond_the_capacity_the_oldest_tokens_are_forgotten) {

@@ -2,10 +2,10 @@
 // its blocks, or the last of them, is found.
 #include "train/prove_run.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <iostream>
+#include <map>
 #include <set>
 
 #include "backends/cpu/backend.h"
@@ -13,7 +13,9 @@
 #include "base/files.h"
 #include "config/load.h"
 #include "gpu/parity/gpu.h"
+#include "gpu/prove/faults.h"
 #include "infer/model_spec.h"
+#include "train/prove_products.h"
 
 namespace octet {
 namespace {
@@ -30,8 +32,14 @@ RunConfig config_of(const ProveCase& c) {
   return load_config(OCTET_SOURCE_DIR "/recipes/llama-3m.yaml", c.sets).config;
 }
 
-const Backend& reference() {
-  static const Backend scalar = cpu::make_backend(1, cpu::Isa::scalar);
+// With the sums of the GPU's tensor cores, where a rule is known.
+const Backend& reference_of(const Backend& gpu) {
+  static const Backend scalar = [&] {
+    Backend backend = cpu::make_backend(2, cpu::Isa::scalar);
+    if (gpu.catalogue->target().capability == capability_of(Arithmetic::hopper))
+      backend.catalogue->set_arithmetic(Arithmetic::hopper);
+    return backend;
+  }();
   return scalar;
 }
 
@@ -42,20 +50,9 @@ TEST_P(Prove, finds_every_planned_kernel_right) {
   const RunConfig config = config_of(GetParam());
   const ModelSpec spec = model_from_config(posix_files(), config);
   KernelProofs proofs;
-  prove_run(config, spec, {*gpu, reference(), proofs});
+  prove_run(config, spec, {*gpu, reference_of(*gpu), proofs});
   for (const std::string& kernel : planned_kernels(config, spec, *gpu->catalogue))
     EXPECT_GT(proofs[kernel].n_nodes, 0) << kernel;
-}
-
-// What the emulator leaves out (tests/emulator/faults.h).
-enum Omitted : int { none, all, last };
-int64_t omit(Omitted what) {
-  using Omit = int64_t (*)(int);
-  static const auto set = [] {
-    void* const module = dlopen(gpu_module().c_str(), RTLD_NOW | RTLD_NOLOAD);
-    return reinterpret_cast<Omit>(dlsym(module, "octet_emulated_omit"));
-  }();
-  return set(what);
 }
 
 // Each kernel on its first node, at the first size.
@@ -66,21 +63,35 @@ class Faults {
     if (!tried_.insert(kernel).second) return;
     try_one(kernel, all, prove);
     try_one(kernel, last, prove);
+    if (kernel.find("fp8 ") == std::string::npos) return;
+    for (const Omitted what : {last_factors, promotion, one_bit}) {
+      const bool is_found = finds(kernel, what, prove);
+      if (omit(none) == 0) continue;  // sums of one chain are the same promoted
+      EXPECT_TRUE(is_found) << kernel << ", fault " << what;
+      ++n_wrong_products_[what];
+    }
+  }
+  int n_wrong_products(Omitted what) const {
+    const auto found = n_wrong_products_.find(what);
+    return found == n_wrong_products_.end() ? 0 : found->second;
   }
   int n_found() const { return n_found_; }
   const std::set<std::string>& copies() const { return copies_; }
 
  private:
-  void try_one(const std::string& kernel, Omitted what, const std::function<void()>& prove) {
+  static bool finds(const std::string& kernel, Omitted what, const std::function<void()>& prove) {
     omit(what);
-    bool is_found = false;
     try {
       prove();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::device);
       EXPECT_NE(std::string(error.what()).find("[prove] " + kernel + ": "), std::string::npos);
-      is_found = true;
+      return true;
     }
+    return false;
+  }
+  void try_one(const std::string& kernel, Omitted what, const std::function<void()>& prove) {
+    const bool is_found = finds(kernel, what, prove);
     if (omit(none) == 0) {
       copies_.insert(kernel);  // the runtime's copies alone
     } else {
@@ -90,6 +101,7 @@ class Faults {
   }
 
   std::set<std::string> tried_, copies_;
+  std::map<Omitted, int> n_wrong_products_;
   int n_found_ = 0;
 };
 
@@ -100,12 +112,61 @@ TEST_P(Prove, finds_kernels_that_leave_out_blocks) {
   const ModelSpec spec = model_from_config(posix_files(), config);
   KernelProofs proofs;
   Faults faults;
-  prove_run(config, spec, {*gpu, reference(), proofs, [&](const auto& kernel, const auto& prove) {
-                             faults.try_each(kernel, prove);
-                           }});
+  prove_run(config, spec,
+            {*gpu, reference_of(*gpu), proofs,
+             [&](const auto& kernel, const auto& prove) { faults.try_each(kernel, prove); }});
   for (const std::string& kernel : faults.copies()) std::cout << "no blocks: " << kernel << "\n";
   EXPECT_GE(faults.n_found(), 20);
   EXPECT_LE(faults.copies().size(), 4u);
+  if (!find_recipe(config.recipe.base).linears.quantized || config.recipe.base == "hif8") return;
+  for (const Omitted what : {last_factors, one_bit}) EXPECT_GE(faults.n_wrong_products(what), 3);
+  EXPECT_GE(faults.n_wrong_products(promotion), 1);
+}
+
+const Backend& fast_cpu() {
+  static const Backend cpu = [] {
+    Backend backend = cpu::make_backend(2, cpu::detect_isa());
+    backend.catalogue->set_arithmetic(Arithmetic::hopper);
+    return backend;
+  }();
+  return cpu;
+}
+
+TEST_P(Prove, finds_gemms_of_the_runs_own_sizes_right) {
+  OCTET_GPU_OR_SKIP(gpu);
+  if (gpu->catalogue->target().capability != capability_of(Arithmetic::hopper))
+    GTEST_SKIP() << "no rule for this GPU's sums";
+  ProveCase c = GetParam();
+  c.sets.push_back("train.batch=2");
+  const RunConfig config = config_of(c);
+  const auto proofs =
+      prove_products(config, model_from_config(posix_files(), config), *gpu, fast_cpu());
+  ASSERT_GE(proofs.size(), 8u);
+  for (const ProductProof& p : proofs) {
+    EXPECT_EQ(p.n_values, 3 * 64 * 64) << p.kernel;
+    EXPECT_NE(p.kernel.find("gemm"), std::string::npos);
+  }
+}
+
+TEST_P(Prove, finds_wrong_gemms_of_the_runs_own_sizes) {
+  OCTET_GPU_OR_SKIP(gpu);
+  if (!is_emulated()) GTEST_SKIP() << "no emulated device";
+  if (GetParam().name != std::string("coat")) GTEST_SKIP() << "one recipe is enough";
+  ProveCase c = GetParam();
+  c.sets.push_back("train.batch=2");
+  const RunConfig config = config_of(c);
+  const ModelSpec spec = model_from_config(posix_files(), config);
+  for (const Omitted what : {last_factors, promotion, one_bit}) {
+    omit(what);
+    std::string said;
+    try {
+      prove_products(config, spec, *gpu, fast_cpu());
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    omit(none);
+    EXPECT_NE(said.find("[prove] gemm e"), std::string::npos) << what << ": " << said;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(recipes, Prove,

@@ -78,8 +78,7 @@ class StateRun {
     const ValueId old = b.input(InputKind::state, "state", type);
     const ValueId rest =
         rest_type == absent_type() ? kNoValue : b.input(InputKind::state, "rest", rest_type);
-    const ValueIds next = b.emit(OpCode::store_state, c.attrs,
-                                 {x, skip, old, c.attrs.stochastic ? attempt : kNoValue, rest});
+    const ValueIds next = b.emit(OpCode::store_state, c.attrs, {x, skip, old, attempt, rest});
     b.next(old, next[StoreState::y]);
     if (rest != kNoValue) b.next(rest, next[StoreState::rest]);
     ValueIds read = next;

@@ -93,7 +93,7 @@ struct Case {
   int64_t group;
 };
 
-enum class Layout : uint8_t { rows, transposed, both };
+enum class StoredLayout : uint8_t { rows, transposed, both };
 // Of a quantizer in a layer: the amax of now, a scale that is given (with the statistics of a norm
 // too), or a history of maxima.
 enum class ScaleFrom : uint8_t { own, given, given_too, history };
@@ -140,12 +140,14 @@ void add_quantizing(std::vector<Fused>& all, const Case& c) {
   const std::pair<Dtype, double> formats[] = {
       {Dtype::e4m3, 448}, {Dtype::e5m2, 57344}, {Dtype::hif8, 15}};
   for (const auto& [format, target] : formats) {
-    for (const Layout layout : {Layout::rows, Layout::transposed, Layout::both}) {
+    for (const StoredLayout layout :
+         {StoredLayout::rows, StoredLayout::transposed, StoredLayout::both}) {
       for (const ScaleFrom from :
            {ScaleFrom::own, ScaleFrom::given, ScaleFrom::given_too, ScaleFrom::history}) {
-        const bool transposed = layout == Layout::transposed;
+        const bool transposed = layout == StoredLayout::transposed;
         const ResultType by_row = format, type = transposed ? by_row.transposed(16) : by_row;
-        add_quantizing_layers(all, c, {type, {.target = target}, layout == Layout::both, from});
+        add_quantizing_layers(all, c,
+                              {type, {.target = target}, layout == StoredLayout::both, from});
       }
     }
   }

@@ -96,6 +96,7 @@ struct Encoder {
   std::string model;  // its keys
   std::function<void(const Sample&)> write;
   float first_loss;  // about, of weights that know nothing
+  float rate = 5e-3f;
 };
 
 std::vector<Encoder> encoders() {
@@ -107,8 +108,9 @@ std::vector<Encoder> encoders() {
   const std::string text =
       size + fmt::format(", vocab: {}, seq: {}, classes: {}", kVocab, kTokens, kClasses);
   const auto log_of = [](int64_t n) { return std::log(static_cast<float>(n)); };
-  std::vector<Encoder> list = {{"vit", "kind: vit, " + image, write_image, log_of(kClasses)},
-                               {"deit", "kind: deit, " + image, write_image, log_of(kClasses)}};
+  std::vector<Encoder> list = {
+      {"vit", "kind: vit, " + image, write_image, log_of(kClasses), 3e-3f},
+      {"deit", "kind: deit, " + image, write_image, log_of(kClasses), 3e-3f}};
   for (const char* kind : {"bert", "roberta", "distilbert"}) {
     const std::string model = fmt::format("kind: {}, {}", kind, text);
     list.push_back({fmt::format("{} masked", kind), model + ", head: masked", write_hidden_tokens,
@@ -164,9 +166,18 @@ std::vector<float> losses(const Encoder& encoder, const PlannedRun& run, int n_s
     const Batch all = batch_of(encoder, run, n * accumulate, step);
     std::vector<Batch> parts;
     for (int64_t i = 0; i < accumulate; ++i) parts.push_back(rows_of(all, i * n, n));
-    result.push_back(engine.step(parts, tiny::scalars(static_cast<uint32_t>(step))).loss);
+    result.push_back(
+        engine.step(parts, tiny::scalars(static_cast<uint32_t>(step), encoder.rate)).loss);
   }
   return result;
+}
+
+// Of images the loss of one step, or of a few, leaps up and falls back (at a rate of 5e-3 to 2.0
+// with fp32): which steps do turns on last bits. Half of the last ten are below their median.
+float late_loss(const std::vector<float>& losses) {
+  std::vector<float> last(losses.end() - 10, losses.end());
+  std::ranges::nth_element(last, last.begin() + 5);
+  return last[5];
 }
 
 // As a decoder of this size learns.
@@ -174,11 +185,10 @@ void expect_learns(const Encoder& encoder, const PlannedRun& run, int n_steps) {
   const std::vector<float> all = losses(encoder, run, n_steps);
   for (const float loss : all) EXPECT_TRUE(std::isfinite(loss)) << encoder.name << " " << run.name;
   EXPECT_NEAR(all.front(), encoder.first_loss, 0.3f) << encoder.name << " " << run.name;
-  const float last = (all[all.size() - 1] + all[all.size() - 2] + all[all.size() - 3]) / 3;
-  EXPECT_LT(last, all.front() - 0.3f) << encoder.name << " " << run.name;
+  EXPECT_LT(late_loss(all), all.front() - 0.3f) << encoder.name << " " << run.name;
 }
 
-constexpr int kSteps = 40;
+constexpr int kSteps = 60;
 
 TEST(Encoders, are_trained_by_every_recipe) {
   for (const Encoder& encoder : encoders()) {

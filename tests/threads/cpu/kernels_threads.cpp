@@ -127,7 +127,7 @@ TEST(kernels, whole_tensor_sums_and_updates_do_not_race) {
     fill(m.out(), 0.0f, n, pool);
     fill(v.out(), 0.0f, n, pool);
     std::vector<double> scratch(static_cast<size_t>(reduce_scratch(n)));
-    AdamwConstants k{0.9f, 0.95f, 1e-8f, 0, 0, 1, 1, 1};
+    AdamwConstants k{0.9f, 0.95f, 0.1f, 0.05f, 1e-8f, 0, 0, 1, 1, 1};
     k.lr = static_cast<float>(1 / sum_of_squares(g.in(), n, scratch.data(), pool).value);
     adamw_groups({.grad = g.in(),
                   .weight_from = w.in(),

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/if_there.h"
 #include "unit/base/faulty_files.h"
 #include "unit/base/scratch_folder.h"
 
@@ -116,6 +117,26 @@ TEST(Files, path_helpers) {
   EXPECT_EQ(parent_path("a/b/c"), "a/b");
   EXPECT_EQ(parent_path("c"), ".");
   EXPECT_EQ(file_name("a/b/c.txt"), "c.txt");
+}
+
+// As a run makes its folder of checkpoints while its other ranks look for it.
+TEST(IfThere, what_is_made_between_a_failure_and_the_next_look_is_taken) {
+  const ScratchFolder folder;
+  const std::string made = folder / "made";
+  int n_tries = 0;
+  const auto entries = if_there(posix_files(), made, [&] {
+    if (++n_tries == 1) {
+      const std::string why = error_of([&] { posix_files().list(made); });
+      std::filesystem::create_directory(made);
+      throw Error(ErrorCode::io, "{}", why);
+    }
+    return posix_files().list(made);
+  });
+  EXPECT_TRUE(entries.has_value());
+  EXPECT_EQ(n_tries, 2);
+  const auto fail = [] { throw Error(ErrorCode::io, "the disk failed"); };
+  EXPECT_EQ(error_of([&] { if_there(posix_files(), made, fail); }), "the disk failed");
+  EXPECT_FALSE(if_there(posix_files(), folder / "none", fail));
 }
 
 TEST(WriteAtomically, replaces_the_file_and_leaves_nothing_beside_it) {

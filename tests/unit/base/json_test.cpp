@@ -5,6 +5,8 @@
 
 #include <chrono>
 
+#include "base/input_limits.h"
+#include "base/json_reader.h"
 #include "unit/base/error_of.h"
 
 namespace octet {
@@ -32,12 +34,16 @@ TEST(ParseJson, names_the_key_that_comes_twice_and_what_is_too_deep) {
             "[json] t: expected JSON, got a mistake at byte 9");
 }
 
-TEST(ParseJson, takes_ten_million_values_at_most) {
-  std::string text = "[";
-  for (int i = 0; i < 10'000'000; ++i) text += "0,";
-  text.back() = ']';  // 10,000,001 with the list
-  EXPECT_EQ(error_of([&] { parse_json(text, "t"); }),
-            "[json] t: expected at most 10000000 values, got more");
+TEST(ParseJson, takes_so_many_values_and_levels_at_most) {
+  const auto read = [](const std::string& text, size_t depth, size_t n_values) {
+    return error_of(
+        [&] { JsonReader<Json>({.depth = depth, .values = n_values}, "t").read(text); });
+  };
+  const std::string text = "[0, [1, {\"a\": 2}]]";
+  EXPECT_EQ(read(text, 3, 6), "no error");
+  EXPECT_EQ(read(text, 3, 5), "[json] t: expected at most 5 values, got more");
+  EXPECT_EQ(read(text, 2, 6), "[json] t: expected at most 2 levels, got more");
+  EXPECT_EQ(input_limits().json.max_values, 10'000'000u);
 }
 
 // The header of a model of 100,000 tensors: as many objects in one.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "base/error.h"
@@ -56,7 +57,7 @@ TEST(StateFormat, other_names_are_refused_with_the_known_ones) {
 }
 
 // The update of one weight [10, 30].
-Graph update_graph(const OptimPolicy& policy, Dtype weight) {
+Graph update_graph(const OptimPolicy& policy, Dtype weight, UpdateKind rule = UpdateKind::adamw) {
   Graph graph;
   graph.phase = Phase::typed;
   graph.name = "update";
@@ -66,6 +67,7 @@ Graph update_graph(const OptimPolicy& policy, Dtype weight) {
   item.parameter = "layer.weight";
   item.weight = b.input(InputKind::parameter, item.parameter, type);
   item.gradient = b.input(InputKind::batch, "g", type);
+  item.rule = rule;
   build_update(b, {item}, policy);
   verify(graph);
   graph = expand_updates(graph, policy);
@@ -91,8 +93,11 @@ TEST(BuildUpdate, declares_what_each_state_format_needs) {
       EXPECT_EQ(input_type(graph, "adam_m_meta:layer.weight"), meta(m.format)) << m.name;
       EXPECT_EQ(input_type(graph, "adam_v_meta:layer.weight"), meta(v.format)) << v.name;
       EXPECT_EQ(input_type(graph, "master:layer.weight"), "i16[10,30]");
-      const bool draws = m.format.stochastic || v.format.stochastic;
-      EXPECT_EQ(input_type(graph, "attempt"), draws ? "u32[]" : "none") << m.name << v.name;
+      const auto draws = [](const StateFormat& format) {
+        return format.stochastic || is_quantized(format.dtype);  // codes, or their amax
+      };
+      EXPECT_EQ(input_type(graph, "attempt"), draws(m.format) || draws(v.format) ? "u32[]" : "none")
+          << m.name << v.name;
       for (const GraphInput& input : graph.inputs) {
         const bool lasts = input.kind == InputKind::state || input.kind == InputKind::parameter;
         const GraphOutput* next = graph.find_output("next:" + input.name);
@@ -146,6 +151,57 @@ TEST(BuildUpdate, without_clipping_each_tensor_has_a_flag) {
   EXPECT_EQ(update_graph(policy, Dtype::bf16).find_output("nonfinite:layer.weight"), nullptr);
   policy.clipping = Clipping::none;
   EXPECT_NE(update_graph(policy, Dtype::bf16).find_output("nonfinite:layer.weight"), nullptr);
+}
+
+// Neither of them has a state then, and their update no operand behind the flag.
+TEST(BuildUpdate, without_momentum_there_is_none) {
+  OptimPolicy policy;
+  policy.momentum = 0;
+  for (const UpdateKind rule : {UpdateKind::sgd, UpdateKind::muon}) {
+    for (const Clipping clipping : {Clipping::global_norm, Clipping::none}) {
+      policy.clipping = clipping;
+      for (const Master master : {Master::fp32, Master::bf16_remainder, Master::bf16_sr}) {
+        policy.master = master;
+        for (const Dtype weight : {Dtype::f32, Dtype::bf16}) {
+          const Graph graph = update_graph(policy, weight, rule);
+          EXPECT_EQ(input_type(graph, "momentum:layer.weight"), "none");
+          EXPECT_NE(graph.find_output("next:layer.weight"), nullptr);
+        }
+      }
+    }
+  }
+}
+
+std::vector<double> constants_of(const Graph& graph) {
+  std::vector<double> values;
+  for (const Node& node : graph.nodes) {
+    if (const auto* fill = std::get_if<FillAttrs>(&node.attrs)) values.push_back(fill->value);
+  }
+  return values;
+}
+
+// sqrt(max(1, outputs / inputs)) of a linear [10, 30] is 1, or sqrt(3) where it lies as [inputs,
+// outputs]; the other scale is the same.
+TEST(BuildUpdate, muons_original_scale_is_of_outputs_and_inputs) {
+  OptimPolicy policy;
+  policy.muon_scale = MuonScale::original;
+  const std::vector<double> out_in =
+      constants_of(update_graph(policy, Dtype::f32, UpdateKind::muon));
+  policy.in_out = {"layer.weight"};
+  const std::vector<double> in_out =
+      constants_of(update_graph(policy, Dtype::f32, UpdateKind::muon));
+  ASSERT_EQ(in_out.size(), out_in.size());
+  int n_other = 0;
+  for (size_t i = 0; i < in_out.size(); ++i) {
+    if (in_out[i] == out_in[i]) continue;
+    EXPECT_NEAR(in_out[i] / out_in[i], std::sqrt(3), 1e-12);
+    ++n_other;
+  }
+  EXPECT_EQ(n_other, 1);
+  policy.muon_scale = MuonScale::match_adamw;
+  const std::string either = print(update_graph(policy, Dtype::f32, UpdateKind::muon));
+  policy.in_out = {};
+  EXPECT_EQ(print(update_graph(policy, Dtype::f32, UpdateKind::muon)), either);
 }
 
 TEST(BuildUpdate, its_attributes_key_the_parameter_and_print_back) {

@@ -13,9 +13,12 @@
 #include "config/table.h"
 #include "config/value.h"
 #include "passes/precision/recipe.h"
+#include "unit/base/error_of.h"
 
 namespace octet {
 namespace {
+
+using test::error_of;
 
 const std::string kSource = OCTET_SOURCE_DIR;
 
@@ -279,6 +282,20 @@ TEST(Config, damaged_files_give_one_line_or_load) {
     }
   }
   EXPECT_GT(n_errors, 200);
+}
+
+TEST(Config, files_are_bounded_in_levels_and_aliases) {
+  const auto read = [](const std::string& text, const YamlLimits& limits) {
+    return error_of([&] { parse_config(text, "a.yaml", {}, limits); });
+  };
+  const std::string lists = "recipe: fp32\noptim: {betas: &b [0.5, 0.6]}\n";
+  EXPECT_EQ(read(lists, {.max_depth = 3}), "no error");
+  EXPECT_EQ(read(lists, {.max_depth = 2}), "a.yaml:2: expected at most 2 levels, got more");
+  const std::string twice = "data: {train: [&a x, *a, *a]}\n";
+  EXPECT_EQ(read(twice, {.max_aliases = 2}), "no error");
+  EXPECT_EQ(read(twice, {.max_aliases = 1}), "a.yaml:1: expected at most 1 aliases, got more");
+  EXPECT_EQ(error_of([] { parse_config("", "a.yaml", {"data.train=[[[a]]]"}, {.max_depth = 2}); }),
+            "--set data.train:1: expected at most 2 levels, got more");
 }
 
 TEST(ConfigTable, documentation_page_is_up_to_date) {

@@ -100,7 +100,7 @@ TEST(adamw_groups, with_exact_maths_equals_the_scalar_formulas_bit_for_bit) {
 
 // Fast maths against exact maths, from the same states: one step each time.
 struct Agreement {
-  int64_t n_codes = 0, n_unequal = 0, n_far = 0;
+  int64_t n_codes = 0, n_unequal = 0, n_far = 0, n_other_groups = 0;
   int64_t worst_weight_ulps = 0;
   double share_unequal() const {
     return static_cast<double>(n_unequal) / static_cast<double>(n_codes);
@@ -116,10 +116,17 @@ int rank_of(Dtype dtype, uint8_t code) {
   return rank;
 }
 
-void compare_codes(const AdamwRun& a, const AdamwRun& b, const char* name, Dtype dtype,
+// Without groups that are expanded by another k: where the smallest m is what two terms nearly
+// cancel to, its last bits choose.
+void compare_codes(const AdamwRun& a, const AdamwRun& b, const std::string& name, Dtype dtype,
                    Agreement& result) {
-  const auto x = a.bytes(name), y = b.bytes(name);
+  const auto x = a.bytes(name.c_str()), y = b.bytes(name.c_str());
+  const auto meta_x = a.words<uint32_t>((name + "_meta").c_str());
+  const auto meta_y = b.words<uint32_t>((name + "_meta").c_str());
+  for (size_t g = 0; g < meta_x.size(); ++g)
+    result.n_other_groups += meta_k16(meta_x[g]) != meta_k16(meta_y[g]) ? 1 : 0;
   for (size_t i = 0; i < x.size(); ++i) {
+    if (meta_k16(meta_x[i / 128]) != meta_k16(meta_y[i / 128])) continue;
     ++result.n_codes;
     if (x[i] == y[i]) continue;
     ++result.n_unequal;
@@ -167,6 +174,7 @@ TEST(adamw_groups, with_fast_maths_agrees_with_exact_in_999_codes_of_1000) {
       }
       EXPECT_LE(agreement.share_unequal(), 0.001) << state.name << " " << target;
       EXPECT_EQ(agreement.n_far, 0) << state.name << " " << target;
+      EXPECT_LE(agreement.n_other_groups, 1) << state.name << " " << target;  // of 1878
       EXPECT_LE(agreement.worst_weight_ulps, 2) << state.name << " " << target;
     });
   }

@@ -15,6 +15,7 @@
 #include "base/philox.h"
 #include "formats/codec.h"
 #include "ir/builder.h"
+#include "ir/fixed_scale.h"
 #include "math/adamw.h"
 #include "math/moment.h"
 #include "plan/kernel_row.h"
@@ -236,7 +237,7 @@ class AdamwRun {
       ValueId& next = results[AdamwStep::next_v];
       next = b.emit1(OpCode::store_scaled,
                      StoreScaledAttrs{.keeps_positive = true,
-                                      .stream = attrs.stream,
+                                      .stream = stream_of_v(attrs.stream),
                                       .seed = attrs.seed,
                                       .first = attrs.first},
                      {next, v_scale, operands.back()});

@@ -49,7 +49,7 @@ Results update(bool any, float c1, float c2, bool multiply) {
   span.v_to = r.v.data();
   span.group = 128;
   span.multiply = multiply;
-  const AdamwConstants k{0.9f, 0.95f, 1e-8f, 0.1f, 1e-3f, c1, c2, 1.0f};
+  const AdamwConstants k{0.9f, 0.95f, 0.1f, 0.05f, 1e-8f, 0.1f, 1e-3f, c1, c2, 1.0f};
   adamw_vectors().update(k, span, kCount, r.ranges.data());
   return r;
 }

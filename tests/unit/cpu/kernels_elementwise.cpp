@@ -115,7 +115,7 @@ struct AdamWProblem {
   }
 };
 
-const AdamwConstants kConstants{0.9f, 0.95f, 1e-8f, 0.1f, 1e-3f, 0.19f, 0.0975f, 0.5f};
+const AdamwConstants kConstants{0.9f, 0.95f, 0.1f, 0.05f, 1e-8f, 0.1f, 1e-3f, 0.19f, 0.0975f, 0.5f};
 
 void step(AdamWProblem& p, WeightStore store, const AdamwConstants& k, ThreadPool& pool,
           uint8_t skip = 0) {
@@ -141,8 +141,8 @@ TEST(adamw, every_bit_follows_the_written_order) {
       const AdamwConstants& k = kConstants;
       for (int64_t i = 0; i < p.n; ++i) {
         const float g = static_cast<float>(p.grad.at(i)) * k.grad_scale;
-        const float m = k.beta1 * p.m.f32()[i] + (1.0f - k.beta1) * g;
-        const float v = k.beta2 * p.v.f32()[i] + ((1.0f - k.beta2) * g) * g;
+        const float m = k.beta1 * p.m.f32()[i] + k.rest1 * g;
+        const float v = k.beta2 * p.v.f32()[i] + (k.rest2 * g) * g;
         const float w = p.weight.f32()[i];
         const float ratio = (m / k.c1) / (std::sqrt(v / k.c2) + k.eps);
         want.push_back(w - k.lr * (ratio + k.weight_decay * w));
@@ -161,7 +161,7 @@ TEST(adamw, every_bit_follows_the_written_order) {
 
 TEST(adamw, remainder_weights_survive_ties_large_values_and_nan) {
   ThreadPool pool(1);
-  const AdamwConstants still{0.9f, 0.95f, 1e-8f, 0, 0, 1, 1, 1};
+  const AdamwConstants still{0.9f, 0.95f, 0.1f, 0.05f, 1e-8f, 0, 0, 1, 1, 1};
   for_each_target([&](const std::string& target) {
     AdamWProblem p(Dtype::f32);
     const uint32_t cases[] = {0x3F808000, 0x3F818000, 0x7F7FFFFF,

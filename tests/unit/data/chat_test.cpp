@@ -304,28 +304,26 @@ TEST_F(ChatMasks, templates_without_generation_are_rendered_in_parts) {
 }
 
 // It would take as long for each record: the records are not dropped one after the other.
-TEST_F(ChatMasks, a_template_that_never_ends_ends_the_reading) {
-  const ChatEncoder endless = encoder(
-      "{% for m in messages %}{{ m.content }}{% endfor %}{% set s = 'x' * 8000000 %}"
-      "{% if messages|length > 1 %}{% for i in range(99999) %}{% set a = s.startswith(s) %}"
-      "{% endfor %}{% endif %}");
-  write("talk.json", R"([{"messages": [{"role": "user", "content": "a"},
-                                       {"role": "assistant", "content": "b"}]}])");
-  EXPECT_THROW(read_chat_data(posix_files(), endless, {.paths = {folder_ / "talk.json"}}),
-               jinja::BudgetExceeded);
-}
-
-TEST_F(ChatMasks, a_prompt_that_never_ends_ends_the_reading) {
-  const ChatEncoder endless = encoder(
-      "{% for m in messages %}{{ m.content }}|{% endfor %}{% set s = 'x' * 8000000 %}"
-      "{% if add_generation_prompt and messages|length > 2 %}{% for i in range(99999) %}"
-      "{% set a = s.startswith(s) %}{% endfor %}{% endif %}");
-  write("talk.json", R"([{"messages": [{"role": "user", "content": "a"},
-                                       {"role": "assistant", "content": "b"},
-                                       {"role": "user", "content": "c"},
-                                       {"role": "assistant", "content": "d"}]}])");
-  EXPECT_THROW(read_chat_data(posix_files(), endless, {.paths = {folder_ / "talk.json"}}),
-               jinja::BudgetExceeded);
+TEST_F(ChatMasks, a_template_beyond_its_steps_ends_the_reading) {
+  const std::string loops =
+      "{% for i in range(40) %}{% for j in range(40) %}{% endfor %}{% endfor %}";
+  const auto read = [&](const std::string& condition, uint64_t max_steps) {
+    const std::string text =
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}{% if " + condition +
+        " %}" + loops + "{% endif %}";
+    const ChatTemplateSource source{.text = text, .where = "t", .limits = {.max_steps = max_steps}};
+    const ChatEncoder encoder(*tokenizer_, {.name = "t", .plain = source, .with_tools = source});
+    write("talk.json", R"([{"messages": [{"role": "user", "content": "a"},
+                                         {"role": "assistant", "content": "b"},
+                                         {"role": "user", "content": "c"},
+                                         {"role": "assistant", "content": "d"}]}])");
+    read_chat_data(posix_files(), encoder, {.paths = {folder_ / "talk.json"}});
+  };
+  for (const char* condition :
+       {"messages|length > 1", "add_generation_prompt and messages|length > 2"}) {
+    EXPECT_THROW(read(condition, 1000), jinja::BudgetExceeded) << condition;
+    EXPECT_NO_THROW(read(condition, 100'000)) << condition;
+  }
 }
 
 TEST_F(ChatMasks, masks_that_train_nothing_or_everything_are_refused) {

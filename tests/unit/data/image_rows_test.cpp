@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "data/row_plan.h"
 #include "unit/base/error_of.h"
 
@@ -76,6 +78,20 @@ TEST(ImageRows, a_damaged_picture_gives_its_place_to_the_next_with_one_warning) 
   EXPECT_THAT(warnings,
               ElementsAre("[images] picture 1 is damaged; the next picture takes its place",
                           "[images] picture 2 is damaged; the next picture takes its place"));
+}
+
+TEST(ImageRows, of_many_damaged_pictures_five_are_named_and_all_are_counted) {
+  std::vector<std::string> warnings;
+  std::vector<int64_t> damaged(100);
+  std::iota(damaged.begin(), damaged.end(), 0);
+  const auto rows =
+      image_rows(std::make_shared<Plain>(101, damaged), inputs(4), kBytes,
+                 Log([&](LogLevel, const std::string& line) { warnings.push_back(line); }));
+  EXPECT_THAT(SampleEval(rows, {.seq = 1}).at(0, 1).ints("labels"), ElementsAre(100));
+  ASSERT_EQ(warnings.size(), 7u);
+  EXPECT_EQ(warnings[4], "[images] picture 4 is damaged; the next picture takes its place");
+  EXPECT_EQ(warnings[5], "[images] 10 damaged pictures have been replaced so far");
+  EXPECT_EQ(warnings[6], "[images] 100 damaged pictures have been replaced so far");
 }
 
 TEST(ImageRows, pictures_that_are_all_damaged_are_an_error) {

@@ -137,7 +137,6 @@ TEST(ImageSource, a_folder_has_a_class_a_folder_and_leaves_out_what_is_no_pictur
   const ScratchFolder folder;
   folder.put("set/cat/1.png", fixture("rgb.png"));
   folder.put("set/cat/deep/2.JPG", fixture("gray.jpg"));
-  folder.put("set/cat/notes.txt", "not asked");
   folder.put("set/cat/broken.png", "no picture");
   folder.put("set/cat/empty.png", "");
   folder.put("set/dog/cut.jpeg", fixture("full_color.jpeg").substr(0, 900));
@@ -166,6 +165,89 @@ TEST(ImageSource, a_folder_has_a_class_a_folder_and_leaves_out_what_is_no_pictur
                             "data; it is left out",
                             "[images] 'set/dog/cut.jpeg': expected a JPEG file, got damaged data: "
                             "Premature end of input file; it is left out"));
+}
+
+// The warnings of a folder, less the path of what it lies in.
+std::vector<std::string> warnings_of(const ScratchFolder& folder, const std::string& name) {
+  std::vector<std::string> lines;
+  opened(folder / name, Log([&](LogLevel, const std::string& line) {
+           std::string text = line;
+           for (size_t at = 0; (at = text.find(folder.path(), at)) != text.npos;)
+             text.replace(at, folder.path().size(), "DIR");
+           lines.push_back(text);
+         }));
+  return lines;
+}
+
+TEST(ImageSource, files_of_a_folder_that_are_not_read_are_counted_by_their_endings) {
+  const ScratchFolder folder;
+  for (const char* name : {"cat/1.png", "dog/2.WEBP", "dog/3.webp", "cat/4.bmp", "cat/5.bmp",
+                           "cat/README", "eel/6.tif", "7.png"}) {
+    folder.put(std::string("set/") + name, fixture("rgb.png"));
+  }
+  std::filesystem::create_symlink(folder / "set/cat/1.png", folder / "set/cat/8.png");
+  std::filesystem::create_directory_symlink(folder / "set/cat", folder / "set/fox");
+  EXPECT_THAT(
+      warnings_of(folder, "set"),
+      testing::ElementsAre(
+          "[images] 'DIR/set/7.png' is in no class's folder; it is left out",
+          "[images] 'DIR/set': class 'dog' has no picture",
+          "[images] 'DIR/set': class 'eel' has no picture",
+          "[images] 'DIR/set': 2 symbolic links are left out",
+          "[images] 'DIR/set': files that do not end in .png, .jpg or .jpeg are left out: .WEBP "
+          "(1), .bmp (2), .tif (1), .webp (1), no ending (1); the first is 'DIR/set/cat/4.bmp'"));
+}
+
+TEST(ImageSource, of_many_damaged_pictures_a_few_are_named_and_all_are_counted) {
+  const ScratchFolder folder;
+  folder.put("set/cat/a.png", fixture("rgb.png"));
+  for (int i = 0; i < 5; ++i) folder.put(fmt::format("set/cat/{}.png", i), "no picture");
+  EXPECT_EQ(warnings_of(folder, "set").size(), 5u);
+  folder.put("set/cat/5.png", "no picture");
+  const auto lines = warnings_of(folder, "set");
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(lines.back(), "[images] 'DIR/set': 6 pictures are left out in all");
+}
+
+TEST(ImageSource, classes_have_the_numbers_that_the_caller_gives_them) {
+  const ScratchFolder folder;
+  for (const char* name : {"ant", "zebra"})
+    folder.put(fmt::format("set/{}/1.png", name), fixture("one_bit.png"));
+  const auto with = [&](std::vector<std::string> classes) {
+    return open_images(posix_files(), folder / "set", {.classes = std::move(classes)});
+  };
+  const auto source = with({"zebra", "0", "ant"});
+  EXPECT_THAT(source->classes(), testing::ElementsAre("zebra", "0", "ant"));
+  for (int64_t i = 0; i < 2; ++i) {
+    const bool is_ant = source->name_of(i).find("ant/1") != std::string::npos;
+    EXPECT_EQ(source->label(i), is_ant ? 2 : 0);
+  }
+  EXPECT_EQ(error_of(
+                [&] {
+                  with({"zebra", "cat"});
+                },
+                folder.path()),
+            "[images] 'DIR/set': expected classes of zebra, cat, got ant");
+  EXPECT_EQ(error_of(
+                [&] {
+                  with({"zebra", "ant", "zebra"});
+                },
+                folder.path()),
+            "[images] 'DIR/set': expected one class 'zebra', got 2 of that name");
+}
+
+TEST(ImageSource, pictures_are_files_of_so_many_bytes_at_most) {
+  const ScratchFolder folder;
+  const std::string picture = fixture("rgb.png");
+  folder.put("set/cat/1.png", picture);
+  const auto first = [&](uint64_t most) {
+    const auto source =
+        open_images(posix_files(), folder / "set", {.limits = {.max_file_bytes = most}});
+    return error_of([&] { source->decode(0); }, folder.path());
+  };
+  EXPECT_EQ(first(picture.size()), "no error");
+  EXPECT_EQ(first(picture.size() - 1),
+            "[images] 'DIR/set/cat/1.png': expected at most 478 bytes, got 479");
 }
 
 TEST(ImageSource, each_part_of_a_folder_holds_all_classes) {
@@ -221,8 +303,8 @@ TEST(ImageSource, joined_sources_follow_each_other) {
                   join_images({first, opened(folder / "set")});
                 },
                 folder.path()),
-            "[images] expected the same classes everywhere, got others for 'DIR/set/cat/1.png' "
-            "than for 'DIR/a.pack', image 0");
+            "[images] expected folders of classes alone, or labels by number alone, got "
+            "'DIR/set/cat/1.png' beside 'DIR/a.pack', image 0");
 }
 
 TEST(ImageSource, reads_mnist_and_cifar_10) {

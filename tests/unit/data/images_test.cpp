@@ -109,25 +109,66 @@ TEST(Images, a_changed_byte_gives_a_picture_or_an_error) {
   EXPECT_GT(n_pictures, 1000);
 }
 
-// An IHDR chunk of a gray picture, with its checksum where `crc` is right, and a start of data.
-std::string png_of(const std::string& extents, const std::string& crc) {
-  using namespace std::string_literals;
-  return "\x89PNG\r\n\x1A\n\0\0\0\x0DIHDR"s + extents + "\x08\0\0\0\0"s + crc + "\0\0\0\x10IDAT"s;
+using namespace std::string_literals;
+
+std::string in_four_bytes(uint32_t n) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(n >> shift);
+  return bytes;
 }
 
-TEST(Images, a_small_file_that_promises_a_large_picture_is_refused_before_memory_is_taken) {
-  using namespace std::string_literals;
-  // 8192 x 8192, and 2^30 x 2^30.
-  EXPECT_EQ(error_of([] {
-              const std::string bytes = png_of("\0\0\x20\0\0\0\x20\0"s, "W\xC1\x95\x85"s);
-              decode_image(as_bytes(bytes), "a.png");
-            }),
-            "[images] a.png: expected a PNG file of 8192 x 8192 pixels, got 41 bytes");
-  EXPECT_THAT(error_of([] {
-                const std::string bytes = png_of("\x40\0\0\0\x40\0\0\0"s, "}\xFF\xB1\x62"s);
-                decode_image(as_bytes(bytes), "a.png");
-              }),
-              HasSubstr("[images] a.png: expected "));
+// A gray picture's header, with its checksum, and chunks behind it: by default none of its pixels.
+std::string png_of(uint32_t width, uint32_t height, const std::string& crc,
+                   const std::string& chunks =
+                       "\0\0\0\0IDAT\x35\xAF\x06\x1E"
+                       "\0\0\0\0IEND\xAE\x42\x60\x82"s) {
+  return "\x89PNG\r\n\x1A\n\0\0\0\x0DIHDR"s + in_four_bytes(width) + in_four_bytes(height) +
+         "\x08\0\0\0\0"s + crc + chunks;
+}
+
+std::string error_within(const std::string& bytes, const PictureLimits& limits) {
+  return error_of([&] { decode_image(as_bytes(bytes), "a", limits); });
+}
+
+TEST(Images, a_small_file_that_promises_a_larger_picture_is_refused_before_memory_is_taken) {
+  EXPECT_EQ(error_within(png_of(300, 300, "\x5C\x16\xD1\xA9"), {}),
+            "[images] a: expected a PNG file of 300 x 300 pixels, got 57 bytes");
+  EXPECT_EQ(error_within(png_of(3, 30'000, "\x4F\xFD\x60\xEC"), {}),
+            "[images] a: expected a PNG file of 3 x 30000 pixels, got 57 bytes");
+  EXPECT_THAT(error_within(png_of(64, 64, "\x8F\x02\x2E\x02"), {}), HasSubstr("damaged data"));
+  std::string jpeg = posix_files().read_text(kFolder + "gray.jpg");
+  const size_t frame = jpeg.find("\xFF\xC0");
+  ASSERT_NE(frame, jpeg.npos);
+  jpeg.replace(frame + 5, 4, "\x02\x58\x02\x58");
+  EXPECT_EQ(error_within(jpeg, {}),
+            "[images] a: expected a JPEG file of 600 x 600 pixels, got 533 bytes");
+}
+
+TEST(Images, have_so_many_pixels_and_scans_at_most) {
+  for (const char* name : {"gray.png", "gray.jpg"}) {
+    const std::string bytes = posix_files().read_text(kFolder + name);
+    const Image image = decoded(name);
+    const int64_t n = image.width * image.height;
+    EXPECT_EQ(error_within(bytes, {.max_pixels = n}), "no error");
+    EXPECT_EQ(error_within(bytes, {.max_pixels = n - 1}),
+              fmt::format("[images] a: expected 1 to {} pixels, got {} x {}", n - 1, image.width,
+                          image.height));
+  }
+  const std::string progressive = posix_files().read_text(kFolder + "progressive.jpg");
+  EXPECT_EQ(error_within(progressive, {.max_scans = 20}), "no error");
+  EXPECT_THAT(error_within(progressive, {.max_scans = 3}), HasSubstr("damaged data"));
+}
+
+// The library takes what a chunk claims before it reads the chunk.
+TEST(Images, chunks_of_a_png_lie_within_its_file) {
+  const std::string crc = "\x8F\x02\x2E\x02";
+  for (const char* name : {"tEXt", "iTXt", "IDAT"}) {
+    EXPECT_EQ(
+        error_within(png_of(64, 64, crc, in_four_bytes(5000) + name + std::string(80, 'x')), {}),
+        "[images] a: expected a PNG file, got damaged data: a chunk of 5000 bytes, 88 before "
+        "its end");
+  }
+  EXPECT_THAT(error_within(png_of(64, 64, crc), {}), HasSubstr("damaged data"));
 }
 
 TEST(Images, data_of_another_kind_is_named) {

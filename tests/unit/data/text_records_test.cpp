@@ -82,10 +82,18 @@ TEST(TextRecords, tables_have_names_above_and_no_quotes) {
   EXPECT_THAT(read(folder, "a.tsv", table).records, ElementsAre("a b|\"b|1|:2", "e|d|0|:3"));
   EXPECT_THAT(read(folder, "a.tsv", table, {.text = "sentence2"}).records,
               ElementsAre("\"b|none|1|:2", "d|none|0|:3"));
-  EXPECT_THAT(read(folder, "a.tsv", table, {.text = "sentence2", .pair = "label", .label = "label"},
-                   ReadLabels::no)
+  EXPECT_THAT(read(folder, "a.tsv", table, {.text = "sentence2", .pair = "label", .label = "none"},
+                   ReadLabels::partners)
                   .records,
               ElementsAre("\"b|1||:2", "d|0||:3"));
+}
+
+TEST(TextRecords, two_fields_may_name_one_column) {
+  const ScratchFolder folder;
+  const TextFields twice = {.text = "a", .pair = "a"};
+  EXPECT_THAT(read(folder, "t.tsv", "a\tlabel\nx\t1\n", twice).records, ElementsAre("x|x|1|:2"));
+  EXPECT_THAT(read(folder, "t.jsonl", "{\"a\": \"x\", \"label\": 1}\n", twice).records,
+              ElementsAre("x|x|1|:1"));
 }
 
 TEST(TextRecords, lines_that_are_none_are_told_of_and_counted) {
@@ -145,6 +153,110 @@ TEST(TokenRows, what_a_row_has_comes_with_it_and_is_part_of_the_identity) {
   EXPECT_EQ(RowLoader(source, in_order).count(2).n_labels(), 1);
   rows.of_rows[0].values = std::vector<int32_t>{0, kIgnoredLabel};
   EXPECT_NE(token_rows(rows, options)->identity(), source->identity());
+}
+
+// Of pairs alone, by their usual names or by those that are named; a record without one is left
+// out.
+TEST(TextRecords, texts_that_do_not_mean_the_same_are_read_beside_a_pair) {
+  const ScratchFolder folder;
+  const Log log([](LogLevel, const std::string&) {});
+  const auto negatives = [&](const std::string& path, const std::vector<std::string>& names) {
+    TextFields fields;
+    fields.negatives = names;
+    LeftOut left_out(log);
+    std::vector<std::vector<std::string>> all;
+    for (TextRecord& one :
+         read_text_records(posix_files(), {path}, fields, ReadLabels::partners, left_out))
+      all.push_back(std::move(one.negatives));
+    return all;
+  };
+  const std::string table = folder.put(
+      "t.tsv", "id\tanchor\tpositive\tnegative_2\tnegative\tnegatives\n1\ta\tb\tc\td\te\n");
+  EXPECT_THAT(text_negatives(posix_files(), {table}), ElementsAre("negative_2", "negative"));
+  EXPECT_THAT(negatives(table, {"negative_2", "negative"}), ElementsAre(ElementsAre("c", "d")));
+  EXPECT_THAT(negatives(table, {"negative", "positive", "negative"}),
+              ElementsAre(ElementsAre("d", "b", "d")));
+  EXPECT_THAT(negatives(table, {}), ElementsAre(ElementsAre()));
+  EXPECT_THAT(negatives(table, {"negative", "negative"}), ElementsAre(ElementsAre("d", "d")));
+  const std::string lines =
+      folder.put("t.jsonl",
+                 "{\"query\": \"a\", \"positive\": \"b\", \"hard\": \"c\", \"negative\": [\"d\"]}\n"
+                 "{\"query\": \"e\", \"positive\": \"f\", \"negative\": \"g\"}\n");
+  EXPECT_THAT(text_negatives(posix_files(), {lines}), ElementsAre("negative"));
+  EXPECT_THAT(negatives(lines, {"negative"}), ElementsAre(ElementsAre("g")));
+  // Of the first line that has names.
+  const std::string marked =
+      folder.put("m.tsv", "\xEF\xBB\xBFnegative\tanchor\tpositive\na\tb\tc\n");
+  EXPECT_THAT(text_negatives(posix_files(), {marked}), ElementsAre("negative"));
+  const std::string other = folder.put("o.jsonl", "7\n{\"query\": \"a\", \"negative\": \"b\"}\n");
+  EXPECT_THAT(text_negatives(posix_files(), {other}), ElementsAre("negative"));
+  EXPECT_THAT(negatives(lines, {"hard"}), ElementsAre(ElementsAre("c")));
+  EXPECT_EQ(error_of(
+                [&] {
+                  negatives(lines, {"auto", "hard"});
+                },
+                folder.path()),
+            "[data] DIR/t.jsonl: expected a negative 'auto', got query, positive, hard, negative");
+  EXPECT_EQ(error_of([&] { negatives(table, {"hard"}); }, folder.path()),
+            "[data] DIR/t.tsv: expected a negative 'hard', got id, anchor, positive, negative_2, "
+            "negative, negatives");
+}
+
+TEST(TextRecords, a_label_of_pairs_says_which_are_partners_or_is_left_alone) {
+  const ScratchFolder folder;
+  const std::string table =
+      "question1\tquestion2\tis_duplicate\na\tb\t1\nc\td\t0\ne\tf\t1.0\ng\th\t\n";
+  TextFields fields;
+  const auto pairs = [&](const std::string& name, const std::string& content) {
+    return read(folder, name, content, fields, ReadLabels::partners);
+  };
+  const std::string refused =
+      "'is_duplicate' may say which pairs mean the same: expected data.fields.partners, the labels "
+      "of those that do ([1]), or data.fields.label: none, of pairs that all do";
+  EXPECT_EQ(error_of([&] { pairs("t.tsv", table); }, folder.path()),
+            "[data] DIR/t.tsv: " + refused);
+  // In any record.
+  EXPECT_EQ(error_of(
+                [&] {
+                  pairs("t.jsonl",
+                        "{\"anchor\": \"a\", \"positive\": \"b\"}\n"
+                        "{\"anchor\": \"a\", \"positive\": \"b\", \"is_duplicate\": 0}\n");
+                },
+                folder.path()),
+            "[data] DIR/t.jsonl:2: " + refused);
+  fields.partners = {"1", "yes"};
+  EXPECT_THAT(pairs("t.tsv", table).records, ElementsAre("a|b|1|:2", "e|f|1.0|:4"));
+  EXPECT_THAT(pairs("t.tsv", table).messages,
+              ElementsAre("[data] 2 of 4 pairs are left out: their label is not 1, yes"));
+  EXPECT_THAT(pairs("t.jsonl",
+                    "{\"anchor\": \"a\", \"positive\": \"b\", \"label\": true}\n"
+                    "{\"anchor\": \"c\", \"positive\": \"d\", \"label\": \"no\"}\n")
+                  .records,
+              ElementsAre("a|b|1|:1"));
+  fields.label = "none";
+  EXPECT_EQ(error_of([&] { pairs("t.tsv", table); }, folder.path()),
+            "data.fields.partners: expected none beside data.fields.label: none, got 1, yes");
+  fields = {.label = "none"};
+  EXPECT_EQ(pairs("t.tsv", table).records.size(), 4u);
+  EXPECT_THAT(pairs("t.tsv", table).messages,
+              ElementsAre("[data] : nothing is read of is_duplicate"));
+}
+
+TEST(TextRecords, columns_that_nothing_is_read_of_are_told) {
+  const ScratchFolder folder;
+  EXPECT_THAT(read(folder, "t.tsv", "index\ttext\tlabel\tscore\n0\ta\t1\t2\n").messages,
+              ElementsAre("[data] : nothing is read of index, score"));
+  EXPECT_THAT(read(folder, "t.jsonl",
+                   "{\"text\": \"a\", \"label\": 1}\n"
+                   "{\"text\": \"b\", \"label\": 1, \"why\": \"c\"}\n")
+                  .messages,
+              ElementsAre("[data] : nothing is read of why"));
+  std::string many;
+  for (int i = 0; i < 40; ++i)
+    many += fmt::format("{{\"text\": \"a\", \"label\": 1, \"id{}\": 0}}\n", i);
+  EXPECT_THAT(read(folder, "t.jsonl", many).messages,
+              ElementsAre(testing::EndsWith("of id0, id1, id2, id3, id4, id5, id6, id7, id8, id9, "
+                                            "id10, id11 and 28 more")));
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "infer/array_rows.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <utility>
 
 #include "data/row_plan.h"
@@ -79,6 +81,26 @@ TEST(ArrayRows, integers_and_numbers_of_each_type_are_read) {
   for (const ArrayToPut& frames : numbers) check(indices[0], frames);
 }
 
+// As a loss counts them, of what its array holds.
+TEST(ArrayRows, targets_that_are_numbers_count_unless_they_are_nan) {
+  const ScratchFolder folder;
+  const InputSpec targets = {.name = "targets",
+                             .per = Per::row,
+                             .inner = {2},
+                             .type = HostType::real,
+                             .fill = Fill::ignored};
+  const std::vector<float> wide = {-1, NAN, NAN, NAN, 0, 1};
+  const std::vector<uint16_t> narrow = {0xBC00, 0x7E00, 0x7E00, 0xFE00, 0, 0x3C00};
+  for (const ArrayToPut& array : {array_of("targets", SafeDtype::f32, {3, 2}, wide),
+                                  array_of("targets", SafeDtype::f16, {3, 2}, narrow)}) {
+    const auto rows = array_rows(posix_files(), {put_arrays(folder / "a.safetensors", {array})},
+                                 {.inputs = {targets}, .seq = 2});
+    EXPECT_EQ(rows->n_counted(0, {}, targets), 1);
+    EXPECT_EQ(rows->n_counted(1, {}, targets), 0);
+    EXPECT_EQ(rows->n_counted(2, {}, targets), 2);
+  }
+}
+
 TEST(ArrayRows, files_follow_each_other_and_change_the_identity) {
   const ScratchFolder folder;
   const auto put = [&](const char* name, std::vector<int32_t> tokens) {
@@ -129,6 +151,34 @@ TEST(ArrayRows, rows_of_a_sample_stay_together) {
   EXPECT_THAT(batch.ints("tokens"), ElementsAre(5, 6, 7, 8));
   EXPECT_THAT(batch.ints("rank"), ElementsAre(20));
   EXPECT_THAT(batch.lengths, ElementsAre(1, 2));
+}
+
+TEST(ArrayRows, items_keep_the_order_of_their_elements) {
+  const ScratchFolder folder;
+  const InputSpec picture = {
+      .name = "pixels", .per = Per::row, .inner = {3, 4, 2}, .type = HostType::real};
+  const auto read = [&](std::vector<int64_t> shape) {
+    shape.insert(shape.begin(), 2);
+    return error(folder, {array_of<float>("pixels", SafeDtype::f32, shape, std::vector<float>(48))},
+                 {.inputs = {picture}});
+  };
+  const std::vector<std::vector<int64_t>> right = {{3, 4, 2},    {24},         {3, 8},      {12, 2},
+                                                   {3, 2, 2, 2}, {1, 3, 4, 2}, {3, 4, 2, 1}},
+                                          wrong = {{4, 3, 2},
+                                                   {3, 2, 4},
+                                                   {2, 3, 4},
+                                                   {8, 3},
+                                                   {4, 2, 1, 3}};
+  for (const auto& shape : right)
+    EXPECT_EQ(read(shape), "no error") << fmt::format("{}", fmt::join(shape, ", "));
+  for (const auto& shape : wrong) {
+    EXPECT_EQ(read(shape), fmt::format("[data] DIR/a.safetensors: 'pixels': expected [rows, 3, 4, "
+                                       "2], got [2, {}]",
+                                       fmt::join(shape, ", ")));
+  }
+  EXPECT_EQ(read({4, 2, 3}),
+            "[data] DIR/a.safetensors: 'pixels': expected [rows, 3, 4, 2], got [2, 4, 2, 3]: "
+            "channels must come before rows and columns (NumPy: transpose(0, 3, 1, 2))");
 }
 
 TEST(ArrayRows, what_does_not_fit_is_said_when_the_files_are_opened) {

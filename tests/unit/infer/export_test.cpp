@@ -25,6 +25,7 @@ using test::ScratchFolder;
 ModelSpec shape_of(ModelKind kind) {
   ModelSpec spec{.kind = kind, .hidden = 136, .layers = 1, .heads = 2, .ffn = 150, .vocab = 11};
   if (model_def(kind).grouped_heads) spec.kv_heads = 1;
+  spec.norm_eps = model_def(kind).usual_norm_eps;
   return resolved(spec);
 }
 
@@ -110,6 +111,50 @@ TEST(Export, in_fp8_is_near_and_goes_in_and_out_bit_by_bit) {
     }
     EXPECT_EQ(n_linears, 7);  // q, k, v, o, gate, up, down: none of them joined
   }
+}
+
+// Other programs have a convolution of four extents there.
+TEST(Export, in_fp8_leaves_the_patches_of_pictures_as_they_are) {
+  const std::string patches = "vit.embeddings.patch_embeddings.projection.weight";
+  for (const ExportDtype dtype : {ExportDtype::fp8_block, ExportDtype::fp8_tensor}) {
+    const ScratchFolder folder;
+    put_model(folder, shape_of(ModelKind::vit), Dtype::bf16);
+    convert(folder.path(), folder / "q", {.dtype = dtype});
+    const ModelFiles q = ModelFiles::open(posix_files(), folder / "q");
+    EXPECT_EQ(q.at(patches).stored, SafeDtype::bf16);
+    EXPECT_EQ(q.at(patches).shape, (Shape{136, 3, 16, 16}));
+    for (const std::string& scale : scale_names(patches)) EXPECT_EQ(q.find(scale), nullptr);
+    EXPECT_EQ(q.at("vit.encoder.layer.0.output.dense.weight").stored, SafeDtype::f8_e4m3);
+  }
+}
+
+TEST(Export, in_fp8_encodes_other_eight_bits_anew) {
+  const ScratchFolder folder;
+  const ModelSpec spec = shape_of(ModelKind::llama);
+  put_model(folder, spec, Dtype::bf16);
+  convert(folder.path(), folder / "q", {.dtype = ExportDtype::fp8_tensor});
+  // The same codes as those of INT8, one scale a tensor.
+  const ModelFiles q = ModelFiles::open(posix_files(), folder / "q");
+  std::vector<TensorSource> sources;
+  for (const std::string& name : q.names()) {
+    TensorDecl decl = q.at(name);
+    if (decl.stored == SafeDtype::f8_e4m3) decl = tensor_decl(name, Dtype::int8, decl.shape);
+    sources.push_back({decl, [&q, name](const ByteSink& sink) { sink(q.read(name)); }});
+  }
+  posix_files().create_directories(folder / "int");
+  write_atomically(posix_files(), folder / "int/model.safetensors",
+                   [&](FileWriter& out) { write_safetensors(out, sources); });
+  Json config = Json::parse(posix_files().read_text(folder / "q/config.json"));
+  config["quantization_config"]["format"] = "int-quantized";
+  config["quantization_config"]["config_groups"]["group_0"]["weights"]["type"] = "int";
+  folder.put("int/config.json", config.dump());
+  convert(folder / "int", folder / "out", {.dtype = ExportDtype::fp8_tensor});
+  const std::string up = "model.layers.0.mlp.up_proj.weight";
+  EXPECT_EQ(ModelFiles::open(posix_files(), folder / "out").at(up).stored, SafeDtype::f8_e4m3);
+  const std::vector<float> expected = WeightReader(posix_files(), folder / "int", spec).read(up);
+  const std::vector<float> got = WeightReader(posix_files(), folder / "out", spec).read(up);
+  for (size_t i = 0; i < got.size(); ++i)  // half a step of E4M3
+    ASSERT_LE(std::abs(got[i] - expected[i]), std::abs(expected[i]) / 16 * 1.01f) << i;
 }
 
 // An inference server finds the scales that config.json promises.
@@ -223,6 +268,37 @@ TEST(Export, of_a_run_from_first_weights_names_its_tokenizers_ids) {
   EXPECT_EQ(ids_with(fixture), (Json{1, 2, nullptr}));
 }
 
+// The ids of the folder's own name other tokens there.
+TEST(Export, of_a_run_with_another_tokenizer_than_its_folder_s_names_its_ids) {
+  const std::string fixture = OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/sp_bpe.model";
+  const auto ids_with = [](const std::string& tokenizer, const ScratchFolder& model) {
+    const ScratchFolder folder;
+    folder.put("config.json", posix_files().read_text(model / "config.json"));
+    ModelSource source;
+    source.spec = shape_of(ModelKind::llama);
+    source.folder = folder.path();
+    source.tokenizer = tokenizer;
+    source.run.emplace();
+    source.run->model.path = model.path() + "/";
+    posix_files().create_directories(folder / "out");
+    write_model_folder(posix_files(), source, folder / "out", {}, {});
+    Json ids;
+    for (const char* name : {"config.json", "generation_config.json"}) {
+      const Json json = Json::parse(posix_files().read_text((folder / "out/") + name));
+      ids.push_back({json.value("bos_token_id", Json()), json.value("eos_token_id", Json())});
+    }
+    return ids;
+  };
+  const ScratchFolder model;
+  Json config = Json::parse(hf_config_text(shape_of(ModelKind::llama)));
+  config.update({{"bos_token_id", 7}, {"eos_token_id", 8}});
+  model.put("config.json", config.dump());
+  model.put("generation_config.json", R"({"bos_token_id": 7, "eos_token_id": [8, 9]})");
+  model.put("tokenizer.model", posix_files().read_text(fixture));
+  EXPECT_EQ(ids_with(model / "tokenizer.model", model), Json::parse("[[7, 8], [7, [8, 9]]]"));
+  EXPECT_EQ(ids_with(fixture, model), Json::parse("[[1, 2], [1, 2]]"));
+}
+
 TEST(Export, says_what_it_cannot_do) {
   const ScratchFolder folder;
   put_model(folder, shape_of(ModelKind::gpt2), Dtype::bf16);
@@ -235,6 +311,10 @@ TEST(Export, says_what_it_cannot_do) {
   EXPECT_EQ(error(folder / "q", ExportDtype::fp8_block),
             "[convert] --dtype fp8-block: expected a model of plain linears, got gpt2, whose 8-bit "
             "weights no other program loads");
+  EXPECT_EQ(error(folder / "m.gguf", ExportDtype::bf16),
+            "[convert] 'DIR/m.gguf': expected a folder to write, got the name of a GGUF file, "
+            "which convert reads alone; llama.cpp's convert_hf_to_gguf.py makes one from a folder");
+  EXPECT_FALSE(posix_files().exists(folder / "m.gguf"));
   EXPECT_FALSE(posix_files().exists(folder / "q"));
 }
 
@@ -362,9 +442,9 @@ TEST(QuantizedInputs, of_wrong_configs_and_scales_are_refused) {
     const std::string text = error_of([&] { read_inputs(config, scale); });
     return text.substr(text.find(": ") + 2);
   };
-  EXPECT_EQ(
-      error(int_config(R"({"num_bits":8,"strategy":"tensor"})")),
-      "expected the scale of an input in 'model.layers.0.mlp.down_proj.input_scale', got none");
+  EXPECT_EQ(error(int_config(R"({"num_bits":8,"strategy":"tensor"})")),
+            "expected the scale of an input in 'model.layers.0.mlp.down_proj.input_scale' or "
+            "'model.layers.0.mlp.down_proj.activation_scale', got none");
   for (const float scale : {0.0f, -1.0f, NAN, INFINITY}) {
     EXPECT_EQ(error(int_config(R"({"num_bits":8,"strategy":"tensor"})"), scale),
               "'model.layers.0.mlp.down_proj.input_scale' must be one scale above 0, got 1 values");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace octet::test {
@@ -16,10 +17,15 @@ class GgufFile {
   }
   static std::string text(const std::string& value) { return raw<uint64_t>(value.size()) + value; }
 
+  // In the place of a value that the key has already.
   void add_value(const std::string& key, uint32_t type, const std::string& bytes) {
-    values_ += text(key) + raw(type) + bytes;
-    ++n_values_;
+    remove(key);
+    values_.emplace_back(key, raw(type) + bytes);
   }
+  void remove(const std::string& key) {
+    std::erase_if(values_, [&](const auto& value) { return value.first == key; });
+  }
+  void repeat_last_key() { values_.push_back(values_.back()); }
   void add(const std::string& key, uint32_t value) { add_value(key, 4, raw(value)); }
   void add_real(const std::string& key, float value) { add_value(key, 6, raw(value)); }
   void add_flag(const std::string& key, bool value) { add_value(key, 7, raw<uint8_t>(value)); }
@@ -34,6 +40,8 @@ class GgufFile {
     for (const int32_t value : values) bytes += raw(value);
     add_value(key, 9, bytes);
   }
+  // The next tensor begins `n` bytes before the end of the last.
+  void step_back(size_t n) { data_.resize(data_.size() - n); }
   // `shape` row-major.
   void add_tensor(const std::string& name, const std::vector<uint64_t>& shape, uint32_t type,
                   const std::string& bytes) {
@@ -46,15 +54,18 @@ class GgufFile {
   }
 
   std::string bytes() const {
-    std::string file = "GGUF" + raw<uint32_t>(3) + raw(n_tensors_) + raw(n_values_);
-    file += values_ + tensors_;
+    std::string file = "GGUF" + raw<uint32_t>(3) + raw(n_tensors_);
+    file += raw<uint64_t>(values_.size());
+    for (const auto& [key, value] : values_) file += text(key) + value;
+    file += tensors_;
     file.resize((file.size() + 31) / 32 * 32);
     return file + data_;
   }
 
  private:
-  std::string values_, tensors_, data_;
-  uint64_t n_values_ = 0, n_tensors_ = 0;
+  std::vector<std::pair<std::string, std::string>> values_;
+  std::string tensors_, data_;
+  uint64_t n_tensors_ = 0;
 };
 
 }  // namespace octet::test

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <map>
 
-#include "formats/codec.h"
 #include "infer/import_gguf.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_source.h"
@@ -12,134 +11,19 @@
 #include "text/tokenizer.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
-#include "unit/infer/gguf_file.h"
+#include "unit/infer/gguf_model.h"
 
 namespace octet {
 namespace {
 
+using namespace test::gguf;
 using test::error_of;
 using test::GgufFile;
 using test::ScratchFolder;
 
-constexpr uint32_t kF32 = 0, kF16 = 1, kQ41 = 3, kQ80 = 8;
-constexpr int64_t kHidden = 64, kFfn = 96, kHeads = 4, kKvHeads = 2, kHeadDim = 16;
-
-// Numbers of no pattern, from 0 to below `bound`.
-class Numbers {
- public:
-  uint32_t next(uint32_t bound) {
-    state_ = state_ * 6364136223846793005ull + 1442695040888963407ull;
-    return static_cast<uint32_t>(state_ >> 33) % bound;
-  }
-
- private:
-  uint64_t state_ = 88172645463325252ull;
-};
-
-std::string half(float x) {
-  return GgufFile::raw(static_cast<uint16_t>(encode<Dtype::fp16>(x)));
-}
-
-// A tensor's bytes and what they mean, each worked out from the same draws.
-struct Drawn {
-  std::string bytes;
-  std::vector<float> values;
-};
-
-Drawn draw(uint32_t type, int64_t n, Numbers& numbers) {
-  Drawn drawn;
-  for (int64_t at = 0; at < n; at += 32) {
-    const float d = static_cast<float>(numbers.next(7) + 1) / 64;
-    const float m = -static_cast<float>(numbers.next(9)) / 32;
-    float block[32];
-    std::string codes(16, '\0');
-    if (type == kQ80 || type == kQ41) drawn.bytes += half(d) + (type == kQ41 ? half(m) : "");
-    for (int i = 0; i < 32; ++i) {
-      if (type == kQ41) {
-        const uint32_t q = numbers.next(16);
-        codes[static_cast<size_t>(i % 16)] |= static_cast<char>(q << (i < 16 ? 0 : 4));
-        block[i] = d * static_cast<float>(q) + m;
-      } else if (type == kQ80) {
-        const auto q = static_cast<int8_t>(static_cast<int>(numbers.next(255)) - 127);
-        drawn.bytes += static_cast<char>(q);
-        block[i] = d * static_cast<float>(q);
-      } else {
-        block[i] = static_cast<float>(numbers.next(4096)) / 1024 - 2;
-        drawn.bytes += type == kF16 ? half(block[i]) : GgufFile::raw(block[i]);
-      }
-    }
-    if (type == kQ41) drawn.bytes += codes;
-    drawn.values.insert(drawn.values.end(), block, block + 32);
-  }
-  return drawn;
-}
-
-struct Fixture {
-  GgufFile file;
-  std::map<std::string, std::vector<float>> tensors;  // as the file has them
-  Numbers numbers;
-
-  void tensor(const std::string& name, const std::vector<uint64_t>& shape, uint32_t type) {
-    uint64_t n = 1;
-    for (const uint64_t extent : shape) n *= extent;
-    const Drawn drawn = draw(type, static_cast<int64_t>(n), numbers);
-    tensors[name] = drawn.values;
-    file.add_tensor(name, shape, type, drawn.bytes);
-  }
-};
-
-void add_vocabulary(GgufFile& file) {
-  // <|im_start|>, <|im_end|>, a, b, 1, 2, space, newline, ab, 12
-  file.add("tokenizer.ggml.model", "gpt2");
-  file.add("tokenizer.ggml.pre", "smollm");
-  file.add("tokenizer.ggml.tokens",
-           std::vector<std::string>{"<|im_start|>", "<|im_end|>", "a", "b", "1", "2", "\u0120",
-                                    "\u010A", "ab", "12"});
-  file.add("tokenizer.ggml.token_type", std::vector<int32_t>{3, 3, 1, 1, 1, 1, 1, 1, 1, 1});
-  file.add("tokenizer.ggml.merges", std::vector<std::string>{"a b", "1 2"});
-  file.add("tokenizer.ggml.bos_token_id", 0u);
-  file.add("tokenizer.ggml.eos_token_id", 1u);
-  file.add_flag("tokenizer.ggml.add_bos_token", false);
-  file.add("tokenizer.chat_template",
-           "{% for m in messages %}{{ bos_token + m['content'] + eos_token }}{% endfor %}");
-}
-
-void add_shape(GgufFile& file) {
-  file.add("general.architecture", "llama");
-  file.add("llama.block_count", 2u);
-  file.add("llama.context_length", 128u);
-  file.add("llama.embedding_length", static_cast<uint32_t>(kHidden));
-  file.add("llama.feed_forward_length", static_cast<uint32_t>(kFfn));
-  file.add("llama.attention.head_count", static_cast<uint32_t>(kHeads));
-  file.add("llama.attention.head_count_kv", static_cast<uint32_t>(kKvHeads));
-  file.add("llama.rope.dimension_count", static_cast<uint32_t>(kHeadDim));
-  file.add_real("llama.rope.freq_base", 100000.0f);
-  file.add_real("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-}
-
-Fixture small_model() {
-  Fixture fixture;
-  add_shape(fixture.file);
-  add_vocabulary(fixture.file);
-  fixture.tensor("token_embd.weight", {10, kHidden}, kQ80);
-  fixture.tensor("output_norm.weight", {kHidden}, kF32);
-  for (const std::string layer : {"blk.0.", "blk.1."}) {
-    fixture.tensor(layer + "attn_norm.weight", {kHidden}, kF32);
-    fixture.tensor(layer + "ffn_norm.weight", {kHidden}, kF32);
-    fixture.tensor(layer + "attn_q.weight", {kHeads * kHeadDim, kHidden}, kQ41);
-    fixture.tensor(layer + "attn_k.weight", {kKvHeads * kHeadDim, kHidden}, kQ80);
-    fixture.tensor(layer + "attn_v.weight", {kKvHeads * kHeadDim, kHidden}, kF16);
-    fixture.tensor(layer + "attn_output.weight", {kHidden, kHeads * kHeadDim}, kQ41);
-    fixture.tensor(layer + "ffn_gate.weight", {kFfn, kHidden}, kQ41);
-    fixture.tensor(layer + "ffn_up.weight", {kFfn, kHidden}, kQ41);
-    fixture.tensor(layer + "ffn_down.weight", {kHidden, kFfn}, kF16);
-  }
-  return fixture;
-}
-
 TEST(Gguf, becomes_a_model_folder_with_the_values_of_its_blocks) {
   const ScratchFolder folder;
-  const Fixture fixture = small_model();
+  const GgufModel fixture = small_gguf();
   const std::string to = folder / "model";
   const ExportResult result =
       import_gguf(posix_files(), folder.put("m.gguf", fixture.file.bytes()), to, {});
@@ -165,7 +49,7 @@ TEST(Gguf, becomes_a_model_folder_with_the_values_of_its_blocks) {
 // Rows 2 i and 2 i + 1 of a head rotate together in the file, i and i + 8 in the model.
 TEST(Gguf, queries_and_keys_have_their_rows_where_rotary_positions_want_them) {
   const ScratchFolder folder;
-  const Fixture fixture = small_model();
+  const GgufModel fixture = small_gguf();
   const std::string to = folder / "model";
   import_gguf(posix_files(), folder.put("m.gguf", fixture.file.bytes()), to, {});
   const ModelSource source = find_model_source(posix_files(), to);
@@ -192,7 +76,7 @@ TEST(Gguf, queries_and_keys_have_their_rows_where_rotary_positions_want_them) {
 
 TEST(Gguf, vocabulary_and_chat_template_come_along) {
   const ScratchFolder folder;
-  const std::string path = folder.put("m.gguf", small_model().file.bytes());
+  const std::string path = folder.put("m.gguf", small_gguf().file.bytes());
   const std::string to = folder / "model";
   import_gguf(posix_files(), path, to, {});
   const std::string text = "<|im_start|>ab 12\nb<|im_end|>";
@@ -210,19 +94,19 @@ TEST(Gguf, what_is_no_whole_file_or_no_llama_is_refused_by_name) {
     const std::string path = folder.put("m.gguf", bytes);
     return error_of([&] { import_gguf(posix_files(), path, folder / "never", {}); }, folder.path());
   };
-  const std::string whole = small_model().file.bytes();
+  const std::string whole = small_gguf().file.bytes();
   for (size_t n = 0; n < whole.size(); n += n < 2000 ? 61 : 16001)
     EXPECT_TRUE(error(whole.substr(0, n)).starts_with("[gguf] DIR/m.gguf: ")) << n;
-  Fixture other = small_model();
+  GgufModel other = small_gguf();
   other.tensor("rope_freqs.weight", {32}, kF32);
   EXPECT_EQ(error(other.file.bytes()),
             "[gguf] DIR/m.gguf: the model has no parameter for 'rope_freqs.weight'");
-  Fixture unknown = small_model();
+  GgufModel unknown = small_gguf();
   unknown.file.add_tensor("extra", {32}, 14, std::string(64, '\0'));
   EXPECT_EQ(error(unknown.file.bytes()),
             "[gguf] DIR/m.gguf: 'extra': expected F32 (type 0), F16 (1), Q4_1 (3) or Q8_0 (8), got "
             "type 14");
-  Fixture experts = small_model();
+  GgufModel experts = small_gguf();
   experts.file.add("llama.expert_count", 8u);
   EXPECT_EQ(error(experts.file.bytes()),
             "[gguf] DIR/m.gguf: expected 'llama.expert_count' 0, got 8");
@@ -235,7 +119,7 @@ TEST(Gguf, what_is_no_whole_file_or_no_llama_is_refused_by_name) {
 
 TEST(LoadedRms, is_that_of_each_parameter) {
   const ScratchFolder folder;
-  const Fixture fixture = small_model();
+  const GgufModel fixture = small_gguf();
   const std::string to = folder / "model";
   import_gguf(posix_files(), folder.put("m.gguf", fixture.file.bytes()), to, {});
   const ModelSource source = find_model_source(posix_files(), to);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/images/image.h"
+#include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
 namespace octet {
@@ -19,12 +20,25 @@ using testing::HasSubstr;
 
 const std::string kPictures = OCTET_SOURCE_DIR "/tests/fixtures/images/";
 
-ImageTransforms transforms_of_folder(const std::string& config, const Log& log = {}) {
+struct OfModel {
+  ModelKind kind = ModelKind::vit;
+  int64_t size = 8;
+};
+
+ImageTransforms transforms_of_folder(const std::string& config, const OfModel& model = {},
+                                     const Log& log = {}) {
   const ScratchFolder folder;
   folder.put(kImageProcessor, config);
   ModelSource source;
   source.folder = folder / "";
+  source.spec.kind = model.kind;
+  source.spec.image_size = model.size;
   return evaluation_transforms(posix_files(), source, log);
+}
+
+std::string error_of_folder(const std::string& config) {
+  const std::string error = test::error_of([&] { transforms_of_folder(config); });
+  return error.substr(std::min(error.size(), error.find(": '") + 2));
 }
 
 // As hex digits, of pixels that are not normalized.
@@ -49,11 +63,97 @@ TEST(ImageTransforms, pictures_become_what_image_processors_of_transformers_make
   }
 }
 
-TEST(ImageTransforms, another_filter_is_told) {
+TEST(ImageTransforms, what_a_file_does_not_say_is_as_in_the_processor_that_it_names) {
+  const auto by_type = [](const std::string& type, const OfModel& model = {}) {
+    return transforms_of_folder(R"({"image_processor_type": ")" + type + R"("})", model);
+  };
+  for (const char* type : {"ViTImageProcessor", "ViTImageProcessorFast", "ViTFeatureExtractor"}) {
+    const ImageTransforms vit = by_type(type);
+    EXPECT_EQ(vit.filter, ImageFilter::bilinear);
+    EXPECT_TRUE(vit.stretches);
+    EXPECT_EQ(vit.resize, 0);
+    EXPECT_EQ(vit.mean, std::vector<float>{0.5f});
+  }
+  const ImageTransforms deit = by_type("DeiTImageProcessor", {.size = 224});
+  EXPECT_EQ(deit.filter, ImageFilter::bicubic);
+  EXPECT_TRUE(deit.stretches);
+  EXPECT_EQ(deit.resize, 256);
+  const ImageTransforms clip = by_type("CLIPImageProcessor", {.size = 224});
+  EXPECT_EQ(clip.filter, ImageFilter::bicubic);
+  EXPECT_FALSE(clip.stretches);
+  EXPECT_EQ(clip.resize, 0);
+  EXPECT_EQ(clip.mean, (std::vector<float>{0.48145466f, 0.4578275f, 0.40821073f}));
+  EXPECT_EQ(transforms_of_folder("{}", {.kind = ModelKind::deit}).filter, ImageFilter::bicubic);
+  EXPECT_EQ(transforms_of_folder("{}").filter, ImageFilter::bilinear);
+  EXPECT_THAT(test::error_of([&] { by_type("OwnImageProcessor"); }),
+              HasSubstr("expected 'resample' beside this image_processor_type, got none"));
+  EXPECT_FALSE(transforms_of_folder(R"({"size": 8, "default_to_square": false})").stretches);
+}
+
+TEST(ImageTransforms, what_is_not_supported_is_refused_by_name) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"resample": 1})", "'resample': expected 2 (bilinear) or 3 (bicubic), got 1"},
+      {R"({"resample": 0})", "'resample': expected 2 (bilinear) or 3 (bicubic), got 0"},
+      {R"({"do_rescale": false, "rescale_factor": 0.00392156862745098})",
+       "'do_rescale': expected true, got false"},
+      {R"({"rescale_factor": 0.5})", "'rescale_factor': expected 1/255, got 0.5"},
+      {R"({"crop_pct": 0.9})", "'crop_pct' is not supported, got 0.9"},
+      {R"({"do_pad": true})", "'do_pad' is not supported, got true"},
+      {R"({"do_center_crop": true, "crop_size": 7})",
+       "'crop_size': expected the model's 8 pixels, got 7"},
+      {R"({"do_center_crop": true, "crop_size": {"height": 8, "width": 7}})",
+       "'crop_size': expected the model's 8 pixels, got {\"height\":8,\"width\":7}"},
+      {R"({"size": {"height": 9, "width": 9}})",
+       "'size': expected the model's 8 pixels, got {\"height\":9,\"width\":9}"},
+      {R"({"size": {"shortest_edge": 8, "longest_edge": 9}})",
+       "'size': expected height and width, or shortest_edge, got "
+       "{\"longest_edge\":9,\"shortest_edge\":8}"},
+      {R"({"size": [8, 8]})", "'size': expected height and width, or shortest_edge, got [8,8]"},
+      {R"({"do_resize": false, "do_center_crop": true})",
+       "'do_resize': expected true beside do_center_crop, got false"},
+      {R"({"size": 0})", "'size': expected the model's 8 pixels, got 0"},
+      {R"({"size": {"shortest_edge": 0}})",
+       "'size': expected from the model's 8 to 16384 pixels, got {\"shortest_edge\":0}"},
+      {R"({"size": {"shortest_edge": 9223372036854775808}})",
+       "'size': expected from the model's 8 to 16384 pixels, got "
+       "{\"shortest_edge\":9223372036854775808}"},
+      {R"({"size": {"height": 7, "width": 7}, "do_center_crop": true})",
+       "'size': expected from the model's 8 to 16384 pixels, got {\"height\":7,\"width\":7}"},
+      {R"({"image_std": [0.5, 0, 0.5]})",
+       "'image_std': expected 1 or 3 numbers from 1e-06 to 1000, got [0.5,0,0.5]"},
+      {R"({"image_std": 0})", "'image_std': expected 1 or 3 numbers from 1e-06 to 1000, got 0"},
+      {R"({"image_mean": [0.5, 0.5]})",
+       "'image_mean': expected 1 or 3 numbers from -1000 to 1000, got [0.5,0.5]"},
+      {R"({"image_mean": ["a"]})", "'image_mean': expected a list of numbers, got [\"a\"]"},
+  };
+  for (const auto& [config, error] : cases) EXPECT_EQ(error_of_folder(config), error) << config;
+}
+
+TEST(ImageTransforms, keys_that_change_no_pixel_are_passed_over) {
+  const ImageTransforms how = transforms_of_folder(
+      R"({"processor_class": "X", "do_convert_rgb": null, "data_format": "channels_first",
+          "use_fast": true, "do_pad": false, "pad_size": null, "crop_pct": null, "image_mean": 0.25,
+          "do_reduce_labels": true, "_valid_processor_keys": ["images"]})");
+  EXPECT_EQ(how.mean, std::vector<float>{0.25f});
+}
+
+TEST(ImageTransforms, pictures_that_the_library_would_not_resize_are_told) {
   std::string warning;
   const Log log([&](LogLevel, const std::string& line) { warning = line; });
-  EXPECT_EQ(transforms_of_folder(R"({"resample": 1})", log).filter, ImageFilter::bilinear);
-  EXPECT_THAT(warning, HasSubstr("'resample' 1 is not known"));
+  transforms_of_folder(R"({"do_resize": false, "resample": 1})", {}, log);
+  EXPECT_THAT(warning, HasSubstr("'do_resize' is false"));
+}
+
+// Beside adapters no config.json says whose processor a file is.
+TEST(ImageTransforms, the_file_of_a_run_names_a_processor_that_does_what_it_says) {
+  ModelSpec spec;
+  spec.image_size = 8;
+  const auto type = [&](bool stretches) {
+    return nlohmann::json::parse(image_processor_text({.stretch = stretches}, spec))
+        .at("image_processor_type");
+  };
+  EXPECT_EQ(type(false), "BitImageProcessor");  // the shorter side, then the middle
+  EXPECT_EQ(type(true), "DeiTImageProcessor");  // both sides, then the middle
 }
 
 // As an export has it.

@@ -144,6 +144,18 @@ TEST(Shares, have_the_standard_error_of_a_mean) {
   EXPECT_NEAR(d.error, 1 / std::sqrt(3.0), 1e-12);
 }
 
+TEST(PairedDifferences, of_one_document_are_no_independent_ones) {
+  const std::vector<double> a = {1, 1, 1, -1, -1, 3}, zeros(6);
+  // Sums of deviations from 2/3: 1 of three, -10/3 of two, 7/3 of one.
+  const PairedDifference d = paired_difference(a, zeros, {0, 0, 0, 1, 1, 2});
+  EXPECT_DOUBLE_EQ(d.mean, 2.0 / 3);
+  EXPECT_NEAR(d.error, std::sqrt(3.0 / 2 * (1 + 100.0 / 9 + 49.0 / 9)) / 6, 1e-12);
+  EXPECT_GT(d.error, 1.2 * paired_difference(a, zeros).error);
+  EXPECT_DOUBLE_EQ(paired_difference(a, zeros, {0, 1, 2, 3, 4, 5}).error,
+                   paired_difference(a, zeros).error);
+  EXPECT_EQ(paired_difference(a, zeros, std::vector<int64_t>(6)).error, 0);
+}
+
 TEST(ScoredTokens, are_cut_where_the_context_ends) {
   const auto bytes = byte_tokenizer();
   using Ids = std::vector<int32_t>;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "base/json.h"
 #include "io/checkpoint_marker.h"
@@ -212,6 +213,120 @@ TEST(Checkpoint, the_newest_whole_one_is_never_pruned_for_a_damaged_newer_one) {
   EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(2).text);
   checkpoints.save(Fixture(9).contents, 1);  // a damaged one of the same step gives way
   EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(9).text);
+}
+
+// Files of which another process changes something right before the n-th look, counted from 0.
+class WatchedFiles : public FaultyFiles {
+ public:
+  explicit WatchedFiles(std::function<void()> change)
+      : FaultyFiles(posix_files()), change_(std::move(change)) {}
+  void begin(int64_t at) { at_ = at, n_looks_ = 0; }
+  bool is_changed() const { return n_looks_ > at_; }
+
+  std::unique_ptr<FileReader> open(const std::string& path) const override {
+    look();
+    return FaultyFiles::open(path);
+  }
+  std::vector<DirectoryEntry> list(const std::string& path) const override {
+    look();
+    return FaultyFiles::list(path);
+  }
+  EntryKind kind(const std::string& path) const override {
+    look();
+    return FaultyFiles::kind(path);
+  }
+  EntryKind entry_kind(const std::string& path) const override {
+    look();
+    return FaultyFiles::entry_kind(path);
+  }
+
+ private:
+  void look() const {
+    if (n_looks_++ == at_) change_();
+  }
+  std::function<void()> change_;
+  int64_t at_ = 0;
+  mutable std::atomic<int64_t> n_looks_ = 0;
+};
+
+// Whose syncs, which take time, do nothing.
+FaultyFiles& unsynced() {
+  static FaultyFiles files(posix_files());
+  return files;
+}
+
+// Files of an old checkpoint go one after the other, and then its folder, as remove_checkpoint
+// does.
+TEST(Checkpoint, one_that_another_process_removes_at_any_look_is_left_out) {
+  const std::vector<std::string> files = {"COMPLETE", "model.safetensors", "optim.safetensors",
+                                          "manifest.json", ""};
+  for (size_t n_removed = 1; n_removed <= files.size(); ++n_removed) {
+    bool is_changed = true;
+    for (int64_t at = 0; is_changed; ++at) {
+      const ScratchFolder run;
+      Checkpoints(unsynced(), run.path()).save(Fixture(1).contents, 2);
+      Checkpoints(unsynced(), run.path()).save(Fixture(2).contents, 2);
+      WatchedFiles watched([&] {
+        for (size_t i = 0; i < n_removed; ++i)
+          std::filesystem::remove(run / ("step-000001/" + files[i]));
+      });
+      const Checkpoints checkpoints(watched, run.path());
+      watched.begin(at);
+      const std::vector<CheckpointEntry> entries = checkpoints.list();
+      is_changed = watched.is_changed();
+      ASSERT_FALSE(entries.empty());
+      EXPECT_EQ(entries.back().step, 2);
+      EXPECT_TRUE(entries.back().is_whole()) << entries.back().problem;
+      EXPECT_TRUE(entries.front().is_reachable) << at << " " << entries.front().problem;
+      Checkpoints(unsynced(), run.path()).save(Fixture(1).contents, 2);
+      watched.begin(at);
+      EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(2).text);
+    }
+  }
+}
+
+TEST(Checkpoint, the_newest_is_found_while_a_run_saves_another_and_removes_it) {
+  bool is_changed = true;
+  for (int64_t at = 0; is_changed; ++at) {
+    const ScratchFolder run;
+    Checkpoints(unsynced(), run.path()).save(Fixture(1).contents, 1);
+    WatchedFiles watched([&] { Checkpoints(unsynced(), run.path()).save(Fixture(2).contents, 1); });
+    const Checkpoints checkpoints(watched, run.path());
+    watched.begin(at);
+    const auto newest = checkpoints.newest();
+    is_changed = watched.is_changed();
+    ASSERT_TRUE(newest) << "look " << at;
+    EXPECT_THAT(newest->manifest.step, testing::AnyOf(1, 2));
+  }
+}
+
+TEST(Checkpoint, folders_that_vanish_are_empty) {
+  for (int64_t at = 0; at < 4; ++at) {
+    const ScratchFolder run;
+    Checkpoints(unsynced(), run / "ckpt").save(Fixture(1).contents, 1);
+    WatchedFiles watched([&] { std::filesystem::remove_all(run / "ckpt"); });
+    Checkpoints checkpoints(watched, run / "ckpt");
+    watched.begin(at);
+    EXPECT_TRUE(checkpoints.list().empty()) << at;
+    EXPECT_FALSE(checkpoints.newest());
+    checkpoints.remove_all();
+  }
+}
+
+TEST(Checkpoint, what_a_killed_save_left_is_tidied_below_the_one_that_was_loaded) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(unsynced(), run.path());
+  for (const int64_t step : {1, 2, 3, 4, 5, 6, 7}) checkpoints.save(Fixture(step).contents, 9);
+  for (const char* name : {"step-000001/COMPLETE", "step-000002/COMPLETE", "step-000007/COMPLETE"})
+    std::filesystem::remove(run / name);
+  run.put("step-000002/notes", "of the user");
+  posix_files().create_directory(run / "step-000008.tmp");
+  checkpoints.tidy({2, 3}, checkpoints.newest()->path);
+  EXPECT_THAT(whole_steps(checkpoints), ElementsAre(3, 5, 6));
+  EXPECT_FALSE(posix_files().exists(run / "step-000001"));
+  EXPECT_FALSE(posix_files().exists(run / "step-000008.tmp"));
+  EXPECT_TRUE(posix_files().exists(run / "step-000002/notes"));
+  EXPECT_TRUE(posix_files().exists(run / "step-000007/model.safetensors"));  // above it
 }
 
 // The heart of it: whichever operation of a save fails, once or with all that follow (as when the

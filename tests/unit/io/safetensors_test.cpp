@@ -16,11 +16,12 @@ using test::safetensors_bytes;
 using test::ScratchFolder;
 
 TEST(SafeDtype, names_and_octet_dtypes_map_both_ways) {
-  for (int i = 0; i <= static_cast<int>(SafeDtype::boolean); ++i) {
+  for (int i = 0; i < enum_count(SafeDtype{}); ++i) {
     const auto stored = static_cast<SafeDtype>(i);
     EXPECT_EQ(safe_dtype_from_name(safe_dtype_name(stored)), stored);
     if (const auto dtype = native_dtype(stored)) {
-      EXPECT_EQ(stored_as(*dtype), stored);
+      const bool is_power = *dtype == Dtype::e8m0;  // Octet's own are U8 that the metadata name
+      EXPECT_EQ(stored_as(*dtype), is_power ? SafeDtype::u8 : stored);
       EXPECT_EQ(dtype_bytes(*dtype), element_width(stored));
     }
   }
@@ -28,7 +29,30 @@ TEST(SafeDtype, names_and_octet_dtypes_map_both_ways) {
     const auto dtype = static_cast<Dtype>(i);
     EXPECT_EQ(element_width(stored_as(dtype)), dtype_bytes(dtype)) << dtype_name(dtype);
   }
-  EXPECT_FALSE(safe_dtype_from_name("F4"));
+  EXPECT_FALSE(safe_dtype_from_name("F5"));
+}
+
+// All that safetensors 0.8 knows, with the bits of 8 elements.
+TEST(Safetensors, every_dtype_of_the_format_is_listed) {
+  const std::pair<const char*, int> kBits[] = {
+      {"BOOL", 64},        {"F4", 32},         {"F6_E2M3", 48}, {"F6_E3M2", 48}, {"U8", 64},
+      {"I8", 64},          {"F8_E5M2", 64},    {"F8_E4M3", 64}, {"F8_E8M0", 64}, {"I16", 128},
+      {"U16", 128},        {"F16", 128},       {"BF16", 128},   {"I32", 256},    {"U32", 256},
+      {"F32", 256},        {"C64", 512},       {"F64", 512},    {"I64", 512},    {"U64", 512},
+      {"F8_E4M3FNUZ", 64}, {"F8_E5M2FNUZ", 64}};
+  EXPECT_EQ(std::ssize(kBits), enum_count(SafeDtype{}));
+  const ScratchFolder folder;
+  for (const auto& [name, bits] : kBits) {
+    const auto n = static_cast<size_t>(bits / 8);
+    const std::string path =
+        folder.put("t", safetensors_bytes(fmt::format(R"({{"__metadata__":null,"a":{{"dtype":"{}",)"
+                                                      R"("shape":[2,4],"data_offsets":[0,{}]}}}})",
+                                                      name, n),
+                                          std::string(n, 'x')));
+    const auto reader = SafetensorsReader::open(posix_files(), path);
+    EXPECT_EQ(safe_dtype_name(reader.at("a").stored), name);
+    EXPECT_EQ(reader.read("a").size(), n) << name;
+  }
 }
 
 TEST(Safetensors, what_was_written_is_read_back_by_name_and_by_part) {
@@ -133,7 +157,9 @@ TEST(Safetensors, malformed_files_are_refused_with_one_line) {
        "[json] DIR/t: 'a': expected key 'shape', got none"},
       {one(R"({"dtype":"U8","shape":[4]})"),
        "[json] DIR/t: 'a': expected key 'data_offsets', got none"},
-      {one(tensor("F4", "[8]", "[0,4]")), "[safetensors] DIR/t: 'a': dtype 'F4' is not known"},
+      {one(tensor("F5", "[8]", "[0,4]")), "[safetensors] DIR/t: 'a': dtype 'F5' is not known"},
+      {one(tensor("F4", "[7]", "[0,4]")),
+       "[safetensors] DIR/t: 'a': expected whole bytes, fewer than 2^63, got [7]"},
       {one(tensor("U8", "4", "[0,4]")),
        "[safetensors] DIR/t: 'a': shape must be an array, got number"},
       {one(tensor("U8", "[-4]", "[0,4]")),
@@ -152,6 +178,8 @@ TEST(Safetensors, malformed_files_are_refused_with_one_line) {
        "[safetensors] DIR/t: 'a': F32 [2] needs 8 bytes, got 4"},
       {one(tensor("F32", "[4611686018427387904,4]", "[0,4]")),
        "[safetensors] DIR/t: 'a': expected fewer than 2^63 bytes, got [4611686018427387904,4]"},
+      {one(tensor("F64", "[4611686018427387904]", "[0,4]")),
+       "[safetensors] DIR/t: 'a': expected fewer than 2^63 bytes, got [4611686018427387904]"},
       {one(tensor("U8", "[3]", "[1,4]")),
        "[safetensors] DIR/t: 'a': expected its data at offset 0, got 1"},
       {one(tensor("U8", "[3]", "[0,3]")), "[safetensors] DIR/t: expected 3 data bytes, got 4"},

@@ -108,6 +108,47 @@ TEST(Moment, a_constant_group_keeps_its_value_and_sign) {
   }
 }
 
+TEST(Moment, amax_is_right_on_average_where_codes_are_rounded_to_nearest_and_else_above) {
+  constexpr int kSteps = 20000, kGroups = 5;
+  for (MomentCoding coding : all_codings()) {
+    if (coding.math == MathMode::exact) continue;
+    for (const float amax : {1.00000465f, 1.9999963f, 3.1e-9f}) {
+      double sum = 0;
+      for (uint32_t step = 0; step < kSteps; ++step) {
+        const AmaxRounding rounding = amax_rounding(coding, {.name = 5, .step = step});
+        for (int64_t group = 0; group < kGroups; ++group) {
+          const uint32_t meta = moment_meta(coding, {amax, amax}, rounding.up(128 * group));
+          sum += static_cast<double>(meta_amax(meta)) / amax;
+          if (coding.stochastic) {
+            EXPECT_GE(meta_amax(meta), amax);
+          }
+        }
+      }
+      // A place of the 24 bits is up to 2^-16.
+      const double off = sum / (kSteps * kGroups) - 1;
+      if (!coding.stochastic) {
+        EXPECT_NEAR(off, 0, 0x1p-16 / 64) << text(coding) << " " << amax;
+      }
+    }
+  }
+}
+
+// What the smallest code gives back, over the amax that was rounded, lies about the very range that
+// chose k: counted as it is, it would lower k and itself with it in every other step.
+TEST(Moment, the_smallest_of_a_group_stays_while_the_group_is_stored_again_and_again) {
+  for (const MomentCoding& coding : all_codings()) {
+    if (coding.stochastic || coding.math == MathMode::exact) continue;
+    Stored stored = store(coding, {1.0f, 0.7f, 0.4f, 0.11f});
+    const float share = stored.back[3] / stored.back[0];
+    for (uint32_t seed = 0; seed < 2000; ++seed) {
+      for (float& x : stored.back) x *= 0.9999f;
+      stored = store(coding, stored.back, seed);
+    }
+    EXPECT_NEAR(stored.back[3] / stored.back[0] / share, 1, 1e-4) << text(coding);
+    EXPECT_NEAR(stored.back[0], std::pow(0.9999, 2000), 3e-3) << text(coding);
+  }
+}
+
 TEST(Moment, exact_zeros_stay_and_do_not_widen_the_range) {
   const std::vector<float> without = {0.5f, 0.25f, 1.0f}, with = {0.5f, 0, 0.25f, 1.0f, 0};
   for (const MomentCoding& coding : all_codings()) {
@@ -218,6 +259,24 @@ TEST(Adamw, the_three_draws_of_an_element_differ_and_depend_on_name_seed_and_ste
   std::sort(words.begin(), words.end());
   EXPECT_EQ(std::unique(words.begin(), words.end()), words.end());
   EXPECT_EQ(update_stream(name_hash("a"), 3, 4, UpdateDraw::first).name, name_hash("a:m"));
+}
+
+// m / c1 and v / c2 of the first step are g and g^2, whatever the betas: 1 - b follows from them as
+// they are given, not from their f32.
+TEST(Adamw, first_step_is_as_long_as_the_rate_at_any_betas) {
+  for (const double beta : {0.9, 0.999, 0.9999, 0.99999, 0.999999, 0.9999999}) {
+    const AdamwConstants k{.beta1 = static_cast<float>(beta),
+                           .beta2 = static_cast<float>(beta),
+                           .rest1 = rest_of(beta),
+                           .rest2 = rest_of(beta),
+                           .eps = 0,
+                           .weight_decay = 0,
+                           .lr = 1,
+                           .c1 = static_cast<float>(1 - beta),
+                           .c2 = static_cast<float>(1 - beta),
+                           .grad_scale = 1};
+    EXPECT_NEAR(adamw_element(k, {0, 0, 0}, 0.75f).w, -1, 3e-7) << beta;
+  }
 }
 
 // The moving average of squares that AdamW keeps, against f32, element by element. Nearest rounding

@@ -310,6 +310,7 @@ TEST(HfConfig, what_is_wrong_or_not_supported_is_named) {
 TEST(HfConfig, every_field_of_every_model_is_written_and_read_back) {
   for (const ModelDef* model : models()) {
     ModelSpec shape{.kind = model->kind, .hidden = 32, .heads = 4};
+    shape.norm_eps = model->usual_norm_eps;
     if (model->positions == Positions::rotary) {
       shape.rope_scaling = RopeScaling::llama3;
       shape.rope_factor = 2;

@@ -105,10 +105,10 @@ output "y" %3
       << report.near_misses[0];
 }
 
-// %4 is a second moment in FP16 with scale %5; `store` is what becomes of it. The update itself
-// draws nothing: its stream is free to be the store's.
+// %4 is a second moment in FP16 with scale %5; `store` is what becomes of it.
 Graph update_of(const std::string& store) {
-  return parse_graph(R"(graph "g" phase typed
+  return parse_graph(
+      R"(graph "g" phase typed
 %0 = input parameter "w" : bf16[300]
 %1 = input batch "g" : bf16[300]
 %2 = input state "m" : e4m3:run128[300]
@@ -121,16 +121,16 @@ Graph update_of(const std::string& store) {
 %9 = input state "master" : f32[300]
 %10 = rescale(%4, %5) : f32[300] @ update, "optimizer"
 %11, %12, %13, %14:next_master, %15:next_m_meta = )"
-                     "adamw_step(%0, %1, %2, %10, %6, %6, %6, %6, %7, master = %9, m_meta = %3) "
-                     "{weight_decay = 0.1, stream = 9, seed = 4, first = 512} : bf16[300], "
-                     "e4m3:run128[300], f32[300], f32[300], u32[3] @ update, \"optimizer\"\n" +
-                         store + R"(output "next:w" %11 updates %0
+      "adamw_step(%0, %1, %2, %10, %6, %6, %6, %6, %7, master = %9, m_meta = %3, attempt = %8) "
+      "{weight_decay = 0.1, stream = 9, seed = 4, first = 512} : bf16[300], "
+      "e4m3:run128[300], f32[300], f32[300], u32[3] @ update, \"optimizer\"\n" +
+          store + R"(output "next:w" %11 updates %0
 output "next:m" %12 updates %2
 output "next:m_meta" %15 updates %3
 output "next:v" %16 updates %4
 output "next:master" %14 updates %9
 )",
-                     "text");
+      "text");
 }
 
 int64_t count_of(const Graph& graph, OpCode op) {
@@ -139,7 +139,8 @@ int64_t count_of(const Graph& graph, OpCode op) {
 
 TEST(FuseMoments, a_scaled_moment_is_read_and_stored_by_the_update_and_parts_to_the_same_ops) {
   const Graph graph = update_of(
-      "%16 = store_scaled(%13, %5, %8) {keeps_positive = true, stream = 9, seed = 4, first = 512} "
+      "%16 = store_scaled(%13, %5, %8) {keeps_positive = true, stream = 48844704561994989, seed = "
+      "4, first = 512} "
       ": fp16[300] @ update, \"optimizer\"\n");
   verify(graph);
   const Graph fused = fuse(graph);

@@ -49,6 +49,44 @@ TEST(Policy, a_star_matches_any_run_of_characters) {
     EXPECT_EQ(matches_pattern(c.pattern, c.name), c.matches) << c.pattern << " " << c.name;
 }
 
+struct AccumulationCase {
+  FastAccumulate recipe;
+  std::optional<Accumulation> chosen;
+  GemmRole role;
+  int64_t k;
+  bool fast;
+};
+
+constexpr AccumulationCase kAccumulations[] = {
+    {FastAccumulate::forward, {}, GemmRole::forward, 16384, true},
+    {FastAccumulate::forward, {}, GemmRole::forward, 16400, false},
+    {FastAccumulate::forward, {}, GemmRole::dgrad, 64, false},
+    {FastAccumulate::forward, {}, GemmRole::wgrad, 64, false},
+    {FastAccumulate::all, {}, GemmRole::forward, 16384, true},
+    {FastAccumulate::all, {}, GemmRole::dgrad, 16384, true},
+    {FastAccumulate::all, {}, GemmRole::dgrad, 16400, false},
+    {FastAccumulate::all, {}, GemmRole::wgrad, 64, false},
+    {FastAccumulate::all, Accumulation::promoted, GemmRole::forward, 64, false},
+    {FastAccumulate::all, Accumulation::promoted, GemmRole::dgrad, 64, false},
+    {FastAccumulate::all, Accumulation::forward, GemmRole::forward, 65536, true},
+    {FastAccumulate::all, Accumulation::forward, GemmRole::dgrad, 64, false},
+    {FastAccumulate::all, Accumulation::forward, GemmRole::wgrad, 64, false},
+    {FastAccumulate::forward, Accumulation::fast, GemmRole::forward, 65536, true},
+    {FastAccumulate::forward, Accumulation::fast, GemmRole::dgrad, 65536, true},
+    {FastAccumulate::forward, Accumulation::fast, GemmRole::wgrad, 65536, true},
+};
+
+TEST(Policy, sums_are_fast_by_recipe_choice_role_and_length) {
+  for (const AccumulationCase& c : kAccumulations) {
+    EXPECT_EQ(accumulates_fast(c.recipe, c.chosen, c.role, c.k), c.fast)
+        << static_cast<int>(c.recipe) << " " << (c.chosen ? enum_name(*c.chosen) : "auto") << " "
+        << enum_name(c.role) << " " << c.k;
+  }
+  EXPECT_EQ(find_recipe("coat-fast").fast_accumulate, FastAccumulate::all);
+  EXPECT_EQ(find_recipe("coat-static").fast_accumulate, FastAccumulate::all);
+  EXPECT_EQ(find_recipe("coat").fast_accumulate, FastAccumulate::forward);
+}
+
 TEST(Policy, later_overrides_win_role_by_role) {
   const LinearFormats base = find_recipe("fp8_linear").linears;
   LinearFormats unquantized;
@@ -58,13 +96,41 @@ TEST(Policy, later_overrides_win_role_by_role) {
                                                   .formats = base,
                                                   .x = operand_format(Dtype::e5m2, false),
                                                   .dy = operand_format(Dtype::hif8, true)}};
-  EXPECT_FALSE(resolve(base, overrides, "layers.0.q_proj").quantized);
-  const LinearFormats down = resolve(base, overrides, "layers.0.down_proj");
+  EXPECT_FALSE(apply_overrides(base, {overrides[0]}).quantized);
+  const LinearFormats down = apply_overrides(base, overrides);
   EXPECT_TRUE(down.quantized);
   EXPECT_EQ(down.x, (OperandFormat{Dtype::e5m2, 57344}));
   EXPECT_EQ(down.w, base.w);
   EXPECT_EQ(down.dy, (OperandFormat{Dtype::hif8, 224}));
-  EXPECT_EQ(resolve(base, overrides, "layers.1.up_proj"), base);
+  EXPECT_EQ(apply_overrides(base, {}), base);
+}
+
+// Lines of recipes and of formats, in every order.
+TEST(Policy, a_line_of_formats_begins_with_what_stands_before_it) {
+  const LinearFormats coat = find_recipe("coat").linears, plain = find_recipe("bf16").linears;
+  const auto e4m3 = operand_format_from_name("e4m3", false),
+             blocks = operand_format_from_name("e4m3/128x128", false),
+             none = operand_format_from_name("none", false);
+  const LinearOverride to_plain = {.pattern = "layers.0.*", .formats = plain},
+                       to_coat = {.pattern = "*_proj", .formats = coat},
+                       x = {.pattern = "*.q_proj", .x = e4m3}, w = {.pattern = "*", .w = blocks},
+                       no_w = {.pattern = "layers.*", .w = none};
+  const auto text = [&](const LinearFormats& base, const std::vector<LinearOverride>& lines) {
+    const LinearFormats f = apply_overrides(base, lines);
+    const auto name = [&](const OperandFormat& format) {
+      return f.quantized ? operand_format_name(format) : "none";
+    };
+    return name(f.x) + " " + name(f.w) + " " + name(f.dy);
+  };
+  EXPECT_EQ(text(coat, {to_plain}), "none none none");
+  EXPECT_EQ(text(coat, {to_plain, x}), "e4m3 none none");
+  EXPECT_EQ(text(coat, {x, to_plain}), "none none none");
+  EXPECT_EQ(text(coat, {to_plain, x, w}), "e4m3 e4m3/128x128 none");
+  EXPECT_EQ(text(coat, {to_plain, w, to_coat}), "e4m3 e4m3 e5m2");
+  EXPECT_EQ(text(coat, {w, to_plain, to_coat, no_w}), "e4m3 none e5m2");
+  EXPECT_EQ(text(plain, {to_coat, no_w}), "e4m3 none e5m2");
+  EXPECT_EQ(text(plain, {x}), "e4m3 none none");
+  EXPECT_EQ(text(plain, {to_coat, to_plain, no_w, w}), "none e4m3/128x128 none");
 }
 
 TEST(Policy, an_operand_that_is_not_quantized_has_a_name) {
@@ -81,7 +147,7 @@ TEST(Policy, an_override_is_for_all_gemms_that_read_the_operand) {
   ASSERT_TRUE(base.backward_x && base.backward_w);
   const OperandFormat by_row = *operand_format_from_name("e4m3/row", false);
   EXPECT_EQ(operand_format_name(by_row), "e4m3/row");
-  const LinearFormats x = resolve(base, {{.pattern = "*", .x = by_row}}, "layers.0.q_proj");
+  const LinearFormats x = apply_overrides(base, {{.pattern = "*", .x = by_row}});
   EXPECT_EQ(x.x, by_row);
   EXPECT_FALSE(x.backward_x);
   EXPECT_EQ(x.backward_w, base.backward_w);

@@ -164,6 +164,19 @@ TEST(StatesStudy, agrees_with_the_definition_and_orders_the_formats) {
   EXPECT_TRUE(std::isfinite(cell(study.table, "companded", "companded")));
 }
 
+TEST(StatesStudy, figures_have_a_series_for_each_row_and_name_the_tensors) {
+  StatesOfTensor other = states(512);
+  other.parameter = "other";
+  const Study study = study_of({states(512), other});
+  for (const size_t i : {0, 1}) {
+    const Figure& figure = study.figures.at(i);
+    ASSERT_EQ(figure.series.size(), study.table.rows.size());
+    for (size_t row = 0; row < study.table.rows.size(); ++row)
+      EXPECT_TRUE(figure.series[row].name.ends_with(study.table.rows[row][0])) << row;
+  }
+  EXPECT_EQ(study.figures.at(1).x_names, (std::vector<std::string>{"w", "other"}));
+}
+
 TEST(StatesStudy, companded_states_keep_signs_zeros_and_what_is_above_zero) {
   const StateForm& form = state_forms().back();
   ASSERT_EQ(form.name, "companded");
@@ -240,6 +253,7 @@ TEST(TensorsStudy, names_the_tensors_that_it_leaves_out) {
       study_tensors(SafetensorsReader::open(posix_files(), folder / "w.safetensors"));
   ASSERT_EQ(study.table.rows.size(), 1u);
   EXPECT_EQ(study.table.rows[0][0], "good");
+  EXPECT_EQ(study.figures.at(0).x_names, std::vector<std::string>{"good"});
   EXPECT_THAT(study.left_out,
               testing::UnorderedElementsAre("nan: not finite", "inf: not finite",
                                             "zero: without a value but 0", "counts: of type I32"));

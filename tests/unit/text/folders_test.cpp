@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "text/padding.h"
 #include "text/tokenizer.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
@@ -50,6 +51,45 @@ TEST(TokenizerFolder, gives_the_ids_of_transformers) {
           << "case " << i << ": " << entry.at("files").dump() << ", text '" << texts[k] << "'";
     }
   }
+}
+
+// A tokenizer.json beside which the other file says lower case, accents or a first space otherwise.
+TEST(TokenizerFolder, takes_the_word_of_tokenizer_config_as_its_class_does) {
+  const Json golden = parse_json(fixture("configs.json"), "configs.json");
+  const auto texts = golden.at("texts").get<std::vector<std::string>>();
+  for (const Json& entry : golden.at("cases")) {
+    const ScratchFolder folder;
+    folder.put("tokenizer.json", fixture("../" + entry.at("tokenizer").get<std::string>()));
+    folder.put("tokenizer_config.json", entry.at("config").dump());
+    const auto tokenizer = make_tokenizer(posix_files(), folder.path());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      EXPECT_EQ(with_ends(*tokenizer, texts[i]), entry.at("ids")[i].get<Ids>())
+          << entry.at("tokenizer") << entry.at("config") << ", text '" << texts[i] << "'";
+    }
+  }
+}
+
+TEST(TokenizerFolder, two_files_that_contradict_each_other_are_an_error) {
+  const auto error = [](const std::string& config) {
+    const ScratchFolder folder;
+    folder.put("tokenizer.json", fixture("../word_pieces/uncased.json"));
+    folder.put("tokenizer_config.json", config);
+    return error_of([&] { (void)make_tokenizer(posix_files(), folder.path()); });
+  };
+  EXPECT_EQ(error(R"({"tokenizer_class": "BertTokenizer", "cls_token": "[CLS]"})"), "no error");
+  EXPECT_NE(
+      error(R"({"tokenizer_class": "BertTokenizer", "cls_token": "[MASK]"})").find("cls_token"),
+      std::string::npos);
+  EXPECT_NE(error(R"({"sep_token": {"content": "[MASK]"}})").find("sep_token"), std::string::npos);
+  EXPECT_NE(
+      error(R"({"unk_token": "[MASK]"})").find("unk_token: expected tokenizer.json's '[UNK]'"),
+      std::string::npos);
+  EXPECT_EQ(error(R"({"unk_token": {"content": "[UNK]"}})"), "no error");
+  EXPECT_EQ(error(R"({"tokenizer_class": "TokenizersBackend", "unk_token": "[MASK]"})"),
+            "no error");
+  EXPECT_NE(error(R"({"split_special_tokens": true})").find("split_special_tokens"),
+            std::string::npos);
+  EXPECT_NE(error(R"({"do_lower_case": "no"})").find("do_lower_case"), std::string::npos);
 }
 
 // Made by tools/make_slow_folder_goldens.py.
@@ -121,6 +161,24 @@ TEST(TokenizerFolder, faults_are_named) {
             "tokens, got 'x'");
   EXPECT_EQ(error("special_tokens_map.json", R"({"eos_token": {"lstrip": true}})"),
             "[json] DIR/special_tokens_map.json: expected key 'content', got none");
+}
+
+TEST(Padding, of_a_tokenizer_json_is_one_of_its_ids) {
+  const ScratchFolder folder;
+  const auto padding = [&](int64_t id) {
+    Json json = Json::parse(R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}}})");
+    json["model"]["merges"] = Json::array();
+    json["padding"]["pad_id"] = id;
+    const std::string path = folder.put("tokenizer.json", json.dump());
+    return padding_id(posix_files(), path, *make_tokenizer(posix_files(), path));
+  };
+  EXPECT_EQ(padding(1), 1);
+  for (const int64_t id : {int64_t{-1}, int64_t{2}, int64_t{1} << 32}) {
+    EXPECT_EQ(error_of([&] { padding(id); }, folder.path()),
+              fmt::format("[tokenizer] DIR/tokenizer.json: padding: expected a pad_id from 0 to 1, "
+                          "got {}",
+                          id));
+  }
 }
 
 TEST(GitLfsPointer, is_named) {

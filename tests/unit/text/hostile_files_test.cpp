@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "text/normalizer.h"
 #include "text/regex.h"
 #include "text/tokenizer.h"
 #include "unit/base/error_of.h"
@@ -13,8 +14,10 @@ namespace {
 using test::error_of;
 using test::ScratchFolder;
 
-const Json kReplace = {
-    {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaaaa"}};
+// Of so many letters for each a.
+Json replace(size_t n) {
+  return {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(n, 'a')}};
+}
 const Json kSplit = {{"type", "Split"}, {"pattern", {{"String", "z"}}}, {"behavior", "Isolated"}};
 
 class HostileFile : public testing::Test {
@@ -36,60 +39,92 @@ class HostileFile : public testing::Test {
 
 TEST_F(HostileFile, has_at_most_64_steps_of_a_kind) {
   const std::string at = "[tokenizer] DIR/t.json: expected at most ";
-  EXPECT_EQ(error(file("pre_tokenizer", kSplit, 15'000)),
+  EXPECT_EQ(error(file("pre_tokenizer", kSplit, 65)),
             at + "64 pre-tokenizers, and 4 of Metaspace, got more");
-  EXPECT_EQ(error(file("pre_tokenizer", {{"type", "Digits"}}, 1000)),
+  EXPECT_EQ(error(file("pre_tokenizer", {{"type", "Digits"}}, 65)),
             at + "64 pre-tokenizers, and 4 of Metaspace, got more");
   EXPECT_EQ(error(file("pre_tokenizer", {{"type", "Metaspace"}}, 5)),
             at + "64 pre-tokenizers, and 4 of Metaspace, got more");
-  EXPECT_EQ(error(file("normalizer", {{"type", "NFC"}}, 15'000)), at + "64 normalizers, got more");
-  EXPECT_EQ(error(file("decoder", kReplace, 15'000)).substr(0, at.size()), at);
+  EXPECT_EQ(error(file("normalizer", {{"type", "NFC"}}, 65)), at + "64 normalizers, got more");
+  EXPECT_EQ(error(file("decoder", replace(1), 65)).substr(0, at.size()), at);
   EXPECT_EQ(error(file("pre_tokenizer", kSplit, 64)), "no error");
+  EXPECT_EQ(error(file("normalizer", {{"type", "NFC"}}, 64)), "no error");
 }
 
 TEST_F(HostileFile, makes_texts_at_most_32_times_as_long) {
   const std::string at = "[tokenizer] DIR/t.json: expected replacements that make at most ";
-  EXPECT_EQ(error(file("normalizer", kReplace, 9)), at + "1056 bytes of a text, got more");
-  EXPECT_EQ(error(file("normalizer", kReplace, 1), std::string(100'000, 'a')), "no error");
-  EXPECT_EQ(error(file("normalizer", kReplace, 2), std::string(100'000, 'a')),
-            at + "3201024 bytes of a text, got more");
-  EXPECT_EQ(error(file("decoder", kReplace, 9)), at + "1056 bytes of a text, got more");
-  Json empty = kReplace;
+  const std::string text(1000, 'a');
+  EXPECT_EQ(error(file("normalizer", replace(33), 1), text), "no error");
+  EXPECT_EQ(error(file("normalizer", replace(34), 1), text),
+            at + "33024 bytes of a text, got more");
+  Json empty = replace(40);
   empty["pattern"] = {{"Regex", "x*"}};
-  EXPECT_EQ(error(file("normalizer", empty, 9)), at + "1056 bytes of a text, got more");
+  EXPECT_EQ(error(file("normalizer", empty, 1), text), at + "33024 bytes of a text, got more");
   EXPECT_EQ(
-      error(file("normalizer", {{"type", "Prepend"}, {"prepend", std::string(5000, 'b')}}, 1)),
+      error(file("normalizer", {{"type", "Prepend"}, {"prepend", std::string(1056, 'b')}}, 1)),
       at + "1056 bytes of a text, got more");
   EXPECT_EQ(error(file("pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}, 1)),
             "[tokenizer] DIR/t.json: Metaspace: expected a replacement of one character, got 'ab'");
 }
 
+TEST(Normalizer, ends_where_a_text_grows_beyond_its_limits) {
+  Normalizer normalizer({.max_steps = 2, .max_growth = 2, .growth_allowance = 3});
+  normalizer.add(ReplaceText{"a", "bb"});
+  EXPECT_EQ(normalizer.apply("aaa"), "bbbbbb");
+  normalizer.add(ReplaceText{"b", "cc"});
+  EXPECT_EQ(error_of([&] { normalizer.apply("aaa"); }),
+            "expected replacements that make at most 9 bytes of a text, got more");
+  EXPECT_EQ(error_of([&] { normalizer.add(StripSpace{}); }),
+            "expected at most 2 normalizers, got more");
+}
+
 TEST_F(HostileFile, has_expressions_of_few_groups) {
   std::string groups;
-  for (int i = 0; i < 5000; ++i) groups += "(a)?";
+  for (int i = 0; i < 255; ++i) groups += "(b)";
   Json split = kSplit;
   split["pattern"] = {{"Regex", groups}};
+  EXPECT_EQ(error(file("pre_tokenizer", split, 1)), "no error");
+  split["pattern"] = {{"Regex", groups + "(b)"}};
   const std::string got = error(file("pre_tokenizer", split, 1));
-  EXPECT_NE(got.find("5000 groups, more than 255"), std::string::npos) << got;
+  EXPECT_NE(got.find("256 groups, more than 255"), std::string::npos) << got;
+}
+
+TEST(Regex, is_bounded_in_length_and_groups) {
+  const RegexLimits limits{.max_pattern_bytes = 6, .max_groups = 2};
+  EXPECT_EQ(error_of([&] { Regex("(a)(b)", limits); }), "no error");
+  EXPECT_EQ(error_of([&] { Regex("(a)(b)c", limits); }),
+            "expected a regular expression, got '(a)(b)c': longer than 6 bytes");
+  EXPECT_EQ(error_of([&] { Regex("(a)(b)", {.max_groups = 1}); }),
+            "expected a regular expression, got '(a)(b)': 2 groups, more than 1");
+}
+
+TEST(Regex, ends_where_a_search_takes_more_steps_than_its_limit) {
+  const std::string text(12, 'a');
+  const auto search = [&](const RegexLimits& limits) {
+    MatchBudget budget = match_budget(text.size());
+    return error_of(
+        [&] { Regex("(?:a|aa)+[bc]", limits).for_each(text, budget, [](const RegexMatch&) {}); });
+  };
+  EXPECT_EQ(search({}), "no error");
+  const std::string got = search({.max_steps = 20, .steps_per_byte = 0});
+  EXPECT_NE(got.find("bounded time"), got.npos) << got;
 }
 
 // All searches of a text have one budget, whichever step and segment they are for.
 TEST(Regex, ends_where_its_budget_does) {
-  const Regex recursive("(a(?R)?b|.)"), nested("(?:a?){18}[bc]");
-  const std::string text(100'000, 'a');
-  for (const Regex* regex : {&recursive, &nested}) {
-    MatchBudget budget{0.05};
-    const std::string got =
-        error_of([&] { regex->for_each(text, budget, [](const RegexMatch&) {}); });
-    EXPECT_NE(got.find("bounded time"), got.npos) << (regex == &nested) << got;
-    EXPECT_LT(budget.seconds, 0);
-    EXPECT_GT(budget.seconds, -2);
-  }
+  const std::string text(3'000'000, 'a');
+  const Regex letters("a{1,3}");
+  MatchBudget none{0};
+  const std::string got = error_of([&] { letters.for_each(text, none, [](const RegexMatch&) {}); });
+  EXPECT_NE(got.find("it took too long"), got.npos) << got;
+  EXPECT_LT(none.seconds, 0);
+  EXPECT_GT(none.seconds, -2);
   MatchBudget budget = match_budget(text.size());
   size_t n = 0;
-  Regex("a{1,3}").for_each(text, budget, [&](const RegexMatch&) { ++n; });
-  EXPECT_EQ(n, 33'334u);
+  letters.for_each(text, budget, [&](const RegexMatch&) { ++n; });
+  EXPECT_EQ(n, 1'000'000u);
   EXPECT_GT(budget.seconds, 2.5);
+  EXPECT_EQ(match_budget(10, {.seconds = 2, .seconds_per_byte = 0.5}).seconds, 7);
 }
 
 TEST(Regex, finds_the_same_however_far_matches_are_apart) {

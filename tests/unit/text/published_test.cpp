@@ -6,6 +6,8 @@
 
 #include "base/json.h"
 #include "text/tokenizer.h"
+#include "unit/base/scratch_folder.h"
+#include "unit/infer/gguf_file.h"
 
 namespace octet {
 namespace {
@@ -91,13 +93,27 @@ struct LlamaCpp {
 void PrintTo(const LlamaCpp& row, std::ostream* out) {
   *out << row.name;
 }
+// A GGUF file that names no pre-tokenizer, with this one as its first key.
+std::string with_pre_tokenizer(const std::string& path, const std::string& name) {
+  constexpr size_t kCount = 16, kFirstKey = 24;
+  std::string bytes = posix_files().read_text(path);
+  uint64_t n = 0;
+  std::memcpy(&n, bytes.data() + kCount, sizeof n);
+  bytes.replace(kCount, sizeof n, test::GgufFile::raw(n + 1));
+  return bytes.insert(kFirstKey, test::GgufFile::text("tokenizer.ggml.pre") +
+                                     test::GgufFile::raw<uint32_t>(8) + test::GgufFile::text(name));
+}
+
 class LlamaCppGolden : public testing::TestWithParam<LlamaCpp> {};
 
 TEST_P(LlamaCppGolden, ids_are_met) {
   const std::string base = kGolden + "llamacpp/ggml-vocab-" + GetParam().golden + ".gguf";
   const std::string path = kData + "tokenizers/" + GetParam().path;
   if (!posix_files().exists(path)) GTEST_SKIP() << "shared test data absent: " << path;
-  const auto tokenizer = make_tokenizer(posix_files(), path);
+  const test::ScratchFolder folder;
+  const bool is_gguf = path.ends_with(".gguf");
+  const auto tokenizer = make_tokenizer(
+      posix_files(), is_gguf ? folder.put("m.gguf", with_pre_tokenizer(path, "mpt")) : path);
   const std::string texts = posix_files().read_text(base + ".inp");
   std::istringstream lines(posix_files().read_text(base + ".out"));
   constexpr std::string_view kSeparator = "\n__ggml_vocab_test__\n";

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "train/json_lines_file.h"
+#include "train/run_statistics.h"
 #include "train/step_report.h"
 #include "unit/base/scratch_folder.h"
 
@@ -156,6 +157,33 @@ TEST(StepLine, says_what_a_reader_wants_to_know) {
   EXPECT_EQ(step_line(r),
             "step 10/10  loss 1.5000  lr 1.00e-03  |g| 0.25  1000 tokens/s  validation loss "
             "1.2500");
+}
+
+TEST(StepLine, names_what_is_counted_and_what_was_read) {
+  StepReport r = report(10);
+  r.unit = kPictures;
+  r.val_loss = 1.25;
+  r.val_amount = "42 of 120 samples";
+  EXPECT_EQ(step_line(r),
+            "step 10/10  loss 1.5000  lr 1.00e-03  |g| 0.25  1000 pictures/s  validation loss "
+            "1.2500 (42 of 120 samples)");
+  EXPECT_EQ(parse_metrics(metrics_json(r))->unit, kPictures);
+  r.unit = kTokens;
+  EXPECT_EQ(metrics_json(r).find("unit"), std::string::npos);
+}
+
+TEST(StepTally, counts_the_tokens_that_there_are) {
+  StepTally tally;
+  EXPECT_FALSE(tally.tokens_per_s().has_value());
+  StepReport r = report(1);
+  r.tokens = 1'000'000;  // with padding, since the start
+  r.tokens_per_s = 300;
+  r.time_ms = 1000;
+  tally.add(r);
+  r.tokens_per_s = 100;
+  r.time_ms = 3000;
+  tally.add(r);
+  EXPECT_DOUBLE_EQ(tally.tokens_per_s().value(), 150);
 }
 
 TEST(StepLine, shows_no_sign_of_a_nan) {

@@ -53,6 +53,75 @@ TEST(RunGuards, go_on_without_a_gradient_where_the_key_says_so) {
   EXPECT_EQ(run.warnings.size(), 1u);
 }
 
+// Lengths beside which optim.eps is all.
+TEST(RunGuards, take_a_gradient_that_moves_no_weight_for_none) {
+  Watched run;
+  for (const int step : {1, 2}) EXPECT_EQ(run.add(step_of(step, 1e-32f)), "no error");
+  EXPECT_EQ(run.warnings.front(), "step 1: the gradient is 1e-32 long, which moves no weight");
+  EXPECT_EQ(run.add(step_of(3, 1e-12f)),
+            "[train] expected a step that learns, got one in which the gradient is 1e-12 long, "
+            "which moves no weight at step 3, the last of 3 such steps (train.max_zero_gradients)");
+  OptimConfig optim;
+  optim.clip = 1e-12;
+  Watched clipped;
+  clipped.guards = RunGuards({}, optim);
+  EXPECT_EQ(clipped.add(step_of(1, 5)), "no error");
+  EXPECT_EQ(clipped.warnings.front(),
+            "step 1: optim.clip makes the gradient 1e-12 long, which moves no weight");
+  optim.clip = 1e-6;
+  Watched small;
+  small.guards = RunGuards({}, optim);
+  EXPECT_EQ(small.add(step_of(1, 5)), "no error");
+  optim.clip = 1e-12, optim.kind = UpdateKind::lamb;
+  small.guards = RunGuards({}, optim);
+  EXPECT_EQ(small.add(step_of(2, 5)), "no error");
+  optim.kind = UpdateKind::adamw, optim.rules = {{.match = "*", .kind = UpdateKind::lamb}};
+  small.guards = RunGuards({}, optim);
+  EXPECT_EQ(small.add(step_of(3, 5)), "no error");
+  optim.rules = {}, optim.eps = 1e-15;  // beside which 1e-12 is much
+  small.guards = RunGuards({}, optim);
+  EXPECT_EQ(small.add(step_of(4, 5)), "no error");
+  EXPECT_TRUE(small.warnings.empty());
+}
+
+// Of steps that had a gradient and labels, at rates that rise to 1.
+TEST(RunGuards, look_at_the_weights_behind_the_first_steps) {
+  OptimConfig optim;
+  optim.lr = 1;
+  RunGuards guards({}, optim);
+  const auto step = [](int64_t number, double lr) {
+    StepReport report = step_of(number, 1);
+    report.lr = lr;
+    return report;
+  };
+  StepReport skipped = step(1, 1e-4);
+  skipped.skipped = true;
+  EXPECT_FALSE(guards.ends_first_steps(skipped));
+  StepReport unlabelled = step_of(2, 0, 0);
+  EXPECT_FALSE(guards.ends_first_steps(unlabelled));
+  EXPECT_FALSE(guards.ends_first_steps(step(3, 1e-4)));
+  EXPECT_FALSE(guards.ends_first_steps(step(4, 1e-4)));
+  EXPECT_TRUE(guards.ends_first_steps(step(5, 1e-4)));
+  EXPECT_FALSE(guards.ends_first_steps(step(6, 1e-4)));
+  std::vector<std::string> warnings;
+  const Log log([&](LogLevel, const std::string& text) { warnings.push_back(text); });
+  const auto check = [&](double moved) {
+    return test::error_of([&] { guards.check_movement(moved, step(5, 1e-4), log); });
+  };
+  EXPECT_EQ(check(1e-12), "no error");  // 3e-9 a step where the rate is 1
+  EXPECT_EQ(check(kNotANumber), "no error");
+  EXPECT_TRUE(warnings.empty());
+  EXPECT_EQ(check(1e-13),
+            "[train] expected steps that learn, got a step 5 after which no weight has moved by "
+            "more than 1e-13 in 3 steps (optim.lr, optim.rules) (train.max_zero_gradients)");
+  TrainConfig goes_on;
+  goes_on.max_zero_gradients = 0;
+  guards = RunGuards(goes_on, optim);
+  for (const int number : {1, 2, 3}) guards.ends_first_steps(step(number, 1));
+  EXPECT_EQ(check(0), "no error");
+  EXPECT_EQ(warnings.size(), 2u);
+}
+
 TEST(RunGuards, take_equal_losses_of_all_ranks_alike) {
   Watched run;
   StepReport report = step_of(1, 1);

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "config/load.h"
 #include "config/table.h"
+#include "data/token_rows.h"
 #include "infer/model_spec.h"
 #include "train/local_text.h"
+#include "train/row_data.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
@@ -55,6 +59,39 @@ TEST(RunSetup, optimizer_states_follow_the_configuration) {
 TEST(RunSetup, gradients_are_narrow_up_to_four_micro_batches) {
   const RunConfig config = config_with({"train.accumulate=4"});
   EXPECT_EQ(program_options(config, ModelSpec{}).recipe_options.gradient, Dtype::bf16);
+}
+
+// The formats of a linear by the plan of a run.
+std::string formats_in(const std::string& recipe, const std::string& linear) {
+  const RunConfig config =
+      config_with({"model.hidden=32", "model.layers=2", "model.heads=2", recipe});
+  const ModelSpec spec = model_from_config(posix_files(), config);
+  const ProgramOptions options = program_options(config, spec);
+  const std::string table = resolved_table(
+      chosen_recipe(options.recipe, options.recipe_options),
+      options.forward({.batch = 1, .seq = 8}, ForwardKind::loss), options.recipe_options);
+  std::istringstream lines(table);
+  for (std::string name, line; lines >> name;) {
+    std::getline(lines, line);
+    if (name == linear) return line.substr(line.find("x "));
+  }
+  return "none";
+}
+
+// The examples of docs/configuration.md and docs/hifloat8.md.
+TEST(RunSetup, later_lines_of_overrides_win_in_the_examples_of_the_pages) {
+  const std::string bf16 = "x bf16  w bf16  dy bf16";
+  const std::string coat =
+      "recipe={base: coat, override: {'layers.0.*': bf16, '*.down_proj': {dy: e4m3}}}";
+  EXPECT_EQ(formats_in(coat, "layers.0.up_proj"), bf16);
+  EXPECT_EQ(formats_in(coat, "layers.0.down_proj"), "x bf16  w bf16  dy e4m3");
+  EXPECT_EQ(formats_in(coat, "layers.1.up_proj"), "x e4m3  w e4m3  dy e5m2");
+  EXPECT_EQ(formats_in(coat, "layers.1.down_proj"), "x e4m3  w e4m3  dy e4m3");
+  const std::string hif8 =
+      "recipe={base: hif8, override: {'layers.0.*': bf16, '*.down_proj': {dy: e5m2}}}";
+  EXPECT_EQ(formats_in(hif8, "layers.0.q_proj"), bf16);
+  EXPECT_EQ(formats_in(hif8, "layers.0.down_proj"), "x bf16  w bf16  dy e5m2");
+  EXPECT_EQ(formats_in(hif8, "layers.1.down_proj"), "x hif8  w hif8  dy e5m2");
 }
 
 TEST(RunSetup, schedule_and_loader_follow_the_configuration) {
@@ -117,6 +154,38 @@ TEST(RunSetup, evaluation_reads_as_many_bytes_as_asked_for) {
   EXPECT_EQ(eval_tokens(config, ModelSpec{.vocab = 256}), 1000);
   EXPECT_EQ(eval_tokens(config, ModelSpec{.vocab = 50304}), 500);
   EXPECT_EQ(eval_tokens(config, ModelSpec{.vocab = 128256}), 250);
+}
+
+// Samples count as such, however large they are.
+TEST(RunSetup, evaluation_reads_all_samples_or_as_many_as_asked_for) {
+  TokenRows rows;
+  for (int i = 0; i < 9; ++i) rows.add_row(std::vector<int32_t>(64, i), {});
+  Dataset data;
+  data.train_rows = data.val_rows = token_rows(std::move(rows), {});
+  const auto amount = [&](const std::vector<std::string>& sets) {
+    const RunConfig config = config_with(sets);
+    const EvalAmount result = eval_amount(data, config, {});
+    EXPECT_EQ(make_eval_rows(data, config, {})->n_rows(), result.n);
+    return result;
+  };
+  EXPECT_EQ(amount({"train.eval_bytes=1", "model.seq=64"}).text(), "all 9 samples");
+  EXPECT_EQ(amount({"train.eval_rows=4", "model.seq=64"}).text(), "4 of 9 samples");
+  EXPECT_TRUE(amount({"train.eval_rows=10", "model.seq=64"}).is_all());
+}
+
+TEST(RunSetup, evaluation_says_how_much_text_it_reads) {
+  const test::ScratchFolder folder;
+  const std::string text = folder.put("text.txt", std::string(100, 'a'));
+  const RunConfig config =
+      config_with({"data.train=[" + text + "]", "data.val_fraction=0.5", "train.eval_bytes=20"});
+  const ModelSpec spec{.vocab = 256};
+  EXPECT_EQ(eval_amount(open_run_data(posix_files(), config, spec), config, spec).text(),
+            "20 of 50 tokens");
+  RunConfig limited = config;
+  limited.train.eval_rows = 1;
+  EXPECT_EQ(error_of([&] { open_run_data(posix_files(), limited, spec); }),
+            "train.eval_rows: expected 0 for text of a decoder, of which train.eval_bytes says how "
+            "much is read, got 1");
 }
 
 TEST(RunSetup, errors_name_the_key) {

@@ -122,6 +122,14 @@ TEST(RunStatistics, an_interval_without_a_finite_value_is_written_as_null) {
     EXPECT_TRUE(json.at(key).is_null()) << key;
 }
 
+TEST(RunStatistics, an_interval_counts_what_its_steps_count) {
+  RunStatistics statistics({.interval = 1});
+  StepReport pictures = report(1, 2.0F);
+  pictures.unit = kPictures;
+  statistics.add(pictures);
+  EXPECT_EQ(statistics.summary().value().unit, kPictures);
+}
+
 TEST(Telemetry, spike_and_site_are_lines_with_their_step) {
   const auto spike = nlohmann::json::parse(
       telemetry_json(12, 5.0F, {.mean = 3, .deviation = 0.25, .n_deviations = 8}));
@@ -151,6 +159,10 @@ TEST(SummaryLine, says_what_a_reader_wants_to_know) {
   EXPECT_EQ(summary_line(summary),
             "steps 51 to 100: loss 3.2100, deviation 0.0300; |g| median 1.31, largest 4.20, 12 % "
             "clipped; 0 spikes, 0 skipped; 8120 tokens/s");
+  EXPECT_EQ(telemetry_json(summary).find("unit"), std::string::npos);
+  summary.unit = kPictures;
+  EXPECT_TRUE(summary_line(summary).ends_with("; 8120 pictures/s"));
+  EXPECT_TRUE(telemetry_json(summary).ends_with(R"("tokens_per_s":8120.0,"unit":"pictures"})"));
 }
 
 }  // namespace

@@ -66,12 +66,14 @@ struct MomentKernel {
   Codec codec{};
   ExpandedCodes expanded{};
   const RangeThresholds* thresholds = nullptr;  // of an expanded moment
+  AmaxRounding rounding{};                      // takes `first`
   float target = 0, least = 0, log2_least = 0;
 
-  uint32_t meta(const BitRange& range) const {
+  uint32_t meta(const BitRange& range, int64_t first) const {
     const AbsRange values{float_of(range.amax), float_of(range.amin), false};
-    return thresholds != nullptr ? expansion_meta(values, *thresholds)
-                                 : moment_meta(coding, values);
+    const uint32_t up = rounding.up(first);
+    return thresholds != nullptr ? expansion_meta(moment_range(values), *thresholds, up)
+                                 : moment_meta(coding, values, up);
   }
 };
 
@@ -80,6 +82,7 @@ MomentKernel moment_kernel(const MomentPlace& place) {
   MomentKernel kernel{.place = place, .coding = coding};
   if (is_f32_or_bf16(coding.dtype)) return kernel;
   kernel.codec = simd_codec(coding.dtype);
+  kernel.rounding = amax_rounding(coding, place.random);
   if (coding.expand) {
     kernel.thresholds = &find_expansion(coding.dtype, coding.moment).thresholds;
     kernel.expanded = expanded_codes(coding.dtype);
@@ -168,8 +171,9 @@ class Groups {
     bool overflows = false;
     for (int64_t i = 0; i < n_groups; ++i) {
       overflows |= ranges[i].m.amax >= kF32Inf || ranges[i].v.amax >= kF32Inf;
-      m[i] = {ranges[i].m, new_meta(m_, ranges[i].m)};
-      v[i] = {ranges[i].v, new_meta(v_, ranges[i].v)};
+      const int64_t group = a_.first + first + i * group_;
+      m[i] = {ranges[i].m, new_meta(m_, ranges[i].m, group)};
+      v[i] = {ranges[i].v, new_meta(v_, ranges[i].v, group)};
     }
     if (overflows) keep_finite(u, s.n);
     store_moment(b, s, m_, {m.data(), u.m_to});
@@ -374,9 +378,9 @@ class Groups {
            float_of(range.amin) > float_of(range.amax) * 0x1p-100f;
   }
 
-  static uint32_t new_meta(const MomentKernel& kernel, const BitRange& range) {
+  static uint32_t new_meta(const MomentKernel& kernel, const BitRange& range, int64_t first) {
     const bool coded = !is_f32_or_bf16(kernel.coding.dtype) && range.amax < kF32Inf;
-    return coded ? kernel.meta(range) : 0;
+    return coded ? kernel.meta(range, first) : 0;
   }
 
   void store_moment(Buffers& b, const Span& s, const MomentKernel& kernel,

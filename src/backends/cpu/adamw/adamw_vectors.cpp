@@ -289,7 +289,7 @@ template <bool kNarrowGrad, Weights kWeights, bool kMultiply, bool kRanges>
 void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges* ranges) {
   const VF b1 = set(k.beta1), b2 = set(k.beta2);
   const Divider c1(k.c1), c2(k.c2);
-  const VF one_b1 = set(1.0f - k.beta1), one_b2 = set(1.0f - k.beta2);
+  const VF one_b1 = set(k.rest1), one_b2 = set(k.rest2);
   const VF lr = set(k.lr), eps = set(k.eps), decay = set(k.weight_decay), scale = set(k.grad_scale);
   const auto* const g = static_cast<const float*>(s.grad.data);
   const auto* const narrow_g = static_cast<const uint16_t*>(s.grad.data);

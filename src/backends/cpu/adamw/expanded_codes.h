@@ -31,7 +31,7 @@ struct DecodeJob {
 };
 struct EncodeJob {
   uint32_t meta;
-  const float* x;  // 0 or normal, at most the stored amax
+  const float* x;  // 0 or normal, at most a place of the metadata above the stored amax
   uint8_t* codes;
 };
 

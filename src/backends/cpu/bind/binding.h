@@ -27,6 +27,7 @@ struct Binding {
 };
 
 // Every family's bindings.
+std::span<const Binding> tensor_sum_bindings();
 std::span<const Binding> gemm_bindings();
 std::span<const Binding> elementwise_bindings();
 std::span<const Binding> layer_bindings();
@@ -39,7 +40,7 @@ std::span<const Binding> rank_bindings();
 std::span<const Binding> widened_bindings();
 std::span<const Binding> reference_bindings();
 
-// The rows of an instruction set: of none, what ranks do together and the reference.
+// The rows of an instruction set: of none, what ranks do together, a card's sums and the reference.
 std::span<const KernelRow* const> kernel_rows(Isa isa);
 // What prepares a row of them.
 const Binding& binding_of(const KernelRow& row);

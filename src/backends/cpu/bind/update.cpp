@@ -134,6 +134,8 @@ LaunchFn prepare_adamw(const NodeView& view, Context& context) {
                                   .amax = call.amax},
                                  {.beta1 = static_cast<float>(a.beta1),
                                   .beta2 = static_cast<float>(a.beta2),
+                                  .rest1 = rest_of(a.beta1),
+                                  .rest2 = rest_of(a.beta2),
                                   .eps = static_cast<float>(a.eps),
                                   .weight_decay = static_cast<float>(a.weight_decay),
                                   .lr = *call.data<float>(S::lr),

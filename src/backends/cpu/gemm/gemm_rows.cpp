@@ -22,8 +22,20 @@ int64_t aligned(int64_t bytes) {
   return round_up(bytes, 64);
 }
 
-bool is_packed(const GemmSpec& spec, const DotOrder& order) {
-  return spec.trans_b == Transpose::no || (order.chain == DotChain::steps && spec.m > kMaxDotRows);
+// dot_rows reads whole groups; on some machines the library cuts its sums elsewhere.
+bool ends_in_groups(const DotOrder& order, int64_t k) {
+  while (k > 0) {
+    const int64_t n_elems = order.runs.next(k);
+    if (n_elems % kDotDepth != 0) return false;
+    k -= n_elems;
+  }
+  return true;
+}
+
+bool is_packed(const GemmSpec& spec, const DotOrder& order, int64_t k_padded) {
+  if (spec.trans_b == Transpose::no) return true;
+  return order.chain == DotChain::steps &&
+         (spec.m > kMaxDotRows || !ends_in_groups(order, k_padded));
 }
 
 int64_t columns_apart(const GemmSpec& spec, int n_threads) {
@@ -45,7 +57,7 @@ GemmRows::GemmRows(const GemmSpec& spec, const DotOrder& order, int n_threads)
       order_(order),
       n_threads_(n_threads),
       k_padded_(round_up(spec.k, kTileDepth)),
-      packs_(is_packed(spec, order)),
+      packs_(is_packed(spec, order, k_padded_)),
       apart_(packs_ ? 1 : columns_apart(spec, n_threads)) {}
 
 int64_t GemmRows::strip_bytes() const {

@@ -24,6 +24,8 @@ AdamwConstants constants(const RefCall& call) {
   const auto& a = std::get<AdamwAttrs>(call.attrs);
   return {.beta1 = static_cast<float>(a.beta1),
           .beta2 = static_cast<float>(a.beta2),
+          .rest1 = rest_of(a.beta1),
+          .rest2 = rest_of(a.beta2),
           .eps = static_cast<float>(a.eps),
           .weight_decay = static_cast<float>(a.weight_decay),
           .lr = scalar(call, S::lr),

@@ -62,7 +62,7 @@ struct GemmAlgorithm {
 struct Context {
   int device = 0;
   bool deterministic = false;
-  int n_sm = 0;
+  int n_sm = 0, capability = 0;  // 10 major + minor
   cudaStream_t stream = nullptr, transfers = nullptr, saves = nullptr;
   cublasLtHandle_t blas = nullptr;
   Counters counters = {};

@@ -86,6 +86,7 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
     }
     describe(*info);
     c.n_sm = info->n_sm;
+    c.capability = 10 * info->sm_major + info->sm_minor;
   });
 }
 

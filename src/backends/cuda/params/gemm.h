@@ -30,6 +30,7 @@ struct GemmParams {
   bool trans_a = false, trans_b = false;  // op transposes: a is stored [k, m], b [n, k]
   bool has_c = false, has_bias = false;
   bool fast_accumulate = false;  // of FP8 products: fewer bits in the accumulator
+  bool checks_sums = false;      // only algorithms that add as math/tensor_sums.h says
   bool tf32 = false;             // of f32 products: factors rounded to TF32
   Dtype a_scales = Dtype::f32, b_scales = Dtype::f32;
   bool has_scale_a = false, has_scale_b = false;

@@ -54,7 +54,8 @@ struct AdamwParams {
   int64_t first = 0;    // the place of element 0 in the parameter, for what is drawn
   uint64_t stream = 0;  // hash of the parameter's name
   uint32_t seed = 0;
-  float beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+  float beta1 = 0, beta2 = 0, rest1 = 0, rest2 = 0;  // math/adamw.h
+  float eps = 0, weight_decay = 0;
   Dtype w = Dtype::f32, g = Dtype::f32;
   WeightStore store = WeightStore::plain;
   bool exact = false;  // powers with the same bits everywhere

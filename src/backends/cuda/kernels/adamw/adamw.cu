@@ -112,7 +112,8 @@ class AdamwStep : public Prepared {
     const auto words = [](const void* at) { return static_cast<const uint32_t*>(at); };
     const bool coded_m = !is_high_precision(p_.m.dtype), coded_v = !is_high_precision(p_.v.dtype);
     const bool scaled_v = p_.v.dtype == Dtype::fp16;
-    const bool draws = p_.store == WeightStore::stochastic || p_.m.stochastic || p_.v.stochastic;
+    const bool draws = p_.store == WeightStore::stochastic || p_.m.stochastic || p_.v.stochastic ||
+                       coded_m || coded_v;
     const bool beside = p_.store == WeightStore::remainder || p_.store == WeightStore::master;
     return {.p = p_,
             .g = args.operands[S::g],

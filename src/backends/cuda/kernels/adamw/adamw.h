@@ -80,6 +80,8 @@ struct AdamwCall {
 OCTET_HOST_DEVICE inline void set_numbers(AdamwParams& p, const OctetCudaNumbers& numbers) {
   p.beta1 = static_cast<float>(numbers.beta1);
   p.beta2 = static_cast<float>(numbers.beta2);
+  p.rest1 = rest_of(numbers.beta1);
+  p.rest2 = rest_of(numbers.beta2);
   p.eps = static_cast<float>(numbers.eps);
   p.weight_decay = static_cast<float>(numbers.weight_decay);
 }

@@ -33,10 +33,11 @@ inline constexpr float kLog2Target = D == Dtype::e4m3 ? 8.80735492f : 15.8073549
 template <Dtype D>
 inline constexpr float kLog2Range = D == Dtype::e4m3 ? 17.8073549f : 31.8073549f;
 inline constexpr uint32_t kSign = 0x80000000u;
+inline constexpr float kLog2Nudge = 1.760992e-4f;  // of moment_range's factor
 
 // Shared memory. A row of the first table is a code's: 32 words for m, 32 for v, one a lane, so
 // that no two lanes meet in a bank, and a byte of codes is an address as it stands. The second says
-// by 16k: 1 / k, and the least log2(amax) with which the smallest code does not vanish.
+// by 16k: 1 / k, and the least amax with which the smallest code does not vanish.
 inline constexpr int kRowBytes = 256;
 inline constexpr int kCodesBytes = 256 * kRowBytes;
 inline constexpr int kTableBytes = kCodesBytes + 256 * static_cast<int>(sizeof(float2));
@@ -47,28 +48,29 @@ __device__ __forceinline__ void fill_tables(char* tables) {
   for (int row = static_cast<int>(threadIdx.x) / 16; row < 256;
        row += static_cast<int>(blockDim.x) / 16) {
     const float q = to_float<Dtype::e4m3>(static_cast<uint8_t>(row & 0x7F));
-    const float log2_q = fast_log2(q) - kLog2Target<Dtype::e4m3>;
+    const float log2_q = fast_log2(q) - fast_log2(kFormatRow<Dtype::e4m3>.amax_target);
     const float x = column < 8 || row < 128 ? log2_q : __uint_as_float(kF32Nan);
     reinterpret_cast<float4*>(tables)[row * 16 + column] = make_float4(x, x, x, x);
   }
 #pragma unroll 1
   for (int k16 = static_cast<int>(threadIdx.x); k16 < 256; k16 += static_cast<int>(blockDim.x)) {
     const float inv_k = k16 == 0 ? 1.0f : 16.0f * fast_inverse(static_cast<float>(k16));
-    const float least =
-        k16 == 0 ? -__uint_as_float(kF32Inf) : kLog2Range<Dtype::e4m3> * inv_k - 125.0f;
+    const float least = k16 == 0 ? 0.0f : fast_exp2(kLog2Range<Dtype::e4m3> * inv_k - 125.0f);
     reinterpret_cast<float2*>(tables + kCodesBytes)[k16] = make_float2(inv_k, least);
   }
 }
 
-// How the codes of a group are read, times a factor.
+// How the codes of a group are read, times a factor. The factor is a part of amax before its
+// logarithm is rounded: added to the logarithm, a factor near 1 would be off by the same share of
+// itself in every step.
 struct Decoding {
   float inv_k, log2_amax;
   bool far;  // the smallest code is not a normal number
 
-  __device__ __forceinline__ Decoding(const char* tables, uint32_t meta, float log2_factor) {
+  __device__ __forceinline__ Decoding(const char* tables, uint32_t meta, float factor) {
     const float2 row = reinterpret_cast<const float2*>(tables + kCodesBytes)[meta & 0xFFu];
-    const float log2 = fast_log2(meta_amax(meta));
-    inv_k = row.x, log2_amax = log2 + log2_factor, far = !(log2 >= row.y);
+    const float amax = meta_amax(meta);
+    inv_k = row.x, log2_amax = fast_log2(amax * factor), far = !(amax >= row.y);
   }
   // The magnitude of byte j by m's table or v's; NaN for NaN, and for a negative v.
   template <Moment M>
@@ -82,7 +84,7 @@ struct Decoding {
 
 // What is the same for every element of expanded E4M3.
 struct StepConstants {
-  float log2_beta1, log2_beta2;
+  float beta1, beta2;
   float g_of_m, gg_of_v;      // (1 - beta1) s, (1 - beta2) s^2; s scales the gradient
   float size_of_v, size_eps;  // (sqrt(v / c2) + eps) c1 / lr = sqrt(v) size_of_v + size_eps
   float minus_decay;          // -lr weight_decay
@@ -90,10 +92,9 @@ struct StepConstants {
 };
 __device__ __forceinline__ StepConstants step_constants(const AdamwConstants& k) {
   StepConstants c{};
-  c.log2_beta1 = fast_log2(k.beta1);
-  c.log2_beta2 = fast_log2(k.beta2);
-  c.g_of_m = (1.0f - k.beta1) * k.grad_scale;
-  c.gg_of_v = (1.0f - k.beta2) * k.grad_scale * k.grad_scale;
+  c.beta1 = k.beta1, c.beta2 = k.beta2;
+  c.g_of_m = k.rest1 * k.grad_scale;
+  c.gg_of_v = k.rest2 * k.grad_scale * k.grad_scale;
   const float inv_rate = k.c1 * fast_inverse(k.lr);
   c.size_of_v = inv_rate * fast_inverse(fast_sqrt(k.c2));
   c.size_eps = k.eps * inv_rate;
@@ -121,9 +122,9 @@ struct Choice {
 };
 // For an extent within what powers take, by the machine's logarithms: with errors of 2^-22 of
 // themselves.
-__device__ __forceinline__ Choice choice_of(const Extent& extent) {
-  const float log2_amax = fast_log2(__uint_as_float((extent.amax + 127u) & ~127u));
-  const float log2_amin = fast_log2(__uint_as_float(extent.amin));
+__device__ __forceinline__ Choice choice_of(const Extent& extent, uint32_t up) {
+  const float log2_amax = fast_log2(__uint_as_float((extent.amax + up) & ~127u));
+  const float log2_amin = fast_log2(__uint_as_float(extent.amin)) + kLog2Nudge;
   const float inverse = fast_inverse(fmaxf(log2_amax - log2_amin, 1.0f));
   const float k16 = fminf(16.0f * kLog2Range<Dtype::e4m3> * inverse, kMaxK16 + 0.5f);
   const float error = __fmaf_rn(fabsf(log2_amin) * 0x1p-20f, inverse, 0x1p-20f);
@@ -133,9 +134,9 @@ __device__ __forceinline__ Choice choice_of(const Extent& extent) {
   return {bits, log2_amax, empty, !empty && doubtful};
 }
 // 16k to the letter of math/range.h.
-static __device__ __noinline__ float exact_k16(const Extent& extent) {
-  return static_cast<float>(
-      meta_k16(expansion_meta(extent.range(), kThresholds<Dtype::e4m3, Moment::first>)));
+static __device__ __noinline__ float exact_k16(const Extent& extent, uint32_t up) {
+  return static_cast<float>(meta_k16(
+      expansion_meta(moment_range(extent.range()), kThresholds<Dtype::e4m3, Moment::first>, up)));
 }
 // Whether the group is not empty and leaves what the powers take, or is not finite.
 __device__ __forceinline__ bool is_far(const Extent& extent, uint32_t most) {
@@ -148,9 +149,10 @@ struct Encoding {
   uint32_t meta;
   float k, offset;
 };
-__device__ __forceinline__ Encoding encoding_of(const Extent& extent, const Choice& choice) {
+__device__ __forceinline__ Encoding encoding_of(const Extent& extent, const Choice& choice,
+                                                uint32_t up) {
   if (choice.empty) return {0, 1.0f, -__uint_as_float(kF32Inf)};
-  const uint32_t amax24 = (extent.amax + 127u) >> 7;
+  const uint32_t amax24 = (extent.amax + up) >> 7;
   const float k = __fmaf_rn(choice.bits, 0.0625f, -0x1p19f);
   return {__byte_perm(__float_as_uint(choice.bits), amax24, 0x6540), k,
           __fmaf_rn(-k, choice.log2_amax, kLog2Target<Dtype::e4m3>)};

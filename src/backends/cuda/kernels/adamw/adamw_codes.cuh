@@ -139,21 +139,25 @@ __device__ __forceinline__ float opaque(float x) {
 template <Codec C>
 struct Common {
   std::conditional_t<C == Codec::expanded, StepConstants, AdamwConstants> k;
-  uint32_t step;  // of the random words
+  uint32_t step;                  // of the random words
+  uint32_t amax_of_m, amax_of_v;  // the words of AmaxRounding
 };
 template <Codec C, WeightStore S>
 __device__ __forceinline__ Common<C> common_of(const AdamwCall& call) {
   const uint32_t step = S == WeightStore::stochastic ? *call.attempt : 0;
+  const auto word = [&](UpdateDraw what) { return amax_rounding({}, stream_of(call, what)).word; };
+  const uint32_t m = word(UpdateDraw::first), v = kBothCoded<C> ? word(UpdateDraw::second) : m;
   if constexpr (C == Codec::expanded)
-    return {step_constants(constants_of(call)), step};
+    return {step_constants(constants_of(call)), step, m, v};
   else
-    return {constants_of(call), step};
+    return {constants_of(call), step, m, v};
 }
 
 // The new values of a lane's elements.
 template <Codec C>
 struct NewValues {
   float m[kEachOf<C>], v[kEachOf<C>], w[kEachOf<C>];
+  uint32_t up;  // AmaxRounding's, of the half group whose metadata the lane makes
 };
 
 // lr / c1 / (sqrt(v / c2) + eps) of four elements: four inverses by one.

@@ -29,25 +29,16 @@ __device__ __forceinline__ bool is_coded(Dtype dtype) {
 }
 
 __device__ __forceinline__ AdamwConstants constants_of(const AdamwCall& call) {
-  return {call.p.beta1, call.p.beta2, call.p.eps, call.p.weight_decay,
-          *call.lr,     *call.c1,     *call.c2,   *call.grad_scale};
+  const AdamwParams& p = call.p;
+  return {p.beta1,        p.beta2,  p.rest1,  p.rest2,  p.eps,
+          p.weight_decay, *call.lr, *call.c1, *call.c2, *call.grad_scale};
 }
 template <int N>
 __device__ __forceinline__ Run<N> words_of(const AdamwCall& call, UpdateDraw what, int64_t i,
                                            bool is_drawn) {
   if (!is_drawn) return {};
-  return draw<N>(update_stream(call.p.stream, call.p.seed, *call.attempt, what), call.origin + i);
+  return draw<N>(stream_of(call, what), call.origin + i);
 }
-// The second moment in FP16 is read by a scale, a power of two.
-__device__ __forceinline__ float scale_of_v(const AdamwCall& call) {
-  return __uint_as_float(*call.v.meta_from);
-}
-template <int N>
-__device__ __forceinline__ void store_scaled_v(const AdamwCall& call, int64_t i, const float* v) {
-  const Run<N> words = draw<N>({call.p.stream, call.p.seed, *call.attempt}, call.origin + i);
-  store_scaled({1.0f / scale_of_v(call), true}, call.v.to, i, v, words);
-}
-
 template <Formats F, Moment M>
 __device__ __forceinline__ MomentCoding coding_of(const AdamwCall& call) {
   const MomentParams& p = M == Moment::first ? call.p.m : call.p.v;
@@ -150,13 +141,14 @@ __device__ __forceinline__ void store_elements(const AdamwCall& call, int64_t i,
 template <Dtype D, Moment M>
 __device__ const RangeThresholds kThresholds = kExpansion<D, M>.thresholds;
 
-// A group's metadata by its range.
+// A group's metadata by its range; up: AmaxRounding's.
 template <Formats F, Moment M>
-__device__ uint32_t meta_of(const MomentCoding& coding, const AbsRange& range) {
+__device__ uint32_t meta_of(const MomentCoding& coding, const AbsRange& range, uint32_t up) {
   if (!is_coded(coding.dtype) || !(range.amax >= kMinExpansionAmax)) return 0;
-  if (!coding.expand) return (expansion_amax24(range.amax) << 8) | kPlainK16;
-  return visit_moment_codes<F>(coding.dtype,
-                               [&]<Dtype D>() { return expansion_meta(range, kThresholds<D, M>); });
+  if (!coding.expand) return (expansion_amax24(range.amax, up) << 8) | kPlainK16;
+  return visit_moment_codes<F>(coding.dtype, [&]<Dtype D>() {
+    return expansion_meta(moment_range(range), kThresholds<D, M>, up);
+  });
 }
 // The range over a warp.
 __device__ __forceinline__ AbsRange range_of_warp(AbsRange range) {
@@ -185,8 +177,14 @@ __device__ __noinline__ void step_group(const AdamwCall& call, int64_t first, in
       range_v = join(range_v, stored_moment(x.v[0]));
     }
   }
-  const uint32_t meta_m = meta_of<F, Moment::first>(m, range_of_warp(range_m));
-  const uint32_t meta_v = meta_of<F, Moment::second>(v, range_of_warp(range_v));
+  const auto up = [&](const MomentCoding& coding, UpdateDraw what) {
+    if (!is_coded(coding.dtype)) return 0u;
+    return amax_rounding(coding, stream_of(call, what)).up(call.origin + first);
+  };
+  const uint32_t meta_m =
+      meta_of<F, Moment::first>(m, range_of_warp(range_m), up(m, UpdateDraw::first));
+  const uint32_t meta_v =
+      meta_of<F, Moment::second>(v, range_of_warp(range_v), up(v, UpdateDraw::second));
   for (int64_t i = first + lane; i < first + n; i += 32)
     store_elements<F>(call, i, next(i), meta_m, meta_v);
   __syncwarp();  // the old metadata is read by every lane before any is written

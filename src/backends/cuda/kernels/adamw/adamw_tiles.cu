@@ -54,6 +54,8 @@ class TileStep {
     New x;
     const bool odd = update(call, common, raw, x);
     ahead();
+    const AmaxRounding rounding{is_second() ? common.amax_of_v : common.amax_of_m, false};
+    x.up = rounding.up(call.origin + (tile + offset_) / kMomentGroup * kMomentGroup);
     const uint32_t end = kWhole ? tile + kTileOf<C> : static_cast<uint32_t>(call.end);
     Encoding mine;
     if (!settle(call, common, x, odd, mine)) return step_groups(call, tile, end);
@@ -91,7 +93,7 @@ class TileStep {
   }
   __device__ __forceinline__ bool update_expanded(const StepConstants& c, const R& raw,
                                                   New& x) const {
-    const Decoding of_m(tables_, raw.meta_m, c.log2_beta1), of_v(tables_, raw.meta_v, c.log2_beta2);
+    const Decoding of_m(tables_, raw.meta_m, c.beta1), of_v(tables_, raw.meta_v, c.beta2);
     float bad = 0;
 #pragma unroll
     for (int first = 0; first < kEachOf<C>; first += 4) {
@@ -147,23 +149,23 @@ class TileStep {
     const bool zeros = (extent.amin == 0) & (extent.amax != 0);
     if constexpr (C == Codec::expanded) {
       const uint32_t most = __float_as_uint(is_second() ? common.k.most_v : 0x1p100f);
-      Choice choice = choice_of(extent);
+      Choice choice = choice_of(extent, x.up);
       if (__any_sync(~0u, odd | zeros | is_far(extent, most) | choice.doubtful)) {
         if (__any_sync(~0u, zeros)) extent = group_extent<C, false>(x.m, x.v, is_second());
         if (__any_sync(~0u, odd | is_far(extent, most))) return false;
-        choice = choice_of(extent);
-        if (!choice.empty) choice.bits = exact_k16(extent) + 0x1p23f;
+        choice = choice_of(extent, x.up);
+        if (!choice.empty) choice.bits = exact_k16(extent, x.up) + 0x1p23f;
       }
       // Not the magnitudes that the extents were made of, held in as many registers.
 #pragma unroll
       for (float& m : x.m) m = opaque(m);
-      mine = encoding_of(extent, choice);
+      mine = encoding_of(extent, choice, x.up);
     } else {
       const MomentParams& p = is_second() && kBothCoded<C> ? call.p.v : call.p.m;
       if (__any_sync(~0u, zeros)) extent = group_extent<C, false>(x.m, x.v, is_second());
       if (__any_sync(~0u, odd | is_far(p, extent.range()))) return false;
       mine.meta = meta_of<Formats::ieee, Moment::first>({.dtype = p.dtype, .expand = p.expand},
-                                                        extent.range());
+                                                        extent.range(), x.up);
     }
     return true;
   }

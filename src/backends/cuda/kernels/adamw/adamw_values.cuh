@@ -108,6 +108,19 @@ __device__ __forceinline__ Run<N> draw(const RandomStream& stream, int64_t i) {
   return words;
 }
 
+__device__ __forceinline__ RandomStream stream_of(const AdamwCall& call, UpdateDraw what) {
+  return update_stream(call.p.stream, call.p.seed, *call.attempt, what);
+}
+// The second moment in FP16 is read by a scale, a power of two.
+__device__ __forceinline__ float scale_of_v(const AdamwCall& call) {
+  return __uint_as_float(*call.v.meta_from);
+}
+template <int N>
+__device__ __forceinline__ void store_scaled_v(const AdamwCall& call, int64_t i, const float* v) {
+  const Run<N> words = draw<N>(stream_of(call, UpdateDraw::second), call.origin + i);
+  store_scaled({1.0f / scale_of_v(call), true}, call.v.to, i, v, words);
+}
+
 // A weight with what lies beside it.
 struct WeightPlace {
   WeightStore store = WeightStore::plain;

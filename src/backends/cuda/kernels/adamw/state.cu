@@ -99,13 +99,15 @@ __global__ void __launch_bounds__(kThreads) save_codes(const __grid_constant__ S
   if (*t.skip != 0) return;
   const MomentCoding coding = coding_of(t.p);
   const RandomStream random = stream_of(t);
+  const AmaxRounding rounding = amax_rounding(coding, random);
   const auto* x = static_cast<const float*>(t.from.from);
   for_groups(t.p, [&](int64_t first, int64_t end, int64_t group) {
     AbsRange range;
     for (int64_t i = first; i < end; i += 32) range = join(range, stored_moment(x[i]));
     const AbsRange whole = range_of_warp(range);
-    const uint32_t meta = t.p.second ? meta_of<Formats::all, Moment::second>(coding, whole)
-                                     : meta_of<Formats::all, Moment::first>(coding, whole);
+    const uint32_t up = rounding.up(t.p.first + group * t.p.group);
+    const uint32_t meta = t.p.second ? meta_of<Formats::all, Moment::second>(coding, whole, up)
+                                     : meta_of<Formats::all, Moment::first>(coding, whole, up);
     if (threadIdx.x % 32 == 0) static_cast<uint32_t*>(t.to.rest_to)[group] = meta;
     visit_moment_codes<Formats::all>(coding.dtype, [&]<Dtype D>() {
       for (int64_t i = first; i < end; i += 32) {
@@ -173,7 +175,7 @@ void store_state(const StateParams& p, const Launch& args) {
                     .from = {.dtype = Dtype::f32, .from = args.operands[S::x]},
                     .to = {store_of(p), p.state, nullptr, nullptr, y, rest},
                     .skip = args.in<uint8_t>(S::skip),
-                    .attempt = p.stochastic ? args.in<uint32_t>(S::attempt) : nullptr};
+                    .attempt = p.stochastic || has_meta ? args.in<uint32_t>(S::attempt) : nullptr};
   launch_state(t, args, save_codes);
   const auto keep = [&](const void* old, void* to, int64_t n_bytes) {
     if (old == to || n_bytes == 0) return;

@@ -1,8 +1,10 @@
 #include "backends/cuda/kernels/gemm/gemm_problem.h"
 
 #include <array>
+#include <memory>
 #include <vector>
 
+#include "backends/cuda/kernels/gemm/gemm_sums.h"
 #include "backends/cuda/kernels/gemm/gemm_trial.h"
 #include "backends/cuda/launch/kernel.h"
 #include "backends/cuda/params/gemm_scratch.h"
@@ -138,6 +140,7 @@ std::string GemmProblem::key() const {
   if (p.lda != 0) text += ", rows " + std::to_string(p.lda) + " apart";
   if (has_blocks(p)) text += ", scales of " + scales(p.a_blocks) + " and " + scales(p.b_blocks);
   if (place_ == AlphaPlace::device) text += ", alpha on the device";
+  if (p.checks_sums) text += ", sums checked";
   return text + ", workspace " + std::to_string(workspace_);
 }
 
@@ -149,6 +152,52 @@ bool GemmProblem::offers(const cublasLtMatmulAlgo_t& algorithm, int64_t* workspa
   *workspace_bytes = static_cast<int64_t>(result.workspaceSize);
   return status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
          *workspace_bytes <= workspace_;
+}
+
+// What the library proposes, the likely fastest first. A split of k is added in f32, since in a
+// 16-bit result each part would be rounded; it changes the bits of sums with a rule
+// (math/tensor_sums.h).
+std::vector<GemmAlgorithm> GemmProblem::proposals() const {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check_blas(cublasLtMatmulPreferenceCreate(&preference), "asking for an algorithm");
+  const auto limit = static_cast<size_t>(workspace_);
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
+                                       sizeof(limit));
+  const uint32_t reductions =
+      params_.checks_sums ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                       &reductions, sizeof(reductions));
+  std::array<cublasLtMatmulHeuristicResult_t, kProposals> found{};
+  int n_found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      context_.blas, operation_, a_, b_, c_, y_, preference, kProposals, found.data(), &n_found);
+  cublasLtMatmulPreferenceDestroy(preference);
+  std::vector<GemmAlgorithm> all;
+  if (status != CUBLAS_STATUS_SUCCESS) return all;
+  for (int i = 0; i < n_found; ++i)
+    all.push_back(GemmAlgorithm(found[static_cast<size_t>(i)].algo));
+  return all;
+}
+
+// Of these, those whose sums are the card's by its rule.
+std::vector<GemmAlgorithm> GemmProblem::with_sums(const std::vector<GemmAlgorithm>& all,
+                                                  const GemmTrial& trial) {
+  const GemmSums sums(context_.capability, params_, trial.call(), context_.stream);
+  if (!sums.has_rule()) return all;
+  std::vector<GemmAlgorithm> right;
+  for (const GemmAlgorithm& algorithm : all) {
+    sums.clear();
+    try {
+      run(trial.call(), algorithm, context_.stream);
+    } catch (const ModuleError&) {  // proposed and then refused
+      continue;
+    }
+    if (sums.are_in_y()) right.push_back(algorithm);
+  }
+  if (right.empty())
+    throw ModuleError("[cuda] none of " + std::to_string(all.size()) +
+                      " algorithms adds as tensor_sums.h says: " + key());
+  return right;
 }
 
 bool GemmProblem::take_cached() {
@@ -171,43 +220,33 @@ void GemmProblem::choose(int64_t workspace) {
     algorithm_ = known->second;
     return;
   }
-  cublasLtMatmulPreference_t preference = nullptr;
-  check_blas(cublasLtMatmulPreferenceCreate(&preference), "asking for an algorithm");
-  const auto limit = static_cast<size_t>(workspace);
-  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
-                                       sizeof(limit));
-  // Sums that are split are added in f32 alone: in a 16-bit result each part would be rounded.
-  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                       &reductions, sizeof(reductions));
-  std::array<cublasLtMatmulHeuristicResult_t, kProposals> found{};
-  int n_found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      context_.blas, operation_, a_, b_, c_, y_, preference, kProposals, found.data(), &n_found);
-  cublasLtMatmulPreferenceDestroy(preference);
-  check_blas(status, "no algorithm for the product " + key());
-  if (n_found == 0) throw ModuleError("[cuda] no algorithm for the product " + key());
-  algorithm_ = found[0].algo;
+  std::vector<GemmAlgorithm> found = proposals();
+  if (found.empty()) throw ModuleError("[cuda] no algorithm for the product " + key());
+  std::unique_ptr<GemmTrial> trial;
+  if (params_.checks_sums || (!context_.deterministic && found.size() > 1))
+    trial = std::make_unique<GemmTrial>(params_, workspace, context_.lent, context_.stream);
+  if (params_.checks_sums) {
+    if (!trial->has_memory()) throw ModuleError("[cuda] no memory to check the sums of " + key());
+    found = with_sums(found, *trial);
+  }
+  algorithm_ = found[0].code;
   float ms = 0;
-  if (!context_.deterministic && n_found > 1) {
-    const GemmTrial trial(params_, workspace, context_.lent, context_.stream);
-    if (trial.has_memory()) {
-      int last = 0;
-      const auto run_one = [&](int i) {
-        last = i;
-        run(trial.call(), found[static_cast<size_t>(i)].algo, context_.stream);
-      };
-      const auto fastest = [&] {
-        try {
-          return trial.fastest(n_found, run_one);
-        } catch (const ModuleError& error) {
-          throw ModuleError(std::string(error.what()) + ", at proposal " + std::to_string(last) +
-                            " for " + key());
-        }
-      }();
-      algorithm_ = found[static_cast<size_t>(fastest.candidate)].algo;
-      ms = fastest.ms;
-    }
+  if (!context_.deterministic && found.size() > 1 && trial->has_memory()) {
+    int last = 0;
+    const auto run_one = [&](int i) {
+      last = i;
+      run(trial->call(), found[static_cast<size_t>(i)], context_.stream);
+    };
+    const auto fastest = [&] {
+      try {
+        return trial->fastest(static_cast<int>(found.size()), run_one);
+      } catch (const ModuleError& error) {
+        throw ModuleError(std::string(error.what()) + ", at proposal " + std::to_string(last) +
+                          " for " + key());
+      }
+    }();
+    algorithm_ = found[static_cast<size_t>(fastest.candidate)].code;
+    ms = fastest.ms;
   }
   context_.gemm_algorithms[key()] = {algorithm_, ms};
 }

@@ -7,6 +7,7 @@
 #include <cublasLt.h>
 
 #include <string>
+#include <vector>
 
 #include "backends/cuda/kernels/gemm/gemm_trial.h"
 #include "backends/cuda/launch/context.h"
@@ -25,7 +26,8 @@ class GemmProblem {
   // (gemm_trial.h), in memory that the context was lent, else in some of its own while that
   // lasts; where there is none, or the context is deterministic, it is the first proposal. Before
   // all that, an algorithm that the context has cached for this problem is taken where the library
-  // still offers it.
+  // still offers it. With params.checks_sums k is not split, and those whose sums are not the
+  // rule's are dropped (gemm_sums.h); ModuleError where none is left.
   GemmProblem(Context& context, const GemmParams& params, AlphaPlace place, int64_t workspace);
   ~GemmProblem();
   GemmProblem(const GemmProblem&) = delete;
@@ -35,6 +37,9 @@ class GemmProblem {
 
  private:
   void describe();
+  std::vector<GemmAlgorithm> proposals() const;
+  std::vector<GemmAlgorithm> with_sums(const std::vector<GemmAlgorithm>& all,
+                                       const GemmTrial& trial);
   bool take_cached();
   void choose(int64_t workspace);
   void note();

@@ -74,7 +74,8 @@ GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, std::span<std::byte
   const int64_t a = aligned(n_a * dtype_bytes(p.a)), b = aligned(n_b * dtype_bytes(p.b));
   const int64_t y = aligned(n_y * std::max(dtype_bytes(p.y), dtype_bytes(p.c)));
   const int64_t n_scales = trial_scales(p), scales = aligned(4 * n_scales);
-  const auto total = static_cast<size_t>(a + b + y + aligned(workspace) + kAlign + scales);
+  const int64_t bias = p.has_bias ? aligned(p.n * dtype_bytes(p.y)) : 0;
+  const auto total = static_cast<size_t>(a + b + y + aligned(workspace) + kAlign + scales + bias);
   data_ = lent.data();
   if (lent.size() < total) {
     if (cudaMalloc(&own_, total) != cudaSuccess) {
@@ -89,7 +90,7 @@ GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, std::span<std::byte
   call_ = {.a = at,
            .b = at + a,
            .c = at + a + b,
-           .bias = at + a + b,  // no matter what: of finite numbers before the first call
+           .bias = at + (static_cast<int64_t>(total) - bias),
            .y = at + a + b,
            .scale_a = ones,
            .scale_b = ones,
@@ -100,6 +101,10 @@ GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, std::span<std::byte
     fill_ones<<<static_cast<unsigned>(ceil_div(n_scales, 256)), 256, 0, stream>>>(to, n_scales);
     call_.scale_a = call_.scale_b = to;
   }
+  if (bias > 0)
+    check(cudaMemsetAsync(at + (static_cast<int64_t>(total) - bias), 0, static_cast<size_t>(bias),
+                          stream),
+          "filling a trial");
   fill(p.a, at, n_a, 0, stream);
   fill(p.b, at + a, n_b, uint64_t{1} << 40, stream);
   fill(p.c, at + a + b, n_y, uint64_t{1} << 41, stream);

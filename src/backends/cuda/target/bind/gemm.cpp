@@ -31,6 +31,7 @@ GemmParams gemm_params(const NodeView& view) {
   p.trans_a = reads_transposed(a, attrs.trans_a);
   p.trans_b = reads_transposed(b, attrs.trans_b);
   p.fast_accumulate = attrs.fast_accumulate;
+  p.checks_sums = view.target.arithmetic != Arithmetic::own;
   p.tf32 = attrs.tf32 && p.a == Dtype::f32;
   p.a_blocks = blocks_of(a);
   p.b_blocks = blocks_of(b);
@@ -75,13 +76,17 @@ bool gemm_takes(const NodeView& view, const GemmParams& p) {
          scale_applies(p.a_blocks, p.a_scales) && scale_applies(p.b_blocks, p.b_scales);
 }
 
-template <GemmKind kKind, bool kStoresCodes = false>
+// How the tensor cores add FP8 products (math/tensor_sums.h); of other products any.
+enum class RowSums : uint8_t { any, fast, promoted };
+
+template <GemmKind kKind, RowSums kSums, bool kStoresCodes>
 bool gemm_applies(const NodeView& view) {
   GemmParams p = gemm_params(view);
   p.kind = kKind;
   const bool is_decoded = kKind == GemmKind::decoded && is_gemm_operand(p.a);
-  return (is_decoded || kind_of(p) == kKind) && view.has(Gemm::scale_y) == kStoresCodes &&
-         gemm_takes(view, p);
+  const bool adds_so = kSums == RowSums::any || p.fast_accumulate == (kSums == RowSums::fast);
+  return (is_decoded || kind_of(p) == kKind) && adds_so &&
+         view.has(Gemm::scale_y) == kStoresCodes && gemm_takes(view, p);
 }
 
 template <GemmKind kKind>
@@ -128,19 +133,23 @@ KernelSpec batched_spec(const NodeView& view) {
   return make_spec(KernelId::gemm, batched_params(view));
 }
 
-template <GemmKind kKind, bool kStoresCodes = false>
+template <GemmKind kKind, RowSums kSums = RowSums::any, bool kStoresCodes = false>
 constexpr Binding gemm_row(std::string_view name, RowFacts facts = {},
                            bool (*may_join)(const NodeView&) = nullptr, double factor = 1) {
-  return {{OpCode::gemm, name, gemm_applies<kKind, kStoresCodes>, gemm_scratch<kKind>, facts,
+  return {{OpCode::gemm, name, gemm_applies<kKind, kSums, kStoresCodes>, gemm_scratch<kKind>, facts,
            may_join, factor},
           gemm_spec<kKind>};
 }
 const Binding kGemmBindings[] = {
     gemm_row<GemmKind::few_rows>("few rows", {}, always),
     gemm_row<GemmKind::high_precision>("library"),
-    gemm_row<GemmKind::fp8>("fp8"),
-    gemm_row<GemmKind::fp8, true>("fp8 stores e4m3", {.constant_scale = true}),
-    gemm_row<GemmKind::by_rows>("fp8 by row"),
+    gemm_row<GemmKind::fp8, RowSums::fast>("fp8 fast"),
+    gemm_row<GemmKind::fp8, RowSums::promoted>("fp8 promoted"),
+    gemm_row<GemmKind::fp8, RowSums::fast, true>("fp8 fast stores e4m3", {.constant_scale = true}),
+    gemm_row<GemmKind::fp8, RowSums::promoted, true>("fp8 promoted stores e4m3",
+                                                     {.constant_scale = true}),
+    gemm_row<GemmKind::by_rows, RowSums::fast>("fp8 fast by row"),
+    gemm_row<GemmKind::by_rows, RowSums::promoted>("fp8 promoted by row"),
     gemm_row<GemmKind::blocks>("blocks"),
     gemm_row<GemmKind::decoded>("decoded", {}, nullptr, 4),
     {{OpCode::batched_gemm, "library", batched_applies, batched_scratch}, batched_spec},

@@ -4,6 +4,7 @@
 
 #include "backends/cuda/rows/update.h"
 #include "backends/cuda/target/bind/binding.h"
+#include "math/adamw.h"
 
 namespace octet::cuda {
 namespace {
@@ -67,6 +68,8 @@ AdamwParams adamw_params(const NodeView& view) {
   p.seed = static_cast<uint32_t>(a.seed);
   p.beta1 = static_cast<float>(a.beta1);
   p.beta2 = static_cast<float>(a.beta2);
+  p.rest1 = rest_of(a.beta1);
+  p.rest2 = rest_of(a.beta2);
   p.eps = static_cast<float>(a.eps);
   p.weight_decay = static_cast<float>(a.weight_decay);
   p.w = view.in(AdamwStep::w).dtype;

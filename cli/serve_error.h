@@ -1,0 +1,32 @@
+// A request that is refused, as OpenAI's API tells it.
+#pragma once
+
+#include <string>
+
+#include "base/ordered_json.h"
+
+namespace octet {
+
+struct ServeError {
+  int status = 400;
+  std::string message;
+  std::string param = {};  // the field at fault
+  std::string code = {};
+};
+
+// {"error": {"message", "type", "param", "code"}}
+inline OrderedJson error_json(const ServeError& error) {
+  const auto or_null = [](const std::string& text) {
+    return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
+  };
+  const char* const type = error.status == 401   ? "authentication_error"
+                           : error.status >= 500 ? "server_error"
+                                                 : "invalid_request_error";
+  return {{"error",
+           {{"message", error.message},
+            {"type", type},
+            {"param", or_null(error.param)},
+            {"code", or_null(error.code)}}}};
+}
+
+}  // namespace octet

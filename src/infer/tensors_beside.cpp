@@ -1,0 +1,93 @@
+#include "infer/tensors_beside.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "formats/arrays.h"
+#include "infer/stored_weights.h"
+#include "io/model_files.h"
+#include "nn/hf_names.h"
+
+namespace octet {
+namespace {
+
+// Indices, and what a parameter has the values of.
+bool is_copy(std::string_view stored) {
+  const bool is_decoder = stored.starts_with("cls.predictions.decoder.") ||
+                          stored.starts_with("lm_head.decoder.") ||
+                          stored == "vocab_projector.weight";
+  return is_decoder || stored.ends_with(".position_ids") || stored.ends_with(".token_type_ids");
+}
+
+// Whether config.json names a class that is read as another one.
+bool is_alias(const ModelDef& def, const Json& config) {
+  const Json names = config.value("architectures", Json::array());
+  return !names.empty() && std::ranges::count(def.head_aliases, names[0].get<std::string>(),
+                                              &HeadAlias::architecture) > 0;
+}
+
+TensorSource source_beside(std::shared_ptr<const ModelFiles> files, const std::string& name,
+                           std::string stored, std::optional<Dtype> dtype) {
+  TensorDecl decl = files->at(stored);
+  decl.name = name;
+  const bool is_real = decl.stored == SafeDtype::f32 || decl.stored == SafeDtype::bf16 ||
+                       decl.stored == SafeDtype::f16;
+  if (!is_real || !dtype || decl.stored == stored_as(*dtype))
+    return {decl, [files, stored](const ByteSink& sink) { sink(files->read(stored)); }};
+  return {tensor_decl(name, *dtype, decl.shape),
+          [files, stored, dtype, from = native_dtype(decl.stored).value()](const ByteSink& sink) {
+            sink(encode_weights(decode_values(from, files->read(stored)), *dtype));
+          }};
+}
+
+}  // namespace
+
+std::vector<TensorSource> tensors_beside(const Files& files, const ModelSource& source,
+                                         const Json& config, std::optional<Dtype> dtype) {
+  const ModelDef& def = model_def(source.spec.kind);
+  const std::string& folder = source.run ? source.run->model.path : source.folder;
+  if (def.heads.empty() || folder.empty() || !files.exists(folder) ||
+      !has_model_files(files, folder))
+    return {};
+  const auto model = std::make_shared<const ModelFiles>(ModelFiles::open(files, folder));
+  const bool keeps_head = is_alias(def, config);
+  std::vector<TensorSource> sources;
+  for (const std::string& stored : model->names()) {
+    const bool is_pooler = stored.find("pooler.dense.") != std::string::npos;
+    if (parameter_name(source.spec, stored) || is_copy(stored) || (!is_pooler && !keeps_head))
+      continue;
+    const bool is_whole =
+        stored.starts_with(def.prefix) || !(is_pooler || stored.starts_with("embeddings."));
+    sources.push_back(
+        source_beside(model, is_whole ? stored : std::string(def.prefix) + stored, stored, dtype));
+  }
+  return sources;
+}
+
+void leave_unquantized(Json& quantization, const std::vector<TensorSource>& beside,
+                       std::string_view prefix) {
+  std::set<std::string> modules;
+  for (const TensorSource& one : beside) {
+    const std::string module = one.decl.name.substr(0, one.decl.name.rfind('.'));
+    modules.insert(module);
+    if (module.starts_with(prefix)) modules.insert(module.substr(prefix.size()));
+  }
+  for (const char* key : {"ignore", "modules_to_not_convert"}) {
+    if (!quantization.contains(key) || !quantization[key].is_array()) continue;
+    for (const std::string& module : modules) {
+      if (std::ranges::count(quantization[key], Json(module)) == 0)
+        quantization[key].push_back(module);
+    }
+  }
+}
+
+std::optional<Dtype> dtype_beside(const ModelSource& source, ExportDtype dtype,
+                                  std::string_view word) {
+  if (dtype == ExportDtype::as_stored && !source.run) return std::nullopt;
+  if (dtype == ExportDtype::as_stored) return word == "float32" ? Dtype::f32 : Dtype::bf16;
+  return dtype == ExportDtype::f32 ? Dtype::f32 : Dtype::bf16;
+}
+
+}  // namespace octet

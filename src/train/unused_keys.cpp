@@ -1,0 +1,240 @@
+#include "train/unused_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <variant>
+
+#include "config/report.h"
+#include "config/table.h"
+#include "data/row_source.h"
+#include "nn/fields.h"
+#include "nn/model.h"
+#include "optim/state_format.h"
+#include "passes/precision/recipe.h"
+#include "train/run_inputs.h"
+#include "train/run_setup.h"
+#include "train/text_rows.h"
+
+namespace octet {
+namespace {
+
+// What decides whether a key changes anything.
+struct Facts {
+  const RunConfig& config;
+  const Recipe& recipe;
+  std::vector<std::string> losses = {};
+  bool reads_text = false, has_arrays = false, has_labels = false;  // labels: of texts (TextFields)
+  std::vector<OperandFormat> formats = {}, gradients = {};          // that linears may have
+  std::vector<UpdateKind> rules = {};
+
+  bool loss(std::string_view name) const { return std::ranges::find(losses, name) != losses.end(); }
+  bool rule(UpdateKind kind) const { return std::ranges::find(rules, kind) != rules.end(); }
+  bool has_moments() const { return rule(UpdateKind::adamw) || rule(UpdateKind::lamb); }
+  bool has_momentum() const {
+    return config.optim.momentum > 0 && (rule(UpdateKind::sgd) || rule(UpdateKind::muon));
+  }
+  bool any_state(bool (*is_so)(const StateFormat&)) const {
+    return (has_moments() || has_momentum()) &&
+           (is_so(run_state_format_from_name(config.optim.state_m)) ||
+            (has_moments() && is_so(run_state_format_from_name(config.optim.state_v))));
+  }
+  bool any_format(bool (*is_so)(const OperandFormat&)) const {
+    return std::ranges::any_of(formats, is_so);
+  }
+};
+
+void add_formats(const LinearFormats& linears, Facts& facts) {
+  if (!linears.quantized) return;
+  for (const OperandFormat* format : {&linears.x, &linears.w, &linears.dy}) {
+    if (format->quantized) facts.formats.push_back(*format);
+  }
+  if (linears.dy.quantized) facts.gradients.push_back(linears.dy);
+}
+
+Facts facts_of(const RunConfig& config, const ModelSpec& spec) {
+  Facts facts{.config = config, .recipe = find_recipe(config.recipe.base)};
+  for (const WeightedLoss& one : run_losses(config, spec)) facts.losses.push_back(one.name);
+  facts.reads_text = model_def(spec.kind).reads_text;
+  facts.has_arrays = are_arrays(config.data.train);
+  facts.has_labels =
+      facts.reads_text && !facts.has_arrays && text_label_of(RunInputs(config, spec)).has_value();
+  add_formats(facts.recipe.linears, facts);
+  for (const LinearOverride& line : recipe_options(config).overrides)
+    add_formats(apply_overrides({.quantized = false}, {line}), facts);
+  facts.rules = {config.optim.kind};
+  if (config.optim.kind == UpdateKind::muon) facts.rules.push_back(UpdateKind::adamw);
+  for (const OptimRuleLine& line : config.optim.rules) facts.rules.push_back(line.kind);
+  return facts;
+}
+
+bool is_tensor(const OperandFormat& format) {
+  return !format.is_block();
+}
+bool is_f32_block(const OperandFormat& format) {
+  return format.is_block() && format.granularity.scale == Dtype::f32;
+}
+bool is_e8m0_block(const OperandFormat& format) {
+  return format.granularity.scale == Dtype::e8m0;
+}
+bool is_coded(const StateFormat& format) {
+  return is_quantized(format.dtype);
+}
+bool is_expanded(const StateFormat& format) {
+  return format.expand;
+}
+bool is_narrow(const StateFormat& format) {
+  return format.dtype != Dtype::f32;
+}
+
+// A path that ends with '.' stands for all keys below it.
+struct Need {
+  std::string_view path, needs;
+  bool (*is_met)(const Facts& f);
+};
+constexpr Need kNeeds[] = {
+    {"model.allow_nonfinite", "model.path",
+     [](const Facts& f) { return !f.config.model.path.empty(); }},
+    {"recipe.scaling", "a recipe or override with scales of tensors",
+     [](const Facts& f) { return !f.recipe.scales_loss || f.any_format(is_tensor); }},
+    {"recipe.weight_copy", "a recipe or override that quantizes with scales of tensors",
+     [](const Facts& f) { return !f.recipe.scales_loss || f.any_format(is_tensor); }},
+    {"recipe.forward_reads", "recipe.activations in eight bits",
+     [](const Facts& f) { return is_quantized(f.config.recipe.activations.value()); }},
+    {"recipe.gradient_rounding", "gradients in HiFloat8",
+     [](const Facts& f) {
+       return std::ranges::any_of(
+           f.gradients, [](const OperandFormat& format) { return format.dtype == Dtype::hif8; });
+     }},
+    {"recipe.block_scale", "operands with scales of rows or blocks in f32",
+     [](const Facts& f) { return f.any_format(is_f32_block); }},
+    {"recipe.mx_scale", "operands in mxfp8",
+     [](const Facts& f) { return f.any_format(is_e8m0_block); }},
+    {"recipe.weight_rms", "a recipe with propagated scales",
+     [](const Facts& f) { return !f.recipe.scales_loss; }},
+    {"recipe.recheck", "a recipe with scales",
+     [](const Facts& f) { return !f.recipe.scales_loss || !f.formats.empty(); }},
+    {"recipe.loss_scale", "recipe.loss_scaling",
+     [](const Facts& f) { return f.config.recipe.loss_scaling != LossScaling::none; }},
+    {"recipe.loss_growth", "recipe.loss_scaling: global",
+     [](const Facts& f) { return f.config.recipe.loss_scaling == LossScaling::global; }},
+    {"recipe.tf32", "recipe fp32",
+     [](const Facts& f) { return f.config.recipe.compute == Dtype::f32; }},
+    {"optim.momentum", "a rule sgd or muon",
+     [](const Facts& f) { return f.rule(UpdateKind::sgd) || f.rule(UpdateKind::muon); }},
+    {"optim.dampening", "a rule sgd with optim.momentum",
+     [](const Facts& f) { return f.rule(UpdateKind::sgd) && f.has_momentum(); }},
+    {"optim.nesterov", "a rule sgd or muon with optim.momentum",
+     [](const Facts& f) { return f.has_momentum(); }},
+    {"optim.muon_scale", "a rule muon", [](const Facts& f) { return f.rule(UpdateKind::muon); }},
+    {"optim.betas", "a rule adamw or lamb", [](const Facts& f) { return f.has_moments(); }},
+    {"optim.eps", "a rule adamw or lamb", [](const Facts& f) { return f.has_moments(); }},
+    {"optim.final_lr", "optim.schedule that falls",
+     [](const Facts& f) { return f.config.optim.schedule != ScheduleKind::constant; }},
+    {"optim.decay_share", "optim.schedule: wsd",
+     [](const Facts& f) { return f.config.optim.schedule == ScheduleKind::wsd; }},
+    {"optim.state_m", "a rule with a moment or optim.momentum",
+     [](const Facts& f) { return f.has_moments() || f.has_momentum(); }},
+    {"optim.state_v", "a rule adamw or lamb", [](const Facts& f) { return f.has_moments(); }},
+    {"optim.group", "states in eight bits", [](const Facts& f) { return f.any_state(is_coded); }},
+    {"optim.math", "states with range expansion",
+     [](const Facts& f) { return f.any_state(is_expanded); }},
+    {"optim.f32_below", "states that are not f32",
+     [](const Facts& f) { return f.any_state(is_narrow); }},
+    {"data.tokenizer", "a model that reads text", [](const Facts& f) { return f.reads_text; }},
+    {"data.document_separator", "text",
+     [](const Facts& f) { return f.reads_text && !f.has_arrays; }},
+    {"data.too_long", "data.pack or data.chat.template",
+     [](const Facts& f) { return f.config.data.pack || has_conversations(f.config); }},
+    {"data.text_end", "data.chat.template",
+     [](const Facts& f) { return has_conversations(f.config); }},
+    {"data.stride", "the loss span, of questions",
+     [](const Facts& f) { return f.loss("span") && !f.has_arrays; }},
+    {"data.fields.negatives", "the loss contrastive",
+     [](const Facts& f) { return f.loss("contrastive") && !f.has_arrays; }},
+    {"data.fields.partners", "the loss contrastive",
+     [](const Facts& f) { return f.loss("contrastive") && !f.has_arrays; }},
+    {"data.fields.", "texts with labels", [](const Facts& f) { return f.has_labels; }},
+    {"data.mask.share", "the loss masked_token, of text",
+     [](const Facts& f) { return f.loss("masked_token") && !f.has_arrays; }},
+    {"data.images.pad", "data.images.crop: random",
+     [](const Facts& f) { return f.config.data.images.crop == ImageCrop::random; }},
+    {"data.images.scale", "data.images.crop: random_resized",
+     [](const Facts& f) { return f.config.data.images.crop == ImageCrop::random_resized; }},
+    {"data.images.ratio", "data.images.crop: random_resized",
+     [](const Facts& f) { return f.config.data.images.crop == ImageCrop::random_resized; }},
+    {"data.images.", "pictures", [](const Facts& f) { return !f.reads_text && !f.has_arrays; }},
+    {"lora.alpha", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"lora.dropout", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"lora.targets", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"lora.base", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"train.label_smoothing", "the loss classes", [](const Facts& f) { return f.loss("classes"); }},
+    {"train.contrastive_temperature", "the loss contrastive",
+     [](const Facts& f) { return f.loss("contrastive"); }},
+    {"train.pairwise_beta", "the loss pairwise", [](const Facts& f) { return f.loss("pairwise"); }},
+    {"train.spike_window", "train.spike_deviations",
+     [](const Facts& f) { return f.config.train.spike_deviations > 0; }},
+    {"train.save_buffer", "train.async_save",
+     [](const Facts& f) { return f.config.train.async_save; }},
+};
+
+// What `path` lacks; "" where it lacks nothing.
+std::string lacks(const ConfigRow& row, const Facts& facts, const ModelSpec& spec) {
+  if (const auto* field = std::get_if<const ModelField*>(&row.field))
+    return (*field)->is_of(spec) ? "" : "a model that has it";
+  for (const Need& need : kNeeds) {
+    const bool is_meant =
+        need.path.ends_with('.') ? row.path.starts_with(need.path) : row.path == need.path;
+    if (is_meant && !need.is_met(facts)) return std::string(need.needs);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<UnusedKey> unused_keys(const LoadedConfig& loaded, const ModelSpec& spec) {
+  RunConfig defaults;
+  defaults.recipe.base = loaded.config.recipe.base;
+  defaults.model.path = loaded.config.model.path;
+  resolve(defaults);
+  const ConfigValues values = config_values(loaded.config), by_default = config_values(defaults);
+  const Facts facts = facts_of(loaded.config, spec);
+  std::vector<UnusedKey> unused;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto& [key, value] = values[i];
+    if (!is_written(loaded.source, key) || value == by_default[i].second) continue;
+    const ConfigRow& row = *find_config_row(key);
+    if (std::string needs = lacks(row, facts, spec); !needs.empty())
+      unused.push_back({row.path, value, std::move(needs)});
+  }
+  return unused;
+}
+
+void tell_unused(const LoadedConfig& loaded, const ModelSpec& spec, const Dataset& data,
+                 const Log& log) {
+  for (const UnusedKey& key : unused_keys(loaded, spec)) {
+    log.warning("{}: {} = {} has no effect without {}", loaded.source.at(std::string(key.path)),
+                key.path, key.value, key.needs);
+  }
+  const RunConfig& config = loaded.config;
+  if (config.data.train.size() == 1 && !config.data.train_weights.empty())
+    log.warning("data.train: the weight of the only file has no effect");
+  const std::vector<StreamPart>& parts = data.train.parts();
+  std::vector<double> read;  // tokens an epoch, of each part
+  int64_t begin = 0;
+  for (const StreamPart& part : parts) {
+    read.push_back(part.weight * static_cast<double>(part.end - begin));
+    begin = part.end;
+  }
+  const double all = std::accumulate(read.begin(), read.end(), 0.0);
+  const auto rows = static_cast<double>(config.train.steps * config.step_rows());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (read[i] / all * rows >= 1) continue;
+    const std::string name = parts.size() == config.data.train.size() ? config.data.train[i] : "";
+    log.warning("data.train: next to nothing of '{}' is read in {} steps: its weight is {:g}", name,
+                config.train.steps, parts[i].weight);
+  }
+}
+
+}  // namespace octet

@@ -1,0 +1,147 @@
+// What a config.json of an encoder says, against transformers 5.24.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/hf_config.h"
+#include "nn/hf_names.h"
+#include "nn/model.h"
+#include "nn/shape.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+using testing::HasSubstr;
+
+ModelSpec read(const std::string& kind, const std::string& more) {
+  const std::string sizes =
+      kind == "distilbert" ? R"("dim":12,"hidden_dim":20,"n_layers":2,"n_heads":3)"
+                           : R"("hidden_size":12,"intermediate_size":20,"num_hidden_layers":2,)"
+                             R"("num_attention_heads":3)";
+  return parse_hf_config(R"({"model_type":")" + kind + R"(","vocab_size":17,)" + sizes + more + "}",
+                         "c");
+}
+
+std::string error(const std::string& kind, const std::string& more) {
+  return error_of([&] { read(kind, more); });
+}
+
+TEST(EncoderConfig, positions_of_roberta_begin_behind_its_padding) {
+  const auto longest = [](const std::string& pad) {
+    return longest_row(read("roberta", R"(,"max_position_embeddings":514)" + pad));
+  };
+  EXPECT_EQ(longest(""), 512);
+  EXPECT_EQ(longest(R"(,"pad_token_id":1)"), 512);
+  EXPECT_EQ(longest(R"(,"pad_token_id":3)"), 510);
+  EXPECT_EQ(longest(R"(,"pad_token_id":0)"), 513);
+  EXPECT_EQ(longest(R"(,"pad_token_id":-1)"), 514);
+  EXPECT_EQ(longest_row(read("bert", R"(,"max_position_embeddings":30,"pad_token_id":5)")), 30);
+  EXPECT_THAT(error("roberta", R"(,"pad_token_id":null)"), HasSubstr("'pad_token_id': expected"));
+  EXPECT_THAT(error("roberta", R"(,"max_position_embeddings":9,"pad_token_id":8)"),
+              HasSubstr("expected more rows than pad_token_id = 8 + 1, got 9"));
+}
+
+TEST(EncoderConfig, what_would_mask_causally_is_refused) {
+  for (const char* kind : {"bert", "roberta"}) {
+    EXPECT_THAT(error(kind, R"(,"is_decoder":true)"),
+                HasSubstr("'is_decoder': expected false for model_type"));
+    EXPECT_EQ(error(kind, R"(,"is_decoder":false)"), "no error");
+  }
+}
+
+// transformers' own epsilon is fixed.
+TEST(EncoderConfig, distilbert_has_one_epsilon) {
+  EXPECT_EQ(read("distilbert", "").norm_eps, 1e-12);
+  EXPECT_THAT(error("distilbert", R"(,"layer_norm_eps":1e-5)"),
+              HasSubstr("'layer_norm_eps': expected 1e-12"));
+}
+
+TEST(EncoderConfig, relu_of_a_vision_transformer_is_its_mlp_s) {
+  const ModelSpec spec = read("vit", R"(,"hidden_act":"relu")");
+  EXPECT_TRUE(spec.mlp_relu);
+  EXPECT_FALSE(read("vit", R"(,"hidden_act":"gelu")").mlp_relu);
+  EXPECT_THAT(hf_config_text(spec), HasSubstr(R"("hidden_act": "relu")"));
+  EXPECT_THAT(error("bert", R"(,"hidden_act":"relu")"), HasSubstr("'hidden_act': expected one of"));
+}
+
+TEST(EncoderConfig, a_number_of_labels_counts_before_their_names) {
+  const auto classes = [](const std::string& more) {
+    return read("bert", R"(,"architectures":["BertForSequenceClassification"])" + more).classes;
+  };
+  EXPECT_EQ(classes(""), 2);
+  EXPECT_EQ(classes(R"(,"num_labels":5)"), 5);
+  EXPECT_EQ(classes(R"(,"id2label":{"0":"a","1":"b","2":"c"})"), 3);
+  EXPECT_EQ(classes(R"(,"id2label":{"0":"a","1":"b","2":"c"},"num_labels":4)"), 4);
+}
+
+TEST(EncoderConfig, other_classes_of_transformers_are_read_for_what_they_share) {
+  const auto head = [](const std::string& kind, const std::string& architecture) {
+    return head_of(read(kind, R"(,"architectures":[")" + architecture + R"("])")).head;
+  };
+  EXPECT_EQ(head("bert", "BertForPreTraining"), ModelHead::masked);
+  EXPECT_EQ(head("bert", "BertLMHeadModel"), ModelHead::masked);
+  EXPECT_EQ(head("bert", "BertForNextSentencePrediction"), ModelHead::features);
+  EXPECT_EQ(head("bert", "BertForTokenClassification"), ModelHead::features);
+  EXPECT_EQ(head("roberta", "RobertaForTokenClassification"), ModelHead::features);
+  EXPECT_EQ(head("distilbert", "DistilBertForTokenClassification"), ModelHead::features);
+  EXPECT_EQ(head("deit", "DeiTForImageClassificationWithTeacher"), ModelHead::features);
+  EXPECT_THAT(error("bert", R"(,"architectures":["BertForHaiku"])"),
+              HasSubstr("BertForMultipleChoice, got \"BertForHaiku\""));
+}
+
+// They are another head's, and are written as they came.
+TEST(EncoderConfig, classes_that_are_no_list_are_an_error_that_names_the_key) {
+  for (const char* value : {R"("BertModel")", "\"\"", "5", "true", R"({"0":"BertModel"})"}) {
+    EXPECT_THAT(error("bert", fmt::format(R"(,"architectures":{})", value)),
+                HasSubstr("'architectures': expected a list, got"));
+  }
+  EXPECT_EQ(error("bert", R"(,"architectures":null)"), "no error");
+  EXPECT_EQ(error("bert", R"(,"architectures":[])"), "no error");
+  EXPECT_THAT(error("bert", R"(,"architectures":[5])"),
+              HasSubstr("'architectures': expected one of"));
+}
+
+TEST(EncoderConfig, labels_are_no_part_of_a_model_without_a_classifier) {
+  for (const char* architecture : {"BertModel", "BertForMaskedLM", "BertForTokenClassification"}) {
+    const ModelSpec spec =
+        read("bert", R"(,"id2label":{"0":"x","1":"y","2":"z"},"architectures":[")" +
+                         std::string(architecture) + R"("])");
+    EXPECT_EQ(parse_hf_config(hf_config_text(spec), "c"), spec) << architecture;
+  }
+}
+
+TEST(EncoderConfig, names_of_old_files_are_those_of_new_ones) {
+  const ModelSpec bert = read("bert", R"(,"architectures":["BertForPreTraining"])");
+  const auto name = [&](const std::string& stored) {
+    return parameter_name(bert, stored).value_or("none");
+  };
+  EXPECT_EQ(name("bert.embeddings.LayerNorm.gamma"), "bert.embeddings.LayerNorm.weight");
+  EXPECT_EQ(name("encoder.layer.1.attention.output.LayerNorm.beta"),
+            "bert.encoder.layer.1.attention.output.LayerNorm.bias");
+  EXPECT_EQ(name("cls.predictions.transform.LayerNorm.gamma"),
+            "cls.predictions.transform.LayerNorm.weight");
+  EXPECT_EQ(name("cls.seq_relationship.weight"), "none");
+}
+
+// As transformers 5 names the modules of a ViTForImageClassification.
+TEST(EncoderConfig, modules_of_vision_transformers_have_names_of_their_own) {
+  ModelSpec spec = read("vit", "");
+  spec.layers = 1;
+  const ModelDef& def = model_def(spec.kind);
+  std::vector<std::string> names;
+  for (const ParameterSpec& one : model_parameters(spec)) {
+    const bool is_linear = one.name.find("layer.0.") != one.name.npos && one.shape.size() == 2;
+    if (is_linear) names.push_back(def.module_name(one.name.substr(0, one.name.rfind('.'))));
+  }
+  EXPECT_THAT(names, testing::UnorderedElementsAre(
+                         "vit.layers.0.attention.q_proj", "vit.layers.0.attention.k_proj",
+                         "vit.layers.0.attention.v_proj", "vit.layers.0.attention.o_proj",
+                         "vit.layers.0.mlp.fc1", "vit.layers.0.mlp.fc2"));
+  EXPECT_EQ(def.module_name("vit.encoder.layer.11.output.dense.lora_A.weight"),
+            "vit.layers.11.mlp.fc2.lora_A.weight");
+  EXPECT_EQ(def.module_name("classifier"), "classifier");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,142 @@
+#include "train/unused_keys.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "infer/model_spec.h"
+
+namespace octet {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+std::vector<std::string> unused(const std::vector<std::string>& sets) {
+  const LoadedConfig loaded = parse_config("", "a.yaml", sets);
+  std::vector<std::string> paths;
+  for (const UnusedKey& key : unused_keys(loaded, model_from_config(posix_files(), loaded.config)))
+    paths.emplace_back(key.path);
+  return paths;
+}
+
+// One key, which lacks what the second settings bring.
+struct Case {
+  std::string key;
+  std::vector<std::string> with;
+};
+
+TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
+  const std::vector<std::string> texts = {"model.kind=bert", "model.head=classes"};
+  const std::vector<std::string> pairs = {"model.kind=bert", "model.head=embeddings"};
+  const Case cases[] = {
+      {"model.classes=3", {"model.kind=bert", "model.head=classes"}},
+      {"model.patch_size=8", {"model.kind=vit"}},
+      {"recipe.scaling=delayed", {"recipe.base=fp8_linear"}},
+      {"recipe.weight_copy=per_use", {"recipe.base=fp8_linear"}},
+      {"recipe.gradient_rounding=hr", {"recipe.base=hif8"}},
+      {"recipe.block_scale=power", {"recipe.base=fp8_block"}},
+      {"recipe.mx_scale=floor", {"recipe.base=mxfp8"}},
+      {"recipe.forward_reads=stored", {"recipe.base=coat"}},
+      {"recipe.tf32=true", {"recipe.base=fp32"}},
+      {"recipe.loss_scale=1024", {"recipe.loss_scaling=global"}},
+      {"recipe.loss_growth=7", {"recipe.loss_scaling=global"}},
+      {"recipe.weight_rms=loaded", {"recipe.base=scalify_fp8"}},
+      {"optim.momentum=0.5", {"optim.kind=muon"}},
+      {"optim.momentum=0.5", {"optim.rules=[{match: '*', kind: sgd, lr: 1}]"}},
+      {"optim.nesterov=true", {"optim.kind=sgd"}},
+      {"optim.dampening=0.5", {"optim.kind=sgd"}},
+      {"optim.muon_scale=original", {"optim.kind=muon"}},
+      {"optim.decay_share=0.5", {"optim.schedule=wsd"}},
+      {"optim.group=256", {"optim.state_m=e4m3"}},
+      {"optim.math=exact", {"optim.state_v=e4m3+x"}},
+      {"optim.f32_below=10", {"optim.state_v=bf16"}},
+      {"data.stride=4", {"model.kind=bert", "model.head=span"}},
+      {"data.mask.share=0.2", {"model.kind=bert", "model.head=masked"}},
+      {"data.fields.label=x", texts},
+      {"data.fields.partners=[1]", pairs},
+      {"data.fields.negatives=[x]", pairs},
+      {"data.images.pad=4", {"model.kind=vit", "data.images.crop=random"}},
+      {"data.images.scale=[0.5, 1]", {"model.kind=vit", "data.images.crop=random_resized"}},
+      {"data.images.mean=[0.1]", {"model.kind=vit"}},
+      {"data.too_long=drop", {"data.pack=true"}},
+      {"data.text_end=false", {"data.chat.template=chatml"}},
+      {"train.label_smoothing=0.1", texts},
+      {"train.contrastive_temperature=0.1", pairs},
+      {"train.pairwise_beta=0.2", {"train.loss=pairwise"}},
+      {"lora.alpha=8", {}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.key);
+    EXPECT_THAT(unused({c.key}), ElementsAre(c.key.substr(0, c.key.find('='))));
+    std::vector<std::string> sets = c.with;
+    sets.push_back(c.key);
+    if (c.with.empty()) continue;
+    EXPECT_THAT(unused(sets), IsEmpty());
+  }
+  EXPECT_THAT(unused({"model.kind=vit", "data.images.pad=4", "data.tokenizer=a.json"}),
+              ElementsAre("data.tokenizer", "data.images.pad"));
+  EXPECT_THAT(unused({"optim.kind=sgd", "optim.betas=[0.9, 0.9]", "optim.eps=1e-6"}),
+              ElementsAre("optim.betas", "optim.eps"));
+  EXPECT_THAT(unused({"train.spike_window=5", "train.spike_deviations=0", "train.async_save=false",
+                      "train.save_buffer=1MiB"}),
+              UnorderedElementsAre("train.spike_window", "train.save_buffer"));
+  EXPECT_THAT(unused({"recipe.override={'*.q_proj': hif8}", "recipe.gradient_rounding=hr",
+                      "recipe.base=fp8_linear"}),
+              IsEmpty());
+}
+
+// So that a run's own config.yaml, in which every key stands, brings none.
+TEST(UnusedKeys, what_is_at_its_default_is_none_of_them) {
+  EXPECT_THAT(unused({"recipe.scaling=auto", "recipe.gradient_rounding=near", "optim.momentum=0.9",
+                      "data.images.pad=0", "optim.state_m=f32"}),
+              IsEmpty());
+}
+
+TEST(UnusedKeys, are_told_with_their_place_and_what_they_lack) {
+  const LoadedConfig loaded =
+      parse_config("data: {images: {pad: 4}}\n", "a.yaml", {"model.kind=vit"});
+  std::vector<std::string> said;
+  tell_unused(loaded, model_from_config(posix_files(), loaded.config), {},
+              Log([&](LogLevel, const std::string& text) { said.push_back(text); }));
+  EXPECT_THAT(said, ElementsAre("a.yaml:1: data.images.pad = 4 has no effect without "
+                                "data.images.crop: random"));
+}
+
+class Zeros : public TokenSource {
+ public:
+  int64_t n_tokens() const override { return 100; }
+  void read(int64_t, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
+    std::ranges::fill(tokens, 0);
+    std::ranges::fill(flags, uint8_t{0});
+  }
+  uint64_t identity() const override { return 1; }
+};
+
+// Two texts of 100 tokens.
+TEST(UnusedKeys, weights_with_which_nothing_is_read_are_told) {
+  const auto tell = [](const std::string& weight, int steps) {
+    const LoadedConfig loaded =
+        parse_config(fmt::format("data: {{train: [a.txt, {{path: b.txt, weight: {}}}]}}\n"
+                                 "model: {{seq: 10}}\ntrain: {{steps: {}, batch: 2}}\n",
+                                 weight, steps),
+                     "a.yaml");
+    const TokenStream text({std::make_shared<Zeros>()});
+    const std::pair<TokenStream, double> both[] = {{text, 1}, {text, std::stod(weight)}};
+    Dataset data;
+    data.train = TokenStream::weighted(both);
+    std::vector<std::string> said;
+    tell_unused(loaded, model_from_config(posix_files(), loaded.config), data,
+                Log([&](LogLevel, const std::string& line) { said.push_back(line); }));
+    return said;
+  };
+  EXPECT_THAT(tell("1e-300", 1000),
+              ElementsAre("data.train: next to nothing of 'b.txt' is read in 1000 steps: its "
+                          "weight is 1e-300"));
+  EXPECT_THAT(tell("0.01", 10), ElementsAre(HasSubstr("'b.txt'")));
+  EXPECT_THAT(tell("0.01", 1000), IsEmpty());
+  EXPECT_THAT(tell("1", 1), IsEmpty());
+}
+
+}  // namespace
+}  // namespace octet
