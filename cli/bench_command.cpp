@@ -17,6 +17,7 @@
 #include "bench/step_bench.h"
 #include "cli/backend.h"
 #include "cli/bench_ranks.h"
+#include "cli/bench_record.h"
 #include "cli/enum_option.h"
 #include "cli/launched_ranks.h"
 #include "cli/recipe_files.h"
@@ -46,6 +47,9 @@ struct BenchFlags {
   int ranks = 0;        // of step: 0: one, by itself; of links: 0: two
   int64_t largest = 0;  // MiB, of links; 0: 64, of GPUs 256
   RankKind kind = RankKind::threads;
+  double loss = 0;                       // of record: validation loss to reach
+  int64_t every = 25;                    // of record: steps between two evaluations
+  std::string csv;                       // of record
   std::optional<int> device_index = {};  // of this rank
 };
 
@@ -253,6 +257,10 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
       {"--documents", {all, "layer", "step"}},
       {"--texts", {"decode", "prefill"}},
       {"--context", {"decode", "prefill"}},
+      {"--rounds", {all, "layer", "step", "decode", "prefill", "kernels", "optimizer", "links"}},
+      {"--loss", {"record"}},
+      {"--every", {"record"}},
+      {"--csv", {"record"}},
       {"--weights", {"decode", "prefill"}}};
   for (const auto& [flag, of] : uses) {
     if (bench.count(flag) > 0 && std::ranges::find(of, what) == of.end())
@@ -264,6 +272,11 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
 }
 
 void run_bench(const BenchFlags& flags, const GlobalOptions& options) {
+  if (flags.what == "record") {
+    const std::string recipes = flags.recipes.empty() ? "bf16,coat" : flags.recipes;
+    return run_bench_record(
+        {flags.config, recipe_names(recipes), flags.loss, flags.every, flags.csv}, options);
+  }
   if (flags.what == "links" || flags.ranks > 0) return run_between_ranks(flags, options);
   print_table(options, bench_table(BenchRun(flags, options).rows()));
   finish_output();
@@ -277,16 +290,19 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       "bench", "measure kernels, steps and the optimizer against this machine's ceilings");
   bench
       ->add_option("what", flags->what,
-                   "layer, step, decode, prefill, kernels, optimizer, or links (between ranks); "
-                   "without: step, kernels and optimizer")
-      ->check(
-          CLI::IsMember({"layer", "step", "decode", "prefill", "kernels", "optimizer", "links"}))
+                   "layer, step, decode, prefill, kernels, optimizer, links (between ranks), or "
+                   "record (training to a loss); without: step, kernels and optimizer")
+      ->check(CLI::IsMember(
+          {"layer", "step", "decode", "prefill", "kernels", "optimizer", "links", "record"}))
       ->type_name("WHAT");
-  bench->add_option("config", flags->config, "YAML file; without: the 25 M Llama, 8 x 256 tokens")
+  bench
+      ->add_option("config", flags->config,
+                   "YAML file; without: the 25 M Llama, 8 x 256 tokens (record: llama-124m)")
       ->type_name("CONFIG");
   bench
-      ->add_option("--recipes", flags->recipes,
-                   "recipes to measure, with commas; without: all (kernels: fp32, bf16)")
+      ->add_option(
+          "--recipes", flags->recipes,
+          "recipes to measure, with commas; without: all (kernels: fp32, bf16; record: bf16, coat)")
       ->type_name("NAME,...");
   bench->add_option("--rounds", flags->rounds, "timed steps of each recipe; the median counts")
       ->check(CLI::Range(1, 1000));
@@ -321,6 +337,13 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       ->type_name("N");
   add_enum_option(*bench, "--weights", flags->weights,
                   "decode, prefill: what the layers' matrices are kept as");
+  bench->add_option("--loss", flags->loss, "record: the validation loss to reach, nats per token")
+      ->check(CLI::Range(1e-6, 1e3))
+      ->type_name("LOSS");
+  bench->add_option("--every", flags->every, "record: steps between two evaluations")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->type_name("N");
+  bench->add_option("--csv", flags->csv, "record: a file to add the rows to")->type_name("FILE");
   bench->callback([flags, bench, &options] {
     expect_use(*bench, *flags);
     run_bench(*flags, options);

@@ -1,0 +1,30 @@
+// The energy that a machine's own counters say it has used.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+namespace octet {
+
+enum class Energy : uint8_t { processors, gpu };
+
+// Of a GPU: NVML's total of the host's only one, in mJ; where a host has several, nobody says which
+// of them computes, and nothing is counted. Of processors: powercap's sum over their packages, in
+// uJ, where this process may read it.
+class EnergyCounter {
+ public:
+  explicit EnergyCounter(Energy of);
+  ~EnergyCounter();
+  EnergyCounter(const EnergyCounter&) = delete;
+  EnergyCounter& operator=(const EnergyCounter&) = delete;
+
+  // Since some beginning: differences count. Nothing where there is no counter.
+  std::optional<double> joules() const;
+
+ private:
+  struct Nvml;
+  std::unique_ptr<Nvml> nvml_;
+  Energy of_;
+};
+
+}  // namespace octet

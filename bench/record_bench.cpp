@@ -1,0 +1,91 @@
+#include "bench/record_bench.h"
+
+#include <chrono>
+
+#include "base/error.h"
+#include "bench/energy.h"
+#include "train/open_run.h"
+#include "train/trainer.h"
+
+namespace octet {
+namespace {
+
+double now_s() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+// Sums what spans of work take.
+class Meter {
+ public:
+  explicit Meter(const EnergyCounter& energy) : energy_(energy) {}
+  void run(const std::function<void()>& work) {
+    const std::optional<double> joules = energy_.joules();
+    const double from = now_s();
+    work();
+    seconds_ += now_s() - from;
+    const std::optional<double> to = energy_.joules();
+    if (joules && to && *to >= *joules) {
+      joules_ += *to - *joules;
+    } else {
+      is_counted_ = false;  // no counter, or one that began anew
+    }
+  }
+  double seconds() const { return seconds_; }
+  std::optional<double> joules() const {
+    return is_counted_ ? std::optional(joules_) : std::nullopt;
+  }
+
+ private:
+  const EnergyCounter& energy_;
+  double seconds_ = 0, joules_ = 0;
+  bool is_counted_ = true;
+};
+
+Record measure(const BenchMachine& machine, const RecordCase& what, const EnergyCounter& energy,
+               const std::string& recipe) {
+  const double begin = now_s();
+  const OpenRun run = open_run(posix_files(), what.config(recipe), {.data = {.log = machine.log}});
+  const TrainConfig& train = run.loaded.config.train;
+  Trainer trainer(run.loaded.config, run.data,
+                  {.files = posix_files(),
+                   .device = *machine.backend.device,
+                   .catalogue = *machine.backend.catalogue,
+                   .isa = machine.isa});
+  Record record{.recipe = recipe, .start_seconds = now_s() - begin};
+  record.parameters = parameter_count(trainer.spec());
+  Meter meter(energy);
+  while (record.steps < train.steps && !record.is_reached) {
+    const int64_t to = std::min(record.steps + what.every, train.steps);
+    meter.run([&] {
+      for (; record.steps < to; ++record.steps) {
+        const StepReport report = trainer.step();
+        record.tokens = report.tokens;
+        record.planned_bytes = report.mem_bytes;
+      }
+    });
+    const std::optional<double> loss = trainer.evaluate();
+    if (!loss)
+      throw Error(ErrorCode::invalid_argument,
+                  "[bench record] data.val: expected validation text, got none");
+    record.loss = *loss;
+    record.is_reached = *loss <= what.loss;
+    machine.log.info("bench: {}: step {}/{}  validation loss {:.4f}  {:.1f} s", recipe,
+                     record.steps, train.steps, *loss, meter.seconds());
+  }
+  record.seconds = meter.seconds();
+  record.joules = meter.joules();
+  return record;
+}
+
+}  // namespace
+
+std::vector<Record> bench_records(const BenchMachine& machine, const RecordCase& what) {
+  const EnergyCounter energy(machine.is_gpu() ? Energy::gpu : Energy::processors);
+  std::vector<Record> records;
+  for (const std::string& recipe : what.recipes)
+    records.push_back(measure(machine, what, energy, recipe));
+  return records;
+}
+
+}  // namespace octet
