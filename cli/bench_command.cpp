@@ -279,8 +279,7 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       ->add_option("what", flags->what,
                    "layer, step, decode, prefill, kernels, optimizer, or links (between ranks); "
                    "without: step, kernels and optimizer")
-      ->check(
-          CLI::IsMember({"layer", "step", "decode", "prefill", "kernels", "optimizer", "links"}))
+      ->check(one_of({"layer", "step", "decode", "prefill", "kernels", "optimizer", "links"}))
       ->type_name("WHAT");
   bench->add_option("config", flags->config, "YAML file; without: the 25 M Llama, 8 x 256 tokens")
       ->type_name("CONFIG");

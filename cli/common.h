@@ -50,6 +50,9 @@ void add_global_flags(CLI::App& command, GlobalOptions& options);
 enum class Zero : uint8_t { is_as_others, is_allowed };
 CLI::Validator as_key(std::string_view path, Zero zero = Zero::is_as_others);
 
+// For a flag that takes one of these names: what else comes is refused with the nearest of them.
+CLI::Validator one_of(std::vector<std::string> names);
+
 // Messages to standard error, each on one line; none below a warning with --quiet.
 Log make_log(const GlobalOptions& options);
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "config/nearest.h"
+#include "base/nearest.h"
 #include "library/program_files.h"
 
 namespace octet {
@@ -39,6 +39,21 @@ bool is_file_name(const std::string& config) {
          ends(".json");
 }
 
+// A file that is not there, beside others of which one may be meant.
+[[noreturn]] void fail_no_file(const std::string& config) {
+  const std::string folder = parent_path(config);
+  std::vector<std::string> known;
+  if (posix_files().is_directory(folder)) {
+    for (const DirectoryEntry& entry : posix_files().list(folder)) {
+      if (is_file_name(entry.name)) known.push_back(entry.name);
+    }
+  }
+  const std::string nearest = nearest_name(file_name(config), known);
+  throw Error(ErrorCode::invalid_argument,
+              "expected a configuration file, got '{}', which is not there{}", config,
+              nearest.empty() ? "" : "; the nearest is " + join_path(folder, nearest));
+}
+
 }  // namespace
 
 std::vector<RecipeFile> recipe_files() {
@@ -49,7 +64,10 @@ std::vector<RecipeFile> recipe_files() {
 }
 
 std::string config_path(const std::string& config) {
-  if (is_file_name(config)) return config;
+  if (is_file_name(config)) {
+    if (!config.empty() && posix_files().kind(config) == EntryKind::none) fail_no_file(config);
+    return config;
+  }
   const EntryKind kind = posix_files().kind(config);
   if (kind != EntryKind::none && kind != EntryKind::directory) return config;
   std::vector<std::string> names;
@@ -65,9 +83,9 @@ std::string config_path(const std::string& config) {
                 config);
   }
   throw Error(ErrorCode::invalid_argument,
-              "expected a configuration file or the name of a recipe, got '{}'; the nearest is {} "
+              "expected a configuration file or the name of a recipe, got '{}'{} "
               "(`octet recipes` lists them)",
-              config, nearest_name(config, names));
+              config, nearest_hint("; the nearest is ", config, names));
 }
 
 }  // namespace octet
