@@ -39,19 +39,29 @@ bool is_file_name(const std::string& config) {
          ends(".json");
 }
 
-// A file that is not there, beside others of which one may be meant.
+std::string stem(const std::string& name) {
+  return name.substr(0, name.rfind('.'));
+}
+
+// A file that is not there, beside others of which one may be meant: by what is before the ending.
 [[noreturn]] void fail_no_file(const std::string& config) {
+  const size_t name_at = config.rfind('/') + 1;  // 0 without a folder
   const std::string folder = parent_path(config);
-  std::vector<std::string> known;
+  std::vector<std::string> names, stems;
   if (posix_files().is_directory(folder)) {
     for (const DirectoryEntry& entry : posix_files().list(folder)) {
-      if (is_file_name(entry.name)) known.push_back(entry.name);
+      if (!is_file_name(entry.name)) continue;
+      names.push_back(entry.name);
+      stems.push_back(stem(entry.name));
     }
   }
-  const std::string nearest = nearest_name(file_name(config), known);
+  const std::string nearest = nearest_name(stem(config.substr(name_at)), stems);
+  const auto at = std::ranges::find(stems, nearest) - stems.begin();
+  const std::string hint = nearest.empty() ? ""
+                                           : "; the nearest is " + config.substr(0, name_at) +
+                                                 names[static_cast<size_t>(at)];
   throw Error(ErrorCode::invalid_argument,
-              "expected a configuration file, got '{}', which is not there{}", config,
-              nearest.empty() ? "" : "; the nearest is " + join_path(folder, nearest));
+              "expected a configuration file, got '{}', which is not there{}", config, hint);
 }
 
 }  // namespace

@@ -138,13 +138,21 @@ std::string by_part(const std::string& word, const std::vector<std::string>& kno
   for (const std::string& name : known) {
     const std::string candidate = plain(name);
     double share = part_of(leaf(word), leaf(candidate));
-    if (is_path(candidate) && word.starts_with(candidate + ".")) share = 1;  // below it
     if (share > 0 && section(word) != section(candidate)) share -= 0.01;
     if (share <= best_share) continue;
     best = name;
     best_share = share;
   }
   return best;
+}
+
+// A key that was written below another.
+std::string by_section(const std::string& word, const std::vector<std::string>& known) {
+  const auto found = std::ranges::find_if(known, [&](const std::string& name) {
+    const std::string candidate = plain(name);
+    return is_path(candidate) && word.starts_with(candidate + ".");
+  });
+  return found == known.end() ? "" : *found;
 }
 
 // Nobody mistypes the first letter, but for its neighbour.
@@ -205,8 +213,11 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   const std::string name = short_word(word);
   if (name.empty()) return "";
   if (const auto found = meant(name, known)) return *found;
-  const std::string part = by_part(name, known);
-  return part.empty() ? by_distance(name, known) : part;
+  for (const auto find : {by_part, by_distance, by_section}) {
+    const std::string near = find(name, known);
+    if (!near.empty()) return near;
+  }
+  return "";
 }
 
 std::string nearest_hint(std::string_view before, std::string_view word,

@@ -92,7 +92,7 @@ constexpr Synonym kSynonyms[] = {
     {"rms_norm_eps layer_norm_eps layer_norm_epsilon", "model.norm_eps"},
     {"model_type arch architecture model.type model.name", "model.kind"},
     {"num_labels num_classes n_classes", "model.classes"},
-    {"model model_name model_name_or_path base_model pretrained init_from m", "--model model.path"},
+    {"model_name model_name_or_path base_model pretrained init_from m", "--model model.path"},
     // The data.
     {"data dataset datasets dataset_name dataset_path train_file train_data data.path data.file "
      "input input_file",

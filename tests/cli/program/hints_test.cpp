@@ -2,6 +2,8 @@
 // rows are what people type from habit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cli/program_run.h"
 
 namespace octet::test {
@@ -108,6 +110,7 @@ const Mistake kOthers[] = {
     {"train llama-7b", "llama-2-7b"},
     {"plan gpt2", "gpt2-124m"},
     {"plan nothing.yaml", ""},
+    {"plan " + std::string(OCTET_SOURCE_DIR) + "/recipes/none.yaml", ""},
 };
 
 class Hints : public testing::TestWithParam<Mistake> {};
