@@ -154,6 +154,21 @@ int fail(int code, const std::string& message) {
   return code;
 }
 
+// A plan that does not fit takes three lines (compile/budget.h); all else is one.
+int fail(const Error& error) {
+  std::string_view text = error.what();
+  if (error.code() != ErrorCode::device || !text.starts_with("[memory]"))
+    return fail(exit_code(error.code()), error.what());
+  std::string_view before = "octet: ";
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    write_message(before, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    before = "";
+  }
+  return exit_code(error.code());
+}
+
 // `octet help train` is `octet train --help`. In CLI11's order: the last argument first.
 std::vector<std::string> reversed_arguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
@@ -210,7 +225,6 @@ int main(int argc, char** argv) {
   } catch (const octet::ExitStatus& status) {
     return status.code;
   } catch (const std::exception& thrown) {
-    const octet::Error error = octet::error_of(thrown);
-    return octet::fail(octet::exit_code(error.code()), error.what());
+    return octet::fail(octet::error_of(thrown));
   }
 }
