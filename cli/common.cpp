@@ -11,6 +11,7 @@
 #include "base/nearest.h"
 #include "base/printable.h"
 #include "cli/command_tree.h"
+#include "cli/shown_table.h"
 #include "config/table.h"
 
 namespace octet {
@@ -109,6 +110,12 @@ void add_global_flags(CLI::App& command, GlobalOptions& options) {
   if (!has_option(command, "--json")) {
     command.add_flag("--json", options.json, "tables as JSON")->group(group);
   }
+  if (!has_option(command, "--wide")) {
+    command
+        .add_flag("--wide", options.wide,
+                  "tables on a terminal with all digits and whole rows, however wide")
+        ->group(group);
+  }
   refuse_nonfinite(command);
   for (CLI::App* inner : command.get_subcommands({})) add_global_flags(*inner, options);
 }
@@ -200,7 +207,7 @@ std::string json_text(const OrderedJson& json) {
 }
 
 void print_table(const GlobalOptions& options, const Table& table) {
-  write_out(options.json ? json_text(table_json(table)) : table_text(table));
+  write_out(options.json ? json_text(table_json(table)) : shown_text(options, table));
 }
 
 }  // namespace octet

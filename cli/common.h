@@ -31,6 +31,7 @@ struct GlobalOptions {
   std::optional<uint32_t> seed;             // stands for train.seed
   bool quiet = false;
   bool json = false;
+  bool wide = false;              // tables on a terminal whole
   std::vector<std::string> sets;  // a.b=c
 
   // The overrides for load_config: sets, and --seed as train.seed.
@@ -56,7 +57,8 @@ CLI::Validator one_of(std::vector<std::string> names);
 // Messages to standard error, each on one line; none below a warning with --quiet.
 Log make_log(const GlobalOptions& options);
 
-// A result with named columns. print_table writes it aligned, or with --json as an array of one
+// A result with named columns. print_table writes it aligned, within the columns of a terminal
+// (cli/shown_table.h), or with --json as an array of one
 // object a row, where a cell that reads as a JSON number is one.
 struct Table {
   std::vector<std::string> columns;

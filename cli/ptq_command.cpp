@@ -13,6 +13,7 @@
 #include "cli/enum_option.h"
 #include "cli/model_flags.h"
 #include "cli/ptq_data.h"
+#include "cli/shown_table.h"
 #include "ptq/ptq.h"
 
 namespace octet {
@@ -141,7 +142,7 @@ void print(const GlobalOptions& options, const std::vector<Table>& layers, const
     if (layers.size() == 1) json["layers"] = json["layers"][0];
     return write_out(json_text(json));
   }
-  if (layers.size() == 1) write_out(table_text(layers.front()) + "\n");
+  if (layers.size() == 1) write_out(shown_text(options, layers.front()) + "\n");
   print_table(options, figures);
 }
 
