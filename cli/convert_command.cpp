@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "cli/model_flags.h"
+#include "cli/model_folder.h"
 #include "infer/export.h"
 #include "infer/import_gguf.h"
 
@@ -20,7 +21,8 @@ struct ConvertFlags {
 ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
   if (is_gguf_name(flags.from) && !flags.adapter_only)
     return import_gguf(files, flags.from, flags.to, how);
-  ModelSource source = find_model_source(files, flags.from, how.log, unknown_keys(flags.strict));
+  ModelSource source =
+      find_model_source(files, model_path(files, flags.from), how.log, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = how.nonfinite;
   return flags.adapter_only ? export_adapter(files, source, flags.to, how.log)
                             : export_model(files, source, flags.to, how);
