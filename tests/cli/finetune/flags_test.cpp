@@ -108,6 +108,11 @@ TEST_F(ModelFlagsOfTrain, a_name_of_the_hub_is_looked_up_in_its_local_cache) {
   // Commands that read runs find it, too.
   const Outcome evaluated = run("eval --model some-org/Small_1.5 --data text.txt --max-tokens 64");
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  const Outcome generated =
+      run("generate --model some-org/Small_1.5 --tokenizer bytes --prompt a --max-tokens 2");
+  EXPECT_EQ(generated.code, 0) << generated.err;
+  const Outcome converted = run("convert some-org/Small_1.5 converted");
+  EXPECT_EQ(converted.code, 0) << converted.err;
   folder_.put(cached + "refs/main", "../../elsewhere\n");
   EXPECT_EQ(run(plan).code, 3);
 }
