@@ -292,7 +292,7 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       ->add_option("what", flags->what,
                    "layer, step, decode, prefill, kernels, optimizer, links (between ranks), or "
                    "record (training to a loss); without: step, kernels and optimizer")
-      ->check(CLI::IsMember(
+      ->check(one_of(
           {"layer", "step", "decode", "prefill", "kernels", "optimizer", "links", "record"}))
       ->type_name("WHAT");
   bench

@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/printable.h"
 #include "cli/command_tree.h"
+#include "cli/shown_table.h"
 #include "config/table.h"
 
 namespace octet {
@@ -80,12 +82,12 @@ void add_global_flags(CLI::App& command, GlobalOptions& options) {
   }
   if (!has_option(command, "--isa")) {
     command.add_option("--isa", options.isa, "instruction set of the CPU kernels")
-        ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "amx"}))
+        ->check(one_of({"auto", "scalar", "avx2", "avx512", "amx"}))
         ->group(group);
   }
   if (!has_option(command, "--device")) {
     command.add_option("--device", options.device, "device that runs the plan")
-        ->check(CLI::IsMember({"cpu", "cuda"}))
+        ->check(one_of({"cpu", "cuda"}))
         ->group(group);
   }
   if (!has_option(command, "--seed")) {
@@ -108,6 +110,12 @@ void add_global_flags(CLI::App& command, GlobalOptions& options) {
   if (!has_option(command, "--json")) {
     command.add_flag("--json", options.json, "tables as JSON")->group(group);
   }
+  if (!has_option(command, "--wide")) {
+    command
+        .add_flag("--wide", options.wide,
+                  "tables on a terminal with all digits and whole rows, however wide")
+        ->group(group);
+  }
   refuse_nonfinite(command);
   for (CLI::App* inner : command.get_subcommands({})) add_global_flags(*inner, options);
 }
@@ -124,6 +132,16 @@ CLI::Validator as_key(std::string_view path, Zero zero) {
     return fmt::format("expected {}, got {}", expected_text(*row), text);
   };
   return {why_not, "", std::string(path)};
+}
+
+CLI::Validator one_of(std::vector<std::string> names) {
+  const std::string listed = fmt::format("{{{}}}", fmt::join(names, ","));
+  const auto why_not = [names = std::move(names)](const std::string& text) -> std::string {
+    if (std::ranges::find(names, text) != names.end()) return "";
+    return fmt::format("expected one of {}, got {}{}", fmt::join(names, ", "), text,
+                       nearest_hint("; the nearest is ", text, names));
+  };
+  return {why_not, listed, "one of"};
 }
 
 Log make_log(const GlobalOptions& options) {
@@ -189,7 +207,7 @@ std::string json_text(const OrderedJson& json) {
 }
 
 void print_table(const GlobalOptions& options, const Table& table) {
-  write_out(options.json ? json_text(table_json(table)) : table_text(table));
+  write_out(options.json ? json_text(table_json(table)) : shown_text(options, table));
 }
 
 }  // namespace octet

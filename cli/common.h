@@ -31,6 +31,7 @@ struct GlobalOptions {
   std::optional<uint32_t> seed;             // stands for train.seed
   bool quiet = false;
   bool json = false;
+  bool wide = false;              // tables on a terminal whole
   std::vector<std::string> sets;  // a.b=c
 
   // The overrides for load_config: sets, and --seed as train.seed.
@@ -50,10 +51,14 @@ void add_global_flags(CLI::App& command, GlobalOptions& options);
 enum class Zero : uint8_t { is_as_others, is_allowed };
 CLI::Validator as_key(std::string_view path, Zero zero = Zero::is_as_others);
 
+// For a flag that takes one of these names: what else comes is refused with the nearest of them.
+CLI::Validator one_of(std::vector<std::string> names);
+
 // Messages to standard error, each on one line; none below a warning with --quiet.
 Log make_log(const GlobalOptions& options);
 
-// A result with named columns. print_table writes it aligned, or with --json as an array of one
+// A result with named columns. print_table writes it aligned, within the columns of a terminal
+// (cli/shown_table.h), or with --json as an array of one
 // object a row, where a cell that reads as a JSON number is one.
 struct Table {
   std::vector<std::string> columns;

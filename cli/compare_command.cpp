@@ -191,7 +191,7 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
     hooks.maker = kMaker;
     StopDeferral deferral;
     hooks.stop = &stop_wish();
-    hooks.before_step = [&](int64_t) { deferral.begin(); };
+    hooks.before_step = [&](int64_t) { deferral.begin(StopDeferral::Tells::yes); };
     Trainer trainer(config, data, machine);
     if (table.rows.empty()) {
       log.info("a Llama of {:.2f} M parameters, {} steps of {} tokens with each recipe",

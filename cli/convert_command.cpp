@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "cli/model_flags.h"
+#include "cli/model_folder.h"
 #include "infer/export.h"
 #include "infer/import_gguf.h"
 
@@ -20,7 +21,8 @@ struct ConvertFlags {
 ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
   if (is_gguf_name(flags.from) && !flags.adapter_only)
     return import_gguf(files, flags.from, flags.to, how);
-  ModelSource source = find_model_source(files, flags.from, how.log, unknown_keys(flags.strict));
+  ModelSource source =
+      find_model_source(files, model_path(files, flags.from), how.log, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = how.nonfinite;
   return flags.adapter_only ? export_adapter(files, source, flags.to, how.log)
                             : export_model(files, source, flags.to, how);
@@ -56,7 +58,7 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
       convert
           ->add_option("--dtype", flags->dtype,
                        "of the weights; without it as they are stored (a run's: its compute copy)")
-          ->check(CLI::IsMember({"bf16", "f32", "fp8-block", "fp8-tensor"}));
+          ->check(one_of({"bf16", "f32", "fp8-block", "fp8-tensor"}));
   convert->add_option("--max-shard", flags->max_shard, "bytes of a file at most, as 5GB or 500MiB")
       ->transform(CLI::AsSizeValue(true))
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 60));

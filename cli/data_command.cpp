@@ -45,6 +45,7 @@ struct Inspected {
   PackReport rows;               // of them
   std::vector<int64_t> lengths;  // of the rows
   int64_t seq = 0;
+  bool has_windows = false;     // of `seq` tokens, whatever a document's length
   std::vector<MixedEntry> mix;  // of data.train, where there are conversations
 };
 
@@ -134,6 +135,7 @@ Inspected inspect_text(const TokenStream& stream, const RunConfig& config) {
   result.seq = config.model.seq;
   result.samples = documents_of_text(result.stream, config);
   result.trains_starts = trains_starts(config);
+  result.has_windows = !config.data.pack;
   result.n_labels = labels_of_text(result, config);
   return result;
 }
@@ -171,12 +173,17 @@ double percent(int64_t part, int64_t whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
+// Of a text that is read in windows the first one.
 void write_sample(const Inspected& data, const ChatSample& sample) {
+  const bool is_longer = sample.n_tokens > data.seq + 1;
+  const std::string fit = !is_longer         ? ""
+                          : data.has_windows ? fmt::format(", the first {} of them", data.seq + 1)
+                                             : ", does not fit";
   write_line("\n--- {} ({}): {} tokens, {} trained{}{}{}", sample.place, sample.format,
-             sample.n_tokens, sample.n_trained,
-             sample.n_tokens > data.seq + 1 ? ", does not fit" : "",
-             sample.note.empty() ? "" : "; ", sample.note);
-  const SampleTokens tokens = tokens_of(data, sample);
+             sample.n_tokens, sample.n_trained, fit, sample.note.empty() ? "" : "; ", sample.note);
+  ChatSample shown = sample;
+  if (is_longer && data.has_windows) shown.n_tokens = data.seq + 1;
+  const SampleTokens tokens = tokens_of(data, shown);
   const std::vector<int32_t>& ids = tokens.ids;
   const auto is_trained = [&](size_t i) { return (tokens.flags[i] & kNotTrained) == 0; };
   for (size_t i = 0; i < ids.size();) {

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/demo.h"
 #include "cli/report_page.h"
+#include "cli/shown_table.h"
 #include "data/chat_dataset.h"
 #include "passes/precision/recipe.h"
 #include "train/data_entries.h"
@@ -141,7 +142,7 @@ OrderedJson show_recipes(Demo& demo) {
                                fmt::format("{:.1f}", run["seconds"].get<double>()),
                                fmt::format("{:.0f}", run["tokens_per_s"].get<double>())));
   }
-  if (!demo.options.json) write_out(table_text(table));
+  if (!demo.options.json) write_out(shown_text(demo.options, table));
   const OrderedJson& coat = runs["coat"];
   demo.say(
       "  coat - bf16: {:+.4f} ± {:.4f} nats a token, paired over {} rows of validation text (one "

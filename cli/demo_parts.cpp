@@ -161,7 +161,7 @@ OrderedJson Demo::train(const std::string& part, LoadedConfig loaded, bool fits_
                                    .resumes = mode == StartMode::resume});
   const Backend& machine = backend();
   StopDeferral deferral;
-  hooks.before_step = [&](int64_t) { deferral.begin(); };
+  hooks.before_step = [&](int64_t) { deferral.begin(StopDeferral::Tells::yes); };
   const TrainResult result =
       Run(opened.loaded.config, opened.data,
           {.files = files,

@@ -51,9 +51,7 @@ OrderedJson models_json() {
 void add_pages_of_commands(CLI::App& app, CLI::App& docs) {
   auto shell = std::make_shared<std::string>();
   CLI::App* completion = docs.add_subcommand("completion", "what completes commands in a shell");
-  completion->add_option("shell", *shell, "the shell")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh"}));
+  completion->add_option("shell", *shell, "the shell")->required()->check(one_of({"bash", "zsh"}));
   completion->callback(
       [shell, &app] { write_out(*shell == "bash" ? bash_completion(app) : zsh_completion(app)); });
   docs.add_subcommand("man", "the manual page of all commands, as `man` reads it")

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/named_enum.h"
+#include "cli/common.h"
 
 namespace octet {
 
@@ -19,10 +20,11 @@ template <typename To>
 CLI::Option* add_enum_option(CLI::App& command, const std::string& flag, To& to,
                              const std::string& help) {
   using E = decltype(enum_of(to));
+  const auto names = enum_names<E>();
   return command
       .add_option_function<std::string>(
           flag, [&to](const std::string& name) { to = enum_from_name<E>(name).value(); }, help)
-      ->check(CLI::IsMember(enum_names<E>()));
+      ->check(one_of({names.begin(), names.end()}));
 }
 
 }  // namespace octet

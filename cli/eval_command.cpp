@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/parse_text.h"
 #include "cli/backend.h"
 #include "cli/calib_option.h"
@@ -19,7 +20,6 @@
 #include "cli/eval_text.h"
 #include "cli/model_flags.h"
 #include "cli/row_figures.h"
-#include "config/nearest.h"
 #include "infer/check_generation.h"
 #include "infer/evaluate.h"
 #include "infer/inference.h"
@@ -61,8 +61,8 @@ TextTask parse_task(const std::string& text, const EvalFlags& flags) {
     throw Error(
         ErrorCode::invalid_argument,
         "--tasks: expected nll or perplexity, alone or with :FILE, spans:FILE, or evaluation "
-        "tasks, got '{}'; the nearest is {}",
-        text, nearest_name(kind, names));
+        "tasks, got '{}'{}",
+        text, nearest_hint("; the nearest is ", kind, names));
   }
   if (colon == std::string::npos) return {text, flags.data};
   return {text, {text.substr(colon + 1)}};

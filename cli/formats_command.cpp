@@ -125,7 +125,7 @@ void add_encode(CLI::App& formats, GlobalOptions& options) {
                     "overflow gives the largest finite value");
   command->add_flag("--nan-to-zero", flags->nan_to_zero, "NaN gives zero");
   command->add_option("--from", flags->from, "type of the values")
-      ->check(CLI::IsMember({"f32", "bf16", "f16", "fp16"}));
+      ->check(one_of({"f32", "bf16", "f16", "fp16"}));
   command->add_option("--bits", flags->bits_file, "file of u32 random words, one a value, for sr");
   command->callback([flags, &options] { run_encode(options, *flags); });
 }

@@ -152,9 +152,9 @@ void add_quantize_commands(CLI::App& formats, GlobalOptions& options) {
                     "dynamic range expansion; 1xG groups run on "
                     "through the tensor");
   command->add_option("--moment", flags->moment, "range target of --expand: m or v")
-      ->check(CLI::IsMember({"m", "v"}));
+      ->check(one_of({"m", "v"}));
   command->add_option("--math", flags->math, "powers of --expand")
-      ->check(CLI::IsMember({"exact", "fast"}));
+      ->check(one_of({"exact", "fast"}));
   command->callback([flags, &options] { run_quantize(options, *flags); });
   auto* back = formats.add_subcommand("dequantize", "a file of quantize to f32 on standard output");
   auto path = std::make_shared<std::string>();

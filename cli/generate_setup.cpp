@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "cli/model_folder.h"
 #include "infer/model_texts.h"
 #include "train/eval_scales.h"
 
@@ -64,7 +65,7 @@ GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& op
   GenerateSetup setup;
   static_cast<GenerationSetup&>(setup) =
       setup_generation(posix_files(),
-                       {.model = flags.model,
+                       {.model = model_path(posix_files(), flags.model),
                         .tokenizer = flags.tokenizer,
                         .recipe = flags.recipe,
                         .weights = flags.weights,

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/eval_tasks.h"
+#include "cli/shown_table.h"
 #include "infer/tasks/evaluations.h"
 #include "io/checkpoint.h"
 #include "io/model_files.h"
@@ -29,6 +30,26 @@ void add_file(const SafetensorsReader& reader, Table& table) {
   for (const StoredTensor& tensor : reader.tensors()) {
     table.rows.push_back(tensor_row(file_name(reader.path()), tensor));
   }
+}
+
+// A value as lines: "  key: value", and what an object holds below it, in one more step. Keys with
+// dots are of a configuration, whose sections stand once.
+std::string indented(const std::string& key, const OrderedJson& value, size_t depth) {
+  const std::string before(2 * depth, ' ');
+  if (!value.is_object() || value.empty()) {
+    return fmt::format("{}{}: {}\n", before, key,
+                       value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  std::string text = fmt::format("{}{}:\n", before, key), section;
+  for (const auto& item : value.items()) {
+    const size_t dot = item.key().find('.');
+    const std::string of = dot == std::string::npos ? "" : item.key().substr(0, dot);
+    if (!of.empty() && of != section) text += fmt::format("{}  {}:\n", before, of);
+    section = of;
+    const std::string name = of.empty() ? item.key() : item.key().substr(dot + 1);
+    text += indented(name, item.value(), depth + (of.empty() ? 1 : 2));
+  }
+  return text;
 }
 
 // What stands beside a run's checkpoints.
@@ -62,17 +83,18 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
   for (const CheckpointEntry& entry : entries) {
     list.rows.push_back(cells(entry.path, entry.step, entry.is_whole() ? "whole" : entry.problem));
   }
-  write_out(table_text(list) + "\n");
-  Table facts{{"manifest of " + loaded.path, "value"}, {}};
+  write_out(shown_text(options, list) + "\n");
+  write_out("manifest of " + loaded.path + "\n");
   for (const auto& item : manifest.items()) {
-    if (item.key() == "tensors") continue;
-    facts.rows.push_back({item.key(), item.value().is_string() ? item.value().get<std::string>()
-                                                               : item.value().dump()});
+    if (item.key() != "tensors") write_out(indented(item.key(), item.value(), 1));
   }
-  write_out(table_text(facts) + "\n");
-  if (!found.evaluations.empty()) write_out(table_text(evaluation_table(found.evaluations)) + "\n");
-  if (!found.edges.rows.empty()) write_out(table_text(found.edges) + "\n");
-  write_out(table_text(tensors));
+  write_out("\n");
+  const auto show = [&](const Table& table) {
+    if (!table.rows.empty()) write_out(shown_text(options, table) + "\n");
+  };
+  if (!found.evaluations.empty()) show(evaluation_table(found.evaluations));
+  show(found.edges);
+  write_out(shown_text(options, tensors));
 }
 
 constexpr size_t kMaxEdges = 12;

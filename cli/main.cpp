@@ -3,15 +3,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/error_of.h"
 #include "cli/signals.h"
-#include "config/nearest.h"
+#include "config/table.h"
 
 namespace octet {
 namespace {
@@ -51,6 +53,37 @@ std::vector<std::string> flag_names(const CLI::App& command) {
   return names;
 }
 
+// What `--set` takes in the place of a flag that the command has not: keys of how a run goes.
+std::vector<std::string> run_keys() {
+  std::vector<std::string> keys;
+  for (const ConfigRow& row : config_rows()) {
+    const bool is_of_run = std::ranges::any_of(
+        std::array{"optim.", "train.", "lora.", "parallel.", "recipe.base", "model.seq"},
+        [&row](std::string_view section) { return row.path.starts_with(section); });
+    if (is_of_run) keys.emplace_back(row.path);
+  }
+  return keys;
+}
+
+// The flag that was probably meant; of commands that read a configuration also `--set` of a key.
+std::string nearest_flag(const CLI::App& command, const std::string& word) {
+  const std::vector<std::string> flags = flag_names(command);
+  const std::string flag = synonym_of(word, flags);
+  const bool has_keys = command.get_option_no_throw("config") != nullptr;
+  if (!flag.empty() || !has_keys) return flag.empty() ? nearest_name(word, flags) : flag;
+  const std::string key = synonym_of(word, run_keys());
+  return key.empty() ? nearest_name(word, flags) : fmt::format("--set {}=VALUE", key);
+}
+
+// The command that was probably meant, as it is typed.
+std::string nearest_command(const CLI::App& app, const CLI::App& command, const std::string& word) {
+  std::vector<std::string> known = command_names(command);
+  if (&command == &app) {
+    for (const char* name : {"help", "--version"}) known.emplace_back(name);
+  }
+  return nearest_name(word, known);
+}
+
 // The innermost command that the line names.
 const CLI::App* active_command(const CLI::App* app) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands().back();
@@ -76,7 +109,13 @@ std::string with_open_end(std::string text) {
   const size_t begin = text.find(kLargest);
   if (begin == std::string::npos) return text;
   const size_t end = text.find_first_not_of("0123456789.", begin + kLargest.size());
-  return text.replace(begin, std::min(end, text.size()) - begin, " and above");
+  text.replace(begin, std::min(end, text.size()) - begin, " and above");
+  // The least double above 0 and 0 itself are the same text there.
+  constexpr std::string_view kZero = "0.000000 and above";
+  const size_t zero = text.find(kZero);
+  if (zero == std::string::npos) return text;
+  const bool excludes_zero = text.find("Value 0 ") != std::string::npos;
+  return text.replace(zero, kZero.size(), excludes_zero ? "above 0" : "0 and above");
 }
 
 // Why the command line was refused, in one line, with the nearest command or flag for a word that
@@ -91,15 +130,17 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   if ((is_extra || lacks_command) && !extras.empty()) {
     const std::string word = extras.front().substr(0, extras.front().find('='));
     const bool is_flag = word.starts_with('-');
-    std::vector<std::string> known = is_flag ? flag_names(*command) : command_names(*command);
-    if (!is_flag && command == &app) known.push_back("help");
-    const std::string nearest = nearest_name(word, known);
-    const std::string hint = nearest.empty() ? "" : fmt::format(", the nearest is {}", nearest);
+    const bool has_commands = !command_names(*command).empty();
+    std::string nearest = is_flag        ? nearest_flag(*command, word)
+                          : has_commands ? nearest_command(app, *command, word)
+                                         : "";
+    if (!is_flag && !has_commands && command->get_option_no_throw("--prompt") != nullptr)
+      nearest = "--prompt TEXT";
     return fmt::format("unknown {} {}{} (see {} --help)",
-                       is_flag           ? "flag"
-                       : nearest.empty() ? "argument"
-                                         : "command",
-                       word, hint, where);
+                       is_flag        ? "flag"
+                       : has_commands ? "command"
+                                      : "argument",
+                       word, nearest.empty() ? "" : ", the nearest is " + nearest, where);
   }
   if (lacks_command) {
     return fmt::format("expected a command: {} (see {} --help)",
@@ -111,6 +152,21 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 int fail(int code, const std::string& message) {
   write_message("octet: ", one_line(message));
   return code;
+}
+
+// A plan that does not fit takes three lines (compile/budget.h); all else is one.
+int fail(const Error& error) {
+  std::string_view text = error.what();
+  if (error.code() != ErrorCode::device || !text.starts_with("[memory]"))
+    return fail(exit_code(error.code()), error.what());
+  std::string_view before = "octet: ";
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    write_message(before, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    before = "";
+  }
+  return exit_code(error.code());
 }
 
 // `octet help train` is `octet train --help`. In CLI11's order: the last argument first.
@@ -169,7 +225,6 @@ int main(int argc, char** argv) {
   } catch (const octet::ExitStatus& status) {
     return status.code;
   } catch (const std::exception& thrown) {
-    const octet::Error error = octet::error_of(thrown);
-    return octet::fail(octet::exit_code(error.code()), error.what());
+    return octet::fail(octet::error_of(thrown));
   }
 }

@@ -1,11 +1,15 @@
 #include "cli/model_flags.h"
 
 #include "base/error.h"
+#include "cli/model_folder.h"
 
 namespace octet {
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
-  command.add_option("--model", flags.model, "a run, one of its checkpoints, or a model folder")
+  command
+      .add_option("--model", flags.model,
+                  "a run, one of its checkpoints, a model folder, or org/name of the hub's local "
+                  "cache")
       ->required();
   command.add_option("--tokenizer", flags.tokenizer,
                      "`bytes`, a tokenizer's file, or a model folder with one");
@@ -27,8 +31,8 @@ UnknownKeys unknown_keys(bool strict) {
 }
 
 ModelSource open_model_source(const ModelFlags& flags, const Log& log) {
-  ModelSource source =
-      find_model_source(posix_files(), flags.model, log, unknown_keys(flags.strict));
+  const std::string path = model_path(posix_files(), flags.model);
+  ModelSource source = find_model_source(posix_files(), path, log, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   return source;

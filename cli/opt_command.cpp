@@ -84,7 +84,7 @@ void add_opt_command(CLI::App& app, GlobalOptions& options) {
       ->delimiter(',');
   opt->add_option("--target", flags->target,
                   "back end to lower for: a fused op that it has no kernel for is decomposed")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(one_of({"cpu", "cuda"}));
   opt->add_option("--ranks", flags->parallel.ranks,
                   "ranks that gather_parameters and shard_updates cut for")
       ->check(CLI::Range(1, 1 << 12));

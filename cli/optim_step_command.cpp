@@ -335,8 +335,7 @@ void add_optim_step_command(CLI::App& app, GlobalOptions& options) {
       ->check(as_key("optim.weight_decay"));
   option("--group", flags->group, "elements of a group of 8-bit codes")
       ->check(CLI::Range(int64_t{1}, int64_t{kMax}));
-  option("--math", flags->math, "powers of the range expansion")
-      ->check(CLI::IsMember({"fast", "exact"}));
+  option("--math", flags->math, "powers of the range expansion")->check(one_of({"fast", "exact"}));
   option("--clip", flags->clip, "largest norm of a gradient; 0: none")->check(as_key("optim.clip"));
   command->callback([flags, &options] { run_optim_step(*flags, options); });
 }

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/backend.h"
-#include "cli/recipe_files.h"
+#include "cli/finetune_flags.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "ir/print.h"
@@ -21,8 +21,7 @@
 namespace octet {
 namespace {
 
-struct PlanFlags {
-  std::string config;
+struct PlanFlags : FinetuneFlags {
   bool buffers = false;
   bool steps = false, offsets = false;
   bool graph = false;
@@ -83,7 +82,7 @@ void strike(Catalogue& catalogue, const std::string& row) {
 void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   std::vector<std::string> sets = options.config_sets();
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
-  const RunConfig config = load_config(config_path(flags.config), sets).config;
+  const RunConfig config = configuration_of(flags, sets, NeedsData::no).config;
   Backend backend = open_plan_backend(options, {.deterministic = config.train.deterministic,
                                                 .arithmetic = config.train.arithmetic,
                                                 .ranks = static_cast<int>(config.parallel.ranks)});
@@ -121,10 +120,7 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* plan = app.add_subcommand(
       "plan", "print what a run will do and the memory it takes, without running it");
-  plan->add_option("config", flags->config,
-                   "YAML file (`octet docs keys`), or a recipe's name (`octet recipes`)")
-      ->required()
-      ->type_name("CONFIG");
+  add_finetune_flags(*plan, *flags, NeedsData::no);
   plan->add_flag("--buffers", flags->buffers,
                  "JSON with every buffer: name, role, layer, dtype, offset, bytes, steps");
   plan->add_flag("--steps", flags->steps, "the straight-line program as text");

@@ -4,14 +4,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/printable.h"
 
 namespace octet {
 namespace {
-
-constexpr int64_t kBarWidth = 20;
 
 size_t terminal_width() {
   winsize size{};
@@ -63,11 +59,7 @@ void Progress::paint(const StepReport& report) {
   clear();
   if (report.val_loss || report.skipped || !report.skipped_tensors.empty())
     log_.info("{}{}", name_, step_line(report));
-  const int64_t n_full = kBarWidth * report.step / std::max<int64_t>(report.steps, 1);
-  const std::string bar(static_cast<size_t>(n_full), '#');
-  std::string line = fmt::format("{}[{:<{}}] {}", name_, bar, kBarWidth, step_line(report));
-  line.resize(std::min(line.size(), terminal_width() - 1));
-  write_err(line);
+  write_err(step_bar(report, name_, terminal_width() - 1));
   is_painted_ = true;
 }
 

@@ -13,6 +13,7 @@
 #include "cli/enum_option.h"
 #include "cli/model_flags.h"
 #include "cli/ptq_data.h"
+#include "cli/shown_table.h"
 #include "ptq/ptq.h"
 
 namespace octet {
@@ -141,7 +142,7 @@ void print(const GlobalOptions& options, const std::vector<Table>& layers, const
     if (layers.size() == 1) json["layers"] = json["layers"][0];
     return write_out(json_text(json));
   }
-  if (layers.size() == 1) write_out(table_text(layers.front()) + "\n");
+  if (layers.size() == 1) write_out(shown_text(options, layers.front()) + "\n");
   print_table(options, figures);
 }
 
@@ -211,7 +212,7 @@ void add_scale_options(CLI::App& ptq, PtqFlags& f) {
   add_enum_option(ptq, "--weights", f.options.weights, "what a scale of a weight covers");
   ptq.add_option("--activations", f.activations,
                  "what a scale of an input covers; token: made as it comes")
-      ->check(CLI::IsMember({"none", "tensor", "token"}));
+      ->check(one_of({"none", "tensor", "token"}));
   add_enum_option(ptq, "--target", f.options.target,
                   "algorithm1: the layer's output that the error is taken against: of the "
                   "unquantized model (default), or of its own weights on the inputs that the "
@@ -259,7 +260,7 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
       ->check(CLI::NonNegativeNumber);
   ptq->add_option("--damping", f.options.damping, "gptq: share of the Hessian's mean diagonal");
   ptq->add_option("--dequantize", f.dequantize, "write weights in this dtype, for other programs")
-      ->check(CLI::IsMember({"bf16"}));
+      ->check(one_of({"bf16"}));
   ptq->add_option("--split-on", f.data.split_on,
                   "text between documents; each is then evaluated on its own");
   ptq->add_option("--max-tokens", f.data.eval_tokens, "tokens of a text to evaluate on; 0: all")

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "config/nearest.h"
+#include "base/nearest.h"
 #include "library/program_files.h"
 
 namespace octet {
@@ -39,6 +39,31 @@ bool is_file_name(const std::string& config) {
          ends(".json");
 }
 
+std::string stem(const std::string& name) {
+  return name.substr(0, name.rfind('.'));
+}
+
+// A file that is not there, beside others of which one may be meant: by what is before the ending.
+[[noreturn]] void fail_no_file(const std::string& config) {
+  const size_t name_at = config.rfind('/') + 1;  // 0 without a folder
+  const std::string folder = parent_path(config);
+  std::vector<std::string> names, stems;
+  if (posix_files().is_directory(folder)) {
+    for (const DirectoryEntry& entry : posix_files().list(folder)) {
+      if (!is_file_name(entry.name)) continue;
+      names.push_back(entry.name);
+      stems.push_back(stem(entry.name));
+    }
+  }
+  const std::string nearest = nearest_name(stem(config.substr(name_at)), stems);
+  const auto at = std::ranges::find(stems, nearest) - stems.begin();
+  const std::string hint = nearest.empty() ? ""
+                                           : "; the nearest is " + config.substr(0, name_at) +
+                                                 names[static_cast<size_t>(at)];
+  throw Error(ErrorCode::invalid_argument,
+              "expected a configuration file, got '{}', which is not there{}", config, hint);
+}
+
 }  // namespace
 
 std::vector<RecipeFile> recipe_files() {
@@ -49,7 +74,10 @@ std::vector<RecipeFile> recipe_files() {
 }
 
 std::string config_path(const std::string& config) {
-  if (is_file_name(config)) return config;
+  if (is_file_name(config)) {
+    if (!config.empty() && posix_files().kind(config) == EntryKind::none) fail_no_file(config);
+    return config;
+  }
   const EntryKind kind = posix_files().kind(config);
   if (kind != EntryKind::none && kind != EntryKind::directory) return config;
   std::vector<std::string> names;
@@ -65,9 +93,9 @@ std::string config_path(const std::string& config) {
                 config);
   }
   throw Error(ErrorCode::invalid_argument,
-              "expected a configuration file or the name of a recipe, got '{}'; the nearest is {} "
+              "expected a configuration file or the name of a recipe, got '{}'{} "
               "(`octet recipes` lists them)",
-              config, nearest_name(config, names));
+              config, nearest_hint("; the nearest is ", config, names));
 }
 
 }  // namespace octet

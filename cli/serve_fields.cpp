@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/serve_error.h"
-#include "config/nearest.h"
 
 namespace octet {
 namespace {
@@ -123,9 +123,9 @@ void ServeFields::nothing(const std::string& name, const std::vector<OrderedJson
 void ServeFields::refuse_others() const {
   for (const auto& [name, value] : json_.items()) {
     if (std::ranges::find(known_, name) != known_.end()) continue;
-    const std::string nearest = nearest_name(name, known_);
-    throw ServeError{.message = fmt::format("{}: no such field is known; the nearest is {}",
-                                            shown_value(OrderedJson(name_of(name))), nearest),
+    const std::string hint = nearest_hint("; the nearest is ", name, known_);
+    throw ServeError{.message = fmt::format("{}: no such field is known{}",
+                                            shown_value(OrderedJson(name_of(name))), hint),
                      .param = name_of(name),
                      .code = "unknown_field"};
   }

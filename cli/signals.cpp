@@ -13,7 +13,7 @@ namespace octet {
 namespace {
 
 std::atomic<int> wish = 0;
-std::atomic<bool> is_deferred = false;
+std::atomic<bool> is_deferred = false, tells_wish = false, is_terminal = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
               "a handler may touch them");
 
@@ -28,25 +28,43 @@ const char* message_of(int signal) {
   }
 }
 
+const char* answer_of(int signal) {
+  switch (signal) {
+    case SIGINT:
+      return "octet: SIGINT: saving and ending after this step; a second one ends at once\n";
+    case SIGHUP:
+      return "octet: SIGHUP: saving and ending after this step; a second one ends at once\n";
+    default:
+      return "octet: SIGTERM: saving and ending after this step; a second one ends at once\n";
+  }
+}
+
+// What a handler may do: nothing where nobody reads.
+void say(const char* message) {
+  pollfd asked{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&asked, 1, 0) <= 0) return;
+  if (::write(STDERR_FILENO, message, std::strlen(message)) < 0) errno = 0;
+}
+
 // Calls only what a handler may call.
 extern "C" void on_stop_signal(int signal) {
   const int error = errno;
   int none = 0;
   if (is_deferred.load() && wish.compare_exchange_strong(none, signal)) {
+    if (tells_wish.load() && is_terminal.load()) say("\r\x1b[K");  // over the bar
+    if (tells_wish.load()) say(answer_of(signal));
     errno = error;
     return;
   }
   remove_unfinished_files();
-  const char* message = message_of(signal);
-  pollfd asked{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&asked, 1, 0) > 0 && ::write(STDERR_FILENO, message, std::strlen(message)) < 0)
-    errno = 0;  // nobody reads it
+  say(message_of(signal));
   ::_exit(128 + signal);
 }
 
 }  // namespace
 
 void install_signals() {
+  is_terminal = ::isatty(STDERR_FILENO) == 1;
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
@@ -65,7 +83,8 @@ const std::atomic<int>& stop_wish() {
   return wish;
 }
 
-void StopDeferral::begin() {
+void StopDeferral::begin(Tells tells) {
+  tells_wish = tells == Tells::yes;
   is_deferred = true;
 }
 

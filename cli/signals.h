@@ -3,12 +3,14 @@
 //   SIGINT, SIGTERM, SIGHUP   end it at once with status 128 + number and one line, whatever it is
 //                             doing: files are replaced as one act, so nothing is lost; those that
 //                             are not whole yet are removed. While a run takes its steps, the first
-//                             one is a wish instead: the run saves its state and ends. SIGHUP stays
-//                             ignored where the program was started so (nohup).
+//                             one is a wish instead: a line says at once that the run saves its
+//                             state and ends after the step in progress. SIGHUP stays ignored where
+//                             the program was started so (nohup).
 //   SIGPIPE, SIGXFSZ          are ignored: the write fails, and that is an Error like others
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 namespace octet {
 
@@ -26,7 +28,8 @@ class StopDeferral {
   StopDeferral(const StopDeferral&) = delete;
   StopDeferral& operator=(const StopDeferral&) = delete;
 
-  void begin();  // may be called again
+  enum class Tells : uint8_t { no, yes };  // whether a line answers the signal
+  void begin(Tells tells = Tells::no);     // may be called again
 };
 
 }  // namespace octet

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "cli/backend.h"
+#include "cli/finetune_flags.h"
 #include "cli/launch.h"
 #include "cli/launched_ranks.h"
 #include "cli/model_flags.h"
@@ -19,7 +20,6 @@
 #include "cli/progress.h"
 #include "cli/rank_agreement.h"
 #include "cli/rank_processes.h"
-#include "cli/recipe_files.h"
 #include "cli/run_table.h"
 #include "cli/signals.h"
 #include "comm/local.h"
@@ -27,7 +27,6 @@
 #include "config/report.h"
 #include "infer/model_source.h"
 #include "library/open_backend.h"
-#include "train/finetune.h"
 #include "train/open_run.h"
 #include "train/rank_log.h"
 #include "train/resume.h"
@@ -39,9 +38,7 @@ namespace {
 
 constexpr std::string_view kIfLost = "; `--resume` goes on";
 
-struct TrainFlags {
-  std::string config;
-  FinetuneOptions finetune;  // without a configuration file
+struct TrainFlags : FinetuneFlags {
   bool resume = false, overwrite = false, strict = false, streams = false;
   std::string profile_steps;
   std::optional<int64_t> telemetry, ranks;
@@ -79,20 +76,10 @@ std::string isa_of(const GlobalOptions& machine) {
 }
 
 LoadedConfig configuration(const TrainFlags& flags, const GlobalOptions& options) {
-  const bool has_file = !flags.config.empty();
-  FinetuneOptions finetune = flags.finetune;
-  if (has_file == !finetune.model.empty() || finetune.model.empty() != finetune.data.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "train: expected a configuration file, or --model DIR with --data FILE, got {}",
-                has_file                 ? "both"
-                : finetune.model.empty() ? "no model"
-                                         : "no data");
-  }
   std::vector<std::string> sets = options.config_sets();
   if (flags.telemetry) sets.push_back(fmt::format("train.telemetry={}", *flags.telemetry));
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
-  LoadedConfig loaded = has_file ? load_config(config_path(flags.config), sets)
-                                 : finetune_config(posix_files(), finetune, sets);
+  LoadedConfig loaded = configuration_of(flags, sets, NeedsData::yes);
   take_tokenizer_of_model(posix_files(), loaded);
   return loaded;
 }
@@ -135,6 +122,8 @@ struct TrainRun {
 
 TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHooks hooks) {
   StopDeferral deferral;
+  const auto tells =
+      group == nullptr || group->rank() == 0 ? StopDeferral::Tells::yes : StopDeferral::Tells::no;
   std::optional<StepProfiler> profiler;
   hooks.on_trainer = [&](Trainer& trainer) {
     if (run.profile_steps && trainer.is_root())
@@ -146,7 +135,7 @@ TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHook
     profiler.reset();
   };
   hooks.before_step = [&](int64_t step) {
-    deferral.begin();  // from the first step on there is something to save
+    deferral.begin(tells);  // from the first step on there is something to save
     if (profiler) profiler->before_step(step);
   };
   const TrainResult result = run.to_end(backend, group, hooks);
@@ -351,24 +340,7 @@ void add_train_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<TrainFlags>();
   CLI::App* train = app.add_subcommand(
       "train", "train a model as a configuration file says, or fine-tune one on a file of data");
-  train
-      ->add_option("config", flags->config,
-                   "YAML file (`octet docs keys`), or a recipe's name (`octet recipes`)")
-      ->type_name("CONFIG");
-  const std::string group = "Fine-tuning without a configuration file";
-  FinetuneOptions& finetune = flags->finetune;
-  train->add_option("--model", finetune.model, "folder of the model to start from (Hugging Face)")
-      ->type_name("DIR")
-      ->group(group);
-  train
-      ->add_option("--data", finetune.data,
-                   "conversations (.json, .jsonl), text or token shards; may be repeated")
-      ->type_name("FILE")
-      ->group(group);
-  train->add_option("--recipe", finetune.recipe, "precision recipe; without it bf16")->group(group);
-  train->add_option("--out", finetune.out, "folder of the run; without it runs/finetune")
-      ->type_name("RUN")
-      ->group(group);
+  add_finetune_flags(*train, *flags, NeedsData::yes);
   CLI::Option* resume = train->add_flag(
       "--resume", flags->resume,
       "go on from the newest whole checkpoint in `out`, or start where there is none");

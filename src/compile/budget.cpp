@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "compile/memory_advice.h"
 #include "passes/lower/chunk_head.h"
 #include "plan/report.h"
 
@@ -57,87 +58,16 @@ std::unique_ptr<Program> of_fewest_layers(std::unique_ptr<Program> all, const Ca
   return fewest;
 }
 
-// 0 where not even one sequence fits, which is asked first: where memory is that short, each plan
-// may take seconds.
-int64_t largest_batch(ProgramOptions options, const Catalogue& catalogue, int64_t limit_bytes) {
-  int64_t fits = 1, too_large = std::exchange(options.train.batch, fits);
-  if (planned_bytes(options, catalogue) > limit_bytes) return 0;
-  while (too_large - fits > 1) {
-    options.train.batch = fits + (too_large - fits) / 2;
-    const bool ok = planned_bytes(options, catalogue) <= limit_bytes;
-    (ok ? fits : too_large) = options.train.batch;
-  }
-  return fits;
-}
-
-constexpr int64_t kWorthSaying = 20;  // a change that saves less than one part in so many is not
-
-// Settings that take less memory, as a user writes them.
-struct Change {
-  std::string keys;
-  ProgramOptions options;
-};
-
-// Each alone, then all together.
-std::vector<Change> changes(const ProgramOptions& options, int64_t limit_bytes) {
-  std::vector<Change> list;
-  Change all = {"", options};
-  const auto add = [&](const std::string& keys, const auto& apply) {
-    list.push_back({keys, options});
-    apply(list.back().options);
-    apply(all.options);
-    all.keys += (all.keys.empty() ? "" : " ") + keys;
-  };
-  if (!options.recompute) {
-    add(fmt::format("train.memory_budget={}", limit_bytes), [](ProgramOptions& o) {
-      o.recompute = Recompute::full;
-      o.head_chunk_bytes = ChunkHeadOptions{}.chunk_bytes;
-    });
-  } else if (*options.recompute != Recompute::full) {
-    add("train.recompute=full", [](ProgramOptions& o) { o.recompute = Recompute::full; });
-  }
-  const OptimPolicy& optim = options.optim;
-  if (!is_quantized(optim.state_m.dtype) || !is_quantized(optim.state_v.dtype)) {
-    add("optim.state_m=e4m3+x optim.state_v=e4m3+x", [](ProgramOptions& o) {
-      o.optim.state_m = o.optim.state_v = state_format_from_name("e4m3+x");
-    });
-  }
-  if (list.size() > 1) list.push_back(all);
-  return list;
-}
-
-std::string batch_text(const ProgramOptions& options, const std::vector<Change>& ways,
-                       const Catalogue& catalogue, int64_t limit_bytes) {
-  const int64_t fits = limit_bytes > 0 ? largest_batch(options, catalogue, limit_bytes) : 0;
-  if (fits > 0) return fmt::format("train.batch={} fits", fits);
-  if (!ways.empty()) {
-    const Change& most = ways.back();
-    if (const int64_t batch = largest_batch(most.options, catalogue, limit_bytes); batch > 0)
-      return fmt::format("train.batch={} fits with {}", batch, most.keys);
-  }
-  return "no train.batch fits: take a smaller model.seq or a smaller model";
-}
-
 [[noreturn]] void fail_out_of_memory(Program& program, const Catalogue& catalogue,
                                      const MemoryLimit& limit) {
-  const int64_t bytes = program.planned_bytes();
-  // Nothing is planned where nothing can fit.
-  const std::vector<Change> ways =
-      limit.bytes > 0 ? changes(program.options(), limit.bytes) : std::vector<Change>();
-  std::vector<std::string> advice = {batch_text(program.options(), ways, catalogue, limit.bytes)};
-  for (const Change& way : ways) {
-    const int64_t takes = planned_bytes(way.options, catalogue);
-    if (takes > bytes - bytes / kWorthSaying) continue;
-    advice.push_back(fmt::format("{} takes {}{}", way.keys, bytes_text(static_cast<double>(takes)),
-                                 takes <= limit.bytes ? " and fits" : ""));
-  }
+  const std::vector<std::string> fits = fitting_settings(program.options(), catalogue, limit.bytes);
   throw Error(ErrorCode::device,
-              "[memory] expected at most {} bytes ({}, {}), got a plan of {} bytes ({}), the most "
-              "of it {}; {}",
-              limit.bytes, bytes_text(static_cast<double>(limit.bytes)), limit.what, bytes,
-              bytes_text(static_cast<double>(bytes)),
+              "[memory] expected at most {} ({}), got a plan of {}\n  most of it: {}\n  {}",
+              bytes_text(static_cast<double>(limit.bytes)), limit.what,
+              bytes_text(static_cast<double>(program.planned_bytes())),
               largest_roles_text(program.plan(program.train_functions().front())),
-              fmt::join(advice, "; "));
+              fits.empty() ? "no setting that was tried fits: take a smaller model.seq or model"
+                           : fmt::format("what fits: {}", fmt::join(fits, "; ")));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What memory allows: choices made against a byte budget, and the one line that says what does not
-// fit and what to change. Plans only; runs and allocates nothing.
+// What memory allows: choices made against a byte budget, and the three lines that say what does
+// not fit and what to change. Plans only; runs and allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct MemoryLimit {
   std::string what;
 };
 
-// Throws Error(device) where the planned bytes of a training program exceed the limit: what is
-// planned, what there is, the three largest roles, keys to change with what each would take, and
-// the largest train.batch that fits.
+// Throws Error(device) where the planned bytes of a training program exceed the limit. Its three
+// lines: what is planned and what there is; the three largest roles; at most three settings that
+// fit (compile/memory_advice.h).
 void expect_fits(Program& program, const Catalogue& catalogue, const MemoryLimit& limit);
 
 // "activations 1.5 GiB, optimizer 300.0 MiB, masters 8.0 KiB": at the peak of a plan.

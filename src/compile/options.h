@@ -37,7 +37,8 @@ struct ProgramOptions {
   std::string recipe = "bf16";
   LossScalePolicy loss_scale = {};  // wants OptimPolicy::clipping global_norm
   RecipeOptions recipe_options = {};
-  LoraOptions lora = {};  // rank 0: no adapters
+  LoraOptions lora = {};     // rank 0: no adapters
+  bool loads_model = false;  // adapters may be trained beside its weights
   // Patterns of parameters that are not trained (passes/freeze.h). With adapters none is trained.
   std::vector<std::string> freeze = {};
   std::optional<Recompute> recompute = {};  // the recipe's choice where absent

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/named_enum.h"
+#include "base/nearest.h"
 #include "config/check.h"
-#include "config/nearest.h"
 #include "config/table.h"
 #include "config/value.h"
 #include "nn/model.h"
@@ -30,8 +30,17 @@ constexpr std::string_view kOverridePrefix = "recipe.override.";
   for (const ConfigRow& row : config_rows()) known.emplace_back(row.path);
   for (const ConfigSection& section : config_sections()) known.emplace_back(section.name);
   known.emplace_back("model.rope_scaling");
-  throw Error(ErrorCode::invalid_argument, "{}: {}: unknown key, the nearest known key is {}",
-              place.where, place.path, nearest_name(place.path, known));
+  const std::string hint = nearest_hint(", the nearest known key is ", place.path, known);
+  throw Error(ErrorCode::invalid_argument, "{}: {}: unknown key{}", place.where, place.path,
+              hint.empty() ? " (`octet docs keys` lists them)" : hint);
+}
+
+// A section that got a value: most have one key that it was meant for.
+[[noreturn]] void fail_section(const ConfigPlace& place, const std::string& got) {
+  std::vector<std::string> known;
+  for (const ConfigRow& row : config_rows()) known.emplace_back(row.path);
+  fail_expected(place, "a map of " + place.path + " keys",
+                got + nearest_hint("; the nearest key is ", synonym_of(place.path, known), known));
 }
 
 // The YAML library ends a text at its first NUL, and would drop the rest without a word.
@@ -127,7 +136,7 @@ class Reader {
     if (const ConfigRow* row = find_config_row(place.path)) return read_row(*row, place, node);
     if (place.path.starts_with(kOverridePrefix)) return read_override_line(place, node);
     if (!is_config_section(place.path)) fail_unknown(place);
-    if (!node.IsMap()) fail_expected(place, "a map of " + place.path + " keys", describe(node));
+    if (!node.IsMap()) fail_section(place, describe(node));
     read_map(node, place.path + ".");
   }
 

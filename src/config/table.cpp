@@ -270,7 +270,7 @@ constexpr ConfigRow kTrainRows[] = {
      "patterns of parameters that stay as they are, by their names (`*embed_tokens*`, "
      "`model.layers.0.*`): no gradient, no optimizer states; a tied embedding is the head too"},
     {"train.log_every", open, OCTET_FIELD(train.log_every), within(1, kMaxSteps), "steps",
-     "distance of log lines"},
+     "distance of log lines; the first step has one, and what follows half a minute of silence"},
     {"train.eval_every", open, OCTET_FIELD(train.eval_every), within(0, kMaxSteps), "steps",
      "distance of evaluations; 0: at the end only"},
     {"train.eval_bytes", open, OCTET_FIELD(train.eval_bytes), within(1, kMaxBytes), "bytes",

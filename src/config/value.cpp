@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/parse_text.h"
 #include "config/names.h"
-#include "config/nearest.h"
 #include "ir/attr_enums.h"
 #include "passes/precision/policy.h"
 
@@ -50,7 +50,7 @@ bool is_known(const ConfigRow& row, std::string_view text) {
 // What came in words, with the nearest of the names that might have been meant.
 std::string describe_name(const YAML::Node& node, const std::vector<std::string>& names) {
   if (!node.IsScalar() || names.empty()) return describe(node);
-  return fmt::format("{}; the nearest is {}", describe(node), nearest_name(node.Scalar(), names));
+  return describe(node) + nearest_hint("; the nearest is ", node.Scalar(), names);
 }
 
 std::optional<double> checked_double(const ConfigLimits& limits, const YAML::Node& node) {

@@ -61,10 +61,10 @@ void expect_room(const DeviceInfo& info, const int64_t (&arena_bytes)[kArenaCoun
   const int64_t bytes = std::accumulate(std::begin(arena_bytes), std::end(arena_bytes), int64_t{0});
   if (bytes <= info.memory_bytes) return;
   throw Error(ErrorCode::device,
-              "[memory] expected at most {} bytes ({}, available on {}), got a plan of {} bytes "
-              "({}), the most of it {}; take a smaller batch or shorter sequences",
-              info.memory_bytes, bytes_text(static_cast<double>(info.memory_bytes)), info.name,
-              bytes, bytes_text(static_cast<double>(bytes)), largest_roles_text(plan));
+              "[memory] expected at most {} (available on {}), got a plan of {}\n  most of it: "
+              "{}\n  a smaller batch or shorter sequences take less",
+              bytes_text(static_cast<double>(info.memory_bytes)), info.name,
+              bytes_text(static_cast<double>(bytes)), largest_roles_text(plan));
 }
 
 // What a model gives, and its loss, are its own; all else is of text.

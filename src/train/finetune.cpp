@@ -107,7 +107,7 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
     loaded.config.optim.lr = kAdapterLr;
     loaded.source["optim.lr"] = "derived";
   }
-  expect_tokenizer(files, loaded, spec.vocab);
+  if (!options.data.empty()) expect_tokenizer(files, loaded, spec.vocab);
   return loaded;
 }
 

@@ -13,7 +13,7 @@ namespace octet {
 struct FinetuneOptions {
   std::string model = {};              // Hugging Face layout
   std::vector<std::string> data = {};  // conversations (JSON), text or token shards; of encoders
-                                       // what their loss reads
+                                       // what their loss reads; none: to plan alone
   std::string recipe = {};             // empty: the table's default
   std::string out = {};                // empty: runs/finetune
 };

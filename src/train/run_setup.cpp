@@ -153,6 +153,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
   options.recipe_options.frozen = frozen_format(config);
   options.loss_scale = loss_scale_policy(config.recipe);
   options.lora = lora_options(config, spec);
+  options.loads_model = !config.model.path.empty();
   options.freeze = config.train.freeze;
   options.parallel = parallel_options(config, rank);
   const bool sums_f32 = options.parallel.reduce == ReduceFormat::f32 || options.parallel.strict;

@@ -151,4 +151,36 @@ std::string step_line(const StepReport& report) {
   return line;
 }
 
+namespace {
+
+std::string bar_text(const StepReport& report, int64_t width) {
+  if (width == 0) return "";
+  const int64_t n_full = width * report.step / std::max<int64_t>(report.steps, 1);
+  return fmt::format("[{:<{}}] ", std::string(static_cast<size_t>(n_full), '#'), width);
+}
+
+}  // namespace
+
+std::string step_bar(const StepReport& report, std::string_view name, size_t width) {
+  const std::string step =
+      fmt::format("step {}/{}  loss {:.4f}", report.step, report.steps, unsigned_nan(report.loss));
+  const std::string lr = fmt::format("  lr {:.2e}", report.lr);
+  const std::string norm = fmt::format("  |g| {:.2f}", unsigned_nan(report.grad_norm));
+  const std::string speed = fmt::format("  {:.0f} {}/s", report.tokens_per_s, report.unit);
+  const std::string left =
+      report.step < report.steps ? "  " + duration_text(report.seconds_left) + " left" : "";
+  const std::string texts[] = {step + lr + norm + speed + left, step + lr + speed + left,
+                               step + speed + left, step + left};
+  std::string line;
+  for (const std::string& text : texts) {
+    for (const int64_t bar : {20, 10, 0}) {
+      line = fmt::format("{}{}{}", name, bar_text(report, bar), text);
+      const bool is_last = &text == &texts[3] && bar == 0;
+      if (line.size() <= width && (bar > 0 || is_last)) return line;
+    }
+  }
+  line.resize(std::min(line.size(), width));
+  return line;
+}
+
 }  // namespace octet

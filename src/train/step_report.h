@@ -87,6 +87,10 @@ std::optional<StepLoss> quick_loss(std::string_view line);
 // "step 12/1000  loss 3.2109  lr 2.4e-04  |g| 1.31  8.1k tokens/s  3:20 left"
 std::string step_line(const StepReport& report);
 
+// The same behind a bar, within `width` columns: what there is no room for goes, the gradient and
+// the learning rate first, what is left of the run never.
+std::string step_bar(const StepReport& report, std::string_view name, size_t width);
+
 // The value for a reader: a NaN without its sign, which says nothing.
 float unsigned_nan(float value);
 double unsigned_nan(double value);

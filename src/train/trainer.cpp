@@ -208,8 +208,8 @@ StepReport Trainer::record() {
   if (record_) saver_->note_step(record_->add(report, hooks_.log), hooks_.log);
   if (hooks_.on_step) {
     hooks_.on_step(report);
-  } else if (is_due(config_.train.log_every) || report.val_loss || report.skipped ||
-             !report.skipped_tensors.empty()) {
+  } else if (line_clock_.is_due(is_due(config_.train.log_every) || report.val_loss ||
+                                report.skipped || !report.skipped_tensors.empty())) {
     hooks_.log.info("{}", step_line(report));
   }
   last_ = std::exchange(unrecorded_, std::nullopt);

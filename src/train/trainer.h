@@ -32,6 +32,7 @@
 #include "train/calibration.h"
 #include "train/engine.h"
 #include "train/gemm_audit.h"
+#include "train/line_clock.h"
 #include "train/row_data.h"
 #include "train/run_export.h"
 #include "train/run_guards.h"
@@ -169,6 +170,7 @@ class Trainer {
   TrainResult result_;
   StepTally tally_;
   Stopwatch since_begin_;
+  LineClock line_clock_;
   bool is_running_ = false;  // to the end or to an error
 };
 

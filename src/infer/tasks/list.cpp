@@ -2,7 +2,7 @@
 #include <cctype>
 
 #include "base/error.h"
-#include "config/nearest.h"
+#include "base/nearest.h"
 #include "infer/tasks/task.h"
 
 namespace octet {
@@ -145,9 +145,8 @@ TaskData read_task(const TaskQuery& query) {
   if (def == std::end(kTasks) || (name != query.name && query.name != name + ":mc")) {
     std::vector<std::string> names;
     for (const TaskDef& task : kTasks) names.emplace_back(task.name);
-    throw Error(ErrorCode::invalid_argument,
-                "--tasks: expected a task, got '{}'; the nearest is {}", query.name,
-                nearest_name(name, names));
+    throw Error(ErrorCode::invalid_argument, "--tasks: expected a task, got '{}'{}", query.name,
+                nearest_hint("; the nearest is ", name, names));
   }
   TaskData data;
   if (query.convention == Convention::olmo) {

@@ -1,10 +1,13 @@
 #include "passes/precision/recipe.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <set>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "ir/op_def.h"
 #include "passes/lower/fold.h"
 #include "passes/precision/f32_values.h"
@@ -34,10 +37,10 @@ const Recipe& find_recipe(std::string_view name) {
   const auto it = std::find_if(kRecipes.begin(), kRecipes.end(),
                                [&](const Recipe* r) { return r->name == name; });
   if (it != kRecipes.end()) return **it;
-  std::string known;
-  for (const Recipe* recipe : kRecipes)
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", recipe->name);
-  throw Error(ErrorCode::invalid_argument, "[recipe] expected one of {}, got '{}'", known, name);
+  std::vector<std::string> known;
+  for (const Recipe* recipe : kRecipes) known.emplace_back(recipe->name);
+  throw Error(ErrorCode::invalid_argument, "[recipe] expected one of {}, got '{}'{}",
+              fmt::join(known, ", "), name, nearest_hint("; the nearest is ", name, known));
 }
 
 Recipe chosen_recipe(std::string_view name, const RecipeOptions& options) {

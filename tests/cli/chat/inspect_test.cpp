@@ -74,7 +74,25 @@ TEST(DataInspect, text_has_documents) {
   const Result result = inspect(folder, config);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("documents      1, 13 tokens"), std::string::npos) << result.out;
-  EXPECT_NE(result.out.find("o\u27e6ne two three\u27e7"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("o\u27e6ne two t\u27e7"), std::string::npos) << result.out;
+}
+
+// Text is read in windows, and one of them is shown, not all of a file.
+TEST(DataInspect, shows_a_window_of_a_text) {
+  const test::ScratchFolder folder;
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "line " + std::to_string(i) + "\n";
+  const std::string config = folder.put(
+      "run.yaml", "model: {hidden: 32, layers: 1, heads: 2, ffn: 32, seq: 64}\ndata: {train: [" +
+                      folder.put("x.txt", text) + "]}\nout: " + (folder / "run") + "\n");
+  const Result result = inspect(folder, config);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find(" trained, the first 65 of them\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("line 1\n"), std::string::npos);
+  EXPECT_EQ(result.out.find("line 12\n"), std::string::npos);
+  EXPECT_EQ(result.out.find("does not fit"), std::string::npos);
+  const auto json = nlohmann::json::parse(inspect(folder, config + " --json").out);
+  EXPECT_GT(json["samples"][0]["ids"].size(), 10000u);  // for scripts it is whole
 }
 
 }  // namespace

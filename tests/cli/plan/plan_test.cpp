@@ -121,15 +121,40 @@ TEST(PlanCommand, a_budget_chooses_what_is_computed_again) {
             11.6 * fitted.at("u_bytes").get<double>());
 }
 
-TEST(PlanCommand, a_budget_that_nothing_fits_is_one_line_and_exit_5) {
-  const Outcome outcome =
-      run(shipped("llama-2-7b") + "--set train.batch=8 --set train.memory_budget=45000000000");
-  EXPECT_EQ(outcome.code, 5);
-  EXPECT_EQ(outcome.out, "");
-  EXPECT_EQ(outcome.err.rfind("octet: [memory] expected at most 45000000000 bytes", 0), 0u)
-      << outcome.err;
-  EXPECT_NE(outcome.err.find("; no train.batch fits"), std::string::npos) << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
+// Settings of the line "  what fits: A (2.0 GiB); B C (1.9 GiB)", each as flags of the command.
+std::vector<std::string> named_settings(const std::string& message) {
+  const std::string mark = "\n  what fits: ";
+  std::vector<std::string> all;
+  const size_t begin = message.find(mark);
+  if (begin == std::string::npos) return all;
+  std::string rest = message.substr(begin + mark.size());
+  for (size_t end = 0; (end = rest.find(" (")) != std::string::npos;) {
+    std::istringstream keys(rest.substr(0, end));
+    all.emplace_back();
+    for (std::string key; keys >> key;) all.back() += " --set " + key;
+    const size_t next = rest.find("; ", end);
+    rest.erase(0, next == std::string::npos ? rest.size() : next + 2);
+  }
+  return all;
+}
+
+// Typed as they are named, they are planned within the budget.
+TEST(PlanCommand, a_budget_that_nothing_fits_is_exit_5_and_names_what_does_fit) {
+  for (const std::string line :
+       {shipped("llama-2-7b") + "--set train.batch=8 --set train.memory_budget=45000000000",
+        shipped("llama-124m") + "--set train.memory_budget=2GiB",
+        shipped("llama-124m") + "--set train.memory_budget=700MiB",
+        shipped("llama-124m") + "--set recipe=coat --set train.memory_budget=900MiB"}) {
+    SCOPED_TRACE(line);
+    const Outcome outcome = run(line);
+    EXPECT_EQ(outcome.code, 5);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(outcome.err.rfind("octet: [memory] expected at most ", 0), 0u) << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 3) << outcome.err;
+    const std::vector<std::string> settings = named_settings(outcome.err);
+    EXPECT_FALSE(settings.empty()) << outcome.err;
+    for (const std::string& setting : settings) EXPECT_EQ(run(line + setting).code, 0) << setting;
+  }
 }
 
 // Of several hosts, which a machine without a GPU plans as well.

@@ -89,11 +89,12 @@ const BadCall kBadCalls[] = {
      "expected a configuration file or the name of a recipe, got 'lama-3m'; the nearest is "
      "llama-3m (`octet recipes` lists them)"},
     {"unknown_shell", "docs completion fish",
-     "shell: fish not in {bash,zsh} (see octet docs completion --help)"},
+     "shell: expected one of bash, zsh, got fish (see octet docs completion --help)"},
     {"unknown_instruction_set", "doctor --isa sse",
-     "--isa: sse not in {auto,scalar,avx2,avx512,amx} (see octet doctor --help)"},
+     "--isa: expected one of auto, scalar, avx2, avx512, amx, got sse (see octet doctor --help)"},
     {"format_in_capitals", "ptq --model a --calib b --out c --method max --format E4M3",
-     "--format: E4M3 not in {e4m3,e5m2,hif8,int8,mxfp8,fp8-block} (see octet ptq --help)"},
+     "--format: expected one of e4m3, e5m2, hif8, int8, mxfp8, fp8-block, got E4M3; the nearest is "
+     "e4m3 (see octet ptq --help)"},
 };
 
 INSTANTIATE_TEST_SUITE_P(calls, BadUsage, testing::ValuesIn(kBadCalls),

@@ -106,6 +106,10 @@ TEST(Signals, a_second_one_does_not_wait_for_the_state) {
   std::this_thread::sleep_for(1500ms);
   child.signal(SIGTERM);
   std::this_thread::sleep_for(200ms);
+  // The step takes minutes, and the word comes at once.
+  EXPECT_THAT(posix_files().read_text(folder / "err.txt"),
+              testing::EndsWith("octet: SIGTERM: saving and ending after this step; a second one "
+                                "ends at once\n"));
   child.signal(SIGTERM);
   EXPECT_EQ(child.code_within(kSoon), 128 + SIGTERM);
 }

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "base/units.h"
 #include "ir/print.h"
 #include "passes/lower/chunk_head.h"
@@ -106,22 +109,31 @@ TEST(Budget, what_the_run_chose_is_kept) {
   EXPECT_NE(test::error_of([&] { fit_to_budget(options, kCatalogue); }), "no error");
 }
 
+std::string bytes(int64_t n_bytes) {
+  return bytes_text(static_cast<double>(n_bytes));
+}
+
 TEST(Budget, the_error_names_roles_and_the_largest_batch_that_fits) {
   ProgramOptions options = options_of(8), smaller = options;
   smaller.train.batch = 5;
   options.memory_budget = planned(smaller, Recompute::full);
   const std::string error = test::error_of([&] { fit_to_budget(options, kCatalogue); });
   const std::string expected =
-      fmt::format("[memory] expected at most {} bytes ({}, train.memory_budget), got a plan of {} ",
-                  options.memory_budget, bytes_text(static_cast<double>(options.memory_budget)),
-                  planned(options, Recompute::full));
+      fmt::format("[memory] expected at most {} (train.memory_budget), got a plan of {}\n",
+                  bytes(options.memory_budget), bytes(planned(options, Recompute::full)));
   EXPECT_EQ(error.rfind(expected, 0), 0u) << error;
-  EXPECT_NE(error.find("activations "), std::string::npos) << error;
-  EXPECT_NE(error.find("; train.batch=5 fits"), std::string::npos) << error;
-  EXPECT_EQ(error.find('\n'), std::string::npos);
+  EXPECT_NE(error.find("\n  most of it: activations "), std::string::npos) << error;
+  EXPECT_NE(
+      error.find(fmt::format("\n  what fits: train.batch=5 ({})", bytes(options.memory_budget))),
+      std::string::npos)
+      << error;
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 2) << error;
   options.memory_budget = 1000;
   const std::string hopeless = test::error_of([&] { fit_to_budget(options, kCatalogue); });
-  EXPECT_NE(hopeless.find("no train.batch fits"), std::string::npos) << hopeless;
+  EXPECT_TRUE(
+      hopeless.ends_with("\n  no setting that was tried fits: take a smaller model.seq or "
+                         "model"))
+      << hopeless;
 }
 
 std::string error_on_a_device(const ProgramOptions& options, int64_t bytes) {
@@ -138,20 +150,81 @@ TEST(DeviceMemory, a_plan_that_fits_is_no_error) {
 
 TEST(DeviceMemory, nothing_is_tried_where_nothing_is_left) {
   const std::string error = error_on_a_device(options_of(8), 0);
-  EXPECT_TRUE(error.ends_with("; no train.batch fits: take a smaller model.seq or a smaller model"))
+  EXPECT_TRUE(error.ends_with("no setting that was tried fits: take a smaller model.seq or model"))
       << error;
 }
 
-TEST(DeviceMemory, the_error_says_what_each_change_would_take) {
+// Each setting of the last line, planned as it is written: all fit, and take what it says.
+struct NamedChange {
+  std::string keys;
+  std::function<void(ProgramOptions&)> apply;
+};
+
+const NamedChange kChanges[] = {
+    {"train.memory_budget=",
+     [](ProgramOptions& o) {
+       o.recompute = Recompute::full;
+       o.head_chunk_bytes = ChunkHeadOptions{}.chunk_bytes;
+     }},
+    {"optim.state_m=e4m3+x",
+     [](ProgramOptions& o) {
+       o.optim.state_m = o.optim.state_v = state_format_from_name("e4m3+x");
+     }},
+    {"optim.master=bf16_sr", [](ProgramOptions& o) { o.optim.master = Master::bf16_sr; }},
+    {"optim.clip=0", [](ProgramOptions& o) { o.optim.clipping = Clipping::none; }},
+};
+
+// Settings of the line "  what fits: A; B".
+std::vector<std::string> settings_of(const std::string& error) {
+  const std::string mark = "\n  what fits: ";
+  std::vector<std::string> settings;
+  const size_t begin = error.find(mark);
+  if (begin == error.npos) return settings;
+  for (std::string rest = error.substr(begin + mark.size()); !rest.empty();) {
+    const size_t end = std::min(rest.find("; "), rest.size());
+    settings.push_back(rest.substr(0, end));
+    rest.erase(0, std::min(end + 2, rest.size()));
+  }
+  return settings;
+}
+
+ProgramOptions with_setting(ProgramOptions options, const std::string& text) {
+  for (const NamedChange& change : kChanges) {
+    if (text.find(change.keys) != text.npos) change.apply(options);
+  }
+  if (text.starts_with("train.batch=")) options.train.batch = std::stoi(text.substr(12));
+  return options;
+}
+
+TEST(DeviceMemory, only_settings_that_fit_are_named_with_what_they_take) {
   const ProgramOptions options = options_of(8);
-  const int64_t room = planned(options, Recompute::full);
-  const std::string error = error_on_a_device(options, room);
-  EXPECT_NE(error.find(", available here), got a plan of "), std::string::npos) << error;
-  EXPECT_NE(error.find(fmt::format("; train.memory_budget={} takes ", room)), std::string::npos)
-      << error;
-  EXPECT_NE(error.find(" and fits; optim.state_m=e4m3+x optim.state_v=e4m3+x takes "),
-            std::string::npos)
-      << error;
+  const int64_t all = planned(options, std::nullopt);
+  size_t n_named = 0;
+  for (int part = 1; part < 10; ++part) {
+    const int64_t room = all * part / 10;
+    const std::string error = error_on_a_device(options, room);
+    for (const std::string& setting : settings_of(error)) {
+      const ProgramOptions changed = with_setting(options, setting);
+      const int64_t takes = planned(changed, changed.recompute);
+      EXPECT_LE(takes, room) << setting;
+      EXPECT_TRUE(setting.ends_with(fmt::format(" ({})", bytes(takes)))) << setting;
+      ++n_named;
+    }
+    EXPECT_LE(settings_of(error).size(), 3u) << error;
+  }
+  EXPECT_GE(n_named, 5u);
+}
+
+// Where one alone is not enough, the fewest together.
+TEST(DeviceMemory, settings_that_fit_together_are_named_together) {
+  ProgramOptions options = options_of(8);
+  options.train.batch = 1;
+  ProgramOptions both = with_setting(options, "train.memory_budget= optim.state_m=e4m3+x");
+  const int64_t room = planned(both, both.recompute) + 2048;  // a budget is rounded down
+  const std::vector<std::string> settings = settings_of(error_on_a_device(options, room));
+  ASSERT_EQ(settings.size(), 1u);
+  EXPECT_TRUE(settings[0].starts_with("train.memory_budget=")) << settings[0];
+  EXPECT_NE(settings[0].find(" optim.state_m=e4m3+x"), std::string::npos) << settings[0];
 }
 
 // The batch named is the largest: it fits, and one more sequence does not.
@@ -160,22 +233,12 @@ TEST(DeviceMemory, the_batch_that_it_names_is_the_largest_that_fits) {
   for (const int64_t batch : {1, 3, 7}) {
     ProgramOptions smaller = options;
     smaller.train.batch = batch;
-    const std::string error = error_on_a_device(options, planned(smaller, std::nullopt));
-    EXPECT_NE(error.find(fmt::format("; train.batch={} fits", batch)), std::string::npos) << error;
+    const int64_t room = planned(smaller, std::nullopt);
+    const std::string error = error_on_a_device(options, room);
+    EXPECT_NE(error.find(fmt::format("  what fits: train.batch={} ({})", batch, bytes(room))),
+              std::string::npos)
+        << error;
   }
-}
-
-TEST(DeviceMemory, where_no_batch_fits_alone_a_change_that_makes_one_fit_is_named) {
-  ProgramOptions options = options_of(8);
-  options.train.batch = 1;
-  ProgramOptions small = options;
-  small.optim.state_m = small.optim.state_v = state_format_from_name("e4m3+x");
-  small.train.batch = options.train.batch = 2;
-  small.recompute = Recompute::full;
-  small.train.batch = 1;
-  const std::string error = error_on_a_device(options, planned(small, Recompute::full));
-  EXPECT_NE(error.find("; train.batch=1 fits with train.memory_budget="), std::string::npos)
-      << error;
 }
 
 }  // namespace

@@ -169,9 +169,9 @@ const BadInput kRanges[] = {
      {},
      "run.yaml:1: model.kind: expected <model.kind>, got 'lama'; the nearest is llama"},
     {"unknown_recipe",
-     "recipe: cote\n",
+     "recipe: caot\n",
      {},
-     "run.yaml:1: recipe: expected <recipe.base>, got 'cote'; the nearest is coat"},
+     "run.yaml:1: recipe: expected <recipe.base>, got 'caot'; the nearest is coat"},
     {"planned_recipe",
      "",
      {"recipe=coat-fasd"},
@@ -203,12 +203,11 @@ const BadInput kRanges[] = {
     {"long_value_is_cut",
      "model: {kind: " + std::string(100, 'x') + "}\n",
      {},
-     "run.yaml:1: model.kind: expected <model.kind>, got '" + std::string(60, 'x') +
-         "...'; the nearest is gpt_neox"},
+     "run.yaml:1: model.kind: expected <model.kind>, got '" + std::string(60, 'x') + "...'"},
     {"control_characters_are_blanks",
      "model: {kind: \"a\\nb\"}\n",
      {},
-     "run.yaml:1: model.kind: expected <model.kind>, got 'a b'; the nearest is vit"},
+     "run.yaml:1: model.kind: expected <model.kind>, got 'a b'"},
 };
 
 const BadInput kKeys[] = {
@@ -275,12 +274,12 @@ const BadInput kOverrides[] = {
      "recipe:\n  override:\n    \"*\": bf17\n",
      {},
      "run.yaml:2: recipe.override.*: expected a map of formats or one of <recipes>, got "
-     "'bf17'; the nearest is bf16"},
+     "'bf17'"},
     {"override_by_a_recipe_that_propagates_scales",
      "recipe: {base: coat, override: {a: scalify_fp8}}\n",
      {},
      "run.yaml:1: recipe.override.a: expected a map of formats or one of <recipes>, got "
-     "'scalify_fp8'; the nearest is hif8"},
+     "'scalify_fp8'"},
     {"override_by_another_compute_type",
      "recipe:\n  base: coat\n  override: {a: fp32}\n",
      {},
@@ -301,8 +300,7 @@ const BadInput kOverrides[] = {
     {"override_of_sums_by_a_format",
      "recipe: {override: {a: {sums: e4m3}}}\n",
      {},
-     "run.yaml:1: recipe.override.a.sums: expected one of fast, promoted, got 'e4m3'; the "
-     "nearest is fast"},
+     "run.yaml:1: recipe.override.a.sums: expected one of fast, promoted, got 'e4m3'"},
     {"override_of_sums_without_quantized_linears",
      "recipe:\n  base: bf16\n  override: {a: {sums: fast}}\n",
      {},
@@ -310,8 +308,7 @@ const BadInput kOverrides[] = {
     {"accumulation_in_f32",
      "recipe: {accumulation: f32}\n",
      {},
-     "run.yaml:1: recipe.accumulation: expected one of auto, promoted, forward, fast, got 'f32'; "
-     "the nearest is fast"},
+     "run.yaml:1: recipe.accumulation: expected one of auto, promoted, forward, fast, got 'f32'"},
     {"override_twice",
      "recipe: {override: {a: bf16, a: fp32}}\n",
      {},
@@ -320,12 +317,12 @@ const BadInput kOverrides[] = {
      "recipe: {override: {a: {x: e3m4}}}\n",
      {},
      "run.yaml:1: recipe.override.a.x: expected one of <formats>, with /row, /1xG or /BxB "
-     "behind it, or none, got 'e3m4'; the nearest is e4m3"},
+     "behind it, or none, got 'e3m4'"},
     {"override_with_a_granularity_that_is_none",
      "",
      {"recipe.override.a={x: e4m3/2x128}"},
      "--set: recipe.override.a.x: expected one of <formats>, with /row, /1xG or /BxB behind "
-     "it, or none, got 'e4m3/2x128'; the nearest is e4m3"},
+     "it, or none, got 'e4m3/2x128'"},
     {"override_with_a_scale_a_column",
      "",
      {"recipe.override.a={x: e4m3/col}"},
@@ -335,7 +332,7 @@ const BadInput kOverrides[] = {
      "",
      {"recipe.override.a={x: bf16}"},
      "--set: recipe.override.a.x: expected one of <formats>, with /row, /1xG or /BxB behind "
-     "it, or none, got 'bf16'; the nearest is e4m3"},
+     "it, or none, got 'bf16'"},
     {"override_without_roles",
      "recipe: {override: {a: {}}}\n",
      {},
@@ -395,7 +392,7 @@ const BadInput kRelations[] = {
     {"auto_among_losses",
      "train: {loss: {auto: 1, classes: 1}}\n",
      {},
-     "run.yaml:1: train.loss: expected <train.loss>, got 'auto'; the nearest is span"},
+     "run.yaml:1: train.loss: expected <train.loss>, got 'auto'"},
     {"weight_of_no_loss",
      "train: {loss: {classes: 0}}\n",
      {},

@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/nearest.h"
 #include "base/philox.h"
-#include "config/nearest.h"
 #include "config/report.h"
 #include "config/table.h"
 #include "config/value.h"
@@ -360,10 +361,44 @@ TEST(Nearest, distance_counts_edits_and_swaps) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
 }
 
-TEST(Nearest, finds_the_closest_and_none_among_none) {
-  EXPECT_EQ(nearest_name("tran", {"eval", "train", "plan"}), "train");
-  EXPECT_EQ(nearest_name("lr", {"out", "optim.lr"}), "optim.lr");
-  EXPECT_EQ(nearest_name("x", {}), "");
+struct NearCase {
+  std::string word;
+  std::vector<std::string> known;
+  std::string nearest;
+};
+
+TEST(Nearest, synonyms_come_before_parts_and_those_before_slips) {
+  const NearCase cases[] = {
+      {"tran", {"eval", "train", "plan"}, "train"},
+      {"lr", {"out", "optim.lr"}, "optim.lr"},
+      {"x", {}, ""},
+      {"", {"out"}, ""},
+      {"optim.learning_rate", {"optim.warmup_share", "optim.lr"}, "optim.lr"},
+      {"fp8", {"fp32", "bf16", "fp8_linear"}, "fp8_linear"},
+      {"fp8", {"f32", "e4m3", "e5m2"}, "e4m3"},
+      {"int4", {"fp32", "int8"}, ""},
+      {"E4M3", {"e4m3"}, "e4m3"},
+      {"--max-new-tokens", {"--max-tokens"}, "--max-tokens"},
+      {"batchsize", {"train.batch"}, "train.batch"},
+      {"e3m4", {"e4m3"}, ""},          // numbers are never corrected
+      {"llama-3b", {"llama-3m"}, ""},  // nor their units
+      {"llama-7b", {"llama-3m", "llama-2-7b"}, "llama-2-7b"},
+      {"merge", {"serve", "generate"}, ""},  // far apart, though two edits away
+      {"trian.stpes", {"train.epochs", "train.steps"}, "train.steps"},
+      {"mixtral", {"mistral"}, ""},  // another model, one letter away
+  };
+  for (const NearCase& one : cases)
+    EXPECT_EQ(nearest_name(one.word, one.known), one.nearest) << one.word;
+}
+
+// Words of the table that are written so that nothing finds them would be dead rows.
+TEST(Nearest, synonyms_are_in_small_letters_with_underscores) {
+  std::set<std::string> seen;
+  for (const Synonym& row : synonyms()) {
+    for (const char ch : row.words) EXPECT_TRUE(ch != '-' && (ch < 'A' || ch > 'Z')) << row.words;
+    EXPECT_TRUE(seen.insert(std::string(row.words) + "|" + std::string(row.known)).second)
+        << row.words;
+  }
 }
 
 // Arrays are of any vocabulary: no tokenizer makes them.

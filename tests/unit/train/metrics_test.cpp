@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "train/json_lines_file.h"
+#include "train/line_clock.h"
 #include "train/run_statistics.h"
 #include "train/step_report.h"
 #include "unit/base/scratch_folder.h"
@@ -190,6 +191,44 @@ TEST(StepLine, shows_no_sign_of_a_nan) {
   StepReport r = report(10);
   r.loss = r.grad_norm = -std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(step_line(r), "step 10/10  loss nan  lr 1.00e-03  |g| nan  1000 tokens/s");
+}
+
+StepReport report_of_a_long_run() {
+  StepReport r;
+  r.step = 1200;
+  r.steps = 10000;
+  r.loss = 3.4527f;
+  r.lr = 1e-3;
+  r.grad_norm = 2.16f;
+  r.tokens_per_s = 2389.4;
+  r.seconds_left = 3600 * 12 + 5 * 60 + 9;
+  return r;
+}
+
+TEST(StepBar, keeps_what_is_left_of_the_run_within_any_width) {
+  const StepReport r = report_of_a_long_run();
+  for (const std::string name : {"", "scalify_fp16  "}) {
+    for (size_t width = 70; width < 200; ++width) {
+      const std::string line = step_bar(r, name, width);
+      EXPECT_LE(line.size(), width);
+      EXPECT_NE(line.find("12:05:09 left"), std::string::npos) << line;
+      EXPECT_NE(line.find("step 1200/10000  loss 3.4527"), std::string::npos) << line;
+    }
+  }
+  EXPECT_EQ(step_bar(r, "", 79),
+            "[#         ] step 1200/10000  loss 3.4527  2389 tokens/s  12:05:09 left");
+  EXPECT_EQ(step_bar(r, "", 120),
+            "[##                  ] step 1200/10000  loss 3.4527  lr 1.00e-03  |g| 2.16  2389 "
+            "tokens/s  12:05:09 left");
+  EXPECT_EQ(step_bar(r, "", 10).size(), 10u);
+}
+
+TEST(LineClock, the_first_step_has_a_line_and_those_at_the_distance) {
+  LineClock clock;
+  EXPECT_TRUE(clock.is_due(false));
+  EXPECT_FALSE(clock.is_due(false));
+  EXPECT_TRUE(clock.is_due(true));
+  EXPECT_FALSE(clock.is_due(false));
 }
 
 TEST(Duration, is_short) {

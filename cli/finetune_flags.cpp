@@ -1,0 +1,109 @@
+#include "cli/finetune_flags.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "base/error.h"
+#include "cli/model_folder.h"
+#include "cli/recipe_files.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kGroup = "Without a configuration file";
+
+// Whether `--set TEXT` is of this key: "optim.lr=1", or "optim={lr: 1}".
+bool sets_key(std::string_view set, std::string_view key) {
+  const size_t equals = set.find('='), dot = key.rfind('.');
+  if (equals == set.npos) return false;
+  const std::string_view path = set.substr(0, equals), value = set.substr(equals + 1);
+  if (path == key) return true;
+  if (path != key.substr(0, dot)) return false;
+  const std::string inner = fmt::format("{}:", key.substr(dot + 1));
+  for (size_t at = value.find(inner); at != value.npos; at = value.find(inner, at + 1)) {
+    if (at > 0 && std::string_view("{, \"'").find(value[at - 1]) != std::string_view::npos)
+      return true;
+  }
+  return false;
+}
+
+void expect_file_or_model(const FinetuneFlags& flags, NeedsData needs) {
+  const bool has_file = !flags.config.empty(), has_model = !flags.finetune.model.empty();
+  const bool has_data = !flags.finetune.data.empty();
+  const bool lacks_data = needs == NeedsData::yes && has_model != has_data;
+  if (has_file != has_model && !lacks_data) return;
+  throw Error(ErrorCode::invalid_argument,
+              "{}: expected a configuration file, or --model DIR{}, got {}",
+              needs == NeedsData::yes ? "train" : "plan",
+              needs == NeedsData::yes ? " with --data FILE" : "",
+              has_file     ? "both"
+              : !has_model ? "no model"
+                           : "no data");
+}
+
+}  // namespace
+
+void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs) {
+  command
+      .add_option("config", flags.config,
+                  "YAML file (`octet docs keys`), or a recipe's name (`octet recipes`)")
+      ->type_name("CONFIG");
+  FinetuneOptions& finetune = flags.finetune;
+  command
+      .add_option(
+          "--model", finetune.model,
+          needs == NeedsData::yes
+              ? "folder of the model to start from (Hugging Face), a run with an export, or "
+                "org/name of the hub's local cache"
+              : "folder of the model to fine-tune, where config.json alone is enough, a run "
+                "with an export, or org/name of the hub's local cache")
+      ->type_name("DIR")
+      ->group(kGroup);
+  if (needs == NeedsData::yes) {
+    command
+        .add_option("--data", finetune.data,
+                    "conversations (.json, .jsonl), text or token shards; may be repeated")
+        ->type_name("FILE")
+        ->group(kGroup);
+    command.add_option("--out", finetune.out, "folder of the run; without it runs/finetune")
+        ->type_name("RUN")
+        ->group(kGroup);
+  }
+  command.add_option("--recipe", finetune.recipe, "precision recipe; without it bf16")
+      ->group(kGroup);
+  for (KeyFlag& flag : flags.keys) {
+    command.add_option(flag.flag, flag.value, fmt::format("{} ({})", flag.help, flag.key))
+        ->type_name("N")
+        ->check(as_key(flag.key))
+        ->group(kGroup);
+  }
+}
+
+std::vector<std::string> sets_with_flags(const FinetuneFlags& flags,
+                                         std::vector<std::string> sets) {
+  const std::vector<std::string> given = sets;
+  for (const KeyFlag& flag : flags.keys) {
+    if (flag.value.empty()) continue;
+    for (const std::string& set : given) {
+      if (!sets_key(set, flag.key)) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  "{} {}: expected this or --set {}, got both of the key {}", flag.flag, flag.value,
+                  set, flag.key);
+    }
+    sets.push_back(fmt::format("{}={}", flag.key, flag.value));
+  }
+  return sets;
+}
+
+LoadedConfig configuration_of(const FinetuneFlags& flags, const std::vector<std::string>& sets,
+                              NeedsData needs) {
+  expect_file_or_model(flags, needs);
+  const std::vector<std::string> all = sets_with_flags(flags, sets);
+  if (!flags.config.empty()) return load_config(config_path(flags.config), all);
+  FinetuneOptions finetune = flags.finetune;
+  finetune.model = model_folder(posix_files(), finetune.model);
+  return finetune_config(posix_files(), finetune, all);
+}
+
+}  // namespace octet

@@ -1,0 +1,50 @@
+// Flags of a run without a configuration file, of `octet train --model` and `octet plan --model`:
+// the model, the data, and short names of the keys that are set most.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/common.h"
+#include "config/load.h"
+#include "train/finetune.h"
+
+namespace octet {
+
+// A flag that stands for a key: --lr for optim.lr.
+struct KeyFlag {
+  const char* flag;
+  const char* key;
+  const char* help;
+  std::string value = {};  // empty: not given
+};
+
+struct FinetuneFlags {
+  std::string config;        // a configuration file in place of the model
+  FinetuneOptions finetune;  // its model is as it was typed until configuration_of()
+  std::vector<KeyFlag> keys = {
+      {"--lr", "optim.lr", "learning rate"},
+      {"--epochs", "train.epochs", "passes over the data"},
+      {"--batch", "train.batch", "rows of a step and device"},
+      {"--seq", "model.seq", "tokens of a row"},
+      {"--lora-rank", "lora.rank", "trains adapters of this rank; 0: all weights"},
+  };
+};
+
+// Who reads data: `plan` needs none.
+enum class NeedsData : uint8_t { no, yes };
+
+// CONFIG, --model, --recipe and the keys' flags; --data and --out where data are needed.
+void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs);
+
+// `sets` and the keys' flags behind them. Throws Error{invalid_argument} that names both where a
+// flag and a set are of the same key.
+std::vector<std::string> sets_with_flags(const FinetuneFlags& flags, std::vector<std::string> sets);
+
+// Of the file, or of the model by a fine-tuner's defaults. Throws Error{invalid_argument} where
+// there is neither or both, else as load_config() and finetune_config() do.
+LoadedConfig configuration_of(const FinetuneFlags& flags, const std::vector<std::string>& sets,
+                              NeedsData needs);
+
+}  // namespace octet

@@ -1,0 +1,89 @@
+#include "cli/model_folder.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "infer/model_source.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kConfigFile = "config.json";
+
+bool is_name_part(std::string_view part) {
+  return !part.empty() && part.front() != '.' && part.front() != '-' &&
+         std::ranges::all_of(part, [](char ch) {
+           return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') ||
+                  (ch >= '0' && ch <= '9') || ch == '.' || ch == '_' || ch == '-';
+         });
+}
+
+// Empty where not even a home is known.
+std::string hub_cache(const GetEnv& env) {
+  const auto value = [&](const char* name) {
+    const char* text = env(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  if (const std::string cache = value("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = value("HF_HOME"); !home.empty()) return join_path(home, "hub");
+  const std::string cache = value("XDG_CACHE_HOME"), home = value("HOME");
+  if (cache.empty() && home.empty()) return "";
+  return join_path(cache.empty() ? join_path(home, ".cache") : cache, "huggingface/hub");
+}
+
+bool has_config(const Files& files, const std::string& folder) {
+  return files.exists(join_path(folder, kConfigFile));
+}
+
+std::string trimmed(std::string text) {
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  return text;
+}
+
+}  // namespace
+
+bool is_hub_name(const std::string& model) {
+  const size_t slash = model.find('/');
+  return slash != std::string::npos && is_name_part(model.substr(0, slash)) &&
+         is_name_part(model.substr(slash + 1));
+}
+
+std::optional<std::string> hub_snapshot(const Files& files, const std::string& model,
+                                        const GetEnv& env) {
+  const std::string cache = hub_cache(env);
+  if (!is_hub_name(model) || cache.empty()) return std::nullopt;
+  const size_t slash = model.find('/');
+  const std::string folder =
+      join_path(cache, "models--" + model.substr(0, slash) + "--" + model.substr(slash + 1));
+  const std::string ref = join_path(folder, "refs/main");
+  if (!files.exists(ref)) return std::nullopt;
+  const std::string commit = trimmed(files.read_text(ref));
+  const std::string snapshot = join_path(folder, "snapshots/" + commit);
+  return is_name_part(commit) && has_config(files, snapshot) ? std::optional(snapshot)
+                                                             : std::nullopt;
+}
+
+std::string model_path(const Files& files, const std::string& model) {
+  if (files.exists(model) || !is_hub_name(model)) return model;
+  if (const auto snapshot = hub_snapshot(files, model, ::getenv)) return *snapshot;
+  throw Error(ErrorCode::bad_data,
+              "[model] '{}': expected a folder, or a model of the hub's local cache, got neither: "
+              "`hf download {}` puts it there",
+              model, model);
+}
+
+std::string model_folder(const Files& files, const std::string& model) {
+  const std::string path = model_path(files, model);
+  if (!is_run(files, path)) return path;
+  const std::string exported = join_path(path, "export");
+  if (has_config(files, exported)) return exported;
+  // What is free to write: an export of adapters alone has the name.
+  const std::string target = files.exists(exported) ? path + "-model" : exported;
+  throw Error(
+      ErrorCode::bad_data,
+      "[model] '{}': expected a model folder, got a run {}: `octet convert {} {}` makes one", model,
+      files.exists(exported) ? "whose export is no model" : "without an export", path, target);
+}
+
+}  // namespace octet

@@ -1,0 +1,148 @@
+// `octet train --model` and `octet plan --model`: short flags of keys, and what a --model may be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cli/finetune/small_model.h"
+#include "cli/program_run.h"
+
+namespace octet::test {
+namespace {
+
+class ModelFlagsOfTrain : public testing::Test {
+ protected:
+  ModelFlagsOfTrain() {
+    put_model(folder_, small_spec());
+    folder_.put("text.txt", easy_text(4096));
+  }
+  // The program in the folder, its hub's cache beside.
+  Outcome run(const std::string& arguments) {
+    const std::string before = "sh -c 'cd " + folder_.path() + " && HF_HOME=" + (folder_ / "hf") +
+                               " HF_HUB_CACHE= exec \"$0\" " + arguments + "' ";
+    return run_shell(before + std::string(OCTET_PROGRAM));
+  }
+  Outcome run_shell(const std::string& command) {
+    const std::string out = folder_ / "out.txt", err = folder_ / "err.txt";
+    const int status = std::system((command + " >" + out + " 2>" + err + " </dev/null").c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(out),
+            posix_files().read_text(err)};
+  }
+  Outcome train(const std::string& arguments) {
+    return run("train --model model --data text.txt --out run --overwrite " + arguments);
+  }
+  std::string config() { return posix_files().read_text(folder_ / "run/config.yaml"); }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(ModelFlagsOfTrain, flags_are_the_same_as_sets_of_their_keys) {
+  const std::string same = " --set train.export=none --quiet";
+  const Outcome by_flags = train("--lr 2e-3 --epochs 0.5 --batch 2 --seq 32 --lora-rank 4" + same);
+  ASSERT_EQ(by_flags.code, 0) << by_flags.err;
+  const std::string flags = config();
+  const Outcome by_sets = train(
+      "--set optim.lr=2e-3 --set train.epochs=0.5 --set train.batch=2 --set model.seq=32 "
+      "--set lora.rank=4" +
+      same);
+  ASSERT_EQ(by_sets.code, 0) << by_sets.err;
+  EXPECT_EQ(flags, config());
+  EXPECT_THAT(flags, testing::HasSubstr("rank: 4"));
+}
+
+TEST_F(ModelFlagsOfTrain, a_flag_beside_a_set_of_its_key_is_refused_and_names_both) {
+  const Outcome plain = train("--lr 2e-3 --set optim.lr=1e-3");
+  EXPECT_EQ(plain.code, 2);
+  EXPECT_EQ(plain.err,
+            "octet: --lr 2e-3: expected this or --set optim.lr=1e-3, got both of the key "
+            "optim.lr\n");
+  const Outcome map = train("--seq 32 --set \"model={seq: 16}\"");
+  EXPECT_EQ(map.code, 2);
+  EXPECT_THAT(map.err, testing::HasSubstr("--seq 32: expected this or --set model={seq: 16}"));
+  const Outcome range = train("--batch 0");
+  EXPECT_EQ(range.code, 2);
+  EXPECT_THAT(range.err, testing::HasSubstr("--batch: expected an integer in [1, 1048576], got 0"));
+}
+
+TEST_F(ModelFlagsOfTrain, help_lists_them) {
+  for (const char* command : {"train", "plan"}) {
+    const std::string help = run(std::string(command) + " --help").out;
+    for (const char* flag : {"--lr", "--epochs", "--batch", "--seq", "--lora-rank"})
+      EXPECT_THAT(help, testing::HasSubstr(flag)) << command;
+  }
+}
+
+TEST_F(ModelFlagsOfTrain, a_run_stands_for_its_export) {
+  ASSERT_EQ(train("--epochs 0.2 --quiet").code, 0);
+  const Outcome second = run("train --model run --data text.txt --out second --epochs 0.2");
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(posix_files().read_text(folder_ / "second/config.yaml"),
+              testing::HasSubstr("run/export"));
+}
+
+TEST_F(ModelFlagsOfTrain, a_run_without_an_export_names_the_line_that_makes_one) {
+  ASSERT_EQ(train("--epochs 0.2 --quiet --set train.export=none").code, 0);
+  const Outcome refused = run("train --model run --data text.txt --out second");
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_EQ(refused.err,
+            "octet: [model] 'run': expected a model folder, got a run without an export: `octet "
+            "convert run run/export` makes one\n");
+  EXPECT_EQ(run("convert run run/export").code, 0);  // as it says
+  EXPECT_EQ(run("train --model run --data text.txt --out second --epochs 0.2").code, 0);
+}
+
+TEST_F(ModelFlagsOfTrain, a_name_of_the_hub_is_looked_up_in_its_local_cache) {
+  const std::string plan = "plan --model some-org/Small_1.5 --seq 32 --json";
+  const Outcome missing = run(plan);
+  EXPECT_EQ(missing.code, 3);
+  EXPECT_EQ(missing.err,
+            "octet: [model] 'some-org/Small_1.5': expected a folder, or a model of the hub's local "
+            "cache, got neither: `hf download some-org/Small_1.5` puts it there\n");
+  const std::string cached = "hf/hub/models--some-org--Small_1.5/";
+  folder_.put(cached + "refs/main", "0123abcd\n");
+  put_model(folder_, small_spec(), cached + "snapshots/0123abcd");
+  EXPECT_EQ(run(plan).code, 0);
+  const Outcome trained =
+      run("train --model some-org/Small_1.5 --data text.txt --out run --epochs 0.2");
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  // Commands that read runs find it, too.
+  const Outcome evaluated = run("eval --model some-org/Small_1.5 --data text.txt --max-tokens 64");
+  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  const Outcome generated =
+      run("generate --model some-org/Small_1.5 --tokenizer bytes --prompt a --max-tokens 2");
+  EXPECT_EQ(generated.code, 0) << generated.err;
+  const Outcome converted = run("convert some-org/Small_1.5 converted");
+  EXPECT_EQ(converted.code, 0) << converted.err;
+  folder_.put(cached + "refs/main", "../../elsewhere\n");
+  EXPECT_EQ(run(plan).code, 3);
+}
+
+TEST_F(ModelFlagsOfTrain, a_config_alone_is_enough_to_plan) {
+  ModelSpec spec = small_spec();
+  spec.hidden = 256;
+  spec.ffn = 1024;
+  spec.layers = 4;
+  folder_.put("alone/config.json", hf_config_text(resolved(spec)));
+  const Outcome all = run("plan --model alone --seq 64 --batch 2 --json");
+  ASSERT_EQ(all.code, 0) << all.err;
+  const Outcome adapters =
+      run("plan --model alone --seq 64 --batch 2 --lora-rank 16 --set lora.base=e4m3 --json");
+  ASSERT_EQ(adapters.code, 0) << adapters.err;
+  const auto bytes = [](const Outcome& plan) {
+    return nlohmann::json::parse(plan.out)["peak_bytes"].get<int64_t>();
+  };
+  EXPECT_LT(bytes(adapters), bytes(all));
+  // Where memory is short they are named among what fits, in three short lines.
+  const int64_t budget = bytes(adapters) + bytes(adapters) / 20;
+  const Outcome refused = run("plan --model alone --seq 64 --batch 2 --set train.memory_budget=" +
+                              std::to_string(budget));
+  EXPECT_EQ(refused.code, 5);
+  EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 3) << refused.err;
+  EXPECT_THAT(refused.err, testing::HasSubstr("\n  what fits: "));
+  EXPECT_THAT(refused.err, testing::HasSubstr("lora.rank=16 lora.base=e4m3 ("));
+  EXPECT_EQ(run("plan").err,
+            "octet: plan: expected a configuration file, or --model DIR, got no model\n");
+}
+
+}  // namespace
+}  // namespace octet::test
