@@ -14,6 +14,12 @@ ChatPrompts& GenerateSetup::chat_prompts(const std::string& name) {
   return *chat;
 }
 
+std::unique_ptr<TextModel> GenerateSetup::make_model(TextModelOptions wanted,
+                                                     const TextMachine& machine) const {
+  choose_sums(sums, source, wanted, machine);
+  return make_text_model(source, wanted, machine);
+}
+
 GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& options) {
   GenerateSetup setup;
   static_cast<GenerationSetup&>(setup) =
@@ -29,6 +35,7 @@ GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& op
   if (!flags.recipe.empty())
     setup.source.recipe_options = forward_options(setup.source, flags.recipe);
   calibrate_source(setup.source, flags.calib, options);
+  setup.sums = flags.sums;
   setup.options.max_tokens = flags.max_tokens;
   setup.options.stop_texts = flags.stop;
   return setup;

@@ -12,6 +12,7 @@
 #include "cli/model_flags.h"
 #include "infer/chat_prompts.h"
 #include "infer/generation_setup.h"
+#include "infer/generation_sums.h"
 #include "text/chat_source.h"
 #include "text/tokenizer.h"
 
@@ -22,6 +23,7 @@ struct GenerateFlags : ModelFlags {
   std::vector<std::string> stop;
   int64_t max_tokens = 200, batch = 1, context = 0;
   FrozenFormat weights = FrozenFormat::as_computed;
+  GenerationSums sums = GenerationSums::by_rows;
   Sampling sampling = {};
   CalibFlags calib = {};
   bool chat = false;
@@ -32,6 +34,10 @@ struct GenerateSetup : GenerationSetup {
   // it.
   ChatPrompts& chat_prompts(const std::string& name);
   std::unique_ptr<ChatPrompts> chat = {};
+  GenerationSums sums = GenerationSums::by_rows;
+
+  // With the sums that were asked for.
+  std::unique_ptr<TextModel> make_model(TextModelOptions wanted, const TextMachine& machine) const;
 };
 
 // Finds the model and reads its tokenizer and configuration; no weights yet.
