@@ -27,9 +27,8 @@ class Conversation {
     chat_ = &setup_.chat_prompts(flags.chat_template);
     if (flags.context == 0) setup_.context = std::min(setup_.context, kLongestChat);
     backend_ = open_backend(options, {.same_rows = true});
-    model_ = make_text_model(setup_.source,
-                             {.capacity = setup_.context, .picks = options.device != "cpu"},
-                             text_machine(backend_, make_log(options)));
+    model_ = setup_.make_model({.capacity = setup_.context, .picks = options.device != "cpu"},
+                               text_machine(backend_, make_log(options)));
     if (!flags.system.empty()) say("system", flags.system);
   }
 

@@ -22,11 +22,10 @@ std::vector<Completion> complete(const GenerateSetup& setup, const std::vector<P
   const int64_t wanted = static_cast<int64_t>(longest) + setup.options.max_tokens;
   Backend backend = open_backend(options, {.same_rows = true});
   const auto model =
-      make_text_model(setup.source,
-                      {.n_entries = std::min(batch, std::ssize(prompts)),
-                       .capacity = std::max<int64_t>(1, std::min(setup.context, wanted)),
-                       .picks = options.device != "cpu"},
-                      text_machine(backend, make_log(options)));
+      setup.make_model({.n_entries = std::min(batch, std::ssize(prompts)),
+                        .capacity = std::max<int64_t>(1, std::min(setup.context, wanted)),
+                        .picks = options.device != "cpu"},
+                       text_machine(backend, make_log(options)));
   std::vector<Completion> completions;
   speed.time([&] {
     completions = generate(*model, *setup.tokenizer, prompts, setup.options);
@@ -185,6 +184,9 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
   add_enum_option(*generate, "--weights", flags->weights,
                   "what the layers' matrices are kept as; auto: the recipe's type. E4M3 takes "
                   "half the memory of BF16, and on a GPU about half the time of a text's token");
+  add_enum_option(*generate, "--sums", flags->sums,
+                  "how a GPU's GEMMs add: by their rows (auto), or always by the kernel of few "
+                  "rows, in 16 bits or in FP8 (docs/generation.md)");
   add_arithmetic_option(*generate, options);
   add_nonfinite_flag(*generate, flags->allow_nonfinite);
   generate->callback([flags, &options] { run_generate(*flags, options); });

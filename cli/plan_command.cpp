@@ -9,8 +9,10 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/backend.h"
+#include "cli/enum_option.h"
 #include "cli/finetune_flags.h"
 #include "config/load.h"
+#include "infer/generation_sums.h"
 #include "infer/model_spec.h"
 #include "ir/print.h"
 #include "plan/kernel_row.h"
@@ -28,7 +30,9 @@ struct PlanFlags : FinetuneFlags {
   bool policy = false;
   bool passes = false;
   std::vector<std::string> without;
-  std::optional<int64_t> ranks;
+  std::optional<int64_t> ranks, texts;
+  FrozenFormat weights = FrozenFormat::as_computed;
+  GenerationSums sums = GenerationSums::by_rows;
   int64_t hosts = 1;
   double link = MachineRates{}.link / 1e9, network = MachineRates{}.network / 1e9;  // GB/s
 };
@@ -79,6 +83,25 @@ void strike(Catalogue& catalogue, const std::string& row) {
               of_op.empty() ? "rope rows" : fmt::format("{}", fmt::join(of_op, ", ")), row);
 }
 
+// How the GEMMs of generation add, texts side by side.
+void print_generation(const PlanFlags& flags, const RunConfig& config, const ModelSpec& spec,
+                      Catalogue& catalogue, const GlobalOptions& options) {
+  Precision precision(config.recipe.base, {}, flags.weights);
+  precision.recipe_options = program_options(config, spec).recipe_options;
+  const GeneratingModel model{spec, precision};
+  TextModelOptions wanted{.n_entries = flags.texts.value_or(1),
+                          .capacity = config.model.seq,
+                          .picks = options.device != "cpu"};
+  choose_sums(flags.sums, model, wanted, catalogue);
+  Table table{{"function", "texts", "tokens", "rows", "kernel", "sums", "gemms"}, {}};
+  for (const GenerationGemms& gemms : generation_gemms(model, wanted, catalogue)) {
+    const BatchSize& size = gemms.function.size;
+    table.rows.push_back(cells(gemms.function.name, size.batch, size.seq, gemms.n_rows(),
+                               gemms.kernel, sums_of_row(gemms.row), gemms.count));
+  }
+  print_table(options, table);
+}
+
 void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   std::vector<std::string> sets = options.config_sets();
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
@@ -95,6 +118,7 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
         resolved_table(find_recipe(program_opts.recipe), forward, program_opts.recipe_options));
     return finish_output();
   }
+  if (flags.texts) return print_generation(flags, config, spec, *backend.catalogue, options);
   const MachineRates rates = rates_of(flags, config.parallel, options.device == "cuda");
   const PlanReport report(posix_files(), config, spec, *backend.catalogue,
                           rates.has_levels ? rates.ranks_a_host : 0);
@@ -152,6 +176,17 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
                    "speed of the links between ranks of a host, in each direction")
       ->type_name("GB/s")
       ->check(CLI::Range(1e-3, 1e6));
+  const auto texts =
+      plan->add_option("--texts", flags->texts,
+                       "of generation instead, so many texts side by side: which kernels the GEMMs "
+                       "of its functions have, and how they add (docs/generation.md)")
+          ->type_name("N")
+          ->check(CLI::Range(1, 4096));
+  add_enum_option(*plan, "--weights", flags->weights,
+                  "with --texts: what the layers' matrices are kept as")
+      ->needs(texts);
+  add_enum_option(*plan, "--sums", flags->sums, "with --texts: as `octet generate` takes it")
+      ->needs(texts);
   plan->callback([flags, &options] { run_plan(*flags, options); });
 }
 

@@ -133,6 +133,13 @@ const Report = (() => {
       'words');
   }
 
+  // A table a run, a row a step: what each prompt was continued with.
+  const samplesOf = (group, samples) => samples.runs.map(({ run, prompts, rows }) =>
+    make('figure', { class: 'card' }, make('figcaption', {}, ...named(group, run)),
+      table(['step', ...prompts], rows.map(({ step, texts }) => [String(step),
+        ...prompts.map((_, i) => texts[i] ?? { text: 'none', className: 'none' })]),
+      'words samples')));
+
   // What a reader chooses
 
   const chosen = { axis: 'step', width: 0, base: null, of: 'loss', hidden: new Map() };
@@ -237,7 +244,7 @@ const Report = (() => {
   }
 
   function partsOf(data) {
-    const { runs, groups, evaluations, differences } = data;
+    const { runs, groups, samples, evaluations, differences } = data;
     const names = runs.map(run => run.label);
     const group = groupOf(names, runStyles(data),
       { titles: runs.map(run => run.name), isVisible: visibleOf(names) });
@@ -256,6 +263,10 @@ const Report = (() => {
         "the worst edge of each layer and sampled step: red where it left its format's window, " +
         'the darker the farther; blue what was lost inside')), heatMap(heat))]);
     if (maps.length > 0) parts.push(heading('Edges outside their window'), charts(maps));
+    if (samples.shown > 0) {
+      parts.push(heading('Samples' + (samples.shown === samples.of ? ''
+        : `: the last ${samples.shown} of ${samples.of}`)), ...samplesOf(group, samples));
+    }
     if (evaluations.rows.length > 0) {
       parts.push(heading('Evaluations'), table(['run', ...evaluations.columns],
         evaluations.rows.map((row, i) => [named(group, evaluations.runs[i]), ...row])));

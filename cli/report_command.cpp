@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "cli/report_csv.h"
 #include "cli/report_page.h"
+#include "cli/report_samples.h"
 #include "cli/report_serve.h"
 #include "cli/run_table.h"
 
@@ -48,7 +49,7 @@ namespace {
 
 struct ReportFlags {
   std::vector<std::string> runs;
-  std::string out, csv;
+  std::string out, csv, samples;
   std::string port;  // of --serve
 };
 
@@ -76,7 +77,9 @@ void run_report(const ReportFlags& flags, const GlobalOptions& options) {
     write_output(files, path, [&](FileWriter& out) { out.write(as_bytes(text)); });
   };
   if (!flags.csv.empty()) write(flags.csv, report_csv(runs));
-  if (flags.out.empty() && !flags.csv.empty()) return print_table(options, summary);
+  if (!flags.samples.empty()) write(flags.samples, samples_csv(runs));
+  const bool has_csv = !flags.csv.empty() || !flags.samples.empty();
+  if (flags.out.empty() && has_csv) return print_table(options, summary);
   const std::string page = flags.out.empty() ? "report.html" : flags.out;
   write(page, report_page(runs, summary));
   print_table(options, summary);
@@ -90,9 +93,15 @@ void add_report_command(CLI::App& app, GlobalOptions& options) {
   CLI::App* report =
       app.add_subcommand("report", "curves, results and differences of runs as one HTML page");
   report->add_option("runs", flags->runs, "folders of runs")->required()->type_name("RUN");
-  report->add_option("--out", flags->out, "the page; report.html, unless --csv is given alone")
+  report->add_option("--out", flags->out, "the page; report.html, unless only tables are asked for")
       ->type_name("FILE.html");
   report->add_option("--csv", flags->csv, "the steps as a table: a line a step of a run")
+      ->type_name("FILE.csv");
+  report
+      ->add_option(
+          "--samples", flags->samples,
+          "texts that the models wrote while they were trained (train.sample_prompts) as a "
+          "table: a line a text")
       ->type_name("FILE.csv");
   report
       ->add_option("--serve", flags->port,
@@ -101,7 +110,8 @@ void add_report_command(CLI::App& app, GlobalOptions& options) {
       ->expected(0, 1)
       ->type_name("PORT")
       ->excludes("--out")
-      ->excludes("--csv");
+      ->excludes("--csv")
+      ->excludes("--samples");
   report->callback([report, flags, &options] {
     if (report->count("--serve") > 0) serve_report(flags->runs, port_of(flags->port), options);
     run_report(*flags, options);

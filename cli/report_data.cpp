@@ -75,6 +75,15 @@ void read_telemetry(const Files& files, RunData& run) {
   });
 }
 
+void read_samples(const Files& files, RunData& run) {
+  const std::string path = join_path(run.name, "samples.jsonl");
+  if (!files.exists(path)) return;
+  run.samples.clear();
+  for_each_line(files.read_text(path, kMaxLinesBytes), [&](std::string_view line) {
+    if (auto sample = parse_sample(line)) run.samples.push_back(std::move(*sample));
+  });
+}
+
 }  // namespace
 
 std::string RunData::seed() const {
@@ -128,6 +137,7 @@ bool RunReader::refresh() {
   read_config(files_, data_, log_);
   read_state_bytes(files_, data_, log_);
   read_telemetry(files_, data_);
+  read_samples(files_, data_);
   data_.evaluations = read_evaluations(files_, data_.name);
   return true;
 }

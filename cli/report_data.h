@@ -12,6 +12,7 @@
 #include "base/ordered_json.h"
 #include "config/report.h"
 #include "train/edge_telemetry.h"
+#include "train/run_samples.h"
 #include "train/step_report.h"
 
 namespace octet {
@@ -25,6 +26,7 @@ struct RunData {
   int64_t n_spikes = 0;                       // of telemetry.jsonl
   std::vector<EdgeSample> edges = {};         // as well
   std::vector<OrderedJson> evaluations = {};  // of evaluations.jsonl
+  std::vector<TextSample> samples = {};       // of samples.jsonl
 
   std::string seed() const;  // train.seed; "" without a configuration
 };

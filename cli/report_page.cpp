@@ -11,6 +11,7 @@
 #include "cli/eval_tasks.h"
 #include "cli/page.h"
 #include "cli/report_groups.h"
+#include "cli/report_samples.h"
 
 namespace octet {
 namespace {
@@ -178,9 +179,8 @@ Table differences_table(const std::vector<RunData>& runs, const std::vector<std:
   return table;
 }
 
-}  // namespace
-
-OrderedJson report_json(const std::vector<RunData>& runs) {
+// All but the samples.
+OrderedJson data_json(const std::vector<RunData>& runs) {
   const RunGroups groups = group_runs(runs);
   OrderedJson json = {{"runs", OrderedJson::array()}, {"groups", OrderedJson::array()}};
   std::vector<OrderedJson> evaluations;
@@ -201,8 +201,27 @@ OrderedJson report_json(const std::vector<RunData>& runs) {
   return json;
 }
 
+// Those that a page of these data has room for; its tables repeat a part of the data.
+ShownSamples fitting_samples(const std::vector<RunData>& runs, const OrderedJson& json) {
+  constexpr size_t kTableBytes = 1000;  // of results, a run
+  static const size_t frame = page_text("", OrderedJson(), {}).size();
+  const size_t taken = frame + page_json(json).size() + kTableBytes * (runs.size() + 1) +
+                       page_json(json.at("evaluations")).size() +
+                       2 * page_json(json.at("differences")).size();
+  return last_samples(runs, kMaxPageBytes - std::min(kMaxPageBytes, taken));
+}
+
+}  // namespace
+
+OrderedJson report_json(const std::vector<RunData>& runs) {
+  OrderedJson json = data_json(runs);
+  json["samples"] = samples_json(fitting_samples(runs, json));
+  return json;
+}
+
 std::string report_page(const std::vector<RunData>& runs, const Table& results) {
   const RunGroups groups = group_runs(runs);
+  OrderedJson json = data_json(runs);
   std::vector<PageTable> tables = {{"Results", results}};
   std::vector<OrderedJson> evaluations;
   std::vector<std::string> owners;
@@ -217,7 +236,10 @@ std::string report_page(const std::vector<RunData>& runs, const Table& results) 
   if (!evaluations.empty()) tables.push_back({"Evaluations", evaluated});
   if (runs.size() > 1)
     tables.push_back({"Where the configurations differ", differences_table(runs, groups.labels)});
-  return page_text("Octet report", report_json(runs), tables);
+  const ShownSamples samples = fitting_samples(runs, json);
+  json["samples"] = samples_json(samples);
+  if (samples.n_shown > 0) tables.push_back({samples_title(samples), samples_table(runs, samples)});
+  return page_text("Octet report", json, tables);
 }
 
 }  // namespace octet

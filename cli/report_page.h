@@ -13,6 +13,8 @@ namespace octet {
 
 // Sampled steps of a heat map: of more every so manieth is shown, the last always.
 inline constexpr size_t kMaxHeatSteps = 48;
+// Of the page of some runs; what the rest leaves of it is for samples.
+inline constexpr size_t kMaxPageBytes = 300'000;
 
 // At least one run. The same for the same runs. The data of cli/report.js:
 //   runs: [{name, label, recipe, seed, ..., axes: {step, tokens, seconds},
@@ -23,6 +25,7 @@ inline constexpr size_t kMaxHeatSteps = 48;
 //     are steps of values that are not finite. Of heat each is the edge of that layer (-1: outside
 //     the layers) and step that is_worse() than all others.
 //   groups: [{label, runs: indices}] that differ in their seeds alone    baseline: one of them
+//   samples: as samples_json() has them, of the last steps where a page would exceed kMaxPageBytes
 //   evaluations: {columns, rows, runs: of each row}    differences: [{key, values: of each run}]
 OrderedJson report_json(const std::vector<RunData>& runs);
 

@@ -52,6 +52,8 @@ struct ProgramOptions {
   BatchSize train = {};                    // fixes the persistent layout and the training functions
   // Sequence lengths that training functions and evaluate exist for besides train.seq, all below.
   std::vector<int64_t> shorter = {};
+  std::vector<int64_t> texts =
+      {};  // lengths of single rows that logits exists for besides, by size
   int accumulate = 1;
   bool inference_only = false;            // no states: only functions that run forward
   bool freezes_parameters = false;        // for recipe_options.frozen, without adapters

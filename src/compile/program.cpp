@@ -86,6 +86,13 @@ std::vector<FunctionKey> Program::evaluate_keys() const {
   return keys;
 }
 
+std::vector<FunctionKey> Program::text_keys() const {
+  std::vector<FunctionKey> keys;
+  for (const int64_t seq : options().texts)
+    keys.push_back({function::logits, {.batch = 1, .seq = seq}});
+  return keys;
+}
+
 bool Program::has_derived() const {
   return std::any_of(layout_.slots.begin(), layout_.slots.end(),
                      [](const auto& slot) { return slot.second.kind == InputKind::derived; });
@@ -156,6 +163,7 @@ int64_t Program::planned_bytes() {
   }
   if (has_derived()) plan(function::prepare_state);
   plan(function::evaluate);
+  if (const auto texts = text_keys(); !texts.empty()) plan(texts.back());
   int64_t bytes[kArenaCount];
   arena_bytes(bytes);
   return bytes[0] + bytes[1] + bytes[2];

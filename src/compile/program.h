@@ -36,6 +36,8 @@ class Program {
   std::vector<FunctionKey> train_keys() const;
   // evaluate at each of those lengths.
   std::vector<FunctionKey> evaluate_keys() const;
+  // logits of a row of each of options.texts.
+  std::vector<FunctionKey> text_keys() const;
   // Whether anything is derived from parameters: prepare_state is empty otherwise.
   bool has_derived() const;
 
@@ -49,7 +51,8 @@ class Program {
   const ProgramOptions& options() const { return typed_.options(); }
   // Parameters and states.
   const Layout& layout() const { return layout_; }
-  // Compiles the training functions and evaluate; the bytes that a run of them allocates.
+  // Compiles the training functions, evaluate and the longest of text_keys(); the bytes that a run
+  // of them allocates.
   int64_t planned_bytes();
   // Bytes per arena of the largest function compiled so far.
   void arena_bytes(int64_t (&bytes)[kArenaCount]) const;

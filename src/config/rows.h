@@ -15,6 +15,7 @@ namespace octet {
 
 // table.cpp puts them in their place.
 std::span<const ConfigRow> optim_rows();
+std::span<const ConfigRow> train_rows();
 
 // Counts fit an int wherever they go; sizes in bytes and elements stay exact as doubles.
 inline constexpr double kMaxSteps = std::numeric_limits<int32_t>::max();

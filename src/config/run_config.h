@@ -127,6 +127,10 @@ struct TrainConfig {
   double label_smoothing = 0, contrastive_temperature = 0.05, pairwise_beta = 0.1;
   std::vector<std::string> freeze;  // patterns of parameters
   int64_t eval_every = 100, eval_bytes = 131072, eval_rows = 0;
+  std::vector<std::string> sample_prompts;
+  int64_t sample_every = 0;  // steps; 0: as eval_every
+  int64_t sample_tokens = 64;
+  double sample_temperature = 0;
   int64_t log_every = 1, save_every = 200, keep = 2;
   bool keep_best = false, async_save = true;
   int64_t save_buffer = int64_t{512} << 20;  // bytes

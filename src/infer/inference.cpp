@@ -9,9 +9,9 @@
 #include "base/units.h"
 #include "compile/budget.h"
 #include "compile/compose.h"
-#include "formats/arrays.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
+#include "infer/read_rows.h"
 #include "infer/stored_weights.h"
 #include "plan/row_unavailable.h"
 
@@ -34,26 +34,6 @@ std::vector<WeightedLoss> own_losses(const ModelSpec& spec, const LossOptions& o
   std::vector<WeightedLoss> losses = resolved_losses(spec, {});
   for (WeightedLoss& one : losses) one.options = options;
   return losses;
-}
-
-ProgramOptions inference_options(const ModelSpec& spec, const Precision& precision,
-                                 const BatchSize& size) {
-  ProgramOptions options;
-  options.forward = forward_builder(spec, own_losses(spec, precision.loss));
-  options.recipe = precision.recipe;
-  if (!precision.inputs.empty()) {
-    expect_plain_recipe(precision.recipe);
-    options.forward_passes.push_back(
-        {.name = "fake_quantize_inputs", .run = [inputs = precision.inputs](const Graph& graph) {
-           return fake_quantize_inputs(graph, inputs);
-         }});
-  }
-  options.freezes_parameters = precision.stored != FrozenFormat::as_computed;
-  options.recipe_options = precision.recipe_options;
-  options.recipe_options.frozen = precision.stored;
-  options.train = size;
-  options.inference_only = true;
-  return options;
 }
 
 void expect_room(const DeviceInfo& info, const int64_t (&arena_bytes)[kArenaCount],
@@ -84,6 +64,26 @@ void expect_text(const ModelSpec& spec) {
   if (def.writes_text) return;
   throw Error(ErrorCode::invalid_argument, "[model] expected a model that writes text, got {}",
               def.name);
+}
+
+ProgramOptions inference_options(const ModelSpec& spec, const Precision& precision,
+                                 const BatchSize& size) {
+  ProgramOptions options;
+  options.forward = forward_builder(spec, own_losses(spec, precision.loss));
+  options.recipe = precision.recipe;
+  if (!precision.inputs.empty()) {
+    expect_plain_recipe(precision.recipe);
+    options.forward_passes.push_back(
+        {.name = "fake_quantize_inputs", .run = [inputs = precision.inputs](const Graph& graph) {
+           return fake_quantize_inputs(graph, inputs);
+         }});
+  }
+  options.freezes_parameters = precision.stored != FrozenFormat::as_computed;
+  options.recipe_options = precision.recipe_options;
+  options.recipe_options.frozen = precision.stored;
+  options.train = size;
+  options.inference_only = true;
+  return options;
 }
 
 Precision precision_of(const ModelSource& source, const WeightReader& weights) {
@@ -131,21 +131,7 @@ BoundPlan& Inference::function(std::string_view name, const BatchSize& size) {
 
 std::vector<float> Inference::read_rows(const BoundPlan& plan, std::string_view output,
                                         int64_t first, int64_t n) {
-  const Graph& graph = plan.plan().graph;
-  const TensorType& type = graph.type(graph.find_output(output)->value);
-  CHECK(first >= 0 && n >= 0 && first + n <= type.shape.at(0));
-  CHECK(is_high_precision(type.dtype));
-  const int64_t row_bytes = bytes_of(type.dtype, type.shape.at(1));
-  const std::byte* from = plan.output(output) + first * row_bytes;
-  std::vector<float> values(static_cast<size_t>(n * type.shape.at(1)));
-  if (type.dtype == Dtype::f32) {
-    arenas_->device().copy_out(values.data(), from, n * row_bytes);
-    return values;
-  }
-  std::vector<std::byte> halves(static_cast<size_t>(n * row_bytes));
-  arenas_->device().copy_out(halves.data(), from, n * row_bytes);
-  decode_values(type.dtype, halves, values);
-  return values;
+  return octet::read_rows(arenas_->device(), plan, output, {first, n});
 }
 
 void Inference::read(const BoundPlan& plan, std::string_view output, std::span<std::byte> to) {

@@ -51,6 +51,10 @@ struct TextMachine {
   Log log = {};
 };
 
+// What its functions are compiled from; of functions with a batch `size` is the first one's.
+ProgramOptions inference_options(const ModelSpec& spec, const Precision& precision,
+                                 const BatchSize& size);
+
 // Throws Error{invalid_argument} for a model that writes no text.
 void expect_text(const ModelSpec& spec);
 

@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kKeptChat = "chat.json";
 constexpr const char* kGenerationFile = "generation_config.json";
+constexpr const char* kConfigFile = "config.json";
 constexpr const char* kEndKey = "eos_token_id";
 
 int32_t id_of(const OrderedJson& value, const std::string& path) {
@@ -36,6 +37,17 @@ std::vector<int32_t> stored_ends(const Files& files, const std::string& path) {
   std::vector<int32_t> ids;
   if (!at->is_array()) return {id_of(*at, path)};
   for (const OrderedJson& id : *at) ids.push_back(id_of(id, path));
+  return ids;
+}
+
+// Of the first file that says any, and the tokenizer's.
+std::vector<int32_t> first_ends(const Files& files, const std::vector<std::string>& paths,
+                                const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; ids.empty() && i < paths.size(); ++i) ids = stored_ends(files, paths[i]);
+  if (const auto eos = tokenizer.eos()) ids.push_back(*eos);
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 
@@ -85,13 +97,16 @@ std::vector<int32_t> stop_tokens(const Files& files, const ModelSource& source,
   std::vector<std::string> paths = {join_path(source.folder, kGenerationFile)};
   if (source.run && !source.run->model.path.empty())
     paths.push_back(join_path(source.run->model.path, kGenerationFile));
-  paths.push_back(join_path(source.folder, "config.json"));
-  std::vector<int32_t> ids;
-  for (size_t i = 0; ids.empty() && i < paths.size(); ++i) ids = stored_ends(files, paths[i]);
-  if (const auto eos = tokenizer.eos()) ids.push_back(*eos);
-  std::ranges::sort(ids);
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
+  paths.push_back(join_path(source.folder, kConfigFile));
+  return first_ends(files, paths, tokenizer);
+}
+
+std::vector<int32_t> stop_tokens(const Files& files, const RunConfig& config,
+                                 const Tokenizer& tokenizer) {
+  const std::string& folder = config.model.path;
+  if (folder.empty()) return first_ends(files, {}, tokenizer);
+  return first_ends(files, {join_path(folder, kGenerationFile), join_path(folder, kConfigFile)},
+                    tokenizer);
 }
 
 bool has_model_texts(const Files& files, const std::string& run) {

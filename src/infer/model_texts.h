@@ -34,6 +34,10 @@ bool is_trained_on_chat(const ModelSource& source);
 std::vector<int32_t> stop_tokens(const Files& files, const ModelSource& source,
                                  const Tokenizer& tokenizer);
 
+// The same of the model that a run trains, before it has a folder.
+std::vector<int32_t> stop_tokens(const Files& files, const RunConfig& config,
+                                 const Tokenizer& tokenizer);
+
 // Writes into a run's folder what it does not want to ask its model's folder for later: the
 // templates and tokens (chat.json) and generation_config.json.
 bool has_model_texts(const Files& files, const std::string& run);

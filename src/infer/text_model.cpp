@@ -1,11 +1,11 @@
 #include "infer/text_model.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/error.h"
 #include "data/rows.h"
 #include "infer/batch_inputs.h"
+#include "infer/recomputed_model.h"
 #include "ir/builder.h"
 #include "nn/shape.h"
 #include "passes/precision/recipe.h"
@@ -16,40 +16,18 @@ namespace {
 // Tokens of each text at a time; of the fills also the larger ones whose rows the device can use.
 constexpr int64_t kFillChunks[] = {16, 128}, kLargeChunks[] = {512, 2048}, kScoredChunk = 16;
 
-void check_chunks(const TextModel& model, std::span<const TextChunk> chunks) {
-  for (const TextChunk& chunk : chunks) {
-    const auto n = std::ssize(chunk.tokens);
-    CHECK(chunk.entry >= 0 && chunk.entry < model.n_entries());
-    CHECK(chunk.first >= 0 && n >= 1 && chunk.first + n <= model.capacity());
-  }
-}
-
 int64_t longest(std::span<const TextChunk> chunks) {
   size_t most = 0;
   for (const TextChunk& chunk : chunks) most = std::max(most, chunk.tokens.size());
   return static_cast<int64_t>(most);
 }
 
-// Adds the arrays of a source to a batch of as many rows.
-void add_source(const Batch& source, Batch& batch) {
-  for (const HostTensor& tensor : source.tensors) {
-    CHECK(tensor.spec.per == Per::row);
-    if (batch.find(tensor.spec.name) == nullptr) batch.set(tensor.spec, tensor.values);
-  }
+BatchSize encode_size(int64_t n_entries, int64_t capacity) {
+  return {.batch = n_entries, .seq = 1, .cache = capacity};
 }
 
-Batch row_of(const Batch& batch, int64_t row) {
-  Batch result{.batch = 1, .seq = batch.seq};
-  for (const HostTensor& tensor : batch.tensors) {
-    const int64_t n = tensor.spec.n_inner();
-    std::visit(
-        [&](const auto& values) {
-          const auto first = values.begin() + row * n;
-          result.set(tensor.spec, std::decay_t<decltype(values)>(first, first + n));
-        },
-        tensor.values);
-  }
-  return result;
+bool runs_one_alone(const ModelSpec& spec, const TextModelOptions& options) {
+  return options.runs_one_alone && options.n_entries > 1 && !has_source(spec);
 }
 
 class CachedModel : public TextModel {
@@ -59,7 +37,7 @@ class CachedModel : public TextModel {
       : TextModel(options.n_entries, options.capacity, source.spec.vocab),
         picks_(options.picks),
         runs_one_alone_(runs_one_alone(source.spec, options)),
-        functions_(functions(source.spec, options, machine.catalogue)),
+        functions_(cached_functions(source.spec, options, machine.catalogue)),
         model_(source, functions_, machine),
         last_(static_cast<size_t>(options.n_entries)) {}
 
@@ -72,7 +50,7 @@ class CachedModel : public TextModel {
   }
 
   void fill(std::span<const TextChunk> chunks) override {
-    check_chunks(*this, chunks);
+    check_chunks(chunks);
     const int64_t n = longest(chunks);
     for (int64_t from = 0; from < n;) {
       const int64_t size = chunk_size(function::fill, n - from, is_alone(chunks));
@@ -82,7 +60,7 @@ class CachedModel : public TextModel {
   }
 
   void logits(std::span<const TextChunk> chunks, const Visit& visit) override {
-    check_chunks(*this, chunks);
+    check_chunks(chunks);
     const int64_t n = longest(chunks);
     for (int64_t from = 0; from < n;) {
       const int64_t size = chunk_size(function::decode, n - from, is_alone(chunks));
@@ -103,7 +81,7 @@ class CachedModel : public TextModel {
 
   bool picks() const override { return picks_; }
   void pick(std::span<const TextChunk> chunks, const VisitPick& visit) override {
-    check_chunks(*this, chunks);
+    check_chunks(chunks);
     CHECK(picks_ && longest(chunks) == 1);
     const BoundPlan& plan = run(function::pick, 1, chunks, 0);
     const auto n = static_cast<size_t>(n_entries());
@@ -128,42 +106,6 @@ class CachedModel : public TextModel {
   int64_t planned_bytes() const override { return model_.planned_bytes(); }
 
  private:
-  static BatchSize encode_size(int64_t n_entries, int64_t capacity) {
-    return {.batch = n_entries, .seq = 1, .cache = capacity};
-  }
-
-  static bool runs_one_alone(const ModelSpec& spec, const TextModelOptions& options) {
-    return options.runs_one_alone && options.n_entries > 1 && !has_source(spec);
-  }
-
-  static std::vector<FunctionKey> functions(const ModelSpec& spec, TextModelOptions options,
-                                            const Catalogue& catalogue) {
-    std::vector<FunctionKey> keys;
-    if (runs_one_alone(spec, options)) {
-      CHECK(!options.picks);
-      TextModelOptions one = options;
-      one.n_entries = 1;
-      keys = functions(spec, one, catalogue);
-    }
-    const auto add = [&](std::string_view name, int64_t seq) {
-      const FunctionKey key{name,
-                            {.batch = options.n_entries,
-                             .seq = std::min(seq, options.capacity),
-                             .cache = options.capacity}};
-      if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
-    };
-    add(function::decode, 1);
-    if (options.picks) add(function::pick, 1);
-    if (options.logits == LogitsFor::scoring) add(function::decode, kScoredChunk);
-    for (const int64_t size : kFillChunks) add(function::fill, size);
-    for (const int64_t size : kLargeChunks) {
-      if (options.n_entries * size <= catalogue.target().rows_to_fill) add(function::fill, size);
-    }
-    if (has_source(spec))
-      keys.push_back({function::encode, encode_size(options.n_entries, options.capacity)});
-    return keys;
-  }
-
   // The smallest size that takes `n` tokens in at most three calls, or the largest.
   int64_t chunk_size(std::string_view name, int64_t n, bool is_alone) const {
     int64_t size = 0;
@@ -260,81 +202,31 @@ class CachedModel : public TextModel {
   Batch source_;
 };
 
-class RecomputedModel : public TextModel {
+// Of a loaded model's own program.
+class LoadedRecomputedModel : public RecomputedModel {
  public:
-  RecomputedModel(const ModelSource& source, const TextModelOptions& options,
-                  const TextMachine& machine)
-      : TextModel(options.n_entries, options.capacity, source.spec.vocab),
-        model_(source, functions(options), machine),
-        texts_(static_cast<size_t>(options.n_entries)),
-        sources_(texts_.size()) {}
+  LoadedRecomputedModel(const ModelSource& source, const TextModelOptions& options,
+                        const TextMachine& machine)
+      : RecomputedModel(options, source.spec.vocab), model_(source, functions(options), machine) {}
 
-  void read_source(const Batch& rows) override {
-    CHECK(rows.batch == n_entries());
-    for (int64_t entry = 0; entry < n_entries(); ++entry)
-      sources_[static_cast<size_t>(entry)] = row_of(rows, entry);
-  }
-
-  void fill(std::span<const TextChunk> chunks) override {
-    check_chunks(*this, chunks);
-    for (const TextChunk& chunk : chunks) {
-      std::vector<int32_t>& text = texts_[static_cast<size_t>(chunk.entry)];
-      CHECK(chunk.first <= std::ssize(text));
-      text.resize(static_cast<size_t>(chunk.first));
-      text.insert(text.end(), chunk.tokens.begin(), chunk.tokens.end());
-    }
-  }
-
-  void logits(std::span<const TextChunk> chunks, const Visit& visit) override {
-    fill(chunks);
-    for (const TextChunk& chunk : chunks) {
-      const std::vector<int32_t>& text = texts_[static_cast<size_t>(chunk.entry)];
-      const int64_t seq = bucket(std::ssize(text), capacity());
-      BoundPlan& plan = model_.function(function::logits, {.batch = 1, .seq = seq});
-      Batch row = padded_row(text, seq);
-      add_source(sources_[static_cast<size_t>(chunk.entry)], row);
-      upload(plan, row);
-      plan.run();
-      const auto n = std::ssize(chunk.tokens);
-      const std::vector<float> rows = model_.read_logits(plan, chunk.first, n);
-      for (int64_t t = 0; t < n; ++t) {
-        visit(chunk, t,
-              std::span(rows).subspan(static_cast<size_t>(t * vocab()),
-                                      static_cast<size_t>(vocab())));
-      }
-    }
-  }
-
-  void copy_prefix(int64_t n_tokens) override {
-    CHECK(n_tokens <= std::ssize(texts_.front()));
-    texts_.front().resize(static_cast<size_t>(n_tokens));
-    for (auto& text : texts_) text = texts_.front();
-    for (Batch& source : sources_) source = sources_.front();
-  }
-
-  bool has_cache() const override { return false; }
   int64_t planned_bytes() const override { return model_.planned_bytes(); }
 
  private:
-  // The padded length of a text: a power of two, but never beyond the capacity. With causal
-  // attention what lies behind a position does not matter to it.
-  static int64_t bucket(int64_t n_tokens, int64_t capacity) {
-    constexpr int64_t kShortest = 16;
-    const auto n = static_cast<uint64_t>(std::max(n_tokens, kShortest));
-    return std::min(static_cast<int64_t>(std::bit_ceil(n)), capacity);
-  }
-
   static std::vector<FunctionKey> functions(const TextModelOptions& options) {
     std::vector<FunctionKey> keys;
-    for (int64_t n = 1;; n = keys.back().size.seq + 1) {
-      keys.push_back({function::logits, {.batch = 1, .seq = bucket(n, options.capacity)}});
-      if (keys.back().size.seq >= options.capacity) return keys;
-    }
+    for (const int64_t seq : padded_lengths(1, options.capacity))
+      keys.push_back({function::logits, {.batch = 1, .seq = seq}});
+    return keys;
+  }
+
+  std::vector<float> logits_of(const Batch& row, int64_t first, int64_t n) override {
+    BoundPlan& plan = model_.function(function::logits, {.batch = 1, .seq = row.seq});
+    upload(plan, row);
+    plan.run();
+    return model_.read_logits(plan, first, n);
   }
 
   Inference model_;
-  std::vector<std::vector<int32_t>> texts_;
-  std::vector<Batch> sources_;  // a row each
 };
 
 // Whether there are kernels for a cache of this dtype.
@@ -363,6 +255,49 @@ bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype
 
 }  // namespace
 
+std::vector<FunctionKey> cached_functions(const ModelSpec& spec, const TextModelOptions& options,
+                                          const Catalogue& catalogue) {
+  std::vector<FunctionKey> keys;
+  if (runs_one_alone(spec, options)) {
+    CHECK(!options.picks);
+    TextModelOptions one = options;
+    one.n_entries = 1;
+    keys = cached_functions(spec, one, catalogue);
+  }
+  const auto add = [&](std::string_view name, int64_t seq) {
+    const FunctionKey key{name,
+                          {.batch = options.n_entries,
+                           .seq = std::min(seq, options.capacity),
+                           .cache = options.capacity}};
+    if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
+  };
+  add(function::decode, 1);
+  if (options.picks) add(function::pick, 1);
+  if (options.logits == LogitsFor::scoring) add(function::decode, kScoredChunk);
+  for (const int64_t size : kFillChunks) add(function::fill, size);
+  for (const int64_t size : kLargeChunks) {
+    if (options.n_entries * size <= catalogue.target().rows_to_fill) add(function::fill, size);
+  }
+  if (has_source(spec))
+    keys.push_back({function::encode, encode_size(options.n_entries, options.capacity)});
+  return keys;
+}
+
+void TextModel::check_chunks(std::span<const TextChunk> chunks) const {
+  for (const TextChunk& chunk : chunks) {
+    const auto n = std::ssize(chunk.tokens);
+    CHECK(chunk.entry >= 0 && chunk.entry < n_entries());
+    CHECK(chunk.first >= 0 && n >= 1 && chunk.first + n <= capacity());
+  }
+}
+
+void TextModel::add_source(const Batch& source, Batch& batch) {
+  for (const HostTensor& tensor : source.tensors) {
+    CHECK(tensor.spec.per == Per::row);
+    if (batch.find(tensor.spec.name) == nullptr) batch.set(tensor.spec, tensor.values);
+  }
+}
+
 void TextModel::pick(std::span<const TextChunk>, const VisitPick&) {
   CHECK(picks());
 }
@@ -376,7 +311,7 @@ std::unique_ptr<TextModel> make_cached_model(const ModelSource& source,
 std::unique_ptr<TextModel> make_recomputed_model(const ModelSource& source,
                                                  const TextModelOptions& options,
                                                  const TextMachine& machine) {
-  return std::make_unique<RecomputedModel>(source, options, machine);
+  return std::make_unique<LoadedRecomputedModel>(source, options, machine);
 }
 
 std::unique_ptr<TextModel> make_text_model(const ModelSource& source,

@@ -61,6 +61,10 @@ class TextModel {
   TextModel(int64_t n_entries, int64_t capacity, int64_t vocab)
       : n_entries_(n_entries), capacity_(capacity), vocab_(vocab) {}
 
+  void check_chunks(std::span<const TextChunk> chunks) const;
+  // Adds the arrays of a source to a batch of as many rows.
+  static void add_source(const Batch& source, Batch& batch);
+
  private:
   int64_t n_entries_, capacity_, vocab_;
 };
@@ -82,6 +86,10 @@ struct TextModelOptions {
 std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
                                            const TextModelOptions& options,
                                            const TextMachine& machine);
+
+// The functions of a model over a KV cache.
+std::vector<FunctionKey> cached_functions(const ModelSpec& spec, const TextModelOptions& options,
+                                          const Catalogue& catalogue);
 
 // The two kinds, as make_text_model chooses between them; exposed for tests.
 std::unique_ptr<TextModel> make_cached_model(const ModelSource& source,

@@ -10,54 +10,16 @@
 #include "base/error.h"
 #include "compile/budget.h"
 #include "infer/batch_inputs.h"
+#include "infer/read_rows.h"
 #include "optim/rules/rule.h"
 #include "plan/kernel_row.h"
 #include "plan/row_unavailable.h"
 #include "train/rank_step.h"
 #include "train/step_inputs.h"
+#include "train/update_outcome.h"
 
 namespace octet {
 namespace {
-
-bool read_quantizer_flag(const BoundPlan& function, Device& device) {
-  const std::string output(kQuantizerFlag), input = state_name(StateUse::accumulated_flag, "");
-  const std::byte* at = function.has_output(output) ? function.output(output)
-                        : function.has_input(input) ? function.input(input)
-                                                    : nullptr;
-  uint8_t flag = 0;
-  if (at != nullptr) device.copy_out(&flag, at, sizeof(flag));
-  return flag != 0;
-}
-
-std::vector<std::string> read_skipped_tensors(const BoundPlan& function) {
-  std::vector<std::string> skipped_tensors;
-  for (const GraphOutput& output : function.plan().graph.outputs) {
-    const auto parameter = nonfinite_parameter(output.name);
-    if (!parameter) continue;
-    uint8_t flag = 0;
-    function.read_output(output.name, &flag, sizeof(flag));
-    if (flag != 0) skipped_tensors.push_back(*parameter);
-  }
-  return skipped_tensors;
-}
-
-// Of the parameters that are judged by themselves.
-size_t n_judged_alone(const BoundPlan& function) {
-  return static_cast<size_t>(std::ranges::count_if(
-      function.plan().graph.outputs,
-      [](const GraphOutput& output) { return nonfinite_parameter(output.name).has_value(); }));
-}
-
-StepOutcome read_update(const BoundPlan& function, Device& device) {
-  StepOutcome outcome;
-  outcome.grad_norm = function.read_scalar("grad_norm");
-  uint8_t flag = 0;
-  function.read_output("found_nonfinite", &flag, sizeof(flag));
-  outcome.nonfinite = flag != 0;
-  outcome.flagged = read_quantizer_flag(function, device);
-  if (outcome.nonfinite) outcome.skipped_tensors = read_skipped_tensors(function);
-  return outcome;
-}
 
 bool is_overflow(bool nonfinite, float loss, const std::optional<LossScaleReport>& found) {
   return found && nonfinite && std::isfinite(loss) &&
@@ -86,6 +48,7 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
   CHECK(options.parallel.ranks == (group == nullptr ? 1 : group->size()));
   std::vector<FunctionKey> keys = program_->train_keys();
   for (const FunctionKey& key : program_->evaluate_keys()) keys.push_back(key);
+  for (const FunctionKey& key : program_->text_keys()) keys.push_back(key);
   if (program_->has_derived()) keys.push_back({function::prepare_state, size_});
   if (group_ != nullptr) keys.push_back({function::gather_weights, size_});
   const DeviceInfo info = device.info();
@@ -373,6 +336,19 @@ RunEvaluation TrainEngine::evaluate(const EvalRows& rows) {
     }
   }
   return total;
+}
+
+std::vector<float> TrainEngine::logits(const Batch& row, int64_t first, int64_t n) {
+  prepare_once();
+  BoundPlan& plan = with_weights(function({function::logits, {.batch = 1, .seq = row.seq}}));
+  upload(plan, row);
+  plan.run();
+  std::vector<float> logits = read_rows(arenas_->device(), plan, "logits", {first, n});
+  if (group_ != nullptr) {
+    const auto bytes = std::as_writable_bytes(std::span(logits));
+    group_->broadcast(bytes.data(), std::ssize(bytes), 0);
+  }
+  return logits;
 }
 
 bool TrainEngine::has_row(std::string_view begin) const {

@@ -77,6 +77,10 @@ class TrainEngine {
   // Batches of rows take turns over the ranks; those of a turn have one length, of the program's.
   RunEvaluation evaluate(const EvalRows& rows);
 
+  // Logits behind tokens [first, first + n) of a row of options.texts, f32 [n, vocab], as the
+  // weights are. All ranks call it, and have the first one's.
+  std::vector<float> logits(const Batch& row, int64_t first, int64_t n);
+
   // Watches every launch of step() from now on; an empty one watches nothing, and costs nothing.
   // Returns the one before.
   StepObserver observe(StepObserver observer) {

@@ -268,6 +268,12 @@ RowLoader make_loader(const Dataset& data, const RunConfig& config) {
   return {data.train_rows, options};
 }
 
+std::vector<int64_t> shorter_lengths(const RowLoader& loader, int64_t seq) {
+  std::vector<int64_t> lengths = loader.lengths();
+  std::erase_if(lengths, [&](int64_t length) { return length >= seq; });
+  return lengths;
+}
+
 std::unique_ptr<EvalRows> make_eval_rows(const Dataset& data, const RunConfig& config,
                                          const ModelSpec& spec,
                                          const std::vector<int64_t>& shorter) {

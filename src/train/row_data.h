@@ -63,6 +63,8 @@ EvalAmount eval_amount(const Dataset& data, const RunConfig& config, const Model
 // one evaluation reads: of text as many tokens as train.eval_bytes hold, of samples
 // train.eval_rows, or all.
 RowLoader make_loader(const Dataset& data, const RunConfig& config);
+// Of its rows that are shorter than the longest: these have functions of their own.
+std::vector<int64_t> shorter_lengths(const RowLoader& loader, int64_t seq);
 std::unique_ptr<EvalRows> make_eval_rows(const Dataset& data, const RunConfig& config,
                                          const ModelSpec& spec,
                                          const std::vector<int64_t>& shorter = {});

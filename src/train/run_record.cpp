@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -59,6 +60,10 @@ RunRecord::RunRecord(Files& files, const RunConfig& config, int64_t last_step, c
   }
   attempt(log,
           [&] { telemetry_.emplace(files, join_path(config.out, "telemetry.jsonl"), last_step); });
+  // Also of a run that goes on without prompts: what it repeats has no lines from before.
+  const std::string samples = join_path(config.out, "samples.jsonl");
+  if (!config.train.sample_prompts.empty() || files.exists(samples))
+    attempt(log, [&] { samples_.emplace(files, samples, last_step); });
   if (!config.train.tensorboard) return;
   attempt(log, [&] {
     events_.emplace(files, config.out,
@@ -81,14 +86,23 @@ void RunRecord::replay(std::string_view line, int64_t last_step) {
 uint64_t RunRecord::add(const StepReport& report, const Log& log) {
   const std::string line = metrics_json(report);
   metrics_.append(line);
-  n_written_ = line.size() + 1;
+  n_written_ = std::exchange(n_sample_bytes_, 0) + line.size() + 1;
   add_telemetry(report, log);
   if (events_ && !attempt(log, [&] { add_events(report); })) events_.reset();
   return n_written_;
 }
 
+void RunRecord::add(const std::vector<TextSample>& samples, const Log& log) {
+  for (const TextSample& sample : samples) {
+    const std::string line = sample_json(sample);
+    if (samples_ && !attempt(log, [&] { samples_->append(line); })) samples_.reset();
+    n_sample_bytes_ += line.size() + 1;
+  }
+}
+
 void RunRecord::sync(const Log& log) {
   metrics_.sync();
+  if (samples_ && !attempt(log, [&] { samples_->sync(); })) samples_.reset();
   if (telemetry_ && !attempt(log, [&] { telemetry_->sync(); })) telemetry_.reset();
 }
 

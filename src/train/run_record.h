@@ -1,16 +1,18 @@
-// What a run writes down of its steps: metrics.jsonl, telemetry.jsonl, TensorBoard's events, and
-// the log lines about spikes, intervals and values that are not finite. Formats:
-// docs/formats/run.md.
+// What a run writes down of its steps: metrics.jsonl, telemetry.jsonl, samples.jsonl where there
+// are any, TensorBoard's events, and the log lines about spikes, intervals and values that are not
+// finite. Formats: docs/formats/run.md.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/log.h"
 #include "config/run_config.h"
 #include "train/event_file.h"
 #include "train/json_lines_file.h"
+#include "train/run_samples.h"
 #include "train/run_statistics.h"
 
 namespace octet {
@@ -24,6 +26,8 @@ class RunRecord {
   // Throws where metrics.jsonl cannot be written. The others are extras: where one fails, a warning
   // says so, and nothing more is written to it. The bytes that were written.
   uint64_t add(const StepReport& report, const Log& log);
+  // Into samples.jsonl; without it as with the other extras.
+  void add(const std::vector<TextSample>& samples, const Log& log);
   // Before a checkpoint: the lines of its steps must outlast a power failure as well.
   void sync(const Log& log);
   // False once metrics.jsonl was removed, moved or replaced: its lines are in nobody's sight.
@@ -37,11 +41,11 @@ class RunRecord {
 
   int64_t interval_;  // of telemetry, in steps; 0: none
   bool is_clipped_ = true;
-  uint64_t n_written_ = 0;
+  uint64_t n_written_ = 0, n_sample_bytes_ = 0;
   int64_t n_replayed_ = 0;  // lines of steps before this process
   RunStatistics statistics_;
   JsonLinesFile metrics_;
-  std::optional<JsonLinesFile> telemetry_;
+  std::optional<JsonLinesFile> telemetry_, samples_;
   std::optional<EventFile> events_;
 };
 

@@ -21,15 +21,10 @@
 namespace octet {
 namespace {
 
-// Rows shorter than the longest have functions of their own.
-std::vector<int64_t> shorter_lengths(const RowLoader& loader, int64_t seq) {
-  std::vector<int64_t> lengths = loader.lengths();
-  std::erase_if(lengths, [&](int64_t length) { return length >= seq; });
-  return lengths;
-}
-
-ProgramOptions with_lengths(ProgramOptions options, const RowLoader& loader) {
+ProgramOptions with_lengths(ProgramOptions options, const RowLoader& loader,
+                            const RunSamples* samples) {
   options.shorter = shorter_lengths(loader, options.train.seq);
+  if (samples != nullptr) options.texts = samples->lengths();
   return options;
 }
 
@@ -53,10 +48,12 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
     : config_(config),
       machine_(machine),
       spec_(model_from_config(machine.files, config)),
+      samples_(make_run_samples(machine.files, config, spec_)),
       loader_(make_loader(data, config)),
       autotune_cache_problem_(
           load_autotune_cache(machine.files, file("algorithms.json"), machine.catalogue)),
-      engine_(with_lengths(loaded_options(machine.files, config, spec_, machine.rank()), loader_),
+      engine_(with_lengths(loaded_options(machine.files, config, spec_, machine.rank()), loader_,
+                           samples_.get()),
               machine.device, machine.catalogue, machine.group),
       data_(data),
       guards_(config.train, config.optim) {
@@ -173,20 +170,6 @@ std::vector<EdgeAlarm> Trainer::alarms_of_first_step() {
   return alarms_of(report.edges, machine_.group, AlarmRule::before_first_step);
 }
 
-std::unique_ptr<EvalRows> Trainer::eval_rows() const {
-  return make_eval_rows(data_, config_, spec_, shorter_lengths(loader_, config_.model.seq));
-}
-
-std::optional<double> Trainer::evaluate() {
-  if (!has_validation(data_)) return std::nullopt;
-  return evaluation().loss(engine_.losses());
-}
-
-RunEvaluation Trainer::evaluation() {
-  machine_.device.enter();
-  return engine_.evaluate(*eval_rows());
-}
-
 bool Trainer::is_due(int64_t every) const {
   return attempted_ == config_.train.steps || (every > 0 && attempted_ % every == 0);
 }
@@ -201,17 +184,22 @@ StepReport Trainer::record() {
     if (!val_amount_.is_all()) report.val_amount = val_amount_.text();
   }
   if (report.val_loss) watch_.add(report.step, *report.val_loss);
+  const std::vector<TextSample> samples = due_samples();
   if (saver_) {
     saver_->poll(hooks_.log);
     if (const auto times = saver_->take_times()) report.save = times;
   }
-  if (record_) saver_->note_step(record_->add(report, hooks_.log), hooks_.log);
+  if (record_) {
+    record_->add(samples, hooks_.log);  // first: who sees the step's line finds them
+    saver_->note_step(record_->add(report, hooks_.log), hooks_.log);
+  }
   if (hooks_.on_step) {
     hooks_.on_step(report);
   } else if (line_clock_.is_due(is_due(config_.train.log_every) || report.val_loss ||
                                 report.skipped || !report.skipped_tensors.empty())) {
     hooks_.log.info("{}", step_line(report));
   }
+  for (const TextSample& sample : samples) hooks_.log.info("{}", sample_line(sample));
   last_ = std::exchange(unrecorded_, std::nullopt);
   return *last_;
 }

@@ -38,6 +38,7 @@
 #include "train/run_guards.h"
 #include "train/run_interface.h"
 #include "train/run_record.h"
+#include "train/run_samples.h"
 #include "train/run_statistics.h"
 #include "train/state_saver.h"
 #include "train/step_report.h"
@@ -104,6 +105,7 @@ class Trainer {
   void read_ahead();
   Batch micro_batch(size_t index);
   RunEvaluation evaluation();  // of validation data that are there
+  std::vector<TextSample> due_samples();
   StepReport record();
   StepReport record_left_over();
   StepReport step_to_the_save();
@@ -139,6 +141,7 @@ class Trainer {
   RunConfig config_;
   TrainerMachine machine_;
   ModelSpec spec_;
+  std::unique_ptr<RunSamples> samples_;  // where train.sample_prompts has any
   RowLoader loader_;
   std::unique_ptr<RowReader> reader_;   // of the rows of a run's steps, from begin() on
   std::string autotune_cache_problem_;  // why recorded algorithms were not taken; before the engine

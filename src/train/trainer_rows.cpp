@@ -1,6 +1,8 @@
-// The rows of the trainer's steps, read ahead of them.
+// What the trainer reads and writes beside its steps: their rows, read ahead of them, evaluations
+// and samples.
 #include <utility>
 
+#include "base/error.h"
 #include "train/trainer.h"
 
 namespace octet {
@@ -24,6 +26,33 @@ void Trainer::read_ahead() {
                                 .rank = machine_.rank(),
                                 .steps = config_.train.steps - attempted_,
                                 .prepare = [this](Batch& read) { engine_.stage(read); }});
+}
+
+std::unique_ptr<EvalRows> Trainer::eval_rows() const {
+  return make_eval_rows(data_, config_, spec_, shorter_lengths(loader_, config_.model.seq));
+}
+
+std::optional<double> Trainer::evaluate() {
+  if (!has_validation(data_)) return std::nullopt;
+  return evaluation().loss(engine_.losses());
+}
+
+RunEvaluation Trainer::evaluation() {
+  machine_.device.enter();
+  return engine_.evaluate(*eval_rows());
+}
+
+// None where a weight is not finite: the run's guards tell of that.
+std::vector<TextSample> Trainer::due_samples() {
+  if (!samples_ || !samples_->is_due(attempted_)) return {};
+  machine_.device.enter();
+  try {
+    return samples_->write(engine_, attempted_);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::numerics) throw;
+    hooks_.log.warning("step {}: no samples: {}", attempted_, error.what());
+    return {};
+  }
 }
 
 }  // namespace octet

@@ -88,6 +88,10 @@ bool is_narrow(const StateFormat& format) {
   return format.dtype != Dtype::f32;
 }
 
+bool samples(const Facts& f) {
+  return !f.config.train.sample_prompts.empty();
+}
+
 // A path that ends with '.' stands for all keys below it.
 struct Need {
   std::string_view path, needs;
@@ -173,6 +177,9 @@ constexpr Need kNeeds[] = {
     {"train.contrastive_temperature", "the loss contrastive",
      [](const Facts& f) { return f.loss("contrastive"); }},
     {"train.pairwise_beta", "the loss pairwise", [](const Facts& f) { return f.loss("pairwise"); }},
+    {"train.sample_every", "train.sample_prompts", samples},
+    {"train.sample_tokens", "train.sample_prompts", samples},
+    {"train.sample_temperature", "train.sample_prompts", samples},
     {"train.spike_window", "train.spike_deviations",
      [](const Facts& f) { return f.config.train.spike_deviations > 0; }},
     {"train.save_buffer", "train.async_save",

@@ -758,7 +758,7 @@ def add_state(scratch):
 def add_key(scratch):
     """A bound of the run's guards."""
     scratch.edit("src/config/run_config.h", r"^  int64_t max_zero_gradients = .*\n", "  int64_t max_slow_steps = 0;  // 0: any number\n")
-    scratch.edit("src/config/table.cpp", r'^    \{"train\.max_zero_gradients"',
+    scratch.edit("src/config/train_rows.cpp", r'^    \{"train\.max_zero_gradients"',
                  """    {"train.max_slow_steps", open, OCTET_FIELD(train.max_slow_steps), within(0, kMaxSteps), "steps",
      "steps in a row that may be slow before the run stops; 0: any number"},
 """, "before")

@@ -73,6 +73,17 @@ TEST_F(PageScript, hands_curves_over_with_their_bands_and_hides_runs) {
   EXPECT_THAT(text, HasSubstr("\"ticks\":\"0 0.8 MiB 1.5 MiB 2.3 MiB 3.0 MiB\""));
 }
 
+TEST_F(PageScript, shows_texts_of_each_step_by_prompt) {
+  const std::string run = write_run(folder_, "a", 3);
+  folder_.put("a/samples.jsonl", std::string(R"({"step":2,"prompt":"Once","text":)") + "\"" +
+                                     kHostile + R"(","stop":"token"})" + "\n");
+  ASSERT_EQ(test::report(folder_, run).code, 0);
+  const std::string text = built("page.html");
+  EXPECT_THAT(text, HasSubstr("    h2 Samples\n    figure.card\n"));
+  EXPECT_THAT(text, HasSubstr("            th step\n            th Once\n"));
+  EXPECT_THAT(text, HasSubstr("            td 2\n            td " + std::string(kHostile)));
+}
+
 // Two recipes, two seeds each; the second recipe's losses lie `less` below the first one's, and
 // by another `spread` with the second seed.
 std::string write_four_runs(const ScratchFolder& folder, double less, double spread) {

@@ -106,6 +106,19 @@ TEST(ReportServe, follows_ended_lines_of_a_run_and_says_when_there_is_nothing_ne
   EXPECT_EQ(data.at("runs")[0].at("curves").at("loss").at("y")[3], 0.5);
 }
 
+// Whoever sees a step's line finds its samples.
+TEST(ReportServe, follows_what_the_model_writes) {
+  const ScratchFolder folder;
+  const ReportServer server(write_run(folder, "a", 3));
+  ASSERT_GT(server.port(), 0);
+  folder.put("a/samples.jsonl", R"({"step":4,"prompt":"Once","text":" upon","stop":"length"})"
+                                "\n");
+  append_to_metrics(folder, R"({"step":4,"loss":0.5,"tokens":256})"
+                            "\n");
+  const nlohmann::json samples = server.data("/data.json?after=1").at("samples");
+  EXPECT_EQ(samples.at("runs")[0].at("rows")[0].at("texts")[0], " upon ...");
+}
+
 // As --resume does, which drops the lines behind the checkpoint's step; then the new lines are as
 // long as the old ones were.
 TEST(ReportServe, a_run_that_was_taken_up_again_is_read_anew) {

@@ -24,7 +24,7 @@ ModelSpec small_llama() {
   return spec;
 }
 
-Catalogue& gpu() {
+Catalogue& gpu_catalogue() {
   static Backend backend = cuda::make_plan_backend({.n_threads = 1});
   return *backend.catalogue;
 }
@@ -49,7 +49,7 @@ std::vector<std::string> joined_runs(FunctionKey key, FrozenFormat weights) {
   options.freezes_parameters = weights != FrozenFormat::as_computed;
   options.train = {.batch = key.size.batch, .seq = 16};
   options.inference_only = true;
-  Program program(options, gpu(), {key});
+  Program program(options, gpu_catalogue(), {key});
   return joined_runs(program.plan(key.name, key.size));
 }
 
@@ -77,7 +77,7 @@ TEST(JoinedLaunches, go_by_row_and_not_by_name) {
   options.forward = forward_builder(resolved(small_llama()));
   options.inference_only = true;
   const FunctionKey key = decode(1);
-  Program program(options, gpu(), {key});
+  Program program(options, gpu_catalogue(), {key});
   Plan plan = program.plan(key.name, key.size);
   const std::vector<bool> joined = find_joined(plan);
   for (size_t i = 0; i < plan.steps.size(); ++i) plan.steps[i].kernel.name = std::to_string(i);
@@ -99,7 +99,7 @@ TEST(JoinedLaunches, of_an_update_are_steps_of_all_tensors_and_scales) {
   options.forward = forward_builder(resolved(small_llama()));
   options.recipe = "coat";
   options.train = {.batch = 1, .seq = 16};
-  Program program(options, gpu());
+  Program program(options, gpu_catalogue());
   const std::vector<std::string> runs = joined_runs(program.plan(function::step));
   // Of 21; some are not together where a weight's amax takes the place of a gradient.
   EXPECT_EQ(std::ranges::count(runs, " adamw_step adamw_step adamw_step adamw_step"), 4);
@@ -114,7 +114,7 @@ TEST(JoinedLaunches, of_ranks_are_the_maxima_of_new_weights) {
   options.recipe = "coat";
   options.train = {.batch = 1, .seq = 16};
   options.parallel = {.ranks = 2, .rank = 0};
-  Program program(options, gpu());
+  Program program(options, gpu_catalogue());
   const std::vector<std::string> runs = joined_runs(program.plan(function::step));
   EXPECT_EQ(std::ranges::count(runs, " all_reduce all_reduce all_reduce all_reduce"), 2);
 }

@@ -150,8 +150,8 @@ TEST(RunFolder, what_a_run_would_replace_must_be_a_runs) {
     folder.put("run/" + one.name, one.text);
     EXPECT_EQ(verdicts(folder), one.verdicts) << one.name << one.text;
   }
-  for (const char* name :
-       {"config.json", "metrics.jsonl", "telemetry.jsonl", "algorithms.json", "trace.json"}) {
+  for (const char* name : {"config.json", "metrics.jsonl", "telemetry.jsonl", "samples.jsonl",
+                           "algorithms.json", "trace.json"}) {
     const ScratchFolder folder;
     folder.put("run/config.yaml", config_header("train"));
     folder.put("mine", "");

@@ -81,6 +81,9 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
   EXPECT_THAT(unused({"train.spike_window=5", "train.spike_deviations=0", "train.async_save=false",
                       "train.save_buffer=1MiB"}),
               UnorderedElementsAre("train.spike_window", "train.save_buffer"));
+  EXPECT_THAT(unused({"train.sample_every=5", "train.sample_tokens=9"}),
+              ElementsAre("train.sample_every", "train.sample_tokens"));
+  EXPECT_THAT(unused({"train.sample_every=5", "train.sample_prompts=[Once]"}), IsEmpty());
   EXPECT_THAT(unused({"recipe.override={'*.q_proj': hif8}", "recipe.gradient_rounding=hr",
                       "recipe.base=fp8_linear"}),
               IsEmpty());

@@ -84,8 +84,10 @@ bool gemm_applies(const NodeView& view) {
   GemmParams p = gemm_params(view);
   p.kind = kKind;
   const bool is_decoded = kKind == GemmKind::decoded && is_gemm_operand(p.a);
+  // Also of few rows, where their kernel is struck.
+  const bool is_library = kKind == GemmKind::high_precision && !is_gemm_operand(p.a) && p.a == p.b;
   const bool adds_so = kSums == RowSums::any || p.fast_accumulate == (kSums == RowSums::fast);
-  return (is_decoded || kind_of(p) == kKind) && adds_so &&
+  return (is_decoded || is_library || kind_of(p) == kKind) && adds_so &&
          view.has(Gemm::scale_y) == kStoresCodes && gemm_takes(view, p);
 }
 

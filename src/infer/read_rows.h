@@ -1,0 +1,21 @@
+// Rows of a function's results, on the host.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "runtime/executor.h"
+
+namespace octet {
+
+struct OutputRows {
+  int64_t first = 0, n = 0;
+};
+
+// Of an output, a matrix in high precision, of a function that has run on this device; in f32.
+std::vector<float> read_rows(Device& device, const BoundPlan& plan, std::string_view output,
+                             OutputRows rows);
+
+}  // namespace octet

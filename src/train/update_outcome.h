@@ -1,0 +1,17 @@
+// What the function of a step that updates says of it.
+#pragma once
+
+#include <cstddef>
+
+#include "device/device.h"
+#include "runtime/executor.h"
+#include "train/step_report.h"
+
+namespace octet {
+
+StepOutcome read_update(const BoundPlan& function, Device& device);
+
+// How many parameters are judged by themselves.
+size_t n_judged_alone(const BoundPlan& function);
+
+}  // namespace octet
