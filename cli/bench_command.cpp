@@ -282,6 +282,16 @@ void run_bench(const BenchFlags& flags, const GlobalOptions& options) {
   finish_output();
 }
 
+void add_record_flags(CLI::App& bench, BenchFlags& flags) {
+  bench.add_option("--loss", flags.loss, "record: the validation loss to reach, nats per token")
+      ->check(CLI::Range(1e-6, 1e3))
+      ->type_name("LOSS");
+  bench.add_option("--every", flags.every, "record: steps between two evaluations")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->type_name("N");
+  bench.add_option("--csv", flags.csv, "record: a file to add the rows to")->type_name("FILE");
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& app, GlobalOptions& options) {
@@ -292,8 +302,8 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       ->add_option("what", flags->what,
                    "layer, step, decode, prefill, kernels, optimizer, links (between ranks), or "
                    "record (training to a loss); without: step, kernels and optimizer")
-      ->check(one_of(
-          {"layer", "step", "decode", "prefill", "kernels", "optimizer", "links", "record"}))
+      ->check(
+          one_of({"layer", "step", "decode", "prefill", "kernels", "optimizer", "links", "record"}))
       ->type_name("WHAT");
   bench
       ->add_option("config", flags->config,
@@ -337,13 +347,7 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       ->type_name("N");
   add_enum_option(*bench, "--weights", flags->weights,
                   "decode, prefill: what the layers' matrices are kept as");
-  bench->add_option("--loss", flags->loss, "record: the validation loss to reach, nats per token")
-      ->check(CLI::Range(1e-6, 1e3))
-      ->type_name("LOSS");
-  bench->add_option("--every", flags->every, "record: steps between two evaluations")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->type_name("N");
-  bench->add_option("--csv", flags->csv, "record: a file to add the rows to")->type_name("FILE");
+  add_record_flags(*bench, *flags);
   bench->callback([flags, bench, &options] {
     expect_use(*bench, *flags);
     run_bench(*flags, options);

@@ -200,14 +200,13 @@ def main():
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
     train, val, energy = read_bytes(args.train, args.device), read_bytes(args.val, args.device), Energy()
-    rows = [measure(recipe, args, train, val, energy) for recipe in args.recipes.split(",")]
-    for row in rows:
+    for recipe in args.recipes.split(","):
+        row = measure(recipe, args, train, val, energy)
         print(",".join(map(str, row)))
-    if args.csv:
-        is_new = not os.path.exists(args.csv)
-        with open(args.csv, "a", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerows(([COLUMNS] if is_new else []) + rows)
+        if args.csv:
+            is_new = not os.path.exists(args.csv)
+            with open(args.csv, "a", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows(([COLUMNS] if is_new else []) + [row])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,10 @@ struct Factor {
     return k_is_last ? t : ScaleTile{t.cols, t.rows};
   }
   bool has_one() const { return scale_tile(type).is_all(); }
-  bool by_row() const { return !has_one() && tile().rows == 1 && tile().cols == k; }
+  // Not groups that are as long as the sum: other kernels read them.
+  bool by_row() const {
+    return type.granularity.kind == Granularity::Kind::row && tile().rows == 1 && tile().cols == k;
+  }
   bool is_line() const { return !has_one() && tile().rows == 1 && tile().cols == kScaledDepth; }
   bool is_square() const {
     return !has_one() && tile().rows == kScaledDepth && tile().cols == kScaledDepth;
