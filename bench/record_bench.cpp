@@ -52,7 +52,9 @@ Record measure(const BenchMachine& machine, const RecordCase& what, const Energy
                    .device = *machine.backend.device,
                    .catalogue = *machine.backend.catalogue,
                    .isa = machine.isa});
-  Record record{.recipe = recipe, .start_seconds = now_s() - begin};
+  Record record;
+  record.recipe = recipe;
+  record.start_seconds = now_s() - begin;
   record.parameters = parameter_count(trainer.spec());
   Meter meter(energy);
   while (record.steps < train.steps && !record.is_reached) {
@@ -80,12 +82,10 @@ Record measure(const BenchMachine& machine, const RecordCase& what, const Energy
 
 }  // namespace
 
-std::vector<Record> bench_records(const BenchMachine& machine, const RecordCase& what) {
+void bench_records(const BenchMachine& machine, const RecordCase& what,
+                   const std::function<void(const Record&)>& on_record) {
   const EnergyCounter energy(machine.is_gpu() ? Energy::gpu : Energy::processors);
-  std::vector<Record> records;
-  for (const std::string& recipe : what.recipes)
-    records.push_back(measure(machine, what, energy, recipe));
-  return records;
+  for (const std::string& recipe : what.recipes) on_record(measure(machine, what, energy, recipe));
 }
 
 }  // namespace octet

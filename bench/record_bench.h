@@ -34,8 +34,10 @@ struct Record {
 };
 
 // Each recipe trains the same model on the same rows, from the same weights, and stops where an
-// evaluation reaches the loss, or where train.steps are over. Writes no run folder. Throws as
-// open_run() and Trainer do, and Error{invalid_argument} where there is no validation text.
-std::vector<Record> bench_records(const BenchMachine& machine, const RecordCase& what);
+// evaluation reaches the loss, or where train.steps are over; `on_record` is called then. Writes no
+// run folder. Throws as open_run() and Trainer do, and Error{invalid_argument} where there is no
+// validation text.
+void bench_records(const BenchMachine& machine, const RecordCase& what,
+                   const std::function<void(const Record&)>& on_record);
 
 }  // namespace octet

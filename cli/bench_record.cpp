@@ -31,13 +31,30 @@ std::vector<std::string> row_of(const Record& record, double asked, const std::s
       record.planned_bytes, fmt::format("{:.2f}", record.start_seconds));
 }
 
-void add_to_csv(const std::string& path, const Table& table) {
-  const bool is_new = !std::filesystem::exists(path) || std::filesystem::file_size(path) == 0;
-  std::ofstream file(path, std::ios::app);
-  if (is_new) file << csv_row(table.columns);
-  for (const std::vector<std::string>& row : table.rows) file << csv_row(row);
-  if (!file.flush()) throw Error(ErrorCode::io, "cannot write '{}'", path);
-}
+// Rows behind those that are there, each at once: a recipe that fails takes no other's figures.
+class CsvRows {
+ public:
+  // Throws before anything is measured. An empty path: none are written.
+  explicit CsvRows(const std::string& path) : path_(path) {
+    if (path.empty()) return;
+    const bool is_new = !std::filesystem::exists(path) || std::filesystem::file_size(path) == 0;
+    file_.open(path, std::ios::app);
+    if (is_new) file_ << csv_row(kColumns);
+    check();
+  }
+  void add(const std::vector<std::string>& row) {
+    if (path_.empty()) return;
+    file_ << csv_row(row);
+    check();
+  }
+
+ private:
+  void check() {
+    if (!file_.flush()) throw Error(ErrorCode::io, "cannot write '{}'", path_);
+  }
+  std::string path_;
+  std::ofstream file_;
+};
 
 }  // namespace
 
@@ -61,10 +78,12 @@ void run_bench_record(const RecordFlags& flags, const GlobalOptions& options) {
   const BenchMachine machine{backend, isa, make_log(options)};
   const std::string device = backend.device->info().name;
   Table table{kColumns, {}};
-  const RecordCase what{config, flags.recipes, flags.loss, flags.every};
-  for (const Record& record : bench_records(machine, what))
-    table.rows.push_back(row_of(record, flags.loss, device));
-  if (!flags.csv.empty()) add_to_csv(flags.csv, table);
+  CsvRows csv(flags.csv);
+  bench_records(machine, {config, flags.recipes, flags.loss, flags.every},
+                [&](const Record& record) {
+                  table.rows.push_back(row_of(record, flags.loss, device));
+                  csv.add(table.rows.back());
+                });
   print_table(options, table);
   finish_output();
 }

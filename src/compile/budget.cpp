@@ -31,10 +31,6 @@ std::vector<ProgramOptions> candidates(const ProgramOptions& options) {
   return list;
 }
 
-int64_t planned_bytes(const ProgramOptions& options, const Catalogue& catalogue) {
-  return Program(options, catalogue).planned_bytes();
-}
-
 int n_layers_of(Program& program) {
   const Graph& graph = program.plan(program.train_functions().front()).graph;
   int n = 0;

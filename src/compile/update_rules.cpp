@@ -14,7 +14,7 @@ namespace {
 std::string module_of(const std::string& parameter) {
   std::string module = parameter.substr(0, parameter.rfind('.'));
   for (const std::string_view adapter : {".lora_A", ".lora_B"}) {
-    if (module.ends_with(adapter)) module.resize(module.size() - adapter.size());
+    if (module.ends_with(adapter)) module.erase(module.size() - adapter.size());
   }
   return module;
 }

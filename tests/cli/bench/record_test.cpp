@@ -45,6 +45,8 @@ TEST(BenchRecord, stops_at_the_loss_where_the_run_has_it) {
   EXPECT_NEAR(rows[0]["loss"].get<double>(), fp32.at(4), 5e-5);
   EXPECT_GT(rows[0]["seconds"].get<double>(), 0);
   EXPECT_EQ(rows[0]["tokens_a_step"], 2 * 24);
+  // Where this process may read the processors' counters.
+  EXPECT_TRUE(rows[0]["joules"] == "not counted" || rows[0]["joules"].get<double>() >= 0);
   const int steps = rows[1]["steps"].get<int>();
   EXPECT_NEAR(rows[1]["loss"].get<double>(), losses_of_run(folder, config, "coat").at(steps), 5e-5);
   EXPECT_FALSE(posix_files().exists(folder / "run"));
@@ -77,6 +79,11 @@ TEST(BenchRecord, asks_for_a_loss_and_refuses_flags_without_a_meaning) {
     EXPECT_EQ(outcome.code, 2) << arguments;
     EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
   }
+  const Outcome nowhere =
+      run_program(folder, "bench record " + config + " --loss 0.1 --csv " + folder / "no/rows.csv");
+  EXPECT_EQ(nowhere.code, 3) << nowhere.err;
+  EXPECT_NE(nowhere.err.find("cannot write '"), std::string::npos) << nowhere.err;
+  EXPECT_EQ(nowhere.err.find("bench: "), std::string::npos) << nowhere.err;
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ std::vector<std::string> named_settings(const std::string& message) {
 
 // Typed as they are named, they are planned within the budget.
 TEST(PlanCommand, a_budget_that_nothing_fits_is_exit_5_and_names_what_does_fit) {
-  for (const std::string line :
+  for (const std::string& line :
        {shipped("llama-2-7b") + "--set train.batch=8 --set train.memory_budget=45000000000",
         shipped("llama-124m") + "--set train.memory_budget=2GiB",
         shipped("llama-124m") + "--set train.memory_budget=700MiB",

@@ -98,7 +98,8 @@ TEST(adamw_vectors, ranges_leave_out_zeros) {
   span.m_to = out.data() + 64;
   span.v_to = out.data() + 128;
   span.group = 64;
-  adamw_vectors().update({0.9f, 0.95f, 1e-8f, 0, 1e-3f, 1, 1, 1}, span, 64, &range);
+  const AdamwConstants k{0.9f, 0.95f, 0.1f, 0.05f, 1e-8f, 0, 1e-3f, 1, 1, 1};
+  adamw_vectors().update(k, span, 64, &range);
   EXPECT_EQ(range.m.amax, 0u);
   EXPECT_EQ(range.m.amin, kF32Inf);
 }
