@@ -36,8 +36,7 @@ std::tm clock_of(const std::string& now) {
 
 // The context itself, or the one of this name in an array.
 OrderedJson context_of(const ChatFlags& flags) {
-  const OrderedJson json =
-      parse_ordered_json(posix_files().read_text(flags.context), flags.context);
+  OrderedJson json = parse_ordered_json(posix_files().read_text(flags.context), flags.context);
   if (!json.is_array()) return json;
   if (flags.name.empty() && json.size() == 1) return json[0];
   for (const OrderedJson& context : json) {

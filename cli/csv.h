@@ -14,7 +14,7 @@ inline std::string csv_row(const std::vector<std::string>& cells) {
     if (cell.find_first_of(",\"\n\r") != std::string::npos) {
       for (size_t at = 0; (at = cell.find('"', at)) != std::string::npos; at += 2)
         cell.insert(at, "\"");
-      cell = '"' + cell + '"';
+      cell.insert(0, "\"").append("\"");
     }
     out += cell + ',';
   }

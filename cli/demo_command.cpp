@@ -158,7 +158,7 @@ std::string write_report(const Demo& demo) {
   std::vector<RunData> runs;
   for (const char* recipe : kCompared)
     runs.push_back(RunReader(demo.files, demo.folder(recipe), log).data());
-  const std::string path = demo.folder("report.html");
+  std::string path = demo.folder("report.html");
   const std::string page = report_page(runs, report_table(demo.options, runs));
   write_output(demo.files, path, [&](FileWriter& out) { out.write(as_bytes(page)); });
   return path;

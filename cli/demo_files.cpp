@@ -31,6 +31,7 @@ std::string shown_path(const std::filesystem::path& path) {
 // What the program writes goes to `log_file`. Whether it ended well.
 bool ends_well(std::vector<std::string> words, const std::string& log_file) {
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t files;

@@ -106,6 +106,7 @@ bool quantize_linear(const QuantizeFlags& flags, Dtype format, const MatrixShape
   std::vector<float> scales(grid.n_elems());
   const bool nonfinite = quantize(quantizer, shape, x, codes, scales);
   std::vector<uint16_t> narrow;
+  narrow.reserve(scales.size());
   for (const float scale : scales) narrow.push_back(bf16_from_f32(scale));
   const bool is_bf16 = quantizer.scale_type == Dtype::bf16;
   const TensorSource tensors[] = {

@@ -25,7 +25,7 @@ std::string hub_cache(const GetEnv& env) {
     const char* text = env(name);
     return std::string(text == nullptr ? "" : text);
   };
-  if (const std::string cache = value("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (std::string cache = value("HF_HUB_CACHE"); !cache.empty()) return cache;
   if (const std::string home = value("HF_HOME"); !home.empty()) return join_path(home, "hub");
   const std::string cache = value("XDG_CACHE_HOME"), home = value("HOME");
   if (cache.empty() && home.empty()) return "";
@@ -74,9 +74,9 @@ std::string model_path(const Files& files, const std::string& model) {
 }
 
 std::string model_folder(const Files& files, const std::string& model) {
-  const std::string path = model_path(files, model);
+  std::string path = model_path(files, model);
   if (!is_run(files, path)) return path;
-  const std::string exported = join_path(path, "export");
+  std::string exported = join_path(path, "export");
   if (has_config(files, exported)) return exported;
   // What is free to write: an export of adapters alone has the name.
   const std::string target = files.exists(exported) ? path + "-model" : exported;

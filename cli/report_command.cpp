@@ -18,6 +18,7 @@
 namespace octet {
 Table report_table(const GlobalOptions& options, const std::vector<RunData>& runs) {
   std::vector<RunSummary> summaries;
+  summaries.reserve(runs.size());
   for (const RunData& run : runs) summaries.push_back(summarize(run));
   std::vector<std::string_view> units;
   for (const std::string_view unit : {kTokens, kPictures})

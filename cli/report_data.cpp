@@ -125,7 +125,7 @@ bool RunReader::read_steps() {
     throw Error(ErrorCode::bad_data, "[report] '{}': expected at least one step, got none", path);
   }
   if (is_anew) data_.steps.clear();
-  if (text.size() > 0) last_ = text.substr(text.size() - std::min(text.size(), kMaxCompared));
+  if (!text.empty()) last_ = text.substr(text.size() - std::min(text.size(), kMaxCompared));
   n_read_ = from + text.size();
   data_.steps.insert(data_.steps.end(), steps.begin(), steps.end());
   std::ranges::stable_sort(data_.steps, {}, &StepReport::step);

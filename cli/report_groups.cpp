@@ -33,7 +33,7 @@ std::string folder_label(const std::vector<RunData>& runs, size_t i) {
            }) > 1;
   };
   for (size_t at = name.rfind('/'); at != name.npos && at > 0; at = name.rfind('/', at - 1)) {
-    const std::string end = name.substr(at + 1);
+    std::string end = name.substr(at + 1);
     if (!is_end_of_others(end)) return end;
   }
   return name;

@@ -98,8 +98,9 @@ std::vector<std::string> ServeFields::texts(const std::string& name, int64_t max
   if (!all.is_array() || std::ssize(all) > max) fail(name, expected, value);
   std::vector<std::string> texts;
   for (const OrderedJson& one : all) {
-    if (!one.is_string() || one == "") fail(name, expected + ", none of them empty", value);
-    texts.push_back(one.get<std::string>());
+    if (one.is_string()) texts.push_back(one.get<std::string>());
+    if (!one.is_string() || texts.back().empty())
+      fail(name, expected + ", none of them empty", value);
   }
   return texts;
 }

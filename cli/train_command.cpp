@@ -138,7 +138,7 @@ TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHook
     deferral.begin(tells);  // from the first step on there is something to save
     if (profiler) profiler->before_step(step);
   };
-  const TrainResult result = run.to_end(backend, group, hooks);
+  TrainResult result = run.to_end(backend, group, hooks);
   if (result.was_finished) return result;
   hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
                  result.step);

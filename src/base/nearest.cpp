@@ -214,7 +214,7 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   if (name.empty()) return "";
   if (const auto found = meant(name, known)) return *found;
   for (const auto find : {by_part, by_distance, by_section}) {
-    const std::string near = find(name, known);
+    std::string near = find(name, known);
     if (!near.empty()) return near;
   }
   return "";

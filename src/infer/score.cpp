@@ -53,6 +53,7 @@ std::vector<Item> items_of(std::span<const ScoredTokens> requests) {
   std::map<std::vector<int32_t>, std::vector<size_t>> by_context;
   for (size_t i = 0; i < requests.size(); ++i) by_context[requests[i].context].push_back(i);
   std::vector<Item> items;
+  items.reserve(by_context.size());
   for (const auto& [context, indices] : by_context) {
     items.push_back({&requests[indices.front()].context, indices});
   }

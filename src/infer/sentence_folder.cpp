@@ -53,7 +53,7 @@ std::string class_of(const JsonObject& module) {
 
 // "1_Pooling": a folder of the model's, not one that lies elsewhere.
 std::string folder_of(const JsonObject& module) {
-  const std::string path = module.string_or("path", "");
+  std::string path = module.string_or("path", "");
   if (path == "." || path == ".." || path.find('/') != path.npos || path.find('\\') != path.npos)
     fail(module.where(), "modules in folders of the model's", path);
   return path;
@@ -90,7 +90,7 @@ void expect_plain_transformer(const JsonObject& config) {
                                   "processor_kwargs", "config_kwargs", "processing_kwargs"}) {
     if (!config.has(group)) continue;
     for (const auto& [key, value] : config.object(group).items()) {
-      if (value.is_null() || is_neutral_setting(group + "/" + key)) continue;
+      if (value.is_null() || is_neutral_setting(fmt::format("{}/{}", group, key))) continue;
       fail(config.where(), fmt::format("no {} in {}", key, group), value.dump());
     }
   }

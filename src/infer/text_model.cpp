@@ -138,7 +138,7 @@ class CachedModel : public TextModel {
     std::fill(std::ranges::copy(tokens, row).out, row + size, tokens.back());
     batch.set(positions_input(), positions_of(1, size, {.first = {first}, .held = {n}}));
     BoundPlan& plan = model_.function(name, {.batch = 1, .seq = size, .cache = capacity()});
-    upload(plan, std::move(batch));
+    upload(plan, batch);
     plan.run();
     model_.copy_rows(of_one, of_all, first, n);
     alone_.n_rows = first + n;
@@ -182,7 +182,7 @@ class CachedModel : public TextModel {
     batch.set(positions_input(), positions_of(n_entries(), size, places));
     BoundPlan& plan =
         model_.function(name, {.batch = n_entries(), .seq = size, .cache = capacity()});
-    upload(plan, std::move(batch));
+    upload(plan, batch);
     plan.run();
     return plan;
   }

@@ -128,7 +128,7 @@ void Checkpoints::publish(const std::string& temporary, const std::string& path,
 void Checkpoints::save(const CheckpointContents& contents, const KeptCheckpoints& keep) {
   const int64_t step = contents.manifest.step;
   CHECK(keep.newest >= 1 && step >= 0);
-  const std::string temporary = temporary_name(path_of(step));
+  std::string temporary = temporary_name(path_of(step));
   attempt(step, [&] {
     try {
       files_.create_directories(folder_);
@@ -281,7 +281,7 @@ std::string Checkpoints::why_not_whole(const std::string& path) const {
 }
 
 CheckpointEntry Checkpoints::inspect(const std::string& path) const {
-  CheckpointEntry entry{.path = path};
+  CheckpointEntry entry{.path = path, .problem = ""};
   try {
     entry.is_link = files_.entry_kind(path) == EntryKind::link;
     files_.kind(path);  // throws where a link leads nowhere

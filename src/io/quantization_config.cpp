@@ -86,7 +86,7 @@ class Reader {
 
   std::string one_of(const JsonObject& object, const std::string& key,
                      const std::vector<std::string>& known) const {
-    const std::string got = object.string_or(key, known.front());
+    std::string got = object.string_or(key, known.front());
     if (std::ranges::count(known, got) == 0) {
       bad(key, fmt::format("{}", fmt::join(known, ", ")), Json(got).dump());
     }

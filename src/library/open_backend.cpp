@@ -40,7 +40,7 @@ Backend as_asked(Backend backend, const BackendRequest& request, const Log& log)
 }
 
 std::string module_of(const BackendRequest& request) {
-  const std::string module = request.cuda_module.empty() ? cuda_module_path() : request.cuda_module;
+  std::string module = request.cuda_module.empty() ? cuda_module_path() : request.cuda_module;
   if (!module.empty()) return module;
   throw Error(ErrorCode::device,
               "[cuda] expected to find the CUDA module beside the program, but the system does "

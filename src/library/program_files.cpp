@@ -10,7 +10,7 @@ namespace {
 // it leads to the program, if it leads anywhere.
 std::filesystem::path program_path() {
   std::error_code error;
-  const std::filesystem::path known = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::filesystem::path known = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) return known;
   const auto* name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
   return name == nullptr ? std::filesystem::path() : std::filesystem::canonical(name, error);

@@ -140,7 +140,7 @@ class Reader {
 
   std::optional<Place> find(const HfKey& key) const {
     for (const std::string_view spelling : {key.newer, key.key, key.older}) {
-      const auto place = spelling.empty() ? std::nullopt : place_of(spelling);
+      auto place = spelling.empty() ? std::nullopt : place_of(spelling);
       if (place && place->object.has(place->key)) return place;
     }
     return std::nullopt;
@@ -257,7 +257,8 @@ class Reader {
       const bool expected = every > 0 && (i + 1) % every == 0;
       const bool has_field = every == 0 || find_hf_key(def, "no_rope_every") != nullptr;
       const Json& got = list[static_cast<size_t>(i)];
-      if (is_without(i) == expected && has_field && (got == 0 || got == 1)) continue;
+      const auto is = [&](int mark) { return got == mark; };
+      if (is_without(i) == expected && has_field && (is(0) || is(1))) continue;
       bad("no_rope_layers", "a 0 for each n-th layer and 1 for the others",
           fmt::format("{} for layer {}", got.dump(), i));
     }

@@ -3,6 +3,8 @@
 // beside transformers' say where others put their norms, and what else they have.
 // Source: Dosovitskiy et al. 2021; Touvron et al. 2021. Names: ViTForImageClassification,
 // DeiTForImageClassification.
+#include <algorithm>
+
 #include "nn/blocks.h"
 #include "nn/list.h"
 

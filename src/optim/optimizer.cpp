@@ -183,6 +183,7 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
   KnownFlags known(builder, flag);
   const PolicyBySize by_size(policy);
   std::vector<const UpdateItem*> by_time;
+  by_time.reserve(items.size());
   for (const UpdateItem& item : items) by_time.push_back(&item);
   std::stable_sort(by_time.begin(), by_time.end(), [&](const UpdateItem* a, const UpdateItem* b) {
     return known.producer(a->gradient) < known.producer(b->gradient);

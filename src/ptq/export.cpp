@@ -52,6 +52,7 @@ TensorSource scale_source(const QuantizedLinear& q, PtqFormat format, const std:
     return owned(tensor_decl(name, Dtype::f32, shape), bytes_of(scales));
   }
   std::vector<uint8_t> powers;
+  powers.reserve(scales.size());
   for (const float scale : scales) {
     powers.push_back(static_cast<uint8_t>(encode<Dtype::e8m0>(scale)));
   }

@@ -36,7 +36,7 @@ class TokenizerReader {
   std::string type_of_model() const {
     const JsonObject model(model_, path_);
     const bool counts_characters = model.has("max_input_chars_per_word");
-    const std::string type = model.string_or("type", counts_characters ? "WordPiece" : "BPE");
+    std::string type = model.string_or("type", counts_characters ? "WordPiece" : "BPE");
     if (type == "BPE" || type == "WordPiece") return type;
     bad_tokenizer(path_, "model '{}' is not supported", type);
   }

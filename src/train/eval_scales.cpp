@@ -19,6 +19,7 @@ namespace {
 
 std::vector<std::string> texts_of(const std::vector<EdgeScale>& scales) {
   std::vector<std::string> texts;
+  texts.reserve(scales.size());
   for (const EdgeScale& scale : scales)
     texts.push_back(fmt::format("{}={}", scale.pattern, scale.log2));
   return texts;

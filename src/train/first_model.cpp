@@ -122,7 +122,7 @@ std::string model_description(const Files& files, const RunConfig& config, const
                               const std::vector<std::string>& label_names) {
   const bool is_new = config.model.path.empty();
   const std::string path = join_path(config.model.path, "config.json");
-  const std::string text = is_new ? hf_config_text(spec) : files.read_text(path);
+  std::string text = is_new ? hf_config_text(spec) : files.read_text(path);
   const ModelSpec before = is_new ? spec : parse_hf_config(text, path);
   const bool is_untied = spec.tied != before.tied;
   const bool has_new_head = !is_new && config.model.head != ModelHead::text;

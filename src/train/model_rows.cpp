@@ -79,7 +79,7 @@ std::shared_ptr<const RowSource> held_out_rows(Files& files, const ModelSource& 
   config.model.path = run.folder;  // its config.json names the classes
   config.model.seq = seq;
   config.train.loss.clear();
-  const auto rows = open_evaluated(files, config, run, log).val_rows;
+  auto rows = open_evaluated(files, config, run, log).val_rows;
   if (rows != nullptr) return rows;
   throw Error(ErrorCode::invalid_argument,
               "--data: expected files, got none: '{}' has no validation data of its own",

@@ -275,7 +275,7 @@ void prove_generation(const ProgramOptions& options, const ModelSpec& spec, cons
     const int64_t first = key.size.seq == 1 ? prompt.seq : 0;
     const std::vector<int64_t> firsts(static_cast<size_t>(kTexts), first);
     batch.set(positions_input(), positions_of(kTexts, key.size.seq, {.first = firsts}));
-    upload(function, std::move(batch));
+    upload(function, batch);
     function.run();
   }
 }

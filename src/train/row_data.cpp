@@ -111,6 +111,7 @@ Dataset open_pictures(const RunInputs& inputs, const RunConfig& config,
   std::shared_ptr<const ImageSource> first;  // of the training data
   Dataset data = split(config, [&](const std::vector<std::string>& paths) {
     std::vector<std::shared_ptr<const ImageSource>> sources;
+    sources.reserve(paths.size());
     for (const std::string& path : paths) sources.push_back(open_images(files, path, options));
     const auto images = join_images(std::move(sources));
     if (first == nullptr) first = images;

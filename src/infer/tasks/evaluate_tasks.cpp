@@ -148,6 +148,7 @@ std::vector<std::string> generate_all(const PreparedTask& task, const TaskRun& r
     }
   }
   std::vector<const std::vector<int32_t>*> texts;
+  texts.reserve(open.size());
   for (const size_t i : open) texts.push_back(&task.prompts[i]);
   const size_t n_shared = open.size() < 2 ? 0 : common_prefix(texts);
   int64_t n_held = 0;

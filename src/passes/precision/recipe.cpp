@@ -38,6 +38,7 @@ const Recipe& find_recipe(std::string_view name) {
                                [&](const Recipe* r) { return r->name == name; });
   if (it != kRecipes.end()) return **it;
   std::vector<std::string> known;
+  known.reserve(kRecipes.size());
   for (const Recipe* recipe : kRecipes) known.emplace_back(recipe->name);
   throw Error(ErrorCode::invalid_argument, "[recipe] expected one of {}, got '{}'{}",
               fmt::join(known, ", "), name, nearest_hint("; the nearest is ", name, known));

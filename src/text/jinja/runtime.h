@@ -83,7 +83,8 @@ class Runtime {
 
   template <typename T, typename... Parts>
   T* make(Parts&&... parts) {
-    reserve_values(sizeof(T) / sizeof(Value) + 1);
+    constexpr size_t kBytes = sizeof(T);
+    reserve_values(kBytes / sizeof(Value) + 1);
     objects_.push_back(std::make_unique<T>(std::forward<Parts>(parts)...));
     return static_cast<T*>(objects_.back().get());
   }
