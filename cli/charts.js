@@ -263,6 +263,11 @@ const Charts = (() => {
     const ends = [Math.min(...xs), Math.max(...xs)];
     let points = pointsOf(chart, ends, plot.clientWidth);
     const tip = make('div', { class: 'tip' });
+    const showWithin = (window, more = {}) => {
+      points = pointsOf(chart, window, plot.clientWidth);
+      graph.updateOptions({ file: rowsOf(points, ends), drawPoints: hasDots(chart, points),
+        strokeWidth: strokeWidth(chart, points), ...more });
+    };
     const graph = new Dygraph(plot, rowsOf(points, ends), {
       labels: ['x', ...group.names.map((_, i) => String(i))],
       series: Object.fromEntries(group.names.map((_, i) =>
@@ -293,19 +298,14 @@ const Charts = (() => {
       zoomCallback: (from, to) => {
         if (graph.isZoomed('x')) zooms.set(chart.title, [from, to]);
         else zooms.delete(chart.title);
-        points = pointsOf(chart, [from, to], plot.clientWidth);
-        graph.updateOptions({ file: rowsOf(points, ends), drawPoints: hasDots(chart, points),
-          strokeWidth: strokeWidth(chart, points) });
+        showWithin([from, to]);
       },
     });
     plot.append(tip);
     group.graphs.push(graph);
     chart.graph = graph;
     const zoom = zooms.get(chart.title);
-    if (zoom !== undefined) {
-      points = pointsOf(chart, zoom, plot.clientWidth);
-      graph.updateOptions({ file: rowsOf(points, ends), dateWindow: zoom });
-    }
+    if (zoom !== undefined) showWithin(zoom, { dateWindow: zoom });
   }
 
   // Files of a chart

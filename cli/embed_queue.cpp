@@ -5,7 +5,7 @@
 namespace octet {
 Embeddings EmbedQueue::embed(const std::vector<std::string>& texts) {
   std::unique_lock lock(mutex_);
-  if (is_closed_) throw ServeError{.status = 503, .message = "the server is shutting down"};
+  if (is_closed_) throw closing_error();
   if (n_open_ > limits_.queue) {
     throw ServeError{.status = 503,
                      .message = fmt::format("{} requests run or wait already; try again", n_open_),
@@ -25,12 +25,7 @@ Embeddings EmbedQueue::embed(const std::vector<std::string>& texts) {
       queue.changed_.notify_all();
     }
   } const leave{*this, lock, has_turn};
-  if (!has_turn) {
-    throw ServeError{
-        .status = 504,
-        .message = fmt::format("expected an answer within {} seconds, got none", limits_.seconds),
-        .code = "timeout"};
-  }
+  if (!has_turn) throw late_error(limits_.seconds);
   runs_ = true;
   lock.unlock();
   return embedder_.embed(texts);

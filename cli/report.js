@@ -183,10 +183,9 @@ const Report = (() => {
 
   // Runs of one group have its colour, and dashes by their seeds.
   function runStyles({ runs, groups }) {
-    const styles = runs.map(() => null), n = 10;
-    groups.forEach((group, g) => group.runs.forEach((run, i) => {
-      styles[run] = { color: g, dash: i + Math.floor(g / n) };
-    }));
+    const styles = runs.map(() => null);
+    stylesOf(groups.length, false).forEach(({ color, dash }, g) =>
+      groups[g].runs.forEach((run, i) => { styles[run] = { color, dash: dash + i }; }));
     return styles;
   }
 

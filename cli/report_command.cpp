@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/parse_text.h"
 #include "cli/report_csv.h"
 #include "cli/report_page.h"
 #include "cli/report_samples.h"
@@ -57,9 +58,7 @@ struct ReportFlags {
 int port_of(const std::string& text) {
   constexpr int kDefault = 8765, kLast = 65535;
   if (text.empty()) return kDefault;
-  const bool is_number =
-      text.size() <= 5 && text.find_first_not_of("0123456789") == std::string::npos;
-  const int port = is_number ? std::stoi(text) : -1;
+  const int port = parse_number<int>(text).value_or(-1);
   if (port < 0 || port > kLast) {
     throw Error(ErrorCode::invalid_argument,
                 "[report] --serve: expected a port in [0, {}], got '{}'; runs come before it",

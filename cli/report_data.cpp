@@ -124,7 +124,7 @@ bool RunReader::read_steps() {
   if (steps.empty() && (is_anew || data_.steps.empty())) {
     throw Error(ErrorCode::bad_data, "[report] '{}': expected at least one step, got none", path);
   }
-  if (is_anew) data_.steps.clear();
+  if (is_anew) data_ = RunData{.name = data_.name, .steps = {}};  // another run's
   if (!text.empty()) last_ = text.substr(text.size() - std::min(text.size(), kMaxCompared));
   n_read_ = from + text.size();
   data_.steps.insert(data_.steps.end(), steps.begin(), steps.end());

@@ -24,14 +24,11 @@ size_t page_bytes(const RunData& run, const TextSample& sample) {
          markup_text(sample.prompt).size() + markup_text(run.name).size() + kTags;
 }
 
-// Where the last `n_steps` steps of a run's samples begin; they are in the order of their steps.
-size_t first_of_last(const std::vector<TextSample>& samples, size_t n_steps) {
-  size_t first = samples.size();
-  for (; first > 0; --first) {
-    const bool is_other = first == samples.size() || samples[first].step != samples[first - 1].step;
-    if (is_other && n_steps-- == 0) break;
-  }
-  return first;
+// Where the step begins whose samples end before `end`; they are in the order of their steps.
+size_t begin_of_step(const std::vector<TextSample>& samples, size_t end) {
+  size_t begin = end;
+  while (begin > 0 && samples[begin - 1].step == samples[end - 1].step) --begin;
+  return begin;
 }
 
 // The first column of this prompt that a row has no text in; a new one where there is none.
@@ -47,26 +44,23 @@ size_t column_of(const std::string& prompt, const OrderedJson& texts,
 }  // namespace
 
 ShownSamples last_samples(const std::vector<RunData>& runs, size_t n_bytes) {
-  std::vector<size_t> first(runs.size());
-  size_t n_taken = 0, n_held = 0;
-  for (size_t n_steps = 1;; ++n_steps) {
-    size_t n = 0, bytes = 0;
+  std::vector<size_t> first;
+  for (const RunData& run : runs) first.push_back(run.samples.size());
+  size_t bytes = 0;
+  for (bool is_last_step = true;; is_last_step = false) {
     std::vector<size_t> from;
-    for (const RunData& run : runs) {
-      from.push_back(first_of_last(run.samples, n_steps));
-      for (size_t i = from.back(); i < run.samples.size(); ++i)
-        bytes += page_bytes(run, run.samples[i]);
-      n += run.samples.size() - from.back();
+    for (size_t i = 0; i < runs.size(); ++i) {
+      from.push_back(begin_of_step(runs[i].samples, first[i]));
+      for (size_t k = from[i]; k < first[i]; ++k) bytes += page_bytes(runs[i], runs[i].samples[k]);
     }
-    if (n_steps > 1 && (bytes > n_bytes || n == n_held)) break;
+    if (from == first || (!is_last_step && bytes > n_bytes)) break;
     first = from;
-    n_taken = n_held = n;
   }
   ShownSamples shown;
-  shown.n_shown = n_taken;
   for (size_t i = 0; i < runs.size(); ++i) {
     const auto& all = runs[i].samples;
     shown.runs.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(first[i]), all.end());
+    shown.n_shown += all.size() - first[i];
     shown.n_samples += all.size();
   }
   return shown;

@@ -28,21 +28,14 @@ class FollowedRuns {
       readers_.push_back(std::make_unique<RunReader>(posix_files(), path, log_));
   }
 
-  OrderedJson json() {
-    const std::scoped_lock lock(mutex_);
-    refresh();
-    OrderedJson json = report_json(data());
-    json["version"] = version_;
-    return json;
-  }
   // Nothing where `after` is the newest version.
-  std::optional<std::string> newer(const std::string& after) {
+  std::optional<OrderedJson> json(const std::string& after = "") {
     const std::scoped_lock lock(mutex_);
     refresh();
     if (after == std::to_string(version_)) return std::nullopt;
     OrderedJson json = report_json(data());
     json["version"] = version_;
-    return page_json(json);
+    return json;
   }
 
  private:
@@ -105,15 +98,15 @@ void serve_report(const std::vector<std::string>& runs, int port, const GlobalOp
         return httplib::Server::HandlerResponse::Handled;
       });
   server.Get("/", [&](const httplib::Request&, httplib::Response& response) {
-    response.set_content(page_text("Octet report", followed.json(), {}, Polls::yes),
+    response.set_content(page_text("Octet report", followed.json().value(), {}, Polls::yes),
                          "text/html; charset=utf-8");
   });
   server.Get("/data.json", [&](const httplib::Request& request, httplib::Response& response) {
-    const auto text = followed.newer(request.get_param_value("after"));
-    if (!text)
+    const auto json = followed.json(request.get_param_value("after"));
+    if (!json)
       response.status = 204;
     else
-      response.set_content(*text, "application/json");
+      response.set_content(page_json(*json), "application/json");
   });
   write_line("http://{}:{}/", kLoopback, bound);
   flush_output();

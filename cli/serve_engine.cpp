@@ -116,7 +116,7 @@ ServeEngine::~ServeEngine() {
 
 std::shared_ptr<ServeReply> ServeEngine::submit(std::vector<ServeText> texts) {
   const std::lock_guard lock(mutex_);
-  if (is_closed_) throw ServeError{.status = 503, .message = "the server is shutting down"};
+  if (is_closed_) throw closing_error();
   const size_t most = running_.size() + static_cast<size_t>(limits_.queue);
   if (texts.size() > most) {
     throw ServeError{.message = fmt::format("expected at most {} texts in a request, got {}", most,
@@ -145,19 +145,15 @@ void ServeEngine::close() {
 
 // Under the lock: texts whose client has gone, or whose time is over.
 void ServeEngine::drop_ended(Clock::time_point now) {
-  const ServeError late{
-      .status = 504,
-      .message = fmt::format("expected an answer within {} seconds, got none", limits_.seconds),
-      .code = "timeout"};
   std::erase_if(waiting_, [&](const Waiting& waiting) {
     const bool is_over = waiting.reply->is_over(now);
-    if (is_over) waiting.reply->fail(late);
+    if (is_over) waiting.reply->fail(late_error(limits_.seconds));
     return is_over;
   });
   for (size_t entry = 0; entry < running_.size(); ++entry) {
     if (!running_[entry]) continue;
     if (running_[entry]->from().reply->is_over(now)) {
-      running_[entry]->from().reply->fail(late);
+      running_[entry]->from().reply->fail(late_error(limits_.seconds));
       batch_.remove(entry);
     }
     if (batch_.is_free(entry)) running_[entry].reset();
@@ -199,7 +195,7 @@ void ServeEngine::run() {
       changed_.notify_all();
       changed_.wait(lock, [&] { return ends_ || n_running_ > 0 || !waiting_.empty(); });
       if (ends_) {
-        const ServeError error{.status = 503, .message = "the server is shutting down"};
+        const ServeError error = closing_error();
         for (const Waiting& waiting : waiting_) waiting.reply->fail(error);
         return fail_all(error);
       }

@@ -1,6 +1,8 @@
 // A request that is refused, as OpenAI's API tells it.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 
 #include "base/ordered_json.h"
@@ -27,6 +29,15 @@ inline OrderedJson error_json(const ServeError& error) {
             {"type", type},
             {"param", or_null(error.param)},
             {"code", or_null(error.code)}}}};
+}
+
+inline ServeError closing_error() {
+  return {.status = 503, .message = "the server is shutting down"};
+}
+inline ServeError late_error(double seconds) {
+  return {.status = 504,
+          .message = fmt::format("expected an answer within {} seconds, got none", seconds),
+          .code = "timeout"};
 }
 
 }  // namespace octet

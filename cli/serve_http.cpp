@@ -17,6 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kIdleSeconds = 15, kReadSeconds = 30, kBacklog = 512;
+// Bytes that are read of a body that is refused: a connection that closes before all is read is
+// reset, and its client sees no answer.
+constexpr int64_t kDropped = 1 << 20;
 
 // A thread a connection, and no more connections than threads: accepting waits for a free one.
 class ConnectionThreads : public httplib::TaskQueue {
@@ -182,7 +185,15 @@ class HttpServer::Impl {
 
   void answer(const httplib::Request& request, httplib::Response& to,
               const httplib::ContentReader& reader) {
-    if (request.is_multipart_form_data()) return refuse(415, to);
+    int64_t dropped = 0;
+    if (request.is_multipart_form_data()) {
+      reader([](const auto&) { return true; },
+             [&](const char*, size_t n) {
+               dropped += static_cast<int64_t>(n);
+               return dropped <= kDropped;
+             });
+      return refuse(415, to);
+    }
     HttpRequest mine = read(request);
     const auto begin = Clock::now();
     int refused = 0;
@@ -191,7 +202,8 @@ class HttpServer::Impl {
       if (taken.count() > options_.seconds) refused = 408;
       if (std::ssize(mine.body) + static_cast<int64_t>(n) > options_.max_body) refused = 413;
       if (refused == 0) mine.body.append(data, n);
-      return refused == 0;
+      if (refused != 0) dropped += static_cast<int64_t>(n);
+      return refused != 408 && dropped <= kDropped;
     });
     if (refused != 0 || !is_read) {
       const int status = to.status >= 400 ? to.status : 400;

@@ -39,12 +39,14 @@ TextAnswer::TextAnswer(const ServedModel& model, TextRequest request)
       id_((request_.is_chat ? "chatcmpl-" : "cmpl-") + unique_name()),
       created_(std::time(nullptr)),
       choices_(request_.texts.size()) {
+  const bool has_offsets = !request_.is_chat && request_.n_logprobs >= 0;
+  if (!request_.echoes && !has_offsets) return;  // nobody asks where the prompt ends
   for (size_t i = 0; i < choices_.size(); ++i) {
     const auto& prompt = request_.texts[i].prompt.tokens;
     const std::string text = model.tokenizer.decode(without_ends(model.tokenizer, prompt));
     if (request_.echoes) {
       choices_[i].text = text;
-    } else if (!request_.is_chat) {
+    } else {
       choices_[i].offset = n_characters(text);
     }
   }

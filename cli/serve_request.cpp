@@ -45,16 +45,19 @@ Sampling read_sampling(ServeFields& fields, const std::optional<uint32_t>& seed)
   return sampling;
 }
 
+void expect_model(ServeFields& fields, const ServedModel& model) {
+  const std::string name = fields.text("model");
+  if (name == model.name) return;
+  throw ServeError{
+      .status = 404,
+      .message = fmt::format("the model '{}' is not served here; '{}' is", name, model.name),
+      .param = "model",
+      .code = "model_not_found"};
+}
+
 Shared read_shared(ServeFields& fields, const ServedModel& model, TextRequest& request) {
   Shared shared;
-  const std::string name = fields.text("model");
-  if (name != model.name) {
-    throw ServeError{
-        .status = 404,
-        .message = fmt::format("the model '{}' is not served here; '{}' is", name, model.name),
-        .param = "model",
-        .code = "model_not_found"};
-  }
+  expect_model(fields, model);
   read_streaming(fields, request);
   shared.n = fields.integer("n", 1, kMaxChoices).value_or(1);
   shared.sampling = read_sampling(fields, model.seed);
@@ -236,8 +239,7 @@ TextRequest read_chat(const ServedModel& model, std::string_view body) {
 EmbeddingRequest read_embedding(const ServedModel& model, std::string_view body) {
   const OrderedJson json = parse_body(body);
   ServeFields fields(json);
-  if (const std::string name = fields.text("model"); name != model.name)
-    fields.fail("model", fmt::format("'{}'", model.name), name);
+  expect_model(fields, model);
   constexpr int64_t kMaxTexts = 2048;  // OpenAI's
   EmbeddingRequest request{.texts = fields.texts("input", kMaxTexts)};
   if (request.texts.empty())

@@ -40,6 +40,7 @@ class ReportServer {
     if (line.starts_with(begin)) port_ = std::stoi(line.substr(begin.size()));
   }
   ~ReportServer() {
+    if (child_ <= 0) return;  // there is none; -1 is everybody
     ::kill(child_, SIGTERM);
     ::waitpid(child_, nullptr, 0);
   }
@@ -59,7 +60,7 @@ class ReportServer {
                                   " HTTP/1.1\r\nHost: " + (host.empty() ? own : host) +
                                   "\r\nConnection: close\r\n\r\n";
       char part[4096];
-      if (::send(socket, request.data(), request.size(), 0) > 0)
+      if (::send(socket, request.data(), request.size(), MSG_NOSIGNAL) > 0)
         for (ssize_t n = 0; (n = ::recv(socket, part, sizeof part, 0)) > 0;)
           answer.append(part, static_cast<size_t>(n));
     }
@@ -131,6 +132,20 @@ TEST(ReportServe, a_run_that_was_taken_up_again_is_read_anew) {
   EXPECT_EQ(server.data().at("runs")[0].at("curves").at("loss").at("y")[4], 7.0);
   write_run(folder, "a", 2);
   EXPECT_EQ(server.data().at("runs")[0].at("steps"), 2);
+}
+
+TEST(ReportServe, of_a_run_in_the_place_of_another_nothing_of_that_one_stays) {
+  const ScratchFolder folder;
+  write_run(folder, "a", 5);
+  const std::string samples =
+      folder.put("a/samples.jsonl", R"({"step":4,"prompt":"a","text":"b","stop":"length"})"
+                                    "\n");
+  const ReportServer server(folder / "a");
+  ASSERT_GT(server.port(), 0);
+  EXPECT_EQ(server.data().at("samples").at("runs").size(), 1u);
+  ASSERT_EQ(std::remove(samples.c_str()), 0);
+  write_run(folder, "a", 2);
+  EXPECT_EQ(server.data().at("samples").at("runs").size(), 0u);
 }
 
 TEST(ReportServe, of_a_run_that_has_gone_it_shows_what_it_had) {

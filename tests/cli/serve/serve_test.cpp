@@ -5,6 +5,7 @@
 #include <httplib.h>
 
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -62,6 +63,7 @@ class ServeChild {
     body["stream"] = true;
     const auto result = post(path, body);
     EXPECT_TRUE(result && result->status == 200);
+    if (!result) return {};
     EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
     std::vector<json> all;
     std::istringstream lines(result->body);
@@ -95,6 +97,7 @@ class ServeChild {
 class Serve : public testing::Test {
  protected:
   static void SetUpTestSuite() {
+    std::signal(SIGPIPE, SIG_IGN);  // a server that hangs up fails a test, it does not end them
     folder_ = new test::ScratchFolder;
     const std::string yaml = folder_->put("run.yaml", test::tiny_yaml(*folder_));
     const test::Outcome trained = test::run_program(
@@ -337,6 +340,19 @@ TEST_F(Serve, refuses_what_is_malformed_and_lives) {
                    },
                    "application/json"),
                413, "long, in chunks");
+  int pieces = 0;  // of one who is still sending when it is known that all is too much
+  expect_error(client.Post(
+                   "/v1/completions",
+                   [&](size_t, httplib::DataSink& sink) {
+                     if (pieces > 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                     if (!sink.write(packed.data(), packed.size())) return false;
+                     if (++pieces == 4) sink.done();
+                     return true;
+                   },
+                   "application/json"),
+               413, "longer, in pieces");
+  const httplib::MultipartFormDataItems form = {{"file", packed, "a.txt", "text/plain"}};
+  expect_error(client.Post("/v1/completions", form), 415, "a form");
   httplib::Client fresh("127.0.0.1", server_->port());
   expect_error(fresh.Get("/v1/completions"), 405, "GET");
   expect_error(fresh.Post("/v1/models", good, "application/json"), 405, "POST");
@@ -436,7 +452,7 @@ TEST_F(Serve, asks_for_its_token_and_ends_with_what_runs) {
   const std::string basic = encode_base64(std::as_bytes(std::span(pair)));
   for (const std::string& right : {std::string("Bearer s3cret"), "Basic " + basic})
     EXPECT_EQ(client.Get("/v1/models", {{"Authorization", right}})->status, 200) << right;
-  // SIGTERM after the first part of a stream: it comes to its end, and nobody else is let in.
+  // SIGTERM after the first part of a stream: it comes to its end.
   json body = completion("amax sc", 80);
   body.update({{"stream", true}, {"model", "mine"}});
   httplib::Request request;
@@ -488,6 +504,7 @@ TEST_F(Serve, gives_the_vectors_of_embed) {
   EXPECT_EQ(std::memcmp(bytes.data(), got.data() + 32, 4 * 32), 0);
   for (const json& wrong : {json(1), json(), json(""), json::array(), json({"a", ""}), json({1})})
     expect_error(server.post("embeddings", {{"model", "run"}, {"input", wrong}}), 400, "input");
+  expect_error(server.post("embeddings", {{"model", "other"}, {"input", "a"}}), 404, "model");
   const auto text = server.post("completions", completion("a", 1));
   expect_error(text, 400, "an encoder");
   EXPECT_THAT(text->body, HasSubstr("is an encoder and writes no text"));
