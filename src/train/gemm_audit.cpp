@@ -7,18 +7,13 @@
 #include "base/philox.h"
 #include "ir/print.h"
 #include "runtime/edge_statistics.h"
+#include "runtime/known_numbers.h"
 #include "train/one_node.h"
 
 namespace octet {
 namespace {
 
 constexpr int64_t kSide = 16, kBlock = 128;
-
-uint32_t bits_at(const std::vector<std::byte>& bytes, int64_t i, int64_t width) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, bytes.data() + i * width, static_cast<size_t>(width));
-  return bits;
-}
 
 }  // namespace
 
@@ -143,10 +138,10 @@ void GemmAudit::compare(const Plan& plan, const Node& node, const Eligible& draw
                     .n_outputs = kSide * kSide,
                     .device = device_.info().name};
   for (int64_t i = kSide * kSide; i-- > 0;) {
-    if (bits_at(got, i, width) == bits_at(expected_, i, width)) continue;
+    if (bits_at(got.data(), i, width) == bits_at(expected_.data(), i, width)) continue;
     ++d.n_other;
     d.row = place_.row + i / kSide, d.col = place_.col + i % kSide;
-    d.expected = bits_at(expected_, i, width), d.got = bits_at(got, i, width);
+    d.expected = bits_at(expected_.data(), i, width), d.got = bits_at(got.data(), i, width);
   }
   d.repeats = repeats(plan, node, drawn, got);
   differences_.push_back(std::move(d));

@@ -13,6 +13,7 @@
 #include "ir/op_def.h"
 #include "ir/print.h"
 #include "plan/tensor_gemm.h"
+#include "runtime/known_numbers.h"
 #include "train/one_node.h"
 #include "train/prove_run.h"
 #include "train/sampled_gemm.h"
@@ -120,9 +121,7 @@ ProductProof prove_product(const OneNode& one, SampledGemm& sample, const Backen
     const auto got = sample.read_y(
         [&](size_t, int64_t begin, std::span<std::byte> to) { read(y, begin, to); }, place);
     for (int64_t i = 0; i < kSide * kSide; ++i) {
-      uint32_t a = 0, b = 0;
-      std::memcpy(&a, got.data() + i * width, static_cast<size_t>(width));
-      std::memcpy(&b, want.data() + i * width, static_cast<size_t>(width));
+      const uint32_t a = bits_at(got.data(), i, width), b = bits_at(want.data(), i, width);
       if (a == b) continue;
       if (proof.n_other++ == 0)
         first = fmt::format("output ({}, {}): expected {:#x}, got {:#x}", place.row + i / kSide,

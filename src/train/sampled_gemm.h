@@ -38,7 +38,6 @@ class SampledGemm {
   int64_t rows() const { return whole_.shape[0]; }
   int64_t cols() const { return whole_.shape[1]; }
   Dtype dtype() const { return whole_.dtype; }
-  int64_t side() const { return n_; }
 
  private:
   // An operand of the whole GEMM and of the small one.

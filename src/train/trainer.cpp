@@ -192,6 +192,9 @@ StepReport Trainer::record() {
   if (record_) {
     record_->add(samples, hooks_.log);  // first: who sees the step's line finds them
     saver_->note_step(record_->add(report, hooks_.log), hooks_.log);
+  } else {  // a rank that keeps no record
+    for (const AuditDifference& difference : report.audit)
+      hooks_.log.warning("step {}: {}", report.step, audit_text(difference));
   }
   if (hooks_.on_step) {
     hooks_.on_step(report);

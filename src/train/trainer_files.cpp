@@ -79,7 +79,7 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
                                : tell_amount(val_amount_, log);
   }
   const bool chooses = config_.recipe.accumulation && start.mode != StartMode::resume;
-  if (chooses && !engine_.has_row("fp8 "))
+  if (chooses && !engine_.has_row("fp8 ") && !engine_.has_row("tensor sums"))
     log.info("recipe.accumulation changes nothing here: no GEMM is an FP8 one of tensor cores");
   if (!loaded_.empty() && is_new) log.info("loaded {}: {}", config_.model.path, loaded_);
   if (const auto& test = engine_.self_test())

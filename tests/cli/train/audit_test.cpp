@@ -34,15 +34,14 @@ struct AuditedRun {
                  .auditor = &auditor}) {}
 
   // From now on a bit of the first output of each linear's GEMM flips behind its launch.
-  void flip_bits(GemmAudit& audit, int64_t step) {
+  void flip_bits(const StepObserver& look = {}) {
     TrainEngine& engine = trainer.engine();
-    engine.observe(
-        [&, look = audit.observer(step)](const Plan& plan, const PlanStep& plan_step, bool before) {
-          const Node& node = plan.graph.node(plan_step.node);
-          if (!before && linear_role(node) != GemmRole::other)
-            *engine.arenas().address(plan, node.out(Gemm::y)) ^= std::byte{4};
-          look(plan, plan_step, before);
-        });
+    engine.observe([&engine, look](const Plan& plan, const PlanStep& plan_step, bool before) {
+      const Node& node = plan.graph.node(plan_step.node);
+      if (!before && linear_role(node) != GemmRole::other)
+        *engine.arenas().address(plan, node.out(Gemm::y)) ^= std::byte{4};
+      if (look) look(plan, plan_step, before);
+    });
   }
 
   Backend backend = hopper_cpu(), auditor = hopper_cpu(cpu::Isa::scalar);
@@ -65,12 +64,23 @@ TEST(Audit, finds_no_other_bits_in_sound_gemms) {
               testing::Not(testing::HasSubstr("audit")));
 }
 
+TEST(Audit, ends_a_run_that_asks_for_it_behind_its_record) {
+  const ScratchFolder folder;
+  const RunConfig config = audited_config(folder, {"train.on_audit=stop"});
+  AuditedRun run(config);
+  ASSERT_TRUE(run.trainer.begin(StartMode::fresh, {}));
+  run.flip_bits();
+  EXPECT_THAT(error_of([&] { run.trainer.advance(); }), testing::HasSubstr("[audit] step 1: "));
+  EXPECT_THAT(posix_files().read_text(config.out + "/telemetry.jsonl"),
+              testing::HasSubstr("\"event\":\"audit\""));
+}
+
 TEST(Audit, names_an_output_with_another_bit_once_a_role) {
   const ScratchFolder folder;
   AuditedRun run(audited_config(folder, {"train.audit=0"}));
   GemmAudit audit(run.trainer.engine().arenas(), *run.backend.device, *run.backend.catalogue,
                   run.auditor, 1);
-  run.flip_bits(audit, 1);
+  run.flip_bits(audit.observer(1));
   run.trainer.step();
   EXPECT_EQ(audit.n_outputs(), 3 * 256);
   const std::vector<AuditDifference> found = audit.take();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "backends/cpu/gemm/tensor_gemm.h"
@@ -253,6 +254,44 @@ TEST(TensorSumGemm, an_addend_in_ys_memory_is_added_to_the_rounded_sum) {
     n_other += in_place[i] != apart[i];
   }
   EXPECT_GT(n_other, 0);
+}
+
+// As cards store what 16 bits do not hold, so that an overflow is seen; E4M3 has no infinity.
+TEST(TensorSumGemm, stores_infinities_where_the_type_has_them) {
+  const auto all_of = [](Dtype dtype, float x) {
+    Matrix m{{dtype, {16, 16}}, {}};
+    const uint32_t code = encode(dtype, x);
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(&code);
+    for (int i = 0; i < 256; ++i) m.bytes.insert(m.bytes.end(), bytes, bytes + dtype_bytes(dtype));
+    if (dtype_bytes(dtype) == 1) m.type.granularity = {.kind = Kind::tensor};
+    return m;
+  };
+  struct Case {
+    Dtype factors, y;
+    float a, scale;
+    uint32_t want;
+  };
+  // 16 products of 256 x 256.
+  const Case cases[] = {
+      {Dtype::fp16, Dtype::fp16, 256, 1, 0x7C00}, {Dtype::fp16, Dtype::fp16, -256, 1, 0xFC00},
+      {Dtype::fp16, Dtype::fp16, 1, 1, 0x6C00},   {Dtype::bf16, Dtype::bf16, 256, 3e38f, 0x7F80},
+      {Dtype::e4m3, Dtype::fp16, 256, 1, 0x7C00}, {Dtype::e4m3, Dtype::e4m3, 256, 1, 0x7E}};
+  for (const Case& c : cases) {
+    for (const bool plain : {false, true}) {
+      Problem p{.a = all_of(c.factors, c.a), .b = all_of(c.factors, 256), .gemm = {}, .y = c.y};
+      p.gemm.rule = find_tensor_sums(90, c.factors, c.factors);
+      p.gemm.factors = c.factors;
+      p.scale_a = {c.scale};
+      p.plain = plain;
+      const std::string what = fmt::format("{} -> {}", dtype_name(c.factors), dtype_name(c.y));
+      EXPECT_EQ(run(p), std::vector<uint32_t>(256, c.want)) << what;
+      if (dtype_bytes(c.y) == 1) continue;
+      p.c.assign(256, 1), p.in_place = true;
+      if (std::isinf(decode(c.y, c.want))) {
+        EXPECT_EQ(run(p), std::vector<uint32_t>(256, c.want)) << what << ", added to";
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -94,6 +94,10 @@ class SummedOperand {
   std::array<Code, 256> codes_;
 };
 
+// What overflows 16 bits is infinite, as cards store it.
+uint32_t encode_half(Dtype dtype, float x) {
+  return encode(dtype, x, Rounding::near, {.saturate = false});
+}
 float load_value(In x, int64_t i) {
   if (x.dtype == Dtype::f32) return static_cast<const float*>(x.data)[i];
   return decode(x.dtype, static_cast<const uint16_t*>(x.data)[i]);
@@ -102,7 +106,7 @@ void store_value(Out y, int64_t i, float x) {
   if (y.dtype == Dtype::f32) {
     static_cast<float*>(y.data)[i] = x;
   } else if (dtype_bytes(y.dtype) == 2) {
-    static_cast<uint16_t*>(y.data)[i] = static_cast<uint16_t>(encode(y.dtype, x));
+    static_cast<uint16_t*>(y.data)[i] = static_cast<uint16_t>(encode_half(y.dtype, x));
   } else {
     static_cast<uint8_t*>(y.data)[i] = static_cast<uint8_t>(encode(y.dtype, x));
   }
@@ -247,7 +251,8 @@ void SumLaunch::write(int64_t row, int64_t col, float sum) const {
     // Sums of another type than the addend's are made apart, in f32.
     const Dtype stored = c.dtype == args.y.dtype ? c.dtype : Dtype::f32;
     const float own = alpha * sum;
-    y = (stored == Dtype::f32 ? own : decode(stored, encode(stored, own))) + load_value(c, c_at);
+    y = (stored == Dtype::f32 ? own : decode(stored, encode_half(stored, own))) +
+        load_value(c, c_at);
   } else {
     y = scaled_sum(alpha, sum, load_value(c, c_at));
   }

@@ -5,7 +5,7 @@
 #include <hwy/foreach_target.h>
 #include "backends/cpu/common/simd_targets.h"
 
-#include "backends/cpu/common/simd-inl.h"
+#include "backends/cpu/common/simd_math-inl.h"
 #include "base/error.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,10 +22,6 @@ using S16 = hn::Repartition<int16_t, F32>;
 using V16 = hn::Vec<D16>;
 using VI = hn::Vec<I32>;
 
-// 2^e of lanes that are exponents of normal numbers.
-HWY_INLINE VF power(VI e) {
-  return hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(e, hn::Set(I32(), 127))));
-}
 HWY_INLINE VI exponent_of(VF x) {
   const VI bits = hn::BitCast(I32(), x);
   return hn::Sub(hn::And(hn::ShiftRight<23>(bits), hn::Set(I32(), 255)), hn::Set(I32(), 127));
@@ -83,11 +79,11 @@ struct Fp8Lanes {
     }
     sum = hn::Add(sum, rest);
     const VI thirteen = hn::Set(I32(), 13);
-    sum = hn::Add(sum, hn::ConvertTo(I32(), hn::Mul(c, power(hn::Sub(thirteen, largest)))));
+    sum = hn::Add(sum, hn::ConvertTo(I32(), hn::Mul(c, power_of_two(hn::Sub(thirteen, largest)))));
     // 13 bits behind the leading one of the 23 that f32 has.
     const VF exact = hn::ConvertTo(F32(), sum);
     const VF cut = hn::And(exact, hn::BitCast(F32(), hn::Set(U32(), 0xFFFFFC00u)));
-    return hn::Mul(cut, power(hn::Sub(largest, thirteen)));
+    return hn::Mul(cut, power_of_two(hn::Sub(largest, thirteen)));
   }
 };
 
@@ -201,15 +197,17 @@ void AddHalves(const TensorTile& t) {
   }
 }
 
-#endif  // HWY_TARGET != HWY_SCALAR
-
 void AddTensorBlocks(const TensorTile& t) {
-#if HWY_TARGET == HWY_SCALAR
-  CHECK(t.rows < 0);  // the caller asks for plain tiles
-#else
   tensor_packing(*t.rule) == TensorPacking::bytes ? AddFp8(t) : AddHalves(t);
-#endif
 }
+
+#else
+
+void AddTensorBlocks(const TensorTile&) {
+  CHECK(false);  // the caller asks for plain tiles
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
