@@ -145,8 +145,11 @@ std::vector<std::string_view> GgufHeader::strings(const std::string& key) const 
   const Value& value = find(key, GgufType::string, true);
   Cursor cursor(value.bytes, *this);
   std::vector<std::string_view> strings;
-  for (uint64_t i = 0; i < value.n; ++i)
-    strings.push_back(cursor.text(fmt::format("'{}', element {}", key, i)));
+  for (uint64_t i = 0; i < value.n; ++i) {
+    const std::string_view one = cursor.string();
+    if (find_invalid_utf8(one) != one.npos) text(one, fmt::format("'{}', element {}", key, i));
+    strings.push_back(one);
+  }
   return strings;
 }
 

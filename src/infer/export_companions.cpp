@@ -16,19 +16,6 @@ namespace {
 constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kCompanions[] = {kGeneration, kImageProcessor, "chat_template.json",
                                        "chat_template.jinja"};
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
-                                           "tokenizer_config.json",
-                                           "tokenizer.model",
-                                           "tokenizer.bin",
-                                           "tokenizer.tiktoken",
-                                           "qwen.tiktoken",
-                                           "vocab.json",
-                                           "merges.txt",
-                                           "vocab.bpe",
-                                           "encoder.json",
-                                           "vocab.txt",
-                                           "added_tokens.json",
-                                           "special_tokens_map.json"};
 // What readers of a tokenizer.json, a SentencePiece model and a vocab.txt of any name ask of its
 // folder.
 constexpr const char* kBesideVocabulary[] = {"tokenizer_config.json", "added_tokens.json",
@@ -138,8 +125,8 @@ void copy_companions(Files& files, const ModelSource& source, const std::string&
   if (const std::string name = tokenizer_name_in_folders(source.tokenizer);
       !source.tokenizer.empty() && !name.empty()) {
     copy(source.tokenizer, name);
+    const bool reads_beside = name != "tokenizer.bin" && name != "tokenizer.tiktoken";
     for (const char* beside : kBesideVocabulary) {
-      const bool reads_beside = name != "tokenizer.bin" && name != "tokenizer.tiktoken";
       if (reads_beside) copy(join_path(parent_path(source.tokenizer), beside), beside);
     }
   }
@@ -147,8 +134,10 @@ void copy_companions(Files& files, const ModelSource& source, const std::string&
   const bool is_any = !source.run || source.tokenizer.empty();
   for (const std::string& from : folders_of(files, source)) {
     for (const char* name : kCompanions) copy(join_path(from, name), name);
-    for (const char* name : kTokenizerFiles) {
-      if (is_any || from == own) copy(join_path(from, name), name);
+    if (is_any || from == own) {
+      for (const std::string_view name : tokenizer_file_names())
+        copy(join_path(from, name), std::string(name));
+      for (const char* name : kBesideVocabulary) copy(join_path(from, name), name);
     }
     for (const std::string& name : named_templates(files, from)) copy(join_path(from, name), name);
   }

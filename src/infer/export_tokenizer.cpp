@@ -1,14 +1,16 @@
 #include "infer/export_tokenizer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
+#include "base/gguf.h"
 #include "base/json.h"
 #include "data/dataset.h"
 #include "data/row_source.h"
 #include "infer/import_gguf.h"
-#include "io/gguf_reader.h"
 #include "text/byte_alphabet.h"
+#include "text/byte_level_json.h"
 #include "text/gguf_vocabulary.h"
 #include "text/padding.h"
 #include "text/tokenizer.h"
@@ -30,13 +32,6 @@ bool is_of_bytes(const Files& files, const ModelSource& source) {
          std::ranges::none_of(data, is_shard) && (data.empty() || !are_token_shards(files, data));
 }
 
-Json byte_step() {
-  return {{"type", "ByteLevel"},
-          {"add_prefix_space", false},
-          {"trim_offsets", true},
-          {"use_regex", true}};
-}
-
 // A BPE without merges, whose words do not matter.
 std::string byte_tokenizer_json() {
   const ByteAlphabet alphabet;
@@ -48,31 +43,13 @@ std::string byte_tokenizer_json() {
       vocab[character] = static_cast<unsigned char>(bytes->front());
   }
   CHECK(vocab.size() == 256);
-  const Json json = {{"version", "1.0"},
-                     {"truncation", nullptr},
-                     {"padding", nullptr},
-                     {"added_tokens", Json::array()},
-                     {"normalizer", nullptr},
-                     {"pre_tokenizer", byte_step()},
-                     {"post_processor", nullptr},
-                     {"decoder", byte_step()},
-                     {"model",
-                      {{"type", "BPE"},
-                       {"dropout", nullptr},
-                       {"unk_token", nullptr},
-                       {"continuing_subword_prefix", nullptr},
-                       {"end_of_word_suffix", nullptr},
-                       {"fuse_unk", false},
-                       {"byte_fallback", false},
-                       {"ignore_merges", false},
-                       {"vocab", vocab},
-                       {"merges", Json::array()}}}};
-  return json.dump(1) + "\n";
+  return byte_level_json({.vocab = std::move(vocab)}).dump(1) + "\n";
 }
 
 void put_gguf_tokenizer(Files& files, const std::string& path, const std::string& folder) {
-  const GgufReader reader = GgufReader::open(files, path);
-  const GgufHeader& header = reader.header();
+  // Of its tensors, which may be of types that no weights are read from, nothing is asked.
+  const std::string bytes = read_gguf_header(files, path);
+  const GgufHeader header(bytes, "tokenizer", path, GgufHeader::Tensors::skipped);
   write_atomically(files, join_path(folder, kTokenizer),
                    gguf_tokenizer_json(header).dump(1) + "\n");
   write_atomically(files, join_path(folder, kTokenizerConfig),

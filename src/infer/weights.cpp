@@ -211,17 +211,19 @@ void WeightReader::check_decompressed(const ModelSpec& spec,
               files_.path());
 }
 
+const StoredTensor& WeightReader::only_one(const std::vector<std::string>& names,
+                                           std::string_view expected, std::string_view none) const {
+  const StoredTensor *one = files_.find(names[0]), *other = files_.find(names[1]);
+  if ((one == nullptr) != (other == nullptr)) return one == nullptr ? *other : *one;
+  throw Error(ErrorCode::bad_data, "[weights] {}: {} in '{}' or '{}', got {}", files_.path(),
+              expected, names[0], names[1], one == nullptr ? none : "both");
+}
+
 void WeightReader::add_scales(const std::string& parameter, const StoredTensor& weight,
                               const QuantizationGroup& group) {
-  const std::vector<std::string> names = scale_names(weight.name);
-  const StoredTensor *one = files_.find(names[0]), *other = files_.find(names[1]);
-  if ((one == nullptr) == (other == nullptr)) {
-    throw Error(ErrorCode::bad_data,
-                "[weights] {}: '{}' is {}: expected its scales in '{}' or '{}', got {}",
-                files_.path(), weight.name, safe_dtype_name(weight.stored), names[0], names[1],
-                one == nullptr ? "neither" : "both");
-  }
-  const StoredTensor& tensor = one == nullptr ? *other : *one;
+  const std::string expected =
+      fmt::format("'{}' is {}: expected its scales", weight.name, safe_dtype_name(weight.stored));
+  const StoredTensor& tensor = only_one(scale_names(weight.name), expected, "neither");
   const auto covered = scaled_block(weight.shape, tensor.shape, group.block);
   if (!covered) {
     bad_tensor(files_, tensor.name, fmt::format("the scales of {}", to_string(weight.shape)),
@@ -254,14 +256,8 @@ void WeightReader::add_input(const std::string& parameter, const ActivationSchem
 }
 
 float WeightReader::read_input_scale(const std::string& parameter) const {
-  const std::vector<std::string> names = input_scale_names(stored(parameter).name);
-  const StoredTensor *one = files_.find(names[0]), *other = files_.find(names[1]);
-  if ((one == nullptr) == (other == nullptr)) {
-    throw Error(ErrorCode::bad_data,
-                "[weights] {}: expected the scale of an input in '{}' or '{}', got {}",
-                files_.path(), names[0], names[1], one == nullptr ? "none" : "both");
-  }
-  const StoredTensor& tensor = one == nullptr ? *other : *one;
+  const StoredTensor& tensor =
+      only_one(input_scale_names(stored(parameter).name), "expected the scale of an input", "none");
   const std::vector<float> values = read_scales(tensor);
   if (values.size() == 1 && values[0] > 0 && std::isfinite(values[0])) return values[0];
   throw Error(ErrorCode::bad_data, "[weights] {}: '{}' must be one scale above 0, got {} values",

@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/files.h"
@@ -87,6 +88,9 @@ class WeightReader {
                   const QuantizationGroup& group);
   void add_input(const std::string& parameter, const ActivationScheme& scheme);
   float read_input_scale(const std::string& parameter) const;
+  // The one of two tensors that is there. `expected` begins the message, `none` ends it.
+  const StoredTensor& only_one(const std::vector<std::string>& names, std::string_view expected,
+                               std::string_view none) const;
   void check_decompressed(const ModelSpec& spec, const QuantizationConfig& config) const;
   std::vector<float> read_scales(const StoredTensor& tensor) const;
 

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 
 #include "base/error.h"
 #include "base/integer.h"
@@ -18,28 +20,30 @@ constexpr const char* kKey = "quantization_config";
 constexpr int64_t kMaxBlock = 1 << 20;
 
 // Keys that are read here or elsewhere; of modules and of parts, by what their tensors are.
-using KeyList = std::vector<std::string_view>;
-const KeyList kFp8Keys = {"quant_method", "fmt",        "activation_scheme", "weight_block_size",
-                          "scale_fmt",    "dequantize", "expert_dtype"};
+using KeyList = std::span<const std::string_view>;
+constexpr std::string_view kFp8Keys[] = {"quant_method",      "fmt",       "activation_scheme",
+                                         "weight_block_size", "scale_fmt", "dequantize",
+                                         "expert_dtype"};
 // A module is what its tensors are, whatever these lists say of it.
-const KeyList kFp8NeutralKeys = {"ignored_layers", "modules_to_convert", "modules_to_not_convert"};
-const KeyList kCompressedKeys = {
+constexpr std::string_view kFp8NeutralKeys[] = {"ignored_layers", "modules_to_convert",
+                                                "modules_to_not_convert"};
+constexpr std::string_view kCompressedKeys[] = {
     "quant_method",    "format",     "quantization_status", "config_groups",    "ignore",
     "kv_cache_scheme", "dequantize", "run_compressed",      "transform_config", "sparsity_config"};
-const KeyList kGroupKeys = {"targets", "weights", "input_activations", "output_activations",
-                            "format"};
-const KeyList kArgumentKeys = {"num_bits", "type",       "symmetric",   "strategy",
-                               "dynamic",  "group_size", "scale_dtype", "block_structure",
-                               "actorder"};
+constexpr std::string_view kGroupKeys[] = {"targets", "weights", "input_activations",
+                                           "output_activations", "format"};
+constexpr std::string_view kArgumentKeys[] = {
+    "num_bits",   "type",        "symmetric",       "strategy", "dynamic",
+    "group_size", "scale_dtype", "block_structure", "actorder"};
 // How scales were found, and which kernels others use: without effect on what is computed.
-const KeyList kNeutralKeys = {"use_optimized_inference",
-                              "global_compression_ratio",
-                              "version",
-                              "observer",
-                              "observer_kwargs",
-                              "zp_dtype"};
-const KeyList kOwnKeys = {"quant_method", "groups", "ignore", "residual"};
-const KeyList kOwnGroupKeys = {"targets", "format", "block", "inputs"};
+constexpr std::string_view kNeutralKeys[] = {"use_optimized_inference",
+                                             "global_compression_ratio",
+                                             "version",
+                                             "observer",
+                                             "observer_kwargs",
+                                             "zp_dtype"};
+constexpr std::string_view kOwnKeys[] = {"quant_method", "groups", "ignore", "residual"};
+constexpr std::string_view kOwnGroupKeys[] = {"targets", "format", "block", "inputs"};
 
 class Reader {
  public:
@@ -60,7 +64,7 @@ class Reader {
   }
 
  private:
-  void note_unknown(const JsonObject& object, const std::string& prefix, const KeyList& known) {
+  void note_unknown(const JsonObject& object, const std::string& prefix, KeyList known) {
     for (const auto& [key, value] : object.items()) {
       const bool is_known =
           std::ranges::count(known, key) > 0 || std::ranges::count(kNeutralKeys, key) > 0;
@@ -122,8 +126,8 @@ class Reader {
 
   // As inference servers read it: by block in groups of 128, else one scale for the tensor.
   void read_fp8() {
-    KeyList known = kFp8Keys;
-    known.insert(known.end(), kFp8NeutralKeys.begin(), kFp8NeutralKeys.end());
+    std::vector<std::string_view> known(std::begin(kFp8Keys), std::end(kFp8Keys));
+    known.insert(known.end(), std::begin(kFp8NeutralKeys), std::end(kFp8NeutralKeys));
     note_unknown(json_, "", known);
     expect(json_, "fmt", "e4m3");
     expect(json_, "expert_dtype", "fp8");
@@ -153,6 +157,11 @@ class Reader {
     const std::string strategy = strategy_of(inputs, {"tensor", "token", "group"});
     const bool is_dynamic =
         inputs.has("dynamic") && inputs.at("dynamic") != Json(false);  // true, "local"
+    const std::string scale_dtype = inputs.string_or("scale_dtype", "torch.float32");
+    scheme.power = scale_dtype == "torch.uint8" && strategy != "tensor";
+    if (is_dynamic && !scheme.power && scale_dtype != "torch.float32") {
+      bad("scale_dtype", "torch.float32, or torch.uint8 of tokens and groups", scale_dtype);
+    }
     if (strategy == "tensor") {
       scheme.scaling = is_dynamic ? ActivationScaling::tensor : ActivationScaling::fixed;
       return scheme;
@@ -160,7 +169,6 @@ class Reader {
     if (!is_dynamic) bad("dynamic", "true, with a scale for each token or group", "false");
     scheme.scaling = strategy == "token" ? ActivationScaling::token : ActivationScaling::group;
     if (strategy == "group") scheme.group = group_size(inputs, "group_size");
-    scheme.power = inputs.string_or("scale_dtype", "") == "torch.uint8";
     return scheme;
   }
 
@@ -302,11 +310,11 @@ bool ModulePattern::matches(std::string_view module) const {
 }
 
 std::vector<std::string_view> neutral_quantization_keys() {
-  return kNeutralKeys;
+  return {std::begin(kNeutralKeys), std::end(kNeutralKeys)};
 }
 
 std::vector<std::string_view> neutral_fp8_keys() {
-  return kFp8NeutralKeys;
+  return {std::begin(kFp8NeutralKeys), std::end(kFp8NeutralKeys)};
 }
 
 std::optional<QuantizationConfig> parse_quantization_config(const std::string& text,

@@ -96,6 +96,10 @@ ChatTemplates find_chat_templates(const Files& files, const Tokenizer& tokenizer
   return found;
 }
 
+std::span<const std::string_view> tokenizer_file_names() {
+  return kOwnNames;
+}
+
 std::string tokenizer_name_in_folders(const std::string& path) {
   const std::string file = file_name(path);
   if (std::ranges::find(kOwnNames, file) != std::end(kOwnNames)) return "";

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "base/files.h"
 #include "text/chat_template.h"
@@ -35,6 +37,7 @@ ChatTemplates find_chat_templates(const Files& files, const Tokenizer& tokenizer
 // The file names that a folder's tokenizer has. "" where `path` has one of them, or is of a kind
 // that has no name of its own in a folder of weights; else the one that it would have.
 std::string tokenizer_name_in_folders(const std::string& path);
+std::span<const std::string_view> tokenizer_file_names();  // those names
 
 // The folder whose other files belong to this tokenizer; nothing for one that has another name
 // there, and for "bytes".

@@ -1,12 +1,12 @@
 #include "text/gguf_vocabulary.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "text/byte_level_json.h"
 #include "text/tokenizer_files.h"
 #include "text/word_pattern.h"
 
@@ -91,13 +91,6 @@ constexpr std::string_view kUnnamedWords[] = {
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))", R"(\p{N}+)",
     "[0-9][0-9][0-9]"};
 
-Json byte_level(bool is_by_words) {
-  return {{"type", "ByteLevel"},
-          {"add_prefix_space", false},
-          {"trim_offsets", true},
-          {"use_regex", is_by_words}};
-}
-
 Json split_by(std::string_view regex) {
   return {{"type", "Split"},
           {"pattern", {{"Regex", regex}}},
@@ -115,7 +108,7 @@ Json pre_tokenizer(Words words) {
   if (words == Words::unnamed) {
     for (const std::string_view regex : kUnnamedWords) steps.push_back(split_by(regex));
   }
-  steps.push_back(byte_level(is_by_words));
+  steps.push_back(byte_level_step(is_by_words));
   return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
 }
 
@@ -153,25 +146,15 @@ class GgufVocabulary {
       if (types_[i] == kControl || types_[i] == kUserDefined)
         added.push_back(added_token(i, tokens_[i], types_[i] == kControl));
     }
-    return {{"version", "1.0"},
-            {"truncation", nullptr},
-            {"padding", nullptr},
-            {"added_tokens", std::move(added)},
-            {"normalizer", pre_.words == Words::qwen2 ? Json{{"type", "NFC"}} : Json()},
-            {"pre_tokenizer", pre_tokenizer(pre_.words)},
-            {"post_processor", post_processor()},
-            {"decoder", byte_level(true)},
-            {"model",
-             {{"type", "BPE"},
-              {"dropout", nullptr},
-              {"unk_token", nullptr},
-              {"continuing_subword_prefix", nullptr},
-              {"end_of_word_suffix", nullptr},
-              {"fuse_unk", false},
-              {"byte_fallback", false},
-              {"ignore_merges", pre_.words == Words::llama3},
-              {"vocab", std::move(vocab)},
-              {"merges", header_.strings("tokenizer.ggml.merges")}}}};
+    ByteLevelBpe bpe;
+    bpe.vocab = std::move(vocab);
+    bpe.merges = header_.strings("tokenizer.ggml.merges");
+    bpe.added_tokens = std::move(added);
+    if (pre_.words == Words::qwen2) bpe.normalizer = Json{{"type", "NFC"}};
+    bpe.pre_tokenizer = pre_tokenizer(pre_.words);
+    bpe.post_processor = post_processor();
+    bpe.ignore_merges = pre_.words == Words::llama3;
+    return byte_level_json(std::move(bpe));
   }
 
   Json config() const {

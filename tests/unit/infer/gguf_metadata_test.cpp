@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/json.h"
+#include "infer/export_tokenizer.h"
 #include "infer/import_gguf.h"
 #include "infer/model_source.h"
 #include "infer/weights.h"
@@ -227,6 +228,21 @@ TEST_F(GgufMetadata, a_vocabulary_is_read_of_a_file_of_any_size) {
   const auto ids = make_tokenizer(posix_files(), path)->encode("ab 12");
   std::filesystem::resize_file(path, (uint64_t{256} << 20) + 1);
   EXPECT_EQ(make_tokenizer(posix_files(), path)->encode("ab 12"), ids);
+}
+
+// As a run's export writes it, whose weights are not this file's.
+TEST_F(GgufMetadata, a_vocabulary_is_written_of_a_file_with_weights_of_any_type) {
+  constexpr uint32_t kQ4K = 12;
+  file_.add_tensor("other.weight", {256}, kQ4K, std::string(144, '\0'));
+  ModelSource source;
+  source.spec.kind = ModelKind::llama;
+  source.run.emplace();
+  source.tokenizer = folder_.put("m.gguf", file_.bytes());
+  const std::string out = folder_ / "written";
+  posix_files().create_directories(out);
+  put_tokenizer(posix_files(), source, out, {});
+  EXPECT_EQ(make_tokenizer(posix_files(), out + "/tokenizer.json")->encode("ab 12"),
+            make_tokenizer(posix_files(), source.tokenizer)->encode("ab 12"));
 }
 
 TEST_F(GgufMetadata, padding_is_that_of_the_file_s_key_and_of_nothing_beside_it) {

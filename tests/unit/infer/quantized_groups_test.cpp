@@ -136,6 +136,22 @@ TEST(QuantizationKeys, a_size_of_groups_says_the_strategy_where_none_is_said) {
   const ActivationScheme scheme = with(of_none, of_32).activations;
   EXPECT_EQ(scheme.scaling, ActivationScaling::group);
   EXPECT_EQ(scheme.group, 32);
+  EXPECT_FALSE(scheme.power);
+  const auto of_scales = [&](Json inputs, const char* dtype) {
+    inputs["scale_dtype"] = dtype;
+    return with(of_none, inputs).activations;
+  };
+  EXPECT_TRUE(of_scales(of_32, "torch.uint8").power);
+  EXPECT_FALSE(of_scales(of_32, "torch.float32").power);
+  EXPECT_EQ(of_scales(of_none, "torch.float32").scaling, ActivationScaling::tensor);
+  // Scales that are rounded otherwise than ours.
+  for (const auto& [inputs, dtype] : std::vector<std::pair<Json, std::string>>{
+           {of_none, "torch.uint8"}, {of_none, "torch.bfloat16"}, {of_32, "torch.bfloat16"}}) {
+    EXPECT_EQ(error_of([&] { of_scales(inputs, dtype.c_str()); }),
+              "[config.json] C: 'quantization_config.scale_dtype': expected torch.float32, or "
+              "torch.uint8 of tokens and groups, got " +
+                  dtype);
+  }
   EXPECT_EQ(error_of([&] {
               with({{"group_size", 0}}, of_none);
             }),
