@@ -6,7 +6,7 @@
 #        splits at spaces alone and a template without [CLS] are replaced by the class's own, whose absent do_lower_case is
 #        true: "Ab.c" becomes [CLS] a ##b . c [SEP] and not Ab.c. Under "PreTrainedTokenizerFast" the file is run as it is.
 . "$(dirname "$0")/common.sh"
-with_packages transformers==5.24.0 <<'END'
+with_packages transformers==5.24.0 tokenizers==0.23.3 <<'END'
 import json
 import pathlib
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the program with one status line: tools/quiet_build.sh BUILD JOBS. What the compiler says, unless it fails, is in
-# BUILD/build.log alone.
+# Builds the program with one status line: tools/quiet_build.sh BUILD JOBS. On a terminal ninja paints it; elsewhere what the
+# compiler says goes to BUILD/build.log, and is shown if it fails.
 set -euo pipefail
 build=$1 jobs=$2 log=$1/build.log
 if [ -t 1 ]; then  # ninja paints one line over and over
