@@ -1,6 +1,7 @@
 // The energy that a machine's own counters say it has used.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 

@@ -1,19 +1,13 @@
 #include "bench/record_bench.h"
 
-#include <chrono>
-
 #include "base/error.h"
 #include "bench/energy.h"
 #include "train/open_run.h"
+#include "train/stopwatch.h"
 #include "train/trainer.h"
 
 namespace octet {
 namespace {
-
-double now_s() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-}
 
 // Sums what spans of work take.
 class Meter {
@@ -21,9 +15,9 @@ class Meter {
   explicit Meter(const EnergyCounter& energy) : energy_(energy) {}
   void run(const std::function<void()>& work) {
     const std::optional<double> joules = energy_.joules();
-    const double from = now_s();
+    const Stopwatch watch;
     work();
-    seconds_ += now_s() - from;
+    seconds_ += watch.seconds();
     const std::optional<double> to = energy_.joules();
     if (joules && to && *to >= *joules) {
       joules_ += *to - *joules;
@@ -44,7 +38,7 @@ class Meter {
 
 Record measure(const BenchMachine& machine, const RecordCase& what, const EnergyCounter& energy,
                const std::string& recipe) {
-  const double begin = now_s();
+  const Stopwatch start;
   const OpenRun run = open_run(posix_files(), what.config(recipe), {.data = {.log = machine.log}});
   const TrainConfig& train = run.loaded.config.train;
   Trainer trainer(run.loaded.config, run.data,
@@ -54,7 +48,7 @@ Record measure(const BenchMachine& machine, const RecordCase& what, const Energy
                    .isa = machine.isa});
   Record record;
   record.recipe = recipe;
-  record.start_seconds = now_s() - begin;
+  record.start_seconds = start.seconds();
   record.parameters = parameter_count(trainer.spec());
   Meter meter(energy);
   while (record.steps < train.steps && !record.is_reached) {

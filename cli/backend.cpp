@@ -37,6 +37,14 @@ ParallelConfig set_parallel(const GlobalOptions& options) {
 
 }  // namespace
 
+std::string isa_of(const GlobalOptions& options) {
+  return isa_of(BackendRequest{.device = options.device, .isa = options.isa});
+}
+
+std::string kernels_name(const GlobalOptions& options) {
+  return options.device == "cuda" ? options.device : isa_of(options);
+}
+
 std::string nccl_file() {
   const char* const file = ::getenv("OCTET_NCCL");
   return file == nullptr ? "" : file;

@@ -23,6 +23,9 @@ struct KernelNeeds {
 // NCCL's library, as OCTET_NCCL names it; empty where it does not.
 std::string nccl_file();
 
+std::string isa_of(const GlobalOptions& options);        // "avx512"; of a GPU ""
+std::string kernels_name(const GlobalOptions& options);  // "cuda" there
+
 // Where OCTET_SHARE_GPU is set, all ranks take the first GPU: for tests of ranks where there is
 // one. Throws Error{device} for a device that is not there, Error{invalid_argument} for
 // instructions that the machine lacks and for needs that the device does not meet. Call once in a

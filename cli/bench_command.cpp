@@ -70,7 +70,7 @@ class BenchRun {
         group_(group),
         recipes_(recipe_names(flags.recipes)),
         backend_(open_backend(options, needs(), group)),
-        machine_{backend_, std::string(isa_of(options)), make_log(options), 2 + 2 * flags.rounds} {}
+        machine_{backend_, kernels_name(options), make_log(options), 2 + 2 * flags.rounds} {}
 
   BenchRows rows() {
     raise_ceilings();
@@ -121,10 +121,6 @@ class BenchRun {
     raise(ceilings_.code_flops_per_s, now.code_flops_per_s);
   }
 
-  static std::string_view isa_of(const GlobalOptions& options) {
-    if (options.device == "cuda") return "cuda";
-    return options.isa == "auto" ? cpu::isa_name(cpu::detect_isa()) : options.isa;
-  }
   bool wants(const char* what) const { return flags_.what == what || flags_.what.empty(); }
 
   // Decoding with the kernels of `octet generate`.

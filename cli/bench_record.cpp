@@ -71,11 +71,7 @@ void run_bench_record(const RecordFlags& flags, const GlobalOptions& options) {
   const TrainConfig train = config(flags.recipes.front()).config.train;
   Backend backend =
       open_backend(options, {.deterministic = train.deterministic, .arithmetic = train.arithmetic});
-  const std::string isa =
-      options.device == "cuda"
-          ? "cuda"
-          : std::string(options.isa == "auto" ? cpu::isa_name(cpu::detect_isa()) : options.isa);
-  const BenchMachine machine{backend, isa, make_log(options)};
+  const BenchMachine machine{backend, kernels_name(options), make_log(options)};
   const std::string device = backend.device->info().name;
   Table table{kColumns, {}};
   CsvRows csv(flags.csv);

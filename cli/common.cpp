@@ -41,12 +41,6 @@ bool is_number_cell(const std::string& cell) {
   return json_cell(cell).is_number();
 }
 
-// Width on the terminal: UTF-8 continuation bytes take no column.
-size_t display_width(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(
-      text, [](char ch) { return (static_cast<unsigned char>(ch) & 0xc0) != 0x80; }));
-}
-
 // The parser takes nan and inf for numbers, and ranges let NaN through.
 std::string why_not_finite(const std::string& text) {
   double value = 0;
@@ -153,6 +147,11 @@ Log make_log(const GlobalOptions& options) {
 
 std::string bytes_cell(const GlobalOptions& options, int64_t n_bytes) {
   return options.json ? fmt::to_string(n_bytes) : bytes_text(static_cast<double>(n_bytes));
+}
+
+size_t display_width(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(
+      text, [](char ch) { return (static_cast<unsigned char>(ch) & 0xc0) != 0x80; }));
 }
 
 std::string table_text(const Table& given) {

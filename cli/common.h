@@ -71,6 +71,8 @@ std::vector<std::string> cells(const Values&... values) {
 }
 // A cell: for programs the number, else "1.5 GiB".
 std::string bytes_cell(const GlobalOptions& options, int64_t n_bytes);
+// Columns on a terminal: UTF-8 continuation bytes take none.
+size_t display_width(std::string_view text);
 std::string table_text(const Table& table);
 OrderedJson table_json(const Table& table);      // an array of rows by column
 std::string table_markdown(const Table& table);  // cells as they are

@@ -33,7 +33,7 @@ struct DemoFiles {
   std::string in_folder(std::string_view name) const { return join_path(folder, name); }
 };
 // Throws Error{bad_data} where recipes/demo is not there.
-DemoFiles find_demo_files(const Files& files);
+DemoFiles find_demo_files();
 
 // A model that talks, and how adapters are trained beside it.
 struct DemoModel {

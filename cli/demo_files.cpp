@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/demo.h"
+#include "library/program_files.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): no header has it
 
@@ -15,11 +16,6 @@ namespace octet {
 namespace {
 
 constexpr const char* kFetched = "smollm2";  // as tools/fetch_model.py knows it
-
-std::filesystem::path folder_of_program() {
-  std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-}
 
 // From the current folder where it lies below that, so that a reader may copy it.
 std::string shown_path(const std::filesystem::path& path) {
@@ -52,22 +48,22 @@ bool ends_well(std::vector<std::string> words, const std::string& log_file) {
 
 }  // namespace
 
-DemoFiles find_demo_files(const Files& files) {
-  const std::filesystem::path beside = folder_of_program();
-  DemoFiles found{.folder = {}, .fetch_script = {}, .build = shown_path(beside), .program = {}};
+DemoFiles find_demo_files() {
+  const std::filesystem::path beside = program_folder();
+  DemoFiles found{.folder = {},
+                  .fetch_script = beside_program({"../tools/fetch_model.py"}),
+                  .build = shown_path(beside),
+                  .program = {}};
   const std::string program = shown_path(beside / "octet");
   found.program = program.starts_with('/') ? "octet" : program;
-  for (const char* place : {"recipes/demo", "../recipes/demo", "../share/octet/recipes/demo"}) {
-    const std::filesystem::path folder = (beside / place).lexically_normal();
-    if (found.folder.empty() && files.is_directory(folder)) found.folder = shown_path(folder);
-  }
-  if (found.folder.empty()) {
+  const std::string folder =
+      beside_program({"recipes/demo", "../recipes/demo", "../share/octet/recipes/demo"});
+  if (folder.empty()) {
     throw Error(ErrorCode::bad_data,
                 "[demo] expected the folder recipes/demo beside the program, in {}, got none",
                 beside.string());
   }
-  const std::filesystem::path script = (beside / "../tools/fetch_model.py").lexically_normal();
-  if (files.exists(script)) found.fetch_script = script;
+  found.folder = shown_path(folder);
   return found;
 }
 

@@ -83,7 +83,7 @@ Demo::Demo(const DemoFlags& demo_flags, const GlobalOptions& global_options)
     : flags(demo_flags),
       options(global_options),
       files(posix_files()),
-      found(find_demo_files(files)),
+      found(find_demo_files()),
       record_(files, demo_flags.out) {}
 
 const Backend& Demo::backend() {
@@ -162,14 +162,13 @@ OrderedJson Demo::train(const std::string& part, LoadedConfig loaded, bool fits_
   const Backend& machine = backend();
   StopDeferral deferral;
   hooks.before_step = [&](int64_t) { deferral.begin(StopDeferral::Tells::yes); };
-  const TrainResult result =
-      Run(opened.loaded.config, opened.data,
-          {.files = files,
-           .device = *machine.device,
-           .catalogue = *machine.catalogue,
-           .isa = isa_of(BackendRequest{.device = options.device, .isa = options.isa})},
-          {mode, opened.loaded.source}, hooks)
-          .to_end();
+  const TrainResult result = Run(opened.loaded.config, opened.data,
+                                 {.files = files,
+                                  .device = *machine.device,
+                                  .catalogue = *machine.catalogue,
+                                  .isa = isa_of(options)},
+                                 {mode, opened.loaded.source}, hooks)
+                                 .to_end();
   if (result.signal != 0) {
     say("  stopped and saved at step {}: the same command goes on", result.step);
     finish_output();

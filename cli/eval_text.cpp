@@ -190,8 +190,8 @@ EvalText own_text(const ModelSource& source, const EvalTextFlags& flags,
   if (!has_whole_documents(config) && wants_documents(flags))
     return plain_text(source, data.val, flags);
   std::vector<int64_t> shorter;
-  if (config.data.buckets > 1) shorter = make_loader(data, config).lengths();
-  std::erase_if(shorter, [&](int64_t length) { return length >= config.model.seq; });
+  if (config.data.buckets > 1)
+    shorter = shorter_lengths(make_loader(data, config), config.model.seq);
   const int64_t n_tokens = wanted_tokens(flags, eval_tokens(config, source.spec));
   return rows_of(source, {config, data.val, n_tokens, shorter}, flags);
 }
@@ -212,7 +212,7 @@ EvalText conversations_of(const ModelSource& source, const TextTask& task,
   return rows_of(source, {config, stream, wanted_tokens(flags, INT64_MAX)}, flags);
 }
 
-// Tokenized once where the model is a run.
+// Tokenized once where the model is a run, unless nothing ends its texts (data/dataset.h).
 TokenStream named_stream(const ModelSource& source, const TextTask& task,
                          const EvalTextFlags& flags, const RunDataOptions& options) {
   if (!are_token_shards(posix_files(), task.data)) expect_tokenizer(source);

@@ -1,10 +1,10 @@
 // How fast a model wrote, as the last message of `octet generate`.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 
 #include "base/log.h"
+#include "train/stopwatch.h"
 
 namespace octet {
 
@@ -14,9 +14,9 @@ class GenerationSpeed {
   // counts, that of loading the model does not.
   template <typename Work>
   void time(const Work& work) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     n_tokens_ += work();
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    seconds_ += watch.seconds();
   }
   int64_t n_tokens() const { return n_tokens_; }
   double seconds() const { return seconds_; }

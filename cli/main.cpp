@@ -68,11 +68,12 @@ std::vector<std::string> run_keys() {
 // The flag that was probably meant; of commands that read a configuration also `--set` of a key.
 std::string nearest_flag(const CLI::App& command, const std::string& word) {
   const std::vector<std::string> flags = flag_names(command);
-  const std::string flag = synonym_of(word, flags);
   const bool has_keys = command.get_option_no_throw("config") != nullptr;
-  if (!flag.empty() || !has_keys) return flag.empty() ? nearest_name(word, flags) : flag;
-  const std::string key = synonym_of(word, run_keys());
-  return key.empty() ? nearest_name(word, flags) : fmt::format("--set {}=VALUE", key);
+  if (has_keys && synonym_of(word, flags).empty()) {
+    const std::string key = synonym_of(word, run_keys());
+    if (!key.empty()) return fmt::format("--set {}=VALUE", key);
+  }
+  return nearest_name(word, flags);
 }
 
 // The command that was probably meant, as it is typed.

@@ -59,15 +59,10 @@ std::string short_figure(std::string_view figure) {
   return fmt::format("{:.{}g}", *value, kDigits);
 }
 
-size_t columns_of(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(
-      text, [](char ch) { return (static_cast<unsigned char>(ch) & 0xc0) != 0x80; }));
-}
-
 // At most `width` columns, cut between characters.
 std::string cut(const std::string& text, size_t width) {
   constexpr std::string_view kMore = "...";
-  if (columns_of(text) <= width) return text;
+  if (display_width(text) <= width) return text;
   const size_t kept = width > kMore.size() ? width - kMore.size() : 0;
   size_t end = 0;
   for (size_t n = 0; end < text.size(); ++end) {
@@ -78,8 +73,8 @@ std::string cut(const std::string& text, size_t width) {
 }
 
 size_t width_of(const Table& table, size_t column) {
-  size_t width = columns_of(table.columns[column]);
-  for (const auto& row : table.rows) width = std::max(width, columns_of(row[column]));
+  size_t width = display_width(table.columns[column]);
+  for (const auto& row : table.rows) width = std::max(width, display_width(row[column]));
   return width;
 }
 

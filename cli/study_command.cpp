@@ -48,7 +48,8 @@ std::vector<float> read_f32(const SafetensorsReader& reader, const std::string& 
 void finish(const Study& study, const StudyFlags& flags, const GlobalOptions& options) {
   if (!flags.out.empty()) write_study(posix_files(), study, flags.out);
   const Table table{study.table.columns, study.table.rows};
-  print_table(options, options.json ? table : short_table(table.columns, table.rows));
+  const bool is_whole = options.json || options.wide;
+  print_table(options, is_whole ? table : short_table(table.columns, table.rows));
   finish_output();
 }
 

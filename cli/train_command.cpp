@@ -71,10 +71,6 @@ GlobalOptions machine_options(const GlobalOptions& options, const RunConfig& con
   return machine;
 }
 
-std::string isa_of(const GlobalOptions& machine) {
-  return isa_of(BackendRequest{.device = machine.device, .isa = machine.isa});
-}
-
 LoadedConfig configuration(const TrainFlags& flags, const GlobalOptions& options) {
   std::vector<std::string> sets = options.config_sets();
   if (flags.telemetry) sets.push_back(fmt::format("train.telemetry={}", *flags.telemetry));

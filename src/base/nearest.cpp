@@ -122,13 +122,13 @@ std::optional<std::string> meant(const std::string& word, const std::vector<std:
 // a hint; 0 where not. An abbreviation may be shorter than another part.
 double part_of(std::string_view word, std::string_view name) {
   constexpr size_t kShortest = 4;
-  constexpr double kLeast = 0.5, kLeastBeginning = 0.3;
+  constexpr double kMinShare = 0.5, kMinBeginningShare = 0.3;
   const bool is_within = name.find(word) != name.npos;
   if (!is_within && word.find(name) == word.npos) return 0;
   const size_t shorter = std::min(word.size(), name.size());
   const double share =
       static_cast<double>(shorter) / static_cast<double>(std::max(word.size(), name.size()));
-  const bool is_near = share >= (name.starts_with(word) ? kLeastBeginning : kLeast);
+  const bool is_near = share >= (name.starts_with(word) ? kMinBeginningShare : kMinShare);
   return is_near && shorter >= kShortest && have_equal_numbers(word, name) ? share : 0;
 }
 

@@ -53,7 +53,7 @@ class Advisor {
   std::vector<std::string> advice() {
     const std::vector<Setting> settings = single_settings();
     try_batch("", options_);
-    for (const Setting& setting : settings) try_settings({setting}, options_);
+    for (const Setting& setting : settings) try_settings({setting});
     if (found_.empty()) try_together(settings);
     if (found_.size() < kMaxSettings) try_adapters(settings);
     if (found_.empty()) try_ranks(settings);
@@ -120,14 +120,24 @@ class Advisor {
     found_.push_back(fmt::format("{} ({})", keys, bytes_text(static_cast<double>(n_bytes))));
   }
 
-  bool try_settings(const std::vector<Setting>& settings, ProgramOptions options) {
+  // The run's options with all of them, in their order.
+  struct Changed {
+    ProgramOptions options;
     std::string keys;
+  };
+  Changed changed(const std::vector<Setting>& settings) const {
+    Changed all{options_, ""};
     for (const Setting& setting : settings) {
-      setting.apply(options);
-      keys += (keys.empty() ? "" : " ") + setting.keys;
+      setting.apply(all.options);
+      all.keys += (all.keys.empty() ? "" : " ") + setting.keys;
     }
-    const auto bytes = fitting(options, keys);
-    if (bytes) add(keys, *bytes);
+    return all;
+  }
+
+  bool try_settings(const std::vector<Setting>& settings) {
+    const Changed all = changed(settings);
+    const auto bytes = fitting(all.options, all.keys);
+    if (bytes) add(all.keys, *bytes);
     return bytes.has_value();
   }
 
@@ -150,16 +160,10 @@ class Advisor {
   // The fewest of them that fit, in their order; else a smaller batch with all.
   bool try_together(const std::vector<Setting>& settings) {
     for (size_t n = 2; n <= settings.size(); ++n) {
-      if (try_settings({settings.begin(), settings.begin() + static_cast<int64_t>(n)}, options_))
-        return true;
+      if (try_settings({settings.begin(), settings.begin() + static_cast<int64_t>(n)})) return true;
     }
-    ProgramOptions all = options_;
-    std::string keys;
-    for (const Setting& setting : settings) {
-      setting.apply(all);
-      keys += (keys.empty() ? "" : " ") + setting.keys;
-    }
-    return !settings.empty() && try_batch(keys, all);
+    const Changed all = changed(settings);
+    return !settings.empty() && try_batch(all.keys, all.options);
   }
 
   bool try_adapters(const std::vector<Setting>& settings) {
@@ -170,15 +174,11 @@ class Advisor {
                                 o.lora.rank = 16;
                                 o.recipe_options.frozen = FrozenFormat::e4m3;
                               }};
-    if (try_settings({adapters}, options_)) return true;
-    ProgramOptions options = options_;
-    adapters.apply(options);
-    std::string keys = adapters.keys;
-    if (!settings.empty() && !options_.recompute) {
-      settings.front().apply(options);
-      keys += " " + settings.front().keys;
-    }
-    return try_batch(keys, options);
+    if (try_settings({adapters})) return true;
+    std::vector<Setting> some = {adapters};
+    if (!settings.empty() && !options_.recompute) some.push_back(settings.front());
+    const Changed all = changed(some);
+    return try_batch(all.keys, all.options);
   }
 
   // The fewest ranks that fit, with as few other settings as need be.
@@ -194,9 +194,9 @@ class Advisor {
                                      if (o.parallel.reduce == ReduceFormat::f32)
                                        o.recipe_options.gradient = Dtype::f32;
                                    }}};
-      if (try_settings(all, options_) || try_settings({all[0], shards}, options_)) return true;
+      if (try_settings(all) || try_settings({all[0], shards})) return true;
       all.insert(all.end(), settings.begin(), settings.end());
-      if (all.size() > 1 && try_settings(all, options_)) return true;
+      if (all.size() > 1 && try_settings(all)) return true;
     }
     return false;
   }

@@ -96,7 +96,8 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.telemetry", open, OCTET_FIELD(train.telemetry), within(0, kMaxSteps), "steps",
      "from one sample to the next of what GEMMs and updates read, into telemetry.jsonl; 0: none"},
     {"train.audit", open, OCTET_FIELD(train.audit), within(0, kMaxSteps), "steps",
-     "from one step to the next whose GEMMs are made again on the CPU, in part; 0: none"},
+     "steps from one audit to the next, which recomputes some outputs of GEMMs on the CPU and "
+     "compares their bits; 0: none"},
     {"train.on_audit", open, OCTET_CHOICE(train.on_audit), one_of(names_of<OnAudit>), "",
      "what a result with another bit than the CPU's does: a warning, or the run's end"},
     {"train.spike_deviations", open, OCTET_FIELD(train.spike_deviations), within(0, 1e9),

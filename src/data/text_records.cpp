@@ -327,9 +327,8 @@ class Reader {
 }  // namespace
 
 void LeftOut::add(const std::string& place, const std::string& why) {
-  constexpr int64_t kMaxLines = 5;
   if (n_ == 0) first_ = fmt::format("{}: {}", place, why);
-  if (++n_ <= kMaxLines) log_.warning("[data] {} is left out: {}", place, why);
+  if (++n_ <= kMaxWarnings) log_.warning("[data] {} is left out: {}", place, why);
 }
 
 std::vector<std::string> files_named(const Files& files, const std::vector<std::string>& paths,

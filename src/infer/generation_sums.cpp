@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/integer.h"
 #include "plan/kernel_row.h"
 
 namespace octet {
 namespace {
 
-constexpr int64_t kMostFew = 2, kTexts = 16;  // texts of a step: at most, and a multiple of it
+constexpr int64_t kMaxFew = 2, kTexts = 16;  // texts of a step: at most, and a multiple of it
 constexpr std::string_view kFew = "few rows", kDecoded = "decoded";
 
 [[noreturn]] void refuse_sums(GenerationSums sums, std::string_view expected,
@@ -88,8 +89,8 @@ void choose_sums(GenerationSums sums, const GeneratingModel& model, TextModelOpt
     case GenerationSums::by_rows:
       return;
     case GenerationSums::few:
-      if (options.n_entries > kMostFew)
-        refuse_sums(sums, fmt::format("at most {} texts at a time (--batch)", kMostFew),
+      if (options.n_entries > kMaxFew)
+        refuse_sums(sums, fmt::format("at most {} texts at a time (--batch)", kMaxFew),
                     std::to_string(options.n_entries));
       expect_rows(
           sums, generation_gemms(model, options, catalogue),
@@ -107,7 +108,7 @@ void choose_sums(GenerationSums sums, const GeneratingModel& model, TextModelOpt
     }
     case GenerationSums::fp8: {
       strike_gemms(catalogue, [](std::string_view row) { return row == kFew; });
-      options.n_entries = (options.n_entries + kTexts - 1) / kTexts * kTexts;
+      options.n_entries = ceil_div(options.n_entries, kTexts) * kTexts;
       const auto all = generation_gemms(model, options, catalogue);
       const std::string expected =
           "GEMMs with both operands in FP8 (--recipe fp8_linear --weights e4m3)";

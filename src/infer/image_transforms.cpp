@@ -73,11 +73,11 @@ constexpr std::string_view kNeutral[] = {
               expected, config.at(std::string(key)).dump());
 }
 
-void check_keys(const JsonObject& config, const Json& json) {
+void check_keys(const JsonObject& config) {
   const auto is_in = [](const auto& list, const std::string& key) {
     return std::ranges::find(list, key) != std::end(list);
   };
-  for (const auto& [key, value] : json.items()) {
+  for (const auto& [key, value] : config.items()) {
     if (asks_nothing(value) || is_in(kRead, key) || is_in(kNeutral, key)) continue;
     throw Error(ErrorCode::bad_data, "[images] {}: '{}' is not supported, got {}", config.where(),
                 key, value.dump());
@@ -259,7 +259,7 @@ ImagesConfig evaluation_images(const Files& files, const ModelSource& source, co
   if (!files.exists(path)) return {};
   const Json json = parse_json(files.read_text(path), path);
   const JsonObject config(json, path);
-  check_keys(config, json);
+  check_keys(config);
   return ProcessorFile(config, source.spec).read(log);
 }
 

@@ -7,6 +7,7 @@
 #include "base/integer.h"
 #include "infer/batch_inputs.h"
 #include "infer/inference.h"
+#include "infer/recomputed_model.h"
 
 namespace octet {
 namespace {
@@ -66,13 +67,6 @@ void run_group(Inference& model, const RowGroup& group, std::span<const EncodedT
   }
 }
 
-std::vector<int64_t> lengths_to(int64_t max_tokens) {
-  std::vector<int64_t> lengths;
-  for (int64_t n = 16; n < max_tokens; n *= 2) lengths.push_back(n);
-  lengths.push_back(max_tokens);
-  return lengths;
-}
-
 std::vector<FunctionKey> functions_of(const std::vector<int64_t>& lengths, int64_t batch) {
   std::vector<FunctionKey> keys;
   for (const int64_t seq : lengths) {
@@ -87,13 +81,12 @@ std::vector<FunctionKey> functions_of(const std::vector<int64_t>& lengths, int64
 EncoderModel::EncoderModel(const ModelSource& source, const EncoderCall& call,
                            const TextMachine& machine)
     : call_(call),
-      lengths_(lengths_to(call.max_tokens)),
-      model_(source, functions_of(lengths_, call.batch), machine) {}
+      model_(source, functions_of(RecomputedModel::padded_lengths(1, call.max_tokens), call.batch),
+             machine) {}
 
 void EncoderModel::run(std::span<const EncodedTexts> rows, const VisitRow& visit) {
   for (RowGroup& group : group_by_length(rows, call_)) {
-    const int64_t longest = group.size.seq;
-    group.size.seq = *std::ranges::find_if(lengths_, [&](int64_t n) { return n >= longest; });
+    group.size.seq = RecomputedModel::padded_length(group.size.seq, call_.max_tokens);
     if (group.size.batch > 1) group.size.batch = call_.batch;
     run_group(model_, group, rows, call_.output, visit);
   }

@@ -32,7 +32,6 @@ class EncoderModel {
 
  private:
   EncoderCall call_;
-  std::vector<int64_t> lengths_;
   Inference model_;
 };
 

@@ -39,6 +39,14 @@ Backend as_asked(Backend backend, const BackendRequest& request, const Log& log)
   return backend;
 }
 
+// The first of these that is there, else where `usual` would be; empty where nothing says.
+std::string module_path(std::initializer_list<const char*> paths, const char* usual) {
+  std::string found = beside_program(paths);
+  if (!found.empty()) return found;
+  const std::filesystem::path folder = program_folder();
+  return folder.is_absolute() ? (folder / usual).string() : "";
+}
+
 std::string module_of(const BackendRequest& request) {
   std::string module = request.cuda_module.empty() ? cuda_module_path() : request.cuda_module;
   if (!module.empty()) return module;
@@ -50,18 +58,14 @@ std::string module_of(const BackendRequest& request) {
 }  // namespace
 
 std::string cuda_module_path() {
-  const std::filesystem::path found =
-      beside_program({"liboctet_cuda.so", "cuda/liboctet_cuda.so", "octet/liboctet_cuda.so",
-                      "../lib/octet/liboctet_cuda.so"});
-  const std::filesystem::path folder = program_folder();
-  return found.empty() && folder.is_absolute() ? folder / "cuda" / "liboctet_cuda.so" : found;
+  return module_path({"liboctet_cuda.so", "cuda/liboctet_cuda.so", "octet/liboctet_cuda.so",
+                      "../lib/octet/liboctet_cuda.so"},
+                     "cuda/liboctet_cuda.so");
 }
 
 std::string mpi_module_path() {
-  const std::filesystem::path found =
-      beside_program({"liboctet_mpi.so", "octet/liboctet_mpi.so", "../lib/octet/liboctet_mpi.so"});
-  const std::filesystem::path folder = program_folder();
-  return found.empty() && folder.is_absolute() ? folder / "liboctet_mpi.so" : found;
+  return module_path({"liboctet_mpi.so", "octet/liboctet_mpi.so", "../lib/octet/liboctet_mpi.so"},
+                     "liboctet_mpi.so");
 }
 
 Backend open_backend(const BackendRequest& request, const Log& log) {

@@ -16,10 +16,6 @@ constexpr double kManyUnknown = 0.1;
 constexpr int64_t kPieces = 64;
 constexpr int64_t kLookedAtBytes = int64_t{16} << 20, kDecoded = 16, kFewSamples = 8;
 
-bool is_one_of(const std::vector<int32_t>& ids, int32_t id) {
-  return std::ranges::find(ids, id) != ids.end();
-}
-
 // An array whose items the loss counts, of the samples or of their rows.
 bool is_label(const InputSpec& input) {
   return input.fill == Fill::ignored && input.per != Per::token;
@@ -127,11 +123,12 @@ bool holds_inside(const Batch& sample, int64_t token) {
 
 void check_known(std::span<const int32_t> tokens, const Tokenizer& tokenizer, const Log& log) {
   const std::optional<int32_t> unknown = tokenizer.unknown();
-  const std::vector<int32_t> special = tokenizer.special_ids();
+  std::vector<int32_t> special = tokenizer.special_ids();
+  std::ranges::sort(special);
   int64_t n = 0, n_unknown = 0;
   for (const int32_t id : tokens) {
     n_unknown += id == unknown ? 1 : 0;
-    n += id == unknown || !is_one_of(special, id) ? 1 : 0;
+    n += id == unknown || !std::ranges::binary_search(special, id) ? 1 : 0;
   }
   if (n == 0) throw Error(ErrorCode::bad_data, "[data] expected text, got nothing but empty texts");
   if (!unknown) return;

@@ -13,7 +13,8 @@
 namespace octet {
 namespace {
 
-RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Log& log) {
+RunConfig config_of(const Files& files, const ModelRowsQuery& query, const ModelSpec& spec,
+                    const Log& log) {
   const ModelSource& source = query.source;
   RunConfig config = source.run.value_or(RunConfig());
   config.model.path = source.folder;  // its config.json names the classes
@@ -30,14 +31,13 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Log& 
     config.data.images = evaluation_images(files, source, log);
   }
   if (!query.reads_negatives) config.data.fields.negatives.clear();
-  settle_negatives(files, config, with_loss(files, source));
+  settle_negatives(files, config, spec);
   return config;
 }
 
 // Labels must be the model's.
 Dataset open_evaluated(Files& files, const RunConfig& config, const ModelSource& source,
-                       const Log& log) {
-  const ModelSpec spec = with_loss(files, source);
+                       const ModelSpec& spec, const Log& log) {
   Dataset data = open_run_data(
       files, config, spec,
       {.log = log, .keeps_tokens = source.run.has_value(), .use = DataUse::evaluation});
@@ -70,7 +70,8 @@ std::vector<WeightedLoss> row_losses(const ModelSpec& spec, int64_t rows_per_sam
 }
 
 Dataset open_model_rows(Files& files, const ModelRowsQuery& query, const Log& log) {
-  return open_evaluated(files, config_of(files, query, log), query.source, log);
+  const ModelSpec spec = with_loss(files, query.source);
+  return open_evaluated(files, config_of(files, query, spec, log), query.source, spec, log);
 }
 
 std::shared_ptr<const RowSource> held_out_rows(Files& files, const ModelSource& run, int64_t seq,
@@ -79,7 +80,7 @@ std::shared_ptr<const RowSource> held_out_rows(Files& files, const ModelSource& 
   config.model.path = run.folder;  // its config.json names the classes
   config.model.seq = seq;
   config.train.loss.clear();
-  auto rows = open_evaluated(files, config, run, log).val_rows;
+  auto rows = open_evaluated(files, config, run, with_loss(files, run), log).val_rows;
   if (rows != nullptr) return rows;
   throw Error(ErrorCode::invalid_argument,
               "--data: expected files, got none: '{}' has no validation data of its own",

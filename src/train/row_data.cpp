@@ -126,7 +126,7 @@ Dataset open_pictures(const RunInputs& inputs, const RunConfig& config,
 void fit_names(std::vector<std::string>& names, const ModelSpec& spec) {
   if (std::ssize(names) > spec.classes) names.clear();
   for (int64_t i = std::ssize(names); !names.empty() && i < spec.classes; ++i)
-    names.push_back(fmt::format("LABEL_{}", i));
+    names.push_back(fmt::format("{}{}", kUnnamedClass, i));
 }
 
 // The samples of one evaluation.

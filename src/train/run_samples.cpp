@@ -125,11 +125,6 @@ void RunSamples::read_prompts() {
   lengths_ = RecomputedModel::padded_lengths(shortest, capacity);
 }
 
-bool RunSamples::is_due(int64_t step) const {
-  const int64_t every = config_.sample_every > 0 ? config_.sample_every : config_.eval_every;
-  return step == config_.steps || (every > 0 && step % every == 0);
-}
-
 std::vector<TextSample> RunSamples::write(TrainEngine& engine, int64_t step) const {
   TrainedModel model(engine, lengths_.back(), vocab_);
   std::vector<TextSample> samples;

@@ -40,7 +40,6 @@ class RunSamples {
 
   // Those of rows that an engine must have logits for (ProgramOptions::texts).
   const std::vector<int64_t>& lengths() const { return lengths_; }
-  bool is_due(int64_t step) const;
 
   // One for each prompt, in their order; all ranks call it, and have the same. Throws
   // Error{numerics} where a logit is NaN.

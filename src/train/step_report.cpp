@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -154,7 +155,6 @@ std::string step_line(const StepReport& report) {
 namespace {
 
 std::string bar_text(const StepReport& report, int64_t width) {
-  if (width == 0) return "";
   const int64_t n_full = width * report.step / std::max<int64_t>(report.steps, 1);
   return fmt::format("[{:<{}}] ", std::string(static_cast<size_t>(n_full), '#'), width);
 }
@@ -171,14 +171,13 @@ std::string step_bar(const StepReport& report, std::string_view name, size_t wid
       report.step < report.steps ? "  " + duration_text(report.seconds_left) + " left" : "";
   const std::string texts[] = {step + lr + norm + speed + left, step + lr + speed + left,
                                step + speed + left, step + left};
-  std::string line;
   for (const std::string& text : texts) {
-    for (const int64_t bar : {20, 10, 0}) {
-      line = fmt::format("{}{}{}", name, bar_text(report, bar), text);
-      const bool is_last = &text == &texts[3] && bar == 0;
-      if (line.size() <= width && (bar > 0 || is_last)) return line;
+    for (const int64_t bar : {20, 10}) {
+      const std::string line = fmt::format("{}{}{}", name, bar_text(report, bar), text);
+      if (line.size() <= width) return line;
     }
   }
+  std::string line = fmt::format("{}{}", name, texts[3]);
   line.resize(std::min(line.size(), width));
   return line;
 }

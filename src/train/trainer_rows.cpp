@@ -44,7 +44,9 @@ RunEvaluation Trainer::evaluation() {
 
 // None where a weight is not finite: the run's guards tell of that.
 std::vector<TextSample> Trainer::due_samples() {
-  if (!samples_ || !samples_->is_due(attempted_)) return {};
+  const TrainConfig& train = config_.train;
+  if (!samples_ || !is_due(train.sample_every > 0 ? train.sample_every : train.eval_every))
+    return {};
   machine_.device.enter();
   try {
     return samples_->write(engine_, attempted_);

@@ -76,6 +76,15 @@ std::vector<LinearOverride> meant_overrides(const Graph& graph, const Node& node
   return meant;
 }
 
+// What the last override that means the forward GEMM says of its sums.
+std::optional<GemmSums> sums_of(const Graph& graph, const Node& node,
+                                const std::vector<LinearOverride>& overrides) {
+  std::optional<GemmSums> sums;
+  for (const LinearOverride& o : meant_overrides(graph, node, overrides))
+    if (o.sums) sums = o.sums;
+  return sums;
+}
+
 }  // namespace
 
 std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
@@ -85,14 +94,6 @@ std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
   const std::vector<LinearOverride> meant = meant_overrides(graph, node, overrides);
   if (meant.empty() && !is_layer_gemm(node)) return std::nullopt;
   return apply_overrides(base, meant, block_scale);
-}
-
-std::optional<GemmSums> sums_of(const Graph& graph, const Node& node,
-                                const std::vector<LinearOverride>& overrides) {
-  std::optional<GemmSums> sums;
-  for (const LinearOverride& o : meant_overrides(graph, node, overrides))
-    if (o.sums) sums = o.sums;
-  return sums;
 }
 
 LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,

@@ -87,10 +87,6 @@ std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
                                         const std::vector<LinearOverride>& overrides,
                                         BlockScale block_scale = BlockScale::max);
 
-// What the last override that means the forward GEMM says of its sums.
-std::optional<GemmSums> sums_of(const Graph& graph, const Node& node,
-                                const std::vector<LinearOverride>& overrides);
-
 // The groups, and which one each gemm belongs to.
 class LinearGroups {
  public:

@@ -55,14 +55,16 @@ class Launched {
     ::_exit(127);
   }
   ~Launched() {
-    if (is_done_) return;
+    if (is_done_ || pid_ <= 0) return;  // -1 is everybody
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
   Launched(const Launched&) = delete;
   Launched& operator=(const Launched&) = delete;
 
-  void signal(int number) const { ::kill(pid_, number); }
+  void signal(int number) const {
+    if (pid_ > 0) ::kill(pid_, number);
+  }
   // The exit code; -1 where a signal ended it or it still runs after `seconds`.
   int code_within(double seconds) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
@@ -137,7 +139,9 @@ class LaunchedRuns : public testing::Test {
       const auto text = posix_files().read_text(folder_ / out + "/metrics.jsonl");
       return static_cast<size_t>(std::ranges::count(text, '\n'));
     };
-    while (n_lines() < n_steps) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (int i = 0; i < 4000 && n_lines() < n_steps; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_GE(n_lines(), n_steps);
   }
   // Of a run that saves in the background.
   void await_checkpoint(const std::string& out) {

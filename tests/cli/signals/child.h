@@ -38,14 +38,16 @@ class Child {
     ::_exit(127);
   }
   ~Child() {
-    if (is_done_) return;
+    if (is_done_ || pid_ <= 0) return;  // -1 is everybody
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  void signal(int number) { ::kill(pid_, number); }
+  void signal(int number) {
+    if (pid_ > 0) ::kill(pid_, number);
+  }
   bool is_running() {
     if (!is_done_) is_done_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
     return !is_done_;

@@ -12,7 +12,7 @@ fail() { echo "installed: $1" >&2; exit 1; }
 
 cmake --install "$build" --prefix "$prefix" >install.log || { cat install.log; fail "expected an installation"; }
 library=$prefix/lib/liboctet.so.0
-readelf -d "$library" | grep -q 'SONAME.*\[liboctet.so.0\]' || fail "expected the soname liboctet.so.0"
+readelf -d "$library" | grep 'SONAME.*\[liboctet.so.0\]' >/dev/null || fail "expected the soname liboctet.so.0"
 exported=$(nm -DC --defined-only "$library" | cut -d' ' -f3- | grep -vE '^(octet::|vtable|typeinfo|OCTET_0)' || true)
 [ -z "$exported" ] || fail "expected symbols of include/octet alone, got $exported"
 
@@ -38,8 +38,8 @@ else
 fi
 
 octet=$prefix/bin/octet
-env -i "$octet" recipes | grep -q '^llama-3m  *A byte-level Llama' || fail "expected octet recipes to list llama-3m"
-env -i "$octet" plan llama-3m --json | grep -q '"peak_bytes"' || fail "expected a plan of llama-3m"
+env -i "$octet" recipes | grep '^llama-3m  *A byte-level Llama' >/dev/null || fail "expected octet recipes to list llama-3m"
+env -i "$octet" plan llama-3m --json | grep '"peak_bytes"' >/dev/null || fail "expected a plan of llama-3m"
 
 # As the shell calls it: the words of the line, of which the last is completed.
 complete_words() {
@@ -60,6 +60,6 @@ expect "optim.lr=" octet plan --set optim.lr
 if command -v zsh >/dev/null; then zsh -n "$prefix/share/zsh/site-functions/_octet"; else echo "installed: skipped zsh"; fi
 if command -v groff >/dev/null; then
   [ -z "$(groff -man -ww -Tutf8 -z "$prefix/share/man/man1/octet.1" 2>&1)" ] || fail "expected a manual without warnings"
-  groff -man -Tascii "$prefix/share/man/man1/octet.1" | grep -q 'resume' || fail "expected --resume in the manual"
+  groff -man -Tascii "$prefix/share/man/man1/octet.1" | grep 'resume' >/dev/null || fail "expected --resume in the manual"
 fi
 echo "installed: all as expected"

@@ -9,23 +9,13 @@
 
 #include "backends/cpu/backend.h"
 #include "backends/cuda/backend.h"
+#include "property/cuda_plans/small_llama.h"
 #include "unit/base/error_of.h"
 
 namespace octet {
 namespace {
 
 using testing::HasSubstr;
-
-ModelSpec generating_llama() {
-  ModelSpec spec;
-  spec.vocab = 256;
-  spec.hidden = 128;
-  spec.layers = 2;
-  spec.heads = 4;
-  spec.kv_heads = 2;
-  spec.ffn = 256;
-  return spec;
-}
 
 struct Asked {
   std::string name;
@@ -108,7 +98,7 @@ class GenerationSumsOf : public testing::TestWithParam<Asked> {};
 TEST_P(GenerationSumsOf, are_those_that_were_asked_for) {
   const Asked& asked = GetParam();
   Backend gpu = cuda::make_plan_backend({.n_threads = 1});
-  const ModelSpec spec = generating_llama();
+  const ModelSpec spec = test::small_llama();
   const Precision precision(asked.recipe, {}, asked.weights);
   const GeneratingModel model{spec, precision};
   TextModelOptions options{.n_entries = asked.n_texts, .capacity = 64, .picks = true};
@@ -134,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(ways, GenerationSumsOf, testing::ValuesIn(kAsked),
 
 TEST(GenerationSums, are_of_a_gpu) {
   Backend own = cpu::make_backend(1, cpu::detect_isa());
-  const ModelSpec spec = generating_llama();
+  const ModelSpec spec = test::small_llama();
   const Precision precision("bf16");
   TextModelOptions options{.capacity = 16};
   EXPECT_THAT(test::error_of([&] {

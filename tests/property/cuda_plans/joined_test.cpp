@@ -9,20 +9,10 @@
 #include "compile/program.h"
 #include "infer/model_spec.h"
 #include "ir/op_def.h"
+#include "property/cuda_plans/small_llama.h"
 
 namespace octet {
 namespace {
-
-ModelSpec small_llama() {
-  ModelSpec spec;
-  spec.vocab = 256;
-  spec.hidden = 128;
-  spec.layers = 2;
-  spec.heads = 4;
-  spec.kv_heads = 2;
-  spec.ffn = 256;
-  return spec;
-}
 
 Catalogue& gpu_catalogue() {
   static Backend backend = cuda::make_plan_backend({.n_threads = 1});
@@ -44,7 +34,7 @@ std::vector<std::string> joined_runs(const Plan& plan) {
 
 std::vector<std::string> joined_runs(FunctionKey key, FrozenFormat weights) {
   ProgramOptions options;
-  options.forward = forward_builder(resolved(small_llama()));
+  options.forward = forward_builder(resolved(test::small_llama()));
   options.recipe_options.frozen = weights;
   options.freezes_parameters = weights != FrozenFormat::as_computed;
   options.train = {.batch = key.size.batch, .seq = 16};
@@ -74,7 +64,7 @@ TEST(JoinedLaunches, of_a_decoded_token_are_its_projections_rotations_and_cache_
 // Kernels go by their row: what they are called says nothing.
 TEST(JoinedLaunches, go_by_row_and_not_by_name) {
   ProgramOptions options;
-  options.forward = forward_builder(resolved(small_llama()));
+  options.forward = forward_builder(resolved(test::small_llama()));
   options.inference_only = true;
   const FunctionKey key = decode(1);
   Program program(options, gpu_catalogue(), {key});
@@ -96,7 +86,7 @@ TEST(JoinedLaunches, of_long_prompts_are_cache_writes_alone) {
 // Weights have other results than norms, whose amax nobody wants: both are steps of one row.
 TEST(JoinedLaunches, of_an_update_are_steps_of_all_tensors_and_scales) {
   ProgramOptions options;
-  options.forward = forward_builder(resolved(small_llama()));
+  options.forward = forward_builder(resolved(test::small_llama()));
   options.recipe = "coat";
   options.train = {.batch = 1, .seq = 16};
   Program program(options, gpu_catalogue());
@@ -107,7 +97,7 @@ TEST(JoinedLaunches, of_an_update_are_steps_of_all_tensors_and_scales) {
 }
 // Of each layer's four groups of weights that share a scale.
 TEST(JoinedLaunches, of_ranks_are_the_maxima_of_new_weights) {
-  ModelSpec spec = small_llama();
+  ModelSpec spec = test::small_llama();
   spec.hidden = 512;  // so that all shards are of one length, and gathered by the next step
   ProgramOptions options;
   options.forward = forward_builder(resolved(spec));
