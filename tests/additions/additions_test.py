@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What an addition costs: a recipe, a model family, a model of an encoder and a decoder, a loss, a number format, a granularity, an element-wise op, a collective,
-an optimizer, a state, a configuration key and an evaluation task are added to a scratch copy of the sources as docs/adding says, and the
+an optimizer, a state, a configuration key, an evaluation task and a variant of a GPU kernel are added to a scratch copy of the sources as docs/adding says, and the
 existing files that had to change are counted. With --build DIR, where the program is then built, the recipe, models, loss, format and granularity are
 compiled and used.
 
@@ -800,6 +800,25 @@ TaskData read_opposites(const TaskQuery& query) {
                  '    {"opposites", "the opposite of a word", read_opposites},\n')
 
 
+def add_kernel_variant(scratch):
+    """A second row of the rotary embedding on a GPU, for one type."""
+    scratch.edit("src/backends/cuda/kernel_id.h", r"^  rope,\n", "  rope_whole,\n")
+    rows = "src/backends/cuda/target/bind/rows.cpp"
+    scratch.edit(rows, r"^bool rope_may_join\(", """bool rope_whole_applies(const NodeView& view) {
+  return rope_applies(view) && view.in(Rope::x).dtype == Dtype::bf16;
+}
+KernelSpec rope_whole_spec(const NodeView& view) {
+  KernelSpec spec = rope_spec(view);
+  spec.kernel = KernelId::rope_whole;
+  return spec;
+}
+
+""", "before")
+    scratch.edit(rows, r"^    \{\{\.op = OpCode::rope,\n", """    {{.op = OpCode::rope, .name = "whole", .applies = rope_whole_applies}, rope_whole_spec},
+""", "before")
+    scratch.edit("src/backends/cuda/kernels/rope/rope.cu", r"^const KernelEntry kRows\[\] = \{", "{KernelId::rope_whole, prepare_rope}, ")
+
+
 ADDITIONS = {  # name: existing files at most, what is added, how it is used (None: all sources would have to be compiled)
     "recipe": (2, add_recipe, use_recipe),
     "granularity": (3, add_granularity, use_granularity),
@@ -813,6 +832,7 @@ ADDITIONS = {  # name: existing files at most, what is added, how it is used (No
     "state": (3, add_state, None),
     "configuration key": (3, add_key, None),
     "evaluation task": (2, add_task, None),
+    "kernel variant": (3, add_kernel_variant, None),
 }
 
 
