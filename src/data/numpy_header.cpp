@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <map>
 
@@ -14,12 +13,12 @@ namespace octet {
 namespace {
 
 constexpr std::string_view kNumpyMagic = "\x93NUMPY";
-constexpr uint32_t kMaxHeader = 1 << 16;
+constexpr uint32_t kMaxHeader = kMaxNumpyHeader - 12;
 
 // A cursor over the header's Python dictionary: strings, True, False and tuples of integers.
 class Dictionary {
  public:
-  Dictionary(std::string_view text, const std::string& path) : text_(text), path_(path) {}
+  Dictionary(std::string_view text, const std::string& name) : text_(text), name_(name) {}
 
   std::map<std::string, std::string> parse() {
     std::map<std::string, std::string> values;
@@ -40,7 +39,7 @@ class Dictionary {
 
  private:
   [[noreturn]] void bad(const std::string& what) const {
-    throw Error(ErrorCode::bad_data, "[shard] {}: NumPy header: {}", path_, what);
+    throw Error(ErrorCode::bad_data, "{}: NumPy header: {}", name_, what);
   }
   void skip_space() {
     while (!text_.empty() && (text_[0] == ' ' || text_[0] == '\n')) text_.remove_prefix(1);
@@ -73,66 +72,80 @@ class Dictionary {
   std::string value() {
     skip_space();
     if (text_.starts_with('\'')) return quoted();
-    if (!accept('(')) return until(",}");
+    if (!accept('(')) {
+      std::string word = until(",}");
+      word.erase(word.find_last_not_of(' ') + 1);
+      return word;
+    }
     std::string part = until(")");
     text_.remove_prefix(1);
     return part;
   }
 
   std::string_view text_;
-  const std::string& path_;
+  const std::string& name_;
 };
 
-int64_t parse_length(const std::string& path, std::string shape) {
-  std::erase(shape, ' ');
-  std::optional<int64_t> length;
-  if (shape.ends_with(',')) length = parse_number<int64_t>(shape.substr(0, shape.size() - 1));
-  if (!length || *length < 0) {
-    throw Error(ErrorCode::bad_data, "[shard] {}: shape must be one dimension below 2^63, got ({})",
-                path, shape);
+// "3, 4", "3,", "".
+std::optional<std::vector<int64_t>> parse_shape(std::string text) {
+  std::erase(text, ' ');
+  if (!text.empty() && !text.ends_with(',')) text += ',';
+  std::vector<int64_t> shape;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find(',', at);
+    const auto length = parse_number<int64_t>(text.substr(at, end - at));
+    if (!length || *length < 0) return {};
+    shape.push_back(*length);
+    at = end + 1;
   }
-  return *length;
+  return shape;
 }
 
 }  // namespace
+
+bool has_numpy_magic(std::string_view begin) {
+  return begin.starts_with(kNumpyMagic);
+}
 
 bool has_numpy_magic(const FileReader& file) {
   if (file.size() < kNumpyMagic.size()) return false;
   char magic[6];
   file.read_at(0, magic);
-  return std::string_view(magic, 6) == kNumpyMagic;
+  return has_numpy_magic(std::string_view(magic, 6));
 }
 
-NumpyHeader read_numpy_header(const FileReader& file) {
-  const std::string& path = file.path();
+NumpyHeader parse_numpy_header(std::string_view begin, const std::string& name) {
   const auto bad = [&](const std::string& what) {
-    throw Error(ErrorCode::bad_data, "[shard] {}: NumPy header: {}", path, what);
+    throw Error(ErrorCode::bad_data, "{}: NumPy header: {}", name, what);
   };
-  std::array<uint8_t, 12> start = {};
-  const size_t n_start = std::min<uint64_t>(start.size(), file.size());
-  file.read_at(0, std::as_writable_bytes(std::span(start)).first(n_start));
-  if (n_start < 8) bad("the file ends within it");
-  const int version = start[6];
+  if (begin.size() < 8) bad("the file ends within it");
+  const int version = static_cast<uint8_t>(begin[6]);
   if (version < 1 || version > 3) bad(fmt::format("expected version 1 to 3, got {}", version));
   uint32_t n_header = 0;
   const size_t n_length = version == 1 ? 2 : 4;
-  if (n_start < 8 + n_length) bad("the file ends within it");
-  std::memcpy(&n_header, start.data() + 8, n_length);
-  const uint64_t offset = 8 + n_length + n_header;
+  if (begin.size() < 8 + n_length) bad("the file ends within it");
+  std::memcpy(&n_header, begin.data() + 8, n_length);
   if (n_header > kMaxHeader)
     bad(fmt::format("expected at most {} bytes, got {}", kMaxHeader, n_header));
-  if (offset > file.size()) bad("the file ends within it");
-  std::string text(n_header, '\0');
-  file.read_at(8 + n_length, text);
-  const auto values = Dictionary(text, path).parse();
+  const size_t offset = 8 + n_length + n_header;
+  if (offset > begin.size()) bad("the file ends within it");
+  const auto values = Dictionary(begin.substr(8 + n_length, n_header), name).parse();
   for (const char* key : {"descr", "fortran_order", "shape"}) {
     if (!values.contains(key)) bad(fmt::format("expected key '{}', got none", key));
   }
   if (values.size() != 3) bad(fmt::format("expected 3 keys, got {}", values.size()));
-  if (values.at("fortran_order") != "False") {
-    bad(fmt::format("'fortran_order' must be False, got {}", values.at("fortran_order")));
-  }
-  return {values.at("descr"), parse_length(path, values.at("shape")), offset};
+  const std::string& order = values.at("fortran_order");
+  if (order != "False" && order != "True")
+    bad(fmt::format("'fortran_order' must be True or False, got {}", order));
+  const auto shape = parse_shape(values.at("shape"));
+  if (!shape) bad(fmt::format("expected lengths below 2^63, got ({})", values.at("shape")));
+  return {values.at("descr"), *shape, order == "True", offset};
+}
+
+NumpyHeader read_numpy_header(const FileReader& file) {
+  std::string begin(std::min(file.size(), kMaxNumpyHeader), '\0');
+  file.read_at(0, begin);
+  return parse_numpy_header(begin, "[shard] " + file.path());
 }
 
 std::string numpy_header(std::string_view descr, const std::vector<int64_t>& shape) {

@@ -11,15 +11,20 @@
 namespace octet {
 
 struct NumpyHeader {
-  std::string descr;    // "<u2"
-  int64_t length = 0;   // of the one dimension
-  uint64_t offset = 0;  // of the data
+  std::string descr;  // "<u2"
+  std::vector<int64_t> shape;
+  bool by_column = false;  // Fortran's order: the first axis is the contiguous one
+  uint64_t offset = 0;     // of the data
 };
 
+bool has_numpy_magic(std::string_view begin);
 bool has_numpy_magic(const FileReader& file);
 
-// Call where has_numpy_magic. Accepts one dimension in C order; checks no length against the data.
-// Throws Error{bad_data}, "[shard] PATH: NumPy header: ...".
+// Of a file that begins with the magic; `begin` is its first bytes, as many of kMaxNumpyHeader as
+// there are, and `name` what messages call it. Checks no shape against the data. Throws
+// Error{bad_data}, "NAME: NumPy header: ...".
+inline constexpr uint64_t kMaxNumpyHeader = 12 + (1 << 16);
+NumpyHeader parse_numpy_header(std::string_view begin, const std::string& name);
 NumpyHeader read_numpy_header(const FileReader& file);
 
 // A header before data of this type and shape in C order: version 1.0, padded so that the data

@@ -1,6 +1,6 @@
 #include "data/shards.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -24,7 +24,15 @@ uint64_t element_bytes(Element element) {
 
 ArrayLayout numpy_layout(const FileReader& file) {
   const NumpyHeader header = read_numpy_header(file);
-  ArrayLayout layout{Element::u16, header.offset, header.length};
+  if (header.shape.size() != 1) {
+    throw Error(ErrorCode::bad_data, "[shard] {}: expected one dimension, got ({})", file.path(),
+                fmt::join(header.shape, ","));
+  }
+  if (header.by_column)
+    throw Error(ErrorCode::bad_data, "[shard] {}: 'fortran_order' must be False, got True",
+                file.path());
+  const int64_t length = header.shape[0];
+  ArrayLayout layout{Element::u16, header.offset, length};
   if (header.descr == "<u4") {
     layout.element = Element::u32;
   } else if (header.descr == "<i4") {
@@ -34,9 +42,9 @@ ArrayLayout numpy_layout(const FileReader& file) {
                 file.path(), header.descr);
   }
   const uint64_t n_data = file.size() - header.offset, width = element_bytes(layout.element);
-  if (n_data % width != 0 || n_data / width != static_cast<uint64_t>(header.length)) {
+  if (n_data % width != 0 || n_data / width != static_cast<uint64_t>(length)) {
     throw Error(ErrorCode::bad_data, "[shard] {}: expected {} elements of {} bytes, got {} bytes",
-                file.path(), header.length, width, n_data);
+                file.path(), length, width, n_data);
   }
   return layout;
 }

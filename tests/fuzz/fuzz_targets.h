@@ -15,6 +15,7 @@ using Target = void (*)(std::string_view bytes);
 void safetensors(std::string_view bytes);
 void configuration(std::string_view bytes);
 void numpy_header(std::string_view bytes);
+void npz(std::string_view bytes);
 void token_shard(std::string_view bytes);
 void graph(std::string_view bytes);
 void manifest(std::string_view bytes);

@@ -8,6 +8,7 @@ namespace {
 constexpr TargetRow kTargets[] = {
     {"safetensors", safetensors},
     {"configuration", configuration},
+    {"npz", npz},
     {"numpy_header", numpy_header},
     {"token_shard", token_shard},
     {"graph", graph},

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "backends/cpu/gemm/tensor_gemm.h"
+#include "data/npz.h"
 #include "formats/codec.h"
-#include "golden/sums/npz.h"
 
 namespace octet::cpu {
 namespace {
@@ -91,12 +91,13 @@ std::vector<uint32_t> run(const Problem& p) {
   return codes;
 }
 
-Matrix matrix_of(const test::NpzArray& array, Dtype dtype) {
+Matrix matrix_of(const NumpyArray& array, Dtype dtype) {
   return {{dtype, {array.shape[0], array.shape[1]}}, {array.bytes.begin(), array.bytes.end()}};
 }
 
 TEST(TensorSumGemm, gives_the_bits_of_recorded_products) {
-  const test::Npz arrays = test::read_npz(OCTET_SOURCE_DIR "/tests/golden/sums/products.npz");
+  const NumpyArrays arrays =
+      read_npz(posix_files(), OCTET_SOURCE_DIR "/tests/golden/sums/products.npz");
   int64_t n_equal = 0, n_all = 0;
   for (const auto& [key, array] : arrays) {
     if (!key.ends_with("_a")) continue;
@@ -121,7 +122,7 @@ TEST(TensorSumGemm, gives_the_bits_of_recorded_products) {
       p.a.type.granularity = p.b.type.granularity = {.kind = Kind::row};
     }
     for (const char* mode : {"fast", "slow"}) {
-      const test::NpzArray* want = find(mode);
+      const NumpyArray* want = find(mode);
       if (want == nullptr) continue;
       p.gemm.mode = mode == std::string("slow") ? SumMode::promoted : SumMode::one_chain;
       const size_t width = want->bytes.size() / static_cast<size_t>(p.m() * p.n());

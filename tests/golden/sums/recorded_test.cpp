@@ -5,22 +5,19 @@
 #include <algorithm>
 #include <functional>
 
+#include "data/npz.h"
 #include "formats/codec.h"
-#include "golden/sums/npz.h"
 #include "math/tensor_epilogue.h"
 #include "math/tensor_sums.h"
 
 namespace octet {
 namespace {
 
-using test::Npz;
-using test::NpzArray;
-
 // Products of recorded.npz, as make_recorded.py says.
 struct Recorded {
-  Npz arrays = test::read_npz(OCTET_SOURCE_DIR "/tests/golden/sums/recorded.npz");
+  NumpyArrays arrays = read_npz(posix_files(), OCTET_SOURCE_DIR "/tests/golden/sums/recorded.npz");
 
-  const NpzArray& at(const std::string& name) const { return arrays.at(name); }
+  const NumpyArray& at(const std::string& name) const { return arrays.at(name); }
   bool has(const std::string& name) const { return arrays.contains(name); }
   std::vector<float> floats(const std::string& name, Dtype dtype) const {
     std::vector<float> all;

@@ -8,15 +8,12 @@
 #include <functional>
 #include <map>
 
+#include "data/npz.h"
 #include "formats/codec.h"
-#include "golden/sums/npz.h"
 #include "math/tensor_sums.h"
 
 namespace octet {
 namespace {
-
-using test::Npz;
-using test::NpzArray;
 
 const std::string kCommitted = OCTET_SOURCE_DIR "/tests/golden/sums/products.npz";
 const std::string kShared = std::string(OCTET_TEST_DATA) + "/vectors/tensor_sums/";
@@ -25,20 +22,20 @@ const std::string kShared = std::string(OCTET_TEST_DATA) + "/vectors/tensor_sums
 struct Case {
   std::string name;
   Dtype a_type, b_type;
-  NpzArray a, b;
-  const Npz& of;
+  NumpyArray a, b;
+  const NumpyArrays& of;
 
   int64_t m() const { return a.shape[0]; }
   int64_t n() const { return b.shape[0]; }
   int64_t k() const { return a.shape[1]; }
   const TensorSums& rule() const { return *find_tensor_sums(90, a_type, b_type); }
-  const NpzArray* array(const std::string& what) const {
+  const NumpyArray* array(const std::string& what) const {
     const auto found = of.find(name + "_" + what);
     return found == of.end() ? nullptr : &found->second;
   }
 };
 
-std::vector<Case> cases_of(const Npz& arrays) {
+std::vector<Case> cases_of(const NumpyArrays& arrays) {
   std::vector<Case> cases;
   for (const auto& [key, array] : arrays) {
     if (!key.ends_with("_a")) continue;
@@ -63,7 +60,7 @@ struct Mutant {
   bool one_mode = false;    // never promoted
 };
 
-std::vector<SumFactor> factors(const NpzArray& codes, Dtype dtype, const Mutant& mutant) {
+std::vector<SumFactor> factors(const NumpyArray& codes, Dtype dtype, const Mutant& mutant) {
   const bool is_half = dtype_bytes(dtype) == 2;
   std::vector<SumFactor> all;
   const auto add = [&](uint32_t code) {
@@ -124,10 +121,10 @@ struct Score {
 
 // Of one mode: alpha times the sums, and a bias, rounded to the result's type.
 Score score(const Case& c, const std::string& mode, const Mutant& mutant = {}) {
-  const NpzArray& want = *c.array(mode);
+  const NumpyArray& want = *c.array(mode);
   const std::vector<float> y = sums(c, mode, mutant);
   const auto values = [&](const char* what, float otherwise) {
-    const NpzArray* array = c.array(what);
+    const NumpyArray* array = c.array(what);
     return array == nullptr ? std::vector<float>{otherwise} : array->values<float>();
   };
   const auto scale_a = values("sa", 1), scale_b = values("sb", 1), bias = values("bias", 0);
@@ -155,7 +152,7 @@ Score score(const Case& c, const std::string& mode, const Mutant& mutant = {}) {
 
 using Takes = std::function<bool(const Case&, const std::string& mode)>;
 
-Score score_all(const Npz& arrays, const Mutant& mutant, const Takes& takes) {
+Score score_all(const NumpyArrays& arrays, const Mutant& mutant, const Takes& takes) {
   Score all;
   for (const Case& c : cases_of(arrays)) {
     for (const char* mode : {"fast", "slow"}) {
@@ -178,7 +175,7 @@ bool takes_all(const Case&, const std::string&) {
 }
 
 TEST(TensorSums, give_the_bits_of_recorded_products) {
-  const Score all = score_all(test::read_npz(kCommitted), {}, takes_all);
+  const Score all = score_all(read_npz(posix_files(), kCommitted), {}, takes_all);
   EXPECT_EQ(all.cases, 118);
   EXPECT_EQ(all.equal, all.results);
   EXPECT_GT(all.results, 6000);
@@ -186,7 +183,7 @@ TEST(TensorSums, give_the_bits_of_recorded_products) {
 
 TEST(TensorSums, give_the_bits_of_all_products_of_the_shared_recordings) {
   if (!std::ifstream(kShared + "hopper_products.npz")) GTEST_SKIP() << "not there: " << kShared;
-  const Npz first = test::read_npz(kShared + "hopper_products.npz");
+  const NumpyArrays first = read_npz(posix_files(), kShared + "hopper_products.npz");
   const auto is_bf16 = [](const Case& c, const std::string&) { return !is_fp8_pair(c); };
   const Score fp8 = score_all(first, {}, [](const Case& c, const auto&) { return is_fp8_pair(c); });
   const Score bf16 = score_all(first, {}, is_bf16);
@@ -198,14 +195,15 @@ TEST(TensorSums, give_the_bits_of_all_products_of_the_shared_recordings) {
   const auto is_whole = [](const Case& c, const std::string& mode) {
     return mode == "slow" || !c.name.starts_with("shape_") || c.k() < 14336;
   };
-  const Score second = score_all(test::read_npz(kShared + "hopper_products_2.npz"), {}, is_whole);
+  const Score second =
+      score_all(read_npz(posix_files(), kShared + "hopper_products_2.npz"), {}, is_whole);
   EXPECT_EQ(second.cases, 62);
   EXPECT_EQ(second.equal, second.results);
 }
 
 TEST(TensorSums, a_split_product_is_the_f32_sum_of_its_parts) {
   if (!std::ifstream(kShared + "hopper_products_2.npz")) GTEST_SKIP() << "not there: " << kShared;
-  const Npz arrays = test::read_npz(kShared + "hopper_products_2.npz");
+  const NumpyArrays arrays = read_npz(posix_files(), kShared + "hopper_products_2.npz");
   const std::map<std::string, int64_t> parts = {
       {"shape_208_48_14336", 5}, {"shape_16_2048_14336", 4}, {"shape_256_256_65536", 3}};
   for (const Case& c : cases_of(arrays)) {
@@ -257,7 +255,7 @@ const std::vector<Mutant>& bf16_mutants() {
 }
 
 TEST(TensorSums, every_mutant_of_the_rule_fails) {
-  const Npz arrays = test::read_npz(kCommitted);
+  const NumpyArrays arrays = read_npz(posix_files(), kCommitted);
   const auto plain = [](const Case& c) { return c.array("sa") == nullptr; };
   for (const Mutant& mutant : fp8_mutants()) {
     const Score s = score_all(arrays, mutant, [&](const Case& c, const std::string&) {
