@@ -6,16 +6,27 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "ir/builder.h"
 #include "ir/op_def.h"
+#include "ir/text_cursor.h"
 
 namespace octet {
 namespace {
 
-class Parser {
+class Parser : TextCursor {
  public:
-  Parser(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+  Parser(std::string_view text, const std::string& file, Graph& graph)
+      : TextCursor(text, file), graph_(graph) {}
 
-  Graph parse() {
+  // A node behind those that there are; values are called by their ids.
+  void append() {
+    for (ValueId id = 0; id < std::ssize(graph_.values); ++id) values_.emplace(id, id);
+    statement();
+    skip();
+    if (pos_ < text_.size()) fail("one node");
+  }
+
+  void parse() {
     keyword("graph");
     graph_.name = string();
     keyword("phase");
@@ -29,7 +40,6 @@ class Parser {
       }
       skip();
     }
-    return std::move(graph_);
   }
 
  private:
@@ -41,114 +51,6 @@ class Parser {
     size_t slot_pos = 0;
   };
 
-  [[noreturn]] void fail(std::string_view expected) { fail_at(pos_, expected); }
-  [[noreturn]] void fail_at(size_t pos, std::string_view expected) {
-    int line = 1, column = 1;
-    for (size_t i = 0; i < pos && i < text_.size(); ++i) {
-      column = text_[i] == '\n' ? 1 : column + 1;
-      line += text_[i] == '\n' ? 1 : 0;
-    }
-    throw Error(ErrorCode::invalid_argument, "{}:{}:{}: expected {}, got {}", file_, line, column,
-                expected, word_at(pos));
-  }
-  // What stands there, as far as a terminal can show it.
-  std::string word_at(size_t pos) const {
-    if (pos >= text_.size()) return "the end";
-    const size_t end = std::min(text_.find_first_of(" \n\t,(){}[]", pos + 1), pos + 20);
-    std::string shown = "'";
-    for (const char ch : text_.substr(pos, end - pos)) {
-      const bool is_printable = ch >= ' ' && ch != 0x7f;
-      shown += is_printable ? std::string(1, ch)
-                            : fmt::format("\\x{:02x}", static_cast<unsigned char>(ch));
-    }
-    return shown + "'";
-  }
-
-  void skip() {
-    while (pos_ < text_.size()) {
-      const char ch = text_[pos_];
-      if (ch == '#') {
-        while (pos_ < text_.size() && text_[pos_] != '\n') ++pos_;
-      } else if (ch == ' ' || ch == '\n' || ch == '\t' || ch == '\r') {
-        ++pos_;
-      } else {
-        return;
-      }
-    }
-  }
-  char peek() {
-    skip();
-    return pos_ < text_.size() ? text_[pos_] : '\0';
-  }
-  bool accept(char ch) {
-    if (peek() != ch) return false;
-    ++pos_;
-    return true;
-  }
-  void expect(char ch) {
-    if (!accept(ch)) fail(fmt::format("'{}'", ch));
-  }
-  std::string_view word() {
-    skip();
-    size_t end = pos_;
-    while (end < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_'))
-      ++end;
-    return text_.substr(pos_, end - pos_);
-  }
-  void keyword(std::string_view wanted) {
-    if (word() != wanted) fail(fmt::format("'{}'", wanted));
-    pos_ += wanted.size();
-  }
-  bool accept_keyword(std::string_view wanted) {
-    if (word() != wanted) return false;
-    pos_ += wanted.size();
-    return true;
-  }
-  std::string string() {
-    expect('"');
-    std::string out;
-    while (pos_ < text_.size() && text_[pos_] != '"') {
-      if (text_[pos_] == '\\' && pos_ + 1 < text_.size()) ++pos_;
-      out += text_[pos_++];
-    }
-    if (pos_ >= text_.size()) fail("'\"'");
-    ++pos_;
-    return out;
-  }
-  template <typename T>
-  T number() {
-    skip();
-    T value{};
-    const auto [end, error] =
-        std::from_chars(text_.data() + pos_, text_.data() + text_.size(), value);
-    if (error != std::errc()) fail("a number");
-    pos_ = static_cast<size_t>(end - text_.data());
-    return value;
-  }
-  template <typename E>
-  E enumerator() {
-    const std::string_view name = word();
-    std::string known;
-    for (int i = 0; i < enum_count(E{}); ++i) {
-      if (enum_name(static_cast<E>(i)) == name) {
-        pos_ += name.size();
-        return static_cast<E>(i);
-      }
-      known += fmt::format("{}{}", i == 0 ? "" : " | ", enum_name(static_cast<E>(i)));
-    }
-    fail(known);
-  }
-  Shape shape() {
-    Shape dims;
-    expect('[');
-    if (accept(']')) return dims;
-    do {
-      dims.push_back(number<int64_t>());
-    } while (accept(','));
-    expect(']');
-    return dims;
-  }
   Dtype dtype(std::string_view expected) {
     const std::string_view name = word();
     const auto found = dtype_from_name(name);
@@ -252,8 +154,10 @@ class Parser {
     if (def == nullptr) fail("an op");
     pos_ += op_name.size();
     Node node{.op = def->code, .attrs = def->attrs(), .operands = {}, .results = {}, .tag = {}};
+    const size_t start = pos_;
     operands(node);
     attributes(node);
+    if (peek() != ':') return infer(std::move(node), names, start);
     expect(':');
     for (size_t i = 0; i < names.size(); ++i) {
       if (i > 0) expect(',');
@@ -264,6 +168,29 @@ class Parser {
     }
     tag(node.tag);
     graph_.nodes.push_back(std::move(node));
+  }
+  // A node whose results' types are not said.
+  void infer(Node node, const std::vector<Name>& names, size_t start) {
+    tag(node.tag);
+    Builder builder(graph_);
+    builder.tag = node.tag;
+    ValueIds results;
+    try {
+      results = builder.emit(node.op, std::move(node.attrs), std::move(node.operands));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::invalid_argument) throw;
+      throw Error(ErrorCode::invalid_argument, "{}: {}", place_of(start), error.what());
+    }
+    ValueIds named;
+    for (const Name& name : names) {
+      const size_t pos = name.slot.empty() ? name.pos : name.slot_pos;
+      const size_t slot = place(named, op_def(node.op).results, name.slot, pos);
+      if (slot >= results.size() || results[slot] == kNoValue)
+        fail_at(pos, "a result that the op has");
+      named[slot] = results[slot];
+      if (!values_.emplace(name.number, results[slot]).second)
+        fail_at(name.pos, "each value to be defined once");
+    }
   }
   void operands(Node& node) {
     expect('(');
@@ -384,17 +311,28 @@ class Parser {
     graph_.outputs.push_back(std::move(result));
   }
 
-  std::string_view text_;
-  std::string file_;
-  size_t pos_ = 0;
-  Graph graph_;
+  Graph& graph_;
   std::map<int64_t, ValueId> values_;
 };
 
 }  // namespace
 
 Graph parse_graph(std::string_view text, const std::string& file) {
-  return Parser(text, file).parse();
+  Graph graph;
+  Parser(text, file, graph).parse();
+  return graph;
+}
+
+ValueIds append_node(Graph& graph, std::string_view text) {
+  const size_t n_values = graph.values.size(), n_nodes = graph.nodes.size();
+  try {
+    Parser(text, "node", graph).append();
+  } catch (const Error&) {
+    graph.values.resize(n_values);
+    graph.nodes.resize(n_nodes);
+    throw;
+  }
+  return graph.nodes.back().results;
 }
 
 }  // namespace octet

@@ -39,6 +39,9 @@ struct Scale {
 // predicted: of values' predicted RMS, to the nearest power of two, a tie down. nearest, paper: of
 // the scales themselves, to the nearest, and down as published.
 enum class ScaleRounding : uint8_t { predicted, nearest, paper };
+constexpr auto value_names(ScaleRounding) {
+  return name_list("predicted", "nearest", "paper");
+}
 
 // What rules are written with. carry: whether data take scales at all; where not, every scale is 1
 // and predictions alone are propagated.

@@ -69,8 +69,13 @@ void check_operands(const OpDef& def, const Attrs& attrs, std::span<const ValueI
   const SlotList& slots = def.operands;
   const size_t n = operands.size();
   if (!slots.fits(n)) {
-    throw Error(ErrorCode::invalid_argument, "[{}] expected {} to {} operands, got {}", def.name,
-                slots.n_required(), slots.size(), n);
+    const size_t least = slots.n_required();
+    const std::string expected = slots.has_many() ? fmt::format("at least {}", least)
+                                 : least == slots.size()
+                                     ? fmt::to_string(least)
+                                     : fmt::format("{} to {}", least, slots.size());
+    throw Error(ErrorCode::invalid_argument, "[{}] expected {} operands, got {}", def.name,
+                expected, n);
   }
   for (size_t i = 0; i < n; ++i) {
     if (operands[i] == kNoValue && !slots[i].optional)
