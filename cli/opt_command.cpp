@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstring>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -11,9 +13,11 @@
 #include "cli/backend.h"
 #include "cli/enum_option.h"
 #include "compile/lower.h"
+#include "formats/codec.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
+#include "library/graph_run.h"
 #include "passes/driver.h"
 
 namespace octet {
@@ -22,7 +26,8 @@ namespace {
 struct OptFlags {
   std::string file;
   std::vector<std::string> passes;
-  std::string target;  // empty: none is asked
+  std::string target;    // empty: none is asked
+  std::string run, out;  // files of arrays; empty: none
   bool list = false;
   ParallelOptions parallel;
 };
@@ -59,6 +64,66 @@ Graph lower_for(const std::string& target, const Graph& graph, const GlobalOptio
   return result;
 }
 
+double number_at(const NumpyArray& array, size_t i) {
+  const auto read = [&]<typename T>(T x) {
+    std::memcpy(&x, array.bytes.data() + i * sizeof x, sizeof x);
+    return static_cast<double>(x);
+  };
+  if (array.descr == "<f4") return read(float{});
+  if (array.descr == "<f2")
+    return static_cast<double>(decode<Dtype::fp16>(static_cast<uint32_t>(read(uint16_t{}))));
+  if (array.descr == "<i4") return read(int32_t{});
+  if (array.descr == "<u4") return read(uint32_t{});
+  if (array.descr == "<i2") return read(int16_t{});
+  if (array.descr == "<u2") return read(uint16_t{});
+  return array.descr == "|i1" ? read(int8_t{}) : read(uint8_t{});
+}
+
+// A row of the table: mean, RMS and range of the numbers that are finite, and how many are not.
+std::vector<std::string> output_row(const std::string& name, const TensorType& type,
+                                    const NumpyArray& array) {
+  double sum = 0, squares = 0, least = INFINITY, most = -INFINITY;
+  int64_t n = 0, n_other = 0;
+  for (size_t i = 0; i < static_cast<size_t>(type.n_stored()); ++i) {
+    const double x = number_at(array, i);
+    if (!std::isfinite(x)) {
+      ++n_other;
+      continue;
+    }
+    ++n;
+    sum += x;
+    squares += x * x;
+    least = std::min(least, x);
+    most = std::max(most, x);
+  }
+  const double count = n > 0 ? static_cast<double>(n) : NAN;
+  const auto shown = [&](double x) { return n > 0 ? fmt::format("{:.7g}", x) : "-"; };
+  return cells(name, to_string(type), shown(sum / count), shown(std::sqrt(squares / count)),
+               shown(least), shown(most), n_other);
+}
+
+void run_on_arrays(const OptFlags& flags, const Graph& graph, const GlobalOptions& options) {
+  if (flags.parallel.ranks > 1)
+    throw Error(ErrorCode::invalid_argument, "--run: expected --ranks 1, got {}",
+                flags.parallel.ranks);
+  GraphRun run(graph, open_backend(options));
+  const NumpyArrays inputs = read_npz(posix_files(), flags.run);
+  NumpyArrays outputs;
+  try {
+    outputs = run(inputs);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    throw Error(ErrorCode::invalid_argument, "{}: {}", flags.run, error.what());
+  }
+  if (!flags.out.empty()) write_npz(posix_files(), flags.out, outputs);
+  Table table{{"output", "type", "mean", "rms", "min", "max", "not_finite"}, {}};
+  for (const GraphOutput& output : run.graph().outputs) {
+    const TensorType& type = run.graph().type(output.value);
+    table.rows.push_back(output_row(output.name, type, outputs[output.name]));
+  }
+  print_table(options, table);
+}
+
 void run_opt(const OptFlags& flags, const GlobalOptions& options) {
   if (flags.list) return list_passes(options);
   if (flags.file.empty()) {
@@ -70,6 +135,7 @@ void run_opt(const OptFlags& flags, const GlobalOptions& options) {
   const Graph graph = parse_graph(read_graph_text(flags.file), name);
   verify_input(graph, name);
   Graph result = run_passes(graph, flags.passes, flags.parallel);
+  if (!flags.run.empty()) return run_on_arrays(flags, result, options);
   if (!flags.target.empty()) result = lower_for(flags.target, result, options);
   write_data(print(result));
 }
@@ -78,13 +144,23 @@ void run_opt(const OptFlags& flags, const GlobalOptions& options) {
 
 void add_opt_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<OptFlags>();
-  CLI::App* opt = app.add_subcommand("opt", "run passes over a graph: text in, text out");
+  CLI::App* opt =
+      app.add_subcommand("opt", "run passes over a graph: text in, text out; or run the graph");
   opt->add_option("file", flags->file, "graph text; - is standard input")->type_name("FILE.ir");
   opt->add_option("--passes", flags->passes, "names of passes, in order; none: parse and print")
       ->delimiter(',');
   opt->add_option("--target", flags->target,
                   "back end to lower for: a fused op that it has no kernel for is decomposed")
       ->check(one_of({"cpu", "cuda"}));
+  CLI::Option* const run =
+      opt->add_option("--run", flags->run,
+                      "run the graph on the arrays of this file, one for each input, behind the "
+                      "passes; values without types are f32")
+          ->type_name("IN.npz")
+          ->excludes("--target");
+  opt->add_option("--out", flags->out, "file for its outputs; without it a table alone")
+      ->type_name("OUT.npz")
+      ->needs(run);
   opt->add_option("--ranks", flags->parallel.ranks,
                   "ranks that gather_parameters and shard_updates cut for")
       ->check(CLI::Range(1, 1 << 12));

@@ -2,6 +2,7 @@
 
     octet.optim.AdamW        a torch.optim.Optimizer with 8-bit states
     octet.formats            encode, decode, quantize, dequantize
+    octet.graph              functions of your own: differentiated, scaled, quantized, run
     octet.plan, octet.train  what a run will take, and the run itself
     octet.load               a trained model: logits, nll, generate, weights
     octet.study              error studies as arrays
@@ -18,7 +19,7 @@ import importlib
 from ._error import Error
 from ._version import __version__
 
-_MODULES = ("formats", "optim", "study")
+_MODULES = ("formats", "graph", "optim", "study")
 _FUNCTIONS = {"load": "._model", "plan": "._plan", "run": "._program", "train": "._train"}
 
 __all__ = ["Error", "__version__", *_MODULES, *_FUNCTIONS]

@@ -6,6 +6,7 @@
 
 #include "backends/cpu/reference/reference.h"
 #include "formats/codec.h"
+#include "formats/to_odd.h"
 
 namespace octet::reference {
 namespace {
@@ -26,15 +27,6 @@ struct Number {
 struct Flag : Number<uint8_t> {
   static uint8_t encode(double x) { return x != 0 ? 1 : 0; }
 };
-
-// To f32 by rounding to odd: a second rounding, to a narrower format, then rounds as if there had
-// been none before.
-float to_odd(double x) {
-  auto f = static_cast<float>(x);
-  if (std::isnan(x) || static_cast<double>(f) == x) return f;
-  if (std::fabs(static_cast<double>(f)) > std::fabs(x)) f = std::nextafterf(f, 0.0f);
-  return float_of(bits_of(f) | 1u);
-}
 
 template <Dtype D>
 struct Code {

@@ -1,0 +1,149 @@
+// octet.graph: graphs as their text and as nodes, run on arrays.
+#include <fmt/ranges.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/error.h"
+#include "ir/builder.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+#include "library/graph_run.h"
+#include "library/open_backend.h"
+#include "passes/driver.h"
+#include "passes/scalify/scalify.h"
+#include "python/src/arguments.h"
+
+namespace octet::python {
+namespace {
+
+// NumPy's type, the shape, and the bytes of an array.
+using Array = std::tuple<std::string, std::vector<int64_t>, nb::bytes>;
+using Arrays = std::map<std::string, Array>;
+
+template <typename E>
+E by_name(const std::string& name, const char* what) {
+  if (const auto value = enum_from_name<E>(name)) return *value;
+  throw Error(ErrorCode::invalid_argument, "{}: expected one of {}, got {}", what,
+              fmt::join(enum_names<E>(), ", "), name);
+}
+
+Graph parse(const std::string& text, const std::string& name) {
+  Graph graph = parse_graph(text, name);
+  try {
+    verify(graph);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::invalid_argument, "{}: {}", name, error.what());
+  }
+  return graph;
+}
+
+int64_t add_input(Graph& graph, const std::string& kind, const std::string& name,
+                  const std::string& dtype, const Shape& shape) {
+  const auto type = dtype_from_name(dtype);
+  if (!type) throw Error(ErrorCode::invalid_argument, "expected a dtype, got {}", dtype);
+  return Builder(graph).input(by_name<InputKind>(kind, "kind"), name, {*type, shape});
+}
+
+std::pair<std::string, Shape> type_of(const Graph& graph, ValueId id) {
+  const TensorType& type = graph.type(id);
+  return {std::string(dtype_name(type.dtype)), type.stored_shape()};
+}
+
+std::vector<std::pair<std::string, int64_t>> inputs_of(const Graph& graph) {
+  std::vector<std::pair<std::string, int64_t>> all;
+  for (const GraphInput& input : graph.inputs) all.emplace_back(input.name, input.value);
+  return all;
+}
+std::vector<std::pair<std::string, int64_t>> outputs_of(const Graph& graph) {
+  std::vector<std::pair<std::string, int64_t>> all;
+  for (const GraphOutput& output : graph.outputs) all.emplace_back(output.name, output.value);
+  return all;
+}
+
+std::pair<Graph, std::vector<int>> scalify_graph(const Graph& graph, const std::string& rounding,
+                                                 const std::map<std::string, double>& input_rms,
+                                                 const std::map<std::string, int>& input_scales) {
+  for (const auto& [name, number] : input_rms) {
+    if (graph.find_input(name) == nullptr)
+      throw Error(ErrorCode::invalid_argument, "input_rms: '{}' is no input of the graph", name);
+  }
+  for (const auto& [name, number] : input_scales) {
+    if (graph.find_input(name) == nullptr)
+      throw Error(ErrorCode::invalid_argument, "input_scales: '{}' is no input of the graph", name);
+  }
+  Scalified result = scalify(graph, {.rounding = by_name<ScaleRounding>(rounding, "rounding"),
+                                     .input_rms = input_rms,
+                                     .input_scales = input_scales});
+  return {std::move(result.graph), std::vector<int>(result.scale)};
+}
+
+// The names of the operands that an op takes in order, and how many of them it must have.
+std::pair<std::vector<std::string>, size_t> op_slots(const std::string& name) {
+  const OpDef* def = find_op(name);
+  if (def == nullptr) throw Error(ErrorCode::invalid_argument, "expected an op, got {}", name);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < def->operands.size(); ++i) names.emplace_back(def->operands[i].name);
+  return {names, def->operands.has_many() ? names.size() : def->operands.n_required()};
+}
+
+std::vector<std::string> op_names() {
+  std::vector<std::string> names;
+  for (int i = 0; i < kOpCount; ++i) names.emplace_back(op_def(static_cast<OpCode>(i)).name);
+  return names;
+}
+
+Arrays call(GraphRun& run, const Arrays& arrays) {
+  NumpyArrays inputs;
+  for (const auto& [name, array] : arrays) {
+    const auto& [descr, shape, bytes] = array;
+    inputs[name] = {descr, shape, std::string(bytes.c_str(), bytes.size())};
+  }
+  NumpyArrays outputs;
+  {
+    const nb::gil_scoped_release unlocked;
+    outputs = run(inputs);
+  }
+  Arrays results;
+  for (const auto& [name, array] : outputs) {
+    results.emplace(
+        name, Array(array.descr, array.shape, nb::bytes(array.bytes.data(), array.bytes.size())));
+  }
+  return results;
+}
+
+}  // namespace
+
+void bind_graph(nb::module_& module) {
+  nb::class_<Graph>(module, "Graph")
+      .def("__init__", [](Graph* self, const std::string& name) { new (self) Graph{.name = name}; })
+      .def_static("parse", parse)
+      .def("text", [](const Graph& graph) { return print(graph); })
+      .def("phase", [](const Graph& graph) { return std::string(enum_name(graph.phase)); })
+      .def("size", [](const Graph& graph) { return graph.values.size(); })
+      .def("add_input", add_input)
+      .def("append", append_node)
+      .def("add_output", [](Graph& graph, const std::string& name,
+                            ValueId id) { Builder(graph).output(name, id); })
+      .def("type", type_of)
+      .def("inputs", inputs_of)
+      .def("outputs", outputs_of)
+      .def("passes", [](const Graph& graph,
+                        const std::vector<std::string>& names) { return run_passes(graph, names); })
+      .def("scalify", scalify_graph);
+  nb::class_<GraphRun>(module, "GraphRun")
+      .def("__init__",
+           [](GraphRun* self, const Graph& graph, const BackendRequest& machine) {
+             new (self) GraphRun(graph, open_backend(machine));
+           })
+      .def("graph", &GraphRun::graph)
+      .def("__call__", call);
+  module.def("op_names", op_names);
+  module.def("op_slots", op_slots);
+}
+
+}  // namespace octet::python

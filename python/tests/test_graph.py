@@ -1,0 +1,152 @@
+"""octet.graph: built, differentiated, scaled and run; against NumPy."""
+
+import numpy as np
+import pytest
+
+import octet
+from octet import graph
+
+
+def mlp(g, rows=8, width=16, hidden=32):
+    x, up, down = g.input("x", [rows, width]), g.parameter("up", [hidden, width]), g.parameter("down", [width, hidden])
+    h = g.gelu(g.at(0, "up").gemm(x, up, trans_b=True, role="forward"))
+    y = g.at(0, "down").gemm(h, down, trans_b=True, role="forward")
+    g.output("y", y)
+    g.output("loss", g.reduce_sum(y * y, axes=[0, 1]))
+    return g
+
+
+def arrays(seed=1, rows=8, width=16, hidden=32):
+    random = np.random.default_rng(seed)
+    return {"x": random.standard_normal((rows, width), dtype=np.float32),
+            "up": random.standard_normal((hidden, width), dtype=np.float32) / 4,
+            "down": random.standard_normal((width, hidden), dtype=np.float32) / 4}
+
+
+def test_values_and_gradients_are_numpys():
+    g = graph.Graph("product")
+    x, w = g.input("x", [4, 3]), g.parameter("w", [5, 3])
+    y = g.gemm(x, w, trans_b=True)
+    assert y.shape == (4, 5) and y.dtype == "real"
+    g.output("loss", g.reduce_sum((2 - y) * y / 4.0 + 1, axes=[0, 1]))
+    a = np.random.default_rng(0).standard_normal((4, 3))
+    b = np.random.default_rng(1).standard_normal((5, 3))
+    out = g.passes("autodiff", "simplify").run(x=a, w=b)
+    a, b = a.astype(np.float32).astype(float), b.astype(np.float32).astype(float)
+    product = a @ b.T
+    assert np.allclose(out["loss"], ((2 - product) * product / 4 + 1).sum(), rtol=1e-5)
+    assert out["grad:w"].dtype == np.float32
+    assert np.allclose(out["grad:w"], ((2 - 2 * product) / 4).T @ a, rtol=1e-4, atol=1e-5)
+
+
+def test_the_text_is_the_program_s_and_comes_back():
+    g = mlp(graph.Graph("mlp"))
+    text = str(g)
+    assert text.startswith('graph "mlp" phase logical\n') and '@ layer 0, forward, "down"' in text
+    assert str(graph.Graph.parse(text)) == text
+    # Types that are left out are inferred.
+    short = 'graph "g" phase logical\n%0 = input batch "x" : real[2,3]\n%5 = exp(%0)\n%7 = reduce_sum(%5) {axes = [1]}\noutput "y" %7\n'
+    assert graph.Graph.parse(short).outputs["y"].shape == (2,)
+    with pytest.raises(octet.Error, match=r"graph:3:9: .*add. expected 2 operands, got 1"):
+        graph.Graph.parse(short.replace("exp(%0)", "add(%0)"))
+
+
+def test_scalify_keeps_values_to_the_bit_and_tells_scales():
+    step = mlp(graph.Graph()).passes("autodiff", "simplify")
+    plain = step.run(arrays())
+    for rounding in ("predicted", "nearest", "paper"):
+        scaled = step.scalify(rounding)
+        assert len(scaled.scales) > 10 and any(scale != 0 for scale in scaled.scales)
+        assert scaled.scale_of("loss") == 0  # outputs are values again
+        for name, array in scaled.run(arrays()).items():
+            assert np.array_equal(array, plain[name]), (rounding, name)
+    with pytest.raises(octet.Error, match="scalify"):
+        step.scale_of("loss")
+    with pytest.raises(octet.Error, match="predicted, nearest, paper"):
+        step.scalify("up")
+    with pytest.raises(octet.Error, match="'z' is no input"):
+        step.scalify(input_rms={"z": 1.0})
+
+
+def test_scales_keep_gradients_in_fp16():
+    small = graph.Graph()
+    y = small.gemm(small.input("x", [8, 16]), small.parameter("w", [4, 16]), trans_b=True)
+    small.output("loss", small.reduce_sum(y * y * 2.0**-30, axes=[0, 1]))
+    step = small.passes("autodiff", "simplify")
+    given = {"x": arrays()["x"], "w": arrays()["up"][:4]}
+    exact = step.run(given)["grad:w"]
+    plain, scaled = step.passes("fp16").run(given)["grad:w"], step.passes("scalify_fp16").run(given)["grad:w"]
+    assert not plain.any()
+    assert np.abs(scaled - exact).max() < 2e-3 * np.abs(exact).max()
+
+
+# With a scale taken in the step, predicted, in groups of 128 and of 32.
+@pytest.mark.parametrize("recipe, most", [("bf16", 0.01), ("bf16 quantize_linears", 0.1), ("scalify_fp8", 0.1), ("fp8_block", 0.1),
+                                          ("mxfp8", 0.1)])
+def test_recipes_round_as_they_say(recipe, most):
+    step = mlp(graph.Graph(), 32, 64, 64).passes("autodiff", "simplify")
+    given = arrays(2, 32, 64, 64)
+    exact, rounded = step.run(given), step.passes(*recipe.split()).run(given)
+    error = np.linalg.norm(rounded["grad:up"] - exact["grad:up"]) / np.linalg.norm(exact["grad:up"])
+    assert most / 10 < error < most
+
+
+def test_states_are_arrays_too():
+    step = mlp(graph.Graph(), 32, 64, 64).passes("autodiff", "simplify", "fp8_linear")
+    given = arrays(2, 32, 64, 64)
+    with pytest.raises(octet.Error, match="'copy_scale:layers.0.up' of f32.*, which a run keeps between its steps"):
+        step.run(given)
+    scales = {f"copy_scale:layers.0.{name}": np.float32(np.abs(given[name]).max() / 448) for name in ("up", "down")}
+    current = mlp(graph.Graph(), 32, 64, 64).passes("autodiff", "simplify", "bf16", "quantize_linears").run(given)
+    loss = float(step.run({**given, **scales})["loss"])
+    assert abs(loss - current["loss"]) < 1e-2 * abs(loss)
+
+
+def test_a_function_runs_again_and_has_types():
+    function = mlp(graph.Graph()).passes("bf16").compile(threads=1)
+    assert function.graph.phase == "lowered" and function.graph.inputs["x"].dtype == "bf16"
+    first, second = function(arrays(3)), function(arrays(3))
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    assert not np.array_equal(function(arrays(4))["y"], first["y"])
+
+
+def test_ops_with_several_results_and_optional_operands():
+    g = graph.Graph()
+    x, w = g.input("x", [4, 8]), g.parameter("w", [8])
+    y, rstd = g.rms_norm(x, w, eps=0.0)
+    only, _ = g.rms_norm(x, eps=0.0)
+    g.output("y", y)
+    g.output("only", only)
+    a, b = np.random.default_rng(0).standard_normal((4, 8)), np.arange(8.0)
+    out = g.run(x=a, w=b)
+    assert np.allclose(out["only"], a / np.sqrt((a * a).mean(1, keepdims=True)), rtol=1e-5)
+    assert np.allclose(out["y"], out["only"] * b, rtol=1e-5)
+    assert rstd.shape == (4,)
+
+
+def test_mistakes_are_one_line():
+    g = graph.Graph()
+    x = g.input("x", [2, 3])
+    before = str(g)
+    with pytest.raises(octet.Error, match="add"):
+        g.op("add", x, g.input("z", [3, 2]))
+    with pytest.raises(octet.Error, match="expected an attribute of this op"):
+        g.exp(x, axis=1)
+    with pytest.raises(octet.Error, match="expected an op"):
+        g.op("expp", x)
+    with pytest.raises(octet.Error, match="one of another graph"):
+        g.exp(graph.Graph().input("x", [2]))
+    with pytest.raises(octet.Error, match="expected a value of this graph, got float"):
+        g.exp(1.0)
+    with pytest.raises(AttributeError, match="no op 'expp'"):
+        g.expp(x)
+    with pytest.raises(octet.Error, match="expected a dtype, got f33"):
+        g.input("y", [1], dtype="f33")
+    assert "exp" not in str(g) and str(g).startswith(before.splitlines()[0])
+    g.output("y", g.exp(x))
+    with pytest.raises(octet.Error) as caught:
+        g.run(x=np.zeros((3, 2), np.float32), w=np.zeros(1))
+    for part in ("expected an array 'z'", "'x': expected shape [2,3]", "'w' is no input"):
+        assert part in str(caught.value)
+    with pytest.raises(octet.Error, match="fp33"):
+        g.passes("fp33")
