@@ -20,7 +20,7 @@ constexpr int64_t kComparedSteps = 120;
 constexpr std::string_view kComparedConfig = R"(
 model: {{kind: llama, hidden: 256, layers: 4, heads: 4, ffn: 704, vocab: 768, seq: 128}}
 recipe: {recipe}
-optim: {{lr: 2.0e-3, schedule: cosine, warmup_share: 0.1, final_lr: 0.1}}
+optim: {{lr: 1.0e-3, schedule: cosine, warmup_share: 0.1, final_lr: 0.1}}
 data: {{train: [{text}], tokenizer: {tokenizer}{rows}}}
 train: {{steps: {steps}, batch: 8, seed: {seed}, eval_every: {steps}, save_every: {save}, keep: 1}}
 out: {out}
