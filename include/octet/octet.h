@@ -3,6 +3,7 @@
 
 #include "octet/error.h"
 #include "octet/export.h"
+#include "octet/graph.h"
 #include "octet/machine.h"
 #include "octet/messages.h"
 #include "octet/model.h"

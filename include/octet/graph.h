@@ -1,0 +1,95 @@
+// Functions of one's own: differentiated, scaled and quantized by Octet's passes, and run on
+// arrays. docs/library.md has an example; docs/scalify.md the rules of scales.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octet/machine.h"
+
+namespace octet {
+
+// One of a function's values.
+struct GraphValue {
+  int32_t id = -1;  // -1: a result that the op does not have
+};
+
+struct ScalifySettings {
+  std::string rounding = "predicted";            // of scales: predicted, nearest, paper
+  std::map<std::string, double> input_rms = {};  // log2 of the RMS that an input has; 0 without
+  std::map<std::string, int> input_scales = {};  // log2 of the scale that its data come with
+};
+
+// A function of named arrays: inputs, nodes of Octet's ops in order, named outputs. A value: copies
+// share nothing. All throw Error{invalid_argument} for what does not fit, naming op and operand.
+class GraphFunction {
+ public:
+  explicit GraphFunction(const std::string& name = "graph");
+  // Of the text that text() and `octet opt` print; types that it does not say are inferred.
+  static GraphFunction parse(const std::string& text);
+
+  // dtype: real (numbers, whose type a recipe chooses), i32 for indices and labels, or a type of
+  // storage as f32, bf16, e4m3.
+  GraphValue input(const std::string& name, const std::vector<int64_t>& shape,
+                   const std::string& dtype = "real");
+  // An input that the pass autodiff differentiates by: its gradient is the output "grad:NAME".
+  GraphValue parameter(const std::string& name, const std::vector<int64_t>& shape);
+  // A node, and its results by slot. Operands in the order of the op's slots, {} for an optional
+  // one that is absent; attributes as in the text: "trans_b = true, role = forward".
+  std::vector<GraphValue> nodes(const std::string& op, const std::vector<GraphValue>& operands,
+                                const std::string& attributes = "");
+  // Its first result.
+  GraphValue node(const std::string& op, const std::vector<GraphValue>& operands,
+                  const std::string& attributes = "");
+  // autodiff differentiates "loss", which is a scalar.
+  void output(const std::string& name, GraphValue value);
+
+  std::vector<int64_t> shape(GraphValue value) const;
+  std::string text() const;
+
+  // Behind these passes, in order: `octet opt --list` has their names.
+  GraphFunction passes(const std::vector<std::string>& names) const;
+  // Every value as data and a power-of-two scale that its op's rule chooses; outputs are values
+  // again. In f32 the outputs are those of this function to the bit, short of under- and overflow.
+  GraphFunction scalify(const ScalifySettings& settings = {}) const;
+  // log2 of the scale of a value of what scalify() gave; 0 elsewhere.
+  int scale(GraphValue value) const;
+  int scale(const std::string& output) const;
+
+ private:
+  friend class CompiledGraph;
+  struct State;
+  State& own();
+  std::shared_ptr<State> state_;  // of copies until one changes
+};
+
+// Row-major. Numbers of inputs are rounded once to the input's type; of outputs each is exact.
+// 8-bit formats have their codes, 0 to 255.
+struct GraphArray {
+  std::vector<int64_t> shape;
+  std::vector<double> values;
+};
+
+// A function with a kernel for each node, and its memory. Values without types are f32. One call at
+// a time.
+class CompiledGraph {
+ public:
+  // Throws Error as Machine does, and Error{invalid_argument} for a function of several ranks.
+  CompiledGraph(const GraphFunction& function, const Machine& machine);
+  ~CompiledGraph();
+  CompiledGraph(CompiledGraph&&) noexcept;
+  CompiledGraph& operator=(CompiledGraph&&) noexcept;
+
+  // The outputs by name, of an array for each input; equal at every call. Throws one
+  // Error{invalid_argument} for all that does not fit, before it runs.
+  std::map<std::string, GraphArray> operator()(const std::map<std::string, GraphArray>& inputs);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace octet
