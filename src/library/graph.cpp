@@ -17,7 +17,7 @@ namespace octet {
 namespace {
 
 template <typename To>
-To element(const std::string& bytes, size_t i) {
+To value_at(const std::string& bytes, size_t i) {
   To value;
   std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
   return value;
@@ -28,16 +28,16 @@ double number(const NumpyArray& array, size_t i) {
   const char kind = array.descr[1], width = array.descr[2];
   const std::string& bytes = array.bytes;
   if (kind == 'f' && width == '2')
-    return static_cast<double>(decode<Dtype::fp16>(element<uint16_t>(bytes, i)));
-  if (kind == 'f') return static_cast<double>(element<float>(bytes, i));
+    return static_cast<double>(decode<Dtype::fp16>(value_at<uint16_t>(bytes, i)));
+  if (kind == 'f') return static_cast<double>(value_at<float>(bytes, i));
   if (kind == 'i') {
-    return width == '1'   ? element<int8_t>(bytes, i)
-           : width == '2' ? element<int16_t>(bytes, i)
-                          : element<int32_t>(bytes, i);
+    return width == '1'   ? value_at<int8_t>(bytes, i)
+           : width == '2' ? value_at<int16_t>(bytes, i)
+                          : value_at<int32_t>(bytes, i);
   }
-  return width == '1'   ? element<uint8_t>(bytes, i)
-         : width == '2' ? element<uint16_t>(bytes, i)
-                        : element<uint32_t>(bytes, i);
+  return width == '1'   ? value_at<uint8_t>(bytes, i)
+         : width == '2' ? value_at<uint16_t>(bytes, i)
+                        : value_at<uint32_t>(bytes, i);
 }
 
 template <typename T>
