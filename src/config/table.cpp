@@ -116,8 +116,8 @@ constexpr ConfigRow kRecipeRows[] = {
      "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
      "`{x: e4m3, w: e4m3/128x128, dy: e5m2}` (/row, /1xG or /BxB: a scale a row, or for each "
      "block, as recipe.block_scale says; `none`: as the recipe computes) and `sums: fast` or "
-     "`promoted`; later lines win; an "
-     "encoder's linears in no layer (`patch_embeddings.projection`, `classifier`) by name alone"},
+     "`promoted`; later lines win; linears in no layer (`lm_head`, an encoder's "
+     "`patch_embeddings.projection`, `classifier`) by name alone"},
 };
 
 constexpr ConfigRow kDataRows[] = {

@@ -71,6 +71,8 @@ const Sets kVariants[] = {
     {R"(recipe.override={"*": {x: hif8/1x64, w: hif8/32x32, dy: e5m2/1x16}})"},
     {R"(recipe.override={"*": {x: e5m2, w: e5m2, dy: e5m2}})"},
     {R"(recipe.override={"*": fp8_block})"},
+    {"recipe.override={lm_head: fp8_linear}"},
+    {"recipe.override={lm_head: {x: hif8, w: hif8, dy: hif8}}", "train.accumulate=2"},
     {R"(recipe.override={"*": mxfp8})"},
 };
 

@@ -34,6 +34,7 @@ const std::vector<std::vector<std::string>> kChoices = {
     {"recipe.rescale=norms_and_gradients"},
     {"recipe.scaled_gradient=fp16"},
     {"recipe.override={'layers.0.*': bf16, '*.down_proj': {x: e4m3/1x128, w: e4m3/128x128}}"},
+    {"recipe.override={lm_head: fp8_linear}"},
     {"optim.master=fp32"},
     {"optim.master=bf16_sr"},
     {"optim.master=fp16_sr"},
