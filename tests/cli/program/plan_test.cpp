@@ -111,6 +111,19 @@ TEST(PlanCommand, a_texts_head_is_quantized_where_it_is_named) {
               testing::HasSubstr("or by its name lm_head; got none"));
 }
 
+// No fast row takes these groups.
+TEST(PlanCommand, moments_in_groups_of_64_are_updated_by_the_generic_row) {
+  const test::ScratchFolder folder;
+  const auto plan = [&](const std::string& group) {
+    return test::run_program(folder,
+                             std::string(kPlan) + "--set recipe=coat --set optim.group=" + group)
+        .out;
+  };
+  EXPECT_THAT(plan("64"), testing::HasSubstr("e4m3:run64"));
+  EXPECT_THAT(plan("64"), testing::ContainsRegex("adamw_step [^\n]*e4m3:run64[^\n]*: generic"));
+  EXPECT_THAT(plan("128"), testing::ContainsRegex("adamw_step [^\n]*e4m3:run128[^\n]*: expanded"));
+}
+
 TEST(PlanCommand, names_the_rows_of_an_op_that_has_no_such_row) {
   const test::ScratchFolder folder;
   const test::Outcome outcome =

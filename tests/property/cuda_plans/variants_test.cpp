@@ -46,6 +46,7 @@ const Sets kVariants[] = {
     {"optim.state_m=f32", "optim.state_v=bf16_sr"},
     {"optim.state_m=e4m3+x", "optim.state_v=e4m3+x"},
     {"optim.state_m=e5m2_sr+x", "optim.state_v=e5m2+x", "optim.group=256"},
+    {"optim.state_m=e4m3+x", "optim.state_v=e5m2+x", "optim.group=64"},
     {"optim.state_m=hif8", "optim.state_v=hif8+x"},
     {"optim.state_m=de8", "optim.state_v=de8", "optim.f32_below=4096"},
     {"recipe.loss_scaling=global"},
