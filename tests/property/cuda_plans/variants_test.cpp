@@ -64,6 +64,7 @@ const Sets kVariants[] = {
     {"recipe.activations=hif8"},
     {"recipe.activations=wide"},
     {"recipe.gradient_rounding=hr"},
+    {"recipe.gradient_rounding=rne"},
     {"recipe.activation_scale=tensor"},
     {"recipe.mx_scale=floor"},
     {"recipe.tf32=true"},

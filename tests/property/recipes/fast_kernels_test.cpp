@@ -29,6 +29,7 @@ const std::vector<std::vector<std::string>> kChoices = {
     {"recipe.activations=e4m3"},
     {"recipe.activation_scale=tensor"},
     {"recipe.gradient_rounding=hr"},
+    {"recipe.gradient_rounding=rne"},
     {"recipe.mx_scale=floor"},
     {"recipe.rescale=norms"},
     {"recipe.rescale=norms_and_gradients"},
