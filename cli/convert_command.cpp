@@ -57,8 +57,9 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
   CLI::Option* dtype =
       convert
           ->add_option("--dtype", flags->dtype,
-                       "of the weights; without it as they are stored (a run's: its compute copy)")
-          ->check(one_of({"bf16", "f32", "fp8-block", "fp8-tensor"}));
+                       "of the weights; without it as they are stored (a run's: its compute copy); "
+                       "hif8: which Octet alone reads")
+          ->check(one_of({"bf16", "f32", "fp8-block", "fp8-tensor", "hif8"}));
   convert->add_option("--max-shard", flags->max_shard, "bytes of a file at most, as 5GB or 500MiB")
       ->transform(CLI::AsSizeValue(true))
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 60));

@@ -40,7 +40,7 @@ namespace {
 struct EvalFlags : ModelFlags {
   EvalTextFlags text;
   std::string step;
-  std::vector<std::string> recipes;
+  std::vector<std::string> recipes, against;
   EvalTaskFlags task_flags;
   CalibFlags calib;
   std::vector<std::string> tasks = {"perplexity"};
@@ -210,6 +210,37 @@ EvalRowsCall rows_call(const EvalFlags& flags, const ModelSource& source) {
           .stride = task.stride};
 }
 
+// The model under each of these recipes; where there is none, under its own.
+std::vector<ModelSource> with_recipes(const ModelSource& source,
+                                      const std::vector<std::string>& recipes,
+                                      const GlobalOptions& options) {
+  std::vector<ModelSource> sources;
+  for (const std::string& recipe : recipes)
+    sources.push_back(source_with_recipe(source, recipe, options.sets));
+  if (recipes.empty()) sources.push_back(source_with_recipe(source, source.recipe, options.sets));
+  return sources;
+}
+
+// Those of --against behind the model's own.
+void add_other_models(const EvalFlags& flags, bool are_texts, std::vector<ModelSource>& sources,
+                      const GlobalOptions& options) {
+  if (flags.against.empty()) return;
+  if (!are_texts || flags.checks_generation) {
+    throw Error(ErrorCode::invalid_argument,
+                "--against: expected --tasks nll or perplexity beside it, got {}",
+                flags.checks_generation ? "--check-generation" : "others");
+  }
+  const Log log = make_log(options);
+  for (const std::string& model : flags.against) {
+    EvalFlags other = flags;
+    other.model = checkpoint_of(posix_files(), model, flags.step, log);
+    const ModelSource source = open_model_source(other, log);
+    expect_same_tokens(sources.front(), source);
+    tell_step(source, log);
+    std::ranges::move(with_recipes(source, flags.recipes, options), std::back_inserter(sources));
+  }
+}
+
 void run_eval(EvalFlags flags, const GlobalOptions& options) {
   const Log log = make_log(options);
   const bool are_images = are_image_tasks(flags.tasks), are_spans = are_span_tasks(flags.tasks);
@@ -219,11 +250,9 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   flags.model = checkpoint_of(posix_files(), flags.model, flags.step, log);
   const ModelSource source = open_model_source(flags, log);
   tell_step(source, log);
-  if (flags.recipes.empty()) flags.recipes = {source.recipe};
   flags.calib.split_on = flags.text.split_on, flags.calib.batch = flags.batch_or(kEvalBatch);
-  std::vector<ModelSource> sources;
-  for (const std::string& recipe : flags.recipes)
-    sources.push_back(source_with_recipe(source, recipe, options.sets));
+  std::vector<ModelSource> sources = with_recipes(source, flags.recipes, options);
+  add_other_models(flags, !are_tasks && !are_images && !are_spans, sources, options);
   const EvalTasksCall call{flags.tasks, flags.batch_or(kEvalBatch), flags.text.seq,
                            flags.task_flags};
   if (are_images) return run_image_tasks(call, sources, options);
@@ -309,6 +338,11 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   eval->add_option(
           "--recipe", flags->recipes,
           "precision; the run's, or fp32 for a model folder; several are compared with the first")
+      ->delimiter(',');
+  eval->add_option(
+          "--against", flags->against,
+          "nll and perplexity: further models, on the same tokens, compared with the first")
+      ->type_name("RUN|DIR")
       ->delimiter(',');
   add_calib_option(*eval, flags->calib);
   add_arithmetic_option(*eval, options);

@@ -236,23 +236,30 @@ std::vector<NllSum> score_text(Inference& model, const EvalText& text) {
 // The table, and whose sum is not finite.
 class TextResults {
  public:
-  TextResults(const ModelSource& first, const EvalTextFlags& flags, bool are_compared)
-      : flags_(flags), step_(checkpoint_step(first)), are_compared_(are_compared) {
+  TextResults(const std::vector<ModelSource>& sources, const EvalTextFlags& flags)
+      : flags_(flags), are_compared_(sources.size() > 1) {
+    const auto is_other = [&](const ModelSource& source) {
+      return source.weights != sources.front().weights;
+    };
+    has_models_ = std::ranges::any_of(sources, is_other);
+    has_steps_ = std::ranges::any_of(
+        sources, [](const ModelSource& source) { return checkpoint_step(source).has_value(); });
     table_.columns = {"task", "documents", "tokens", "nll", "perplexity", "recipe", "window"};
-    if (step_) table_.columns.emplace_back("step");
+    if (has_models_) table_.columns.emplace_back("model");
+    if (has_steps_) table_.columns.emplace_back("step");
     table_.columns.emplace_back("read");
-    if (!are_compared) return;
+    if (!are_compared_) return;
     table_.columns.emplace_back("difference");
     table_.columns.emplace_back("stderr_difference");
   }
 
-  void add(const EvalText& text, const std::string& recipe, const std::vector<NllSum>& first,
+  void add(const EvalText& text, const ModelSource& source, const std::vector<NllSum>& first,
            const std::vector<NllSum>& parts) {
     const bool is_each = flags_.per_document || (text.rows != nullptr && flags_.per_row);
     for (size_t i = 0; is_each && i < parts.size(); ++i)
-      add_line({fmt::format("{} #{}", text.task, i), 1}, text, recipe, {&first[i], 1},
+      add_line({fmt::format("{} #{}", text.task, i), 1}, text, source, {&first[i], 1},
                {&parts[i], 1});
-    add_line({text.task, text.n_documents}, text, recipe, first, parts);
+    add_line({text.task, text.n_documents}, text, source, first, parts);
   }
 
   const Table& table() const { return table_; }
@@ -268,14 +275,16 @@ class TextResults {
     int64_t n_documents = 1;
   };
 
-  void add_line(const Line& line, const EvalText& text, const std::string& recipe,
+  void add_line(const Line& line, const EvalText& text, const ModelSource& source,
                 std::span<const NllSum> first, std::span<const NllSum> parts) {
     NllSum nll;
     for (const NllSum& part : parts) nll.add(part);
     std::vector<std::string> row =
         cells(line.task, line.n_documents, nll.n_tokens, fmt::format("{:.6f}", nll.mean()),
-              fmt::format("{:.4f}", std::exp(nll.mean())), recipe, text.lengths.back());
-    if (step_) row.push_back(fmt::to_string(*step_));
+              fmt::format("{:.4f}", std::exp(nll.mean())), source.recipe, text.lengths.back());
+    const auto step = checkpoint_step(source);
+    if (has_models_) row.push_back(source.folder);
+    if (has_steps_) row.push_back(step ? fmt::to_string(*step) : "");
     row.push_back(text.amount.text());
     if (are_compared_) {
       const PairedNll paired = paired_nll(first, parts);
@@ -288,8 +297,7 @@ class TextResults {
   }
 
   const EvalTextFlags& flags_;
-  std::optional<int64_t> step_;
-  bool are_compared_;
+  bool are_compared_, has_models_ = false, has_steps_ = false;
   Table table_;
   std::string nonfinite_;  // the first such task
 };
@@ -330,6 +338,32 @@ EvalText open_eval_text(const ModelSource& source, const TextTask& task, const E
   return text;
 }
 
+namespace {
+
+// Whether each id stands for the same bytes; which of them a text becomes the first says alone.
+bool have_same_tokens(const std::string& first, const std::string& other) {
+  const auto a = make_tokenizer(posix_files(), first), b = make_tokenizer(posix_files(), other);
+  if (a->vocab_size() != b->vocab_size()) return false;
+  for (int64_t i = 0; i < a->vocab_size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    if (a->token_bytes(id) != b->token_bytes(id)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void expect_same_tokens(const ModelSource& first, const ModelSource& other) {
+  expect_text(other.spec);
+  const bool are_named = !first.tokenizer.empty() && !other.tokenizer.empty();
+  const bool is_same = are_named ? have_same_tokens(first.tokenizer, other.tokenizer)
+                                 : first.spec.vocab == other.spec.vocab;
+  if (is_same) return;
+  throw Error(ErrorCode::invalid_argument,
+              "--against: expected models that read the tokens of '{}', got '{}' with another {}",
+              first.folder, other.folder, are_named ? "tokenizer" : "vocabulary");
+}
+
 void run_eval_text(const std::vector<TextTask>& tasks, const EvalTextFlags& flags,
                    std::vector<ModelSource> sources, const GlobalOptions& options) {
   const Log log = make_log(options);
@@ -343,7 +377,7 @@ void run_eval_text(const std::vector<TextTask>& tasks, const EvalTextFlags& flag
   }
   const std::vector<FunctionKey> functions = functions_of(texts);
   Backend backend = open_backend(options);
-  TextResults results(sources.front(), flags, sources.size() > 1);
+  TextResults results(sources, flags);
   std::vector<std::vector<NllSum>> first;
   for (ModelSource& source : sources) {
     if (!source.run) source.spec.rope_seq = longest;
@@ -352,9 +386,9 @@ void run_eval_text(const std::vector<TextTask>& tasks, const EvalTextFlags& flag
       std::vector<NllSum> parts = score_text(model, texts[i]);
       if (&source == &sources.front()) {
         first.push_back(std::move(parts));
-        results.add(texts[i], source.recipe, first[i], first[i]);
+        results.add(texts[i], source, first[i], first[i]);
       } else {
-        results.add(texts[i], source.recipe, first[i], parts);
+        results.add(texts[i], source, first[i], parts);
       }
     }
   }

@@ -50,8 +50,14 @@ struct EvalText {
 EvalText open_eval_text(const ModelSource& source, const TextTask& task, const EvalTextFlags& flags,
                         const RunDataOptions& options);
 
-// A row a task and source, which are one model with a recipe each; of several also how far each is
-// from the first, with the error over windows, conversations or documents.
+// Throws Error{invalid_argument} where the other model does not read the first one's tokens: its
+// tokenizer's ids stand for other bytes, or where one has none its vocabulary is another, or it
+// writes no text.
+void expect_same_tokens(const ModelSource& first, const ModelSource& other);
+
+// A row a task and source, which are models with a recipe each; of several also how far each is
+// from the first, with the error over windows, conversations or documents. The first says how
+// texts are read.
 void run_eval_text(const std::vector<TextTask>& tasks, const EvalTextFlags& flags,
                    std::vector<ModelSource> sources, const GlobalOptions& options);
 

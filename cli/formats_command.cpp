@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "base/files.h"
+#include "base/named_enum.h"
+#include "cli/enum_option.h"
 #include "cli/formats_io.h"
 #include "formats/arrays.h"
 #include "formats/names.h"
@@ -69,9 +71,17 @@ void run_format_table(const GlobalOptions& options, const std::string& name) {
   print_table(options, table);
 }
 
+// Of what is beyond a format: the largest finite value, also of Inf, as in training; its overflow
+// code, Inf or NaN; or finite values the largest and Inf its code (Micikevicius et al. 2022).
+enum class Cast : uint8_t { saturating, overflowing, fp8_paper };
+constexpr auto value_names(Cast) {
+  return name_list("saturating", "overflowing", "fp8-paper");
+}
+
 struct EncodeFlags {
   std::string format, rounding = "near", from = "f32", bits_file;
   bool saturate = true, nan_to_zero = false;
+  Cast cast = Cast::saturating;
 };
 
 std::vector<uint32_t> random_words(const std::string& file, size_t count) {
@@ -92,10 +102,11 @@ void run_encode(const GlobalOptions& options, const EncodeFlags& flags) {
   const Dtype format = format_from_name(flags.format);
   ArrayEncoding encoding{.format = format,
                          .rounding = rounding_of_format(format, flags.rounding),
-                         .options = {.saturate = flags.saturate,
+                         .options = {.saturate = flags.saturate && flags.cast != Cast::overflowing,
                                      .nan_to_zero = flags.nan_to_zero,
                                      .random_bits = 0,
-                                     .source = *dtype_from_name(flags.from)},
+                                     .source = *dtype_from_name(flags.from),
+                                     .keeps_inf = flags.cast == Cast::fp8_paper},
                          .bits = {},
                          .seed = options.seed.value_or(0)};
   const std::string values = read_elements(encoding.options.source);
@@ -121,8 +132,14 @@ void add_encode(CLI::App& formats, GlobalOptions& options) {
   auto flags = std::make_shared<EncodeFlags>();
   command->add_option("--format", flags->format, "number format")->required();
   command->add_option("--rounding", flags->rounding, "rne ta rtz sr hr hrv near floor ceil");
-  command->add_flag("--saturate,!--no-saturate", flags->saturate,
-                    "overflow gives the largest finite value");
+  CLI::Option* cast = add_enum_option(
+      *command, "--cast", flags->cast,
+      "of overflow and Inf: saturating (both give the largest finite value, as in training), "
+      "overflowing (both give Inf, or NaN where there is none), fp8-paper (finite overflow "
+      "saturates; Inf gives Inf in E5M2, NaN in E4M3)");
+  command
+      ->add_flag("--saturate,!--no-saturate", flags->saturate, "as --cast saturating, overflowing")
+      ->excludes(cast);
   command->add_flag("--nan-to-zero", flags->nan_to_zero, "NaN gives zero");
   command->add_option("--from", flags->from, "type of the values")
       ->check(one_of({"f32", "bf16", "f16", "fp16"}));

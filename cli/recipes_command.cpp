@@ -1,10 +1,15 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/recipe_files.h"
+#include "config/olmo.h"
 
 namespace octet {
 namespace {
@@ -32,12 +37,39 @@ void list_recipes(const GlobalOptions& options) {
   print_table(options, table);
 }
 
+struct OlmoFlags {
+  std::string file;
+  std::vector<std::string> without;
+};
+
+// The configuration, and as comments what it is without.
+void print_olmo(const OlmoFlags& flags) {
+  constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
+  const OlmoImport olmo =
+      import_olmo(posix_files().read_stream(flags.file, kMaxBytes), flags.file, flags.without);
+  std::string text = fmt::format("# {}\n", flags.file);
+  for (const std::string& line : olmo.left_out) text += fmt::format("# left out: {}\n", line);
+  if (!olmo.no_meaning.empty())
+    text += fmt::format("# without meaning here: {}\n", fmt::join(olmo.no_meaning, ", "));
+  write_out(text + olmo.yaml);
+}
+
 }  // namespace
 
 void add_recipes_command(CLI::App& app, GlobalOptions& options) {
-  app.add_subcommand("recipes",
-                     "list the configurations that come with the program: `octet train NAME`")
-      ->callback([&options] { list_recipes(options); });
+  CLI::App* recipes = app.add_subcommand(
+      "recipes", "list the configurations that come with the program: `octet train NAME`");
+  recipes->callback([recipes, &options] {
+    if (recipes->get_subcommands().empty()) list_recipes(options);
+  });
+  CLI::App* olmo = recipes->add_subcommand(
+      "olmo", "print a training file of OLMo's as a configuration: `octet recipes olmo A.yaml`");
+  auto flags = std::make_shared<OlmoFlags>();
+  olmo->add_option("file", flags->file, "OLMo's YAML")->required()->type_name("FILE");
+  olmo->add_option("--without", flags->without,
+                   "keys to leave out that a run does not have (an error lists them)")
+      ->delimiter(',');
+  olmo->callback([flags] { print_olmo(*flags); });
 }
 
 }  // namespace octet

@@ -30,6 +30,7 @@ struct StudyFlags : ModelFlags {
   StatesStudyOptions states = {};
   int64_t samples = int64_t{1} << 20;  // formats
   std::vector<std::string> text;       // activations, with ModelFlags
+  std::string baseline = "tensor";
   int64_t rows = 4, seq = 0;
   std::string file;                  // tensors
   std::vector<std::string> folders;  // report
@@ -106,7 +107,7 @@ void run_activations(const StudyFlags& flags, const GlobalOptions& options) {
   Backend backend = open_backend(options);
   finish(study_activations(
              source.spec, calibration_rows(stream, flags.rows, seq),
-             [&](const std::string& name) { return weights.read(name); }, backend),
+             [&](const std::string& name) { return weights.read(name); }, backend, flags.baseline),
          flags, options);
 }
 
@@ -161,6 +162,10 @@ void add_activations(CLI::App& study, const Flags& flags, GlobalOptions& options
   activations->add_option("--data", flags->text, "text, folders or token shards")
       ->required()
       ->delimiter(',');
+  activations
+      ->add_option("--baseline", flags->baseline,
+                   "the grouping that the others are compared with, norm by norm")
+      ->check(one_of(activation_groupings()));
   activations->add_option("--rows", flags->rows, "sequences")->check(CLI::Range(1, 64));
   activations->add_option("--seq", flags->seq, "tokens of each; 0: the model's, at most 512")
       ->check(CLI::NonNegativeNumber);

@@ -9,7 +9,8 @@
 namespace octet {
 
 struct ExportSettings {
-  // as-stored (a run's: its compute copy), bf16, f32 (a run's: its masters), fp8-block, fp8-tensor.
+  // as-stored (a run's: its compute copy), bf16, f32 (a run's: its masters), fp8-block, fp8-tensor,
+  // hif8, which Octet alone reads.
   std::string dtype = "as-stored";
   uint64_t max_shard_bytes = 5'000'000'000;  // of tensors in a file
   MessageSink on_message = {};
@@ -21,7 +22,7 @@ struct ExportedModel {
 
 // `from` as octet::Model takes it; `to` must be free or an empty folder. config.json is written
 // last: a folder without it is not finished. Needs no machine. Throws Error: invalid_argument where
-// `to` is neither or the dtype unknown, bad_data for weights that are not finite and become FP8,
+// `to` is neither or the dtype unknown, bad_data for weights that are not finite and become 8 bits,
 // io.
 ExportedModel export_to(const std::string& from, const std::string& to,
                         const ExportSettings& settings = {});

@@ -48,9 +48,10 @@ constexpr auto value_names(OnAudit) {
 }
 
 // train.export: nothing, a model in one of ExportDtype's types (infer/export.h), adapters alone.
-enum class ExportAs : uint8_t { none, as_stored, bf16, f32, fp8_block, fp8_tensor, adapter };
+enum class ExportAs : uint8_t { none, as_stored, bf16, f32, fp8_block, fp8_tensor, hif8, adapter };
 constexpr auto value_names(ExportAs) {
-  return name_list("none", "as-stored", "bf16", "f32", "fp8-block", "fp8-tensor", "adapter");
+  return name_list("none", "as-stored", "bf16", "f32", "fp8-block", "fp8-tensor", "hif8",
+                   "adapter");
 }
 
 }  // namespace octet

@@ -104,6 +104,8 @@ void expect_one_document(const std::string& text, const std::string& name,
               name, watcher.line());
 }
 
+}  // namespace
+
 YAML::Node parse_yaml(const std::string& text, const std::string& name, const YamlLimits& limits) {
   expect_text(text, name);
   try {
@@ -114,6 +116,8 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name, const Ya
                 std::max(error.mark.line, 0) + 1, error.msg);
   }
 }
+
+namespace {
 
 // Writes one source (the file, or one --set) into the configuration.
 class Reader {

@@ -56,7 +56,7 @@ std::vector<std::string> activation_names() {
 }
 
 std::vector<std::string> gradient_rounding_names() {
-  return {"near", "hr"};
+  return {"near", "rne", "hr"};
 }
 
 std::vector<std::string> boolean_names() {
@@ -64,7 +64,7 @@ std::vector<std::string> boolean_names() {
 }
 
 std::vector<std::string> group_names() {
-  return {"128", "256"};
+  return {"64", "128", "256"};
 }
 
 std::vector<std::string> token_byte_names() {

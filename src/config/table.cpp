@@ -71,7 +71,8 @@ constexpr ConfigRow kRecipeRows[] = {
      "these unquantized, or as stored, which runs begun before had and resume with"},
     {"recipe.gradient_rounding", same, OCTET_CHOICE(recipe.gradient_rounding),
      one_of(gradient_rounding_names), "",
-     "of quantized gradients: to nearest, or in HiFloat8 its hybrid with stochastic rounding"},
+     "of quantized gradients: to nearest, or in HiFloat8 to nearest with ties to even (rne) in the "
+     "place of ties away, or its hybrid with stochastic rounding (hr)"},
     {"recipe.block_scale", named, OCTET_CHOICE(recipe.block_scale), one_of(names_of<BlockScale>),
      "",
      "scales of operands in blocks: the largest magnitude becomes the largest code, in f32, or the "
@@ -116,8 +117,8 @@ constexpr ConfigRow kRecipeRows[] = {
      "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
      "`{x: e4m3, w: e4m3/128x128, dy: e5m2}` (/row, /1xG or /BxB: a scale a row, or for each "
      "block, as recipe.block_scale says; `none`: as the recipe computes) and `sums: fast` or "
-     "`promoted`; later lines win; an "
-     "encoder's linears in no layer (`patch_embeddings.projection`, `classifier`) by name alone"},
+     "`promoted`; later lines win; linears in no layer (`lm_head`, an encoder's "
+     "`patch_embeddings.projection`, `classifier`) by name alone"},
 };
 
 constexpr ConfigRow kDataRows[] = {

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/input_limits.h"
 #include "config/table.h"
 
 namespace octet {
@@ -18,6 +19,9 @@ struct ConfigPlace {
 // Throws ErrorCode::invalid_argument: "<where>: <path>: expected <expected>, got <got>".
 [[noreturn]] void fail_expected(const ConfigPlace& place, const std::string& expected,
                                 const std::string& got);
+
+// One document within the limits. Throws ErrorCode::invalid_argument, "<name>:<line>: ...".
+YAML::Node parse_yaml(const std::string& text, const std::string& name, const YamlLimits& limits);
 
 // The text on one line: control characters become blanks.
 std::string printable(std::string text);

@@ -25,7 +25,7 @@ OCTET_HOST_DEVICE constexpr uint32_t encode_ieee(float x, Rounding rounding,
   if (is_nan(x)) return encode_nan<D>(options);
   const uint32_t sign = (bits_of(x) >> 31) << (kRow.exponent_bits + kRow.fraction_bits);
   const uint32_t limit = options.saturate ? kRow.max_code : kRow.overflow_code;
-  if (!is_finite(x)) return sign | limit;
+  if (!is_finite(x)) return sign | (options.keeps_inf ? kRow.overflow_code : limit);
   if ((bits_of(x) & kF32Magnitude) == 0) return sign;
   const Unpacked u = unpack(x);
   const int deep = u.exponent < kMinExponent ? kMinExponent - u.exponent : 0;

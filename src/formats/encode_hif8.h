@@ -1,5 +1,6 @@
 // HiF8's encoder: the width of the fraction shrinks with the magnitude of the exponent; below 2^-15
-// the grid is powers of two. Source: Luo et al. 2024. Host and device.
+// the grid is powers of two, whose codes are even for odd exponents (rne). Source: Luo et al. 2024.
+// Host and device.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +60,8 @@ OCTET_HOST_DEVICE constexpr uint32_t encode_hif8(float x, Rounding rounding,
   if ((bits_of(x) & kF32Magnitude) == 0) return kRow.zero_code;
   const Unpacked u = unpack(x);
   const uint32_t finite_limit = rounding == Rounding::rtz ? sign | kRow.max_code : limit;
-  if (u.exponent > 15) return is_finite(x) ? finite_limit : limit;
+  if (!is_finite(x)) return options.keeps_inf ? sign | kRow.overflow_code : limit;
+  if (u.exponent > 15) return finite_limit;
   if (u.exponent < -22) {  // between 0 and 2^-22
     const int wanted = 1 - u.exponent;
     const Remainder r{u.significand, wanted < kMaxShift ? wanted : kMaxShift, false};
@@ -68,7 +70,8 @@ OCTET_HOST_DEVICE constexpr uint32_t encode_hif8(float x, Rounding rounding,
   const int width = hif8_fraction_bits(u.exponent);
   const int shift = 23 - width;
   const uint32_t kept = u.significand >> shift;
-  const Remainder r{u.significand - (kept << shift), shift, (kept & 1u) != 0};
+  const bool is_odd = ((width > 0 ? kept : static_cast<uint32_t>(u.exponent + 23)) & 1u) != 0;
+  const Remainder r{u.significand - (kept << shift), shift, is_odd};
   uint32_t fraction = kept - (1u << width);
   int exponent = u.exponent;
   if (hif8_carries(x, rounding, r, options) && ++fraction == 1u << width) {

@@ -13,6 +13,9 @@ struct EncodeOptions {
   bool nan_to_zero = false;   // NaN gives +0 instead of the canonical NaN
   uint32_t random_bits = 0;   // for sr
   Dtype source = Dtype::f32;  // for hr and hrv: f32, bf16 or fp16, the type x was read from
+  // Inf gives overflow_code (NaN of E4M3, Inf of others) where finite overflow saturates: the cast
+  // of Micikevicius et al. 2022.
+  bool keeps_inf = false;
 };
 
 namespace detail {

@@ -179,7 +179,8 @@ constexpr bool rounding_supported(Dtype dtype, Rounding rounding) {
     case DecodeRule::ieee:
       return common || rounding == Rounding::rne;
     case DecodeRule::hif8:
-      return common || rounding == Rounding::hr || rounding == Rounding::hrv;
+      return common || rounding == Rounding::rne || rounding == Rounding::hr ||
+             rounding == Rounding::hrv;
     case DecodeRule::power:
       return rounding == Rounding::floor || rounding == Rounding::ceil;
     case DecodeRule::dynamic:

@@ -24,7 +24,8 @@ constexpr const char* kQuantization = "quantization_config";
 void check_model(const ModelSpec& spec, ExportDtype dtype) {
   const ModelDef& def = model_def(spec.kind);
   check_exportable(spec);
-  if (is_fp8(dtype) && !def.plain_linears) {
+  const bool is_for_others = is_eight_bit(dtype) && dtype != ExportDtype::hif8;
+  if (is_for_others && !def.plain_linears) {
     throw Error(ErrorCode::invalid_argument,
                 "[convert] --dtype {}: expected a model of plain linears, got {}, whose 8-bit "
                 "weights no other program loads",
@@ -48,8 +49,22 @@ Json fp8_tensor_config(const std::string& head) {
           {"config_groups", {{"group_0", group}}}};
 }
 
-// transformers' name for the dtype that other than 8-bit tensors have.
+// Octet's own (docs/formats/quantized.md), in words for people whose program refuses it.
+Json hif8_config(const std::string& head) {
+  return {
+      {"quant_method", "octet"},
+      {"description",
+       "linears' weights are HiFloat8 codes (U8), to be multiplied by weight_scale; of programs "
+       "that load model folders Octet alone reads them"},
+      {"groups", {{{"targets", {"Linear"}}, {"format", dtype_name(Dtype::hif8)}}}},
+      {"ignore", {head}}};
+}
+
+// transformers' name for the dtype that other than 8-bit tensors have. Of codes in U8, which it
+// would take for numbers, one that it does not know, so that it ends instead.
 std::string_view dtype_word(const std::vector<TensorSource>& tensors) {
+  const auto is_hif8 = [](const TensorSource& one) { return one.decl.dtype == Dtype::hif8; };
+  if (std::ranges::any_of(tensors, is_hif8)) return "hifloat8";
   SafeDtype widest = SafeDtype::bf16;
   for (const TensorSource& tensor : tensors) {
     const SafeDtype stored = tensor.decl.stored;
@@ -98,6 +113,8 @@ Json quantization_of(const Json& config, const ExportWeights& weights, ExportDty
     }
     case ExportDtype::fp8_tensor:
       return fp8_tensor_config(module);
+    case ExportDtype::hif8:
+      return hif8_config(module);
     default:
       return nullptr;
   }

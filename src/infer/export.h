@@ -10,8 +10,10 @@
 //               the edges as if padded with zeros: quant_method fp8. All else as bf16
 //   fp8_tensor  the same with one scale for each, a BF16 number: compressed-tensors,
 //   float-quantized
-// scale = amax / 448, a multiplier; blocks of zeros have scale 1. Weights that are so stored
-// already are copied, so that a model of any dtype goes in and out bit by bit.
+//   hif8        the same in HiFloat8 codes (U8), scale = amax / 15 in f32: quant_method octet
+//               (docs/formats/quantized.md), which no other program reads
+// Of E4M3 scale = amax / 448, a multiplier; blocks of zeros have scale 1. Weights that are so
+// stored already are copied, so that a model of any dtype goes in and out bit by bit.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +32,13 @@
 
 namespace octet {
 
-enum class ExportDtype : uint8_t { as_stored, bf16, f32, fp8_block, fp8_tensor };
+enum class ExportDtype : uint8_t { as_stored, bf16, f32, fp8_block, fp8_tensor, hif8 };
 constexpr auto value_names(ExportDtype) {
-  return name_list("as-stored", "bf16", "f32", "fp8-block", "fp8-tensor");
+  return name_list("as-stored", "bf16", "f32", "fp8-block", "fp8-tensor", "hif8");
 }
 
-constexpr bool is_fp8(ExportDtype dtype) {
-  return dtype == ExportDtype::fp8_block || dtype == ExportDtype::fp8_tensor;
+constexpr bool is_eight_bit(ExportDtype dtype) {
+  return dtype >= ExportDtype::fp8_block;
 }
 
 struct ExportOptions {
@@ -53,7 +55,7 @@ struct ExportResult {
 // `folder` must be free or empty; config.json is written last, so that one that was not finished is
 // no model. Throws Error{invalid_argument} where it is neither, where config.json has no words for
 // the model, or where 8-bit weights of its architecture have no loader; Error{bad_data} for weights
-// that are not finite and become E4M3. Takes memory of a few MiB beside a strip of 128 rows.
+// that are not finite and become 8 bits. Takes memory of a few MiB beside a strip of 128 rows.
 ExportResult export_model(Files& files, const ModelSource& source, const std::string& folder,
                           const ExportOptions& options);
 

@@ -55,7 +55,7 @@ TensorSource source_beside(const ModelFiles& files, const std::string& name,
   return {decl, [&files, stored](const ByteSink& sink) { sink(files.read(stored)); }};
 }
 
-// The scales beside a stored E4M3 weight.
+// The scales beside a stored 8-bit weight.
 TensorSource stored_scales(const ExportWeights& weights, const ParameterSpec& parameter) {
   const std::string& scales = weights.compute().scales(parameter.name)->tensor.name;
   const size_t n_weight = weights.compute().stored(parameter.name).name.size();
@@ -83,18 +83,21 @@ TensorSource real_source(const ExportWeights& weights, const ParameterSpec& para
           }};
 }
 
-Quantizer fp8_quantizer(const ExportWeights& weights, ExportDtype dtype) {
+Quantizer quantizer_of(const ExportWeights& weights, ExportDtype dtype) {
+  if (dtype == ExportDtype::hif8)
+    return linear_quantizer(Dtype::hif8, {.kind = Granularity::Kind::tensor});
   if (dtype == ExportDtype::fp8_tensor) return {.scale_type = Dtype::bf16};
   const bool is_power = weights.block_scale() == BlockScale::power;
   return {.granularity = {.kind = Granularity::Kind::block, .size = kBlock},
           .rule = is_power ? ScaleRule::power_ceil : ScaleRule::linear};
 }
 
-// One linear in E4M3: its data and its scales are two tensors, whichever is written first.
-class Fp8Weight : public MatrixQuantizer {
+// One linear in 8 bits: its data and its scales are two tensors, whichever is written first.
+class QuantizedParameter : public MatrixQuantizer {
  public:
-  Fp8Weight(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype)
-      : MatrixQuantizer(fp8_quantizer(weights, dtype), {parameter.shape[0], parameter.shape[1]}),
+  QuantizedParameter(const ExportWeights& weights, const ParameterSpec& parameter,
+                     ExportDtype dtype)
+      : MatrixQuantizer(quantizer_of(weights, dtype), {parameter.shape[0], parameter.shape[1]}),
         weights_(weights),
         parameter_(parameter),
         is_trained_so_(dtype == ExportDtype::fp8_block && weights.trained_blocks()) {}
@@ -136,13 +139,13 @@ class Fp8Weight : public MatrixQuantizer {
   bool is_trained_so_;
 };
 
-void add_fp8(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype,
-             std::vector<TensorSource>& sources) {
+void add_quantized(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype,
+                   std::vector<TensorSource>& sources) {
   // Shared by the two sources.
-  const auto weight = std::make_shared<Fp8Weight>(weights, parameter, dtype);
+  const auto weight = std::make_shared<QuantizedParameter>(weights, parameter, dtype);
   const MatrixShape grid = weight->grid();
   const bool is_block = dtype == ExportDtype::fp8_block;
-  sources.push_back({tensor_decl(parameter.name, Dtype::e4m3, parameter.shape),
+  sources.push_back({tensor_decl(parameter.name, weight->quantizer().format, parameter.shape),
                      [weight](const ByteSink& sink) { weight->emit_data(sink); }});
   sources.push_back(
       {tensor_decl(parameter.name + (is_block ? "_scale_inv" : "_scale"), Dtype::f32,
@@ -154,7 +157,8 @@ void add_fp8(const ExportWeights& weights, const ParameterSpec& parameter, Expor
 bool is_so_stored(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype) {
   const WeightReader::Scales* scales = weights.compute().scales(parameter.name);
   if (scales == nullptr || !weights.is_linear(parameter)) return false;
-  if (weights.compute().stored(parameter.name).dtype != Dtype::e4m3) return false;
+  const Dtype format = dtype == ExportDtype::hif8 ? Dtype::hif8 : Dtype::e4m3;
+  if (weights.compute().stored(parameter.name).dtype != format) return false;
   const bool is_inverse_name = scales->tensor.name.ends_with("_scale_inv");
   if (dtype == ExportDtype::fp8_block) {
     return is_inverse_name && scales->block == BlockShape{kBlock, kBlock};
@@ -259,7 +263,7 @@ bool ExportWeights::is_linear(const ParameterSpec& parameter) const {
 }
 
 std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDtype dtype) {
-  const bool quantizes = is_fp8(dtype);
+  const bool quantizes = is_eight_bit(dtype);
   std::vector<TensorSource> sources;
   for (const ParameterSpec& parameter : weights.parameters()) {
     const bool is_stored =
@@ -275,7 +279,7 @@ std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDty
         sources.push_back(stored_scales(weights, parameter));
       }
     } else if (quantizes && weights.is_linear(parameter)) {
-      add_fp8(weights, parameter, dtype, sources);
+      add_quantized(weights, parameter, dtype, sources);
     } else {
       const Dtype real = dtype == ExportDtype::f32 ? Dtype::f32 : Dtype::bf16;
       sources.push_back(real_source(weights, parameter, real));

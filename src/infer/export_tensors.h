@@ -34,7 +34,7 @@ class ExportWeights {
   // Whether weights that train.freeze kept are written as the run rounded them, for want of those
   // that it began with.
   bool lacks_frozen() const { return lacks_frozen_; }
-  // A linear of a decoder layer: what becomes E4M3.
+  // A linear of a decoder layer: what becomes 8 bits.
   bool is_linear(const ParameterSpec& parameter) const;
 
  private:

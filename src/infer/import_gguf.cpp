@@ -277,7 +277,7 @@ ModelSpec gguf_spec(const GgufReader& file) {
 
 ExportResult import_gguf(Files& files, const std::string& path, const std::string& folder,
                          const ExportOptions& options) {
-  if (is_fp8(options.dtype)) {
+  if (is_eight_bit(options.dtype)) {
     throw Error(ErrorCode::invalid_argument,
                 "[convert] --dtype: expected f32 or bf16 of a GGUF file, got {}",
                 enum_name(options.dtype));

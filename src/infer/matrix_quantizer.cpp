@@ -73,7 +73,7 @@ const WeightReader::Scales* stored_scale(const WeightReader& base, const std::st
   const WeightReader::Scales* scales = base.scales(parameter);
   const bool fits = scales != nullptr && scales->values.size() == 1 &&
                     quantizer.granularity.kind == Granularity::Kind::tensor &&
-                    native_dtype(base.stored(parameter).stored) == quantizer.format;
+                    base.stored(parameter).dtype == quantizer.format;
   return fits ? scales : nullptr;
 }
 

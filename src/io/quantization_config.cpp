@@ -42,7 +42,8 @@ constexpr std::string_view kNeutralKeys[] = {"use_optimized_inference",
                                              "observer",
                                              "observer_kwargs",
                                              "zp_dtype"};
-constexpr std::string_view kOwnKeys[] = {"quant_method", "groups", "ignore", "residual"};
+constexpr std::string_view kOwnKeys[] = {"quant_method", "description", "groups", "ignore",
+                                         "residual"};
 constexpr std::string_view kOwnGroupKeys[] = {"targets", "format", "block", "inputs"};
 
 class Reader {

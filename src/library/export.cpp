@@ -12,7 +12,7 @@ ExportedModel export_to(const std::string& from, const std::string& to,
   const auto dtype = enum_from_name<ExportDtype>(settings.dtype);
   if (!dtype) {
     throw Error(ErrorCode::invalid_argument,
-                "[export] expected as-stored, bf16, f32, fp8-block or fp8-tensor, got {}",
+                "[export] expected as-stored, bf16, f32, fp8-block, fp8-tensor or hif8, got {}",
                 settings.dtype);
   }
   if (settings.max_shard_bytes == 0) {

@@ -1,6 +1,7 @@
 #include "study/groups.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -26,6 +27,10 @@ constexpr Scheme kTensorSchemes[] = {
     {"e4m3 128x128", Dtype::e4m3, "128x128"}, {"e4m3 1x128", Dtype::e4m3, "1x128"}};
 constexpr std::string_view kGroupings[] = {"tensor", "row", "1x256", "16x16",
                                            "1x64",   "8x8", "1x16",  "4x4"};
+struct EqualSizes {
+  std::string_view group, block;
+};
+constexpr EqualSizes kEqualSizes[] = {{"1x256", "16x16"}, {"1x64", "8x8"}, {"1x16", "4x4"}};
 
 // Scales in f32, so that the grouping alone differs.
 Quantizer quantizer_of(Dtype dtype, std::string_view granularity) {
@@ -85,23 +90,56 @@ std::string best_of(const std::vector<SnrAndDraw>& of_schemes) {
   return names;
 }
 
+// The mean of values and its standard error.
+SnrAndDraw mean_and_error(std::span<const double> values) {
+  const auto n = static_cast<double>(values.size());
+  double sum = 0, squares = 0;
+  for (const double value : values) sum += value;
+  const double mean = sum / n;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return {mean, std::sqrt(squares / (n - 1) / n)};
+}
+
 }  // namespace
+
+SnrByScale snr_by_scale(const Quantizer& quantizer, const MatrixShape& shape,
+                        std::span<const float> x) {
+  const bool is_integer = quantizer.format == Dtype::int8;
+  SnrByScale snr;
+  for (size_t i = 0; i < snr.size(); ++i) {
+    Quantizer phase = quantizer;
+    const auto k = static_cast<float>(i);
+    phase.amax_target *= is_integer ? 1 - k / 128 : std::exp2(-k / static_cast<float>(snr.size()));
+    snr[i] = snr_of(phase, shape, x);
+  }
+  return snr;
+}
+
+SnrAndDraw over_scales(const SnrByScale& snr) {
+  return mean_and_error(snr);
+}
 
 SnrAndDraw snr_over_scales(const Quantizer& quantizer, const MatrixShape& shape,
                            std::span<const float> x) {
-  constexpr int kScales = 4;
-  const bool is_integer = quantizer.format == Dtype::int8;
-  double sum = 0, squares = 0;
-  for (int i = 0; i < kScales; ++i) {
-    Quantizer phase = quantizer;
-    phase.amax_target *=
-        is_integer ? 1 - static_cast<float>(i) / 128 : std::exp2(-static_cast<float>(i) / kScales);
-    const double db = snr_of(phase, shape, x);
-    sum += db, squares += db * db;
-  }
-  const double mean = sum / kScales;
-  const double variance = std::max(0.0, squares - sum * mean) / (kScales - 1);
-  return {mean, std::sqrt(variance / kScales)};
+  return over_scales(snr_by_scale(quantizer, shape, x));
+}
+
+SnrAndDraw difference_over_scales(const SnrByScale& a, const SnrByScale& b) {
+  SnrByScale difference;
+  for (size_t i = 0; i < a.size(); ++i) difference[i] = a[i] - b[i];
+  return over_scales(difference);
+}
+
+PairedSnr paired_snr(std::string name, std::string baseline, std::span<const SnrAndDraw> tensors) {
+  std::vector<double> means;
+  for (const SnrAndDraw& tensor : tensors) means.push_back(tensor.mean);
+  const auto [mean, error] = mean_and_error(means);
+  return {.name = std::move(name),
+          .baseline = std::move(baseline),
+          .mean = mean,
+          .error = error,
+          .n = std::ssize(means),
+          .n_larger = std::ranges::count_if(means, [](double x) { return x > 0; })};
 }
 
 double snr_of(const Quantizer& quantizer, const MatrixShape& shape, std::span<const float> x) {
@@ -114,21 +152,134 @@ double snr_of(const Quantizer& quantizer, const MatrixShape& shape, std::span<co
   return error_of(x, y).snr_db();
 }
 
+std::vector<std::string> activation_groupings() {
+  return {std::begin(kGroupings), std::end(kGroupings)};
+}
+
+namespace {
+
+// What stands beside each other: of names of groupings.
+struct GroupingPair {
+  std::string name, baseline;
+};
+
+// Each grouping and the baseline; then those of as many elements, unless they are there.
+std::vector<GroupingPair> pairs_of(const std::vector<std::string>& names,
+                                   std::string_view baseline) {
+  std::vector<GroupingPair> pairs;
+  const auto has = [&](std::string_view name) { return std::ranges::count(names, name) > 0; };
+  for (const std::string& name : names) {
+    if (name != baseline) pairs.push_back({name, std::string(baseline)});
+  }
+  for (const auto& [group, block] : kEqualSizes) {
+    if (has(group) && has(block) && block != baseline && group != baseline)
+      pairs.push_back({std::string(group), std::string(block)});
+  }
+  return pairs;
+}
+
+// The signal to noise of each norm's input, by grouping.
+class NormInputs {
+ public:
+  explicit NormInputs(int64_t hidden) {
+    for (const std::string_view name : kGroupings) {
+      if (is_narrower(name, hidden)) names_.emplace_back(name);
+    }
+    snr_.resize(names_.size());
+  }
+
+  void add(std::string norm, const MatrixShape& shape, std::span<const float> values) {
+    norms_.push_back(std::move(norm));
+    for (size_t i = 0; i < names_.size(); ++i)
+      snr_[i].push_back(snr_by_scale(quantizer_of(Dtype::e4m3, names_[i]), shape, values));
+  }
+
+  const std::vector<std::string>& groupings() const { return names_; }
+
+  Figure figure() const {
+    Figure figure{.file = "norm_inputs",
+                  .title = "Inputs of norms in E4M3 by grouping",
+                  .x_title = "norm",
+                  .y_title = "signal to noise, dB",
+                  .has_dots = true,
+                  .x_names = norms_};
+    add_series(figure, "", &SnrAndDraw::mean);
+    return figure;
+  }
+
+  // Each with the error over scales.
+  Sheet each() const {
+    Figure with_errors = figure();
+    add_series(with_errors, " +-", &SnrAndDraw::error);
+    return sheet_of(with_errors);
+  }
+
+  std::vector<SnrAndDraw> differences(const GroupingPair& pair) const {
+    const auto &a = of(pair.name), &b = of(pair.baseline);
+    std::vector<SnrAndDraw> result;
+    for (size_t i = 0; i < a.size(); ++i) result.push_back(difference_over_scales(a[i], b[i]));
+    return result;
+  }
+
+  Sheet differences_by_norm(const std::vector<GroupingPair>& pairs) const {
+    Sheet sheet{.file = "differences", .columns = {"norm"}};
+    for (const std::string& norm : norms_) sheet.rows.push_back({norm});
+    for (const GroupingPair& pair : pairs) {
+      sheet.columns.push_back(pair.name + " - " + pair.baseline);
+      sheet.columns.push_back(sheet.columns.back() + " +-");
+      const std::vector<SnrAndDraw> of_norms = differences(pair);
+      for (size_t i = 0; i < of_norms.size(); ++i) {
+        sheet.rows[i].push_back(fmt::format("{:.9g}", of_norms[i].mean));
+        sheet.rows[i].push_back(fmt::format("{:.9g}", of_norms[i].error));
+      }
+    }
+    return sheet;
+  }
+
+ private:
+  const std::vector<SnrByScale>& of(const std::string& name) const {
+    return snr_[static_cast<size_t>(std::ranges::find(names_, name) - names_.begin())];
+  }
+
+  void add_series(Figure& figure, const char* suffix, double SnrAndDraw::*part) const {
+    for (size_t i = 0; i < names_.size(); ++i) {
+      Series series{.name = names_[i] + suffix};
+      for (const SnrByScale& snr : snr_[i]) {
+        series.x.push_back(static_cast<double>(series.x.size()));
+        series.y.push_back(over_scales(snr).*part);
+      }
+      figure.series.push_back(std::move(series));
+    }
+  }
+
+  std::vector<std::string> names_, norms_;
+  std::vector<std::vector<SnrByScale>> snr_;  // by grouping, then norm
+};
+
+Sheet paired_sheet(const NormInputs& inputs, const std::vector<GroupingPair>& pairs) {
+  Sheet sheet{.file = "paired",
+              .columns = {"grouping", "baseline", "difference dB", "+-", "norms", "larger"}};
+  for (const GroupingPair& pair : pairs) {
+    const PairedSnr paired = paired_snr(pair.name, pair.baseline, inputs.differences(pair));
+    sheet.rows.push_back({paired.name, paired.baseline, fmt::format("{:.9g}", paired.mean),
+                          fmt::format("{:.9g}", paired.error), fmt::to_string(paired.n),
+                          fmt::to_string(paired.n_larger)});
+  }
+  return sheet;
+}
+
+}  // namespace
+
 Study study_activations(const ModelSpec& spec, const std::vector<Batch>& rows,
-                        ModelWalk::ReadParameter read, Backend& backend) {
+                        ModelWalk::ReadParameter read, Backend& backend,
+                        std::string_view baseline) {
+  NormInputs inputs(spec.hidden);
+  if (std::ranges::count(inputs.groupings(), baseline) == 0) {
+    throw Error(ErrorCode::invalid_argument, "[study] --baseline: expected one of {}, got '{}'",
+                fmt::join(inputs.groupings(), ", "), baseline);
+  }
   const Graph graph = typed_forward(spec, rows.front());
   ModelWalk walk(graph, rows, backend, std::move(read));
-  Figure figure{.file = "norm_inputs",
-                .title = "Inputs of norms in E4M3 by grouping",
-                .x_title = "norm",
-                .y_title = "signal to noise, dB",
-                .has_dots = true};
-  for (const std::string_view name : kGroupings) {
-    if (!is_narrower(name, spec.hidden)) continue;
-    figure.series.push_back({.name = std::string(name)});
-  }
-  std::vector<Series> errors;
-  for (const Series& series : figure.series) errors.push_back({.name = series.name + " +-"});
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     if (!is_norm(node.op)) continue;
@@ -138,22 +289,13 @@ Study study_activations(const ModelSpec& spec, const std::vector<Batch>& rows,
     for (size_t batch = 0; batch < walk.n_batches(); ++batch)
       values.insert(values.end(), walk.value(x, batch).begin(), walk.value(x, batch).end());
     const int64_t cols = graph.type(x).shape.back();
-    const MatrixShape shape{std::ssize(values) / cols, cols};
-    const auto at = static_cast<double>(figure.x_names.size());
-    for (size_t i = 0; i < errors.size(); ++i) {
-      Series& series = figure.series[i];
-      const auto [db, error] =
-          snr_over_scales(quantizer_of(Dtype::e4m3, series.name), shape, values);
-      series.x.push_back(at), series.y.push_back(db);
-      errors[i].x.push_back(at), errors[i].y.push_back(error);
-    }
-    figure.x_names.push_back(norm_name(node));
+    inputs.add(norm_name(node), {std::ssize(values) / cols, cols}, values);
   }
-  Figure with_errors = figure;
-  with_errors.series.insert(with_errors.series.end(), errors.begin(), errors.end());
-  Study study{.title = "Activations before norms", .table = sheet_of(with_errors)};
-  study.figures = {std::move(figure)};
-  return study;
+  const std::vector<GroupingPair> pairs = pairs_of(inputs.groupings(), baseline);
+  return {.title = "Activations before norms",
+          .table = paired_sheet(inputs, pairs),
+          .sheets = {inputs.each(), inputs.differences_by_norm(pairs)},
+          .figures = {inputs.figure()}};
 }
 
 Study study_tensors(const SafetensorsReader& file) {

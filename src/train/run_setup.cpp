@@ -18,6 +18,7 @@
 #include "infer/weights.h"
 #include "io/model_files.h"
 #include "nn/head_parameters.h"
+#include "passes/precision/linear_groups.h"
 #include "text/tokenizer.h"
 
 namespace octet {
@@ -143,6 +144,19 @@ std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& s
   return losses;
 }
 
+namespace {
+
+// Scales of a quantized head are made of all rows of its operands.
+void check_divisible_head(const ProgramOptions& options) {
+  const LinearFormats& base = find_recipe(options.recipe).linears;
+  if (!quantizes_text_head(base, options.recipe_options.overrides)) return;
+  throw Error(ErrorCode::invalid_argument,
+              "train.head_chunk: expected 0 where recipe.override quantizes {}, got more",
+              kTextHead);
+}
+
+}  // namespace
+
 ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, int64_t rank) {
   ProgramOptions options;
   const std::vector<WeightedLoss> losses = run_losses(config, spec);
@@ -164,6 +178,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
   options.recompute = config.train.recompute;
   options.strict_fusion = config.recipe.strict_fusion;
   options.memory_budget = config.train.memory_budget;
+  if (config.train.head_chunk > 0) check_divisible_head(options);
   options.head_chunk_bytes = config.train.head_chunk;
   options.optim = optimizer_policy(config.optim);
   options.optim.seed = static_cast<uint32_t>(config.train.seed);

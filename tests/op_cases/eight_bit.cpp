@@ -179,6 +179,9 @@ void add_rounded(Cases& all) {
     put_typed(all, "quantize_both" + name, OpCode::quantize_both, q,
               {tensor({7, 33}, Fill::wide), scalar(0.25)}, {Dtype::hif8});
   }
+  const QuantizeAttrs even{.target = 224, .rounding = Rounding::rne};
+  put_typed(all, "quantize_even", OpCode::quantize, even,
+            {tensor({7, 33}, Fill::wide), scalar(0.25)}, {Dtype::hif8});
 }
 
 // A scale a row, and a scale a group: ragged, in one piece and in many.

@@ -130,6 +130,9 @@ constexpr TaskDef kTasks[] = {
     {"lambada", "the last word of a passage", read_lambada},
     {"gsm8k", "word problems, generated answers", read_gsm8k},
     {"svamp", "short word problems, generated answers", read_svamp},
+    {"numglue", "problems of eight kinds with numbers as answers, generated", read_numglue},
+    {"mathematica", "problems of algebra and numbers, generated answers", read_mathematica},
+    {"mmlu", "questions of 57 subjects by letter, behind five examples", read_mmlu, nullptr, false},
 };
 
 }  // namespace

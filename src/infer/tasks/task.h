@@ -95,5 +95,8 @@ TaskData read_hellaswag(const TaskQuery& query);
 TaskData read_lambada(const TaskQuery& query);
 TaskData read_gsm8k(const TaskQuery& query);
 TaskData read_svamp(const TaskQuery& query);
+TaskData read_numglue(const TaskQuery& query);
+TaskData read_mathematica(const TaskQuery& query);
+TaskData read_mmlu(const TaskQuery& query);
 
 }  // namespace octet

@@ -1,6 +1,12 @@
-// GSM8K (Cobbe et al. 2021) and SVAMP (Patel et al. 2021): word problems with generated answers.
+// GSM8K (Cobbe et al. 2021), SVAMP (Patel et al. 2021), NumGLUE (Mishra et al. 2022) and what
+// MAmmoTH's evaluation takes of DeepMind's Mathematics (Davies et al. 2021): problems with
+// generated answers.
+#include <optional>
+
 #include "base/error.h"
+#include "base/parse_text.h"
 #include "data/json_values.h"
+#include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/task.h"
 
 namespace octet {
@@ -22,6 +28,69 @@ std::string question(const std::string& text) {
 
 // The three that lm-eval names; the last is the usual token that ends a turn.
 const std::vector<std::string> kStop = {"Question:", "</s>", "<|im_end|>"};
+
+// A JSON number, or a text that is one: "1,234", "-0.5". Nothing of other values.
+std::optional<std::string> number_in(const OrderedJson& row, const char* key) {
+  const auto value = row.find(key);
+  if (value == row.end()) return std::nullopt;
+  if (value->is_number()) return value->dump();
+  if (!value->is_string()) return std::nullopt;
+  const std::string plain = plain_number(value->get<std::string>());
+  return parse_number<double>(plain) ? std::optional(plain) : std::nullopt;
+}
+
+// The first of these texts that a row has.
+std::string one_text_of(const OrderedJson& row, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (row.contains(key)) return text_of(row, key);
+  }
+  return text_of(row, *keys.begin());
+}
+
+struct Problem {
+  std::string question;
+  std::optional<std::string> number;  // none where the answer is none
+};
+
+// Of NumGLUE's own files, whose kinds are its eight tasks, or {"question", "answer"}. Comparisons,
+// spans of a passage and inference (kinds 3, 6, 7) have no number.
+Problem numglue_problem(const OrderedJson& row) {
+  const std::string kind = row.contains("type") ? text_of(row, "type") : "";
+  if (kind == "Type_3" || kind == "Type_6" || kind == "Type_7") return {};
+  if (kind == "Type_5") {
+    const auto answer = row.find("answer");
+    const bool has_parts = answer != row.end() && answer->is_object();
+    return {text_of(row, "passage") + " " + text_of(row, "question"),
+            has_parts ? number_in(*answer, "number") : number_in(row, "answer")};
+  }
+  return {text_of(row, "question"), number_in(row, "answer")};
+}
+
+Problem mathematica_problem(const OrderedJson& row) {
+  return {one_text_of(row, {"question", "problem", "input"}), number_in(row, "answer")};
+}
+
+// The problems whose answers are numbers, by value; `split` says so. Each has its row's number.
+TaskData number_problems(const TaskQuery& query, const std::string& path,
+                         Problem (*problem_of)(const OrderedJson& row)) {
+  expect_no_shots(query);
+  TaskData data{.split = "test", .score = TaskScore::last_number};
+  data.stop = kStop;
+  const std::vector<OrderedJson> rows = rows_of(query, path, -1);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Problem problem = problem_of(rows[i]);
+    if (!problem.number) continue;
+    data.documents.push_back(
+        {.id = fmt::to_string(i), .prompt = question(problem.question), .answer = *problem.number});
+  }
+  if (data.documents.empty()) {
+    throw Error(ErrorCode::bad_data, "[tasks] {}: expected problems whose answers are numbers",
+                path);
+  }
+  if (data.documents.size() != rows.size())
+    data.split = fmt::format("test, {} of {}", data.documents.size(), rows.size());
+  return data;
+}
 
 }  // namespace
 
@@ -67,6 +136,20 @@ TaskData read_svamp(const TaskQuery& query) {
          .answer = answer->dump()});
   }
   return data;
+}
+
+TaskData read_numglue(const TaskQuery& query) {
+  const std::string path =
+      find_task_file(query, {"numglue/NumGLUE_test.json", "numglue/NumGLUE_test.jsonl",
+                             "numglue/numglue.json", "numglue/numglue.jsonl"});
+  return number_problems(query, path, numglue_problem);
+}
+
+TaskData read_mathematica(const TaskQuery& query) {
+  const std::string path =
+      find_task_file(query, {"mathematica/mathematica.json", "mathematica/mathematica.jsonl",
+                             "mathematics/mathematics.json", "mathematics/mathematics.jsonl"});
+  return number_problems(query, path, mathematica_problem);
 }
 
 }  // namespace octet

@@ -23,12 +23,11 @@ const Node* dequantize_of(const Graph& graph, ValueId id) {
   return frozen_weight(graph, id) == nullptr ? nullptr : graph.producer(id);
 }
 
-// Of its GEMMs, forward and backward.
-std::string name_of(const Node& node) {
+}  // namespace
+
+std::string member_name(const Node& node) {
   return is_layer_gemm(node) ? linear_name(node) : std::string(node.tag.origin);
 }
-
-}  // namespace
 
 bool is_weight(const Graph& graph, ValueId id) {
   const GraphInput* input = graph.input_of(id);
@@ -48,12 +47,20 @@ ValueId measured_value(const Graph& graph, const LinearOperand& operand) {
 }
 
 std::string outer_linear(const Graph& graph, const Node& node) {
-  constexpr std::string_view kTextHead = "lm_head";
-  const bool is_outer = node.tag.layer < 0 && linear_role(node) == GemmRole::forward;
-  if (!is_outer || node.tag.origin == kTextHead) return "";
-  const GraphInput* weight = graph.input_of(node.in(Gemm::b));
-  if (weight == nullptr || weight->kind != InputKind::parameter) return "";
-  return weight->name.substr(0, weight->name.rfind('.'));
+  if (node.tag.layer >= 0 || linear_role(node) != GemmRole::forward) return "";
+  const ValueId weight = node.in(Gemm::b);
+  if (!is_weight(graph, weight)) return "";
+  if (node.tag.origin == kTextHead) return std::string(kTextHead);
+  const std::string& name = graph.input_of(weight)->name;
+  return name.substr(0, name.rfind('.'));
+}
+
+bool quantizes_text_head(const LinearFormats& base, const std::vector<LinearOverride>& overrides) {
+  std::vector<LinearOverride> meant;
+  std::ranges::copy_if(overrides, std::back_inserter(meant), [](const LinearOverride& o) {
+    return names_outer_linear(o.pattern, kTextHead);
+  });
+  return !meant.empty() && apply_overrides(base, meant).quantized;
 }
 
 bool names_outer_linear(std::string_view pattern, std::string_view module) {
@@ -104,7 +111,7 @@ LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
   for (const Node& node : graph.nodes) {
     const GemmRole role = linear_role(node);
     if (role == GemmRole::other) continue;
-    const std::string name = name_of(node);
+    const std::string name = member_name(node);
     if (role != GemmRole::forward) {
       if (const auto it = by_name.find(name); it != by_name.end()) add_backward(node, *it->second);
       continue;
@@ -142,7 +149,7 @@ void LinearGroups::add_backward(const Node& node, LinearGroup& group) {
 }
 
 std::optional<GemmSums> LinearGroups::sums(const Node& node) const {
-  const auto found = sums_.find(name_of(node));
+  const auto found = sums_.find(member_name(node));
   return found == sums_.end() ? std::nullopt : std::optional(found->second);
 }
 

@@ -75,11 +75,18 @@ const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype);
 // (store_groups.h), the forward pass's.
 ValueId measured_value(const Graph& graph, const LinearOperand& operand);
 
+// The linear that makes a text's logits, whether its weight is the embedding's or not.
+inline constexpr std::string_view kTextHead = "lm_head";
 // Of a linear in no layer (a vision transformer's patches, a classifier): its module, as
-// "vit.embeddings.patch_embeddings.projection". Empty of other nodes, and of the head of a text.
+// "vit.embeddings.patch_embeddings.projection"; of the head of a text kTextHead. Empty of other
+// nodes.
 std::string outer_linear(const Graph& graph, const Node& node);
 // Whether an override's pattern means it: without '*' its module, or the end of that behind a dot.
 bool names_outer_linear(std::string_view pattern, std::string_view module);
+// Whether they make a recipe of these formats quantize the head of a text.
+bool quantizes_text_head(const LinearFormats& base, const std::vector<LinearOverride>& overrides);
+// Of a linear's GEMMs, forward and backward: the name of a layer's linear, or the outer one's own.
+std::string member_name(const Node& node);
 // The formats of a forward GEMM after the overrides that mean it; nothing where it is quantized in
 // no case: outside of the layers what none names, so that "*" stays a pattern of layers.
 std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,

@@ -165,10 +165,12 @@ void check_overrides(std::string_view recipe, const LinearFormats& formats, cons
     if (std::ranges::any_of(
             outer, [&](const auto& module) { return names_outer_linear(o.pattern, module); }))
       continue;
+    const std::string by_name =
+        outer.empty() ? "" : fmt::format(", or by its name {}", fmt::join(outer, ", "));
     throw Error(
         ErrorCode::invalid_argument,
-        "recipe.override.{}: expected a pattern that matches a linear, such as {}; got none",
-        o.pattern, fmt::join(first_layer, ", "));
+        "recipe.override.{}: expected a pattern that matches a linear, such as {}{}; got none",
+        o.pattern, fmt::join(first_layer, ", "), by_name);
   }
 }
 

@@ -70,8 +70,10 @@ QuantizeAttrs QuantizedOperands::attrs(const LinearOperand& operand) const {
   QuantizeAttrs attrs{.target = format.target};
   attrs.limit = scales_.limit(operand);
   const Rounding rounding = options_.gradient_rounding;
-  const bool is_rounded = operand.kind == Kind::dy && rounding != Rounding::near &&
-                          rounding_supported(format.dtype, rounding);
+  const bool is_nearest =
+      rounding == Rounding::near || rounding == find_format(format.dtype).nearest;
+  const bool is_rounded =
+      operand.kind == Kind::dy && !is_nearest && rounding_supported(format.dtype, rounding);
   if (!is_rounded) return attrs;
   attrs.rounding = rounding;
   // Times a scale that is no power of two, all bits of the product are drawn from.

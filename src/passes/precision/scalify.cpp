@@ -41,15 +41,18 @@ std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOption
 
 namespace {
 
+enum class Linears : uint8_t { of_layers, all };
+
 // Calls f(linear, node, slot, kind) for both factors of each linear's GEMMs.
 template <typename F>
-void for_each_factor(const Graph& graph, const F& f) {
+void for_each_factor(const Graph& graph, Linears which, const F& f) {
   std::map<std::string, ValueId> inputs;  // x, by linear
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    if (!is_layer_gemm(node)) continue;
-    const std::string name = linear_name(node);
     const GemmRole role = linear_role(node);
+    const bool is_meant = which == Linears::all && role != GemmRole::other;
+    if (!is_meant && !is_layer_gemm(node)) continue;
+    const std::string name = member_name(node);
     if (role == GemmRole::forward) inputs[name] = node.in(Gemm::a);
     for (const size_t slot : {size_t{Gemm::a}, size_t{Gemm::b}}) {
       const bool is_x = role == GemmRole::forward ? slot == Gemm::a : node.in(slot) == inputs[name];
@@ -91,11 +94,12 @@ std::vector<const Node*> stored_results(const Graph& graph, const RecipeOptions&
 void check_edges(const Graph& graph, const RecipeOptions& options) {
   if (options.edge_scales.empty()) return;
   std::set<std::string> edges, of_first_layer;
-  for_each_factor(graph, [&](const std::string& linear, NodeId n, size_t, OperandKind kind) {
-    const std::string edge = linear + "." + std::string(enum_name(kind));
-    edges.insert(edge);
-    if (graph.node(n).tag.layer == 0) of_first_layer.insert(edge);
-  });
+  for_each_factor(graph, Linears::of_layers,
+                  [&](const std::string& linear, NodeId n, size_t, OperandKind kind) {
+                    const std::string edge = linear + "." + std::string(enum_name(kind));
+                    edges.insert(edge);
+                    if (graph.node(n).tag.layer == 0) of_first_layer.insert(edge);
+                  });
   for (const Node* node : stored_results(graph, options)) {
     const std::string edge = linear_name(*node) + ".y";
     edges.insert(edge);
@@ -187,10 +191,11 @@ Graph typed_scales(const Recipe& recipe, const Scalified& scaled, FrozenFormat f
 Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   check_edges(graph, options);
   ScalifyOptions scales = carrying(graph, options);
-  for_each_factor(graph, [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
-    if (const int log2 = rescale_of(options, linear, enum_name(kind)))
-      scales.rescales[{n, slot}] = log2;
-  });
+  for_each_factor(graph, Linears::of_layers,
+                  [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
+                    if (const int log2 = rescale_of(options, linear, enum_name(kind)))
+                      scales.rescales[{n, slot}] = log2;
+                  });
   return typed_scales(recipe, scalify(graph, scales), options.frozen);
 }
 
@@ -203,16 +208,16 @@ std::map<std::string, LinearRms> predictions(const Scalified& predicted,
                                              const RecipeOptions& options) {
   check_edges(predicted.graph, options);
   std::map<std::string, LinearRms> linears;
-  for_each_factor(
-      predicted.graph, [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
-        const Node& node = predicted.graph.node(n);
-        const GemmRole role = linear_role(node);
-        const double rms =
-            predicted.data_rms[node.in(slot)] - rescale_of(options, linear, enum_name(kind));
-        LinearRms& of = linears[linear];
-        if (role == GemmRole::forward) (kind == OperandKind::x ? of.x : of.w) = rms;
-        if (role == GemmRole::wgrad && kind == OperandKind::dy) of.dy = rms;
-      });
+  const auto add = [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
+    const Node& node = predicted.graph.node(n);
+    const GemmRole role = linear_role(node);
+    const int rescale = is_layer_gemm(node) ? rescale_of(options, linear, enum_name(kind)) : 0;
+    const double rms = predicted.data_rms[node.in(slot)] - rescale;
+    LinearRms& of = linears[linear];
+    if (role == GemmRole::forward) (kind == OperandKind::x ? of.x : of.w) = rms;
+    if (role == GemmRole::wgrad && kind == OperandKind::dy) of.dy = rms;
+  };
+  for_each_factor(predicted.graph, Linears::all, add);
   return linears;
 }
 

@@ -58,6 +58,7 @@ TEST_P(RunNumerics, are_those_of_an_evaluation) {
 INSTANTIATE_TEST_SUITE_P(keys, RunNumerics,
                          testing::Values("{base: fp8_linear, override: {'*': {x: hif8, w: none}}}",
                                          "{base: fp8_linear, override: {'*.down_proj': bf16}}",
+                                         "{base: fp8_linear, override: {lm_head: fp8_linear}}",
                                          "{base: fp8_linear, compute: fp16}",
                                          "{base: fp8_linear, scaling: periodic}",
                                          "{base: mxfp8, mx_scale: floor}",
@@ -78,6 +79,19 @@ TEST(EvalRecipe, takes_sets_over_what_the_run_has) {
   EXPECT_EQ(nll_of(folder, flags + "--set 'recipe.override={\"*.down_proj\": bf16, "
                                    "\"*.up_proj\": bf16}'"),
             both);
+}
+
+// The head's rounding is seen in the loss, in training and behind it.
+TEST(EvalRecipe, a_run_with_a_quantized_head_computes_with_it) {
+  const ScratchFolder folder;
+  ASSERT_NO_FATAL_FAILURE(train_small(
+      folder, "{base: fp8_linear, override: {lm_head: {x: hif8, w: hif8, dy: hif8}}}", "steps: 2"));
+  const std::string flags = fmt::format("--model {}/run --max-tokens 199 ", folder.path());
+  const double own = nll_of(folder, flags),
+               none = nll_of(folder, flags + "--set recipe.override={}");
+  EXPECT_NE(own, none);
+  EXPECT_NEAR(own, none, 0.02);
+  EXPECT_NE(nll_of(folder, flags + "--set recipe.override.lm_head=fp8_linear"), own);
 }
 
 struct Answers {

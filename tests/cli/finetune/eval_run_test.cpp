@@ -146,6 +146,48 @@ TEST(Evaluations, of_a_run_without_one_have_no_best_step) {
   EXPECT_THAT(none.err, HasSubstr("--step: expected newest, got best: no evaluation"));
 }
 
+// Each model and recipe beside the first, on the tokens that the first reads.
+TEST(Models, of_one_tokenizer_are_compared_window_by_window) {
+  Fixture f;
+  const auto louder = [](const std::string&, std::vector<float>& values) {
+    for (float& value : values) value *= 1.25f;
+  };
+  const std::string other = put_model(f.folder, test::small_spec(), "other", louder);
+  const std::string text = f.folder.put("text.txt", test::easy_text(200));
+  const std::string flags = " --seq 32 --data " + text;
+  const std::string first = "--model " + (f.folder / "model");
+  const Evaluated all =
+      evaluate(f.folder, first + flags + " --per-row --recipe fp32,bf16 --against " + other);
+  ASSERT_EQ(all.rows.size(), 32u);  // seven windows and their sum, by model and recipe
+  const Json& last = all.rows.back();
+  EXPECT_EQ(last.at("model"), other);
+  EXPECT_EQ(last.at("recipe"), "bf16");
+  EXPECT_EQ(all.rows[7].at("model"), f.folder / "model");
+  EXPECT_EQ(all.nll(23), evaluate(f.folder, "--model " + other + flags).nll());
+  double sum = 0, n = 0, squares = 0;
+  for (size_t i = 0; i < 7; ++i) {
+    const double tokens = all.rows[i].at("tokens");
+    sum += tokens * (all.nll(16 + i) - all.nll(i));
+    n += tokens;
+  }
+  for (size_t i = 0; i < 7; ++i) {
+    const double tokens = all.rows[i].at("tokens");
+    squares += std::pow(tokens * (all.nll(16 + i) - all.nll(i) - sum / n), 2);
+  }
+  EXPECT_NEAR(all.rows[23].at("difference"), sum / n, 2e-6);
+  EXPECT_NEAR(all.rows[23].at("stderr_difference"), std::sqrt(squares * 7 / 6) / n, 2e-6);
+  const Outcome tasks =
+      run_program(f.folder, "eval " + first + " --tasks lambada --task-data x --against " + other);
+  EXPECT_THAT(tasks.err, HasSubstr("--against: expected --tasks nll or perplexity beside it"));
+  ModelSpec more = test::small_spec();
+  more.vocab = 512;
+  const std::string unlike = put_model(f.folder, more, "unlike");
+  f.folder.put("unlike/tokenizer.json",
+               posix_files().read_text(OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/gpt2.json"));
+  const Outcome refused = run_program(f.folder, "eval " + first + flags + " --against " + unlike);
+  EXPECT_THAT(refused.err, HasSubstr("--against: expected models that read the tokens of '"));
+}
+
 TEST(Recipes, of_a_text_are_compared_window_by_window) {
   Fixture f;
   const std::string text = f.folder.put("text.txt", test::easy_text(200));

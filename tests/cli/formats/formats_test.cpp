@@ -117,6 +117,24 @@ TEST(formats_command, flags_choose_source_saturation_and_random_bits) {
   std::remove(scratch("bits").c_str());
 }
 
+// Finite overflow and Inf apart, as Micikevicius et al. 2022 have it; both as in training, and as
+// what has no largest value.
+TEST(formats_command, casts_are_named) {
+  const std::vector<float> x = {1e9f, INFINITY, -INFINITY, NAN};
+  const auto codes = [&](const std::string& format, const std::string& cast) {
+    return run("encode --format " + format + " --cast " + cast, bytes_of(x)).out;
+  };
+  EXPECT_EQ(codes("e4m3", "fp8-paper"), "\x7E\x7F\xFF\x7F");
+  EXPECT_EQ(codes("e5m2", "fp8-paper"), "\x7B\x7C\xFC\x7F");
+  EXPECT_EQ(codes("hif8", "fp8-paper"), "\x6E\x6F\xEF\x80");
+  EXPECT_EQ(codes("e5m2", "saturating"), "\x7B\x7B\xFB\x7F");
+  EXPECT_EQ(codes("e4m3", "saturating"), run("encode --format e4m3", bytes_of(x)).out);
+  EXPECT_EQ(codes("e5m2", "overflowing"), "\x7C\x7C\xFC\x7F");
+  EXPECT_EQ(codes("e4m3", "overflowing"),
+            run("encode --format e4m3 --no-saturate", bytes_of(x)).out);
+  EXPECT_NE(run("encode --help").out.find("as in training"), std::string::npos);
+}
+
 TEST(formats_command, quantize_and_dequantize_round_trip) {
   const std::vector<float> x = samples(10 * 30);
   for (const char* granularity : {"tensor", "row", "1x16", "1x128", "128x128"}) {

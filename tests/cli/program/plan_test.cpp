@@ -81,6 +81,49 @@ TEST(PlanCommand, sums_follow_the_recipe_the_run_and_overrides) {
   EXPECT_EQ(rows_of(lines, "q_proj"), forward);
 }
 
+// With the embedding's weight, too. Without its name no pattern means it.
+TEST(PlanCommand, a_texts_head_is_quantized_where_it_is_named) {
+  const test::ScratchFolder folder;
+  using Rows = std::vector<std::string>;
+  const auto plan = [&](const std::string& sets) {
+    return test::run_program(folder, kPlan + sets);
+  };
+  const std::string named = "--set 'recipe={base: fp8_linear, override: {lm_head: fp8_linear}}' ";
+  const Rows fp8 = {"fp8 fast", "fp8 promoted", "fp8 promoted"};
+  EXPECT_EQ(rows_of(plan(named).out, "lm_head"), fp8);
+  EXPECT_EQ(rows_of(plan(named + "--set model.tied=true").out, "lm_head"), fp8);
+  EXPECT_EQ(
+      rows_of(plan("--set 'recipe={base: bf16, override: {\"*\": fp8_linear}}'").out, "lm_head"),
+      Rows(3, "library"));
+  const test::Outcome policy = plan(named + "--policy");
+  EXPECT_THAT(policy.out, testing::HasSubstr("lm_head                          x e4m3"));
+  const test::Outcome scalify =
+      plan("--set 'recipe={base: scalify_fp8, override: {lm_head: {dy: e5m2}}}'");
+  EXPECT_EQ(rows_of(scalify.out, "lm_head"), fp8) << scalify.err;
+  EXPECT_THAT(plan(named + "--set train.head_chunk=65536").err,
+              testing::HasSubstr("train.head_chunk: expected 0 where recipe.override quantizes "
+                                 "lm_head"));
+  EXPECT_EQ(plan("--set 'recipe={base: fp8_linear, override: {lm_head: bf16}}' "
+                 "--set train.head_chunk=65536")
+                .code,
+            0);
+  EXPECT_THAT(plan("--set 'recipe={base: fp8_linear, override: {head: bf16}}'").err,
+              testing::HasSubstr("or by its name lm_head; got none"));
+}
+
+// No fast row takes these groups.
+TEST(PlanCommand, moments_in_groups_of_64_are_updated_by_the_generic_row) {
+  const test::ScratchFolder folder;
+  const auto plan = [&](const std::string& group) {
+    return test::run_program(folder,
+                             std::string(kPlan) + "--set recipe=coat --set optim.group=" + group)
+        .out;
+  };
+  EXPECT_THAT(plan("64"), testing::HasSubstr("e4m3:run64"));
+  EXPECT_THAT(plan("64"), testing::ContainsRegex("adamw_step [^\n]*e4m3:run64[^\n]*: generic"));
+  EXPECT_THAT(plan("128"), testing::ContainsRegex("adamw_step [^\n]*e4m3:run128[^\n]*: expanded"));
+}
+
 TEST(PlanCommand, names_the_rows_of_an_op_that_has_no_such_row) {
   const test::ScratchFolder folder;
   const test::Outcome outcome =

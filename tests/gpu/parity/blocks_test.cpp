@@ -64,6 +64,8 @@ void add_rounded_quantizers(Table& table) {
     for (const Rounding rounding : {Rounding::rtz, Rounding::ta})
       table.put_codes(OpCode::quantize_both, QuantizeAttrs{.rounding = rounding}, operands,
                       {Dtype::e4m3, ResultType(Dtype::e4m3).transposed(1)});
+    table.put_codes(OpCode::quantize_both, QuantizeAttrs{.rounding = Rounding::rne}, operands,
+                    {Dtype::hif8, ResultType(Dtype::hif8).transposed(1)});
     const QuantizeAttrs integer{.target = 127};
     table.put_nonfinite(OpCode::quantize, integer, operands, {Dtype::int8});
     table.put_codes(OpCode::quantize_both, integer, operands, {Dtype::int8});

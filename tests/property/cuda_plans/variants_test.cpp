@@ -46,6 +46,7 @@ const Sets kVariants[] = {
     {"optim.state_m=f32", "optim.state_v=bf16_sr"},
     {"optim.state_m=e4m3+x", "optim.state_v=e4m3+x"},
     {"optim.state_m=e5m2_sr+x", "optim.state_v=e5m2+x", "optim.group=256"},
+    {"optim.state_m=e4m3+x", "optim.state_v=e5m2+x", "optim.group=64"},
     {"optim.state_m=hif8", "optim.state_v=hif8+x"},
     {"optim.state_m=de8", "optim.state_v=de8", "optim.f32_below=4096"},
     {"recipe.loss_scaling=global"},
@@ -63,6 +64,7 @@ const Sets kVariants[] = {
     {"recipe.activations=hif8"},
     {"recipe.activations=wide"},
     {"recipe.gradient_rounding=hr"},
+    {"recipe.gradient_rounding=rne"},
     {"recipe.activation_scale=tensor"},
     {"recipe.mx_scale=floor"},
     {"recipe.tf32=true"},
@@ -71,6 +73,8 @@ const Sets kVariants[] = {
     {R"(recipe.override={"*": {x: hif8/1x64, w: hif8/32x32, dy: e5m2/1x16}})"},
     {R"(recipe.override={"*": {x: e5m2, w: e5m2, dy: e5m2}})"},
     {R"(recipe.override={"*": fp8_block})"},
+    {"recipe.override={lm_head: fp8_linear}"},
+    {"recipe.override={lm_head: {x: hif8, w: hif8, dy: hif8}}", "train.accumulate=2"},
     {R"(recipe.override={"*": mxfp8})"},
 };
 

@@ -247,7 +247,7 @@ TEST(LossScale, what_saturates_is_an_overflow) {
 
 TEST(LossScale, hifloat8_trains_in_fp16_with_every_scaling_and_rounding) {
   for (const Scaling scaling : {Scaling::none, Scaling::periodic, Scaling::current}) {
-    for (const Rounding rounding : {Rounding::near, Rounding::hr}) {
+    for (const Rounding rounding : {Rounding::near, Rounding::rne, Rounding::hr}) {
       ProgramOptions program = options("hif8", adaptive(0x1p14));
       program.optim.master = Master::fp32;
       program.recipe_options.compute = Dtype::fp16;

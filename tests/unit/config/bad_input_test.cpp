@@ -191,7 +191,7 @@ const BadInput kRanges[] = {
     {"unknown_group",
      "optim: {group: 100}\n",
      {},
-     "run.yaml:1: optim.group: expected one of 128, 256, got '100'"},
+     "run.yaml:1: optim.group: expected one of 64, 128, 256, got '100'"},
     {"budget_with_wrong_suffix",
      "train: {memory_budget: 4 GB}\n",
      {},

@@ -1,5 +1,7 @@
 // adamw_step with every storage of moments and weights: the fast kernel against the scalar
 // formulas.
+#include <array>
+
 #include "backends/cpu/common/isa.h"
 #include "unit/cpu/adamw_support.h"
 #include "unit/cpu/kernels_support.h"
@@ -48,7 +50,7 @@ std::vector<AdamwSetup> all_setups(PowerMath math) {
                      .master = weight.master,
                      .m = state.m,
                      .v = state.v};
-        s.group = turn % 7 == 3 ? 256 : turn % 7 == 5 ? 100 : 128;
+        s.group = std::array{128, 64, 128, 256, 128, 100, 128}[turn % 7];
         s.attrs = {.weight_decay = 0.1,
                    .expand_m = (flags & 1) != 0,
                    .expand_v = (flags & 1) != 0,

@@ -145,6 +145,19 @@ TEST(codec, random_f32_patterns_encode_as_the_oracle) {
   }
 }
 
+// Ties go to even codes, down to where the grid is powers of two and between 0 and the least.
+TEST(codec, hif8_rounds_ties_to_even_codes_where_it_is_asked_to) {
+  ASSERT_TRUE(rounding_supported(Dtype::hif8, Rounding::rne));
+  const std::vector<Point> points = grid(Dtype::hif8);
+  for (size_t i = 0; i + 2 < points.size(); ++i) {
+    const auto tie = static_cast<float>((points[i].value + points[i + 1].value) / 2);
+    const uint32_t rne = encode(Dtype::hif8, tie, Rounding::rne);
+    EXPECT_EQ(rne, (points[i].code & 1u) == 0 ? points[i].code : points[i + 1].code) << tie;
+    EXPECT_EQ(rne & 1u, 0u) << tie;
+    EXPECT_EQ(encode(Dtype::hif8, tie, Rounding::ta), points[i + 1].code) << tie;
+  }
+}
+
 TEST(codec, nearest_encoding_is_monotone) {
   for (const FormatRow& row : kFormats) {
     if (row.dtype == Dtype::e8m0) continue;
@@ -290,7 +303,7 @@ TEST(codec, the_rows_agree_with_their_codes) {
 TEST(codec, unknown_formats_and_roundings_are_errors) {
   EXPECT_THROW(decode(Dtype::f32, 0), Error);
   EXPECT_THROW(encode(Dtype::e4m3, 1.0f, Rounding::hr), Error);
-  EXPECT_THROW(encode(Dtype::hif8, 1.0f, Rounding::rne), Error);
+  EXPECT_THROW(encode(Dtype::hif8, 1.0f, Rounding::floor), Error);
   EXPECT_THROW(encode(Dtype::e8m0, 1.0f, Rounding::near), Error);
   EXPECT_EQ(rounding_from_name("nearest"), Rounding::near);
   EXPECT_EQ(rounding_from_name("up"), std::nullopt);

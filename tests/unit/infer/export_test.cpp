@@ -8,9 +8,11 @@
 
 #include "base/json.h"
 #include "formats/codec.h"
+#include "formats/quantize.h"
 #include "infer/stored_weights.h"
 #include "infer/weights.h"
 #include "io/model_files.h"
+#include "io/quantization_config.h"
 #include "nn/hf_config.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
@@ -111,6 +113,59 @@ TEST(Export, in_fp8_is_near_and_goes_in_and_out_bit_by_bit) {
     }
     EXPECT_EQ(n_linears, 7);  // q, k, v, o, gate, up, down: none of them joined
   }
+}
+
+// Codes and scales are those of the quantizer, and what is read of them is what they decode to.
+TEST(Export, in_hif8_is_what_the_quantizer_makes_and_goes_in_and_out_bit_by_bit) {
+  for (const ModelKind kind : {ModelKind::llama, ModelKind::gpt2}) {
+    const ScratchFolder folder;
+    const ModelSpec spec = shape_of(kind);
+    put_model(folder, spec, Dtype::bf16);
+    convert(folder.path(), folder / "q", {.dtype = ExportDtype::hif8});
+    convert(folder / "q", folder / "again", {.dtype = ExportDtype::hif8});
+    expect_equal_tensors(folder / "again", folder / "q");
+    convert(folder / "q", folder / "stored");
+    expect_equal_tensors(folder / "stored", folder / "q");
+    const WeightReader exact(posix_files(), folder.path(), spec);
+    const WeightReader q(posix_files(), folder / "q", spec);
+    const Quantizer quantizer = linear_quantizer(Dtype::hif8, {.kind = Granularity::Kind::tensor});
+    int n_linears = 0;
+    for (const ParameterSpec& p : model_parameters(spec)) {
+      const std::vector<float> x = exact.read(p.name);
+      if (q.scales(p.name) == nullptr) {
+        EXPECT_EQ(q.read(p.name), x) << p.name;
+        continue;
+      }
+      ++n_linears;
+      EXPECT_EQ(q.stored(p.name).stored, SafeDtype::u8);
+      const MatrixShape shape{p.shape[0], p.shape[1]};
+      std::vector<uint8_t> codes(x.size());
+      std::vector<float> scale(1), y(x.size());
+      quantize(quantizer, shape, x, codes, scale);
+      dequantize(quantizer, shape, codes, scale, y);
+      EXPECT_EQ(q.read(p.name), y) << p.name;
+      EXPECT_EQ(q.scales(p.name)->values, scale) << p.name;
+    }
+    EXPECT_EQ(n_linears, kind == ModelKind::llama ? 7 : 4);
+  }
+}
+
+TEST(Export, in_hif8_says_what_it_is_and_who_reads_it) {
+  const ScratchFolder folder;
+  put_model(folder, shape_of(ModelKind::llama), Dtype::bf16);
+  convert(folder.path(), folder / "q", {.dtype = ExportDtype::hif8});
+  const Json config = Json::parse(posix_files().read_text(folder / "q/config.json"));
+  EXPECT_EQ(config.at("dtype"), "hifloat8");  // at which transformers ends
+  const Json& quantization = config.at("quantization_config");
+  EXPECT_EQ(quantization.at("quant_method"), "octet");
+  EXPECT_EQ(quantization.at("groups").at(0).at("format"), "hif8");
+  const std::string description = quantization.at("description");
+  EXPECT_NE(description.find("HiFloat8 codes (U8)"), std::string::npos);
+  EXPECT_NE(description.find("Octet alone reads them"), std::string::npos);
+  std::vector<std::string> unknown;
+  const auto read = read_quantization_config(posix_files(), folder / "q");
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->unknown_keys, unknown);
 }
 
 // Other programs have a convolution of four extents there.

@@ -111,6 +111,63 @@ TEST_F(Tasks, with_files_of_their_own) {
   EXPECT_EQ(read("svamp").documents.at(0).prompt, "Question: B Q?\nAnswer:");
 }
 
+// NumGLUE's own kinds with a number, and rows of a question and an answer.
+TEST_F(Tasks, of_numbers_take_the_problems_whose_answers_are_numbers) {
+  write("numglue/NumGLUE_test.json", R"({"type": "Type_1", "question": "How many?", "answer": 12}
+{"type": "Type_3", "question": "?", "Option1": "a", "Option2": "b", "answer": "Option 1"}
+{"type": "Type_5", "passage": "P.", "question": "Q?", "answer": {"number": "1,500"}}
+{"type": "Type_5", "passage": "P.", "question": "Who?", "answer": {"number": "", "spans": ["x"]}}
+{"type": "Type_7", "statement1": "s", "statement2": "t", "options": "o", "answer": "neutral"}
+{"type": "Type_8", "question": "E?", "answer": "-0.5"}
+)");
+  const TaskData numglue = read("numglue");
+  ASSERT_EQ(numglue.documents.size(), 3u);
+  EXPECT_EQ(numglue.split, "test, 3 of 6");
+  EXPECT_EQ(numglue.score, TaskScore::last_number);
+  EXPECT_EQ(numglue.documents[0].prompt, "Question: How many?\nAnswer:");
+  EXPECT_EQ(numglue.documents[0].answer, "12");
+  EXPECT_EQ(numglue.documents[1].prompt, "Question: P. Q?\nAnswer:");
+  EXPECT_EQ(numglue.documents[1].answer, "1500");
+  EXPECT_EQ(numglue.documents[2].id, "5");
+  write("mathematica/mathematica.json", R"([{"question": "Solve 2*x = 4 for x.", "answer": "2"},
+      {"problem": "Is 3 prime?", "answer": "True"}])");
+  const TaskData mathematica = read("mathematica");
+  ASSERT_EQ(mathematica.documents.size(), 1u);
+  EXPECT_EQ(mathematica.documents[0].prompt, "Question: Solve 2*x = 4 for x.\nAnswer:");
+  EXPECT_EQ(mathematica.documents[0].answer, "2");
+  write("mathematica/mathematica.json", R"([{"question": "q", "answer": "True"}])");
+  EXPECT_EQ(test::error_of([&] { read("mathematica"); }),
+            "[tasks] " + folder_ +
+                "/mathematica/mathematica.json: expected problems whose answers are numbers");
+}
+
+TEST_F(Tasks, mmlu_asks_by_letter_behind_examples_of_the_subject) {
+  write("mmlu/dev/high_school_physics_dev.csv",
+        "\"One, or\ntwo?\",a,\"b \"\"c\"\"\",d,e,B\r\nq2,1,2,3,4,D\n");
+  write("mmlu/test/high_school_physics_test.csv", "\"q, 3\",5,6,7,8,C\n");
+  write("mmlu/test/astronomy_test.csv", "q4,w,x,y,z,A");
+  write("mmlu/dev/astronomy_dev.csv", "q5,w,x,y,z,A\nq6,w,x,y,z,A\n");
+  const TaskData data = read("mmlu", Convention::lm_eval, 2);
+  ASSERT_EQ(data.documents.size(), 2u);
+  EXPECT_EQ(data.shots, 2);
+  EXPECT_FALSE(data.has_norm);
+  const TaskDocument& document = data.documents[1];
+  EXPECT_EQ(document.id, "high_school_physics/0");
+  EXPECT_EQ(document.gold, 2);
+  EXPECT_EQ(texts(document)[2],
+            "The following are multiple choice questions (with answers) about high school "
+            "physics.\n\nOne, or\ntwo?\nA. a\nB. b \"c\"\nC. d\nD. e\nAnswer: B\n\n"
+            "q2\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer: D\n\nq, 3\nA. 5\nB. 6\nC. 7\nD. 8\nAnswer:| C");
+  EXPECT_EQ(
+      test::error_of([&] { read("mmlu"); }),
+      "[tasks] " + folder_ + "/mmlu/dev/astronomy_dev.csv: expected at least 5 examples, got 2");
+  write("mmlu/test/astronomy_test.csv", "q4,w,x,y,z,E\n");
+  EXPECT_EQ(test::error_of([&] { read("mmlu", Convention::lm_eval, 0); }),
+            "[tasks] " + folder_ +
+                "/mmlu/test/astronomy_test.csv, row 1: expected a question, four choices and a "
+                "letter from A to D, got 6 cells and 'E'");
+}
+
 TEST_F(Tasks, that_cannot_be_read_say_why) {
   EXPECT_EQ(test::error_of([&] { read("hellasvag"); }),
             "--tasks: expected a task, got 'hellasvag'; the nearest is hellaswag");

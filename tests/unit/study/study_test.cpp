@@ -235,6 +235,23 @@ TEST(GroupStudy, shows_what_another_scale_would_have_drawn) {
   }
 }
 
+// The same tensors under both: what is hard in a tensor is hard for both, and does not enter.
+TEST(GroupStudy, pairs_tensors_so_that_a_small_difference_shows) {
+  const std::vector<SnrAndDraw> tensors = {{0.1, 0.5}, {0.2, 0.5}, {0.3, 0.5}, {-0.02, 0.5}};
+  const PairedSnr paired = paired_snr("a", "b", tensors);
+  EXPECT_NEAR(paired.mean, 0.145, 1e-12);
+  EXPECT_NEAR(paired.error,
+              std::sqrt((0.045 * 0.045 + 0.055 * 0.055 + 0.155 * 0.155 + 0.165 * 0.165) / 3 / 4),
+              1e-12);
+  EXPECT_EQ(paired.n, 4);
+  EXPECT_EQ(paired.n_larger, 3);
+  const SnrByScale a = {31, 33, 35, 37}, b = {30, 32, 34, 36.4};
+  const SnrAndDraw difference = difference_over_scales(a, b);
+  EXPECT_NEAR(difference.mean, 0.9, 1e-12);
+  EXPECT_NEAR(difference.error, 0.1, 1e-9);
+  EXPECT_GT(over_scales(a).error, 1);
+}
+
 // A ratio of what is not finite, or of nothing, says nothing of formats.
 TEST(TensorsStudy, names_the_tensors_that_it_leaves_out) {
   const std::map<std::string, std::vector<float>> tensors = {
