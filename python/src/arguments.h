@@ -50,5 +50,6 @@ void bind_formats(nb::module_& module);
 void bind_plan(nb::module_& module);
 void bind_model(nb::module_& module);
 void bind_step_watch(nb::module_& module);
+void bind_sums(nb::module_& module);
 
 }  // namespace octet::python

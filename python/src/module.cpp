@@ -49,4 +49,5 @@ NB_MODULE(_native, module) {
   octet::python::bind_plan(module);
   octet::python::bind_model(module);
   octet::python::bind_step_watch(module);
+  octet::python::bind_sums(module);
 }
