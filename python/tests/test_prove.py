@@ -138,6 +138,15 @@ def test_sums_of_cards_are_recorded_ones(shared):
     assert n == 384
 
 
+def test_products_without_unaligned_scales_are_proved():
+    def f(a, b, scale_a, scale_b):
+        if scale_a.ctypes.data % 16 != 0:
+            raise ValueError("unaligned")
+        return planted.product(a, b, scale_a, scale_b)
+    result = prove.scaled_mm(f, like="numpy", ks=(32,))
+    assert result and not result.skipped and "not taken: scales 4 bytes off: ValueError: unaligned" in result.choices
+
+
 def test_pairs_without_a_rule_are_named():
     from octet.prove._sums import has_rule, tensor_sums
     assert has_rule("e4m3", "e5m2") and not has_rule("e5m2", "e5m2") and not has_rule("e4m3", "e4m3", 80)

@@ -111,6 +111,15 @@ def dense(o, p):
     return o.state[p]["exp_avg"], o.state[p]["exp_avg_sq"]
 
 
+def test_views_keep_strides_and_addresses_on_a_device():
+    torch = torch_or_skip()
+    from octet.prove._libraries import on_device
+    x = torch.arange(200, dtype=torch.int32)
+    for view in (x[1:].reshape(-1)[:120].view(10, 12), x[:200].view(10, 20)[:, 3:9], x[:64].view(8, 8).t()):
+        copy = on_device(view, "cpu")
+        assert torch.equal(copy, view) and copy.stride() == view.stride() and copy.data_ptr() % 16 == view.data_ptr() % 16
+
+
 def test_torch_adamw_is_its_definition():
     torch = torch_or_skip()
     result = prove.optimizer(torch.optim.AdamW, moments=dense)

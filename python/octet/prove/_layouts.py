@@ -48,13 +48,15 @@ def _output(call, x) -> tuple[np.ndarray, np.ndarray]:
 def _compare(result, case, x, wanted, got) -> None:
     for name, a, b in zip(("codes", "scales"), wanted, got):
         a, b = np.ascontiguousarray(a).reshape(-1), np.ascontiguousarray(b).reshape(-1)
-        is_equal = a.view(np.uint8).reshape(a.size, -1) == b.view(np.uint8).reshape(a.size, -1) if a.size == b.size else np.zeros((1, 1), bool)
-        is_equal = is_equal.all(axis=1)
+        if a.size != b.size:
+            result.differ(f"{case}, {name}", f"a matrix {x.shape[0]} x {x.shape[1]}", f"{a.size} of them", b.size)
+            continue
+        is_equal = (a.view(np.uint8).reshape(a.size, -1) == b.view(np.uint8).reshape(a.size, -1)).all(axis=1)
         result.count(is_equal)
         if not is_equal.all():
             i = int(np.flatnonzero(~is_equal)[0])
-            result.differ(f"{case}, {int((~is_equal).sum())} of {is_equal.size} {name}", f"a matrix {x.shape[0]} x {x.shape[1]}, element {i}",
-                          hexes(a[i : i + 1]), hexes(b[i : i + 1]))
+            result.differ(f"{case}, {int((~is_equal).sum())} of {is_equal.size} {name}",
+                          f"a matrix {x.shape[0]} x {x.shape[1]}, element {i}", hexes(a[i : i + 1]), hexes(b[i : i + 1]))
 
 
 def _repeat(call, granularity, result, rng) -> None:

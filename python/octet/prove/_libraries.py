@@ -8,7 +8,7 @@ from .. import formats
 from .._arrays import is_torch
 from .._error import Error
 
-__all__ = ["Refused", "called", "codes_or_values", "give", "read"]
+__all__ = ["Refused", "called", "codes_or_values", "give", "on_device", "read"]
 
 _NAMES = {"f32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
@@ -42,9 +42,17 @@ def give(bits: np.ndarray, source: str, like: str = "numpy", device: str = "cpu"
     import torch
     signed = torch.from_numpy(bits.view({2: np.int16, 4: np.int32}[bits.itemsize]))
     if device != "cpu":
-        whole = torch.empty_strided(signed.shape, signed.stride(), dtype=signed.dtype, device=device)
-        signed = whole.copy_(signed)
+        signed = on_device(signed, device)
     return signed.view(getattr(torch, _NAMES[source]))
+
+
+def on_device(tensor, device: str):
+    """A copy there with the tensor's strides, as far from an address that is a multiple of 16 as the tensor is here."""
+    import torch
+    begin = tensor.data_ptr() % 16 // tensor.element_size()
+    span = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) + 1 if tensor.numel() > 0 else 0
+    memory = torch.empty(begin + span, dtype=tensor.dtype, device=device)
+    return memory.as_strided(tensor.shape, tensor.stride(), begin).copy_(tensor)
 
 
 def read(y) -> np.ndarray:

@@ -12,7 +12,7 @@ __all__ = ["EDGES", "edge_matrices", "regular_matrices", "shapes", "to_source"]
 
 # amax of groups of which no rule but finiteness is asked: their scales may be at an end of the range.
 EDGES = {
-    "zeros": 0.0, "smallest subnormal": 2.0**-149, "subnormal": 3 * 2.0**-140, "largest subnormal": float(np.float32(2.0**-126 * (1 - 2.0**-23))),
+    "zeros": 0.0, "smallest subnormal": 2.0**-149, "subnormal": 3 * 2.0**-140, "largest subnormal": 2.0**-126 - 2.0**-149,
     "smallest normal": 2.0**-126, "2^-127 x 448": 448 * 2.0**-127, "2^-118": 2.0**-118, "2^-110": 2.0**-110, "1e-30": 1e-30, "1e-13": 1e-13,
     "2^100": 2.0**100, "2^127": 2.0**127, "largest": float(np.finfo(np.float32).max), "infinity": np.inf, "NaN": np.nan,
 }
@@ -55,8 +55,8 @@ def _fill(groups: Groups, shape, amax: np.ndarray, format: str, rng) -> np.ndarr
 
 def _amax_boundaries(target: float) -> np.ndarray:
     """Where rules for scales part: powers of two, target times them, half fractions; each with its neighbours."""
-    marks = [m * 2.0**e for e in (-36, -13, -3, -1, 0, 1, 5, 8, 20, 60) for m in (1.0, 1.5, 1.75, 1.875, 1.9375, target / 2.0**np.floor(np.log2(target)))]
-    marks = np.float32(marks).view(np.uint32)
+    factors = (1.0, 1.5, 1.75, 1.875, 1.9375, target / 2.0**np.floor(np.log2(target)))
+    marks = np.float32([m * 2.0**e for e in (-36, -13, -3, -1, 0, 1, 5, 8, 20, 60) for m in factors]).view(np.uint32)
     return np.concatenate([marks + np.uint32(0), marks + np.uint32(1), marks - np.uint32(1)]).view(np.float32)
 
 

@@ -83,7 +83,8 @@ class _Steps:
         self.result.count(hits)
         if not hits.all():
             at = tuple(int(i) for i in np.argwhere(~hits)[0])
-            self.result.differ(f"{case}: {int((~hits).sum())} of {hits.size} differ, first {list(at)}", given(at), f"{expected[at]:.9g}", f"{got[at]:.9g}")
+            self.result.differ(f"{case}: {int((~hits).sum())} of {hits.size} differ, first {list(at)}", given(at),
+                               f"{expected[at]:.9g}", f"{got[at]:.9g}")
 
     def _place(self, w) -> np.ndarray:
         """A unit in the last place of weights."""
@@ -112,8 +113,8 @@ class _Steps:
             update = LR * corrected[0] / (np.sqrt(corrected[1]) + EPS)
             expected, got = before * (1 - LR * DECAY) - update, _numbers(p)
             places = 2 * self._place(np.maximum(np.abs(before), np.abs(expected)))
-            self._hold(f"step {step + 1}", lambda at: f"w {before[at]:.9g}, g {gradient[at]:.9g}, m {m[at]:.9g}, v {v[at]:.9g}", expected, got,
-                       np.abs(got - expected) <= ARITHMETIC * np.abs(update) + places)
+            self._hold(f"step {step + 1}", lambda at: f"w {before[at]:.9g}, g {gradient[at]:.9g}, m {m[at]:.9g}, v {v[at]:.9g}",
+                       expected, got, np.abs(got - expected) <= ARITHMETIC * np.abs(update) + places)
             if not self.result:
                 return
             m, v = self._decoded(optimizer, p, step, m, v)
@@ -123,7 +124,8 @@ class _Steps:
         stored = [_numbers(x) for x in called(self._moments, optimizer, p)]
         for name, format, exact, got in zip("mv", self.stored or (), (m, v), stored):
             bound = _half_steps(exact, format, self.group)
-            self._hold(f"{name} after step {step + 1}, in {format}", lambda at: f"{exact[at]:.9g} +- {bound[at]:.3g}", exact, got, np.abs(got - exact) <= bound)
+            self._hold(f"{name} after step {step + 1}, in {format}", lambda at: f"{exact[at]:.9g} +- {bound[at]:.3g}", exact, got,
+                       np.abs(got - exact) <= bound)
         if self.stored and step == STEPS - 1:
             lost = (stored[1] == 0) & (v > 0)
             if lost.any():
@@ -134,7 +136,8 @@ class _Steps:
         self._same("a second run", self.run(STEPS), self.run(STEPS))
 
     def _same(self, case, expected, got) -> None:
-        self._hold(case, lambda at: f"{STEPS} steps of {list(self.shape)}", expected, got, expected.astype(np.float32).view(np.uint32) == got.astype(np.float32).view(np.uint32))
+        bits = [weights.astype(np.float32).view(np.uint32) for weights in (expected, got)]
+        self._hold(case, lambda at: f"{STEPS} steps of {list(self.shape)}", expected, got, bits[0] == bits[1])
 
     def resume(self) -> None:
         import torch

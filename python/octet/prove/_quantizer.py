@@ -205,7 +205,8 @@ class _Judge:
         self.result.count(hits[~mine])
         if not hits.all() or not of_scale.all():
             at = np.argwhere(~hits)[0].tolist() if not hits.all() else f"scale {int(np.flatnonzero(~of_scale)[0])}"
-            self.result.differ(f"a group of {edge} changes another one", f"group 0: {hexes(x[mine])}", "as beside other groups", f"differs at {at}")
+            self.result.differ(f"a group of {edge} changes another one", f"group 0: {hexes(x[mine])}", "as beside other groups",
+                               f"differs at {at}")
 
     def _edge(self, edge, x, values, scale, is_near) -> None:
         with np.errstate(all="ignore"):

@@ -19,7 +19,8 @@ def proofs(device):
         for format, name in CASTS.items():
             if source != format:
                 what = f"torch {source} to {name}"
-                yield what, partial(cast, lambda x, name=name: x.to(getattr(torch, name)), format, source, like="torch", device=device, what=what)
+                yield what, partial(cast, lambda x, name=name: x.to(getattr(torch, name)), format, source, like="torch", device=device,
+                                    what=what)
     ks = (16, 32, 48, 160, 256, 1024) if device == "cpu" else (16, 32, 48, 128, 160, 256, 1024, 4096, 14336)
     for fast in (False, True) if device == "cuda" else (False,):
         for a, b in (("e4m3", "e4m3"), ("e5m2", "e4m3")):

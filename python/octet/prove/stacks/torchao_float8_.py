@@ -17,7 +17,8 @@ def proofs(device):
             for granularity, is_power in (("tensor", False), ("row", False), ("row", True)):
                 what = f"torchao float8 {source} to {format} {granularity}" + (" power of two" if is_power else "")
                 yield what, partial(quantizer, partial(_quantize, format, granularity == "row", is_power), format, granularity,
-                                    "power_of_two" if is_power else "amax", source=source, like="torch", device=device, inverse=True, what=what)
+                                    "power_of_two" if is_power else "amax", source=source, like="torch", device=device, inverse=True,
+                                    what=what)
 
 
 def _quantize(format, is_row, is_power, x):
