@@ -106,6 +106,18 @@ class Stochastic:
         return codes, np.float32([scale])
 
 
+class StochasticCast:
+    """E4M3 with random words of which `lost` low bits are set: right for 0; for 31 it rounds up half of the time, wherever it is."""
+
+    def __init__(self, lost=0):
+        self.rng, self.lost = np.random.default_rng(2), lost
+
+    def __call__(self, x):
+        words = self.rng.integers(0, 2**32, x.size, dtype=np.uint32)
+        words |= np.uint32((1 << self.lost) - 1)
+        return formats.encode(x, "e4m3", "sr", bits=words)
+
+
 def product(a, b, scale_a, scale_b):
     """Healthy: f32 sums."""
     return formats.decode(a, "e4m3") @ formats.decode(b, "e4m3").T * scale_a * scale_b

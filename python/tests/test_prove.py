@@ -75,6 +75,22 @@ def test_shared_random_bits_are_found():
     assert "apart" in result.first.case or "bias" in result.first.case
 
 
+@pytest.mark.parametrize("source", ["f32", "bf16", "fp16"])
+def test_stochastic_casts_are_proved(source):
+    result = prove.cast(planted.StochasticCast(), "e4m3", source, rounding="stochastic")
+    assert result and result.equal == result.cases > 1 << 20
+    result = prove.cast(planted.StochasticCast(31), "e4m3", source, rounding="stochastic")
+    assert result.first.case.startswith("bias of")
+
+
+@pytest.mark.parametrize("format", ["e4m3", "e5m2", "hif8", "bf16", "fp16", "int8"])
+@pytest.mark.parametrize("source", ["f32", "bf16", "fp16"])
+@pytest.mark.parametrize("saturate", [True, False])
+def test_own_encoders_give_no_alarm(format, source, saturate):
+    result = prove.cast(lambda x: formats.encode(x, format, saturate=saturate), format, source)
+    assert result.first is None and result.equal == result.cases, str(result)
+
+
 def test_first_difference_has_the_simplest_bits():
     """Everything below 1 / 16 is lost: of all inputs the one with the fewest significant bits is shown."""
     result = prove.cast(lambda x: formats.encode(np.where(np.abs(x) < 1 / 16, np.copysign(np.float32(0), x), x), "e4m3"), "e4m3")

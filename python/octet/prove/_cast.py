@@ -11,6 +11,7 @@ from ._inputs import grid, hostile, values_of
 from ._libraries import Refused, called, codes_or_values, give
 from ._result import Clock, Result, hexes
 from ._shrink import simplest, smallest_part
+from ._stochastic import check_stochastic_cast
 
 __all__ = ["cast"]
 
@@ -24,7 +25,8 @@ def cast(f, format: str, source: str = "f32", *, overflow: str | None = None, ro
 
     f: takes an array of one dimension of `source` and gives codes of `format` (any type of their width), or their values as
         float32 or float64, in its shape.
-    format: e4m3 e5m2 hif8 e8m0 bf16 fp16 int8.  rounding: near, or what octet.formats.encode knows.
+    format: e4m3 e5m2 hif8 e8m0 bf16 fp16 int8.  rounding: near, what octet.formats.encode knows, or stochastic: of values between
+        two neighbours those alone, with a bias within 5 standard errors, independently of the values beside them.
     source: bf16 or fp16, of which all 2^16 are cast, or f32: every boundary and tie of the format with neighbours, all of bf16
         and fp16, powers of two, subnormals, specials, and 2^17 random patterns.
     overflow: saturate, nan or inf; None: whichever documented one the stack follows, which `choices` of the result says.
@@ -35,9 +37,13 @@ def cast(f, format: str, source: str = "f32", *, overflow: str | None = None, ro
         raise Error(f"[prove] overflow: expected saturate, nan, inf or None, got {overflow!r}")
     result = Result(what or f"{source} to {format}")
     with Clock(result):
-        definition = _Definition(format, source, overflow, rounding)
+        is_stochastic = rounding == "stochastic"
+        definition = _Definition(format, source, overflow, "near" if is_stochastic else rounding)
         call = _Call(f, source, like, device, format)
         try:
+            if is_stochastic:
+                check_stochastic_cast(call.values, format, source, result)
+                return result
             definition.choose(call(definition.bits), result)
             definition.compare(result, call)
             if layouts and result:
@@ -61,6 +67,14 @@ class _Call:
         if array.shape != bits.shape:
             raise Error(f"[prove] expected a result of shape {bits.shape}, got {array.shape}")
         return canonical(formats.decode(array, self._format) if is_codes else array)
+
+    def values(self, values: np.ndarray) -> np.ndarray:
+        """Of f32 values that the source holds, as f32."""
+        return self(_bits(values, self._where[0])).view(np.float32)
+
+
+def _bits(values: np.ndarray, source: str) -> np.ndarray:
+    return values.view(np.uint32) if source == "f32" else formats.encode(values, source)
 
 
 def canonical(values: np.ndarray) -> np.ndarray:

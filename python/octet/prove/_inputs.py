@@ -22,7 +22,7 @@ def grid(format: str) -> np.ndarray:
     """The finite values of a format that are not negative, ascending, as f64, and one more beyond the largest."""
     width = np.uint16 if format in ("bf16", "fp16") else np.uint8
     values = formats.decode(np.arange(1 << (8 * np.dtype(width).itemsize), dtype=np.uint32).astype(width), format)
-    values = np.unique(np.abs(values[np.isfinite(values)]).astype(np.float64))
+    values = np.unique(np.abs(values[np.isfinite(values) & (values >= 0)]).astype(np.float64))
     beyond = 2 * values[-1] if format == "e8m0" else 2 * values[-1] - values[-2]
     return np.append(values, beyond)
 

@@ -6,14 +6,30 @@ import numpy as np
 
 from ._groups import Groups
 from ._inputs import grid
+from ._matrices import to_source
 from ._result import Result
 
-__all__ = ["check_stochastic"]
+__all__ = ["check_stochastic", "check_stochastic_cast"]
 
 N_ERRORS = 5.0  # standard errors
 FRACTIONS = (0.0, 1 / 16, 1 / 4, 1 / 2, 3 / 4, 15 / 16)
 LAGS = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 N = 1 << 16
+
+
+def _places(points, target) -> list[int]:
+    return [i for i in (3, len(points) // 3, len(points) // 2, 2 * len(points) // 3) if points[i + 1] < target]
+
+
+def check_stochastic_cast(call, format: str, source: str, result: Result) -> None:
+    """Arrays of one value between two neighbours. call: of f32 values that the source holds, gives values in f32."""
+    points = grid(format)
+    for i in _places(points, points[-2]):
+        for fraction in FRACTIONS:
+            for sign in (1.0, -1.0):
+                value = np.float32(sign * (points[i] + fraction * (points[i + 1] - points[i])))
+                if result and to_source(value.reshape(1), source)[0] == value:
+                    _judge(result, call(np.full(N, value)), np.float64(value), sign * points[i], sign * points[i + 1], fraction)
 
 
 def check_stochastic(call, format: str, granularity: str, multiple: int, result: Result) -> None:
@@ -24,8 +40,7 @@ def check_stochastic(call, format: str, granularity: str, multiple: int, result:
     shape = (max(256 // tile[0], 1) * tile[0], max(256 // tile[1], 1) * tile[1])
     groups = Groups(shape, granularity)
     first = np.unique(groups.ids.reshape(-1), return_index=True)[1]
-    places = [i for i in (3, len(points) // 3, len(points) // 2, 2 * len(points) // 3) if points[i + 1] < target]
-    for i in places:
+    for i in _places(points, target):
         for fraction in FRACTIONS:
             for sign in (1.0, -1.0):
                 x = np.full(shape, np.float32(sign * (points[i] + fraction * (points[i + 1] - points[i]))))

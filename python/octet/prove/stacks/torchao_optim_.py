@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from .. import optimizer
+from .. import cast, optimizer
 
 PACKAGES = {"torchao": "torchao", "torch": "torch"}
-COVERS = "AdamW8bit, AdamWFp8: every step, moments, resume, shards"
+COVERS = "AdamW8bit, AdamWFp8: every step, moments, resume, shards; stochastic rounding to bfloat16"
 DEVICES = ("cpu", "cuda")
 
 STORED = {"AdamW8bit": ("de8s", "de8u"), "AdamWFp8": ("e4m3", "e4m3")}
 
 
 def proofs(device):
+    from torchao.optim.quant_utils import _fp32_to_bf16_sr
+    what = "torchao _fp32_to_bf16_sr"
+    yield what, partial(cast, _fp32_to_bf16_sr, "bf16", rounding="stochastic", like="torch", device=device, what=what)
     for name, stored in STORED.items():
         if name == "AdamWFp8" and device == "cuda" and not _has_fp8():
             continue
