@@ -70,6 +70,23 @@ def test_healthy_function_gives_no_alarm(name):
     assert result.equal == result.cases > 1000
 
 
+@pytest.mark.parametrize("source", ["f32", "bf16", "fp16"])
+def test_strides_that_are_ignored_are_found(source):
+    """A matrix with padding behind its rows is read as if it had none."""
+    def f(x):
+        if x.strides[0] > x.shape[1] * x.itemsize:
+            x = np.lib.stride_tricks.as_strided(x, x.shape, (x.shape[1] * x.itemsize, x.itemsize))
+        return planted.by_groups(np.asarray(x, np.float32))
+    result = prove.quantizer(f, "e4m3", "1x32", source=source, multiple=32)
+    assert "rows with padding behind them" in result.first.case
+    assert prove.quantizer(lambda x: planted.by_groups(np.asarray(x, np.float32)), "e4m3", "1x32", source=source, multiple=32)
+
+
+def test_int8_gives_no_alarm():
+    result = prove.quantizer(lambda x: tuple(formats.quantize(x, "int8", "row")), "int8", "row")
+    assert result.first is None and result.equal == result.cases, str(result)
+
+
 def test_shared_random_bits_are_found():
     result = prove.quantizer(planted.Stochastic(is_shared=True), rounding="stochastic")
     assert "apart" in result.first.case or "bias" in result.first.case

@@ -73,10 +73,7 @@ class _Call:
         """x as f takes it, with x's strides."""
         if self.source == "f32":
             return give(x.view(np.uint32), "f32", *self._where)
-        bits = formats.encode(x, self.source, saturate=False)
-        if not x.flags.c_contiguous and x.T.flags.c_contiguous:
-            bits = np.ascontiguousarray(bits.T).T
-        return give(bits, self.source, *self._where)
+        return give(_laid_out_as(x, formats.encode(x, self.source, saturate=False)), self.source, *self._where)
 
     def raw(self, given):
         codes, scale = called(self._f, given)
@@ -94,6 +91,17 @@ class _Call:
             raise Error(f"[prove] expected {groups.count} scales of {x.shape} in groups {self.granularity}, got {scale.size}")
         with np.errstate(divide="ignore"):
             return values, np.float32(1) / scale if self._inverse else scale
+
+
+def _laid_out_as(x: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """16-bit words with the strides of f32 x, as many elements from a multiple of 16 bytes; ones (NaN) between them."""
+    strides = [stride // 4 for stride in x.strides]
+    span = sum((n - 1) * stride for n, stride in zip(x.shape, strides)) + 1
+    begin = x.ctypes.data % 16 // 4
+    memory = np.full(span + begin, 0xFFFF, np.uint16)
+    view = np.lib.stride_tricks.as_strided(memory[begin:], x.shape, [2 * stride for stride in strides])
+    view[...] = bits
+    return view
 
 
 def _f32_scales(scale: np.ndarray) -> np.ndarray:
@@ -214,7 +222,8 @@ class _Judge:
         if edge == "infinity":
             return  # nobody documents more than that other groups do not change
         if edge == "NaN":
-            self._hold(edge, x, decoded, ~np.isnan(x) | np.isnan(decoded), scale, "NaN")
+            may_be_zero = any(choice.name == "zero" for choice in choices_of("nan", self.call.format))
+            self._hold(edge, x, decoded, ~np.isnan(x) | np.isnan(decoded) | (may_be_zero & (decoded == 0)), scale, "NaN")
             return
         if edge == "zeros":
             self._hold(edge, x, decoded, (values == 0) & (decoded == 0), scale, "0")
