@@ -6,6 +6,7 @@
     octet.plan, octet.train  what a run will take, and the run itself
     octet.load               a trained model: logits, nll, generate, weights
     octet.study              error studies as arrays
+    octet.prove              other stacks against exact definitions
     octet.run                any other command of the program
     octet.Error              every error, one line
 
@@ -19,7 +20,7 @@ import importlib
 from ._error import Error
 from ._version import __version__
 
-_MODULES = ("formats", "graph", "optim", "study")
+_MODULES = ("formats", "graph", "optim", "prove", "study")
 _FUNCTIONS = {"load": "._model", "plan": "._plan", "run": "._program", "train": "._train"}
 
 __all__ = ["Error", "__version__", *_MODULES, *_FUNCTIONS]

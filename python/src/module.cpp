@@ -50,4 +50,5 @@ NB_MODULE(_native, module) {
   octet::python::bind_model(module);
   octet::python::bind_step_watch(module);
   octet::python::bind_graph(module);
+  octet::python::bind_sums(module);
 }

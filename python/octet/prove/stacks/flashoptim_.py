@@ -1,0 +1,18 @@
+"""FlashOptim's AdamW with 8-bit states, which needs a CUDA device."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from .. import optimizer
+
+PACKAGES = {"flashoptim": "flashoptim", "torch": "torch"}
+COVERS = "FlashAdamW: zero gradients, resume, shards, repetition"
+DEVICES = ("cuda",)
+
+
+def proofs(device):
+    import flashoptim
+    for dtype in ("float32", "bfloat16"):
+        what = f"flashoptim FlashAdamW {dtype}"
+        yield what, partial(optimizer, flashoptim.FlashAdamW, dtype=dtype, device=device, what=what)

@@ -1,0 +1,211 @@
+"""octet.prove: casts, quantizers and products that are right, and ten planted faults."""
+
+import time
+
+import numpy as np
+import planted
+import pytest
+
+import octet
+from octet import formats, prove
+
+
+def e4m3(f, **options):
+    return lambda: prove.cast(f, "e4m3", "f32", **options)
+
+
+def groups(f, **options):
+    return lambda: prove.quantizer(f, "e4m3", "1x32", multiple=32, **options)
+
+
+def mm(f, **options):
+    return lambda: prove.scaled_mm(f, like="numpy", ks=(32, 256, 4096), **options)
+
+
+# What the first difference says, by fault. Threads: docs/prove.md.
+PLANTED = {
+    "lost columns of a product": (mm(planted.lost_columns), "columns [3, 7, 11"),
+    "transpose of a tile": (groups(planted.as_memory_lies), "transposed"),
+    "NaN of a quantizer": (groups(planted.amax_in_fp16), "inf"),
+    "bits of stochastic rounding": (lambda: prove.quantizer(planted.Stochastic(bits=31), rounding="stochastic"), "bias"),
+    "E8M0 code 0": (groups(lambda x: planted.by_e8m0(x, False), scale="e8m0"), "with scale 5.877"),
+    "race of scales": (groups(planted.Race()), ""),
+    "two arithmetics": (e4m3(planted.through_bf16), "right when alone"),
+    "tiny groups": (groups(planted.without_bound), "nan with scale 0"),
+    "unaligned scales": (mm(planted.aligned_scales), "4 bytes off"),
+    "short accumulator": (mm(planted.card(0), rule=True, sums="promoted"), "promoted every 128"),
+}
+
+HEALTHY = {
+    "E4M3 by arithmetic": e4m3(planted.own_e4m3),
+    "NumPy's float16": lambda: prove.cast(lambda x: x.astype(np.float16), "fp16"),
+    "Octet's quantizers": lambda: prove.quantizer(lambda x: tuple(formats.quantize(x, "e4m3", "1x16")), "e4m3", "1x16"),
+    "Octet's HiF8": lambda: prove.quantizer(lambda x: tuple(formats.quantize(x, "hif8", "row")), "hif8", "row"),
+    "groups of 32": groups(planted.by_groups),
+    "MX": groups(planted.by_e8m0, scale="e8m0"),
+    "stochastic rounding": lambda: prove.quantizer(planted.Stochastic(), rounding="stochastic"),
+    "products in f32": mm(planted.product, sums="f32"),
+    "a card": mm(planted.card(128), rule=True, sums="promoted"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_fault_is_found(name):
+    proof, words = PLANTED[name]
+    result = proof()
+    assert not result and result.equal < result.cases
+    assert words in result.first.line()
+
+
+def test_planted_faults_are_found_within_a_minute():
+    begin = time.perf_counter()
+    assert [name for name, (proof, _) in PLANTED.items() if proof()] == []
+    assert time.perf_counter() - begin < 60
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_function_gives_no_alarm(name):
+    result = HEALTHY[name]()
+    assert result.first is None and not result.skipped, str(result)
+    assert result.equal == result.cases > 1000
+
+
+@pytest.mark.parametrize("source", ["f32", "bf16", "fp16"])
+def test_strides_that_are_ignored_are_found(source):
+    """A matrix with padding behind its rows is read as if it had none."""
+    def f(x):
+        if x.strides[0] > x.shape[1] * x.itemsize:
+            x = np.lib.stride_tricks.as_strided(x, x.shape, (x.shape[1] * x.itemsize, x.itemsize))
+        return planted.by_groups(np.asarray(x, np.float32))
+    result = prove.quantizer(f, "e4m3", "1x32", source=source, multiple=32)
+    assert "rows with padding behind them" in result.first.case
+    assert prove.quantizer(lambda x: planted.by_groups(np.asarray(x, np.float32)), "e4m3", "1x32", source=source, multiple=32)
+
+
+def test_int8_gives_no_alarm():
+    result = prove.quantizer(lambda x: tuple(formats.quantize(x, "int8", "row")), "int8", "row")
+    assert result.first is None and result.equal == result.cases, str(result)
+
+
+def test_shared_random_bits_are_found():
+    result = prove.quantizer(planted.Stochastic(is_shared=True), rounding="stochastic")
+    assert "apart" in result.first.case or "bias" in result.first.case
+
+
+@pytest.mark.parametrize("source", ["f32", "bf16", "fp16"])
+def test_stochastic_casts_are_proved(source):
+    result = prove.cast(planted.StochasticCast(), "e4m3", source, rounding="stochastic")
+    assert result and result.equal == result.cases > 1 << 20
+    result = prove.cast(planted.StochasticCast(31), "e4m3", source, rounding="stochastic")
+    assert result.first.case.startswith("bias of")
+
+
+@pytest.mark.parametrize("format", ["e4m3", "e5m2", "hif8", "bf16", "fp16", "int8"])
+@pytest.mark.parametrize("source", ["f32", "bf16", "fp16"])
+@pytest.mark.parametrize("saturate", [True, False])
+def test_own_encoders_give_no_alarm(format, source, saturate):
+    result = prove.cast(lambda x: formats.encode(x, format, saturate=saturate), format, source)
+    assert result.first is None and result.equal == result.cases, str(result)
+
+
+def test_first_difference_has_the_simplest_bits():
+    """Everything below 1 / 16 is lost: of all inputs the one with the fewest significant bits is shown."""
+    result = prove.cast(lambda x: formats.encode(np.where(np.abs(x) < 1 / 16, np.copysign(np.float32(0), x), x), "e4m3"), "e4m3")
+    assert result.first.input == "0x3d000000 = 0.03125" and result.first.expected == "0.03125 (0x10)" and result.first.got == "0 (0x00)"
+    assert "first difference" in str(result) and "0x3d000000" in str(result)
+
+
+def test_fault_that_needs_neighbours_is_shrunk():
+    """An element is wrong when a NaN stands before it."""
+    def f(x):
+        codes = formats.encode(x, "e4m3")
+        codes[1:][np.isnan(x[:-1]) & (np.abs(x[1:]) == 1.5)] = 0
+        return codes
+    x = np.float32([np.nan, 1.5])
+    assert formats.decode(f(x), "e4m3")[1] == 0
+    result = prove.cast(lambda x: f(np.concatenate([x, np.float32([np.nan, 1.5])]))[: len(x)], "e4m3")
+    assert result  # nothing in the middle of the sorted inputs
+
+
+@pytest.mark.parametrize("overflow, is_right", [("saturate", True), ("nan", False), (None, True)])
+def test_overflow_is_held_to_what_is_promised(overflow, is_right):
+    result = prove.cast(lambda x: formats.encode(x, "e4m3"), "e4m3", "fp16", overflow=overflow)
+    assert bool(result) is is_right
+    if not is_right:
+        assert result.first.case == "overflow" and result.first.expected == "nan (0x7f)"
+
+
+def test_choices_are_followed_by_all_inputs_or_are_none():
+    def f(x):
+        codes = formats.encode(x, "e4m3", saturate=False)
+        return np.where((x > 1e9) & np.isfinite(x), np.uint8(0x7E), codes)  # large ones saturate, others do not
+    result = prove.cast(f, "e4m3")
+    assert result.first.case == "overflow" and any("no documented choice" in c for c in result.choices)
+
+
+def test_choices_have_sources():
+    for choice in prove.CHOICES:
+        assert choice.source and choice.name
+        assert set(choice.formats.split()) <= set(formats.formats())
+
+
+@pytest.mark.parametrize("split, chain", [(1, 0), (1, 128), (3, 0)])
+def test_ways_of_adding_are_told(split, chain):
+    result = prove.scaled_mm(planted.card(chain, split), like="numpy", rule=True, ks=(4096,))
+    assert result
+    expected = ("one chain (fast accumulation)" if chain == 0 else f"promoted every {chain}") + (f", K split in {split}" if split > 1 else "")
+    assert f"sums at K 4096: {expected}" in result.choices
+
+
+def test_sums_of_cards_are_recorded_ones(shared):
+    """The binding, against products of an H200 (promoted and fast)."""
+    recorded = np.load(shared / "vectors" / "tensor_sums" / "hopper_products.npz")
+    n = 0
+    for name in ("e4m3_e4m3_normal_256", "e5m2_e4m3_wide_160", "e4m3_e5m2_mean_1024"):
+        types = name.split("_")[:2]
+        a, b = (formats.decode(recorded[f"{name}_{side}"][:8], t) for side, t in zip("ab", types))
+        for mode, chain in (("fast", 0), ("slow", 128)):
+            sums = prove._scaled_mm.tensor_sums(a, b, *types, prove._scaled_mm.Sums(chain))
+            assert sums.view(np.uint32).tolist() == recorded[f"{name}_{mode}"][:8, :8].tolist()
+            n += sums.size
+    assert n == 384
+
+
+def test_products_without_unaligned_scales_are_proved():
+    def f(a, b, scale_a, scale_b):
+        if scale_a.ctypes.data % 16 != 0:
+            raise ValueError("unaligned")
+        return planted.product(a, b, scale_a, scale_b)
+    result = prove.scaled_mm(f, like="numpy", ks=(32,))
+    assert result and not result.skipped and "not taken: scales 4 bytes off: ValueError: unaligned" in result.choices
+
+
+def test_pairs_without_a_rule_are_named():
+    from octet.prove._sums import has_rule, tensor_sums
+    assert has_rule("e4m3", "e5m2") and not has_rule("e5m2", "e5m2") and not has_rule("e4m3", "e4m3", 80)
+    with pytest.raises(octet.Error, match="expected a pair of types with a rule for capability 90, got e5m2 and e5m2"):
+        tensor_sums(np.ones((1, 4)), np.ones((1, 4)), "e5m2", "e5m2")
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: prove.cast(len, "e4m3", overflow="wrap"), "overflow: expected saturate, nan, inf or None, got 'wrap'"),
+    (lambda: prove.cast(len, "e4m3", "f64"), "source: expected one of f32 bf16 fp16, got 'f64'"),
+    (lambda: prove.quantizer(len, "fp16"), "got 'fp16'"),
+    (lambda: prove.quantizer(len, granularity="4"), "granularity: expected tensor, row, 1xG or BxB, got '4'"),
+    (lambda: prove.scaled_mm(len, sums="exact"), "got 'exact'"),
+])
+def test_arguments_are_named(call, words):
+    with pytest.raises(octet.Error, match=words.replace("(", "\\(")):
+        call()
+
+
+def test_refusal_is_no_fault():
+    def f(x):
+        raise TypeError("no such type")
+    result = prove.cast(f, "e4m3")
+    assert result and result.skipped == "TypeError: no such type" and result.cases == 0
+
+
+def test_wrong_shape_and_width_are_faults():
+    assert "shape" in prove.cast(lambda x: formats.encode(x, "e4m3")[1:], "e4m3").first.got
+    assert "1 bytes each" in prove.cast(lambda x: formats.encode(x, "bf16"), "e4m3").first.got
