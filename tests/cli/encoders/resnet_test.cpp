@@ -100,7 +100,8 @@ TEST(ResNetRuns, accumulate_and_share_the_statistics_of_all_their_rows) {
   }
   // A step that is skipped moves nothing: the weights are thrown out of all bounds before.
   const std::string bad =
-      "--set optim.lr=1000 --set optim.warmup=0 --set optim.weight_decay=10 --set optim.clip=1 ";
+      "--set optim.lr=1000 --set optim.warmup=0 --set optim.weight_decay=10 --set optim.clip=1 "
+      "--set train.max_nonfinite_steps=100 ";
   for (const char* keys :
        {"--set train.batch=6 ", "--set train.batch=3 --set train.accumulate=2 "}) {
     const auto at = [&](int step) {
