@@ -15,7 +15,7 @@ namespace {
 struct ConvertFlags {
   std::string from, to, dtype;
   uint64_t max_shard = ExportOptions{}.max_shard;
-  bool strict = false, allow_nonfinite = false, adapter_only = false;
+  bool strict = false, allow_nonfinite = false, adapter_only = false, fold_norms = false;
 };
 
 ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
@@ -24,6 +24,7 @@ ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOpti
   ModelSource source =
       find_model_source(files, model_path(files, flags.from), how.log, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = how.nonfinite;
+  if (flags.fold_norms) source = with_folded_norms(std::move(source));
   return flags.adapter_only ? export_adapter(files, source, flags.to, how.log)
                             : export_model(files, source, flags.to, how);
 }
@@ -69,6 +70,9 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
           "of a run with lora.rank its adapters alone, as PEFT stores them; without it they are "
           "merged into the weights")
       ->excludes(dtype);
+  convert->add_flag("--fold-norms", flags->fold_norms,
+                    "of a folder of kind resnet: write convolutions that hold the batch norms "
+                    "behind them");
   add_strict_flag(*convert, flags->strict);
   add_nonfinite_flag(*convert, flags->allow_nonfinite);
   convert->callback([flags, &options] { run_convert(*flags, options); });

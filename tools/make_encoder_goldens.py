@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fixtures of encoders: tiny random models of transformers, what they give, and gradients.
 
-    tools/make_encoder_goldens.py FOLDER      writes FOLDER/NAME.safetensors for every case below
+    tools/make_encoder_goldens.py FOLDER [NAME...]    writes FOLDER/NAME.safetensors for every case below, or for these
 
 A file holds config.json and the sizes as metadata, and the tensors
     w:NAME    the model's state, by transformers' names
@@ -29,6 +29,8 @@ IMAGE = {**SMALL, "image_size": 12, "patch_size": 4, "num_channels": 3, "hidden_
          "attention_probs_dropout_prob": 0}
 CLASSES = {str(i): f"LABEL_{i}" for i in range(5)}
 
+RESNET = {"num_channels": 3, "embedding_size": 8, "depths": [2, 1], "id2label": CLASSES}
+
 CASES = {
     "vit": ("ViTForImageClassification", {**IMAGE, "id2label": CLASSES}),
     "deit": ("DeiTForImageClassification", {**IMAGE, "id2label": CLASSES}),
@@ -42,6 +44,12 @@ CASES = {
     "roberta_classes": ("RobertaForSequenceClassification", {**TEXT, "type_vocab_size": 1, "id2label": CLASSES}),
     "distilbert_masked": ("DistilBertForMaskedLM", DISTIL),
     "distilbert_classes": ("DistilBertForSequenceClassification", {**DISTIL, "id2label": CLASSES}),
+    "resnet_basic": ("ResNetForImageClassification", {**RESNET, "image_size": 30, "layer_type": "basic",
+                                                      "hidden_sizes": [8, 12]}),
+    "resnet_bottleneck": ("ResNetForImageClassification", {**RESNET, "image_size": 33, "layer_type": "bottleneck",
+                                                           "hidden_sizes": [8, 16], "downsample_in_first_stage": True}),
+    "resnet_early": ("ResNetForImageClassification", {**RESNET, "image_size": 32, "layer_type": "bottleneck",
+                                                      "hidden_sizes": [12, 16], "downsample_in_bottleneck": True}),
 }
 
 BATCH, SEQ = 3, 10
@@ -75,6 +83,8 @@ def with_values(model, value_of):
     for mine, theirs in zip(other.parameters(), model.parameters()):
         value = value_of(theirs)
         mine.data = torch.zeros_like(mine) if value is None else torch.zeros_like(mine) + value
+    for buffer in other.buffers():  # statistics have no gradient
+        buffer.zero_()
     return other
 
 
@@ -88,6 +98,11 @@ def make(name, architecture, fields):
     with torch.no_grad():
         for one in model.parameters():
             one.add_(torch.randn_like(one) * 0.1)
+        for key, one in model.named_buffers():
+            if key.endswith("running_mean"):
+                one.copy_(torch.randn_like(one) * 0.1)
+            if key.endswith("running_var"):
+                one.copy_(torch.rand_like(one) + 0.5)
     if "image_size" in fields:
         pixels = torch.randn(BATCH, 3, fields["image_size"], fields["image_size"])
         given, inputs = {"pixel_values": pixels}, {"pixels": pixels}
@@ -121,8 +136,10 @@ def make(name, architecture, fields):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
+    names = sys.argv[2:] or list(CASES)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (architecture, fields) in CASES.items():
+    for name in names:
+        architecture, fields = CASES[name]
         tensors, meta = make(name, architecture, fields)
         save_file(tensors, folder / f"{name}.safetensors", metadata=meta)
         print(name, sum(value.nbytes for value in tensors.values()))

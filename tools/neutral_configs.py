@@ -15,8 +15,8 @@ torch.set_num_threads(1)
 
 DECODERS = ["llama_llama3", "mistral", "qwen2_window", "qwen3_yarn", "olmo", "olmo2", "smollm3", "gpt2", "pythia"]
 ENCODERS = ["bert_masked", "bert_classes", "bert_span", "bert_features", "roberta_masked", "roberta_classes",
-            "distilbert_masked", "distilbert_classes", "vit", "deit"]
-ALL = "llama mistral qwen2 qwen3 olmo olmo2 smollm3 gpt2 gpt_neox bert roberta distilbert vit deit"
+            "distilbert_masked", "distilbert_classes", "vit", "deit", "resnet_basic", "resnet_bottleneck"]
+ALL = "llama mistral qwen2 qwen3 olmo olmo2 smollm3 gpt2 gpt_neox bert roberta distilbert vit deit resnet"
 CLOSE = 1e-6
 
 # Of generation by transformers: octet's flags take their place.
@@ -56,7 +56,8 @@ TOKENS = {"bos_token_id": (3, 5), "eos_token_id": (3, [4, 5]), "pad_token_id": (
 OTHERS = {
     "encoder_stride": (8, 4), "pooler_act": ("relu", "gelu"), "pooler_output_size": (32, 16), "summary_activation": ("tanh", "relu"),
     "summary_first_dropout": (0.3, 0.6), "summary_proj_to_labels": (True, False), "summary_type": ("mean", "cls_index"),
-    "summary_use_proj": (True, False), "is_decoder": (True, False),
+    "summary_use_proj": (True, False), "is_decoder": (True, False), "stage_names": (["a", "b"], ["stem"]),
+    "out_features": (["stage1"], ["stem"]), "out_indices": ([1], [0]),
 }
 GROUPS = [GENERATION, SOFTWARE, TRAINING, TOKENS, OTHERS]
 # Models whose reader takes a key of these groups, or refuses it.

@@ -54,14 +54,38 @@ void accumulate_histories(Graph& graph, bool add) {
   }
 }
 
-// A step that is skipped changes no state: amax histories move on only where it is not.
-void keep_amax_histories(Builder& builder) {
+// Whether the output is the next value of a statistic of the batches.
+bool is_statistic(const Graph& graph, const GraphOutput& output) {
+  const GraphInput* input = output.updates == kNoValue ? nullptr : graph.input_of(output.updates);
+  return input != nullptr && input->kind == InputKind::statistic;
+}
+
+// Each micro-batch's next value of a statistic is made from the old one: the step's is their mean.
+void accumulate_statistics(Graph& graph, bool add) {
+  Builder builder(graph);
+  builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "accumulate"};
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    if (!is_statistic(graph, graph.outputs[i])) continue;
+    const std::string name = graph.input_of(graph.outputs[i].updates)->name;
+    const ValueId next = graph.outputs[i].value;
+    const ValueId total = builder.state(StateUse::accumulated_statistic, name, graph.type(next));
+    graph.outputs[i] = {.name = next_name(state_name(StateUse::accumulated_statistic, name)),
+                        .value = add ? builder.add(total, next) : next,
+                        .updates = total};
+  }
+}
+
+// A step that is skipped changes no state: amax histories and statistics move on only where it is
+// not.
+void keep_states(Builder& builder) {
   Graph& graph = builder.graph();
   const ValueId skipped = graph.find_output("found_nonfinite")->value;
   builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "amax_history"};
   std::map<Shape, ValueId> flags;
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
-    if (history_of(graph, graph.outputs[i]) == nullptr) continue;
+    const bool is_history = history_of(graph, graph.outputs[i]) != nullptr;
+    if (!is_history && !is_statistic(graph, graph.outputs[i])) continue;
+    if (!is_history) builder.tag.origin = "statistics";
     const auto [name, next, history] = graph.outputs[i];
     const Shape shape = graph.type(history).shape;
     const auto [flag, added] = flags.try_emplace(shape, kNoValue);
@@ -76,7 +100,7 @@ void guarded_update(Builder& builder, const std::vector<UpdateItem>& items,
   StepGuards guards{.flag = flag};
   if (options.loss_scale) guards.loss_scale = loss_scale(builder, options.loss_scale);
   build_update(builder, items, options.optim, guards);
-  keep_amax_histories(builder);
+  keep_states(builder);
   if (options.loss_scale) {
     const ValueId skipped = builder.graph().find_output("found_nonfinite")->value;
     update_loss_scale(builder, options.loss_scale, skipped);
@@ -162,6 +186,7 @@ Graph accumulate(const Graph& typed, Accumulate how) {
     }
   }
   accumulate_histories(result, add);
+  accumulate_statistics(result, add);
   if (const ValueId flag = take_output(result, kQuantizerFlag); flag != kNoValue) {
     const ValueId total = builder.state(StateUse::accumulated_flag, "", result.type(flag));
     builder.next(total, add ? builder.binary(OpCode::any_of, total, flag) : flag);
@@ -201,6 +226,14 @@ Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options
     const auto& [use, site] = source->key;
     const ValueId history = builder.state(use, site, type);
     builder.next(history, builder.state(accumulated(use), site, type));
+  }
+  for (const GraphOutput& output : typed.outputs) {
+    if (!is_statistic(typed, output)) continue;
+    const TensorType& type = typed.type(output.updates);
+    const std::string& name = typed.input_of(output.updates)->name;
+    const ValueId old = builder.input(InputKind::statistic, name, type);
+    const ValueId total = builder.state(StateUse::accumulated_statistic, name, type);
+    builder.next(old, builder.scaled(total, 1.0 / options.accumulate));
   }
   guarded_update(builder, items, options, flag);
   append_weight_copies(builder, typed, CopiesOf::trained);

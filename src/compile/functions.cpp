@@ -175,7 +175,9 @@ const Graph& TypedGraphs::training(const BatchSize& size, StepKind kind) {
   passes.push_back({.name = "autodiff",
                     .run = [gradients](const Graph& graph) { return autodiff(graph, gradients); }});
   passes.push_back({.name = "simplify", .run = simplify});
-  const Graph logical = run_passes(options_.forward(size, ForwardKind::loss), passes, &log_);
+  BatchSize trained = size;
+  trained.statistics = BatchStatistics::own;
+  const Graph logical = run_passes(options_.forward(trained, ForwardKind::loss), passes, &log_);
   options_.optim = for_parameters(std::move(options_.optim), logical);
   if (options_.optim.stores_scaled()) {
     options_.optim.gradient_rms = predicted_gradients(logical, initial_rms(logical, options));

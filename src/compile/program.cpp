@@ -13,7 +13,8 @@ namespace {
 
 bool lasts(const GraphInput& input) {
   return input.kind == InputKind::parameter || input.kind == InputKind::state ||
-         input.kind == InputKind::derived || input.kind == InputKind::constant;
+         input.kind == InputKind::derived || input.kind == InputKind::constant ||
+         input.kind == InputKind::statistic;
 }
 
 // The inputs that keep their values between calls, as a graph of their own.

@@ -114,6 +114,18 @@ struct ReadValue {
     if (numbers.empty()) fail();
     values = std::move(numbers);
   }
+  // 0: what the model fills in.
+  void read(std::vector<int64_t>& values) const {
+    std::vector<int64_t> numbers;
+    for_each_item([&](const YAML::Node& item) {
+      const auto number =
+          is_plain(item) ? signed_number<int64_t>(item.Scalar()) : std::optional<int64_t>();
+      if (!number || !is_within(row.limits.bounds, static_cast<double>(*number))) fail_item(item);
+      numbers.push_back(*number);
+    });
+    if (numbers == std::vector<int64_t>{0}) numbers.clear();
+    values = std::move(numbers);
+  }
   void read(std::vector<std::string>& values) const {
     std::vector<std::string> names;
     for_each_item([&](const YAML::Node& item) {

@@ -70,7 +70,9 @@ std::string_view dtype_word(const std::vector<TensorSource>& tensors) {
     const SafeDtype stored = tensor.decl.stored;
     const bool is_scale =
         tensor.decl.name.ends_with("_scale") || tensor.decl.name.ends_with("_scale_inv");
-    if (is_scale) continue;
+    const bool is_statistic =
+        tensor.decl.name.ends_with(".running_mean") || tensor.decl.name.ends_with(".running_var");
+    if (is_scale || is_statistic) continue;
     if (stored == SafeDtype::f32) return "float32";
     if (stored == SafeDtype::f16) widest = stored;
   }
@@ -221,6 +223,22 @@ void check_exportable(const ModelSpec& spec) {
   throw Error(ErrorCode::invalid_argument,
               "[convert] expected a shape that {}'s config.json has keys for, got another",
               model_def(spec.kind).name);
+}
+
+ModelSource with_folded_norms(ModelSource source) {
+  const ModelDef& def = model_def(source.spec.kind);
+  if (!def.is_convolutional) {
+    throw Error(ErrorCode::invalid_argument,
+                "[fold_norms] expected a model with batch norms, got kind {}", def.name);
+  }
+  if (source.run && !source.spec.folded_norms) {
+    throw Error(ErrorCode::invalid_argument,
+                "[fold_norms] expected a model folder of kind {}, whose batch norms are folded "
+                "into its convolutions, got the run '{}': octet convert makes one of it",
+                def.name, source.folder);
+  }
+  source.spec.folded_norms = true;
+  return source;
 }
 
 ExportResult write_model_folder(Files& files, const ModelSource& source, const std::string& folder,

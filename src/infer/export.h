@@ -48,6 +48,11 @@ struct ExportOptions {
   Log log = {};
 };
 
+// The same model with its batch norms in the convolutions before them (ModelSpec::folded_norms).
+// Throws Error{invalid_argument} of a model without batch norms, and of a run, whose masters have
+// them.
+ModelSource with_folded_norms(ModelSource source);
+
 struct ExportResult {
   int64_t n_tensors = 0, n_bytes = 0, n_shards = 0;
 };

@@ -7,6 +7,7 @@
 #include "base/named_enum.h"
 #include "formats/arrays.h"
 #include "formats/codec.h"
+#include "infer/convolution_weights.h"
 #include "infer/matrix_quantizer.h"
 #include "infer/stored_weights.h"
 #include "ir/fixed_scale.h"
@@ -62,23 +63,43 @@ TensorSource stored_scales(const ExportWeights& weights, const ParameterSpec& pa
   return source_beside(weights.compute().files(), parameter.name + scales.substr(n_weight), scales);
 }
 
+// Whether the bytes of a tensor are those of a file: values and their order.
+bool has_bytes_of_files(const ExportWeights& weights, const ParameterSpec& parameter) {
+  const StoredTensor& stored = weights.compute().stored(parameter.name);
+  const bool is_plain = stored.dtype && !is_quantized(*stored.dtype);
+  const bool is_of_run = is_plain && channel_order(parameter) && stored.shape == parameter.shape;
+  return !is_of_run && !weights.compute().is_folded(parameter.name);
+}
+
+std::vector<float> in_file_order(const ParameterSpec& parameter, std::vector<float> values) {
+  const auto order = channel_order(parameter);
+  if (!order) return values;
+  std::vector<float> file(values.size());
+  to_file_order(*order, values, file);
+  return file;
+}
+
 // The compute copy, or with f32 the master.
 TensorSource real_source(const ExportWeights& weights, const ParameterSpec& parameter,
                          Dtype dtype) {
   const StoredTensor& stored = weights.compute().stored(parameter.name);
   const bool of_masters = dtype == Dtype::f32 && weights.has_masters();
-  if (stored.stored == stored_as(dtype) && !of_masters) return stored_source(weights, parameter);
+  if (stored.stored == stored_as(dtype) && !of_masters && has_bytes_of_files(weights, parameter))
+    return stored_source(weights, parameter);
   return {tensor_decl(parameter.name, dtype, file_shape(parameter)),
           [&weights, &parameter, dtype, of_masters](const ByteSink& sink) {
             std::vector<float> values;
-            in_parts(n_elems(parameter.shape), kExportPiece, [&](int64_t first, int64_t n) {
+            const auto order = channel_order(parameter);
+            const int64_t row = order ? order->row() : 1;  // whole rows are put in order
+            const int64_t step = std::max(row, kExportPiece / row * row);
+            in_parts(n_elems(parameter.shape), step, [&](int64_t first, int64_t n) {
               values.resize(static_cast<size_t>(n));
               if (of_masters) {
                 weights.read_master(parameter, first, values);
               } else {
                 weights.compute().read(parameter.name, first, values);
               }
-              sink(encode_weights(values, dtype));
+              sink(encode_weights(in_file_order(parameter, values), dtype));
             });
           }};
 }
@@ -151,6 +172,16 @@ void add_quantized(const ExportWeights& weights, const ParameterSpec& parameter,
       {tensor_decl(parameter.name + (is_block ? "_scale_inv" : "_scale"), Dtype::f32,
                    is_block ? std::vector<int64_t>{grid.rows, grid.cols} : std::vector<int64_t>{1}),
        [weight](const ByteSink& sink) { weight->emit_scales(sink); }});
+}
+
+// Statistics of batches stay f32: divisors of all that comes behind.
+Dtype real_dtype(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype) {
+  const SafeDtype stored = weights.compute().stored(parameter.name).stored;
+  const bool keeps_f32 = dtype == ExportDtype::as_stored && stored == SafeDtype::f32;
+  const bool keeps_f16 = dtype == ExportDtype::as_stored && stored == SafeDtype::f16;
+  if (keeps_f16) return Dtype::fp16;
+  return dtype == ExportDtype::f32 || keeps_f32 || parameter.is_statistic ? Dtype::f32
+                                                                          : Dtype::bf16;
 }
 
 // Whether a weight is stored as this dtype would write it.
@@ -266,8 +297,9 @@ std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDty
   const bool quantizes = is_eight_bit(dtype);
   std::vector<TensorSource> sources;
   for (const ParameterSpec& parameter : weights.parameters()) {
-    const bool is_stored =
-        dtype == ExportDtype::as_stored || (quantizes && is_so_stored(weights, parameter, dtype));
+    const bool is_copied =
+        dtype == ExportDtype::as_stored && has_bytes_of_files(weights, parameter);
+    const bool is_stored = is_copied || (quantizes && is_so_stored(weights, parameter, dtype));
     const std::string packed = weights.compute().packed_name(parameter.name);
     if (is_stored && !packed.empty()) {
       const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
@@ -281,8 +313,7 @@ std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDty
     } else if (quantizes && weights.is_linear(parameter)) {
       add_quantized(weights, parameter, dtype, sources);
     } else {
-      const Dtype real = dtype == ExportDtype::f32 ? Dtype::f32 : Dtype::bf16;
-      sources.push_back(real_source(weights, parameter, real));
+      sources.push_back(real_source(weights, parameter, real_dtype(weights, parameter, dtype)));
     }
   }
   if (dtype != ExportDtype::as_stored) return sources;

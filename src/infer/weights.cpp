@@ -66,20 +66,6 @@ bool is_surely_finite(Dtype dtype, std::span<const std::byte> bytes) {
   return dtype == Dtype::f32 && !has_full_exponent<uint32_t, 0x7F800000u>(bytes);
 }
 
-// The smallest magnitude that becomes Inf in a type.
-float least_overflow(Dtype dtype) {
-  if (dtype == Dtype::fp16) return 65520.0f;
-  return dtype == Dtype::bf16 ? 0x1.FFp127f : std::numeric_limits<float>::infinity();
-}
-
-// The indices of an element, row-major.
-Shape place_of(int64_t element, const Shape& shape) {
-  Shape place(shape.size());
-  for (size_t axis = shape.size(); axis-- > 0; element /= shape[axis])
-    place[axis] = element % shape[axis];
-  return place;
-}
-
 }  // namespace
 
 WeightReader::WeightReader(const Files& files, const std::string& path, const ModelSpec& spec,
@@ -109,6 +95,7 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
   }
   check_decompressed(spec, quantization);
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
+  if (spec.folded_norms) norms_ = FoldedNorms(files_, spec, stored_name_);
   if (head == HeadWeights::may_be_new) find_new_parameters(spec, parameters);
   expect_all_stored(parameters);
   for (const ParameterSpec& parameter : parameters) {
@@ -170,6 +157,9 @@ void WeightReader::add_parameter(const ParameterSpec& parameter, const Quantizat
   } else {
     check_tensor(files_, parameter, at->second);
   }
+  const bool is_as_in_files = files_.at(at->second).shape == parameter.file_shape;
+  if (const auto order = channel_order(parameter); order && is_as_in_files)
+    orders_.emplace(parameter.name, *order);
   const StoredTensor& tensor = stored(parameter.name);
   if (!is_quantized(tensor) && !config.is_decompressed) {
     for (const std::string& scales : scale_names(tensor.name)) {
@@ -301,23 +291,6 @@ void WeightReader::check_finite(const std::string& parameter, int64_t first,
     check_finite_values(files_.path(), stored(parameter), first, values, dtype);
 }
 
-void check_finite_values(const std::string& path, const TensorDecl& tensor, int64_t first,
-                         std::span<const float> values, Dtype dtype) {
-  const float limit = least_overflow(dtype);
-  const auto is_bad = [limit](float x) { return !(std::abs(x) < limit); };
-  uint32_t n_bad = 0;  // a loop that is vectorized
-  for (const float x : values) n_bad += is_bad(x) ? 1u : 0u;
-  if (n_bad == 0) return;
-  const auto at = std::ranges::find_if(values, is_bad);
-  const bool is_finite = std::isfinite(*at);
-  throw Error(ErrorCode::bad_data,
-              "[weights] {}: element {} of '{}' {}: expected {}, got {}; {} reads it as it is",
-              path, to_string(place_of(first + (at - values.begin()), tensor.shape)), tensor.name,
-              to_string(tensor.shape),
-              is_finite ? fmt::format("what {} holds", dtype_name(dtype)) : "a finite weight", *at,
-              "--allow-nonfinite (of a run model.allow_nonfinite)");
-}
-
 std::string WeightReader::packed_name(const std::string& parameter) const {
   return packed_.contains(parameter) ? stored_name_.at(parameter) : "";
 }
@@ -339,6 +312,20 @@ void WeightReader::read(const std::string& parameter, int64_t first, std::span<f
     merged_->read(parameter, first, out);
     return check_finite(parameter, first, out);
   }
+  const auto read = [&](int64_t at, std::span<float> part) {
+    read_in_file_order(parameter, at, part);
+  };
+  const auto order = orders_.find(parameter);
+  if (order == orders_.end()) {
+    read(first, out);
+  } else {
+    read_in_memory_order(order->second, first, out, read);
+  }
+  norms_.apply(parameter, first, out);
+}
+
+void WeightReader::read_in_file_order(const std::string& parameter, int64_t first,
+                                      std::span<float> out) const {
   const StoredTensor& tensor = stored(parameter);
   const auto width = static_cast<size_t>(element_width(tensor.stored));
   std::vector<std::byte> raw(std::min(kRawBytes, out.size() * width));

@@ -12,6 +12,7 @@
 
 #include "base/files.h"
 #include "formats/dtype.h"
+#include "infer/convolution_weights.h"
 #include "infer/fake_quantize_inputs.h"
 #include "infer/packed_weight.h"
 #include "io/model_files.h"
@@ -75,6 +76,11 @@ class WeightReader {
   // of inputs and of a cache. The names that they have in the files.
   const std::map<std::string, std::string>& quantization_tensors() const { return beside_; }
   const ModelFiles& files() const { return files_; }
+  // Whether its values are those of the file, and in the order of the file.
+  bool is_as_stored(const std::string& parameter) const {
+    return !orders_.contains(parameter) && !norms_.changes(parameter);
+  }
+  bool is_folded(const std::string& parameter) const { return norms_.changes(parameter); }
   // The name of the tensor that a parameter is packed in; "" of others.
   std::string packed_name(const std::string& parameter) const;
   // How the inputs of linears with 8-bit weights, and residual sums, are quantized.
@@ -94,6 +100,7 @@ class WeightReader {
   void check_decompressed(const ModelSpec& spec, const QuantizationConfig& config) const;
   std::vector<float> read_scales(const StoredTensor& tensor) const;
 
+  void read_in_file_order(const std::string& parameter, int64_t first, std::span<float> out) const;
   void read_unchecked(const std::string& parameter, std::span<std::byte> out, uint64_t first) const;
 
   NonfiniteWeights nonfinite_;
@@ -104,6 +111,8 @@ class WeightReader {
   std::map<std::string, PackedWeight> packed_;  // by parameter
   std::map<std::string, std::string> beside_;   // by the name that a parameter would have
   std::map<std::string, Scales> scales_;        // by parameter
+  std::map<std::string, ChannelOrder> orders_;  // of convolutions, where it is another in the files
+  FoldedNorms norms_;
   FakeQuantizeInputs inputs_;
 };
 

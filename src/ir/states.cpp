@@ -90,6 +90,7 @@ constexpr StateDef kStates[] = {
     within_step(accumulated_rescale, "accumulated_rescale", "accumulated:rescale_factor:", kSite),
     within_step(accumulated_flag, "accumulated_flag", "accumulated:quantizer_flag",
                 StateOwner::function),
+    within_step(accumulated_statistic, "accumulated_statistic", "accumulated:statistic:", kSite),
     of_site(amax_history, "amax_history", "amax_history:", OnRanks::agreed, accumulated_history),
     of_site(rescale_factor, "rescale_factor", "rescale_factor:", OnRanks::agreed,
             accumulated_rescale),

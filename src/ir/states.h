@@ -15,10 +15,21 @@
 
 namespace octet {
 
-// derived: made from parameters, so that no file keeps it; it lasts like a state.
-enum class InputKind : uint8_t { parameter, state, batch, step_scalar, constant, derived };
+// derived: made from parameters, so that no file keeps it; it lasts like a state. statistic: what
+// the forward pass of training gathers of its batches (running means); it has no gradient, and
+// stands in files among the parameters.
+enum class InputKind : uint8_t {
+  parameter,
+  state,
+  batch,
+  step_scalar,
+  constant,
+  derived,
+  statistic
+};
 constexpr auto value_names(InputKind) {
-  return name_list("parameter", "state", "batch", "step_scalar", "constant", "derived");
+  return name_list("parameter", "state", "batch", "step_scalar", "constant", "derived",
+                   "statistic");
 }
 
 // One allocation of memory each (plan/plan.h).
@@ -46,27 +57,28 @@ constexpr auto value_names(MemoryRole) {
 }
 
 enum class StateUse : uint8_t {
-  none,                 // no state, or one that only its name describes
-  master,               // f32 weights beside narrower ones
-  master_remainder,     // i16: (bits(weight) << 16) + remainder are the f32 master's bits
-  moment1,              // AdamW's first moment
-  moment2,              // AdamW's second moment
-  moment1_meta,         // u32 a group of a quantized moment: scale and expansion
-  moment2_meta,         //
-  momentum,             // the running sum of gradients, of SGD and Muon
-  momentum_meta,        // as of the moments
-  accumulator,          // the sum of a parameter's gradients over micro-batches
-  accumulated_history,  // an amax history's next value, over micro-batches
-  accumulated_rescale,  // a rescale factor's next value, over micro-batches
-  accumulated_flag,     // whether a quantizer met a value that is not finite
-  amax_history,         // the last maxima of a delayed scale's tensor
-  rescale_factor,       // a periodic scale as it was last measured (periodic_scale)
-  fixed_scale,          // the scale of a moment that is stored with one, from the first step on
-  loss_scale,           // the loss's scale, and what changes it (passes/loss_scale.h)
-  weight_quantized,     // a weight's quantized data, kept between steps
-  weight_quantized_t,   // the same, transposed
-  weight_scale,         // the scale of a group of quantized weights
-  kv_cache,             // the keys or the values of one layer, one row a position
+  none,                   // no state, or one that only its name describes
+  master,                 // f32 weights beside narrower ones
+  master_remainder,       // i16: (bits(weight) << 16) + remainder are the f32 master's bits
+  moment1,                // AdamW's first moment
+  moment2,                // AdamW's second moment
+  moment1_meta,           // u32 a group of a quantized moment: scale and expansion
+  moment2_meta,           //
+  momentum,               // the running sum of gradients, of SGD and Muon
+  momentum_meta,          // as of the moments
+  accumulator,            // the sum of a parameter's gradients over micro-batches
+  accumulated_history,    // an amax history's next value, over micro-batches
+  accumulated_rescale,    // a rescale factor's next value, over micro-batches
+  accumulated_flag,       // whether a quantizer met a value that is not finite
+  accumulated_statistic,  // the sum of a statistic's next values over micro-batches
+  amax_history,           // the last maxima of a delayed scale's tensor
+  rescale_factor,         // a periodic scale as it was last measured (periodic_scale)
+  fixed_scale,            // the scale of a moment that is stored with one, from the first step on
+  loss_scale,             // the loss's scale, and what changes it (passes/loss_scale.h)
+  weight_quantized,       // a weight's quantized data, kept between steps
+  weight_quantized_t,     // the same, transposed
+  weight_scale,           // the scale of a group of quantized weights
+  kv_cache,               // the keys or the values of one layer, one row a position
 };
 
 // site: the quantizer of one tensor, or of a group of linears; function: one of a kind.

@@ -132,7 +132,7 @@ class Verifier {
     const GraphInput* input = graph_.input_of(output.updates);
     if (input == nullptr ||
         (input->kind != InputKind::parameter && input->kind != InputKind::state &&
-         input->kind != InputKind::derived)) {
+         input->kind != InputKind::derived && input->kind != InputKind::statistic)) {
       fail("output '{}' updates what is no parameter or state", output.name);
     }
     const TensorType &next = graph_.type(output.value), &old = graph_.type(output.updates);

@@ -96,21 +96,27 @@ ValueId Blocks::parameter(ParameterSpec spec) {
 }
 
 ValueId Blocks::declare(const ParameterSpec& spec) {
-  const ValueId id = builder_.input(InputKind::parameter, spec.name, real_type(spec.shape));
+  const InputKind kind = spec.is_statistic ? InputKind::statistic : InputKind::parameter;
+  const ValueId id = builder_.input(kind, spec.name, real_type(spec.shape));
   by_name_[spec.name] = id;
   return id;
 }
 
-ValueId Blocks::matrix(std::string name, Shape shape, MatrixUse use, const Shape& file_shape) {
+ParameterSpec Blocks::matrix_spec(std::string name, Shape shape, MatrixUse use) const {
   const double std = use == MatrixUse::residual
                          ? kInitStd / std::sqrt(2.0 * static_cast<double>(n_layers_))
                          : kInitStd;
-  return parameter({.name = std::move(name),
-                    .shape = std::move(shape),
-                    .init = Init::normal,
-                    .std = std,
-                    .decay = use != MatrixUse::embedding,
-                    .file_shape = file_shape});
+  return {.name = std::move(name),
+          .shape = std::move(shape),
+          .init = Init::normal,
+          .std = std,
+          .decay = use != MatrixUse::embedding};
+}
+
+ValueId Blocks::matrix(std::string name, Shape shape, MatrixUse use, const Shape& file_shape) {
+  ParameterSpec spec = matrix_spec(std::move(name), std::move(shape), use);
+  spec.file_shape = file_shape;
+  return parameter(std::move(spec));
 }
 
 ValueId Blocks::linear(ValueId x, std::string_view path, int64_t n_out,
@@ -120,14 +126,23 @@ ValueId Blocks::linear(ValueId x, std::string_view path, int64_t n_out,
   // Passes know a linear of a layer by its name, and by it its gradients.
   const Tag& tag = builder_.tag;
   CHECK(tag.layer < 0 || linears_.emplace(tag.layer, tag.origin).second);
-  const int64_t n_in = builder_.shape(x)[1];
+  const ValueId w = linear_weight(path, n_out, builder_.shape(x)[1], options);
   const bool out_in = options.layout == WeightLayout::out_in;
-  const ValueId w = matrix(name(path, "weight"), out_in ? Shape{n_out, n_in} : Shape{n_in, n_out},
-                           options.use, options.file_shape);
   const ValueId y = builder_.gemm(x, w, {.trans_b = out_in, .role = GemmRole::forward});
   if (options.bias == WithBias::no) return y;
   const ValueId b = parameter({.name = name(path, "bias"), .shape = {n_out}, .init = Init::zeros});
   return builder_.binary(OpCode::bias_add, y, b);
+}
+
+ValueId Blocks::linear_weight(std::string_view path, int64_t n_out, int64_t n_in,
+                              const LinearOptions& options) {
+  const bool out_in = options.layout == WeightLayout::out_in;
+  ParameterSpec spec = matrix_spec(name(path, "weight"),
+                                   out_in ? Shape{n_out, n_in} : Shape{n_in, n_out}, options.use);
+  spec.file_shape = options.file_shape;
+  spec.channels_last = options.channels_last;
+  if (options.std > 0) spec.std = options.std;
+  return parameter(std::move(spec));
 }
 
 ValueId Blocks::token_embedding(std::string_view path) {

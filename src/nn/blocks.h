@@ -41,7 +41,9 @@ struct LinearOptions {
   WeightLayout layout = WeightLayout::out_in;
   WithBias bias = WithBias::no;
   bool whole_path = false;  // the origin is all of the path, where its last part is not enough
-  Shape file_shape = {};    // ParameterSpec's
+  Shape file_shape = {};    // ParameterSpec's, as is:
+  bool channels_last = false;
+  double std = 0;  // of the first weights; 0: by use
 };
 
 // What a query sees, and what is added to its scores. Values by the name of the op's operands.
@@ -87,6 +89,9 @@ class Blocks {
   // origin. Two linears of a layer may not have the same (LinearOptions::whole_path).
   ValueId linear(ValueId x, std::string_view path, int64_t n_out,
                  const LinearOptions& options = {});
+  // The weight alone, [n_out, n_in] or the other way round.
+  ValueId linear_weight(std::string_view path, int64_t n_out, int64_t n_in,
+                        const LinearOptions& options);
   ValueId token_embedding(std::string_view path);
   // Throws Error{invalid_argument} where a sequence is longer than the table.
   ValueId position_embedding(std::string_view path);
@@ -146,6 +151,11 @@ class Blocks {
   // loss = inv_n * sum of nll over the labels that count; the metric nll, nats.
   LossValues cross_entropy(ValueId logits, ValueId labels, ValueId inv_n);
 
+  // A parameter of this module's that begins as a constant; a state (InputKind::statistic) of it.
+  ValueId constant(std::string_view path, std::string_view leaf, int64_t n, Init init);
+  ValueId statistic(std::string_view path, std::string_view leaf, int64_t n, Init init);
+  void module(std::string_view path);  // what follows is of it
+
   void outputs(const Outputs& values);
   void losses(const Outputs& values);
 
@@ -153,6 +163,7 @@ class Blocks {
   void batch_inputs();
   ValueId parameter(ParameterSpec spec);
   ValueId declare(const ParameterSpec& spec);
+  ParameterSpec matrix_spec(std::string name, Shape shape, MatrixUse use) const;
   ValueId matrix(std::string name, Shape shape, MatrixUse use, const Shape& file_shape = {});
   ValueId head_norm(ValueId x, std::string_view path, int64_t heads);
   ValueId clipped(ValueId x);
@@ -160,7 +171,6 @@ class Blocks {
   bool has_positions() const;
   RopeAttrs rope_attrs(int64_t heads, int64_t width) const;
   std::string name(std::string_view path, std::string_view leaf) const;
-  void module(std::string_view path);
 
   ModelSpec spec_;
   BatchSize batch_;

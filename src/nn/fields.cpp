@@ -1,5 +1,7 @@
 #include "nn/fields.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -49,12 +51,20 @@ constexpr HfName kHfScalings[] = {{"default", value_of(RopeScaling::none)},
                                   {"dynamic", value_of(RopeScaling::dynamic)},
                                   {"yarn", value_of(RopeScaling::yarn)}};
 
+constexpr int value_of(ResidualBlock block) {
+  return static_cast<int>(block);
+}
+constexpr HfName kHfBlocks[] = {{"basic", value_of(ResidualBlock::basic)},
+                                {"bottleneck", value_of(ResidualBlock::bottleneck)}};
+
 constexpr ModelEnum kKind = {
     get_enum<&ModelSpec::kind>, set_enum<&ModelSpec::kind>, kind_names, {}};
 constexpr ModelEnum kGelu = {get_enum<&ModelSpec::gelu>, set_enum<&ModelSpec::gelu>,
                              names_of<GeluKind>, kHfGelus};
 constexpr ModelEnum kHeadKind = {
     get_enum<&ModelSpec::head>, set_enum<&ModelSpec::head>, names_of<ModelHead>, {}};
+constexpr ModelEnum kBlock = {get_enum<&ModelSpec::layer_type>, set_enum<&ModelSpec::layer_type>,
+                              names_of<ResidualBlock>, kHfBlocks};
 constexpr ModelEnum kScaling = {get_enum<&ModelSpec::rope_scaling>,
                                 set_enum<&ModelSpec::rope_scaling>, names_of<RopeScaling>,
                                 kHfScalings};
@@ -62,6 +72,9 @@ constexpr ModelEnum kScaling = {get_enum<&ModelSpec::rope_scaling>,
 // Whether the model's config.json has a key for the field.
 bool listed(const ModelSpec& spec, std::string_view field) {
   return find_hf_key(model_def(spec.kind), field) != nullptr;
+}
+bool has_attention(const ModelSpec& spec, std::string_view) {
+  return !model_def(spec.kind).is_convolutional;
 }
 bool has_heads(const ModelSpec& spec, std::string_view) {
   return !model_def(spec.kind).heads.empty();
@@ -93,16 +106,16 @@ using enum FieldOrigin;
 
 constexpr ModelField kFields[] = {
     {"model.kind", &kKind, {}, key, nullptr, "", "architecture"},
-    {"model.hidden", &ModelSpec::hidden, within(1, 1 << 20), key, nullptr, "",
+    {"model.hidden", &ModelSpec::hidden, within(1, 1 << 20), key, has_attention, "",
      "width of the residual stream"},
-    {"model.layers", &ModelSpec::layers, within(1, 4096), key, nullptr, "", "decoder layers"},
-    {"model.heads", &ModelSpec::heads, within(1, 4096), key, nullptr, "",
+    {"model.layers", &ModelSpec::layers, within(1, 4096), key, has_attention, "", "decoder layers"},
+    {"model.heads", &ModelSpec::heads, within(1, 4096), key, has_attention, "",
      "query heads; divides hidden where head_dim is 0"},
-    {"model.kv_heads", &ModelSpec::kv_heads, within(1, 4096), derived, nullptr, "",
+    {"model.kv_heads", &ModelSpec::kv_heads, within(1, 4096), derived, has_attention, "",
      "key and value heads; divides heads; 0: as many as heads"},
-    {"model.head_dim", &ModelSpec::head_dim, within(1, 1 << 16), derived, nullptr, "",
+    {"model.head_dim", &ModelSpec::head_dim, within(1, 1 << 16), derived, has_attention, "",
      "width of a head; 0: hidden / heads"},
-    {"model.ffn", &ModelSpec::ffn, within(1, 1 << 22), derived, nullptr, "",
+    {"model.ffn", &ModelSpec::ffn, within(1, 1 << 22), derived, has_attention, "",
      "width of the feed-forward block; 0: 4 x hidden for gpt2, else 8/3 x hidden rounded up to "
      "128"},
     {"model.vocab", &ModelSpec::vocab, within(2, 1 << 24), key, listed, "",
@@ -124,11 +137,11 @@ constexpr ModelField kFields[] = {
     {"model.pad_token", &ModelSpec::pad_token, within(-1, 1 << 24), run, listed, "",
      "roberta: positions begin at the row behind this id's; -1: at the first"},
     {"model.image_size", &ModelSpec::image_size, within(1, 1 << 14), key, listed, "pixels",
-     "vit, deit: width and height of an image"},
+     "vit, deit, resnet: width and height of an image"},
     {"model.patch_size", &ModelSpec::patch_size, within(1, 1 << 14), key, listed, "pixels",
      "vit, deit: width and height of a patch; divides image_size"},
     {"model.channels", &ModelSpec::channels, within(1, 1 << 10), key, listed, "",
-     "vit, deit: values of a pixel"},
+     "vit, deit, resnet: values of a pixel"},
     {"model.post_norm",
      &ModelSpec::post_norm,
      {},
@@ -168,6 +181,52 @@ constexpr ModelField kFields[] = {
      "vit, deit: width of a linear with GELU before the classifier; 0: none"},
     {"model.attention_scale", &ModelSpec::attention_scale, within(0, 1e6), key, listed, "",
      "vit, deit: scores are q k times this; 0: 1 / sqrt(head_dim)"},
+    {"model.embedding_size", &ModelSpec::embedding_size, within(1, 1 << 16), derived, listed, "",
+     "resnet: channels of the first convolution; 0: 64, with cifar 16"},
+    {"model.depths", &ModelSpec::depths, within(1, 4096), derived, listed, "",
+     "resnet: residual blocks of each stage, [3, 4, 6, 3] for example; 0: those of ResNet-50, with "
+     "cifar of ResNet-20"},
+    {"model.hidden_sizes", &ModelSpec::hidden_sizes, within(1, 1 << 16), derived, listed, "",
+     "resnet: channels of each stage, as many as depths; 0: 64 and twice as many from stage to "
+     "stage, with bottlenecks from 256 on, with cifar from 16 on"},
+    {"model.layer_type",
+     &kBlock,
+     {},
+     key,
+     listed,
+     "",
+     "resnet: blocks of two convolutions of 3 x 3, or of one between two of 1 x 1"},
+    {"model.downsample_in_first_stage",
+     &ModelSpec::downsample_in_first_stage,
+     {},
+     key,
+     listed,
+     "",
+     "resnet: the first stage has half the pixels of a side, too"},
+    {"model.downsample_in_bottleneck",
+     &ModelSpec::downsample_in_bottleneck,
+     {},
+     key,
+     listed,
+     "",
+     "resnet: the first convolution of a bottleneck has the stride, not the second"},
+    {"model.cifar",
+     &ModelSpec::cifar,
+     {},
+     key,
+     listed,
+     "",
+     "resnet: a first convolution of 3 x 3 without pooling, and shortcuts without weights, for "
+     "small pictures; blocks are basic"},
+    {"model.folded_norms",
+     &ModelSpec::folded_norms,
+     {},
+     key,
+     listed,
+     "",
+     "resnet: convolutions have biases, and there are no batch norms: those of the weights that "
+     "are "
+     "read are folded into them"},
     {"model.max_positions", &ModelSpec::max_positions, within(1, kMaxPositions), run, nullptr,
      "tokens", "longest sequence"},
     {"model.tied",
@@ -255,6 +314,7 @@ constexpr ModelField kFields[] = {
 // A number without two bounds would be cut somewhere below, in silence.
 constexpr bool is_bounded(const ModelField& field) {
   const bool is_number = std::holds_alternative<int64_t ModelSpec::*>(field.member) ||
+                         std::holds_alternative<ModelList>(field.member) ||
                          std::holds_alternative<double ModelSpec::*>(field.member);
   return !is_number || (field.bounds.low >= -1 && field.bounds.high <= 0x1p53);
 }
@@ -265,6 +325,9 @@ struct FieldText {
   template <typename T>
   std::string operator()(T ModelSpec::*member) const {
     return fmt::format("{}", spec.*member);
+  }
+  std::string operator()(ModelList member) const {
+    return fmt::format("[{}]", fmt::join(spec.*member, ", "));
   }
   std::string operator()(const ModelEnum* member) const {
     return member->names()[static_cast<size_t>(member->get(spec))];
@@ -278,6 +341,13 @@ struct NumberOf {
   }
   std::optional<double> operator()(double ModelSpec::*member) const { return spec.*member; }
   std::optional<double> operator()(bool ModelSpec::*) const { return std::nullopt; }
+  // The one that is farthest out.
+  std::optional<double> operator()(ModelList member) const {
+    const std::vector<int64_t>& list = spec.*member;
+    if (list.empty()) return std::nullopt;
+    const auto least = static_cast<double>(std::ranges::min(list));
+    return least < 1 ? least : static_cast<double>(std::ranges::max(list));
+  }
   std::optional<double> operator()(const ModelEnum*) const { return std::nullopt; }
 };
 
@@ -303,7 +373,11 @@ std::optional<double> number_of(const ModelField& field, const ModelSpec& spec) 
 
 std::string number_text(const ModelField& field) {
   const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field.member);
-  return (is_integer ? "an integer" : "a number") + bounds_text(field.bounds);
+  const bool is_list = std::holds_alternative<ModelList>(field.member);
+  return (is_list      ? "a list of integers"
+          : is_integer ? "an integer"
+                       : "a number") +
+         bounds_text(field.bounds);
 }
 
 }  // namespace octet

@@ -27,8 +27,10 @@ struct ModelEnum {
   std::span<const HfName> hf_names;
 };
 
-using ModelMember =
-    std::variant<int64_t ModelSpec::*, double ModelSpec::*, bool ModelSpec::*, const ModelEnum*>;
+// Of integers, each within the bounds; empty stands for what resolved() fills in.
+using ModelList = std::vector<int64_t> ModelSpec::*;
+using ModelMember = std::variant<int64_t ModelSpec::*, double ModelSpec::*, bool ModelSpec::*,
+                                 const ModelEnum*, ModelList>;
 
 // Where a field's value comes from besides a config.json.
 enum class FieldOrigin : uint8_t {

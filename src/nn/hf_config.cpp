@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "nn/hf_keys.h"
+#include "nn/hf_words.h"
 #include "nn/list.h"
 #include "nn/model.h"
 #include "nn/shape.h"
@@ -16,29 +16,8 @@
 namespace octet {
 namespace {
 
-constexpr std::string_view kRope = "rope/", kRelu = "relu";
 // The first of them that is there is read: newer files have rope_parameters alone.
 constexpr const char* kRopeObjects[] = {"rope_scaling", "rope_parameters"};
-
-// What transformers calls the losses of a classifier.
-using ProblemType = std::pair<ModelHead, std::string_view>;
-constexpr ProblemType kProblemTypes[] = {
-    {ModelHead::classes, "single_label_classification"},
-    {ModelHead::multi_label, "multi_label_classification"},
-    {ModelHead::value, "regression"},
-};
-
-std::string problem_type(ModelHead head) {
-  return std::string(std::ranges::find(kProblemTypes, head, &ProblemType::first)->second);
-}
-
-bool is_rope(std::string_view key) {
-  return key.starts_with(kRope);
-}
-
-std::string without_object(std::string_view key) {
-  return std::string(is_rope(key) ? key.substr(kRope.size()) : key);
-}
 
 // A field by its key here, for messages; one that the model has no key for, by its own name.
 std::string name_here(const ModelDef& def, std::string_view field) {
@@ -169,6 +148,14 @@ class Reader {
   void read_member(const Place& place, bool ModelSpec::*member) {
     spec_.*member = place.object.boolean_or(place.key, false);
   }
+  void read_member(const Place& place, ModelList member) {
+    const Json& list = place.object.at(place.key);
+    const auto is_count = [](const Json& one) { return one.is_number_integer(); };
+    if (!list.is_array() || list.empty() || !std::ranges::all_of(list, is_count))
+      bad(place.key, "a list of integers", list.dump());
+    (spec_.*member).clear();
+    for (const Json& one : list) (spec_.*member).push_back(one.get<int64_t>());
+  }
   void read_member(const Place& place, const ModelEnum* member) {
     const std::string name = place.object.string(place.key);
     if (name == kRelu && find_hf_key(model(), "mlp_relu")) return void(spec_.mlp_relu = true);
@@ -186,6 +173,7 @@ class Reader {
     void operator()(T ModelSpec::*m) const {
       spec.*m = static_cast<T>(value);
     }
+    void operator()(ModelList m) const { (spec.*m).clear(); }
     void operator()(const ModelEnum* m) const { m->set(spec, static_cast<int>(value)); }
   };
 
@@ -311,28 +299,6 @@ class Reader {
   ModelSpec spec_;
 };
 
-// As transformers lists them: a 1 for each layer with rotary positions.
-Json rope_layers(const ModelSpec& spec) {
-  Json list = Json::array();
-  for (int64_t i = 0; i < spec.layers; ++i) {
-    const bool is_without = spec.no_rope_every > 0 && (i + 1) % spec.no_rope_every == 0;
-    list.push_back(is_without ? 0 : 1);
-  }
-  return list;
-}
-
-struct JsonValue {
-  const ModelSpec& spec;
-  template <typename T>
-  Json operator()(T ModelSpec::*member) const {
-    return spec.*member;
-  }
-  Json operator()(const ModelEnum* member) const {
-    const auto at = std::ranges::find(member->hf_names, member->get(spec), &HfName::value);
-    return std::string(at->name);
-  }
-};
-
 }  // namespace
 
 HfConfig parse_hf_config_and_keys(const std::string& text, const std::string& where) {
@@ -348,53 +314,6 @@ ModelSpec parse_hf_config(const std::string& text, const std::string& where) {
 ModelSpec read_hf_config(const Files& files, const std::string& model_folder) {
   const std::string path = join_path(model_folder, "config.json");
   return parse_hf_config(files.read_text(path), path);
-}
-
-std::string hf_config_text(const ModelSpec& spec) {
-  const ModelSpec full = resolved(spec);
-  const ModelDef& def = model_def(full.kind);
-  Json json;
-  const bool has_heads = !def.heads.empty();
-  const std::string_view architecture = has_heads ? head_of(full).architecture : def.architecture;
-  json["architectures"] = Json::array({std::string(architecture)});
-  if (has_heads) {
-    const ModelHead head = head_of(full).head;
-    const int64_t n_labels = has_classes(head) ? full.classes : head == ModelHead::value ? 1 : 0;
-    for (int64_t i = 0; i < n_labels; ++i) {
-      const std::string label = fmt::format("LABEL_{}", i);
-      json["id2label"][fmt::to_string(i)] = label;
-      json["label2id"][label] = i;
-    }
-    const bool reads_as_value =
-        n_labels == 1 && std::ranges::count(def.heads, ModelHead::value, &HeadDef::head) > 0;
-    if (reads_as_value || head == ModelHead::multi_label) json["problem_type"] = problem_type(head);
-  }
-  json["model_type"] = std::string(def.name);
-  Json scaling = nullptr, parameters;
-  for (const HfKey& key : hf_keys_of(def)) {
-    const ModelField& field = model_field(key.field);
-    if (!field.is_of(full)) continue;
-    Json value = std::visit(JsonValue{full}, field.member);
-    if (!key.gate.empty()) json[std::string(key.gate)] = value != 0;
-    if (key.zero_is_null && value == 0) value = nullptr;
-    if (is_rope(key.newer)) parameters[without_object(key.newer)] = value;
-    if (!is_rope(key.key)) {
-      json[std::string(key.key)] = value;
-      continue;
-    }
-    parameters[without_object(key.key)] = value;
-    if (full.rope_scaling != RopeScaling::none) scaling[without_object(key.key)] = value;
-  }
-  if (def.positions == Positions::rotary) {
-    json["rope_scaling"] = scaling;
-    json["rope_parameters"] = parameters;
-  }
-  if (find_hf_key(def, "no_rope_every") != nullptr) json["no_rope_layers"] = rope_layers(full);
-  if (full.mlp_relu && full.classifier_hidden == 0 && find_hf_key(def, "mlp_relu"))
-    json[std::string(find_hf_key(def, "gelu")->key)] = std::string(kRelu);
-  for (const HfNeutral& neutral : def.hf_neutrals)
-    json[std::string(neutral.key)] = parse_own_json(neutral.value);
-  return json.dump(1) + "\n";
 }
 
 }  // namespace octet

@@ -95,6 +95,9 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "name_or_path",
     "output_attentions",
     "output_hidden_states",
+    "out_features",  // of backbones, as are:
+    "out_indices",
+    "stage_names",
     "output_scores",
     "pooler_act",
     "pooler_output_size",

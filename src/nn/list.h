@@ -23,5 +23,6 @@ extern const ModelDef kDeit;
 extern const ModelDef kBert;
 extern const ModelDef kRoberta;
 extern const ModelDef kDistilbert;
+extern const ModelDef kResnet;
 
 }  // namespace octet

@@ -15,7 +15,7 @@ namespace {
 // In ModelKind's order; those that write text stand before the others.
 constexpr const ModelDef* kModels[] = {
     &kLlama,   &kOlmo,    &kGpt2, &kMistral, &kQwen2, &kQwen3,   &kOlmo2,
-    &kSmolLm3, &kGptNeox, &kVit,  &kDeit,    &kBert,  &kRoberta, &kDistilbert,
+    &kSmolLm3, &kGptNeox, &kVit,  &kDeit,    &kBert,  &kRoberta, &kDistilbert, &kResnet,
 };
 
 // The head that gives an output; "" without one.
@@ -249,7 +249,8 @@ bool has_source(const ModelSpec& spec) {
 
 int64_t parameter_count(const ModelSpec& spec) {
   int64_t count = 0;
-  for (const ParameterSpec& p : model_parameters(spec)) count += n_elems(p.shape);
+  for (const ParameterSpec& p : model_parameters(spec))
+    count += p.is_statistic ? 0 : n_elems(p.shape);
   return count;
 }
 

@@ -13,8 +13,7 @@
 //   what it declares: labels, index [B*T], the token that row predicts (already shifted); -1: not
 //                counted
 //   inv_n        step scalar [], 1 / number of its items that count in the whole step; of the
-//   second
-//                loss and those behind it "inv_n.NAME"
+//                second loss and those behind it "inv_n.NAME"
 // and these outputs:
 //   ModelOutputs::loss     loss [], and each loss's metrics: nll [B*T], nats; of several losses
 //                          "NAME.nll"
@@ -46,6 +45,8 @@ struct ParameterSpec {
   double std = 0;         // of Init::normal, mean 0
   bool decay = false;     // weight decay: matrices, but not embeddings (a tied head is one)
   Shape file_shape = {};  // in model folders, where it is another: of as many elements, in order
+  bool channels_last = false;  // a convolution's [out, in, ...] in files is [out, ..., in] here
+  bool is_statistic = false;   // InputKind::statistic
   bool operator==(const ParameterSpec&) const = default;
 };
 
@@ -100,10 +101,9 @@ std::vector<InputSpec> text_inputs(const ModelSpec& spec, const BatchSize& size)
 std::vector<OutputSpec> token_logits(const ModelSpec& spec);
 std::string_view next_token_loss(const ModelSpec& spec);
 struct ModelDef;
-// By the head that the spec names; the first where it names none.
+// The spec's head; the first where it names none.
 const HeadDef& head_of(const ModelSpec& spec);
-// By the class of transformers that wrote a file, of heads that one writes the first; nothing for a
-// class that is not known. And all that are.
+// By the class of transformers that wrote a file, the first of several; and all known classes.
 std::optional<ModelHead> head_of_class(const ModelDef& def, std::string_view architecture);
 std::vector<std::string_view> head_classes(const ModelDef& def);
 std::vector<OutputSpec> head_output(const ModelSpec& spec);
@@ -111,8 +111,8 @@ std::string_view head_loss(const ModelSpec& spec);
 
 std::vector<StackSpec> one_stack(const ModelSpec& spec);
 
-// What the list of models (nn/list.h) knows of each.
 class Blocks;
+// What the list of models (nn/list.h) knows of each.
 struct ModelDef {
   ModelKind kind;
   std::string_view name;          // "llama", as model.kind and as config.json's model_type
@@ -139,6 +139,7 @@ struct ModelDef {
   bool writes_text = true;              // next tokens from "tokens", "positions" to "logits"
   bool reads_text = true;               // tokens
   bool reads_images = false;            // pixels, as patches
+  bool is_convolutional = false;        // without attention
   int64_t class_tokens = 0;             // before those of an image's patches
   std::span<const HeadDef> heads = {};  // of encoders
   std::span<const HeadAlias> head_aliases = {};
@@ -146,11 +147,12 @@ struct ModelDef {
   // Names of parameters that begin so have no prefix; and what a folder may hold beside them.
   std::span<const std::string_view> head_prefixes = {};
   bool (*skips)(const ModelSpec& spec, std::string_view stored) = nullptr;
-  // The names of other files of the same model in those of transformers; others as they are.
+  // Names of other files of the model in those of transformers; others as they are.
   std::string (*renamed)(const ModelSpec& spec, std::string_view stored) = nullptr;
-  // A module by its name in transformers 5, whose modules are not named as in its files; nullptr
-  // where they are.
+  // A module by its name in transformers 5, where its files name it otherwise.
   std::string (*module_name)(std::string_view module) = nullptr;
+  // The module of the batch norm behind a convolution's.
+  std::string (*norm_behind)(std::string_view convolution) = nullptr;
 };
 
 std::span<const ModelDef* const> models();  // the visible list
@@ -161,8 +163,7 @@ const ModelDef* find_model(std::string_view name);  // nullptr where none has th
 std::vector<HfKey> hf_keys_of(const ModelDef& def);
 const HfKey* find_hf_key(const ModelDef& def, std::string_view field);
 
-// Fills the zeros and checks; throws Error{invalid_argument} "[model] FIELD: expected ..., got
-// ...".
+// Fills the zeros and checks; throws Error{invalid_argument} "[model] FIELD: expected ...".
 ModelSpec resolved(const ModelSpec& spec);
 
 // Tokens that the layers see of a row: those of an image, or the batch's.
@@ -189,8 +190,7 @@ int64_t rows_per_sample(const std::vector<WeightedLoss>& losses);
 std::string inv_n_name(const std::vector<WeightedLoss>& losses, size_t i);
 std::string metric_name(const std::vector<WeightedLoss>& losses, size_t i, std::string_view metric);
 
-// All inputs that the data of a run must bring or that follow from them: the model's, then the
-// losses'.
+// All inputs that a run's data must bring or that follow from them: the model's, then the losses'.
 std::vector<InputSpec> batch_inputs(const ModelSpec& spec, const BatchSize& size,
                                     const std::vector<WeightedLoss>& losses);
 

@@ -111,6 +111,14 @@ transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
 `dynamic` scaling is fixed at the run's sequence length (of a folder: `max_position_embeddings`; in
 `eval`: `--seq`), and longer generation is refused. Yarn's factors are those of transformers 5.
 [adding/model.md](adding/model.md) says how to add a model.
+
+`resnet` reads the names of transformers and of torchvision, and with `cifar` those of the public
+files for CIFAR (`conv1`, `layer1.0.conv1`, `linear`), which transformers has no class for. Exports
+have transformers' names, or with `cifar` those. transformers' `config.json` has no `image_size`:
+224, where Octet's key is not there. Running means and variances stay f32 in an export in BF16.
+`num_batches_tracked` is not read or written. With `folded_norms` the batch norms of the files are
+folded into the convolutions when they are read, as `octet ptq` does; a folder that `ptq` writes
+has the key, and transformers does not read it. Other convolutional networks are not there.
 )";
 
 std::string code(std::string_view text) {
@@ -187,8 +195,13 @@ std::string models_markdown() {
     for (const HfKey& key : model->own_hf_keys) own.push_back(code(key.key));
     page +=
         fmt::format("| {} | {} | {} | {} | {} |\n", code(model->name), code(model->architecture),
-                    model->positions == Positions::rotary ? "rotary" : "learned",
-                    model->mlp == MlpKind::gated ? "SwiGLU" : "GELU", joined(own));
+                    model->is_convolutional                 ? "none"
+                    : model->positions == Positions::rotary ? "rotary"
+                                                            : "learned",
+                    model->is_convolutional        ? "none"
+                    : model->mlp == MlpKind::gated ? "SwiGLU"
+                                                   : "GELU",
+                    joined(own));
   }
   page += kEncoders;
   for (const ModelDef* model : all_models()) {

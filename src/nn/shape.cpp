@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "nn/fields.h"
@@ -47,8 +48,46 @@ int64_t rotary_width(const ModelSpec& spec) {
   return static_cast<int64_t>(static_cast<double>(spec.head_dim) * spec.rope_share);
 }
 
+namespace {
+
+// Of a convolutional network: what its stages say, and no attention.
+void fill_stages(ModelSpec& full) {
+  const bool is_bottleneck = full.layer_type == ResidualBlock::bottleneck;
+  if (full.embedding_size == 0) full.embedding_size = full.cifar ? 16 : 64;
+  if (full.depths.empty())
+    full.depths = full.cifar ? std::vector<int64_t>{3, 3, 3} : std::vector<int64_t>{3, 4, 6, 3};
+  if (full.hidden_sizes.empty()) {
+    int64_t size = full.cifar ? 16 : is_bottleneck ? 256 : 64;
+    for (size_t i = 0; i < full.depths.size(); ++i, size *= 2) full.hidden_sizes.push_back(size);
+  }
+  full.layers = std::accumulate(full.depths.begin(), full.depths.end(), int64_t{0});
+  full.hidden = full.hidden_sizes.back();
+  full.heads = full.kv_heads = 1;
+  full.head_dim = full.ffn = full.hidden;
+  full.patch_size = full.image_size;
+}
+
+std::optional<ModelFault> fault_of_stages(const ModelSpec& full) {
+  const auto is_narrow = [](int64_t size) { return size % 4 != 0; };
+  if (full.hidden_sizes.size() != full.depths.size())
+    return against("hidden_sizes", "depths", "as many as {}", full);
+  if (full.cifar && full.layer_type == ResidualBlock::bottleneck)
+    return against("layer_type", "cifar", "basic with {}", full);
+  if (full.layer_type == ResidualBlock::bottleneck &&
+      std::ranges::any_of(full.hidden_sizes, is_narrow))
+    return against("hidden_sizes", "layer_type", "multiples of 4 with {}", full);
+  if (full.cifar && (full.embedding_size > full.hidden_sizes.front() ||
+                     !std::ranges::is_sorted(full.hidden_sizes)))
+    return against("hidden_sizes", "embedding_size", "none smaller than that before it, or than {}",
+                   full);
+  return std::nullopt;
+}
+
+}  // namespace
+
 ModelSpec filled(const ModelSpec& spec) {
   ModelSpec full = spec;
+  if (model_def(full.kind).is_convolutional) fill_stages(full);
   if (full.kv_heads == 0) full.kv_heads = full.heads;
   if (full.classes == 0) full.classes = 2;
   if (full.head_dim == 0) full.head_dim = full.hidden / full.heads;
@@ -73,12 +112,16 @@ int64_t longest_row(const ModelSpec& spec) {
 
 std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   if (auto fault = out_of_bounds(spec, false)) return fault;
-  if (spec.head_dim == 0 && spec.hidden % spec.heads != 0) {
+  const bool has_attention = !model_def(spec.kind).is_convolutional;
+  if (has_attention && spec.head_dim == 0 && spec.hidden % spec.heads != 0) {
     return against("heads", "hidden", "a divisor of {}", spec);
   }
   const ModelSpec full = filled(spec);
   const ModelDef& def = model_def(full.kind);
   if (auto fault = out_of_bounds(full, true)) return fault;
+  if (def.is_convolutional) {
+    if (auto fault = fault_of_stages(full)) return fault;
+  }
   if (full.heads % full.kv_heads != 0) return against("kv_heads", "heads", "a divisor of {}", full);
   if (def.reads_images && full.image_size % full.patch_size != 0)
     return against("patch_size", "image_size", "a divisor of {}", full);

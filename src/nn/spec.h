@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/named_enum.h"
 #include "ir/attr_enums.h"
@@ -24,7 +25,8 @@ enum class ModelKind : uint8_t {
   deit,
   bert,
   roberta,
-  distilbert
+  distilbert,
+  resnet
 };
 
 // What stands on a model's last hidden state, and with it what the model gives:
@@ -54,6 +56,13 @@ constexpr auto value_names(ModelHead) {
 enum class Pooling : uint8_t { mean, cls };
 constexpr auto value_names(Pooling) {
   return name_list("mean", "cls");
+}
+
+// A residual block of a convolutional network: two convolutions of 3 x 3, or one between two of 1 x
+// 1 that make it a quarter as wide.
+enum class ResidualBlock : uint8_t { basic, bottleneck };
+constexpr auto value_names(ResidualBlock) {
+  return name_list("basic", "bottleneck");
 }
 
 // Whether ModelSpec::classes says how many numbers a row's are.
@@ -97,8 +106,16 @@ struct ModelSpec {
   bool final_norm = true;         // before the classifier
   int64_t classifier_hidden = 0;  // a linear of this width and GELU before it; 0: none
   double attention_scale = 0;     // 0: 1 / sqrt(head_dim)
-  double rope_theta = 10000;      // rotary models; as are the fields below
-  double rope_share = 1;          // of a head's width that is rotated, its first part
+  // resnet: the width of the first convolution, and blocks and width of each stage; 0 or empty: by
+  // kind of block. cifar: a first convolution of 3 x 3, and shortcuts without weights.
+  int64_t embedding_size = 0;
+  std::vector<int64_t> depths = {}, hidden_sizes = {};
+  ResidualBlock layer_type = ResidualBlock::basic;
+  bool downsample_in_first_stage = false, downsample_in_bottleneck = false;
+  bool cifar = false;
+  bool folded_norms = false;  // batch norms are in the convolutions before them
+  double rope_theta = 10000;  // rotary models; as are the fields below
+  double rope_share = 1;      // of a head's width that is rotated, its first part
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
   double rope_low_freq_factor = 1;

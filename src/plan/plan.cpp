@@ -18,6 +18,7 @@ MemoryRole input_role(InputKind kind, StateUse use) {
   switch (kind) {
     case InputKind::parameter:
     case InputKind::constant:
+    case InputKind::statistic:
       return MemoryRole::parameters;
     case InputKind::state:
     case InputKind::derived:
@@ -28,13 +29,15 @@ MemoryRole input_role(InputKind kind, StateUse use) {
 }
 
 Arena input_arena(InputKind kind, StateUse use) {
-  if (kind == InputKind::parameter || kind == InputKind::constant) return Arena::persistent;
+  if (kind == InputKind::parameter || kind == InputKind::constant || kind == InputKind::statistic)
+    return Arena::persistent;
   const bool lasts = kind == InputKind::state || kind == InputKind::derived;
   return lasts ? state_def(use).arena : Arena::step;
 }
 
 bool Layout::is_in_checkpoints(const Slot& slot) const {
   if (slot.kind == InputKind::constant) return saves_constants;
+  if (slot.kind == InputKind::statistic) return true;
   return (slot.kind == InputKind::parameter || slot.kind == InputKind::state) &&
          state_def(slot.key.use).in_checkpoint;
 }

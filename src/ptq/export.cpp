@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/integer.h"
+#include "infer/convolution_weights.h"
 #include "infer/packed_weight.h"
 #include "infer/stored_weights.h"
 
@@ -97,12 +98,14 @@ void add_packed(const QuantizedLinear& q, std::vector<TensorSource>& out) {
                       bytes_of(scales)));
 }
 
-void add_dequantized(const QuantizedLinear& q, std::vector<TensorSource>& out) {
-  const bool transpose = q.linear.is_in_out;
-  const std::vector<float> values = as_stored(dequantized(q.weight), q.weight.shape, transpose);
+// In the shape of files, a convolution's [out, in, kh, kw] too.
+void add_dequantized(const QuantizedLinear& q, const Shape& shape, std::vector<TensorSource>& out) {
+  std::vector<float> values = as_stored(dequantized(q.weight), q.weight.shape, q.linear.is_in_out);
+  const std::vector<float> memory = values;
+  if (shape.size() == 4)
+    to_file_order({.n_in = shape[1], .n_taps = shape[2] * shape[3]}, memory, values);
   out.push_back(
-      owned(tensor_decl(q.linear.weight, Dtype::bf16, stored_shape(q.weight.shape, transpose)),
-            encode_weights(values, Dtype::bf16)));
+      owned(tensor_decl(q.linear.weight, Dtype::bf16, shape), encode_weights(values, Dtype::bf16)));
 }
 
 // Whether weights are INT8 and inputs are not quantized.
@@ -128,8 +131,8 @@ std::vector<TensorSource> tensors_of(const PtqModel& model, PtqLayout layout) {
   }
   const bool is_dequantized = layout == PtqLayout::dequantized;
   std::vector<TensorSource> tensors;
-  const auto add_linear = [&](const QuantizedLinear& q) {
-    if (is_dequantized) return add_dequantized(q, tensors);
+  const auto add_linear = [&](const QuantizedLinear& q, const Shape& shape) {
+    if (is_dequantized) return add_dequantized(q, shape, tensors);
     const bool packs = layout == PtqLayout::ecosystem && is_packed(q);
     packs ? add_packed(q, tensors) : add_quantized(q, model.options.format, tensors);
   };
@@ -137,7 +140,7 @@ std::vector<TensorSource> tensors_of(const PtqModel& model, PtqLayout layout) {
        export_tensors(model.weights, is_dequantized ? ExportDtype::bf16 : ExportDtype::as_stored)) {
     const std::string& name = source.decl.name;
     if (const auto q = linears.find(name); q != linears.end()) {
-      add_linear(*q->second);
+      add_linear(*q->second, source.decl.shape);
     } else if (const auto norm = norms.find(name); norm != norms.end()) {
       const Dtype dtype = source.decl.dtype.value();
       tensors.push_back(

@@ -55,9 +55,9 @@ class SiteFinder {
   // A linear in no layer. A decoder has one, its head; an encoder may have several, named by their
   // modules.
   std::string outer_name(const PtqLinear& linear) const {
-    if (linear.weight.empty() || search_.prefix.empty()) return std::string(kHead);
+    if (linear.weight.empty() || !search_.prefix) return std::string(kHead);
     const std::string module = module_of(linear);
-    return module.starts_with(search_.prefix) ? module.substr(search_.prefix.size()) : module;
+    return module.starts_with(*search_.prefix) ? module.substr(search_.prefix->size()) : module;
   }
 
   static std::string module_of(const PtqLinear& linear) {

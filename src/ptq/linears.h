@@ -1,6 +1,7 @@
 // The places of a model that post-training quantization works on, in the order of its graph.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,10 @@ struct PtqSite {
 
 struct PtqSearch {
   std::vector<std::string> keep;  // patterns of linears that are left out; "lm_head": the last one
-  std::string prefix;             // of modules that are in no layer, which their names leave out
-  bool residual = false;          // sums too
+  // Of modules that are in no layer, which their names leave out; nothing: a decoder, whose one
+  // such linear is the head.
+  std::optional<std::string> prefix = {};
+  bool residual = false;  // sums too
 };
 
 // "layers.3.q_proj, k_proj", "layers.3.residual.1".

@@ -33,9 +33,8 @@ std::string hash_of_rows(const std::vector<Batch>& rows, const ModelSpec& spec) 
 }
 
 // What decides the results, by name: weights and shape of the model, rows, options.
-Json identity_of(const PtqRequest& request, const ExportWeights& weights) {
+Json identity_of(const PtqRequest& request, const ModelSpec& spec, const ExportWeights& weights) {
   const PtqOptions& o = request.options;
-  const ModelSpec& spec = request.source.spec;
   Xxh64 shape;
   int64_t n_rows = 0;
   for (const Batch& batch : request.rows) n_rows += batch.batch;
@@ -134,17 +133,21 @@ std::vector<Batch> calibration_rows(const EvalRows& rows, int64_t samples) {
 
 PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backend,
                          const PtqHooks& hooks) {
-  const ModelSource& source = request.source;
+  // Convolutions are quantized as they run: with the batch norms behind them.
+  const bool has_norms = model_def(request.source.spec.kind).is_convolutional;
+  const ModelSource source = has_norms ? with_folded_norms(request.source) : request.source;
   const PtqOptions& options = request.options;
   const ExportWeights weights(files, source);
   check_source(source, weights);
   const Graph graph = typed_forward(source.spec, request.rows.front());
   const ModelDef& model = model_def(source.spec.kind);
-  const std::vector<PtqSite> sites =
-      find_sites(graph, {.keep = options.keep,
-                         .prefix = model.writes_text ? "" : std::string(model.prefix),
-                         .residual = options.residual});
-  PtqProgress progress(files, request.out, identity_of(request, weights), request.start);
+  const std::vector<PtqSite> sites = find_sites(
+      graph,
+      {.keep = options.keep,
+       .prefix = model.writes_text ? std::optional<std::string>() : std::string(model.prefix),
+       .residual = options.residual});
+  PtqProgress progress(files, request.out, identity_of(request, source.spec, weights),
+                       request.start);
   if (progress.n_found() > 0) {
     hooks.log.info("{}: {} of {} sites were done before", request.out, progress.n_found(),
                    sites.size());

@@ -116,6 +116,10 @@ RecipeOptions recipe_options(const RunConfig& config) {
 
 LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec) {
   LoraOptions options = config.lora;
+  if (options.rank > 0 && model_def(spec.kind).is_convolutional) {
+    throw Error(ErrorCode::invalid_argument, "lora.rank: expected 0 for kind {}, got {}",
+                model_def(spec.kind).name, options.rank);
+  }
   if (options.rank > 0 && config.model.head != ModelHead::text)
     options.head = head_parameters(spec);
   return options;

@@ -11,9 +11,10 @@
 namespace octet {
 namespace {
 
-// Frozen parameters stand among the others.
+// Frozen parameters and statistics stand among the parameters.
 bool belongs(const Layout& layout, const Layout::Slot& slot, InputKind kind) {
-  const InputKind stored = slot.kind == InputKind::constant ? InputKind::parameter : slot.kind;
+  const bool is_beside = slot.kind == InputKind::constant || slot.kind == InputKind::statistic;
+  const InputKind stored = is_beside ? InputKind::parameter : slot.kind;
   return stored == kind && layout.is_in_checkpoints(slot);
 }
 

@@ -311,6 +311,20 @@ class Sharder {
     rewriter_.set(id, builder().max_over_ranks(options_.ranks, rewriter_.map(id)));
   }
 
+  // Each rank's next value of a statistic is that of its own rows: all keep their mean.
+  bool is_statistic(const GraphOutput& output) const {
+    const GraphInput* input = output.updates == kNoValue ? nullptr : from_.input_of(output.updates);
+    return shares() && input != nullptr && input->kind == InputKind::statistic;
+  }
+  ValueId mean_over_ranks(ValueId own) {
+    builder().tag = Tag{.role = Role::update, .origin = "ranks"};
+    CollectiveAttrs attrs = collective();
+    attrs.ranks_a_host = options_.ranks_a_host;
+    const ValueId sum = builder().emit_typed(OpCode::all_reduce, attrs, {own, kNoValue, kNoValue},
+                                             {Dtype::f32})[Reduce::y];
+    return builder().scaled(sum, 1.0 / static_cast<double>(options_.ranks));
+  }
+
   void emit_outputs() {
     for (const GraphOutput& output : from_.outputs) {
       ValueId value = kNoValue;
@@ -320,6 +334,7 @@ class Sharder {
         if (state_def(use_of(from_, output.updates)).ranks == OnRanks::agreed)
           agree(output.value, Tag{.role = Role::update, .origin = "ranks"});
         value = rewriter_.map(output.value);
+        if (is_statistic(output)) value = mean_over_ranks(value);
       }
       builder().output(output.name, value, rewriter_.map(output.updates));
     }

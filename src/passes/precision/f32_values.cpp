@@ -18,6 +18,7 @@ class Origins {
   explicit Origins(const Graph& graph) : graph_(graph), by_value_(graph.values.size()) {
     for (const GraphInput& input : graph.inputs)
       at(input.value) = input.kind == InputKind::batch || is_number(input.value) ? Origin::constant
+                        : input.kind == InputKind::statistic                     ? Origin::f32
                                                                                  : Origin::other;
     for (const Node& node : graph.nodes) {
       const Origin origin = of(node);

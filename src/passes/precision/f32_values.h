@@ -1,7 +1,8 @@
 // Values of a Logical graph that are f32 under every recipe, by value: numbers of a loss, whose
 // sums over rows and tokens the 8 bits of BF16's mantissa do not hold.
-//   - statistics (OpRow::statistics), and what a `cast` of the forward pass makes, which has no
-//     other meaning before types are assigned; its gradient is back in the recipe's type;
+//   - statistics (OpRow::statistics, InputKind::statistic), and what a `cast` of the forward pass
+//     makes, which has no other meaning before types are assigned; its gradient is back in the
+//     recipe's type;
 //   - what follows from these alone, constants and inputs of the batch being allowed beside them;
 //   - constants and inputs of the batch that are read by such nodes alone, as the gradient of each
 //     row's loss, or a graph output that no node reads.

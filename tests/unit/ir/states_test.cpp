@@ -27,6 +27,7 @@ const std::map<StateUse, std::string> kNames = {
     {accumulated_history, "accumulated:amax_history:w"},
     {accumulated_rescale, "accumulated:rescale_factor:w"},
     {accumulated_flag, "accumulated:quantizer_flag"},
+    {accumulated_statistic, "accumulated:statistic:w"},
     {amax_history, "amax_history:w"},
     {rescale_factor, "rescale_factor:w"},
     {fixed_scale, "fixed_scale:w"},

@@ -143,5 +143,70 @@ TEST(EncoderConfig, modules_of_vision_transformers_have_names_of_their_own) {
   EXPECT_EQ(def.module_name("classifier"), "classifier");
 }
 
+// A stage of two blocks and one of one, where `more` does not say otherwise.
+std::string resnet(const std::string& more) {
+  std::string text = R"({"model_type":"resnet","embedding_size":8,"image_size":32)";
+  if (more.find("depths") == more.npos) text += R"(,"depths":[2,1])";
+  if (more.find("hidden_sizes") == more.npos) text += R"(,"hidden_sizes":[8,16])";
+  return text + more + "}";
+}
+
+TEST(ResNetConfig, every_key_is_read_written_or_refused) {
+  const auto error = [](const std::string& more) {
+    return error_of([&] { parse_hf_config(resnet(more), "c"); });
+  };
+  const ModelSpec spec =
+      parse_hf_config(resnet(R"(,"layer_type":"bottleneck","downsample_in_first_stage":true,)"
+                             R"("downsample_in_bottleneck":true,"num_channels":1,"num_labels":7)"),
+                      "c");
+  EXPECT_EQ(spec.layer_type, ResidualBlock::bottleneck);
+  EXPECT_EQ(spec.depths, (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(spec.layers, 3);
+  EXPECT_EQ(spec.hidden, 16);
+  EXPECT_TRUE(spec.downsample_in_first_stage && spec.downsample_in_bottleneck);
+  EXPECT_EQ(parse_hf_config(hf_config_text(spec), "c"), spec);
+  EXPECT_EQ(parse_hf_config(resnet(""), "c").layer_type, ResidualBlock::bottleneck);
+  EXPECT_THAT(error(R"(,"hidden_act":"gelu")"), HasSubstr("'hidden_act': expected \"relu\""));
+  EXPECT_THAT(error(R"(,"layer_type":"wide")"), HasSubstr("expected one of basic, bottleneck"));
+  EXPECT_THAT(error(R"(,"cifar":true)"), HasSubstr("'layer_type': expected basic with cifar"));
+  EXPECT_THAT(error(R"(,"depths":[2,1,1])"), HasSubstr("expected as many as depths = [2, 1, 1]"));
+  EXPECT_THAT(error(R"(,"depths":3)"), HasSubstr("'depths': expected a list of integers, got 3"));
+  EXPECT_THAT(error(R"(,"depths":[])"), HasSubstr("'depths': expected a list of integers, got []"));
+  EXPECT_THAT(error(R"(,"hidden_sizes":[8,0])"), HasSubstr("'hidden_sizes': expected a list of"));
+  EXPECT_THAT(error(R"(,"hidden_sizes":[8,18])"), HasSubstr("expected multiples of 4 with"));
+}
+
+TEST(ResNetConfig, torchvision_s_names_are_those_of_transformers) {
+  const ModelSpec spec = parse_hf_config(resnet(""), "c");
+  const auto name = [&](const char* stored) { return parameter_name(spec, stored).value_or("-"); };
+  EXPECT_EQ(name("conv1.weight"), "resnet.embedder.embedder.convolution.weight");
+  EXPECT_EQ(name("bn1.running_var"), "resnet.embedder.embedder.normalization.running_var");
+  EXPECT_EQ(name("layer2.0.conv3.weight"),
+            "resnet.encoder.stages.1.layers.0.layer.2.convolution.weight");
+  EXPECT_EQ(name("layer1.1.bn2.bias"),
+            "resnet.encoder.stages.0.layers.1.layer.1.normalization.bias");
+  EXPECT_EQ(name("layer2.0.downsample.1.running_mean"),
+            "resnet.encoder.stages.1.layers.0.shortcut.normalization.running_mean");
+  EXPECT_EQ(name("fc.bias"), "classifier.1.bias");
+  EXPECT_EQ(name("encoder.stages.0.layers.0.layer.0.convolution.weight"),
+            "resnet.encoder.stages.0.layers.0.layer.0.convolution.weight");
+  EXPECT_EQ(name("bn1.num_batches_tracked"), "-");
+}
+
+// Counts of torchvision's page.
+TEST(ResNetConfig, has_the_parameters_that_its_authors_counted) {
+  const auto count = [](ResidualBlock block, std::vector<int64_t> depths, bool cifar) {
+    return parameter_count({.kind = ModelKind::resnet,
+                            .classes = cifar ? 10 : 1000,
+                            .depths = std::move(depths),
+                            .layer_type = block,
+                            .cifar = cifar});
+  };
+  EXPECT_EQ(count(ResidualBlock::basic, {2, 2, 2, 2}, false), 11'689'512);
+  EXPECT_EQ(count(ResidualBlock::basic, {3, 4, 6, 3}, false), 21'797'672);
+  EXPECT_EQ(count(ResidualBlock::bottleneck, {}, false), 25'557'032);
+  EXPECT_EQ(count(ResidualBlock::basic, {}, true), 269'722);
+}
+
 }  // namespace
 }  // namespace octet

@@ -327,6 +327,8 @@ TEST(HfConfig, every_field_of_every_model_is_written_and_read_back) {
           other.*member *= 1.5;
         } else if constexpr (std::is_same_v<decltype(member), bool ModelSpec::*>) {
           other.*member = !(other.*member);
+        } else if constexpr (std::is_same_v<decltype(member), ModelList>) {
+          for (int64_t& one : other.*member) one *= 2;
         } else if (field.name() != "kind") {
           const int value = member->get(other);
           member->set(other, value == 0 ? 1 : value - 1);

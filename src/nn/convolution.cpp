@@ -1,0 +1,260 @@
+#include "nn/convolution.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+constexpr double kMomentum = 0.1;  // of running statistics, PyTorch's
+
+int64_t channels_of(const Blocks& b, const Picture& picture) {
+  return b.shape(picture.x)[1];
+}
+
+template <typename... Args>
+[[noreturn]] void fail(std::string_view op, std::string_view path,
+                       fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(ErrorCode::invalid_argument, "[{}] {}: {}", op, path,
+              fmt::format(format, std::forward<Args>(args)...));
+}
+
+// How many windows fit along an axis.
+int64_t n_windows(std::string_view op, std::string_view path, int64_t size,
+                  const ConvolutionOptions& o) {
+  const int64_t window = o.dilation * (o.kernel - 1) + 1, padded = size + 2 * o.padding;
+  if (window > padded) {
+    fail(op, path, "expected a window of at most {} pixels, those of the padded picture, got {}",
+         padded, window);
+  }
+  return (padded - window) / o.stride + 1;
+}
+
+void check_options(std::string_view op, std::string_view path, const ConvolutionOptions& o) {
+  constexpr int64_t kMax = 1 << 14;
+  const auto is_count = [](int64_t n) { return n >= 1 && n <= kMax; };
+  if (is_count(o.kernel) && is_count(o.stride) && is_count(o.dilation) && is_count(o.groups) &&
+      o.padding >= 0 && o.padding <= kMax)
+    return;
+  fail(op, path,
+       "expected kernel, stride, dilation and groups from 1 to {}, and padding from 0, got {}, {}, "
+       "{}, {} and {}",
+       kMax, o.kernel, o.stride, o.dilation, o.groups, o.padding);
+}
+
+// The pixels that windows have at one place each, of [B, height, width, C].
+struct Taps {
+  std::vector<ValueId> values;
+  int64_t height, width;
+};
+
+Taps taps_of(Blocks& b, const Picture& picture, const ConvolutionOptions& o, double outside,
+             std::string_view path) {
+  Builder& builder = b.builder();
+  const int64_t batch = b.size().batch, channels = channels_of(b, picture);
+  Taps taps{.values = {},
+            .height = n_windows("convolution", path, picture.height, o),
+            .width = n_windows("convolution", path, picture.width, o)};
+  ValueId x = builder.reshape(picture.x, {batch, picture.height, picture.width, channels});
+  if (o.padding > 0) {
+    const Shape border = {0, o.padding, o.padding, 0};
+    x = builder.emit1(
+        OpCode::pad,
+        PadAttrs{.low = border, .high = border, .interior = {0, 0, 0, 0}, .value = outside}, {x});
+  }
+  for (int64_t i = 0; i < o.kernel * o.kernel; ++i) {
+    const int64_t row = o.dilation * (i / o.kernel), column = o.dilation * (i % o.kernel);
+    const SliceAttrs slice{.start = {0, row, column, 0},
+                           .limit = {batch, row + o.stride * (taps.height - 1) + 1,
+                                     column + o.stride * (taps.width - 1) + 1, channels},
+                           .stride = {1, o.stride, o.stride, 1}};
+    const bool is_all = o.kernel == 1 && o.stride == 1;
+    taps.values.push_back(is_all ? x : builder.emit1(OpCode::slice, slice, {x}));
+  }
+  return taps;
+}
+
+// [B * height * width, kernel * kernel * C].
+ValueId windows_of(Blocks& b, const Picture& picture, const ConvolutionOptions& o,
+                   std::string_view path, Picture& result) {
+  Taps taps = taps_of(b, picture, o, 0, path);
+  result.height = taps.height, result.width = taps.width;
+  const int64_t n_columns = std::ssize(taps.values) * channels_of(b, picture);
+  const ValueId joined =
+      taps.values.size() == 1 ? taps.values.front() : b.builder().concatenate(taps.values, 3);
+  return b.builder().reshape(joined, {b.size().batch * taps.height * taps.width, n_columns});
+}
+
+struct Convolution {
+  const Picture& picture;
+  std::string_view path;
+  int64_t n_out;
+  const ConvolutionOptions& options;
+};
+
+// Each group's windows meet its part of the weight.
+Picture grouped_gemm(Blocks& b, const Convolution& c, const LinearOptions& linear) {
+  Builder& builder = b.builder();
+  const ConvolutionOptions& o = c.options;
+  const int64_t n_in = channels_of(b, c.picture) / o.groups, n_each = c.n_out / o.groups;
+  const ValueId weight = b.linear_weight(c.path, c.n_out, n_in * o.kernel * o.kernel, linear);
+  Picture result;
+  std::vector<ValueId> parts;
+  for (int64_t g = 0; g < o.groups; ++g) {
+    b.module(c.path);
+    const Picture part = {b.columns(c.picture.x, g * n_in, n_in), c.picture.height,
+                          c.picture.width};
+    const ValueId windows = windows_of(b, part, o, c.path, result);
+    builder.tag.origin = fmt::format("{}.{}", c.path, g);
+    parts.push_back(builder.gemm(windows, builder.slice(weight, 0, g * n_each, n_each),
+                                 {.trans_b = true, .role = GemmRole::forward}));
+  }
+  b.module(c.path);
+  result.x = builder.concatenate(parts, 1);
+  return result;
+}
+
+ValueId per_pixel(Blocks& b, ValueId of_channel, const Shape& shape) {
+  return b.builder().broadcast(of_channel, shape, {1});
+}
+
+struct Moments {
+  ValueId mean, variance;
+};
+
+// Of all pixels of the batch; the running ones move.
+Moments own_moments(Blocks& b, ValueId x, const Moments& running, std::string_view path) {
+  Builder& builder = b.builder();
+  const Shape shape = b.shape(x);
+  const auto n = static_cast<double>(shape[0]);
+  if (shape[0] < 2) {
+    fail("batch_norm", path, "expected more than 1 pixel in a batch that is trained on, got {}",
+         shape[0]);
+  }
+  const auto mean_of = [&](ValueId value) {
+    return builder.scaled(builder.reduce_sum(value, {0}), 1 / n);
+  };
+  const ValueId mean = mean_of(x);
+  const ValueId centred = builder.sub(x, per_pixel(b, mean, shape));
+  const ValueId variance = mean_of(builder.unary(OpCode::square, centred));
+  const auto move = [&](ValueId old, ValueId own, double factor) {
+    const ValueId next =
+        builder.add(builder.scaled(old, 1 - kMomentum), builder.scaled(own, kMomentum * factor));
+    // A step whose gradients are left out where they are not finite takes no such statistic.
+    const ValueId bound = builder.fill_like(next, std::numeric_limits<float>::max());
+    const ValueId is_finite = builder.less(builder.unary(OpCode::abs, next), bound);
+    builder.next(old, builder.select(is_finite, next, old));
+  };
+  move(running.mean, mean, 1);
+  move(running.variance, variance, n / (n - 1));
+  return {mean, variance};
+}
+
+}  // namespace
+
+ValueId Blocks::constant(std::string_view path, std::string_view leaf, int64_t n, Init init) {
+  return parameter({.name = name(path, leaf), .shape = {n}, .init = init});
+}
+
+ValueId Blocks::statistic(std::string_view path, std::string_view leaf, int64_t n, Init init) {
+  return parameter({.name = name(path, leaf), .shape = {n}, .init = init, .is_statistic = true});
+}
+
+Picture picture_of(Blocks& b, ValueId pixels) {
+  b.module("pixels");
+  const Shape shape = b.shape(pixels);
+  return {b.builder().reshape(b.builder().transpose(pixels, {0, 2, 3, 1}),
+                              {shape[0] * shape[2] * shape[3], shape[1]}),
+          shape[2], shape[3]};
+}
+
+Picture convolution(Blocks& b, const Picture& picture, std::string_view path, int64_t n_out,
+                    const ConvolutionOptions& o) {
+  check_options("convolution", path, o);
+  const int64_t n_in = channels_of(b, picture);
+  if (n_out < 1 || n_in % o.groups != 0 || n_out % o.groups != 0) {
+    fail("convolution", path, "expected groups that divide {} channels and make {}, got {}", n_in,
+         n_out, o.groups);
+  }
+  // He et al. 2015, by what a weight gives to.
+  const auto fan_out = static_cast<double>(o.kernel * o.kernel * n_out);
+  const LinearOptions linear{.bias = o.bias,
+                             .whole_path = true,
+                             .file_shape = {n_out, n_in / o.groups, o.kernel, o.kernel},
+                             .channels_last = true,
+                             .std = std::sqrt(2 / fan_out)};
+  Picture result;
+  b.module(path);
+  if (o.groups == 1) {
+    result.x = b.linear(windows_of(b, picture, o, path, result), path, n_out, linear);
+    return result;
+  }
+  result = grouped_gemm(b, {picture, path, n_out, o}, linear);
+  if (o.bias == WithBias::yes) result.x = b.bias(result.x, fmt::format("{}.bias", path));
+  return result;
+}
+
+Picture max_pool(Blocks& b, const Picture& picture, std::string_view path,
+                 const ConvolutionOptions& o) {
+  check_options("max_pool", path, o);
+  b.module(path);
+  const Taps taps = taps_of(b, picture, o, -std::numeric_limits<double>::infinity(), path);
+  ValueId largest = taps.values.front();
+  for (size_t i = 1; i < taps.values.size(); ++i)
+    largest = b.builder().maximum(largest, taps.values[i]);
+  const int64_t n_pixels = b.size().batch * taps.height * taps.width;
+  return {b.builder().reshape(largest, {n_pixels, channels_of(b, picture)}), taps.height,
+          taps.width};
+}
+
+Picture batch_norm(Blocks& b, const Picture& picture, std::string_view path) {
+  Builder& builder = b.builder();
+  const Shape shape = b.shape(picture.x);
+  b.module(path);
+  const ValueId weight = b.constant(path, "weight", shape[1], Init::ones);
+  const ValueId bias = b.constant(path, "bias", shape[1], Init::zeros);
+  const Moments running = {b.statistic(path, "running_mean", shape[1], Init::zeros),
+                           b.statistic(path, "running_var", shape[1], Init::ones)};
+  const ValueId x = b.in_f32(picture.x);
+  const bool is_own = b.size().statistics == BatchStatistics::own;
+  const auto [mean, variance] = is_own ? own_moments(b, x, running, path) : running;
+  const ValueId rstd = builder.unary(OpCode::rsqrt, builder.plus(variance, b.spec().norm_eps));
+  const ValueId centred = builder.sub(x, per_pixel(b, mean, shape));
+  const ValueId normal = builder.mul(centred, per_pixel(b, rstd, shape));
+  const ValueId scaled = builder.mul(normal, per_pixel(b, weight, shape));
+  return {builder.binary(OpCode::bias_add, scaled, bias), picture.height, picture.width};
+}
+
+Picture subsampled(Blocks& b, const Picture& picture, int64_t stride, int64_t n_out) {
+  b.module("shortcut");
+  Picture result;
+  result.x = windows_of(b, picture, {.kernel = 1, .stride = stride}, "shortcut", result);
+  const int64_t n_more = n_out - channels_of(b, picture);
+  CHECK(n_more >= 0);
+  if (n_more == 0) return result;
+  const PadAttrs pad{
+      .low = {0, n_more / 2}, .high = {0, n_more - n_more / 2}, .interior = {0, 0}, .value = 0};
+  result.x = b.builder().emit1(OpCode::pad, pad, {result.x});
+  return result;
+}
+
+Picture relu(Blocks& b, const Picture& picture, std::string_view origin) {
+  return {b.relu(picture.x, origin), picture.height, picture.width};
+}
+
+Picture add(Blocks& b, const Picture& one, const Picture& other) {
+  CHECK(one.height == other.height && one.width == other.width);
+  return {b.add(one.x, other.x), one.height, one.width};
+}
+
+ValueId mean_of_pixels(Blocks& b, const Picture& picture) {
+  b.module("pooler");
+  const int64_t n = picture.height * picture.width;
+  const ValueId apart =
+      b.builder().reshape(picture.x, {b.size().batch, n, channels_of(b, picture)});
+  return b.builder().scaled(b.builder().reduce_sum(apart, {1}), 1 / static_cast<double>(n));
+}
+
+}  // namespace octet

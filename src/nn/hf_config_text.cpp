@@ -1,0 +1,91 @@
+// config.json as text, of a model's shape: what hf_config.cpp reads back.
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "nn/hf_config.h"
+#include "nn/hf_keys.h"
+#include "nn/hf_words.h"
+#include "nn/list.h"
+#include "nn/model.h"
+#include "nn/shape.h"
+
+namespace octet {
+namespace {
+
+std::string problem_type(ModelHead head) {
+  return std::string(std::ranges::find(kProblemTypes, head, &ProblemType::first)->second);
+}
+
+// As transformers lists them: a 1 for each layer with rotary positions.
+Json rope_layers(const ModelSpec& spec) {
+  Json list = Json::array();
+  for (int64_t i = 0; i < spec.layers; ++i) {
+    const bool is_without = spec.no_rope_every > 0 && (i + 1) % spec.no_rope_every == 0;
+    list.push_back(is_without ? 0 : 1);
+  }
+  return list;
+}
+
+struct JsonValue {
+  const ModelSpec& spec;
+  template <typename T>
+  Json operator()(T ModelSpec::*member) const {
+    return spec.*member;
+  }
+  Json operator()(const ModelEnum* member) const {
+    const auto at = std::ranges::find(member->hf_names, member->get(spec), &HfName::value);
+    return std::string(at->name);
+  }
+};
+
+}  // namespace
+
+std::string hf_config_text(const ModelSpec& spec) {
+  const ModelSpec full = resolved(spec);
+  const ModelDef& def = model_def(full.kind);
+  Json json;
+  const bool has_heads = !def.heads.empty();
+  const std::string_view architecture = has_heads ? head_of(full).architecture : def.architecture;
+  json["architectures"] = Json::array({std::string(architecture)});
+  if (has_heads) {
+    const ModelHead head = head_of(full).head;
+    const int64_t n_labels = has_classes(head) ? full.classes : head == ModelHead::value ? 1 : 0;
+    for (int64_t i = 0; i < n_labels; ++i) {
+      const std::string label = fmt::format("LABEL_{}", i);
+      json["id2label"][fmt::to_string(i)] = label;
+      json["label2id"][label] = i;
+    }
+    const bool reads_as_value =
+        n_labels == 1 && std::ranges::count(def.heads, ModelHead::value, &HeadDef::head) > 0;
+    if (reads_as_value || head == ModelHead::multi_label) json["problem_type"] = problem_type(head);
+  }
+  json["model_type"] = std::string(def.name);
+  Json scaling = nullptr, parameters;
+  for (const HfKey& key : hf_keys_of(def)) {
+    const ModelField& field = model_field(key.field);
+    if (!field.is_of(full)) continue;
+    Json value = std::visit(JsonValue{full}, field.member);
+    if (!key.gate.empty()) json[std::string(key.gate)] = value != 0;
+    if (key.zero_is_null && value == 0) value = nullptr;
+    if (is_rope(key.newer)) parameters[without_object(key.newer)] = value;
+    if (!is_rope(key.key)) {
+      json[std::string(key.key)] = value;
+      continue;
+    }
+    parameters[without_object(key.key)] = value;
+    if (full.rope_scaling != RopeScaling::none) scaling[without_object(key.key)] = value;
+  }
+  if (def.positions == Positions::rotary) {
+    json["rope_scaling"] = scaling;
+    json["rope_parameters"] = parameters;
+  }
+  if (find_hf_key(def, "no_rope_every") != nullptr) json["no_rope_layers"] = rope_layers(full);
+  if (full.mlp_relu && full.classifier_hidden == 0 && find_hf_key(def, "mlp_relu"))
+    json[std::string(find_hf_key(def, "gelu")->key)] = std::string(kRelu);
+  for (const HfNeutral& neutral : def.hf_neutrals)
+    json[std::string(neutral.key)] = parse_own_json(neutral.value);
+  return json.dump(1) + "\n";
+}
+
+}  // namespace octet

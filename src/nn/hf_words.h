@@ -1,0 +1,30 @@
+// Words of config.json that its reader and its writer share.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "nn/spec.h"
+
+namespace octet {
+
+inline constexpr std::string_view kRope = "rope/", kRelu = "relu";
+
+// What transformers calls the losses of a classifier.
+using ProblemType = std::pair<ModelHead, std::string_view>;
+inline constexpr ProblemType kProblemTypes[] = {
+    {ModelHead::classes, "single_label_classification"},
+    {ModelHead::multi_label, "multi_label_classification"},
+    {ModelHead::value, "regression"},
+};
+
+inline bool is_rope(std::string_view key) {
+  return key.starts_with(kRope);
+}
+
+inline std::string without_object(std::string_view key) {
+  return std::string(is_rope(key) ? key.substr(kRope.size()) : key);
+}
+
+}  // namespace octet

@@ -1,0 +1,194 @@
+// Residual networks: a first convolution, stages of residual blocks of two or three convolutions,
+// each with a batch norm behind it, the mean of the last pixels and a linear. Source: He et al.
+// 2016. Names: ResNetForImageClassification of transformers; of CIFAR's kind, whose first
+// convolution is 3 x 3 and whose shortcuts have no weights (He et al.'s option A), those of the
+// widespread files for it (conv1, bn1, layer1.0.conv1, linear). torchvision's names are read, too.
+#include <array>
+
+#include "nn/blocks.h"
+#include "nn/convolution.h"
+#include "nn/list.h"
+
+namespace octet {
+namespace {
+
+constexpr HfKey kKeys[] = {
+    {.field = "cifar", .key = "cifar", .absent = 0},
+    {.field = "channels", .key = "num_channels", .absent = 3},
+    {.field = "image_size", .key = "image_size", .absent = 224},
+    {.field = "embedding_size", .key = "embedding_size", .absent = 0},
+    {.field = "layer_type",
+     .key = "layer_type",
+     .absent = static_cast<int>(ResidualBlock::bottleneck)},
+    {.field = "hidden_sizes", .key = "hidden_sizes"},
+    {.field = "depths", .key = "depths"},
+    {.field = "downsample_in_first_stage", .key = "downsample_in_first_stage", .absent = 0},
+    {.field = "downsample_in_bottleneck", .key = "downsample_in_bottleneck", .absent = 0},
+    {.field = "folded_norms", .key = "folded_norms", .absent = 0},
+};
+constexpr HfNeutral kNeutrals[] = {{.key = "hidden_act", .value = "\"relu\""}};
+
+constexpr HeadDef kHeads[] = {
+    {ModelHead::classes, "ResNetForImageClassification", "classes", Per::row, "classes"},
+    {ModelHead::features, "ResNetModel", "features", Per::row, ""},
+    {ModelHead::multi_label, "ResNetForImageClassification", "multi_label", Per::row,
+     "multi_label"}};
+constexpr std::string_view kHeadPrefixes[] = {"classifier.", "linear."};
+
+// A counter of PyTorch's, which a fixed share of new statistics does not need. Of norms that the
+// convolutions hold, their readers take what they need (infer/folded_norms.h).
+bool skips(const ModelSpec& spec, std::string_view stored) {
+  const auto has = [&](std::string_view part) { return stored.find(part) != stored.npos; };
+  const bool is_norm =
+      has(".normalization.") || stored.starts_with("bn1.") || has(".bn1.") || has(".bn2.");
+  return stored.ends_with(".num_batches_tracked") || (spec.folded_norms && is_norm);
+}
+
+// "0.layer.1." of torchvision's "0.bn2.", behind the stage.
+std::string renamed_block(std::string_view rest) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"conv1.", "layer.0.convolution."},         {"bn1.", "layer.0.normalization."},
+      {"conv2.", "layer.1.convolution."},         {"bn2.", "layer.1.normalization."},
+      {"conv3.", "layer.2.convolution."},         {"bn3.", "layer.2.normalization."},
+      {"downsample.0.", "shortcut.convolution."}, {"downsample.1.", "shortcut.normalization."}};
+  const size_t dot = rest.find('.') + 1;
+  for (const auto& [from, to] : kNames) {
+    if (rest.substr(dot).starts_with(from))
+      return fmt::format("{}{}{}", rest.substr(0, dot), to, rest.substr(dot + from.size()));
+  }
+  return std::string(rest);
+}
+
+// torchvision's names, and those of a model without a head.
+std::string renamed(const ModelSpec& spec, std::string_view stored) {
+  constexpr std::string_view kStage = "layer";
+  const auto behind = [&](std::string_view prefix) { return stored.substr(prefix.size()); };
+  if (spec.cifar) return std::string(stored.starts_with("module.") ? behind("module.") : stored);
+  if (stored.starts_with("embedder.") || stored.starts_with("encoder."))
+    return fmt::format("resnet.{}", stored);
+  if (stored.starts_with("fc.")) return fmt::format("classifier.1.{}", behind("fc."));
+  const std::string first = "resnet.embedder.embedder.";
+  if (stored.starts_with("conv1.")) return first + fmt::format("convolution.{}", behind("conv1."));
+  if (stored.starts_with("bn1.")) return first + fmt::format("normalization.{}", behind("bn1."));
+  const size_t dot = kStage.size() + 1;
+  if (!stored.starts_with(kStage) || stored.size() < dot + 2 || stored[dot] != '.')
+    return std::string(stored);
+  return fmt::format("resnet.encoder.stages.{}.layers.{}", stored[dot - 1] - '1',
+                     renamed_block(stored.substr(dot + 1)));
+}
+
+std::string norm_behind(std::string_view convolution) {
+  constexpr std::string_view kOurs = "convolution", kShort = "conv";
+  const size_t at = convolution.rfind('.') + 1;
+  const std::string_view last = convolution.substr(at);
+  if (last == kOurs) return fmt::format("{}normalization", convolution.substr(0, at));
+  return fmt::format("{}bn{}", convolution.substr(0, at), last.substr(kShort.size()));
+}
+
+std::vector<InputSpec> images(const ModelSpec& spec, const BatchSize&) {
+  return {{.name = "pixels",
+           .per = Per::row,
+           .inner = {spec.channels, spec.image_size, spec.image_size},
+           .type = HostType::real}};
+}
+
+// A convolution with half its window around each pixel, and the norm behind it.
+struct Convolved {
+  int64_t n_out, kernel = 3, stride = 1;
+};
+Picture convolved(Blocks& b, const Picture& x, std::string_view path, const Convolved& c) {
+  const bool is_folded = b.spec().folded_norms;
+  const Picture y = convolution(b, x, path, c.n_out,
+                                {.kernel = c.kernel,
+                                 .stride = c.stride,
+                                 .padding = c.kernel / 2,
+                                 .bias = is_folded ? WithBias::yes : WithBias::no});
+  return is_folded ? y : batch_norm(b, y, norm_behind(path));
+}
+
+// What a block adds its convolutions' result to.
+Picture shortcut(Blocks& b, const Picture& x, int64_t n_out, int64_t stride) {
+  if (b.shape(x.x)[1] == n_out && stride == 1) return x;
+  if (b.spec().cifar) return subsampled(b, x, stride, n_out);
+  return convolved(b, x, "shortcut.convolution", {n_out, 1, stride});
+}
+
+std::vector<Convolved> convolutions_of(const ModelSpec& spec, int64_t n_out, int64_t stride) {
+  constexpr int64_t kReduction = 4;
+  if (spec.layer_type == ResidualBlock::basic) return {{n_out, 3, stride}, {n_out, 3, 1}};
+  const int64_t narrow = n_out / kReduction;
+  const bool is_early = spec.downsample_in_bottleneck;
+  return {{narrow, 1, is_early ? stride : 1}, {narrow, 3, is_early ? 1 : stride}, {n_out, 1, 1}};
+}
+
+Picture block(Blocks& b, const Picture& x, int64_t n_out, int64_t stride) {
+  const std::vector<Convolved> all = convolutions_of(b.spec(), n_out, stride);
+  Picture y = x;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string path =
+        b.spec().cifar ? fmt::format("conv{}", i + 1) : fmt::format("layer.{}.convolution", i);
+    y = convolved(b, y, path, all[i]);
+    if (i + 1 < all.size()) y = relu(b, y, fmt::format("act.{}", i));
+  }
+  return relu(b, add(b, y, shortcut(b, x, n_out, stride)), "activation");
+}
+
+Picture first_convolution(Blocks& b) {
+  const ModelSpec& spec = b.spec();
+  const Picture pixels = picture_of(b, b.input("pixels"));
+  b.enter(-1, spec.cifar ? "" : "resnet.embedder.embedder.");
+  if (spec.cifar)
+    return relu(b, convolved(b, pixels, "conv1", {spec.embedding_size}), "activation");
+  const Picture x =
+      relu(b, convolved(b, pixels, "convolution", {spec.embedding_size, 7, 2}), "activation");
+  return max_pool(b, x, "pooler", {.kernel = 3, .stride = 2, .padding = 1});
+}
+
+Outputs build(Blocks& b) {
+  const ModelSpec& spec = b.spec();
+  Picture x = first_convolution(b);
+  int layer = 0;
+  for (size_t s = 0; s < spec.depths.size(); ++s) {
+    const bool is_halved = s > 0 || spec.downsample_in_first_stage;
+    for (int64_t i = 0; i < spec.depths[s]; ++i) {
+      b.enter(layer++, spec.cifar ? fmt::format("layer{}.{}.", s + 1, i)
+                                  : fmt::format("resnet.encoder.stages.{}.layers.{}.", s, i));
+      x = block(b, x, spec.hidden_sizes[s], is_halved && i == 0 ? 2 : 1);
+    }
+  }
+  b.enter(-1, "");
+  const ValueId y = mean_of_pixels(b, x);
+  if (head_of(spec).head == ModelHead::features) return {y};
+  return {b.linear(y, spec.cifar ? "linear" : "classifier.1", spec.classes,
+                   {.bias = WithBias::yes, .whole_path = true})};
+}
+
+}  // namespace
+
+const ModelDef kResnet = {.kind = ModelKind::resnet,
+                          .name = "resnet",
+                          .architecture = "ResNetForImageClassification",
+                          .prefix = "",
+                          .head = "classifier.1.weight",
+                          .positions = Positions::learned,
+                          .mlp = MlpKind::gelu,
+                          .grouped_heads = false,
+                          .plain_linears = false,
+                          .hf_keys = kKeys,
+                          .own_hf_keys = {},
+                          .hf_neutrals = kNeutrals,
+                          .build = build,
+                          .inputs = images,
+                          .outputs = head_output,
+                          .loss = head_loss,
+                          .writes_text = false,
+                          .reads_text = false,
+                          .reads_images = true,
+                          .is_convolutional = true,
+                          .heads = kHeads,
+                          .head_prefixes = kHeadPrefixes,
+                          .skips = skips,
+                          .renamed = renamed,
+                          .norm_behind = norm_behind};
+
+}  // namespace octet

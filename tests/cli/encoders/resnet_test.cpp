@@ -1,0 +1,232 @@
+// Residual networks: public weights, runs under every kind of recipe, and what exports give.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/json.h"
+#include "cli/encoders/encoder_run.h"
+#include "io/safetensors.h"
+
+namespace octet {
+namespace {
+
+using test::Outcome;
+using test::run_program;
+using test::ScratchFolder;
+using testing::HasSubstr;
+
+const std::string kShared = OCTET_TEST_DATA "/data/";
+
+// CIFAR-10's records of three classes: a bright third of the picture, under noise.
+std::string records(int n, const char* name) {
+  const RandomStream random{.name = name_hash(name)};
+  std::string bytes;
+  uint64_t at = 0;
+  for (int i = 0; i < n; ++i) {
+    bytes += static_cast<char>(i % 3);
+    for (int value = 0; value < 3 * 32 * 32; ++value) {
+      const bool is_bright = value % 32 / 11 == i % 3;
+      bytes += static_cast<char>((is_bright ? 160 : 60) + random.bits(at++) % 80);
+    }
+  }
+  return bytes;
+}
+
+// A network of 7 convolutions.
+std::string resnet_yaml(const ScratchFolder& folder, const std::string& recipe) {
+  const std::string train = folder.put("train.bin", records(90, "train")),
+                    val = folder.put("val.bin", records(30, "val"));
+  return "model: {kind: resnet, cifar: true, image_size: 32, depths: [1, 2], hidden_sizes: [8, "
+         "16], "
+         "embedding_size: 8, classes: 3}\nrecipe: " +
+         recipe + "\noptim: {lr: 3.0e-3, warmup: 2}\ndata: {train: [" + train + "], val: [" + val +
+         "]}\ntrain: {steps: 24, batch: 10, eval_every: 12, save_every: 0}\nout: " +
+         (folder / "run") + "\n";
+}
+
+Json evaluated(const ScratchFolder& folder, const std::string& model, const std::string& more) {
+  const Outcome outcome = run_program(
+      folder, fmt::format("eval --json --model {} --data {} {}", model, folder / "val.bin", more));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return Json::parse(outcome.out);
+}
+
+double loss_of(const Json& rows, size_t i = 0) {
+  return rows.at(i).at("cross_entropy").get<double>();
+}
+
+TEST(ResNetRuns, learn_under_each_kind_of_recipe_and_go_on_with_the_same_bits) {
+  for (const char* recipe : {"bf16", "fp8_linear", "coat", "hif8"}) {
+    SCOPED_TRACE(recipe);
+    const ScratchFolder folder;
+    const std::string yaml = resnet_yaml(folder, recipe);
+    const Outcome outcome = test::train_encoder(folder, yaml);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_LT(test::val_losses(folder / "run").back(), 0.95);  // chance is 1.10
+    test::expect_same_bits_resumed(folder, yaml, "--set train.eval_every=0 ");
+  }
+}
+
+TEST(ResNetRuns, accumulate_and_share_the_statistics_of_all_their_rows) {
+  const ScratchFolder folder;
+  const std::string yaml = resnet_yaml(folder, "fp32");
+  const auto statistic = [&](const std::string& out, const std::string& name,
+                             const std::string& more, int step = 1) {
+    const Outcome outcome =
+        test::train_encoder(folder, yaml,
+                            "--set optim.lr=1e-9 --set optim.schedule=constant --set "
+                            "train.steps=1 --set train.eval_every=0 " +
+                                more + " --overwrite --set out=" + (folder / out));
+    EXPECT_EQ(outcome.code, step == 1 ? 0 : 4) << outcome.err;
+    const auto reader = SafetensorsReader::open(
+        posix_files(), folder / out + fmt::format("/ckpt/step-{:06}/model.safetensors", step));
+    const auto bytes = reader.read(reader.at(name).name);
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  const std::string mean = "bn1.running_mean", variance = "bn1.running_var";
+  const auto whole = statistic("whole", mean, "--set train.batch=12");
+  const auto parts = statistic("parts", mean, "--set train.batch=4 --set train.accumulate=3");
+  const auto ranks = statistic("ranks", mean, "--set train.batch=6 --ranks 2");
+  ASSERT_EQ(whole.size(), 8u);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_NE(whole[i], 0);
+    EXPECT_NEAR(parts[i], whole[i], 1e-6);
+    EXPECT_NEAR(ranks[i], whole[i], 1e-6);
+  }
+  // A step that is skipped moves nothing: the weights are thrown out of all bounds before.
+  const std::string bad =
+      "--set optim.lr=1000 --set optim.warmup=0 --set optim.weight_decay=10 --set optim.clip=1 "
+      "--set train.max_nonfinite_steps=100 ";
+  for (const char* keys :
+       {"--set train.batch=6 ", "--set train.batch=3 --set train.accumulate=2 "}) {
+    const auto at = [&](int step) {
+      return statistic("bad", variance, bad + keys + fmt::format("--set train.steps={}", step),
+                       step);
+    };
+    const auto before = at(16);
+    EXPECT_EQ(at(17), before);
+    EXPECT_EQ(test::metrics(folder / "bad").back().at("skipped"), 1);
+    for (const float value : before) EXPECT_TRUE(std::isfinite(value));
+  }
+  // 0.9 of the first 1, and more.
+  for (const float value : statistic("again", variance, "--set train.batch=12"))
+    EXPECT_GT(value, 0.9f);
+}
+
+TEST(ResNetRuns, are_exported_and_give_the_same_at_every_batch_size) {
+  const ScratchFolder folder;
+  const Outcome trained = test::train_encoder(folder, resnet_yaml(folder, "bf16"));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string run = folder / "run", model = folder / "model", exact = folder / "exact";
+  for (const std::string& flags : {model + " --dtype bf16", exact + " --dtype f32"}) {
+    const Outcome converted = run_program(folder, fmt::format("convert {} {}", run, flags));
+    ASSERT_EQ(converted.code, 0) << converted.err;
+  }
+  const Json of_run = evaluated(folder, run, "");
+  for (const char* batch : {"1", "7", "30"}) {
+    EXPECT_EQ(loss_of(evaluated(folder, model, fmt::format("--recipe bf16 --batch {}", batch))),
+              loss_of(of_run))
+        << batch;
+  }
+  // As files of this kind have them.
+  const auto reader = SafetensorsReader::open(posix_files(), model + "/model.safetensors");
+  EXPECT_EQ(reader.at("layer2.0.conv1.weight").shape, (Shape{16, 8, 3, 3}));
+  EXPECT_EQ(reader.at("layer2.0.conv1.weight").stored, SafeDtype::bf16);
+  EXPECT_EQ(reader.at("layer2.1.bn2.running_var").stored, SafeDtype::f32);
+  EXPECT_EQ(reader.at("linear.weight").shape, (Shape{3, 16}));
+  // A folder is read back as it was written.
+  const std::string again = folder / "again";
+  ASSERT_EQ(run_program(folder, fmt::format("convert {} {} --dtype f32", exact, again)).code, 0);
+  EXPECT_EQ(posix_files().read_text(again + "/model.safetensors"),
+            posix_files().read_text(exact + "/model.safetensors"));
+}
+
+TEST(ResNetRuns, are_quantized_with_their_norms_in_the_convolutions) {
+  const ScratchFolder folder;
+  const Outcome trained = test::train_encoder(folder, resnet_yaml(folder, "fp32"));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string run = folder / "run", model = folder / "model";
+  const std::string ptq = "ptq --format e4m3 --calib " + (folder / "train.bin") + " --model ";
+  EXPECT_THAT(run_program(folder, ptq + run + " --method max --out " + (folder / "none")).err,
+              HasSubstr("[fold_norms] expected a model folder of kind resnet"));
+  ASSERT_EQ(run_program(folder, fmt::format("convert {} {} --dtype f32", run, model)).code, 0);
+  const double exact = loss_of(evaluated(folder, model, "--recipe fp32"));
+  const std::string folded = folder / "folded";
+  ASSERT_EQ(run_program(folder, fmt::format("convert {} {} --fold-norms", model, folded)).code, 0);
+  EXPECT_NEAR(loss_of(evaluated(folder, folded, "--recipe fp32")), exact, 2e-6);
+  const auto reader = SafetensorsReader::open(posix_files(), folded + "/model.safetensors");
+  EXPECT_EQ(reader.at("conv1.bias").shape, Shape{8});
+  EXPECT_EQ(reader.find("bn1.weight"), nullptr);
+  EXPECT_THAT(
+      run_program(folder, fmt::format("convert {} {} --dtype fp8-block", model, folder / "none"))
+          .err,
+      HasSubstr("expected a model of plain linears, got resnet"));
+  for (const std::string& flags :
+       {std::string("--method max"), std::string("--method direct"),
+        std::string("--method max --weights channel --dequantize bf16")}) {
+    const std::string out = folder / std::to_string(name_hash(flags));
+    const Outcome outcome = run_program(folder, ptq + model + " " + flags + " --out " + out);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("layers.1.conv2"));
+    const double loss = loss_of(evaluated(folder, out, "--recipe fp32"));
+    EXPECT_NE(loss, exact);
+    EXPECT_NEAR(loss, exact, 0.03) << flags;
+  }
+  const Json config = Json::parse(
+      posix_files().read_text(folder / std::to_string(name_hash("--method max")) + "/config.json"));
+  EXPECT_EQ(config.at("folded_norms"), true);
+}
+
+TEST(ResNetRuns, that_cannot_be_are_refused) {
+  const ScratchFolder folder;
+  const auto error = [&](const std::string& sets) {
+    return test::train_encoder(folder, resnet_yaml(folder, "fp32"), sets).err;
+  };
+  EXPECT_THAT(error("--set model.depths=[1,2,3]"),
+              HasSubstr("hidden_sizes: expected as many as model.depths = [1, 2, 3], got [8, 16]"));
+  EXPECT_THAT(error("--set model.layer_type=bottleneck"),
+              HasSubstr("layer_type: expected basic with model.cifar = true, got bottleneck"));
+  EXPECT_THAT(error("--set model.depths=[1,0]"), HasSubstr("a list of integers"));
+  EXPECT_THAT(error("--set lora.rank=2"), HasSubstr("lora"));
+}
+
+// Figures of PyTorch 2.11 on the same files, rows 1 to 300.
+TEST(ResNetFiles, of_cifar_are_as_right_as_under_pytorch) {
+  if (!posix_files().exists(kShared + "weights/cifar_resnet"))
+    GTEST_SKIP() << "the weights are not there (CMake variable OCTET_TEST_DATA)";
+  const ScratchFolder folder;
+  const struct {
+    int layers;
+    double right, cross_entropy;
+  } cases[] = {{20, 251, 0.786455512}, {56, 255, 0.91108948}};
+  for (const auto& [layers, right, cross_entropy] : cases) {
+    const std::string name = fmt::format("resnet{}", layers);
+    const int n = (layers - 2) / 6;
+    folder.put(name + "/config.json",
+               fmt::format(R"({{"model_type": "resnet", "cifar": true, "image_size": 32,
+                   "embedding_size": 16, "depths": [{0}, {0}, {0}], "hidden_sizes": [16, 32, 64],
+                   "layer_type": "basic", "num_labels": 10}})",
+                           n));
+    folder.put(name + "/preprocessor_config.json",
+               R"({"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})");
+    const auto weights = posix_files().read_text(
+        fmt::format("{}weights/cifar_resnet/{}.safetensors", kShared, name));
+    folder.put(name + "/model.safetensors", weights);
+    const Outcome outcome = run_program(
+        folder, fmt::format("eval --json --model {} --task-data {}images --tasks cifar10 --limit "
+                            "300 --batch 60 --recipe fp32",
+                            folder / name, kShared));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const Json row = Json::parse(outcome.out).at(0);
+    EXPECT_DOUBLE_EQ(row.at("acc"), right / 300) << name;
+    EXPECT_NEAR(row.at("cross_entropy").get<double>(), cross_entropy, 1e-5) << name;
+  }
+}
+
+}  // namespace
+}  // namespace octet
