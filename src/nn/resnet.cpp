@@ -36,7 +36,7 @@ constexpr HeadDef kHeads[] = {
 constexpr std::string_view kHeadPrefixes[] = {"classifier.", "linear."};
 
 // A counter of PyTorch's, which a fixed share of new statistics does not need. Of norms that the
-// convolutions hold, their readers take what they need (infer/folded_norms.h).
+// convolutions hold, their readers take what they need (infer/convolution_weights.h).
 bool skips(const ModelSpec& spec, std::string_view stored) {
   const auto has = [&](std::string_view part) { return stored.find(part) != stored.npos; };
   const bool is_norm =
