@@ -87,7 +87,9 @@ def processed():
              ("DeiTImageProcessor", {"size": {"height": 11, "width": 11}, "resample": 3, **crop}),
              ("DeiTImageProcessor", {"size": 10, "resample": 3, **crop}),
              ("ViTImageProcessor", {"size": 8, "resample": 2}),
-             ("ViTImageProcessor", {"size": {"height": 8, "width": 8}, "resample": 3})]
+             ("ViTImageProcessor", {"size": {"height": 8, "width": 8}, "resample": 3}),
+             ("ConvNextImageProcessor", {"size": {"shortest_edge": 8}}),
+             ("ConvNextImageProcessor", {"size": 8, "crop_pct": 0.7, "resample": 2})]
     results = []
     for name, config in cases:
         own = getattr(transformers, name + "Pil")(do_rescale=False, do_normalize=False, **config)

@@ -120,7 +120,8 @@ Arrays call(GraphRun& run, const Arrays& arrays) {
 
 void bind_graph(nb::module_& module) {
   nb::class_<Graph>(module, "Graph")
-      .def("__init__", [](Graph* self, const std::string& name) { new (self) Graph{.name = name}; })
+      .def("__init__",
+           [](Graph* self, const std::string& name) { (new (self) Graph)->name = name; })
       .def_static("parse", parse)
       .def("text", [](const Graph& graph) { return print(graph); })
       .def("phase", [](const Graph& graph) { return std::string(enum_name(graph.phase)); })

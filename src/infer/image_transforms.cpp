@@ -20,13 +20,16 @@ constexpr int64_t kMaxSize = 1 << 14;
 constexpr double kMinStd = 1e-6, kMaxNumber = 1e3;
 
 // What image processors of transformers 5.24 do where the file does not say. `stretches`: a size
-// without names is that of both sides, else of the shorter one.
+// without names is that of both sides, else of the shorter one. `crop_share`: the size is the
+// crop's, and the shorter side becomes int(size / crop_pct), whose default this is; from 384 pixels
+// on both sides become the size. 0: the processor has no crop_pct.
 struct Processor {
   std::string_view name;
   int64_t resample;
   bool stretches, crops;
   int64_t size;
   std::array<double, 3> mean, std_dev;
+  double crop_share = 0;
 };
 constexpr std::array<double, 3> kHalves = {0.5, 0.5, 0.5};
 constexpr std::array<double, 3> kClipMean = {0.48145466, 0.4578275, 0.40821073};
@@ -37,7 +40,10 @@ constexpr Processor kProcessors[] = {
     {"Beit", kBicubic, true, false, 224, kHalves, kHalves},
     {"CLIP", kBicubic, false, true, 224, kClipMean, kClipStd},
     {"Bit", kBicubic, false, true, 224, kClipMean, kClipStd},
+    {"ConvNext", kBicubic, false, false, 384, kHalves, kHalves, 224.0 / 256},
 };
+constexpr int64_t kLeastStretched = 384;
+constexpr const char* kCropShare = "crop_pct";
 
 // Keys that change no pixel that a model of Octet's sees, and those that another function reads.
 constexpr std::string_view kRead[] = {"image_processor_type",
@@ -73,12 +79,14 @@ constexpr std::string_view kNeutral[] = {
               expected, config.at(std::string(key)).dump());
 }
 
-void check_keys(const JsonObject& config) {
+void check_keys(const JsonObject& config, const Processor* processor) {
+  const bool has_share = processor != nullptr && processor->crop_share > 0;
   const auto is_in = [](const auto& list, const std::string& key) {
     return std::ranges::find(list, key) != std::end(list);
   };
   for (const auto& [key, value] : config.items()) {
     if (asks_nothing(value) || is_in(kRead, key) || is_in(kNeutral, key)) continue;
+    if (has_share && key == kCropShare) continue;
     throw Error(ErrorCode::bad_data, "[images] {}: '{}' is not supported, got {}", config.where(),
                 key, value.dump());
   }
@@ -86,7 +94,9 @@ void check_keys(const JsonObject& config) {
 
 // By its name, or as the model's kind has one.
 const Processor* processor_of(const JsonObject& config, const ModelSpec& spec) {
-  const std::string_view kind = spec.kind == ModelKind::deit ? "DeiT" : "ViT";
+  const std::string_view kind = spec.kind == ModelKind::deit     ? "DeiT"
+                                : spec.kind == ModelKind::resnet ? "ConvNext"
+                                                                 : "ViT";
   const std::string former = config.string_or("feature_extractor_type", std::string(kind));
   std::string type = config.string_or("image_processor_type", former);
   for (const std::string_view end : {"ImageProcessor", "FeatureExtractor"})
@@ -177,13 +187,36 @@ class ProcessorFile {
           config_.where(), spec_.image_size);
       return;
     }
-    read_size(to);
     if (crops && config_.has("crop_size")) expect_crop();
+    if (processor_ != nullptr && processor_->crop_share > 0) return take_crop_share(to);
+    read_size(to);
     if (!crops && to.stretch && to.size != spec_.image_size && config_.has("size"))
       refuse(config_, "size", fmt::format("the model's {} pixels", spec_.image_size));
     if (config_.has("size") && (to.size < spec_.image_size || to.size > kMaxSize))
       refuse(config_, "size",
              fmt::format("from the model's {} to {} pixels", spec_.image_size, kMaxSize));
+  }
+
+  void take_crop_share(ImagesConfig& to) const {
+    to.size = processor_->size;
+    if (config_.has("size")) read_size(to);
+    const double share =
+        config_.has(kCropShare) ? config_.number_or(kCropShare, 0) : processor_->crop_share;
+    const double shorter = static_cast<double>(spec_.image_size) / share;
+    if (!(share > 0 && share <= 1) || shorter > static_cast<double>(kMaxSize))
+      refuse(config_, kCropShare,
+             fmt::format("at most 1, and a shorter side of at most {} pixels", kMaxSize));
+    if (to.stretch || to.size != spec_.image_size)
+      refuse_size(fmt::format("the model's {} pixels of the shorter edge", spec_.image_size));
+    to.stretch = to.size >= kLeastStretched;
+    if (!to.stretch) to.size = static_cast<int64_t>(shorter);
+  }
+
+  // Also where the file leaves it to the processor.
+  [[noreturn]] void refuse_size(const std::string& expected) const {
+    if (config_.has("size")) refuse(config_, "size", expected);
+    throw Error(ErrorCode::bad_data, "[images] {}: 'size': expected {}, got none, which means {}",
+                config_.where(), expected, processor_->size);
   }
 
   void read_size(ImagesConfig& to) const {
@@ -259,7 +292,7 @@ ImagesConfig evaluation_images(const Files& files, const ModelSource& source, co
   if (!files.exists(path)) return {};
   const Json json = parse_json(files.read_text(path), path);
   const JsonObject config(json, path);
-  check_keys(config);
+  check_keys(config, processor_of(config, source.spec));
   return ProcessorFile(config, source.spec).read(log);
 }
 

@@ -144,6 +144,43 @@ TEST(ImageTransforms, pictures_that_the_library_would_not_resize_are_told) {
   EXPECT_THAT(warning, HasSubstr("'do_resize' is false"));
 }
 
+// As folders of residual networks have it.
+TEST(ImageTransforms, a_share_of_the_picture_is_cropped_below_384_pixels) {
+  constexpr const char* kFile = R"({"crop_pct": 0.875, "do_normalize": true, "do_resize": true,
+      "feature_extractor_type": "ConvNextFeatureExtractor", "image_mean": [0.485, 0.456, 0.406],
+      "image_std": [0.229, 0.224, 0.225], "resample": 3, "size": 224})";
+  const ImageTransforms how = transforms_of_folder(kFile, {.kind = ModelKind::resnet, .size = 224});
+  EXPECT_EQ(how.resize, 256);
+  EXPECT_FALSE(how.stretches);
+  EXPECT_EQ(how.filter, ImageFilter::bicubic);
+  EXPECT_EQ(how.mean, (std::vector<float>{0.485f, 0.456f, 0.406f}));
+  // A file without a type is the model's library class's.
+  const ImageTransforms own =
+      transforms_of_folder(R"({"size": 224})", {.kind = ModelKind::resnet, .size = 224});
+  EXPECT_EQ(own.resize, 256);
+  const ImageTransforms large =
+      transforms_of_folder(R"({"image_processor_type": "ConvNextImageProcessor"})", {.size = 384});
+  EXPECT_TRUE(large.stretches);
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("size": 9)", "'size': expected the model's 8 pixels of the shorter edge, got 9"},
+      {R"("size": {"height": 8, "width": 8})",
+       "'size': expected the model's 8 pixels of the shorter edge, got {\"height\":8,\"width\":8}"},
+      {R"("crop_pct": 0.875)",
+       "'size': expected the model's 8 pixels of the shorter edge, got none, which means 384"},
+      {R"("size": 8, "crop_pct": 0)",
+       "'crop_pct': expected at most 1, and a shorter side of at most 16384 pixels, got 0"},
+      {R"("size": 8, "crop_pct": 1e-300)",
+       "'crop_pct': expected at most 1, and a shorter side of at most 16384 pixels, got 1e-300"},
+      {R"("size": 8, "crop_pct": 1.5)",
+       "'crop_pct': expected at most 1, and a shorter side of at most 16384 pixels, got 1.5"},
+  };
+  for (const auto& [keys, error] : cases) {
+    const std::string file =
+        fmt::format(R"({{"image_processor_type": "ConvNextImageProcessor", {}}})", keys);
+    EXPECT_EQ(error_of_folder(file.c_str()), error) << keys;
+  }
+}
+
 // Beside adapters no config.json says whose processor a file is.
 TEST(ImageTransforms, the_file_of_a_run_names_a_processor_that_does_what_it_says) {
   ModelSpec spec;
