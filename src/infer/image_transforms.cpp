@@ -94,9 +94,10 @@ void check_keys(const JsonObject& config, const Processor* processor) {
 
 // By its name, or as the model's kind has one.
 const Processor* processor_of(const JsonObject& config, const ModelSpec& spec) {
-  const std::string_view kind = spec.kind == ModelKind::deit     ? "DeiT"
-                                : spec.kind == ModelKind::resnet ? "ConvNext"
-                                                                 : "ViT";
+  const bool is_of_imagenet = spec.kind == ModelKind::resnet && !spec.cifar;
+  const std::string_view kind = spec.kind == ModelKind::deit ? "DeiT"
+                                : is_of_imagenet             ? "ConvNext"
+                                                             : "ViT";
   const std::string former = config.string_or("feature_extractor_type", std::string(kind));
   std::string type = config.string_or("image_processor_type", former);
   for (const std::string_view end : {"ImageProcessor", "FeatureExtractor"})
