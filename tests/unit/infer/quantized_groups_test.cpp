@@ -147,7 +147,7 @@ TEST(QuantizationKeys, a_size_of_groups_says_the_strategy_where_none_is_said) {
   // Scales that are rounded otherwise than ours.
   for (const auto& [inputs, dtype] : std::vector<std::pair<Json, std::string>>{
            {of_none, "torch.uint8"}, {of_none, "torch.bfloat16"}, {of_32, "torch.bfloat16"}}) {
-    EXPECT_EQ(error_of([&] { of_scales(inputs, dtype.c_str()); }),
+    EXPECT_EQ(error_of([&, &inputs = inputs, &dtype = dtype] { of_scales(inputs, dtype.c_str()); }),
               "[config.json] C: 'quantization_config.scale_dtype': expected torch.float32, or "
               "torch.uint8 of tokens and groups, got " +
                   dtype);
