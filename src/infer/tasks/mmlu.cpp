@@ -46,7 +46,8 @@ class CsvRows {
   std::string cell() {
     if (at_ >= text_.size() || text_[at_] != '"') {
       const size_t end = std::min(text_.find_first_of(",\r\n", at_), text_.size());
-      return text_.substr(std::exchange(at_, end), end - at_);
+      const size_t begin = std::exchange(at_, end);
+      return text_.substr(begin, end - begin);
     }
     std::string value;
     for (++at_; at_ < text_.size(); ++at_) {
