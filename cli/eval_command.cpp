@@ -215,6 +215,7 @@ std::vector<ModelSource> with_recipes(const ModelSource& source,
                                       const std::vector<std::string>& recipes,
                                       const GlobalOptions& options) {
   std::vector<ModelSource> sources;
+  sources.reserve(recipes.size());
   for (const std::string& recipe : recipes)
     sources.push_back(source_with_recipe(source, recipe, options.sets));
   if (recipes.empty()) sources.push_back(source_with_recipe(source, source.recipe, options.sets));

@@ -45,6 +45,7 @@ size_t column_of(const std::string& prompt, const OrderedJson& texts,
 
 ShownSamples last_samples(const std::vector<RunData>& runs, size_t n_bytes) {
   std::vector<size_t> first;
+  first.reserve(runs.size());
   for (const RunData& run : runs) first.push_back(run.samples.size());
   size_t bytes = 0;
   for (bool is_last_step = true;; is_last_step = false) {

@@ -179,7 +179,7 @@ class Importer {
     if (node.IsMap()) {
       for (const auto& entry : node) {
         const auto key = entry.first.as<std::string>();
-        add(entry.second, path.empty() ? key : path + "." + key);
+        add(entry.second, path.empty() ? key : fmt::format("{}.{}", path, key));
       }
       return;
     }
@@ -237,7 +237,7 @@ class Importer {
     const std::string value = take("precision").value_or("fp32");
     if (value == "amp_bf16") return "bf16";
     if (value == "amp_fp16") return "fp16";
-    if (value == "fp32") return value;
+    if (value == "fp32") return "fp32";
     fail("precision", "amp_bf16, amp_fp16 or fp32", value);
   }
 
