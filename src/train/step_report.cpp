@@ -173,7 +173,7 @@ std::string step_bar(const StepReport& report, std::string_view name, size_t wid
                                step + speed + left, step + left};
   for (const std::string& text : texts) {
     for (const int64_t bar : {20, 10}) {
-      const std::string line = fmt::format("{}{}{}", name, bar_text(report, bar), text);
+      std::string line = fmt::format("{}{}{}", name, bar_text(report, bar), text);
       if (line.size() <= width) return line;
     }
   }
