@@ -67,10 +67,10 @@ into the plan's memory. A tied head may be absent from the files; where the file
 differs from the embedding, it becomes a parameter of its own with a warning, as in transformers.
 Masks and inverse frequencies beside the parameters are ignored.
 
-`octet convert RUN|DIR OUT [--dtype bf16|f32|fp8-block|fp8-tensor|hif8] [--max-shard 5GB]` writes such
-a folder. Without `--dtype` each tensor's bytes stay as they are. From a run, BF16 is the copy that
-it computes with and f32 the exact master. `fp8-block` writes a scale for each 128 x 128 block of
-the decoder layers' linears, `fp8-tensor` one for each linear; embeddings, norms, biases and head
+`octet convert RUN|DIR OUT [--dtype bf16|f32|fp8-block|fp8-tensor|hif8] [--max-shard 5GB]` writes
+such a folder. Without `--dtype` each tensor's bytes stay as they are. From a run, BF16 is the copy
+that it computes with and f32 the exact master. `fp8-block` writes a scale for each 128 x 128 block
+of the decoder layers' linears, `fp8-tensor` one for each linear; embeddings, norms, biases and head
 stay BF16, and q, k, v, gate and up are separate tensors. A run of `fp8_linear`, `coat` or `fp8_lm`
 has one f32 scale for q, k and v and one for gate and up; `fp8-tensor` gives each tensor its own
 BF16 scale, so its codes differ from those that the run computed with. Blocks at the edges are
