@@ -1,5 +1,6 @@
-"""octet.prove: casts, quantizers and products that are right, and ten planted faults."""
+"""octet.prove: casts, quantizers and products that are right, and eleven planted faults."""
 
+import sys
 import time
 
 import numpy as np
@@ -29,11 +30,12 @@ PLANTED = {
     "NaN of a quantizer": (groups(planted.amax_in_fp16), "inf"),
     "bits of stochastic rounding": (lambda: prove.quantizer(planted.Stochastic(bits=31), rounding="stochastic"), "bias"),
     "E8M0 code 0": (groups(lambda x: planted.by_e8m0(x, False), scale="e8m0"), "with scale 5.877"),
-    "race of scales": (groups(planted.Race()), ""),
+    "race of scales": (lambda: groups(planted.Race())(), "scale of group 1"),
     "two arithmetics": (e4m3(planted.through_bf16), "right when alone"),
     "tiny groups": (groups(planted.without_bound), "nan with scale 0"),
     "unaligned scales": (mm(planted.aligned_scales), "4 bytes off"),
     "short accumulator": (mm(planted.card(0), rule=True, sums="promoted"), "promoted every 128"),
+    "rows beyond the eighth": (mm(planted.without(slice(8, None), slice(None)), rule=True, sums="promoted"), "by the rule 'promoted every 128'"),
 }
 
 HEALTHY = {
@@ -87,6 +89,30 @@ def test_int8_gives_no_alarm():
     assert result.first is None and result.equal == result.cases, str(result)
 
 
+def test_small_products_are_held_as_a_whole():
+    result = prove.scaled_mm(planted.without(1, 2), like="numpy", ks=(4096, 256, 32), rule=True, sums="promoted")
+    assert "first [1, 2], columns [2]" in result.first.case and result.first.input == "row 1 of a, row 2 of b"
+
+
+@pytest.mark.parametrize("format, source", [("int8", "bf16"), ("hif8", "fp16")])
+def test_stochastic_quantizers_of_narrow_sources_are_proved(format, source):
+    """Points that the source cannot hold are left out."""
+    rng, target = np.random.default_rng(4), formats.formats()[format]["amax_target"]
+
+    def f(x):
+        x = np.asarray(x, np.float32)
+        scale = np.maximum(np.abs(x).max() / np.float32(target), planted.TINY)
+        with np.errstate(all="ignore"):
+            return formats.encode(x / scale, format, "sr", bits=rng.integers(0, 2**32, x.shape, dtype=np.uint32)), np.float32([scale])
+    result = prove.quantizer(f, format, rounding="stochastic", source=source)
+    assert result and not result.skipped, str(result)
+
+
+def test_stochastic_quantizers_end_in_time():
+    result = prove.quantizer(planted.Stochastic(), rounding="stochastic", seconds=0)
+    assert result and result.cases < 1 << 17
+
+
 def test_shared_random_bits_are_found():
     result = prove.quantizer(planted.Stochastic(is_shared=True), rounding="stochastic")
     assert "apart" in result.first.case or "bias" in result.first.case
@@ -116,15 +142,13 @@ def test_first_difference_has_the_simplest_bits():
 
 
 def test_fault_that_needs_neighbours_is_shrunk():
-    """An element is wrong when a NaN stands before it."""
+    """A number is wrong when a NaN stands before it."""
     def f(x):
         codes = formats.encode(x, "e4m3")
-        codes[1:][np.isnan(x[:-1]) & (np.abs(x[1:]) == 1.5)] = 0
+        codes[1:][np.isnan(x[:-1]) & ~np.isnan(x[1:])] = 1
         return codes
-    x = np.float32([np.nan, 1.5])
-    assert formats.decode(f(x), "e4m3")[1] == 0
-    result = prove.cast(lambda x: f(np.concatenate([x, np.float32([np.nan, 1.5])]))[: len(x)], "e4m3")
-    assert result  # nothing in the middle of the sorted inputs
+    result = prove.cast(f, "e4m3")
+    assert result.first.case == "element 1 of 2, right when alone" and result.first.input == "0x7fffffff 0x80000000 = -0"
 
 
 @pytest.mark.parametrize("overflow, is_right", [("saturate", True), ("nan", False), (None, True)])
@@ -190,6 +214,13 @@ def test_pairs_without_a_rule_are_named():
 @pytest.mark.parametrize("call, words", [
     (lambda: prove.cast(len, "e4m3", overflow="wrap"), "overflow: expected saturate, nan, inf or None, got 'wrap'"),
     (lambda: prove.cast(len, "e4m3", "f64"), "source: expected one of f32 bf16 fp16, got 'f64'"),
+    (lambda: prove.cast(len, "e4m3", rounding="stochastic", overflow="nan"), "overflow: expected None with stochastic rounding"),
+    (lambda: prove.cast(len, "e4m3", "f64", rounding="stochastic"), "source: expected one of f32 bf16 fp16, got 'f64'"),
+    (lambda: prove.cast(len, "e9m9"), "e9m9"),
+    (lambda: prove.cast(len, "e4m3", like="jax"), "like: expected numpy or torch, got 'jax'"),
+    (lambda: prove.quantizer(len, source="f64"), "source: expected one of f32 bf16 fp16, got 'f64'"),
+    (lambda: prove.quantizer(len, like="jax"), "like: expected numpy or torch, got 'jax'"),
+    (lambda: prove.scaled_mm(len, "hif8"), "expected a and b of e4m3 e5m2, got 'hif8' and 'e4m3'"),
     (lambda: prove.quantizer(len, "fp16"), "got 'fp16'"),
     (lambda: prove.quantizer(len, granularity="4"), "granularity: expected tensor, row, 1xG or BxB, got '4'"),
     (lambda: prove.scaled_mm(len, sums="exact"), "got 'exact'"),
@@ -203,7 +234,50 @@ def test_refusal_is_no_fault():
     def f(x):
         raise TypeError("no such type")
     result = prove.cast(f, "e4m3")
-    assert result and result.skipped == "TypeError: no such type" and result.cases == 0
+    assert not result and result.first is None and result.skipped == "TypeError: no such type" and result.cases == 0
+
+
+def test_difference_stays_where_the_stack_refuses_smaller_inputs():
+    def f(x):
+        if len(x) < 1000:
+            raise ValueError("too short")
+        return formats.encode(np.where(np.abs(x) < 1 / 16, np.copysign(np.float32(0), x), x), "e4m3")
+    result = prove.cast(f, "e4m3")
+    assert not result and not result.skipped and result.first.input == "0x3d000000 = 0.03125" and result.first.got == "0 (0x00)"
+
+
+def test_refusal_of_some_inputs_is_told():
+    def f(x):
+        if len(x) < 8:
+            raise ValueError("too short")
+        return formats.encode(x, "e4m3")
+    result = prove.cast(f, "e4m3")
+    assert result and not result.skipped and "not taken: length 7: ValueError: too short" in result.choices
+    assert not any("length 8" in choice for choice in result.choices)
+
+
+def test_refusal_of_a_size_leaves_the_others():
+    def f(a, b, scale_a, scale_b):
+        if a.shape[1] == 32 and not np.isnan(formats.decode(b, "e4m3")).any():
+            raise ValueError("K 32")
+        return planted.lost_columns(a, b, scale_a, scale_b) if a.shape[1] == 4096 else planted.product(a, b, scale_a, scale_b)
+    result = prove.scaled_mm(f, like="numpy", ks=(32, 4096))
+    assert "4096" in result.first.case and "not taken: K 32: ValueError: K 32" in result.choices
+
+
+def test_packages_that_are_missing_are_no_fault(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(octet.Error, match="expected the package ml_dtypes"):
+        prove.cast(lambda x: x, "e4m3", "bf16")
+
+
+def test_results_of_other_shapes_and_types_are_faults():
+    for result in (prove.cast(lambda x: None, "e4m3"), prove.quantizer(lambda x: 1),
+                   prove.quantizer(lambda x: (formats.encode(x, "bf16"), np.float32([1]))),
+                   prove.quantizer(lambda x: (formats.encode(x, "e4m3"), np.ones(7, np.float32))),
+                   prove.scaled_mm(lambda a, b, s, t: np.zeros((1, 1), np.float32), like="numpy")):
+        assert not result and not result.skipped and result.first.expected == "its shape and type"
+        assert result.first.got.startswith("[prove] expected")
 
 
 def test_wrong_shape_and_width_are_faults():

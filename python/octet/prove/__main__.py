@@ -3,7 +3,8 @@
     python -m octet.prove [NAME...] [--device cpu|cuda] [--seconds 60] [--list]
 
 A table of what was held, cases, how many are equal and the first difference, the documented choices that were seen, and a block to
-paste into an issue. Exit status: 0, 1 where a difference is no documented choice, 2 for a name that is none."""
+paste into an issue. Exit status: 0; 1 where a difference is no documented choice, or a stack that was named is not installed; 2 for a
+name that is none, and for cuda without a CUDA device."""
 
 from __future__ import annotations
 
@@ -32,12 +33,20 @@ def main(arguments=None) -> int:
         for stack in chosen:
             print(f"{stack.name:20} {stack.versions or 'not installed':30} {', '.join(stack.devices):10} {stack.covers}")
         return 0
+    absent = [stack for stack in chosen if stack.missing] if given.names else []
+    if absent:
+        print(f"[prove] not installed: {', '.join(f'{package} of {stack.name}' for stack in absent for package in stack.missing)}",
+              file=sys.stderr)
+        return 1
+    if given.device == "cuda" and not _has_cuda(chosen):
+        print("[prove] --device cuda: expected a CUDA device that PyTorch has, got none", file=sys.stderr)
+        return 2
     results, left_out = _prove(chosen, given)
     print(table(results))
     _print_choices(results)
     for line in left_out:
         print(line)
-    differences = [result for result in results if not result]
+    differences = [result for result in results if not result and not result.skipped]
     print(f"\n{len(results)} proofs, {len(differences)} with a difference that no documented choice explains")
     if differences:
         print(_block(chosen, given.device, differences))
@@ -54,8 +63,15 @@ def _arguments(arguments):
     return parser.parse_args(arguments)
 
 
+def _has_cuda(chosen) -> bool:
+    """Whether there is a device for the stacks that run on one."""
+    if not any("cuda" in stack.devices and not stack.missing for stack in chosen):
+        return True
+    import torch
+    return torch.cuda.is_available()
+
+
 def _prove(chosen, given) -> tuple[list[Result], list[str]]:
-    warnings.simplefilter("ignore")
     end, results, left_out = time.perf_counter() + given.seconds, [], []
     for stack in chosen:
         if stack.missing:
@@ -63,7 +79,9 @@ def _prove(chosen, given) -> tuple[list[Result], list[str]]:
         elif given.device not in stack.devices:
             left_out.append(f"{stack.name}: runs on {', '.join(stack.devices)} alone")
         else:
-            n_left = _run(stack, given.device, end, results)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                n_left = _run(stack, given.device, end, results)
             if n_left > 0:
                 left_out.append(f"{stack.name}: {n_left} proofs not begun within {given.seconds:g} seconds")
     return results, left_out
@@ -73,15 +91,26 @@ def _run(stack, device, end, results) -> int:
     """Appends the stack's results; how many proofs were not begun."""
     n_left = 0
     try:
-        for _, proof in stack.proofs(device):
+        for what, proof in stack.proofs(device):
             if time.perf_counter() > end:
                 n_left += 1
             else:
-                results.append(proof())
+                results.append(_result(what, proof))
     except Exception as error:  # noqa: BLE001: an adapter that does not fit the installed version
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-        results.append(Result(stack.name, skipped=f"the adapter does not fit this version: {text}"))
+        results.append(_unfit(stack.name, error))
     return n_left
+
+
+def _result(what, proof) -> Result:
+    try:
+        return proof()
+    except Exception as error:  # noqa: BLE001: the other proofs of the stack go on
+        return _unfit(what, error)
+
+
+def _unfit(what, error) -> Result:
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+    return Result(what, skipped=f"the adapter does not fit this version: {text}")
 
 
 def _print_choices(results) -> None:
@@ -101,7 +130,8 @@ def _block(chosen, device, differences) -> str:
     versions = sorted({part for stack in chosen for part in stack.versions.split(", ") if part})
     lines = ["", "```", f"octet {__version__}, Python {platform.python_version()}, {platform.machine()}", f"{', '.join(versions)}",
              f"device: {_device(device)}", ""]
-    lines += [f"{result.what}: {result.first.line()} ({result.cases - result.equal} of {result.cases} differ)" for result in differences]
+    lines += [f"{result.what}: {result.first.line() if result.first else 'nothing was compared'} "
+              f"({result.cases - result.equal} of {result.cases} differ)" for result in differences]
     return "\n".join([*lines, "```"])
 
 

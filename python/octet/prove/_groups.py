@@ -40,14 +40,7 @@ def narrowed(values: np.ndarray, format: str) -> np.ndarray:
 
 
 def encoded(values: np.ndarray, format: str) -> np.ndarray:
-    """The format's values of f32 or f64 ones, saturated. f64 is rounded to odd in f32 first, so that there is one rounding."""
-    if values.dtype == np.float64:
-        near = values.astype(np.float32)
-        with np.errstate(invalid="ignore"):
-            toward = np.where(np.abs(near.astype(np.float64)) > np.abs(values), np.nextafter(near, np.float32(0)), near)
-        is_exact = near.astype(np.float64) == values
-        words = np.ascontiguousarray(toward).view(np.uint32)
-        values = np.where(is_exact | ~np.isfinite(near), near, (words | 1).view(np.float32))
+    """The format's values of f32 ones, saturated."""
     return formats.decode(formats.encode(np.ascontiguousarray(values, np.float32), format), format)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import formats
+from .. import _native, formats
 from .._error import Error
 
 __all__ = ["SOURCES", "grid", "hostile", "values_of"]
@@ -20,8 +20,8 @@ def values_of(bits: np.ndarray, source: str) -> np.ndarray:
 
 def grid(format: str) -> np.ndarray:
     """The finite values of a format that are not negative, ascending, as f64, and one more beyond the largest."""
-    width = np.uint16 if format in ("bf16", "fp16") else np.uint8
-    values = formats.decode(np.arange(1 << (8 * np.dtype(width).itemsize), dtype=np.uint32).astype(width), format)
+    width = _native.format_bytes(format)
+    values = formats.decode(np.arange(1 << (8 * width), dtype=np.uint32).astype(f"u{width}"), format)
     values = np.unique(np.abs(values[np.isfinite(values) & (values >= 0)]).astype(np.float64))
     beyond = 2 * values[-1] if format == "e8m0" else 2 * values[-1] - values[-2]
     return np.append(values, beyond)

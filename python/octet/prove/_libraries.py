@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import formats
+from .. import _native
 from .._arrays import is_torch
 from .._error import Error
 
-__all__ = ["Refused", "called", "codes_or_values", "give", "on_device", "read"]
+__all__ = ["Refused", "Wrong", "called", "codes_or_values", "give", "on_device", "read"]
 
 _NAMES = {"f32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 class Refused(Exception):
     """A stack raised on an input. One line."""
+
+
+class Wrong(Exception):
+    """A stack gave something else than was asked. One line."""
 
 
 def called(f, *arguments):
@@ -65,6 +69,8 @@ def read(y) -> np.ndarray:
         y = y.numpy()
         return y.view(np.uint16) if y.dtype == np.int16 else y
     y = np.asarray(y)
+    if y.dtype.hasobject:
+        raise Wrong(f"[prove] expected an array of numbers, got {y.dtype} {y.shape}")
     return y if y.dtype.kind in "fiu" and y.dtype.name in np.sctypeDict else np.ascontiguousarray(y).view(f"u{y.dtype.itemsize}")
 
 
@@ -73,9 +79,9 @@ def codes_or_values(y, format: str) -> tuple[np.ndarray, bool]:
     array = read(y)
     if array.dtype in (np.float32, np.float64):
         return array.astype(np.float32), False
-    width = 2 if format in ("bf16", "fp16") else 1
+    width = _native.format_bytes(format)
     if array.itemsize != width:
-        raise Error(f"[prove] expected codes of {format}, {width} bytes each, or float32 values, got {array.dtype}")
+        raise Wrong(f"[prove] expected codes of {format}, {width} bytes each, or float32 values, got {array.dtype}")
     array = np.ascontiguousarray(array)
-    return array.view(np.uint16 if width == 2 else np.uint8), True
+    return array.view(f"u{width}"), True
 

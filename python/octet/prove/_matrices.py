@@ -37,7 +37,7 @@ def shapes(granularity: str, multiple: int) -> list[tuple[int, int]]:
 def _fill(groups: Groups, shape, amax: np.ndarray, format: str, rng) -> np.ndarray:
     """Values whose groups have these amax: normal ones, ties of the format, zeros, and the amax itself at a random place."""
     points = grid(format)
-    target = points[-2] if format != "hif8" else 15.0
+    target = formats.formats()[format]["amax_target"]
     ties = (points[:-2] + points[1:-1]) / 2
     ties = ties[ties <= target] / target
     of = rng.choice(ties, shape) * rng.choice([-1.0, 1.0], shape)

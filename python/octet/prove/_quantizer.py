@@ -8,9 +8,9 @@ from .. import formats
 from .._error import Error
 from ._choices import choices_of
 from ._groups import DATA_RULES, SCALE_RULES, Groups, encoded
-from ._inputs import grid
+from ._inputs import SOURCES, grid
 from ._layouts import check_layouts
-from ._libraries import Refused, called, give, read
+from ._libraries import Refused, Wrong, called, give, read
 from ._matrices import edge_matrices, regular_matrices
 from ._result import Clock, Result, hexes
 from ._shrink import smallest_part
@@ -19,7 +19,7 @@ from ._stochastic import check_stochastic
 __all__ = ["quantizer"]
 
 SMALLEST = np.float32(2.0**-127)
-TARGETS = {"e4m3": 448.0, "e5m2": 57344.0, "hif8": 15.0, "int8": 127.0}
+FORMATS = ("e4m3", "e5m2", "hif8", "int8")
 
 
 def quantizer(f, format: str = "e4m3", granularity: str = "tensor", scale: str = "amax", *, rounding: str = "near",
@@ -36,29 +36,27 @@ def quantizer(f, format: str = "e4m3", granularity: str = "tensor", scale: str =
     rounding: near or stochastic: neighbours alone, bias within 5 standard errors, neighbours independent.
     source, like, device: what f takes, as in cast().  inverse: f's scale multiplies x.  multiple: of sizes that f needs.
     target: what amax becomes, by default 448, 57344, 15 or 127.  seconds: no new matrix after them.
-    Where f raises, those matrices are left out, and `choices` of the result says so.
+    Where f raises, those matrices are left out, and `choices` of the result says so; where it takes none, the result is skipped and not
+    true. Raises octet.Error for arguments and packages that are not installed.
     """
-    if scale not in SCALE_RULES or rounding not in ("near", "stochastic") or format not in TARGETS:
-        raise Error(f"[prove] expected a format of {' '.join(TARGETS)}, a scale of {' '.join(SCALE_RULES)} and rounding near or "
+    if source not in SOURCES:
+        raise Error(f"[prove] source: expected one of {' '.join(SOURCES)}, got {source!r}")
+    if scale not in SCALE_RULES or rounding not in ("near", "stochastic") or format not in FORMATS:
+        raise Error(f"[prove] expected a format of {' '.join(FORMATS)}, a scale of {' '.join(SCALE_RULES)} and rounding near or "
                     f"stochastic, got {format!r}, {scale!r} and {rounding!r}")
     Groups((1, 1), granularity)
     result = Result(what or f"{format} {granularity} {scale}")
     call = _Call(f, format, granularity, source, (like, device), inverse)
     with Clock(result, seconds) as clock:
-        try:
-            judge = _Judge(call, target or TARGETS[format], scale, result)
-            if rounding == "stochastic":
-                check_stochastic(call, format, granularity, multiple, result)
-            else:
-                judge.regular(regular_matrices(format, granularity, source, multiple, judge.target), clock)
-            if result:
-                judge.edges(edge_matrices(format, granularity, source, multiple), rounding == "near")
-            if result and rounding == "near":
-                check_layouts(call, granularity, multiple, result)
-        except Refused as refused:
-            result.skipped = str(refused)
-        except Error as error:
-            result.differ("result", "a matrix", "codes and scales", str(error))
+        judge = _Judge(call, target or formats.formats()[format]["amax_target"], scale, result)
+        if rounding == "stochastic":
+            check_stochastic(call, format, granularity, judge.target, result, clock)
+        else:
+            judge.regular(regular_matrices(format, granularity, source, multiple, judge.target), clock)
+        if result:
+            judge.edges(edge_matrices(format, granularity, source, multiple), rounding == "near", clock)
+        if result and rounding == "near":
+            check_layouts(call, granularity, multiple, result, clock)
     return result
 
 
@@ -76,19 +74,23 @@ class _Call:
         return give(_laid_out_as(x, formats.encode(x, self.source, saturate=False)), self.source, *self._where)
 
     def raw(self, given):
-        codes, scale = called(self._f, given)
+        results = called(self._f, given)
+        try:
+            codes, scale = results
+        except (TypeError, ValueError):
+            raise Wrong(f"[prove] expected codes and scale, got {type(results).__name__}") from None
         return np.array(read(codes)), np.array(read(scale))
 
     def __call__(self, x: np.ndarray):
         with np.errstate(all="ignore"):
             codes, scale = self.raw(self.given(x))
         if codes.shape != x.shape or codes.itemsize != 1:
-            raise Error(f"[prove] expected codes of one byte in shape {x.shape}, got {codes.dtype} {codes.shape}")
+            raise Wrong(f"[prove] expected codes of one byte in shape {x.shape}, got {codes.dtype} {codes.shape}")
         values = formats.decode(np.ascontiguousarray(codes).view(np.uint8), self.format)
         groups = Groups(x.shape, self.granularity)
         scale = _f32_scales(scale)
         if scale.size != groups.count:
-            raise Error(f"[prove] expected {groups.count} scales of {x.shape} in groups {self.granularity}, got {scale.size}")
+            raise Wrong(f"[prove] expected {groups.count} scales of {x.shape} in groups {self.granularity}, got {scale.size}")
         with np.errstate(divide="ignore"):
             return values, np.float32(1) / scale if self._inverse else scale
 
@@ -191,8 +193,10 @@ class _Judge:
                            f"{hexes(x.reshape(-1)[kept])} at {kept[:6].tolist()}, the rest 0" if len(kept) < x.size else "the whole matrix",
                            f"{expected.reshape(-1)[i]:.9g}", f"{values.reshape(-1)[i]:.9g}")
 
-    def edges(self, matrices, is_near: bool) -> None:
+    def edges(self, matrices, is_near: bool, clock) -> None:
         for edge, x in matrices:
+            if clock.is_over:
+                return
             try:
                 values, scale = self.call(x)
             except Refused as refused:
@@ -244,7 +248,7 @@ class _Judge:
         quotient = np.abs(x.astype(np.float64)) / np.float64(scale)
         at = np.clip(np.searchsorted(points, quotient, side="right"), 1, len(points) - 1)
         step = (points[at] - points[at - 1]) * (0.5 if is_near else 1)
-        largest = points[-2] if self.call.format != "hif8" else 2.0**15
+        largest = points[-2]
         limit = np.where(quotient > largest, quotient - largest, step)
         is_short = int(np.float32(scale).view(np.uint32)) & 0xFFFF == 0  # a scale of 16 bits
         lost = max(2.0**-8, 2.0**-133 / scale) if is_short else max(2.0**-20, 2.0**-149 / scale)  # by rounding the scale

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ._libraries import Refused, Wrong
+
 __all__ = ["Clock", "Difference", "Result", "hexes", "table"]
 
 COLUMNS = ("what", "cases", "equal", "seconds", "first difference: input", "expected", "got")
@@ -33,7 +35,7 @@ class Difference:
 class Result:
     """what: the function that was held.  cases, equal: values compared.  choices: documented choices that were seen.
     first: the first difference that no documented choice explains, None where there is none.
-    skipped: why nothing was compared.  seconds: time taken.  `bool(result)`: no difference."""
+    skipped: why nothing was compared.  seconds: time taken.  `bool(result)`: values were compared, and all are equal."""
 
     what: str
     cases: int = 0
@@ -44,7 +46,7 @@ class Result:
     seconds: float = 0.0
 
     def __bool__(self) -> bool:
-        return self.first is None
+        return self.first is None and 0 < self.cases == self.equal
 
     def count(self, is_equal) -> None:
         """Counts the truths of an array."""
@@ -74,7 +76,8 @@ class Result:
 
 
 class Clock:
-    """Writes the seconds of a block into a result; `is_over` after `seconds`, None: never."""
+    """Writes the seconds of a block into a result, and how a stack ended it: Refused before the first case: skipped; later: a line of
+    `choices`; Wrong: a difference. Other exceptions go on. `is_over` after `seconds`, None: never."""
 
     def __init__(self, result: Result, seconds: float | None = None):
         self.result, self.seconds, self.begin = result, seconds, time.perf_counter()
@@ -82,8 +85,15 @@ class Clock:
     def __enter__(self) -> "Clock":
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, kind, error, trace) -> bool:
         self.result.seconds = time.perf_counter() - self.begin
+        if isinstance(error, Wrong):
+            self.result.differ("result", self.result.what, "its shape and type", str(error))
+        elif isinstance(error, Refused) and self.result.cases == 0:
+            self.result.skipped = str(error)
+        elif isinstance(error, Refused):
+            self.result.chose(f"not taken: {error}")
+        return isinstance(error, (Refused, Wrong))
 
     @property
     def is_over(self) -> bool:
@@ -100,6 +110,6 @@ def table(results) -> str:
 def hexes(values) -> str:
     """Bits of an array's elements: the first ones, and how many there are."""
     array = np.ascontiguousarray(values).reshape(-1)
-    words = array.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[array.itemsize])
+    words = array.view(f"u{array.itemsize}")
     shown = " ".join(f"0x{int(word):0{2 * array.itemsize}x}" for word in words[:MAX_SHOWN])
     return shown if array.size <= MAX_SHOWN else f"{shown} ... ({array.size} values)"

@@ -7,7 +7,7 @@ import numpy as np
 from .. import formats
 from .._error import Error
 from ._groups import narrowed
-from ._libraries import Refused, called, read
+from ._libraries import Refused, Wrong, called, read
 from ._result import Clock, Result, hexes
 from ._sums import TILE, Sums, has_rule, hypotheses, tensor_sums
 
@@ -15,8 +15,10 @@ __all__ = ["scaled_mm"]
 
 PROMISES = {None: None, "f32": None, "fast": Sums(0), "promoted": Sums(128)}
 KS = (16, 32, 48, 128, 160, 256, 1024, 4096, 14336)
+TYPES = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}  # of a and b, with PyTorch's names
 KINDS = ("normal", "mean", "wide", "cancel")
-SHOWN = 8  # rows and columns of a product that are held to the rule
+SHOWN = 8  # rows and columns of a product that are held to the rule, spread over it
+N_WHOLE = 2  # of the smallest K products are held to the rule as a whole
 
 
 def scaled_mm(f, a: str = "e4m3", b: str = "e4m3", *, scaling: str = "tensor", out: str = "f32", sums: str | None = None,
@@ -31,7 +33,11 @@ def scaled_mm(f, a: str = "e4m3", b: str = "e4m3", *, scaling: str = "tensor", o
     rule: whether the device adds as Hopper's tensor cores do; None: asks PyTorch for a device of capability 9.0.
     size: M, N.  ks: sizes K, by default 16 to 14,336. With a single one in each row of a, y has the values of b: no column may be lost.
     A device without a rule, or of which no rule fits, is held to an interval: K 2^-24 of the sum of magnitudes, and out's rounding.
+    Where f raises at a K, `choices` of the result says so; where it raises at once, the result is skipped and not true. Raises
+    octet.Error for arguments.
     """
+    if a not in TYPES or b not in TYPES:
+        raise Error(f"[prove] expected a and b of {' '.join(TYPES)}, got {a!r} and {b!r}")
     if sums not in PROMISES or scaling not in ("tensor", "row") or out not in ("f32", "bf16"):
         raise Error(f"[prove] expected sums of {', '.join(map(str, PROMISES))}, scaling tensor or row and out f32 or bf16, got "
                     f"{sums!r}, {scaling!r} and {out!r}")
@@ -40,15 +46,13 @@ def scaled_mm(f, a: str = "e4m3", b: str = "e4m3", *, scaling: str = "tensor", o
         rule = device == "cuda" and _is_hopper()
     proof = _Product(f, (a, b), (scaling, out), (like, device), result)
     with Clock(result, seconds) as clock:
-        try:
-            proof.structure(size)
-            for k in ks:
-                if result and not clock.is_over:
-                    proof.sums(size, k, rule and has_rule(a, b), sums)
-        except Refused as refused:
-            result.skipped = str(refused)
-        except Error as error:
-            result.differ("result", "codes", "a product", str(error))
+        proof.structure(size)
+        for k in ks:
+            if result and not clock.is_over:
+                try:
+                    proof.sums(size, k, rule and has_rule(a, b), sums, k in sorted(ks)[:N_WHOLE])
+                except Refused as refused:
+                    result.chose(f"not taken: K {k}: {refused}")
     return result
 
 
@@ -69,6 +73,14 @@ def _factors(kind: str, rows: int, k: int, format: str, seed: int) -> np.ndarray
     return formats.encode(x.astype(np.float32), format)
 
 
+def _spread(size) -> list[np.ndarray]:
+    return [np.linspace(0, n - 1, SHOWN).astype(int) for n in size]
+
+
+def _all(size) -> list[np.ndarray]:
+    return [np.arange(n) for n in size]
+
+
 class _Product:
     def __init__(self, f, types, way, where, result):
         self._f, self.types, self._where, self.result = f, types, where, result
@@ -86,7 +98,7 @@ class _Product:
         y = read(called(self._f, *given))
         y = formats.decode(np.ascontiguousarray(y), "bf16") if y.dtype == np.uint16 else y.astype(np.float32)
         if y.shape != (len(a), len(b)):
-            raise Error(f"[prove] expected a product {len(a)} x {len(b)}, got {y.shape}")
+            raise Wrong(f"[prove] expected a product {len(a)} x {len(b)}, got {y.shape}")
         return y
 
     def _codes(self, codes, format):
@@ -94,7 +106,7 @@ class _Product:
         if like == "numpy":
             return codes
         import torch
-        return torch.from_numpy(codes).view(getattr(torch, {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}[format])).to(device)
+        return torch.from_numpy(codes).view(getattr(torch, TYPES[format])).to(device)
 
     def _scale(self, scale, is_odd):
         """is_odd: at the second element of its memory, 4 bytes beyond what allocators align."""
@@ -139,16 +151,19 @@ class _Product:
         self._hold("NaN in row 1 of b", y, np.where(is_column, np.nan, y), np.isnan(y) == is_column,
                    lambda i, j: f"b[1, 0] = 0x7f, y[{i}, {j}]")
 
-    def _hold(self, case, y, expected, hits, told) -> None:
+    def _hold(self, case, y, expected, hits, told, at=None) -> None:
+        """at: the rows and the columns of the product that are given, by default all."""
         self.result.count(hits)
         if not hits.all():
+            rows, cols = at or _all(y.shape)
             wrong = np.argwhere(~hits)
             i, j = wrong[0]
-            columns = sorted(set(wrong[:, 1].tolist()))[:8]
-            self.result.differ(f"{case}: {len(wrong)} of {hits.size} differ, first [{i}, {j}], columns {columns}", told(i, j), f"{expected[i, j]:.9g}", f"{y[i, j]:.9g}")
+            columns = sorted(set(cols[wrong[:, 1]].tolist()))[:8]
+            self.result.differ(f"{case}: {len(wrong)} of {hits.size} differ, first [{rows[i]}, {cols[j]}], columns {columns}",
+                               told(rows[i], cols[j]), f"{expected[i, j]:.9g}", f"{y[i, j]:.9g}")
 
-    def sums(self, size, k, by_rule, promised) -> None:
-        """Products of all kinds at a K: one way of adding must fit them all."""
+    def sums(self, size, k, by_rule, promised, is_whole) -> None:
+        """Products of all kinds at a K: one way of adding must fit them all. is_whole: in all rows and columns."""
         runs = [self._run(kind, size, k) for kind in KINDS]
         if by_rule:
             fit = self._fit(runs, PROMISES[promised])
@@ -159,10 +174,12 @@ class _Product:
                     self.result.chose(f"sums at K {k}: {fit}")
                 if not is_kept:
                     self.result.differ(runs[0][0], f"sums promised {promised}", str(PROMISES[promised]), str(fit))
+                for run in runs if is_whole else ():
+                    self._tell_rule(*run, fit, _all(size))
                 return
         for run in runs:
             if by_rule and promised not in (None, "f32"):
-                self._tell_rule(*run, PROMISES[promised])
+                self._tell_rule(*run, PROMISES[promised], _spread(size))
             else:
                 self._interval(*run)
 
@@ -172,20 +189,23 @@ class _Product:
         x, w = (formats.decode(codes, t) for codes, t in zip((a, b), self.types))
         return f"{kind}, {size[0]} x {size[1]} x {k}", self(a, b, scales), x, w, scales
 
-    def _by_rule(self, x, w, scales, way) -> np.ndarray:
-        total = tensor_sums(x[:SHOWN], w[:SHOWN], *self.types, way)
-        rows, cols = (scales if self.scaling == "tensor" else (scales[0][:SHOWN], scales[1][:, :SHOWN]))
+    def _by_rule(self, x, w, scales, way, at) -> np.ndarray:
+        """at: the rows and the columns of y."""
+        total = tensor_sums(x[at[0]], w[at[1]], *self.types, way)
+        rows, cols = scales if self.scaling == "tensor" else (scales[0][at[0]], scales[1][:, at[1]])
         return self.stored(total * rows * cols)
 
     def _fit(self, runs, promised) -> Sums | None:
+        at = _spread(runs[0][1].shape)
+
         def fits(way):
-            return all((self._by_rule(x, w, scales, way) == y[:SHOWN, :SHOWN]).all() for _, y, x, w, scales in runs)
+            return all((self._by_rule(x, w, scales, way, at) == y[np.ix_(*at)]).all() for _, y, x, w, scales in runs)
         ways = sorted(hypotheses(runs[0][2].shape[1]), key=lambda way: way != promised)
         return next(filter(fits, ways), None)
 
-    def _tell_rule(self, case, y, x, w, scales, way) -> None:
-        expected, shown = self._by_rule(x, w, scales, way), y[:SHOWN, :SHOWN]
-        self._hold(f"{case}, by the rule '{way}'", shown, expected, shown == expected, lambda i, j: f"row {i} of a, row {j} of b")
+    def _tell_rule(self, case, y, x, w, scales, way, at) -> None:
+        expected, shown = self._by_rule(x, w, scales, way, at), y[np.ix_(*at)]
+        self._hold(f"{case}, by the rule '{way}'", shown, expected, shown == expected, lambda i, j: f"row {i} of a, row {j} of b", at)
 
     def _interval(self, case, y, x, w, scales) -> None:
         scale = scales[0].astype(np.float64) * scales[1]

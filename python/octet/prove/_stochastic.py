@@ -21,35 +21,39 @@ def _places(points, target) -> list[int]:
     return [i for i in (3, len(points) // 3, len(points) // 2, 2 * len(points) // 3) if points[i + 1] < target]
 
 
-def check_stochastic_cast(call, format: str, source: str, result: Result) -> None:
-    """Arrays of one value between two neighbours. call: of f32 values that the source holds, gives values in f32."""
+def _cases(format: str, source: str, target: float):
+    """(value, lower, upper, fraction): values between two neighbours below the target, those alone that the source holds."""
     points = grid(format)
-    for i in _places(points, points[-2]):
+    for i in _places(points, target):
         for fraction in FRACTIONS:
             for sign in (1.0, -1.0):
                 value = np.float32(sign * (points[i] + fraction * (points[i + 1] - points[i])))
-                if result and to_source(value.reshape(1), source)[0] == value:
-                    _judge(result, call(np.full(N, value)), np.float64(value), sign * points[i], sign * points[i + 1], fraction)
+                if to_source(value.reshape(1), source)[0] == value:
+                    yield value, sign * points[i], sign * points[i + 1], fraction
 
 
-def check_stochastic(call, format: str, granularity: str, multiple: int, result: Result) -> None:
-    """Matrices of one value between two neighbours; the first element of each group keeps the scale at a power of two."""
-    points = grid(format)
-    target = points[-2] if format != "hif8" else 15.0
+def check_stochastic_cast(call, format: str, source: str, result: Result) -> None:
+    """Arrays of one value between two neighbours. call: of f32 values that the source holds, gives values in f32."""
+    for value, lower, upper, fraction in _cases(format, source, grid(format)[-2]):
+        _judge(result, call(np.full(N, value)), np.float64(value), lower, upper, fraction)
+        if result.first is not None:
+            return
+
+
+def check_stochastic(call, format: str, granularity: str, target: float, result: Result, clock) -> None:
+    """Matrices of one value between two neighbours; the first element of each group is the target, so that its scale is 1."""
     tile = Groups((256, 256), granularity).tile
     shape = (max(256 // tile[0], 1) * tile[0], max(256 // tile[1], 1) * tile[1])
     groups = Groups(shape, granularity)
     first = np.unique(groups.ids.reshape(-1), return_index=True)[1]
-    for i in _places(points, target):
-        for fraction in FRACTIONS:
-            for sign in (1.0, -1.0):
-                x = np.full(shape, np.float32(sign * (points[i] + fraction * (points[i + 1] - points[i]))))
-                x.reshape(-1)[first] = target
-                values, scale = call(x)
-                kept = np.delete(values.reshape(-1) * scale[groups.ids].reshape(-1), first)
-                _judge(result, kept, np.float64(x[-1, -1]), sign * points[i], sign * points[i + 1], fraction)
-                if not result:
-                    return
+    for value, lower, upper, fraction in _cases(format, call.source, target):
+        x = np.full(shape, value)
+        x.reshape(-1)[first] = target
+        values, scale = call(x)
+        kept = np.delete(values.reshape(-1) * scale[groups.ids].reshape(-1), first)
+        _judge(result, kept, np.float64(value), lower, upper, fraction)
+        if result.first is not None or clock.is_over:
+            return
 
 
 def _judge(result, kept, value, lower, upper, fraction) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -16,8 +17,8 @@ NAMES = ("torch", "ml_dtypes", "en_dtypes", "gfloat", "torchao.float8", "torchao
 
 
 class Stack:
-    """module: with PACKAGES (distributions by the names under which they are imported), COVERS, DEVICES and proofs(device), which
-    gives pairs of a name and a function that makes a Result."""
+    """module: with PACKAGES (the names under which they are imported), COVERS, DEVICES and proofs(device), which gives pairs of a name
+    and a function that makes a Result."""
 
     def __init__(self, name: str):
         self.name = name
@@ -30,11 +31,21 @@ class Stack:
 
     @property
     def versions(self) -> str:
-        return ", ".join(f"{distribution} {importlib.metadata.version(distribution)}"
-                         for package, distribution in self._module.PACKAGES.items() if package not in self.missing)
+        return ", ".join(_version(package) for package in self._module.PACKAGES if package not in self.missing)
 
     def proofs(self, device: str):
         return self._module.proofs(device)
+
+
+@functools.cache
+def _distributions():
+    return importlib.metadata.packages_distributions()
+
+
+def _version(package: str) -> str:
+    """The distribution that a package is of, and its version."""
+    names = _distributions().get(package)
+    return f"{names[0]} {importlib.metadata.version(names[0])}" if names else package
 
 
 def find(names) -> list[Stack]:

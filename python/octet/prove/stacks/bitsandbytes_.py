@@ -6,7 +6,7 @@ from functools import partial
 
 from .. import optimizer
 
-PACKAGES = {"bitsandbytes": "bitsandbytes", "torch": "torch"}
+PACKAGES = ("bitsandbytes", "torch")
 COVERS = "optim.AdamW8bit: every step, moments, resume, shards"
 DEVICES = ("cpu", "cuda")
 

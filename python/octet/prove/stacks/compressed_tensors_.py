@@ -6,7 +6,7 @@ from functools import partial
 
 from .. import quantizer
 
-PACKAGES = {"compressed_tensors": "compressed-tensors", "torch": "torch"}
+PACKAGES = ("compressed_tensors", "torch")
 COVERS = "calculate_qparams and quantize of FP8 by tensor, channel, group of 128, block of 128 x 128, and MXFP8"
 DEVICES = ("cpu", "cuda")
 

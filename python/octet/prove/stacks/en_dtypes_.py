@@ -6,7 +6,7 @@ from functools import partial
 
 from .. import cast
 
-PACKAGES = {"en_dtypes": "en-dtypes"}
+PACKAGES = ("en_dtypes",)
 COVERS = "casts of float32, float16 to HiFloat8 and E8M0"
 DEVICES = ("cpu",)
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from .. import optimizer
 
-PACKAGES = {"flashoptim": "flashoptim", "torch": "torch"}
+PACKAGES = ("flashoptim", "torch")
 COVERS = "FlashAdamW: zero gradients, resume, shards, repetition"
 DEVICES = ("cuda",)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import cast
 
-PACKAGES = {"gfloat": "gfloat"}
+PACKAGES = ("gfloat",)
 COVERS = "round_ndarray of float32 to OCP E4M3 and E5M2, saturating and not, bfloat16 and float16"
 DEVICES = ("cpu",)
 

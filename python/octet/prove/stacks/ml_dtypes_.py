@@ -6,7 +6,7 @@ from functools import partial
 
 from .. import cast
 
-PACKAGES = {"ml_dtypes": "ml_dtypes"}
+PACKAGES = ("ml_dtypes",)
 COVERS = "casts of float32, bfloat16, float16 to 8 and 16 bits"
 DEVICES = ("cpu",)
 

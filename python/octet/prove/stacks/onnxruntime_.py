@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import cast
 
-PACKAGES = {"onnxruntime": "onnxruntime", "onnx": "onnx"}
+PACKAGES = ("onnxruntime", "onnx")
 COVERS = "Cast of float32 and float16 to FLOAT8E4M3FN and FLOAT8E5M2"
 DEVICES = ("cpu",)
 

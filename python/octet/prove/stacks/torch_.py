@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from .. import cast, scaled_mm
+from .._scaled_mm import KS
 
-PACKAGES = {"torch": "torch"}
+PACKAGES = ("torch",)
 COVERS = "casts of float32, bfloat16, float16 to 8 and 16 bits; _scaled_mm by tensor and by row"
 DEVICES = ("cpu", "cuda")
 
@@ -21,7 +22,7 @@ def proofs(device):
                 what = f"torch {source} to {name}"
                 yield what, partial(cast, lambda x, name=name: x.to(getattr(torch, name)), format, source, like="torch", device=device,
                                     what=what)
-    ks = (16, 32, 48, 160, 256, 1024) if device == "cpu" else (16, 32, 48, 128, 160, 256, 1024, 4096, 14336)
+    ks = (16, 32, 48, 160, 256, 1024) if device == "cpu" else KS
     for fast in (False, True) if device == "cuda" else (False,):
         for a, b in (("e4m3", "e4m3"), ("e5m2", "e4m3")):
             for scaling in ("tensor", "row"):

@@ -6,7 +6,7 @@ from functools import partial
 
 from .. import quantizer
 
-PACKAGES = {"torchao": "torchao", "torch": "torch"}
+PACKAGES = ("torchao", "torch")
 COVERS = "hp_tensor_to_float8_dynamic: tensorwise, rowwise (also of rowwise_with_gw_hp), power-of-two scales"
 DEVICES = ("cpu", "cuda")
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from .. import quantizer
 
-PACKAGES = {"torchao": "torchao", "torch": "torch"}
+PACKAGES = ("torchao", "torch")
 COVERS = "to_mx to E4M3 and E5M2 with FLOOR, RCEIL, CEIL and EVEN scales"
 DEVICES = ("cpu", "cuda")
 

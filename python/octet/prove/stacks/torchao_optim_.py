@@ -6,7 +6,7 @@ from functools import partial
 
 from .. import cast, optimizer
 
-PACKAGES = {"torchao": "torchao", "torch": "torch"}
+PACKAGES = ("torchao", "torch")
 COVERS = "AdamW8bit, AdamWFp8: every step, moments, resume, shards; stochastic rounding to bfloat16"
 DEVICES = ("cpu", "cuda")
 
