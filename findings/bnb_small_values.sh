@@ -2,7 +2,7 @@
 # What bitsandbytes' blockwise quantization on a CPU makes of values far below the largest of their block.
 # guess: the nearest of the 256 values of the code that the state holds: 1e-6 in a block with 1.0 becomes 5.5e-7, and 1e-5
 #        becomes 7.75e-6.
-# seen:  both become 2.125e-5, and so do 2e-6 and 5e-6: of the code's seven decades the two smallest are not reached, with either sign.
+# seen:  in bitsandbytes 0.50.2 both become 2.125e-5, and so do 2e-6 and 5e-6: of the code's seven decades the two smallest are not reached, with either sign.
 #        Values from 1.6e-5 on get their nearest one, but for a few in a thousand that lie near the middle between two. The
 #        8-bit optimizers store their moments so.
 . "$(dirname "$0")/common.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What compressed-tensors makes of MXFP8 groups whose amax is near the largest float32.
 # guess: the scale is at most 2^127, as E8M0 has none beyond it, and the group comes back near what it was: 3.4e38 as 3.3e38 or more.
-# seen:  up to just below 1.75 x 2^127 it does. From there on the amax is rounded up to 2^128, which is infinity: the scale is infinite, and
+# seen:  in compressed-tensors 0.20.1, up to just below 1.75 x 2^127 it does. From there on the amax is rounded up to 2^128, which is infinity: the scale is infinite, and
 #        the whole group comes back as NaN, 1.0 beside 3e38 too.
 . "$(dirname "$0")/common.sh"
 with_packages compressed-tensors==0.20.1 torch==2.15.0 numpy==2.4.6 <<'END'

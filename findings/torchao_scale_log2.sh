@@ -2,7 +2,7 @@
 # Which power of two torchao takes as a scale where the amax lies just above 448 times a power.
 # guess: the smallest one that keeps amax / scale at or below 448: of 448 (1 + 2^-23) 2^-20 the scale is 2^-19, at any exponent. So do
 #        RCEIL's definition (cuBLAS: 2^ceil(log2(amax / 448))) and float8's scales "rounded down to the nearest power of two".
-# seen:  log2 is taken in float32, whose numbers near 20 are 2^-19 apart, so the ratio counts as the power itself: the scale is 2^-20
+# seen:  in torchao 0.18.0 log2 is taken in float32, whose numbers near 20 are 2^-19 apart, so the ratio counts as the power itself: the scale is 2^-20
 #        for exponent -20, 2^20 for 20. For exponent 0 both are as guessed.
 . "$(dirname "$0")/common.sh"
 with_packages torchao==0.18.0 torch==2.15.0 numpy==2.4.6 <<'END'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What torchao's MXFP8 with RCEIL scales makes of groups whose scale is the smallest one, 2^-127.
 # guess: data are divided by the scale that is stored: 2^-127 (code 0) times 0.5, 1, 100 and 300 come back as 0.5, 1, 96 and 288 times it.
-# seen:  with RCEIL and code 0 data are multiplied by 1, and the whole group becomes 0; with code 1, 2^-126, it is as guessed. With FLOOR
+# seen:  in torchao 0.18.0, with RCEIL and code 0 data are multiplied by 1, and the whole group becomes 0; with code 1, 2^-126, it is as guessed. With FLOOR
 #        and code 0 data are divided by 2^-126 (a comment in the source says so), and come back as their half.
 . "$(dirname "$0")/common.sh"
 with_packages torchao==0.18.0 torch==2.15.0 numpy==2.4.6 <<'END'
