@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/recipe_files.h"
@@ -47,10 +48,11 @@ void print_olmo(const OlmoFlags& flags) {
   constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
   const OlmoImport olmo =
       import_olmo(posix_files().read_stream(flags.file, kMaxBytes), flags.file, flags.without);
-  std::string text = fmt::format("# {}\n", flags.file);
-  for (const std::string& line : olmo.left_out) text += fmt::format("# left out: {}\n", line);
+  const auto comment = [](const std::string& line) { return "# " + printable(line) + "\n"; };
+  std::string text = comment(flags.file);
+  for (const std::string& line : olmo.left_out) text += comment("left out: " + line);
   if (!olmo.no_meaning.empty())
-    text += fmt::format("# without meaning here: {}\n", fmt::join(olmo.no_meaning, ", "));
+    text += comment(fmt::format("without meaning here: {}", fmt::join(olmo.no_meaning, ", ")));
   write_out(text + olmo.yaml);
 }
 
