@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "data/text_files.h"
 #include "infer/tasks/task.h"
 
 namespace octet {
@@ -84,9 +85,7 @@ std::string lowered(std::string text) {
 }
 
 TaskDocument copa(const OrderedJson& d) {
-  std::string premise = text_of(d, "premise");
-  premise.erase(premise.find_last_not_of(" \t\r\n") + 1);
-  premise.erase(0, std::min(premise.size(), premise.find_first_not_of(" \t\r\n")));
+  std::string premise(stripped(text_of(d, "premise"), " \t\r\n"));
   if (!premise.empty()) premise.pop_back();  // its period
   const bool is_cause = text_of(d, "question") == "cause";
   return with_choices(premise + (is_cause ? " because" : " therefore"),
@@ -103,9 +102,7 @@ TaskDocument winogrande(const OrderedJson& d) {
                 "[tasks] expected a sentence with _ and answer 1 or 2, got '{}'",
                 sentence.substr(0, 80));
   }
-  std::string rest = sentence.substr(blank + 1);
-  rest.erase(0, std::min(rest.size(), rest.find_first_not_of(" \t\r\n")));
-  rest.erase(rest.find_last_not_of(" \t\r\n") + 1);
+  const std::string rest(stripped(sentence.substr(blank + 1), " \t\r\n"));
   TaskDocument result;
   for (const char* key : {"option1", "option2"}) {
     result.choices.push_back(spaced_choice(sentence.substr(0, blank) + text_of(d, key), rest));
@@ -130,7 +127,8 @@ constexpr TaskDef kTasks[] = {
     {"lambada", "the last word of a passage", read_lambada},
     {"gsm8k", "word problems, generated answers", read_gsm8k},
     {"svamp", "short word problems, generated answers", read_svamp},
-    {"numglue", "problems of eight kinds with numbers as answers, generated", read_numglue},
+    {"numglue", "problems with numbers as answers, five of its eight kinds, generated",
+     read_numglue},
     {"mathematica", "problems of algebra and numbers, generated answers", read_mathematica},
     {"mmlu", "questions of 57 subjects by letter, behind five examples", read_mmlu, nullptr, false},
 };

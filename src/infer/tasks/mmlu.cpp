@@ -6,36 +6,32 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/text_files.h"
 #include "infer/tasks/task.h"
 
 namespace octet {
 namespace {
 
-constexpr std::string_view kLetters = "ABCD", kTestEnd = "_test.csv";
+constexpr std::string_view kLetters = "ABCD", kTestEnd = "_test.csv", kByteOrder = "\xEF\xBB\xBF";
 constexpr size_t kCells = 6;
 
-std::string stripped(const std::string& text) {
-  constexpr const char* kWhite = " \t\r\n\v\f";
-  const size_t first = text.find_first_not_of(kWhite);
-  return first == text.npos ? "" : text.substr(first, text.find_last_not_of(kWhite) - first + 1);
-}
-
 // Rows as RFC 4180 has them: cells with commas, line ends or quotes stand in quotes, two quotes
-// being one.
+// being one. A mark of byte order is skipped, and blank lines are no rows.
 class CsvRows {
  public:
-  CsvRows(const Files& files, const std::string& path)
-      : path_(path), text_(files.read_text(path)) {}
+  CsvRows(const Files& files, const std::string& path) : path_(path), text_(files.read_text(path)) {
+    if (text_.starts_with(kByteOrder)) at_ = kByteOrder.size();
+  }
 
   // The next row; nothing behind the last.
   std::optional<std::vector<std::string>> next() {
-    if (at_ >= text_.size()) return std::nullopt;
+    at_ = std::min(text_.find_first_not_of("\r\n", at_), text_.size());
+    if (at_ == text_.size()) return std::nullopt;
     std::vector<std::string> row = {cell()};
     while (at_ < text_.size() && text_[at_] == ',') {
       ++at_;
       row.push_back(cell());
     }
-    at_ += text_.compare(at_, 2, "\r\n") == 0 ? 2 : 1;
     ++row_;
     return row;
   }
@@ -57,11 +53,23 @@ class CsvRows {
         value += text_[++at_];
       } else {
         ++at_;
+        expect_end_of_cell();
         return value;
       }
     }
     throw Error(ErrorCode::bad_data, "[tasks] {}, row {}: expected a quote that ends a cell", path_,
                 row_ + 1);
+  }
+
+  // Behind a quote that ends a cell.
+  void expect_end_of_cell() const {
+    if (at_ == text_.size() || std::string_view(",\r\n").find(text_[at_]) != std::string::npos)
+      return;
+    throw Error(
+        ErrorCode::bad_data,
+        "[tasks] {}, row {}: expected a comma or the end of the line behind a quote that ends "
+        "a cell, got 0x{:02x} at byte {}",
+        path_, row_ + 1, static_cast<unsigned char>(text_[at_]), at_);
   }
 
   std::string path_, text_;
@@ -77,7 +85,7 @@ struct Question {
 std::optional<Question> next_question(CsvRows& rows) {
   const auto cells = rows.next();
   if (!cells) return std::nullopt;
-  const std::string letter = cells->size() == kCells ? stripped(cells->back()) : "";
+  const std::string_view letter = cells->size() == kCells ? stripped(cells->back()) : "";
   const size_t gold = letter.size() == 1 ? kLetters.find(letter) : kLetters.npos;
   if (gold == kLetters.npos) {
     throw Error(ErrorCode::bad_data,
@@ -85,7 +93,8 @@ std::optional<Question> next_question(CsvRows& rows) {
                 "cells and '{}'",
                 rows.where(), cells->size(), cells->back());
   }
-  Question question{.text = stripped(cells->front()), .gold = static_cast<int64_t>(gold)};
+  Question question{.text = std::string(stripped(cells->front())),
+                    .gold = static_cast<int64_t>(gold)};
   for (size_t i = 0; i < kLetters.size(); ++i)
     question.text += fmt::format("\n{}. {}", kLetters[i], (*cells)[i + 1]);
   question.text += "\nAnswer:";

@@ -1,6 +1,8 @@
 // GSM8K (Cobbe et al. 2021), SVAMP (Patel et al. 2021), NumGLUE (Mishra et al. 2022) and what
 // MAmmoTH's evaluation takes of DeepMind's Mathematics (Davies et al. 2021): problems with
 // generated answers.
+#include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "base/error.h"
@@ -29,14 +31,15 @@ std::string question(const std::string& text) {
 // The three that lm-eval names; the last is the usual token that ends a turn.
 const std::vector<std::string> kStop = {"Question:", "</s>", "<|im_end|>"};
 
-// A JSON number, or a text that is one: "1,234", "-0.5". Nothing of other values.
+// A JSON number, or a text that is a finite one: "1,234", "-0.5". Nothing of other values.
 std::optional<std::string> number_in(const OrderedJson& row, const char* key) {
   const auto value = row.find(key);
   if (value == row.end()) return std::nullopt;
   if (value->is_number()) return value->dump();
   if (!value->is_string()) return std::nullopt;
   const std::string plain = plain_number(value->get<std::string>());
-  return parse_number<double>(plain) ? std::optional(plain) : std::nullopt;
+  const auto number = parse_number<double>(plain);
+  return number && std::isfinite(*number) ? std::optional(plain) : std::nullopt;
 }
 
 // The first of these texts that a row has.
@@ -56,7 +59,13 @@ struct Problem {
 // spans of a passage and inference (kinds 3, 6, 7) have no number.
 Problem numglue_problem(const OrderedJson& row) {
   const std::string kind = row.contains("type") ? text_of(row, "type") : "";
+  constexpr std::string_view kWithNumbers[] = {"",       "Type_1", "Type_2",
+                                               "Type_4", "Type_5", "Type_8"};
   if (kind == "Type_3" || kind == "Type_6" || kind == "Type_7") return {};
+  if (std::ranges::count(kWithNumbers, kind) == 0) {
+    throw Error(ErrorCode::bad_data,
+                "[tasks] numglue: expected a type from Type_1 to Type_8, got '{}'", kind);
+  }
   if (kind == "Type_5") {
     const auto answer = row.find("answer");
     const bool has_parts = answer != row.end() && answer->is_object();
@@ -88,7 +97,7 @@ TaskData number_problems(const TaskQuery& query, const std::string& path,
                 path);
   }
   if (data.documents.size() != rows.size())
-    data.split = fmt::format("test, {} of {}", data.documents.size(), rows.size());
+    data.split = fmt::format("test, {} of {} have numbers", data.documents.size(), rows.size());
   return data;
 }
 

@@ -119,16 +119,21 @@ TEST_F(Tasks, of_numbers_take_the_problems_whose_answers_are_numbers) {
 {"type": "Type_5", "passage": "P.", "question": "Who?", "answer": {"number": "", "spans": ["x"]}}
 {"type": "Type_7", "statement1": "s", "statement2": "t", "options": "o", "answer": "neutral"}
 {"type": "Type_8", "question": "E?", "answer": "-0.5"}
+{"type": "Type_1", "question": "inf", "answer": "inf"}
+{"question": "nan", "answer": "nan"}
 )");
   const TaskData numglue = read("numglue");
   ASSERT_EQ(numglue.documents.size(), 3u);
-  EXPECT_EQ(numglue.split, "test, 3 of 6");
+  EXPECT_EQ(numglue.split, "test, 3 of 8 have numbers");
   EXPECT_EQ(numglue.score, TaskScore::last_number);
   EXPECT_EQ(numglue.documents[0].prompt, "Question: How many?\nAnswer:");
   EXPECT_EQ(numglue.documents[0].answer, "12");
   EXPECT_EQ(numglue.documents[1].prompt, "Question: P. Q?\nAnswer:");
   EXPECT_EQ(numglue.documents[1].answer, "1500");
   EXPECT_EQ(numglue.documents[2].id, "5");
+  write("numglue/NumGLUE_test.json", R"({"type": "Type_9", "question": "q", "answer": 1})");
+  EXPECT_EQ(test::error_of([&] { read("numglue"); }),
+            "[tasks] numglue: expected a type from Type_1 to Type_8, got 'Type_9'");
   write("mathematica/mathematica.json", R"([{"question": "Solve 2*x = 4 for x.", "answer": "2"},
       {"problem": "Is 3 prime?", "answer": "True"}])");
   const TaskData mathematica = read("mathematica");
@@ -166,6 +171,21 @@ TEST_F(Tasks, mmlu_asks_by_letter_behind_examples_of_the_subject) {
             "[tasks] " + folder_ +
                 "/mmlu/test/astronomy_test.csv, row 1: expected a question, four choices and a "
                 "letter from A to D, got 6 cells and 'E'");
+}
+
+TEST_F(Tasks, mmlus_rows_stand_behind_a_mark_and_blank_lines) {
+  write("mmlu/dev/law_dev.csv", "");
+  write("mmlu/test/law_test.csv", "\xEF\xBB\xBF\"q1\",1,2,3,4,A\r\n\r\nq2,1,2,3,4,B\n\n\n");
+  const TaskData data = read("mmlu", Convention::lm_eval, 0);
+  ASSERT_EQ(data.documents.size(), 2u);
+  EXPECT_EQ(texts(data.documents[0])[0],
+            "The following are multiple choice questions (with answers) about law.\n\n"
+            "q1\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer:| A");
+  write("mmlu/test/law_test.csv", "q1,1,2,3,4,A\n\"q2\"x,1,2,3,4,B\n");
+  EXPECT_EQ(test::error_of([&] { read("mmlu", Convention::lm_eval, 0); }),
+            "[tasks] " + folder_ +
+                "/mmlu/test/law_test.csv, row 2: expected a comma or the end of the line behind a "
+                "quote that ends a cell, got 0x78 at byte 17");
 }
 
 TEST_F(Tasks, that_cannot_be_read_say_why) {
