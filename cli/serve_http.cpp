@@ -185,25 +185,26 @@ class HttpServer::Impl {
 
   void answer(const httplib::Request& request, httplib::Response& to,
               const httplib::ContentReader& reader) {
+    const auto begin = Clock::now();
+    const auto is_late = [&] {
+      return std::chrono::duration<double>(Clock::now() - begin).count() > options_.seconds;
+    };
     int64_t dropped = 0;
+    const auto drop = [&](size_t n) { return (dropped += static_cast<int64_t>(n)) <= kDropped; };
     if (request.is_multipart_form_data()) {
       reader([](const auto&) { return true; },
-             [&](const char*, size_t n) {
-               dropped += static_cast<int64_t>(n);
-               return dropped <= kDropped;
-             });
+             [&](const char*, size_t n) { return !is_late() && drop(n); });
       return refuse(415, to);
     }
     HttpRequest mine = read(request);
-    const auto begin = Clock::now();
     int refused = 0;
     const bool is_read = reader([&](const char* data, size_t n) {
-      const std::chrono::duration<double> taken = Clock::now() - begin;
-      if (taken.count() > options_.seconds) refused = 408;
-      if (std::ssize(mine.body) + static_cast<int64_t>(n) > options_.max_body) refused = 413;
+      if (is_late())
+        refused = 408;
+      else if (std::ssize(mine.body) + static_cast<int64_t>(n) > options_.max_body)
+        refused = 413;
       if (refused == 0) mine.body.append(data, n);
-      if (refused != 0) dropped += static_cast<int64_t>(n);
-      return refused != 408 && dropped <= kDropped;
+      return refused == 0 || (refused != 408 && drop(n));
     });
     if (refused != 0 || !is_read) {
       const int status = to.status >= 400 ? to.status : 400;
