@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstring>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -13,11 +12,10 @@
 #include "cli/backend.h"
 #include "cli/enum_option.h"
 #include "compile/lower.h"
-#include "formats/codec.h"
-#include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "library/graph_run.h"
+#include "library/user_graph.h"
 #include "passes/driver.h"
 
 namespace octet {
@@ -37,15 +35,6 @@ std::string read_graph_text(const std::string& file) {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
 }
 
-// The verifier blames us; a graph that came from a file is the user's.
-void verify_input(const Graph& graph, const std::string& file) {
-  try {
-    verify(graph);
-  } catch (const Error& error) {
-    throw Error(ErrorCode::invalid_argument, "{}: {}", file, error.what());
-  }
-}
-
 void list_passes(const GlobalOptions& options) {
   Table table{{"pass", "what it does"}, {}};
   for (const Pass& pass : all_passes()) {
@@ -62,21 +51,6 @@ Graph lower_for(const std::string& target, const Graph& graph, const GlobalOptio
   Graph result = lower(graph, *backend.catalogue);
   verify(result);
   return result;
-}
-
-double number_at(const NumpyArray& array, size_t i) {
-  const auto read = [&]<typename T>(T x) {
-    std::memcpy(&x, array.bytes.data() + i * sizeof x, sizeof x);
-    return static_cast<double>(x);
-  };
-  if (array.descr == "<f4") return read(float{});
-  if (array.descr == "<f2")
-    return static_cast<double>(decode<Dtype::fp16>(static_cast<uint32_t>(read(uint16_t{}))));
-  if (array.descr == "<i4") return read(int32_t{});
-  if (array.descr == "<u4") return read(uint32_t{});
-  if (array.descr == "<i2") return read(int16_t{});
-  if (array.descr == "<u2") return read(uint16_t{});
-  return array.descr == "|i1" ? read(int8_t{}) : read(uint8_t{});
 }
 
 // A row of the table: mean, RMS and range of the numbers that are finite, and how many are not.
@@ -132,8 +106,7 @@ void run_opt(const OptFlags& flags, const GlobalOptions& options) {
                 "input, got none (see octet opt --help)");
   }
   const std::string name = flags.file == "-" ? "standard input" : flags.file;
-  const Graph graph = parse_graph(read_graph_text(flags.file), name);
-  verify_input(graph, name);
+  const Graph graph = read_graph(read_graph_text(flags.file), name);
   Graph result = run_passes(graph, flags.passes, flags.parallel);
   if (!flags.run.empty()) return run_on_arrays(flags, result, options);
   if (!flags.target.empty()) result = lower_for(flags.target, result, options);

@@ -1,8 +1,7 @@
 // A function of one's own: its gradient in FP16, as it is and with scales that are propagated
 // through it.
 //
-//     scaled_function            prints the gradient's largest element in f32, FP16, and FP16 with
-//     scales
+//     scaled_function            prints the gradient's largest element by recipe
 #include <octet/octet.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Functions of one's own: differentiated, scaled and quantized by Octet's passes, and run on
-// arrays. docs/library.md has an example; docs/scalify.md the rules of scales.
+// arrays. examples/scaled_function.cpp is an example; docs/scalify.md has the rules of scales.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ class GraphFunction {
   // Every value as data and a power-of-two scale that its op's rule chooses; outputs are values
   // again. In f32 the outputs are those of this function to the bit, short of under- and overflow.
   GraphFunction scalify(const ScalifySettings& settings = {}) const;
-  // log2 of the scale of a value of what scalify() gave; 0 elsewhere.
+  // log2 of a value's scale in a function that scalify() returned; 0 in others.
   int scale(GraphValue value) const;
   int scale(const std::string& output) const;
 
@@ -63,7 +63,7 @@ class GraphFunction {
   friend class CompiledGraph;
   struct State;
   State& own();
-  std::shared_ptr<State> state_;  // of copies until one changes
+  std::shared_ptr<State> state_;  // shared by copies until one changes
 };
 
 // Row-major. Numbers of inputs are rounded once to the input's type; of outputs each is exact.

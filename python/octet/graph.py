@@ -16,9 +16,14 @@ graph. The program reads and writes the same graphs as text (`octet opt FILE.ir`
 
 from __future__ import annotations
 
+import numbers
+import operator
+import threading
+from functools import partial
+
 import numpy as np
 
-from ._arrays import adopt
+from ._arrays import adopt, contiguous
 from ._error import Error
 
 __all__ = ["Function", "Graph", "Value", "op_names"]
@@ -36,6 +41,7 @@ class Value:
     """A value of a graph: `shape`, `dtype` ("real" until a recipe chooses a type), and arithmetic on values of one shape or numbers."""
 
     __slots__ = ("graph", "id")
+    __array_ufunc__ = None  # array * value is not an array of values
 
     def __init__(self, graph: Graph, id: int):
         self.graph, self.id = graph, id
@@ -51,6 +57,8 @@ class Value:
     def _lifted(self, other) -> Value:
         if isinstance(other, Value):
             return other
+        if not isinstance(other, numbers.Real):
+            raise Error(f"[graph] expected a value of this graph or a number, got {type(other).__name__}")
         return self.graph.op("fill", shape=list(self.shape), value=float(other))
 
     def __add__(self, other):
@@ -87,11 +95,18 @@ class Value:
         return f"%{self.id} : {self.dtype}{list(self.shape)}"
 
 
+def _whole(name: str, values) -> list[int]:
+    try:
+        return [operator.index(value) for value in values]
+    except TypeError:
+        raise Error(f"[graph] {name}: expected whole numbers, got {values!r}") from None
+
+
 def _attribute(name: str, value) -> str:
     if isinstance(value, (bool, np.bool_)):
         return f"{name} = {'true' if value else 'false'}"
     if isinstance(value, (list, tuple)):
-        return f"{name} = [{','.join(str(int(part)) for part in value)}]"
+        return f"{name} = [{','.join(map(str, _whole(name, value)))}]"
     if isinstance(value, (int, np.integer)):
         return f"{name} = {int(value)}"
     return f"{name} = {float(value)!r}" if isinstance(value, (float, np.floating)) else f"{name} = {value}"
@@ -141,7 +156,7 @@ class Graph:
 
     def input(self, name: str, shape, dtype: str = "real", kind: str = "batch") -> Value:
         """An array that run() takes. dtype: real, i32 for indices and labels, or a type of storage."""
-        return Value(self, self._native.add_input(kind, name, dtype, [int(n) for n in shape]))
+        return Value(self, self._native.add_input(kind, name, dtype, _whole(f"shape of '{name}'", shape)))
 
     def parameter(self, name: str, shape) -> Value:
         """An input that autodiff differentiates by: its gradient is the output "grad:NAME"."""
@@ -154,7 +169,8 @@ class Graph:
 
     def at(self, layer: int, module: str = "") -> Graph:
         """The nodes that follow belong to this layer and module: recipes quantize the linears of layers. Gives the graph."""
-        self._tag = f' @ layer {int(layer)}, forward, "{module}"' if module else f" @ layer {int(layer)}, forward"
+        (layer,) = _whole("layer", [layer])
+        self._tag = f' @ layer {layer}, forward, "{module}"' if module else f" @ layer {layer}, forward"
         return self
 
     def op(self, name: str, *operands: Value, **named):
@@ -175,11 +191,7 @@ class Graph:
     def __getattr__(self, name: str):
         if name.startswith("_") or name not in op_names():
             raise AttributeError(f"octet.graph.Graph has no attribute and no op '{name}' (octet.graph.op_names() lists them)")
-
-        def node(*operands, **named):
-            return self.op(name, *operands, **named)
-
-        return node
+        return partial(self.op, name)
 
     def _expect_own(self, what: str, value) -> None:
         if not isinstance(value, Value) or value.graph is not self:
@@ -209,6 +221,8 @@ class Graph:
                 raise Error(f"[graph] '{value}' is no output; the outputs are {', '.join(self.outputs) or 'none'}")
             value = self.outputs[value]
         self._expect_own("scale_of", value)
+        if value.id >= len(self.scales):
+            raise Error(f"[graph] %{value.id} was added after scalify() and has no scale")
         return self.scales[value.id]
 
     def compile(self, device: str = "cpu", threads: int = 0, isa: str = "auto") -> Function:
@@ -221,10 +235,12 @@ class Graph:
 
 
 class Function:
-    """A graph that runs: f(x=..., w=...) gives a dict of NumPy arrays. BF16 comes as float32, codes of 8-bit formats as uint8."""
+    """A graph that runs: f(x=..., w=...) gives a dict of NumPy arrays. BF16 comes as float32, codes of 8-bit formats as uint8.
+    Calls of several threads are queued."""
 
     def __init__(self, graph: Graph, device: str = "cpu", threads: int = 0, isa: str = "auto"):
         from . import _native
+        self._lock = threading.Lock()
         self._run = _native.GraphRun(graph._native, _native.Machine(device, isa, threads, ""))
 
     @property
@@ -233,14 +249,16 @@ class Function:
         return Graph._of(self._run.graph())
 
     def __call__(self, arrays: dict | None = None, /, **named) -> dict[str, np.ndarray]:
+        twice = set(arrays or {}) & set(named)
+        if twice:
+            raise Error(f"[graph] given twice: {', '.join(sorted(twice))}")
         given = {}
         for name, array in {**(arrays or {}), **named}.items():
-            array = np.asarray(adopt(array))
-            if array.dtype.byteorder == ">":
-                array = array.astype(array.dtype.newbyteorder("<"))
+            array = contiguous(adopt(array))
             if array.dtype.name == "bfloat16":
                 array = array.astype(np.float32)
             given[name] = (array.dtype.str, list(array.shape), array.tobytes())
-        results = self._run(given)
+        with self._lock:
+            results = self._run(given)
         return {name: np.frombuffer(data, dtype=np.dtype(descr)).reshape(shape).copy()
                 for name, (descr, shape, data) in results.items()}

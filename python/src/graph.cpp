@@ -8,14 +8,12 @@
 #include <nanobind/stl/vector.h>
 
 #include "base/error.h"
-#include "ir/builder.h"
 #include "ir/parse.h"
 #include "ir/print.h"
-#include "ir/verify.h"
 #include "library/graph_run.h"
 #include "library/open_backend.h"
+#include "library/user_graph.h"
 #include "passes/driver.h"
-#include "passes/scalify/scalify.h"
 #include "python/src/arguments.h"
 
 namespace octet::python {
@@ -25,31 +23,16 @@ namespace {
 using Array = std::tuple<std::string, std::vector<int64_t>, nb::bytes>;
 using Arrays = std::map<std::string, Array>;
 
-template <typename E>
-E by_name(const std::string& name, const char* what) {
-  if (const auto value = enum_from_name<E>(name)) return *value;
-  throw Error(ErrorCode::invalid_argument, "{}: expected one of {}, got {}", what,
-              fmt::join(enum_names<E>(), ", "), name);
-}
-
-Graph parse(const std::string& text, const std::string& name) {
-  Graph graph = parse_graph(text, name);
-  try {
-    verify(graph);
-  } catch (const Error& error) {
-    throw Error(ErrorCode::invalid_argument, "{}: {}", name, error.what());
-  }
-  return graph;
-}
-
-int64_t add_input(Graph& graph, const std::string& kind, const std::string& name,
-                  const std::string& dtype, const Shape& shape) {
-  const auto type = dtype_from_name(dtype);
-  if (!type) throw Error(ErrorCode::invalid_argument, "expected a dtype, got {}", dtype);
-  return Builder(graph).input(by_name<InputKind>(kind, "kind"), name, {*type, shape});
+int64_t add_input_of_kind(Graph& graph, const std::string& kind, const std::string& name,
+                          const std::string& dtype, const Shape& shape) {
+  if (const auto known = enum_from_name<InputKind>(kind))
+    return add_input(graph, *known, name, dtype, shape);
+  throw Error(ErrorCode::invalid_argument, "kind: expected one of {}, got {}",
+              fmt::join(enum_names<InputKind>(), ", "), kind);
 }
 
 std::pair<std::string, Shape> type_of(const Graph& graph, ValueId id) {
+  expect_value(graph, id, "type");
   const TensorType& type = graph.type(id);
   return {std::string(dtype_name(type.dtype)), type.stored_shape()};
 }
@@ -68,17 +51,7 @@ std::vector<std::pair<std::string, int64_t>> outputs_of(const Graph& graph) {
 std::pair<Graph, std::vector<int>> scalify_graph(const Graph& graph, const std::string& rounding,
                                                  const std::map<std::string, double>& input_rms,
                                                  const std::map<std::string, int>& input_scales) {
-  for (const auto& [name, number] : input_rms) {
-    if (graph.find_input(name) == nullptr)
-      throw Error(ErrorCode::invalid_argument, "input_rms: '{}' is no input of the graph", name);
-  }
-  for (const auto& [name, number] : input_scales) {
-    if (graph.find_input(name) == nullptr)
-      throw Error(ErrorCode::invalid_argument, "input_scales: '{}' is no input of the graph", name);
-  }
-  Scalified result = scalify(graph, {.rounding = by_name<ScaleRounding>(rounding, "rounding"),
-                                     .input_rms = input_rms,
-                                     .input_scales = input_scales});
+  Scalified result = scalify(graph, scalify_options(graph, rounding, input_rms, input_scales));
   return {std::move(result.graph), std::vector<int>(result.scale)};
 }
 
@@ -122,14 +95,12 @@ void bind_graph(nb::module_& module) {
   nb::class_<Graph>(module, "Graph")
       .def("__init__",
            [](Graph* self, const std::string& name) { (new (self) Graph)->name = name; })
-      .def_static("parse", parse)
+      .def_static("parse", read_graph)
       .def("text", [](const Graph& graph) { return print(graph); })
       .def("phase", [](const Graph& graph) { return std::string(enum_name(graph.phase)); })
-      .def("size", [](const Graph& graph) { return graph.values.size(); })
-      .def("add_input", add_input)
+      .def("add_input", add_input_of_kind)
       .def("append", append_node)
-      .def("add_output", [](Graph& graph, const std::string& name,
-                            ValueId id) { Builder(graph).output(name, id); })
+      .def("add_output", add_output)
       .def("type", type_of)
       .def("inputs", inputs_of)
       .def("outputs", outputs_of)

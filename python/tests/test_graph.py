@@ -1,5 +1,8 @@
 """octet.graph: built, differentiated, scaled and run; against NumPy."""
 
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -110,6 +113,24 @@ def test_a_function_runs_again_and_has_types():
     assert not np.array_equal(function(arrays(4))["y"], first["y"])
 
 
+def test_threads_wait_for_one_another():
+    function = mlp(graph.Graph(), 256, 256, 256).compile(threads=1)
+    given = [arrays(seed, 256, 256, 256) for seed in (3, 4)]
+    expected = [function(one)["y"] for one in given]
+
+    def all_equal(i):
+        return all(np.array_equal(function(given[i])["y"], expected[i]) for _ in range(50))
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(all_equal, (0, 1))) == [True, True]
+
+
+def test_numbers_of_any_type_are_lifted():
+    g = graph.Graph()
+    x = g.input("x", (np.int64(2), 3))
+    g.output("y", np.float32(2) * x + np.int64(1) - Fraction(1, 2))
+    assert g.run(x=np.ones((2, 3), ">f4"))["y"].tolist() == [[2.5] * 3] * 2
+
+
 def test_ops_with_several_results_and_optional_operands():
     g = graph.Graph()
     x, w = g.input("x", [4, 8]), g.parameter("w", [8])
@@ -150,3 +171,24 @@ def test_mistakes_are_one_line():
         assert part in str(caught.value)
     with pytest.raises(octet.Error, match="fp33"):
         g.passes("fp33")
+    with pytest.raises(octet.Error, match="given twice: x, z"):
+        g.run({"x": 1, "y": 2, "z": 3}, z=4, x=5)
+    scaled = g.scalify()
+    with pytest.raises(octet.Error, match="was added after scalify"):
+        scaled.scale_of(scaled.exp(scaled.inputs["x"]))
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda g, x: np.ones((2, 3)) * x, "expected a value of this graph or a number, got ndarray"),
+    (lambda g, x: x * np.ones((2, 3)), "expected a value of this graph or a number, got ndarray"),
+    (lambda g, x: x + "1", "expected a value of this graph or a number, got str"),
+    (lambda g, x: x / 1j, "expected a value of this graph or a number, got complex"),
+    (lambda g, x: g.reduce_sum(x, axes=[0.5]), "axes: expected whole numbers, got .0.5."),
+    (lambda g, x: g.input("y", [2.0]), "shape of 'y': expected whole numbers, got .2.0."),
+    (lambda g, x: g.input("y", 2), "shape of 'y': expected whole numbers, got 2"),
+    (lambda g, x: g.at(0.5), "layer: expected whole numbers, got .0.5."),
+])
+def test_what_is_no_number_is_named(call, words):
+    g = graph.Graph()
+    with pytest.raises(octet.Error, match=words):
+        call(g, g.input("x", [2, 3]))

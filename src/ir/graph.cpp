@@ -50,6 +50,11 @@ const GraphOutput* Graph::find_output(std::string_view wanted) const {
   return it == outputs.end() ? nullptr : &*it;
 }
 
+bool is_next_statistic(const Graph& graph, const GraphOutput& output) {
+  const GraphInput* input = output.updates == kNoValue ? nullptr : graph.input_of(output.updates);
+  return input != nullptr && input->kind == InputKind::statistic;
+}
+
 ById<std::vector<NodeId>> uses(const Graph& graph) {
   ById<std::vector<NodeId>> result(graph.values.size());
   for (size_t n = 0; n < graph.nodes.size(); ++n) {

@@ -2,51 +2,31 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
+#include <limits>
+
 #include "base/error.h"
-#include "formats/codec.h"
-#include "ir/builder.h"
 #include "ir/parse.h"
 #include "ir/print.h"
-#include "ir/verify.h"
 #include "library/graph_run.h"
 #include "library/public_types.h"
+#include "library/user_graph.h"
 #include "passes/driver.h"
-#include "passes/scalify/scalify.h"
 
 namespace octet {
 namespace {
-
-template <typename To>
-To value_at(const std::string& bytes, size_t i) {
-  To value;
-  std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
-  return value;
-}
-
-// As GraphRun writes an output.
-double number(const NumpyArray& array, size_t i) {
-  const char kind = array.descr[1], width = array.descr[2];
-  const std::string& bytes = array.bytes;
-  if (kind == 'f' && width == '2')
-    return static_cast<double>(decode<Dtype::fp16>(value_at<uint16_t>(bytes, i)));
-  if (kind == 'f') return static_cast<double>(value_at<float>(bytes, i));
-  if (kind == 'i') {
-    return width == '1'   ? value_at<int8_t>(bytes, i)
-           : width == '2' ? value_at<int16_t>(bytes, i)
-                          : value_at<int32_t>(bytes, i);
-  }
-  return width == '1'   ? value_at<uint8_t>(bytes, i)
-         : width == '2' ? value_at<uint16_t>(bytes, i)
-                        : value_at<uint32_t>(bytes, i);
-}
 
 template <typename T>
 std::string packed(const GraphArray& array, const std::string& name) {
   std::string bytes;
   for (const double x : array.values) {
+    using Limits = std::numeric_limits<T>;
+    constexpr auto kLow = static_cast<double>(Limits::lowest());
+    constexpr auto kEnd = static_cast<double>(Limits::max() / 2 + 1) * 2;  // of integers
+    if (Limits::is_integer && !(x >= kLow && x < kEnd && x == std::trunc(x)))
+      throw Error(ErrorCode::invalid_argument, "'{}': expected integers from {} to {}, got {}",
+                  name, Limits::lowest(), Limits::max(), x);
     const T value = static_cast<T>(x);
-    if (static_cast<double>(value) != x && std::is_integral_v<T>)
-      throw Error(ErrorCode::invalid_argument, "'{}': expected integers, got {}", name, x);
     bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
   return bytes;
@@ -95,40 +75,17 @@ GraphFunction::State& GraphFunction::own() {
 
 GraphFunction GraphFunction::parse(const std::string& text) {
   GraphFunction function;
-  Graph graph = parse_graph(text);
-  try {
-    verify(graph);
-  } catch (const Error& error) {
-    throw Error(ErrorCode::invalid_argument, "graph: {}", error.what());
-  }
-  function.state_ = std::make_shared<State>(State{std::move(graph), {}});
+  function.state_ = std::make_shared<State>(State{read_graph(text), {}});
   return function;
 }
 
-namespace {
-
-GraphValue add_input(Graph& graph, InputKind kind, const std::string& name, const Shape& shape,
-                     const std::string& dtype) {
-  const auto type = dtype_from_name(dtype);
-  if (!type) throw Error(ErrorCode::invalid_argument, "expected a dtype, got {}", dtype);
-  return {Builder(graph).input(kind, name, {*type, shape})};
-}
-
-void expect_value(const Graph& graph, GraphValue value, std::string_view what) {
-  if (value.id >= 0 && value.id < std::ssize(graph.values)) return;
-  throw Error(ErrorCode::invalid_argument, "{}: expected a value of the graph, got %{}", what,
-              value.id);
-}
-
-}  // namespace
-
 GraphValue GraphFunction::input(const std::string& name, const std::vector<int64_t>& shape,
                                 const std::string& dtype) {
-  return add_input(own().graph, InputKind::batch, name, shape, dtype);
+  return {add_input(own().graph, InputKind::batch, name, dtype, shape)};
 }
 
 GraphValue GraphFunction::parameter(const std::string& name, const std::vector<int64_t>& shape) {
-  return add_input(own().graph, InputKind::parameter, name, shape, "real");
+  return {add_input(own().graph, InputKind::parameter, name, "real", shape)};
 }
 
 std::vector<GraphValue> GraphFunction::nodes(const std::string& op,
@@ -141,7 +98,7 @@ std::vector<GraphValue> GraphFunction::nodes(const std::string& op,
   for (size_t i = 0; i < operands.size(); ++i) {
     const bool is_named = i < def->operands.size() && def->operands[i].optional;
     if (operands[i].id < 0 && is_named) continue;
-    expect_value(graph, operands[i], op);
+    expect_value(graph, operands[i].id, op);
     given.push_back(is_named ? fmt::format("{} = %{}", def->operands[i].name, operands[i].id)
                              : fmt::format("%{}", operands[i].id));
   }
@@ -158,13 +115,11 @@ GraphValue GraphFunction::node(const std::string& op, const std::vector<GraphVal
 }
 
 void GraphFunction::output(const std::string& name, GraphValue value) {
-  Graph& graph = own().graph;
-  expect_value(graph, value, name);
-  Builder(graph).output(name, value.id);
+  add_output(own().graph, name, value.id);
 }
 
 std::vector<int64_t> GraphFunction::shape(GraphValue value) const {
-  expect_value(state_->graph, value, "shape");
+  expect_value(state_->graph, value.id, "shape");
   return state_->graph.type(value.id).stored_shape();
 }
 
@@ -180,19 +135,8 @@ GraphFunction GraphFunction::passes(const std::vector<std::string>& names) const
 
 GraphFunction GraphFunction::scalify(const ScalifySettings& settings) const {
   const Graph& graph = state_->graph;
-  const auto expect_input = [&](const std::string& name) {
-    if (graph.find_input(name) == nullptr)
-      throw Error(ErrorCode::invalid_argument, "'{}' is no input of the graph", name);
-  };
-  for (const auto& [name, rms] : settings.input_rms) expect_input(name);
-  for (const auto& [name, scale] : settings.input_scales) expect_input(name);
-  const auto rounding = enum_from_name<ScaleRounding>(settings.rounding);
-  if (!rounding)
-    throw Error(ErrorCode::invalid_argument, "rounding: expected one of {}, got {}",
-                fmt::join(enum_names<ScaleRounding>(), ", "), settings.rounding);
-  Scalified scalified = octet::scalify(graph, {.rounding = *rounding,
-                                               .input_rms = settings.input_rms,
-                                               .input_scales = settings.input_scales});
+  Scalified scalified = octet::scalify(
+      graph, scalify_options(graph, settings.rounding, settings.input_rms, settings.input_scales));
   GraphFunction result;
   result.state_ =
       std::make_shared<State>(State{std::move(scalified.graph), std::move(scalified.scale)});
@@ -200,8 +144,9 @@ GraphFunction GraphFunction::scalify(const ScalifySettings& settings) const {
 }
 
 int GraphFunction::scale(GraphValue value) const {
-  expect_value(state_->graph, value, "scale");
-  return state_->scales.empty() ? 0 : state_->scales[static_cast<size_t>(value.id)];
+  expect_value(state_->graph, value.id, "scale");
+  const auto id = static_cast<size_t>(value.id);  // of a node behind scalify() there is none
+  return id < state_->scales.size() ? state_->scales[id] : 0;
 }
 
 int GraphFunction::scale(const std::string& output) const {
@@ -228,7 +173,7 @@ class CompiledGraph::Impl {
       GraphArray& result = results[name];
       result.shape = array.shape;
       for (size_t i = 0; i < static_cast<size_t>(n_elems(array.shape)); ++i)
-        result.values.push_back(number(array, i));
+        result.values.push_back(number_at(array, i));
     }
     return results;
   }

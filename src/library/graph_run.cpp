@@ -62,13 +62,6 @@ void put(std::string& bytes, T value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-double real_element(const NumpyArray& array, size_t i) {
-  if (array.descr == "<f2")
-    return static_cast<double>(decode<Dtype::fp16>(element<uint16_t>(array.bytes, i)));
-  if (array.descr == "<f4") return static_cast<double>(element<float>(array.bytes, i));
-  return element<double>(array.bytes, i);
-}
-
 // Calls f(T{}) for a NumPy type of integers.
 template <typename F>
 auto visit_integers(std::string_view descr, F&& f) {
@@ -89,7 +82,7 @@ std::string real_bytes(const NumpyArray& array, Dtype dtype, size_t n) {
   std::string bytes;
   constexpr EncodeOptions kOptions{.saturate = false};
   for (size_t i = 0; i < n; ++i) {
-    const double x = real_element(array, i);
+    const double x = number_at(array, i);
     if (dtype == Dtype::f32) {
       put(bytes, static_cast<float>(x));
     } else {
@@ -186,6 +179,15 @@ Graph runnable(const Graph& graph, const Catalogue& catalogue) {
 }
 
 }  // namespace
+
+double number_at(const NumpyArray& array, size_t i) {
+  if (array.descr == "<f2")
+    return static_cast<double>(decode<Dtype::fp16>(element<uint16_t>(array.bytes, i)));
+  if (array.descr == "<f4") return static_cast<double>(element<float>(array.bytes, i));
+  if (array.descr == "<f8") return element<double>(array.bytes, i);
+  return visit_integers(
+      array.descr, [&]<typename T>(T) { return static_cast<double>(element<T>(array.bytes, i)); });
+}
 
 GraphRun::GraphRun(const Graph& graph, Backend backend)
     : backend_(std::move(backend)),

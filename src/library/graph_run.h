@@ -8,6 +8,9 @@
 
 namespace octet {
 
+// Element i of an array of a type that GraphRun reads or writes, in the order of memory.
+double number_at(const NumpyArray& array, size_t i);
+
 // A graph with a kernel for each node, and its memory. Values without types are f32, and ops are
 // fused as in a step of training.
 class GraphRun {

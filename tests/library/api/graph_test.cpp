@@ -65,6 +65,8 @@ TEST(GraphFunction, values_gradients_and_scales) {
   bool is_scaled = false;
   for (int32_t id = 0; id < 12; ++id) is_scaled |= scaled.scale(GraphValue{id}) != 0;
   EXPECT_TRUE(is_scaled);
+  GraphFunction longer = scaled;
+  EXPECT_EQ(longer.scale(longer.node("exp", {GraphValue{0}})), 0);
 }
 
 TEST(GraphFunction, copies_share_nothing_and_text_comes_back) {
@@ -97,7 +99,18 @@ TEST(GraphFunction, mistakes_are_errors_that_name_them) {
   EXPECT_THAT(error_of([&] { f.scalify({.rounding = "up"}); }), HasSubstr("nearest"));
   EXPECT_THAT(error_of([&] { f.scalify({.input_rms = {{"z", 1}}}); }), HasSubstr("'z'"));
   EXPECT_THAT(error_of([&] { f.scale("z"); }), HasSubstr("'z' is no output"));
+  EXPECT_THAT(error_of([&] { f.input("x", {1}); }), HasSubstr("expected a new input, got 'x'"));
+  EXPECT_THAT(error_of([&] { f.output("y", x); }), HasSubstr("expected a new output, got 'y'"));
   EXPECT_EQ(f.text(), before);
+  GraphFunction ids("ids");
+  ids.output("ids", ids.input("ids", {2}, "i32"));
+  CompiledGraph same(ids, Machine({.threads = 1}));
+  EXPECT_EQ(same({{"ids", {{2}, {-3, 7}}}}).at("ids").values, (std::vector<double>{-3, 7}));
+  for (const double wrong : {1.5, 1e300, std::nan("")})
+    EXPECT_THAT(error_of([&] {
+                  same({{"ids", {{2}, {0, wrong}}}});
+                }),
+                HasSubstr("expected integers"));
   CompiledGraph run(f, Machine({.threads = 1}));
   EXPECT_THAT(error_of([&] { run({{"x", normals({4, 8}, 1)}}); }), HasSubstr("'w'"));
   EXPECT_THAT(error_of([&] {
