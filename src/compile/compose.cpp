@@ -54,18 +54,12 @@ void accumulate_histories(Graph& graph, bool add) {
   }
 }
 
-// Whether the output is the next value of a statistic of the batches.
-bool is_statistic(const Graph& graph, const GraphOutput& output) {
-  const GraphInput* input = output.updates == kNoValue ? nullptr : graph.input_of(output.updates);
-  return input != nullptr && input->kind == InputKind::statistic;
-}
-
 // Each micro-batch's next value of a statistic is made from the old one: the step's is their mean.
 void accumulate_statistics(Graph& graph, bool add) {
   Builder builder(graph);
   builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "accumulate"};
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
-    if (!is_statistic(graph, graph.outputs[i])) continue;
+    if (!is_next_statistic(graph, graph.outputs[i])) continue;
     const std::string name = graph.input_of(graph.outputs[i].updates)->name;
     const ValueId next = graph.outputs[i].value;
     const ValueId total = builder.state(StateUse::accumulated_statistic, name, graph.type(next));
@@ -84,8 +78,8 @@ void keep_states(Builder& builder) {
   std::map<Shape, ValueId> flags;
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     const bool is_history = history_of(graph, graph.outputs[i]) != nullptr;
-    if (!is_history && !is_statistic(graph, graph.outputs[i])) continue;
-    if (!is_history) builder.tag.origin = "statistics";
+    if (!is_history && !is_next_statistic(graph, graph.outputs[i])) continue;
+    builder.tag.origin = is_history ? "amax_history" : "statistics";
     const auto [name, next, history] = graph.outputs[i];
     const Shape shape = graph.type(history).shape;
     const auto [flag, added] = flags.try_emplace(shape, kNoValue);
@@ -228,7 +222,7 @@ Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options
     builder.next(history, builder.state(accumulated(use), site, type));
   }
   for (const GraphOutput& output : typed.outputs) {
-    if (!is_statistic(typed, output)) continue;
+    if (!is_next_statistic(typed, output)) continue;
     const TensorType& type = typed.type(output.updates);
     const std::string& name = typed.input_of(output.updates)->name;
     const ValueId old = builder.input(InputKind::statistic, name, type);

@@ -12,9 +12,7 @@ namespace octet {
 namespace {
 
 bool lasts(const GraphInput& input) {
-  return input.kind == InputKind::parameter || input.kind == InputKind::state ||
-         input.kind == InputKind::derived || input.kind == InputKind::constant ||
-         input.kind == InputKind::statistic;
+  return is_kept(input.kind);
 }
 
 // The inputs that keep their values between calls, as a graph of their own.

@@ -77,7 +77,10 @@ std::string weights_hash(const WeightReader& weights, const ModelSpec& spec,
   for (const ParameterSpec& parameter : model_parameters(spec)) {
     if (std::ranges::find(left_out, parameter.name) != left_out.end()) continue;
     hash.update(as_bytes(parameter.name));
-    if (weights.is_folded(parameter.name)) hash.update(weights.read(parameter.name));
+    if (weights.is_folded(parameter.name)) {
+      hash.update(weights.read(parameter.name));
+      continue;
+    }
     const uint64_t n_bytes = weights.stored(parameter.name).n_bytes();
     for (uint64_t first = 0; first < n_bytes; first += kNotePiece) {
       bytes.resize(std::min<uint64_t>(kNotePiece, n_bytes - first));

@@ -1,6 +1,5 @@
 #include "infer/convolution_weights.h"
 
-#include <array>
 #include <cmath>
 
 #include "base/error.h"
@@ -29,6 +28,15 @@ std::vector<float> read_channels(const ModelFiles& files, const std::string& sto
               n_channels, to_string(tensor.shape));
 }
 
+// A convolution that has a bias holds its norm already.
+void expect_no_norm(const ModelFiles& files, const std::map<std::string, std::string>& names,
+                    const std::string& bias, const std::string& norm) {
+  const auto at = names.lower_bound(norm + ".");
+  if (at == names.end() || !at->first.starts_with(norm + ".")) return;
+  throw Error(ErrorCode::bad_data, "[weights] {}: expected '{}' or the norm '{}', got both",
+              files.path(), bias, at->second);
+}
+
 }  // namespace
 
 std::optional<ChannelOrder> channel_order(const ParameterSpec& parameter) {
@@ -52,6 +60,14 @@ void to_file_order(const ChannelOrder& order, std::span<const float> memory,
   to_memory_order({.n_in = order.n_taps, .n_taps = order.n_in}, memory, file);
 }
 
+std::vector<float> in_file_order(const ParameterSpec& parameter, std::vector<float> memory) {
+  const auto order = channel_order(parameter);
+  if (!order) return memory;
+  std::vector<float> file(memory.size());
+  to_file_order(*order, memory, file);
+  return file;
+}
+
 void read_in_memory_order(const ChannelOrder& order, int64_t first, std::span<float> out,
                           const ReadElements& read) {
   const int64_t row = order.row(), begin = first / row * row;
@@ -62,7 +78,7 @@ void read_in_memory_order(const ChannelOrder& order, int64_t first, std::span<fl
   std::copy_n(memory.begin() + (first - begin), out.size(), out.begin());
 }
 
-FoldedNorms::FoldedNorms(const ModelFiles& files, const ModelSpec& spec,
+FoldedNorms::FoldedNorms(const ModelFiles& files, const ModelSpec& spec, bool are_finite,
                          std::map<std::string, std::string>& stored_name) {
   constexpr std::string_view kWeight = ".weight";
   const std::map<std::string, std::string> names = names_with_norms(files, spec);
@@ -70,8 +86,11 @@ FoldedNorms::FoldedNorms(const ModelFiles& files, const ModelSpec& spec,
     if (!parameter.channels_last) continue;
     const std::string module = parameter.name.substr(0, parameter.name.size() - kWeight.size());
     const std::string bias = module + ".bias";
-    if (stored_name.contains(bias)) continue;
     const std::string norm = model_def(spec.kind).norm_behind(module);
+    if (const auto own = stored_name.find(bias); own != stored_name.end()) {
+      expect_no_norm(files, names, own->second, norm);
+      continue;
+    }
     const int64_t n = parameter.shape[0];
     const auto channels = [&](std::string_view leaf) {
       const auto at = names.find(fmt::format("{}.{}", norm, leaf));
@@ -85,6 +104,12 @@ FoldedNorms::FoldedNorms(const ModelFiles& files, const ModelSpec& spec,
     Fold of_weight{.row = parameter.shape[1], .scale = {}, .offset = {}}, of_bias;
     for (size_t c = 0; c < weight.size(); ++c) {
       const double scale = weight[c] / std::sqrt(variance[c] + spec.norm_eps);
+      if (are_finite && !(std::isfinite(scale) && std::isfinite(mean[c]))) {
+        throw Error(ErrorCode::bad_data,
+                    "[weights] {}: channel {} of '{}': expected finite statistics and a variance "
+                    "above 0, got mean {}, variance {}, weight {}",
+                    files.path(), c, norm, mean[c], variance[c], weight[c]);
+      }
       of_weight.scale.push_back(static_cast<float>(scale));
       of_bias.offset.push_back(static_cast<float>(-mean[c] * scale));
     }

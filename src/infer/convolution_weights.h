@@ -26,6 +26,8 @@ std::optional<ChannelOrder> channel_order(const ParameterSpec& parameter);
 void to_memory_order(const ChannelOrder& order, std::span<const float> file,
                      std::span<float> memory);
 void to_file_order(const ChannelOrder& order, std::span<const float> memory, std::span<float> file);
+// Whole rows of a parameter, as files have them.
+std::vector<float> in_file_order(const ParameterSpec& parameter, std::vector<float> memory);
 
 // Elements of memory [first, first + out.size()), of files that `read` reads.
 using ReadElements = std::function<void(int64_t first, std::span<float> out)>;
@@ -38,8 +40,9 @@ class FoldedNorms {
  public:
   FoldedNorms() = default;
   // `stored_name`: the tensor of each parameter; gains those of the biases, the norms' own. Throws
-  // Error{bad_data} where a norm is not whole.
-  FoldedNorms(const ModelFiles& files, const ModelSpec& spec,
+  // Error{bad_data} where a norm is not whole, or stands beside a bias that it would be folded
+  // into, and, where `are_finite`, for statistics that give no finite factor.
+  FoldedNorms(const ModelFiles& files, const ModelSpec& spec, bool are_finite,
               std::map<std::string, std::string>& stored_name);
 
   bool changes(const std::string& parameter) const { return folds_.contains(parameter); }

@@ -25,11 +25,13 @@ void check_model(const ModelSpec& spec, ExportDtype dtype) {
   const ModelDef& def = model_def(spec.kind);
   check_exportable(spec);
   const bool is_for_others = is_eight_bit(dtype) && dtype != ExportDtype::hif8;
-  if (is_for_others && !def.plain_linears) {
+  const bool has_linears = is_for_others ? def.plain_linears : !def.is_convolutional;
+  if (is_eight_bit(dtype) && !has_linears) {
     throw Error(ErrorCode::invalid_argument,
-                "[convert] --dtype {}: expected a model of plain linears, got {}, whose 8-bit "
-                "weights no other program loads",
-                enum_name(dtype), def.name);
+                "[convert] --dtype {}: expected a model of plain linears, got {}, whose {}",
+                enum_name(dtype), def.name,
+                def.is_convolutional ? "convolutions octet ptq quantizes"
+                                     : "8-bit weights no other program loads");
   }
 }
 
@@ -227,7 +229,7 @@ void check_exportable(const ModelSpec& spec) {
 
 ModelSource with_folded_norms(ModelSource source) {
   const ModelDef& def = model_def(source.spec.kind);
-  if (!def.is_convolutional) {
+  if (def.norm_behind == nullptr) {
     throw Error(ErrorCode::invalid_argument,
                 "[fold_norms] expected a model with batch norms, got kind {}", def.name);
   }

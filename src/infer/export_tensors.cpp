@@ -71,14 +71,6 @@ bool has_bytes_of_files(const ExportWeights& weights, const ParameterSpec& param
   return !is_of_run && !weights.compute().is_folded(parameter.name);
 }
 
-std::vector<float> in_file_order(const ParameterSpec& parameter, std::vector<float> values) {
-  const auto order = channel_order(parameter);
-  if (!order) return values;
-  std::vector<float> file(values.size());
-  to_file_order(*order, values, file);
-  return file;
-}
-
 // The compute copy, or with f32 the master.
 TensorSource real_source(const ExportWeights& weights, const ParameterSpec& parameter,
                          Dtype dtype) {

@@ -201,8 +201,7 @@ class ProcessorFile {
   void take_crop_share(ImagesConfig& to) const {
     to.size = processor_->size;
     if (config_.has("size")) read_size(to);
-    const double share =
-        config_.has(kCropShare) ? config_.number_or(kCropShare, 0) : processor_->crop_share;
+    const double share = config_.number_or(kCropShare, processor_->crop_share);
     const double shorter = static_cast<double>(spec_.image_size) / share;
     if (!(share > 0 && share <= 1) || shorter > static_cast<double>(kMaxSize))
       refuse(config_, kCropShare,

@@ -95,7 +95,8 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
   }
   check_decompressed(spec, quantization);
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
-  if (spec.folded_norms) norms_ = FoldedNorms(files_, spec, stored_name_);
+  if (spec.folded_norms)
+    norms_ = FoldedNorms(files_, spec, nonfinite_ == NonfiniteWeights::refused, stored_name_);
   if (head == HeadWeights::may_be_new) find_new_parameters(spec, parameters);
   expect_all_stored(parameters);
   for (const ParameterSpec& parameter : parameters) {
@@ -321,7 +322,9 @@ void WeightReader::read(const std::string& parameter, int64_t first, std::span<f
   } else {
     read_in_memory_order(order->second, first, out, read);
   }
+  if (!norms_.changes(parameter)) return;
   norms_.apply(parameter, first, out);
+  check_finite(parameter, first, out);
 }
 
 void WeightReader::read_in_file_order(const std::string& parameter, int64_t first,

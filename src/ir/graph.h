@@ -137,6 +137,8 @@ struct Graph {
 
 // For each value, the nodes that read it, in order; a node that reads it twice stands twice.
 ById<std::vector<NodeId>> uses(const Graph& graph);
+// Whether the output is the next value of a statistic of the batches.
+bool is_next_statistic(const Graph& graph, const GraphOutput& output);
 // The number that each element of the value is, where a `fill` makes it.
 std::optional<double> filled_with(const Graph& graph, ValueId id);
 // What a node says of its results, by slot; f32 for an absent one.

@@ -32,6 +32,15 @@ constexpr auto value_names(InputKind) {
                    "statistic");
 }
 
+// What a model's files hold: what is trained, and what training gathers beside it.
+constexpr bool is_model_tensor(InputKind kind) {
+  return kind == InputKind::parameter || kind == InputKind::statistic;
+}
+// What keeps its value from call to call; of these constants are never written over.
+constexpr bool is_kept(InputKind kind) {
+  return kind != InputKind::batch && kind != InputKind::step_scalar;
+}
+
 // One allocation of memory each (plan/plan.h).
 enum class Arena : uint8_t { persistent, step, transient };
 inline constexpr int kArenaCount = 3;

@@ -130,9 +130,7 @@ class Verifier {
     if (output.updates == kNoValue) return;
     if (!is_known(output.updates)) fail("output '{}' updates no value", output.name);
     const GraphInput* input = graph_.input_of(output.updates);
-    if (input == nullptr ||
-        (input->kind != InputKind::parameter && input->kind != InputKind::state &&
-         input->kind != InputKind::derived && input->kind != InputKind::statistic)) {
+    if (input == nullptr || !is_kept(input->kind) || input->kind == InputKind::constant) {
       fail("output '{}' updates what is no parameter or state", output.name);
     }
     const TensorType &next = graph_.type(output.value), &old = graph_.type(output.updates);

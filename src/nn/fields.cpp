@@ -225,8 +225,7 @@ constexpr ModelField kFields[] = {
      listed,
      "",
      "resnet: convolutions have biases, and there are no batch norms: those of the weights that "
-     "are "
-     "read are folded into them"},
+     "are read are folded into them"},
     {"model.max_positions", &ModelSpec::max_positions, within(1, kMaxPositions), run, nullptr,
      "tokens", "longest sequence"},
     {"model.tied",

@@ -95,9 +95,6 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "name_or_path",
     "output_attentions",
     "output_hidden_states",
-    "out_features",  // of backbones, as are:
-    "out_indices",
-    "stage_names",
     "output_scores",
     "pooler_act",
     "pooler_output_size",
@@ -116,6 +113,10 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "use_bfloat16",
     "use_cache",
     "use_return_dict",
+    // of backbones
+    "out_features",
+    "out_indices",
+    "stage_names",
     // of the tokenizer
     "bos_token_id",
     "decoder_start_token_id",

@@ -116,12 +116,13 @@ transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
 [adding/model.md](adding/model.md) says how to add a model.
 
 `resnet` reads the names of transformers and of torchvision, and with `cifar` those of the public
-files for CIFAR (`conv1`, `layer1.0.conv1`, `linear`), which transformers has no class for. Exports
-have transformers' names, or with `cifar` those. transformers' `config.json` has no `image_size`:
-224, where Octet's key is not there. Running means and variances stay f32 in an export in BF16.
-`num_batches_tracked` is not read or written. With `folded_norms` the batch norms of the files are
-folded into the convolutions when they are read, as `octet ptq` does; a folder that `ptq` writes
-has the key, and transformers does not read it. Other convolutional networks are not there.
+files for CIFAR (`conv1`, `layer1.0.conv1`, `linear`), which transformers has no class for.
+Exports use transformers' names, or with `cifar` the names of the CIFAR files. transformers'
+`config.json` has no `image_size`; where the key is absent it is 224. Running means and variances
+stay f32 in an export in BF16. `num_batches_tracked` is not read or written. With `folded_norms`
+the batch norms of the files are folded into the convolutions when they are read, as `octet ptq`
+does; a folder that `ptq` writes has the key, and transformers does not read it. Other
+convolutional networks are not there.
 )";
 
 std::string code(std::string_view text) {
@@ -196,15 +197,12 @@ std::string models_markdown() {
   for (const ModelDef* model : all_models()) {
     std::vector<std::string> own;
     for (const HfKey& key : model->own_hf_keys) own.push_back(code(key.key));
-    page +=
-        fmt::format("| {} | {} | {} | {} | {} |\n", code(model->name), code(model->architecture),
-                    model->is_convolutional                 ? "none"
-                    : model->positions == Positions::rotary ? "rotary"
-                                                            : "learned",
-                    model->is_convolutional        ? "none"
-                    : model->mlp == MlpKind::gated ? "SwiGLU"
-                                                   : "GELU",
-                    joined(own));
+    const char* const positions = model->positions == Positions::rotary ? "rotary" : "learned";
+    const char* const mlp = model->mlp == MlpKind::gated ? "SwiGLU" : "GELU";
+    const std::string parts =
+        model->is_convolutional ? "none | none" : fmt::format("{} | {}", positions, mlp);
+    page += fmt::format("| {} | {} | {} | {} |\n", code(model->name), code(model->architecture),
+                        parts, joined(own));
   }
   page += kEncoders;
   for (const ModelDef* model : all_models()) {

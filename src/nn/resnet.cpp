@@ -3,10 +3,9 @@
 // 2016. Names: ResNetForImageClassification of transformers; of CIFAR's kind, whose first
 // convolution is 3 x 3 and whose shortcuts have no weights (He et al.'s option A), those of the
 // widespread files for it (conv1, bn1, layer1.0.conv1, linear). torchvision's names are read, too.
-#include <array>
-
 #include "nn/blocks.h"
 #include "nn/convolution.h"
+#include "nn/image_model.h"
 #include "nn/list.h"
 
 namespace octet {
@@ -25,14 +24,11 @@ constexpr HfKey kKeys[] = {
     {.field = "downsample_in_first_stage", .key = "downsample_in_first_stage", .absent = 0},
     {.field = "downsample_in_bottleneck", .key = "downsample_in_bottleneck", .absent = 0},
     {.field = "folded_norms", .key = "folded_norms", .absent = 0},
+    {.field = "norm_eps", .key = "batch_norm_eps", .absent = 1e-5},
 };
 constexpr HfNeutral kNeutrals[] = {{.key = "hidden_act", .value = "\"relu\""}};
 
-constexpr HeadDef kHeads[] = {
-    {ModelHead::classes, "ResNetForImageClassification", "classes", Per::row, "classes"},
-    {ModelHead::features, "ResNetModel", "features", Per::row, ""},
-    {ModelHead::multi_label, "ResNetForImageClassification", "multi_label", Per::row,
-     "multi_label"}};
+constexpr auto kHeads = image_heads("ResNetForImageClassification", "ResNetModel");
 constexpr std::string_view kHeadPrefixes[] = {"classifier.", "linear."};
 
 // A counter of PyTorch's, which a fixed share of new statistics does not need. Of norms that the
@@ -83,13 +79,6 @@ std::string norm_behind(std::string_view convolution) {
   const std::string_view last = convolution.substr(at);
   if (last == kOurs) return fmt::format("{}normalization", convolution.substr(0, at));
   return fmt::format("{}bn{}", convolution.substr(0, at), last.substr(kShort.size()));
-}
-
-std::vector<InputSpec> images(const ModelSpec& spec, const BatchSize&) {
-  return {{.name = "pixels",
-           .per = Per::row,
-           .inner = {spec.channels, spec.image_size, spec.image_size},
-           .type = HostType::real}};
 }
 
 // A convolution with half its window around each pixel, and the norm behind it.
@@ -178,7 +167,7 @@ const ModelDef kResnet = {.kind = ModelKind::resnet,
                           .own_hf_keys = {},
                           .hf_neutrals = kNeutrals,
                           .build = build,
-                          .inputs = images,
+                          .inputs = image_inputs,
                           .outputs = head_output,
                           .loss = head_loss,
                           .writes_text = false,

@@ -57,8 +57,10 @@ void fill_stages(ModelSpec& full) {
   if (full.depths.empty())
     full.depths = full.cifar ? std::vector<int64_t>{3, 3, 3} : std::vector<int64_t>{3, 4, 6, 3};
   if (full.hidden_sizes.empty()) {
+    constexpr int64_t kTooWide = 1 << 17;  // which the field's bounds refuse
     int64_t size = full.cifar ? 16 : is_bottleneck ? 256 : 64;
-    for (size_t i = 0; i < full.depths.size(); ++i, size *= 2) full.hidden_sizes.push_back(size);
+    for (size_t i = 0; i < full.depths.size(); ++i, size = std::min(2 * size, kTooWide))
+      full.hidden_sizes.push_back(size);
   }
   full.layers = std::accumulate(full.depths.begin(), full.depths.end(), int64_t{0});
   full.hidden = full.hidden_sizes.back();
@@ -69,6 +71,11 @@ void fill_stages(ModelSpec& full) {
 
 std::optional<ModelFault> fault_of_stages(const ModelSpec& full) {
   const auto is_narrow = [](int64_t size) { return size % 4 != 0; };
+  constexpr int64_t kMaxBlocks = 4096;
+  if (full.layers > kMaxBlocks)
+    return ModelFault{.field = "depths",
+                      .expected = fmt::format("at most {} blocks in all", kMaxBlocks),
+                      .got = field_text(model_field("depths"), full)};
   if (full.hidden_sizes.size() != full.depths.size())
     return against("hidden_sizes", "depths", "as many as {}", full);
   if (full.cifar && full.layer_type == ResidualBlock::bottleneck)

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "nn/blocks.h"
+#include "nn/image_model.h"
 #include "nn/list.h"
 
 namespace octet {
@@ -31,14 +32,8 @@ constexpr HfKey kKeys[] = {
     {.field = "attention_scale", .key = "attention_scale", .absent = 0},
 };
 
-constexpr std::array<HeadDef, 3> heads(std::string_view classifier, std::string_view model) {
-  return {{{ModelHead::classes, classifier, "classes", Per::row, "classes"},
-           {ModelHead::features, model, "features", Per::row, ""},
-           {ModelHead::multi_label, classifier, "multi_label", Per::row, "multi_label"}}};
-}
-
-constexpr auto kVitHeads = heads("ViTForImageClassification", "ViTModel");
-constexpr auto kDeitHeads = heads("DeiTForImageClassification", "DeiTModel");
+constexpr auto kVitHeads = image_heads("ViTForImageClassification", "ViTModel");
+constexpr auto kDeitHeads = image_heads("DeiTForImageClassification", "DeiTModel");
 
 constexpr HeadAlias kVitAliases[] = {{"ViTForMaskedImageModeling", ModelHead::features}};
 constexpr HeadAlias kDeitAliases[] = {
@@ -138,13 +133,6 @@ std::string renamed(const ModelSpec& spec, std::string_view stored) {
   return fmt::format("{}encoder.layer.{}.{}", prefix, rest.substr(0, dot), *name);
 }
 
-std::vector<InputSpec> images(const ModelSpec& spec, const BatchSize&) {
-  return {{.name = "pixels",
-           .per = Per::row,
-           .inner = {spec.channels, spec.image_size, spec.image_size},
-           .type = HostType::real}};
-}
-
 struct Projections {
   ValueId q, k, v;
 };
@@ -235,7 +223,7 @@ const ModelDef kVit = {.kind = ModelKind::vit,
                        .own_hf_keys = {},
                        .hf_neutrals = {},
                        .build = build,
-                       .inputs = images,
+                       .inputs = image_inputs,
                        .outputs = head_output,
                        .loss = head_loss,
                        .writes_text = false,

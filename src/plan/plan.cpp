@@ -29,8 +29,7 @@ MemoryRole input_role(InputKind kind, StateUse use) {
 }
 
 Arena input_arena(InputKind kind, StateUse use) {
-  if (kind == InputKind::parameter || kind == InputKind::constant || kind == InputKind::statistic)
-    return Arena::persistent;
+  if (is_model_tensor(kind) || kind == InputKind::constant) return Arena::persistent;
   const bool lasts = kind == InputKind::state || kind == InputKind::derived;
   return lasts ? state_def(use).arena : Arena::step;
 }

@@ -98,12 +98,14 @@ void add_packed(const QuantizedLinear& q, std::vector<TensorSource>& out) {
                       bytes_of(scales)));
 }
 
-// In the shape of files, a convolution's [out, in, kh, kw] too.
-void add_dequantized(const QuantizedLinear& q, const Shape& shape, std::vector<TensorSource>& out) {
-  std::vector<float> values = as_stored(dequantized(q.weight), q.weight.shape, q.linear.is_in_out);
-  const std::vector<float> memory = values;
-  if (shape.size() == 4)
-    to_file_order({.n_in = shape[1], .n_taps = shape[2] * shape[3]}, memory, values);
+// In the shape and order of files.
+void add_dequantized(const QuantizedLinear& q, const ExportWeights& weights, const Shape& shape,
+                     std::vector<TensorSource>& out) {
+  const auto& all = weights.parameters();
+  const auto parameter = std::ranges::find(all, q.linear.weight, &ParameterSpec::name);
+  CHECK(parameter != all.end());
+  const std::vector<float> values = in_file_order(
+      *parameter, as_stored(dequantized(q.weight), q.weight.shape, q.linear.is_in_out));
   out.push_back(
       owned(tensor_decl(q.linear.weight, Dtype::bf16, shape), encode_weights(values, Dtype::bf16)));
 }
@@ -132,7 +134,7 @@ std::vector<TensorSource> tensors_of(const PtqModel& model, PtqLayout layout) {
   const bool is_dequantized = layout == PtqLayout::dequantized;
   std::vector<TensorSource> tensors;
   const auto add_linear = [&](const QuantizedLinear& q, const Shape& shape) {
-    if (is_dequantized) return add_dequantized(q, shape, tensors);
+    if (is_dequantized) return add_dequantized(q, model.weights, shape, tensors);
     const bool packs = layout == PtqLayout::ecosystem && is_packed(q);
     packs ? add_packed(q, tensors) : add_quantized(q, model.options.format, tensors);
   };

@@ -134,7 +134,7 @@ std::vector<Batch> calibration_rows(const EvalRows& rows, int64_t samples) {
 PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backend,
                          const PtqHooks& hooks) {
   // Convolutions are quantized as they run: with the batch norms behind them.
-  const bool has_norms = model_def(request.source.spec.kind).is_convolutional;
+  const bool has_norms = model_def(request.source.spec.kind).norm_behind != nullptr;
   const ModelSource source = has_norms ? with_folded_norms(request.source) : request.source;
   const PtqOptions& options = request.options;
   const ExportWeights weights(files, source);

@@ -32,8 +32,7 @@ Graph piece_of(const Graph& whole, NodeId first, NodeId end, const std::set<Valu
   const auto declare = [&](ValueId id) {
     if (map.contains(id)) return;
     const GraphInput* input = whole.input_of(id);
-    const bool is_parameter = input != nullptr && (input->kind == InputKind::parameter ||
-                                                   input->kind == InputKind::statistic);
+    const bool is_parameter = input != nullptr && is_model_tensor(input->kind);
     map[id] = builder.input(is_parameter ? input->kind : InputKind::batch,
                             is_parameter ? input->name : value_name(id), whole.type(id));
   };
@@ -135,7 +134,7 @@ void ModelWalk::run_to(NodeId node, std::span<const ValueId> wanted,
   if (!inputs.empty()) piece = fake_quantize_inputs(piece, inputs);
   SmallPlan plan(piece, backend_);
   for (const GraphInput& input : piece.inputs) {
-    if (input.kind != InputKind::parameter && input.kind != InputKind::statistic) continue;
+    if (!is_model_tensor(input.kind)) continue;
     const std::vector<float> values = read_(input.name);
     plan.write(input.name, std::as_bytes(std::span(values)));
   }

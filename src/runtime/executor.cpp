@@ -93,8 +93,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
   }
   joins_next_ = find_joined(plan);
   first_overwrite_ = find_first_overwrite([&](const GraphInput& input) {
-    const bool lasts = input.kind == InputKind::parameter || input.kind == InputKind::state ||
-                       input.kind == InputKind::statistic;
+    const bool lasts = is_model_tensor(input.kind) || input.kind == InputKind::state;
     return lasts && plan_.graph.type(input.value).n_bytes() > CopyRing::kSmall;
   });
   first_update_ = find_first_overwrite([](const GraphInput& input) {

@@ -151,12 +151,12 @@ std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& s
 namespace {
 
 // Scales of a quantized head are made of all rows of its operands.
-void check_divisible_head(const ProgramOptions& options) {
+void check_divisible_head(const ProgramOptions& options, int64_t head_chunk) {
   const LinearFormats& base = find_recipe(options.recipe).linears;
   if (!quantizes_text_head(base, options.recipe_options.overrides)) return;
   throw Error(ErrorCode::invalid_argument,
-              "train.head_chunk: expected 0 where recipe.override quantizes {}, got more",
-              kTextHead);
+              "train.head_chunk: expected 0 where recipe.override quantizes {}, got {}", kTextHead,
+              head_chunk);
 }
 
 }  // namespace
@@ -182,7 +182,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
   options.recompute = config.train.recompute;
   options.strict_fusion = config.recipe.strict_fusion;
   options.memory_budget = config.train.memory_budget;
-  if (config.train.head_chunk > 0) check_divisible_head(options);
+  if (config.train.head_chunk > 0) check_divisible_head(options, config.train.head_chunk);
   options.head_chunk_bytes = config.train.head_chunk;
   options.optim = optimizer_policy(config.optim);
   options.optim.seed = static_cast<uint32_t>(config.train.seed);

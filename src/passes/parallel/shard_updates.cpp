@@ -311,18 +311,16 @@ class Sharder {
     rewriter_.set(id, builder().max_over_ranks(options_.ranks, rewriter_.map(id)));
   }
 
-  // Each rank's next value of a statistic is that of its own rows: all keep their mean.
-  bool is_statistic(const GraphOutput& output) const {
-    const GraphInput* input = output.updates == kNoValue ? nullptr : from_.input_of(output.updates);
-    return shares() && input != nullptr && input->kind == InputKind::statistic;
-  }
-  ValueId mean_over_ranks(ValueId own) {
+  // Each rank's next value of a statistic is that of its own rows: all keep their mean. As the mean
+  // of changes, which is nothing where a step is skipped.
+  ValueId mean_over_ranks(ValueId own, ValueId old) {
     builder().tag = Tag{.role = Role::update, .origin = "ranks"};
     CollectiveAttrs attrs = collective();
     attrs.ranks_a_host = options_.ranks_a_host;
-    const ValueId sum = builder().emit_typed(OpCode::all_reduce, attrs, {own, kNoValue, kNoValue},
+    const ValueId sum = builder().emit_typed(OpCode::all_reduce, attrs,
+                                             {builder().sub(own, old), kNoValue, kNoValue},
                                              {Dtype::f32})[Reduce::y];
-    return builder().scaled(sum, 1.0 / static_cast<double>(options_.ranks));
+    return builder().add(old, builder().scaled(sum, 1.0 / static_cast<double>(options_.ranks)));
   }
 
   void emit_outputs() {
@@ -334,7 +332,8 @@ class Sharder {
         if (state_def(use_of(from_, output.updates)).ranks == OnRanks::agreed)
           agree(output.value, Tag{.role = Role::update, .origin = "ranks"});
         value = rewriter_.map(output.value);
-        if (is_statistic(output)) value = mean_over_ranks(value);
+        if (shares() && is_next_statistic(from_, output))
+          value = mean_over_ranks(value, rewriter_.map(output.updates));
       }
       builder().output(output.name, value, rewriter_.map(output.updates));
     }

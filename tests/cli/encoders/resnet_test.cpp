@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/encoders/encoder_run.h"
 #include "io/safetensors.h"
+#include "unit/infer/put_arrays.h"
 
 namespace octet {
 namespace {
@@ -180,6 +181,76 @@ TEST(ResNetRuns, are_quantized_with_their_norms_in_the_convolutions) {
   const Json config = Json::parse(
       posix_files().read_text(folder / std::to_string(name_hash("--method max")) + "/config.json"));
   EXPECT_EQ(config.at("folded_norms"), true);
+}
+
+// Writes a model's folder again with these tensors of f32 beside or in place of its own.
+std::string with_tensors(const ScratchFolder& folder, const std::string& model, const char* name,
+                         const std::map<std::string, std::vector<float>>& changed) {
+  const std::string out = folder / name;
+  posix_files().create_directories(out);
+  const auto reader = SafetensorsReader::open(posix_files(), model + "/model.safetensors");
+  std::vector<test::ArrayToPut> arrays;
+  for (const StoredTensor& tensor : reader.tensors())
+    if (!changed.contains(tensor.name)) arrays.push_back({tensor, reader.read(tensor.name)});
+  for (const auto& [tensor, values] : changed)
+    arrays.push_back(test::array_of(tensor, SafeDtype::f32, {std::ssize(values)}, values));
+  test::put_arrays(out + "/model.safetensors", arrays);
+  folder.put(std::string(name) + "/config.json", posix_files().read_text(model + "/config.json"));
+  return out;
+}
+
+TEST(ResNetRuns, norms_that_cannot_be_folded_are_named) {
+  const ScratchFolder folder;
+  const Outcome trained = test::train_encoder(folder, resnet_yaml(folder, "fp32"),
+                                              "--set train.steps=2 --set train.eval_every=0");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string model = folder / "model";
+  ASSERT_EQ(
+      run_program(folder, fmt::format("convert {} {} --dtype f32", folder / "run", model)).code, 0);
+  const std::vector<float> ones(8, 1.0f);
+  std::vector<float> damaged = ones, negative = ones;
+  damaged[2] = NAN, negative[3] = -1;
+  const struct {
+    std::map<std::string, std::vector<float>> tensors;
+    std::string error;
+  } cases[] = {{{{"conv1.bias", ones}}, "expected 'conv1.bias' or the norm 'bn1.bias', got both"},
+               {{{"bn1.running_var", damaged}}, "channel 2 of 'bn1': expected finite statistics"},
+               {{{"bn1.running_var", negative}}, "channel 3 of 'bn1': expected finite statistics"},
+               {{{"bn1.running_mean", damaged}}, "channel 2 of 'bn1': expected finite statistics"}};
+  int n = 0;
+  for (const auto& one : cases) {
+    const std::string damaged_model =
+        with_tensors(folder, model, fmt::format("m{}", n).c_str(), one.tensors);
+    const Outcome outcome = run_program(
+        folder, fmt::format("convert {} {} --fold-norms", damaged_model, folder / "none"));
+    EXPECT_EQ(outcome.code, 3) << n;
+    EXPECT_THAT(outcome.err, HasSubstr(one.error));
+    ++n;
+  }
+  EXPECT_THAT(
+      run_program(folder, fmt::format("convert {} {} --dtype hif8", model, folder / "none")).err,
+      HasSubstr("[convert] --dtype hif8: expected a model of plain linears, got resnet"));
+}
+
+// The weights of a patch projection have four axes in files, in the order of memory.
+TEST(PictureRuns, dequantized_weights_lie_as_in_the_model) {
+  const ScratchFolder folder;
+  std::string yaml = resnet_yaml(folder, "fp32");
+  yaml.replace(yaml.find("model:"), yaml.find('\n') - yaml.find("model:"),
+               "model: {kind: vit, image_size: 32, patch_size: 8, hidden: 16, layers: 1, heads: 2, "
+               "ffn: 32, classes: 3}");
+  ASSERT_EQ(test::train_encoder(folder, yaml).code, 0);
+  const std::string model = folder / "model";
+  ASSERT_EQ(
+      run_program(folder, fmt::format("convert {} {} --dtype f32", folder / "run", model)).code, 0);
+  const double exact = loss_of(evaluated(folder, model, "--recipe fp32"));
+  const Outcome outcome = run_program(
+      folder, fmt::format("ptq --format e4m3 --method max --weights channel --dequantize bf16 "
+                          "--calib {} --model {} --out {}",
+                          folder / "train.bin", model, folder / "q"));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("patch_embeddings"));
+  EXPECT_NEAR(loss_of(evaluated(folder, folder / "q", "--recipe fp32")), exact, 0.01);
 }
 
 TEST(ResNetRuns, that_cannot_be_are_refused) {

@@ -174,6 +174,14 @@ TEST(ResNetConfig, every_key_is_read_written_or_refused) {
   EXPECT_THAT(error(R"(,"depths":[])"), HasSubstr("'depths': expected a list of integers, got []"));
   EXPECT_THAT(error(R"(,"hidden_sizes":[8,0])"), HasSubstr("'hidden_sizes': expected a list of"));
   EXPECT_THAT(error(R"(,"hidden_sizes":[8,18])"), HasSubstr("expected multiples of 4 with"));
+  EXPECT_THAT(error(R"(,"depths":[4096,1])"),
+              HasSubstr("'depths': expected at most 4096 blocks in all, got [4096, 1]"));
+  const ModelSpec other = parse_hf_config(resnet(R"(,"batch_norm_eps":1e-3)"), "c");
+  EXPECT_EQ(other.norm_eps, 1e-3);
+  EXPECT_EQ(parse_hf_config(hf_config_text(other), "c"), other);
+  // Widths that nobody says double up to the bound of the key.
+  ModelSpec deep{.kind = ModelKind::resnet, .depths = std::vector<int64_t>(70, 1)};
+  EXPECT_EQ(fault_of(deep).value().field, "hidden_sizes");
 }
 
 TEST(ResNetConfig, torchvision_s_names_are_those_of_transformers) {
