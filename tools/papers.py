@@ -5,7 +5,8 @@
   tools/papers.py run ENTRY... [--budget small|full] [--seeds N] [--first-seed N] [--device cpu|cuda] [--data DIR] [--out DIR]
   tools/papers.py render [--check]                       docs/papers.md from docs/results/papers/*.csv
 
-`run` writes OUT/ENTRY.csv; rows of another budget, device or seed stay. --data is the folder with images/cifar10/ and text/wiki_en/. Without --work
+`run` writes OUT/ENTRY.csv; rows of another budget, device or seed stay. --data is the folder with images/cifar10/,
+text/wiki_en/, text/books/ and tokenizers/gpt2/. Without --work
 the trained models are thrown away. Only the standard library, and the program.
 """
 
@@ -20,12 +21,16 @@ import tempfile
 from pathlib import Path
 
 import papers_tasks
-from papers_entries import BUDGETS, ENTRIES
+from papers_entries import BUDGETS, ENTRIES as NETWORKS
+from papers_llm_entries import LLM_BUDGETS, LLM_ENTRIES
+from papers_llm_tasks import LLM_TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs/results/papers"
 PAGE = ROOT / "docs/papers.md"
 LEAST_SEEDS = 3  # that a difference is decided by
+ENTRIES = (*NETWORKS, *LLM_ENTRIES)
+TASKS = {**papers_tasks.TASKS, **LLM_TASKS}
 COLUMNS = ("budget", "device", "processor", "seed", "variant", "metric", "value", "se", "rows")
 
 
@@ -73,7 +78,7 @@ def run(args):
         for seed in seeds:
             for entry in chosen:
                 try:
-                    found = list(papers_tasks.TASKS[entry.task](bench, entry, seed))
+                    found = list(TASKS[entry.task](bench, entry, seed))
                 except papers_tasks.Skipped as skipped:
                     print(f"{entry.name}, seed {seed}: left out: {skipped}", file=sys.stderr)
                     n_skipped += 1
@@ -81,7 +86,7 @@ def run(args):
                 for variant, metric, value, error, n in found:
                     rows[entry.name].append({
                         "budget": args.budget, "device": args.device, "processor": made_of, "seed": str(seed), "variant": variant,
-                        "metric": metric, "value": f"{value:.6f}", "se": "" if error is None else f"{error:.6f}", "rows": str(n)})
+                        "metric": metric, "value": f"{value:.9g}" if abs(value) < 0.001 else f"{value:.6f}", "se": "" if error is None else f"{error:.6f}", "rows": str(n)})
                 write_rows(out, entry, rows[entry.name])
                 print(f"{entry.name}, seed {seed}: {len(found)} figures")
     return 1 if n_skipped else 0
@@ -113,7 +118,7 @@ class Measured:
             before, after, change = (self.values(variant, f"{name}_{part}") for part in ("before", "after", "change"))
         else:
             before, after = self.values(self.entry.baseline, name), self.values(variant, name)
-            change = {seed: (after[seed][0] - before[seed][0], "") for seed in before if seed in after}
+            change = {seed: (self.changed(before[seed][0], after[seed][0]), "") for seed in before if seed in after}
         seeds = sorted(change)
         if not seeds:
             return None
@@ -126,6 +131,9 @@ class Measured:
         return (statistics.fmean(before[seed][0] for seed in seeds), statistics.fmean(after[seed][0] for seed in seeds),
                 statistics.fmean(changes), error, len(seeds))
 
+    def changed(self, before, after):
+        return before / after if self.entry.criterion.kind == "times" else after - before
+
     def verdict(self):
         found = [self.of(variant) for variant in self.entry.variants]
         if None in found:
@@ -134,6 +142,8 @@ class Measured:
         changes = [one[2] for one in found]
         if criterion.kind == "ordered":
             return self.order(found)
+        if criterion.kind == "times":
+            return self.many_times(dict(zip(self.entry.variants, found)))
         if criterion.kind == "within":
             if all(abs(change) <= max(criterion.points, 2 * (one[3] or 0)) for change, one in zip(changes, found)):
                 return "agrees"
@@ -142,6 +152,12 @@ class Measured:
             return "agrees"
         is_clear = self.has_errors(found) and any(-one[2] - 2 * one[3] > criterion.points for one in found)
         return "differs" if is_clear else "not decided: within two standard errors of the limit"
+
+    def many_times(self, by_variant):
+        least = self.entry.criterion.least
+        missing = {variant: least[variant] - by_variant[variant][2] for variant in least}
+        errors = {variant: by_variant[variant][3] or 0 for variant in least}
+        return "agrees" if all(missing[variant] <= 2 * errors[variant] for variant in least) else "differs"
 
     def order(self, found):
         """Of the first two variants, by the error of their difference: over the seeds, or of one seed over the rows, which are not paired."""
@@ -168,9 +184,20 @@ def measurements(folder, entry):
     return {key: Measured(entry, [row for row in rows if (row["budget"], row["device"]) == key]) for key in keys}
 
 
+def is_times(entry):
+    return entry.criterion.kind == "times"
+
+
 def number(entry, x, signed=False):
-    """Percentages with two digits, as the papers print them; nats with four."""
-    return "n/a" if x is None else f"{x:{'+' if signed else ''}.{2 if entry.factor == 100 else 4}f}"
+    """Percentages with two digits, as the papers print them; nats with four; sizes and errors with four digits."""
+    if x is None:
+        return "n/a"
+    sign = "+" if signed else ""
+    return f"{x:{sign}.4g}" if is_times(entry) else f"{x:{sign}.{2 if entry.factor == 100 else 4}f}"
+
+
+def change_text(entry, change):
+    return f"{change:.2f} x" if is_times(entry) else number(entry, change, True)
 
 
 def table(heads, rows):
@@ -189,7 +216,7 @@ def section(folder, entry):
             rows.append(["published", row.row, "n/a", "", "n/a", "n/a", row.words])
         for variant, value in row.values.items():
             rows.append(["published", row.row, number(entry, row.baseline), f"`{variant}`", number(entry, value),
-                         number(entry, value - row.baseline, True), ""])
+                         change_text(entry, row.baseline / value if is_times(entry) else value - row.baseline), ""])
     for (budget, device), measured in measurements(folder, entry).items():
         verdict = measured.verdict()
         where = f"`{budget}`, {device} ({measured.processor}), {seeds_text(measured.seeds)}"
@@ -198,7 +225,7 @@ def section(folder, entry):
             if found is None:
                 continue
             before, after, change, error, _ = found
-            text = number(entry, change, True) + ("" if error is None else f" +- {number(entry, error)}")
+            text = change_text(entry, change) + ("" if error is None else f" +- {number(entry, error)}")
             rows.append([where, f"`{entry.metric}`, {measured.n_rows} rows", number(entry, before), f"`{variant}`", number(entry, after), text,
                          verdict])
             where = ""
@@ -212,13 +239,14 @@ def page(folder):
              "This page is generated by `tools/papers.py render` from [results/papers](results/papers/README.md). Only differences and orders carry over",
              "from a paper's models to small ones, so changes are compared, not scores. Figures that are not known are n/a.", "",
              "```sh", "# needs the data, a folder with images/cifar10 and text/wiki_en", "tools/papers.py list",
-             "tools/papers.py run fp8-vit hif8-vit --budget small --seeds 2 --program build/octet --data DIR", "tools/papers.py render", "",
+             "tools/papers.py run fp8-vit hif8-vit --budget small --seeds 2 --program build/octet --data DIR", "tools/papers.py run coat-layer coat-memory      # plans alone", "tools/papers.py render", "",
              "# on a GPU: a ViT-small in BF16, FP8, COAT, FP16 and HiFloat8; two seeds take eight minutes of an H100 beside other runs",
              "tools/papers.py run fp8-vit hif8-vit --budget full --seeds 5 --device cuda --program build/octet --data DIR",
              "```", ""]
-    lines += table(("budget", "vision transformer", "its training", "BERT", "its training"),
-                   [[f"`{name}`", *(", ".join(f"{key} {value}" for key, value in sizes[part].items())
-                                    for part in ("vit", "vit_train", "bert", "bert_train"))] for name, sizes in BUDGETS.items()])
+    for heads, parts, budgets in ((("vision transformer", "its training", "BERT", "its training"), ("vit", "vit_train", "bert", "bert_train"), BUDGETS),
+                                  (("Llama", "its training", "GPT-2", "its training"), ("llama", "llama_train", "gpt2", "gpt2_train"), LLM_BUDGETS)):
+        lines += table(("budget", *heads), [[f"`{name}`", *(", ".join(f"{key} {value}" for key, value in sizes[part].items()) for part in parts)]
+                                            for name, sizes in budgets.items()])
     lines += ["A change's error is the standard error over seeds; with one seed, of a quantized model, over rows. Runs of one seed have the same initial",
               "weights and the same order of the data. Changes of published rows are differences of the printed scores. Fewer than three seeds decide no",
               "difference between trainings.", ""]

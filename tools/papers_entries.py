@@ -67,10 +67,12 @@ class Criterion:
     within:   the mean change from the baseline is at most `points`, or two standard errors
     loss:     the mean loss against the unquantized model is at most `points`
     ordered:  the first variant loses less than the second one, by more than two standard errors
+    times:    the baseline is at least as many times larger than each variant of `least` as it says, or within two standard errors of that
     """
     kind: str
     points: float = 0
     said: str = ""
+    least: dict = field(default_factory=dict)  # by variant
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,10 @@ class Bench:
             raise Skipped(f"'{folder}' is missing: ./dev model {name}")
         return folder
 
-    def run(self, *arguments):
+    def run(self, *arguments, device=None):
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise Skipped("the time of --limit-s is over")
-        command = [self.program, *map(str, arguments), "--device", self.device, "--threads", str(self.threads), "--quiet"]
+        command = [self.program, *map(str, arguments), "--device", device or self.device, "--threads", str(self.threads), "--quiet"]
         done = subprocess.run(command, cwd=self.work, capture_output=True, text=True)
         if done.returncode != 0:
             raise Skipped(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr.strip()[-500:]}")
@@ -62,12 +62,16 @@ class Bench:
 
     def train(self, name, kind, recipe, seed, sections):
         """A run of this name, once; its folder."""
+        return self.train_with(name, recipe, RECIPES[kind][recipe], seed, sections)
+
+    def train_with(self, name, recipe, text, seed, sections):
+        """text: what the run file's `recipe` says."""
         out = self.work / f"{name}-{recipe}-{seed}"
         if out.exists():
             return out
-        lines = [f"{key}: {text}" for key, text in sections.items()]
+        lines = [f"{key}: {keys}" for key, keys in sections.items()]
         config = self.work / f"{out.name}.yaml"
-        config.write_text("\n".join([*lines, f"recipe: {RECIPES[kind][recipe]}", f"out: {out}"]) + "\n", encoding="utf-8")
+        config.write_text("\n".join([*lines, f"recipe: {text}", f"out: {out}"]) + "\n", encoding="utf-8")
         try:
             self.run("train", config, "--seed", seed)
         except Skipped:

@@ -13,30 +13,7 @@
 namespace octet {
 namespace {
 
-constexpr std::array kForms = {
-    StateForm{"e4m3", {Dtype::e4m3, false}},          StateForm{"e4m3+x", {Dtype::e4m3, true}},
-    StateForm{"e5m2", {Dtype::e5m2, false}},          StateForm{"e5m2+x", {Dtype::e5m2, true}},
-    StateForm{"hif8", {Dtype::hif8, false}},          StateForm{"hif8+x", {Dtype::hif8, true}},
-    StateForm{"de8", {Dtype::de8s, false}},           StateForm{"de8+x", {Dtype::de8s, true}},
-    StateForm{"companded", {Dtype::f32, false}, true}};
-constexpr size_t kFormCount = kForms.size();
 constexpr int kBins = 64;  // of log2 of a range
-
-Dtype dtype_of(Dtype dtype, Moment moment) {
-  return dtype == Dtype::de8s && moment == Moment::second ? Dtype::de8u : dtype;
-}
-
-// m: 255 levels of both signs; v: 255 above zero, of which it never leaves the first.
-float companded(float x, float amax, Moment moment) {
-  if (amax == 0 || x == 0) return 0;
-  const double y = static_cast<double>(x) / static_cast<double>(amax), size = std::abs(y);
-  if (moment == Moment::second) {
-    const double u = std::max(1.0, std::round(255 * std::sqrt(size))) / 255;
-    return static_cast<float>(u * u * static_cast<double>(amax));
-  }
-  const double u = std::round(127 * 2 * size / (1 + size)) / 127;
-  return static_cast<float>(std::copysign(u / (2 - u), y) * static_cast<double>(amax));
-}
 
 double direction(float m, float v, double eps) {
   return static_cast<double>(m) / (std::sqrt(static_cast<double>(v)) + eps);
@@ -66,6 +43,24 @@ struct RangeCounts {
   }
 };
 
+// Shares of a moment's elements by the magnitude of their E4M3 code.
+struct CodeCounts {
+  std::array<int64_t, 128> plain{}, expanded{};
+  int64_t n = 0;
+
+  void add(std::span<const float> group, Moment moment) {
+    std::vector<uint8_t> codes(group.size());
+    for (const bool expand : {false, true}) {
+      const MomentCoding coding{
+          .dtype = Dtype::e4m3, .moment = moment, .expand = expand, .math = MathMode::fast};
+      uint32_t meta = 0;
+      encode_moments(coding, group, {}, codes, meta);
+      for (const uint8_t code : codes) ++(expand ? expanded : plain)[code & 0x7Fu];
+    }
+    n += std::ssize(group);
+  }
+};
+
 class StatesStudy {
  public:
   explicit StatesStudy(const StatesStudyOptions& options) : options_(options) {}
@@ -73,18 +68,18 @@ class StatesStudy {
   void add(const StatesOfTensor& tensor) {
     const auto n = std::ssize(tensor.m);
     std::vector<std::vector<float>> m, v;
-    for (const StateForm& form : kForms) {
+    for (const StateForm& form : state_forms()) {
       m.push_back(store_and_load(form, Moment::first, options_.group, tensor.m));
       v.push_back(store_and_load(form, Moment::second, options_.group, tensor.v));
     }
-    std::vector<double> mse(kFormCount * kFormCount, 0.0);
+    std::vector<double> mse(kStateForms * kStateForms, 0.0);
     for (size_t i = 0; i < tensor.m.size(); ++i) {
       const double exact = direction(tensor.m[i], tensor.v[i], options_.eps);
-      for (size_t b = 0; b < kFormCount; ++b) {
+      for (size_t b = 0; b < kStateForms; ++b) {
         const double root = std::sqrt(static_cast<double>(v[b][i])) + options_.eps;
-        for (size_t a = 0; a < kFormCount; ++a) {
+        for (size_t a = 0; a < kStateForms; ++a) {
           const double d = exact - static_cast<double>(m[a][i]) / root;
-          mse[a * kFormCount + b] += d * d;
+          mse[a * kStateForms + b] += d * d;
         }
       }
     }
@@ -95,28 +90,32 @@ class StatesStudy {
     sizes_.push_back(n);
     tensors_.emplace_back(tensor.parameter, std::move(mse));
     n_elems_ += n;
-    count_ranges(tensor.m, Moment::first, m_);
-    count_ranges(tensor.v, Moment::second, v_);
+    count(tensor.m, Moment::first, m_, m_codes_);
+    count(tensor.v, Moment::second, v_, v_codes_);
   }
 
   Study finish() const {
     if (n_elems_ == 0) throw Error(ErrorCode::bad_data, "[study] expected moments, got none");
     Study study{.title = "Optimizer states in eight bits", .table = pairs()};
     study.sheets = {tensor_sheet()};
-    study.figures = {pair_figure(), tensor_figure(), range_figure(), k_figure(), average_figure()};
+    study.figures = {pair_figure(), tensor_figure(), range_figure(),
+                     k_figure(),    code_figure(),   average_figure()};
     return study;
   }
 
  private:
-  void count_ranges(std::span<const float> x, Moment moment, RangeCounts& counts) const {
+  void count(std::span<const float> x, Moment moment, RangeCounts& ranges,
+             CodeCounts& codes) const {
     const auto group = static_cast<size_t>(options_.group);
     for (size_t i = 0; i < x.size(); i += group) {
-      counts.add(x.subspan(i, std::min(group, x.size() - i)), moment);
+      const auto part = x.subspan(i, std::min(group, x.size() - i));
+      ranges.add(part, moment);
+      codes.add(part, moment);
     }
   }
 
   double mse(size_t a, size_t b) const {
-    return total_[a * kFormCount + b] / static_cast<double>(n_elems_);
+    return total_[a * kStateForms + b] / static_cast<double>(n_elems_);
   }
 
   // Of the mean over all elements: a ratio of sums over tensors (delta method); 0 of one tensor.
@@ -125,7 +124,7 @@ class StatesStudy {
     double squares = 0;
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const double rest =
-          static_cast<double>(sizes_[i]) * (tensors_[i].second[a * kFormCount + b] - mean);
+          static_cast<double>(sizes_[i]) * (tensors_[i].second[a * kStateForms + b] - mean);
       squares += rest * rest;
     }
     return n < 2 ? 0 : std::sqrt(squares * n / (n - 1)) / static_cast<double>(n_elems_);
@@ -133,14 +132,15 @@ class StatesStudy {
 
   Sheet pairs() const {
     Sheet sheet{.file = "pairs", .columns = {"m \\ v"}};
-    for (size_t a = 0; a < kFormCount; ++a) {
-      sheet.columns.emplace_back(kForms[a].name);
-      std::vector<std::string> row = {std::string(kForms[a].name)};
-      for (size_t b = 0; b < kFormCount; ++b) row.push_back(fmt::format("{:.4g}", mse(a, b)));
-      for (size_t b = 0; b < kFormCount; ++b) row.push_back(fmt::format("{:.2g}", error(a, b)));
+    for (size_t a = 0; a < kStateForms; ++a) {
+      sheet.columns.emplace_back(state_forms()[a].name);
+      std::vector<std::string> row = {std::string(state_forms()[a].name)};
+      for (size_t b = 0; b < kStateForms; ++b) row.push_back(fmt::format("{:.4g}", mse(a, b)));
+      for (size_t b = 0; b < kStateForms; ++b) row.push_back(fmt::format("{:.2g}", error(a, b)));
       sheet.rows.push_back(std::move(row));
     }
-    for (const StateForm& form : kForms) sheet.columns.push_back(fmt::format("{} +-", form.name));
+    for (const StateForm& form : state_forms())
+      sheet.columns.push_back(fmt::format("{} +-", form.name));
     return sheet;
   }
 
@@ -151,8 +151,8 @@ class StatesStudy {
     figure.y_title = "mean square error";
     figure.scale = FigureScale::logarithmic;
     figure.has_dots = true;
-    for (size_t a = 0; a < kFormCount; ++a) {
-      Series series{.name = fmt::format("{}{}", prefix, kForms[a].name)};
+    for (size_t a = 0; a < kStateForms; ++a) {
+      Series series{.name = fmt::format("{}{}", prefix, state_forms()[a].name)};
       for (size_t i = 0; i < n; ++i) {
         series.x.push_back(static_cast<double>(i));
         series.y.push_back(value(a, i));
@@ -163,23 +163,24 @@ class StatesStudy {
   }
 
   Figure pair_figure() const {
-    Figure figure = errors_by_form({.file = "pairs",
-                                    .title = "Error of m / (sqrt(v) + eps) by the formats of both",
-                                    .x_title = "format of v"},
-                                   "m ", kFormCount, [&](size_t a, size_t b) { return mse(a, b); });
-    for (const StateForm& form : kForms) figure.x_names.emplace_back(form.name);
+    Figure figure =
+        errors_by_form({.file = "pairs",
+                        .title = "Error of m / (sqrt(v) + eps) by the formats of both",
+                        .x_title = "format of v"},
+                       "m ", kStateForms, [&](size_t a, size_t b) { return mse(a, b); });
+    for (const StateForm& form : state_forms()) figure.x_names.emplace_back(form.name);
     return figure;
   }
 
   Sheet tensor_sheet() const {
     Sheet sheet{.file = "tensors", .columns = {"parameter"}};
-    for (const StateForm& form : kForms) {
+    for (const StateForm& form : state_forms()) {
       sheet.columns.push_back(fmt::format("{0} / {0}", form.name));
     }
     for (const auto& [name, values] : tensors_) {
       std::vector<std::string> row = {name};
-      for (size_t a = 0; a < kFormCount; ++a) {
-        row.push_back(fmt::format("{:.6g}", values[a * kFormCount + a]));
+      for (size_t a = 0; a < kStateForms; ++a) {
+        row.push_back(fmt::format("{:.6g}", values[a * kStateForms + a]));
       }
       sheet.rows.push_back(std::move(row));
     }
@@ -191,7 +192,7 @@ class StatesStudy {
                                     .title = "Error by tensor, both moments in one format",
                                     .x_title = "parameter"},
                                    "", tensors_.size(), [&](size_t a, size_t i) {
-                                     return tensors_[i].second[a * kFormCount + a];
+                                     return tensors_[i].second[a * kStateForms + a];
                                    });
     for (const auto& [name, values] : tensors_) figure.x_names.push_back(name);
     return figure;
@@ -229,6 +230,19 @@ class StatesStudy {
             .series = {shares("m", m_.k16, m_.n, 1.0 / 16), shares("v", v_.k16, v_.n, 1.0 / 16)}};
   }
 
+  // Zero and NaN (code 127) are told, too.
+  Figure code_figure() const {
+    return {.file = "codes",
+            .title = "E4M3 codes that groups use before and after expansion",
+            .x_title = "magnitude of the code; 126 is 448, 1 is 2^-9",
+            .y_title = "% of elements",
+            .from_zero = true,
+            .series = {shares("m before", m_codes_.plain, m_codes_.n, 1),
+                       shares("m after", m_codes_.expanded, m_codes_.n, 1),
+                       shares("v before", v_codes_.plain, v_codes_.n, 1),
+                       shares("v after", v_codes_.expanded, v_codes_.n, 1)}};
+  }
+
   Figure average_figure() const {
     Figure figure{.file = "average",
                   .title = "Bias of a moving average kept in E4M3+X",
@@ -254,37 +268,15 @@ class StatesStudy {
   }
 
   const StatesStudyOptions& options_;
-  std::vector<double> total_ = std::vector<double>(kFormCount * kFormCount, 0.0);
+  std::vector<double> total_ = std::vector<double>(kStateForms * kStateForms, 0.0);
   std::vector<std::pair<std::string, std::vector<double>>> tensors_;
   std::vector<int64_t> sizes_;  // elements of each
   int64_t n_elems_ = 0;
   RangeCounts m_, v_;
+  CodeCounts m_codes_, v_codes_;
 };
 
 }  // namespace
-
-std::span<const StateForm> state_forms() {
-  return kForms;
-}
-
-std::vector<float> store_and_load(const StateForm& form, Moment moment, int64_t group,
-                                  std::span<const float> x) {
-  if (!form.companded) {
-    return store_and_load(MomentCoding{.dtype = dtype_of(form.kind.dtype, moment),
-                                       .moment = moment,
-                                       .expand = form.kind.expand,
-                                       .math = MathMode::fast},
-                          group, x);
-  }
-  std::vector<float> result;
-  for (size_t first = 0; first < x.size(); first += static_cast<size_t>(group)) {
-    const auto part = x.subspan(first, std::min(static_cast<size_t>(group), x.size() - first));
-    AbsRange range;
-    for (const float value : part) range = join(range, value);
-    for (const float value : part) result.push_back(companded(value, range.amax, moment));
-  }
-  return result;
-}
 
 Study study_states(const std::function<std::optional<StatesOfTensor>()>& next,
                    const StatesStudyOptions& options) {

@@ -1,6 +1,6 @@
 // Adam's states in eight bits: what AdamW's direction loses (COAT's tables 1 and 8), how wide
-// groups are before and after dynamic range expansion (its figure 2), and what rounding does to a
-// moving average in the long run.
+// groups are before and after dynamic range expansion (its figure 2), which codes they then use
+// (figures 3 and 9), and what rounding does to a moving average in the long run.
 #pragma once
 
 #include <functional>
@@ -22,14 +22,20 @@ struct StatesStudyOptions {
   int average_steps = 3000;
 };
 
-// A form of one moment. companded: 8-bit integers of the value over the group's largest, of m
-// through u = 2y / (1 + |y|), of v through u = sqrt(y).
+// A form of one moment that nothing but this study stores. is_companded: 8-bit integers of the
+// value over the group's largest, of m through u = 2y / (1 + |y|), of v through u = sqrt(y). ratio:
+// the R for which expansion chooses k in place of the format's (math/expansion.h).
+struct StudiedForm {
+  bool is_companded = false;
+  double ratio = 0;
+};
 struct StateForm {
   std::string_view name;
   MomentKind kind;
-  bool companded = false;
+  StudiedForm how = {};
 };
-std::span<const StateForm> state_forms();
+inline constexpr size_t kStateForms = 10;
+std::span<const StateForm, kStateForms> state_forms();
 // What x becomes when it is stored so and read again.
 std::vector<float> store_and_load(const StateForm& form, Moment moment, int64_t group,
                                   std::span<const float> x);

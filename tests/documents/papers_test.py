@@ -13,9 +13,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 import papers
 import papers_data
 import papers_tasks
-from papers_entries import ENTRIES
 
-BY_NAME = {entry.name: entry for entry in ENTRIES}
+BY_NAME = {entry.name: entry for entry in papers.ENTRIES}
 
 
 def put(folder, entry, figures):
@@ -63,16 +62,31 @@ def losses_have_a_limit_and_an_order(folder):
     assert measured(folder, entry).verdict() == "not measured as a whole"
 
 
+def sizes_are_compared_as_quotients(folder):
+    entry = BY_NAME["coat-layer"]
+
+    def sizes(*coat):
+        put(folder, entry, [(seed, variant, "units", value, "") for seed, last in enumerate(coat)
+                            for variant, value in (("bf16", 16), ("fp8_linear", 14), ("coat", last))])
+        return measured(folder, entry)
+
+    assert sizes(8).of("coat")[2:] == (2, None, 1) and sizes(8).verdict() == "agrees"
+    assert sizes(10).verdict() == "differs"  # 1.6 times
+    assert sizes(10, 8).verdict() == "agrees"
+    assert sizes(10, 9.8, 9.9).verdict() == "differs"
+    assert "| 22.66 | `coat` | 13.33 | 1.70 x |" in papers.page(folder)
+
+
 def the_page_has_every_entry_and_says_what_is_missing(folder):
     text = papers.page(folder)
-    assert all(f"## {entry.title}" in text for entry in ENTRIES)
+    assert all(f"## {entry.title}" in text for entry in papers.ENTRIES)
     assert "| ours |  |  |  |  |  | not measured |" in text and "| 79.05 | `hif8` | 79.18 | +0.13 |" in text
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         sys.argv = ["papers.py", "run", "fp8-vit", "--data", str(folder / "none"), "--out", str(folder / "out"), "--program", "none"]
         assert papers.main() == 1
     assert "cifar10" in said.getvalue() and "is missing: --data is the folder with" in said.getvalue(), said.getvalue()
-    assert not papers_tasks.TASKS.keys() ^ {entry.task for entry in ENTRIES}
+    assert not papers.TASKS.keys() ^ {entry.task for entry in papers.ENTRIES}
 
 
 def made_data_are_the_same_for_a_seed(folder):
@@ -113,7 +127,7 @@ def equal_numbers_have_the_mean_of_their_ranks(_):
 
 
 if __name__ == "__main__":
-    for test in (pairs_of_seeds_are_compared, losses_have_a_limit_and_an_order, the_page_has_every_entry_and_says_what_is_missing,
+    for test in (pairs_of_seeds_are_compared, losses_have_a_limit_and_an_order, sizes_are_compared_as_quotients, the_page_has_every_entry_and_says_what_is_missing,
                  made_data_are_the_same_for_a_seed, equal_numbers_have_the_mean_of_their_ranks):
         with tempfile.TemporaryDirectory() as name:
             test(Path(name))

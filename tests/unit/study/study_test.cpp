@@ -177,6 +177,39 @@ TEST(StatesStudy, figures_have_a_series_for_each_row_and_name_the_tensors) {
   EXPECT_EQ(study.figures.at(1).x_names, (std::vector<std::string>{"w", "other"}));
 }
 
+const StateForm& state_form(std::string_view name) {
+  const auto forms = state_forms();
+  return *std::find_if(forms.begin(), forms.end(), [&](const auto& f) { return f.name == name; });
+}
+
+// sqrt(100352) is a range for which the package's k is 2, and the paper's 34/16.
+TEST(StatesStudy, expands_to_the_range_of_coats_package) {
+  const std::vector<float> x = {1, 1.0f / 316.78383f};
+  const auto package = store_and_load(state_form("e4m3+x100352"), Moment::first, 128, x);
+  EXPECT_NEAR(package[1], std::sqrt(2.0 * 0x1p-9 / 448), 1e-6);
+  const auto paper = store_and_load(state_form("e4m3+x"), Moment::first, 128, x);
+  EXPECT_NEAR(paper[1], std::pow(0x1p-9 / 448, 16.0 / 34), 1e-6);
+}
+
+TEST(StatesStudy, counts_the_codes_that_groups_use) {
+  StatesOfTensor s{"w", std::vector<float>(128, 1.0f), std::vector<float>(128, 0.5f)};
+  s.m[0] = 0;
+  s.m[1] = -0x1p-30f;  // below all codes, and with expansion the smallest one
+  const Study study = study_of({s});
+  const auto figure = std::find_if(study.figures.begin(), study.figures.end(),
+                                   [](const Figure& f) { return f.file == "codes"; });
+  ASSERT_NE(figure, study.figures.end());
+  const auto share = [&](size_t series, size_t code) {
+    return figure->series.at(series).y.at(code) * 128 / 100;
+  };
+  EXPECT_NEAR(share(0, 126), 126, 1e-9);
+  EXPECT_NEAR(share(0, 0), 2, 1e-9);
+  EXPECT_NEAR(share(1, 126), 126, 1e-9);
+  EXPECT_NEAR(share(1, 0), 1, 1e-9);
+  EXPECT_NEAR(share(1, 1), 1, 1e-9);
+  EXPECT_NEAR(share(2, 126) + share(3, 126), 256, 1e-9);
+}
+
 TEST(StatesStudy, companded_states_keep_signs_zeros_and_what_is_above_zero) {
   const StateForm& form = state_forms().back();
   ASSERT_EQ(form.name, "companded");
