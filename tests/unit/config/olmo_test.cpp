@@ -67,7 +67,7 @@ std::string with(const std::string& line) {
   return kOlmo + line + "\n";
 }
 
-std::string replaced(const std::string& from, const std::string& to, std::string text = kOlmo) {
+std::string with_line(const std::string& from, const std::string& to, std::string text = kOlmo) {
   return text.replace(text.find(from), from.size(), to);
 }
 
@@ -119,51 +119,51 @@ TEST(Olmo, is_a_configuration_of_the_same_run) {
 }
 
 TEST(Olmo, counts_tokens_where_the_file_does) {
-  const std::string text = replaced("t_warmup: 2000", "t_warmup: 8388608000, units: tokens",
-                                    replaced("max_duration: 739_328", "max_duration: 1e12T"));
+  const std::string text = with_line("t_warmup: 2000", "t_warmup: 8388608000, units: tokens",
+                                     with_line("max_duration: 739_328", "max_duration: 1e12T"));
   const RunConfig config = config_of(text);
   EXPECT_EQ(config.optim.warmup, 4000);  // of 2,048 x 1,024 tokens each
   EXPECT_EQ(config.train.steps, 476'837);
-  EXPECT_EQ(config_of(replaced("1e12T", "2ep", text)).train.epochs, 2);
+  EXPECT_EQ(config_of(with_line("1e12T", "2ep", text)).train.epochs, 2);
 }
 
 TEST(Olmo, sizes_have_its_defaults) {
   const auto vocab = [](const std::string& size) {
-    return config_of(replaced("  vocab_size: 50280\n  embedding_size: 50304\n", size)).model.vocab;
+    return config_of(with_line("  vocab_size: 50280\n  embedding_size: 50304\n", size)).model.vocab;
   };
   EXPECT_EQ(vocab(""), 50304);
   EXPECT_EQ(vocab("  embedding_size: null\n"), 50257);
   EXPECT_EQ(vocab("  vocab_size: 512\n"), 50304);
   EXPECT_EQ(vocab("  vocab_size: 512\n  embedding_size: null\n"), 512);
-  EXPECT_EQ(config_of(replaced("memmap_dtype: uint32", "memmap_dtype: uint16")).data.token_bytes,
+  EXPECT_EQ(config_of(with_line("memmap_dtype: uint32", "memmap_dtype: uint16")).data.token_bytes,
             2);
-  EXPECT_EQ(config_of(replaced("  rope:", "  multi_query_attention: true\n  rope:")).model.kv_heads,
-            1);
-  EXPECT_EQ(config_of(replaced("save_interval: 1000", "save_interval: null")).train.save_every,
+  EXPECT_EQ(
+      config_of(with_line("  rope:", "  multi_query_attention: true\n  rope:")).model.kv_heads, 1);
+  EXPECT_EQ(config_of(with_line("save_interval: 1000", "save_interval: null")).train.save_every,
             1000);
-  EXPECT_EQ(config_of(replaced("save_interval: 1000", "save_interval: null")).train.eval_every,
+  EXPECT_EQ(config_of(with_line("save_interval: 1000", "save_interval: null")).train.eval_every,
             1000);
 }
 
 TEST(Olmo, truths_are_those_of_its_loader) {
-  const RunConfig config = config_of(
-      replaced("weight_tying: true", "weight_tying: False",
-               replaced("rope: true", "rope: True", replaced("affine: false", "affine: FALSE"))));
+  const RunConfig config = config_of(with_line(
+      "weight_tying: true", "weight_tying: False",
+      with_line("rope: true", "rope: True", with_line("affine: false", "affine: FALSE"))));
   EXPECT_FALSE(config.model.tied);
   EXPECT_EQ(config.model.kind, ModelKind::olmo);
 }
 
 TEST(Olmo, texts_stay_the_same_texts) {
   const auto tokenizer = [](const std::string& value) {
-    return config_of(replaced("tokenizers/neox.json", value)).data.tokenizer;
+    return config_of(with_line("tokenizers/neox.json", value)).data.tokenizer;
   };
   EXPECT_EQ(tokenizer("\"a #b: {c}.json\""), "a #b: {c}.json");
   EXPECT_EQ(tokenizer("\"[a]\""), "[a]");
   EXPECT_EQ(tokenizer("\"a\\nb\""), "a\nb");
   EXPECT_EQ(tokenizer("\"007\""), "007");
-  EXPECT_EQ(config_of(replaced("- b.npy", "- \"b, #1.npy\"")).data.train,
+  EXPECT_EQ(config_of(with_line("- b.npy", "- \"b, #1.npy\"")).data.train,
             (std::vector<std::string>{"a.npy", "b, #1.npy"}));
-  EXPECT_EQ(config_of(replaced("run_name: OLMo-1B", "run_name: \"a: b\"")).out, "runs/a: b");
+  EXPECT_EQ(config_of(with_line("run_name: OLMo-1B", "run_name: \"a: b\"")).out, "runs/a: b");
   const OlmoImport olmo = import_olmo(kOlmo, "olmo.yaml", kWithout);
   EXPECT_THAT(olmo.yaml, HasSubstr("train: [a.npy, b.npy]\n"));
   EXPECT_THAT(olmo.yaml, HasSubstr("betas: [0.8, 0.95]\n"));
@@ -208,7 +208,7 @@ TEST(Olmo, values_that_are_none_are_refused_by_name) {
             "duplicate key, first given on line 33"},
            {"load_path: null", "model.d_model: 64", "model.d_model: duplicate key"},
            {"load_path: null", "[a, b]: 64", "expected a name as key, got a list of 2"}}) {
-    EXPECT_THAT(refusal_of(replaced(row.from, row.to)), HasSubstr(row.error)) << row.to;
+    EXPECT_THAT(refusal_of(with_line(row.from, row.to)), HasSubstr(row.error)) << row.to;
   }
   EXPECT_THAT(refusal_of("model: &a {d_model: 64, more: *a}"), HasSubstr("expected at most"));
 }
@@ -217,18 +217,18 @@ TEST(Olmo, norms_of_queries_and_keys_without_weights_are_refused) {
   const std::string norms =
       "layer_norm_type: rms\n  norm_after: true\n  attention_layer_norm: true\n"
       "  layer_norm_with_affine: true\n";
-  const std::string text = replaced("layer_norm_type: default\n  layer_norm_with_affine: false\n",
-                                    norms + "  clip_qkv: null\n");
+  const std::string text = with_line("layer_norm_type: default\n  layer_norm_with_affine: false\n",
+                                     norms + "  clip_qkv: null\n");
   EXPECT_EQ(config_of(text).model.kind, ModelKind::olmo2);
   EXPECT_THAT(
-      refusal_of(replaced("clip_qkv: null", "attention_layer_norm_with_affine: false", text)),
+      refusal_of(with_line("clip_qkv: null", "attention_layer_norm_with_affine: false", text)),
       HasSubstr("got model.attention_layer_norm_with_affine: false (left out"));
 }
 
 TEST(Olmo, the_rate_that_warm_up_begins_at_is_checked) {
-  const std::string zero = replaced("t_warmup: 2000", "t_warmup: 2000, warmup_min_lr: 0");
+  const std::string zero = with_line("t_warmup: 2000", "t_warmup: 2000, warmup_min_lr: 0");
   EXPECT_THAT(import_olmo(zero, "olmo.yaml", {"model.init_fn"}).left_out, testing::SizeIs(1));
-  for (const std::string& text : {std::string(kOlmo), replaced("lr: 0", "lr: null", zero)}) {
+  for (const std::string& text : {std::string(kOlmo), with_line("lr: 0", "lr: null", zero)}) {
     EXPECT_THAT(
         test::error_of([&] { import_olmo(text, "olmo.yaml", {"model.init_fn"}); }),
         HasSubstr("got scheduler.warmup_min_lr: learning_rate / 10 (OLMo's default) (left"));
