@@ -25,7 +25,7 @@ std::vector<std::string> row_of(const Record& record, double asked, const std::s
       "octet", record.recipe, device, record.parameters, record.tokens / record.steps, asked,
       fmt::format("{:.4f}", record.loss), record.steps,
       // A run that ended before has no time to this loss.
-      record.is_reached ? fmt::format("{:.2f}", record.seconds) : std::string("not reached"),
+      record.is_reached ? fmt::format("{:.4g}", record.seconds) : std::string("not reached"),
       record.joules ? fmt::format("{:.0f}", *record.joules) : std::string("not counted"),
       fmt::format("{:.0f}", static_cast<double>(record.tokens) / record.seconds),
       record.planned_bytes, fmt::format("{:.2f}", record.start_seconds));

@@ -63,6 +63,10 @@ std::vector<std::string> boolean_names() {
   return {"true", "false"};
 }
 
+std::vector<std::string> activation_group_names() {
+  return {"16", "32", "64", "128"};
+}
+
 std::vector<std::string> group_names() {
   return {"64", "128", "256"};
 }

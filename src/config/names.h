@@ -29,8 +29,9 @@ std::vector<std::string> activation_names();  // formats of saved activations; w
 std::vector<std::string> gradient_rounding_names();
 std::vector<std::string> scaled_gradient_names();
 std::vector<std::string> boolean_names();
-std::vector<std::string> group_names();       // elements of a moment's group
-std::vector<std::string> token_byte_names();  // of headerless shards; 0: by name or header
+std::vector<std::string> activation_group_names();  // elements of a saved activation's group
+std::vector<std::string> group_names();             // elements of a moment's group
+std::vector<std::string> token_byte_names();        // of headerless shards; 0: by name or header
 
 bool is_one_of(const std::vector<std::string>& names, std::string_view text);
 

@@ -49,6 +49,8 @@ struct RecipeConfig {
   Rounding gradient_rounding = Rounding::near;
   ActivationScale activation_scale = ActivationScale::group;
   ForwardReads forward_reads = ForwardReads::unquantized;
+  SavedAttention saved_attention = SavedAttention::wide;
+  int64_t activation_group = 16;
   BlockScale block_scale = BlockScale::max;
   std::optional<Accumulation> accumulation;
   MxScale mx_scale = MxScale::ceil;

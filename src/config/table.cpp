@@ -65,6 +65,13 @@ constexpr ConfigRow kRecipeRows[] = {
      one_of(names_of<ActivationScale>), "",
      "coat-static: scales of what activations read from a linear (gate, up): of groups of 16, or "
      "one that is predicted, with which a GPU's GEMM stores E4M3 itself"},
+    {"recipe.activation_group", same, OCTET_FIELD(recipe.activation_group),
+     one_of(activation_group_names), "elements",
+     "of a row that share a scale where activations are kept in eight bits"},
+    {"recipe.saved_attention", same, OCTET_CHOICE(recipe.saved_attention),
+     one_of(names_of<SavedAttention>), "",
+     "what of attention the backward pass keeps in the groups of recipe.activations: nothing, "
+     "queries, keys and values, or its output too"},
     {"recipe.forward_reads", named, OCTET_CHOICE(recipe.forward_reads),
      one_of(names_of<ForwardReads>), "",
      "what norms and activations of the forward pass read of activations that are kept in groups: "

@@ -36,6 +36,8 @@ RecipeOptions forward_options(const ModelSource& source, const std::string& reci
   result.scaling = of_run.scaling;
   result.tf32 = of_run.tf32;
   result.compute = of_run.compute;
+  result.activation_group = of_run.activation_group;
+  result.saved_attention = of_run.saved_attention;
   result.block_scale = of_run.block_scale;
   result.mx_rule = of_run.mx_rule;
   result.accumulation = of_run.accumulation;

@@ -99,6 +99,8 @@ RecipeOptions recipe_options(const RunConfig& config) {
   if (stored != find_recipe(recipe.base).activations.value_or(Dtype::bf16))
     options.activations = stored;
   options.forward_reads = recipe.forward_reads;
+  options.saved_attention = recipe.saved_attention;
+  options.activation_group = recipe.activation_group;
   options.quantizes_linear_outputs = recipe.activation_scale == ActivationScale::tensor;
   options.rescale = recipe.rescale;
   for (const std::string& text : recipe.edge_scales)

@@ -69,6 +69,9 @@ Facts facts_of(const RunConfig& config, const ModelSpec& spec) {
   return facts;
 }
 
+bool saves_codes(const Facts& f) {
+  return is_quantized(f.config.recipe.activations.value());
+}
 bool is_tensor(const OperandFormat& format) {
   return !format.is_block();
 }
@@ -104,8 +107,9 @@ constexpr Need kNeeds[] = {
      [](const Facts& f) { return !f.recipe.scales_loss || f.any_format(is_tensor); }},
     {"recipe.weight_copy", "a recipe or override that quantizes with scales of tensors",
      [](const Facts& f) { return !f.recipe.scales_loss || f.any_format(is_tensor); }},
-    {"recipe.forward_reads", "recipe.activations in eight bits",
-     [](const Facts& f) { return is_quantized(f.config.recipe.activations.value()); }},
+    {"recipe.forward_reads", "recipe.activations in eight bits", saves_codes},
+    {"recipe.saved_attention", "recipe.activations in eight bits", saves_codes},
+    {"recipe.activation_group", "recipe.activations in eight bits", saves_codes},
     {"recipe.gradient_rounding", "gradients in HiFloat8",
      [](const Facts& f) {
        return std::ranges::any_of(

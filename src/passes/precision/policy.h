@@ -117,6 +117,13 @@ constexpr auto value_names(ForwardReads) {
   return name_list("unquantized", "stored");
 }
 
+// Which of attention's values the backward pass keeps in groups, as it does inputs of norms and
+// activations: none (wide), queries, keys and values behind their rotation, or its output too.
+enum class SavedAttention : uint8_t { wide, qkv, qkvo };
+constexpr auto value_names(SavedAttention) {
+  return name_list("wide", "qkv", "qkvo");
+}
+
 // Every so many attempted steps, from the step of this number on, periodic scales are measured.
 inline constexpr int64_t kRescalePeriod = 10;
 // Steps that delayed scaling looks back.

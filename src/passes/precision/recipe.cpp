@@ -182,8 +182,9 @@ Graph apply_quantized_linears(const Recipe& recipe, const Graph& graph,
     const OperandFormat format = operand_format(*recipe.activations, false);
     typed = store_groups(typed, {.dtype = format.dtype,
                                  .target = format.target,
-                                 .group = recipe.activation_group,
-                                 .forward_reads = options.forward_reads});
+                                 .group = options.activation_group,
+                                 .forward_reads = options.forward_reads,
+                                 .attention = options.saved_attention});
   }
   return quantize_by_recipe(recipe, typed, options);
 }

@@ -48,6 +48,8 @@ struct RecipeOptions {
   std::optional<Accumulation> accumulation = {};  // of the GEMMs of codes
   std::optional<Dtype> activations = {};  // of saved activations, in groups; bf16: as they are
   ForwardReads forward_reads = ForwardReads::unquantized;  // where activations are saved so
+  SavedAttention saved_attention = SavedAttention::wide;   // there too
+  int64_t activation_group = 16;                           // there too
   // coat-static: linears' results that activations read are stored with one predicted scale each.
   bool quantizes_linear_outputs = false;
   FrozenFormat frozen = FrozenFormat::as_computed;  // of constants (store_frozen.h)
@@ -67,10 +69,8 @@ struct Recipe {
   Scaling scaling = Scaling::current;
   WeightCopy weight_copy = WeightCopy::scale;
   FastAccumulate fast_accumulate = FastAccumulate::forward;
-  // Of inputs of norms and activations that are kept: their format, in groups of so many.
-  std::optional<Dtype> activations = {};
-  int64_t activation_group = 16;
-  bool scales_loss = true;  // false: scales are propagated, and loss scaling refused
+  std::optional<Dtype> activations = {};  // inputs of norms and activations that are kept in groups
+  bool scales_loss = true;                // false: scales are propagated, and loss scaling refused
   Graph (*apply)(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
 };
 

@@ -234,8 +234,9 @@ Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& o
 
 Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   const Scalified predicted = uncarried(graph, options);
-  StoreGroupsOptions stored{.group = recipe.activation_group,
-                            .forward_reads = options.forward_reads};
+  StoreGroupsOptions stored{.group = options.activation_group,
+                            .forward_reads = options.forward_reads,
+                            .attention = options.saved_attention};
   for (const Node* node : stored_results(predicted.graph, options)) {
     const std::string linear = linear_name(*node);
     const double rms = predicted.data_rms[node->out(Gemm::y)] - rescale_of(options, linear, "y");

@@ -28,9 +28,10 @@ class GroupStorer {
         normalized_.insert(node.in(place.operand));
     }
     for (const Node& node : graph.nodes) {
-      if (!has_group_operands(node)) continue;
       Tag tag = node.tag;
       tag.role = Role::forward;
+      for (const size_t slot : saved_of_attention(node)) stored_.emplace(node.operands[slot], tag);
+      if (!has_group_operands(node)) continue;
       for (const ScalePlace place : op_def(node.op).scales) {
         if (reads_groups(node, place) || is_repeated(node))
           stored_.emplace(node.in(place.operand), tag);
@@ -71,6 +72,17 @@ class GroupStorer {
 
   static bool has_group_operands(const Node& node) {
     return node.tag.layer >= 0 && op_def(node.op).saves;
+  }
+
+  // Operands of attention that are read as they are stored.
+  std::vector<size_t> saved_of_attention(const Node& node) const {
+    if (options_.attention == SavedAttention::wide || node.tag.layer < 0) return {};
+    if (node.op == OpCode::attention && options_.forward_reads == ForwardReads::stored)
+      return {Attention::q, Attention::k, Attention::v};
+    if (node.op != OpCode::attention_grad) return {};
+    std::vector<size_t> slots = {AttentionGrad::q, AttentionGrad::k, AttentionGrad::v};
+    if (options_.attention == SavedAttention::qkvo) slots.push_back(AttentionGrad::o);
+    return slots;
   }
 
   // The backward pass does, and what the forward pass makes in codes alone has no other form.
@@ -122,6 +134,11 @@ class GroupStorer {
     }
     b_.tag = node.tag;
     if (has_group_operands(node)) dequantize_groups(node, operands);
+    for (const size_t slot : saved_of_attention(node)) {
+      const auto& [codes, scales] = groups_.at(node.operands[slot]);
+      operands[slot] =
+          b_.dequantize(codes, scales, rewriter_.from().type(node.operands[slot]).dtype);
+    }
     rewriter_.replace(node, node.op, node.attrs, operands);
   }
 

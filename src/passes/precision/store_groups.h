@@ -7,6 +7,9 @@
 // values, a norm with the statistics of the forward pass. The forward pass reads the values as they
 // are computed; with ForwardReads::stored it reads the groups too, and its results are what the
 // backward pass reads.
+// With SavedAttention so are the values that attention's gradient reads: queries, keys and values
+// (COAT, appendix D), with qkvo attention's output too; with ForwardReads::stored attention reads
+// the groups of the first three.
 // A residual sum is quantized from the f32 sum and stored in the stream's dtype beside it. Each
 // reader has its own dequantize, in its own place, so that only codes and scales live from forward
 // to backward. Source: COAT section 5, whose forward pass reads the groups (docs/numerics.md).
@@ -25,6 +28,7 @@ struct StoreGroupsOptions {
   double target = 448;
   int64_t group = 16;
   ForwardReads forward_reads = ForwardReads::unquantized;
+  SavedAttention attention = SavedAttention::wide;
   // log2 of the scale of a linear's result, by linear_name: codes of what activations read of it
   // have that one, and GEMMs may store them: the forward pass reads those codes in any case.
   std::map<std::string, int> result_scales = {};

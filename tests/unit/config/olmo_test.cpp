@@ -205,7 +205,7 @@ TEST(Olmo, values_that_are_none_are_refused_by_name) {
             "eval_interval: expected a value, or ${KEY} of another key of the file, got "
             "'${save_intervall}'"},
            {"max_grad_norm: 0.5", "max_grad_norm: 0.5\nmax_grad_norm: 1",
-            "duplicate key, first given on line 33"},
+            "duplicate key, first given on line 35"},
            {"load_path: null", "model.d_model: 64", "model.d_model: duplicate key"},
            {"load_path: null", "[a, b]: 64", "expected a name as key, got a list of 2"}}) {
     EXPECT_THAT(refusal_of(with_line(row.from, row.to)), HasSubstr(row.error)) << row.to;
