@@ -30,7 +30,11 @@ class GroupStorer {
     for (const Node& node : graph.nodes) {
       Tag tag = node.tag;
       tag.role = Role::forward;
-      for (const size_t slot : saved_of_attention(node)) stored_.emplace(node.operands[slot], tag);
+      for (const size_t slot : saved_of_attention(node)) {
+        stored_.emplace(node.operands[slot], tag);
+        if (slot == AttentionGrad::o && node.op == OpCode::attention_grad)
+          saved_outputs_.insert(node.operands[slot]);
+      }
       if (!has_group_operands(node)) continue;
       for (const ScalePlace place : op_def(node.op).scales) {
         if (reads_groups(node, place) || is_repeated(node))
@@ -133,13 +137,25 @@ class GroupStorer {
       }
     }
     b_.tag = node.tag;
-    if (has_group_operands(node)) dequantize_groups(node, operands);
-    for (const size_t slot : saved_of_attention(node)) {
-      const auto& [codes, scales] = groups_.at(node.operands[slot]);
-      operands[slot] =
-          b_.dequantize(codes, scales, rewriter_.from().type(node.operands[slot]).dtype);
+    if (node.tag.role != Role::forward) {
+      for (size_t i = 0; i < operands.size(); ++i) {
+        if (saved_outputs_.count(node.operands[i]) > 0) operands[i] = dequantized(node.operands[i]);
+      }
     }
+    if (has_group_operands(node)) dequantize_groups(node, operands);
+    for (const size_t slot : saved_of_attention(node))
+      operands[slot] = dequantized(node.operands[slot]);
     rewriter_.replace(node, node.op, node.attrs, operands);
+  }
+
+  // What attention saves, in the type that it had; for all readers of the backward pass the same.
+  ValueId dequantized(ValueId old_id) {
+    const auto [codes, scales] = groups_.at(old_id);
+    const Dtype dtype = rewriter_.from().type(old_id).dtype;
+    if (saved_outputs_.count(old_id) == 0) return b_.dequantize(codes, scales, dtype);
+    const auto [at, is_new] = dequantized_.try_emplace(old_id, kNoValue);
+    if (is_new) at->second = b_.dequantize(codes, scales, dtype);
+    return at->second;
   }
 
   // In the places of those that the node reads stored.
@@ -193,12 +209,14 @@ class GroupStorer {
   Rewriter rewriter_;
   Builder& b_;
   QuantizeAttrs attrs_;
-  std::map<ValueId, Tag> stored_;        // old values, by their first reader
-  std::set<ValueId> normalized_;         // those that a norm reads
-  std::set<ValueId> read_backward_;      // what nodes of the backward pass read
-  std::map<ValueId, Stored> groups_;     // by old value
-  std::map<ValueId, ValueId> repeated_;  // by old value, for the backward pass
-  std::map<int, ValueId> constants_;     // by log2
+  std::set<ValueId> saved_outputs_;  // of attention: its projection's gradient reads them, too
+  std::map<ValueId, ValueId> dequantized_;  // of these
+  std::map<ValueId, Tag> stored_;           // old values, by their first reader
+  std::set<ValueId> normalized_;            // those that a norm reads
+  std::set<ValueId> read_backward_;         // what nodes of the backward pass read
+  std::map<ValueId, Stored> groups_;        // by old value
+  std::map<ValueId, ValueId> repeated_;     // by old value, for the backward pass
+  std::map<int, ValueId> constants_;        // by log2
 };
 
 }  // namespace
