@@ -39,6 +39,8 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
       {"recipe.block_scale=power", {"recipe.base=fp8_block"}},
       {"recipe.mx_scale=floor", {"recipe.base=mxfp8"}},
       {"recipe.forward_reads=stored", {"recipe.base=coat"}},
+      {"recipe.activation_group=64", {"recipe.base=coat"}},
+      {"recipe.saved_attention=qkv", {"recipe.base=coat"}},
       {"recipe.tf32=true", {"recipe.base=fp32"}},
       {"recipe.loss_scale=1024", {"recipe.loss_scaling=global"}},
       {"recipe.loss_growth=7", {"recipe.loss_scaling=global"}},
