@@ -1,7 +1,5 @@
 #include "ir/ops/error_rules.h"
 
-#include "ir/error_bounds.h"
-
 namespace octet::ops::error {
 namespace {
 

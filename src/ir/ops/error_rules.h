@@ -1,7 +1,7 @@
-// The error rule of each primitive (ir/error_bounds.h), by what it does to the errors of its
-// operands.
+// The error rules of primitives (ir/error_bounds.h), by what they do to the errors of operands.
 #pragma once
 
+#include "ir/error_bounds.h"
 #include "ir/op_def.h"
 
 namespace octet::ops::error {
