@@ -79,10 +79,6 @@ constexpr RuleWords kWords[] = {
     {scale::data_scale, "1; 1", "the data; s(x) as a value"},
 };
 
-bool is_wanted_as_value(const OpDef& def, size_t operand) {
-  return operand < 8 && (def.needs_unscaled >> operand & 1) != 0;
-}
-
 }  // namespace
 
 DocsPage scale_rules_page() {
@@ -94,7 +90,7 @@ DocsPage scale_rules_page() {
     std::vector<std::string> operands, as_values, shown;
     for (size_t i = 0; i < def.operands.size(); ++i) {
       const std::string& name = operands.emplace_back(def.operands[i].name);
-      const bool is_value = is_wanted_as_value(def, i);
+      const bool is_value = def.needs_unscaled.contains(i);
       shown.push_back(is_value ? "**" + name + "**" : name);
       if (is_value) as_values.push_back(name);
     }

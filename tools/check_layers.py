@@ -51,6 +51,11 @@ SUBFLOORS = {
 }
 # What of include/octet a folder of src may include: the promise is kept by library, the one error is everybody's.
 PUBLIC = {"base": {"octet/error.h"}, "library": None}
+# The core computes, and knows nothing of what stands at the edges: texts, data, images, tasks, files of models, export, study.
+# Its tests keep to it as well, so that they are built without the rest (octet_unit_core).
+CORE = {"base", "formats", "device", "math", "comm", "ir", "optim", "passes", "plan", "compile", "backends/cpu", "backends/cuda",
+        "runtime"}
+CORE_TESTS = ("tests/op_cases/", *(f"tests/unit/{name}/" for name in sorted(CORE | {"cpu"}) if "/" not in name))
 CUDA_FOLDERS = ("src/backends/cuda/", "src/comm/nccl/")
 
 MAX_LINE = 100
@@ -214,6 +219,17 @@ def check_includes(path, lines):
             yield number, "floor", f"{folder} may not include {match.group(2)}"
 
 
+def check_wall(path, lines):
+    """Neither the core nor its tests include what stands at the edges."""
+    if folder_of(path) not in CORE and not path.startswith(CORE_TESTS):
+        return
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        target = target_folder(match.group(2)) if match and match.group(1) == '"' else ""
+        if (target in FLOORS or target == "cli") and target not in CORE:
+            yield number, "wall", f"the core may not include {match.group(2)}"
+
+
 def check_subfloors(path, lines):
     for folder, order in SUBFLOORS.items():
         if not path.startswith(folder + "/"):
@@ -350,7 +366,7 @@ def check_links(path, lines):
                 yield number, "floor", f"{match.group(1)} may not link {link}"
 
 
-CODE_RULES = [check_includes, check_subfloors, check_public, check_cuda_headers, check_calls, check_models, check_sizes, check_functions]
+CODE_RULES = [check_includes, check_wall, check_subfloors, check_public, check_cuda_headers, check_calls, check_models, check_sizes, check_functions]
 TEXT_RULES = [check_words, check_links]
 
 

@@ -68,7 +68,7 @@ ValueIds Builder::emit_typed(OpCode op, Attrs attrs, ValueIds operands, const Re
     }
     check_size(def.name, tag, results[i].shape);
     if (results[i].dtype == Dtype::real && graph_.phase != Phase::logical) {
-      const bool statistic = ((def.statistics >> i) & 1) != 0;
+      const bool statistic = def.statistics.contains(i);
       results[i].dtype = i < types.size() ? types[i].dtype
                          : statistic      ? Dtype::f32
                                           : chosen.value_or(Dtype::f32);

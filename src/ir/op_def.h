@@ -13,6 +13,7 @@
 namespace octet {
 
 class Builder;
+class ErrorBounds;
 class Scaler;
 struct Scaled;
 struct ScaleCall;
@@ -22,6 +23,11 @@ struct Cost {
   double flops = 0;
   double bytes = 0;  // fewest bytes moved: operands read once, results written once
 };
+
+// What kernels promise of the reference's results: `same` bits, which move or are rounded once;
+// `one_code`, where values are computed before they become eight bits: the next code at most;
+// `near`, a distance by dtype and magnitude (train/prove_kernels.h).
+enum class Closeness : uint8_t { near, one_code, same };
 
 // What a vjp sees: the forward node and the gradients of its results (kNoValue where none arrives).
 // wanted: by value, whether its gradient is asked for; nullptr: of all.
@@ -70,6 +76,9 @@ using DecomposeFn = Rule<ValueIds, Builder&, const Node&>;
 // Emits the op on scaled operands; returns one scaled value per slot of the results (ir/scale.h).
 using ScaleFn = std::vector<Scaled> (*)(Scaler& scaler, const ScaleCall& call);
 using CostFn = Cost (*)(const Graph& graph, const Node& node);
+// Emits how far rounding may move the op's one result, given that of its operands: kNoValue where
+// it is exact, nothing where the rule does not say it (ir/error_bounds.h).
+using ErrorFn = std::optional<ValueId> (*)(ErrorBounds& bounds, const Node& node);
 
 // Result `result` may take the buffer of operand `operand`, if that is its last use.
 struct InplacePair {
@@ -101,8 +110,8 @@ struct OpRow {
   // The decomposition is the one definition, which the reference runs too; else it has a kernel of
   // its own.
   bool is_composed = false;
-  uint16_t needs_unscaled = 0;  // bit i: the scale rule needs operand i unscaled, with scale 1
-  uint8_t statistics = 0;       // bit i: result i stays f32 under every recipe
+  SlotSet needs_unscaled = {};  // operands that the scale rule needs unscaled, with scale 1
+  SlotSet statistics = {};      // results that stay f32 under every recipe
   // Where not 0, the op has the attribute `amax`: set, it gives its last two results, what the op
   // amax gives of its first amax_results results as they are stored.
   uint8_t amax_results = 0;
@@ -112,6 +121,7 @@ struct OpRow {
   SlotId addend = kNoSlot;       // added to the first result: where fusing puts the rest of a sum
   // One scale a tensor goes through: elements move unchanged.
   bool moves = false;
+  Closeness closeness = Closeness::near;  // of the kernels' results to the reference's
   // Whether the places in OpRules::scales are inputs of a function that is not linear, which a
   // backward pass keeps.
   bool saves = false;
@@ -144,6 +154,7 @@ struct OpRules {
   DecomposeFn decompose = nullptr;  // nullptr: a primitive
   ScaleFn scale = nullptr;          // nullptr: data and scales cannot go through
   CostFn cost = nullptr;            // nullptr: no flops, each operand and result moved once
+  ErrorFn error = nullptr;          // of a primitive; nullptr: not known
   std::span<const InplacePair> inplace = {};
   // What may be quantized; nothing else may, but one scale a tensor goes through an op that moves.
   std::span<const ScalePlace> scales = {};

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 
 namespace octet {
@@ -15,6 +17,22 @@ namespace octet {
 // absent.
 using SlotId = uint8_t;
 inline constexpr SlotId kNoSlot = 255;
+
+// Some operands or results of an op, by name: {Gelu::x}.
+class SlotSet {
+ public:
+  constexpr SlotSet() = default;
+  constexpr SlotSet(std::initializer_list<SlotId> slots) {
+    for (const SlotId slot : slots) bits_ |= uint16_t{1} << slot;
+  }
+  constexpr bool contains(size_t slot) const { return slot < kMax && (bits_ >> slot & 1) != 0; }
+  constexpr int size() const { return std::popcount(bits_); }
+  constexpr bool operator==(const SlotSet&) const = default;
+
+ private:
+  static constexpr size_t kMax = 16;
+  uint16_t bits_ = 0;
+};
 
 struct Slot {
   std::string_view name;

@@ -118,18 +118,13 @@ std::optional<double> layer_maximum(const Graph& graph, const Node& node, const 
   if (op == nullptr) return std::nullopt;
   const Attrs layer = split(node.attrs).layer;
   const LayerOperands of(graph, node, read);
-  switch (op->layer) {
-    case OpCode::rms_norm:
-      return norm_maximum<RmsNorm>(of, std::get<NormAttrs>(layer).eps, pool);
-    case OpCode::layer_norm:
-      return norm_maximum<LayerNorm>(of, std::get<NormAttrs>(layer).eps, pool);
-    case OpCode::gated_act:
-      return gated_act_maximum(of, pool);
-    case OpCode::gelu:
-      return gelu_maximum(of, pool);
-    default:
-      return std::nullopt;
+  if (const auto* norm = std::get_if<NormAttrs>(&layer)) {
+    return op_def(op->layer).is_centred ? norm_maximum<LayerNorm>(of, norm->eps, pool)
+                                        : norm_maximum<RmsNorm>(of, norm->eps, pool);
   }
+  if (op_def(op->layer).is_gradient) return std::nullopt;
+  if (std::holds_alternative<GatedActAttrs>(layer)) return gated_act_maximum(of, pool);
+  return gelu_maximum(of, pool);
 }
 
 }  // namespace octet

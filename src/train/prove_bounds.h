@@ -8,12 +8,9 @@ namespace octet {
 
 // Of a graph of one node: a graph of primitives with its inputs, and by the name of each output
 // that is a float, and of whose primitives the rules are known, one in f32 of its shape. Times a
-// unit of rounding it is the error of a computation that rounds each step once (Higham 2002,
-// running error analysis), in any order of its sums:
-//
-//   e(f(x, ...)) = |f(x, ...)| + sum of |df/dx| e(x)      e(sum x) = sum of (|x| + e(x))
-//
-// Operands are exact: e = 0. Throws Error{invalid_argument} where the node has no decomposition.
+// unit of rounding it is the error of a computation that rounds each step once, in any order of its
+// sums (ir/error_bounds.h). Operands are exact: e = 0. Throws Error{invalid_argument} where the
+// node has no decomposition.
 Graph magnitude_graph(const Graph& one);
 
 }  // namespace octet

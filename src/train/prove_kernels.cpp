@@ -25,18 +25,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr OpCode kSame[] = {
-    OpCode::amax,         OpCode::any_of,        OpCode::quant_scale,     OpCode::delayed_scale,
-    OpCode::quantize,     OpCode::quantize_both, OpCode::quantize_groups, OpCode::dequantize,
-    OpCode::add_quantize, OpCode::transpose,     OpCode::slice,           OpCode::pad,
-    OpCode::concatenate,  OpCode::fill,          OpCode::embedding,       OpCode::add,
-    OpCode::cast,         OpCode::amax_quantize, OpCode::fake_quantize,   OpCode::periodic_scale,
-    OpCode::iota,         OpCode::gather,        OpCode::reduce_max,      OpCode::argmax,
-    OpCode::select};
-constexpr OpCode kOneCode[] = {OpCode::rms_norm_quantize,       OpCode::layer_norm_quantize,
-                               OpCode::gated_act_quantize,      OpCode::gelu_quantize,
-                               OpCode::gated_act_grad_quantize, OpCode::adamw_step};
-
 constexpr double kRoundingOfSums = 2e-5;  // of the magnitudes that are added, in f32
 // Of a moment beside the largest of its group: the hardware's log2 errs by 2^-22, a power of 16
 // multiplies that, and the moment before may be eight times as large.
@@ -109,17 +97,11 @@ const PlanStep& step_of_node(const Plan& plan, const Node& node) {
 
 }  // namespace
 
-Closeness closeness_of(OpCode op) {
-  if (std::ranges::find(kSame, op) != std::end(kSame)) return Closeness::same;
-  return std::ranges::find(kOneCode, op) != std::end(kOneCode) ? Closeness::one_code
-                                                               : Closeness::near;
-}
-
 Closeness closeness_of(const NodeView& view, Arithmetic arithmetic) {
   const int wanted = capability_of(arithmetic);
   const bool adds_so =
       wanted != 0 && (view.target.capability == wanted || view.target.arithmetic == arithmetic);
-  return adds_so && tensor_gemm(view, wanted) ? Closeness::same : closeness_of(view.node.op);
+  return adds_so && tensor_gemm(view, wanted) ? Closeness::same : op_def(view.node.op).closeness;
 }
 
 double tolerance_of(Closeness closeness, Dtype dtype, double want, double relative) {

@@ -17,7 +17,7 @@
 //               (math/moment.h) one group in 25 may be expanded otherwise, since fast powers are
 //               not exact; what it decodes to is then compared, as what a weight and its remainder
 //               are
-// What an op promises is a table (prove_kernels.cpp). Memory of the device is filled with 0xFF
+// What an op promises is a fact of it (OpRow::closeness). Memory of the device is filled with 0xFF
 // before each launch, so that what is not written is found.
 #pragma once
 
@@ -26,15 +26,13 @@
 #include <memory>
 #include <string>
 
+#include "ir/op_def.h"
 #include "plan/backend.h"
 #include "plan/node_view.h"
 
 namespace octet {
 
-// What an op's kernels promise of the reference's results.
-enum class Closeness : uint8_t { near, one_code, same };
-Closeness closeness_of(OpCode op);
-// Of a node on a device, by a reference with these sums.
+// What a node's kernels promise on a device, by a reference with these sums.
 Closeness closeness_of(const NodeView& view, Arithmetic arithmetic);
 // How far a value may lie from `want`; relative: r of above times the result's largest magnitude.
 double tolerance_of(Closeness closeness, Dtype dtype, double want, double relative);

@@ -582,9 +582,13 @@ def add_element(scratch):
     scratch.edit("src/ir/ops/elementwise.cpp", r"^ValueId d_square\([^}]*\}\n", """ValueId d_cube(Builder& b, ValueId dy, ValueId x, ValueId) {
   return b.mul(b.scaled(dy, 3), b.unary(OpCode::square, x));
 }
+std::optional<ValueId> e_cube(ErrorBounds& e, const Node& node) {
+  const ValueId x = node.operands[0], square = e.b.unary(OpCode::square, e.size(x));
+  return e.sum(e.product(e.b.scaled(square, 3), e.error(x)), e.size(node.results[0]));
+}
 """)
     scratch.edit("src/ir/ops/elementwise.cpp", r"^constinit const OpDef defs::square =[^;]*;\n",
-                 "constinit const OpDef defs::cube = unary<OpCode::cube, d_cube>(scale::of_values);\n")
+                 "constinit const OpDef defs::cube = unary<OpCode::cube, d_cube>(scale::of_values, e_cube);\n")
 
 
 def add_collective(scratch):

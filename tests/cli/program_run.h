@@ -2,9 +2,11 @@
 #pragma once
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "unit/base/scratch_folder.h"
 
@@ -15,15 +17,29 @@ struct Outcome {
   std::string out, err;
 };
 
-// In the folder lie out.txt and err.txt afterwards.
+// Of a child: runs the program in this process, or ends with 127.
+[[noreturn]] inline void become_program(std::vector<std::string> arguments) {
+  std::string program = "octet";
+  std::vector<char*> words = {program.data()};
+  for (std::string& argument : arguments) words.push_back(argument.data());
+  words.push_back(nullptr);
+  ::execv(OCTET_PROGRAM, words.data());
+  ::_exit(127);
+}
+
+// Of what ended with this status and wrote out.txt and err.txt.
+inline Outcome outcome_of(const ScratchFolder& folder, int status) {
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(folder / "out.txt"),
+          posix_files().read_text(folder / "err.txt")};
+}
+// What a shell does with this line. In the folder lie out.txt and err.txt afterwards.
+inline Outcome run_shell(const ScratchFolder& folder, const std::string& line) {
+  const std::string to = " >" + (folder / "out.txt") + " 2>" + (folder / "err.txt");
+  return outcome_of(folder, std::system((line + to).c_str()));
+}
 inline Outcome run_program(const ScratchFolder& folder, const std::string& arguments,
                            const std::string& input = "/dev/null") {
-  const std::string out = folder / "out.txt", err = folder / "err.txt";
-  const std::string command =
-      std::string(OCTET_PROGRAM) + " " + arguments + " >" + out + " 2>" + err + " <" + input;
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(out),
-          posix_files().read_text(err)};
+  return run_shell(folder, std::string(OCTET_PROGRAM) + " " + arguments + " <" + input);
 }
 
 }  // namespace octet::test

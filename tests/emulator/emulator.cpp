@@ -1,8 +1,6 @@
 // Fibers and what they wait for.
-#undef _FORTIFY_SOURCE  // its longjmp stays on one stack
 #include "emulator.h"
 
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdio>
@@ -32,14 +30,29 @@ struct Barrier {
 };
 struct Warp {
   uint32_t alive = 0;
-  std::map<uint32_t, Barrier> barriers;
+  Barrier of_all;
+  std::map<uint32_t, Barrier> of_some;
+  Barrier& barrier(uint32_t mask) { return mask == ~0u ? of_all : of_some[mask]; }
 };
+
+// Where a stack goes on, for the compiler's own jumps, which save no more than that.
+using Continuation = void* [5];
+[[noreturn, gnu::noinline]] void jump(Continuation& to) {
+  __builtin_longjmp(to, 1);
+}
+
 struct Fiber {
   ucontext_t start;
-  jmp_buf at;
-  std::vector<char> stack = std::vector<char>(kStackBytes);
+  Continuation at;
+  std::unique_ptr<char[]> stack{
+      new char[kStackBytes]};  // pages that are never touched cost nothing
   bool has_started = false, has_ended = true;
   unsigned thread = 0;
+  // Waits until that barrier's round is another, or as many have arrived as it expects of a mask of
+  // lanes; 0: of the block.
+  const Barrier* waits_at = nullptr;
+  unsigned round = 0;
+  uint32_t mask = 0;
 };
 
 class Block {
@@ -54,6 +67,7 @@ class Block {
     for (unsigned i = 0; i < n_threads; ++i) {
       fibers_[i]->thread = i;
       fibers_[i]->has_ended = false;
+      fibers_[i]->waits_at = nullptr;
       warps_[i / 32].alive |= 1u << i % 32;
     }
     while (n_alive_ > 0) {
@@ -64,18 +78,12 @@ class Block {
     }
   }
 
-  void wait_for_block() {
-    wait(all_, [this] { return n_alive_; });
-  }
+  void wait_for_block() { wait(all_, 0); }
   const Brought& exchange(uint32_t mask, uint64_t mine) {
-    Warp& warp = warps_[place.thread.x / 32];
-    Barrier& barrier = warp.barriers[mask];
+    Barrier& barrier = warps_[place.thread.x / 32].barrier(mask);
     Brought& brought = barrier.brought[barrier.round % 2];
     brought.at[lane()] = mine;
-    wait(barrier, [&] {
-      brought.lanes = warp.alive & mask;
-      return static_cast<unsigned>(__builtin_popcount(brought.lanes));
-    });
+    wait(barrier, mask);
     return brought;
   }
 
@@ -85,42 +93,58 @@ class Block {
     for (unsigned before = progress_ - 1; before != progress_;) {
       before = progress_;
       for (unsigned i = first; i < end; ++i) {
-        if (!fibers_[i]->has_ended) resume(*fibers_[i]);
+        if (!fibers_[i]->has_ended && can_go(*fibers_[i])) resume(*fibers_[i]);
       }
     }
   }
-  void resume(Fiber& fiber) {
+  // How many a barrier waits for.
+  unsigned expected(unsigned thread, uint32_t mask) const {
+    if (mask == 0) return n_alive_;
+    return static_cast<unsigned>(__builtin_popcount(warps_[thread / 32].alive & mask));
+  }
+  bool can_go(const Fiber& fiber) const {
+    const Barrier* at = fiber.waits_at;
+    return at == nullptr || at->round != fiber.round ||
+           at->arrived >= expected(fiber.thread, fiber.mask);
+  }
+  [[gnu::noinline]] void resume(Fiber& fiber) {
     place.thread.x = fiber.thread;
     current_ = &fiber;
-    if (_setjmp(scheduler_) != 0) return;
-    if (fiber.has_started) _longjmp(fiber.at, 1);
+    if (__builtin_setjmp(scheduler_) != 0) return;
+    go_on(fiber);
+  }
+  [[noreturn, gnu::noinline]] static void go_on(Fiber& fiber) {
+    if (fiber.has_started) jump(fiber.at);
     fiber.has_started = true;
     getcontext(&fiber.start);
-    fiber.start.uc_stack = {
-        .ss_sp = fiber.stack.data(), .ss_flags = 0, .ss_size = fiber.stack.size()};
+    fiber.start.uc_stack = {.ss_sp = fiber.stack.get(), .ss_flags = 0, .ss_size = kStackBytes};
     fiber.start.uc_link = nullptr;
     makecontext(&fiber.start, &Block::body, 0);
     setcontext(&fiber.start);
+    fail("a thread does not start");
   }
   // A fiber runs a thread of this block, then one of the next.
   static void body();
-  __attribute__((noinline)) void yield() {
-    if (_setjmp(current_->at) == 0) _longjmp(scheduler_, 1);
+  [[gnu::noinline]] void yield() {
+    if (__builtin_setjmp(current_->at) == 0) jump(scheduler_);
   }
-  template <typename Expected>
-  __attribute__((noinline)) void wait(Barrier& barrier, Expected&& expected) {
-    const unsigned round = barrier.round;
+  void wait(Barrier& barrier, uint32_t mask) {
+    const unsigned round = barrier.round, thread = place.thread.x;
     ++barrier.arrived;
     ++progress_;
     while (barrier.round == round) {
-      if (barrier.arrived >= expected()) {
+      if (barrier.arrived >= expected(thread, mask)) {
+        if (mask != 0) barrier.brought[round % 2].lanes = warps_[thread / 32].alive & mask;
         barrier.arrived = 0;
         ++barrier.round;
         ++progress_;
         return;
       }
+      Fiber& fiber = *current_;
+      fiber.waits_at = &barrier, fiber.round = round, fiber.mask = mask;
       yield();
     }
+    current_->waits_at = nullptr;
   }
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
@@ -129,7 +153,7 @@ class Block {
   unsigned n_alive_ = 0, progress_ = 0;
   const std::function<void()>* thread_ = nullptr;
   Fiber* current_ = nullptr;
-  jmp_buf scheduler_;
+  Continuation scheduler_;
 };
 
 Block g_block;
@@ -142,6 +166,7 @@ void Block::body() {
     --block.n_alive_;
     ++block.progress_;
     block.current_->has_ended = true;
+    block.current_->waits_at = nullptr;
     block.yield();
   }
 }

@@ -97,28 +97,23 @@ inline void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(uint32_t& a, uint32_t
 // 2 t + 8 with the next, column g; c's are rows g, g, g + 8, g + 8 and columns 2 t, 2 t + 1.
 template <typename Half>
 void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  float rows[16][16], cols[8][16];
-  const auto half = [](uint64_t two, int i) {
-    return static_cast<float>(value_of<Half>(two >> 16 * i & 0xFFFF));
-  };
-  for (uint32_t k = 0; k < 4; ++k) {
-    const Brought& all = exchange(~0u, a[k]);
-    for (uint32_t l = 0; l < 32; ++l) {
-      for (uint32_t i = 0; i < 2; ++i)
-        rows[l / 4 + k % 2 * 8][l % 4 * 2 + k / 2 * 8 + i] = half(all.at[l], static_cast<int>(i));
+  const uint32_t g = lane() / 4, t = lane() % 4;
+  float rows[2][16], cols[2][16];  // of a, g and g + 8; of b, 2 t and 2 t + 1
+  // The elements of a line that lanes 4 line to 4 line + 3 hold in this register.
+  const auto read = [](const Brought& all, uint32_t line, float* to) {
+    for (uint32_t i = 0; i < 8; ++i) {
+      const uint64_t two = all.at[4 * line + i / 2];
+      to[i] = static_cast<float>(value_of<Half>(two >> 16 * (i % 2) & 0xFFFF));
     }
-  }
+  };
+  for (uint32_t k = 0; k < 4; ++k) read(exchange(~0u, a[k]), g, rows[k % 2] + k / 2 * 8);
   for (uint32_t k = 0; k < 2; ++k) {
     const Brought& all = exchange(~0u, b[k]);
-    for (uint32_t l = 0; l < 32; ++l) {
-      for (uint32_t i = 0; i < 2; ++i)
-        cols[l / 4][l % 4 * 2 + k * 8 + i] = half(all.at[l], static_cast<int>(i));
-    }
+    for (uint32_t i = 0; i < 2; ++i) read(all, 2 * t + i, cols[i] + k * 8);
   }
   for (uint32_t i = 0; i < 4; ++i) {
-    const uint32_t row = lane() / 4 + i / 2 * 8, col = lane() % 4 * 2 + i % 2;
     double sum = c[i];
-    for (uint32_t k = 0; k < 16; ++k) sum += static_cast<double>(rows[row][k]) * cols[col][k];
+    for (uint32_t k = 0; k < 16; ++k) sum += static_cast<double>(rows[i / 2][k]) * cols[i % 2][k];
     c[i] = static_cast<float>(sum);
   }
 }

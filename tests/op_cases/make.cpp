@@ -47,7 +47,7 @@ std::vector<ResultType> said_types(OpCode op, Dtype dtype, const std::vector<Res
   const OpDef& def = op_def(op);
   std::vector<ResultType> types(std::max<size_t>(8, def.results.size()), dtype);
   for (size_t i = 0; i < def.results.size(); ++i) {
-    const bool is_statistic = ((def.statistics >> i) & 1) != 0;
+    const bool is_statistic = def.statistics.contains(i);
     if (is_statistic) types[i] = Dtype::f32;
     if (i < said.size() && is_quantized(said[i].dtype)) types[i] = said[i];
     if (i < said.size() || said.empty()) continue;

@@ -75,15 +75,20 @@ void add_elementwise(Cases& all) {
   }
 }
 
-void add_moves(Cases& all) {
-  const auto put = [&](const char* name, OpCode op, Attrs attrs,
-                       std::vector<OperandCase> operands) {
+// Adds a case: (name, op, attributes, operands).
+auto putting(Cases& all, Tolerance tolerance) {
+  return [&all, tolerance](const char* name, OpCode op, Attrs attrs,
+                           std::vector<OperandCase> operands) {
     all.push_back({.name = name,
                    .op = op,
                    .attrs = std::move(attrs),
                    .operands = std::move(operands),
-                   .tolerance = Tolerance::exact});
+                   .tolerance = tolerance});
   };
+}
+
+void add_moves(Cases& all) {
+  const auto put = putting(all, Tolerance::exact);
   put("fill_scalar", OpCode::fill, FillAttrs{.shape = {}, .value = -1.5}, {});
   put("fill_matrix", OpCode::fill, FillAttrs{.shape = {3, 7}, .value = 0.25}, {});
   put("iota_rows", OpCode::iota, IotaAttrs{.shape = {4, 3}, .axis = 0}, {});
@@ -160,14 +165,7 @@ void add_reductions(Cases& all) {
 }
 
 void add_lookups(Cases& all) {
-  const auto put = [&](const char* name, OpCode op, Attrs attrs,
-                       std::vector<OperandCase> operands) {
-    all.push_back({.name = name,
-                   .op = op,
-                   .attrs = std::move(attrs),
-                   .operands = std::move(operands),
-                   .tolerance = Tolerance::reduction});
-  };
+  const auto put = putting(all, Tolerance::reduction);
   put("gather_rows", OpCode::gather, NoAttrs{}, {tensor({5, 3}), integers({7}, Fill::ids, 5)});
   put("gather_outside", OpCode::gather, NoAttrs{},
       {tensor({4, 2, 3}), integers({2, 5}, Fill::any_ids, 4)});

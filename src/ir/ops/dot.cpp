@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/ops/common.h"
+#include "ir/ops/error_rules.h"
 #include "ir/ops/list.h"
 #include "ir/ops/scale_rules.h"
 
@@ -285,8 +286,11 @@ static_assert(Gemm::c == 2 && BatchedGemm::c == 2);
 
 }  // namespace
 
-constinit const OpDef defs::dot = define(
-    OpCode::dot, {.infer = infer_dot, .vjp = vjp_dot, .scale = scale::dot, .cost = cost_dot});
+constinit const OpDef defs::dot = define(OpCode::dot, {.infer = infer_dot,
+                                                       .vjp = vjp_dot,
+                                                       .scale = scale::dot,
+                                                       .cost = cost_dot,
+                                                       .error = error::dot});
 constinit const OpDef defs::gemm = define(OpCode::gemm, {.infer = infer_gemm,
                                                          .vjp = vjp_gemm,
                                                          .decompose = decompose_gemm,

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "ir/ops/common.h"
+#include "ir/ops/error_rules.h"
 #include "ir/ops/list.h"
 #include "ir/ops/scale_rules.h"
 
@@ -151,20 +152,22 @@ Values vjp_cast(Builder& b, const VjpCall& call) {
 constexpr InplacePair kInplaceSelect[] = {{.result = 0, .operand = 1}, {.result = 0, .operand = 2}};
 
 template <OpCode C, UnaryGradient F>
-constexpr OpDef unary(ScaleFn scale) {
+constexpr OpDef unary(ScaleFn scale, ErrorFn error) {
   return define(C, {.infer = infer_same<C>,
                     .vjp = vjp_unary<F>,
                     .scale = scale,
                     .cost = cost_per_result<1>,
+                    .error = error,
                     .inplace = kInplaceFirst});
 }
 
 template <OpCode C, BinaryGradient F>
-constexpr OpDef binary(ScaleFn scale) {
+constexpr OpDef binary(ScaleFn scale, ErrorFn error) {
   return define(C, {.infer = infer_binary<C>,
                     .vjp = vjp_binary<F>,
                     .scale = scale,
                     .cost = cost_per_result<1>,
+                    .error = error,
                     .inplace = kInplaceEither});
 }
 
@@ -176,26 +179,30 @@ constexpr OpDef compare() {
 
 }  // namespace
 
-constinit const OpDef defs::neg = unary<OpCode::neg, d_neg>(scale::same);
-constinit const OpDef defs::abs = unary<OpCode::abs, d_abs>(scale::same);
-constinit const OpDef defs::sign = unary<OpCode::sign, d_none>(scale::of_values);
-constinit const OpDef defs::exp = unary<OpCode::exp, d_exp>(scale::of_values);
-constinit const OpDef defs::log = unary<OpCode::log, d_log>(scale::of_values);
-constinit const OpDef defs::sqrt = unary<OpCode::sqrt, d_sqrt>(scale::root);
-constinit const OpDef defs::rsqrt = unary<OpCode::rsqrt, d_rsqrt>(scale::inverse_root);
-constinit const OpDef defs::square = unary<OpCode::square, d_square>(scale::square);
-constinit const OpDef defs::tanh = unary<OpCode::tanh, d_tanh>(scale::of_values);
-constinit const OpDef defs::erf = unary<OpCode::erf, d_erf>(scale::of_values);
-constinit const OpDef defs::logistic = unary<OpCode::logistic, d_logistic>(scale::of_values);
-constinit const OpDef defs::sin = unary<OpCode::sin, d_sin>(scale::of_values);
-constinit const OpDef defs::cos = unary<OpCode::cos, d_cos>(scale::of_values);
+constinit const OpDef defs::neg = unary<OpCode::neg, d_neg>(scale::same, error::moved);
+constinit const OpDef defs::abs = unary<OpCode::abs, d_abs>(scale::same, error::moved);
+constinit const OpDef defs::sign = unary<OpCode::sign, d_none>(scale::of_values, error::exact);
+constinit const OpDef defs::exp = unary<OpCode::exp, d_exp>(scale::of_values, error::exp);
+constinit const OpDef defs::log = unary<OpCode::log, d_log>(scale::of_values, error::log);
+constinit const OpDef defs::sqrt = unary<OpCode::sqrt, d_sqrt>(scale::root, error::sqrt);
+constinit const OpDef defs::rsqrt =
+    unary<OpCode::rsqrt, d_rsqrt>(scale::inverse_root, error::rsqrt);
+constinit const OpDef defs::square = unary<OpCode::square, d_square>(scale::square, error::square);
+constinit const OpDef defs::tanh = unary<OpCode::tanh, d_tanh>(scale::of_values, error::rounded);
+constinit const OpDef defs::erf = unary<OpCode::erf, d_erf>(scale::of_values, error::rounded);
+constinit const OpDef defs::logistic =
+    unary<OpCode::logistic, d_logistic>(scale::of_values, error::rounded);
+constinit const OpDef defs::sin = unary<OpCode::sin, d_sin>(scale::of_values, error::rounded);
+constinit const OpDef defs::cos = unary<OpCode::cos, d_cos>(scale::of_values, error::rounded);
 
-constinit const OpDef defs::add = binary<OpCode::add, d_add>(scale::add);
-constinit const OpDef defs::sub = binary<OpCode::sub, d_sub>(scale::add);
-constinit const OpDef defs::mul = binary<OpCode::mul, d_mul>(scale::mul);
-constinit const OpDef defs::div = binary<OpCode::div, d_div>(scale::div);
-constinit const OpDef defs::maximum = binary<OpCode::maximum, d_maximum>(scale::largest);
-constinit const OpDef defs::minimum = binary<OpCode::minimum, d_minimum>(scale::largest);
+constinit const OpDef defs::add = binary<OpCode::add, d_add>(scale::add, error::rounded_both);
+constinit const OpDef defs::sub = binary<OpCode::sub, d_sub>(scale::add, error::rounded_both);
+constinit const OpDef defs::mul = binary<OpCode::mul, d_mul>(scale::mul, error::mul);
+constinit const OpDef defs::div = binary<OpCode::div, d_div>(scale::div, error::div);
+constinit const OpDef defs::maximum =
+    binary<OpCode::maximum, d_maximum>(scale::largest, error::rounded_both);
+constinit const OpDef defs::minimum =
+    binary<OpCode::minimum, d_minimum>(scale::largest, error::rounded_both);
 
 constinit const OpDef defs::less = compare<OpCode::less>();
 constinit const OpDef defs::equal = compare<OpCode::equal>();
@@ -203,12 +210,16 @@ constinit const OpDef defs::select = define(OpCode::select, {.infer = infer_sele
                                                              .vjp = vjp_binary<d_select>,
                                                              .scale = scale::select,
                                                              .cost = cost_per_result<1>,
+                                                             .error = error::select,
                                                              .inplace = kInplaceSelect});
 constinit const OpDef defs::cast =
-    define(OpCode::cast, {.infer = infer_cast, .vjp = vjp_cast, .scale = scale::same});
-constinit const OpDef defs::stop_gradient = define(
-    OpCode::stop_gradient,
-    {.infer = infer_same<OpCode::stop_gradient>, .scale = scale::same, .inplace = kInplaceFirst});
+    define(OpCode::cast,
+           {.infer = infer_cast, .vjp = vjp_cast, .scale = scale::same, .error = error::rounded});
+constinit const OpDef defs::stop_gradient =
+    define(OpCode::stop_gradient, {.infer = infer_same<OpCode::stop_gradient>,
+                                   .scale = scale::same,
+                                   .error = error::moved,
+                                   .inplace = kInplaceFirst});
 constinit const OpDef defs::axpby = define(OpCode::axpby, {.infer = infer_axpby,
                                                            .decompose = decompose_axpby,
                                                            .cost = cost_per_result<3>,

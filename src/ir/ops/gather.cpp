@@ -1,5 +1,6 @@
 // Look-ups by row. An index below 0 or not below the number of rows reads zeros and adds nothing.
 #include "ir/ops/common.h"
+#include "ir/ops/error_rules.h"
 #include "ir/ops/list.h"
 #include "ir/ops/scale_rules.h"
 
@@ -78,12 +79,13 @@ Cost cost_lookup(const Graph& graph, const Node& node) {
 constinit const OpDef defs::gather = define(OpCode::gather, {.infer = infer_gather,
                                                              .vjp = vjp_lookup<OpCode::scatter_add>,
                                                              .scale = scale::same,
-                                                             .cost = cost_lookup});
-constinit const OpDef defs::scatter_add =
-    define(OpCode::scatter_add, {.infer = infer_scatter_add,
-                                 .vjp = vjp_scatter_add,
-                                 .scale = scale::scatter_add,
-                                 .cost = cost_per_operand<1>});
+                                                             .cost = cost_lookup,
+                                                             .error = error::moved});
+constinit const OpDef defs::scatter_add = define(OpCode::scatter_add, {.infer = infer_scatter_add,
+                                                                       .vjp = vjp_scatter_add,
+                                                                       .scale = scale::scatter_add,
+                                                                       .cost = cost_per_operand<1>,
+                                                                       .error = error::sum});
 constinit const OpDef defs::embedding =
     define(OpCode::embedding, {.infer = infer_embedding,
                                .vjp = vjp_lookup<OpCode::embedding_grad>,

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/ops/common.h"
+#include "ir/ops/error_rules.h"
 #include "ir/ops/list.h"
 #include "ir/ops/scale_rules.h"
 
@@ -173,22 +174,29 @@ Values vjp_concatenate(Builder& b, const VjpCall& call) {
 }  // namespace
 
 constinit const OpDef defs::fill =
-    define(OpCode::fill, {.infer = infer_fill, .scale = scale::fill});
+    define(OpCode::fill, {.infer = infer_fill, .scale = scale::fill, .error = error::exact});
 constinit const OpDef defs::iota =
-    define(OpCode::iota, {.infer = infer_iota, .scale = scale::of_values});
+    define(OpCode::iota, {.infer = infer_iota, .scale = scale::of_values, .error = error::exact});
 constinit const OpDef defs::broadcast = define(
-    OpCode::broadcast, {.infer = infer_broadcast, .vjp = vjp_broadcast, .scale = scale::same});
-constinit const OpDef defs::reshape = define(
-    OpCode::reshape,
-    {.infer = infer_reshape, .vjp = vjp_reshape, .scale = scale::same, .inplace = kInplaceFirst});
+    OpCode::broadcast,
+    {.infer = infer_broadcast, .vjp = vjp_broadcast, .scale = scale::same, .error = error::moved});
+constinit const OpDef defs::reshape = define(OpCode::reshape, {.infer = infer_reshape,
+                                                               .vjp = vjp_reshape,
+                                                               .scale = scale::same,
+                                                               .error = error::moved,
+                                                               .inplace = kInplaceFirst});
 constinit const OpDef defs::transpose = define(
-    OpCode::transpose, {.infer = infer_transpose, .vjp = vjp_transpose, .scale = scale::same});
+    OpCode::transpose,
+    {.infer = infer_transpose, .vjp = vjp_transpose, .scale = scale::same, .error = error::moved});
 constinit const OpDef defs::slice =
-    define(OpCode::slice, {.infer = infer_slice, .vjp = vjp_slice, .scale = scale::same});
-constinit const OpDef defs::pad =
-    define(OpCode::pad, {.infer = infer_pad, .vjp = vjp_pad, .scale = scale::pad});
+    define(OpCode::slice,
+           {.infer = infer_slice, .vjp = vjp_slice, .scale = scale::same, .error = error::moved});
+constinit const OpDef defs::pad = define(
+    OpCode::pad, {.infer = infer_pad, .vjp = vjp_pad, .scale = scale::pad, .error = error::pad});
 constinit const OpDef defs::concatenate =
-    define(OpCode::concatenate,
-           {.infer = infer_concatenate, .vjp = vjp_concatenate, .scale = scale::largest});
+    define(OpCode::concatenate, {.infer = infer_concatenate,
+                                 .vjp = vjp_concatenate,
+                                 .scale = scale::largest,
+                                 .error = error::concatenate});
 
 }  // namespace octet::ops

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ir/ops/common.h"
+#include "ir/ops/error_rules.h"
 #include "ir/ops/list.h"
 
 namespace octet::ops {
@@ -159,8 +160,8 @@ constinit const OpDef defs::quantize_both = define(
     OpCode::quantize_both, {.infer = infer_quantize_both, .decompose = decompose_quantize_both});
 constinit const OpDef defs::quantize_groups =
     define(OpCode::quantize_groups, {.infer = infer_quantize_groups});
-constinit const OpDef defs::dequantize =
-    define(OpCode::dequantize, {.infer = infer_dequantize, .scales = kScaleOfQ});
+constinit const OpDef defs::dequantize = define(
+    OpCode::dequantize, {.infer = infer_dequantize, .error = error::rounded, .scales = kScaleOfQ});
 constinit const OpDef defs::add_quantize = define(
     OpCode::add_quantize,
     {.infer = infer_add_quantize, .decompose = decompose_add_quantize, .inplace = kInplaceEither});

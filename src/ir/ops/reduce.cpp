@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/ops/common.h"
+#include "ir/ops/error_rules.h"
 #include "ir/ops/list.h"
 #include "ir/ops/scale_rules.h"
 
@@ -65,11 +66,13 @@ constinit const OpDef defs::reduce_sum =
     define(OpCode::reduce_sum, {.infer = infer_reduce<OpCode::reduce_sum>,
                                 .vjp = vjp_reduce_sum,
                                 .scale = scale::reduce_sum,
-                                .cost = cost_per_operand<1>});
+                                .cost = cost_per_operand<1>,
+                                .error = error::sum});
 constinit const OpDef defs::reduce_max = define(OpCode::reduce_max, {.infer = infer_reduce_max,
                                                                      .vjp = vjp_reduce_max,
                                                                      .scale = scale::same,
-                                                                     .cost = cost_per_operand<1>});
+                                                                     .cost = cost_per_operand<1>,
+                                                                     .error = error::moved});
 constinit const OpDef defs::argmax =
     define(OpCode::argmax,
            {.infer = infer_argmax, .scale = scale::of_values, .cost = cost_per_operand<1>});

@@ -1,6 +1,7 @@
 // Ops about scales: two that compute (rescale, power_of_two), and those that passes/scalify reads
 // and that mean the identity without it. Source: Scalify's primitives (docs/scalify.md).
 #include "ir/ops/common.h"
+#include "ir/ops/error_rules.h"
 #include "ir/ops/list.h"
 #include "ir/ops/scale_rules.h"
 
@@ -161,6 +162,7 @@ constinit const OpDef defs::rescale = define(OpCode::rescale, {.infer = infer_re
                                                                .decompose = decompose_rescale,
                                                                .scale = scale::rescale,
                                                                .cost = cost_per_result<1>,
+                                                               .error = error::rescale,
                                                                .inplace = kInplaceFirst});
 constinit const OpDef defs::set_scale =
     define(OpCode::set_scale, {.infer = infer_same<OpCode::set_scale>,
@@ -197,7 +199,8 @@ constinit const OpDef defs::data_scale =
                                 .decompose = decompose_data_scale,
                                 .scale = scale::data_scale});
 constinit const OpDef defs::power_of_two =
-    define(OpCode::power_of_two, {.infer = infer_power_of_two, .scale = scale::of_values});
+    define(OpCode::power_of_two,
+           {.infer = infer_power_of_two, .scale = scale::of_values, .error = error::exact});
 
 constinit const OpDef defs::store_scaled =
     define(OpCode::store_scaled, {.infer = infer_store_scaled, .cost = cost_per_result<1>});

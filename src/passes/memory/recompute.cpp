@@ -25,19 +25,9 @@ bool quantizes_weight(const Graph& graph, const Node& node) {
 }
 
 bool is_cheap(const Graph& graph, const Node& node, ValueId result) {
-  switch (node.op) {
-    case OpCode::rms_norm:
-    case OpCode::layer_norm:
-      return node.out(RmsNorm::y) == result;  // the statistics are kept
-    case OpCode::gated_act:
-    case OpCode::gelu:
-    case OpCode::dequantize:
-      return true;
-    case OpCode::quantize:
-      return !is_product(graph, node.in(Quantize::x));
-    default:
-      return false;
-  }
+  if (is_norm_or_activation(node.op)) return node.out(Unary::y) == result;  // statistics are kept
+  if (node.op == OpCode::quantize) return !is_product(graph, node.in(Quantize::x));
+  return node.op == OpCode::dequantize;
 }
 
 class Recomputer {

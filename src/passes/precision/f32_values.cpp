@@ -24,7 +24,7 @@ class Origins {
       const Origin origin = of(node);
       for (size_t i = 0; i < node.results.size(); ++i) {
         if (node.results[i] == kNoValue) continue;
-        const bool is_statistic = ((op_def(node.op).statistics >> i) & 1) != 0;
+        const bool is_statistic = op_def(node.op).statistics.contains(i);
         at(node.results[i]) = is_number(node.results[i]) ? Origin::constant
                               : is_statistic             ? Origin::f32
                                                          : origin;

@@ -99,9 +99,7 @@ Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient) {
 
 Graph cast_behind_moves(const Graph& typed) {
   const auto changes_dtype = [&](const Node& node) {
-    const bool moves = node.op == OpCode::slice || node.op == OpCode::pad ||
-                       node.op == OpCode::reshape || node.op == OpCode::transpose;
-    if (!moves) return false;
+    if (!op_def(node.op).moves && node.op != OpCode::pad) return false;
     const Dtype from = typed.type(node.in(Unary::x)).dtype;
     return is_float(from) && from != typed.type(node.out(Unary::y)).dtype;
   };

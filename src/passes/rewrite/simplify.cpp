@@ -20,6 +20,17 @@ bool is_identity_perm(const Shape& perm) {
   return true;
 }
 
+// Whether this node of one operand gives that, where both have one type.
+bool is_same_of_one_type(const Graph& graph, const Node& node) {
+  if (const auto* spread = std::get_if<BroadcastAttrs>(&node.attrs))
+    return is_identity_perm(spread->axes);
+  if (const auto* turned = std::get_if<TransposeAttrs>(&node.attrs))
+    return is_identity_perm(turned->perm);
+  // Between types that are not assigned yet a cast may change them: passes/precision/f32_values.h.
+  if (node.op == OpCode::cast) return graph.phase != Phase::logical;
+  return node.op == OpCode::reshape || node.op == OpCode::stop_gradient;
+}
+
 // The operand that this node's single result equals, if there is one. (-0 + 0 is +0: no op here
 // tells them apart.)
 std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
@@ -28,23 +39,7 @@ std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
   if (x == kNoValue) return std::nullopt;
   const bool same_type = graph.type(x) == graph.type(y);
   const ValueId other = node.in(Binary::b);
-  switch (node.op) {
-    case OpCode::stop_gradient:
-    case OpCode::reshape:
-      return same_type ? std::optional(x) : std::nullopt;
-    case OpCode::cast:  // between types that are not assigned yet: passes/precision/f32_values.h
-      return same_type && graph.phase != Phase::logical ? std::optional(x) : std::nullopt;
-    case OpCode::broadcast:
-      return same_type && is_identity_perm(std::get<BroadcastAttrs>(node.attrs).axes)
-                 ? std::optional(x)
-                 : std::nullopt;
-    case OpCode::transpose:
-      return same_type && is_identity_perm(std::get<TransposeAttrs>(node.attrs).perm)
-                 ? std::optional(x)
-                 : std::nullopt;
-    default:
-      break;
-  }
+  if (same_type && is_same_of_one_type(graph, node)) return x;
   const OpDef& def = op_def(node.op);
   if (!def.unit) return std::nullopt;
   if (filled_with(graph, other) == def.unit && same_type) return x;

@@ -11,27 +11,14 @@
 namespace octet {
 namespace {
 
-// Ops that hand on to x what their readers want of y.
-bool hands_on(OpCode op) {
-  switch (op) {
-    case OpCode::bias_add:
-    case OpCode::reshape:
-    case OpCode::transpose:
-    case OpCode::slice:
-    case OpCode::broadcast:
-    case OpCode::stop_gradient:
-      return true;
-    default:
-      return false;
-  }
+// Whether y has x's scale, whatever that is: then x is wanted as y's readers want it.
+bool hands_on(const Node& node) {
+  const bool moves_x = op_def(node.op).moves && node.operands.size() == 1;
+  return moves_x || node.op == OpCode::broadcast || node.op == OpCode::bias_add;
 }
 
 bool takes_out_factors(OpCode op, const std::vector<Scaled>& in) {
   return op == OpCode::concatenate || (op == OpCode::add && in[0].factor != in[1].factor);
-}
-
-bool reads_unscaled(const OpDef& def, size_t slot) {
-  return slot < 8 * sizeof(def.needs_unscaled) && ((def.needs_unscaled >> slot) & 1) != 0;
 }
 
 // Values that a reader, or the world outside, wants with scale 1.
@@ -46,9 +33,9 @@ ById<bool> wanted_unscaled(const Graph& graph, const ScalifyOptions& options) {
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
     const OpDef& def = op_def(node->op);
     for (size_t i = 0; i < node->operands.size(); ++i) {
-      if (reads_unscaled(def, i)) want(node->operands[i]);
+      if (def.needs_unscaled.contains(i)) want(node->operands[i]);
     }
-    if (hands_on(node->op) && is_wanted[node->results[0]]) want(node->operands[0]);
+    if (hands_on(*node) && is_wanted[node->results[0]]) want(node->operands[0]);
   }
   return is_wanted;
 }
@@ -159,7 +146,7 @@ class Propagation {
         continue;
       }
       Scaled x = values_[id];
-      if (reads_unscaled(def, i) && is_real(id)) {
+      if (def.needs_unscaled.contains(i) && is_real(id)) {
         const ValueId data = unscaled_of(id);
         x.data = data, x.log2 = 0, x.factor = kNoValue;
       }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/json.h"
+#include "cli/encoders/cifar_folder.h"
 #include "cli/encoders/encoder_run.h"
 #include "io/safetensors.h"
 #include "unit/infer/put_arrays.h"
@@ -18,8 +19,6 @@ using test::Outcome;
 using test::run_program;
 using test::ScratchFolder;
 using testing::HasSubstr;
-
-const std::string kShared = OCTET_TEST_DATA "/data/";
 
 // CIFAR-10's records of three classes: a bright third of the picture, under noise.
 std::string records(int n, const char* name) {
@@ -268,7 +267,7 @@ TEST(ResNetRuns, that_cannot_be_are_refused) {
 
 // Figures of PyTorch 2.11 on the same files, rows 1 to 300.
 TEST(ResNetFiles, of_cifar_are_as_right_as_under_pytorch) {
-  if (!posix_files().exists(kShared + "weights/cifar_resnet"))
+  if (!posix_files().exists(test::kCifarWeights))
     GTEST_SKIP() << "the weights are not there (CMake variable OCTET_TEST_DATA)";
   const ScratchFolder folder;
   const struct {
@@ -276,22 +275,8 @@ TEST(ResNetFiles, of_cifar_are_as_right_as_under_pytorch) {
     double right, cross_entropy;
   } cases[] = {{20, 251, 0.786455512}, {56, 255, 0.91108948}};
   for (const auto& [layers, right, cross_entropy] : cases) {
-    const std::string name = fmt::format("resnet{}", layers);
-    const int n = (layers - 2) / 6;
-    folder.put(name + "/config.json",
-               fmt::format(R"({{"model_type": "resnet", "cifar": true, "image_size": 32,
-                   "embedding_size": 16, "depths": [{0}, {0}, {0}], "hidden_sizes": [16, 32, 64],
-                   "layer_type": "basic", "num_labels": 10}})",
-                           n));
-    folder.put(name + "/preprocessor_config.json",
-               R"({"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})");
-    const auto weights = posix_files().read_text(
-        fmt::format("{}weights/cifar_resnet/{}.safetensors", kShared, name));
-    folder.put(name + "/model.safetensors", weights);
-    const Outcome outcome = run_program(
-        folder, fmt::format("eval --json --model {} --task-data {}images --tasks cifar10 --limit "
-                            "300 --batch 60 --recipe fp32",
-                            folder / name, kShared));
+    const std::string name = test::put_cifar_folder(folder, layers);
+    const Outcome outcome = test::evaluate_cifar(folder, name, "--limit 300 --batch 60");
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     const Json row = Json::parse(outcome.out).at(0);
     EXPECT_DOUBLE_EQ(row.at("acc"), right / 300) << name;

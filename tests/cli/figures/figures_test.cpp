@@ -137,9 +137,9 @@ TEST(FigureSvg, text_that_is_no_utf_8_and_control_characters_are_replaced) {
   EXPECT_THAT(figure_svg(figure), HasSubstr(">a b\uFFFD\u00e9</text>"));
 }
 
-class Odd : public testing::TestWithParam<Series> {};
+class OddCurves : public testing::TestWithParam<Series> {};
 
-TEST_P(Odd, curves_stay_inside_the_plot) {
+TEST_P(OddCurves, curves_stay_inside_the_plot) {
   for (const FigureScale scale : {FigureScale::linear, FigureScale::logarithmic}) {
     const std::string svg = figure_svg(figure_of(GetParam(), scale));
     EXPECT_LT(svg.size(), 20'000u);
@@ -153,7 +153,7 @@ TEST_P(Odd, curves_stay_inside_the_plot) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(curves, Odd,
+INSTANTIATE_TEST_SUITE_P(curves, OddCurves,
                          testing::Values(Series{"s", {1}, {2}}, Series{"s", {1, 9}, {1, 1}},
                                          Series{"s", {1, 1}, {-5, 1e308}}, Series{"s", {1e12}, {0}},
                                          Series{"s", {8999999999999998, 8999999999999999}, {1, 1}},

@@ -19,15 +19,10 @@ namespace {
 
 using test::error_of;
 using test::Fixture;
+using test::sets_with;
 using test::StopAfter;
 using test::Tuner;
 using testing::HasSubstr;
-
-std::vector<std::string> sets_with(std::vector<std::string> sets) {
-  sets.insert(sets.begin(), {"lora.rank=4", "lora.alpha=8", "optim.lr=0.01", "train.steps=6",
-                             "train.export=none", "optim.warmup_share=0"});
-  return sets;
-}
 
 std::vector<std::byte> bytes_of(TrainEngine& engine, const Layout::Slot& slot) {
   std::vector<std::byte> bytes(static_cast<size_t>(slot.type.n_bytes()));

@@ -10,7 +10,7 @@
 #include "cli/finetune/small_model.h"
 #include "cli/program_run.h"
 
-namespace octet {
+namespace octet::eval_numerics {
 namespace {
 
 using test::easy_text;
@@ -135,4 +135,4 @@ TEST(EvalRequests, are_answers_of_the_same_numerics) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::eval_numerics

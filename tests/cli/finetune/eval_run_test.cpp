@@ -18,6 +18,7 @@ using test::Outcome;
 using test::put_talks;
 using test::run_program;
 using test::ScratchFolder;
+using test::sets_with;
 using test::Tuner;
 using testing::HasSubstr;
 

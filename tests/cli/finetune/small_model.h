@@ -32,6 +32,13 @@ inline ModelSpec small_spec(ModelKind kind = ModelKind::llama) {
   return resolved(spec);
 }
 
+// Of a short run with adapters; these come last.
+inline std::vector<std::string> sets_with(std::vector<std::string> sets) {
+  sets.insert(sets.begin(), {"lora.rank=4", "lora.alpha=8", "optim.lr=0.01", "train.steps=6",
+                             "train.export=none", "optim.warmup_share=0"});
+  return sets;
+}
+
 // Random weights, F32, as `edit` leaves them.
 using EditWeights = std::function<void(const std::string& parameter, std::vector<float>& values)>;
 inline std::string put_model(const ScratchFolder& folder, const ModelSpec& spec,

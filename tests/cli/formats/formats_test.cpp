@@ -1,52 +1,27 @@
 // octet formats as a user calls it: raw bytes in, raw bytes out.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/philox.h"
+#include "cli/program_run.h"
 #include "formats/codec.h"
 #include "formats/quantize.h"
 
-namespace octet {
+namespace octet::formats_command {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write_file(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
-std::string scratch(const std::string& name) {
-  return testing::TempDir() + "octet_formats_" + std::to_string(getpid()) + "." + name;
-}
+using test::Outcome;
 
 // Runs `octet formats ARGUMENTS` with `input` on a pipe.
 Outcome run(const std::string& arguments, const std::string& input = "") {
-  write_file(scratch("in"), input);
-  const std::string command = "cat " + scratch("in") + " | " + OCTET_PROGRAM + " formats " +
-                              arguments + " >" + scratch("out") + " 2>" + scratch("err");
-  const int status = std::system(command.c_str());
-  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(scratch("out")),
-                  read_file(scratch("err"))};
-  for (const char* name : {"in", "out", "err"}) std::remove(scratch(name).c_str());
-  return outcome;
+  const test::ScratchFolder folder;
+  const std::string file = folder.put("in", input);
+  return test::run_shell(folder, "cat " + file + " | " OCTET_PROGRAM " formats " + arguments);
 }
 
 template <typename T>
@@ -109,12 +84,11 @@ TEST(formats_command, flags_choose_source_saturation_and_random_bits) {
       run("encode --format hif8 --rounding ta --from f16 --nan-to-zero", bytes_of(halves)).out,
       std::string("\x6E\x08\x00", 3));
   const std::vector<float> x = {1.01f, 1.01f};
-  write_file(scratch("bits"), bytes_of(std::vector<uint32_t>{0u, 0xFFFFFFFFu}));
-  EXPECT_EQ(run("encode --format e4m3 --rounding sr --bits " + scratch("bits"), bytes_of(x)).out,
-            "\x38\x39");
-  const Outcome few = run("encode --format e4m3 --rounding sr --bits " + scratch("bits"), "0123");
+  const test::ScratchFolder folder;
+  const std::string bits = folder.put("bits", bytes_of(std::vector<uint32_t>{0u, 0xFFFFFFFFu}));
+  EXPECT_EQ(run("encode --format e4m3 --rounding sr --bits " + bits, bytes_of(x)).out, "\x38\x39");
+  const Outcome few = run("encode --format e4m3 --rounding sr --bits " + bits, "0123");
   EXPECT_EQ(few.code, 3);
-  std::remove(scratch("bits").c_str());
 }
 
 // Finite overflow and Inf apart, as Micikevicius et al. 2022 have it; both as in training, and as
@@ -186,4 +160,4 @@ TEST(formats_command, mistakes_end_with_their_exit_code_and_one_line) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::formats_command

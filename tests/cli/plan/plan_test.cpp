@@ -1,44 +1,24 @@
 // octet plan as a user calls it: every key, sums, budgets, and nothing is run.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 
+#include "cli/program_run.h"
+
+namespace octet::plan_command {
 namespace {
+
+using test::Outcome;
 
 using Json = nlohmann::json;
 
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 Outcome run(const std::string& arguments) {
-  const std::string base = testing::TempDir() + "octet_plan_" + std::to_string(getpid());
-  const std::string command = std::string(OCTET_PROGRAM) + " plan " + arguments + " >" + base +
-                              ".out 2>" + base + ".err </dev/null";
-  const int status = std::system(command.c_str());
-  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(base + ".out"),
-                  read_file(base + ".err")};
-  std::remove((base + ".out").c_str());
-  std::remove((base + ".err").c_str());
-  return outcome;
+  const test::ScratchFolder folder;
+  return test::run_program(folder, "plan " + arguments);
 }
 
 std::string shipped(const std::string& name) {
@@ -223,7 +203,7 @@ TEST(PlanCommand, every_fusion_fires_in_every_shipped_model_and_recipe) {
 
 // The example at the top of docs/configuration.md is one that a user can start from.
 TEST(PlanCommand, plans_the_example_of_the_reference_page) {
-  const std::string page = read_file(OCTET_SOURCE_DIR "/docs/configuration.md");
+  const std::string page = posix_files().read_text(OCTET_SOURCE_DIR "/docs/configuration.md");
   const size_t fence = page.find("```"), begin = page.find('\n', fence) + 1;
   const std::string example = page.substr(begin, page.find("```", begin) - begin);
   const std::string path =
@@ -235,3 +215,4 @@ TEST(PlanCommand, plans_the_example_of_the_reference_page) {
 }
 
 }  // namespace
+}  // namespace octet::plan_command

@@ -8,7 +8,7 @@
 
 #include "cli/program_run.h"
 
-namespace octet {
+namespace octet::output_folders {
 namespace {
 
 using test::Outcome;
@@ -114,4 +114,4 @@ TEST_F(OutputFolders, are_not_the_root_nor_above_the_current_one) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::output_folders

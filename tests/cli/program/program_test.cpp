@@ -1,45 +1,22 @@
 // The program as a user calls it: exit codes and the one line of an error.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "cli/program_run.h"
+
+namespace octet::program_command {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string read_file(const std::string& path) {
-  std::string text;
-  std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (file == nullptr) return text;
-  char buffer[4096];
-  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), file)) > 0;) text.append(buffer, n);
-  std::fclose(file);
-  return text;
-}
+using test::Outcome;
 
 Outcome run(const std::string& arguments) {
-  const std::string base = testing::TempDir() + "octet_program_" + std::to_string(getpid());
-  const std::string command = std::string(OCTET_PROGRAM) + " " + arguments + " >" + base +
-                              ".out 2>" + base + ".err </dev/null";
-  const int status = std::system(command.c_str());
-  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(base + ".out"),
-                  read_file(base + ".err")};
-  std::remove((base + ".out").c_str());
-  std::remove((base + ".err").c_str());
-  return outcome;
+  const test::ScratchFolder folder;
+  return test::run_program(folder, arguments);
 }
 
 struct BadCall {
@@ -152,7 +129,8 @@ TEST(Program, recipes_are_found_by_name) {
   for (const auto& row : rows) {
     const std::string name = row.at("recipe"), file = row.at("file");
     EXPECT_TRUE(file.ends_with(name + ".yaml")) << file;
-    EXPECT_EQ(read_file(file), read_file(folder + file.substr(file.find("/recipes/") + 9)));
+    EXPECT_EQ(posix_files().read_text(file),
+              posix_files().read_text(folder + file.substr(file.find("/recipes/") + 9)));
     EXPECT_NE(row.at("what"), "") << name;
   }
   EXPECT_GE(rows.size(), 13u);
@@ -200,15 +178,18 @@ TEST(Program, doctor_exits_with_5_where_the_device_lacks_something) {
 TEST(Program, documentation_command_prints_the_page) {
   const std::string rules = run("docs scale-rules").out;
   EXPECT_TRUE(rules.starts_with("| op | scale of the result | data |"));
-  EXPECT_NE(read_file(OCTET_SOURCE_DIR "/docs/scalify.md").find(rules), std::string::npos)
+  EXPECT_NE(posix_files().read_text(OCTET_SOURCE_DIR "/docs/scalify.md").find(rules),
+            std::string::npos)
       << "docs/scalify.md: expected the table of `octet docs scale-rules`";
   const std::string types = run("docs types").out;
   EXPECT_TRUE(types.starts_with("| type | factors of a GEMM |"));
-  EXPECT_NE(read_file(OCTET_SOURCE_DIR "/docs/numerics.md").find(types), std::string::npos)
+  EXPECT_NE(posix_files().read_text(OCTET_SOURCE_DIR "/docs/numerics.md").find(types),
+            std::string::npos)
       << "docs/numerics.md: expected the table of `octet docs types`";
   EXPECT_TRUE(run("docs configuration").out ==
-              read_file(OCTET_SOURCE_DIR "/docs/configuration.md"));
-  EXPECT_TRUE(run("docs kernels").out == read_file(OCTET_SOURCE_DIR "/docs/kernels.md"))
+              posix_files().read_text(OCTET_SOURCE_DIR "/docs/configuration.md"));
+  EXPECT_TRUE(run("docs kernels").out ==
+              posix_files().read_text(OCTET_SOURCE_DIR "/docs/kernels.md"))
       << "run: build/octet docs kernels > docs/kernels.md";
 }
 
@@ -301,3 +282,4 @@ TEST(Program, every_flag_of_a_real_number_refuses_what_is_not_finite) {
 }
 
 }  // namespace
+}  // namespace octet::program_command

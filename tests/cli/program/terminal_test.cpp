@@ -20,14 +20,7 @@ std::vector<std::string> on_terminal(std::vector<std::string> arguments, unsigne
   size.ws_col = columns;
   int terminal = -1;
   const pid_t pid = ::forkpty(&terminal, nullptr, nullptr, &size);
-  if (pid == 0) {
-    std::string program = "octet";
-    std::vector<char*> words = {program.data()};
-    for (std::string& argument : arguments) words.push_back(argument.data());
-    words.push_back(nullptr);
-    ::execv(OCTET_PROGRAM, words.data());
-    ::_exit(127);
-  }
+  if (pid == 0) test::become_program(std::move(arguments));
   std::string text;
   char buffer[4096];
   for (ssize_t n = 0; (n = ::read(terminal, buffer, sizeof(buffer))) > 0;)

@@ -1,31 +1,21 @@
 // Runs written by hand, and the page that octet report makes of them.
 #pragma once
 
-#include <sys/wait.h>
-
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/program_run.h"
 #include "config/load.h"
 #include "config/report.h"
 #include "unit/base/scratch_folder.h"
 
 namespace octet::test {
 
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
 inline Outcome program(const ScratchFolder& folder, const std::string& arguments) {
   // A page that never ends must not take the machine's memory with it.
-  const std::string command = "ulimit -v 4000000; timeout 60 " OCTET_PROGRAM " " + arguments +
-                              " >" + (folder / "out.txt") + " 2>" + (folder / "err.txt") +
-                              " </dev/null";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(folder / "out.txt"),
-          posix_files().read_text(folder / "err.txt")};
+  return run_shell(folder,
+                   "ulimit -v 4000000; timeout 60 " OCTET_PROGRAM " " + arguments + " </dev/null");
 }
 
 inline Outcome report(const ScratchFolder& folder, const std::string& arguments) {

@@ -30,12 +30,7 @@ class Child {
     ::dup2(0, 1);
     ::dup2(::open("err.txt", O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
     prepare();
-    std::string program = "octet";
-    std::vector<char*> words = {program.data()};
-    for (std::string& argument : arguments) words.push_back(argument.data());
-    words.push_back(nullptr);
-    ::execv(OCTET_PROGRAM, words.data());
-    ::_exit(127);
+    become_program(std::move(arguments));
   }
   ~Child() {
     if (is_done_ || pid_ <= 0) return;  // -1 is everybody

@@ -12,6 +12,7 @@
 #include "backends/cpu/reference/reference.h"
 #include "base/files.h"
 #include "compile/lower.h"
+#include "golden/distance.h"
 #include "io/safetensors.h"
 #include "ir/builder.h"
 #include "nn/hf_config.h"
@@ -19,13 +20,14 @@
 #include "nn/model.h"
 #include "passes/autodiff.h"
 
-namespace octet {
+namespace octet::golden_encoders {
 namespace {
 
 constexpr std::string_view kFolder = OCTET_SOURCE_DIR "/tests/golden/encoders";
 // transformers computes in f32; gradients come from f32 sums in other orders.
 constexpr double kTolerance = 1e-5, kGradientTolerance = 1e-4;
 
+using golden::distance;
 using Values = std::vector<double>;
 
 struct Fixture {
@@ -55,17 +57,6 @@ Fixture load(const std::string& name) {
         tensor.stored == SafeDtype::i32 ? widened<int32_t>(bytes) : widened<float>(bytes);
   }
   return fixture;
-}
-
-double distance(const Values& got, const Values& expected) {
-  if (got.size() != expected.size()) return std::numeric_limits<double>::infinity();
-  double largest = 0, difference = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (!std::isfinite(got[i])) return std::numeric_limits<double>::infinity();
-    largest = std::max(largest, std::abs(expected[i]));
-    difference = std::max(difference, std::abs(got[i] - expected[i]));
-  }
-  return largest > 0 ? difference / largest : difference;
 }
 
 // As memory has the elements of files: of a convolution's [out, in, taps] first the channels.
@@ -165,4 +156,4 @@ INSTANTIATE_TEST_SUITE_P(Encoders, GoldenEncoder, testing::ValuesIn(names()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::golden_encoders

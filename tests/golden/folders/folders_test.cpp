@@ -11,6 +11,7 @@
 #include "backends/cpu/reference/reference.h"
 #include "base/json.h"
 #include "cli/program_run.h"
+#include "golden/distance.h"
 #include "infer/export.h"
 #include "infer/model_source.h"
 #include "infer/weights.h"
@@ -18,9 +19,10 @@
 #include "nn/model.h"
 #include "unit/infer/put_arrays.h"
 
-namespace octet {
+namespace octet::golden_folders {
 namespace {
 
+using golden::distance;
 using test::Outcome;
 using test::ScratchFolder;
 using Values = std::vector<double>;
@@ -51,17 +53,6 @@ bool says(const Json& now, const Json& before) {
   return std::ranges::all_of(before.items(), [&](const auto& item) {
     return now.contains(item.key()) && now.at(item.key()) == item.value();
   });
-}
-
-double distance(const Values& got, const Values& expected) {
-  if (got.size() != expected.size()) return std::numeric_limits<double>::infinity();
-  double largest = 0, difference = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (!std::isfinite(got[i])) return std::numeric_limits<double>::infinity();
-    largest = std::max(largest, std::abs(expected[i]));
-    difference = std::max(difference, std::abs(got[i] - expected[i]));
-  }
-  return difference / largest;
 }
 
 class GoldenFolder : public testing::TestWithParam<size_t> {
@@ -196,4 +187,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::golden_folders

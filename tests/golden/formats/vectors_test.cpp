@@ -12,7 +12,7 @@
 
 #include "formats/codec.h"
 
-namespace octet {
+namespace octet::golden_vectors {
 namespace {
 
 const std::string kFolder = std::string(OCTET_TEST_DATA) + "/vectors/";
@@ -128,4 +128,4 @@ TEST_F(Vectors, encode_cases_agree) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::golden_vectors

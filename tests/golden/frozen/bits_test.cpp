@@ -2,10 +2,10 @@
 // and one for a GPU. On another machine than the file's the last bits of library functions differ,
 // and oneDNN's sums follow the processor and its caches: losses are then compared within
 // kOtherMachine. What this machine lacks is skipped. Made anew by
-//   for i in scalar avx2 avx512 amx; do OCTET_UPDATE_GOLDEN=1 octet_golden_frozen
-//     --gtest_filter="*bits*/$i"; done        (a process each: a library takes its limit once)
-//   OCTET_UPDATE_GOLDEN=1 OCTET_CUDA_MODULE=liboctet_cuda.so octet_golden_frozen
-//     --gtest_filter=*Gpu*
+//   for i in scalar avx2 avx512 amx; do OCTET_UPDATE_GOLDEN=1 octet_golden_all
+//     --gtest_filter="*LossBits*/$i"; done        (a process each: a library takes its limit once)
+//   OCTET_UPDATE_GOLDEN=1 OCTET_CUDA_MODULE=liboctet_cuda.so octet_golden_all
+//     --gtest_filter=GpuLossBits*
 #include <fmt/ranges.h>
 #include <gnu/libc-version.h>
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@
 #include "plan/plan.h"
 #include "runtime/executor.h"
 
-namespace octet {
+namespace octet::golden_losses {
 namespace {
 
 using Json = nlohmann::json;
@@ -258,4 +258,4 @@ TEST(Losses, sum_in_f32_under_bf16) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::golden_losses

@@ -17,7 +17,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/put_arrays.h"
 
-namespace octet {
+namespace octet::golden_rows {
 namespace {
 
 constexpr int64_t kSteps = 6, kSavedStep = 3, kRanks = 2;
@@ -349,4 +349,4 @@ TEST(Rows, of_a_recorded_state_go_on_as_recorded) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::golden_rows

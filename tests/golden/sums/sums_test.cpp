@@ -12,7 +12,7 @@
 #include "formats/codec.h"
 #include "math/tensor_sums.h"
 
-namespace octet {
+namespace octet::golden_sums {
 namespace {
 
 const std::string kCommitted = OCTET_SOURCE_DIR "/tests/golden/sums/products.npz";
@@ -281,4 +281,4 @@ TEST(TensorSums, no_row_is_promised_for_other_pairs_and_cards) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::golden_sums

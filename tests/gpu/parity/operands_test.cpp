@@ -121,10 +121,10 @@ bool compare(const Graph& graph, OpCode op, const Change& cpu, const Change& gpu
     for (size_t i = 0; i < values.size(); ++i) {
       const double magnitude =
           std::max(std::abs(values[i]), std::abs(cpu.behind.at(output.name)[i]));
-      const double bound =
-          closeness_of(op) == Closeness::same
-              ? 0
-              : 2 * bound_of(closeness_of(op), dtype, magnitude, floor_of(graph) * (0.1 + largest));
+      const double bound = op_def(op).closeness == Closeness::same
+                               ? 0
+                               : 2 * bound_of(op_def(op).closeness, dtype, magnitude,
+                                              floor_of(graph) * (0.1 + largest));
       const bool must = cpu.is_at(output.name, i, bound);
       const bool may = cpu.is_at(output.name, i, 0);
       const bool does = gpu.is_at(output.name, i, must ? 0 : bound);

@@ -61,7 +61,7 @@ TEST(parity, gpu_kernels_equal_reference_kernels) {
         const Tensors inputs = case_inputs(c, 11);
         const Tensors fast = run_plan(graph, inputs, *gpu);
         const Tensors slow = run_reference(graph, inputs);
-        const Mismatch mismatch = compare(graph, fast, slow, closeness_of(c.op));
+        const Mismatch mismatch = compare(graph, fast, slow, op_def(c.op).closeness);
         ++n_cases;
         if (mismatch.count == 0) continue;
         ++n_wrong;

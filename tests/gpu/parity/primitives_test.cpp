@@ -2,7 +2,7 @@
 // and across the axis that vanishes, in one piece and in many.
 #include "table.h"
 
-namespace octet::fusion {
+namespace octet::fusion::primitives {
 namespace {
 
 constexpr double kSums = 1e-6;  // doubles inside
@@ -71,4 +71,4 @@ TEST(primitives, lookups_by_any_index_are_those_of_the_reference) {
 }
 
 }  // namespace
-}  // namespace octet::fusion
+}  // namespace octet::fusion::primitives

@@ -313,29 +313,36 @@ TEST(rows, a_code_that_is_nan_sets_the_flag) {
   }
 }
 
+// Layers on codes, of rows of several lengths, whose result's scale is of its own maximum.
+std::vector<OpCase> with_own_scale(std::initializer_list<OpCode> layers) {
+  std::vector<OpCase> found;
+  for (const Size size : {Size{70, 256}, Size{300, 2064}, Size{40, 8192}}) {
+    SizedCases cases(size, Dtype::bf16);
+    add_quantized(cases, 16, {QuantizeAttrs{}, false, Scale::own});
+    for (const OpCase& c : cases.all()) {
+      if (std::ranges::find(layers, c.op) != layers.end()) found.push_back(c);
+    }
+  }
+  return found;
+}
+
 // Groups of very different sizes: where one operand is large the other need not be.
 TEST(rows, the_largest_activation_is_found_among_uneven_groups) {
   OCTET_GPU_OR_SKIP(gpu);
-  for (const Size size : {Size{70, 256}, Size{300, 2064}, Size{40, 8192}}) {
-    SizedCases cases(size, Dtype::bf16);
-    const QuantizeAttrs q;
-    add_quantized(cases, 16, {q, false, Scale::own});
-    for (const OpCase& c : cases.all()) {
-      if (c.op != OpCode::gated_act_quantize && c.op != OpCode::gelu_quantize) continue;
-      const Graph graph = case_graph(c, Dtype::bf16);
-      for (const bool tiny : {false, true}) {
-        Tensors inputs = case_inputs(c, 3);
-        size_t step = 7;
-        for (const GraphInput& input : graph.inputs) {
-          if (graph.type(input.value).dtype != Dtype::bf16) continue;
-          std::vector<double>& scales = inputs.at(input.name);
-          for (size_t i = 0; i < scales.size(); ++i)
-            scales[i] *= std::ldexp(1.0, static_cast<int>(i * step % 23) - (tiny ? 40 : 20));
-          step = 11;
-        }
-        expect_close(c, graph, run_plan(graph, inputs, *gpu),
-                     run_plan(graph, inputs, fast_backend()));
+  for (const OpCase& c : with_own_scale({OpCode::gated_act_quantize, OpCode::gelu_quantize})) {
+    const Graph graph = case_graph(c, Dtype::bf16);
+    for (const bool tiny : {false, true}) {
+      Tensors inputs = case_inputs(c, 3);
+      size_t step = 7;
+      for (const GraphInput& input : graph.inputs) {
+        if (graph.type(input.value).dtype != Dtype::bf16) continue;
+        std::vector<double>& scales = inputs.at(input.name);
+        for (size_t i = 0; i < scales.size(); ++i)
+          scales[i] *= std::ldexp(1.0, static_cast<int>(i * step % 23) - (tiny ? 40 : 20));
+        step = 11;
       }
+      expect_close(c, graph, run_plan(graph, inputs, *gpu),
+                   run_plan(graph, inputs, fast_backend()));
     }
   }
 }
@@ -343,20 +350,13 @@ TEST(rows, the_largest_activation_is_found_among_uneven_groups) {
 // Weights of very different sizes: the largest result need not be where the largest operand is.
 TEST(rows, the_largest_result_is_found_under_uneven_weights) {
   OCTET_GPU_OR_SKIP(gpu);
-  for (const Size size : {Size{70, 256}, Size{300, 2064}, Size{40, 8192}}) {
-    SizedCases cases(size, Dtype::bf16);
-    const QuantizeAttrs q;
-    add_quantized(cases, 16, {q, false, Scale::own});
-    for (const OpCase& c : cases.all()) {
-      if (c.op != OpCode::rms_norm_quantize && c.op != OpCode::layer_norm_quantize) continue;
-      const Graph graph = case_graph(c, Dtype::bf16);
-      Tensors inputs = case_inputs(c, 3);
-      std::vector<double>& weight = inputs.at("in1");
-      for (size_t i = 0; i < weight.size(); ++i)
-        weight[i] *= std::ldexp(1.0, static_cast<int>(i * 7 % 23) - 16);
-      expect_close(c, graph, run_plan(graph, inputs, *gpu),
-                   run_plan(graph, inputs, fast_backend()));
-    }
+  for (const OpCase& c : with_own_scale({OpCode::rms_norm_quantize, OpCode::layer_norm_quantize})) {
+    const Graph graph = case_graph(c, Dtype::bf16);
+    Tensors inputs = case_inputs(c, 3);
+    std::vector<double>& weight = inputs.at("in1");
+    for (size_t i = 0; i < weight.size(); ++i)
+      weight[i] *= std::ldexp(1.0, static_cast<int>(i * 7 % 23) - 16);
+    expect_close(c, graph, run_plan(graph, inputs, *gpu), run_plan(graph, inputs, fast_backend()));
   }
 }
 

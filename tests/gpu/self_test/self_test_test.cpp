@@ -2,17 +2,13 @@
 // or on one that they share (OCTET_SHARE_GPU), or on emulated ones, whose faults it finds.
 #include <gmock/gmock.h>
 
+#include "cli/program_run.h"
 #include "gpu/rank_training/rank_run.h"
 
 namespace octet::test {
 namespace {
 
 using testing::HasSubstr;
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
 
 class SelfTest : public testing::Test {
  protected:
@@ -22,15 +18,8 @@ class SelfTest : public testing::Test {
   }
   // Ends after 120 s, whatever waits for whom.
   Outcome run(const std::string& arguments, const std::string& environment = "") {
-    const std::string command = "env OCTET_SHARE_GPU=1 " + environment + " timeout -k 5 120 " +
-                                program_ + " " + arguments + " --device cuda </dev/null >" +
-                                (folder_ / "out.txt") + " 2>" + (folder_ / "err.txt");
-    return ended(std::system(command.c_str()));
-  }
-  Outcome ended(int status) const {
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-            posix_files().read_text(folder_ / "out.txt"),
-            posix_files().read_text(folder_ / "err.txt")};
+    return run_shell(folder_, "env OCTET_SHARE_GPU=1 " + environment + " timeout -k 5 120 " +
+                                  program_ + " " + arguments + " --device cuda </dev/null");
   }
   Outcome train(int n_ranks, const std::string& flags, const std::string& environment = "") {
     return run(fmt::format("train {} --overwrite --ranks {} --set out={} {}", small_yaml(folder_),
@@ -93,7 +82,7 @@ class Transport : public SelfTest {
               hosts[rank][0] - 'a', variables, rank == 1 ? of_second : "", program_, arguments);
         },
         ">" + (folder_ / "out.txt") + " 2>" + (folder_ / "err.txt"), folder_ / "err-");
-    return ended(std::system(command.c_str()));
+    return outcome_of(folder_, std::system(command.c_str()));
   }
   Outcome train_on(const std::vector<std::string>& hosts, const std::string& flags,
                    const std::string& variables, const std::string& of_second = "") {

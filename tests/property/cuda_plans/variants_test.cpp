@@ -9,11 +9,9 @@
 #include "backends/cuda/backend.h"
 #include "base/error.h"
 #include "compile/program.h"
-#include "config/load.h"
 #include "config/names.h"
 #include "infer/fake_quantize_inputs.h"
-#include "infer/model_spec.h"
-#include "train/run_setup.h"
+#include "property/variant_options.h"
 
 namespace octet {
 namespace {
@@ -78,20 +76,6 @@ const Sets kVariants[] = {
     {R"(recipe.override={"*": mxfp8})"},
 };
 
-// The run, or nothing where the configuration is refused.
-std::optional<ProgramOptions> options_of(const std::string& family, const std::string& recipe,
-                                         const Sets& variant) {
-  Sets sets = {"model.kind=" + family, "model.layers=2", "recipe.base=" + recipe};
-  sets.insert(sets.end(), variant.begin(), variant.end());
-  try {
-    const RunConfig config = load_config(OCTET_SOURCE_DIR "/recipes/llama-25m.yaml", sets).config;
-    return program_options(config, model_from_config(posix_files(), config));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
-    return std::nullopt;
-  }
-}
-
 // What is wrong with the plans of all functions; nothing is.
 std::set<std::string> faults_of(const ProgramOptions& options) {
   const BatchSize cached{.batch = 2, .seq = 16, .cache = 64};
@@ -121,7 +105,7 @@ TEST(CudaVariants, every_recipe_with_every_choice_has_kernels) {
   int n_plans = 0;
   for (const std::string& recipe : recipe_names()) {
     for (const Sets& variant : kVariants) {
-      const auto options = options_of("llama", recipe, variant);
+      const auto options = test::variant_options("llama", recipe, variant);
       if (!options) continue;
       EXPECT_EQ(faults_of(*options), std::set<std::string>{})
           << recipe << fmt::format(" {}", fmt::join(variant, " "));
@@ -135,7 +119,7 @@ TEST(CudaVariants, every_recipe_has_kernels_on_every_family) {
   int n_plans = 0;
   for (const char* family : kFamilies) {
     for (const std::string& recipe : recipe_names()) {
-      const auto options = options_of(family, recipe, {"train.head_chunk=65536"});
+      const auto options = test::variant_options(family, recipe, {"train.head_chunk=65536"});
       ASSERT_TRUE(options.has_value()) << family << " " << recipe;
       EXPECT_EQ(faults_of(*options), std::set<std::string>{}) << family << " " << recipe;
       ++n_plans;
@@ -147,7 +131,7 @@ TEST(CudaVariants, every_recipe_has_kernels_on_every_family) {
 TEST(CudaVariants, adapters_beside_every_stored_base_have_kernels) {
   for (const char* recipe : {"bf16", "fp16", "fp8_linear", "coat", "hif8", "fp8_block", "mxfp8"}) {
     for (int format = 0; format < enum_count(FrozenFormat{}); ++format) {
-      auto options = options_of("llama", recipe, {});
+      auto options = test::variant_options("llama", recipe, {});
       ASSERT_TRUE(options.has_value());
       options->lora = {.rank = 8, .dropout = 0.1, .targets = {"*_proj"}};
       options->recipe_options.frozen = static_cast<FrozenFormat>(format);
@@ -168,7 +152,7 @@ TEST(CudaVariants, inference_with_quantized_inputs_has_kernels_in_every_format) 
                                          {dtype, target, {}, 32, true}};
     for (const ActivationQuantizer& kind : kinds) {
       for (const char* recipe : {"bf16", "fp16", "fp32"}) {
-        auto options = options_of("llama", recipe, {});
+        auto options = test::variant_options("llama", recipe, {});
         ASSERT_TRUE(options.has_value());
         options->inference_only = true;
         FakeQuantizeInputs inputs;

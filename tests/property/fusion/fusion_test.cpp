@@ -270,6 +270,14 @@ TEST_P(fusion, fused_ops_equal_their_decompositions) {
 
 INSTANTIATE_TEST_SUITE_P(rows, fusion, testing::ValuesIn(kRows));
 
+Tensors inputs_of(const Graph& graph, Values kind) {
+  std::mt19937_64 random(5);
+  Tensors inputs;
+  for (const GraphInput& input : graph.inputs)
+    inputs[input.name] = values_of(graph.type(input.value), kind, random);
+  return inputs;
+}
+
 // What is not finite reaches the flag, and only then.
 TEST(flags, nan_and_inf_are_flagged) {
   for (const Values kind : kAllValues) {
@@ -278,11 +286,7 @@ TEST(flags, nan_and_inf_are_flagged) {
     for (const Fused& f : all) {
       const Graph graph = graph_of(f);
       if (graph.find_output("out2") == nullptr) continue;  // its scale is given
-      std::mt19937_64 random(5);
-      Tensors inputs;
-      for (const GraphInput& input : graph.inputs) {
-        inputs[input.name] = values_of(graph.type(input.value), kind, random);
-      }
+      const Tensors inputs = inputs_of(graph, kind);
       // GELU of -Inf in its tanh form is 0 times -Inf, a NaN, and in its erf form as well.
       const bool bad = kind == Values::with_nan || kind == Values::with_inf;
       const Tensors out = run_plan(graph, inputs, fast_backend());
@@ -298,11 +302,7 @@ TEST(flags, an_emitted_amax_flags_nan_and_inf) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) add_amax_results(all, {{17, 40}, dtype, 0});
     for (const Fused& f : all) {
       const Graph graph = graph_of(f);
-      std::mt19937_64 random(5);
-      Tensors inputs;
-      for (const GraphInput& input : graph.inputs) {
-        inputs[input.name] = values_of(graph.type(input.value), kind, random);
-      }
+      const Tensors inputs = inputs_of(graph, kind);
       const bool bad = kind == Values::with_nan || kind == Values::with_inf;
       const Tensors out = run_plan(graph, inputs, fast_backend());
       const size_t at = op_def(graph.nodes.back().op).own_results();

@@ -39,10 +39,14 @@ inline std::string reference_nodes(const Plan& plan, std::initializer_list<OpCod
 }
 
 inline void poison(Arenas& arenas) {
+  // As large as an arena it would take longer to make than to copy.
+  static const std::vector<std::byte> ones(size_t{1} << 20, std::byte{0xFF});
   for (int arena = 0; arena < kArenaCount; ++arena) {
     const auto kind = static_cast<Arena>(arena);
-    const std::vector<std::byte> bytes(static_cast<size_t>(arenas.bytes(kind)), std::byte{0xFF});
-    arenas.device().copy_in(arenas.arena(kind), bytes.data(), arenas.bytes(kind));
+    for (int64_t at = 0, n = 0; at < arenas.bytes(kind); at += n) {
+      n = std::min(std::ssize(ones), arenas.bytes(kind) - at);
+      arenas.device().copy_in(arenas.arena(kind) + at, ones.data(), n);
+    }
   }
 }
 

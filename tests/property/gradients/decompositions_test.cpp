@@ -11,6 +11,7 @@
 #include "ir/verify.h"
 #include "op_cases/op_cases.h"
 #include "passes/rewrite/simplify.h"
+#include "property/fusion/run.h"
 
 namespace octet {
 namespace {
@@ -48,29 +49,13 @@ void expect_equal(const Tensors& actual, const Tensors& expected, double relativ
   }
 }
 
-// The graph of the case with its one node replaced by its decomposition, one level deep.
-Graph decompose_once(const Graph& graph) {
-  Graph parts;
-  parts.phase = graph.phase;
-  Builder builder(parts);
-  for (const GraphInput& input : graph.inputs) {
-    builder.input(input.kind, input.name, graph.type(input.value));
-  }
-  const Node& node = graph.nodes[0];
-  const auto results = op_def(node.op).decompose(builder, node, result_types(graph, node));
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (results[i] != kNoValue) builder.output(op_cases::output_name(i), results[i]);
-  }
-  return parts;
-}
-
 TEST(Decompositions, equal_their_ops) {
   std::set<OpCode> seen;
   for (const OpCase& c : op_cases::op_cases()) {
     const OpDef& def = op_def(c.op);
     if (def.decompose == nullptr || def.is_composed || has_remainder(c)) continue;
     const Graph whole = case_graph(c);
-    const Graph parts = is_typed(c) ? decompose_once(whole) : decompose_all(whole);
+    const Graph parts = is_typed(c) ? fusion::decomposed_once(whole) : decompose_all(whole);
     ASSERT_NO_THROW(verify(parts)) << c.name;
     const Tensors inputs = case_inputs(c, 3);
     expect_equal(reference::interpret(parts, inputs), reference::interpret(whole, inputs),

@@ -27,7 +27,7 @@ std::string gradient_name(size_t i) {
 
 // A gradient may arrive for the first result and for every float that is no statistic.
 bool takes_gradient(const OpDef& def, const TensorType& type, size_t result) {
-  const bool statistic = ((def.statistics >> result) & 1) != 0;
+  const bool statistic = def.statistics.contains(result);
   const bool is_nll = def.code == OpCode::cross_entropy && result == CrossEntropy::nll;
   return is_float(type.dtype) && (result == 0 || is_nll || !statistic);
 }

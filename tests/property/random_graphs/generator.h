@@ -130,7 +130,7 @@ class Generator {
     const auto results = operands.emit(op, c.attrs, ids, c.results);
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i] == kNoValue) continue;
-      const bool statistic = ((def.statistics >> i) & 1) != 0;
+      const bool statistic = def.statistics.contains(i);
       if (i > 0 && statistic) operands.at(results[i]).usable = false;
       if (op == OpCode::adamw_step) operands.at(results[i]).usable = false;  // rounded to f32
     }

@@ -19,6 +19,7 @@
 #include "plan/row_unavailable.h"
 #include "property/recipes/tiny_training.h"
 #include "property/rows/take_away.h"
+#include "property/variant_options.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -59,19 +60,6 @@ const Sets kChoices[] = {{},
                          {"optim.state_m=e4m3+x", "optim.state_v=e4m3+x"},
                          {"optim.master=fp16_scaled"},
                          {"data.document_boundaries=isolate"}};
-
-std::optional<ProgramOptions> options_of(std::string_view family, const std::string& recipe,
-                                         const Sets& choice) {
-  Sets sets = {fmt::format("model.kind={}", family), "model.layers=2", "recipe.base=" + recipe};
-  sets.insert(sets.end(), choice.begin(), choice.end());
-  try {
-    const RunConfig config = load_config(OCTET_SOURCE_DIR "/recipes/llama-25m.yaml", sets).config;
-    return program_options(config, model_from_config(posix_files(), config));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
-    return std::nullopt;
-  }
-}
 
 class SlowRows {
  public:
@@ -125,7 +113,7 @@ TEST(Rows, of_every_recipe_on_every_family_are_fast_but_for_the_exceptions) {
     for (const std::string& recipe : recipe_names()) {
       for (const Sets& choice : kChoices) {
         if (family != kFamilies[0] && !choice.empty()) break;
-        const auto options = options_of(family, recipe, choice);
+        const auto options = test::variant_options(family, recipe, choice);
         if (!options) continue;
         const std::string run = fmt::format("{} {} {}", family, recipe, fmt::join(choice, " "));
         rows.look_at(*options, *gpu.catalogue, run, writes_text);
@@ -141,7 +129,7 @@ TEST(Rows, of_every_recipe_on_every_family_are_fast_but_for_the_exceptions) {
 // Of every row that a run uses, one at a time; here of a few recipes, in slow/rows of all.
 TEST(Rows, may_be_taken_away_one_by_one) {
   for (const char* recipe : {"bf16", "coat", "fp8_block"}) {
-    const auto options = options_of("llama", recipe, {});
+    const auto options = test::variant_options("llama", recipe, {});
     ASSERT_TRUE(options.has_value());
     const rows::Counts gpu =
         rows::take_each_away(*options, [] { return cuda::make_plan_backend({.n_threads = 1}); });

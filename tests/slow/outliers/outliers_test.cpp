@@ -17,7 +17,7 @@
 #include "train/weights.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::outliers {
 namespace {
 
 using test::ScratchFolder;
@@ -151,4 +151,4 @@ TEST_P(Outliers, of_a_gated_layer_are_told_before_they_cost_and_rescaled) {
 INSTANTIATE_TEST_SUITE_P(growth, Outliers, testing::Values(8.0, 32.0));
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::outliers

@@ -7,7 +7,7 @@
 #include "config/load.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::olmo_config {
 namespace {
 
 using testing::Contains;
@@ -273,4 +273,4 @@ TEST(Olmo, keys_that_a_run_does_not_have_are_all_named_unless_they_are_left_out)
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::olmo_config

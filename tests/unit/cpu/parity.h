@@ -59,7 +59,7 @@ inline int n_choices(const OpCase& c) {
     return !o.absent && o.type.dtype == Dtype::real && !o.f32_only;
   });
   const OpDef& def = op_def(c.op);
-  const auto n_results = static_cast<int>(def.own_results()) - std::popcount(def.statistics);
+  const auto n_results = static_cast<int>(def.own_results()) - def.statistics.size();
   return static_cast<int>(n_operands) + std::min(n_results, 2);
 }
 
@@ -96,7 +96,7 @@ inline std::optional<Graph> graph_of(const OpCase& c, Types types, bool exact_re
   const Dtype first = exact_results ? Dtype::f32 : types.at(bit);
   auto said = op_cases::said_types(c.op, first, c.results);
   for (size_t i = 1; i < said.size(); ++i) {
-    const bool is_statistic = (op_def(c.op).statistics >> i & 1) != 0;
+    const bool is_statistic = op_def(c.op).statistics.contains(i);
     if (!exact_results && !is_statistic && said[i].dtype == first)
       said[i] = ResultType(types.at(bit + 1));
   }

@@ -183,11 +183,17 @@ TEST(Export, in_fp8_leaves_the_patches_of_pictures_as_they_are) {
   }
 }
 
-TEST(Export, in_fp8_encodes_other_eight_bits_anew) {
-  const ScratchFolder folder;
+// A model in E4M3 in folder/q.
+ModelSpec put_fp8_model(const ScratchFolder& folder) {
   const ModelSpec spec = shape_of(ModelKind::llama);
   put_model(folder, spec, Dtype::bf16);
   convert(folder.path(), folder / "q", {.dtype = ExportDtype::fp8_tensor});
+  return spec;
+}
+
+TEST(Export, in_fp8_encodes_other_eight_bits_anew) {
+  const ScratchFolder folder;
+  const ModelSpec spec = put_fp8_model(folder);
   // The same codes as those of INT8, one scale a tensor.
   const ModelFiles q = ModelFiles::open(posix_files(), folder / "q");
   std::vector<TensorSource> sources;
@@ -215,9 +221,7 @@ TEST(Export, in_fp8_encodes_other_eight_bits_anew) {
 // An inference server finds the scales that config.json promises.
 TEST(Export, as_stored_keeps_the_scales_of_inputs_and_of_the_cache) {
   const ScratchFolder folder;
-  const ModelSpec spec = shape_of(ModelKind::llama);
-  put_model(folder, spec, Dtype::bf16);
-  convert(folder.path(), folder / "q", {.dtype = ExportDtype::fp8_tensor});
+  const ModelSpec spec = put_fp8_model(folder);
   const ModelFiles q = ModelFiles::open(posix_files(), folder / "q");
   std::vector<TensorSource> sources;
   const std::vector<std::byte> one = encode_weights(std::vector<float>{0.5f}, Dtype::f32);

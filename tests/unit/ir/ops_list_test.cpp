@@ -38,6 +38,9 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
     EXPECT_EQ(def.takes_runs, std::holds_alternative<AdamwAttrs>(def.attrs()) ||
                                   std::holds_alternative<StateAttrs>(def.attrs()))
         << def.name;
+    EXPECT_EQ(def.takes_layouts, std::holds_alternative<GemmAttrs>(def.attrs()) ||
+                                     std::holds_alternative<TransposeAttrs>(def.attrs()))
+        << def.name;
     EXPECT_EQ(def.is_abstract, std::holds_alternative<UpdateAttrs>(def.attrs())) << def.name;
     if (def.is_centred) {
       EXPECT_TRUE(def.is_norm) << def.name;
@@ -49,7 +52,7 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
       EXPECT_TRUE(def.is_collective) << def.name;
     }
     if (def.is_transcendental) {
-      EXPECT_EQ(def.needs_unscaled, 1) << def.name;
+      EXPECT_EQ(def.needs_unscaled, SlotSet({Unary::x})) << def.name;
     }
     if (def.addend != kNoSlot) {
       EXPECT_TRUE(def.operands[def.addend].optional) << def.name;

@@ -8,7 +8,7 @@
 
 #include "formats/quantize.h"
 
-namespace octet {
+namespace octet::expansion {
 namespace {
 
 constexpr Dtype kElements[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::de8s, Dtype::de8u};
@@ -379,4 +379,4 @@ TEST(powers, have_the_same_bits_everywhere) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::expansion

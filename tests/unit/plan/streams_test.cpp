@@ -122,15 +122,17 @@ TEST(Streams, collectives_are_finished_before_who_needs_them) {
       "|r2 g0| +r3 u3 +g1 b1 b1 +r2 u2 +g0 b0 b0 |r1 r0| +r1 u1 +r0 u0 ");
 }
 
-// A norm of sums that left one by one stands behind all of them, in a run of its own.
-TEST(Streams, a_collective_of_what_others_made_begins_a_run) {
-  const std::string text = R"(graph "g" phase typed
+constexpr const char* kTwoSums = R"(graph "g" phase typed
 %0 = input batch "x" : f32[512]
 %1 = input step_scalar "clip" : f32[]
 %2 = mul(%0, %0) : f32[512] @ layer 1, backward, "a"
 %3 = mul(%2, %0) : f32[512] @ layer 0, backward, "a"
 %4 = reduce_scatter(%2) {ranks = 2} : f32[256] @ layer 1, update, "a"
-%5 = reduce_scatter(%3) {ranks = 2} : f32[256] @ layer 0, update, "a"
+%5 = reduce_scatter(%3) {ranks = 2} : f32[256] @ layer 0, update, "a")";
+
+// A norm of sums that left one by one stands behind all of them, in a run of its own.
+TEST(Streams, a_collective_of_what_others_made_begins_a_run) {
+  const std::string text = std::string(kTwoSums) + R"(
 %6, %7, %8 = sharded_norm(%1, %4) {ranks = 2} : f32[], f32[], bool[] @ update, "optimizer"
 output "norm" %6
 output "sum" %5
@@ -144,13 +146,7 @@ output "sum" %5
 
 // The first sum is finished while the second is still on its way.
 TEST(Streams, a_collective_is_finished_when_its_own_run_has_ended) {
-  const std::string text = R"(graph "g" phase typed
-%0 = input batch "x" : f32[512]
-%1 = input step_scalar "clip" : f32[]
-%2 = mul(%0, %0) : f32[512] @ layer 1, backward, "a"
-%3 = mul(%2, %0) : f32[512] @ layer 0, backward, "a"
-%4 = reduce_scatter(%2) {ranks = 2} : f32[256] @ layer 1, update, "a"
-%5 = reduce_scatter(%3) {ranks = 2} : f32[256] @ layer 0, update, "a"
+  const std::string text = std::string(kTwoSums) + R"(
 %6, %7, %8 = sharded_norm(%1, %4, %5) {ranks = 2} : f32[], f32[], bool[] @ update, "optimizer"
 output "norm" %6
 )";

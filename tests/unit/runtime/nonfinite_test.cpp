@@ -9,7 +9,7 @@
 #include "ir/parse.h"
 #include "unit/train/host_device.h"
 
-namespace octet {
+namespace octet::nonfinite {
 namespace {
 
 template <typename T>
@@ -122,4 +122,4 @@ TEST(NonfiniteWatch, finds_nothing_where_all_is_finite) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::nonfinite

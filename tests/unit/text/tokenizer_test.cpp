@@ -9,7 +9,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::tokenizer_cases {
 namespace {
 
 using test::error_of;
@@ -134,4 +134,4 @@ TEST(Llama2cTokenizer, meets_the_golden_ids_of_200_stories) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::tokenizer_cases

@@ -11,7 +11,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::word_pieces {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -312,4 +312,4 @@ TEST(EncodeTexts, a_tokenizer_without_a_template_of_pairs_takes_one_text) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::word_pieces

@@ -27,17 +27,11 @@ BaseLayer base_layer_of(const NodeView& view) {
 }
 
 RowLayer layer_of(const BaseLayer& layer) {
-  switch (layer.op) {
-    case OpCode::rms_norm:
-      return RowLayer::rms_norm;
-    case OpCode::layer_norm:
-      return RowLayer::layer_norm;
-    case OpCode::gated_act:
-      return RowLayer::gated_silu;
-    default:
-      return std::get<GeluAttrs>(layer.attrs).kind == GeluKind::erf ? RowLayer::gelu_erf
-                                                                    : RowLayer::gelu_tanh;
-  }
+  if (is_norm(layer.op))
+    return op_def(layer.op).is_centred ? RowLayer::layer_norm : RowLayer::rms_norm;
+  const auto* gelu = std::get_if<GeluAttrs>(&layer.attrs);
+  if (gelu == nullptr) return RowLayer::gated_silu;
+  return gelu->kind == GeluKind::erf ? RowLayer::gelu_erf : RowLayer::gelu_tanh;
 }
 
 // As the kernel that keeps operands has them.
@@ -82,27 +76,6 @@ CodesArg codes_of(const NodeView& view, const BaseLayer& layer) {
   return codes;
 }
 
-KernelId kernel_of(OpCode op) {
-  switch (op) {
-    case OpCode::rms_norm:
-      return KernelId::rms_norm;
-    case OpCode::rms_norm_quantize:
-      return KernelId::rms_norm_quantize;
-    case OpCode::layer_norm:
-      return KernelId::layer_norm;
-    case OpCode::layer_norm_quantize:
-      return KernelId::layer_norm_quantize;
-    case OpCode::gated_act:
-      return KernelId::gated_act;
-    case OpCode::gated_act_quantize:
-      return KernelId::gated_act_quantize;
-    case OpCode::gelu:
-      return KernelId::gelu;
-    default:
-      return KernelId::gelu_quantize;
-  }
-}
-
 // Where a norm's own operands and statistics are.
 void norm_places(const NodeView& view, RowLayerParams& p) {
   p.weight = unquantized_operand(view, operand_slot(view, "weight"));
@@ -141,11 +114,11 @@ RowLayerParams layer_params(const NodeView& view) {
   }
   return p;
 }
-template <bool kGeneric>
+template <KernelId kId, bool kGeneric>
 KernelSpec layer_spec(const NodeView& view) {
   RowLayerParams p = layer_params(view);
   p.generic = kGeneric;
-  return make_spec(kernel_of(view.node.op), p);
+  return make_spec(kId, p);
 }
 RowKind layer_kind(const NodeView& view) {
   const RowLayerParams p = layer_params(view);
@@ -161,14 +134,23 @@ int64_t layer_scratch(const NodeView& view) {
              : layer_scratch_bytes(norm ? std::get<0>(matrix_of(view.in(RmsNorm::x))) : 0);
 }
 
+template <KernelId kId>
+void add_layer(std::vector<Binding>& rows, OpCode op) {
+  add_rows<layer_applies, layer_kind>(rows, op, layer_scratch, layer_spec<kId, false>,
+                                      layer_spec<kId, true>);
+}
+
 }  // namespace
 
 void add_layer_rows(std::vector<Binding>& rows) {
-  using enum OpCode;
-  for (const OpCode op : {rms_norm, rms_norm_quantize, layer_norm, layer_norm_quantize, gated_act,
-                          gated_act_quantize, gelu, gelu_quantize})
-    add_rows<layer_applies, layer_kind>(rows, op, layer_scratch, layer_spec<false>,
-                                        layer_spec<true>);
+  add_layer<KernelId::rms_norm>(rows, OpCode::rms_norm);
+  add_layer<KernelId::rms_norm_quantize>(rows, OpCode::rms_norm_quantize);
+  add_layer<KernelId::layer_norm>(rows, OpCode::layer_norm);
+  add_layer<KernelId::layer_norm_quantize>(rows, OpCode::layer_norm_quantize);
+  add_layer<KernelId::gated_act>(rows, OpCode::gated_act);
+  add_layer<KernelId::gated_act_quantize>(rows, OpCode::gated_act_quantize);
+  add_layer<KernelId::gelu>(rows, OpCode::gelu);
+  add_layer<KernelId::gelu_quantize>(rows, OpCode::gelu_quantize);
 }
 
 }  // namespace octet::cuda
