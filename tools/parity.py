@@ -76,6 +76,34 @@ CASES = {
                            "rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}},
 }
 
+# Families that transformers 4 has not, or names otherwise: each with every field that it has away from its default.
+TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
+SMALL = {"hidden_size": 8, "intermediate_size": 12, "vocab_size": 19, "max_position_embeddings": 48, "rms_norm_eps": 1e-3} | TOKENS
+ONE = SMALL | {"num_hidden_layers": 1}
+THETA = {"rope_parameters": {"rope_type": "default", "rope_theta": 300.0}}
+BY_LAYER = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
+SCALED_BY_LAYER = {"rope_parameters": {
+    "full_attention": {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 8},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}}
+HALF = {"head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.75}}
+NEWER_CASES = {
+    "llama_longrope": ONE | {"model_type": "llama", "hidden_act": "gelu", "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 300.0, "factor": 6.0, "original_max_position_embeddings": 8,
+        "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.5]}},
+    "llama_mscale": ONE | {"model_type": "llama", "hidden_act": "relu2", "rope_parameters": YARN | {"mscale": 0.5, "mscale_all_dim": 1.5}},
+    "mistral_full": ONE | THETA | {"model_type": "mistral", "sliding_window": None, "hidden_act": "gelu_new", "head_dim": 8},
+    "qwen2_layers": SMALL | THETA | BY_LAYER | {"model_type": "qwen2", "use_sliding_window": True},
+    "qwen3_layers": SMALL | THETA | BY_LAYER | {"model_type": "qwen3", "use_sliding_window": True, "head_dim": 4, "hidden_act": "relu"},
+}
+OLDER_KINDS = {case["model_type"] for case in CASES.values()}
+NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
+for _name, _case in NEWER_CASES.items():
+    if _case["model_type"] not in OLDER_KINDS:
+        NEWER_KINDS.setdefault(_case["model_type"], _name)
+EPS_OF = {"starcoder2": "norm_epsilon", "nemotron": "norm_eps", "cohere2": "layer_norm_eps", "olmo": None}
+if not IS_4:
+    CASES |= NEWER_CASES
+
 
 def config_of(case):
     keys = dict(case) if case["model_type"] == "gpt2" else {**TINY, **case}
@@ -83,7 +111,7 @@ def config_of(case):
     if kind == "gpt_neox":
         for key in ("head_dim", "num_key_value_heads", "rms_norm_eps"):
             keys.pop(key, None)
-    if kind == "olmo":
+    if kind in EPS_OF:
         keys.pop("rms_norm_eps")
     return transformers.CONFIG_MAPPING[kind](**(with_older_keys(kind, keys) if IS_4 else keys))
 
@@ -287,6 +315,12 @@ RUNS = {
     "pythia": {"kind": "gpt_neox", "kv_heads": 4, "rope_share": 0.5},
     "neox_in_series": {"kind": "gpt_neox", "kv_heads": 4, "parallel_residual": False, "gelu": "erf"},
 }
+NEWER_RUNS = {
+    "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
+    "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
+}
+if not IS_4:
+    RUNS |= NEWER_RUNS
 # No width needs a second block of 128 that is not whole: transformers takes the scales' grid for an even one.
 RUN_SHAPE = {"hidden": 32, "layers": 2, "heads": 4, "kv_heads": 2, "ffn": 80, "vocab": 256, "seq": 24}
 FAR_NLL = 2e-6
@@ -327,6 +361,8 @@ def reads(folder):
     """The exports that another version of transformers loaded: this one's logits."""
     worst = 0.0
     for at in sorted(path.parent for path in pathlib.Path(folder).glob(f"*/{LOGITS}")):
+        if IS_4 and at.name in NEWER_CASES | NEWER_RUNS:
+            continue
         with safe_open(at / LOGITS, "pt") as file:
             tokens = file.get_tensor("tokens")
             far = {dtype: distance(logits_of(load(at / dtype), tokens), file.get_tensor(dtype))

@@ -4,9 +4,9 @@
 #include <span>
 #include <string_view>
 
-#include "nn/blocks.h"
 #include "nn/hf_keys.h"
 #include "nn/list.h"
+#include "nn/rotary_decoder.h"
 
 namespace octet {
 
@@ -19,9 +19,10 @@ constexpr ModelDef rotary_model(ModelKind kind, std::string_view name,
           .name = name,
           .architecture = architecture,
           .prefix = "model.",
+          .mlp = kDecoder.mlp == MlpShape::plain ? MlpKind::gelu : MlpKind::gated,
           .hf_keys = kRotaryKeys,
           .own_hf_keys = keys,
-          .hf_neutrals = kGatedNeutrals,
+          .hf_neutrals = {},
           .logits = [](Blocks& blocks) { return rotary_decoder(blocks, kDecoder); }};
 }
 
