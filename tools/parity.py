@@ -94,6 +94,8 @@ NEWER_CASES = {
     "mistral_full": ONE | THETA | {"model_type": "mistral", "sliding_window": None, "hidden_act": "gelu_new", "head_dim": 8},
     "qwen2_layers": SMALL | THETA | BY_LAYER | {"model_type": "qwen2", "use_sliding_window": True},
     "qwen3_layers": SMALL | THETA | BY_LAYER | {"model_type": "qwen3", "use_sliding_window": True, "head_dim": 4, "hidden_act": "relu"},
+    "gemma": ONE | THETA | {"model_type": "gemma", "head_dim": 6, "attention_bias": True, "tie_word_embeddings": False,
+                            "hidden_act": "gelu"},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -316,6 +318,7 @@ RUNS = {
     "neox_in_series": {"kind": "gpt_neox", "kv_heads": 4, "parallel_residual": False, "gelu": "erf"},
 }
 NEWER_RUNS = {
+    "gemma": {"kind": "gemma", "tied": True},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
