@@ -96,6 +96,9 @@ NEWER_CASES = {
     "qwen3_layers": SMALL | THETA | BY_LAYER | {"model_type": "qwen3", "use_sliding_window": True, "head_dim": 4, "hidden_act": "relu"},
     "gemma": ONE | THETA | {"model_type": "gemma", "head_dim": 6, "attention_bias": True, "tie_word_embeddings": False,
                             "hidden_act": "gelu"},
+    "gemma2": SMALL | THETA | BY_LAYER | {
+        "model_type": "gemma2", "head_dim": 6, "attention_bias": True, "tie_word_embeddings": False, "hidden_activation": "silu",
+        "query_pre_attn_scalar": 12, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 8.0},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -319,6 +322,8 @@ RUNS = {
 }
 NEWER_RUNS = {
     "gemma": {"kind": "gemma", "tied": True},
+    "gemma2": {"kind": "gemma2", "tied": True, "sliding_window": 6, "attention_softcap": 1.5, "logit_softcap": 2.5,
+               "query_pre_attn_scalar": 5},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
