@@ -99,6 +99,11 @@ NEWER_CASES = {
     "gemma2": SMALL | THETA | BY_LAYER | {
         "model_type": "gemma2", "head_dim": 6, "attention_bias": True, "tie_word_embeddings": False, "hidden_activation": "silu",
         "query_pre_attn_scalar": 12, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 8.0},
+    "gemma3": SMALL | BY_LAYER | {
+        "model_type": "gemma3_text", "head_dim": 6, "attention_bias": True, "hidden_activation": "gelu", "query_pre_attn_scalar": 24,
+        "final_logit_softcapping": 8.0, "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 300.0, "factor": 4.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -324,6 +329,8 @@ NEWER_RUNS = {
     "gemma": {"kind": "gemma", "tied": True},
     "gemma2": {"kind": "gemma2", "tied": True, "sliding_window": 6, "attention_softcap": 1.5, "logit_softcap": 2.5,
                "query_pre_attn_scalar": 5},
+    "gemma3": {"kind": "gemma3_text", "tied": True, "sliding_window": 6, "window_layers": [1, 0], "rope_scaling.type": "linear",
+               "rope_scaling.factor": 4, "window_rope_theta": 50},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
