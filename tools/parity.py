@@ -104,6 +104,12 @@ NEWER_CASES = {
         "final_logit_softcapping": 8.0, "rope_parameters": {
             "full_attention": {"rope_type": "linear", "rope_theta": 300.0, "factor": 4.0},
             "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}},
+    "phi3": SMALL | {"model_type": "phi3", "hidden_size": 16, "sliding_window": 4, "original_max_position_embeddings": 8,
+                     "tie_word_embeddings": True, "hidden_act": "gelu", "rope_parameters": {
+                         "rope_type": "longrope", "rope_theta": 300.0, "partial_rotary_factor": 0.75,
+                         "short_factor": [1.0, 1.25, 1.5], "long_factor": [2.0, 3.0, 4.5]}},
+    "phi3_short": ONE | {"model_type": "phi3", "original_max_position_embeddings": 16, "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 300.0, "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.5]}},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -331,6 +337,9 @@ NEWER_RUNS = {
                "query_pre_attn_scalar": 5},
     "gemma3": {"kind": "gemma3_text", "tied": True, "sliding_window": 6, "window_layers": [1, 0], "rope_scaling.type": "linear",
                "rope_scaling.factor": 4, "window_rope_theta": 50},
+    "phi3": {"kind": "phi3", "ffn": 64, "sliding_window": 6, "rope_share": 0.75, "rope_scaling.type": "longrope",
+             "rope_scaling.factor": 0, "rope_scaling.original_max_position": 8, "rope_scaling.short_factor": [1, 1.25, 1.5],
+             "rope_scaling.long_factor": [2, 3, 4.5]},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
