@@ -110,6 +110,7 @@ NEWER_CASES = {
                          "short_factor": [1.0, 1.25, 1.5], "long_factor": [2.0, 3.0, 4.5]}},
     "phi3_short": ONE | {"model_type": "phi3", "original_max_position_embeddings": 16, "rope_parameters": {
         "rope_type": "longrope", "rope_theta": 300.0, "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.5]}},
+    "olmo3": SMALL | BY_LAYER | SCALED_BY_LAYER | {"model_type": "olmo3", "attention_bias": True, "hidden_act": "gelu"},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -340,6 +341,8 @@ NEWER_RUNS = {
     "phi3": {"kind": "phi3", "ffn": 64, "sliding_window": 6, "rope_share": 0.75, "rope_scaling.type": "longrope",
              "rope_scaling.factor": 0, "rope_scaling.original_max_position": 8, "rope_scaling.short_factor": [1, 1.25, 1.5],
              "rope_scaling.long_factor": [2, 3, 4.5]},
+    "olmo3": {"kind": "olmo3", "sliding_window": 6, "window_layers": [1, 0], "rope_scaling.type": "yarn", "rope_scaling.factor": 4,
+              "rope_scaling.original_max_position": 8, "window_rope_theta": 50},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
