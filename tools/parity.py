@@ -111,6 +111,9 @@ NEWER_CASES = {
     "phi3_short": ONE | {"model_type": "phi3", "original_max_position_embeddings": 16, "rope_parameters": {
         "rope_type": "longrope", "rope_theta": 300.0, "short_factor": [1.0, 1.5], "long_factor": [2.0, 3.5]}},
     "olmo3": SMALL | BY_LAYER | SCALED_BY_LAYER | {"model_type": "olmo3", "attention_bias": True, "hidden_act": "gelu"},
+    "granite": ONE | THETA | {
+        "model_type": "granite", "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "hidden_act": "gelu",
+        "embedding_multiplier": 3.0, "attention_multiplier": 0.7, "residual_multiplier": 0.3, "logits_scaling": 2.5},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -343,6 +346,7 @@ NEWER_RUNS = {
              "rope_scaling.long_factor": [2, 3, 4.5]},
     "olmo3": {"kind": "olmo3", "sliding_window": 6, "window_layers": [1, 0], "rope_scaling.type": "yarn", "rope_scaling.factor": 4,
               "rope_scaling.original_max_position": 8, "window_rope_theta": 50},
+    "granite": {"kind": "granite", "tied": True, "embedding_multiplier": 3, "residual_multiplier": 0.3, "logits_scaling": 2.5},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
