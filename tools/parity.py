@@ -115,6 +115,8 @@ NEWER_CASES = {
         "model_type": "granite", "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "hidden_act": "gelu",
         "embedding_multiplier": 3.0, "attention_multiplier": 0.7, "residual_multiplier": 0.3, "logits_scaling": 2.5},
     "glm": ONE | HALF | {"model_type": "glm", "attention_bias": True, "tie_word_embeddings": True, "hidden_act": "gelu"},
+    "glm4": ONE | HALF | {"model_type": "glm4", "attention_bias": False, "tie_word_embeddings": True, "hidden_act": "gelu"},
+    "glm4_bias": ONE | HALF | {"model_type": "glm4"},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -349,6 +351,7 @@ NEWER_RUNS = {
               "rope_scaling.original_max_position": 8, "window_rope_theta": 50},
     "granite": {"kind": "granite", "tied": True, "embedding_multiplier": 3, "residual_multiplier": 0.3, "logits_scaling": 2.5},
     "glm": {"kind": "glm", "ffn": 64, "rope_share": 0.5, "attention_bias": True},
+    "glm4": {"kind": "glm4", "ffn": 64, "rope_share": 0.5, "attention_bias": True},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
