@@ -117,6 +117,9 @@ NEWER_CASES = {
     "glm": ONE | HALF | {"model_type": "glm", "attention_bias": True, "tie_word_embeddings": True, "hidden_act": "gelu"},
     "glm4": ONE | HALF | {"model_type": "glm4", "attention_bias": False, "tie_word_embeddings": True, "hidden_act": "gelu"},
     "glm4_bias": ONE | HALF | {"model_type": "glm4"},
+    "starcoder2": SMALL | THETA | {"model_type": "starcoder2", "norm_epsilon": 1e-3, "sliding_window": 4, "hidden_act": "gelu",
+                                   "tie_word_embeddings": False},
+    "starcoder2_plain": ONE | THETA | {"model_type": "starcoder2", "use_bias": False, "tie_word_embeddings": True},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -352,6 +355,7 @@ NEWER_RUNS = {
     "granite": {"kind": "granite", "tied": True, "embedding_multiplier": 3, "residual_multiplier": 0.3, "logits_scaling": 2.5},
     "glm": {"kind": "glm", "ffn": 64, "rope_share": 0.5, "attention_bias": True},
     "glm4": {"kind": "glm4", "ffn": 64, "rope_share": 0.5, "attention_bias": True},
+    "starcoder2": {"kind": "starcoder2", "tied": True, "sliding_window": 6, "attention_bias": True},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
