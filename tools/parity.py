@@ -120,6 +120,7 @@ NEWER_CASES = {
     "starcoder2": SMALL | THETA | {"model_type": "starcoder2", "norm_epsilon": 1e-3, "sliding_window": 4, "hidden_act": "gelu",
                                    "tie_word_embeddings": False},
     "starcoder2_plain": ONE | THETA | {"model_type": "starcoder2", "use_bias": False, "tie_word_embeddings": True},
+    "ministral": SMALL | THETA | BY_LAYER | {"model_type": "ministral", "tie_word_embeddings": True, "hidden_act": "gelu", "head_dim": 6},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -356,6 +357,7 @@ NEWER_RUNS = {
     "glm": {"kind": "glm", "ffn": 64, "rope_share": 0.5, "attention_bias": True},
     "glm4": {"kind": "glm4", "ffn": 64, "rope_share": 0.5, "attention_bias": True},
     "starcoder2": {"kind": "starcoder2", "tied": True, "sliding_window": 6, "attention_bias": True},
+    "ministral": {"kind": "ministral", "sliding_window": 6, "window_layers": [1, 0]},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
