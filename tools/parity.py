@@ -126,6 +126,7 @@ NEWER_CASES = {
         "beta_slow": 2.0, "mscale": 0.5, "mscale_all_dim": 1.5, "llama_4_scaling_beta": 0.7}},
     "seed_oss": ONE | THETA | {"model_type": "seed_oss", "attention_bias": True, "attention_out_bias": True, "mlp_bias": True,
                                "tie_word_embeddings": True, "hidden_act": "gelu", "head_dim": 6},
+    "arcee": ONE | THETA | {"model_type": "arcee", "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "head_dim": 6},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -366,6 +367,7 @@ NEWER_RUNS = {
     "ministral3": {"kind": "ministral3", "rope_scaling.type": "yarn", "rope_scaling.factor": 4, "rope_scaling.original_max_position": 8,
                    "rope_scaling.mscale": 0.5, "rope_scaling.mscale_all_dim": 1.5, "rope_scaling.llama_4_scaling_beta": 0.7},
     "seed_oss": {"kind": "seed_oss", "attention_bias": True, "attention_out_bias": True},
+    "arcee": {"kind": "arcee", "mlp_bias": True},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
