@@ -127,6 +127,8 @@ NEWER_CASES = {
     "seed_oss": ONE | THETA | {"model_type": "seed_oss", "attention_bias": True, "attention_out_bias": True, "mlp_bias": True,
                                "tie_word_embeddings": True, "hidden_act": "gelu", "head_dim": 6},
     "arcee": ONE | THETA | {"model_type": "arcee", "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "head_dim": 6},
+    "nemotron": ONE | HALF | {"model_type": "nemotron", "attention_bias": True, "mlp_bias": True, "norm_eps": 1e-3,
+                              "tie_word_embeddings": True},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -368,6 +370,7 @@ NEWER_RUNS = {
                    "rope_scaling.mscale": 0.5, "rope_scaling.mscale_all_dim": 1.5, "rope_scaling.llama_4_scaling_beta": 0.7},
     "seed_oss": {"kind": "seed_oss", "attention_bias": True, "attention_out_bias": True},
     "arcee": {"kind": "arcee", "mlp_bias": True},
+    "nemotron": {"kind": "nemotron", "rope_share": 0.5, "mlp_bias": True},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
