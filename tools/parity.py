@@ -129,6 +129,11 @@ NEWER_CASES = {
     "arcee": ONE | THETA | {"model_type": "arcee", "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "head_dim": 6},
     "nemotron": ONE | HALF | {"model_type": "nemotron", "attention_bias": True, "mlp_bias": True, "norm_eps": 1e-3,
                               "tie_word_embeddings": True},
+    "cohere2": SMALL | THETA | BY_LAYER | {"model_type": "cohere2", "layer_norm_eps": 1e-3, "logit_scale": 0.7, "hidden_act": "gelu",
+                                           "tie_word_embeddings": True},
+    # Without rotary positions the gradient of a bias of keys is nothing but rounding: in a layer with them.
+    "cohere2_bias": ONE | THETA | {"model_type": "cohere2", "attention_bias": True, "layer_types": ["sliding_attention"],
+                                   "sliding_window": 4},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -371,6 +376,7 @@ NEWER_RUNS = {
     "seed_oss": {"kind": "seed_oss", "attention_bias": True, "attention_out_bias": True},
     "arcee": {"kind": "arcee", "mlp_bias": True},
     "nemotron": {"kind": "nemotron", "rope_share": 0.5, "mlp_bias": True},
+    "cohere2": {"kind": "cohere2", "tied": True, "sliding_window": 6, "window_layers": [1, 0], "logit_scale": 0.7},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
