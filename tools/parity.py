@@ -134,6 +134,8 @@ NEWER_CASES = {
     # Without rotary positions the gradient of a bias of keys is nothing but rounding: in a layer with them.
     "cohere2_bias": ONE | THETA | {"model_type": "cohere2", "attention_bias": True, "layer_types": ["sliding_attention"],
                                    "sliding_window": 4},
+    "exaone4": SMALL | THETA | BY_LAYER | {"model_type": "exaone4", "tie_word_embeddings": True, "hidden_act": "gelu", "head_dim": 6},
+    "exaone4_full": ONE | THETA | {"model_type": "exaone4", "sliding_window": None, "layer_types": ["full_attention"]},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
@@ -377,6 +379,7 @@ NEWER_RUNS = {
     "arcee": {"kind": "arcee", "mlp_bias": True},
     "nemotron": {"kind": "nemotron", "rope_share": 0.5, "mlp_bias": True},
     "cohere2": {"kind": "cohere2", "tied": True, "sliding_window": 6, "window_layers": [1, 0], "logit_scale": 0.7},
+    "exaone4": {"kind": "exaone4", "sliding_window": 6, "window_layers": [1, 0]},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }
