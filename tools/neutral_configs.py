@@ -22,7 +22,7 @@ CLOSE = 1e-6
 
 # Of generation by transformers: octet's flags take their place.
 GENERATION = {
-    "bad_words_ids": ([[3]], [[4, 5]]), "diversity_penalty": (0.5, 2.0), "do_sample": (True, None), "early_stopping": (True, "never"),
+    "bad_words_ids": ([[3]], [[4, 5]]), "cache_implementation": ("hybrid", "static"), "diversity_penalty": (0.5, 2.0), "do_sample": (True, None), "early_stopping": (True, "never"),
     "encoder_no_repeat_ngram_size": (2, 3), "exponential_decay_length_penalty": ([2, 1.5], [3, 2.0]), "length_penalty": (0.5, 2.0),
     "max_length": (4, 900), "min_length": (3, 5), "no_repeat_ngram_size": (2, 3), "num_beam_groups": (2, 3), "num_beams": (2, 3),
     "num_return_sequences": (2, 3), "remove_invalid_values": (True, None), "repetition_penalty": (1.5, 0.5), "temperature": (0.3, 2.0),

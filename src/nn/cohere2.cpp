@@ -16,11 +16,22 @@ constexpr HfKey kKeys[] = {
     kLayerTypes,
     {.field = "logit_scale", .key = "logit_scale", .absent = 0.0625}};
 
+// Of the same architecture in words that no program reads.
+constexpr HfNeutral kNeutrals[] = {
+    {.key = "rotary_pct", .value = "1.0"},
+    {.key = "position_embedding_type", .value = "\"rope_gptj\""},
+    {.key = "order_of_interleaved_layers", .value = "\"local_attn_first\""},
+    {.key = "layer_switch", .value = "4"},
+    {.key = "use_parallel_block", .value = "true"},
+    {.key = "use_gated_activation", .value = "true"},
+    {.key = "use_embedding_sharing", .value = "true"},
+    {.key = "use_parallel_embedding", .value = "true", .also = "false"}};
+
 constexpr ModelDef definition() {
   ModelDef def = rotary_model<RotaryDecoder{.norm = &Blocks::layer_norm_without_bias,
                                             .place = NormPlace::shared,
                                             .pairs = RotaryPairs::neighbours}>(
-      ModelKind::cohere2, "cohere2", "Cohere2ForCausalLM", kKeys);
+      ModelKind::cohere2, "cohere2", "Cohere2ForCausalLM", kKeys, kNeutrals);
   def.full_every = 4;
   def.rotated = RotatedLayers::windows;
   return def;

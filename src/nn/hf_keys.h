@@ -161,6 +161,7 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "pretraining_tp",
     // of generation
     "bad_words_ids",
+    "cache_implementation",
     "chunk_size_feed_forward",
     "diversity_penalty",
     "do_sample",

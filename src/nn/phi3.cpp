@@ -17,9 +17,14 @@ constexpr HfKey kKeys[] = {
      .older = "rope/original_max_position_embeddings",
      .absent = 4096}};
 
+// What Phi 4 mini's files say, and no program reads.
+constexpr HfNeutral kNeutrals[] = {{.key = "lm_head_bias", .value = "false"},
+                                   {.key = "full_attn_mod", .value = "1"},
+                                   {.key = "interpolate_factor", .value = "1"}};
+
 }  // namespace
 
 constinit const ModelDef kPhi3 = rotary_model<RotaryDecoder{.fused = Fused::all}>(
-    ModelKind::phi3, "phi3", "Phi3ForCausalLM", kKeys);
+    ModelKind::phi3, "phi3", "Phi3ForCausalLM", kKeys, kNeutrals);
 
 }  // namespace octet

@@ -10,11 +10,12 @@
 
 namespace octet {
 
-// `keys` of its config.json are its own (ModelDef::own_hf_keys); kDecoder says where it differs
-// from Llama.
+// `keys` and `neutrals` of its config.json are its own (ModelDef::own_hf_keys); kDecoder says where
+// it differs from Llama.
 template <RotaryDecoder kDecoder = RotaryDecoder{}>
 constexpr ModelDef rotary_model(ModelKind kind, std::string_view name,
-                                std::string_view architecture, std::span<const HfKey> keys) {
+                                std::string_view architecture, std::span<const HfKey> keys,
+                                std::span<const HfNeutral> neutrals = {}) {
   return {.kind = kind,
           .name = name,
           .architecture = architecture,
@@ -22,7 +23,7 @@ constexpr ModelDef rotary_model(ModelKind kind, std::string_view name,
           .mlp = kDecoder.mlp == MlpShape::plain ? MlpKind::gelu : MlpKind::gated,
           .hf_keys = kRotaryKeys,
           .own_hf_keys = keys,
-          .hf_neutrals = {},
+          .hf_neutrals = neutrals,
           .logits = [](Blocks& blocks) { return rotary_decoder(blocks, kDecoder); }};
 }
 

@@ -14,6 +14,13 @@ constexpr HfKey kKeys[] = {
     {.field = "sliding_window", .key = "sliding_window", .absent = 0, .zero_is_null = true},
     {.field = "tied", .key = "tie_word_embeddings", .absent = 1}};
 
+constexpr HfNeutral kNeutrals[] = {{.key = "norm_type", .value = "\"layer_norm\""},
+                                   {.key = "mlp_type", .value = "\"default\""},
+                                   {.key = "layer_norm_epsilon", .value = "1e-05"},
+                                   {.key = "scale_attn_weights", .value = "true"},
+                                   {.key = "attention_softmax_in_fp32", .value = "true"},
+                                   {.key = "scale_attention_softmax_in_fp32", .value = "true"}};
+
 ValueId mlp(Blocks& b, ValueId x) {
   const WithBias bias = b.spec().attention_bias ? WithBias::yes : WithBias::no;
   const ValueId wide = b.linear(x, "mlp.c_fc", b.spec().ffn, {.bias = bias});
@@ -34,7 +41,8 @@ ValueId logits(Blocks& b) {
 }
 
 constexpr ModelDef definition() {
-  ModelDef def = rotary_model(ModelKind::starcoder2, "starcoder2", "Starcoder2ForCausalLM", kKeys);
+  ModelDef def =
+      rotary_model(ModelKind::starcoder2, "starcoder2", "Starcoder2ForCausalLM", kKeys, kNeutrals);
   def.mlp = MlpKind::gelu;
   def.logits = logits;
   return def;
