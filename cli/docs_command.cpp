@@ -41,7 +41,7 @@ OrderedJson models_json() {
     all.push_back({{"model_type", model->name},
                    {"class", model->architecture},
                    {"positions", model->positions == Positions::rotary ? "rotary" : "learned"},
-                   {"mlp", model->mlp == MlpKind::gated ? "SwiGLU" : "GELU"},
+                   {"mlp", model->mlp == MlpKind::gated ? "gated" : "two linears"},
                    {"keys", keys_of(*model)}});
   }
   return all;

@@ -13,15 +13,16 @@ transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 torch.set_num_threads(1)
 
-DECODERS = ["llama_llama3", "mistral", "qwen2_window", "qwen3_yarn", "olmo", "olmo2", "smollm3", "gpt2", "pythia"]
+DECODERS = ["llama_llama3", "mistral", "qwen2_window", "qwen3_yarn", "olmo", "olmo2", "smollm3", "gpt2", "pythia",
+            *parity.NEWER_KINDS.values()]
 ENCODERS = ["bert_masked", "bert_classes", "bert_span", "bert_features", "roberta_masked", "roberta_classes",
             "distilbert_masked", "distilbert_classes", "vit", "deit", "resnet_basic", "resnet_bottleneck"]
-ALL = "llama mistral qwen2 qwen3 olmo olmo2 smollm3 gpt2 gpt_neox bert roberta distilbert vit deit resnet"
+ALL = " ".join([*(parity.CASES[name]["model_type"] for name in DECODERS), "bert roberta distilbert vit deit resnet"])
 CLOSE = 1e-6
 
 # Of generation by transformers: octet's flags take their place.
 GENERATION = {
-    "bad_words_ids": ([[3]], [[4, 5]]), "diversity_penalty": (0.5, 2.0), "do_sample": (True, None), "early_stopping": (True, "never"),
+    "bad_words_ids": ([[3]], [[4, 5]]), "cache_implementation": ("hybrid", "static"), "diversity_penalty": (0.5, 2.0), "do_sample": (True, None), "early_stopping": (True, "never"),
     "encoder_no_repeat_ngram_size": (2, 3), "exponential_decay_length_penalty": ([2, 1.5], [3, 2.0]), "length_penalty": (0.5, 2.0),
     "max_length": (4, 900), "min_length": (3, 5), "no_repeat_ngram_size": (2, 3), "num_beam_groups": (2, 3), "num_beams": (2, 3),
     "num_return_sequences": (2, 3), "remove_invalid_values": (True, None), "repetition_penalty": (1.5, 0.5), "temperature": (0.3, 2.0),
@@ -41,7 +42,7 @@ SOFTWARE = {
     "transformers.js_config": ({"dtype": "q4"}, {}), "unsloth_fixed": (True, False), "unsloth_version": ("2024.1", "1"),
     "use_cache": (False, True), "gradient_checkpointing": (True, False), "chunk_size_feed_forward": (1, 2),
     "reorder_and_upcast_attn": (True, False), "tp_plan": ({"layers.*.mlp": "colwise"}, {}), "use_flash_attn": (True, False),
-    "pretraining_tp": (2, 4), "tie_weights_": (True, False),
+    "pretraining_tp": (2, 4), "tie_weights_": (True, False), "_sliding_window_pattern": (2, 3),
 }
 # Of training: how weights begin, and the random parts, which Octet's training does not have.
 TRAINING = {
@@ -67,7 +68,8 @@ GIVEN = {"dtype": "the program's own choice of a recipe", "torch_dtype": "the pr
 # The keys of a rotary scaling that this type of scaling does not read.
 ROPE = {"factor": (2.0, 7.0), "low_freq_factor": (0.5, 2.0), "high_freq_factor": (3.0, 9.0), "beta_fast": (16.0, 64.0),
         "beta_slow": (0.5, 3.0), "truncate": (False, True), "attention_factor": (0.5, 2.0),
-        "original_max_position_embeddings": (8, 128)}
+        "original_max_position_embeddings": (8, 128), "mscale": (0.5, 2.0), "mscale_all_dim": (0.5, 2.0),
+        "short_factor": ([1.5, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 2.0]), "long_factor": ([1.5, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 2.0])}
 ROPE_READS = {"default": [], "linear": ["factor"], "dynamic": ["factor", "original_max_position_embeddings"],
               "llama3": ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]}
 

@@ -35,6 +35,8 @@ def says(now, before):
     """Objects may say more than they did, such as beta_fast of YaRN."""
     if isinstance(before, dict) and isinstance(now, dict) and "rope_type" in before:
         return all(now.get(key, "none") == value for key, value in before.items())
+    if isinstance(before, dict) and isinstance(now, dict) and "full_attention" in before:
+        return now.keys() == before.keys() and all(says(now[key], value) for key, value in before.items())
     return now == before
 
 

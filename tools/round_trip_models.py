@@ -26,7 +26,8 @@ OFF_OF = {"llama_llama3": {"attention_bias": True, "mlp_bias": True}, "mistral":
           "qwen3_yarn": {}, "olmo": ROPE | {"attention_bias": True}, "olmo2": ROPE | {"attention_bias": True},
           "smollm3": ROPE | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
           "gpt2": {"n_positions": 40, "layer_norm_epsilon": 1e-3, "activation_function": "gelu"},
-          "pythia": {"layer_norm_eps": 1e-3, "hidden_act": "gelu_new", "use_parallel_residual": False, "attention_bias": False}}
+          "pythia": {"layer_norm_eps": 1e-3, "hidden_act": "gelu_new", "use_parallel_residual": False, "attention_bias": False},
+          **{name: {} for name in parity.NEWER_KINDS.values()}}
 SENTENCE_FILES = ["modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
                   "2_Normalize/config.json"]
 # Heads of transformers on a body that Octet reads; of the last it reads the hidden tokens', too.

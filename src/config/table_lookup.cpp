@@ -52,6 +52,7 @@ struct ExpectedText {
   std::string operator()(const ModelField* field) const {
     if (std::holds_alternative<bool ModelSpec::*>(field->member)) return "true or false";
     if (std::holds_alternative<ModelList>(field->member)) return bounded("a list of integers");
+    if (std::holds_alternative<ModelNumbers>(field->member)) return bounded("a list of numbers");
     const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field->member);
     return bounded(is_integer ? "an integer" : "a number");
   }

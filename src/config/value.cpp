@@ -114,7 +114,7 @@ struct ReadValue {
     if (numbers.empty()) fail();
     values = std::move(numbers);
   }
-  // 0: what the model fills in.
+  // 0, where it is no item: what the model fills in.
   void read(std::vector<int64_t>& values) const {
     std::vector<int64_t> numbers;
     for_each_item([&](const YAML::Node& item) {
@@ -123,7 +123,9 @@ struct ReadValue {
       if (!number || !is_within(row.limits.bounds, static_cast<double>(*number))) fail_item(item);
       numbers.push_back(*number);
     });
-    if (numbers == std::vector<int64_t>{0}) numbers.clear();
+    const auto* field = std::get_if<const ModelField*>(&row.field);
+    const bool is_item = field != nullptr && is_within((*field)->bounds, 0);
+    if (numbers == std::vector<int64_t>{0} && !is_item) numbers.clear();
     values = std::move(numbers);
   }
   void read(std::vector<std::string>& values) const {
@@ -184,6 +186,13 @@ struct ReadValue {
   template <typename T>
   void read_member(T ModelSpec::*member) const {
     read(config.model.*member);
+  }
+  // 0: what the model fills in.
+  void read_member(ModelNumbers member) const {
+    std::vector<double> numbers;
+    for_each_item([&](const YAML::Node& item) { numbers.push_back(item_number(item)); });
+    if (numbers == std::vector<double>{0}) numbers.clear();
+    config.model.*member = std::move(numbers);
   }
   void read_member(const ModelEnum* member) const {
     const std::vector<std::string> names = member->names();

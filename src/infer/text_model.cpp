@@ -238,6 +238,7 @@ bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype
   AttentionAttrs attrs{.kv_len = kRows, .heads = spec.heads, .kv_heads = spec.kv_heads};
   attrs.head_dim = spec.head_dim;
   attrs.window = spec.sliding_window;
+  attrs.softcap = spec.attention_softcap;
   const auto input = [&](const char* name, Dtype type, Shape shape) {
     return b.input(InputKind::batch, name, {.dtype = type, .shape = std::move(shape)});
   };

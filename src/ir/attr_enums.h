@@ -26,7 +26,7 @@ enum class AttentionMask : uint8_t { full, causal };
 // What keys become in functions with a KV cache: none is kept; it grows by those of each call; they
 // are written once, and every call reads them.
 enum class AttentionKeys : uint8_t { own, appended, fixed };
-enum class RopeScaling : uint8_t { none, linear, llama3, dynamic, yarn };
+enum class RopeScaling : uint8_t { none, linear, llama3, dynamic, yarn, longrope };
 
 constexpr std::string_view enum_name(Dtype dtype) {
   return dtype_name(dtype);
@@ -53,7 +53,7 @@ constexpr auto value_names(GemmRole) {
   return name_list("other", "forward", "dgrad", "wgrad");
 }
 constexpr auto value_names(RopeScaling) {
-  return name_list("none", "linear", "llama3", "dynamic", "yarn");
+  return name_list("none", "linear", "llama3", "dynamic", "yarn", "longrope");
 }
 constexpr auto value_names(AttentionMask) {
   return name_list("full", "causal");

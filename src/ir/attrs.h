@@ -31,7 +31,8 @@ struct NormAttrs {
   bool amax = false;
   OCTET_ATTRS(NormAttrs) { f("eps", s.eps), f("amax", s.amax); }
 };
-// seq: of dynamic; beta_fast, beta_slow, truncate: of yarn (ir/ops/rope.h).
+// seq: of dynamic; beta_fast, beta_slow, truncate: of yarn; divisors: of longrope, one a pair
+// (ir/ops/rope.h).
 struct RopeAttrs {
   int64_t heads = 1, head_dim = 2;
   double theta = 10000;
@@ -41,29 +42,32 @@ struct RopeAttrs {
   int64_t original_max_position = 8192, seq = 0;
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;
+  std::vector<double> divisors = {};
   OCTET_ATTRS(RopeAttrs) {
     f("heads", s.heads), f("head_dim", s.head_dim), f("theta", s.theta), f("inverse", s.inverse);
     f("scaling", s.scaling), f("factor", s.factor), f("low_freq_factor", s.low_freq_factor);
-    f("high_freq_factor", s.high_freq_factor);
-    f("original_max_position", s.original_max_position), f("seq", s.seq);
-    f("beta_fast", s.beta_fast), f("beta_slow", s.beta_slow), f("truncate", s.truncate);
-    f("amax", s.amax);
+    f("high_freq_factor", s.high_freq_factor), f("original_max_position", s.original_max_position);
+    f("seq", s.seq), f("beta_fast", s.beta_fast), f("beta_slow", s.beta_slow);
+    f("truncate", s.truncate), f("amax", s.amax);
+    if (!std::is_const_v<Self> || !s.divisors.empty()) f("divisors", s.divisors);
   }
 };
 // q_len and kv_len: queries and keys a batch entry. window: keys that a query sees, its own the
-// last (of a full mask as many behind it); 0: all. bias_gradient: attention_grad makes that of the
-// bias.
+// last (of a full mask as many behind it); 0: all. softcap: scaled products s become softcap tanh(s
+// / softcap); 0: they stay. bias_gradient: attention_grad makes that of the bias.
 struct AttentionAttrs {
   int64_t batch = 1, q_len = 1, kv_len = 1, heads = 1, kv_heads = 1, head_dim = 1;
   double scale = 1;
   AttentionMask mask = AttentionMask::causal;
   int64_t window = 0;
+  double softcap = 0;
   AttentionKeys keys = AttentionKeys::appended;
   bool bias_gradient = false;
   OCTET_ATTRS(AttentionAttrs) {
     f("batch", s.batch), f("q_len", s.q_len), f("kv_len", s.kv_len), f("heads", s.heads);
     f("kv_heads", s.kv_heads), f("head_dim", s.head_dim), f("scale", s.scale), f("mask", s.mask);
     f("window", s.window), f("keys", s.keys), f("bias_gradient", s.bias_gradient);
+    if (!std::is_const_v<Self> || s.softcap != 0) f("softcap", s.softcap);
   }
 };
 // cache_write: so many entries of so many rows.
@@ -81,8 +85,8 @@ struct GeluAttrs {
   bool amax = false;
   OCTET_ATTRS(GeluAttrs) { f("kind", s.kind), f("amax", s.amax); }
 };
-// Quantizers: the magnitude that amax is mapped to, and by which rule; the rest the type of the
-// result says. source: the type whose bits hybrid rounding (hr) draws from. limit: of a tensor
+// Quantizers: the magnitude that amax is mapped to, and by which rule; the type of the result says
+// the rest. source: the type whose bits hybrid rounding (hr) draws from. limit: of a tensor
 // with a given scale; where |x / scale| is above it the code is NaN, which GEMMs carry on, where a
 // saturated one would hide what happened; 0: no limit.
 struct QuantizeAttrs {
@@ -92,8 +96,7 @@ struct QuantizeAttrs {
   Dtype source = Dtype::f32;
   double limit = 0;
   OCTET_ATTRS(QuantizeAttrs) {
-    f("target", s.target), f("rule", s.rule);
-    f("rounding", s.rounding), f("source", s.source);
+    f("target", s.target), f("rule", s.rule), f("rounding", s.rounding), f("source", s.source);
     if (!std::is_const_v<Self> || s.limit != 0) f("limit", s.limit);  // printed where there is one
   }
   // What kernels that quantize as they store know.
@@ -124,8 +127,7 @@ struct NormQuantizeAttrs {
   QuantizeAttrs q;
   bool both = false;
   OCTET_ATTRS(NormQuantizeAttrs) {
-    f("eps", s.norm.eps);
-    QuantizeAttrs::fields(s.q, f), f("both", s.both);
+    f("eps", s.norm.eps), QuantizeAttrs::fields(s.q, f), f("both", s.both);
   }
 };
 // kept_target: of the operands that an activation keeps beside its result, quantized as
@@ -165,8 +167,7 @@ struct AdamwAttrs {
     f("expand_m", s.expand_m), f("expand_v", s.expand_v);
     f("stochastic_m", s.stochastic_m), f("stochastic_v", s.stochastic_v);
     f("stochastic_w", s.stochastic_w), f("math", s.math), f("stream", s.stream), f("seed", s.seed);
-    f("first", s.first);
-    f("amax", s.amax);
+    f("first", s.first), f("amax", s.amax);
   }
 };
 // update: of its values the first so many are scalars of the step, the others states. shape: of the

@@ -287,6 +287,8 @@ class Parser : TextCursor {
       if (!target) keyword("false");
     } else if constexpr (std::is_same_v<T, Shape>) {
       target = shape();
+    } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+      target = list<double>();
     } else if constexpr (std::is_enum_v<T>) {
       target = enumerator<T>();
     } else {

@@ -16,6 +16,8 @@ std::string attr_text(const T& value) {
     return value ? "true" : "false";
   } else if constexpr (std::is_same_v<T, Shape>) {
     return to_string(value);
+  } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+    return fmt::format("[{}]", fmt::join(value, ", "));
   } else if constexpr (std::is_enum_v<T>) {
     return std::string(enum_name(value));
   } else {

@@ -119,15 +119,17 @@ class TextCursor {
     }
     fail(known);
   }
-  Shape shape() {
-    Shape dims;
+  Shape shape() { return list<int64_t>(); }
+  template <typename T>
+  std::vector<T> list() {
+    std::vector<T> numbers;
     expect('[');
-    if (accept(']')) return dims;
+    if (accept(']')) return numbers;
     do {
-      dims.push_back(number<int64_t>());
+      numbers.push_back(number<T>());
     } while (accept(','));
     expect(']');
-    return dims;
+    return numbers;
   }
 
   std::string_view text_;

@@ -11,10 +11,6 @@ namespace {
 
 constexpr double kInitStd = 0.02;  // GPT-2's
 
-WithBias bias_if(bool has_bias) {
-  return has_bias ? WithBias::yes : WithBias::no;
-}
-
 // "q_proj" of "self_attn.q_proj"; what is named twice in a layer ("attn.c_proj", "mlp.c_proj")
 // keeps its parent.
 std::string_view origin_of(std::string_view path) {
@@ -171,87 +167,16 @@ ValueId Blocks::head(ValueId x, std::string_view embedding_name) {
   return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
 }
 
-ValueId Blocks::rms_norm(ValueId x, std::string_view path) {
-  module(path);
-  const ValueId w = parameter(
-      {.name = name(path, "weight"), .shape = {builder_.shape(x)[1]}, .init = Init::ones});
-  return builder_.emit(OpCode::rms_norm, NormAttrs{.eps = spec_.norm_eps}, {x, w})[RmsNorm::y];
-}
-
-ValueId Blocks::layer_norm(ValueId x, std::string_view path) {
-  module(path);
-  const Shape shape = {spec_.hidden};
-  const ValueId w = parameter({.name = name(path, "weight"), .shape = shape, .init = Init::ones});
-  const ValueId b = parameter({.name = name(path, "bias"), .shape = shape, .init = Init::zeros});
-  return builder_.emit(OpCode::layer_norm, NormAttrs{.eps = spec_.norm_eps},
-                       {x, w, b})[LayerNorm::y];
-}
-
-ValueId Blocks::layer_norm_without_weights(ValueId x, std::string_view path) {
-  module(path);
-  return builder_.emit(OpCode::layer_norm, NormAttrs{.eps = spec_.norm_eps}, {x})[LayerNorm::y];
-}
-
-// Whether this layer's queries and keys are rotated.
-bool Blocks::has_positions() const {
-  const bool is_rotary = model_def(spec_.kind).positions == Positions::rotary;
-  const int64_t every = spec_.no_rope_every;
-  return is_rotary && (every == 0 || (in_stack_ + 1) % every != 0);
-}
-
-RopeAttrs Blocks::rope_attrs(int64_t heads, int64_t width) const {
-  const bool is_dynamic = spec_.rope_scaling == RopeScaling::dynamic;
-  const int64_t seq = spec_.rope_seq > 0 ? spec_.rope_seq : batch_.seq;
-  if (is_dynamic && batch_.seq > std::max(seq, spec_.max_positions)) {
-    throw Error(ErrorCode::invalid_argument,
-                "[model] rope_scaling.type: dynamic is fixed at the run's sequence: expected at "
-                "most {} tokens, got {}",
-                std::max(seq, spec_.max_positions), batch_.seq);
-  }
-  return {
-      .heads = heads,
-      .head_dim = width,
-      .theta = spec_.rope_theta,
-      .scaling = spec_.rope_scaling,
-      .factor = spec_.rope_factor,
-      .low_freq_factor = spec_.rope_low_freq_factor,
-      .high_freq_factor = spec_.rope_high_freq_factor,
-      .original_max_position = is_dynamic ? spec_.max_positions : spec_.rope_original_max_position,
-      .seq = is_dynamic ? seq : 0,
-      .beta_fast = spec_.rope_beta_fast,
-      .beta_slow = spec_.rope_beta_slow,
-      .truncate = spec_.rope_truncate};
-}
-
-ValueId Blocks::rope(ValueId x, int64_t heads) {
-  module("rotary_emb");
-  const int64_t width = rotary_width(spec_), rest = spec_.head_dim - width;
-  if (width == 0 || !has_positions()) return x;
-  const RopeAttrs attrs = rope_attrs(heads, width);
-  if (rest == 0) return builder_.emit1(OpCode::rope, attrs, {x, input("positions")});
-  const ValueId apart = split_rows(x, heads);
-  const ValueId rotated = builder_.emit1(
-      OpCode::rope, attrs, {join_rows(columns(apart, 0, width), heads), input("positions")});
-  const ValueId whole =
-      builder_.concatenate({split_rows(rotated, heads), columns(apart, width, rest)}, 1);
-  return join_rows(whole, heads);
-}
-
-// Of this layer's attention; 0 where each query sees all keys before it.
-int64_t Blocks::window() const {
-  const bool has_window = spec_.sliding_window > 0 && in_stack_ >= spec_.window_from;
-  const int64_t context = std::max(batch_.seq, batch_.cache);
-  return has_window && spec_.sliding_window < context ? spec_.sliding_window : 0;
-}
-
 ValueId Blocks::attention(ValueId q, ValueId k, ValueId v, const AttentionOptions& options) {
   module("attention");
-  // yarn's factor of queries and of keys, where all of a head is rotated.
-  const bool is_yarn = spec_.rope_scaling == RopeScaling::yarn && has_positions();
-  const double factor = is_yarn ? spec_.rope_attention_factor : 1;
   const bool is_causal = options.mask == AttentionMask::causal;
   const int64_t head_dim = options.head_dim > 0 ? options.head_dim : spec_.head_dim;
-  const double scale = factor * factor / std::sqrt(static_cast<double>(head_dim));
+  // The factor of queries and of keys, where all of a head is rotated.
+  const double factor = rotary_width(spec_) == spec_.head_dim ? rotary_factor() : 1;
+  const int64_t divisor = spec_.query_pre_attn_scalar;
+  const auto width = static_cast<double>(divisor > 0 ? divisor : head_dim);
+  const double own = spec_.attention_multiplier;
+  const double scale = factor * factor * (own > 0 ? own : 1 / std::sqrt(width));
   const AttentionAttrs attrs = {
       .batch = batch_.batch,
       .q_len = builder_.shape(q)[0] / batch_.batch,
@@ -262,51 +187,12 @@ ValueId Blocks::attention(ValueId q, ValueId k, ValueId v, const AttentionOption
       .scale = options.scale != 0 ? options.scale : scale,
       .mask = options.mask,
       .window = is_causal ? window() : 0,
+      .softcap = spec_.attention_softcap,
       .keys = options.keys.value_or(is_causal ? AttentionKeys::appended : AttentionKeys::own)};
   ValueId begins = options.key_begins;
   if (is_causal && begins == kNoValue) begins = input_or_none("doc_starts");
   return builder_.emit(OpCode::attention, attrs,
                        {q, k, v, begins, kNoValue, options.key_ends, options.bias})[Attention::o];
-}
-
-ValueId Blocks::head_norm(ValueId x, std::string_view path, int64_t heads) {
-  return join_rows(rms_norm(split_rows(x, heads), path), heads);
-}
-
-ValueId Blocks::clipped(ValueId x) {
-  if (spec_.clip_qkv == 0) return x;
-  const ValueId below = builder_.minimum(x, builder_.fill_like(x, spec_.clip_qkv));
-  return builder_.maximum(below, builder_.fill_like(x, -spec_.clip_qkv));
-}
-
-ValueId Blocks::rotary_attention(ValueId x, const RotaryDecoder& decoder) {
-  const bool has_bias = spec_.attention_bias || decoder.qkv_bias == WithBias::yes;
-  const auto project = [&](std::string_view path, int64_t heads) {
-    return clipped(linear(x, path, heads * spec_.head_dim, {.bias = bias_if(has_bias)}));
-  };
-  const auto placed = [&](ValueId y, std::string_view norm, int64_t heads) {
-    if (decoder.qk_norm == QkNorm::head) y = head_norm(y, norm, heads);
-    if (decoder.qk_norm == QkNorm::projection) y = rms_norm(y, norm);
-    return rope(y, heads);
-  };
-  const ValueId q = project("self_attn.q_proj", spec_.heads);
-  const ValueId k = project("self_attn.k_proj", spec_.kv_heads);
-  const ValueId v = project("self_attn.v_proj", spec_.kv_heads);
-  const ValueId o = attention(placed(q, "self_attn.q_norm", spec_.heads),
-                              placed(k, "self_attn.k_norm", spec_.kv_heads), v);
-  return linear(o, "self_attn.o_proj", spec_.hidden,
-                {.use = MatrixUse::residual, .bias = bias_if(spec_.attention_bias)});
-}
-
-ValueId Blocks::gated_mlp(ValueId x) {
-  const LinearOptions wide = {.bias = bias_if(spec_.mlp_bias)};
-  const ValueId gate = linear(x, "mlp.gate_proj", spec_.ffn, wide);
-  const ValueId up = linear(x, "mlp.up_proj", spec_.ffn, wide);
-  module("mlp.act_fn");
-  const ValueId product =
-      builder_.emit1(OpCode::gated_act, GatedActAttrs{.act = Activation::silu}, {gate, up});
-  return linear(product, "mlp.down_proj", spec_.hidden,
-                {.use = MatrixUse::residual, .bias = bias_if(spec_.mlp_bias)});
 }
 
 ValueId Blocks::gelu(ValueId x, std::string_view origin) {
@@ -371,24 +257,6 @@ void Blocks::losses(const Outputs& values) {
   }
   builder_.output("loss", total);
   for (const auto& [name, value] : metrics) builder_.output(name, value);
-}
-
-ValueId rotary_decoder(Blocks& b, const RotaryDecoder& decoder) {
-  const auto norm = [&](ValueId x, std::string_view path) { return (b.*decoder.norm)(x, path); };
-  b.enter(-1, "model.");
-  ValueId x = b.token_embedding("embed_tokens");
-  for (int layer = 0; layer < b.spec().layers; ++layer) {
-    b.enter(layer, fmt::format("model.layers.{}.", layer));
-    if (decoder.place == NormPlace::before) {
-      x = b.add(x, b.rotary_attention(norm(x, "input_layernorm"), decoder));
-      x = b.add(x, b.gated_mlp(norm(x, "post_attention_layernorm")));
-    } else {
-      x = b.add(x, norm(b.rotary_attention(x, decoder), "post_attention_layernorm"));
-      x = b.add(x, norm(b.gated_mlp(x), "post_feedforward_layernorm"));
-    }
-  }
-  b.enter(-1, "model.");
-  return b.head(norm(x, "norm"), "model.embed_tokens.weight");
 }
 
 }  // namespace octet

@@ -31,10 +31,8 @@ enum class MatrixUse : uint8_t { matrix, residual, embedding };
 enum class WeightLayout : uint8_t { out_in, in_out };
 enum class WithBias : uint8_t { no, yes };
 
-// Where the norms of a layer's attention and MLP stand: on what they read, or on what they add.
-enum class NormPlace : uint8_t { before, after };
-// Norms of queries and keys before their rotation: none, of each head, or over the projection.
-enum class QkNorm : uint8_t { none, head, projection };
+// Which elements of a head are rotated together: i with i + d/2, or 2i with 2i + 1.
+enum class RotaryPairs : uint8_t { halves, neighbours };
 
 struct LinearOptions {
   MatrixUse use = MatrixUse::matrix;
@@ -57,7 +55,7 @@ struct AttentionOptions {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
 };
 
-struct RotaryDecoder;
+struct RotaryDecoder;  // nn/rotary_decoder.h
 
 class Blocks {
  public:
@@ -108,19 +106,25 @@ class Blocks {
   // Norms over all of a row, whatever its width.
   ValueId rms_norm(ValueId x, std::string_view path);
   ValueId layer_norm(ValueId x, std::string_view path);
+  ValueId layer_norm_without_bias(ValueId x, std::string_view path);
   ValueId layer_norm_without_weights(ValueId x, std::string_view path);
+  // The same with the factor 1 + weight, whose weight begins as 0.
+  ValueId rms_norm_from_one(ValueId x, std::string_view path);
+  ValueId layer_norm_from_one(ValueId x, std::string_view path);
 
   // Of all rows of an entry with all of it; q and k may have different numbers of them. Where it is
   // causal, with the layer's sliding window where the model has one, and isolated documents unless
   // key_begins say otherwise.
   ValueId attention(ValueId q, ValueId k, ValueId v, const AttentionOptions& options = {});
   // The rotation of `heads` heads, or of rope_share of each; x itself in a layer without positions.
-  ValueId rope(ValueId x, int64_t heads);
+  // Of neighbours the halves come out: queries and keys alike, which leaves their products.
+  ValueId rope(ValueId x, int64_t heads, RotaryPairs pairs = RotaryPairs::halves);
   // q, k, v and output projections around rotary causal attention: "self_attn".
   ValueId rotary_attention(ValueId x, const RotaryDecoder& decoder);
-  // down(silu(gate(x)) * up(x)): "mlp".
-  ValueId gated_mlp(ValueId x);
-  ValueId gelu(ValueId x, std::string_view origin);  // of the spec's kind
+  // down(act(gate(x)) * up(x)), or down(act(up(x))): "mlp".
+  ValueId mlp(ValueId x, const RotaryDecoder& decoder);
+  ValueId activation(ValueId x, std::string_view origin);  // the spec's mlp_act
+  ValueId gelu(ValueId x, std::string_view origin);        // of the spec's kind
   ValueId gelu(ValueId x, std::string_view origin, GeluKind kind);
   ValueId tanh(ValueId x, std::string_view origin);
   ValueId relu(ValueId x, std::string_view origin);
@@ -165,10 +169,13 @@ class Blocks {
   ValueId declare(const ParameterSpec& spec);
   ParameterSpec matrix_spec(std::string name, Shape shape, MatrixUse use) const;
   ValueId matrix(std::string name, Shape shape, MatrixUse use, const Shape& file_shape = {});
-  ValueId head_norm(ValueId x, std::string_view path, int64_t heads);
+  ValueId norm_weight(std::string_view path, int64_t n, Init init);
   ValueId clipped(ValueId x);
+  ValueId scaled_by_position(ValueId q);
   int64_t window() const;
   bool has_positions() const;
+  bool has_own_angles() const;
+  double rotary_factor() const;
   RopeAttrs rope_attrs(int64_t heads, int64_t width) const;
   std::string name(std::string_view path, std::string_view leaf) const;
 
@@ -187,14 +194,5 @@ class Blocks {
 };
 
 using NormBlock = ValueId (Blocks::*)(ValueId x, std::string_view path);
-
-// A decoder of rotary attention and gated MLPs up to its logits: what Llama and its kin are.
-struct RotaryDecoder {
-  NormBlock norm = &Blocks::rms_norm;
-  NormPlace place = NormPlace::before;
-  QkNorm qk_norm = QkNorm::none;
-  WithBias qkv_bias = WithBias::no;  // besides the field attention_bias, which is of all four
-};
-ValueId rotary_decoder(Blocks& blocks, const RotaryDecoder& decoder = {});
 
 }  // namespace octet

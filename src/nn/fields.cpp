@@ -1,11 +1,9 @@
 #include "nn/fields.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/named_enum.h"
+#include "nn/field_enums.h"
 #include "nn/list.h"
 #include "nn/model.h"
 
@@ -14,60 +12,6 @@ namespace {
 
 constexpr double kMinEps = 1e-30;  // what is divided by it stays a normal number
 constexpr double kMaxPositions = 1 << 24;
-
-template <auto Member>
-int get_enum(const ModelSpec& spec) {
-  return static_cast<int>(spec.*Member);
-}
-template <auto Member>
-void set_enum(ModelSpec& spec, int value) {
-  spec.*Member = static_cast<std::remove_reference_t<decltype(spec.*Member)>>(value);
-}
-
-std::vector<std::string> kind_names() {
-  std::vector<std::string> names;
-  for (const ModelDef* model : all_models()) names.emplace_back(model->name);
-  return names;
-}
-template <typename E>
-std::vector<std::string> names_of() {
-  const auto names = enum_names<E>();
-  return {names.begin(), names.end()};
-}
-
-constexpr int value_of(GeluKind kind) {
-  return static_cast<int>(kind);
-}
-constexpr int value_of(RopeScaling scaling) {
-  return static_cast<int>(scaling);
-}
-constexpr HfName kHfGelus[] = {{"gelu_new", value_of(GeluKind::tanh)},
-                               {"gelu_pytorch_tanh", value_of(GeluKind::tanh)},
-                               {"gelu", value_of(GeluKind::erf)},
-                               {"gelu_fast", value_of(GeluKind::tanh)}};
-constexpr HfName kHfScalings[] = {{"default", value_of(RopeScaling::none)},
-                                  {"linear", value_of(RopeScaling::linear)},
-                                  {"llama3", value_of(RopeScaling::llama3)},
-                                  {"dynamic", value_of(RopeScaling::dynamic)},
-                                  {"yarn", value_of(RopeScaling::yarn)}};
-
-constexpr int value_of(ResidualBlock block) {
-  return static_cast<int>(block);
-}
-constexpr HfName kHfBlocks[] = {{"basic", value_of(ResidualBlock::basic)},
-                                {"bottleneck", value_of(ResidualBlock::bottleneck)}};
-
-constexpr ModelEnum kKind = {
-    get_enum<&ModelSpec::kind>, set_enum<&ModelSpec::kind>, kind_names, {}};
-constexpr ModelEnum kGelu = {get_enum<&ModelSpec::gelu>, set_enum<&ModelSpec::gelu>,
-                             names_of<GeluKind>, kHfGelus};
-constexpr ModelEnum kHeadKind = {
-    get_enum<&ModelSpec::head>, set_enum<&ModelSpec::head>, names_of<ModelHead>, {}};
-constexpr ModelEnum kBlock = {get_enum<&ModelSpec::layer_type>, set_enum<&ModelSpec::layer_type>,
-                              names_of<ResidualBlock>, kHfBlocks};
-constexpr ModelEnum kScaling = {get_enum<&ModelSpec::rope_scaling>,
-                                set_enum<&ModelSpec::rope_scaling>, names_of<RopeScaling>,
-                                kHfScalings};
 
 // Whether the model's config.json has a key for the field.
 bool listed(const ModelSpec& spec, std::string_view field) {
@@ -91,8 +35,14 @@ bool is_llama3(const ModelSpec& spec, std::string_view field) {
 bool is_yarn(const ModelSpec& spec, std::string_view field) {
   return listed(spec, field) && spec.rope_scaling == RopeScaling::yarn;
 }
+bool is_longrope(const ModelSpec& spec, std::string_view field) {
+  return listed(spec, field) && spec.rope_scaling == RopeScaling::longrope;
+}
+bool has_attention_factor(const ModelSpec& spec, std::string_view field) {
+  return is_yarn(spec, field) || is_longrope(spec, field);
+}
 bool has_original(const ModelSpec& spec, std::string_view field) {
-  return is_llama3(spec, field) || is_yarn(spec, field);
+  return is_llama3(spec, field) || has_attention_factor(spec, field);
 }
 
 constexpr Bounds within(double low, double high) {
@@ -258,6 +208,21 @@ constexpr ModelField kFields[] = {
      listed,
      "",
      "the feed-forward block's linears have biases"},
+    {"model.mlp_act",
+     &kMlpAct,
+     {},
+     key,
+     listed,
+     "",
+     "rotary decoders: what stands between the feed-forward block's linears, of a gated one on its "
+     "gate; usual: as the kind has it; relu2: ReLU's square"},
+    {"model.attention_out_bias",
+     &ModelSpec::attention_out_bias,
+     {},
+     key,
+     listed,
+     "",
+     "seed_oss: the projection behind attention has a bias"},
     {"model.clip_qkv", &ModelSpec::clip_qkv, within(0, 1e6), key, listed, "",
      "olmo: queries, keys and values stay within +- this; 0: no bound"},
     {"model.parallel_residual",
@@ -271,12 +236,33 @@ constexpr ModelField kFields[] = {
      "tokens", "keys that a query sees, its own the last; 0: all"},
     {"model.window_from", &ModelSpec::window_from, within(0, 4096), key, listed, "",
      "qwen2, qwen3: the first layer with a sliding window"},
+    {"model.window_layers", &ModelSpec::window_layers, within(0, 1), derived, listed, "",
+     "a 1 for each layer with a sliding window, a 0 for each without; []: by window_from, or as "
+     "the kind has them"},
+    {"model.attention_softcap", &ModelSpec::attention_softcap, within(0, 1e6), key, listed, "",
+     "gemma2: attention scores are c tanh(score / c); 0: as they are"},
+    {"model.logit_softcap", &ModelSpec::logit_softcap, within(0, 1e6), key, listed, "",
+     "gemma2, gemma3_text: logits are c tanh(logit / c); 0: as they are"},
+    {"model.query_pre_attn_scalar", &ModelSpec::query_pre_attn_scalar, within(1, 1 << 24), derived,
+     listed, "", "gemma: attention scores are q k / sqrt(this); 0: head_dim"},
+    {"model.embedding_multiplier", &ModelSpec::embedding_multiplier, above(0, 1e9), key, listed, "",
+     "granite: factor of the embedding"},
+    {"model.attention_multiplier", &ModelSpec::attention_multiplier, within(0, 1e9), derived,
+     listed, "", "granite: attention scores are q k times this; 0: 1 / sqrt(head_dim)"},
+    {"model.residual_multiplier", &ModelSpec::residual_multiplier, above(0, 1e9), key, listed, "",
+     "granite: factor of what attention and feed-forward block add"},
+    {"model.logits_scaling", &ModelSpec::logits_scaling, above(0, 1e9), key, listed, "",
+     "granite: divisor of the logits"},
+    {"model.logit_scale", &ModelSpec::logit_scale, above(0, 1e9), key, listed, "",
+     "cohere2: factor of the logits"},
     {"model.no_rope_every", &ModelSpec::no_rope_every, within(0, 4096), key, listed, "",
      "smollm3: each n-th layer has no rotary positions; 0: none"},
     {"model.rope_theta", &ModelSpec::rope_theta, within(1, 1e15), key, listed, "",
      "base of the rotary angles"},
+    {"model.window_rope_theta", &ModelSpec::window_rope_theta, within(1, 1e15), key, listed, "",
+     "gemma3_text, olmo3: the same of layers with a sliding window, which no scaling changes"},
     {"model.rope_share", &ModelSpec::rope_share, within(0, 1), key, listed, "",
-     "gpt_neox: the part of a head's width that is rotated, its first"},
+     "the part of a head's width that is rotated, its first"},
     {"model.rope_scaling.type",
      &kScaling,
      {},
@@ -284,8 +270,9 @@ constexpr ModelField kFields[] = {
      listed,
      "",
      "how rotary angles are stretched beyond the trained length"},
-    {"model.rope_scaling.factor", &ModelSpec::rope_factor, within(1, kMaxPositions), key, is_scaled,
-     "", "by how much the length grows"},
+    {"model.rope_scaling.factor", &ModelSpec::rope_factor, within(1, kMaxPositions), derived,
+     is_scaled, "",
+     "by how much the length grows; 0: max_positions / original_max_position of yarn and longrope"},
     {"model.rope_scaling.low_freq_factor", &ModelSpec::rope_low_freq_factor,
      above(0, kMaxPositions), key, is_llama3, "",
      "llama3: wavelengths above original_max_position / this are divided by factor"},
@@ -294,7 +281,7 @@ constexpr ModelField kFields[] = {
      "llama3: wavelengths below original_max_position / this stay"},
     {"model.rope_scaling.original_max_position", &ModelSpec::rope_original_max_position,
      within(1, kMaxPositions), derived, has_original, "tokens",
-     "llama3, yarn: length that the model was first trained for; 0: max_positions"},
+     "llama3, yarn, longrope: length that the model was first trained for; 0: max_positions"},
     {"model.rope_scaling.beta_fast", &ModelSpec::rope_beta_fast, above(0, kMaxPositions), key,
      is_yarn, "", "yarn: pairs that turn as often over original_max_position, or more, stay"},
     {"model.rope_scaling.beta_slow", &ModelSpec::rope_beta_slow, above(0, kMaxPositions), key,
@@ -306,49 +293,38 @@ constexpr ModelField kFields[] = {
      is_yarn,
      "",
      "yarn: the bounds between them are whole numbers of pairs"},
+    {"model.rope_scaling.mscale", &ModelSpec::rope_mscale, within(0, 1e3), key, is_yarn, "",
+     "yarn: with mscale_all_dim the factor of queries and keys is (1 + mscale ln(factor) / 10) / "
+     "(1 "
+     "+ mscale_all_dim ln(factor) / 10)"},
+    {"model.rope_scaling.mscale_all_dim", &ModelSpec::rope_mscale_all_dim, within(0, 1e3), key,
+     is_yarn, "", "yarn: see mscale; 0: without it"},
     {"model.rope_scaling.attention_factor", &ModelSpec::rope_attention_factor, within(0, 1e3),
-     derived, is_yarn, "", "yarn: of rotated queries and of keys; 0: 1 + ln(factor) / 10"},
+     derived, has_attention_factor, "",
+     "yarn, longrope: of rotated queries and of keys; 0: 1 + ln(factor) / 10, of longrope sqrt(1 + "
+     "ln(factor) / ln(original_max_position))"},
+    {"model.rope_scaling.short_factor", &ModelSpec::rope_short_factor, within(1e-6, 1e6), derived,
+     is_longrope, "",
+     "longrope: divisors of the frequencies where a sequence (in generation, the room of the "
+     "cache) "
+     "is at most original_max_position, one for each rotated pair"},
+    {"model.rope_scaling.long_factor", &ModelSpec::rope_long_factor, within(1e-6, 1e6), derived,
+     is_longrope, "", "longrope: the same of longer ones"},
+    {"model.rope_scaling.llama_4_scaling_beta", &ModelSpec::llama4_beta, within(0, 1e3), key,
+     listed, "",
+     "ministral3: queries are multiplied by 1 + this ln(1 + floor(position / "
+     "original_max_position))"},
 };
 
 // A number without two bounds would be cut somewhere below, in silence.
 constexpr bool is_bounded(const ModelField& field) {
   const bool is_number = std::holds_alternative<int64_t ModelSpec::*>(field.member) ||
                          std::holds_alternative<ModelList>(field.member) ||
+                         std::holds_alternative<ModelNumbers>(field.member) ||
                          std::holds_alternative<double ModelSpec::*>(field.member);
   return !is_number || (field.bounds.low >= -1 && field.bounds.high <= 0x1p53);
 }
 static_assert(std::ranges::all_of(kFields, is_bounded));
-
-struct FieldText {
-  const ModelSpec& spec;
-  template <typename T>
-  std::string operator()(T ModelSpec::*member) const {
-    return fmt::format("{}", spec.*member);
-  }
-  std::string operator()(ModelList member) const {
-    return fmt::format("[{}]", fmt::join(spec.*member, ", "));
-  }
-  std::string operator()(const ModelEnum* member) const {
-    return member->names()[static_cast<size_t>(member->get(spec))];
-  }
-};
-
-struct NumberOf {
-  const ModelSpec& spec;
-  std::optional<double> operator()(int64_t ModelSpec::*member) const {
-    return static_cast<double>(spec.*member);
-  }
-  std::optional<double> operator()(double ModelSpec::*member) const { return spec.*member; }
-  std::optional<double> operator()(bool ModelSpec::*) const { return std::nullopt; }
-  // The one that is farthest out.
-  std::optional<double> operator()(ModelList member) const {
-    const std::vector<int64_t>& list = spec.*member;
-    if (list.empty()) return std::nullopt;
-    const auto least = static_cast<double>(std::ranges::min(list));
-    return least < 1 ? least : static_cast<double>(std::ranges::max(list));
-  }
-  std::optional<double> operator()(const ModelEnum*) const { return std::nullopt; }
-};
 
 }  // namespace
 
@@ -360,23 +336,6 @@ const ModelField& model_field(std::string_view name) {
   const auto at = std::ranges::find(kFields, name, &ModelField::name);
   CHECK(at != std::end(kFields));
   return *at;
-}
-
-std::string field_text(const ModelField& field, const ModelSpec& spec) {
-  return std::visit(FieldText{spec}, field.member);
-}
-
-std::optional<double> number_of(const ModelField& field, const ModelSpec& spec) {
-  return std::visit(NumberOf{spec}, field.member);
-}
-
-std::string number_text(const ModelField& field) {
-  const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field.member);
-  const bool is_list = std::holds_alternative<ModelList>(field.member);
-  return (is_list      ? "a list of integers"
-          : is_integer ? "an integer"
-                       : "a number") +
-         bounds_text(field.bounds);
 }
 
 }  // namespace octet

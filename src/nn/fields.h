@@ -29,8 +29,9 @@ struct ModelEnum {
 
 // Of integers, each within the bounds; empty stands for what resolved() fills in.
 using ModelList = std::vector<int64_t> ModelSpec::*;
+using ModelNumbers = std::vector<double> ModelSpec::*;  // the same of numbers
 using ModelMember = std::variant<int64_t ModelSpec::*, double ModelSpec::*, bool ModelSpec::*,
-                                 const ModelEnum*, ModelList>;
+                                 const ModelEnum*, ModelList, ModelNumbers>;
 
 // Where a field's value comes from besides a config.json.
 enum class FieldOrigin : uint8_t {
@@ -65,13 +66,14 @@ std::string number_text(const ModelField& field);
 // How a model's config.json spells one field. "rope/factor" is the key of the object that
 // transformers 5 names rope_parameters, and others rope_scaling.
 struct HfKey {
-  std::string_view field;             // ModelField::name()
-  std::string_view key;               // as it is written
-  std::string_view newer = {};        // one that is read first; in rope/ it is written too
-  std::string_view older = {};        // one that is read where there is no other
-  std::optional<double> absent = {};  // the value of a file without the key; nothing: it must be
-  bool zero_is_null = false;          // an explicit null is a 0, and a 0 is written as null
-  std::string_view gate = {};         // a switch: where it is false, or not there, the field is 0
+  std::string_view field;              // ModelField::name()
+  std::string_view key;                // as it is written
+  std::string_view newer = {};         // one that is read first; in rope/ it is written too
+  std::string_view older = {};         // one that is read where there is no other
+  std::optional<double> absent = {};   // the value of a file without the key; nothing: it must be
+  bool zero_is_null = false;           // an explicit null is a 0, and a 0 is written as null
+  std::string_view gate = {};          // a switch: where it is false, or not there, the field is 0
+  std::span<const HfName> names = {};  // of an enumeration, in the place of ModelEnum::hf_names
 };
 
 // A key that would change the model, and the value, as JSON, that leaves it as we build it. Any

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "nn/hf_keys.h"
 #include "nn/hf_words.h"
 #include "nn/list.h"
@@ -16,6 +17,9 @@
 namespace octet {
 namespace {
 
+constexpr const char *kLayerTypesKey = "layer_types", *kWindowPattern = "sliding_window_pattern";
+constexpr int64_t kMaxLayers = 4096;
+
 // The first of them that is there is read: newer files have rope_parameters alone.
 constexpr const char* kRopeObjects[] = {"rope_scaling", "rope_parameters"};
 
@@ -24,6 +28,10 @@ std::string name_here(const ModelDef& def, std::string_view field) {
   const HfKey* key = find_hf_key(def, field);
   return key == nullptr ? std::string(field) : without_object(key->key);
 }
+
+// Of rotary positions that differ by layer_types: the objects below, with those of `rope/` in the
+// first.
+constexpr const char *kFullLayers = "full_attention", *kWindowLayers = "sliding_attention";
 
 // The keys of a model that are read or must be neutral; "rope/..." as in the lists.
 std::vector<HfNeutral> neutrals_of(const ModelDef& def) {
@@ -43,6 +51,7 @@ std::set<std::string_view> known_keys(const ModelDef& def) {
   std::set<std::string_view> known(std::begin(kHarmlessKeys), std::end(kHarmlessKeys));
   known.insert(std::begin(kReadElsewhere), std::end(kReadElsewhere));
   known.insert({"auto_map", "layer_types", "no_rope_layers", "pad_token_id"});
+  if (find_hf_key(def, "window_layers") != nullptr) known.insert(kWindowPattern);
   known.insert(std::begin(kRopeObjects), std::end(kRopeObjects));
   for (const HfKey& key : hf_keys_of(def)) known.insert({key.key, key.newer, key.older, key.gate});
   for (const HfNeutral& neutral : neutrals_of(def)) known.insert(neutral.key);
@@ -63,15 +72,17 @@ class Reader {
       bad("pad_token_id", "an id, from whose positions are counted on", "null");
     for (const HfKey& key : hf_keys_of(def)) {
       const ModelField& field = model_field(key.field);
-      if (field.is_of(spec_)) read_field(field, key);
+      if (field.is_of(spec_) && key.field != kLayerTypes.field) read_field(field, key);
     }
     for (const HfNeutral& neutral : neutrals_of(def)) expect_neutral(def, neutral);
     if (json_.has("no_rope_layers")) read_no_rope_layers(def);
+    if (find_hf_key(def, kLayerTypes.field) != nullptr && !json_.has(kLayerTypesKey))
+      read_window_pattern(def);
     if (const auto fault = fault_of(spec_)) {
       bad(name_here(def, fault->field), fault->expected_of(name_here(def, fault->other)),
           fault->got);
     }
-    if (json_.has("layer_types")) read_layer_types(def);
+    if (json_.has(kLayerTypesKey)) read_layer_types(def);
     return {filled(spec_), unknown_keys(def)};
   }
 
@@ -91,17 +102,34 @@ class Reader {
   const ModelDef& model() const {
     const std::string type = json_.string("model_type");
     if (const ModelDef* def = find_model(type)) return *def;
-    std::vector<std::string_view> known;
-    for (const ModelDef* def : all_models()) known.push_back(def->name);
-    bad("model_type", fmt::format("one of {}", fmt::join(known, ", ")), Json(type).dump());
+    std::vector<std::string> known;
+    for (const ModelDef* def : all_models()) known.emplace_back(def->name);
+    bad("model_type",
+        fmt::format("one of {} (docs/models.md){}", fmt::join(known, ", "),
+                    nearest_hint("; the nearest is ", type, known)),
+        Json(type).dump());
   }
 
   // Where this spelling of a key would stand; nothing where its object is not there.
   std::optional<Place> place_of(std::string_view spelling) const {
     if (!is_rope(spelling)) return Place{json_, std::string(spelling)};
     const auto object = rope_object();
-    if (!object) return std::nullopt;
-    return Place{json_.object(*object), without_object(spelling)};
+    const bool is_of_windows = is_window_rope(spelling);
+    if (!object || (is_of_windows && !is_by_layer())) return std::nullopt;
+    const JsonObject rope = json_.object(*object);
+    if (!is_by_layer()) return Place{rope, without_object(spelling)};
+    const char* const layers = is_of_windows ? kWindowLayers : kFullLayers;
+    if (!rope.has(layers)) return std::nullopt;
+    return Place{rope.object(layers), without_object(spelling)};
+  }
+
+  // Whether the file's rotary positions differ by layer_types.
+  bool is_by_layer() const {
+    const auto object = rope_object();
+    if (!object || !json_.at(*object).is_object()) return false;
+    const Json& rope = json_.at(*object);
+    return find_hf_key(model(), "window_rope_theta") != nullptr &&
+           (rope.contains(kFullLayers) || rope.contains(kWindowLayers));
   }
 
   std::optional<std::string> rope_object() const {
@@ -131,8 +159,14 @@ class Reader {
     const auto found = find(key);
     if (!found && key.zero_is_null && json_.is_null(std::string(key.key))) return set(0);
     if (!found && key.absent) return set(*key.absent);
+    // By transformers' rule it follows from lengths.
+    const bool is_longrope = spec_.rope_scaling == RopeScaling::longrope;
+    if (!found && is_longrope && key.field == "rope_scaling.factor") return set(0);
     const auto place = found ? found : place_of(key.key);  // reading says that it is missing
-    CHECK(place.has_value());
+    if (!place) bad(without_object(key.key), "rope_parameters that have it", "none");
+    const auto* choice = std::get_if<const ModelEnum*>(&field.member);
+    if (choice != nullptr)
+      return read_choice(*place, **choice, key.names.empty() ? (*choice)->hf_names : key.names);
     std::visit([&](const auto& member) { read_member(*place, member); }, field.member);
     // 0 stands for another value in a run file alone.
     if (const auto number = number_of(field, spec_); number && !is_within(field.bounds, *number))
@@ -156,13 +190,24 @@ class Reader {
     (spec_.*member).clear();
     for (const Json& one : list) (spec_.*member).push_back(one.get<int64_t>());
   }
+  void read_member(const Place& place, ModelNumbers member) {
+    const Json& list = place.object.at(place.key);
+    const auto is_number = [](const Json& one) { return one.is_number(); };
+    if (!list.is_array() || list.empty() || !std::ranges::all_of(list, is_number))
+      bad(place.key, "a list of numbers", list.dump());
+    (spec_.*member).clear();
+    for (const Json& one : list) (spec_.*member).push_back(one.get<double>());
+  }
   void read_member(const Place& place, const ModelEnum* member) {
+    read_choice(place, *member, member->hf_names);
+  }
+  void read_choice(const Place& place, const ModelEnum& member, std::span<const HfName> names) {
     const std::string name = place.object.string(place.key);
     if (name == kRelu && find_hf_key(model(), "mlp_relu")) return void(spec_.mlp_relu = true);
-    const auto at = std::ranges::find(member->hf_names, name, &HfName::name);
-    if (at != member->hf_names.end()) return member->set(spec_, at->value);
+    const auto at = std::ranges::find(names, name, &HfName::name);
+    if (at != names.end()) return member.set(spec_, at->value);
     std::vector<std::string_view> known;
-    for (const HfName& hf : member->hf_names) known.push_back(hf.name);
+    for (const HfName& hf : names) known.push_back(hf.name);
     bad(place.key, fmt::format("one of {}", fmt::join(known, ", ")), Json(name).dump());
   }
 
@@ -174,6 +219,7 @@ class Reader {
       spec.*m = static_cast<T>(value);
     }
     void operator()(ModelList m) const { (spec.*m).clear(); }
+    void operator()(ModelNumbers m) const { (spec.*m).clear(); }
     void operator()(const ModelEnum* m) const { m->set(spec, static_cast<int>(value)); }
   };
 
@@ -253,30 +299,42 @@ class Reader {
     if (every > 0 || spec_.no_rope_every <= spec_.layers) spec_.no_rope_every = every;
   }
 
-  // Full attention, then a sliding window in all layers from one on.
+  // Without layer_types: all layers but each n-th have a window, by a key or by the kind.
+  void read_window_pattern(const ModelDef& def) {
+    if (def.full_every == 0 || !json_.has(kWindowPattern)) return;
+    const int64_t every = json_.integer(kWindowPattern);
+    if (every < 1) bad(kWindowPattern, "1 or more without layer_types", fmt::to_string(every));
+    for (int64_t i = 0; i < std::min<int64_t>(spec_.layers, kMaxLayers); ++i)
+      spec_.window_layers.push_back((i + 1) % every == 0 ? 0 : 1);
+  }
+
+  // Which layers have a sliding window: from one on, or one by one where the model has that.
   void read_layer_types(const ModelDef& def) {
-    const Json& list = list_of_layers("layer_types");
+    const Json& list = list_of_layers(kLayerTypesKey);
     const bool has_window = spec_.sliding_window > 0;
-    bool is_sliding = false;
-    int64_t first = spec_.layers;
+    const bool is_free = find_hf_key(def, kLayerTypes.field) != nullptr;
+    const bool has_first = find_hf_key(def, "window_from") != nullptr;
+    std::vector<int64_t> windows;
     for (int64_t i = 0; i < spec_.layers; ++i) {
       const Json& type = list[static_cast<size_t>(i)];
-      is_sliding = is_sliding || type == "sliding_attention";
-      if (type == "sliding_attention") first = std::min(first, i);
-      if (type == (is_sliding ? "sliding_attention" : "full_attention") &&
-          (has_window || !is_sliding)) {
+      windows.push_back(type == kWindowLayers ? 1 : 0);
+      const bool follows = is_free || has_first || type == kWindowLayers;
+      if (has_window ? type == kWindowLayers || (type == kFullLayers && follows)
+                     : type == kFullLayers)
         continue;
-      }
-      bad("layer_types",
-          has_window ? "full_attention, then sliding_attention" : "full_attention of all layers",
-          fmt::format("{} for layer {}", type.dump(), i));
+      const std::string expected =
+          !has_window ? "full_attention of all layers"
+          : follows   ? "full_attention or sliding_attention"
+                      : fmt::format("sliding_attention for model_type {}", def.name);
+      bad(kLayerTypesKey, expected, fmt::format("{} for layer {}", type.dump(), i));
     }
-    if (!has_window) return;
-    if (find_hf_key(def, "window_from") != nullptr) {
-      spec_.window_from = first;
-    } else if (first > 0) {
-      bad("layer_types", fmt::format("sliding_attention for model_type {}", def.name),
-          list[0].dump());
+    spec_.window_layers.clear();
+    const auto first = std::ranges::find(windows, 1);
+    if (has_first && std::all_of(first, windows.end(), [](int64_t one) { return one == 1; })) {
+      if (has_window) spec_.window_from = first - windows.begin();
+    } else if (is_free && (has_window || def.full_every > 0)) {
+      if (has_first) spec_.window_from = 0;
+      spec_.window_layers = windows;
     }
   }
 
@@ -288,9 +346,24 @@ class Reader {
     }
     const auto object = rope_object();
     if (!object) return unknown;
-    for (const auto& [key, value] : json_.at(*object).items()) {
-      if (value.is_object()) bad(*object + "." + key, "one set of values for all layers", "object");
-      if (!known.contains(std::string(kRope) + key)) unknown.push_back(*object + "." + key);
+    const auto check = [&](const std::string& where, const Json& rope, std::string_view prefix) {
+      for (const auto& [key, value] : rope.items()) {
+        if (value.is_object()) bad(where + key, "one set of values for all layers", "object");
+        if (!known.contains(std::string(prefix) + key)) unknown.push_back(where + key);
+      }
+    };
+    const Json& rope = json_.at(*object);
+    if (!is_by_layer()) {
+      check(*object + ".", rope, kRope);
+      return unknown;
+    }
+    for (const auto& [layers, values] : rope.items()) {
+      const std::string where = *object + "." + layers;
+      const bool is_of_windows = layers == kWindowLayers;
+      if (!values.is_object() || (!is_of_windows && layers != kFullLayers))
+        bad(where, "an object for full_attention and one for sliding_attention",
+            values.type_name());
+      check(where + ".", values, is_of_windows ? kWindowRope : kRope);
     }
     return unknown;
   }

@@ -27,14 +27,24 @@ Json rope_layers(const ModelSpec& spec) {
   return list;
 }
 
+Json layer_types(const ModelSpec& spec) {
+  Json list = Json::array();
+  for (int64_t i = 0; i < spec.layers; ++i)
+    list.push_back(has_window(spec, i) ? "sliding_attention" : "full_attention");
+  return list;
+}
+
 struct JsonValue {
   const ModelSpec& spec;
+  const HfKey& key;
   template <typename T>
   Json operator()(T ModelSpec::*member) const {
     return spec.*member;
   }
   Json operator()(const ModelEnum* member) const {
-    const auto at = std::ranges::find(member->hf_names, member->get(spec), &HfName::value);
+    const std::span<const HfName> names = key.names.empty() ? member->hf_names : key.names;
+    const auto at = std::ranges::find(names, member->get(spec), &HfName::value);
+    CHECK(at != names.end());
     return std::string(at->name);
   }
 };
@@ -61,14 +71,18 @@ std::string hf_config_text(const ModelSpec& spec) {
     if (reads_as_value || head == ModelHead::multi_label) json["problem_type"] = problem_type(head);
   }
   json["model_type"] = std::string(def.name);
-  Json scaling = nullptr, parameters;
+  Json scaling = nullptr, parameters, window_parameters;
   for (const HfKey& key : hf_keys_of(def)) {
     const ModelField& field = model_field(key.field);
-    if (!field.is_of(full)) continue;
-    Json value = std::visit(JsonValue{full}, field.member);
+    if (!field.is_of(full) || key.field == kLayerTypes.field) continue;
+    Json value = std::visit(JsonValue{full, key}, field.member);
     if (!key.gate.empty()) json[std::string(key.gate)] = value != 0;
     if (key.zero_is_null && value == 0) value = nullptr;
-    if (is_rope(key.newer)) parameters[without_object(key.newer)] = value;
+    if (is_window_rope(key.newer)) {
+      window_parameters = {{"rope_type", "default"}, {without_object(key.newer), value}};
+    } else if (is_rope(key.newer)) {
+      parameters[without_object(key.newer)] = value;
+    }
     if (!is_rope(key.key)) {
       json[std::string(key.key)] = value;
       continue;
@@ -79,12 +93,18 @@ std::string hf_config_text(const ModelSpec& spec) {
   if (def.positions == Positions::rotary) {
     json["rope_scaling"] = scaling;
     json["rope_parameters"] = parameters;
+    if (!window_parameters.empty())
+      json["rope_parameters"] = {{"full_attention", parameters},
+                                 {"sliding_attention", window_parameters}};
   }
+  if (find_hf_key(def, kLayerTypes.field) != nullptr && !full.window_layers.empty())
+    json["layer_types"] = layer_types(full);
   if (find_hf_key(def, "no_rope_every") != nullptr) json["no_rope_layers"] = rope_layers(full);
   if (full.mlp_relu && full.classifier_hidden == 0 && find_hf_key(def, "mlp_relu"))
     json[std::string(find_hf_key(def, "gelu")->key)] = std::string(kRelu);
-  for (const HfNeutral& neutral : def.hf_neutrals)
-    json[std::string(neutral.key)] = parse_own_json(neutral.value);
+  for (const HfNeutral& neutral : def.hf_neutrals) {
+    if (!is_rope(neutral.key)) json[std::string(neutral.key)] = parse_own_json(neutral.value);
+  }
   return json.dump(1) + "\n";
 }
 

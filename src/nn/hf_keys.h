@@ -29,7 +29,14 @@ inline constexpr HfKey kRotaryKeys[] = {
     {.field = "rope_scaling.beta_fast", .key = "rope/beta_fast", .absent = 32},
     {.field = "rope_scaling.beta_slow", .key = "rope/beta_slow", .absent = 1},
     {.field = "rope_scaling.truncate", .key = "rope/truncate", .absent = 1},
+    {.field = "rope_scaling.mscale", .key = "rope/mscale", .absent = 0, .zero_is_null = true},
+    {.field = "rope_scaling.mscale_all_dim",
+     .key = "rope/mscale_all_dim",
+     .absent = 0,
+     .zero_is_null = true},
     {.field = "rope_scaling.attention_factor", .key = "rope/attention_factor", .absent = 0},
+    {.field = "rope_scaling.short_factor", .key = "rope/short_factor"},
+    {.field = "rope_scaling.long_factor", .key = "rope/long_factor"},
 };
 
 inline constexpr HfKey kRmsEps = {.field = "norm_eps", .key = "rms_norm_eps", .absent = 1e-6};
@@ -49,9 +56,14 @@ inline constexpr HfKey kAttentionBias = {
     .field = "attention_bias", .key = "attention_bias", .absent = 0};
 inline constexpr HfKey kMlpBias = {.field = "mlp_bias", .key = "mlp_bias", .absent = 0};
 
-inline constexpr HfNeutral kGatedNeutrals[] = {
-    {.key = "hidden_act", .value = "\"silu\"", .also = "\"swish\""},
-};
+inline constexpr HfKey kHiddenAct = {
+    .field = "mlp_act", .key = "hidden_act", .absent = static_cast<int>(MlpAct::silu)};
+// "sliding_attention" or "full_attention" of each layer, which its reader and its writer know.
+inline constexpr HfKey kLayerTypes = {.field = "window_layers", .key = "layer_types", .absent = 0};
+inline constexpr HfKey kRopeShare = {.field = "rope_share",
+                                     .key = "partial_rotary_factor",
+                                     .newer = "rope/partial_rotary_factor",
+                                     .absent = 1};
 
 // Of every model that has no such field.
 inline constexpr HfNeutral kCommonNeutrals[] = {
@@ -63,14 +75,15 @@ inline constexpr HfNeutral kCommonNeutrals[] = {
     {.key = "no_rope_layer_interval", .value = "null"},
     {.key = "partial_rotary_factor", .value = "1.0"},
     {.key = "rope/partial_rotary_factor", .value = "1.0"},
-    {.key = "rope/mscale", .value = "null"},
-    {.key = "rope/mscale_all_dim", .value = "null"},
     {.key = "is_encoder_decoder", .value = "false"},
     {.key = "add_cross_attention", .value = "false"},
     {.key = "cross_attention_hidden_size", .value = "null"},
     {.key = "tie_encoder_decoder", .value = "false"},
     {.key = "pruned_heads", .value = "{}"},
     {.key = "alibi", .value = "false"},
+    {.key = "use_bidirectional_attention", .value = "false", .also = "null"},
+    {.key = "attn_logit_softcapping", .value = "null"},
+    {.key = "final_logit_softcapping", .value = "null"},
 };
 
 // Read by other readers, or with the head.
@@ -87,6 +100,7 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "_attn_implementation_autoset",
     "_commit_hash",
     "_name_or_path",
+    "_sliding_window_pattern",  // layer_types says it
     "attn_implementation",
     "dtype",
     "encoder_stride",
@@ -147,6 +161,7 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "pretraining_tp",
     // of generation
     "bad_words_ids",
+    "cache_implementation",
     "chunk_size_feed_forward",
     "diversity_penalty",
     "do_sample",

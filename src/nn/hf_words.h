@@ -10,6 +10,8 @@
 namespace octet {
 
 inline constexpr std::string_view kRope = "rope/", kRelu = "relu";
+// Keys of the layers with a sliding window, where rotary positions differ by layer.
+inline constexpr std::string_view kWindowRope = "rope/sliding_attention/";
 
 // What transformers calls the losses of a classifier.
 using ProblemType = std::pair<ModelHead, std::string_view>;
@@ -23,8 +25,13 @@ inline bool is_rope(std::string_view key) {
   return key.starts_with(kRope);
 }
 
+inline bool is_window_rope(std::string_view key) {
+  return key.starts_with(kWindowRope);
+}
+
 inline std::string without_object(std::string_view key) {
-  return std::string(is_rope(key) ? key.substr(kRope.size()) : key);
+  const size_t skipped = is_window_rope(key) ? kWindowRope.size() : is_rope(key) ? kRope.size() : 0;
+  return std::string(key.substr(skipped));
 }
 
 }  // namespace octet

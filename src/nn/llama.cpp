@@ -6,7 +6,7 @@
 namespace octet {
 namespace {
 
-constexpr HfKey kKeys[] = {kRmsEps, kAttentionBias, kMlpBias};
+constexpr HfKey kKeys[] = {kRmsEps, kHiddenAct, kAttentionBias, kMlpBias};
 
 }  // namespace
 

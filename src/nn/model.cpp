@@ -12,10 +12,9 @@
 namespace octet {
 namespace {
 
-// In ModelKind's order; those that write text stand before the others.
 constexpr const ModelDef* kModels[] = {
-    &kLlama,   &kOlmo, &kGpt2, &kMistral, &kQwen2,   &kQwen3,      &kOlmo2,  &kSmolLm3,
-    &kGptNeox, &kVit,  &kDeit, &kBert,    &kRoberta, &kDistilbert, &kResnet,
+#define MODEL(kind, constant) &constant,
+#include "nn/models.def"
 };
 
 // The head that gives an output; "" without one.
@@ -57,10 +56,11 @@ const HfKey* find_hf_key(const ModelDef& def, std::string_view field) {
 
 std::vector<HfKey> hf_keys_of(const ModelDef& def) {
   std::vector<HfKey> keys;
-  for (const HfKey& key : def.hf_keys) {
-    if (find_hf_key(def, key.field) == &key) keys.push_back(key);
+  for (const HfKey& key : def.hf_keys) keys.push_back(*find_hf_key(def, key.field));
+  for (const HfKey& key : def.own_hf_keys) {
+    if (std::ranges::find(def.hf_keys, key.field, &HfKey::field) == def.hf_keys.end())
+      keys.push_back(key);
   }
-  keys.insert(keys.end(), def.own_hf_keys.begin(), def.own_hf_keys.end());
   return keys;
 }
 

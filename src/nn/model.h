@@ -69,7 +69,7 @@ struct HeadAlias {
   ModelHead head;
 };
 
-// What an encoder has on top, and the class of transformers that has it.
+// What an encoder has on top.
 struct HeadDef {
   ModelHead head;
   std::string_view architecture;  // "BertForMaskedLM"
@@ -79,6 +79,8 @@ struct HeadDef {
 };
 
 enum class Positions : uint8_t { rotary, learned };
+// Of rotary models: all layers, those with a sliding window, or these where there are any.
+enum class RotatedLayers : uint8_t { all, windows, windows_if_any };
 enum class MlpKind : uint8_t { gated, gelu };
 
 struct OutputSpec {
@@ -96,12 +98,10 @@ struct StackSpec {
 };
 using Outputs = std::vector<ValueId>;  // in the order of ModelDef::outputs
 
-// Of a model that reads and writes text.
 std::vector<InputSpec> text_inputs(const ModelSpec& spec, const BatchSize& size);
 std::vector<OutputSpec> token_logits(const ModelSpec& spec);
 std::string_view next_token_loss(const ModelSpec& spec);
 struct ModelDef;
-// The spec's head; the first where it names none.
 const HeadDef& head_of(const ModelSpec& spec);
 // By the class of transformers that wrote a file, the first of several; and all known classes.
 std::optional<ModelHead> head_of_class(const ModelDef& def, std::string_view architecture);
@@ -123,7 +123,9 @@ struct ModelDef {
   MlpKind mlp = MlpKind::gated;
   double usual_norm_eps = 1e-5;  // of new models, and where config.json has no key for it
   bool grouped_heads = true;     // whether query heads may share keys and values
-  bool plain_linears = true;     // whether Hugging Face stores their weights [out, in]
+  int64_t full_every = 0;        // new models have a window in all but each n-th layer
+  RotatedLayers rotated = RotatedLayers::all;
+  bool plain_linears = true;  // whether Hugging Face stores their weights [out, in]
   // Keys of its config.json in the order they are read, shared ones and its own, which take the
   // place of a shared one of the same field, and those that are refused unless they are neutral
   // (nn/hf_keys.h).
@@ -169,12 +171,10 @@ ModelSpec resolved(const ModelSpec& spec);
 // Tokens that the layers see of a row: those of an image, or the batch's.
 int64_t row_tokens(const ModelSpec& spec, int64_t seq);
 
-// Whether attention reads keys that do not follow from the text: those of a source, which a
-// function `encode` makes (compile/functions.h).
+// Whether attention reads keys of a source, which a function `encode` makes (compile/functions.h).
 bool has_source(const ModelSpec& spec);
 
-// Both resolve first. build_model throws also where the batch is empty or longer than a position
-// table.
+// Both resolve first. build_model throws also where the batch is empty or longer than a table.
 std::vector<ParameterSpec> model_parameters(const ModelSpec& spec);
 ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs,
                        const std::vector<WeightedLoss>& losses = {});
@@ -184,9 +184,9 @@ ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutpu
 // that the model has not.
 std::vector<WeightedLoss> resolved_losses(const ModelSpec& spec,
                                           const std::vector<WeightedLoss>& losses);
-// How many rows belong together, of the loss that joins most; a batch must be whole samples.
+// How many rows belong together, of the loss that joins most.
 int64_t rows_per_sample(const std::vector<WeightedLoss>& losses);
-// The step scalar of the i-th loss, and one of its metrics as an output.
+// The step scalar of the i-th loss, and a metric of it.
 std::string inv_n_name(const std::vector<WeightedLoss>& losses, size_t i);
 std::string metric_name(const std::vector<WeightedLoss>& losses, size_t i, std::string_view metric);
 

@@ -48,8 +48,10 @@ passed over: `./dev parity --neutral-keys` gives each of them other values and s
 transformers' outputs stay ([neutral_keys.csv](results/neutral_keys.csv)). Training has no dropout,
 and an embedding of padding has a gradient, whatever `pad_token_id` says. A key
 in none of the lists is a warning, with `--strict` an error. `auto_map` (code in the
-folder) and pickle files are refused and never run. `layer_types` and `no_rope_layers` must agree
-with the keys above them; `rope/KEY` stands for a key of `rope_scaling` or `rope_parameters`.
+folder) and pickle files are refused and never run. `layer_types` says which layers have a sliding
+window, where a model has the key; of others it must agree with the keys above it, and so must
+`no_rope_layers`. `rope/KEY` stands for a key of `rope_scaling` or `rope_parameters`; where
+`rope_parameters` has an object for each sort of layer, of `full_attention`.
 
 )";
 
@@ -113,6 +115,18 @@ transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
 
 `dynamic` scaling is fixed at the run's sequence length (of a folder: `max_position_embeddings`; in
 `eval`: `--seq`), and longer generation is refused. Yarn's factors are those of transformers 5.
+`longrope` has its long factors where the sequence, in generation the room of the cache for prompt
+and answer, is above the original length; transformers decides by the last position of each call,
+so the two differ for a short text in a long sequence.
+
+Linears that a family's files hold as one (`qkv_proj`, `gate_up_proj`) are one here, too: one
+scale in 8 bits, one adapter. The factor 1 + weight of Gemma's and Nemotron's norms is computed in
+single precision under every recipe. Gemma multiplies embeddings by sqrt(hidden), which
+transformers rounds to the weights' type. No kernel of a GPU caps attention scores (`gemma2`):
+there attention runs as its steps, whose memory grows with the square of the sequence; logits are
+capped everywhere. Capped logits are whole, whatever `train.head_chunk` says. Of
+multimodal folders (`gemma3`, `mistral3`) nothing is read: their text models are
+`gemma3_text` and `ministral3`.
 [adding/model.md](adding/model.md) says how to add a model.
 
 `resnet` reads the names of transformers and of torchvision, and with `cifar` those of the public
@@ -198,7 +212,7 @@ std::string models_markdown() {
     std::vector<std::string> own;
     for (const HfKey& key : model->own_hf_keys) own.push_back(code(key.key));
     const char* const positions = model->positions == Positions::rotary ? "rotary" : "learned";
-    const char* const mlp = model->mlp == MlpKind::gated ? "SwiGLU" : "GELU";
+    const char* const mlp = model->mlp == MlpKind::gated ? "gated" : "two linears";
     const std::string parts =
         model->is_convolutional ? "none | none" : fmt::format("{} | {}", positions, mlp);
     page += fmt::format("| {} | {} | {} | {} |\n", code(model->name), code(model->architecture),

@@ -7,7 +7,9 @@ namespace octet {
 namespace {
 
 constexpr HfKey kKeys[] = {
-    kAttentionBias, {.field = "clip_qkv", .key = "clip_qkv", .absent = 0, .zero_is_null = true}};
+    kHiddenAct,
+    kAttentionBias,
+    {.field = "clip_qkv", .key = "clip_qkv", .absent = 0, .zero_is_null = true}};
 
 }  // namespace
 

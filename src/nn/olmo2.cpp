@@ -5,8 +5,8 @@
 namespace octet {
 namespace {
 
-constexpr HfKey kKeys[] = {{.field = "norm_eps", .key = "rms_norm_eps", .absent = 1e-5},
-                           kAttentionBias};
+constexpr HfKey kKeys[] = {
+    {.field = "norm_eps", .key = "rms_norm_eps", .absent = 1e-5}, kHiddenAct, kAttentionBias};
 
 }  // namespace
 

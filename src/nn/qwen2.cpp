@@ -6,7 +6,8 @@
 namespace octet {
 namespace {
 
-constexpr HfKey kKeys[] = {kRmsEps, kQwenKvHeads, kQwenPositions, kQwenWindow, kQwenWindowFrom};
+constexpr HfKey kKeys[] = {kRmsEps,     kHiddenAct,      kQwenKvHeads, kQwenPositions,
+                           kQwenWindow, kQwenWindowFrom, kLayerTypes};
 
 }  // namespace
 

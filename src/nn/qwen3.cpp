@@ -5,10 +5,10 @@
 namespace octet {
 namespace {
 
-constexpr HfKey kKeys[] = {kRmsEps,        kAttentionBias,
-                           kQwenKvHeads,   {.field = "head_dim", .key = "head_dim", .absent = 128},
-                           kQwenPositions, kQwenWindow,
-                           kQwenWindowFrom};
+constexpr HfKey kKeys[] = {
+    kRmsEps,         kHiddenAct,     kAttentionBias,
+    kQwenKvHeads,    kQwenPositions, kQwenWindow,
+    kQwenWindowFrom, kLayerTypes,    {.field = "head_dim", .key = "head_dim", .absent = 128}};
 
 }  // namespace
 

@@ -48,7 +48,39 @@ int64_t rotary_width(const ModelSpec& spec) {
   return static_cast<int64_t>(static_cast<double>(spec.head_dim) * spec.rope_share);
 }
 
+bool has_window(const ModelSpec& spec, int64_t layer) {
+  if (spec.sliding_window == 0 || layer < 0) return false;
+  if (spec.window_layers.empty()) return layer >= spec.window_from;
+  return spec.window_layers[static_cast<size_t>(layer)] != 0;
+}
+
 namespace {
+
+// What kinds of rotary positions leave open.
+void fill_positions(ModelSpec& full) {
+  const bool is_longrope = full.rope_scaling == RopeScaling::longrope;
+  const bool is_yarn = full.rope_scaling == RopeScaling::yarn;
+  if (full.rope_original_max_position == 0) full.rope_original_max_position = full.max_positions;
+  const auto original = static_cast<double>(full.rope_original_max_position);
+  if (full.rope_factor == 0 && (is_longrope || is_yarn))
+    full.rope_factor = std::max(1.0, static_cast<double>(full.max_positions) / original);
+  if (full.rope_attention_factor != 0 || !(is_longrope || is_yarn)) return;
+  const double growth = std::log(std::max(full.rope_factor, 1.0));
+  const auto yarn_factor = [&](double mscale) { return 1 + 0.1 * mscale * growth; };
+  const bool has_both = full.rope_mscale != 0 && full.rope_mscale_all_dim != 0;
+  full.rope_attention_factor =
+      is_longrope ? std::sqrt(1 + growth / std::log(std::max(original, 2.0)))
+      : has_both  ? yarn_factor(full.rope_mscale) / yarn_factor(full.rope_mscale_all_dim)
+                  : yarn_factor(1);
+}
+
+// Layers with a window, where the kind has every n-th layer without.
+void fill_windows(ModelSpec& full, int64_t full_every) {
+  if (full_every == 0 || !full.window_layers.empty()) return;
+  constexpr int64_t kTooMany = 4096;  // which the field's bounds refuse
+  for (int64_t i = 0; i < std::min(full.layers, kTooMany); ++i)
+    full.window_layers.push_back(full.sliding_window == 0 || (i + 1) % full_every == 0 ? 0 : 1);
+}
 
 // Of a convolutional network: what its stages say, and no attention.
 void fill_stages(ModelSpec& full) {
@@ -98,10 +130,17 @@ ModelSpec filled(const ModelSpec& spec) {
   if (full.kv_heads == 0) full.kv_heads = full.heads;
   if (full.classes == 0) full.classes = 2;
   if (full.head_dim == 0) full.head_dim = full.hidden / full.heads;
-  if (full.rope_original_max_position == 0) full.rope_original_max_position = full.max_positions;
-  if (full.rope_attention_factor == 0 && full.rope_scaling == RopeScaling::yarn) {
-    full.rope_attention_factor = 1 + 0.1 * std::log(std::max(full.rope_factor, 1.0));
-  }
+  fill_positions(full);
+  fill_windows(full, model_def(full.kind).full_every);
+  const auto is_of = [&](std::string_view field) { return model_field(field).is_of(full); };
+  if (const HfKey* act = find_hf_key(model_def(full.kind), "mlp_act");
+      act != nullptr && full.mlp_act == MlpAct::usual)
+    full.mlp_act = static_cast<MlpAct>(act->absent.value_or(static_cast<int>(MlpAct::silu)));
+  const auto width = static_cast<double>(full.head_dim);
+  if (full.query_pre_attn_scalar == 0 && is_of("query_pre_attn_scalar"))
+    full.query_pre_attn_scalar = full.head_dim;
+  if (full.attention_multiplier == 0 && is_of("attention_multiplier"))
+    full.attention_multiplier = 1 / std::sqrt(width);
   if (full.ffn == 0) {
     full.ffn = model_def(full.kind).mlp == MlpKind::gelu ? 4 * full.hidden
                                                          : (full.hidden * 8 / 3 + 127) / 128 * 128;
@@ -116,6 +155,26 @@ int64_t first_position(const ModelSpec& spec) {
 int64_t longest_row(const ModelSpec& spec) {
   return spec.max_positions - first_position(spec);
 }
+
+namespace {
+
+// Of lists that have one element for each of something.
+std::optional<ModelFault> fault_of_lists(const ModelSpec& full) {
+  if (!full.window_layers.empty() && std::ssize(full.window_layers) != full.layers)
+    return against("window_layers", "layers", "one for each of {}", full);
+  if (full.rope_scaling != RopeScaling::longrope) return std::nullopt;
+  for (const auto& [name, list] : {std::pair("rope_scaling.short_factor", &full.rope_short_factor),
+                                   std::pair("rope_scaling.long_factor", &full.rope_long_factor)}) {
+    if (std::ssize(*list) == rotary_width(full) / 2) continue;
+    return ModelFault{.field = name,
+                      .expected = fmt::format("{} numbers, one for each rotated pair of a head",
+                                              rotary_width(full) / 2),
+                      .got = fmt::to_string(list->size())};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   if (auto fault = out_of_bounds(spec, false)) return fault;
@@ -155,16 +214,17 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   if (full.rope_scaling == RopeScaling::dynamic && rotary_width(full) < 4) {
     return against("head_dim", "hidden", "4 or more rotated elements for dynamic scaling", full);
   }
-  if (full.rope_scaling == RopeScaling::yarn && full.rope_share != 1) {
-    return ModelFault{.field = "rope_share",
-                      .expected = "1 with scaling yarn",
-                      .got = fmt::format("{}", full.rope_share)};
-  }
   if (full.rope_scaling == RopeScaling::yarn && full.rope_theta <= 1) {
     return ModelFault{.field = "rope_theta",
                       .expected = "more than 1 with scaling yarn",
                       .got = fmt::format("{}", full.rope_theta)};
   }
+  if (full.llama4_beta != 0 && !model_field("rope_scaling.original_max_position").is_of(full)) {
+    return ModelFault{.field = "rope_scaling.llama_4_scaling_beta",
+                      .expected = "0 without an original length (scaling yarn, longrope or llama3)",
+                      .got = fmt::format("{}", full.llama4_beta)};
+  }
+  if (auto fault = fault_of_lists(full)) return fault;
   const bool is_llama3 = model_field("rope_scaling.low_freq_factor").is_of(full);
   if (is_llama3 && full.rope_high_freq_factor <= full.rope_low_freq_factor) {
     return against("rope_scaling.high_freq_factor", "rope_scaling.low_freq_factor", "more than {}",

@@ -27,13 +27,16 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec);
 // Of a head, the elements that rotary positions turn: rope_share of its width.
 int64_t rotary_width(const ModelSpec& spec);
 
+// Whether the queries of a layer see a sliding window of keys alone; of layer -1: none.
+bool has_window(const ModelSpec& spec, int64_t layer);
+
 // The row of position 0 in a table of positions: roberta's is the one behind its padding's.
 int64_t first_position(const ModelSpec& spec);
 
 // Of a model with a table of positions, the tokens of the longest row. Of others max_positions.
 int64_t longest_row(const ModelSpec& spec);
 
-// kv_heads, head_dim and ffn where they are 0; heads must not be.
+// What is 0 or empty and follows from other fields; heads must not be 0.
 ModelSpec filled(const ModelSpec& spec);
 
 }  // namespace octet

@@ -8,6 +8,7 @@ namespace {
 
 constexpr HfKey kKeys[] = {
     kRmsEps,
+    kHiddenAct,
     kAttentionBias,
     kMlpBias,
     {.field = "kv_heads", .key = "num_key_value_heads", .absent = 4, .zero_is_null = true},

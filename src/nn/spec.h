@@ -12,21 +12,8 @@
 namespace octet {
 
 enum class ModelKind : uint8_t {
-  llama,
-  olmo,
-  gpt2,
-  mistral,
-  qwen2,
-  qwen3,
-  olmo2,
-  smollm3,
-  gpt_neox,
-  vit,
-  deit,
-  bert,
-  roberta,
-  distilbert,
-  resnet
+#define MODEL(kind, constant) kind,
+#include "nn/models.def"
 };
 
 // What stands on a model's last hidden state, and with it what the model gives:
@@ -65,6 +52,13 @@ constexpr auto value_names(ResidualBlock) {
   return name_list("basic", "bottleneck");
 }
 
+// What stands between the linears of a feed-forward block: of a gated one on its gate. usual: what
+// resolved() takes for the kind; relu2: the square of ReLU.
+enum class MlpAct : uint8_t { usual, silu, gelu_tanh, gelu_erf, relu, relu2 };
+constexpr auto value_names(MlpAct) {
+  return name_list("usual", "silu", "gelu_tanh", "gelu_erf", "relu", "relu2");
+}
+
 // Whether ModelSpec::classes says how many numbers a row's are.
 constexpr bool has_classes(ModelHead head) {
   return head == ModelHead::classes || head == ModelHead::multi_label;
@@ -82,15 +76,26 @@ struct ModelSpec {
   int64_t vocab = 256;
   int64_t max_positions = 2048;  // gpt2: rows of the position table; a bound of nothing elsewhere
   double norm_eps = 1e-5;
-  bool tied = false;               // the head shares the embedding's weight
-  GeluKind gelu = GeluKind::tanh;  // gpt2, gpt_neox
-  bool attention_bias = false;     // of the projections, where the architecture leaves it open
+  bool tied = false;                // the head shares the embedding's weight
+  GeluKind gelu = GeluKind::tanh;   // gpt2, gpt_neox
+  MlpAct mlp_act = MlpAct::usual;   // of rotary decoders
+  bool attention_bias = false;      // of the projections, where the architecture leaves it open
+  bool attention_out_bias = false;  // seed_oss: of the output projection alone
   bool mlp_bias = false;
   double clip_qkv = 0;            // olmo: queries, keys and values stay within +-this; 0: no bound
   bool parallel_residual = true;  // gpt_neox: attention and MLP read the same stream
   int64_t sliding_window = 0;     // a query sees so many keys, its own the last; 0: all
   int64_t window_from = 0;        // qwen: the first layer with a window
-  int64_t no_rope_every = 0;      // smollm3: each n-th layer has no rotary positions; 0: none
+  // A 1 for each layer with a window and a 0 for each without; empty: by window_from, or by kind.
+  std::vector<int64_t> window_layers = {};
+  double attention_softcap = 0;       // scores s become c tanh(s / c); 0: they stay
+  double logit_softcap = 0;           // the same of logits
+  int64_t query_pre_attn_scalar = 0;  // gemma: scores are q k / sqrt(this); 0: head_dim
+  // granite: factors of the embedding, of the scores (0: 1 / sqrt(head_dim)) and of what a layer
+  // adds, and a divisor of the logits. cohere2: a factor of the logits.
+  double embedding_multiplier = 1, attention_multiplier = 0, residual_multiplier = 1;
+  double logits_scaling = 1, logit_scale = 1;
+  int64_t no_rope_every = 0;         // smollm3: each n-th layer has no rotary positions; 0: none
   ModelHead head = ModelHead::text;  // encoders: text stands for their first one
   int64_t classes = 0;               // where has_classes(head); 0: those of a folder's head, else 2
   Pooling pooling = Pooling::mean;   // of embeddings: as the folder that they come from says
@@ -113,9 +118,10 @@ struct ModelSpec {
   ResidualBlock layer_type = ResidualBlock::basic;
   bool downsample_in_first_stage = false, downsample_in_bottleneck = false;
   bool cifar = false;
-  bool folded_norms = false;  // batch norms are in the convolutions before them
-  double rope_theta = 10000;  // rotary models; as are the fields below
-  double rope_share = 1;      // of a head's width that is rotated, its first part
+  bool folded_norms = false;         // batch norms are in the convolutions before them
+  double rope_theta = 10000;         // rotary models; as are the fields below
+  double window_rope_theta = 10000;  // gemma3, olmo3: of layers with a window, never scaled
+  double rope_share = 1;             // of a head's width that is rotated, its first part
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
   double rope_low_freq_factor = 1;
@@ -124,8 +130,13 @@ struct ModelSpec {
   double rope_beta_fast = 32;
   double rope_beta_slow = 1;
   bool rope_truncate = true;
-  double rope_attention_factor = 0;  // of yarn's rotated queries and keys; 0: by rope_factor
-  int64_t rope_seq = 0;  // the run's, of dynamic scaling, which is fixed at it; 0: the batch's
+  double rope_mscale = 0, rope_mscale_all_dim = 0;  // yarn: how its factor follows from rope_factor
+  double rope_attention_factor =
+      0;  // of yarn's and longrope's rotated queries and keys; 0: by them
+  // longrope: divisors of the frequencies, of sequences up to the original length and of longer.
+  std::vector<double> rope_short_factor = {}, rope_long_factor = {};
+  double llama4_beta = 0;  // ministral3: queries times 1 + b log(1 + floor(position / original))
+  int64_t rope_seq = 0;    // the run's, of dynamic scaling, which is fixed at it; 0: the batch's
   bool operator==(const ModelSpec&) const = default;
 };
 

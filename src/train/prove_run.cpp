@@ -69,6 +69,12 @@ ModelSpec small_model(const ModelSpec& own, const ProofSize& size, Layers layers
   // At least one layer of each sort.
   if (layers == Layers::few)
     small.layers = std::min(small.layers, std::max<int64_t>(2, small.no_rope_every));
+  if (!small.window_layers.empty()) {
+    const bool has_full = std::ranges::count(small.window_layers, 0) > 0;
+    const int64_t first = std::ranges::max(small.window_layers);
+    small.window_layers.assign(static_cast<size_t>(small.layers), first);
+    if (has_full && small.layers > 1) small.window_layers.back() = 0;
+  }
   if (small.window_from > 0) small.window_from = small.window_from < own.layers ? 1 : small.layers;
   const int64_t fitting = std::max<int64_t>(1, kMaxWidth / (group * small.head_dim));
   small.kv_heads = std::min({small.kv_heads, size.kv_heads, fitting});

@@ -197,9 +197,7 @@ def use_granularity(scratch):
 
 
 def list_model(scratch):
-    scratch.edit("src/nn/spec.h", r"enum class ModelKind [^}]*?(?=\s*\})", ", scratch")
-    scratch.edit("src/nn/list.h", r"^extern const ModelDef \w+;\n(?!extern)", "extern const ModelDef kScratch;\n")
-    scratch.edit("src/nn/model.cpp", r"constexpr const ModelDef\* kModels\[\] = \{[^}]*", "    &kScratch,\n")
+    scratch.edit("src/nn/models.def", r"^MODEL\(resnet, .*\n", "MODEL(scratch, kScratch)\n")
 
 
 def program_with_model(scratch, like):
@@ -826,8 +824,8 @@ KernelSpec rope_whole_spec(const NodeView& view) {
 ADDITIONS = {  # name: existing files at most, what is added, how it is used (None: all sources would have to be compiled)
     "recipe": (2, add_recipe, use_recipe),
     "granularity": (3, add_granularity, use_granularity),
-    "model": (4, add_model, use_model),
-    "encoder-decoder": (4, add_encoder_decoder, use_encoder_decoder),
+    "model": (1, add_model, use_model),
+    "encoder-decoder": (1, add_encoder_decoder, use_encoder_decoder),
     "format": (4, add_format, use_format),
     "loss": (2, add_loss, use_loss),
     "element-wise op": (4, add_element, None),

@@ -163,6 +163,12 @@ void add_attention(Cases& all) {
         .factor = 4,
         .original_max_position = 32,
         .truncate = false});
+  rope("rope_longrope", 4,
+       {.heads = 2,
+        .head_dim = 6,
+        .theta = 500,
+        .scaling = RopeScaling::longrope,
+        .divisors = {1, 1.5, 4}});
   rope("rope_wide", 9, {.heads = 2, .head_dim = 66});
 
   // What queries see beside the mask, and the shape of a bias; empty: none.
@@ -231,6 +237,17 @@ void add_attention(Cases& all) {
       {.batch = 2, .q_len = 6, .kv_len = 6, .heads = 2, .kv_heads = 1, .head_dim = 3, .window = 2});
   attention("ragged_window",
             {.q_len = 131, .kv_len = 131, .heads = 2, .kv_heads = 1, .head_dim = 5, .window = 40});
+  attention("capped", {.batch = 2,
+                       .q_len = 6,
+                       .kv_len = 6,
+                       .heads = 2,
+                       .kv_heads = 1,
+                       .head_dim = 3,
+                       .window = 3,
+                       .softcap = 0.75});
+  attention("capped_documents",
+            {.q_len = 70, .kv_len = 70, .heads = 2, .kv_heads = 1, .head_dim = 5, .softcap = 0.5},
+            documents(70, 70));
   AttentionAttrs both{.batch = 2, .q_len = 11, .kv_len = 11, .heads = 2, .kv_heads = 1};
   both.head_dim = 4, both.mask = AttentionMask::full;
   attention("segments", both, segments(22, 11));
@@ -242,6 +259,9 @@ void add_attention(Cases& all) {
   attention("bias", both, {.bias = {2, 2, 11, 11}});
   attention("cross_bias", cross, {.bias = {1, 2, 11, 7}});
   attention("bias_of_keys", both, {.bias = {2, 1, 1, 11}});
+  both.softcap = 0.75;
+  attention("capped_bias", both, {.bias = {2, 1, 1, 11}});
+  both.softcap = 0;
   both.window = 3;
   attention("full_window", both);
   AttentionAttrs behind = cross;
@@ -269,6 +289,13 @@ void add_attention(Cases& all) {
                    .no_gradient = {0, 1}});
   };
   cached("cached", {.batch = 2, .q_len = 3, .kv_len = 5, .heads = 4, .kv_heads = 2, .head_dim = 3});
+  cached("cached_capped", {.batch = 2,
+                           .q_len = 3,
+                           .kv_len = 5,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .head_dim = 3,
+                           .softcap = 0.75});
   cached("cached_long", {.q_len = 70, .kv_len = 300, .heads = 2, .kv_heads = 1, .head_dim = 5});
 }
 

@@ -8,6 +8,7 @@
 //          w
 //   begin  the largest of 0, key_begins[t], with a window t' - w + 1
 // key_begins, key_ends (optional): i32 [B*Tq], neither less than for the query before; any value.
+// softcap c: scaled products s become c tanh(s / c), before the bias (Bello et al. 2017).
 // bias (optional): [1 or B, 1 or H, 1 or Tq, Tk], the axes of 1 repeated; -Inf hides a key.
 // Over a KV cache k and v are it, and query t, which stands at t' = positions[t] (i32 [B*Tq]), sees
 // those that it has written and those before: keys 0..t'. No gradient flows.
@@ -36,6 +37,7 @@ AttentionShapes check_attention(std::string_view op, const Attrs& attrs) {
          a.batch, a.q_len, a.kv_len, a.heads, a.kv_heads, a.head_dim);
   }
   if (a.window < 0) fail(op, "expected a window of 0 or more keys, got {}", a.window);
+  if (!(a.softcap >= 0)) fail(op, "expected a softcap of 0 or more, got {}", a.softcap);
   if (a.heads % a.kv_heads != 0) {
     fail(op, "heads must be a multiple of kv_heads, got {} and {}", a.heads, a.kv_heads);
   }
@@ -172,6 +174,7 @@ class Heads {
   // Scaled, with the bias, and masked, [B, K, G, T, S]
   ValueId scores(ValueId q, ValueId k) const {
     ValueId s = b_.scaled(over_head_dim(q, k), a_.scale);
+    if (a_.softcap > 0) s = b_.scaled(capped(s), a_.softcap);
     if (masks_.bias != kNoValue) s = b_.add(s, repeated_bias());
     const Shape box{a_.batch, a_.q_len, a_.kv_len};
     const bool is_causal = a_.mask == AttentionMask::causal;
@@ -194,6 +197,12 @@ class Heads {
     if (masks_.key_ends != kNoValue)
       s = hidden(of_queries(masks_.key_ends, box), counted(box, 2, 1), s);
     return s;
+  }
+  // ds of capped scores as that of the products: times 1 - tanh^2.
+  ValueId uncapped(ValueId ds, ValueId q, ValueId k) const {
+    if (a_.softcap == 0) return ds;
+    const ValueId curve = capped(b_.scaled(over_head_dim(q, k), a_.scale));
+    return b_.mul(ds, b_.sub(b_.fill(square(), 1), b_.unary(OpCode::square, curve)));
   }
   // Whether a query may see no key, for what it says itself.
   bool has_empty_rows() const {
@@ -227,6 +236,7 @@ class Heads {
   }
 
  private:
+  ValueId capped(ValueId s) const { return b_.unary(OpCode::tanh, b_.scaled(s, 1 / a_.softcap)); }
   // Of each batch entry and kv head, over these axes of x and of y.
   ValueId dot(ValueId x, ValueId y, const Shape& over_x, const Shape& over_y) const {
     const DotAttrs attrs{
@@ -289,7 +299,7 @@ Values decompose_attention(Builder& b, const Node& node) {
 }
 
 // p = exp(s - lse), delta = sum do * o, ds = p * (do v^T - delta), the bias's gradient; dv = p^T
-// do, dq = scale ds k, dk = scale ds^T q.
+// do, dq = scale ds k, dk = scale ds^T q, of capped scores with ds (1 - tanh^2).
 Values decompose_attention_grad(Builder& b, const Node& node) {
   const auto& a = std::get<AttentionAttrs>(node.attrs);
   const Heads heads(b, a,
@@ -306,7 +316,7 @@ Values decompose_attention_grad(Builder& b, const Node& node) {
   const ValueId delta = b.reduce_sum(b.mul(dout, o), {4});
   const ValueId dp = heads.over_head_dim(dout, v);
   const ValueId unscaled = b.mul(p, b.sub(dp, heads.along_keys(delta)));
-  const ValueId ds = b.scaled(unscaled, a.scale);
+  const ValueId ds = b.scaled(heads.uncapped(unscaled, q, k), a.scale);
   Values gradients = {heads.merge_q(heads.over_keys(ds, k)),
                       heads.merge_kv(heads.over_queries(ds, q)),
                       heads.merge_kv(heads.over_queries(p, dout))};

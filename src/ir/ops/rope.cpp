@@ -62,6 +62,7 @@ std::vector<double> rope_frequencies(const RopeAttrs& attrs) {
       const double share = ramp.share(index);
       f = (1 - share) * f + share * f / attrs.factor;
     }
+    if (attrs.scaling == RopeScaling::longrope) f /= attrs.divisors[static_cast<size_t>(i)];
     frequencies.push_back(f);
   }
   return frequencies;
@@ -76,6 +77,12 @@ void check_scaling(const RopeAttrs& a) {
          a.head_dim);
   }
   if (!(a.theta > 0)) fail("rope", "theta must be positive, got {}", a.theta);
+  const bool is_longrope = a.scaling == RopeScaling::longrope;
+  if (std::ssize(a.divisors) != (is_longrope ? a.head_dim / 2 : 0) ||
+      std::ranges::any_of(a.divisors, [](double one) { return !(one > 0); })) {
+    fail("rope", "expected a positive divisor for each pair of longrope, got {}",
+         a.divisors.size());
+  }
   if (a.scaling == RopeScaling::none) return;
   if (a.scaling == RopeScaling::dynamic && a.head_dim < 4) {
     fail("rope", "dynamic scaling expects a head_dim >= 4, got {}", a.head_dim);

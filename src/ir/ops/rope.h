@@ -23,6 +23,7 @@ namespace octet {
 //   yarn (Peng et al. 2023): (1 - s) f + s f / factor, s = (i - low) / (high - low) within [0, 1];
 //     low and high are the i, within [0, d - 1], that turn beta_fast and beta_slow times over o:
 //     d ln(o / (2 pi beta)) / (2 ln theta), with truncate rounded outwards
+//   longrope (Ding et al. 2024): f / divisors[i]
 std::vector<double> rope_frequencies(const RopeAttrs& attrs);
 
 }  // namespace octet

@@ -94,9 +94,30 @@ struct Case {
 
 ModelSpec spec_of(const Case& c) {
   ModelSpec spec = tiny::spec(c.kind);
-  if (c.kind != ModelKind::gpt2) spec.kv_heads = 1;
-  if (c.kind == ModelKind::mistral) spec.sliding_window = 4;
+  if (model_def(c.kind).grouped_heads) spec.kv_heads = 1;
+  const auto has = [&](std::string_view field) {
+    return find_hf_key(model_def(c.kind), field) != nullptr;
+  };
+  if (has("sliding_window")) spec.sliding_window = 4;
+  if (has("window_layers")) spec.window_layers = {1, 0};
+  if (has("attention_softcap")) spec.attention_softcap = 0.5;
+  if (has("rope_share") && c.kind != ModelKind::gpt_neox) spec.rope_share = 0.5;
+  if (has("rope_scaling.llama_4_scaling_beta")) {
+    spec.rope_scaling = RopeScaling::yarn;
+    spec.rope_original_max_position = 4;
+    spec.llama4_beta = 0.5;
+  }
   return spec;
+}
+
+// Every kind in f32, and some under other recipes.
+std::vector<Case> cases() {
+  std::vector<Case> all = {{ModelKind::llama, "fp32", 1e-6, true},
+                           {ModelKind::gemma2, "fp32", 1e-6, true},
+                           {ModelKind::llama, "bf16", 2e-3},
+                           {ModelKind::gpt2, "coat", 2e-2}};
+  for (const ModelDef* def : models()) all.push_back({def->kind, "fp32", 1e-6});
+  return all;
 }
 
 class Cached : public testing::TestWithParam<Case> {};
@@ -147,12 +168,10 @@ TEST_P(Cached, logits_are_those_of_the_whole_text) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    models, Cached,
-    testing::Values(Case{ModelKind::llama, "fp32", 1e-6},
-                    Case{ModelKind::llama, "fp32", 1e-6, true}, Case{ModelKind::olmo, "fp32", 1e-6},
-                    Case{ModelKind::mistral, "fp32", 1e-6}, Case{ModelKind::gpt2, "fp32", 1e-6},
-                    Case{ModelKind::llama, "bf16", 2e-3}, Case{ModelKind::gpt2, "coat", 2e-2}));
+INSTANTIATE_TEST_SUITE_P(models, Cached, testing::ValuesIn(cases()), [](const auto& info) {
+  const Case& c = info.param;
+  return fmt::format("{}_{}{}", model_def(c.kind).name, c.recipe, c.reference ? "_scalar" : "");
+});
 
 // As the CPU generates: pieces of any length, texts at different places, other texts beside them.
 TEST(CachedBits, are_those_of_the_training_forward) {

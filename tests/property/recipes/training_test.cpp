@@ -25,9 +25,12 @@ void expect_learns(const std::vector<float>& losses, const std::string& what) {
 
 constexpr int kSteps = 30;
 
+// Of the kinds behind the first nine, which are made of the same blocks, two recipes.
 TEST(Recipes, every_recipe_trains_every_model) {
   for (const Recipe* recipe : all_recipes()) {
     for (const ModelDef* model : models()) {
+      const bool is_one_of_two = recipe->name == "coat" || recipe->name == "scalify_fp8";
+      if (model->kind > ModelKind::gpt_neox && !is_one_of_two) continue;
       const ModelSpec spec = tiny::spec(model->kind);
       expect_learns(tiny::losses(tiny::options(recipe->name, spec), kSteps, spec),
                     fmt::format("{} {}", recipe->name, model->name));

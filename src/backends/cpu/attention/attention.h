@@ -1,8 +1,10 @@
 // Attention with grouped heads. Source: Vaswani et al. 2017; the backward recomputes the softmax
 // from its log-sum-exp (Dao et al. 2022).
 //   S = scale Q K^T + bias    P = softmax(S)    O = P V    lse = log sum exp S
+//   With a softcap, and then without a bias, S = softcap tanh(scale Q K^T / softcap).
 //   D = rowsum(dO * O)    dV = P^T dO    dS = P * (dO V^T - D)
-//   dQ = scale dS K    dK = scale dS^T Q    dbias = dS, summed over what the bias repeats
+//   dQ = scale dS K    dK = scale dS^T Q, dS times 1 - tanh^2 of capped scores
+//   dbias = dS, summed over what the bias repeats
 // Head h reads kv head h / (heads / kv_heads); query i stands at t = i + kv_len - q_len; causal: it
 // sees keys j <= t, with a window w the last w of those; a full mask's w: t - w < j < t + w.
 // With key_begins or key_ends [batch * q_len] it sees those in [key_begins[i], key_ends[i]) of
@@ -47,6 +49,7 @@ struct AttentionSpec {
   AttentionMask mask = AttentionMask::causal;
   int64_t window = 0;  // 0: none
   float scale = 1.0f;
+  float softcap = 0.0f;  // 0: none; without a bias
   Dtype dtype = Dtype::f32;
   KeyRanges ranges = KeyRanges::none;
   std::optional<AttentionBias> bias = std::nullopt;

@@ -225,6 +225,7 @@ void AttentionBackward::State::block(const AttentionBackwardArgs& args, const Qu
   scores->run(thread, {w.k_rows + keys_at, w.q_t, w.s, w.product});
   scores->run(thread, {w.v_rows + keys_at, w.dout_t, w.dp, w.product});
   if (spec.bias) add_bias(args, at, w.s);
+  if (spec.softcap > 0) cap_row({w.s, width * shape.k_block, spec.scale, spec.softcap});
   if (at.span.has_ranges()) hide_unseen(at, w.s);
   const bool is_causal = spec.mask == AttentionMask::causal;
   const bool wants_bias = spec.bias && spec.bias->gradient == BiasGradient::yes;
@@ -248,7 +249,8 @@ void AttentionBackward::State::block(const AttentionBackwardArgs& args, const Qu
                           .width = width,
                           .score_scale = shape.score_scale(),
                           .scale = spec.scale,
-                          .unscaled = wants_bias ? w.dp + key * width : nullptr});
+                          .unscaled = wants_bias ? w.dp + key * width : nullptr,
+                          .inv_cap = spec.softcap > 0 ? 1 / spec.softcap : 0});
   }
   if (wants_bias) add_bias_gradient(args, at, w.dp);
   transpose_block(

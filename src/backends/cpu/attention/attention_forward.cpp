@@ -172,6 +172,8 @@ void AttentionForward::State::tile(const AttentionArgs& args, const QueryBlock& 
   const int64_t block_elems = shape.q_block * shape.k_block;
   for (int64_t j = blocks.first; j < blocks.end; ++j) {
     scores->run(thread, {own, k + j * k_block_bytes, s + j * block_elems, product});
+    if (spec.softcap > 0)
+      cap_row({s + j * block_elems, rows * shape.k_block, spec.scale, spec.softcap});
   }
   if (spec.bias) add_bias(args, queries, blocks, s);
   float factor[kQueryBlock], lse[kQueryBlock];

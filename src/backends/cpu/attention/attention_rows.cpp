@@ -44,6 +44,13 @@ void AddBias(const BiasRow& row) {
   });
 }
 
+void Cap(const CapRow& row) {
+  const VF cap = set(row.cap), scale = set(row.scale / row.cap);
+  for_lanes(0, row.n, [&](int64_t i, auto io) HWY_ATTR {
+    io.store(hn::Mul(cap, tanh_f32(hn::Mul(scale, io.load(row.s + i)))), row.s + i);
+  });
+}
+
 void ScaleRow(const float* x, Out y, float factor, int64_t n) {
   const VF f = set(factor);
   for_lanes(0, n,
@@ -60,6 +67,7 @@ float DotRow(In a, In b, int64_t n) {
 
 void SoftmaxGradient(const SoftmaxGradientRow& row) {
   const VF score_scale = set(row.score_scale), scale = set(row.scale);
+  const VF inv_cap = set(row.inv_cap), one = set(1.0f), lowest = set(-1.0f);
   const auto clear = [&](int64_t begin, int64_t end) HWY_ATTR {
     for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
       store(io, zero(), row.p, i);
@@ -71,9 +79,14 @@ void SoftmaxGradient(const SoftmaxGradientRow& row) {
   for_lanes(row.first, row.last, [&](int64_t i, auto io) HWY_ATTR {
     // Rounding may leave the difference a little above 0, where the bounded exponential still
     // holds.
-    const VF p = exp_nonpositive(hn::MulSub(score_scale, io.load(row.s + i), io.load(row.lse + i)));
+    const VF s = io.load(row.s + i);
+    const VF p = exp_nonpositive(hn::MulSub(score_scale, s, io.load(row.lse + i)));
     const VF above = hn::Sub(io.load(row.dp + i), io.load(row.d + i));
-    const VF ds = hn::Mul(hn::Mul(p, scale), above);
+    VF ds = hn::Mul(hn::Mul(p, scale), above);
+    if (row.inv_cap > 0) {
+      const VF curve = hn::Max(hn::Mul(inv_cap, s), lowest);  // hidden: -Inf
+      ds = hn::Mul(ds, hn::NegMulAdd(curve, curve, one));
+    }
     if (row.unscaled != nullptr) io.store(hn::Mul(p, above), row.unscaled + i);
     store(io, p, row.p, i);
     store(io, ds, row.ds, i);
@@ -92,6 +105,7 @@ namespace octet::cpu {
 HWY_EXPORT(RowMax);
 HWY_EXPORT(Softmax);
 HWY_EXPORT(AddBias);
+HWY_EXPORT(Cap);
 HWY_EXPORT(ScaleRow);
 HWY_EXPORT(DotRow);
 HWY_EXPORT(SoftmaxGradient);
@@ -104,6 +118,9 @@ float softmax_row(const SoftmaxRow& row) {
 }
 void add_bias_row(const BiasRow& row) {
   HWY_DYNAMIC_DISPATCH(AddBias)(row);
+}
+void cap_row(const CapRow& row) {
+  HWY_DYNAMIC_DISPATCH(Cap)(row);
 }
 void scale_row(const float* x, Out y, float factor, int64_t n) {
   HWY_DYNAMIC_DISPATCH(ScaleRow)(x, y, factor, n);
@@ -134,6 +151,11 @@ AttentionShape checked_shape(const AttentionSpec& spec) {
   if (spec.q_len < 1 || spec.kv_len < 1) {
     throw Error(ErrorCode::invalid_argument, "[attention] expected positive lengths, got {} and {}",
                 spec.q_len, spec.kv_len);
+  }
+  if (!(spec.softcap >= 0) || (spec.softcap > 0 && spec.bias)) {
+    throw Error(ErrorCode::invalid_argument,
+                "[attention] expected a softcap of 0 or more, and none with a bias, got {}",
+                spec.softcap);
   }
   AttentionShape shape;
   shape.spec = spec;

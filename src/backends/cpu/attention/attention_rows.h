@@ -28,6 +28,14 @@ struct BiasRow {
 };
 void add_bias_row(const BiasRow& row);
 
+// s[i] = cap tanh(scale s[i] / cap).
+struct CapRow {
+  float* s = nullptr;
+  int64_t n = 0;
+  float scale = 1, cap = 1;
+};
+void cap_row(const CapRow& row);
+
 // y[i] = x[i] * factor.
 void scale_row(const float* x, Out y, float factor, int64_t n);
 
@@ -35,8 +43,8 @@ void scale_row(const float* x, Out y, float factor, int64_t n);
 float dot_row(In a, In b, int64_t n);
 
 // One key against the queries [first, last) of a block: p = exp(score_scale s - lse), ds = p (dp -
-// d) scale, and ds / scale in `unscaled` where it is wanted; zeros elsewhere in [0, width). p may
-// be s, ds or unscaled may be dp.
+// d) scale (1 - (inv_cap s)^2), and ds / scale in `unscaled` where it is wanted, without a cap;
+// zeros elsewhere in [0, width). p may be s, ds or unscaled may be dp.
 struct SoftmaxGradientRow {
   const float* s = nullptr;
   const float* dp = nullptr;
@@ -46,6 +54,7 @@ struct SoftmaxGradientRow {
   int64_t first = 0, last = 0, width = 0;
   float score_scale = 1, scale = 1;
   float* unscaled = nullptr;
+  float inv_cap = 0;
 };
 void softmax_gradient_row(const SoftmaxGradientRow& row);
 
@@ -138,7 +147,7 @@ struct AttentionShape {
     return ((entry * b.heads + (b.heads == 1 ? 0 : head)) * b.q_len + query) * spec.kv_len;
   }
   // What a product of a query and a key is multiplied by in the softmax.
-  float score_scale() const { return spec.bias ? 1.0f : spec.scale; }
+  float score_scale() const { return spec.bias || spec.softcap > 0 ? 1.0f : spec.scale; }
 };
 AttentionShape checked_shape(const AttentionSpec& spec);
 

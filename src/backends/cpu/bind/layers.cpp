@@ -47,6 +47,7 @@ AttentionSpec attention_spec(const NodeView& view) {
   spec.mask = attrs.mask;
   spec.window = attrs.window;
   spec.scale = static_cast<float>(attrs.scale);
+  spec.softcap = static_cast<float>(attrs.softcap);
   spec.dtype = view.out(0).dtype;
   const AttentionSlots slots = attention_slots(view);
   if (view.has(slots.key_begins) || view.has(slots.key_ends)) spec.ranges = KeyRanges::given;
@@ -62,13 +63,14 @@ AttentionSpec attention_spec(const NodeView& view) {
 }
 
 // q, k, v and what has their shape are of one type; log-sum-exp is f32; a bias and its gradient are
-// of one type.
+// of one type, and scores with a bias are not capped.
 bool attention_applies(const NodeView& view) {
   const auto& attrs = view.attrs<AttentionAttrs>();
   const auto dtype = attention_dtype(view);
   if (!dtype || !is_f32_or_bf16(*dtype) || !(attrs.scale > 0)) return false;
   const SlotId slot = attention_slots(view).bias;
   if (!view.has(slot)) return true;
+  if (attrs.softcap > 0) return false;
   const Dtype bias = view.in(slot).dtype;
   return is_f32_or_bf16(bias) &&
          (!attrs.bias_gradient || view.out(AttentionGrad::dbias).dtype == bias);

@@ -96,6 +96,15 @@ double bias_of(const RefCall& call, SlotId slot, const int64_t (&places)[4]) {
   return bias_at(call.in[slot], places);
 }
 
+double capped(const AttentionAttrs& a, double s) {
+  return a.softcap > 0 ? a.softcap * std::tanh(s / a.softcap) : s;
+}
+// Its derivative, of the capped score.
+double cap_slope(const AttentionAttrs& a, double capped_score) {
+  const double curve = a.softcap > 0 ? capped_score / a.softcap : 0;
+  return 1 - curve * curve;
+}
+
 }  // namespace
 
 void attention(const RefCall& call) {
@@ -109,7 +118,7 @@ void attention(const RefCall& call) {
     if (keys.begin >= keys.end) return;
     std::vector<double> scores;
     for (int64_t k = keys.begin; k < keys.end; ++k) {
-      scores.push_back(a.scale * inner(q, key_head(call.in[1], a, b, h, k)) +
+      scores.push_back(capped(a, a.scale * inner(q, key_head(call.in[1], a, b, h, k))) +
                        bias_of(call, Attention::bias, {b, h, t, k}));
     }
     const double largest = *std::max_element(scores.begin(), scores.end());
@@ -140,11 +149,11 @@ void attention_grad(const RefCall& call) {
     const KeyRange keys = seen_keys(call, {Grad::key_begins, Grad::key_ends}, b, t);
     for (int64_t k = keys.begin; k < keys.end; ++k) {
       const auto key = key_head(call.in[2], a, b, h, k);
-      const double p =
-          std::exp(a.scale * inner(q, key) + bias_of(call, Grad::bias, {b, h, t, k}) - lse);
+      const double score = capped(a, a.scale * inner(q, key));
+      const double p = std::exp(score + bias_of(call, Grad::bias, {b, h, t, k}) - lse);
       const double above = inner(dout, key_head(call.in[3], a, b, h, k)) - delta;
       if (a.bias_gradient) bias_at(call.out[Grad::dbias], {b, h, t, k}) += p * above;
-      const double ds = a.scale * p * above;
+      const double ds = a.scale * p * above * cap_slope(a, score);
       add_scaled(dq, ds, key);
       add_scaled(key_head(call.out[1], a, b, h, k), ds, q);
       add_scaled(key_head(call.out[2], a, b, h, k), p, dout);

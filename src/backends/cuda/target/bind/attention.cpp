@@ -42,12 +42,14 @@ AttentionParams attention_params(const NodeView& view) {
   return p;
 }
 
-// Everything but log-sum-exp, and a bias that may be f32, is of one type.
+// Everything but log-sum-exp, and a bias that may be f32, is of one type. No kernel caps scores:
+// such an attention runs as its decomposition.
 bool attention_applies(const NodeView& view) {
   const auto dtype = attention_dtype(view);
   const TensorType& lse =
       is_gradient(view) ? view.in(AttentionGrad::lse) : view.out(Attention::lse);
   if (!dtype || !is_high_precision(*dtype) || lse.dtype != Dtype::f32 ||
+      view.attrs<AttentionAttrs>().softcap != 0 ||
       view.attrs<AttentionAttrs>().head_dim > kMaxHeadDim)
     return false;
   const AttentionParams p = attention_params(view);

@@ -1,0 +1,83 @@
+// The fields of ModelSpec that are one of several (nn/fields.h), with their names in config.json.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/named_enum.h"
+#include "nn/fields.h"
+#include "nn/list.h"
+#include "nn/model.h"
+
+namespace octet {
+
+template <auto Member>
+int get_enum(const ModelSpec& spec) {
+  return static_cast<int>(spec.*Member);
+}
+template <auto Member>
+void set_enum(ModelSpec& spec, int value) {
+  spec.*Member = static_cast<std::remove_reference_t<decltype(spec.*Member)>>(value);
+}
+
+inline std::vector<std::string> kind_names() {
+  std::vector<std::string> names;
+  for (const ModelDef* model : all_models()) names.emplace_back(model->name);
+  return names;
+}
+template <typename E>
+std::vector<std::string> names_of() {
+  const auto names = enum_names<E>();
+  return {names.begin(), names.end()};
+}
+
+constexpr int value_of(GeluKind kind) {
+  return static_cast<int>(kind);
+}
+constexpr int value_of(RopeScaling scaling) {
+  return static_cast<int>(scaling);
+}
+constexpr int value_of(MlpAct act) {
+  return static_cast<int>(act);
+}
+inline constexpr HfName kHfGelus[] = {{"gelu_new", value_of(GeluKind::tanh)},
+                                      {"gelu_pytorch_tanh", value_of(GeluKind::tanh)},
+                                      {"gelu", value_of(GeluKind::erf)},
+                                      {"gelu_fast", value_of(GeluKind::tanh)}};
+inline constexpr HfName kHfScalings[] = {
+    {"default", value_of(RopeScaling::none)},  {"linear", value_of(RopeScaling::linear)},
+    {"llama3", value_of(RopeScaling::llama3)}, {"dynamic", value_of(RopeScaling::dynamic)},
+    {"yarn", value_of(RopeScaling::yarn)},     {"longrope", value_of(RopeScaling::longrope)},
+    {"su", value_of(RopeScaling::longrope)}};
+inline constexpr HfName kHfActs[] = {{"silu", value_of(MlpAct::silu)},
+                                     {"swish", value_of(MlpAct::silu)},
+                                     {"gelu_pytorch_tanh", value_of(MlpAct::gelu_tanh)},
+                                     {"gelu_new", value_of(MlpAct::gelu_tanh)},
+                                     {"gelu_fast", value_of(MlpAct::gelu_tanh)},
+                                     {"gelu", value_of(MlpAct::gelu_erf)},
+                                     {"gelu_python", value_of(MlpAct::gelu_erf)},
+                                     {"relu", value_of(MlpAct::relu)},
+                                     {"relu2", value_of(MlpAct::relu2)}};
+
+constexpr int value_of(ResidualBlock block) {
+  return static_cast<int>(block);
+}
+inline constexpr HfName kHfBlocks[] = {{"basic", value_of(ResidualBlock::basic)},
+                                       {"bottleneck", value_of(ResidualBlock::bottleneck)}};
+
+inline constexpr ModelEnum kKind = {
+    get_enum<&ModelSpec::kind>, set_enum<&ModelSpec::kind>, kind_names, {}};
+inline constexpr ModelEnum kGelu = {get_enum<&ModelSpec::gelu>, set_enum<&ModelSpec::gelu>,
+                                    names_of<GeluKind>, kHfGelus};
+inline constexpr ModelEnum kMlpAct = {get_enum<&ModelSpec::mlp_act>, set_enum<&ModelSpec::mlp_act>,
+                                      names_of<MlpAct>, kHfActs};
+inline constexpr ModelEnum kHeadKind = {
+    get_enum<&ModelSpec::head>, set_enum<&ModelSpec::head>, names_of<ModelHead>, {}};
+inline constexpr ModelEnum kBlock = {get_enum<&ModelSpec::layer_type>,
+                                     set_enum<&ModelSpec::layer_type>, names_of<ResidualBlock>,
+                                     kHfBlocks};
+inline constexpr ModelEnum kScaling = {get_enum<&ModelSpec::rope_scaling>,
+                                       set_enum<&ModelSpec::rope_scaling>, names_of<RopeScaling>,
+                                       kHfScalings};
+
+}  // namespace octet
