@@ -16,6 +16,7 @@ graph. The program reads and writes the same graphs as text (`octet opt FILE.ir`
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 import threading
@@ -26,7 +27,7 @@ import numpy as np
 from ._arrays import adopt, contiguous
 from ._error import Error
 
-__all__ = ["Function", "Graph", "Value", "op_names"]
+__all__ = ["Function", "Graph", "ScaledArray", "Value", "next_inputs", "op_names"]
 
 _RESULT = 1 << 40  # what the text calls the result of a node: no id is as large
 
@@ -35,6 +36,46 @@ def op_names() -> list[str]:
     """The ops that a node can be of; Graph has a method of each name."""
     from . import _native
     return _native.op_names()
+
+
+def next_inputs(outputs: dict) -> dict:
+    """Of the outputs of a call those that the next call takes: "next:NAME" as NAME."""
+    return {name[len("next:"):]: array for name, array in outputs.items() if name.startswith("next:")}
+
+
+class ScaledArray:
+    """A value as an array of data and a power of two: data * scale. `numpy.asarray` gives the value, in float32."""
+
+    __slots__ = ("data", "scale")
+
+    def __init__(self, data, scale: float = 1.0):
+        self.data, self.scale = contiguous(adopt(data)), float(scale)
+        fraction, exponent = math.frexp(self.scale)
+        if fraction != 0.5 or not -126 < exponent <= 128:
+            raise Error(f"[graph] scale: expected a power of two that float32 has, got {scale!r}")
+
+    @classmethod
+    def of(cls, array, dtype="float32") -> ScaledArray:
+        """At the power of two that is next to the RMS; at 1 where that is 0 or not finite. Data are rounded to the dtype."""
+        wide = np.asarray(array, dtype=np.float64)
+        rms = math.sqrt(np.mean(wide * wide)) if wide.size else 0.0
+        log2 = min(max(math.ceil(math.log2(rms) - 0.5), -126), 127) if 0 < rms < math.inf else 0
+        return cls((wide / 2.0**log2).astype(dtype), 2.0**log2)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
+    @property
+    def dtype(self):
+        return self.data.dtype
+
+    def __array__(self, dtype=None, copy=None):
+        value = np.asarray(self.data, dtype=np.float32) * np.float32(self.scale)
+        return value if dtype is None else value.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"ScaledArray({self.dtype}{list(self.shape)}, scale=2**{round(math.log2(self.scale))})"
 
 
 class Value:
@@ -120,11 +161,13 @@ class Graph:
     and shapes are inferred; a wrong operand is an octet.Error that names the op.
 
     scales: after scalify(), log2 of each value's scale.
+    scaled_inputs, scaled_outputs: the inputs that are taken, and the outputs that are given, as a ScaledArray.
     """
 
     def __init__(self, name: str = "graph"):
         from . import _native
         self._native, self._tag, self.scales = _native.Graph(name), "", None
+        self.scaled_inputs, self.scaled_outputs = (), ()
 
     @classmethod
     def parse(cls, text: str, name: str = "graph") -> Graph:
@@ -133,9 +176,10 @@ class Graph:
         return cls._of(_native.Graph.parse(text, name))
 
     @classmethod
-    def _of(cls, native, scales=None) -> Graph:
+    def _of(cls, native, scales=None, scaled_inputs=(), scaled_outputs=()) -> Graph:
         graph = cls.__new__(cls)
         graph._native, graph._tag, graph.scales = native, "", scales
+        graph.scaled_inputs, graph.scaled_outputs = tuple(scaled_inputs), tuple(scaled_outputs)
         return graph
 
     def __str__(self) -> str:
@@ -166,6 +210,42 @@ class Graph:
         """autodiff differentiates "loss"."""
         self._expect_own(name, value)
         self._native.add_output(name, value.id)
+
+    def drop_output(self, name: str) -> None:
+        self._native.erase_output(name)
+
+    def delayed_rescale(self, x: Value, site: str, norm: str = "l2", direction: str = "forward") -> Value:
+        """x by the norm (l2, l1, max) that the call before measured of it, or backward of its gradient.
+
+        The state is the input "rescale_factor:SITE", 0 at first, and "next:rescale_factor:SITE" the output that the next call takes
+        (next_inputs).
+        """
+        self._expect_own("delayed_rescale", x)
+        return Value(self, self._native.delayed_rescale(x.id, site, norm, direction))
+
+    def periodic_rescale(self, x: Value, site: str, calls: int, norm: str = "l2") -> Value:
+        """x by a norm that is measured at the first call and every `calls` after it. A second state is "rescale_factor:SITE.calls"."""
+        self._expect_own("periodic_rescale", x)
+        return Value(self, self._native.periodic_rescale(x.id, site, operator.index(calls), norm))
+
+    def custom_scale(self, f, inputs, rule, gradients=()) -> Value:
+        """f(*inputs) at the scale that rule(*scales) gives, scales and result numbers of this graph; the gradient of input i at the scale of
+        the result's gradient times gradients[i](*scales). Without gradients the ops' own rules hold. Scales are rounded to powers of two."""
+        for x in inputs:
+            self._expect_own("custom_scale", x)
+
+        def on_ids(function):
+            def call(ids):
+                value = function(*(Value(self, id) for id in ids))
+                self._expect_own("custom_scale", value)
+                return value.id
+            return call
+        return Value(self, self._native.custom_scale(on_ids(f), [x.id for x in inputs], on_ids(rule), [on_ids(g) for g in gradients]))
+
+    def debug_print(self, name: str, value: Value) -> None:
+        """Data and scale of the value go to the function's `debug` at every call, which prints them."""
+        self._expect_own("debug_print", value)
+        self._native.debug(name, value.id)
 
     def at(self, layer: int, module: str = "") -> Graph:
         """The nodes that follow belong to this layer and module: recipes quantize the linears of layers. Gives the graph."""
@@ -200,17 +280,22 @@ class Graph:
 
     def passes(self, *names: str) -> Graph:
         """The graph behind these passes, in order (`octet opt --list`): autodiff, simplify, and recipes as fp32, bf16, fp8_linear."""
-        return self._of(self._native.passes(list(names)))
+        return self._of(self._native.passes(list(names)), None, self.scaled_inputs, self.scaled_outputs)
 
     def scalify(self, rounding: str = "predicted", input_rms: dict[str, float] | None = None,
-                input_scales: dict[str, int] | None = None) -> Graph:
+                input_scales: dict[str, int] | None = None, scaled_inputs=(), scaled_outputs=()) -> Graph:
         """Every float value as data and a power-of-two scale that its op's rule chooses (docs/scalify.md). Outputs are values again.
 
-        rounding: of scales, predicted, nearest or paper.  input_rms: log2 of the RMS that an input has; 0 without.
+        rounding: of scales, predicted, nearest, paper (down) or up.  input_rms: log2 of the RMS that an input has; 0 without.
         input_scales: log2 of the scale that an input's data come with.
+        scaled_inputs: come as data and scale, a ScaledArray; "NAME.scale" is a further input.  scaled_outputs: leave so.
         """
-        native, scales = self._native.scalify(rounding, input_rms or {}, input_scales or {})
-        return self._of(native, scales)
+        native, scales = self._native.scalify(rounding, input_rms or {}, input_scales or {}, (list(scaled_inputs), list(scaled_outputs)))
+        return self._of(native, scales, scaled_inputs, scaled_outputs)
+
+    def rescales(self) -> dict[str, int]:
+        """How many nodes rescale by a norm that is measured for them, by other factors of run time and by constants; folded: into GEMMs and sums."""
+        return self._native.rescales()
 
     def scale_of(self, value: Value | str) -> int:
         """log2 of the scale of a value, or of the output of this name, after scalify()."""
@@ -225,9 +310,9 @@ class Graph:
             raise Error(f"[graph] %{value.id} was added after scalify() and has no scale")
         return self.scales[value.id]
 
-    def compile(self, device: str = "cpu", threads: int = 0, isa: str = "auto") -> Function:
-        """The graph with a kernel for each node; values without types are f32."""
-        return Function(self, device, threads, isa)
+    def compile(self, device: str = "cpu", threads: int = 0, isa: str = "auto", debug=print) -> Function:
+        """The graph with a kernel for each node; values without types are f32. debug(name, ScaledArray) takes what debug_print() names."""
+        return Function(self, device, threads, isa, debug)
 
     def run(self, arrays: dict | None = None, /, **named) -> dict[str, np.ndarray]:
         """The outputs by name, on the CPU: compile()() of these arrays."""
@@ -236,11 +321,15 @@ class Graph:
 
 class Function:
     """A graph that runs: f(x=..., w=...) gives a dict of NumPy arrays. BF16 comes as float32, codes of 8-bit formats as uint8.
-    Calls of several threads are queued."""
 
-    def __init__(self, graph: Graph, device: str = "cpu", threads: int = 0, isa: str = "auto"):
+    A ScaledArray may stand for any array of floats: scaled inputs take its data and scale (the scale of an array is 1), others its value.
+    Scaled outputs come as ScaledArray. Calls of several threads are queued.
+    """
+
+    def __init__(self, graph: Graph, device: str = "cpu", threads: int = 0, isa: str = "auto", debug=print):
         from . import _native
-        self._lock = threading.Lock()
+        self._lock, self._debug = threading.Lock(), debug
+        self._scaled_inputs, self._scaled_outputs = graph.scaled_inputs, graph.scaled_outputs
         self._run = _native.GraphRun(graph._native, _native.Machine(device, isa, threads, ""))
 
     @property
@@ -253,12 +342,32 @@ class Function:
         if twice:
             raise Error(f"[graph] given twice: {', '.join(sorted(twice))}")
         given = {}
-        for name, array in {**(arrays or {}), **named}.items():
+        for name, array in self._unscaled({**(arrays or {}), **named}).items():
             array = contiguous(adopt(array))
             if array.dtype.name == "bfloat16":
                 array = array.astype(np.float32)
             given[name] = (array.dtype.str, list(array.shape), array.tobytes())
         with self._lock:
             results = self._run(given)
-        return {name: np.frombuffer(data, dtype=np.dtype(descr)).reshape(shape).copy()
-                for name, (descr, shape, data) in results.items()}
+        outputs = {name: np.frombuffer(data, dtype=np.dtype(descr)).reshape(shape).copy()
+                   for name, (descr, shape, data) in results.items()}
+        for name in [name for name in outputs if name.startswith("debug:") and name + ".scale" in outputs]:
+            scale = float(outputs.pop(name + ".scale"))
+            array = ScaledArray(outputs.pop(name), scale)
+            if self._debug is not None:
+                self._debug(name[len("debug:"):], array)
+        for name in self._scaled_outputs:
+            if name in outputs and name + ".scale" in outputs:
+                outputs[name] = ScaledArray(outputs[name], float(outputs.pop(name + ".scale")))
+        return outputs
+
+    def _unscaled(self, arrays: dict) -> dict:
+        given = {}
+        for name, array in arrays.items():
+            if name in self._scaled_inputs:
+                array = array if isinstance(array, ScaledArray) else ScaledArray(array)
+                given[name + ".scale"] = np.float32(array.scale)
+                given[name] = array.data
+            else:
+                given[name] = np.asarray(array) if isinstance(array, ScaledArray) else array
+        return given
