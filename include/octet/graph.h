@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,10 +19,16 @@ struct GraphValue {
 };
 
 struct ScalifySettings {
-  std::string rounding = "predicted";            // of scales: predicted, nearest, paper
+  std::string rounding = "predicted";            // of scales: predicted, nearest, paper (down), up
   std::map<std::string, double> input_rms = {};  // log2 of the RMS that an input has; 0 without
   std::map<std::string, int> input_scales = {};  // log2 of the scale that its data come with
+  // Inputs that come, and outputs that leave, as data and a scale of run time: "NAME.scale" is a
+  // further input or output, a number. Such states keep their scales from call to call.
+  std::vector<std::string> scaled_inputs = {}, scaled_outputs = {};
 };
+
+// f32[] of the scales of inputs: nodes of the function that a rule is part of.
+using ScaleProgram = std::function<GraphValue(const std::vector<GraphValue>& scales)>;
 
 // A function of named arrays: inputs, nodes of Octet's ops in order, named outputs. A value: copies
 // share nothing. All throw Error{invalid_argument} for what does not fit, naming op and operand.
@@ -46,6 +53,30 @@ class GraphFunction {
                   const std::string& attributes = "");
   // autodiff differentiates "loss", which is a scalar.
   void output(const std::string& name, GraphValue value);
+  void erase_output(const std::string& name);
+  // Those of these names, behind passes too.
+  GraphValue input_value(const std::string& name) const;
+  GraphValue output_value(const std::string& name) const;
+
+  // Primitives of scales; each means its operand without scalify(). Those of one node are ops:
+  // set_scale (with a second operand: a scale of run time), rebalance, dynamic_rescale, cast_in,
+  // data_scale, stop_scaling (docs/scalify.md).
+  //
+  // x by the norm that the call before measured; norm: l2, l1, max; direction: forward, backward.
+  // The state is the input "rescale_factor:SITE", 0 at first; "next:rescale_factor:SITE" is the
+  // output that the next call takes.
+  GraphValue delayed_rescale(GraphValue x, const std::string& site, const std::string& norm = "l2",
+                             const std::string& direction = "forward");
+  // x by a norm that is measured every so many calls, likewise; a second state ends in ".calls".
+  GraphValue periodic_rescale(GraphValue x, const std::string& site, int64_t calls,
+                              const std::string& norm = "l2");
+  // f(inputs) at the scale that a program gives; the gradient of input i at that of the result's
+  // gradient times what gradients[i] gives. Scales are rounded to the nearest power of two.
+  GraphValue custom_scale(const std::function<GraphValue(const std::vector<GraphValue>& inputs)>& f,
+                          const std::vector<GraphValue>& inputs, const ScaleProgram& rule,
+                          const std::vector<ScaleProgram>& gradients = {});
+  // Data and scale of the value go to CompiledGraph::on_debug at every call.
+  void debug(const std::string& name, GraphValue value);
 
   std::vector<int64_t> shape(GraphValue value) const;
   std::string text() const;
@@ -73,6 +104,15 @@ struct GraphArray {
   std::vector<double> values;
 };
 
+// A value as data and scale. scale: a power of two.
+struct ScaledArray {
+  GraphArray data;
+  double scale = 1;
+  GraphArray value() const;
+};
+// At the power of two that is next to its RMS; at 1 where that is 0 or not finite.
+ScaledArray scaled(const GraphArray& array);
+
 // A function with a kernel for each node, and its memory. Values without types are f32. One call at
 // a time.
 class CompiledGraph {
@@ -86,6 +126,14 @@ class CompiledGraph {
   // The outputs by name, of an array for each input; equal at every call. Throws one
   // Error{invalid_argument} for all that does not fit, before it runs.
   std::map<std::string, GraphArray> operator()(const std::map<std::string, GraphArray>& inputs);
+  // The same of arrays with scales. An input that scalify() gave no scale of its own takes data
+  // times scale, and such an output has the scale 1.
+  std::map<std::string, ScaledArray> scaled(const std::map<std::string, ScaledArray>& inputs);
+
+  // Called for each value that the function names to debug(), in their order, before results are
+  // returned. Without it, such values are not read.
+  using Debug = std::function<void(const std::string& name, const ScaledArray& array)>;
+  void on_debug(Debug debug);
 
  private:
   class Impl;

@@ -1,5 +1,6 @@
 // octet.graph: graphs as their text and as nodes, run on arrays.
 #include <fmt/ranges.h>
+#include <nanobind/stl/function.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -14,6 +15,7 @@
 #include "library/open_backend.h"
 #include "library/user_graph.h"
 #include "passes/driver.h"
+#include "passes/scalify/count.h"
 #include "python/src/arguments.h"
 
 namespace octet::python {
@@ -48,11 +50,25 @@ std::vector<std::pair<std::string, int64_t>> outputs_of(const Graph& graph) {
   return all;
 }
 
+using Names = std::vector<std::string>;  // of inputs, of outputs
 std::pair<Graph, std::vector<int>> scalify_graph(const Graph& graph, const std::string& rounding,
                                                  const std::map<std::string, double>& input_rms,
-                                                 const std::map<std::string, int>& input_scales) {
-  Scalified result = scalify(graph, scalify_options(graph, rounding, input_rms, input_scales));
+                                                 const std::map<std::string, int>& input_scales,
+                                                 const std::pair<Names, Names>& scaled) {
+  Scalified result = scalify(graph, scalify_options(graph, {.rounding = rounding,
+                                                            .input_rms = input_rms,
+                                                            .input_scales = input_scales,
+                                                            .scaled_inputs = scaled.first,
+                                                            .scaled_outputs = scaled.second}));
   return {std::move(result.graph), std::vector<int>(result.scale)};
+}
+
+std::map<std::string, int64_t> rescales_of(const Graph& graph) {
+  const RescaleCounts counts = count_rescales(graph);
+  return {{"measured", counts.measured},
+          {"at_run_time", counts.at_run_time},
+          {"constant", counts.constant},
+          {"folded", counts.folded}};
 }
 
 // The names of the operands that an op takes in order, and how many of them it must have.
@@ -106,7 +122,17 @@ void bind_graph(nb::module_& module) {
       .def("outputs", outputs_of)
       .def("passes", [](const Graph& graph,
                         const std::vector<std::string>& names) { return run_passes(graph, names); })
-      .def("scalify", scalify_graph);
+      .def("scalify", scalify_graph)
+      .def("rescales", rescales_of)
+      .def("erase_output", erase_output)
+      .def("delayed_rescale",
+           [](Graph& graph, ValueId x, const std::string& site, const std::string& norm,
+              const std::string& direction) {
+             return delayed_rescale(graph, x, site, norm, direction);
+           })
+      .def("periodic_rescale", periodic_rescale)
+      .def("custom_scale", scaled_by)
+      .def("debug", add_debug_output);
   nb::class_<GraphRun>(module, "GraphRun")
       .def("__init__",
            [](GraphRun* self, const Graph& graph, const BackendRequest& machine) {

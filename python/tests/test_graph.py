@@ -65,8 +65,8 @@ def test_scalify_keeps_values_to_the_bit_and_tells_scales():
             assert np.array_equal(array, plain[name]), (rounding, name)
     with pytest.raises(octet.Error, match="scalify"):
         step.scale_of("loss")
-    with pytest.raises(octet.Error, match="predicted, nearest, paper"):
-        step.scalify("up")
+    with pytest.raises(octet.Error, match="predicted, nearest, paper, up"):
+        step.scalify("upwards")
     with pytest.raises(octet.Error, match="'z' is no input"):
         step.scalify(input_rms={"z": 1.0})
 

@@ -90,7 +90,8 @@ class Function:
         return self.op(self.random.choice(["maximum", "minimum"]), self.any(), self.any())
 
     def make_select(self):
-        condition = self.op(self.random.choice(["less", "equal"]), self.any(), self.any())
+        comparisons = ["less", "equal", "not_equal", "less_equal", "greater", "greater_equal"]
+        condition = self.op(self.random.choice(comparisons), self.any(), self.any())
         return self.op("select", condition, self.any(), self.any())
 
     def make_rescale(self):
@@ -99,6 +100,40 @@ class Function:
     def make_scale(self):
         name = self.random.choice(["set_scale", "rebalance"])
         return self.op(name, self.any(), log2=int(self.random.integers(-4, 5)))
+
+    def make_end_of_scaling(self):
+        condition = self.op("is_finite", self.any())
+        return self.op("select", condition, self.op("stop_scaling", self.any()), self.any())
+
+    def make_scale_of_run_time(self):
+        size = self.op("stop_gradient", self.op("reduce_max", self.positive(), axes=[0, 1]))
+        direction = str(self.random.choice(["forward", "backward"]))
+        return self.op("set_scale", self.any(), size, log2=int(self.random.integers(-3, 4)), direction=direction)
+
+    def make_power(self):
+        if self.random.integers(2):
+            return self.op("integer_pow", self.bounded(), n=int(self.random.integers(0, 5)))
+        return self.op("integer_pow", self.positive(), n=int(self.random.integers(-3, 0)))
+
+    def make_reverse(self):
+        return self.op("reverse", self.any(), axes=[[0], [1], [1, 0]][self.random.integers(3)])
+
+    def make_window(self):
+        reduction = str(self.random.choice(["sum", "max", "min"]))
+        return self.op("reduce_window", self.any(), reduction=reduction, window=[3, 2], stride=[1, 1], low=[1, 1], high=[1, 0])
+
+    def make_product_of_rows(self):
+        return self.op("broadcast", self.op("reduce_prod", self.bounded(), axes=[0]), shape=[ROWS, WIDTH], axes=[1])
+
+    def make_place(self):
+        name = self.random.choice(["argmin", "argmax"])
+        return self.op("embedding", self.matrices[0], self.op(name, self.any(), axis=1))
+
+    def make_batched_gemm(self):
+        a, b = (self.op("reshape", self.bounded(), shape=[2, ROWS // 2, WIDTH]) for _ in range(2))
+        scores = self.op("batched_gemm", a, b, trans_b=True, factor=0.3)
+        c = {"c": self.op("reshape", self.any(), shape=[2, ROWS // 2, WIDTH])} if self.random.integers(2) else {}
+        return self.op("reshape", self.op("batched_gemm", scores, b, **c), shape=[ROWS, WIDTH])
 
     def make_measured(self):
         return self.op("dynamic_rescale", self.any(), norm=str(self.random.choice(["max", "l1", "l2"])))
@@ -109,7 +144,7 @@ class Function:
 
     def make_reduction(self):
         axis = int(self.random.integers(2))
-        name = self.random.choice(["reduce_sum", "reduce_max"])
+        name = self.random.choice(["reduce_sum", "reduce_max", "reduce_min"])
         return self.op("broadcast", self.op(name, self.any(), axes=[axis]), shape=[ROWS, WIDTH], axes=[1 - axis])
 
     def make_move(self):
@@ -186,7 +221,7 @@ def test_random_functions_keep_their_bits():
         arrays = function.arrays()
         plain = step.run(arrays)
         assert "grad:w" in plain
-        rounding = ("predicted", "nearest", "paper")[seed % 3]
+        rounding = ("predicted", "nearest", "paper", "up")[seed % 4]
         rms = {name: float(function.random.integers(-4, 5)) for name in ("x", "p", "w", "v", "u")}
         scaled = step.scalify(rounding, input_rms=rms)
         n_scaled += sum(scale != 0 for scale in scaled.scales)

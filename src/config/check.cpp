@@ -54,49 +54,26 @@ void check_shape(const LoadedConfig& loaded, const std::string& name) {
   check(loaded, name, {{path, other, false, fault->expected_of(other), fault->got}});
 }
 
-// What a recipe may be told, and what goes together.
-void check_recipe(const LoadedConfig& loaded, const std::string& name, const Recipe& recipe) {
+// What propagated scales alone have.
+void check_scales(const LoadedConfig& loaded, const std::string& name, const Recipe& recipe) {
   const RecipeConfig& config = loaded.config.recipe;
   const auto text = [&](std::string_view path) { return text_of(loaded.config, path); };
-  const bool is_free = recipe.linears.quantized && (recipe.scales_loss || !recipe.activations);
-  const bool may_choose = is_free && config.compute != Dtype::f32;
   const bool carries = !recipe.scales_loss && config.compute != Dtype::bf16;
   const bool is_scaled = config.rescale != DynamicRescale::none || config.scaled_gradient;
+  const bool rounds_predictions = config.scale_rounding == ScaleRounding::predicted;
   const auto calibrate = calibration_step(config.calibrate);
   const bool is_calibrated =
       !config.edge_scales.empty() || config.calibrate == "before" || calibrate.value_or(0) > 0;
-  const std::string_view activations =
-      recipe.activations ? dtype_name(*recipe.activations) : std::string_view("wide");
-  const bool keeps_quantized =
-      config.weight_copy == WeightCopy::per_step || config.weight_copy == WeightCopy::w_only;
-  const bool has_powers = config.scaling == Scaling::periodic || config.scaling == Scaling::none;
-  int exponent = 0;
-  const double significand = std::frexp(config.loss_scale, &exponent);
   check(
       loaded, name,
-      {{"recipe.compute", "recipe.base", config.compute == recipe.compute || may_choose,
-        fmt::format("{} with recipe {}", is_free ? "bf16 or fp16" : dtype_name(recipe.compute),
-                    recipe.name),
-        text("recipe.compute")},
-       {"recipe.activations", "recipe.base",
-        config.activations == recipe.activations.value_or(Dtype::bf16) || may_choose,
-        fmt::format("{} with recipe {}", activations, recipe.name), text("recipe.activations")},
-       {"recipe.activation_scale", "recipe.base",
-        config.activation_scale == ActivationScale::group ||
-            (!recipe.scales_loss && recipe.activations),
-        fmt::format("group with recipe {}: only coat-static predicts it", recipe.name),
-        text("recipe.activation_scale")},
-       {"recipe.weight_copy", "recipe.scaling", !keeps_quantized || !has_powers,
-        fmt::format("auto, per_use or scale with recipe.scaling = {}", text("recipe.scaling")),
-        text("recipe.weight_copy")},
-       {"recipe.loss_scaling", "recipe.base",
-        config.loss_scaling == LossScaling::none || recipe.scales_loss,
-        fmt::format("none with recipe {}, whose scales are propagated", recipe.name),
-        text("recipe.loss_scaling")},
-       {"recipe.rescale", "recipe.base", carries || !is_scaled,
+      {{"recipe.rescale", "recipe.base", carries || !is_scaled,
         "none, and recipe.scaled_gradient none, unless values carry scales (scalify_fp16, "
         "scalify_fp32, scalify_fp8 with recipe.compute fp16)",
         fmt::format("{}, {}", text("recipe.rescale"), text("recipe.scaled_gradient"))},
+       {"recipe.scale_rounding", "recipe.base", carries || rounds_predictions,
+        "predicted, unless values carry scales (scalify_fp16, scalify_fp32, scalify_fp8 with "
+        "recipe.compute fp16)",
+        text("recipe.scale_rounding")},
        {"recipe.edge_scales", "recipe.base", !recipe.scales_loss || !is_calibrated,
         "none, and recipe.calibrate 0, but with propagated scales (scalify_fp8, coat-static, "
         "scalify_fp16, scalify_fp32)",
@@ -108,11 +85,46 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
             config.edge_scales,
             [](const std::string& text) { return edge_scale_from_text(text).has_value(); }),
         "operands with powers from -64 to 64, such as layers.0.down_proj.x=-2",
-        fmt::format("[{}]", fmt::join(config.edge_scales, ", "))},
-       {"recipe.loss_scale", "recipe.loss_scale",
-        config.loss_scale == 0 || (significand == 0.5 && config.loss_scale >= kMinLossScale),
-        fmt::format("a power of two from {} to {}", kMinLossScale, kMaxLossScale),
-        fmt::format("{}", config.loss_scale)}});
+        fmt::format("[{}]", fmt::join(config.edge_scales, ", "))}});
+}
+
+// What a recipe may be told, and what goes together.
+void check_recipe(const LoadedConfig& loaded, const std::string& name, const Recipe& recipe) {
+  const RecipeConfig& config = loaded.config.recipe;
+  const auto text = [&](std::string_view path) { return text_of(loaded.config, path); };
+  const bool is_free = recipe.linears.quantized && (recipe.scales_loss || !recipe.activations);
+  const bool may_choose = is_free && config.compute != Dtype::f32;
+  const std::string_view activations =
+      recipe.activations ? dtype_name(*recipe.activations) : std::string_view("wide");
+  const bool keeps_quantized =
+      config.weight_copy == WeightCopy::per_step || config.weight_copy == WeightCopy::w_only;
+  const bool has_powers = config.scaling == Scaling::periodic || config.scaling == Scaling::none;
+  int exponent = 0;
+  const double significand = std::frexp(config.loss_scale, &exponent);
+  check(loaded, name,
+        {{"recipe.compute", "recipe.base", config.compute == recipe.compute || may_choose,
+          fmt::format("{} with recipe {}", is_free ? "bf16 or fp16" : dtype_name(recipe.compute),
+                      recipe.name),
+          text("recipe.compute")},
+         {"recipe.activations", "recipe.base",
+          config.activations == recipe.activations.value_or(Dtype::bf16) || may_choose,
+          fmt::format("{} with recipe {}", activations, recipe.name), text("recipe.activations")},
+         {"recipe.activation_scale", "recipe.base",
+          config.activation_scale == ActivationScale::group ||
+              (!recipe.scales_loss && recipe.activations),
+          fmt::format("group with recipe {}: only coat-static predicts it", recipe.name),
+          text("recipe.activation_scale")},
+         {"recipe.weight_copy", "recipe.scaling", !keeps_quantized || !has_powers,
+          fmt::format("auto, per_use or scale with recipe.scaling = {}", text("recipe.scaling")),
+          text("recipe.weight_copy")},
+         {"recipe.loss_scaling", "recipe.base",
+          config.loss_scaling == LossScaling::none || recipe.scales_loss,
+          fmt::format("none with recipe {}, whose scales are propagated", recipe.name),
+          text("recipe.loss_scaling")},
+         {"recipe.loss_scale", "recipe.loss_scale",
+          config.loss_scale == 0 || (significand == 0.5 && config.loss_scale >= kMinLossScale),
+          fmt::format("a power of two from {} to {}", kMinLossScale, kMaxLossScale),
+          fmt::format("{}", config.loss_scale)}});
 }
 
 }  // namespace
@@ -185,6 +197,7 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
   const RunConfig& config = loaded.config;
   const Recipe& recipe = find_recipe(config.recipe.base);
   check_recipe(loaded, name, recipe);
+  check_scales(loaded, name, recipe);
   const Dtype compute = config.recipe.compute.value();
   const Master master = config.optim.master.value();
   const std::string_view compute_name = dtype_name(compute), master_name = enum_name(master);

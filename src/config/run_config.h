@@ -55,6 +55,7 @@ struct RecipeConfig {
   std::optional<Accumulation> accumulation;
   MxScale mx_scale = MxScale::ceil;
   DynamicRescale rescale = DynamicRescale::none;
+  ScaleRounding scale_rounding = ScaleRounding::predicted;
   std::optional<Dtype> scaled_gradient;  // nothing: "none"
   std::vector<std::string> edge_scales;  // "layers.3.down_proj.x=-2"
   std::string calibrate = "auto";        // "before" the first step, or after this one

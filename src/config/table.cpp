@@ -94,6 +94,10 @@ constexpr ConfigRow kRecipeRows[] = {
     {"recipe.rescale", same, OCTET_CHOICE(recipe.rescale), one_of(names_of<DynamicRescale>), "",
      "where values carry propagated scales: what takes its norm, measured in the step, into its "
      "scale: the gradients that leave norms, and those of parameters"},
+    {"recipe.scale_rounding", same, OCTET_CHOICE(recipe.scale_rounding),
+     one_of(names_of<ScaleRounding>), "",
+     "there too: how scales become powers of two: the nearest to the predicted RMS; or that of a "
+     "rounded scale, to the nearest, down as published (paper), or up"},
     {"recipe.scaled_gradient", same, kScaledGradient, one_of(scaled_gradient_names), "",
      "there too: what parameters' gradients are rounded to at own scales before the update"},
     {"recipe.calibrate", named, OCTET_FIELD(recipe.calibrate), any(), "",

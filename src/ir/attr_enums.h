@@ -21,6 +21,7 @@ enum class PowerMath : uint8_t {
   exact
 };  // the machine's powers, or the same bits everywhere
 enum class RescaleNorm : uint8_t { max, l1, l2 };
+enum class WindowReduction : uint8_t { sum, max, min };
 enum class Direction : uint8_t { forward, backward };
 enum class AttentionMask : uint8_t { full, causal };
 // What keys become in functions with a KV cache: none is kept; it grows by those of each call; they
@@ -63,6 +64,9 @@ constexpr auto value_names(AttentionKeys) {
 }
 constexpr auto value_names(RescaleNorm) {
   return name_list("max", "l1", "l2");
+}
+constexpr auto value_names(WindowReduction) {
+  return name_list("sum", "max", "min");
 }
 constexpr auto value_names(Direction) {
   return name_list("forward", "backward");

@@ -195,6 +195,7 @@ using Attrs =
                  NormAttrs, RopeAttrs, AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs,
                  AdamwAttrs, QuantizeAttrs, AmaxScaleAttrs, FakeQuantizeAttrs, AmaxQuantizeAttrs,
                  NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs, ShardAttrs,
-                 CollectiveAttrs, StoreScaledAttrs, StateAttrs, UpdateAttrs, CrossEntropyAttrs>;
+                 CollectiveAttrs, StoreScaledAttrs, StateAttrs, UpdateAttrs, CrossEntropyAttrs,
+                 PowerAttrs, WindowAttrs>;
 
 }  // namespace octet

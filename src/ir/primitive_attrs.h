@@ -19,10 +19,20 @@ namespace octet {
 struct NoAttrs {
   OCTET_ATTRS(NoAttrs) {}
 };
-// set_scale: the scale 2^log2; rebalance: the scale times 2^log2.
+// set_scale: the scale 2^log2; rebalance: the scale times 2^log2. backward: of the gradient that
+// comes back through here.
 struct ScaleAttrs {
   int64_t log2 = 0;
-  OCTET_ATTRS(ScaleAttrs) { f("log2", s.log2); }
+  Direction direction = Direction::forward;
+  OCTET_ATTRS(ScaleAttrs) {
+    f("log2", s.log2);
+    if (!std::is_const_v<Self> || s.direction != Direction::forward) f("direction", s.direction);
+  }
+};
+// integer_pow: x^n.
+struct PowerAttrs {
+  int64_t n = 1;
+  OCTET_ATTRS(PowerAttrs) { f("n", s.n); }
 };
 // backward: of the gradient that comes back through here.
 struct DynamicRescaleAttrs {
@@ -98,6 +108,16 @@ struct AxisAttrs {
 struct AxesAttrs {
   Shape axes;  // of a reduction: those that vanish
   OCTET_ATTRS(AxesAttrs) { f("axes", s.axes); }
+};
+// reduce_window, per axis: windows of so many elements, `stride` apart, of x with `low` elements of
+// the reduction's identity before it and `high` behind.
+struct WindowAttrs {
+  WindowReduction reduction = WindowReduction::sum;
+  Shape window, stride, low, high;
+  OCTET_ATTRS(WindowAttrs) {
+    f("reduction", s.reduction), f("window", s.window), f("stride", s.stride), f("low", s.low);
+    f("high", s.high);
+  }
 };
 // dot: result axes are the batch axes, then a's free axes, then b's.
 struct DotAttrs {

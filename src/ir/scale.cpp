@@ -17,8 +17,9 @@ int nearest(double x) {
 
 int Scaler::choose(double predicted) const {
   if (!carries_ || !std::isfinite(predicted)) return 0;
-  return rounding_ == ScaleRounding::paper ? static_cast<int>(std::floor(predicted))
-                                           : nearest(predicted);
+  if (rounding_ == ScaleRounding::paper) return static_cast<int>(std::floor(predicted));
+  if (rounding_ == ScaleRounding::up) return static_cast<int>(std::ceil(predicted));
+  return nearest(predicted);
 }
 
 ValueId Scaler::constant(int log2) {

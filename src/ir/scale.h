@@ -8,7 +8,7 @@
 // `predicted` is log2 of the RMS that X has by the rules, not rounded: data are near 1 where log2
 // is near `predicted`. Rules combine predictions as independent, centred values do. A choice of
 // scale rounds it, and the rounding of one value's scale never enters another's prediction (but
-// under ScaleRounding::paper, where it does). What sets a scale outright (set_scale, a rescale)
+// under the other ScaleRoundings, where it does). What sets a scale outright (set_scale, a rescale)
 // says that the data are near 1: it sets the prediction, too. Where there is a factor, `predicted`
 // is that of X / factor.
 #pragma once
@@ -36,11 +36,11 @@ struct Scale {
   ValueId factor = kNoValue;
 };
 
-// predicted: of values' predicted RMS, to the nearest power of two, a tie down. nearest, paper: of
-// the scales themselves, to the nearest, and down as published.
-enum class ScaleRounding : uint8_t { predicted, nearest, paper };
+// predicted: of values' predicted RMS, to the nearest power of two, a tie down. nearest, paper, up:
+// of the scales themselves, to the nearest, down as published, and up.
+enum class ScaleRounding : uint8_t { predicted, nearest, paper, up };
 constexpr auto value_names(ScaleRounding) {
-  return name_list("predicted", "nearest", "paper");
+  return name_list("predicted", "nearest", "paper", "up");
 }
 
 // What rules are written with. carry: whether data take scales at all; where not, every scale is 1

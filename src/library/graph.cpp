@@ -2,8 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/error.h"
 #include "ir/parse.h"
@@ -22,7 +24,8 @@ std::string packed(const GraphArray& array, const std::string& name) {
   for (const double x : array.values) {
     using Limits = std::numeric_limits<T>;
     constexpr auto kLow = static_cast<double>(Limits::lowest());
-    constexpr auto kEnd = static_cast<double>(Limits::max() / 2 + 1) * 2;  // of integers
+    constexpr auto kHalf = Limits::max() / 2 + 1;
+    constexpr auto kEnd = static_cast<double>(kHalf) * 2;  // of integers
     if (Limits::is_integer && !(x >= kLow && x < kEnd && x == std::trunc(x)))
       throw Error(ErrorCode::invalid_argument, "'{}': expected integers from {} to {}, got {}",
                   name, Limits::lowest(), Limits::max(), x);
@@ -61,7 +64,8 @@ NumpyArray numpy_array(const GraphArray& array, const std::string& name, Dtype d
 
 struct GraphFunction::State {
   Graph graph;
-  std::vector<int> scales;  // by value; empty: none
+  std::vector<int> scales = {};  // by value; empty: none
+  std::vector<std::string> scaled_inputs = {}, scaled_outputs = {};
 };
 
 GraphFunction::GraphFunction(const std::string& name) : state_(std::make_shared<State>()) {
@@ -75,7 +79,7 @@ GraphFunction::State& GraphFunction::own() {
 
 GraphFunction GraphFunction::parse(const std::string& text) {
   GraphFunction function;
-  function.state_ = std::make_shared<State>(State{read_graph(text), {}});
+  function.state_ = std::make_shared<State>(State{.graph = read_graph(text)});
   return function;
 }
 
@@ -118,6 +122,63 @@ void GraphFunction::output(const std::string& name, GraphValue value) {
   add_output(own().graph, name, value.id);
 }
 
+void GraphFunction::erase_output(const std::string& name) {
+  octet::erase_output(own().graph, name);
+}
+
+GraphValue GraphFunction::input_value(const std::string& name) const {
+  const GraphInput* found = state_->graph.find_input(name);
+  if (found == nullptr)
+    throw Error(ErrorCode::invalid_argument, "'{}' is no input of the graph", name);
+  return {found->value};
+}
+
+GraphValue GraphFunction::output_value(const std::string& name) const {
+  const GraphOutput* found = state_->graph.find_output(name);
+  if (found == nullptr)
+    throw Error(ErrorCode::invalid_argument, "'{}' is no output of the graph", name);
+  return {found->value};
+}
+
+GraphValue GraphFunction::delayed_rescale(GraphValue x, const std::string& site,
+                                          const std::string& norm, const std::string& direction) {
+  return {octet::delayed_rescale(own().graph, x.id, site, norm, direction)};
+}
+
+GraphValue GraphFunction::periodic_rescale(GraphValue x, const std::string& site, int64_t calls,
+                                           const std::string& norm) {
+  return {octet::periodic_rescale(own().graph, x.id, site, calls, norm)};
+}
+
+namespace {
+
+std::vector<GraphValue> graph_values(const ValueIds& ids) {
+  std::vector<GraphValue> values;
+  for (const ValueId id : ids) values.push_back({id});
+  return values;
+}
+
+}  // namespace
+
+GraphValue GraphFunction::custom_scale(
+    const std::function<GraphValue(const std::vector<GraphValue>& inputs)>& f,
+    const std::vector<GraphValue>& inputs, const ScaleProgram& rule,
+    const std::vector<ScaleProgram>& gradients) {
+  const auto on_ids = [](const auto& program) {
+    return [program](const ValueIds& ids) { return program(graph_values(ids)).id; };
+  };
+  ValueIds ids;
+  for (const GraphValue value : inputs) ids.push_back(value.id);
+  std::vector<ScaleRuleOnIds> rules;
+  rules.reserve(gradients.size());
+  for (const ScaleProgram& program : gradients) rules.emplace_back(on_ids(program));
+  return {scaled_by(own().graph, on_ids(f), ids, on_ids(rule), rules)};
+}
+
+void GraphFunction::debug(const std::string& name, GraphValue value) {
+  add_debug_output(own().graph, name, value.id);
+}
+
 std::vector<int64_t> GraphFunction::shape(GraphValue value) const {
   expect_value(state_->graph, value.id, "shape");
   return state_->graph.type(value.id).stored_shape();
@@ -129,17 +190,25 @@ std::string GraphFunction::text() const {
 
 GraphFunction GraphFunction::passes(const std::vector<std::string>& names) const {
   GraphFunction result;
-  result.state_ = std::make_shared<State>(State{run_passes(state_->graph, names), {}});
+  result.state_ = std::make_shared<State>(State{.graph = run_passes(state_->graph, names),
+                                                .scaled_inputs = state_->scaled_inputs,
+                                                .scaled_outputs = state_->scaled_outputs});
   return result;
 }
 
 GraphFunction GraphFunction::scalify(const ScalifySettings& settings) const {
   const Graph& graph = state_->graph;
-  Scalified scalified = octet::scalify(
-      graph, scalify_options(graph, settings.rounding, settings.input_rms, settings.input_scales));
+  Scalified scalified =
+      octet::scalify(graph, scalify_options(graph, {.rounding = settings.rounding,
+                                                    .input_rms = settings.input_rms,
+                                                    .input_scales = settings.input_scales,
+                                                    .scaled_inputs = settings.scaled_inputs,
+                                                    .scaled_outputs = settings.scaled_outputs}));
   GraphFunction result;
-  result.state_ =
-      std::make_shared<State>(State{std::move(scalified.graph), std::move(scalified.scale)});
+  result.state_ = std::make_shared<State>(State{.graph = std::move(scalified.graph),
+                                                .scales = std::move(scalified.scale),
+                                                .scaled_inputs = settings.scaled_inputs,
+                                                .scaled_outputs = settings.scaled_outputs});
   return result;
 }
 
@@ -156,12 +225,87 @@ int GraphFunction::scale(const std::string& output) const {
   return scale(GraphValue{found->value});
 }
 
+GraphArray ScaledArray::value() const {
+  GraphArray result = data;
+  for (double& x : result.values) x *= scale;
+  return result;
+}
+
+ScaledArray scaled(const GraphArray& array) {
+  double sum = 0;
+  for (const double x : array.values) sum += x * x;
+  const double rms = std::sqrt(sum / static_cast<double>(std::max<size_t>(1, array.values.size())));
+  ScaledArray result{array};
+  if (!(rms > 0) || !std::isfinite(rms)) return result;
+  result.scale = std::exp2(std::clamp(std::ceil(std::log2(rms) - 0.5), -126.0, 127.0));
+  for (double& x : result.data.values) x /= result.scale;
+  return result;
+}
+
+namespace {
+
+// Throws Error{invalid_argument} for a scale that f32 has not as a power of two.
+GraphArray number(const std::string& name, double scale) {
+  int exponent = 0;
+  if (!(std::frexp(scale, &exponent) == 0.5 && exponent > -126 && exponent <= 128))
+    throw Error(ErrorCode::invalid_argument, "'{}': expected a power of two as scale, got {}", name,
+                scale);
+  return {{}, {scale}};
+}
+
+}  // namespace
+
 class CompiledGraph::Impl {
  public:
-  Impl(const Graph& graph, const Machine& machine)
-      : run_(graph, open_backend(request_of(machine))) {}
+  Impl(const GraphFunction::State& function, const Machine& machine)
+      : run_(function.graph, open_backend(request_of(machine))),
+        scaled_inputs_(function.scaled_inputs.begin(), function.scaled_inputs.end()),
+        scaled_outputs_(function.scaled_outputs.begin(), function.scaled_outputs.end()) {}
 
-  std::map<std::string, GraphArray> operator()(const std::map<std::string, GraphArray>& inputs) {
+  std::map<std::string, GraphArray> operator()(std::map<std::string, GraphArray> inputs) {
+    for (const std::string& name : scaled_inputs_) {
+      if (inputs.contains(name)) inputs.try_emplace(scale_name(name), number(name, 1));
+    }
+    auto results = run(inputs);
+    hand_on_debugged(results);
+    return results;
+  }
+
+  std::map<std::string, ScaledArray> scaled(const std::map<std::string, ScaledArray>& inputs) {
+    std::map<std::string, GraphArray> arrays;
+    for (const auto& [name, array] : inputs) {
+      const bool is_scaled = scaled_inputs_.contains(name);
+      arrays[name] = is_scaled ? array.data : array.value();
+      if (is_scaled) arrays[scale_name(name)] = number(name, array.scale);
+    }
+    std::map<std::string, GraphArray> outputs = (*this)(std::move(arrays));
+    std::map<std::string, ScaledArray> results;
+    for (const std::string& name : scaled_outputs_) {
+      const auto scale = outputs.find(scale_name(name));
+      if (scale == outputs.end()) continue;
+      results[name].scale = scale->second.values[0];
+      outputs.erase(scale);
+    }
+    for (auto& [name, array] : outputs) results[name].data = std::move(array);
+    return results;
+  }
+
+  Debug debug;
+
+ private:
+  void hand_on_debugged(std::map<std::string, GraphArray>& results) {
+    for (const GraphOutput& output : run_.graph().outputs) {
+      if (!output.name.starts_with(kDebugOutput)) continue;
+      const auto scale = results.find(scale_name(output.name));
+      if (scale == results.end()) continue;
+      const std::string name = output.name.substr(kDebugOutput.size());
+      if (debug) debug(name, {results.at(output.name), scale->second.values[0]});
+      results.erase(scale);
+      results.erase(output.name);
+    }
+  }
+
+  std::map<std::string, GraphArray> run(const std::map<std::string, GraphArray>& inputs) {
     NumpyArrays arrays;
     for (const auto& [name, array] : inputs) {
       const GraphInput* input = run_.graph().find_input(name);
@@ -178,12 +322,12 @@ class CompiledGraph::Impl {
     return results;
   }
 
- private:
   GraphRun run_;
+  std::set<std::string> scaled_inputs_, scaled_outputs_;
 };
 
 CompiledGraph::CompiledGraph(const GraphFunction& function, const Machine& machine)
-    : impl_(std::make_unique<Impl>(function.state_->graph, machine)) {}
+    : impl_(std::make_unique<Impl>(*function.state_, machine)) {}
 CompiledGraph::~CompiledGraph() = default;
 CompiledGraph::CompiledGraph(CompiledGraph&&) noexcept = default;
 CompiledGraph& CompiledGraph::operator=(CompiledGraph&&) noexcept = default;
@@ -191,6 +335,15 @@ CompiledGraph& CompiledGraph::operator=(CompiledGraph&&) noexcept = default;
 std::map<std::string, GraphArray> CompiledGraph::operator()(
     const std::map<std::string, GraphArray>& inputs) {
   return (*impl_)(inputs);
+}
+
+std::map<std::string, ScaledArray> CompiledGraph::scaled(
+    const std::map<std::string, ScaledArray>& inputs) {
+  return impl_->scaled(inputs);
+}
+
+void CompiledGraph::on_debug(Debug debug) {
+  impl_->debug = std::move(debug);
 }
 
 }  // namespace octet

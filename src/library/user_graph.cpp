@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "ir/builder.h"
+#include "ir/custom_scale.h"
+#include "ir/ops/scale_rules.h"
 #include "ir/parse.h"
 #include "ir/verify.h"
 
@@ -41,9 +43,43 @@ void expect_value(const Graph& graph, ValueId value, std::string_view what) {
               value);
 }
 
-ScalifyOptions scalify_options(const Graph& graph, const std::string& rounding,
-                               const std::map<std::string, double>& input_rms,
-                               const std::map<std::string, int>& input_scales) {
+void erase_output(Graph& graph, const std::string& name) {
+  const auto n = std::erase_if(graph.outputs, [&](const auto& out) { return out.name == name; });
+  if (n == 0) throw Error(ErrorCode::invalid_argument, "'{}' is no output of the graph", name);
+}
+
+namespace {
+
+template <typename E>
+E named(std::string_view what, const std::string& name) {
+  if (const auto value = enum_from_name<E>(name)) return *value;
+  throw Error(ErrorCode::invalid_argument, "{}: expected one of {}, got {}", what,
+              fmt::join(enum_names<E>(), ", "), name);
+}
+
+// Of inputs or outputs; `find` says whether the graph has one of that name.
+template <typename F>
+std::set<std::string> scaled_names(std::string_view what, const std::vector<std::string>& names,
+                                   const F& find) {
+  for (const std::string& name : names) {
+    if (!find(name))
+      throw Error(ErrorCode::invalid_argument, "{}: expected a float of the graph, got '{}'", what,
+                  name);
+  }
+  return {names.begin(), names.end()};
+}
+
+}  // namespace
+
+ScalifyOptions scalify_options(const Graph& graph, const ScaleSettings& settings) {
+  const auto is_real_input = [&](const std::string& name) {
+    const GraphInput* input = graph.find_input(name);
+    return input != nullptr && is_float(graph.type(input->value).dtype);
+  };
+  const auto is_real_output = [&](const std::string& name) {
+    const GraphOutput* output = graph.find_output(name);
+    return output != nullptr && is_float(graph.type(output->value).dtype);
+  };
   const auto expect_inputs = [&](std::string_view what, const auto& numbers) {
     for (const auto& entry : numbers) {
       if (graph.find_input(entry.first) == nullptr)
@@ -51,13 +87,102 @@ ScalifyOptions scalify_options(const Graph& graph, const std::string& rounding,
                     entry.first);
     }
   };
-  expect_inputs("input_rms", input_rms);
-  expect_inputs("input_scales", input_scales);
-  const auto chosen = enum_from_name<ScaleRounding>(rounding);
-  if (!chosen)
-    throw Error(ErrorCode::invalid_argument, "rounding: expected one of {}, got {}",
-                fmt::join(enum_names<ScaleRounding>(), ", "), rounding);
-  return {.rounding = *chosen, .input_rms = input_rms, .input_scales = input_scales};
+  expect_inputs("input_rms", settings.input_rms);
+  expect_inputs("input_scales", settings.input_scales);
+  ScalifyOptions options{
+      .rounding = named<ScaleRounding>("rounding", settings.rounding),
+      .input_rms = settings.input_rms,
+      .input_scales = settings.input_scales,
+      .scaled_inputs = scaled_names("scaled_inputs", settings.scaled_inputs, is_real_input),
+      .scaled_outputs = scaled_names("scaled_outputs", settings.scaled_outputs, is_real_output)};
+  for (const auto* names : {&options.scaled_inputs, &options.scaled_outputs}) {
+    for (const std::string& name : *names) {
+      const std::string scale = scale_name(name);
+      if (graph.find_input(scale) != nullptr || graph.find_output(scale) != nullptr)
+        throw Error(ErrorCode::invalid_argument, "expected no '{}' beside a scaled '{}', got one",
+                    scale, name);
+    }
+  }
+  return options;
+}
+
+ValueId delayed_rescale(Graph& graph, ValueId x, const std::string& site, const std::string& norm,
+                        const std::string& direction) {
+  expect_value(graph, x, "delayed_rescale");
+  Builder builder(graph);
+  return delayed_rescale(builder, x, site,
+                         {.norm = named<RescaleNorm>("norm", norm),
+                          .direction = named<Direction>("direction", direction)});
+}
+
+ValueId periodic_rescale(Graph& graph, ValueId x, const std::string& site, int64_t calls,
+                         const std::string& norm) {
+  expect_value(graph, x, "periodic_rescale");
+  if (calls < 1 || calls > (1 << 24))
+    throw Error(ErrorCode::invalid_argument,
+                "periodic_rescale: expected from 1 to {} calls, got {}", 1 << 24, calls);
+  Builder b(graph);
+  const TensorType number{.dtype = graph.phase == Phase::logical ? Dtype::real : Dtype::f32,
+                          .shape = {}};
+  const ValueId kept = b.state(StateUse::rescale_factor, site, number);
+  const ValueId count = b.state(StateUse::rescale_factor, site + ".calls", number);
+  const auto parts = b.emit(OpCode::data_scale, NoAttrs{}, {x});
+  const ValueId power =
+      ops::scale::norm_power(b, parts[DataScale::data], named<RescaleNorm>("norm", norm));
+  const ValueId measured = b.mul(parts[DataScale::scale], power);
+  const ValueId is_due = b.less(count, b.fill({}, 0.5));
+  const ValueId scale = b.select(is_due, measured, kept);
+  const ValueId y = b.emit1(OpCode::set_scale, ScaleAttrs{}, {x, scale});
+  const ValueId after = b.plus(count, 1);
+  const ValueId is_last = b.less(b.fill({}, static_cast<double>(calls) - 0.5), after);
+  b.next(kept, scale);
+  b.next(count, b.select(is_last, b.fill({}, 0), after));
+  return y;
+}
+
+ValueId scaled_by(Graph& graph, const std::function<ValueId(const ValueIds& inputs)>& f,
+                  const ValueIds& inputs, const ScaleRuleOnIds& rule,
+                  const std::vector<ScaleRuleOnIds>& gradients) {
+  for (const ValueId id : inputs) expect_value(graph, id, "custom_scale");
+  if (!gradients.empty() && gradients.size() != inputs.size())
+    throw Error(ErrorCode::invalid_argument, "custom_scale: expected {} gradients' rules, got {}",
+                inputs.size(), gradients.size());
+  Builder b(graph);
+  ValueIds scales, all = inputs;
+  for (const ValueId id : inputs)
+    scales.push_back(b.emit(OpCode::data_scale, NoAttrs{}, {id})[DataScale::scale]);
+  // A one that has the scale of a program; its power in a rule is 1.
+  const auto add_scale = [&](const ScaleRuleOnIds& program) {
+    const ValueId scale = program(scales);
+    expect_value(graph, scale, "custom_scale");
+    const ValueId one = b.fill({}, 1);
+    all.push_back(b.emit1(OpCode::set_scale, ScaleAttrs{}, {one, scale}));
+  };
+  add_scale(rule);
+  for (const ScaleRuleOnIds& program : gradients) add_scale(program);
+  CustomScaleRules rules{.result = {.powers = Shape(all.size(), 0)}};
+  rules.result.powers[inputs.size()] = 1;
+  for (size_t i = 0; i < (gradients.empty() ? 0 : all.size()); ++i) {
+    ScaleMonomial of{.powers = Shape(all.size() + 1, 0)};
+    of.powers[0] = 1;
+    if (i < inputs.size()) of.powers[inputs.size() + 2 + i] = 1;
+    rules.gradients.push_back(of);
+  }
+  const SubGraph inner = [&](Builder&, const ValueIds& inside) {
+    const ValueId y = f({inside.begin(), inside.begin() + std::ssize(inputs)});
+    expect_value(graph, y, "custom_scale");
+    return y;
+  };
+  return custom_scale(b, inner, all, rules);
+}
+
+void add_debug_output(Graph& graph, const std::string& name, ValueId value) {
+  expect_value(graph, value, name);
+  Builder b(graph);
+  const auto parts = b.emit(OpCode::data_scale, NoAttrs{}, {value});
+  const std::string output = std::string(kDebugOutput) + name;
+  add_output(graph, output, parts[DataScale::data]);
+  add_output(graph, scale_name(output), parts[DataScale::scale]);
 }
 
 }  // namespace octet

@@ -50,7 +50,8 @@ NonfiniteCount count_8_bits(std::span<const std::byte> bytes, Dtype dtype) {
 
 // A flag says by being set that something was not finite.
 bool is_flag(const Node& node, const TensorType& type) {
-  const bool compares = node.op == OpCode::less || node.op == OpCode::equal;
+  const bool compares =
+      op_def(node.op).scale == op_def(OpCode::less).scale || node.op == OpCode::is_finite;
   return type.dtype == Dtype::boolean && type.shape.empty() && !compares;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "compile/budget.h"
+#include "passes/scalify/count.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -100,6 +101,11 @@ OrderedJson PlanReport::json(WithBuffers buffers) const {
                         {"near_misses", largest_->near_misses},
                         {"arenas", arenas},
                         {"n_steps", largest_->steps.size()}};
+  if (const RescaleCounts counts = count_rescales(largest_->graph); counts != RescaleCounts{})
+    result["rescales"] = {{"measured", counts.measured},
+                          {"at_run_time", counts.at_run_time},
+                          {"constant", counts.constant},
+                          {"folded", counts.folded}};
   if (buffers == WithBuffers::yes) {
     result["buffers"] = OrderedJson::array();
     for (const Buffer& buffer : largest_->buffers) result["buffers"].push_back(buffer_json(buffer));
@@ -138,6 +144,7 @@ std::string PlanReport::text() const {
   }
   for (const auto& [name, count] : count_ops(largest_->graph))
     text += fmt::format("  {:6} {}\n", count, name);
+  text += rescales_text(count_rescales(largest_->graph));
   if (!largest_->near_misses.empty()) text += "fusions that did not fire:\n";
   for (const std::string& line : largest_->near_misses) text += "  " + line + "\n";
   return text;

@@ -103,6 +103,7 @@ RecipeOptions recipe_options(const RunConfig& config) {
   options.activation_group = recipe.activation_group;
   options.quantizes_linear_outputs = recipe.activation_scale == ActivationScale::tensor;
   options.rescale = recipe.rescale;
+  options.scale_rounding = recipe.scale_rounding;
   for (const std::string& text : recipe.edge_scales)
     options.edge_scales.push_back(edge_scale_from_text(text).value());
   options.scaled_gradient = recipe.scaled_gradient;

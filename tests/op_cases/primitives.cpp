@@ -31,7 +31,8 @@ void add_elementwise(Cases& all) {
                  .operands = {booleans({5})},
                  .tolerance = Tolerance::exact});
   for (const OpCode op : {OpCode::add, OpCode::sub, OpCode::mul, OpCode::div, OpCode::maximum,
-                          OpCode::minimum, OpCode::less, OpCode::equal}) {
+                          OpCode::minimum, OpCode::less, OpCode::equal, OpCode::not_equal,
+                          OpCode::less_equal, OpCode::greater, OpCode::greater_equal}) {
     const Fill second = op == OpCode::div ? Fill::positive : Fill::normal;
     for (size_t i = 0; i < shapes.size(); ++i) {
       all.push_back({.name = name(op, i),
@@ -39,7 +40,8 @@ void add_elementwise(Cases& all) {
                      .operands = {tensor(shapes[i]), tensor(shapes[i], second)}});
     }
   }
-  for (const OpCode op : {OpCode::less, OpCode::equal}) {
+  for (const OpCode op : {OpCode::less, OpCode::equal, OpCode::not_equal, OpCode::less_equal,
+                          OpCode::greater, OpCode::greater_equal}) {
     const OperandCase ids = integers({4, 9}, Fill::ids, 3);
     all.push_back({.name = name(op, 9), .op = op, .operands = {ids, ids}});
   }
@@ -54,6 +56,10 @@ void add_elementwise(Cases& all) {
     put(OpCode::axpby, i, NoAttrs{},
         {tensor(shapes[i]), tensor(shapes[i]), scalar(0.75), scalar(-1.25)});
     put(OpCode::set_scale, i, ScaleAttrs{.log2 = 3}, {tensor(shapes[i])});
+    put(OpCode::set_scale, i + 10, ScaleAttrs{.log2 = -1}, {tensor(shapes[i]), scalar(4)});
+    all.back().no_gradient = {1};
+    put(OpCode::stop_scaling, i, NoAttrs{}, {tensor(shapes[i])});
+    put(OpCode::is_finite, i, NoAttrs{}, {tensor(shapes[i])});
     put(OpCode::rebalance, i, ScaleAttrs{.log2 = -2}, {tensor(shapes[i])});
     put(OpCode::dynamic_rescale, i, DynamicRescaleAttrs{}, {tensor(shapes[i])});
     put(OpCode::delayed_rescale, i, DynamicRescaleAttrs{}, {tensor(shapes[i]), scalar(2)});
@@ -64,6 +70,11 @@ void add_elementwise(Cases& all) {
     put(OpCode::data_scale, i, NoAttrs{}, {tensor(shapes[i])});
     put(OpCode::cast_in, i, CastInAttrs{}, {tensor(shapes[i])});
     all.back().typed_only = true;
+  }
+  for (const int64_t n : {0, 1, 2, 3, 7}) {
+    put(OpCode::integer_pow, static_cast<size_t>(n), PowerAttrs{.n = n}, {tensor({3, 5})});
+    put(OpCode::integer_pow, static_cast<size_t>(n + 10), PowerAttrs{.n = -n},
+        {tensor({3, 5}, Fill::positive)});
   }
   for (const double x : {0.0, 0.3, 0.70710678, 0.71, 1.0, 40.0})
     put(OpCode::power_of_two, static_cast<size_t>(x * 100), NoAttrs{}, {scalar(x)});
@@ -128,18 +139,55 @@ void add_moves(Cases& all) {
   put("concatenate_columns", OpCode::concatenate, AxisAttrs{.axis = 1},
       {tensor({3, 2}), tensor({3, 5})});
   put("concatenate_one", OpCode::concatenate, AxisAttrs{.axis = 0}, {tensor({5})});
+  const auto reverse = [&](const char* name, Shape from, Shape axes) {
+    put(name, OpCode::reverse, AxesAttrs{.axes = std::move(axes)}, {tensor(std::move(from))});
+  };
+  reverse("reverse_1d", {5}, {0});
+  reverse("reverse_rows", {8, 3}, {0});
+  reverse("reverse_two", {4, 3, 7}, {2, 0});
+  reverse("reverse_one", {2, 1}, {1});
+  reverse("reverse_nothing", {3}, {});
 }
 
-void add_reductions(Cases& all) {
-  const auto put = [&](OpCode op, Shape from, Shape axes) {
-    all.push_back(
-        {.name = std::string(op_def(op).name) + to_string(from) + to_string(axes),
-         .op = op,
-         .attrs = AxesAttrs{.axes = axes},
-         .operands = {tensor(from, op == OpCode::reduce_max ? Fill::distinct : Fill::normal)},
-         .tolerance = Tolerance::reduction});
+namespace {
+
+void add_windows(Cases& all) {
+  const auto put = [&](const std::string& name, Shape from, WindowAttrs attrs) {
+    for (const auto reduction :
+         {WindowReduction::sum, WindowReduction::max, WindowReduction::min}) {
+      attrs.reduction = reduction;
+      const bool is_sum = reduction == WindowReduction::sum;
+      all.push_back({.name = name + "_" + std::string(enum_name(reduction)),
+                     .op = OpCode::reduce_window,
+                     .attrs = attrs,
+                     .operands = {tensor(from, is_sum ? Fill::normal : Fill::distinct)},
+                     .tolerance = Tolerance::reduction});
+    }
   };
-  for (const OpCode op : {OpCode::reduce_sum, OpCode::reduce_max}) {
+  put("window_1d", {9}, {.window = {3}, .stride = {2}, .low = {1}, .high = {1}});
+  put("window_2d", {6, 5}, {.window = {3, 2}, .stride = {1, 2}, .low = {0, 1}, .high = {2, 0}});
+  put("window_channels", {2, 4, 4, 3},
+      {.window = {1, 2, 2, 1}, .stride = {1, 2, 2, 1}, .low = {0, 0, 0, 0}, .high = {0, 0, 0, 0}});
+  put("window_strides", {7, 4},
+      {.window = {1, 4}, .stride = {3, 1}, .low = {0, 0}, .high = {0, 0}});
+}
+
+}  // namespace
+
+void add_reductions(Cases& all) {
+  add_windows(all);
+  const auto put = [&](OpCode op, Shape from, Shape axes) {
+    const Fill fill = op == OpCode::reduce_prod  ? Fill::positive
+                      : op == OpCode::reduce_sum ? Fill::normal
+                                                 : Fill::distinct;
+    all.push_back({.name = std::string(op_def(op).name) + to_string(from) + to_string(axes),
+                   .op = op,
+                   .attrs = AxesAttrs{.axes = axes},
+                   .operands = {tensor(from, fill)},
+                   .tolerance = Tolerance::reduction});
+  };
+  for (const OpCode op :
+       {OpCode::reduce_sum, OpCode::reduce_max, OpCode::reduce_min, OpCode::reduce_prod}) {
     put(op, {7}, {0});
     put(op, {3, 5}, {0});
     put(op, {3, 5}, {1});
@@ -162,6 +210,12 @@ void add_reductions(Cases& all) {
   argmax("argmax_last", {4, 7}, 1);
   argmax("argmax_long", {3, 1500}, 1);
   argmax("argmax_first", {4, 7}, 0);
+  for (const int64_t axis : {0, 1})
+    all.push_back({.name = "argmin_" + std::to_string(axis),
+                   .op = OpCode::argmin,
+                   .attrs = AxisAttrs{.axis = axis},
+                   .operands = {tensor({5, 9}, Fill::distinct)},
+                   .tolerance = Tolerance::exact});
 }
 
 void add_lookups(Cases& all) {

@@ -1,6 +1,7 @@
 #include "ir/ops/common.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "base/integer.h"
@@ -191,6 +192,33 @@ Values emit_with_amax(Builder& b, const Node& node, Said said) {
   results.resize(def.own_results(), kNoValue);
   results.insert(results.end(), amax.begin(), amax.end());
   return results;
+}
+
+ValueId emit_wide(Builder& b, OpCode op, ValueId x, ValueId y) {
+  const Dtype wide = b.graph().phase == Phase::logical ? Dtype::real : Dtype::f32;
+  return b.emit_typed(op, NoAttrs{}, {x, y}, {wide})[0];
+}
+
+Values vjp_of_steps(Builder& b, const VjpCall& call) {
+  const Graph& graph = b.graph();
+  const size_t first = graph.nodes.size();
+  const ValueId y = op_def(call.node.op).decompose(b, call.node)[0];
+  std::map<ValueId, ValueId> gradients = {{y, call.dresults[0]}};
+  for (size_t n = graph.nodes.size(); n-- > first;) {
+    const Node step = graph.nodes[n];  // a copy: its gradient appends
+    const auto dy = gradients.find(step.results[0]);
+    const OpDef& def = op_def(step.op);
+    if (dy == gradients.end() || def.vjp == nullptr) continue;
+    const ValueId dresults[] = {dy->second};
+    const Values doperands = def.vjp(b, {.node = step, .dresults = dresults});
+    for (size_t i = 0; i < doperands.size(); ++i) {
+      if (doperands[i] == kNoValue) continue;
+      const auto [total, is_first] = gradients.try_emplace(step.operands[i], doperands[i]);
+      if (!is_first) total->second = b.add(total->second, doperands[i]);
+    }
+  }
+  const auto dx = gradients.find(call.node.operands[0]);
+  return {dx == gradients.end() ? kNoValue : dx->second};
 }
 
 }  // namespace octet::ops

@@ -105,6 +105,12 @@ Results infer_same(const Attrs&, Types in) {
   return {real(in[0].shape)};
 }
 
+// A node of one result in f32, of `real` in the Logical phase: a step within a decomposition.
+ValueId emit_wide(Builder& b, OpCode op, ValueId x, ValueId y);
+// The gradient of a composed op of one operand and one result: through the steps of its
+// decomposition, which are made again.
+Values vjp_of_steps(Builder& b, const VjpCall& call);
+
 // Dequantizes the quantized operands to f32 and emits the same op on those; float results are f32.
 Values emit_dequantized(Builder& b, const Node& node);
 // OpDef::amax_results: the op's own results with the two behind them where the attribute is set;

@@ -226,6 +226,21 @@ Results infer_batched_gemm(const Attrs& attrs, Types in) {
   return {real({x[0], m, n})};
 }
 
+// As those of gemm, of each of the batch.
+Values vjp_batched_gemm(Builder& b, const VjpCall& call) {
+  using S = BatchedGemm;
+  const auto& t = std::get<BatchedGemmAttrs>(call.node.attrs);
+  const ValueId dy = call.dresults[0], x = call.node.in(S::a), w = call.node.in(S::b);
+  const auto product = [&](ValueId left, bool trans_left, ValueId right, bool trans_right) {
+    const BatchedGemmAttrs attrs{.trans_a = trans_left, .trans_b = trans_right, .factor = t.factor};
+    return b.emit1(OpCode::batched_gemm, attrs, {left, right});
+  };
+  Values grads = {t.trans_a ? product(w, t.trans_b, dy, true) : product(dy, false, w, !t.trans_b),
+                  t.trans_b ? product(dy, true, x, t.trans_a) : product(x, !t.trans_a, dy, false)};
+  if (call.node.operands.size() > S::c) grads.push_back(dy);
+  return grads;
+}
+
 Values decompose_batched_gemm(Builder& b, const Node& node) {
   using S = BatchedGemm;
   const auto& a = std::get<BatchedGemmAttrs>(node.attrs);
@@ -300,7 +315,9 @@ constinit const OpDef defs::gemm = define(OpCode::gemm, {.infer = infer_gemm,
                                                          .scales = kScalesOfFactors});
 constinit const OpDef defs::batched_gemm =
     define(OpCode::batched_gemm, {.infer = infer_batched_gemm,
+                                  .vjp = vjp_batched_gemm,
                                   .decompose = decompose_batched_gemm,
+                                  .scale = scale::batched_gemm,
                                   .cost = cost_batched_gemm,
                                   .inplace = kInplaceC});
 constinit const OpDef defs::bias_add = define(OpCode::bias_add, {.infer = infer_bias_add,

@@ -1,6 +1,7 @@
 // Element by element: y[i] = f(a[i], ...). Gradients at kinks: abs and sign take 0 at 0, maximum
 // and minimum give a tie's gradient to the first operand.
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "ir/ops/common.h"
@@ -59,6 +60,49 @@ Values decompose_axpby(Builder& b, const Node& node) {
   };
   return {b.add(scaled(Axpby::a, Axpby::factor_a), scaled(Axpby::b, Axpby::factor_b))};
 }
+
+Results infer_is_finite(const Attrs&, Types in) {
+  need_float("is_finite", "x", in[0]);
+  return {{.dtype = Dtype::boolean, .shape = in[0].shape}};
+}
+// A NaN is below nothing.
+Values decompose_is_finite(Builder& b, const Node& node) {
+  const ValueId size = b.unary(OpCode::abs, node.in(Unary::x));
+  return {b.less(size, b.fill_like(size, std::numeric_limits<double>::infinity()))};
+}
+
+constexpr int64_t kMaxPower = 1 << 20;
+
+Results infer_integer_pow(const Attrs& attrs, Types in) {
+  const int64_t n = std::get<PowerAttrs>(attrs).n;
+  if (n < -kMaxPower || n > kMaxPower)
+    fail("integer_pow", "n must be from {} to {}, got {}", -kMaxPower, kMaxPower, n);
+  return infer_same<OpCode::integer_pow>(attrs, in);
+}
+// By squares, from the lowest bit of |n|; x^-n is 1 / x^n.
+Values decompose_integer_pow(Builder& b, const Node& node) {
+  const int64_t n = std::get<PowerAttrs>(node.attrs).n;
+  const ValueId x = node.in(Unary::x);
+  if (n == 0) return {b.fill_like(x, 1)};
+  ValueId square = x, power = kNoValue;
+  for (int64_t left = n < 0 ? -n : n; left > 0; left /= 2) {
+    if (left % 2 == 1)
+      power = power == kNoValue ? square : emit_wide(b, OpCode::mul, power, square);
+    if (left > 1) square = emit_wide(b, OpCode::mul, square, square);
+  }
+  if (n < 0) power = emit_wide(b, OpCode::div, b.fill_like(power, 1), power);
+  return {power};
+}
+Values vjp_integer_pow(Builder& b, const VjpCall& call) {
+  const int64_t n = std::get<PowerAttrs>(call.node.attrs).n;
+  const ValueId dy = call.dresults[0];
+  if (n == 0) return {kNoValue};
+  if (n == 1) return {dy};
+  const ValueId lower =
+      b.emit1(OpCode::integer_pow, PowerAttrs{.n = n - 1}, {call.node.in(Unary::x)});
+  return {b.mul(b.scaled(dy, static_cast<double>(n)), lower)};
+}
+
 using UnaryGradient = ValueId (*)(Builder& b, ValueId dy, ValueId x, ValueId y);
 
 template <UnaryGradient F>
@@ -206,6 +250,20 @@ constinit const OpDef defs::minimum =
 
 constinit const OpDef defs::less = compare<OpCode::less>();
 constinit const OpDef defs::equal = compare<OpCode::equal>();
+constinit const OpDef defs::not_equal = compare<OpCode::not_equal>();
+constinit const OpDef defs::less_equal = compare<OpCode::less_equal>();
+constinit const OpDef defs::greater = compare<OpCode::greater>();
+constinit const OpDef defs::greater_equal = compare<OpCode::greater_equal>();
+constinit const OpDef defs::is_finite = define(OpCode::is_finite, {.infer = infer_is_finite,
+                                                                   .decompose = decompose_is_finite,
+                                                                   .scale = scale::of_values,
+                                                                   .cost = cost_per_result<1>});
+constinit const OpDef defs::integer_pow =
+    define(OpCode::integer_pow, {.infer = infer_integer_pow,
+                                 .vjp = vjp_integer_pow,
+                                 .decompose = decompose_integer_pow,
+                                 .scale = scale::integer_pow,
+                                 .cost = cost_per_result<2>});
 constinit const OpDef defs::select = define(OpCode::select, {.infer = infer_select,
                                                              .vjp = vjp_binary<d_select>,
                                                              .scale = scale::select,

@@ -119,6 +119,46 @@ Results infer_concatenate(const Attrs& attrs, Types in) {
   return {moved(in[0], shape)};
 }
 
+Results infer_reverse(const Attrs& attrs, Types in) {
+  need_axes("reverse", "axes", std::get<AxesAttrs>(attrs).axes, in[0].shape.size());
+  return {moved(in[0], in[0].shape)};
+}
+
+// Neighbours change places, then pairs of them, then fours, ...: what is added to make the axis a
+// power of two comes to lie before it.
+ValueId reversed(Builder& b, ValueId x, int64_t axis) {
+  const Shape shape = b.shape(x);
+  const int64_t n = shape[at(axis)];
+  int64_t whole = 1;
+  while (whole < n) whole *= 2;
+  const Shape none(shape.size(), 0);
+  PadAttrs pad{.low = none, .high = none, .interior = none};
+  pad.high[at(axis)] = whole - n;
+  if (whole > n) x = b.emit1(OpCode::pad, pad, {x});
+  const Shape all = b.shape(x);
+  for (int64_t half = 1; half < whole; half *= 2) {
+    Shape split(all.begin(), all.begin() + axis);
+    split.insert(split.end(), {whole / half / 2, 2, half});
+    split.insert(split.end(), all.begin() + axis + 1, all.end());
+    x = b.reshape(x, split);
+    x = b.concatenate({b.slice(x, axis + 1, 1, 1), b.slice(x, axis + 1, 0, 1)}, axis + 1);
+  }
+  x = b.reshape(x, all);
+  return whole > n ? b.slice(x, axis, whole - n, n) : x;
+}
+
+Values decompose_reverse(Builder& b, const Node& node) {
+  ValueId x = node.in(Unary::x);
+  for (const int64_t axis : std::get<AxesAttrs>(node.attrs).axes) {
+    if (b.shape(x)[at(axis)] > 1) x = reversed(b, x, axis);
+  }
+  return {x};
+}
+
+Values vjp_reverse(Builder& b, const VjpCall& call) {
+  return {b.emit1(OpCode::reverse, call.node.attrs, {call.dresults[0]})};
+}
+
 Values vjp_broadcast(Builder& b, const VjpCall& call) {
   const ValueId dy = call.dresults[0];
   const auto& a = std::get<BroadcastAttrs>(call.node.attrs);
@@ -198,5 +238,9 @@ constinit const OpDef defs::concatenate =
                                  .vjp = vjp_concatenate,
                                  .scale = scale::largest,
                                  .error = error::concatenate});
+constinit const OpDef defs::reverse = define(OpCode::reverse, {.infer = infer_reverse,
+                                                               .vjp = vjp_reverse,
+                                                               .decompose = decompose_reverse,
+                                                               .scale = scale::same});
 
 }  // namespace octet::ops

@@ -14,6 +14,12 @@ Results infer_rescale(const Attrs&, Types in) {
   return {real(in[0].shape)};
 }
 
+Results infer_set_scale(const Attrs&, Types in) {
+  need_float("set_scale", "x", in[0]);
+  if (!absent(in, SetScale::scale)) need_float("set_scale", "scale", in[SetScale::scale], {});
+  return {real(in[0].shape)};
+}
+
 Results infer_power_of_two(const Attrs&, Types in) {
   need_float("power_of_two", "x", in[0], {});
   return {real({})};
@@ -59,14 +65,18 @@ Values vjp_same(Builder&, const VjpCall& call) {
   return {call.dresults[0]};
 }
 
-// What is meant for the gradient happens to it as it comes back.
+// What is meant for the gradient happens to it as it comes back, by the same further operands.
 template <typename A>
 Values vjp_directed(Builder& b, const VjpCall& call) {
   auto attrs = std::get<A>(call.node.attrs);
-  const ValueId dy = call.dresults[0];
-  if (attrs.direction == Direction::forward) return {dy};
+  Values gradients(call.node.operands.size(), kNoValue);
+  gradients[0] = call.dresults[0];
+  if (attrs.direction == Direction::forward) return gradients;
   attrs.direction = Direction::forward;
-  return {b.emit1(call.node.op, attrs, {dy})};
+  Values operands = call.node.operands;
+  operands[0] = gradients[0];
+  gradients[0] = b.emit1(call.node.op, attrs, operands);
+  return gradients;
 }
 
 // The factor's next value is then the gradient's.
@@ -164,14 +174,13 @@ constinit const OpDef defs::rescale = define(OpCode::rescale, {.infer = infer_re
                                                                .cost = cost_per_result<1>,
                                                                .error = error::rescale,
                                                                .inplace = kInplaceFirst});
-constinit const OpDef defs::set_scale =
-    define(OpCode::set_scale, {.infer = infer_same<OpCode::set_scale>,
-                               .vjp = vjp_same,
-                               .decompose = decompose_same,
-                               .scale = scale::set_scale});
+constinit const OpDef defs::set_scale = define(OpCode::set_scale, {.infer = infer_set_scale,
+                                                                   .vjp = vjp_directed<ScaleAttrs>,
+                                                                   .decompose = decompose_same,
+                                                                   .scale = scale::set_scale});
 constinit const OpDef defs::rebalance =
     define(OpCode::rebalance, {.infer = infer_same<OpCode::rebalance>,
-                               .vjp = vjp_same,
+                               .vjp = vjp_directed<ScaleAttrs>,
                                .decompose = decompose_same,
                                .scale = scale::rebalance});
 constinit const OpDef defs::dynamic_rescale =
@@ -202,6 +211,11 @@ constinit const OpDef defs::power_of_two =
     define(OpCode::power_of_two,
            {.infer = infer_power_of_two, .scale = scale::of_values, .error = error::exact});
 
+constinit const OpDef defs::stop_scaling =
+    define(OpCode::stop_scaling, {.infer = infer_same<OpCode::stop_scaling>,
+                                  .vjp = vjp_same,
+                                  .decompose = decompose_same,
+                                  .scale = scale::stop_scaling});
 constinit const OpDef defs::store_scaled =
     define(OpCode::store_scaled, {.infer = infer_store_scaled, .cost = cost_per_result<1>});
 

@@ -141,6 +141,25 @@ Scales gemm(Scaler& s, const ScaleCall& call) {
   return {s.made(s.b.emit(OpCode::gemm, attrs, data)[0], scale.log2, predicted, scale.factor)};
 }
 
+// The op's own factor takes the scales that are known before the step.
+Scales batched_gemm(Scaler& s, const ScaleCall& call) {
+  using S = BatchedGemm;
+  auto attrs = std::get<BatchedGemmAttrs>(call.node.attrs);
+  const auto k = static_cast<double>(call.shape(S::a)[attrs.trans_a ? 1 : 2]);
+  const Scaled &a = call[S::a], &b = call[S::b];
+  const double size = attrs.factor == 0 ? 0 : std::log2(std::fabs(attrs.factor));
+  const double product = a.predicted + b.predicted + size + (k > 0 ? half_log2(k) : 0);
+  const ValueId factor = s.multiplier(0, a.factor, b.factor);
+  const bool adds = has(call, S::c);
+  const double predicted = adds ? root_sum(product, call[S::c].predicted) : product;
+  Scale scale = {call.wants_unscaled ? 0 : s.choose(predicted), factor};
+  Values data = {a.data, b.data};
+  // c joins in the op, at the product's factor.
+  if (adds) data.push_back(s.to(call[S::c], scale).data);
+  attrs.factor = std::ldexp(attrs.factor, a.log2 + b.log2 - scale.log2);
+  return {s.made(s.b.emit1(OpCode::batched_gemm, attrs, data), scale.log2, predicted, factor)};
+}
+
 Scales bias_add(Scaler& s, const ScaleCall& call) {
   const Scaled &x = call[BiasAdd::x], &bias = call[BiasAdd::bias];
   const Scale scale = call.wants_unscaled ? Scale{} : with_bias(s, x, bias);
@@ -214,7 +233,8 @@ Scales attention_grad(Scaler& s, const ScaleCall& call) {
   const double ds = dout.predicted + v.predicted + std::log2(attrs.scale) +
                     half_log2(static_cast<double>(attrs.head_dim)) + law;
   const double unscaled = ds - std::log2(attrs.scale);
-  const double group = half_log2(static_cast<double>(attrs.heads / attrs.kv_heads));
+  const int64_t n_groups = attrs.heads / attrs.kv_heads;
+  const double group = half_log2(static_cast<double>(n_groups));
   attrs.scale = std::ldexp(attrs.scale, q.log2 + k.log2);
   Values data = call.data();
   data[G::k] = key_data(s, q, k);
@@ -287,6 +307,33 @@ Scales cross_entropy_grad(Scaler& s, const ScaleCall& call) {
   data[CrossEntropyGrad::lse] = s.unscaled(call[CrossEntropyGrad::lse]).data;
   return {s.made(s.b.emit1(OpCode::cross_entropy_grad, call.node.attrs, data), scale.log2,
                  predicted, scale.factor)};
+}
+
+// Of the gradients themselves.
+Scales global_norm(Scaler& s, const ScaleCall& call) {
+  Values data;
+  for (const Scaled& x : call.in) data.push_back(s.unscaled(x).data);
+  Scales results;
+  for (const ValueId y : s.b.emit(OpCode::global_norm, NoAttrs{}, data))
+    results.push_back(s.made(y, 0, 0));
+  return results;
+}
+
+// The gradient's scale joins the factor that it is multiplied with anyway; weight and states are
+// values, and stay so.
+Scales update(Scaler& s, const ScaleCall& call) {
+  const bool is_adamw = call.node.op == OpCode::adamw_step;
+  const size_t g = is_adamw ? size_t{AdamwStep::g} : size_t{Update::g};
+  const size_t grad_scale = is_adamw ? size_t{AdamwStep::grad_scale} : size_t{Update::grad_scale};
+  Values data;
+  for (size_t i = 0; i < call.in.size(); ++i)
+    data.push_back(i == g ? call[i].data : s.unscaled(call[i]).data);
+  if (!call[g].is_any)
+    data[grad_scale] = s.multiplier(call[g].log2, call[g].factor, data[grad_scale]);
+  Scales results;
+  for (const ValueId y : s.b.emit(call.node.op, call.node.attrs, data))
+    results.push_back(s.made(y, 0, results.empty() ? call[0].predicted : 0));
+  return results;
 }
 
 }  // namespace octet::ops::scale

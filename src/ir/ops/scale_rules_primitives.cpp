@@ -6,11 +6,11 @@
 #include "ir/ops/scale_rules.h"
 
 namespace octet::ops::scale {
-namespace {
-
 ValueId emit(Scaler& s, const ScaleCall& call, Values data) {
   return s.b.emit1(call.node.op, call.node.attrs, std::move(data));
 }
+
+namespace {
 
 // log2 of the RMS up to which FP16 holds the addends of a sum with scale 1.
 constexpr double kMaxUnscaled = 10;
@@ -27,24 +27,18 @@ double predicted_of(const Scaled& x) {
   return x.is_any ? -std::numeric_limits<double>::infinity() : x.predicted;
 }
 
-// A square root's operand, of a scale that is 4^log2 times factor^2.
-struct Halved {
-  ValueId data = kNoValue, factor = kNoValue;
-  int log2 = 0;
-};
-
-// Halves the scale's exponent, made even first: a factor's at run time, since its root, rounded to
-// a power of two, is the root of a factor at most twice or half as large.
-Halved halved(Scaler& s, const Scaled& x) {
-  const int log2 = x.log2 - (x.log2 % 2 == 0 ? 0 : 1);
-  if (x.factor == kNoValue) return {.data = s.at(x, log2).data, .log2 = log2 / 2};
-  const ValueId root = s.b.unary(OpCode::power_of_two, s.b.unary(OpCode::sqrt, x.factor));
-  return {.data = s.to(x, {log2, s.b.unary(OpCode::square, root)}).data,
-          .factor = root,
-          .log2 = log2 / 2};
+// Times a run-time factor, whose power goes into the scale.
+Scaled times_factor(Builder& b, const Scaled& x, ValueId factor) {
+  const ValueId inverse = b.div(b.fill({}, 1), factor);
+  return {.data = b.rescale(x.data, inverse),
+          .log2 = x.log2,
+          .factor = x.factor == kNoValue ? factor : b.mul(x.factor, factor),
+          .predicted = static_cast<double>(x.log2),  // near 1 now, whatever was predicted
+          .is_any = x.is_any};
 }
 
-// The power of two that is next to a norm of x, a mean but for max; 1 where there is none.
+}  // namespace
+
 ValueId norm_power(Builder& b, ValueId x, RescaleNorm norm) {
   const Shape shape = b.shape(x), axes = iota_axes(shape.size());
   const double mean = 1 / static_cast<double>(std::max<int64_t>(1, n_elems(shape)));
@@ -59,18 +53,6 @@ ValueId norm_power(Builder& b, ValueId x, RescaleNorm norm) {
   }
   return b.unary(OpCode::power_of_two, size);
 }
-
-// Times a run-time factor, whose power goes into the scale.
-Scaled times_factor(Builder& b, const Scaled& x, ValueId factor) {
-  const ValueId inverse = b.div(b.fill({}, 1), factor);
-  return {.data = b.rescale(x.data, inverse),
-          .log2 = x.log2,
-          .factor = x.factor == kNoValue ? factor : b.mul(x.factor, factor),
-          .predicted = static_cast<double>(x.log2),  // near 1 now, whatever was predicted
-          .is_any = x.is_any};
-}
-
-}  // namespace
 
 Scales same(Scaler& s, const ScaleCall& call) {
   Scaled y = call[0];
@@ -183,24 +165,6 @@ Scales select(Scaler& s, const ScaleCall& call) {
   return {y};
 }
 
-// x^2 of a normal x has the RMS sqrt(3) sigma^2.
-Scales square(Scaler& s, const ScaleCall& call) {
-  const Scaled& x = call[0];
-  return {s.made(emit(s, call, {x.data}), 2 * x.log2, 2 * x.predicted + half_log2(3),
-                 s.multiplier(0, x.factor, x.factor))};
-}
-
-Scales root(Scaler& s, const ScaleCall& call) {
-  const Halved x = halved(s, call[0]);
-  return {s.made(emit(s, call, {x.data}), x.log2, call[0].predicted / 2, x.factor)};
-}
-
-Scales inverse_root(Scaler& s, const ScaleCall& call) {
-  const Halved x = halved(s, call[0]);
-  return {s.made(emit(s, call, {x.data}), -x.log2, -call[0].predicted / 2,
-                 s.quotient(kNoValue, x.factor))};
-}
-
 // A number is a mantissa in [1, 2) and a power of two.
 Scales fill(Scaler& s, const ScaleCall& call) {
   FillAttrs attrs = std::get<FillAttrs>(call.node.attrs);
@@ -218,7 +182,7 @@ namespace {
 // No attribute takes a factor: the value that is padded with is selected.
 Scales pad_at_run_time(Scaler& s, const ScaleCall& call, PadAttrs attrs) {
   const double value = attrs.value;
-  const Shape shape = call.shape(0);
+  const Shape& shape = call.shape(0);
   Builder& b = s.b;
   attrs.value = 1;
   const ValueId outside = b.emit1(OpCode::pad, attrs, {b.fill(shape, 0)});
@@ -256,6 +220,16 @@ Scales reduce_sum(Scaler& s, const ScaleCall& call) {
   return {s.made(emit(s, call, {x.data}), x.log2, predicted, x.factor)};
 }
 
+// Sums as those of reduce_sum, of a window; maxima and minima are at x's scale.
+Scales reduce_window(Scaler& s, const ScaleCall& call) {
+  const auto& attrs = std::get<WindowAttrs>(call.node.attrs);
+  if (attrs.reduction != WindowReduction::sum) return same(s, call);
+  const double predicted =
+      call[0].predicted + half_log2(static_cast<double>(n_elems(attrs.window)));
+  const Scaled x = s.at(call[0], call.wants_unscaled ? 0 : s.choose(predicted));
+  return {s.made(emit(s, call, {x.data}), x.log2, predicted, x.factor)};
+}
+
 Scales dot(Scaler& s, const ScaleCall& call) {
   const auto& attrs = std::get<DotAttrs>(call.node.attrs);
   double k = 1;
@@ -289,14 +263,24 @@ Scaled stated(Scaler& s, const Scaled& x, const Scale& scale) {
 
 }  // namespace
 
+// A scale that is given at run time is rounded to a power of two, whatever the rounding of others.
 Scales set_scale(Scaler& s, const ScaleCall& call) {
-  const auto log2 = static_cast<int>(std::get<ScaleAttrs>(call.node.attrs).log2);
-  return {stated(s, call[0], {log2})};
+  const auto& attrs = std::get<ScaleAttrs>(call.node.attrs);
+  if (attrs.direction == Direction::backward) return {call[0]};
+  Scale scale = {static_cast<int>(attrs.log2)};
+  if (call.in.size() > SetScale::scale && s.carries() && !call[0].is_any)
+    scale.factor = s.b.unary(OpCode::power_of_two, call[SetScale::scale].data);
+  return {stated(s, call[0], scale)};
+}
+
+Scales stop_scaling(Scaler&, const ScaleCall& call) {
+  return {call[0]};  // the value itself, as the op needs it
 }
 
 Scales rebalance(Scaler& s, const ScaleCall& call) {
-  const auto log2 = static_cast<int>(std::get<ScaleAttrs>(call.node.attrs).log2);
-  if (!s.carries()) return {call[0]};
+  const auto& attrs = std::get<ScaleAttrs>(call.node.attrs);
+  const auto log2 = static_cast<int>(attrs.log2);
+  if (attrs.direction == Direction::backward || !s.carries()) return {call[0]};
   return {stated(s, call[0], {call[0].log2 + log2, call[0].factor})};
 }
 

@@ -21,6 +21,7 @@
 #include "ir/fixed_scale.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
 namespace {
@@ -241,12 +242,15 @@ constexpr InplacePair kInplaceUpdate[] = {{S::next_w, S::w},           {S::next_
 
 }  // namespace
 
-constinit const OpDef defs::global_norm = define(
-    OpCode::global_norm,
-    {.infer = infer_global_norm, .decompose = decompose_global_norm, .cost = cost_global_norm});
+constinit const OpDef defs::global_norm =
+    define(OpCode::global_norm, {.infer = infer_global_norm,
+                                 .decompose = decompose_global_norm,
+                                 .scale = scale::global_norm,
+                                 .cost = cost_global_norm});
 constinit const OpDef defs::adamw_step =
     define(OpCode::adamw_step, {.infer = infer_adamw_step,
                                 .decompose = decompose_adamw_step,
+                                .scale = scale::update,
                                 .cost = cost_per_result<15>,
                                 .inplace = kInplaceUpdate,
                                 .scales = kScalesOfMoments});
@@ -254,7 +258,8 @@ constexpr ScalePlace kScaleOfState[] = {{LoadState::x, LoadState::rest}};
 constexpr ScalePlace kScaleOfOld[] = {{StoreState::old, StoreState::old_rest}};
 constexpr InplacePair kInplaceState[] = {{StoreState::y, StoreState::old},
                                          {StoreState::rest, StoreState::old_rest}};
-constinit const OpDef defs::update = define(OpCode::update, {.infer = infer_update});
+constinit const OpDef defs::update =
+    define(OpCode::update, {.infer = infer_update, .scale = scale::update});
 constinit const OpDef defs::load_state =
     define(OpCode::load_state, {.infer = infer_load_state, .scales = kScaleOfState});
 constinit const OpDef defs::store_state =

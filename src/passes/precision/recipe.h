@@ -11,6 +11,7 @@
 
 #include "base/named_enum.h"
 #include "ir/graph.h"
+#include "ir/scale.h"
 #include "passes/memory/recompute.h"
 #include "passes/parallel/options.h"
 #include "passes/precision/policy.h"
@@ -36,6 +37,7 @@ struct RecipeOptions {
   // log2 of the RMS that a parameter starts with, for recipes that predict scales; -inf: zeros.
   std::map<std::string, double> initial_rms = {};
   DynamicRescale rescale = DynamicRescale::none;
+  ScaleRounding scale_rounding = ScaleRounding::predicted;  // of values that carry scales
   std::vector<EdgeScale> edge_scales = {};  // there too, and of predicted quantizers
   // Of values that carry scales: what parameters' gradients are rounded to at their own scales.
   std::optional<Dtype> scaled_gradient = {};

@@ -120,7 +120,8 @@ void check_edges(const Graph& graph, const RecipeOptions& options) {
 }
 
 ScalifyOptions carrying(const Graph& graph, const RecipeOptions& options) {
-  ScalifyOptions result{.input_rms = initial_rms(graph, options),
+  ScalifyOptions result{.rounding = options.scale_rounding,
+                        .input_rms = initial_rms(graph, options),
                         .gradients = options.scaled_gradient};
   if (options.rescale != DynamicRescale::none) result.norm_gradients = RescaleNorm::l2;
   result.rescales_gradients = options.rescale == DynamicRescale::norms_and_gradients;
@@ -164,11 +165,12 @@ Graph widen_gradients(const Graph& typed) {
 }
 
 // Values that rules want with scale 1 are f32 where a rescale or a GEMM makes them for a function
-// that compresses its range, or where they are rescaled for a norm, the loss or an argmax: they may
-// be beyond FP16's range.
+// that compresses its range, or where they are rescaled for a norm, the loss, an argmax and the
+// like: they may be beyond FP16's range.
 Graph widen_unscaled(Graph typed) {
   const auto reads_rescaled = [](OpCode op) {
-    return is_norm(op) || op == OpCode::cross_entropy || op == OpCode::argmax;
+    return is_norm(op) || op == OpCode::cross_entropy || op == OpCode::argmax ||
+           op == OpCode::argmin || op == OpCode::is_finite || op == OpCode::stop_scaling;
   };
   for (const Node& node : typed.nodes) {
     const bool reads_value = op_def(node.op).is_transcendental;

@@ -28,7 +28,9 @@ ById<bool> wanted_unscaled(const Graph& graph, const ScalifyOptions& options) {
     if (id != kNoValue) is_wanted[id] = true;
   };
   for (const GraphOutput& output : graph.outputs) {
-    if (!options.gradients || !is_gradient_name(output.name)) want(output.value);
+    const bool keeps_scale = options.scaled_outputs.contains(output.name) ||
+                             (options.gradients && is_gradient_name(output.name));
+    if (!keeps_scale) want(output.value);
   }
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
     const OpDef& def = op_def(node->op);
@@ -61,6 +63,14 @@ class Propagation {
     std::vector<GraphOutput> outputs;
     for (const GraphOutput& output : from.outputs) {
       scaler_.b.tag = tag_of(output.value);
+      if (options_.scaled_outputs.contains(output.name)) {
+        const Scaled& x = values_[output.value];
+        const ValueId scale = scaler_.multiplier(x.log2, x.factor);
+        outputs.push_back({.name = output.name, .value = x.data});
+        outputs.push_back({.name = scale_name(output.name),
+                           .value = scale == kNoValue ? scaler_.constant(0) : scale});
+        continue;
+      }
       outputs.push_back({.name = output.name,
                          .value = unscaled_of(output.value),
                          .updates = rewriter_.map(output.updates)});
@@ -90,6 +100,8 @@ class Propagation {
       x.log2 = it->second;
     const auto rms = options_.input_rms.find(input.name);
     x.predicted = rms != options_.input_rms.end() ? rms->second : x.log2;
+    if (options_.scaled_inputs.contains(input.name))
+      x.factor = scaler_.b.input(InputKind::batch, scale_name(input.name), {Dtype::real, {}});
     note(x);
   }
 

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,9 @@ struct ScalifyOptions {
   std::map<std::string, double> input_rms = {};
   // Inputs whose data come with the scale 2^k.
   std::map<std::string, int> input_scales = {};
+  // Inputs whose data come with a scale of run time, a power of two: the input "NAME.scale", f32[].
+  // Outputs that leave as data and scale, the output "NAME.scale".
+  std::set<std::string> scaled_inputs = {}, scaled_outputs = {};
   // Operands (node, slot) whose data are multiplied by a further 2^k.
   std::map<std::pair<NodeId, size_t>, int> rescales = {};
   // Gradients that leave a norm are rescaled by their norm, measured in the step.
@@ -50,6 +54,11 @@ struct Scalified {
 // that hands gradients out.
 std::map<std::string, double> predicted_gradients(const Graph& graph,
                                                   const std::map<std::string, double>& input_rms);
+
+// What the scale of an input or output is called.
+inline std::string scale_name(const std::string& name) {
+  return name + ".scale";
+}
 
 // Throws Error(invalid_argument) where an op has no rule, naming it and its place.
 Scalified scalify(const Graph& graph, const ScalifyOptions& options);

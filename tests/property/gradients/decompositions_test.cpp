@@ -108,6 +108,9 @@ TEST(Decompositions, of_a_reference_round_once) {
 bool is_atom(OpCode op) {
   if (op_def(op).is_abstract || op == OpCode::load_state || op == OpCode::store_state) return true;
   if (op == OpCode::axpby || (op >= OpCode::rescale && op <= OpCode::data_scale)) return false;
+  if (op == OpCode::is_finite || op == OpCode::integer_pow || op == OpCode::stop_scaling ||
+      op == OpCode::reverse || (op >= OpCode::reduce_min && op <= OpCode::reduce_window))
+    return false;
   if (op == OpCode::fake_quantize || op >= OpCode::take_shard) return true;
   if (op == OpCode::quantize_both || op == OpCode::periodic_scale) return false;
   return op < OpCode::gemm || (op >= OpCode::amax && op <= OpCode::dequantize);

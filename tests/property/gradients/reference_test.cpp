@@ -58,6 +58,46 @@ TEST(Reference, argmax_takes_the_first_of_equals) {
             (Numbers{1, 0}));
 }
 
+TEST(Reference, what_is_composed_of_primitives_has_their_meaning) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const auto axes = [](Shape a) { return AxesAttrs{.axes = std::move(a)}; };
+  EXPECT_EQ(run(OpCode::argmin, AxisAttrs{.axis = 1}, {{real({2, 3}), {1, -5, -5, 7, 7, 8}}}),
+            (Numbers{1, 0}));
+  EXPECT_EQ(run(OpCode::reduce_min, axes({1}), {{real({2, 3}), {1, -5, 4, 7, 7, kInf}}}),
+            (Numbers{-5, 7}));
+  EXPECT_EQ(run(OpCode::reduce_prod, axes({1}), {{real({2, 3}), {2, -5, 3, 7, 0, 8}}}),
+            (Numbers{-30, 0}));
+  EXPECT_EQ(run(OpCode::reduce_prod, axes({0}), {{real({0, 2}), {}}}), (Numbers{1, 1}));
+  EXPECT_EQ(run(OpCode::reverse, axes({0, 1}), {{real({2, 3}), {1, 2, 3, 4, 5, 6}}}),
+            (Numbers{6, 5, 4, 3, 2, 1}));
+  EXPECT_EQ(run(OpCode::reverse, axes({1}), {{i32({2, 3}), {1, 2, 3, 4, 5, 6}}}),
+            (Numbers{3, 2, 1, 6, 5, 4}));
+  EXPECT_EQ(run(OpCode::is_finite, NoAttrs{}, {{real({4}), {1, kInf, -kInf, std::nan("")}}}),
+            (Numbers{1, 0, 0, 0}));
+  EXPECT_EQ(run(OpCode::integer_pow, PowerAttrs{.n = 5}, {{real({3}), {2, -1, 0}}}),
+            (Numbers{32, -1, 0}));
+  EXPECT_EQ(run(OpCode::integer_pow, PowerAttrs{.n = -2}, {{real({2}), {2, -4}}}),
+            (Numbers{0.25, 0.0625}));
+  const WindowAttrs window{.window = {2}, .stride = {2}, .low = {1}, .high = {0}};
+  const auto windows = [&](WindowReduction reduction) {
+    WindowAttrs attrs = window;
+    attrs.reduction = reduction;
+    return run(OpCode::reduce_window, attrs, {{real({5}), {-1, -2, -3, -5, -4}}});
+  };
+  EXPECT_EQ(windows(WindowReduction::sum), (Numbers{-1, -5, -9}));
+  EXPECT_EQ(windows(WindowReduction::max), (Numbers{-1, -2, -4}));
+  EXPECT_EQ(windows(WindowReduction::min), (Numbers{-1, -3, -5}));
+}
+
+TEST(Reference, comparisons_with_a_nan) {
+  const Numbers a = {1, 2, 2, std::nan("")}, b = {2, 2, 1, 1};
+  const auto of = [&](OpCode op) { return run(op, NoAttrs{}, {{real({4}), a}, {real({4}), b}}); };
+  EXPECT_EQ(of(OpCode::not_equal), (Numbers{1, 0, 1, 1}));
+  EXPECT_EQ(of(OpCode::less_equal), (Numbers{1, 1, 0, 0}));
+  EXPECT_EQ(of(OpCode::greater), (Numbers{0, 0, 1, 0}));
+  EXPECT_EQ(of(OpCode::greater_equal), (Numbers{0, 1, 1, 0}));
+}
+
 TEST(Reference, an_index_outside_reads_zeros_and_adds_nothing) {
   EXPECT_EQ(run(OpCode::gather, NoAttrs{}, {{real({2, 2}), {1, 2, 3, 4}}, {i32({3}), {-1, 1, 2}}}),
             (Numbers{0, 0, 3, 4, 0, 0}));

@@ -40,8 +40,9 @@ inline bool is_move(OpCode op) {
 }
 // Ops that jump where their operands change a little.
 inline bool is_step(OpCode op) {
-  return op == OpCode::sign || op == OpCode::less || op == OpCode::equal || op == OpCode::argmax ||
-         op == OpCode::power_of_two;
+  return op == OpCode::sign || op == OpCode::argmax || op == OpCode::argmin ||
+         op == OpCode::power_of_two || op == OpCode::is_finite ||
+         op_def(op).scale == op_def(OpCode::less).scale;  // a comparison
 }
 // Ops that may read large values.
 inline bool is_tame(OpCode op) {
@@ -65,12 +66,20 @@ inline double bound_of(OpCode op, const std::vector<double>& operands) {
     case OpCode::sign:
     case OpCode::less:
     case OpCode::equal:
+    case OpCode::not_equal:
+    case OpCode::less_equal:
+    case OpCode::greater:
+    case OpCode::greater_equal:
+    case OpCode::is_finite:
       return 1;
     case OpCode::add:
     case OpCode::sub:
       return sum;
     case OpCode::square:
       return largest * largest;
+    case OpCode::integer_pow:
+    case OpCode::reduce_prod:
+      return 1e8;
     case OpCode::fill:
     case OpCode::iota:
       return 6;

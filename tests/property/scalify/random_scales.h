@@ -2,6 +2,7 @@
 // written for, on values of one shape.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <random>
 #include <string>
@@ -41,7 +42,7 @@ class Generator {
   Tensors inputs;
 
  private:
-  static constexpr int kOps = 29;
+  static constexpr int kOps = 34;
 
   int draw(int64_t low, int64_t high) {
     return static_cast<int>(std::uniform_int_distribution<int64_t>(low, high)(random_));
@@ -80,6 +81,14 @@ class Generator {
         .norm = static_cast<RescaleNorm>(draw(0, 2)),
         .direction = chance(0.7) ? Direction::forward : Direction::backward};
     const int kind = options_.tells_sizes ? 2 : draw(0, 5);
+    if (kind == 0 && chance(0.3)) return one(OpCode::stop_scaling, NoAttrs{}, {x});
+    if (kind == 0 && chance(0.5)) {  // at a scale of run time
+      const Shape axes = b_.shape(x).size() == 2 ? Shape{0, 1} : Shape{0};
+      const ValueId scale = b_.scaled(b_.reduce_max(b_.unary(OpCode::abs, x), axes), 0.3);
+      return one(OpCode::set_scale,
+                 ScaleAttrs{.log2 = draw(-3, 3), .direction = measured.direction},
+                 {x, one(OpCode::stop_gradient, NoAttrs{}, {scale})});
+    }
     if (kind == 0) return one(OpCode::set_scale, ScaleAttrs{.log2 = draw(-8, 8)}, {x});
     if (kind == 1) return one(OpCode::rebalance, ScaleAttrs{.log2 = draw(-8, 8)}, {x});
     if (kind <= 3) return one(OpCode::dynamic_rescale, measured, {x});
@@ -205,6 +214,35 @@ class Generator {
         return one(OpCode::embedding, NoAttrs{}, {x, rows_});
       case 27:
         return one(OpCode::rope, RopeAttrs{.heads = 2, .head_dim = kWidth / 2}, {x, rows_});
+      case 28:
+        return one(OpCode::integer_pow, PowerAttrs{.n = draw(0, 3)}, {b_.unary(OpCode::tanh, x)});
+      case 29: {
+        const OpCode code = chance(0.5) ? OpCode::reduce_min : OpCode::reduce_prod;
+        const ValueId from = code == OpCode::reduce_min ? x : b_.unary(OpCode::sin, x);
+        return b_.broadcast(one(code, AxesAttrs{{1}}, {from}), kShape, {0});
+      }
+      case 30:
+        return one(OpCode::reverse, AxesAttrs{{chance(0.5) ? 0 : 1}}, {x});
+      case 31: {
+        const OpCode code = std::array{OpCode::not_equal, OpCode::less_equal, OpCode::greater,
+                                       OpCode::greater_equal}[static_cast<size_t>(draw(0, 3))];
+        const ValueId wide = one(code, NoAttrs{}, {x, y});
+        const ValueId finite = b_.unary(OpCode::is_finite, y);
+        return b_.select(wide, b_.select(finite, y, x), x);
+      }
+      case 32: {
+        WindowAttrs window{.window = {3, 2}, .stride = {1, 1}, .low = {1, 0}, .high = {1, 1}};
+        window.reduction = static_cast<WindowReduction>(draw(0, 2));
+        return one(OpCode::reduce_window, window, {x});
+      }
+      case 33: {
+        const auto batch = [&](ValueId v) { return b_.reshape(v, {2, kRows / 2, kWidth}); };
+        const ValueId left = batch(compressed(x)), right = batch(y);
+        const BatchedGemmAttrs attrs{.trans_b = true, .factor = 0.3};
+        const ValueId scores = one(OpCode::batched_gemm, attrs, {left, right});
+        const ValueId sums = one(OpCode::batched_gemm, BatchedGemmAttrs{}, {scores, right, left});
+        return b_.reshape(sums, kShape);
+      }
       default: {
         const ValueId scale = chance(0.5) ? b_.fill({}, 1.3) : b_.reduce_sum(fresh({4}), {0});
         return one(OpCode::rescale, NoAttrs{}, {x, scale});

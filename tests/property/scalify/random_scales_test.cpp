@@ -62,7 +62,8 @@ TEST(RandomScales, have_the_plain_graphs_bits_in_f32) {
     const Tensors plain = run_in_f32(graph, g.inputs);
     if (!is_tame(plain)) continue;
     ++n_tame;
-    for (const auto rounding : {ScaleRounding::predicted, ScaleRounding::paper}) {
+    for (const auto rounding :
+         {ScaleRounding::predicted, ScaleRounding::paper, ScaleRounding::up}) {
       const Graph scaled = fold_rescales(scalify(graph, {.rounding = rounding}).graph);
       EXPECT_EQ(first_difference(run_in_f32(simplify(scaled), g.inputs), plain), "")
           << "seed " << seed << "\n"
@@ -197,6 +198,63 @@ const RuleCase kRuleCases[] = {
        return b.emit(OpCode::rms_norm, kSmallEps, {x, first_row(b, y)})[0];
      },
      [](double, double b) { return b; }, -0.1, 0.1},
+    {"integer_pow",
+     [](Builder& b, ValueId x, ValueId) {
+       return b.emit1(OpCode::integer_pow, PowerAttrs{.n = 1}, {x});
+     },
+     of_first, -0.1, 0.1},
+    {"reverse",
+     [](Builder& b, ValueId x, ValueId) {
+       return b.emit1(OpCode::reverse, AxesAttrs{{0, 1}}, {x});
+     },
+     of_first, -0.1, 0.1},
+    {"reduce_min",
+     [](Builder& b, ValueId x, ValueId) {
+       return b.emit1(OpCode::reduce_min, AxesAttrs{{1}}, {x});
+     },
+     of_first, 1, 1.4},
+    {"reduce_prod of two",
+     [](Builder& b, ValueId, ValueId y) {
+       const ValueId pairs = b.reshape(y, {kRuleRows * kRuleWidth / 2, 2});
+       return b.emit1(OpCode::reduce_prod, AxesAttrs{{1}}, {pairs});
+     },
+     [](double, double b) { return 2 * b; }, -0.1, 0.1},
+    {"reduce_window, sum",
+     [](Builder& b, ValueId x, ValueId) {
+       const WindowAttrs window{.window = {4, 4}, .stride = {4, 4}, .low = {0, 0}, .high = {0, 0}};
+       return b.emit1(OpCode::reduce_window, window, {x});
+     },
+     [](double a, double) { return a + 2; }, -0.3, 0.3},
+    {"reduce_window, max",
+     [](Builder& b, ValueId x, ValueId) {
+       const WindowAttrs window{.reduction = WindowReduction::max,
+                                .window = {4, 4},
+                                .stride = {4, 4},
+                                .low = {0, 0},
+                                .high = {0, 0}};
+       return b.emit1(OpCode::reduce_window, window, {x});
+     },
+     of_first, 0.6, 1.2},
+    {"batched_gemm",
+     [](Builder& b, ValueId x, ValueId y) {
+       const Shape batch = {4, kRuleRows / 4, kRuleWidth};
+       const ValueId left = b.reshape(x, batch), right = b.reshape(y, batch);
+       return b.emit1(OpCode::batched_gemm, BatchedGemmAttrs{.trans_b = true}, {left, right});
+     },
+     of_product, -0.6, 0.6},
+    {"set_scale at run time",
+     [](Builder& b, ValueId x, ValueId) {
+       const ValueId most = b.reduce_max(b.unary(OpCode::abs, x), {0, 1});
+       const ValueId given = b.add(b.sub(most, most), b.fill({}, 0.25));
+       const ValueId product = b.mul(x, x);
+       return b.emit1(OpCode::set_scale, ScaleAttrs{.log2 = 4}, {b.sub(product, product), given});
+     },
+     [](double, double) { return 2.0; }, -INFINITY, INFINITY},
+    {"stop_scaling",
+     [](Builder& b, ValueId x, ValueId y) {
+       return b.unary(OpCode::stop_scaling, b.div(b.div(x, x), b.div(y, y)));
+     },
+     [](double, double) { return 0.0; }, -0.1, 0.1},
     {"gated_act",
      [](Builder& b, ValueId x, ValueId y) {
        const ValueId gate = b.emit(OpCode::rms_norm, kSmallEps, {x})[0];

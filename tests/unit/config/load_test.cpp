@@ -115,8 +115,9 @@ TEST(ConfigTable, every_listed_name_is_accepted_and_stays) {
       if (name == "adapter") continue;  // needs adapters, and they a model's folder
       // What recipes of eight bits alone may choose, but for f32.
       const bool is_choice = row.path == "recipe.compute" || row.path == "recipe.activations";
-      const bool is_of_scales =
-          row.path == "recipe.rescale" || row.path == "recipe.scaled_gradient" || name == "fp16_sr";
+      const bool is_of_scales = row.path == "recipe.rescale" ||
+                                row.path == "recipe.scale_rounding" ||
+                                row.path == "recipe.scaled_gradient" || name == "fp16_sr";
       const bool is_static = row.path == "recipe.activation_scale";
       const std::string recipe = is_choice      ? name == "f32" ? "fp32" : "hif8"
                                  : is_of_scales ? "scalify_fp16"

@@ -131,7 +131,8 @@ TEST(RunSetup, every_listed_name_means_something) {
       if (row.path == "recipe.compute" && name == "fp16") sets.push_back("recipe=fp16");
       if (row.path == "recipe.activations" || row.path == "recipe.gradient_rounding")
         sets.push_back("recipe=hif8");
-      if (row.path == "recipe.rescale" || row.path == "recipe.scaled_gradient")
+      if (row.path == "recipe.rescale" || row.path == "recipe.scale_rounding" ||
+          row.path == "recipe.scaled_gradient")
         sets.push_back("recipe=scalify_fp16");
       if (name == "fp16_sr") sets.push_back("recipe=scalify_fp16");
       if (row.path == "recipe.activation_scale") sets.push_back("recipe=coat-static");
