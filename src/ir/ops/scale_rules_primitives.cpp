@@ -266,9 +266,10 @@ Scaled stated(Scaler& s, const Scaled& x, const Scale& scale) {
 // A scale that is given at run time is rounded to a power of two, whatever the rounding of others.
 Scales set_scale(Scaler& s, const ScaleCall& call) {
   const auto& attrs = std::get<ScaleAttrs>(call.node.attrs);
-  if (attrs.direction == Direction::backward) return {call[0]};
+  const bool is_given = call.in.size() > SetScale::scale;
+  if (attrs.direction == Direction::backward || (is_given && !s.carries())) return {call[0]};
   Scale scale = {static_cast<int>(attrs.log2)};
-  if (call.in.size() > SetScale::scale && s.carries() && !call[0].is_any)
+  if (is_given && !call[0].is_any)
     scale.factor = s.b.unary(OpCode::power_of_two, call[SetScale::scale].data);
   return {stated(s, call[0], scale)};
 }

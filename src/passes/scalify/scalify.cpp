@@ -66,7 +66,8 @@ class Propagation {
       if (options_.scaled_outputs.contains(output.name)) {
         const Scaled& x = values_[output.value];
         const ValueId scale = scaler_.multiplier(x.log2, x.factor);
-        outputs.push_back({.name = output.name, .value = x.data});
+        outputs.push_back(
+            {.name = output.name, .value = x.data, .updates = rewriter_.map(output.updates)});
         outputs.push_back({.name = scale_name(output.name),
                            .value = scale == kNoValue ? scaler_.constant(0) : scale});
         continue;
