@@ -35,6 +35,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--coat", action="store_true")
     flags = parser.parse_args()
+    torch.manual_seed(1)
     if flags.model:
         model = AutoModelForCausalLM.from_pretrained(flags.model, dtype=torch.bfloat16)
     else:
