@@ -1,8 +1,9 @@
 """A fine-tune with transformers' Trainer, whose `optimizers=` takes octet.optim.AdamW.
 
-    python examples/transformers_trainer.py [--model FOLDER] [--steps 20]
+    python examples/transformers_trainer.py [--model FOLDER] [--steps 20] [--coat]
 
-Without --model a tiny Llama of random weights is trained on this file's bytes.
+Without --model a tiny Llama of random weights is trained on this file's bytes. --coat: its layers multiply in 8 bits and keep their
+activations in 8 bits, too (octet.torch.coat), for models of Llama's kind.
 """
 
 import argparse
@@ -32,12 +33,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--coat", action="store_true")
     flags = parser.parse_args()
+    torch.manual_seed(1)
     if flags.model:
         model = AutoModelForCausalLM.from_pretrained(flags.model, dtype=torch.bfloat16)
     else:
         model = LlamaForCausalLM(LlamaConfig(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                                              num_attention_heads=4))
+    if flags.coat:
+        octet.torch.coat(model.to(torch.bfloat16))
     optimizer = octet.optim.AdamW(model.named_parameters(), lr=1e-3, weight_decay=0.1, clip=1.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 5))
     with tempfile.TemporaryDirectory() as folder:

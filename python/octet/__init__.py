@@ -1,6 +1,7 @@
 """Octet: large language models in 8-bit floating point.
 
     octet.optim.AdamW        a torch.optim.Optimizer with 8-bit states
+    octet.torch              COAT's activations and 8-bit linears inside PyTorch models
     octet.formats            encode, decode, quantize, dequantize
     octet.graph              functions of your own: differentiated, scaled, quantized, run
     octet.plan, octet.train  what a run will take, and the run itself
@@ -20,7 +21,7 @@ import importlib
 from ._error import Error
 from ._version import __version__
 
-_MODULES = ("formats", "graph", "optim", "prove", "study")
+_MODULES = ("formats", "graph", "optim", "prove", "study", "torch")
 _FUNCTIONS = {"load": "._model", "plan": "._plan", "run": "._program", "train": "._train"}
 
 __all__ = ["Error", "__version__", *_MODULES, *_FUNCTIONS]

@@ -51,6 +51,7 @@ void bind_plan(nb::module_& module);
 void bind_model(nb::module_& module);
 void bind_step_watch(nb::module_& module);
 void bind_graph(nb::module_& module);
+void bind_block(nb::module_& module);
 void bind_sums(nb::module_& module);
 
 }  // namespace octet::python

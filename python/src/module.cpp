@@ -50,5 +50,6 @@ NB_MODULE(_native, module) {
   octet::python::bind_model(module);
   octet::python::bind_step_watch(module);
   octet::python::bind_graph(module);
+  octet::python::bind_block(module);
   octet::python::bind_sums(module);
 }

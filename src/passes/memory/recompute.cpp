@@ -21,7 +21,8 @@ bool quantizes_weight(const Graph& graph, const Node& node) {
   ValueId x = node.in(Quantize::x);
   // A frozen weight may be kept in eight bits of another format.
   if (const Node* made = graph.producer(x, OpCode::dequantize)) x = made->in(Dequantize::q);
-  return graph.input_of(x) != nullptr;
+  const GraphInput* input = graph.input_of(x);
+  return input != nullptr && is_kept(input->kind);
 }
 
 bool is_cheap(const Graph& graph, const Node& node, ValueId result) {

@@ -1,0 +1,212 @@
+"""Blocks: a few ops of a model with one forward and one backward pass, compiled by recipe, shape and what is differentiated.
+
+A block is the sum of two, its norm, and linears that read it, or some of these; or a gated product and a linear. The recipe decides
+what is kept, as in a run of the program.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from .._error import Error
+from ..graph import Graph
+
+MAX_BLOCKS = 512  # compiled ones that are kept; the oldest go
+DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32, "i32": torch.int32, "boolean": torch.bool}
+
+
+@dataclass(frozen=True)
+class LinearSpec:
+    name: str
+    n_out: int
+    has_bias: bool
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a block computes, apart from its number of rows.
+
+    n_in: columns of x.  n_addends: x is the first input, or the sum of two.  norm: "rms_norm" or None.  layer: 0 inside of a layer,
+    where recipes quantize and store; -1 outside.  gated: x is silu(gate) * up of two inputs.  linears: read x, or its norm.
+    """
+
+    recipe: str
+    n_in: int
+    n_addends: int = 1
+    norm: str | None = None
+    eps: float = 0.0
+    layer: int = 0
+    gated: bool = False
+    linears: tuple[LinearSpec, ...] = ()
+
+    @cached_property
+    def data(self) -> tuple[str, ...]:
+        """Names of the inputs that are no parameters."""
+        return ("gate", "up") if self.gated else ("x", "addend")[: self.n_addends]
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        named = ["norm.weight"] if self.norm else []
+        for linear in self.linears:
+            named += [f"{linear.name}.weight"] + ([f"{linear.name}.bias"] if linear.has_bias else [])
+        return self.data + tuple(named)
+
+    @cached_property
+    def outputs(self) -> tuple[tuple[str, int], ...]:
+        """Names and columns of what it gives: the sum, then the linears' results, or what they would read."""
+        named = [("sum", self.n_in)] if self.n_addends == 2 else []
+        last = [(linear.name, linear.n_out) for linear in self.linears] or [("normed", self.n_in)]
+        return (*named, *last)
+
+    @cached_property
+    def passes_x(self) -> bool:
+        """x goes on beside its norm: what comes back for it is added to its gradient before that is rounded."""
+        return self.norm is not None and bool(self.linears) and self.n_addends == 1
+
+    @cached_property
+    def shown(self) -> str | None:
+        """The value inside that others may read, too."""
+        if not self.linears:
+            return None
+        return "product" if self.gated else "normed" if self.norm else None
+
+    def graph(self, rows: int, hidden=()) -> Graph:
+        """Logical, forward. hidden: more outputs, "x" and `shown`."""
+        g = Graph("block")
+        data = [g.input(name, [rows, self.n_in]) for name in self.data]
+        weight = g.parameter("norm.weight", [self.n_in]) if self.norm else None
+        weights = [(g.parameter(f"{linear.name}.weight", [linear.n_out, self.n_in]),
+                    g.parameter(f"{linear.name}.bias", [linear.n_out]) if linear.has_bias else None) for linear in self.linears]
+        x = data[0]
+        if "x" in hidden:
+            g.output("x", x)
+        if self.n_addends == 2:
+            x = g.at(self.layer, "residual").add(*data)
+            g.output("sum", x)
+        if self.gated:
+            x = g.at(self.layer, "act_fn").gated_act(*data, act="silu")
+        if self.norm:
+            x = g.at(self.layer, "norm").rms_norm(x, weight=weight, eps=self.eps)[0]
+        for linear, (w, bias) in zip(self.linears, weights):
+            y = g.at(self.layer, linear.name).gemm(x, w, trans_b=True, role="forward")
+            g.output(linear.name, y if bias is None else g.bias_add(y, bias))
+        if not self.linears or self.shown in hidden:
+            g.output(self.shown or self.outputs[-1][0], x)
+        return g
+
+
+class Fields:
+    """Inputs or outputs of a pass: names, and shapes and types of their tensors."""
+
+    def __init__(self, fields):
+        self.names = [name for name, *_ in fields]
+        self.types = {name: text for name, _, _, text in fields}
+        self.tensors = {name: (tuple(shape), DTYPES.get(dtype, torch.uint8)) for name, dtype, shape, _ in fields}
+        self._all = list(self.tensors.values())
+
+    def empty(self, n: int = 0, lead: tuple[int, ...] = ()) -> list:
+        """Tensors in the order of names; the first n with these extents in the place of their rows."""
+        first = [torch.empty((*lead, *shape[1:]), dtype=dtype) for shape, dtype in self._all[:n]]
+        return first + [torch.empty(shape, dtype=dtype) for shape, dtype in self._all[n:]]
+
+    def places(self, names) -> list[int]:
+        """Where among `names` each is."""
+        order = {name: i for i, name in enumerate(names)}
+        return [order[name] for name in self.names]
+
+
+class Block:
+    """A compiled block. wanted: inputs whose gradients are asked for.  hidden: of `x` and the spec's `shown`, whose gradients come, too.
+
+    forward(): of tensors in the order of spec.inputs `given` (those of spec.outputs, in x's shape), the flag that a quantizer met NaN or
+    infinity (None where there is no quantizer), and `kept`. backward(): of the inputs that it reads (read_inputs), what is kept, and
+    gradients of outputs and of `hidden`, in this order, the gradients of `wanted`, and its flag.
+    """
+
+    def __init__(self, spec: Spec, rows: int, wanted: tuple[str, ...], hidden: tuple[str, ...] = ()):
+        from .. import _native
+        graph = spec.graph(rows, hidden)
+        self._native = _native.Block(graph._native, spec.recipe, list(wanted), list(hidden), _machine())
+        inputs, self.outputs = Fields(self._native.forward_inputs()), Fields(self._native.forward_outputs())
+        if any(inputs.tensors[name][1] != torch.bfloat16 for name in inputs.names):
+            raise Error(f"[torch] expected a recipe that computes in bf16, got inputs {inputs.types}", "internal")
+        self._n_given, self._has_flag = len(spec.outputs), "forward_flag" in self.outputs.names
+        self._forward_places = inputs.places(spec.inputs)
+        self.kept = [name for name in self.outputs.names if name.startswith("kept.")]
+        if not wanted:
+            return
+        reads, self.gradients = Fields(self._native.backward_inputs()), Fields(self._native.backward_outputs())
+        self.read_inputs = [name for name in spec.inputs if name in reads.names]
+        dys = [f"d.{name}" for name, _ in spec.outputs] + [f"d.{name}" for name in hidden]
+        self._backward_places = reads.places([*self.read_inputs, *self.kept, *dys])
+        self._gradient_places = [self.gradients.names.index(f"grad:{name}") for name in wanted]
+        self._backward_flag = self.gradients.names.index("backward_flag") if "backward_flag" in self.gradients.names else None
+
+    def forward(self, tensors) -> tuple[list, torch.Tensor | None, list]:
+        results = self.outputs.empty(self._n_given, tensors[0].shape[:-1])
+        self._native.run_forward([tensors[i].data_ptr() for i in self._forward_places], [result.data_ptr() for result in results])
+        n = self._n_given
+        return results[:n], results[n] if self._has_flag else None, results[n + self._has_flag:]
+
+    def backward(self, tensors) -> tuple[list, torch.Tensor | None]:
+        results = self.gradients.empty()
+        self._native.run_backward([tensors[i].data_ptr() for i in self._backward_places], [result.data_ptr() for result in results])
+        flag = None if self._backward_flag is None else results[self._backward_flag]
+        return [results[i] for i in self._gradient_places], flag
+
+    def text(self) -> str:
+        """Both passes, as `octet opt` prints graphs."""
+        return self._native.text()
+
+
+_lock = threading.Lock()
+_blocks: OrderedDict[tuple, Block] = OrderedDict()
+_shared_machine = None
+
+
+def _machine():
+    """The CPU's kernels, with as many threads as PyTorch has when they are first called."""
+    global _shared_machine
+    if _shared_machine is None:
+        from .. import _native
+        _shared_machine = _native.BlockMachine(_native.Machine("cpu", "auto", torch.get_num_threads(), ""))
+    return _shared_machine
+
+
+def block(text: str, spec: Spec, rows: int, wanted: tuple[str, ...], hidden: tuple[str, ...] = ()) -> Block:
+    """The block of this text, which is the spec's; compiled where it is not there yet."""
+    key = (text, rows, wanted, hidden)
+    with _lock:
+        found = _blocks.get(key)
+        if found is None:
+            found = _blocks[key] = Block(spec, rows, wanted, hidden)
+            if len(_blocks) > MAX_BLOCKS:
+                _blocks.popitem(last=False)
+        else:
+            _blocks.move_to_end(key)
+        return found
+
+
+_TYPES = {torch.Tensor, torch.nn.Parameter}
+
+
+def is_taken(tensor) -> bool:
+    """Whether kernels take the tensor as it is."""
+    return type(tensor) in _TYPES and tensor.is_cpu and tensor.dtype is torch.bfloat16 and tensor.layout is torch.strided
+
+
+def check(where: str, tensor) -> None:
+    """Raises octet.Error for a tensor that no kernel takes, not even rounded to bfloat16."""
+    if tensor.device.type != "cpu":
+        raise Error(f"[torch] {where}: expected a tensor on the CPU, got one on {tensor.device}", "device")
+    if tensor.layout != torch.strided:
+        raise Error(f"[torch] {where}: expected a dense tensor, got one of {tensor.layout}")
+    if tensor.dtype not in (torch.bfloat16, torch.float32):
+        raise Error(f"[torch] {where}: expected bfloat16 or float32, got {str(tensor.dtype).removeprefix('torch.')}")
+    if hasattr(tensor, "to_local"):
+        raise Error(f"[torch] {where}: expected a whole tensor, got a shard (shard whole layers: fully_shard(layer))")

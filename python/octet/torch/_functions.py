@@ -1,0 +1,213 @@
+"""Blocks as functions that autograd differentiates, and as operators octet::block_forward and octet::block_backward, which
+torch.compile keeps in its graphs. A block is known by its text here: strings are what a graph can hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from .._error import Error
+from ._blocks import LinearSpec, Spec, block, check, is_taken
+
+_DTYPE = torch.bfloat16
+kept_types: dict[int, str] | None = None  # by address, while report() asks
+_specs: dict[str, Spec] = {}
+
+
+def to_text(spec: Spec) -> str:
+    text = json.dumps(asdict(spec))
+    _specs[text] = spec
+    return text
+
+
+def from_text(text: str) -> Spec:
+    """Also of a graph that another process traced."""
+    if text not in _specs:
+        fields = json.loads(text)
+        linears = tuple(LinearSpec(**linear) for linear in fields.pop("linears"))
+        _specs[text] = Spec(**fields, linears=linears)
+    return _specs[text]
+
+
+def _constant(f):
+    """Runs while a graph is traced, and its result is part of the graph."""
+    f._dynamo_marked_constant = True  # torch._dynamo.assume_constant_result, without importing it
+    return f
+
+
+_facts_of: dict[str, tuple] = {}
+
+
+@_constant
+def _facts(text: str) -> tuple:
+    """(inputs, columns of the outputs, columns of x, n inputs that are data, is the first a sum, does x go on, shown, the norm alone)."""
+    if text not in _facts_of:
+        spec = from_text(text)
+        alone = to_text(replace(spec, n_addends=1, layer=-1, linears=())) if spec.norm and spec.linears else ""
+        _facts_of[text] = (spec.inputs, tuple(n for _, n in spec.outputs), spec.n_in, len(spec.data), spec.n_addends == 2,
+                           spec.passes_x, spec.shown, alone)
+    return _facts_of[text]
+
+
+@_constant
+def linear_text(recipe: str, n_in: int, n_out: int, has_bias: bool) -> str:
+    return to_text(Spec(recipe, n_in, linears=(LinearSpec("linear", n_out, has_bias),)))
+
+
+def run(text: str, tensors, shows: bool = False) -> list:
+    """The block's outputs, in order, in the shape of x but for its columns; behind them, with `shows`, x where it goes on (passes_x),
+    and the `shown` value.
+
+    tensors: those of spec.inputs in order, float32 or bfloat16; what is float32 is rounded to bfloat16, and results are bfloat16
+    under autocast and else of the first tensor's type.
+    """
+    names, columns, n_in, n_data, _, passes_x, _, _ = _facts(text)
+    first = tensors[0]
+    if not all(map(is_taken, tensors)):
+        for name, tensor in zip(names, tensors):
+            check(name, tensor)
+    if first.dim() == 0 or first.shape[-1] != n_in or any(t.shape != first.shape for t in tensors[1:n_data]):
+        raise Error(f"[torch] {', '.join(names[:n_data])}: expected {n_in} columns, got {[list(t.shape) for t in tensors[:n_data]]}")
+    is_kept = first.dtype is _DTYPE or torch.is_autocast_enabled("cpu")
+    tensors = [tensor if tensor.dtype is _DTYPE else tensor.to(_DTYPE) for tensor in tensors]
+    if first.numel() == 0:
+        results = _of_no_rows((*columns, *[n_in] * ((passes_x + 1) * shows)), tensors)
+    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        wanted = tuple(name for name, tensor in zip(names, tensors) if tensor.requires_grad)
+        results = list(_Apply.apply(text, wanted, shows, *tensors))
+    else:
+        results = _results(text, (), shows, tensors)[0]
+    return results if is_kept else [result.to(first.dtype) for result in results]
+
+
+def _of_no_rows(columns, tensors) -> list:
+    """Empty results, through which gradients of zeros go back."""
+    touched = sum(tensor.sum() for tensor in tensors) * 0
+    return [tensors[0].new_zeros((*tensors[0].shape[:-1], n)) + touched for n in columns]
+
+
+def _results(text: str, wanted, shows: bool, tensors) -> tuple[list, list]:
+    """Outputs, what is shown behind them, and what is kept."""
+    _, columns, _, _, is_sum, passes_x, _, alone = _facts(text)
+    made = _forward(text, wanted, tensors)
+    given, kept = made[:len(columns)], made[len(columns):]
+    if not shows:
+        return given, kept
+    if not alone:
+        return [*given, torch.nn.functional.silu(tensors[0]) * tensors[1]], kept
+    x = given[0] if is_sum else tensors[0]
+    shown = _forward(alone, (), [x, tensors[1 + is_sum]])[0]
+    return [*given, *([x] if passes_x else []), shown], kept
+
+
+class _Apply(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, text, wanted, shows, *tensors):
+        given, kept = _results(text, wanted, shows, tensors)
+        ctx.text, ctx.wanted, ctx.lead = text, wanted, tensors[0].shape[:-1]
+        ctx.shapes = [tensor.shape for tensor in tensors]
+        ctx.save_for_backward(*[tensors[i] for i in _read_inputs(text, wanted)], *kept)
+        ctx.set_materialize_grads(False)
+        return tuple(given)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *gradients):
+        names, columns, _, _, _, passes_x, shown, _ = _facts(ctx.text)
+        like = None
+        for gradient in gradients:
+            like = gradient if like is None else like
+        if like is None:
+            return (None, None, None, *[None for _ in ctx.shapes])
+        behind = list(zip((("x",) if passes_x else ()) + (shown,), gradients[len(columns):]))
+        hidden = [name for name, dy in behind if dy is not None]
+        dys = [like.new_zeros((*ctx.lead, n)) if dy is None else dy for dy, n in zip(gradients, columns)]
+        dys += [dy for _, dy in behind if dy is not None]
+        made = _backward(ctx.text, ctx.wanted, hidden, [*ctx.saved_tensors, *dys])
+        of = dict(zip(ctx.wanted, made))
+        return (None, None, None, *[of[name].view(shape) if name in of else None for name, shape in zip(names, ctx.shapes)])
+
+
+@_constant
+def _read_inputs(text: str, wanted) -> tuple[int, ...]:
+    """Which inputs the backward pass reads, of whatever number of rows."""
+    spec = from_text(text)
+    names = block(text, spec, 16, tuple(wanted)).read_inputs
+    return tuple(i for i, name in enumerate(spec.inputs) if name in names)
+
+
+def _forward(text: str, wanted, tensors) -> list:
+    if torch.compiler.is_compiling():
+        return torch.ops.octet.block_forward(list(tensors), text, list(wanted))
+    return forward(tensors, text, wanted)
+
+
+def _backward(text: str, wanted, hidden, tensors) -> list:
+    if torch.compiler.is_compiling():
+        return torch.ops.octet.block_backward(list(tensors), text, list(wanted), list(hidden))
+    return backward(tensors, text, wanted, hidden)
+
+
+def _laid_out(tensor):
+    """As kernels read it: rows one after another, aligned as allocators align."""
+    if not tensor.is_contiguous():
+        return tensor.contiguous()
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
+def _block_of(text: str, tensors, wanted, hidden=(), from_outputs: bool = False):
+    """The block for these tensors: inputs, or (from_outputs) with gradients of outputs and of `hidden` at the end."""
+    spec = from_text(text)
+    rows = tensors[-1 - len(hidden)].numel() // spec.outputs[-1][1] if from_outputs else tensors[0].numel() // spec.n_in
+    return spec, block(text, spec, int(rows), tuple(wanted), tuple(hidden))
+
+
+def forward(tensors, text: str, wanted) -> list:
+    """Outputs in x's shape, then what is kept. A quantizer that met NaN or infinity makes the outputs NaN, but for the sum."""
+    spec, made = _block_of(text, tensors, wanted)
+    given, flag, kept = made.forward([_laid_out(tensor) for tensor in tensors])
+    if flag is not None and flag:
+        for result in given[spec.n_addends - 1:]:
+            result.fill_(torch.nan)
+    if kept_types is not None:
+        kept_types.update((tensor.data_ptr(), made.outputs.types[name]) for tensor, name in zip(kept, made.kept))
+    return given + kept
+
+
+def backward(tensors, text: str, wanted, hidden) -> list:
+    """Gradients of `wanted`. tensors: inputs that are read, what is kept, and gradients of outputs and of `hidden`."""
+    _, made = _block_of(text, tensors, wanted, hidden, from_outputs=True)
+    n_stored = len(made.read_inputs) + len(made.kept)
+    dys = [dy if dy.dtype is _DTYPE else dy.to(_DTYPE) for dy in tensors[n_stored:]]
+    results, flag = made.backward([_laid_out(tensor) for tensor in (*tensors[:n_stored], *dys)])
+    if flag is not None and flag:
+        for result in results:
+            result.fill_(torch.nan)
+    return results
+
+
+def _fake_forward(tensors, text, wanted):
+    spec, made = _block_of(text, tensors, wanted)
+    given = [tensors[0].new_empty((*tensors[0].shape[:-1], n)) for _, n in spec.outputs]
+    return given + [_fake(made.outputs, name, tensors) for name in made.kept]
+
+
+def _fake_backward(tensors, text, wanted, hidden):
+    _, made = _block_of(text, tensors, wanted, hidden, from_outputs=True)
+    return [_fake(made.gradients, f"grad:{name}", tensors) for name in wanted]
+
+
+def _fake(fields, name, tensors):
+    shape, dtype = fields.tensors[name]
+    return tensors[0].new_empty(shape, dtype=dtype)
+
+
+_library = torch.library.Library("octet", "FRAGMENT")
+for _name, _arguments, _real, _meta in (("block_forward", "", forward, _fake_forward),
+                                        ("block_backward", ", str[] hidden", backward, _fake_backward)):
+    _library.define(f"{_name}(Tensor[] tensors, str text, str[] wanted{_arguments}) -> Tensor[]")
+    _library.impl(_name, _real, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"octet::{_name}", _meta, lib=_library)

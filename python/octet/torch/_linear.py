@@ -1,0 +1,52 @@
+"""octet.torch.Linear: an nn.Linear whose three products have operands of 8 bits."""
+
+from __future__ import annotations
+
+import torch
+
+from .._error import Error
+from ._blocks import LinearSpec
+from ._functions import linear_text, run
+
+__all__ = ["RECIPES", "Linear"]
+
+RECIPES = ("fp8_linear", "fp8_row", "fp8_block", "hif8", "mxfp8")
+COAT_RECIPES = ("coat", "coat-block")
+
+
+def recipe_of(name: str, known=RECIPES) -> str:
+    if name not in known:
+        raise Error(f"[torch] recipe: expected one of {', '.join(known)}, got {name!r}")
+    return name
+
+
+class Linear(torch.nn.Linear):
+    """y = x w^T + b with the three products of a recipe: y, dx = dy w and dw = dy^T x read x, w and dy in 8 bits.
+
+    recipe: fp8_linear (E4M3 and E5M2, one scale a tensor), fp8_row, fp8_block, hif8 or mxfp8, each as in a run of the program with one
+    linear. x, weight and bias are bfloat16, or float32, which is rounded to bfloat16. Kept for the backward pass are what the recipe
+    keeps of x, in 8 bits. An x or dy with NaN or infinity gives NaN.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None, recipe: str = "fp8_linear"):
+        recipe_of(recipe)
+        super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
+        self.recipe = recipe
+        self._link = None  # of what makes x and knows this linear
+
+    def forward(self, x):
+        y = None if self._link is None else self._link.take(self, x)
+        return y if y is not None else linear(x, self.weight, self.bias, self.recipe)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, recipe={self.recipe}"
+
+
+def linear_spec(name: str, linear: torch.nn.Linear) -> LinearSpec:
+    return LinearSpec(name, linear.out_features, linear.bias is not None)
+
+
+def linear(x, weight, bias, recipe: str):
+    """The linear of a weight [n_out, n_in] as `Linear` computes it."""
+    n_out, n_in = weight.shape
+    return run(linear_text(recipe, n_in, n_out, bias is not None), [x, weight] if bias is None else [x, weight, bias])[0]
