@@ -1,7 +1,5 @@
 #include "nn/fields.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/error.h"
@@ -65,6 +63,24 @@ constexpr ModelEnum kHeadKind = {
     get_enum<&ModelSpec::head>, set_enum<&ModelSpec::head>, names_of<ModelHead>, {}};
 constexpr ModelEnum kBlock = {get_enum<&ModelSpec::layer_type>, set_enum<&ModelSpec::layer_type>,
                               names_of<ResidualBlock>, kHfBlocks};
+constexpr int value_of(FeedForward block) {
+  return static_cast<int>(block);
+}
+constexpr HfName kHfFeedForwards[] = {{"relu", value_of(FeedForward::relu)},
+                                      {"gated-gelu", value_of(FeedForward::gated_gelu)}};
+constexpr int value_of(PlainActivation activation) {
+  return static_cast<int>(activation);
+}
+constexpr HfName kHfActivations[] = {{"swish", value_of(PlainActivation::swish)},
+                                     {"silu", value_of(PlainActivation::swish)},
+                                     {"relu", value_of(PlainActivation::relu)},
+                                     {"gelu", value_of(PlainActivation::gelu)}};
+constexpr ModelEnum kFeedForward = {get_enum<&ModelSpec::feed_forward>,
+                                    set_enum<&ModelSpec::feed_forward>, names_of<FeedForward>,
+                                    kHfFeedForwards};
+constexpr ModelEnum kActivation = {get_enum<&ModelSpec::activation>,
+                                   set_enum<&ModelSpec::activation>, names_of<PlainActivation>,
+                                   kHfActivations};
 constexpr ModelEnum kScaling = {get_enum<&ModelSpec::rope_scaling>,
                                 set_enum<&ModelSpec::rope_scaling>, names_of<RopeScaling>,
                                 kHfScalings};
@@ -226,6 +242,39 @@ constexpr ModelField kFields[] = {
      "",
      "resnet: convolutions have biases, and there are no batch norms: those of the weights that "
      "are read are folded into them"},
+    {"model.source_seq", &ModelSpec::source_seq, within(1, kMaxPositions), run, listed, "tokens",
+     "t5, mt5, marian: longest source"},
+    {"model.decoder_layers", &ModelSpec::decoder_layers, within(1, 4096), derived, listed, "",
+     "t5, mt5, marian: layers of the decoder; 0: as many as layers, which are the encoder's"},
+    {"model.start_token", &ModelSpec::start_token, within(0, 1 << 24), run, listed, "",
+     "t5, mt5, marian: the token that a target begins with"},
+    {"model.relative_buckets", &ModelSpec::relative_buckets, within(4, 1 << 16), key, listed, "",
+     "t5, mt5: numbers a head that are added to scores, by the distance of query and key; half of "
+     "them are of one distance each"},
+    {"model.relative_distance", &ModelSpec::relative_distance, within(2, kMaxPositions), key,
+     listed, "tokens", "t5, mt5: from this distance on all have the last of these numbers"},
+    {"model.feed_forward",
+     &kFeedForward,
+     {},
+     key,
+     listed,
+     "",
+     "t5, mt5: feed-forward block: ReLU, or GELU by tanh times a second linear"},
+    {"model.scale_head",
+     &ModelSpec::scale_head,
+     {},
+     key,
+     listed,
+     "",
+     "t5: what the head reads is divided by sqrt(hidden), as T5 1.0 with its tied head has it"},
+    {"model.activation", &kActivation, {}, key, listed, "", "marian: of the feed-forward block"},
+    {"model.scale_embedding",
+     &ModelSpec::scale_embedding,
+     {},
+     key,
+     listed,
+     "",
+     "marian: embeddings are multiplied by sqrt(hidden)"},
     {"model.max_positions", &ModelSpec::max_positions, within(1, kMaxPositions), run, nullptr,
      "tokens", "longest sequence"},
     {"model.tied",
@@ -319,37 +368,6 @@ constexpr bool is_bounded(const ModelField& field) {
 }
 static_assert(std::ranges::all_of(kFields, is_bounded));
 
-struct FieldText {
-  const ModelSpec& spec;
-  template <typename T>
-  std::string operator()(T ModelSpec::*member) const {
-    return fmt::format("{}", spec.*member);
-  }
-  std::string operator()(ModelList member) const {
-    return fmt::format("[{}]", fmt::join(spec.*member, ", "));
-  }
-  std::string operator()(const ModelEnum* member) const {
-    return member->names()[static_cast<size_t>(member->get(spec))];
-  }
-};
-
-struct NumberOf {
-  const ModelSpec& spec;
-  std::optional<double> operator()(int64_t ModelSpec::*member) const {
-    return static_cast<double>(spec.*member);
-  }
-  std::optional<double> operator()(double ModelSpec::*member) const { return spec.*member; }
-  std::optional<double> operator()(bool ModelSpec::*) const { return std::nullopt; }
-  // The one that is farthest out.
-  std::optional<double> operator()(ModelList member) const {
-    const std::vector<int64_t>& list = spec.*member;
-    if (list.empty()) return std::nullopt;
-    const auto least = static_cast<double>(std::ranges::min(list));
-    return least < 1 ? least : static_cast<double>(std::ranges::max(list));
-  }
-  std::optional<double> operator()(const ModelEnum*) const { return std::nullopt; }
-};
-
 }  // namespace
 
 std::span<const ModelField> model_fields() {
@@ -360,23 +378,6 @@ const ModelField& model_field(std::string_view name) {
   const auto at = std::ranges::find(kFields, name, &ModelField::name);
   CHECK(at != std::end(kFields));
   return *at;
-}
-
-std::string field_text(const ModelField& field, const ModelSpec& spec) {
-  return std::visit(FieldText{spec}, field.member);
-}
-
-std::optional<double> number_of(const ModelField& field, const ModelSpec& spec) {
-  return std::visit(NumberOf{spec}, field.member);
-}
-
-std::string number_text(const ModelField& field) {
-  const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field.member);
-  const bool is_list = std::holds_alternative<ModelList>(field.member);
-  return (is_list      ? "a list of integers"
-          : is_integer ? "an integer"
-                       : "a number") +
-         bounds_text(field.bounds);
 }
 
 }  // namespace octet

@@ -85,6 +85,10 @@ std::string hf_config_text(const ModelSpec& spec) {
     json[std::string(find_hf_key(def, "gelu")->key)] = std::string(kRelu);
   for (const HfNeutral& neutral : def.hf_neutrals)
     json[std::string(neutral.key)] = parse_own_json(neutral.value);
+  if (def.hf_followers != nullptr) {
+    for (const HfFollower& one : def.hf_followers(full))
+      json[std::string(one.key)] = parse_own_json(one.value);
+  }
   return json.dump(1) + "\n";
 }
 

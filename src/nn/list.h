@@ -24,5 +24,8 @@ extern const ModelDef kBert;
 extern const ModelDef kRoberta;
 extern const ModelDef kDistilbert;
 extern const ModelDef kResnet;
+extern const ModelDef kT5;
+extern const ModelDef kMt5;
+extern const ModelDef kMarian;
 
 }  // namespace octet

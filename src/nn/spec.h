@@ -26,7 +26,10 @@ enum class ModelKind : uint8_t {
   bert,
   roberta,
   distilbert,
-  resnet
+  resnet,
+  t5,
+  mt5,
+  marian
 };
 
 // What stands on a model's last hidden state, and with it what the model gives:
@@ -63,6 +66,18 @@ constexpr auto value_names(Pooling) {
 enum class ResidualBlock : uint8_t { basic, bottleneck };
 constexpr auto value_names(ResidualBlock) {
   return name_list("basic", "bottleneck");
+}
+
+// The feed-forward block of T5: down(relu(up(x))), or down(gelu(gate(x)) * up(x)) with the GELU by
+// tanh.
+enum class FeedForward : uint8_t { relu, gated_gelu };
+constexpr auto value_names(FeedForward) {
+  return name_list("relu", "gated_gelu");
+}
+// Of the feed-forward block of marian; swish is x times the logistic function of x.
+enum class PlainActivation : uint8_t { swish, relu, gelu };
+constexpr auto value_names(PlainActivation) {
+  return name_list("swish", "relu", "gelu");
 }
 
 // Whether ModelSpec::classes says how many numbers a row's are.
@@ -114,8 +129,18 @@ struct ModelSpec {
   bool downsample_in_first_stage = false, downsample_in_bottleneck = false;
   bool cifar = false;
   bool folded_norms = false;  // batch norms are in the convolutions before them
-  double rope_theta = 10000;  // rotary models; as are the fields below
-  double rope_share = 1;      // of a head's width that is rotated, its first part
+  // t5, mt5, marian: what reads a source and writes about it.
+  int64_t source_seq = 256;         // tokens that sources are padded to
+  int64_t decoder_layers = 0;       // 0: as many as layers, which are the encoder's
+  int64_t start_token = 0;          // that a target begins with, where it is written
+  int64_t relative_buckets = 32;    // t5: numbers a head for distances, of which half are exact,
+  int64_t relative_distance = 128;  // and all from this one on share the last
+  FeedForward feed_forward = FeedForward::relu;
+  bool scale_head = false;  // t5: what the head reads is divided by sqrt(hidden)
+  PlainActivation activation = PlainActivation::swish;
+  bool scale_embedding = false;  // marian: embeddings are multiplied by sqrt(hidden)
+  double rope_theta = 10000;     // rotary models; as are the fields below
+  double rope_share = 1;         // of a head's width that is rotated, its first part
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
   double rope_low_freq_factor = 1;
