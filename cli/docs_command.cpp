@@ -40,8 +40,8 @@ OrderedJson models_json() {
   for (const ModelDef* model : all_models()) {
     all.push_back({{"model_type", model->name},
                    {"class", model->architecture},
-                   {"positions", model->positions == Positions::rotary ? "rotary" : "learned"},
-                   {"mlp", model->mlp == MlpKind::gated ? "gated" : "two linears"},
+                   {"positions", positions_text(*model)},
+                   {"mlp", mlp_text(*model)},
                    {"keys", keys_of(*model)}});
   }
   return all;

@@ -57,7 +57,7 @@ TextTask parse_task(const std::string& text, const EvalFlags& flags) {
     std::vector<std::string> names = kinds;
     for (const TaskDef& task : all_tasks()) names.emplace_back(task.name);
     for (const ImageTask& task : image_tasks()) names.emplace_back(task.name);
-    names.emplace_back("spans");
+    names.insert(names.end(), {"spans", "bleu", "chrf"});
     throw Error(
         ErrorCode::invalid_argument,
         "--tasks: expected nll or perplexity, alone or with :FILE, spans:FILE, or evaluation "
@@ -245,19 +245,22 @@ void add_other_models(const EvalFlags& flags, bool are_texts, std::vector<ModelS
 void run_eval(EvalFlags flags, const GlobalOptions& options) {
   const Log log = make_log(options);
   const bool are_images = are_image_tasks(flags.tasks), are_spans = are_span_tasks(flags.tasks);
-  const bool are_tasks = !are_images && !are_spans && are_evaluation_tasks(flags);
+  const bool are_translations = are_translation_tasks(flags.tasks);
+  const bool are_others = are_images || are_spans || are_translations;
+  const bool are_tasks = !are_others && are_evaluation_tasks(flags);
   std::vector<TextTask> tasks;
-  if (!are_tasks && !are_images && !are_spans) tasks = parse_tasks(flags);
+  if (!are_tasks && !are_others) tasks = parse_tasks(flags);
   flags.model = checkpoint_of(posix_files(), flags.model, flags.step, log);
   const ModelSource source = open_model_source(flags, log);
   tell_step(source, log);
   flags.calib.split_on = flags.text.split_on, flags.calib.batch = flags.batch_or(kEvalBatch);
   std::vector<ModelSource> sources = with_recipes(source, flags.recipes, options);
-  add_other_models(flags, !are_tasks && !are_images && !are_spans, sources, options);
+  add_other_models(flags, !are_tasks && !are_others, sources, options);
   const EvalTasksCall call{flags.tasks, flags.batch_or(kEvalBatch), flags.text.seq,
                            flags.task_flags};
   if (are_images) return run_image_tasks(call, sources, options);
   if (are_spans) return run_span_tasks(call, sources, options);
+  if (are_translations) return run_translation_tasks(call, sources, options);
   if (is_of_rows(tasks, source.spec))
     return run_eval_rows(rows_call(flags, source), sources, options);
   if (!are_tasks) {
@@ -299,6 +302,14 @@ void add_text_options(CLI::App& eval, EvalTextFlags& text) {
                 "end each text with the tokenizer's end of text, as training does, and score it");
 }
 
+void add_translation_options(CLI::App& eval, EvalTaskFlags& task) {
+  eval.add_option("--beams", task.beams,
+                  "bleu, chrf: beams of a search; 1: none; 0: as the model's files say, else none")
+      ->check(CLI::Range(0, 64));
+  eval.add_option("--max-new-tokens", task.max_tokens, "bleu, chrf: tokens of a text, at most")
+      ->check(CLI::PositiveNumber);
+}
+
 }  // namespace
 
 void add_eval_command(CLI::App& app, GlobalOptions& options) {
@@ -311,8 +322,8 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   for (const TaskDef& task : all_tasks()) names += fmt::format(", {}", task.name);
   for (const ImageTask& task : image_tasks()) names += fmt::format(", {}", task.name);
   eval->add_option("--tasks", flags->tasks,
-                   "nll, perplexity, nll:FILE, perplexity:FILE, spans:FILE" + names +
-                       "; NAME:mc by letter (docs/evaluation.md)")
+                   "nll, perplexity, nll:FILE, perplexity:FILE, spans:FILE, bleu:FILE, chrf:FILE" +
+                       names + "; NAME:mc by letter (docs/evaluation.md)")
       ->delimiter(',');
   EvalTaskFlags& task = flags->task_flags;
   eval->add_option("--task-data", task.folder, "the folder of the evaluation tasks' files");
@@ -327,6 +338,7 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   eval->add_option("--stride", task.stride,
                    "spans: tokens that two windows of a context have in common; the run's, or 128")
       ->check(CLI::NonNegativeNumber);
+  add_translation_options(*eval, task);
   eval->add_option("--max-answer", task.max_answer, "spans: tokens of an answer, at most")
       ->check(CLI::PositiveNumber);
   eval->add_option("--predictions", task.predictions,

@@ -23,6 +23,7 @@ struct EvalTaskFlags {
   // Of spans: stride below 0 is the run's; the longest answer in tokens; a file of the answers.
   int64_t stride = -1, max_answer = 30;
   std::string predictions;
+  int64_t beams = 0, max_tokens = 200;  // of translations: 0: as the model's files say
 };
 
 // Whether the name is that of an evaluation task, with or without ":mc".
@@ -54,6 +55,14 @@ bool are_span_tasks(const std::vector<std::string>& tasks);
 // Prints a row for each task and source, as run_eval_tasks() does.
 void run_span_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                     const GlobalOptions& options);
+
+// Of pairs of a source and a target: bleu:FILE, chrf:FILE.
+// All tasks are such, or none is; throws Error{invalid_argument} where some are, or lack a file.
+bool are_translation_tasks(const std::vector<std::string>& tasks);
+
+// Prints a row for each task and source, as run_eval_tasks() does.
+void run_translation_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
+                           const GlobalOptions& options);
 
 // A line on the terminal: how many of a task's requests are done; nothing where there is none.
 OnProgress request_painter(const GlobalOptions& options, const std::string& task,

@@ -128,9 +128,32 @@ void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
                 "--prompts: expected it without --prompt and --chat, got {}",
                 flags.chat ? "--chat" : "--prompt");
   }
+  if (!flags.sources.empty()) return run_sources(flags, options);
   if (flags.chat) return run_chat(flags, options);
   if (!flags.prompts.empty()) return run_prompts(flags, options);
   run_prompt(flags, options);
+}
+
+void add_source_flags(CLI::App& generate, GenerateFlags& flags) {
+  generate.add_option(
+      "--sources", flags.sources,
+      "a file whose lines a model that translates (t5, mt5, marian) reads: writes a "
+      "line about each");
+  generate
+      .add_option("--beams", flags.beams,
+                  "with --sources: beams of a search; 1: none; 0: as the model's files say, else "
+                  "none")
+      ->check(CLI::Range(0, 64));
+  generate
+      .add_option("--length-penalty", flags.length_penalty,
+                  "of beams: sums of log probabilities are divided by this power of the length; "
+                  "as the model's files say, else 1")
+      ->check(CLI::Range(-100.0, 100.0));
+  add_enum_option(generate, "--early-stopping", flags.early_stopping,
+                  "whether a search ends with as many texts as beams (yes), or when no beam may "
+                  "become better (no, never)");
+  generate.add_option("--source-prefix", flags.source_prefix,
+                      "a text before each source; the run's where it is not given");
 }
 
 void add_sampling_flags(CLI::App& generate, Sampling& sampling) {
@@ -161,7 +184,9 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
   generate->add_option("--prompt", flags->prompt, "the text to go on from");
   generate->add_option("--prompts", flags->prompts,
                        "a file of prompts: JSON values, or one a line (docs/generation.md)");
-  generate->add_option("--batch", flags->batch, "prompts at a time")->check(CLI::Range(1, 4096));
+  add_source_flags(*generate, *flags);
+  generate->add_option("--batch", flags->batch, "prompts or sources at a time")
+      ->check(CLI::Range(1, 4096));
   generate->add_flag("--chat", flags->chat,
                      "a conversation on standard input, a line a message, by the chat template");
   generate->add_option("--template", flags->chat_template,

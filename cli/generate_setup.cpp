@@ -31,7 +31,8 @@ GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& op
                         .weights = flags.weights,
                         .unknown_keys = unknown_keys(flags.strict),
                         .nonfinite = nonfinite_weights(flags.allow_nonfinite),
-                        .context = flags.context},
+                        .context = flags.context,
+                        .about_sources = !flags.sources.empty()},
                        make_log(options));
   if (!flags.recipe.empty())
     setup.source.recipe_options = forward_options(setup.source, flags.recipe);

@@ -10,6 +10,7 @@
 #include "cli/calib_option.h"
 #include "cli/common.h"
 #include "cli/model_flags.h"
+#include "infer/beam_search.h"
 #include "infer/chat_prompts.h"
 #include "infer/generation_setup.h"
 #include "infer/generation_sums.h"
@@ -19,7 +20,11 @@
 namespace octet {
 
 struct GenerateFlags : ModelFlags {
-  std::string prompt, prompts, recipe, chat_template = "auto", system;
+  std::string prompt, prompts, sources, recipe, chat_template = "auto", system;
+  std::optional<std::string> source_prefix;
+  std::optional<double> length_penalty;
+  std::optional<EarlyStopping> early_stopping;
+  int64_t beams = 0;
   std::vector<std::string> stop;
   int64_t max_tokens = 200, batch = 1, context = 0;
   FrozenFormat weights = FrozenFormat::as_computed;
@@ -42,6 +47,9 @@ struct GenerateSetup : GenerationSetup {
 
 // Finds the model and reads its tokenizer and configuration; no weights yet.
 GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& options);
+
+// What a model writes about the lines of a file.
+void run_sources(const GenerateFlags& flags, const GlobalOptions& options);
 
 // A conversation on standard input, a line a message of the user; with --prompt that one alone.
 void run_chat(const GenerateFlags& flags, const GlobalOptions& options);

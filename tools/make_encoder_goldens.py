@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fixtures of encoders: tiny random models of transformers, what they give, and gradients.
+"""Fixtures of encoders, and of those with a decoder: tiny random models of transformers, what they give, and gradients.
 
     tools/make_encoder_goldens.py FOLDER [NAME...]    writes FOLDER/NAME.safetensors for every case below, or for these
 
@@ -52,6 +52,22 @@ CASES = {
                                                       "hidden_sizes": [12, 16], "downsample_in_bottleneck": True}),
 }
 
+T5 = {"vocab_size": 31, "d_model": 16, "d_kv": 6, "d_ff": 20, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 2,
+      "dropout_rate": 0, "n_positions": 9}
+MARIAN = {"vocab_size": 31, "d_model": 16, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20, "encoder_attention_heads": 2,
+          "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 2, "dropout": 0, "max_position_embeddings": 24,
+          "pad_token_id": 30, "decoder_start_token_id": 30, "source_positions": 9}
+CASES |= {
+    "t5": ("T5ForConditionalGeneration", {**T5, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 7}),
+    "t5_gated_untied": ("T5ForConditionalGeneration", {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+                                                       "layer_norm_epsilon": 1e-4}),
+    "t5_unscaled": ("T5ForConditionalGeneration", {**T5, "tie_word_embeddings": False, "num_decoder_layers": 1, "num_layers": 2}),
+    "mt5": ("MT5ForConditionalGeneration", T5),
+    "marian_swish": ("MarianMTModel", {**MARIAN, "activation_function": "swish", "scale_embedding": True}),
+    "marian_relu": ("MarianMTModel", {**MARIAN, "activation_function": "relu"}),
+    "marian_gelu": ("MarianMTModel", {**MARIAN, "activation_function": "gelu", "scale_embedding": True}),
+}
+
 BATCH, SEQ = 3, 10
 HELD = [10, 7, 1]  # tokens of each row that are no padding
 
@@ -68,6 +84,15 @@ def text_inputs(config):
         del given["token_type_ids"], given["position_ids"]
         return given, {"tokens": tokens, "key_ends": ends, "positions": positions}
     return given, {"tokens": tokens, "token_types": types, "key_ends": ends, "positions": positions}
+
+
+def source_inputs(config, fields):
+    n = fields.get("n_positions", fields.get("source_positions"))
+    source, tokens = torch.randint(0, config.vocab_size, (BATCH, n)), torch.randint(0, config.vocab_size, (BATCH, SEQ))
+    lengths = torch.tensor([n, n - 4, 1])
+    mask = (torch.arange(n)[None, :] < lengths[:, None]).long()
+    given = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": tokens}
+    return given, {"source": source, "source_length": lengths, "tokens": tokens, "positions": torch.arange(SEQ).repeat(BATCH, 1)}
 
 
 def as_in_files(model):
@@ -101,9 +126,15 @@ def make(name, architecture, fields):
         for key, one in model.named_buffers():
             if key.endswith("running_mean"):
                 one.copy_(torch.randn_like(one) * 0.1)
+            if key == "final_logits_bias":
+                one.copy_(torch.randn_like(one))
             if key.endswith("running_var"):
                 one.copy_(torch.rand_like(one) + 0.5)
-    if "image_size" in fields:
+    if name.endswith("_untied"):  # transformers 5 ties the head, unless a file holds one of its own
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+    if config.is_encoder_decoder:
+        given, inputs = source_inputs(config, fields)
+    elif "image_size" in fields:
         pixels = torch.randn(BATCH, 3, fields["image_size"], fields["image_size"])
         given, inputs = {"pixel_values": pixels}, {"pixels": pixels}
     else:
@@ -117,7 +148,7 @@ def make(name, architecture, fields):
         share = given["attention_mask"][:, :, None].float()
         output = (output * share).sum(1) / share.sum(1)
     dout = torch.randn_like(output)
-    if "image_size" not in fields and output.dim() == 3:  # rows of padding count nowhere
+    if "image_size" not in fields and not config.is_encoder_decoder and output.dim() == 3:  # rows of padding count nowhere
         dout = dout * given["attention_mask"][:, :, None]
     (output * dout).sum().backward()
     tensors = {"output": output, "dout": dout}
@@ -130,7 +161,10 @@ def make(name, architecture, fields):
     for key, value in as_in_files(with_values(model, lambda one: one.grad)).items():
         if key in has_gradient:
             tensors["g:" + key] = value
-    meta = {"config": json.dumps(config.to_dict()), "batch": str(BATCH), "seq": str(SEQ)}
+    described = config.to_dict()
+    if name.endswith("_untied"):  # as the public files say it
+        described["tie_word_embeddings"] = False
+    meta = {"config": json.dumps(described), "batch": str(BATCH), "seq": str(SEQ)}
     return {key: value.detach().clone().contiguous() for key, value in tensors.items()}, meta
 
 

@@ -17,7 +17,8 @@ DECODERS = ["llama_llama3", "mistral", "qwen2_window", "qwen3_yarn", "olmo", "ol
             *parity.NEWER_KINDS.values()]
 ENCODERS = ["bert_masked", "bert_classes", "bert_span", "bert_features", "roberta_masked", "roberta_classes",
             "distilbert_masked", "distilbert_classes", "vit", "deit", "resnet_basic", "resnet_bottleneck"]
-ALL = " ".join([*(parity.CASES[name]["model_type"] for name in DECODERS), "bert roberta distilbert vit deit resnet"])
+TRANSLATORS = ["t5", "t5_gated_untied", "mt5", "marian_swish"]
+ALL = " ".join([*(parity.CASES[name]["model_type"] for name in DECODERS), "bert roberta distilbert vit deit resnet t5 mt5 marian"])
 CLOSE = 1e-6
 
 # Of generation by transformers: octet's flags take their place.
@@ -50,6 +51,8 @@ TRAINING = {
     "embd_pdrop": (0.3, 0.6), "embedding_dropout": (0.3, 0.6), "hidden_dropout": (0.3, 0.6), "hidden_dropout_prob": (0.3, 0.6),
     "resid_pdrop": (0.3, 0.6), "residual_dropout": (0.3, 0.6), "dropout": (0.3, 0.6), "qa_dropout": (0.3, 0.6),
     "seq_classif_dropout": (0.3, 0.6), "initializer_range": (0.5, 2.0), "neftune_noise_alpha": (1.0, 5.0),
+    "activation_dropout": (0.3, 0.6), "decoder_layerdrop": (0.3, 0.6), "encoder_layerdrop": (0.3, 0.6), "dropout_rate": (0.3, 0.6),
+    "init_std": (0.5, 2.0), "initializer_factor": (0.5, 2.0),
 }
 # Of tokens: what texts begin and end with is the tokenizer's to say, and the model's own is generation's.
 TOKENS = {"bos_token_id": (3, 5), "eos_token_id": (3, [4, 5]), "pad_token_id": (3, 5), "sep_token_id": (3, 5)}
@@ -62,7 +65,8 @@ OTHERS = {
 }
 GROUPS = [GENERATION, SOFTWARE, TRAINING, TOKENS, OTHERS]
 # Models whose reader takes a key of these groups, or refuses it.
-READ = {"pad_token_id": ["roberta"], "is_decoder": ["bert", "roberta"]}
+READ = {"pad_token_id": ["roberta"], "is_decoder": ["bert", "roberta", "t5", "mt5", "marian"],
+        "decoder_start_token_id": ["t5", "mt5", "marian"]}
 GIVEN = {"dtype": "the program's own choice of a recipe", "torch_dtype": "the program's own choice of a recipe"}
 
 # The keys of a rotary scaling that this type of scaling does not read.
@@ -123,7 +127,7 @@ def folders():
         model, generator = parity.model_of(name)
         tokens = torch.randint(model.config.vocab_size, (parity.BATCH, parity.SEQ), generator=generator)
         yield Folder(name, model, {"input_ids": tokens})
-    for name in ENCODERS:
+    for name in ENCODERS + TRANSLATORS:
         architecture, fields = encoders.CASES[name]
         torch.manual_seed(len(name))
         kind = getattr(transformers, architecture)
@@ -133,6 +137,9 @@ def folders():
                 one.add_(torch.randn_like(one) * 0.1)
         if "image_size" in fields:
             yield Folder(name, model, {"pixel_values": torch.randn(2, 3, fields["image_size"], fields["image_size"])})
+            continue
+        if name in TRANSLATORS:
+            yield Folder(name, model, encoders.source_inputs(model.config, fields)[0])
             continue
         given, _ = encoders.text_inputs(model.config)
         given["input_ids"][:, 1::3] = 5  # a token that some values of pad_token_id name, where it is no padding

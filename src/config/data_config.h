@@ -35,10 +35,18 @@ struct MaskConfig {
   bool operator==(const MaskConfig&) const = default;
 };
 
+// Text whose spans are left out of a source, and are its target (data/span_rows.h).
+struct SpansConfig {
+  double share = 0, length = 3;
+  bool operator==(const SpansConfig&) const = default;
+};
+
 struct DataConfig {
   std::vector<std::string> train;
   std::vector<double> train_weights;  // of each of them; empty: all are 1
   std::vector<std::string> val;
+  std::vector<std::string> targets, val_targets;  // of sources, line by line
+  std::string source_prefix;
   double val_fraction = 0.05;
   std::string tokenizer = "bytes";
   int64_t token_bytes = 0;  // 0: as the file says
@@ -54,6 +62,7 @@ struct DataConfig {
   ChatConfig chat;
   TextFields fields;  // of texts with labels
   MaskConfig mask;
+  SpansConfig spans;
   ImagesConfig images;
   bool operator==(const DataConfig&) const = default;
 };

@@ -37,7 +37,10 @@ constexpr ConfigRow kModelRows[] = {
     {"model.allow_nonfinite", open, OCTET_FIELD(model.allow_nonfinite), any(), "",
      "take weights of model.path that are NaN or Inf, or beyond FP16 where it computes in FP16; "
      "without it they are refused"},
-    {"model.seq", same, OCTET_FIELD(model.seq), within(1, 1 << 24), "tokens", "sequence length"},
+    {"model.seq", same, OCTET_FIELD(model.seq), within(1, 1 << 24), "tokens",
+     "sequence length; of models that translate the longest target"},
+    {"model.source_seq", same, OCTET_FIELD(model.source_seq), within(1, 1 << 24), "tokens",
+     "t5, mt5, marian: longest source, which all are padded to"},
 };
 
 constexpr ConfigRow kRecipeRows[] = {
@@ -139,6 +142,12 @@ constexpr ConfigRow kDataRows[] = {
      "other inputs arrays (.safetensors) or pictures; {path: FILE, weight: W} is read W times an "
      "epoch"},
     {"data.val", open, OCTET_FIELD(data.val), any(), "", "the same for validation"},
+    {"data.targets", open, OCTET_FIELD(data.targets), any(), "",
+     "models that translate: files whose lines are the targets of the lines of data.train's; "
+     "without it data.train has both (.tsv, .jsonl), by data.fields.text and data.fields.pair"},
+    {"data.val_targets", open, OCTET_FIELD(data.val_targets), any(), "", "the same of data.val"},
+    {"data.source_prefix", same, OCTET_FIELD(data.source_prefix), any(), "",
+     "models that translate: text before each source, `translate English to German: ` for example"},
     {"data.val_fraction", same, OCTET_FIELD(data.val_fraction), within(0, 0.5), "",
      "share of the end of the training data kept for validation; only without data.val"},
     {"data.tokenizer", open, OCTET_FIELD(data.tokenizer), any(), "",
@@ -213,6 +222,11 @@ constexpr ConfigRow kDataRows[] = {
     {"data.mask.share", same, OCTET_FIELD(data.mask.share), above(0, 1), "",
      "share of a text's tokens that masked_token predicts: of them 80 % are hidden behind the mask "
      "token, 10 % become any token, 10 % stay"},
+    {"data.spans.share", same, OCTET_FIELD(data.spans.share), within(0, 0.99), "",
+     "models that translate: above 0 the data is text, of which this share is left out of the "
+     "source, a sentinel (<extra_id_0>, ...) in the place of each span, and is the target"},
+    {"data.spans.length", same, OCTET_FIELD(data.spans.length), within(1, 1000), "tokens",
+     "mean length of these spans"},
     {"data.images.size", same, OCTET_FIELD(data.images.size), within(0, 1 << 14), "pixels",
      "of the shorter side of a picture before it is cropped to the model's size; 0: that size"},
     {"data.images.stretch", same, OCTET_FIELD(data.images.stretch), any(), "",

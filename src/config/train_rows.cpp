@@ -25,7 +25,8 @@ constexpr ConfigRow kTrainRows[] = {
      "what is minimized: a loss by name, or `{NAME: WEIGHT}` of several, whose weighted sum it is; "
      "auto: the model's own"},
     {"train.label_smoothing", same, OCTET_FIELD(train.label_smoothing), below_one(), "",
-     "classes: the share of a label that all classes have alike"},
+     "losses of classes and of tokens: the share of a label that all classes, or tokens, have "
+     "alike"},
     {"train.contrastive_temperature", same, OCTET_FIELD(train.contrastive_temperature),
      within(1e-3, 1e3), "", "contrastive: what cosines are divided by"},
     {"train.pairwise_beta", same, OCTET_FIELD(train.pairwise_beta), within(1e-4, 1e3), "",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -15,107 +16,14 @@
 #include "data/byte_stream.h"
 #include "data/chat_records.h"
 #include "data/json_values.h"
+#include "data/text_columns.h"
 #include "data/text_files.h"
 
 namespace octet {
 namespace {
 
-constexpr const char *kAuto = "auto", *kNone = "none";
-
 std::vector<std::string> endings() {
   return {".jsonl", ".ndjson", ".json", ".tsv"};
-}
-
-constexpr std::array<const char*, 2> kPairs[] = {
-    {"sentence1", "sentence2"}, {"premise", "hypothesis"}, {"question1", "question2"},
-    {"text1", "text2"},         {"text_a", "text_b"},      {"question", "sentence"},
-    {"anchor", "positive"},     {"query", "positive"},     {"#1 String", "#2 String"}};
-constexpr const char* kTexts[] = {"text", "sentence"};
-constexpr const char* kLabels[] = {"label",        "labels",  "gold_label",
-                                   "is_duplicate", "Quality", "score"};
-
-struct Columns {
-  std::string first, second, label;  // second, label: "" where there is none
-  std::vector<std::string> negatives = {};
-  bool has(const std::string& name) const {
-    return name == first || name == second || name == label ||
-           std::ranges::find(negatives, name) != negatives.end();
-  }
-};
-
-bool is_negative(const std::string& name) {
-  constexpr std::string_view kNegative = "negative";
-  if (name == kNegative) return true;
-  const std::string number = name.starts_with(kNegative) ? name.substr(kNegative.size()) : "";
-  return number.starts_with('_') && parse_number<int32_t>(number.substr(1)).has_value();
-}
-
-bool is_label_column(const std::string& name) {
-  return std::ranges::find(kLabels, name) != std::end(kLabels);
-}
-
-// A label of pairs whose partners nobody named says which of them mean the same.
-[[noreturn]] void fail_labelled_pairs(const std::string& path, const std::string& name) {
-  throw Error(ErrorCode::bad_data,
-              "[data] {}: '{}' may say which pairs mean the same: expected data.fields.partners, "
-              "the labels of those that do ([1]), or data.fields.label: none, of pairs that all do",
-              path, name);
-}
-
-// Of a file that has columns of these names.
-Columns find_columns(const std::string& path, const std::vector<std::string>& names,
-                     const TextFields& fields, ReadLabels labels) {
-  const auto has = [&](const std::string& name) {
-    return std::ranges::find(names, name) != names.end();
-  };
-  const auto expect = [&](const char* what, const std::string& name) {
-    if (has(name)) return name;
-    throw Error(ErrorCode::bad_data, "[data] {}: expected {} '{}', got {}", path, what, name,
-                fmt::join(names, ", "));
-  };
-  Columns columns;
-  const bool has_pair = fields.pair != kAuto && fields.pair != kNone;
-  if (has_pair) columns.second = expect("a second text", fields.pair);
-  if (fields.text != kAuto) {
-    columns.first = expect("a text", fields.text);
-  } else if (has_pair) {
-    throw Error(ErrorCode::bad_data,
-                "data.fields.text: expected a name beside data.fields.pair, got auto");
-  }
-  for (const auto& [first, second] : kPairs) {
-    if (!columns.first.empty() || fields.pair == kNone || !has(first) || !has(second)) continue;
-    columns.first = first, columns.second = second;
-  }
-  for (const char* name : kTexts) {
-    if (columns.first.empty() && has(name)) columns.first = name;
-  }
-  if (columns.first.empty()) {
-    throw Error(ErrorCode::bad_data,
-                "[data] {}: expected text, sentence, sentence1 and sentence2 or the like "
-                "(data.fields.text, data.fields.pair), got {}",
-                path, fmt::join(names, ", "));
-  }
-  const bool are_pairs = labels == ReadLabels::partners;
-  if (are_pairs && fields.negatives != std::vector<std::string>{kAuto}) {
-    for (const std::string& name : fields.negatives)
-      columns.negatives.push_back(expect("a negative", name));
-  }
-  if (are_pairs && fields.label == kNone) {
-    if (fields.partners.empty()) return columns;
-    throw Error(ErrorCode::bad_data,
-                "data.fields.partners: expected none beside data.fields.label: none, got {}",
-                fmt::join(fields.partners, ", "));
-  }
-  if (fields.label != kAuto) columns.label = expect("a label", fields.label);
-  for (const char* name : kLabels) {
-    if (columns.label.empty() && has(name)) columns.label = name;
-  }
-  if (are_pairs && !columns.label.empty() && fields.partners.empty())
-    fail_labelled_pairs(path, columns.label);
-  if (!columns.label.empty() || (are_pairs && fields.partners.empty())) return columns;
-  throw Error(ErrorCode::bad_data,
-              "[data] {}: expected label, score or the like (data.fields.label), got {}", path,
-              fmt::join(names, ", "));
 }
 
 std::vector<std::string> split_at_tabs(std::string_view line) {
@@ -183,7 +91,7 @@ class Reader {
     const std::string text = read_text_file(files_, path, input_limits().max_unpacked_bytes);
     std::string_view rest = text;
     std::vector<std::string> names;
-    Columns columns;
+    TextColumns columns;
     for (int64_t number = 1; !rest.empty(); ++number) {
       const std::string_view line = take_line(rest);
       if (line.empty()) continue;
@@ -200,7 +108,7 @@ class Reader {
   }
 
   void add_line(const std::string& place, std::string_view line,
-                const std::vector<std::string>& names, const Columns& columns) {
+                const std::vector<std::string>& names, const TextColumns& columns) {
     if (!is_readable_text(line)) return left_out_.add(place, "expected UTF-8 text");
     const std::vector<std::string> parts = split_at_tabs(line);
     if (parts.size() != names.size()) {
@@ -220,7 +128,7 @@ class Reader {
 
   void read_json(const std::string& path) {
     JsonValues values(files_, path);
-    std::optional<Columns> columns;
+    std::optional<TextColumns> columns;
     std::vector<std::string> names;  // of all records, in order
     std::set<std::string> known;
     while (const std::optional<JsonText> value = values.next()) {
@@ -241,7 +149,8 @@ class Reader {
         if (known.insert(key).second) names.push_back(key);
       }
       if (!columns) columns = find_columns(path, names, fields_, labels_);
-      if (labels_ == ReadLabels::partners && fields_.label == kAuto && columns->label.empty()) {
+      if (labels_ == ReadLabels::partners && fields_.label == kAutoColumn &&
+          columns->label.empty()) {
         const auto label = std::find_if(names.begin() + static_cast<std::ptrdiff_t>(n_known),
                                         names.end(), is_label_column);
         if (label != names.end()) fail_labelled_pairs(place, *label);
@@ -253,7 +162,7 @@ class Reader {
 
   // Once of files that have the same.
   void tell_unused(const std::string& path, const std::vector<std::string>& names,
-                   const Columns& columns) {
+                   const TextColumns& columns) {
     std::vector<std::string> unused;
     std::ranges::copy_if(names, std::back_inserter(unused),
                          [&](const std::string& name) { return !columns.has(name); });
@@ -262,7 +171,7 @@ class Reader {
     unused_ = std::move(unused);
   }
 
-  void add_object(const std::string& place, const OrderedJson& json, const Columns& columns) {
+  void add_object(const std::string& place, const OrderedJson& json, const TextColumns& columns) {
     TextRecord record{.place = place};
     const auto text_of = [&](const std::string& key, std::string& text) {
       const auto at = json.find(key);
@@ -290,6 +199,7 @@ class Reader {
   }
 
   void add(TextRecord record) {
+    if (labels_ == ReadLabels::none) return records_.push_back(std::move(record));
     if (labels_ == ReadLabels::partners) {
       n_pairs_ += 1;
       if (!fields_.partners.empty() && !is_partner(record.label)) {
@@ -377,7 +287,7 @@ std::vector<std::string> text_negatives(const Files& files, const std::vector<st
       }
     }
   }
-  std::erase_if(names, [](const std::string& name) { return !is_negative(name); });
+  std::erase_if(names, [](const std::string& name) { return !is_negative_column(name); });
   return names;
 }
 

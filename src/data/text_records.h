@@ -40,8 +40,8 @@ struct TextRecord {
 };
 
 // lists: any number of labels, in JSON; what is no list is a single one. partners: of pairs that
-// mean the same; a label says which do.
-enum class ReadLabels : uint8_t { yes, lists, partners };
+// mean the same; a label says which do. none: of a source and what it becomes.
+enum class ReadLabels : uint8_t { yes, lists, partners, none };
 
 // Tells of lines that nothing is made of: the first few, then how many there are.
 class LeftOut {

@@ -27,6 +27,13 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
   GenerationSetup setup;
   ModelSource& source = setup.source =
       find_model_source(files, request.model, log, request.unknown_keys);
+  const ModelDef& def = model_def(source.spec.kind);
+  if (!request.about_sources) {
+    expect_text(source.spec);
+  } else if (!def.translates) {
+    throw Error(ErrorCode::invalid_argument,
+                "--sources: expected a model that translates (t5, mt5, marian), got {}", def.name);
+  }
   if (request.nonfinite == NonfiniteWeights::allowed) source.nonfinite = request.nonfinite;
   if (!request.tokenizer.empty()) source.tokenizer = request.tokenizer;
   source.recipe = generation_recipe(source, request, log);

@@ -20,7 +20,8 @@ struct GenerationRequest {
   FrozenFormat weights = FrozenFormat::as_computed;
   UnknownKeys unknown_keys = UnknownKeys::are_warnings;
   NonfiniteWeights nonfinite = NonfiniteWeights::refused;
-  int64_t context = 0;  // most tokens of a text; 0: the model's
+  int64_t context = 0;         // most tokens of a text; 0: the model's
+  bool about_sources = false;  // of a model that translates, and no other
 };
 
 struct GenerationSetup {
@@ -31,7 +32,8 @@ struct GenerationSetup {
 };
 
 // Finds the model and reads its tokenizer and configuration; no weights yet. Throws
-// Error{invalid_argument} where it has no tokenizer, and for a longer context than the model's.
+// Error{invalid_argument} where it has no tokenizer, for a longer context than the model's, and for
+// a model that writes no text, or none about sources where these are asked for.
 GenerationSetup setup_generation(Files& files, const GenerationRequest& request, const Log& log);
 
 // Tokens of a prompt, as the tokenizer's file begins texts. Throws Error{invalid_argument} where

@@ -47,13 +47,13 @@ void expect_room(const DeviceInfo& info, const int64_t (&arena_bytes)[kArenaCoun
               bytes_text(static_cast<double>(bytes)), largest_roles_text(plan));
 }
 
-// What a model gives, and its loss, are its own; all else is of text.
+// What a model gives, and its loss, are its own; all else is of text, or of one about a source.
 ModelSpec expect_served(const ModelSpec& spec, std::span<const FunctionKey> functions) {
   const bool has_loss = !model_def(spec.kind).loss(spec).empty();
   const bool are_of_text = std::ranges::any_of(functions, [&](const FunctionKey& key) {
     return key.name != function::logits && !(has_loss && key.name == function::evaluate);
   });
-  if (are_of_text) expect_text(spec);
+  if (are_of_text && !model_def(spec.kind).translates) expect_text(spec);
   return spec;
 }
 
@@ -62,8 +62,8 @@ ModelSpec expect_served(const ModelSpec& spec, std::span<const FunctionKey> func
 void expect_text(const ModelSpec& spec) {
   const ModelDef& def = model_def(spec.kind);
   if (def.writes_text) return;
-  throw Error(ErrorCode::invalid_argument, "[model] expected a model that writes text, got {}",
-              def.name);
+  throw Error(ErrorCode::invalid_argument, "[model] expected a model that writes text, got {}{}",
+              def.name, def.translates ? ", which translates (octet generate --sources)" : "");
 }
 
 ProgramOptions inference_options(const ModelSpec& spec, const Precision& precision,
@@ -175,6 +175,56 @@ void Inference::copy_rows(const CacheEntry& from, const CacheEntry& to, int64_t 
       return arenas_->arena(of.arena) + of.offset + row * row_bytes;
     };
     arenas_->device().copy_within(at(other, to), at(slot, from), n * row_bytes);
+  }
+}
+
+void Inference::reorder_cache(const BatchSize& size, std::span<const int64_t> from,
+                              int64_t n_rows) {
+  CHECK(std::ssize(from) == size.batch && n_rows >= 0 && n_rows <= size.cache);
+  std::vector<int64_t> moved;  // entries
+  for (int64_t entry = 0; entry < size.batch; ++entry) {
+    if (from[static_cast<size_t>(entry)] != entry) moved.push_back(entry);
+  }
+  if (moved.empty()) return;
+  const auto ending = fmt::format(".{}x{}", size.batch, size.cache);
+  Device& device = arenas_->device();
+  for (const auto& [name, slot] : program_.layout().slots) {
+    const std::string& owner = slot.key.owner;
+    if (slot.key.use != StateUse::kv_cache || !owner.ends_with(ending) || is_source_cache(owner))
+      continue;
+    const int64_t entry_bytes = slot.type.n_bytes() / size.batch;
+    const int64_t n_bytes = entry_bytes / size.cache * n_rows, n_moved = std::ssize(moved);
+    if (held_ == nullptr || held_->bytes() < n_moved * n_bytes)
+      held_ = device.allocate(size.batch * entry_bytes);
+    std::byte* const first = arenas_->arena(slot.arena) + slot.offset;
+    for (int64_t i = 0; i < n_moved; ++i) {
+      const int64_t source = from[static_cast<size_t>(moved[static_cast<size_t>(i)])];
+      device.copy_within(held_->data() + i * n_bytes, first + source * entry_bytes, n_bytes);
+    }
+    for (int64_t i = 0; i < n_moved; ++i)
+      device.copy_within(first + moved[static_cast<size_t>(i)] * entry_bytes,
+                         held_->data() + i * n_bytes, n_bytes);
+  }
+}
+
+void Inference::copy_sources(int64_t n_from, int64_t n_to) {
+  CHECK(n_from > 0 && n_to % n_from == 0);
+  const auto from_batch = fmt::format(".{}x", n_from), to_batch = fmt::format(".{}x", n_to);
+  const auto& slots = program_.layout().slots;
+  for (const auto& [name, slot] : slots) {
+    const std::string& owner = slot.key.owner;
+    if (slot.key.use != StateUse::kv_cache || !is_source_cache(owner)) continue;
+    const size_t at = owner.find(from_batch);
+    if (at == std::string::npos) continue;
+    std::string other = owner;
+    const Layout::Slot& to =
+        slots.at(state_name(StateUse::kv_cache, other.replace(at, from_batch.size(), to_batch)));
+    const int64_t n_bytes = slot.type.n_bytes() / n_from;
+    for (int64_t entry = 0; entry < n_to; ++entry) {
+      arenas_->device().copy_within(
+          arenas_->arena(to.arena) + to.offset + entry * n_bytes,
+          arenas_->arena(slot.arena) + slot.offset + entry * n_from / n_to * n_bytes, n_bytes);
+    }
   }
 }
 

@@ -103,6 +103,12 @@ class Inference {
   };
   void copy_rows(const CacheEntry& from, const CacheEntry& to, int64_t first, int64_t n);
 
+  // Of a KV cache: every entry gets the first rows of entry from[entry], as they were before.
+  void reorder_cache(const BatchSize& size, std::span<const int64_t> from, int64_t n_rows);
+
+  // What encode left for `n_from` sources becomes that of `n_to` entries, of n_to / n_from each.
+  void copy_sources(int64_t n_from, int64_t n_to);
+
   const ModelSpec& spec() const { return spec_; }
   Arenas& arenas() { return *arenas_; }
   int64_t planned_bytes() const;
@@ -120,6 +126,7 @@ class Inference {
   FrozenFormat stored_;
   Program program_;
   std::unique_ptr<Arenas> arenas_;
+  std::unique_ptr<DeviceMemory> held_;  // of reorder_cache
   std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;
 };
 

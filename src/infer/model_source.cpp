@@ -25,14 +25,18 @@ namespace {
 ModelSpec spec_of_run(const Files& files, const std::string& run, const RunConfig& config) {
   if (config.model.path.empty()) {
     ModelSpec spec = model_from_config(files, config);
-    if (!model_def(spec.kind).positions_follow_pad) return spec;
+    const ModelDef& def = model_def(spec.kind);
+    if (!def.positions_follow_pad && !def.translates) return spec;
     const ModelSpec begun = read_hf_config(files, run);  // with the tokenizer of its time
+    spec.start_token = begun.start_token;
+    if (!def.positions_follow_pad) return spec;
     spec.pad_token = begun.pad_token;
     spec.max_positions = begun.max_positions;
     return spec;
   }
   ModelSpec spec = with_new_head(files, run, read_hf_config(files, run), config);
   spec.rope_seq = config.model.seq;
+  spec.source_seq = config.model.source_seq;
   return spec;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "infer/sentence_folder.h"
+#include "infer/sine_tables.h"
 #include "io/model_files.h"
 #include "nn/hf_config.h"
 #include "nn/hf_names.h"
@@ -60,6 +61,15 @@ int64_t padding_of(const Files& files, const RunConfig& config) {
   return std::ranges::count(ends, id) > 0 ? -1 : id;
 }
 
+// What targets begin with: padding, as T5 and Marian have it, or what ends texts.
+int64_t start_of(const Files& files, const RunConfig& config) {
+  const std::string& path = config.data.tokenizer;
+  if (path == "bytes" || !files.exists(path)) return 0;
+  const auto tokenizer = make_tokenizer(files, path);
+  if (const auto id = padding_id(files, path, *tokenizer)) return *id;
+  return tokenizer->eos().value_or(0);
+}
+
 // transformers would add them to the weights, or to those of another folder.
 void expect_no_adapters(const Files& files, const std::string& folder) {
   const std::string path = join_path(folder, "adapter_config.json");
@@ -80,6 +90,7 @@ bool has_untied_head(const Files& files, const std::string& folder) {
 ModelSpec read_folder_spec(const Files& files, const std::string& folder) {
   expect_no_adapters(files, folder);
   ModelSpec spec = read_hf_config(files, folder);
+  check_sine_tables(files, folder, spec);
   spec.tied = spec.tied && !differs_from_embedding(files, folder, spec);
   return spec;
 }
@@ -111,12 +122,16 @@ ModelSpec model_from_config(const Files& files, const RunConfig& config) {
     const std::string& folder = config.model.path;
     ModelSpec spec = with_new_head(files, folder, read_folder_spec(files, folder), config);
     spec.rope_seq = config.model.seq;
+    spec.source_seq = config.model.source_seq;
     return spec;
   }
   ModelSpec spec = config.model;
   spec.rope_seq = config.model.seq;
-  if (model_def(spec.kind).positions_follow_pad) spec.pad_token = padding_of(files, config);
+  const ModelDef& def = model_def(spec.kind);
+  if (def.positions_follow_pad) spec.pad_token = padding_of(files, config);
+  if (def.translates) spec.start_token = start_of(files, config);
   spec.max_positions = config.model.seq + first_position(spec);
+  if (def.translates) spec.max_positions = std::max(spec.max_positions, spec.source_seq);
   return resolved(spec);
 }
 

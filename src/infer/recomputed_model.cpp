@@ -27,7 +27,7 @@ Batch row_of(const Batch& batch, int64_t row) {
 }  // namespace
 
 RecomputedModel::RecomputedModel(const TextModelOptions& options, int64_t vocab)
-    : TextModel(options.n_entries, options.capacity, vocab),
+    : TextModel(options.n_entries, options.capacity, vocab, options.n_sources),
       texts_(static_cast<size_t>(options.n_entries)),
       sources_(texts_.size()) {}
 
@@ -44,9 +44,9 @@ std::vector<int64_t> RecomputedModel::padded_lengths(int64_t least, int64_t capa
 }
 
 void RecomputedModel::read_source(const Batch& rows) {
-  CHECK(rows.batch == n_entries());
+  CHECK(rows.batch == n_sources());
   for (int64_t entry = 0; entry < n_entries(); ++entry)
-    sources_[static_cast<size_t>(entry)] = row_of(rows, entry);
+    sources_[static_cast<size_t>(entry)] = row_of(rows, entry * n_sources() / n_entries());
 }
 
 void RecomputedModel::fill(std::span<const TextChunk> chunks) {
@@ -80,6 +80,14 @@ void RecomputedModel::copy_prefix(int64_t n_tokens) {
   texts_.front().resize(static_cast<size_t>(n_tokens));
   for (auto& text : texts_) text = texts_.front();
   for (Batch& source : sources_) source = sources_.front();
+}
+
+void RecomputedModel::take_over(std::span<const int64_t> from, int64_t n_tokens) {
+  const std::vector<std::vector<int32_t>> held = texts_;
+  for (size_t entry = 0; entry < texts_.size(); ++entry) {
+    texts_[entry] = held[static_cast<size_t>(from[entry])];
+    texts_[entry].resize(std::min(texts_[entry].size(), static_cast<size_t>(n_tokens)));
+  }
 }
 
 }  // namespace octet

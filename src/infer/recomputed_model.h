@@ -18,6 +18,7 @@ class RecomputedModel : public TextModel {
   void fill(std::span<const TextChunk> chunks) override;
   void logits(std::span<const TextChunk> chunks, const Visit& visit) override;
   void copy_prefix(int64_t n_tokens) override;
+  void take_over(std::span<const int64_t> from, int64_t n_tokens) override;
   bool has_cache() const override { return false; }
 
   // What texts of so many tokens are padded to: a power of two, but never beyond the capacity. With

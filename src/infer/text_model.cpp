@@ -34,7 +34,7 @@ class CachedModel : public TextModel {
  public:
   CachedModel(const ModelSource& source, const TextModelOptions& options,
               const TextMachine& machine)
-      : TextModel(options.n_entries, options.capacity, source.spec.vocab),
+      : TextModel(options.n_entries, options.capacity, source.spec.vocab, options.n_sources),
         picks_(options.picks),
         runs_one_alone_(runs_one_alone(source.spec, options)),
         functions_(cached_functions(source.spec, options, machine.catalogue)),
@@ -42,11 +42,12 @@ class CachedModel : public TextModel {
         last_(static_cast<size_t>(options.n_entries)) {}
 
   void read_source(const Batch& rows) override {
-    CHECK(rows.batch == n_entries());
-    source_ = rows;
-    BoundPlan& plan = model_.function(function::encode, encode_size(n_entries(), capacity()));
-    upload(plan, source_);
+    CHECK(rows.batch == n_sources());
+    source_ = of_entries(rows);
+    BoundPlan& plan = model_.function(function::encode, encode_size(n_sources(), capacity()));
+    upload(plan, rows);
     plan.run();
+    if (n_sources() < n_entries()) model_.copy_sources(n_sources(), n_entries());
   }
 
   void fill(std::span<const TextChunk> chunks) override {
@@ -99,6 +100,15 @@ class CachedModel : public TextModel {
     CHECK(n_tokens >= 1 && n_tokens <= capacity());
     model_.copy_cache({.batch = n_entries(), .cache = capacity()}, n_tokens);
     for (Last& last : last_) last = last_.front();
+    alone_ = {};
+  }
+
+  void take_over(std::span<const int64_t> from, int64_t n_tokens) override {
+    CHECK(std::ssize(from) == n_entries());
+    model_.reorder_cache({.batch = n_entries(), .cache = capacity()}, from, n_tokens);
+    const std::vector<Last> held = last_;
+    for (size_t entry = 0; entry < last_.size(); ++entry)
+      last_[entry] = held[static_cast<size_t>(from[entry])];
     alone_ = {};
   }
 
@@ -279,8 +289,10 @@ std::vector<FunctionKey> cached_functions(const ModelSpec& spec, const TextModel
   for (const int64_t size : kLargeChunks) {
     if (options.n_entries * size <= catalogue.target().rows_to_fill) add(function::fill, size);
   }
-  if (has_source(spec))
-    keys.push_back({function::encode, encode_size(options.n_entries, options.capacity)});
+  if (has_source(spec)) {
+    const int64_t n = options.n_sources > 0 ? options.n_sources : options.n_entries;
+    keys.push_back({function::encode, encode_size(n, options.capacity)});
+  }
   return keys;
 }
 
@@ -297,6 +309,30 @@ void TextModel::add_source(const Batch& source, Batch& batch) {
     CHECK(tensor.spec.per == Per::row);
     if (batch.find(tensor.spec.name) == nullptr) batch.set(tensor.spec, tensor.values);
   }
+}
+
+Batch TextModel::of_entries(const Batch& sources) const {
+  if (n_sources_ == n_entries_) return sources;
+  const int64_t n_copies = n_entries_ / n_sources_;
+  Batch batch{.batch = n_entries_, .seq = sources.seq};
+  for (const HostTensor& tensor : sources.tensors) {
+    const int64_t n = tensor.spec.n_inner();
+    std::visit(
+        [&](const auto& values) {
+          std::decay_t<decltype(values)> repeated;
+          for (int64_t row = 0; row < n_entries_; ++row) {
+            const auto first = values.begin() + row / n_copies * n;
+            repeated.insert(repeated.end(), first, first + n);
+          }
+          batch.set(tensor.spec, std::move(repeated));
+        },
+        tensor.values);
+  }
+  return batch;
+}
+
+void TextModel::take_over(std::span<const int64_t>, int64_t) {
+  CHECK(false);
 }
 
 void TextModel::pick(std::span<const TextChunk>, const VisitPick&) {
@@ -318,7 +354,7 @@ std::unique_ptr<TextModel> make_recomputed_model(const ModelSource& source,
 std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
                                            const TextModelOptions& options,
                                            const TextMachine& machine) {
-  expect_text(source.spec);
+  if (!model_def(source.spec.kind).translates) expect_text(source.spec);
   const Dtype dtype = find_recipe(source.recipe).compute;
   if (serves_cache(machine.catalogue, filled(source.spec), dtype)) {
     return make_cached_model(source, options, machine);

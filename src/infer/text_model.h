@@ -34,8 +34,10 @@ class TextModel {
   virtual ~TextModel() = default;
 
   // Of a model with a source (nn/model.h, has_source): arrays of what it declares beside the text,
-  // a row of each for every entry. Comes before all else, which throws Error{invalid_argument}
-  // without it, and may come again: what the entries hold is then to be filled anew.
+  // a row of each for every source; which are the entries', or of TextModelOptions::n_sources each
+  // that of as many entries one after the other. Comes before all else, which throws
+  // Error{invalid_argument} without it, and may come again: what the entries hold is then to be
+  // filled anew.
   virtual void read_source(const Batch& rows) = 0;
 
   // Each call: at most one chunk of an entry, that begins at most where the entry ends and ends at
@@ -50,23 +52,32 @@ class TextModel {
   virtual void pick(std::span<const TextChunk> chunks, const VisitPick& visit);
   // Every entry becomes the first `n_tokens` of what entry 0 holds.
   virtual void copy_prefix(int64_t n_tokens) = 0;
+  // Every entry becomes the first `n_tokens` of what entry from[entry] holds, which is about the
+  // same source.
+  virtual void take_over(std::span<const int64_t> from, int64_t n_tokens);
   virtual bool has_cache() const = 0;
   virtual int64_t planned_bytes() const = 0;
 
   int64_t n_entries() const { return n_entries_; }
+  int64_t n_sources() const { return n_sources_; }
   int64_t capacity() const { return capacity_; }
   int64_t vocab() const { return vocab_; }
 
  protected:
-  TextModel(int64_t n_entries, int64_t capacity, int64_t vocab)
-      : n_entries_(n_entries), capacity_(capacity), vocab_(vocab) {}
+  TextModel(int64_t n_entries, int64_t capacity, int64_t vocab, int64_t n_sources = 0)
+      : n_entries_(n_entries),
+        n_sources_(n_sources > 0 ? n_sources : n_entries),
+        capacity_(capacity),
+        vocab_(vocab) {}
 
   void check_chunks(std::span<const TextChunk> chunks) const;
   // Adds the arrays of a source to a batch of as many rows.
   static void add_source(const Batch& source, Batch& batch);
+  // The arrays of sources, a row for each entry.
+  Batch of_entries(const Batch& sources) const;
 
  private:
-  int64_t n_entries_, capacity_, vocab_;
+  int64_t n_entries_, n_sources_, capacity_, vocab_;
 };
 
 // What logits() is asked for: the next token, or many tokens of a text at once.
@@ -75,7 +86,8 @@ enum class LogitsFor : uint8_t { generation, scoring };
 struct TextModelOptions {
   int64_t n_entries = 1, capacity = 1;
   LogitsFor logits = LogitsFor::generation;
-  bool picks = false;  // for devices whose logits are far from the host; a model with a cache
+  int64_t n_sources = 0;  // divides n_entries; 0: as many
+  bool picks = false;     // for devices whose logits are far from the host; a model with a cache
   // A text that goes on by itself costs a pass of one text, not of n_entries: where a step's time
   // grows with its rows. Takes a cache of one text more. A model with a cache and without a source.
   bool runs_one_alone = false;

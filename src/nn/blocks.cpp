@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "nn/rotary_model.h"
 #include "nn/shape.h"
 
 namespace octet {
@@ -223,9 +224,9 @@ ValueId Blocks::join_rows(ValueId x, int64_t n) {
   return builder_.reshape(x, {shape[0] / n, shape[1] * n});
 }
 
-LossValues Blocks::cross_entropy(ValueId logits, ValueId labels, ValueId inv_n) {
-  const auto results =
-      builder_.emit(OpCode::cross_entropy, CrossEntropyAttrs{}, {logits, labels, inv_n});
+LossValues Blocks::cross_entropy(ValueId logits, ValueId labels, ValueId inv_n, double smoothing) {
+  const auto results = builder_.emit(
+      OpCode::cross_entropy, CrossEntropyAttrs{.smoothing = smoothing}, {logits, labels, inv_n});
   return {results[CrossEntropy::loss], {{"nll", results[CrossEntropy::nll]}}};
 }
 

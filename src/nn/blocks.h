@@ -95,10 +95,21 @@ class Blocks {
   ValueId position_embedding(std::string_view path);
   // Rows of a table of `n`, one for each index of a declared input.
   ValueId embedding(std::string_view path, std::string_view input, int64_t n);
+  // The same of any indices [N], of a table [n, width] whose first values have this deviation.
+  struct TableOptions {
+    int64_t n = 0, width = 0;
+    double std = 0;  // 0: as embeddings have
+  };
+  ValueId embedding_of(std::string_view path, ValueId ids, const TableOptions& options);
+  // Of an encoder: for each of its n rows how many keys there are, from a number a row of the batch
+  // [B]: [B * n].
+  ValueId of_each_row(ValueId x, int64_t n);
   // A matrix [rows, hidden] of its own, without a ".weight" behind its name.
   ValueId table(std::string_view path, int64_t rows, const Shape& file_shape);
   // [n] zeros at first, added to each row of x.
   ValueId bias(ValueId x, std::string_view path);
+  // The same, which is not trained, and [1, n] in files.
+  ValueId fixed_bias(ValueId x, std::string_view path);
   // The final product with the embedding's weight (tied) or with a weight of its own.
   ValueId head(ValueId x, std::string_view embedding_name);
   // The product with the embedding's weight, whose name this is.
@@ -142,6 +153,7 @@ class Blocks {
   // at least: [B, w]. ends: integers [B * n].
   ValueId mean_of_each(ValueId x, ValueId ends);
   ValueId add(ValueId a, ValueId b, std::string_view origin = "residual");
+  ValueId mul(ValueId a, ValueId b, std::string_view origin);
   // Columns [first, first + n) of x.
   ValueId columns(ValueId x, int64_t first, int64_t n);
   // [rows, n * w] as [rows * n, w], and back.
@@ -153,7 +165,7 @@ class Blocks {
   Builder& builder() { return builder_; }
   ValueId in_f32(ValueId x) { return builder_.unary(OpCode::cast, x); }
   // loss = inv_n * sum of nll over the labels that count; the metric nll, nats.
-  LossValues cross_entropy(ValueId logits, ValueId labels, ValueId inv_n);
+  LossValues cross_entropy(ValueId logits, ValueId labels, ValueId inv_n, double smoothing = 0);
 
   // A parameter of this module's that begins as a constant; a state (InputKind::statistic) of it.
   ValueId constant(std::string_view path, std::string_view leaf, int64_t n, Init init);

@@ -32,6 +32,18 @@ ValueId Blocks::embedding(std::string_view path, std::string_view input_name, in
   return builder_.binary(OpCode::embedding, table, input(input_name));
 }
 
+ValueId Blocks::embedding_of(std::string_view path, ValueId ids, const TableOptions& options) {
+  module(path);
+  ParameterSpec spec =
+      matrix_spec(name(path, "weight"), {options.n, options.width}, MatrixUse::embedding);
+  if (options.std > 0) spec.std = options.std;
+  return builder_.binary(OpCode::embedding, parameter(std::move(spec)), ids);
+}
+
+ValueId Blocks::of_each_row(ValueId x, int64_t n) {
+  return builder_.reshape(builder_.broadcast(x, {batch_.batch, n}, {0}), {batch_.batch * n});
+}
+
 ValueId Blocks::table(std::string_view path, int64_t rows, const Shape& file_shape) {
   module(path);
   return matrix(prefix_ + std::string(path), {rows, spec_.hidden}, MatrixUse::embedding,
@@ -42,6 +54,17 @@ ValueId Blocks::bias(ValueId x, std::string_view path) {
   module(path);
   const ValueId b = parameter(
       {.name = prefix_ + std::string(path), .shape = {builder_.shape(x)[1]}, .init = Init::zeros});
+  return builder_.binary(OpCode::bias_add, x, b);
+}
+
+ValueId Blocks::fixed_bias(ValueId x, std::string_view path) {
+  module(path);
+  const int64_t n = builder_.shape(x)[1];
+  const ValueId b = parameter({.name = prefix_ + std::string(path),
+                               .shape = {n},
+                               .init = Init::zeros,
+                               .file_shape = {1, n},
+                               .is_statistic = true});
   return builder_.binary(OpCode::bias_add, x, b);
 }
 
@@ -59,6 +82,11 @@ ValueId Blocks::tanh(ValueId x, std::string_view origin) {
 ValueId Blocks::relu(ValueId x, std::string_view origin) {
   module(origin);
   return builder_.maximum(x, builder_.fill_like(x, 0));
+}
+
+ValueId Blocks::mul(ValueId a, ValueId b, std::string_view origin) {
+  module(origin);
+  return builder_.mul(a, b);
 }
 
 ValueId Blocks::patches(ValueId images) {

@@ -65,6 +65,19 @@ constexpr int value_of(ResidualBlock block) {
 inline constexpr HfName kHfBlocks[] = {{"basic", value_of(ResidualBlock::basic)},
                                        {"bottleneck", value_of(ResidualBlock::bottleneck)}};
 
+constexpr int value_of(FeedForward block) {
+  return static_cast<int>(block);
+}
+inline constexpr HfName kHfFeedForwards[] = {{"relu", value_of(FeedForward::relu)},
+                                             {"gated-gelu", value_of(FeedForward::gated_gelu)}};
+constexpr int value_of(PlainActivation activation) {
+  return static_cast<int>(activation);
+}
+inline constexpr HfName kHfActivations[] = {{"swish", value_of(PlainActivation::swish)},
+                                            {"silu", value_of(PlainActivation::swish)},
+                                            {"relu", value_of(PlainActivation::relu)},
+                                            {"gelu", value_of(PlainActivation::gelu)}};
+
 inline constexpr ModelEnum kKind = {
     get_enum<&ModelSpec::kind>, set_enum<&ModelSpec::kind>, kind_names, {}};
 inline constexpr ModelEnum kGelu = {get_enum<&ModelSpec::gelu>, set_enum<&ModelSpec::gelu>,
@@ -76,6 +89,12 @@ inline constexpr ModelEnum kHeadKind = {
 inline constexpr ModelEnum kBlock = {get_enum<&ModelSpec::layer_type>,
                                      set_enum<&ModelSpec::layer_type>, names_of<ResidualBlock>,
                                      kHfBlocks};
+inline constexpr ModelEnum kFeedForward = {get_enum<&ModelSpec::feed_forward>,
+                                           set_enum<&ModelSpec::feed_forward>,
+                                           names_of<FeedForward>, kHfFeedForwards};
+inline constexpr ModelEnum kActivation = {get_enum<&ModelSpec::activation>,
+                                          set_enum<&ModelSpec::activation>,
+                                          names_of<PlainActivation>, kHfActivations};
 inline constexpr ModelEnum kScaling = {get_enum<&ModelSpec::rope_scaling>,
                                        set_enum<&ModelSpec::rope_scaling>, names_of<RopeScaling>,
                                        kHfScalings};

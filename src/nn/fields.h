@@ -74,6 +74,7 @@ struct HfKey {
   bool zero_is_null = false;           // an explicit null is a 0, and a 0 is written as null
   std::string_view gate = {};          // a switch: where it is false, or not there, the field is 0
   std::span<const HfName> names = {};  // of an enumeration, in the place of ModelEnum::hf_names
+  std::string_view absent_as = {};     // a field above, whose value one without the key has
 };
 
 // A key that would change the model, and the value, as JSON, that leaves it as we build it. Any
@@ -82,6 +83,12 @@ struct HfNeutral {
   std::string_view key;
   std::string_view value;
   std::string_view also = {};
+};
+
+// A key whose value follows from the fields: it is written, and any other is refused.
+struct HfFollower {
+  std::string_view key;
+  std::string value;  // as JSON
 };
 
 }  // namespace octet

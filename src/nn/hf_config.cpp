@@ -38,10 +38,11 @@ std::vector<HfNeutral> neutrals_of(const ModelDef& def) {
   std::vector<HfNeutral> neutrals(def.hf_neutrals.begin(), def.hf_neutrals.end());
   const std::vector<HfKey> keys = hf_keys_of(def);
   for (const HfNeutral& common : kCommonNeutrals) {
-    const bool is_used = std::ranges::any_of(keys, [&](const HfKey& key) {
-      return common.key == key.key || common.key == key.newer || common.key == key.older ||
-             common.key == key.gate;
-    });
+    const bool is_own = std::ranges::count(def.hf_neutrals, common.key, &HfNeutral::key) > 0;
+    const bool is_used = is_own || std::ranges::any_of(keys, [&](const HfKey& key) {
+                           return common.key == key.key || common.key == key.newer ||
+                                  common.key == key.older || common.key == key.gate;
+                         });
     if (!is_used) neutrals.push_back(common);
   }
   return neutrals;
@@ -55,6 +56,9 @@ std::set<std::string_view> known_keys(const ModelDef& def) {
   known.insert(std::begin(kRopeObjects), std::end(kRopeObjects));
   for (const HfKey& key : hf_keys_of(def)) known.insert({key.key, key.newer, key.older, key.gate});
   for (const HfNeutral& neutral : neutrals_of(def)) known.insert(neutral.key);
+  if (def.hf_followers != nullptr) {
+    for (const HfFollower& one : def.hf_followers({})) known.insert(one.key);
+  }
   return known;
 }
 
@@ -83,6 +87,10 @@ class Reader {
           fault->got);
     }
     if (json_.has(kLayerTypesKey)) read_layer_types(def);
+    if (def.hf_followers != nullptr) {
+      for (const HfFollower& one : def.hf_followers(filled(spec_)))
+        expect_neutral(def, {.key = one.key, .value = one.value});
+    }
     return {filled(spec_), unknown_keys(def)};
   }
 
@@ -162,6 +170,8 @@ class Reader {
     // By transformers' rule it follows from lengths.
     const bool is_longrope = spec_.rope_scaling == RopeScaling::longrope;
     if (!found && is_longrope && key.field == "rope_scaling.factor") return set(0);
+    if (!found && !key.absent_as.empty())
+      return set(std::visit(AsNumber{spec_}, model_field(key.absent_as).member));
     const auto place = found ? found : place_of(key.key);  // reading says that it is missing
     if (!place) bad(without_object(key.key), "rope_parameters that have it", "none");
     const auto* choice = std::get_if<const ModelEnum*>(&field.member);
@@ -210,6 +220,19 @@ class Reader {
     for (const HfName& hf : names) known.push_back(hf.name);
     bad(place.key, fmt::format("one of {}", fmt::join(known, ", ")), Json(name).dump());
   }
+
+  struct AsNumber {
+    const ModelSpec& spec;
+    template <typename T>
+    double operator()(T ModelSpec::*m) const {
+      return static_cast<double>(spec.*m);
+    }
+    template <typename T>
+    double operator()(std::vector<T> ModelSpec::*) const {
+      return 0;
+    }
+    double operator()(const ModelEnum* m) const { return m->get(spec); }
+  };
 
   struct SetAbsent {
     ModelSpec& spec;

@@ -105,6 +105,10 @@ std::string hf_config_text(const ModelSpec& spec) {
   for (const HfNeutral& neutral : def.hf_neutrals) {
     if (!is_rope(neutral.key)) json[std::string(neutral.key)] = parse_own_json(neutral.value);
   }
+  if (def.hf_followers != nullptr) {
+    for (const HfFollower& one : def.hf_followers(full))
+      json[std::string(one.key)] = parse_own_json(one.value);
+  }
   return json.dump(1) + "\n";
 }
 

@@ -104,6 +104,30 @@ std::vector<StackSpec> one_stack(const ModelSpec& spec) {
   return {{.name = "", .layers = spec.layers}};
 }
 
+std::vector<InputSpec> source_inputs(const ModelSpec& spec, const BatchSize& size) {
+  if (size.documents == RowDocuments::isolated) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] expected one target a row for kind {}, got isolated documents",
+                model_def(spec.kind).name);
+  }
+  InputSpec source{.name = "source", .per = Per::row, .inner = {spec.source_seq}};
+  InputSpec length{.name = "source_length", .per = Per::row};
+  source.bound = spec.vocab;
+  length.bound = spec.source_seq + 1;
+  std::vector<InputSpec> inputs = text_inputs(spec, size);
+  // Distances within a call say all but what a cache holds before it.
+  const bool is_relative = model_def(spec.kind).positions == Positions::relative;
+  if (is_relative && size.cache == 0) std::erase(inputs, positions_input());
+  inputs.push_back(source);
+  inputs.push_back(length);
+  return inputs;
+}
+
+std::vector<StackSpec> encoder_and_decoder(const ModelSpec& spec) {
+  return {{.name = "encoder", .layers = spec.layers},
+          {.name = "decoder", .layers = filled(spec).decoder_layers}};
+}
+
 std::string_view next_token_loss(const ModelSpec&) {
   return "next_token";
 }

@@ -33,27 +33,9 @@
 #include "ir/graph.h"
 #include "nn/fields.h"
 #include "nn/losses/loss.h"
+#include "nn/parameter_spec.h"
 
 namespace octet {
-
-enum class Init : uint8_t { normal, ones, zeros };
-
-struct ParameterSpec {
-  std::string name;
-  Shape shape;
-  Init init = Init::normal;
-  double std = 0;         // of Init::normal, mean 0
-  bool decay = false;     // weight decay: matrices, but not embeddings (a tied head is one)
-  Shape file_shape = {};  // in model folders, where it is another: of as many elements, in order
-  bool channels_last = false;  // a convolution's [out, in, ...] in files is [out, ..., in] here
-  bool is_statistic = false;   // InputKind::statistic
-  bool operator==(const ParameterSpec&) const = default;
-};
-
-// Whether it is a linear's matrix: no table of embeddings, and no convolution.
-inline bool is_linear(const ParameterSpec& parameter) {
-  return parameter.shape.size() == 2 && parameter.decay && parameter.file_shape.empty();
-}
 
 enum class ModelOutputs : uint8_t { loss, outputs };
 
@@ -78,10 +60,12 @@ struct HeadDef {
   std::string_view loss;  // its own; "": it has none, and is not trained by itself
 };
 
-enum class Positions : uint8_t { rotary, learned };
+// relative: numbers by the distance of query and key; sinusoidal: added to embeddings.
+enum class Positions : uint8_t { rotary, learned, relative, sinusoidal };
 // Of rotary models: all layers, those with a sliding window, or these where there are any.
 enum class RotatedLayers : uint8_t { all, windows, windows_if_any };
-enum class MlpKind : uint8_t { gated, gelu };
+// chosen: as a field of the model says.
+enum class MlpKind : uint8_t { gated, gelu, chosen };
 
 struct OutputSpec {
   std::string_view name;
@@ -111,6 +95,10 @@ std::string_view head_loss(const ModelSpec& spec);
 
 std::vector<StackSpec> one_stack(const ModelSpec& spec);
 
+// Of a model that translates.
+std::vector<InputSpec> source_inputs(const ModelSpec& spec, const BatchSize& size);
+std::vector<StackSpec> encoder_and_decoder(const ModelSpec& spec);
+
 class Blocks;
 // What the list of models (nn/list.h) knows of each.
 struct ModelDef {
@@ -131,6 +119,7 @@ struct ModelDef {
   // (nn/hf_keys.h).
   std::span<const HfKey> hf_keys, own_hf_keys;
   std::span<const HfNeutral> hf_neutrals;
+  std::vector<HfFollower> (*hf_followers)(const ModelSpec& spec) = nullptr;
   // Appends the model up to its logits [B*T, vocab]; of other outputs `build` does so.
   ValueId (*logits)(Blocks& blocks) = nullptr;
   Outputs (*build)(Blocks& blocks) = nullptr;
@@ -138,8 +127,11 @@ struct ModelDef {
   std::vector<OutputSpec> (*outputs)(const ModelSpec& spec) = token_logits;
   std::vector<StackSpec> (*stacks)(const ModelSpec& spec) = one_stack;
   std::string_view (*loss)(const ModelSpec& spec) = next_token_loss;  // of train.loss: auto
-  bool writes_text = true;              // next tokens from "tokens", "positions" to "logits"
-  bool reads_text = true;               // tokens
+  bool writes_text = true;  // next tokens from "tokens", "positions" to "logits"
+  bool reads_text = true;   // tokens
+  // Writes a text about another: from "source", ids of a row of ModelSpec::source_seq, of which the
+  // first source_length count, and "tokens", which begin with ModelSpec::start_token.
+  bool translates = false;
   bool reads_images = false;            // pixels, as patches
   bool is_convolutional = false;        // without attention
   int64_t class_tokens = 0;             // before those of an image's patches

@@ -129,6 +129,14 @@ multimodal folders (`gemma3`, `mistral3`) nothing is read: their text models are
 `gemma3_text` and `ministral3`.
 [adding/model.md](adding/model.md) says how to add a model.
 
+`t5`, `mt5` and `marian` ([translation.md](translation.md)): tables of embeddings beside
+`shared` are not read. `scale_decoder_outputs` of `t5` says whether what the head reads is divided
+by sqrt(d_model); without it a file with `tie_word_embeddings: false` is not, as in transformers.
+`dense_act_fn` and `is_gated_act` must be those of `feed_forward_proj`, and a Marian's decoder as
+wide as its encoder (`decoder_ffn_dim`, `decoder_attention_heads`, `decoder_vocab_size`). Marian's
+positions are computed; a table of other positions in its files is refused. `final_logits_bias` is
+not trained. `n_positions`, or `source_positions` of Marian, is how long sources are without more.
+
 `resnet` reads the names of transformers and of torchvision, and with `cifar` those of the public
 files for CIFAR (`conv1`, `layer1.0.conv1`, `linear`), which transformers has no class for.
 Exports use transformers' names, or with `cifar` the names of the CIFAR files. transformers'
@@ -160,7 +168,9 @@ std::string joined(const std::vector<std::string>& parts) {
 std::string field_key(std::string_view field) {
   const ModelField& known = model_field(field);
   if (known.origin != FieldOrigin::run) return code(known.path);
-  return field == "pad_token" ? "the tokenizer's padding" : "the run's sequence length";
+  if (field == "pad_token") return "the tokenizer's padding";
+  if (field == "start_token") return "the tokenizer's padding, or its end of text";
+  return field == "source_seq" ? "`model.source_seq`" : "the run's sequence length";
 }
 
 // Model names by key, keys in the order in which they first come.
@@ -204,6 +214,17 @@ std::string models_text(const std::vector<std::string>& names) {
 
 }  // namespace
 
+std::string_view positions_text(const ModelDef& model) {
+  constexpr std::string_view kNames[] = {"rotary", "learned", "relative", "sinusoidal"};
+  return kNames[static_cast<size_t>(model.positions)];
+}
+
+std::string_view mlp_text(const ModelDef& model) {
+  if (model.mlp == MlpKind::chosen)
+    return model.positions == Positions::relative ? "ReLU or GEGLU" : "Swish, ReLU or GELU";
+  return model.mlp == MlpKind::gated ? "SwiGLU" : "GELU";
+}
+
 std::string models_markdown() {
   std::string page(kIntroduction);
   page +=
@@ -211,8 +232,7 @@ std::string models_markdown() {
   for (const ModelDef* model : all_models()) {
     std::vector<std::string> own;
     for (const HfKey& key : model->own_hf_keys) own.push_back(code(key.key));
-    const char* const positions = model->positions == Positions::rotary ? "rotary" : "learned";
-    const char* const mlp = model->mlp == MlpKind::gated ? "gated" : "two linears";
+    const std::string_view positions = positions_text(*model), mlp = mlp_text(*model);
     const std::string parts =
         model->is_convolutional ? "none | none" : fmt::format("{} | {}", positions, mlp);
     page += fmt::format("| {} | {} | {} | {} |\n", code(model->name), code(model->architecture),

@@ -2,9 +2,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace octet {
 
+struct ModelDef;
+
 std::string models_markdown();
+// Columns of its table.
+std::string_view positions_text(const ModelDef& model);
+std::string_view mlp_text(const ModelDef& model);
 
 }  // namespace octet

@@ -1,4 +1,4 @@
-// The ModelDef of a decoder of Llama's kin.
+// Decoders of Llama's kin, and their ModelDef.
 #pragma once
 
 #include <span>

@@ -128,6 +128,7 @@ ModelSpec filled(const ModelSpec& spec) {
   ModelSpec full = spec;
   if (model_def(full.kind).is_convolutional) fill_stages(full);
   if (full.kv_heads == 0) full.kv_heads = full.heads;
+  if (full.decoder_layers == 0) full.decoder_layers = full.layers;
   if (full.classes == 0) full.classes = 2;
   if (full.head_dim == 0) full.head_dim = full.hidden / full.heads;
   fill_positions(full);
@@ -142,8 +143,8 @@ ModelSpec filled(const ModelSpec& spec) {
   if (full.attention_multiplier == 0 && is_of("attention_multiplier"))
     full.attention_multiplier = 1 / std::sqrt(width);
   if (full.ffn == 0) {
-    full.ffn = model_def(full.kind).mlp == MlpKind::gelu ? 4 * full.hidden
-                                                         : (full.hidden * 8 / 3 + 127) / 128 * 128;
+    full.ffn = model_def(full.kind).mlp != MlpKind::gated ? 4 * full.hidden
+                                                          : (full.hidden * 8 / 3 + 127) / 128 * 128;
   }
   return full;
 }
@@ -171,6 +172,20 @@ std::optional<ModelFault> fault_of_lists(const ModelSpec& full) {
                                               rotary_width(full) / 2),
                       .got = fmt::to_string(list->size())};
   }
+  return std::nullopt;
+}
+
+// Of a model with an encoder and a decoder.
+std::optional<ModelFault> fault_of_translation(const ModelSpec& full) {
+  const ModelDef& def = model_def(full.kind);
+  if (def.positions == Positions::relative && full.relative_distance <= full.relative_buckets / 2)
+    return against("relative_distance", "relative_buckets", "more than half of {}", full);
+  if (def.positions == Positions::sinusoidal && full.hidden % 2 != 0)
+    return ModelFault{.field = "hidden",
+                      .expected = "an even width for sinusoidal positions",
+                      .got = std::to_string(full.hidden)};
+  if (def.translates && full.start_token >= full.vocab)
+    return against("start_token", "vocab", "less than {}", full);
   return std::nullopt;
 }
 
@@ -202,6 +217,7 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   }
   if (def.positions_follow_pad && longest_row(full) < 1)
     return against("max_positions", "pad_token", "more rows than {} + 1", full);
+  if (auto fault = fault_of_translation(full)) return fault;
   if (!def.grouped_heads && full.kv_heads != full.heads) {
     return against("kv_heads", "heads", fmt::format("{{}} for kind {}", def.name), full);
   }

@@ -58,6 +58,17 @@ enum class MlpAct : uint8_t { usual, silu, gelu_tanh, gelu_erf, relu, relu2 };
 constexpr auto value_names(MlpAct) {
   return name_list("usual", "silu", "gelu_tanh", "gelu_erf", "relu", "relu2");
 }
+// The feed-forward block of T5: down(relu(up(x))), or down(gelu(gate(x)) * up(x)) with the GELU by
+// tanh.
+enum class FeedForward : uint8_t { relu, gated_gelu };
+constexpr auto value_names(FeedForward) {
+  return name_list("relu", "gated_gelu");
+}
+// Of the feed-forward block of marian; swish is x times the logistic function of x.
+enum class PlainActivation : uint8_t { swish, relu, gelu };
+constexpr auto value_names(PlainActivation) {
+  return name_list("swish", "relu", "gelu");
+}
 
 // Whether ModelSpec::classes says how many numbers a row's are.
 constexpr bool has_classes(ModelHead head) {
@@ -118,7 +129,17 @@ struct ModelSpec {
   ResidualBlock layer_type = ResidualBlock::basic;
   bool downsample_in_first_stage = false, downsample_in_bottleneck = false;
   bool cifar = false;
-  bool folded_norms = false;         // batch norms are in the convolutions before them
+  bool folded_norms = false;  // batch norms are in the convolutions before them
+  // t5, mt5, marian: what reads a source and writes about it.
+  int64_t source_seq = 256;         // tokens that sources are padded to
+  int64_t decoder_layers = 0;       // 0: as many as layers, which are the encoder's
+  int64_t start_token = 0;          // that a target begins with, where it is written
+  int64_t relative_buckets = 32;    // t5: numbers a head for distances, of which half are exact,
+  int64_t relative_distance = 128;  // and all from this one on share the last
+  FeedForward feed_forward = FeedForward::relu;
+  bool scale_head = false;  // t5: what the head reads is divided by sqrt(hidden)
+  PlainActivation activation = PlainActivation::swish;
+  bool scale_embedding = false;      // marian: embeddings are multiplied by sqrt(hidden)
   double rope_theta = 10000;         // rotary models; as are the fields below
   double window_rope_theta = 10000;  // gemma3, olmo3: of layers with a window, never scaled
   double rope_share = 1;             // of a head's width that is rotated, its first part

@@ -61,6 +61,9 @@ double factor_of_curve(const Schedule& schedule, const Curve& curve, int64_t ste
       if (steps_left >= decay_steps) return 1;
       return f + (1 - f) * steps_left / decay_steps;
     }
+    case ScheduleKind::inverse_sqrt:
+      return std::sqrt(static_cast<double>(std::max<int64_t>(schedule.warmup, 1)) /
+                       static_cast<double>(step));
   }
   CHECK(false);
   return 0;

@@ -8,10 +8,11 @@
 //     cosine   lr * (f + (1 - f) (1 + cos(pi p)) / 2)     Source: Loshchilov & Hutter 2017
 //     wsd      lr while E - step >= D, then linear to lr * f over D steps, where
 //              D = min(decay_share * N, E - A)            Source: Hu et al. 2024
+//     inverse_sqrt  lr * sqrt(A / step), whatever N is     Source: Vaswani et al. 2017
 // So no step has rate 0: without a warm-up the first step has lr, and the last step has lr * f
-// where f > 0 (but constant, wsd without decay steps, and a run of one step, which has lr); where
-// f = 0 the curve would reach it one step behind. Steps beyond N stay at the rate of N. A run whose
-// warm-up fills it (W >= N) only warms up.
+// where f > 0 (but constant, inverse_sqrt, wsd without decay steps, and a run of one step, which
+// has lr); where f = 0 the curve would reach it one step behind. Steps beyond N stay at the rate of
+// N. A run whose warm-up fills it (W >= N) only warms up.
 // Version 1, of runs begun before there was another: A = W and E = N always.
 #pragma once
 
@@ -21,9 +22,9 @@
 
 namespace octet {
 
-enum class ScheduleKind : uint8_t { constant, linear, cosine, wsd };
+enum class ScheduleKind : uint8_t { constant, linear, cosine, wsd, inverse_sqrt };
 constexpr auto value_names(ScheduleKind) {
-  return name_list("constant", "linear", "cosine", "wsd");
+  return name_list("constant", "linear", "cosine", "wsd", "inverse_sqrt");
 }
 
 struct Schedule {

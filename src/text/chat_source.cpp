@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kOwnNames[] = {
     "tokenizer.json", "tokenizer.model", "tokenizer.bin", "tokenizer.tiktoken", "qwen.tiktoken",
-    "vocab.json",     "merges.txt",      "vocab.bpe",     "encoder.json",       "vocab.txt"};
+    "vocab.json",     "merges.txt",      "vocab.bpe",     "encoder.json",       "vocab.txt",
+    "spiece.model",   "source.spm",      "target.spm"};
 constexpr std::string_view kNamesByKind[] = {"tokenizer.json", "tokenizer.model", "tokenizer.bin",
                                              "tokenizer.tiktoken", "vocab.txt"};
 

@@ -29,6 +29,7 @@ std::unique_ptr<Tokenizer> read_json(const TokenizerFile& file, const TokenizerO
   if (!is_vocabulary) {
     bad_tokenizer(file.path, "expected a tokenizer.json or a vocab.json, got other JSON");
   }
+  if (is_marian_vocabulary(file)) return read_marian_tokenizer(file, json);
   return read_vocab_and_merges(file, json, options);
 }
 
@@ -69,8 +70,8 @@ std::span<const int32_t> without_ends(const Tokenizer& tokenizer, std::span<cons
 }
 
 std::optional<std::string> find_tokenizer(const Files& files, const std::string& folder) {
-  std::vector<std::string> names = {"tokenizer.json", "tokenizer.model", "vocab.json",
-                                    "encoder.json"};
+  std::vector<std::string> names = {"spiece.model", "tokenizer.json", "tokenizer.model",
+                                    "vocab.json", "encoder.json"};
   std::vector<std::string> others;
   for (const DirectoryEntry& entry : files.list(folder)) {
     if (entry.name.ends_with(".tiktoken")) names.push_back(entry.name);
@@ -93,7 +94,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string&
     const auto found = find_tokenizer(files, path);
     if (found) return make_tokenizer(files, *found, options);
     bad_tokenizer(path,
-                  "expected tokenizer.json, tokenizer.model, vocab.json, encoder.json, *.tiktoken, "
+                  "expected spiece.model, tokenizer.json, tokenizer.model, vocab.json, "
+                  "encoder.json, *.tiktoken, "
                   "tokenizer.bin or vocab.txt in the folder, got none");
   }
   const bool is_a_path = path.find_first_of("./") != path.npos;

@@ -64,6 +64,12 @@ class Tokenizer {
     return ids;
   }
 
+  // The same of a text in the language that is translated to, where that has pieces of its own.
+  virtual void encode_target(std::string_view text, const EncodeTextOptions& options,
+                             std::vector<int32_t>& ids) const {
+    encode(text, options, ids);
+  }
+
   // The ids that encode() gives, with their places in the text: of a token of characters that the
   // normalizer maps each by itself from the first of them to the last; of tokens whose spelling is
   // not the word's, all of the word. Throws Error{invalid_argument} where such a tokenizer cannot
@@ -96,8 +102,9 @@ struct TokenizerOptions {
 std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string& path,
                                           const TokenizerOptions& options = {});
 
-// The tokenizer's file in a model folder: tokenizer.json, tokenizer.model, vocab.json,
-// encoder.json, *.tiktoken, tokenizer.bin, vocab.txt or *.gguf, the first of these that is there.
+// The tokenizer's file in a model folder: spiece.model (T5's), tokenizer.json, tokenizer.model,
+// vocab.json, encoder.json, *.tiktoken, tokenizer.bin, vocab.txt or *.gguf, the first of these that
+// is there.
 std::optional<std::string> find_tokenizer(const Files& files, const std::string& folder);
 
 }  // namespace octet

@@ -55,6 +55,10 @@ std::unique_ptr<Tokenizer> read_piece_list(const TokenizerFile& file);
 bool is_sentencepiece_model(std::string_view bytes);
 std::unique_ptr<Tokenizer> read_sentencepiece_model(const TokenizerFile& file);
 
+// vocab.json of a Marian model, with source.spm and target.spm beside it.
+bool is_marian_vocabulary(const TokenizerFile& file);
+std::unique_ptr<Tokenizer> read_marian_tokenizer(const TokenizerFile& file, const Json& vocab);
+
 // The vocabulary of a GGUF file (text/gguf_vocabulary.h).
 std::unique_ptr<Tokenizer> read_gguf_vocabulary(const TokenizerFile& file);
 

@@ -23,6 +23,7 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Model
   config.train.loss.clear();
   config.data.train = query.calib;
   config.data.train_weights.clear();
+  config.data.targets.clear(), config.data.val_targets.clear();
   config.data.val = query.eval;
   config.data.val_fraction = 0;
   if (model_def(source.spec.kind).reads_text) {

@@ -16,6 +16,7 @@
 #include "infer/image_transforms.h"
 #include "train/run_inputs.h"
 #include "train/run_setup.h"
+#include "train/source_texts.h"
 #include "train/text_rows.h"
 
 namespace octet {
@@ -193,6 +194,11 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
         files);
     fit_names(data.label_names, spec);
     return data;
+  }
+  if (reads_sources(inputs)) {
+    if (config.data.spans.share > 0) return std::nullopt;  // text
+    const SourceTexts texts(files, config, spec, inputs, log);
+    return split(config, [&](const auto& paths) { return texts.open(paths); });
   }
   if (text_label_of(inputs)) {
     LabelledTexts texts(files, config, spec, inputs, {log, use});

@@ -9,6 +9,7 @@
 #include "train/row_data.h"
 #include "train/run_inputs.h"
 #include "train/run_setup.h"
+#include "train/source_texts.h"
 #include "train/text_rows.h"
 
 namespace octet {
@@ -138,7 +139,8 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
   if (auto rows = open_row_data(files, config, spec, run_options.log, run_options.use))
     return *std::move(rows);
   const RunInputs inputs(config, spec);
-  if (config.train.eval_rows > 0 && !inputs.hides_tokens) {
+  const bool leaves_out_spans = reads_sources(inputs);
+  if (config.train.eval_rows > 0 && !inputs.hides_tokens && !leaves_out_spans) {
     throw Error(ErrorCode::invalid_argument,
                 "train.eval_rows: expected 0 for text of a decoder, of which train.eval_bytes says "
                 "how much is read, got {}",
@@ -152,10 +154,11 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
     options.cache = &cache.emplace(files, *tokenizer, *how);
   }
   const bool has_entries = has_conversations(config) || !config.data.train_weights.empty();
-  Dataset text = has_entries && !inputs.hides_tokens
+  Dataset text = has_entries && !inputs.hides_tokens && !leaves_out_spans
                      ? open_in_entries(files, config, {*tokenizer, options, run_options})
                      : open_dataset(files, options, *tokenizer);
   check_known(text.train, *tokenizer, run_options.log);
+  if (leaves_out_spans) return with_spans_left_out(text, config, spec, *tokenizer);
   return inputs.hides_tokens ? hide_tokens(text, config, inputs, *tokenizer) : text;
 }
 

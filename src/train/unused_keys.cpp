@@ -26,7 +26,8 @@ struct Facts {
   const Recipe& recipe;
   std::vector<std::string> losses = {};
   bool reads_text = false, has_arrays = false, has_labels = false;  // labels: of texts (TextFields)
-  std::vector<OperandFormat> formats = {}, gradients = {};          // that linears may have
+  bool translates = false;
+  std::vector<OperandFormat> formats = {}, gradients = {};  // that linears may have
   std::vector<UpdateKind> rules = {};
 
   bool loss(std::string_view name) const { return std::ranges::find(losses, name) != losses.end(); }
@@ -60,6 +61,8 @@ Facts facts_of(const RunConfig& config, const ModelSpec& spec) {
   facts.has_arrays = are_arrays(config.data.train);
   facts.has_labels =
       facts.reads_text && !facts.has_arrays && text_label_of(RunInputs(config, spec)).has_value();
+  facts.translates = model_def(spec.kind).translates;
+  facts.has_labels = facts.has_labels || (facts.translates && !facts.has_arrays);
   add_formats(facts.recipe.linears, facts);
   for (const LinearOverride& line : recipe_options(config).overrides)
     add_formats(apply_overrides({.quantized = false}, {line}), facts);
@@ -139,7 +142,10 @@ constexpr Need kNeeds[] = {
     {"optim.betas", "a rule adamw or lamb", [](const Facts& f) { return f.has_moments(); }},
     {"optim.eps", "a rule adamw or lamb", [](const Facts& f) { return f.has_moments(); }},
     {"optim.final_lr", "optim.schedule that falls",
-     [](const Facts& f) { return f.config.optim.schedule != ScheduleKind::constant; }},
+     [](const Facts& f) {
+       const ScheduleKind kind = f.config.optim.schedule;
+       return kind != ScheduleKind::constant && kind != ScheduleKind::inverse_sqrt;
+     }},
     {"optim.decay_share", "optim.schedule: wsd",
      [](const Facts& f) { return f.config.optim.schedule == ScheduleKind::wsd; }},
     {"optim.state_m", "a rule with a moment or optim.momentum",
@@ -153,8 +159,15 @@ constexpr Need kNeeds[] = {
     {"data.tokenizer", "a model that reads text", [](const Facts& f) { return f.reads_text; }},
     {"data.document_separator", "text",
      [](const Facts& f) { return f.reads_text && !f.has_arrays; }},
-    {"data.too_long", "data.pack or data.chat.template",
-     [](const Facts& f) { return f.config.data.pack || has_conversations(f.config); }},
+    {"data.too_long", "data.pack, data.chat.template or a model that translates",
+     [](const Facts& f) {
+       return f.config.data.pack || has_conversations(f.config) || f.translates;
+     }},
+    {"data.spans.", "a model that translates", [](const Facts& f) { return f.translates; }},
+    {"data.targets", "a model that translates", [](const Facts& f) { return f.translates; }},
+    {"data.val_targets", "a model that translates", [](const Facts& f) { return f.translates; }},
+    {"data.source_prefix", "a model that translates", [](const Facts& f) { return f.translates; }},
+    {"model.source_seq", "a model that translates", [](const Facts& f) { return f.translates; }},
     {"data.text_end", "data.chat.template",
      [](const Facts& f) { return has_conversations(f.config); }},
     {"data.stride", "the loss span, of questions",
@@ -177,7 +190,10 @@ constexpr Need kNeeds[] = {
     {"lora.dropout", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
     {"lora.targets", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
     {"lora.base", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
-    {"train.label_smoothing", "the loss classes", [](const Facts& f) { return f.loss("classes"); }},
+    {"train.label_smoothing", "a loss of classes or tokens",
+     [](const Facts& f) {
+       return f.loss("classes") || f.loss("next_token") || f.loss("masked_token");
+     }},
     {"train.contrastive_temperature", "the loss contrastive",
      [](const Facts& f) { return f.loss("contrastive"); }},
     {"train.pairwise_beta", "the loss pairwise", [](const Facts& f) { return f.loss("pairwise"); }},

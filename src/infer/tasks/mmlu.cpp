@@ -77,12 +77,12 @@ class CsvRows {
   int64_t row_ = 0;  // that was read last
 };
 
-struct Question {
+struct MmluQuestion {
   std::string text;  // with the choices, and "Answer:"
   int64_t gold = 0;
 };
 
-std::optional<Question> next_question(CsvRows& rows) {
+std::optional<MmluQuestion> next_question(CsvRows& rows) {
   const auto cells = rows.next();
   if (!cells) return std::nullopt;
   const std::string_view letter = cells->size() == kCells ? stripped(cells->back()) : "";
@@ -93,8 +93,8 @@ std::optional<Question> next_question(CsvRows& rows) {
                 "cells and '{}'",
                 rows.where(), cells->size(), cells->back());
   }
-  Question question{.text = std::string(stripped(cells->front())),
-                    .gold = static_cast<int64_t>(gold)};
+  MmluQuestion question{.text = std::string(stripped(cells->front())),
+                        .gold = static_cast<int64_t>(gold)};
   for (size_t i = 0; i < kLetters.size(); ++i)
     question.text += fmt::format("\n{}. {}", kLetters[i], (*cells)[i + 1]);
   question.text += "\nAnswer:";

@@ -34,7 +34,7 @@ struct LossValues {
 
 // What a run says of its losses; each reads what it knows.
 struct LossOptions {
-  double smoothing = 0;       // of class labels, in [0, 1): the share that all classes have alike
+  double smoothing = 0;  // of labels, in [0, 1): the share that all classes or tokens have alike
   double temperature = 0.05;  // of contrastive: cosines are divided by it
   double beta = 0.1;          // of pairwise: how far the model may go from the reference
   int64_t negatives = 0;      // of contrastive: rows of a sample that do not mean the same

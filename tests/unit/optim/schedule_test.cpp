@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numbers>
 
 #include "base/error.h"
@@ -42,6 +43,12 @@ const ScheduleCase kCases[] = {
       {60, 0.55},
       {110, 0.1},
       {500, 0.1}}},
+    {"inverse_sqrt",
+     of_110(ScheduleKind::inverse_sqrt),
+     {{1, 0.1}, {10, 1}, {40, 0.5}, {90, 1.0 / 3}, {1000, std::sqrt(10.0 / 110)}}},
+    {"inverse_sqrt_without_warmup",
+     {.kind = ScheduleKind::inverse_sqrt, .lr = 2, .steps = 10},
+     {{1, 2}, {4, 1}}},
     // A fifth of 110 steps decays: 22, from step 88 on.
     {"wsd",
      of_110(ScheduleKind::wsd),

@@ -64,7 +64,10 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
       {"data.images.mean=[0.1]", {"model.kind=vit"}},
       {"data.too_long=drop", {"data.pack=true"}},
       {"data.text_end=false", {"data.chat.template=chatml"}},
-      {"train.label_smoothing=0.1", texts},
+      {"data.source_prefix=x", {"model.kind=t5"}},
+      {"data.targets=[x]", {"model.kind=t5"}},
+      {"data.spans.share=0.2", {"model.kind=t5"}},
+      {"model.source_seq=32", {"model.kind=marian"}},
       {"train.contrastive_temperature=0.1", pairs},
       {"train.pairwise_beta=0.2", {"train.loss=pairwise"}},
       {"lora.alpha=8", {}}};

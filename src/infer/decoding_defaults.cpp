@@ -1,0 +1,110 @@
+// What the files of a folder say of decoding.
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "infer/translate.h"
+
+namespace octet {
+namespace {
+
+// Keys that change what is written, and the value, as JSON, with which they do not.
+struct Neutral {
+  const char* key;
+  const char* value;
+};
+constexpr Neutral kNeutrals[] = {
+    {"min_length", "0"},
+    {"min_new_tokens", "0"},
+    {"no_repeat_ngram_size", "0"},
+    {"encoder_no_repeat_ngram_size", "0"},
+    {"repetition_penalty", "1.0"},
+    {"encoder_repetition_penalty", "1.0"},
+    {"num_beam_groups", "1"},
+    {"diversity_penalty", "0.0"},
+    {"do_sample", "false"},
+    {"remove_invalid_values", "false"},
+    {"renormalize_logits", "false"},
+    {"constraints", "[]"},
+    {"force_words_ids", "[]"},
+    {"forced_bos_token_id", "null"},
+    {"forced_decoder_ids", "[]"},
+    {"suppress_tokens", "[]"},
+    {"begin_suppress_tokens", "[]"},
+    {"exponential_decay_length_penalty", "null"},
+    {"sequence_bias", "{}"},
+    {"guidance_scale", "1.0"},
+    {"penalty_alpha", "0.0"},
+    {"dola_layers", "null"},
+    {"watermarking_config", "null"},
+};
+
+class Reader {
+ public:
+  explicit Reader(const JsonObject& json) : json_(json) {}
+
+  void read(DecodingDefaults& defaults) const {
+    for (const Neutral& one : kNeutrals) {
+      if (json_.has(one.key) && json_.at(one.key) != parse_own_json(one.value))
+        bad(one.key, one.value);
+    }
+    BeamOptions& beams = defaults.beams;
+    if (json_.has("num_beams")) beams.n_beams = count("num_beams", 1);
+    if (json_.has("length_penalty")) beams.length_penalty = json_.number("length_penalty");
+    if (json_.has("early_stopping")) beams.early_stopping = early_stopping();
+    if (json_.has("decoder_start_token_id"))
+      defaults.start = static_cast<int32_t>(count("decoder_start_token_id", 0));
+    if (json_.has("forced_eos_token_id"))
+      defaults.rules.forced_last = static_cast<int32_t>(count("forced_eos_token_id", 0));
+    if (json_.has("bad_words_ids")) defaults.rules.banned = banned();
+  }
+
+ private:
+  [[noreturn]] void bad(const std::string& key, std::string_view expected) const {
+    throw Error(ErrorCode::bad_data, "[generate] {}: '{}': expected {}, got {}", json_.where(), key,
+                expected, json_.at(key).dump());
+  }
+  int64_t count(const std::string& key, int64_t least) const {
+    if (!json_.at(key).is_number_integer() || json_.at(key) < least || json_.at(key) > INT32_MAX)
+      bad(key, "a number");
+    return json_.integer(key);
+  }
+  EarlyStopping early_stopping() const {
+    const Json& value = json_.at("early_stopping");
+    if (value == "never") return EarlyStopping::never;
+    if (!value.is_boolean()) bad("early_stopping", "true, false or \"never\"");
+    return value.get<bool>() ? EarlyStopping::yes : EarlyStopping::no;
+  }
+  std::vector<int32_t> banned() const {
+    std::vector<int32_t> ids;
+    const Json& words = json_.at("bad_words_ids");
+    if (!words.is_array()) bad("bad_words_ids", "a list");
+    for (const Json& word : words) {
+      if (!word.is_array() || word.size() != 1 || !word.front().is_number_integer())
+        bad("bad_words_ids", "lists of one token each");
+      ids.push_back(word.front().get<int32_t>());
+    }
+    return ids;
+  }
+
+  const JsonObject& json_;
+};
+
+}  // namespace
+
+DecodingDefaults decoding_defaults(const Files& files, const ModelSource& source) {
+  DecodingDefaults defaults;
+  defaults.start = static_cast<int32_t>(source.spec.start_token);
+  std::string path = join_path(source.folder, "generation_config.json");
+  if (!files.exists(path)) path = join_path(source.folder, "config.json");
+  if (!files.exists(path)) return defaults;
+  const Json root = parse_json(files.read_text(path), path);
+  Reader(JsonObject(root, path)).read(defaults);
+  const bool fits = defaults.start < source.spec.vocab &&
+                    defaults.rules.forced_last.value_or(0) < source.spec.vocab;
+  if (fits) return defaults;
+  throw Error(ErrorCode::bad_data, "[generate] {}: expected tokens below the vocabulary of {}",
+              path, source.spec.vocab);
+}
+
+}  // namespace octet

@@ -1,0 +1,15 @@
+// Tables of sinusoidal positions that files hold beside the weights.
+#pragma once
+
+#include <string>
+
+#include "base/files.h"
+#include "nn/model.h"
+
+namespace octet {
+
+// Positions of such a model are computed (nn/marian.cpp). Throws Error{bad_data} where a table in
+// the folder's files, NAME.embed_positions.weight, has others: to within what BF16 keeps.
+void check_sine_tables(const Files& files, const std::string& folder, const ModelSpec& spec);
+
+}  // namespace octet

@@ -1,0 +1,64 @@
+// Texts about sources: what a model that translates writes, by the most probable token, by chance
+// or by beam search, over caches of keys and values of the source and of the text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "infer/beam_search.h"
+#include "infer/generate.h"
+#include "infer/model_source.h"
+#include "infer/sampling.h"
+#include "infer/text_model.h"
+#include "text/tokenizer.h"
+
+namespace octet {
+
+struct TranslateOptions {
+  TokenRules rules = {};
+  BeamOptions beams = {.n_beams = 1};  // 1: no beam search
+  Sampling sampling = {};              // without beam search
+  int32_t start = 0;                   // that each text begins with
+};
+
+struct Translation {
+  std::vector<int32_t> tokens;  // an end token not among them
+  Stop stop = Stop::length;
+  float score = 0;  // of beam search
+};
+
+// One for each source, in their order. The model has n_sources() x n_beams entries, and a capacity
+// of max_tokens. Throws Error{invalid_argument} for an empty source, and one longer than the model
+// has room for.
+std::vector<Translation> translate(TextModel& model, const ModelSpec& spec,
+                                   const std::vector<std::vector<int32_t>>& sources,
+                                   const TranslateOptions& options);
+
+// What its tokens say; those that the tokenizer lacks, where the model has more embeddings, are no
+// text.
+std::string text_of(const Tokenizer& tokenizer, const Translation& translation);
+
+// The tokens of sources, each behind `prefix`; the spec's source_seq becomes what the longest
+// needs. `place` names the file that they are lines of. Throws Error{invalid_argument} "[generate]
+// PLACE:LINE: ..." for one that is longer than the model's positions.
+std::vector<std::vector<int32_t>> encode_sources(const Tokenizer& tokenizer,
+                                                 const std::vector<std::string>& texts,
+                                                 const std::string& prefix,
+                                                 const std::string& place, ModelSpec& spec);
+
+// Throws Error{invalid_argument} where texts of so many tokens have no positions.
+void check_target_length(const ModelSpec& spec, int64_t max_tokens);
+
+// What a folder's generation_config.json, or where there is none its config.json, says of decoding:
+// num_beams, length_penalty, early_stopping, decoder_start_token_id, forced_eos_token_id,
+// bad_words_ids of one token each. Throws Error{bad_data} where it asks for what is not done here.
+struct DecodingDefaults {
+  BeamOptions beams = {.n_beams = 1};
+  TokenRules rules = {};
+  int32_t start = 0;
+};
+DecodingDefaults decoding_defaults(const Files& files, const ModelSource& source);
+
+}  // namespace octet
