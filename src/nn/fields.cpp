@@ -1,7 +1,5 @@
 #include "nn/fields.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/error.h"
@@ -137,11 +135,11 @@ constexpr ModelField kFields[] = {
     {"model.pad_token", &ModelSpec::pad_token, within(-1, 1 << 24), run, listed, "",
      "roberta: positions begin at the row behind this id's; -1: at the first"},
     {"model.image_size", &ModelSpec::image_size, within(1, 1 << 14), key, listed, "pixels",
-     "vit, deit, resnet: width and height of an image"},
+     "models of pictures: width and height of an image"},
     {"model.patch_size", &ModelSpec::patch_size, within(1, 1 << 14), key, listed, "pixels",
      "vit, deit: width and height of a patch; divides image_size"},
     {"model.channels", &ModelSpec::channels, within(1, 1 << 10), key, listed, "",
-     "vit, deit, resnet: values of a pixel"},
+     "models of pictures: values of a pixel"},
     {"model.post_norm",
      &ModelSpec::post_norm,
      {},
@@ -178,17 +176,19 @@ constexpr ModelField kFields[] = {
      "",
      "vit, deit: a norm before the classifier"},
     {"model.classifier_hidden", &ModelSpec::classifier_hidden, within(0, 1 << 20), key, listed, "",
-     "vit, deit: width of a linear with GELU before the classifier; 0: none"},
+     "vit, deit: width of a linear with GELU before the classifier; vgg: of the two linears with "
+     "ReLU, 4096 in the paper; 0: none"},
     {"model.attention_scale", &ModelSpec::attention_scale, within(0, 1e6), key, listed, "",
      "vit, deit: scores are q k times this; 0: 1 / sqrt(head_dim)"},
     {"model.embedding_size", &ModelSpec::embedding_size, within(1, 1 << 16), derived, listed, "",
-     "resnet: channels of the first convolution; 0: 64, with cifar 16"},
+     "resnet, densenet: channels of the first convolution; 0: 64, with cifar 16"},
     {"model.depths", &ModelSpec::depths, within(1, 4096), derived, listed, "",
-     "resnet: residual blocks of each stage, [3, 4, 6, 3] for example; 0: those of ResNet-50, with "
-     "cifar of ResNet-20"},
+     "resnet, densenet, vgg: blocks, layers or convolutions of each stage, [3, 4, 6, 3] for "
+     "example; 0: those of ResNet-50, with cifar of ResNet-20, of DenseNet-121, of VGG-16"},
     {"model.hidden_sizes", &ModelSpec::hidden_sizes, within(1, 1 << 16), derived, listed, "",
-     "resnet: channels of each stage, as many as depths; 0: 64 and twice as many from stage to "
-     "stage, with bottlenecks from 256 on, with cifar from 16 on"},
+     "resnet, vgg: channels of each stage, as many as depths; 0: 64 and twice as many from stage "
+     "to "
+     "stage, with bottlenecks from 256 on, with cifar from 16 on; of vgg up to 512"},
     {"model.layer_type",
      &kBlock,
      {},
@@ -224,8 +224,55 @@ constexpr ModelField kFields[] = {
      key,
      listed,
      "",
-     "resnet: convolutions have biases, and there are no batch norms: those of the weights that "
-     "are read are folded into them"},
+     "convolutional networks: convolutions have biases, and no batch norms are behind them: those "
+     "of the weights that are read are folded into them"},
+    {"model.groups", &ModelSpec::groups, within(1, 1 << 16), key, listed, "",
+     "resnet: groups of a bottleneck's middle convolution; ResNeXt-50's has 32"},
+    {"model.width_per_group", &ModelSpec::width_per_group, within(1, 1 << 16), key, listed, "",
+     "resnet: channels of a group in a stage whose bottlenecks are 64 wide"},
+    {"model.depth_multiplier", &ModelSpec::depth_multiplier, above(0, 64), key, listed, "",
+     "mobilenet_v2: channels are the paper's times this"},
+    {"model.depth_divisible_by", &ModelSpec::depth_divisible_by, within(1, 1 << 10), key, listed,
+     "", "mobilenet_v2: and multiples of this"},
+    {"model.min_depth", &ModelSpec::min_depth, within(1, 1 << 16), key, listed, "",
+     "mobilenet_v2: and at least this"},
+    {"model.expand_ratio", &ModelSpec::expand_ratio, above(0, 64), key, listed, "",
+     "mobilenet_v2: a block has so many times its input's channels"},
+    {"model.output_stride", &ModelSpec::output_stride, within(1, 32), key, listed, "",
+     "mobilenet_v2: 2, 4, 8, 16 or 32; where the extents have become so many times smaller, "
+     "windows grow instead"},
+    {"model.first_layer_is_expansion",
+     &ModelSpec::first_layer_is_expansion,
+     {},
+     key,
+     listed,
+     "",
+     "mobilenet_v2: the first block begins with the depthwise convolution"},
+    {"model.finegrained_output",
+     &ModelSpec::finegrained_output,
+     {},
+     key,
+     listed,
+     "",
+     "mobilenet_v2: 1280 channels at the end, also with a depth_multiplier below 1"},
+    {"model.tf_padding",
+     &ModelSpec::tf_padding,
+     {},
+     key,
+     listed,
+     "",
+     "mobilenet_v2: borders as TensorFlow has them, the larger half below and on the right"},
+    {"model.batch_norm",
+     &ModelSpec::batch_norm,
+     {},
+     key,
+     listed,
+     "",
+     "vgg: a batch norm behind each convolution"},
+    {"model.growth_rate", &ModelSpec::growth_rate, within(1, 1 << 16), key, listed, "",
+     "densenet: channels that a layer adds"},
+    {"model.bn_size", &ModelSpec::bn_size, within(1, 1 << 10), key, listed, "",
+     "densenet: a layer's first convolution has so many times growth_rate"},
     {"model.max_positions", &ModelSpec::max_positions, within(1, kMaxPositions), run, nullptr,
      "tokens", "longest sequence"},
     {"model.tied",
@@ -319,37 +366,6 @@ constexpr bool is_bounded(const ModelField& field) {
 }
 static_assert(std::ranges::all_of(kFields, is_bounded));
 
-struct FieldText {
-  const ModelSpec& spec;
-  template <typename T>
-  std::string operator()(T ModelSpec::*member) const {
-    return fmt::format("{}", spec.*member);
-  }
-  std::string operator()(ModelList member) const {
-    return fmt::format("[{}]", fmt::join(spec.*member, ", "));
-  }
-  std::string operator()(const ModelEnum* member) const {
-    return member->names()[static_cast<size_t>(member->get(spec))];
-  }
-};
-
-struct NumberOf {
-  const ModelSpec& spec;
-  std::optional<double> operator()(int64_t ModelSpec::*member) const {
-    return static_cast<double>(spec.*member);
-  }
-  std::optional<double> operator()(double ModelSpec::*member) const { return spec.*member; }
-  std::optional<double> operator()(bool ModelSpec::*) const { return std::nullopt; }
-  // The one that is farthest out.
-  std::optional<double> operator()(ModelList member) const {
-    const std::vector<int64_t>& list = spec.*member;
-    if (list.empty()) return std::nullopt;
-    const auto least = static_cast<double>(std::ranges::min(list));
-    return least < 1 ? least : static_cast<double>(std::ranges::max(list));
-  }
-  std::optional<double> operator()(const ModelEnum*) const { return std::nullopt; }
-};
-
 }  // namespace
 
 std::span<const ModelField> model_fields() {
@@ -360,23 +376,6 @@ const ModelField& model_field(std::string_view name) {
   const auto at = std::ranges::find(kFields, name, &ModelField::name);
   CHECK(at != std::end(kFields));
   return *at;
-}
-
-std::string field_text(const ModelField& field, const ModelSpec& spec) {
-  return std::visit(FieldText{spec}, field.member);
-}
-
-std::optional<double> number_of(const ModelField& field, const ModelSpec& spec) {
-  return std::visit(NumberOf{spec}, field.member);
-}
-
-std::string number_text(const ModelField& field) {
-  const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field.member);
-  const bool is_list = std::holds_alternative<ModelList>(field.member);
-  return (is_list      ? "a list of integers"
-          : is_integer ? "an integer"
-                       : "a number") +
-         bounds_text(field.bounds);
 }
 
 }  // namespace octet

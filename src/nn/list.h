@@ -24,5 +24,8 @@ extern const ModelDef kBert;
 extern const ModelDef kRoberta;
 extern const ModelDef kDistilbert;
 extern const ModelDef kResnet;
+extern const ModelDef kMobilenetV2;
+extern const ModelDef kVgg;
+extern const ModelDef kDensenet;
 
 }  // namespace octet

@@ -14,8 +14,9 @@ namespace {
 
 // In ModelKind's order; those that write text stand before the others.
 constexpr const ModelDef* kModels[] = {
-    &kLlama,   &kOlmo, &kGpt2, &kMistral, &kQwen2,   &kQwen3,      &kOlmo2,  &kSmolLm3,
-    &kGptNeox, &kVit,  &kDeit, &kBert,    &kRoberta, &kDistilbert, &kResnet,
+    &kLlama,   &kOlmo,       &kGpt2,    &kMistral,     &kQwen2, &kQwen3,
+    &kOlmo2,   &kSmolLm3,    &kGptNeox, &kVit,         &kDeit,  &kBert,
+    &kRoberta, &kDistilbert, &kResnet,  &kMobilenetV2, &kVgg,   &kDensenet,
 };
 
 // The head that gives an output; "" without one.
