@@ -8,7 +8,7 @@ A file holds config.json and the sizes as metadata, and the tensors
     i:NAME    an input, by Octet's name
     output    what the head gives;  dout, a random cotangent
     g:NAME    the gradient of sum(output * dout)
-Needs torch, transformers and safetensors; only tests/golden/encoders reads the files.
+Needs torch, torchvision, transformers and safetensors; only tests/golden/encoders reads the files.
 """
 
 import copy
@@ -67,6 +67,52 @@ CASES |= {
     "marian_relu": ("MarianMTModel", {**MARIAN, "activation_function": "relu"}),
     "marian_gelu": ("MarianMTModel", {**MARIAN, "activation_function": "gelu", "scale_embedding": True}),
 }
+MOBILENET = {"num_channels": 3, "depth_multiplier": 0.1, "depth_divisible_by": 4, "min_depth": 4, "expand_ratio": 2.5, "finegrained_output": False,
+             "id2label": CLASSES}
+CASES["mobilenet_v2"] = ("MobileNetV2ForImageClassification", {**MOBILENET, "image_size": 37})
+CASES["mobilenet_v2_dilated"] = ("MobileNetV2ForImageClassification", {**MOBILENET, "image_size": 34, "output_stride": 8, "tf_padding": False,
+                                                                       "first_layer_is_expansion": False, "layer_norm_eps": 1e-4})
+
+
+def small_vgg(with_norms):
+    import torchvision
+    model = torchvision.models.VGG(torchvision.models.vgg.make_layers([4, "M", 6, 6, "M"], with_norms), init_weights=False)
+    widths, parts = [6 * 49, 8, 8, 5], []
+    for n_in, n_out in zip(widths, widths[1:]):
+        parts += [torch.nn.Linear(n_in, n_out), torch.nn.ReLU(), torch.nn.Dropout()]
+    model.classifier = torch.nn.Sequential(*parts[:-2])
+    return model
+
+
+def small_densenet():
+    import torchvision
+    return torchvision.models.DenseNet(growth_rate=4, block_config=(2, 3), num_init_features=8, bn_size=2, num_classes=5)
+
+
+def small_resnext():
+    import torchvision
+    block = torchvision.models.resnet.Bottleneck
+    model = torchvision.models.ResNet(block, [1, 1, 1, 1], groups=2, width_per_group=48)
+    model.conv1, model.bn1, model.inplanes = torch.nn.Conv2d(3, 8, 7, 2, 3, bias=False), torch.nn.BatchNorm2d(8), 8
+    model.layer1, model.layer2 = model._make_layer(block, 8, 2), model._make_layer(block, 16, 1, stride=2)
+    model.layer3 = model.layer4 = torch.nn.Identity()
+    model.fc = torch.nn.Linear(64, 5)
+    return model
+
+
+# Models of torchvision: what makes one, and its config.json here.
+TORCHVISION = {
+    "vgg": (lambda: small_vgg(False), {"model_type": "vgg", "batch_norm": False, "image_size": 24}),
+    "vgg_bn": (lambda: small_vgg(True), {"model_type": "vgg", "batch_norm": True, "image_size": 37}),
+    "densenet": (small_densenet, {"model_type": "densenet", "growth_rate": 4, "block_config": [2, 3], "num_init_features": 8, "bn_size": 2,
+                                  "image_size": 35}),
+    "resnext": (small_resnext, {"model_type": "resnet", "groups": 2, "width_per_group": 48, "embedding_size": 8, "depths": [2, 1],
+                                "hidden_sizes": [32, 64], "image_size": 33}),
+}
+for _, one in TORCHVISION.values():
+    one.update(num_labels=5, num_channels=3)
+    if one["model_type"] == "vgg":
+        one.update(depths=[1, 2], hidden_sizes=[4, 6], classifier_hidden=8)
 
 BATCH, SEQ = 3, 10
 HELD = [10, 7, 1]  # tokens of each row that are no padding
@@ -97,6 +143,8 @@ def source_inputs(config, fields):
 
 def as_in_files(model):
     """Tensors by the names of a model folder, which are not always those of the modules."""
+    if not hasattr(model, "save_pretrained"):
+        return {key: value for key, value in model.state_dict().items() if value.is_floating_point()}
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         return load_file(pathlib.Path(folder) / "model.safetensors")
@@ -113,13 +161,22 @@ def with_values(model, value_of):
     return other
 
 
-def make(name, architecture, fields):
-    torch.manual_seed(len(name))
+def made_model(name):
+    """The model, its config.json, its architecture, and the fields of its case."""
+    if name in TORCHVISION:
+        build, config = TORCHVISION[name]
+        return build().eval(), config, None, config
+    architecture, fields = CASES[name]
     kind = getattr(transformers, architecture)
     options = {"add_pooling_layer": False} if architecture == "BertModel" else {}
     config = kind.config_class(**fields)
     config.architectures = [architecture]
-    model = kind(config, **options).eval()
+    return kind(config, **options).eval(), config, architecture, fields
+
+
+def make(name):
+    torch.manual_seed(len(name))
+    model, config, architecture, fields = made_model(name)
     with torch.no_grad():
         for one in model.parameters():
             one.add_(torch.randn_like(one) * 0.1)
@@ -139,8 +196,10 @@ def make(name, architecture, fields):
         given, inputs = {"pixel_values": pixels}, {"pixels": pixels}
     else:
         given, inputs = text_inputs(config)
-    result = model(**given)
-    if architecture == "BertForQuestionAnswering":
+    result = model(pixels) if name in TORCHVISION else model(**given)
+    if name in TORCHVISION:
+        output = result
+    elif architecture == "BertForQuestionAnswering":
         output = torch.stack([result.start_logits, result.end_logits], -1)
     else:
         output = result.last_hidden_state if architecture == "BertModel" else result.logits
@@ -161,7 +220,7 @@ def make(name, architecture, fields):
     for key, value in as_in_files(with_values(model, lambda one: one.grad)).items():
         if key in has_gradient:
             tensors["g:" + key] = value
-    described = config.to_dict()
+    described = config if name in TORCHVISION else config.to_dict()
     if name.endswith("_untied"):  # as the public files say it
         described["tie_word_embeddings"] = False
     meta = {"config": json.dumps(described), "batch": str(BATCH), "seq": str(SEQ)}
@@ -170,11 +229,10 @@ def make(name, architecture, fields):
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    names = sys.argv[2:] or list(CASES)
+    names = sys.argv[2:] or [*CASES, *TORCHVISION]
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        architecture, fields = CASES[name]
-        tensors, meta = make(name, architecture, fields)
+        tensors, meta = make(name)
         save_file(tensors, folder / f"{name}.safetensors", metadata=meta)
         print(name, sum(value.nbytes for value in tensors.values()))
 

@@ -16,9 +16,9 @@ torch.set_num_threads(1)
 DECODERS = ["llama_llama3", "mistral", "qwen2_window", "qwen3_yarn", "olmo", "olmo2", "smollm3", "gpt2", "pythia",
             *parity.NEWER_KINDS.values()]
 ENCODERS = ["bert_masked", "bert_classes", "bert_span", "bert_features", "roberta_masked", "roberta_classes",
-            "distilbert_masked", "distilbert_classes", "vit", "deit", "resnet_basic", "resnet_bottleneck"]
+            "distilbert_masked", "distilbert_classes", "vit", "deit", "resnet_basic", "resnet_bottleneck", "mobilenet_v2"]
 TRANSLATORS = ["t5", "t5_gated_untied", "mt5", "marian_swish"]
-ALL = " ".join([*(parity.CASES[name]["model_type"] for name in DECODERS), "bert roberta distilbert vit deit resnet t5 mt5 marian"])
+ALL = " ".join([*(parity.CASES[name]["model_type"] for name in DECODERS), "bert roberta distilbert vit deit resnet mobilenet_v2 t5 mt5 marian"])
 CLOSE = 1e-6
 
 # Of generation by transformers: octet's flags take their place.
@@ -48,6 +48,7 @@ SOFTWARE = {
 # Of training: how weights begin, and the random parts, which Octet's training does not have.
 TRAINING = {
     "attention_dropout": (0.3, 0.6), "attention_probs_dropout_prob": (0.3, 0.6), "attn_pdrop": (0.3, 0.6), "classifier_dropout": (0.3, 0.6),
+    "classifier_dropout_prob": (0.3, 0.6),
     "embd_pdrop": (0.3, 0.6), "embedding_dropout": (0.3, 0.6), "hidden_dropout": (0.3, 0.6), "hidden_dropout_prob": (0.3, 0.6),
     "resid_pdrop": (0.3, 0.6), "residual_dropout": (0.3, 0.6), "dropout": (0.3, 0.6), "qa_dropout": (0.3, 0.6),
     "seq_classif_dropout": (0.3, 0.6), "initializer_range": (0.5, 2.0), "neftune_noise_alpha": (1.0, 5.0),
@@ -61,7 +62,7 @@ OTHERS = {
     "encoder_stride": (8, 4), "pooler_act": ("relu", "gelu"), "pooler_output_size": (32, 16), "summary_activation": ("tanh", "relu"),
     "summary_first_dropout": (0.3, 0.6), "summary_proj_to_labels": (True, False), "summary_type": ("mean", "cls_index"),
     "summary_use_proj": (True, False), "is_decoder": (True, False), "stage_names": (["a", "b"], ["stem"]),
-    "out_features": (["stage1"], ["stem"]), "out_indices": ([1], [0]),
+    "out_features": (["stage1"], ["stem"]), "out_indices": ([1], [0]), "semantic_loss_ignore_index": (0, 7),
 }
 GROUPS = [GENERATION, SOFTWARE, TRAINING, TOKENS, OTHERS]
 # Models whose reader takes a key of these groups, or refuses it.

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import papers_tasks
 from papers_entries import BUDGETS, ENTRIES as NETWORKS
+from papers_cnn_entries import CNN_BUDGETS, CNN_ENTRIES
+from papers_cnn_tasks import CNN_TASKS
 from papers_llm_entries import LLM_BUDGETS, LLM_ENTRIES
 from papers_llm_tasks import LLM_TASKS
 
@@ -29,8 +31,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs/results/papers"
 PAGE = ROOT / "docs/papers.md"
 LEAST_SEEDS = 3  # that a difference is decided by
-ENTRIES = (*NETWORKS, *LLM_ENTRIES)
-TASKS = {**papers_tasks.TASKS, **LLM_TASKS}
+ENTRIES = (*NETWORKS, *CNN_ENTRIES, *LLM_ENTRIES)
+TASKS = {**papers_tasks.TASKS, **CNN_TASKS, **LLM_TASKS}
 COLUMNS = ("budget", "device", "processor", "seed", "variant", "metric", "value", "se", "rows")
 
 
@@ -247,6 +249,7 @@ def page(folder):
              "  --budget full --seeds 3 --device cuda --program build/octet --data DIR",
              "```", ""]
     for heads, parts, budgets in ((("vision transformer", "its training", "BERT", "its training"), ("vit", "vit_train", "bert", "bert_train"), BUDGETS),
+                                  (("residual network", "MobileNetV2", "their training"), ("resnet", "mobilenet", "cnn_train"), CNN_BUDGETS),
                                   (("Llama", "its training", "GPT-2", "its training"), ("llama", "llama_train", "gpt2", "gpt2_train"), LLM_BUDGETS)):
         lines += table(("budget", *heads), [[f"`{name}`", *(", ".join(f"{key} {value}" for key, value in sizes[part].items()) for part in parts)]
                                             for name, sizes in budgets.items()])

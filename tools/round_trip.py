@@ -85,7 +85,7 @@ class Trip:
 
     def rows(self):
         for way in ("convert", "ptq", "run export", "adapter export"):
-            if way == "ptq" and not self.case.has_ptq:
+            if (way == "ptq" and not self.case.has_ptq) or (way == "adapter export" and not self.case.has_adapter):
                 continue
             try:
                 yield self.go(way)

@@ -68,6 +68,7 @@ def squads(at, kind):
 
 
 class Decoder:
+    has_adapter = True
     may_change, lost = set(), staticmethod(lambda *_: [])
     head, train_flags = "next token", ["--set", "model.seq=24", "--set", "data.tokenizer=bytes"]
     ptq_flags = ["--seq", "24", "--tokenizer", "bytes"]
@@ -104,7 +105,7 @@ class Decoder:
 
 class Headed:
     """Encoders: of texts, of pictures."""
-    has_ptq, has_vectors, may_change = True, False, set()
+    has_ptq, has_adapter, has_vectors, may_change = True, True, False, set()
 
     def lost(self, way, start, folder):
         """Files of sentence-transformers, and weights of a head that Octet does not compute, that are others now."""
@@ -360,6 +361,37 @@ class Pictures(Headed):
         return F.cross_entropy(result.logits.double(), labels)
 
 
+class Convolutional(Pictures):
+    """Without adapters, and with 8-bit weights in Octet's own layout alone."""
+    has_adapter = False
+    KEYS = {"resnet": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [2, 1], "layer_type": "bottleneck",
+                       "downsample_in_first_stage": True, "downsample_in_bottleneck": True},
+            "mobilenet_v2": {"depth_multiplier": 0.2, "depth_divisible_by": 4, "min_depth": 6, "expand_ratio": 3, "output_stride": 8,
+                             "first_layer_is_expansion": False, "finegrained_output": False, "tf_padding": False, "layer_norm_eps": 3e-4,
+                             "classifier_dropout_prob": 0.3}}
+
+    def __init__(self, kind):
+        self.kind, self.head, self.prefix = kind, "classes", {"resnet": "ResNet", "mobilenet_v2": "MobileNetV2"}[kind]
+        self.is_whole, self.train_flags, self.may_change, self.has_ptq = True, [], set(), False
+
+    def write(self, at):
+        kind = getattr(transformers, self.architecture)
+        model = spread(kind, kind.config_class(**self.KEYS[self.kind], **NAMES, image_size=12, num_channels=3), 4)
+        generator = torch.Generator().manual_seed(5)
+        with torch.no_grad():
+            for name, one in model.named_buffers():
+                if name.endswith(("running_mean", "running_var")):
+                    one.add_(torch.rand(one.shape, generator=generator))
+        model.save_pretrained(at)
+        keys = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}
+        if self.kind == "mobilenet_v2":
+            keys |= {"size": {"shortest_edge": 13}, "crop_size": {"height": 12, "width": 12}}
+        else:
+            keys |= {"size": {"shortest_edge": 12}}
+        processor = "MobileNetV2ImageProcessor" if self.kind == "mobilenet_v2" else "ConvNextImageProcessor"
+        getattr(transformers, processor)(**keys).save_pretrained(at)
+
+
 DECODERS = list(OFF_OF)
 HEADS = ["masked", "classes", "multi_label", "value", "span", "embeddings", "body", "token classes", "choices"]
 CASES = {name: Decoder(name) for name in DECODERS}
@@ -367,3 +399,4 @@ CASES |= {f"{kind}_{head.replace(' ', '_')}": Encoder(kind, head) for kind in ("
 CASES |= {f"bert_{head.replace(' ', '_')}": Encoder("bert", head) for head in ("next sentence", "pretraining")}
 CASES |= {f"{kind}_{head}": Pictures(kind, head) for kind, head in [
     ("vit", "classes"), ("vit", "body"), ("deit", "classes"), ("deit", "body"), ("deit", "teacher")]}
+CASES |= {kind: Convolutional(kind) for kind in Convolutional.KEYS}

@@ -1,6 +1,7 @@
 #include "infer/convolution_weights.h"
 
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 #include "formats/arrays.h"
@@ -9,9 +10,14 @@
 namespace octet {
 namespace {
 
-// Tensors of files by the names that they would have in a model with its norms.
-std::map<std::string, std::string> names_with_norms(const ModelFiles& files, ModelSpec spec) {
+ModelSpec with_norms(ModelSpec spec) {
   spec.folded_norms = false;
+  return spec;
+}
+
+// Tensors of files by the names that they would have in a model with its norms.
+std::map<std::string, std::string> names_with_norms(const ModelFiles& files,
+                                                    const ModelSpec& spec) {
   std::map<std::string, std::string> names;
   for (const std::string& stored : files.names()) {
     if (const auto name = parameter_name(spec, stored)) names.emplace(*name, stored);
@@ -28,7 +34,11 @@ std::vector<float> read_channels(const ModelFiles& files, const std::string& sto
               n_channels, to_string(tensor.shape));
 }
 
-// A convolution that has a bias holds its norm already.
+bool has_norm(const std::map<std::string, std::string>& names, const std::string& norm) {
+  return names.contains(norm + ".running_mean");
+}
+
+// A convolution that has a bias holds its norm already, where it has none beside a norm.
 void expect_no_norm(const ModelFiles& files, const std::map<std::string, std::string>& names,
                     const std::string& bias, const std::string& norm) {
   const auto at = names.lower_bound(norm + ".");
@@ -81,13 +91,19 @@ void read_in_memory_order(const ChannelOrder& order, int64_t first, std::span<fl
 FoldedNorms::FoldedNorms(const ModelFiles& files, const ModelSpec& spec, bool are_finite,
                          std::map<std::string, std::string>& stored_name) {
   constexpr std::string_view kWeight = ".weight";
-  const std::map<std::string, std::string> names = names_with_norms(files, spec);
+  const std::map<std::string, std::string> names = names_with_norms(files, with_norms(spec));
+  std::set<std::string> beside_norms;
+  for (const ParameterSpec& parameter : model_parameters(with_norms(spec)))
+    beside_norms.insert(parameter.name);
   for (const ParameterSpec& parameter : model_parameters(spec)) {
     if (!parameter.channels_last) continue;
     const std::string module = parameter.name.substr(0, parameter.name.size() - kWeight.size());
     const std::string bias = module + ".bias";
     const std::string norm = model_def(spec.kind).norm_behind(module);
-    if (const auto own = stored_name.find(bias); own != stored_name.end()) {
+    if (norm.empty()) continue;
+    const auto own = stored_name.find(bias);
+    const bool has_bias = own != stored_name.end();
+    if (has_bias && !(beside_norms.contains(bias) && has_norm(names, norm))) {
       expect_no_norm(files, names, own->second, norm);
       continue;
     }
@@ -100,7 +116,7 @@ FoldedNorms::FoldedNorms(const ModelFiles& files, const ModelSpec& spec, bool ar
     };
     const std::vector<float> weight = channels("weight"), mean = channels("running_mean"),
                              variance = channels("running_var");
-    channels("bias");
+    const std::vector<float> offset = channels("bias");
     Fold of_weight{.row = parameter.shape[1], .scale = {}, .offset = {}}, of_bias;
     for (size_t c = 0; c < weight.size(); ++c) {
       const double scale = weight[c] / std::sqrt(variance[c] + spec.norm_eps);
@@ -111,9 +127,10 @@ FoldedNorms::FoldedNorms(const ModelFiles& files, const ModelSpec& spec, bool ar
                     files.path(), c, norm, mean[c], variance[c], weight[c]);
       }
       of_weight.scale.push_back(static_cast<float>(scale));
-      of_bias.offset.push_back(static_cast<float>(-mean[c] * scale));
+      of_bias.offset.push_back(static_cast<float>((has_bias ? offset[c] : 0) - mean[c] * scale));
+      if (has_bias) of_bias.scale.push_back(static_cast<float>(scale));
     }
-    stored_name[bias] = names.at(norm + ".bias");
+    if (!has_bias) stored_name[bias] = names.at(norm + ".bias");
     folds_.emplace(parameter.name, std::move(of_weight));
     folds_.emplace(bias, std::move(of_bias));
   }

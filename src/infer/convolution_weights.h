@@ -35,7 +35,8 @@ void read_in_memory_order(const ChannelOrder& order, int64_t first, std::span<fl
                           const ReadElements& read);
 
 // ModelSpec::folded_norms of files that still have the norms: a weight becomes w * g, and the bias
-// of its convolution b - mean * g, where g = w_norm / sqrt(var + eps) of the output channel.
+// of its convolution b - mean * g, where g = w_norm / sqrt(var + eps) of the output channel; a bias
+// c that it had becomes c * g + b - mean * g.
 class FoldedNorms {
  public:
   FoldedNorms() = default;

@@ -41,6 +41,7 @@ constexpr Processor kProcessors[] = {
     {"CLIP", kBicubic, false, true, 224, kClipMean, kClipStd},
     {"Bit", kBicubic, false, true, 224, kClipMean, kClipStd},
     {"ConvNext", kBicubic, false, false, 384, kHalves, kHalves, 224.0 / 256},
+    {"MobileNetV2", kBilinear, false, true, 256, kHalves, kHalves},
 };
 constexpr int64_t kLeastStretched = 384;
 constexpr const char* kCropShare = "crop_pct";
@@ -95,9 +96,10 @@ void check_keys(const JsonObject& config, const Processor* processor) {
 // By its name, or as the model's kind has one.
 const Processor* processor_of(const JsonObject& config, const ModelSpec& spec) {
   const bool is_of_imagenet = spec.kind == ModelKind::resnet && !spec.cifar;
-  const std::string_view kind = spec.kind == ModelKind::deit ? "DeiT"
-                                : is_of_imagenet             ? "ConvNext"
-                                                             : "ViT";
+  const std::string_view kind = spec.kind == ModelKind::deit           ? "DeiT"
+                                : spec.kind == ModelKind::mobilenet_v2 ? "MobileNetV2"
+                                : is_of_imagenet                       ? "ConvNext"
+                                                                       : "ViT";
   const std::string former = config.string_or("feature_extractor_type", std::string(kind));
   std::string type = config.string_or("image_processor_type", former);
   for (const std::string_view end : {"ImageProcessor", "FeatureExtractor"})

@@ -1,5 +1,6 @@
 #include "nn/convolution.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -21,15 +22,25 @@ template <typename... Args>
               fmt::format(format, std::forward<Args>(args)...));
 }
 
-// How many windows fit along an axis.
-int64_t n_windows(std::string_view op, std::string_view path, int64_t size,
-                  const ConvolutionOptions& o) {
-  const int64_t window = o.dilation * (o.kernel - 1) + 1, padded = size + 2 * o.padding;
+// Of a picture's extent: pixels of border on both sides, and how many windows fit.
+struct Axis {
+  int64_t low = 0, high = 0, n_windows = 0;
+};
+Axis axis_of(std::string_view op, std::string_view path, int64_t size,
+             const ConvolutionOptions& o) {
+  Axis axis{.low = o.padding, .high = o.padding};
+  if (o.border == Border::same) {
+    const int64_t rest = size % o.stride, taken = rest == 0 ? o.stride : rest;
+    const int64_t more = std::max<int64_t>(o.kernel - taken, 0);
+    axis = {.low = more / 2 * o.dilation, .high = (more - more / 2) * o.dilation};
+  }
+  const int64_t window = o.dilation * (o.kernel - 1) + 1, padded = size + axis.low + axis.high;
   if (window > padded) {
     fail(op, path, "expected a window of at most {} pixels, those of the padded picture, got {}",
          padded, window);
   }
-  return (padded - window) / o.stride + 1;
+  axis.n_windows = (padded - window) / o.stride + 1;
+  return axis;
 }
 
 void check_options(std::string_view op, std::string_view path, const ConvolutionOptions& o) {
@@ -54,15 +65,17 @@ Taps taps_of(Blocks& b, const Picture& picture, const ConvolutionOptions& o, dou
              std::string_view path) {
   Builder& builder = b.builder();
   const int64_t batch = b.size().batch, channels = channels_of(b, picture);
-  Taps taps{.values = {},
-            .height = n_windows("convolution", path, picture.height, o),
-            .width = n_windows("convolution", path, picture.width, o)};
+  const Axis rows = axis_of("convolution", path, picture.height, o),
+             columns = axis_of("convolution", path, picture.width, o);
+  Taps taps{.values = {}, .height = rows.n_windows, .width = columns.n_windows};
   ValueId x = builder.reshape(picture.x, {batch, picture.height, picture.width, channels});
-  if (o.padding > 0) {
-    const Shape border = {0, o.padding, o.padding, 0};
-    x = builder.emit1(
-        OpCode::pad,
-        PadAttrs{.low = border, .high = border, .interior = {0, 0, 0, 0}, .value = outside}, {x});
+  if (std::max({rows.low, rows.high, columns.low, columns.high}) > 0) {
+    x = builder.emit1(OpCode::pad,
+                      PadAttrs{.low = {0, rows.low, columns.low, 0},
+                               .high = {0, rows.high, columns.high, 0},
+                               .interior = {0, 0, 0, 0},
+                               .value = outside},
+                      {x});
   }
   for (int64_t i = 0; i < o.kernel * o.kernel; ++i) {
     const int64_t row = o.dilation * (i / o.kernel), column = o.dilation * (i % o.kernel);
@@ -114,6 +127,41 @@ Picture grouped_gemm(Blocks& b, const Convolution& c, const LinearOptions& linea
   b.module(c.path);
   result.x = builder.concatenate(parts, 1);
   return result;
+}
+
+// Each channel's windows meet its own row of the weight.
+Picture depthwise(Blocks& b, const Convolution& c, const LinearOptions& linear) {
+  Builder& builder = b.builder();
+  const int64_t n = channels_of(b, c.picture), n_taps = c.options.kernel * c.options.kernel;
+  builder.tag.origin = c.path;
+  const ValueId weight = b.linear_weight(c.path, n, n_taps, linear);
+  const Taps taps = taps_of(b, c.picture, c.options, 0, c.path);
+  const Shape shape = b.shape(taps.values.front());
+  ValueId sum = kNoValue;
+  for (int64_t i = 0; i < n_taps; ++i) {
+    const ValueId of_channel = builder.reshape(b.columns(weight, i, 1), {n});
+    const ValueId factor = builder.broadcast(b.in_f32(of_channel), shape, {3});
+    const ValueId product = builder.mul(b.in_f32(taps.values[static_cast<size_t>(i)]), factor);
+    sum = i == 0 ? product : builder.add(sum, product);
+  }
+  const int64_t n_pixels = b.size().batch * taps.height * taps.width;
+  return {builder.reshape(sum, {n_pixels, n}), taps.height, taps.width};
+}
+
+// The means of the parts of one axis of [B, height, width, C], which become its elements.
+ValueId part_means(Blocks& b, ValueId x, int64_t axis, int64_t n) {
+  Builder& builder = b.builder();
+  Shape shape = b.shape(x);
+  const int64_t size = shape[static_cast<size_t>(axis)];
+  if (size == n) return x;
+  shape[static_cast<size_t>(axis)] = 1;
+  ValueIds parts;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t first = i * size / n, n_each = ((i + 1) * size + n - 1) / n - first;
+    const ValueId sum = builder.reduce_sum(builder.slice(x, axis, first, n_each), {axis});
+    parts.push_back(builder.reshape(builder.scaled(sum, 1 / static_cast<double>(n_each)), shape));
+  }
+  return builder.concatenate(parts, axis);
 }
 
 ValueId per_pixel(Blocks& b, ValueId of_channel, const Shape& shape) {
@@ -179,7 +227,7 @@ Picture convolution(Blocks& b, const Picture& picture, std::string_view path, in
          n_out, o.groups);
   }
   // He et al. 2015, by what a weight gives to.
-  const auto fan_out = static_cast<double>(o.kernel * o.kernel * n_out);
+  const auto fan_out = static_cast<double>(o.kernel * o.kernel * (n_out / o.groups));
   const LinearOptions linear{.bias = o.bias,
                              .whole_path = true,
                              .file_shape = {n_out, n_in / o.groups, o.kernel, o.kernel},
@@ -191,7 +239,9 @@ Picture convolution(Blocks& b, const Picture& picture, std::string_view path, in
     result.x = b.linear(windows_of(b, picture, o, path, result), path, n_out, linear);
     return result;
   }
-  result = grouped_gemm(b, {picture, path, n_out, o}, linear);
+  const bool is_depthwise = o.groups == n_in && o.groups == n_out;
+  const Convolution whole{picture, path, n_out, o};
+  result = is_depthwise ? depthwise(b, whole, linear) : grouped_gemm(b, whole, linear);
   if (o.bias == WithBias::yes) result.x = b.bias(result.x, fmt::format("{}.bias", path));
   return result;
 }
@@ -207,6 +257,27 @@ Picture max_pool(Blocks& b, const Picture& picture, std::string_view path,
   const int64_t n_pixels = b.size().batch * taps.height * taps.width;
   return {b.builder().reshape(largest, {n_pixels, channels_of(b, picture)}), taps.height,
           taps.width};
+}
+
+Picture mean_pool(Blocks& b, const Picture& picture, std::string_view path, int64_t kernel) {
+  const ConvolutionOptions o{.kernel = kernel, .stride = kernel};
+  check_options("mean_pool", path, o);
+  b.module(path);
+  const Taps taps = taps_of(b, picture, o, 0, path);
+  ValueId sum = taps.values.front();
+  for (size_t i = 1; i < taps.values.size(); ++i) sum = b.builder().add(sum, taps.values[i]);
+  const ValueId mean = b.builder().scaled(sum, 1 / static_cast<double>(kernel * kernel));
+  const int64_t n_pixels = b.size().batch * taps.height * taps.width;
+  return {b.builder().reshape(mean, {n_pixels, channels_of(b, picture)}), taps.height, taps.width};
+}
+
+ValueId flat_means(Blocks& b, const Picture& picture, std::string_view path, int64_t side) {
+  Builder& builder = b.builder();
+  b.module(path);
+  const int64_t batch = b.size().batch, n = channels_of(b, picture);
+  const ValueId x = builder.reshape(picture.x, {batch, picture.height, picture.width, n});
+  const ValueId means = part_means(b, part_means(b, x, 1, side), 2, side);
+  return builder.reshape(builder.transpose(means, {0, 3, 1, 2}), {batch, n * side * side});
 }
 
 Picture batch_norm(Blocks& b, const Picture& picture, std::string_view path) {
@@ -242,6 +313,21 @@ Picture subsampled(Blocks& b, const Picture& picture, int64_t stride, int64_t n_
 
 Picture relu(Blocks& b, const Picture& picture, std::string_view origin) {
   return {b.relu(picture.x, origin), picture.height, picture.width};
+}
+
+Picture relu6(Blocks& b, const Picture& picture, std::string_view origin) {
+  const Picture above = relu(b, picture, origin);
+  const ValueId most = b.builder().fill_like(above.x, 6);
+  return {b.builder().minimum(above.x, most), picture.height, picture.width};
+}
+
+Picture joined(Blocks& b, const std::vector<Picture>& pictures, std::string_view origin) {
+  b.module(origin);
+  ValueIds parts;
+  for (const Picture& one : pictures) parts.push_back(one.x);
+  const Picture& first = pictures.front();
+  return {parts.size() == 1 ? first.x : b.builder().concatenate(parts, 1), first.height,
+          first.width};
 }
 
 Picture add(Blocks& b, const Picture& one, const Picture& other) {

@@ -145,6 +145,7 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "attention_probs_dropout_prob",
     "attn_pdrop",
     "classifier_dropout",
+    "classifier_dropout_prob",
     "embd_pdrop",
     "embedding_dropout",
     "gradient_checkpointing",
@@ -191,7 +192,8 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "reorder_and_upcast_attn",
     "tp_plan",
     "use_flash_attn",
-    // of classifiers on top
+    // of classifiers on top, and of segmentation
+    "semantic_loss_ignore_index",
     "summary_activation",
     "summary_first_dropout",
     "summary_proj_to_labels",

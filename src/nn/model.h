@@ -15,8 +15,7 @@
 //   inv_n        step scalar [], 1 / number of its items that count in the whole step; of the
 //                second loss and those behind it "inv_n.NAME"
 // and these outputs:
-//   ModelOutputs::loss     loss [], and each loss's metrics: nll [B*T], nats; of several losses
-//                          "NAME.nll"
+//   ModelOutputs::loss     loss [], and each loss's metrics: nll [B*T], nats; or "NAME.nll"
 //   ModelOutputs::outputs  what the model declares (ModelDef::outputs): logits [B*T, vocab]
 // Nodes are tagged with the layer (-1: embeddings, final norm, head, loss), of several stacks with
 // its name, and with the module's name as origin.
@@ -86,6 +85,8 @@ std::vector<InputSpec> text_inputs(const ModelSpec& spec, const BatchSize& size)
 std::vector<OutputSpec> token_logits(const ModelSpec& spec);
 std::string_view next_token_loss(const ModelSpec& spec);
 struct ModelDef;
+struct ModelFault;
+// The spec's head; the first where it names none.
 const HeadDef& head_of(const ModelSpec& spec);
 // By the class of transformers that wrote a file, the first of several; and all known classes.
 std::optional<ModelHead> head_of_class(const ModelDef& def, std::string_view architecture);
@@ -145,8 +146,11 @@ struct ModelDef {
   std::string (*renamed)(const ModelSpec& spec, std::string_view stored) = nullptr;
   // A module by its name in transformers 5, where its files name it otherwise.
   std::string (*module_name)(std::string_view module) = nullptr;
-  // The module of the batch norm behind a convolution's.
+  // The module of the batch norm behind a convolution's; empty: there is none.
   std::string (*norm_behind)(std::string_view convolution) = nullptr;
+  // Fills what the kind alone can; says what is wrong with a filled shape (nn/shape.h).
+  void (*fill)(ModelSpec& spec) = nullptr;
+  std::optional<ModelFault> (*fault)(const ModelSpec& full) = nullptr;
 };
 
 std::span<const ModelDef* const> models();  // the visible list
@@ -159,7 +163,6 @@ const HfKey* find_hf_key(const ModelDef& def, std::string_view field);
 
 // Fills the zeros and checks; throws Error{invalid_argument} "[model] FIELD: expected ...".
 ModelSpec resolved(const ModelSpec& spec);
-
 // Tokens that the layers see of a row: those of an image, or the batch's.
 int64_t row_tokens(const ModelSpec& spec, int64_t seq);
 

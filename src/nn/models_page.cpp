@@ -143,8 +143,17 @@ Exports use transformers' names, or with `cifar` the names of the CIFAR files. t
 `config.json` has no `image_size`; where the key is absent it is 224. Running means and variances
 stay f32 in an export in BF16. `num_batches_tracked` is not read or written. With `folded_norms`
 the batch norms of the files are folded into the convolutions when they are read, as `octet ptq`
-does; a folder that `ptq` writes has the key, and transformers does not read it. Other
-convolutional networks are not there.
+does; a folder that `ptq` writes has the key, and transformers does not read it. With `groups` or
+`width_per_group` (ResNeXt, wide networks) names are torchvision's, in exports too: transformers
+has no such class. `mobilenet_v2` has transformers' names and reads torchvision's
+(`tf_padding: false`, `layer_norm_eps: 1e-5`); its running statistics move by a tenth a step as
+PyTorch's do, where transformers' class says 0.997. `vgg` and `densenet` have torchvision's names;
+a `config.json` for them has the keys above, since transformers has no class.
+
+Convolutional networks that are not there, and why: EfficientNet and Inception (their many sizes and
+gates are tables of their own for one row of a paper each), Swin (windows of attention that shift),
+and YOLO, SSD, DeepLab, U-Net and Mask R-CNN, which give boxes or a map of classes: no head, loss or
+data set here has those.
 )";
 
 std::string code(std::string_view text) {

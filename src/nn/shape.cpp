@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "nn/fields.h"
@@ -25,17 +24,16 @@ std::optional<ModelFault> out_of_bounds(const ModelSpec& spec, bool derived) {
   return std::nullopt;
 }
 
-// `field` against another one.
-ModelFault against(std::string_view field, std::string_view other, std::string expected,
-                   const ModelSpec& spec) {
+}  // namespace
+
+ModelFault fault_against(std::string_view field, std::string_view other, std::string expected,
+                         const ModelSpec& spec) {
   return {.field = field,
           .expected = std::move(expected),
           .got = field_text(model_field(field), spec),
           .other = other,
           .other_value = field_text(model_field(other), spec)};
 }
-
-}  // namespace
 
 std::string ModelFault::expected_of(std::string_view other_name) const {
   const size_t at = expected.find("{}");
@@ -52,6 +50,24 @@ bool has_window(const ModelSpec& spec, int64_t layer) {
   if (spec.sliding_window == 0 || layer < 0) return false;
   if (spec.window_layers.empty()) return layer >= spec.window_from;
   return spec.window_layers[static_cast<size_t>(layer)] != 0;
+}
+
+void fill_widths(ModelSpec& full, int64_t first, int64_t most) {
+  if (!full.hidden_sizes.empty()) return;
+  int64_t size = first;
+  for (size_t i = 0; i < full.depths.size(); ++i, size = std::min(2 * size, most))
+    full.hidden_sizes.push_back(size);
+}
+
+std::optional<ModelFault> fault_of_stages(const ModelSpec& full) {
+  constexpr int64_t kMaxBlocks = 4096;
+  if (full.layers > kMaxBlocks)
+    return ModelFault{.field = "depths",
+                      .expected = fmt::format("at most {} blocks in all", kMaxBlocks),
+                      .got = field_text(model_field("depths"), full)};
+  if (full.hidden_sizes.size() != full.depths.size())
+    return fault_against("hidden_sizes", "depths", "as many as {}", full);
+  return std::nullopt;
 }
 
 namespace {
@@ -82,51 +98,19 @@ void fill_windows(ModelSpec& full, int64_t full_every) {
     full.window_layers.push_back(full.sliding_window == 0 || (i + 1) % full_every == 0 ? 0 : 1);
 }
 
-// Of a convolutional network: what its stages say, and no attention.
-void fill_stages(ModelSpec& full) {
-  const bool is_bottleneck = full.layer_type == ResidualBlock::bottleneck;
-  if (full.embedding_size == 0) full.embedding_size = full.cifar ? 16 : 64;
-  if (full.depths.empty())
-    full.depths = full.cifar ? std::vector<int64_t>{3, 3, 3} : std::vector<int64_t>{3, 4, 6, 3};
-  if (full.hidden_sizes.empty()) {
-    constexpr int64_t kTooWide = 1 << 17;  // which the field's bounds refuse
-    int64_t size = full.cifar ? 16 : is_bottleneck ? 256 : 64;
-    for (size_t i = 0; i < full.depths.size(); ++i, size = std::min(2 * size, kTooWide))
-      full.hidden_sizes.push_back(size);
-  }
-  full.layers = std::accumulate(full.depths.begin(), full.depths.end(), int64_t{0});
-  full.hidden = full.hidden_sizes.back();
+// Of a convolutional network: what its kind says, and no attention.
+void fill_convolutional(ModelSpec& full) {
+  model_def(full.kind).fill(full);
   full.heads = full.kv_heads = 1;
   full.head_dim = full.ffn = full.hidden;
   full.patch_size = full.image_size;
-}
-
-std::optional<ModelFault> fault_of_stages(const ModelSpec& full) {
-  const auto is_narrow = [](int64_t size) { return size % 4 != 0; };
-  constexpr int64_t kMaxBlocks = 4096;
-  if (full.layers > kMaxBlocks)
-    return ModelFault{.field = "depths",
-                      .expected = fmt::format("at most {} blocks in all", kMaxBlocks),
-                      .got = field_text(model_field("depths"), full)};
-  if (full.hidden_sizes.size() != full.depths.size())
-    return against("hidden_sizes", "depths", "as many as {}", full);
-  if (full.cifar && full.layer_type == ResidualBlock::bottleneck)
-    return against("layer_type", "cifar", "basic with {}", full);
-  if (full.layer_type == ResidualBlock::bottleneck &&
-      std::ranges::any_of(full.hidden_sizes, is_narrow))
-    return against("hidden_sizes", "layer_type", "multiples of 4 with {}", full);
-  if (full.cifar && (full.embedding_size > full.hidden_sizes.front() ||
-                     !std::ranges::is_sorted(full.hidden_sizes)))
-    return against("hidden_sizes", "embedding_size", "none smaller than that before it, or than {}",
-                   full);
-  return std::nullopt;
 }
 
 }  // namespace
 
 ModelSpec filled(const ModelSpec& spec) {
   ModelSpec full = spec;
-  if (model_def(full.kind).is_convolutional) fill_stages(full);
+  if (model_def(full.kind).is_convolutional) fill_convolutional(full);
   if (full.kv_heads == 0) full.kv_heads = full.heads;
   if (full.decoder_layers == 0) full.decoder_layers = full.layers;
   if (full.classes == 0) full.classes = 2;
@@ -162,7 +146,7 @@ namespace {
 // Of lists that have one element for each of something.
 std::optional<ModelFault> fault_of_lists(const ModelSpec& full) {
   if (!full.window_layers.empty() && std::ssize(full.window_layers) != full.layers)
-    return against("window_layers", "layers", "one for each of {}", full);
+    return fault_against("window_layers", "layers", "one for each of {}", full);
   if (full.rope_scaling != RopeScaling::longrope) return std::nullopt;
   for (const auto& [name, list] : {std::pair("rope_scaling.short_factor", &full.rope_short_factor),
                                    std::pair("rope_scaling.long_factor", &full.rope_long_factor)}) {
@@ -179,13 +163,13 @@ std::optional<ModelFault> fault_of_lists(const ModelSpec& full) {
 std::optional<ModelFault> fault_of_translation(const ModelSpec& full) {
   const ModelDef& def = model_def(full.kind);
   if (def.positions == Positions::relative && full.relative_distance <= full.relative_buckets / 2)
-    return against("relative_distance", "relative_buckets", "more than half of {}", full);
+    return fault_against("relative_distance", "relative_buckets", "more than half of {}", full);
   if (def.positions == Positions::sinusoidal && full.hidden % 2 != 0)
     return ModelFault{.field = "hidden",
                       .expected = "an even width for sinusoidal positions",
                       .got = std::to_string(full.hidden)};
   if (def.translates && full.start_token >= full.vocab)
-    return against("start_token", "vocab", "less than {}", full);
+    return fault_against("start_token", "vocab", "less than {}", full);
   return std::nullopt;
 }
 
@@ -195,17 +179,18 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   if (auto fault = out_of_bounds(spec, false)) return fault;
   const bool has_attention = !model_def(spec.kind).is_convolutional;
   if (has_attention && spec.head_dim == 0 && spec.hidden % spec.heads != 0) {
-    return against("heads", "hidden", "a divisor of {}", spec);
+    return fault_against("heads", "hidden", "a divisor of {}", spec);
   }
   const ModelSpec full = filled(spec);
   const ModelDef& def = model_def(full.kind);
   if (auto fault = out_of_bounds(full, true)) return fault;
-  if (def.is_convolutional) {
-    if (auto fault = fault_of_stages(full)) return fault;
+  if (def.fault != nullptr) {
+    if (auto fault = def.fault(full)) return fault;
   }
-  if (full.heads % full.kv_heads != 0) return against("kv_heads", "heads", "a divisor of {}", full);
+  if (full.heads % full.kv_heads != 0)
+    return fault_against("kv_heads", "heads", "a divisor of {}", full);
   if (def.reads_images && full.image_size % full.patch_size != 0)
-    return against("patch_size", "image_size", "a divisor of {}", full);
+    return fault_against("patch_size", "image_size", "a divisor of {}", full);
   if (!def.heads.empty() && full.head != ModelHead::text &&
       std::ranges::find(def.heads, full.head, &HeadDef::head) == def.heads.end()) {
     std::vector<std::string_view> names;
@@ -216,19 +201,21 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
         .got = std::string(enum_name(full.head))};
   }
   if (def.positions_follow_pad && longest_row(full) < 1)
-    return against("max_positions", "pad_token", "more rows than {} + 1", full);
+    return fault_against("max_positions", "pad_token", "more rows than {} + 1", full);
   if (auto fault = fault_of_translation(full)) return fault;
   if (!def.grouped_heads && full.kv_heads != full.heads) {
-    return against("kv_heads", "heads", fmt::format("{{}} for kind {}", def.name), full);
+    return fault_against("kv_heads", "heads", fmt::format("{{}} for kind {}", def.name), full);
   }
   if (def.positions == Positions::rotary && full.head_dim % 2 != 0) {
-    return against("head_dim", "hidden", "an even width of a head for rotary positions", full);
+    return fault_against("head_dim", "hidden", "an even width of a head for rotary positions",
+                         full);
   }
   if (def.positions == Positions::rotary && rotary_width(full) % 2 != 0) {
-    return against("rope_share", "head_dim", "an even number of elements of {}", full);
+    return fault_against("rope_share", "head_dim", "an even number of elements of {}", full);
   }
   if (full.rope_scaling == RopeScaling::dynamic && rotary_width(full) < 4) {
-    return against("head_dim", "hidden", "4 or more rotated elements for dynamic scaling", full);
+    return fault_against("head_dim", "hidden", "4 or more rotated elements for dynamic scaling",
+                         full);
   }
   if (full.rope_scaling == RopeScaling::yarn && full.rope_theta <= 1) {
     return ModelFault{.field = "rope_theta",
@@ -243,8 +230,8 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   if (auto fault = fault_of_lists(full)) return fault;
   const bool is_llama3 = model_field("rope_scaling.low_freq_factor").is_of(full);
   if (is_llama3 && full.rope_high_freq_factor <= full.rope_low_freq_factor) {
-    return against("rope_scaling.high_freq_factor", "rope_scaling.low_freq_factor", "more than {}",
-                   full);
+    return fault_against("rope_scaling.high_freq_factor", "rope_scaling.low_freq_factor",
+                         "more than {}", full);
   }
   return std::nullopt;
 }

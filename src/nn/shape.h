@@ -24,6 +24,14 @@ struct ModelFault {
 
 std::optional<ModelFault> fault_of(const ModelSpec& spec);
 
+// What is wrong with `field` beside another one.
+ModelFault fault_against(std::string_view field, std::string_view other, std::string expected,
+                         const ModelSpec& spec);
+// A convolutional network of more blocks than any, or of other stages than widths.
+std::optional<ModelFault> fault_of_stages(const ModelSpec& full);
+// Its widths where none is given: from `first` on twice as many from stage to stage, up to `most`.
+void fill_widths(ModelSpec& full, int64_t first, int64_t most);
+
 // Of a head, the elements that rotary positions turn: rope_share of its width.
 int64_t rotary_width(const ModelSpec& spec);
 

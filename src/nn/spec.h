@@ -139,10 +139,20 @@ struct ModelSpec {
   FeedForward feed_forward = FeedForward::relu;
   bool scale_head = false;  // t5: what the head reads is divided by sqrt(hidden)
   PlainActivation activation = PlainActivation::swish;
-  bool scale_embedding = false;      // marian: embeddings are multiplied by sqrt(hidden)
-  double rope_theta = 10000;         // rotary models; as are the fields below
-  double window_rope_theta = 10000;  // gemma3, olmo3: of layers with a window, never scaled
-  double rope_share = 1;             // of a head's width that is rotated, its first part
+  bool scale_embedding = false;  // marian: embeddings are multiplied by sqrt(hidden)
+  // resnet: parts of a block's middle convolution, and channels of each where a stage has 64.
+  int64_t groups = 1, width_per_group = 64;
+  // mobilenet_v2: channels are those of the paper times depth_multiplier, rounded to multiples of
+  // depth_divisible_by and at least min_depth; in a block expand_ratio times as many.
+  double depth_multiplier = 1, expand_ratio = 6;
+  int64_t depth_divisible_by = 8, min_depth = 8;
+  int64_t output_stride = 32;  // pixels of a side of what one of the last pixels stands for
+  bool first_layer_is_expansion = true, finegrained_output = true, tf_padding = true;
+  bool batch_norm = true;                 // vgg: a batch norm behind each convolution
+  int64_t growth_rate = 32, bn_size = 4;  // densenet: channels that a layer adds, and its neck's
+  double rope_theta = 10000;              // rotary models; as are the fields below
+  double window_rope_theta = 10000;       // gemma3, olmo3: of layers with a window, never scaled
+  double rope_share = 1;                  // of a head's width that is rotated, its first part
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
   double rope_low_freq_factor = 1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "passes/memory/windows.h"
 #include "passes/rewrite/rewrite.h"
 
 namespace octet {
@@ -59,8 +60,10 @@ class Recomputer {
     // Scalars, scales among them, are kept: an amax would need its operand for nothing else.
     const bool is_scalar = rewriter_.from().type(result).shape.empty();
     if (is_full(reader.layer)) return node.tag.layer == reader.layer && !is_scalar;
-    if (quantizes_weight(rewriter_.from(), node)) return true;
-    return options_.what != Recompute::none && is_cheap(rewriter_.from(), node, result);
+    const Graph& from = rewriter_.from();
+    if (quantizes_weight(from, node) || cuts_windows(from, node)) return true;
+    return options_.what != Recompute::none &&
+           (is_cheap(from, node, result) || unfolds(from, node));
   }
   // The value for a backward reader: repeated if it is a cheap forward result, else as it is.
   ValueId again(ValueId old_id, const Tag& reader) {

@@ -1,11 +1,14 @@
 // Computes again in the backward pass what need not be kept.
 //
-// none:  8-bit data of weights alone, which are quantized again from the weights.
+// none:  8-bit data of weights alone, which are quantized again from the weights; and the places of
+//        windows that are cut from a picture, which are cut again: of a depthwise convolution and
+//        of a pooling they would be as many pictures as a window has places.
 // cheap: also where a backward node of a layer reads a forward result of an op that is cheap
 // (norms,
 //   gated activations, GELU, quantizers with a given scale), the op is repeated right before the
-//   first such node, from operands that are kept anyway or are repeated themselves. Statistics
-//   (1/rms, log-sum-exp) and scales are kept: they are small.
+//   first such node, from operands that are kept anyway or are repeated themselves; and whole
+//   windows, the unfolded pictures that a convolution's GEMMs read. Statistics (1/rms, log-sum-exp)
+//   and scales are kept: they are small.
 // full: every forward result of the layer but scalars (scales) is repeated, from the layer's input.
 // Repeated nodes are the same ops on the same operands: the outputs' bits stay.
 #pragma once

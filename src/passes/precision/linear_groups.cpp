@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ir/op_def.h"
+#include "passes/precision/depthwise.h"
 #include "passes/precision/store_frozen.h"
 #include "passes/precision/store_groups.h"
 #include "passes/rewrite/reorder.h"
@@ -75,10 +76,10 @@ namespace {
 std::vector<LinearOverride> meant_overrides(const Graph& graph, const Node& node,
                                             const std::vector<LinearOverride>& overrides) {
   std::vector<LinearOverride> meant;
-  const std::string name = is_layer_gemm(node) ? linear_name(node) : outer_linear(graph, node);
+  const bool is_in_layer = node.tag.layer >= 0;
+  const std::string name = is_in_layer ? linear_name(node) : outer_linear(graph, node);
   std::ranges::copy_if(overrides, std::back_inserter(meant), [&](const LinearOverride& o) {
-    return is_layer_gemm(node) ? matches_pattern(o.pattern, name)
-                               : names_outer_linear(o.pattern, name);
+    return is_in_layer ? matches_pattern(o.pattern, name) : names_outer_linear(o.pattern, name);
   });
   return meant;
 }
@@ -99,39 +100,99 @@ std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
                                         const std::vector<LinearOverride>& overrides,
                                         BlockScale block_scale) {
   const std::vector<LinearOverride> meant = meant_overrides(graph, node, overrides);
-  if (meant.empty() && !is_layer_gemm(node)) return std::nullopt;
+  if (meant.empty() && node.tag.layer < 0) return std::nullopt;
   return apply_overrides(base, meant, block_scale);
 }
 
 LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
-                           const std::vector<LinearOverride>& overrides, BlockScale block_scale)
+                           const std::vector<LinearOverride>& overrides, BlockScale block_scale,
+                           Depthwise depthwise)
     : graph_(graph), of_node_(graph.nodes.size(), nullptr) {
-  std::map<std::pair<int, ValueId>, LinearGroup*> by_x;
-  std::map<std::string, LinearGroup*> by_name;
   for (const Node& node : graph.nodes) {
-    const GemmRole role = linear_role(node);
-    if (role == GemmRole::other) continue;
-    const std::string name = member_name(node);
-    if (role != GemmRole::forward) {
-      if (const auto it = by_name.find(name); it != by_name.end()) add_backward(node, *it->second);
-      continue;
+    if (linear_role(node) != GemmRole::other) {
+      add_linear(node, formats, overrides, block_scale);
+    } else if (depthwise == Depthwise::grouped && node.op == OpCode::mul) {
+      add_product(node, formats, overrides, block_scale);
     }
-    const auto resolved = formats_of(graph, node, formats, overrides, block_scale);
-    if (!resolved || !resolved->quantized) continue;
-    if (by_name.contains(name))
-      throw Error(ErrorCode::invalid_argument,
-                  "recipe.override: expected one linear '{}' outside of the layers, got two", name);
-    LinearGroup*& group = by_x[{node.tag.layer, node.in(Gemm::a)}];
-    // An overridden member leaves the group.
-    if (group == nullptr || !(group->formats == *resolved)) {
-      group = &groups_.emplace_back();
-      group->name = name, group->formats = *resolved, group->x = node.in(Gemm::a);
-    }
-    group->members.push_back(name);
-    if (const auto sums = sums_of(graph, node, overrides)) sums_[name] = *sums;
-    group->weights.push_back(node.in(Gemm::b));
-    by_name[name] = of_node_[graph.id(node)] = group;
   }
+}
+
+void LinearGroups::add_linear(const Node& node, const LinearFormats& formats,
+                              const std::vector<LinearOverride>& overrides,
+                              BlockScale block_scale) {
+  const std::string name = member_name(node);
+  if (linear_role(node) != GemmRole::forward) {
+    const auto it = by_name_.find(name);
+    if (it != by_name_.end() && !it->second->is_depthwise) add_backward(node, *it->second);
+    return;
+  }
+  const auto resolved = formats_of(graph_, node, formats, overrides, block_scale);
+  if (!resolved || !resolved->quantized) return;
+  if (by_name_.contains(name))
+    throw Error(ErrorCode::invalid_argument,
+                "recipe.override: expected one linear '{}' outside of the layers, got two", name);
+  LinearGroup*& group = by_x_[{node.tag.layer, node.in(Gemm::a)}];
+  // An overridden member leaves the group.
+  if (group == nullptr || !(group->formats == *resolved)) {
+    group = &groups_.emplace_back();
+    group->name = name, group->formats = *resolved, group->x = node.in(Gemm::a);
+  }
+  group->members.push_back(name);
+  if (const auto sums = sums_of(graph_, node, overrides)) sums_[name] = *sums;
+  group->weights.push_back(node.in(Gemm::b));
+  by_name_[name] = of_node_[graph_.id(node)] = group;
+}
+
+// In the backward pass a product of something that the forward pass has cut is one with the
+// gradient.
+void LinearGroups::add_product(const Node& node, const LinearFormats& formats,
+                               const std::vector<LinearOverride>& overrides,
+                               BlockScale block_scale) {
+  const std::string name = linear_name(node);
+  const auto known = by_name_.find(name);
+  if (node.tag.role == Role::backward) {
+    if (known == by_name_.end() || !known->second->is_depthwise) return;
+    LinearGroup& group = *known->second;
+    const bool is_first = group.cuts.contains(node.in(Binary::a));
+    if (is_first == group.cuts.contains(node.in(Binary::b))) return;
+    const ValueId gradient = node.in(is_first ? Binary::b : Binary::a);
+    if (std::ranges::count(group.gradients, gradient) == 0) group.gradients.push_back(gradient);
+    group.backward.push_back(graph_.id(node));
+    of_node_[graph_.id(node)] = &group;
+    return;
+  }
+  const auto [weight, picture] = depthwise_product(graph_, node);
+  if (weight == kNoValue) return;
+  LinearGroup* group = known == by_name_.end() ? nullptr : known->second;
+  if (group == nullptr) {
+    const auto resolved = formats_of(graph_, node, formats, overrides, block_scale);
+    if (!resolved || !resolved->quantized) return;
+    group = &groups_.emplace_back();
+    group->name = name, group->formats = *resolved, group->x = picture;
+    group->members = {name}, group->weights = {weight}, group->is_depthwise = true;
+    by_name_[name] = group;
+  }
+  CHECK(group->is_depthwise && group->x == picture && group->weights.front() == weight);
+  group->cuts.emplace(node.in(Binary::a), OperandKind::x);
+  group->cuts.emplace(node.in(Binary::b), OperandKind::w);
+  of_node_[graph_.id(node)] = group;
+}
+
+LinearOperand LinearGroups::cut_operand(const LinearGroup& group, const Node& node,
+                                        ValueId value) const {
+  const auto at = group.cuts.find(value);
+  const OperandKind kind = at == group.cuts.end() ? OperandKind::dy : at->second;
+  const bool is_forward = node.tag.role == Role::forward;
+  switch (kind) {
+    case OperandKind::x:
+      return {group, group.x, kind, is_forward ? GemmRole::forward : GemmRole::wgrad, 1};
+    case OperandKind::w:
+      return {group, group.weights.front(), kind, is_forward ? GemmRole::forward : GemmRole::dgrad,
+              1};
+    case OperandKind::dy:
+      break;
+  }
+  return {group, value, kind, GemmRole::dgrad, 1};
 }
 
 // The operand that is neither x nor the weight is the gradient.

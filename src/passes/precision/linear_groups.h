@@ -29,6 +29,10 @@ struct LinearGroup {
   ValueId x = kNoValue;  // of the forward pass
   ValueIds weights, gradients;
   std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
+  // Of a depthwise convolution, which has products in the place of GEMMs: what is cut from x and
+  // from the weight. It is in a group of its own.
+  bool is_depthwise = false;
+  std::map<ValueId, OperandKind> cuts = {};
 
   // What the forward GEMM reads, or those of the backward pass.
   const OperandFormat& format(OperandKind kind, GemmRole role) const {
@@ -94,11 +98,15 @@ std::optional<LinearFormats> formats_of(const Graph& graph, const Node& node,
                                         const std::vector<LinearOverride>& overrides,
                                         BlockScale block_scale = BlockScale::max);
 
-// The groups, and which one each gemm belongs to.
+// Whether depthwise convolutions are among them.
+enum class Depthwise : uint8_t { left_out, grouped };
+
+// The groups, and which one each gemm, or product of a depthwise convolution, belongs to.
 class LinearGroups {
  public:
   LinearGroups(const Graph& graph, const LinearFormats& formats,
-               const std::vector<LinearOverride>& overrides, BlockScale block_scale);
+               const std::vector<LinearOverride>& overrides, BlockScale block_scale,
+               Depthwise depthwise = Depthwise::grouped);
 
   LinearGroups(LinearGroups&&) = default;
 
@@ -107,6 +115,8 @@ class LinearGroups {
   const LinearGroup* of(NodeId node) const { return of_node_[node]; }
   const std::deque<LinearGroup>& all() const { return groups_; }
   bool has_backward() const;
+  // What a product of a depthwise convolution reads: x and the weight before they are cut.
+  LinearOperand cut_operand(const LinearGroup& group, const Node& node, ValueId value) const;
   // What a node of the group reads at `factor`, Gemm::a or Gemm::b.
   LinearOperand operand(const LinearGroup& group, const Node& node, SlotId factor) const;
   ScaleSharers sharers(const LinearOperand& operand) const;
@@ -114,9 +124,15 @@ class LinearGroups {
   std::optional<GemmSums> sums(const Node& node) const;
 
  private:
+  void add_linear(const Node& node, const LinearFormats& formats,
+                  const std::vector<LinearOverride>& overrides, BlockScale block_scale);
   void add_backward(const Node& node, LinearGroup& group);
+  void add_product(const Node& node, const LinearFormats& formats,
+                   const std::vector<LinearOverride>& overrides, BlockScale block_scale);
 
   const Graph& graph_;
+  std::map<std::pair<int, ValueId>, LinearGroup*> by_x_;
+  std::map<std::string, LinearGroup*> by_name_;
   std::deque<LinearGroup> groups_;
   std::map<std::string, GemmSums> sums_;  // by member
   ById<LinearGroup*> of_node_;

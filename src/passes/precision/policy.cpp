@@ -11,7 +11,9 @@
 #include "base/parse_text.h"
 #include "formats/codec.h"
 #include "formats/quantize.h"
+#include "passes/precision/depthwise.h"
 #include "passes/precision/linear_groups.h"
+#include "passes/precision/recipe.h"
 
 namespace octet {
 
@@ -154,9 +156,12 @@ void check_overrides(std::string_view recipe, const LinearFormats& formats, cons
     throw Error(ErrorCode::invalid_argument,
                 "recipe.override: expected a recipe that quantizes linears, got {}", recipe);
   std::set<std::string> names, first_layer, outer;
+  const bool has_depthwise = find_recipe(recipe).scales_loss;  // predicted scales are of GEMMs
   for (const Node& node : graph.nodes) {
-    if (is_layer_gemm(node)) names.insert(linear_name(node));
-    if (is_layer_gemm(node) && node.tag.layer == 0) first_layer.insert(linear_name(node));
+    const bool is_named =
+        is_layer_gemm(node) || (has_depthwise && depthwise_product(graph, node).weight != kNoValue);
+    if (is_named) names.insert(linear_name(node));
+    if (is_named && node.tag.layer == 0) first_layer.insert(linear_name(node));
     if (const std::string module = outer_linear(graph, node); !module.empty()) outer.insert(module);
   }
   for (const LinearOverride& o : overrides) {

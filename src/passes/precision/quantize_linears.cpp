@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "passes/precision/depthwise.h"
 
 namespace octet {
 namespace {
@@ -16,15 +17,19 @@ class LinearQuantizer {
         options_(options),
         kept_(rewriter_, groups, options.kept),
         scales_(rewriter_, groups, options.scales, kept_),
-        quantized_(rewriter_, scales_, kept_, options.quantizers) {}
+        quantized_(rewriter_, scales_, kept_, options.quantizers),
+        windows_(rewriter_) {}
 
   Graph run() {
     const Graph& from = rewriter_.from();
     for (const Node& node : from.nodes) {
-      if (const LinearGroup* group = groups_.of(from.id(node)))
-        quantize_gemm(node, *group);
-      else
+      const LinearGroup* group = groups_.of(from.id(node));
+      if (group == nullptr)
         rewriter_.copy(node);
+      else if (group->is_depthwise)
+        round_factors(node, *group);
+      else
+        quantize_gemm(node, *group);
     }
     const StateUpdates kept = groups_.has_backward() ? kept_.refresh() : StateUpdates{};
     Graph result = rewriter_.finish();
@@ -54,6 +59,32 @@ class LinearQuantizer {
     attrs.tf32 = false;  // of f32 factors
     attrs.fast_accumulate = accumulates_fast(node, attrs);
     rewriter_.replace(node, OpCode::gemm, attrs, operands);
+  }
+
+  // A product of a depthwise convolution, of what its codes stand for.
+  void round_factors(const Node& node, const LinearGroup& group) {
+    rewriter_.builder().tag = node.tag;
+    ValueIds operands;
+    for (const ValueId id : node.operands) {
+      const LinearOperand operand = groups_.cut_operand(group, node, id);
+      const bool is_quantized = operand.format().quantized;
+      operands.push_back(is_quantized ? windows_.of(id, operand.value, rounded(operand))
+                                      : rewriter_.map(id));
+    }
+    rewriter_.replace(node, node.op, node.attrs, operands);
+  }
+
+  // In the type that it had.
+  ValueId rounded(const LinearOperand& operand) {
+    const bool is_other =
+        !(operand.format() == operand.group.format(operand.kind, GemmRole::forward));
+    const auto [at, is_new] =
+        rounded_.try_emplace({operand.value, operand.kind, is_other}, kNoValue);
+    if (!is_new) return at->second;
+    const ValueId value = quantized_.dequantized(operand);
+    const Dtype dtype = rewriter_.from().type(operand.value).dtype;
+    Builder& b = rewriter_.builder();
+    return at->second = b.type(value).dtype == dtype ? value : b.cast(value, dtype);
   }
 
   bool accumulates_fast(const Node& node, const GemmAttrs& attrs) const {
@@ -95,14 +126,21 @@ class LinearQuantizer {
   KeptOperands kept_;
   OperandScales scales_;
   QuantizedOperands quantized_;
+  Windows windows_;
+  // Of depthwise convolutions, by what is rounded and whether it is as the backward pass alone
+  // reads it.
+  std::map<std::tuple<ValueId, OperandKind, bool>, ValueId> rounded_;
 };
 
 }  // namespace
 
 Graph quantize_linears(const Graph& graph, const QuantizeLinearsOptions& options) {
   CHECK(graph.phase == Phase::typed);
+  // Scales are predicted of GEMMs alone.
+  const Depthwise depthwise =
+      options.scales.predicted.empty() ? Depthwise::grouped : Depthwise::left_out;
   const auto groups = [&](const Graph& of) {
-    return LinearGroups(of, options.formats, options.overrides, options.block_scale);
+    return LinearGroups(of, options.formats, options.overrides, options.block_scale, depthwise);
   };
   const auto quantized = [&](const Graph& of) {
     return LinearQuantizer(of, groups(of), options).run();

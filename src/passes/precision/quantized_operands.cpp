@@ -61,8 +61,8 @@ bool QuantizedOperands::is_k_major(const LinearGroup& group, GemmRole role) cons
     const OperandFormat& format = group.format(kind, role);
     return format.quantized && !format.is_block();
   };
-  return options_.k_major && has_one_scale(Kind::x) && has_one_scale(Kind::w) &&
-         has_one_scale(Kind::dy);
+  return options_.k_major && !group.is_depthwise && has_one_scale(Kind::x) &&
+         has_one_scale(Kind::w) && has_one_scale(Kind::dy);
 }
 
 QuantizeAttrs QuantizedOperands::attrs(const LinearOperand& operand) const {

@@ -10,11 +10,13 @@
 #include "base/nearest.h"
 #include "ir/op_def.h"
 #include "passes/lower/fold.h"
+#include "passes/precision/depthwise.h"
 #include "passes/precision/f32_values.h"
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/list.h"
 #include "passes/precision/quantize_linears.h"
 #include "passes/precision/store_groups.h"
+#include "passes/precision/store_pictures.h"
 #include "passes/rewrite/rewrite.h"
 
 namespace octet {
@@ -56,12 +58,16 @@ Recipe chosen_recipe(std::string_view name, const RecipeOptions& options) {
 
 std::string resolved_table(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   std::string text;
+  std::set<std::string> depthwise;  // of whose products the first has a line
   for (const Node& node : graph.nodes) {
-    if (linear_role(node) != GemmRole::forward) continue;
+    const bool is_product = depthwise_product(graph, node).weight != kNoValue;
+    if (linear_role(node) != GemmRole::forward && !is_product) continue;
+    if (is_product && !depthwise.insert(linear_name(node)).second) continue;
     const auto formats = formats_of(graph, node, recipe.linears, options.overrides);
     if (!formats) continue;
-    const LinearFormats& f = *formats;
-    const std::string label = is_layer_gemm(node) ? linear_name(node) : outer_linear(graph, node);
+    LinearFormats f = *formats;
+    if (is_product) f.quantized = f.quantized && recipe.scales_loss;
+    const std::string label = node.tag.layer >= 0 ? linear_name(node) : outer_linear(graph, node);
     const auto name = [&](const OperandFormat& format) {
       return f.quantized && format.quantized ? operand_format_name(format)
                                              : std::string(dtype_name(recipe.compute));
@@ -175,16 +181,18 @@ Graph typed_graph(const Recipe& recipe, const Graph& graph, const RecipeOptions&
 
 Graph apply_quantized_linears(const Recipe& recipe, const Graph& graph,
                               const RecipeOptions& options) {
-  Graph typed = typed_graph(recipe, graph, options);
-  if (recipe.activations) {
-    const OperandFormat format = operand_format(*recipe.activations, false);
-    typed = store_groups(typed, {.dtype = format.dtype,
-                                 .target = format.target,
-                                 .group = options.activation_group,
-                                 .forward_reads = options.forward_reads,
-                                 .attention = options.saved_attention});
-  }
-  return quantize_by_recipe(recipe, typed, options);
+  const Graph typed = typed_graph(recipe, graph, options);
+  if (!recipe.activations) return quantize_by_recipe(recipe, typed, options);
+  const OperandFormat format = operand_format(*recipe.activations, false);
+  const StoreGroupsOptions groups{.dtype = format.dtype,
+                                  .target = format.target,
+                                  .group = options.activation_group,
+                                  .forward_reads = options.forward_reads,
+                                  .attention = options.saved_attention};
+  // Where activations are written in primitives, they are known by what reads them.
+  if (stores_pictures(typed))
+    return store_pictures(quantize_by_recipe(recipe, typed, options), groups);
+  return quantize_by_recipe(recipe, store_groups(typed, groups), options);
 }
 
 }  // namespace octet

@@ -181,6 +181,19 @@ TEST(ImageTransforms, a_share_of_the_picture_is_cropped_below_384_pixels) {
   }
 }
 
+// As folders of mobilenet_v2 have it, with or without a type.
+TEST(ImageTransforms, mobilenet_s_processor_crops_a_picture_of_256) {
+  for (const char* file : {R"({"image_processor_type": "MobileNetV2ImageProcessor"})", "{}",
+                           R"({"size": {"shortest_edge": 256}, "crop_size": 224})"}) {
+    const ImageTransforms how =
+        transforms_of_folder(file, {.kind = ModelKind::mobilenet_v2, .size = 224});
+    EXPECT_EQ(how.resize, 256);
+    EXPECT_FALSE(how.stretches);
+    EXPECT_EQ(how.filter, ImageFilter::bilinear);
+    EXPECT_EQ(how.mean, std::vector<float>{0.5f});
+  }
+}
+
 // Beside adapters no config.json says whose processor a file is.
 TEST(ImageTransforms, the_file_of_a_run_names_a_processor_that_does_what_it_says) {
   ModelSpec spec;

@@ -216,5 +216,83 @@ TEST(ResNetConfig, has_the_parameters_that_its_authors_counted) {
   EXPECT_EQ(count(ResidualBlock::basic, {}, true), 269'722);
 }
 
+std::string mobilenet(const std::string& more) {
+  return R"({"model_type":"mobilenet_v2")" + more + "}";
+}
+
+TEST(MobileNetConfig, every_key_is_read_written_or_refused) {
+  const ModelSpec spec = parse_hf_config(
+      mobilenet(R"(,"depth_multiplier":0.35,"depth_divisible_by":4,"min_depth":6,"expand_ratio":3,)"
+                R"("output_stride":16,"first_layer_is_expansion":false,"finegrained_output":false,)"
+                R"("tf_padding":false,"layer_norm_eps":1e-5,"image_size":96,"num_channels":1)"),
+      "c");
+  EXPECT_EQ(spec.depth_multiplier, 0.35);
+  EXPECT_EQ(spec.depth_divisible_by, 4);
+  EXPECT_EQ(spec.min_depth, 6);
+  EXPECT_EQ(spec.expand_ratio, 3);
+  EXPECT_EQ(spec.output_stride, 16);
+  EXPECT_FALSE(spec.first_layer_is_expansion || spec.finegrained_output || spec.tf_padding);
+  EXPECT_EQ(spec.norm_eps, 1e-5);
+  EXPECT_EQ(spec.hidden, 448);
+  EXPECT_EQ(parse_hf_config(hf_config_text(spec), "c"), spec);
+  EXPECT_EQ(parse_hf_config(mobilenet(""), "c").norm_eps, 1e-3);
+  EXPECT_EQ(parse_hf_config(mobilenet(R"(,"depth_multiplier":0.35)"), "c").hidden, 1280);
+  EXPECT_EQ(parse_hf_config(mobilenet(R"(,"depth_multiplier":1.4)"), "c").hidden, 1792);
+  const auto error = [](const std::string& more) {
+    return error_of([&] { parse_hf_config(mobilenet(more), "c"); });
+  };
+  EXPECT_THAT(error(R"(,"hidden_act":"relu")"), HasSubstr("'hidden_act': expected \"relu6\""));
+  EXPECT_THAT(error(R"(,"output_stride":12)"), HasSubstr("'output_stride': expected 2, 4, 8"));
+  EXPECT_THAT(error(R"(,"image_size":[224,192])"), HasSubstr("'image_size'"));
+}
+
+TEST(MobileNetConfig, torchvision_s_names_are_those_of_transformers) {
+  const ModelSpec spec = parse_hf_config(mobilenet(""), "c");
+  const auto name = [&](const char* stored) { return parameter_name(spec, stored).value_or("-"); };
+  EXPECT_EQ(name("features.0.0.weight"), "mobilenet_v2.conv_stem.first_conv.convolution.weight");
+  EXPECT_EQ(name("features.0.1.bias"), "mobilenet_v2.conv_stem.first_conv.normalization.bias");
+  EXPECT_EQ(name("features.1.conv.0.0.weight"),
+            "mobilenet_v2.conv_stem.conv_3x3.convolution.weight");
+  EXPECT_EQ(name("features.1.conv.2.running_var"),
+            "mobilenet_v2.conv_stem.reduce_1x1.normalization.running_var");
+  EXPECT_EQ(name("features.17.conv.1.1.running_mean"),
+            "mobilenet_v2.layer.15.conv_3x3.normalization.running_mean");
+  EXPECT_EQ(name("features.2.conv.3.num_batches_tracked"), "-");
+  EXPECT_EQ(name("features.18.0.weight"), "mobilenet_v2.conv_1x1.convolution.weight");
+  EXPECT_EQ(name("classifier.1.weight"), "classifier.weight");
+  EXPECT_EQ(name("layer.0.expand_1x1.convolution.weight"),
+            "mobilenet_v2.layer.0.expand_1x1.convolution.weight");
+}
+
+TEST(DenseNetConfig, names_of_public_files_are_those_of_torchvision) {
+  const ModelSpec spec =
+      parse_hf_config(R"({"model_type":"densenet","block_config":[6,12,24,16]})", "c");
+  const auto name = [&](const char* stored) { return parameter_name(spec, stored).value_or("-"); };
+  EXPECT_EQ(name("features.denseblock1.denselayer2.norm.1.weight"),
+            "features.denseblock1.denselayer2.norm1.weight");
+  EXPECT_EQ(name("features.denseblock1.denselayer2.conv.2.weight"),
+            "features.denseblock1.denselayer2.conv2.weight");
+  EXPECT_EQ(name("features.transition1.norm.weight"), "features.transition1.norm.weight");
+}
+
+// Counts of torchvision's page.
+TEST(ConvolutionalConfigs, have_the_parameters_that_their_authors_counted) {
+  EXPECT_EQ(parameter_count({.kind = ModelKind::mobilenet_v2, .classes = 1000}), 3'504'872);
+  EXPECT_EQ(parameter_count({.kind = ModelKind::densenet, .classes = 1000}), 7'978'856);
+  EXPECT_EQ(parameter_count({.kind = ModelKind::vgg, .classes = 1000, .classifier_hidden = 4096}),
+            138'365'992);
+  EXPECT_EQ(parameter_count({.kind = ModelKind::vgg,
+                             .classes = 1000,
+                             .classifier_hidden = 4096,
+                             .batch_norm = false}),
+            138'357'544);
+  EXPECT_EQ(parameter_count({.kind = ModelKind::resnet,
+                             .classes = 1000,
+                             .layer_type = ResidualBlock::bottleneck,
+                             .groups = 32,
+                             .width_per_group = 4}),
+            25'028'904);
+}
+
 }  // namespace
 }  // namespace octet

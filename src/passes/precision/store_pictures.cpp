@@ -1,0 +1,170 @@
+#include "passes/precision/store_pictures.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "ir/op_def.h"
+#include "passes/rewrite/rewrite.h"
+
+namespace octet {
+namespace {
+
+// Elements are moved, rounded, or computed of those at the same place.
+bool is_elementwise(const Node& node) {
+  switch (node.op) {
+    case OpCode::gemm:
+    case OpCode::reduce_sum:
+    case OpCode::reduce_max:
+    case OpCode::attention:
+    case OpCode::dot:
+    case OpCode::embedding:
+      return false;
+    default:
+      return node.results.size() == 1 && !op_def(node.op).is_collective;
+  }
+}
+
+class PictureStorer {
+ public:
+  PictureStorer(const Graph& graph, const StoreGroupsOptions& options)
+      : options_(options), rewriter_(graph), b_(rewriter_.builder()) {
+    for (const Node& node : graph.nodes) {
+      if (!is_reader(node)) continue;
+      for (const ValueId id : node.operands) collect(id, node.tag.layer);
+    }
+  }
+
+  Graph run() {
+    for (const Node& node : rewriter_.from().nodes) {
+      is_reader(node) ? read_again(node) : void(rewriter_.copy(node));
+      for (const ValueId id : node.results)
+        if (id != kNoValue && stored_.contains(id)) store(id, node.tag);
+    }
+    return rewriter_.finish();
+  }
+
+ private:
+  enum class Way : uint8_t { kept, stored, repeated };
+
+  static bool is_reader(const Node& node) {
+    return node.tag.role == Role::backward && node.tag.layer >= 0;
+  }
+
+  // What becomes of a value of the forward pass that the backward pass of a layer reads.
+  Way way_of(ValueId id, int layer) const {
+    const Graph& from = rewriter_.from();
+    const Node* node = id == kNoValue ? nullptr : from.producer(id);
+    if (node == nullptr || node->tag.role != Role::forward) return Way::kept;
+    if (node->operands.empty()) return Way::repeated;  // constants, which layers share
+    const TensorType& type = from.type(id);
+    const bool is_picture = type.shape.size() == 2 && is_float(type.dtype);
+    const bool is_of_other_layer = node->tag.layer != layer;
+    const bool reads_weight = node->op == OpCode::quantize || node->op == OpCode::quantize_groups;
+    if (reads_weight && from.input_of(node->operands.front()) != nullptr) return Way::kept;
+    if (type.shape.size() < 2 && !is_of_other_layer) return Way::kept;
+    const bool is_sum = is_sum_of_products(*node);
+    // A stream that gains channels from layer to layer is its parts.
+    if (is_picture && node->op == OpCode::concatenate && !is_sum) return Way::repeated;
+    if (is_picture && (is_of_other_layer || is_sum)) return Way::stored;
+    return is_elementwise(*node) && !is_of_other_layer ? Way::repeated : Way::kept;
+  }
+
+  // GEMMs', with their bias and beside each other, or a depthwise convolution's, given a picture's
+  // form.
+  bool is_sum_of_products(const Node& node) const {
+    const Graph& from = rewriter_.from();
+    if (node.op == OpCode::gemm) return true;
+    if (node.op == OpCode::concatenate || node.op == OpCode::bias_add) {
+      const Node* first = from.producer(node.operands.front());
+      return first != nullptr && is_sum_of_products(*first);
+    }
+    if (node.op != OpCode::reshape) return false;
+    const Node* sum = from.producer(node.operands.front());
+    return sum != nullptr && sum->op == OpCode::add &&
+           from.type(node.operands.front()).shape.size() == 4;
+  }
+
+  void collect(ValueId id, int layer) {
+    const Way way = way_of(id, layer);
+    if (way == Way::stored) stored_.insert(id);
+    if (way != Way::repeated || !seen_.insert({id, layer}).second) return;
+    for (const ValueId operand : rewriter_.from().producer(id)->operands) collect(operand, layer);
+  }
+
+  void store(ValueId id, const Tag& tag) {
+    b_.tag = tag;
+    const ValueId value = rewriter_.map(id);
+    const ResultType groups(options_.dtype,
+                            {Granularity::Kind::group, options_.group, Dtype::bf16});
+    const auto results = b_.emit_typed(OpCode::quantize_groups,
+                                       QuantizeAttrs{.target = options_.target}, {value}, {groups});
+    groups_[id] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
+  }
+
+  ValueId dequantized(ValueId id) {
+    const auto& [codes, scales] = groups_.at(id);
+    return b_.dequantize(codes, scales, rewriter_.from().type(id).dtype);
+  }
+
+  void read_again(const Node& node) {
+    ValueIds operands;
+    for (const ValueId id : node.operands) operands.push_back(again(id, node.tag));
+    b_.tag = node.tag;
+    rewriter_.replace(node, node.op, node.attrs, operands);
+  }
+
+  ValueId again(ValueId id, const Tag& reader) {
+    const Way way = way_of(id, reader.layer);
+    if (way == Way::kept) return rewriter_.map(id);
+    const auto [at, is_new] = again_.try_emplace({id, reader.layer}, kNoValue);
+    if (!is_new) return at->second;
+    const Graph& from = rewriter_.from();
+    const Node& node = *from.producer(id);
+    ValueIds operands;
+    if (way == Way::repeated)
+      for (const ValueId operand : node.operands) operands.push_back(again(operand, reader));
+    b_.tag = {.layer = reader.layer,
+              .role = Role::backward,
+              .origin = node.tag.origin,
+              .layer_name = reader.layer_name};
+    const ValueId value = way == Way::stored ? dequantized(id)
+                                             : b_.emit_typed(node.op, node.attrs, operands,
+                                                             result_types(from, node))[0];
+    return again_[{id, reader.layer}] = value;
+  }
+
+  struct Stored {
+    ValueId codes, scales;
+  };
+
+  const StoreGroupsOptions& options_;
+  Rewriter rewriter_;
+  Builder& b_;
+  std::set<ValueId> stored_;                          // old values
+  std::set<std::pair<ValueId, int>> seen_;            // old values, by the layer that reads them
+  std::map<ValueId, Stored> groups_;                  // by old value
+  std::map<std::pair<ValueId, int>, ValueId> again_;  // likewise, and by the layer that reads them
+};
+
+}  // namespace
+
+bool stores_pictures(const Graph& graph) {
+  return std::ranges::none_of(
+      graph.nodes, [](const Node& node) { return node.tag.layer >= 0 && op_def(node.op).saves; });
+}
+
+Graph store_pictures(const Graph& graph, const StoreGroupsOptions& options) {
+  CHECK(graph.phase == Phase::typed);
+  const auto is_of_layer = [](const Node& node) { return node.tag.layer >= 0; };
+  if (options.forward_reads == ForwardReads::stored &&
+      std::ranges::any_of(graph.nodes, is_of_layer)) {
+    throw Error(ErrorCode::invalid_argument,
+                "recipe.forward_reads: expected unquantized for a network whose layers have no "
+                "norm or activation of their own (batch norm and ReLU), got stored");
+  }
+  return PictureStorer(graph, options).run();
+}
+
+}  // namespace octet
