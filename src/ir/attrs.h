@@ -1,5 +1,4 @@
-// One struct of attributes per op (or family), in a variant. fields() names each attribute once;
-// printer, parser and comparison are made from it.
+// One struct of attributes per op or family; fields() names each for printer, parser, comparison.
 #pragma once
 
 #include <cstdint>

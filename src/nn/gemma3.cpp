@@ -1,6 +1,7 @@
 // Gemma 3, of text: Gemma 2 with norms of each head's queries and keys in the place of capped
 // scores, and angles of their own in layers with a sliding window, five of six. Source: Gemma Team
 // 2025. Names: Gemma3ForCausalLM.
+#include "nn/gemma_keys.h"
 #include "nn/rotary_model.h"
 
 namespace octet {
@@ -9,12 +10,12 @@ namespace {
 constexpr HfKey kKeys[] = {
     kRmsEps,
     kAttentionBias,
-    {.field = "mlp_act", .key = "hidden_activation", .absent = static_cast<int>(MlpAct::gelu_tanh)},
-    {.field = "tied", .key = "tie_word_embeddings", .absent = 1},
-    {.field = "head_dim", .key = "head_dim", .absent = 256},
-    {.field = "kv_heads", .key = "num_key_value_heads", .absent = 4},
+    kGemmaAct,
+    kGemmaTied,
+    kGemmaHeadDim,
+    kGemmaKvHeads,
     {.field = "max_positions", .key = "max_position_embeddings", .absent = 131072},
-    {.field = "sliding_window", .key = "sliding_window", .absent = 4096, .zero_is_null = true},
+    kGemmaWindow,
     kLayerTypes,
     {.field = "rope_theta", .key = "rope_theta", .newer = "rope/rope_theta", .absent = 1e6},
     {.field = "window_rope_theta",

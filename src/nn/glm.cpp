@@ -1,5 +1,7 @@
-// GLM 4 of 2024: Llama's decoder with gate and up in one linear, and rotary positions of neighbours
-// in the first half of each head. Source: GLM Team 2024. Names: GlmForCausalLM.
+// GLM 4 of 2024 (`glm`): Llama's decoder with gate and up in one linear, and rotary positions of
+// neighbours in the first half of each head. Source: GLM Team 2024. Names: GlmForCausalLM. GLM 4 of
+// 2025 (`glm4`): the same with norms on both sides of attention and feed-forward block. Names:
+// Glm4ForCausalLM.
 #include "nn/rotary_model.h"
 
 namespace octet {
@@ -22,5 +24,11 @@ constexpr HfKey kKeys[] = {
 constinit const ModelDef kGlm = rotary_model<RotaryDecoder{
     .out_bias = OutBias::none, .pairs = RotaryPairs::neighbours, .fused = Fused::gate_up}>(
     ModelKind::glm, "glm", "GlmForCausalLM", kKeys);
+
+constinit const ModelDef kGlm4 = rotary_model<RotaryDecoder{.place = NormPlace::around_glm,
+                                                            .out_bias = OutBias::none,
+                                                            .pairs = RotaryPairs::neighbours,
+                                                            .fused = Fused::gate_up}>(
+    ModelKind::glm4, "glm4", "Glm4ForCausalLM", kKeys);
 
 }  // namespace octet

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/nearest.h"
 #include "nn/hf_keys.h"
+#include "nn/hf_layer_lists.h"
 #include "nn/hf_words.h"
 #include "nn/list.h"
 #include "nn/model.h"
@@ -16,9 +17,6 @@
 
 namespace octet {
 namespace {
-
-constexpr const char *kLayerTypesKey = "layer_types", *kWindowPattern = "sliding_window_pattern";
-constexpr int64_t kMaxLayers = 4096;
 
 // The first of them that is there is read: newer files have rope_parameters alone.
 constexpr const char* kRopeObjects[] = {"rope_scaling", "rope_parameters"};
@@ -31,7 +29,6 @@ std::string name_here(const ModelDef& def, std::string_view field) {
 
 // Of rotary positions that differ by layer_types: the objects below, with those of `rope/` in the
 // first.
-constexpr const char *kFullLayers = "full_attention", *kWindowLayers = "sliding_attention";
 
 // The keys of a model that are read or must be neutral; "rope/..." as in the lists.
 std::vector<HfNeutral> neutrals_of(const ModelDef& def) {
@@ -79,14 +76,14 @@ class Reader {
       if (field.is_of(spec_) && key.field != kLayerTypes.field) read_field(field, key);
     }
     for (const HfNeutral& neutral : neutrals_of(def)) expect_neutral(def, neutral);
-    if (json_.has("no_rope_layers")) read_no_rope_layers(def);
+    if (json_.has("no_rope_layers")) read_no_rope_layers(def, json_, spec_);
     if (find_hf_key(def, kLayerTypes.field) != nullptr && !json_.has(kLayerTypesKey))
-      read_window_pattern(def);
+      read_window_pattern(def, json_, spec_);
     if (const auto fault = fault_of(spec_)) {
       bad(name_here(def, fault->field), fault->expected_of(name_here(def, fault->other)),
           fault->got);
     }
-    if (json_.has(kLayerTypesKey)) read_layer_types(def);
+    if (json_.has(kLayerTypesKey)) read_layer_types(def, json_, spec_);
     if (def.hf_followers != nullptr) {
       for (const HfFollower& one : def.hf_followers(filled(spec_)))
         expect_neutral(def, {.key = one.key, .value = one.value});
@@ -103,8 +100,7 @@ class Reader {
 
   [[noreturn]] void bad(std::string_view key, std::string_view expected,
                         std::string_view got) const {
-    throw Error(ErrorCode::bad_data, "[config.json] {}: '{}': expected {}, got {}", json_.where(),
-                key, expected, got);
+    bad_key(json_, key, expected, got);
   }
 
   const ModelDef& model() const {
@@ -257,15 +253,6 @@ class Reader {
         value.is_structured() ? value.type_name() : value.dump());
   }
 
-  const Json& list_of_layers(const std::string& key) const {
-    const Json& list = json_.at(key);
-    if (!list.is_array() || static_cast<int64_t>(list.size()) < spec_.layers) {
-      bad(key, fmt::format("a list of {} layers", spec_.layers),
-          list.is_array() ? fmt::to_string(list.size()) : list.type_name());
-    }
-    return list;
-  }
-
   // The class of transformers that wrote the file says what stands on the encoder; a classifier's
   // classes are those that have a name.
   void read_head(const ModelDef& def) {
@@ -302,63 +289,6 @@ class Reader {
     }
     bad("problem_type", fmt::format("one of {}", fmt::join(known, ", ")),
         json_.at("problem_type").dump());
-  }
-
-  // A 1 for each layer with rotary positions: every n-th must be without.
-  void read_no_rope_layers(const ModelDef& def) {
-    const Json& list = list_of_layers("no_rope_layers");
-    const auto is_without = [&](int64_t layer) { return list[static_cast<size_t>(layer)] == 0; };
-    int64_t every = 0;
-    for (int64_t i = spec_.layers - 1; i >= 0; --i) every = is_without(i) ? i + 1 : every;
-    for (int64_t i = 0; i < spec_.layers; ++i) {
-      const bool expected = every > 0 && (i + 1) % every == 0;
-      const bool has_field = every == 0 || find_hf_key(def, "no_rope_every") != nullptr;
-      const Json& got = list[static_cast<size_t>(i)];
-      const auto is = [&](int mark) { return got == mark; };
-      if (is_without(i) == expected && has_field && (is(0) || is(1))) continue;
-      bad("no_rope_layers", "a 0 for each n-th layer and 1 for the others",
-          fmt::format("{} for layer {}", got.dump(), i));
-    }
-    if (every > 0 || spec_.no_rope_every <= spec_.layers) spec_.no_rope_every = every;
-  }
-
-  // Without layer_types: all layers but each n-th have a window, by a key or by the kind.
-  void read_window_pattern(const ModelDef& def) {
-    if (def.full_every == 0 || !json_.has(kWindowPattern)) return;
-    const int64_t every = json_.integer(kWindowPattern);
-    if (every < 1) bad(kWindowPattern, "1 or more without layer_types", fmt::to_string(every));
-    for (int64_t i = 0; i < std::min<int64_t>(spec_.layers, kMaxLayers); ++i)
-      spec_.window_layers.push_back((i + 1) % every == 0 ? 0 : 1);
-  }
-
-  // Which layers have a sliding window: from one on, or one by one where the model has that.
-  void read_layer_types(const ModelDef& def) {
-    const Json& list = list_of_layers(kLayerTypesKey);
-    const bool has_window = spec_.sliding_window > 0;
-    const bool is_free = find_hf_key(def, kLayerTypes.field) != nullptr;
-    const bool has_first = find_hf_key(def, "window_from") != nullptr;
-    std::vector<int64_t> windows;
-    for (int64_t i = 0; i < spec_.layers; ++i) {
-      const Json& type = list[static_cast<size_t>(i)];
-      windows.push_back(type == kWindowLayers ? 1 : 0);
-      const bool follows = is_free || has_first || type == kWindowLayers;
-      if (has_window ? type == kWindowLayers || (type == kFullLayers && follows)
-                     : type == kFullLayers)
-        continue;
-      const std::string expected =
-          !has_window ? "full_attention of all layers"
-          : follows   ? "full_attention or sliding_attention"
-                      : fmt::format("sliding_attention for model_type {}", def.name);
-      bad(kLayerTypesKey, expected, fmt::format("{} for layer {}", type.dump(), i));
-    }
-    spec_.window_layers.clear();
-    const auto first = std::ranges::find(windows, 1);
-    if (has_first && std::all_of(first, windows.end(), [](int64_t one) { return one == 1; })) {
-      if (has_window) spec_.window_from = first - windows.begin();
-    } else if (is_free && (has_window || def.full_every > 0)) {
-      if (has_first) spec_.window_from = 0;
-      spec_.window_layers = windows;
-    }
   }
 
   std::vector<std::string> unknown_keys(const ModelDef& def) const {

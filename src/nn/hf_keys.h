@@ -40,18 +40,6 @@ inline constexpr HfKey kRotaryKeys[] = {
 };
 
 inline constexpr HfKey kRmsEps = {.field = "norm_eps", .key = "rms_norm_eps", .absent = 1e-6};
-// What Qwen 2 and 3 take where a key is missing.
-inline constexpr HfKey kQwenKvHeads = {
-    .field = "kv_heads", .key = "num_key_value_heads", .absent = 32, .zero_is_null = true};
-inline constexpr HfKey kQwenPositions = {
-    .field = "max_positions", .key = "max_position_embeddings", .absent = 32768};
-inline constexpr HfKey kQwenWindow = {.field = "sliding_window",
-                                      .key = "sliding_window",
-                                      .absent = 4096,
-                                      .zero_is_null = true,
-                                      .gate = "use_sliding_window"};
-inline constexpr HfKey kQwenWindowFrom = {
-    .field = "window_from", .key = "max_window_layers", .absent = 28};
 inline constexpr HfKey kAttentionBias = {
     .field = "attention_bias", .key = "attention_bias", .absent = 0};
 inline constexpr HfKey kMlpBias = {.field = "mlp_bias", .key = "mlp_bias", .absent = 0};

@@ -1,6 +1,7 @@
 // Qwen 2 and 2.5: Llama's decoder with biases of queries, keys and values, and a sliding window in
 // the layers from one on.
 // Source: Yang et al. 2024. Names: Qwen2ForCausalLM.
+#include "nn/qwen_keys.h"
 #include "nn/rotary_model.h"
 
 namespace octet {

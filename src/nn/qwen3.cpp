@@ -1,5 +1,6 @@
 // Qwen 3: Llama's decoder with RMSNorms of each head's queries and keys.
 // Source: Yang et al. 2025. Names: Qwen3ForCausalLM.
+#include "nn/qwen_keys.h"
 #include "nn/rotary_model.h"
 
 namespace octet {

@@ -1,0 +1,86 @@
+#include "nn/hf_layer_lists.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "nn/hf_keys.h"
+#include "nn/hf_words.h"
+
+namespace octet {
+namespace {
+
+const Json& list_of_layers(const JsonObject& json, const ModelSpec& spec, const std::string& key) {
+  const Json& list = json.at(key);
+  if (!list.is_array() || static_cast<int64_t>(list.size()) < spec.layers) {
+    bad_key(json, key, fmt::format("a list of {} layers", spec.layers),
+            list.is_array() ? fmt::to_string(list.size()) : list.type_name());
+  }
+  return list;
+}
+
+}  // namespace
+
+void bad_key(const JsonObject& json, std::string_view key, std::string_view expected,
+             std::string_view got) {
+  throw Error(ErrorCode::bad_data, "[config.json] {}: '{}': expected {}, got {}", json.where(), key,
+              expected, got);
+}
+
+void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
+  const Json& list = list_of_layers(json, spec, "no_rope_layers");
+  const auto is_without = [&](int64_t layer) { return list[static_cast<size_t>(layer)] == 0; };
+  int64_t every = 0;
+  for (int64_t i = spec.layers - 1; i >= 0; --i) every = is_without(i) ? i + 1 : every;
+  for (int64_t i = 0; i < spec.layers; ++i) {
+    const bool expected = every > 0 && (i + 1) % every == 0;
+    const bool has_field = every == 0 || find_hf_key(def, "no_rope_every") != nullptr;
+    const Json& got = list[static_cast<size_t>(i)];
+    const auto is = [&](int mark) { return got == mark; };
+    if (is_without(i) == expected && has_field && (is(0) || is(1))) continue;
+    bad_key(json, "no_rope_layers", "a 0 for each n-th layer and 1 for the others",
+            fmt::format("{} for layer {}", got.dump(), i));
+  }
+  if (every > 0 || spec.no_rope_every <= spec.layers) spec.no_rope_every = every;
+}
+
+void read_window_pattern(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
+  if (def.full_every == 0 || !json.has(kWindowPattern)) return;
+  const int64_t every = json.integer(kWindowPattern);
+  if (every < 1)
+    bad_key(json, kWindowPattern, "1 or more without layer_types", fmt::to_string(every));
+  for (int64_t i = 0; i < std::min<int64_t>(spec.layers, kMaxLayers); ++i)
+    spec.window_layers.push_back((i + 1) % every == 0 ? 0 : 1);
+}
+
+void read_layer_types(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
+  const Json& list = list_of_layers(json, spec, kLayerTypesKey);
+  const bool has_window = spec.sliding_window > 0;
+  const bool is_free = find_hf_key(def, kLayerTypes.field) != nullptr;
+  const bool has_first = find_hf_key(def, "window_from") != nullptr;
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < spec.layers; ++i) {
+    const Json& type = list[static_cast<size_t>(i)];
+    windows.push_back(type == kWindowLayers ? 1 : 0);
+    const bool follows = is_free || has_first || type == kWindowLayers;
+    if (has_window ? type == kWindowLayers || (type == kFullLayers && follows)
+                   : type == kFullLayers)
+      continue;
+    const std::string expected = !has_window ? "full_attention of all layers"
+                                 : follows
+                                     ? "full_attention or sliding_attention"
+                                     : fmt::format("sliding_attention for model_type {}", def.name);
+    bad_key(json, kLayerTypesKey, expected, fmt::format("{} for layer {}", type.dump(), i));
+  }
+  spec.window_layers.clear();
+  const auto first = std::ranges::find(windows, 1);
+  if (has_first && std::all_of(first, windows.end(), [](int64_t one) { return one == 1; })) {
+    if (has_window) spec.window_from = first - windows.begin();
+  } else if (is_free && (has_window || def.full_every > 0)) {
+    if (has_first) spec.window_from = 0;
+    spec.window_layers = windows;
+  }
+}
+
+}  // namespace octet

@@ -1,0 +1,28 @@
+// Lists of config.json that say something of each layer. Each throws Error{bad_data} for what the
+// model does not have.
+#pragma once
+
+#include <string_view>
+
+#include "base/json.h"
+#include "nn/model.h"
+
+namespace octet {
+
+inline constexpr const char *kLayerTypesKey = "layer_types",
+                            *kWindowPattern = "sliding_window_pattern";
+inline constexpr const char *kFullLayers = "full_attention", *kWindowLayers = "sliding_attention";
+inline constexpr int64_t kMaxLayers = 4096;
+
+// "[config.json] FILE: 'KEY': expected ..., got ...".
+[[noreturn]] void bad_key(const JsonObject& json, std::string_view key, std::string_view expected,
+                          std::string_view got);
+
+// A 1 for each layer with rotary positions: every n-th must be without.
+void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec);
+// Without layer_types: all layers but each n-th have a window, by a key or by the kind.
+void read_window_pattern(const ModelDef& def, const JsonObject& json, ModelSpec& spec);
+// Which layers have a sliding window: from one on, or one by one where the model has that.
+void read_layer_types(const ModelDef& def, const JsonObject& json, ModelSpec& spec);
+
+}  // namespace octet
