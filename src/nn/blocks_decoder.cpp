@@ -115,7 +115,7 @@ ValueId Blocks::clipped(ValueId x) {
 }
 
 // q times 1 + beta log(1 + n), n the whole original lengths before its position: a sum of steps, in
-// single precision, since BF16 holds no position above 256.
+// single precision, since eight bits hold no odd position above 256.
 ValueId Blocks::scaled_by_position(ValueId q) {
   const int64_t room = std::max(batch_.seq, batch_.cache);
   const int64_t original = spec_.rope_original_max_position;

@@ -13,7 +13,7 @@ ValueId Blocks::rms_norm(ValueId x, std::string_view path) {
   return builder_.emit(OpCode::rms_norm, NormAttrs{.eps = spec_.norm_eps}, {x, w})[RmsNorm::y];
 }
 
-// 1 + weight in single precision under every recipe: BF16 has steps of 1/128 there.
+// 1 + weight in single precision under every recipe: eight bits have steps of 1/128 there.
 ValueId Blocks::rms_norm_from_one(ValueId x, std::string_view path) {
   module(path);
   const ValueId w = builder_.plus(in_f32(norm_weight(path, shape(x)[1], Init::zeros)), 1);

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/nearest.h"
 #include "nn/hf_keys.h"
 #include "nn/hf_layer_lists.h"
 #include "nn/hf_words.h"
@@ -106,11 +105,12 @@ class Reader {
   const ModelDef& model() const {
     const std::string type = json_.string("model_type");
     if (const ModelDef* def = find_model(type)) return *def;
-    std::vector<std::string> known;
-    for (const ModelDef* def : all_models()) known.emplace_back(def->name);
+    std::vector<std::string_view> known;
+    for (const ModelDef* def : all_models()) known.push_back(def->name);
+    const std::string_view nearest = nearest_kind(type);
     bad("model_type",
-        fmt::format("one of {} (docs/models.md){}", fmt::join(known, ", "),
-                    nearest_hint("; the nearest is ", type, known)),
+        fmt::format("one of {} (docs/models.md){}{}", fmt::join(known, ", "),
+                    nearest.empty() ? "" : "; the nearest is ", nearest),
         Json(type).dump());
   }
 

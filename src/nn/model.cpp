@@ -46,6 +46,20 @@ const ModelDef* find_model(std::string_view name) {
   return at == std::end(kModels) ? nullptr : *at;
 }
 
+std::string_view nearest_kind(std::string_view name) {
+  const auto alike = [&](std::string_view known) {
+    return std::ranges::mismatch(known, name).in1 - known.begin();
+  };
+  constexpr std::ptrdiff_t kLeast = 3;
+  std::string_view best;
+  for (const ModelDef* def : kModels) {
+    const auto n = alike(def->name), most = best.empty() ? kLeast - 1 : alike(best);
+    if (n > most || (n == most && !best.empty() && def->name.size() < best.size()))
+      best = def->name;
+  }
+  return best;
+}
+
 const HfKey* find_hf_key(const ModelDef& def, std::string_view field) {
   for (const auto keys : {def.own_hf_keys, def.hf_keys}) {
     const auto at = std::ranges::find(keys, field, &HfKey::field);

@@ -14,7 +14,7 @@ constexpr HfKey kKeys[] = {
     {.field = "max_positions", .key = "max_position_embeddings", .absent = 4096},
     {.field = "rope_scaling.original_max_position",
      .key = "original_max_position_embeddings",
-     .older = "rope/original_max_position_embeddings",
+     .newer = "rope/original_max_position_embeddings",
      .absent = 4096}};
 
 // What Phi 4 mini's files say, and no program reads.

@@ -49,6 +49,12 @@ std::vector<float> weights_of(const std::string& name, const Shape& shape) {
 
 // Objects of rotary positions may say more than they did, such as beta_fast of YaRN.
 bool says(const Json& now, const Json& before) {
+  if (before.is_object() && before.contains("full_attention")) {
+    return now.size() == before.size() &&
+           std::ranges::all_of(before.items(), [&](const auto& item) {
+             return now.contains(item.key()) && says(now.at(item.key()), item.value());
+           });
+  }
   if (!before.is_object() || !before.contains("rope_type")) return now == before;
   return std::ranges::all_of(before.items(), [&](const auto& item) {
     return now.contains(item.key()) && now.at(item.key()) == item.value();
