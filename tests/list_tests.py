@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""list_tests.py PROGRAM ROOT LABEL FILE: writes FILE, a ctest script, with a test for each GoogleTest case of a program that holds
-the cases of several folders: its name is LABEL.FOLDER.SUITE.CASE, FOLDER that below ROOT of the source which has the case. Each runs in a
-process of its own.
+"""list_tests.py PROGRAM LABEL FILE: writes FILE, a ctest script, with a test for each GoogleTest case of a program that holds the cases of
+several folders: its name is LABEL.FOLDER.SUITE.CASE, where the source that has the case is tests/LABEL/FOLDER/... Each runs in a process of
+its own.
 """
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,16 +33,20 @@ def cases(program):
 
 
 def shown(case, value):
-    """A case that is numbered is called by its value."""
+    """A case that is numbered is called by its value, unless that is printed as its bytes."""
     stem, _, number = case.rpartition("/")
-    return f"{stem}/{value}" if value is not None and number.isdigit() else case
+    return f"{stem}/{value}" if value is not None and number.isdigit() and "-byte object <" not in value else case
 
 
 def main():
-    program, root, label, file = sys.argv[1:]
+    program, label, file = sys.argv[1:]
     lines = []
     for suite, case, value, source in cases(program):
-        folder = Path(source).resolve().relative_to(Path(root).resolve()).parts[0]
+        # Compilers' caches make paths relative to the build's folder.
+        folders = re.findall(rf"(?:^|/)tests/{label}/(?=([^/]+)/)", source)
+        if not folders:
+            sys.exit(f"{program}: expected {suite}.{case} in tests/{label}, got {source}")
+        folder = folders[-1]
         name = quoted(f"{label}.{folder}.{suite}.{shown(case, value)}")
         lines.append(f"add_test({name} {quoted(program)} {quoted(f'--gtest_filter={suite}.{case}')})")
         lines.append(f'set_tests_properties({name} PROPERTIES LABELS {label} SKIP_REGULAR_EXPRESSION "\\\\[  SKIPPED \\\\]")')

@@ -22,7 +22,7 @@ from check_layers import INCLUDE, project_files, without_comments
 
 # The limits are what is there: lower them with the counts.
 LIMITS = {"op lists": 0, "op cases": 9, "op chains": 5, "op masks": 0, "lonely facts": 0, "duplicates in src": 2,
-          "duplicates in tests": 2, "includes": 155}
+          "duplicates in tests": 1, "includes": 155}
 
 LEAST_LINES, LEAST_CHARACTERS = 6, 160
 NO_CODE = re.compile(r"^(?:[{}()\[\];,]*|#.*|using .*|namespace .*|//.*|\}  // namespace.*|(?:public|private|protected|default):|else|break;|return;)$")

@@ -4,31 +4,18 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "cli/encoders/bright_records.h"
 #include "cli/encoders/encoder_run.h"
 #include "io/safetensors.h"
 
 namespace octet::convolutional {
 namespace {
 
+using test::bright_records;
 using test::Outcome;
 using test::run_program;
 using test::ScratchFolder;
 using testing::HasSubstr;
-
-// CIFAR-10's records of three classes: a bright third of the picture, under noise.
-std::string records(int n, const char* name) {
-  const RandomStream random{.name = name_hash(name)};
-  std::string bytes;
-  uint64_t at = 0;
-  for (int i = 0; i < n; ++i) {
-    bytes += static_cast<char>(i % 3);
-    for (int value = 0; value < 3 * 32 * 32; ++value) {
-      const bool is_bright = value % 32 / 11 == i % 3;
-      bytes += static_cast<char>((is_bright ? 160 : 60) + random.bits(at++) % 80);
-    }
-  }
-  return bytes;
-}
 
 const std::string kMobileNet =
     "{kind: mobilenet_v2, image_size: 32, output_stride: 8, depth_multiplier: 0.1, min_depth: 4, "
@@ -41,8 +28,8 @@ const std::string kDensenet =
     "2, classes: 3}";
 
 std::string yaml(const ScratchFolder& folder, const std::string& model, const std::string& recipe) {
-  const std::string train = folder.put("train.bin", records(60, "train")),
-                    val = folder.put("val.bin", records(30, "val"));
+  const std::string train = folder.put("train.bin", bright_records(60, "train")),
+                    val = folder.put("val.bin", bright_records(30, "val"));
   return fmt::format(
       "model: {}\nrecipe: {}\noptim: {{lr: 1.0e-2, warmup: 2}}\ndata: {{train: [{}], val: [{}]}}\n"
       "train: {{steps: 16, batch: 10, eval_every: 8, save_every: 0}}\nout: {}\n",

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/json.h"
+#include "cli/encoders/bright_records.h"
 #include "cli/encoders/cifar_folder.h"
 #include "cli/encoders/encoder_run.h"
 #include "io/safetensors.h"
@@ -15,30 +16,16 @@
 namespace octet {
 namespace {
 
+using test::bright_records;
 using test::Outcome;
 using test::run_program;
 using test::ScratchFolder;
 using testing::HasSubstr;
 
-// CIFAR-10's records of three classes: a bright third of the picture, under noise.
-std::string records(int n, const char* name) {
-  const RandomStream random{.name = name_hash(name)};
-  std::string bytes;
-  uint64_t at = 0;
-  for (int i = 0; i < n; ++i) {
-    bytes += static_cast<char>(i % 3);
-    for (int value = 0; value < 3 * 32 * 32; ++value) {
-      const bool is_bright = value % 32 / 11 == i % 3;
-      bytes += static_cast<char>((is_bright ? 160 : 60) + random.bits(at++) % 80);
-    }
-  }
-  return bytes;
-}
-
 // A network of 7 convolutions.
 std::string resnet_yaml(const ScratchFolder& folder, const std::string& recipe) {
-  const std::string train = folder.put("train.bin", records(90, "train")),
-                    val = folder.put("val.bin", records(30, "val"));
+  const std::string train = folder.put("train.bin", bright_records(90, "train")),
+                    val = folder.put("val.bin", bright_records(30, "val"));
   return "model: {kind: resnet, cifar: true, image_size: 32, depths: [1, 2], hidden_sizes: [8, "
          "16], "
          "embedding_size: 8, classes: 3}\nrecipe: " +
