@@ -83,7 +83,8 @@ class Generator {
     const int kind = options_.tells_sizes ? 2 : draw(0, 5);
     if (kind == 0 && chance(0.3)) return one(OpCode::stop_scaling, NoAttrs{}, {x});
     if (kind == 0 && chance(0.5)) {  // at a scale of run time
-      const Shape axes = b_.shape(x).size() == 2 ? Shape{0, 1} : Shape{0};
+      Shape axes;
+      for (size_t i = 0; i < b_.shape(x).size(); ++i) axes.push_back(static_cast<int64_t>(i));
       const ValueId scale = b_.scaled(b_.reduce_max(b_.unary(OpCode::abs, x), axes), 0.3);
       return one(OpCode::set_scale,
                  ScaleAttrs{.log2 = draw(-3, 3), .direction = measured.direction},
