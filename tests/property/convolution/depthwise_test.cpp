@@ -169,8 +169,10 @@ TEST(DepthwiseRecipes, keep_no_place_of_windows_for_the_backward_pass) {
     if (node.tag.role != Role::backward) continue;
     for (const ValueId id : node.operands) {
       const Node* made = id == kNoValue ? nullptr : graph.producer(id);
-      const bool is_kept = made != nullptr && made->tag.role == Role::forward;
-      if (is_kept && made->op != OpCode::reshape) kept.insert(id);  // the picture itself
+      // The picture itself is of no layer.
+      const bool is_kept =
+          made != nullptr && made->tag.role == Role::forward && made->tag.layer >= 0;
+      if (is_kept) kept.insert(id);
     }
   }
   for (const ValueId id : kept) EXPECT_LT(graph.type(id).shape.size(), 4u);
