@@ -134,7 +134,8 @@ def text_inputs(config):
 
 def source_inputs(config, fields):
     n = fields.get("n_positions", fields.get("source_positions"))
-    source, tokens = torch.randint(0, config.vocab_size, (BATCH, n)), torch.randint(0, config.vocab_size, (BATCH, SEQ))
+    most = config.vocab_size - (config.model_type == "marian")  # whose embedding of padding has no gradient
+    source, tokens = torch.randint(0, most, (BATCH, n)), torch.randint(0, most, (BATCH, SEQ))
     lengths = torch.tensor([n, n - 4, 1])
     mask = (torch.arange(n)[None, :] < lengths[:, None]).long()
     given = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": tokens}
@@ -179,7 +180,8 @@ def make(name):
     model, config, architecture, fields = made_model(name)
     with torch.no_grad():
         for one in model.parameters():
-            one.add_(torch.randn_like(one) * 0.1)
+            if one.requires_grad:  # not Marian's sines, which no file holds
+                one.add_(torch.randn_like(one) * 0.1)
         for key, one in model.named_buffers():
             if key.endswith("running_mean"):
                 one.copy_(torch.randn_like(one) * 0.1)

@@ -132,6 +132,8 @@ ModelSpec model_from_config(const Files& files, const RunConfig& config) {
   if (def.translates) spec.start_token = start_of(files, config);
   spec.max_positions = config.model.seq + first_position(spec);
   if (def.translates) spec.max_positions = std::max(spec.max_positions, spec.source_seq);
+  // Distances have no end, and no key of a file.
+  if (def.positions == Positions::relative) spec.max_positions = ModelSpec().max_positions;
   return resolved(spec);
 }
 

@@ -6,8 +6,9 @@
 // distances that grow by a factor, and the last is also of all from `max_distance` on:
 //   bucket(d) = d                                                     d < n / 2 = e
 //               e + floor(log(d / e) / log(max_distance / e) (n - e)), at most n - 1
-// computed in f32, as transformers does. Of both directions n is half of the table, and keys behind
-// the query have the second half; of keys before the query alone, those behind count as 0 away.
+// computed in single precision, as transformers does. Of both directions n is half of the table,
+// and keys behind the query have the second half; of keys before the query alone, those behind
+// count as 0 away.
 #pragma once
 
 #include <cstdint>

@@ -73,7 +73,8 @@ TEST_P(Recipe, trains_every_family) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Recipe,
-                         testing::Values("fp32", "bf16", "{base: fp16, loss_scaling: adaptive}",
+                         testing::Values("fp32", "bf16",
+                                         "{base: fp16, loss_scaling: adaptive, loss_scale: 1024}",
                                          "fp8_linear", "fp8_block", "coat", "hif8", "scalify_fp16",
                                          "scalify_fp8"));
 
