@@ -27,7 +27,7 @@ constexpr const char* kInitial = " --set recipe.weight_rms=init --set recipe.cal
 
 // Matrices of the layers N(0, 1), but those of attention's scores; a few channels between up and
 // down 4,096 times as large and as small, which the function does not see.
-void grow(const std::string& name, std::vector<float>& values) {
+void grow_loaded(const std::string& name, std::vector<float>& values) {
   constexpr size_t kHidden = 32, kFfn = 40, kEvery = 16;
   constexpr float kTimes = 4096;
   if (name.find("_proj.") == name.npos) return;
@@ -80,7 +80,7 @@ TEST_P(LoadedScales, fit_weights_that_no_model_begins_with) {
       if (name.find("norm") != name.npos) return;
       RandomStream{.name = name_hash(name), .seed = seed}.normals(values);
       for (float& value : values) value *= 0.16f;
-      grow(name, values);
+      grow_loaded(name, values);
     });
     const double wide = run.mean_loss("wide", "--set train.batch=16 --set recipe=bf16");
     gap += (run.mean_loss("loaded", recipe) - wide) / kModels;
@@ -91,7 +91,7 @@ TEST_P(LoadedScales, fit_weights_that_no_model_begins_with) {
 }
 
 TEST_P(LoadedScales, are_the_same_when_the_run_goes_on) {
-  const LoadedRun run(grow);
+  const LoadedRun run(grow_loaded);
   const std::string recipe = fmt::format("--set recipe={}", GetParam());
   ASSERT_EQ(run.train("whole", recipe).code, 0);
   ASSERT_EQ(run.train("part", recipe + " --set train.steps=4").code, 0);
@@ -163,7 +163,7 @@ TEST_P(LoadedScales, are_measured_on_the_text_that_calib_names) {
 }
 
 TEST_P(LoadedScales, of_a_run_are_those_of_its_own_evaluations) {
-  const LoadedRun run(grow);
+  const LoadedRun run(grow_loaded);
   ASSERT_EQ(run.train("run", fmt::format("--set recipe={}", GetParam())).code, 0);
   const double own = metrics(run.folder / "run").back().at("val_loss").get<double>();
   const std::string flags = fmt::format("--model {}/run --max-tokens 199", run.folder.path());

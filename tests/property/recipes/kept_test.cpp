@@ -13,7 +13,7 @@ namespace octet {
 namespace {
 
 // Weights of a layer take more bytes than its activations, as in 7B with one sequence.
-constexpr const char* kLlama =
+constexpr const char* kGatedModel =
     "kind: llama, hidden: 512, layers: 3, heads: 4, ffn: 1408, vocab: 256, seq: 128";
 
 constexpr int64_t kLargestGroup = int64_t{2} * 512 * 1408;  // elements of gate and up
@@ -48,12 +48,12 @@ int64_t copies_of_weights(const PlannedRun& run) {
 
 void expect_less_than_bf16(const Catalogue& catalogue) {
   for (const char* batch : {"train.batch=1", "train.batch=4"}) {
-    const Memory bf16 = memory_of(planned_run("bf16", kLlama, {batch}).options, catalogue);
+    const Memory bf16 = memory_of(planned_run("bf16", kGatedModel, {batch}).options, catalogue);
     for (const Recipe* recipe : all_recipes()) {
       if (!recipe->linears.quantized) continue;
       for (const char* choice : {"recipe.weight_copy=auto", "recipe.weight_copy=per_use",
                                  "train.recompute=none", "train.recompute=full"}) {
-        const PlannedRun run = planned_run(std::string(recipe->name), kLlama, {batch, choice});
+        const PlannedRun run = planned_run(std::string(recipe->name), kGatedModel, {batch, choice});
         const Memory memory = memory_of(run.options, catalogue);
         EXPECT_LE(memory.kept, bf16.kept) << run.name;
         // Layers that are repeated have a layer's activations beside their gradients.

@@ -60,18 +60,18 @@ struct Kept {
   int64_t bytes;
 };
 
-constexpr int64_t kHidden = 512, kSeq = 128;
+constexpr int64_t kModelWidth = 512, kRowTokens = 128;
 
 Kept kept(const std::string& kind, const std::vector<std::string>& sets, const Catalogue& to) {
   const std::string shape = fmt::format(
       "kind: {}, hidden: {}, layers: 3, heads: 4, kv_heads: 4, ffn: 1376, vocab: 256, seq: {}",
-      kind, kHidden, kSeq);
+      kind, kModelWidth, kRowTokens);
   const PlannedRun run = planned_run("coat", shape, sets);
   Program program(run.options, to);
   const int64_t bytes =
       std::ranges::max(kept_per_layer(program.plan(program.train_functions().front()).graph));
   const int64_t rows = run.options.train.batch * run.options.train.seq;
-  return {static_cast<double>(bytes) / static_cast<double>(rows * kHidden * 2), bytes};
+  return {static_cast<double>(bytes) / static_cast<double>(rows * kModelWidth * 2), bytes};
 }
 
 // 1 U of BF16 becomes 0.5 U of codes and 1/16 U of scales.
