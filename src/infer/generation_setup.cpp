@@ -29,7 +29,7 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
       find_model_source(files, request.model, log, request.unknown_keys);
   const ModelDef& def = model_def(source.spec.kind);
   if (!request.about_sources) {
-    expect_text(source.spec);
+    if (def.translates) expect_text(source.spec);  // encoders give vectors (octet serve)
   } else if (!def.translates) {
     throw Error(ErrorCode::invalid_argument,
                 "--sources: expected a model that translates (t5, mt5, marian), got {}", def.name);

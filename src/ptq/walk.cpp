@@ -119,6 +119,15 @@ void ModelWalk::repeat_over_padding(ValueId id, const Batch& batch,
     std::ranges::copy(row(held[i % held.size()]), row(padding[i]).begin());
 }
 
+FakeQuantizeInputs ModelWalk::take_of(const Graph& piece, const FakeQuantizeInputs& inputs) {
+  FakeQuantizeInputs here{.residuals = inputs.residuals};
+  later_.insert(inputs.linears.begin(), inputs.linears.end());
+  for (const GraphInput& input : piece.inputs) {
+    if (auto found = later_.extract(input.name)) here.linears.insert(std::move(found));
+  }
+  return here;
+}
+
 void ModelWalk::run_to(NodeId node, std::span<const ValueId> wanted,
                        const FakeQuantizeInputs& inputs) {
   if (node <= next_) return;
@@ -131,7 +140,8 @@ void ModelWalk::run_to(NodeId node, std::span<const ValueId> wanted,
     }
   }
   Graph piece = piece_of(graph_, next_, node, kept);
-  if (!inputs.empty()) piece = fake_quantize_inputs(piece, inputs);
+  const FakeQuantizeInputs here = take_of(piece, inputs);
+  if (!here.empty()) piece = fake_quantize_inputs(piece, here);
   SmallPlan plan(piece, backend_);
   for (const GraphInput& input : piece.inputs) {
     if (!is_model_tensor(input.kind)) continue;

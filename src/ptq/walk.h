@@ -32,8 +32,10 @@ class ModelWalk {
   ModelWalk(const Graph& graph, std::vector<Batch> rows, Backend& backend, ReadParameter read);
 
   // Runs on to before `node`, the nodes on the way with their inputs quantized as `inputs` says of
-  // them. Keeps `wanted` and what any node from there on reads. Where a wanted value has a row a
-  // token, those of padding repeat the others of their batch, so that nothing is measured of them.
+  // them, or said of them before: linears that read one value may stand far apart (a block beside
+  // attention). Keeps `wanted` and what any node from there on reads. Where a wanted value has a
+  // row a token, those of padding repeat the others of their batch, so that nothing is measured of
+  // them.
   void run_to(NodeId node, std::span<const ValueId> wanted, const FakeQuantizeInputs& inputs);
 
   // A value that was wanted, of the rows of one batch; to be changed, too.
@@ -42,6 +44,8 @@ class ModelWalk {
 
  private:
   void feed_inputs();
+  // What is said of linears of this piece; the rest waits.
+  FakeQuantizeInputs take_of(const Graph& piece, const FakeQuantizeInputs& inputs);
   void repeat_over_padding(ValueId id, const Batch& batch, std::span<std::byte> bytes) const;
 
   const Graph& graph_;
@@ -49,6 +53,7 @@ class ModelWalk {
   Backend& backend_;
   ReadParameter read_;
   NodeId next_ = 0;
+  std::map<std::string, ActivationQuantizer> later_;               // by the name of the weight
   std::vector<NodeId> last_use_;                                   // of each value
   std::map<ValueId, std::vector<std::vector<std::byte>>> values_;  // by batch
 };

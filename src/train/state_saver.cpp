@@ -138,6 +138,7 @@ void StateSaver::rehearse(int64_t n_more, const Log& log) {
 }
 
 void StateSaver::start(const SaveRequest& request, SaveMode mode, const Log& log) {
+  room_.note_step(0, false, log);  // no save runs: where saves follow each other, only here
   std::string temporary;
   if (group_ != nullptr) {
     temporary = agree_on_folder(

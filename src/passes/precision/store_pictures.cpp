@@ -151,8 +151,14 @@ class PictureStorer {
 }  // namespace
 
 bool stores_pictures(const Graph& graph) {
-  return std::ranges::none_of(
-      graph.nodes, [](const Node& node) { return node.tag.layer >= 0 && op_def(node.op).saves; });
+  const auto is_saving = [](const Node& node) {
+    return node.tag.layer >= 0 && op_def(node.op).saves;
+  };
+  const auto is_picture = [&](const Node& node) {
+    return node.tag.layer >= 0 && graph.type(node.results.front()).shape.size() == 4;
+  };
+  return std::ranges::none_of(graph.nodes, is_saving) &&
+         std::ranges::any_of(graph.nodes, is_picture);
 }
 
 Graph store_pictures(const Graph& graph, const StoreGroupsOptions& options) {

@@ -68,7 +68,8 @@ TEST(OpFacts, transcendental_ops_are_the_functions_that_are_computed_in_f64) {
 
 // What data and scales go through without parts of its own has a rule of its error as well.
 TEST(OpFacts, a_primitive_of_floats_has_a_rule_of_its_error) {
-  const std::set<std::string_view> of_no_float = {"less", "equal", "argmax"};
+  const std::set<std::string_view> of_no_float = {"less",  "less_equal", "greater", "greater_equal",
+                                                  "equal", "not_equal",  "argmax",  "update"};
   for (int i = 0; i < kOpCount; ++i) {
     const OpDef& def = op_def(static_cast<OpCode>(i));
     if (def.decompose != nullptr || def.scale == nullptr) continue;

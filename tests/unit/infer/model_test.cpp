@@ -36,6 +36,7 @@ TEST(ModelSpecs, description_for_other_programs_reads_back) {
   gpt2.max_positions = 64;
   gpt2.tied = true;
   gpt2.gelu = GeluKind::erf;
+  gpt2.mlp_act = MlpAct::usual;  // llama()'s is resolved
   for (const ModelSpec& spec : {llama(), scaled, linear, olmo, gpt2}) {
     const ModelSpec back = parse_hf_config(hf_config_text(spec), "a");
     EXPECT_EQ(back, resolved(spec)) << hf_config_text(spec);

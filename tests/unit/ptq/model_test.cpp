@@ -50,9 +50,10 @@ TEST_F(Ptq, runs_every_architecture) {
       const bool is_own = f == PtqFormat::hif8 || f == PtqFormat::e5m2 || !model->plain_linears;
       EXPECT_EQ(result.layout, is_own ? PtqLayout::own : PtqLayout::ecosystem) << model->name;
       EXPECT_FALSE(posix_files().exists(join_path(out, "ptq-progress")));
-      // Two layers of random weights: 2 fraction bits of E5M2 leave the least.
-      EXPECT_GT(snr(folder.path(), out), f == PtqFormat::e5m2 ? 8 : 14)
-          << model->name << " " << enum_name(f);
+      // Two layers of random weights: 2 fraction bits of E5M2 leave the least, and HiFloat8's 1 to
+      // 3 less than E4M3.
+      const double least = f == PtqFormat::e5m2 ? 8 : f == PtqFormat::hif8 ? 13 : 14;
+      EXPECT_GT(snr(folder.path(), out), least) << model->name << " " << enum_name(f);
       EXPECT_LT(snr(folder.path(), out), 60) << model->name << " " << enum_name(f);
     }
   }

@@ -109,9 +109,10 @@ TEST_F(BadFile, other_data_is_refused) {
                      folder_.path())
                 .substr(0, 26),
             "[tokenizer] DIR/empty/x.tx");
-  EXPECT_EQ(error_of([&] { make_tokenizer(posix_files(), folder_ / "empty"); }, folder_.path()),
-            "[tokenizer] DIR/empty: expected tokenizer.json, tokenizer.model, vocab.json, "
-            "encoder.json, *.tiktoken, tokenizer.bin or vocab.txt in the folder, got none");
+  EXPECT_EQ(
+      error_of([&] { make_tokenizer(posix_files(), folder_ / "empty"); }, folder_.path()),
+      "[tokenizer] DIR/empty: expected spiece.model, tokenizer.json, tokenizer.model, vocab.json, "
+      "encoder.json, *.tiktoken, tokenizer.bin or vocab.txt in the folder, got none");
 }
 
 }  // namespace
