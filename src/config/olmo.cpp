@@ -205,7 +205,7 @@ class Importer {
 
   std::optional<Value> take_value(std::string_view path) {
     used_.emplace(path);
-    const auto value = find(path);
+    auto value = find(path);
     if (value && value->text.find("${") != std::string::npos)
       fail(path, "a value, or ${KEY} of another key of the file", value->text);
     return value;
@@ -305,7 +305,7 @@ class Importer {
 
   // The first where the file has none.
   std::string one_of(std::string_view path, const std::string& first, const std::string& second) {
-    const std::string value = take(path).value_or(first);
+    std::string value = take(path).value_or(first);
     if (value != first && value != second)
       fail(path, fmt::format("{} or {}", first, second), value);
     return value;

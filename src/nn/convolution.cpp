@@ -227,7 +227,8 @@ Picture convolution(Blocks& b, const Picture& picture, std::string_view path, in
          n_out, o.groups);
   }
   // He et al. 2015, by what a weight gives to.
-  const auto fan_out = static_cast<double>(o.kernel * o.kernel * (n_out / o.groups));
+  const int64_t n_given = n_out / o.groups;
+  const auto fan_out = static_cast<double>(o.kernel * o.kernel * n_given);
   const LinearOptions linear{.bias = o.bias,
                              .whole_path = true,
                              .file_shape = {n_out, n_in / o.groups, o.kernel, o.kernel},

@@ -24,6 +24,7 @@ CopyRing::Source ring_source(const OwnPart& own) {
 std::vector<TensorSource> ring_tensors(std::vector<StoredSlot> slots, const RankPart& rank,
                                        CopyRing& ring, std::vector<CopyRing::Source>& sources) {
   std::vector<TensorSource> tensors;
+  tensors.reserve(slots.size());
   for (const StoredSlot& slot : slots) tensors.push_back({slot.decl, {}});
   for (const TensorSource* next : in_file_order(tensors)) {
     const auto index = static_cast<size_t>(next - tensors.data());

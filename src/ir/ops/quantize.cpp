@@ -29,7 +29,7 @@ TensorType in_blocks(std::string_view op, const QuantizeAttrs& attrs, const Resu
   using Kind = Granularity::Kind;
   need_attrs(op, attrs, said.dtype);
   const Granularity& by = said.granularity;
-  const TensorType type{.dtype = said.dtype, .shape = shape, .granularity = by};
+  TensorType type{.dtype = said.dtype, .shape = shape, .granularity = by};
   if (by.kind != Kind::row && by.kind != Kind::group && by.kind != Kind::column_group &&
       by.kind != Kind::block)
     fail(op, "expected a result by row or in 1xG, Gx1 or BxB, got {}", to_string(type));
