@@ -24,4 +24,23 @@ constexpr std::array<HeadDef, 3> image_heads(std::string_view classifier, std::s
            {ModelHead::multi_label, classifier, "multi_label", Per::row, "multi_label"}}};
 }
 
+// The definition of a model that reads pictures, from what is its own.
+constexpr ModelDef image_model(ModelDef def) {
+  def.positions = Positions::learned;
+  def.mlp = MlpKind::gelu;
+  def.grouped_heads = false;
+  def.inputs = image_inputs;
+  def.outputs = head_output;
+  def.loss = head_loss;
+  def.writes_text = def.reads_text = false;
+  def.reads_images = true;
+  return def;
+}
+// Of one without attention, whose weights lie otherwise than in files.
+constexpr ModelDef convolutional_model(ModelDef def) {
+  def.plain_linears = false;
+  def.is_convolutional = true;
+  return image_model(def);
+}
+
 }  // namespace octet

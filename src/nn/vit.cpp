@@ -211,31 +211,22 @@ Outputs build(Blocks& b) {
 
 }  // namespace
 
-const ModelDef kVit = {.kind = ModelKind::vit,
-                       .name = "vit",
-                       .architecture = "ViTForImageClassification",
-                       .prefix = "vit.",
-                       .head = "classifier.weight",
-                       .positions = Positions::learned,
-                       .mlp = MlpKind::gelu,
-                       .grouped_heads = false,
-                       .hf_keys = kKeys,
-                       .own_hf_keys = {},
-                       .hf_neutrals = {},
-                       .build = build,
-                       .inputs = image_inputs,
-                       .outputs = head_output,
-                       .loss = head_loss,
-                       .writes_text = false,
-                       .reads_text = false,
-                       .reads_images = true,
-                       .class_tokens = 1,
-                       .heads = kVitHeads,
-                       .head_aliases = kVitAliases,
-                       .head_prefixes = kHeadPrefixes,
-                       .skips = skips,
-                       .renamed = renamed,
-                       .module_name = module_name};
+constinit const ModelDef kVit = image_model({.kind = ModelKind::vit,
+                                             .name = "vit",
+                                             .architecture = "ViTForImageClassification",
+                                             .prefix = "vit.",
+                                             .head = "classifier.weight",
+                                             .hf_keys = kKeys,
+                                             .own_hf_keys = {},
+                                             .hf_neutrals = {},
+                                             .build = build,
+                                             .class_tokens = 1,
+                                             .heads = kVitHeads,
+                                             .head_aliases = kVitAliases,
+                                             .head_prefixes = kHeadPrefixes,
+                                             .skips = skips,
+                                             .renamed = renamed,
+                                             .module_name = module_name});
 
 const ModelDef kDeit = [] {
   ModelDef def = kVit;
