@@ -28,6 +28,8 @@ constexpr Key kKeys[] = {
      [](auto& to, const auto& set) { to.activation_group = set.activation_group; }},
     {"recipe.saved_attention",
      [](auto& to, const auto& set) { to.saved_attention = set.saved_attention; }},
+    {"recipe.scale_rounding",
+     [](auto& to, const auto& set) { to.scale_rounding = set.scale_rounding; }},
     {"recipe.activation_scale",
      [](auto& to, const auto& set) { to.quantizes_linear_outputs = set.quantizes_linear_outputs; }},
     {"recipe.block_scale", [](auto& to, const auto& set) { to.block_scale = set.block_scale; }},

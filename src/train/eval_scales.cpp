@@ -38,6 +38,7 @@ RecipeOptions forward_options(const ModelSource& source, const std::string& reci
   result.compute = of_run.compute;
   result.activation_group = of_run.activation_group;
   result.saved_attention = of_run.saved_attention;
+  result.scale_rounding = of_run.scale_rounding;
   result.block_scale = of_run.block_scale;
   result.mx_rule = of_run.mx_rule;
   result.accumulation = of_run.accumulation;

@@ -130,7 +130,10 @@ std::string options_text(const ModelSource& source) {
                   dtype_text(options.activations), enum_name(options.forward_reads),
                   options.quantizes_linear_outputs, options.tf32, enum_name(options.block_scale),
                   static_cast<int>(options.mx_rule), static_cast<int>(source.stored));
-  if (options.activation_group != 16) text += fmt::format("{}\n", options.activation_group);
+  if (options.scale_rounding != ScaleRounding::predicted)
+    text += fmt::format("{}\n", enum_name(options.scale_rounding));
+  if (options.activation_group != RecipeOptions().activation_group)
+    text += fmt::format("{}\n", options.activation_group);
   if (options.saved_attention != SavedAttention::wide)
     text += fmt::format("{}\n", enum_name(options.saved_attention));
   if (options.accumulation) text += fmt::format("{}\n", enum_name(*options.accumulation));
