@@ -131,7 +131,7 @@ class CompiledGraph {
   std::map<std::string, ScaledArray> scaled(const std::map<std::string, ScaledArray>& inputs);
 
   // Called for each value that the function names to debug(), in their order, before results are
-  // returned. Without it, such values are not read.
+  // returned. Without it, such values are dropped.
   using Debug = std::function<void(const std::string& name, const ScaledArray& array)>;
   void on_debug(Debug debug);
 

@@ -11,15 +11,11 @@
 namespace octet {
 namespace {
 
-bool lasts(const GraphInput& input) {
-  return is_kept(input.kind);
-}
-
 // The inputs that keep their values between calls, as a graph of their own.
 Graph lasting_inputs(const Graph& graph) {
   Graph kept;
   for (const GraphInput& input : graph.inputs) {
-    if (!lasts(input)) continue;
+    if (!is_kept(input.kind)) continue;
     kept.inputs.push_back(input);
     kept.inputs.back().value = static_cast<ValueId>(kept.values.size());
     kept.values.push_back({.type = graph.type(input.value)});

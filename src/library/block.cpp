@@ -1,8 +1,5 @@
 #include "library/block.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "base/error.h"
 
 namespace octet {
@@ -91,7 +88,7 @@ void BoundBlock::run(std::span<std::byte* const> inputs, std::span<std::byte* co
     step.launch({.operands = operands_, .results = results_, .scratch = address(step.scratch)});
   }
   for (const Copy& copy : copies_)
-    std::memcpy(outputs[copy.output], address(copy.from), static_cast<size_t>(copy.bytes));
+    machine.device().copy_within(outputs[copy.output], address(copy.from), copy.bytes);
 }
 
 Block::Block(const BlockSource& source, std::shared_ptr<BlockMachine> machine)

@@ -20,6 +20,7 @@ class BlockMachine {
   explicit BlockMachine(Backend backend) : backend_(std::move(backend)) {}
 
   Catalogue& catalogue() { return *backend_.catalogue; }
+  Device& device() { return *backend_.device; }
   CallLock::Held enter() { return lock_.enter("block"); }
   // At least so many bytes, for the caller that entered; contents are undefined.
   std::byte* workspace(int64_t bytes);

@@ -8,6 +8,7 @@
 #include "compile/compose.h"
 #include "compile/lower.h"
 #include "ir/builder.h"
+#include "ir/ops/common.h"
 #include "ir/verify.h"
 #include "passes/autodiff.h"
 #include "passes/driver.h"
@@ -22,10 +23,6 @@ namespace octet {
 namespace {
 
 constexpr std::string_view kLoss = "loss";
-
-std::string name_of(std::string_view prefix, std::string_view name) {
-  return std::string(prefix) + std::string(name);
-}
 
 void check(const BlockSource& source) {
   for (const std::string& name : source.wanted) {
@@ -44,12 +41,10 @@ Graph with_loss(const Graph& source) {
   Builder b(graph);
   ValueId loss = kNoValue;
   for (const GraphOutput& output : source.outputs) {
-    const Shape shape = graph.type(output.value).shape;
-    Shape axes(shape.size());
-    for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int64_t>(i);
-    const ValueId dy =
-        b.input(InputKind::batch, name_of(kOutputGradient, output.name), graph.type(output.value));
-    const ValueId term = b.reduce_sum(b.mul(output.value, dy), axes);
+    const size_t rank = graph.type(output.value).shape.size();
+    const ValueId dy = b.input(InputKind::batch, fmt::format("{}{}", kOutputGradient, output.name),
+                               graph.type(output.value));
+    const ValueId term = b.reduce_sum(b.mul(output.value, dy), ops::iota_axes(rank));
     loss = loss == kNoValue ? term : b.add(loss, term);
   }
   b.output(std::string(kLoss), loss);

@@ -26,9 +26,8 @@ struct BlockSource {
 };
 
 // Lowered. Inputs and outputs by name; what is not named here is an input or output of the source.
-//   forward   ->   "kept.I.ORIGIN"   what the backward pass reads: the I-th of them, counted from
-//   0;
-//                                    ORIGIN is the module that made it
+//   forward   ->   "kept.I.ORIGIN"   what the backward pass reads, the I-th from 0; ORIGIN is the
+//                                    module that made it
 //   backward  <-   "kept.I.ORIGIN", "d.OUTPUT": of each output, hidden ones too
 //             ->   "grad:INPUT"
 // "forward_flag", "backward_flag" (bool): that a quantizer met NaN or infinity; absent where

@@ -198,12 +198,7 @@ GraphFunction GraphFunction::passes(const std::vector<std::string>& names) const
 
 GraphFunction GraphFunction::scalify(const ScalifySettings& settings) const {
   const Graph& graph = state_->graph;
-  Scalified scalified =
-      octet::scalify(graph, scalify_options(graph, {.rounding = settings.rounding,
-                                                    .input_rms = settings.input_rms,
-                                                    .input_scales = settings.input_scales,
-                                                    .scaled_inputs = settings.scaled_inputs,
-                                                    .scaled_outputs = settings.scaled_outputs}));
+  Scalified scalified = octet::scalify(graph, scalify_options(graph, settings));
   GraphFunction result;
   result.state_ = std::make_shared<State>(State{.graph = std::move(scalified.graph),
                                                 .scales = std::move(scalified.scale),
@@ -219,10 +214,7 @@ int GraphFunction::scale(GraphValue value) const {
 }
 
 int GraphFunction::scale(const std::string& output) const {
-  const GraphOutput* found = state_->graph.find_output(output);
-  if (found == nullptr)
-    throw Error(ErrorCode::invalid_argument, "'{}' is no output of the graph", output);
-  return scale(GraphValue{found->value});
+  return scale(output_value(output));
 }
 
 GraphArray ScaledArray::value() const {

@@ -71,7 +71,7 @@ std::set<std::string> scaled_names(std::string_view what, const std::vector<std:
 
 }  // namespace
 
-ScalifyOptions scalify_options(const Graph& graph, const ScaleSettings& settings) {
+ScalifyOptions scalify_options(const Graph& graph, const ScalifySettings& settings) {
   const auto is_real_input = [&](const std::string& name) {
     const GraphInput* input = graph.find_input(name);
     return input != nullptr && is_float(graph.type(input->value).dtype);

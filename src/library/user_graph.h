@@ -2,12 +2,12 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ir/graph.h"
+#include "octet/graph.h"
 #include "passes/scalify/scalify.h"
 
 namespace octet {
@@ -25,16 +25,9 @@ void expect_value(const Graph& graph, ValueId value, std::string_view what);
 
 void erase_output(Graph& graph, const std::string& name);
 
-// What users say of scales; octet/graph.h has the same fields.
-struct ScaleSettings {
-  std::string rounding = "predicted";
-  std::map<std::string, double> input_rms = {};
-  std::map<std::string, int> input_scales = {};
-  std::vector<std::string> scaled_inputs = {}, scaled_outputs = {};
-};
 // Throws Error{invalid_argument} for a rounding that is none, names that are no inputs or outputs,
 // and those of a scale that the graph has already.
-ScalifyOptions scalify_options(const Graph& graph, const ScaleSettings& settings);
+ScalifyOptions scalify_options(const Graph& graph, const ScalifySettings& settings);
 
 // x rebalanced by the factor of the call before (ir/custom_scale.h).
 ValueId delayed_rescale(Graph& graph, ValueId x, const std::string& site, const std::string& norm,

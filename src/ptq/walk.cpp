@@ -121,7 +121,6 @@ void ModelWalk::repeat_over_padding(ValueId id, const Batch& batch,
 
 FakeQuantizeInputs ModelWalk::take_of(const Graph& piece, const FakeQuantizeInputs& inputs) {
   FakeQuantizeInputs here{.residuals = inputs.residuals};
-  later_.insert(inputs.linears.begin(), inputs.linears.end());
   for (const GraphInput& input : piece.inputs) {
     if (auto found = later_.extract(input.name)) here.linears.insert(std::move(found));
   }
@@ -130,6 +129,7 @@ FakeQuantizeInputs ModelWalk::take_of(const Graph& piece, const FakeQuantizeInpu
 
 void ModelWalk::run_to(NodeId node, std::span<const ValueId> wanted,
                        const FakeQuantizeInputs& inputs) {
+  later_.insert(inputs.linears.begin(), inputs.linears.end());
   if (node <= next_) return;
   std::set<ValueId> kept;
   for (NodeId n = next_; n < node; ++n) {

@@ -68,8 +68,8 @@ std::vector<float> store_and_load(const StateForm& form, Moment moment, int64_t 
                             .math = MathMode::fast};
   const bool is_stored = !form.how.is_companded && form.how.ratio == 0;
   if (is_stored) return store_and_load(coding, group, x);
-  const RangeThresholds thresholds =
-      make_range_thresholds(form.how.is_companded ? kPackageRatio : form.how.ratio);
+  RangeThresholds thresholds{};
+  if (!form.how.is_companded) thresholds = make_range_thresholds(form.how.ratio);
   std::vector<float> result(x.size());
   for (size_t first = 0; first < x.size(); first += static_cast<size_t>(group)) {
     const auto part = x.subspan(first, std::min(static_cast<size_t>(group), x.size() - first));

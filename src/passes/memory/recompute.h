@@ -3,10 +3,9 @@
 // none:  8-bit data of weights alone, which are quantized again from the weights; and the places of
 //        windows that are cut from a picture, which are cut again: of a depthwise convolution and
 //        of a pooling they would be as many pictures as a window has places.
-// cheap: also where a backward node of a layer reads a forward result of an op that is cheap
-// (norms,
-//   gated activations, GELU, quantizers with a given scale), the op is repeated right before the
-//   first such node, from operands that are kept anyway or are repeated themselves; and whole
+// cheap: also where a backward node of a layer reads a forward result of a cheap op, the op
+//   is repeated right before the first such node, from operands that are kept anyway or are
+//   repeated themselves: norms, gated activations, GELU, quantizers with a given scale, and whole
 //   windows, the unfolded pictures that a convolution's GEMMs read. Statistics (1/rms, log-sum-exp)
 //   and scales are kept: they are small.
 // full: every forward result of the layer but scalars (scales) is repeated, from the layer's input.

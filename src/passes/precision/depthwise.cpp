@@ -50,8 +50,7 @@ ValueId Windows::of(ValueId operand, ValueId source, ValueId value) {
   const Node& node = *from.producer(operand);
   const ValueId whole = of(node.operands.front(), source, value);
   Builder& b = rewriter_.builder();
-  return cut_[{operand, value}] =
-             b.emit_typed(node.op, node.attrs, {whole}, {from.type(operand).dtype})[0];
+  return at->second = b.emit_typed(node.op, node.attrs, {whole}, {from.type(operand).dtype})[0];
 }
 
 }  // namespace octet

@@ -132,7 +132,7 @@ class PictureStorer {
     const ValueId value = way == Way::stored ? dequantized(id)
                                              : b_.emit_typed(node.op, node.attrs, operands,
                                                              result_types(from, node))[0];
-    return again_[{id, reader.layer}] = value;
+    return at->second = value;
   }
 
   struct Stored {
@@ -163,9 +163,7 @@ bool stores_pictures(const Graph& graph) {
 
 Graph store_pictures(const Graph& graph, const StoreGroupsOptions& options) {
   CHECK(graph.phase == Phase::typed);
-  const auto is_of_layer = [](const Node& node) { return node.tag.layer >= 0; };
-  if (options.forward_reads == ForwardReads::stored &&
-      std::ranges::any_of(graph.nodes, is_of_layer)) {
+  if (options.forward_reads == ForwardReads::stored) {
     throw Error(ErrorCode::invalid_argument,
                 "recipe.forward_reads: expected unquantized for a network whose layers have no "
                 "norm or activation of their own (batch norm and ReLU), got stored");
