@@ -65,6 +65,7 @@ class Translations {
 
   // What a model writes about a file's sources, beside their targets.
   std::vector<ScoredText> of(const std::string& file, ModelSource source) {
+    warn_of_measured_batches(log_, source.recipe, call_.batch);
     const std::vector<TextRecord> records = read_pairs(file, source, call_.flags.limit, log_);
     std::vector<std::string> texts;
     texts.reserve(records.size());
@@ -128,12 +129,12 @@ void run_translation_tasks(const EvalTasksCall& call, const std::vector<ModelSou
   expect_tokenizer(source);
   Translations translations(call, options);
   std::vector<OrderedJson> rows;
-  std::map<std::pair<std::string, std::string>, std::vector<ScoredText>> known;
+  std::map<std::pair<std::string, size_t>, std::vector<ScoredText>> known;  // by file and source
   for (const std::string& task : call.tasks) {
     const Measure measure = measure_of(task).value();
-    for (const ModelSource& one : sources) {
-      warn_of_measured_batches(make_log(options), one.recipe, call.batch);
-      const auto [at, is_new] = known.try_emplace({measure.file, one.recipe});
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const ModelSource& one = sources[i];
+      const auto [at, is_new] = known.try_emplace({measure.file, i});
       if (is_new) at->second = translations.of(measure.file, one);
       rows.push_back({{"task", task},
                       {"recipe", one.recipe},

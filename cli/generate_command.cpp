@@ -129,6 +129,11 @@ void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
                 flags.chat ? "--chat" : "--prompt");
   }
   if (!flags.sources.empty()) return run_sources(flags, options);
+  if (flags.beams > 0 || flags.length_penalty || flags.early_stopping || flags.source_prefix) {
+    throw Error(ErrorCode::invalid_argument,
+                "--beams, --length-penalty, --early-stopping, --source-prefix: expected them with "
+                "--sources, got none");
+  }
   if (flags.chat) return run_chat(flags, options);
   if (!flags.prompts.empty()) return run_prompts(flags, options);
   run_prompt(flags, options);

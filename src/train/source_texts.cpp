@@ -114,7 +114,8 @@ SourceTexts::SourceTexts(const Files& files, const RunConfig& config, const Mode
 
 std::vector<TextRecord> SourceTexts::read(const std::vector<std::string>& paths,
                                           LeftOut& left_out) const {
-  const bool is_train = paths == config_.data.train;
+  const bool is_train =
+      &paths == &config_.data.train;  // what is validated on may be the same files
   const std::vector<std::string>& targets =
       is_train ? config_.data.targets : config_.data.val_targets;
   if (targets.empty())

@@ -54,6 +54,11 @@ void add_formats(const LinearFormats& linears, Facts& facts) {
   if (linears.dy.quantized) facts.gradients.push_back(linears.dy);
 }
 
+// Sources and targets, where a model that translates is not given text with spans left out.
+bool reads_pairs(const Facts& f) {
+  return f.translates && !f.has_arrays && f.config.data.spans.share == 0;
+}
+
 Facts facts_of(const RunConfig& config, const ModelSpec& spec) {
   Facts facts{.config = config, .recipe = find_recipe(config.recipe.base)};
   for (const WeightedLoss& one : run_losses(config, spec)) facts.losses.push_back(one.name);
@@ -62,7 +67,7 @@ Facts facts_of(const RunConfig& config, const ModelSpec& spec) {
   facts.has_labels =
       facts.reads_text && !facts.has_arrays && text_label_of(RunInputs(config, spec)).has_value();
   facts.translates = model_def(spec.kind).translates;
-  facts.has_labels = facts.has_labels || (facts.translates && !facts.has_arrays);
+  facts.has_labels = facts.has_labels || reads_pairs(facts);
   add_formats(facts.recipe.linears, facts);
   for (const LinearOverride& line : recipe_options(config).overrides)
     add_formats(apply_overrides({.quantized = false}, {line}), facts);
@@ -159,14 +164,18 @@ constexpr Need kNeeds[] = {
     {"data.tokenizer", "a model that reads text", [](const Facts& f) { return f.reads_text; }},
     {"data.document_separator", "text",
      [](const Facts& f) { return f.reads_text && !f.has_arrays; }},
-    {"data.too_long", "data.pack, data.chat.template or a model that translates",
+    {"data.too_long", "data.pack, data.chat.template or pairs of a model that translates",
      [](const Facts& f) {
-       return f.config.data.pack || has_conversations(f.config) || f.translates;
+       return f.config.data.pack || has_conversations(f.config) || reads_pairs(f);
      }},
-    {"data.spans.", "a model that translates", [](const Facts& f) { return f.translates; }},
-    {"data.targets", "a model that translates", [](const Facts& f) { return f.translates; }},
-    {"data.val_targets", "a model that translates", [](const Facts& f) { return f.translates; }},
-    {"data.source_prefix", "a model that translates", [](const Facts& f) { return f.translates; }},
+    {"data.spans.share", "text of a model that translates",
+     [](const Facts& f) { return f.translates && !f.has_arrays; }},
+    {"data.spans.length", "data.spans.share of a model that translates",
+     [](const Facts& f) { return f.translates && f.config.data.spans.share > 0; }},
+    {"data.targets", "pairs of a model that translates", reads_pairs},
+    {"data.val_targets", "data.val of a model that translates pairs",
+     [](const Facts& f) { return reads_pairs(f) && !f.config.data.val.empty(); }},
+    {"data.source_prefix", "pairs of a model that translates", reads_pairs},
     {"model.source_seq", "a model that translates", [](const Facts& f) { return f.translates; }},
     {"data.text_end", "data.chat.template",
      [](const Facts& f) { return has_conversations(f.config); }},
@@ -176,6 +185,8 @@ constexpr Need kNeeds[] = {
      [](const Facts& f) { return f.loss("contrastive") && !f.has_arrays; }},
     {"data.fields.partners", "the loss contrastive",
      [](const Facts& f) { return f.loss("contrastive") && !f.has_arrays; }},
+    {"data.fields.label", "texts with labels",
+     [](const Facts& f) { return f.has_labels && !f.translates; }},
     {"data.fields.", "texts with labels", [](const Facts& f) { return f.has_labels; }},
     {"data.mask.share", "the loss masked_token, of text",
      [](const Facts& f) { return f.loss("masked_token") && !f.has_arrays; }},

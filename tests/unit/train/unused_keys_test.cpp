@@ -67,6 +67,7 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
       {"data.source_prefix=x", {"model.kind=t5"}},
       {"data.targets=[x]", {"model.kind=t5"}},
       {"data.spans.share=0.2", {"model.kind=t5"}},
+      {"data.spans.length=5", {"model.kind=t5", "data.spans.share=0.2"}},
       {"model.source_seq=32", {"model.kind=marian"}},
       {"train.contrastive_temperature=0.1", pairs},
       {"train.pairwise_beta=0.2", {"train.loss=pairwise"}},
