@@ -224,14 +224,24 @@ std::string models_text(const std::vector<std::string>& names) {
 }  // namespace
 
 std::string_view positions_text(const ModelDef& model) {
+  if (model.is_convolutional) return "none";
   constexpr std::string_view kNames[] = {"rotary", "learned", "relative", "sinusoidal"};
   return kNames[static_cast<size_t>(model.positions)];
 }
 
 std::string_view mlp_text(const ModelDef& model) {
+  if (model.is_convolutional) return "none";
   if (model.mlp == MlpKind::chosen)
     return model.positions == Positions::relative ? "ReLU or GEGLU" : "Swish, ReLU or GELU";
-  return model.mlp == MlpKind::gated ? "SwiGLU" : "GELU";
+  const bool is_gated = model.mlp == MlpKind::gated;
+  const HfKey* key = find_hf_key(model, "mlp_act");
+  const bool is_said = key != nullptr && key->absent.has_value();
+  const auto act = is_said    ? static_cast<MlpAct>(*key->absent)
+                   : is_gated ? MlpAct::silu
+                              : MlpAct::gelu_tanh;
+  if (act == MlpAct::relu2) return "squared ReLU";
+  if (!is_gated) return "GELU";
+  return act == MlpAct::silu ? "SwiGLU" : "GEGLU";
 }
 
 std::string models_markdown() {
@@ -241,11 +251,9 @@ std::string models_markdown() {
   for (const ModelDef* model : all_models()) {
     std::vector<std::string> own;
     for (const HfKey& key : model->own_hf_keys) own.push_back(code(key.key));
-    const std::string_view positions = positions_text(*model), mlp = mlp_text(*model);
-    const std::string parts =
-        model->is_convolutional ? "none | none" : fmt::format("{} | {}", positions, mlp);
-    page += fmt::format("| {} | {} | {} | {} |\n", code(model->name), code(model->architecture),
-                        parts, joined(own));
+    page +=
+        fmt::format("| {} | {} | {} | {} | {} |\n", code(model->name), code(model->architecture),
+                    positions_text(*model), mlp_text(*model), joined(own));
   }
   page += kEncoders;
   for (const ModelDef* model : all_models()) {
