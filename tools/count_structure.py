@@ -26,7 +26,6 @@ LIMITS = {"op lists": 0, "op cases": 9, "op chains": 5, "op masks": 0, "lonely f
 
 LEAST_LINES, LEAST_CHARACTERS = 6, 160
 NO_CODE = re.compile(r"^(?:[{}()\[\];,]*|#.*|using .*|namespace .*|//.*|\}  // namespace.*|(?:public|private|protected|default):|else|break;|return;)$")
-OP = r"(?:OpCode::)?[a-z]\w*"
 OP_LISTS = [re.compile(r"\bOpCode\s+\w+\[\d*\]\s*=?\s*\{"), re.compile(r"(?:set|vector|array|map)<OpCode(?:, \w+)*>\s+\w+\s*=?\s*\{"),
             re.compile(r"\{\s*OpCode::\w+\s*,\s*OpCode::\w+\s*,\s*OpCode::\w+"), re.compile(r"\busing enum OpCode\b")]
 OP_CHAIN = re.compile(r"[=!]= OpCode::\w+\b(?:[^;{}]*?[=!]= OpCode::\w+\b){2,}")

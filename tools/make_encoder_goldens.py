@@ -191,11 +191,11 @@ def make(name):
                 one.copy_(torch.rand_like(one) + 0.5)
     if name.endswith("_untied"):  # transformers 5 ties the head, unless a file holds one of its own
         model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
-    if config.is_encoder_decoder:
-        given, inputs = source_inputs(config, fields)
-    elif "image_size" in fields:
+    if "image_size" in fields:
         pixels = torch.randn(BATCH, 3, fields["image_size"], fields["image_size"])
         given, inputs = {"pixel_values": pixels}, {"pixels": pixels}
+    elif config.is_encoder_decoder:
+        given, inputs = source_inputs(config, fields)
     else:
         given, inputs = text_inputs(config)
     result = model(pixels) if name in TORCHVISION else model(**given)

@@ -4,6 +4,7 @@ import json
 import shutil
 
 from papers_cnn_entries import CNN_BUDGETS, CNN_METHODS, CNN_RECIPES
+from papers_tasks import mapping, of_line
 
 TRAIN, TEST = "images/cifar10/train_jpeg.pack", "images/cifar10/test_jpegdecoded.bin.xz"
 METRICS = ("acc", "top5", "cross_entropy")
@@ -11,10 +12,6 @@ METRICS = ("acc", "top5", "cross_entropy")
 RESNET_20 = {"model_type": "resnet", "cifar": True, "image_size": 32, "embedding_size": 16, "depths": [3, 3, 3], "hidden_sizes": [16, 32, 64],
              "layer_type": "basic", "num_labels": 10}
 PICTURES = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
-
-
-def mapping(**keys):
-    return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
 
 
 def network(bench, kind, recipe, seed):
@@ -36,10 +33,7 @@ def train_cnn(bench, entry, seed):
     for recipe in (entry.baseline, *entry.variants):
         line = json.loads(bench.run("eval", "--json", "--model", network(bench, kind, recipe, seed), "--tasks", "cifar10", "--task-data",
                                     bench.need("images"), "--batch", 100, "--limit", CNN_BUDGETS[bench.budget]["pictures"]))[0]
-        for name in METRICS:
-            if name in line:
-                error = line.get("stderr") if name == "acc" else None
-                yield recipe, name, float(line[name]), None if error is None else float(error), int(line["n"])
+        yield from of_line(recipe, line, METRICS)
 
 
 def public_network(bench):
@@ -60,13 +54,7 @@ def ptq_cnn(bench, entry, seed):
         shutil.rmtree(out, ignore_errors=True)
         line = json.loads(bench.run("ptq", "--json", "--model", model, *CNN_METHODS[method].split(), "--calib", bench.need(TRAIN), "--samples", 64,
                                     "--eval", bench.need(TEST), "--batch", 50, "--limit", CNN_BUDGETS[bench.budget]["pictures"], "--out", out))
-        line = line["models"][0]
-        for metric in METRICS:
-            for part in ("before", "after", "change"):
-                name = f"{metric}_{part}"
-                if name in line:
-                    error = line.get(name + "_se")
-                    yield method, name, float(line[name]), None if error is None else float(error), int(line["rows"])
+        yield from of_line(method, line["models"][0], [f"{metric}_{part}" for metric in METRICS for part in ("before", "after", "change")])
         shutil.rmtree(out)
 
 

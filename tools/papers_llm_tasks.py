@@ -8,15 +8,12 @@ import shutil
 from pathlib import Path
 
 from papers_llm_entries import LLM_BUDGETS, LLM_METHODS, LLM_RECIPES
+from papers_tasks import mapping
 
 ROOT = Path(__file__).resolve().parents[1]
 VALIDATION = "text/wiki_en/wiki_val_00.txt"
 OTHER_TEXT = "text/books/books_val_00.txt"
 LIMIT_GIB = 80  # of the GPU for which COAT's table 7 looks for the largest batch
-
-
-def mapping(**keys):
-    return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
 
 
 def wiki(bench):
@@ -120,13 +117,12 @@ def train_scalify(bench, entry, seed):
     train = sizes["gpt2_train"]
     for variant in (entry.baseline, *entry.variants):
         out = bench.work / f"scalify-{variant[1:]}-{seed}"
-        if not out.exists():
-            keys = {**{f"model.{key}": value for key, value in sizes["gpt2"].items()}, "train.steps": train["steps"], "train.batch": train["batch"],
-                    "train.eval_every": train["steps"], "train.eval_bytes": 131072, "train.save_every": 0, "optim.lr": train["lr"],
-                    "optim.warmup": train["steps"] // 6, "data.train": f"[{wiki(bench)}]", "data.val": f"[{bench.need(VALIDATION)}]",
-                    "data.tokenizer": bench.need("tokenizers/gpt2"), "data.sampling": "random", "out": out}
-            sets = [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
-            bench.run("train", ROOT / f"recipes/scalify/gpt2-168m-{variant[1:]}.yaml", "--seed", seed, *sets)
+        keys = {**{f"model.{key}": value for key, value in sizes["gpt2"].items()}, "train.steps": train["steps"], "train.batch": train["batch"],
+                "train.eval_every": train["steps"], "train.eval_bytes": 131072, "train.save_every": 0, "optim.lr": train["lr"],
+                "optim.warmup": train["steps"] // 6, "data.train": f"[{wiki(bench)}]", "data.val": f"[{bench.need(VALIDATION)}]",
+                "data.tokenizer": bench.need("tokenizers/gpt2"), "data.sampling": "random", "out": out}
+        sets = [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
+        bench.trained(out, ROOT / f"recipes/scalify/gpt2-168m-{variant[1:]}.yaml", seed, *sets)
         yield from train_figures(variant, out)
 
 

@@ -72,11 +72,16 @@ class Bench:
         lines = [f"{key}: {keys}" for key, keys in sections.items()]
         config = self.work / f"{out.name}.yaml"
         config.write_text("\n".join([*lines, f"recipe: {text}", f"out: {out}"]) + "\n", encoding="utf-8")
-        try:
-            self.run("train", config, "--seed", seed)
-        except Skipped:
-            shutil.rmtree(out, ignore_errors=True)
-            raise
+        return self.trained(out, config, seed)
+
+    def trained(self, out, config, seed, *flags):
+        """The run's folder; trained once, and not there where training failed."""
+        if not out.exists():
+            try:
+                self.run("train", config, "--seed", seed, *flags)
+            except Skipped:
+                shutil.rmtree(out, ignore_errors=True)
+                raise
         return out
 
     def vit(self, recipe, seed):
@@ -147,13 +152,7 @@ def train_vit(bench, entry, seed):
 def quantized(bench, entry, run, calib, test, metrics, limit=0):
     for method in entry.variants:
         line, folder = bench.quantize(run, method, calib, test, limit)
-        for metric in metrics:
-            for part in ("before", "after", "change"):
-                name = f"{metric}_{part}"
-                if name not in line:
-                    continue
-                error = line.get(name + "_se")
-                yield method, name, float(line[name]), None if error is None else float(error), int(line["rows"])
+        yield from of_line(method, line, [f"{metric}_{part}" for metric in metrics for part in ("before", "after", "change")])
         shutil.rmtree(folder)
 
 
