@@ -2,8 +2,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/input_limits.h"
-#include "base/parse_text.h"
 #include "cli/generate_setup.h"
 #include "cli/generation_speed.h"
 #include "data/text_files.h"
@@ -13,9 +11,7 @@ namespace octet {
 namespace {
 
 std::vector<std::string> lines_of(const std::string& path) {
-  const std::string text = read_text_file(posix_files(), path, input_limits().max_unpacked_bytes);
-  std::vector<std::string> lines;
-  for (std::string_view rest = text; !rest.empty();) lines.emplace_back(take_line(rest));
+  std::vector<std::string> lines = read_text_lines(posix_files(), path);
   if (!lines.empty()) return lines;
   throw Error(ErrorCode::bad_data, "[generate] {}: expected a line at least, got none", path);
 }

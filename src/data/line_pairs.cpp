@@ -5,8 +5,6 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/input_limits.h"
-#include "base/parse_text.h"
 #include "data/text_files.h"
 
 namespace octet {
@@ -20,15 +18,8 @@ std::vector<TextRecord> read_line_pairs(const Files& files, const std::vector<st
   }
   std::vector<TextRecord> records;
   for (size_t i = 0; i < sources.size(); ++i) {
-    const auto lines = [&](const std::string& path) {
-      const std::string text = read_text_file(files, path, input_limits().max_unpacked_bytes);
-      if (!is_readable_text(text))
-        throw Error(ErrorCode::bad_data, "[data] {}: expected UTF-8 text", path);
-      std::vector<std::string> all;
-      for (std::string_view rest = text; !rest.empty();) all.emplace_back(take_line(rest));
-      return all;
-    };
-    const std::vector<std::string> source = lines(sources[i]), target = lines(targets[i]);
+    const std::vector<std::string> source = read_text_lines(files, sources[i]),
+                                   target = read_text_lines(files, targets[i]);
     if (source.size() != target.size()) {
       throw Error(ErrorCode::bad_data, "[data] {}: expected as many lines as the {} of {}, got {}",
                   targets[i], source.size(), sources[i], target.size());

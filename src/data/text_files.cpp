@@ -3,6 +3,8 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/input_limits.h"
+#include "base/parse_text.h"
 #include "data/byte_stream.h"
 #include "text/unicode.h"
 
@@ -47,6 +49,15 @@ void add_files_under(const Files& files, const std::string& folder, FolderFiles&
       found.problems.push_back(fmt::format("[data] '{}' is left out: {}", path, error.what()));
     }
   }
+}
+
+std::vector<std::string> read_text_lines(const Files& files, const std::string& path) {
+  const std::string text = read_text_file(files, path, input_limits().max_unpacked_bytes);
+  if (!is_readable_text(text))
+    throw Error(ErrorCode::bad_data, "[data] {}: expected UTF-8 text", path);
+  std::vector<std::string> lines;
+  for (std::string_view rest = text; !rest.empty();) lines.emplace_back(take_line(rest));
+  return lines;
 }
 
 FolderFiles files_under(const Files& files, const std::string& folder) {

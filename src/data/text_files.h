@@ -20,6 +20,10 @@ std::string_view stripped(std::string_view text, std::string_view space = " \t\r
 // max_bytes, Error{device} where they do not fit into memory.
 std::string read_text_file(const Files& files, const std::string& path, uint64_t max_bytes);
 
+// The lines of a text, without their ends. Throws as read_text_file(), and Error{bad_data} where it
+// is not UTF-8 text.
+std::vector<std::string> read_text_lines(const Files& files, const std::string& path);
+
 struct FolderFiles {
   std::vector<std::string> paths;
   std::vector<std::string> problems;  // a line for each folder, FIFO or device that is left out

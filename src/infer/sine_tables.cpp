@@ -1,12 +1,11 @@
 #include "infer/sine_tables.h"
 
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "base/error.h"
-#include "formats/codec.h"
+#include "formats/arrays.h"
+#include "formats/table.h"
 #include "io/model_files.h"
 
 namespace octet {
@@ -20,20 +19,15 @@ double sine_at(int64_t position, int64_t column, int64_t width) {
   return column < half ? std::sin(angle) : std::cos(angle);
 }
 
-float number_at(const std::vector<std::byte>& bytes, Dtype dtype, size_t i) {
-  const auto size = static_cast<size_t>(dtype_bytes(dtype));
-  uint32_t code = 0;
-  std::memcpy(&code, bytes.data() + i * size, size);
-  return dtype == Dtype::f32 ? std::bit_cast<float>(code) : decode(dtype, code);
-}
-
 bool holds_sines(const ModelFiles& weights, const std::string& name, int64_t width) {
   constexpr double kBf16 = 0x1p-8;
   const StoredTensor& table = weights.at(name);
-  if (table.shape.size() != 2 || table.shape[1] != width || !table.dtype) return false;
-  const std::vector<std::byte> bytes = weights.read(name);
+  if (table.shape.size() != 2 || table.shape[1] != width || !table.dtype ||
+      !is_high_precision(*table.dtype))
+    return false;
+  const std::vector<float> values = decode_values(*table.dtype, weights.read(name));
   for (int64_t i = 0; i < table.shape[0] * width; ++i) {
-    const double got = number_at(bytes, *table.dtype, static_cast<size_t>(i));
+    const double got = values[static_cast<size_t>(i)];
     if (!(std::abs(got - sine_at(i / width, i % width, width)) <= kBf16)) return false;
   }
   return true;

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "base/utf8.h"
 #include "text/added_tokens.h"
+#include "text/normalizer.h"
 #include "text/tokenizer_files.h"
 #include "text/tokenizer_folder.h"
 
@@ -141,12 +141,7 @@ class MarianTokenizer : public Tokenizer {
 
   void encode_plain(const Processor& processor, std::string_view text,
                     std::vector<int32_t>& ids) const {
-    if (const size_t invalid = find_invalid_utf8(text); invalid != text.npos) {
-      throw Error(ErrorCode::bad_data,
-                  "[tokenizer] expected UTF-8, which this tokenizer normalizes, got byte 0x{:02X} "
-                  "at {}",
-                  static_cast<unsigned char>(text[invalid]), invalid);
-    }
+    check_utf8(text);
     const CodedText coded = split_code(text);
     const auto id_of = [&](std::string_view piece) {
       const int32_t id = pieces_.find(piece);

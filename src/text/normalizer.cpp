@@ -69,15 +69,6 @@ bool is_all_ascii(std::string_view text) {
   return bits < 0x80;
 }
 
-void check_utf8(std::string_view text) {
-  const size_t invalid = find_invalid_utf8(text);
-  if (invalid == text.npos) return;
-  throw Error(ErrorCode::bad_data,
-              "[tokenizer] expected UTF-8, which this tokenizer normalizes, got byte 0x{:02X} at "
-              "{}",
-              static_cast<unsigned char>(text[invalid]), invalid);
-}
-
 std::string step(const MapCharacters& map, std::string&& text, const Limits& limits) {
   if (!is_all_ascii(text)) check_utf8(text);
   std::string out, mapped;
@@ -99,6 +90,15 @@ std::string step(const std::shared_ptr<const UnicodeNormalizer>& form, std::stri
 }
 
 }  // namespace
+
+void check_utf8(std::string_view text) {
+  const size_t invalid = find_invalid_utf8(text);
+  if (invalid == text.npos) return;
+  throw Error(ErrorCode::bad_data,
+              "[tokenizer] expected UTF-8, which this tokenizer normalizes, got byte 0x{:02X} at "
+              "{}",
+              static_cast<unsigned char>(text[invalid]), invalid);
+}
 
 void Normalizer::add(NormalizerStep step) {
   if (steps_.size() == limits_.max_steps) {

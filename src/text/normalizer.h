@@ -52,4 +52,7 @@ class Normalizer {
   std::vector<NormalizerStep> steps_;
 };
 
+// Throws Error{bad_data} that names the first byte where it is not UTF-8.
+void check_utf8(std::string_view text);
+
 }  // namespace octet

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "text/byte_alphabet.h"
+#include "text/normalizer.h"
 #include "text/scored_vocabulary.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer_files.h"
@@ -225,12 +226,7 @@ class LibraryTokenizer : public Tokenizer {
   }
 
   void encode_plain(std::string_view text, bool is_first, std::vector<int32_t>& ids) const {
-    if (const size_t invalid = find_invalid_utf8(text); invalid != text.npos) {
-      throw Error(ErrorCode::bad_data,
-                  "[tokenizer] expected UTF-8, which this tokenizer normalizes, got byte 0x{:02X} "
-                  "at {}",
-                  static_cast<unsigned char>(text[invalid]), invalid);
-    }
+    check_utf8(text);
     std::vector<int> found;
     const Processor& processor = has_prefix(text, is_first) ? processor_ : bare_;
     const auto status = processor.Encode(text, &found);

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
+#include "text/unicode.h"
 
 namespace octet {
 namespace {
@@ -18,19 +20,8 @@ constexpr size_t kWordOrder = 4, kCharacterOrder = 6;
 // there is none.
 size_t n_space(std::string_view text) {
   if (text.empty()) return 0;
-  const auto at = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const unsigned c = at(0);
-  if ((c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20)) return 1;
-  if (c == 0xc2) return at(1) == 0x85 || at(1) == 0xa0 ? 2 : 0;
-  const unsigned pair = at(1) << 8 | at(2);
-  const bool is_space = (c == 0xe1 && pair == 0x9a80) ||                      // U+1680
-                        (c == 0xe2 && pair >= 0x8080 && pair <= 0x808a) ||    // U+2000 to U+200A
-                        (c == 0xe2 && (pair == 0x80a8 || pair == 0x80a9)) ||  // U+2028, U+2029
-                        (c == 0xe2 && (pair == 0x80af || pair == 0x819f)) ||  // U+202F, U+205F
-                        (c == 0xe3 && pair == 0x8080);                        // U+3000
-  return is_space ? 3 : 0;
+  const Character c = decode_utf8(text, 0);
+  return is_white_space(c.code) || (c.code >= 0x1c && c.code <= 0x1f) ? c.length : 0;
 }
 
 // Bytes of the character at the beginning of a text that is not empty.
