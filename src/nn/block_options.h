@@ -17,6 +17,9 @@ enum class MatrixUse : uint8_t { matrix, residual, embedding };
 // How Hugging Face stores a linear's weight: [out, in], or [in, out] (its Conv1D).
 enum class WeightLayout : uint8_t { out_in, in_out };
 enum class WithBias : uint8_t { no, yes };
+constexpr WithBias bias_if(bool has_bias) {
+  return has_bias ? WithBias::yes : WithBias::no;
+}
 
 // Which elements of a head are rotated together: i with i + d/2, or 2i with 2i + 1.
 enum class RotaryPairs : uint8_t { halves, neighbours };

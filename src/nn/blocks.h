@@ -102,7 +102,8 @@ class Blocks {
   // down(act(gate(x)) * up(x)), or down(act(up(x))): "mlp".
   ValueId mlp(ValueId x, const RotaryDecoder& decoder);
   ValueId activation(ValueId x, std::string_view origin);  // the spec's mlp_act
-  ValueId gelu(ValueId x, std::string_view origin);        // of the spec's kind
+  ValueId activation(ValueId x, std::string_view origin, MlpAct act);
+  ValueId gelu(ValueId x, std::string_view origin);  // of the spec's kind
   ValueId gelu(ValueId x, std::string_view origin, GeluKind kind);
   ValueId tanh(ValueId x, std::string_view origin);
   ValueId relu(ValueId x, std::string_view origin);

@@ -9,10 +9,6 @@
 namespace octet {
 namespace {
 
-WithBias bias_if(bool has_bias) {
-  return has_bias ? WithBias::yes : WithBias::no;
-}
-
 // Elements 0, 2, ... of each head, then 1, 3, ...
 ValueId halves_of_pairs(Builder& b, ValueId x, int64_t heads) {
   const Shape shape = b.shape(x);
@@ -168,7 +164,11 @@ ValueId Blocks::rotary_attention(ValueId x, const RotaryDecoder& decoder) {
 }
 
 ValueId Blocks::activation(ValueId x, std::string_view origin) {
-  switch (spec_.mlp_act) {
+  return activation(x, origin, spec_.mlp_act);
+}
+
+ValueId Blocks::activation(ValueId x, std::string_view origin, MlpAct act) {
+  switch (act) {
     case MlpAct::gelu_tanh:
       return gelu(x, origin, GeluKind::tanh);
     case MlpAct::gelu_erf:

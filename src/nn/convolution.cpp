@@ -322,13 +322,10 @@ Picture relu6(Blocks& b, const Picture& picture, std::string_view origin) {
   return {b.builder().minimum(above.x, most), picture.height, picture.width};
 }
 
-Picture joined(Blocks& b, const std::vector<Picture>& pictures, std::string_view origin) {
+Picture joined(Blocks& b, const Picture& one, const Picture& other, std::string_view origin) {
+  CHECK(one.height == other.height && one.width == other.width);
   b.module(origin);
-  ValueIds parts;
-  for (const Picture& one : pictures) parts.push_back(one.x);
-  const Picture& first = pictures.front();
-  return {parts.size() == 1 ? first.x : b.builder().concatenate(parts, 1), first.height,
-          first.width};
+  return {b.builder().concatenate({one.x, other.x}, 1), one.height, one.width};
 }
 
 Picture add(Blocks& b, const Picture& one, const Picture& other) {

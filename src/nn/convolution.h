@@ -59,8 +59,8 @@ Picture subsampled(Blocks& b, const Picture& picture, int64_t stride, int64_t n_
 
 Picture relu(Blocks& b, const Picture& picture, std::string_view origin);
 Picture relu6(Blocks& b, const Picture& picture, std::string_view origin);  // at most 6
-// The channels of all of them, one picture's after the other's.
-Picture joined(Blocks& b, const std::vector<Picture>& pictures, std::string_view origin);
+// The channels of one, then of the other.
+Picture joined(Blocks& b, const Picture& one, const Picture& other, std::string_view origin);
 Picture add(Blocks& b, const Picture& one, const Picture& other);
 
 // The mean of each picture's pixels: [B, C].

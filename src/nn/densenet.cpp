@@ -78,10 +78,6 @@ std::string renamed(const ModelSpec&, std::string_view stored) {
   return name;
 }
 
-WithBias bias_if(bool is_folded) {
-  return is_folded ? WithBias::yes : WithBias::no;
-}
-
 // What a layer adds, of the channels so far.
 Picture added(Blocks& b, const Picture& x) {
   const ModelSpec& spec = b.spec();
@@ -116,7 +112,7 @@ Outputs build(Blocks& b) {
   for (size_t s = 0; s < spec.depths.size(); ++s) {
     for (int64_t i = 0; i < spec.depths[s]; ++i) {
       b.enter(layer++, fmt::format("features.denseblock{}.denselayer{}.", s + 1, i + 1));
-      x = joined(b, {x, added(b, x)}, "concat");
+      x = joined(b, x, added(b, x), "concat");
     }
     if (s + 1 == spec.depths.size()) break;
     b.enter(layer++, fmt::format("features.transition{}.", s + 1));

@@ -28,7 +28,7 @@ constexpr HfKey kKeys[] = {
 
 ValueId self_attention(Blocks& b, ValueId x) {
   const int64_t heads = b.spec().heads, width = b.spec().head_dim;
-  const WithBias bias = b.spec().attention_bias ? WithBias::yes : WithBias::no;
+  const WithBias bias = bias_if(b.spec().attention_bias);
   const ValueId qkv = b.split_rows(
       b.linear(x, "attention.query_key_value", 3 * heads * width, {.bias = bias}), heads);
   const auto part = [&](int64_t i) { return b.join_rows(b.columns(qkv, i * width, width), heads); };

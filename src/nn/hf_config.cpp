@@ -26,9 +26,6 @@ std::string name_here(const ModelDef& def, std::string_view field) {
   return key == nullptr ? std::string(field) : without_object(key->key);
 }
 
-// Of rotary positions that differ by layer_types: the objects below, with those of `rope/` in the
-// first.
-
 // The keys of a model that are read or must be neutral; "rope/..." as in the lists.
 std::vector<HfNeutral> neutrals_of(const ModelDef& def) {
   std::vector<HfNeutral> neutrals(def.hf_neutrals.begin(), def.hf_neutrals.end());

@@ -89,17 +89,8 @@ ValueId attended(Blocks& b, ValueId x, ValueId read, const std::string& path,
 }
 
 ValueId activated(Blocks& b, ValueId x) {
-  constexpr std::string_view kOrigin = "activation_fn";
-  switch (b.spec().activation) {
-    case PlainActivation::relu:
-      return b.relu(x, kOrigin);
-    case PlainActivation::gelu:
-      return b.gelu(x, kOrigin, GeluKind::erf);
-    case PlainActivation::swish:
-      break;
-  }
-  b.module(kOrigin);
-  return b.builder().mul(x, b.builder().unary(OpCode::logistic, x));
+  constexpr MlpAct kActs[] = {MlpAct::silu, MlpAct::relu, MlpAct::gelu_erf};  // by PlainActivation
+  return b.activation(x, "activation_fn", kActs[static_cast<size_t>(b.spec().activation)]);
 }
 
 ValueId feed_forward(Blocks& b, ValueId x) {

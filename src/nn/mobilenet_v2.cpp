@@ -131,7 +131,7 @@ Picture convolved(Blocks& b, const Picture& x, std::string_view module, const Co
                            .padding = (c.kernel - 1) / 2 * c.dilation,
                            .dilation = c.dilation,
                            .groups = c.groups,
-                           .bias = spec.folded_norms ? WithBias::yes : WithBias::no,
+                           .bias = bias_if(spec.folded_norms),
                            .border = spec.tf_padding ? Border::same : Border::given});
   if (!spec.folded_norms) y = batch_norm(b, y, norm_behind(path));
   return c.behind == Behind::relu6 ? relu6(b, y, fmt::format("{}.activation", module)) : y;

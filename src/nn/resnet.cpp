@@ -43,6 +43,10 @@ constexpr int64_t kReduction = 4, kUsualWidth = 64;
 bool has_torchvision_names(const ModelSpec& spec) {
   return spec.groups != 1 || spec.width_per_group != kUsualWidth;
 }
+// Names of torchvision, or of the files for CIFAR.
+bool has_short_names(const ModelSpec& spec) {
+  return spec.cifar || has_torchvision_names(spec);
+}
 
 void fill(ModelSpec& full) {
   constexpr int64_t kTooWide = 1 << 17;  // which the field's bounds refuse
@@ -101,7 +105,7 @@ std::string renamed_block(std::string_view rest) {
 std::string renamed(const ModelSpec& spec, std::string_view stored) {
   constexpr std::string_view kStage = "layer";
   const auto behind = [&](std::string_view prefix) { return stored.substr(prefix.size()); };
-  if (spec.cifar || has_torchvision_names(spec))
+  if (has_short_names(spec))
     return std::string(stored.starts_with("module.") ? behind("module.") : stored);
   if (stored.starts_with("embedder.") || stored.starts_with("encoder."))
     return fmt::format("resnet.{}", stored);
@@ -136,7 +140,7 @@ Picture convolved(Blocks& b, const Picture& x, std::string_view path, const Conv
                                  .stride = c.stride,
                                  .padding = c.kernel / 2,
                                  .groups = c.groups,
-                                 .bias = is_folded ? WithBias::yes : WithBias::no});
+                                 .bias = bias_if(is_folded)});
   return is_folded ? y : batch_norm(b, y, norm_behind(path));
 }
 
@@ -159,7 +163,7 @@ std::vector<Convolved> convolutions_of(const ModelSpec& spec, int64_t n_out, int
 
 Picture block(Blocks& b, const Picture& x, int64_t n_out, int64_t stride) {
   const std::vector<Convolved> all = convolutions_of(b.spec(), n_out, stride);
-  const bool is_short = b.spec().cifar || has_torchvision_names(b.spec());
+  const bool is_short = has_short_names(b.spec());
   Picture y = x;
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string path =
@@ -173,7 +177,7 @@ Picture block(Blocks& b, const Picture& x, int64_t n_out, int64_t stride) {
 Picture first_convolution(Blocks& b) {
   const ModelSpec& spec = b.spec();
   const Picture pixels = picture_of(b, b.input("pixels"));
-  const bool is_short = spec.cifar || has_torchvision_names(spec);
+  const bool is_short = has_short_names(spec);
   b.enter(-1, is_short ? "" : "resnet.embedder.embedder.");
   if (spec.cifar)
     return relu(b, convolved(b, pixels, "conv1", {spec.embedding_size}), "activation");
@@ -184,7 +188,7 @@ Picture first_convolution(Blocks& b) {
 
 Outputs build(Blocks& b) {
   const ModelSpec& spec = b.spec();
-  const bool is_short = spec.cifar || has_torchvision_names(spec);
+  const bool is_short = has_short_names(spec);
   Picture x = first_convolution(b);
   int layer = 0;
   for (size_t s = 0; s < spec.depths.size(); ++s) {

@@ -22,7 +22,7 @@ constexpr HfNeutral kNeutrals[] = {{.key = "norm_type", .value = "\"layer_norm\"
                                    {.key = "scale_attention_softmax_in_fp32", .value = "true"}};
 
 ValueId mlp(Blocks& b, ValueId x) {
-  const WithBias bias = b.spec().attention_bias ? WithBias::yes : WithBias::no;
+  const WithBias bias = bias_if(b.spec().attention_bias);
   const ValueId wide = b.linear(x, "mlp.c_fc", b.spec().ffn, {.bias = bias});
   return b.linear(b.activation(wide, "mlp.act"), "mlp.c_proj", b.spec().hidden,
                   {.use = MatrixUse::residual, .bias = bias});

@@ -140,7 +140,7 @@ struct Projections {
 Projections projections(Blocks& b, ValueId h) {
   const ModelSpec& spec = b.spec();
   const int64_t width = spec.heads * spec.head_dim;
-  const LinearOptions options = {.bias = spec.qkv_bias ? WithBias::yes : WithBias::no};
+  const LinearOptions options = {.bias = bias_if(spec.qkv_bias)};
   if (spec.fused_qkv) {
     const ValueId all = b.linear(h, "attention.attention.qkv", 3 * width, options);
     return {b.columns(all, 0, width), b.columns(all, width, width),
