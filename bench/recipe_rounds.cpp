@@ -1,6 +1,9 @@
 #include "bench/recipe_rounds.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "compile/budget.h"
 #include "infer/model_spec.h"
 #include "train/run_setup.h"
 
@@ -15,6 +18,24 @@ std::unique_ptr<StepRunner> warm_runner(const BenchMachine& machine, const Recip
   auto runner = std::make_unique<StepRunner>(rounds.config(recipe), rounds.documents, machine);
   for (int i = 0; i < kWarmUpSteps; ++i) runner->step_ms();
   return runner;
+}
+
+int64_t planned_bytes(const BenchMachine& machine, const RunConfig& config) {
+  const ProgramOptions options = program_options(config, model_from_config(posix_files(), config));
+  return fit_to_budget(options, *machine.backend.catalogue)->planned_bytes();
+}
+
+// Whether a GPU holds a run of each recipe beside one of the baseline. Half a GiB is left to the
+// libraries' own.
+bool holds_two(const BenchMachine& machine, const RecipeRounds& rounds) {
+  constexpr int64_t kLibraryBytes = int64_t{1} << 29;
+  int64_t largest = 0;
+  for (const std::string& recipe : rounds.recipes) {
+    if (recipe != kBaselineRecipe)
+      largest = std::max(largest, planned_bytes(machine, rounds.config(recipe)));
+  }
+  const int64_t baseline = planned_bytes(machine, rounds.config(kBaselineRecipe));
+  return baseline + largest + kLibraryBytes <= machine.backend.device->info().memory_bytes;
 }
 
 // Empty, or why this machine cannot run the recipe in reasonable time.
@@ -41,9 +62,18 @@ std::string why_left_out(const BenchMachine& machine, const RunConfig& config) {
 
 void for_recipes(const BenchMachine& machine, const RecipeRounds& rounds,
                  const std::function<void(const RecipePair&)>& measure) {
-  if (rounds.recipes.size() == 1 && machine.is_gpu()) {  // it may leave no memory for another
-    const auto only = warm_runner(machine, rounds, rounds.recipes.front());
-    return measure({rounds.recipes.front(), *only, *only});
+  const bool has_one = rounds.recipes.size() == 1;
+  const bool is_named = rounds.refusal == Refusal::fails;
+  if (machine.is_gpu() && is_named && (has_one || !holds_two(machine, rounds))) {
+    if (!has_one) {
+      machine.log.info("bench: each recipe alone, as {} does not hold two",
+                       machine.backend.device->info().name);
+    }
+    for (const std::string& recipe : rounds.recipes) {
+      const auto only = warm_runner(machine, rounds, recipe);
+      measure({recipe, *only, *only});
+    }
+    return;
   }
   const auto baseline = warm_runner(machine, rounds, kBaselineRecipe);
   for (const std::string& recipe : rounds.recipes) {

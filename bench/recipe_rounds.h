@@ -32,7 +32,9 @@ struct RecipePair {
   StepRunner& baseline;  // the same object where the recipe is bf16, or alone on a GPU
 };
 
-// Calls measure for each recipe, runners warmed up. A recipe that is left out is a warning.
+// Calls measure for each recipe, runners warmed up; each gives its memory back before the next. A
+// GPU that does not hold the baseline beside each of the recipes runs every one alone. A recipe
+// that is left out is a warning.
 void for_recipes(const BenchMachine& machine, const RecipeRounds& rounds,
                  const std::function<void(const RecipePair&)>& measure);
 

@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
+#include "bench/energy.h"
+#include "train/stopwatch.h"
+
 namespace octet {
 namespace {
 
@@ -16,8 +21,9 @@ class StepRows {
     pair_.runner.step_ms(&profile);
     const std::vector<ProfileRow> kernels = rows_by_kernel(profile, ceilings_);
     BenchRows rows = {speed(), work(), time(kernels), reference(profile), memory()};
-    rows.push_back(device_memory());
-    if (rows.back().value < 0) rows.pop_back();
+    for (const std::optional<BenchRow>& row : {device_memory(), energy()}) {
+      if (row) rows.push_back(*row);
+    }
     if (kernel_rows == KernelRows::no) return rows;
     for (const ProfileRow& kernel : kernels) {
       rows.push_back(row(": " + kernel.kernel));
@@ -65,12 +71,33 @@ class StepRows {
     result.unit = "GiB";
     return result;
   }
-  // As the device's driver counts, other programs included; negative where nobody counts.
-  BenchRow device_memory() const {
+  // As the device's driver counts, other programs included, without the baseline's run beside this
+  // one; nothing where nobody counts.
+  std::optional<BenchRow> device_memory() const {
+    int64_t used = machine_.backend.device->used_bytes();
+    if (used < 0) return std::nullopt;
+    if (&pair_.baseline != &pair_.runner) used -= pair_.baseline.planned_bytes();
     BenchRow result = row(" in use");
-    result.value = static_cast<double>(machine_.backend.device->used_bytes()) / (1 << 30);
+    result.value = static_cast<double>(used) / (1 << 30);
     result.unit = "GiB";
     result.floor = static_cast<double>(pair_.runner.planned_bytes()) / (1 << 30);
+    return result;
+  }
+
+  // Of steps without a pause: counters are renewed ten times a second or so.
+  std::optional<BenchRow> energy() const {
+    constexpr double kSeconds = 2;
+    const EnergyCounter counter(machine_.is_gpu() ? Energy::gpu : Energy::processors);
+    const std::optional<double> begin = counter.joules();
+    if (!begin) return std::nullopt;
+    const Stopwatch watch;
+    int64_t n_steps = 0;
+    for (; watch.seconds() < kSeconds; ++n_steps) pair_.runner.step_ms();
+    const std::optional<double> end = counter.joules();
+    if (!end || *end <= *begin) return std::nullopt;  // it began anew
+    BenchRow result = row(" energy");
+    result.value = static_cast<double>(pair_.runner.tokens() * n_steps) / (*end - *begin);
+    result.unit = "tokens/J";
     return result;
   }
 

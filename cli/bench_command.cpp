@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <sstream>
 
 #include "base/error.h"
+#include "bench/ceilings_file.h"
 #include "bench/codec_bench.h"
 #include "bench/decode_bench.h"
 #include "bench/kernels_bench.h"
@@ -50,8 +52,17 @@ struct BenchFlags {
   double loss = 0;                       // of record: validation loss to reach
   int64_t every = 25;                    // of record: steps between two evaluations
   std::string csv;                       // of record
+  std::string ceilings;                  // a file of them; empty: by default
   std::optional<int> device_index = {};  // of this rank
 };
+
+// Where ceilings of GPUs are kept, unless --ceilings says so; empty where nobody has a home.
+std::string default_ceilings_file() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache != 0) return join_path(cache, "octet/ceilings.json");
+  const char* home = std::getenv("HOME");
+  return home == nullptr || *home == 0 ? "" : join_path(home, ".cache/octet/ceilings.json");
+}
 
 // Throws for a recipe that is not known.
 std::vector<std::string> recipe_names(const std::string& list) {
@@ -73,14 +84,14 @@ class BenchRun {
         machine_{backend_, kernels_name(options), make_log(options), 2 + 2 * flags.rounds} {}
 
   BenchRows rows() {
-    raise_ceilings();
+    find_ceilings();
     BenchRows all;
     const auto add = [&](const BenchRows& rows) {
       all.insert(all.end(), rows.begin(), rows.end());
     };
     if (wants("kernels")) add(kernels());
     if (wants("step")) {
-      if (!all.empty()) raise_ceilings();
+      if (!all.empty() && !are_kept_) raise_ceilings();
       const auto kernel_rows = flags_.by_kernel ? KernelRows::yes : KernelRows::no;
       add(bench_steps(machine_, rounds({}), ceilings_, kernel_rows));
     }
@@ -110,6 +121,24 @@ class BenchRun {
   }
 
  private:
+  // Those that a file keeps of this device; else they are measured, and kept there.
+  void find_ceilings() {
+    const bool has_default = flags_.ceilings.empty() && machine_.is_gpu();
+    const std::string path = has_default ? default_ceilings_file() : flags_.ceilings;
+    if (path.empty()) return raise_ceilings();
+    const std::string device = backend_.device->info().name;
+    const std::optional<Ceilings> kept = read_ceilings(posix_files(), path, device);
+    if (kept) {
+      machine_.log.info("bench: ceilings of {} as {} has them", device, path);
+      ceilings_ = *kept;
+    } else {
+      raise_ceilings();
+      write_ceilings(posix_files(), path, device, ceilings_);
+      machine_.log.info("bench: ceilings of {} kept in {}", device, path);
+    }
+    are_kept_ = true;
+  }
+
   // To the best seen so far: other programs may have slowed down the first measurement.
   void raise_ceilings() {
     machine_.log.info("bench: ceilings");
@@ -194,6 +223,7 @@ class BenchRun {
   Backend backend_;
   BenchMachine machine_;
   Ceilings ceilings_;
+  bool are_kept_ = false;  // in a file
 };
 
 std::string number(double value) {
@@ -257,6 +287,7 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
       {"--loss", {"record"}},
       {"--every", {"record"}},
       {"--csv", {"record"}},
+      {"--ceilings", {all, "layer", "step", "decode", "prefill", "kernels", "optimizer"}},
       {"--weights", {"decode", "prefill"}}};
   for (const auto& [flag, of] : uses) {
     if (bench.count(flag) > 0 && std::ranges::find(of, what) == of.end())
@@ -278,7 +309,12 @@ void run_bench(const BenchFlags& flags, const GlobalOptions& options) {
   finish_output();
 }
 
-void add_record_flags(CLI::App& bench, BenchFlags& flags) {
+void add_file_flags(CLI::App& bench, BenchFlags& flags) {
+  bench
+      .add_option("--ceilings", flags.ceilings,
+                  "file that keeps what devices can do: read where it has this one, else measured "
+                  "and added; without, of a GPU octet/ceilings.json of the user's cache folder")
+      ->type_name("FILE");
   bench.add_option("--loss", flags.loss, "record: the validation loss to reach, nats per token")
       ->check(CLI::Range(1e-6, 1e3))
       ->type_name("LOSS");
@@ -343,7 +379,7 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       ->type_name("N");
   add_enum_option(*bench, "--weights", flags->weights,
                   "decode, prefill: what the layers' matrices are kept as");
-  add_record_flags(*bench, *flags);
+  add_file_flags(*bench, *flags);
   bench->callback([flags, bench, &options] {
     expect_use(*bench, *flags);
     run_bench(*flags, options);

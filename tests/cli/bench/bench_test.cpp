@@ -1,10 +1,14 @@
 // octet bench, and octet train --profile-steps, as a user calls them on a tiny model.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <vector>
 
+#include "base/error.h"
 #include "base/files.h"
+#include "bench/ceilings_file.h"
 #include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 
@@ -246,6 +250,52 @@ TEST(ProfileSteps, refuse_what_is_no_range_before_anything_is_written) {
         << outcome.err;
   }
   EXPECT_FALSE(posix_files().exists(folder / "run"));
+}
+
+TEST(CeilingsFile, keeps_every_device) {
+  const ScratchFolder folder;
+  const std::string path = folder / "new/ceilings.json";
+  EXPECT_FALSE(read_ceilings(posix_files(), path, "one"));
+  write_ceilings(posix_files(), path, "one", {1e12, 2e12, 3e12, 0});
+  write_ceilings(posix_files(), path, "two", {5e12, 6e12, 7e12, 8e12});
+  write_ceilings(posix_files(), path, "one", {1e11, 2e12, 3e12, 0});
+  const auto one = read_ceilings(posix_files(), path, "one");
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->bytes_per_s, 1e11);
+  EXPECT_EQ(one->code_flops_per_s, 0);
+  const auto two = read_ceilings(posix_files(), path, "two");
+  ASSERT_TRUE(two);
+  EXPECT_EQ(two->narrow_flops_per_s, 7e12);
+  EXPECT_FALSE(read_ceilings(posix_files(), path, "three"));
+}
+
+TEST(CeilingsFile, names_what_is_wrong) {
+  const ScratchFolder folder;
+  for (const auto& [text, device, words] : std::vector<std::array<std::string, 3>>{
+           {"[]", "cpu", "expected an object of devices"},
+           {R"({"cpu": {"bytes_per_s": 1}})", "cpu", "expected a rate f32_flops_per_s"},
+           {R"({"cpu": 3})", "cpu", "expected a rate bytes_per_s"}}) {
+    const std::string path = folder.put("ceilings.json", text);
+    try {
+      read_ceilings(posix_files(), path, device);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(CeilingsFile, is_read_by_the_second_call) {
+  const ScratchFolder folder;
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  const std::string call = "bench step --recipes fp32 --rounds 1 --threads 1 --ceilings " +
+                           folder / "c.json" + " " + config;
+  const Outcome first = run_program(folder, call), second = run_program(folder, call);
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_NE(first.err.find("kept in"), std::string::npos) << first.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(second.err.find("kept in"), std::string::npos) << second.err;
+  EXPECT_NE(second.err.find("as "), std::string::npos) << second.err;
 }
 
 }  // namespace
