@@ -17,6 +17,7 @@
 #include "ir/print.h"
 #include "plan/kernel_row.h"
 #include "plan/report.h"
+#include "train/fitting_sets.h"
 #include "train/plan_report.h"
 #include "train/run_setup.h"
 
@@ -30,6 +31,7 @@ struct PlanFlags : FinetuneFlags {
   bool policy = false;
   bool passes = false;
   std::vector<std::string> without;
+  std::optional<std::string> device_memory;  // as train.memory_budget is written
   std::optional<int64_t> ranks, texts;
   FrozenFormat weights = FrozenFormat::as_computed;
   GenerationSums sums = GenerationSums::by_rows;
@@ -102,7 +104,57 @@ void print_generation(const PlanFlags& flags, const RunConfig& config, const Mod
   print_table(options, table);
 }
 
+int64_t device_memory(const std::string& text) {
+  try {
+    const RunConfig config =
+        parse_config("recipe: bf16\n", "plan", {"train.memory_budget=" + text}).config;
+    if (config.train.memory_budget > 0) return config.train.memory_budget;
+  } catch (const Error&) {  // said in the flag's words
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "[plan] --device-memory: expected bytes, as 24GiB, got '{}'", text);
+}
+
+// What fits a GPU of so much memory.
+void print_fitting_sets(const PlanFlags& flags, const GlobalOptions& options) {
+  const std::vector<std::string> own = sets_with_flags(flags, options.config_sets());
+  FinetuneFlags without_keys = flags;  // a flag and a setting of one key would be refused
+  for (KeyFlag& key : without_keys.keys) key.value.clear();
+  const auto config_with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> sets = own;
+    sets.insert(sets.end(), more.begin(), more.end());
+    return configuration_of(without_keys, sets, NeedsData::no).config;
+  };
+  const RunConfig run = config_with({});
+  GlobalOptions of_gpu = options;
+  of_gpu.device = "cuda";
+  const Backend backend =
+      open_plan_backend(of_gpu, {.deterministic = run.train.deterministic, .ranks = 1});
+  const CardRates& card = measured_card();
+  const FittingSets found = fitting_sets(posix_files(), config_with, *backend.catalogue, card,
+                                         device_memory(*flags.device_memory));
+  if (found.sets.empty())
+    throw Error(ErrorCode::device,
+                "[plan] --device-memory: none of {} plans fits {}; more GPUs (parallel.ranks) or a "
+                "smaller model.seq may",
+                found.n_planned, *flags.device_memory);
+  Table table{{"memory", "tokens/s", "settings"}, {}};
+  for (const FittingSet& set : found.sets) {
+    table.rows.push_back(cells(
+        fmt::format("{:.1f} GiB", static_cast<double>(set.planned_bytes) / (int64_t{1} << 30)),
+        fmt::format("{:.0f}", set.tokens_per_s),
+        set.sets.empty() ? "(as it is)" : fmt::format("{}", fmt::join(set.sets, " "))));
+  }
+  print_table(options, table);
+  if (!options.json) {
+    write_out(fmt::format("{} plans; speeds are predicted, of an {} (docs/what_fits.md)\n",
+                          found.n_planned, card.name));
+  }
+  finish_output();
+}
+
 void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
+  if (flags.device_memory) return print_fitting_sets(flags, options);
   std::vector<std::string> sets = options.config_sets();
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
   const RunConfig config = configuration_of(flags, sets, NeedsData::no).config;
@@ -160,6 +212,10 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
+  plan->add_option("--device-memory", flags->device_memory,
+                   "settings that fit a GPU of so much memory (24GiB), with what they take and how "
+                   "fast they would be; needs none")
+      ->type_name("BYTES");
   plan->add_option("--ranks", flags->ranks,
                    "devices that train together (parallel.ranks): what each holds, what travels, "
                    "and how much of that computing hides; needs none of them")

@@ -214,5 +214,24 @@ TEST(PlanCommand, plans_the_example_of_the_reference_page) {
   EXPECT_EQ(outcome.code, 0) << example << outcome.err;
 }
 
+TEST(PlanCommand, device_memory_lists_settings_that_fit_and_their_speed) {
+  const Outcome found = run(shipped("llama-124m") + "--device-memory 6GiB --json");
+  EXPECT_EQ(found.code, 0) << found.err;
+  const Json rows = Json::parse(found.out);
+  ASSERT_FALSE(rows.empty());
+  for (const Json& row : rows) {
+    EXPECT_LE(std::stod(row.at("memory").get<std::string>()), 6);
+    EXPECT_GT(row.at("tokens/s").get<double>(), 1e5);
+  }
+  const Outcome none = run(shipped("llama-2-7b") + "--device-memory 2GiB");
+  EXPECT_EQ(none.code, 5);
+  EXPECT_NE(none.err.find("--device-memory: none of"), std::string::npos) << none.err;
+  for (const std::string text : {"much", "-3GiB", "0", "''"}) {
+    const Outcome refused = run(shipped("llama-124m") + "--device-memory " + text);
+    EXPECT_EQ(refused.code, 2) << text;
+    EXPECT_NE(refused.err.find("--device-memory"), std::string::npos) << refused.err;
+  }
+}
+
 }  // namespace
 }  // namespace octet::plan_command
