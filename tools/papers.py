@@ -2,7 +2,7 @@
 """Runs what papers show, at the size of this machine, and prints it beside what they print.
 
   tools/papers.py list                                   entries, and what is recorded of them
-  tools/papers.py run ENTRY... [--budget small|full] [--seeds N] [--first-seed N] [--device cpu|cuda] [--data DIR] [--out DIR]
+  tools/papers.py run ENTRY... [--budget small|full|large] [--seeds N] [--first-seed N] [--device cpu|cuda] [--data DIR] [--out DIR]
   tools/papers.py render [--check]                       docs/papers.md from docs/results/papers/*.csv
 
 `run` writes OUT/ENTRY.csv; rows of another budget, device or seed stay. --data is the folder with images/cifar10/,
@@ -66,6 +66,9 @@ def run(args):
     unknown = set(args.entries) - {entry.name for entry in ENTRIES}
     if unknown:
         sys.exit(f"papers.py: expected entries of {', '.join(entry.name for entry in ENTRIES)}, got {', '.join(sorted(unknown))}")
+    has_budget = {entry.name: args.budget in (LLM_BUDGETS if entry in LLM_ENTRIES else BUDGETS) for entry in chosen}
+    if not all(has_budget.values()):
+        sys.exit(f"papers.py: --budget: expected one of {', '.join(BUDGETS)} for {next(name for name, has in has_budget.items() if not has)}, got {args.budget}")
     made_of = processor(args.device)
     out = Path(args.out).resolve()
     n_skipped = 0
@@ -288,7 +291,7 @@ def main():
     listed.set_defaults(call=list_entries)
     ran = commands.add_parser("run")
     ran.add_argument("entries", nargs="+", metavar="ENTRY")
-    ran.add_argument("--budget", choices=tuple(BUDGETS), default="small")
+    ran.add_argument("--budget", choices=tuple(dict.fromkeys((*BUDGETS, *CNN_BUDGETS, *LLM_BUDGETS))), default="small")
     ran.add_argument("--seeds", type=int, default=1)
     ran.add_argument("--first-seed", type=int, default=0)
     ran.add_argument("--device", default="cpu")

@@ -52,6 +52,13 @@ LLM_BUDGETS = {
         "gpt2_train": {"steps": 300, "batch": 8, "lr": 2e-4},
         "bytes": 0,
     },
+    "large": {
+        "llama": {"hidden": 768, "layers": 12, "heads": 12, "kv_heads": 12, "ffn": 2048, "seq": 1024},
+        "llama_train": {"steps": 1000, "batch": 8, "lr": 6e-4},
+        "gpt2": {"hidden": 1024, "layers": 8, "heads": 16, "kv_heads": 16, "ffn": 4096, "seq": 1024, "vocab": 65536},
+        "gpt2_train": {"steps": 1000, "batch": 32, "lr": 2e-4},
+        "bytes": 0,
+    },
 }
 
 LLAMA = "a byte-level Llama, trained from new weights"

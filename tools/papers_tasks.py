@@ -30,7 +30,7 @@ class Bench:
     def __init__(self, program, data, work, budget, device, threads=0, limit_s=None):
         self.program, self.data, self.work = str(Path(program).resolve()), Path(data), Path(work)
         self.budget, self.device, self.threads = budget, device, threads
-        self.sizes = BUDGETS[budget]
+        self.sizes = BUDGETS.get(budget, {})
         self.deadline = None if limit_s is None else time.monotonic() + limit_s
         self.work.mkdir(parents=True, exist_ok=True)
 
