@@ -6,7 +6,7 @@
 #include "cli/train/tiny_run.h"
 #include "unit/infer/put_arrays.h"
 
-namespace octet {
+namespace octet::arrays_test {
 namespace {
 
 using test::checkpoint_bytes;
@@ -183,4 +183,4 @@ TEST(Arrays, what_does_not_fit_ends_before_the_first_step) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::arrays_test

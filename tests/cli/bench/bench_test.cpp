@@ -12,7 +12,7 @@
 #include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 
-namespace octet::test {
+namespace octet::test::bench_test {
 namespace {
 
 using nlohmann::json;
@@ -299,4 +299,4 @@ TEST(CeilingsFile, is_read_by_the_second_call) {
 }
 
 }  // namespace
-}  // namespace octet::test
+}  // namespace octet::test::bench_test

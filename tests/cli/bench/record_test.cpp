@@ -7,7 +7,7 @@
 #include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 
-namespace octet::test {
+namespace octet::test::bench_record_test {
 namespace {
 
 using nlohmann::json;
@@ -87,4 +87,4 @@ TEST(BenchRecord, asks_for_a_loss_and_refuses_flags_without_a_meaning) {
 }
 
 }  // namespace
-}  // namespace octet::test
+}  // namespace octet::test::bench_record_test

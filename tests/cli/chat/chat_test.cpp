@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-namespace octet {
+namespace octet::chat_test {
 namespace {
 
 std::string read_file(const std::string& path) {
@@ -119,4 +119,4 @@ TEST_F(Chat, fails_with_3_and_the_templates_own_words) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::chat_test

@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::chat_inspect_test {
 namespace {
 
 struct Result {
@@ -96,4 +96,4 @@ TEST(DataInspect, shows_a_window_of_a_text) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::chat_inspect_test

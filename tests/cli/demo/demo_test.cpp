@@ -9,7 +9,7 @@
 #include "cli/program_run.h"
 #include "cli/signals/child.h"
 
-namespace octet::test {
+namespace octet::test::demo_test {
 namespace {
 
 using testing::HasSubstr;
@@ -181,4 +181,4 @@ TEST(DemoTexts, are_what_the_script_writes_and_hold_no_question_that_is_asked) {
 }
 
 }  // namespace
-}  // namespace octet::test
+}  // namespace octet::test::demo_test

@@ -13,7 +13,7 @@
 #include "nn/hf_names.h"
 #include "unit/infer/put_arrays.h"
 
-namespace octet {
+namespace octet::embed_test {
 namespace {
 
 using test::Outcome;
@@ -207,4 +207,4 @@ TEST_F(Embed, what_is_not_understood_is_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::embed_test

@@ -11,7 +11,7 @@
 #include "nn/model.h"
 #include "unit/infer/put_arrays.h"
 
-namespace octet {
+namespace octet::embed_sentence_folder_test {
 namespace {
 
 using test::Outcome;
@@ -148,4 +148,4 @@ TEST_F(SentenceFolders, are_evaluated_with_their_pooling) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::embed_sentence_folder_test

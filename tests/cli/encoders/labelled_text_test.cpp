@@ -7,7 +7,7 @@
 
 #include "cli/encoders/encoder_run.h"
 
-namespace octet {
+namespace octet::encoders_labelled_text_test {
 namespace {
 
 using test::encoder_yaml;
@@ -130,4 +130,4 @@ TEST(LabelledText, labels_and_columns_that_do_not_fit_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::encoders_labelled_text_test

@@ -12,7 +12,7 @@
 #include "train/run_inputs.h"
 #include "unit/infer/put_arrays.h"
 
-namespace octet {
+namespace octet::encoders_loss_data_test {
 namespace {
 
 using test::ScratchFolder;
@@ -250,4 +250,4 @@ TEST(LossData, every_loss_is_trained_on_the_files_that_it_has) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::encoders_loss_data_test

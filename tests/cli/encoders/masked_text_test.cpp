@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "cli/encoders/encoder_run.h"
 
-namespace octet {
+namespace octet::encoders_masked_text_test {
 namespace {
 
 using test::encoder_yaml;
@@ -106,4 +106,4 @@ TEST(MaskedText, what_rows_of_hidden_tokens_have_not_is_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::encoders_masked_text_test

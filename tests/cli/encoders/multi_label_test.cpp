@@ -7,7 +7,7 @@
 
 #include "cli/encoders/encoder_run.h"
 
-namespace octet {
+namespace octet::encoders_multi_label_test {
 namespace {
 
 using test::encoder_yaml;
@@ -121,4 +121,4 @@ TEST(MultiLabel, labels_that_are_none_are_told) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::encoders_multi_label_test

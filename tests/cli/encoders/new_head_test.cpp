@@ -5,7 +5,7 @@
 #include "cli/encoders/encoder_run.h"
 #include "io/safetensors.h"
 
-namespace octet {
+namespace octet::encoders_new_head_test {
 namespace {
 
 using test::Outcome;
@@ -404,4 +404,4 @@ TEST(NewHead, an_encoder_is_fine_tuned_without_a_file) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::encoders_new_head_test

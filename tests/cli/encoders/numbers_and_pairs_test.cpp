@@ -6,7 +6,7 @@
 
 #include "cli/encoders/encoder_run.h"
 
-namespace octet {
+namespace octet::encoders_numbers_and_pairs_test {
 namespace {
 
 using test::encoder_yaml;
@@ -244,4 +244,4 @@ TEST(Pairs, a_run_that_goes_on_comes_to_the_bits_of_one_that_was_not_stopped) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::encoders_numbers_and_pairs_test

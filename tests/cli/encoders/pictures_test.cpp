@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "cli/encoders/encoder_run.h"
 
-namespace octet {
+namespace octet::encoders_pictures_test {
 namespace {
 
 using test::Outcome;
@@ -220,4 +220,4 @@ TEST(PictureClasses, more_than_the_model_has_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::encoders_pictures_test

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "cli/encoders/encoder_run.h"
 
-namespace octet {
+namespace octet::encoders_quantized_test {
 namespace {
 
 using test::encoder_yaml;
@@ -131,4 +131,4 @@ TEST(QuantizedEncoder, what_the_model_does_not_read_is_said) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::encoders_quantized_test

@@ -13,7 +13,7 @@
 #include "io/safetensors.h"
 #include "unit/infer/put_arrays.h"
 
-namespace octet {
+namespace octet::encoders_resnet_test {
 namespace {
 
 using test::bright_records;
@@ -272,4 +272,4 @@ TEST(ResNetFiles, of_cifar_are_as_right_as_under_pytorch) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::encoders_resnet_test

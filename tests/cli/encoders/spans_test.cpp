@@ -4,7 +4,7 @@
 
 #include "cli/encoders/encoder_run.h"
 
-namespace octet {
+namespace octet::encoders_spans_test {
 namespace {
 
 using test::encoder_yaml;
@@ -167,4 +167,4 @@ TEST(SpanTexts, files_without_questions_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::encoders_spans_test

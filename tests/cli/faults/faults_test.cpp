@@ -5,7 +5,7 @@
 #include "cli/faults/fault_case.h"
 #include "cli/train/tiny_run.h"
 
-namespace octet {
+namespace octet::faults_test {
 namespace {
 
 using test::FaultCase;
@@ -50,4 +50,4 @@ INSTANTIATE_TEST_SUITE_P(all, Faults,
                          [](const auto& info) { return info.param.topic + "_" + info.param.name; });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::faults_test

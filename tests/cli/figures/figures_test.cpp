@@ -9,7 +9,7 @@
 
 #include "cli/study_svg.h"
 
-namespace octet {
+namespace octet::figures_test {
 namespace {
 
 using testing::HasSubstr;
@@ -163,4 +163,4 @@ INSTANTIATE_TEST_SUITE_P(curves, OddCurves,
                                          Series{"s", {1, 2, 3}, {-3, 1e-45, 3e38}}));
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::figures_test

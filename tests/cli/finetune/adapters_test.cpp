@@ -14,7 +14,7 @@
 #include "passes/precision/store_frozen.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::finetune_adapters_test {
 namespace {
 
 using test::error_of;
@@ -299,4 +299,4 @@ TEST(AdapterConfig, needs_a_model_to_stand_beside) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::finetune_adapters_test

@@ -8,7 +8,7 @@
 #include "infer/model_spec.h"
 #include "train/calibration.h"
 
-namespace octet {
+namespace octet::finetune_edge_looks_test {
 namespace {
 
 using test::easy_text;
@@ -70,4 +70,4 @@ INSTANTIATE_TEST_SUITE_P(recipes, EdgeLooksOf,
                          [](const auto& info) { return fmt::format("number_{}", info.index); });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::finetune_edge_looks_test

@@ -10,7 +10,7 @@
 #include "cli/finetune/small_model.h"
 #include "cli/program_run.h"
 
-namespace octet {
+namespace octet::finetune_eval_run_test {
 namespace {
 
 using test::Fixture;
@@ -222,4 +222,4 @@ TEST(Recipes, of_a_text_are_compared_window_by_window) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::finetune_eval_run_test

@@ -13,7 +13,7 @@
 #include "infer/model_source.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::finetune_test {
 namespace {
 
 using test::error_of;
@@ -225,4 +225,4 @@ TEST(Finetune, exports_have_the_names_of_convert) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::finetune_test

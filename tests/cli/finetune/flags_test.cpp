@@ -7,7 +7,7 @@
 #include "cli/finetune/small_model.h"
 #include "cli/program_run.h"
 
-namespace octet::test {
+namespace octet::test::finetune_flags_test {
 namespace {
 
 class ModelFlagsOfTrain : public testing::Test {
@@ -145,4 +145,4 @@ TEST_F(ModelFlagsOfTrain, a_config_alone_is_enough_to_plan) {
 }
 
 }  // namespace
-}  // namespace octet::test
+}  // namespace octet::test::finetune_flags_test

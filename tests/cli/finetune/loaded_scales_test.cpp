@@ -12,7 +12,7 @@
 #include "io/checkpoint_marker.h"
 #include "io/manifest.h"
 
-namespace octet {
+namespace octet::finetune_loaded_scales_test {
 namespace {
 
 using test::metrics;
@@ -224,4 +224,4 @@ TEST(EvalRecipe, scales_of_a_last_batch_are_those_of_its_own_rows) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::finetune_loaded_scales_test

@@ -17,7 +17,7 @@
 #include "train/open_run.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::finetune_mixed_test {
 namespace {
 
 using test::error_of;
@@ -193,4 +193,4 @@ TEST(MixedData, holds_out_the_end_of_each_entry_and_whole_records) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::finetune_mixed_test

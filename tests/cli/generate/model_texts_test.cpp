@@ -13,7 +13,7 @@
 #include "cli/program_run.h"
 #include "text/tokenizer.h"
 
-namespace octet {
+namespace octet::generate_model_texts_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -320,4 +320,4 @@ TEST_F(ModelTexts, of_a_file_have_the_tokenizers_special_tokens) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::generate_model_texts_test

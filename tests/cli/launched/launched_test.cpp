@@ -7,7 +7,7 @@
 #include "cli/launched/launched_run.h"
 #include "io/checkpoint.h"
 
-namespace octet {
+namespace octet::launched_test {
 namespace {
 
 using test::Environment;
@@ -346,4 +346,4 @@ TEST_F(LaunchedRanks, are_told_by_the_variables_of_each_launcher) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::launched_test

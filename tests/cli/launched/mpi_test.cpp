@@ -7,7 +7,7 @@
 #include "cli/launched/launched_run.h"
 #include "io/checkpoint.h"
 
-namespace octet {
+namespace octet::launched_mpi_test {
 namespace {
 
 using test::Environment;
@@ -104,4 +104,4 @@ TEST_F(LaunchedWithoutMpi, are_told_what_is_missing) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::launched_mpi_test

@@ -6,7 +6,7 @@
 
 #include "cli/launched/launched_run.h"
 
-namespace octet {
+namespace octet::launched_slurm_test {
 namespace {
 
 using test::Environment;
@@ -75,4 +75,4 @@ TEST_F(SlurmJob, goes_back_into_the_queue_where_a_rank_is_lost_before_it_trains)
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::launched_slurm_test

@@ -15,7 +15,7 @@
 #include "math/adamw.h"
 #include "optim/state_format.h"
 
-namespace octet {
+namespace octet::optim_step_test {
 namespace {
 
 constexpr int64_t kElements = 300, kSteps = 4;
@@ -214,4 +214,4 @@ TEST_F(OptimStep, mistakes_end_with_their_exit_code_and_one_line) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::optim_step_test

@@ -6,7 +6,7 @@
 
 #include "cli/program_run.h"
 
-namespace octet::test {
+namespace octet::test::program_hints_test {
 namespace {
 
 struct Mistake {
@@ -139,4 +139,4 @@ INSTANTIATE_TEST_SUITE_P(first_hour, Hints, testing::ValuesIn(kFirstHour));
 INSTANTIATE_TEST_SUITE_P(others, Hints, testing::ValuesIn(kOthers));
 
 }  // namespace
-}  // namespace octet::test
+}  // namespace octet::test::program_hints_test

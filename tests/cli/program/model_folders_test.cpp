@@ -12,7 +12,7 @@
 #include "nn/hf_config.h"
 #include "nn/model.h"
 
-namespace octet {
+namespace octet::program_model_folders_test {
 namespace {
 
 using test::run_program;
@@ -133,4 +133,4 @@ TEST(ModelFolder, loading_takes_the_plans_memory_and_an_export_little) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::program_model_folders_test

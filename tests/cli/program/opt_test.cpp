@@ -8,7 +8,7 @@
 #include "cli/program_run.h"
 #include "data/npz.h"
 
-namespace octet {
+namespace octet::program_opt_test {
 namespace {
 
 // The exit code; standard output and error go to out.txt and err.txt.
@@ -179,4 +179,4 @@ output "b" %2
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::program_opt_test

@@ -8,7 +8,7 @@
 
 #include "cli/program_run.h"
 
-namespace octet {
+namespace octet::program_plan_test {
 namespace {
 
 constexpr const char* kPlan =
@@ -148,4 +148,4 @@ TEST(PlanCommand, says_for_how_many_ranks_the_plan_is) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::program_plan_test

@@ -7,7 +7,7 @@
 
 #include "cli/program_run.h"
 
-namespace octet::test {
+namespace octet::test::program_prove_test {
 namespace {
 
 const std::string kConfig = OCTET_SOURCE_DIR "/recipes/llama-3m.yaml";
@@ -65,4 +65,4 @@ TEST(ProveErrors, refuses_a_run_that_it_cannot_read) {
 }
 
 }  // namespace
-}  // namespace octet::test
+}  // namespace octet::test::program_prove_test

@@ -10,7 +10,7 @@
 
 #include "cli/program_run.h"
 
-namespace octet::test {
+namespace octet::test::program_terminal_test {
 namespace {
 
 // What the program writes to a terminal of so many columns.
@@ -99,4 +99,4 @@ TEST(Terminal, figures_have_four_digits) {
 }
 
 }  // namespace
-}  // namespace octet::test
+}  // namespace octet::test::program_terminal_test

@@ -3,7 +3,7 @@
 
 #include "cli/program_run.h"
 
-namespace octet {
+namespace octet::program_tokenize_test {
 namespace {
 
 TEST(Tokenize, gives_back_the_bytes_that_it_was_given) {
@@ -22,4 +22,4 @@ TEST(Tokenize, gives_back_the_bytes_that_it_was_given) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::program_tokenize_test

@@ -24,7 +24,7 @@
 #include "cli/signals.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::ranks_rank_processes_test {
 namespace {
 
 using test::ScratchFolder;
@@ -244,4 +244,4 @@ TEST_P(PassedSignal, reaches_each_rank_once) {
 INSTANTIATE_TEST_SUITE_P(signals, PassedSignal, testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ranks_rank_processes_test

@@ -4,7 +4,7 @@
 
 #include "cli/report/report_runs.h"
 
-namespace octet {
+namespace octet::report_browser_test {
 namespace {
 
 using test::ScratchFolder;
@@ -280,4 +280,4 @@ TEST_F(Browser, a_page_of_studies_shows_their_figures_and_tables) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::report_browser_test

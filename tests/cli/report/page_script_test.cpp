@@ -5,7 +5,7 @@
 
 #include "cli/report/report_runs.h"
 
-namespace octet {
+namespace octet::report_page_script_test {
 namespace {
 
 using test::ScratchFolder;
@@ -182,4 +182,4 @@ TEST_F(PageScript, names_of_studies_are_text_where_charts_take_markup) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::report_page_script_test

@@ -4,7 +4,7 @@
 
 #include "cli/report/report_runs.h"
 
-namespace octet {
+namespace octet::report_samples_test {
 namespace {
 
 using test::page;
@@ -98,4 +98,4 @@ TEST(ReportSamples, of_runs_without_any_are_not_there) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::report_samples_test

@@ -7,7 +7,7 @@
 
 #include "cli/report/report_runs.h"
 
-namespace octet {
+namespace octet::report_test {
 namespace {
 
 using test::Outcome;
@@ -401,4 +401,4 @@ TEST(Report, many_samples_are_thinned_and_no_sample_is_no_heat_map) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::report_test

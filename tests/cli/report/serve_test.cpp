@@ -10,7 +10,7 @@
 
 #include "cli/report/report_runs.h"
 
-namespace octet {
+namespace octet::report_serve_test {
 namespace {
 
 using test::ScratchFolder;
@@ -172,4 +172,4 @@ TEST(ReportServe, what_is_no_port_or_no_run_is_an_error) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::report_serve_test

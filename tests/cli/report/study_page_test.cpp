@@ -6,7 +6,7 @@
 
 #include "cli/report/report_runs.h"
 
-namespace octet {
+namespace octet::report_study_page_test {
 namespace {
 
 using test::program;
@@ -111,4 +111,4 @@ TEST_F(StudyPage, of_what_no_study_wrote_is_an_error_and_no_page) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::report_study_page_test

@@ -13,7 +13,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/faulty_files.h"
 
-namespace octet {
+namespace octet::resume_faulty_disk_test {
 namespace {
 
 using test::Fault;
@@ -112,4 +112,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::resume_faulty_disk_test

@@ -9,7 +9,7 @@
 #include "cli/train/tiny_run.h"
 #include "io/manifest.h"
 
-namespace octet {
+namespace octet::resume_golden_run_test {
 namespace {
 
 using test::ScratchFolder;
@@ -208,4 +208,4 @@ TEST(GoldenRun, before_accumulation_was_a_key_goes_on_with_the_sums_of_its_recip
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::resume_golden_run_test

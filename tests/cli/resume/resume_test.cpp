@@ -3,7 +3,7 @@
 
 #include "cli/resume/killed_run.h"
 
-namespace octet {
+namespace octet::resume_test {
 namespace {
 
 using test::Settings;
@@ -39,4 +39,4 @@ INSTANTIATE_TEST_SUITE_P(settings, KilledRun,
                          [](const auto& info) { return info.param.name(); });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::resume_test

@@ -1,7 +1,7 @@
 // Checkpoints that several ranks write at once.
 #include "cli/saves/saves.h"
 
-namespace octet {
+namespace octet::saves_rank_saves_test {
 namespace {
 
 using test::Saves;
@@ -145,4 +145,4 @@ TEST_F(RankSaves, that_a_failing_rank_leaves_behind_are_dropped) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::saves_rank_saves_test

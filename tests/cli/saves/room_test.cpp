@@ -6,7 +6,7 @@
 
 #include "cli/saves/saves.h"
 
-namespace octet {
+namespace octet::saves_room_test {
 namespace {
 
 using test::Saves;
@@ -177,4 +177,4 @@ TEST_F(Room, a_folder_that_is_removed_in_the_last_step_is_told) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::saves_room_test

@@ -1,7 +1,7 @@
 // Checkpoints that are written in the background of the steps that follow.
 #include "cli/saves/saves.h"
 
-namespace octet {
+namespace octet::saves_test {
 namespace {
 
 using test::Saves;
@@ -231,4 +231,4 @@ TEST_F(Rehearsal, leaves_nothing) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::saves_test

@@ -15,7 +15,7 @@
 #include "cli/signals/child.h"
 #include "cli/train/tiny_run.h"
 
-namespace octet {
+namespace octet::serve_test {
 namespace {
 
 using nlohmann::json;
@@ -511,4 +511,4 @@ TEST_F(Serve, gives_the_vectors_of_embed) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::serve_test

@@ -8,7 +8,7 @@
 #include "cli/signals/child.h"
 #include "cli/train/tiny_run.h"
 
-namespace octet {
+namespace octet::signals_limits_test {
 namespace {
 
 using test::Child;
@@ -91,4 +91,4 @@ TEST(Limits, without_proc_a_run_is_trained_and_no_code_of_the_current_folder_is_
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::signals_limits_test

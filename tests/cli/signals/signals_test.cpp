@@ -13,7 +13,7 @@
 #include "cli/train/tiny_run.h"
 #include "io/checkpoint.h"
 
-namespace octet {
+namespace octet::signals_test {
 namespace {
 
 using test::Child;
@@ -152,4 +152,4 @@ INSTANTIATE_TEST_SUITE_P(all, ClosedDescriptors, testing::Range(1, 8), [](const 
 });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::signals_test

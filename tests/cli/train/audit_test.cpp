@@ -11,7 +11,7 @@
 #include "train/trainer.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_audit_test {
 namespace {
 
 using test::error_of;
@@ -118,4 +118,4 @@ TEST(Audit, needs_sums_with_a_rule) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_audit_test

@@ -13,7 +13,7 @@
 #include "train/run_setup.h"
 #include "train/trainer.h"
 
-namespace octet {
+namespace octet::train_blocks_export_test {
 namespace {
 
 using test::ScratchFolder;
@@ -114,4 +114,4 @@ TEST(Fp8Block, exports_the_bytes_that_its_gemms_read) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_blocks_export_test

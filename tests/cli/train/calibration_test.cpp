@@ -8,7 +8,7 @@
 #include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 
-namespace octet {
+namespace octet::train_calibration_test {
 namespace {
 
 using test::metrics;
@@ -113,4 +113,4 @@ TEST(EdgeScales, that_change_nothing_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_calibration_test

@@ -12,7 +12,7 @@
 #include "cli/train/tiny_run.h"
 #include "io/checkpoint.h"
 
-namespace octet {
+namespace octet::train_commands_test {
 namespace {
 
 using test::metrics;
@@ -270,4 +270,4 @@ INSTANTIATE_TEST_SUITE_P(calls, BadCalls, testing::ValuesIn(kBadCalls),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_commands_test

@@ -14,7 +14,7 @@
 #include "train/trainer.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_conversations_test {
 namespace {
 
 using test::error_of;
@@ -256,4 +256,4 @@ TEST(Conversations, what_is_too_long_for_all_rows_is_an_error) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_conversations_test

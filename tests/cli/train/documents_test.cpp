@@ -13,7 +13,7 @@
 #include "train/trainer.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_documents_test {
 namespace {
 
 using test::error_of;
@@ -178,4 +178,4 @@ TEST(PackedRun, rows_that_see_each_other_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_documents_test

@@ -7,7 +7,7 @@
 #include "cli/train/trainer_run.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_endings_test {
 namespace {
 
 using test::easy_text;
@@ -201,4 +201,4 @@ TEST_F(Endings, stop_where_all_ranks_have_the_same_loss) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_endings_test

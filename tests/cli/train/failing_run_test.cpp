@@ -15,7 +15,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/faulty_files.h"
 
-namespace octet {
+namespace octet::train_failing_run_test {
 namespace {
 
 using test::error_of;
@@ -333,4 +333,4 @@ TEST_F(FailingRun, a_configuration_that_did_not_change_is_not_written_again) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_failing_run_test

@@ -14,7 +14,7 @@
 
 #include "cli/train/tiny_run.h"
 
-namespace octet {
+namespace octet::train_folders_test {
 namespace {
 
 using test::ScratchFolder;
@@ -301,4 +301,4 @@ TEST_F(Folders, data_and_tensors_may_come_through_pipes) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_folders_test

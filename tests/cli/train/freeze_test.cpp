@@ -11,7 +11,7 @@
 #include "io/checkpoint.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_freeze_test {
 namespace {
 
 using test::checkpoint_bytes;
@@ -240,4 +240,4 @@ TEST(Freezing, tells_what_is_amiss_with_its_patterns) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_freeze_test

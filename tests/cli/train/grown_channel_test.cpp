@@ -15,7 +15,7 @@
 #include "train/run_setup.h"
 #include "train/weights.h"
 
-namespace octet {
+namespace octet::train_grown_channel_test {
 namespace {
 
 using test::ScratchFolder;
@@ -104,4 +104,4 @@ INSTANTIATE_TEST_SUITE_P(recipes, GrownChannel,
                          [](const auto& info) { return fmt::format("of_{}", info.index); });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_grown_channel_test

@@ -9,7 +9,7 @@
 #include "formats/bits.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_nonfinite_test {
 namespace {
 
 using test::ScratchFolder;
@@ -181,4 +181,4 @@ TEST(Telemetry, is_left_out_where_it_is_not_wanted) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_nonfinite_test

@@ -10,7 +10,7 @@
 #include "cli/train/tiny_run.h"
 #include "io/safetensors.h"
 
-namespace octet {
+namespace octet::train_nonfinite_weights_test {
 namespace {
 
 using test::Outcome;
@@ -112,4 +112,4 @@ TEST_F(Weights, above_256_are_kept_by_fp16_masters_with_a_scale) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_nonfinite_weights_test

@@ -10,7 +10,7 @@
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 
-namespace octet {
+namespace octet::train_ranks_test {
 namespace {
 
 using test::metrics;
@@ -398,4 +398,4 @@ TEST_F(Ranks, on_hosts_of_several_are_planned_in_two_levels) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_ranks_test

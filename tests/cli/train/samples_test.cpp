@@ -12,7 +12,7 @@
 #include "train/run_samples.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_samples_test {
 namespace {
 
 using test::error_of;
@@ -244,4 +244,4 @@ TEST(Samples, are_refused_by_name_where_they_cannot_be_written) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_samples_test

@@ -11,7 +11,7 @@
 #include "cli/train/tiny_run.h"
 #include "train/edge_telemetry.h"
 
-namespace octet {
+namespace octet::train_telemetry_test {
 namespace {
 
 using test::metrics;
@@ -71,4 +71,4 @@ INSTANTIATE_TEST_SUITE_P(recipes, Telemetry,
                          testing::Values("bf16", "coat", "fp8_linear", "hif8", "scalify_fp16"));
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_telemetry_test

@@ -8,7 +8,7 @@
 #include "io/checkpoint_marker.h"
 #include "io/manifest.h"
 
-namespace octet {
+namespace octet::train_text_end_test {
 namespace {
 
 using test::ScratchFolder;
@@ -70,4 +70,4 @@ TEST(TextEnd, of_a_run_that_does_not_record_it_stays_away) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_text_end_test

@@ -12,7 +12,7 @@
 #include "train/run_setup.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::trainer_test {
 namespace {
 
 using test::error_of;
@@ -297,4 +297,4 @@ TEST(Trainer, keeps_the_newest_checkpoints) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::trainer_test

@@ -8,7 +8,7 @@
 #include "cli/finetune/small_model.h"
 #include "cli/train/trainer_run.h"
 
-namespace octet {
+namespace octet::train_updates_test {
 namespace {
 
 using test::checkpoint_bytes;
@@ -161,4 +161,4 @@ TEST(Updates, of_single_tensors_are_left_out_alike_with_tracing) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_updates_test

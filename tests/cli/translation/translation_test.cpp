@@ -12,7 +12,7 @@
 #include "data/span_rows.h"
 #include "train/open_run.h"
 
-namespace octet {
+namespace octet::translation_test {
 namespace {
 
 using nlohmann::json;
@@ -278,4 +278,4 @@ TEST(LeftOutSpans, and_what_is_kept_are_the_text) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::translation_test

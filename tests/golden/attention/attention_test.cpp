@@ -3,7 +3,7 @@
 #include "golden/attention/forms.h"
 #include "property/fusion/run.h"
 
-namespace octet::test {
+namespace octet::test::attention_test {
 namespace {
 
 using fusion::run_plan;
@@ -103,4 +103,4 @@ TEST(AttentionForms, a_bias_may_be_of_a_wider_type) {
 }
 
 }  // namespace
-}  // namespace octet::test
+}  // namespace octet::test::attention_test

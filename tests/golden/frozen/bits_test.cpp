@@ -24,7 +24,7 @@
 #include "gpu/parity/gpu.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::frozen_bits_test {
 namespace {
 
 constexpr int kSteps = 30;
@@ -140,4 +140,4 @@ TEST(GpuLossBits, are_the_recorded_bits) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::frozen_bits_test

@@ -13,7 +13,7 @@
 #include "ir/op_def.h"
 #include "train/weights.h"
 
-namespace octet {
+namespace octet::frozen_names_test {
 namespace {
 
 // Of layer 0 and outside the layers.
@@ -91,4 +91,4 @@ TEST(FrozenNames, of_random_numbers) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::frozen_names_test

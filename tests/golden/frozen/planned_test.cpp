@@ -10,7 +10,7 @@
 #include "infer/model_spec.h"
 #include "train/run_setup.h"
 
-namespace octet {
+namespace octet::frozen_planned_test {
 namespace {
 
 struct Case {
@@ -57,4 +57,4 @@ TEST(PlannedBytes, are_the_recorded_bytes) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::frozen_planned_test

@@ -17,7 +17,7 @@
 #include "ir/op_def.h"
 #include "train/run_setup.h"
 
-namespace octet {
+namespace octet::launches_test {
 namespace {
 
 constexpr int kLayer = 1;
@@ -90,4 +90,4 @@ TEST(LayerLaunches, of_a_forward_pass_that_reads_stored_groups_are_the_recorded_
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::launches_test

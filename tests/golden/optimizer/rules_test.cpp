@@ -15,7 +15,7 @@
 #include "plan/plan.h"
 #include "runtime/executor.h"
 
-namespace octet {
+namespace octet::optimizer_rules_test {
 namespace {
 
 using nlohmann::json;
@@ -349,4 +349,4 @@ TEST(UpdateRules, second_moments_that_are_rounded_stochastically_fall_on_average
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::optimizer_rules_test

@@ -12,7 +12,7 @@
 #include "text/tokenizer.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::ptq_stories_test {
 namespace {
 
 constexpr int64_t kSeq = 512, kStories = 32;
@@ -147,4 +147,4 @@ TEST_F(StoriesPtq, quantized_residual_sums_want_scales_of_their_own) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ptq_stories_test

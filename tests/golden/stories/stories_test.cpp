@@ -13,7 +13,7 @@
 #include "infer/text_batch.h"
 #include "text/tokenizer.h"
 
-namespace octet {
+namespace octet::stories_test {
 namespace {
 
 constexpr int64_t kSeq = 512, kStories = 200;
@@ -162,4 +162,4 @@ TEST_F(Stories, beyond_the_capacity_the_oldest_tokens_are_forgotten) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::stories_test

@@ -10,7 +10,7 @@
 #include "math/tensor_epilogue.h"
 #include "math/tensor_sums.h"
 
-namespace octet {
+namespace octet::sums_recorded_test {
 namespace {
 
 // Products of recorded.npz, as make_recorded.py says.
@@ -241,4 +241,4 @@ TEST(TensorSums, of_mma_sync_are_those_of_16_bits) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::sums_recorded_test

@@ -12,7 +12,7 @@
 #include "text/translation_text.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::translation_scores_test {
 namespace {
 
 nlohmann::json read(const std::string& name) {
@@ -71,4 +71,4 @@ TEST(MarianTokenizer, has_the_ids_of_transformers) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::translation_scores_test

@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "infer/translate.h"
 
-namespace octet {
+namespace octet::translation_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -84,4 +84,4 @@ TEST(DecodingDefaults, are_those_of_the_folder_and_others_are_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::translation_test

@@ -11,7 +11,7 @@
 #include "infer/model_spec.h"
 #include "runtime/executor.h"
 
-namespace octet {
+namespace octet::attention_joined_test {
 namespace {
 
 constexpr int64_t kCache = 16;
@@ -107,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(gpu, JoinedLaunches,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::attention_joined_test

@@ -6,7 +6,7 @@
 
 #include "gpu/parity/gpu.h"
 
-namespace octet {
+namespace octet::parity_captured_graph_test {
 namespace {
 
 using Words = std::array<int32_t, 256>;
@@ -37,4 +37,4 @@ TEST(CapturedGraph, holds_nothing_that_another_thread_copies_meanwhile) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::parity_captured_graph_test

@@ -12,7 +12,7 @@
 #include "infer/model_spec.h"
 #include "runtime/executor.h"
 
-namespace octet {
+namespace octet::parity_two_streams_test {
 namespace {
 
 constexpr int kSteps = 6;
@@ -127,4 +127,4 @@ INSTANTIATE_TEST_SUITE_P(gpu, TwoStreams, testing::Values("coat", "coat-fast", "
                          });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::parity_two_streams_test

@@ -10,7 +10,7 @@
 #include "train/run_setup.h"
 #include "train/trainer.h"
 
-namespace octet {
+namespace octet::prove_audit_test {
 namespace {
 
 using test::ScratchFolder;
@@ -67,4 +67,4 @@ TEST(GpuAudit, names_products_that_are_wrong) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::prove_audit_test

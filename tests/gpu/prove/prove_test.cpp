@@ -17,7 +17,7 @@
 #include "infer/model_spec.h"
 #include "train/prove_products.h"
 
-namespace octet {
+namespace octet::prove_test {
 namespace {
 
 struct ProveCase {
@@ -181,4 +181,4 @@ INSTANTIATE_TEST_SUITE_P(recipes, Prove,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::prove_test

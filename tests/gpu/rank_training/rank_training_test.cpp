@@ -1,7 +1,7 @@
 // Ranks that train on devices of their own: what has the same bits as what.
 #include "gpu/rank_training/rank_run.h"
 
-namespace octet {
+namespace octet::rank_training_test {
 namespace {
 
 using test::metrics;
@@ -248,4 +248,4 @@ TEST_F(EmulatedRanks, that_do_not_wait_are_found) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::rank_training_test

@@ -6,7 +6,7 @@
 
 #include <string_view>
 
-namespace octet {
+namespace octet::ranks_collectives_test {
 namespace {
 
 using test::compare_collectives;
@@ -121,4 +121,4 @@ INSTANTIATE_TEST_SUITE_P(levels, EmulatedFault,
                          testing::Values(FaultCase{"skip:waits:device=1:first=10", true, 2}));
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ranks_collectives_test

@@ -5,7 +5,7 @@
 #include "cli/program_run.h"
 #include "gpu/rank_training/rank_run.h"
 
-namespace octet::test {
+namespace octet::test::self_test_test {
 namespace {
 
 using testing::HasSubstr;
@@ -214,4 +214,4 @@ TEST_F(SelfTest, a_wrong_sum_of_a_link_ends_the_measurement) {
 }
 
 }  // namespace
-}  // namespace octet::test
+}  // namespace octet::test::self_test_test

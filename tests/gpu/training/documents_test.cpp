@@ -5,7 +5,7 @@
 
 #include "gpu/training/program_run.h"
 
-namespace octet {
+namespace octet::training_documents_test {
 namespace {
 
 using test::ScratchFolder;
@@ -79,4 +79,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::training_documents_test

@@ -6,7 +6,7 @@
 
 #include "gpu/training/program_run.h"
 
-namespace octet {
+namespace octet::training_recipes_test {
 namespace {
 
 struct RecipeRun {
@@ -103,4 +103,4 @@ INSTANTIATE_TEST_SUITE_P(runs, RecipeRuns, testing::ValuesIn(kRuns),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::training_recipes_test

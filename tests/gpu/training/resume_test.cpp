@@ -6,7 +6,7 @@
 
 #include "gpu/training/program_run.h"
 
-namespace octet {
+namespace octet::training_resume_test {
 namespace {
 
 using test::ScratchFolder;
@@ -56,4 +56,4 @@ TEST(ResumedRun, takes_the_algorithms_that_were_recorded) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::training_resume_test

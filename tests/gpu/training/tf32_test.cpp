@@ -5,7 +5,7 @@
 
 #include "gpu/training/program_run.h"
 
-namespace octet {
+namespace octet::training_tf32_test {
 namespace {
 
 TEST(Tf32Run, differs_from_f32_in_the_last_digits_alone) {
@@ -24,4 +24,4 @@ TEST(Tf32Run, differs_from_f32_in_the_last_digits_alone) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::training_tf32_test

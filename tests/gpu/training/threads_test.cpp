@@ -7,7 +7,7 @@
 #include "gpu/parity/gpu.h"
 #include "library/api/run_files.h"
 
-namespace octet {
+namespace octet::training_threads_test {
 namespace {
 
 using test::ScratchFolder;
@@ -71,4 +71,4 @@ TEST(TrainingThreads, of_a_gpu_ask_one_model_in_turn) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::training_threads_test

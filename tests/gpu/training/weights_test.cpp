@@ -10,7 +10,7 @@
 #include "train/weights.h"
 #include "unit/train/host_device.h"
 
-namespace octet {
+namespace octet::training_weights_test {
 namespace {
 
 struct Form {
@@ -96,4 +96,4 @@ TEST(DrawnWeights, equal_the_hosts) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::training_weights_test

@@ -11,7 +11,7 @@
 #include "library/api/run_files.h"
 #include "text/tokenizer.h"
 
-namespace octet {
+namespace octet::training_writing_test {
 namespace {
 
 using test::ScratchFolder;
@@ -83,4 +83,4 @@ TEST(GpuWriting, with_decoded_sums_does_not_depend_on_the_number_of_texts) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::training_writing_test

@@ -13,7 +13,7 @@
 
 #include "octet/error.h"
 
-namespace octet {
+namespace octet::api_graph_test {
 namespace {
 
 using Arrays = std::map<std::string, GraphArray>;
@@ -249,4 +249,4 @@ TEST(GraphFunction, the_example_shows_what_scales_are_for) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::api_graph_test

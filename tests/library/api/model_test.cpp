@@ -5,7 +5,7 @@
 
 #include "library/api/run_files.h"
 
-namespace octet {
+namespace octet::api_model_test {
 namespace {
 
 using nlohmann::json;
@@ -167,4 +167,4 @@ TEST(Example, trains_writes_exports_and_goes_on) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::api_model_test

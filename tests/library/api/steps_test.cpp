@@ -10,7 +10,7 @@
 #include "train/run.h"
 #include "train/run_setup.h"
 
-namespace octet {
+namespace octet::api_steps_test {
 namespace {
 
 using test::ScratchFolder;
@@ -105,4 +105,4 @@ TEST(TrainingSteps, that_fail_let_the_folder_go) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::api_steps_test

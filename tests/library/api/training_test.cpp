@@ -7,7 +7,7 @@
 
 #include "library/api/run_files.h"
 
-namespace octet {
+namespace octet::api_training_test {
 namespace {
 
 using test::ScratchFolder;
@@ -229,4 +229,4 @@ TEST(Machine, says_what_is_wrong) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::api_training_test

@@ -12,7 +12,7 @@
 #include "property/allocation/counting_allocator.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::allocation_test {
 namespace {
 
 constexpr int kSteps = 3;
@@ -119,4 +119,4 @@ TEST(CountingAllocator, sees_large_allocations_only) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::allocation_test

@@ -11,7 +11,7 @@
 #include "property/recipes/tiny_training.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::cached_test {
 namespace {
 
 constexpr int64_t kTexts = 2, kTokens = 12, kPrompt = 7;
@@ -230,4 +230,4 @@ TEST(CachedSizes, a_cache_that_is_too_small_is_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cached_test

@@ -10,7 +10,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::cached_stored_weights_test {
 namespace {
 
 using test::ScratchFolder;
@@ -123,4 +123,4 @@ TEST(StoredWeights, a_weight_that_is_not_finite_is_named) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cached_stored_weights_test

@@ -12,7 +12,7 @@
 #include "ir/states.h"
 #include "passes/autodiff.h"
 
-namespace octet {
+namespace octet::convolution_test {
 namespace {
 
 using testing::HasSubstr;
@@ -275,4 +275,4 @@ TEST(BatchNorm, that_was_gathered_is_one_line_a_channel) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::convolution_test

@@ -9,7 +9,7 @@
 #include "compile/program.h"
 #include "infer/model_spec.h"
 
-namespace octet {
+namespace octet::cuda_plans_architectures_test {
 namespace {
 
 using testing::Contains;
@@ -66,4 +66,4 @@ TEST(Architectures, but_hopper_decode_blocks_of_codes) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cuda_plans_architectures_test

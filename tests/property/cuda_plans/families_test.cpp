@@ -8,7 +8,7 @@
 #include "infer/model_spec.h"
 #include "property/cuda_plans/small_llama.h"
 
-namespace octet {
+namespace octet::cuda_plans_families_test {
 namespace {
 
 constexpr int64_t kSeq = 32;
@@ -54,4 +54,4 @@ TEST(CudaPlans, every_family_is_planned) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cuda_plans_families_test

@@ -12,7 +12,7 @@
 #include "property/cuda_plans/small_llama.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::cuda_plans_generation_sums_test {
 namespace {
 
 using testing::HasSubstr;
@@ -137,4 +137,4 @@ TEST(GenerationSums, are_of_a_gpu) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cuda_plans_generation_sums_test

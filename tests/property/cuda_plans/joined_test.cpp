@@ -11,7 +11,7 @@
 #include "ir/op_def.h"
 #include "property/cuda_plans/small_llama.h"
 
-namespace octet {
+namespace octet::cuda_plans_joined_test {
 namespace {
 
 Catalogue& gpu_catalogue() {
@@ -110,4 +110,4 @@ TEST(JoinedLaunches, of_ranks_are_the_maxima_of_new_weights) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cuda_plans_joined_test

@@ -13,7 +13,7 @@
 #include "plan/backend.h"
 #include "plan/views.h"
 
-namespace octet {
+namespace octet::cuda_plans_ops_test {
 namespace {
 
 bool has_kernels(const Graph& graph, const Catalogue& catalogue) {
@@ -45,4 +45,4 @@ TEST(CudaOps, every_op_case_has_kernels_in_every_wide_type) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cuda_plans_ops_test

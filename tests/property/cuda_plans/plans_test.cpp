@@ -16,7 +16,7 @@
 #include "plan/kernel_row.h"
 #include "train/run_setup.h"
 
-namespace octet {
+namespace octet::cuda_plans_plans_test {
 namespace {
 
 Backend& gpu() {
@@ -238,4 +238,4 @@ TEST(CudaPlans, attention_within_documents_and_windows_runs_on_tensor_cores) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cuda_plans_plans_test

@@ -13,7 +13,7 @@
 #include "train/prove_kernels.h"
 #include "train/run_setup.h"
 
-namespace octet {
+namespace octet::cuda_plans_tensor_sums_test {
 namespace {
 
 // The rows that may make a GEMM with these sums; nothing: those without a rule.
@@ -81,4 +81,4 @@ TEST(TensorGemm, is_proved_to_the_bit_where_both_sides_have_its_sums) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cuda_plans_tensor_sums_test

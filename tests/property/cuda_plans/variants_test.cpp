@@ -13,7 +13,7 @@
 #include "infer/fake_quantize_inputs.h"
 #include "property/variant_options.h"
 
-namespace octet {
+namespace octet::cuda_plans_variants_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -171,4 +171,4 @@ TEST(CudaVariants, inference_with_quantized_inputs_has_kernels_in_every_format) 
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cuda_plans_variants_test

@@ -13,7 +13,7 @@
 #include "passes/rewrite/simplify.h"
 #include "property/fusion/run.h"
 
-namespace octet {
+namespace octet::gradients_decompositions_test {
 namespace {
 
 using op_cases::OpCase;
@@ -160,4 +160,4 @@ TEST(Decompositions, the_norm_sees_what_is_not_finite) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::gradients_decompositions_test

@@ -12,7 +12,7 @@
 #include "ir/verify.h"
 #include "op_cases/op_cases.h"
 
-namespace octet {
+namespace octet::gradients_test {
 namespace {
 
 using op_cases::OpCase;
@@ -215,4 +215,4 @@ TEST(Gradients, a_wrong_gradient_is_seen) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::gradients_test

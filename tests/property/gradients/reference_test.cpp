@@ -14,7 +14,7 @@
 #include "math/adamw.h"
 #include "op_cases/op_cases.h"
 
-namespace octet {
+namespace octet::gradients_reference_test {
 namespace {
 
 using op_cases::OpCase;
@@ -319,4 +319,4 @@ TEST(Reference, interpret_names_a_missing_or_wrong_input) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::gradients_reference_test

@@ -2,7 +2,7 @@
 
 #include "property/mutants/faults.h"
 
-namespace octet {
+namespace octet::mutants_gradients_test {
 namespace {
 
 using namespace mutants;
@@ -91,4 +91,4 @@ TEST(Mutants, the_slope_sees_wrong_gradients) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::mutants_gradients_test

@@ -2,7 +2,7 @@
 
 #include "property/mutants/faults.h"
 
-namespace octet {
+namespace octet::mutants_meaning_test {
 namespace {
 
 using namespace mutants;
@@ -171,4 +171,4 @@ TEST(Mutants, the_comparison_sees_faults_of_meaning) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::mutants_meaning_test

@@ -2,7 +2,7 @@
 
 #include "property/mutants/faults.h"
 
-namespace octet {
+namespace octet::mutants_structural_test {
 namespace {
 
 using namespace mutants;
@@ -122,4 +122,4 @@ TEST(Mutants, the_verifier_sees_every_structural_fault) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::mutants_structural_test

@@ -16,7 +16,7 @@
 #include "property/random_graphs/generator.h"
 #include "property/random_graphs/meaning.h"
 
-namespace octet {
+namespace octet::planner_test {
 namespace {
 
 using random_graphs::graphs;
@@ -207,4 +207,4 @@ TEST(Planner, plans_of_ranks_are_sound) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::planner_test

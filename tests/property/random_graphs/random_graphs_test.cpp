@@ -15,7 +15,7 @@
 #include "property/random_graphs/generator.h"
 #include "property/random_graphs/meaning.h"
 
-namespace octet {
+namespace octet::random_graphs_test {
 namespace {
 
 using random_graphs::difference;
@@ -167,4 +167,4 @@ TEST(RandomGraphs, every_pass_of_the_list_keeps_the_outputs) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::random_graphs_test

@@ -11,7 +11,7 @@
 #include "passes/rewrite/simplify.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_blocks_test {
 namespace {
 
 using Kind = Granularity::Kind;
@@ -258,4 +258,4 @@ TEST(Overrides, map_a_pattern_to_the_formats_of_any_recipe) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_blocks_test

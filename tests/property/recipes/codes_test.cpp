@@ -7,7 +7,7 @@
 #include "backends/cpu/reference/reference.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_codes_test {
 namespace {
 
 // A quantize step seen while it ran: its source in BF16, its scale and the codes in the arena.
@@ -115,4 +115,4 @@ INSTANTIATE_TEST_SUITE_P(EightBit, Codes, testing::Values("fp8_linear", "coat", 
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_codes_test

@@ -7,7 +7,7 @@
 #include "property/recipes/planned_runs.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_fast_kernels_test {
 namespace {
 
 constexpr const char* kLlama =
@@ -103,4 +103,4 @@ TEST(FastKernels, are_there_for_other_models) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_fast_kernels_test

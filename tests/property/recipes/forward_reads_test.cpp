@@ -9,7 +9,7 @@
 #include "property/recipes/planned_runs.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_forward_reads_test {
 namespace {
 
 constexpr const char* kStored = "recipe.forward_reads=stored";
@@ -98,4 +98,4 @@ TEST(ForwardReads, unquantized_store_no_groups_in_evaluation) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_forward_reads_test

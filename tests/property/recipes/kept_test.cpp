@@ -9,7 +9,7 @@
 #include "property/recipes/planned_runs.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_kept_test {
 namespace {
 
 // Weights of a layer take more bytes than its activations, as in 7B with one sequence.
@@ -78,4 +78,4 @@ TEST(Kept, of_eight_bit_recipes_is_at_most_that_of_bf16_on_a_gpu) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_kept_test

@@ -5,7 +5,7 @@
 
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_layouts_test {
 namespace {
 
 // The CPU's kernels, given codes in the layout that GPUs ask for.
@@ -66,4 +66,4 @@ INSTANTIATE_TEST_SUITE_P(EightBit, Layouts, testing::Values("fp8_linear", "coat"
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_layouts_test

@@ -5,7 +5,7 @@
 
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_lengths_test {
 namespace {
 
 // Rows of at most `n` tokens, padded to `seq`.
@@ -83,4 +83,4 @@ TEST(Lengths, share_states_of_every_format) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_lengths_test

@@ -13,7 +13,7 @@
 #include "plan/report.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_loss_scale_test {
 namespace {
 
 ProgramOptions options(std::string_view recipe, LossScalePolicy policy) {
@@ -378,4 +378,4 @@ TEST(PeriodicScale, a_gradient_that_would_saturate_is_an_overflow) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_loss_scale_test

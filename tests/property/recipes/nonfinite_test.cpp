@@ -12,7 +12,7 @@
 #include "optim/state_format.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_nonfinite_test {
 namespace {
 
 constexpr float kBad[] = {std::numeric_limits<float>::quiet_NaN(),
@@ -226,4 +226,4 @@ TEST(Nonfinite, what_a_quantizer_hid_stops_every_tensor_made_after_it) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_nonfinite_test

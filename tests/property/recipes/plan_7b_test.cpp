@@ -9,7 +9,7 @@
 #include "property/recipes/tiny_training.h"
 #include "train/run_setup.h"
 
-namespace octet {
+namespace octet::recipes_plan_7b_test {
 namespace {
 
 constexpr int64_t kHidden = 4096, kSeq = 2048;
@@ -120,4 +120,4 @@ TEST(Plan7b, eight_bit_moments_take_at_most_2_07_bytes_a_parameter) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_plan_7b_test

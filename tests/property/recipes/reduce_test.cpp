@@ -15,7 +15,7 @@
 #include "passes/parallel/shard_updates.h"
 #include "runtime/executor.h"
 
-namespace octet {
+namespace octet::recipes_reduce_test {
 namespace {
 
 constexpr int64_t kRows = 20, kCols = 33, kElems = kRows * kCols;
@@ -154,4 +154,4 @@ TEST_P(ReduceInE4m3, is_noticed_by_all_where_one_rank_has_what_is_not_finite) {
 INSTANTIATE_TEST_SUITE_P(ranks, ReduceInE4m3, testing::Values(2, 3));
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_reduce_test

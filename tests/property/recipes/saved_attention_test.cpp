@@ -9,7 +9,7 @@
 #include "property/recipes/planned_runs.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_saved_attention_test {
 namespace {
 
 constexpr const char* kQkv = "recipe.saved_attention=qkv";
@@ -122,4 +122,4 @@ TEST(ActivationGroup, trains_with_every_size) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_saved_attention_test

@@ -10,7 +10,7 @@
 #include "plan/report.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_training_test {
 namespace {
 
 uint32_t bits(float x) {
@@ -188,4 +188,4 @@ TEST(Recipes, delayed_scaling_trains_and_its_history_is_state) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_training_test

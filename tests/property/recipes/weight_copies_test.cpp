@@ -9,7 +9,7 @@
 #include "plan/report.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::recipes_weight_copies_test {
 namespace {
 
 std::vector<uint32_t> loss_bits(const std::vector<float>& losses) {
@@ -142,4 +142,4 @@ TEST(CoatFast, differs_from_coat_by_its_scales_alone) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::recipes_weight_copies_test

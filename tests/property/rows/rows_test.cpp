@@ -22,7 +22,7 @@
 #include "property/variant_options.h"
 #include "train/run_setup.h"
 
-namespace octet {
+namespace octet::rows_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -179,4 +179,4 @@ TEST(Rows, that_are_refused_when_they_are_prepared_are_planned_around) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::rows_test

@@ -13,7 +13,7 @@
 #include "property/recipes/tiny_training.h"
 #include "runtime/edge_statistics.h"
 
-namespace octet {
+namespace octet::scalify_depth_test {
 namespace {
 
 using reference::Tensors;
@@ -95,4 +95,4 @@ TEST(ScalifyDepth, every_operand_is_in_the_window_of_fp16) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::scalify_depth_test

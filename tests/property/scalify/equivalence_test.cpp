@@ -14,7 +14,7 @@
 #include "passes/scalify/scalify.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::scalify_equivalence_test {
 namespace {
 
 using reference::Tensors;
@@ -212,4 +212,4 @@ TEST(Scalify, the_forward_cast_is_applied_under_differentiation) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::scalify_equivalence_test

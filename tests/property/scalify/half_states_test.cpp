@@ -9,7 +9,7 @@
 #include "compile/expand_updates.h"
 #include "property/recipes/tiny_training.h"
 
-namespace octet {
+namespace octet::scalify_half_states_test {
 namespace {
 
 struct Experiment {
@@ -139,4 +139,4 @@ TEST(ScaledMoments, v_is_not_biased_after_3000_steps) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::scalify_half_states_test

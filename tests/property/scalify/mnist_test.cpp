@@ -1,7 +1,7 @@
 // The short form of tests/slow/mnist: 120 steps.
 #include "property/scalify/mnist.h"
 
-namespace octet {
+namespace octet::scalify_mnist_test {
 namespace {
 
 using mnist::Precision;
@@ -33,4 +33,4 @@ TEST_P(Mnist, plain_fp16_fails_where_scaled_fp16_learns_as_f32_does) {
 INSTANTIATE_TEST_SUITE_P(widths, Mnist, testing::Values(4.0, 8.0));
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::scalify_mnist_test

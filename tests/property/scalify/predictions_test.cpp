@@ -7,7 +7,7 @@
 #include "base/philox.h"
 #include "passes/scalify/scalify.h"
 
-namespace octet {
+namespace octet::scalify_predictions_test {
 namespace {
 
 using reference::Tensors;
@@ -202,4 +202,4 @@ TEST(ScalePredictions, attention_and_loss) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::scalify_predictions_test

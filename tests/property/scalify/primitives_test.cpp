@@ -14,7 +14,7 @@
 #include "passes/rewrite/simplify.h"
 #include "passes/scalify/scalify.h"
 
-namespace octet {
+namespace octet::scalify_primitives_test {
 namespace {
 
 using reference::Tensors;
@@ -202,4 +202,4 @@ TEST(Scalify, a_norm_gradient_with_an_amax_is_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::scalify_primitives_test

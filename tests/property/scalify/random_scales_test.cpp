@@ -12,7 +12,7 @@
 #include "passes/scalify/scalify.h"
 #include "property/scalify/random_scales.h"
 
-namespace octet {
+namespace octet::scalify_random_scales_test {
 namespace {
 
 using random_scales::Generator;
@@ -323,4 +323,4 @@ TEST(ScaleRules, see_scales_that_are_said_and_those_that_are_measured) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::scalify_random_scales_test

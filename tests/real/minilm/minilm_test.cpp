@@ -8,7 +8,7 @@
 
 #include "cli/program_run.h"
 
-namespace octet {
+namespace octet::minilm_test {
 namespace {
 
 const std::string kModel = parent_path(OCTET_PROGRAM) + "/models/minilm";
@@ -45,4 +45,4 @@ TEST(Minilm, cosines_of_texts_are_those_of_transformers) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::minilm_test

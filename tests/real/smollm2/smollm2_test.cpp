@@ -10,7 +10,7 @@
 #include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 
-namespace octet {
+namespace octet::smollm2_test {
 namespace {
 
 using test::metrics;
@@ -84,4 +84,4 @@ TEST_F(Smollm2, is_trained_with_static_scales_as_with_measured_ones) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::smollm2_test

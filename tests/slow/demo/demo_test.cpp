@@ -6,7 +6,7 @@
 
 #include "cli/program_run.h"
 
-namespace octet::test {
+namespace octet::test::demo_test {
 namespace {
 
 TEST(DemoCommand, the_small_model_learns_the_manner_and_keeps_what_it_knows) {
@@ -30,4 +30,4 @@ TEST(DemoCommand, the_small_model_learns_the_manner_and_keeps_what_it_knows) {
 }
 
 }  // namespace
-}  // namespace octet::test
+}  // namespace octet::test::demo_test

@@ -11,7 +11,7 @@
 #include "cli/finetune/small_model.h"
 #include "cli/program_run.h"
 
-namespace octet {
+namespace octet::loaded_test {
 namespace {
 
 using test::metrics;
@@ -98,4 +98,4 @@ INSTANTIATE_TEST_SUITE_P(kinds, Loaded,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::loaded_test

@@ -1,7 +1,7 @@
 // Ten epochs of MNIST in FP16 with scales and without; minutes a run, an hour in all.
 #include "property/scalify/mnist.h"
 
-namespace octet {
+namespace octet::mnist_test {
 namespace {
 
 using mnist::Precision;
@@ -31,4 +31,4 @@ INSTANTIATE_TEST_SUITE_P(widths, Mnist,
                                           testing::Values(1, 2, 3)));
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::mnist_test

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "cli/encoders/cifar_folder.h"
 
-namespace octet {
+namespace octet::resnet_cifar_test {
 namespace {
 
 TEST(ResNetOfCifar, has_the_accuracy_of_its_reference) {
@@ -28,4 +28,4 @@ TEST(ResNetOfCifar, has_the_accuracy_of_its_reference) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::resnet_cifar_test

@@ -4,7 +4,7 @@
 
 #include "cli/resume/killed_run.h"
 
-namespace octet {
+namespace octet::resume_test {
 namespace {
 
 using test::Settings;
@@ -81,4 +81,4 @@ INSTANTIATE_TEST_SUITE_P(settings, KilledOften, testing::ValuesIn(test::some_set
                          [](const auto& info) { return info.param.name(); });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::resume_test

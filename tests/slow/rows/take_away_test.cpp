@@ -6,7 +6,7 @@
 #include "property/recipes/tiny_training.h"
 #include "property/rows/take_away.h"
 
-namespace octet {
+namespace octet::rows_take_away_test {
 namespace {
 
 TEST(AnyRow, of_every_recipe_may_be_taken_away) {
@@ -42,4 +42,4 @@ TEST(AnyRow, that_is_taken_away_leaves_losses_alike) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::rows_take_away_test

@@ -6,7 +6,7 @@
 #include "train/run_setup.h"
 #include "train/trainer.h"
 
-namespace octet {
+namespace octet::threads_long_sequence_test {
 namespace {
 
 using test::metrics;
@@ -40,4 +40,4 @@ TEST_P(LongSequence, bits_do_not_depend_on_the_number_of_threads) {
 INSTANTIATE_TEST_SUITE_P(Recipes, LongSequence, testing::Values("fp32", "bf16", "coat"));
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::threads_long_sequence_test

@@ -15,7 +15,7 @@
 #include "base/thread_pool.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::base_call_lock_test {
 namespace {
 
 using test::error_of;
@@ -116,4 +116,4 @@ TEST(CallLock, says_that_a_process_forked_during_a_call) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_call_lock_test

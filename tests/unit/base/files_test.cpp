@@ -9,7 +9,7 @@
 #include "unit/base/faulty_files.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::base_files_test {
 namespace {
 
 using test::Fault;
@@ -218,4 +218,4 @@ TEST(Files, room_that_is_left_is_told) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_files_test

@@ -4,7 +4,7 @@
 
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::base_host_memory_test {
 namespace {
 
 using test::ScratchFolder;
@@ -72,4 +72,4 @@ TEST(HostMemory, this_machine_has_some) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_host_memory_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace octet {
+namespace octet::base_integer_test {
 namespace {
 
 TEST(Integer, ceil_div_does_not_wrap) {
@@ -15,4 +15,4 @@ TEST(Integer, ceil_div_does_not_wrap) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_integer_test

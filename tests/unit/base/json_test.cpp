@@ -9,7 +9,7 @@
 #include "base/json_reader.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::base_json_test {
 namespace {
 
 using test::error_of;
@@ -62,4 +62,4 @@ TEST(ParseJson, takes_time_in_proportion_to_the_objects) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_json_test

@@ -4,7 +4,7 @@
 
 #include "base/philox.h"
 
-namespace octet {
+namespace octet::base_philox_normals_test {
 namespace {
 
 TEST(Philox, a_span_of_normals_holds_those_of_its_elements) {
@@ -17,4 +17,4 @@ TEST(Philox, a_span_of_normals_holds_those_of_its_elements) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_philox_normals_test

@@ -6,7 +6,7 @@
 
 #include "base/philox.h"
 
-namespace octet {
+namespace octet::base_positional_hash_test {
 namespace {
 
 std::vector<std::byte> noise(size_t n) {
@@ -73,4 +73,4 @@ TEST(PositionalHash, finds_each_flipped_bit_and_bytes_that_moved) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_positional_hash_test

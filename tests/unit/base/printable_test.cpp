@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace octet {
+namespace octet::base_printable_test {
 namespace {
 
 TEST(Printable, text_stays_as_it_is) {
@@ -37,4 +37,4 @@ TEST(Printable, pages_keep_their_lines) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_printable_test

@@ -17,7 +17,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::base_safe_outputs_test {
 namespace {
 
 using test::error_of;
@@ -246,4 +246,4 @@ TEST(FileLock, the_second_process_is_told_who_holds_it_and_a_dead_one_holds_noth
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_safe_outputs_test

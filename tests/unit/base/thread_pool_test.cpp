@@ -11,7 +11,7 @@
 
 #include "base/cores.h"
 
-namespace octet {
+namespace octet::base_thread_pool_test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -62,4 +62,4 @@ TEST(ThreadPoolDeathTest, runs_with_the_threads_that_the_system_makes) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_thread_pool_test

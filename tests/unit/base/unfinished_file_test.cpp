@@ -6,7 +6,7 @@
 
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::base_unfinished_file_test {
 namespace {
 
 // What a process that gets a signal now leaves of the two files.
@@ -33,4 +33,4 @@ TEST(UnfinishedFile, more_than_the_list_holds_and_longer_names_do_no_harm) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_unfinished_file_test

@@ -7,7 +7,7 @@
 #include "base/ordered_json.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::base_unread_json_test {
 namespace {
 
 using test::error_of;
@@ -69,4 +69,4 @@ TEST(UnreadJson, other_mistakes_stay_mistakes) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::base_unread_json_test

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::comm_local_test {
 namespace {
 
 std::byte* bytes(std::vector<int>& values) {
@@ -89,4 +89,4 @@ TEST(LocalGroup, ranks_that_call_different_collectives_are_told) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::comm_local_test

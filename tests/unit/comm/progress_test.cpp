@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace octet {
+namespace octet::comm_progress_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -41,4 +41,4 @@ TEST_F(Progress, says_where_all_are_as_far) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::comm_progress_test

@@ -11,7 +11,7 @@
 #include "unit/base/error_of.h"
 #include "unit/compile/small_program.h"
 
-namespace octet {
+namespace octet::compile_budget_test {
 namespace {
 
 using test::NamedCatalogue;
@@ -242,4 +242,4 @@ TEST(DeviceMemory, the_batch_that_it_names_is_the_largest_that_fits) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::compile_budget_test

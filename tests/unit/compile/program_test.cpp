@@ -8,7 +8,7 @@
 #include "unit/base/error_of.h"
 #include "unit/compile/small_program.h"
 
-namespace octet {
+namespace octet::compile_program_test {
 namespace {
 
 using test::NamedCatalogue;
@@ -146,4 +146,4 @@ TEST(Program, full_recompute_keeps_the_layers_input_alone) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::compile_program_test

@@ -7,7 +7,7 @@
 #include "passes/lora.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::compile_update_rules_test {
 namespace {
 
 using testing::ElementsAre;
@@ -105,4 +105,4 @@ TEST(UpdateRules, are_made_once) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::compile_update_rules_test

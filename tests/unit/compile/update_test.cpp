@@ -12,7 +12,7 @@
 #include "ir/print.h"
 #include "ir/verify.h"
 
-namespace octet {
+namespace octet::compile_update_test {
 namespace {
 
 TEST(StateFormat, every_name_of_the_table_gives_its_row_and_no_two_are_equal) {
@@ -221,4 +221,4 @@ TEST(BuildUpdate, its_attributes_key_the_parameter_and_print_back) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::compile_update_test

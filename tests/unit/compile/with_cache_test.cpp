@@ -8,7 +8,7 @@
 #include "ir/parse.h"
 #include "ir/print.h"
 
-namespace octet {
+namespace octet::compile_with_cache_test {
 namespace {
 
 constexpr BatchSize kSize = {.batch = 2, .seq = 3, .cache = 8};
@@ -117,4 +117,4 @@ TEST(WithCache, a_model_without_a_source_has_none_to_encode) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::compile_with_cache_test

@@ -11,7 +11,7 @@
 #include "config/names.h"
 #include "config/table.h"
 
-namespace octet {
+namespace octet::config_bad_input_test {
 namespace {
 
 struct BadInput {
@@ -415,4 +415,4 @@ INSTANTIATE_TEST_SUITE_P(overrides, BadConfiguration, testing::ValuesIn(kOverrid
 INSTANTIATE_TEST_SUITE_P(relations, BadConfiguration, testing::ValuesIn(kRelations), name_of);
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::config_bad_input_test

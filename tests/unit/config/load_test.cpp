@@ -16,7 +16,7 @@
 #include "passes/precision/recipe.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::config_load_test {
 namespace {
 
 using test::error_of;
@@ -416,4 +416,4 @@ TEST(Config, a_vocabulary_below_the_bytes_is_one_of_arrays) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::config_load_test

@@ -9,7 +9,7 @@
 #include "config/load.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::config_record_test {
 namespace {
 
 using test::error_of;
@@ -98,4 +98,4 @@ TEST(ConfigChanges, every_key_has_the_rule_of_its_kind) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::config_record_test

@@ -9,7 +9,7 @@
 #include "ir/op_def.h"
 #include "math/elementwise.h"
 
-namespace octet {
+namespace octet::cpu_op_facts_test {
 namespace {
 
 constexpr double kSome[] = {-3, -0.5, 0.25, 2, 7};
@@ -78,4 +78,4 @@ TEST(OpFacts, a_primitive_of_floats_has_a_rule_of_its_error) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cpu_op_facts_test

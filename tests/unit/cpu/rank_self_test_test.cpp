@@ -11,7 +11,7 @@
 #include "plan/streams.h"
 #include "runtime/rank_self_test.h"
 
-namespace octet {
+namespace octet::cpu_rank_self_test_test {
 namespace {
 
 // Of a rank: called behind each launch of a collective with its first result.
@@ -103,4 +103,4 @@ TEST(RankSelfTest, sums_of_nothing_and_results_of_the_run_before_are_wrong) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::cpu_rank_self_test_test

@@ -9,7 +9,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_answers_test {
 namespace {
 
 using test::error_of;
@@ -300,4 +300,4 @@ TEST_F(ChatAnswers, are_counted_and_told_by_record) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_answers_test

@@ -8,7 +8,7 @@
 #include "unit/base/error_of.h"
 #include "unit/data/documents.h"
 
-namespace octet {
+namespace octet::data_buckets_test {
 namespace {
 
 using test::error_of;
@@ -143,4 +143,4 @@ TEST(Buckets, a_state_restores_any_step) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_buckets_test

@@ -10,7 +10,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_chat_test {
 namespace {
 
 using test::error_of;
@@ -439,4 +439,4 @@ TEST_F(SharedChat, an_answer_trains_with_its_end_of_text) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_chat_test

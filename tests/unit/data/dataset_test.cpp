@@ -9,7 +9,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::dataset_test {
 namespace {
 
 using test::error_of;
@@ -231,4 +231,4 @@ TEST(Dataset, bad_paths_are_refused_with_one_line) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::dataset_test

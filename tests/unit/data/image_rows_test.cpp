@@ -8,7 +8,7 @@
 #include "data/row_plan.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::data_image_rows_test {
 namespace {
 
 using test::error_of;
@@ -144,4 +144,4 @@ TEST(ImageRows, a_resumed_loader_sees_the_same_crops_and_flips) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_image_rows_test

@@ -8,7 +8,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_image_source_test {
 namespace {
 
 using namespace std::string_literals;
@@ -332,4 +332,4 @@ TEST(ImageSource, reads_mnist_and_cifar_10) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_image_source_test

@@ -9,7 +9,7 @@
 #include "data/images/transforms.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::data_images_test {
 namespace {
 
 using test::error_of;
@@ -177,4 +177,4 @@ TEST(Images, data_of_another_kind_is_named) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_images_test

@@ -7,7 +7,7 @@
 
 #include "data/rows.h"
 
-namespace octet {
+namespace octet::data_inputs_test {
 namespace {
 
 using testing::ElementsAre;
@@ -47,4 +47,4 @@ TEST(Complete, positions_stand_beside_tokens_of_another_name) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_inputs_test

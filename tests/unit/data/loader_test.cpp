@@ -9,7 +9,7 @@
 #include "unit/base/error_of.h"
 #include "unit/data/documents.h"
 
-namespace octet {
+namespace octet::data_loader_test {
 namespace {
 
 using test::error_of;
@@ -255,4 +255,4 @@ TEST(EvalWindows, are_the_first_predictions_in_order) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_loader_test

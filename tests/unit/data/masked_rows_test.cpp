@@ -9,7 +9,7 @@
 #include "unit/base/error_of.h"
 #include "unit/data/documents.h"
 
-namespace octet {
+namespace octet::data_masked_rows_test {
 namespace {
 
 using test::error_of;
@@ -108,4 +108,4 @@ TEST(MaskedRows, rows_without_room_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_masked_rows_test

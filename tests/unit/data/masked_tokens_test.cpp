@@ -9,7 +9,7 @@
 #include "data/rows.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::data_masked_tokens_test {
 namespace {
 
 using MaskTokens = std::vector<int32_t>;
@@ -162,4 +162,4 @@ TEST(TokenMasking, what_cannot_be_is_one_line) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_masked_tokens_test

@@ -9,7 +9,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/data/documents.h"
 
-namespace octet {
+namespace octet::data_mixture_test {
 namespace {
 
 using Counts = std::map<int64_t, int64_t>;
@@ -101,4 +101,4 @@ TEST(JsonContent, is_told_by_its_first_bytes) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_mixture_test

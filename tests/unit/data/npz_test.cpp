@@ -5,7 +5,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_npz_test {
 namespace {
 
 using test::error_of;
@@ -119,4 +119,4 @@ TEST(Npz, what_is_no_such_archive_is_refused_with_one_line) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_npz_test

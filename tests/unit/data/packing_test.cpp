@@ -9,7 +9,7 @@
 #include "unit/base/error_of.h"
 #include "unit/data/documents.h"
 
-namespace octet {
+namespace octet::data_packing_test {
 namespace {
 
 using test::Documents;
@@ -216,4 +216,4 @@ TEST(PackedEval, takes_the_shortest_length_that_the_rows_of_a_turn_fit) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_packing_test

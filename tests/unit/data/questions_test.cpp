@@ -7,7 +7,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_questions_test {
 namespace {
 
 using test::error_of;
@@ -127,4 +127,4 @@ TEST(AnswerWindows, a_context_without_places_is_left_out) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_questions_test

@@ -7,7 +7,7 @@
 
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::data_sample_loader_test {
 namespace {
 
 using testing::ElementsAre;
@@ -191,4 +191,4 @@ TEST(RowSource, at_least_one_sample_is_held_out_and_one_is_left) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_sample_loader_test

@@ -8,7 +8,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_shards_test {
 namespace {
 
 using test::error_of;
@@ -164,4 +164,4 @@ TEST(Shards, a_shard_larger_than_memory_is_read_in_place) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_shards_test

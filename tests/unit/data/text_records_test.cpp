@@ -8,7 +8,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_text_records_test {
 namespace {
 
 using test::error_of;
@@ -260,4 +260,4 @@ TEST(TextRecords, columns_that_nothing_is_read_of_are_told) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_text_records_test

@@ -15,7 +15,7 @@
 #include "unit/base/faulty_files.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_token_cache_test {
 namespace {
 
 using test::error_of;
@@ -283,4 +283,4 @@ TEST_F(TokenCacheTest, refuses_what_its_name_alone_calls_packed) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_token_cache_test

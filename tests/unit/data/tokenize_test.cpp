@@ -12,7 +12,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_tokenize_test {
 namespace {
 
 using test::error_of;
@@ -247,4 +247,4 @@ TEST_F(TokenizeFiles, refuses_ends_that_do_not_fit_the_tokens) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_tokenize_test

@@ -6,7 +6,7 @@
 #include <array>
 #include <map>
 
-namespace octet {
+namespace octet::data_transforms_test {
 namespace {
 
 using testing::ElementsAre;
@@ -198,4 +198,4 @@ TEST(Transforms, channels_and_sizes_become_those_of_the_model) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_transforms_test

@@ -11,7 +11,7 @@
 
 #include "base/philox.h"
 
-namespace octet {
+namespace octet::formats_codec_test {
 namespace {
 
 constexpr Dtype kFloats[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::bf16, Dtype::fp16};
@@ -363,4 +363,4 @@ TEST(FormatTable, moments_have_codecs_and_a_second_moment_that_is_a_moment) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::formats_codec_test

@@ -8,7 +8,7 @@
 
 #include "base/philox.h"
 
-namespace octet {
+namespace octet::formats_quantize_test {
 namespace {
 
 constexpr Dtype kElements[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::de8s};
@@ -234,4 +234,4 @@ TEST(quantize, wrong_arguments_are_errors) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::formats_quantize_test

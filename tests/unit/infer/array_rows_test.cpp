@@ -12,7 +12,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/put_arrays.h"
 
-namespace octet {
+namespace octet::infer_array_rows_test {
 namespace {
 
 using test::array_of;
@@ -220,4 +220,4 @@ TEST(ArrayRows, what_does_not_fit_is_said_when_the_files_are_opened) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_array_rows_test

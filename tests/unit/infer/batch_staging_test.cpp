@@ -7,7 +7,7 @@
 
 #include "ir/parse.h"
 
-namespace octet {
+namespace octet::infer_batch_staging_test {
 namespace {
 
 // The host's memory; nothing is copied or run.
@@ -104,4 +104,4 @@ TEST(BatchStaging, a_batch_outlives_it) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_batch_staging_test

@@ -19,7 +19,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/put_arrays.h"
 
-namespace octet {
+namespace octet::infer_encoder_folder_test {
 namespace {
 
 using test::error_of;
@@ -387,4 +387,4 @@ TEST(FrozenWeights, leave_in_the_bytes_of_their_folder) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_encoder_folder_test

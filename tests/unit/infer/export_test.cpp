@@ -17,7 +17,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::infer_export_test {
 namespace {
 
 using test::error_of;
@@ -519,4 +519,4 @@ TEST(QuantizedInputs, of_wrong_configs_and_scales_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_export_test

@@ -9,7 +9,7 @@
 #include "ir/verify.h"
 #include "passes/precision/store_frozen.h"
 
-namespace octet {
+namespace octet::infer_fake_quantize_test {
 namespace {
 
 // Two linears that read one value, and a residual sum.
@@ -92,4 +92,4 @@ TEST(FakeQuantizeInputs, that_the_model_lacks_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_fake_quantize_test

@@ -12,7 +12,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::infer_frozen_weight_test {
 namespace {
 
 using test::error_of;
@@ -129,4 +129,4 @@ TEST(FrozenWeight, that_is_not_finite_is_named) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_frozen_weight_test

@@ -12,7 +12,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::infer_generate_test {
 namespace {
 
 int32_t pick(const std::vector<float>& logits, const Sampling& sampling,
@@ -210,4 +210,4 @@ TEST(Documents, are_cut_and_counted_as_asked) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_generate_test

@@ -16,7 +16,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/gguf_model.h"
 
-namespace octet {
+namespace octet::infer_gguf_metadata_test {
 namespace {
 
 using namespace test::gguf;
@@ -340,4 +340,4 @@ TEST_F(GgufMetadata, weights_that_are_not_finite_are_refused_by_the_conversion) 
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_gguf_metadata_test

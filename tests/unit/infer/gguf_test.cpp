@@ -13,7 +13,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/gguf_model.h"
 
-namespace octet {
+namespace octet::infer_gguf_test {
 namespace {
 
 using namespace test::gguf;
@@ -132,4 +132,4 @@ TEST(LoadedRms, is_that_of_each_parameter) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_gguf_test

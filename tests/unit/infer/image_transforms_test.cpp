@@ -12,7 +12,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::infer_image_transforms_test {
 namespace {
 
 using test::ScratchFolder;
@@ -218,4 +218,4 @@ TEST(ImageTransforms, a_run_is_read_back_as_it_is) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_image_transforms_test

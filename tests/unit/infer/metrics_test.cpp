@@ -9,7 +9,7 @@
 #include "data/rows.h"
 #include "infer/evaluate.h"
 
-namespace octet {
+namespace octet::infer_metrics_test {
 namespace {
 
 using Labels = std::vector<int32_t>;
@@ -197,4 +197,4 @@ TEST(Answers, score_the_best_of_the_right_ones) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_metrics_test

@@ -9,7 +9,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::infer_model_test {
 namespace {
 
 using test::error_of;
@@ -211,4 +211,4 @@ TEST(ModelSources, a_run_without_checkpoint_is_an_error) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_model_test

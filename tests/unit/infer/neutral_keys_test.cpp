@@ -16,7 +16,7 @@
 #include "nn/model.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::infer_neutral_keys_test {
 namespace {
 
 using Row = std::map<std::string, std::string>;
@@ -157,4 +157,4 @@ TEST(NeutralKeys, unknown_ones_are_named_with_their_file) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_neutral_keys_test

@@ -13,7 +13,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::infer_quantized_groups_test {
 namespace {
 
 using test::error_of;
@@ -358,4 +358,4 @@ TEST(QuantizedFolder, blocks_with_powers_of_two_are_exported_as_they_are) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_quantized_groups_test

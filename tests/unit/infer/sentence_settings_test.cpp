@@ -8,7 +8,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::infer_sentence_settings_test {
 namespace {
 
 using test::error_of;
@@ -116,4 +116,4 @@ TEST(SentenceSettings, may_have_the_names_of_other_models) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_sentence_settings_test

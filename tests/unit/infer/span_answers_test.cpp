@@ -2,7 +2,7 @@
 
 #include "infer/tasks/spans.h"
 
-namespace octet {
+namespace octet::infer_span_answers_test {
 namespace {
 
 // "aa bb cc dd": a token a word; rows are [CLS] question [SEP] two words [SEP].
@@ -55,4 +55,4 @@ TEST(SpanAnswers, are_none_where_cls_of_every_window_is_more_probable) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_span_answers_test

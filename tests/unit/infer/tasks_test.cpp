@@ -10,7 +10,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::infer_tasks_test {
 namespace {
 
 class Tasks : public testing::Test {
@@ -336,4 +336,4 @@ TEST_F(RequestLogTest, evaluations_of_a_step_replace_older_ones) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_tasks_test

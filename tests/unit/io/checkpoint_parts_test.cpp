@@ -10,7 +10,7 @@
 #include "unit/base/faulty_files.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::io_checkpoint_parts_test {
 namespace {
 
 using test::error_of;
@@ -178,4 +178,4 @@ TEST_F(CheckpointParts, that_lost_bytes_are_no_checkpoint) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::io_checkpoint_parts_test

@@ -15,7 +15,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/io/bytes.h"
 
-namespace octet {
+namespace octet::io_checkpoint_test {
 namespace {
 
 using test::as_string;
@@ -615,4 +615,4 @@ TEST(Manifest, later_minor_versions_are_read_and_other_majors_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::io_checkpoint_test

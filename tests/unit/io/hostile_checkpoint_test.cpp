@@ -14,7 +14,7 @@
 #include "unit/base/faulty_files.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::io_hostile_checkpoint_test {
 namespace {
 
 using test::error_of;
@@ -121,4 +121,4 @@ TEST(HostileIndex, names_with_a_nul_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::io_hostile_checkpoint_test

@@ -7,7 +7,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/io/bytes.h"
 
-namespace octet {
+namespace octet::io_safetensors_test {
 namespace {
 
 using test::as_string;
@@ -300,4 +300,4 @@ TEST(ModelFiles, the_shared_llama_opens) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::io_safetensors_test

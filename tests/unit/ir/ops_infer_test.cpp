@@ -6,7 +6,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 
-namespace octet {
+namespace octet::ir_ops_infer_test {
 namespace {
 
 TensorType real(Shape shape) {
@@ -420,4 +420,4 @@ TEST(OpInfer, gives_shapes_and_exact_integer_dtypes) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ir_ops_infer_test

@@ -7,7 +7,7 @@
 #include "ir/builder.h"
 #include "ir/op_def.h"
 
-namespace octet {
+namespace octet::ir_ops_list_test {
 namespace {
 
 TEST(OpList, stands_in_the_order_of_the_codes_with_unique_names) {
@@ -210,4 +210,4 @@ TEST(OpVjp, a_linears_gradients_are_gemms_with_roles) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ir_ops_list_test

@@ -6,7 +6,7 @@
 #include "ir/print.h"
 #include "ir/verify.h"
 
-namespace octet {
+namespace octet::ir_parse_test {
 namespace {
 
 constexpr const char* kWhole = R"(graph "g" phase logical
@@ -52,4 +52,4 @@ TEST(Parse, a_node_is_appended_or_nothing_is) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ir_parse_test

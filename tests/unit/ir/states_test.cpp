@@ -8,7 +8,7 @@
 #include "ir/parse.h"
 #include "ir/print.h"
 
-namespace octet {
+namespace octet::ir_states_test {
 namespace {
 
 using enum StateUse;
@@ -106,4 +106,4 @@ TEST(States, names_of_outputs_are_taken_apart_as_they_were_made) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ir_states_test

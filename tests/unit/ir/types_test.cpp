@@ -7,7 +7,7 @@
 #include "ir/parse.h"
 #include "ir/print.h"
 
-namespace octet {
+namespace octet::ir_types_test {
 namespace {
 
 TensorType type_of(const std::string& text) {
@@ -92,4 +92,4 @@ TEST(FormerText, attention_of_one_length_is_read) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ir_types_test

@@ -7,7 +7,7 @@
 
 #include "math/adamw.h"
 
-namespace octet {
+namespace octet::math_adamw_moment_test {
 namespace {
 
 constexpr Dtype kFormats8[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::de8s, Dtype::de8u};
@@ -328,4 +328,4 @@ TEST(MovingAverage, the_bias_of_v_stays_in_its_bounds_over_3000_steps) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::math_adamw_moment_test

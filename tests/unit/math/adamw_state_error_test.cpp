@@ -4,7 +4,7 @@
 
 #include "unit/math/state_mse.h"
 
-namespace octet {
+namespace octet::math_adamw_state_error_test {
 namespace {
 
 // Adam's states after many steps of gradients whose scale varies over the elements: v the moving
@@ -87,4 +87,4 @@ TEST(StateError, f32_has_none) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::math_adamw_state_error_test

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace octet {
+namespace octet::math_exact_sum_test {
 namespace {
 
 std::vector<double> spread_values(size_t n) {
@@ -71,4 +71,4 @@ TEST(ExactSum, knows_what_is_not_finite) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::math_exact_sum_test

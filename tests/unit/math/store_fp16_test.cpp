@@ -7,7 +7,7 @@
 #include "formats/codec.h"
 #include "math/master.h"
 
-namespace octet {
+namespace octet::math_store_fp16_test {
 namespace {
 
 // Magnitudes from far below the smallest FP16 number to above the largest, both signs.
@@ -56,4 +56,4 @@ TEST(StoreFp16, keeps_what_is_positive_where_it_is_asked_to) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::math_store_fp16_test

@@ -8,7 +8,7 @@
 #include "nn/shape.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::nn_encoder_config_test {
 namespace {
 
 using test::error_of;
@@ -295,4 +295,4 @@ TEST(ConvolutionalConfigs, have_the_parameters_that_their_authors_counted) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::nn_encoder_config_test

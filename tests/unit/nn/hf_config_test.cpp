@@ -11,7 +11,7 @@
 #include "nn/model.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::nn_hf_config_test {
 namespace {
 
 using test::error_of;
@@ -358,4 +358,4 @@ TEST(HfConfig, the_shared_llama_is_read) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::nn_hf_config_test

@@ -4,7 +4,7 @@
 #include "nn/hf_config.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::nn_layer_types_test {
 namespace {
 
 using test::error_of;
@@ -76,4 +76,4 @@ TEST(LayerTypes, angles_that_differ_by_layer) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::nn_layer_types_test

@@ -19,7 +19,7 @@
 #include "nn/hf_names.h"
 #include "nn/models_page.h"
 
-namespace octet {
+namespace octet::nn_model_test {
 namespace {
 
 using testing::ElementsAre;
@@ -422,4 +422,4 @@ TEST(ModelSources, name_no_format_machine_or_schedule_of_memory) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::nn_model_test

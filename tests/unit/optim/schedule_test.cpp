@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace octet {
+namespace octet::optim_schedule_test {
 namespace {
 
 constexpr double kTight = 1e-15;
@@ -155,4 +155,4 @@ TEST(Schedule, refuses_what_is_no_schedule_and_says_what_it_expected) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::optim_schedule_test

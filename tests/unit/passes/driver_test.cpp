@@ -6,7 +6,7 @@
 #include "passes/driver.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::passes_driver_test {
 namespace {
 
 const char* kTyped = R"(graph "g" phase typed
@@ -71,4 +71,4 @@ TEST(Driver, a_pass_says_which_phase_it_wants) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::passes_driver_test

@@ -10,7 +10,7 @@
 #include "passes/rewrite/simplify.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::passes_freeze_test {
 namespace {
 
 using testing::ElementsAre;
@@ -115,4 +115,4 @@ TEST(Freeze, wants_a_parameter_left_to_train) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::passes_freeze_test

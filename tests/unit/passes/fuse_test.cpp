@@ -11,7 +11,7 @@
 #include "passes/lower/fuse.h"
 #include "passes/rewrite/simplify.h"
 
-namespace octet {
+namespace octet::passes_fuse_test {
 namespace {
 
 // exp(a) + exp(b): a fold of each exp, which puts the sum of all it knows into the add.
@@ -171,4 +171,4 @@ TEST(FuseMoments, that_are_stored_otherwise_stay_wide) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::passes_fuse_test

@@ -11,7 +11,7 @@
 #include "passes/rewrite/simplify.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::passes_lora_test {
 namespace {
 
 using testing::ElementsAre;
@@ -155,4 +155,4 @@ TEST(Lora, gemms_of_codes_read_the_base_as_it_is_kept) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::passes_lora_test

@@ -11,7 +11,7 @@
 #include "passes/rewrite/reorder.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::passes_policy_test {
 namespace {
 
 struct PatternCase {
@@ -203,4 +203,4 @@ TEST(Reorder, a_cycle_is_our_fault) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::passes_policy_test

@@ -6,7 +6,7 @@
 #include "ir/parse.h"
 #include "passes/precision/policy.h"
 
-namespace octet {
+namespace octet::passes_stack_override_test {
 namespace {
 
 TEST(StackOverride, matches_layers_by_the_names_of_their_stacks) {
@@ -34,4 +34,4 @@ output "y" %3
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::passes_stack_override_test

@@ -18,7 +18,7 @@
 #include "ir/print.h"
 #include "passes/driver.h"
 
-namespace octet {
+namespace octet::passes_text_test {
 namespace {
 
 struct TextCase {
@@ -106,4 +106,4 @@ TEST(PassText, every_pass_has_a_case_of_its_own) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::passes_text_test

@@ -12,7 +12,7 @@
 #include "unit/base/error_of.h"
 #include "unit/plan/named_catalogue.h"
 
-namespace octet {
+namespace octet::plan_in_place_test {
 namespace {
 
 // By name of what they are in the graph below.
@@ -149,4 +149,4 @@ TEST(InPlace, the_own_shard_may_be_read_while_the_others_come) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::plan_in_place_test

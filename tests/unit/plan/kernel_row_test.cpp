@@ -5,7 +5,7 @@
 
 #include "ir/parse.h"
 
-namespace octet {
+namespace octet::plan_kernel_row_test {
 namespace {
 
 bool yes(const NodeView&) {
@@ -69,4 +69,4 @@ TEST(Target, says_what_is_assumed_and_struck) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::plan_kernel_row_test

@@ -5,7 +5,7 @@
 #include "ir/print.h"
 #include "plan/report.h"
 
-namespace octet {
+namespace octet::plan_layer_names_test {
 namespace {
 
 constexpr std::string_view kTwoStacks = R"(graph "g" phase typed
@@ -41,4 +41,4 @@ TEST(LayerNames, stand_beside_what_layers_keep) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::plan_layer_names_test

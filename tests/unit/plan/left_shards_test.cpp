@@ -13,7 +13,7 @@
 #include "unit/base/error_of.h"
 #include "unit/plan/named_catalogue.h"
 
-namespace octet {
+namespace octet::plan_left_shards_test {
 namespace {
 
 enum : ValueId {
@@ -113,4 +113,4 @@ TEST(LeftShards, are_parts_of_their_input) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::plan_left_shards_test

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-namespace octet {
+namespace octet::plan_offsets_test {
 namespace {
 
 Buffer buffer(int64_t bytes, int first, int last) {
@@ -132,4 +132,4 @@ TEST(Offsets, random_buffers_never_overlap_and_waste_little) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::plan_offsets_test

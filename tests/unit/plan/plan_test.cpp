@@ -11,7 +11,7 @@
 #include "unit/base/error_of.h"
 #include "unit/plan/named_catalogue.h"
 
-namespace octet {
+namespace octet::plan_test {
 namespace {
 
 using test::NamedCatalogue;
@@ -224,4 +224,4 @@ TEST(Plan, what_a_kernel_refuses_is_told_with_its_place) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::plan_test

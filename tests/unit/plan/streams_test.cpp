@@ -15,7 +15,7 @@
 #include "unit/base/error_of.h"
 #include "unit/plan/named_catalogue.h"
 
-namespace octet {
+namespace octet::plan_streams_test {
 namespace {
 
 constexpr int kLayers = 4;
@@ -381,4 +381,4 @@ output "s" %4 updates %0
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::plan_streams_test

@@ -3,7 +3,7 @@
 
 #include "unit/ptq/tiny_model.h"
 
-namespace octet {
+namespace octet::ptq_encoders_test {
 namespace {
 namespace of_encoders {
 
@@ -211,4 +211,4 @@ TEST_F(PtqOfEncoders, nothing_is_measured_of_padding) {
 
 }  // namespace of_encoders
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ptq_encoders_test

@@ -9,7 +9,7 @@
 #include "unit/base/error_of.h"
 #include "unit/ptq/tiny_model.h"
 
-namespace octet {
+namespace octet::ptq_finite_test {
 namespace {
 
 using test::ScratchFolder;
@@ -134,4 +134,4 @@ TEST_F(Finite, a_percentile_of_zero_is_the_largest_magnitude_with_a_word) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ptq_finite_test

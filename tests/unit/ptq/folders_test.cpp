@@ -8,7 +8,7 @@
 #include "unit/base/error_of.h"
 #include "unit/ptq/tiny_model.h"
 
-namespace octet {
+namespace octet::ptq_folders_test {
 namespace {
 
 using test::ScratchFolder;
@@ -281,4 +281,4 @@ TEST_F(Folders, static_int8_inputs_saturate_at_minus_128) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ptq_folders_test

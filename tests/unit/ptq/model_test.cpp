@@ -6,7 +6,7 @@
 #include "unit/base/error_of.h"
 #include "unit/ptq/tiny_model.h"
 
-namespace octet {
+namespace octet::ptq_model_test {
 namespace {
 
 using test::ScratchFolder;
@@ -253,4 +253,4 @@ TEST_F(Ptq, says_what_does_not_go_together) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ptq_model_test

@@ -4,7 +4,7 @@
 #include "unit/base/error_of.h"
 #include "unit/ptq/tiny_model.h"
 
-namespace octet {
+namespace octet::ptq_resume_test {
 namespace {
 
 using test::ScratchFolder;
@@ -119,4 +119,4 @@ TEST_F(PtqResume, begins_nothing_anew_in_a_folder_that_it_did_not_begin) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ptq_resume_test

@@ -8,7 +8,7 @@
 #include "unit/base/error_of.h"
 #include "unit/ptq/tiny_model.h"
 
-namespace octet {
+namespace octet::ptq_samples_test {
 namespace {
 
 constexpr int64_t kIn = 24, kOut = 10, kSeq = 4, kSamples = 8;
@@ -256,4 +256,4 @@ TEST_F(Samples, algorithm_1_has_the_target_that_is_asked_for) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ptq_samples_test

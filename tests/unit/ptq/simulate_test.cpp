@@ -7,7 +7,7 @@
 #include "base/philox.h"
 #include "ptq/gptq.h"
 
-namespace octet {
+namespace octet::ptq_simulate_test {
 namespace {
 
 std::vector<float> normals(int64_t n, uint32_t seed, float sigma = 1) {
@@ -154,4 +154,4 @@ TEST(Gptq, of_independent_inputs_is_rounding_and_inputs_that_are_never_there_hav
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::ptq_simulate_test

@@ -9,7 +9,7 @@
 #include "base/philox.h"
 #include "unit/train/host_device.h"
 
-namespace octet {
+namespace octet::runtime_copy_ring_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -104,4 +104,4 @@ TEST_F(CopyRings, that_end_early_keep_nobody_waiting) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::runtime_copy_ring_test

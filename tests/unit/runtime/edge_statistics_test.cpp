@@ -7,7 +7,7 @@
 
 #include "formats/codec.h"
 
-namespace octet {
+namespace octet::runtime_edge_statistics_test {
 namespace {
 
 template <typename T>
@@ -52,4 +52,4 @@ TEST(EdgeStatistics, outside_the_window_a_rescale_brings_the_data_to_its_middle)
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::runtime_edge_statistics_test

@@ -6,7 +6,7 @@
 #include "unit/base/error_of.h"
 #include "unit/train/host_device.h"
 
-namespace octet {
+namespace octet::runtime_executor_test {
 namespace {
 
 // Kernels that write what they see: y = sum of the operands' first bytes + 1.
@@ -122,4 +122,4 @@ TEST(Arenas, that_are_smaller_than_the_plan_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::runtime_executor_test

@@ -11,7 +11,7 @@
 
 #include "formats/codec.h"
 
-namespace octet {
+namespace octet::runtime_magnitudes_test {
 namespace {
 
 // Pieces of several threads and a ragged end.
@@ -87,4 +87,4 @@ TEST(CodeCounts, are_those_of_a_walk) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::runtime_magnitudes_test

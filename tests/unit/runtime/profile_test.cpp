@@ -12,7 +12,7 @@
 #include "ir/builder.h"
 #include "unit/train/host_device.h"
 
-namespace octet {
+namespace octet::runtime_profile_test {
 namespace {
 
 // Kernels that only wait: exp 4 ms and a reference kernel, all else 1 ms.
@@ -178,4 +178,4 @@ TEST(Profile, is_empty_until_it_watches) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::runtime_profile_test

@@ -7,7 +7,7 @@
 
 #include "unit/train/host_device.h"
 
-namespace octet {
+namespace octet::runtime_staging_test {
 namespace {
 
 constexpr int64_t kPiece = 64;
@@ -88,4 +88,4 @@ TEST(Staging, passes_on_what_the_device_or_the_stream_throws) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::runtime_staging_test

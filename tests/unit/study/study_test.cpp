@@ -15,7 +15,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/math/state_mse.h"
 
-namespace octet {
+namespace octet::study_test {
 namespace {
 
 // Every finite positive value of a format, and 0, ascending.
@@ -330,4 +330,4 @@ TEST(Sheets, have_a_column_for_each_series_over_all_of_x) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::study_test

@@ -6,7 +6,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::text_bad_files_test {
 namespace {
 
 using test::error_of;
@@ -116,4 +116,4 @@ TEST_F(BadFile, other_data_is_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::text_bad_files_test

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace octet {
+namespace octet::text_chat_template_test {
 namespace {
 
 const std::string kShared = std::string(OCTET_TEST_DATA) + "/data/chat_templates";
@@ -407,4 +407,4 @@ TEST(AssistantSpans, throw_where_prefixes_do_not_decide) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::text_chat_template_test

@@ -4,7 +4,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::text_find_template_test {
 namespace {
 
 using test::error_of;
@@ -47,4 +47,4 @@ TEST(FindChatTemplate, there_is_none_only_where_there_is_none) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::text_find_template_test

@@ -7,7 +7,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::text_folders_test {
 namespace {
 
 using test::error_of;
@@ -198,4 +198,4 @@ TEST(GitLfsPointer, is_named) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::text_folders_test

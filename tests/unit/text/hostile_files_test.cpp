@@ -8,7 +8,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::text_hostile_files_test {
 namespace {
 
 using test::error_of;
@@ -150,4 +150,4 @@ TEST(Regex, finds_the_same_however_far_matches_are_apart) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::text_hostile_files_test

@@ -12,7 +12,7 @@
 #include "text/unicode.h"
 #include "text/word_pattern.h"
 
-namespace octet {
+namespace octet::text_parts_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -213,4 +213,4 @@ TEST(Unicode, decodes_what_is_utf8_and_nothing_else) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::text_parts_test

@@ -9,7 +9,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/gguf_file.h"
 
-namespace octet {
+namespace octet::text_published_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -140,4 +140,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return row.param.name; });
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::text_published_test

@@ -7,7 +7,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::text_spans_test {
 namespace {
 
 const std::string kPieces = std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/word_pieces/";
@@ -68,4 +68,4 @@ TEST(Spans, other_kinds_of_tokenizers_say_that_they_have_none) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::text_spans_test

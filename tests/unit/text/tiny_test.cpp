@@ -9,7 +9,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::text_tiny_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -155,4 +155,4 @@ TEST(TinyTokenizers, bytes_that_a_normalizer_must_read_are_one_error) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::text_tiny_test

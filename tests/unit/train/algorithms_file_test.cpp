@@ -5,7 +5,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::train_algorithms_file_test {
 namespace {
 
 // Its autotune cache is `own`; keeps what it is to take.
@@ -84,4 +84,4 @@ TEST(AlgorithmsFile, damage_is_an_error_that_names_the_file) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_algorithms_file_test

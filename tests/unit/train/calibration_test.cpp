@@ -8,7 +8,7 @@
 
 #include "comm/local.h"
 
-namespace octet {
+namespace octet::train_calibration_test {
 namespace {
 
 using testing::ElementsAre;
@@ -192,4 +192,4 @@ TEST(EdgeScales, are_read_from_text_and_the_last_that_matches_counts) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_calibration_test

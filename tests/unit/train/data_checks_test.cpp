@@ -7,7 +7,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::train_data_checks_test {
 namespace {
 
 using testing::ElementsAre;
@@ -142,4 +142,4 @@ TEST(DataChecks, padding_inside_of_roberta_s_texts_is_told) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_data_checks_test

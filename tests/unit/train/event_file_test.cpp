@@ -11,7 +11,7 @@
 
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::train_event_file_test {
 namespace {
 
 using test::ScratchFolder;
@@ -168,4 +168,4 @@ TEST(EventFile, holds_version_start_and_scalars) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_event_file_test

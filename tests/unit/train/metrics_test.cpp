@@ -8,7 +8,7 @@
 #include "train/step_report.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::train_metrics_test {
 namespace {
 
 StepReport report(int64_t step) {
@@ -238,4 +238,4 @@ TEST(Duration, is_short) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_metrics_test

@@ -5,7 +5,7 @@
 #include "train/first_model.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::train_model_description_test {
 namespace {
 
 using test::ScratchFolder;
@@ -39,4 +39,4 @@ TEST(ModelDescription, keeps_the_names_of_a_classifier_that_is_named_again) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_model_description_test

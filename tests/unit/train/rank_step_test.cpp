@@ -10,7 +10,7 @@
 #include "comm/local.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_rank_step_test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -93,4 +93,4 @@ TEST(RankStep, hashes_tokens_labels_and_starts) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_rank_step_test

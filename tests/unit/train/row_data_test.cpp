@@ -5,7 +5,7 @@
 
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_row_data_test {
 namespace {
 
 using test::error_of;
@@ -88,4 +88,4 @@ TEST(ClassNames, classes_of_a_model_without_names_are_numbered_with_a_warning) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_row_data_test

@@ -11,7 +11,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::train_run_folder_test {
 namespace {
 
 using test::error_of;
@@ -177,4 +177,4 @@ TEST(RunFolder, is_held_until_the_lock_is_given_back) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_run_folder_test

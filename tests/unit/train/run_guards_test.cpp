@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_run_guards_test {
 namespace {
 
 constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
@@ -185,4 +185,4 @@ TEST(BadEnd, is_a_loss_or_evaluation_that_is_not_finite) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_run_guards_test

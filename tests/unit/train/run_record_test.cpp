@@ -9,7 +9,7 @@
 #include "config/load.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::train_run_record_test {
 namespace {
 
 using test::ScratchFolder;
@@ -62,4 +62,4 @@ TEST(RunRecord, a_long_file_is_read_in_bounded_memory) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_run_record_test

@@ -13,7 +13,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::train_run_setup_test {
 namespace {
 
 using test::error_of;
@@ -260,4 +260,4 @@ TEST(RunSetup, every_shipped_recipe_opens_a_text_as_its_data) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_run_setup_test

@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-namespace octet {
+namespace octet::train_run_statistics_test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -166,4 +166,4 @@ TEST(SummaryLine, says_what_a_reader_wants_to_know) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_run_statistics_test

@@ -5,7 +5,7 @@
 
 #include "infer/model_spec.h"
 
-namespace octet {
+namespace octet::train_unused_keys_test {
 namespace {
 
 using testing::ElementsAre;
@@ -148,4 +148,4 @@ TEST(UnusedKeys, weights_with_which_nothing_is_read_are_told) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_unused_keys_test

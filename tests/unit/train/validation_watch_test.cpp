@@ -6,7 +6,7 @@
 
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::train_validation_watch_test {
 namespace {
 
 TEST(ValidationWatch, knows_the_lowest_loss_and_how_long_ago_it_was) {
@@ -53,4 +53,4 @@ TEST(ValidationWatch, what_it_never_wrote_is_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_validation_watch_test

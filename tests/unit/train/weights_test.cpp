@@ -15,7 +15,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/train/host_device.h"
 
-namespace octet {
+namespace octet::train_weights_test {
 namespace {
 
 using test::HostDevice;
@@ -306,4 +306,4 @@ TEST(StateIo, reads_scales_and_counters_of_older_checkpoints) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_weights_test
