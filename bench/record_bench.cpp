@@ -1,7 +1,7 @@
 #include "bench/record_bench.h"
 
 #include "base/error.h"
-#include "bench/energy.h"
+#include "device/energy.h"
 #include "train/open_run.h"
 #include "train/stopwatch.h"
 #include "train/trainer.h"

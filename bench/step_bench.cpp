@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "bench/energy.h"
+#include "device/energy.h"
 #include "train/stopwatch.h"
 
 namespace octet {

@@ -89,13 +89,16 @@ const Report = (() => {
     };
     const less = (runs, key) => runs === members[base] || !hasAll(key) ? { text: '\u2013' }
       : { text: withError(figureDifference(runs, members[base], run => run[key]), lossText) };
+    const hasEnergy = members.flat().some(run => 'tokens_per_joule' in run);
     const rows = members.map((runs, i) => [named(names, i), String(runs.length),
       figure(runs, 'train_loss', lossText), less(runs, 'train_loss'),
       { ...figure(runs, 'val_loss', lossText), ...i === best && { className: 'best' } },
-      less(runs, 'val_loss'), figure(runs, 'tokens_per_s', shortText)]);
+      less(runs, 'val_loss'), figure(runs, 'tokens_per_s', shortText),
+      ...hasEnergy ? [figure(runs, 'tokens_per_joule', shortText)] : []]);
     const minus = 'minus ' + names.names[base];
     return table(['configuration', 'seeds', ...Object.values(lossNames).flatMap(name =>
-      [name, `${name} ${minus}`]), `${unitsOf(members.flat()).join(' or ')}/s`], rows, 'stacked');
+      [name, `${name} ${minus}`]), `${unitsOf(members.flat()).join(' or ')}/s`, ...hasEnergy
+      ? [`${unitsOf(members.flat()).join(' or ')}/J`] : []], rows, 'stacked');
   }
 
   // Layers by sampled steps: red is how far the worst edge is outside, blue what was lost inside.

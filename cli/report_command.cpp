@@ -26,6 +26,9 @@ Table report_table(const GlobalOptions& options, const std::vector<RunData>& run
     if (std::ranges::count(summaries, unit, &RunSummary::unit) > 0) units.push_back(unit);
   Table table{{"run", "recipe", "steps", "train_loss", "val_loss", "best_val_loss"}, {}};
   for (const std::string_view unit : units) table.columns.push_back(speed_column(unit));
+  const bool has_energy = std::ranges::any_of(
+      summaries, [](const RunSummary& s) { return s.tokens_per_joule.has_value(); });
+  if (has_energy) table.columns.emplace_back("per_joule");
   for (const char* column : {"planned_bytes", "state_bytes", "skipped", "spikes"})
     table.columns.emplace_back(column);
   const auto loss = [](double x) { return x == x ? loss_number(x) : std::string(); };
@@ -38,6 +41,8 @@ Table report_table(const GlobalOptions& options, const std::vector<RunData>& run
       const bool has_speed = unit == s.unit && std::isfinite(s.tokens_per_s);
       row.push_back(has_speed ? fmt::format("{:.0f}", s.tokens_per_s) : "");
     }
+    if (has_energy)
+      row.push_back(s.tokens_per_joule ? fmt::format("{:.4g}", *s.tokens_per_joule) : "");
     for (std::string& cell : cells(bytes_cell(options, s.mem_bytes),
                                    run.state_bytes ? bytes_cell(options, *run.state_bytes) : "",
                                    s.n_skipped, run.n_spikes))

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/if_there.h"
@@ -148,10 +149,18 @@ RunSummary summarize(const RunData& run) {
   summary.n_steps = run.steps.back().step;
   std::vector<double> losses;
   StepTally speed;
+  double joules = 0, n_counted = 0, n_since = 0;  // tokens behind counted joules, and since
   for (const StepReport& step : run.steps) {
     if (step.has_labels() && std::isfinite(step.loss))
       losses.push_back(static_cast<double>(step.loss));
-    if (std::isfinite(step.tokens_per_s) && std::isfinite(step.time_ms)) speed.add(step);
+    if (std::isfinite(step.tokens_per_s) && std::isfinite(step.time_ms)) {
+      speed.add(step);
+      n_since += step.tokens_per_s * step.time_ms / 1000;
+    }
+    if (step.joules && std::isfinite(*step.joules)) {
+      joules += *step.joules;
+      n_counted += std::exchange(n_since, 0);
+    }
     summary.mem_bytes = std::max(summary.mem_bytes, step.mem_bytes);
     summary.n_skipped += step.skipped ? 1 : 0;
     if (!step.val_loss) continue;
@@ -168,6 +177,7 @@ RunSummary summarize(const RunData& run) {
   if (n_last > 0) summary.train_loss = sum / static_cast<double>(n_last);
   summary.unit = run.steps.back().unit;
   summary.tokens_per_s = speed.tokens_per_s().value_or(kNan);
+  if (joules > 0) summary.tokens_per_joule = n_counted / joules;
   return summary;
 }
 

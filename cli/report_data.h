@@ -62,7 +62,9 @@ struct RunSummary {
   int64_t best_val_step = 0;
   std::string_view unit = kTokens;
   double tokens_per_s = 0;  // of `unit`, over the time of all steps
-  int64_t mem_bytes = 0;    // the most that a step had planned
+  // Of `unit`, evaluation and saving included; nothing where energy was not counted.
+  std::optional<double> tokens_per_joule = {};
+  int64_t mem_bytes = 0;  // the most that a step had planned
   int64_t n_skipped = 0;
 };
 RunSummary summarize(const RunData& run);

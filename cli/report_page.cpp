@@ -158,6 +158,7 @@ OrderedJson run_json(const RunData& run, const std::string& label, size_t n_runs
                       {"skipped", s.n_skipped},
                       {"spikes", run.n_spikes},
                       {"heat", heat_json(run.edges)}};
+  if (s.tokens_per_joule) json["tokens_per_joule"] = *s.tokens_per_joule;
   if (run.state_bytes) json["state_bytes"] = *run.state_bytes;
   json["axes"] = axes_json(run.steps, n_runs);
   for (const Metric& metric : kMetrics) {

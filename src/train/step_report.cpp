@@ -30,6 +30,7 @@ std::string metrics_json(const StepReport& report) {
       {"skipped", report.skipped ? 1 : 0},
       {"flagged", report.flagged ? 1 : 0},
   };
+  if (report.joules) json["joules"] = *report.joules;
   if (report.unit != kTokens) json["unit"] = report.unit;
   if (report.labels >= 0) json["labels"] = report.labels;
   if (report.loss_scale) {
@@ -77,6 +78,7 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
   report.labels = json.contains("labels") ? count("labels") : -1;
   report.tokens_per_s = number("tokens_per_s");
   report.time_ms = number("time_ms");
+  if (json.contains("joules")) report.joules = number("joules");
   report.mem_bytes = count("mem_bytes");
   report.skipped = count("skipped") != 0;
   report.flagged = count("flagged") != 0;

@@ -55,8 +55,10 @@ struct StepReport : StepOutcome {
   int64_t labels = -1;      // of this step; -1: an older line does not say
   double tokens_per_s = 0;  // of this step, without padding
   double time_ms = 0;       // of this step, without evaluation and saving
-  int64_t mem_bytes = 0;    // allocated by the plans
-  bool skipped = false;     // the whole update, as a gradient was not finite; not `overflowed`
+  // Since the last line that has them (train/step_energy.h).
+  std::optional<double> joules = {};
+  int64_t mem_bytes = 0;  // allocated by the plans
+  bool skipped = false;   // the whole update, as a gradient was not finite; not `overflowed`
   std::vector<EdgeStatistics> edges = {};   // of a step that telemetry samples
   std::vector<AuditDifference> audit = {};  // what an audit found
   std::optional<double> val_loss;

@@ -41,6 +41,7 @@
 #include "train/run_samples.h"
 #include "train/run_statistics.h"
 #include "train/state_saver.h"
+#include "train/step_energy.h"
 #include "train/step_report.h"
 #include "train/stopwatch.h"
 #include "train/validation_watch.h"
@@ -164,6 +165,7 @@ class Trainer {
   std::map<std::string, int64_t> refusals_;  // without clipping: updates that a tensor missed
   bool is_trial_ = false;                    // of scales: the step is sampled
   RunGuards guards_;
+  StepEnergy energy_;
   std::optional<WeightWatch> weight_watch_;  // of the first steps of this process
   std::optional<StepReport> last_;           // of this process, written down
   std::optional<StepReport> unrecorded_;     // a step that is done, and not yet written down

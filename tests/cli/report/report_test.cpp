@@ -346,6 +346,22 @@ TEST(Report, sums_up_in_json) {
             "");
 }
 
+// Ten steps of 64 tokens, the energy of eight of which was counted.
+TEST(Report, tells_tokens_a_joule_where_energy_was_counted) {
+  const ScratchFolder folder;
+  const std::string run = write_run(folder, "a", 10, [](nlohmann::json& line) {
+    if (line.at("step") == 3 || line.at("step") == 8) line["joules"] = 16.0;
+  });
+  const Outcome outcome = report(folder, run + " " + write_run(folder, "b") + " --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(rows.at(0).at("per_joule"), 16);
+  EXPECT_EQ(rows.at(1).at("per_joule"), "");
+  const auto runs = script_data(page(folder)).at("runs");
+  EXPECT_EQ(runs.at(0).at("tokens_per_joule"), 16);
+  EXPECT_FALSE(runs.at(1).contains("tokens_per_joule"));
+}
+
 TEST(Report, of_what_is_no_run_is_one_line_and_leaves_no_page) {
   const ScratchFolder folder;
   const Outcome outcome = report(folder, folder / "nowhere");

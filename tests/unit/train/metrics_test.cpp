@@ -237,5 +237,13 @@ TEST(Duration, is_short) {
   EXPECT_EQ(duration_text(3723), "1:02:03");
 }
 
+TEST(Metrics, energy_is_there_where_it_was_counted) {
+  StepReport r = report(3);
+  EXPECT_EQ(metrics_json(r).find("joules"), std::string::npos);
+  EXPECT_FALSE(parse_metrics(metrics_json(r))->joules);
+  r.joules = 12.5;
+  EXPECT_EQ(parse_metrics(metrics_json(r))->joules, 12.5);
+}
+
 }  // namespace
 }  // namespace octet::train_metrics_test

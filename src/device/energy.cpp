@@ -1,9 +1,10 @@
-#include "bench/energy.h"
+#include "device/energy.h"
 
 #include <dlfcn.h>
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 namespace octet {
 
@@ -51,11 +52,11 @@ struct EnergyCounter::Nvml {
 namespace {
 
 // A package is a zone of one number, "intel-rapl:0"; its parts, which are in its sum, have two.
-std::optional<double> package_joules() {
+std::optional<double> package_joules(const std::string& powercap) {
   double sum = 0;
   bool is_any = false;
   std::error_code error;
-  for (const auto& zone : std::filesystem::directory_iterator("/sys/class/powercap", error)) {
+  for (const auto& zone : std::filesystem::directory_iterator(powercap, error)) {
     const std::string name = zone.path().filename().string();
     const auto colon = name.find(':');
     if (colon == std::string::npos || name.find(':', colon + 1) != std::string::npos) continue;
@@ -70,13 +71,15 @@ std::optional<double> package_joules() {
 
 }  // namespace
 
-EnergyCounter::EnergyCounter(Energy of)
-    : nvml_(of == Energy::gpu ? std::make_unique<Nvml>() : nullptr), of_(of) {}
+EnergyCounter::EnergyCounter(Energy of, std::string powercap)
+    : nvml_(of == Energy::gpu ? std::make_unique<Nvml>() : nullptr),
+      of_(of),
+      powercap_(std::move(powercap)) {}
 
 EnergyCounter::~EnergyCounter() = default;
 
 std::optional<double> EnergyCounter::joules() const {
-  return of_ == Energy::gpu ? nvml_->joules() : package_joules();
+  return of_ == Energy::gpu ? nvml_->joules() : package_joules(powercap_);
 }
 
 }  // namespace octet

@@ -4,17 +4,20 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace octet {
 
 enum class Energy : uint8_t { processors, gpu };
+
+inline constexpr const char* kPowercap = "/sys/class/powercap";
 
 // Of a GPU: NVML's total of the host's only one, in mJ; where a host has several, nobody says which
 // of them computes, and nothing is counted. Of processors: powercap's sum over their packages, in
 // uJ, where this process may read it.
 class EnergyCounter {
  public:
-  explicit EnergyCounter(Energy of);
+  explicit EnergyCounter(Energy of, std::string powercap = kPowercap);
   ~EnergyCounter();
   EnergyCounter(const EnergyCounter&) = delete;
   EnergyCounter& operator=(const EnergyCounter&) = delete;
@@ -26,6 +29,7 @@ class EnergyCounter {
   struct Nvml;
   std::unique_ptr<Nvml> nvml_;
   Energy of_;
+  std::string powercap_;
 };
 
 }  // namespace octet
