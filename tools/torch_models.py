@@ -3,8 +3,8 @@
 
 The shape is Qwen2.5-1.5B's with random weights (--layers and --hidden make it smaller), rows are --seq tokens of --data, the bytes
 of a text or 32-bit ids (.ids). Systems take turns of --turn steps; each trains its own weights on the same rows with
-octet.optim.AdamW. "kept" is what the layers' forward pass leaves allocated, "peak" the most of a whole step
-above what weights, gradients and states take.
+octet.optim.AdamW. "kept" is what is allocated behind the forward pass, logits too, "peak" the most in forward and backward, both beyond
+what was allocated before. --regional compiles a layer, and the head with the loss, instead of the whole model: it starts sooner.
 
 Usage: torch_models.py --data FILE [--systems bf16,coat,coat-compiled,float8] [--steps N] [--csv FILE]
 """
@@ -54,7 +54,12 @@ class System:
         elif name == "float8":
             from torchao.float8 import convert_to_float8_training
             convert_to_float8_training(model, module_filter_fn=lambda module, name: "lm_head" not in name)
-        self.call = torch.compile(model) if name in ("bf16", "coat-compiled", "float8") else model
+        self.is_compiled = name in ("bf16", "coat-compiled", "float8")
+        self.call = torch.compile(model) if self.is_compiled and not options.regional else model
+        if self.is_compiled and options.regional:
+            for layer in model.model.layers:
+                layer.compile()
+            self.head = torch.compile(self.head)
         self.optimizer = octet.optim.AdamW(octet.optim.parameter_groups(model, weight_decay=0.1), lr=options.lr, betas=(0.9, 0.95),
                                            clip=1.0, seed=1)
         self.step(0)  # compiles
@@ -75,9 +80,18 @@ class System:
         rows, n = self.options.rows, self.options.batch
         return rows[torch.arange(i * n, (i + 1) * n) % len(rows)].to(self.device, non_blocking=True)
 
+    def loss(self, ids):
+        if not self.options.regional:
+            return self.call(input_ids=ids, labels=ids).loss
+        return self.head(self.model.model(input_ids=ids).last_hidden_state, ids)
+
+    def head(self, x, ids):
+        logits = self.model.lm_head(x)
+        return torch.nn.functional.cross_entropy(logits[:, :-1].float().flatten(0, 1), ids[:, 1:].flatten())
+
     def step(self, i):
         ids = self.batch(i)
-        loss = self.call(input_ids=ids, labels=ids).loss
+        loss = self.loss(ids)
         loss.backward()
         self.losses.append(loss.detach())
         for group in self.optimizer.param_groups:
@@ -92,13 +106,11 @@ class System:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         before, ids = self.allocated(), self.batch(0)
-        output = self.call(input_ids=ids, labels=ids)
-        logits = output.logits.numel() * (output.logits.element_size() + 4)  # as they are, and in single precision for the loss
-        self.kept = self.allocated() - before - logits
-        output.loss.backward()
+        loss = self.loss(ids)
+        self.kept = self.allocated() - before
+        loss.backward()
         self.sync()
         self.peak = self.allocated(peak=True) - before
-        del output
         self.optimizer.zero_grad()
 
     def turn(self, first, n):
@@ -132,6 +144,7 @@ def main():
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--seconds", type=float, default=1e9, help="no turn begins after them, no system after 0.6 of them")
     parser.add_argument("--autotune", action="store_true", help="torch.backends.cudnn.benchmark: octet times its products")
+    parser.add_argument("--regional", action="store_true")
     parser.add_argument("--csv")
     options = parser.parse_args()
     names = options.systems.split(",")

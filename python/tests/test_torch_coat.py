@@ -288,7 +288,7 @@ def test_coat_refuses_and_changes_nothing(prepare, words):
 
 
 def test_other_models_and_recipes_are_named(monkeypatch):
-    with pytest.raises(octet.Error, match="layers of Llama, Mistral, Qwen2, Qwen3, SmolLM3, got Linear"):
+    with pytest.raises(octet.Error, match="layers of Llama, Mistral, Qwen2, Qwen3, SmolLM3, ViT, Bert, got Linear"):
         ot.coat(torch.nn.Linear(3, 4))
     with pytest.raises(octet.Error, match="recipe: expected one of coat, coat-block, got 'coat-fast'"):
         ot.coat(plain(), "coat-fast")

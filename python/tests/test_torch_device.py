@@ -70,7 +70,7 @@ def linear(recipe, x, w, b, dy, device):
     with torch.no_grad():
         net.weight.copy_(w)
         net.bias.copy_(b)
-    net, x = net.to(device), x.to(device).requires_grad_()
+    net, x = net.to(device), x.clone().to(device).requires_grad_()
     y = net(x)
     y.backward(dy.to(device))
     assert {t.device for t in (y, x.grad, net.weight.grad)} == {device}
@@ -132,8 +132,8 @@ def llama():
     transformers = pytest.importorskip("transformers", minversion="5.0", reason="needs transformers")
     torch.manual_seed(0)
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        hidden_size=64, intermediate_size=176, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=256,
-        max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=2)).to(bf16)
+        hidden_size=64, intermediate_size=176, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=20,
+        vocab_size=256, max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=2)).to(bf16)
 
 
 IDS = torch.randint(0, 256, (2, 32), generator=torch.Generator().manual_seed(1))
@@ -194,7 +194,7 @@ def test_three_steps_have_the_losses_of_a_run_on_the_device(place, llama, tmp_pa
             rows = torch.tensor([list(text[32 * n: 32 * n + 33]) for n in (2 * i, 2 * i + 1)], device=device)
             loss = octet_parts.loss(model(input_ids=rows[:, :-1]).logits.view(-1, 256), rows[:, 1:].reshape(-1))
             loss.backward()
-            assert loss.item() == theirs["loss"]
+            assert abs(loss.item() - theirs["loss"]) <= (1e-5 if place.kind == "cuda" else 0)
             optimizer.step()
             optimizer.zero_grad()
 

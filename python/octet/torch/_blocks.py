@@ -1,6 +1,6 @@
 """Blocks: a few ops of a model with one forward and one backward pass, compiled by recipe, shape and what is differentiated.
 
-A block is the sum of two, its norm, and linears that read it, or some of these; or a gated product and a linear. The recipe decides
+A block is the sum of two, its norm, and linears that read it, or some of these; or an activation and a linear. The recipe decides
 what is kept, as in a run of the program.
 """
 
@@ -34,8 +34,9 @@ class LinearSpec:
 class Spec:
     """What a block computes, apart from its number of rows.
 
-    n_in: columns of x.  n_addends: x is the first input, or the sum of two.  norm: "rms_norm" or None.  layer: 0 inside of a layer,
-    where recipes quantize and store; -1 outside.  gated: x is silu(gate) * up of two inputs.  linears: read x, or its norm.
+    n_in: columns of x.  n_addends: x is the first input, or the sum of two.  norm: "rms_norm", "layer_norm" or None.  layer: 0 inside of
+    a layer, where recipes quantize and store; -1 outside.  act: what is made of x: of two inputs "silu", silu(gate) * up; of one "erf" or
+    "tanh", its GELU; or None.  linears: read x, its norm, or this.
     """
 
     recipe: str
@@ -44,17 +45,21 @@ class Spec:
     norm: str | None = None
     eps: float = 0.0
     layer: int = 0
-    gated: bool = False
+    act: str | None = None
     linears: tuple[LinearSpec, ...] = ()
 
     @cached_property
     def data(self) -> tuple[str, ...]:
         """Names of the inputs that are no parameters."""
-        return ("gate", "up") if self.gated else ("x", "addend")[: self.n_addends]
+        return ("gate", "up") if self.act == "silu" else ("x", "addend")[: self.n_addends]
+
+    @cached_property
+    def norm_parameters(self) -> tuple[str, ...]:
+        return {None: (), "rms_norm": ("norm.weight",), "layer_norm": ("norm.weight", "norm.bias")}[self.norm]
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        named = ["norm.weight"] if self.norm else []
+        named = [*self.norm_parameters]
         for linear in self.linears:
             named += [f"{linear.name}.weight"] + ([f"{linear.name}.bias"] if linear.has_bias else [])
         return self.data + tuple(named)
@@ -81,13 +86,13 @@ class Spec:
         """The value inside that others may read, too."""
         if not self.linears:
             return None
-        return "product" if self.gated else "normed" if self.norm else None
+        return "product" if self.act else "normed" if self.norm else None
 
     def graph(self, rows: int, hidden=()) -> Graph:
         """Logical, forward. hidden: more outputs, "x" and `shown`."""
         g = Graph("block")
         data = [g.input(name, [rows, self.n_in]) for name in self.data]
-        weight = g.parameter("norm.weight", [self.n_in]) if self.norm else None
+        norm = [g.parameter(name, [self.n_in]) for name in self.norm_parameters]
         weights = [(g.parameter(f"{linear.name}.weight", [linear.n_out, self.n_in]),
                     g.parameter(f"{linear.name}.bias", [linear.n_out]) if linear.has_bias else None) for linear in self.linears]
         x = data[0]
@@ -96,10 +101,12 @@ class Spec:
         if self.n_addends == 2:
             x = g.at(self.layer, "residual").add(*data)
             g.output("sum", x)
-        if self.gated:
-            x = g.at(self.layer, "act_fn").gated_act(*data, act="silu")
+        if self.act:
+            there = g.at(self.layer, "act_fn")
+            x = there.gated_act(*data, act="silu") if self.act == "silu" else there.gelu(x, kind=self.act)
         if self.norm:
-            x = g.at(self.layer, "norm").rms_norm(x, weight=weight, eps=self.eps)[0]
+            there = g.at(self.layer, "norm")
+            x = (there.rms_norm if self.norm == "rms_norm" else there.layer_norm)(x, *norm, eps=self.eps)[0]
         for linear, (w, bias) in zip(self.linears, weights):
             y = g.at(self.layer, linear.name).gemm(x, w, trans_b=True, role="forward")
             g.output(linear.name, y if bias is None else g.bias_add(y, bias))

@@ -43,12 +43,13 @@ _facts_of: dict[str, tuple] = {}
 
 @_constant
 def _facts(text: str) -> tuple:
-    """(inputs, columns of the outputs, columns of x, n inputs that are data, is the first a sum, does x go on, shown, the norm alone)."""
+    """(inputs, columns of the outputs, columns of x, n inputs that are data, is the first a sum, does x go on, shown, the norm alone,
+    n of its parameters, activation)."""
     if text not in _facts_of:
         spec = from_text(text)
         alone = to_text(replace(spec, n_addends=1, layer=-1, linears=())) if spec.norm and spec.linears else ""
         _facts_of[text] = (spec.inputs, tuple(n for _, n in spec.outputs), spec.n_in, len(spec.data), spec.n_addends == 2,
-                           spec.passes_x, spec.shown, alone)
+                           spec.passes_x, spec.shown, alone, len(spec.norm_parameters), spec.act)
     return _facts_of[text]
 
 
@@ -64,7 +65,7 @@ def run(text: str, tensors, shows: bool = False) -> list:
     tensors: those of spec.inputs in order, float32 or bfloat16; what is float32 is rounded to bfloat16, and results are bfloat16
     under autocast and else of the first tensor's type.
     """
-    names, columns, n_in, n_data, _, passes_x, _, _ = _facts(text)
+    names, columns, n_in, n_data, _, passes_x, *_ = _facts(text)
     first = tensors[0]
     if not all(map(is_taken, tensors)):
         for name, tensor in zip(names, tensors):
@@ -93,16 +94,22 @@ def _of_no_rows(columns, tensors) -> list:
 
 def _results(text: str, wanted, shows: bool, tensors) -> tuple[list, list]:
     """Outputs, what is shown behind them, and what is kept."""
-    _, columns, _, _, is_sum, passes_x, _, alone = _facts(text)
+    _, columns, _, n_data, is_sum, passes_x, _, alone, n_parameters, act = _facts(text)
     made = _forward(text, wanted, tensors)
     given, kept = made[:len(columns)], made[len(columns):]
     if not shows:
         return given, kept
-    if not alone:
-        return [*given, torch.nn.functional.silu(tensors[0]) * tensors[1]], kept
+    if act:
+        return [*given, _activated(act, tensors)], kept
     x = given[0] if is_sum else tensors[0]
-    shown = _forward(alone, (), [x, tensors[1 + is_sum]])[0]
+    shown = _forward(alone, (), [x, *tensors[n_data:n_data + n_parameters]])[0]
     return [*given, *([x] if passes_x else []), shown], kept
+
+
+def _activated(act: str, tensors):
+    if act == "silu":
+        return torch.nn.functional.silu(tensors[0]) * tensors[1]
+    return torch.nn.functional.gelu(tensors[0], approximate="tanh" if act == "tanh" else "none")
 
 
 class _Apply(torch.autograd.Function):
@@ -118,7 +125,7 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, *gradients):
-        names, columns, _, _, _, passes_x, shown, _ = _facts(ctx.text)
+        names, columns, _, _, _, passes_x, shown, *_ = _facts(ctx.text)
         like = None
         for gradient in gradients:
             like = gradient if like is None else like
