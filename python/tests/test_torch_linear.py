@@ -220,6 +220,16 @@ def test_threads_wait_for_one_another():
         assert all(pool.map(run, (0, 1)))
 
 
+def test_pytorch_keeps_its_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        layer("fp8_linear", 96, 80)(values(3, 200, 96))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_children_go_on():
     net, x = layer("fp8_linear"), values(3, 40, 96)
