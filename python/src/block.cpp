@@ -14,46 +14,39 @@ namespace {
 
 // Name, dtype, shape as it lies, and the type as text.
 using Field = std::tuple<std::string, std::string, Shape, std::string>;
+using Names = std::vector<std::string>;
 
 Field field(const Graph& graph, const std::string& name, ValueId id) {
   const TensorType& type = graph.type(id);
   return {name, std::string(dtype_name(type.dtype)), type.stored_shape(), to_string(type)};
 }
 
-std::vector<Field> inputs_of(const Graph& graph) {
+// Of a graph's inputs, or of its outputs.
+std::vector<Field> fields(const Graph& graph, const auto& ends) {
   std::vector<Field> all;
-  all.reserve(graph.inputs.size());
-  for (const GraphInput& input : graph.inputs) all.push_back(field(graph, input.name, input.value));
+  all.reserve(ends.size());
+  for (const auto& end : ends) all.push_back(field(graph, end.name, end.value));
   return all;
 }
 
-std::vector<Field> outputs_of(const Graph& graph) {
-  std::vector<Field> all;
-  all.reserve(graph.outputs.size());
-  for (const GraphOutput& output : graph.outputs)
-    all.push_back(field(graph, output.name, output.value));
-  return all;
-}
+using Addresses = std::vector<uintptr_t>;
 
-std::vector<std::byte*> pointers(const std::vector<uintptr_t>& addresses) {
+std::vector<std::byte*> pointers(const Addresses& addresses) {
   std::vector<std::byte*> all;
   all.reserve(addresses.size());
   for (const uintptr_t address : addresses) all.push_back(reinterpret_cast<std::byte*>(address));
   return all;
 }
 
-void run_forward(Block& block, const std::vector<uintptr_t>& inputs,
-                 const std::vector<uintptr_t>& outputs) {
+template <void (Block::*run)(const BlockCall&)>
+void call(Block& block, const Addresses& inputs, const Addresses& outputs, uintptr_t workspace,
+          uintptr_t stream) {
   const std::vector<std::byte*> from = pointers(inputs), to = pointers(outputs);
   const nb::gil_scoped_release unlocked;
-  block.run_forward(from, to);
-}
-
-void run_backward(Block& block, const std::vector<uintptr_t>& inputs,
-                  const std::vector<uintptr_t>& outputs) {
-  const std::vector<std::byte*> from = pointers(inputs), to = pointers(outputs);
-  const nb::gil_scoped_release unlocked;
-  block.run_backward(from, to);
+  (block.*run)({.inputs = from,
+                .outputs = to,
+                .workspace = reinterpret_cast<std::byte*>(workspace),
+                .stream = reinterpret_cast<void*>(stream)});
 }
 
 }  // namespace
@@ -64,23 +57,33 @@ void bind_block(nb::module_& module) {
         new (self) BlockMachine(open_backend(request));
       });
   nb::class_<Block>(module, "Block")
-      .def("__init__",
-           [](Block* self, const Graph& graph, const std::string& recipe,
-              const std::vector<std::string>& wanted, const std::vector<std::string>& hidden,
-              const std::shared_ptr<BlockMachine>& machine) {
-             const nb::gil_scoped_release unlocked;
-             new (self) Block({graph, recipe, wanted, hidden}, machine);
-           })
-      .def("forward_inputs", [](const Block& block) { return inputs_of(block.forward()); })
-      .def("forward_outputs", [](const Block& block) { return outputs_of(block.forward()); })
-      .def("backward_inputs", [](const Block& block) { return inputs_of(block.backward()); })
-      .def("backward_outputs", [](const Block& block) { return outputs_of(block.backward()); })
+      .def(
+          "__init__",
+          [](Block* self, const Graph& graph, const std::string& recipe, const Names& wanted,
+             const Names& hidden, const Names& quantized,
+             const std::shared_ptr<BlockMachine>& machine, uintptr_t stream) {
+            const nb::gil_scoped_release unlocked;
+            new (self) Block({graph, recipe, wanted, hidden, quantized}, machine,
+                             reinterpret_cast<void*>(stream));
+          },
+          nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg() = 0)
+      .def("forward_inputs",
+           [](const Block& block) { return fields(block.forward(), block.forward().inputs); })
+      .def("forward_outputs",
+           [](const Block& block) { return fields(block.forward(), block.forward().outputs); })
+      .def("backward_inputs",
+           [](const Block& block) { return fields(block.backward(), block.backward().inputs); })
+      .def("backward_outputs",
+           [](const Block& block) { return fields(block.backward(), block.backward().outputs); })
+      .def("workspace_bytes", &Block::workspace_bytes)
       .def("text",
            [](const Block& block) {
              return print(block.forward()) + (block.has_backward() ? print(block.backward()) : "");
            })
-      .def("run_forward", run_forward)
-      .def("run_backward", run_backward);
+      .def("run_forward", call<&Block::run_forward>, nb::arg(), nb::arg(), nb::arg() = 0,
+           nb::arg() = 0)
+      .def("run_backward", call<&Block::run_backward>, nb::arg(), nb::arg(), nb::arg() = 0,
+           nb::arg() = 0);
 }
 
 }  // namespace octet::python

@@ -42,7 +42,9 @@ std::string output_folder(const ConfigCall& call) {
 
 void bind_plan(nb::module_& module) {
   nb::class_<BackendRequest>(module, "Machine")
-      .def(nb::init<std::string, std::string, int, std::string>());
+      .def(nb::init<std::string, std::string, int, std::string>())
+      // nccl, device_index, deterministic
+      .def(nb::init<std::string, std::string, int, std::string, std::string, int, bool>());
   nb::class_<ConfigCall>(module, "ConfigCall")
       .def(nb::init<std::string, std::string, std::vector<std::string>>());
   module.def("plan_json", plan_json);

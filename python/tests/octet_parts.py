@@ -7,17 +7,20 @@ from transformers.models.llama import modeling_llama
 
 from octet import _native
 from octet.graph import Graph
-from octet.torch._blocks import DTYPES, LinearSpec, Spec, _machine
+from octet.torch._blocks import DTYPES, LinearSpec, Spec, _machine, _stream
 from octet.torch._functions import run, to_text
 
 
-def block(graph, wanted, recipe="coat"):
-    return _native.Block(graph._native, recipe, wanted, [], _machine())
+def block(graph, wanted, device, recipe="coat"):
+    return _native.Block(graph._native, recipe, wanted, [], [], _machine(device), _stream(device))
 
 
-def _run(run, inputs, outputs, tensors):
-    results = {name: torch.empty(shape, dtype=DTYPES.get(dtype, torch.uint8)) for name, dtype, shape, _ in outputs}
-    run([tensors[name].data_ptr() for name, *_ in inputs], [result.data_ptr() for result in results.values()])
+def _run(block, run, inputs, outputs, tensors):
+    device = next(iter(tensors.values())).device
+    results = {name: torch.empty(shape, dtype=DTYPES.get(dtype, torch.uint8), device=device) for name, dtype, shape, _ in outputs}
+    workspace = torch.empty(block.workspace_bytes(), dtype=torch.uint8, device=device)
+    run([tensors[name].data_ptr() for name, *_ in inputs], [result.data_ptr() for result in results.values()], workspace.data_ptr(),
+        _stream(device))
     return results
 
 
@@ -28,9 +31,9 @@ class OfGraph(torch.autograd.Function):
     def forward(ctx, graph, indices, *tensors):
         names = [name for name, _ in graph._native.inputs()]
         ctx.wanted = [name for name in names if name not in indices]
-        ctx.block = block(graph, ctx.wanted)
+        ctx.block = block(graph, ctx.wanted, tensors[0].device)
         given = {**indices, **{name: t.detach().contiguous() for name, t in zip(ctx.wanted, tensors)}}
-        results = _run(ctx.block.run_forward, ctx.block.forward_inputs(), ctx.block.forward_outputs(), given)
+        results = _run(ctx.block, ctx.block.run_forward, ctx.block.forward_inputs(), ctx.block.forward_outputs(), given)
         ctx.kept = {**given, **results}
         ctx.outputs = [name for name, _ in graph._native.outputs()]
         return tuple(results[name] for name in ctx.outputs)
@@ -38,7 +41,7 @@ class OfGraph(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         given = {**ctx.kept, **{f"d.{name}": dy.contiguous() for name, dy in zip(ctx.outputs, gradients)}}
-        results = _run(ctx.block.run_backward, ctx.block.backward_inputs(), ctx.block.backward_outputs(), given)
+        results = _run(ctx.block, ctx.block.run_backward, ctx.block.backward_inputs(), ctx.block.backward_outputs(), given)
         return (None, None, *(results[f"grad:{name}"] for name in ctx.wanted))
 
 
@@ -55,7 +58,7 @@ def attention(theta=10000.0):
         o, _ = g.at(0, "attention").attention(q, k, v, batch=batch, q_len=seq, kv_len=seq, heads=heads, kv_heads=key.shape[1],
                                               head_dim=dim, scale=dim**-0.5, mask="causal")
         g.output("o", o)
-        indices = {"positions": torch.arange(seq, dtype=torch.int32).repeat(batch)}
+        indices = {"positions": torch.arange(seq, dtype=torch.int32, device=query.device).repeat(batch)}
         return OfGraph.apply(g, indices, *rows)[0].view(batch, seq, heads, dim), None
     return f
 
@@ -67,7 +70,8 @@ def loss(logits, labels):
     label, n = g.input("labels", [rows], "i32"), g.input("inv_n", [], "real", "step_scalar")
     g.output("loss", g.cross_entropy(g.parameter("logits", [rows, vocab]), label, n)[0])
     # The forward pass makes the gradient of logits, too: of a loss that is differentiated by 1.
-    indices = {"labels": labels.to(torch.int32), "inv_n": torch.tensor(1 / rows, dtype=torch.float32), "d.loss": torch.ones(())}
+    indices = {"labels": labels.to(torch.int32), "inv_n": torch.tensor(1 / rows, dtype=torch.float32, device=logits.device),
+               "d.loss": torch.ones((), device=logits.device)}
     return OfGraph.apply(g, indices, logits)[0]
 
 

@@ -26,6 +26,7 @@ HEALTHY = {
     "torchao.optim": ["Fp8"],
     "onnxruntime": ["saturate=1"],
     "compressed_tensors": ["tensor", "channel", "group"],
+    "transformers.fp8": ["bf16 blocks UE8M0"],
 }
 
 

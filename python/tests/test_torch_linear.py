@@ -183,7 +183,7 @@ def test_convert_takes_names_patterns_and_functions():
     (None, {"filter": lambda name, module: False}, "nn.Linear modules that the filter names, got none"),
     (lambda net: net.last.double(), {}, "last.weight: expected bfloat16 or float32, got float64"),
     (lambda net: net.last.half(), {}, "last.weight: expected bfloat16 or float32, got float16"),
-    (lambda net: net.last.to("meta"), {}, "last.weight: expected a tensor on the CPU, got one on meta"),
+    (lambda net: net.last.to("meta"), {}, "last.weight: expected a tensor on the CPU or a CUDA device, got one on meta"),
     (lambda net: setattr(net.last, "weight", torch.nn.Parameter(net.last.weight.detach().to_sparse())), {},
      "last.weight: expected a dense tensor"),
 ])
@@ -200,7 +200,7 @@ def test_convert_refuses_and_changes_nothing(prepare, given, words):
 @pytest.mark.parametrize("x, words", [
     (torch.zeros(3, 95, dtype=bf16), "x: expected 96 columns, got [[3, 95]]"),
     (torch.zeros(3, 96, dtype=torch.float16), "x: expected bfloat16 or float32, got float16"),
-    (torch.zeros(3, 96, dtype=bf16, device="meta"), "x: expected a tensor on the CPU, got one on meta"),
+    (torch.zeros(3, 96, dtype=bf16, device="meta"), "x: expected a tensor on the CPU or a CUDA device, got one on meta"),
     (torch.zeros(3, 96, dtype=bf16).to_sparse(), "x: expected a dense tensor"),
 ])
 def test_calls_are_refused_by_name(x, words):
@@ -218,6 +218,16 @@ def test_threads_wait_for_one_another():
         return all(torch.equal(nets[i](x), expected[i]) for _ in range(30))
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(run, (0, 1)))
+
+
+def test_pytorch_keeps_its_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        layer("fp8_linear", 96, 80)(values(3, 200, 96))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

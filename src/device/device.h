@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/rank_transport.h"
 
 namespace octet {
@@ -45,6 +47,12 @@ class DeviceMemory {
 struct HostBytes {
   std::byte* to;
   const void* from;
+  int64_t bytes;
+};
+
+// Memory of the device.
+struct DeviceRange {
+  std::byte* data;
   int64_t bytes;
 };
 
@@ -130,6 +138,16 @@ class Device {
   }
   virtual void copy_within(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void fill_zero(std::byte* on_device, int64_t bytes) = 0;
+  // Where the bool at `flag`, on the device, is true: NaN to all bf16, fp16 or f32 of the ranges.
+  static constexpr size_t kMaxNanRanges = 32;
+  virtual void fill_nan_where(const std::byte* flag, std::span<const DeviceRange> ranges) {
+    static_cast<void>(flag), static_cast<void>(ranges);
+    throw Error(ErrorCode::internal, "[device] expected a device that fills with NaN");
+  }
+  // What computes is queued on this stream of the caller's (a cudaStream_t; nullptr: the default
+  // one) until it is returned, behind the caller's own work. Nothing to do where a device has none.
+  virtual void borrow_stream(void* stream) { static_cast<void>(stream); }
+  virtual void return_stream() {}
   virtual void synchronize() = 0;
   // The same behind work that other ranks take part in. Throws Error(device) naming the ranks that
   // did not come where it takes longer than `patience`; what waited for them has been ended then,

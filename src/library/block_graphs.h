@@ -23,6 +23,9 @@ struct BlockSource {
   std::vector<std::string> wanted = {};
   // Outputs that the forward pass does not give, but whose gradients the backward pass reads.
   std::vector<std::string> hidden = {};
+  // Outputs that the flag of the forward pass makes NaN, as that of the backward pass makes all
+  // gradients (Block).
+  std::vector<std::string> quantized = {};
 };
 
 // Lowered. Inputs and outputs by name; what is not named here is an input or output of the source.

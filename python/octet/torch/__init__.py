@@ -6,7 +6,7 @@
     octet.torch.report(model)     what each converted module keeps for its backward pass
 
 Kernels and definitions are those of the program's recipes. A converted model saves and loads as before: names, shapes and types of its
-state_dict are the same. Tensors on the CPU; PyTorch 2.4 or later.
+state_dict are the same. Tensors on the CPU or a CUDA device; PyTorch 2.4 or later.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Blocks: a few ops of a model with one forward and one backward pass, compiled by recipe, shape and what is differentiated.
 
-A block is the sum of two, its norm, and linears that read it, or some of these; or a gated product and a linear. The recipe decides
+A block is the sum of two, its norm, and linears that read it, or some of these; or an activation and a linear. The recipe decides
 what is kept, as in a run of the program.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from functools import cached_property
 
 import torch
 
+from .._cuda_module import module_path
 from .._error import Error
 from ..graph import Graph
 
@@ -31,8 +34,9 @@ class LinearSpec:
 class Spec:
     """What a block computes, apart from its number of rows.
 
-    n_in: columns of x.  n_addends: x is the first input, or the sum of two.  norm: "rms_norm" or None.  layer: 0 inside of a layer,
-    where recipes quantize and store; -1 outside.  gated: x is silu(gate) * up of two inputs.  linears: read x, or its norm.
+    n_in: columns of x.  n_addends: x is the first input, or the sum of two.  norm: "rms_norm", "layer_norm" or None.  layer: 0 inside of
+    a layer, where recipes quantize and store; -1 outside.  act: what is made of x: of two inputs "silu", silu(gate) * up; of one "erf" or
+    "tanh", its GELU; or None.  linears: read x, its norm, or this.
     """
 
     recipe: str
@@ -41,17 +45,21 @@ class Spec:
     norm: str | None = None
     eps: float = 0.0
     layer: int = 0
-    gated: bool = False
+    act: str | None = None
     linears: tuple[LinearSpec, ...] = ()
 
     @cached_property
     def data(self) -> tuple[str, ...]:
         """Names of the inputs that are no parameters."""
-        return ("gate", "up") if self.gated else ("x", "addend")[: self.n_addends]
+        return ("gate", "up") if self.act == "silu" else ("x", "addend")[: self.n_addends]
+
+    @cached_property
+    def norm_parameters(self) -> tuple[str, ...]:
+        return {None: (), "rms_norm": ("norm.weight",), "layer_norm": ("norm.weight", "norm.bias")}[self.norm]
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        named = ["norm.weight"] if self.norm else []
+        named = [*self.norm_parameters]
         for linear in self.linears:
             named += [f"{linear.name}.weight"] + ([f"{linear.name}.bias"] if linear.has_bias else [])
         return self.data + tuple(named)
@@ -64,6 +72,11 @@ class Spec:
         return (*named, *last)
 
     @cached_property
+    def quantized(self) -> tuple[str, ...]:
+        """Outputs that are NaN where a quantizer met NaN or infinity: all but the sum, which has its own where they are."""
+        return tuple(name for name, _ in self.outputs if name != "sum")
+
+    @cached_property
     def passes_x(self) -> bool:
         """x goes on beside its norm: what comes back for it is added to its gradient before that is rounded."""
         return self.norm is not None and bool(self.linears) and self.n_addends == 1
@@ -73,13 +86,13 @@ class Spec:
         """The value inside that others may read, too."""
         if not self.linears:
             return None
-        return "product" if self.gated else "normed" if self.norm else None
+        return "product" if self.act else "normed" if self.norm else None
 
     def graph(self, rows: int, hidden=()) -> Graph:
         """Logical, forward. hidden: more outputs, "x" and `shown`."""
         g = Graph("block")
         data = [g.input(name, [rows, self.n_in]) for name in self.data]
-        weight = g.parameter("norm.weight", [self.n_in]) if self.norm else None
+        norm = [g.parameter(name, [self.n_in]) for name in self.norm_parameters]
         weights = [(g.parameter(f"{linear.name}.weight", [linear.n_out, self.n_in]),
                     g.parameter(f"{linear.name}.bias", [linear.n_out]) if linear.has_bias else None) for linear in self.linears]
         x = data[0]
@@ -88,10 +101,12 @@ class Spec:
         if self.n_addends == 2:
             x = g.at(self.layer, "residual").add(*data)
             g.output("sum", x)
-        if self.gated:
-            x = g.at(self.layer, "act_fn").gated_act(*data, act="silu")
+        if self.act:
+            there = g.at(self.layer, "act_fn")
+            x = there.gated_act(*data, act="silu") if self.act == "silu" else there.gelu(x, kind=self.act)
         if self.norm:
-            x = g.at(self.layer, "norm").rms_norm(x, weight=weight, eps=self.eps)[0]
+            there = g.at(self.layer, "norm")
+            x = (there.rms_norm if self.norm == "rms_norm" else there.layer_norm)(x, *norm, eps=self.eps)[0]
         for linear, (w, bias) in zip(self.linears, weights):
             y = g.at(self.layer, linear.name).gemm(x, w, trans_b=True, role="forward")
             g.output(linear.name, y if bias is None else g.bias_add(y, bias))
@@ -109,10 +124,10 @@ class Fields:
         self.tensors = {name: (tuple(shape), DTYPES.get(dtype, torch.uint8)) for name, dtype, shape, _ in fields}
         self._all = list(self.tensors.values())
 
-    def empty(self, n: int = 0, lead: tuple[int, ...] = ()) -> list:
+    def empty(self, device, n: int = 0, lead: tuple[int, ...] = ()) -> list:
         """Tensors in the order of names; the first n with these extents in the place of their rows."""
-        first = [torch.empty((*lead, *shape[1:]), dtype=dtype) for shape, dtype in self._all[:n]]
-        return first + [torch.empty(shape, dtype=dtype) for shape, dtype in self._all[n:]]
+        first = [torch.empty((*lead, *shape[1:]), dtype=dtype, device=device) for shape, dtype in self._all[:n]]
+        return first + [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in self._all[n:]]
 
     def places(self, names) -> list[int]:
         """Where among `names` each is."""
@@ -123,15 +138,20 @@ class Fields:
 class Block:
     """A compiled block. wanted: inputs whose gradients are asked for.  hidden: of `x` and the spec's `shown`, whose gradients come, too.
 
-    forward(): of tensors in the order of spec.inputs `given` (those of spec.outputs, in x's shape), the flag that a quantizer met NaN or
-    infinity (None where there is no quantizer), and `kept`. backward(): of the inputs that it reads (read_inputs), what is kept, and
-    gradients of outputs and of `hidden`, in this order, the gradients of `wanted`, and its flag.
+    forward(): of tensors in the order of spec.inputs `given` (those of spec.outputs, in x's shape), and `kept`. backward(): of the
+    inputs that it reads (read_inputs), what is kept, and gradients of outputs and of `hidden`, in this order, the gradients of `wanted`.
+    A quantizer that met NaN or infinity makes its pass's results NaN, but for a sum. Tensors are on `device`; of a CUDA device work is
+    queued on this stream, and nothing waits for it.
     """
 
-    def __init__(self, spec: Spec, rows: int, wanted: tuple[str, ...], hidden: tuple[str, ...] = ()):
+    def __init__(self, spec: Spec, rows: int, wanted: tuple[str, ...], hidden: tuple[str, ...], device: torch.device, stream: int = 0):
         from .. import _native
         graph = spec.graph(rows, hidden)
-        self._native = _native.Block(graph._native, spec.recipe, list(wanted), list(hidden), _machine())
+        self._device, self._stream = device, stream
+        with _on(device):
+            self._native = _native.Block(graph._native, spec.recipe, list(wanted), list(hidden), list(spec.quantized), _machine(device),
+                                         stream)
+        self._workspace_bytes = self._native.workspace_bytes()
         inputs, self.outputs = Fields(self._native.forward_inputs()), Fields(self._native.forward_outputs())
         if any(inputs.tensors[name][1] != torch.bfloat16 for name in inputs.names):
             raise Error(f"[torch] expected a recipe that computes in bf16, got inputs {inputs.types}", "internal")
@@ -145,19 +165,32 @@ class Block:
         dys = [f"d.{name}" for name, _ in spec.outputs] + [f"d.{name}" for name in hidden]
         self._backward_places = reads.places([*self.read_inputs, *self.kept, *dys])
         self._gradient_places = [self.gradients.names.index(f"grad:{name}") for name in wanted]
-        self._backward_flag = self.gradients.names.index("backward_flag") if "backward_flag" in self.gradients.names else None
 
-    def forward(self, tensors) -> tuple[list, torch.Tensor | None, list]:
-        results = self.outputs.empty(self._n_given, tensors[0].shape[:-1])
-        self._native.run_forward([tensors[i].data_ptr() for i in self._forward_places], [result.data_ptr() for result in results])
+    def forward(self, tensors) -> tuple[list, list]:
+        results = self.outputs.empty(self._device, self._n_given, tensors[0].shape[:-1])
+        self._run(self._native.run_forward, [tensors[i] for i in self._forward_places], results)
         n = self._n_given
-        return results[:n], results[n] if self._has_flag else None, results[n + self._has_flag:]
+        return results[:n], results[n + self._has_flag:]
 
-    def backward(self, tensors) -> tuple[list, torch.Tensor | None]:
-        results = self.gradients.empty()
-        self._native.run_backward([tensors[i].data_ptr() for i in self._backward_places], [result.data_ptr() for result in results])
-        flag = None if self._backward_flag is None else results[self._backward_flag]
-        return [results[i] for i in self._gradient_places], flag
+    def backward(self, tensors) -> list:
+        results = self.gradients.empty(self._device)
+        self._run(self._native.run_backward, [tensors[i] for i in self._backward_places], results)
+        return [results[i] for i in self._gradient_places]
+
+    def _run(self, run, tensors, results) -> None:
+        inputs, outputs = [tensor.data_ptr() for tensor in tensors], [result.data_ptr() for result in results]
+        if self._workspace_bytes == 0 and self._device.type == "cpu":
+            return run(inputs, outputs)
+        # PyTorch's: what is queued on the stream behind this call may have it next.
+        workspace = torch.empty(max(self._workspace_bytes, 1), dtype=torch.uint8, device=self._device)
+        with _on(self._device):
+            run(inputs, outputs, workspace.data_ptr(), self._stream)
+
+    def on_stream(self, stream: int) -> Block:
+        """This block, for another stream."""
+        other = copy.copy(self)
+        other._stream = stream
+        return other
 
     def text(self) -> str:
         """Both passes, as `octet opt` prints graphs."""
@@ -166,25 +199,39 @@ class Block:
 
 _lock = threading.Lock()
 _blocks: OrderedDict[tuple, Block] = OrderedDict()
-_shared_machine = None
+_machines: dict[torch.device, object] = {}
 
 
-def _machine():
-    """The CPU's kernels, with as many threads as PyTorch has when they are first called."""
-    global _shared_machine
-    if _shared_machine is None:
+def _machine(device: torch.device):
+    """The device's kernels, opened when they are first called: with as many threads as PyTorch has then; of a CUDA device with products
+    by the library's own choice, or by timing where torch.backends.cudnn.benchmark asks for that."""
+    if device not in _machines:
         from .. import _native
-        _shared_machine = _native.BlockMachine(_native.Machine("cpu", "auto", torch.get_num_threads(), ""))
-    return _shared_machine
+        if device.type == "cpu":
+            machine = _native.Machine("cpu", "auto", torch.get_num_threads(), "")
+        else:
+            machine = _native.Machine("cuda", "auto", 1, str(module_path()), "", device.index, not torch.backends.cudnn.benchmark)
+        _machines[device] = _native.BlockMachine(machine)
+    return _machines[device]
 
 
-def block(text: str, spec: Spec, rows: int, wanted: tuple[str, ...], hidden: tuple[str, ...] = ()) -> Block:
-    """The block of this text, which is the spec's; compiled where it is not there yet."""
-    key = (text, rows, wanted, hidden)
+def _on(device: torch.device):
+    """PyTorch's current device becomes this one, where it is another."""
+    is_other = device.type == "cuda" and torch.cuda.current_device() != device.index
+    return torch.cuda.device(device) if is_other else contextlib.nullcontext()
+
+
+def _stream(device: torch.device) -> int:
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+
+
+def block(text: str, spec: Spec, rows: int, wanted: tuple[str, ...], hidden: tuple[str, ...], device: torch.device) -> Block:
+    """The block of this text, which is the spec's, for the device's current stream; compiled where it is not there yet."""
+    key = (text, rows, wanted, hidden, device, _stream(device))
     with _lock:
         found = _blocks.get(key)
         if found is None:
-            found = _blocks[key] = Block(spec, rows, wanted, hidden)
+            found = _blocks[key] = _other_streams(key) or Block(spec, rows, wanted, hidden, device, key[-1])
             if len(_blocks) > MAX_BLOCKS:
                 _blocks.popitem(last=False)
         else:
@@ -192,18 +239,29 @@ def block(text: str, spec: Spec, rows: int, wanted: tuple[str, ...], hidden: tup
         return found
 
 
+def _other_streams(key) -> Block | None:
+    """Of a stream that a CUDA graph captures: a copy of the block that another stream has, since none can be compiled now."""
+    if key[-2].type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        return None
+    for other, found in _blocks.items():
+        if other[:-1] == key[:-1]:
+            return found.on_stream(key[-1])
+    raise Error("[torch] expected a call with these shapes before a CUDA graph captures one, got none")
+
+
 _TYPES = {torch.Tensor, torch.nn.Parameter}
 
 
 def is_taken(tensor) -> bool:
     """Whether kernels take the tensor as it is."""
-    return type(tensor) in _TYPES and tensor.is_cpu and tensor.dtype is torch.bfloat16 and tensor.layout is torch.strided
+    return (type(tensor) in _TYPES and tensor.dtype is torch.bfloat16 and (tensor.is_cpu or tensor.is_cuda)
+            and tensor.layout is torch.strided)
 
 
 def check(where: str, tensor) -> None:
     """Raises octet.Error for a tensor that no kernel takes, not even rounded to bfloat16."""
-    if tensor.device.type != "cpu":
-        raise Error(f"[torch] {where}: expected a tensor on the CPU, got one on {tensor.device}", "device")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise Error(f"[torch] {where}: expected a tensor on the CPU or a CUDA device, got one on {tensor.device}", "device")
     if tensor.layout != torch.strided:
         raise Error(f"[torch] {where}: expected a dense tensor, got one of {tensor.layout}")
     if tensor.dtype not in (torch.bfloat16, torch.float32):

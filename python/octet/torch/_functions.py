@@ -43,12 +43,13 @@ _facts_of: dict[str, tuple] = {}
 
 @_constant
 def _facts(text: str) -> tuple:
-    """(inputs, columns of the outputs, columns of x, n inputs that are data, is the first a sum, does x go on, shown, the norm alone)."""
+    """(inputs, columns of the outputs, columns of x, n inputs that are data, is the first a sum, does x go on, shown, the norm alone,
+    n of its parameters, activation)."""
     if text not in _facts_of:
         spec = from_text(text)
         alone = to_text(replace(spec, n_addends=1, layer=-1, linears=())) if spec.norm and spec.linears else ""
         _facts_of[text] = (spec.inputs, tuple(n for _, n in spec.outputs), spec.n_in, len(spec.data), spec.n_addends == 2,
-                           spec.passes_x, spec.shown, alone)
+                           spec.passes_x, spec.shown, alone, len(spec.norm_parameters), spec.act)
     return _facts_of[text]
 
 
@@ -64,14 +65,16 @@ def run(text: str, tensors, shows: bool = False) -> list:
     tensors: those of spec.inputs in order, float32 or bfloat16; what is float32 is rounded to bfloat16, and results are bfloat16
     under autocast and else of the first tensor's type.
     """
-    names, columns, n_in, n_data, _, passes_x, _, _ = _facts(text)
+    names, columns, n_in, n_data, _, passes_x, *_ = _facts(text)
     first = tensors[0]
     if not all(map(is_taken, tensors)):
         for name, tensor in zip(names, tensors):
             check(name, tensor)
     if first.dim() == 0 or first.shape[-1] != n_in or any(t.shape != first.shape for t in tensors[1:n_data]):
         raise Error(f"[torch] {', '.join(names[:n_data])}: expected {n_in} columns, got {[list(t.shape) for t in tensors[:n_data]]}")
-    is_kept = first.dtype is _DTYPE or torch.is_autocast_enabled("cpu")
+    if any(tensor.device != first.device for tensor in tensors[1:]):
+        raise Error(f"[torch] {', '.join(names)}: expected tensors on one device, got {[str(t.device) for t in tensors]}", "device")
+    is_kept = first.dtype is _DTYPE or torch.is_autocast_enabled(first.device.type)
     tensors = [tensor if tensor.dtype is _DTYPE else tensor.to(_DTYPE) for tensor in tensors]
     if first.numel() == 0:
         results = _of_no_rows((*columns, *[n_in] * ((passes_x + 1) * shows)), tensors)
@@ -91,16 +94,22 @@ def _of_no_rows(columns, tensors) -> list:
 
 def _results(text: str, wanted, shows: bool, tensors) -> tuple[list, list]:
     """Outputs, what is shown behind them, and what is kept."""
-    _, columns, _, _, is_sum, passes_x, _, alone = _facts(text)
+    _, columns, _, n_data, is_sum, passes_x, _, alone, n_parameters, act = _facts(text)
     made = _forward(text, wanted, tensors)
     given, kept = made[:len(columns)], made[len(columns):]
     if not shows:
         return given, kept
-    if not alone:
-        return [*given, torch.nn.functional.silu(tensors[0]) * tensors[1]], kept
+    if act:
+        return [*given, _activated(act, tensors)], kept
     x = given[0] if is_sum else tensors[0]
-    shown = _forward(alone, (), [x, tensors[1 + is_sum]])[0]
+    shown = _forward(alone, (), [x, *tensors[n_data:n_data + n_parameters]])[0]
     return [*given, *([x] if passes_x else []), shown], kept
+
+
+def _activated(act: str, tensors):
+    if act == "silu":
+        return torch.nn.functional.silu(tensors[0]) * tensors[1]
+    return torch.nn.functional.gelu(tensors[0], approximate="tanh" if act == "tanh" else "none")
 
 
 class _Apply(torch.autograd.Function):
@@ -109,14 +118,14 @@ class _Apply(torch.autograd.Function):
         given, kept = _results(text, wanted, shows, tensors)
         ctx.text, ctx.wanted, ctx.lead = text, wanted, tensors[0].shape[:-1]
         ctx.shapes = [tensor.shape for tensor in tensors]
-        ctx.save_for_backward(*[tensors[i] for i in _read_inputs(text, wanted)], *kept)
+        ctx.save_for_backward(*[tensors[i] for i in _read_by(text, wanted, tensors[0])], *kept)
         ctx.set_materialize_grads(False)
         return tuple(given)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *gradients):
-        names, columns, _, _, _, passes_x, shown, _ = _facts(ctx.text)
+        names, columns, _, _, _, passes_x, shown, *_ = _facts(ctx.text)
         like = None
         for gradient in gradients:
             like = gradient if like is None else like
@@ -131,11 +140,21 @@ class _Apply(torch.autograd.Function):
         return (None, None, None, *[of[name].view(shape) if name in of else None for name, shape in zip(names, ctx.shapes)])
 
 
+def _read_by(text: str, wanted, x) -> tuple[int, ...]:
+    """Which inputs the backward pass reads."""
+    if torch.compiler.is_compiling():
+        return _read_of_any_rows(text, wanted, x.device.type)
+    return _read(text, wanted, x.device, x.numel() // from_text(text).n_in)
+
+
 @_constant
-def _read_inputs(text: str, wanted) -> tuple[int, ...]:
-    """Which inputs the backward pass reads, of whatever number of rows."""
+def _read_of_any_rows(text: str, wanted, kind: str) -> tuple[int, ...]:
+    return _read(text, wanted, torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind), 16)
+
+
+def _read(text: str, wanted, device, rows: int) -> tuple[int, ...]:
     spec = from_text(text)
-    names = block(text, spec, 16, tuple(wanted)).read_inputs
+    names = block(text, spec, rows, tuple(wanted), (), device).read_inputs
     return tuple(i for i, name in enumerate(spec.inputs) if name in names)
 
 
@@ -152,26 +171,23 @@ def _backward(text: str, wanted, hidden, tensors) -> list:
 
 
 def _laid_out(tensor):
-    """As kernels read it: rows one after another, aligned as allocators align."""
+    """As kernels read it: rows one after another, aligned as allocators align (cuBLASLt chooses algorithms for 256 bytes)."""
     if not tensor.is_contiguous():
         return tensor.contiguous()
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+    return tensor if tensor.data_ptr() % (16 if tensor.is_cpu else 256) == 0 else tensor.clone()
 
 
 def _block_of(text: str, tensors, wanted, hidden=(), from_outputs: bool = False):
     """The block for these tensors: inputs, or (from_outputs) with gradients of outputs and of `hidden` at the end."""
     spec = from_text(text)
     rows = tensors[-1 - len(hidden)].numel() // spec.outputs[-1][1] if from_outputs else tensors[0].numel() // spec.n_in
-    return spec, block(text, spec, int(rows), tuple(wanted), tuple(hidden))
+    return spec, block(text, spec, int(rows), tuple(wanted), tuple(hidden), tensors[-1].device)
 
 
 def forward(tensors, text: str, wanted) -> list:
     """Outputs in x's shape, then what is kept. A quantizer that met NaN or infinity makes the outputs NaN, but for the sum."""
-    spec, made = _block_of(text, tensors, wanted)
-    given, flag, kept = made.forward([_laid_out(tensor) for tensor in tensors])
-    if flag is not None and flag:
-        for result in given[spec.n_addends - 1:]:
-            result.fill_(torch.nan)
+    _, made = _block_of(text, tensors, wanted)
+    given, kept = made.forward([_laid_out(tensor) for tensor in tensors])
     if kept_types is not None:
         kept_types.update((tensor.data_ptr(), made.outputs.types[name]) for tensor, name in zip(kept, made.kept))
     return given + kept
@@ -182,11 +198,7 @@ def backward(tensors, text: str, wanted, hidden) -> list:
     _, made = _block_of(text, tensors, wanted, hidden, from_outputs=True)
     n_stored = len(made.read_inputs) + len(made.kept)
     dys = [dy if dy.dtype is _DTYPE else dy.to(_DTYPE) for dy in tensors[n_stored:]]
-    results, flag = made.backward([_laid_out(tensor) for tensor in (*tensors[:n_stored], *dys)])
-    if flag is not None and flag:
-        for result in results:
-            result.fill_(torch.nan)
-    return results
+    return made.backward([_laid_out(tensor) for tensor in (*tensors[:n_stored], *dys)])
 
 
 def _fake_forward(tensors, text, wanted):

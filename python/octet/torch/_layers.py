@@ -20,7 +20,8 @@ SUM = "_octet_sum"  # attribute of a sum: its two addends, and its version
 
 
 class Link:
-    """A producer (a norm, or a gated product) and the linears that read it; the results of its block while they are not taken."""
+    """A producer (a norm, an activation, or what else makes x) and the linears that read it; the results of its block while they are not
+    taken."""
 
     def __init__(self, spec: Spec, linears):
         self.linears = tuple(linears)
@@ -93,66 +94,118 @@ def _addends(x):
 
 
 class Norm:
-    """An RMSNorm: x in groups of 8 bits is kept. `_octet` is its Link, or its block's text where no linears belong to it."""
+    """An RMSNorm or LayerNorm: x in groups of 8 bits is kept. `_octet` is its Link, or its block's text where no linears belong to it."""
 
     def forward(self, x):
-        weight = self.weight
+        weights = [self.weight] if getattr(self, "bias", None) is None else [self.weight, self.bias]
         if not isinstance(self._octet, str):
-            return self._run(x, weight)
+            return self._run(x, weights)
         if _addends(x) is not None:
             delattr(x, SUM)  # autograd keeps x, which shall not keep these
-        return run(self._octet, [x, weight])[0]
+        return run(self._octet, [x, *weights])[0]
 
-    def _run(self, x, weight):
+    def _run(self, x, weights):
         link = self._octet
         pair = _addends(x)
         if link.is_apart:
             link.residual = x
-            return run(link.text_alone, [x, weight])[0]
+            return run(link.text_alone, [x, *weights])[0]
         if pair is None:
-            *results, link.residual, shown = run(link.text, [x, weight, *link.parameters], shows=True)
+            *results, link.residual, shown = run(link.text, [x, *weights, *link.parameters], shows=True)
         else:
-            link.residual, *results, shown = run(link.text_of_sum, [*pair, weight, *link.parameters], shows=True)
+            link.residual, *results, shown = run(link.text_of_sum, [*pair, *weights, *link.parameters], shows=True)
         link.keep(shown, results)
         return shown
 
 
+def normed_of(norm, x):
+    """The norm of x, and x as it leaves the norm's block."""
+    normed, link = norm(x), norm._octet
+    if isinstance(link, str):
+        return normed, x
+    residual, link.residual = link.residual, None
+    return normed, residual
+
+
+def activated(link, act_fn, inputs):
+    """What a linear reads: act_fn of the first input, times the second where there is one. The inputs are kept in groups of 8 bits, and
+    the linear's result for its call."""
+    if link.is_apart or _has_backward_hooks(act_fn):
+        y = act_fn(inputs[0])
+        return y if len(inputs) == 1 else y * inputs[1]
+    if act_fn._forward_hooks or act_fn._forward_pre_hooks:
+        act_fn(inputs[0])
+    result, shown = run(link.text, [*inputs, *link.parameters], shows=True)
+    link.keep(shown, [result])
+    return shown
+
+
 class GatedMlp:
-    """down_proj(act_fn(gate_proj(x)) * up_proj(x)): gate and up in groups of 8 bits are kept. `_octet`: the Link of down_proj."""
+    """down_proj(act_fn(gate_proj(x)) * up_proj(x)). `_octet`: the Link of down_proj."""
 
     def forward(self, x):
-        link = self._octet
-        gate, up = self.gate_proj(x), self.up_proj(x)
-        if link.is_apart or _has_backward_hooks(self.act_fn):
-            return self.down_proj(self.act_fn(gate) * up)
-        if self.act_fn._forward_hooks or self.act_fn._forward_pre_hooks:
-            self.act_fn(gate)
-        result, shown = run(link.text, [gate, up, *link.parameters], shows=True)
-        link.keep(shown, [result])
-        return self.down_proj(shown)
+        return self.down_proj(activated(self._octet, self.act_fn, [self.gate_proj(x), self.up_proj(x)]))
 
 
 class DecoderLayer:
     """x + attention(norm(x)), then x + mlp(norm(x)); sums go to the norms behind them."""
 
     def forward(self, hidden_states, *args, **kwargs):
-        normed, residual = self._normed(self.input_layernorm, hidden_states)
+        normed, residual = normed_of(self.input_layernorm, hidden_states)
         attention = self.self_attn(normed, *args, **kwargs)[0]
-        x = summed(residual, attention)
-        normed, residual = self._normed(self.post_attention_layernorm, x)
-        output = self.mlp(normed)
-        # A checkpoint keeps what the next layer reads, which shall not keep its addends.
-        is_kept = self.training and getattr(self, "gradient_checkpointing", False)
-        return residual + output if is_kept else summed(residual, output)
-
-    def _normed(self, norm, x):
-        """The norm of x, and x as it leaves the norm's block."""
-        normed = norm(x)
-        residual, norm._octet.residual = norm._octet.residual, None
-        return normed, residual
+        normed, residual = normed_of(self.post_attention_layernorm, summed(residual, attention))
+        return _left(self, residual, self.mlp(normed))
 
 
-_KINDS = {kind.__name__: kind for kind in (Norm, GatedMlp, DecoderLayer)}
+def _left(layer, residual, output):
+    """A layer's result. A checkpoint keeps what the next layer reads, which shall not keep its addends."""
+    is_kept = layer.training and getattr(layer, "gradient_checkpointing", False)
+    return residual + output if is_kept else summed(residual, output)
+
+
+class ViTLayer:
+    """x + attention(norm(x)), then x + mlp(norm(x)), of ViT; sums go to the norms behind them."""
+
+    def forward(self, hidden_states, *args, **kwargs):
+        normed, residual = normed_of(self.layernorm_before, hidden_states)
+        attention = self.dropout(self.attention(normed, *args, **kwargs)[0])
+        normed, residual = normed_of(self.layernorm_after, summed(residual, attention))
+        return _left(self, residual, self.dropout(self.mlp(normed)))
+
+
+class ViTMlp:
+    """fc2(activation_fn(fc1(x))). `_octet`: the Link of fc2."""
+
+    def forward(self, x):
+        return self.fc2(activated(self._octet, self.activation_fn, [self.fc1(x)]))
+
+
+class BertSelfAttention:
+    """Attention whose query, key and value read the same codes, and share the scales of weights and gradients. `_octet`: their Link."""
+
+    def forward(self, hidden_states, *args, **kwargs):
+        link = self._octet
+        if not link.is_apart:
+            link.keep(hidden_states, run(link.text, [hidden_states, *link.parameters]))
+        return super().forward(hidden_states, *args, **kwargs)
+
+
+class BertIntermediate:
+    """intermediate_act_fn(dense(x)). `_octet`: the Link of the linear behind it, which is another module's."""
+
+    def forward(self, x):
+        return activated(self._octet, self.intermediate_act_fn, [self.dense(x)])
+
+
+class BertOutput:
+    """LayerNorm(dense(x) + input_tensor): the sum goes to the norm, and with it to the linear of this layer that reads it."""
+
+    def forward(self, hidden_states, input_tensor):
+        return normed_of(self.LayerNorm, summed(self.dropout(self.dense(hidden_states)), input_tensor))[0]
+
+
+_ALL = (Norm, GatedMlp, DecoderLayer, ViTLayer, ViTMlp, BertSelfAttention, BertIntermediate, BertOutput)
+_KINDS = {kind.__name__: kind for kind in _ALL}
 
 
 @functools.cache

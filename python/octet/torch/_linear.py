@@ -42,6 +42,10 @@ class Linear(torch.nn.Linear):
         return f"{super().extra_repr()}, recipe={self.recipe}"
 
 
+def make_linear(module: torch.nn.Linear, recipe: str) -> None:
+    module.__class__, module.recipe, module._link = Linear, recipe, None
+
+
 def linear_spec(name: str, linear: torch.nn.Linear) -> LinearSpec:
     return LinearSpec(name, linear.out_features, linear.bias is not None)
 

@@ -196,9 +196,9 @@ def _snr_of(module, seen) -> tuple[float, float, float]:
 
 def _snr(tensor, sharers, operand) -> float:
     format, shared, target = operand
-    x = tensor.detach().float().reshape(-1, tensor.shape[-1]).numpy()
+    x = tensor.detach().float().reshape(-1, tensor.shape[-1]).cpu().numpy()
     if shared == "tensor":
-        together = np.concatenate([t.detach().float().reshape(-1).numpy() for t in sharers])
+        together = np.concatenate([t.detach().float().reshape(-1).cpu().numpy() for t in sharers])
         scale = np.float32(max(np.abs(together).max(initial=0), 2.0**-100) / np.float32(target))
         got = formats.decode(formats.encode(x / scale, format), format) * scale
     elif shared == "mx32":

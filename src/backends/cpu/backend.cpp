@@ -60,6 +60,7 @@ class CpuDevice : public Device {
   void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) override;
   void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;
   void fill_zero(std::byte* on_device, int64_t bytes) override;
+  void fill_nan_where(const std::byte* flag, std::span<const DeviceRange> ranges) override;
   void synchronize() override {}
   void record_timing_event(int index, Stream) override { timing_events_.set(index); }
   double ms_between(int from, int to) override { return timing_events_.ms_between(from, to); }
@@ -98,6 +99,13 @@ void CpuDevice::copy_within(std::byte* to, const std::byte* from, int64_t bytes)
 }
 void CpuDevice::fill_zero(std::byte* on_device, int64_t bytes) {
   if (bytes > 0) std::memset(on_device, 0, static_cast<size_t>(bytes));
+}
+void CpuDevice::fill_nan_where(const std::byte* flag, std::span<const DeviceRange> ranges) {
+  if (*flag == std::byte{0}) return;
+  constexpr uint16_t kNan = 0x7FC0;  // of bf16 and fp16, and two of them of f32
+  for (const DeviceRange& range : ranges) {
+    for (int64_t i = 0; i < range.bytes; i += 2) std::memcpy(range.data + i, &kNan, sizeof(kNan));
+  }
 }
 
 // Equal for two nodes exactly when they want the same kernel.

@@ -10,11 +10,12 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 22
+#define OCTET_CUDA_API_VERSION 23
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 #define OCTET_CUDA_NCCL_ID_BYTES 128
 #define OCTET_CUDA_MAX_JOINED 4  // launches that are made as one
+#define OCTET_CUDA_MAX_RANGES 32
 #define OCTET_CUDA_UNAVAILABLE 2
 
 extern "C" {
@@ -27,6 +28,12 @@ struct OctetCudaInfo {
   int32_t driver, runtime;  // 13000 for 13.0
   int32_t reserved;
   char blas[32];  // version of cuBLASLt, "13.1.0"
+};
+
+// Memory of the device.
+struct OctetCudaRange {
+  void* address;
+  int64_t bytes;
 };
 
 // A library that the module can do without.
@@ -124,6 +131,13 @@ struct OctetCudaApi {
   int (*copy_out_beside)(void* to_host, const void* from_device, int64_t bytes);
   int (*copy_within)(void* to, const void* from, int64_t bytes);  // queued
   int (*zero)(void* address, int64_t bytes);
+  // Where the byte at `flag` is not 0: 16-bit words of 0x7FC0, which are NaN in bf16, fp16 and f32,
+  // to all of at most OCTET_CUDA_MAX_RANGES ranges; addresses and bytes are even. One launch.
+  int (*fill_nan_where)(const void* flag, const struct OctetCudaRange* ranges, int32_t n);
+  // Stream 0 is this one of the caller's (a cudaStream_t; null: CUDA's default stream) until it is
+  // returned: all that goes there is queued behind the caller's own work.
+  int (*borrow_stream)(void* stream);
+  int (*return_stream)(void);
   int (*synchronize)(void);
   int (*used_bytes)(int64_t* bytes);
   // Memory that preparing kernels may overwrite, for operands that they are timed on; until it is

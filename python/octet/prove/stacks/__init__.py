@@ -13,7 +13,7 @@ __all__ = ["NAMES", "Stack", "find"]
 
 # By name; the file of torchao.mx is torchao_mx.py.
 NAMES = ("torch", "ml_dtypes", "en_dtypes", "gfloat", "torchao.float8", "torchao.mx", "torchao.optim", "onnxruntime",
-         "compressed_tensors", "bitsandbytes", "flashoptim")
+         "compressed_tensors", "transformers.fp8", "bitsandbytes", "flashoptim")
 
 
 class Stack:

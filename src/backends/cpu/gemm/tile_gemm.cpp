@@ -189,10 +189,31 @@ struct TileGemm::State {
   }
 };
 
+namespace {
+
+// One thread of OpenMP for the library's calls of this thread; whoever else uses it there (PyTorch)
+// finds its own number again.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
+  }
+  ~OneThread() {
+    if (before_ != 1) omp_set_num_threads(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+}  // namespace
+
 TileGemm::TileGemm(const TileShape& shape, int n_threads) : state_(std::make_shared<State>()) {
   CHECK(shape.m > 0 && shape.n > 0 && shape.k > 0);
   CHECK(shape.n % kTileColumns == 0 && shape.k % kTileDepth == 0);
-  omp_set_num_threads(1);  // the library fixes its own cut when a primitive is made
+  const OneThread one;  // the library fixes its own cut when a primitive is made
   State& s = *state_;
   s.shape = shape;
   try {
@@ -219,7 +240,7 @@ void TileGemm::run(int thread, const Buffers& buffers) const {
   if (s.library_rows < s.shape.m) s.multiply_rest(buffers);
   if (s.library_rows == 0) return;
   State::PerThread& t = state_->threads.at(static_cast<size_t>(thread));
-  omp_set_num_threads(1);
+  const OneThread one;
   if (s.in_units) return s.multiply_units(t, buffers);
   s.execute(t, buffers.a, buffers.b, buffers.c, buffers.scratch);
 }

@@ -64,6 +64,7 @@ struct Context {
   bool deterministic = false;
   int n_sm = 0, capability = 0;  // 10 major + minor
   cudaStream_t stream = nullptr, transfers = nullptr, saves = nullptr;
+  cudaStream_t own_stream = nullptr;  // what `stream` is while none is borrowed
   cublasLtHandle_t blas = nullptr;
   Counters counters = {};
   std::span<std::byte> lent = {};    // what preparing kernels may overwrite

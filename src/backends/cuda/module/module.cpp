@@ -8,6 +8,7 @@
 
 #include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/gemm/gemm_algorithms.h"
+#include "backends/cuda/kernels/move/fill_nan.h"
 #include "backends/cuda/kernels/move/write_parts.h"
 #include "backends/cuda/module/context.h"
 #include "backends/cuda/module/ranks.h"
@@ -63,7 +64,7 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
     if (options->device < 0 || options->device >= n_devices)
       throw ModuleError("[cuda] expected a device below " + std::to_string(n_devices) + ", got " +
                         std::to_string(options->device));
-    if (c.stream != nullptr && c.device != options->device)
+    if (c.own_stream != nullptr && c.device != options->device)
       throw ModuleError("[cuda] expected device " + std::to_string(c.device) +
                         ", which this process works on already, got " +
                         std::to_string(options->device));
@@ -71,12 +72,13 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
     c.deterministic = options->deterministic != 0;
     c.nccl = options->nccl;
     check(cudaSetDevice(c.device), "choosing the device");
-    if (c.stream == nullptr) {
+    if (c.own_stream == nullptr) {
       // What little of a transfer needs multiprocessors others wait for.
       int lowest = 0, highest = 0;
       check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "priorities of streams");
-      check(cudaStreamCreateWithPriority(&c.stream, cudaStreamNonBlocking, lowest),
+      check(cudaStreamCreateWithPriority(&c.own_stream, cudaStreamNonBlocking, lowest),
             "making a stream");
+      c.stream = c.own_stream;
       check(cudaStreamCreateWithPriority(&c.transfers, cudaStreamNonBlocking, highest),
             "making a stream");
       check(cudaStreamCreateWithPriority(&c.saves, cudaStreamNonBlocking, lowest),
@@ -174,6 +176,19 @@ int zero(void* address, int64_t bytes) {
   return guarded([&] {
     check(cudaMemsetAsync(address, 0, static_cast<size_t>(bytes), context().stream), "filling");
   });
+}
+int fill_nan_where(const void* flag, const OctetCudaRange* ranges, int32_t n) {
+  return guarded([&] {
+    launch_fill_nan_where(static_cast<const uint8_t*>(flag),
+                          std::span(ranges, static_cast<size_t>(n)), context().stream);
+  });
+}
+
+int borrow_stream(void* stream) {
+  return guarded([&] { context().stream = static_cast<cudaStream_t>(stream); });
+}
+int return_stream() {
+  return guarded([] { context().stream = context().own_stream; });
 }
 
 int used_bytes(int64_t* bytes) {
@@ -349,6 +364,9 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .copy_out_beside = copy_out_beside,
       .copy_within = copy_within,
       .zero = zero,
+      .fill_nan_where = fill_nan_where,
+      .borrow_stream = borrow_stream,
+      .return_stream = return_stream,
       .synchronize = synchronize,
       .used_bytes = used_bytes,
       .lend = lend,

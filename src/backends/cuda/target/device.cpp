@@ -106,6 +106,18 @@ void CudaDevice::copy_within(std::byte* to, const std::byte* from, int64_t bytes
 void CudaDevice::fill_zero(std::byte* on_device, int64_t bytes) {
   check(module_->api().zero(on_device, bytes));
 }
+void CudaDevice::fill_nan_where(const std::byte* flag, std::span<const DeviceRange> ranges) {
+  static_assert(kMaxNanRanges == OCTET_CUDA_MAX_RANGES);
+  std::vector<OctetCudaRange> list;
+  for (const DeviceRange& range : ranges) list.push_back({range.data, range.bytes});
+  check(module_->api().fill_nan_where(flag, list.data(), static_cast<int32_t>(list.size())));
+}
+void CudaDevice::borrow_stream(void* stream) {
+  check(module_->api().borrow_stream(stream));
+}
+void CudaDevice::return_stream() {
+  check(module_->api().return_stream());
+}
 void CudaDevice::synchronize() {
   check(module_->api().synchronize());
 }

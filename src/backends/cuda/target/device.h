@@ -31,6 +31,9 @@ class CudaDevice : public Device {
   void copy_out_on_side_stream(void* to_host, const std::byte* from_device, int64_t bytes) override;
   void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;
   void fill_zero(std::byte* on_device, int64_t bytes) override;
+  void fill_nan_where(const std::byte* flag, std::span<const DeviceRange> ranges) override;
+  void borrow_stream(void* stream) override;
+  void return_stream() override;
   void synchronize() override;
   void await_ranks(std::chrono::milliseconds patience) override;
   void signal(int index, Stream stream) override;

@@ -40,6 +40,7 @@ struct Plan {
 
 struct Library {
   cudnnHandle_t handle = nullptr;
+  cudaStream_t stream = nullptr;                   // the handle's
   std::string problem;                             // why there is no handle
   std::map<PlanKey, std::shared_ptr<Plan>> plans;  // nullptr: refused
 
@@ -57,6 +58,7 @@ void start(Library& library, const Context& context) {
     const cudnnStatus_t status = fe::detail::create_handle(&library.handle);
     if (status == CUDNN_STATUS_SUCCESS) {
       fe::detail::set_stream(library.handle, context.stream);
+      library.stream = context.stream;
     } else {
       library.problem = "cuDNN did not start: status " + std::to_string(static_cast<int>(status));
     }
@@ -191,6 +193,10 @@ class LibraryKernel : public Prepared {
     } else {
       put({kQ, kK, kV}, args.operands);
       put({kO, kStats}, args.results);
+    }
+    if (library_->stream != args.stream) {  // a caller's, or no longer
+      fe::detail::set_stream(library_->handle, args.stream);
+      library_->stream = args.stream;
     }
     auto status = plan_->graph.execute(library_->handle, places, args.scratch);
     if (!status.is_good()) throw ModuleError("[attention] cuDNN: " + status.get_message());
