@@ -22,7 +22,8 @@ std::span<const KernelRow* const> kernel_rows(Isa isa) {
   static const auto all =
       gather({rank_bindings, tensor_sum_bindings, gemm_bindings, elementwise_bindings,
               layer_bindings, norm_bindings, update_bindings, quantize_bindings,
-              layers_on_codes_bindings, move_bindings, widened_bindings, reference_bindings});
+              layers_on_codes_bindings, move_bindings, picture_bindings, widened_bindings,
+              reference_bindings});
   return isa == Isa::scalar ? scalar : all;
 }
 

@@ -1,0 +1,212 @@
+#include "backends/cpu/elementwise/unfold.h"
+
+#include <cstring>
+#include <vector>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/elementwise/unfold.cpp"
+#include <hwy/foreach_target.h>
+#include "backends/cpu/common/simd_targets.h"
+
+#include "backends/cpu/common/simd-inl.h"
+
+#ifndef OCTET_CPU_UNFOLD_ARGS
+#define OCTET_CPU_UNFOLD_ARGS
+namespace octet::cpu {
+namespace {
+
+// The blocks of `channels` elements that are added to a pixel's, from first to last.
+struct PixelSum {
+  In y;
+  Out x;
+  const int64_t* blocks;
+  int64_t n_blocks, pixel, channels;
+};
+
+}  // namespace
+}  // namespace octet::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace octet::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <typename Y, typename X>
+HWY_INLINE void sum_blocks(const PixelSum& s) {
+  const auto* y = static_cast<const Y*>(s.y.data);
+  X* const x = static_cast<X*>(s.x.data) + s.pixel;
+  for_lanes(0, s.channels, [&](int64_t c, auto io) HWY_ATTR {
+    VF sum = zero();
+    for (int64_t k = 0; k < s.n_blocks; ++k) sum = hn::Add(sum, io.load(y + s.blocks[k] + c));
+    io.store(sum, x + c);
+  });
+}
+
+void SumBlocks(const PixelSum& s) {
+  const bool from_bf16 = s.y.dtype == Dtype::bf16, to_bf16 = s.x.dtype == Dtype::bf16;
+  if (from_bf16) return to_bf16 ? sum_blocks<uint16_t, uint16_t>(s) : sum_blocks<uint16_t, float>(s);
+  to_bf16 ? sum_blocks<float, uint16_t>(s) : sum_blocks<float, float>(s);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace octet::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace octet::cpu {
+
+HWY_EXPORT(SumBlocks);
+
+namespace {
+
+// Windows of a tile, and pixels: whole rows of a picture.
+constexpr int64_t kTileBytes = 1 << 16;
+int64_t rows_of_tile(int64_t row_bytes) {
+  return std::max<int64_t>(1, kTileBytes / std::max<int64_t>(1, row_bytes));
+}
+
+// Of the places [0, n) of a window at `begin`, `step` apart: those that lie in [0, extent).
+struct Inside {
+  int64_t first, end;
+};
+Inside places_inside(int64_t begin, int64_t step, int64_t n, int64_t extent) {
+  const int64_t first = begin >= 0 ? 0 : ceil_div(-begin, step);
+  const int64_t end = begin >= extent ? 0 : ceil_div(extent - begin, step);
+  return {std::min(first, n), std::max(std::min(first, n), std::min(end, n))};
+}
+
+class Unfolding {
+ public:
+  Unfolding(const Windows& windows, const void* x, void* y, int64_t bytes)
+      : a_(windows.attrs),
+        n_columns_(a_.n_windows(1)),
+        pixel_bytes_(windows.channels * bytes),
+        x_(static_cast<const char*>(x)),
+        y_(static_cast<char*>(y)) {}
+
+  int64_t window_bytes() const { return a_.window[0] * a_.window[1] * pixel_bytes_; }
+  int64_t row_bytes() const { return n_columns_ * window_bytes(); }
+
+  // The windows of one row of them, counted over all pictures.
+  void row(int64_t row) const {
+    const int64_t n_rows = a_.n_windows(0), picture = row / n_rows;
+    const char* const from = x_ + picture * a_.picture[0] * a_.picture[1] * pixel_bytes_;
+    char* const to = y_ + row * row_bytes();
+    const int64_t top = row % n_rows * a_.stride[0] - a_.low[0];
+    for (int64_t i = 0; i < a_.window[0]; ++i) {
+      const int64_t r = top + i * a_.dilation[0];
+      const bool is_inside = r >= 0 && r < a_.picture[0];
+      line(is_inside ? from + r * a_.picture[1] * pixel_bytes_ : nullptr,
+           to + i * a_.window[1] * pixel_bytes_);
+    }
+  }
+
+ private:
+  // One line of every window of the row, of a line of the picture or of none.
+  void line(const char* from, char* to) const {
+    const int64_t n = a_.window[1], line_bytes = n * pixel_bytes_, stride = window_bytes();
+    for (int64_t q = 0; q < n_columns_; ++q, to += stride) {
+      const int64_t left = q * a_.stride[1] - a_.low[1];
+      const Inside in = from == nullptr
+                            ? Inside{n, n}
+                            : places_inside(left, a_.dilation[1], n, a_.picture[1]);
+      if (in.end - in.first < n) std::memset(to, 0, static_cast<size_t>(line_bytes));
+      if (a_.dilation[1] == 1) {
+        copy(to, from, left, {in.first, in.end});
+        continue;
+      }
+      for (int64_t j = in.first; j < in.end; ++j)
+        copy(to, from, left + j * (a_.dilation[1] - 1), {j, j + 1});
+    }
+  }
+  // Places that are neighbours in the picture.
+  void copy(char* to, const char* from, int64_t left, Inside in) const {
+    if (in.first == in.end) return;
+    std::memcpy(to + in.first * pixel_bytes_, from + (left + in.first) * pixel_bytes_,
+                static_cast<size_t>((in.end - in.first) * pixel_bytes_));
+  }
+
+  const UnfoldAttrs& a_;
+  int64_t n_columns_, pixel_bytes_;
+  const char* x_;
+  char* y_;
+};
+
+// The windows along an axis that hold a pixel, and at which place, by place.
+struct Holder {
+  int64_t place, window;
+};
+std::vector<Holder> holders(const UnfoldAttrs& a, size_t axis, int64_t pixel) {
+  std::vector<Holder> all;
+  for (int64_t i = 0; i < a.window[axis]; ++i) {
+    const int64_t at = pixel + a.low[axis] - i * a.dilation[axis];
+    if (at >= 0 && at % a.stride[axis] == 0 && at / a.stride[axis] < a.n_windows(axis))
+      all.push_back({i, at / a.stride[axis]});
+  }
+  return all;
+}
+
+// Offsets of the blocks of a line's pixels, of the first window of a picture.
+struct LineBlocks {
+  std::vector<int64_t> offsets, begins;
+};
+LineBlocks blocks_of_line(const Windows& w, int64_t line) {
+  const UnfoldAttrs& a = w.attrs;
+  LineBlocks blocks;
+  const std::vector<Holder> rows = holders(a, 0, line);
+  for (int64_t pixel = 0; pixel < a.picture[1]; ++pixel) {
+    blocks.begins.push_back(std::ssize(blocks.offsets));
+    const std::vector<Holder> columns = holders(a, 1, pixel);
+    for (const Holder& row : rows) {
+      for (const Holder& column : columns) {
+        const int64_t window = row.window * a.n_windows(1) + column.window;
+        const int64_t place = row.place * a.window[1] + column.place;
+        blocks.offsets.push_back((window * a.window[0] * a.window[1] + place) * w.channels);
+      }
+    }
+  }
+  blocks.begins.push_back(std::ssize(blocks.offsets));
+  return blocks;
+}
+
+}  // namespace
+
+void unfold(const Windows& windows, const void* x, void* y, int64_t bytes, ThreadPool& pool) {
+  const Unfolding unfolding(windows, x, y, bytes);
+  for_blocks(pool, windows.n_pictures * windows.attrs.n_windows(0),
+             rows_of_tile(unfolding.row_bytes()), [&](int64_t begin, int64_t end, int) {
+               for (int64_t row = begin; row < end; ++row) unfolding.row(row);
+             });
+}
+
+void fold(const Windows& windows, In y, Out x, ThreadPool& pool) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(SumBlocks);
+  const UnfoldAttrs& a = windows.attrs;
+  const int64_t height = a.picture[0], width = a.picture[1], channels = windows.channels;
+  const int64_t picture_elems =
+      a.n_windows(0) * a.n_windows(1) * a.window[0] * a.window[1] * channels;
+  // A tile is a line of some pictures, whose blocks lie alike.
+  const int64_t n_pictures = std::min<int64_t>(windows.n_pictures, 16);
+  const int64_t n_groups = ceil_div(windows.n_pictures, std::max<int64_t>(1, n_pictures));
+  for_tiles(pool, n_groups * height, [&](int64_t tile, int) {
+    const int64_t line = tile % height, first = tile / height * n_pictures;
+    const LineBlocks blocks = blocks_of_line(windows, line);
+    for (int64_t n = first; n < std::min(windows.n_pictures, first + n_pictures); ++n) {
+      const In from = offset(y, n * picture_elems);
+      for (int64_t pixel = 0; pixel < width; ++pixel) {
+        const int64_t begin = blocks.begins[static_cast<size_t>(pixel)];
+        kernel({.y = from,
+                .x = x,
+                .blocks = blocks.offsets.data() + begin,
+                .n_blocks = blocks.begins[static_cast<size_t>(pixel) + 1] - begin,
+                .pixel = ((n * height + line) * width + pixel) * channels,
+                .channels = channels});
+      }
+    }
+  });
+}
+
+}  // namespace octet::cpu
+#endif
