@@ -195,6 +195,6 @@ using Attrs =
                  AdamwAttrs, QuantizeAttrs, AmaxScaleAttrs, FakeQuantizeAttrs, AmaxQuantizeAttrs,
                  NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs, ShardAttrs,
                  CollectiveAttrs, StoreScaledAttrs, StateAttrs, UpdateAttrs, CrossEntropyAttrs,
-                 PowerAttrs, WindowAttrs, UnfoldAttrs, BatchNormAttrs>;
+                 PowerAttrs, WindowAttrs, UnfoldAttrs, ConvolutionAttrs, BatchNormAttrs>;
 
 }  // namespace octet

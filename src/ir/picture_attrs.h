@@ -20,6 +20,12 @@ struct UnfoldAttrs {
     return (picture[axis] + low[axis] + high[axis] - extent) / stride[axis] + 1;
   }
 };
+// convolution: of these windows, as which of a linear's three products.
+struct ConvolutionAttrs {
+  UnfoldAttrs windows;
+  GemmRole role = GemmRole::forward;
+  OCTET_ATTRS(ConvolutionAttrs) { UnfoldAttrs::fields(s.windows, f), f("role", s.role); }
+};
 // batch_norm: own: by the mean and variance of the batch, of which running ones take the share
 // `momentum`; else by those that are given.
 struct BatchNormAttrs {

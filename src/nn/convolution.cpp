@@ -269,8 +269,7 @@ Picture batch_norm(Blocks& b, const Picture& picture, std::string_view path) {
          shape[0]);
   }
   const ValueIds results =
-      b.builder().emit(OpCode::batch_norm,
-                       BatchNormAttrs{b.spec().norm_eps, kMomentum, is_own},
+      b.builder().emit(OpCode::batch_norm, BatchNormAttrs{b.spec().norm_eps, kMomentum, is_own},
                        {picture.x, weight, bias, mean, variance});
   if (is_own) {
     b.builder().next(mean, results[Op::next_mean]);

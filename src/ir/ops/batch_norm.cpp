@@ -110,8 +110,8 @@ Values decompose_batch_norm_grad(Builder& b, const Node& node) {
   return {b.mul(per_channel(b, factor, shape), b.sub(rest, bent)), along, sum};
 }
 
-constexpr InplacePair kInplace[] = {
-    {BatchNorm::next_mean, BatchNorm::mean}, {BatchNorm::next_variance, BatchNorm::variance}};
+constexpr InplacePair kInplace[] = {{BatchNorm::next_mean, BatchNorm::mean},
+                                    {BatchNorm::next_variance, BatchNorm::variance}};
 
 }  // namespace
 

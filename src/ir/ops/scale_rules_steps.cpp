@@ -12,7 +12,8 @@ Scales of_steps(Scaler& s, const ScaleCall& call) {
   std::vector<Scaled> by_value;
   for (size_t i = 0; i < whole.operands.size(); ++i) {
     if (whole.operands[i] == kNoValue) continue;
-    whole.operands[i] = b.input(InputKind::batch, fmt::to_string(i), call.graph.type(call.node.operands[i]));
+    whole.operands[i] =
+        b.input(InputKind::batch, fmt::to_string(i), call.graph.type(call.node.operands[i]));
     by_value.push_back(call[i]);
   }
   const Values results = op_def(whole.op).decompose(b, whole);

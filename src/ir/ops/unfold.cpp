@@ -4,6 +4,7 @@
 //   fold:   x[b, r, s, c] = sum over the places (i, j), in this order, of
 //           y[(b, p, q), (i, j, c)] where window (p, q) has pixel (r, s) at place (i, j)
 // Each is the other's gradient. A fold's sums are f32, rounded once.
+//   convolution: a GEMM with the unfold or the fold beside it (passes/lower/fold_windows.cpp)
 #include <algorithm>
 
 #include "ir/ops/common.h"
@@ -111,8 +112,7 @@ Values decompose_fold(Builder& b, const Node& node) {
     const PadAttrs pad{.low = at.start,
                        .high = {0, padded[1] - at.limit[1], padded[2] - at.limit[2], 0},
                        .interior = {0, a.stride[0] - 1, a.stride[1] - 1, 0}};
-    const ValueId pixels =
-        b.emit1(OpCode::pad, pad, {b.slice(windows, 3, i * channels, channels)});
+    const ValueId pixels = b.emit1(OpCode::pad, pad, {b.slice(windows, 3, i * channels, channels)});
     sum = i == 0 ? pixels : emit_wide(b, OpCode::add, sum, pixels);
   }
   const SliceAttrs inside{
@@ -120,6 +120,57 @@ Values decompose_fold(Builder& b, const Node& node) {
       .limit = {n_pictures, a.low[0] + a.picture[0], a.low[1] + a.picture[1], channels},
       .stride = {1, 1, 1, 1}};
   return {b.emit1(OpCode::slice, inside, {sum})};
+}
+
+Results infer_convolution(const Attrs& attrs, Types in) {
+  constexpr std::string_view kName = "convolution";
+  const auto& [windows, role] = std::get<ConvolutionAttrs>(attrs);
+  const TensorType &a = in[Binary::a], &b = in[Binary::b];
+  need_float(kName, "a", a);
+  need_float(kName, "b", b);
+  if (role == GemmRole::other) fail(kName, "expected a role, got other");
+  const bool is_dgrad = role == GemmRole::dgrad;
+  if (!is_dgrad) {
+    const bool is_forward = role == GemmRole::forward;
+    const Shape unfolded = infer_unfold(windows, in.subspan(is_forward ? 0 : 1, 1))[0].shape;
+    need_matrix(kName, is_forward ? "b" : "a", is_forward ? b : a);
+    const int64_t n_out = is_forward ? b.shape[0] : a.shape[1];
+    need_shape(kName, is_forward ? "b" : "a", is_forward ? b : a,
+               is_forward ? Shape{n_out, unfolded[1]} : Shape{unfolded[0], n_out});
+    return {real(is_forward ? Shape{unfolded[0], n_out} : Shape{n_out, unfolded[1]})};
+  }
+  need_matrix(kName, "a", a);
+  need_matrix(kName, "b", b);
+  need_shape(kName, "b", b, {a.shape[1], b.shape[1]});
+  const TensorType unfolded[] = {real({a.shape[0], b.shape[1]})};
+  return infer_fold(windows, unfolded);
+}
+
+Values decompose_convolution(Builder& b, const Node& node) {
+  const auto& attrs = std::get<ConvolutionAttrs>(node.attrs);
+  const GemmRole role = attrs.role;
+  const ValueId x = node.in(Binary::a), y = node.in(Binary::b);
+  const auto unfolded = [&](ValueId of) { return b.emit1(OpCode::unfold, attrs.windows, {of}); };
+  switch (role) {
+    case GemmRole::forward:
+      return {b.gemm(unfolded(x), y, {.trans_b = true, .role = role})};
+    case GemmRole::wgrad:
+      return {b.gemm(x, unfolded(y), {.trans_a = true, .role = role})};
+    default:
+      return {b.emit1(OpCode::fold, attrs.windows, {b.gemm(x, y, {.role = role})})};
+  }
+}
+
+Cost cost_convolution(const Graph& graph, const Node& node) {
+  const auto& [windows, role] = std::get<ConvolutionAttrs>(node.attrs);
+  const bool is_wgrad = role == GemmRole::wgrad;
+  // Of the result of one product.
+  const Shape& y =
+      graph.type(is_wgrad || role == GemmRole::dgrad ? node.in(Binary::a) : node.out(Binary::y))
+          .shape;
+  const Shape& w = graph.type(is_wgrad ? node.out(Binary::y) : node.in(Binary::b)).shape;
+  return {.flops = 2.0 * static_cast<double>(n_elems(y)) * static_cast<double>(w[1]),
+          .bytes = moved_bytes(graph, node)};
 }
 
 template <OpCode kGradient>
@@ -138,5 +189,9 @@ constinit const OpDef defs::fold = define(OpCode::fold, {.infer = infer_fold,
                                                          .decompose = decompose_fold,
                                                          .scale = scale::fold,
                                                          .cost = cost_per_operand<1>});
+
+constinit const OpDef defs::convolution = define(
+    OpCode::convolution,
+    {.infer = infer_convolution, .decompose = decompose_convolution, .cost = cost_convolution});
 
 }  // namespace octet::ops

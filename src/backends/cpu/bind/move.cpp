@@ -115,15 +115,14 @@ bool selects(const NodeView& view) {
 
 LaunchFn prepare_select(const NodeView& view, Context& context) {
   const TensorType& y = view.out(Select::y);
-  return launcher(view, context,
-                  [bytes = bytes_of(y.dtype, 1), n = y.n_elems()](const Call& call) {
-                    select({.condition = call.data<uint8_t>(Select::condition),
-                            .yes = call.args.operands[Select::yes],
-                            .no = call.args.operands[Select::no],
-                            .y = call.args.results[Select::y],
-                            .bytes = bytes},
-                           n, call.pool);
-                  });
+  return launcher(view, context, [bytes = bytes_of(y.dtype, 1), n = y.n_elems()](const Call& call) {
+    select({.condition = call.data<uint8_t>(Select::condition),
+            .yes = call.args.operands[Select::yes],
+            .no = call.args.operands[Select::no],
+            .y = call.args.results[Select::y],
+            .bytes = bytes},
+           n, call.pool);
+  });
 }
 
 bool writes_same_type(const NodeView& view) {

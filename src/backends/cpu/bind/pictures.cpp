@@ -2,6 +2,7 @@
 #include "backends/cpu/bind/codes.h"
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/elementwise/unfold.h"
+#include "backends/cpu/gemm/convolution.h"
 #include "backends/cpu/norm/batch_norm.h"
 
 namespace octet::cpu {
@@ -29,6 +30,42 @@ LaunchFn prepare_fold(const NodeView& view, Context& context) {
   return launcher(view, context,
                   [windows = windows_of(view, view.out(Unary::y))](const Call& call) {
                     fold(windows, call.in(Unary::x), call.out(Unary::y), call.pool);
+                  });
+}
+
+ConvolutionSpec convolution_spec(const NodeView& view) {
+  const auto& [windows, role] = view.attrs<ConvolutionAttrs>();
+  const TensorType &a = view.in(Binary::a), &b = view.in(Binary::b), &y = view.out(Binary::y);
+  const Shape& x = role == GemmRole::forward ? a.shape
+                   : role == GemmRole::wgrad ? b.shape
+                                             : y.shape;
+  return {.windows = {windows, x[0], x[3]},
+          .n_out = role == GemmRole::forward ? b.shape[0] : a.shape[1],
+          .role = role,
+          .in = a.dtype,
+          .out = y.dtype};
+}
+// The weight is packed for each task: it must be small.
+bool convolution_applies(const NodeView& view) {
+  constexpr int64_t kMaxWeight = int64_t{1} << 20;
+  if (!all_f32_or_bf16(view) || view.in(Binary::a).dtype != view.in(Binary::b).dtype) return false;
+  const ConvolutionSpec spec = convolution_spec(view);
+  return spec.windows.n_pictures > 0 && spec.windows.channels > 0 && spec.n_out > 0 &&
+         spec.n_out * spec.window_elems() <= kMaxWeight;
+}
+int64_t convolution_scratch(const NodeView& view) {
+  return static_cast<int64_t>(
+      Convolution(convolution_spec(view), view.target.n_threads).scratch_bytes());
+}
+LaunchFn prepare_convolution(const NodeView& view, Context& context) {
+  return launcher(view, context,
+                  [convolution = Convolution(convolution_spec(view), context.pool.n_threads())](
+                      const Call& call) {
+                    convolution.launch({.a = call.args.operands[Binary::a],
+                                        .b = call.args.operands[Binary::b],
+                                        .y = call.args.results[Binary::y],
+                                        .scratch = call.args.scratch},
+                                       call.pool);
                   });
 }
 
@@ -88,6 +125,8 @@ bool norm_applies(const NodeView& view) {
 const Binding kPictureBindings[] = {
     {{OpCode::unfold, "lines", unfold_applies}, prepare_unfold},
     {{OpCode::fold, "simd", all_f32_or_bf16}, prepare_fold},
+    {{OpCode::convolution, "pictures", convolution_applies, convolution_scratch},
+     prepare_convolution},
     {{OpCode::batch_norm, "simd", norm_applies, norm_scratch<octet::BatchNorm>}, prepare_norm},
     {{OpCode::batch_norm_grad, "simd", all_f32_or_bf16, norm_scratch<BatchNormGrad>},
      prepare_norm_grad},

@@ -5,7 +5,6 @@
 
 #include "backends/cpu/common/operand.h"
 #include "ir/attr_enums.h"
-#include "ir/opcode.h"
 
 namespace octet::cpu {
 

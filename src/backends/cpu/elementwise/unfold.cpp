@@ -15,12 +15,13 @@
 namespace octet::cpu {
 namespace {
 
-// The blocks of `channels` elements that are added to a pixel's, from first to last.
-struct PixelSum {
+// The pixels of a line: of pixel i the sum of the blocks of `channels` elements that begin at
+// blocks[begins[i]], ..., in this order.
+struct LineSums {
   In y;
   Out x;
-  const int64_t* blocks;
-  int64_t n_blocks, pixel, channels;
+  const int64_t *blocks, *begins;
+  int64_t width, channels;
 };
 
 }  // namespace
@@ -33,20 +34,24 @@ namespace HWY_NAMESPACE {
 namespace {
 
 template <typename Y, typename X>
-HWY_INLINE void sum_blocks(const PixelSum& s) {
-  const auto* y = static_cast<const Y*>(s.y.data);
-  X* const x = static_cast<X*>(s.x.data) + s.pixel;
-  for_lanes(0, s.channels, [&](int64_t c, auto io) HWY_ATTR {
-    VF sum = zero();
-    for (int64_t k = 0; k < s.n_blocks; ++k) sum = hn::Add(sum, io.load(y + s.blocks[k] + c));
-    io.store(sum, x + c);
-  });
+HWY_INLINE void sum_line(const LineSums& s) {
+  const auto* const y = static_cast<const Y*>(s.y.data);
+  auto* x = static_cast<X*>(s.x.data);
+  for (int64_t pixel = 0; pixel < s.width; ++pixel, x += s.channels) {
+    const int64_t begin = s.begins[pixel], end = s.begins[pixel + 1];
+    for_lanes(0, s.channels, [&](int64_t c, auto io) HWY_ATTR {
+      VF sum = zero();
+      for (int64_t k = begin; k < end; ++k) sum = hn::Add(sum, io.load(y + s.blocks[k] + c));
+      io.store(sum, x + c);
+    });
+  }
 }
 
-void SumBlocks(const PixelSum& s) {
-  const bool from_bf16 = s.y.dtype == Dtype::bf16, to_bf16 = s.x.dtype == Dtype::bf16;
-  if (from_bf16) return to_bf16 ? sum_blocks<uint16_t, uint16_t>(s) : sum_blocks<uint16_t, float>(s);
-  to_bf16 ? sum_blocks<float, uint16_t>(s) : sum_blocks<float, float>(s);
+void SumLine(const LineSums& s) {
+  const bool is_bf16 = s.y.dtype == Dtype::bf16;
+  if (s.x.dtype == Dtype::bf16)
+    return is_bf16 ? sum_line<uint16_t, uint16_t>(s) : sum_line<float, uint16_t>(s);
+  is_bf16 ? sum_line<uint16_t, float>(s) : sum_line<float, float>(s);
 }
 
 }  // namespace
@@ -57,7 +62,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace octet::cpu {
 
-HWY_EXPORT(SumBlocks);
+HWY_EXPORT(SumLine);
 
 namespace {
 
@@ -109,9 +114,8 @@ class Unfolding {
     const int64_t n = a_.window[1], line_bytes = n * pixel_bytes_, stride = window_bytes();
     for (int64_t q = 0; q < n_columns_; ++q, to += stride) {
       const int64_t left = q * a_.stride[1] - a_.low[1];
-      const Inside in = from == nullptr
-                            ? Inside{n, n}
-                            : places_inside(left, a_.dilation[1], n, a_.picture[1]);
+      const Inside in =
+          from == nullptr ? Inside{n, n} : places_inside(left, a_.dilation[1], n, a_.picture[1]);
       if (in.end - in.first < n) std::memset(to, 0, static_cast<size_t>(line_bytes));
       if (a_.dilation[1] == 1) {
         copy(to, from, left, {in.first, in.end});
@@ -171,6 +175,27 @@ LineBlocks blocks_of_line(const Windows& w, int64_t line) {
   return blocks;
 }
 
+// A line of the pictures [first, end).
+struct PictureLine {
+  int64_t line, first, end;
+};
+void fold_line(const Windows& windows, In y, Out x, PictureLine of) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(SumLine);
+  const UnfoldAttrs& a = windows.attrs;
+  const int64_t height = a.picture[0], width = a.picture[1], channels = windows.channels;
+  const int64_t picture_elems =
+      a.n_windows(0) * a.n_windows(1) * a.window[0] * a.window[1] * channels;
+  const LineBlocks blocks = blocks_of_line(windows, of.line);
+  for (int64_t n = of.first; n < of.end; ++n) {
+    kernel({.y = offset(y, n * picture_elems),
+            .x = offset(x, (n * height + of.line) * width * channels),
+            .blocks = blocks.offsets.data(),
+            .begins = blocks.begins.data(),
+            .width = width,
+            .channels = channels});
+  }
+}
+
 }  // namespace
 
 void unfold(const Windows& windows, const void* x, void* y, int64_t bytes, ThreadPool& pool) {
@@ -181,31 +206,27 @@ void unfold(const Windows& windows, const void* x, void* y, int64_t bytes, Threa
              });
 }
 
+void unfold_pictures(const Windows& windows, const void* x, void* y, int64_t bytes) {
+  const Unfolding unfolding(windows, x, y, bytes);
+  const int64_t n_rows = windows.n_pictures * windows.attrs.n_windows(0);
+  for (int64_t row = 0; row < n_rows; ++row) unfolding.row(row);
+}
+
 void fold(const Windows& windows, In y, Out x, ThreadPool& pool) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(SumBlocks);
-  const UnfoldAttrs& a = windows.attrs;
-  const int64_t height = a.picture[0], width = a.picture[1], channels = windows.channels;
-  const int64_t picture_elems =
-      a.n_windows(0) * a.n_windows(1) * a.window[0] * a.window[1] * channels;
   // A tile is a line of some pictures, whose blocks lie alike.
-  const int64_t n_pictures = std::min<int64_t>(windows.n_pictures, 16);
-  const int64_t n_groups = ceil_div(windows.n_pictures, std::max<int64_t>(1, n_pictures));
+  const int64_t n_pictures = std::clamp<int64_t>(windows.n_pictures, 1, 16);
+  const int64_t n_groups = ceil_div(windows.n_pictures, n_pictures),
+                height = windows.attrs.picture[0];
   for_tiles(pool, n_groups * height, [&](int64_t tile, int) {
-    const int64_t line = tile % height, first = tile / height * n_pictures;
-    const LineBlocks blocks = blocks_of_line(windows, line);
-    for (int64_t n = first; n < std::min(windows.n_pictures, first + n_pictures); ++n) {
-      const In from = offset(y, n * picture_elems);
-      for (int64_t pixel = 0; pixel < width; ++pixel) {
-        const int64_t begin = blocks.begins[static_cast<size_t>(pixel)];
-        kernel({.y = from,
-                .x = x,
-                .blocks = blocks.offsets.data() + begin,
-                .n_blocks = blocks.begins[static_cast<size_t>(pixel) + 1] - begin,
-                .pixel = ((n * height + line) * width + pixel) * channels,
-                .channels = channels});
-      }
-    }
+    const int64_t first = tile / height * n_pictures;
+    fold_line(windows, y, x,
+              {tile % height, first, std::min(windows.n_pictures, first + n_pictures)});
   });
+}
+
+void fold_pictures(const Windows& windows, In y, Out x) {
+  for (int64_t line = 0; line < windows.attrs.picture[0]; ++line)
+    fold_line(windows, y, x, {line, 0, windows.n_pictures});
 }
 
 }  // namespace octet::cpu

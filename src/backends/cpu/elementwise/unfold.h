@@ -16,6 +16,10 @@ struct Windows {
 // outside.
 void unfold(const Windows& windows, const void* x, void* y, int64_t bytes, ThreadPool& pool);
 
+// The same of one picture after the other on the calling thread.
+void unfold_pictures(const Windows& windows, const void* x, void* y, int64_t bytes);
+void fold_pictures(const Windows& windows, In y, Out x);
+
 // x [n, height, width, channels] of windows: f32 sums in the order of places, rounded once.
 void fold(const Windows& windows, In y, Out x, ThreadPool& pool);
 

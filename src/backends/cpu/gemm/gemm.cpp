@@ -27,6 +27,12 @@ constexpr int64_t kFewBf16Rows = 16;
 struct TileSize {
   int64_t m, n;
 };
+// Columns that a product of n is filled up to; of few rows zeros cost little.
+constexpr int64_t kNarrowRows = 512;
+int64_t padded_columns(int64_t m, int64_t n) {
+  const bool is_narrow = n < kTileColumns && m >= kNarrowRows && row_sums() == RowSums::library;
+  return round_up(n, is_narrow ? kNarrowColumns : kTileColumns);
+}
 TileSize tile_size(int64_t m, int64_t n) {
   TileSize tile{256, 256};
   const auto count = [&] { return ceil_div(m, tile.m) * ceil_div(n, tile.n); };
@@ -35,7 +41,7 @@ TileSize tile_size(int64_t m, int64_t n) {
   if (count() < kEnough) tile.n = 128;
   if (count() < kEnough) tile.m = 64;
   if (count() < kEnough) tile.n = 64;
-  return {std::min(tile.m, m), std::min(tile.n, round_up(n, kTileColumns))};
+  return {std::min(tile.m, m), std::min(tile.n, padded_columns(m, n))};
 }
 
 // What an operand is once it has been decoded: every finite code of these formats is exact in bf16.
@@ -125,9 +131,11 @@ struct Gemm::State {
 
   const TileGemm& tile(int64_t i, int64_t j) const {
     const bool short_m = rows.length(i) != rows.tile;
-    const bool short_n = round_up(cols.length(j), kTileColumns) != cols.tile;
+    const bool short_n = round_up(cols.length(j), column_unit()) != cols.tile;
     return *tiles[short_m][short_n];
   }
+  // Of a tile of few columns the tile.
+  int64_t column_unit() const { return std::min(cols.tile, kTileColumns); }
   int64_t elem() const { return bytes_of(compute, 1); }
   int64_t b_tile_bytes() const { return cols.tile * k_padded * elem(); }
   int64_t a_row_bytes() const { return k_padded * elem(); }
@@ -162,7 +170,7 @@ void Gemm::State::make_tiles() {
   for (int short_m = 0; short_m < 2; ++short_m) {
     for (int short_n = 0; short_n < 2; ++short_n) {
       const int64_t m = short_m ? rows.size % rows.tile : rows.tile;
-      const int64_t n = short_n ? round_up(cols.size % cols.tile, kTileColumns) : cols.tile;
+      const int64_t n = short_n ? round_up(cols.size % cols.tile, column_unit()) : cols.tile;
       if (m == 0 || n == 0 || (short_n && n == cols.tile)) continue;
       tiles[short_m][short_n] =
           std::make_unique<TileGemm>(TileShape{m, n, k_padded, compute, false}, n_threads);

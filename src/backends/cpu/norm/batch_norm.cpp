@@ -166,7 +166,8 @@ Moments joined_moments(const Scratch& s, int64_t c) {
 
 // In f32, as the steps of the definition.
 float next_statistic(float old, float own, double momentum, double share) {
-  const float next = old * static_cast<float>(1 - momentum) + own * static_cast<float>(momentum * share);
+  const float next =
+      old * static_cast<float>(1 - momentum) + own * static_cast<float>(momentum * share);
   return std::abs(next) < std::numeric_limits<float>::max() ? next : old;
 }
 
@@ -179,9 +180,9 @@ void take_own_statistics(const BatchNorm& args, const Scratch& s, int64_t c) {
   const auto n = static_cast<double>(s.shape.rows);
   set_number(args.next_mean, c,
              next_statistic(number_at(args.mean, c), s.mean[c], args.momentum, 1));
-  set_number(args.next_variance, c,
-             next_statistic(number_at(args.variance, c), s.variance[c], args.momentum,
-                            n / (n - 1)));
+  set_number(
+      args.next_variance, c,
+      next_statistic(number_at(args.variance, c), s.variance[c], args.momentum, n / (n - 1)));
 }
 
 float rstd_of(In variance, int64_t c, float eps) {
@@ -204,9 +205,9 @@ void batch_norm(const BatchNorm& args, RowShape shape, ThreadPool& pool) {
     s.addend[c] = number_at(args.bias, c);
   }
   const auto apply = HWY_DYNAMIC_DISPATCH(BlockApply);
-  const ColumnNumbers numbers{.mean = mean, .factor = s.factor, .addend = s.addend, .slope = nullptr};
-  for_norm_blocks(s, pool,
-                  [&](const NormBlock& block) { apply(args.x, args.y, numbers, block); });
+  const ColumnNumbers numbers{
+      .mean = mean, .factor = s.factor, .addend = s.addend, .slope = nullptr};
+  for_norm_blocks(s, pool, [&](const NormBlock& block) { apply(args.x, args.y, numbers, block); });
 }
 
 void batch_norm_backward(const BatchNormBackward& args, RowShape shape, ThreadPool& pool) {

@@ -162,6 +162,8 @@ constexpr KernelEntry kRows[] = {
     {KernelId::pad, prepare_copies},
     {KernelId::concatenate, prepare_copies},
     {KernelId::cache_write, prepare_cache_write},
+    {KernelId::unfold, stateless<UnfoldParams, run_unfold>},
+    {KernelId::fold, stateless<UnfoldParams, run_fold>},
 };
 
 }  // namespace
