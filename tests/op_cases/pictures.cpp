@@ -64,10 +64,43 @@ void add_unfolds(Cases& all) {
   put("apart", {1, 9, 8, 1}, a);  // a line that no window holds
 }
 
+// Of pictures in one task of a thread or in several, the last of them shorter.
+void add_convolutions(Cases& all) {
+  const auto put = [&](const Shape& x, int64_t n_out, UnfoldAttrs a) {
+    a.picture = {x[1], x[2]};
+    const OperandCase pictures = tensor(x),
+                      weight = tensor({n_out, a.window[0] * a.window[1] * x[3]}),
+                      dy = tensor({x[0] * a.n_windows(0) * a.n_windows(1), n_out});
+    const auto put_role = [&](GemmRole role, OperandCase first, OperandCase second) {
+      all.push_back({.name = fmt::format("convolution_{}{}", enum_name(role), to_string(x)),
+                     .op = OpCode::convolution,
+                     .attrs = ConvolutionAttrs{a, role},
+                     .operands = {std::move(first), std::move(second)},
+                     .tolerance = Tolerance::reduction});
+    };
+    put_role(GemmRole::forward, pictures, weight);
+    put_role(GemmRole::wgrad, dy, pictures);
+    put_role(GemmRole::dgrad, dy, weight);
+  };
+  const UnfoldAttrs same{.picture = {},
+                         .window = {3, 3},
+                         .stride = {1, 1},
+                         .dilation = {1, 1},
+                         .low = {1, 1},
+                         .high = {1, 1}};
+  UnfoldAttrs halved = same;
+  halved.stride = {2, 2};
+  put({2, 5, 6, 3}, 4, same);
+  put({19, 8, 8, 5}, 16, same);
+  put({3, 9, 7, 16}, 33, halved);
+  put({35, 23, 23, 1}, 2, same);
+}
+
 }  // namespace
 
 void add_pictures(Cases& all) {
   add_unfolds(all);
+  add_convolutions(all);
   const auto statistic_of = [](int64_t cols, Fill fill) {
     OperandCase operand = tensor({cols}, fill);
     operand.f32_only = true;

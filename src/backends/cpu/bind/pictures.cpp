@@ -27,10 +27,10 @@ LaunchFn prepare_unfold(const NodeView& view, Context& context) {
 }
 
 LaunchFn prepare_fold(const NodeView& view, Context& context) {
-  return launcher(view, context,
-                  [windows = windows_of(view, view.out(Unary::y))](const Call& call) {
-                    fold(windows, call.in(Unary::x), call.out(Unary::y), call.pool);
-                  });
+  const Windows windows = windows_of(view, view.out(Unary::y));
+  return launcher(view, context, [windows, blocks = folded_blocks(windows)](const Call& call) {
+    fold(windows, blocks, call.in(Unary::x), call.out(Unary::y), call.pool);
+  });
 }
 
 ConvolutionSpec convolution_spec(const NodeView& view) {

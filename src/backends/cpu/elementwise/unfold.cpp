@@ -84,15 +84,17 @@ Inside places_inside(int64_t begin, int64_t step, int64_t n, int64_t extent) {
 
 class Unfolding {
  public:
-  Unfolding(const Windows& windows, const void* x, void* y, int64_t bytes)
+  // Windows lie row_elems elements apart.
+  Unfolding(const Windows& windows, const void* x, void* y, int64_t bytes, int64_t row_elems)
       : a_(windows.attrs),
         n_columns_(a_.n_windows(1)),
         pixel_bytes_(windows.channels * bytes),
+        window_bytes_(a_.window[0] * a_.window[1] * pixel_bytes_),
+        stride_(row_elems * bytes),
         x_(static_cast<const char*>(x)),
         y_(static_cast<char*>(y)) {}
 
-  int64_t window_bytes() const { return a_.window[0] * a_.window[1] * pixel_bytes_; }
-  int64_t row_bytes() const { return n_columns_ * window_bytes(); }
+  int64_t row_bytes() const { return n_columns_ * stride_; }
 
   // The windows of one row of them, counted over all pictures.
   void row(int64_t row) const {
@@ -106,13 +108,17 @@ class Unfolding {
       line(is_inside ? from + r * a_.picture[1] * pixel_bytes_ : nullptr,
            to + i * a_.window[1] * pixel_bytes_);
     }
+    if (stride_ == window_bytes_) return;
+    for (int64_t q = 0; q < n_columns_; ++q)
+      std::memset(to + q * stride_ + window_bytes_, 0,
+                  static_cast<size_t>(stride_ - window_bytes_));
   }
 
  private:
   // One line of every window of the row, of a line of the picture or of none.
   void line(const char* from, char* to) const {
-    const int64_t n = a_.window[1], line_bytes = n * pixel_bytes_, stride = window_bytes();
-    for (int64_t q = 0; q < n_columns_; ++q, to += stride) {
+    const int64_t n = a_.window[1], line_bytes = n * pixel_bytes_;
+    for (int64_t q = 0; q < n_columns_; ++q, to += stride_) {
       const int64_t left = q * a_.stride[1] - a_.low[1];
       const Inside in =
           from == nullptr ? Inside{n, n} : places_inside(left, a_.dilation[1], n, a_.picture[1]);
@@ -133,7 +139,7 @@ class Unfolding {
   }
 
   const UnfoldAttrs& a_;
-  int64_t n_columns_, pixel_bytes_;
+  int64_t n_columns_, pixel_bytes_, window_bytes_, stride_;
   const char* x_;
   char* y_;
 };
@@ -152,81 +158,75 @@ std::vector<Holder> holders(const UnfoldAttrs& a, size_t axis, int64_t pixel) {
   return all;
 }
 
-// Offsets of the blocks of a line's pixels, of the first window of a picture.
-struct LineBlocks {
-  std::vector<int64_t> offsets, begins;
+struct Lines {
+  int64_t begin, end;
 };
-LineBlocks blocks_of_line(const Windows& w, int64_t line) {
-  const UnfoldAttrs& a = w.attrs;
-  LineBlocks blocks;
-  const std::vector<Holder> rows = holders(a, 0, line);
-  for (int64_t pixel = 0; pixel < a.picture[1]; ++pixel) {
-    blocks.begins.push_back(std::ssize(blocks.offsets));
-    const std::vector<Holder> columns = holders(a, 1, pixel);
-    for (const Holder& row : rows) {
-      for (const Holder& column : columns) {
-        const int64_t window = row.window * a.n_windows(1) + column.window;
-        const int64_t place = row.place * a.window[1] + column.place;
-        blocks.offsets.push_back((window * a.window[0] * a.window[1] + place) * w.channels);
-      }
-    }
-  }
-  blocks.begins.push_back(std::ssize(blocks.offsets));
-  return blocks;
-}
-
-// A line of the pictures [first, end).
-struct PictureLine {
-  int64_t line, first, end;
-};
-void fold_line(const Windows& windows, In y, Out x, PictureLine of) {
+// Lines of all pictures.
+void fold_lines(const Windows& windows, const FoldedBlocks& blocks, In y, Out x, Lines lines) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(SumLine);
   const UnfoldAttrs& a = windows.attrs;
-  const int64_t height = a.picture[0], width = a.picture[1], channels = windows.channels;
-  const int64_t picture_elems =
-      a.n_windows(0) * a.n_windows(1) * a.window[0] * a.window[1] * channels;
-  const LineBlocks blocks = blocks_of_line(windows, of.line);
-  for (int64_t n = of.first; n < of.end; ++n) {
-    kernel({.y = offset(y, n * picture_elems),
-            .x = offset(x, (n * height + of.line) * width * channels),
-            .blocks = blocks.offsets.data(),
-            .begins = blocks.begins.data(),
-            .width = width,
-            .channels = channels});
+  const int64_t line_elems = a.picture[1] * windows.channels;
+  const int64_t picture_elems = a.n_windows(0) * a.n_windows(1) * windows.window_elems();
+  for (int64_t line = lines.begin; line < lines.end; ++line) {
+    const int64_t picture = line / a.picture[0], in_picture = line % a.picture[0];
+    kernel({.y = offset(y, picture * picture_elems),
+            .x = offset(x, line * line_elems),
+            .blocks = blocks.blocks.data(),
+            .begins = blocks.begins.data() + in_picture * a.picture[1],
+            .width = a.picture[1],
+            .channels = windows.channels});
   }
 }
 
 }  // namespace
 
+FoldedBlocks folded_blocks(const Windows& windows) {
+  const UnfoldAttrs& a = windows.attrs;
+  FoldedBlocks folded;
+  std::vector<std::vector<Holder>> columns;
+  for (int64_t pixel = 0; pixel < a.picture[1]; ++pixel) columns.push_back(holders(a, 1, pixel));
+  for (int64_t line = 0; line < a.picture[0]; ++line) {
+    const std::vector<Holder> rows = holders(a, 0, line);
+    for (const std::vector<Holder>& of_pixel : columns) {
+      folded.begins.push_back(std::ssize(folded.blocks));
+      for (const Holder& row : rows) {
+        for (const Holder& column : of_pixel) {
+          const int64_t window = row.window * a.n_windows(1) + column.window;
+          const int64_t place = row.place * a.window[1] + column.place;
+          folded.blocks.push_back((window * a.window[0] * a.window[1] + place) * windows.channels);
+        }
+      }
+    }
+  }
+  folded.begins.push_back(std::ssize(folded.blocks));
+  return folded;
+}
+
 void unfold(const Windows& windows, const void* x, void* y, int64_t bytes, ThreadPool& pool) {
-  const Unfolding unfolding(windows, x, y, bytes);
+  const Unfolding unfolding(windows, x, y, bytes, windows.window_elems());
   for_blocks(pool, windows.n_pictures * windows.attrs.n_windows(0),
              rows_of_tile(unfolding.row_bytes()), [&](int64_t begin, int64_t end, int) {
                for (int64_t row = begin; row < end; ++row) unfolding.row(row);
              });
 }
 
-void unfold_pictures(const Windows& windows, const void* x, void* y, int64_t bytes) {
-  const Unfolding unfolding(windows, x, y, bytes);
+void unfold_pictures(const Windows& windows, In x, void* y, int64_t row_elems) {
+  const Unfolding unfolding(windows, x.data, y, bytes_of(x.dtype, 1), row_elems);
   const int64_t n_rows = windows.n_pictures * windows.attrs.n_windows(0);
   for (int64_t row = 0; row < n_rows; ++row) unfolding.row(row);
 }
 
-void fold(const Windows& windows, In y, Out x, ThreadPool& pool) {
-  // A tile is a line of some pictures, whose blocks lie alike.
-  const int64_t n_pictures = std::clamp<int64_t>(windows.n_pictures, 1, 16);
-  const int64_t n_groups = ceil_div(windows.n_pictures, n_pictures),
-                height = windows.attrs.picture[0];
-  for_tiles(pool, n_groups * height, [&](int64_t tile, int) {
-    const int64_t first = tile / height * n_pictures;
-    fold_line(windows, y, x,
-              {tile % height, first, std::min(windows.n_pictures, first + n_pictures)});
-  });
+void fold(const Windows& windows, const FoldedBlocks& blocks, In y, Out x, ThreadPool& pool) {
+  const UnfoldAttrs& a = windows.attrs;
+  const int64_t line_bytes = bytes_of(y.dtype, a.picture[1] * windows.channels);
+  for_blocks(pool, windows.n_pictures * a.picture[0], rows_of_tile(line_bytes),
+             [&](int64_t begin, int64_t end, int) {
+               fold_lines(windows, blocks, y, x, {begin, end});
+             });
 }
 
-void fold_pictures(const Windows& windows, In y, Out x) {
-  for (int64_t line = 0; line < windows.attrs.picture[0]; ++line)
-    fold_line(windows, y, x, {line, 0, windows.n_pictures});
+void fold_pictures(const Windows& windows, const FoldedBlocks& blocks, In y, Out x) {
+  fold_lines(windows, blocks, y, x, {0, windows.n_pictures * windows.attrs.picture[0]});
 }
 
 }  // namespace octet::cpu

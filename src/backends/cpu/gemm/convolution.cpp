@@ -4,6 +4,7 @@
 
 #include "backends/cpu/elementwise/quantized_matrix.h"
 #include "backends/cpu/gemm/gemm.h"
+#include "backends/cpu/gemm/tile_gemm.h"
 #include "base/error.h"
 
 namespace octet::cpu {
@@ -14,28 +15,26 @@ constexpr int64_t kTaskRows = 512;
 // Runs of tasks whose sums are kept side by side.
 constexpr int64_t kMaxRuns = 32;
 
-// The product of a task of so many pictures.
+// Elements from a window to the next: where it is a row of the first factor, as the library wants
+// it.
+int64_t window_row(const ConvolutionSpec& s) {
+  return round_up(s.window_elems(), s.role == GemmRole::forward ? kTileDepth : 1);
+}
+
+// The product of a task of so many pictures, on one thread.
 GemmSpec product_of(const ConvolutionSpec& s, int64_t n_pictures) {
   const int64_t rows = n_pictures * s.window_rows(), k = s.window_elems();
-  if (s.role == GemmRole::forward)
-    return {.m = rows,
-            .n = s.n_out,
-            .k = k,
-            .a = s.in,
-            .b = s.in,
-            .c = s.out,
-            .trans_a = Transpose::no,
-            .trans_b = Transpose::yes};
-  if (s.role == GemmRole::wgrad)
-    return {.m = s.n_out,
-            .n = k,
-            .k = rows,
-            .a = s.in,
-            .b = s.in,
-            .c = Dtype::f32,
-            .trans_a = Transpose::yes,
-            .trans_b = Transpose::no};
-  return {.m = rows, .n = k, .k = s.n_out, .a = s.in, .b = s.in, .c = s.in};
+  GemmSpec product{.m = rows, .n = k, .k = s.n_out, .a = s.in, .b = s.in, .c = s.in};
+  product.tiles = GemmTiles::large;
+  if (s.role == GemmRole::forward) {
+    product.n = s.n_out, product.k = k, product.c = s.out;
+    product.trans_b = Transpose::yes;
+    product.a_row = window_row(s);
+  } else if (s.role == GemmRole::wgrad) {
+    product.m = s.n_out, product.k = rows, product.c = Dtype::f32;
+    product.trans_a = Transpose::yes;
+  }
+  return product;
 }
 
 }  // namespace
@@ -47,6 +46,7 @@ struct Convolution::State {
   // A product a thread: the library's memory objects are its own. The second of the last task.
   std::vector<Gemm> products, last_products;
   mutable ThreadPool alone{1};
+  FoldedBlocks folded;  // of dgrad
   size_t windows_bytes = 0, product_bytes = 0, sums_bytes = 0;
 
   int64_t n_sums() const { return spec.n_out * spec.window_elems(); }
@@ -78,10 +78,10 @@ void Convolution::State::run_task(const ConvolutionArgs& args, int64_t task, int
   if (spec.role == GemmRole::dgrad) {
     gemm.a = offset(a, row * spec.n_out).data;
     product.launch(gemm, alone);
-    return fold_pictures(windows, {own, spec.in}, offset(y, picture * picture_elems));
+    return fold_pictures(windows, folded, {own, spec.in}, offset(y, picture * picture_elems));
   }
   const In x = offset(is_wgrad() ? b : a, picture * picture_elems);
-  unfold_pictures(windows, x.data, own, bytes_of(spec.in, 1));
+  unfold_pictures(windows, x, own, window_row(spec));
   if (is_wgrad()) {
     gemm.a = offset(a, row * spec.n_out).data;
     gemm.b = own;
@@ -115,6 +115,7 @@ Convolution::Convolution(const ConvolutionSpec& spec, int n_threads)
   s.n_each = std::clamp<int64_t>(kTaskRows / spec.window_rows(), 1, n_pictures);
   s.n_tasks = ceil_div(n_pictures, s.n_each);
   s.n_last = n_pictures - (s.n_tasks - 1) * s.n_each;
+  if (spec.role == GemmRole::dgrad) s.folded = folded_blocks(spec.windows);
   s.n_runs = s.is_wgrad() ? std::min(s.n_tasks, kMaxRuns) : 0;
   for (int thread = 0; thread < n_threads; ++thread) {
     s.products.emplace_back(product_of(spec, s.n_each), 1);
@@ -122,8 +123,7 @@ Convolution::Convolution(const ConvolutionSpec& spec, int n_threads)
                                                    : Gemm(product_of(spec, s.n_last), 1));
   }
   const auto in_lines = [](int64_t bytes) { return static_cast<size_t>(round_up(bytes, 64)); };
-  s.windows_bytes =
-      in_lines(bytes_of(spec.in, s.n_each * spec.window_rows() * spec.window_elems()));
+  s.windows_bytes = in_lines(bytes_of(spec.in, s.n_each * spec.window_rows() * window_row(spec)));
   s.product_bytes = in_lines(static_cast<int64_t>(
       std::max(s.products[0].scratch_bytes(), s.last_products[0].scratch_bytes())));
   s.sums_bytes = in_lines(bytes_of(Dtype::f32, s.n_runs * s.n_sums()));

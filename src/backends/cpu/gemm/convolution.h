@@ -21,9 +21,7 @@ struct ConvolutionSpec {
   Dtype in = Dtype::f32, out = Dtype::f32;  // of both operands, and of the result: f32 or bf16
 
   int64_t window_rows() const { return windows.attrs.n_windows(0) * windows.attrs.n_windows(1); }
-  int64_t window_elems() const {
-    return windows.attrs.window[0] * windows.attrs.window[1] * windows.channels;
-  }
+  int64_t window_elems() const { return windows.window_elems(); }
 };
 
 struct ConvolutionArgs {
