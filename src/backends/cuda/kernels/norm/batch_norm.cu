@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(kNormThreads)
     }
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
-      const Moments other{__shfl_down_sync(~0u, m.n, step), __shfl_down_sync(~0u, m.mean, step),
-                          __shfl_down_sync(~0u, m.squares, step)};
+      const Moments other{__shfl_xor_sync(~0u, m.n, step), __shfl_xor_sync(~0u, m.mean, step),
+                          __shfl_xor_sync(~0u, m.squares, step)};
       m = joined(m, other);
     }
     mean = static_cast<float>(m.mean);
