@@ -1,4 +1,5 @@
-// The choices that attributes of ops offer, and their names in printed graphs.
+// Every kind of operation, in the order of the list in ir/ops/ops.def; the choices that attributes
+// of ops offer, and their names in printed graphs.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,15 @@
 #include "formats/table.h"
 
 namespace octet {
+
+enum class OpCode : uint8_t {
+#define OP(name, ...) name,
+#include "ir/ops/ops.def"
+};
+inline constexpr int kOpCount = 0
+#define OP(...) +1
+#include "ir/ops/ops.def"
+    ;
 
 enum class Activation : uint8_t { silu };
 enum class GeluKind : uint8_t { erf, tanh };

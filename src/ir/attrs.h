@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/attr_enums.h"
+#include "ir/picture_attrs.h"
 #include "ir/primitive_attrs.h"
 
 namespace octet {
@@ -182,8 +183,7 @@ struct UpdateAttrs {
   OCTET_ATTRS(UpdateAttrs) {
     f("rule", s.rule), f("decay", s.decay);
     if (!std::is_const_v<Self> || s.lr != 1) f("lr", s.lr);
-    f("scalars", s.scalars), f("shape", s.shape);
-    f("ranks", s.ranks), f("rank", s.rank);
+    f("scalars", s.scalars), f("shape", s.shape), f("ranks", s.ranks), f("rank", s.rank);
   }
 };
 
@@ -195,6 +195,6 @@ using Attrs =
                  AdamwAttrs, QuantizeAttrs, AmaxScaleAttrs, FakeQuantizeAttrs, AmaxQuantizeAttrs,
                  NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs, ShardAttrs,
                  CollectiveAttrs, StoreScaledAttrs, StateAttrs, UpdateAttrs, CrossEntropyAttrs,
-                 PowerAttrs, WindowAttrs>;
+                 PowerAttrs, WindowAttrs, UnfoldAttrs, ConvolutionAttrs, BatchNormAttrs>;
 
 }  // namespace octet

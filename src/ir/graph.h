@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "ir/attrs.h"
-#include "ir/opcode.h"
 #include "ir/states.h"
 #include "ir/types.h"
 

@@ -92,12 +92,22 @@ Taps taps_of(Blocks& b, const Picture& picture, const ConvolutionOptions& o, dou
 // [B * height * width, kernel * kernel * C].
 ValueId windows_of(Blocks& b, const Picture& picture, const ConvolutionOptions& o,
                    std::string_view path, Picture& result) {
-  Taps taps = taps_of(b, picture, o, 0, path);
-  result.height = taps.height, result.width = taps.width;
-  const int64_t n_columns = std::ssize(taps.values) * channels_of(b, picture);
-  const ValueId joined =
-      taps.values.size() == 1 ? taps.values.front() : b.builder().concatenate(taps.values, 3);
-  return b.builder().reshape(joined, {b.size().batch * taps.height * taps.width, n_columns});
+  const Axis rows = axis_of("convolution", path, picture.height, o),
+             columns = axis_of("convolution", path, picture.width, o);
+  result.height = rows.n_windows, result.width = columns.n_windows;
+  const int64_t n_border = rows.low + rows.high + columns.low + columns.high;
+  if (o.kernel == 1 && o.stride == 1 && n_border == 0) return picture.x;
+  Builder& builder = b.builder();
+  const ValueId x = builder.reshape(
+      picture.x, {b.size().batch, picture.height, picture.width, channels_of(b, picture)});
+  return builder.emit1(OpCode::unfold,
+                       UnfoldAttrs{.picture = {picture.height, picture.width},
+                                   .window = {o.kernel, o.kernel},
+                                   .stride = {o.stride, o.stride},
+                                   .dilation = {o.dilation, o.dilation},
+                                   .low = {rows.low, columns.low},
+                                   .high = {rows.high, columns.high}},
+                       {x});
 }
 
 struct Convolution {
@@ -162,42 +172,6 @@ ValueId part_means(Blocks& b, ValueId x, int64_t axis, int64_t n) {
     parts.push_back(builder.reshape(builder.scaled(sum, 1 / static_cast<double>(n_each)), shape));
   }
   return builder.concatenate(parts, axis);
-}
-
-ValueId per_pixel(Blocks& b, ValueId of_channel, const Shape& shape) {
-  return b.builder().broadcast(of_channel, shape, {1});
-}
-
-struct Moments {
-  ValueId mean, variance;
-};
-
-// Of all pixels of the batch; the running ones move.
-Moments own_moments(Blocks& b, ValueId x, const Moments& running, std::string_view path) {
-  Builder& builder = b.builder();
-  const Shape shape = b.shape(x);
-  const auto n = static_cast<double>(shape[0]);
-  if (shape[0] < 2) {
-    fail("batch_norm", path, "expected more than 1 pixel in a batch that is trained on, got {}",
-         shape[0]);
-  }
-  const auto mean_of = [&](ValueId value) {
-    return builder.scaled(builder.reduce_sum(value, {0}), 1 / n);
-  };
-  const ValueId mean = mean_of(x);
-  const ValueId centred = builder.sub(x, per_pixel(b, mean, shape));
-  const ValueId variance = mean_of(builder.unary(OpCode::square, centred));
-  const auto move = [&](ValueId old, ValueId own, double factor) {
-    const ValueId next =
-        builder.add(builder.scaled(old, 1 - kMomentum), builder.scaled(own, kMomentum * factor));
-    // A step whose gradients are left out where they are not finite takes no such statistic.
-    const ValueId bound = builder.fill_like(next, std::numeric_limits<float>::max());
-    const ValueId is_finite = builder.less(builder.unary(OpCode::abs, next), bound);
-    builder.next(old, builder.select(is_finite, next, old));
-  };
-  move(running.mean, mean, 1);
-  move(running.variance, variance, n / (n - 1));
-  return {mean, variance};
 }
 
 }  // namespace
@@ -282,21 +256,26 @@ ValueId flat_means(Blocks& b, const Picture& picture, std::string_view path, int
 }
 
 Picture batch_norm(Blocks& b, const Picture& picture, std::string_view path) {
-  Builder& builder = b.builder();
+  using Op = BatchNorm;
   const Shape shape = b.shape(picture.x);
   b.module(path);
   const ValueId weight = b.constant(path, "weight", shape[1], Init::ones);
   const ValueId bias = b.constant(path, "bias", shape[1], Init::zeros);
-  const Moments running = {b.statistic(path, "running_mean", shape[1], Init::zeros),
-                           b.statistic(path, "running_var", shape[1], Init::ones)};
-  const ValueId x = b.in_f32(picture.x);
+  const ValueId mean = b.statistic(path, "running_mean", shape[1], Init::zeros);
+  const ValueId variance = b.statistic(path, "running_var", shape[1], Init::ones);
   const bool is_own = b.size().statistics == BatchStatistics::own;
-  const auto [mean, variance] = is_own ? own_moments(b, x, running, path) : running;
-  const ValueId rstd = builder.unary(OpCode::rsqrt, builder.plus(variance, b.spec().norm_eps));
-  const ValueId centred = builder.sub(x, per_pixel(b, mean, shape));
-  const ValueId normal = builder.mul(centred, per_pixel(b, rstd, shape));
-  const ValueId scaled = builder.mul(normal, per_pixel(b, weight, shape));
-  return {builder.binary(OpCode::bias_add, scaled, bias), picture.height, picture.width};
+  if (is_own && shape[0] < 2) {
+    fail("batch_norm", path, "expected more than 1 pixel in a batch that is trained on, got {}",
+         shape[0]);
+  }
+  const ValueIds results =
+      b.builder().emit(OpCode::batch_norm, BatchNormAttrs{b.spec().norm_eps, kMomentum, is_own},
+                       {picture.x, weight, bias, mean, variance});
+  if (is_own) {
+    b.builder().next(mean, results[Op::next_mean]);
+    b.builder().next(variance, results[Op::next_variance]);
+  }
+  return {results[Op::y], picture.height, picture.width};
 }
 
 Picture subsampled(Blocks& b, const Picture& picture, int64_t stride, int64_t n_out) {

@@ -13,6 +13,7 @@ const Cases& op_cases() {
     add_products(all);
     add_lookups(all);
     add_norms(all);
+    add_pictures(all);
     add_attention(all);
     add_activations(all);
     add_losses(all);

@@ -131,6 +131,7 @@ class CpuCatalogue : public Catalogue {
   CpuCatalogue(Isa isa, RowSums rows, ThreadPool& pool, Group* group = nullptr);
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
+  bool takes_form(const Graph& graph, const Node& form) const override;
   void strike(std::string row) override;
   void set_arithmetic(Arithmetic arithmetic) override {
     target_.arithmetic = arithmetic;
@@ -173,6 +174,14 @@ LaunchFn CpuCatalogue::prepare(const Graph& graph, const Node& node) {
   const auto choice = choose(graph, node);
   if (!choice) throw Error(ErrorCode::internal, "[cpu] no kernel for {}", op_def(node.op).name);
   return binding_of(*choice->row).prepare({graph, node, target_}, context_);
+}
+
+// Products of windows: a card's sums have their own, and the reference has the decomposition.
+bool CpuCatalogue::takes_form(const Graph& graph, const Node& form) const {
+  if (form.op != OpCode::convolution || target_.arithmetic != Arithmetic::own) return false;
+  const RowSumsScope scope(rows_);
+  const auto choice = choose_row({graph, form, target_});
+  return choice && !choice->row->facts.reference;
 }
 
 void CpuCatalogue::strike(std::string row) {

@@ -26,6 +26,8 @@ enum class KernelId : int32_t {
   rope,
   bias_add,
   column_sum,
+  batch_norm,
+  batch_norm_grad,
   // quantize
   amax,
   any_of,
@@ -52,6 +54,8 @@ enum class KernelId : int32_t {
   pad,
   concatenate,
   cache_write,
+  unfold,
+  fold,
   // loss: embedding and cross-entropy
   embedding,
   embedding_grad,

@@ -230,6 +230,19 @@ Scales reduce_window(Scaler& s, const ScaleCall& call) {
   return {s.made(emit(s, call, {x.data}), x.log2, predicted, x.factor)};
 }
 
+// As many addends as windows hold a pixel, on average.
+Scales fold(Scaler& s, const ScaleCall& call) {
+  const auto& a = std::get<UnfoldAttrs>(call.node.attrs);
+  double n = 1;
+  for (const size_t axis : {0, 1}) {
+    const auto places = static_cast<double>(a.n_windows(axis) * a.window[axis]);
+    n *= std::max(1.0, places / static_cast<double>(a.picture[axis]));
+  }
+  const double predicted = call[0].predicted + half_log2(n);
+  const Scaled x = s.at(call[0], call.wants_unscaled ? 0 : s.choose(predicted));
+  return {s.made(emit(s, call, {x.data}), x.log2, predicted, x.factor)};
+}
+
 Scales dot(Scaler& s, const ScaleCall& call) {
   const auto& attrs = std::get<DotAttrs>(call.node.attrs);
   double k = 1;

@@ -72,6 +72,8 @@ Graph apply_folds(Graph graph, std::span<const Fold> folds, const TakesForm& tak
 std::optional<Form> fold_load(const Matcher& m, const Form& form);
 std::optional<Form> fold_addend(const Matcher& m, const Form& form);
 std::optional<Form> fold_scaled_moment(const Matcher& m, const Form& form);
+// fold_windows.cpp
+std::optional<Form> fold_windows(const Matcher& m, const Form& form);
 // fold_quantizers.cpp
 std::optional<Form> fold_one_layout(const Matcher& m, const Form& form);
 std::optional<Form> fold_groups(const Matcher& m, const Form& form);

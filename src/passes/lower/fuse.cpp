@@ -9,6 +9,7 @@ namespace {
 // In the order in which a form takes up what is there. Those of a list see each other's nodes as
 // they were; behind a list these are gone.
 constexpr Fold kFirst[] = {{"one_layout", fold_one_layout}, {"load", fold_load}};
+constexpr Fold kWindows[] = {{"windows", fold_windows}};
 constexpr Fold kForms[] = {{"addend", fold_addend},
                            {"groups", fold_groups},
                            {"store", fold_store},
@@ -25,6 +26,7 @@ Graph fuse(const Graph& graph, FuseReport* report, const TakesForm& takes) {
     current = apply_folds(std::move(current), folds, takes, report);
   };
   apply(kFirst);
+  apply(kWindows);
   apply(kForms);
   apply(kLayers);
   current = fuse_amax(current);

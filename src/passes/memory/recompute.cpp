@@ -29,7 +29,7 @@ bool quantizes_weight(const Graph& graph, const Node& node) {
 bool is_cheap(const Graph& graph, const Node& node, ValueId result) {
   if (is_norm_or_activation(node.op)) return node.out(Unary::y) == result;  // statistics are kept
   if (node.op == OpCode::quantize) return !is_product(graph, node.in(Quantize::x));
-  return node.op == OpCode::dequantize;
+  return node.op == OpCode::dequantize || node.op == OpCode::unfold;
 }
 
 class Recomputer {
@@ -62,8 +62,7 @@ class Recomputer {
     if (is_full(reader.layer)) return node.tag.layer == reader.layer && !is_scalar;
     const Graph& from = rewriter_.from();
     if (quantizes_weight(from, node) || cuts_windows(from, node)) return true;
-    return options_.what != Recompute::none &&
-           (is_cheap(from, node, result) || unfolds(from, node));
+    return options_.what != Recompute::none && is_cheap(from, node, result);
   }
   // The value for a backward reader: repeated if it is a cheap forward result, else as it is.
   ValueId again(ValueId old_id, const Tag& reader) {

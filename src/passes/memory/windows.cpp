@@ -10,12 +10,4 @@ bool cuts_windows(const Graph& graph, const Node& node) {
   return producer != nullptr && cuts_windows(graph, *producer);
 }
 
-bool unfolds(const Graph& graph, const Node& node) {
-  if (cuts_windows(graph, node)) return true;
-  if (node.op == OpCode::concatenate) return graph.type(node.results.front()).shape.size() == 4;
-  const Node* producer =
-      node.op == OpCode::reshape ? graph.producer(node.operands.front()) : nullptr;
-  return producer != nullptr && unfolds(graph, *producer);
-}
-
 }  // namespace octet

@@ -68,7 +68,8 @@ class PictureStorer {
     // A stream that gains channels from layer to layer is its parts.
     if (is_picture && node->op == OpCode::concatenate && !is_sum) return Way::repeated;
     if (is_picture && (is_of_other_layer || is_sum)) return Way::stored;
-    return is_elementwise(*node) && !is_of_other_layer ? Way::repeated : Way::kept;
+    const bool is_repeated = is_elementwise(*node) || node->op == OpCode::batch_norm;
+    return is_repeated && !is_of_other_layer ? Way::repeated : Way::kept;
   }
 
   // GEMMs', with their bias and beside each other, or a depthwise convolution's, given a picture's
@@ -129,10 +130,21 @@ class PictureStorer {
               .role = Role::backward,
               .origin = node.tag.origin,
               .layer_name = reader.layer_name};
-    const ValueId value = way == Way::stored ? dequantized(id)
-                                             : b_.emit_typed(node.op, node.attrs, operands,
-                                                             result_types(from, node))[0];
-    return at->second = value;
+    if (way == Way::stored) return at->second = dequantized(id);
+    return at->second = repeated(node, operands);
+  }
+
+  // A norm by the statistics that it had.
+  ValueId repeated(const Node& node, ValueIds operands) {
+    Attrs attrs = node.attrs;
+    ResultTypes types = result_types(rewriter_.from(), node);
+    if (auto* norm = std::get_if<BatchNormAttrs>(&attrs); norm != nullptr && norm->own) {
+      norm->own = false;
+      operands[BatchNorm::mean] = rewriter_.map(node.out(BatchNorm::own_mean));
+      operands[BatchNorm::variance] = rewriter_.map(node.out(BatchNorm::own_variance));
+      types.erase(types.begin() + 1, types.end());
+    }
+    return b_.emit_typed(node.op, attrs, operands, types)[0];
   }
 
   struct Stored {

@@ -11,6 +11,9 @@
 #include "base/error.h"
 #include "ir/states.h"
 #include "passes/autodiff.h"
+#include "passes/lower/fuse.h"
+#include "passes/precision/recipe.h"
+#include "passes/rewrite/simplify.h"
 
 namespace octet::convolution_test {
 namespace {
@@ -140,6 +143,26 @@ TEST(Convolutions, and_their_gradients_are_the_sums_of_products_that_define_them
     expect_near(got.at("y"), y, what + "y ");
     expect_near(got.at("grad:pixels"), dx, what + "dx ");
     expect_near(got.at("grad:conv.weight"), dw, what + "dw ");
+  }
+}
+
+TEST(Convolutions, are_an_op_each_with_the_same_numbers_where_a_target_takes_them) {
+  const Graph graph = graph_of({3, 6, 6, 6}, [](Blocks& b, const Picture& picture) {
+    return convolution(b, picture, "conv", 4, {.stride = 2, .padding = 1});
+  });
+  const Graph typed =
+      assign_types(simplify(autodiff(graph, {.with_respect_to = {"pixels", "conv.weight"}})),
+                   Dtype::f32, Dtype::f32);
+  const auto inputs = inputs_of(graph);
+  const auto expected = reference::interpret(typed, inputs);
+  for (const bool takes : {false, true}) {
+    const Graph fused = fuse(typed, nullptr, [&](const Graph&, const Node& form) {
+      return takes && form.op == OpCode::convolution;
+    });
+    const auto n_of = [&](OpCode op) { return std::ranges::count(fused.nodes, op, &Node::op); };
+    EXPECT_EQ(n_of(OpCode::convolution), takes ? 3 : 0);
+    EXPECT_EQ(n_of(OpCode::unfold) + n_of(OpCode::fold) + n_of(OpCode::gemm), takes ? 0 : 5);
+    EXPECT_EQ(reference::interpret(fused, inputs), expected);
   }
 }
 

@@ -120,6 +120,16 @@ struct RuleCase {
 constexpr int64_t kRuleRows = 64, kRuleWidth = 48;
 const Shape kRuleShape = {kRuleRows, kRuleWidth};
 const double kRootOfWidth = half_log2(kRuleWidth);
+
+// Of 2 x 2 pixels of a square, without a border.
+UnfoldAttrs windows_of(int64_t side) {
+  return {.picture = {side, side},
+          .window = {2, 2},
+          .stride = {1, 1},
+          .dilation = {1, 1},
+          .low = {0, 0},
+          .high = {0, 0}};
+}
 const NormAttrs kSmallEps = {.eps = 1e-12};
 
 double larger(double a, double b) {
@@ -235,6 +245,15 @@ const RuleCase kRuleCases[] = {
        return b.emit1(OpCode::reduce_window, window, {x});
      },
      of_first, 0.6, 1.2},
+    {"unfold",
+     [](Builder& b, ValueId x, ValueId) {
+       const ValueId pictures = b.reshape(x, {kRuleRows / 16, 4, 4, kRuleWidth});
+       return b.emit1(OpCode::unfold, windows_of(4), {pictures});
+     },
+     of_first, -0.1, 0.1},
+    {"fold",
+     [](Builder& b, ValueId x, ValueId) { return b.emit1(OpCode::fold, windows_of(5), {x}); },
+     [](double a, double) { return a + 0.5 * std::log2(64.0 / 25); }, -0.1, 0.1},
     {"batched_gemm",
      [](Builder& b, ValueId x, ValueId y) {
        const Shape batch = {4, kRuleRows / 4, kRuleWidth};

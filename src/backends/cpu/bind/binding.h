@@ -36,6 +36,7 @@ std::span<const Binding> update_bindings();
 std::span<const Binding> quantize_bindings();
 std::span<const Binding> layers_on_codes_bindings();
 std::span<const Binding> move_bindings();
+std::span<const Binding> picture_bindings();
 std::span<const Binding> rank_bindings();
 std::span<const Binding> widened_bindings();
 std::span<const Binding> reference_bindings();

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "backends/cpu/bind/launch.h"
+#include "backends/cpu/elementwise/elementwise.h"
 #include "backends/cpu/reference/reference.h"
 #include "base/bytes.h"
 
@@ -112,22 +113,15 @@ bool selects(const NodeView& view) {
          (bytes == 1 || bytes == 2 || bytes == 4);
 }
 
-template <typename T>
-void select_elements(const Call& call, int64_t begin, int64_t end) {
-  const auto* condition = call.data<uint8_t>(Select::condition);
-  const auto *yes = call.data<T>(Select::yes), *no = call.data<T>(Select::no);
-  auto* y = call.result<T>(Select::y);
-  for (int64_t i = begin; i < end; ++i) y[i] = condition[i] != 0 ? yes[i] : no[i];
-}
-
 LaunchFn prepare_select(const NodeView& view, Context& context) {
-  const int64_t bytes = bytes_of(view.out(Select::y).dtype, 1);
-  const auto kernel = bytes == 1   ? select_elements<uint8_t>
-                      : bytes == 2 ? select_elements<uint16_t>
-                                   : select_elements<uint32_t>;
-  return launcher(view, context, [kernel, n = view.out(Select::y).n_elems()](const Call& call) {
-    for_blocks(call.pool, n, kBlockElems,
-               [&](int64_t begin, int64_t end, int) { kernel(call, begin, end); });
+  const TensorType& y = view.out(Select::y);
+  return launcher(view, context, [bytes = bytes_of(y.dtype, 1), n = y.n_elems()](const Call& call) {
+    select({.condition = call.data<uint8_t>(Select::condition),
+            .yes = call.args.operands[Select::yes],
+            .no = call.args.operands[Select::no],
+            .y = call.args.results[Select::y],
+            .bytes = bytes},
+           n, call.pool);
   });
 }
 

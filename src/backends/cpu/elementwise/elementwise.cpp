@@ -52,6 +52,12 @@ HWY_INLINE VF gelu_slope(VF x) {
 // The ops of elementwise.def that vectors compute, each with one rounding, as the reference.
 template <OpCode op>
 using Op = std::integral_constant<OpCode, op>;
+HWY_INLINE VF lanes(Op<OpCode::neg>, VF x) {
+  return hn::Neg(x);
+}
+HWY_INLINE VF lanes(Op<OpCode::abs>, VF x) {
+  return hn::Abs(x);
+}
 HWY_INLINE VF lanes(Op<OpCode::square>, VF x) {
   return hn::Mul(x, x);
 }
@@ -81,11 +87,51 @@ HWY_INLINE VF lanes(Op<OpCode::minimum>, VF a, VF b) {
   return or_nan(hn::Min(a, b), a, b);
 }
 
+// Comparisons, which give bools.
+HWY_INLINE auto holds(Op<OpCode::less>, VF a, VF b) {
+  return hn::Lt(a, b);
+}
+HWY_INLINE auto holds(Op<OpCode::less_equal>, VF a, VF b) {
+  return hn::Le(a, b);
+}
+HWY_INLINE auto holds(Op<OpCode::greater>, VF a, VF b) {
+  return hn::Gt(a, b);
+}
+HWY_INLINE auto holds(Op<OpCode::greater_equal>, VF a, VF b) {
+  return hn::Ge(a, b);
+}
+HWY_INLINE auto holds(Op<OpCode::equal>, VF a, VF b) {
+  return hn::Eq(a, b);
+}
+HWY_INLINE auto holds(Op<OpCode::not_equal>, VF a, VF b) {
+  return hn::Ne(a, b);
+}
+using U8 = hn::Rebind<uint8_t, F32>;
+HWY_INLINE hn::Vec<U8> flags_of(hn::Mask<F32> mask) {
+  const VU ones = hn::IfThenElseZero(hn::RebindMask(U32(), mask), hn::Set(U32(), 1u));
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(U8(), static_cast<uint8_t>(hn::GetLane(ones)));
+#else
+  return hn::DemoteTo(U8(), hn::BitCast(I32(), ones));
+#endif
+}
+
+HWY_INLINE size_t lanes_of(Full) {
+  return hn::Lanes(F32());
+}
+HWY_INLINE size_t lanes_of(Part io) {
+  return io.n;
+}
+
 using ElementRange = void (*)(const ElementArgs& args, int64_t begin, int64_t end);
 template <typename F>
 void element_range(const ElementArgs& x, int64_t begin, int64_t end) {
   for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
-    if constexpr (requires(VF v) { lanes(F(), v); }) {
+    if constexpr (requires(VF v) { holds(F(), v, v); }) {
+      HWY_ALIGN uint8_t flags[HWY_MAX_BYTES / sizeof(float)];
+      hn::StoreU(flags_of(holds(F(), load(io, x.a, i), load(io, x.b, i))), U8(), flags);
+      std::memcpy(static_cast<uint8_t*>(x.y.data) + i, flags, lanes_of(io));
+    } else if constexpr (requires(VF v) { lanes(F(), v); }) {
       store(io, lanes(F(), load(io, x.a, i)), x.y, i);
     } else {
       store(io, lanes(F(), load(io, x.a, i), load(io, x.b, i)), x.y, i);
@@ -99,6 +145,9 @@ ElementRange range_of() {
   }
   || requires(VF v) {
     lanes(F(), v, v);
+  }
+  || requires(VF v) {
+    holds(F(), v, v);
   };
   if constexpr (kHas) return element_range<F>;
   return nullptr;
@@ -113,6 +162,32 @@ ElementRange Elements(OpCode op) {
     default:
       return nullptr;
   }
+}
+
+// Of elements as they lie.
+template <typename T>
+void select_range(const Selection& s, int64_t begin, int64_t end) {
+  const hn::ScalableTag<T> d;
+  const hn::Rebind<uint8_t, decltype(d)> d8;
+  const auto *yes = static_cast<const T*>(s.yes), *no = static_cast<const T*>(s.no);
+  auto* const y = static_cast<T*>(s.y);
+  const auto n = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = begin;
+  for (; i + n <= end; i += n) {
+    const auto flags = hn::LoadU(d8, s.condition + i);
+    hn::Mask<decltype(d)> mask;
+    if constexpr (sizeof(T) == 1) {
+      mask = hn::Ne(flags, hn::Zero(d));
+    } else {
+      mask = hn::Ne(hn::PromoteTo(d, flags), hn::Zero(d));
+    }
+    hn::StoreU(hn::IfThenElse(mask, hn::LoadU(d, yes + i), hn::LoadU(d, no + i)), d, y + i);
+  }
+  for (; i < end; ++i) y[i] = s.condition[i] != 0 ? yes[i] : no[i];
+}
+void Select(const Selection& s, int64_t begin, int64_t end) {
+  if (s.bytes == 1) return select_range<uint8_t>(s, begin, end);
+  s.bytes == 2 ? select_range<uint16_t>(s, begin, end) : select_range<uint32_t>(s, begin, end);
 }
 
 template <GeluKind kind>
@@ -173,6 +248,7 @@ HWY_AFTER_NAMESPACE();
 namespace octet::cpu {
 
 HWY_EXPORT(Elements);
+HWY_EXPORT(Select);
 HWY_EXPORT(Gelu);
 HWY_EXPORT(GeluGrad);
 HWY_EXPORT(Fill);
@@ -209,6 +285,11 @@ void elementwise(const ElementArgs& args, int64_t n, ThreadPool& pool) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(Elements)(args.op);
   CHECK(kernel != nullptr);
   run_blocks(pool, n, kernel, args);
+}
+
+void select(const Selection& args, int64_t n, ThreadPool& pool) {
+  CHECK(args.bytes == 1 || args.bytes == 2 || args.bytes == 4);
+  run_blocks(pool, n, HWY_DYNAMIC_DISPATCH(Select), args);
 }
 
 void scaled_sum(const ScaledSum& args, int64_t n, ThreadPool& pool) {

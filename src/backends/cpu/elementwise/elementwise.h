@@ -5,7 +5,6 @@
 
 #include "backends/cpu/common/operand.h"
 #include "ir/attr_enums.h"
-#include "ir/opcode.h"
 
 namespace octet::cpu {
 
@@ -18,7 +17,7 @@ void cast(In x, Out y, int64_t n, ThreadPool& pool);
 void fill(Out y, float value, int64_t n, ThreadPool& pool);
 
 // y = op(a, b) for an op of math/elementwise.def that vectors compute; b is absent of an op of one
-// operand. maximum and minimum hand a NaN on, whichever operand it is.
+// operand. maximum and minimum hand a NaN on, whichever operand it is. A comparison's y are bools.
 bool has_lanes(OpCode op);
 struct ElementArgs {
   OpCode op;
@@ -26,6 +25,15 @@ struct ElementArgs {
   Out y;
 };
 void elementwise(const ElementArgs& args, int64_t n, ThreadPool& pool);
+
+// y[i] = condition[i] ? yes[i] : no[i], elements of 1, 2 or 4 bytes as they lie.
+struct Selection {
+  const uint8_t* condition = nullptr;
+  const void *yes = nullptr, *no = nullptr;
+  void* y = nullptr;
+  int64_t bytes = 4;
+};
+void select(const Selection& args, int64_t n, ThreadPool& pool);
 
 // y = alpha a + beta b (b absent: y = alpha a). One multiplication, then one fused multiply-add.
 struct ScaledSum {

@@ -27,15 +27,24 @@ constexpr int64_t kFewBf16Rows = 16;
 struct TileSize {
   int64_t m, n;
 };
-TileSize tile_size(int64_t m, int64_t n) {
+// Columns that a product of n is filled up to; of few rows zeros cost little.
+constexpr int64_t kNarrowRows = 512;
+int64_t padded_columns(int64_t m, int64_t n) {
+  const bool is_narrow = n < kTileColumns && m >= kNarrowRows && row_sums() == RowSums::library;
+  return round_up(n, is_narrow ? kNarrowColumns : kTileColumns);
+}
+TileSize tile_size(const GemmSpec& spec) {
+  const int64_t m = spec.m, n = spec.n, padded = padded_columns(m, n);
   TileSize tile{256, 256};
+  if (spec.tiles == GemmTiles::large)
+    return {std::min<int64_t>(padded <= kTileColumns ? 512 : 256, m), std::min(tile.n, padded)};
   const auto count = [&] { return ceil_div(m, tile.m) * ceil_div(n, tile.n); };
   constexpr int64_t kEnough = 32;
   if (count() < kEnough) tile.m = 128;
   if (count() < kEnough) tile.n = 128;
   if (count() < kEnough) tile.m = 64;
   if (count() < kEnough) tile.n = 64;
-  return {std::min(tile.m, m), std::min(tile.n, round_up(n, kTileColumns))};
+  return {std::min(tile.m, m), std::min(tile.n, padded)};
 }
 
 // What an operand is once it has been decoded: every finite code of these formats is exact in bf16.
@@ -125,9 +134,11 @@ struct Gemm::State {
 
   const TileGemm& tile(int64_t i, int64_t j) const {
     const bool short_m = rows.length(i) != rows.tile;
-    const bool short_n = round_up(cols.length(j), kTileColumns) != cols.tile;
+    const bool short_n = round_up(cols.length(j), column_unit()) != cols.tile;
     return *tiles[short_m][short_n];
   }
+  // Of a tile of few columns the tile.
+  int64_t column_unit() const { return std::min(cols.tile, kTileColumns); }
   int64_t elem() const { return bytes_of(compute, 1); }
   int64_t b_tile_bytes() const { return cols.tile * k_padded * elem(); }
   int64_t a_row_bytes() const { return k_padded * elem(); }
@@ -162,7 +173,7 @@ void Gemm::State::make_tiles() {
   for (int short_m = 0; short_m < 2; ++short_m) {
     for (int short_n = 0; short_n < 2; ++short_n) {
       const int64_t m = short_m ? rows.size % rows.tile : rows.tile;
-      const int64_t n = short_n ? round_up(cols.size % cols.tile, kTileColumns) : cols.tile;
+      const int64_t n = short_n ? round_up(cols.size % cols.tile, column_unit()) : cols.tile;
       if (m == 0 || n == 0 || (short_n && n == cols.tile)) continue;
       tiles[short_m][short_n] =
           std::make_unique<TileGemm>(TileShape{m, n, k_padded, compute, false}, n_threads);
@@ -190,7 +201,7 @@ void Gemm::State::choose_packing() {
   const bool as_it_lies = spec.trans_a == Transpose::no;
   const int64_t tile_bytes = a_row_bytes() * rows.tile;
   decode_tiles = direct_a && as_it_lies && tile_bytes <= kRowTileBytes;
-  pack_a = !decode_tiles && !(as_it_lies && spec.a == compute && spec.k == k_padded);
+  pack_a = !decode_tiles && !(as_it_lies && spec.a == compute && spec.a_stride() == k_padded);
   slice_cols = std::clamp<int64_t>(kPackedSliceBytes / b_tile_bytes(), 1, cols.count());
   slice_rows = rows.count();
   if (pack_a) {
@@ -213,7 +224,7 @@ Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_shared<State>
   s.n_threads = n_threads;
   s.compute = checked_compute(spec);
   if (spec.m == 0 || spec.n == 0) return;
-  const TileSize tile = tile_size(spec.m, spec.n);
+  const TileSize tile = tile_size(spec);
   s.rows = {spec.m, tile.m};
   s.cols = {spec.n, tile.n};
   s.k_padded = round_up(spec.k, kTileDepth);

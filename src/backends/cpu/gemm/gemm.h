@@ -19,13 +19,19 @@
 
 namespace octet::cpu {
 
+// Tiles of the result: as many as keep every thread busy, or large ones, for a thread alone.
+enum class GemmTiles : uint8_t { many, large };
+
 struct GemmSpec {
   int64_t m = 0, n = 0, k = 0;
   Dtype a = Dtype::f32, b = Dtype::f32, c = Dtype::f32;
   Transpose trans_a = Transpose::no, trans_b = Transpose::no;
+  GemmTiles tiles = GemmTiles::many;
+  int64_t a_row = 0;  // of an A that is not transposed: elements of a row as it lies, zeros behind
+                      // K; 0: K
 
   // Elements between the rows of A and B as they lie.
-  int64_t a_stride() const { return trans_a == Transpose::yes ? m : k; }
+  int64_t a_stride() const { return trans_a == Transpose::yes ? m : std::max(k, a_row); }
   int64_t b_stride() const { return trans_b == Transpose::yes ? k : n; }
 };
 

@@ -37,7 +37,7 @@ std::optional<PanelLayout> panels_of(const dnnl::memory::desc& desc, const TileS
   layout.width = blocking.inner_blks[1];
   layout.interleave = three ? 2 : 1;
   const int64_t block_rows = blocking.inner_blks[0] * layout.interleave;
-  const bool dense = layout.width == kTileColumns && shape.k % block_rows == 0 &&
+  const bool dense = layout.width == std::min(kTileColumns, shape.n) && shape.k % block_rows == 0 &&
                      blocking.strides[0] == block_rows * layout.width &&
                      blocking.strides[1] == shape.k * layout.width;
   return dense ? std::optional(layout) : std::nullopt;
@@ -212,7 +212,8 @@ class OneThread {
 
 TileGemm::TileGemm(const TileShape& shape, int n_threads) : state_(std::make_shared<State>()) {
   CHECK(shape.m > 0 && shape.n > 0 && shape.k > 0);
-  CHECK(shape.n % kTileColumns == 0 && shape.k % kTileDepth == 0);
+  const bool is_narrow = row_sums() == RowSums::library && shape.n < kTileColumns;
+  CHECK(shape.n % (is_narrow ? kNarrowColumns : kTileColumns) == 0 && shape.k % kTileDepth == 0);
   const OneThread one;  // the library fixes its own cut when a primitive is made
   State& s = *state_;
   s.shape = shape;

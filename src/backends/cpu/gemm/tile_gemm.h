@@ -8,8 +8,9 @@
 // zeros.
 //
 // n is a multiple of kTileColumns and k of kTileDepth (callers pad with zeros), so that the library
-// pads nothing itself. run() allocates nothing of ours and may be called by any number of threads
-// with different `thread` numbers.
+// pads nothing itself; under RowSums::library n may also be a smaller multiple of kNarrowColumns.
+// run() allocates nothing of ours and may be called by any number of threads with different
+// `thread` numbers.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,7 @@
 namespace octet::cpu {
 
 inline constexpr int64_t kTileColumns = 64;
+inline constexpr int64_t kNarrowColumns = 16;
 inline constexpr int64_t kTileDepth = 32;
 inline constexpr int64_t kTileRows = 64;
 

@@ -128,6 +128,7 @@ std::span<const KernelEntry> gemm_kernels();
 std::span<const KernelEntry> attention_kernels();
 std::span<const KernelEntry> layer_kernels();
 std::span<const KernelEntry> norm_grad_kernels();
+std::span<const KernelEntry> batch_norm_kernels();
 std::span<const KernelEntry> activation_grad_kernels();
 std::span<const KernelEntry> grad_codes_kernels();
 std::span<const KernelEntry> rope_kernels();

@@ -129,6 +129,7 @@ __global__ void __launch_bounds__(kThreads) any_elements(const __grid_constant__
 
 void run_elements(const ElementParams& p, const Launch& args) {
   if (p.n == 0) return;
+  if (!is_float_op(p.op) && p.n_operands > 1 && run_masks(p, args)) return;
   ElementTask t{.a = args.operands[0],
                 .b = p.n_operands > 1 ? args.operands[1] : nullptr,
                 .c = p.n_operands > 2 ? args.operands[2] : nullptr,
@@ -162,6 +163,8 @@ constexpr KernelEntry kRows[] = {
     {KernelId::pad, prepare_copies},
     {KernelId::concatenate, prepare_copies},
     {KernelId::cache_write, prepare_cache_write},
+    {KernelId::unfold, stateless<UnfoldParams, run_unfold>},
+    {KernelId::fold, stateless<UnfoldParams, run_fold>},
 };
 
 }  // namespace

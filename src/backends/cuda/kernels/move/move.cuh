@@ -3,6 +3,7 @@
 
 #include "backends/cuda/kernels/common/element.cuh"
 #include "backends/cuda/params/move.h"
+#include "backends/cuda/params/pictures.h"
 
 namespace octet::cuda {
 
@@ -18,6 +19,10 @@ struct CastCall {
 };
 void launch_cast(const CastCall& call, cudaStream_t stream);
 void run_axpby(const AxpbyParams& p, const Launch& args);
+// Comparisons and choices; false, and nothing launched, for types and addresses that it lacks.
+bool run_masks(const ElementParams& p, const Launch& args);
+void run_unfold(const UnfoldParams& p, const Launch& args);
+void run_fold(const UnfoldParams& p, const Launch& args);
 std::unique_ptr<Prepared> prepare_cache_write(const Request& request);
 
 }  // namespace octet::cuda

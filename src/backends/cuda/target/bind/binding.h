@@ -47,6 +47,7 @@ std::span<const Binding> gemm_bindings();
 std::span<const Binding> row_bindings();
 std::span<const Binding> quantize_bindings();
 std::span<const Binding> move_bindings();
+std::span<const Binding> picture_bindings();
 std::span<const Binding> loss_bindings();
 std::span<const Binding> reduce_bindings();
 std::span<const Binding> update_bindings();

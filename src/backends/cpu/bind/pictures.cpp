@@ -1,0 +1,141 @@
+// Windows of pictures, and batch norm.
+#include "backends/cpu/bind/codes.h"
+#include "backends/cpu/bind/launch.h"
+#include "backends/cpu/elementwise/unfold.h"
+#include "backends/cpu/gemm/convolution.h"
+#include "backends/cpu/norm/batch_norm.h"
+
+namespace octet::cpu {
+namespace {
+
+// Elements of any type are moved.
+bool unfold_applies(const NodeView& view) {
+  return view.in(Unary::x).dtype == view.out(Unary::y).dtype;
+}
+
+Windows windows_of(const NodeView& view, const TensorType& pictures) {
+  return {view.attrs<UnfoldAttrs>(), pictures.shape[0], pictures.shape[3]};
+}
+
+LaunchFn prepare_unfold(const NodeView& view, Context& context) {
+  return launcher(view, context,
+                  [windows = windows_of(view, view.in(Unary::x)),
+                   bytes = bytes_of(view.in(Unary::x).dtype, 1)](const Call& call) {
+                    unfold(windows, call.args.operands[Unary::x], call.args.results[Unary::y],
+                           bytes, call.pool);
+                  });
+}
+
+LaunchFn prepare_fold(const NodeView& view, Context& context) {
+  const Windows windows = windows_of(view, view.out(Unary::y));
+  return launcher(view, context, [windows, blocks = folded_blocks(windows)](const Call& call) {
+    fold(windows, blocks, call.in(Unary::x), call.out(Unary::y), call.pool);
+  });
+}
+
+ConvolutionSpec convolution_spec(const NodeView& view) {
+  const auto& [windows, role] = view.attrs<ConvolutionAttrs>();
+  const TensorType &a = view.in(Binary::a), &b = view.in(Binary::b), &y = view.out(Binary::y);
+  const Shape& x = role == GemmRole::forward ? a.shape
+                   : role == GemmRole::wgrad ? b.shape
+                                             : y.shape;
+  return {.windows = {windows, x[0], x[3]},
+          .n_out = role == GemmRole::forward ? b.shape[0] : a.shape[1],
+          .role = role,
+          .in = a.dtype,
+          .out = y.dtype};
+}
+// The weight is packed for each task: it must be small.
+bool convolution_applies(const NodeView& view) {
+  constexpr int64_t kMaxWeight = int64_t{1} << 20;
+  if (!all_f32_or_bf16(view) || view.in(Binary::a).dtype != view.in(Binary::b).dtype) return false;
+  const ConvolutionSpec spec = convolution_spec(view);
+  return spec.windows.n_pictures > 0 && spec.windows.channels > 0 && spec.n_out > 0 &&
+         spec.n_out * spec.window_elems() <= kMaxWeight;
+}
+int64_t convolution_scratch(const NodeView& view) {
+  return static_cast<int64_t>(
+      Convolution(convolution_spec(view), view.target.n_threads).scratch_bytes());
+}
+LaunchFn prepare_convolution(const NodeView& view, Context& context) {
+  return launcher(view, context,
+                  [convolution = Convolution(convolution_spec(view), context.pool.n_threads())](
+                      const Call& call) {
+                    convolution.launch({.a = call.args.operands[Binary::a],
+                                        .b = call.args.operands[Binary::b],
+                                        .y = call.args.results[Binary::y],
+                                        .scratch = call.args.scratch},
+                                       call.pool);
+                  });
+}
+
+template <typename Op>
+int64_t norm_scratch(const NodeView& view) {
+  return float_bytes(batch_norm_scratch(rows_of(view.in(Op::x))));
+}
+
+LaunchFn prepare_norm(const NodeView& view, Context& context) {
+  using Op = octet::BatchNorm;
+  return launcher(view, context, [shape = rows_of(view.in(Op::x))](const Call& call) {
+    const auto& attrs = call.attrs<BatchNormAttrs>();
+    batch_norm({.x = call.in(Op::x),
+                .weight = call.in(Op::weight),
+                .bias = call.in(Op::bias),
+                .mean = call.in(Op::mean),
+                .variance = call.in(Op::variance),
+                .y = call.out(Op::y),
+                .own = attrs.own,
+                .own_mean = call.result<float>(Op::own_mean),
+                .own_variance = call.result<float>(Op::own_variance),
+                .next_mean = call.out(Op::next_mean),
+                .next_variance = call.out(Op::next_variance),
+                .eps = static_cast<float>(attrs.eps),
+                .momentum = attrs.momentum,
+                .scratch = call.scratch<float>()},
+               shape, call.pool);
+  });
+}
+
+LaunchFn prepare_norm_grad(const NodeView& view, Context& context) {
+  using Op = BatchNormGrad;
+  return launcher(view, context, [shape = rows_of(view.in(Op::x))](const Call& call) {
+    batch_norm_backward({.dy = call.in(Op::dy),
+                         .x = call.in(Op::x),
+                         .own_mean = call.in(Op::own_mean),
+                         .own_variance = call.in(Op::own_variance),
+                         .weight = call.in(Op::weight),
+                         .dx = call.out(Op::dx),
+                         .dw = call.out(Op::dweight),
+                         .db = call.out(Op::dbias),
+                         .eps = static_cast<float>(call.attrs<BatchNormAttrs>().eps),
+                         .scratch = call.scratch<float>()},
+                        shape, call.pool);
+  });
+}
+
+// Own statistics are f32.
+bool norm_applies(const NodeView& view) {
+  using Op = octet::BatchNorm;
+  const auto is_f32 = [&](SlotId result) {
+    return !view.gives(result) || view.out_is(result, {Dtype::f32});
+  };
+  return all_f32_or_bf16(view) && is_f32(Op::own_mean) && is_f32(Op::own_variance);
+}
+
+const Binding kPictureBindings[] = {
+    {{OpCode::unfold, "lines", unfold_applies}, prepare_unfold},
+    {{OpCode::fold, "simd", all_f32_or_bf16}, prepare_fold},
+    {{OpCode::convolution, "pictures", convolution_applies, convolution_scratch},
+     prepare_convolution},
+    {{OpCode::batch_norm, "simd", norm_applies, norm_scratch<octet::BatchNorm>}, prepare_norm},
+    {{OpCode::batch_norm_grad, "simd", all_f32_or_bf16, norm_scratch<BatchNormGrad>},
+     prepare_norm_grad},
+};
+
+}  // namespace
+
+std::span<const Binding> picture_bindings() {
+  return kPictureBindings;
+}
+
+}  // namespace octet::cpu
