@@ -106,6 +106,8 @@ struct OptimConfig {
 
 // Low-rank adapters (passes/lora.h).
 struct LoraConfig : LoraOptions {
+  std::string adapter;                            // a folder of PEFT's to go on with; "": none
+  std::vector<std::string> save;                  // patterns of modules that are trained whole
   FrozenFormat base = FrozenFormat::as_computed;  // "auto"
   bool operator==(const LoraConfig&) const = default;
 };

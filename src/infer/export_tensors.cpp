@@ -202,7 +202,7 @@ ExportWeights::ExportWeights(const Files& files, const ModelSource& source)
   if (formats.quantized && formats.w == block_format(Dtype::e4m3, "128x128"))
     trained_blocks_ = source.run->recipe.block_scale;
   masters_ =
-      SafetensorsReader::open(files, join_path(parent_path(source.weights), "optim.safetensors"));
+      SafetensorsReader::open(files, join_path(parent_path(source.weights.path), "optim.safetensors"));
   open_frozen(files, source);
 }
 

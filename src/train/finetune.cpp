@@ -14,6 +14,7 @@
 #include "nn/model.h"
 #include "nn/shape.h"
 #include "text/tokenizer.h"
+#include "train/go_on.h"
 #include "train/row_data.h"
 #include "train/run_length.h"
 #include "train/run_setup.h"
@@ -103,6 +104,7 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
       fmt::arg("evaluated", model_def(spec.kind).writes_text ? ", eval_bytes: 4 MiB" : ""),
       fmt::arg("out", quoted(options.out.empty() ? "runs/finetune" : options.out)));
   LoadedConfig loaded = parse_config(text, kName, sets);
+  take_adapter(files, loaded);
   if (loaded.config.lora.rank > 0 && !is_set(loaded.source, "optim.lr")) {
     loaded.config.optim.lr = kAdapterLr;
     loaded.source["optim.lr"] = "derived";

@@ -19,6 +19,7 @@
 #include "io/model_files.h"
 #include "nn/head_parameters.h"
 #include "passes/precision/linear_groups.h"
+#include "passes/precision/policy.h"
 #include "text/tokenizer.h"
 
 namespace octet {
@@ -117,6 +118,47 @@ RecipeOptions recipe_options(const RunConfig& config) {
   return options;
 }
 
+namespace {
+
+// The parameters of the modules that lora.save names, behind those of a new head.
+void add_saved(const RunConfig& config, const ModelSpec& spec, std::vector<std::string>& head) {
+  const std::vector<ParameterSpec> parameters = model_parameters(spec);
+  for (const std::string& pattern : config.lora.save) {
+    bool matches = false;
+    for (const ParameterSpec& p : parameters) {
+      const std::string module = p.name.substr(0, p.name.rfind('.'));
+      if (!matches_pattern(pattern, module) &&
+          !matches_pattern(pattern, module.substr(module.rfind('.') + 1)))
+        continue;
+      matches = true;
+      if (spec.tied && p.name == parameters.front().name) {
+        throw Error(ErrorCode::invalid_argument,
+                    "lora.save: expected no embedding that the model ties to its head, got '{}'",
+                    pattern);
+      }
+      if (std::ranges::find(head, p.name) == head.end()) head.push_back(p.name);
+    }
+    if (matches) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "lora.save: expected patterns of the model's modules, got '{}', which matches none",
+                pattern);
+  }
+}
+
+// What an adapter that is trained whole has, no adapter has.
+void expect_apart(const LoraOptions& options, const ModelSpec& spec) {
+  if (options.head.empty()) return;
+  const Graph graph = build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
+  for (const LoraAdapter& adapter : lora_adapters(graph, options)) {
+    if (std::ranges::find(options.head, adapter.weight()) == options.head.end()) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "lora.save: expected modules that lora.targets does not name, got '{}'",
+                adapter.module);
+  }
+}
+
+}  // namespace
+
 LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec) {
   LoraOptions options = config.lora;
   if (options.rank > 0 && model_def(spec.kind).is_convolutional) {
@@ -125,6 +167,10 @@ LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec) {
   }
   if (options.rank > 0 && config.model.head != ModelHead::text)
     options.head = head_parameters(spec);
+  if (options.rank > 0 && !config.lora.save.empty()) {
+    add_saved(config, spec, options.head);
+    expect_apart(options, spec);
+  }
   return options;
 }
 

@@ -200,10 +200,14 @@ constexpr Need kNeeds[] = {
     {"lora.alpha", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
     {"lora.dropout", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
     {"lora.targets", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"lora.kind", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"lora.ranks", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"lora.save", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
     {"lora.base", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
-    {"train.label_smoothing", "a loss of classes or tokens",
+    {"train.label_smoothing", "a loss of classes or tokens, dpo or simpo",
      [](const Facts& f) {
-       return f.loss("classes") || f.loss("next_token") || f.loss("masked_token");
+       return f.loss("classes") || f.loss("next_token") || f.loss("masked_token") ||
+              f.loss("dpo") || f.loss("simpo");
      }},
     {"train.contrastive_temperature", "the loss contrastive",
      [](const Facts& f) { return f.loss("contrastive"); }},
