@@ -11,6 +11,7 @@
 #include "infer/export_tensors.h"
 #include "infer/export_tokenizer.h"
 #include "infer/tensors_beside.h"
+#include "io/modelopt_config.h"
 #include "nn/hf_config.h"
 
 namespace octet {
@@ -103,7 +104,9 @@ Json config_of(const Files& files, const ModelSource& source) {
   return json;
 }
 
-Json quantization_of(const Json& config, const ExportWeights& weights, ExportDtype dtype) {
+// `modelopt`: what a file beside config.json says of the weights, where there is one.
+Json quantization_of(const Json& config, const ExportWeights& weights, ExportDtype dtype,
+                     const std::optional<Json>& modelopt) {
   const std::string_view head = weights.model().head;
   const std::string module(head.substr(0, head.rfind('.')));
   switch (dtype) {
@@ -111,7 +114,7 @@ Json quantization_of(const Json& config, const ExportWeights& weights, ExportDty
       if (weights.compute().is_merged()) return nullptr;
       if (config.contains(kQuantization) && !config[kQuantization].is_null())
         return config[kQuantization];
-      return nullptr;
+      return modelopt.value_or(nullptr);
     case ExportDtype::fp8_block: {
       Json json = fp8_block_config({module});
       if (weights.keeps_powers()) json["scale_fmt"] = "ue8m0";
@@ -284,7 +287,8 @@ ExportResult export_model(Files& files, const ModelSource& source, const std::st
   }
   const ExportContent content{
       .tensors = export_tensors(weights, options.dtype),
-      .quantization = quantization_of(config_of(files, source), weights, options.dtype)};
+      .quantization = quantization_of(config_of(files, source), weights, options.dtype,
+                                      read_modelopt_config(files, source.folder))};
   take_export_folder(files, folder);
   return write_model_folder(files, source, folder, content, options);
 }

@@ -15,6 +15,7 @@
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/model_texts.h"
+#include "infer/trained_scales.h"
 #include "infer/weights.h"
 #include "io/model_files.h"
 #include "nn/head_parameters.h"
@@ -47,21 +48,6 @@ OptimPolicy optimizer_policy(const OptimConfig& optim) {
   policy.f32_below = optim.f32_below;
   policy.math = optim.math;
   return policy;
-}
-
-LinearOverride linear_override(const RecipeOverride& line) {
-  LinearOverride result{.pattern = line.pattern};
-  if (!line.recipe.empty()) result.formats = find_recipe(line.recipe).linears;
-  for (const auto& [role, format] : line.formats) {
-    if (role == kSumsRole) {
-      result.sums = enum_from_name<GemmSums>(format);
-      continue;
-    }
-    (role == "x"   ? result.x
-     : role == "w" ? result.w
-                   : result.dy) = operand_format_from_name(format, role == "dy");
-  }
-  return result;
 }
 
 LossScalePolicy loss_scale_policy(const RecipeConfig& recipe) {
@@ -112,9 +98,7 @@ RecipeOptions recipe_options(const RunConfig& config) {
   options.accumulation = recipe.accumulation;
   options.mx_rule = recipe.mx_scale == MxScale::floor ? ScaleRule::mx_floor : ScaleRule::power_ceil;
   options.gradient_rounding = recipe.gradient_rounding;
-  for (const RecipeOverride& line : config.recipe.overrides) {
-    options.overrides.push_back(linear_override(line));
-  }
+  options.overrides = linear_overrides(config.recipe);
   return options;
 }
 
