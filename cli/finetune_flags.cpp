@@ -31,6 +31,12 @@ bool sets_key(std::string_view set, std::string_view key) {
   return false;
 }
 
+std::vector<std::string> names_in(const ConfigRow& row) {
+  std::vector<std::string> names;
+  for (const std::string_view name : row.limits.names()) names.emplace_back(name);
+  return names;
+}
+
 void expect_file_or_model(const FinetuneFlags& flags, NeedsData needs) {
   const bool has_file = !flags.config.empty(), has_model = !flags.finetune.model.empty();
   const bool has_data = !flags.finetune.data.empty();
@@ -80,9 +86,11 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
   command.add_option("--recipe", finetune.recipe, "precision recipe; without it bf16")
       ->group(kGroup);
   for (KeyFlag& flag : flags.keys) {
+    const ConfigRow& row = *find_config_row(flag.key);
+    const bool is_number = row.limits.names == nullptr;
     command.add_option(flag.flag, flag.value, fmt::format("{} ({})", flag.help, flag.key))
-        ->type_name("N")
-        ->check(as_key(flag.key))
+        ->type_name(is_number ? "N" : "NAME")
+        ->check(is_number ? as_key(flag.key) : one_of(names_in(row)))
         ->group(kGroup);
   }
 }

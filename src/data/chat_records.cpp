@@ -56,12 +56,12 @@ class RecordReader {
 
  private:
   void refuse_other_training() const {
-    const auto refuse = [](const std::string& what) {
-      throw DataRefusal("expected conversations, got pairs of preferences (" + what +
-                        "), on which training is not supported");
+    const auto refuse = [](const std::string& what, const std::string& how) {
+      throw DataRefusal("expected conversations, got pairs of preferences (" + what + ")" + how);
     };
-    if (keys_.has("chosen") && keys_.has("rejected")) refuse("'chosen' and 'rejected'");
-    if (keys_.has("kto_tag")) refuse("'kto_tag'");
+    if (keys_.has("chosen") && keys_.has("rejected"))
+      refuse("'chosen' and 'rejected'", ": train.loss dpo, ipo, simpo or orpo trains on them");
+    if (keys_.has("kto_tag")) refuse("'kto_tag'", ", on which training is not supported");
   }
 
   void read_format() {

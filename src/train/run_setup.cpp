@@ -177,6 +177,7 @@ std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& s
     one.options = {.smoothing = config.train.label_smoothing,
                    .temperature = config.train.contrastive_temperature,
                    .beta = config.train.pairwise_beta,
+                   .gamma = config.train.simpo_gamma,
                    .negatives = n_negatives(config.data.fields)};
   return losses;
 }

@@ -211,7 +211,12 @@ constexpr Need kNeeds[] = {
      }},
     {"train.contrastive_temperature", "the loss contrastive",
      [](const Facts& f) { return f.loss("contrastive"); }},
-    {"train.pairwise_beta", "the loss pairwise", [](const Facts& f) { return f.loss("pairwise"); }},
+    {"train.pairwise_beta", "the losses dpo, ipo, simpo, orpo and pairwise",
+     [](const Facts& f) {
+       return f.loss("pairwise") || f.loss("dpo") || f.loss("ipo") || f.loss("simpo") ||
+              f.loss("orpo");
+     }},
+    {"train.simpo_gamma", "the loss simpo", [](const Facts& f) { return f.loss("simpo"); }},
     {"train.sample_every", "train.sample_prompts", samples},
     {"train.sample_tokens", "train.sample_prompts", samples},
     {"train.sample_temperature", "train.sample_prompts", samples},
