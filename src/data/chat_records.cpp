@@ -249,7 +249,7 @@ void bad_record(const std::string& reason, const std::string& detail) {
   throw BadRecord(reason, detail);
 }
 
-ChatRecord read_chat_record(std::string_view text, const ChatFields& fields) {
+OrderedJson parse_record(std::string_view text) {
   OrderedJson json;
   try {
     json = parse_ordered_json(text, "");
@@ -257,6 +257,11 @@ ChatRecord read_chat_record(std::string_view text, const ChatFields& fields) {
     bad_record("not JSON", json_detail(error));
   }
   if (!json.is_object()) bad_record("no object");
+  return json;
+}
+
+ChatRecord read_chat_record(std::string_view text, const ChatFields& fields) {
+  const OrderedJson json = parse_record(text);
   const bool is_tree = find_value(json, "answer_generation") != nullptr;
   if (is_tree && find_value(json, "tree") != nullptr) return read_answer_tree(json);
   return RecordReader(json, fields).read();

@@ -132,14 +132,7 @@ class PairReader {
 }  // namespace
 
 PreferenceRecord read_preference_record(std::string_view text, const ChatFields& fields) {
-  OrderedJson json;
-  try {
-    json = parse_ordered_json(text, "");
-  } catch (const Error& error) {
-    bad_record("not JSON", json_detail(error));
-  }
-  if (!json.is_object()) bad_record("no object");
-  return PairReader(std::move(json), fields).read();
+  return PairReader(parse_record(text), fields).read();
 }
 
 }  // namespace octet

@@ -13,6 +13,7 @@
 #include "data/documents.h"
 #include "data/json_values.h"
 #include "data/preference_records.h"
+#include "data/token_rows.h"
 #include "text/jinja/template.h"
 
 namespace octet {
@@ -208,14 +209,11 @@ void PreferenceRows::write_row(int64_t row, int64_t place, Batch& to) const {
   const int64_t begin = row == 0 ? 0 : ends_[static_cast<size_t>(row - 1)];
   const int64_t n = ends_[static_cast<size_t>(row)] - begin;
   CHECK(n <= to.seq);
-  const auto put = [&](const std::vector<int32_t>& from, std::vector<int32_t>& values,
-                       int32_t padding) {
-    const auto out = values.begin() + place * to.seq;
-    std::copy_n(from.begin() + begin, n, out);
-    std::fill(out + n, out + to.seq, padding);
+  const auto own = [&](const std::vector<int32_t>& all) {
+    return std::span(all).subspan(static_cast<size_t>(begin), static_cast<size_t>(n));
   };
-  put(tokens_, to.ints("tokens"), 0);
-  put(labels_, to.ints("labels"), kIgnoredLabel);
+  put_row(own(tokens_), 0, place, to.seq, to.ints("tokens"));
+  put_row(own(labels_), kIgnoredLabel, place, to.seq, to.ints("labels"));
   if (has_reference_)
     to.reals("reference_nll")[static_cast<size_t>(place)] = reference_[static_cast<size_t>(row)];
   to.lengths[static_cast<size_t>(place)] = n;

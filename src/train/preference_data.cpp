@@ -53,7 +53,10 @@ std::vector<float> row_sums(TrainEngine& engine, const RunConfig& config,
 }  // namespace
 
 Dataset open_preferences(const SpanRun& run, const RunInputs& inputs) {
-  const auto& [files, config, spec, log] = run;
+  const Files& files = run.files;
+  const RunConfig& config = run.config;
+  const ModelSpec& spec = run.spec;
+  const Log& log = run.log;
   const auto refuse = [](const char* key, const char* expected, const std::string& got) {
     throw Error(ErrorCode::invalid_argument, "{}: expected {} with pairs of answers, got {}", key,
                 expected, got);

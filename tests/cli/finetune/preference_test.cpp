@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "cli/finetune/small_model.h"
-#include "cli/program_run.h"
 #include "data/preference_rows.h"
 #include "unit/base/error_of.h"
 
@@ -15,7 +14,6 @@ namespace {
 using test::error_of;
 using test::Fixture;
 using test::ScratchFolder;
-using test::StopAfter;
 using test::Tuner;
 using testing::HasSubstr;
 
@@ -108,24 +106,9 @@ TEST(PreferenceRun, does_not_depend_on_how_its_rows_are_cut) {
 
 TEST(PreferenceRun, goes_on_bit_for_bit_with_the_stored_reference) {
   PairFixture f;
-  const std::vector<std::string> sets = pair_sets({"train.loss=dpo", "recipe=coat"});
-  f.options.out = f.folder / "whole";
-  Tuner whole(f.options, sets);
-  whole.trainer.run({StartMode::fresh, whole.loaded.source}, {});
-  f.options.out = f.folder / "parts";
-  StopAfter stop(3);
-  {
-    Tuner first(f.options, sets);
-    EXPECT_EQ(first.trainer.run({StartMode::fresh, first.loaded.source}, stop.hooks).step, 3);
-  }
-  const std::string reference = f.folder / "parts/reference.safetensors";
-  const auto stored = posix_files().read_bytes(reference);
-  Tuner second(f.options, sets);
-  second.trainer.run({StartMode::resume, second.loaded.source}, {});
-  EXPECT_EQ(posix_files().read_bytes(reference), stored);
-  EXPECT_EQ(test::metrics(f.folder / "parts"), test::metrics(f.folder / "whole"));
-  EXPECT_TRUE(posix_files().read_bytes(f.folder / "parts/ckpt/step-000006/model.safetensors") ==
-              posix_files().read_bytes(f.folder / "whole/ckpt/step-000006/model.safetensors"));
+  test::expect_parts_are_the_whole(f, pair_sets({"train.loss=dpo", "recipe=coat"}));
+  EXPECT_EQ(posix_files().read_bytes(f.folder / "parts/reference.safetensors"),
+            posix_files().read_bytes(f.folder / "whole/reference.safetensors"));
   for (const char* key : {"accuracy", "margin", "reward_chosen", "reward_rejected"})
     EXPECT_TRUE(test::metrics(f.folder / "whole").back().dump().find(key) != std::string::npos)
         << key;

@@ -67,24 +67,30 @@ std::map<std::string, TensorWeight> operands_of_a_step(Trainer& trainer) {
   return found;
 }
 
-void expect_export_of_operands(const std::string& recipe, size_t n_eight) {
-  SCOPED_TRACE(recipe);
-  const ScratchFolder folder;
-  const RunConfig config = test::tiny_config(
+RunConfig config_of(const ScratchFolder& folder, const std::string& recipe) {
+  return test::tiny_config(
       folder, {"model={kind: llama, hidden: 64, layers: 2, heads: 4, kv_heads: 2, ffn: 96, vocab: "
                "256, seq: 24}",
                recipe, "recipe.weight_copy=per_use", "train.steps=3", "train.save_every=3"});
+}
+
+void expect_export_of_operands(const std::string& recipe, size_t n_eight) {
+  SCOPED_TRACE(recipe);
+  const ScratchFolder folder;
+  const RunConfig config = config_of(folder, recipe);
+  const Dataset data = open_run_data(posix_files(), config, resolved(config.model));
   const cpu::Backend backend = cpu::make_backend(2, cpu::detect_isa());
-  ModelSpec vocabulary;
-  vocabulary.vocab = config.model.vocab;
-  const Dataset data = open_run_data(posix_files(), config, vocabulary);
-  Trainer trainer(config, data, {posix_files(), *backend.device, *backend.catalogue});
-  trainer.run(StartMode::fresh, {});
-  const auto operands = operands_of_a_step(trainer);  // of the weights that were saved
+  std::map<std::string, TensorWeight> operands;
+  {
+    Trainer trainer(config, data, {posix_files(), *backend.device, *backend.catalogue});
+    trainer.run(StartMode::fresh, {});
+    operands = operands_of_a_step(trainer);  // of the weights that were saved
+  }
   EXPECT_EQ(operands.size(), n_eight);
-  const ModelSource run = find_model_source(posix_files(), folder / "run");
-  export_model(posix_files(), run, folder / "out", {.dtype = ExportDtype::fp8_tensor});
-  const ModelFiles exported = ModelFiles::open(posix_files(), folder / "out");
+  const std::string out = folder / "out";
+  export_model(posix_files(), find_model_source(posix_files(), folder / "run"), out,
+               {.dtype = ExportDtype::fp8_tensor});
+  const ModelFiles exported = ModelFiles::open(posix_files(), out);
   size_t n_shared = 0;
   for (const auto& [name, operand] : operands) {
     EXPECT_EQ(exported.at(name).stored, SafeDtype::f8_e4m3) << name;
