@@ -31,9 +31,10 @@ void check_arguments(const Json& arguments, const std::string& where, const std:
     const auto known =
         std::ranges::find(expected, name, [](const auto& one) { return std::string(one.first); });
     if (known == std::end(expected)) {
-      if (!asks_nothing(value)) bad_key(where, key + "." + name, "no such key", value.dump());
+      if (!asks_nothing(value))
+        bad_key(where, fmt::format("{}.{}", key, name), "no such key", value.dump());
     } else if (value != known->second) {
-      bad_key(where, key + "." + name, known->second.dump(), value.dump());
+      bad_key(where, fmt::format("{}.{}", key, name), known->second.dump(), value.dump());
     }
   }
 }
@@ -46,9 +47,9 @@ void check_groups(const Json& groups, const std::string& where) {
     for (const auto& [key, value] : group.items()) {
       const bool has_arguments = key == "weights" || key == "input_activations";
       if (has_arguments && value.is_object()) {
-        check_arguments(value, where, prefix + "." + key);
+        check_arguments(value, where, fmt::format("{}.{}", prefix, key));
       } else if (key != "targets" && !asks_nothing(value)) {
-        bad_key(where, prefix + "." + key, "no such key", value.dump());
+        bad_key(where, fmt::format("{}.{}", prefix, key), "no such key", value.dump());
       }
     }
   }

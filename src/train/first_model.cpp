@@ -87,6 +87,7 @@ std::vector<float> output_norms(const WeightReader& base, const LoraAdapter& ada
     }
   }
   std::vector<float> norms;
+  norms.reserve(squares.size());
   for (const double square : squares) norms.push_back(static_cast<float>(std::sqrt(square)));
   return norms;
 }
