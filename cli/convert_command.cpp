@@ -6,24 +6,39 @@
 #include "base/named_enum.h"
 #include "cli/model_flags.h"
 #include "cli/model_folder.h"
+#include "infer/adapter_note.h"
 #include "infer/export.h"
 #include "infer/import_gguf.h"
 
 namespace octet {
 namespace {
 
+bool has_adapters(const Files& files, const ModelSource& source) {
+  return !source.weights.adapter.empty() ||
+         find_adapter_note(files, source.weights.path).has_value();
+}
+
 struct ConvertFlags {
-  std::string from, to, dtype;
+  std::string from, to, dtype, adapter;
   uint64_t max_shard = ExportOptions{}.max_shard;
-  bool strict = false, allow_nonfinite = false, adapter_only = false, fold_norms = false;
+  bool strict = false, allow_nonfinite = false, adapter_only = false, fold_norms = false,
+       merge = false;
 };
 
 ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
   if (is_gguf_name(flags.from) && !flags.adapter_only)
     return import_gguf(files, flags.from, flags.to, how);
-  ModelSource source =
-      find_model_source(files, model_path(files, flags.from), how.log, unknown_keys(flags.strict));
+  const ModelPaths paths = model_paths(files, flags.from, flags.adapter);
+  ModelSource source = find_model_source(files, paths.model, how.log, unknown_keys(flags.strict));
+  if (!paths.adapter.empty())
+    source = with_adapter(files, std::move(source), paths.adapter, how.log);
   if (flags.allow_nonfinite) source.nonfinite = how.nonfinite;
+  if (flags.merge && !has_adapters(files, source)) {
+    throw Error(ErrorCode::invalid_argument,
+                "--merge: expected a model with adapters (--adapter DIR, or a run with lora.rank), "
+                "got '{}'",
+                flags.from);
+  }
   if (flags.fold_norms) source = with_folded_norms(std::move(source));
   return flags.adapter_only ? export_adapter(files, source, flags.to, how.log)
                             : export_model(files, source, flags.to, how);
@@ -48,8 +63,10 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
                          "write a run, a model folder or a GGUF file as a Hugging Face model "
                          "folder");
   convert
-      ->add_option("from", flags->from,
-                   "a run, one of its checkpoints, a model folder, or a .gguf file")
+      ->add_option(
+          "from", flags->from,
+          "a run, one of its checkpoints, a model folder, an adapter's folder (PEFT), or a "
+          ".gguf file")
       ->required()
       ->type_name("RUN|DIR|FILE");
   convert->add_option("to", flags->to, "the folder to write: a name that is free")
@@ -70,6 +87,10 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
           "of a run with lora.rank its adapters alone, as PEFT stores them; without it they are "
           "merged into the weights")
       ->excludes(dtype);
+  add_adapter_flag(*convert, flags->adapter);
+  convert->add_flag("--merge", flags->merge,
+                    "write adapters merged into the weights, as without it; beside a model without "
+                    "adapters an error");
   convert->add_flag("--fold-norms", flags->fold_norms,
                     "of a folder of kind resnet: write convolutions that hold the batch norms "
                     "behind them");

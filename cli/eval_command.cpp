@@ -184,7 +184,7 @@ std::string checkpoint_of(Files& files, const std::string& model, const std::str
 void tell_step(const ModelSource& source, const Log& log) {
   const auto step = checkpoint_step(source);
   if (!step) return;
-  const std::string folder = parent_path(source.weights);
+  const std::string folder = parent_path(source.weights.path);
   const int64_t best = best_step_of(posix_files(), folder);
   log.info("[eval] {}: step {}{}", source.folder, *step,
            best > 0 && best != *step
@@ -234,6 +234,7 @@ void add_other_models(const EvalFlags& flags, bool are_texts, std::vector<ModelS
   const Log log = make_log(options);
   for (const std::string& model : flags.against) {
     EvalFlags other = flags;
+    other.adapter.clear();
     other.model = checkpoint_of(posix_files(), model, flags.step, log);
     const ModelSource source = open_model_source(other, log);
     expect_same_tokens(sources.front(), source);

@@ -5,8 +5,11 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "cli/model_folder.h"
 #include "cli/recipe_files.h"
+#include "config/table.h"
+#include "train/go_on.h"
 
 namespace octet {
 namespace {
@@ -26,6 +29,12 @@ bool sets_key(std::string_view set, std::string_view key) {
       return true;
   }
   return false;
+}
+
+std::vector<std::string> names_in(const ConfigRow& row) {
+  std::vector<std::string> names;
+  for (const std::string_view name : row.limits.names()) names.emplace_back(name);
+  return names;
 }
 
 void expect_file_or_model(const FinetuneFlags& flags, NeedsData needs) {
@@ -60,6 +69,10 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
                 "with an export, or org/name of the hub's local cache")
       ->type_name("DIR")
       ->group(kGroup);
+  command
+      .add_option("--adapter", flags.adapter,
+                  "an adapter's folder (PEFT) that training goes on with (lora.adapter)")
+      ->type_name("DIR");
   if (needs == NeedsData::yes) {
     command
         .add_option("--data", finetune.data,
@@ -73,9 +86,11 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
   command.add_option("--recipe", finetune.recipe, "precision recipe; without it bf16")
       ->group(kGroup);
   for (KeyFlag& flag : flags.keys) {
+    const ConfigRow& row = *find_config_row(flag.key);
+    const bool is_number = row.limits.names == nullptr;
     command.add_option(flag.flag, flag.value, fmt::format("{} ({})", flag.help, flag.key))
-        ->type_name("N")
-        ->check(as_key(flag.key))
+        ->type_name(is_number ? "N" : "NAME")
+        ->check(is_number ? as_key(flag.key) : one_of(names_in(row)))
         ->group(kGroup);
   }
 }
@@ -99,10 +114,18 @@ std::vector<std::string> sets_with_flags(const FinetuneFlags& flags,
 LoadedConfig configuration_of(const FinetuneFlags& flags, const std::vector<std::string>& sets,
                               NeedsData needs) {
   expect_file_or_model(flags, needs);
-  const std::vector<std::string> all = sets_with_flags(flags, sets);
-  if (!flags.config.empty()) return load_config(config_path(flags.config), all);
+  std::vector<std::string> all = sets_with_flags(flags, sets);
   FinetuneOptions finetune = flags.finetune;
-  finetune.model = model_folder(posix_files(), finetune.model);
+  const bool has_file = !flags.config.empty();
+  ModelPaths paths{.model = "", .adapter = flags.adapter};
+  if (!has_file) paths = model_paths(posix_files(), finetune.model, flags.adapter);
+  if (!paths.adapter.empty()) all.push_back("lora.adapter=" + Json(paths.adapter).dump());
+  if (has_file) {
+    LoadedConfig loaded = load_config(config_path(flags.config), all);
+    take_adapter(posix_files(), loaded);
+    return loaded;
+  }
+  finetune.model = model_folder(posix_files(), paths.model);
   return finetune_config(posix_files(), finetune, all);
 }
 

@@ -23,12 +23,15 @@ struct KeyFlag {
 struct FinetuneFlags {
   std::string config;        // a configuration file in place of the model
   FinetuneOptions finetune;  // its model is as it was typed until configuration_of()
+  std::string adapter;       // likewise; lora.adapter
   std::vector<KeyFlag> keys = {
       {"--lr", "optim.lr", "learning rate"},
       {"--epochs", "train.epochs", "passes over the data"},
       {"--batch", "train.batch", "rows of a step and device"},
       {"--seq", "model.seq", "tokens of a row"},
       {"--lora-rank", "lora.rank", "trains adapters of this rank; 0: all weights"},
+      {"--loss", "train.loss",
+       "what is minimized: dpo, ipo, simpo or orpo of chosen and rejected answers"},
   };
 };
 

@@ -23,9 +23,11 @@ std::unique_ptr<TextModel> GenerateSetup::make_model(TextModelOptions wanted,
 
 GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& options) {
   GenerateSetup setup;
+  const ModelPaths paths = model_paths(posix_files(), flags.model, flags.adapter);
   static_cast<GenerationSetup&>(setup) =
       setup_generation(posix_files(),
-                       {.model = model_path(posix_files(), flags.model),
+                       {.model = paths.model,
+                        .adapter = paths.adapter,
                         .tokenizer = flags.tokenizer,
                         .recipe = flags.recipe,
                         .weights = flags.weights,

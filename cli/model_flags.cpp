@@ -8,12 +8,20 @@ namespace octet {
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command
       .add_option("--model", flags.model,
-                  "a run, one of its checkpoints, a model folder, or org/name of the hub's local "
-                  "cache")
+                  "a run, one of its checkpoints, a model folder, an adapter's folder (PEFT) whose "
+                  "base is there, or org/name of the hub's local cache")
       ->required();
+  add_adapter_flag(command, flags.adapter);
   command.add_option("--tokenizer", flags.tokenizer,
                      "`bytes`, a tokenizer's file, or a model folder with one");
   add_strict_flag(command, flags.strict);
+}
+
+void add_adapter_flag(CLI::App& command, std::string& adapter) {
+  command
+      .add_option("--adapter", adapter,
+                  "an adapter's folder (PEFT: adapter_config.json) that is read with the model")
+      ->type_name("DIR");
 }
 
 void add_strict_flag(CLI::App& command, bool& strict) {
@@ -31,8 +39,11 @@ UnknownKeys unknown_keys(bool strict) {
 }
 
 ModelSource open_model_source(const ModelFlags& flags, const Log& log) {
-  const std::string path = model_path(posix_files(), flags.model);
-  ModelSource source = find_model_source(posix_files(), path, log, unknown_keys(flags.strict));
+  const ModelPaths paths = model_paths(posix_files(), flags.model, flags.adapter);
+  ModelSource source =
+      find_model_source(posix_files(), paths.model, log, unknown_keys(flags.strict));
+  if (!paths.adapter.empty())
+    source = with_adapter(posix_files(), std::move(source), paths.adapter, log);
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   return source;

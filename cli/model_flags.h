@@ -10,12 +10,13 @@
 namespace octet {
 
 struct ModelFlags {
-  std::string model, tokenizer;
+  std::string model, tokenizer, adapter;
   bool strict = false, allow_nonfinite = false;
 };
 
-// --model, --tokenizer and --strict.
+// --model, --adapter, --tokenizer and --strict.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
+void add_adapter_flag(CLI::App& command, std::string& adapter);
 void add_strict_flag(CLI::App& command, bool& strict);
 void add_nonfinite_flag(CLI::App& command, bool& allow_nonfinite);
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "infer/model_source.h"
+#include "infer/peft_adapter.h"
 
 namespace octet {
 namespace {
@@ -60,8 +62,8 @@ std::optional<std::string> hub_snapshot(const Files& files, const std::string& m
   if (!files.exists(ref)) return std::nullopt;
   const std::string commit = trimmed(files.read_text(ref));
   const std::string snapshot = join_path(folder, "snapshots/" + commit);
-  return is_name_part(commit) && has_config(files, snapshot) ? std::optional(snapshot)
-                                                             : std::nullopt;
+  const bool is_there = has_config(files, snapshot) || is_adapter_folder(files, snapshot);
+  return is_name_part(commit) && is_there ? std::optional(snapshot) : std::nullopt;
 }
 
 std::string model_path(const Files& files, const std::string& model) {
@@ -71,6 +73,29 @@ std::string model_path(const Files& files, const std::string& model) {
               "[model] '{}': expected a folder, or a model of the hub's local cache, got neither: "
               "`hf download {}` puts it there",
               model, model);
+}
+
+ModelPaths model_paths(const Files& files, const std::string& model, const std::string& adapter) {
+  ModelPaths paths{.model = model_path(files, model),
+                   .adapter = adapter.empty() ? "" : model_path(files, adapter)};
+  if (!paths.adapter.empty() || !is_adapter_folder(files, paths.model)) return paths;
+  const PeftConfig config = read_peft_config(files, paths.model);
+  const bool is_named = !config.base.empty();
+  if (is_named && !files.exists(config.base) && !config.revision.empty() &&
+      config.revision != "main") {
+    throw Error(ErrorCode::bad_data,
+                "[adapter] {}: 'revision': expected main, got {}: --model BASE --adapter {} names "
+                "the base",
+                paths.model, config.revision, model);
+  }
+  if (!is_named) {
+    throw Error(ErrorCode::bad_data,
+                "[adapter] {}: expected base_model_name_or_path, got none: --model BASE --adapter "
+                "{} names the base",
+                paths.model, model);
+  }
+  paths.adapter = std::exchange(paths.model, model_path(files, config.base));
+  return paths;
 }
 
 std::string model_folder(const Files& files, const std::string& model) {

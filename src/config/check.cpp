@@ -21,6 +21,13 @@
 namespace octet {
 namespace {
 
+std::optional<std::string> first_wrong_rank(const RunConfig& config) {
+  for (const std::string& text : config.lora.ranks) {
+    if (!lora_rank_from_text(text)) return text;
+  }
+  return std::nullopt;
+}
+
 constexpr int64_t kMaxTokens = int64_t{1} << 31;  // matrix libraries divide by zero beyond
 
 // A key's value, as a user writes it.
@@ -135,6 +142,30 @@ std::optional<int64_t> calibration_step(const std::string& calibrate) {
   return step && *step >= 0 ? std::optional<int64_t>(step) : std::nullopt;
 }
 
+void check_adapters(const LoadedConfig& loaded, const std::string& name) {
+  const RunConfig& config = loaded.config;
+  const LoraConfig& lora = config.lora;
+  const std::optional<std::string> wrong = first_wrong_rank(config);
+  check(loaded, name,
+        {{"lora.rank", "model.path", lora.rank == 0 || !config.model.path.empty(),
+          "a model that adapters are trained beside, model.path", "none"},
+         {"train.export", "lora.rank",
+          config.train.export_as != ExportAs::adapter || lora.rank > 0 || !lora.adapter.empty(),
+          "a model, as there are no adapters", text_of(config, "train.export")},
+         {"train.freeze", "lora.rank",
+          config.train.freeze.empty() || (lora.rank == 0 && lora.adapter.empty()),
+          "no patterns with lora.rank, beside whose adapters all weights stay as they are",
+          fmt::format("[{}]", fmt::join(config.train.freeze, ", "))},
+         {"lora.adapter", "model.path", lora.adapter.empty() || !config.model.path.empty(),
+          "a model that it belongs to, model.path", "none"},
+         {"lora.dropout", "lora.kind", lora.dropout == 0 || lora.kind != LoraKind::dora,
+          "0 with lora.kind dora", fmt::format("{:g}", lora.dropout)},
+         {"lora.ranks", "lora.ranks", !wrong, "PATTERN=RANK or PATTERN=RANK:ALPHA",
+          wrong.value_or("")},
+         {"lora.targets", "lora.rank", lora.rank == 0 || !lora.targets.empty(),
+          "patterns of linears", "none"}});
+}
+
 void check_written(const LoadedConfig& loaded, const std::string& name) {
   const RunConfig& config = loaded.config;
   for (const ConfigRow& row : config_rows()) {
@@ -180,17 +211,8 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
         "a template, auto or none", "nothing"},
        {"data.tokenizer", "data.tokenizer", !config.data.tokenizer.empty(), "`bytes` or a file",
         "nothing"},
-       {"lora.rank", "model.path", config.lora.rank == 0 || !config.model.path.empty(),
-        "a model that adapters are trained beside, model.path", "none"},
-       {"train.export", "lora.rank",
-        config.train.export_as != ExportAs::adapter || config.lora.rank > 0,
-        "a model, as there are no adapters", text_of(config, "train.export")},
-       {"train.freeze", "lora.rank", config.train.freeze.empty() || config.lora.rank == 0,
-        "no patterns with lora.rank, beside whose adapters all weights stay as they are",
-        fmt::format("[{}]", fmt::join(config.train.freeze, ", "))},
-       {"lora.targets", "lora.rank", config.lora.rank == 0 || !config.lora.targets.empty(),
-        "patterns of linears", "none"},
        {"out", "out", !config.out.empty(), "a folder", "nothing"}});
+  check_adapters(loaded, name);
 }
 
 void check_resolved(const LoadedConfig& loaded, const std::string& name) {

@@ -106,6 +106,8 @@ struct OptimConfig {
 
 // Low-rank adapters (passes/lora.h).
 struct LoraConfig : LoraOptions {
+  std::string adapter;                            // a folder of PEFT's to go on with; "": none
+  std::vector<std::string> save;                  // patterns of modules that are trained whole
   FrozenFormat base = FrozenFormat::as_computed;  // "auto"
   bool operator==(const LoraConfig&) const = default;
 };
@@ -127,7 +129,8 @@ struct TrainConfig {
   int64_t batch = 8, accumulate = 1;
   int64_t seed = 1;
   std::vector<WeightedLoss> loss;  // empty: the model's own; its options are the fields below
-  double label_smoothing = 0, contrastive_temperature = 0.05, pairwise_beta = 0.1;
+  double label_smoothing = 0, contrastive_temperature = 0.05, pairwise_beta = 0.1,
+         simpo_gamma = 0.5;
   std::vector<std::string> freeze;  // patterns of parameters
   int64_t eval_every = 100, eval_bytes = 131072, eval_rows = 0;
   std::vector<std::string> sample_prompts;

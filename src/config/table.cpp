@@ -255,8 +255,19 @@ constexpr ConfigRow kLoraRows[] = {
      "train adapters of this rank beside the linears of model.path, whose weights stay as they "
      "are; "
      "0: train all weights"},
+    {"lora.kind", same, OCTET_CHOICE(lora.kind), one_of(names_of<LoraKind>), "",
+     "lora; rslora: scaled by alpha / sqrt(rank); dora: magnitudes of the outputs, too"},
     {"lora.alpha", same, OCTET_FIELD(lora.alpha), above(0, 1e6), "",
      "adapters are scaled by alpha / rank"},
+    {"lora.ranks", same, OCTET_FIELD(lora.ranks), any(), "",
+     "of linears with another rank, `PATTERN=RANK` or `PATTERN=RANK:ALPHA`, as lora.targets names "
+     "them; the first that matches counts"},
+    {"lora.save", same, OCTET_FIELD(lora.save), any(), "",
+     "patterns of modules, by path or its last part, that are trained whole beside the adapters "
+     "(PEFT's modules_to_save)"},
+    {"lora.adapter", same, OCTET_FIELD(lora.adapter), any(), "",
+     "a folder of PEFT's, beside model.path, whose adapters training goes on with (--adapter); it "
+     "says what the other keys of lora are, but dropout and base"},
     {"lora.targets", same, OCTET_FIELD(lora.targets), any(), "",
      "patterns of the layers' linears that have adapters, by module or its last part "
      "(`*.self_attn.*`, `q_proj`); `*`: all"},

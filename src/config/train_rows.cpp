@@ -26,11 +26,14 @@ constexpr ConfigRow kTrainRows[] = {
      "auto: the model's own"},
     {"train.label_smoothing", same, OCTET_FIELD(train.label_smoothing), below_one(), "",
      "losses of classes and of tokens: the share of a label that all classes, or tokens, have "
-     "alike"},
+     "alike; dpo, simpo: of pairs that are taken the other way round"},
     {"train.contrastive_temperature", same, OCTET_FIELD(train.contrastive_temperature),
      within(1e-3, 1e3), "", "contrastive: what cosines are divided by"},
     {"train.pairwise_beta", same, OCTET_FIELD(train.pairwise_beta), within(1e-4, 1e3), "",
-     "pairwise: how strongly the model is held near the reference"},
+     "dpo, ipo, pairwise: how strongly the model is held near the reference; simpo: what rewards "
+     "are multiplied by; orpo: the weight of the odds ratio"},
+    {"train.simpo_gamma", same, OCTET_FIELD(train.simpo_gamma), within(0, 1e3), "",
+     "simpo: by how much the chosen answer's reward is to be above the other's"},
     {"train.freeze", same, OCTET_FIELD(train.freeze), any(), "",
      "patterns of parameters that stay as they are, by their names (`*embed_tokens*`, "
      "`model.layers.0.*`): no gradient, no optimizer states; a tied embedding is the head too"},

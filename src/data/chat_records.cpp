@@ -56,12 +56,12 @@ class RecordReader {
 
  private:
   void refuse_other_training() const {
-    const auto refuse = [](const std::string& what) {
-      throw DataRefusal("expected conversations, got pairs of preferences (" + what +
-                        "), on which training is not supported");
+    const auto refuse = [](const std::string& what, const std::string& how) {
+      throw DataRefusal("expected conversations, got pairs of preferences (" + what + ")" + how);
     };
-    if (keys_.has("chosen") && keys_.has("rejected")) refuse("'chosen' and 'rejected'");
-    if (keys_.has("kto_tag")) refuse("'kto_tag'");
+    if (keys_.has("chosen") && keys_.has("rejected"))
+      refuse("'chosen' and 'rejected'", ": train.loss dpo, ipo, simpo or orpo trains on them");
+    if (keys_.has("kto_tag")) refuse("'kto_tag'", ", on which training is not supported");
   }
 
   void read_format() {
@@ -249,7 +249,7 @@ void bad_record(const std::string& reason, const std::string& detail) {
   throw BadRecord(reason, detail);
 }
 
-ChatRecord read_chat_record(std::string_view text, const ChatFields& fields) {
+OrderedJson parse_record(std::string_view text) {
   OrderedJson json;
   try {
     json = parse_ordered_json(text, "");
@@ -257,6 +257,11 @@ ChatRecord read_chat_record(std::string_view text, const ChatFields& fields) {
     bad_record("not JSON", json_detail(error));
   }
   if (!json.is_object()) bad_record("no object");
+  return json;
+}
+
+ChatRecord read_chat_record(std::string_view text, const ChatFields& fields) {
+  const OrderedJson json = parse_record(text);
   const bool is_tree = find_value(json, "answer_generation") != nullptr;
   if (is_tree && find_value(json, "tree") != nullptr) return read_answer_tree(json);
   return RecordReader(json, fields).read();

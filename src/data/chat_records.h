@@ -73,6 +73,9 @@ class DataRefusal : public Error {
   explicit DataRefusal(const std::string& what) : Error(ErrorCode::bad_data, what) {}
 };
 
+// The object of a record. Throws BadRecord for a text that is none.
+OrderedJson parse_record(std::string_view text);
+
 // Throws BadRecord, "message without a role", for what is no record, and DataRefusal for pairs of
 // preferences.
 ChatRecord read_chat_record(std::string_view json, const ChatFields& fields);

@@ -28,6 +28,8 @@ namespace octet {
 // that as they come. A single document is cut all the same.
 enum class HoldOut : uint8_t { tokens, documents };
 
+class PreferenceRows;
+
 struct DatasetOptions {
   std::vector<std::string> train = {};
   std::vector<std::string> val = {};  // empty: the end of train is held out
@@ -46,6 +48,9 @@ struct Dataset {
   TokenStream train, val;
   // Where there are samples of other arrays, there is no text; no val_rows: nothing to evaluate.
   std::shared_ptr<const RowSource> train_rows = {}, val_rows = {};
+  // Of pairs of answers that a reference model judges (data/preference_rows.h): those whose numbers
+  // a run sets before it reads them, of which the rows above are parts.
+  std::vector<std::shared_ptr<PreferenceRows>> references = {};
   std::vector<std::string> label_names = {};  // of samples with names of classes, by number
   int64_t n_sources = 0;
   int64_t n_skipped = 0;  // files of folders that are not readable text

@@ -62,14 +62,12 @@ class TokenRowSource : public RowSource {
     const int64_t begin = row == 0 ? 0 : rows_.ends[static_cast<size_t>(row - 1)];
     const int64_t n = rows_.ends[static_cast<size_t>(row)] - begin;
     CHECK(n <= to.seq);
-    const auto put = [&](const std::vector<int32_t>& from, std::vector<int32_t>& values,
-                         int32_t padding) {
-      const auto out = values.begin() + place * to.seq;
-      std::copy_n(from.begin() + begin, n, out);
-      std::fill(out + n, out + to.seq, padding);
+    const auto own = [&](const std::vector<int32_t>& all) {
+      return std::span(all).subspan(static_cast<size_t>(begin), static_cast<size_t>(n));
     };
-    put(rows_.tokens, to.ints("tokens"), options_.padding);
-    if (options_.token_types) put(rows_.types, to.ints(options_.token_types->name), 0);
+    put_row(own(rows_.tokens), options_.padding, place, to.seq, to.ints("tokens"));
+    if (options_.token_types)
+      put_row(own(rows_.types), 0, place, to.seq, to.ints(options_.token_types->name));
     for (const HostTensor& column : rows_.of_rows) {
       const int64_t n_inner = column.spec.n_inner();
       const auto copy = [&](const auto& values, auto& out) {
@@ -92,6 +90,13 @@ class TokenRowSource : public RowSource {
 };
 
 }  // namespace
+
+void put_row(std::span<const int32_t> tokens, int32_t padding, int64_t row, int64_t seq,
+             std::vector<int32_t>& to) {
+  const auto out = to.begin() + row * seq;
+  std::ranges::copy(tokens, out);
+  std::fill(out + std::ssize(tokens), out + seq, padding);
+}
 
 void TokenRows::add_row(std::span<const int32_t> row_tokens, std::span<const int32_t> row_types) {
   tokens.insert(tokens.end(), row_tokens.begin(), row_tokens.end());

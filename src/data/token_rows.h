@@ -29,6 +29,10 @@ struct TokenRows {
   void add_row(std::span<const int32_t> row_tokens, std::span<const int32_t> row_types);
 };
 
+// Writes tokens into a row of a batch of `seq` tokens a row, and padding behind them.
+void put_row(std::span<const int32_t> tokens, int32_t padding, int64_t row, int64_t seq,
+             std::vector<int32_t>& to);
+
 // Throws Error{bad_data} without a whole sample. CHECKs that everything has the number of rows.
 std::shared_ptr<const RowSource> token_rows(TokenRows rows, const TokenRowsOptions& options);
 

@@ -11,21 +11,22 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kMaxRank = 1 << 16;
 constexpr size_t kNotePiece = size_t{4} << 20;
 
 }  // namespace
 
 std::string adapter_note_text(const AdapterNote& note) {
-  const Json json = {{"base", note.base},
-                     {"base_hash", note.base_hash},
-                     {"rank", note.lora.rank},
-                     {"alpha", note.lora.alpha},
-                     {"dropout", note.lora.dropout},
-                     {"targets", note.lora.targets},
-                     {"head", note.lora.head},
-                     {"frozen", enum_name(note.frozen)},
-                     {"compute", dtype_name(note.compute)}};
+  Json json = {{"base", note.base},
+               {"base_hash", note.base_hash},
+               {"rank", note.lora.rank},
+               {"alpha", note.lora.alpha},
+               {"dropout", note.lora.dropout},
+               {"targets", note.lora.targets},
+               {"head", note.lora.head},
+               {"frozen", enum_name(note.frozen)},
+               {"compute", dtype_name(note.compute)}};
+  if (note.lora.kind != LoraKind::lora) json["kind"] = enum_name(note.lora.kind);
+  if (!note.lora.ranks.empty()) json["ranks"] = note.lora.ranks;
   return json.dump();
 }
 
@@ -43,6 +44,10 @@ AdapterNote parse_adapter_note(const std::string& text, const std::string& where
     note.lora.dropout = json.at("dropout").get<double>();
     note.lora.targets = json.at("targets").get<std::vector<std::string>>();
     if (json.contains("head")) note.lora.head = json.at("head").get<std::vector<std::string>>();
+    if (json.contains("ranks")) note.lora.ranks = json.at("ranks").get<std::vector<std::string>>();
+    const auto kind = enum_from_name<LoraKind>(json.value("kind", std::string("lora")));
+    if (!kind) fail("a kind that is not known");
+    note.lora.kind = *kind;
     const auto frozen = enum_from_name<FrozenFormat>(json.at("frozen").get<std::string>());
     const auto compute = dtype_from_name(json.at("compute").get<std::string>());
     if (!frozen || !compute) fail("a format that is not known");
@@ -52,7 +57,7 @@ AdapterNote parse_adapter_note(const std::string& text, const std::string& where
     fail(error.what());
   }
   if (note.base.ends_with(".safetensors")) fail("a base that is no folder");  // nor adapters again
-  if (!is_high_precision(note.compute) || note.lora.rank < 1 || note.lora.rank > kMaxRank ||
+  if (!is_high_precision(note.compute) || note.lora.rank < 1 || note.lora.rank > kMaxLoraRank ||
       !std::isfinite(note.lora.alpha)) {
     fail("a rank, an alpha or a type that no run has");
   }

@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/named_enum.h"
-#include "infer/adapter_note.h"
 #include "infer/export_tensors.h"
 #include "infer/export_tokenizer.h"
 #include "infer/tensors_beside.h"
+#include "io/modelopt_config.h"
 #include "nn/hf_config.h"
 
 namespace octet {
@@ -104,12 +104,17 @@ Json config_of(const Files& files, const ModelSource& source) {
   return json;
 }
 
-Json quantization_of(const Json& config, const ExportWeights& weights, ExportDtype dtype) {
+// `modelopt`: what a file beside config.json says of the weights, where there is one.
+Json quantization_of(const Json& config, const ExportWeights& weights, ExportDtype dtype,
+                     const std::optional<Json>& modelopt) {
   const std::string_view head = weights.model().head;
   const std::string module(head.substr(0, head.rfind('.')));
   switch (dtype) {
     case ExportDtype::as_stored:
-      return config.contains(kQuantization) ? config[kQuantization] : Json();
+      if (weights.compute().is_merged()) return nullptr;
+      if (config.contains(kQuantization) && !config[kQuantization].is_null())
+        return config[kQuantization];
+      return modelopt.value_or(nullptr);
     case ExportDtype::fp8_block: {
       Json json = fp8_block_config({module});
       if (weights.keeps_powers()) json["scale_fmt"] = "ue8m0";
@@ -282,119 +287,10 @@ ExportResult export_model(Files& files, const ModelSource& source, const std::st
   }
   const ExportContent content{
       .tensors = export_tensors(weights, options.dtype),
-      .quantization = quantization_of(config_of(files, source), weights, options.dtype)};
+      .quantization = quantization_of(config_of(files, source), weights, options.dtype,
+                                      read_modelopt_config(files, source.folder))};
   take_export_folder(files, folder);
   return write_model_folder(files, source, folder, content, options);
-}
-
-namespace {
-
-constexpr std::string_view kPrefix = "base_model.model.";
-constexpr uint64_t kAdapterPiece = uint64_t{4} << 20;
-
-std::string last_part(const std::string& module) {
-  return module.substr(module.rfind('.') + 1);
-}
-
-std::vector<LoraAdapter> adapters_of(const ModelSpec& spec, const LoraOptions& options) {
-  const auto size = BatchSize{.batch = 1, .seq = 1};
-  return lora_adapters(build_model(spec, size, ModelOutputs::outputs).graph, options);
-}
-
-// A module by the name that it has in the class of transformers 5 that a folder's config.json
-// names: an encoder without a head stands alone.
-std::string module_of_class(const ModelSpec& spec, const std::string& module) {
-  const ModelDef& def = model_def(spec.kind);
-  const ModelHead head = def.heads.empty() ? ModelHead::text : head_of(spec).head;
-  const bool stands_alone = head == ModelHead::features || head == ModelHead::embeddings;
-  const std::string name = def.module_name != nullptr ? def.module_name(module) : module;
-  return stands_alone && name.starts_with(def.prefix) ? name.substr(def.prefix.size()) : name;
-}
-
-// PEFT takes the last part of a module's name for all modules that end so; those of encoders end as
-// linears outside of the layers do.
-Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapters) {
-  std::map<std::string, int64_t> n_linears, n_adapted;
-  for (const LoraAdapter& linear : adapters_of(spec, {.rank = 1, .targets = {"*"}}))
-    ++n_linears[last_part(linear.module)];
-  for (const LoraAdapter& adapter : adapters) ++n_adapted[last_part(adapter.module)];
-  std::set<std::string> names;
-  for (const LoraAdapter& adapter : adapters) {
-    const std::string part = last_part(adapter.module);
-    const bool is_whole = model_def(spec.kind).writes_text && n_adapted[part] == n_linears[part];
-    names.insert(is_whole ? part : module_of_class(spec, adapter.module));
-  }
-  return Json(names);
-}
-
-// The modules of a head, which PEFT takes from the adapter's file.
-Json modules_of(const std::vector<std::string>& parameters) {
-  std::set<std::string> modules;
-  for (const std::string& name : parameters) modules.insert(name.substr(0, name.rfind('.')));
-  return Json(modules);
-}
-
-Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
-  const std::vector<LoraAdapter> adapters = adapters_of(spec, note.lora);
-  const bool is_conv = std::ranges::any_of(adapters, [](const LoraAdapter& one) {
-    return !one.out_in;  // transformers' Conv1D
-  });
-  return {{"peft_type", "LORA"},
-          {"task_type", model_def(spec.kind).writes_text ? Json("CAUSAL_LM") : Json()},
-          {"base_model_name_or_path", note.base},
-          {"r", note.lora.rank},
-          {"lora_alpha", note.lora.alpha},
-          {"lora_dropout", note.lora.dropout},
-          {"target_modules", target_modules(spec, adapters)},
-          {"bias", "none"},
-          {"fan_in_fan_out", is_conv},
-          {"init_lora_weights", true},
-          {"inference_mode", true},
-          {"modules_to_save", note.lora.head.empty() ? Json() : modules_of(note.lora.head)}};
-}
-
-TensorSource source_of(const SafetensorsReader& reader, const StoredTensor& tensor,
-                       const ModelSpec& spec) {
-  TensorDecl decl = tensor;
-  decl.name = std::string(kPrefix) + module_of_class(spec, tensor.name);
-  return {decl, [&reader, &tensor](const ByteSink& sink) {
-            std::vector<std::byte> bytes;
-            for (uint64_t first = 0; first < tensor.n_bytes(); first += kAdapterPiece) {
-              bytes.resize(std::min(kAdapterPiece, tensor.n_bytes() - first));
-              reader.read(tensor, bytes, first);
-              sink(bytes);
-            }
-          }};
-}
-
-}  // namespace
-
-ExportResult export_adapter(Files& files, const ModelSource& source, const std::string& folder,
-                            const Log& log) {
-  const auto note = find_adapter_note(files, source.weights);
-  if (!note) {
-    throw Error(ErrorCode::invalid_argument,
-                "[convert] '{}': expected a run that trained adapters (lora.rank), got {}",
-                source.folder, source.run ? "one that trained all weights" : "a model's folder");
-  }
-  const auto reader = SafetensorsReader::open(files, source.weights);
-  std::vector<TensorSource> tensors;
-  ExportResult result{.n_shards = 1};
-  for (const StoredTensor& tensor : reader.tensors()) {
-    tensors.push_back(source_of(reader, tensor, source.spec));
-    ++result.n_tensors;
-    result.n_bytes += static_cast<int64_t>(tensor.n_bytes());
-  }
-  const Json config = adapter_config(source.spec, *note);
-  if (model_def(source.spec.kind).module_name != nullptr)
-    log.info("modules have their names of transformers 5, not those of 4 that files have");
-  take_export_folder(files, folder);
-  write_atomically(files, join_path(folder, "adapter_model.safetensors"), [&](FileWriter& out) {
-    write_safetensors(out, tensors, {{"format", "pt"}});
-  });
-  copy_companions(files, source, folder, log);
-  write_atomically(files, join_path(folder, "adapter_config.json"), config.dump(2) + "\n");
-  return result;
 }
 
 }  // namespace octet

@@ -8,8 +8,9 @@
 //   fp8_block   linears of the decoder layers in E4M3, a scale for each block of 128 x 128, blocks
 //   at
 //               the edges as if padded with zeros: quant_method fp8. All else as bf16
-//   fp8_tensor  the same with one scale for each, a BF16 number: compressed-tensors,
-//   float-quantized
+//   fp8_tensor  the same with one scale for each: compressed-tensors, float-quantized. Of a run
+//               whose GEMMs read weights so, their bytes and scales (infer/trained_scales.h); else
+//               a BF16 number
 //   hif8        the same in HiFloat8 codes (U8), scale = amax / 15 in f32: quant_method octet
 //               (docs/formats/quantized.md), which no other program reads
 // Of E4M3 scale = amax / 448, a multiplier; blocks of zeros have scale 1. Weights that are so

@@ -31,6 +31,7 @@ std::optional<std::string> tokenizer_folder(const Files& files, const ModelSourc
 // Where a model's own files may lie, the first first.
 std::vector<std::string> folders_of(const Files& files, const ModelSource& source) {
   std::vector<std::string> folders = {source.folder};
+  if (!source.weights.adapter.empty()) folders.insert(folders.begin(), source.weights.adapter);
   if (source.run && !source.run->model.path.empty()) folders.push_back(source.run->model.path);
   if (const auto folder = tokenizer_folder(files, source)) folders.push_back(*folder);
   std::vector<std::string> distinct;
@@ -131,7 +132,8 @@ void copy_companions(Files& files, const ModelSource& source, const std::string&
     }
   }
   const auto own = tokenizer_folder(files, source);
-  const bool is_any = !source.run || source.tokenizer.empty();
+  const bool is_any = source.tokenizer.empty() ||
+                      (!source.run && (source.weights.adapter.empty() || own == source.folder));
   for (const std::string& from : folders_of(files, source)) {
     for (const char* name : kCompanions) copy(join_path(from, name), name);
     if (is_any || from == own) {

@@ -1,6 +1,7 @@
 #include "infer/export_tensors.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -10,6 +11,7 @@
 #include "infer/convolution_weights.h"
 #include "infer/matrix_quantizer.h"
 #include "infer/stored_weights.h"
+#include "infer/trained_scales.h"
 #include "ir/fixed_scale.h"
 #include "ir/states.h"
 #include "math/master.h"
@@ -96,10 +98,13 @@ TensorSource real_source(const ExportWeights& weights, const ParameterSpec& para
           }};
 }
 
-Quantizer quantizer_of(const ExportWeights& weights, ExportDtype dtype) {
+// `is_trained_so`: the run's GEMMs read what is written.
+Quantizer quantizer_of(const ExportWeights& weights, ExportDtype dtype, bool is_trained_so) {
   if (dtype == ExportDtype::hif8)
     return linear_quantizer(Dtype::hif8, {.kind = Granularity::Kind::tensor});
-  if (dtype == ExportDtype::fp8_tensor) return {.scale_type = Dtype::bf16};
+  if (dtype == ExportDtype::fp8_tensor && !is_trained_so) return {.scale_type = Dtype::bf16};
+  if (dtype == ExportDtype::fp8_tensor)
+    return linear_quantizer(Dtype::e4m3, {.kind = Granularity::Kind::tensor});
   const bool is_power = weights.block_scale() == BlockScale::power;
   return {.granularity = {.kind = Granularity::Kind::block, .size = kBlock},
           .rule = is_power ? ScaleRule::power_ceil : ScaleRule::linear};
@@ -110,10 +115,11 @@ class QuantizedParameter : public MatrixQuantizer {
  public:
   QuantizedParameter(const ExportWeights& weights, const ParameterSpec& parameter,
                      ExportDtype dtype)
-      : MatrixQuantizer(quantizer_of(weights, dtype), {parameter.shape[0], parameter.shape[1]}),
+      : MatrixQuantizer(quantizer_of(weights, dtype, is_trained_as(weights, parameter, dtype)),
+                        {parameter.shape[0], parameter.shape[1]}),
         weights_(weights),
         parameter_(parameter),
-        is_trained_so_(dtype == ExportDtype::fp8_block && weights.trained_blocks()) {}
+        is_trained_so_(is_trained_as(weights, parameter, dtype)) {}
 
   void emit_scales(const ByteSink& sink) {
     measure_once();
@@ -139,10 +145,39 @@ class QuantizedParameter : public MatrixQuantizer {
     weights_.read_master(parameter_, first, out);
   }
 
+  // As the run's forward GEMMs read it.
+  static bool is_trained_as(const ExportWeights& weights, const ParameterSpec& parameter,
+                            ExportDtype dtype) {
+    if (dtype == ExportDtype::fp8_tensor) return !weights.trained_sharers(parameter.name).empty();
+    return dtype == ExportDtype::fp8_block && weights.trained_blocks();
+  }
+
+  // The scale of the largest magnitude among the linears that share it.
+  void take_shared_scale() {
+    float amax = 0;
+    std::vector<float> values;
+    const std::vector<std::string>& sharers = weights_.trained_sharers(parameter_.name);
+    for (const ParameterSpec& one : weights_.parameters()) {
+      if (std::ranges::find(sharers, one.name) == sharers.end()) continue;
+      in_parts(n_elems(one.shape), kExportPiece, [&](int64_t first, int64_t n) {
+        values.resize(static_cast<size_t>(n));
+        weights_.compute().read(one.name, first, values);
+        for (const float value : values) amax = std::max(amax, std::abs(value));
+      });
+    }
+    MatrixQuantizer largest(quantizer(), {1, 1});
+    if (largest.measure([&](int64_t, std::span<float> out) { out[0] = amax; }))
+      set_scales(largest.scales());
+  }
+
   void measure_once() {
-    const bool is_measured = !scales().empty();
-    if (is_measured || measure([&](int64_t first, std::span<float> out) { read(first, out); }))
+    if (!scales().empty()) return;
+    if (measure([&](int64_t first, std::span<float> out) { read(first, out); })) {
+      if (is_trained_so_ && weights_.trained_sharers(parameter_.name).size() > 1 &&
+          grid() == MatrixShape{1, 1})
+        take_shared_scale();
       return;
+    }
     throw Error(ErrorCode::bad_data, "[convert] '{}': expected finite weights, got NaN or Inf",
                 parameter_.name);
   }
@@ -201,9 +236,16 @@ ExportWeights::ExportWeights(const Files& files, const ModelSource& source)
   const LinearFormats& formats = find_recipe(source.run->recipe.base).linears;
   if (formats.quantized && formats.w == block_format(Dtype::e4m3, "128x128"))
     trained_blocks_ = source.run->recipe.block_scale;
-  masters_ =
-      SafetensorsReader::open(files, join_path(parent_path(source.weights), "optim.safetensors"));
+  if (!compute_.is_merged()) trained_sharers_ = octet::trained_sharers(*source.run, source.spec);
+  masters_ = SafetensorsReader::open(
+      files, join_path(parent_path(source.weights.path), "optim.safetensors"));
   open_frozen(files, source);
+}
+
+const std::vector<std::string>& ExportWeights::trained_sharers(const std::string& parameter) const {
+  static const std::vector<std::string> kNone;
+  const auto found = trained_sharers_.find(parameter);
+  return found == trained_sharers_.end() ? kNone : found->second;
 }
 
 void ExportWeights::open_frozen(const Files& files, const ModelSource& source) {

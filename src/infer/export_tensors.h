@@ -1,7 +1,9 @@
 // The tensors of an export, and where their bytes come from.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "infer/export.h"
@@ -25,6 +27,9 @@ class ExportWeights {
   // The scales of a run whose forward GEMMs read the weights in E4M3 blocks of 128 x 128, made of
   // the weights that it computes with: an export in such blocks has their bytes.
   const std::optional<BlockScale>& trained_blocks() const { return trained_blocks_; }
+  // Of a weight that the run's forward GEMMs read in E4M3 with one scale, those of which it is made
+  // (infer/trained_scales.h); empty of others.
+  const std::vector<std::string>& trained_sharers(const std::string& parameter) const;
   // Of blocks that are encoded anew: as trained, else as the folder's are.
   BlockScale block_scale() const { return trained_blocks_.value_or(stored_blocks_); }
   // Whether those that are copied and those that are encoded anew are powers of two.
@@ -48,6 +53,7 @@ class ExportWeights {
   WeightReader compute_;
   std::optional<SafetensorsReader> masters_;
   std::optional<BlockScale> trained_blocks_;
+  std::map<std::string, std::vector<std::string>> trained_sharers_;
   BlockScale stored_blocks_ = BlockScale::max;  // as config.json says
   std::vector<std::string> freeze_;             // patterns
   std::optional<WeightReader> frozen_;          // what they began as

@@ -27,6 +27,8 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
   GenerationSetup setup;
   ModelSource& source = setup.source =
       find_model_source(files, request.model, log, request.unknown_keys);
+  if (!request.adapter.empty())
+    source = with_adapter(files, std::move(source), request.adapter, log);
   const ModelDef& def = model_def(source.spec.kind);
   if (!request.about_sources) {
     if (def.translates) expect_text(source.spec);  // encoders give vectors (octet serve)

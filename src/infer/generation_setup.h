@@ -15,6 +15,7 @@ namespace octet {
 
 struct GenerationRequest {
   std::string model;           // as find_model_source takes it
+  std::string adapter = {};    // PEFT's folder beside a model's; empty: none
   std::string tokenizer = {};  // "bytes" or a path; empty: the model's own
   std::string recipe = {};     // empty: the run's if it has no 8-bit operands, else bf16
   FrozenFormat weights = FrozenFormat::as_computed;

@@ -1,16 +1,19 @@
 #include "infer/merged_weights.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "formats/arrays.h"
 #include "formats/codec.h"
+#include "infer/model_spec.h"
 #include "infer/stored_weights.h"
 
 namespace octet {
 namespace {
 
 constexpr size_t kMaxRecent = 16;
+constexpr int64_t kGainPiece = 1 << 16;  // elements
 
 Graph forward_graph(const ModelSpec& spec) {
   return build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
@@ -22,6 +25,12 @@ void round_to(Dtype dtype, std::span<float> values) {
     for (float& value : values)
       value = decode<D>(encode<D>(value, Rounding::rne, {.saturate = false}));
   });
+}
+
+// The base that a folder of PEFT's is read beside, with the head that it ties.
+ModelSpec tied_spec(const Files& files, const std::string& base, ModelSpec spec) {
+  spec.tied = read_folder_spec(files, base).tied;
+  return spec;
 }
 
 }  // namespace
@@ -38,9 +47,11 @@ std::set<std::string> frozen_matrices(const ModelSpec& spec) {
 MergedWeights::MergedWeights(const Files& files, const AdapterNote& note,
                              const std::string& adapters, const ModelSpec& spec,
                              NonfiniteWeights nonfinite)
-    : note_(note),
+    : compute_(note.compute),
+      frozen_format_(note.frozen),
       base_(files, note.base, spec, nonfinite,
-            note.lora.head.empty() ? HeadWeights::all_stored : HeadWeights::may_be_new),
+            note.lora.head.empty() || model_def(spec.kind).heads.empty() ? HeadWeights::all_stored
+                                                                         : HeadWeights::may_be_new),
       adapters_(ModelFiles::open(files, adapters)) {
   if (weights_hash(base_, spec, note.lora.head) != note.base_hash) {
     throw Error(ErrorCode::bad_data,
@@ -50,21 +61,53 @@ MergedWeights::MergedWeights(const Files& files, const AdapterNote& note,
   }
   if (is_quantized(note.frozen)) frozen_ = frozen_matrices(spec);
   for (LoraAdapter& adapter : lora_adapters(forward_graph(spec), note.lora)) {
-    factor(adapter.a(), {note.lora.rank, adapter.n_in});
-    factor(adapter.b(), {adapter.n_out, note.lora.rank});
-    const std::string weight = adapter.weight();
-    by_weight_.emplace(weight, std::move(adapter));
+    std::string a = adapter.a(), b = adapter.b();
+    std::string magnitude = note.lora.kind == LoraKind::dora ? adapter.magnitude() : "";
+    add_factors({std::move(adapter), std::move(a), std::move(b), std::move(magnitude)});
   }
   for (const ParameterSpec& parameter : model_parameters(spec)) {
     StoredTensor tensor;
     static_cast<TensorDecl&>(tensor) = tensor_decl(parameter.name, note.compute, parameter.shape);
     stored_.emplace(parameter.name, std::move(tensor));
     if (std::ranges::find(note.lora.head, parameter.name) == note.lora.head.end()) continue;
-    head_.emplace(parameter.name, factor(parameter.name, parameter.shape));
+    checked(parameter.name, parameter.shape);
+    whole_.emplace(parameter.name, parameter.name);
   }
 }
 
-std::vector<float> MergedWeights::factor(const std::string& name, const Shape& shape) const {
+MergedWeights::MergedWeights(const Files& files, const WeightPath& path, const ModelSpec& spec,
+                             NonfiniteWeights nonfinite)
+    : base_(files, path.path, tied_spec(files, path.path, spec), nonfinite),
+      adapters_(ModelFiles::open(files, join_path(path.adapter, kPeftWeights))) {
+  const ModelSpec base = tied_spec(files, path.path, spec);
+  PeftAdapter adapter = read_peft_adapter(files, path.adapter, base);
+  CHECK(adapted_spec(base, adapter).tied == spec.tied);
+  if (adapter.unties) tied_.emplace(model_def(base.kind).head, model_parameters(base).front().name);
+  for (PeftLinear& one : adapter.linears)
+    add_factors({std::move(one.adapter), one.a, one.b, one.magnitude});
+  whole_ = std::move(adapter.saved);
+  beneath_ = std::move(adapter.beneath);
+  for (const ParameterSpec& parameter : model_parameters(spec)) {
+    const auto tied = tied_.find(parameter.name);
+    const StoredTensor& of_base = base_.stored(tied == tied_.end() ? parameter.name : tied->second);
+    const bool is_high = of_base.dtype && is_high_precision(*of_base.dtype);
+    StoredTensor tensor;
+    static_cast<TensorDecl&>(tensor) =
+        tensor_decl(parameter.name, is_high ? *of_base.dtype : Dtype::bf16, parameter.shape);
+    stored_.emplace(parameter.name, std::move(tensor));
+  }
+}
+
+void MergedWeights::add_factors(Factors factors) {
+  const LoraAdapter& adapter = factors.adapter;
+  checked(factors.a, {adapter.rank, adapter.n_in});
+  checked(factors.b, {adapter.n_out, adapter.rank});
+  if (!factors.magnitude.empty()) checked(factors.magnitude, {adapter.n_out});
+  std::string weight = adapter.weight();
+  by_weight_.emplace(std::move(weight), std::move(factors));
+}
+
+const StoredTensor& MergedWeights::checked(const std::string& name, const Shape& shape) const {
   const StoredTensor& tensor = adapters_.at(name);
   const auto dtype = native_dtype(tensor.stored);
   if (tensor.shape != shape || !dtype || !is_high_precision(*dtype)) {
@@ -72,7 +115,20 @@ std::vector<float> MergedWeights::factor(const std::string& name, const Shape& s
                 adapters_.path(), name, to_string(shape), safe_dtype_name(tensor.stored),
                 to_string(tensor.shape));
   }
-  return decode_values(*dtype, adapters_.read(name));
+  return tensor;
+}
+
+std::vector<float> MergedWeights::factor(const std::string& name, const Shape& shape) const {
+  return decode_values(native_dtype(checked(name, shape).stored).value(), adapters_.read(name));
+}
+
+void MergedWeights::read_tensor(const std::string& name, int64_t first,
+                                std::span<float> out) const {
+  const Dtype dtype = native_dtype(adapters_.at(name).stored).value();
+  const auto width = static_cast<size_t>(octet::bytes_of(dtype, 1));
+  std::vector<std::byte> bytes(out.size() * width);
+  adapters_.read(name, bytes, static_cast<uint64_t>(first) * width);
+  decode_values(dtype, bytes, out);
 }
 
 std::shared_ptr<const MergedWeights::Change> MergedWeights::change_of(
@@ -82,24 +138,47 @@ std::shared_ptr<const MergedWeights::Change> MergedWeights::change_of(
   if (found != recent_.end()) return found->second;
   auto change = std::make_shared<Change>();
   if (frozen_.contains(parameter)) {
-    change->frozen.emplace(base_, parameter, stored(parameter).shape, note_.frozen);
+    change->frozen.emplace(base_, parameter, stored(parameter).shape, frozen_format_);
   }
   if (const auto it = by_weight_.find(parameter); it != by_weight_.end()) {
-    const LoraAdapter& adapter = it->second;
-    change->adapter = &adapter;
-    change->a = factor(adapter.a(), {note_.lora.rank, adapter.n_in});
-    change->b = factor(adapter.b(), {adapter.n_out, note_.lora.rank});
+    const LoraAdapter& adapter = it->second.adapter;
+    change->factors = &it->second;
+    change->a = factor(it->second.a, {adapter.rank, adapter.n_in});
+    change->b = factor(it->second.b, {adapter.n_out, adapter.rank});
+    if (!it->second.magnitude.empty()) find_gain(parameter, *change);
   }
   if (recent_.size() >= kMaxRecent) recent_.clear();
   return recent_[parameter] = std::move(change);
 }
 
-// (alpha / rank) B A, of elements [first, first + out.size()) of a weight of n_cols columns.
+// Reads the weight once, for the norms of W + s B A.
+void MergedWeights::find_gain(const std::string& parameter, Change& change) const {
+  const LoraAdapter& adapter = change.factors->adapter;
+  const int64_t n_cols = stored(parameter).shape.back(), n = adapter.n_in * adapter.n_out;
+  std::vector<double> squares(static_cast<size_t>(adapter.n_out));
+  std::vector<float> values;
+  for (int64_t first = 0; first < n; first += kGainPiece) {
+    values.resize(static_cast<size_t>(std::min(kGainPiece, n - first)));
+    read_base(parameter, change, first, values);
+    add_product(change, n_cols, first, values);
+    for (int64_t i = 0; i < std::ssize(values); ++i) {
+      const int64_t out = adapter.out_in ? (first + i) / n_cols : (first + i) % n_cols;
+      const auto value = static_cast<double>(values[static_cast<size_t>(i)]);
+      squares[static_cast<size_t>(out)] += value * value;
+    }
+  }
+  const std::vector<float> magnitude = factor(change.factors->magnitude, {adapter.n_out});
+  change.gain.resize(squares.size());
+  for (size_t i = 0; i < squares.size(); ++i)
+    change.gain[i] = static_cast<double>(magnitude[i]) / std::sqrt(squares[i]);
+}
+
+// s B A, of elements [first, first + out.size()) of a weight of n_cols columns.
 void MergedWeights::add_product(const Change& change, int64_t n_cols, int64_t first,
                                 std::span<float> out) const {
-  const LoraAdapter& adapter = *change.adapter;
-  const int64_t rank = note_.lora.rank, n_in = adapter.n_in;
-  const double scale = note_.lora.alpha / static_cast<double>(rank);
+  const LoraAdapter& adapter = change.factors->adapter;
+  const int64_t rank = adapter.rank, n_in = adapter.n_in;
+  const double scale = adapter.scale;
   const auto scaled_b = [&](int64_t row, int64_t r) {
     return scale * static_cast<double>(change.b[static_cast<size_t>(row * rank + r)]);
   };
@@ -127,28 +206,47 @@ void MergedWeights::add_product(const Change& change, int64_t n_cols, int64_t fi
   }
 }
 
-void MergedWeights::read(const std::string& parameter, int64_t first, std::span<float> out) const {
-  if (const auto own = head_.find(parameter); own != head_.end()) {
-    std::copy_n(own->second.begin() + first, out.size(), out.begin());
-    return;
-  }
-  const std::shared_ptr<const Change> change = change_of(parameter);
-  base_.read(parameter, first, out);
-  if (change->frozen) {
-    change->frozen->round(first, out);
+void MergedWeights::read_base(const std::string& parameter, const Change& change, int64_t first,
+                              std::span<float> out) const {
+  if (const auto beneath = beneath_.find(parameter); beneath != beneath_.end()) {
+    read_tensor(beneath->second, first, out);
   } else {
-    round_to(note_.frozen == FrozenFormat::bf16 ? Dtype::bf16 : note_.compute, out);
+    const auto tied = tied_.find(parameter);
+    base_.read(tied == tied_.end() ? parameter : tied->second, first, out);
   }
-  if (change->adapter != nullptr) add_product(*change, stored(parameter).shape.back(), first, out);
+  if (change.frozen) {
+    change.frozen->round(first, out);
+  } else {
+    round_to(frozen_format_ == FrozenFormat::bf16 ? Dtype::bf16 : compute_, out);
+  }
+}
+
+void MergedWeights::read(const std::string& parameter, int64_t first, std::span<float> out) const {
+  if (const auto own = whole_.find(parameter); own != whole_.end())
+    return read_tensor(own->second, first, out);
+  const std::shared_ptr<const Change> change = change_of(parameter);
+  read_base(parameter, *change, first, out);
+  if (change->factors == nullptr) return;
+  const int64_t n_cols = stored(parameter).shape.back();
+  add_product(*change, n_cols, first, out);
+  if (change->gain.empty()) return;
+  const bool out_in = change->factors->adapter.out_in;
+  for (int64_t i = 0; i < std::ssize(out); ++i) {
+    const int64_t row = (first + i) / n_cols, col = (first + i) % n_cols;
+    float& value = out[static_cast<size_t>(i)];
+    value = static_cast<float>(static_cast<double>(value) *
+                               change->gain[static_cast<size_t>(out_in ? row : col)]);
+  }
 }
 
 void MergedWeights::read_stored(const std::string& parameter, std::span<std::byte> out,
                                 uint64_t first) const {
-  const auto width = static_cast<uint64_t>(bytes_of(note_.compute, 1));
+  const Dtype dtype = *stored(parameter).dtype;
+  const auto width = static_cast<uint64_t>(octet::bytes_of(dtype, 1));
   CHECK(first % width == 0 && out.size() % width == 0);
   std::vector<float> values(out.size() / width);
   read(parameter, static_cast<int64_t>(first / width), values);
-  encode_weights(values, note_.compute, out);
+  encode_weights(values, dtype, out);
 }
 
 }  // namespace octet

@@ -8,8 +8,10 @@
 #include "base/json.h"
 #include "base/named_enum.h"
 #include "config/load.h"
+#include "infer/adapter_note.h"
 #include "infer/folder_keys.h"
 #include "infer/model_spec.h"
+#include "infer/peft_adapter.h"
 #include "io/checkpoint.h"
 #include "io/model_files.h"
 #include "io/quantization_config.h"
@@ -68,7 +70,8 @@ ModelSource source_of_folder(const Files& files, const std::string& folder) {
   ModelSource source;
   source.spec = read_folder_spec(files, folder);
   source.spec.rope_seq = source.spec.max_positions;
-  source.folder = source.weights = folder;
+  source.folder = folder;
+  source.weights = folder;
   source.tokenizer =
       find_tokenizer(files, folder).value_or(source.spec.vocab == 256 ? "bytes" : "");
   source.seq = longest_row(source.spec);
@@ -207,9 +210,35 @@ bool is_run(const Files& files, const std::string& path) {
   return files.exists(join_path(path, "config.yaml")) || is_checkpoint_of_run(files, path);
 }
 
+ModelSource with_adapter(const Files& files, ModelSource source, const std::string& adapter,
+                         const Log& log) {
+  if (source.run || !source.weights.adapter.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--adapter: expected a model folder to add it to, got {} '{}'",
+                source.run ? "the run" : "one with the adapter",
+                source.run ? source.folder : source.weights.adapter);
+  }
+  const PeftAdapter found = read_peft_adapter(files, adapter, source.spec);
+  expect_base(files, source.folder, source.spec, found, log);
+  source.spec = adapted_spec(source.spec, found);
+  source.weights.adapter = adapter;
+  if (const auto tokenizer = find_tokenizer(files, adapter)) source.tokenizer = *tokenizer;
+  return source;
+}
+
 ModelSource find_model_source(Files& files, const std::string& path, const Log& log,
                               UnknownKeys unknown) {
   const auto has = [&](std::string_view name) { return files.exists(join_path(path, name)); };
+  if (is_adapter_folder(files, path)) {
+    const std::string base = read_peft_config(files, path).base;
+    const bool is_there = !base.empty() && files.exists(join_path(base, "config.json"));
+    if (is_there)
+      return with_adapter(files, find_model_source(files, base, log, unknown), path, log);
+    throw Error(ErrorCode::bad_data,
+                "[adapter] '{}': expected base_model_name_or_path to be a model folder, got '{}': "
+                "--model BASE --adapter {} names another",
+                path, base, path);
+  }
   if (has("config.yaml")) {
     const auto newest = Checkpoints(files, join_path(path, "ckpt"), log).newest();
     if (newest) return source_of_run(files, path, newest->path);

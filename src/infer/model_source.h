@@ -18,7 +18,7 @@ namespace octet {
 struct ModelSource {
   ModelSpec spec;
   std::string folder;           // the run's, or the model's; has its config.json
-  std::string weights;          // a model folder, or one .safetensors file
+  WeightPath weights;           // a model folder or one .safetensors file, and an adapter
   std::string recipe = "fp32";  // of the run
   FrozenFormat stored = FrozenFormat::as_computed;  // what the layers' matrices are kept as
   std::string tokenizer;         // "bytes" or a file; empty where the folder does not say
@@ -38,10 +38,16 @@ void tell_unknown_keys(const Files& files, const std::string& model_folder, cons
 // Whether find_model_source() takes `path` for a run or one of its checkpoints.
 bool is_run(const Files& files, const std::string& path);
 
-// `path` is RUN (its newest whole checkpoint), RUN/ckpt/step-N, or a folder with config.json and
-// weights. Throws Error{bad_data} where it is none of them, or where a run has no whole checkpoint.
+// `path` is RUN (its newest whole checkpoint), RUN/ckpt/step-N, a folder with config.json and
+// weights, or an adapter's folder (infer/peft_adapter.h) whose base_model_name_or_path is one.
+// Throws Error{bad_data} where it is none of them, or where a run has no whole checkpoint.
 ModelSource find_model_source(Files& files, const std::string& path, const Log& log = {},
                               UnknownKeys unknown = UnknownKeys::are_warnings);
+
+// The source, a model's folder, with PEFT's adapter in this folder, and with its tokenizer where it
+// has one. Throws Error{bad_data} where the adapter was made beside another base.
+ModelSource with_adapter(const Files& files, ModelSource source, const std::string& adapter,
+                         const Log& log = {});
 
 // Where the configuration names a model folder and leaves data.tokenizer out: that folder's.
 void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded);

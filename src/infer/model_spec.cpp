@@ -75,8 +75,8 @@ void expect_no_adapters(const Files& files, const std::string& folder) {
   const std::string path = join_path(folder, "adapter_config.json");
   if (!files.exists(path)) return;
   throw Error(ErrorCode::bad_data,
-              "[model] {}: expected a model without adapters beside it, got some, which are not "
-              "read: PEFT's merge_and_unload() makes one model of both",
+              "[model] {}: expected a model without adapters beside it, got some: --adapter reads "
+              "them from a folder of their own",
               path);
 }
 

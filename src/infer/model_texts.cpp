@@ -6,6 +6,7 @@
 #include "base/ordered_json.h"
 #include "infer/export.h"
 #include "infer/sentence_folder.h"
+#include "text/chat_template.h"
 
 namespace octet {
 namespace {
@@ -65,7 +66,11 @@ ChatQuery chat_query(const RunConfig& config) {
 
 ChatTemplates chat_templates(const Files& files, const ModelSource& source,
                              const Tokenizer& tokenizer, const std::string& name) {
-  ChatQuery query{.name = name, .model = source.folder, .tokenizer = source.tokenizer};
+  const std::string& adapter = source.weights.adapter;
+  const bool is_of_adapter = !adapter.empty() && has_chat_template(files, adapter);
+  ChatQuery query{.name = name,
+                  .model = is_of_adapter ? adapter : source.folder,
+                  .tokenizer = source.tokenizer};
   if (!source.run) return find_chat_templates(files, tokenizer, query);
   const std::string kept = join_path(source.folder, kKeptChat);
   if (name == "auto" && files.exists(kept)) return read_stored_templates(files, kept);
@@ -95,6 +100,8 @@ bool is_trained_on_chat(const ModelSource& source) {
 std::vector<int32_t> stop_tokens(const Files& files, const ModelSource& source,
                                  const Tokenizer& tokenizer) {
   std::vector<std::string> paths = {join_path(source.folder, kGenerationFile)};
+  if (!source.weights.adapter.empty())
+    paths.insert(paths.begin(), join_path(source.weights.adapter, kGenerationFile));
   if (source.run && !source.run->model.path.empty())
     paths.push_back(join_path(source.run->model.path, kGenerationFile));
   paths.push_back(join_path(source.folder, kConfigFile));

@@ -68,9 +68,14 @@ bool is_surely_finite(Dtype dtype, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-WeightReader::WeightReader(const Files& files, const std::string& path, const ModelSpec& spec,
+WeightReader::WeightReader(const Files& files, const WeightPath& where, const ModelSpec& spec,
                            NonfiniteWeights nonfinite, HeadWeights head)
-    : nonfinite_(nonfinite), files_(ModelFiles::open(files, path)) {
+    : nonfinite_(nonfinite), files_(ModelFiles::open(files, where.path)) {
+  const std::string& path = where.path;
+  if (!where.adapter.empty()) {
+    merged_ = std::make_shared<const MergedWeights>(files, where, spec, nonfinite);
+    return;
+  }
   if (const auto note = find_adapter_note(files, path)) {
     merged_ = std::make_shared<const MergedWeights>(files, *note, path, spec, nonfinite);
     return;

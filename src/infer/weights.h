@@ -38,15 +38,24 @@ void check_finite_values(const std::string& path, const TensorDecl& tensor, int6
 // a model with a new head (model.head beside model.path) begins with first values of these.
 enum class HeadWeights : uint8_t { all_stored, may_be_new };
 
+// A model's folder or one .safetensors file, and an adapter's folder beside it (PEFT's); "": none.
+struct WeightPath {
+  std::string path, adapter = {};
+  WeightPath() = default;
+  WeightPath(std::string of, std::string beside = {})  // NOLINT: a path is one without an adapter
+      : path(std::move(of)), adapter(std::move(beside)) {}
+  bool operator==(const WeightPath&) const = default;
+};
+
 class WeightReader {
  public:
-  // `path` is a model's folder or one .safetensors file; of adapters (infer/adapter_note.h) it
-  // reads what they and their base are together (infer/merged_weights.h). Opens and checks the
+  // Of a run's adapters (infer/adapter_note.h), and with an adapter beside the path, it reads what
+  // they and their base are together (infer/merged_weights.h). Opens and checks the
   // files: every parameter of the model is there once, with its shape, as F32, BF16, F16, or in 8
   // bits with its scales (io/quantization_config.h), and nothing else is there (but buffers that
   // are no parameters, and with may_be_new those of other heads). Throws Error{bad_data} naming the
   // first tensor that differs.
-  WeightReader(const Files& files, const std::string& path, const ModelSpec& spec,
+  WeightReader(const Files& files, const WeightPath& path, const ModelSpec& spec,
                NonfiniteWeights nonfinite = NonfiniteWeights::refused,
                HeadWeights head = HeadWeights::all_stored);
 
@@ -76,6 +85,7 @@ class WeightReader {
   // of inputs and of a cache. The names that they have in the files.
   const std::map<std::string, std::string>& quantization_tensors() const { return beside_; }
   const ModelFiles& files() const { return files_; }
+  bool is_merged() const { return merged_ != nullptr; }
   // Whether its values are those of the file, and in the order of the file.
   bool is_as_stored(const std::string& parameter) const {
     return !orders_.contains(parameter) && !norms_.changes(parameter);

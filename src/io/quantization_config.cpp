@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/named_enum.h"
 #include "formats/table.h"
+#include "io/modelopt_config.h"
 #include "text/regex.h"
 
 namespace octet {
@@ -59,7 +60,7 @@ class Reader {
     } else if (method == "octet") {
       read_octet();
     } else {
-      bad("quant_method", "fp8 or compressed-tensors", method);
+      bad("quant_method", "fp8, modelopt or compressed-tensors", method);
     }
     return std::move(config_);
   }
@@ -320,7 +321,7 @@ std::vector<std::string_view> neutral_fp8_keys() {
 
 std::optional<QuantizationConfig> parse_quantization_config(const std::string& text,
                                                             const std::string& where) {
-  const Json root = parse_json(text, where);
+  const Json root = modelopt_as_fp8(parse_json(text, where), where);
   const JsonObject json(root, where);
   if (!json.has(kKey)) return std::nullopt;
   return Reader(json.object(kKey), where).read();
@@ -330,7 +331,7 @@ std::optional<QuantizationConfig> read_quantization_config(const Files& files,
                                                            const std::string& folder) {
   const std::string path = join_path(folder, "config.json");
   if (!files.is_directory(folder) || !files.exists(path)) return std::nullopt;
-  return parse_quantization_config(files.read_text(path), path);
+  return parse_quantization_config(config_with_modelopt(files, folder), path);
 }
 
 bool QuantizationConfig::ignores(std::string_view module) const {

@@ -197,7 +197,7 @@ const WeightReader& LoadedModel::weights() {
 }
 
 bool LoadedModel::is_plain(const std::string& parameter) {
-  if (source().run && source().run->lora.rank > 0) return false;  // read with their adapters
+  if (weights().is_merged()) return false;  // read with their adapters
   if (!weights().is_as_stored(parameter)) return false;
   const auto stored = weights().stored(parameter).stored;
   return stored == SafeDtype::f32 || stored == SafeDtype::bf16 || stored == SafeDtype::f16;

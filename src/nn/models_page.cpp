@@ -74,8 +74,8 @@ such a folder. Without `--dtype` each tensor's bytes stay as they are. From a ru
 that it computes with and f32 the exact master. `fp8-block` writes a scale for each 128 x 128 block
 of the decoder layers' linears, `fp8-tensor` one for each linear; embeddings, norms, biases and head
 stay BF16, and q, k, v, gate and up are separate tensors. A run of `fp8_linear`, `coat` or `fp8_lm`
-has one f32 scale for q, k and v and one for gate and up; `fp8-tensor` gives each tensor its own
-BF16 scale, so its codes differ from those that the run computed with. Blocks at the edges are
+has one f32 scale for q, k and v and one for gate and up, and `fp8-tensor` holds its codes and
+scales; of other runs each tensor has its own BF16 scale. Blocks at the edges are
 smaller, as the kernels that read them expect. `convert` warns of weights with whole blocks and a
 smaller one, which transformers refuses, or misreads where it dequantizes (`dequantize=True`).
 `hif8` writes the same linears in HiFloat8 with one f32 scale each, in

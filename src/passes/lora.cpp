@@ -1,6 +1,8 @@
 #include "passes/lora.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -12,7 +14,7 @@
 namespace octet {
 namespace {
 
-constexpr std::string_view kWeight = ".weight", kDropout = "dropout:";
+constexpr std::string_view kWeight = ".weight", kDropout = "dropout:", kNorm = "lora_norm:";
 
 std::string_view last_part(std::string_view module) {
   return module.substr(module.rfind('.') + 1);  // npos + 1 is 0
@@ -40,57 +42,152 @@ bool is_named(const std::string& target, const LoraAdapter& linear, const Node& 
          matches_pattern(target, linear_name(node));
 }
 
+// The number that all of a text is; nothing of others.
+template <typename T>
+std::optional<T> number_of(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
 bool is_target(const LoraOptions& options, const LoraAdapter& linear, const Node& node) {
   return std::ranges::any_of(
       options.targets, [&](const std::string& target) { return is_named(target, linear, node); });
 }
 
-void check_targets(const Graph& graph, const LoraOptions& options) {
-  std::set<std::string, std::less<>> names;
-  for (const std::string& target : options.targets) {
-    bool matches = false;
-    for (const Node& node : graph.nodes) {
-      const auto linear = linear_of(graph, node);
-      if (!linear) continue;
-      matches = matches || is_named(target, *linear, node);
-      names.emplace(last_part(linear->module));
+std::vector<LoraRank> ranks_of(const LoraOptions& options) {
+  std::vector<LoraRank> ranks;
+  for (const std::string& text : options.ranks) {
+    const auto rank = lora_rank_from_text(text);
+    if (!rank) {
+      throw Error(ErrorCode::invalid_argument,
+                  "lora.ranks: expected PATTERN=RANK or PATTERN=RANK:ALPHA, got '{}'", text);
     }
-    if (matches) continue;
-    throw Error(ErrorCode::invalid_argument,
-                "lora.targets: expected patterns of the layers' linears ({}), got '{}', which "
-                "matches none",
-                fmt::join(names, ", "), target);
+    ranks.push_back(*rank);
   }
+  return ranks;
 }
 
-// y + ((alpha / rank) drop(x) A^T) B^T.
-ValueId adapted(Builder& b, ValueId x, ValueId y, const LoraAdapter& adapter,
+void expect_match(const Graph& graph, const char* key, const std::string& pattern) {
+  std::set<std::string, std::less<>> names;
+  for (const Node& node : graph.nodes) {
+    const auto linear = linear_of(graph, node);
+    if (!linear) continue;
+    if (is_named(pattern, *linear, node)) return;
+    names.emplace(last_part(linear->module));
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "{}: expected patterns of the layers' linears ({}), got '{}', which matches none",
+              key, fmt::join(names, ", "), pattern);
+}
+
+void check_targets(const Graph& graph, const LoraOptions& options) {
+  for (const std::string& target : options.targets) expect_match(graph, "lora.targets", target);
+  for (const LoraRank& rank : ranks_of(options)) expect_match(graph, "lora.ranks", rank.pattern);
+}
+
+// The adapter of a linear; nothing where it has none.
+std::optional<LoraAdapter> adapter_of(const Graph& graph, const Node& node,
+                                      const LoraOptions& options) {
+  auto linear = linear_of(graph, node);
+  if (!linear || !is_target(options, *linear, node)) return std::nullopt;
+  linear->rank = options.rank;
+  linear->alpha = options.alpha;
+  for (const LoraRank& own : ranks_of(options)) {
+    if (!is_named(own.pattern, *linear, node)) continue;
+    linear->rank = own.rank;
+    linear->alpha = own.alpha.value_or(options.alpha);
+    break;
+  }
+  linear->scale = lora_scale(options.kind, linear->rank, linear->alpha);
+  return linear;
+}
+
+struct DoraValues {
+  ValueId weight = kNoValue, a = kNoValue, b = kNoValue;
+};
+
+// m / |W + s B A| of each output, [out], in f32.
+ValueId dora_gain(Builder& b, const DoraValues& of, const LoraAdapter& adapter) {
+  const Shape outputs = {adapter.n_out};
+  const auto f32 = [&](ValueId x) { return b.unary(OpCode::cast, x); };
+  const ValueId m = f32(b.input(InputKind::parameter, adapter.magnitude(), real_type(outputs)));
+  const ValueId norm =
+      f32(b.input(InputKind::constant, lora_norm_name(adapter.module), real_type(outputs)));
+  // [out, rank]: W A^T, and B A A^T.
+  const ValueId across = b.gemm(of.weight, of.a, {.trans_a = !adapter.out_in, .trans_b = true});
+  const ValueId up = f32(of.b), down = f32(of.a);
+  const ValueId own = b.gemm(up, b.gemm(down, down, {.trans_b = true}), {});
+  const ValueId both = b.add(b.scaled(f32(across), 2), b.scaled(own, adapter.scale));
+  const ValueId added = b.scaled(b.reduce_sum(b.mul(up, both), {1}), adapter.scale);
+  // norm sqrt(1 + added / norm^2), which is the norm where B is 0.
+  const ValueId share = b.div(added, b.mul(norm, norm));
+  const ValueId growth = b.maximum(b.plus(share, 1), b.fill_like(share, 1e-12));
+  const ValueId all = b.mul(norm, b.unary(OpCode::sqrt, growth));
+  return b.div(m, b.unary(OpCode::stop_gradient, all));
+}
+
+struct LinearValues {
+  ValueId weight = kNoValue, x = kNoValue, y = kNoValue;
+};
+
+// y + (scale drop(x) A^T) B^T; of dora times the gain.
+ValueId adapted(Builder& b, const LinearValues& linear, const LoraAdapter& adapter,
                 const LoraOptions& options) {
+  ValueId x = linear.x;
   if (options.dropout > 0) {
     const std::string name = std::string(kDropout) + adapter.module;
     x = b.mul(x, b.input(InputKind::batch, name, b.type(x)));
   }
   const ValueId down =
-      b.input(InputKind::parameter, adapter.a(), real_type({options.rank, adapter.n_in}));
+      b.input(InputKind::parameter, adapter.a(), real_type({adapter.rank, adapter.n_in}));
   const ValueId up =
-      b.input(InputKind::parameter, adapter.b(), real_type({adapter.n_out, options.rank}));
+      b.input(InputKind::parameter, adapter.b(), real_type({adapter.n_out, adapter.rank}));
   const ValueId inner = b.gemm(x, down, {.trans_b = true});
-  const double scale = options.alpha / static_cast<double>(options.rank);
-  return b.emit1(OpCode::gemm, GemmAttrs{.trans_b = true},
-                 {scale == 1 ? inner : b.scaled(inner, scale), up, y});
+  const ValueId sum =
+      b.emit1(OpCode::gemm, GemmAttrs{.trans_b = true},
+              {adapter.scale == 1 ? inner : b.scaled(inner, adapter.scale), up, linear.y});
+  if (options.kind != LoraKind::dora) return sum;
+  const ValueId gain = dora_gain(b, {linear.weight, down, up}, adapter);
+  return b.mul(sum, b.broadcast_along(gain, b.shape(sum), 0));
 }
 
 }  // namespace
+
+double lora_scale(LoraKind kind, int64_t rank, double alpha) {
+  const auto n = static_cast<double>(rank);
+  return alpha / (kind == LoraKind::rslora ? std::sqrt(n) : n);
+}
+
+std::optional<LoraRank> lora_rank_from_text(std::string_view text) {
+  const size_t equals = text.rfind('=');
+  if (equals == std::string_view::npos || equals == 0) return std::nullopt;
+  LoraRank result{.pattern = std::string(text.substr(0, equals))};
+  const std::string_view value = text.substr(equals + 1);
+  const size_t colon = value.find(':');
+  const auto rank = number_of<int64_t>(value.substr(0, colon));
+  if (!rank || *rank < 1 || *rank > kMaxLoraRank) return std::nullopt;
+  result.rank = *rank;
+  if (colon == std::string_view::npos) return result;
+  result.alpha = number_of<double>(value.substr(colon + 1));
+  const bool is_scale = result.alpha && std::isfinite(*result.alpha) && *result.alpha > 0;
+  return is_scale ? std::optional(result) : std::nullopt;
+}
 
 std::vector<LoraAdapter> lora_adapters(const Graph& forward, const LoraOptions& options) {
   CHECK(options.rank >= 1);
   check_targets(forward, options);
   std::vector<LoraAdapter> adapters;
   for (const Node& node : forward.nodes) {
-    auto linear = linear_of(forward, node);
-    if (linear && is_target(options, *linear, node)) adapters.push_back(std::move(*linear));
+    auto adapter = adapter_of(forward, node, options);
+    if (adapter) adapters.push_back(std::move(*adapter));
   }
   return adapters;
+}
+
+std::string lora_norm_name(std::string_view module) {
+  return std::string(kNorm).append(module);
 }
 
 std::optional<std::string> dropout_module(std::string_view input) {
@@ -106,12 +203,13 @@ Graph add_lora(const Graph& forward, const LoraOptions& options) {
   Builder& b = rewriter.builder();
   for (const Node& node : forward.nodes) {
     const ValueId y = rewriter.copy(node).front();
-    const auto linear = linear_of(forward, node);
-    if (!linear || !is_target(options, *linear, node)) continue;
+    const auto adapter = adapter_of(forward, node, options);
+    if (!adapter) continue;
     b.tag = node.tag;
     b.tag.origin += ".lora";
-    const ValueId x = rewriter.map(node.in(Gemm::a));
-    rewriter.set(node.out(Gemm::y), adapted(b, x, y, *linear, options));
+    const LinearValues linear{
+        .weight = rewriter.map(node.in(Gemm::b)), .x = rewriter.map(node.in(Gemm::a)), .y = y};
+    rewriter.set(node.out(Gemm::y), adapted(b, linear, *adapter, options));
   }
   return rewriter.finish();
 }

@@ -76,6 +76,8 @@ class TrainEngine {
 
   // Batches of rows take turns over the ranks; those of a turn have one length, of the program's.
   RunEvaluation evaluate(const EvalRows& rows);
+  // What each metric of the losses says of each sample, in order (infer/evaluate.h).
+  std::vector<SampleMetric> sample_metrics(const EvalRows& rows);
 
   // Logits behind tokens [first, first + n) of a row of options.texts, f32 [n, vocab], as the
   // weights are. All ranks call it, and have the first one's.

@@ -14,6 +14,7 @@
 #include "nn/model.h"
 #include "nn/shape.h"
 #include "text/tokenizer.h"
+#include "train/go_on.h"
 #include "train/row_data.h"
 #include "train/run_length.h"
 #include "train/run_setup.h"
@@ -61,6 +62,13 @@ std::string_view rows_of(const Files& files, const ModelSpec& spec,
                                         : ", document_boundaries: isolate";
 }
 
+bool compares_answers(const RunConfig& config) {
+  return std::ranges::any_of(config.train.loss, [](const WeightedLoss& one) {
+    const LossDef* loss = find_loss(one.name);
+    return loss != nullptr && loss->compares_answers;
+  });
+}
+
 // Text of a model whose tokenizer is unknown would be bytes, which mean nothing to it.
 void expect_tokenizer(const Files& files, const LoadedConfig& loaded, int64_t vocab) {
   const RunConfig& config = loaded.config;
@@ -94,15 +102,21 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
   const ModelSpec spec = read_hf_config(files, options.model);
   std::vector<std::string> data;
   for (const std::string& path : options.data) data.push_back(quoted(path));
-  const std::string text = fmt::format(
-      kDefaults, fmt::arg("model", quoted(options.model)),
-      fmt::arg("seq", std::min(longest_row(spec), kLongestSeq)),
-      fmt::arg("recipe", quoted(options.recipe.empty() ? RecipeConfig{}.base : options.recipe)),
-      fmt::arg("data", fmt::format("[{}]", fmt::join(data, ", "))),
-      fmt::arg("rows", rows_of(files, spec, options.data)), fmt::arg("batch", kMaxRows),
-      fmt::arg("evaluated", model_def(spec.kind).writes_text ? ", eval_bytes: 4 MiB" : ""),
-      fmt::arg("out", quoted(options.out.empty() ? "runs/finetune" : options.out)));
-  LoadedConfig loaded = parse_config(text, kName, sets);
+  const auto parse = [&](std::string_view rows) {
+    const std::string text = fmt::format(
+        kDefaults, fmt::arg("model", quoted(options.model)),
+        fmt::arg("seq", std::min(longest_row(spec), kLongestSeq)),
+        fmt::arg("recipe", quoted(options.recipe.empty() ? RecipeConfig{}.base : options.recipe)),
+        fmt::arg("data", fmt::format("[{}]", fmt::join(data, ", "))), fmt::arg("rows", rows),
+        fmt::arg("batch", kMaxRows),
+        fmt::arg("evaluated", model_def(spec.kind).writes_text ? ", eval_bytes: 4 MiB" : ""),
+        fmt::arg("out", quoted(options.out.empty() ? "runs/finetune" : options.out)));
+    return parse_config(text, kName, sets);
+  };
+  constexpr std::string_view kAnswers = ", chat: {template: auto}";  // rows of their own
+  LoadedConfig loaded = parse(kAnswers);
+  if (!compares_answers(loaded.config)) loaded = parse(rows_of(files, spec, options.data));
+  take_adapter(files, loaded);
   if (loaded.config.lora.rank > 0 && !is_set(loaded.source, "optim.lr")) {
     loaded.config.optim.lr = kAdapterLr;
     loaded.source["optim.lr"] = "derived";

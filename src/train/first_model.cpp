@@ -2,15 +2,21 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/philox.h"
+#include "formats/arrays.h"
+#include "infer/matrix_quantizer.h"
 #include "infer/model_spec.h"
+#include "infer/peft_adapter.h"
 #include "infer/stored_weights.h"
 #include "infer/weights.h"
+#include "io/model_files.h"
 #include "nn/hf_config.h"
 #include "passes/lora.h"
 #include "passes/precision/store_frozen.h"
@@ -54,9 +60,36 @@ struct AdaptedModel {
 std::vector<float> first_a(const LoraAdapter& adapter, const AdaptedModel& model) {
   const RandomStream random{.name = name_hash(adapter.a()), .seed = model.seed};
   const auto bound = static_cast<float>(1 / std::sqrt(static_cast<double>(adapter.n_in)));
-  std::vector<float> values(static_cast<size_t>(model.lora.rank * adapter.n_in));
+  std::vector<float> values(static_cast<size_t>(adapter.rank * adapter.n_in));
   for (size_t i = 0; i < values.size(); ++i) values[i] = bound * (2 * random.uniform(i) - 1);
   return values;
+}
+
+// |W| of each output, of the base as it is kept.
+std::vector<float> output_norms(const WeightReader& base, const LoraAdapter& adapter,
+                                FrozenFormat format) {
+  constexpr int64_t kPiece = 1 << 16;  // elements
+  const int64_t n = adapter.n_in * adapter.n_out;
+  const int64_t n_cols = adapter.out_in ? adapter.n_in : adapter.n_out;
+  std::optional<FrozenWeight> frozen;
+  if (is_quantized(format))
+    frozen.emplace(base, adapter.weight(), Shape{n / n_cols, n_cols}, format);
+  std::vector<double> squares(static_cast<size_t>(adapter.n_out));
+  std::vector<float> values;
+  for (int64_t first = 0; first < n; first += kPiece) {
+    values.resize(static_cast<size_t>(std::min(kPiece, n - first)));
+    base.read(adapter.weight(), first, values);
+    if (frozen) frozen->round(first, values);
+    for (int64_t i = 0; i < std::ssize(values); ++i) {
+      const int64_t out = adapter.out_in ? (first + i) / n_cols : (first + i) % n_cols;
+      const auto value = static_cast<double>(values[static_cast<size_t>(i)]);
+      squares[static_cast<size_t>(out)] += value * value;
+    }
+  }
+  std::vector<float> norms;
+  norms.reserve(squares.size());
+  for (const double square : squares) norms.push_back(static_cast<float>(std::sqrt(square)));
+  return norms;
 }
 
 // The first weights of a run that trains adapters: its base as it is kept, and the adapters.
@@ -65,6 +98,7 @@ std::vector<float> first_a(const LoraAdapter& adapter, const AdaptedModel& model
 //   A          uniform in [-1 / sqrt(in), 1 / sqrt(in)), keyed by its name and the seed: PEFT's
 //              Kaiming-uniform with a = sqrt(5)
 //   B          zeros
+//   m          of dora: |W| of each output, PEFT's
 //   a head     that the base lacks: initial_values (train/weights.h)
 // Throws Error{bad_data} where a weight that becomes eight bits is not finite.
 void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReader& base,
@@ -84,7 +118,30 @@ void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReade
       build_model(model.spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
   for (const LoraAdapter& adapter : lora_adapters(forward, model.lora)) {
     write_master(arenas, layout, adapter.a(), first_a(adapter, model));
+    if (model.lora.kind != LoraKind::dora) continue;
+    const std::vector<float> norms = output_norms(base, adapter, model.frozen);
+    write_master(arenas, layout, lora_norm_name(adapter.module), norms);
+    write_master(arenas, layout, adapter.magnitude(), norms);
   }
+}
+
+// In their place those of a folder of PEFT's, which the options follow (train/go_on.h).
+void set_adapter(TrainEngine& engine, const TrainerMachine& machine, const RunConfig& config,
+                 const ModelSpec& spec) {
+  const PeftAdapter adapter = read_peft_adapter(machine.files, config.lora.adapter, spec);
+  expect_base(machine.files, config.model.path, spec, adapter, {});
+  const auto reader = ModelFiles::open(machine.files, join_path(config.lora.adapter, kPeftWeights));
+  const auto write = [&](const std::string& parameter, const std::string& tensor) {
+    const Dtype dtype = native_dtype(reader.at(tensor).stored).value();
+    write_master(engine.arenas(), engine.layout(), parameter,
+                 decode_values(dtype, reader.read(tensor)));
+  };
+  for (const PeftLinear& one : adapter.linears) {
+    write(one.adapter.a(), one.a);
+    write(one.adapter.b(), one.b);
+    if (!one.magnitude.empty()) write(one.adapter.magnitude(), one.magnitude);
+  }
+  for (const auto& [parameter, tensor] : adapter.saved) write(parameter, tensor);
 }
 
 }  // namespace
@@ -106,6 +163,7 @@ std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine
     set_adapted_weights(
         engine.arenas(), engine.layout(), reader,
         {.spec = spec, .lora = lora, .frozen = frozen_format(config), .seed = seed});
+    if (!config.lora.adapter.empty()) set_adapter(engine, machine, config, spec);
   } else {
     load_weights(engine.arenas(), engine.layout(), parameters, reader, seed);
   }

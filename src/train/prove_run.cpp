@@ -177,6 +177,10 @@ void write_first_weights(TrainEngine& engine, const ModelSpec& spec, const LoraO
       const ParameterSpec like{.name = name, .shape = shape, .init = Init::normal, .std = 0.05};
       write_master(arenas, layout, name, first_values(like));
     }
+    if (lora.kind != LoraKind::dora) continue;
+    const std::vector<float> ones(static_cast<size_t>(adapter.n_out), 1.0f);
+    write_master(arenas, layout, adapter.magnitude(), ones);
+    write_master(arenas, layout, lora_norm_name(adapter.module), ones);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "data/text_samples.h"
 #include "infer/array_rows.h"
 #include "infer/image_transforms.h"
+#include "train/preference_data.h"
 #include "train/run_inputs.h"
 #include "train/run_setup.h"
 #include "train/source_texts.h"
@@ -33,9 +34,9 @@ void check_keys(const RunConfig& config) {
   if (config.data.pack) refuse("data.pack", "true");
 }
 
-using Opener = std::function<std::shared_ptr<const RowSource>(const std::vector<std::string>&)>;
+}  // namespace
 
-Dataset split(const RunConfig& config, const Opener& open) {
+Dataset split_rows(const RunConfig& config, const RowOpener& open) {
   Dataset data;
   data.n_sources = std::ssize(config.data.train) + std::ssize(config.data.val);
   data.train_rows = open(config.data.train);
@@ -50,7 +51,9 @@ Dataset split(const RunConfig& config, const Opener& open) {
   return data;
 }
 
-Opener array_opener(const Files& files, const RunConfig& config, const RunInputs& inputs) {
+namespace {
+
+RowOpener array_opener(const Files& files, const RunConfig& config, const RunInputs& inputs) {
   return [&](const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
       if (path.ends_with(kArrayFiles)) continue;
@@ -110,7 +113,7 @@ std::vector<std::string> picture_classes(const Files& files, const RunConfig& co
 Dataset open_pictures(const RunInputs& inputs, const RunConfig& config,
                       const ImageSourceOptions& options, const Files& files) {
   std::shared_ptr<const ImageSource> first;  // of the training data
-  Dataset data = split(config, [&](const std::vector<std::string>& paths) {
+  Dataset data = split_rows(config, [&](const std::vector<std::string>& paths) {
     std::vector<std::shared_ptr<const ImageSource>> sources;
     sources.reserve(paths.size());
     for (const std::string& path : paths) sources.push_back(open_images(files, path, options));
@@ -184,9 +187,11 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
                        std::ranges::all_of(names, [](const auto& name) {
                          return name == "tokens" || name == "labels";
                        });
+  if (inputs.compares_answers && !has_arrays && model_def(spec.kind).writes_text)
+    return open_preferences({files, config, spec, log}, inputs);
   if (!is_text || has_arrays || inputs.hides_tokens) check_keys(config);
   if (is_text && !has_arrays) return std::nullopt;
-  if (has_arrays) return split(config, array_opener(files, config, inputs));
+  if (has_arrays) return split_rows(config, array_opener(files, config, inputs));
   if (!reads("tokens")) {
     tell_other_pictures(files, config, spec, log);
     Dataset data = open_pictures(
@@ -198,16 +203,16 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   if (reads_sources(inputs)) {
     if (config.data.spans.share > 0) return std::nullopt;  // text
     const SourceTexts texts(files, config, spec, inputs, log);
-    return split(config, [&](const auto& paths) { return texts.open(paths); });
+    return split_rows(config, [&](const auto& paths) { return texts.open(paths); });
   }
   if (text_label_of(inputs)) {
     LabelledTexts texts(files, config, spec, inputs, {log, use});
-    Dataset data = split(config, [&](const auto& paths) { return texts.open(paths); });
+    Dataset data = split_rows(config, [&](const auto& paths) { return texts.open(paths); });
     data.label_names = texts.label_names();
     return data;
   }
   if (reads_spans(inputs)) {
-    return split(config, [&](const auto& paths) {
+    return split_rows(config, [&](const auto& paths) {
       return open_spans({files, config, spec, log}, inputs, paths);
     });
   }

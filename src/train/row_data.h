@@ -1,6 +1,7 @@
 // The data of models that read other arrays than a text's tokens: arrays in files, and pictures.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,11 @@ std::vector<std::string> number_classes(const std::vector<std::string>& found,
 std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config,
                                      const ModelSpec& spec, const Log& log,
                                      DataUse use = DataUse::training);
+
+// Samples that `open` makes of files: of data.train those for training, and of data.val, or of the
+// end of data.train, those for validation.
+using RowOpener = std::function<std::shared_ptr<const RowSource>(const std::vector<std::string>&)>;
+Dataset split_rows(const RunConfig& config, const RowOpener& open);
 
 // How much there is: "120 training and 8 validation samples".
 std::string amount_text(const Dataset& data);

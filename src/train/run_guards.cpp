@@ -44,6 +44,18 @@ double least_gradient(const OptimConfig& optim) {
   return std::min(kLeastGradient, kShareOfEps * optim.eps);
 }
 
+// Whether it is the loss of a model that has not left its reference, which all pairs of answers
+// have (nn/losses/preference.cpp).
+bool is_of_reference(const TrainConfig& config, double loss) {
+  const double of_ipo = 1 / (2 * config.pairwise_beta);
+  double expected = 0;
+  for (const WeightedLoss& one : config.loss) {
+    if (one.name == "dpo") expected += one.weight * std::log(2.0);
+    if (one.name == "ipo") expected += one.weight * of_ipo * of_ipo;
+  }
+  return expected > 0 && std::abs(loss - expected) < 1e-6 * expected;
+}
+
 }  // namespace
 
 RunGuards::RunGuards(const TrainConfig& config, const OptimConfig& optim)
@@ -56,7 +68,7 @@ RunGuards::RunGuards(const TrainConfig& config, const OptimConfig& optim)
 std::string RunGuards::no_gradient_text(const StepReport& report) const {
   if (!report.has_labels()) return "";
   if (report.grad_norm == 0) return "the gradient is 0 though the step has labels";
-  if (report.equal_losses)
+  if (report.equal_losses && !is_of_reference(config_, static_cast<double>(report.loss)))
     return fmt::format("all ranks have the same loss, {:.9g} in all, though their rows differ",
                        report.loss);
   const auto norm = static_cast<double>(report.grad_norm);

@@ -2,8 +2,9 @@
 //
 //   not finite   a loss or gradient: max_nonfinite_steps in a row end the run
 //   no gradient  |g| is 0, or as it is clipped too short to move a weight, though the step has
-//                labels, or all ranks have the same loss to the bit though their rows differ: a
-//                warning, and max_zero_gradients in a row end the run
+//                labels, or all ranks have the same loss to the bit though their rows differ (but
+//                that of a model beside itself as the reference): a warning, and max_zero_gradients
+//                in a row end the run
 //   no movement  the first max_zero_gradients steps (0: three) that had a gradient left all weights
 //                where they were (weight_watch.h): a warning, and unless it is 0 the run's end
 //   no labels    such steps count, and stand in no average: kMaxUnlabelled in a row end the run,

@@ -14,6 +14,8 @@ RunInputs::RunInputs(const RunConfig& config, const ModelSpec& spec) {
   rows_per_sample = octet::rows_per_sample(losses);
   hides_tokens = std::ranges::any_of(
       losses, [](const WeightedLoss& one) { return find_loss(one.name)->hides_tokens; });
+  compares_answers = std::ranges::any_of(
+      losses, [](const WeightedLoss& one) { return find_loss(one.name)->compares_answers; });
 }
 
 std::vector<InputSpec> RunInputs::brought() const {

@@ -15,7 +15,8 @@ namespace octet {
 struct RunInputs {
   std::vector<InputSpec> all;
   int64_t rows_per_sample = 1;
-  bool hides_tokens = false;  // for a loss of theirs
+  bool hides_tokens = false;      // for a loss of theirs
+  bool compares_answers = false;  // rows are two answers to a prompt
 
   RunInputs(const RunConfig& config, const ModelSpec& spec);
 

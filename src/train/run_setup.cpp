@@ -15,10 +15,12 @@
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/model_texts.h"
+#include "infer/trained_scales.h"
 #include "infer/weights.h"
 #include "io/model_files.h"
 #include "nn/head_parameters.h"
 #include "passes/precision/linear_groups.h"
+#include "passes/precision/policy.h"
 #include "text/tokenizer.h"
 
 namespace octet {
@@ -46,21 +48,6 @@ OptimPolicy optimizer_policy(const OptimConfig& optim) {
   policy.f32_below = optim.f32_below;
   policy.math = optim.math;
   return policy;
-}
-
-LinearOverride linear_override(const RecipeOverride& line) {
-  LinearOverride result{.pattern = line.pattern};
-  if (!line.recipe.empty()) result.formats = find_recipe(line.recipe).linears;
-  for (const auto& [role, format] : line.formats) {
-    if (role == kSumsRole) {
-      result.sums = enum_from_name<GemmSums>(format);
-      continue;
-    }
-    (role == "x"   ? result.x
-     : role == "w" ? result.w
-                   : result.dy) = operand_format_from_name(format, role == "dy");
-  }
-  return result;
 }
 
 LossScalePolicy loss_scale_policy(const RecipeConfig& recipe) {
@@ -111,11 +98,50 @@ RecipeOptions recipe_options(const RunConfig& config) {
   options.accumulation = recipe.accumulation;
   options.mx_rule = recipe.mx_scale == MxScale::floor ? ScaleRule::mx_floor : ScaleRule::power_ceil;
   options.gradient_rounding = recipe.gradient_rounding;
-  for (const RecipeOverride& line : config.recipe.overrides) {
-    options.overrides.push_back(linear_override(line));
-  }
+  options.overrides = linear_overrides(config.recipe);
   return options;
 }
+
+namespace {
+
+// The parameters of the modules that lora.save names, behind those of a new head.
+void add_saved(const RunConfig& config, const ModelSpec& spec, std::vector<std::string>& head) {
+  const std::vector<ParameterSpec> parameters = model_parameters(spec);
+  for (const std::string& pattern : config.lora.save) {
+    bool matches = false;
+    for (const ParameterSpec& p : parameters) {
+      const std::string module = p.name.substr(0, p.name.rfind('.'));
+      if (!matches_pattern(pattern, module) &&
+          !matches_pattern(pattern, module.substr(module.rfind('.') + 1)))
+        continue;
+      matches = true;
+      if (spec.tied && p.name == parameters.front().name) {
+        throw Error(ErrorCode::invalid_argument,
+                    "lora.save: expected no embedding that the model ties to its head, got '{}'",
+                    pattern);
+      }
+      if (std::ranges::find(head, p.name) == head.end()) head.push_back(p.name);
+    }
+    if (matches) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "lora.save: expected patterns of the model's modules, got '{}', which matches none",
+                pattern);
+  }
+}
+
+// What an adapter that is trained whole has, no adapter has.
+void expect_apart(const LoraOptions& options, const ModelSpec& spec) {
+  if (options.head.empty()) return;
+  const Graph graph = build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
+  for (const LoraAdapter& adapter : lora_adapters(graph, options)) {
+    if (std::ranges::find(options.head, adapter.weight()) == options.head.end()) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "lora.save: expected modules that lora.targets does not name, got '{}'",
+                adapter.module);
+  }
+}
+
+}  // namespace
 
 LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec) {
   LoraOptions options = config.lora;
@@ -125,6 +151,10 @@ LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec) {
   }
   if (options.rank > 0 && config.model.head != ModelHead::text)
     options.head = head_parameters(spec);
+  if (options.rank > 0 && !config.lora.save.empty()) {
+    add_saved(config, spec, options.head);
+    expect_apart(options, spec);
+  }
   return options;
 }
 
@@ -147,6 +177,7 @@ std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& s
     one.options = {.smoothing = config.train.label_smoothing,
                    .temperature = config.train.contrastive_temperature,
                    .beta = config.train.pairwise_beta,
+                   .gamma = config.train.simpo_gamma,
                    .negatives = n_negatives(config.data.fields)};
   return losses;
 }

@@ -80,6 +80,7 @@ Trainer::~Trainer() {
 }
 
 StepReport Trainer::step() {
+  take_references();
   const Stopwatch watch;
   const int64_t n_windows = config_.step_rows();
   const RowCounts counts = loader_.count(n_windows);
@@ -286,6 +287,7 @@ bool Trainer::begin(const RunStart& run_start, const TrainHooks& hooks) {
   std::unique_ptr<FileLock> lock;
   if (is_root()) lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
   gather_value(machine_.group, 0);  // no rank looks into a folder that the first one still tidies
+  take_references(run_start.mode, hooks.log);  // of the first weights
   start(run_start, hooks);
   lock_ = std::move(lock);
   weight_watch_.emplace(engine_.arenas(), engine_.layout());

@@ -106,6 +106,8 @@ class Trainer {
   void read_ahead();
   Batch micro_batch(size_t index);
   RunEvaluation evaluation();  // of validation data that are there
+  void take_references();
+  void take_references(StartMode mode, const Log& log);
   std::vector<TextSample> due_samples();
   StepReport record();
   StepReport record_left_over();
@@ -163,6 +165,7 @@ class Trainer {
   int64_t attempted_ = 0, skipped_ = 0, tokens_ = 0;
   int64_t overflowed_ = 0, rescaled_ = 0;    // skipped for the loss scale; Calibration's
   std::map<std::string, int64_t> refusals_;  // without clipping: updates that a tensor missed
+  bool has_references_ = false;              // Dataset::references have their numbers
   bool is_trial_ = false;                    // of scales: the step is sampled
   RunGuards guards_;
   StepEnergy energy_;

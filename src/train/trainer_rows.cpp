@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "train/preference_data.h"
 #include "train/trainer.h"
 
 namespace octet {
@@ -32,8 +33,30 @@ std::unique_ptr<EvalRows> Trainer::eval_rows() const {
   return make_eval_rows(data_, config_, spec_, shorter_lengths(loader_, config_.model.seq));
 }
 
+// Once, before the weights move. Of a run that goes on those that it stored.
+void Trainer::take_references(StartMode mode, const Log& log) {
+  if (has_references_) return;
+  const std::string path = file("reference.safetensors");
+  const bool may_read = mode == StartMode::resume;
+  const Stopwatch watch;
+  const ReferenceFrom from =
+      set_references({machine_.files, engine_, config_}, data_, may_read ? path : "");
+  has_references_ = true;
+  if (from != ReferenceFrom::weights) return;
+  gather_value(machine_.group, 0);  // no rank reads what the first one still writes
+  if (is_root()) write_references(machine_.files, data_, path);
+  log.info("[data] the model's start has judged all answers in {:.1f} s", watch.seconds());
+}
+
+// Without a folder.
+void Trainer::take_references() {
+  if (!std::exchange(has_references_, true))
+    set_references({machine_.files, engine_, config_}, data_, "");
+}
+
 std::optional<double> Trainer::evaluate() {
   if (!has_validation(data_)) return std::nullopt;
+  take_references();
   return evaluation().loss(engine_.losses());
 }
 

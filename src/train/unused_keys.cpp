@@ -200,14 +200,23 @@ constexpr Need kNeeds[] = {
     {"lora.alpha", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
     {"lora.dropout", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
     {"lora.targets", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"lora.kind", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"lora.ranks", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"lora.save", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
     {"lora.base", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
-    {"train.label_smoothing", "a loss of classes or tokens",
+    {"train.label_smoothing", "a loss of classes or tokens, dpo or simpo",
      [](const Facts& f) {
-       return f.loss("classes") || f.loss("next_token") || f.loss("masked_token");
+       return f.loss("classes") || f.loss("next_token") || f.loss("masked_token") ||
+              f.loss("dpo") || f.loss("simpo");
      }},
     {"train.contrastive_temperature", "the loss contrastive",
      [](const Facts& f) { return f.loss("contrastive"); }},
-    {"train.pairwise_beta", "the loss pairwise", [](const Facts& f) { return f.loss("pairwise"); }},
+    {"train.pairwise_beta", "the losses dpo, ipo, simpo, orpo and pairwise",
+     [](const Facts& f) {
+       return f.loss("pairwise") || f.loss("dpo") || f.loss("ipo") || f.loss("simpo") ||
+              f.loss("orpo");
+     }},
+    {"train.simpo_gamma", "the loss simpo", [](const Facts& f) { return f.loss("simpo"); }},
     {"train.sample_every", "train.sample_prompts", samples},
     {"train.sample_tokens", "train.sample_prompts", samples},
     {"train.sample_temperature", "train.sample_prompts", samples},

@@ -21,7 +21,7 @@ bool are_same(const OrderedJson& a, const OrderedJson& b) {
 
 std::optional<int64_t> checkpoint_step(const ModelSource& source) {
   if (!source.run) return std::nullopt;
-  const std::string name = file_name(parent_path(source.weights));  // step-000100
+  const std::string name = file_name(parent_path(source.weights.path));  // step-000100
   const size_t dash = name.rfind('-');
   if (dash == std::string::npos) return std::nullopt;
   return parse_number<int64_t>(std::string_view(name).substr(dash + 1));

@@ -31,14 +31,15 @@ void add_samples(const Files& files, const std::string& path, Xxh64& hash) {
 
 std::string model_fingerprint(const Files& files, const ModelSource& source) {
   Xxh64 hash;
-  if (files.is_directory(source.weights)) {
-    for (const DirectoryEntry& entry : files.list(source.weights)) {
+  const auto add = [&](const std::string& path) {
+    if (!files.is_directory(path)) return add_samples(files, path, hash);
+    for (const DirectoryEntry& entry : files.list(path)) {
       if (!entry.name.ends_with(".safetensors")) continue;
-      add_samples(files, join_path(source.weights, entry.name), hash);
+      add_samples(files, join_path(path, entry.name), hash);
     }
-  } else {
-    add_samples(files, source.weights, hash);
-  }
+  };
+  add(source.weights.path);
+  if (!source.weights.adapter.empty()) add(source.weights.adapter);
   return fmt::format("{:016x}", hash.digest());
 }
 

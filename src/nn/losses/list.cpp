@@ -6,7 +6,8 @@ namespace octet {
 namespace {
 
 constexpr const LossDef* kLosses[] = {&kNextToken,  &kMaskedToken, &kClasses,     &kSpan,
-                                      &kRegression, &kMultiLabel,  &kContrastive, &kPairwise};
+                                      &kRegression, &kMultiLabel,  &kContrastive, &kPairwise,
+                                      &kDpo,        &kIpo,         &kSimpo,       &kOrpo};
 
 }  // namespace
 

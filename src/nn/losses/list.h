@@ -13,5 +13,9 @@ extern const LossDef kRegression;
 extern const LossDef kMultiLabel;
 extern const LossDef kContrastive;
 extern const LossDef kPairwise;
+extern const LossDef kDpo;
+extern const LossDef kIpo;
+extern const LossDef kSimpo;
+extern const LossDef kOrpo;
 
 }  // namespace octet

@@ -36,8 +36,10 @@ struct LossValues {
 struct LossOptions {
   double smoothing = 0;  // of labels, in [0, 1): the share that all classes or tokens have alike
   double temperature = 0.05;  // of contrastive: cosines are divided by it
-  double beta = 0.1;          // of pairwise: how far the model may go from the reference
-  int64_t negatives = 0;      // of contrastive: rows of a sample that do not mean the same
+  // Of pairwise and of losses of two answers: how far the model may go from the reference, or what
+  // rewards are multiplied by; of simpo, the margin that is asked for.
+  double beta = 0.1, gamma = 0.5;
+  int64_t negatives = 0;  // of contrastive: rows of a sample that do not mean the same
   bool operator==(const LossOptions&) const = default;
 };
 
@@ -64,6 +66,7 @@ struct LossDef {
   bool hides_tokens =
       false;  // its labels are of tokens that the data hides: text as it is has none
   int64_t rows_per_sample = 1;            // rows that belong together: 2 of a pair
+  bool compares_answers = false;          // rows are two answers to a prompt, the better one first
   bool takes_negatives = false;           // LossOptions::negatives rows more
   int64_t min_samples = 1;                // of a micro-batch: 2 where they are told from each other
   std::vector<std::string_view> metrics;  // their names, in order

@@ -20,7 +20,6 @@ namespace {
 using test::error_of;
 using test::Fixture;
 using test::sets_with;
-using test::StopAfter;
 using test::Tuner;
 using testing::HasSubstr;
 
@@ -167,25 +166,7 @@ class ResumedAdapters : public testing::TestWithParam<std::vector<std::string>> 
 
 TEST_P(ResumedAdapters, go_on_bit_for_bit) {
   Fixture f;
-  const std::vector<std::string> sets = sets_with(GetParam());
-  f.options.out = f.folder / "whole";
-  Tuner whole(f.options, sets);
-  whole.trainer.run({StartMode::fresh, whole.loaded.source}, {});
-  f.options.out = f.folder / "parts";
-  StopAfter stop(3);
-  {
-    Tuner first(f.options, sets);
-    EXPECT_EQ(first.trainer.run({StartMode::fresh, first.loaded.source}, stop.hooks).step, 3);
-  }
-  Tuner second(f.options, sets);
-  second.trainer.run({StartMode::resume, second.loaded.source}, {});
-  EXPECT_EQ(test::metrics(f.folder / "parts"), test::metrics(f.folder / "whole"));
-  for (const char* name : {"model.safetensors", "optim.safetensors", "manifest.json"}) {
-    const std::string end = std::string("/ckpt/step-000006/") + name;
-    EXPECT_TRUE(posix_files().read_bytes((f.folder / "parts") + end) ==
-                posix_files().read_bytes((f.folder / "whole") + end))
-        << name;
-  }
+  test::expect_parts_are_the_whole(f, sets_with(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(

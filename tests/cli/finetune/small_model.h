@@ -122,4 +122,27 @@ struct StopAfter {
   TrainHooks hooks;
 };
 
+// A run of six steps that is stopped behind the third and goes on, in f.folder / "parts", has the
+// bits of one that is not, in f.folder / "whole".
+inline void expect_parts_are_the_whole(Fixture& f, const std::vector<std::string>& sets) {
+  f.options.out = f.folder / "whole";
+  Tuner whole(f.options, sets);
+  whole.trainer.run({StartMode::fresh, whole.loaded.source}, {});
+  f.options.out = f.folder / "parts";
+  StopAfter stop(3);
+  {
+    Tuner first(f.options, sets);
+    EXPECT_EQ(first.trainer.run({StartMode::fresh, first.loaded.source}, stop.hooks).step, 3);
+  }
+  Tuner second(f.options, sets);
+  second.trainer.run({StartMode::resume, second.loaded.source}, {});
+  EXPECT_EQ(metrics(f.folder / "parts"), metrics(f.folder / "whole"));
+  for (const char* name : {"model.safetensors", "optim.safetensors", "manifest.json"}) {
+    const std::string end = std::string("/ckpt/step-000006/") + name;
+    EXPECT_TRUE(posix_files().read_bytes((f.folder / "parts") + end) ==
+                posix_files().read_bytes((f.folder / "whole") + end))
+        << name;
+  }
+}
+
 }  // namespace octet::test

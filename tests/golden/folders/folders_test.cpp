@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "cli/program_run.h"
 #include "golden/distance.h"
+#include "golden/drawn_weights.h"
 #include "infer/export.h"
 #include "infer/model_source.h"
 #include "infer/weights.h"
@@ -23,6 +24,7 @@ namespace octet::golden_folders {
 namespace {
 
 using golden::distance;
+using golden::weights_of;
 using test::Outcome;
 using test::ScratchFolder;
 using Values = std::vector<double>;
@@ -33,18 +35,6 @@ const Json& goldens() {
   static const Json all =
       Json::parse(posix_files().read_text(OCTET_SOURCE_DIR "/tests/golden/folders/folders.json"));
   return all;
-}
-
-// From -0.25 to 0.25, of vectors around 0.5.
-std::vector<float> weights_of(const std::string& name, const Shape& shape) {
-  std::vector<float> values(static_cast<size_t>(n_elems(shape)));
-  for (size_t place = 0; place < values.size(); ++place) {
-    const auto i = static_cast<int64_t>(place), length = static_cast<int64_t>(name.size());
-    const int64_t number = (i * 7919 + i * i * 31 + length * 104729) % 2003 - 1001;
-    const double base = shape.size() == 1 ? 0.5 : 0;
-    values[place] = static_cast<float>(static_cast<double>(number) / 4004 + base);
-  }
-  return values;
 }
 
 // Objects of rotary positions may say more than they did, such as beta_fast of YaRN.

@@ -44,6 +44,7 @@ WeightedLoss loss_of(const Json& c) {
   loss.options.smoothing = c.value("smoothing", loss.options.smoothing);
   loss.options.temperature = c.value("temperature", loss.options.temperature);
   loss.options.beta = c.value("beta", loss.options.beta);
+  loss.options.gamma = c.value("gamma", loss.options.gamma);
   loss.options.negatives = c.value("negatives", loss.options.negatives);
   return loss;
 }
@@ -137,7 +138,7 @@ void expect_close(const std::vector<double>& actual, const std::vector<double>& 
 
 std::string name_of(const Json& c) {
   std::string name = c["loss"];
-  for (const char* option : {"smoothing", "temperature", "beta"})
+  for (const char* option : {"smoothing", "temperature", "beta", "gamma"})
     if (c.contains(option)) name += fmt::format(" {}={}", option, c[option].get<double>());
   return name;
 }

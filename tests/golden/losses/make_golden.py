@@ -118,8 +118,55 @@ def pairwise(beta):
                 {"labels": labels, "reference_nll": reference}, 2, rows=rows, seq=seq, beta=beta)
 
 
+def log1mexp(x):
+    """log(1 - exp(x)), x below 0."""
+    return torch.log(-torch.expm1(x))
+
+
+def preference(loss, beta, smoothing=0.0, gamma=0.5):
+    """Ten pairs by the formulas of TRL 1.16's DPOTrainer (sigmoid, ipo), CPOTrainer (simpo, cpo_alpha 0) and ORPOTrainer, whose
+    cross entropy is here the mean of the answer's tokens."""
+    rows, seq, vocab = 20, 4, 5
+    x, labels = tensor(rows * seq, vocab), torch.randint(0, vocab, (rows * seq,))
+    labels[torch.rand(rows * seq) < 0.3] = IGNORED
+    labels.reshape(rows, seq)[:, 1] = 2  # one counts in each row
+    with torch.no_grad():
+        x.reshape(rows, seq, vocab)[0] = 0
+        x.reshape(rows, seq, vocab)[0, torch.arange(seq), labels[:seq].clamp(min=0)] = 9  # next to no doubt: orpo's small a
+    sums = -F.cross_entropy(x, labels, ignore_index=IGNORED, reduction="none").reshape(rows, seq).sum(1)
+    lengths = (labels != IGNORED).reshape(rows, seq).sum(1)
+    inputs = {"labels": labels}
+    if loss in ("dpo", "ipo"):
+        inputs["reference_nll"] = (tensor(rows).detach() + 6)
+        ratios = sums + inputs["reference_nll"]
+        rewards = beta * ratios
+    else:
+        rewards = beta * sums / lengths
+    c, r = rewards[0::2], rewards[1::2]
+    averages = sums / lengths
+
+    def sigmoid(z):
+        return -F.logsigmoid(z) * (1 - smoothing) - F.logsigmoid(-z) * smoothing
+
+    if loss == "dpo":
+        value = sigmoid(beta * (ratios[0::2] - ratios[1::2]))
+    elif loss == "ipo":
+        score = ratios / lengths
+        value = (score[0::2] - score[1::2] - 1 / (2 * beta)) ** 2
+    elif loss == "simpo":
+        value = sigmoid(beta * (averages[0::2] - averages[1::2] - gamma / beta))
+    else:
+        odds = averages[0::2] - averages[1::2] - (log1mexp(averages[0::2]) - log1mexp(averages[1::2]))
+        value = -averages[0::2] - beta * F.logsigmoid(odds)
+    metrics = {"pair_loss": value, "reward_chosen": c, "reward_rejected": r, "margin": c - r, "correct": c > r,
+               "chosen_nll": -sums[0::2], "rejected_nll": -sums[1::2]}
+    return case(loss, value.sum(), x, metrics, inputs, 10, rows=rows, seq=seq, beta=beta, smoothing=smoothing, gamma=gamma)
+
+
 cases = [tokens("next_token"), tokens("masked_token"), classes(0.0), classes(0.1), span(), regression(),
          contrastive(0.05), contrastive(0.5), pairwise(0.1), pairwise(1.0), multi_label(),
-         contrastive(0.5, torch.tensor([0.0, 1.0, 0.0, 1.0])), negatives(0.5, 1), negatives(0.05, 3)]
+         contrastive(0.5, torch.tensor([0.0, 1.0, 0.0, 1.0])), negatives(0.5, 1), negatives(0.05, 3),
+         preference("dpo", 0.1), preference("dpo", 0.5, smoothing=0.2), preference("ipo", 0.1), preference("simpo", 2.0, gamma=1.0),
+         preference("simpo", 0.3, smoothing=0.1), preference("orpo", 0.1)]
 path = pathlib.Path(__file__).with_name("losses.json")
 path.write_text("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")

@@ -277,11 +277,10 @@ TEST_F(ChatAnswers, of_a_file_of_preferences_end_the_run) {
                                  "{\"prompt\": \"a\", \"completion\": \"b\"}\n"
                                  "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n");
   const ChatEncoder plain(posix_files(), *bytes_, "plain", "");
-  EXPECT_EQ(
-      error_of([&] { read_chat_data(posix_files(), plain, {.paths = {data}}); }),
-      "[data] " + data +
-          ":2: expected conversations, got pairs of preferences ('chosen' and 'rejected'), on "
-          "which training is not supported");
+  EXPECT_EQ(error_of([&] { read_chat_data(posix_files(), plain, {.paths = {data}}); }),
+            "[data] " + data +
+                ":2: expected conversations, got pairs of preferences ('chosen' and 'rejected'): "
+                "train.loss dpo, ipo, simpo or orpo trains on them");
 }
 
 TEST_F(ChatAnswers, are_counted_and_told_by_record) {

@@ -133,8 +133,11 @@ TEST(ChatRecords, bad_records_say_why) {
       {R"({"messages": [{"role": "user", "content": "x"}]})", "no message of the assistant"},
       {R"({"conversations": [{"from": "who", "value": "x"}]})", "a speaker that is not known"},
       {R"({"conversations": [{"from": "human", "value": "x"}], "chosen": {}, "rejected": {}})",
-       "expected conversations, got pairs of preferences ('chosen' and 'rejected'), on which "
-       "training is not supported"},
+       "expected conversations, got pairs of preferences ('chosen' and 'rejected'): train.loss "
+       "dpo, ipo, simpo or orpo trains on them"},
+      {R"({"prompt": "x", "completion": "y", "kto_tag": true})",
+       "expected conversations, got pairs of preferences ('kto_tag'), on which training is not "
+       "supported"},
       {R"({"prompt": "x", "completion": "y", "label": true})",
        "expected conversations, got answers that are called good or bad ('label'), on which "
        "training is not supported"},

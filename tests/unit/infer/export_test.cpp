@@ -429,8 +429,9 @@ TEST(QuantizedWeights, are_read_in_every_layout) {
   EXPECT_EQ(error({3, 1}, ""),
             "'model.layers.0.mlp.down_proj.weight_scale_inv' must be the scales of [2,3], got "
             "[3,1]");
-  EXPECT_EQ(error({1}, R"({"quant_method":"gptq"})"),
-            "'quantization_config.quant_method': expected fp8 or compressed-tensors, got gptq");
+  EXPECT_EQ(
+      error({1}, R"({"quant_method":"gptq"})"),
+      "'quantization_config.quant_method': expected fp8, modelopt or compressed-tensors, got gptq");
   EXPECT_EQ(error({1}, R"({"quant_method":"fp8","weight_block_size":[0,2]})"),
             "'quantization_config.weight_block_size': expected two extents of a block, got [0,2]");
   EXPECT_EQ(error({1}, R"({"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized"})"),

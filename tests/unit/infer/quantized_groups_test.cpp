@@ -247,6 +247,43 @@ Json decompressed(const Json& ignore) {
   return json;
 }
 
+// ModelOpt's FP8: one scale a weight, and a fixed one of its input; by config.json, or of older
+// versions by hf_quant_config.json alone.
+TEST(ModelOpt, weights_and_inputs_have_a_scale_each) {
+  const Json group = {
+      {"weights", {{"num_bits", 8}, {"type", "float"}, {"dynamic", false}}},
+      {"input_activations", {{"num_bits", 8}, {"type", "float"}, {"dynamic", false}}},
+      {"targets", {"Linear"}}};
+  const Json config = {{"quant_method", "modelopt"},
+                       {"quant_algo", "FP8"},
+                       {"ignore", {"lm_head"}},
+                       {"kv_cache_scheme", nullptr},
+                       {"producer", {{"name", "modelopt"}, {"version", "0.47"}}},
+                       {"config_groups", {{"group_0", group}}}};
+  const Json older = {{"quantization", {{"quant_algo", "FP8"}, {"exclude_modules", {"lm_head"}}}}};
+  for (const bool is_older : {false, true}) {
+    Folder folder(is_older ? Json() : config);
+    if (is_older) folder.folder().put("hf_quant_config.json", older.dump());
+    folder.put({kUp + ".weight", SafeDtype::f8_e4m3, {6, 4}}, "\x38\x40");  // 1, 2
+    folder.put({kUp + ".weight_scale", SafeDtype::f32, {}}, std::string("\0\0\0\x3f", 4));
+    folder.put_scale(kUp + ".input_scale", 0.25f);
+    const WeightReader weights = folder.read();
+    EXPECT_EQ(weights.read(kUp + ".weight")[0], 0.5f);
+    EXPECT_EQ(weights.read(kUp + ".weight")[1], 1.0f);
+    EXPECT_EQ(weights.inputs().linears.at(kUp + ".weight").scale, 0.25f);
+  }
+  const std::pair<const char*, Json> changes[] = {
+      {"quant_algo", "NVFP4"},
+      {"quant_algo", "W4A8_AWQ"},
+      {"pre_quant_scale", true},
+      {"config_groups", {{"g", {{"weights", {{"num_bits", 4}}}}}}}};
+  for (const auto& [key, value] : changes) {
+    Json changed = config;
+    changed[key] = value;
+    EXPECT_NE(Folder(changed).error().find(key), std::string::npos) << key << value;
+  }
+}
+
 // What transformers 5.24 saves after a forward pass: the scales of weights stay, and are not used.
 TEST(Decompressed, weights_are_plain_and_their_inputs_quantized) {
   Folder folder(decompressed({"lm_head", "re:.*self_attn", "re:.*gate_proj"}));

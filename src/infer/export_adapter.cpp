@@ -1,0 +1,125 @@
+// Adapters as PEFT stores them.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/named_enum.h"
+#include "infer/adapter_note.h"
+#include "infer/export.h"
+#include "infer/peft_adapter.h"
+
+namespace octet {
+namespace {
+
+constexpr uint64_t kAdapterPiece = uint64_t{4} << 20;
+
+std::string last_of_path(const std::string& module) {
+  return module.substr(module.rfind('.') + 1);
+}
+
+std::vector<LoraAdapter> adapters_of(const ModelSpec& spec, const LoraOptions& options) {
+  const auto size = BatchSize{.batch = 1, .seq = 1};
+  return lora_adapters(build_model(spec, size, ModelOutputs::outputs).graph, options);
+}
+
+// PEFT takes the last part of a module's name for all modules that end so; those of encoders end as
+// linears outside of the layers do.
+Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapters) {
+  std::map<std::string, int64_t> n_linears, n_adapted;
+  for (const LoraAdapter& linear : adapters_of(spec, {.rank = 1, .targets = {"*"}}))
+    ++n_linears[last_of_path(linear.module)];
+  for (const LoraAdapter& adapter : adapters) ++n_adapted[last_of_path(adapter.module)];
+  std::set<std::string> names;
+  for (const LoraAdapter& adapter : adapters) {
+    const std::string part = last_of_path(adapter.module);
+    const bool is_whole = model_def(spec.kind).writes_text && n_adapted[part] == n_linears[part];
+    names.insert(is_whole ? part : module_of_class(spec, adapter.module));
+  }
+  return Json(names);
+}
+
+// The modules of a head, which PEFT takes from the adapter's file.
+Json saved_modules(const std::vector<std::string>& parameters) {
+  std::set<std::string> modules;
+  for (const std::string& name : parameters) modules.insert(name.substr(0, name.rfind('.')));
+  return Json(modules);
+}
+
+Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
+  const std::vector<LoraAdapter> adapters = adapters_of(spec, note.lora);
+  const bool is_conv = std::ranges::any_of(adapters, [](const LoraAdapter& one) {
+    return !one.out_in;  // transformers' Conv1D
+  });
+  Json ranks = Json::object(), alphas = Json::object();
+  for (const LoraAdapter& one : adapters) {
+    const std::string module = module_of_class(spec, one.module);
+    if (one.rank != note.lora.rank) ranks[module] = one.rank;
+    if (one.alpha != note.lora.alpha) alphas[module] = one.alpha;
+  }
+  return {{"peft_type", "LORA"},
+          {"task_type", model_def(spec.kind).writes_text ? Json("CAUSAL_LM") : Json()},
+          {"base_model_name_or_path", note.base},
+          {"r", note.lora.rank},
+          {"lora_alpha", note.lora.alpha},
+          {"use_rslora", note.lora.kind == LoraKind::rslora},
+          {"use_dora", note.lora.kind == LoraKind::dora},
+          {"rank_pattern", ranks},
+          {"alpha_pattern", alphas},
+          {"lora_dropout", note.lora.dropout},
+          {"target_modules", target_modules(spec, adapters)},
+          {"bias", "none"},
+          {"fan_in_fan_out", is_conv},
+          {"init_lora_weights", true},
+          {"inference_mode", true},
+          {"modules_to_save", note.lora.head.empty() ? Json() : saved_modules(note.lora.head)}};
+}
+
+TensorSource adapter_source(const SafetensorsReader& reader, const StoredTensor& tensor,
+                            const ModelSpec& spec) {
+  TensorDecl decl = tensor;
+  decl.name = std::string(kPeftPrefix) + module_of_class(spec, tensor.name);
+  return {decl, [&reader, &tensor](const ByteSink& sink) {
+            std::vector<std::byte> bytes;
+            for (uint64_t first = 0; first < tensor.n_bytes(); first += kAdapterPiece) {
+              bytes.resize(std::min(kAdapterPiece, tensor.n_bytes() - first));
+              reader.read(tensor, bytes, first);
+              sink(bytes);
+            }
+          }};
+}
+
+}  // namespace
+
+ExportResult export_adapter(Files& files, const ModelSource& source, const std::string& folder,
+                            const Log& log) {
+  const auto note = find_adapter_note(files, source.weights.path);
+  if (!note) {
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] '{}': expected a run that trained adapters (lora.rank), got {}",
+                source.folder, source.run ? "one that trained all weights" : "a model's folder");
+  }
+  const auto reader = SafetensorsReader::open(files, source.weights.path);
+  std::vector<TensorSource> tensors;
+  ExportResult result{.n_shards = 1};
+  for (const StoredTensor& tensor : reader.tensors()) {
+    tensors.push_back(adapter_source(reader, tensor, source.spec));
+    ++result.n_tensors;
+    result.n_bytes += static_cast<int64_t>(tensor.n_bytes());
+  }
+  const Json config = adapter_config(source.spec, *note);
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  // A base of an encoder has another head than the run, and so other weights.
+  if (model_def(source.spec.kind).writes_text) metadata[kPeftBaseHash] = note->base_hash;
+  if (model_def(source.spec.kind).module_name != nullptr)
+    log.info("modules have their names of transformers 5, not those of 4 that files have");
+  take_export_folder(files, folder);
+  write_atomically(files, join_path(folder, "adapter_model.safetensors"),
+                   [&](FileWriter& out) { write_safetensors(out, tensors, metadata); });
+  copy_companions(files, source, folder, log);
+  write_atomically(files, join_path(folder, "adapter_config.json"), config.dump(2) + "\n");
+  return result;
+}
+
+}  // namespace octet

@@ -1,0 +1,77 @@
+#include "train/go_on.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/named_enum.h"
+#include "infer/model_spec.h"
+#include "infer/peft_adapter.h"
+
+namespace octet {
+namespace {
+
+class Keys {
+ public:
+  explicit Keys(LoadedConfig& loaded) : loaded_(loaded) {}
+
+  // The adapter's value of a key, which nothing else may have said.
+  template <typename T, typename Text>
+  void take(const std::string& key, T& field, const T& value, const Text& text) {
+    std::string& source = loaded_.source[key];
+    const bool is_said = source != "default" && source != "derived";
+    if (is_said && field != value) {
+      throw Error(ErrorCode::invalid_argument,
+                  "{}: expected {}, as lora.adapter '{}' has it, or no such key, got {} ({})", key,
+                  text(value), loaded_.config.lora.adapter, text(field), source);
+    }
+    field = value;
+    if (!is_said) source = "derived";
+  }
+
+ private:
+  LoadedConfig& loaded_;
+};
+
+std::string list_text(const std::vector<std::string>& list) {
+  return fmt::format("[{}]", fmt::join(list, ", "));
+}
+
+// Modules of parameters, as lora.save names them.
+std::vector<std::string> modules_of(const std::vector<std::string>& parameters) {
+  std::vector<std::string> modules;
+  for (const std::string& name : parameters) {
+    const std::string module = name.substr(0, name.rfind('.'));
+    if (modules.empty() || modules.back() != module) modules.push_back(module);
+  }
+  return modules;
+}
+
+}  // namespace
+
+void take_adapter(const Files& files, LoadedConfig& loaded) {
+  LoraConfig& lora = loaded.config.lora;
+  if (lora.adapter.empty()) return;
+  const ModelSpec spec = model_from_config(files, loaded.config);
+  const PeftTraining found = peft_training(read_peft_adapter(files, lora.adapter, spec), spec);
+  Keys keys(loaded);
+  const auto number = [](auto value) { return fmt::format("{}", value); };
+  keys.take("lora.kind", lora.kind, found.lora.kind,
+            [](LoraKind kind) { return std::string(enum_name(kind)); });
+  keys.take("lora.rank", lora.rank, found.lora.rank, number);
+  keys.take("lora.alpha", lora.alpha, found.lora.alpha, number);
+  keys.take("lora.targets", lora.targets, found.lora.targets, list_text);
+  keys.take("lora.ranks", lora.ranks, found.lora.ranks, list_text);
+  keys.take("lora.save", lora.save, modules_of(found.saved), list_text);
+  if (loaded.source["lora.dropout"] == "default") {
+    lora.dropout = found.lora.dropout;
+    loaded.source["lora.dropout"] = "derived";
+  }
+  if (lora.kind == LoraKind::dora && lora.dropout > 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "lora.dropout: expected 0 with lora.kind dora (--set lora.dropout=0), got {:g} of "
+                "lora.adapter '{}'",
+                lora.dropout, lora.adapter);
+  }
+}
+
+}  // namespace octet

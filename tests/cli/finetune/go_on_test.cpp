@@ -1,0 +1,143 @@
+// Adapters that come in as PEFT's folders: a run's own exports evaluate as the run does, and
+// training goes on with them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "cli/finetune/small_model.h"
+#include "infer/evaluate.h"
+#include "infer/export.h"
+#include "infer/inference.h"
+#include "infer/model_source.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+using test::Fixture;
+using test::sets_with;
+using test::Tuner;
+using testing::HasSubstr;
+
+// The mean over a run's validation data of a model in f32.
+double loss_of(const ModelSource& source, Tuner& run) {
+  const BatchSize size = {
+      .batch = 1, .seq = run.config().model.seq, .documents = RowDocuments::isolated};
+  const std::vector<FunctionKey> functions = {{function::evaluate, size}};
+  Inference model(source.spec, "fp32", functions, *run.backend.device, *run.backend.catalogue);
+  model.load(WeightReader(posix_files(), source.weights, source.spec));
+  NllSum sum;
+  for (const NllSum& row : row_nll(model.function(function::evaluate, size),
+                                   *make_eval_rows(run.data.val, run.config(), 1 << 20), 1))
+    sum.add(row);
+  return sum.mean();
+}
+
+struct Case {
+  std::vector<std::string> sets;
+  ModelKind kind = ModelKind::llama;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << fmt::format("{}", fmt::join(c.sets, " "));
+}
+
+class GoneOn : public testing::TestWithParam<Case> {
+ protected:
+  std::vector<std::string> sets() const {
+    std::vector<std::string> all = sets_with({"recipe=fp32", "optim.lr=0.02", "train.steps=8"});
+    all.insert(all.end(), GetParam().sets.begin(), GetParam().sets.end());
+    return all;
+  }
+};
+
+TEST_P(GoneOn, adapters_of_a_run_are_the_same_model_elsewhere) {
+  Fixture f(GetParam().kind);
+  double first = 0, last = 0;
+  {
+    Tuner run(f.options, sets());
+    first = run.trainer.evaluate().value();
+    run.trainer.run({StartMode::fresh, run.loaded.source}, {});
+    last = run.trainer.evaluate().value();
+    EXPECT_LT(last, first - 0.05);
+    export_adapter(posix_files(), find_model_source(posix_files(), f.folder / "run"),
+                   f.folder / "adapter");
+    const ModelSource source = find_model_source(posix_files(), f.folder / "adapter");
+    EXPECT_EQ(source.folder, f.options.model);
+    EXPECT_NEAR(loss_of(source, run), last, 3e-6 * last);
+    // The base alone is what it was.
+    EXPECT_NEAR(loss_of(find_model_source(posix_files(), f.options.model), run), first,
+                3e-6 * first);
+  }
+  f.options.out = f.folder / "more";
+  Tuner more(f.options, {"recipe=fp32", "lora.adapter=" + f.folder / "adapter", "train.steps=12",
+                         "optim.lr=0.002", "train.export=none", "optim.warmup_share=0"});
+  EXPECT_EQ(more.config().lora.rank, 4);
+  EXPECT_NEAR(more.trainer.evaluate().value(), last, 3e-6 * last);
+  more.trainer.run({StartMode::fresh, more.loaded.source}, {});
+  EXPECT_LT(more.trainer.evaluate().value(), last);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    kinds, GoneOn,
+    testing::Values(Case{{}}, Case{{"lora.kind=rslora", "lora.ranks=['q_proj=2','*.1.mlp.*=3:5']"}},
+                    Case{{"lora.kind=dora", "lora.targets=[q_proj, down_proj]"}},
+                    Case{{"lora.save=[lm_head]", "lora.targets=[up_proj]"}},
+                    Case{{"lora.kind=dora", "lora.targets=[c_attn]"}, ModelKind::gpt2}),
+    [](const auto& info) { return "case_" + std::to_string(info.index); });
+
+TEST(GoingOn, begins_dora_with_the_base_in_every_recipe) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"fp32", "auto"}, {"bf16", "e4m3"}, {"coat", "auto"}};
+  for (const auto& [recipe, base] : cases) {
+    Fixture f;
+    const std::string of_recipe = std::string("recipe=") + recipe;
+    const std::string of_base = std::string("lora.base=") + base;
+    Tuner plain(f.options, sets_with({of_recipe, of_base}));
+    Tuner dora(f.options, sets_with({of_recipe, of_base, "lora.kind=dora"}));
+    const double before = plain.trainer.evaluate().value();
+    EXPECT_NEAR(dora.trainer.evaluate().value(), before, 2e-3 * before) << recipe;
+    for (int i = 0; i < 12; ++i) dora.trainer.step();
+    EXPECT_LT(dora.trainer.evaluate().value(), before - 0.05) << recipe;
+  }
+}
+
+TEST(GoingOn, refuses_other_keys_and_another_base) {
+  Fixture f;
+  {
+    Tuner run(f.options, sets_with({"recipe=fp32", "train.steps=1"}));
+    run.trainer.run({StartMode::fresh, run.loaded.source}, {});
+    export_adapter(posix_files(), find_model_source(posix_files(), f.folder / "run"),
+                   f.folder / "adapter");
+  }
+  const std::string adapter = "lora.adapter=" + f.folder / "adapter";
+  EXPECT_THAT(error_of([&] {
+                Tuner(f.options, {adapter, "lora.rank=8"});
+              }),
+              HasSubstr("lora.rank: expected 4"));
+  EXPECT_THAT(error_of([&] {
+                Tuner(f.options, {adapter, "lora.targets=[q_proj]"});
+              }),
+              HasSubstr("lora.targets"));
+  EXPECT_THAT(error_of([&] {
+                parse_config("lora: {rank: 2, kind: dora, dropout: 0.1}\nmodel: {path: m}\n", "a");
+              }),
+              HasSubstr("lora.dropout"));
+  EXPECT_THAT(
+      error_of([&] { parse_config("lora: {rank: 2, ranks: [q_proj]}\nmodel: {path: m}\n", "a"); }),
+      HasSubstr("PATTERN=RANK"));
+  EXPECT_THAT(error_of([&] {
+                Tuner(f.options, sets_with({"recipe=fp32", "lora.save=[nothing]"}));
+              }),
+              HasSubstr("lora.save"));
+  std::vector<std::byte> bytes = posix_files().read_bytes(f.options.model + "/model.safetensors");
+  bytes.back() ^= std::byte{1};
+  write_atomically(posix_files(), f.options.model + "/model.safetensors",
+                   [&](FileWriter& out) { out.write(bytes); });
+  EXPECT_THAT(error_of([&] { find_model_source(posix_files(), f.folder / "adapter"); }),
+              HasSubstr("expected the base"));
+  EXPECT_THAT(error_of([&] { Tuner(f.options, {adapter}); }), HasSubstr("expected the base"));
+}
+
+}  // namespace
+}  // namespace octet
