@@ -11,7 +11,7 @@ namespace octet {
 std::string image_mark(const Tokenizer& tokenizer, const ModelSpec& spec) {
   const auto id = static_cast<int32_t>(spec.image_token);
   const bool is_known = id < tokenizer.vocab_size();
-  const std::string mark = is_known ? tokenizer.decode(std::span(&id, 1)) : "";
+  std::string mark = is_known ? tokenizer.decode(std::span(&id, 1)) : "";
   if (!mark.empty() &&
       tokenizer.encode(mark, {.special = SpecialText::parse}) == std::vector<int32_t>{id})
     return mark;
