@@ -39,8 +39,8 @@ void fill(ModelSpec& spec) {
   fill_vision(spec);
 }
 
-// transformers finds a patch's position by the part of the picture that it begins at, in f32: of
-// some numbers of patches that is a neighbour's.
+// transformers finds a patch's position by the part of the picture that it begins at, in single
+// precision: of some numbers of patches that is a neighbour's.
 bool has_own_positions(int64_t side) {
   const double step = 1.0 / static_cast<double>(side);
   for (int64_t i = 0; i < side; ++i) {
