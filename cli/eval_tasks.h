@@ -78,6 +78,9 @@ OnProgress request_painter(const GlobalOptions& options, const std::string& task
                            const std::string& recipe);
 // Throws Error{invalid_argument} where --task-data is not given.
 void expect_task_data(const EvalTaskFlags& flags);
+// Throws Error{invalid_argument} where --predictions would keep more than one task's under a
+// recipe.
+void expect_one_prediction(const EvalTasksCall& call, size_t n_recipes);
 // A warning where results depend on what is evaluated together.
 void warn_of_measured_batches(const Log& log, const std::string& recipe, int64_t batch);
 // "NAME" and "stderr_NAME": the mean of a[i] - b[i] and its standard error (paired_difference),

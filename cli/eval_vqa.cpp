@@ -67,11 +67,7 @@ void run_picture_tasks(const EvalTasksCall& call, const std::vector<ModelSource>
                 call.tasks.front(), model_def(source.spec.kind).name);
   }
   expect_tokenizer(source);
-  if (!call.flags.predictions.empty() && (call.tasks.size() > 1 || sources.size() > 1)) {
-    throw Error(ErrorCode::invalid_argument,
-                "--predictions: expected one task and one recipe, got {} and {}", call.tasks.size(),
-                sources.size());
-  }
+  expect_one_prediction(call, sources.size());
   const Log log = make_log(options);
   Backend backend = open_backend(options, {.same_rows = true});
   std::vector<OrderedJson> rows;

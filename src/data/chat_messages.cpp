@@ -1,4 +1,5 @@
 #include "data/chat_messages.h"
+#include "data/chat_pictures.h"
 
 #include <algorithm>
 #include <utility>

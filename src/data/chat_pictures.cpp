@@ -5,7 +5,6 @@
 
 #include "base/base64.h"
 #include "data/chat_messages.h"
-#include "data/chat_records.h"
 
 namespace octet {
 namespace {

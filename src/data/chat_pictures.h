@@ -5,14 +5,9 @@
 #include <vector>
 
 #include "base/ordered_json.h"
+#include "data/chat_records.h"
 
 namespace octet {
-
-// A file, relative to the folder of the record's, or the bytes of one that the record itself holds.
-struct ChatPicture {
-  std::string path = {}, bytes = {};
-  bool operator==(const ChatPicture&) const = default;
-};
 
 // Pictures that a record lists beside its messages (`image`, `images`): a path, an object with one
 // (path, image, url) or with base64, or a data address ("data:image/png;base64,..."). Throws as

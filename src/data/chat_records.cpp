@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/chat_messages.h"
+#include "data/chat_pictures.h"
 
 namespace octet {
 namespace {

@@ -23,7 +23,6 @@
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "base/ordered_json.h"
-#include "data/chat_pictures.h"
 
 namespace octet {
 
@@ -42,6 +41,13 @@ struct ChatFields {
   CallArguments arguments = CallArguments::parse;
   std::string image_mark = {};  // that stands for a picture; empty: there are none (no key)
   bool operator==(const ChatFields&) const = default;
+};
+
+// A picture's file, relative to the folder of the record's, or the bytes of one that the record
+// itself holds.
+struct ChatPicture {
+  std::string path = {}, bytes = {};
+  bool operator==(const ChatPicture&) const = default;
 };
 
 struct ChatRecord {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "data/chat_messages.h"
+#include "data/chat_pictures.h"
 #include "data/token_stream.h"
 #include "text/tokenizer_folder.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/chat_pictures.h"
 #include "infer/image_transforms.h"
 #include "nn/vision.h"
 
