@@ -30,6 +30,9 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Model
   if (model_def(source.spec.kind).reads_text) {
     config.data.tokenizer = source.tokenizer;
     config.model.images = source.spec.images;
+    // JSON files are conversations, also for a folder.
+    if (model_def(source.spec.kind).sees_pictures && !has_conversations(config))
+      config.data.chat.chat_template = "auto";
   } else {
     config.data.images = evaluation_images(files, source, log);
   }
