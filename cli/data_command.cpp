@@ -16,6 +16,7 @@
 #include "data/text_samples.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
+#include "train/picture_texts.h"
 #include "train/run_setup.h"
 #include "train/text_rows.h"
 
@@ -338,6 +339,13 @@ void write_json(const Inspected& data, int64_t n) {
   write_out(json_text(json));
 }
 
+// Conversations of a model that sees pictures, which are rows of arrays.
+bool has_pictures(const Files& files, const RunConfig& config) {
+  const std::string& folder = config.model.path;
+  if (!folder.empty() && !files.exists(join_path(folder, "config.json"))) return false;
+  return reads_pictures(files, config, model_from_config(files, config));
+}
+
 }  // namespace
 
 void add_data_command(CLI::App& app, GlobalOptions& options) {
@@ -356,11 +364,12 @@ void add_data_command(CLI::App& app, GlobalOptions& options) {
     take_tokenizer_of_model(files, loaded);
     const RunConfig& config = loaded.config;
     Inspected data;
-    if (has_conversations(config)) {
+    if (has_conversations(config) && !has_pictures(files, config)) {
       data = inspect_conversations(config, options);
     } else {
       const ModelSpec spec = model_from_config(files, config);
       settle_negatives(files, loaded.config, spec);
+      settle_pictures(files, loaded.config, spec, make_log(options));
       const Dataset all = open_run_data(files, config, spec,
                                         {.log = make_log(options),
                                          .threads = options.threads,

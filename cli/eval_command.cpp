@@ -57,7 +57,7 @@ TextTask parse_task(const std::string& text, const EvalFlags& flags) {
     std::vector<std::string> names = kinds;
     for (const TaskDef& task : all_tasks()) names.emplace_back(task.name);
     for (const ImageTask& task : image_tasks()) names.emplace_back(task.name);
-    names.insert(names.end(), {"spans", "bleu", "chrf"});
+    names.insert(names.end(), {"spans", "bleu", "chrf", "vqa"});
     throw Error(
         ErrorCode::invalid_argument,
         "--tasks: expected nll or perplexity, alone or with :FILE, spans:FILE, or evaluation "
@@ -247,7 +247,8 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   const Log log = make_log(options);
   const bool are_images = are_image_tasks(flags.tasks), are_spans = are_span_tasks(flags.tasks);
   const bool are_translations = are_translation_tasks(flags.tasks);
-  const bool are_others = are_images || are_spans || are_translations;
+  const bool are_pictures = are_picture_tasks(flags.tasks);
+  const bool are_others = are_images || are_spans || are_translations || are_pictures;
   const bool are_tasks = !are_others && are_evaluation_tasks(flags);
   std::vector<TextTask> tasks;
   if (!are_tasks && !are_others) tasks = parse_tasks(flags);
@@ -262,6 +263,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   if (are_images) return run_image_tasks(call, sources, options);
   if (are_spans) return run_span_tasks(call, sources, options);
   if (are_translations) return run_translation_tasks(call, sources, options);
+  if (are_pictures) return run_picture_tasks(call, sources, options);
   if (is_of_rows(tasks, source.spec))
     return run_eval_rows(rows_call(flags, source), sources, options);
   if (!are_tasks) {
@@ -307,7 +309,7 @@ void add_translation_options(CLI::App& eval, EvalTaskFlags& task) {
   eval.add_option("--beams", task.beams,
                   "bleu, chrf: beams of a search; 1: none; 0: as the model's files say, else none")
       ->check(CLI::Range(0, 64));
-  eval.add_option("--max-new-tokens", task.max_tokens, "bleu, chrf: tokens of a text, at most")
+  eval.add_option("--max-new-tokens", task.max_tokens, "bleu, chrf, vqa: tokens of a text, at most")
       ->check(CLI::PositiveNumber);
 }
 
@@ -323,7 +325,8 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   for (const TaskDef& task : all_tasks()) names += fmt::format(", {}", task.name);
   for (const ImageTask& task : image_tasks()) names += fmt::format(", {}", task.name);
   eval->add_option("--tasks", flags->tasks,
-                   "nll, perplexity, nll:FILE, perplexity:FILE, spans:FILE, bleu:FILE, chrf:FILE" +
+                   "nll, perplexity, nll:FILE, perplexity:FILE, spans:FILE, bleu:FILE, chrf:FILE, "
+                   "vqa:FILE" +
                        names + "; NAME:mc by letter (docs/evaluation.md)")
       ->delimiter(',');
   EvalTaskFlags& task = flags->task_flags;

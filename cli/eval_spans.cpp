@@ -73,11 +73,7 @@ void run_span_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& s
                     const GlobalOptions& options) {
   const ModelSource& source = sources.front();
   expect_tokenizer(source);
-  if (!call.flags.predictions.empty() && (call.tasks.size() > 1 || sources.size() > 1)) {
-    throw Error(ErrorCode::invalid_argument,
-                "--predictions: expected one task and one recipe, got {} and {}", call.tasks.size(),
-                sources.size());
-  }
+  expect_one_prediction(call, sources.size());
   const Log log = make_log(options);
   const auto tokenizer = make_tokenizer(posix_files(), source.tokenizer);
   const SpanTaskOptions how = span_options(call, source);

@@ -27,6 +27,7 @@ constexpr const char* kTaskColumns[] = {"step",
                                         "split",
                                         "shots",
                                         "recipe",
+                                        "type",
                                         "n",
                                         "acc",
                                         "stderr",
@@ -214,6 +215,13 @@ Table evaluation_table(const std::vector<OrderedJson>& rows) {
 OnProgress request_painter(const GlobalOptions& options, const std::string& task,
                            const std::string& recipe) {
   return count_painter(options, fmt::format("{} in {}: ", task, recipe), "requests", 16);
+}
+
+void expect_one_prediction(const EvalTasksCall& call, size_t n_recipes) {
+  if (call.flags.predictions.empty() || (call.tasks.size() == 1 && n_recipes == 1)) return;
+  throw Error(ErrorCode::invalid_argument,
+              "--predictions: expected one task and one recipe, got {} and {}", call.tasks.size(),
+              n_recipes);
 }
 
 void expect_task_data(const EvalTaskFlags& flags) {

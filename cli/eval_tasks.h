@@ -64,11 +64,23 @@ bool are_translation_tasks(const std::vector<std::string>& tasks);
 void run_translation_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                            const GlobalOptions& options);
 
+// Of questions about pictures: vqa:FILE.
+// All tasks are such, or none is; throws Error{invalid_argument} where some are, or lack a file.
+bool are_picture_tasks(const std::vector<std::string>& tasks);
+
+// Prints a row for each task and source, as run_eval_tasks() does, and one for each type of
+// question.
+void run_picture_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
+                       const GlobalOptions& options);
+
 // A line on the terminal: how many of a task's requests are done; nothing where there is none.
 OnProgress request_painter(const GlobalOptions& options, const std::string& task,
                            const std::string& recipe);
 // Throws Error{invalid_argument} where --task-data is not given.
 void expect_task_data(const EvalTaskFlags& flags);
+// Throws Error{invalid_argument} where --predictions would keep more than one task's under a
+// recipe.
+void expect_one_prediction(const EvalTasksCall& call, size_t n_recipes);
 // A warning where results depend on what is evaluated together.
 void warn_of_measured_batches(const Log& log, const std::string& recipe, int64_t batch);
 // "NAME" and "stderr_NAME": the mean of a[i] - b[i] and its standard error (paired_difference),

@@ -7,6 +7,7 @@
 #include "cli/enum_option.h"
 #include "cli/generate_setup.h"
 #include "cli/generation_speed.h"
+#include "infer/picture_prompt.h"
 #include "infer/prompt_file.h"
 
 namespace octet {
@@ -26,6 +27,7 @@ std::vector<Completion> complete(const GenerateSetup& setup, const std::vector<P
                         .capacity = std::max<int64_t>(1, std::min(setup.context, wanted)),
                         .picks = options.device != "cpu"},
                        text_machine(backend, make_log(options)));
+  if (!setup.pictures.rows.empty()) model->read_pictures(0, setup.pictures);
   std::vector<Completion> completions;
   speed.time([&] {
     completions = generate(*model, *setup.tokenizer, prompts, setup.options);
@@ -40,11 +42,50 @@ std::string said(const GenerateSetup& setup, const std::vector<int32_t>& tokens)
   return setup.tokenizer->decode(without_ends(*setup.tokenizer, tokens));
 }
 
+// The prompt with its pictures, or as the question of a conversation; `begin`: what is shown of it.
+PicturePrompt prompt_with_pictures(const GenerateFlags& flags, GenerateSetup& setup,
+                                   std::string& begin) {
+  ModelSpec& spec = setup.source.spec;
+  if (!model_def(spec.kind).sees_pictures) {
+    throw Error(ErrorCode::invalid_argument,
+                "--image: expected a model that sees pictures (llava, idefics3), got {}",
+                model_def(spec.kind).name);
+  }
+  spec.images = std::ssize(flags.images);
+  const std::string mark = image_mark(*setup.tokenizer, spec);
+  std::vector<int32_t> ids;
+  if (flags.chat) {
+    const ChatPrompts& chat = setup.chat_prompts(flags.chat_template);
+    ids = chat.tokens(rendered_question(chat, flags.prompt, mark, flags.images.size()));
+  } else {
+    begin = with_marks(flags.prompt, mark, flags.images.size());
+    ids = setup.tokenizer->prefix();
+    setup.tokenizer->encode(begin, {.special = SpecialText::parse}, ids);
+  }
+  PicturePrompt prompt =
+      picture_prompt(posix_files(), setup.source, *setup.tokenizer, ids, flags.images);
+  const int64_t n = std::ssize(prompt.prompt.tokens) + setup.options.max_tokens;
+  if (n > setup.context) {
+    throw Error(ErrorCode::invalid_argument,
+                "--max-tokens: expected at most {} tokens with the prompt's {}, got {}",
+                setup.context, prompt.prompt.tokens.size(), setup.options.max_tokens);
+  }
+  return prompt;
+}
+
 void run_prompt(const GenerateFlags& flags, const GlobalOptions& options) {
   GenerateSetup setup = generate_setup(flags, options);
-  const Prompt prompt{.tokens = prompt_tokens(*setup.tokenizer, flags.prompt),
-                      .sampling = flags.sampling};
-  const std::string begin = said(setup, prompt.tokens);
+  Prompt prompt;
+  std::string begin;
+  if (!flags.images.empty()) {
+    PicturePrompt with_pictures = prompt_with_pictures(flags, setup, begin);
+    prompt = std::move(with_pictures.prompt);
+    setup.pictures = std::move(with_pictures.pictures);
+  } else {
+    prompt.tokens = prompt_tokens(*setup.tokenizer, flags.prompt);
+    begin = said(setup, prompt.tokens);
+  }
+  prompt.sampling = flags.sampling;
   bool has_begun = false;
   if (!options.json) {
     setup.options.on_text = [&](size_t, std::string_view text) {
@@ -128,6 +169,12 @@ void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
                 "--prompts: expected it without --prompt and --chat, got {}",
                 flags.chat ? "--chat" : "--prompt");
   }
+  if (!flags.images.empty()) {
+    if (flags.prompts.empty() && flags.sources.empty() && flags.system.empty())
+      return run_prompt(flags, options);
+    throw Error(ErrorCode::invalid_argument,
+                "--image: expected it with --prompt, got --prompts, --sources or --system");
+  }
   if (!flags.sources.empty()) return run_sources(flags, options);
   if (flags.beams > 0 || flags.length_penalty || flags.early_stopping || flags.source_prefix) {
     throw Error(ErrorCode::invalid_argument,
@@ -189,6 +236,12 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
   generate->add_option("--prompt", flags->prompt, "the text to go on from");
   generate->add_option("--prompts", flags->prompts,
                        "a file of prompts: JSON values, or one a line (docs/generation.md)");
+  generate
+      ->add_option("--image", flags->images,
+                   "a picture that the prompt is about, a PNG or JPEG file; may be repeated "
+                   "(docs/vision_language.md)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_source_flags(*generate, *flags);
   generate->add_option("--batch", flags->batch, "prompts or sources at a time")
       ->check(CLI::Range(1, 4096));

@@ -25,7 +25,7 @@ struct GenerateFlags : ModelFlags {
   std::optional<double> length_penalty;
   std::optional<EarlyStopping> early_stopping;
   int64_t beams = 0;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop, images;
   int64_t max_tokens = 200, batch = 1, context = 0;
   FrozenFormat weights = FrozenFormat::as_computed;
   GenerationSums sums = GenerationSums::by_rows;
@@ -40,6 +40,7 @@ struct GenerateSetup : GenerationSetup {
   ChatPrompts& chat_prompts(const std::string& name);
   std::unique_ptr<ChatPrompts> chat = {};
   GenerationSums sums = GenerationSums::by_rows;
+  EntryPictures pictures = {};  // of the one prompt; empty: it has none
 
   // With the sums that were asked for.
   std::unique_ptr<TextModel> make_model(TextModelOptions wanted, const TextMachine& machine) const;

@@ -67,6 +67,33 @@ CASES |= {
     "marian_relu": ("MarianMTModel", {**MARIAN, "activation_function": "relu"}),
     "marian_gelu": ("MarianMTModel", {**MARIAN, "activation_function": "gelu", "scale_embedding": True}),
 }
+CLIP = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 3, "num_attention_heads": 2,
+        "image_size": 8, "patch_size": 4, "projection_dim": 8}
+DECODER = {"vocab_size": 23, "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+           "head_dim": 6, "max_position_embeddings": 32}
+LLAVA = "LlavaForConditionalGeneration"
+CASES |= {
+    "llava": (LLAVA, {"vision_config": CLIP, "text_config": {"model_type": "llama", **DECODER}, "image_token_index": 22}),
+    "llava_siglip": (LLAVA, {"vision_config": {**CLIP, "model_type": "siglip_vision_model", "hidden_act": "gelu", "num_channels": 1},
+                             "text_config": {"model_type": "qwen2", "tie_word_embeddings": True, **DECODER}, "image_token_index": 3,
+                             "vision_feature_layer": -1, "vision_feature_select_strategy": "full", "projector_hidden_act": "relu"}),
+    "llava_ragged": (LLAVA, {"vision_config": {**CLIP, "image_size": 10, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3},
+                             "text_config": {"model_type": "mistral", "sliding_window": 4, **DECODER}, "image_token_index": 0,
+                             "vision_feature_layer": 1, "vision_feature_select_strategy": "full", "projector_hidden_act": "silu",
+                             "multimodal_projector_bias": False}),
+    "llava_second": (LLAVA, {"vision_config": {**CLIP, "model_type": "siglip_vision_model"}, "vision_feature_layer": 2,
+                            "text_config": {"model_type": "qwen3", **DECODER}, "image_token_index": 7}),
+}
+IDEFICS3 = "Idefics3ForConditionalGeneration"
+SQUARES = {"model_type": "idefics3_vision", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16,
+           "patch_size": 4}
+CASES |= {
+    "idefics3": (IDEFICS3, {"vision_config": SQUARES, "text_config": {"model_type": "llama", "pad_token_id": 22, **DECODER}, "image_token_id": 22,
+                            "pad_token_id": 2}),
+    "idefics3_tied": (IDEFICS3, {"vision_config": {**SQUARES, "image_size": 8, "patch_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-3,
+                                                   "num_channels": 1}, "scale_factor": 4, "tie_word_embeddings": True, "image_token_id": 5,
+                                 "text_config": {"model_type": "llama", "pad_token_id": 5, "tie_word_embeddings": True, **DECODER}, "pad_token_id": 2}),
+}
 MOBILENET = {"num_channels": 3, "depth_multiplier": 0.1, "depth_divisible_by": 4, "min_depth": 4, "expand_ratio": 2.5, "finegrained_output": False,
              "id2label": CLASSES}
 CASES["mobilenet_v2"] = ("MobileNetV2ForImageClassification", {**MOBILENET, "image_size": 37})
@@ -142,6 +169,28 @@ def source_inputs(config, fields):
     return given, {"source": source, "source_length": lengths, "tokens": tokens, "positions": torch.arange(SEQ).repeat(BATCH, 1)}
 
 
+PICTURES, PICTURE_SEQ = (0, 1, 3), 20  # of each row, and tokens of one
+
+
+def picture_inputs(config):
+    vision, image = config.vision_config, config.image_token_id
+    n_rows = (vision.image_size // vision.patch_size) ** 2 + (vision.model_type == "clip_vision_model")
+    n_rows = n_rows // config.scale_factor**2 if config.model_type == "idefics3" else n_rows - (config.vision_feature_select_strategy == "default")
+    tokens = torch.randint(0, config.text_config.vocab_size, (BATCH, PICTURE_SEQ))
+    tokens[tokens == image] = 1
+    merged = torch.arange(BATCH * PICTURE_SEQ).reshape(BATCH, PICTURE_SEQ)
+    pictures = torch.zeros(BATCH, max(PICTURES), vision.num_channels, vision.image_size, vision.image_size)
+    for row, n in enumerate(PICTURES):
+        pictures[row, :n] = torch.randn(pictures[row, :n].shape)
+        for i in range(n):
+            places = slice(1 + i * (n_rows + 1), 1 + i * (n_rows + 1) + n_rows)
+            tokens[row, places] = image
+            merged[row, places] = BATCH * PICTURE_SEQ + (row * max(PICTURES) + i) * n_rows + torch.arange(n_rows)
+    seen = pictures if config.model_type == "idefics3" else torch.cat([pictures[row, :n] for row, n in enumerate(PICTURES)])
+    positions = torch.arange(PICTURE_SEQ).repeat(BATCH, 1)
+    return {"input_ids": tokens, "pixel_values": seen}, {"tokens": tokens, "positions": positions, "merged_rows": merged, "pictures": pictures}
+
+
 def as_in_files(model):
     """Tensors by the names of a model folder, which are not always those of the modules."""
     if not hasattr(model, "save_pretrained"):
@@ -194,7 +243,9 @@ def make(name):
     if "image_size" in fields:
         pixels = torch.randn(BATCH, 3, fields["image_size"], fields["image_size"])
         given, inputs = {"pixel_values": pixels}, {"pixels": pixels}
-    elif config.is_encoder_decoder:
+    elif architecture in (LLAVA, IDEFICS3):
+        given, inputs = picture_inputs(config)
+    elif getattr(config, "is_encoder_decoder", False):
         given, inputs = source_inputs(config, fields)
     else:
         given, inputs = text_inputs(config)
@@ -209,7 +260,7 @@ def make(name):
         share = given["attention_mask"][:, :, None].float()
         output = (output * share).sum(1) / share.sum(1)
     dout = torch.randn_like(output)
-    if "image_size" not in fields and not config.is_encoder_decoder and output.dim() == 3:  # rows of padding count nowhere
+    if "attention_mask" in given and not config.is_encoder_decoder and output.dim() == 3:  # rows of padding count nowhere
         dout = dout * given["attention_mask"][:, :, None]
     (output * dout).sum().backward()
     tensors = {"output": output, "dout": dout}
@@ -225,7 +276,8 @@ def make(name):
     described = config if name in TORCHVISION else config.to_dict()
     if name.endswith("_untied"):  # as the public files say it
         described["tie_word_embeddings"] = False
-    meta = {"config": json.dumps(described), "batch": str(BATCH), "seq": str(SEQ)}
+    meta = {"config": json.dumps(described), "batch": str(BATCH),
+            "seq": str(PICTURE_SEQ if architecture in (LLAVA, IDEFICS3) else SEQ)}
     return {key: value.detach().clone().contiguous() for key, value in tensors.items()}, meta
 
 

@@ -18,7 +18,8 @@ DECODERS = ["llama_llama3", "mistral", "qwen2_window", "qwen3_yarn", "olmo", "ol
 ENCODERS = ["bert_masked", "bert_classes", "bert_span", "bert_features", "roberta_masked", "roberta_classes",
             "distilbert_masked", "distilbert_classes", "vit", "deit", "resnet_basic", "resnet_bottleneck", "mobilenet_v2"]
 TRANSLATORS = ["t5", "t5_gated_untied", "mt5", "marian_swish"]
-ALL = " ".join([*(parity.CASES[name]["model_type"] for name in DECODERS), "bert roberta distilbert vit deit resnet mobilenet_v2 t5 mt5 marian"])
+WITH_PICTURES = ["llava", "llava_siglip", "idefics3"]
+ALL = " ".join([*(parity.CASES[name]["model_type"] for name in DECODERS), "bert roberta distilbert vit deit resnet mobilenet_v2 t5 mt5 marian llava idefics3"])
 CLOSE = 1e-6
 
 # Of generation by transformers: octet's flags take their place.
@@ -128,7 +129,7 @@ def folders():
         model, generator = parity.model_of(name)
         tokens = torch.randint(model.config.vocab_size, (parity.BATCH, parity.SEQ), generator=generator)
         yield Folder(name, model, {"input_ids": tokens})
-    for name in ENCODERS + TRANSLATORS:
+    for name in ENCODERS + TRANSLATORS + WITH_PICTURES:
         architecture, fields = encoders.CASES[name]
         torch.manual_seed(len(name))
         kind = getattr(transformers, architecture)
@@ -138,6 +139,9 @@ def folders():
                 one.add_(torch.randn_like(one) * 0.1)
         if "image_size" in fields:
             yield Folder(name, model, {"pixel_values": torch.randn(2, 3, fields["image_size"], fields["image_size"])})
+            continue
+        if name in WITH_PICTURES:
+            yield Folder(name, model, encoders.picture_inputs(model.config)[0])
             continue
         if name in TRANSLATORS:
             yield Folder(name, model, encoders.source_inputs(model.config, fields)[0])

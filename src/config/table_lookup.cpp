@@ -85,7 +85,7 @@ bool is_config_section(std::string_view path) {
 
 bool is_shape_key(std::string_view path) {
   return path.starts_with("model.") && path != "model.path" && path != "model.seq" &&
-         path != "model.source_seq" && path != "model.allow_nonfinite";
+         path != "model.source_seq" && path != "model.images" && path != "model.allow_nonfinite";
 }
 
 bool is_of_new_head(std::string_view path, const RunConfig& config) {

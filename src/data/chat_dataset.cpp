@@ -157,7 +157,8 @@ class Reader {
       add_sample(encoded.samples[i], {.place = place,
                                       .format = entry.record.format,
                                       .note = note,
-                                      .record = report.n_records});
+                                      .record = report.n_records,
+                                      .pictures = entry.record.pictures});
     }
     for (const LeftOutAnswer& answer : encoded.left_out) {
       count(report.left_out, answer.why, fmt::format("{} message {}", place, answer.message));

@@ -34,6 +34,7 @@ struct ChatSample {
   int64_t record = 0;               // that it is of, counted in the source
   int64_t first = 0, n_tokens = 0;  // in the source
   int64_t n_trained = 0;
+  std::vector<ChatPicture> pictures = {};  // of the record, by their places
 };
 
 struct ChatReport {

@@ -1,4 +1,5 @@
 #include "data/chat_messages.h"
+#include "data/chat_pictures.h"
 
 #include <algorithm>
 #include <utility>
@@ -92,7 +93,7 @@ void alias_reasoning(OrderedJson& message) {
   }
 }
 
-void check_content(const OrderedJson& content) {
+void check_content(const OrderedJson& content, bool may_show) {
   if (content.is_string()) return;
   if (!content.is_array()) bad_record("a message whose content is neither text nor a list");
   for (const OrderedJson& part : content) {
@@ -101,7 +102,8 @@ void check_content(const OrderedJson& content) {
     const std::string name = type == nullptr ? "" : type->get<std::string>();
     const bool is_media = name.starts_with("image") || name.starts_with("audio") ||
                           name.starts_with("input_") || name.starts_with("video");
-    if (is_media) bad_record("a part of a message of the type '" + name + "', which is not text");
+    if (is_media && !(may_show && is_picture_type(name)))
+      bad_record("a part of a message of the type '" + name + "', which is not text");
   }
 }
 
@@ -161,7 +163,7 @@ ChatMessage read_message(const OrderedJson& json, const ChatFields& fields) {
   }
   const OrderedJson* content = find_value(message, "content");
   if (content == nullptr && message["role"] != "assistant") bad_record("a message without a text");
-  if (content != nullptr) check_content(*content);
+  if (content != nullptr) check_content(*content, !fields.image_mark.empty());
   if (fields.arguments == CallArguments::parse) parse_calls(message);
   alias_reasoning(message);
   return read;
@@ -186,7 +188,8 @@ void join_parts(OrderedJson& messages) {
     for (const OrderedJson& part : *content) {
       const OrderedJson* text = find_text(part, "text");
       const OrderedJson* type = find_value(part, "type");
-      if (text == nullptr || (type != nullptr && *type != "text")) {
+      const bool is_picture = type != nullptr && *type == "image";  // whose text is its mark
+      if (text == nullptr || (type != nullptr && *type != "text" && !is_picture)) {
         bad_record("a part of a message that is no text, for a template that takes texts");
       }
       if (&part != &content->front()) joined += '\n';

@@ -1,11 +1,13 @@
 #include "data/chat_records.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "data/chat_messages.h"
+#include "data/chat_pictures.h"
 
 namespace octet {
 namespace {
@@ -45,7 +47,10 @@ class RecordReader {
     refuse_other_training();
     for (const char* media : {"image", "images", "audio", "audios", "video", "videos"}) {
       const OrderedJson* value = keys_.take(media);
-      if (value != nullptr && !value->empty()) {
+      const bool is_picture = std::string_view(media).starts_with("image");
+      if (value != nullptr && !value->empty() && is_picture && !fields_.image_mark.empty()) {
+        std::ranges::move(listed_pictures(*value), std::back_inserter(listed_));
+      } else if (value != nullptr && !value->empty()) {
         bad_record(std::string("'") + media + "', which is not text");
       }
     }
@@ -86,6 +91,12 @@ class RecordReader {
   // What holds for all formats.
   void finish() {
     if (record_.format != "text") add_surroundings();
+    if (record_.format == "text" && !listed_.empty()) bad_record("a picture beside a text");
+    if (record_.format != "text" && !fields_.image_mark.empty()) {
+      record_.image_mark = fields_.image_mark;
+      record_.pictures =
+          place_pictures(record_.context["messages"], std::move(listed_), fields_.image_mark);
+    }
     const std::vector<std::string> ignored = keys_.ignored();
     record_.ignored.insert(record_.ignored.end(), ignored.begin(), ignored.end());
     if (record_.format == "text") return;
@@ -235,6 +246,7 @@ class RecordReader {
   Keys keys_;
   const ChatFields& fields_;
   ChatRecord record_;
+  std::vector<ChatPicture> listed_;
 };
 
 }  // namespace

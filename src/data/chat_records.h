@@ -10,7 +10,8 @@
 //                  context before the question
 //   text           <text>, which is trained whole
 // Beside Alpaca and pairs of texts, `history`: [[question, answer]]. Beside all but text, `tools`
-// (a list, or its JSON as text), `system` (a text), `documents` and `chat_template_kwargs`.
+// (a list, or its JSON as text), `system` (a text), `documents` and `chat_template_kwargs`; and of
+// models that see pictures `image` or `images` (data/chat_pictures.h).
 #pragma once
 
 #include <cstdint>
@@ -38,17 +39,27 @@ struct ChatFields {
   std::string prompt = "prompt", completion = "completion";
   std::string text = "text";
   CallArguments arguments = CallArguments::parse;
+  std::string image_mark = {};  // that stands for a picture; empty: there are none (no key)
   bool operator==(const ChatFields&) const = default;
+};
+
+// A picture's file, relative to the folder of the record's, or the bytes of one that the record
+// itself holds.
+struct ChatPicture {
+  std::string path = {}, bytes = {};
+  bool operator==(const ChatPicture&) const = default;
 };
 
 struct ChatRecord {
   std::string_view format = {};  // as above
   OrderedJson context = {};      // messages, and tools where there are any; null for a text
   std::string text = {};
-  std::string note = {};                  // of an answer tree: the path
-  std::vector<std::string> ignored = {};  // keys that nothing is made of
-  std::vector<size_t> masked = {};        // messages of the assistant that are not trained
-  std::vector<size_t> empty = {};         // those that say nothing, which are not trained either
+  std::string note = {};                   // of an answer tree: the path
+  std::vector<std::string> ignored = {};   // keys that nothing is made of
+  std::vector<size_t> masked = {};         // messages of the assistant that are not trained
+  std::vector<size_t> empty = {};          // those that say nothing, which are not trained either
+  std::vector<ChatPicture> pictures = {};  // by their places
+  std::string image_mark = {};             // ChatFields'
 };
 
 // Why there is no record, in words that fit many; `detail` is of this one.

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "data/chat_messages.h"
+#include "data/chat_pictures.h"
 #include "data/token_stream.h"
 #include "text/tokenizer_folder.h"
 
@@ -140,8 +141,11 @@ MaskedTokens join_parts(std::string_view text, const ByteSpans& spans, const Enc
 // texts within (Falcon's takes empty lines out).
 bool ends_with_answer(const AnswerText& answers, const OrderedJson& messages) {
   const OrderedJson& message = messages[answers.messages.back()];
-  const auto content = message.find("content");
-  if (content == message.end() || !content->is_string()) return false;
+  const auto found = message.find("content");
+  if (found == message.end()) return false;
+  const bool is_list = found->is_array() && !found->empty();
+  const OrderedJson* content = is_list ? find_text(found->back(), "text") : &*found;
+  if (content == nullptr || !content->is_string()) return false;
   const auto [begin, end] = answers.spans.back();
   const std::string_view said = std::string_view(answers.text).substr(begin, end - begin);
   return said.ends_with(last_word(content->get_ref<const std::string&>()));
@@ -166,13 +170,16 @@ std::optional<std::string> render_probe(const ChatTemplate& chat, bool has_parts
   }
 }
 
-// Whether a content that is a list of parts is for the template, which joins them in its own way.
-bool takes_parts(const ChatTemplate& chat, const std::tm& clock) {
+// Whether a content that is a list of parts is for the template, which joins them in its own way,
+// and whether it takes nothing else.
+ChatEncoder::Contents contents_of(const ChatTemplate& chat, const std::tm& clock) {
+  using enum ChatEncoder::Contents;
   const auto text = render_probe(chat, /*has_parts=*/false, clock);
   const auto parts = render_probe(chat, /*has_parts=*/true, clock);
-  if (!parts) return false;
+  if (!parts) return texts;
   const bool takes_text = text && text->find(kProbe) != text->npos;
-  return takes_text ? *parts == *text : parts->find(kProbe) != parts->npos;
+  if (takes_text) return *parts == *text ? both : texts;
+  return parts->find(kProbe) != parts->npos ? parts_alone : texts;
 }
 
 }  // namespace
@@ -185,8 +192,8 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templa
       plain_(templates.plain),
       with_tools_(templates.with_tools),
       clock_(still_clock()),
-      plain_takes_parts_(takes_parts(plain_, clock_)),
-      tools_take_parts_(takes_parts(with_tools_, clock_)) {
+      plain_contents_(contents_of(plain_, clock_)),
+      tools_contents_(contents_of(with_tools_, clock_)) {
   OrderedJson context;
   context["messages"] = OrderedJson::array({make_message("user", kProbe)});
   try {
@@ -322,7 +329,10 @@ EncodedRecord ChatEncoder::encode(const ChatRecord& record, WordCache& words) co
   const ChatTemplate& chat = has_tools ? with_tools_ : plain_;
   OrderedJson context = record.context;
   OrderedJson& messages = context["messages"];
-  if (!(has_tools ? tools_take_parts_ : plain_takes_parts_)) join_parts(messages);
+  const Contents contents = has_tools ? tools_contents_ : plain_contents_;
+  if (contents == Contents::texts) join_parts(messages);
+  if (contents == Contents::parts_alone && !record.image_mark.empty())
+    split_into_parts(messages, record.image_mark);
   std::vector<size_t> untrained = record.masked;
   untrained.insert(untrained.end(), record.empty.begin(), record.empty.end());
   AnswerTexts answers = answer_texts(chat, context, untrained, clock_);

@@ -59,6 +59,9 @@ struct EncodedRecord {
 // Immutable; may be used from several threads.
 class ChatEncoder {
  public:
+  // What a template takes a message's content as.
+  enum class Contents : uint8_t { texts, both, parts_alone };
+
   ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templates,
               TextEnd text_end = TextEnd::none);
   // With those of find_chat_templates().
@@ -94,7 +97,7 @@ class ChatEncoder {
   std::string name_;
   ChatTemplate plain_, with_tools_;
   std::tm clock_ = {};
-  bool plain_takes_parts_ = false, tools_take_parts_ = false;  // a content that is a list
+  Contents plain_contents_ = Contents::texts, tools_contents_ = Contents::texts;
   std::vector<SplitToken> split_tokens_;
   std::vector<int32_t> turn_begins_;  // the tokens of the generation prompt
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -147,6 +148,12 @@ InputSpec fillers_input() {
 InputSpec token_types_input(int64_t n_types) {
   return {.name = "token_types", .bound = n_types};
 }
+InputSpec pictures_input(std::vector<int64_t> inner) {
+  return {.name = "pictures", .per = Per::row, .inner = std::move(inner), .type = HostType::real};
+}
+InputSpec merged_rows_input() {
+  return {.name = "merged_rows"};
+}
 InputSpec token_labels_input() {
   return {.name = "labels", .fill = Fill::ignored};
 }
@@ -179,8 +186,8 @@ std::vector<int32_t> positions_of(int64_t rows, int64_t seq, const PositionRule&
 }
 
 const std::vector<std::string>& completed_inputs() {
-  static const std::vector<std::string> names = {"positions", "key_ends", "doc_starts",
-                                                 "token_types", "fillers"};
+  static const std::vector<std::string> names = {
+      "positions", "key_ends", "doc_starts", "token_types", "fillers", "merged_rows", "pictures"};
   return names;
 }
 
@@ -202,6 +209,10 @@ void complete(Batch& batch, std::string_view name) {
     batch.add(doc_starts_input());
   } else if (name == "token_types") {
     batch.add(token_types_input());
+  } else if (name == "merged_rows") {
+    std::vector<int32_t> own(static_cast<size_t>(batch.batch * batch.seq));
+    std::iota(own.begin(), own.end(), 0);
+    batch.set(merged_rows_input(), std::move(own));
   }
 }
 

@@ -105,6 +105,11 @@ InputSpec key_ends_input();    // "key_ends", where in its row the keys end that
 InputSpec fillers_input();     // "fillers", 1 of a sample that only fills the batch up, else 0
 // "token_types", which text of a pair a token is of; 0 where the data have no such array.
 InputSpec token_types_input(int64_t n_types = 2);
+// Of models that see pictures: "pictures", of each row [images, C, S, S]; and "merged_rows", of
+// each token the row of [token embeddings; what the tower gives of the batch's pictures] that
+// stands in its place. Without pictures these are zeros, and the tokens' own.
+InputSpec pictures_input(std::vector<int64_t> inner);
+InputSpec merged_rows_input();
 InputSpec token_labels_input();               // "labels", a token; ignored where there is none
 InputSpec row_label_input(std::string name);  // one a row; ignored where there is none
 

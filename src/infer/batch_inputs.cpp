@@ -81,6 +81,9 @@ void upload(BoundPlan& function, const Batch& batch, const std::vector<InputByte
     if (!is_read(input) || batch.find(input.name) != nullptr) continue;
     if (!completed) completed = batch;
     complete(*completed, input.name);
+    if (input.name != "pictures" || completed->find(input.name) != nullptr) continue;
+    const Shape& shape = graph.type(input.value).shape;  // which tokens do not tell
+    completed->add(pictures_input({shape.begin() + 1, shape.end()}));
   }
   for (const GraphInput& input : graph.inputs) {
     if (!is_read(input)) continue;

@@ -13,6 +13,7 @@
 #include "infer/tensors_beside.h"
 #include "io/modelopt_config.h"
 #include "nn/hf_config.h"
+#include "nn/hf_parts.h"
 
 namespace octet {
 namespace {
@@ -93,14 +94,13 @@ Json config_of(const Files& files, const ModelSource& source) {
     for (const char* key : {"id2label", "label2id"}) own.erase(key);  // which have names there
   }
   // A class that is read as another one keeps its name: the rest of its head goes along.
-  const ModelDef& def = model_def(source.spec.kind);
-  for (const HeadAlias& alias : def.head_aliases) {
+  for (const HeadAlias& alias : model_def(source.spec.kind).head_aliases) {
     const bool is_it =
         alias.head == head_of(source.spec).head &&
         json.value("architectures", Json()) == Json::array({std::string(alias.architecture)});
     if (is_it) own.erase("architectures");
   }
-  json.update(own);
+  put_keys(own, json);
   return json;
 }
 
@@ -210,7 +210,7 @@ Json fp8_block_config(const std::vector<std::string>& kept_modules) {
 void check_exportable(const ModelSpec& spec) {
   ModelSpec read = parse_hf_config(hf_config_text(spec), kConfig);
   const ModelSpec full = resolved(spec);
-  read.rope_seq = full.rope_seq;  // the run's, not the model's
+  read.rope_seq = full.rope_seq, read.images = full.images;  // the run's, not the model's
   const ModelDef& def = model_def(spec.kind);
   // A head without parameters of its own is written as the model below it.
   const auto written = [](const ModelSpec& one) {

@@ -146,7 +146,8 @@ void copy_companions(Files& files, const ModelSource& source, const std::string&
   put_tokenizer(files, source, folder, log);
   put_sentence_files(files, source, folder, log);
   put_chat_templates(files, source, folder, log);
-  if (source.run && !model_def(source.spec.kind).reads_text)
+  const ModelDef& def = model_def(source.spec.kind);
+  if (source.run && (!def.reads_text || def.sees_pictures))
     write_atomically(files, join_path(folder, kImageProcessor),
                      image_processor_text(source.run->data.images, source.spec));
   const std::string generation = join_path(folder, kGeneration);

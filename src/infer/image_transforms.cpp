@@ -42,6 +42,8 @@ constexpr Processor kProcessors[] = {
     {"Bit", kBicubic, false, true, 224, kClipMean, kClipStd},
     {"ConvNext", kBicubic, false, false, 384, kHalves, kHalves, 224.0 / 256},
     {"MobileNetV2", kBilinear, false, true, 256, kHalves, kHalves},
+    {"Siglip", kBicubic, true, false, 224, kHalves, kHalves},
+    {"Llava", kBicubic, false, true, 224, kClipMean, kClipStd},
 };
 constexpr int64_t kLeastStretched = 384;
 constexpr const char* kCropShare = "crop_pct";
@@ -99,6 +101,7 @@ const Processor* processor_of(const JsonObject& config, const ModelSpec& spec) {
   const std::string_view kind = spec.kind == ModelKind::deit           ? "DeiT"
                                 : spec.kind == ModelKind::mobilenet_v2 ? "MobileNetV2"
                                 : is_of_imagenet                       ? "ConvNext"
+                                : spec.kind == ModelKind::llava        ? "CLIP"
                                                                        : "ViT";
   const std::string former = config.string_or("feature_extractor_type", std::string(kind));
   std::string type = config.string_or("image_processor_type", former);

@@ -39,6 +39,7 @@ ModelSpec spec_of_run(const Files& files, const std::string& run, const RunConfi
   ModelSpec spec = with_new_head(files, run, read_hf_config(files, run), config);
   spec.rope_seq = config.model.seq;
   spec.source_seq = config.model.source_seq;
+  spec.images = config.model.images;
   return spec;
 }
 

@@ -123,6 +123,7 @@ ModelSpec model_from_config(const Files& files, const RunConfig& config) {
     ModelSpec spec = with_new_head(files, folder, read_folder_spec(files, folder), config);
     spec.rope_seq = config.model.seq;
     spec.source_seq = config.model.source_seq;
+    spec.images = config.model.images;
     return spec;
   }
   ModelSpec spec = config.model;

@@ -48,7 +48,8 @@ std::vector<TensorSource> tensors_beside(const Files& files, const ModelSource& 
                                          const Json& config, std::optional<Dtype> dtype) {
   const ModelDef& def = model_def(source.spec.kind);
   const std::string& folder = source.run ? source.run->model.path : source.folder;
-  if (def.heads.empty() || folder.empty() || !files.exists(folder) ||
+  const bool has_parts = def.sees_pictures;  // what nothing reads of a tower goes along
+  if ((def.heads.empty() && !has_parts) || folder.empty() || !files.exists(folder) ||
       !has_model_files(files, folder))
     return {};
   const auto model = std::make_shared<const ModelFiles>(ModelFiles::open(files, folder));
@@ -56,8 +57,13 @@ std::vector<TensorSource> tensors_beside(const Files& files, const ModelSource& 
   std::vector<TensorSource> sources;
   for (const std::string& stored : model->names()) {
     const bool is_pooler = stored.find("pooler.dense.") != std::string::npos;
-    if (parameter_name(source.spec, stored) || is_copy(stored) || (!is_pooler && !keeps_head))
-      continue;
+    if (parameter_name(source.spec, stored) || is_copy(stored)) continue;
+    if (has_parts && stored != def.head) {
+      const std::string name = def.renamed ? def.renamed(source.spec, stored) : stored;
+      if (def.skips != nullptr && def.skips(source.spec, name))
+        sources.push_back(source_beside(model, name, stored, dtype));
+    }
+    if (!is_pooler && !keeps_head) continue;
     const bool is_whole =
         stored.starts_with(def.prefix) || !(is_pooler || stored.starts_with("embeddings."));
     sources.push_back(

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "data/rows.h"
 #include "infer/batch_inputs.h"
+#include "infer/picture_prompt.h"
 #include "infer/recomputed_model.h"
 #include "ir/builder.h"
 #include "nn/shape.h"
@@ -27,7 +28,8 @@ BatchSize encode_size(int64_t n_entries, int64_t capacity) {
 }
 
 bool runs_one_alone(const ModelSpec& spec, const TextModelOptions& options) {
-  return options.runs_one_alone && options.n_entries > 1 && !has_source(spec);
+  return options.runs_one_alone && options.n_entries > 1 && !model_def(spec.kind).sees_pictures &&
+         !has_source(spec);
 }
 
 class CachedModel : public TextModel {
@@ -39,7 +41,14 @@ class CachedModel : public TextModel {
         runs_one_alone_(runs_one_alone(source.spec, options)),
         functions_(cached_functions(source.spec, options, machine.catalogue)),
         model_(source, functions_, machine),
-        last_(static_cast<size_t>(options.n_entries)) {}
+        last_(static_cast<size_t>(options.n_entries)) {
+    if (model_def(source.spec.kind).sees_pictures) pictures_.resize(last_.size());
+  }
+
+  void read_pictures(int64_t entry, EntryPictures pictures) override {
+    if (pictures_.empty()) return TextModel::read_pictures(entry, std::move(pictures));
+    pictures_[static_cast<size_t>(entry)] = std::move(pictures);
+  }
 
   void read_source(const Batch& rows) override {
     CHECK(rows.batch == n_sources());
@@ -189,6 +198,7 @@ class CachedModel : public TextModel {
       }
       std::fill(row + n, row + size, last.token);
     }
+    if (!pictures_.empty()) add_pictures(model_.spec(), pictures_, places, batch);
     batch.set(positions_input(), positions_of(n_entries(), size, places));
     BoundPlan& plan =
         model_.function(name, {.batch = n_entries(), .seq = size, .cache = capacity()});
@@ -210,6 +220,7 @@ class CachedModel : public TextModel {
   Inference model_;
   std::vector<Last> last_;  // of each entry
   Batch source_;
+  std::vector<EntryPictures> pictures_;  // of each entry, of a model that sees them
 };
 
 // Of a loaded model's own program.
@@ -329,6 +340,12 @@ Batch TextModel::of_entries(const Batch& sources) const {
         tensor.values);
   }
   return batch;
+}
+
+void TextModel::read_pictures(int64_t, EntryPictures) {
+  throw Error(ErrorCode::invalid_argument,
+              "[model] expected a model that sees pictures, on a device with kernels for a KV "
+              "cache, got another one");
 }
 
 void TextModel::take_over(std::span<const int64_t>, int64_t) {

@@ -27,6 +27,13 @@ struct TextChunk {
   std::span<const int32_t> tokens = {};
 };
 
+// Of a model that sees pictures: those of a text, [images, C, S, S], and of each of its tokens the
+// row of them that stands in its place; -1, or behind the last of these: it is text.
+struct EntryPictures {
+  std::vector<float> pixels = {};
+  std::vector<int32_t> rows = {};
+};
+
 class TextModel {
  public:
   using Visit =
@@ -39,6 +46,11 @@ class TextModel {
   // Error{invalid_argument} without it, and may come again: what the entries hold is then to be
   // filled anew.
   virtual void read_source(const Batch& rows) = 0;
+
+  // What a text of this entry, which is filled anew behind it, has of pictures; entries without
+  // such a call have none. The last token of a prompt is none of a picture's. Throws
+  // Error{invalid_argument} for a model that sees none, or without a cache.
+  virtual void read_pictures(int64_t entry, EntryPictures pictures);
 
   // Each call: at most one chunk of an entry, that begins at most where the entry ends and ends at
   // most at `capacity`; what the entry held behind it is forgotten.

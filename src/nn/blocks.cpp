@@ -22,13 +22,15 @@ std::string_view origin_of(std::string_view path) {
 
 }  // namespace
 
-Blocks::Blocks(const ModelSpec& spec) : spec_(spec), builder_(graph_), n_layers_(spec.layers) {
+Blocks::Blocks(const ModelSpec& spec)
+    : whole_(spec), spec_(spec), builder_(graph_), n_layers_(spec.layers) {
   batch_inputs();
 }
 
 Blocks::Blocks(const ModelSpec& spec, const BatchSize& batch,
                const std::vector<WeightedLoss>& losses, const std::vector<ParameterSpec>& declared)
-    : spec_(spec),
+    : whole_(spec),
+      spec_(spec),
       batch_(batch),
       losses_(losses),
       collecting_(false),
@@ -69,11 +71,17 @@ ValueId Blocks::input_or_none(std::string_view name) const {
 }
 
 void Blocks::enter(int layer, std::string prefix) {
-  builder_.tag.layer = layer;
+  const bool is_of_part = layer >= 0 && !part_.stack.empty();
+  builder_.tag.layer = is_of_part ? static_cast<int>(part_first_) + layer : layer;
   builder_.tag.layer_name.clear();
+  if (is_of_part) builder_.tag.layer_name = fmt::format("{}.layers.{}", part_.stack, layer);
   in_stack_ = layer;
   n_layers_ = spec_.layers;
-  prefix_ = std::move(prefix);
+  prefix_ = part_name(prefix);
+}
+
+std::string Blocks::part_name(const std::string& own) const {
+  return own.starts_with(part_.own) ? part_.prefix + own.substr(part_.own.size()) : own;
 }
 
 void Blocks::module(std::string_view path) {
@@ -143,7 +151,9 @@ ValueId Blocks::linear_weight(std::string_view path, int64_t n_out, int64_t n_in
 }
 
 ValueId Blocks::token_embedding(std::string_view path) {
-  return embedding(path, "tokens", spec_.vocab);
+  const ValueId x = embedding(path, "tokens", spec_.vocab);
+  const auto merge = part_.merge;  // a copy, which other parts do not move meanwhile
+  return merge ? merge(x) : x;
 }
 
 ValueId Blocks::position_embedding(std::string_view path) {
@@ -163,7 +173,7 @@ ValueId Blocks::position_embedding(std::string_view path) {
 ValueId Blocks::head(ValueId x, std::string_view embedding_name) {
   if (spec_.tied) return tied_head(x, std::string(embedding_name));
   module("lm_head");
-  const ValueId w = matrix(std::string(model_def(spec_.kind).head), {spec_.vocab, spec_.hidden},
+  const ValueId w = matrix(std::string(model_def(whole_.kind).head), {spec_.vocab, spec_.hidden},
                            MatrixUse::matrix);
   return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
 }

@@ -45,6 +45,19 @@ class Blocks {
   void enter_layer(std::string_view stack, int64_t i, std::string prefix);
   int64_t layers(std::string_view stack) const;
 
+  // Of a model of several parts: `build` by the spec of one, as if it were a model of its own, with
+  // `batch` rows. Its layers are those of this stack, the names of its parameters begin with
+  // `prefix`, which stands in the place of `own`, and `merge` makes of its token embeddings what
+  // its first layer reads.
+  struct Part {
+    std::string_view stack;
+    std::string prefix = {}, own = {};
+    ModelSpec spec = {};
+    int64_t batch = 1;
+    std::function<ValueId(ValueId embeddings)> merge = {};
+  };
+  ValueId in_part(Part part, const std::function<ValueId()>& build);
+
   // A declared input, as [items, inner extents].
   ValueId input(std::string_view name) const;
   ValueId input_or_none(std::string_view name) const;
@@ -57,6 +70,7 @@ class Blocks {
   // The weight alone, [n_out, n_in] or the other way round.
   ValueId linear_weight(std::string_view path, int64_t n_out, int64_t n_in,
                         const LinearOptions& options);
+  // With what `merge` of a model with pictures makes of it (in_part()).
   ValueId token_embedding(std::string_view path);
   // Throws Error{invalid_argument} where a sequence is longer than the table.
   ValueId position_embedding(std::string_view path);
@@ -158,9 +172,12 @@ class Blocks {
   double rotary_factor() const;
   RopeAttrs rope_attrs(int64_t heads, int64_t width) const;
   std::string name(std::string_view path, std::string_view leaf) const;
+  std::string part_name(const std::string& own) const;
 
-  ModelSpec spec_;
+  ModelSpec whole_, spec_;  // spec_: of the part that is built
   BatchSize batch_;
+  Part part_;                         // without a stack: the whole model
+  int64_t part_first_ = 0;            // layer
   std::vector<WeightedLoss> losses_;  // resolved
   bool collecting_ = true;
   std::vector<ParameterSpec> parameters_;

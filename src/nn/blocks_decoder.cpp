@@ -17,6 +17,8 @@ ValueId halves_of_pairs(Builder& b, ValueId x, int64_t heads) {
   return b.reshape(b.transpose(apart, {0, 2, 1}), shape);
 }
 
+constexpr double kQuickGelu = 1.702;  // CLIP's
+
 ValueId times(Builder& b, ValueId x, double factor) {
   return factor == 1 ? x : b.scaled(x, factor);
 }
@@ -178,6 +180,11 @@ ValueId Blocks::activation(ValueId x, std::string_view origin, MlpAct act) {
     case MlpAct::relu2: {
       const ValueId above = relu(x, origin);
       return builder_.unary(OpCode::square, above);
+    }
+    case MlpAct::quick_gelu: {
+      module(origin);
+      const ValueId gate = builder_.unary(OpCode::logistic, builder_.scaled(x, kQuickGelu));
+      return builder_.mul(x, gate);
     }
     case MlpAct::usual:
     case MlpAct::silu:

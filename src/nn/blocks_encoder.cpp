@@ -19,6 +19,29 @@ void Blocks::enter_layer(std::string_view stack, int64_t i, std::string prefix) 
   if (!stack.empty()) builder_.tag.layer_name = fmt::format("{}.layers.{}", stack, i);
 }
 
+ValueId Blocks::in_part(Part part, const std::function<ValueId()>& build) {
+  int64_t first = 0;
+  for (const StackSpec& one : model_def(whole_.kind).stacks(whole_)) {
+    if (one.name == part.stack) break;
+    first += one.layers;
+  }
+  std::swap(part_, part);
+  std::swap(spec_, part_.spec);
+  std::swap(batch_.batch, part_.batch);
+  std::swap(part_first_, first);
+  const Tag tag = builder_.tag;
+  const int64_t in_stack = in_stack_, n_layers = n_layers_;
+  const std::string prefix = prefix_;
+  const ValueId result = build();
+  builder_.tag = tag;
+  in_stack_ = in_stack, n_layers_ = n_layers, prefix_ = prefix;
+  std::swap(part_first_, first);
+  std::swap(batch_.batch, part_.batch);
+  std::swap(spec_, part_.spec);
+  std::swap(part_, part);
+  return result;
+}
+
 int64_t Blocks::layers(std::string_view stack) const {
   const std::vector<StackSpec> stacks = model_def(spec_.kind).stacks(spec_);
   const auto at = std::ranges::find(stacks, stack, &StackSpec::name);
@@ -70,7 +93,8 @@ ValueId Blocks::fixed_bias(ValueId x, std::string_view path) {
 
 ValueId Blocks::tied_head(ValueId x, const std::string& embedding_name) {
   module("lm_head");
-  const ValueId w = matrix(embedding_name, {spec_.vocab, spec_.hidden}, MatrixUse::embedding);
+  const ValueId w =
+      matrix(part_name(embedding_name), {spec_.vocab, spec_.hidden}, MatrixUse::embedding);
   return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
 }
 

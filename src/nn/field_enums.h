@@ -1,6 +1,8 @@
 // The fields of ModelSpec that are one of several (nn/fields.h), with their names in config.json.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -57,7 +59,8 @@ inline constexpr HfName kHfActs[] = {{"silu", value_of(MlpAct::silu)},
                                      {"gelu", value_of(MlpAct::gelu_erf)},
                                      {"gelu_python", value_of(MlpAct::gelu_erf)},
                                      {"relu", value_of(MlpAct::relu)},
-                                     {"relu2", value_of(MlpAct::relu2)}};
+                                     {"relu2", value_of(MlpAct::relu2)},
+                                     {"quick_gelu", value_of(MlpAct::quick_gelu)}};
 
 constexpr int value_of(ResidualBlock block) {
   return static_cast<int>(block);
@@ -78,6 +81,49 @@ inline constexpr HfName kHfActivations[] = {{"swish", value_of(PlainActivation::
                                             {"relu", value_of(PlainActivation::relu)},
                                             {"gelu", value_of(PlainActivation::gelu)}};
 
+// The decoders that a model with pictures may have.
+constexpr HfName text_name(std::string_view name, ModelKind kind) {
+  return {name, static_cast<int>(kind)};
+}
+inline constexpr HfName kTexts[] = {
+    text_name("llama", ModelKind::llama), text_name("mistral", ModelKind::mistral),
+    text_name("qwen2", ModelKind::qwen2), text_name("qwen3", ModelKind::qwen3)};
+inline std::vector<std::string> text_names() {
+  std::vector<std::string> names;
+  for (const HfName& one : kTexts) names.emplace_back(one.name);
+  return names;
+}
+// By their place in the list, as names in run files have it.
+inline int get_text(const ModelSpec& spec) {
+  const auto at = std::ranges::find(kTexts, static_cast<int>(spec.text), &HfName::value);
+  return static_cast<int>(at - std::begin(kTexts));
+}
+inline void set_text(ModelSpec& spec, int place) {
+  spec.text = static_cast<ModelKind>(kTexts[static_cast<size_t>(place)].value);
+}
+inline constexpr HfName kHfTexts[] = {{"llama", 0}, {"mistral", 1}, {"qwen2", 2}, {"qwen3", 3}};
+inline constexpr ModelEnum kText = {get_text, set_text, text_names, kHfTexts};
+
+constexpr int value_of(VisionTower tower) {
+  return static_cast<int>(tower);
+}
+constexpr int value_of(VisionSelect select) {
+  return static_cast<int>(select);
+}
+inline constexpr HfName kHfTowers[] = {{"clip_vision_model", value_of(VisionTower::clip)},
+                                       {"siglip_vision_model", value_of(VisionTower::siglip)}};
+inline constexpr HfName kHfSelects[] = {{"default", value_of(VisionSelect::patches)},
+                                        {"full", value_of(VisionSelect::all)}};
+inline constexpr ModelEnum kTower = {get_enum<&ModelSpec::tower>, set_enum<&ModelSpec::tower>,
+                                     names_of<VisionTower>, kHfTowers};
+inline constexpr ModelEnum kSelect = {get_enum<&ModelSpec::vision_select>,
+                                      set_enum<&ModelSpec::vision_select>, names_of<VisionSelect>,
+                                      kHfSelects};
+inline constexpr ModelEnum kVisionAct = {
+    get_enum<&ModelSpec::vision_act>, set_enum<&ModelSpec::vision_act>, names_of<MlpAct>, kHfActs};
+inline constexpr ModelEnum kProjectorAct = {get_enum<&ModelSpec::projector_act>,
+                                            set_enum<&ModelSpec::projector_act>, names_of<MlpAct>,
+                                            kHfActs};
 inline constexpr ModelEnum kKind = {
     get_enum<&ModelSpec::kind>, set_enum<&ModelSpec::kind>, kind_names, {}};
 inline constexpr ModelEnum kGelu = {get_enum<&ModelSpec::gelu>, set_enum<&ModelSpec::gelu>,

@@ -15,7 +15,9 @@ constexpr double kMaxPositions = 1 << 24;
 
 // Whether the model's config.json has a key for the field.
 bool listed(const ModelSpec& spec, std::string_view field) {
-  return find_hf_key(model_def(spec.kind), field) != nullptr;
+  const ModelDef& def = model_def(spec.kind);
+  return find_hf_key(def, field) != nullptr ||
+         (def.sees_pictures && find_hf_key(model_def(spec.text), field) != nullptr);
 }
 bool has_attention(const ModelSpec& spec, std::string_view) {
   return !model_def(spec.kind).is_convolutional;
@@ -70,12 +72,8 @@ constexpr ModelField kFields[] = {
      "128"},
     {"model.vocab", &ModelSpec::vocab, within(2, 1 << 24), key, listed, "",
      "tokens in the vocabulary"},
-    {"model.head",
-     &kHeadKind,
-     {},
-     key,
-     has_heads,
-     "",
+    // clang-format off
+    {"model.head", &kHeadKind, {}, key, has_heads, "",
      "encoders: what stands on the last hidden state; text: the first that the kind has, or "
      "that of model.path; another one beside model.path begins anew where the folder has none of "
      "its shape"},
@@ -92,40 +90,15 @@ constexpr ModelField kFields[] = {
      "vit, deit: width and height of a patch; divides image_size"},
     {"model.channels", &ModelSpec::channels, within(1, 1 << 10), key, listed, "",
      "vit, deit, resnet: values of a pixel"},
-    {"model.post_norm",
-     &ModelSpec::post_norm,
-     {},
-     key,
-     listed,
-     "",
+    {"model.post_norm", &ModelSpec::post_norm, {}, key, listed, "",
      "vit, deit: norms on what a sum gives, not on what is added to it"},
-    {"model.mlp_relu",
-     &ModelSpec::mlp_relu,
-     {},
-     key,
-     listed,
-     "",
+    {"model.mlp_relu", &ModelSpec::mlp_relu, {}, key, listed, "",
      "vit, deit: ReLU in place of GELU"},
-    {"model.qkv_bias",
-     &ModelSpec::qkv_bias,
-     {},
-     key,
-     listed,
-     "",
+    {"model.qkv_bias", &ModelSpec::qkv_bias, {}, key, listed, "",
      "vit, deit: queries, keys and values have biases"},
-    {"model.fused_qkv",
-     &ModelSpec::fused_qkv,
-     {},
-     key,
-     listed,
-     "",
+    {"model.fused_qkv", &ModelSpec::fused_qkv, {}, key, listed, "",
      "vit, deit: queries, keys and values are one matrix"},
-    {"model.final_norm",
-     &ModelSpec::final_norm,
-     {},
-     key,
-     listed,
-     "",
+    {"model.final_norm", &ModelSpec::final_norm, {}, key, listed, "",
      "vit, deit: a norm before the classifier"},
     {"model.classifier_hidden", &ModelSpec::classifier_hidden, within(0, 1 << 20), key, listed, "",
      "vit, deit: width of a linear with GELU before the classifier; 0: none"},
@@ -139,36 +112,15 @@ constexpr ModelField kFields[] = {
     {"model.hidden_sizes", &ModelSpec::hidden_sizes, within(1, 1 << 16), derived, listed, "",
      "resnet: channels of each stage, as many as depths; 0: 64 and twice as many from stage to "
      "stage, with bottlenecks from 256 on, with cifar from 16 on"},
-    {"model.layer_type",
-     &kBlock,
-     {},
-     key,
-     listed,
-     "",
+    {"model.layer_type", &kBlock, {}, key, listed, "",
      "resnet: blocks of two convolutions of 3 x 3, or of one between two of 1 x 1"},
-    {"model.downsample_in_first_stage",
-     &ModelSpec::downsample_in_first_stage,
-     {},
-     key,
-     listed,
-     "",
+    {"model.downsample_in_first_stage", &ModelSpec::downsample_in_first_stage, {}, key, listed, "",
      "resnet: the first stage has half the pixels of a side, too"},
-    {"model.downsample_in_bottleneck",
-     &ModelSpec::downsample_in_bottleneck,
-     {},
-     key,
-     listed,
-     "",
+    {"model.downsample_in_bottleneck", &ModelSpec::downsample_in_bottleneck, {}, key, listed, "",
      "resnet: the first convolution of a bottleneck has the stride, not the second"},
-    {"model.cifar",
-     &ModelSpec::cifar,
-     {},
-     key,
-     listed,
-     "",
+    {"model.cifar", &ModelSpec::cifar, {}, key, listed, "",
      "resnet: a first convolution of 3 x 3 without pooling, and shortcuts without weights, for "
      "small pictures; blocks are basic"},
-    // clang-format off
     {"model.folded_norms", &ModelSpec::folded_norms, {}, key, listed, "",
      "convolutional networks: convolutions have biases, and no batch norms are behind them: those "
      "of the weights that are read are folded into them"},
@@ -217,6 +169,34 @@ constexpr ModelField kFields[] = {
     {"model.activation", &kActivation, {}, key, listed, "", "marian: of the feed-forward block"},
     {"model.scale_embedding", &ModelSpec::scale_embedding, {}, key, listed, "",
      "marian: embeddings are multiplied by sqrt(hidden)"},
+    {"model.text", &kText, {}, key, listed, "", "llava, idefics3: kind of the decoder"},
+    {"model.tower", &kTower, {}, key, listed, "", "llava: what sees the pictures"},
+    {"model.vision_hidden", &ModelSpec::vision_hidden, within(1, 1 << 20), key, listed, "",
+     "llava, idefics3: width of the tower"},
+    {"model.vision_layers", &ModelSpec::vision_layers, within(1, 4096), key, listed, "",
+     "llava, idefics3: layers of the tower"},
+    {"model.vision_heads", &ModelSpec::vision_heads, within(1, 4096), key, listed, "",
+     "llava, idefics3: heads of the tower; divides vision_hidden"},
+    {"model.vision_ffn", &ModelSpec::vision_ffn, within(1, 1 << 22), derived, listed, "",
+     "llava, idefics3: width of the tower's feed-forward block; 0: 4 x vision_hidden"},
+    {"model.vision_eps", &ModelSpec::vision_eps, within(kMinEps, 1), key, listed, "",
+     "llava, idefics3: epsilon of the tower's norms"},
+    {"model.vision_act", &kVisionAct, {}, key, listed, "",
+     "llava, idefics3: of the tower's feed-forward block; usual: quick_gelu of clip, gelu_tanh of "
+     "siglip"},
+    {"model.vision_layer", &ModelSpec::vision_layer, within(-4096, 4096), key, listed, "",
+     "llava: the tower's hidden state that is read: n behind its n-th layer, -1 behind the last, "
+     "-2 behind the one before; layers behind it are not there"},
+    {"model.vision_select", &kSelect, {}, key, listed, "",
+     "llava: its rows that are read: all but the first, which is CLIP's class token, or all"},
+    {"model.projector_act", &kProjectorAct, {}, key, listed, "",
+     "llava: between the projector's two linears; usual: gelu_erf"},
+    {"model.projector_bias", &ModelSpec::projector_bias, {}, key, listed, "",
+     "llava: the projector's linears have biases"},
+    {"model.pixel_shuffle", &ModelSpec::pixel_shuffle, within(1, 64), key, listed, "",
+     "idefics3: so many rows and columns of the tower's patches become one row of the decoder"},
+    {"model.image_token", &ModelSpec::image_token, within(0, 1 << 24), key, listed, "",
+     "llava, idefics3: the token that stands where pictures are"},
     // clang-format on
     {"model.max_positions", &ModelSpec::max_positions, within(1, kMaxPositions), run, nullptr,
      "tokens", "longest sequence"},
@@ -364,7 +344,7 @@ constexpr bool is_bounded(const ModelField& field) {
                          std::holds_alternative<ModelList>(field.member) ||
                          std::holds_alternative<ModelNumbers>(field.member) ||
                          std::holds_alternative<double ModelSpec::*>(field.member);
-  return !is_number || (field.bounds.low >= -1 && field.bounds.high <= 0x1p53);
+  return !is_number || (field.bounds.low >= -4096 && field.bounds.high <= 0x1p53);
 }
 static_assert(std::ranges::all_of(kFields, is_bounded));
 

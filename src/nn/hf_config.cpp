@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "nn/hf_keys.h"
 #include "nn/hf_layer_lists.h"
+#include "nn/hf_parts.h"
 #include "nn/hf_words.h"
 #include "nn/list.h"
 #include "nn/model.h"
@@ -47,6 +48,7 @@ std::set<std::string_view> known_keys(const ModelDef& def) {
   known.insert({"auto_map", "layer_types", "no_rope_layers", "pad_token_id"});
   if (find_hf_key(def, "window_layers") != nullptr) known.insert(kWindowPattern);
   known.insert(std::begin(kRopeObjects), std::end(kRopeObjects));
+  if (def.sees_pictures) known.insert({kTextPart, kVisionPart, kPictureLength});
   for (const HfKey& key : hf_keys_of(def)) known.insert({key.key, key.newer, key.older, key.gate});
   for (const HfNeutral& neutral : neutrals_of(def)) known.insert(neutral.key);
   if (def.hf_followers != nullptr) {
@@ -64,6 +66,7 @@ class Reader {
     spec_.kind = def.kind;
     spec_.norm_eps = def.usual_norm_eps;  // of kinds without a key for it
     refuse_code();
+    if (def.sees_pictures) read_text();
     if (!def.heads.empty()) read_head(def);
     if (def.positions_follow_pad && json_.is_null("pad_token_id"))
       bad("pad_token_id", "an id, from whose positions are counted on", "null");
@@ -113,6 +116,11 @@ class Reader {
 
   // Where this spelling of a key would stand; nothing where its object is not there.
   std::optional<Place> place_of(std::string_view spelling) const {
+    if (const size_t slash = spelling.find('/'); !is_rope(spelling) && slash != spelling.npos) {
+      const std::string part(spelling.substr(0, slash));
+      if (!json_.has(part)) return std::nullopt;
+      return Place{json_.object(part), std::string(spelling.substr(slash + 1))};
+    }
     if (!is_rope(spelling)) return Place{json_, std::string(spelling)};
     const auto object = rope_object();
     const bool is_of_windows = is_window_rope(spelling);
@@ -250,6 +258,27 @@ class Reader {
         value.is_structured() ? value.type_name() : value.dump());
   }
 
+  // The decoder of a model with pictures, as of a folder of its own.
+  void read_text() {
+    const ModelKind kind = spec_.kind;
+    const HfKey& key = *find_hf_key(model(), "text");
+    read_field(model_field(key.field), key);
+    const JsonObject text = json_.object(std::string(kTextPart));
+    const HfConfig read = Reader(text).read();
+    const ModelKind own = spec_.text;
+    spec_ = read.spec;
+    spec_.kind = kind;
+    spec_.text = own;
+    for (const std::string& one : read.unknown)
+      unknown_of_parts_.push_back(fmt::format("{}.{}", kTextPart, one));
+    for (const auto& [name, value] : json_.object(std::string(kVisionPart)).items()) {
+      const std::string path = fmt::format("{}/{}", kVisionPart, name);
+      const std::set<std::string_view> known = known_keys(model());
+      if (!known.contains(path) && !known.contains(name) && !is_of_other_towers(name))
+        unknown_of_parts_.push_back(fmt::format("{}.{}", kVisionPart, name));
+    }
+  }
+
   // The class of transformers that wrote the file says what stands on the encoder; a classifier's
   // classes are those that have a name.
   void read_head(const ModelDef& def) {
@@ -290,7 +319,7 @@ class Reader {
 
   std::vector<std::string> unknown_keys(const ModelDef& def) const {
     const std::set<std::string_view> known = known_keys(def);
-    std::vector<std::string> unknown;
+    std::vector<std::string> unknown = unknown_of_parts_;
     for (const auto& [key, value] : json_.items()) {
       if (!known.contains(key)) unknown.push_back(key);
     }
@@ -320,12 +349,14 @@ class Reader {
 
   const JsonObject& json_;
   ModelSpec spec_;
+  std::vector<std::string> unknown_of_parts_ = {};
 };
 
 }  // namespace
 
 HfConfig parse_hf_config_and_keys(const std::string& text, const std::string& where) {
-  const Json root = parse_json(text, where);
+  Json root = parse_json(text, where);
+  complete_parts(root);
   const JsonObject json(root, where);
   return Reader(json).read();
 }

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "nn/hf_config.h"
 #include "nn/hf_keys.h"
+#include "nn/hf_parts.h"
 #include "nn/hf_words.h"
 #include "nn/list.h"
 #include "nn/model.h"
@@ -34,6 +35,15 @@ Json layer_types(const ModelSpec& spec) {
   return list;
 }
 
+// The decoder of a model with pictures, as the config.json of a folder of its own says it.
+Json text_part(const ModelSpec& full) {
+  ModelSpec text = full;
+  text.kind = full.text;
+  Json json = parse_own_json(hf_config_text(text));
+  json.erase("architectures");
+  return json;
+}
+
 struct JsonValue {
   const ModelSpec& spec;
   const HfKey& key;
@@ -48,6 +58,21 @@ struct JsonValue {
     return std::string(at->name);
   }
 };
+
+// Keys that have one value, or one that follows from the fields.
+void put_fixed_keys(const ModelSpec& full, Json& json) {
+  const ModelDef& def = model_def(full.kind);
+  for (const HfNeutral& neutral : def.hf_neutrals) {
+    const size_t slash = neutral.key.find('/');
+    if (is_rope(neutral.key)) continue;
+    Json& at = slash == neutral.key.npos ? json : json[std::string(neutral.key.substr(0, slash))];
+    at[std::string(neutral.key.substr(slash + 1))] = parse_own_json(neutral.value);
+  }
+  if (def.hf_followers != nullptr) {
+    for (const HfFollower& one : def.hf_followers(full))
+      json[std::string(one.key)] = parse_own_json(one.value);
+  }
+}
 
 }  // namespace
 
@@ -83,6 +108,10 @@ std::string hf_config_text(const ModelSpec& spec) {
     } else if (is_rope(key.newer)) {
       parameters[without_object(key.newer)] = value;
     }
+    if (const size_t slash = key.key.find('/'); !is_rope(key.key) && slash != key.key.npos) {
+      json[std::string(key.key.substr(0, slash))][std::string(key.key.substr(slash + 1))] = value;
+      continue;
+    }
     if (!is_rope(key.key)) {
       json[std::string(key.key)] = value;
       continue;
@@ -90,7 +119,8 @@ std::string hf_config_text(const ModelSpec& spec) {
     parameters[without_object(key.key)] = value;
     if (full.rope_scaling != RopeScaling::none) scaling[without_object(key.key)] = value;
   }
-  if (def.positions == Positions::rotary) {
+  if (def.sees_pictures) json[std::string(kTextPart)] = text_part(full);
+  if (def.positions == Positions::rotary && !def.sees_pictures) {
     json["rope_scaling"] = scaling;
     json["rope_parameters"] = parameters;
     if (!window_parameters.empty())
@@ -102,13 +132,7 @@ std::string hf_config_text(const ModelSpec& spec) {
   if (find_hf_key(def, "no_rope_every") != nullptr) json["no_rope_layers"] = rope_layers(full);
   if (full.mlp_relu && full.classifier_hidden == 0 && find_hf_key(def, "mlp_relu"))
     json[std::string(find_hf_key(def, "gelu")->key)] = std::string(kRelu);
-  for (const HfNeutral& neutral : def.hf_neutrals) {
-    if (!is_rope(neutral.key)) json[std::string(neutral.key)] = parse_own_json(neutral.value);
-  }
-  if (def.hf_followers != nullptr) {
-    for (const HfFollower& one : def.hf_followers(full))
-      json[std::string(one.key)] = parse_own_json(one.value);
-  }
+  put_fixed_keys(full, json);
   return json.dump(1) + "\n";
 }
 

@@ -133,7 +133,10 @@ struct ModelDef {
   // Writes a text about another: from "source", ids of a row of ModelSpec::source_seq, of which the
   // first source_length count, and "tokens", which begin with ModelSpec::start_token.
   bool translates = false;
-  bool reads_images = false;            // pixels, as patches
+  bool reads_images = false;  // pixels, as patches
+  // Texts with pictures in them: "pictures" and "merged_rows" (data/inputs.h), which a call of one
+  // token over a cache does not read; a decoder of the kind ModelSpec::text.
+  bool sees_pictures = false;
   bool is_convolutional = false;        // without attention
   int64_t class_tokens = 0;             // before those of an image's patches
   std::span<const HeadDef> heads = {};  // of encoders

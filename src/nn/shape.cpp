@@ -110,6 +110,13 @@ void fill_convolutional(ModelSpec& full) {
 
 ModelSpec filled(const ModelSpec& spec) {
   ModelSpec full = spec;
+  if (model_def(spec.kind).sees_pictures) {
+    full.kind = spec.text;
+    full = filled(full);
+    full.kind = spec.kind;
+    model_def(spec.kind).fill(full);
+    return full;
+  }
   if (model_def(full.kind).is_convolutional) fill_convolutional(full);
   if (full.kv_heads == 0) full.kv_heads = full.heads;
   if (full.decoder_layers == 0) full.decoder_layers = full.layers;
@@ -173,9 +180,34 @@ std::optional<ModelFault> fault_of_translation(const ModelSpec& full) {
   return std::nullopt;
 }
 
+std::optional<ModelFault> fault_of_head(const ModelDef& def, const ModelSpec& full) {
+  if (!def.heads.empty() && full.head != ModelHead::text &&
+      std::ranges::find(def.heads, full.head, &HeadDef::head) == def.heads.end()) {
+    std::vector<std::string_view> names;
+    for (const HeadDef& head : def.heads) names.push_back(enum_name(head.head));
+    return ModelFault{
+        .field = "head",
+        .expected = fmt::format("one of {} for kind {}", fmt::join(names, ", "), def.name),
+        .got = std::string(enum_name(full.head))};
+  }
+  return std::nullopt;
+}
+
+// Of a model with pictures: of its decoder, then of what is its own.
+std::optional<ModelFault> fault_of_parts(const ModelSpec& spec) {
+  ModelSpec text = spec;
+  text.kind = spec.text;
+  if (auto fault = fault_of(text)) return fault;
+  if (auto fault = out_of_bounds(spec, false)) return fault;
+  const ModelSpec full = filled(spec);
+  if (auto fault = out_of_bounds(full, true)) return fault;
+  return model_def(full.kind).fault(full);
+}
+
 }  // namespace
 
 std::optional<ModelFault> fault_of(const ModelSpec& spec) {
+  if (model_def(spec.kind).sees_pictures) return fault_of_parts(spec);
   if (auto fault = out_of_bounds(spec, false)) return fault;
   const bool has_attention = !model_def(spec.kind).is_convolutional;
   if (has_attention && spec.head_dim == 0 && spec.hidden % spec.heads != 0) {
@@ -191,15 +223,7 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
     return fault_against("kv_heads", "heads", "a divisor of {}", full);
   if (def.reads_images && full.image_size % full.patch_size != 0)
     return fault_against("patch_size", "image_size", "a divisor of {}", full);
-  if (!def.heads.empty() && full.head != ModelHead::text &&
-      std::ranges::find(def.heads, full.head, &HeadDef::head) == def.heads.end()) {
-    std::vector<std::string_view> names;
-    for (const HeadDef& head : def.heads) names.push_back(enum_name(head.head));
-    return ModelFault{
-        .field = "head",
-        .expected = fmt::format("one of {} for kind {}", fmt::join(names, ", "), def.name),
-        .got = std::string(enum_name(full.head))};
-  }
+  if (auto fault = fault_of_head(def, full)) return fault;
   if (def.positions_follow_pad && longest_row(full) < 1)
     return fault_against("max_positions", "pad_token", "more rows than {} + 1", full);
   if (auto fault = fault_of_translation(full)) return fault;

@@ -54,9 +54,20 @@ constexpr auto value_names(ResidualBlock) {
 
 // What stands between the linears of a feed-forward block: of a gated one on its gate. usual: what
 // resolved() takes for the kind; relu2: the square of ReLU.
-enum class MlpAct : uint8_t { usual, silu, gelu_tanh, gelu_erf, relu, relu2 };
+// quick_gelu: x times the logistic function of 1.702 x.
+enum class MlpAct : uint8_t { usual, silu, gelu_tanh, gelu_erf, relu, relu2, quick_gelu };
 constexpr auto value_names(MlpAct) {
-  return name_list("usual", "silu", "gelu_tanh", "gelu_erf", "relu", "relu2");
+  return name_list("usual", "silu", "gelu_tanh", "gelu_erf", "relu", "relu2", "quick_gelu");
+}
+// What sees pictures, of CLIP or of SigLIP, and which of its rows the decoder reads: all but the
+// first, which is CLIP's class token, or all.
+enum class VisionTower : uint8_t { clip, siglip };
+constexpr auto value_names(VisionTower) {
+  return name_list("clip", "siglip");
+}
+enum class VisionSelect : uint8_t { patches, all };
+constexpr auto value_names(VisionSelect) {
+  return name_list("patches", "all");
 }
 // The feed-forward block of T5: down(relu(up(x))), or down(gelu(gate(x)) * up(x)) with the GELU by
 // tanh.
@@ -150,9 +161,23 @@ struct ModelSpec {
   bool first_layer_is_expansion = true, finegrained_output = true, tf_padding = true;
   bool batch_norm = true;                 // vgg: a batch norm behind each convolution
   int64_t growth_rate = 32, bn_size = 4;  // densenet: channels that a layer adds, and its neck's
-  double rope_theta = 10000;              // rotary models; as are the fields below
-  double window_rope_theta = 10000;       // gemma3, olmo3: of layers with a window, never scaled
-  double rope_share = 1;                  // of a head's width that is rotated, its first part
+  // llava, idefics3: a decoder of the kind `text`, whose fields are the others, and the tower, with
+  // a width and layers of its own, that sees pictures of image_size. vision_layer: of its hidden
+  // states the one that is read, n behind its n-th layer, -1 the last.
+  ModelKind text = ModelKind::llama;
+  VisionTower tower = VisionTower::clip;
+  int64_t vision_hidden = 256, vision_layers = 4, vision_heads = 4, vision_ffn = 0;
+  double vision_eps = 1e-5;
+  MlpAct vision_act = MlpAct::usual, projector_act = MlpAct::usual;
+  int64_t vision_layer = -2;
+  VisionSelect vision_select = VisionSelect::patches;
+  bool projector_bias = true;
+  int64_t pixel_shuffle = 2;         // idefics3: so many rows of as many columns become one
+  int64_t image_token = 0;           // that stands where pictures are
+  int64_t images = 1;                // that a row has room for
+  double rope_theta = 10000;         // rotary models; as are the fields below
+  double window_rope_theta = 10000;  // gemma3, olmo3: of layers with a window, never scaled
+  double rope_share = 1;             // of a head's width that is rotated, its first part
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
   double rope_low_freq_factor = 1;

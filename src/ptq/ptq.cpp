@@ -62,6 +62,12 @@ Json identity_of(const PtqRequest& request, const ModelSpec& spec, const ExportW
 
 void check_source(const ModelSource& source, const ExportWeights& weights) {
   check_exportable(source.spec);
+  if (const ModelDef& def = model_def(source.spec.kind); def.sees_pictures) {
+    throw Error(ErrorCode::invalid_argument,
+                "[ptq] expected a model that sees no pictures, with which inputs are not "
+                "calibrated, got {} (octet convert --dtype writes weights in 8 bits)",
+                def.name);
+  }
   for (const ParameterSpec& p : weights.parameters()) {
     if (weights.compute().scales(p.name) == nullptr) continue;
     throw Error(ErrorCode::bad_data,

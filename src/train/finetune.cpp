@@ -57,6 +57,8 @@ bool are_conversations(const Files& files, const std::vector<std::string>& paths
 // What a row holds: whole conversations, or a window of text; of encoders what their loss asks for.
 std::string_view rows_of(const Files& files, const ModelSpec& spec,
                          const std::vector<std::string>& data) {
+  if (model_def(spec.kind).sees_pictures && are_conversations(files, data))
+    return ", chat: {template: auto}, too_long: drop";
   if (!model_def(spec.kind).writes_text) return "";
   return are_conversations(files, data) ? ", chat: {template: auto}, pack: true"
                                         : ", document_boundaries: isolate";

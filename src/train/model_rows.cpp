@@ -6,6 +6,7 @@
 #include "infer/image_transforms.h"
 #include "infer/sentence_folder.h"
 #include "train/data_checks.h"
+#include "train/picture_texts.h"
 #include "train/row_data.h"
 #include "train/run_setup.h"
 #include "train/text_rows.h"
@@ -28,11 +29,16 @@ RunConfig config_of(const Files& files, const ModelRowsQuery& query, const Model
   config.data.val_fraction = 0;
   if (model_def(source.spec.kind).reads_text) {
     config.data.tokenizer = source.tokenizer;
+    config.model.images = source.spec.images;
+    // JSON files are conversations, also for a folder.
+    if (model_def(source.spec.kind).sees_pictures && !has_conversations(config))
+      config.data.chat.chat_template = "auto";
   } else {
     config.data.images = evaluation_images(files, source, log);
   }
   if (!query.reads_negatives) config.data.fields.negatives.clear();
   settle_negatives(files, config, spec);
+  settle_pictures(files, config, spec, log);
   return config;
 }
 

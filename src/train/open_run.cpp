@@ -10,6 +10,7 @@
 #include "optim/standing_moment.h"
 #include "train/data_checks.h"
 #include "train/finetune.h"
+#include "train/picture_texts.h"
 #include "train/resume.h"
 #include "train/run_length.h"
 #include "train/run_setup.h"
@@ -104,6 +105,7 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   if (!is_written(run.loaded.source, "data.fields.negatives"))
     run.loaded.source["data.fields.negatives"] = "derived";
   settle_negatives(files, run.loaded.config, run.spec);
+  settle_pictures(files, run.loaded.config, run.spec, options.data.log);
   if (!config.model.path.empty())
     tell_unknown_keys(files, config.model.path, options.data.log, options.unknown_keys);
   check_positions(config, run.spec, options.resumes, options.data.log);

@@ -14,6 +14,7 @@
 #include "data/text_samples.h"
 #include "infer/array_rows.h"
 #include "infer/image_transforms.h"
+#include "train/picture_texts.h"
 #include "train/preference_data.h"
 #include "train/run_inputs.h"
 #include "train/run_setup.h"
@@ -177,6 +178,10 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   if (config.data.train.empty())
     throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
   const RunInputs inputs(config, spec);
+  if (reads_pictures(files, config, spec)) {
+    const PictureTexts texts(files, config, spec, inputs, log);
+    return split(config, [&](const auto& paths) { return texts.open(paths); });
+  }
   const std::vector<std::string> names = inputs.names();
   const auto reads = [&](std::string_view name) {
     return std::ranges::find(names, name) != names.end();

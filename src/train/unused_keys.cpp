@@ -26,7 +26,7 @@ struct Facts {
   const Recipe& recipe;
   std::vector<std::string> losses = {};
   bool reads_text = false, has_arrays = false, has_labels = false;  // labels: of texts (TextFields)
-  bool translates = false;
+  bool translates = false, sees_pictures = false;
   std::vector<OperandFormat> formats = {}, gradients = {};  // that linears may have
   std::vector<UpdateKind> rules = {};
 
@@ -67,6 +67,7 @@ Facts facts_of(const RunConfig& config, const ModelSpec& spec) {
   facts.has_labels =
       facts.reads_text && !facts.has_arrays && text_label_of(RunInputs(config, spec)).has_value();
   facts.translates = model_def(spec.kind).translates;
+  facts.sees_pictures = model_def(spec.kind).sees_pictures;
   facts.has_labels = facts.has_labels || reads_pairs(facts);
   add_formats(facts.recipe.linears, facts);
   for (const LinearOverride& line : recipe_options(config).overrides)
@@ -196,7 +197,9 @@ constexpr Need kNeeds[] = {
      [](const Facts& f) { return f.config.data.images.crop == ImageCrop::random_resized; }},
     {"data.images.ratio", "data.images.crop: random_resized",
      [](const Facts& f) { return f.config.data.images.crop == ImageCrop::random_resized; }},
-    {"data.images.", "pictures", [](const Facts& f) { return !f.reads_text && !f.has_arrays; }},
+    {"data.images.", "pictures",
+     [](const Facts& f) { return (!f.reads_text || f.sees_pictures) && !f.has_arrays; }},
+    {"model.images", "a model that sees pictures", [](const Facts& f) { return f.sees_pictures; }},
     {"lora.alpha", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
     {"lora.dropout", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
     {"lora.targets", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},

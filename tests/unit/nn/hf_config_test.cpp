@@ -237,7 +237,7 @@ TEST(HfConfig, what_is_wrong_or_not_supported_is_named) {
        "[config.json] c: 'rms_norm_eps': expected a number in [1e-30, 1], got 0"},
       {with(R"(,"hidden_act":"tanh")"),
        "[config.json] c: 'hidden_act': expected one of silu, swish, gelu_pytorch_tanh, gelu_new, "
-       "gelu_fast, gelu, gelu_python, relu, relu2, got \"tanh\""},
+       "gelu_fast, gelu, gelu_python, relu, relu2, quick_gelu, got \"tanh\""},
       {with(R"(,"auto_map":{"AutoModel":"modeling.Evil"})"),
        R"([config.json] c: 'auto_map': expected none, as code of a model folder is never run, )"
        R"(got {"AutoModel":"modeling.Evil"})"},

@@ -1,0 +1,51 @@
+// Prompts with pictures, of models that see them (ModelDef::sees_pictures).
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "config/run_config.h"
+#include "data/picture_rows.h"
+#include "infer/chat_prompts.h"
+#include "infer/generate.h"
+#include "infer/model_source.h"
+#include "infer/text_model.h"
+#include "text/tokenizer.h"
+
+namespace octet {
+
+// The text of a picture's token, which stands for a picture in conversations. Throws
+// Error{invalid_argument} where the tokenizer splits it.
+std::string image_mark(const Tokenizer& tokenizer, const ModelSpec& spec);
+
+// How a model's pictures stand in its rows; without the labels.
+PictureRowsOptions picture_options(const ModelSpec& spec, const ImagesConfig& images,
+                                   const Tokenizer& tokenizer);
+
+struct PicturePrompt {
+  Prompt prompt;
+  EntryPictures pictures;
+};
+
+// The text with a mark (image_mark()) for each of so many pictures: its own, or where it has none
+// before it, a line each. Throws Error{invalid_argument} for another number of marks.
+std::string with_marks(const std::string& text, const std::string& mark, size_t n_pictures);
+// Such a text as the question of a conversation, by a template that takes texts or lists of parts.
+std::string rendered_question(const ChatPrompts& chat, const std::string& text,
+                              const std::string& mark, size_t n_pictures);
+
+// Tokens with one for each of these files. Throws Error{invalid_argument} for more pictures than
+// the model has room for (ModelSpec::images), and Error{bad_data} for a file that is no picture, or
+// another number of such tokens.
+PicturePrompt picture_prompt(const Files& files, const ModelSource& source,
+                             const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                             const std::vector<std::string>& pictures);
+
+// What a call over a cache reads of the entries' pictures, whose tokens are those of `places`: the
+// arrays of picture_inputs() in the batch, where one stands in the place of a picture's.
+void add_pictures(const ModelSpec& model, std::span<const EntryPictures> entries,
+                  const PositionRule& places, Batch& batch);
+
+}  // namespace octet

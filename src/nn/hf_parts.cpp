@@ -1,0 +1,87 @@
+#include "nn/hf_parts.h"
+
+#include <algorithm>
+#include <string>
+
+#include "nn/list.h"
+
+namespace octet {
+namespace {
+
+// Defaults of transformers 5.24 for keys that a model's own reader wants to see.
+constexpr std::string_view kTextDefaults = R"({
+"llama": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+          "num_hidden_layers": 32, "num_attention_heads": 32},
+"mistral": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
+            "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8},
+"qwen2": {"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
+          "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32},
+"qwen3": {"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
+          "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+          "head_dim": 128}})";
+constexpr std::string_view kLlavaTower = R"({"model_type": "clip_vision_model",
+"intermediate_size": 4096, "hidden_size": 1024, "patch_size": 14, "image_size": 336,
+"num_hidden_layers": 24, "num_attention_heads": 16})";
+constexpr std::string_view kIdefics3Text = R"({"model_type": "llama", "rms_norm_eps": 1e-5})";
+constexpr std::string_view kSiglip = R"({"patch_size": 16, "layer_norm_eps": 1e-6,
+"hidden_act": "gelu_pytorch_tanh"})";
+
+void put_missing(Json& part, const Json& defaults) {
+  for (const auto& [key, value] : defaults.items()) {
+    if (!part.contains(key)) part[key] = value;
+  }
+}
+
+bool is_true(const Json& json, const char* key) {
+  return json.contains(key) && json[key] == true;
+}
+
+}  // namespace
+
+void complete_parts(Json& config) {
+  if (!config.is_object() || !config.contains("model_type") || !config["model_type"].is_string())
+    return;
+  const ModelDef* def = find_model(config["model_type"].get<std::string>());
+  if (def == nullptr || !def->sees_pictures) return;
+  const std::string text_key(kTextPart), vision_key(kVisionPart), type_key = "model_type";
+  const bool is_llava = def->kind == ModelKind::llava;
+  for (const std::string& key : {text_key, vision_key}) {
+    if (config.contains(key) && !config[key].is_null()) continue;
+    const std::string_view whole = key == vision_key ? (is_llava ? kLlavaTower : "{}")
+                                   : is_llava        ? "{}"
+                                                     : kIdefics3Text;
+    config[key] = parse_own_json(whole);
+  }
+  Json &text = config[text_key], &vision = config[vision_key];
+  if (text.is_object()) {
+    if (!text.contains(type_key)) text[type_key] = "llama";
+    const Json defaults = parse_own_json(kTextDefaults);
+    if (text[type_key].is_string() && defaults.contains(text[type_key].get<std::string>()))
+      put_missing(text, defaults[text[type_key].get<std::string>()]);
+    if (is_true(text, "tie_word_embeddings") || is_true(config, "tie_word_embeddings"))
+      text["tie_word_embeddings"] = config["tie_word_embeddings"] = true;
+  }
+  if (vision.is_object()) {
+    if (!vision.contains(type_key))
+      vision[type_key] = is_llava ? "clip_vision_model" : "idefics3_vision";
+    if (vision[type_key] == "siglip_vision_model") put_missing(vision, parse_own_json(kSiglip));
+  }
+}
+
+void put_keys(Json own, Json& config) {
+  for (const std::string_view name : {kTextPart, kVisionPart}) {
+    const std::string part(name);
+    if (!own.contains(part) || !config.contains(part) || !config[part].is_object()) continue;
+    config[part].update(own[part]);
+    for (const char* key : {"dtype", "torch_dtype"}) config[part].erase(key);
+    own.erase(part);
+  }
+  config.update(own);
+}
+
+bool is_of_other_towers(std::string_view key) {
+  return key == "projection_dim" || key == "vocab_size" || key == "vision_use_head" ||
+         key == "max_image_size" || key == "size" || key == "model_type";
+}
+
+}  // namespace octet

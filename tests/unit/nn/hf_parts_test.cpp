@@ -1,0 +1,148 @@
+// config.json of models that see pictures.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "nn/hf_config.h"
+#include "nn/hf_names.h"
+#include "nn/model.h"
+#include "nn/vision.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+
+constexpr const char* kText =
+    R"("text_config": {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2,)"
+    R"( "num_hidden_layers": 1, "vocab_size": 9, "intermediate_size": 8})";
+constexpr const char* kVision =
+    R"("vision_config": {"model_type": "clip_vision_model", "hidden_size": 8,)"
+    R"( "num_attention_heads": 2, "num_hidden_layers": 3, "image_size": 8, "patch_size": 4})";
+
+// A small model, with more keys behind its own, which those take the place of.
+std::string llava_with(const std::string& more) {
+  Json json = parse_json(std::string(R"({"model_type": "llava", "image_token_index": 8, )") +
+                             kText + ", " + kVision + "}",
+                         "here");
+  json.merge_patch(parse_json("{" + more + "}", "more"));
+  return json.dump();
+}
+
+// As the public folders of LLaVA 1.5 say it: most of it is the classes' own.
+TEST(HfParts, have_the_defaults_of_their_classes) {
+  const ModelSpec spec = parse_hf_config(
+      R"({"model_type": "llava", "image_token_index": 32000, "text_config": {)"
+      R"("model_type": "llama", "vocab_size": 32064, "rms_norm_eps": 1e-5,)"
+      R"( "max_position_embeddings": 4096},)"
+      R"( "vision_config": {"hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,)"
+      R"( "model_type": "clip_vision_model", "num_attention_heads": 16, "num_hidden_layers": 24,)"
+      R"( "patch_size": 14, "projection_dim": 768, "vocab_size": 32000}})",
+      "c");
+  EXPECT_EQ(spec.hidden, 4096);
+  EXPECT_EQ(spec.layers, 32);
+  EXPECT_EQ(spec.ffn, 11008);
+  EXPECT_EQ(spec.vision_act, MlpAct::quick_gelu);
+  EXPECT_EQ(tower_depth(spec), 23);
+  EXPECT_EQ(tower_rows(spec), 577);
+  EXPECT_EQ(picture_rows(spec), 576);
+  const ModelSpec bare =
+      parse_hf_config(R"({"model_type": "llava", "text_config": {"vocab_size": 32001}})", "c");
+  EXPECT_EQ(bare.text, ModelKind::llama);
+  EXPECT_EQ(bare.vision_hidden, 1024);
+  EXPECT_EQ(bare.image_size, 336);
+  const ModelSpec siglip =
+      parse_hf_config(llava_with(R"("vision_config": {"model_type": "siglip_vision_model"})"), "c");
+  EXPECT_EQ(siglip.vision_act, MlpAct::gelu_tanh);
+  EXPECT_EQ(siglip.vision_eps, 1e-6);
+  const ModelSpec small = parse_hf_config(
+      R"({"model_type": "idefics3", "image_token_id": 5, "vision_config": {)"
+      R"("hidden_size": 16, "patch_size": 28},)"
+      R"( "text_config": {"vocab_size": 9, "model_type": "llama"}, "tie_word_embeddings": true})",
+      "c");
+  EXPECT_TRUE(small.tied);
+  EXPECT_EQ(small.norm_eps, 1e-6);
+  EXPECT_EQ(small.vision_heads, 16);
+}
+
+TEST(HfParts, are_written_as_they_are_read) {
+  for (
+      const char* more :
+      {R"("vision_feature_layer": -1)",
+       R"("text_config": {"model_type": "mistral", "sliding_window": 4, "num_key_value_heads": 1})",
+       R"("text_config": {"model_type": "qwen3", "num_key_value_heads": 2,)"
+       R"( "tie_word_embeddings": true})",
+       R"("vision_config": {"model_type": "siglip_vision_model", "hidden_act": "gelu"})",
+       R"("vision_feature_select_strategy": "full", "multimodal_projector_bias": false)",
+       R"("projector_hidden_act": "quick_gelu", "image_token_index": 3)"}) {
+    const ModelSpec spec = parse_hf_config(llava_with(more), "c");
+    EXPECT_EQ(parse_hf_config(hf_config_text(spec), "again"), spec) << more;
+  }
+}
+
+TEST(HfParts, that_are_not_supported_are_refused_by_name) {
+  const struct {
+    std::string more, error;
+  } cases[] = {
+      {R"("text_config": {"model_type": "gpt2"})", "'model_type': expected one of llama, mistral"},
+      {R"("vision_config": {"model_type": "pixtral"})",
+       "'model_type': expected one of clip_vision_model, siglip_vision_model"},
+      {R"("vision_feature_layer": [-2, -1])", "'vision_feature_layer' must be an integer"},
+      {R"("vision_feature_layer": 0)", "'vision_feature_layer': expected a hidden state behind"},
+      {R"("vision_feature_layer": -5)", "'vision_feature_layer': expected a hidden state behind"},
+      {R"("vision_feature_select_strategy": "cls")", "expected one of default, full"},
+      {R"("projector_hidden_act": "tanh")", "'projector_hidden_act': expected one of"},
+      {R"("image_token_index": 9)", "'image_token_index': expected less than"},
+      {R"("vision_config": {"num_attention_heads": 3})",
+       "num_attention_heads': expected a divisor"},
+      {R"("vision_config": {"patch_size": 9})", "patch_size': expected at most"},
+      {R"("text_config": {"attention_bias": "x"})", "'attention_bias'"},
+      {R"("text_config": {"num_attention_heads": 3})", "expected a divisor of"},
+      {R"("auto_map": {"AutoModel": "x"})", "auto_map"},
+  };
+  for (const auto& one : cases) {
+    EXPECT_THAT(error_of([&] { parse_hf_config(llava_with(one.more), "c"); }),
+                testing::HasSubstr(one.error))
+        << one.more;
+  }
+  const auto square = [](int64_t patch) {
+    return R"({"model_type": "idefics3", "image_token_id": 5, "text_config": {"vocab_size": 9},)"
+           R"( "vision_config": {"image_size": 336, "patch_size": )" +
+           std::to_string(patch) + "}}";
+  };
+  EXPECT_EQ(error_of([&] { parse_hf_config(square(42), "c"); }), "no error");  // 8 patches a side
+  EXPECT_THAT(error_of([&] { parse_hf_config(square(48), "c"); }),
+              testing::HasSubstr("'scale_factor': expected a divisor"));  // 7
+}
+
+TEST(HfParts, name_keys_that_they_do_not_know) {
+  const HfConfig config = parse_hf_config_and_keys(
+      llava_with(R"("vision_config": {"foo": 1, "projection_dim": 4}, "image_seq_length": 3,)"
+                 R"( "text_config": {"bar": 1}, "baz": 1)"),
+      "c");
+  EXPECT_EQ(config.unknown,
+            (std::vector<std::string>{"text_config.bar", "vision_config.foo", "baz"}));
+}
+
+TEST(HfParts, have_the_names_of_files_and_of_models_in_memory) {
+  const ModelSpec spec = parse_hf_config(llava_with(""), "c");
+  const std::string layer = "encoder.layers.0.mlp.fc1.weight";
+  const std::string own = "vision_tower.vision_model." + layer;
+  for (const std::string& stored : {own, "vision_tower." + layer, "model.vision_tower." + layer})
+    EXPECT_EQ(parameter_name(spec, stored), own);
+  const std::string norm = "language_model.model.norm.weight";
+  for (const std::string& stored : {norm, std::string("model.language_model.norm.weight")})
+    EXPECT_EQ(parameter_name(spec, stored), norm);
+  EXPECT_EQ(parameter_name(spec, "lm_head.weight"), "language_model.lm_head.weight");
+  EXPECT_EQ(parameter_name(spec, "model.multi_modal_projector.linear_1.bias"),
+            "multi_modal_projector.linear_1.bias");
+  // Behind the hidden state that is read.
+  for (const char* stored :
+       {"vision_tower.encoder.layers.2.mlp.fc1.weight", "vision_tower.post_layernorm.bias",
+        "vision_tower.vision_model.embeddings.position_ids"})
+    EXPECT_EQ(parameter_name(spec, stored), std::nullopt) << stored;
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Conversations and questions about MNIST and CIFAR-10 pictures, with all that a run on them needs; the same files for a seed on every machine.
+
+    tools/make_picture_questions.py DATA OUT [--train 2000] [--test 300] [--seed 1]
+
+DATA holds mnist/ and cifar10/ (IDX files, CIFAR's test records and a pack of JPEG pictures). Into OUT go
+    pictures/*.png, *.jpg  the pictures, as they are
+    train.jsonl, val.jsonl conversations: {"messages": [...], "images": [...]}, of one picture or of two
+    questions.jsonl        held-out pictures in held-out phrasings: {"images", "question", "answer", "type"} for `octet eval --tasks vqa:FILE`
+    tokenizer.json         bytes, and <image>, <|im_start|>, <|im_end|> as tokens of their own
+Only the standard library.
+"""
+
+import argparse
+import gzip
+import json
+import lzma
+import random
+import struct
+import zlib
+from pathlib import Path
+
+CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+ANIMALS = {"bird", "cat", "deer", "dog", "frog", "horse"}
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+# Phrasings of each type of question; the last one is held out for questions.jsonl.
+PHRASES = {
+    "digit": ["Which digit is this?", "What number do you see?", "Name the digit in the picture.", "What digit does the picture show?"],
+    "parity": ["Is the digit even?", "Is this an even digit?", "Is the number in the picture even?", "Does the picture show an even digit?"],
+    "larger": ["Which digit is larger, the first or the second?", "Is the first or the second digit larger?", "Say which digit is larger: first or second.",
+               "Of the two digits, is the first or the second the larger one?"],
+    "count": ["How many digits are there?", "How many pictures of digits do you see?", "Count the digits.", "What is the number of digits here?"],
+    "class": ["What is in the picture?", "What does this picture show?", "Name what you see.", "Which thing is in this picture?"],
+    "animal": ["Is it an animal?", "Does the picture show an animal?", "Is there an animal in the picture?", "Would you call this an animal?"],
+}
+SPECIAL = ["<image>", "<|im_start|>", "<|im_end|>"]
+
+
+def png(width, height, rows, kind):
+    """A PNG file of 8 bits a channel; kind 0: gray, 2: RGB."""
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    raw = b"".join(b"\0" + bytes(row) for row in rows)
+    head = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b"")
+
+
+def mnist(folder, part, n):
+    """The first n digits as (label, PNG)."""
+    images = gzip.open(folder / f"{part}-images-idx3-ubyte.gz").read(16 + n * 784)[16:]
+    labels = gzip.open(folder / f"{part}-labels-idx1-ubyte.gz").read(8 + n)[8:]
+    for i in range(n):
+        one = images[i * 784:(i + 1) * 784]
+        yield labels[i], png(28, 28, [one[y * 28:(y + 1) * 28] for y in range(28)], 0)
+
+
+def packed(path, n):
+    """The first n records of a pack as (label, JPEG)."""
+    with open(path, "rb") as file:
+        for _ in range(n):
+            label, size = struct.unpack("<BI", file.read(5))
+            yield label, file.read(size)
+
+
+def cifar(path, n):
+    """The first n of CIFAR's records as (label, PNG)."""
+    with lzma.open(path) as file:
+        for _ in range(n):
+            record = file.read(3073)
+            planes = [record[1 + c * 1024:1 + (c + 1) * 1024] for c in range(3)]
+            rows = [bytes(planes[c][y * 32 + x] for x in range(32) for c in range(3)) for y in range(32)]
+            yield record[0], png(32, 32, rows, 2)
+
+
+def put(out, name, pictures, ending):
+    """Writes pictures; their (label, path below out)."""
+    found = []
+    for i, (label, data) in enumerate(pictures):
+        path = f"pictures/{name}-{i:05d}.{ending}"
+        (out / path).write_bytes(data)
+        found.append((label, path))
+    return found
+
+
+def question(kind, digits, things, rng):
+    """Pictures, and the answer to a question of this type about them."""
+    if kind in ("digit", "parity"):
+        label, path = rng.choice(digits)
+        return [path], (WORDS[label] if kind == "digit" else "yes" if label % 2 == 0 else "no")
+    if kind == "larger":
+        first, second = rng.sample(digits, 2)
+        while first[0] == second[0]:
+            second = rng.choice(digits)
+        return [first[1], second[1]], "first" if first[0] > second[0] else "second"
+    if kind == "count":
+        n = rng.randint(1, 2)
+        return [path for _, path in rng.sample(digits, n)], WORDS[n]
+    label, path = rng.choice(things)
+    name = CLASSES[label]
+    return [path], (name if kind == "class" else "yes" if name in ANIMALS else "no")
+
+
+def conversation(phrase, pictures, answer):
+    content = [{"type": "image"} for _ in pictures] + [{"type": "text", "text": phrase}]
+    return {"images": pictures, "messages": [{"role": "user", "content": content}, {"role": "assistant", "content": answer}]}
+
+
+def tokenizer():
+    """A byte a token, written as GPT-2 writes bytes, and the special tokens behind them."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters, n = {}, 0
+    for byte in range(256):
+        letters[byte] = chr(byte) if byte in plain else chr(256 + n)
+        n += byte not in plain
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    added = [{"id": 256 + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+             for i, text in enumerate(SPECIAL)]
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
+             "byte_fallback": False, "vocab": {letters[byte]: byte for byte in range(256)}, "merges": []}
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None, "pre_tokenizer": level,
+            "post_processor": None, "decoder": level, "model": model}
+
+
+def lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--train", type=int, default=2000, help="pictures of each kind to train on; twice as many conversations")
+    parser.add_argument("--test", type=int, default=300, help="held-out pictures of each kind; as many questions, and as many for validation")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    (args.out / "pictures").mkdir(parents=True, exist_ok=True)
+    rng, kinds = random.Random(args.seed), list(PHRASES)
+    digits = put(args.out, "digit", mnist(args.data / "mnist", "train", args.train), "png")
+    things = put(args.out, "thing", packed(args.data / "cifar10/train_jpeg.pack", args.train), "jpg")
+    test_digits = put(args.out, "test-digit", mnist(args.data / "mnist", "t10k", args.test), "png")
+    test_things = put(args.out, "test-thing", cifar(args.data / "cifar10/test_jpegdecoded.bin.xz", args.test), "png")
+    train, val, held = [], [], []
+    for i in range(2 * args.train):
+        kind = kinds[i % len(kinds)]
+        train.append(conversation(rng.choice(PHRASES[kind][:-1]), *question(kind, digits, things, rng)))
+    for i in range(args.test):
+        kind = kinds[i % len(kinds)]
+        val.append(conversation(rng.choice(PHRASES[kind][:-1]), *question(kind, test_digits, test_things, rng)))
+        pictures, answer = question(kind, test_digits, test_things, rng)
+        held.append({"images": pictures, "question": PHRASES[kind][-1], "answer": answer, "type": kind})
+    rng.shuffle(train)
+    lines(args.out / "train.jsonl", train)
+    lines(args.out / "val.jsonl", val)
+    lines(args.out / "questions.jsonl", held)
+    (args.out / "tokenizer.json").write_text(json.dumps(tokenizer(), ensure_ascii=False))
+    answers = [row["answer"] for row in held]
+    most = max(set(answers), key=answers.count)
+    by_kind = sum(max(group.count(a) for a in set(group)) for group in ([r["answer"] for r in held if r["type"] == k] for k in kinds) if group)
+    print(f"{len(train)} conversations, {len(val)} for validation, {len(held)} questions; '{most}' answers {answers.count(most) / len(answers):.1%} of "
+          f"them, each type's most frequent answer {by_kind / len(answers):.1%}")
+
+
+if __name__ == "__main__":
+    main()
