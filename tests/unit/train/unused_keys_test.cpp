@@ -22,7 +22,7 @@ std::vector<std::string> unused(const std::vector<std::string>& sets) {
 }
 
 // One key, which lacks what the second settings bring.
-struct Case {
+struct KeyCase {
   std::string key;
   std::vector<std::string> with;
 };
@@ -30,7 +30,7 @@ struct Case {
 TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
   const std::vector<std::string> texts = {"model.kind=bert", "model.head=classes"};
   const std::vector<std::string> pairs = {"model.kind=bert", "model.head=embeddings"};
-  const Case cases[] = {
+  const KeyCase cases[] = {
       {"model.classes=3", {"model.kind=bert", "model.head=classes"}},
       {"model.patch_size=8", {"model.kind=vit"}},
       {"recipe.scaling=delayed", {"recipe.base=fp8_linear"}},
@@ -72,7 +72,7 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
       {"train.contrastive_temperature=0.1", pairs},
       {"train.pairwise_beta=0.2", {"train.loss=pairwise"}},
       {"lora.alpha=8", {}}};
-  for (const Case& c : cases) {
+  for (const KeyCase& c : cases) {
     SCOPED_TRACE(c.key);
     EXPECT_THAT(unused({c.key}), ElementsAre(c.key.substr(0, c.key.find('='))));
     std::vector<std::string> sets = c.with;
