@@ -165,6 +165,13 @@ std::vector<int32_t> GgufHeader::integers(const std::string& key) const {
   return integers;
 }
 
+std::vector<float> GgufHeader::reals(const std::string& key) const {
+  const Value& value = find(key, GgufType::f32, true);
+  std::vector<float> reals(value.n);
+  if (value.n > 0) std::memcpy(reals.data(), value.bytes.data(), value.bytes.size());
+  return reals;
+}
+
 uint32_t GgufHeader::number(const std::string& key) const {
   return Cursor(find(key, GgufType::u32, false).bytes, *this).number<uint32_t>();
 }

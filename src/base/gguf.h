@@ -51,6 +51,7 @@ class GgufHeader {
   std::vector<std::string_view> strings(const std::string& key) const;
   std::string string(const std::string& key) const;
   std::vector<int32_t> integers(const std::string& key) const;
+  std::vector<float> reals(const std::string& key) const;
   bool flag(const std::string& key) const {
     return find(key, GgufType::boolean, false).bytes.front() != '\0';
   }

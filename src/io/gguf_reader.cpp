@@ -2,61 +2,15 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
-#include "formats/codec.h"
+#include "io/gguf_blocks.h"
 
 namespace octet {
 namespace {
 
 constexpr int64_t kPieceBlocks = 2048;
-
-struct BlockType {
-  uint32_t type;
-  std::string_view name;
-  int64_t elems, bytes;  // of a block
-  void (*decode)(const std::byte* block, float* out);
-};
-
-float half_at(const std::byte* at) {
-  uint16_t code = 0;
-  std::memcpy(&code, at, sizeof code);
-  return decode<Dtype::fp16>(code);
-}
-
-void decode_f32(const std::byte* block, float* out) {
-  std::memcpy(out, block, sizeof(float));
-}
-
-void decode_f16(const std::byte* block, float* out) {
-  *out = half_at(block);
-}
-
-void decode_q4_1(const std::byte* block, float* out) {
-  const float d = half_at(block), m = half_at(block + 2);
-  for (int i = 0; i < 16; ++i) {
-    const auto pair = static_cast<uint32_t>(block[4 + i]);
-    out[i] = d * static_cast<float>(pair & 15u) + m;
-    out[i + 16] = d * static_cast<float>(pair >> 4) + m;
-  }
-}
-
-void decode_q8_0(const std::byte* block, float* out) {
-  const float d = half_at(block);
-  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(block[2 + i]));
-}
-
-constexpr BlockType kBlockTypes[] = {{0, "F32", 1, 4, decode_f32},
-                                     {1, "F16", 1, 2, decode_f16},
-                                     {3, "Q4_1", 32, 20, decode_q4_1},
-                                     {8, "Q8_0", 32, 34, decode_q8_0}};
-
-const BlockType* find_block_type(uint32_t type) {
-  const auto* at = std::ranges::find(kBlockTypes, type, &BlockType::type);
-  return at == std::end(kBlockTypes) ? nullptr : at;
-}
 
 int64_t count_elems(const GgufTensor& tensor) {
   int64_t n = 1;
@@ -66,10 +20,10 @@ int64_t count_elems(const GgufTensor& tensor) {
 
 // Returns its bytes.
 uint64_t check_tensor(const GgufHeader& header, const GgufTensor& tensor, uint64_t n_data) {
-  const BlockType* type = find_block_type(tensor.type);
+  const GgufBlock* type = find_gguf_block(tensor.type);
   if (type == nullptr) {
-    header.bad("'{}': expected F32 (type 0), F16 (1), Q4_1 (3) or Q8_0 (8), got type {}",
-               tensor.name, tensor.type);
+    header.bad("'{}': expected one of the types {}, got type {}", tensor.name, gguf_block_names(),
+               tensor.type);
   }
   if (tensor.shape.back() % type->elems != 0) {
     header.bad("'{}': expected rows of a multiple of {} elements as {}, got {}", tensor.name,
@@ -121,11 +75,11 @@ const GgufTensor* GgufReader::find(std::string_view name) const {
 }
 
 void GgufReader::read(const GgufTensor& tensor, int64_t first, std::span<float> out) const {
-  const BlockType* type = find_block_type(tensor.type);
+  const GgufBlock* type = find_gguf_block(tensor.type);
   const int64_t end = first + static_cast<int64_t>(out.size());
   CHECK(type != nullptr && first >= 0 && end <= count_elems(tensor));
   std::vector<std::byte> bytes;
-  float values[32];
+  float values[kMaxGgufBlock];
   const int64_t last_block = (end + type->elems - 1) / type->elems;
   for (int64_t piece = first / type->elems; piece < last_block; piece += kPieceBlocks) {
     const int64_t n = std::min(kPieceBlocks, last_block - piece);

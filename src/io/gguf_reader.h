@@ -1,8 +1,4 @@
-// Tensors of a GGUF file, dequantized: F32, F16, Q4_1 and Q8_0. Source: the GGUF specification and
-// ggml's blocks of 32 elements,
-//   Q8_0  f16 d, 32 x int8 q               x = d q
-//   Q4_1  f16 d, f16 m, 16 bytes           x = d q + m; low nibbles are elements 0-15, high 16-31
-// d q is exact in f32, so that each value is rounded once.
+// Tensors of a GGUF file, dequantized (gguf_blocks.h).
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,16 @@ ByteAlphabet::ByteAlphabet() {
   int next = 0x100;
   for (int byte = 0; byte < 256; ++byte) {
     const bool is_printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
-    bytes_[static_cast<size_t>(is_printable ? byte : next++)] = byte;
+    const int character = is_printable ? byte : next++;
+    bytes_[static_cast<size_t>(character)] = byte;
+    characters_[static_cast<size_t>(byte)] = character;
   }
+}
+
+std::string ByteAlphabet::spelled(std::string_view bytes) const {
+  std::string text;
+  for (const char byte : bytes) append_utf8(text, characters_[static_cast<unsigned char>(byte)]);
+  return text;
 }
 
 std::optional<std::string> ByteAlphabet::bytes_of(std::string_view characters) const {

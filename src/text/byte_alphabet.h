@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,9 +16,11 @@ class ByteAlphabet {
   ByteAlphabet();
   // The bytes that the characters stand for, or nothing where one is not of the alphabet.
   std::optional<std::string> bytes_of(std::string_view characters) const;
+  std::string spelled(std::string_view bytes) const;  // as characters
 
  private:
-  std::array<int, 0x180> bytes_;  // by code point; -1: not of the alphabet
+  std::array<int, 0x180> bytes_;         // by code point; -1: not of the alphabet
+  std::array<int32_t, 256> characters_;  // by byte
 };
 
 // The byte of "<0xXX>", as vocabularies of characters spell bytes; -1: it is none.

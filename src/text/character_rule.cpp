@@ -22,6 +22,14 @@ constexpr std::array<int8_t, 128> cleaned() {
   return ascii;
 }
 
+constexpr std::array<int8_t, 128> nmt() {
+  std::array<int8_t, 128> ascii = unchanged();
+  for (size_t i = 1; i < 32; ++i) ascii[i] = CharacterRule::kDropped;
+  for (const char space : {'\t', '\n', '\f', '\r'}) ascii[static_cast<size_t>(space)] = ' ';
+  ascii[127] = CharacterRule::kDropped;
+  return ascii;
+}
+
 constexpr std::array<int8_t, 128> lower() {
   std::array<int8_t, 128> ascii = unchanged();
   for (size_t i = 'A'; i <= 'Z'; ++i) ascii[i] = static_cast<int8_t>(i - 'A' + 'a');
@@ -32,6 +40,16 @@ void append_clean(int32_t code, std::string& out) {
   constexpr int32_t kReplacement = 0xFFFD;
   if (code == kReplacement || is_control_or_private(code)) return;
   append_utf8(out, is_white_space(code) ? ' ' : code);
+}
+
+void append_nmt(int32_t code, std::string& out) {
+  static constexpr int32_t kDropped[] = {0x8F, 0x9F};
+  static constexpr int32_t kSpaces[] = {0x1680, 0x200B, 0x200C, 0x200D, 0x200E, 0x200F,
+                                        0x2028, 0x2029, 0x2581, 0xFEFF, 0xFFFD};
+  const auto is_one_of = [code](const auto& list) {
+    return std::find(std::begin(list), std::end(list), code) != std::end(list);
+  };
+  if (!is_one_of(kDropped)) append_utf8(out, is_one_of(kSpaces) ? ' ' : code);
 }
 
 // The blocks that BERT's code lists.
@@ -77,6 +95,7 @@ void append_ascii(const CharacterRule& rule, std::string_view text, std::string&
 
 const CharacterRule kCleanText = {cleaned(), append_clean};
 const CharacterRule kSpaceIdeographs = {unchanged(), append_spaced};
+const CharacterRule kNmt = {nmt(), append_nmt};
 const CharacterRule kDropMarks = {unchanged(), append_no_mark};
 const CharacterRule kDropNonspacingMarks = {unchanged(), append_no_nonspacing_mark};
 const CharacterRule kLowercase = {lower(), append_lower_case};

@@ -20,6 +20,8 @@ struct CharacterRule {
 extern const CharacterRule kCleanText;
 // BERT's handle_chinese_chars: ideographs get a space on both sides.
 extern const CharacterRule kSpaceIdeographs;
+// SentencePiece's rule "nmt": control characters go, white space and marks of it become a space.
+extern const CharacterRule kNmt;
 extern const CharacterRule kDropMarks;            // Mn, Mc and Me: StripAccents
 extern const CharacterRule kDropNonspacingMarks;  // Mn: BERT's strip_accents, behind NFD
 // Unicode's full lower case without context: a capital sigma is never a final one.

@@ -1,20 +1,19 @@
 #include "text/gguf_vocabulary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
 #include "text/byte_level_json.h"
+#include "text/gguf_pre_tokenizers.h"
+#include "text/gguf_scored_vocabulary.h"
 #include "text/tokenizer_files.h"
-#include "text/word_pattern.h"
 
 namespace octet {
 namespace {
-
-// tokenizer.ggml.token_type
-constexpr int32_t kControl = 3, kUserDefined = 4, kUnused = 5;
 
 constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kPre = "tokenizer.ggml.pre";
@@ -35,82 +34,35 @@ constexpr std::string_view kReadKeys[] = {"tokenizer.ggml.model",
 constexpr std::string_view kNeutralKeys[] = {"tokenizer.ggml.scores",
                                              "tokenizer.ggml.token_type_count"};
 // Keys that must be false: they change texts before they are cut into words, or add a token.
-constexpr const char* kFalseKeys[] = {"tokenizer.ggml.add_space_prefix",
-                                      "tokenizer.ggml.add_sep_token",
+constexpr const char* kAddsSpace = "tokenizer.ggml.add_space_prefix";  // of SentencePiece's
+constexpr const char* kFalseKeys[] = {kAddsSpace, "tokenizer.ggml.add_sep_token",
                                       "tokenizer.ggml.remove_extra_whitespaces"};
 
-struct SpecialToken {
-  const char* key;   // in the metadata
-  const char* name;  // in tokenizer_config.json; nullptr: in none
-};
 constexpr const char* kBos = "tokenizer.ggml.bos_token_id";
 constexpr const char* kEos = "tokenizer.ggml.eos_token_id";
+constexpr const char* kUnknown = "tokenizer.ggml.unknown_token_id";
 constexpr const char* kPad = "tokenizer.ggml.padding_token_id";
-constexpr SpecialToken kSpecialTokens[] = {{kBos, "bos_token"},
-                                           {kEos, "eos_token"},
-                                           {"tokenizer.ggml.unknown_token_id", "unk_token"},
-                                           {kPad, "pad_token"},
-                                           {"tokenizer.ggml.seperator_token_id", "sep_token"},
-                                           {"tokenizer.ggml.cls_token_id", "cls_token"},
-                                           {"tokenizer.ggml.mask_token_id", "mask_token"},
-                                           {"tokenizer.ggml.eot_token_id", nullptr},
-                                           {"tokenizer.ggml.eom_token_id", nullptr},
-                                           {"tokenizer.ggml.fim_pre_token_id", nullptr},
-                                           {"tokenizer.ggml.fim_suf_token_id", nullptr},
-                                           {"tokenizer.ggml.fim_mid_token_id", nullptr},
-                                           {"tokenizer.ggml.fim_pad_token_id", nullptr},
-                                           {"tokenizer.ggml.fim_rep_token_id", nullptr},
-                                           {"tokenizer.ggml.fim_sep_token_id", nullptr},
-                                           {"tokenizer.ggml.prefix_token_id", nullptr},
-                                           {"tokenizer.ggml.suffix_token_id", nullptr},
-                                           {"tokenizer.ggml.middle_token_id", nullptr}};
+constexpr GgufSpecialToken kSpecialTokens[] = {{kBos, "bos_token"},
+                                               {kEos, "eos_token"},
+                                               {kUnknown, "unk_token"},
+                                               {kPad, "pad_token"},
+                                               {"tokenizer.ggml.seperator_token_id", "sep_token"},
+                                               {"tokenizer.ggml.cls_token_id", "cls_token"},
+                                               {"tokenizer.ggml.mask_token_id", "mask_token"},
+                                               {"tokenizer.ggml.eot_token_id", nullptr},
+                                               {"tokenizer.ggml.eom_token_id", nullptr},
+                                               {"tokenizer.ggml.fim_pre_token_id", nullptr},
+                                               {"tokenizer.ggml.fim_suf_token_id", nullptr},
+                                               {"tokenizer.ggml.fim_mid_token_id", nullptr},
+                                               {"tokenizer.ggml.fim_pad_token_id", nullptr},
+                                               {"tokenizer.ggml.fim_rep_token_id", nullptr},
+                                               {"tokenizer.ggml.fim_sep_token_id", nullptr},
+                                               {"tokenizer.ggml.prefix_token_id", nullptr},
+                                               {"tokenizer.ggml.suffix_token_id", nullptr},
+                                               {"tokenizer.ggml.middle_token_id", nullptr}};
 // Any of these ends an answer.
 constexpr const char* kEnds[] = {kEos, "tokenizer.ggml.eot_token_id",
                                  "tokenizer.ggml.eom_token_id"};
-
-enum class Words { gpt2, single_digits, llama3, qwen2, unnamed };
-struct PreTokenizerRow {
-  std::string_view name;
-  Words words;
-  bool adds_bos = false;  // where add_bos_token is absent
-};
-// A file that names none is read as "default".
-constexpr PreTokenizerRow kPreTokenizers[] = {{"default", Words::unnamed},
-                                              {"gpt-2", Words::gpt2},
-                                              {"mpt", Words::gpt2},
-                                              {"olmo", Words::gpt2},
-                                              {"smollm", Words::single_digits},
-                                              {"llama-bpe", Words::llama3, true},
-                                              {"llama3", Words::llama3, true},
-                                              {"llama-v3", Words::llama3, true},
-                                              {"qwen2", Words::qwen2}};
-
-// One after the other, each within what the ones before it made.
-constexpr std::string_view kUnnamedWords[] = {
-    R"([\p{P}\$\+<=>\^~\|]+)",
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))", R"(\p{N}+)",
-    "[0-9][0-9][0-9]"};
-
-Json split_by(std::string_view regex) {
-  return {{"type", "Split"},
-          {"pattern", {{"Regex", regex}}},
-          {"behavior", "Isolated"},
-          {"invert", false}};
-}
-
-Json pre_tokenizer(Words words) {
-  Json steps = Json::array();
-  const bool is_by_words = words == Words::gpt2 || words == Words::single_digits;
-  if (words == Words::single_digits)
-    steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
-  if (words == Words::llama3) steps.push_back(split_by(kCl100kWords));
-  if (words == Words::qwen2) steps.push_back(split_by(kQwenWords));
-  if (words == Words::unnamed) {
-    for (const std::string_view regex : kUnnamedWords) steps.push_back(split_by(regex));
-  }
-  steps.push_back(byte_level_step(is_by_words));
-  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
-}
 
 Json added_token(size_t id, std::string_view content, bool is_special) {
   return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
@@ -121,46 +73,53 @@ class GgufVocabulary {
  public:
   explicit GgufVocabulary(const GgufHeader& header) : header_(header) {
     const std::string model = header.string("tokenizer.ggml.model");
-    if (model != "gpt2") header.bad("expected tokenizer.ggml.model 'gpt2', got '{}'", model);
+    if (model != "gpt2" && model != "llama")
+      header.bad("expected tokenizer.ggml.model 'gpt2' or 'llama', got '{}'", model);
+    is_scored_ = model == "llama";
     tokens_ = header.strings(kTokens);
     types_ = header.integers("tokenizer.ggml.token_type");
     if (types_.size() != tokens_.size()) {
       header.bad("expected a type for each token, got {} for {}", types_.size(), tokens_.size());
     }
     const std::string name = header.has(kPre) ? header.string(kPre) : "default";
-    const auto* row = std::ranges::find(kPreTokenizers, name, &PreTokenizerRow::name);
-    if (row == std::end(kPreTokenizers)) header.bad("{} '{}' is not supported", kPre, name);
+    const GgufPreTokenizer* row = find_gguf_pre_tokenizer(name);
+    if (row == nullptr || (is_scored_ && name != "default"))
+      header.bad("{} '{}' is not supported", kPre, name);
     pre_ = *row;
+    pre_.adds_bos |= is_scored_;
     check_keys();
   }
 
   Json tokenizer_json() const {
     Json vocab = Json::object(), added = Json::array();
     for (size_t i = 0; i < tokens_.size(); ++i) {
-      if (types_[i] == kUnused || tokens_[i].empty()) continue;
+      if (type_of(i) == GgufTokenType::unused || tokens_[i].empty()) continue;
       const auto [at, is_new] = vocab.emplace(std::string(tokens_[i]), i);
       if (!is_new) {
         header_.bad("{}: expected each token once, got '{}' as {} and {}", kTokens, tokens_[i],
                     at->dump(), i);
       }
-      if (types_[i] == kControl || types_[i] == kUserDefined)
-        added.push_back(added_token(i, tokens_[i], types_[i] == kControl));
+      const bool is_control =
+          type_of(i) == GgufTokenType::control || type_of(i) == GgufTokenType::unknown;
+      if (is_control || type_of(i) == GgufTokenType::user_defined)
+        added.push_back(added_token(i, tokens_[i], is_control));
     }
+    if (is_scored_) return scored_json(std::move(vocab), std::move(added));
     ByteLevelBpe bpe;
     bpe.vocab = std::move(vocab);
     bpe.merges = header_.strings("tokenizer.ggml.merges");
     bpe.added_tokens = std::move(added);
-    if (pre_.words == Words::qwen2) bpe.normalizer = Json{{"type", "NFC"}};
-    bpe.pre_tokenizer = pre_tokenizer(pre_.words);
+    if (pre_.is_nfc) bpe.normalizer = Json{{"type", "NFC"}};
+    bpe.pre_tokenizer = pre_tokenizer_json(pre_);
     bpe.post_processor = post_processor();
-    bpe.ignore_merges = pre_.words == Words::llama3;
+    bpe.ignore_merges = pre_.ignores_merges;
     return byte_level_json(std::move(bpe));
   }
 
   Json config() const {
     Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                  {"clean_up_tokenization_spaces", false}};
-    for (const SpecialToken& token : kSpecialTokens) {
+    for (const GgufSpecialToken& token : kSpecialTokens) {
       if (token.name != nullptr && header_.has(token.key))
         json[token.name] = std::string(tokens_[id_of(token.key)]);
     }
@@ -189,6 +148,37 @@ class GgufVocabulary {
   }
 
  private:
+  // Of SentencePiece's BPE: bytes, the unknown token and special ones are never merged.
+  Json scored_json(Json vocab, Json added) const {
+    const std::vector<float> scores = header_.reals("tokenizer.ggml.scores");
+    if (scores.size() != tokens_.size()) {
+      header_.bad("expected a score for each token, got {} for {}", scores.size(), tokens_.size());
+    }
+    std::vector<GgufScoredToken> tokens;
+    size_t unknown = 0;
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      const bool is_merged = type_of(i) == GgufTokenType::normal;
+      if (is_merged && !std::isfinite(scores[i]))
+        header_.bad("token {}: expected a finite score, got {}", i, scores[i]);
+      if (is_merged && tokens_[i].size() > kLongestScoredToken) {
+        header_.bad("token {}: expected at most {} bytes, got {}", i, kLongestScoredToken,
+                    tokens_[i].size());
+      }
+      if (type_of(i) == GgufTokenType::unknown) unknown = i;
+      tokens.push_back({tokens_[i], is_merged ? std::optional(scores[i]) : std::nullopt});
+    }
+    if (header_.has(kUnknown)) unknown = id_of(kUnknown);
+    if (tokens_.empty()) header_.bad("{}: expected tokens, got none", kTokens);
+    return scored_tokenizer_json({.vocab = std::move(vocab),
+                                  .merges = scored_merges(tokens),
+                                  .added_tokens = std::move(added),
+                                  .around = post_processor(),
+                                  .unknown = tokens_[unknown],
+                                  .adds_space = adds_space()});
+  }
+
+  bool adds_space() const { return !header_.has(kAddsSpace) || header_.flag(kAddsSpace); }
+
   void check_keys() const {
     for (const auto& key : header_.keys()) {
       if (!key.starts_with("tokenizer.")) continue;
@@ -197,15 +187,18 @@ class GgufVocabulary {
       };
       if (is_one_of(kReadKeys) || is_one_of(kNeutralKeys)) continue;
       if (key.starts_with(std::string(kTemplate) + ".")) continue;
-      if (std::ranges::find(kSpecialTokens, key, &SpecialToken::key) != std::end(kSpecialTokens)) {
+      if (std::ranges::find(kSpecialTokens, key, &GgufSpecialToken::key) !=
+          std::end(kSpecialTokens)) {
         id_of(key);
       } else if (!is_one_of(kFalseKeys)) {
         header_.bad("'{}' is not known: it may change how texts become tokens", key);
-      } else if (header_.flag(key)) {
+      } else if (header_.flag(key) && !(is_scored_ && key == kAddsSpace)) {
         header_.bad("expected '{}' false, got true", key);
       }
     }
   }
+
+  GgufTokenType type_of(size_t id) const { return GgufTokenType{types_[id]}; }
 
   uint32_t id_of(const std::string& key) const {
     const uint32_t id = header_.number(key);
@@ -262,7 +255,8 @@ class GgufVocabulary {
   const GgufHeader& header_;
   std::vector<std::string_view> tokens_;
   std::vector<int32_t> types_;
-  PreTokenizerRow pre_;
+  GgufPreTokenizer pre_;
+  bool is_scored_ = false;  // SentencePiece's BPE
 };
 
 }  // namespace
@@ -283,6 +277,10 @@ std::unique_ptr<Tokenizer> read_gguf_vocabulary(const TokenizerFile& file) {
   const GgufHeader header(file.bytes, "tokenizer", file.path, GgufHeader::Tensors::skipped);
   const Json config = gguf_tokenizer_config(header);
   return read_tokenizer_json(file, gguf_tokenizer_json(header), &config);
+}
+
+std::span<const GgufSpecialToken> gguf_special_tokens() {
+  return kSpecialTokens;
 }
 
 std::vector<std::string_view> neutral_vocabulary_keys() {

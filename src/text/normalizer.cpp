@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "text/byte_alphabet.h"
 
 namespace octet {
 namespace {
@@ -74,6 +75,22 @@ std::string step(const MapCharacters& map, std::string&& text, const Limits& lim
   std::string out, mapped;
   mapped.reserve(text.size());
   append_by(*map.rule, text, mapped);
+  append(out, mapped, limits);
+  return out;
+}
+
+std::string step(const SpellBytes&, std::string&& text, const Limits& limits) {
+  static const ByteAlphabet kAlphabet;
+  std::string out;
+  append(out, kAlphabet.spelled(text), limits);
+  return out;
+}
+
+std::string step(const std::shared_ptr<const CharacterMap>& map, std::string&& text,
+                 const Limits& limits) {
+  check_utf8(text);
+  std::string out, mapped;
+  map->append(text, mapped);
   append(out, mapped, limits);
   return out;
 }

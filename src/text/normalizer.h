@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/input_limits.h"
+#include "text/character_map.h"
 #include "text/character_rule.h"
 #include "text/regex.h"
 #include "text/unicode.h"
@@ -30,8 +31,10 @@ struct StripSpace {
 struct MapCharacters {
   const CharacterRule* rule;
 };
-using NormalizerStep = std::variant<PrependText, ReplaceText, ReplaceMatches, StripSpace,
-                                    MapCharacters, std::shared_ptr<const UnicodeNormalizer>>;
+struct SpellBytes {};  // each byte as the character that stands for it (text/byte_alphabet.h)
+using NormalizerStep =
+    std::variant<PrependText, ReplaceText, ReplaceMatches, StripSpace, MapCharacters, SpellBytes,
+                 std::shared_ptr<const CharacterMap>, std::shared_ptr<const UnicodeNormalizer>>;
 
 class Normalizer {
  public:

@@ -120,6 +120,17 @@ void cut(const SplitCharacters& split, std::string_view text, const Whole&,
   ranges.flush();
 }
 
+void cut(const SplitLengths& split, std::string_view text, const Whole&,
+         const PreTokenizer::Visit& visit) {
+  while (!text.empty()) {
+    size_t end = 0;
+    for (int64_t n = 0; n < split.length && end < text.size(); ++n)
+      end += decode_utf8(text, end).length;
+    visit(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+}
+
 void cut(const MarkSpaces& metaspace, std::string_view text, const Whole& whole,
          const PreTokenizer::Visit& visit) {
   std::string marked;

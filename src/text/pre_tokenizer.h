@@ -37,6 +37,9 @@ struct SplitCharacters {          // the matches are single characters
   bool (*matches)(int32_t code);  // kInvalid is one as well
   SplitBehavior behavior = SplitBehavior::isolated;
 };
+struct SplitLengths {
+  int64_t length = 1;  // characters of a word but the last
+};
 enum class PrependScheme { always, first, never };
 constexpr auto value_names(PrependScheme) {
   return name_list("always", "first", "never");
@@ -46,7 +49,8 @@ struct MarkSpaces {  // Metaspace
   PrependScheme prepend = PrependScheme::always;
   bool split = true;
 };
-using PreTokenizerStep = std::variant<PrefixSpace, SplitMatches, SplitCharacters, MarkSpaces>;
+using PreTokenizerStep =
+    std::variant<PrefixSpace, SplitMatches, SplitCharacters, SplitLengths, MarkSpaces>;
 
 class PreTokenizer {
  public:

@@ -31,7 +31,7 @@ template <typename... Args>
 // Vocabulary::add, whose errors are of the file.
 void add_token(const std::string& path, Vocabulary& vocabulary, int64_t id, std::string_view token);
 // Hugging Face's tokenizer.json: a BPE of bytes, or of characters with bytes to fall back on;
-// or WordPiece. `config` instead of the tokenizer_config.json beside it.
+// WordPiece, Unigram or WordLevel. `config` instead of the tokenizer_config.json beside it.
 std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json,
                                                const Json* config = nullptr);
 // A tokenizer.json with what the tokenizer_config.json beside it says otherwise, as far as the
@@ -82,7 +82,9 @@ const Json& json_list(const std::string& path, const Json& json, const std::stri
 
 // The parts of tokenizer.json that are lists of steps.
 struct DecodeRules {
-  bool bytes_of_tokens = false;  // "<0xXX>" is a byte
+  bool bytes_of_tokens = false;      // "<0xXX>" is a byte
+  bool characters_of_bytes = false;  // each character stands for one (text/byte_alphabet.h)
+  std::string word_suffix = {};      // that becomes a space, but of the last token nothing
   Normalizer replaced = {};
   bool strips_space = false;
   std::optional<PieceSpacing> spacing = {};  // and nothing else

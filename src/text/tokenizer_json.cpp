@@ -1,9 +1,17 @@
+#include <algorithm>
+
+#include "base/named_enum.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer_files.h"
 #include "text/tokenizer_folder.h"
 
 namespace octet {
 namespace {
+
+enum class TokenizerModel : uint8_t { bpe, word_piece, unigram, word_level };
+constexpr auto value_names(TokenizerModel) {
+  return name_list("BPE", "WordPiece", "Unigram", "WordLevel");
+}
 
 class TokenizerReader {
  public:
@@ -17,10 +25,12 @@ class TokenizerReader {
     read_pre_tokenizer(path_, part("pre_tokenizer"), parts_);
     rules_ = read_decoder(path_, part("decoder"));
     parts_.decode_strips_space = rules_.strips_space;
-    const bool has_pieces = type_of_model() == "WordPiece";
-    has_pieces ? check_pieces() : check_bpe();
-    read_vocabulary();
-    has_pieces ? read_pieces() : read_merges();
+    kind_ = type_of_model();
+    kind_ == TokenizerModel::bpe ? check_bpe() : check_whole_words();
+    kind_ == TokenizerModel::unigram ? read_scored_vocabulary() : read_vocabulary();
+    if (kind_ == TokenizerModel::bpe) read_merges();
+    if (kind_ == TokenizerModel::word_piece) read_pieces();
+    if (kind_ == TokenizerModel::word_level) read_words();
     read_added_tokens();
     read_post_processor(path_, part("post_processor"), parts_);
     read_ends();
@@ -33,17 +43,22 @@ class TokenizerReader {
     return it == json_.end() ? nothing_ : *it;
   }
 
-  std::string type_of_model() const {
+  // In the order of the package where no type is said.
+  TokenizerModel type_of_model() const {
     const JsonObject model(model_, path_);
-    const bool counts_characters = model.has("max_input_chars_per_word");
-    std::string type = model.string_or("type", counts_characters ? "WordPiece" : "BPE");
-    if (type == "BPE" || type == "WordPiece") return type;
+    std::string usual = model.has("merges") ? "BPE" : "WordLevel";
+    if (model.has("max_input_chars_per_word")) usual = "WordPiece";
+    if (model.has("vocab") && model.at("vocab").is_array()) usual = "Unigram";
+    const std::string type = model.string_or("type", usual);
+    if (const auto kind = enum_from_name<TokenizerModel>(type)) return *kind;
     bad_tokenizer(path_, "model '{}' is not supported", type);
   }
 
-  void check_pieces() {
+  // Of models that look words up as characters.
+  void check_whole_words() {
     if (parts_.symbols == Symbols::bytes) {
-      bad_tokenizer(path_, "pre-tokenizer 'ByteLevel' with a model 'WordPiece' is not supported");
+      bad_tokenizer(path_, "pre-tokenizer 'ByteLevel' with a model '{}' is not supported",
+                    enum_name(kind_));
     }
     if (part("decoder").is_null()) rules_.spacing = PieceSpacing{};
   }
@@ -56,9 +71,8 @@ class TokenizerReader {
     if (model.has("dropout") && model.number("dropout") != 0) {
       bad_tokenizer(path_, "dropout is not supported");
     }
-    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      if (!model.string_or(key, "").empty()) bad_tokenizer(path_, "{} is not supported", key);
-    }
+    parts_.inner_prefix = model.string_or("continuing_subword_prefix", "");
+    parts_.word_suffix = model.string_or("end_of_word_suffix", "");
     parts_.fuse_unknown = model.boolean_or("fuse_unk", false);
     parts_.whole_words_first = model.boolean_or("ignore_merges", false);
   }
@@ -73,11 +87,26 @@ class TokenizerReader {
     if (parts_.symbols == Symbols::bytes) return matched(token);
     const int byte = rules_.bytes_of_tokens ? byte_of_token(token) : -1;
     if (byte >= 0) return std::string(1, static_cast<char>(byte));
+    if (rules_.characters_of_bytes) return alphabet_.bytes_of(token).value_or(token);
     if (rules_.spacing) return rules_.spacing->later(token);
     return rules_.replaced.apply(token);
   }
 
+  // A token with the end of a word as `by`.
+  std::string ended(const std::string& token, const std::string& by) const {
+    std::string text = token;
+    const std::string& end = rules_.word_suffix;
+    for (size_t at = text.find(end); at != text.npos; at = text.find(end, at + by.size()))
+      text.replace(at, end.size(), by);
+    return text;
+  }
+
   void add_surface(int64_t id, const std::string& token) {
+    if (!rules_.word_suffix.empty()) {
+      add_token(path_, parts_.surfaces, id, surface(ended(token, " ")));
+      add_token(path_, parts_.last_surfaces, id, surface(ended(token, "")));
+      return;
+    }
     add_token(path_, parts_.surfaces, id, surface(token));
     if (rules_.spacing) add_token(path_, parts_.first_surfaces, id, rules_.spacing->first(token));
   }
@@ -105,6 +134,42 @@ class TokenizerReader {
     }
   }
 
+  // [[token, score], ...], whose positions are the ids.
+  void read_scored_vocabulary() {
+    const JsonObject model(model_, path_);
+    const auto it = model_.find("vocab");
+    if (it == model_.end() || !it->is_array()) bad_tokenizer(path_, "expected a list 'vocab'");
+    const bool falls_back = model.boolean_or("byte_fallback", false);
+    std::vector<Unigram::Token> tokens;
+    UnigramOptions options{.byte_ids = no_bytes()};
+    for (const Json& entry : *it) {
+      const auto id = std::ssize(tokens);
+      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
+        bad_tokenizer(path_, "vocab {}: expected a token and its score", id);
+      const auto token = entry[0].get<std::string>();
+      tokens.push_back({token, entry[1].get<double>()});
+      add_token(path_, parts_.vocabulary, id, token);
+      add_surface(id, token);
+      add_token(path_, contents_, id, token);
+      const int byte = falls_back ? byte_of_token(token) : -1;
+      if (byte >= 0) options.byte_ids[static_cast<size_t>(byte)] = static_cast<int32_t>(id);
+    }
+    if (model.has("unk_id")) {
+      const int64_t unknown = model.integer("unk_id");
+      if (unknown < 0 || unknown >= std::ssize(tokens)) {
+        bad_tokenizer(path_, "unk_id: expected an id from 0 to {}, got {}", std::ssize(tokens) - 1,
+                      unknown);
+      }
+      parts_.unknown = options.unknown = static_cast<int32_t>(unknown);
+    }
+    parts_.unigram = std::make_unique<const Unigram>(tokens, options);
+  }
+
+  void read_words() {
+    parts_.whole_words_only = true;
+    parts_.whole_words_first = true;
+  }
+
   void read_pieces() {
     const JsonObject model(model_, path_);
     const std::string unknown = model.string("unk_token");
@@ -126,9 +191,11 @@ class TokenizerReader {
     const auto it = model_.find("merges");
     if (it == model_.end() || !it->is_array()) bad_tokenizer(path_, "expected a list 'merges'");
     parts_.merges.reserve(it->size());
+    const size_t n_prefix = parts_.inner_prefix.size();
     for (size_t i = 0; i < it->size(); ++i) {
       const auto [left, right] = pair_of((*it)[i], i);
-      const int32_t a = id_of(left, i), b = id_of(right, i), merged = id_of(left + right, i);
+      const std::string joined = left + right.substr(std::min(n_prefix, right.size()));
+      const int32_t a = id_of(left, i), b = id_of(right, i), merged = id_of(joined, i);
       const bool is_new = parts_.merges.add(a, b, static_cast<uint32_t>(i), merged);
       if (!is_new) bad_tokenizer(path_, "merge {}: '{} {}' came before", i, left, right);
     }
@@ -221,6 +288,7 @@ class TokenizerReader {
   const Json* config_;  // null: the file beside it
   const Json nothing_ = nullptr;
   const Json& model_;
+  TokenizerModel kind_ = TokenizerModel::bpe;
   ByteAlphabet alphabet_;
   DecodeRules rules_;
   Vocabulary contents_;  // as the file spells them

@@ -1,3 +1,4 @@
+#include "base/base64.h"
 #include "text/bert_text.h"
 #include "text/tokenizer_files.h"
 #include "text/word_pattern.h"
@@ -46,6 +47,13 @@ void add_bert_normalizer(const JsonObject& step, Normalizer& normalizer) {
                               .lower_case = lower});
 }
 
+std::shared_ptr<const CharacterMap> character_map(const std::string& path, const JsonObject& step) {
+  const auto bytes = decode_base64(step.string("precompiled_charsmap"));
+  auto map = bytes ? CharacterMap::parse(*bytes) : std::nullopt;
+  if (!map) bad_tokenizer(path, "Precompiled: expected a map of characters, got other data");
+  return std::make_shared<const CharacterMap>(*std::move(map));
+}
+
 void add_normalizer(const std::string& path, const Json& json, Normalizer& normalizer) {
   const std::string type = json_type(path, "normalizer", json);
   const JsonObject step(json, path);
@@ -61,6 +69,12 @@ void add_normalizer(const std::string& path, const Json& json, Normalizer& norma
     normalizer.add(MapCharacters{&kDropMarks});
   } else if (type == "BertNormalizer") {
     add_bert_normalizer(step, normalizer);
+  } else if (type == "Nmt") {
+    normalizer.add(MapCharacters{&kNmt});
+  } else if (type == "ByteLevel") {
+    normalizer.add(SpellBytes{});
+  } else if (type == "Precompiled") {
+    normalizer.add(character_map(path, step));
   } else if (type == "Prepend") {
     normalizer.add(PrependText{step.string("prepend")});
   } else if (type == "Strip") {
@@ -92,8 +106,14 @@ void add_split(const std::string& path, const Json& json, PreTokenizer& words) {
   words.add(split);
 }
 
+std::string one_character(const std::string& path, const JsonObject& step, const char* key) {
+  std::string text = step.string(key);
+  if (!text.empty() && decode_utf8(text, 0).length == text.size()) return text;
+  bad_tokenizer(path, "'{}': expected one character, got '{}'", key, text);
+}
+
 std::string mark_of(const std::string& path, const JsonObject& step) {
-  const std::string mark = step.string_or("replacement", "\u2581");
+  std::string mark = step.string_or("replacement", "\u2581");
   if (!mark.empty() && decode_utf8(mark, 0).length == mark.size()) return mark;
   bad_tokenizer(path, "Metaspace: expected a replacement of one character, got '{}'", mark);
 }
@@ -130,6 +150,13 @@ void add_pre_tokenizer(const std::string& path, const Json& json, TokenizerParts
     parts.words.add(SplitCharacters{
         is_punctuation,
         value_named<SplitBehavior>(path, kBehavior, step.string_or("behavior", "Isolated"))});
+  } else if (type == "CharDelimiterSplit") {
+    parts.words.add(
+        SplitMatches{nullptr, one_character(path, step, "delimiter"), SplitBehavior::removed});
+  } else if (type == "FixedLength") {
+    const int64_t length = step.integer("length");
+    if (length < 1) bad_tokenizer(path, "FixedLength: expected a length above 0, got {}", length);
+    parts.words.add(SplitLengths{length});
   } else if (type == "WhitespaceSplit") {
     parts.words.add(SplitCharacters{is_white_space, SplitBehavior::removed});
   } else if (type == "Whitespace") {
@@ -154,6 +181,12 @@ void add_decoder(const std::string& path, const Json& json, DecodeRules& rules) 
   const JsonObject step(json, path);
   if (type == "Sequence") {
     for (const Json& part : json_list(path, json, "decoders")) add_decoder(path, part, rules);
+  } else if (type == "ByteLevel") {
+    rules.characters_of_bytes = true;
+  } else if (type == "BPEDecoder") {
+    const std::string suffix = step.string_or("suffix", "</w>");
+    if (suffix.empty()) bad_tokenizer(path, "BPEDecoder: expected a suffix, got none");
+    rules.word_suffix = suffix;
   } else if (type == "ByteFallback") {
     rules.bytes_of_tokens = true;
   } else if (type == "Replace") {
@@ -168,7 +201,7 @@ void add_decoder(const std::string& path, const Json& json, DecodeRules& rules) 
                                 step.integer_or("stop", 0) == 0;
     if (!is_first_space) not_supported(path, "decoder", "Strip of other than the first space");
     rules.strips_space = true;
-  } else if (type != "ByteLevel" && type != "Fuse") {
+  } else if (type != "Fuse") {
     not_supported(path, "decoder", type);
   }
 }

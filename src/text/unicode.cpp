@@ -130,6 +130,24 @@ void append_lower_case(int32_t code, std::string& text) {
   }
 }
 
+size_t grapheme_length(std::string_view text) {
+  const auto is_ascii = [&](size_t at) { return static_cast<unsigned char>(text[at]) < 0x80; };
+  const bool is_alone = text.size() > 1 && is_ascii(0) && is_ascii(1) && text[0] != '\r';
+  if (text.size() == 1 || is_alone) return 1;
+  Character last = decode_utf8(text, 0);
+  size_t end = last.length;
+  utf8proc_int32_t state = 0;
+  while (end < text.size()) {
+    const Character next = decode_utf8(text, end);
+    if (last.code < 0 || next.code < 0 ||
+        utf8proc_grapheme_break_stateful(last.code, next.code, &state))
+      break;
+    end += next.length;
+    last = next;
+  }
+  return end;
+}
+
 UnicodeNormalizer::UnicodeNormalizer(NormalForm form) : form_(form), is_inert_(kCodes, true) {
   std::vector<int32_t> codes;
   for (int32_t code = 0; code < kInteresting; ++code) {

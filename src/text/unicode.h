@@ -1,5 +1,5 @@
 // Characters: their properties, as regular expressions name them, and the normal forms.
-// Source: the Unicode Standard and its annex 15, by utf8proc's tables.
+// Source: the Unicode Standard and its annexes 15 and 29, by utf8proc's tables.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,18 @@ void for_each_character(std::string_view text, Fn fn) {
     const Character character = decode_utf8(text, at);
     fn(text.substr(at, character.length), character.code);
     at += character.length;
+  }
+}
+
+// Bytes of the extended grapheme cluster that begins a text which is not empty (annex 29).
+size_t grapheme_length(std::string_view text);
+// Calls fn(bytes) for each cluster.
+template <typename Fn>
+void for_each_grapheme(std::string_view text, Fn fn) {
+  while (!text.empty()) {
+    const size_t length = grapheme_length(text);
+    fn(text.substr(0, length));
+    text.remove_prefix(length);
   }
 }
 

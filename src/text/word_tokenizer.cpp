@@ -28,7 +28,9 @@ class WordTokenizer : public Tokenizer {
     }
     const bool has_all_bytes =
         std::find(parts_.byte_ids.begin(), parts_.byte_ids.end(), -1) == parts_.byte_ids.end();
-    cuts_words_ = !parts_.pieces && parts_.symbols == Symbols::characters &&
+    const bool has_affixes = !parts_.inner_prefix.empty() || !parts_.word_suffix.empty();
+    const bool is_merged = !parts_.pieces && !parts_.unigram && !parts_.whole_words_only;
+    cuts_words_ = is_merged && !has_affixes && parts_.symbols == Symbols::characters &&
                   (has_all_bytes || !parts_.fuse_unknown);
     for (int32_t id = 0; cuts_words_ && id < parts_.vocabulary.size(); ++id) {
       joined_.add(parts_.vocabulary.bytes(id));
@@ -110,7 +112,9 @@ class WordTokenizer : public Tokenizer {
           parts_.usual == SpecialText::plain && is_silent_[static_cast<size_t>(ids[i])];
       if (is_dropped) continue;
       const bool is_first = i == 0 && parts_.first_surfaces.size() > 0;
-      text += (is_first ? parts_.first_surfaces : parts_.surfaces).bytes(ids[i]);
+      const bool is_last = i + 1 == ids.size() && parts_.last_surfaces.size() > 0;
+      const Vocabulary& others = is_last ? parts_.last_surfaces : parts_.surfaces;
+      text += (is_first ? parts_.first_surfaces : others).bytes(ids[i]);
     }
     if (parts_.decode_strips_space && text.starts_with(' ')) text.erase(0, 1);
     if (parts_.decode_strips_last_space && text.ends_with(' ')) text.pop_back();
@@ -193,8 +197,12 @@ class WordTokenizer : public Tokenizer {
     const int32_t whole = parts_.whole_words_first ? parts_.vocabulary.find(word) : -1;
     if (whole >= 0) {
       run.word.push_back(whole);
+    } else if (parts_.whole_words_only) {
+      append_known(parts_.unknown, word, run.word);
     } else if (parts_.pieces) {
       parts_.pieces->encode(word, run.word);
+    } else if (parts_.unigram) {
+      parts_.unigram->encode(word, run.word);
     } else {
       append_symbols(word, run.word);
       parts_.merges.merge(run.word, run.memory);
@@ -279,7 +287,32 @@ class WordTokenizer : public Tokenizer {
     }
   }
 
+  // A character that is spelled with what stands before or behind it in its word.
+  std::string spelled(std::string_view character, bool is_first, bool is_last) const {
+    std::string text = is_first ? "" : parts_.inner_prefix;
+    text += character;
+    return is_last ? text + parts_.word_suffix : text;
+  }
+
+  void append_affixed(std::string_view word, std::vector<int32_t>& ids) const {
+    const bool has_bytes = parts_.symbols == Symbols::bytes;
+    for (size_t at = 0; at < word.size();) {
+      const size_t length = has_bytes ? 1 : decode_utf8(word, at).length;
+      const std::string_view character = word.substr(at, length);
+      const std::string token = spelled(character, at == 0, at + length == word.size());
+      const int32_t id = has_bytes ? parts_.vocabulary.find(token) : -1;
+      if (has_bytes) {
+        append_known(id >= 0 ? id : parts_.unknown, character, ids);
+      } else {
+        append_character(character, token, ids);
+      }
+      at += length;
+    }
+  }
+
   void append_symbols(std::string_view word, std::vector<int32_t>& ids) const {
+    if (!parts_.inner_prefix.empty() || !parts_.word_suffix.empty())
+      return append_affixed(word, ids);
     if (parts_.symbols == Symbols::bytes) {
       for (const char byte : word) {
         const int32_t id = parts_.byte_ids[static_cast<unsigned char>(byte)];
@@ -287,17 +320,19 @@ class WordTokenizer : public Tokenizer {
       }
       return;
     }
-    for_each_character(
-        word, [&](std::string_view character, int32_t) { append_character(character, ids); });
+    for_each_character(word, [&](std::string_view character, int32_t) {
+      append_character(character, character, ids);
+    });
   }
 
-  void append_character(std::string_view character, std::vector<int32_t>& ids) const {
-    if (const int32_t id = parts_.vocabulary.find(character); id >= 0) {
+  void append_character(std::string_view character, std::string_view as_token,
+                        std::vector<int32_t>& ids) const {
+    if (const int32_t id = parts_.vocabulary.find(as_token); id >= 0) {
       ids.push_back(id);
       return;
     }
     const size_t n_before = ids.size();
-    for (const char byte : character) {
+    for (const char byte : as_token) {
       const int32_t id = parts_.byte_ids[static_cast<unsigned char>(byte)];
       if (id < 0) {
         ids.resize(n_before);

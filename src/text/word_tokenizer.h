@@ -2,9 +2,9 @@
 // down to.
 //
 // Text is cut at added tokens; each part is normalized, cut into words, and each word into pieces
-// (word_pieces.h), or into bytes or characters, which are merged (bpe.h). Where the vocabulary has
-// no token that spans two neighbouring characters, words are cut there too before they are merged,
-// so that more of them are met again.
+// (word_pieces.h, unigram.h), or into bytes or characters, which are merged (bpe.h). Where the
+// vocabulary has no token that spans two neighbouring characters, words are cut there too before
+// they are merged, so that more of them are met again.
 #pragma once
 
 #include <array>
@@ -19,6 +19,7 @@
 #include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
+#include "text/unigram.h"
 #include "text/vocabulary.h"
 #include "text/word_pieces.h"
 
@@ -37,6 +38,10 @@ struct TokenizerParts {
   Vocabulary vocabulary;  // as words are matched
   BpeMerges merges;
   std::unique_ptr<const WordPieces> pieces;  // instead of merges
+  std::unique_ptr<const Unigram> unigram;    // instead of both
+  bool whole_words_only = false;             // a word is a token or unknown
+  // Of merges: what stands before a word's characters but the first, and behind its last one.
+  std::string inner_prefix, word_suffix;
   Symbols symbols = Symbols::bytes;
   std::array<int32_t, 256> byte_ids = no_bytes();  // -1: none
   int32_t unknown = -1;                            // for characters without a token
@@ -48,6 +53,7 @@ struct TokenizerParts {
   SpecialText usual = SpecialText::plain;
   Vocabulary surfaces;                    // what ids decode to, special tokens included
   Vocabulary first_surfaces;              // the same of a text's first id; empty: as all others
+  Vocabulary last_surfaces;               // and of its last one
   bool decode_strips_space = false;       // the first, which the normalizer put there
   bool decode_strips_last_space = false;  // the same at the end
   std::vector<int32_t> prefix, suffix, silent;  // silent: have no bytes within a text

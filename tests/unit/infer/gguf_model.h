@@ -93,17 +93,20 @@ inline void add_vocabulary(GgufFile& file) {
            "{% for m in messages %}{{ bos_token + m['content'] + eos_token }}{% endfor %}");
 }
 
-inline void add_shape(GgufFile& file) {
-  file.add("general.architecture", "llama");
-  file.add("llama.block_count", 2u);
-  file.add("llama.context_length", 128u);
-  file.add("llama.embedding_length", static_cast<uint32_t>(kHidden));
-  file.add("llama.feed_forward_length", static_cast<uint32_t>(kFfn));
-  file.add("llama.attention.head_count", static_cast<uint32_t>(kHeads));
-  file.add("llama.attention.head_count_kv", static_cast<uint32_t>(kKvHeads));
-  file.add("llama.rope.dimension_count", static_cast<uint32_t>(kHeadDim));
-  file.add_real("llama.rope.freq_base", 100000.0f);
-  file.add_real("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+inline void add_shape(GgufFile& file, const std::string& architecture = "llama") {
+  file.add("general.architecture", architecture);
+  const auto add = [&](const std::string& key, int64_t value) {
+    file.add(architecture + "." + key, static_cast<uint32_t>(value));
+  };
+  add("block_count", 2);
+  add("context_length", 128);
+  add("embedding_length", kHidden);
+  add("feed_forward_length", kFfn);
+  add("attention.head_count", kHeads);
+  add("attention.head_count_kv", kKvHeads);
+  add("rope.dimension_count", kHeadDim);
+  file.add_real(architecture + ".rope.freq_base", 100000.0f);
+  file.add_real(architecture + ".attention.layer_norm_rms_epsilon", 1e-5f);
 }
 
 // All tensors but the embedding.

@@ -99,21 +99,26 @@ TEST(Gguf, what_is_no_whole_file_or_no_llama_is_refused_by_name) {
     EXPECT_TRUE(error(whole.substr(0, n)).starts_with("[gguf] DIR/m.gguf: ")) << n;
   GgufModel other = small_gguf();
   other.tensor("rope_freqs.weight", {32}, kF32);
-  EXPECT_EQ(error(other.file.bytes()),
-            "[gguf] DIR/m.gguf: the model has no parameter for 'rope_freqs.weight'");
+  EXPECT_EQ(
+      error(other.file.bytes()),
+      "[gguf] DIR/m.gguf: 'rope_freqs.weight': expected the divisors of Llama 3's scaling, got "
+      "others");
   GgufModel unknown = small_gguf();
-  unknown.file.add_tensor("extra", {32}, 14, std::string(64, '\0'));
+  unknown.file.add_tensor("extra", {256}, 10, std::string(84, '\0'));
   EXPECT_EQ(error(unknown.file.bytes()),
-            "[gguf] DIR/m.gguf: 'extra': expected F32 (type 0), F16 (1), Q4_1 (3) or Q8_0 (8), got "
-            "type 14");
+            "[gguf] DIR/m.gguf: 'extra': expected one of the types F32 (0), F16 (1), BF16 (30), "
+            "Q4_0 (2), Q4_1 (3), Q5_0 (6), Q5_1 (7), Q8_0 (8), Q4_K (12), Q5_K (13), Q6_K (14), "
+            "MXFP4 (39), got type 10");
   GgufModel experts = small_gguf();
   experts.file.add("llama.expert_count", 8u);
   EXPECT_EQ(error(experts.file.bytes()),
             "[gguf] DIR/m.gguf: expected 'llama.expert_count' 0, got 8");
   GgufFile bert;
   bert.add("general.architecture", "bert");
-  EXPECT_EQ(error(bert.bytes()),
-            "[gguf] DIR/m.gguf: expected general.architecture 'llama', got 'bert'");
+  EXPECT_EQ(
+      error(bert.bytes()),
+      "[gguf] DIR/m.gguf: expected general.architecture to be one of 'llama', 'qwen2', 'qwen3', "
+      "got 'bert'");
   EXPECT_FALSE(posix_files().exists(folder / "never"));
 }
 

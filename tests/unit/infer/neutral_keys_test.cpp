@@ -8,8 +8,8 @@
 
 #include "base/files.h"
 #include "infer/folder_keys.h"
+#include "infer/gguf_spec.h"
 #include "infer/image_transforms.h"
-#include "infer/import_gguf.h"
 #include "io/quantization_config.h"
 #include "nn/hf_config.h"
 #include "nn/list.h"

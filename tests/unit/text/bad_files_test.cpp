@@ -31,12 +31,13 @@ class BadFile : public testing::Test {
 
 TEST_F(BadFile, parts_that_are_not_supported_are_named) {
   const std::string at = "[tokenizer] DIR/t.json: ";
-  EXPECT_EQ(error_with("/model/type", "WordLevel"), at + "model 'WordLevel' is not supported");
-  EXPECT_EQ(error_with("/model/type", "Unigram"), at + "model 'Unigram' is not supported");
+  EXPECT_EQ(error_with("/model/type", "Other"), at + "model 'Other' is not supported");
+  for (const std::string type : {"WordLevel", "Unigram", "WordPiece"})
+    EXPECT_EQ(error_with("/model/type", type),
+              at + "pre-tokenizer 'ByteLevel' with a model '" + type + "' is not supported");
   EXPECT_EQ(error_with("/model/dropout", 0.1), at + "dropout is not supported");
-  EXPECT_EQ(error_with("/model/end_of_word_suffix", "</w>"),
-            at + "end_of_word_suffix is not supported");
-  EXPECT_EQ(error_with("/normalizer", {{"type", "Nmt"}}), at + "normalizer 'Nmt' is not supported");
+  EXPECT_EQ(error_with("/normalizer", {{"type", "Other"}}),
+            at + "normalizer 'Other' is not supported");
   EXPECT_EQ(error_with("/pre_tokenizer", {{"type", "UnicodeScripts"}}),
             at + "pre-tokenizer 'UnicodeScripts' is not supported");
   EXPECT_EQ(error_with("/post_processor", {{"type", "Other"}}),

@@ -9,7 +9,7 @@
 namespace octet::train_run_statistics_test {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 
 StepReport report(int64_t step, float loss, float grad_norm = 0.5F) {
   StepReport r;
@@ -59,7 +59,7 @@ TEST(RunStatistics, losses_that_are_not_finite_leave_the_mean_alone) {
   for (int64_t step = 1; step <= 30; ++step) {
     without.add(report(step, wobble(step)));
     with.add(report(step, wobble(step)));
-    if (step == 15) with.add(report(15, kNan));
+    if (step == 15) with.add(report(15, kMissing));
   }
   EXPECT_EQ(with.summary()->running_mean, without.summary()->running_mean);
   EXPECT_EQ(with.summary()->loss_mean, without.summary()->loss_mean);
@@ -67,8 +67,8 @@ TEST(RunStatistics, losses_that_are_not_finite_leave_the_mean_alone) {
 
 TEST(RunStatistics, an_interval_is_summed_up_at_its_end) {
   RunStatistics statistics({.interval = 4, .last_step = 6, .clip = 1.0});
-  const float norms[] = {0.5F, 3.0F, kNan, 1.5F, 0.1F, 0.3F};
-  const float losses[] = {4, 3, kNan, 2, 7, 5};
+  const float norms[] = {0.5F, 3.0F, kMissing, 1.5F, 0.1F, 0.3F};
+  const float losses[] = {4, 3, kMissing, 2, 7, 5};
   std::vector<IntervalSummary> summaries;
   for (int64_t i = 0; i < 6; ++i) {
     StepReport r = report(i + 1, losses[i], norms[i]);
@@ -114,7 +114,7 @@ TEST(RunStatistics, steps_without_labels_have_no_loss) {
 
 TEST(RunStatistics, an_interval_without_a_finite_value_is_written_as_null) {
   RunStatistics statistics({.interval = 1});
-  statistics.add(report(1, kNan, kNan));
+  statistics.add(report(1, kMissing, kMissing));
   const auto json = nlohmann::json::parse(telemetry_json(statistics.summary().value()));
   EXPECT_EQ(json.at("event"), "interval");
   EXPECT_EQ(json.at("step"), 1);

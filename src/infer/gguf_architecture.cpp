@@ -1,0 +1,105 @@
+#include "infer/gguf_architecture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <numbers>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+constexpr GgufArchitecture kArchitectures[] = {{"llama", ModelKind::llama, true},
+                                               {"qwen2", ModelKind::qwen2, false},
+                                               {"qwen3", ModelKind::qwen3, false}};
+
+}  // namespace
+
+const GgufArchitecture* find_gguf_architecture(std::string_view name) {
+  const auto* at = std::ranges::find(kArchitectures, name, &GgufArchitecture::name);
+  return at == std::end(kArchitectures) ? nullptr : at;
+}
+
+const GgufArchitecture* gguf_architecture_of(ModelKind kind) {
+  if (kind == ModelKind::mistral) kind = ModelKind::llama;
+  const auto* at = std::ranges::find(kArchitectures, kind, &GgufArchitecture::kind);
+  return at == std::end(kArchitectures) ? nullptr : at;
+}
+
+std::string gguf_architecture_names() {
+  std::string names;
+  for (const GgufArchitecture& one : kArchitectures)
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", one.name);
+  return names;
+}
+
+std::string gguf_name(const std::string& parameter) {
+  static const std::map<std::string_view, std::string_view> kModules = {
+      {"input_layernorm", "attn_norm"},    {"post_attention_layernorm", "ffn_norm"},
+      {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
+      {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"}};
+  constexpr std::string_view kLayers = "model.layers.";
+  if (parameter == "model.embed_tokens.weight") return "token_embd.weight";
+  if (parameter == "model.norm.weight") return "output_norm.weight";
+  if (parameter == "lm_head.weight") return "output.weight";
+  if (!parameter.starts_with(kLayers)) return "";
+  const size_t dot = parameter.find('.', kLayers.size()), end = parameter.rfind('.');
+  if (dot == parameter.npos || end <= dot) return "";
+  const auto module = kModules.find(std::string_view(parameter).substr(dot + 1, end - dot - 1));
+  if (module == kModules.end()) return "";
+  return fmt::format("blk.{}.{}{}", parameter.substr(kLayers.size(), dot - kLayers.size()),
+                     module->second, parameter.substr(end));
+}
+
+int64_t paired_width(const GgufArchitecture& architecture, const ModelSpec& spec,
+                     const std::string& parameter) {
+  const bool is_rotated =
+      parameter.find(".q_proj.") != parameter.npos || parameter.find(".k_proj.") != parameter.npos;
+  return architecture.has_paired_rows && is_rotated ? spec.head_dim : 0;
+}
+
+std::vector<float> llama3_divisors(const ModelSpec& spec) {
+  const auto original = static_cast<double>(spec.rope_original_max_position);
+  const double low = spec.rope_low_freq_factor, high = spec.rope_high_freq_factor;
+  std::vector<float> divisors;
+  for (int64_t i = 0; i < spec.head_dim; i += 2) {
+    const double exponent = static_cast<double>(i) / static_cast<double>(spec.head_dim);
+    const double wavelength = 2 * std::numbers::pi * std::pow(spec.rope_theta, exponent);
+    double divisor = 1;
+    if (wavelength > original / low) {
+      divisor = spec.rope_factor;
+    } else if (wavelength >= original / high) {
+      const double smooth = (original / wavelength - low) / (high - low);
+      divisor = 1 / ((1 - smooth) / spec.rope_factor + smooth);
+    }
+    divisors.push_back(static_cast<float>(divisor));
+  }
+  return divisors;
+}
+
+bool set_llama3_scaling(std::span<const float> divisors, ModelSpec& spec) {
+  constexpr float kTolerance = 1e-5f;  // of sums in f32
+  ModelSpec scaled = spec;
+  scaled.rope_scaling = RopeScaling::llama3;
+  scaled.rope_factor = static_cast<double>(*std::ranges::max_element(divisors));
+  scaled.rope_low_freq_factor = 1;
+  scaled.rope_high_freq_factor = 4;
+  for (int64_t original = 1024; original <= int64_t{1} << 20; original *= 2) {
+    scaled.rope_original_max_position = original;
+    const std::vector<float> expected = llama3_divisors(scaled);
+    const auto is_near = [](float x, float y) { return std::fabs(x - y) <= kTolerance * y; };
+    if (!std::ranges::equal(divisors, expected, is_near)) continue;
+    spec = scaled;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace octet

@@ -1,0 +1,48 @@
+// The models that GGUF files are read and written of, and what llama.cpp calls their parts.
+// Source: llama.cpp's converter, whose names of tensors and order of rows these are.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nn/parameter_spec.h"
+#include "nn/spec.h"
+
+namespace octet {
+
+struct GgufArchitecture {
+  std::string_view name;  // general.architecture; its keys begin so
+  ModelKind kind;
+  // Rows of queries and keys stand in pairs that rotate together: row h d + j d/2 + i of a head of
+  // width d in a model folder is row h d + 2 i + j of the file.
+  bool has_paired_rows;
+};
+
+const GgufArchitecture* find_gguf_architecture(std::string_view name);
+// What a kind is written as; mistral (without a window) as llama. Null for others.
+const GgufArchitecture* gguf_architecture_of(ModelKind kind);
+std::string gguf_architecture_names();
+
+std::string gguf_name(const std::string& parameter);  // "" where it has none
+// The width of the heads whose rows are in pairs in the file; 0 for other parameters.
+int64_t paired_width(const GgufArchitecture& architecture, const ModelSpec& spec,
+                     const std::string& parameter);
+inline int64_t row_in_file(int64_t row, int64_t width) {
+  const int64_t in_head = row % width, half = width / 2;
+  return row - in_head + 2 * (in_head % half) + in_head / half;
+}
+inline int64_t row_in_folder(int64_t row, int64_t width) {
+  const int64_t in_head = row % width, half = width / 2;
+  return row - in_head + in_head % 2 * half + in_head / 2;
+}
+
+// rope_freqs.weight: llama3's divisors of the frequencies of a head's pairs.
+inline constexpr const char* kGgufFrequencies = "rope_freqs.weight";
+std::vector<float> llama3_divisors(const ModelSpec& spec);
+// Sets rope_scaling to llama3 with the usual factors (low 1, high 4) and the first original length
+// from 1024 on, by powers of two, that gives these divisors. False where none does.
+bool set_llama3_scaling(std::span<const float> divisors, ModelSpec& spec);
+
+}  // namespace octet

@@ -1,0 +1,147 @@
+// tokenizer.json of Unigram, WordLevel and BPE with affixes, in the forms of published files, made
+// by tools/make_tokenizer_model_goldens.py, against the package that made them.
+#include <gtest/gtest.h>
+
+#include "base/base64.h"
+#include "base/json.h"
+#include "text/character_map.h"
+#include "text/tokenizer.h"
+#include "text/unigram.h"
+#include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
+
+namespace octet {
+namespace {
+
+using Ids = std::vector<int32_t>;
+using test::error_of;
+using test::ScratchFolder;
+
+const std::string kModels = std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/tokenizer_models/";
+
+class TokenizerModel : public testing::TestWithParam<std::string> {
+ protected:
+  std::string path() const { return kModels + GetParam() + ".json"; }
+};
+
+TEST_P(TokenizerModel, gives_the_ids_and_the_text_of_the_package) {
+  const auto tokenizer = make_tokenizer(posix_files(), path());
+  const Json golden =
+      parse_json(posix_files().read_text(kModels + "expected.json"), "expected.json");
+  const Json& texts = golden.at("texts");
+  const Json& rows = golden.at("rows").at(GetParam() + ".json");
+  WordCache words;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto text = texts[i].get<std::string>();
+    const Ids ids = tokenizer->encode(text);
+    EXPECT_EQ(ids, rows[i][0].get<Ids>()) << text;
+    Ids whole = tokenizer->prefix();
+    whole.insert(whole.end(), ids.begin(), ids.end());
+    const Ids suffix = tokenizer->suffix();
+    whole.insert(whole.end(), suffix.begin(), suffix.end());
+    EXPECT_EQ(whole, rows[i][1].get<Ids>()) << text;
+    EXPECT_EQ(tokenizer->decode(ids), rows[i][2].get<std::string>()) << text;
+    for (int time = 0; time < 2; ++time)
+      EXPECT_EQ(tokenizer->encode(text, {.words = &words}), ids) << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, TokenizerModel,
+                         testing::Values("t5", "xlmr", "albert", "deberta", "unigram_bytes",
+                                         "word_level", "bpe_suffix", "bpe_prefix", "clip",
+                                         "byte_normalizer"),
+                         [](const auto& row) { return row.param; });
+
+// A file with one part changed.
+std::string error_with(const std::string& name, const std::function<void(Json&)>& change,
+                       const std::string& text = "a") {
+  const ScratchFolder folder;
+  Json json = parse_json(posix_files().read_text(kModels + name), name);
+  change(json);
+  const std::string path = folder.put("t.json", json.dump());
+  return error_of([&] { make_tokenizer(posix_files(), path)->encode(text); }, folder.path());
+}
+
+TEST(TokenizerModels, what_is_damaged_or_not_supported_is_refused_by_name) {
+  const std::string begin = "[tokenizer] DIR/t.json: ";
+  const struct {
+    std::string file;
+    std::function<void(Json&)> change;
+    std::string error;
+  } cases[] = {
+      {"t5.json", [](Json& json) { json["model"]["unk_id"] = 100000; },
+       "unk_id: expected an id from 0 to "},
+      {"t5.json", [](Json& json) { json["model"]["vocab"][3] = "x"; },
+       "vocab 3: expected a token and its score"},
+      {"t5.json",
+       [](Json& json) {
+         json["model"]["vocab"] = Json::array();
+         json["model"].erase("unk_id");
+       },
+       "[tokenizer] expected tokens, got none"},
+      {"t5.json", [](Json& json) { json["normalizer"]["precompiled_charsmap"] = "AAAA"; },
+       "Precompiled: expected a map of characters, got other data"},
+      {"t5.json",
+       [](Json& json) {
+         json["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
+       },
+       "pre-tokenizer 'UnicodeScripts' is not supported"},
+      {"t5.json",
+       [](Json& json) {
+         json["decoder"] = {{"type", "CTC"}};
+       },
+       "decoder 'CTC' is not supported"},
+      {"t5.json",
+       [](Json& json) {
+         json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"use_regex", true}};
+       },
+       "pre-tokenizer 'ByteLevel' with a model 'Unigram' is not supported"},
+      {"bpe_prefix.json",
+       [](Json& json) {
+         json["pre_tokenizer"] = {{"type", "FixedLength"}, {"length", 0}};
+       },
+       "FixedLength: expected a length above 0, got 0"},
+      {"bpe_prefix.json",
+       [](Json& json) {
+         json["pre_tokenizer"] = {{"type", "CharDelimiterSplit"}, {"delimiter", "ab"}};
+       },
+       "'delimiter': expected one character, got 'ab'"},
+  };
+  for (const auto& row : cases) {
+    const std::string error = error_with(row.file, row.change);
+    EXPECT_EQ(error.substr(0, begin.size() + row.error.size()), begin + row.error);
+  }
+}
+
+TEST(TokenizerModels, without_an_unknown_token_a_character_without_one_is_an_error) {
+  EXPECT_EQ(error_with(
+                "t5.json", [](Json& json) { json["model"].erase("unk_id"); }, "\u4e00"),
+            "[tokenizer] expected a token for every character, got none for byte 0xE4");
+  EXPECT_EQ(error_with(
+                "word_level.json", [](Json& json) { json["model"]["unk_token"] = "none"; }, "zzzz"),
+            "[tokenizer] DIR/t.json: expected a token for every character, got none for byte 0x7A");
+}
+
+// Of a map whose places lead out of it.
+TEST(CharacterMap, a_place_outside_is_no_string) {
+  std::string bytes(4 + 8, '\0');
+  bytes[0] = 8;
+  bytes[6] = '\x7F';  // far away
+  const auto map = CharacterMap::parse(bytes);
+  ASSERT_TRUE(map);
+  std::string out;
+  map->append("abc", out);
+  EXPECT_EQ(out, "abc");
+  EXPECT_FALSE(CharacterMap::parse(bytes.substr(0, 9)));
+  EXPECT_FALSE(CharacterMap::parse(""));
+}
+
+TEST(Unigram, scores_that_are_not_finite_are_refused) {
+  EXPECT_EQ(error_of([] {
+              Unigram({{"a", 0}, {"b", -INFINITY}}, {});
+            }),
+            "token 1: expected a finite score, got -inf");
+}
+
+}  // namespace
+}  // namespace octet
