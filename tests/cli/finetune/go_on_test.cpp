@@ -11,7 +11,7 @@
 #include "infer/model_source.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::finetune_go_on_test {
 namespace {
 
 using test::error_of;
@@ -140,4 +140,4 @@ TEST(GoingOn, refuses_other_keys_and_another_base) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::finetune_go_on_test

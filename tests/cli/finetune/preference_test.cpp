@@ -8,7 +8,7 @@
 #include "data/preference_rows.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::finetune_preference_test {
 namespace {
 
 using test::error_of;
@@ -128,4 +128,4 @@ TEST(PreferenceRun, of_other_keys_is_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::finetune_preference_test

@@ -14,7 +14,7 @@
 #include "train/run_setup.h"
 #include "train/trainer.h"
 
-namespace octet {
+namespace octet::train_tensor_export_test {
 namespace {
 
 using test::ScratchFolder;
@@ -108,4 +108,4 @@ TEST(Fp8Tensor, exports_the_bytes_that_its_gemms_read) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_tensor_export_test

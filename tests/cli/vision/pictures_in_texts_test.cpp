@@ -7,7 +7,7 @@
 #include "cli/encoders/encoder_run.h"
 #include "unit/train/tiny_llava.h"
 
-namespace octet {
+namespace octet::vision_pictures_in_texts_test {
 namespace {
 
 using nlohmann::json;
@@ -92,4 +92,4 @@ TEST(PicturesInTexts, end_the_run_by_record_and_path_where_one_is_broken) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::vision_pictures_in_texts_test

@@ -13,7 +13,7 @@
 #include "library/open_backend.h"
 #include "library/user_graph.h"
 
-namespace octet {
+namespace octet::parity_block_calls_test {
 namespace {
 
 constexpr int64_t kRows = 32, kIn = 64, kOut = 16;
@@ -146,4 +146,4 @@ TEST(BlockCalls, give_nan_where_an_operand_is_not_finite) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::parity_block_calls_test

@@ -7,7 +7,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_chat_pictures_test {
 namespace {
 
 using test::error_of;
@@ -190,4 +190,4 @@ TEST(PictureRows, name_record_and_path_of_what_is_missing_or_broken) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_chat_pictures_test

@@ -9,7 +9,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::data_preference_test {
 namespace {
 
 using test::error_of;
@@ -138,4 +138,4 @@ TEST_F(PreferenceData_, that_are_too_long_are_dropped_both_or_cut) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::data_preference_test

@@ -8,7 +8,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/put_arrays.h"
 
-namespace octet {
+namespace octet::infer_tensors_beside_test {
 namespace {
 
 // Of a tower that is read behind its second layer of three: the third, and the norm behind it.
@@ -38,4 +38,4 @@ TEST(TensorsBeside, of_a_tower_go_along_by_the_names_of_public_files) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_tensors_beside_test

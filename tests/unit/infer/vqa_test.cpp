@@ -7,7 +7,7 @@
 #include "unit/base/error_of.h"
 #include "unit/train/tiny_llava.h"
 
-namespace octet {
+namespace octet::infer_vqa_test {
 namespace {
 
 using test::error_of;
@@ -52,4 +52,4 @@ TEST(Vqa, questions_are_read_with_their_pictures) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_vqa_test

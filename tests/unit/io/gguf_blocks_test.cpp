@@ -11,7 +11,7 @@
 
 #include "base/files.h"
 
-namespace octet {
+namespace octet::io_gguf_blocks_test {
 namespace {
 
 const std::string kBlockGoldens = std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/gguf/blocks.txt";
@@ -100,4 +100,4 @@ TEST(GgufBlocks, q8_0_of_numbers_too_small_for_a_scale_is_zeros) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::io_gguf_blocks_test

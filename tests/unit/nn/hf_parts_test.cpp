@@ -9,7 +9,7 @@
 #include "nn/vision.h"
 #include "unit/base/error_of.h"
 
-namespace octet {
+namespace octet::nn_hf_parts_test {
 namespace {
 
 using test::error_of;
@@ -145,4 +145,4 @@ TEST(HfParts, have_the_names_of_files_and_of_models_in_memory) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::nn_hf_parts_test

@@ -10,7 +10,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
-namespace octet {
+namespace octet::text_tokenizer_models_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -144,4 +144,4 @@ TEST(Unigram, scores_that_are_not_finite_are_refused) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::text_tokenizer_models_test

@@ -14,7 +14,7 @@
 #include "unit/base/error_of.h"
 #include "unit/train/tiny_llava.h"
 
-namespace octet {
+namespace octet::train_picture_texts_test {
 namespace {
 
 using test::error_of;
@@ -104,4 +104,4 @@ TEST_F(PictureTextsTest, refuse_keys_that_rows_of_one_conversation_have_no_meani
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::train_picture_texts_test
