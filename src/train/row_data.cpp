@@ -180,7 +180,7 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   const RunInputs inputs(config, spec);
   if (reads_pictures(files, config, spec)) {
     const PictureTexts texts(files, config, spec, inputs, log);
-    return split(config, [&](const auto& paths) { return texts.open(paths); });
+    return split_rows(config, [&](const auto& paths) { return texts.open(paths); });
   }
   const std::vector<std::string> names = inputs.names();
   const auto reads = [&](std::string_view name) {
