@@ -162,7 +162,11 @@ TEST(Convolutions, are_an_op_each_with_the_same_numbers_where_a_target_takes_the
     const auto n_of = [&](OpCode op) { return std::ranges::count(fused.nodes, op, &Node::op); };
     EXPECT_EQ(n_of(OpCode::convolution), takes ? 3 : 0);
     EXPECT_EQ(n_of(OpCode::unfold) + n_of(OpCode::fold) + n_of(OpCode::gemm), takes ? 0 : 5);
-    EXPECT_EQ(reference::interpret(fused, inputs), expected);
+    const auto got = reference::interpret(fused, inputs);
+    for (const auto& [name, values] : expected) {
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(got.at(name)[i], values[i], 1e-5) << name << i;
+    }
   }
 }
 

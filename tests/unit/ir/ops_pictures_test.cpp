@@ -62,7 +62,7 @@ TEST(PictureOps, give_the_shapes_of_their_equations) {
 
 TEST(PictureOps, refuse_what_does_not_fit_in_one_sentence) {
   const Shape c = {16};
-  const auto far = with([](UnfoldAttrs& a) { a.dilation = {4, 1}; });
+  const auto far = with([](UnfoldAttrs& a) { a.dilation = {5, 1}; });
   const auto none = with([](UnfoldAttrs& a) { a.stride = {0, 1}; });
   const auto huge = with([](UnfoldAttrs& a) { a.window = {int64_t{1} << 40, 1}; });
   const auto flat = with([](UnfoldAttrs& a) { a.low = {1}; });

@@ -104,7 +104,7 @@ HWY_INLINE auto holds(Op<OpCode::equal>, VF a, VF b) {
   return hn::Eq(a, b);
 }
 HWY_INLINE auto holds(Op<OpCode::not_equal>, VF a, VF b) {
-  return hn::Ne(a, b);
+  return hn::Not(hn::Eq(a, b));  // also of a NaN
 }
 using U8 = hn::Rebind<uint8_t, F32>;
 HWY_INLINE hn::Vec<U8> flags_of(hn::Mask<F32> mask) {

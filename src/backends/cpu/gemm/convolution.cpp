@@ -24,14 +24,14 @@ int64_t window_row(const ConvolutionSpec& s) {
 // The product of a task of so many pictures, on one thread.
 GemmSpec product_of(const ConvolutionSpec& s, int64_t n_pictures) {
   const int64_t rows = n_pictures * s.window_rows(), k = s.window_elems();
-  GemmSpec product{.m = rows, .n = k, .k = s.n_out, .a = s.in, .b = s.in, .c = s.in};
+  GemmSpec product{.m = rows, .n = k, .k = s.n_out, .a = s.in, .b = s.in, .c = Dtype::f32};
   product.tiles = GemmTiles::large;
   if (s.role == GemmRole::forward) {
     product.n = s.n_out, product.k = k, product.c = s.out;
     product.trans_b = Transpose::yes;
     product.a_row = window_row(s);
   } else if (s.role == GemmRole::wgrad) {
-    product.m = s.n_out, product.k = rows, product.c = Dtype::f32;
+    product.m = s.n_out, product.k = rows;
     product.trans_a = Transpose::yes;
   }
   return product;
@@ -78,7 +78,7 @@ void Convolution::State::run_task(const ConvolutionArgs& args, int64_t task, int
   if (spec.role == GemmRole::dgrad) {
     gemm.a = offset(a, row * spec.n_out).data;
     product.launch(gemm, alone);
-    return fold_pictures(windows, folded, {own, spec.in}, offset(y, picture * picture_elems));
+    return fold_pictures(windows, folded, {own, Dtype::f32}, offset(y, picture * picture_elems));
   }
   const In x = offset(is_wgrad() ? b : a, picture * picture_elems);
   unfold_pictures(windows, x, own, window_row(spec));
@@ -123,7 +123,8 @@ Convolution::Convolution(const ConvolutionSpec& spec, int n_threads)
                                                    : Gemm(product_of(spec, s.n_last), 1));
   }
   const auto in_lines = [](int64_t bytes) { return static_cast<size_t>(round_up(bytes, 64)); };
-  s.windows_bytes = in_lines(bytes_of(spec.in, s.n_each * spec.window_rows() * window_row(spec)));
+  s.windows_bytes = in_lines(bytes_of(spec.role == GemmRole::dgrad ? Dtype::f32 : spec.in,
+                                      s.n_each * spec.window_rows() * window_row(spec)));
   s.product_bytes = in_lines(static_cast<int64_t>(
       std::max(s.products[0].scratch_bytes(), s.last_products[0].scratch_bytes())));
   s.sums_bytes = in_lines(bytes_of(Dtype::f32, s.n_runs * s.n_sums()));

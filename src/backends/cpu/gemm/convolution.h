@@ -1,6 +1,6 @@
 // Products of windows of pictures (ir/ops/unfold.cpp, `convolution`) that are unfolded, or folded,
 // a few pictures at a time, in the cache of the thread that multiplies them. The windows of a
-// dgrad have the type of dy.
+// dgrad are f32.
 //
 // Same bits for any number of threads: the pictures of a task depend on the shape alone, and sums
 // over tasks (wgrad) are added in their order. Scratch is the caller's; an instance is prepared

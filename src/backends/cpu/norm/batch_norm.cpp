@@ -38,15 +38,23 @@ namespace octet::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
+// Sums of so many rows are added up by themselves: the error grows with the terms of one sum.
+constexpr int64_t kRunRows = 32;
+
 // first: the mean of x, second: the sum of squares about it; summed about the block's first row.
 void BlockMoments(In x, const NormBlock& b) {
   for_lanes(0, b.cols, [&](int64_t c, auto io) HWY_ATTR {
     const VF shift = load(io, x, b.begin * b.cols + c);
     VF sum = zero(), squares = zero();
-    for (int64_t r = b.begin + 1; r < b.end; ++r) {
-      const VF d = hn::Sub(load(io, x, r * b.cols + c), shift);
-      sum = hn::Add(sum, d);
-      squares = hn::MulAdd(d, d, squares);
+    for (int64_t first = b.begin + 1; first < b.end; first += kRunRows) {
+      VF of_run = zero(), squares_of_run = zero();
+      for (int64_t r = first; r < std::min(b.end, first + kRunRows); ++r) {
+        const VF d = hn::Sub(load(io, x, r * b.cols + c), shift);
+        of_run = hn::Add(of_run, d);
+        squares_of_run = hn::MulAdd(d, d, squares_of_run);
+      }
+      sum = hn::Add(sum, of_run);
+      squares = hn::Add(squares, squares_of_run);
     }
     const VF mean = hn::Mul(sum, set(1.0f / static_cast<float>(b.end - b.begin)));
     io.store(hn::Add(shift, mean), b.first + c);
