@@ -39,7 +39,11 @@ const std::map<std::string, Trained>& models() {
       {"regression", {kBert + ", head: value", ""}},
       {"contrastive", {kBert + ", head: embeddings", ""}},
       {"multi_label", {kBert + ", head: multi_label, classes: 4", ""}},
-      {"pairwise", {kLlama, ", loss: pairwise"}}};
+      {"pairwise", {kLlama, ", loss: pairwise"}},
+      {"dpo", {kLlama, ", loss: dpo"}},
+      {"ipo", {kLlama, ", loss: ipo"}},
+      {"simpo", {kLlama, ", loss: simpo"}},
+      {"orpo", {kLlama, ", loss: orpo"}}};
   return all;
 }
 
