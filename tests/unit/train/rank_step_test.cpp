@@ -13,7 +13,7 @@
 namespace octet::train_rank_step_test {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
 
 // What rank 0 of three learns, each rank telling what `of_rank` says.
 CommonStep gathered(const std::function<RankStep(int rank)>& of_rank) {
@@ -61,7 +61,7 @@ TEST(RankStep, names_the_rank_that_has_another_norm_flag_or_attempt) {
 TEST(RankStep, takes_one_nan_for_another) {
   const CommonStep step = gathered([](int rank) {
     RankStep own = good(rank);
-    own.grad_norm = rank == 1 ? -kNan : kNan;
+    own.grad_norm = rank == 1 ? -kNoNumber : kNoNumber;
     own.nonfinite = true;
     return own;
   });
@@ -80,7 +80,7 @@ TEST(RankStep, tells_equal_losses_of_rows_that_differ) {
   };
   EXPECT_TRUE(with(1, false));
   EXPECT_FALSE(with(1, true));
-  EXPECT_FALSE(with(kNan, false));
+  EXPECT_FALSE(with(kNoNumber, false));
 }
 
 TEST(RankStep, hashes_tokens_labels_and_starts) {
