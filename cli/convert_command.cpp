@@ -1,14 +1,19 @@
 #include "cli/commands.h"
 
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/named_enum.h"
+#include "base/remove_tree.h"
+#include "cli/backend.h"
 #include "cli/model_flags.h"
 #include "cli/model_folder.h"
 #include "infer/adapter_note.h"
 #include "infer/export.h"
+#include "infer/export_gguf.h"
 #include "infer/import_gguf.h"
+#include "infer/logits_digest.h"
 
 namespace octet {
 namespace {
@@ -22,12 +27,10 @@ struct ConvertFlags {
   std::string from, to, dtype, adapter;
   uint64_t max_shard = ExportOptions{}.max_shard;
   bool strict = false, allow_nonfinite = false, adapter_only = false, fold_norms = false,
-       merge = false;
+       merge = false, verify = false;
 };
 
-ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
-  if (is_gguf_name(flags.from) && !flags.adapter_only)
-    return import_gguf(files, flags.from, flags.to, how);
+ModelSource source_of(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
   const ModelPaths paths = model_paths(files, flags.from, flags.adapter);
   ModelSource source = find_model_source(files, paths.model, how.log, unknown_keys(flags.strict));
   if (!paths.adapter.empty())
@@ -39,18 +42,74 @@ ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOpti
                 "got '{}'",
                 flags.from);
   }
+  return source;
+}
+
+ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
+  if (is_gguf_name(flags.from) && !flags.adapter_only)
+    return import_gguf(files, flags.from, flags.to, how);
+  ModelSource source = source_of(files, flags, how);
   if (flags.fold_norms) source = with_folded_norms(std::move(source));
   return flags.adapter_only ? export_adapter(files, source, flags.to, how.log)
                             : export_model(files, source, flags.to, how);
+}
+
+// Throws where the flag's type is none of what is written.
+template <typename E>
+E dtype_of(const ConvertFlags& flags, std::string_view what) {
+  if (flags.dtype.empty()) return E::as_stored;
+  if (const std::optional<E> dtype = enum_from_name<E>(flags.dtype)) return *dtype;
+  throw Error(ErrorCode::invalid_argument, "[convert] --dtype: {} is not a type of {}", flags.dtype,
+              what);
+}
+
+ExportResult converted_to_gguf(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
+  const bool is_other = is_gguf_name(flags.from) || flags.adapter_only || flags.fold_norms;
+  if (is_other) {
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] a GGUF file is made of a run or a model folder, without --adapter-only "
+                "and --fold-norms");
+  }
+  return export_gguf(files, source_of(files, flags, how), flags.to,
+                     dtype_of<GgufDtype>(flags, "a GGUF file"), how.log);
+}
+
+// Of a GGUF file what `octet convert` makes of it, in a folder that is gone behind.
+std::string digest_of(Files& files, const ConvertFlags& flags, const GlobalOptions& options) {
+  const Log log = make_log(options);
+  std::optional<TemporaryTree> made;
+  if (is_gguf_name(flags.to)) {
+    made.emplace(files, flags.to + ".verify");
+    import_gguf(files, flags.to, made->path(), {.log = log});
+  }
+  const std::string folder = made ? made->path() : flags.to;
+  ModelSource source = find_model_source(files, folder, {}, unknown_keys(flags.strict));
+  if (flags.allow_nonfinite) source.nonfinite = nonfinite_weights(true);
+  if (!has_logits_digest(source.spec)) {
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] --verify: expected a model that writes text, got kind {}",
+                model_def(source.spec.kind).name);
+  }
+  const Backend backend = open_backend(options, {.same_rows = true});
+  return logits_digest(source, text_machine(backend, log),
+                       flags.dtype.empty() ? "as-stored" : flags.dtype);
 }
 
 void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
   ExportOptions how{.max_shard = flags.max_shard,
                     .nonfinite = nonfinite_weights(flags.allow_nonfinite),
                     .log = make_log(options)};
-  if (!flags.dtype.empty()) how.dtype = enum_from_name<ExportDtype>(flags.dtype).value();
-  const ExportResult result = converted(posix_files(), flags, how);
-  print_table(options, {{"folder", "tensors", "bytes", "shards"},
+  const bool is_file = is_gguf_name(flags.to);
+  if (!is_file) how.dtype = dtype_of<ExportDtype>(flags, "a model folder");
+  const ExportResult result =
+      is_file ? converted_to_gguf(posix_files(), flags, how) : converted(posix_files(), flags, how);
+  if (flags.verify) {
+    const std::string digest = digest_of(posix_files(), flags, options);
+    write_atomically(posix_files(),
+                     is_file ? flags.to + "." + kVerifyFile : join_path(flags.to, kVerifyFile),
+                     digest);
+  }
+  print_table(options, {{is_file ? "file" : "folder", "tensors", "bytes", "shards"},
                         {cells(flags.to, result.n_tensors, result.n_bytes, result.n_shards)}});
 }
 
@@ -61,7 +120,7 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
   CLI::App* convert =
       app.add_subcommand("convert",
                          "write a run, a model folder or a GGUF file as a Hugging Face model "
-                         "folder");
+                         "folder, or a run or a folder as a GGUF file");
   convert
       ->add_option(
           "from", flags->from,
@@ -69,24 +128,26 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
           ".gguf file")
       ->required()
       ->type_name("RUN|DIR|FILE");
-  convert->add_option("to", flags->to, "the folder to write: a name that is free")
+  convert
+      ->add_option(
+          "to", flags->to,
+          "the folder to write, or a GGUF file where it ends with .gguf: a name that is free")
       ->required()
-      ->type_name("DIR");
+      ->type_name("DIR|FILE");
   CLI::Option* dtype =
       convert
           ->add_option("--dtype", flags->dtype,
                        "of the weights; without it as they are stored (a run's: its compute copy); "
-                       "hif8: which Octet alone reads")
-          ->check(one_of({"bf16", "f32", "fp8-block", "fp8-tensor", "hif8"}));
+                       "hif8: which Octet alone reads; f16 and q8_0: of a GGUF file")
+          ->check(one_of({"bf16", "f32", "fp8-block", "fp8-tensor", "hif8", "f16", "q8_0"}));
   convert->add_option("--max-shard", flags->max_shard, "bytes of a file at most, as 5GB or 500MiB")
       ->transform(CLI::AsSizeValue(true))
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 60));
-  convert
-      ->add_flag(
-          "--adapter-only", flags->adapter_only,
-          "of a run with lora.rank its adapters alone, as PEFT stores them; without it they are "
-          "merged into the weights")
-      ->excludes(dtype);
+  CLI::Option* adapters = convert->add_flag(
+      "--adapter-only", flags->adapter_only,
+      "of a run with lora.rank its adapters alone, as PEFT stores them; without it they are "
+      "merged into the weights");
+  adapters->excludes(dtype);
   add_adapter_flag(*convert, flags->adapter);
   convert->add_flag("--merge", flags->merge,
                     "write adapters merged into the weights, as without it; beside a model without "
@@ -94,6 +155,11 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
   convert->add_flag("--fold-norms", flags->fold_norms,
                     "of a folder of kind resnet: write convolutions that hold the batch norms "
                     "behind them");
+  convert
+      ->add_flag("--verify", flags->verify,
+                 "write octet_verify.json: logits of fixed rows, which python -m "
+                 "octet.check_folder repeats with other programs")
+      ->excludes(adapters);
   add_strict_flag(*convert, flags->strict);
   add_nonfinite_flag(*convert, flags->allow_nonfinite);
   convert->callback([flags, &options] { run_convert(*flags, options); });

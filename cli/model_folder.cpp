@@ -100,6 +100,12 @@ ModelPaths model_paths(const Files& files, const std::string& model, const std::
 
 std::string model_folder(const Files& files, const std::string& model) {
   std::string path = model_path(files, model);
+  if (path.ends_with(".gguf") && files.kind(path) == EntryKind::file) {
+    throw Error(ErrorCode::bad_data,
+                "[model] '{}': expected a model folder, got a GGUF file: `octet convert {} {}` "
+                "makes one",
+                path, path, path.substr(0, path.size() - std::string_view(".gguf").size()));
+  }
   if (!is_run(files, path)) return path;
   std::string exported = join_path(path, "export");
   if (has_config(files, exported)) return exported;

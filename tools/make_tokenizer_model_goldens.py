@@ -8,7 +8,6 @@ PYTHON has the packages `tokenizers` and `sentencepiece` (with `protobuf`): the 
 a model of the latter.
 """
 
-import base64
 import json
 import tempfile
 from pathlib import Path
@@ -34,7 +33,7 @@ def character_map():
     with tempfile.TemporaryDirectory() as folder:
         rules = Path(folder) / "rules.tsv"
         spelled = [" ".join(f"{ord(c):X}" for c in text) for pair in MAP for text in pair]
-        rules.write_text("".join(f"{a}\t{b}\n" for a, b in zip(spelled[::2], spelled[1::2])))
+        rules.write_text("".join(f"{a}\t{b}\n" for a, b in zip(spelled[::2], spelled[1::2], strict=True)))
         sentencepiece.SentencePieceTrainer.train(
             input=str(ROOT / "README.md"), model_prefix=f"{folder}/m", minloglevel=2, vocab_size=100, hard_vocab_limit=False,
             model_type="char", normalization_rule_tsv=str(rules))

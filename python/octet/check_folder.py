@@ -1,10 +1,14 @@
-"""Whether other programs load a folder of 8-bit weights:
+"""Whether other programs load an exported model, and compute what Octet did:
 
-    python -m octet.check_folder DIR [--judge vllm|compressed-tensors|transformers]... [--json]
+    python -m octet.check_folder DIR|FILE.gguf [--judge vllm|compressed-tensors|transformers|llama.cpp]... [--json]
 
 vllm: its published rules (octet/_servers.py), by names, types and shapes.  compressed-tensors: its configuration and its
-decompression of every weight.  transformers: the model itself, and logits of a few tokens. A judge whose package is not
-installed is skipped. Exit status: 0 where all that ran pass, 1 where one does not, 2 for a folder that is none."""
+decompression of every weight.  transformers: the model itself, and logits of a few tokens.  llama.cpp: a GGUF file, as the
+package xllamacpp runs it. Where octet_verify.json lies in the folder (of a GGUF file: FILE.gguf.octet_verify.json), which
+`octet convert --verify` writes, transformers in single precision and llama.cpp repeat its rows: the largest difference of the
+log-probabilities that it holds, and how many most probable tokens are the same (but those that Octet's own margin leaves open).
+A judge whose package is not installed is skipped. Exit status: 0 where all that ran pass, 1 where one does not, 2 for a folder
+that is none."""
 
 from __future__ import annotations
 
@@ -20,6 +24,11 @@ from . import _servers
 __all__ = ["JUDGES", "Verdict", "check"]
 
 TOKENS = 16
+DIGEST = "octet_verify.json"
+# The largest difference of log-probabilities that passes: of weights as they are, in single precision; of 8-bit weights, whose
+# inputs Octet quantizes as the folder says and transformers does not; of llama.cpp, whose products round activations to the type
+# of weights other than F32, with Q8_0 to 8 bits.
+TOLERANCE = {"exact": 2e-3, "quantized": 0.5, "llama.cpp": 0.25, "llama.cpp q8_0": 1.0}
 
 
 @dataclass
@@ -122,6 +131,91 @@ def compressed_tensors(folder: Path) -> Verdict:
     return Verdict(name, "fail" if faults else "pass", faults or sorted(formats))
 
 
+def read_digest(path: Path) -> dict | None:
+    if not path.exists():
+        return None
+    try:
+        digest = json.loads(path.read_text())
+        rows = digest["rows"]
+        if digest["format"] != 1 or not all(len(row["tokens"]) == len(row["positions"]) for row in rows):
+            raise ValueError("another format")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadFolder(f"[check_folder] {path}: expected the digest of `octet convert --verify`, got {error!r}") from None
+    return digest
+
+
+@dataclass
+class Comparison:
+    """Log-probabilities beside a digest's. got: by id, those that a judge gives behind a token; first: its most probable token."""
+
+    tolerance: float
+    largest: float = 0.0
+    positions: int = 0
+    same: int = 0
+    close: int = 0  # positions with another first token, that a difference within the tolerance may have
+
+    def add(self, position: dict, got: dict, first: int):
+        expected = {token: logit - position["log_sum"] for token, logit in position["logits"]}
+        differences = [abs(got[token] - value) for token, value in expected.items() if token in got]
+        worst = max(differences, default=float("inf"))
+        self.largest = max(self.largest, worst if worst == worst else float("inf"))
+        top = position["logits"][0]
+        self.positions += 1
+        self.same += first == top[0]
+        if first != top[0] and first in expected:
+            self.close += top[1] - position["log_sum"] - expected[first] <= 2 * self.tolerance
+
+    def verdict(self, judge: str, words: list[str]) -> Verdict:
+        is_same = self.same + self.close == self.positions
+        said = [*words, f"largest difference {self.largest:.3g} of {self.tolerance:g}", f"top-1 {self.same}/{self.positions}"]
+        return Verdict(judge, "pass" if is_same and self.largest <= self.tolerance else "fail", said)
+
+
+def _compare_logits(model, digest: dict, tolerance: float, words: list[str]) -> Verdict:
+    import torch
+    compared = Comparison(tolerance)
+    for row in digest["rows"]:
+        with torch.no_grad():
+            logits = model(torch.tensor([row["tokens"]])).logits[0].double()
+        for position, values in zip(row["positions"], torch.log_softmax(logits, -1), strict=True):
+            compared.add(position, {token: values[token].item() for token, _ in position["logits"]}, values.argmax().item())
+    return compared.verdict("transformers", words)
+
+
+def llama_cpp(file: Path) -> Verdict:
+    """The file itself, and the most probable tokens behind each beginning of the digest's rows."""
+    name = "llama.cpp"
+    if file.suffix != ".gguf":
+        return Verdict(name, "skipped", ["no GGUF file"])
+    digest = read_digest(file.with_name(f"{file.name}.{DIGEST}"))
+    try:
+        import xllamacpp
+    except ImportError as error:
+        return Verdict(name, "skipped", [f"not installed: {error}"])
+    rows = digest["rows"] if digest else [{"tokens": list(range(1, TOKENS)), "positions": []}]
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), 256, 1, False
+    params.n_gpu_layers, params.verbosity, params.fit_params = 0, -1, False
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    kinds = {"f32": "exact", "q8_0": "llama.cpp q8_0"}
+    compared = Comparison(TOLERANCE[kinds.get((digest or {}).get("weights"), name)])
+    try:
+        server = xllamacpp.Server(params)
+        for row in rows:
+            for n in range(1, len(row["tokens"]) + 1) if row["positions"] else [len(row["tokens"])]:
+                answer = server.handle_completions({"prompt": row["tokens"][:n], "n_predict": 1, "n_probs": 64, "temperature": 0.0,
+                                                    "cache_prompt": False})
+                if "choices" not in answer:
+                    raise ValueError(str(answer)[:200])
+                first = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+                if row["positions"]:
+                    compared.add(row["positions"][n - 1], {one["id"]: one["logprob"] for one in first}, first[0]["id"])
+    except Exception as error:  # noqa: BLE001: whatever it raises is the verdict
+        return Verdict(name, "fail", [" ".join(str(error).split())[:200]])
+    return compared.verdict(name, []) if digest else Verdict(name, "pass", ["no digest"])
+
+
 def _load(folder: Path, dtype):
     import transformers
     options = {}
@@ -144,7 +238,19 @@ def transformers(folder: Path) -> Verdict:
         return Verdict(name, "skipped", [f"not installed: {error}"])
     package.utils.logging.set_verbosity_error()
     package.utils.logging.disable_progress_bar()
+    digest = read_digest(folder / DIGEST)
     words = []
+    if digest is not None:
+        is_quantized = read_config(folder).get("quantization_config") is not None
+        try:
+            model, faults = _load(folder, "auto" if is_quantized else torch.float32)
+            if faults:
+                return Verdict(name, "fail", faults)
+            tolerance = TOLERANCE["quantized" if is_quantized else "exact"]
+            return _compare_logits(model, digest, tolerance, [str(model.dtype).removeprefix("torch.")])
+        except Exception as error:  # noqa: BLE001: whatever it raises is the verdict
+            if not is_quantized:
+                return Verdict(name, "fail", [" ".join(str(error).split())[:200]])
     for dtype in ("auto", torch.bfloat16):
         try:
             model, faults = _load(folder, dtype)
@@ -159,19 +265,23 @@ def transformers(folder: Path) -> Verdict:
     return Verdict(name, "fail", words)
 
 
-JUDGES = {"vllm": vllm, "compressed-tensors": compressed_tensors, "transformers": transformers}
+JUDGES = {"vllm": vllm, "compressed-tensors": compressed_tensors, "transformers": transformers, "llama.cpp": llama_cpp}
 
 
 def check(folder, judges=tuple(JUDGES)) -> list[Verdict]:
-    """folder: of config.json and .safetensors files."""
+    """folder: of config.json and .safetensors files, or a GGUF file, which llama.cpp alone judges."""
     folder = Path(folder)
+    if folder.suffix == ".gguf":
+        if not folder.is_file():
+            raise BadFolder(f"[check_folder] {folder}: expected a GGUF file, got none")
+        return [llama_cpp(folder)]
     read_tensors(folder)
-    return [JUDGES[name](folder) for name in judges]
+    return [JUDGES[name](folder) for name in judges if name != "llama.cpp"]
 
 
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m octet.check_folder", description=__doc__.splitlines()[0])
-    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("folder", metavar="DIR|FILE.gguf", type=Path)
     parser.add_argument("--judge", action="append", choices=list(JUDGES), help="this one alone; repeatable")
     parser.add_argument("--json", action="store_true")
     flags = parser.parse_args(arguments)

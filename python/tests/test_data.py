@@ -5,7 +5,6 @@ import decimal
 import json
 
 import pytest
-
 from octet import data
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -187,7 +187,7 @@ void take_export_folder(Files& files, const std::string& folder) {
   if (folder.ends_with(".gguf")) {
     throw Error(ErrorCode::invalid_argument,
                 "[convert] '{}': expected a folder to write, got the name of a GGUF file, which "
-                "convert reads alone; llama.cpp's convert_hf_to_gguf.py makes one from a folder",
+                "`octet convert` makes of a run or a model folder",
                 folder);
   }
   if (files.exists(folder)) {

