@@ -17,7 +17,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/gguf_model.h"
 
-namespace octet {
+namespace octet::infer_gguf_export_test {
 namespace {
 
 using namespace test::gguf;
@@ -199,4 +199,4 @@ TEST_F(GgufExport, other_kinds_are_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_gguf_export_test

@@ -12,7 +12,7 @@
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/gguf_model.h"
 
-namespace octet {
+namespace octet::infer_gguf_scored_test {
 namespace {
 
 using namespace test::gguf;
@@ -174,4 +174,4 @@ TEST_F(GgufScored, damaged_vocabularies_are_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::infer_gguf_scored_test
