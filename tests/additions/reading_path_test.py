@@ -25,9 +25,9 @@ from pathlib import Path
 
 # op: words that its kernels' functions have, files and lines at most. The goal of a norm is 20 files of 2,800 lines.
 OPS = {
-    "rms_norm": ("norm", 36, 4820),
-    "gelu": ("gelu|gated|activation", 32, 4060),
-    "rope": ("rope", 25, 3210),
+    "rms_norm": ("norm", 36, 4839),
+    "gelu": ("gelu|gated|activation", 32, 4075),
+    "rope": ("rope", 25, 3238),
 }
 
 # What is counted: the names, existing files at most. The goal of the first is 12.

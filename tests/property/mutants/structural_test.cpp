@@ -23,7 +23,7 @@ bool wrong_order(Graph& graph) {
     std::swap(graph.nodes[i - 1], graph.nodes[i]);
     for (const size_t n : {i - 1, i}) {
       for (const ValueId id : graph.nodes[n].results) {
-        value(graph, id).producer = static_cast<NodeId>(n);
+        if (id != kNoValue) value(graph, id).producer = static_cast<NodeId>(n);
       }
     }
     return true;
