@@ -151,7 +151,7 @@ class Killer {
   double step_seconds_;
 };
 
-std::vector<std::string> loss_bits(const std::string& run) {
+std::vector<std::string> recorded_losses(const std::string& run) {
   std::istringstream text(posix_files().read_text(join_path(run, "metrics.jsonl")));
   std::vector<std::string> bits;
   for (std::string line; std::getline(text, line);) {
@@ -163,8 +163,8 @@ std::vector<std::string> loss_bits(const std::string& run) {
 }
 
 void expect_same(const ScratchFolder& folder, int steps) {
-  EXPECT_EQ(loss_bits(folder / "killed"), loss_bits(folder / "whole"));
-  EXPECT_EQ(loss_bits(folder / "whole").size(), static_cast<size_t>(steps));
+  EXPECT_EQ(recorded_losses(folder / "killed"), recorded_losses(folder / "whole"));
+  EXPECT_EQ(recorded_losses(folder / "whole").size(), static_cast<size_t>(steps));
   for (const char* name : {"model.safetensors", "optim.safetensors", "manifest.json", "COMPLETE"}) {
     const std::string file = fmt::format("/ckpt/step-{:06}/{}", steps, name);
     EXPECT_TRUE(posix_files().read_bytes((folder / "killed") + file) ==

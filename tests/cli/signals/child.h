@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "cli/program_run.h"
 #include "unit/base/scratch_folder.h"
 
 namespace octet::test {
