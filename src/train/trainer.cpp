@@ -56,13 +56,13 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
                            samples_.get()),
               machine.device, machine.catalogue, machine.group),
       data_(data),
-      guards_(config.train, config.optim),
-      energy_(machine.device.info().is_asynchronous ? Energy::gpu : Energy::processors) {
+      guards_(config.train, config.optim) {
   // Now: a state can be saved when the data cannot be read.
   val_amount_ = eval_amount(data_, config_, spec_);
   val_identity_ = fmt::format("{:016x}", validation_identity(data_, config_, spec_));
   loaded_ = set_first_weights(engine_, machine, config, spec_);
   adapters_ = adapter_note(machine, config, spec_);
+  count_energy();
   if (config.train.debug_nonfinite) engine_.enable_tracing();
   if (config.train.audit == 0) return;
   if (machine.auditor == nullptr) {
@@ -105,7 +105,7 @@ StepReport Trainer::step() {
   report.time_ms = seconds * 1000;
   report.unit = counts.has_tokens ? kTokens : kPictures;
   report.tokens_per_s = static_cast<double>(counts.n_tokens) / seconds;
-  report.joules = energy_.take(report.step == report.steps);
+  report.joules = take_joules(report);
   return report;
 }
 

@@ -41,13 +41,14 @@
 #include "train/run_samples.h"
 #include "train/run_statistics.h"
 #include "train/state_saver.h"
-#include "train/step_energy.h"
 #include "train/step_report.h"
 #include "train/stopwatch.h"
 #include "train/validation_watch.h"
 #include "train/weight_watch.h"
 
 namespace octet {
+
+class StepEnergy;
 
 class Trainer {
  public:
@@ -117,6 +118,8 @@ class Trainer {
   std::unique_ptr<EvalRows> eval_rows() const;
   bool is_due(int64_t every) const;
   StepScalars scalars_of(const StepReport& report) const;
+  void count_energy();
+  std::optional<double> take_joules(const StepReport& report);  // as StepEnergy::take
   void count_skips(const StepOutcome& outcome);
   void read_refusals(const LoadedCheckpoint& checkpoint);
   Calibration calibration() const;
@@ -168,7 +171,7 @@ class Trainer {
   bool has_references_ = false;              // Dataset::references have their numbers
   bool is_trial_ = false;                    // of scales: the step is sampled
   RunGuards guards_;
-  StepEnergy energy_;
+  std::shared_ptr<StepEnergy> energy_;       // from the first step on
   std::optional<WeightWatch> weight_watch_;  // of the first steps of this process
   std::optional<StepReport> last_;           // of this process, written down
   std::optional<StepReport> unrecorded_;     // a step that is done, and not yet written down

@@ -1,9 +1,10 @@
 // What the trainer reads and writes beside its steps: their rows, read ahead of them, evaluations
-// and samples.
+// and samples; and the energy that they cost.
 #include <utility>
 
 #include "base/error.h"
 #include "train/preference_data.h"
+#include "train/step_energy.h"
 #include "train/trainer.h"
 
 namespace octet {
@@ -78,6 +79,15 @@ std::vector<TextSample> Trainer::due_samples() {
     hooks_.log.warning("step {}: no samples: {}", attempted_, error.what());
     return {};
   }
+}
+
+void Trainer::count_energy() {
+  const bool is_gpu = machine_.device.info().is_asynchronous;
+  energy_ = std::make_shared<StepEnergy>(is_gpu ? Energy::gpu : Energy::processors);
+}
+
+std::optional<double> Trainer::take_joules(const StepReport& report) {
+  return energy_->take(report.step == report.steps);
 }
 
 }  // namespace octet
