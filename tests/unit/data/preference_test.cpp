@@ -83,8 +83,10 @@ TEST(PreferenceRecords, that_are_none_say_why) {
       {"[1]", "no object"},
       {"{", "not JSON"},
   };
-  for (const auto& [json, why] : cases)
-    EXPECT_THAT(error_of([&] { read_preference_record(json, {}); }), HasSubstr(why)) << json;
+  for (const auto& wrong : cases) {
+    EXPECT_THAT(error_of([&] { read_preference_record(wrong.first, {}); }), HasSubstr(wrong.second))
+        << wrong.first;
+  }
 }
 
 class PreferenceData_ : public testing::Test {
