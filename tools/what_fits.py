@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # Shapes of public models: hidden, layers, heads, kv_heads, ffn, vocab.
 SHAPES = {"1.2B": (2048, 16, 32, 8, 8192, 128256), "3B": (3072, 28, 24, 8, 8192, 128256), "8B": (4096, 32, 32, 8, 14336, 128256),
-          "14B": (5120, 48, 40, 8, 13824, 152064), "32B": (5120, 64, 40, 8, 27648, 152064), "70B": (8192, 80, 64, 8, 28672, 128256)}
+          "14B": (5120, 48, 40, 8, 13824, 152064), "32B": (5120, 64, 40, 8, 27648, 152064)}
 TIED = {"1.2B", "3B"}
 CARDS = (24, 80, 141)  # GiB; a little is left to the driver and the libraries
 BATCH, SEQ = 4, 2048
