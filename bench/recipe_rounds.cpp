@@ -25,19 +25,6 @@ int64_t planned_bytes(const BenchMachine& machine, const RunConfig& config) {
   return fit_to_budget(options, *machine.backend.catalogue)->planned_bytes();
 }
 
-// Whether a GPU holds a run of each recipe beside one of the baseline. Half a GiB is left to the
-// libraries' own.
-bool holds_two(const BenchMachine& machine, const RecipeRounds& rounds) {
-  constexpr int64_t kLibraryBytes = int64_t{1} << 29;
-  int64_t largest = 0;
-  for (const std::string& recipe : rounds.recipes) {
-    if (recipe != kBaselineRecipe)
-      largest = std::max(largest, planned_bytes(machine, rounds.config(recipe)));
-  }
-  const int64_t baseline = planned_bytes(machine, rounds.config(kBaselineRecipe));
-  return baseline + largest + kLibraryBytes <= machine.backend.device->info().memory_bytes;
-}
-
 // Empty, or why this machine cannot run the recipe in reasonable time.
 std::string why_left_out(const BenchMachine& machine, const RunConfig& config) {
   try {
@@ -58,38 +45,54 @@ std::string why_left_out(const BenchMachine& machine, const RunConfig& config) {
   return {};
 }
 
+// Of the rounds those that this machine can run.
+std::vector<std::string> recipes_to_run(const BenchMachine& machine, const RecipeRounds& rounds) {
+  if (rounds.refusal == Refusal::fails) return rounds.recipes;
+  std::vector<std::string> recipes;
+  for (const std::string& recipe : rounds.recipes) {
+    const std::string reason =
+        recipe == kBaselineRecipe ? std::string() : why_left_out(machine, rounds.config(recipe));
+    if (reason.empty())
+      recipes.push_back(recipe);
+    else
+      machine.log.warning("bench: recipe {} left out: {}", recipe, reason);
+  }
+  return recipes;
+}
+
+// Whether a GPU holds a run of each recipe beside one of the baseline. Half a GiB is left to the
+// libraries' own.
+bool holds_two(const BenchMachine& machine, const RecipeRounds& rounds,
+               const std::vector<std::string>& recipes) {
+  constexpr int64_t kLibraryBytes = int64_t{1} << 29;
+  int64_t largest = 0;
+  for (const std::string& recipe : recipes) {
+    if (recipe != kBaselineRecipe)
+      largest = std::max(largest, planned_bytes(machine, rounds.config(recipe)));
+  }
+  const int64_t baseline = planned_bytes(machine, rounds.config(kBaselineRecipe));
+  return baseline + largest + kLibraryBytes <= machine.backend.device->info().memory_bytes;
+}
+
 }  // namespace
 
 void for_recipes(const BenchMachine& machine, const RecipeRounds& rounds,
                  const std::function<void(const RecipePair&)>& measure) {
-  const bool has_one = rounds.recipes.size() == 1;
-  const bool is_named = rounds.refusal == Refusal::fails;
-  if (machine.is_gpu() && is_named && (has_one || !holds_two(machine, rounds))) {
-    if (!has_one) {
-      machine.log.info("bench: each recipe alone, as {} does not hold two",
-                       machine.backend.device->info().name);
-    }
-    for (const std::string& recipe : rounds.recipes) {
-      const auto only = warm_runner(machine, rounds, recipe);
-      measure({recipe, *only, *only});
-    }
-    return;
+  const std::vector<std::string> recipes = recipes_to_run(machine, rounds);
+  const bool has_one = recipes.size() == 1;
+  const bool are_alone = machine.is_gpu() && (has_one || !holds_two(machine, rounds, recipes));
+  if (are_alone && !has_one) {
+    machine.log.info("bench: each recipe alone, as {} does not hold two",
+                     machine.backend.device->info().name);
   }
-  const auto baseline = warm_runner(machine, rounds, kBaselineRecipe);
-  for (const std::string& recipe : rounds.recipes) {
-    if (recipe == kBaselineRecipe) {
+  const auto baseline = are_alone ? nullptr : warm_runner(machine, rounds, kBaselineRecipe);
+  for (const std::string& recipe : recipes) {
+    if (baseline && recipe == kBaselineRecipe) {
       measure({recipe, *baseline, *baseline});
       continue;
     }
-    const std::string reason = rounds.refusal == Refusal::fails
-                                   ? std::string()
-                                   : why_left_out(machine, rounds.config(recipe));
-    if (!reason.empty()) {
-      machine.log.warning("bench: recipe {} left out: {}", recipe, reason);
-      continue;
-    }
     const auto runner = warm_runner(machine, rounds, recipe);
-    measure({recipe, *runner, *baseline});
+    measure({recipe, *runner, baseline ? *baseline : *runner});
   }
 }
 

@@ -12,18 +12,15 @@ namespace {
 // Sums what spans of work take.
 class Meter {
  public:
-  explicit Meter(const EnergyCounter& energy) : energy_(energy) {}
+  explicit Meter(EnergyCounter& energy) : energy_(energy) {}
   void run(const std::function<void()>& work) {
-    const std::optional<double> joules = energy_.joules();
+    energy_.take();
     const Stopwatch watch;
     work();
     seconds_ += watch.seconds();
-    const std::optional<double> to = energy_.joules();
-    if (joules && to && *to >= *joules) {
-      joules_ += *to - *joules;
-    } else {
-      is_counted_ = false;  // no counter, or one that began anew
-    }
+    const std::optional<double> joules = energy_.take();
+    joules_ += joules.value_or(0);
+    is_counted_ = is_counted_ && joules.has_value();
   }
   double seconds() const { return seconds_; }
   std::optional<double> joules() const {
@@ -31,12 +28,12 @@ class Meter {
   }
 
  private:
-  const EnergyCounter& energy_;
+  EnergyCounter& energy_;
   double seconds_ = 0, joules_ = 0;
   bool is_counted_ = true;
 };
 
-Record measure(const BenchMachine& machine, const RecordCase& what, const EnergyCounter& energy,
+Record measure(const BenchMachine& machine, const RecordCase& what, EnergyCounter& energy,
                const std::string& recipe) {
   const Stopwatch start;
   const OpenRun run = open_run(posix_files(), what.config(recipe), {.data = {.log = machine.log}});
@@ -78,7 +75,7 @@ Record measure(const BenchMachine& machine, const RecordCase& what, const Energy
 
 void bench_records(const BenchMachine& machine, const RecordCase& what,
                    const std::function<void(const Record&)>& on_record) {
-  const EnergyCounter energy(machine.is_gpu() ? Energy::gpu : Energy::processors);
+  EnergyCounter energy(machine.is_gpu() ? Energy::gpu : Energy::processors);
   for (const std::string& recipe : what.recipes) on_record(measure(machine, what, energy, recipe));
 }
 

@@ -87,16 +87,15 @@ class StepRows {
   // Of steps without a pause: counters are renewed ten times a second or so.
   std::optional<BenchRow> energy() const {
     constexpr double kSeconds = 2;
-    const EnergyCounter counter(machine_.is_gpu() ? Energy::gpu : Energy::processors);
-    const std::optional<double> begin = counter.joules();
-    if (!begin) return std::nullopt;
+    EnergyCounter counter(machine_.is_gpu() ? Energy::gpu : Energy::processors);
+    if (!counter.joules()) return std::nullopt;  // without a counter no more steps
     const Stopwatch watch;
     int64_t n_steps = 0;
     for (; watch.seconds() < kSeconds; ++n_steps) pair_.runner.step_ms();
-    const std::optional<double> end = counter.joules();
-    if (!end || *end <= *begin) return std::nullopt;  // it began anew
+    const std::optional<double> joules = counter.take();
+    if (!joules || *joules <= 0) return std::nullopt;
     BenchRow result = row(" energy");
-    result.value = static_cast<double>(pair_.runner.tokens() * n_steps) / (*end - *begin);
+    result.value = static_cast<double>(pair_.runner.tokens() * n_steps) / *joules;
     result.unit = "tokens/J";
     return result;
   }

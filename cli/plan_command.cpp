@@ -8,6 +8,7 @@
 #include "backends/cuda/params/ranks.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/units.h"
 #include "cli/backend.h"
 #include "cli/enum_option.h"
 #include "cli/finetune_flags.h"
@@ -31,7 +32,7 @@ struct PlanFlags : FinetuneFlags {
   bool policy = false;
   bool passes = false;
   std::vector<std::string> without;
-  std::optional<std::string> device_memory;  // as train.memory_budget is written
+  std::optional<int64_t> device_memory;  // bytes
   std::optional<int64_t> ranks, texts;
   FrozenFormat weights = FrozenFormat::as_computed;
   GenerationSums sums = GenerationSums::by_rows;
@@ -104,15 +105,10 @@ void print_generation(const PlanFlags& flags, const RunConfig& config, const Mod
   print_table(options, table);
 }
 
-int64_t device_memory(const std::string& text) {
-  try {
-    const RunConfig config =
-        parse_config("recipe: bf16\n", "plan", {"train.memory_budget=" + text}).config;
-    if (config.train.memory_budget > 0) return config.train.memory_budget;
-  } catch (const Error&) {  // said in the flag's words
-  }
-  throw Error(ErrorCode::invalid_argument,
-              "[plan] --device-memory: expected bytes, as 24GiB, got '{}'", text);
+KernelNeeds needs_of(const RunConfig& config) {
+  return {.deterministic = config.train.deterministic,
+          .arithmetic = config.train.arithmetic,
+          .ranks = static_cast<int>(config.parallel.ranks)};
 }
 
 // What fits a GPU of so much memory.
@@ -126,18 +122,23 @@ void print_fitting_sets(const PlanFlags& flags, const GlobalOptions& options) {
     return configuration_of(without_keys, sets, NeedsData::no).config;
   };
   const RunConfig run = config_with({});
+  if (run.parallel.ranks > 1) {
+    throw Error(ErrorCode::invalid_argument,
+                "[plan] --device-memory: expected parallel.ranks 1, as speeds are predicted of one "
+                "GPU, got {}",
+                run.parallel.ranks);
+  }
   GlobalOptions of_gpu = options;
   of_gpu.device = "cuda";
-  const Backend backend =
-      open_plan_backend(of_gpu, {.deterministic = run.train.deterministic, .ranks = 1});
+  const Backend backend = open_plan_backend(of_gpu, needs_of(run));
   const CardRates& card = measured_card();
-  const FittingSets found = fitting_sets(posix_files(), config_with, *backend.catalogue, card,
-                                         device_memory(*flags.device_memory));
+  const FittingSets found =
+      fitting_sets(posix_files(), config_with, *backend.catalogue, card, *flags.device_memory);
   if (found.sets.empty())
     throw Error(ErrorCode::device,
                 "[plan] --device-memory: none of {} plans fits {}; more GPUs (parallel.ranks) or a "
                 "smaller model.seq may",
-                found.n_planned, *flags.device_memory);
+                found.n_planned, bytes_text(static_cast<double>(*flags.device_memory)));
   Table table{{"memory", "tokens/s", "settings"}, {}};
   for (const FittingSet& set : found.sets) {
     table.rows.push_back(cells(
@@ -158,9 +159,7 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   std::vector<std::string> sets = options.config_sets();
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
   const RunConfig config = configuration_of(flags, sets, NeedsData::no).config;
-  Backend backend = open_plan_backend(options, {.deterministic = config.train.deterministic,
-                                                .arithmetic = config.train.arithmetic,
-                                                .ranks = static_cast<int>(config.parallel.ranks)});
+  Backend backend = open_plan_backend(options, needs_of(config));
   for (const std::string& row : flags.without) strike(*backend.catalogue, row);
   const ModelSpec spec = model_from_config(posix_files(), config);
   if (flags.policy) {
@@ -190,6 +189,20 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   finish_output();
 }
 
+// The others tell of one plan, or of several GPUs.
+void add_device_memory(CLI::App& plan, PlanFlags& flags) {
+  CLI::Option* memory =
+      plan.add_option("--device-memory", flags.device_memory,
+                      "settings that fit a GPU of so much memory (24GiB), with what they take and "
+                      "how fast they would be; needs none")
+          ->type_name("BYTES")
+          ->transform(CLI::AsSizeValue(false))
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 60));
+  for (const char* other : {"--buffers", "--steps", "--offsets", "--graph", "--policy", "--passes",
+                            "--without", "--ranks", "--hosts", "--network", "--link", "--texts"})
+    memory->excludes(plan.get_option(other));
+}
+
 }  // namespace
 
 void add_plan_command(CLI::App& app, GlobalOptions& options) {
@@ -212,10 +225,6 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
-  plan->add_option("--device-memory", flags->device_memory,
-                   "settings that fit a GPU of so much memory (24GiB), with what they take and how "
-                   "fast they would be; needs none")
-      ->type_name("BYTES");
   plan->add_option("--ranks", flags->ranks,
                    "devices that train together (parallel.ranks): what each holds, what travels, "
                    "and how much of that computing hides; needs none of them")
@@ -243,6 +252,7 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
       ->needs(texts);
   add_enum_option(*plan, "--sums", flags->sums, "with --texts: as `octet generate` takes it")
       ->needs(texts);
+  add_device_memory(*plan, *flags);
   plan->callback([flags, &options] { run_plan(*flags, options); });
 }
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
-#include <utility>
 
 #include "base/error.h"
 #include "base/if_there.h"
@@ -149,17 +148,14 @@ RunSummary summarize(const RunData& run) {
   summary.n_steps = run.steps.back().step;
   std::vector<double> losses;
   StepTally speed;
-  double joules = 0, n_counted = 0, n_since = 0;  // tokens behind counted joules, and since
+  double joules = 0, n_counted = 0;  // tokens up to the last step whose joules are known
   for (const StepReport& step : run.steps) {
     if (step.has_labels() && std::isfinite(step.loss))
       losses.push_back(static_cast<double>(step.loss));
-    if (std::isfinite(step.tokens_per_s) && std::isfinite(step.time_ms)) {
-      speed.add(step);
-      n_since += step.tokens_per_s * step.time_ms / 1000;
-    }
+    if (std::isfinite(step.tokens_per_s) && std::isfinite(step.time_ms)) speed.add(step);
     if (step.joules && std::isfinite(*step.joules)) {
       joules += *step.joules;
-      n_counted += std::exchange(n_since, 0);
+      n_counted = speed.n_tokens();
     }
     summary.mem_bytes = std::max(summary.mem_bytes, step.mem_bytes);
     summary.n_skipped += step.skipped ? 1 : 0;

@@ -74,12 +74,19 @@ std::optional<double> package_joules(const std::string& powercap) {
 EnergyCounter::EnergyCounter(Energy of, std::string powercap)
     : nvml_(of == Energy::gpu ? std::make_unique<Nvml>() : nullptr),
       of_(of),
-      powercap_(std::move(powercap)) {}
+      powercap_(std::move(powercap)),
+      last_(joules()) {}
 
 EnergyCounter::~EnergyCounter() = default;
 
 std::optional<double> EnergyCounter::joules() const {
   return of_ == Energy::gpu ? nvml_->joules() : package_joules(powercap_);
+}
+
+std::optional<double> EnergyCounter::take() {
+  const std::optional<double> before = std::exchange(last_, joules());
+  if (!before || !last_ || *last_ < *before) return std::nullopt;
+  return *last_ - *before;
 }
 
 }  // namespace octet

@@ -24,12 +24,15 @@ class EnergyCounter {
 
   // Since some beginning: differences count. Nothing where there is no counter.
   std::optional<double> joules() const;
+  // Since the last call, or since it was made. Nothing where there is no counter, or it began anew.
+  std::optional<double> take();
 
  private:
   struct Nvml;
   std::unique_ptr<Nvml> nvml_;
   Energy of_;
   std::string powercap_;
+  std::optional<double> last_;
 };
 
 }  // namespace octet

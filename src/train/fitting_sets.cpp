@@ -61,6 +61,7 @@ class Search {
 
   FittingSets all() {
     const RunConfig run = config_with_({});
+    program_options(run, model_from_config(files_, run));  // what is wrong with it is said
     for (const Settings& recipe : recipe_choices(run)) {
       for (const Settings& states : state_choices()) add_fastest(run, joined({recipe, states}));
       for (const Settings& adapters : adapter_choices(run))
@@ -117,8 +118,9 @@ class Search {
         set.sets.push_back(fmt::format("train.memory_budget={}MiB", limit_bytes_ >> 20));
       set.tokens_per_s = static_cast<double>(tokens) / predicted_seconds(*program, card_);
       return set;
-    } catch (const Error&) {
-      return std::nullopt;  // it does not fit, or there is no such run
+    } catch (const Error& error) {  // it does not fit, or there is no such run
+      if (error.code() != ErrorCode::device && error.code() != ErrorCode::invalid_argument) throw;
+      return std::nullopt;
     }
   }
 

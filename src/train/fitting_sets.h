@@ -32,6 +32,7 @@ struct FittingSets {
   int64_t n_planned = 0;  // plans that were looked at
 };
 
+// Throws what a run would throw for its own settings, but for memory.
 FittingSets fitting_sets(const Files& files, const ConfigWith& config_with,
                          const Catalogue& catalogue, const CardRates& card, int64_t limit_bytes);
 

@@ -88,7 +88,8 @@ class StepTally {
     ++n_steps_;
   }
   int64_t n_steps() const { return n_steps_; }
-  double seconds() const { return seconds_; }  // of the steps alone
+  double seconds() const { return seconds_; }    // of the steps alone
+  double n_tokens() const { return n_tokens_; }  // without padding
   // Of all steps together, without padding; nothing where they took no time.
   std::optional<double> tokens_per_s() const {
     return seconds_ > 0 ? std::optional(n_tokens_ / seconds_) : std::nullopt;

@@ -231,6 +231,11 @@ TEST(PlanCommand, device_memory_lists_settings_that_fit_and_their_speed) {
     EXPECT_EQ(refused.code, 2) << text;
     EXPECT_NE(refused.err.find("--device-memory"), std::string::npos) << refused.err;
   }
+  for (const std::string other : {"--steps", "--texts 2", "--ranks 2", "--set parallel.ranks=2"}) {
+    const Outcome refused = run(shipped("llama-124m") + "--device-memory 6GiB " + other);
+    EXPECT_EQ(refused.code, 2) << other;
+    EXPECT_NE(refused.err.find("--device-memory"), std::string::npos) << refused.err;
+  }
 }
 
 }  // namespace
