@@ -55,7 +55,7 @@ bool convolution_applies(const NodeView& view) {
 }
 int64_t convolution_scratch(const NodeView& view) {
   return static_cast<int64_t>(
-      Convolution(convolution_spec(view), view.target.n_threads).scratch_bytes());
+      Convolution(convolution_spec(view), 1).scratch_bytes(view.target.n_threads));
 }
 LaunchFn prepare_convolution(const NodeView& view, Context& context) {
   return launcher(view, context,
