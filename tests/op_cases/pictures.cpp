@@ -6,6 +6,16 @@
 namespace octet::op_cases {
 namespace {
 
+// 3 x 3 places about each pixel.
+UnfoldAttrs about_each() {
+  return {.picture = {},
+          .window = {3, 3},
+          .stride = {1, 1},
+          .dilation = {1, 1},
+          .low = {1, 1},
+          .high = {1, 1}};
+}
+
 void add_unfolds(Cases& all) {
   const auto put = [&](const std::string& name, const Shape& pictures, UnfoldAttrs a) {
     a.picture = {pictures[1], pictures[2]};
@@ -22,45 +32,23 @@ void add_unfolds(Cases& all) {
                    .operands = {tensor(windows)},
                    .tolerance = Tolerance::reduction});
   };
-  const UnfoldAttrs same{.picture = {},
-                         .window = {3, 3},
-                         .stride = {1, 1},
-                         .dilation = {1, 1},
-                         .low = {1, 1},
-                         .high = {1, 1}};
-  put("3x3", {2, 5, 4, 16}, same);
-  put("3x3_ragged", {2, 4, 5, 3}, same);
-  put("eights", {1, 6, 3, 24}, same);
-  UnfoldAttrs a = same;
+  put("3x3", {2, 5, 4, 16}, about_each());
+  put("3x3_ragged", {2, 4, 5, 3}, about_each());
+  put("eights", {1, 6, 3, 24}, about_each());
+  UnfoldAttrs a = about_each();
   a.stride = {2, 2};
   put("strided", {2, 7, 6, 8}, a);
-  a = {.picture = {},
-       .window = {1, 1},
-       .stride = {2, 3},
-       .dilation = {1, 1},
-       .low = {0, 0},
-       .high = {0, 0}};
+  a = about_each();
+  a.window = {1, 1}, a.stride = {2, 3}, a.low = a.high = {0, 0};
   put("sampled", {3, 5, 7, 4}, a);
-  a = {.picture = {},
-       .window = {2, 3},
-       .stride = {1, 2},
-       .dilation = {3, 2},
-       .low = {0, 3},
-       .high = {2, 1}};
+  a = about_each();
+  a.window = {2, 3}, a.stride = {1, 2}, a.dilation = {3, 2}, a.low = {0, 3}, a.high = {2, 1};
   put("dilated", {2, 6, 5, 5}, a);
-  a = {.picture = {},
-       .window = {7, 7},
-       .stride = {2, 2},
-       .dilation = {1, 1},
-       .low = {3, 3},
-       .high = {3, 3}};
+  a = about_each();
+  a.window = {7, 7}, a.stride = {2, 2}, a.low = a.high = {3, 3};
   put("7x7", {1, 9, 8, 2}, a);
-  a = {.picture = {},
-       .window = {4, 4},
-       .stride = {4, 4},
-       .dilation = {1, 1},
-       .low = {0, 0},
-       .high = {0, 0}};
+  a = about_each();
+  a.window = a.stride = {4, 4}, a.low = a.high = {0, 0};
   put("apart", {1, 9, 8, 1}, a);  // a line that no window holds
 }
 
@@ -82,18 +70,12 @@ void add_convolutions(Cases& all) {
     put_role(GemmRole::wgrad, dy, pictures);
     put_role(GemmRole::dgrad, dy, weight);
   };
-  const UnfoldAttrs same{.picture = {},
-                         .window = {3, 3},
-                         .stride = {1, 1},
-                         .dilation = {1, 1},
-                         .low = {1, 1},
-                         .high = {1, 1}};
-  UnfoldAttrs halved = same;
+  UnfoldAttrs halved = about_each();
   halved.stride = {2, 2};
-  put({2, 5, 6, 3}, 4, same);
-  put({19, 8, 8, 5}, 16, same);
+  put({2, 5, 6, 3}, 4, about_each());
+  put({19, 8, 8, 5}, 16, about_each());
   put({3, 9, 7, 16}, 33, halved);
-  put({35, 23, 23, 1}, 2, same);
+  put({35, 23, 23, 1}, 2, about_each());
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 // values are (1 - momentum) old + momentum own, of a variance own T / (T - 1); they stay where that
 // is not finite. Else mean and variance are the operands, constants to a gradient, and y is the one
 // result. Everything is f32 inside.
-//   batch_norm_grad, with n = (x - own_mean) rstd:
-//   db = sum_t dy    dw = sum_t dy n    dx = w rstd (dy - db / T - n dw / T)
+//   batch_norm_grad, of the mean and variance that y had, with n = (x - mean) rstd:
+//   db = sum_t dy    dw = sum_t dy n    dx = w rstd (dy - db / T - n dw / T), not own: w rstd dy
 #include <limits>
 
 #include "ir/ops/common.h"
@@ -54,28 +54,15 @@ ValueId rstd_of(Builder& b, ValueId variance, const Attrs& attrs) {
   return b.unary(OpCode::rsqrt, b.plus(variance, std::get<BatchNormAttrs>(attrs).eps));
 }
 
-// Given statistics are constants: dx = w rstd dy.
-Values vjp_of_given(Builder& b, const VjpCall& call) {
-  using Op = BatchNorm;
-  const Node& n = call.node;
-  const ValueId x = n.in(Op::x), dy = call.dresults[0];
-  const Shape shape = b.shape(x);
-  const ValueId rstd = rstd_of(b, n.in(Op::variance), n.attrs);
-  const ValueId centred = b.sub(x, per_channel(b, n.in(Op::mean), shape));
-  const ValueId normal = b.mul(centred, per_channel(b, rstd, shape));
-  const ValueId factor = per_channel(b, b.mul(n.in(Op::weight), rstd), shape);
-  return {b.mul(dy, factor), b.reduce_sum(b.mul(dy, normal), {0}), b.reduce_sum(dy, {0}), kNoValue,
-          kNoValue};
-}
-
 Values vjp_batch_norm(Builder& b, const VjpCall& call) {
   using Op = BatchNorm;
   only_first_gradient(call);
   const Node& n = call.node;
-  if (!std::get<BatchNormAttrs>(n.attrs).own) return vjp_of_given(b, call);
+  const bool own = std::get<BatchNormAttrs>(n.attrs).own;
+  const ValueId mean = own ? n.out(Op::own_mean) : n.in(Op::mean);
+  const ValueId variance = own ? n.out(Op::own_variance) : n.in(Op::variance);
   const Values d = b.emit(OpCode::batch_norm_grad, n.attrs,
-                          {call.dresults[0], n.in(Op::x), n.out(Op::own_mean),
-                           n.out(Op::own_variance), n.in(Op::weight)});
+                          {call.dresults[0], n.in(Op::x), mean, variance, n.in(Op::weight)});
   return {d[BatchNormGrad::dx], d[BatchNormGrad::dweight], d[BatchNormGrad::dbias], kNoValue,
           kNoValue};
 }
@@ -117,10 +104,15 @@ Values decompose_batch_norm_grad(Builder& b, const Node& node) {
   const ValueId mean = per_channel(b, wide(b, node.in(Op::own_mean)), shape);
   const ValueId normal = b.mul(b.sub(x, mean), per_channel(b, rstd, shape));
   const ValueId sum = b.reduce_sum(dy, {0}), along = b.reduce_sum(b.mul(dy, normal), {0});
-  const ValueId rest = b.sub(dy, per_channel(b, b.scaled(sum, 1 / n), shape));
-  const ValueId bent = b.mul(normal, per_channel(b, b.scaled(along, 1 / n), shape));
+  const bool own = std::get<BatchNormAttrs>(node.attrs).own;
+  ValueId rest = dy, bent = kNoValue;
+  if (own) {
+    rest = b.sub(dy, per_channel(b, b.scaled(sum, 1 / n), shape));
+    bent = b.mul(normal, per_channel(b, b.scaled(along, 1 / n), shape));
+  }
   const ValueId factor = b.mul(wide(b, node.in(Op::weight)), rstd);
-  return {b.mul(per_channel(b, factor, shape), b.sub(rest, bent)), along, sum};
+  if (own) rest = b.sub(rest, bent);
+  return {b.mul(per_channel(b, factor, shape), rest), along, sum};
 }
 
 constexpr InplacePair kInplace[] = {{BatchNorm::next_mean, BatchNorm::mean},

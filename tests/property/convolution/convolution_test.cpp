@@ -288,15 +288,23 @@ TEST(BatchNorm, that_was_gathered_is_one_line_a_channel) {
   const Shown shown = {3, 4, 4, 4};
   const Graph graph = graph_of(shown, norm);
   const auto inputs = inputs_of(graph);
-  const auto got = reference::interpret(graph, inputs);
+  const auto got = reference::interpret(
+      autodiff(graph, {.with_respect_to = {"pixels", "bn.weight", "bn.bias"}}), inputs);
   for (size_t c = 0; c < 3; ++c) {
     const Channel channel = channel_of(inputs, shown, c);
+    const double rstd = 1 / std::sqrt(inputs.at("bn.running_var")[c] + 1e-5),
+                 w = inputs.at("bn.weight")[c];
+    double sum = 0, along = 0;
     for (size_t r = 0; r < channel.x.size(); ++r) {
-      const double normal = (channel.x[r] - inputs.at("bn.running_mean")[c]) /
-                            std::sqrt(inputs.at("bn.running_var")[c] + 1e-5);
-      EXPECT_NEAR(got.at("y")[r * 3 + c],
-                  normal * inputs.at("bn.weight")[c] + inputs.at("bn.bias")[c], 1e-9);
+      const double normal = (channel.x[r] - inputs.at("bn.running_mean")[c]) * rstd;
+      sum += channel.dy[r];
+      along += channel.dy[r] * normal;
+      EXPECT_NEAR(got.at("y")[r * 3 + c], normal * w + inputs.at("bn.bias")[c], 1e-9);
+      EXPECT_NEAR(got.at("grad:pixels")[(r / 16 * 3 + c) * 16 + r % 16], w * rstd * channel.dy[r],
+                  1e-9);
     }
+    EXPECT_NEAR(got.at("grad:bn.weight")[c], along, 1e-9);
+    EXPECT_NEAR(got.at("grad:bn.bias")[c], sum, 1e-9);
   }
   EXPECT_EQ(graph.outputs.size(), 2u);  // nothing moves
 }

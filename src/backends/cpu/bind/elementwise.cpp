@@ -51,9 +51,6 @@ bool compares_in_lanes(const NodeView& view) {
   return has_lanes(view.node.op) && is_f32_or_bf16(view.in(Binary::a).dtype) &&
          is_f32_or_bf16(view.in(Binary::b).dtype);
 }
-bool compares(const NodeView&) {
-  return true;
-}
 LaunchFn prepare_doubles(const NodeView& view, Context& context) {
   return launcher(
       view, context,
@@ -238,7 +235,7 @@ const Binding kElementwiseBindings[] = {
 #define ROWS_binary ROWS_unary
 #define ROWS_compare(op)                                    \
   {{OpCode::op, "simd", compares_in_lanes}, prepare_lanes}, \
-      {{OpCode::op, "doubles", compares}, prepare_doubles},
+      {{OpCode::op, "doubles", always}, prepare_doubles},
 #define ROWS_scaled(op) {{OpCode::op, "simd", rescale_applies}, prepare_elements<launch_rescale>},
 #define ELEMENT(op, arity, ...) ROWS_##arity(op)
 #include "math/elementwise.def"

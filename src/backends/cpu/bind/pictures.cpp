@@ -55,7 +55,7 @@ bool convolution_applies(const NodeView& view) {
 }
 int64_t convolution_scratch(const NodeView& view) {
   return static_cast<int64_t>(
-      Convolution(convolution_spec(view), view.target.n_threads).scratch_bytes());
+      Convolution(convolution_spec(view), 1).scratch_bytes(view.target.n_threads));
 }
 LaunchFn prepare_convolution(const NodeView& view, Context& context) {
   return launcher(view, context,
@@ -122,13 +122,18 @@ bool norm_applies(const NodeView& view) {
   return all_f32_or_bf16(view) && is_f32(Op::own_mean) && is_f32(Op::own_variance);
 }
 
+// Of own statistics alone.
+bool norm_grad_applies(const NodeView& view) {
+  return all_f32_or_bf16(view) && view.attrs<BatchNormAttrs>().own;
+}
+
 const Binding kPictureBindings[] = {
     {{OpCode::unfold, "lines", unfold_applies}, prepare_unfold},
     {{OpCode::fold, "simd", all_f32_or_bf16}, prepare_fold},
     {{OpCode::convolution, "pictures", convolution_applies, convolution_scratch},
      prepare_convolution},
     {{OpCode::batch_norm, "simd", norm_applies, norm_scratch<octet::BatchNorm>}, prepare_norm},
-    {{OpCode::batch_norm_grad, "simd", all_f32_or_bf16, norm_scratch<BatchNormGrad>},
+    {{OpCode::batch_norm_grad, "simd", norm_grad_applies, norm_scratch<BatchNormGrad>},
      prepare_norm_grad},
 };
 

@@ -130,8 +130,8 @@ Convolution::Convolution(const ConvolutionSpec& spec, int n_threads)
   s.sums_bytes = in_lines(bytes_of(Dtype::f32, s.n_runs * s.n_sums()));
 }
 
-size_t Convolution::scratch_bytes() const {
-  return state_->sums_bytes + state_->products.size() * state_->own_bytes();
+size_t Convolution::scratch_bytes(int n_threads) const {
+  return state_->sums_bytes + static_cast<size_t>(n_threads) * state_->own_bytes();
 }
 
 void Convolution::launch(const ConvolutionArgs& args, ThreadPool& pool) const {

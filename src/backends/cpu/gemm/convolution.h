@@ -27,14 +27,15 @@ struct ConvolutionSpec {
 struct ConvolutionArgs {
   const void *a = nullptr, *b = nullptr;
   void* y = nullptr;
-  void* scratch = nullptr;  // scratch_bytes(), aligned to 64 bytes
+  void* scratch = nullptr;  // scratch_bytes of the threads, aligned to 64 bytes
 };
 
 class Convolution {
  public:
   Convolution(const ConvolutionSpec& spec, int n_threads);
 
-  size_t scratch_bytes() const;
+  // Of a launch on so many threads, however many the instance has.
+  size_t scratch_bytes(int n_threads) const;
   void launch(const ConvolutionArgs& args, ThreadPool& pool) const;
 
  private:

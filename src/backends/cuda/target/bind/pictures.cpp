@@ -68,6 +68,10 @@ bool batch_norm_applies(const NodeView& view) {
     all = all && (!view.gives(i) || is_high_precision(view.out(i).dtype));
   return all;
 }
+// Of own statistics alone.
+bool batch_norm_grad_applies(const NodeView& view) {
+  return batch_norm_applies(view) && view.attrs<BatchNormAttrs>().own;
+}
 template <typename Op>
 int64_t batch_norm_scratch(const NodeView& view) {
   return batch_norm_scratch_bytes(view.in(Op::x).shape[1]);
@@ -117,7 +121,8 @@ const Binding kPictureBindings[] = {
     {{OpCode::fold, "gather", fold_applies}, fold_spec},
     {{OpCode::batch_norm, "columns", batch_norm_applies, batch_norm_scratch<BatchNorm>},
      batch_norm_spec},
-    {{OpCode::batch_norm_grad, "columns", batch_norm_applies, batch_norm_scratch<BatchNormGrad>},
+    {{OpCode::batch_norm_grad, "columns", batch_norm_grad_applies,
+      batch_norm_scratch<BatchNormGrad>},
      batch_norm_grad_spec},
 };
 
