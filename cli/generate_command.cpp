@@ -169,6 +169,13 @@ void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
                 "--prompts: expected it without --prompt and --chat, got {}",
                 flags.chat ? "--chat" : "--prompt");
   }
+  const bool translates =
+      flags.beams > 0 || flags.length_penalty || flags.early_stopping || flags.source_prefix;
+  if (translates && flags.sources.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--beams, --length-penalty, --early-stopping, --source-prefix: expected them with "
+                "--sources, got none");
+  }
   if (!flags.images.empty()) {
     if (flags.prompts.empty() && flags.sources.empty() && flags.system.empty())
       return run_prompt(flags, options);
@@ -176,11 +183,6 @@ void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
                 "--image: expected it with --prompt, got --prompts, --sources or --system");
   }
   if (!flags.sources.empty()) return run_sources(flags, options);
-  if (flags.beams > 0 || flags.length_penalty || flags.early_stopping || flags.source_prefix) {
-    throw Error(ErrorCode::invalid_argument,
-                "--beams, --length-penalty, --early-stopping, --source-prefix: expected them with "
-                "--sources, got none");
-  }
   if (flags.chat) return run_chat(flags, options);
   if (!flags.prompts.empty()) return run_prompts(flags, options);
   run_prompt(flags, options);
