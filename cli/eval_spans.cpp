@@ -1,7 +1,5 @@
 #include "cli/eval_tasks.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <memory>
 
@@ -15,13 +13,8 @@
 namespace octet {
 namespace {
 
-constexpr std::string_view kSpans = "spans";
 constexpr int64_t kSeqDefault = 384;     // of a folder, as transformers' run_qa
 constexpr int64_t kStrideDefault = 128;  // too
-
-std::string file_of(const std::string& task) {
-  return task.substr(kSpans.size() + 1);
-}
 
 OrderedJson row_of(const std::string& task, const std::string& recipe, const SpanScores& scores) {
   const std::vector<double> zeros(scores.f1.size());
@@ -58,15 +51,7 @@ void write_predictions(const std::string& path, const SpanTask& task, const Span
 }  // namespace
 
 bool are_span_tasks(const std::vector<std::string>& tasks) {
-  const auto n = std::ranges::count_if(tasks, [](const std::string& name) {
-    return name == kSpans || name.starts_with(std::string(kSpans) + ":");
-  });
-  if (n == 0) return false;
-  const auto is_whole = [](const std::string& name) { return name.size() > kSpans.size() + 1; };
-  if (n == std::ssize(tasks) && std::ranges::all_of(tasks, is_whole)) return true;
-  throw Error(ErrorCode::invalid_argument,
-              "--tasks: expected spans:FILE alone, or several of them, got {}",
-              fmt::join(tasks, ","));
+  return are_file_tasks("spans", tasks);
 }
 
 void run_span_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
@@ -81,7 +66,7 @@ void run_span_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& s
   std::vector<OrderedJson> rows;
   std::string nonfinite;
   for (const std::string& name : call.tasks) {
-    const SpanTask task = read_span_task(posix_files(), file_of(name), *tokenizer, how, log);
+    const SpanTask task = read_span_task(posix_files(), task_file(name), *tokenizer, how, log);
     SpanScores first;
     for (const ModelSource& one : sources) {
       warn_of_measured_batches(log, one.recipe, call.batch);

@@ -1,6 +1,7 @@
 #include "cli/eval_tasks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -215,6 +216,23 @@ Table evaluation_table(const std::vector<OrderedJson>& rows) {
 OnProgress request_painter(const GlobalOptions& options, const std::string& task,
                            const std::string& recipe) {
   return count_painter(options, fmt::format("{} in {}: ", task, recipe), "requests", 16);
+}
+
+std::string task_file(const std::string& task) {
+  const size_t colon = task.find(':');
+  return colon == task.npos ? "" : task.substr(colon + 1);
+}
+
+bool are_file_tasks(std::string_view kind, const std::vector<std::string>& tasks) {
+  const auto n = std::ranges::count_if(tasks, [&](const std::string& task) {
+    return std::string_view(task).substr(0, task.find(':')) == kind;
+  });
+  if (n == 0) return false;
+  const auto is_whole = [](const std::string& task) { return !task_file(task).empty(); };
+  if (n == std::ssize(tasks) && std::ranges::all_of(tasks, is_whole)) return true;
+  throw Error(ErrorCode::invalid_argument,
+              "--tasks: expected {}:FILE alone, or several of them, got {}", kind,
+              fmt::join(tasks, ","));
 }
 
 void expect_one_prediction(const EvalTasksCall& call, size_t n_recipes) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/log.h"
@@ -47,9 +48,12 @@ bool are_image_tasks(const std::vector<std::string>& tasks);
 void run_image_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                      const GlobalOptions& options);
 
-// Of questions: spans:FILE.
-// All tasks are "spans:FILE", or none is; throws Error{invalid_argument} where some are, and for
-// "spans" without a file.
+// Whether the tasks are KIND:FILE of this kind: all are such, or none is; throws
+// Error{invalid_argument} where some are, or lack a file.
+bool are_file_tasks(std::string_view kind, const std::vector<std::string>& tasks);
+std::string task_file(const std::string& task);  // behind the colon; without one ""
+
+// Of questions: spans:FILE. Throws as are_file_tasks() does.
 bool are_span_tasks(const std::vector<std::string>& tasks);
 
 // Prints a row for each task and source, as run_eval_tasks() does.
@@ -64,8 +68,7 @@ bool are_translation_tasks(const std::vector<std::string>& tasks);
 void run_translation_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                            const GlobalOptions& options);
 
-// Of questions about pictures: vqa:FILE.
-// All tasks are such, or none is; throws Error{invalid_argument} where some are, or lack a file.
+// Of questions about pictures: vqa:FILE. Throws as are_file_tasks() does.
 bool are_picture_tasks(const std::vector<std::string>& tasks);
 
 // Prints a row for each task and source, as run_eval_tasks() does, and one for each type of

@@ -1,34 +1,25 @@
 // octet eval --tasks vqa:FILE: how many answers to questions about pictures are right.
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "base/error.h"
 #include "cli/backend.h"
 #include "cli/eval_tasks.h"
 #include "cli/model_flags.h"
+#include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/vqa.h"
 
 namespace octet {
 namespace {
 
-constexpr std::string_view kVqa = "vqa";
-
-std::string questions_of(const std::string& task) {
-  return task.size() > kVqa.size() + 1 ? task.substr(kVqa.size() + 1) : "";
-}
+struct Answered {
+  int64_t n = 0, n_right = 0;
+};
 
 OrderedJson accuracy_row(const std::string& task, const std::string& recipe,
-                         const std::string& type, const std::vector<double>& right) {
-  double sum = 0;
-  for (const double one : right) sum += one;
-  const auto n = static_cast<double>(right.size());
-  const double share = sum / n;
-  return {{"task", task}, {"recipe", recipe},
-          {"type", type}, {"n", right.size()},
-          {"acc", share}, {"stderr", n > 1 ? std::sqrt(share * (1 - share) / (n - 1)) : 0}};
+                         const std::string& type, const Answered& answered) {
+  const Share right = share_of(answered.n_right, answered.n);
+  return {{"task", task},    {"recipe", recipe},   {"type", type},
+          {"n", answered.n}, {"acc", right.value}, {"stderr", right.error}};
 }
 
 void write_answers(const std::string& path, const std::vector<PictureQuestion>& questions,
@@ -47,24 +38,17 @@ void write_answers(const std::string& path, const std::vector<PictureQuestion>& 
 }  // namespace
 
 bool are_picture_tasks(const std::vector<std::string>& tasks) {
-  const auto n = std::ranges::count_if(tasks, [](const std::string& name) {
-    return name == kVqa || name.starts_with(std::string(kVqa) + ":");
-  });
-  if (n == 0) return false;
-  const auto is_whole = [](const std::string& name) { return !questions_of(name).empty(); };
-  if (n == std::ssize(tasks) && std::ranges::all_of(tasks, is_whole)) return true;
-  throw Error(ErrorCode::invalid_argument,
-              "--tasks: expected vqa:FILE alone, or several of them, got {}",
-              fmt::join(tasks, ","));
+  return are_file_tasks("vqa", tasks);
 }
 
 void run_picture_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                        const GlobalOptions& options) {
   const ModelSource& source = sources.front();
-  if (!model_def(source.spec.kind).sees_pictures) {
+  for (const ModelSource& one : sources) {
+    if (model_def(one.spec.kind).sees_pictures) continue;
     throw Error(ErrorCode::invalid_argument,
                 "--tasks: expected a model that sees pictures (llava, idefics3) for {}, got {}",
-                call.tasks.front(), model_def(source.spec.kind).name);
+                call.tasks.front(), model_def(one.spec.kind).name);
   }
   expect_tokenizer(source);
   expect_one_prediction(call, sources.size());
@@ -72,20 +56,19 @@ void run_picture_tasks(const EvalTasksCall& call, const std::vector<ModelSource>
   Backend backend = open_backend(options, {.same_rows = true});
   std::vector<OrderedJson> rows;
   for (const std::string& task : call.tasks) {
-    const auto questions =
-        read_picture_questions(posix_files(), questions_of(task), call.flags.limit);
+    const auto questions = read_picture_questions(posix_files(), task_file(task), call.flags.limit);
     for (const ModelSource& one : sources) {
       warn_of_measured_batches(log, one.recipe, call.batch);
       const std::vector<std::string> answers = answer_questions(
           one, questions, {.batch = call.batch, .max_tokens = call.flags.max_tokens},
           text_machine(backend, log));
-      std::vector<double> right;
-      std::map<std::string, std::vector<double>> by_type;
+      Answered all;
+      std::map<std::string, Answered> by_type;
       for (size_t i = 0; i < answers.size(); ++i) {
-        right.push_back(is_right(answers[i], questions[i]) ? 1 : 0);
-        by_type[questions[i].type].push_back(right.back());
+        const int64_t n_right = is_right(answers[i], questions[i]) ? 1 : 0;
+        for (Answered* of : {&all, &by_type[questions[i].type]}) of->n += 1, of->n_right += n_right;
       }
-      rows.push_back(accuracy_row(task, one.recipe, "all", right));
+      rows.push_back(accuracy_row(task, one.recipe, "all", all));
       for (const auto& [type, of_type] : by_type) {
         if (by_type.size() > 1 || type != "other")
           rows.push_back(accuracy_row(task, one.recipe, type, of_type));

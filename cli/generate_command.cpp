@@ -7,6 +7,7 @@
 #include "cli/enum_option.h"
 #include "cli/generate_setup.h"
 #include "cli/generation_speed.h"
+#include "infer/image_transforms.h"
 #include "infer/picture_prompt.h"
 #include "infer/prompt_file.h"
 
@@ -43,7 +44,7 @@ std::string said(const GenerateSetup& setup, const std::vector<int32_t>& tokens)
 }
 
 // The prompt with its pictures, or as the question of a conversation; `begin`: what is shown of it.
-PicturePrompt prompt_with_pictures(const GenerateFlags& flags, GenerateSetup& setup,
+PicturePrompt prompt_with_pictures(const GenerateFlags& flags, GenerateSetup& setup, const Log& log,
                                    std::string& begin) {
   ModelSpec& spec = setup.source.spec;
   if (!model_def(spec.kind).sees_pictures) {
@@ -62,8 +63,9 @@ PicturePrompt prompt_with_pictures(const GenerateFlags& flags, GenerateSetup& se
     ids = setup.tokenizer->prefix();
     setup.tokenizer->encode(begin, {.special = SpecialText::parse}, ids);
   }
-  PicturePrompt prompt =
-      picture_prompt(posix_files(), setup.source, *setup.tokenizer, ids, flags.images);
+  const PictureRowsOptions rows =
+      picture_options(spec, evaluation_images(posix_files(), setup.source, log), *setup.tokenizer);
+  PicturePrompt prompt = picture_prompt(posix_files(), rows, ids, flags.images);
   const int64_t n = std::ssize(prompt.prompt.tokens) + setup.options.max_tokens;
   if (n > setup.context) {
     throw Error(ErrorCode::invalid_argument,
@@ -78,7 +80,7 @@ void run_prompt(const GenerateFlags& flags, const GlobalOptions& options) {
   Prompt prompt;
   std::string begin;
   if (!flags.images.empty()) {
-    PicturePrompt with_pictures = prompt_with_pictures(flags, setup, begin);
+    PicturePrompt with_pictures = prompt_with_pictures(flags, setup, make_log(options), begin);
     prompt = std::move(with_pictures.prompt);
     setup.pictures = std::move(with_pictures.pictures);
   } else {
@@ -169,6 +171,13 @@ void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
                 "--prompts: expected it without --prompt and --chat, got {}",
                 flags.chat ? "--chat" : "--prompt");
   }
+  const bool translates =
+      flags.beams > 0 || flags.length_penalty || flags.early_stopping || flags.source_prefix;
+  if (translates && flags.sources.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--beams, --length-penalty, --early-stopping, --source-prefix: expected them with "
+                "--sources, got none");
+  }
   if (!flags.images.empty()) {
     if (flags.prompts.empty() && flags.sources.empty() && flags.system.empty())
       return run_prompt(flags, options);
@@ -176,11 +185,6 @@ void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
                 "--image: expected it with --prompt, got --prompts, --sources or --system");
   }
   if (!flags.sources.empty()) return run_sources(flags, options);
-  if (flags.beams > 0 || flags.length_penalty || flags.early_stopping || flags.source_prefix) {
-    throw Error(ErrorCode::invalid_argument,
-                "--beams, --length-penalty, --early-stopping, --source-prefix: expected them with "
-                "--sources, got none");
-  }
   if (flags.chat) return run_chat(flags, options);
   if (!flags.prompts.empty()) return run_prompts(flags, options);
   run_prompt(flags, options);

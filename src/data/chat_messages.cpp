@@ -1,10 +1,10 @@
 #include "data/chat_messages.h"
-#include "data/chat_pictures.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "data/chat_pictures.h"
 
 namespace octet {
 namespace {

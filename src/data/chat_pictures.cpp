@@ -46,6 +46,10 @@ std::vector<ChatPicture> picture_of(const OrderedJson& json) {
   return {};
 }
 
+OrderedJson part_of(const char* type, std::string text) {
+  return {{"type", type}, {"text", std::move(text)}};
+}
+
 // Texts are walked once for their marks, and lists for their parts.
 class Placer {
  public:
@@ -95,7 +99,7 @@ class Placer {
       }
       std::vector<ChatPicture> own = picture_of(part);
       own.empty() ? take_listed() : add(std::move(own.front()));
-      part = {{"type", "image"}, {"text", mark_}};
+      part = part_of("image", mark_);
     }
   }
 
@@ -103,10 +107,6 @@ class Placer {
   size_t n_taken_ = 0;
   const std::string& mark_;
 };
-
-OrderedJson part_of(const char* type, std::string text) {
-  return {{"type", type}, {"text", std::move(text)}};
-}
 
 }  // namespace
 

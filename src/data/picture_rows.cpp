@@ -1,11 +1,11 @@
 #include "data/picture_rows.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "data/token_rows.h"
 
 namespace octet {
 namespace {
@@ -69,7 +69,9 @@ class PictureRowSource : public RowSource {
     const int64_t begin = begin_of(sample), end = ends_[static_cast<size_t>(sample)];
     const int64_t n = end - begin - 1, first = where.row * to.seq;
     CHECK(n <= to.seq);
-    std::copy_n(all_.ids.begin() + begin, n, to.ints("tokens").begin() + first);
+    const auto ids =
+        std::span(all_.ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(n));
+    put_row(ids, 0, where.row, to.seq, to.ints("tokens"));
     const auto labels = to.ints(options_.labels.name).begin() + first;
     for (int64_t i = 0; i < n; ++i) {
       const auto next = static_cast<size_t>(begin + i + 1);
@@ -161,10 +163,9 @@ class PictureRowSource : public RowSource {
     for (const auto& [place, pictures] : records_) {
       for (const ChatPicture& picture : pictures) {
         const std::string path = picture.path.empty() ? "" : path_of(picture, place);
-        const std::vector<uint64_t> size = {path.empty() ? 0 : files_.size(path)};
-        hash.update_sized(std::vector<char>(path.begin(), path.end()));
-        hash.update_sized(std::vector<char>(picture.bytes.begin(), picture.bytes.end()));
-        hash.update_sized(size);
+        hash.update_sized(path);
+        hash.update_sized(picture.bytes);
+        hash.add(path.empty() ? uint64_t{0} : files_.size(path));
       }
     }
     identity_ = hash.digest();

@@ -50,10 +50,10 @@ struct RecordPicture {
 void read_picture(const Files& files, const RecordPicture& of, const ImageTransforms& how,
                   const RowCell& where, std::span<float> out);
 
-// All samples; `files` must outlive the result. A picture that is
-// missing is an error here, one that is damaged where it is read; both name record and path. Throws
-// Error{bad_data} also for a record with more pictures than the input has room for, and for one
-// that is longer than a row unless it may be dropped or cut.
+// All samples; `files` must outlive the result. A picture that is missing is an error here, one
+// that is damaged where it is read; both name record and path. Throws Error{bad_data} also for a
+// record with more pictures than the input has room for, and for one that is longer than a row
+// unless it may be dropped or cut.
 std::shared_ptr<const RowSource> picture_rows(const Files& files, const ChatData& chat,
                                               const PictureRowsOptions& options, const Log& log);
 

@@ -96,22 +96,24 @@ std::string rendered_question(const ChatPrompts& chat, const std::string& text,
   return chat.render({{"messages", messages}});
 }
 
-PicturePrompt picture_prompt(const Files& files, const ModelSource& source,
-                             const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
-                             const std::vector<std::string>& pictures) {
-  const ModelSpec& spec = source.spec;
-  const PictureRowsOptions options =
-      picture_options(spec, evaluation_images(files, source), tokenizer);
-  if (std::ssize(pictures) > spec.images) {
+PlacedTokens placed_prompt(const PictureRowsOptions& options, const std::vector<int32_t>& ids,
+                           int64_t n_pictures) {
+  const int64_t n_most = options.pictures.inner[0];
+  if (n_pictures > n_most) {
     throw Error(ErrorCode::invalid_argument, "--image: expected at most {} pictures, got {}",
-                spec.images, pictures.size());
+                n_most, n_pictures);
   }
-  PlacedTokens placed =
-      place_rows(ids, std::vector<uint8_t>(ids.size()), std::ssize(pictures), options);
+  return place_rows(ids, std::vector<uint8_t>(ids.size()), n_pictures, options);
+}
+
+PicturePrompt picture_prompt(const Files& files, const PictureRowsOptions& options,
+                             const std::vector<int32_t>& ids,
+                             const std::vector<std::string>& pictures) {
+  PlacedTokens placed = placed_prompt(options, ids, std::ssize(pictures));
   PicturePrompt result{.prompt = {.tokens = std::move(placed.ids)},
                        .pictures = {.pixels = {}, .rows = std::move(placed.rows)}};
   result.pictures.pixels.resize(static_cast<size_t>(options.pictures.n_inner()));
-  const size_t n = result.pictures.pixels.size() / static_cast<size_t>(spec.images);
+  const size_t n = result.pictures.pixels.size() / static_cast<size_t>(options.pictures.inner[0]);
   for (size_t i = 0; i < pictures.size(); ++i) {
     read_picture(files, {{.path = pictures[i]}, "--image"}, options.transforms, {},
                  std::span(result.pictures.pixels).subspan(i * n, n));

@@ -10,7 +10,6 @@
 #include "data/picture_rows.h"
 #include "infer/chat_prompts.h"
 #include "infer/generate.h"
-#include "infer/model_source.h"
 #include "infer/text_model.h"
 #include "text/tokenizer.h"
 
@@ -36,11 +35,14 @@ std::string with_marks(const std::string& text, const std::string& mark, size_t 
 std::string rendered_question(const ChatPrompts& chat, const std::string& text,
                               const std::string& mark, size_t n_pictures);
 
-// Tokens with one for each of these files. Throws Error{invalid_argument} for more pictures than
-// the model has room for (ModelSpec::images), and Error{bad_data} for a file that is no picture, or
-// another number of such tokens.
-PicturePrompt picture_prompt(const Files& files, const ModelSource& source,
-                             const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+// Tokens with one for each of so many pictures, by picture_options(), and what is read of these
+// files. Both throw Error{invalid_argument} for more pictures than the model has room for
+// (ModelSpec::images), and Error{bad_data} for another number of such tokens, the second also for a
+// file that is no picture.
+PlacedTokens placed_prompt(const PictureRowsOptions& options, const std::vector<int32_t>& ids,
+                           int64_t n_pictures);
+PicturePrompt picture_prompt(const Files& files, const PictureRowsOptions& options,
+                             const std::vector<int32_t>& ids,
                              const std::vector<std::string>& pictures);
 
 // What a call over a cache reads of the entries' pictures, whose tokens are those of `places`: the

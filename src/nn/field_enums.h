@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string>
 #include <vector>
@@ -93,7 +94,7 @@ inline std::vector<std::string> text_names() {
   for (const HfName& one : kTexts) names.emplace_back(one.name);
   return names;
 }
-// By their place in the list, as names in run files have it.
+// By their place in the list, as names in run files have it, and config.json's are read.
 inline int get_text(const ModelSpec& spec) {
   const auto at = std::ranges::find(kTexts, static_cast<int>(spec.text), &HfName::value);
   return static_cast<int>(at - std::begin(kTexts));
@@ -101,7 +102,11 @@ inline int get_text(const ModelSpec& spec) {
 inline void set_text(ModelSpec& spec, int place) {
   spec.text = static_cast<ModelKind>(kTexts[static_cast<size_t>(place)].value);
 }
-inline constexpr HfName kHfTexts[] = {{"llama", 0}, {"mistral", 1}, {"qwen2", 2}, {"qwen3", 3}};
+inline constexpr auto kHfTexts = [] {
+  auto names = std::to_array(kTexts);
+  for (size_t i = 0; i < names.size(); ++i) names[i].value = static_cast<int>(i);
+  return names;
+}();
 inline constexpr ModelEnum kText = {get_text, set_text, text_names, kHfTexts};
 
 constexpr int value_of(VisionTower tower) {

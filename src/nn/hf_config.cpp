@@ -271,9 +271,9 @@ class Reader {
     spec_.text = own;
     for (const std::string& one : read.unknown)
       unknown_of_parts_.push_back(fmt::format("{}.{}", kTextPart, one));
+    const std::set<std::string_view> known = known_keys(model());
     for (const auto& [name, value] : json_.object(std::string(kVisionPart)).items()) {
       const std::string path = fmt::format("{}/{}", kVisionPart, name);
-      const std::set<std::string_view> known = known_keys(model());
       if (!known.contains(path) && !known.contains(name) && !is_of_other_towers(name))
         unknown_of_parts_.push_back(fmt::format("{}.{}", kVisionPart, name));
     }

@@ -37,9 +37,7 @@ Json layer_types(const ModelSpec& spec) {
 
 // The decoder of a model with pictures, as the config.json of a folder of its own says it.
 Json text_part(const ModelSpec& full) {
-  ModelSpec text = full;
-  text.kind = full.text;
-  Json json = parse_own_json(hf_config_text(text));
+  Json json = parse_own_json(hf_config_text(text_spec(full)));
   json.erase("architectures");
   return json;
 }

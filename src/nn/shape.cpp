@@ -108,11 +108,16 @@ void fill_convolutional(ModelSpec& full) {
 
 }  // namespace
 
+ModelSpec text_spec(const ModelSpec& spec) {
+  ModelSpec text = spec;
+  text.kind = spec.text;
+  return text;
+}
+
 ModelSpec filled(const ModelSpec& spec) {
   ModelSpec full = spec;
   if (model_def(spec.kind).sees_pictures) {
-    full.kind = spec.text;
-    full = filled(full);
+    full = filled(text_spec(spec));
     full.kind = spec.kind;
     model_def(spec.kind).fill(full);
     return full;
@@ -195,9 +200,7 @@ std::optional<ModelFault> fault_of_head(const ModelDef& def, const ModelSpec& fu
 
 // Of a model with pictures: of its decoder, then of what is its own.
 std::optional<ModelFault> fault_of_parts(const ModelSpec& spec) {
-  ModelSpec text = spec;
-  text.kind = spec.text;
-  if (auto fault = fault_of(text)) return fault;
+  if (auto fault = fault_of(text_spec(spec))) return fault;
   if (auto fault = out_of_bounds(spec, false)) return fault;
   const ModelSpec full = filled(spec);
   if (auto fault = out_of_bounds(full, true)) return fault;

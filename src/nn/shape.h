@@ -47,4 +47,7 @@ int64_t longest_row(const ModelSpec& spec);
 // What is 0 or empty and follows from other fields; heads must not be 0.
 ModelSpec filled(const ModelSpec& spec);
 
+// The decoder of a model that sees pictures as a model of its own, of the kind ModelSpec::text.
+ModelSpec text_spec(const ModelSpec& spec);
+
 }  // namespace octet

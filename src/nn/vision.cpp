@@ -6,12 +6,6 @@
 
 namespace octet {
 
-ModelSpec text_spec(const ModelSpec& spec) {
-  ModelSpec text = spec;
-  text.kind = spec.text;
-  return text;
-}
-
 int64_t tower_depth(const ModelSpec& spec) {
   return spec.vision_layer >= 0 ? spec.vision_layer : spec.vision_layers + 1 + spec.vision_layer;
 }
@@ -133,8 +127,11 @@ ModelSpec tower_spec(const ModelSpec& whole) {
   return spec;
 }
 
-}  // namespace
-
+// The tower of CLIP or SigLIP: patches, a class token (CLIP), learned positions, pre-norm layers of
+// full attention, and the hidden state of ModelSpec::vision_layer without the rows that
+// vision_select leaves out, of idefics3 behind the last norm. Source: Radford et al. 2021; Zhai et
+// al. 2023. Names: CLIPVisionModel and SiglipVisionModel of transformers, behind `prefix`.
+//   pictures [B, images, C, S, S]  ->  [B * images * rows, vision_hidden]
 ValueId vision_tower(Blocks& b, const ModelSpec& spec, const std::string& prefix) {
   const ValueId pictures = b.input("pictures");
   Blocks::Part part{.stack = "vision",
@@ -152,8 +149,6 @@ ValueId vision_tower(Blocks& b, const ModelSpec& spec, const std::string& prefix
     return selected(b, x, spec);
   });
 }
-
-namespace {
 
 ValueId merged_rows(Blocks& b, ValueId embeddings, ValueId features) {
   b.module("merged_rows");

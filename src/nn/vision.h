@@ -11,8 +11,6 @@
 
 namespace octet {
 
-// The decoder as a model of its own, of a spec whose kind has a decoder.
-ModelSpec text_spec(const ModelSpec& spec);
 // The tower's layers up to the hidden state that is read (ModelSpec::vision_layer): from 1 to
 // vision_layers where there is such a state.
 int64_t tower_depth(const ModelSpec& spec);
@@ -28,13 +26,6 @@ std::vector<StackSpec> vision_and_text(const ModelSpec& spec);
 // What zeros of its own fields stand for; the decoder's are filled before.
 void fill_vision(ModelSpec& spec);
 std::optional<ModelFault> fault_of_vision(const ModelSpec& full);
-
-// The tower of CLIP or SigLIP: patches, a class token (CLIP), learned positions, pre-norm layers of
-// full attention, and the hidden state of ModelSpec::vision_layer without the rows that
-// vision_select leaves out. Source: Radford et al. 2021; Zhai et al. 2023. Names:
-// CLIPVisionModel and SiglipVisionModel of transformers, behind `prefix`.
-//   pictures [B, images, C, S, S]  ->  [B * images * picture_rows, vision_hidden]
-ValueId vision_tower(Blocks& blocks, const ModelSpec& spec, const std::string& prefix);
 
 // What a family's parts are called, and what makes of the tower's rows those of the decoder's
 // width.

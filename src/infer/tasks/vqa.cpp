@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "data/json_values.h"
+#include "infer/image_transforms.h"
 #include "infer/model_texts.h"
 #include "infer/picture_prompt.h"
 
@@ -62,15 +63,12 @@ std::string without_punctuation(std::string_view answer) {
   return text;
 }
 
-// The tokens of a question, and what stands among them.
-PicturePrompt prompt_of(const ModelSource& source, const Tokenizer& tokenizer,
-                        const ChatPrompts& chat, const PictureQuestion& question,
-                        const Files& files) {
-  const std::string mark = image_mark(tokenizer, source.spec);
-  const std::string text =
-      rendered_question(chat, question.question, mark, question.pictures.size());
-  return picture_prompt(files, source, tokenizer, chat.tokens(text), question.pictures);
-}
+// A question's tokens, of which one stands for each picture, and how many these are in a row.
+struct Asked {
+  size_t place = 0;  // among the questions
+  std::vector<int32_t> ids = {};
+  int64_t n_tokens = 0;
+};
 
 }  // namespace
 
@@ -133,20 +131,24 @@ std::vector<std::string> answer_questions(const ModelSource& given,
                       .stop_tokens = stop_tokens(files, source, *tokenizer)};
   if (chat.end_token()) how.stop_tokens.push_back(*chat.end_token());
   if (!chat.end_text().empty()) how.stop_texts.push_back(chat.end_text());
-  int64_t longest = 0;
-  std::vector<std::pair<size_t, size_t>> order;  // tokens of a question, and its place
-  for (size_t i = 0; i < questions.size(); ++i) {
-    const size_t n = prompt_of(source, *tokenizer, chat, questions[i], files).prompt.tokens.size();
-    longest = std::max(longest, static_cast<int64_t>(n));
-    order.emplace_back(n, i);
+  const std::string mark = image_mark(*tokenizer, source.spec);
+  const PictureRowsOptions rows =
+      picture_options(source.spec, evaluation_images(files, source, machine.log), *tokenizer);
+  std::vector<Asked> order;  // shortest first, as generate() gives out entries
+  for (const PictureQuestion& one : questions) {
+    std::vector<int32_t> ids =
+        chat.tokens(rendered_question(chat, one.question, mark, one.pictures.size()));
+    const auto n = std::ssize(placed_prompt(rows, ids, std::ssize(one.pictures)).ids);
+    order.push_back({.place = order.size(), .ids = std::move(ids), .n_tokens = n});
   }
+  std::ranges::stable_sort(order, {}, &Asked::n_tokens);
+  const int64_t longest = order.back().n_tokens;
   if (longest + options.max_tokens > source.seq) how.max_tokens = source.seq - longest;
   if (how.max_tokens < 1) {
     throw Error(ErrorCode::invalid_argument,
                 "[vqa] expected questions of fewer than the model's {} tokens, got one of {}",
                 source.seq, longest);
   }
-  std::ranges::sort(order);
   const int64_t n_entries = std::min(options.batch, std::ssize(questions));
   const auto model = make_text_model(
       source, {.n_entries = n_entries, .capacity = longest + how.max_tokens}, machine);
@@ -155,14 +157,14 @@ std::vector<std::string> answer_questions(const ModelSource& given,
     const size_t n = std::min(static_cast<size_t>(n_entries), order.size() - first);
     std::vector<Prompt> prompts;
     for (size_t entry = 0; entry < n; ++entry) {
-      PicturePrompt one =
-          prompt_of(source, *tokenizer, chat, questions[order[first + entry].second], files);
+      const Asked& asked = order[first + entry];
+      PicturePrompt one = picture_prompt(files, rows, asked.ids, questions[asked.place].pictures);
       model->read_pictures(static_cast<int64_t>(entry), std::move(one.pictures));
       prompts.push_back(std::move(one.prompt));
     }
     const std::vector<Completion> done = generate(*model, *tokenizer, prompts, how);
     for (size_t entry = 0; entry < n; ++entry)
-      answers[order[first + entry].second] = done[entry].text;
+      answers[order[first + entry].place] = done[entry].text;
   }
   return answers;
 }
