@@ -152,6 +152,15 @@ TEST_F(GgufScored, merges_of_another_kind_are_refused) {
   EXPECT_TRUE(order.ends_with(expected)) << order;
 }
 
+// Words are GPT-2's kind's alone.
+TEST_F(GgufScored, no_word_rule_is_missed) {
+  model_.file.remove("tokenizer.ggml.pre");
+  std::string said;
+  const Log log([&](LogLevel, const std::string& line) { said += line; });
+  import_gguf(posix_files(), path(), folder_ / "model", {.log = log});
+  EXPECT_EQ(said.find("tokenizer.ggml.pre"), said.npos) << said;
+}
+
 // Looked for behind the space that the normalizer puts before a text, they are found nowhere else.
 TEST_F(GgufScored, added_tokens_of_normalized_text_are_refused_where_a_space_is_put_before_them) {
   for (const bool adds_space : {true, false}) {
