@@ -268,15 +268,15 @@ def transformers(folder: Path) -> Verdict:
 JUDGES = {"vllm": vllm, "compressed-tensors": compressed_tensors, "transformers": transformers, "llama.cpp": llama_cpp}
 
 
-def check(folder, judges=tuple(JUDGES)) -> list[Verdict]:
-    """folder: of config.json and .safetensors files, or a GGUF file, which llama.cpp alone judges."""
+def check(folder, judges=None) -> list[Verdict]:
+    """folder: of config.json and .safetensors files, or a GGUF file. judges: names of JUDGES, without them all that read it."""
     folder = Path(folder)
     if folder.suffix == ".gguf":
         if not folder.is_file():
             raise BadFolder(f"[check_folder] {folder}: expected a GGUF file, got none")
-        return [llama_cpp(folder)]
+        return [llama_cpp(folder) if name == "llama.cpp" else Verdict(name, "skipped", ["a GGUF file"]) for name in judges or ["llama.cpp"]]
     read_tensors(folder)
-    return [JUDGES[name](folder) for name in judges if name != "llama.cpp"]
+    return [JUDGES[name](folder) for name in judges or [name for name in JUDGES if name != "llama.cpp"]]
 
 
 def main(arguments=None) -> int:
@@ -286,7 +286,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--json", action="store_true")
     flags = parser.parse_args(arguments)
     try:
-        verdicts = check(flags.folder, flags.judge or tuple(JUDGES))
+        verdicts = check(flags.folder, flags.judge)
     except BadFolder as error:
         print(f"octet: {error}", file=sys.stderr)
         return 2
