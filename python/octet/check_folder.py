@@ -182,6 +182,17 @@ def _compare_logits(model, digest: dict, tolerance: float, words: list[str]) -> 
     return compared.verdict("transformers", words)
 
 
+def llama_server(file: Path, n_ctx: int):
+    """llama.cpp with a model, on the CPU, its cache in F32."""
+    import xllamacpp
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), n_ctx, 1, False
+    params.n_gpu_layers, params.verbosity, params.fit_params = 0, -1, False
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    return xllamacpp.Server(params)
+
+
 def llama_cpp(file: Path) -> Verdict:
     """The file itself, and the most probable tokens behind each beginning of the digest's rows."""
     name = "llama.cpp"
@@ -189,19 +200,14 @@ def llama_cpp(file: Path) -> Verdict:
         return Verdict(name, "skipped", ["no GGUF file"])
     digest = read_digest(file.with_name(f"{file.name}.{DIGEST}"))
     try:
-        import xllamacpp
+        import xllamacpp  # noqa: F401
     except ImportError as error:
         return Verdict(name, "skipped", [f"not installed: {error}"])
     rows = digest["rows"] if digest else [{"tokens": list(range(1, TOKENS)), "positions": []}]
-    params = xllamacpp.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), 256, 1, False
-    params.n_gpu_layers, params.verbosity, params.fit_params = 0, -1, False
-    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     kinds = {"f32": "exact", "q8_0": "llama.cpp q8_0"}
     compared = Comparison(TOLERANCE[kinds.get((digest or {}).get("weights"), name)])
     try:
-        server = xllamacpp.Server(params)
+        server = llama_server(file, n_ctx=256)
         for row in rows:
             for n in range(1, len(row["tokens"]) + 1) if row["positions"] else [len(row["tokens"])]:
                 answer = server.handle_completions({"prompt": row["tokens"][:n], "n_predict": 1, "n_probs": 64, "temperature": 0.0,
