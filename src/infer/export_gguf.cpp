@@ -68,10 +68,15 @@ class Companions {
 };
 
 void add_scaling(const ModelSpec& spec, const std::string& prefix, GgufKeys& keys) {
-  if (spec.rope_scaling == RopeScaling::none || spec.rope_scaling == RopeScaling::llama3) return;
-  if (spec.rope_scaling != RopeScaling::linear)
-    refuse_model("rotary positions that are not scaled, or linearly, or as Llama 3's",
+  const bool has_divisors = gguf_architecture_of(spec.kind)->has_divisors;
+  if (spec.rope_scaling == RopeScaling::none) return;
+  if (spec.rope_scaling == RopeScaling::llama3 && has_divisors) return;
+  if (spec.rope_scaling != RopeScaling::linear) {
+    refuse_model(has_divisors
+                     ? "rotary positions that are not scaled, or linearly, or as Llama 3's"
+                     : "rotary positions that are not scaled, or linearly",
                  enum_name(spec.rope_scaling));
+  }
   keys.add(prefix + "rope.scaling.type", "linear");
   keys.add(prefix + "rope.scaling.factor", static_cast<float>(spec.rope_factor));
 }

@@ -13,9 +13,9 @@
 namespace octet {
 namespace {
 
-constexpr GgufArchitecture kArchitectures[] = {{"llama", ModelKind::llama, true},
-                                               {"qwen2", ModelKind::qwen2, false},
-                                               {"qwen3", ModelKind::qwen3, false}};
+constexpr GgufArchitecture kArchitectures[] = {{"llama", ModelKind::llama, true, true},
+                                               {"qwen2", ModelKind::qwen2, false, false},
+                                               {"qwen3", ModelKind::qwen3, false, false}};
 
 }  // namespace
 

@@ -136,6 +136,24 @@ TEST_F(GgufExport, scaled_positions_go_along) {
       "as Llama 3's, got yarn");
 }
 
+// llama.cpp loads no file of another architecture with a tensor of divisors.
+TEST_F(GgufExport, llama_alone_has_the_scaling_of_llama_3) {
+  for (const std::string architecture : {"qwen2", "qwen3"}) {
+    const std::string model = import(fixture_of(architecture));
+    Json config = Json::parse(text(model, "config.json"));
+    config["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", 8.0},
+                              {"low_freq_factor", 1.0},
+                              {"high_freq_factor", 4.0},
+                              {"original_max_position_embeddings", 8192}};
+    config.erase("rope_parameters");
+    write_atomically(posix_files(), join_path(model, "config.json"), config.dump());
+    EXPECT_EQ(error_of([&] { write(model); }),
+              "[convert] a GGUF file: expected rotary positions that are not scaled, or linearly, "
+              "got llama3");
+  }
+}
+
 TEST_F(GgufExport, what_a_file_has_no_key_for_is_refused_by_name) {
   const std::string model = import(fixture_of("llama"));
   const auto refused = [&](const std::string& name, const auto& change) {
