@@ -46,8 +46,14 @@ ModelSource source_of(Files& files, const ConvertFlags& flags, const ExportOptio
 }
 
 ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
-  if (is_gguf_name(flags.from) && !flags.adapter_only)
+  if (is_gguf_name(flags.from) && !flags.adapter_only) {
+    if (!flags.adapter.empty() || flags.merge || flags.fold_norms) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[convert] a GGUF file becomes a model folder without --adapter, --merge and "
+                  "--fold-norms, which the folder is read with");
+    }
     return import_gguf(files, flags.from, flags.to, how);
+  }
   ModelSource source = source_of(files, flags, how);
   if (flags.fold_norms) source = with_folded_norms(std::move(source));
   return flags.adapter_only ? export_adapter(files, source, flags.to, how.log)
@@ -64,11 +70,12 @@ E dtype_of(const ConvertFlags& flags, std::string_view what) {
 }
 
 ExportResult converted_to_gguf(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
-  const bool is_other = is_gguf_name(flags.from) || flags.adapter_only || flags.fold_norms;
+  const bool is_other = is_gguf_name(flags.from) || flags.adapter_only || flags.fold_norms ||
+                        flags.max_shard != ExportOptions{}.max_shard;
   if (is_other) {
     throw Error(ErrorCode::invalid_argument,
-                "[convert] a GGUF file is made of a run or a model folder, without --adapter-only "
-                "and --fold-norms");
+                "[convert] a GGUF file is made of a run or a model folder, without --adapter-only, "
+                "--fold-norms and --max-shard");
   }
   return export_gguf(files, source_of(files, flags, how), flags.to,
                      dtype_of<GgufDtype>(flags, "a GGUF file"), how.log);

@@ -47,17 +47,12 @@ def own_texts(octet, folder, scratch):
 
 
 def serve(path):
-    import xllamacpp
-    params = xllamacpp.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(path), 512, 1, False
-    params.n_gpu_layers, params.verbosity, params.fit_params = 0, -1, False
-    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    return xllamacpp.Server(params)
+    from octet import check_folder
+    return check_folder.llama_server(path, n_ctx=512)
 
 
-def tokenize(server, text):
-    request = urllib.request.Request(server.listening_address + "/tokenize", json.dumps({"content": text, "parse_special": True}).encode(),
+def tokenize(server, text, **how):
+    request = urllib.request.Request(server.listening_address + "/tokenize", json.dumps({"content": text} | how).encode(),
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)["tokens"]
@@ -72,8 +67,8 @@ def row_of(octet, model, dtype, scratch):
     theirs = [server.handle_completions({"prompt": prompt, "n_predict": TOKENS, "temperature": 0.0, "cache_prompt": False})["choices"][0]["text"]
               for prompt in PROMPTS]
     ours = own_texts(octet, folder, scratch)
-    same = sum(tokenize(server, text) == [int(x) for x in program(octet, "tokenize", "--tokenizer", path, "--ids", input=text).split()]
-               for text in TEXTS)
+    same = sum(tokenize(server, text, parse_special=True) ==
+               [int(x) for x in program(octet, "tokenize", "--tokenizer", path, "--ids", input=text).split()] for text in TEXTS)
     verdict = check_folder.llama_cpp(path)
     largest, top1 = (re.search(pattern, " ".join(verdict.words)).group(1) for pattern in (r"difference (\S+)", r"top-1 (\S+)"))
     return {"dtype": dtype, "bytes": path.stat().st_size, "equal": f"{sum(a == b for a, b in zip(ours, theirs, strict=True))}/{len(PROMPTS)}",

@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import unicodedata
-import urllib.request
 from pathlib import Path
+
+from gguf_proof import serve, tokenize
 
 NFC = ("qwen2", "deepseek-r1-qwen")
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,16 +71,9 @@ def write(path, name, tokens, merges):
 
 
 def their_ids(path):
-    import xllamacpp
-    params = xllamacpp.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(path), 256, 1, False
-    params.n_gpu_layers, params.cpuparams.n_threads, params.verbosity, params.fit_params = 0, 1, -1, False
-    server = xllamacpp.Server(params)
+    server = serve(path)
     for text in TEXTS:
-        request = urllib.request.Request(server.listening_address + "/tokenize", json.dumps({"content": text, "add_special": True}).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            yield json.load(answer)["tokens"]
+        yield tokenize(server, text, add_special=True)
 
 
 def main():

@@ -182,6 +182,17 @@ def _compare_logits(model, digest: dict, tolerance: float, words: list[str]) -> 
     return compared.verdict("transformers", words)
 
 
+def llama_server(file: Path, n_ctx: int):
+    """llama.cpp with a model, on the CPU, its cache in F32."""
+    import xllamacpp
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), n_ctx, 1, False
+    params.n_gpu_layers, params.verbosity, params.fit_params = 0, -1, False
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    return xllamacpp.Server(params)
+
+
 def llama_cpp(file: Path) -> Verdict:
     """The file itself, and the most probable tokens behind each beginning of the digest's rows."""
     name = "llama.cpp"
@@ -189,19 +200,14 @@ def llama_cpp(file: Path) -> Verdict:
         return Verdict(name, "skipped", ["no GGUF file"])
     digest = read_digest(file.with_name(f"{file.name}.{DIGEST}"))
     try:
-        import xllamacpp
+        import xllamacpp  # noqa: F401
     except ImportError as error:
         return Verdict(name, "skipped", [f"not installed: {error}"])
     rows = digest["rows"] if digest else [{"tokens": list(range(1, TOKENS)), "positions": []}]
-    params = xllamacpp.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(file), 256, 1, False
-    params.n_gpu_layers, params.verbosity, params.fit_params = 0, -1, False
-    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     kinds = {"f32": "exact", "q8_0": "llama.cpp q8_0"}
     compared = Comparison(TOLERANCE[kinds.get((digest or {}).get("weights"), name)])
     try:
-        server = xllamacpp.Server(params)
+        server = llama_server(file, n_ctx=256)
         for row in rows:
             for n in range(1, len(row["tokens"]) + 1) if row["positions"] else [len(row["tokens"])]:
                 answer = server.handle_completions({"prompt": row["tokens"][:n], "n_predict": 1, "n_probs": 64, "temperature": 0.0,
@@ -268,15 +274,15 @@ def transformers(folder: Path) -> Verdict:
 JUDGES = {"vllm": vllm, "compressed-tensors": compressed_tensors, "transformers": transformers, "llama.cpp": llama_cpp}
 
 
-def check(folder, judges=tuple(JUDGES)) -> list[Verdict]:
-    """folder: of config.json and .safetensors files, or a GGUF file, which llama.cpp alone judges."""
+def check(folder, judges=None) -> list[Verdict]:
+    """folder: of config.json and .safetensors files, or a GGUF file. judges: names of JUDGES, without them all that read it."""
     folder = Path(folder)
     if folder.suffix == ".gguf":
         if not folder.is_file():
             raise BadFolder(f"[check_folder] {folder}: expected a GGUF file, got none")
-        return [llama_cpp(folder)]
+        return [llama_cpp(folder) if name == "llama.cpp" else Verdict(name, "skipped", ["a GGUF file"]) for name in judges or ["llama.cpp"]]
     read_tensors(folder)
-    return [JUDGES[name](folder) for name in judges if name != "llama.cpp"]
+    return [JUDGES[name](folder) for name in judges or [name for name in JUDGES if name != "llama.cpp"]]
 
 
 def main(arguments=None) -> int:
@@ -286,7 +292,7 @@ def main(arguments=None) -> int:
     parser.add_argument("--json", action="store_true")
     flags = parser.parse_args(arguments)
     try:
-        verdicts = check(flags.folder, flags.judge or tuple(JUDGES))
+        verdicts = check(flags.folder, flags.judge)
     except BadFolder as error:
         print(f"octet: {error}", file=sys.stderr)
         return 2

@@ -43,13 +43,13 @@ def _parquet_files(paths: Iterable) -> list[Path]:
 def _names(columns, rename, have: list[str], file: Path) -> dict[str, str]:
     """The keys of the lines, by column."""
     wanted = list(columns) if columns else have
-    for name in [*wanted, *rename]:
-        if name not in have:
-            raise BadData(f"{file}: expected a column '{name}', got {', '.join(have)}")
-    names = {name: rename.get(name, name) for name in wanted}
-    if len(set(names.values())) < len(names):
-        raise BadData(f"{file}: expected a name for each column, got one twice: {', '.join(names.values())}")
-    return names
+    for name, known in [*((name, have) for name in wanted), *((name, wanted) for name in rename)]:
+        if name not in known:
+            raise BadData(f"{file}: expected a column '{name}', got {', '.join(known)}")
+    keys = [rename.get(name, name) for name in wanted]
+    if len(set(keys)) < len(keys):
+        raise BadData(f"{file}: expected a name for each column, got one twice: {', '.join(keys)}")
+    return dict(zip(wanted, keys, strict=True))
 
 
 def _plain(value):
@@ -79,6 +79,8 @@ def _rows(rows, columns: list[str], file: Path):
             yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
         raise BadData(f"{file}: expected a whole Parquet file, got {' '.join(str(error).split())}") from None
+    except ValueError as error:
+        raise BadData(f"{file}: expected values that Python has, got {' '.join(str(error).split())}") from None
 
 
 def to_jsonl(paths: Iterable, out, columns: Iterable[str] | None = None, rename: dict[str, str] | None = None,
@@ -92,8 +94,16 @@ def to_jsonl(paths: Iterable, out, columns: Iterable[str] | None = None, rename:
     part = out.with_name(out.name + ".part")
     if out.exists():
         raise BadData(f"{out}: expected a name that is free, got one that is there")
+    if limit is not None and limit < 0:
+        raise BadData(f"expected a limit of 0 or more, got {limit}")
     try:
-        with open(part, "x", encoding="utf-8") as lines:
+        lines = open(part, "x", encoding="utf-8")
+    except FileExistsError:
+        raise BadData(f"{part}: expected a name that is free, got one that is there") from None
+    except OSError as error:
+        raise BadData(f"{part}: {error.strerror or error}") from None
+    try:
+        with lines:
             for file in _parquet_files(paths):
                 with _open(file) as rows:
                     found = _names(columns, rename or {}, rows.schema_arrow.names, file)
@@ -106,13 +116,10 @@ def to_jsonl(paths: Iterable, out, columns: Iterable[str] | None = None, rename:
                         lines.write(_line(row, names, file, n) + "\n")
                         n += 1
         os.replace(part, out)
-    except FileExistsError:
-        raise BadData(f"{part}: expected a name that is free, got one that is there") from None
     except OSError as error:
         raise BadData(f"{out}: {error.strerror or error}") from None
-    except BadData:
+    finally:
         part.unlink(missing_ok=True)
-        raise
     return n
 
 

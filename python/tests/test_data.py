@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import importlib.util
 import json
 
 import pytest
@@ -54,6 +55,9 @@ def test_times_and_decimals_are_text(tmp_path):
     ([{"x": 1.0}, {"x": float("nan")}], [], "row 1, column 'x': a number that is not finite has no JSON"),
     ([{"x": 1}], ["--columns", "z"], "expected a column 'z', got x"),
     ([{"x": 1, "y": 2}], ["--rename", "x=y"], "expected a name for each column, got one twice: y, y"),
+    ([{"x": 1}], ["--columns", "x,x"], "expected a name for each column, got one twice: x, x"),
+    ([{"x": 1, "y": 2}], ["--columns", "x", "--rename", "y=z"], "expected a column 'y', got x"),
+    ([{"x": 1}], ["--limit", "-1"], "expected a limit of 0 or more, got -1"),
 ])
 def test_what_has_no_json_is_one_line_and_no_file(tmp_path, capsys, rows, flags, error):
     path = write(tmp_path / "a.parquet", rows)
@@ -74,3 +78,29 @@ def test_files_that_are_none_or_there_already(tmp_path, capsys):
     other = write(tmp_path / "c.parquet", [{"y": 1}])
     assert data.main(["to-jsonl", str(path), str(other), str(tmp_path / "new.jsonl")]) == 2
     assert "expected the columns x, got y" in capsys.readouterr().err
+
+
+def test_a_column_of_the_same_name_is_not_left_out(tmp_path):
+    parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["x", "x"]), tmp_path / "a.parquet")
+    with pytest.raises(data.BadData, match="got one twice: x, x"):
+        data.to_jsonl([tmp_path], tmp_path / "out.jsonl")
+
+
+def test_a_write_that_fails_leaves_no_file(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.parquet", [{"x": 1}])
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(data, "_line", full)
+    with pytest.raises(data.BadData, match="No space left on device"):
+        data.to_jsonl([path], tmp_path / "out.jsonl")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pandas") is not None, reason="pandas has nanoseconds")
+def test_a_time_that_python_has_not_is_one_line(tmp_path, capsys):
+    parquet.write_table(pyarrow.table({"at": pyarrow.array([1], pyarrow.timestamp("ns"))}), tmp_path / "a.parquet")
+    assert data.main(["to-jsonl", str(tmp_path), str(tmp_path / "out.jsonl")]) == 2
+    said = capsys.readouterr().err
+    assert "expected values that Python has" in said and said.count("\n") == 1

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from octet import check_folder
-from octet.check_folder import DIGEST, Comparison
+from octet.check_folder import DIGEST, Comparison, Verdict
 from test_check_folder import write_model
 
 
@@ -97,6 +97,13 @@ def test_what_is_no_digest_is_one_line(exported, capsys):
         assert check_folder.main([str(exported), "--judge", "transformers"]) == 2
         said = capsys.readouterr().err
         assert "expected the digest of `octet convert --verify`" in said and said.count("\n") == 1
+
+
+def test_a_judge_of_other_files_says_so(tmp_path):
+    write_model(tmp_path / "model")
+    assert check_folder.check(tmp_path / "model", ["llama.cpp"]) == [Verdict("llama.cpp", "skipped", ["no GGUF file"])]
+    (tmp_path / "x.gguf").touch()
+    assert check_folder.check(tmp_path / "x.gguf", ["vllm"]) == [Verdict("vllm", "skipped", ["a GGUF file"])]
 
 
 def test_a_model_without_a_tokenizer_becomes_no_gguf_file(program, tmp_path):

@@ -12,6 +12,17 @@
 
 namespace octet {
 
+template <typename T>
+void put_gguf(std::string& bytes, T value) {
+  char raw[sizeof value];
+  std::memcpy(raw, &value, sizeof value);
+  bytes.append(raw, sizeof value);
+}
+inline void put_gguf_text(std::string& bytes, std::string_view text) {
+  put_gguf(bytes, uint64_t{text.size()});
+  bytes += text;
+}
+
 class GgufKeys {
  public:
   void add(std::string_view key, uint32_t value) { begin(key, GgufType::u32), put(value); }
@@ -32,25 +43,17 @@ class GgufKeys {
     begin_list(key, GgufType::i32, values.size());
     for (const int32_t value : values) put(value);
   }
-
-  uint64_t size() const { return n_; }
-  const std::string& bytes() const { return bytes_; }
   void add(std::string_view key, std::span<const float> values) {
     begin_list(key, GgufType::f32, values.size());
     for (const float value : values) put(value);
   }
 
+  uint64_t size() const { return n_; }
+  const std::string& bytes() const { return bytes_; }
+
  private:
-  template <typename T>
-  void put(T value) {
-    char raw[sizeof value];
-    std::memcpy(raw, &value, sizeof value);
-    bytes_.append(raw, sizeof value);
-  }
-  void put_text(std::string_view text) {
-    put(uint64_t{text.size()});
-    bytes_ += text;
-  }
+  void put(auto value) { put_gguf(bytes_, value); }
+  void put_text(std::string_view text) { put_gguf_text(bytes_, text); }
   void begin(std::string_view key, GgufType type) {
     ++n_;
     put_text(key);

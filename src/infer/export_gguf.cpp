@@ -39,14 +39,18 @@ class Companions {
   std::string path(std::string_view name) const { return join_path(tree_.path(), name); }
   Json json(const std::string& name) const {
     if (!files_.exists(path(name))) return Json::object();
-    return parse_json(files_.read_text(path(name)), path(name));
+    Json json = parse_json(files_.read_text(path(name)), path(name));
+    const JsonObject checked(json, path(name));  // throws for what is no object
+    return json;
   }
   // By name, the usual one "default".
   std::map<std::string, std::string> templates() const {
     std::map<std::string, std::string> all;
     const Json config = json("tokenizer_config.json").value("chat_template", Json());
-    for (const Json& one : config.is_array() ? config : Json::array())
-      all[one.at("name").get<std::string>()] = one.at("template").get<std::string>();
+    for (const Json& one : config.is_array() ? config : Json::array()) {
+      const JsonObject named(one, path("tokenizer_config.json"));
+      all[named.string("name")] = named.string("template");
+    }
     const std::string more = path(kNamedTemplates);
     if (files_.exists(more)) {
       for (const DirectoryEntry& entry : files_.list(more))
@@ -64,10 +68,15 @@ class Companions {
 };
 
 void add_scaling(const ModelSpec& spec, const std::string& prefix, GgufKeys& keys) {
-  if (spec.rope_scaling == RopeScaling::none || spec.rope_scaling == RopeScaling::llama3) return;
-  if (spec.rope_scaling != RopeScaling::linear)
-    refuse_model("rotary positions that are not scaled, or linearly, or as Llama 3's",
+  const bool has_divisors = gguf_architecture_of(spec.kind)->has_divisors;
+  if (spec.rope_scaling == RopeScaling::none) return;
+  if (spec.rope_scaling == RopeScaling::llama3 && has_divisors) return;
+  if (spec.rope_scaling != RopeScaling::linear) {
+    refuse_model(has_divisors
+                     ? "rotary positions that are not scaled, or linearly, or as Llama 3's"
+                     : "rotary positions that are not scaled, or linearly",
                  enum_name(spec.rope_scaling));
+  }
   keys.add(prefix + "rope.scaling.type", "linear");
   keys.add(prefix + "rope.scaling.factor", static_cast<float>(spec.rope_factor));
 }

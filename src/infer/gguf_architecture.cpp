@@ -4,18 +4,18 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <numbers>
 #include <span>
 #include <vector>
 
 #include "base/error.h"
+#include "ir/ops/rope.h"
 
 namespace octet {
 namespace {
 
-constexpr GgufArchitecture kArchitectures[] = {{"llama", ModelKind::llama, true},
-                                               {"qwen2", ModelKind::qwen2, false},
-                                               {"qwen3", ModelKind::qwen3, false}};
+constexpr GgufArchitecture kArchitectures[] = {{"llama", ModelKind::llama, true, true},
+                                               {"qwen2", ModelKind::qwen2, false, false},
+                                               {"qwen3", ModelKind::qwen3, false, false}};
 
 }  // namespace
 
@@ -66,26 +66,23 @@ int64_t paired_width(const GgufArchitecture& architecture, const ModelSpec& spec
 }
 
 std::vector<float> llama3_divisors(const ModelSpec& spec) {
-  const auto original = static_cast<double>(spec.rope_original_max_position);
-  const double low = spec.rope_low_freq_factor, high = spec.rope_high_freq_factor;
+  RopeAttrs attrs{.head_dim = spec.head_dim, .theta = spec.rope_theta};
+  const std::vector<double> unscaled = rope_frequencies(attrs);
+  attrs.scaling = RopeScaling::llama3;
+  attrs.factor = spec.rope_factor;
+  attrs.low_freq_factor = spec.rope_low_freq_factor;
+  attrs.high_freq_factor = spec.rope_high_freq_factor;
+  attrs.original_max_position = spec.rope_original_max_position;
+  const std::vector<double> scaled = rope_frequencies(attrs);
   std::vector<float> divisors;
-  for (int64_t i = 0; i < spec.head_dim; i += 2) {
-    const double exponent = static_cast<double>(i) / static_cast<double>(spec.head_dim);
-    const double wavelength = 2 * std::numbers::pi * std::pow(spec.rope_theta, exponent);
-    double divisor = 1;
-    if (wavelength > original / low) {
-      divisor = spec.rope_factor;
-    } else if (wavelength >= original / high) {
-      const double smooth = (original / wavelength - low) / (high - low);
-      divisor = 1 / ((1 - smooth) / spec.rope_factor + smooth);
-    }
-    divisors.push_back(static_cast<float>(divisor));
-  }
+  for (size_t i = 0; i < scaled.size(); ++i)
+    divisors.push_back(static_cast<float>(unscaled[i] / scaled[i]));
   return divisors;
 }
 
 bool set_llama3_scaling(std::span<const float> divisors, ModelSpec& spec) {
-  constexpr float kTolerance = 1e-5f;  // of sums in f32
+  constexpr float kTolerance = 1e-5f;                           // of sums in f32
+  if (std::ssize(divisors) != spec.head_dim / 2) return false;  // a width that no file vouches for
   ModelSpec scaled = spec;
   scaled.rope_scaling = RopeScaling::llama3;
   scaled.rope_factor = static_cast<double>(*std::ranges::max_element(divisors));

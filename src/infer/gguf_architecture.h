@@ -18,6 +18,7 @@ struct GgufArchitecture {
   // Rows of queries and keys stand in pairs that rotate together: row h d + j d/2 + i of a head of
   // width d in a model folder is row h d + 2 i + j of the file.
   bool has_paired_rows;
+  bool has_divisors;  // llama.cpp loads rope_freqs.weight beside its tensors
 };
 
 const GgufArchitecture* find_gguf_architecture(std::string_view name);

@@ -128,7 +128,8 @@ ExportResult import_gguf(Files& files, const std::string& path, const std::strin
   expect_known_tensors(file, parameters);
   ExportContent content{.tensors = {}, .texts = vocabulary_files(files, file, spec.max_positions)};
   for (const ParameterSpec& p : parameters) content.tensors.push_back(tensor_source(from, p));
-  if (!file.header().has("tokenizer.ggml.pre")) {
+  const bool has_words = file.header().string("tokenizer.ggml.model") == "gpt2";
+  if (has_words && !file.header().has("tokenizer.ggml.pre")) {
     options.log.warning("[gguf] {}: no 'tokenizer.ggml.pre' says what a word is: read as 'default'",
                         path);
   }

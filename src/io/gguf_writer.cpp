@@ -1,7 +1,5 @@
 #include "io/gguf_writer.h"
 
-#include <cstring>
-
 #include "base/error.h"
 
 namespace octet {
@@ -11,13 +9,6 @@ constexpr uint64_t kGgufAlignment = 32;
 
 uint64_t aligned(uint64_t n) {
   return (n + kGgufAlignment - 1) / kGgufAlignment * kGgufAlignment;
-}
-
-template <typename T>
-void append_raw(std::string& bytes, T value) {
-  char raw[sizeof value];
-  std::memcpy(raw, &value, sizeof value);
-  bytes.append(raw, sizeof value);
 }
 
 }  // namespace
@@ -32,19 +23,18 @@ uint64_t GgufTensorSource::n_bytes() const {
 
 std::string gguf_header_bytes(const GgufKeys& keys, std::span<const GgufTensorSource> tensors) {
   std::string bytes = "GGUF";
-  append_raw(bytes, uint32_t{3});
-  append_raw(bytes, uint64_t{tensors.size()});
-  append_raw(bytes, keys.size());
+  put_gguf(bytes, uint32_t{3});
+  put_gguf(bytes, uint64_t{tensors.size()});
+  put_gguf(bytes, keys.size());
   bytes += keys.bytes();
   uint64_t offset = 0;
   for (const GgufTensorSource& tensor : tensors) {
-    append_raw(bytes, uint64_t{tensor.name.size()});
-    bytes += tensor.name;
-    append_raw(bytes, static_cast<uint32_t>(tensor.shape.size()));
+    put_gguf_text(bytes, tensor.name);
+    put_gguf(bytes, static_cast<uint32_t>(tensor.shape.size()));
     for (size_t axis = tensor.shape.size(); axis-- > 0;)
-      append_raw(bytes, static_cast<uint64_t>(tensor.shape[axis]));
-    append_raw(bytes, static_cast<uint32_t>(tensor.type));
-    append_raw(bytes, offset);
+      put_gguf(bytes, static_cast<uint64_t>(tensor.shape[axis]));
+    put_gguf(bytes, static_cast<uint32_t>(tensor.type));
+    put_gguf(bytes, offset);
     offset += aligned(tensor.n_bytes());
   }
   bytes.resize(aligned(bytes.size()), '\0');

@@ -25,6 +25,10 @@ class VocabularyWriter {
     if (const auto adds_space = scored_tokenizer_adds_space(source_.tokenizer)) {
       add_scored(model, *adds_space);
     } else if (const auto words = gguf_pre_tokenizer_name(source_.tokenizer); is_bpe && words) {
+      for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+        if (const Json text = model.value(affix, Json()); text.is_string() && text != "")
+          refuse("model: '{}' has no key in a GGUF file", affix);
+      }
       keys_.add("tokenizer.ggml.model", "gpt2");
       keys_.add("tokenizer.ggml.pre", *words);
       add_tokens(model);
@@ -61,8 +65,8 @@ class VocabularyWriter {
       put(token, id.get<int64_t>(), type_of(token));
     for (const Json& added : source_.tokenizer.value("added_tokens", Json::array())) {
       const auto content = added.at("content").get<std::string>();
-      for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
-        if (added.value(flag, false))
+      for (const std::string_view flag : {"lstrip", "rstrip", "single_word", "normalized"}) {
+        if ((flag != "normalized" || prepends_) && added.value(flag, false))
           refuse("added token '{}': '{}' has no key in a GGUF file", content, flag);
       }
       const bool is_special = added.value("special", false);
@@ -86,6 +90,7 @@ class VocabularyWriter {
     keys_.add("tokenizer.ggml.model", "llama");
     keys_.add("tokenizer.ggml.pre", "default");
     is_scored_ = true;
+    prepends_ = adds_space && !source_.tokenizer.value("normalizer", Json()).is_null();
     add_tokens(model);
     keys_.add("tokenizer.ggml.scores", *scores);
     keys_.add_flag("tokenizer.ggml.add_space_prefix", adds_space);
@@ -174,6 +179,8 @@ class VocabularyWriter {
   const int64_t n_rows_;
   bool is_scored_ = false;  // SentencePiece's BPE
   Json unknown_;            // its token
+  // Its normalizer puts a space before texts, and before tokens that are looked for behind it.
+  bool prepends_ = false;
   std::vector<std::string> tokens_;
   std::vector<int32_t> types_;
   std::map<std::string, uint32_t> ids_;

@@ -23,8 +23,9 @@ struct GgufVocabularySource {
 // `n_rows`: of the embedding; ids without a token are written as unused ones. Throws
 // Error{invalid_argument}, "[convert] PATH: ...", for what a GGUF file has no key for: another
 // model than these, words or a normalizer that tokenizer.ggml.pre does not name, added
-// tokens that take the white space beside them or stand alone, other ends of texts than BOS and
-// EOS, more than three ends of answers, more tokens than rows.
+// tokens that take the white space beside them, stand alone, or are normalized where that puts a
+// space before them, other ends of texts than BOS and EOS, more than three ends of answers, more
+// tokens than rows; affixes of a byte-level BPE.
 void add_gguf_vocabulary(GgufKeys& keys, const GgufVocabularySource& source, int64_t n_rows);
 
 }  // namespace octet

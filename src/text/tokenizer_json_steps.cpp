@@ -106,15 +106,19 @@ void add_split(const std::string& path, const Json& json, PreTokenizer& words) {
   words.add(split);
 }
 
+bool is_one_character(std::string_view text) {
+  return !text.empty() && decode_utf8(text, 0).length == text.size();
+}
+
 std::string one_character(const std::string& path, const JsonObject& step, const char* key) {
   std::string text = step.string(key);
-  if (!text.empty() && decode_utf8(text, 0).length == text.size()) return text;
+  if (is_one_character(text)) return text;
   bad_tokenizer(path, "'{}': expected one character, got '{}'", key, text);
 }
 
 std::string mark_of(const std::string& path, const JsonObject& step) {
   std::string mark = step.string_or("replacement", "\u2581");
-  if (!mark.empty() && decode_utf8(mark, 0).length == mark.size()) return mark;
+  if (is_one_character(mark)) return mark;
   bad_tokenizer(path, "Metaspace: expected a replacement of one character, got '{}'", mark);
 }
 

@@ -136,6 +136,24 @@ TEST_F(GgufExport, scaled_positions_go_along) {
       "as Llama 3's, got yarn");
 }
 
+// llama.cpp loads no file of another architecture with a tensor of divisors.
+TEST_F(GgufExport, llama_alone_has_the_scaling_of_llama_3) {
+  for (const std::string architecture : {"qwen2", "qwen3"}) {
+    const std::string model = import(fixture_of(architecture));
+    Json config = Json::parse(text(model, "config.json"));
+    config["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", 8.0},
+                              {"low_freq_factor", 1.0},
+                              {"high_freq_factor", 4.0},
+                              {"original_max_position_embeddings", 8192}};
+    config.erase("rope_parameters");
+    write_atomically(posix_files(), join_path(model, "config.json"), config.dump());
+    EXPECT_EQ(error_of([&] { write(model); }),
+              "[convert] a GGUF file: expected rotary positions that are not scaled, or linearly, "
+              "got llama3");
+  }
+}
+
 TEST_F(GgufExport, what_a_file_has_no_key_for_is_refused_by_name) {
   const std::string model = import(fixture_of("llama"));
   const auto refused = [&](const std::string& name, const auto& change) {
@@ -165,9 +183,33 @@ TEST_F(GgufExport, what_a_file_has_no_key_for_is_refused_by_name) {
             "tokenizer.ggml.pre names, or SentencePiece's BPE, got another");
   EXPECT_EQ(refused(tokenizer, [](Json& json) { json["added_tokens"][0]["lstrip"] = true; }),
             "[convert]: added token '<|im_start|>': 'lstrip' has no key in a GGUF file");
+  for (const std::string affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const auto change = [&affix](Json& json) {
+      json["model"][affix] = "a";
+      json["model"]["merges"] = Json::array();
+    };
+    EXPECT_EQ(refused(tokenizer, change),
+              "[convert]: model: '" + affix + "' has no key in a GGUF file");
+  }
   EXPECT_EQ(refused("config.json", [](Json& json) { json["hidden_act"] = "gelu"; }),
             "[convert] a GGUF file: expected mlp_act silu, which llama has no other key for, got "
             "gelu_erf");
+}
+
+TEST_F(GgufExport, damaged_files_beside_the_weights_are_one_line) {
+  const std::string model = import(fixture_of("llama"));
+  const auto error_with = [&](const std::string& name, const Json& json) {
+    const std::string path = join_path(model, name), before = text(model, name);
+    write_atomically(posix_files(), path, json.dump());
+    std::string error = error_of([&] { write(model); });
+    write_atomically(posix_files(), path, before);
+    return error.substr(error.find(name));
+  };
+  Json config = Json::parse(text(model, "tokenizer_config.json"));
+  config["chat_template"] = {{{"name", "default"}, {"template", "x"}}, {{"name", "other"}}};
+  EXPECT_TRUE(error_with("tokenizer_config.json", config).find("template") != std::string::npos);
+  EXPECT_TRUE(
+      error_with("generation_config.json", Json::array({1})).starts_with("generation_config.json"));
 }
 
 // Llama but for the window.

@@ -152,6 +152,41 @@ TEST_F(GgufScored, merges_of_another_kind_are_refused) {
   EXPECT_TRUE(order.ends_with(expected)) << order;
 }
 
+// Words are GPT-2's kind's alone.
+TEST_F(GgufScored, no_word_rule_is_missed) {
+  model_.file.remove("tokenizer.ggml.pre");
+  std::string said;
+  const Log log([&](LogLevel, const std::string& line) { said += line; });
+  import_gguf(posix_files(), path(), folder_ / "model", {.log = log});
+  EXPECT_EQ(said.find("tokenizer.ggml.pre"), said.npos) << said;
+}
+
+// Looked for behind the space that the normalizer puts before a text, they are found nowhere else.
+TEST_F(GgufScored, added_tokens_of_normalized_text_are_refused_where_a_space_is_put_before_them) {
+  for (const bool adds_space : {true, false}) {
+    model_.file.add_flag("tokenizer.ggml.add_space_prefix", adds_space);
+    const std::string folder = folder_ / fmt::format("normalized-{}", adds_space);
+    import_gguf(posix_files(), path(), folder, {});
+    const std::string file = join_path(folder, "tokenizer.json"), out = folder + ".gguf";
+    Json json = Json::parse(posix_files().read_text(file));
+    for (Json& token : json["added_tokens"]) token["normalized"] = token["content"] == "<|user|>";
+    write_atomically(posix_files(), file, json.dump());
+    const auto write = [&] {
+      export_gguf(posix_files(), find_model_source(posix_files(), folder), out, GgufDtype::bf16);
+    };
+    if (adds_space) {
+      const std::string error = error_of(write);
+      EXPECT_TRUE(error.ends_with("added token '<|user|>': 'normalized' has no key in a GGUF file"))
+          << error;
+    } else {
+      write();
+      const std::string text = "a<|user|>b";
+      EXPECT_EQ(make_tokenizer(posix_files(), file)->encode(text),
+                make_tokenizer(posix_files(), out)->encode(text));
+    }
+  }
+}
+
 TEST_F(GgufScored, damaged_vocabularies_are_refused_by_name) {
   scores_.pop_back();
   put();

@@ -99,10 +99,12 @@ TEST(Gguf, what_is_no_whole_file_or_no_llama_is_refused_by_name) {
     EXPECT_TRUE(error(whole.substr(0, n)).starts_with("[gguf] DIR/m.gguf: ")) << n;
   GgufModel other = small_gguf();
   other.tensor("rope_freqs.weight", {32}, kF32);
-  EXPECT_EQ(
-      error(other.file.bytes()),
+  const std::string other_divisors =
       "[gguf] DIR/m.gguf: 'rope_freqs.weight': expected the divisors of Llama 3's scaling, got "
-      "others");
+      "others";
+  EXPECT_EQ(error(other.file.bytes()), other_divisors);
+  other.file.add("llama.attention.key_length", 4294967294u);  // 8 GiB of them
+  EXPECT_EQ(error(other.file.bytes()), other_divisors);
   GgufModel unknown = small_gguf();
   unknown.file.add_tensor("extra", {256}, 10, std::string(84, '\0'));
   EXPECT_EQ(error(unknown.file.bytes()),
