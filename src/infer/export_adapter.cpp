@@ -40,10 +40,11 @@ Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapt
   return Json(names);
 }
 
-// The modules of a head, which PEFT takes from the adapter's file.
-Json saved_modules(const std::vector<std::string>& parameters) {
+// What is trained whole, which PEFT takes from the adapter's file.
+Json saved_modules(const ModelSpec& spec, const std::vector<std::string>& parameters) {
   std::set<std::string> modules;
-  for (const std::string& name : parameters) modules.insert(name.substr(0, name.rfind('.')));
+  for (const std::string& name : parameters)
+    modules.insert(module_of_class(spec, name.substr(0, name.rfind('.'))));
   return Json(modules);
 }
 
@@ -52,6 +53,7 @@ Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
   const bool is_conv = std::ranges::any_of(adapters, [](const LoraAdapter& one) {
     return !one.out_in;  // transformers' Conv1D
   });
+  const Json saved = note.lora.head.empty() ? Json() : saved_modules(spec, note.lora.head);
   Json ranks = Json::object(), alphas = Json::object();
   for (const LoraAdapter& one : adapters) {
     const std::string module = module_of_class(spec, one.module);
@@ -73,7 +75,7 @@ Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
           {"fan_in_fan_out", is_conv},
           {"init_lora_weights", true},
           {"inference_mode", true},
-          {"modules_to_save", note.lora.head.empty() ? Json() : saved_modules(note.lora.head)}};
+          {"modules_to_save", saved}};
 }
 
 TensorSource adapter_source(const SafetensorsReader& reader, const StoredTensor& tensor,
@@ -115,10 +117,10 @@ ExportResult export_adapter(Files& files, const ModelSource& source, const std::
   if (model_def(source.spec.kind).module_name != nullptr)
     log.info("modules have their names of transformers 5, not those of 4 that files have");
   take_export_folder(files, folder);
-  write_atomically(files, join_path(folder, "adapter_model.safetensors"),
+  write_atomically(files, join_path(folder, kPeftWeights),
                    [&](FileWriter& out) { write_safetensors(out, tensors, metadata); });
   copy_companions(files, source, folder, log);
-  write_atomically(files, join_path(folder, "adapter_config.json"), config.dump(2) + "\n");
+  write_atomically(files, join_path(folder, kPeftConfig), config.dump(2) + "\n");
   return result;
 }
 

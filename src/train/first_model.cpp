@@ -28,7 +28,10 @@ namespace octet {
 namespace {
 
 void expect_stored_head(const WeightReader& weights, const LoraOptions& lora) {
-  if (weights.new_parameters().empty() || !lora.head.empty()) return;
+  const auto is_trained = [&](const std::string& name) {
+    return std::ranges::find(lora.head, name) != lora.head.end();
+  };
+  if (std::ranges::all_of(weights.new_parameters(), is_trained)) return;
   throw Error(ErrorCode::invalid_argument,
               "lora.rank: expected 0 where model.head: masked begins anew ({}): adapters leave it "
               "as it is",
