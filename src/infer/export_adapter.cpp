@@ -15,25 +15,15 @@ namespace {
 
 constexpr uint64_t kAdapterPiece = uint64_t{4} << 20;
 
-std::string last_of_path(const std::string& module) {
-  return module.substr(module.rfind('.') + 1);
-}
-
-std::vector<LoraAdapter> adapters_of(const ModelSpec& spec, const LoraOptions& options) {
-  const auto size = BatchSize{.batch = 1, .seq = 1};
-  return lora_adapters(build_model(spec, size, ModelOutputs::outputs).graph, options);
-}
-
 // PEFT takes the last part of a module's name for all modules that end so; those of encoders end as
 // linears outside of the layers do.
 Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapters) {
   std::map<std::string, int64_t> n_linears, n_adapted;
-  for (const LoraAdapter& linear : adapters_of(spec, {.rank = 1, .targets = {"*"}}))
-    ++n_linears[last_of_path(linear.module)];
-  for (const LoraAdapter& adapter : adapters) ++n_adapted[last_of_path(adapter.module)];
+  for (const LoraAdapter& linear : adaptable_linears(spec)) ++n_linears[linear.part()];
+  for (const LoraAdapter& adapter : adapters) ++n_adapted[adapter.part()];
   std::set<std::string> names;
   for (const LoraAdapter& adapter : adapters) {
-    const std::string part = last_of_path(adapter.module);
+    const std::string part = adapter.part();
     const bool is_whole = model_def(spec.kind).writes_text && n_adapted[part] == n_linears[part];
     names.insert(is_whole ? part : module_of_class(spec, adapter.module));
   }
