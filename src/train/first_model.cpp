@@ -119,7 +119,6 @@ void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReade
 void set_adapter(TrainEngine& engine, const TrainerMachine& machine, const RunConfig& config,
                  const ModelSpec& spec) {
   const PeftAdapter adapter = read_peft_adapter(machine.files, config.lora.adapter, spec);
-  expect_base(machine.files, config.model.path, spec, adapter, {});
   const auto reader = ModelFiles::open(machine.files, join_path(config.lora.adapter, kPeftWeights));
   const auto write = [&](const std::string& parameter, const std::string& tensor) {
     const Dtype dtype = native_dtype(reader.at(tensor).stored).value();
