@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/named_enum.h"
@@ -25,36 +26,51 @@ bool has_adapters(const Files& files, const ModelSource& source) {
 
 struct ConvertFlags {
   std::string from, to, dtype, adapter;
-  uint64_t max_shard = ExportOptions{}.max_shard;
+  std::optional<uint64_t> max_shard;
   bool strict = false, allow_nonfinite = false, adapter_only = false, fold_norms = false,
        merge = false, verify = false;
 };
 
-ModelSource source_of(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
-  const ModelPaths paths = model_paths(files, flags.from, flags.adapter);
-  ModelSource source = find_model_source(files, paths.model, how.log, unknown_keys(flags.strict));
-  if (!paths.adapter.empty())
-    source = with_adapter(files, std::move(source), paths.adapter, how.log);
-  if (flags.allow_nonfinite) source.nonfinite = how.nonfinite;
+ModelSource source_of(Files& files, const ConvertFlags& flags, const Log& log) {
+  ModelSource source = open_model_source({.model = flags.from,
+                                          .tokenizer = "",
+                                          .adapter = flags.adapter,
+                                          .strict = flags.strict,
+                                          .allow_nonfinite = flags.allow_nonfinite},
+                                         log);
   if (flags.merge && !has_adapters(files, source)) {
     throw Error(ErrorCode::invalid_argument,
                 "--merge: expected a model with adapters (--adapter DIR, or a run with lora.rank), "
                 "got '{}'",
                 flags.from);
   }
+  if (flags.verify && !has_logits_digest(source.spec)) {
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] --verify: expected a model that writes text, got kind {}",
+                model_def(source.spec.kind).name);
+  }
   return source;
 }
 
+// A GGUF file is read as it is: what is said of a run or a folder does nothing with it.
+void expect_of_gguf(const ConvertFlags& flags) {
+  const std::pair<const char*, bool> others[] = {{"--adapter", !flags.adapter.empty()},
+                                                 {"--merge", flags.merge},
+                                                 {"--adapter-only", flags.adapter_only},
+                                                 {"--fold-norms", flags.fold_norms}};
+  for (const auto& [flag, is_given] : others) {
+    if (!is_given) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "{}: expected a run or a model folder, got the GGUF file '{}'", flag, flags.from);
+  }
+}
+
 ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
-  if (is_gguf_name(flags.from) && !flags.adapter_only) {
-    if (!flags.adapter.empty() || flags.merge || flags.fold_norms) {
-      throw Error(ErrorCode::invalid_argument,
-                  "[convert] a GGUF file becomes a model folder without --adapter, --merge and "
-                  "--fold-norms, which the folder is read with");
-    }
+  if (is_gguf_name(flags.from)) {
+    expect_of_gguf(flags);
     return import_gguf(files, flags.from, flags.to, how);
   }
-  ModelSource source = source_of(files, flags, how);
+  ModelSource source = source_of(files, flags, how.log);
   if (flags.fold_norms) source = with_folded_norms(std::move(source));
   return flags.adapter_only ? export_adapter(files, source, flags.to, how.log)
                             : export_model(files, source, flags.to, how);
@@ -70,14 +86,17 @@ E dtype_of(const ConvertFlags& flags, std::string_view what) {
 }
 
 ExportResult converted_to_gguf(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
-  const bool is_other = is_gguf_name(flags.from) || flags.adapter_only || flags.fold_norms ||
-                        flags.max_shard != ExportOptions{}.max_shard;
+  const bool is_other = is_gguf_name(flags.from) || flags.adapter_only || flags.fold_norms;
   if (is_other) {
     throw Error(ErrorCode::invalid_argument,
-                "[convert] a GGUF file is made of a run or a model folder, without --adapter-only, "
-                "--fold-norms and --max-shard");
+                "[convert] a GGUF file is made of a run or a model folder, without --adapter-only "
+                "and --fold-norms");
   }
-  return export_gguf(files, source_of(files, flags, how), flags.to,
+  if (flags.max_shard) {
+    throw Error(ErrorCode::invalid_argument,
+                "--max-shard: expected a folder to write, got '{}', which is one file", flags.to);
+  }
+  return export_gguf(files, source_of(files, flags, how.log), flags.to,
                      dtype_of<GgufDtype>(flags, "a GGUF file"), how.log);
 }
 
@@ -92,18 +111,13 @@ std::string digest_of(Files& files, const ConvertFlags& flags, const GlobalOptio
   const std::string folder = made ? made->path() : flags.to;
   ModelSource source = find_model_source(files, folder, {}, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = nonfinite_weights(true);
-  if (!has_logits_digest(source.spec)) {
-    throw Error(ErrorCode::invalid_argument,
-                "[convert] --verify: expected a model that writes text, got kind {}",
-                model_def(source.spec.kind).name);
-  }
   const Backend backend = open_backend(options, {.same_rows = true});
   return logits_digest(source, text_machine(backend, log),
                        flags.dtype.empty() ? "as-stored" : flags.dtype);
 }
 
 void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
-  ExportOptions how{.max_shard = flags.max_shard,
+  ExportOptions how{.max_shard = flags.max_shard.value_or(ExportOptions{}.max_shard),
                     .nonfinite = nonfinite_weights(flags.allow_nonfinite),
                     .log = make_log(options)};
   const bool is_file = is_gguf_name(flags.to);
@@ -147,18 +161,22 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
                        "of the weights; without it as they are stored (a run's: its compute copy); "
                        "hif8: which Octet alone reads; f16 and q8_0: of a GGUF file")
           ->check(one_of({"bf16", "f32", "fp8-block", "fp8-tensor", "hif8", "f16", "q8_0"}));
-  convert->add_option("--max-shard", flags->max_shard, "bytes of a file at most, as 5GB or 500MiB")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 60));
+  CLI::Option* shard = convert
+                           ->add_option("--max-shard", flags->max_shard,
+                                        "bytes of a file of the folder at most, as 5GB or 500MiB")
+                           ->transform(CLI::AsSizeValue(true))
+                           ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 60));
   CLI::Option* adapters = convert->add_flag(
       "--adapter-only", flags->adapter_only,
       "of a run with lora.rank its adapters alone, as PEFT stores them; without it they are "
       "merged into the weights");
-  adapters->excludes(dtype);
+  adapters->excludes(dtype)->excludes(shard);
   add_adapter_flag(*convert, flags->adapter);
-  convert->add_flag("--merge", flags->merge,
-                    "write adapters merged into the weights, as without it; beside a model without "
-                    "adapters an error");
+  convert
+      ->add_flag("--merge", flags->merge,
+                 "write adapters merged into the weights, as without it; beside a model without "
+                 "adapters an error")
+      ->excludes(adapters);
   convert->add_flag("--fold-norms", flags->fold_norms,
                     "of a folder of kind resnet: write convolutions that hold the batch norms "
                     "behind them");

@@ -253,7 +253,7 @@ constexpr ConfigRow kDataRows[] = {
 };
 
 constexpr ConfigRow kLoraRows[] = {
-    {"lora.rank", same, OCTET_FIELD(lora.rank), within(0, 1 << 16), "",
+    {"lora.rank", same, OCTET_FIELD(lora.rank), within(0, kMaxLoraRank), "",
      "train adapters of this rank beside the linears of model.path, whose weights stay as they "
      "are; "
      "0: train all weights"},

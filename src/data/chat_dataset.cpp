@@ -136,19 +136,12 @@ class Reader {
     std::string().swap(entry.json.text);
   }
 
-  static void count(std::map<std::string, DroppedRecords>& by_why, const std::string& why,
-                    const std::string& place) {
-    DroppedRecords& records = by_why[why];
-    ++records.n;
-    if (records.places.size() < kMaxPlaces) records.places.push_back(place);
-  }
-
   void add(const std::string& path, Entry& entry) {
     ChatReport& report = data_.report;
     const std::string place = fmt::format("{}:{}", path, entry.json.line);
     if (!entry.dropped.empty()) {
       const std::string detail = entry.detail.empty() ? "" : fmt::format(": {}", entry.detail);
-      return count(report.dropped, entry.dropped, place + detail);
+      return count_record(report.dropped, entry.dropped, place + detail);
     }
     const EncodedRecord& encoded = entry.encoded;
     for (size_t i = 0; i < encoded.samples.size(); ++i) {
@@ -161,7 +154,8 @@ class Reader {
                                       .pictures = entry.record.pictures});
     }
     for (const LeftOutAnswer& answer : encoded.left_out) {
-      count(report.left_out, answer.why, fmt::format("{} message {}", place, answer.message));
+      count_record(report.left_out, answer.why,
+                   fmt::format("{} message {}", place, answer.message));
     }
     for (const std::string& key : entry.record.ignored) ++report.ignored[key];
     if (!encoded.prompt_end.empty()) ++report.prompt_ends[encoded.prompt_end];
@@ -229,6 +223,13 @@ void add_report(const ChatReport& report, ChatReport& to) {
       all.places.resize(std::min(all.places.size(), kMaxPlaces));
     }
   }
+}
+
+void count_record(std::map<std::string, DroppedRecords>& by_why, const std::string& why,
+                  const std::string& place) {
+  DroppedRecords& records = by_why[why];
+  ++records.n;
+  if (records.places.size() < kMaxPlaces) records.places.push_back(place);
 }
 
 std::string places_text(const DroppedRecords& records) {

@@ -50,6 +50,9 @@ struct ChatReport {
   std::map<std::string, DroppedRecords> left_out = {};  // answers of records that are kept, by why
   std::map<std::string, DroppedRecords> dropped = {};   // by why
 };
+// One more that is left out or dropped for this reason.
+void count_record(std::map<std::string, DroppedRecords>& by_why, const std::string& why,
+                  const std::string& place);
 void add_report(const ChatReport& report, ChatReport& to);
 // "FILE:LINE, ..." of the first few.
 std::string places_text(const DroppedRecords& records);

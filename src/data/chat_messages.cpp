@@ -9,28 +9,6 @@
 namespace octet {
 namespace {
 
-// The speakers of ShareGPT as the roles of chat templates.
-std::string role_of_speaker(const std::string& speaker) {
-  constexpr std::pair<std::string_view, std::string_view> kRoles[] = {
-      {"human", "user"},
-      {"user", "user"},
-      {"gpt", "assistant"},
-      {"assistant", "assistant"},
-      {"model", "assistant"},
-      {"bot", "assistant"},
-      {"system", "system"},
-      {"function_call", "assistant"},
-      {"tool_call", "assistant"},
-      {"observation", "tool"},
-      {"tool", "tool"},
-      {"function", "tool"},
-      {"function_response", "tool"}};
-  for (const auto& [from, role] : kRoles) {
-    if (speaker == from) return std::string(role);
-  }
-  bad_record("a speaker that is not known");
-}
-
 bool is_blank_text(const OrderedJson& json) {
   return json.is_string() && is_blank(json.get_ref<const std::string&>());
 }
@@ -109,7 +87,9 @@ void check_content(const OrderedJson& content, bool may_show) {
 
 ChatMessage read_share(const OrderedJson& json, const std::string& speaker) {
   ChatMessage read{.is_trained = is_trained(json), .is_share = true};
-  const std::string role = role_of_speaker(speaker);
+  const std::optional<std::string_view> known = role_of_speaker(speaker);
+  if (!known) bad_record("a speaker that is not known");
+  const std::string_view role = *known;
   const OrderedJson* value = find_text(json, "value");
   const bool may_be_empty = role == "assistant" && find_value(json, "value") == nullptr;
   if (value == nullptr && !may_be_empty) bad_record("a message without a text");
@@ -122,6 +102,27 @@ ChatMessage read_share(const OrderedJson& json, const std::string& speaker) {
 }
 
 }  // namespace
+
+std::optional<std::string_view> role_of_speaker(std::string_view speaker) {
+  constexpr std::pair<std::string_view, std::string_view> kRoles[] = {
+      {"human", "user"},
+      {"user", "user"},
+      {"gpt", "assistant"},
+      {"assistant", "assistant"},
+      {"model", "assistant"},
+      {"bot", "assistant"},
+      {"system", "system"},
+      {"function_call", "assistant"},
+      {"tool_call", "assistant"},
+      {"observation", "tool"},
+      {"tool", "tool"},
+      {"function", "tool"},
+      {"function_response", "tool"}};
+  for (const auto& [from, role] : kRoles) {
+    if (speaker == from) return role;
+  }
+  return std::nullopt;
+}
 
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == text.npos;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,9 @@
 namespace octet {
 
 bool is_blank(std::string_view text);
+
+// The role of chat templates that a speaker of ShareGPT has; nothing of one that is not known.
+std::optional<std::string_view> role_of_speaker(std::string_view speaker);
 
 // The value under a key that is there and not null; nullptr otherwise. Throws Error{bad_data} where
 // a value within could not be read (expect_read).

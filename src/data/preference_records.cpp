@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "data/chat_messages.h"
+
 namespace octet {
 namespace {
 
@@ -24,9 +26,7 @@ std::string role_of(const OrderedJson& message, const ChatFields& fields) {
 }
 
 bool is_assistant(const OrderedJson& message, const ChatFields& fields) {
-  constexpr std::string_view kNames[] = {"assistant", "gpt", "model", "function_call"};
-  const std::string role = role_of(message, fields);
-  return std::ranges::find(kNames, role) != std::end(kNames);
+  return role_of_speaker(role_of(message, fields)) == "assistant";
 }
 
 // A list of messages that does not begin with the assistant's: a conversation with its prompt.

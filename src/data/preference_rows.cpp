@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -19,7 +20,7 @@
 namespace octet {
 namespace {
 
-constexpr size_t kPairsAtOnce = 256, kMaxPairPlaces = 5;
+constexpr size_t kPairsAtOnce = 256;
 
 struct AnswerRow {
   std::vector<int32_t> tokens, labels;
@@ -29,8 +30,9 @@ struct AnswerRow {
 struct PairEntry {
   JsonText json;
   AnswerRow chosen = {}, rejected = {};
-  std::string format = {}, dropped = {}, detail = {};
+  std::string format = {}, dropped = {}, detail = {}, prompt_end = {};
   std::vector<std::string> ignored = {};
+  std::vector<LeftOutAnswer> left_out = {};
   bool is_apart = false;
 };
 
@@ -112,9 +114,11 @@ class PairsReader {
   }
 
   AnswerRow row_of(const ChatRecord& record, PairEntry& entry, WordCache& words) const {
-    const EncodedRecord encoded = encoder_.encode(record, words);
+    EncodedRecord encoded = encoder_.encode(record, words);
     if (encoded.samples.size() != 1)
       bad_record("several answers behind the prompt, of a template that rewrites earlier turns");
+    if (!encoded.prompt_end.empty()) entry.prompt_end = encoded.prompt_end;
+    std::ranges::move(encoded.left_out, std::back_inserter(entry.left_out));
     const MaskedTokens& tokens = encoded.samples.front();
     entry.is_apart = entry.is_apart || tokens.is_apart;
     auto n = std::ssize(tokens.ids) - 1;
@@ -138,20 +142,21 @@ class PairsReader {
 
   void add(const std::string& path, const PairEntry& entry) {
     ChatReport& report = data_.report;
+    const std::string place = fmt::format("{}:{}", path, entry.json.line);
     if (!entry.dropped.empty()) {
-      DroppedRecords& records = report.dropped[entry.dropped];
-      ++records.n;
-      std::string place = fmt::format("{}:{}", path, entry.json.line);
-      if (!entry.detail.empty()) place += ": " + entry.detail;
-      if (records.places.size() < kMaxPairPlaces) records.places.push_back(std::move(place));
-      return;
+      const std::string detail = entry.detail.empty() ? "" : ": " + entry.detail;
+      return count_record(report.dropped, entry.dropped, place + detail);
     }
     for (const AnswerRow* row : {&entry.chosen, &entry.rejected}) {
       data_.rows->add_row(row->tokens, row->labels);
       report.n_tokens += std::ssize(row->tokens);
       report.n_trained += row->n_trained;
     }
+    for (const LeftOutAnswer& answer : entry.left_out)
+      count_record(report.left_out, answer.why,
+                   fmt::format("{} message {}", place, answer.message));
     for (const std::string& key : entry.ignored) ++report.ignored[key];
+    if (!entry.prompt_end.empty()) ++report.prompt_ends[entry.prompt_end];
     report.n_apart += entry.is_apart ? 1 : 0;
     ++report.n_records;
     ++report.formats[entry.format + ", chosen and rejected"];

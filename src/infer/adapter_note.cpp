@@ -75,6 +75,15 @@ std::optional<AdapterNote> find_adapter_note(const Files& files, const std::stri
   return adapter_note_of(SafetensorsReader::open(files, path));
 }
 
+std::vector<LoraAdapter> adapters_of(const ModelSpec& spec, const LoraOptions& options) {
+  const BatchSize size{.batch = 1, .seq = 1};
+  return lora_adapters(build_model(spec, size, ModelOutputs::outputs).graph, options);
+}
+
+std::vector<LoraAdapter> adaptable_linears(const ModelSpec& spec) {
+  return adapters_of(spec, {.rank = 1, .targets = {"*"}});
+}
+
 std::string weights_hash(const WeightReader& weights, const ModelSpec& spec,
                          const std::vector<std::string>& left_out) {
   Xxh64 hash;

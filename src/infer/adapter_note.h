@@ -34,6 +34,11 @@ std::optional<AdapterNote> adapter_note_of(const SafetensorsReader& file);
 // That of a .safetensors file; nothing where it has none, or `path` is a folder.
 std::optional<AdapterNote> find_adapter_note(const Files& files, const std::string& path);
 
+// The adapters that these options give a model, as lora_adapters(); and all linears that may have
+// one.
+std::vector<LoraAdapter> adapters_of(const ModelSpec& spec, const LoraOptions& options);
+std::vector<LoraAdapter> adaptable_linears(const ModelSpec& spec);
+
 // XXH64 over names and bytes of all parameters but some, as they are stored, 16 digits: the same
 // however the weights are cut into files. Reads them once.
 std::string weights_hash(const WeightReader& weights, const ModelSpec& spec,

@@ -15,35 +15,26 @@ namespace {
 
 constexpr uint64_t kAdapterPiece = uint64_t{4} << 20;
 
-std::string last_of_path(const std::string& module) {
-  return module.substr(module.rfind('.') + 1);
-}
-
-std::vector<LoraAdapter> adapters_of(const ModelSpec& spec, const LoraOptions& options) {
-  const auto size = BatchSize{.batch = 1, .seq = 1};
-  return lora_adapters(build_model(spec, size, ModelOutputs::outputs).graph, options);
-}
-
 // PEFT takes the last part of a module's name for all modules that end so; those of encoders end as
 // linears outside of the layers do.
 Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapters) {
   std::map<std::string, int64_t> n_linears, n_adapted;
-  for (const LoraAdapter& linear : adapters_of(spec, {.rank = 1, .targets = {"*"}}))
-    ++n_linears[last_of_path(linear.module)];
-  for (const LoraAdapter& adapter : adapters) ++n_adapted[last_of_path(adapter.module)];
+  for (const LoraAdapter& linear : adaptable_linears(spec)) ++n_linears[linear.part()];
+  for (const LoraAdapter& adapter : adapters) ++n_adapted[adapter.part()];
   std::set<std::string> names;
   for (const LoraAdapter& adapter : adapters) {
-    const std::string part = last_of_path(adapter.module);
+    const std::string part = adapter.part();
     const bool is_whole = model_def(spec.kind).writes_text && n_adapted[part] == n_linears[part];
     names.insert(is_whole ? part : module_of_class(spec, adapter.module));
   }
   return Json(names);
 }
 
-// The modules of a head, which PEFT takes from the adapter's file.
-Json saved_modules(const std::vector<std::string>& parameters) {
+// What is trained whole, which PEFT takes from the adapter's file.
+Json saved_modules(const ModelSpec& spec, const std::vector<std::string>& parameters) {
   std::set<std::string> modules;
-  for (const std::string& name : parameters) modules.insert(name.substr(0, name.rfind('.')));
+  for (const std::string& name : parameters)
+    modules.insert(module_of_class(spec, name.substr(0, name.rfind('.'))));
   return Json(modules);
 }
 
@@ -52,6 +43,7 @@ Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
   const bool is_conv = std::ranges::any_of(adapters, [](const LoraAdapter& one) {
     return !one.out_in;  // transformers' Conv1D
   });
+  const Json saved = note.lora.head.empty() ? Json() : saved_modules(spec, note.lora.head);
   Json ranks = Json::object(), alphas = Json::object();
   for (const LoraAdapter& one : adapters) {
     const std::string module = module_of_class(spec, one.module);
@@ -73,7 +65,7 @@ Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
           {"fan_in_fan_out", is_conv},
           {"init_lora_weights", true},
           {"inference_mode", true},
-          {"modules_to_save", note.lora.head.empty() ? Json() : saved_modules(note.lora.head)}};
+          {"modules_to_save", saved}};
 }
 
 TensorSource adapter_source(const SafetensorsReader& reader, const StoredTensor& tensor,
@@ -115,10 +107,10 @@ ExportResult export_adapter(Files& files, const ModelSource& source, const std::
   if (model_def(source.spec.kind).module_name != nullptr)
     log.info("modules have their names of transformers 5, not those of 4 that files have");
   take_export_folder(files, folder);
-  write_atomically(files, join_path(folder, "adapter_model.safetensors"),
+  write_atomically(files, join_path(folder, kPeftWeights),
                    [&](FileWriter& out) { write_safetensors(out, tensors, metadata); });
   copy_companions(files, source, folder, log);
-  write_atomically(files, join_path(folder, "adapter_config.json"), config.dump(2) + "\n");
+  write_atomically(files, join_path(folder, kPeftConfig), config.dump(2) + "\n");
   return result;
 }
 

@@ -13,11 +13,7 @@ namespace octet {
 namespace {
 
 constexpr size_t kMaxRecent = 16;
-constexpr int64_t kGainPiece = 1 << 16;  // elements
-
-Graph forward_graph(const ModelSpec& spec) {
-  return build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
-}
+constexpr int64_t kNormPiece = 1 << 16;  // elements
 
 void round_to(Dtype dtype, std::span<float> values) {
   if (dtype == Dtype::f32) return;
@@ -37,11 +33,26 @@ ModelSpec tied_spec(const Files& files, const std::string& base, ModelSpec spec)
 
 std::set<std::string> frozen_matrices(const ModelSpec& spec) {
   std::set<std::string> names;
-  for (const LoraAdapter& linear :
-       lora_adapters(forward_graph(spec), {.rank = 1, .targets = {"*"}})) {
-    names.insert(linear.weight());
-  }
+  for (const LoraAdapter& linear : adaptable_linears(spec)) names.insert(linear.weight());
   return names;
+}
+
+std::vector<double> output_norms(const LoraAdapter& adapter, const MatrixQuantizer::Read& read) {
+  const int64_t n = adapter.n_in * adapter.n_out;
+  const int64_t n_cols = adapter.out_in ? adapter.n_in : adapter.n_out;
+  std::vector<double> norms(static_cast<size_t>(adapter.n_out));
+  std::vector<float> values;
+  for (int64_t first = 0; first < n; first += kNormPiece) {
+    values.resize(static_cast<size_t>(std::min(kNormPiece, n - first)));
+    read(first, values);
+    for (int64_t i = 0; i < std::ssize(values); ++i) {
+      const int64_t out = adapter.out_in ? (first + i) / n_cols : (first + i) % n_cols;
+      const auto value = static_cast<double>(values[static_cast<size_t>(i)]);
+      norms[static_cast<size_t>(out)] += value * value;
+    }
+  }
+  for (double& norm : norms) norm = std::sqrt(norm);
+  return norms;
 }
 
 MergedWeights::MergedWeights(const Files& files, const AdapterNote& note,
@@ -60,7 +71,7 @@ MergedWeights::MergedWeights(const Files& files, const AdapterNote& note,
                 note.base, adapters, note.base_hash);
   }
   if (is_quantized(note.frozen)) frozen_ = frozen_matrices(spec);
-  for (LoraAdapter& adapter : lora_adapters(forward_graph(spec), note.lora)) {
+  for (LoraAdapter& adapter : adapters_of(spec, note.lora)) {
     std::string a = adapter.a(), b = adapter.b();
     std::string magnitude = note.lora.kind == LoraKind::dora ? adapter.magnitude() : "";
     add_factors({std::move(adapter), std::move(a), std::move(b), std::move(magnitude)});
@@ -154,23 +165,14 @@ std::shared_ptr<const MergedWeights::Change> MergedWeights::change_of(
 // Reads the weight once, for the norms of W + s B A.
 void MergedWeights::find_gain(const std::string& parameter, Change& change) const {
   const LoraAdapter& adapter = change.factors->adapter;
-  const int64_t n_cols = stored(parameter).shape.back(), n = adapter.n_in * adapter.n_out;
-  std::vector<double> squares(static_cast<size_t>(adapter.n_out));
-  std::vector<float> values;
-  for (int64_t first = 0; first < n; first += kGainPiece) {
-    values.resize(static_cast<size_t>(std::min(kGainPiece, n - first)));
-    read_base(parameter, change, first, values);
-    add_product(change, n_cols, first, values);
-    for (int64_t i = 0; i < std::ssize(values); ++i) {
-      const int64_t out = adapter.out_in ? (first + i) / n_cols : (first + i) % n_cols;
-      const auto value = static_cast<double>(values[static_cast<size_t>(i)]);
-      squares[static_cast<size_t>(out)] += value * value;
-    }
-  }
+  const int64_t n_cols = stored(parameter).shape.back();
+  const std::vector<double> norms = output_norms(adapter, [&](int64_t first, std::span<float> out) {
+    read_base(parameter, change, first, out);
+    add_product(change, n_cols, first, out);
+  });
   const std::vector<float> magnitude = factor(change.factors->magnitude, {adapter.n_out});
-  change.gain.resize(squares.size());
-  for (size_t i = 0; i < squares.size(); ++i)
-    change.gain[i] = static_cast<double>(magnitude[i]) / std::sqrt(squares[i]);
+  for (size_t i = 0; i < norms.size(); ++i)
+    change.gain.push_back(static_cast<double>(magnitude[i]) / norms[i]);
 }
 
 // s B A, of elements [first, first + out.size()) of a weight of n_cols columns.

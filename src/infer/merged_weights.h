@@ -28,6 +28,10 @@ namespace octet {
 // The weights that a frozen base keeps in eight bits: of the layers' linears.
 std::set<std::string> frozen_matrices(const ModelSpec& spec);
 
+// |W| of each output of an adapter's linear, of the weight's elements as `read` gives them; in
+// double.
+std::vector<double> output_norms(const LoraAdapter& adapter, const MatrixQuantizer::Read& read);
+
 class MergedWeights {
  public:
   // Throws Error{bad_data} where the base is not there or not the one that the note names, or where

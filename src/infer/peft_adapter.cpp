@@ -52,8 +52,7 @@ class PeftNames {
       head_ = def.head;
     }
     parameters_ = model_parameters(untied);
-    const auto graph = build_model(untied, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
-    for (LoraAdapter& linear : lora_adapters(graph, {.rank = 1, .targets = {"*"}})) {
+    for (LoraAdapter& linear : adaptable_linears(untied)) {
       std::string weight = linear.weight();
       linears_.emplace(std::move(weight), std::move(linear));
     }

@@ -115,16 +115,24 @@ class PeftConfigReader {
     config.excluded = modules("exclude_modules");
     config.saved = texts("modules_to_save");
     config.layers_patterns = texts("layers_pattern");
-    if (!object_.has("layers_to_transform")) return;
-    const Json& layers = json_["layers_to_transform"];
-    config.layers.emplace();
+    read_layers(config);
+  }
+
+  void read_layers(PeftConfig& config) const {
+    const bool has_layers = object_.has("layers_to_transform");
+    const Json layers = has_layers ? json_["layers_to_transform"] : Json::array();
+    std::vector<int64_t> numbers;
     for (const Json& one : layers.is_array() ? layers : Json::array({layers})) {
       if (!one.is_number_integer()) refuse("layers_to_transform", "integers", one.dump());
-      config.layers->push_back(one.get<int64_t>());
+      numbers.push_back(one.get<int64_t>());
     }
-    if (config.layers->empty()) config.layers.reset();
-    if (config.layers && config.targets.regex)
+    if (numbers.empty()) {
+      if (config.layers_patterns.empty()) return;
+      refuse("layers_pattern", "null without layers_to_transform", json_["layers_pattern"].dump());
+    }
+    if (config.targets.regex)
       refuse("layers_to_transform", "null where target_modules is an expression", layers.dump());
+    config.layers = std::move(numbers);
   }
 
   PeftModules modules(const char* key) const {

@@ -4,17 +4,10 @@
 
 #include "base/error.h"
 #include "base/named_enum.h"
+#include "infer/adapter_note.h"
 #include "infer/peft_adapter.h"
 
 namespace octet {
-namespace {
-
-std::string last_name(const std::string& module) {
-  return module.substr(module.rfind('.') + 1);
-}
-
-}  // namespace
-
 PeftTraining peft_training(const PeftAdapter& adapter, const ModelSpec& base) {
   const auto refuse = [&](std::string_view key, std::string_view expected, std::string_view got) {
     throw Error(ErrorCode::bad_data, "[adapter] {}: '{}': expected {} in training, got {}",
@@ -35,17 +28,15 @@ PeftTraining peft_training(const PeftAdapter& adapter, const ModelSpec& base) {
   lora.dropout = config.dropout;
   lora.targets.clear();
   std::map<std::string, int64_t> n_all, n_own;
-  const auto graph = build_model(base, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
-  const auto all = lora_adapters(graph, {.rank = 1, .targets = {"*"}});
-  for (const LoraAdapter& linear : all) ++n_all[last_name(linear.module)];
+  for (const LoraAdapter& linear : adaptable_linears(base)) ++n_all[linear.part()];
   for (const PeftLinear& one : adapter.linears) {
     if (!one.is_of_layers) refuse("target_modules", "linears of the layers", one.adapter.module);
-    ++n_own[last_name(one.adapter.module)];
+    ++n_own[one.adapter.part()];
   }
   std::set<std::string> targets;
   for (const PeftLinear& one : adapter.linears) {
     const LoraAdapter& linear = one.adapter;
-    const std::string part = last_name(linear.module);
+    const std::string part = linear.part();
     targets.insert(n_all[part] == n_own[part] ? part : linear.module);
     if (linear.rank == lora.rank && linear.alpha == lora.alpha) continue;
     lora.ranks.push_back(linear.alpha == lora.alpha

@@ -16,10 +16,6 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight", kDropout = "dropout:", kNorm = "lora_norm:";
 
-std::string_view last_part(std::string_view module) {
-  return module.substr(module.rfind('.') + 1);  // npos + 1 is 0
-}
-
 // The linear as an adapter sees it; nothing for a node that is no linear of the layers.
 std::optional<LoraAdapter> linear_of(const Graph& graph, const Node& node) {
   if (!is_layer_gemm(node)) return std::nullopt;
@@ -37,8 +33,7 @@ std::optional<LoraAdapter> linear_of(const Graph& graph, const Node& node) {
 }
 
 bool is_named(const std::string& target, const LoraAdapter& linear, const Node& node) {
-  return matches_pattern(target, linear.module) ||
-         matches_pattern(target, last_part(linear.module)) ||
+  return matches_pattern(target, linear.module) || matches_pattern(target, linear.part()) ||
          matches_pattern(target, linear_name(node));
 }
 
@@ -75,7 +70,7 @@ void expect_match(const Graph& graph, const char* key, const std::string& patter
     const auto linear = linear_of(graph, node);
     if (!linear) continue;
     if (is_named(pattern, *linear, node)) return;
-    names.emplace(last_part(linear->module));
+    names.emplace(linear->part());
   }
   throw Error(ErrorCode::invalid_argument,
               "{}: expected patterns of the layers' linears ({}), got '{}', which matches none",

@@ -67,6 +67,8 @@ struct LoraAdapter {
   bool out_in = true;  // how the weight lies: [out, in], or [in, out] (GPT-2's)
   int64_t rank = 0;
   double alpha = 0, scale = 1;  // alpha / rank, or as the kind says
+  // The last part of the path, "q_proj".
+  std::string part() const { return module.substr(module.rfind('.') + 1); }
   std::string weight() const { return module + ".weight"; }
   std::string a() const { return module + ".lora_A.weight"; }
   std::string b() const { return module + ".lora_B.weight"; }

@@ -11,7 +11,9 @@
 #include "base/json.h"
 #include "base/philox.h"
 #include "formats/arrays.h"
+#include "infer/adapter_note.h"
 #include "infer/matrix_quantizer.h"
+#include "infer/merged_weights.h"
 #include "infer/model_spec.h"
 #include "infer/peft_adapter.h"
 #include "infer/stored_weights.h"
@@ -28,7 +30,10 @@ namespace octet {
 namespace {
 
 void expect_stored_head(const WeightReader& weights, const LoraOptions& lora) {
-  if (weights.new_parameters().empty() || !lora.head.empty()) return;
+  const auto is_trained = [&](const std::string& name) {
+    return std::ranges::find(lora.head, name) != lora.head.end();
+  };
+  if (std::ranges::all_of(weights.new_parameters(), is_trained)) return;
   throw Error(ErrorCode::invalid_argument,
               "lora.rank: expected 0 where model.head: masked begins anew ({}): adapters leave it "
               "as it is",
@@ -66,30 +71,17 @@ std::vector<float> first_a(const LoraAdapter& adapter, const AdaptedModel& model
 }
 
 // |W| of each output, of the base as it is kept.
-std::vector<float> output_norms(const WeightReader& base, const LoraAdapter& adapter,
-                                FrozenFormat format) {
-  constexpr int64_t kPiece = 1 << 16;  // elements
-  const int64_t n = adapter.n_in * adapter.n_out;
-  const int64_t n_cols = adapter.out_in ? adapter.n_in : adapter.n_out;
+std::vector<float> kept_norms(const WeightReader& base, const LoraAdapter& adapter,
+                              FrozenFormat format) {
+  const Shape shape =
+      adapter.out_in ? Shape{adapter.n_out, adapter.n_in} : Shape{adapter.n_in, adapter.n_out};
   std::optional<FrozenWeight> frozen;
-  if (is_quantized(format))
-    frozen.emplace(base, adapter.weight(), Shape{n / n_cols, n_cols}, format);
-  std::vector<double> squares(static_cast<size_t>(adapter.n_out));
-  std::vector<float> values;
-  for (int64_t first = 0; first < n; first += kPiece) {
-    values.resize(static_cast<size_t>(std::min(kPiece, n - first)));
-    base.read(adapter.weight(), first, values);
-    if (frozen) frozen->round(first, values);
-    for (int64_t i = 0; i < std::ssize(values); ++i) {
-      const int64_t out = adapter.out_in ? (first + i) / n_cols : (first + i) % n_cols;
-      const auto value = static_cast<double>(values[static_cast<size_t>(i)]);
-      squares[static_cast<size_t>(out)] += value * value;
-    }
-  }
-  std::vector<float> norms;
-  norms.reserve(squares.size());
-  for (const double square : squares) norms.push_back(static_cast<float>(std::sqrt(square)));
-  return norms;
+  if (is_quantized(format)) frozen.emplace(base, adapter.weight(), shape, format);
+  const auto norms = output_norms(adapter, [&](int64_t first, std::span<float> out) {
+    base.read(adapter.weight(), first, out);
+    if (frozen) frozen->round(first, out);
+  });
+  return {norms.begin(), norms.end()};
 }
 
 // The first weights of a run that trains adapters: its base as it is kept, and the adapters.
@@ -114,12 +106,10 @@ void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReade
     }
   }
   load_weights(arenas, layout, stored, base, model.frozen);
-  const Graph forward =
-      build_model(model.spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
-  for (const LoraAdapter& adapter : lora_adapters(forward, model.lora)) {
+  for (const LoraAdapter& adapter : adapters_of(model.spec, model.lora)) {
     write_master(arenas, layout, adapter.a(), first_a(adapter, model));
     if (model.lora.kind != LoraKind::dora) continue;
-    const std::vector<float> norms = output_norms(base, adapter, model.frozen);
+    const std::vector<float> norms = kept_norms(base, adapter, model.frozen);
     write_master(arenas, layout, lora_norm_name(adapter.module), norms);
     write_master(arenas, layout, adapter.magnitude(), norms);
   }
@@ -129,7 +119,6 @@ void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReade
 void set_adapter(TrainEngine& engine, const TrainerMachine& machine, const RunConfig& config,
                  const ModelSpec& spec) {
   const PeftAdapter adapter = read_peft_adapter(machine.files, config.lora.adapter, spec);
-  expect_base(machine.files, config.model.path, spec, adapter, {});
   const auto reader = ModelFiles::open(machine.files, join_path(config.lora.adapter, kPeftWeights));
   const auto write = [&](const std::string& parameter, const std::string& tensor) {
     const Dtype dtype = native_dtype(reader.at(tensor).stored).value();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "infer/model_spec.h"
+#include "infer/peft_adapter.h"
 #include "nn/shape.h"
 #include "optim/beta_error.h"
 #include "optim/standing_moment.h"
@@ -108,6 +109,10 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   settle_pictures(files, run.loaded.config, run.spec, options.data.log);
   if (!config.model.path.empty())
     tell_unknown_keys(files, config.model.path, options.data.log, options.unknown_keys);
+  if (!config.lora.adapter.empty()) {
+    const PeftAdapter adapter = read_peft_adapter(files, config.lora.adapter, run.spec);
+    expect_base(files, config.model.path, run.spec, adapter, options.data.log);
+  }
   check_positions(config, run.spec, options.resumes, options.data.log);
   expect_enough_samples(config, run.spec);
   tell_betas(config, options.data.log);

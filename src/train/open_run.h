@@ -31,8 +31,9 @@ struct OpenRunOptions {
   Group* processes = nullptr;
 };
 
-// Throws as model_from_config, tell_unknown_keys, open_run_data and settle_length do, and
-// Error{invalid_argument} where train.batch is not whole samples, or too few for a loss.
+// Throws as model_from_config, tell_unknown_keys, expect_base (of lora.adapter), open_run_data and
+// settle_length do, and Error{invalid_argument} where train.batch is not whole samples, or too few
+// for a loss.
 OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& options = {});
 
 // What a run that goes on takes from its newest checkpoint; before open_run.

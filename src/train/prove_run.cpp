@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "compile/budget.h"
 #include "formats/codec.h"
+#include "infer/adapter_note.h"
 #include "infer/batch_inputs.h"
 #include "infer/inference.h"
 #include "infer/model_spec.h"
@@ -170,8 +171,7 @@ void write_first_weights(TrainEngine& engine, const ModelSpec& spec, const LoraO
     }
   }
   if (lora.rank == 0) return;
-  const Graph forward = build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
-  for (const LoraAdapter& adapter : lora_adapters(forward, lora)) {
+  for (const LoraAdapter& adapter : adapters_of(spec, lora)) {
     for (const std::string& name : {adapter.a(), adapter.b()}) {
       const Shape shape = layout.slots.at(name).type.shape;
       const ParameterSpec like{.name = name, .shape = shape, .init = Init::normal, .std = 0.05};

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "config/names.h"
+#include "infer/adapter_note.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/model_texts.h"
@@ -132,8 +133,7 @@ void add_saved(const RunConfig& config, const ModelSpec& spec, std::vector<std::
 // What an adapter that is trained whole has, no adapter has.
 void expect_apart(const LoraOptions& options, const ModelSpec& spec) {
   if (options.head.empty()) return;
-  const Graph graph = build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::outputs).graph;
-  for (const LoraAdapter& adapter : lora_adapters(graph, options)) {
+  for (const LoraAdapter& adapter : adapters_of(spec, options)) {
     if (std::ranges::find(options.head, adapter.weight()) == options.head.end()) continue;
     throw Error(ErrorCode::invalid_argument,
                 "lora.save: expected modules that lora.targets does not name, got '{}'",

@@ -100,6 +100,10 @@ bool is_narrow(const StateFormat& format) {
   return format.dtype != Dtype::f32;
 }
 
+bool trains_adapters(const Facts& f) {
+  return f.config.lora.rank > 0;
+}
+
 bool samples(const Facts& f) {
   return !f.config.train.sample_prompts.empty();
 }
@@ -200,13 +204,13 @@ constexpr Need kNeeds[] = {
     {"data.images.", "pictures",
      [](const Facts& f) { return (!f.reads_text || f.sees_pictures) && !f.has_arrays; }},
     {"model.images", "a model that sees pictures", [](const Facts& f) { return f.sees_pictures; }},
-    {"lora.alpha", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
-    {"lora.dropout", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
-    {"lora.targets", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
-    {"lora.kind", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
-    {"lora.ranks", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
-    {"lora.save", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
-    {"lora.base", "lora.rank", [](const Facts& f) { return f.config.lora.rank > 0; }},
+    {"lora.alpha", "lora.rank", trains_adapters},
+    {"lora.dropout", "lora.rank", trains_adapters},
+    {"lora.targets", "lora.rank", trains_adapters},
+    {"lora.kind", "lora.rank", trains_adapters},
+    {"lora.ranks", "lora.rank", trains_adapters},
+    {"lora.save", "lora.rank", trains_adapters},
+    {"lora.base", "lora.rank", trains_adapters},
     {"train.label_smoothing", "a loss of classes or tokens, dpo or simpo",
      [](const Facts& f) {
        return f.loss("classes") || f.loss("next_token") || f.loss("masked_token") ||

@@ -322,7 +322,8 @@ TEST(NewHead, adapters_stand_where_peft_looks_for_them) {
     const Outcome outcome =
         train_encoder(folder, tuned_yaml(folder, base, "head: " + head, data),
                       "--set train.steps=1 --set train.batch=4 --set lora.rank=2 --set "
-                      "'lora.targets=[\"*.query\",\"*.dense\"]' --set out=" +
+                      "'lora.targets=[\"*.query\",\"*.dense\"]' --set "
+                      "'lora.save=[\"*.embeddings.LayerNorm\"]' --set out=" +
                           (folder / head));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     const std::string to = folder / (head + "_adapter");
@@ -340,6 +341,8 @@ TEST(NewHead, adapters_stand_where_peft_looks_for_them) {
     const auto modules = config.at("target_modules").get<std::vector<std::string>>();
     EXPECT_EQ(modules.size(), 8u);
     EXPECT_EQ(std::ranges::count(modules, prefix + "encoder.layer.0.output.dense"), 1);
+    EXPECT_EQ(config.at("modules_to_save"),
+              nlohmann::json::array({prefix + "embeddings.LayerNorm"}));
     const auto file = SafetensorsReader::open(posix_files(), to + "/adapter_model.safetensors");
     EXPECT_NE(file.find("base_model.model." + prefix +
                         "encoder.layer.1.attention.self.query.lora_A.weight"),
@@ -377,10 +380,13 @@ TEST(NewHead, adapters_take_a_new_head_with_them) {
   };
   EXPECT_LT(loss(run), 0.3);
   EXPECT_EQ(loss(merged), loss(run));
-  const Outcome masked =
-      train_encoder(folder, tuned_yaml(folder, merged, "head: masked", folder / "t.txt"),
-                    "--overwrite" + lora + "bf16");
-  EXPECT_THAT(masked.err, HasSubstr("lora.rank: expected 0 where model.head: masked begins anew"));
+  for (const std::string save : {"", " --set 'lora.save=[\"*.embeddings.LayerNorm\"]'"}) {
+    const Outcome masked =
+        train_encoder(folder, tuned_yaml(folder, merged, "head: masked", folder / "t.txt"),
+                      "--overwrite" + lora + "bf16" + save);
+    EXPECT_THAT(masked.err,
+                HasSubstr("lora.rank: expected 0 where model.head: masked begins anew"));
+  }
 }
 
 // Without a configuration file, rows are those of the model's loss, and no longer than it can read.

@@ -9,7 +9,9 @@
 #include "infer/export.h"
 #include "infer/inference.h"
 #include "infer/model_source.h"
+#include "train/open_run.h"
 #include "unit/base/error_of.h"
+#include "unit/infer/put_arrays.h"
 
 namespace octet::finetune_go_on_test {
 namespace {
@@ -32,6 +34,12 @@ double loss_of(const ModelSource& source, Tuner& run) {
                                    *make_eval_rows(run.data.val, run.config(), 1 << 20), 1))
     sum.add(row);
   return sum.mean();
+}
+
+OpenRun opened(const FinetuneOptions& options, const std::vector<std::string>& sets,
+               const Log& log = {}) {
+  return open_run(posix_files(), finetune_config(posix_files(), options, sets),
+                  {.data = {.log = log}, .fits_to_data = true});
 }
 
 struct Case {
@@ -136,7 +144,31 @@ TEST(GoingOn, refuses_other_keys_and_another_base) {
                    [&](FileWriter& out) { out.write(bytes); });
   EXPECT_THAT(error_of([&] { find_model_source(posix_files(), f.folder / "adapter"); }),
               HasSubstr("expected the base"));
-  EXPECT_THAT(error_of([&] { Tuner(f.options, {adapter}); }), HasSubstr("expected the base"));
+  EXPECT_THAT(error_of([&] { opened(f.options, {adapter}); }), HasSubstr("expected the base"));
+}
+
+// Of an adapter that somebody else wrote, the names are all that there is.
+TEST(GoingOn, tells_an_adapter_that_names_another_base) {
+  Fixture f;
+  {
+    Tuner run(f.options, sets_with({"recipe=fp32", "train.steps=1"}));
+    run.trainer.run({StartMode::fresh, run.loaded.source}, {});
+    export_adapter(posix_files(), find_model_source(posix_files(), f.folder / "run"),
+                   f.folder / "adapter");
+  }
+  Json config = Json::parse(posix_files().read_text(f.folder / "adapter/adapter_config.json"));
+  config["base_model_name_or_path"] = "org/other";
+  f.folder.put("theirs/adapter_config.json", config.dump());
+  const std::string weights = "/adapter_model.safetensors";
+  const auto ours = SafetensorsReader::open(posix_files(), f.folder / "adapter" + weights);
+  std::vector<test::ArrayToPut> theirs;
+  for (const StoredTensor& tensor : ours.tensors())
+    theirs.push_back({tensor, ours.read(tensor.name)});
+  test::put_arrays(f.folder / "theirs" + weights, theirs);
+  std::string said;
+  const Log log([&](LogLevel, const std::string& line) { said += line + "\n"; });
+  opened(f.options, {"lora.adapter=" + f.folder / "theirs"}, log);
+  EXPECT_THAT(said, HasSubstr("made beside 'org/other'"));
 }
 
 }  // namespace

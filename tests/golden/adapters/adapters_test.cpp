@@ -237,6 +237,7 @@ TEST(AdapterFolder, says_each_key_that_it_cannot_follow) {
       {"kasa_config", R"({"beta": 0.1})"},
       {"use_bdlora", R"({"nblocks": 2})"},
       {"what_comes_next", "1"},
+      {"layers_pattern", R"("layers")"},
       {"bias", R"("some")"},
       {"r", "0"},
       {"lora_alpha", R"("x")"},

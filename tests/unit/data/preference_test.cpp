@@ -44,6 +44,12 @@ TEST(PreferenceRecords, of_every_format_are_two_conversations) {
       {R"({"conversations": [{"from": "human", "value": "q"}],
            "chosen": {"from": "gpt", "value": "a"}, "rejected": {"from": "gpt", "value": "b"}})",
        "user:q assistant:a", "user:q assistant:b"},
+      {R"({"conversations": [{"from": "human", "value": "q"}],
+           "chosen": [{"from": "bot", "value": "a"}, {"from": "human", "value": "p"},
+                      {"from": "bot", "value": "o"}],
+           "rejected": [{"from": "bot", "value": "b"}, {"from": "human", "value": "p"},
+                        {"from": "bot", "value": "o"}]})",
+       "user:q assistant:a user:p assistant:o", "user:q assistant:b user:p assistant:o"},
       {R"({"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "o"},
                         {"role": "user", "content": "q"}],
            "chosen": "a", "rejected": "b"})",
@@ -93,7 +99,7 @@ class PreferenceData_ : public testing::Test {
  protected:
   PreferenceData read(const std::string& lines, int64_t seq, TooLong too_long = TooLong::drop) {
     const std::string path = folder_.put("x.jsonl", lines);
-    return read_preferences(posix_files(), encoder_,
+    return read_preferences(posix_files(), *encoder_,
                             {.chat = {.paths = {path}, .threads = 1},
                              .seq = seq,
                              .too_long = too_long,
@@ -101,7 +107,7 @@ class PreferenceData_ : public testing::Test {
   }
   test::ScratchFolder folder_;
   std::unique_ptr<Tokenizer> bytes_ = make_tokenizer(posix_files(), "bytes");
-  ChatEncoder encoder_{posix_files(), *bytes_, "plain", ""};
+  std::optional<ChatEncoder> encoder_{std::in_place, posix_files(), *bytes_, "plain", ""};
 };
 
 TEST_F(PreferenceData_, stand_side_by_side_with_the_answers_as_labels) {
@@ -125,6 +131,27 @@ TEST_F(PreferenceData_, stand_side_by_side_with_the_answers_as_labels) {
     }
     EXPECT_THAT(said, testing::StartsWith(row == 0 ? "abc" : "de"));
   }
+}
+
+// As of conversations: what the template's prompt ends with, and answers that are not trained.
+TEST_F(PreferenceData_, tell_what_their_answers_stand_behind_and_what_is_left_out) {
+  const std::string thinks =
+      folder_.put("t.jinja",
+                  "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}|{% endfor %}"
+                  "{% if add_generation_prompt %}<assistant><t>\n{% endif %}");
+  encoder_.emplace(posix_files(), *bytes_, thinks, "");
+  EXPECT_THAT(
+      read("{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"b\"}\n", 64).report.prompt_ends,
+      ElementsAre(testing::Pair("<t>\n", 1)));
+  encoder_.emplace(posix_files(), *bytes_, "plain", "");
+  const std::string empty =
+      R"({"prompt": [{"role": "user", "content": "q"}], )"
+      R"("chosen": [{"role": "assistant", "content": ""}, {"role": "user", "content": "p"}, )"
+      R"({"role": "assistant", "content": "a"}], )"
+      R"("rejected": [{"role": "assistant", "content": "b"}]})";
+  const auto left_out = read(empty + "\n", 256).report.left_out;
+  ASSERT_EQ(left_out.count("an empty answer"), 1u);
+  EXPECT_EQ(left_out.at("an empty answer").n, 1);
 }
 
 TEST_F(PreferenceData_, that_are_too_long_are_dropped_both_or_cut) {

@@ -16,6 +16,7 @@
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 #include "unit/infer/gguf_model.h"
+#include "unit/infer/put_arrays.h"
 
 namespace octet::infer_gguf_export_test {
 namespace {
@@ -210,6 +211,48 @@ TEST_F(GgufExport, damaged_files_beside_the_weights_are_one_line) {
   EXPECT_TRUE(error_with("tokenizer_config.json", config).find("template") != std::string::npos);
   EXPECT_TRUE(
       error_with("generation_config.json", Json::array({1})).starts_with("generation_config.json"));
+}
+
+// An adapter of two linears, one of which lies in another order in the file.
+std::string put_adapter(const ScratchFolder& folder) {
+  constexpr int64_t kRank = 2;
+  Numbers numbers;
+  std::vector<test::ArrayToPut> arrays;
+  const auto put = [&](const std::string& name, const Shape& shape) {
+    std::vector<float> values(static_cast<size_t>(n_elems(shape)));
+    for (float& value : values) value = static_cast<float>(numbers.next(2001)) / 1000 - 1;
+    arrays.push_back(test::array_of(name, SafeDtype::f32, shape, values));
+  };
+  for (const int64_t layer : {0, 1}) {
+    for (const auto& [module, n_out] :
+         {std::pair("self_attn.q_proj", kHeads * kHeadDim), std::pair("mlp.up_proj", kFfn)}) {
+      const std::string name = fmt::format("base_model.model.model.layers.{}.{}", layer, module);
+      put(name + ".lora_A.weight", {kRank, kHidden});
+      put(name + ".lora_B.weight", {n_out, kRank});
+    }
+  }
+  folder.put("adapter/adapter_config.json", R"({"peft_type": "LORA", "r": 2, "lora_alpha": 3, )"
+                                            R"("target_modules": ["q_proj", "up_proj"]})");
+  test::put_arrays(folder / "adapter/adapter_model.safetensors", arrays);
+  return folder / "adapter";
+}
+
+TEST_F(GgufExport, of_a_model_with_an_adapter_the_merged_weights_go_out) {
+  const std::string model = import(fixture_of("llama"));
+  const ModelSource base = find_model_source(posix_files(), model);
+  const ModelSource both = with_adapter(posix_files(), base, put_adapter(folder_));
+  const std::string path = folder_ / "merged.gguf", to = folder_ / "merged";
+  export_gguf(posix_files(), both, path, GgufDtype::f32);
+  import_gguf(posix_files(), path, to, {});
+  const WeightReader before(posix_files(), base.weights, base.spec);
+  const WeightReader merged(posix_files(), both.weights, both.spec);
+  const WeightReader written(posix_files(), to, find_model_source(posix_files(), to).spec);
+  for (const ParameterSpec& p : model_parameters(both.spec)) {
+    const bool is_adapted =
+        p.name.find("q_proj") != p.name.npos || p.name.find("up_proj") != p.name.npos;
+    EXPECT_EQ(written.read(p.name), merged.read(p.name)) << p.name;
+    EXPECT_EQ(written.read(p.name) == before.read(p.name), !is_adapted) << p.name;
+  }
 }
 
 // Llama but for the window.
