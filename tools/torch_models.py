@@ -5,14 +5,20 @@ The shape is Qwen2.5-1.5B's with random weights (--layers and --hidden make it s
 of a text or 32-bit ids (.ids). Systems take turns of --turn steps; each trains its own weights on the same rows with
 octet.optim.AdamW. "kept" is what is allocated behind the forward pass, logits too, "peak" the most in forward and backward, both beyond
 what was allocated before. --regional compiles a layer, and the head with the loss, instead of the whole model: it starts sooner.
+--octet PROGRAM also trains the same start on the same rows by `octet train` (--recipe, the optimizer's states and masters) when
+the others have given their memory back; its rows predict one token more each, the next row's first.
 
-Usage: torch_models.py --data FILE [--systems bf16,coat,coat-compiled,float8] [--steps N] [--csv FILE]
+Usage: torch_models.py --data FILE [--systems bf16,coat,coat-compiled,float8] [--octet PROGRAM] [--steps N] [--csv FILE]
 """
 import argparse
 import copy
 import csv
+import json
+import pathlib
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -62,8 +68,8 @@ class System:
             self.head = torch.compile(self.head)
         self.optimizer = octet.optim.AdamW(octet.optim.parameter_groups(model, weight_decay=0.1), lr=options.lr, betas=(0.9, 0.95),
                                            clip=1.0, seed=1)
-        self.step(0)  # compiles
-        self.losses.clear()
+        self.loss(self.batch(0)).backward()  # compiles
+        self.optimizer.zero_grad()
         self.sync()
         self.start_s = time.perf_counter() - began
 
@@ -127,6 +133,30 @@ class System:
                 round(statistics.mean(losses[-20:]), 4), round(self.start_s, 1)]
 
 
+def octet_row(folder, options):
+    """A row of `octet train`, which begins with the model in folder/start and reads the ids as a token shard, in order."""
+    ids, out = folder / "rows.bin", folder / "run"
+    options.rows.numpy().astype(np.uint32).tofile(ids)
+    keys = {
+        "data.train": [str(ids)], "data.token_bytes": 4, "data.sampling": "sequential", "data.val_fraction": 0, "recipe": options.recipe,
+        "model.seq": options.seq, "train.batch": options.batch, "train.steps": options.steps, "train.eval_every": 0, "train.save_every": 0,
+        "optim.lr": options.lr, "optim.schedule": "constant", "optim.warmup": options.warmup, "optim.betas": [0.9, 0.95],
+        "optim.weight_decay": 0.1, "optim.clip": 1.0, "optim.state_m": "e4m3+x", "optim.state_v": "e4m3+x", "optim.master": "bf16_remainder"}
+    sets = [part for key, value in keys.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    began = time.perf_counter()
+    ran = subprocess.run([options.octet, "train", "--model", str(folder / "start"), "--data", str(ids), "--device", options.device, "--set",
+                          f"out={json.dumps(str(out))}", *sets], capture_output=True, text=True)
+    if ran.returncode != 0:
+        print(f"octet: {ran.stderr[-2000:]}", flush=True)
+        return None
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if "loss" in row]
+    times = [1e3 * row["labels"] / row["tokens_per_s"] for row in rows[1:]]
+    whole = time.perf_counter() - began
+    return ["octet", len(rows), "", "", round(statistics.median(times), 2), round(rows[0]["loss"], 4),
+            round(statistics.mean(row["loss"] for row in rows[-20:]), 4), round(whole - sum(times) / 1e3, 1)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
@@ -145,6 +175,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1e9, help="no turn begins after them, no system after 0.6 of them")
     parser.add_argument("--autotune", action="store_true", help="torch.backends.cudnn.benchmark: octet times its products")
     parser.add_argument("--regional", action="store_true")
+    parser.add_argument("--octet", metavar="PROGRAM", help="of Octet, which trains the same start, too")
     parser.add_argument("--csv")
     options = parser.parse_args()
     names = options.systems.split(",")
@@ -175,6 +206,14 @@ def main():
         for system in systems:
             system.turn(first, options.turn)
     table = [COLUMNS, *(system.row() for system in systems)]
+    if options.octet:
+        systems.clear()
+        if options.device == "cuda":
+            torch.cuda.empty_cache()
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder + "/start")
+            row = octet_row(pathlib.Path(folder), options)
+        table += [row] if row else []
     for row in table:
         print(" ".join(f"{str(value):>14}" for value in row), flush=True)
     if options.csv:

@@ -37,6 +37,19 @@ void settle_steps(LoadedConfig& loaded, const Dataset& data) {
   loaded.source["train.steps"] = loaded.source.at("train.epochs");
 }
 
+// A number of steps on the command line stands in for a share that a file or a default says.
+void take_set_warmup(LoadedConfig& loaded) {
+  OptimConfig& optim = loaded.config.optim;
+  if (is_set(loaded.source, "optim.warmup_share")) {
+    throw Error(ErrorCode::invalid_argument,
+                "--set: optim.warmup: expected no number of steps beside optim.warmup_share, got "
+                "{}",
+                optim.warmup);
+  }
+  optim.warmup_share = 0;
+  loaded.source["optim.warmup_share"] = "--set";
+}
+
 }  // namespace
 
 int64_t rows_of_epochs(const RowLoader& loader, double epochs) {
@@ -52,6 +65,8 @@ int64_t rows_of_epochs(const RowLoader& loader, double epochs) {
 void settle_length(LoadedConfig& loaded, const Dataset& data) {
   RunConfig& config = loaded.config;
   if (config.train.epochs > 0) settle_steps(loaded, data);
+  if (config.optim.warmup_share > 0 && is_set(loaded.source, "optim.warmup"))
+    take_set_warmup(loaded);
   const int64_t steps = config.train.steps;
   if (config.optim.warmup_share > 0) {
     config.optim.warmup = std::llround(config.optim.warmup_share * static_cast<double>(steps));

@@ -11,9 +11,9 @@ namespace octet {
 int64_t rows_of_epochs(const RowLoader& loader, double epochs);
 
 // Sets train.steps from train.epochs and optim.warmup from optim.warmup_share, where they are
-// given; a number of steps that the command line names wins over epochs. Throws
-// Error{invalid_argument} where a warm-up in steps is longer than the run, and Error{bad_data}
-// where no row of data fits.
+// given; numbers of steps that the command line names win over epochs and share. Throws
+// Error{invalid_argument} where it names both, or a warm-up in steps is longer than the run, and
+// Error{bad_data} where no row of data fits.
 void settle_length(LoadedConfig& loaded, const Dataset& data);
 
 }  // namespace octet

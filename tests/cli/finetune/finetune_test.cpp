@@ -158,6 +158,16 @@ TEST(Finetune, a_run_may_be_given_more_epochs) {
   EXPECT_EQ(stored.train.epochs, 2);
 }
 
+// The default is a share of the steps.
+TEST(Finetune, a_warmup_of_the_command_line_is_taken) {
+  Fixture f;
+  const Tuner run(f.options, {"train.steps=12", "optim.warmup=5"});
+  EXPECT_EQ(run.config().optim.warmup, 5);
+  EXPECT_EQ(run.config().optim.warmup_share, 0);
+  EXPECT_THAT(error_of([&] { Tuner(f.options, {"optim.warmup=5", "optim.warmup_share=0.1"}); }),
+              HasSubstr("optim.warmup: expected no number of steps beside optim.warmup_share"));
+}
+
 TEST(Finetune, the_best_checkpoint_outlasts_newer_ones_and_is_exported) {
   Fixture f;
   // Far too large steps after good ones: the loss rises again.
