@@ -140,7 +140,7 @@ def octet_row(folder, options):
     keys = {
         "data.train": [str(ids)], "data.token_bytes": 4, "data.sampling": "sequential", "data.val_fraction": 0, "recipe": options.recipe,
         "model.seq": options.seq, "train.batch": options.batch, "train.steps": options.steps, "train.eval_every": 0, "train.save_every": 0,
-        "optim.lr": options.lr, "optim.schedule": "constant", "optim.warmup": options.warmup, "optim.betas": [0.9, 0.95],
+        "optim.lr": options.lr, "optim.schedule": "constant", "optim.warmup": min(options.warmup, options.steps), "optim.betas": [0.9, 0.95],
         "optim.weight_decay": 0.1, "optim.clip": 1.0, "optim.state_m": "e4m3+x", "optim.state_v": "e4m3+x", "optim.master": "bf16_remainder"}
     sets = [part for key, value in keys.items() for part in ("--set", f"{key}={json.dumps(value)}")]
     began = time.perf_counter()
