@@ -1,8 +1,10 @@
 // octet.prove: sums of products as a card's tensor cores make them (math/tensor_sums.h).
 #include <nanobind/stl/string.h>
 
+#include <memory>
 #include <vector>
 
+#include "backends/cpu/gemm/tensor_gemm.h"
 #include "base/error.h"
 #include "formats/names.h"
 #include "math/tensor_sums.h"
@@ -36,34 +38,42 @@ struct SumsCall {
   }
 };
 
-std::vector<SumFactor> factors(std::span<const float> values, const std::string& type,
-                               const TensorSums& rule) {
-  const int lowest = lowest_exponent(factor_dtype(type));
-  std::vector<SumFactor> result;
-  result.reserve(values.size());
-  for (const float x : values) result.push_back(sum_factor(x, lowest, rule.fraction_of_factors));
-  return result;
-}
-
+// a, b: codes of their types.
 void sums_into(const SumsCall& call, nb::handle a, nb::handle b, nb::handle y) {
   const TensorSums rule = call.rule();
+  const Dtype types[] = {factor_dtype(call.a), factor_dtype(call.b)};
   const BufferView from_a(a, Access::read), from_b(b, Access::read), to(y, Access::write);
   const std::span<float> sums = to.writable_words<float>();
-  const auto size = [](int64_t rows, int64_t cols) { return static_cast<size_t>(rows * cols); };
-  if (from_a.words<float>().size() != size(call.m, call.k) ||
-      from_b.words<float>().size() != size(call.n, call.k) || sums.size() != size(call.m, call.n))
-    throw Error(ErrorCode::bad_data,
-                "[sums] expected f32 [{}, {}], [{}, {}] and [{}, {}], got {}, {} and {} values",
-                call.m, call.k, call.n, call.k, call.m, call.n, from_a.words<float>().size(),
-                from_b.words<float>().size(), sums.size());
+  const auto bytes = [](Dtype type, int64_t n) { return static_cast<size_t>(bytes_of(type, n)); };
+  if (from_a.bytes().size() != bytes(types[0], call.m * call.k) ||
+      from_b.bytes().size() != bytes(types[1], call.n * call.k) ||
+      sums.size_bytes() != bytes(Dtype::f32, call.m * call.n))
+    throw Error(
+        ErrorCode::bad_data,
+        "[sums] expected {} [{}, {}], {} [{}, {}] and f32 [{}, {}], got {}, {} and {} bytes",
+        call.a, call.m, call.k, call.b, call.n, call.k, call.m, call.n, from_a.bytes().size(),
+        from_b.bytes().size(), sums.size_bytes());
   const nb::gil_scoped_release unlocked;
-  const auto rows = factors(from_a.words<float>(), call.a, rule);
-  const auto cols = factors(from_b.words<float>(), call.b, rule);
   const SumMode mode = rule.chain > 0 ? SumMode::promoted : SumMode::one_chain;
-  for (int64_t i = 0; i < call.m; ++i)
-    for (int64_t j = 0; j < call.n; ++j)
-      sums[size(i, call.n) + static_cast<size_t>(j)] =
-          sum_of_products(rule, mode, rows.data() + i * call.k, cols.data() + j * call.k, call.k);
+  ThreadPool pool;
+  const cpu::TensorSumGemm gemm({.gemm = {.rule = &rule, .mode = mode, .factors = types[0]},
+                                 .m = call.m,
+                                 .n = call.n,
+                                 .k = call.k,
+                                 .a = {types[0], {call.m, call.k}},
+                                 .b = {types[1], {call.n, call.k}},
+                                 .trans_b = true},
+                                pool.n_threads());
+  constexpr size_t kAlignment = 64;
+  std::vector<std::byte> memory(gemm.scratch_bytes() + kAlignment);
+  void* scratch = memory.data();
+  size_t size = memory.size();
+  std::align(kAlignment, gemm.scratch_bytes(), scratch, size);
+  gemm.launch({.a = from_a.bytes().data(),
+               .b = from_b.bytes().data(),
+               .y = {sums.data(), Dtype::f32},
+               .scratch = scratch},
+              pool);
 }
 
 // Products that promoted sums add before f32; 0 where there is no such mode, none without a rule.

@@ -68,7 +68,8 @@ def flags(shop):
         values = [None] if not kind else chooser.sample(EXTREMES, 5)
         for value in values:
             word = flag if value is None else f"{flag}={value}"
-            if words[0] in NEVER_RUN and (value is None or kind.startswith("TEXT") or not is_wrong(value)):
+            is_long = words[0] in NEVER_RUN or flag == "--serve"  # serves until it is stopped
+            if is_long and (value is None or kind.startswith("TEXT") or not is_wrong(value)):
                 continue
             if flag in ("--out", "--set") or words[0] in ("train", "docs"):
                 continue  # classes of their own

@@ -19,6 +19,7 @@ TYPES = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}  # of a and b, with PyT
 KINDS = ("normal", "mean", "wide", "cancel")
 SHOWN = 8  # rows and columns of a product that are held to the rule, spread over it
 N_WHOLE = 2  # of the smallest K products are held to the rule as a whole
+DRAWN = 67  # rows of a factor that are drawn where a product is not held as a whole; they stand there again and again
 
 
 def scaled_mm(f, a: str = "e4m3", b: str = "e4m3", *, scaling: str = "tensor", out: str = "f32", sums: str | None = None,
@@ -61,7 +62,9 @@ def _is_hopper() -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 
 
-def _factors(kind: str, rows: int, k: int, format: str, seed: int) -> np.ndarray:
+def _factors(kind: str, rows: int, k: int, format: str, seed: int, is_whole: bool) -> np.ndarray:
+    if rows > DRAWN and not is_whole:
+        return _factors(kind, DRAWN, k, format, seed, True)[np.arange(rows) % DRAWN]
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((rows, k))
     if kind == "mean":
@@ -164,7 +167,7 @@ class _Product:
 
     def sums(self, size, k, by_rule, promised, is_whole) -> None:
         """Products of all kinds at a K: one way of adding must fit them all. is_whole: in all rows and columns."""
-        runs = [self._run(kind, size, k) for kind in KINDS]
+        runs = [self._run(kind, size, k, is_whole) for kind in KINDS]
         if by_rule:
             fit = self._fit(runs, PROMISES[promised])
             if fit is not None:
@@ -183,8 +186,8 @@ class _Product:
             else:
                 self._interval(*run)
 
-    def _run(self, kind, size, k):
-        a, b = _factors(kind, size[0], k, self.types[0], 2 * k + 1), _factors(kind, size[1], k, self.types[1], 2 * k)
+    def _run(self, kind, size, k, is_whole):
+        a, b = (_factors(kind, n, k, t, 2 * k + i, is_whole) for n, t, i in zip(size, self.types, (1, 0)))
         scales = self.scales(*size)
         x, w = (formats.decode(codes, t) for codes, t in zip((a, b), self.types))
         return f"{kind}, {size[0]} x {size[1]} x {k}", self(a, b, scales), x, w, scales

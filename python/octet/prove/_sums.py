@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import _native
+from .. import _native, formats
 from .._arrays import bytes_of
 
 __all__ = ["TILE", "Sums", "has_rule", "hypotheses", "tensor_sums"]
@@ -14,6 +14,7 @@ __all__ = ["TILE", "Sums", "has_rule", "hypotheses", "tensor_sums"]
 CHAINS = (0, 128, 32, 64, 256, 512)
 SPLITS = (1, 2, 3, 4, 5, 6, 8)
 TILE = 128  # parts of a split K are whole tiles
+LONGEST = 256  # chain that one call adds to f32; longer ones are calls of their own
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,24 @@ def tensor_sums(a: np.ndarray, b: np.ndarray, a_type: str, b_type: str, sums: Su
     k = a.shape[1]
     tiles = -(-k // TILE)
     ends = [min(k, TILE * (tiles * (i + 1) // sums.split)) for i in range(sums.split)]
+    codes = [formats.encode(m, t) for m, t in ((a, a_type), (b, b_type))]
     total, begin = None, 0
     for end in ends:
-        part = np.empty((a.shape[0], b.shape[0]), np.float32)
-        x, w = (np.ascontiguousarray(m[:, begin:end], np.float32) for m in (a, b))
-        call = _native.SumsCall(capability, a_type, b_type, len(a), len(b), end - begin, sums.chain)
-        _native.tensor_sums(call, bytes_of(x), bytes_of(w), bytes_of(part))
+        part = _part([m[:, begin:end] for m in codes], (a_type, b_type), sums.chain, capability)
         total, begin = part if total is None else total + part, end
     return total
+
+
+def _part(codes: list[np.ndarray], types: tuple[str, str], chain: int, capability: int) -> np.ndarray:
+    """Of one part of a split K."""
+    k = codes[0].shape[1]
+    if chain > LONGEST:
+        chains = [_part([m[:, i : i + chain] for m in codes], types, 0, capability) for i in range(0, k, chain)]
+        return sum(chains[1:], np.float32(0) + chains[0])
+    y = np.empty((len(codes[0]), len(codes[1])), np.float32)
+    x, w = (np.ascontiguousarray(m) for m in codes)
+    _native.tensor_sums(_native.SumsCall(capability, *types, *y.shape, k, chain), bytes_of(x), bytes_of(w), bytes_of(y))
+    return y
 
 
 def hypotheses(k: int):
