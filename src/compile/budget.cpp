@@ -83,7 +83,8 @@ std::string largest_roles_text(const Plan& plan) {
   return text;
 }
 
-std::unique_ptr<Program> fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue) {
+std::unique_ptr<Program> nearest_to_budget(const ProgramOptions& options,
+                                           const Catalogue& catalogue) {
   const int64_t budget_bytes = options.memory_budget;
   if (budget_bytes == 0) return std::make_unique<Program>(options, catalogue);
   std::unique_ptr<Program> smallest;
@@ -98,7 +99,14 @@ std::unique_ptr<Program> fit_to_budget(const ProgramOptions& options, const Cata
     }
     if (smallest == nullptr || bytes < smallest->planned_bytes()) smallest = std::move(program);
   }
-  fail_out_of_memory(*smallest, catalogue, {budget_bytes, "train.memory_budget"});
+  return smallest;
+}
+
+std::unique_ptr<Program> fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue) {
+  auto program = nearest_to_budget(options, catalogue);
+  const int64_t budget_bytes = options.memory_budget;
+  if (budget_bytes > 0) expect_fits(*program, catalogue, {budget_bytes, "train.memory_budget"});
+  return program;
 }
 
 void expect_fits(Program& program, const Catalogue& catalogue, const MemoryLimit& limit) {

@@ -14,7 +14,10 @@ namespace octet {
 // are at most options.memory_budget. Else, where options.recompute is absent, of the first of
 // these that fits: recompute cheap, the head in chunks too, recompute full of as few layers as need
 // be with the head in chunks. What was planned to find it stays compiled; without a budget that is
-// nothing. Throws as expect_fits does where none fits.
+// nothing. Where none fits, the one of fewest bytes.
+std::unique_ptr<Program> nearest_to_budget(const ProgramOptions& options,
+                                           const Catalogue& catalogue);
+// The same. Throws as expect_fits does where none fits.
 std::unique_ptr<Program> fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue);
 
 // Memory that a plan must fit into, and what sets the limit, in words: "train.memory_budget",

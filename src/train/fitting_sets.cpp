@@ -107,7 +107,7 @@ class Search {
       config.train.memory_budget = limit_bytes_;
       const ModelSpec spec = model_from_config(files_, config);
       ++found_.n_planned;
-      const auto program = fit_to_budget(program_options(config, spec), catalogue_);
+      const auto program = nearest_to_budget(program_options(config, spec), catalogue_);
       const int64_t tokens =
           config.train.batch * row_tokens(spec, config.model.seq) * config.train.accumulate;
       FittingSet set{.sets = settings, .planned_bytes = program->planned_bytes()};
@@ -118,7 +118,7 @@ class Search {
         set.sets.push_back(fmt::format("train.memory_budget={}MiB", limit_bytes_ >> 20));
       set.tokens_per_s = static_cast<double>(tokens) / predicted_seconds(*program, card_);
       return set;
-    } catch (const Error& error) {  // it does not fit, or there is no such run
+    } catch (const Error& error) {  // it has no plan, or there is no such run
       if (error.code() != ErrorCode::device && error.code() != ErrorCode::invalid_argument) throw;
       return std::nullopt;
     }

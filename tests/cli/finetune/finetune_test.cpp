@@ -164,7 +164,9 @@ TEST(Finetune, a_warmup_of_the_command_line_is_taken) {
   const Tuner run(f.options, {"train.steps=12", "optim.warmup=5"});
   EXPECT_EQ(run.config().optim.warmup, 5);
   EXPECT_EQ(run.config().optim.warmup_share, 0);
-  EXPECT_THAT(error_of([&] { Tuner(f.options, {"optim.warmup=5", "optim.warmup_share=0.1"}); }),
+  EXPECT_THAT(error_of([&] {
+                Tuner(f.options, {"optim.warmup=5", "optim.warmup_share=0.1"});
+              }),
               HasSubstr("optim.warmup: expected no number of steps beside optim.warmup_share"));
 }
 
