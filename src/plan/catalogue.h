@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/philox.h"
@@ -27,6 +28,9 @@ struct KernelChoice {
   bool may_join = false;        // launches that do not depend on each other may be one (LaunchArgs)
   const KernelRow* row = nullptr;      // of the back end's table; nullptr: it has none
   const KernelRow* runs_on = nullptr;  // RowChoice
+  // The device's kernels that a launch is made of, in order, as profilers name them; empty: not
+  // told, as of a CPU.
+  std::vector<std::string_view> launches = {};
 };
 
 // Addresses by the slots of the node's operands and results; nullptr for what is absent.

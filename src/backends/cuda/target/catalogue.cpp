@@ -93,7 +93,9 @@ std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node
                       .reference = false,
                       .has_two_phases = row.facts.has_two_phases,
                       .may_join = row.may_join != nullptr && row.may_join(view),
-                      .row = &row};
+                      .row = &row,
+                      .runs_on = nullptr,
+                      .launches = binding_of(row).spec(view).launches};
 }
 
 LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node, const KernelChoice& choice) {
