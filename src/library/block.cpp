@@ -41,7 +41,7 @@ BoundBlock::BoundBlock(const Graph& graph, std::string_view flag,
     : plan_(planned(graph, machine.catalogue())) {
   for (const PlanStep& step : plan_.steps) {
     const Node& node = plan_.graph.node(step.node);
-    steps_.push_back({.launch = machine.catalogue().prepare(plan_.graph, node),
+    steps_.push_back({.launch = machine.catalogue().prepare(plan_.graph, node, step.kernel),
                       .operands = places(node.operands),
                       .results = places(node.results),
                       .scratch = {step.scratch, 0}});

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/philox.h"
@@ -25,7 +26,11 @@ struct KernelChoice {
   bool has_two_phases = false;  // a collective of two phases, a launch each: a copy of what others
                                 // have, and the reduction (PlanStep::is_second_phase)
   bool may_join = false;        // launches that do not depend on each other may be one (LaunchArgs)
-  const KernelRow* row = nullptr;  // of the back end's table; nullptr: it has none
+  const KernelRow* row = nullptr;      // of the back end's table; nullptr: it has none
+  const KernelRow* runs_on = nullptr;  // RowChoice
+  // The device's kernels that a launch is made of, in order, as profilers name them; empty: not
+  // told, as of a CPU.
+  std::vector<std::string_view> launches = {};
 };
 
 // Addresses by the slots of the node's operands and results; nullptr for what is absent.
@@ -85,8 +90,9 @@ class Catalogue {
   virtual void set_arithmetic(Arithmetic arithmetic);
   // Nothing where no kernel exists for the node with these dtypes.
   virtual std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const = 0;
-  // Checks everything and makes what the launch needs; throws Error that names the node.
-  virtual LaunchFn prepare(const Graph& graph, const Node& node) = 0;
+  // Checks everything and makes what the launch of this choice for the node needs; throws Error
+  // that names the node. Nothing is chosen here.
+  virtual LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) = 0;
   // Whether it has a kernel that is worth it for a form that not all targets have: TakesForm in
   // passes/lower/fuse.h.
   virtual bool takes_form(const Graph&, const Node&) const { return false; }

@@ -19,7 +19,9 @@ std::optional<RowChoice> choose_row(const NodeView& view) {
     if (!is_struck && row->applies(view)) best = row;
   }
   if (best == nullptr) return std::nullopt;
-  return RowChoice{best, best->scratch == nullptr ? 0 : best->scratch(view)};
+  return RowChoice{.row = best,
+                   .scratch_bytes = best->scratch == nullptr ? 0 : best->scratch(view),
+                   .runs_on = best->runs_on == nullptr ? nullptr : best->runs_on(view)};
 }
 
 }  // namespace octet

@@ -27,6 +27,8 @@ struct KernelRow {
   // Whether launches of it that do not depend on each other may be one; nullptr: never.
   bool (*may_join)(const NodeView& view) = nullptr;
   double factor = 1;  // of cost(), beside other rows of the op that are no generic ones
+  // The row that does the work of this one for a node, with other types; nullptr: the row itself.
+  const KernelRow* (*runs_on)(const NodeView& view) = nullptr;
 };
 
 // For `applies` and `may_join`: whatever the node.
@@ -45,6 +47,7 @@ std::string row_key(const KernelRow& row);  // "rms_norm codes": as Target::with
 struct RowChoice {
   const KernelRow* row = nullptr;
   int64_t scratch_bytes = 0;
+  const KernelRow* runs_on = nullptr;  // KernelRow::runs_on; nullptr: the row itself
 };
 
 // Of the target's rows that apply and are not struck the one of least cost, of those the first.

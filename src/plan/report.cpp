@@ -117,6 +117,11 @@ std::map<std::string, int64_t> count_ops(const Graph& graph, bool layers_only) {
   return counts;
 }
 
+std::string kernel_text(const KernelChoice& kernel) {
+  if (kernel.launches.empty()) return kernel.name;
+  return fmt::format("{} ({})", kernel.name, fmt::join(kernel.launches, ", "));
+}
+
 std::string program_text(const Plan& plan, Offsets offsets) {
   std::string text = fmt::format("{:>5} {:>5} {:8} {:16} | kernel | results <- operands | bytes\n",
                                  "step", "layer", "role", "module");
@@ -135,7 +140,7 @@ std::string program_text(const Plan& plan, Offsets offsets) {
     }
     const std::string layer = node.tag.layer < 0 ? "-" : fmt::format("{}", node.tag.layer);
     text += fmt::format("{:5} {:>5} {:8} {:16} | {} | {} <- {} | {}", i, layer,
-                        enum_name(node.tag.role), node.tag.origin, step.kernel.name,
+                        enum_name(node.tag.role), node.tag.origin, kernel_text(step.kernel),
                         fmt::join(results, ", "), fmt::join(operands, ", "), n_bytes);
     if (step.scratch >= 0) {
       const Buffer& scratch = plan.buffers[step.scratch];

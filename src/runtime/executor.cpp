@@ -75,7 +75,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
   uint32_t n_transfers = 0;
   for (const PlanStep& step : plan.steps) {
     const Node& node = plan.graph.node(step.node);
-    Bound bound{.launch = catalogue.prepare(plan.graph, node),
+    Bound bound{.launch = catalogue.prepare(plan.graph, node, step.kernel),
                 .operands = {},
                 .results = {},
                 .scratch = nullptr};

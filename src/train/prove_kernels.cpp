@@ -357,7 +357,8 @@ std::optional<KernelChoice> ProvingCatalogue::choose(const Graph& graph, const N
   return prover_.device.catalogue->choose(graph, node);
 }
 
-LaunchFn ProvingCatalogue::prepare(const Graph& graph, const Node& node) {
+LaunchFn ProvingCatalogue::prepare(const Graph& graph, const Node& node,
+                                   const KernelChoice& /*choice*/) {
   const OneNode one(graph, node);
   std::shared_ptr<NodeProof>& proof = nodes_[print(one.graph())];
   if (proof == nullptr) proof = std::make_shared<NodeProof>(one, prover_);

@@ -69,7 +69,7 @@ class ProvingCatalogue : public Catalogue {
   ~ProvingCatalogue() override;
 
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
-  LaunchFn prepare(const Graph& graph, const Node& node) override;
+  LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) override;
   void strike(std::string row) override;
   bool takes_form(const Graph& graph, const Node& form) const override {
     return prover_.device.catalogue->takes_form(graph, form);

@@ -41,6 +41,8 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 
+#include "launches.h"
+
 namespace emulator {
 
 // 10 major + minor of what is emulated; OCTET_EMULATED_CAPABILITY names another than Hopper.
@@ -91,6 +93,7 @@ void damage_result_of(std::string_view kernel, const Args&... args) {
 template <typename Kernel, typename... Args>
 void launch(std::string_view name, dim3 grid, dim3 block, size_t shared_bytes, const Kernel& kernel,
             Args... args) {
+  note_launch(name);
   enqueue([=] {
     run(grid, block, shared_bytes, [&] { kernel(args...); });
     if (has_fault_of(name)) damage_result_of(name, args...);
@@ -366,7 +369,8 @@ void* shared_at(uint32_t address);
 template <typename... Params, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                Args&&... args) {
-  emulator::launch("", config->gridDim, config->blockDim, config->dynamicSmemBytes, kernel,
+  const auto name = emulator::name_of(reinterpret_cast<const void*>(kernel));
+  emulator::launch(name, config->gridDim, config->blockDim, config->dynamicSmemBytes, kernel,
                    Params(args)...);
   return cudaSuccess;
 }

@@ -248,6 +248,7 @@ GemmProblem::GemmProblem(Context& context, const GemmParams& params, AlphaPlace 
 GemmProblem::~GemmProblem() = default;
 
 void GemmProblem::run(const GemmCall& call, const cublasLtMatmulAlgo_t&, cudaStream_t) {
+  emulator::note_launch("cublasLt");
   emulator::enqueue([p = params_, call, has_alpha = place_ == AlphaPlace::device] {
     multiply_all(p, call, has_alpha);
   });

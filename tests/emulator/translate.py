@@ -71,7 +71,8 @@ def translate_launches(text):
         else:
             call = ", ".join([f"[=](auto... emulated) {{ {kernel}(emulated...); }}"] + given)
         name = re.match(r"[\w:.]+", kernel).group(0)
-        text = f"{text[:begin]}emulator::launch(\"{name}\", {', '.join(shape)}, {call}){text[end:]}"
+        name = f'emulator::name_of(reinterpret_cast<const void*>({name}))' if name == "kernel" else f'"{name}"'
+        text = f"{text[:begin]}emulator::launch({name}, {', '.join(shape)}, {call}){text[end:]}"
     return text
 
 

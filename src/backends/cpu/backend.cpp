@@ -130,7 +130,7 @@ class CpuCatalogue : public Catalogue {
  public:
   CpuCatalogue(Isa isa, RowSums rows, ThreadPool& pool, Group* group = nullptr);
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
-  LaunchFn prepare(const Graph& graph, const Node& node) override;
+  LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) override;
   bool takes_form(const Graph& graph, const Node& form) const override;
   void strike(std::string row) override;
   void set_arithmetic(Arithmetic arithmetic) override {
@@ -165,15 +165,17 @@ std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node&
   KernelChoice kernel{.name = kernel_name(view, *choice->row),
                       .scratch_bytes = choice->scratch_bytes,
                       .reference = choice->row->facts.reference,
-                      .row = choice->row};
+                      .row = choice->row,
+                      .runs_on = choice->runs_on};
   return choices_.emplace(std::move(key), std::move(kernel)).first->second;
 }
 
-LaunchFn CpuCatalogue::prepare(const Graph& graph, const Node& node) {
+LaunchFn CpuCatalogue::prepare(const Graph& graph, const Node& node, const KernelChoice& choice) {
   const RowSumsScope scope(rows_);
-  const auto choice = choose(graph, node);
-  if (!choice) throw Error(ErrorCode::internal, "[cpu] no kernel for {}", op_def(node.op).name);
-  return binding_of(*choice->row).prepare({graph, node, target_}, context_);
+  CHECK(choice.row != nullptr);
+  const NodeView view{graph, node, target_};
+  if (choice.runs_on != nullptr) return prepare_widened(view, *choice.runs_on, context_);
+  return binding_of(*choice.row).prepare(view, context_);
 }
 
 // Products of windows: a card's sums have their own, and the reference has the decomposition.

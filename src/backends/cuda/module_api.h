@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 23
+#define OCTET_CUDA_API_VERSION 24
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 #define OCTET_CUDA_NCCL_ID_BYTES 128

@@ -2,7 +2,9 @@
 // of three layers of the 7B shape, 4 x 2048 tokens, forward and backward. Made without a
 // GPU. After a change of passes or recipes that is meant:
 //   OCTET_UPDATE_GOLDEN=1 build/tests/octet_golden_all --gtest_filter='*LayerLaunches*'
-// The last column alone names the kernel; the others say what is done, whoever does it.
+// The last column names the row and the kernels that it launches; the others say what is done,
+// whoever does it. That the module launches these is what emulated suites of gpu test
+// (gpu/parity/watched_launches.h).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -15,6 +17,7 @@
 #include "golden/golden_text.h"
 #include "infer/model_spec.h"
 #include "ir/op_def.h"
+#include "plan/report.h"
 #include "train/run_setup.h"
 
 namespace octet::launches_test {
@@ -23,12 +26,14 @@ namespace {
 constexpr int kLayer = 1;
 
 struct Total {
-  int n_launches = 0;
+  int n_steps = 0;
+  size_t n_launches = 0;
   double bytes = 0;
 };
 
 std::string total_line(const std::string& what, const Total& total) {
-  return fmt::format("{:8} {:3} kernels {:9.1f} MB\n", what, total.n_launches, total.bytes / 1e6);
+  return fmt::format("{:8} {:3} steps {:3} kernels {:9.1f} MB\n", what, total.n_steps,
+                     total.n_launches, total.bytes / 1e6);
 }
 
 // By name, since their order is the op's own affair; what is absent is not told.
@@ -41,7 +46,7 @@ std::string dtypes_of(const Graph& graph, const std::vector<ValueId>& values) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
-// One line a kernel: role, MB, module, dtypes of operands and of results, kernel.
+// One line a step: role, MB, module, dtypes of operands and of results, row and kernels.
 std::string launches_of(const std::string& recipe, const std::string& set) {
   const Backend backend = cuda::make_plan_backend({.n_threads = 1});
   std::vector<std::string> sets = {"model.layers=3", "recipe.base=" + recipe};
@@ -59,9 +64,10 @@ std::string launches_of(const std::string& recipe, const std::string& set) {
     const double bytes = cost_of(plan.graph, node).bytes;
     text += fmt::format("{:8} {:7.1f} | {:24} | {:28} -> {:24} | {}\n", enum_name(node.tag.role),
                         bytes / 1e6, node.tag.origin, dtypes_of(plan.graph, node.operands),
-                        dtypes_of(plan.graph, node.results), step.kernel.name);
+                        dtypes_of(plan.graph, node.results), kernel_text(step.kernel));
     for (Total* total : {&totals[node.tag.role], &all}) {
-      ++total->n_launches;
+      ++total->n_steps;
+      total->n_launches += step.kernel.launches.size();
       total->bytes += bytes;
     }
   }

@@ -1,33 +1,25 @@
 // The GPU back end of the tests.
 #pragma once
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "backends/cuda/backend.h"
 #include "base/error.h"
+#include "gpu/parity/watched_launches.h"
 
 namespace octet {
-
-// OCTET_CUDA_MODULE names the library; by default it is where `make cuda` puts it.
-inline std::string gpu_module() {
-  const char* path = std::getenv("OCTET_CUDA_MODULE");
-  return path == nullptr ? OCTET_SOURCE_DIR "/build/cuda/liboctet_cuda.so" : path;
-}
-
-// Whether its devices are those of tests/emulator.
-inline bool is_emulated() {
-  return gpu_module().find("emulated") != std::string::npos;
-}
 
 // nullptr where there is no module or no GPU; `why` then says which.
 inline Backend* gpu_backend(std::string& why) {
   static std::string reason;
   static const std::unique_ptr<Backend> backend = [] {
     try {
-      return std::make_unique<Backend>(
-          cuda::make_backend({.module = gpu_module(), .n_threads = 4}));
+      auto made =
+          std::make_unique<Backend>(cuda::make_backend({.module = gpu_module(), .n_threads = 4}));
+      if (is_emulated())
+        made->catalogue = std::make_unique<WatchedCatalogue>(std::move(made->catalogue));
+      return made;
     } catch (const Error& error) {
       reason = error.what();
       return std::unique_ptr<Backend>();

@@ -19,8 +19,8 @@ class FaultyCatalogue : public Catalogue {
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override {
     return own_->choose(graph, node);
   }
-  LaunchFn prepare(const Graph& graph, const Node& node) override {
-    return [launch = own_->prepare(graph, node), fault = fault_](const LaunchArgs& args) {
+  LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) override {
+    return [launch = own_->prepare(graph, node, choice), fault = fault_](const LaunchArgs& args) {
       launch(args);
       for (std::byte* const result : args.results) {
         if (result == nullptr) continue;

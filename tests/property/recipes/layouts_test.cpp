@@ -15,8 +15,8 @@ class KMajorCatalogue : public Catalogue {
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override {
     return tiny::backend().catalogue->choose(graph, node);
   }
-  LaunchFn prepare(const Graph& graph, const Node& node) override {
-    return tiny::backend().catalogue->prepare(graph, node);
+  LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) override {
+    return tiny::backend().catalogue->prepare(graph, node, choice);
   }
 };
 

@@ -17,6 +17,7 @@
 #include "infer/model_spec.h"
 #include "nn/model.h"
 #include "plan/row_unavailable.h"
+#include "property/fusion/run.h"
 #include "property/recipes/tiny_training.h"
 #include "property/rows/take_away.h"
 #include "property/variant_options.h"
@@ -153,9 +154,9 @@ class RefusingCatalogue : public Catalogue {
     if (choice && stands_in) choice->scratch_bytes += 4 << 20;
     return choice;
   }
-  LaunchFn prepare(const Graph& graph, const Node& node) override {
-    if (row_key(*right_.choose(graph, node)->row) == row_) throw RowUnavailable(row_, "a test");
-    return right_.prepare(graph, node);
+  LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) override {
+    if (row_key(*choice.row) == row_) throw RowUnavailable(row_, "a test");
+    return right_.prepare(graph, node, choice);
   }
   void strike(std::string row) override {
     right_.strike(row);
@@ -176,6 +177,46 @@ TEST(Rows, that_are_refused_when_they_are_prepared_are_planned_around) {
   const auto found = tiny::losses_on({*backend.device, refusing}, options, 2, tiny::spec());
   EXPECT_TRUE(refusing.target().text().ends_with(", without rope simd"));
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 0.02f);
+}
+
+// Chooses the reference wherever it applies.
+class ReferenceCatalogue : public Catalogue {
+ public:
+  explicit ReferenceCatalogue(std::unique_ptr<Catalogue> own)
+      : Catalogue(own->target()), own_(std::move(own)) {}
+  std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override {
+    const NodeView view{graph, node, target()};
+    for (const KernelRow* row : target().rows) {
+      if (row->op != node.op || !row->facts.reference || !row->applies(view)) continue;
+      const int64_t scratch = row->scratch == nullptr ? 0 : row->scratch(view);
+      return KernelChoice{.name = "reference", .scratch_bytes = scratch, .row = row};
+    }
+    return own_->choose(graph, node);
+  }
+  LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) override {
+    return own_->prepare(graph, node, choice);
+  }
+
+ private:
+  std::unique_ptr<Catalogue> own_;
+};
+
+TEST(Rows, that_the_plan_has_run_though_the_catalogue_would_choose_others) {
+  if (cpu::detect_isa() == cpu::Isa::scalar) GTEST_SKIP() << "the reference is all there is";
+  Backend handed = cpu::make_backend(2, cpu::detect_isa());
+  handed.catalogue = std::make_unique<ReferenceCatalogue>(std::move(handed.catalogue));
+  int n_different = 0;
+  for (const op_cases::OpCase& c : op_cases::op_cases()) {
+    if (c.op != OpCode::gemm && c.op != OpCode::reduce_sum && c.op != OpCode::exp) continue;
+    const Graph graph = op_cases::case_graph(c, Dtype::f32);
+    const auto own = fusion::fast_backend().catalogue->choose(graph, graph.nodes[0]);
+    if (!own || own->reference) continue;
+    const auto inputs = op_cases::case_inputs(c, 5);
+    const auto reference = fusion::run_plan(graph, inputs, fusion::scalar_backend());
+    fusion::expect_same(fusion::run_plan(graph, inputs, handed), reference, c.name);
+    if (fusion::run_plan(graph, inputs, fusion::fast_backend()) != reference) ++n_different;
+  }
+  EXPECT_GT(n_different, 0);  // else nothing would be seen
 }
 
 }  // namespace

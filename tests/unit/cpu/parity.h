@@ -128,7 +128,7 @@ inline Launched launch(const Graph& graph, const std::vector<Bytes>& inputs,
                        const Backend& backend) {
   const Node& node = graph.nodes[0];
   const auto choice = backend.catalogue->choose(graph, node);
-  const LaunchFn kernel = backend.catalogue->prepare(graph, node);
+  const LaunchFn kernel = backend.catalogue->prepare(graph, node, *choice);
   std::vector<Guarded> from, to;
   for (const Bytes& bytes : inputs) {
     from.emplace_back(std::ssize(bytes));

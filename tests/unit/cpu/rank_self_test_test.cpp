@@ -23,10 +23,10 @@ class FaultyCatalogue : public Catalogue {
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override {
     return right_.choose(graph, node);
   }
-  LaunchFn prepare(const Graph& graph, const Node& node) override {
-    if (!is_collective(node.op)) return right_.prepare(graph, node);
-    return [this, launch = right_.prepare(graph, node), n = graph.type(node.results[0]).n_bytes(),
-            count = 0](const LaunchArgs& args) mutable {
+  LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) override {
+    if (!is_collective(node.op)) return right_.prepare(graph, node, choice);
+    return [this, launch = right_.prepare(graph, node, choice),
+            n = graph.type(node.results[0]).n_bytes(), count = 0](const LaunchArgs& args) mutable {
       launch(args);
       if (fault_) fault_(args.results[0], n, count++);
     };

@@ -23,7 +23,7 @@ class NamedCatalogue : public Catalogue {
                         .scratch_bytes = bytes == scratch.end() ? 0 : bytes->second,
                         .has_two_phases = with_two_phases.contains(node.op)};
   }
-  LaunchFn prepare(const Graph&, const Node&) override {
+  LaunchFn prepare(const Graph&, const Node&, const KernelChoice&) override {
     return [](const LaunchArgs&) {};
   }
 };

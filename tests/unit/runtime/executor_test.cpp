@@ -15,7 +15,7 @@ class AddingCatalogue : public Catalogue {
   std::optional<KernelChoice> choose(const Graph&, const Node& node) const override {
     return KernelChoice{.name = "adding", .scratch_bytes = node.op == OpCode::exp ? 300 : 0};
   }
-  LaunchFn prepare(const Graph&, const Node& node) override {
+  LaunchFn prepare(const Graph&, const Node& node, const KernelChoice&) override {
     ++n_prepared;
     return [this, wants_scratch = node.op == OpCode::exp](const LaunchArgs& args) {
       ++n_launched;

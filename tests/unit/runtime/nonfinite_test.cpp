@@ -55,7 +55,7 @@ class ZeroCatalogue : public Catalogue {
   std::optional<KernelChoice> choose(const Graph&, const Node&) const override {
     return KernelChoice{.name = "zero"};
   }
-  LaunchFn prepare(const Graph& graph, const Node& node) override {
+  LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& /*choice*/) override {
     std::vector<size_t> n_bytes;
     for (const ValueId id : node.results)
       n_bytes.push_back(static_cast<size_t>(graph.type(id).n_bytes()));

@@ -23,7 +23,7 @@ class SlowCatalogue : public Catalogue {
                         .scratch_bytes = 0,
                         .reference = node.op == OpCode::exp};
   }
-  LaunchFn prepare(const Graph&, const Node& node) override {
+  LaunchFn prepare(const Graph&, const Node& node, const KernelChoice&) override {
     const int ms = node.op == OpCode::exp ? 4 : 1;
     return [ms](const LaunchArgs&) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); };
   }

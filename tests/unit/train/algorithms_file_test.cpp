@@ -13,7 +13,7 @@ struct MeasuringCatalogue : Catalogue {
   std::optional<KernelChoice> choose(const Graph& /*g*/, const Node& /*n*/) const override {
     return std::nullopt;
   }
-  LaunchFn prepare(const Graph& /*g*/, const Node& /*n*/) override { return {}; }
+  LaunchFn prepare(const Graph&, const Node&, const KernelChoice&) override { return {}; }
   AutotuneCache autotune_cache() const override { return own; }
   void use_autotune_cache(std::span<const AutotunedChoice> choices) override {
     cached.assign(choices.begin(), choices.end());

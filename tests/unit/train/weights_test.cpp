@@ -137,7 +137,7 @@ struct InitCatalogue : Catalogue {
   std::optional<KernelChoice> choose(const Graph& /*g*/, const Node& /*n*/) const override {
     return std::nullopt;
   }
-  LaunchFn prepare(const Graph& /*g*/, const Node& /*n*/) override { return {}; }
+  LaunchFn prepare(const Graph&, const Node&, const KernelChoice&) override { return {}; }
   bool init_weight(const WeightInit& what) override {
     if (what.random.name != mine.name || what.random.seed != mine.seed) return false;
     EXPECT_EQ(what.std, 0.02);

@@ -23,8 +23,11 @@ struct Context {
 
 struct Binding {
   KernelRow row;
-  LaunchFn (*prepare)(const NodeView& view, Context& context);
+  LaunchFn (*prepare)(const NodeView& view, Context& context);  // nullptr: KernelRow::runs_on
 };
+
+// A node with FP16 values on a row of f32: KernelChoice::runs_on (widened.cpp).
+LaunchFn prepare_widened(const NodeView& view, const KernelRow& row, Context& context);
 
 // Every family's bindings.
 std::span<const Binding> tensor_sum_bindings();

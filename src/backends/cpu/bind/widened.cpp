@@ -20,11 +20,13 @@ const uint16_t* halves(const std::byte* data) {
 
 class WidenedNode {
  public:
-  // Nothing where the node has no FP16 values, or no fast row applies with f32 in their place.
+  // Nothing where the node has no FP16 values.
   static std::optional<WidenedNode> of(const NodeView& view);
 
-  int64_t scratch_bytes() const { return copies_bytes_ + choice_.scratch_bytes; }
-  LaunchFn prepare(Context& context) const;
+  // The fast row that applies with f32 in the place of FP16; nothing where there is none.
+  std::optional<RowChoice> choose() const;
+  int64_t copies_bytes() const { return copies_bytes_; }
+  LaunchFn prepare(const KernelRow& row, Context& context) const;
 
  private:
   explicit WidenedNode(const NodeView& view) : node_(view.node), target_(view.target) {}
@@ -38,7 +40,6 @@ class WidenedNode {
   Graph graph_;
   Node node_;
   const Target& target_;
-  RowChoice choice_;
   std::vector<Copy> operands_, results_;
   int64_t copies_bytes_ = 0;
 };
@@ -62,14 +63,16 @@ std::optional<WidenedNode> WidenedNode::of(const NodeView& view) {
   take(result.node_.operands, result.operands_);
   take(result.node_.results, result.results_);
   if (result.operands_.empty() && result.results_.empty()) return std::nullopt;
-  const auto choice = choose_row(result.view());
-  if (!choice || choice->row->facts.reference) return std::nullopt;
-  result.choice_ = *choice;
   return result;
 }
 
-LaunchFn WidenedNode::prepare(Context& context) const {
-  return [launch = binding_of(*choice_.row).prepare(view(), context), operands = operands_,
+std::optional<RowChoice> WidenedNode::choose() const {
+  const auto choice = choose_row(view());
+  return !choice || choice->row->facts.reference ? std::nullopt : choice;
+}
+
+LaunchFn WidenedNode::prepare(const KernelRow& row, Context& context) const {
+  return [launch = binding_of(row).prepare(view(), context), operands = operands_,
           results = results_, after = copies_bytes_, codec = simd_codec(Dtype::fp16),
           &pool = context.pool](const LaunchArgs& args) {
     std::vector<std::byte*> from(args.operands.begin(), args.operands.end());
@@ -94,7 +97,16 @@ LaunchFn WidenedNode::prepare(Context& context) const {
   };
 }
 
+std::optional<RowChoice> choose_widened(const NodeView& view) {
+  const auto node = WidenedNode::of(view);
+  return node ? node->choose() : std::nullopt;
+}
+
 }  // namespace
+
+LaunchFn prepare_widened(const NodeView& view, const KernelRow& row, Context& context) {
+  return WidenedNode::of(view)->prepare(row, context);
+}
 
 std::span<const Binding> widened_bindings() {
   static const auto all = [] {
@@ -103,12 +115,14 @@ std::span<const Binding> widened_bindings() {
       const KernelRow row{
           .op = static_cast<OpCode>(op),
           .name = "as f32",
-          .applies = [](const NodeView& view) { return WidenedNode::of(view).has_value(); },
-          .scratch = [](const NodeView& view) { return WidenedNode::of(view)->scratch_bytes(); },
-          .factor = 2};
-      bindings.push_back({row, [](const NodeView& view, Context& context) {
-                            return WidenedNode::of(view)->prepare(context);
-                          }});
+          .applies = [](const NodeView& view) { return choose_widened(view).has_value(); },
+          .scratch =
+              [](const NodeView& view) {
+                return WidenedNode::of(view)->copies_bytes() + choose_widened(view)->scratch_bytes;
+              },
+          .factor = 2,
+          .runs_on = [](const NodeView& view) { return choose_widened(view)->row; }};
+      bindings.push_back({row, nullptr});
     }
     return bindings;
   }();

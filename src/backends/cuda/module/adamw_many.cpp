@@ -233,13 +233,13 @@ void AdamwMany::add_rows(size_t weight, Rows& rows, bool is_expanded) const {
 void AdamwMany::make_rows(cudaStream_t stream) {
   kinds_ = kinds();
   rows_ = {};
-  pieces_.assign(kinds_.size(), {});
+  pieces_.assign(kinds_.size(), AdamwPieces{});
   for (size_t i = 0; i < kinds_.size(); ++i) {
     if (kinds_[i] != kAlone) {
       add_rows(i, rows_[kinds_[i]], kinds_[i] != kAny);
     } else {
       const AdamwCall call = call_of(i);
-      pieces_[i] = AdamwPieces(call.p, is_aligned(call));
+      pieces_[i] = adamw_pieces(call.p, is_aligned(call));
     }
   }
   std::vector<UpdateRow> row;
@@ -297,7 +297,7 @@ void AdamwMany::step(double clip, bool has_squares, cudaStream_t stream) const {
     AdamwCall call = call_of(i);
     set_numbers(call.p, numbers_[static_cast<size_t>(weights_[i].numbers)]);
     call.is_beside_last = is_beside_last;
-    pieces_[i].launch(call, n_sm_, stream);
+    launch_pieces(pieces_[i], call, n_sm_, stream);
     is_beside_last = true;
   }
   for (size_t kind = 0; kind < kAny; ++kind) {

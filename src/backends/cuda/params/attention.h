@@ -34,6 +34,10 @@ struct AttentionBias {
   auto operator<=>(const AttentionBias&) const = default;
 };
 
+// What the kernels on tensor cores are made for: queries over a cache; as many keys as queries; any
+// two lengths and ranges; and with a bias.
+enum class AttentionForm : uint8_t { cached, square, any, biased };
+
 struct AttentionParams {
   int64_t batch = 1, q_len = 1, heads = 1, kv_heads = 1, head_dim = 1;
   float scale = 1;
@@ -44,9 +48,14 @@ struct AttentionParams {
   int64_t kv_len = 1;
   AttentionBias bias = {};
   bool cached = false;
-  uint8_t reserved[7] = {};
+  AttentionForm form = AttentionForm::any;
+  // Over a cache, one query at a time: heads of a block, and keys that a group waits for at once.
+  uint8_t heads_of_block = 1, keys_at_once = 2;
+  uint8_t reserved[4] = {};
   auto operator<=>(const AttentionParams&) const = default;
 };
+
+inline constexpr int kManyKeys = 8, kFewKeys = 2;  // AttentionParams::keys_at_once
 
 constexpr int64_t attention_rows(const AttentionParams& p) {
   return p.batch * p.q_len * p.heads;

@@ -68,6 +68,12 @@ constexpr Dtype decoded_type(const GemmParams& p) {
 constexpr bool scales_high_precision(const GemmParams& p) {
   return (p.has_scale_a || p.has_scale_b) && !is_gemm_operand(p.a);
 }
+// Whether the GEMM of what is decoded has a factor: a scale of a whole operand, which data in f32
+// have been multiplied with.
+constexpr bool has_whole_scale(const GemmParams& p) {
+  if (decoded_type(p) == Dtype::f32) return false;
+  return (p.has_scale_a && p.a_blocks.none()) || (p.has_scale_b && p.b_blocks.none());
+}
 constexpr bool adds_another_type(const GemmParams& p) {
   return p.has_c && p.c != p.y;
 }

@@ -22,6 +22,12 @@ struct EmbeddingParams {
 inline constexpr int64_t kEmbeddingRun = 32;      // sorted tokens that one block sums
 inline constexpr int64_t kEmbeddingTile = 1024;   // tokens that one block sorts
 inline constexpr int64_t kEmbeddingDigits = 256;  // values of a digit of the sort
+// Digits of a row's number, of one that is outside too.
+constexpr int embedding_digits(int64_t vocabulary) {
+  int n = 1;
+  while ((vocabulary /= kEmbeddingDigits) > 0) ++n;
+  return n;
+}
 
 // Of embedding_grad: keys and tokens, twice each; the counts of digits by tile; then two rows of
 // f32 for each run.

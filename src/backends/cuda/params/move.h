@@ -26,12 +26,14 @@ constexpr bool is_float_op(ElementOp op) {
 
 // elementwise, cast: y[i] = op(a[i], b[i], c[i]) for n elements, rounded once to y's type. Operands
 // that the op lacks are not read. f32, bf16, fp16, i32, bool. y may be an operand of y's size.
+enum class ElementKernel : uint8_t { wide, any, select, compare };  // target/choose/move.h
 struct ElementParams {
   int64_t n = 0;
   Dtype a = Dtype::f32, b = Dtype::f32, c = Dtype::f32, y = Dtype::f32;
   ElementOp op = ElementOp::copy;
   uint8_t n_operands = 1;
-  int8_t reserved[2] = {};
+  ElementKernel kernel = ElementKernel::wide;
+  int8_t reserved = 0;
 };
 
 // axpby: y[i] = factor_a a[i] + factor_b b[i] for n elements of f32, bf16, fp16, in f32, by one
@@ -58,9 +60,15 @@ struct IotaParams {
 // One copy between strided arrangements: dst[dst_start + sum_k i_k dst_stride[k]] =
 // src[src_start + sum_k i_k src_stride[k]] for every index i below extent. In elements; a source
 // stride of 0 repeats.
+//
+// By units of whole runs; by tiles that turn matrices, of whole sixteens of bytes or of any
+// elements; or with the fill around its columns in one launch.
 inline constexpr int kMaxRank = 8;
+enum class CopyKernel : uint8_t { strided, turn_bytes, turn, pad };  // target/choose/move.h
 struct StridedCopy {
-  int64_t operand = 0;
+  int32_t operand = 0;
+  CopyKernel kernel = CopyKernel::strided;
+  uint8_t reserved[3] = {};
   int64_t src_start = 0, dst_start = 0;
   int64_t rank = 0;
   int64_t extent[kMaxRank] = {}, src_stride[kMaxRank] = {}, dst_stride[kMaxRank] = {};

@@ -17,6 +17,7 @@ namespace octet::cuda {
 struct AmaxParams {
   int64_t n_operands = 0;
 };
+inline constexpr int kAmaxOperands = 16;      // of one launch
 inline constexpr int kMaxMaxima = 8;          // operands of amax_quantize, beside x and history
 inline constexpr int64_t kAmaxBlocks = 1056;  // at most, for one operand
 constexpr int64_t amax_scratch_bytes(int64_t n_operands) {
@@ -28,6 +29,7 @@ constexpr int64_t amax_scratch_bytes(int64_t n_operands) {
 struct AnyOfParams {
   int64_t n_operands = 0;
 };
+inline constexpr int kFlagOperands = 256;  // of one launch
 
 // quant_scale: operand amax f32, result scale f32.
 // delayed_scale: operands amax f32, history f32 [n], the oldest first; results: the scale, of the
@@ -48,7 +50,9 @@ struct QuantizeParams {
   bool by_row = true, transposed = false;
   Rounding rounding = Rounding::near;
   Dtype source = Dtype::f32;
-  int8_t reserved[6] = {};
+  // What is launched (target/choose/quantize.h): by tiles, which turn; for any format and rounding.
+  bool by_tile = false, is_any = false;
+  int8_t reserved[4] = {};
   float limit = 0;
 };
 
@@ -69,6 +73,16 @@ struct AmaxQuantizeParams {
   int8_t reserved = 0;
 };
 
+// The kernels of groups and blocks (target/choose/quantize.h): groups of 8 to 256 that divide a
+// row; whole rows; tiles of kTileSize rows; and what else there is.
+inline constexpr int kTileSize = 128;
+enum class GroupKernel : uint8_t { even, row, tile, panel };
+struct GroupChoice {
+  GroupKernel kernel = GroupKernel::panel;
+  bool is_typed = false;   // types are compiled in
+  bool in_eights = false;  // whole ones, where addresses are multiples of 16
+};
+
 // quantize_groups: operand a [rows, cols] high precision; results: codes as a, scales [rows,
 // ceil(cols / group)] f32, or bf16, rounded to nearest even, saturating, or powers of two by their
 // rule, f32, bf16 or e8m0; codes are made with the stored scales. add_quantize (adds): operands a,
@@ -80,7 +94,8 @@ struct GroupParams {
   bool adds = false;
   ScaleRule rule = ScaleRule::linear;
   Dtype scales = Dtype::bf16;
-  int8_t reserved[5] = {};
+  GroupChoice choice = {};
+  int8_t reserved[2] = {};
 };
 
 // quantize_blocks: operand x [rows, cols] high precision; results: codes as x, scales [ceil(rows /
@@ -91,7 +106,8 @@ struct BlockParams {
   Dtype x = Dtype::bf16, codes = Dtype::e4m3, scales = Dtype::bf16, source = Dtype::f32;
   ScaleRule rule = ScaleRule::linear;
   Rounding rounding = Rounding::near;
-  int8_t reserved[6] = {};
+  GroupChoice choice = {};
+  int8_t reserved[3] = {};
 };
 
 // fake_quantize: operand x [rows, cols] high precision; result y = decode(encode(x (1 / scale)))
@@ -102,6 +118,8 @@ struct FakeQuantizeParams {
   float target = 448;
   Dtype x = Dtype::bf16, y = Dtype::bf16, format = Dtype::e4m3;
   bool power = false;
+  GroupChoice choice = {};
+  int8_t reserved[5] = {};
 };
 
 // periodic_scale: operands amax f32, the scale before f32; result scale f32

@@ -27,7 +27,8 @@ struct ReduceParams {
   int64_t least_piece = kSumPiece;
   AxisList kept, gone;
   Dtype x = Dtype::f32, y = Dtype::f32;
-  int8_t reserved[6] = {};
+  bool is_across = false;  // a warp a piece, whose elements lie together; else a thread
+  int8_t reserved[5] = {};
 };
 
 constexpr int64_t reduce_pieces(const ReduceParams& p) {

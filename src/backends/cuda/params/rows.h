@@ -8,12 +8,13 @@
 // f32, all bf16, or codes e4m3 in groups of 16 with bf16 scales and bf16 for the rest. Otherwise
 // element by element, in the same arithmetic.
 //
-// Operands and results are named by their slot (ir/ops/slots.h), kAbsent where there is none.
+// Operands and results are named by their slot (ir/ops/slots.h), kAbsent where there is none. The
+// plan chooses a kernel's form and what is launched; the module launches what it is handed.
 #pragma once
 
 #include <cstdint>
 
-#include "base/host_device.h"
+#include "backends/cuda/params/row_kernels.h"
 #include "formats/dtype.h"
 
 namespace octet::cuda {
@@ -75,7 +76,12 @@ struct RowLayerParams {
   int8_t known_mean_at = kAbsent, known_rstd_at = kAbsent;  // operands, where they are given
   KeptArg kept_x, kept_up;  // of activations of bf16 with codes of e4m3, cols a multiple of 16
   bool generic = false;     // element by element, whatever the types
+  // What it launches, in order: choose_passes() in target/choose/rows.h.
+  Form form = Form::any;
+  Out out = Out::any;
+  uint8_t n_passes = 0;
   CodesArg codes;
+  LayerPass passes[2] = {};
 };
 
 // Results: amax f32 and flag bool, of what the kernel stores. Scratch, first: u32 for each block.
@@ -94,6 +100,9 @@ struct NormGradParams {
   RowOperand dy, x;
   UnquantizedArg weight, addend, dx, dw, db;
   AmaxArg amax;
+  Form form = Form::any;
+  RowKernel kernel = RowKernel::norm_grad_any;
+  uint8_t reserved[6] = {};
 };
 
 // gated_act_grad: dy, gate, up -> dgate, dup; gelu_grad: dy, x -> dx (first). Results may lie where
@@ -105,7 +114,8 @@ struct ActGradParams {
   RowOperand dy, x, up;
   UnquantizedArg first, second;
   AmaxArg amax;
-  int8_t reserved[2] = {};
+  Form form = Form::any;
+  RowKernel kernel = RowKernel::act_grad_any;
 };
 
 // gated_act_grad_quantize: dy bf16; gate and up both bf16, or both codes e4m3 in groups of 16 with
@@ -116,7 +126,11 @@ struct GradCodesParams {
   RowOperand dy, x, up;
   CodesArg codes;
   int8_t second_rows_at = kAbsent, second_transposed_at = kAbsent;  // of dup
-  int8_t reserved[6] = {};
+  Form form = Form::bf16;                                           // of gate and up; or groups
+  bool whole = false;  // all tiles lie within the matrix
+  uint8_t n_passes = 0;
+  uint8_t reserved[3] = {};
+  Pass passes[2] = {};
 };
 
 // rope: x [rows, heads * head_dim], i32 positions [rows], any non-negative ones. Cosine and sine of
@@ -130,7 +144,7 @@ struct RopeParams {
   bool inverse = false;
   AmaxArg amax;
   UnquantizedArg x, y;
-  int8_t reserved = 0;
+  bool is_any = false;  // rope_any; else rope_short
 };
 
 // bias_add: x + bias[cols]; y may be x. column_sum: y[c] = sum_r x[r, c] (bias absent), scratch
@@ -138,6 +152,8 @@ struct RopeParams {
 struct BiasParams {
   int64_t rows = 0, cols = 0;
   UnquantizedArg x, bias, y;
+  bool is_short = false;  // eights of one type of two bytes
+  int8_t reserved = 0;
 };
 
 inline constexpr int64_t kFastCols = 8192;

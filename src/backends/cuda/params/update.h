@@ -25,6 +25,7 @@ inline constexpr int64_t kNormChunk = 1 << 15;
 constexpr int64_t norm_chunks(int64_t n_elems) {
   return (n_elems + kNormChunk - 1) / kNormChunk;
 }
+inline constexpr int64_t kTensorsPerLaunch = 128;
 // One double a chunk.
 constexpr int64_t norm_scratch_bytes(int64_t n_chunks) {
   return 8 * (n_chunks > 0 ? n_chunks : 1);
@@ -64,6 +65,27 @@ struct AdamwParams {
   AdamwRow row = AdamwRow::expanded;  // the first that may take elements
   uint8_t reserved[4] = {};
 };
+
+// A step by the kernels that take it, each as far as its tiles are whole: adamw_pieces() in
+// rows/update.h.
+struct AdamwPiece {
+  int64_t begin = 0, end = 0;  // elements
+  AdamwRow row = AdamwRow::generic;
+  uint8_t reserved[7] = {};
+};
+struct AdamwPieces {
+  int64_t n = 0;
+  AdamwPiece all[4] = {};
+
+  // Whether the step gives the weight's amax.
+  constexpr bool give_amax() const { return n == 1 && all[0].row == AdamwRow::expanded; }
+};
+struct AdamwStepParams {
+  AdamwParams step = {};
+  AdamwPieces pieces = {};
+};
+// Elements of a launch of `expanded` or `groups`, at most.
+inline constexpr int64_t kMaxRowElements = int64_t{1} << 31;
 
 // store_scaled: FP16 q[i] = x[i] / scale, rounded by word first + i (math/master.h): the bits of
 // the CPU's.

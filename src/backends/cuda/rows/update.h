@@ -1,4 +1,5 @@
 // Which of adamw_step's rows takes what; each leaves an end that fills no tile to the next ones.
+// Read by the plan, and by the module for tensors that have none (module/adamw_many.cpp).
 #pragma once
 
 #include "backends/cuda/params/update.h"
@@ -33,6 +34,23 @@ constexpr bool takes_groups(const AdamwParams& p) {
 constexpr bool takes_wide(const AdamwParams& p) {
   const auto wide = [](Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::bf16; };
   return wide(p.m.dtype) && wide(p.v.dtype);
+}
+
+// is_aligned: whether every address allows accesses of 16 bytes. Those of a plan do.
+constexpr AdamwPieces adamw_pieces(const AdamwParams& p, bool is_aligned) {
+  AdamwPieces pieces;
+  int64_t begin = 0;
+  const auto add = [&](AdamwRow row, bool takes, int64_t tile) {
+    if (row < p.row || !takes || p.n - begin < tile) return;
+    const int64_t end = begin + (p.n - begin) / tile * tile;
+    pieces.all[pieces.n++] = {.begin = begin, .end = end, .row = row};
+    begin = end;
+  };
+  add(AdamwRow::expanded, is_aligned && takes_expanded(p), kMomentGroup);
+  add(AdamwRow::groups, is_aligned && takes_groups(p), kGroupPair);
+  add(AdamwRow::wide, is_aligned && takes_wide(p), kWideRun);
+  add(AdamwRow::generic, true, 1);
+  return pieces;
 }
 
 }  // namespace octet::cuda

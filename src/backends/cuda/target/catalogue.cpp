@@ -93,22 +93,22 @@ std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node
                       .reference = false,
                       .has_two_phases = row.facts.has_two_phases,
                       .may_join = row.may_join != nullptr && row.may_join(view),
-                      .row = &row};
+                      .row = &row,
+                      .runs_on = nullptr,
+                      .launches = binding_of(row).spec(view).launches};
 }
 
-LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
-  const NodeView view{graph, node, target_};
-  const auto choice = choose_row(view);
-  if (!choice) throw Error(ErrorCode::internal, "[cuda] no kernel for {}", op_def(node.op).name);
+LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node, const KernelChoice& choice) {
+  CHECK(choice.row != nullptr);
   if (module_ == nullptr)
     throw Error(ErrorCode::device, "[cuda] expected the CUDA module, got a plan without device");
-  const KernelSpec spec = binding_of(*choice->row).spec(view);
+  const KernelSpec spec = binding_of(*choice.row).spec({graph, node, target_});
   const OctetCudaKernel kernel{.kernel = static_cast<int32_t>(spec.kernel),
                                .reserved = 0,
                                .params = spec.params.data(),
                                .params_bytes = static_cast<int64_t>(spec.params.size()),
-                               .scratch_bytes = choice->scratch_bytes};
-  const auto handle = std::make_shared<Handle>(module_, kernel, choice->row);
+                               .scratch_bytes = choice.scratch_bytes};
+  const auto handle = std::make_shared<Handle>(module_, kernel, choice.row);
   return [handle](const LaunchArgs& args) { handle->launch(args); };
 }
 

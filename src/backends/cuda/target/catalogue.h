@@ -27,7 +27,7 @@ class CudaCatalogue : public Catalogue {
   explicit CudaCatalogue(CatalogueOptions options, std::shared_ptr<Module> module = nullptr);
 
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
-  LaunchFn prepare(const Graph& graph, const Node& node) override;
+  LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) override;
   bool takes_form(const Graph& graph, const Node& form) const override;
   bool init_weight(const WeightInit& what) override;
   AutotuneCache autotune_cache() const override;

@@ -131,15 +131,12 @@ LayerKernel kernel_of(const LayerProblem& p) {
 
 LayerLaunch act_rows_launch(const LayerProblem& p) {
   const LayerArgs& a = p.args;
-  const bool is_any = p.form == Form::any || p.out == Out::any;
-  const bool gated = a.layer == RowLayer::gated_silu;
-  if (!is_any && gated && p.form == Form::groups && p.out != Out::unquantized)
-    return gated_rows_launch(a);
+  const bool is_any = p.kernel == RowKernel::act_rows_any;
   const int64_t n_pieces = ceil_div(a.rows * a.cols, is_any ? kThreads : kPiece);
   LayerLaunch made{act_rows_any, static_cast<unsigned>(wave_blocks(n_pieces, kBlocksPerSm, a.n_sm)),
                    kThreads};
   if (is_any) return made;
-  made.kernel = gated ? kernel_of<true>(p) : kernel_of<false>(p);
+  made.kernel = a.layer == RowLayer::gated_silu ? kernel_of<true>(p) : kernel_of<false>(p);
   made.is_early = p.out == Out::unquantized && a.rows <= kMaxEarlyRows;
   return made;
 }

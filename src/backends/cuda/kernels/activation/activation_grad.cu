@@ -185,16 +185,15 @@ class ActGrad : public Prepared {
  public:
   ActGrad(const ActGradParams& params, int n_sm) : p_(params) {
     const int64_t n = p_.rows * p_.cols;
-    const Form form = form_of(p_);
-    const bool gated = p_.layer == RowLayer::gated_silu;
-    const bool bf16 = p_.first.dtype == Dtype::bf16 && p_.second.dtype == Dtype::bf16;
-    int64_t piece = form == Form::any ? kThreads : kPiece, per_sm = kBlocksPerSm;
-    if (gated && form == Form::groups && bf16 && n / 8 < INT32_MAX) {
+    int64_t piece = kThreads, per_sm = kBlocksPerSm;
+    if (p_.kernel == RowKernel::gated_grad_codes) {
       kernel_ = gated_grad_codes;
       piece = 8 * kHalvesAtOnce * kThreads;
       per_sm = kHalfBlocks;
-    } else if (form != Form::any) {
-      kernel_ = gated ? kernel_of<true>(form) : kernel_of<false>(form);
+    } else if (p_.kernel == RowKernel::act_grad) {
+      const bool gated = p_.layer == RowLayer::gated_silu;
+      kernel_ = gated ? kernel_of<true>(p_.form) : kernel_of<false>(p_.form);
+      piece = kPiece;
     }
     grid_ = static_cast<unsigned>(wave_blocks(ceil_div(n, piece), per_sm, n_sm));
   }

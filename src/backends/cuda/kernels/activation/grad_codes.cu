@@ -4,7 +4,6 @@
 //
 // A thread takes the same piece of four rows of every tile; what the next tile wants is on its way
 // to the registers from the moment that this tile's is used.
-#include <vector>
 
 #include "backends/cuda/kernels/common/code_tile_walk.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
@@ -148,12 +147,11 @@ __global__ void __launch_bounds__(kTileThreads, kResident)
 using TilesKernel = void (*)(GradCodesArgs);
 template <Form F, Dtype C>
 TilesKernel kernel_of(const GradCodesParams& p) {
-  const bool whole = p.rows % kTile == 0 && p.cols % kTile == 0 && p.codes.padded_rows == p.rows;
-  return whole ? gated_grad_tiles<F, C, true> : gated_grad_tiles<F, C, false>;
+  return p.whole ? gated_grad_tiles<F, C, true> : gated_grad_tiles<F, C, false>;
 }
 TilesKernel kernel_of(const GradCodesParams& p) {
   const bool e5m2 = p.codes.dtype == Dtype::e5m2;
-  if (p.x.group == 0)
+  if (p.form == Form::bf16)
     return e5m2 ? kernel_of<Form::bf16, Dtype::e5m2>(p) : kernel_of<Form::bf16, Dtype::e4m3>(p);
   return e5m2 ? kernel_of<Form::groups, Dtype::e5m2>(p) : kernel_of<Form::groups, Dtype::e4m3>(p);
 }
@@ -163,18 +161,13 @@ class GatedGradCodes : public Prepared {
   GatedGradCodes(const GradCodesParams& params, int n_sm) : p_(params), kernel_(kernel_of(params)) {
     const int64_t n_tiles = int64_t{tiles_of(p_.cols)} * tiles_of(p_.codes.padded_rows);
     grid_ = static_cast<unsigned>(wave_blocks(n_tiles, kResident, n_sm));
-    if (p_.codes.given_at != kAbsent) {
-      passes_ = {Pass::given};
-    } else {
-      passes_ = {Pass::first, Pass::second};
-    }
   }
 
   void launch(const Launch& launch) override {
     GradCodesArgs a = args_of(launch);
     const TilesKernel kernel = kernel_;
-    for (const Pass pass : passes_) {
-      a.scale.pass = pass;
+    for (int i = 0; i < p_.n_passes; ++i) {
+      a.scale.pass = p_.passes[i];
       kernel<<<grid_, kTileThreads, 0, launch.stream>>>(a);
       check_launch("gated_grad_tiles");
     }
@@ -211,7 +204,6 @@ class GatedGradCodes : public Prepared {
   GradCodesParams p_;
   TilesKernel kernel_;
   unsigned grid_ = 1;
-  std::vector<Pass> passes_;
 };
 
 std::unique_ptr<Prepared> prepare_grad_codes(const Request& request) {

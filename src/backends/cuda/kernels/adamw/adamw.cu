@@ -1,4 +1,4 @@
-// The optimizer's step: the choice among its kernels, and the one that takes every format.
+// The optimizer's step: its launches, and the kernel that takes every format.
 #include "backends/cuda/kernels/adamw/adamw.h"
 
 #include <algorithm>
@@ -78,7 +78,8 @@ unsigned blocks_of(int64_t n, int64_t each, int64_t most) {
 
 class AdamwStep : public Prepared {
  public:
-  AdamwStep(const AdamwParams& params, int n_sm) : p_(params), pieces_(params, true), n_sm_(n_sm) {
+  AdamwStep(const AdamwStepParams& params, int n_sm)
+      : p_(params.step), pieces_(params.pieces), n_sm_(n_sm) {
     // Nothing is grouped: any.
     if (is_high_precision(p_.m.dtype) && is_high_precision(p_.v.dtype)) p_.group = 128;
   }
@@ -95,7 +96,7 @@ class AdamwStep : public Prepared {
   void launch(const Launch& args, bool is_beside_last) {
     AdamwCall call = call_of(args);
     call.is_beside_last = is_beside_last;
-    pieces_.launch(call, n_sm_, args.stream);
+    launch_pieces(pieces_, call, n_sm_, args.stream);
     if (!p_.amax || pieces_.give_amax()) return;
     check(cudaMemsetAsync(call.amax, 0, sizeof(*call.amax), args.stream), "filling");
     check(cudaMemsetAsync(call.flag, 0, sizeof(*call.flag), args.stream), "filling");
@@ -146,7 +147,7 @@ class AdamwStep : public Prepared {
 };
 
 std::unique_ptr<Prepared> prepare_adamw(const Request& request) {
-  return std::make_unique<AdamwStep>(request.get<AdamwParams>(), request.context.n_sm);
+  return std::make_unique<AdamwStep>(request.get<AdamwStepParams>(), request.context.n_sm);
 }
 
 constexpr KernelEntry kRows[] = {
@@ -199,31 +200,18 @@ void launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   launch_step(step_wide, {blocks, kWideThreads}, stream, call);
 }
 
-AdamwPieces::AdamwPieces(const AdamwParams& p, bool is_aligned) {
-  int64_t begin = 0;
-  const auto add = [&](AdamwRow row, bool takes, int64_t tile, auto* launch) {
-    if (row < p.row || !takes || p.n - begin < tile) return;
-    const int64_t end = begin + (p.n - begin) / tile * tile;
-    all_.push_back({launch, std::exchange(begin, end), end});
-  };
-  add(AdamwRow::expanded, is_aligned && takes_expanded(p), kMomentGroup, launch_adamw_expanded);
-  add(AdamwRow::groups, is_aligned && takes_groups(p), kGroupPair, launch_adamw_groups);
-  add(AdamwRow::wide, is_aligned && takes_wide(p), kWideRun, launch_adamw_wide);
-  add(AdamwRow::generic, true, 1, launch_adamw_any);
-}
-
-void AdamwPieces::launch(const AdamwCall& call, int n_sm, cudaStream_t stream) const {
+void launch_pieces(const AdamwPieces& pieces, const AdamwCall& call, int n_sm,
+                   cudaStream_t stream) {
+  constexpr decltype(&launch_adamw_any) kLaunch[] = {launch_adamw_expanded, launch_adamw_groups,
+                                                     launch_adamw_wide, launch_adamw_any};
   AdamwCall part = call;
-  for (const Piece& piece : all_) {
+  if (!pieces.give_amax()) part.amax = nullptr;
+  for (int64_t i = 0; i < pieces.n; ++i) {
+    const AdamwPiece& piece = pieces.all[i];
     part.begin = piece.begin;
     part.end = piece.end;
-    if (!give_amax()) part.amax = nullptr;
-    piece.launch(part, n_sm, stream);
+    kLaunch[static_cast<size_t>(piece.row)](part, n_sm, stream);
   }
-}
-
-bool AdamwPieces::give_amax() const {
-  return all_.size() == 1 && all_[0].launch == launch_adamw_expanded;
 }
 
 std::span<const KernelEntry> adamw_kernels() {

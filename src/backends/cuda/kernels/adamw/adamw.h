@@ -1,6 +1,6 @@
 // The update's kernels, and how adamw_step divides among the four of rows/update.h.
 //
-//   adamw.cu     the choice among them; `generic`: a warp a group of any format, and `wide`:
+//   adamw.cu     what launches them; `generic`: a warp a group of any format, and `wide`:
 //   moments
 //                of f32 or bf16, a few elements a thread (adamw_group.cuh has both)
 //   adamw_tiles  `expanded` and `groups`: one loop over tiles of groups of 128 for every codec of
@@ -11,8 +11,6 @@
 //
 // Runs of N elements of a type known at run time are read and written by adamw_values.cuh alone.
 #pragma once
-
-#include <vector>
 
 #include "backends/cuda/launch/kernel.h"
 #include "backends/cuda/optimizer_api.h"
@@ -86,7 +84,7 @@ OCTET_HOST_DEVICE inline void set_numbers(AdamwParams& p, const OctetCudaNumbers
   p.weight_decay = static_cast<float>(numbers.weight_decay);
 }
 
-// Whether every address allows accesses of 16 bytes: those of a plan do.
+// Whether every address allows accesses of 16 bytes: for adamw_pieces().
 bool is_aligned(const AdamwCall& call);
 
 // Elements [call.begin, call.end), of whole tiles but for the last. The first gives the weight's
@@ -96,24 +94,7 @@ void launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream);
 void launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream);
 void launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream);
 
-// A step by those of them that take it, each as far as its tiles are whole: settled once for a
-// tensor.
-class AdamwPieces {
- public:
-  AdamwPieces() = default;
-  AdamwPieces(const AdamwParams& p, bool is_aligned);
-
-  void launch(const AdamwCall& call, int n_sm, cudaStream_t stream) const;
-  // Whether the step gives the weight's amax.
-  bool give_amax() const;
-
- private:
-  struct Piece {
-    void (*launch)(const AdamwCall& call, int n_sm, cudaStream_t stream);
-    int64_t begin, end;
-  };
-  std::vector<Piece> all_;
-};
+void launch_pieces(const AdamwPieces& pieces, const AdamwCall& call, int n_sm, cudaStream_t stream);
 
 // A tensor, or a slice of one too long for one row. On the device begin_step (adamw_norm.cu)
 // fills in what changes from step to step.
@@ -135,7 +116,6 @@ struct UpdateRows {
 
 // How a row is cut: kExpandedTile elements for launch_expanded_many, a group for launch_any_many.
 inline constexpr int64_t kExpandedTile = 512;
-inline constexpr int64_t kMaxRowElements = int64_t{1} << 31;
 
 // Gradients whose squares are summed as global_norm does; chunks of kNormChunk elements.
 struct GradientList {

@@ -10,7 +10,6 @@
 namespace octet::cuda {
 namespace {
 
-constexpr int kTensorsPerLaunch = 128;
 constexpr int kFinishThreads = 1024;
 
 // By value in the launch: the addresses need no memory of the device.

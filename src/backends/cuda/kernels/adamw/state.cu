@@ -144,10 +144,10 @@ void launch_values(StateTask t, const Launch& args) {
   if (n_eights != 0) launch(move_values<8>, 0, ceil_div(n_eights, 256));
   if (n_eights != t.p.n) launch(move_values<1>, n_eights, ceil_div(t.p.n - n_eights, 32));
 }
-void launch_state(const StateTask& t, const Launch& args, void (*of_codes)(StateTask)) {
+void launch_state(const StateTask& t, const Launch& args, void (*kernel)(StateTask)) {
   if (!is_moment_format(t.p.state)) return launch_values(t, args);
   const unsigned blocks = blocks_of(args.n_sm, ceil_div(t.p.n, t.p.group));
-  of_codes<<<blocks, kThreads, 0, args.stream>>>(t);
+  kernel<<<blocks, kThreads, 0, args.stream>>>(t);
 }
 WeightStore store_of(const StateParams& p) {
   if (p.has_remainder) return WeightStore::remainder;

@@ -209,24 +209,15 @@ void launch_shared(const AttentionParams& p, const AttentionForward& x, cudaStre
   launch_early(kernel, {blocks, kThreads}, stream, p, x);
 }
 
-// Blocks of fewer heads where there would be too few to fill the device.
-constexpr int64_t kEnoughBlocks = 256;
-// Where there are fewer still, a block has room to wait for this many keys of a group at a time.
-constexpr int kManyKeys = 8, kFewKeys = 2;
-
 }  // namespace
 
 void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
-  const int64_t group = p.heads / p.kv_heads, rows = attention_rows(p);
-  const auto fits = [&](int64_t share) {
-    return group % share == 0 && rows / share >= kEnoughBlocks;
-  };
   visit_high_precision(p.dtype, [&]<Dtype T>() {
     if (p.bias.is_there) return launch_shared<T, kFewKeys, 1, HasBias::yes>(p, x, stream);
-    if (rows <= kEnoughBlocks) return launch_shared<T, kManyKeys, 1>(p, x, stream);
-    if (fits(4)) return launch_shared<T, kFewKeys, 4>(p, x, stream);
-    fits(2) ? launch_shared<T, kFewKeys, 2>(p, x, stream)
-            : launch_shared<T, kFewKeys, 1>(p, x, stream);
+    if (p.keys_at_once == kManyKeys) return launch_shared<T, kManyKeys, 1>(p, x, stream);
+    if (p.heads_of_block == 4) return launch_shared<T, kFewKeys, 4>(p, x, stream);
+    p.heads_of_block == 2 ? launch_shared<T, kFewKeys, 2>(p, x, stream)
+                          : launch_shared<T, kFewKeys, 1>(p, x, stream);
   });
 }
 

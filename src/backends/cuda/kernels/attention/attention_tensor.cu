@@ -202,7 +202,7 @@ void launch_tensor(const AttentionParams& p, const AttentionForward& x, cudaStre
 }  // namespace
 
 void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
-  if (p.cached) return launch_tensor<CachedKeys>(p, x, stream);
+  if (p.form == AttentionForm::cached) return launch_tensor<CachedKeys>(p, x, stream);
   visit_form(p, [&]<typename Form>() { launch_tensor<GivenKeys<Form>>(p, x, stream); });
 }
 

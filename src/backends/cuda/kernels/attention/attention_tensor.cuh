@@ -105,9 +105,9 @@ struct AnyForm {
 // Calls f.template operator()<Form>().
 template <typename F>
 void visit_form(const AttentionParams& p, F&& f) {
-  if (is_square(p)) return f.template operator()<SquareForm>();
-  p.bias.is_there ? f.template operator()<AnyForm<true>>()
-                  : f.template operator()<AnyForm<false>>();
+  if (p.form == AttentionForm::square) return f.template operator()<SquareForm>();
+  p.form == AttentionForm::biased ? f.template operator()<AnyForm<true>>()
+                                  : f.template operator()<AnyForm<false>>();
 }
 
 // Calls f.template operator()<T, D>().

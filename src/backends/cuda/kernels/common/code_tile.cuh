@@ -9,7 +9,7 @@
 
 namespace octet::cuda {
 
-inline constexpr int kTile = 128;
+inline constexpr int kTile = kCodeTile;
 inline constexpr int kTileThreads = 256;
 inline constexpr int kPieces = kTile / kChunk;                           // of a row of the tile
 inline constexpr int kPiecesPerThread = kTile * kPieces / kTileThreads;  // 4
@@ -115,7 +115,5 @@ __device__ __forceinline__ void write_tile(const Args& a, const uint4* tile,
 }
 
 // Of norms and gated activations of codes in groups (tile_codes.cu).
-bool are_code_tiles(const LayerProblem& p);
-LayerLaunch code_tiles_launch(const LayerArgs& args);
 
 }  // namespace octet::cuda

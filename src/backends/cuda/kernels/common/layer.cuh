@@ -160,6 +160,7 @@ __device__ __forceinline__ Affine<F> load_affine(const LayerArgs& a, const Place
 
 // What is known of a pass when it is prepared: of `args` all but addresses.
 struct LayerProblem {
+  RowKernel kernel = RowKernel::norm_rows_any;
   Form form = Form::any;
   Out out = Out::any;
   LayerArgs args = {};
@@ -172,10 +173,12 @@ struct LayerLaunch {
   unsigned grid = 0, threads = 0;
   bool is_early = false;  // (early_start.cuh)
 };
+// By RowKernel.
 LayerLaunch norm_rows_launch(const LayerProblem& p);
 LayerLaunch act_rows_launch(const LayerProblem& p);
-LayerLaunch tiles_launch(const LayerProblem& p);
-// Of layers of codes (activation_codes.cu, norm_codes.cu, norm_once.cu).
+LayerLaunch layer_tiles_launch(const LayerProblem& p);
+// Of layers of codes (tile_codes.cu, activation_codes.cu, norm_codes.cu, norm_once.cu).
+LayerLaunch code_tiles_launch(const LayerArgs& args);
 LayerLaunch act_amax_launch(const LayerArgs& args);
 LayerLaunch gated_rows_launch(const LayerArgs& args);
 LayerLaunch norm_amax_launch(const LayerArgs& args);

@@ -6,9 +6,11 @@
 #pragma once
 
 #include "backends/cuda/kernels/common/element.cuh"
-#include "backends/cuda/rows/layer.h"
+#include "backends/cuda/params/rows.h"
 
 namespace octet::cuda {
+
+inline constexpr int kChunk = kRowChunk;
 
 // The dtype of an unquantized result that is not f32.
 template <Form F>

@@ -79,14 +79,6 @@ __device__ __forceinline__ Largest block_largest(Largest v, uint32_t* slots) {
   return {__uint_as_float(bits), bad};
 }
 
-// What a pass over the values does beside making them.
-enum class Pass : int {
-  none,    // neither amax nor codes
-  given,   // codes with the scale that is an operand
-  first,   // amax; codes too where the history gives a scale
-  second,  // the scale from the first pass's amax; codes unless the first made them
-};
-
 struct ScaleArgs {
   Pass pass = Pass::none;
   bool first_encodes = false;  // where the history gives a scale

@@ -123,13 +123,6 @@ class HighPrecisionGemm : public Prepared {
   GemmProduct product_;
 };
 
-// Whether the product of what is decoded has a factor: a scale of a whole operand, which data in
-// f32 have been multiplied with.
-bool has_whole_scale(const GemmParams& p) {
-  if (decoded_type(p) == Dtype::f32) return false;
-  return (p.has_scale_a && p.a_blocks.none()) || (p.has_scale_b && p.b_blocks.none());
-}
-
 GemmParams decoded(GemmParams p) {
   p.a = p.b = decoded_type(p);
   p.tf32 = p.a == Dtype::f32;

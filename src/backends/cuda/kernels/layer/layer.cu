@@ -1,7 +1,4 @@
-// Which passes a layer takes: one where there is nothing to quantize or the scale is known, two
-// where the scale is made from the result.
-#include <vector>
-
+// The passes of a layer, one or two: the plan says which kernels (RowLayerParams::passes).
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/layer.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
@@ -55,104 +52,68 @@ LayerArgs layer_args(const RowLayerParams& p, const Launch& launch) {
   return a;
 }
 
-// One kernel of a layer, with what of its arguments is no address.
-struct LayerPass {
-  LayerLaunch launch;
-  Pass pass = Pass::none;
-  bool known = false;    // mean and rstd
-  bool keeps = true;     // groups of operands
-  bool bounded = false;  // ScaleArgs
-  bool first_encodes = false;
-  int n_partial = 0;
-};
+// What is known of a pass without addresses.
+LayerProblem problem_of(const RowLayerParams& p, const LayerPass& pass, int n_sm) {
+  LayerProblem problem{.kernel = pass.kernel, .form = p.form, .out = p.out, .keeps = pass.keeps};
+  LayerArgs& a = problem.args;
+  a.rows = p.rows;
+  a.cols = p.cols;
+  a.n_sm = n_sm;
+  a.layer = p.layer;
+  a.known = pass.known;
+  a.padded_rows = p.codes.padded_rows;
+  return problem;
+}
 
-// What a layer launches, in order.
-class LayerPasses {
- public:
-  LayerPasses(const RowLayerParams& p, int n_sm) {
-    problem_.form = form_of(p);
-    problem_.out = out_of(p, problem_.form);
-    problem_.keeps = p.kept_x.codes_at != kAbsent;
-    LayerArgs& a = problem_.args;
-    a.rows = p.rows;
-    a.cols = p.cols;
-    a.n_sm = n_sm;
-    a.layer = p.layer;
-    a.known = p.known_rstd_at != kAbsent;
-    a.padded_rows = p.codes.padded_rows;
-    a.scale.n_history = p.codes.n_history;
-    transposes_ = p.quantized && p.codes.transposed_at != kAbsent;
-    if (!p.quantized) {
-      if (p.rows > 0) add(Kernel::rows, {.pass = Pass::none});
-    } else if (p.codes.given_at == kAbsent) {
-      with_own_scale();
-    } else if (p.rows > 0 && p.cols > 0) {
-      with_given_scale();
-    }
+LayerLaunch launch_of(const LayerProblem& p) {
+  switch (p.kernel) {
+    using enum RowKernel;
+    case norm_rows:
+    case norm_rows_any:
+      return norm_rows_launch(p);
+    case norm_amax:
+      return norm_amax_launch(p.args);
+    case norm_once:
+      return norm_once_launch(p.args);
+    case norm_codes:
+      return norm_codes_launch(p.args);
+    case act_rows:
+    case act_rows_any:
+      return act_rows_launch(p);
+    case act_amax:
+      return act_amax_launch(p.args);
+    case gated_rows:
+      return gated_rows_launch(p.args);
+    case layer_tiles:
+    case layer_tiles_any:
+      return layer_tiles_launch(p);
+    case norm_tiles:
+    case gated_tiles:
+      return code_tiles_launch(p.args);
+    default:
+      throw ModuleError("[cuda] expected a kernel of a layer");
   }
-  const std::vector<LayerPass>& all() const { return passes_; }
-
- private:
-  enum class Kernel { rows, tiles };
-
-  void add(Kernel kernel, LayerPass pass) {
-    LayerProblem p = problem_;
-    p.args.known = pass.known = pass.known || p.args.known;
-    p.args.scale.pass = pass.pass;
-    p.args.scale.first_encodes = pass.first_encodes;
-    p.keeps = p.keeps && pass.keeps;
-    pass.launch = kernel == Kernel::tiles ? tiles_launch(p)
-                  : is_norm(p.args.layer) ? norm_rows_launch(p)
-                                          : act_rows_launch(p);
-    passes_.push_back(pass);
-  }
-  void with_given_scale() {
-    if (!transposes_) return add(Kernel::rows, {.pass = Pass::given});
-    if (is_norm(problem_.args.layer) && !problem_.args.known)
-      add(Kernel::rows, {.pass = Pass::none});  // the statistics
-    add(Kernel::tiles, {.pass = Pass::given});
-  }
-  void with_own_scale() {
-    const LayerArgs& a = problem_.args;
-    const bool norm = is_norm(a.layer), has_history = a.scale.n_history > 0;
-    const Kernel last = transposes_ ? Kernel::tiles : Kernel::rows;
-    // The scales of codes bound the results of an activation: one pass reads codes.
-    if (problem_.form == Form::groups && problem_.out == Out::e4m3 && !norm) {
-      passes_.push_back(
-          {.launch = act_amax_launch(a), .pass = Pass::first, .known = a.known, .bounded = true});
-      return add(last, {.pass = Pass::second, .bounded = true, .n_partial = n_partial()});
-    }
-    const bool by_tiles = transposes_ && !norm && has_history;
-    add(by_tiles ? Kernel::tiles : Kernel::rows,
-        {.pass = Pass::first, .first_encodes = has_history && (!transposes_ || by_tiles)});
-    add(last, {.pass = Pass::second,
-               .known = true,
-               .keeps = false,
-               .first_encodes = passes_.front().first_encodes,
-               .n_partial = n_partial()});
-  }
-  int n_partial() const { return static_cast<int>(passes_.front().launch.grid); }
-
-  LayerProblem problem_;
-  bool transposes_ = false;
-  std::vector<LayerPass> passes_;
-};
+}
 
 class Layer : public Prepared {
  public:
-  Layer(const RowLayerParams& params, int n_sm) : p_(params), passes_(params, n_sm) {}
+  Layer(const RowLayerParams& params, int n_sm) : p_(params) {
+    for (int i = 0; i < p_.n_passes; ++i)
+      launches_[i] = launch_of(problem_of(p_, p_.passes[i], n_sm));
+  }
 
   void launch(const Launch& launch) override {
     const LayerArgs whole = layer_args(p_, launch);
-    for (const LayerPass& pass : passes_.all()) {
+    for (int i = 0; i < p_.n_passes; ++i) {
+      const LayerPass& pass = p_.passes[i];
       LayerArgs a = whole;
       a.known = pass.known;
       a.scale.pass = pass.pass;
       a.scale.bounded = pass.bounded;
       a.scale.first_encodes = pass.first_encodes;
-      a.scale.n_partial = pass.n_partial;
+      if (pass.pass == Pass::second) a.scale.n_partial = static_cast<int>(launches_[0].grid);
       if (!pass.keeps) a.kept_x = a.kept_up = {};
-      run(pass.launch, a, launch.stream);
+      run(launches_[i], a, launch.stream);
     }
   }
 
@@ -166,7 +127,7 @@ class Layer : public Prepared {
   static const char* layer_name(RowLayer layer) { return is_norm(layer) ? "norm" : "activation"; }
 
   RowLayerParams p_;
-  LayerPasses passes_;
+  LayerLaunch launches_[2];
 };
 
 std::unique_ptr<Prepared> prepare_layer(const Request& request) {

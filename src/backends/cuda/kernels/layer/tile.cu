@@ -178,19 +178,16 @@ LayerKernel kernel_of(const LayerProblem& p) {
 
 }  // namespace
 
-LayerLaunch tiles_launch(const LayerProblem& p) {
+LayerLaunch layer_tiles_launch(const LayerProblem& p) {
   const LayerArgs& a = p.args;
-  if (are_code_tiles(p)) return code_tiles_launch(a);
-  const bool is_gelu_of_codes = p.form == Form::groups && p.out == Out::e4m3 && !is_norm(a.layer) &&
-                                a.layer != RowLayer::gated_silu;
-  const bool is_any =
-      p.form == Form::any || (p.form == Form::groups && !is_gelu_of_codes) || p.out == Out::any;
+  const bool is_any = p.kernel == RowKernel::layer_tiles_any;
   const int64_t n_tiles = ceil_div(a.cols, kTile) * ceil_div(a.padded_rows, kTile);
   const auto grid = static_cast<unsigned>(
       wave_blocks(n_tiles, resident(a.layer, is_any ? Form::any : p.form), a.n_sm));
-  return {is_any             ? layer_tiles<RowLayer::rms_norm, Form::any, Out::any>
-          : is_gelu_of_codes ? layer_tiles<RowLayer::gelu_tanh, Form::groups, Out::e4m3>
-                             : kernel_of(p),
+  // Of codes those of a gelu alone: norms and gates have kernels of their own (tile_codes.cu).
+  return {is_any                   ? layer_tiles<RowLayer::rms_norm, Form::any, Out::any>
+          : p.form == Form::groups ? layer_tiles<RowLayer::gelu_tanh, Form::groups, Out::e4m3>
+                                   : kernel_of(p),
           grid, kTileThreads};
 }
 

@@ -162,16 +162,6 @@ LayerKernel kernel_of(RowLayer layer) {
 
 }  // namespace
 
-bool are_code_tiles(const LayerProblem& p) {
-  const LayerArgs& a = p.args;
-  const bool known = is_norm(a.layer) || a.layer == RowLayer::gated_silu;
-  if (p.form != Form::groups || p.out != Out::e4m3 || !known || a.rows <= 0) return false;
-  // 16 elements are counted in 32 bits.
-  constexpr int64_t kMax = int64_t{1} << 31;
-  return a.padded_rows < kMax - kTile && a.cols < kMax - kTile &&
-         (a.padded_rows + kTile) / kChunk < kMax / (a.cols + kTile);
-}
-
 LayerLaunch code_tiles_launch(const LayerArgs& a) {
   const bool whole = a.rows % kTile == 0 && a.cols % kTile == 0 && a.padded_rows == a.rows;
   const int64_t n_tiles = int64_t{tiles_of(a.cols)} * tiles_of(a.padded_rows);

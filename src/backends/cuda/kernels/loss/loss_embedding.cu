@@ -1,6 +1,5 @@
 // Embedding rows, and their gradient over tokens sorted by id: params/loss.h.
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include "backends/cuda/kernels/common/vector8.cuh"
@@ -264,9 +263,8 @@ Sorted sort_tokens(const EmbeddingParams& p, const int32_t* ids, const Launch& a
              .vocabulary = static_cast<int32_t>(p.vocabulary),
              .n_tiles = static_cast<int32_t>(embedding_tiles(p.tokens)),
              .shift = 0};
-  const int n_bits =
-      std::max(1, static_cast<int>(std::bit_width(static_cast<uint64_t>(p.vocabulary))));
-  for (int pass = 0; s.shift < n_bits; ++pass, s.shift += kDigitBits) {
+  const int n_passes = embedding_digits(p.vocabulary);
+  for (int pass = 0; pass < n_passes; ++pass, s.shift += kDigitBits) {
     s.sorted_keys = buffers[pass % 2];
     s.sorted_tokens = s.sorted_keys + n;
     count_digits<<<s.n_tiles, kTile, 0, args.stream>>>(s);

@@ -187,24 +187,9 @@ __global__ void __launch_bounds__(kThreads) turn_byte_tiles(const __grid_constan
       words[0], words[1], words[2], words[3]};
 }
 
-bool turns_in_units(const TurnTask& t) {
-  const auto fits = [](int64_t n) { return n % kUnit == 0; };
-  return fits(t.rows) && fits(t.cols) && fits(t.src_stride) && fits(t.dst_stride) &&
-         fits(t.src_step) && fits(t.dst_step) && is_aligned(t.src, kUnit) &&
-         is_aligned(t.dst, kUnit);
-}
-
-// Whether the copy turns matrices: its last two axes exchange what is contiguous, and at most one
-// stands before them.
-bool turns(const StridedCopy& c) {
-  if (c.rank != 2 && c.rank != 3) return false;
-  const int64_t i = c.rank - 2, j = c.rank - 1;
-  return c.src_stride[i] == 1 && c.dst_stride[j] == 1 && c.src_stride[j] > 1;
-}
-
 void launch_turn(const StridedCopy& c, int bytes, const Launch& args) {
   const int64_t i = c.rank - 2, j = c.rank - 1;  // of the result; the source's columns and rows
-  TurnTask t{.src = args.in<uint8_t>(static_cast<int>(c.operand)) + c.src_start * bytes,
+  TurnTask t{.src = args.in<uint8_t>(c.operand) + c.src_start * bytes,
              .dst = args.out<uint8_t>(0) + c.dst_start * bytes,
              .rows = c.extent[j],
              .cols = c.extent[i],
@@ -212,7 +197,9 @@ void launch_turn(const StridedCopy& c, int bytes, const Launch& args) {
              .dst_stride = c.dst_stride[i],
              .src_step = c.rank == 3 ? c.src_stride[0] : 0,
              .dst_step = c.rank == 3 ? c.dst_stride[0] : 0};
-  const bool in_units = bytes == 1 && turns_in_units(t);
+  // Addresses that are no plan's may lie anywhere.
+  const bool in_units =
+      c.kernel == CopyKernel::turn_bytes && is_aligned(t.src, kUnit) && is_aligned(t.dst, kUnit);
   const int64_t side = in_units ? kByteSide : kSide;
   t.tiles_across = ceil_div(t.cols, side);
   t.tiles = t.tiles_across * ceil_div(t.rows, side);
@@ -268,7 +255,8 @@ void launch_units(const CopyTask& t, cudaStream_t stream) {
 }
 
 void launch_copy(const StridedCopy& copy, int element, const Launch& args) {
-  if (turns(copy)) return launch_turn(copy, element, args);
+  if (copy.kernel == CopyKernel::turn || copy.kernel == CopyKernel::turn_bytes)
+    return launch_turn(copy, element, args);
   CopyTask t{.src = args.operands[copy.operand], .dst = args.results[0], .copy = copy, .n = 1};
   const int bytes = unit_bytes(copy, t, element);
   t.copy = in_units(copy, bytes / element);
@@ -297,24 +285,18 @@ class CopiesKernel : public Prepared {
                 copies_.size() * sizeof(StridedCopy));
   }
   void launch(const Launch& args) override {
-    if (params_.fill.n > 0 && pads_columns(args)) return;
+    if (copies_[0].kernel == CopyKernel::pad && pads_columns(args)) return;
     launch_fill(params_.fill, args);
     for (const StridedCopy& copy : copies_) launch_copy(copy, params_.fill.bytes, args);
   }
 
  private:
-  // Whether the copy and the fill are those of pad_columns, which then does both.
+  // Whether pad_columns does the copy and the fill: not at addresses that are no plan's.
   bool pads_columns(const Launch& args) const {
     const StridedCopy& c = copies_.front();
     const FillParams& fill = params_.fill;
-    if (copies_.size() != 1 || c.rank != 2 || c.src_stride[1] != 1 || c.dst_stride[1] != 1 ||
-        c.src_stride[0] != c.extent[1] || c.extent[0] * c.dst_stride[0] != fill.n)
-      return false;
-    const auto fits = [&](int64_t elements) { return elements * fill.bytes % 16 == 0; };
     const void* src = args.operands[c.operand];
-    if (!fits(c.extent[1]) || !fits(c.dst_stride[0]) || !fits(c.dst_start) ||
-        c.dst_start >= c.dst_stride[0] || !is_aligned(src, 16) || !is_aligned(args.results[0], 16))
-      return false;
+    if (!is_aligned(src, 16) || !is_aligned(args.results[0], 16)) return false;
     const int64_t unit = 16 / fill.bytes;
     const PadTask t{.src = static_cast<const uint4*>(src),
                     .dst = static_cast<uint4*>(args.results[0]),

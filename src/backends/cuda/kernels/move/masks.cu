@@ -77,19 +77,15 @@ bool run_masks(const ElementParams& p, const Launch& args) {
                    .y = args.results[0],
                    .p = p};
   for (const void* address : {t.a, t.b, t.c, static_cast<const void*>(t.y)})
-    if (!is_aligned(address, 32)) return false;
+    if (!is_aligned(address, 32)) return false;  // of no plan
   const unsigned grid = grid_of(ceil_div(ceil_div(p.n, kEight), kThreads));
-  if (p.op == ElementOp::select) {
-    const bool is_alike = p.b == p.y && p.c == p.y && is_high_precision(p.y);
-    if (p.a != Dtype::boolean || !is_alike) return false;
+  if (p.kernel == ElementKernel::select) {
     if (p.y == Dtype::f32) {
       select_eights<uint32_t><<<grid, kThreads, 0, args.stream>>>(t);
     } else {
       select_eights<uint16_t><<<grid, kThreads, 0, args.stream>>>(t);
     }
   } else {
-    const bool is_comparison = p.n_operands == 2 && p.y == Dtype::boolean;
-    if (!is_comparison || !is_high_precision(p.a) || !is_high_precision(p.b)) return false;
     compare_eights<<<grid, kThreads, 0, args.stream>>>(t);
   }
   check_launch("masks");

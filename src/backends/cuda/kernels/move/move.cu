@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(kThreads) any_elements(const __grid_constant__
 
 void run_elements(const ElementParams& p, const Launch& args) {
   if (p.n == 0) return;
-  if (!is_float_op(p.op) && p.n_operands > 1 && run_masks(p, args)) return;
+  const bool is_mask = p.kernel == ElementKernel::select || p.kernel == ElementKernel::compare;
+  if (is_mask && run_masks(p, args)) return;
   ElementTask t{.a = args.operands[0],
                 .b = p.n_operands > 1 ? args.operands[1] : nullptr,
                 .c = p.n_operands > 2 ? args.operands[2] : nullptr,
@@ -137,8 +138,7 @@ void run_elements(const ElementParams& p, const Launch& args) {
                 .p = p};
   if (p.op == ElementOp::rescale) t.c = t.b, t.b = nullptr;
   t.aligned = is_aligned(t.a, 16) && is_aligned(t.b, 16) && is_aligned(t.y, 16);
-  if (is_float_op(p.op) && is_high_precision(p.a) && is_high_precision(p.b) &&
-      is_high_precision(p.y)) {
+  if (p.kernel == ElementKernel::wide) {
     visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {
       const unsigned grid = grid_of(ceil_div(p.n, kChunk));
       if (grid <= kMaxEarlyRows)

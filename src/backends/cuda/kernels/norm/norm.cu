@@ -150,22 +150,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows_any(const __grid_consta
   if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
 }
 
-// Codes of codes have kernels of their own: for an amax, with codes (norm_once.cu) or without
-// (norm_codes.cu), and for codes where mean and rstd are known.
-bool is_first_of_codes(const LayerProblem& p) {
-  return p.form == Form::groups && p.args.scale.pass == Pass::first;
-}
-// With a scale that is given: statistics and codes at once.
-bool is_all_at_once(const LayerProblem& p) {
-  return p.form == Form::groups && p.out == Out::e4m3 && p.args.scale.pass == Pass::given &&
-         !p.args.known;
-}
-bool is_codes_of_codes(const LayerProblem& p) {
-  const bool in_32_bits = p.args.rows * (p.args.cols / kChunk) < INT32_MAX;
-  return p.form == Form::groups && p.out == Out::e4m3 && p.args.known && in_32_bits;
-}
-
-// Of vectors and of codes where no kernel above takes them.
+// Of vectors, and of codes that no kernel of codes takes.
 template <bool kCentred, Form F>
 LayerKernel kernel_of(Out out) {
   if (out == Out::unquantized) return norm_rows<kCentred, F, Out::unquantized>;
@@ -186,12 +171,8 @@ LayerKernel kernel_of(Form form, Out out) {
 
 LayerLaunch norm_rows_launch(const LayerProblem& p) {
   const LayerArgs& a = p.args;
-  const bool is_any = p.form == Form::any || p.out == Out::any;
+  const bool is_any = p.kernel == RowKernel::norm_rows_any;
   const bool centred = a.layer == RowLayer::layer_norm;
-  if (!is_any && is_first_of_codes(p))
-    return a.scale.first_encodes ? norm_once_launch(a) : norm_amax_launch(a);
-  if (is_all_at_once(p)) return norm_once_launch(a);
-  if (is_codes_of_codes(p)) return norm_codes_launch(a);
   const int64_t threads = is_any ? kAnyThreads : ceil_div(a.cols / kChunk, 32) * 32;
   const bool few = centred || (!is_any && p.form == Form::f32);
   const int64_t resident = (few ? 512 : 1024) / threads;

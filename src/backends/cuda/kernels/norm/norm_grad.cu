@@ -221,10 +221,10 @@ class NormGrad : public Prepared {
  public:
   explicit NormGrad(const NormGradParams& params)
       : p_(params), n_blocks_(grad_blocks(p_.rows, p_.cols)) {
-    const Form form = form_of(p_);
-    if (form == Form::any) return;
+    if (p_.kernel == RowKernel::norm_grad_any) return;
     threads_ = static_cast<unsigned>(ceil_div(p_.cols / kChunk, 32) * 32);
-    kernel_ = p_.layer == RowLayer::layer_norm ? kernel_of<true>(form) : kernel_of<false>(form);
+    kernel_ =
+        p_.layer == RowLayer::layer_norm ? kernel_of<true>(p_.form) : kernel_of<false>(p_.form);
   }
 
   void launch(const Launch& launch) override {

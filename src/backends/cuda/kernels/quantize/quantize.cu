@@ -247,11 +247,10 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<X, H>))
 
 template <Dtype X, Dtype C, ScaleFrom H>
 void launch_codes(const CodesTask& a, cudaStream_t stream) {
-  const bool by_tile = kAny<X> || a.transposed != nullptr;
-  const int64_t n = by_tile ? a.n_tiles : ceil_div(a.n, kChunk);
+  const int64_t n = a.p.by_tile ? a.n_tiles : ceil_div(a.n, kChunk);
   const EarlyGrid grid{grid_of(std::max<int64_t>(ceil_div(n, kPieces<C>), 1)), kThreads};
   if constexpr (!kAny<X>) {
-    if (!by_tile) return launch_early(quantize_rows<X, C, H>, grid, stream, a);
+    if (!a.p.by_tile) return launch_early(quantize_rows<X, C, H>, grid, stream, a);
   }
   launch_early(quantize_tiles<X, C, H>, grid, stream, a);
 }
@@ -290,11 +289,9 @@ void launch_quantize(const QuantizeParams& p, const ScaleSource& scale, const La
               .tiles_across = ceil_div(p.cols, kTileCols)};
   a.n_tiles = a.tiles_across * ceil_div(p.transposed ? p.padded_rows : p.rows, kTileRows);
   a.aligned_transposed = is_aligned(a.transposed, 16) && p.padded_rows % 16 == 0;
-  const bool nearest = p.rounding == Rounding::near && is_gemm_operand(p.codes);
-  const bool by_tile = p.transposed || !nearest;
-  a.aligned_x = is_aligned(a.x, 16) && (!by_tile || p.cols * dtype_bytes(p.x) % 16 == 0);
-  a.aligned_rows = is_aligned(a.by_row, 8) && (!by_tile || p.cols % kEight == 0);
-  if (!nearest) {
+  a.aligned_x = is_aligned(a.x, 16) && (!p.by_tile || p.cols * dtype_bytes(p.x) % 16 == 0);
+  a.aligned_rows = is_aligned(a.by_row, 8) && (!p.by_tile || p.cols % kEight == 0);
+  if (p.is_any) {
     return visit_format(p.codes, [&]<Dtype C>() {
       launch_codes<Dtype::real, C, ScaleFrom::given>(a, args.stream);
     });

@@ -304,27 +304,27 @@ void launch_panels(GroupTask t, cudaStream_t stream) {
 
 // Of eights, to nearest: even groups, whole rows, tiles, and what else there is.
 template <Dtype C, Dtype X>
-void launch_eights(const GroupTask& t, cudaStream_t stream) {
+void launch_eights(const GroupTask& t, GroupKernel kernel, cudaStream_t stream) {
   const unsigned even = grid_of(ceil_div(t.rows * t.cols, kChunk)), rows = grid_of(t.rows);
-  if (t.lanes_log2 >= 0) {
+  if (kernel == GroupKernel::even) {
     const bool is_bf16 = t.maker.rule == ScaleRule::linear && t.maker.type == Dtype::bf16;
     is_bf16 ? quantize_even<C, X, true><<<even, kThreads, 0, stream>>>(t)
             : quantize_even<C, X, false><<<even, kThreads, 0, stream>>>(t);
     return;
   }
-  if (t.is_row()) return quantize_row<C, X><<<rows, kThreads, 0, stream>>>(t);
+  if (kernel == GroupKernel::row) return quantize_row<C, X><<<rows, kThreads, 0, stream>>>(t);
   if constexpr (is_fp8(C) && X == Dtype::bf16) {
-    const bool held = t.block_cols == 1 || t.block_cols == kTileSize;
-    if (held && t.block_rows == kTileSize) return launch_tiles(t, C, stream);
+    if (kernel == GroupKernel::tile) return launch_tiles(t, C, stream);
   }
   launch_panels<C, X>(t, stream);
 }
 // The same of any format, or of what codes stand for: even groups and whole rows.
 template <Dtype C, bool kFake>
-void launch_simple(const GroupTask& t, cudaStream_t stream) {
+void launch_simple(const GroupTask& t, GroupKernel kernel, cudaStream_t stream) {
   const unsigned even = grid_of(ceil_div(t.rows * t.cols, kChunk)), rows = grid_of(t.rows);
-  t.lanes_log2 >= 0 ? quantize_even<C, Dtype::real, false, kFake><<<even, kThreads, 0, stream>>>(t)
-                    : quantize_row<C, Dtype::real, kFake><<<rows, kThreads, 0, stream>>>(t);
+  kernel == GroupKernel::even
+      ? quantize_even<C, Dtype::real, false, kFake><<<even, kThreads, 0, stream>>>(t)
+      : quantize_row<C, Dtype::real, kFake><<<rows, kThreads, 0, stream>>>(t);
 }
 
 // log2 of group / 8 for the groups that quantize_even takes, -1 for others.
@@ -335,22 +335,24 @@ int lanes_log2_of(const GroupTask& t) {
   return -1;
 }
 
-void launch_groups(GroupTask t, Dtype codes, cudaStream_t stream) {
+void launch_groups(GroupTask t, Dtype codes, GroupChoice choice, cudaStream_t stream) {
   if (t.rows == 0 || t.cols == 0) return;
-  t.in_eights = t.cols % kEight == 0 && is_aligned(t.a, 16) && is_aligned(t.b, 16) &&
-                is_aligned(t.y, 16) && is_aligned(t.codes, 8);
+  // A plan's addresses are aligned; those that others bring may lie anywhere.
+  if (!is_aligned(t.a, 16) || !is_aligned(t.b, 16) || !is_aligned(t.y, 16) ||
+      !is_aligned(t.codes, 8))
+    choice = {};
+  t.in_eights = choice.in_eights;
   t.lanes_log2 = lanes_log2_of(t);
-  const bool nearest = t.rounding == Rounding::near && t.in_eights;
-  const bool even = nearest && t.lanes_log2 >= 0, row = nearest && t.is_row();
-  const bool fast = t.codes != nullptr && is_gemm_operand(codes);
-  if (nearest && fast && (even || t.b == nullptr)) {
+  const GroupKernel kernel = choice.kernel;
+  if (choice.is_typed) {
     const bool alike = t.b == nullptr || (t.da == t.db && t.da == t.dy);
     visit_codes(codes, [&]<Dtype C>() {
-      visit_common(t.da, alike, [&]<Dtype X>() { launch_eights<C, X>(t, stream); });
+      visit_common(t.da, alike, [&]<Dtype X>() { launch_eights<C, X>(t, kernel, stream); });
     });
-  } else if (even || row) {
+  } else if (kernel != GroupKernel::panel) {
     visit_format(codes, [&]<Dtype C>() {
-      t.codes == nullptr ? launch_simple<C, true>(t, stream) : launch_simple<C, false>(t, stream);
+      t.codes == nullptr ? launch_simple<C, true>(t, kernel, stream)
+                         : launch_simple<C, false>(t, kernel, stream);
     });
   } else {
     visit_format(codes, [&]<Dtype C>() { launch_panels<C, Dtype::real>(t, stream); });
@@ -378,7 +380,7 @@ void run_groups(const GroupParams& p, const Launch& args) {
                  .da = p.a,
                  .db = p.b,
                  .dy = p.sum},
-                p.codes, args.stream);
+                p.codes, p.choice, args.stream);
 }
 
 void run_blocks(const BlockParams& p, const Launch& args) {
@@ -393,7 +395,7 @@ void run_blocks(const BlockParams& p, const Launch& args) {
                  .da = p.x,
                  .rounding = p.rounding,
                  .source = p.source},
-                p.codes, args.stream);
+                p.codes, p.choice, args.stream);
 }
 
 void run_fake(const FakeQuantizeParams& p, const Launch& args) {
@@ -406,7 +408,7 @@ void run_fake(const FakeQuantizeParams& p, const Launch& args) {
                                   : maker_of(p.target, ScaleRule::linear, Dtype::f32),
                  .da = p.x,
                  .dy = p.y},
-                p.format, args.stream);
+                p.format, p.choice, args.stream);
 }
 
 }  // namespace octet::cuda

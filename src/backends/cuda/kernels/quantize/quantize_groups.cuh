@@ -21,13 +21,10 @@ struct GroupTask {
   int lanes_log2 = 0;      // of the threads that share a group of 8 << lanes_log2
   int64_t panel_cols = 0, panels_across = 0, panel_scales = 0, scales_across = 0;
   int width = 1, step = 1;  // threads across a panel, and down
-
-  bool is_row() const { return block_rows == 1 && block_cols >= cols && b == nullptr; }
 };
 
 // Codes of bf16 in e4m3 or e5m2, in eights, with blocks of kTileSize rows and as many columns or
 // one.
-inline constexpr int kTileSize = 128;
 void launch_tiles(GroupTask t, Dtype codes, cudaStream_t stream);
 
 }  // namespace octet::cuda

@@ -12,8 +12,6 @@ namespace {
 
 constexpr int kPacks = 4;                           // eights of a thread
 constexpr int kChunk = kThreads * kEight * kPacks;  // elements that a block reads at once
-constexpr int kAmaxOperands = 16;                   // of one launch
-constexpr int kFlagOperands = 256;                  // of one launch
 
 struct AmaxSources {
   const void* x[kAmaxOperands];

@@ -95,7 +95,7 @@ void run_column_sum(const BiasParams& p, const Launch& launch) {
   SumArgs a{operand_of(p.x, launch), p.rows, p.cols, ceil_div(p.rows, n_parts),
             static_cast<float*>(launch.scratch)};
   const dim3 grid(static_cast<unsigned>(n_blocks), static_cast<unsigned>(n_parts));
-  if (p.cols % 8 != 0 || p.x.dtype == Dtype::f32) {
+  if (!p.is_short) {
     column_parts<Dtype::real><<<grid, kThreads, 0, launch.stream>>>(a);
   } else if (p.x.dtype == Dtype::bf16) {
     column_parts<Dtype::bf16><<<grid, kThreads, 0, launch.stream>>>(a);
@@ -164,8 +164,7 @@ void run_bias_add(const BiasParams& p, const Launch& launch) {
   const BiasArgs a{operand_of(p.x, launch), operand_of(p.bias, launch), result_of(p.y, launch),
                    p.rows, p.cols};
   const Dtype dtype = p.x.dtype;
-  const bool alike = dtype != Dtype::f32 && p.bias.dtype == dtype && p.y.dtype == dtype;
-  if (alike && p.cols % 8 == 0) {
+  if (p.is_short) {
     const dim3 grid(static_cast<unsigned>(ceil_div(p.rows, kBiasRows)),
                     static_cast<unsigned>(ceil_div(p.cols / 8, kThreads)));
     dtype == Dtype::bf16 ? add_bias_short<Dtype::bf16><<<grid, kThreads, 0, launch.stream>>>(a)

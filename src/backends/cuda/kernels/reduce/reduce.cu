@@ -136,8 +136,7 @@ void run_reduce(const ReduceParams& p, const Launch& args) {
                      .p = p,
                      .pieces = pieces,
                      .piece = ceil_div(p.n_gone, pieces)};
-  const bool together = p.gone.rank == 0 || p.kept.rank == 0 || p.gone.stride[p.gone.rank - 1] == 1;
-  if (together) {
+  if (p.is_across) {
     const unsigned grid = grid_of(ceil_div(p.n_kept * pieces, kThreads / 32));
     reduce_across<K><<<grid, kThreads, 0, args.stream>>>(t);
   } else {

@@ -267,7 +267,7 @@ class Rope : public Prepared {
   void rotate(cudaStream_t stream) const {
     const unsigned grid = args_.sides.n_blocks();
     const Dtype dtype = params_.x.dtype;
-    if (dtype != params_.y.dtype || dtype == Dtype::f32 || args_.half % 8 != 0) {
+    if (params_.is_any) {
       rope_any<<<grid, kThreads, 0, stream>>>(args_);
     } else if (dtype == Dtype::bf16) {
       rotate_short<Dtype::bf16>(grid, stream);

@@ -4,6 +4,7 @@
 
 #include "backends/cuda/rows/attention.h"
 #include "backends/cuda/target/bind/binding.h"
+#include "backends/cuda/target/choose/attention.h"
 
 namespace octet::cuda {
 namespace {
@@ -92,7 +93,11 @@ bool plain_applies(const NodeView& view) {
 
 template <KernelId kKernel>
 KernelSpec attention_spec(const NodeView& view) {
-  return make_spec(kKernel, attention_params(view));
+  AttentionParams p = attention_params(view);
+  choose_kernels(p);
+  KernelSpec spec = make_spec(kKernel, p);
+  spec.launches = launches_of(kKernel, p);
+  return spec;
 }
 
 const Binding kAttentionBindings[] = {

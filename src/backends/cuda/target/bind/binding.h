@@ -10,6 +10,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/kernel_id.h"
@@ -22,6 +23,7 @@ namespace octet::cuda {
 struct KernelSpec {
   KernelId kernel = KernelId::gemm;
   std::vector<std::byte> params;
+  std::vector<std::string_view> launches = {};  // KernelChoice::launches
 };
 
 // Params is one of the structs of params/*.h; `tail` follows it, for lists of any length.
@@ -34,6 +36,21 @@ KernelSpec make_spec(KernelId kernel, const Params& params, std::span<const int6
   if (!tail.empty()) {
     std::memcpy(spec.params.data() + sizeof(Params), tail.data(), tail.size_bytes());
   }
+  return spec;
+}
+
+// Of parameters for which a file of target/choose says what is launched.
+template <typename Params>
+KernelSpec chosen_spec(KernelId kernel, Params params, std::span<const int64_t> tail = {}) {
+  choose_kernels(params);
+  KernelSpec spec = make_spec(kernel, params, tail);
+  spec.launches = launches_of(params);
+  return spec;
+}
+
+// Of those that have no choice.
+inline KernelSpec launching(KernelSpec spec, std::vector<std::string_view> launches) {
+  spec.launches = std::move(launches);
   return spec;
 }
 

@@ -3,6 +3,7 @@
 #include "backends/cuda/params/gemm_scratch.h"
 #include "backends/cuda/target/architecture.h"
 #include "backends/cuda/target/bind/binding.h"
+#include "backends/cuda/target/choose/gemm.h"
 
 namespace octet::cuda {
 namespace {
@@ -103,7 +104,8 @@ int64_t gemm_scratch(const NodeView& view) {
 }
 template <GemmKind kKind>
 KernelSpec gemm_spec(const NodeView& view) {
-  return make_spec(KernelId::gemm, params_of_kind<kKind>(view));
+  const GemmParams p = params_of_kind<kKind>(view);
+  return launching(make_spec(KernelId::gemm, p), launches_of(p));
 }
 
 GemmParams batched_params(const NodeView& view) {
@@ -132,7 +134,8 @@ int64_t batched_scratch(const NodeView& view) {
   return gemm_scratch_bytes(batched_params(view));
 }
 KernelSpec batched_spec(const NodeView& view) {
-  return make_spec(KernelId::gemm, batched_params(view));
+  const GemmParams p = batched_params(view);
+  return launching(make_spec(KernelId::gemm, p), launches_of(p));
 }
 
 template <GemmKind kKind, RowSums kSums = RowSums::any, bool kStoresCodes = false>

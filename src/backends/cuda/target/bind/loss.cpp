@@ -1,6 +1,7 @@
 #include "backends/cuda/params/loss.h"
 
 #include "backends/cuda/target/bind/binding.h"
+#include "backends/cuda/target/choose/loss.h"
 
 namespace octet::cuda {
 namespace {
@@ -20,7 +21,8 @@ EmbeddingParams embedding_params(const NodeView& view, const TensorType& table) 
   return p;
 }
 KernelSpec embedding_spec(const NodeView& view) {
-  return make_spec(KernelId::embedding, embedding_params(view, view.in(Lookup::table)));
+  const EmbeddingParams p = embedding_params(view, view.in(Lookup::table));
+  return launching(make_spec(KernelId::embedding, p), launches_of(Direction::forward, p));
 }
 EmbeddingParams embedding_grad_params(const NodeView& view) {
   return embedding_params(view, view.out(LookupGrad::dtable));
@@ -30,7 +32,8 @@ int64_t embedding_grad_scratch(const NodeView& view) {
   return embedding_grad_scratch_bytes(p.tokens, p.cols);
 }
 KernelSpec embedding_grad_spec(const NodeView& view) {
-  return make_spec(KernelId::embedding_grad, embedding_grad_params(view));
+  const EmbeddingParams p = embedding_grad_params(view);
+  return launching(make_spec(KernelId::embedding_grad, p), launches_of(Direction::backward, p));
 }
 
 CrossEntropyParams cross_entropy_params(const NodeView& view, const TensorType& logits,
@@ -49,7 +52,8 @@ bool cross_entropy_applies(const NodeView& view) {
 }
 KernelSpec cross_entropy_spec(const NodeView& view) {
   const TensorType& logits = view.in(CrossEntropy::logits);
-  return make_spec(KernelId::cross_entropy, cross_entropy_params(view, logits, logits));
+  const CrossEntropyParams p = cross_entropy_params(view, logits, logits);
+  return launching(make_spec(KernelId::cross_entropy, p), launches_of(Direction::forward, p));
 }
 int64_t cross_entropy_scratch(const NodeView& view) {
   return cross_entropy_scratch_bytes(view.in(CrossEntropy::logits).shape[0],
@@ -65,7 +69,7 @@ KernelSpec cross_entropy_grad_spec(const NodeView& view) {
   using G = CrossEntropyGrad;
   CrossEntropyParams p = cross_entropy_params(view, view.in(G::logits), view.out(G::dlogits));
   p.dloss_stride = view.in(G::dloss).shape.empty() ? 0 : 1;
-  return make_spec(KernelId::cross_entropy_grad, p);
+  return launching(make_spec(KernelId::cross_entropy_grad, p), launches_of(Direction::backward, p));
 }
 
 const Binding kLossBindings[] = {

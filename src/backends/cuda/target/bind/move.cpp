@@ -1,6 +1,7 @@
 #include "backends/cuda/params/move.h"
 
 #include "backends/cuda/target/bind/binding.h"
+#include "backends/cuda/target/choose/move.h"
 #include "formats/codec.h"
 
 namespace octet::cuda {
@@ -44,7 +45,7 @@ KernelSpec element_spec(const NodeView& view) {
   p.b = dtype(Binary::b);
   p.c = dtype(Select::no);
   p.y = view.out(Select::y).dtype;
-  return make_spec(kKernel, p);
+  return chosen_spec(kKernel, p);
 }
 
 // The bits of `value` in one element.
@@ -70,7 +71,7 @@ bool moves(const NodeView& view) {
   return same;
 }
 KernelSpec fill_spec(const NodeView& view) {
-  return make_spec(KernelId::fill, fill_params(view.out(Make::y), view.attrs<FillAttrs>().value));
+  return chosen_spec(KernelId::fill, fill_params(view.out(Make::y), view.attrs<FillAttrs>().value));
 }
 
 bool counts_in_i32(const NodeView& view) {
@@ -79,9 +80,9 @@ bool counts_in_i32(const NodeView& view) {
 KernelSpec iota_spec(const NodeView& view) {
   const auto& a = view.attrs<IotaAttrs>();
   const auto axis = static_cast<size_t>(a.axis);
-  return make_spec(KernelId::iota, IotaParams{.n = n_elems(a.shape),
-                                              .extent = a.shape[axis],
-                                              .inner = row_major_strides(a.shape)[axis]});
+  return chosen_spec(KernelId::iota, IotaParams{.n = n_elems(a.shape),
+                                                .extent = a.shape[axis],
+                                                .inner = row_major_strides(a.shape)[axis]});
 }
 
 // A copy of `extent`, both sides as they lie.
@@ -114,11 +115,12 @@ StridedCopy simplified(const StridedCopy& copy) {
 KernelSpec copy_spec(KernelId kernel, const FillParams& fill, std::span<StridedCopy> copies) {
   constexpr size_t kWords = sizeof(StridedCopy) / sizeof(int64_t);
   std::vector<int64_t> tail(copies.size() * kWords);
-  for (size_t i = 0; i < copies.size(); ++i) {
-    const StridedCopy simple = simplified(copies[i]);
-    std::memcpy(tail.data() + i * kWords, &simple, sizeof(StridedCopy));
-  }
-  return make_spec(kernel, CopyParams{std::ssize(copies), fill}, tail);
+  for (StridedCopy& copy : copies) copy = simplified(copy);
+  choose_kernels(fill, copies);
+  std::memcpy(tail.data(), copies.data(), copies.size_bytes());
+  KernelSpec spec = make_spec(kernel, CopyParams{std::ssize(copies), fill}, tail);
+  spec.launches = launches_of(fill, copies);
+  return spec;
 }
 KernelSpec one_copy(KernelId kernel, const NodeView& view, StridedCopy copy) {
   FillParams unfilled = fill_params(view.out(Unary::y), 0);
@@ -178,7 +180,7 @@ KernelSpec concatenate_spec(const NodeView& view) {
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
     const Shape& x = view.in(i).shape;
     copies.push_back(whole_copy(x, row_major_strides(x), dst));
-    copies.back().operand = static_cast<int64_t>(i);
+    copies.back().operand = static_cast<int32_t>(i);
     copies.back().dst_start = start * dst[axis];
     start += x[axis];
   }
@@ -198,7 +200,7 @@ KernelSpec cache_write_spec(const NodeView& view) {
                            .capacity = a.capacity,
                            .rows = x.shape[0] / a.batch,
                            .row_bytes = bytes_of(x.dtype, x.shape[1])};
-  return make_spec(KernelId::cache_write, p);
+  return chosen_spec(KernelId::cache_write, p);
 }
 
 bool axpby_applies(const NodeView& view) {
@@ -212,7 +214,7 @@ KernelSpec axpby_spec(const NodeView& view) {
                       .a = view.in(Axpby::a).dtype,
                       .b = view.in(Axpby::b).dtype,
                       .y = view.out(Axpby::y).dtype};
-  return make_spec(KernelId::axpby, p);
+  return chosen_spec(KernelId::axpby, p);
 }
 
 const Binding kMoveBindings[] = {

@@ -2,6 +2,7 @@
 #include "backends/cuda/params/pictures.h"
 
 #include "backends/cuda/target/bind/rows.h"
+#include "backends/cuda/target/choose/loss.h"
 
 namespace octet::cuda {
 namespace {
@@ -48,7 +49,8 @@ bool unfold_applies(const NodeView& view) {
   return x.dtype == view.out(Unary::y).dtype && counts_fit(view.attrs<UnfoldAttrs>(), x.shape[3]);
 }
 KernelSpec unfold_spec(const NodeView& view) {
-  return make_spec(KernelId::unfold, unfold_params(view, view.in(Unary::x)));
+  const UnfoldParams p = unfold_params(view, view.in(Unary::x));
+  return launching(make_spec(KernelId::unfold, p), launches_of(Direction::forward, p));
 }
 
 bool fold_applies(const NodeView& view) {
@@ -57,7 +59,8 @@ bool fold_applies(const NodeView& view) {
          counts_fit(view.attrs<UnfoldAttrs>(), y.shape[3]);
 }
 KernelSpec fold_spec(const NodeView& view) {
-  return make_spec(KernelId::fold, unfold_params(view, view.out(Unary::y)));
+  const UnfoldParams p = unfold_params(view, view.out(Unary::y));
+  return launching(make_spec(KernelId::fold, p), launches_of(Direction::backward, p));
 }
 
 bool batch_norm_applies(const NodeView& view) {
@@ -97,7 +100,7 @@ KernelSpec batch_norm_spec(const NodeView& view) {
   p.next_mean = unquantized_result(view, Op::next_mean);
   p.next_variance = unquantized_result(view, Op::next_variance);
   p.own = attrs.own;
-  return make_spec(KernelId::batch_norm, p);
+  return launching(make_spec(KernelId::batch_norm, p), launches_of(p));
 }
 
 KernelSpec batch_norm_grad_spec(const NodeView& view) {
@@ -113,7 +116,7 @@ KernelSpec batch_norm_grad_spec(const NodeView& view) {
   p.dx = unquantized_result(view, Op::dx);
   p.dw = unquantized_result(view, Op::dweight);
   p.db = unquantized_result(view, Op::dbias);
-  return make_spec(KernelId::batch_norm_grad, p);
+  return launching(make_spec(KernelId::batch_norm_grad, p), launches_of(p));
 }
 
 const Binding kPictureBindings[] = {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cuda/target/bind/binding.h"
+#include "backends/cuda/target/choose/quantize.h"
 #include "ir/ops/list.h"
 
 namespace octet::cuda {
@@ -19,14 +20,14 @@ int64_t amax_scratch(const NodeView& view) {
   return amax_scratch_bytes(std::ssize(view.node.operands));
 }
 KernelSpec amax_spec(const NodeView& view) {
-  return make_spec(KernelId::amax, AmaxParams{std::ssize(view.node.operands)},
-                   list_operands(view, 0));
+  return chosen_spec(KernelId::amax, AmaxParams{std::ssize(view.node.operands)},
+                     list_operands(view, 0));
 }
 
 KernelSpec any_of_spec(const NodeView& view) {
   std::vector<int64_t> tail;
   for (size_t i = 0; i < view.node.operands.size(); ++i) tail.push_back(view.in(i).n_elems());
-  return make_spec(KernelId::any_of, AnyOfParams{std::ssize(view.node.operands)}, tail);
+  return chosen_spec(KernelId::any_of, AnyOfParams{std::ssize(view.node.operands)}, tail);
 }
 
 bool scale_applies(const NodeView& view) {
@@ -40,7 +41,7 @@ KernelSpec scale_spec(const NodeView& view) {
   ScaleParams p;
   p.target = static_cast<float>(view.attrs<AmaxScaleAttrs>().target);
   p.history = delayed ? view.in(DelayedScale::history).n_elems() : 0;
-  return make_spec(delayed ? KernelId::delayed_scale : KernelId::quant_scale, p);
+  return chosen_spec(delayed ? KernelId::delayed_scale : KernelId::quant_scale, p);
 }
 
 bool quantize_applies(const NodeView& view) {
@@ -65,7 +66,7 @@ QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, boo
 }
 KernelSpec quantize_spec(const NodeView& view) {
   const bool both = view.gives(QuantizeBoth::q_transposed);
-  return make_spec(
+  return chosen_spec(
       both ? KernelId::quantize_both : KernelId::quantize,
       quantize_params(view, view.attrs<QuantizeAttrs>(), both, QuantizeBoth::q_transposed));
 }
@@ -97,7 +98,7 @@ KernelSpec amax_quantize_spec(const NodeView& view) {
     tail.insert(tail.begin(), {x.n_elems(), static_cast<int64_t>(x.dtype)});
   }
   p.known = !a.measures && p.n_maxima == 1 && view.in(AmaxQuantize::maximum).dtype == Dtype::f32;
-  return make_spec(KernelId::amax_quantize, p, tail);
+  return chosen_spec(KernelId::amax_quantize, p, tail);
 }
 
 GroupParams group_params(const NodeView& view) {
@@ -127,7 +128,7 @@ bool groups_apply(const NodeView& view) {
 }
 KernelSpec groups_spec(const NodeView& view) {
   const GroupParams p = group_params(view);
-  return make_spec(p.adds ? KernelId::add_quantize : KernelId::quantize_groups, p);
+  return chosen_spec(p.adds ? KernelId::add_quantize : KernelId::quantize_groups, p);
 }
 
 // Blocks of several rows, and groups that are rounded otherwise.
@@ -149,7 +150,7 @@ KernelSpec blocks_spec(const NodeView& view) {
   p.source = q.source;
   p.rule = q.rule;
   p.rounding = q.rounding;
-  return make_spec(KernelId::quantize_blocks, p);
+  return chosen_spec(KernelId::quantize_blocks, p);
 }
 
 bool fake_applies(const NodeView& view) {
@@ -165,7 +166,7 @@ KernelSpec fake_spec(const NodeView& view) {
   p.y = view.out(Unary::y).dtype;
   p.format = a.dtype;
   p.power = a.power;
-  return make_spec(KernelId::fake_quantize, p);
+  return chosen_spec(KernelId::fake_quantize, p);
 }
 
 bool periodic_applies(const NodeView& view) {
@@ -173,7 +174,7 @@ bool periodic_applies(const NodeView& view) {
          view.in_is(PeriodicScale::before, {Dtype::f32});
 }
 KernelSpec periodic_spec(const NodeView& view) {
-  return make_spec(
+  return chosen_spec(
       KernelId::periodic_scale,
       PeriodicScaleParams{.target = static_cast<float>(view.attrs<AmaxScaleAttrs>().target)});
 }
@@ -194,7 +195,7 @@ KernelSpec dequantize_spec(const NodeView& view) {
   p.codes = view.in(Dequantize::q).dtype;
   p.scales = view.in(Dequantize::scale).dtype;
   p.y = view.out(Dequantize::x).dtype;
-  return make_spec(KernelId::dequantize, p);
+  return chosen_spec(KernelId::dequantize, p);
 }
 
 const Binding kQuantizeBindings[] = {

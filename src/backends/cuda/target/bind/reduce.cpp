@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backends/cuda/target/bind/binding.h"
+#include "backends/cuda/target/choose/reduce.h"
 
 namespace octet::cuda {
 namespace {
@@ -82,7 +83,7 @@ int64_t reduce_scratch(const NodeView& view) {
 }
 template <KernelId kKernel, int64_t kPiece>
 KernelSpec reduce_spec(const NodeView& view) {
-  return make_spec(kKernel, reduce_params<kPiece>(view));
+  return chosen_spec(kKernel, reduce_params<kPiece>(view));
 }
 template <KernelId kKernel, int64_t kPiece>
 constexpr Binding reduce_row(OpCode op, bool (*applies)(const NodeView&)) {
@@ -117,7 +118,7 @@ KernelSpec dot_spec(const NodeView& view) {
   p.a = a.dtype;
   p.b = b.dtype;
   p.y = view.out(Binary::y).dtype;
-  return make_spec(KernelId::dot, p);
+  return chosen_spec(KernelId::dot, p);
 }
 
 const Binding kReduceBindings[] = {

@@ -62,7 +62,7 @@ template <bool kGeneric>
 KernelSpec norm_grad_spec(const NodeView& view) {
   NormGradParams p = norm_grad_params(view);
   p.generic = kGeneric;
-  return make_spec(is_centred(view) ? KernelId::layer_norm_grad : KernelId::rms_norm_grad, p);
+  return chosen_spec(is_centred(view) ? KernelId::layer_norm_grad : KernelId::rms_norm_grad, p);
 }
 RowKind norm_grad_kind(const NodeView& view) {
   return row_kind(form_of(norm_grad_params(view)));
@@ -94,7 +94,7 @@ template <KernelId kKernel, bool kGeneric>
 KernelSpec act_grad_spec(const NodeView& view) {
   ActGradParams p = act_grad_params(view);
   p.generic = kGeneric;
-  return make_spec(kKernel, p);
+  return chosen_spec(kKernel, p);
 }
 template <KernelId kKernel>
 void add_act_grad_rows(std::vector<Binding>& rows, OpCode op) {
@@ -145,7 +145,7 @@ KernelSpec grad_codes_spec(const NodeView& view) {
   codes.rows_at = Op::dgate;
   codes.transposed_at = Op::dgate_transposed;
   codes.padded_rows = view.out(Op::dgate_transposed).stored_shape()[1];
-  return make_spec(KernelId::gated_act_grad_quantize, p);
+  return chosen_spec(KernelId::gated_act_grad_quantize, p);
 }
 
 int64_t grad_codes_scratch(const NodeView&) {
@@ -173,7 +173,7 @@ KernelSpec rope_spec(const NodeView& view) {
   p.y = unquantized_result(view, Rope::y);
   std::vector<int64_t> bits;
   for (const double f : rope_frequencies(attrs)) bits.push_back(std::bit_cast<int64_t>(f));
-  return make_spec(KernelId::rope, p, bits);
+  return chosen_spec(KernelId::rope, p, bits);
 }
 
 bool rope_may_join(const NodeView& view) {
@@ -192,7 +192,7 @@ KernelSpec bias_spec(const NodeView& view) {
   p.x = unquantized_operand(view, BiasAdd::x);
   p.bias = unquantized_operand(view, BiasAdd::bias);
   p.y = unquantized_result(view, BiasAdd::y);
-  return make_spec(kKernel, p);
+  return chosen_spec(kKernel, p);
 }
 
 int64_t column_sum_scratch(const NodeView& view) {

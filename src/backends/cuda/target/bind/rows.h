@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "backends/cuda/rows/layer.h"
 #include "backends/cuda/target/bind/binding.h"
+#include "backends/cuda/target/choose/rows.h"
 #include "formats/bits.h"
 #include "ir/op_def.h"
 

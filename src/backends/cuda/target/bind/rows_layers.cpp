@@ -118,7 +118,7 @@ template <KernelId kId, bool kGeneric>
 KernelSpec layer_spec(const NodeView& view) {
   RowLayerParams p = layer_params(view);
   p.generic = kGeneric;
-  return make_spec(kId, p);
+  return chosen_spec(kId, p);
 }
 RowKind layer_kind(const NodeView& view) {
   const RowLayerParams p = layer_params(view);

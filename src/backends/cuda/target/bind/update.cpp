@@ -4,6 +4,7 @@
 
 #include "backends/cuda/rows/update.h"
 #include "backends/cuda/target/bind/binding.h"
+#include "backends/cuda/target/choose/update.h"
 #include "math/adamw.h"
 
 namespace octet::cuda {
@@ -27,7 +28,8 @@ int64_t norm_scratch(const NodeView& view) {
 
 KernelSpec norm_spec(const NodeView& view) {
   const GlobalNormParams params{.n_gradients = std::ssize(view.node.operands) - 1};
-  return make_spec(KernelId::global_norm, params, list_operands(view, 1));
+  const std::vector<int64_t> list = list_operands(view, 1);
+  return launching(make_spec(KernelId::global_norm, params, list), norm_launches(list));
 }
 
 constexpr SlotId kMaster = AdamwStep::master;
@@ -83,9 +85,9 @@ AdamwParams adamw_params(const NodeView& view) {
 }
 template <AdamwRow kRow>
 KernelSpec adamw_spec(const NodeView& view) {
-  AdamwParams p = adamw_params(view);
-  p.row = kRow;
-  return make_spec(KernelId::adamw_step, p);
+  AdamwStepParams p{.step = adamw_params(view)};
+  p.step.row = kRow;
+  return chosen_spec(KernelId::adamw_step, p);
 }
 
 // Of tensors that fill one tile at least.
@@ -108,7 +110,7 @@ KernelSpec store_spec(const NodeView& view) {
                             .stream = static_cast<uint64_t>(a.stream),
                             .seed = static_cast<uint32_t>(a.seed),
                             .keeps_positive = a.keeps_positive};
-  return make_spec(KernelId::store_scaled, p);
+  return launching(make_spec(KernelId::store_scaled, p), launches_of(p));
 }
 
 StateParams state_params(const NodeView& view, const TensorType& state, bool has_rest) {
@@ -127,9 +129,10 @@ StateParams state_params(const NodeView& view, const TensorType& state, bool has
           .bytes = static_cast<uint8_t>(bytes_of(state.dtype, 1))};
 }
 KernelSpec load_state_spec(const NodeView& view) {
-  return make_spec(KernelId::load_state,
-                   state_params(view, view.in(LoadState::x), view.has(LoadState::rest)));
+  const StateParams p = state_params(view, view.in(LoadState::x), view.has(LoadState::rest));
+  return launching(make_spec(KernelId::load_state, p), load_launches(p));
 }
+// Where a state is not written over its old value, a launch more keeps that: told by no parameter.
 KernelSpec store_state_spec(const NodeView& view) {
   return make_spec(KernelId::store_state,
                    state_params(view, view.in(StoreState::old), view.has(StoreState::old_rest)));

@@ -1,29 +1,17 @@
-// Which rows of norms, activations and their gradients there are, and what parameters each takes:
-// read by the plan, which chooses one, and by the kernels (kernels/{norm,activation,layer}).
+// Which kernels norms, activations and their gradients, rotary embedding and biases launch: pure
+// functions of the parameters, which the plan's rows call. The module launches what they say.
 #pragma once
 
 #include "backends/cuda/params/rows.h"
+#include "backends/cuda/target/choose/kernel_names.h"
 
 namespace octet::cuda {
 
-inline constexpr int kChunk = 16;
-
-// The types of a kernel's operands: all f32; all bf16; all fp16; e4m3 codes in groups of 16 with
-// bf16 scales, and bf16 for the others; or whatever the operands say, element by element.
-enum class Form : int { f32, bf16, fp16, groups, any };
-// What a layer kernel writes: an unquantized result, or codes of one type; Out::any does both, by
-// the arguments' types.
-enum class Out : int { unquantized, e4m3, hif8, any };
-
-OCTET_HOST_DEVICE constexpr bool is_short(Form form) {
-  return form == Form::bf16 || form == Form::fp16;
-}
-
 // The form of a matrix by itself.
 constexpr Form form_of(const RowOperand& operand, int64_t cols) {
-  if (cols <= 0 || cols % kChunk != 0) return Form::any;
+  if (cols <= 0 || cols % kRowChunk != 0) return Form::any;
   if (operand.group != 0) {
-    const bool fits = (operand.group == kChunk || operand.group == kOneGroup) &&
+    const bool fits = (operand.group == kRowChunk || operand.group == kOneGroup) &&
                       operand.dtype == Dtype::e4m3 && operand.scales == Dtype::bf16;
     return fits ? Form::groups : Form::any;
   }
@@ -78,5 +66,21 @@ constexpr Form form_of(const ActGradParams& p) {
       goes_with(form, p.dy.dtype) && is_result(form, p.first) && is_result(form, p.second);
   return fits ? form : Form::any;
 }
+
+// Fill in the form and what is launched.
+void choose_kernels(RowLayerParams& p);
+void choose_kernels(NormGradParams& p);
+void choose_kernels(ActGradParams& p);
+void choose_kernels(GradCodesParams& p);
+void choose_kernels(RopeParams& p);
+void choose_kernels(BiasParams& p);  // without bias: column_sum
+
+// What is launched then.
+KernelNames launches_of(const RowLayerParams& p);
+KernelNames launches_of(const NormGradParams& p);
+KernelNames launches_of(const ActGradParams& p);
+KernelNames launches_of(const GradCodesParams& p);
+KernelNames launches_of(const RopeParams& p);
+KernelNames launches_of(const BiasParams& p);
 
 }  // namespace octet::cuda
