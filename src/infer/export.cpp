@@ -262,7 +262,9 @@ ExportResult write_model_folder(Files& files, const ModelSource& source, const s
   config["dtype"] = config["torch_dtype"] = word;
   std::vector<TensorSource> tensors = content.tensors;
   tensors.insert(tensors.end(), beside.begin(), beside.end());
-  const ExportResult result = write_shards(files, tensors, folder, options.max_shard);
+  ExportResult result;
+  if (options.weights == WeightFiles::written)
+    result = write_shards(files, tensors, folder, options.max_shard);
   copy_companions(files, source, folder, options.log);
   for (const auto& [name, text] : content.texts)
     write_atomically(files, join_path(folder, name), text);

@@ -42,8 +42,12 @@ constexpr bool is_eight_bit(ExportDtype dtype) {
   return dtype >= ExportDtype::fp8_block;
 }
 
+// none: all files but the weights.
+enum class WeightFiles : uint8_t { written, none };
+
 struct ExportOptions {
   ExportDtype dtype = ExportDtype::as_stored;
+  WeightFiles weights = WeightFiles::written;
   uint64_t max_shard = 5'000'000'000;  // bytes of tensors in a file; a larger tensor has its own
   NonfiniteWeights nonfinite = NonfiniteWeights::refused;  // of a GGUF file
   Log log = {};
