@@ -125,7 +125,7 @@ LoadedConfig configuration_of(const FinetuneFlags& flags, const std::vector<std:
     LoadedConfig loaded = load_config(config_path(flags.config), all);
     std::string& path = loaded.config.model.path;
     if (is_gguf_name(path)) path = model_path(posix_files(), path, log);
-    take_adapter(posix_files(), loaded);
+    settle_adapters(posix_files(), loaded);
     return loaded;
   }
   finetune.model = model_folder(posix_files(), paths.model, log);
