@@ -11,6 +11,7 @@
 #include "cli/model_flags.h"
 #include "cli/model_folder.h"
 #include "infer/adapter_note.h"
+#include "infer/add_tokens.h"
 #include "infer/export.h"
 #include "infer/export_gguf.h"
 #include "infer/import_gguf.h"
@@ -25,7 +26,7 @@ bool has_adapters(const Files& files, const ModelSource& source) {
 }
 
 struct ConvertFlags {
-  std::string from, to, dtype, adapter;
+  std::string from, to, dtype, adapter, new_tokens;
   std::optional<uint64_t> max_shard;
   bool strict = false, allow_nonfinite = false, adapter_only = false, fold_norms = false,
        merge = false, verify = false;
@@ -57,7 +58,8 @@ void expect_of_gguf(const ConvertFlags& flags) {
   const std::pair<const char*, bool> others[] = {{"--adapter", !flags.adapter.empty()},
                                                  {"--merge", flags.merge},
                                                  {"--adapter-only", flags.adapter_only},
-                                                 {"--fold-norms", flags.fold_norms}};
+                                                 {"--fold-norms", flags.fold_norms},
+                                                 {"--add-tokens", !flags.new_tokens.empty()}};
   for (const auto& [flag, is_given] : others) {
     if (!is_given) continue;
     throw Error(ErrorCode::invalid_argument,
@@ -92,6 +94,11 @@ ExportResult converted_to_gguf(Files& files, const ConvertFlags& flags, const Ex
                 "[convert] a GGUF file is made of a run or a model folder, without --adapter-only "
                 "and --fold-norms");
   }
+  if (!flags.new_tokens.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--add-tokens: expected a folder to write, got '{}': a GGUF file is made of that",
+                flags.to);
+  }
   if (flags.max_shard) {
     throw Error(ErrorCode::invalid_argument,
                 "--max-shard: expected a folder to write, got '{}', which is one file", flags.to);
@@ -121,6 +128,7 @@ void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
                     .nonfinite = nonfinite_weights(flags.allow_nonfinite),
                     .log = make_log(options)};
   const bool is_file = is_gguf_name(flags.to);
+  if (!flags.new_tokens.empty()) how.added = read_new_tokens(posix_files(), flags.new_tokens);
   if (!is_file) how.dtype = dtype_of<ExportDtype>(flags, "a model folder");
   const ExportResult result =
       is_file ? converted_to_gguf(posix_files(), flags, how) : converted(posix_files(), flags, how);
@@ -132,6 +140,30 @@ void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
   }
   print_table(options, {{is_file ? "file" : "folder", "tensors", "bytes", "shards"},
                         {cells(flags.to, result.n_tensors, result.n_bytes, result.n_shards)}});
+}
+
+// What is written, besides its types.
+void add_content_flags(CLI::App& convert, CLI::Option& adapters, ConvertFlags& flags) {
+  convert
+      .add_flag("--merge", flags.merge,
+                "write adapters merged into the weights, as without it; beside a model without "
+                "adapters an error")
+      ->excludes(&adapters);
+  convert
+      .add_option("--add-tokens", flags.new_tokens,
+                  "add these tokens behind the vocabulary, one a line, none special; of a .jsonl "
+                  "file an object a line: content, special, lstrip, rstrip, single_word, "
+                  "normalized; their rows are the mean of the others")
+      ->type_name("FILE")
+      ->excludes(&adapters);
+  convert.add_flag("--fold-norms", flags.fold_norms,
+                   "of a folder of kind resnet: write convolutions that hold the batch norms "
+                   "behind them");
+  convert
+      .add_flag("--verify", flags.verify,
+                "write octet_verify.json: logits of fixed rows, which python -m "
+                "octet.check_folder repeats with other programs")
+      ->excludes(&adapters);
 }
 
 }  // namespace
@@ -157,10 +189,13 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
       ->type_name("DIR|FILE");
   CLI::Option* dtype =
       convert
-          ->add_option("--dtype", flags->dtype,
-                       "of the weights; without it as they are stored (a run's: its compute copy); "
-                       "hif8: which Octet alone reads; f16 and q8_0: of a GGUF file")
-          ->check(one_of({"bf16", "f32", "fp8-block", "fp8-tensor", "hif8", "f16", "q8_0"}));
+          ->add_option(
+              "--dtype", flags->dtype,
+              "of the weights; without it as they are stored (a run's: its compute copy); "
+              "hif8: which Octet alone reads; as-base: of a run that began with a folder of "
+              "FP8 weights in that folder's form; f16 and q8_0: of a GGUF file")
+          ->check(
+              one_of({"bf16", "f32", "fp8-block", "fp8-tensor", "hif8", "as-base", "f16", "q8_0"}));
   CLI::Option* shard = convert
                            ->add_option("--max-shard", flags->max_shard,
                                         "bytes of a file of the folder at most, as 5GB or 500MiB")
@@ -172,19 +207,7 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
       "merged into the weights");
   adapters->excludes(dtype)->excludes(shard);
   add_adapter_flag(*convert, flags->adapter);
-  convert
-      ->add_flag("--merge", flags->merge,
-                 "write adapters merged into the weights, as without it; beside a model without "
-                 "adapters an error")
-      ->excludes(adapters);
-  convert->add_flag("--fold-norms", flags->fold_norms,
-                    "of a folder of kind resnet: write convolutions that hold the batch norms "
-                    "behind them");
-  convert
-      ->add_flag("--verify", flags->verify,
-                 "write octet_verify.json: logits of fixed rows, which python -m "
-                 "octet.check_folder repeats with other programs")
-      ->excludes(adapters);
+  add_content_flags(*convert, *adapters, *flags);
   add_strict_flag(*convert, flags->strict);
   add_nonfinite_flag(*convert, flags->allow_nonfinite);
   convert->callback([flags, &options] { run_convert(*flags, options); });

@@ -9,6 +9,7 @@
 #include "cli/model_folder.h"
 #include "cli/recipe_files.h"
 #include "config/table.h"
+#include "infer/import_gguf.h"
 #include "train/go_on.h"
 
 namespace octet {
@@ -63,11 +64,11 @@ void add_finetune_flags(CLI::App& command, FinetuneFlags& flags, NeedsData needs
       .add_option(
           "--model", finetune.model,
           needs == NeedsData::yes
-              ? "folder of the model to start from (Hugging Face), a run with an export, or "
-                "org/name of the hub's local cache"
+              ? "folder of the model to start from (Hugging Face), a run with an export, a .gguf "
+                "file, or org/name of the hub's local cache"
               : "folder of the model to fine-tune, where config.json alone is enough, a run "
-                "with an export, or org/name of the hub's local cache")
-      ->type_name("DIR")
+                "with an export, a .gguf file, or org/name of the hub's local cache")
+      ->type_name("DIR|FILE")
       ->group(kGroup);
   command
       .add_option("--adapter", flags.adapter,
@@ -112,20 +113,22 @@ std::vector<std::string> sets_with_flags(const FinetuneFlags& flags,
 }
 
 LoadedConfig configuration_of(const FinetuneFlags& flags, const std::vector<std::string>& sets,
-                              NeedsData needs) {
+                              NeedsData needs, const Log& log) {
   expect_file_or_model(flags, needs);
   std::vector<std::string> all = sets_with_flags(flags, sets);
   FinetuneOptions finetune = flags.finetune;
   const bool has_file = !flags.config.empty();
   ModelPaths paths{.model = "", .adapter = flags.adapter};
-  if (!has_file) paths = model_paths(posix_files(), finetune.model, flags.adapter);
+  if (!has_file) paths = model_paths(posix_files(), finetune.model, flags.adapter, log);
   if (!paths.adapter.empty()) all.push_back("lora.adapter=" + Json(paths.adapter).dump());
   if (has_file) {
     LoadedConfig loaded = load_config(config_path(flags.config), all);
-    take_adapter(posix_files(), loaded);
+    std::string& path = loaded.config.model.path;
+    if (is_gguf_name(path)) path = model_path(posix_files(), path, log);
+    settle_adapters(posix_files(), loaded);
     return loaded;
   }
-  finetune.model = model_folder(posix_files(), paths.model);
+  finetune.model = model_folder(posix_files(), paths.model, log);
   return finetune_config(posix_files(), finetune, all);
 }
 

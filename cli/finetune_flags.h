@@ -48,6 +48,6 @@ std::vector<std::string> sets_with_flags(const FinetuneFlags& flags, std::vector
 // Of the file, or of the model by a fine-tuner's defaults. Throws Error{invalid_argument} where
 // there is neither or both, else as load_config() and finetune_config() do.
 LoadedConfig configuration_of(const FinetuneFlags& flags, const std::vector<std::string>& sets,
-                              NeedsData needs);
+                              NeedsData needs, const Log& log = {});
 
 }  // namespace octet

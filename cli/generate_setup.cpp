@@ -23,7 +23,9 @@ std::unique_ptr<TextModel> GenerateSetup::make_model(TextModelOptions wanted,
 
 GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& options) {
   GenerateSetup setup;
-  const ModelPaths paths = model_paths(posix_files(), flags.model, flags.adapter);
+  expect_keys_to_know(flags.model, flags.strict);
+  const ModelPaths paths =
+      model_paths(posix_files(), flags.model, flags.adapter, make_log(options));
   static_cast<GenerationSetup&>(setup) =
       setup_generation(posix_files(),
                        {.model = paths.model,

@@ -2,14 +2,16 @@
 
 #include "base/error.h"
 #include "cli/model_folder.h"
+#include "infer/import_gguf.h"
 
 namespace octet {
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command
-      .add_option("--model", flags.model,
-                  "a run, one of its checkpoints, a model folder, an adapter's folder (PEFT) whose "
-                  "base is there, or org/name of the hub's local cache")
+      .add_option(
+          "--model", flags.model,
+          "a run, one of its checkpoints, a model folder, a .gguf file, an adapter's folder "
+          "(PEFT) whose base is there, or org/name of the hub's local cache")
       ->required();
   add_adapter_flag(command, flags.adapter);
   command.add_option("--tokenizer", flags.tokenizer,
@@ -38,8 +40,17 @@ UnknownKeys unknown_keys(bool strict) {
   return strict ? UnknownKeys::are_errors : UnknownKeys::are_warnings;
 }
 
+void expect_keys_to_know(const std::string& model, bool strict) {
+  if (!strict || !is_gguf_name(model)) return;
+  throw Error(ErrorCode::invalid_argument,
+              "--strict: expected a model folder, whose config.json it is about, got the GGUF file "
+              "'{}', of whose model no key is ignored",
+              model);
+}
+
 ModelSource open_model_source(const ModelFlags& flags, const Log& log) {
-  const ModelPaths paths = model_paths(posix_files(), flags.model, flags.adapter);
+  expect_keys_to_know(flags.model, flags.strict);
+  const ModelPaths paths = model_paths(posix_files(), flags.model, flags.adapter, log);
   ModelSource source =
       find_model_source(posix_files(), paths.model, log, unknown_keys(flags.strict));
   if (!paths.adapter.empty())

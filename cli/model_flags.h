@@ -22,6 +22,9 @@ void add_nonfinite_flag(CLI::App& command, bool& allow_nonfinite);
 
 UnknownKeys unknown_keys(bool strict);
 
+// Throws Error{invalid_argument} of --strict beside a GGUF file, which has no config.json.
+void expect_keys_to_know(const std::string& model, bool strict);
+
 // The model, with the tokenizer that a flag names in place of its own. Throws as
 // find_model_source().
 ModelSource open_model_source(const ModelFlags& flags, const Log& log);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "base/error.h"
+#include "infer/import_gguf.h"
 #include "infer/model_source.h"
 #include "infer/peft_adapter.h"
 
@@ -21,17 +23,42 @@ bool is_name_part(std::string_view part) {
          });
 }
 
-// Empty where not even a home is known.
-std::string hub_cache(const GetEnv& env) {
-  const auto value = [&](const char* name) {
-    const char* text = env(name);
-    return std::string(text == nullptr ? "" : text);
-  };
-  if (std::string cache = value("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = value("HF_HOME"); !home.empty()) return join_path(home, "hub");
-  const std::string cache = value("XDG_CACHE_HOME"), home = value("HOME");
+std::string value_of(const GetEnv& env, const char* name) {
+  const char* text = env(name);
+  return text == nullptr ? "" : text;
+}
+
+// A folder of the user's cache. Empty where not even a home is known.
+std::string user_cache(const GetEnv& env, std::string_view folder) {
+  const std::string cache = value_of(env, "XDG_CACHE_HOME"), home = value_of(env, "HOME");
   if (cache.empty() && home.empty()) return "";
-  return join_path(cache.empty() ? join_path(home, ".cache") : cache, "huggingface/hub");
+  return join_path(cache.empty() ? join_path(home, ".cache") : cache, folder);
+}
+
+std::string hub_cache(const GetEnv& env) {
+  if (std::string cache = value_of(env, "HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = value_of(env, "HF_HOME"); !home.empty())
+    return join_path(home, "hub");
+  return user_cache(env, "huggingface/hub");
+}
+
+bool is_gguf_file(const Files& files, const std::string& path) {
+  return is_gguf_name(path) && files.kind(path) == EntryKind::file;
+}
+
+// What a GGUF file says beside its weights, as a folder.
+std::string folder_of_gguf(Files& files, const std::string& path, const Log& log) {
+  const std::string cache = user_cache(::getenv, "octet/gguf");
+  if (cache.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] '{}': expected HOME or XDG_CACHE_HOME, where what a GGUF file says of its "
+                "model is kept, got neither: `octet convert {} DIR` makes a folder",
+                path, path);
+  }
+  const std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
+  std::string folder = join_path(cache, gguf_identity(files, absolute));
+  link_gguf(files, absolute, folder, log);
+  return folder;
 }
 
 bool has_config(const Files& files, const std::string& folder) {
@@ -66,7 +93,8 @@ std::optional<std::string> hub_snapshot(const Files& files, const std::string& m
   return is_name_part(commit) && is_there ? std::optional(snapshot) : std::nullopt;
 }
 
-std::string model_path(const Files& files, const std::string& model) {
+std::string model_path(Files& files, const std::string& model, const Log& log) {
+  if (is_gguf_file(files, model)) return folder_of_gguf(files, model, log);
   if (files.exists(model) || !is_hub_name(model)) return model;
   if (const auto snapshot = hub_snapshot(files, model, ::getenv)) return *snapshot;
   throw Error(ErrorCode::bad_data,
@@ -75,9 +103,10 @@ std::string model_path(const Files& files, const std::string& model) {
               model, model);
 }
 
-ModelPaths model_paths(const Files& files, const std::string& model, const std::string& adapter) {
-  ModelPaths paths{.model = model_path(files, model),
-                   .adapter = adapter.empty() ? "" : model_path(files, adapter)};
+ModelPaths model_paths(Files& files, const std::string& model, const std::string& adapter,
+                       const Log& log) {
+  ModelPaths paths{.model = model_path(files, model, log),
+                   .adapter = adapter.empty() ? "" : model_path(files, adapter, log)};
   if (!paths.adapter.empty() || !is_adapter_folder(files, paths.model)) return paths;
   const PeftConfig config = read_peft_config(files, paths.model);
   const bool is_named = !config.base.empty();
@@ -94,18 +123,12 @@ ModelPaths model_paths(const Files& files, const std::string& model, const std::
                 "{} names the base",
                 paths.model, model);
   }
-  paths.adapter = std::exchange(paths.model, model_path(files, config.base));
+  paths.adapter = std::exchange(paths.model, model_path(files, config.base, log));
   return paths;
 }
 
-std::string model_folder(const Files& files, const std::string& model) {
-  std::string path = model_path(files, model);
-  if (path.ends_with(".gguf") && files.kind(path) == EntryKind::file) {
-    throw Error(ErrorCode::bad_data,
-                "[model] '{}': expected a model folder, got a GGUF file: `octet convert {} {}` "
-                "makes one",
-                path, path, path.substr(0, path.size() - std::string_view(".gguf").size()));
-  }
+std::string model_folder(Files& files, const std::string& model, const Log& log) {
+  std::string path = model_path(files, model, log);
   if (!is_run(files, path)) return path;
   std::string exported = join_path(path, "export");
   if (has_config(files, exported)) return exported;

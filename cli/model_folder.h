@@ -1,5 +1,5 @@
 // The folder that a --model of the command line means, where it is none itself: what a run
-// exported, or a model of the hub's local cache.
+// exported, a model of the hub's local cache, or a GGUF file.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/files.h"
+#include "base/log.h"
 
 namespace octet {
 
@@ -23,18 +24,21 @@ std::optional<std::string> hub_snapshot(const Files& files, const std::string& m
                                         const GetEnv& env);
 
 // For commands that read runs too: the path itself, or the snapshot of a hub's name where no such
-// path is there. Throws Error{bad_data} with the command that downloads it where neither is.
-std::string model_path(const Files& files, const std::string& model);
+// path is there. Of a GGUF file the folder in which all but its weights is kept, octet/gguf/HASH of
+// XDG_CACHE_HOME, else ~/.cache (infer/import_gguf.h, link_gguf). Throws Error{bad_data} with the
+// command that downloads a model where none is there.
+std::string model_path(Files& files, const std::string& model, const Log& log);
 
 // The same of a model and an adapter beside it, "" where there is none. Where the model is an
 // adapter's folder (PEFT), its base and the adapter. Throws as model_path() does.
 struct ModelPaths {
   std::string model, adapter;
 };
-ModelPaths model_paths(const Files& files, const std::string& model, const std::string& adapter);
+ModelPaths model_paths(Files& files, const std::string& model, const std::string& adapter,
+                       const Log& log);
 
 // For training and planning, which start from a folder: of a run its export. Throws Error{bad_data}
 // with the `octet convert` line where there is no export that is a model.
-std::string model_folder(const Files& files, const std::string& model);
+std::string model_folder(Files& files, const std::string& model, const Log& log);
 
 }  // namespace octet

@@ -158,7 +158,7 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   if (flags.device_memory) return print_fitting_sets(flags, options);
   std::vector<std::string> sets = options.config_sets();
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
-  const RunConfig config = configuration_of(flags, sets, NeedsData::no).config;
+  const RunConfig config = configuration_of(flags, sets, NeedsData::no, make_log(options)).config;
   Backend backend = open_plan_backend(options, needs_of(config));
   for (const std::string& row : flags.without) strike(*backend.catalogue, row);
   const ModelSpec spec = model_from_config(posix_files(), config);

@@ -16,6 +16,19 @@ const Report = (() => {
     { name: 'planned_bytes', title: 'Planned memory', unit: 'allocated by the plans', zero: true,
       bytes: true },
   ];
+  // Of what evaluations tell beside the loss; others are called as they are in metrics.jsonl.
+  const figureTitles = {
+    accuracy: ['Validation accuracy', 'share of what is judged right'],
+    reward_chosen: ['Reward of chosen answers', 'validation'],
+    reward_rejected: ['Reward of rejected answers', 'validation'],
+    margin: ['Margin of rewards', 'chosen less rejected, validation'],
+    chosen_nll: ['Chosen answers', 'nats an answer, validation'],
+    rejected_nll: ['Rejected answers', 'nats an answer, validation'],
+  };
+  const metricOfFigure = name => {
+    const [title, unit] = figureTitles[name] ?? [`val_${name}`, 'validation'];
+    return { name: `val_${name}`, title, unit, dots: true };
+  };
   const maxBands = 2; // of means over steps; more hide each other
   const lossNames = { loss: 'training loss', val_loss: 'validation loss' };
 
@@ -65,6 +78,10 @@ const Report = (() => {
     return table(['run', ...header], runs.map((run, i) =>
       [named(group, i), ...columns.map(column => cellOf(run, column))]), 'stacked');
   }
+
+  const figuresOf = (group, runs, names) => table(['run', ...names], runs.map((run, i) =>
+    [named(group, i), ...names.map(name => run.figures?.[name] ?? null).map(value =>
+      value === null ? { text: 'none', className: 'none' } : lossText(value))]), 'stacked');
 
   // The group whose validation loss is lower than that of all others by more than twice the
   // difference's standard error; none where a group has one seed, and so no error.
@@ -246,20 +263,23 @@ const Report = (() => {
   }
 
   function partsOf(data) {
-    const { runs, groups, samples, evaluations, differences } = data;
+    const { runs, groups, samples, evaluations, differences, figures = [] } = data;
     const names = runs.map(run => run.label);
     const group = groupOf(names, runStyles(data),
       { titles: runs.map(run => run.name), isVisible: visibleOf(names) });
     const members = groups.map(({ runs: indices }) => indices.map(i => runs[i]));
     const parts = [];
     if (groups.length > 1) parts.push(differenceOf(data, members));
-    parts.push(legend(group), charts(metrics.map(metric => metricOf(runs, group, metric))));
+    const shown = [...metrics, ...figures.map(metricOfFigure)];
+    parts.push(legend(group), charts(shown.map(metric => metricOf(runs, group, metric))));
     if (members.some(runs => runs.length > 1)) {
       parts.push(heading('Results by configuration'), groupsOf(
         groupOf(groups.map(({ label }) => label), stylesOf(groups.length, false)), members,
         chosen.base));
     }
     parts.push(heading('Results'), resultsOf(group, runs));
+    if (figures.length > 0)
+      parts.push(heading('Validation figures'), figuresOf(group, runs, figures));
     const maps = runs.flatMap(({ heat }, i) => heat.length === 0 ? [] : [make('figure',
       { class: 'card' }, make('figcaption', {}, ...named(group, i), make('span', {},
         "the worst edge of each layer and sampled step: red where it left its format's window, " +

@@ -177,6 +177,32 @@ RunSummary summarize(const RunData& run) {
   return summary;
 }
 
+std::vector<std::string> figure_names(const std::vector<RunData>& runs) {
+  std::vector<std::string> names;
+  for (const RunData& run : runs) {
+    for (const StepReport& step : run.steps) {
+      for (const auto& [name, value] : step.val_figures) {
+        if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
+std::optional<double> figure_of(const StepReport& step, const std::string& name) {
+  const auto found =
+      std::ranges::find(step.val_figures, name, [](const auto& one) { return one.first; });
+  if (found == step.val_figures.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<double> last_figure(const RunData& run, const std::string& name) {
+  for (auto step = run.steps.rbegin(); step != run.steps.rend(); ++step) {
+    if (const auto value = figure_of(*step, name)) return value;
+  }
+  return std::nullopt;
+}
+
 std::vector<ConfigDifference> config_differences(const std::vector<RunData>& runs) {
   std::vector<ConfigDifference> differences;
   const auto first = std::ranges::find_if(runs, [](const RunData& r) { return !r.config.empty(); });

@@ -69,6 +69,13 @@ struct RunSummary {
 };
 RunSummary summarize(const RunData& run);
 
+// What evaluations of any of these runs tell beside the loss (StepReport::val_figures), in the
+// order in which they come: "accuracy", "margin", ....
+std::vector<std::string> figure_names(const std::vector<RunData>& runs);
+// Of a step, and of the last that has it; nothing where none has.
+std::optional<double> figure_of(const StepReport& step, const std::string& name);
+std::optional<double> last_figure(const RunData& run, const std::string& name);
+
 // Four decimals; where a loss is so large that they say nothing, four digits in all.
 std::string loss_number(double loss);
 

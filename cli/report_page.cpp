@@ -140,6 +140,19 @@ OrderedJson heat_json(const std::vector<EdgeSample>& samples) {
   return heat;
 }
 
+// Curves and last values of what evaluations tell beside the loss.
+void add_figures(const RunData& run, const std::vector<std::string>& figures, size_t n_runs,
+                 OrderedJson& json) {
+  constexpr int kFigureDigits = 6;
+  for (const std::string& name : figures) {
+    std::vector<Value> values;
+    for (const StepReport& step : run.steps)
+      if (const auto value = figure_of(step, name)) values.emplace_back(step.step, *value);
+    json["curves"]["val_" + name] = curve_json(values, kFigureDigits, n_runs, json["axes"]["step"]);
+    if (const auto last = last_figure(run, name)) json["figures"][name] = *last;
+  }
+}
+
 OrderedJson run_json(const RunData& run, const std::string& label, size_t n_runs) {
   const RunSummary s = summarize(run);
   OrderedJson json = {{"name", run.name},
@@ -180,16 +193,34 @@ Table differences_table(const std::vector<RunData>& runs, const std::vector<std:
   return table;
 }
 
+Table figures_table(const std::vector<RunData>& runs, const std::vector<std::string>& labels) {
+  const std::vector<std::string> figures = figure_names(runs);
+  Table table{{"run"}, {}};
+  table.columns.insert(table.columns.end(), figures.begin(), figures.end());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    std::vector<std::string> row = {labels[i]};
+    for (const std::string& name : figures) {
+      const auto value = last_figure(runs[i], name);
+      row.push_back(value ? loss_number(*value) : "");
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
 // All but the samples.
 OrderedJson data_json(const std::vector<RunData>& runs) {
   const RunGroups groups = group_runs(runs);
   OrderedJson json = {{"runs", OrderedJson::array()}, {"groups", OrderedJson::array()}};
+  const std::vector<std::string> figures = figure_names(runs);
+  if (!figures.empty()) json["figures"] = figures;
   std::vector<OrderedJson> evaluations;
   std::vector<size_t> owners;
   for (size_t i = 0; i < runs.size(); ++i) {
     owners.insert(owners.end(), runs[i].evaluations.size(), i);
     evaluations.insert(evaluations.end(), runs[i].evaluations.begin(), runs[i].evaluations.end());
     json["runs"].push_back(run_json(runs[i], groups.labels[i], runs.size()));
+    add_figures(runs[i], figures, runs.size(), json["runs"].back());
   }
   for (const RunGroup& group : groups.groups)
     json["groups"].push_back({{"label", group.label}, {"runs", group.runs}});
@@ -224,6 +255,8 @@ std::string report_page(const std::vector<RunData>& runs, const Table& results) 
   const RunGroups groups = group_runs(runs);
   OrderedJson json = data_json(runs);
   std::vector<PageTable> tables = {{"Results", results}};
+  if (json.contains("figures"))
+    tables.push_back({"Validation figures", figures_table(runs, groups.labels)});
   std::vector<OrderedJson> evaluations;
   std::vector<std::string> owners;
   for (const RunData& run : runs) {

@@ -24,6 +24,8 @@ inline constexpr size_t kMaxPageBytes = 300'000;
 //     the same; low and high, the least and the largest, are there where points are means; gaps
 //     are steps of values that are not finite. Of heat each is the edge of that layer (-1: outside
 //     the layers) and step that is_worse() than all others.
+//   figures: what evaluations tell beside the loss, ["accuracy", ...], left out where nothing; a
+//     run's curves have them as val_NAME, and its figures: {NAME: last value}
 //   groups: [{label, runs: indices}] that differ in their seeds alone    baseline: one of them
 //   samples: as samples_json() has them, of the last steps where a page would exceed kMaxPageBytes
 //   evaluations: {columns, rows, runs: of each row}    differences: [{key, values: of each run}]

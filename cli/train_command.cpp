@@ -75,7 +75,7 @@ LoadedConfig configuration(const TrainFlags& flags, const GlobalOptions& options
   std::vector<std::string> sets = options.config_sets();
   if (flags.telemetry) sets.push_back(fmt::format("train.telemetry={}", *flags.telemetry));
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
-  LoadedConfig loaded = configuration_of(flags, sets, NeedsData::yes);
+  LoadedConfig loaded = configuration_of(flags, sets, NeedsData::yes, make_log(options));
   take_tokenizer_of_model(posix_files(), loaded);
   return loaded;
 }

@@ -36,7 +36,9 @@ constexpr ConfigRow kTrainRows[] = {
      "simpo: by how much the chosen answer's reward is to be above the other's"},
     {"train.freeze", same, OCTET_FIELD(train.freeze), any(), "",
      "patterns of parameters that stay as they are, by their names (`*embed_tokens*`, "
-     "`model.layers.0.*`): no gradient, no optimizer states; a tied embedding is the head too"},
+     "`model.layers.0.*`): no gradient, no optimizer states; a tied embedding is the head too; "
+     "with "
+     "lora.rank linears without an adapter"},
     {"train.log_every", open, OCTET_FIELD(train.log_every), within(1, kMaxSteps), "steps",
      "distance of log lines; the first step has one, and what follows half a minute of silence"},
     {"train.eval_every", open, OCTET_FIELD(train.eval_every), within(0, kMaxSteps), "steps",

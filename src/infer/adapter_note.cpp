@@ -27,6 +27,7 @@ std::string adapter_note_text(const AdapterNote& note) {
                {"compute", dtype_name(note.compute)}};
   if (note.lora.kind != LoraKind::lora) json["kind"] = enum_name(note.lora.kind);
   if (!note.lora.ranks.empty()) json["ranks"] = note.lora.ranks;
+  if (!note.lora.freeze.empty()) json["freeze"] = note.lora.freeze;
   return json.dump();
 }
 
@@ -45,6 +46,8 @@ AdapterNote parse_adapter_note(const std::string& text, const std::string& where
     note.lora.targets = json.at("targets").get<std::vector<std::string>>();
     if (json.contains("head")) note.lora.head = json.at("head").get<std::vector<std::string>>();
     if (json.contains("ranks")) note.lora.ranks = json.at("ranks").get<std::vector<std::string>>();
+    if (json.contains("freeze"))
+      note.lora.freeze = json.at("freeze").get<std::vector<std::string>>();
     const auto kind = enum_from_name<LoraKind>(json.value("kind", std::string("lora")));
     if (!kind) fail("a kind that is not known");
     note.lora.kind = *kind;

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/named_enum.h"
+#include "infer/add_tokens.h"
+#include "infer/export_as_base.h"
 #include "infer/export_tensors.h"
 #include "infer/export_tokenizer.h"
 #include "infer/tensors_beside.h"
@@ -25,7 +27,8 @@ constexpr const char* kQuantization = "quantization_config";
 void check_model(const ModelSpec& spec, ExportDtype dtype) {
   const ModelDef& def = model_def(spec.kind);
   check_exportable(spec);
-  const bool is_for_others = is_eight_bit(dtype) && dtype != ExportDtype::hif8;
+  const bool is_for_others =
+      is_eight_bit(dtype) && dtype != ExportDtype::hif8 && dtype != ExportDtype::as_base;
   const bool has_linears = is_for_others ? def.plain_linears : !def.is_convolutional;
   if (is_eight_bit(dtype) && !has_linears) {
     throw Error(ErrorCode::invalid_argument,
@@ -262,10 +265,13 @@ ExportResult write_model_folder(Files& files, const ModelSource& source, const s
   config["dtype"] = config["torch_dtype"] = word;
   std::vector<TensorSource> tensors = content.tensors;
   tensors.insert(tensors.end(), beside.begin(), beside.end());
-  const ExportResult result = write_shards(files, tensors, folder, options.max_shard);
+  ExportResult result;
+  if (options.weights == WeightFiles::written)
+    result = write_shards(files, tensors, folder, options.max_shard);
   copy_companions(files, source, folder, options.log);
   for (const auto& [name, text] : content.texts)
     write_atomically(files, join_path(folder, name), text);
+  if (content.finish) content.finish(files, folder);
   write_atomically(files, join_path(folder, kConfig), config.dump(2) + "\n");
   return result;
 }
@@ -285,12 +291,26 @@ ExportResult export_model(Files& files, const ModelSource& source, const std::st
     options.log.write(LogLevel::warning, *text);
     break;
   }
-  const ExportContent content{
-      .tensors = export_tensors(weights, options.dtype),
-      .quantization = quantization_of(config_of(files, source), weights, options.dtype,
-                                      read_modelopt_config(files, source.folder))};
+  ExportContent content;
+  if (options.dtype == ExportDtype::as_base) {
+    const BaseForm form(files, source);
+    content = {.tensors = form.tensors(weights),
+               .quantization = form.quantization(),
+               .texts = form.texts()};
+  } else {
+    content = {.tensors = export_tensors(weights, options.dtype),
+               .quantization = quantization_of(config_of(files, source), weights, options.dtype,
+                                               read_modelopt_config(files, source.folder))};
+  }
+  ModelSource written = source;
+  if (!options.added.empty()) {
+    const AddedVocabulary added(files, source, options.added);
+    content.tensors = added.with_rows(std::move(content.tensors));
+    content.finish = [added](Files& to, const std::string& in) { added.put_tokens(to, in); };
+    written.spec.vocab = added.vocab();
+  }
   take_export_folder(files, folder);
-  return write_model_folder(files, source, folder, content, options);
+  return write_model_folder(files, written, folder, content, options);
 }
 
 }  // namespace octet

@@ -13,11 +13,14 @@
 //               a BF16 number
 //   hif8        the same in HiFloat8 codes (U8), scale = amax / 15 in f32: quant_method octet
 //               (docs/formats/quantized.md), which no other program reads
+//   as_base     of a run that began with a folder of FP8 weights in that folder's form
+//               (infer/export_as_base.h)
 // Of E4M3 scale = amax / 448, a multiplier; blocks of zeros have scale 1. Weights that are so
 // stored already are copied, so that a model of any dtype goes in and out bit by bit.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,22 +33,28 @@
 #include "base/named_enum.h"
 #include "infer/model_source.h"
 #include "io/safetensors.h"
+#include "text/added_tokens.h"
 
 namespace octet {
 
-enum class ExportDtype : uint8_t { as_stored, bf16, f32, fp8_block, fp8_tensor, hif8 };
+enum class ExportDtype : uint8_t { as_stored, bf16, f32, fp8_block, fp8_tensor, hif8, as_base };
 constexpr auto value_names(ExportDtype) {
-  return name_list("as-stored", "bf16", "f32", "fp8-block", "fp8-tensor", "hif8");
+  return name_list("as-stored", "bf16", "f32", "fp8-block", "fp8-tensor", "hif8", "as-base");
 }
 
 constexpr bool is_eight_bit(ExportDtype dtype) {
   return dtype >= ExportDtype::fp8_block;
 }
 
+// none: all files but the weights.
+enum class WeightFiles : uint8_t { written, none };
+
 struct ExportOptions {
   ExportDtype dtype = ExportDtype::as_stored;
+  WeightFiles weights = WeightFiles::written;
   uint64_t max_shard = 5'000'000'000;  // bytes of tensors in a file; a larger tensor has its own
   NonfiniteWeights nonfinite = NonfiniteWeights::refused;  // of a GGUF file
+  std::vector<AddedToken> added = {};                      // new tokens (infer/add_tokens.h)
   Log log = {};
 };
 
@@ -71,6 +80,8 @@ struct ExportContent {
   std::vector<TensorSource> tensors;
   Json quantization = nullptr;
   std::map<std::string, std::string> texts = {};
+  // Last before config.json, in the folder.
+  std::function<void(Files& files, const std::string& folder)> finish = {};
 };
 // Into a folder that is there: weights, companions, and last config.json, the source's own keys
 // with those that say what the model is.

@@ -9,6 +9,7 @@
 #include "infer/adapter_note.h"
 #include "infer/export.h"
 #include "infer/peft_adapter.h"
+#include "nn/head_parameters.h"
 
 namespace octet {
 namespace {
@@ -30,12 +31,39 @@ Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapt
   return Json(names);
 }
 
-// What is trained whole, which PEFT takes from the adapter's file.
+// What is trained whole, which PEFT takes from the adapter's file: no module within another.
 Json saved_modules(const ModelSpec& spec, const std::vector<std::string>& parameters) {
   std::set<std::string> modules;
   for (const std::string& name : parameters)
     modules.insert(module_of_class(spec, name.substr(0, name.rfind('.'))));
+  std::string outer;  // those within it follow it
+  std::erase_if(modules, [&](const std::string& module) {
+    const bool is_inner = !outer.empty() && module.starts_with(outer + ".");
+    if (!is_inner) outer = module;
+    return is_inner;
+  });
   return Json(modules);
+}
+
+// PEFT keeps a module whole: a masked head with the embedding that it is tied to, which is no part
+// of the adapters.
+void expect_own_modules(const ModelSpec& spec, const AdapterNote& note) {
+  if (model_def(spec.kind).heads.empty() || head_of(spec).head != ModelHead::masked) return;
+  const std::set<std::string> features = feature_parameters(spec);
+  const auto of_head = std::ranges::find_if(
+      note.lora.head, [&](const std::string& name) { return !features.contains(name); });
+  if (of_head == note.lora.head.end()) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      "[convert] adapters alone: expected no masked head that is trained whole ('{}'), which "
+      "PEFT keeps together with the embedding that it is tied to: a merged model has it",
+      *of_head);
+}
+
+// Whether an embedding that is the head as well is trained whole.
+bool saves_tied(const ModelSpec& spec, const AdapterNote& note) {
+  return spec.tied && model_def(spec.kind).writes_text &&
+         std::ranges::count(note.lora.head, model_parameters(spec).front().name) > 0;
 }
 
 Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
@@ -69,9 +97,9 @@ Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
 }
 
 TensorSource adapter_source(const SafetensorsReader& reader, const StoredTensor& tensor,
-                            const ModelSpec& spec) {
+                            const std::string& name) {
   TensorDecl decl = tensor;
-  decl.name = std::string(kPeftPrefix) + module_of_class(spec, tensor.name);
+  decl.name = std::string(kPeftPrefix) + name;
   return {decl, [&reader, &tensor](const ByteSink& sink) {
             std::vector<std::byte> bytes;
             for (uint64_t first = 0; first < tensor.n_bytes(); first += kAdapterPiece) {
@@ -92,15 +120,23 @@ ExportResult export_adapter(Files& files, const ModelSource& source, const std::
                 "[convert] '{}': expected a run that trained adapters (lora.rank), got {}",
                 source.folder, source.run ? "one that trained all weights" : "a model's folder");
   }
+  expect_own_modules(source.spec, *note);
   const auto reader = SafetensorsReader::open(files, source.weights.path);
   std::vector<TensorSource> tensors;
   ExportResult result{.n_shards = 1};
-  for (const StoredTensor& tensor : reader.tensors()) {
-    tensors.push_back(adapter_source(reader, tensor, source.spec));
-    ++result.n_tensors;
-    result.n_bytes += static_cast<int64_t>(tensor.n_bytes());
+  for (const StoredTensor& tensor : reader.tensors())
+    tensors.push_back(adapter_source(reader, tensor, module_of_class(source.spec, tensor.name)));
+  if (saves_tied(source.spec, *note)) {  // PEFT writes both
+    const std::string embedding = model_parameters(source.spec).front().name;
+    tensors.push_back(adapter_source(reader, reader.at(embedding),
+                                     std::string(model_def(source.spec.kind).head)));
   }
-  const Json config = adapter_config(source.spec, *note);
+  for (const TensorSource& tensor : tensors) {
+    ++result.n_tensors;
+    result.n_bytes += static_cast<int64_t>(tensor.decl.n_bytes());
+  }
+  Json config = adapter_config(source.spec, *note);
+  if (saves_tied(source.spec, *note)) config["ensure_weight_tying"] = true;
   std::map<std::string, std::string> metadata = {{"format", "pt"}};
   // A base of an encoder has another head than the run, and so other weights.
   if (model_def(source.spec.kind).writes_text) metadata[kPeftBaseHash] = note->base_hash;

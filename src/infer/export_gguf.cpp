@@ -12,6 +12,7 @@
 #include "infer/gguf_architecture.h"
 #include "infer/gguf_spec.h"
 #include "infer/stored_weights.h"
+#include "io/gguf_rows.h"
 #include "io/gguf_writer.h"
 #include "nn/fields.h"
 #include "text/chat_template.h"
@@ -72,9 +73,8 @@ void add_scaling(const ModelSpec& spec, const std::string& prefix, GgufKeys& key
   if (spec.rope_scaling == RopeScaling::none) return;
   if (spec.rope_scaling == RopeScaling::llama3 && has_divisors) return;
   if (spec.rope_scaling != RopeScaling::linear) {
-    refuse_model(has_divisors
-                     ? "rotary positions that are not scaled, or linearly, or as Llama 3's"
-                     : "rotary positions that are not scaled, or linearly",
+    refuse_model(has_divisors ? "rotary positions that are not scaled, or linearly, or as Llama 3's"
+                              : "rotary positions that are not scaled, or linearly",
                  enum_name(spec.rope_scaling));
   }
   keys.add(prefix + "rope.scaling.type", "linear");

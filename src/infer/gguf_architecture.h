@@ -27,17 +27,10 @@ const GgufArchitecture* gguf_architecture_of(ModelKind kind);
 std::string gguf_architecture_names();
 
 std::string gguf_name(const std::string& parameter);  // "" where it has none
-// The width of the heads whose rows are in pairs in the file; 0 for other parameters.
+// The width of the heads whose rows are in pairs in the file (io/gguf_rows.h); 0 for other
+// parameters.
 int64_t paired_width(const GgufArchitecture& architecture, const ModelSpec& spec,
                      const std::string& parameter);
-inline int64_t row_in_file(int64_t row, int64_t width) {
-  const int64_t in_head = row % width, half = width / 2;
-  return row - in_head + 2 * (in_head % half) + in_head / half;
-}
-inline int64_t row_in_folder(int64_t row, int64_t width) {
-  const int64_t in_head = row % width, half = width / 2;
-  return row - in_head + in_head % 2 * half + in_head / 2;
-}
 
 // rope_freqs.weight: llama3's divisors of the frequencies of a head's pairs.
 inline constexpr const char* kGgufFrequencies = "rope_freqs.weight";

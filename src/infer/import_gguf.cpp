@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "infer/gguf_architecture.h"
 #include "infer/gguf_spec.h"
 #include "infer/stored_weights.h"
 #include "io/gguf_reader.h"
+#include "io/gguf_weights.h"
 #include "nn/model.h"
 #include "text/gguf_vocabulary.h"
 #include "text/tokenizer_files.h"
@@ -21,21 +23,6 @@ namespace octet {
 namespace {
 
 constexpr int64_t kImportPiece = 512 << 10;  // elements
-
-// Elements of a parameter in a model folder's order of rows.
-void read_parameter(const GgufReader& file, const GgufTensor& tensor, int64_t head_dim,
-                    int64_t first, std::span<float> out) {
-  if (head_dim == 0) return file.read(tensor, first, out);
-  const int64_t cols = tensor.shape.size() == 1 ? 1 : tensor.shape.back();
-  const auto n = std::ssize(out);
-  for (int64_t at = 0; at < n;) {
-    const int64_t row = (first + at) / cols, col = (first + at) % cols;
-    const int64_t length = std::min(n - at, cols - col);
-    file.read(tensor, row_in_file(row, head_dim) * cols + col,
-              out.subspan(static_cast<size_t>(at), static_cast<size_t>(length)));
-    at += length;
-  }
-}
 
 struct Import {
   GgufReader file;
@@ -59,7 +46,7 @@ TensorSource tensor_source(const std::shared_ptr<const Import>& from, const Para
             std::vector<float> values;
             for (int64_t first = 0; first < n_elems; first += kImportPiece) {
               values.resize(static_cast<size_t>(std::min(kImportPiece, n_elems - first)));
-              read_parameter(from->file, *tensor, head_dim, first, values);
+              read_gguf_rows(from->file, *tensor, head_dim, first, values);
               if (from->nonfinite == NonfiniteWeights::refused)
                 check_finite_values(from->file.path(), decl, first, values, from->dtype);
               sink(encode_weights(values, from->dtype));
@@ -111,6 +98,52 @@ bool is_gguf_name(const std::string& path) {
   return path.ends_with(".gguf");
 }
 
+namespace {
+
+Import opened_gguf(const Files& files, const std::string& path, const ExportOptions& options) {
+  const GgufReader file = GgufReader::open(files, path);
+  const ModelSpec spec = gguf_spec(file.header(), frequency_divisors(file));
+  check_gguf_keys(file.header(), options.log);
+  check_exportable(spec);
+  const auto dtype = options.dtype == ExportDtype::bf16 ? Dtype::bf16 : Dtype::f32;
+  expect_known_tensors(file, model_parameters(spec));
+  const bool has_words = file.header().string("tokenizer.ggml.model") == "gpt2";
+  if (has_words && !file.header().has("tokenizer.ggml.pre")) {
+    options.log.warning("[gguf] {}: no 'tokenizer.ggml.pre' says what a word is: read as 'default'",
+                        path);
+  }
+  return {file, spec, dtype, options.nonfinite};
+}
+
+// Of the folder; what its readers refuse is refused here.
+ExportContent content_of(const Files& files, const Import& opened) {
+  const auto from = std::make_shared<const Import>(opened);
+  ExportContent content{.tensors = {},
+                        .texts = vocabulary_files(files, from->file, from->spec.max_positions)};
+  for (const ParameterSpec& p : model_parameters(from->spec))
+    content.tensors.push_back(tensor_source(from, p));
+  return content;
+}
+
+ModelSource source_in(const std::string& folder, const ModelSpec& spec) {
+  ModelSource source;
+  source.spec = spec;
+  source.folder = folder;
+  return source;
+}
+
+// Where each parameter lies.
+std::map<std::string, GgufPlace> places_in(const Import& from) {
+  std::map<std::string, GgufPlace> places;
+  for (const ParameterSpec& p : model_parameters(from.spec)) {
+    places[p.name] = {gguf_name(p.name),
+                      paired_width(*gguf_architecture_of(from.spec.kind), from.spec, p.name)};
+  }
+  return places;
+}
+
+}  // namespace
+
 ExportResult import_gguf(Files& files, const std::string& path, const std::string& folder,
                          const ExportOptions& options) {
   if (is_eight_bit(options.dtype)) {
@@ -118,26 +151,34 @@ ExportResult import_gguf(Files& files, const std::string& path, const std::strin
                 "[convert] --dtype: expected f32 or bf16 of a GGUF file, got {}",
                 enum_name(options.dtype));
   }
-  const GgufReader file = GgufReader::open(files, path);
-  const ModelSpec spec = gguf_spec(file.header(), frequency_divisors(file));
-  check_gguf_keys(file.header(), options.log);
-  check_exportable(spec);
-  const auto dtype = options.dtype == ExportDtype::bf16 ? Dtype::bf16 : Dtype::f32;
-  const auto from = std::make_shared<const Import>(Import{file, spec, dtype, options.nonfinite});
-  const std::vector<ParameterSpec> parameters = model_parameters(spec);
-  expect_known_tensors(file, parameters);
-  ExportContent content{.tensors = {}, .texts = vocabulary_files(files, file, spec.max_positions)};
-  for (const ParameterSpec& p : parameters) content.tensors.push_back(tensor_source(from, p));
-  const bool has_words = file.header().string("tokenizer.ggml.model") == "gpt2";
-  if (has_words && !file.header().has("tokenizer.ggml.pre")) {
-    options.log.warning("[gguf] {}: no 'tokenizer.ggml.pre' says what a word is: read as 'default'",
-                        path);
-  }
+  const Import opened = opened_gguf(files, path, options);
+  const ExportContent content = content_of(files, opened);
   take_export_folder(files, folder);
-  ModelSource source;
-  source.spec = spec;
-  source.folder = folder;
-  return write_model_folder(files, source, folder, content, options);
+  return write_model_folder(files, source_in(folder, opened.spec), folder, content, options);
+}
+
+std::string gguf_identity(const Files& files, const std::string& path) {
+  const GgufReader file = GgufReader::open(files, path);
+  std::vector<std::byte> bytes(file.header().n_bytes());
+  files.open(path)->read_at(0, bytes);
+  Xxh64 hash;
+  hash.update(bytes);
+  hash.update(path);
+  return fmt::format("{:016x}", hash.digest());
+}
+
+void link_gguf(Files& files, const std::string& path, const std::string& folder, const Log& log) {
+  const Import opened = opened_gguf(files, path, {.log = log});
+  const std::string note = join_path(folder, kGgufWeights);
+  const std::string text = gguf_weights_text(path, places_in(opened));
+  const bool is_there = files.exists(join_path(folder, "config.json")) && files.exists(note) &&
+                        files.read_text(note) == text;
+  if (is_there) return;
+  const ExportContent content = content_of(files, opened);
+  files.create_directories(folder);
+  write_atomically(files, note, text);
+  write_model_folder(files, source_in(folder, opened.spec), folder, content,
+                     {.weights = WeightFiles::none, .log = log});
 }
 
 }  // namespace octet

@@ -18,4 +18,11 @@ bool is_gguf_name(const std::string& path);
 ExportResult import_gguf(Files& files, const std::string& path, const std::string& folder,
                          const ExportOptions& options);
 
+// The same folder without weights, which stay in the file (io/gguf_weights.h): what is read of it
+// is as of import_gguf's, at a fraction of its bytes. `path` is absolute. A folder that is there
+// and says so is left as it is. Throws as import_gguf().
+void link_gguf(Files& files, const std::string& path, const std::string& folder, const Log& log);
+// A name for such a folder: of the path and the header, in hexadecimal digits.
+std::string gguf_identity(const Files& files, const std::string& path);
+
 }  // namespace octet

@@ -35,6 +35,9 @@ class MatrixQuantizer {
  public:
   // By tensor or block.
   MatrixQuantizer(const Quantizer& quantizer, const MatrixShape& shape);
+  // One scale for each of these, whatever the quantizer's granularity.
+  MatrixQuantizer(const Quantizer& quantizer, const MatrixShape& shape, const BlockShape& block)
+      : quantizer_(quantizer), shape_(shape), block_(block) {}
 
   // Takes the scales from the elements, each of which read(first, out) gives once. False where one
   // is not finite: there are none then.
@@ -43,7 +46,9 @@ class MatrixQuantizer {
   void set_scales(std::vector<float> scales) { scales_ = std::move(scales); }
 
   const Quantizer& quantizer() const { return quantizer_; }
-  MatrixShape grid() const { return scale_shape(shape_, quantizer_.granularity); }
+  MatrixShape grid() const {
+    return {ceil_div(shape_.rows, block_.rows), ceil_div(shape_.cols, block_.cols)};
+  }
   const std::vector<float>& scales() const { return scales_; }  // row-major over the grid
   // Data of elements [first, first + values.size()). From several threads at a time, as the next.
   void encode(int64_t first, std::span<const float> values, std::span<uint8_t> data) const;

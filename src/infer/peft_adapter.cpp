@@ -298,6 +298,12 @@ class PeftFolder {
     adapter_.unties = is_changed(modules_.head()) || is_changed(modules_.embedding());
     const bool are_both_saved =
         adapter_.saved.contains(modules_.head()) && adapter_.saved.contains(modules_.embedding());
+    if (adapter_.config.ties_weights && are_both_saved &&
+        files_.are_equal(adapter_.saved.at(modules_.head()),
+                         adapter_.saved.at(modules_.embedding()))) {
+      adapter_.saved.erase(modules_.head());  // they stay tied
+      adapter_.unties = false;
+    }
     if (adapter_.config.ties_weights && adapter_.unties && !are_both_saved)
       fail("ensure_weight_tying", "false, or both the head and the embedding in modules_to_save",
            "true");

@@ -11,6 +11,8 @@ namespace {
 
 constexpr const char *kSingle = "model.safetensors", *kIndex = "model.safetensors.index.json";
 
+constexpr uint64_t kComparedBytes = uint64_t{4} << 20;  // of two tensors, at a time
+
 // The names under which weights are pickled: to read them is to run what they hold.
 bool is_pickle_name(std::string_view name) {
   constexpr std::string_view kSuffixes[] = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"};
@@ -36,7 +38,8 @@ std::optional<std::string> pickled_weights(const Files& files, const std::string
 }  // namespace
 
 bool has_model_files(const Files& files, const std::string& folder) {
-  return files.exists(join_path(folder, kSingle)) || files.exists(join_path(folder, kIndex));
+  return files.exists(join_path(folder, kSingle)) || files.exists(join_path(folder, kIndex)) ||
+         files.exists(join_path(folder, kGgufWeights));
 }
 
 ModelFiles ModelFiles::open(const Files& files, const std::string& path) {
@@ -52,6 +55,8 @@ ModelFiles ModelFiles::open(const Files& files, const std::string& path) {
     }
   } else if (files.is_directory(path) && files.exists(index)) {
     model.open_index(files, index);
+  } else if (files.is_directory(path) && files.exists(join_path(path, kGgufWeights))) {
+    model.gguf_ = std::make_shared<const GgufWeights>(GgufWeights::open(files, path));
   } else {
     const auto pickled = files.is_directory(path) ? pickled_weights(files, path) : std::nullopt;
     if (pickled) refuse_pickle(*pickled);
@@ -85,28 +90,52 @@ void ModelFiles::open_index(const Files& files, const std::string& index_path) {
 }
 
 std::vector<std::string> ModelFiles::names() const {
+  if (gguf_) return gguf_->names();
   std::vector<std::string> names;
   for (const auto& [name, shard] : shard_index_) names.push_back(name);
   return names;
 }
 
 const StoredTensor* ModelFiles::find(std::string_view name) const {
+  if (gguf_) return gguf_->find(name);
   const auto it = shard_index_.find(name);
   return it == shard_index_.end() ? nullptr : shards_[it->second].find(name);
 }
 
-const SafetensorsReader& ModelFiles::shard_of(std::string_view name) const {
-  const auto it = shard_index_.find(name);
-  if (it == shard_index_.end()) {
-    throw Error(ErrorCode::bad_data, "[model] '{}': expected tensor '{}', got none of this name",
-                path_, name);
-  }
-  return shards_[it->second];
+const StoredTensor& ModelFiles::at(std::string_view name) const {
+  const StoredTensor* tensor = find(name);
+  if (tensor != nullptr) return *tensor;
+  throw Error(ErrorCode::bad_data, "[model] '{}': expected tensor '{}', got none of this name",
+              path_, name);
 }
 
 void ModelFiles::read(std::string_view name, std::span<std::byte> out, uint64_t first) const {
-  const SafetensorsReader& shard = shard_of(name);
-  shard.read(shard.at(name), out, first);
+  const StoredTensor& tensor = at(name);
+  if (!gguf_) return shards_[shard_index_.find(name)->second].read(tensor, out, first);
+  CHECK(first % sizeof(float) == 0 && out.size() % sizeof(float) == 0);
+  std::vector<float> values(out.size() / sizeof(float));
+  gguf_->read(name, static_cast<int64_t>(first / sizeof(float)), values);
+  std::ranges::copy(std::as_bytes(std::span(values)), out.begin());
+}
+
+bool ModelFiles::are_equal(std::string_view name, std::string_view other) const {
+  const uint64_t n_bytes = at(name).n_bytes();
+  if (at(other).n_bytes() != n_bytes) return false;
+  std::vector<std::byte> one, two;
+  for (uint64_t first = 0; first < n_bytes; first += one.size()) {
+    one.resize(static_cast<size_t>(std::min(kComparedBytes, n_bytes - first)));
+    two.resize(one.size());
+    read(name, one, first);
+    read(other, two, first);
+    if (one != two) return false;
+  }
+  return true;
+}
+
+std::vector<std::byte> ModelFiles::read(std::string_view name) const {
+  std::vector<std::byte> bytes(at(name).n_bytes());
+  read(name, bytes);
+  return bytes;
 }
 
 }  // namespace octet

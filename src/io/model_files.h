@@ -1,11 +1,14 @@
-// The weights of a Hugging Face model folder: model.safetensors, or the shards that
-// model.safetensors.index.json names. Headers are read at once, tensors when asked for.
+// The weights of a Hugging Face model folder: model.safetensors, the shards that
+// model.safetensors.index.json names, or a GGUF file beside its folder (io/gguf_weights.h). Headers
+// are read at once, tensors when asked for.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "io/gguf_weights.h"
 #include "io/safetensors.h"
 
 namespace octet {
@@ -19,19 +22,19 @@ class ModelFiles {
   const std::string& path() const { return path_; }
   std::vector<std::string> names() const;                 // sorted
   const StoredTensor* find(std::string_view name) const;  // null when absent
-  const StoredTensor& at(std::string_view name) const {   // Error when absent
-    return shard_of(name).at(name);
-  }
+  const StoredTensor& at(std::string_view name) const;    // Error when absent
 
   // Bytes [first, first + out.size()) of a tensor.
   void read(std::string_view name, std::span<std::byte> out, uint64_t first = 0) const;
-  std::vector<std::byte> read(std::string_view name) const { return shard_of(name).read(name); }
+  std::vector<std::byte> read(std::string_view name) const;
+  // Whether two tensors have the same bytes.
+  bool are_equal(std::string_view name, std::string_view other) const;
 
  private:
-  const SafetensorsReader& shard_of(std::string_view name) const;
   void open_index(const Files& files, const std::string& index_path);
 
   std::string path_;
+  std::shared_ptr<const GgufWeights> gguf_;  // in place of shards; shared: readers are copied
   std::vector<SafetensorsReader> shards_;
   std::map<std::string, size_t, std::less<>> shard_index_;
 };

@@ -24,7 +24,7 @@ LoadedConfig load(const TrainingConfig& config) {
   LoadedConfig loaded = config.file.empty() ? parse_config(config.text, "config", config.sets)
                                             : load_config(config.file, config.sets);
   take_tokenizer_of_model(posix_files(), loaded);
-  take_adapter(posix_files(), loaded);
+  settle_adapters(posix_files(), loaded);
   if (const int64_t ranks = loaded.config.parallel.ranks; ranks != 1) {
     throw Error(ErrorCode::invalid_argument,
                 "parallel.ranks: expected 1, got {}: several are run by `octet train` alone",

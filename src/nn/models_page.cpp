@@ -69,18 +69,21 @@ into the plan's memory. A tied head may be absent from the files; where the file
 differs from the embedding, it becomes a parameter of its own with a warning, as in transformers.
 Masks and inverse frequencies beside the parameters are ignored.
 
-`octet convert RUN|DIR OUT [--dtype bf16|f32|fp8-block|fp8-tensor|hif8] [--max-shard 5GB]` writes
-such a folder. Without `--dtype` each tensor's bytes stay as they are. From a run, BF16 is the copy
-that it computes with and f32 the exact master. `fp8-block` writes a scale for each 128 x 128 block
-of the decoder layers' linears, `fp8-tensor` one for each linear; embeddings, norms, biases and head
-stay BF16, and q, k, v, gate and up are separate tensors. A run of `fp8_linear`, `coat` or `fp8_lm`
-has one f32 scale for q, k and v and one for gate and up, and `fp8-tensor` holds its codes and
-scales; of other runs each tensor has its own BF16 scale. Blocks at the edges are
-smaller, as the kernels that read them expect. `convert` warns of weights with whole blocks and a
-smaller one, which transformers refuses, or misreads where it dequantizes (`dequantize=True`).
-`hif8` writes the same linears in HiFloat8 with one f32 scale each, in
-[Octet's own layout](formats/quantized.md), since no other program has one. transformers ends with
-"module 'torch' has no attribute 'hifloat8'", and `quantization_config.description` says why.
+`octet convert RUN|DIR OUT [--dtype bf16|f32|fp8-block|fp8-tensor|hif8|as-base]` writes such a
+folder (`--max-shard 5GB`: in files of at most so many bytes). Without `--dtype` each tensor's
+bytes stay as they are. From a run, BF16 is the copy that it computes with and f32 the exact
+master. `fp8-block` writes a scale for each 128 x 128 block of the decoder layers' linears,
+`fp8-tensor` one for each linear; embeddings, norms, biases and head stay BF16, and q, k, v, gate
+and up are separate tensors. A run of `fp8_linear`, `coat` or `fp8_lm` has one f32 scale for q, k
+and v and one for gate and up, and `fp8-tensor` holds its codes and scales; of other runs each
+tensor has its own BF16 scale. Blocks at the edges are smaller, as the kernels that read them
+expect. `convert` warns of weights with whole blocks and a smaller one, which transformers
+refuses, or misreads where it dequantizes (`dequantize=True`). `as-base` writes a run that began
+with a folder of FP8 weights in that folder's form ([finetuning.md](finetuning.md)),
+`--add-tokens FILE` tokens behind the vocabulary. `hif8` writes the same linears in HiFloat8 with
+one f32 scale each, in [Octet's own layout](formats/quantized.md), since no other program has
+one. transformers ends with "module 'torch' has no attribute 'hifloat8'", and
+`quantization_config.description` says why.
 
 `convert` copies the tokenizer's files, `generation_config.json`, the chat template and
 `additional_chat_templates/*.jinja`: regular files of at most 128 MiB, and links into the hub's

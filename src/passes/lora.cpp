@@ -47,6 +47,7 @@ std::optional<T> number_of(std::string_view text) {
 }
 
 bool is_target(const LoraOptions& options, const LoraAdapter& linear, const Node& node) {
+  if (is_kept_frozen(options, linear.weight())) return false;
   return std::ranges::any_of(
       options.targets, [&](const std::string& target) { return is_named(target, linear, node); });
 }
@@ -149,6 +150,12 @@ ValueId adapted(Builder& b, const LinearValues& linear, const LoraAdapter& adapt
 }
 
 }  // namespace
+
+bool is_kept_frozen(const LoraOptions& options, std::string_view parameter) {
+  return std::ranges::any_of(options.freeze, [&](const std::string& pattern) {
+    return matches_pattern(pattern, parameter);
+  });
+}
 
 double lora_scale(LoraKind kind, int64_t rank, double alpha) {
   const auto n = static_cast<double>(rank);

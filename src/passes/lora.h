@@ -57,8 +57,13 @@ struct LoraOptions {
   std::vector<std::string> targets = {"*"};
   std::vector<std::string> ranks = {};  // texts of LoraRank; the first that matches counts
   std::vector<std::string> head = {};   // parameters that are trained whole, beside the adapters
+  // Patterns of parameters (train.freeze): a linear whose weight matches has no adapter.
+  std::vector<std::string> freeze = {};
   bool operator==(const LoraOptions&) const = default;
 };
+
+// Whether a pattern of `freeze` matches a parameter.
+bool is_kept_frozen(const LoraOptions& options, std::string_view parameter);
 
 // An adapter: two factors beside the weight of one linear.
 struct LoraAdapter {

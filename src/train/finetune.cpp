@@ -118,7 +118,7 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
   constexpr std::string_view kAnswers = ", chat: {template: auto}";  // rows of their own
   LoadedConfig loaded = parse(kAnswers);
   if (!compares_answers(loaded.config)) loaded = parse(rows_of(files, spec, options.data));
-  take_adapter(files, loaded);
+  settle_adapters(files, loaded);
   if (loaded.config.lora.rank > 0 && !is_set(loaded.source, "optim.lr")) {
     loaded.config.optim.lr = kAdapterLr;
     loaded.source["optim.lr"] = "derived";

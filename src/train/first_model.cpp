@@ -29,15 +29,17 @@
 namespace octet {
 namespace {
 
+// What adapters leave as it is, the base holds.
 void expect_stored_head(const WeightReader& weights, const LoraOptions& lora) {
   const auto is_trained = [&](const std::string& name) {
     return std::ranges::find(lora.head, name) != lora.head.end();
   };
   if (std::ranges::all_of(weights.new_parameters(), is_trained)) return;
-  throw Error(ErrorCode::invalid_argument,
-              "lora.rank: expected 0 where model.head: masked begins anew ({}): adapters leave it "
-              "as it is",
-              fmt::join(weights.new_parameters(), ", "));
+  throw Error(
+      ErrorCode::invalid_argument,
+      "train.freeze: expected no pattern of what begins anew ({}), which the adapters' file "
+      "would not hold",
+      fmt::join(weights.new_parameters(), ", "));
 }
 
 // What says which head a folder has. A classifier's names stay with as many classes.

@@ -2,10 +2,16 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <set>
+
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "infer/model_spec.h"
 #include "infer/peft_adapter.h"
+#include "infer/weights.h"
+#include "io/model_files.h"
+#include "passes/precision/policy.h"
 
 namespace octet {
 namespace {
@@ -46,7 +52,35 @@ std::vector<std::string> modules_of(const std::vector<std::string>& parameters) 
   return modules;
 }
 
-}  // namespace
+bool is_saved(const LoraConfig& lora, const std::string& module) {
+  return std::ranges::any_of(lora.save, [&](const std::string& pattern) {
+    return matches_pattern(pattern, module) ||
+           matches_pattern(pattern, module.substr(module.rfind('.') + 1));
+  });
+}
+
+// A masked head is a part of the pretrained model, which adapters leave as it is: where the folder
+// has none, it begins anew and is trained whole.
+void save_new_head(const Files& files, LoadedConfig& loaded) {
+  RunConfig& config = loaded.config;
+  if (config.lora.rank == 0 || config.model.head != ModelHead::masked ||
+      !has_model_files(files, config.model.path))
+    return;
+  const WeightReader weights(files, config.model.path, model_from_config(files, config),
+                             NonfiniteWeights::allowed, head_weights(config));
+  const std::set<std::string>& fresh = weights.new_parameters();
+  if (!fresh.empty() && config.train.export_as == ExportAs::adapter) {
+    throw Error(ErrorCode::invalid_argument,
+                "train.export: expected a model where model.head: masked begins anew ({}), got "
+                "adapter",
+                fmt::join(fresh, ", "));
+  }
+  for (const std::string& module : modules_of({fresh.begin(), fresh.end()})) {
+    if (is_saved(config.lora, module)) continue;
+    config.lora.save.push_back(module);
+    loaded.source["lora.save"] = "derived";
+  }
+}
 
 void take_adapter(const Files& files, LoadedConfig& loaded) {
   LoraConfig& lora = loaded.config.lora;
@@ -72,6 +106,13 @@ void take_adapter(const Files& files, LoadedConfig& loaded) {
                 "lora.adapter '{}'",
                 lora.dropout, lora.adapter);
   }
+}
+
+}  // namespace
+
+void settle_adapters(const Files& files, LoadedConfig& loaded) {
+  take_adapter(files, loaded);
+  save_new_head(files, loaded);
 }
 
 }  // namespace octet

@@ -1,5 +1,5 @@
-// Training that goes on with adapters of a folder (lora.adapter): what the folder says of them
-// becomes the run's keys.
+// What files say of a run's adapters becomes its keys: those of a folder that training goes on with
+// (lora.adapter), and the parts of a head that begins anew.
 #pragma once
 
 #include "base/files.h"
@@ -11,6 +11,8 @@ namespace octet {
 // as the folder that lora.adapter names has them; nothing where it names none. Throws
 // Error{invalid_argument} naming a key that says otherwise, Error{bad_data} as read_peft_adapter()
 // and peft_training() do (infer/peft_adapter.h).
-void take_adapter(const Files& files, LoadedConfig& loaded);
+// Adds to lora.save the modules of a masked head (model.head) that model.path has not, and that
+// would be trained nowhere.
+void settle_adapters(const Files& files, LoadedConfig& loaded);
 
 }  // namespace octet

@@ -12,14 +12,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "config/names.h"
-#include "infer/adapter_note.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/model_texts.h"
 #include "infer/trained_scales.h"
 #include "infer/weights.h"
 #include "io/model_files.h"
-#include "nn/head_parameters.h"
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/policy.h"
 #include "text/tokenizer.h"
@@ -103,61 +101,6 @@ RecipeOptions recipe_options(const RunConfig& config) {
   return options;
 }
 
-namespace {
-
-// The parameters of the modules that lora.save names, behind those of a new head.
-void add_saved(const RunConfig& config, const ModelSpec& spec, std::vector<std::string>& head) {
-  const std::vector<ParameterSpec> parameters = model_parameters(spec);
-  for (const std::string& pattern : config.lora.save) {
-    bool matches = false;
-    for (const ParameterSpec& p : parameters) {
-      const std::string module = p.name.substr(0, p.name.rfind('.'));
-      if (!matches_pattern(pattern, module) &&
-          !matches_pattern(pattern, module.substr(module.rfind('.') + 1)))
-        continue;
-      matches = true;
-      if (spec.tied && p.name == parameters.front().name) {
-        throw Error(ErrorCode::invalid_argument,
-                    "lora.save: expected no embedding that the model ties to its head, got '{}'",
-                    pattern);
-      }
-      if (std::ranges::find(head, p.name) == head.end()) head.push_back(p.name);
-    }
-    if (matches) continue;
-    throw Error(ErrorCode::invalid_argument,
-                "lora.save: expected patterns of the model's modules, got '{}', which matches none",
-                pattern);
-  }
-}
-
-// What an adapter that is trained whole has, no adapter has.
-void expect_apart(const LoraOptions& options, const ModelSpec& spec) {
-  if (options.head.empty()) return;
-  for (const LoraAdapter& adapter : adapters_of(spec, options)) {
-    if (std::ranges::find(options.head, adapter.weight()) == options.head.end()) continue;
-    throw Error(ErrorCode::invalid_argument,
-                "lora.save: expected modules that lora.targets does not name, got '{}'",
-                adapter.module);
-  }
-}
-
-}  // namespace
-
-LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec) {
-  LoraOptions options = config.lora;
-  if (options.rank > 0 && model_def(spec.kind).is_convolutional) {
-    throw Error(ErrorCode::invalid_argument, "lora.rank: expected 0 for kind {}, got {}",
-                model_def(spec.kind).name, options.rank);
-  }
-  if (options.rank > 0 && config.model.head != ModelHead::text)
-    options.head = head_parameters(spec);
-  if (options.rank > 0 && !config.lora.save.empty()) {
-    add_saved(config, spec, options.head);
-    expect_apart(options, spec);
-  }
-  return options;
-}
-
 FrozenFormat frozen_format(const RunConfig& config) {
   return config.lora.rank == 0 ? FrozenFormat::as_computed : config.lora.base;
 }
@@ -206,7 +149,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
   options.loss_scale = loss_scale_policy(config.recipe);
   options.lora = lora_options(config, spec);
   options.loads_model = !config.model.path.empty();
-  options.freeze = config.train.freeze;
+  if (options.lora.rank == 0) options.freeze = config.train.freeze;
   options.parallel = parallel_options(config, rank);
   const bool sums_f32 = options.parallel.reduce == ReduceFormat::f32 || options.parallel.strict;
   if (options.parallel.is_active() && sums_f32) options.recipe_options.gradient = Dtype::f32;

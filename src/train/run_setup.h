@@ -32,7 +32,8 @@ ProgramOptions loaded_options(const Files& files, const RunConfig& config, const
 RecipeOptions recipe_options(const RunConfig& config);  // what its recipe.* keys say
 // What a run is trained for, with the options that it says of losses.
 std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& spec);
-// A head that model.head names beside model.path is trained whole.
+// A head that model.head names beside model.path is trained whole; what train.freeze names is not,
+// and has no adapter. Throws Error{invalid_argument} naming the key.
 LoraOptions lora_options(const RunConfig& config, const ModelSpec& spec);
 FrozenFormat frozen_format(const RunConfig& config);
 ParallelOptions parallel_options(const RunConfig& config, int64_t rank);

@@ -380,13 +380,69 @@ TEST(NewHead, adapters_take_a_new_head_with_them) {
   };
   EXPECT_LT(loss(run), 0.3);
   EXPECT_EQ(loss(merged), loss(run));
-  for (const std::string save : {"", " --set 'lora.save=[\"*.embeddings.LayerNorm\"]'"}) {
-    const Outcome masked =
-        train_encoder(folder, tuned_yaml(folder, merged, "head: masked", folder / "t.txt"),
-                      "--overwrite" + lora + "bf16" + save);
-    EXPECT_THAT(masked.err,
-                HasSubstr("lora.rank: expected 0 where model.head: masked begins anew"));
-  }
+}
+
+// A masked head that the folder lacks is trained whole beside adapters; one that it has stays as it
+// is. PEFT has no form for the first.
+TEST(NewHead, adapters_take_a_masked_head_that_begins_anew_with_them) {
+  const ScratchFolder folder;
+  const std::string base = pretrained(folder), run = folder / "run", out = folder / "out";
+  const std::string lora = " --set lora.rank=2 --set train.steps=3 --set train.eval_every=0 ";
+  const std::string classes = tuned_yaml(folder, base, "head: classes, classes: 2",
+                                         folder.put("c.jsonl", classes_of(40, 2)));
+  ASSERT_EQ(train_encoder(folder, classes, lora).code, 0);
+  const std::string merged = folder / "merged";
+  ASSERT_EQ(run_program(folder, "convert --quiet --dtype f32 " + run + " " + merged).code, 0);
+  const auto train = [&](const std::string& from, const std::string& more = "") {
+    return train_encoder(folder, tuned_yaml(folder, from, "head: masked", folder / "t.txt"),
+                         "--overwrite" + lora + more);
+  };
+  const auto alone = [&] {
+    return run_program(folder, "convert --quiet --adapter-only " + run + " " + out);
+  };
+  ASSERT_EQ(train(base).code, 0);
+  ASSERT_EQ(alone().code, 0);
+  const auto config = nlohmann::json::parse(posix_files().read_text(out + "/adapter_config.json"));
+  EXPECT_EQ(config.at("modules_to_save"), nlohmann::json());
+  EXPECT_THAT(train(merged, "--set train.export=adapter").err,
+              HasSubstr("train.export: expected a model where model.head: masked begins anew"));
+  const Outcome fresh = train(merged);
+  ASSERT_EQ(fresh.code, 0) << fresh.err;
+  EXPECT_THAT(alone().err, HasSubstr("expected no masked head that is trained whole"));
+  const std::string whole = folder / "whole", name = "cls.predictions.transform.dense.";
+  ASSERT_EQ(run_program(folder, "convert --quiet --dtype f32 " + run + " " + whole).code, 0);
+  EXPECT_NE(tensor_of(whole, name + "bias"), std::vector<std::byte>(32 * 4));
+  EXPECT_NE(tensor_of(whole, name + "weight"), tensor_of(base, name + "weight"));
+}
+
+// train.freeze beside adapters: of a stored part of the head, which stays, and of one that begins
+// anew, which no file would hold.
+TEST(NewHead, a_frozen_part_stays_beside_adapters) {
+  const ScratchFolder folder;
+  const std::string base = pretrained(folder), run = folder / "run";
+  const auto tuned = [&](const std::string& from, int n_classes, const std::string& freeze) {
+    const std::string yaml =
+        tuned_yaml(folder, from, fmt::format("head: classes, classes: {}", n_classes),
+                   folder.put("c.jsonl", classes_of(60, n_classes)));
+    return train_encoder(folder, yaml,
+                         "--overwrite --set lora.rank=2 --set train.steps=2 --set "
+                         "train.eval_every=0 --set train.freeze=" +
+                             freeze);
+  };
+  const Outcome fresh = tuned(base, 2, "[classifier.weight]");
+  EXPECT_EQ(fresh.code, 2);
+  EXPECT_THAT(fresh.err, HasSubstr("train.freeze: expected no pattern of what begins anew"));
+  ASSERT_EQ(tuned(base, 2, "[bert.embeddings.*]").code, 0);
+  const std::string two = folder / "two", three = folder / "three";
+  ASSERT_EQ(run_program(folder, "convert --quiet --dtype f32 " + run + " " + two).code, 0);
+  const Outcome stored = tuned(two, 3, "[\"bert.pooler.*\",\"bert.encoder.layer.0.*\"]");
+  ASSERT_EQ(stored.code, 0) << stored.err;
+  ASSERT_EQ(run_program(folder, "convert --quiet --dtype f32 " + run + " " + three).code, 0);
+  for (const std::string name :
+       {"bert.pooler.dense.weight", "bert.encoder.layer.0.attention.self.query.weight"})
+    EXPECT_EQ(tensor_of(three, name), tensor_of(two, name)) << name;
+  const std::string last = "bert.encoder.layer.1.attention.self.query.weight";
+  EXPECT_NE(tensor_of(three, last), tensor_of(two, last));
 }
 
 // Without a configuration file, rows are those of the model's loss, and no longer than it can read.

@@ -261,6 +261,40 @@ TEST(AdapterExport, has_the_names_that_peft_reads) {
               HasSubstr("lora.rank"));
 }
 
+// What train.freeze names has no adapter, in the run as in its files.
+TEST(AdapterFreeze, names_linears_without_adapters) {
+  Fixture f;
+  const std::vector<std::string> sets = sets_with(
+      {"recipe=fp32", "lora.targets=[q_proj, up_proj]", "train.freeze=[\"model.layers.0.*\"]"});
+  test::expect_parts_are_the_whole(f, sets);
+  f.options.out = f.folder / "run";
+  Tuner run(f.options, sets);
+  run.trainer.run({StartMode::fresh, run.loaded.source}, {});
+  const ModelSource source = find_model_source(posix_files(), f.folder / "run");
+  export_adapter(posix_files(), source, f.folder / "adapter");
+  const Json config =
+      Json::parse(posix_files().read_text(f.folder / "adapter/adapter_config.json"));
+  EXPECT_EQ(config["target_modules"],
+            Json({"model.layers.1.mlp.up_proj", "model.layers.1.self_attn.q_proj"}));
+  const WeightReader merged(posix_files(), source.weights, source.spec);
+  const WeightReader base(posix_files(), f.options.model, source.spec);
+  for (const int layer : {0, 1}) {
+    const std::string name = fmt::format("model.layers.{}.self_attn.q_proj.weight", layer);
+    EXPECT_EQ(merged.read(name) == base.read(name), layer == 0);
+  }
+}
+
+TEST(AdapterFreeze, leaves_something_to_train_and_names_what_is_there) {
+  Fixture f;
+  const auto error = [&](const std::string& freeze) {
+    return error_of([&] {
+      Tuner run(f.options, sets_with({"recipe=fp32", "lora.targets=[q_proj]", freeze}));
+    });
+  };
+  EXPECT_THAT(error("train.freeze=[\"*lora_A*\"]"), HasSubstr("which matches none"));
+  EXPECT_THAT(error("train.freeze=[\"*q_proj*\"]"), HasSubstr("that leave an adapter to train"));
+}
+
 TEST(AdapterExport, of_the_merged_model_is_a_model_again) {
   Fixture f;
   Tuner run(f.options, sets_with({"recipe=bf16", "lora.base=e4m3", "train.export=f32"}));

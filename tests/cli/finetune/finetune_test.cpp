@@ -230,8 +230,11 @@ TEST(Finetune, an_overwritten_run_leaves_no_export_of_the_old_one) {
 
 TEST(Finetune, exports_have_the_names_of_convert) {
   std::vector<std::string> expected = {"none"};
-  for (int i = 0; i < enum_count(ExportDtype{}); ++i)
-    expected.emplace_back(enum_name(static_cast<ExportDtype>(i)));
+  for (int i = 0; i < enum_count(ExportDtype{}); ++i) {
+    const auto dtype = static_cast<ExportDtype>(i);
+    // as_base is of convert alone: the folder that a run began with may be gone when it ends.
+    if (dtype != ExportDtype::as_base) expected.emplace_back(enum_name(dtype));
+  }
   expected.emplace_back("adapter");
   EXPECT_EQ(row_names(*find_config_row("train.export")), expected);
 }

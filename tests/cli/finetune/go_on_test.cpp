@@ -94,6 +94,39 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{{"lora.kind=dora", "lora.targets=[c_attn]"}, ModelKind::gpt2}),
     [](const auto& info) { return "case_" + std::to_string(info.index); });
 
+// An embedding that is the head as well is one parameter, and PEFT's file has both.
+TEST(GoingOn, with_a_tied_embedding_that_is_trained_whole) {
+  Fixture f;
+  ModelSpec spec = test::small_spec();
+  spec.tied = true;
+  f.options.model = test::put_model(f.folder, spec, "tied");
+  double last = 0;
+  {
+    Tuner run(f.options, sets_with({"recipe=fp32", "lora.save=[embed_tokens, lm_head]"}));
+    run.trainer.run({StartMode::fresh, run.loaded.source}, {});
+    last = run.trainer.evaluate().value();
+    export_adapter(posix_files(), find_model_source(posix_files(), f.folder / "run"),
+                   f.folder / "adapter");
+    const ModelSource source = find_model_source(posix_files(), f.folder / "adapter");
+    EXPECT_TRUE(source.spec.tied);
+    EXPECT_NEAR(loss_of(source, run), last, 3e-6 * last);
+  }
+  const Json config =
+      Json::parse(posix_files().read_text(f.folder / "adapter/adapter_config.json"));
+  EXPECT_EQ(config.at("modules_to_save"), Json({"model.embed_tokens"}));
+  EXPECT_EQ(config.at("ensure_weight_tying"), true);
+  const auto file =
+      SafetensorsReader::open(posix_files(), f.folder / "adapter/adapter_model.safetensors");
+  const std::string prefix = "base_model.model.";
+  EXPECT_EQ(file.read(prefix + "lm_head.weight"), file.read(prefix + "model.embed_tokens.weight"));
+  f.options.out = f.folder / "more";
+  Tuner more(f.options, {"recipe=fp32", "lora.adapter=" + f.folder / "adapter", "train.steps=2",
+                         "optim.lr=0.002", "train.export=none", "optim.warmup_share=0"});
+  EXPECT_NEAR(more.trainer.evaluate().value(), last, 3e-6 * last);
+  more.trainer.run({StartMode::fresh, more.loaded.source}, {});
+  EXPECT_LT(more.trainer.evaluate().value(), last);
+}
+
 TEST(GoingOn, begins_dora_with_the_base_in_every_recipe) {
   const std::pair<const char*, const char*> cases[] = {
       {"fp32", "auto"}, {"bf16", "e4m3"}, {"coat", "auto"}};

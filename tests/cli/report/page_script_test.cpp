@@ -73,6 +73,27 @@ TEST_F(PageScript, hands_curves_over_with_their_bands_and_hides_runs) {
   EXPECT_THAT(text, HasSubstr("\"ticks\":\"0 0.8 MiB 1.5 MiB 2.3 MiB 3.0 MiB\""));
 }
 
+// What evaluations of preferences tell, as charts behind the others and as a table.
+TEST_F(PageScript, shows_what_evaluations_tell_beside_the_loss) {
+  const std::string runs =
+      write_run(folder_, "a", 3) + " " + write_run(folder_, "b", 3, [](nlohmann::json& line) {
+        const int step = line["step"];
+        line["val_accuracy"] = 0.5 + step / 8.0;
+        line["val_margin"] = 0.25 * step;
+      });
+  const std::string csv = folder_ / "steps.csv";
+  ASSERT_EQ(test::report(folder_, runs + " --csv " + csv).code, 0);
+  const std::string text = built("page.html");
+  EXPECT_THAT(text, HasSubstr("chart 7 Validation accuracy over step {"));
+  EXPECT_THAT(text, HasSubstr("chart 8 Margin of rewards over step {"));
+  EXPECT_THAT(text, HasSubstr("    h2 Validation figures\n"));
+  EXPECT_THAT(text, HasSubstr("          td 0.8750\n          td 0.7500\n"));
+  const std::string steps = posix_files().read_text(csv);
+  EXPECT_THAT(steps, HasSubstr(",skipped,val_accuracy,val_margin\n"));
+  EXPECT_THAT(steps, HasSubstr(",0,,\n"));
+  EXPECT_THAT(steps, HasSubstr(",0,0.875,0.75\n"));
+}
+
 TEST_F(PageScript, shows_texts_of_each_step_by_prompt) {
   const std::string run = write_run(folder_, "a", 3);
   folder_.put("a/samples.jsonl", std::string(R"({"step":2,"prompt":"Once","text":)") + "\"" +

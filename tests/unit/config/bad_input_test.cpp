@@ -381,10 +381,10 @@ const BadInput kRelations[] = {
      {"model.vocab=255"},
      "--set: model.vocab: expected >= 256 for the byte tokenizer, got 255"},
     {"frozen_beside_adapters",
-     "model: {path: m}\nlora: {rank: 4}\ntrain: {freeze: [\"*norm*\"]}\n",
+     "model: {path: m}\nlora: {adapter: a}\ntrain: {freeze: [\"*norm*\"]}\n",
      {},
-     "run.yaml:3: train.freeze: expected no patterns with lora.rank, beside whose adapters all "
-     "weights stay as they are, got [*norm*]"},
+     "run.yaml:3: train.freeze: expected no patterns with lora.adapter, whose folder says what is "
+     "trained, got [*norm*]"},
     {"loss_that_is_none",
      "train: {loss: pairwize}\n",
      {},
