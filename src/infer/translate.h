@@ -61,4 +61,8 @@ struct DecodingDefaults {
 };
 DecodingDefaults decoding_defaults(const Files& files, const ModelSource& source);
 
+// Warns of what these files say to models that write text by themselves, and would change it: the
+// caller chooses tokens.
+void tell_unused_decoding(const Files& files, const ModelSource& source, const Log& log);
+
 }  // namespace octet
