@@ -107,6 +107,27 @@ class Reader {
   const JsonObject& json_;
 };
 
+// What a file of JSON says; null where there is none.
+Json json_of(const Files& files, const std::string& path) {
+  return files.exists(path) ? parse_json(files.read_text(path), path) : Json();
+}
+
+bool cleans_spaces(const Files& files, const std::string& tokenizer) {
+  if (tokenizer.empty() || !files.exists(tokenizer)) return false;
+  const std::string folder = files.is_directory(tokenizer) ? tokenizer : parent_path(tokenizer);
+  const std::string path = join_path(folder, "tokenizer_config.json");
+  const Json config = json_of(files, path);
+  if (!config.is_object()) return false;
+  const JsonObject said(config, path);
+  if (!said.boolean_or("clean_up_tokenization_spaces", false)) return false;
+  const Json whole = json_of(files, join_path(folder, "tokenizer.json"));
+  const bool is_bpe = whole.is_object() && whole.contains("model") && whole["model"].is_object() &&
+                      whole["model"].value("type", "") == "BPE";
+  return !is_bpe ||
+         said.boolean_or("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
+                         false);
+}
+
 std::string decoding_file(const Files& files, const ModelSource& source) {
   std::vector<std::string> folders = {source.folder};
   if (!source.weights.adapter.empty()) folders.insert(folders.begin(), source.weights.adapter);
@@ -146,6 +167,7 @@ void tell_unused_decoding(const Files& files, const ModelSource& source, const L
 DecodingDefaults decoding_defaults(const Files& files, const ModelSource& source) {
   DecodingDefaults defaults;
   defaults.start = static_cast<int32_t>(source.spec.start_token);
+  defaults.cleans_spaces = cleans_spaces(files, source.tokenizer);
   std::string path = join_path(source.folder, "generation_config.json");
   if (!files.exists(path)) path = join_path(source.folder, "config.json");
   if (!files.exists(path)) return defaults;

@@ -211,6 +211,29 @@ TEST_F(StopTokens, other_keys_of_generation_config_are_told_where_they_would_cha
     EXPECT_EQ(told(fmt::format("{{\"{}\": [3]}}", key)), fmt::format("'{}'{}", key, end));
 }
 
+TEST_F(StopTokens, a_translation_has_no_spaces_before_punctuation_where_its_folder_says_so) {
+  const std::string text = "it 's a , b . I 'm , don n't ' x ' ?";
+  Translation translation;
+  translation.tokens.assign(text.begin(), text.end());
+  const auto written = [&] {
+    ModelSource source;
+    source.folder = folder_;
+    source.tokenizer = folder_;
+    source.spec.vocab = 256;
+    TranslateOptions options;
+    options.cleans_spaces = decoding_defaults(posix_files(), source).cleans_spaces;
+    return text_of(*byte_tokenizer(), translation, options);
+  };
+  const std::string cleaned = "it's a, b. I'm, donn't'x '?";
+  EXPECT_EQ(written(), text);
+  write("tokenizer_config.json", R"({"clean_up_tokenization_spaces": true})");
+  EXPECT_EQ(written(), cleaned);
+  write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  EXPECT_EQ(written(), cleaned);
+  write("tokenizer.json", R"({"model": {"type": "BPE"}})");
+  EXPECT_EQ(written(), text);
+}
+
 // As in transformers: a text goes on behind what begins one.
 TEST_F(StopTokens, are_ends_and_no_beginnings) {
   ModelSource source;
