@@ -123,6 +123,13 @@ class TokenizerReader {
     if (rules_.spacing) add_token(path_, parts_.first_surfaces, id, rules_.spacing->first(token));
   }
 
+  // Whether "<0xXX>" is what `byte` falls back to: where bytes are spelled as characters, one that
+  // spells itself and has no token.
+  bool stands_for_byte(const Json& vocab, int byte) const {
+    if (parts_.symbols != Symbols::bytes) return true;
+    return byte > ' ' && byte < 0x7F && !vocab.contains(std::string(1, static_cast<char>(byte)));
+  }
+
   void read_vocabulary() {
     const auto it = model_.find("vocab");
     if (it == model_.end() || !it->is_object()) bad_tokenizer(path_, "expected an object 'vocab'");
@@ -139,7 +146,8 @@ class TokenizerReader {
       const int byte = is_byte      ? static_cast<unsigned char>(bytes[0])
                        : falls_back ? byte_of_token(token)
                                     : -1;
-      if (byte >= 0) parts_.byte_ids[static_cast<size_t>(byte)] = static_cast<int32_t>(number);
+      if (byte < 0 || (!is_byte && !stands_for_byte(*it, byte))) continue;
+      parts_.byte_ids[static_cast<size_t>(byte)] = static_cast<int32_t>(number);
     }
     if (model.has("unk_token")) {
       parts_.unknown = contents_.find(model.string("unk_token"));

@@ -151,6 +151,13 @@ TEST(TokenizerModels, words_meet_tokens_as_in_the_package) {
        " ab",
        {4, 0, 1},
        " ab"},
+      // A byte's own token goes before "<0xXX>".
+      {{{"pre_tokenizer", bytes},
+        {"decoder", bytes},
+        {"model", {{"byte_fallback", true}, {"vocab", {{"<0x61>", 6}, {"<0x78>", 7}}}}}},
+       "ax",
+       {0, 7},
+       "a<0x78>"},
       // An empty text has no token.
       {{{"model", {{"type", "WordLevel"}, {"merges", nullptr}, {"unk_token", "c"}}}}, "", {}, ""},
       // Without a decoder spaces stand between tokens.
