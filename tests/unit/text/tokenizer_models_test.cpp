@@ -214,9 +214,9 @@ TEST(TokenizerModels, steps_of_a_decoder_come_in_their_order_or_are_refused) {
       {sequence({fuse, metaspace}), "decoder behind Fuse 'Metaspace' is not supported"},
       {sequence({metaspace, step("BPEDecoder")}),
        "decoder Metaspace beside 'BPEDecoder' is not supported"}};
-  for (const auto& [decoder, error] : refused)
-    EXPECT_EQ(error_of([&] { tokenizer(decoder); }, folder.path()),
-              "[tokenizer] DIR/t.json: " + error);
+  for (const auto& one : refused)
+    EXPECT_EQ(error_of([&] { tokenizer(one.first); }, folder.path()),
+              "[tokenizer] DIR/t.json: " + one.second);
   const Json bytes = {{"decoder", fuse},
                       {"pre_tokenizer", {{"type", "ByteLevel"}, {"use_regex", true}}}};
   const std::string path = folder.put("t.json", small_bpe(bytes));
