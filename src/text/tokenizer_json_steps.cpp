@@ -257,6 +257,9 @@ DecodeRules read_decoder(const std::string& path, const Json& json) {
     rules.spacing = spacing_of(JsonObject(json, path));
   } else {
     add_decoder(path, json, rules);
+    const bool is_changed = !rules.replaced.changes_nothing() || !rules.first_mark.empty();
+    if (rules.characters_of_bytes && is_changed)
+      not_supported(path, "decoder ByteLevel beside", "Metaspace or Replace");
     if (!rules.word_suffix.empty() && !rules.first_mark.empty())
       not_supported(path, "decoder Metaspace beside", "BPEDecoder");
   }

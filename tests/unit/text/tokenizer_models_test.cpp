@@ -213,7 +213,9 @@ TEST(TokenizerModels, steps_of_a_decoder_come_in_their_order_or_are_refused) {
       {sequence({fuse, replace}), "decoder behind Fuse 'Replace' is not supported"},
       {sequence({fuse, metaspace}), "decoder behind Fuse 'Metaspace' is not supported"},
       {sequence({metaspace, step("BPEDecoder")}),
-       "decoder Metaspace beside 'BPEDecoder' is not supported"}};
+       "decoder Metaspace beside 'BPEDecoder' is not supported"},
+      {sequence({replace, step("ByteLevel")}),
+       "decoder ByteLevel beside 'Metaspace or Replace' is not supported"}};
   for (const auto& one : refused)
     EXPECT_EQ(error_of([&] { tokenizer(one.first); }, folder.path()),
               "[tokenizer] DIR/t.json: " + one.second);
