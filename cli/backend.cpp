@@ -15,14 +15,21 @@
 namespace octet {
 namespace {
 
+bool shares_gpu() {
+  const char* const said = ::getenv("OCTET_SHARE_GPU");
+  const std::string value = said == nullptr ? "" : said;
+  if (value == "1") return true;
+  if (value.empty() || value == "0") return false;
+  throw Error(ErrorCode::invalid_argument, "OCTET_SHARE_GPU: expected 1 or 0, got '{}'", value);
+}
+
 BackendRequest request_of(const GlobalOptions& options, const KernelNeeds& needs, Group* group) {
   const int of_rank = group == nullptr ? 0 : group->rank();
-  const bool shares_gpu = ::getenv("OCTET_SHARE_GPU") != nullptr;
   return {.device = options.device,
           .isa = options.isa,
           .threads = options.threads,
           .nccl = nccl_file(),
-          .device_index = shares_gpu ? 0 : needs.device_index.value_or(of_rank),
+          .device_index = shares_gpu() ? 0 : needs.device_index.value_or(of_rank),
           .deterministic = needs.deterministic,
           .rows = needs.same_rows ? cpu::RowSums::same : cpu::RowSums::library,
           .arithmetic = needs.arithmetic == Arithmetic::own ? options.arithmetic : needs.arithmetic,

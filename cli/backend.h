@@ -26,7 +26,7 @@ std::string nccl_file();
 std::string isa_of(const GlobalOptions& options);        // "avx512"; of a GPU ""
 std::string kernels_name(const GlobalOptions& options);  // "cuda" there
 
-// Where OCTET_SHARE_GPU is set, all ranks take the first GPU: for tests of ranks where there is
+// Where OCTET_SHARE_GPU is 1, all ranks take the first GPU: for tests of ranks where there is
 // one. Throws Error{device} for a device that is not there, Error{invalid_argument} for
 // instructions that the machine lacks and for needs that the device does not meet. Call once in a
 // process, or once a rank of `group`.

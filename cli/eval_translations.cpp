@@ -83,7 +83,8 @@ class Translations {
     const std::vector<Translation> done = translate(*model, source.spec, sources, how);
     std::vector<ScoredText> scored;
     for (size_t i = 0; i < done.size(); ++i)
-      scored.push_back({.text = text_of(*tokenizer, done[i]), .references = {*records[i].second}});
+      scored.push_back(
+          {.text = text_of(*tokenizer, done[i], how), .references = {*records[i].second}});
     return scored;
   }
 
@@ -91,7 +92,10 @@ class Translations {
   TranslateOptions options_of(const ModelSource& source, const Tokenizer& tokenizer) const {
     const DecodingDefaults defaults = decoding_defaults(posix_files(), source);
     check_target_length(source.spec, call_.flags.max_tokens);
-    TranslateOptions how{.rules = defaults.rules, .beams = defaults.beams, .start = defaults.start};
+    TranslateOptions how{.rules = defaults.rules,
+                         .beams = defaults.beams,
+                         .start = defaults.start,
+                         .cleans_spaces = defaults.cleans_spaces};
     how.rules.max_tokens = call_.flags.max_tokens;
     how.rules.ends = stop_tokens(posix_files(), source, tokenizer);
     if (call_.flags.beams > 0) how.beams.n_beams = call_.flags.beams;

@@ -56,7 +56,8 @@ void run_picture_tasks(const EvalTasksCall& call, const std::vector<ModelSource>
   Backend backend = open_backend(options, {.same_rows = true});
   std::vector<OrderedJson> rows;
   for (const std::string& task : call.tasks) {
-    const auto questions = read_picture_questions(posix_files(), task_file(task), call.flags.limit);
+    const auto questions =
+        read_picture_questions(posix_files(), task_file(task), call.flags.limit, log);
     for (const ModelSource& one : sources) {
       warn_of_measured_batches(log, one.recipe, call.batch);
       const std::vector<std::string> answers = answer_questions(

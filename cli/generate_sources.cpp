@@ -33,7 +33,8 @@ TranslateOptions translate_options(const GenerateFlags& flags, const GenerateSet
   TranslateOptions options{.rules = defaults.rules,
                            .beams = defaults.beams,
                            .sampling = flags.sampling,
-                           .start = defaults.start};
+                           .start = defaults.start,
+                           .cleans_spaces = defaults.cleans_spaces};
   options.rules.max_tokens = flags.max_tokens;
   options.rules.ends = setup.options.stop_tokens;
   if (flags.beams > 0) options.beams.n_beams = flags.beams;
@@ -81,7 +82,7 @@ void run_sources(const GenerateFlags& flags, const GlobalOptions& options) {
   });
   OrderedJson rows = OrderedJson::array();
   for (size_t i = 0; i < all.size(); ++i) {
-    const std::string text = text_of(*setup.tokenizer, all[i]);
+    const std::string text = text_of(*setup.tokenizer, all[i], how);
     if (!options.json) {
       write_out(in_one_line(text) + "\n");
       continue;

@@ -57,7 +57,7 @@ TRAINING = {
     "init_std": (0.5, 2.0), "initializer_factor": (0.5, 2.0),
 }
 # Of tokens: what texts begin and end with is the tokenizer's to say, and the model's own is generation's.
-TOKENS = {"bos_token_id": (3, 5), "eos_token_id": (3, [4, 5]), "pad_token_id": (3, 5), "sep_token_id": (3, 5)}
+TOKENS = {"bos_token_id": (3, 5), "eos_token_id": (3, [4, 5]), "pad_token_id": (3, 5), "_pad_token_id": (3, 5), "sep_token_id": (3, 5)}
 # Of heads that Octet does not have.
 OTHERS = {
     "encoder_stride": (8, 4), "pooler_act": ("relu", "gelu"), "pooler_output_size": (32, 16), "summary_activation": ("tanh", "relu"),

@@ -102,7 +102,7 @@ NEUTRAL = {
     "tokenizer_config.json": ([
         ("BertTokenizer", encoder_folder), ("GPT2Tokenizer", lambda at: bytes_folder(at, "GPT2Tokenizer")),
         ("PreTrainedTokenizerFast", lambda at: bytes_folder(at, "PreTrainedTokenizerFast"))], ids, {
-        "backend": ("tokenizers", "other"), "clean_up_tokenization_spaces": BOTH, "do_basic_tokenize": BOTH, "errors": ("strict", "ignore"),
+        "backend": ("tokenizers", "other"), "do_basic_tokenize": BOTH, "errors": ("strict", "ignore"),
         "is_local": BOTH, "local_files_only": BOTH, "max_length": (6, 9), "model_input_names": (["input_ids"], ["input_ids", "attention_mask"]),
         "name_or_path": WORDS_OF, "never_split": (["fox"], []), "pad_to_multiple_of": (8, 16), "pad_token_type_id": (1, 2),
         "padding": ("max_length", "longest"), "padding_side": ("left", "right"), "processor_class": WORDS_OF, "sp_model_kwargs": ({"a": 1}, {}),

@@ -1,5 +1,8 @@
 // What the files of a folder say of decoding.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -37,6 +40,20 @@ constexpr Neutral kNeutrals[] = {
     {"penalty_alpha", "0.0"},
     {"dola_layers", "null"},
     {"watermarking_config", "null"},
+    {"stop_strings", "[]"},
+    {"token_healing", "false"},
+    {"max_time", "null"},
+    {"num_return_sequences", "1"},
+};
+// Beside these, of models that write text by themselves: for each there is a flag, or none.
+constexpr Neutral kOfText[] = {
+    {"num_beams", "1"},      {"max_length", "null"},          {"max_new_tokens", "null"},
+    {"bad_words_ids", "[]"}, {"forced_eos_token_id", "null"},
+};
+// Beside do_sample.
+constexpr Neutral kOfSamples[] = {
+    {"temperature", "1.0"}, {"top_k", "0"},       {"top_p", "1.0"},          {"min_p", "0.0"},
+    {"top_h", "null"},      {"typical_p", "1.0"}, {"epsilon_cutoff", "0.0"}, {"eta_cutoff", "0.0"},
 };
 
 class Reader {
@@ -90,11 +107,67 @@ class Reader {
   const JsonObject& json_;
 };
 
+// What a file of JSON says; null where there is none.
+Json json_of(const Files& files, const std::string& path) {
+  return files.exists(path) ? parse_json(files.read_text(path), path) : Json();
+}
+
+bool cleans_spaces(const Files& files, const std::string& tokenizer) {
+  if (tokenizer.empty() || !files.exists(tokenizer)) return false;
+  const std::string folder = files.is_directory(tokenizer) ? tokenizer : parent_path(tokenizer);
+  const std::string path = join_path(folder, "tokenizer_config.json");
+  const Json config = json_of(files, path);
+  if (!config.is_object()) return false;
+  const JsonObject said(config, path);
+  if (!said.boolean_or("clean_up_tokenization_spaces", false)) return false;
+  const Json whole = json_of(files, join_path(folder, "tokenizer.json"));
+  const bool is_bpe = whole.is_object() && whole.contains("model") && whole["model"].is_object() &&
+                      whole["model"].value("type", "") == "BPE";
+  return !is_bpe ||
+         said.boolean_or("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
+                         false);
+}
+
+std::string decoding_file(const Files& files, const ModelSource& source) {
+  std::vector<std::string> folders = {source.folder};
+  if (!source.weights.adapter.empty()) folders.insert(folders.begin(), source.weights.adapter);
+  if (source.run && !source.run->model.path.empty()) folders.push_back(source.run->model.path);
+  for (const std::string& folder : folders) {
+    std::string path = join_path(folder, "generation_config.json");
+    if (files.exists(path)) return path;
+  }
+  return join_path(source.folder, "config.json");
+}
+
 }  // namespace
+
+void tell_unused_decoding(const Files& files, const ModelSource& source, const Log& log) {
+  const std::string path = decoding_file(files, source);
+  if (!files.exists(path)) return;
+  const Json root = parse_json(files.read_text(path), path);
+  const JsonObject json(root, path);
+  std::string unused;
+  const auto take = [&](std::span<const Neutral> neutrals) {
+    for (const Neutral& one : neutrals) {
+      if (!json.has(one.key) || json.at(one.key) == parse_own_json(one.value)) continue;
+      const Json& value = json.at(one.key);
+      unused += fmt::format("{}'{}'", unused.empty() ? "" : ", ", one.key);
+      if (!value.is_structured()) unused += " " + value.dump();
+    }
+  };
+  take(kNeutrals);
+  take(kOfText);
+  if (json.has("do_sample") && json.at("do_sample") == true) take(kOfSamples);
+  if (!unused.empty()) {
+    log.warning("[generate] {}: not used: {}; the command says how tokens are chosen", path,
+                unused);
+  }
+}
 
 DecodingDefaults decoding_defaults(const Files& files, const ModelSource& source) {
   DecodingDefaults defaults;
   defaults.start = static_cast<int32_t>(source.spec.start_token);
+  defaults.cleans_spaces = cleans_spaces(files, source.tokenizer);
   std::string path = join_path(source.folder, "generation_config.json");
   if (!files.exists(path)) path = join_path(source.folder, "config.json");
   if (!files.exists(path)) return defaults;

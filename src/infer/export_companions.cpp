@@ -14,8 +14,8 @@ namespace octet {
 namespace {
 
 constexpr const char* kGeneration = "generation_config.json";
-constexpr const char* kCompanions[] = {kGeneration, kImageProcessor, "chat_template.json",
-                                       "chat_template.jinja"};
+constexpr const char* kCompanions[] = {kGeneration, kImageProcessor, kProcessor,
+                                       "chat_template.json", "chat_template.jinja"};
 // What readers of a tokenizer.json, a SentencePiece model and a vocab.txt of any name ask of its
 // folder.
 constexpr const char* kBesideVocabulary[] = {"tokenizer_config.json", "added_tokens.json",
@@ -95,6 +95,13 @@ std::string generation_of_config(const Files& files, const ModelSource& source) 
   return generation.dump(2) + "\n";
 }
 
+std::string text_of_image_token(const Files& files, const ModelSource& source) {
+  const auto id = static_cast<int32_t>(source.spec.image_token);
+  if (source.tokenizer.empty()) return "<image>";
+  const auto tokenizer = make_tokenizer(files, source.tokenizer);
+  return id < tokenizer->vocab_size() ? tokenizer->decode(std::span(&id, 1)) : "<image>";
+}
+
 // additional_chat_templates/NAME.jinja of a folder.
 std::vector<std::string> named_templates(const Files& files, const std::string& folder) {
   std::vector<std::string> names;
@@ -135,7 +142,9 @@ void copy_companions(Files& files, const ModelSource& source, const std::string&
   const bool is_any = source.tokenizer.empty() ||
                       (!source.run && (source.weights.adapter.empty() || own == source.folder));
   for (const std::string& from : folders_of(files, source)) {
-    for (const char* name : kCompanions) copy(join_path(from, name), name);
+    for (const char* name : kCompanions) {
+      if (name != kProcessor || !source.run) copy(join_path(from, name), name);
+    }
     if (is_any || from == own) {
       for (const std::string_view name : tokenizer_file_names())
         copy(join_path(from, name), std::string(name));
@@ -150,6 +159,9 @@ void copy_companions(Files& files, const ModelSource& source, const std::string&
   if (source.run && (!def.reads_text || def.sees_pictures))
     write_atomically(files, join_path(folder, kImageProcessor),
                      image_processor_text(source.run->data.images, source.spec));
+  if (source.run && def.sees_pictures)
+    write_atomically(files, join_path(folder, kProcessor),
+                     processor_text(source.spec, text_of_image_token(files, source)));
   const std::string generation = join_path(folder, kGeneration);
   const bool has_own = has_own_tokenizer(source);
   if (copied.contains(kGeneration)) {

@@ -18,6 +18,7 @@ constexpr Keys kTokenizerRead = {
     "additional_special_tokens",
     "bos_token",
     "chat_template",
+    "clean_up_tokenization_spaces",
     "cls_token",
     "do_lower_case",
     "eos_token",
@@ -35,7 +36,6 @@ constexpr Keys kTokenizerRead = {
 };
 constexpr Keys kTokenizerNeutral = {
     "backend",
-    "clean_up_tokenization_spaces",
     "do_basic_tokenize",
     "errors",
     "is_local",

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "infer/loaded_rms.h"
 #include "infer/model_texts.h"
+#include "infer/translate.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
@@ -52,6 +53,7 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
   }
   setup.context = request.context > 0 ? request.context : source.seq;
   setup.options.stop_tokens = stop_tokens(files, source, *setup.tokenizer);
+  if (!def.translates) tell_unused_decoding(files, source, log);
   return setup;
 }
 

@@ -14,7 +14,7 @@ namespace octet {
 namespace {
 
 // Pillow's numbers.
-constexpr int64_t kBilinear = 2, kBicubic = 3;
+constexpr int64_t kLanczos = 1, kBilinear = 2, kBicubic = 3;
 // The bounds of a run's data.images.
 constexpr int64_t kMaxSize = 1 << 14;
 constexpr double kMinStd = 1e-6, kMaxNumber = 1e3;
@@ -22,7 +22,8 @@ constexpr double kMinStd = 1e-6, kMaxNumber = 1e3;
 // What image processors of transformers 5.24 do where the file does not say. `stretches`: a size
 // without names is that of both sides, else of the shorter one. `crop_share`: the size is the
 // crop's, and the shorter side becomes int(size / crop_pct), whose default this is; from 384 pixels
-// on both sides become the size. 0: the processor has no crop_pct.
+// on both sides become the size. 0: the processor has no crop_pct. `splits`: pictures become
+// squares of max_image_size, the parts of a large one beside the whole.
 struct Processor {
   std::string_view name;
   int64_t resample;
@@ -30,6 +31,7 @@ struct Processor {
   int64_t size;
   std::array<double, 3> mean, std_dev;
   double crop_share = 0;
+  bool splits = false;
 };
 constexpr std::array<double, 3> kHalves = {0.5, 0.5, 0.5};
 constexpr std::array<double, 3> kClipMean = {0.48145466, 0.4578275, 0.40821073};
@@ -44,9 +46,13 @@ constexpr Processor kProcessors[] = {
     {"MobileNetV2", kBilinear, false, true, 256, kHalves, kHalves},
     {"Siglip", kBicubic, true, false, 224, kHalves, kHalves},
     {"Llava", kBicubic, false, true, 224, kClipMean, kClipStd},
+    {"Idefics3", kLanczos, true, false, 0, kHalves, kHalves, 0, true},
 };
 constexpr int64_t kLeastStretched = 384;
 constexpr const char* kCropShare = "crop_pct";
+constexpr const char *kSplitting = "do_image_splitting", *kLargest = "max_image_size",
+                     *kPad = "do_pad";
+constexpr const char* kLongest = "longest_edge";
 
 // Keys that change no pixel that a model of Octet's sees, and those that another function reads.
 constexpr std::string_view kRead[] = {"image_processor_type",
@@ -84,41 +90,50 @@ constexpr std::string_view kNeutral[] = {
 
 void check_keys(const JsonObject& config, const Processor* processor) {
   const bool has_share = processor != nullptr && processor->crop_share > 0;
+  const bool splits = processor != nullptr && processor->splits;
   const auto is_in = [](const auto& list, const std::string& key) {
     return std::ranges::find(list, key) != std::end(list);
   };
   for (const auto& [key, value] : config.items()) {
     if (asks_nothing(value) || is_in(kRead, key) || is_in(kNeutral, key)) continue;
     if (has_share && key == kCropShare) continue;
+    // Squares of one size need no padding.
+    if (splits && (key == kSplitting || key == kLargest || key == kPad)) continue;
     throw Error(ErrorCode::bad_data, "[images] {}: '{}' is not supported, got {}", config.where(),
                 key, value.dump());
   }
 }
 
-// By its name, or as the model's kind has one.
-const Processor* processor_of(const JsonObject& config, const ModelSpec& spec) {
+// By its name, or as the model's kind has one; nullptr for another, of which the file must say all.
+const Processor* processor_of(const JsonObject& config, const ModelSpec& spec,
+                              const Log& log = {}) {
   const bool is_of_imagenet = spec.kind == ModelKind::resnet && !spec.cifar;
   const std::string_view kind = spec.kind == ModelKind::deit           ? "DeiT"
                                 : spec.kind == ModelKind::mobilenet_v2 ? "MobileNetV2"
                                 : is_of_imagenet                       ? "ConvNext"
                                 : spec.kind == ModelKind::llava        ? "CLIP"
+                                : spec.kind == ModelKind::idefics3     ? "Idefics3"
                                                                        : "ViT";
   const std::string former = config.string_or("feature_extractor_type", std::string(kind));
   std::string type = config.string_or("image_processor_type", former);
   for (const std::string_view end : {"ImageProcessor", "FeatureExtractor"})
     type = type.substr(0, type.find(end));
   const auto at = std::ranges::find(kProcessors, type, &Processor::name);
-  return at == std::end(kProcessors) ? nullptr : &*at;
+  if (at != std::end(kProcessors)) return &*at;
+  log.warning("[images] {}: '{}ImageProcessor' is not known: pictures become what its keys say",
+              config.where(), type);
+  return nullptr;
 }
 
 // What the file says, or else the processor that it names.
 class ProcessorFile {
  public:
-  ProcessorFile(const JsonObject& config, const ModelSpec& spec)
-      : config_(config), spec_(spec), processor_(processor_of(config, spec)) {}
+  ProcessorFile(const JsonObject& config, const ModelSpec& spec, const Processor* processor)
+      : config_(config), spec_(spec), processor_(processor) {}
 
   ImagesConfig read(const Log& log) const {
     expect_pixels_to_one();
+    if (processor_ != nullptr && processor_->splits) expect_one_square();
     ImagesConfig result{.filter = filter()};
     take_size(result, log);
     result.mean = numbers("image_mean", 0, &Processor::mean);
@@ -140,6 +155,22 @@ class ProcessorFile {
     if (!config_.boolean_or("do_rescale", true)) refuse(config_, "do_rescale", "true");
     const double factor = config_.number_or("rescale_factor", 1.0 / 255);
     if (std::abs(factor * 255 - 1) >= 1e-6) refuse(config_, "rescale_factor", "1/255");
+  }
+
+  // Of which all are the model's size, so that there is one square a picture.
+  void expect_one_square() const {
+    const auto expect = [&](const char* key, const Json& value, const char* usual) {
+      if (!config_.has(key)) {
+        throw Error(ErrorCode::bad_data, "[images] {}: '{}': expected {}, got none, which means {}",
+                    config_.where(), key, value.dump(), usual);
+      }
+      if (config_.at(key) != value) refuse(config_, key, value.dump());
+    };
+    const int64_t size = spec_.image_size;
+    expect(kSplitting, false, "true");
+    expect(kLargest, {{kLongest, size}}, "364");
+    if (config_.boolean_or("do_resize", true))
+      expect("size", {{"height", size}, {"width", size}}, "1456 of the longer side");
   }
 
   ImageFilter filter() const {
@@ -293,12 +324,14 @@ ImageTransforms transforms_of(const ImagesConfig& images) {
 
 ImagesConfig evaluation_images(const Files& files, const ModelSource& source, const Log& log) {
   if (source.run) return source.run->data.images;
-  const std::string path = join_path(source.folder, kImageProcessor);
-  if (!files.exists(path)) return {};
-  const Json json = parse_json(files.read_text(path), path);
-  const JsonObject config(json, path);
-  check_keys(config, processor_of(config, source.spec));
-  return ProcessorFile(config, source.spec).read(log);
+  if (model_def(source.spec.kind).sees_pictures)
+    check_processor_file(files, source.folder, source.spec);
+  const auto file = image_processor_file(files, source.folder);
+  if (!file) return {};
+  const JsonObject config(file->json, file->where);
+  const Processor* const processor = processor_of(config, source.spec, log);
+  check_keys(config, processor);
+  return ProcessorFile(config, source.spec, processor).read(log);
 }
 
 ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source,
@@ -316,17 +349,24 @@ std::string image_processor_text(const ImagesConfig& images, const ModelSpec& sp
   // Of the library's processors these do it in all versions; adapters have no config.json whose
   // model_type would choose one.
   const char* type = images.stretch ? "DeiTImageProcessor" : "BitImageProcessor";
-  const Json json = {{"image_processor_type", type},
-                     {"do_resize", true},
-                     {"size", images.stretch ? square(size) : Json{{"shortest_edge", size}}},
-                     {"resample", images.filter == ImageFilter::bicubic ? kBicubic : kBilinear},
-                     {"do_center_crop", true},
-                     {"crop_size", square(spec.image_size)},
-                     {"do_rescale", true},
-                     {"rescale_factor", 1.0 / 255},
-                     {"do_normalize", true},
-                     {"image_mean", by_channel(images.mean)},
-                     {"image_std", by_channel(images.std_dev)}};
+  Json json = {{"image_processor_type", type},
+               {"do_resize", true},
+               {"size", images.stretch ? square(size) : Json{{"shortest_edge", size}}},
+               {"resample", images.filter == ImageFilter::bicubic ? kBicubic : kBilinear},
+               {"do_center_crop", true},
+               {"crop_size", square(spec.image_size)},
+               {"do_rescale", true},
+               {"rescale_factor", 1.0 / 255},
+               {"do_normalize", true},
+               {"image_mean", by_channel(images.mean)},
+               {"image_std", by_channel(images.std_dev)}};
+  if (spec.kind == ModelKind::idefics3 && images.stretch && size == spec.image_size) {
+    json["image_processor_type"] = "Idefics3ImageProcessor";
+    json["do_pad"] = true;
+    json[kSplitting] = false;
+    json[kLargest] = {{kLongest, size}};
+    for (const char* key : {"do_center_crop", "crop_size"}) json.erase(key);
+  }
   return json.dump(2) + "\n";
 }
 

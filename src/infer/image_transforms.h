@@ -9,16 +9,18 @@
 #include "config/run_config.h"
 #include "data/images/transforms.h"
 #include "infer/model_source.h"
+#include "infer/processor_files.h"
 
 namespace octet {
 
 // As a run's data.images say. Throws Error{invalid_argument} for a range that is none.
 ImageTransforms transforms_of(const ImagesConfig& images);
 
-// Of a run its own, of a model's folder what preprocessor_config.json says, and where it does not
-// say, what the image processor of transformers does that it names. Without that file 0.5 and 0.5.
-// Throws Error{bad_data}, "[images] PATH: ...", where the file has a key or a value that is not
-// supported. Warns where do_resize is false: pictures of another size are resized all the same.
+// Of a run its own, of a model's folder what its file of an image processor says
+// (processor_files.h), and where it does not say, what the image processor of transformers does
+// that it names. Without such a file 0.5 and 0.5. Throws Error{bad_data}, "[images] PATH: ...",
+// where the file has a key or a value that is not supported. Warns where do_resize is false:
+// pictures of another size are resized all the same.
 ImagesConfig evaluation_images(const Files& files, const ModelSource& source, const Log& log = {});
 ImageTransforms evaluation_transforms(const Files& files, const ModelSource& source,
                                       const Log& log = {});
@@ -26,9 +28,8 @@ ImageTransforms evaluation_transforms(const Files& files, const ModelSource& sou
 // Keys of the file that change no pixel, proved in docs/results/neutral_keys.csv.
 std::span<const std::string_view> neutral_image_keys();
 
-inline constexpr const char* kImageProcessor = "preprocessor_config.json";
-// That file for a run's model: evaluation_transforms of a folder with it are the run's own in an
-// evaluation.
+// preprocessor_config.json for a run's model: evaluation_transforms of a folder with it are the
+// run's own in an evaluation.
 std::string image_processor_text(const ImagesConfig& images, const ModelSpec& spec);
 
 }  // namespace octet

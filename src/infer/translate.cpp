@@ -173,10 +173,27 @@ std::vector<Translation> translate(TextModel& model, const ModelSpec& spec,
   return all;
 }
 
-std::string text_of(const Tokenizer& tokenizer, const Translation& translation) {
+namespace {
+
+std::string without_spaces(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> kSteps[] = {
+      {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
+      {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [from, to] : kSteps) {
+    for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
+      text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string text_of(const Tokenizer& tokenizer, const Translation& translation,
+                    const TranslateOptions& options) {
   std::vector<int32_t> known = translation.tokens;
   std::erase_if(known, [&](int32_t id) { return id >= tokenizer.vocab_size(); });
-  return tokenizer.decode(known);
+  std::string text = tokenizer.decode(known);
+  return options.cleans_spaces ? without_spaces(std::move(text)) : text;
 }
 
 std::vector<std::vector<int32_t>> encode_sources(const Tokenizer& tokenizer,

@@ -21,6 +21,7 @@ struct TranslateOptions {
   BeamOptions beams = {.n_beams = 1};  // 1: no beam search
   Sampling sampling = {};              // without beam search
   int32_t start = 0;                   // that each text begins with
+  bool cleans_spaces = false;          // clean_up_tokenization_spaces
 };
 
 struct Translation {
@@ -37,8 +38,10 @@ std::vector<Translation> translate(TextModel& model, const ModelSpec& spec,
                                    const TranslateOptions& options);
 
 // What its tokens say; those that the tokenizer lacks, where the model has more embeddings, are no
-// text.
-std::string text_of(const Tokenizer& tokenizer, const Translation& translation);
+// text. With cleans_spaces no space stands before English punctuation and contractions, as in
+// clean_up_tokenization() of transformers.
+std::string text_of(const Tokenizer& tokenizer, const Translation& translation,
+                    const TranslateOptions& options);
 
 // The tokens of sources, each behind `prefix`; the spec's source_seq becomes what the longest
 // needs. `place` names the file that they are lines of. Throws Error{invalid_argument} "[generate]
@@ -53,12 +56,19 @@ void check_target_length(const ModelSpec& spec, int64_t max_tokens);
 
 // What a folder's generation_config.json, or where there is none its config.json, says of decoding:
 // num_beams, length_penalty, early_stopping, decoder_start_token_id, forced_eos_token_id,
-// bad_words_ids of one token each. Throws Error{bad_data} where it asks for what is not done here.
+// bad_words_ids of one token each; and clean_up_tokenization_spaces of a tokenizer_config.json
+// beside the tokenizer, which transformers 5 passes over beside a tokenizer.json of BPE. Throws
+// Error{bad_data} where it asks for what is not done here.
 struct DecodingDefaults {
   BeamOptions beams = {.n_beams = 1};
   TokenRules rules = {};
   int32_t start = 0;
+  bool cleans_spaces = false;
 };
 DecodingDefaults decoding_defaults(const Files& files, const ModelSource& source);
+
+// Warns of what these files say to models that write text by themselves, and would change it: the
+// caller chooses tokens.
+void tell_unused_decoding(const Files& files, const ModelSource& source, const Log& log);
 
 }  // namespace octet

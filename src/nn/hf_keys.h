@@ -123,6 +123,7 @@ inline constexpr std::string_view kHarmlessKeys[] = {
     "bos_token_id",
     "decoder_start_token_id",
     "eos_token_id",
+    "_pad_token_id",  // of idefics3, as transformers saves it
     "sep_token_id",
     "suppress_tokens",
     "begin_suppress_tokens",

@@ -1,5 +1,7 @@
 #include "text/byte_alphabet.h"
 
+#include <utility>
+
 #include "base/parse_text.h"
 #include "text/unicode.h"
 
@@ -32,6 +34,12 @@ std::optional<std::string> ByteAlphabet::bytes_of(std::string_view characters) c
     at += character.length;
   }
   return bytes;
+}
+
+std::string ByteAlphabet::matched_bytes(std::string_view token) const {
+  constexpr std::string_view kOfNoText = "\xFF\xFF\xFF";
+  if (auto bytes = bytes_of(token)) return *std::move(bytes);
+  return std::string(kOfNoText).append(token);
 }
 
 int byte_of_token(std::string_view token) {

@@ -29,8 +29,9 @@ struct ChatTemplateSource {
 
 // `path`: the name of a built-in template (chatml, plain); a file of a template; a JSON file with
 // the key chat_template (text, or a list of {name, template}); or a model's folder with
-// chat_template.jinja, chat_template.json or tokenizer_config.json, in this order. Of several named
-// templates tool_use is taken for a context with tools, else default.
+// a processor_config.json that has the key, chat_template.jinja, chat_template.json or
+// tokenizer_config.json, in this order. Of several named templates tool_use is taken for a context
+// with tools, else default.
 ChatTemplateSource find_chat_template(const Files& files, const std::string& path, bool has_tools);
 
 // Whether a model's folder says that it has one; whatever is wrong with it is for

@@ -54,8 +54,19 @@ std::string template_of(const OrderedJson& config, const std::string& path, bool
               path, it == config.end() ? "none" : it->type_name());
 }
 
+// Of older files, where transformers' processors find it before all others.
+constexpr const char* kProcessorFile = "processor_config.json";
+bool says_template(const Files& files, const std::string& path) {
+  if (!files.exists(path)) return false;
+  const OrderedJson json = read_object(files, path);
+  const auto it = json.find("chat_template");
+  return it != json.end() && !it->is_null();
+}
+
 std::string folder_template(const Files& files, const std::string& folder, bool has_tools,
                             std::string& where) {
+  where = join_path(folder, kProcessorFile);
+  if (says_template(files, where)) return template_of(read_object(files, where), where, has_tools);
   const std::string tool_use = join_path(folder, "additional_chat_templates/tool_use.jinja");
   if (has_tools && files.exists(tool_use)) return files.read_text(where = tool_use);
   const std::string plain = join_path(folder, "chat_template.jinja");
@@ -85,11 +96,8 @@ bool has_chat_template(const Files& files, const std::string& folder) {
   for (const char* name : {"chat_template.jinja", "chat_template.json"}) {
     if (files.exists(join_path(folder, name))) return true;
   }
-  const std::string config = join_path(folder, "tokenizer_config.json");
-  if (!files.exists(config)) return false;
-  const OrderedJson json = read_object(files, config);
-  const auto it = json.find("chat_template");
-  return it != json.end() && !it->is_null();
+  return says_template(files, join_path(folder, kProcessorFile)) ||
+         says_template(files, join_path(folder, "tokenizer_config.json"));
 }
 
 // As transformers reads them: a special_tokens_map.json counts, and goes before, where

@@ -87,6 +87,8 @@ struct DecodeRules {
   std::string word_suffix = {};      // that becomes a space, but of the last token nothing
   Normalizer replaced = {};
   bool strips_space = false;
+  std::string first_mark = {};               // of which the first token has none
+  bool is_fused = false;                     // steps behind it read the whole text
   std::optional<PieceSpacing> spacing = {};  // and nothing else
 };
 Normalizer read_normalizer(const std::string& path, const Json& json);

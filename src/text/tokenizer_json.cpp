@@ -27,6 +27,9 @@ class TokenizerReader {
     parts_.decode_strips_space = rules_.strips_space;
     kind_ = type_of_model();
     kind_ == TokenizerModel::bpe ? check_bpe() : check_whole_words();
+    // Without a decoder tokens stand with spaces between them.
+    if (parts_.symbols != Symbols::bytes && part("decoder").is_null())
+      rules_.spacing = PieceSpacing{};
     kind_ == TokenizerModel::unigram ? read_scored_vocabulary() : read_vocabulary();
     if (kind_ == TokenizerModel::bpe) read_merges();
     if (kind_ == TokenizerModel::word_piece) read_pieces();
@@ -60,7 +63,6 @@ class TokenizerReader {
       bad_tokenizer(path_, "pre-tokenizer 'ByteLevel' with a model '{}' is not supported",
                     enum_name(kind_));
     }
-    if (part("decoder").is_null()) rules_.spacing = PieceSpacing{};
   }
 
   void check_bpe() {
@@ -68,6 +70,9 @@ class TokenizerReader {
     if (rules_.spacing) {
       bad_tokenizer(path_, "decoder 'WordPiece' with a model 'BPE' is not supported");
     }
+    const bool spells_bytes = rules_.characters_of_bytes && rules_.replaced.changes_nothing();
+    if (parts_.symbols == Symbols::bytes && !part("decoder").is_null() && !spells_bytes)
+      bad_tokenizer(path_, "pre-tokenizer 'ByteLevel' with another decoder is not supported");
     if (model.has("dropout") && model.number("dropout") != 0) {
       bad_tokenizer(path_, "dropout is not supported");
     }
@@ -79,12 +84,11 @@ class TokenizerReader {
 
   // As words are matched: bytes where the pre-tokenizer spells bytes as characters.
   std::string matched(const std::string& token) const {
-    if (parts_.symbols != Symbols::bytes) return token;
-    return alphabet_.bytes_of(token).value_or(token);
+    return parts_.symbols == Symbols::bytes ? alphabet_.matched_bytes(token) : token;
   }
 
   std::string surface(const std::string& token) const {
-    if (parts_.symbols == Symbols::bytes) return matched(token);
+    if (parts_.symbols == Symbols::bytes) return alphabet_.bytes_of(token).value_or(token);
     const int byte = rules_.bytes_of_tokens ? byte_of_token(token) : -1;
     if (byte >= 0) return std::string(1, static_cast<char>(byte));
     if (rules_.characters_of_bytes) return alphabet_.bytes_of(token).value_or(token);
@@ -101,6 +105,12 @@ class TokenizerReader {
     return text;
   }
 
+  static std::string without(std::string token, const std::string& mark) {
+    for (size_t at = token.find(mark); at != token.npos; at = token.find(mark, at))
+      token.erase(at, mark.size());
+    return token;
+  }
+
   void add_surface(int64_t id, const std::string& token) {
     if (!rules_.word_suffix.empty()) {
       add_token(path_, parts_.surfaces, id, surface(ended(token, " ")));
@@ -108,7 +118,16 @@ class TokenizerReader {
       return;
     }
     add_token(path_, parts_.surfaces, id, surface(token));
+    if (!rules_.first_mark.empty())
+      add_token(path_, parts_.first_surfaces, id, surface(without(token, rules_.first_mark)));
     if (rules_.spacing) add_token(path_, parts_.first_surfaces, id, rules_.spacing->first(token));
+  }
+
+  // Whether "<0xXX>" is what `byte` falls back to: where bytes are spelled as characters, one that
+  // spells itself and has no token.
+  bool stands_for_byte(const Json& vocab, int byte) const {
+    if (parts_.symbols != Symbols::bytes) return true;
+    return byte > ' ' && byte < 0x7F && !vocab.contains(std::string(1, static_cast<char>(byte)));
   }
 
   void read_vocabulary() {
@@ -127,7 +146,8 @@ class TokenizerReader {
       const int byte = is_byte      ? static_cast<unsigned char>(bytes[0])
                        : falls_back ? byte_of_token(token)
                                     : -1;
-      if (byte >= 0) parts_.byte_ids[static_cast<size_t>(byte)] = static_cast<int32_t>(number);
+      if (byte < 0 || (!is_byte && !stands_for_byte(*it, byte))) continue;
+      parts_.byte_ids[static_cast<size_t>(byte)] = static_cast<int32_t>(number);
     }
     if (model.has("unk_token")) {
       parts_.unknown = contents_.find(model.string("unk_token"));
@@ -231,8 +251,7 @@ class TokenizerReader {
       if (known < 0) {
         add_token(path_, contents_, id, token.content);
         // The package spells what it looks for in normalized text as it is found there.
-        const bool is_spelled_normal = rules_.spacing && token.normalized;
-        add_surface(id, is_spelled_normal ? parts_.normalizer.apply(token.content) : token.content);
+        add_surface(id, token.normalized ? parts_.normalizer.apply(token.content) : token.content);
       } else if (known != id) {
         bad_tokenizer(path_, "added token '{}': expected the id {}, got {}", token.content, known,
                       id);

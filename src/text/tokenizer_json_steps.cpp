@@ -183,6 +183,9 @@ PieceSpacing spacing_of(const JsonObject& step) {
 void add_decoder(const std::string& path, const Json& json, DecodeRules& rules) {
   const std::string type = json_type(path, "decoder", json);
   const JsonObject step(json, path);
+  // Each but Strip changes tokens, and Strip the text that Fuse makes of them.
+  const bool is_of_text = type == "Strip" || type == "Fuse" || type == "Sequence";
+  if (rules.is_fused && !is_of_text) not_supported(path, "decoder behind Fuse", type);
   if (type == "Sequence") {
     for (const Json& part : json_list(path, json, "decoders")) add_decoder(path, part, rules);
   } else if (type == "ByteLevel") {
@@ -199,13 +202,16 @@ void add_decoder(const std::string& path, const Json& json, DecodeRules& rules) 
     rules.replaced.add(ReplaceText{from.text, step.string("content")});
   } else if (type == "Metaspace") {
     rules.replaced.add(ReplaceText{mark_of(path, step), " "});
-    rules.strips_space = prepend_scheme(path, step) != PrependScheme::never;
+    if (prepend_scheme(path, step) != PrependScheme::never) rules.first_mark = mark_of(path, step);
   } else if (type == "Strip") {
     const bool is_first_space = step.string("content") == " " && step.integer_or("start", 0) == 1 &&
                                 step.integer_or("stop", 0) == 0;
     if (!is_first_space) not_supported(path, "decoder", "Strip of other than the first space");
+    if (!rules.is_fused) not_supported(path, "decoder without Fuse before it", type);
     rules.strips_space = true;
-  } else if (type != "Fuse") {
+  } else if (type == "Fuse") {
+    rules.is_fused = true;
+  } else {
     not_supported(path, "decoder", type);
   }
 }
@@ -251,6 +257,11 @@ DecodeRules read_decoder(const std::string& path, const Json& json) {
     rules.spacing = spacing_of(JsonObject(json, path));
   } else {
     add_decoder(path, json, rules);
+    const bool is_changed = !rules.replaced.changes_nothing() || !rules.first_mark.empty();
+    if (rules.characters_of_bytes && is_changed)
+      not_supported(path, "decoder ByteLevel beside", "Metaspace or Replace");
+    if (!rules.word_suffix.empty() && !rules.first_mark.empty())
+      not_supported(path, "decoder Metaspace beside", "BPEDecoder");
   }
   return rules;
 }

@@ -24,14 +24,15 @@ class MergesReader {
   void read_vocabulary(const Json& vocab) {
     for (const auto& [token, id] : vocab.items()) {
       if (!id.is_number_integer()) bad_tokenizer(path_, "token '{}': expected an id", token);
-      const std::string bytes = alphabet_.bytes_of(token).value_or(token);
+      const std::string bytes = alphabet_.matched_bytes(token);
       add_token(path_, parts_.vocabulary, id.get<int64_t>(), bytes);
+      add_token(path_, parts_.surfaces, id.get<int64_t>(),
+                alphabet_.bytes_of(token).value_or(token));
       add_token(path_, spelled_, id.get<int64_t>(), token);
       if (bytes.size() == 1) {
         parts_.byte_ids[static_cast<unsigned char>(bytes[0])] = id.get<int32_t>();
       }
     }
-    parts_.surfaces = parts_.vocabulary;
   }
 
   // A line a merge, "left right"; the first line may say "#version".

@@ -30,8 +30,9 @@ class WordTokenizer : public Tokenizer {
         std::find(parts_.byte_ids.begin(), parts_.byte_ids.end(), -1) == parts_.byte_ids.end();
     const bool has_affixes = !parts_.inner_prefix.empty() || !parts_.word_suffix.empty();
     const bool is_merged = !parts_.pieces && !parts_.unigram && !parts_.whole_words_only;
-    cuts_words_ = is_merged && !has_affixes && parts_.symbols == Symbols::characters &&
-                  (has_all_bytes || !parts_.fuse_unknown);
+    // Where words are looked up whole, their parts must not be.
+    cuts_words_ = is_merged && !parts_.whole_words_first && !has_affixes &&
+                  parts_.symbols == Symbols::characters && (has_all_bytes || !parts_.fuse_unknown);
     for (int32_t id = 0; cuts_words_ && id < parts_.vocabulary.size(); ++id) {
       joined_.add(parts_.vocabulary.bytes(id));
     }
@@ -186,6 +187,7 @@ class WordTokenizer : public Tokenizer {
   }
 
   void encode_word(std::string_view word, Run& run) const {
+    if (word.empty()) return;  // no token, not the unknown one
     if (run.words != nullptr) {
       const std::span<const int32_t> known = run.words->find(word);
       if (!known.empty()) {

@@ -72,8 +72,9 @@ RowOpener array_opener(const Files& files, const RunConfig& config, const RunInp
 // Where the folder that a run starts from says other pictures than data.images.
 void tell_other_pictures(const Files& files, const RunConfig& config, const ModelSpec& spec,
                          const Log& log) {
-  const std::string path = join_path(config.model.path, kImageProcessor);
-  if (config.model.path.empty() || !files.exists(path)) return;
+  if (config.model.path.empty()) return;
+  const auto file = image_processor_file(files, config.model.path);
+  if (!file) return;
   ModelSource source;
   source.folder = config.model.path;
   source.spec = spec;
@@ -89,7 +90,8 @@ void tell_other_pictures(const Files& files, const RunConfig& config, const Mode
   try {
     const std::string own = text(transforms_of(config.data.images)),
                       said = text(evaluation_transforms(files, source));
-    if (own != said) log.warning("data.images: {} says {}; this run has {}", path, said, own);
+    if (own != said)
+      log.warning("data.images: {} says {}; this run has {}", file->where, said, own);
   } catch (const Error&) {  // an evaluation of the folder says what is not understood
   }
 }

@@ -1,8 +1,11 @@
 #include "infer/tasks/vqa.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -15,7 +18,11 @@
 namespace octet {
 namespace {
 
+constexpr std::string_view kKeys[] = {"image", "images", "question", "answer", "answers", "type"};
+
 std::vector<std::string> texts_of(const JsonObject& json, const char* one, const char* many) {
+  if (json.has(one) && json.has(many))
+    throw Error(ErrorCode::bad_data, "expected '{}' or '{}', got both", one, many);
   if (json.has(one)) return {json.string(one)};
   std::vector<std::string> texts;
   if (json.has(many)) {
@@ -73,20 +80,26 @@ struct Asked {
 }  // namespace
 
 std::vector<PictureQuestion> read_picture_questions(const Files& files, const std::string& path,
-                                                    int64_t limit) {
+                                                    int64_t limit, const Log& log) {
   JsonValues values(files, path);
   std::vector<PictureQuestion> questions;
+  std::set<std::string> unread;
   while (const auto value = values.next()) {
     if (limit > 0 && std::ssize(questions) == limit) break;
     const std::string place = fmt::format("{}:{}", path, value->line);
     try {
-      questions.push_back(
-          question_of(parse_json(value->text, place), place, files, parent_path(path)));
+      const Json json = parse_json(value->text, place);
+      questions.push_back(question_of(json, place, files, parent_path(path)));
+      for (const auto& [key, of_key] : json.items()) {
+        if (std::ranges::count(kKeys, key) == 0 && !asks_nothing(of_key)) unread.insert(key);
+      }
     } catch (const Error& error) {
       if (error.code() != ErrorCode::bad_data) throw;
       throw Error(ErrorCode::bad_data, "[vqa] {}: {}", place, error.what());
     }
   }
+  if (!unread.empty())
+    log.warning("[vqa] {}: keys that are not read: {}", path, fmt::join(unread, ", "));
   if (!questions.empty()) return questions;
   throw Error(ErrorCode::bad_data, "[vqa] {}: expected a question at least, got none", path);
 }

@@ -22,9 +22,10 @@ struct PictureQuestion {
   std::vector<std::string> answers = {};
 };
 // Throws Error{bad_data}, "[vqa] FILE:LINE: ...", for a question that is none or whose picture is
-// not there; at most `limit` of them where that is above 0.
+// not there, or with both names of one thing; at most `limit` of them where that is above 0. Warns
+// of keys that are not read.
 std::vector<PictureQuestion> read_picture_questions(const Files& files, const std::string& path,
-                                                    int64_t limit = 0);
+                                                    int64_t limit = 0, const Log& log = {});
 
 // An answer in the form that answers are compared in: lower case, without articles, apostrophes and
 // punctuation (a comma or a period within a number stays out or in as the number needs it), numbers

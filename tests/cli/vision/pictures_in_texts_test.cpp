@@ -60,6 +60,8 @@ TEST(PicturesInTexts, are_learned_by_heart_asked_for_and_exported) {
       run_program(folder, "convert " + (folder / "run") + " " + (folder / "out"));
   ASSERT_EQ(exported.code, 0) << exported.err;
   EXPECT_EQ(accuracy(folder / "out")[0].at("acc"), 1.0);
+  const std::string processor = folder / "out/processor_config.json";
+  EXPECT_EQ(json::parse(posix_files().read_text(processor)).at("patch_size"), 8);
   const std::pair<std::string, std::string> cases[] = {
       {"--image gray.png --prompts x.txt", "--image: expected it with --prompt"},
       {"--image " + (folder / "none.png") + " --prompt Q", "none.png"},

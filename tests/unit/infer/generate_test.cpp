@@ -8,6 +8,7 @@
 #include "infer/evaluate.h"
 #include "infer/model_texts.h"
 #include "infer/prompt_file.h"
+#include "infer/translate.h"
 #include "text/tokenizer.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
@@ -176,6 +177,61 @@ TEST_F(StopTokens, are_those_of_generation_config_before_those_of_config) {
             "[model] " + folder_ +
                 "/generation_config.json: eos_token_id: expected a token's id or a list of such, "
                 "got \"x\"");
+}
+
+// What transformers' generate() would do, and the program's flags decide.
+TEST_F(StopTokens, other_keys_of_generation_config_are_told_where_they_would_change_a_text) {
+  const auto told = [&](const std::string& text) {
+    write("generation_config.json", text);
+    std::string line;
+    ModelSource source;
+    source.folder = folder_;
+    tell_unused_decoding(posix_files(), source,
+                         Log([&](LogLevel, const std::string& one) { line = one; }));
+    const size_t at = line.find("not used: ");
+    return at == line.npos ? line : line.substr(at + 10);
+  };
+  const std::string end = "; the command says how tokens are chosen";
+  EXPECT_EQ(told(R"({"eos_token_id": 5, "do_sample": false, "temperature": 0.6, "top_k": 50,
+                     "repetition_penalty": 1, "max_length": null, "use_cache": false})"),
+            "");
+  EXPECT_EQ(told(R"({"do_sample": true, "temperature": 0.6, "top_k": 0, "top_p": 0.9})"),
+            "'do_sample' true, 'temperature' 0.6, 'top_p' 0.9" + end);
+  const std::pair<const char*, const char*> cases[] = {
+      {"repetition_penalty", "1.1"}, {"no_repeat_ngram_size", "3"},
+      {"min_length", "5"},           {"num_beams", "4"},
+      {"max_new_tokens", "4"},       {"guidance_scale", "3.0"},
+      {"forced_eos_token_id", "7"},  {"min_new_tokens", "5"},
+      {"token_healing", "true"},     {"encoder_no_repeat_ngram_size", "2"}};
+  for (const auto& [key, value] : cases)
+    EXPECT_EQ(told(fmt::format("{{\"{}\": {}}}", key, value)),
+              fmt::format("'{}' {}{}", key, value, end));
+  for (const char* key : {"suppress_tokens", "begin_suppress_tokens", "bad_words_ids",
+                          "sequence_bias", "stop_strings", "exponential_decay_length_penalty"})
+    EXPECT_EQ(told(fmt::format("{{\"{}\": [3]}}", key)), fmt::format("'{}'{}", key, end));
+}
+
+TEST_F(StopTokens, a_translation_has_no_spaces_before_punctuation_where_its_folder_says_so) {
+  const std::string text = "it 's a , b . I 'm , don n't ' x ' ?";
+  Translation translation;
+  translation.tokens.assign(text.begin(), text.end());
+  const auto written = [&] {
+    ModelSource source;
+    source.folder = folder_;
+    source.tokenizer = folder_;
+    source.spec.vocab = 256;
+    TranslateOptions options;
+    options.cleans_spaces = decoding_defaults(posix_files(), source).cleans_spaces;
+    return text_of(*byte_tokenizer(), translation, options);
+  };
+  const std::string cleaned = "it's a, b. I'm, donn't'x '?";
+  EXPECT_EQ(written(), text);
+  write("tokenizer_config.json", R"({"clean_up_tokenization_spaces": true})");
+  EXPECT_EQ(written(), cleaned);
+  write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  EXPECT_EQ(written(), cleaned);
+  write("tokenizer.json", R"({"model": {"type": "BPE"}})");
+  EXPECT_EQ(written(), text);
 }
 
 // As in transformers: a text goes on behind what begins one.

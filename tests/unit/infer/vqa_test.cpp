@@ -49,6 +49,27 @@ TEST(Vqa, questions_are_read_with_their_pictures) {
   EXPECT_THAT(error_of([&] { read(R"({"image": "gray.png", "question": "Q"})"); }),
               testing::HasSubstr("'answer'"));
   EXPECT_THAT(error_of([&] { read(""); }), testing::HasSubstr("got none"));
+  EXPECT_THAT(error_of([&] {
+                read(R"({"image": "gray.png", "images": ["gray.png"], "question": "Q",)"
+                     R"("answer": "a"})");
+              }),
+              testing::HasSubstr("expected 'image' or 'images', got both"));
+  EXPECT_THAT(error_of([&] {
+                read(R"({"image": "gray.png", "question": "Q", "answer": "a", "answers": ["b"]})");
+              }),
+              testing::HasSubstr("expected 'answer' or 'answers', got both"));
+}
+
+TEST(Vqa, keys_that_are_not_read_are_told) {
+  const ScratchFolder folder;
+  test::put_conversations(folder);
+  std::string told;
+  read_picture_questions(
+      posix_files(),
+      folder.put("q.jsonl", R"({"image": "gray.png", "question": "Q?", "answer": "a", "id": 1,)"
+                            R"("choices": ["a", "b"], "hint": null})"),
+      0, Log([&](LogLevel, const std::string& line) { told = line; }));
+  EXPECT_THAT(told, testing::HasSubstr("keys that are not read: choices, id"));
 }
 
 }  // namespace

@@ -46,5 +46,17 @@ TEST(FindChatTemplate, there_is_none_only_where_there_is_none) {
   EXPECT_TRUE(has(folder));
 }
 
+// As in transformers' processors.
+TEST(FindChatTemplate, that_of_a_processor_s_file_goes_before_all_others) {
+  const ScratchFolder folder;
+  folder.put("processor_config.json", R"({"chat_template": null})");
+  EXPECT_FALSE(has(folder));
+  folder.put("processor_config.json", R"({"chat_template": "of the processor"})");
+  EXPECT_TRUE(has(folder));
+  folder.put("chat_template.jinja", "of the file");
+  const ChatTemplateSource source = find_chat_template(posix_files(), folder.path(), false);
+  EXPECT_EQ(source.text, "of the processor");
+}
+
 }  // namespace
 }  // namespace octet::text_find_template_test

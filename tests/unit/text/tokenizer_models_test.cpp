@@ -122,6 +122,111 @@ TEST(TokenizerModels, without_an_unknown_token_a_character_without_one_is_an_err
             "[tokenizer] DIR/t.json: expected a token for every character, got none for byte 0x7A");
 }
 
+// tokenizers 0.23.3's ids and texts of small files whose words meet what others have not.
+std::string small_bpe(const Json& changed) {
+  Json json = {{"version", "1.0"},
+               {"added_tokens", Json::array()},
+               {"model",
+                {{"type", "BPE"},
+                 {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"\u0120", 4}, {" ", 5}}},
+                 {"merges", Json::array()}}}};
+  json.merge_patch(changed);
+  return json.dump();
+}
+
+TEST(TokenizerModels, words_meet_tokens_as_in_the_package) {
+  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  const struct {
+    Json changed;
+    std::string text;
+    Ids ids;
+    std::string decoded;
+  } cases[] = {
+      // A word is looked up whole, no part of it.
+      {{{"model", {{"ignore_merges", true}}}}, "ab", {3}, "ab"},
+      {{{"model", {{"ignore_merges", true}}}}, "cab", {2, 0, 1}, "c a b"},
+      // A token that is not spelled in the alphabet of bytes is no byte and no word.
+      {{{"pre_tokenizer", bytes}, {"decoder", bytes}}, "a b", {0, 4, 1}, "a b"},
+      {{{"pre_tokenizer", bytes}, {"decoder", bytes}, {"model", {{"ignore_merges", true}}}},
+       " ab",
+       {4, 0, 1},
+       " ab"},
+      // A byte's own token goes before "<0xXX>".
+      {{{"pre_tokenizer", bytes},
+        {"decoder", bytes},
+        {"model", {{"byte_fallback", true}, {"vocab", {{"<0x61>", 6}, {"<0x78>", 7}}}}}},
+       "ax",
+       {0, 7},
+       "a<0x78>"},
+      // An empty text has no token.
+      {{{"model", {{"type", "WordLevel"}, {"merges", nullptr}, {"unk_token", "c"}}}}, "", {}, ""},
+      // Without a decoder spaces stand between tokens.
+      {{{"pre_tokenizer", {{"type", "Whitespace"}}}}, "a bc", {0, 1, 2}, "a b c"},
+  };
+  for (const auto& one : cases) {
+    const ScratchFolder folder;
+    const std::string path = folder.put("t.json", small_bpe(one.changed));
+    const auto tokenizer = make_tokenizer(posix_files(), path);
+    EXPECT_EQ(tokenizer->encode(one.text), one.ids) << one.changed;
+    EXPECT_EQ(tokenizer->decode(one.ids), one.decoded) << one.changed;
+  }
+  const ScratchFolder folder;
+  Json vocab;
+  for (int code = 0x21; code < 0x144; ++code)
+    vocab[Json::parse(fmt::format("\"\\u{:04x}\"", code)).get<std::string>()] = code;
+  vocab[" "] = 1;
+  vocab["\n"] = 2;
+  folder.put("merges.txt", "#version: 0.2\n");
+  const std::string path = folder.put("vocab.json", vocab.dump());
+  const Ids ids = {'a', 0x120, 'b', 0x10A};
+  EXPECT_EQ(make_tokenizer(posix_files(), path)->encode("a b\n"), ids);
+}
+
+TEST(TokenizerModels, steps_of_a_decoder_come_in_their_order_or_are_refused) {
+  const auto step = [](const char* type, const Json& more = Json::object()) {
+    Json json = {{"type", type}};
+    json.update(more);
+    return json;
+  };
+  const auto sequence = [](const Json& steps) {
+    return Json{{"type", "Sequence"}, {"decoders", steps}};
+  };
+  const Json strip = step("Strip", {{"content", " "}, {"start", 1}, {"stop", 0}}),
+             replace = step("Replace", {{"pattern", {{"String", "a"}}}, {"content", " "}}),
+             fuse = step("Fuse"), metaspace = step("Metaspace", {{"replacement", "a"}}),
+             never = step("Metaspace", {{"replacement", "a"}, {"prepend_scheme", "never"}});
+  const auto folder = ScratchFolder();
+  const auto tokenizer = [&](const Json& decoder) {
+    return make_tokenizer(posix_files(), folder.put("t.json", small_bpe({{"decoder", decoder}})));
+  };
+  // Of the first token no mark becomes a space, and one space of the text goes.
+  const std::pair<Json, std::string> texts[] = {{metaspace, "bb b"},
+                                                {never, " bb b"},
+                                                {sequence({replace, fuse, strip}), "bb b"},
+                                                {sequence({replace, fuse}), " bb b"}};
+  for (const auto& [decoder, text] : texts)
+    EXPECT_EQ(tokenizer(decoder)->decode(Ids{3, 1, 0, 1}), text) << decoder;
+  EXPECT_EQ(tokenizer(metaspace)->decode(Ids{5, 0, 1}), "  b");
+  const std::pair<Json, std::string> refused[] = {
+      {sequence({replace, strip}), "decoder without Fuse before it 'Strip' is not supported"},
+      {strip, "decoder without Fuse before it 'Strip' is not supported"},
+      {sequence({fuse, replace}), "decoder behind Fuse 'Replace' is not supported"},
+      {sequence({fuse, metaspace}), "decoder behind Fuse 'Metaspace' is not supported"},
+      {sequence({metaspace, step("BPEDecoder")}),
+       "decoder Metaspace beside 'BPEDecoder' is not supported"},
+      {sequence({replace, step("ByteLevel")}),
+       "decoder ByteLevel beside 'Metaspace or Replace' is not supported"}};
+  for (const auto& one : refused)
+    EXPECT_EQ(error_of([&] { tokenizer(one.first); }, folder.path()),
+              "[tokenizer] DIR/t.json: " + one.second);
+  const Json bytes = {{"decoder", fuse},
+                      {"pre_tokenizer", {{"type", "ByteLevel"}, {"use_regex", true}}}};
+  const std::string path = folder.put("t.json", small_bpe(bytes));
+  EXPECT_EQ(error_of([&] { make_tokenizer(posix_files(), path); }, folder.path()),
+            "[tokenizer] DIR/t.json: pre-tokenizer 'ByteLevel' with another decoder is not "
+            "supported");
+}
+
 // Of a map whose places lead out of it.
 TEST(CharacterMap, a_place_outside_is_no_string) {
   std::string bytes(4 + 8, '\0');
