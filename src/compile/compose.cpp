@@ -148,6 +148,7 @@ std::vector<UpdateItem> update_items(const Graph& graph, const ProgramOptions& o
                      .gradient = gradient == outputs.end() ? kNoValue : gradient->second,
                      .decay = !no_decay.contains(input.name)});
     choose_rule(items.back(), options.optim.kind, matrices.contains(input.value), rules);
+    items.back().lr *= options.optim.lr_factor(input.name);
     if (items.back().rule == UpdateKind::muon && graph.type(input.value).shape.size() != 2) {
       throw Error(
           ErrorCode::invalid_argument,

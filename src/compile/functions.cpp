@@ -179,7 +179,8 @@ const Graph& TypedGraphs::training(const BatchSize& size, StepKind kind) {
   trained.statistics = BatchStatistics::own;
   const Graph logical = run_passes(options_.forward(trained, ForwardKind::loss), passes, &log_);
   options_.optim = for_parameters(std::move(options_.optim), logical);
-  if (options_.optim.stores_scaled()) {
+  // Of a model with unit variances they are near 1.
+  if (options_.optim.stores_scaled() && !find_recipe(options_.recipe).unit_scales) {
     options_.optim.gradient_rms = predicted_gradients(logical, initial_rms(logical, options));
   }
   return it->second = run_passes(logical, typing(options), &log_);

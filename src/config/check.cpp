@@ -95,12 +95,52 @@ void check_scales(const LoadedConfig& loaded, const std::string& name, const Rec
         fmt::format("[{}]", fmt::join(config.edge_scales, ", "))}});
 }
 
+// Whether a line quantizes an operand with more scales than one.
+bool has_blocks(const RecipeOverride& line) {
+  const auto is_block = [](const OperandFormat& format) {
+    return format.quantized && format.is_block();
+  };
+  if (!line.recipe.empty()) {
+    const LinearFormats& linears = find_recipe(line.recipe).linears;
+    return is_block(linears.x) || is_block(linears.w) || is_block(linears.dy);
+  }
+  return std::ranges::any_of(line.formats, [&](const auto& one) {
+    const auto format = operand_format_from_name(one.second, one.first == "dy");
+    return format && is_block(*format);
+  });
+}
+
+// A model with unit variances is one of the run's own, and AdamW's.
+void check_unit_scaling(const LoadedConfig& loaded, const std::string& name, const Recipe& recipe) {
+  if (!recipe.unit_scales) return;
+  const RunConfig& config = loaded.config;
+  const auto text = [&](std::string_view path) { return text_of(config, path); };
+  const bool has_adamw = std::ranges::all_of(
+      config.optim.rules, [](const OptimRuleLine& line) { return line.kind == UpdateKind::adamw; });
+  const std::string with = fmt::format("with recipe {}", recipe.name);
+  check(
+      loaded, name,
+      {{"model.path", "recipe.base", config.model.path.empty(),
+        fmt::format("none {}: a model's folder has other variances", with), config.model.path},
+       {"model.tied", "recipe.base", !config.model.tied, "false " + with, "true"},
+       {"optim.kind", "recipe.base", config.optim.kind == UpdateKind::adamw, "adamw " + with,
+        text("optim.kind")},
+       {"optim.rules", "recipe.base", has_adamw, fmt::format("kind adamw {}", with), "another"},
+       {"recipe.override", "recipe.base", std::ranges::none_of(config.recipe.overrides, has_blocks),
+        fmt::format("formats with one scale a tensor {}, whose factors join it", with),
+        "scales of rows or blocks"},
+       {"train.export", "recipe.base", config.train.export_as == ExportAs::none,
+        fmt::format("none {}, whose factors no model folder has a key for", with),
+        text("train.export")}});
+}
+
 // What a recipe may be told, and what goes together.
 void check_recipe(const LoadedConfig& loaded, const std::string& name, const Recipe& recipe) {
   const RecipeConfig& config = loaded.config.recipe;
   const auto text = [&](std::string_view path) { return text_of(loaded.config, path); };
   const bool is_free = recipe.linears.quantized && (recipe.scales_loss || !recipe.activations);
   const bool may_choose = is_free && config.compute != Dtype::f32;
+  const bool may_compute = may_choose || (recipe.unit_scales && config.compute != Dtype::f32);
   const std::string_view activations =
       recipe.activations ? dtype_name(*recipe.activations) : std::string_view("wide");
   const bool keeps_quantized =
@@ -109,8 +149,9 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
   int exponent = 0;
   const double significand = std::frexp(config.loss_scale, &exponent);
   check(loaded, name,
-        {{"recipe.compute", "recipe.base", config.compute == recipe.compute || may_choose,
-          fmt::format("{} with recipe {}", is_free ? "bf16 or fp16" : dtype_name(recipe.compute),
+        {{"recipe.compute", "recipe.base", config.compute == recipe.compute || may_compute,
+          fmt::format("{} with recipe {}",
+                      is_free || recipe.unit_scales ? "bf16 or fp16" : dtype_name(recipe.compute),
                       recipe.name),
           text("recipe.compute")},
          {"recipe.activations", "recipe.base",
@@ -219,6 +260,7 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
   const Recipe& recipe = find_recipe(config.recipe.base);
   check_recipe(loaded, name, recipe);
   check_scales(loaded, name, recipe);
+  check_unit_scaling(loaded, name, recipe);
   const Dtype compute = config.recipe.compute.value();
   const Master master = config.optim.master.value();
   const std::string_view compute_name = dtype_name(compute), master_name = enum_name(master);

@@ -18,7 +18,7 @@ std::vector<std::string> recipe_names() {
 std::vector<std::string> override_recipe_names() {
   std::vector<std::string> names;
   for (const Recipe* recipe : all_recipes()) {
-    if (recipe->scales_loss) names.emplace_back(recipe->name);
+    if (recipe->scales_loss && !recipe->unit_scales) names.emplace_back(recipe->name);
   }
   return names;
 }

@@ -60,8 +60,8 @@ constexpr ConfigRow kRecipeRows[] = {
      "coat-static, per_use in scalify_fp8"},
     {"recipe.compute", same, OCTET_CHOICE(recipe.compute), auto_or(compute_names), "",
      "type of what recipes of eight bits do not quantize: bf16 or fp16 (coat-static: bf16 alone); "
-     "with fp16 values of scalify_fp8 carry scales; every other recipe takes its own type alone; "
-     "auto: bf16, or that type"},
+     "with fp16 values of scalify_fp8 carry scales; unit_scaling takes bf16 or fp16, every other "
+     "recipe its own type alone; auto: bf16, or that type"},
     {"recipe.activations", same, kActivations, auto_or(activation_names), "",
      "format in which recipes of eight bits keep inputs of norms and activations, in groups of 16; "
      "wide: as they are, the one choice of other recipes and of scalify_fp8; auto: e4m3 in coat, "

@@ -233,6 +233,12 @@ ExportWeights::ExportWeights(const Files& files, const ModelSource& source)
   const auto quantization = read_quantization_config(files, source.folder);
   if (quantization && quantization->has_power_blocks) stored_blocks_ = BlockScale::power;
   if (!source.run) return;
+  if (find_recipe(source.run->recipe.base).unit_scales) {
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] '{}': expected a run of another recipe than {}, whose models have "
+                "factors that no model folder has a key for",
+                source.folder, source.run->recipe.base);
+  }
   const LinearFormats& formats = find_recipe(source.run->recipe.base).linears;
   if (formats.quantized && formats.w == block_format(Dtype::e4m3, "128x128"))
     trained_blocks_ = source.run->recipe.block_scale;

@@ -86,9 +86,30 @@ ProgramOptions inference_options(const ModelSpec& spec, const Precision& precisi
   return options;
 }
 
+namespace {
+
+// Where a recipe made another model of it, the weights mean nothing without its factors.
+void expect_own_factors(const ModelSource& source) {
+  const bool is_scaled = source.run && find_recipe(source.run->recipe.base).unit_scales;
+  if (find_recipe(source.recipe).unit_scales == is_scaled) return;
+  if (is_scaled) {
+    throw Error(ErrorCode::invalid_argument,
+                "[recipe] '{}': expected recipe {}, which the run was trained with and without "
+                "whose factors its weights are another model, got {}",
+                source.folder, source.run->recipe.base, source.recipe);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "[recipe] '{}': expected another recipe than {}, which is of runs that it trained",
+              source.folder, source.recipe);
+}
+
+}  // namespace
+
 Precision precision_of(const ModelSource& source, const WeightReader& weights) {
+  expect_own_factors(source);
   Precision precision(source.recipe, weights.inputs(), source.stored);
   precision.recipe_options = source.recipe_options;
+  if (find_recipe(source.recipe).unit_scales) precision.recipe_options.trained_seq = source.seq;
   if (source.run)
     precision.loss = {.temperature = source.run->train.contrastive_temperature,
                       .beta = source.run->train.pairwise_beta};

@@ -82,6 +82,12 @@ struct OptimPolicy {
   Release release = Release::when_ready;
   // log2 of the RMS that a parameter's gradient is predicted to have: of moments in FP16.
   std::map<std::string, double> gradient_rms = {};
+  // Further factors of parameters' learning rates, but not of adamw's decay; absent: 1.
+  std::map<std::string, double> lr_factors = {};
+  double lr_factor(const std::string& parameter) const {
+    const auto at = lr_factors.find(parameter);
+    return at == lr_factors.end() ? 1 : at->second;
+  }
   std::set<std::string> in_out = {};  // weights of linears that lie as [inputs, outputs]
   bool stores_scaled() const { return is_scaled(state_m) || is_scaled(state_v); }
 };

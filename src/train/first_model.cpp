@@ -139,7 +139,7 @@ void set_adapter(TrainEngine& engine, const TrainerMachine& machine, const RunCo
 
 std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine,
                               const RunConfig& config, const ModelSpec& spec) {
-  const std::vector<ParameterSpec> parameters = model_parameters(spec);
+  const std::vector<ParameterSpec> parameters = first_parameters(config, spec);
   const auto seed = static_cast<uint32_t>(config.train.seed);
   if (config.model.path.empty()) {
     init_weights(engine.arenas(), engine.layout(), parameters, seed, machine.catalogue);

@@ -20,6 +20,7 @@
 #include "io/model_files.h"
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/policy.h"
+#include "passes/scalify/unit_scaling.h"
 #include "text/tokenizer.h"
 
 namespace octet {
@@ -72,6 +73,14 @@ double log2_rms(const ParameterSpec& parameter) {
 
 }  // namespace
 
+std::vector<ParameterSpec> first_parameters(const RunConfig& config, const ModelSpec& spec) {
+  std::vector<ParameterSpec> parameters = model_parameters(spec);
+  if (!find_recipe(config.recipe.base).unit_scales) return parameters;
+  for (ParameterSpec& one : parameters)
+    if (one.init == Init::normal) one.std = 1;
+  return parameters;
+}
+
 RecipeOptions recipe_options(const RunConfig& config) {
   RecipeOptions options;
   if (config.train.accumulate > kMaxNarrowMicroBatches) options.gradient = Dtype::f32;
@@ -98,6 +107,7 @@ RecipeOptions recipe_options(const RunConfig& config) {
   options.mx_rule = recipe.mx_scale == MxScale::floor ? ScaleRule::mx_floor : ScaleRule::power_ceil;
   options.gradient_rounding = recipe.gradient_rounding;
   options.overrides = linear_overrides(config.recipe);
+  if (find_recipe(recipe.base).unit_scales) options.trained_seq = config.model.seq;
   return options;
 }
 
@@ -136,6 +146,13 @@ void check_divisible_head(const ProgramOptions& options, int64_t head_chunk) {
               head_chunk);
 }
 
+// Each parameter has a learning rate of its own. What decay takes of a weight in a step is
+// weight_decay where the schedule is at its peak, whatever the learning rate is.
+void scale_updates(ProgramOptions& options, double peak_lr) {
+  options.optim.lr_factors = unit_learning_rates(options.forward(options.train, ForwardKind::loss));
+  options.optim.weight_decay /= peak_lr;
+}
+
 }  // namespace
 
 ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, int64_t rank) {
@@ -171,7 +188,8 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
   options.train = {
       .batch = config.train.batch, .seq = config.model.seq, .documents = row_documents(config)};
   options.accumulate = static_cast<int>(config.train.accumulate);
-  for (const ParameterSpec& parameter : model_parameters(spec)) {
+  if (find_recipe(options.recipe).unit_scales) scale_updates(options, config.optim.lr);
+  for (const ParameterSpec& parameter : first_parameters(config, spec)) {
     if (!parameter.decay) options.no_decay.push_back(parameter.name);
     options.recipe_options.initial_rms[parameter.name] = log2_rms(parameter);
   }

@@ -29,6 +29,8 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
 // there; a folder of config.json alone can be planned without.
 ProgramOptions loaded_options(const Files& files, const RunConfig& config, const ModelSpec& spec,
                               int64_t rank = 0);
+// The model's parameters as a new run of this recipe begins with them.
+std::vector<ParameterSpec> first_parameters(const RunConfig& config, const ModelSpec& spec);
 RecipeOptions recipe_options(const RunConfig& config);  // what its recipe.* keys say
 // What a run is trained for, with the options that it says of losses.
 std::vector<WeightedLoss> run_losses(const RunConfig& config, const ModelSpec& spec);

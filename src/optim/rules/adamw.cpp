@@ -58,7 +58,8 @@ class AdamwUpdate {
     return {.beta1 = policy.beta1,
             .beta2 = policy.beta2,
             .eps = policy.eps,
-            .weight_decay = u_.attrs().decay ? policy.weight_decay : 0,
+            .weight_decay =
+                u_.attrs().decay ? policy.weight_decay / policy.lr_factor(u_.parameter()) : 0,
             .expand_m = policy.state_m.expand,
             .expand_v = policy.state_v.expand,
             .stochastic_m = policy.state_m.stochastic && !is_scaled(policy.state_m),

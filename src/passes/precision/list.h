@@ -15,6 +15,7 @@ inline LinearFormats tensor_linears(Dtype forward, Dtype gradient) {
 
 extern const Recipe kFp32Recipe, kBf16Recipe, kFp16Recipe, kFp8LinearRecipe, kCoatRecipe,
     kCoatFastRecipe, kHif8Recipe, kScalifyFp32Recipe, kScalifyFp16Recipe, kScalifyFp8Recipe,
-    kCoatStaticRecipe, kFp8BlockRecipe, kMxfp8Recipe, kFp8LmRecipe, kCoatBlockRecipe, kFp8RowRecipe;
+    kCoatStaticRecipe, kFp8BlockRecipe, kMxfp8Recipe, kFp8LmRecipe, kCoatBlockRecipe, kFp8RowRecipe,
+    kUnitScalingRecipe;
 
 }  // namespace octet

@@ -22,11 +22,12 @@
 namespace octet {
 namespace {
 
-constexpr std::array kRecipes = {
-    &kFp32Recipe,        &kBf16Recipe,       &kFp16Recipe,       &kFp8LinearRecipe,
-    &kCoatRecipe,        &kCoatFastRecipe,   &kHif8Recipe,       &kScalifyFp32Recipe,
-    &kScalifyFp16Recipe, &kScalifyFp8Recipe, &kCoatStaticRecipe, &kFp8BlockRecipe,
-    &kMxfp8Recipe,       &kFp8LmRecipe,      &kCoatBlockRecipe,  &kFp8RowRecipe};
+constexpr std::array kRecipes = {&kFp32Recipe,       &kBf16Recipe,        &kFp16Recipe,
+                                 &kFp8LinearRecipe,  &kCoatRecipe,        &kCoatFastRecipe,
+                                 &kHif8Recipe,       &kScalifyFp32Recipe, &kScalifyFp16Recipe,
+                                 &kScalifyFp8Recipe, &kCoatStaticRecipe,  &kFp8BlockRecipe,
+                                 &kMxfp8Recipe,      &kFp8LmRecipe,       &kCoatBlockRecipe,
+                                 &kFp8RowRecipe,     &kUnitScalingRecipe};
 
 }  // namespace
 

@@ -55,6 +55,7 @@ struct RecipeOptions {
   // coat-static: linears' results that activations read are stored with one predicted scale each.
   bool quantizes_linear_outputs = false;
   FrozenFormat frozen = FrozenFormat::as_computed;  // of constants (store_frozen.h)
+  int64_t trained_seq = 0;  // unit_scaling: what attention's factors are made for; 0: the graph's
 };
 
 struct Recipe {
@@ -73,6 +74,8 @@ struct Recipe {
   FastAccumulate fast_accumulate = FastAccumulate::forward;
   std::optional<Dtype> activations = {};  // inputs of norms and activations that are kept in groups
   bool scales_loss = true;                // false: scales are propagated, and loss scaling refused
+  // The model is another one, with parameters N(0, 1) (passes/scalify/unit_scaling.h).
+  bool unit_scales = false;
   Graph (*apply)(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
 };
 

@@ -94,6 +94,38 @@ TEST(EvalRecipe, a_run_with_a_quantized_head_computes_with_it) {
   EXPECT_NE(nll_of(folder, flags + "--set recipe.override.lm_head=fp8_linear"), own);
 }
 
+// Its weights are a model with the recipe's factors alone, which keep their values whatever rows
+// are read.
+TEST(EvalRecipe, a_run_of_unit_scaling_is_evaluated_with_its_factors_and_not_exported) {
+  const ScratchFolder folder;
+  const std::string yaml = folder.put("run.yaml", test::tiny_yaml(folder));
+  const Outcome trained = run_program(
+      folder, fmt::format("train {} --set recipe=unit_scaling --set optim.lr=1 --set optim.clip=0 "
+                          "--set train.save_every=6",
+                          yaml));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::vector<nlohmann::json> lines = metrics(folder / "run");
+  const double own = lines.back().at("val_loss").get<double>();
+  EXPECT_LT(own, std::log(256.0) - 0.3);
+  const std::string model = fmt::format("--model {}/run ", folder.path());
+  EXPECT_NEAR(nll_of(folder, model + "--max-tokens 199 --batch 2"), own, 2e-3);
+  const Outcome checked =
+      run_program(folder, "eval --check-generation --json --max-tokens 40 " + model);
+  EXPECT_EQ(checked.code, 0) << checked.err;
+  const auto refused = [&](const std::string& line, const std::string& message) {
+    const Outcome outcome = run_program(folder, line);
+    EXPECT_NE(outcome.code, 0) << line;
+    EXPECT_THAT(outcome.err, testing::HasSubstr(message)) << line;
+  };
+  refused("eval --max-tokens 99 --recipe bf16 " + model, "expected recipe unit_scaling, which");
+  refused(fmt::format("convert {0}/run {0}/out", folder.path()),
+          "factors that no model folder has a key for");
+  put_model(folder, small_spec(), "model");
+  refused(fmt::format("eval --recipe unit_scaling --data {0}/text.txt --model {0}/model",
+                      folder.path()),
+          "expected another recipe than unit_scaling");
+}
+
 struct Answers {
   std::string rows;
   int64_t n_stored = 0;  // lines of the file of requests

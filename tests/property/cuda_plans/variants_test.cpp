@@ -116,16 +116,21 @@ TEST(CudaVariants, every_recipe_with_every_choice_has_kernels) {
 }
 
 TEST(CudaVariants, every_recipe_has_kernels_on_every_family) {
-  int n_plans = 0;
+  int n_plans = 0, n_refused = 0;
   for (const char* family : kFamilies) {
     for (const std::string& recipe : recipe_names()) {
       const auto options = test::variant_options(family, recipe, {"train.head_chunk=65536"});
+      if (!options && find_recipe(recipe).unit_scales) {
+        ++n_refused;
+        continue;
+      }
       ASSERT_TRUE(options.has_value()) << family << " " << recipe;
       EXPECT_EQ(faults_of(*options), std::set<std::string>{}) << family << " " << recipe;
       ++n_plans;
     }
   }
-  EXPECT_EQ(n_plans, static_cast<int>(std::size(kFamilies) * recipe_names().size()));
+  EXPECT_EQ(n_plans + n_refused, static_cast<int>(std::size(kFamilies) * recipe_names().size()));
+  EXPECT_LE(n_refused, 5);  // unit_scaling is of pre-norm decoders without biases
 }
 
 TEST(CudaVariants, adapters_beside_every_stored_base_have_kernels) {

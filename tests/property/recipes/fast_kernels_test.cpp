@@ -96,6 +96,7 @@ TEST(FastKernels, are_there_for_other_models) {
         "kind: {}, hidden: 64, layers: 1, heads: 4, ffn: 96{}", kind,
         std::string(kind).find("it, ") == std::string::npos ? ", vocab: 256, seq: 32" : "");
     for (const Recipe* recipe : all_recipes()) {
+      if (recipe->unit_scales && std::string_view(kind) != "qwen3") continue;
       const PlannedRun run = planned_run(std::string(recipe->name), model, {});
       EXPECT_EQ(reference_kernels(run.options), std::set<std::string>()) << kind << " " << run.name;
     }

@@ -340,6 +340,33 @@ const BadInput kOverrides[] = {
 };
 
 const BadInput kRelations[] = {
+    {"unit_scaling_of_a_folder",
+     "model: {path: folder}\nrecipe: unit_scaling\n",
+     {},
+     "run.yaml:1: model.path: expected none with recipe unit_scaling: a model's folder has other "
+     "variances, got folder"},
+    {"unit_scaling_of_a_tied_head",
+     "recipe: unit_scaling\n",
+     {"model.tied=true"},
+     "--set: model.tied: expected false with recipe unit_scaling, got true"},
+    {"unit_scaling_by_another_optimizer",
+     "recipe: unit_scaling\noptim: {rules: [{match: '*.norm.weight', kind: sgd}]}\n",
+     {},
+     "run.yaml:2: optim.rules: expected kind adamw with recipe unit_scaling, got another"},
+    {"unit_scaling_in_f32",
+     "recipe: {base: unit_scaling, compute: f32}\n",
+     {},
+     "run.yaml:1: recipe.compute: expected bf16 or fp16 with recipe unit_scaling, got f32"},
+    {"unit_scaling_of_blocks",
+     "recipe: {base: unit_scaling, override: {'*': {x: e4m3/1x128}}}\n",
+     {},
+     "run.yaml:1: recipe.override: expected formats with one scale a tensor with recipe "
+     "unit_scaling, whose factors join it, got scales of rows or blocks"},
+    {"unit_scaling_exported",
+     "recipe: unit_scaling\ntrain: {export: bf16}\n",
+     {},
+     "run.yaml:2: train.export: expected none with recipe unit_scaling, whose factors no model "
+     "folder has a key for, got bf16"},
     {"heads_do_not_divide_hidden",
      "model:\n  hidden: 512\n  heads: 7\n",
      {},

@@ -221,7 +221,7 @@ TEST(Config, every_shipped_recipe_is_valid_and_survives_the_round_trip) {
   for (const std::string& name : names)
     EXPECT_TRUE(posix_files().exists(kSource + "/recipes/" + name + ".yaml"));
   int n_files = 0;
-  for (const char* folder : {"/recipes/", "/recipes/scalify/"}) {
+  for (const char* folder : {"/recipes/", "/recipes/scalify/", "/recipes/unit_scaling/"}) {
     for (const DirectoryEntry& entry : posix_files().list(kSource + folder)) {
       if (!entry.name.ends_with(".yaml")) continue;
       const RunConfig config = load_config(kSource + folder + entry.name).config;

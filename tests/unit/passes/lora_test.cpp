@@ -131,6 +131,7 @@ TEST(Lora, a_frozen_base_in_eight_bits_is_bytes_and_scales) {
 TEST(Lora, a_frozen_base_is_kept_as_asked_in_every_recipe) {
   const Graph graph = simplify(autodiff(add_lora(forward(), {.rank = 2, .targets = {"*_proj"}})));
   for (const Recipe* recipe : all_recipes()) {
+    if (recipe->unit_scales) continue;  // trains no adapters
     const Graph typed = recipe->apply(*recipe, graph, {.frozen = FrozenFormat::e4m3});
     verify(typed);
     const GraphInput* data = typed.find_input("layers.0.mlp.up_proj.weight");
