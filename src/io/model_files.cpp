@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "io/gguf_weights.h"
 
 namespace octet {
 namespace {

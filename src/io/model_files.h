@@ -3,15 +3,17 @@
 // are read at once, tensors when asked for.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "io/gguf_weights.h"
 #include "io/safetensors.h"
 
 namespace octet {
+
+class GgufWeights;
 
 class ModelFiles {
  public:

@@ -29,6 +29,10 @@ struct Cost {
 // `near`, a distance by dtype and magnitude (train/prove_kernels.h).
 enum class Closeness : uint8_t { near, one_code, same };
 
+// Which factor recipe unit_scaling has for it or its gradient (passes/scalify/unit_scaling.h);
+// kept: none is wanted, since results are as large as operands.
+enum class UnitScale : uint8_t { none, kept, gemm, sum, gate, attention, norm, table, loss };
+
 // What a vjp sees: the forward node and the gradients of its results (kNoValue where none arrives).
 // wanted: by value, whether its gradient is asked for; nullptr: of all.
 struct VjpCall {
@@ -142,6 +146,7 @@ struct OpRow {
   bool gathers = false;             // each rank's shard -> the whole
   bool scatters = false;            // the whole -> a rank's shard
   bool sums = false;                // of collectives: adds up all ranks' x, or takes their maximum
+  UnitScale unit_scale = UnitScale::none;
 
   // How many slots of the results are the op's own; of the two behind them the first.
   constexpr size_t own_results() const { return results.size() - (amax_results > 0 ? 2 : 0); }

@@ -190,44 +190,28 @@ class UnitScaler {
 
  private:
   void take(const Node& node) {
-    switch (node.op) {
-      case OpCode::gemm:
-        return take_gemm(node);
-      case OpCode::add:
-        return take_sum(node);
-      case OpCode::attention:
-        return take_attention(node);
-      case OpCode::attention_grad:
-        return take_attention_grad(node);
-      case OpCode::gated_act:
-        rewriter_.set(node.results[0],
-                      scaled(rewriter_.copy(node)[0], unit_scaling::gated_factor()));
+    switch (op_def(node.op).unit_scale) {
+      case UnitScale::kept:
+        rewriter_.copy(node);
         return;
-      case OpCode::gated_act_grad:
-        return take_scaled(node, GatedActGrad::dy, unit_scaling::gated_factor());
-      case OpCode::rms_norm_grad:
-      case OpCode::layer_norm_grad:
+      case UnitScale::gemm:
+        return take_gemm(node);
+      case UnitScale::sum:
+        return take_sum(node);
+      case UnitScale::gate:
+        return take_gate(node);
+      case UnitScale::attention:
+        return op_def(node.op).is_gradient ? take_attention_grad(node) : take_attention(node);
+      case UnitScale::norm:
         return take_norm_grad(node);
-      case OpCode::embedding_grad: {
-        const auto rows = std::get<ScatterAddAttrs>(node.attrs).rows;
-        const double tokens = static_cast<double>(from_.type(node.in(LookupGrad::dy)).shape[0]);
-        return take_scaled(node, LookupGrad::dy, std::sqrt(static_cast<double>(rows) / tokens));
-      }
-      case OpCode::cross_entropy_grad:
+      case UnitScale::table:
+        return take_table_grad(node);
+      case UnitScale::loss:
         return take_loss_grad(node);
-      default:
-        if (!is_neutral(node.op) && !makes_numbers(node)) refuse(node, "that has no factors");
+      case UnitScale::none:
+        if (!makes_numbers(node)) refuse(node, "that has no factors");
         rewriter_.copy(node);
     }
-  }
-
-  // Ops whose results are as large as their operands.
-  static bool is_neutral(OpCode op) {
-    constexpr OpCode kNeutral[] = {OpCode::embedding,     OpCode::rms_norm, OpCode::layer_norm,
-                                   OpCode::rope,          OpCode::reshape,  OpCode::transpose,
-                                   OpCode::slice,         OpCode::pad,      OpCode::concatenate,
-                                   OpCode::cross_entropy, OpCode::fill,     OpCode::broadcast};
-    return std::ranges::find(kNeutral, op) != std::end(kNeutral);
   }
 
   // Such as what becomes of a loss scale.
@@ -249,6 +233,18 @@ class UnitScaler {
     ValueIds operands = rewriter_.map(node.operands);
     operands[slot] = scaled(operands[slot], factor);
     rewriter_.set(node.results, b_.emit(node.op, node.attrs, std::move(operands)));
+  }
+
+  void take_gate(const Node& node) {
+    const double factor = unit_scaling::gated_factor();
+    if (op_def(node.op).is_gradient) return take_scaled(node, GatedActGrad::dy, factor);
+    rewriter_.set(node.results[0], scaled(rewriter_.copy(node)[0], factor));
+  }
+
+  void take_table_grad(const Node& node) {
+    const auto rows = std::get<ScatterAddAttrs>(node.attrs).rows;
+    const double tokens = static_cast<double>(from_.type(node.in(LookupGrad::dy)).shape[0]);
+    take_scaled(node, LookupGrad::dy, std::sqrt(static_cast<double>(rows) / tokens));
   }
 
   double gemm_factor(const Node& gemm) const {

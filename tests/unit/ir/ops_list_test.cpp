@@ -57,6 +57,15 @@ TEST(OpList, facts_agree_with_names_and_attributes) {
     if (def.addend != kNoSlot) {
       EXPECT_TRUE(def.operands[def.addend].optional) << def.name;
     }
+    // A layer with a factor has a gradient with one.
+    const OpDef* gradient = find_op(std::string(def.name) + "_grad");
+    if (gradient != nullptr && def.unit_scale != UnitScale::none) {
+      EXPECT_NE(gradient->unit_scale, UnitScale::none) << def.name;
+    }
+    if (def.is_gradient && def.unit_scale != UnitScale::none) {
+      const OpDef* layer = find_op(def.name.substr(0, def.name.size() - 5));
+      EXPECT_TRUE(layer != nullptr && layer->unit_scale != UnitScale::none) << def.name;
+    }
     if (def.given_scale != kNoSlot) {
       EXPECT_TRUE(def.operands[def.given_scale].optional) << def.name;
     }
