@@ -123,8 +123,11 @@ std::string kernel_text(const KernelChoice& kernel) {
 }
 
 std::string program_text(const Plan& plan, Offsets offsets) {
-  std::string text = fmt::format("{:>5} {:>5} {:8} {:16} | kernel | results <- operands | bytes\n",
-                                 "step", "layer", "role", "module");
+  const bool names_launches = std::ranges::any_of(
+      plan.steps, [](const PlanStep& step) { return !step.kernel.launches.empty(); });
+  std::string text =
+      fmt::format("{:>5} {:>5} {:8} {:16} | kernel | results <- operands | bytes{}\n", "step",
+                  "layer", "role", "module", names_launches ? " | launches" : "");
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const PlanStep& step = plan.steps[i];
     const Node& node = plan.graph.node(step.node);
@@ -140,14 +143,17 @@ std::string program_text(const Plan& plan, Offsets offsets) {
     }
     const std::string layer = node.tag.layer < 0 ? "-" : fmt::format("{}", node.tag.layer);
     text += fmt::format("{:5} {:>5} {:8} {:16} | {} | {} <- {} | {}", i, layer,
-                        enum_name(node.tag.role), node.tag.origin, kernel_text(step.kernel),
+                        enum_name(node.tag.role), node.tag.origin, step.kernel.name,
                         fmt::join(results, ", "), fmt::join(operands, ", "), n_bytes);
     if (step.scratch >= 0) {
       const Buffer& scratch = plan.buffers[step.scratch];
       text += fmt::format(" scratch {}{}", scratch.bytes,
                           offset_text(scratch.arena, scratch.offset, offsets));
     }
-    text += stream_text(step) + "\n";
+    text += stream_text(step);
+    if (!step.kernel.launches.empty())
+      text += fmt::format(" | {}", fmt::join(step.kernel.launches, ", "));
+    text += "\n";
   }
   return text;
 }

@@ -40,7 +40,8 @@ std::string kernel_text(const KernelChoice& kernel);
 
 enum class Offsets : uint8_t { no, yes };
 // Titles, then one line a step: number, layer, role, module; kernel; results with their types, and
-// where they lie in memory if asked; operands; the results' bytes, and scratch memory.
+// where they lie in memory if asked; operands; the results' bytes, and scratch memory; the kernels
+// that are launched, where they are told.
 std::string program_text(const Plan& plan, Offsets offsets);
 
 }  // namespace octet

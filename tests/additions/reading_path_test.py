@@ -26,9 +26,9 @@ from pathlib import Path
 
 # op: words that its kernels' functions have, files and lines at most. The goal of a norm is 20 files of 2,800 lines.
 OPS = {
-    "rms_norm": ("norm", 39, 5120),
-    "gelu": ("gelu|gated|activation", 35, 4375),
-    "rope": ("rope", 28, 3575),
+    "rms_norm": ("norm", 39, 5128),
+    "gelu": ("gelu|gated|activation", 35, 4383),
+    "rope": ("rope", 28, 3581),
 }
 
 # What is counted: the names, existing files at most. The goal of the first is 12.
