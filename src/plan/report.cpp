@@ -123,11 +123,8 @@ std::string kernel_text(const KernelChoice& kernel) {
 }
 
 std::string program_text(const Plan& plan, Offsets offsets) {
-  const bool names_launches = std::ranges::any_of(
-      plan.steps, [](const PlanStep& step) { return !step.kernel.launches.empty(); });
-  std::string text =
-      fmt::format("{:>5} {:>5} {:8} {:16} | kernel | results <- operands | bytes{}\n", "step",
-                  "layer", "role", "module", names_launches ? " | launches" : "");
+  std::string text = fmt::format("{:>5} {:>5} {:8} {:16} | kernel | results <- operands | bytes\n",
+                                 "step", "layer", "role", "module");
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const PlanStep& step = plan.steps[i];
     const Node& node = plan.graph.node(step.node);
@@ -152,7 +149,7 @@ std::string program_text(const Plan& plan, Offsets offsets) {
     }
     text += stream_text(step);
     if (!step.kernel.launches.empty())
-      text += fmt::format(" | {}", fmt::join(step.kernel.launches, ", "));
+      text += fmt::format(" launches {}", fmt::join(step.kernel.launches, ", "));
     text += "\n";
   }
   return text;
