@@ -11,7 +11,7 @@ namespace {
 std::string merges_beside(const TokenizerFile& file) {
   const std::string folder = parent_path(file.path);
   for (const char* name : {"merges.txt", "vocab.bpe"}) {
-    const std::string path = join_path(folder, name);
+    std::string path = join_path(folder, name);
     if (file.files.exists(path)) return path;
   }
   bad_tokenizer(file.path, "expected merges.txt or vocab.bpe beside the vocabulary, got neither");
