@@ -117,11 +117,6 @@ std::map<std::string, int64_t> count_ops(const Graph& graph, bool layers_only) {
   return counts;
 }
 
-std::string kernel_text(const KernelChoice& kernel) {
-  if (kernel.launches.empty()) return kernel.name;
-  return fmt::format("{} ({})", kernel.name, fmt::join(kernel.launches, ", "));
-}
-
 std::string program_text(const Plan& plan, Offsets offsets) {
   std::string text = fmt::format("{:>5} {:>5} {:8} {:16} | kernel | results <- operands | bytes\n",
                                  "step", "layer", "role", "module");

@@ -34,10 +34,6 @@ std::vector<std::string> layer_names(const Graph& graph);
 // nodes inside layers.
 std::map<std::string, int64_t> count_ops(const Graph& graph, bool layers_only = false);
 
-// "rms_norm bf16 x f32 -> bf16, f32: vectors (norm_rows)": with the device's kernels where they are
-// told (KernelChoice::launches).
-std::string kernel_text(const KernelChoice& kernel);
-
 enum class Offsets : uint8_t { no, yes };
 // Titles, then one line a step: number, layer, role, module; kernel; results with their types, and
 // where they lie in memory if asked; operands; the results' bytes, and scratch memory; the kernels

@@ -17,13 +17,18 @@
 #include "golden/golden_text.h"
 #include "infer/model_spec.h"
 #include "ir/op_def.h"
-#include "plan/report.h"
 #include "train/run_setup.h"
 
 namespace octet::launches_test {
 namespace {
 
 constexpr int kLayer = 1;
+
+// "rms_norm bf16 x f32 -> bf16, f32: vectors (norm_rows)".
+std::string kernel_text(const KernelChoice& kernel) {
+  if (kernel.launches.empty()) return kernel.name;
+  return fmt::format("{} ({})", kernel.name, fmt::join(kernel.launches, ", "));
+}
 
 struct Total {
   int n_steps = 0;

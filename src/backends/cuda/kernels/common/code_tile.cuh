@@ -114,6 +114,4 @@ __device__ __forceinline__ void write_tile(const Args& a, const uint4* tile,
   store(1, 64, lower.second);
 }
 
-// Of norms and gated activations of codes in groups (tile_codes.cu).
-
 }  // namespace octet::cuda
