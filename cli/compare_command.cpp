@@ -16,6 +16,7 @@
 #include "infer/generate.h"
 #include "infer/model_source.h"
 #include "library/open_backend.h"
+#include "library/program_files.h"
 #include "passes/precision/recipe.h"
 #include "text/tokenizer.h"
 #include "train/local_text.h"
@@ -45,9 +46,14 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The project's own text, when run from its folder, and the headers of the machine.
+// The project's own text, when run from its folder, the documents of an installation, and the
+// headers of the machine.
 std::vector<std::string> default_paths() {
-  return {"README.md", "docs", "src", "cli", "tests", "tools", "/usr/include"};
+  std::vector<std::string> paths = {"README.md", "docs", "src", "cli", "tests", "tools"};
+  if (const std::string documents = beside_program({"../share/doc/octet"}); !documents.empty())
+    paths.push_back(documents);
+  paths.push_back("/usr/include");
+  return paths;
 }
 
 RunConfig compare_config(const CompareFlags& flags, const std::string& recipe, int64_t steps,
@@ -219,8 +225,9 @@ void add_compare_command(CLI::App& app, GlobalOptions& options) {
   compare->add_option("--steps", flags->steps, "of each recipe; 0: what the time allows")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
   compare
-      ->add_option("--data", flags->data,
-                   "text files and folders; without it the project's own and /usr/include")
+      ->add_option(
+          "--data", flags->data,
+          "text files and folders; without it the project's own, its documents and /usr/include")
       ->delimiter(',');
   compare->add_option("--out", flags->out, "folder of the runs, one folder a recipe");
   compare->callback([flags, &options] { run_compare(*flags, options); });

@@ -183,11 +183,9 @@ void run_demo(const DemoFlags& flags, const GlobalOptions& options) {
   demo.say("\nCurves of both runs: {} (open it in a browser). What comes next:",
            result["report"].get<std::string>());
   demo.say("  {} generate --model {} --chat", program, demo.folder("finetune"));
-  demo.say(
-      "  {} train recipes/llama-3m.yaml --set data.train=my/texts --set recipe=coat --set "
-      "out=runs/mine",
-      program);
-  demo.say("  {} plan recipes/llama-2-7b.yaml --device cuda", program);
+  demo.say("  {} train llama-3m --set data.train=my/texts --set recipe=coat --set out=runs/mine",
+           program);
+  demo.say("  {} plan llama-2-7b --device cuda", program);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "cli/doctor.h"
 #include "cli/enum_option.h"
 #include "library/open_backend.h"
+#include "library/program_files.h"
 
 namespace octet {
 namespace {
@@ -175,10 +176,10 @@ Finding find_disk() {
 }
 
 Finding find_text() {
-  const bool is_there = std::filesystem::is_directory("/usr/include/c++");
-  return {"text for the demonstration", is_there,
-          is_there ? "/usr/include" : "no headers under /usr/include",
-          is_there ? "" : "sudo apt-get install build-essential"};
+  const std::string documents = beside_program({"../docs", "../share/doc/octet"});
+  const bool is_there = std::filesystem::is_directory("/usr/include/c++") || !documents.empty();
+  return {"text for `octet compare`", is_there, documents.empty() ? "/usr/include" : documents,
+          is_there ? "" : "sudo apt-get install build-essential, or name texts by --data"};
 }
 
 std::vector<Finding> all_findings() {

@@ -38,7 +38,7 @@ TEST_F(DemoCommand, talks_trains_talks_compares_and_says_what_comes_next_in_sixt
   for (const char* said :
        {"1/4", "The capital of Italy is Rome.", "The opposite of hot is cold.",
         "A dog has four legs.", "tokens/s)", "2/4", "step 2/2", "3/4", "4/4", "bf16",
-        "coat - bf16: ", "/report.html", "generate --model ", " plan recipes/llama-2-7b.yaml"})
+        "coat - bf16: ", "/report.html", "generate --model ", " plan llama-2-7b"})
     EXPECT_THAT(outcome.out, HasSubstr(said));
   EXPECT_THAT(posix_files().read_text(out_ + "/report.html"), HasSubstr("<html"));
   const nlohmann::json kept = parts();
