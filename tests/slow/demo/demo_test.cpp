@@ -25,7 +25,7 @@ TEST(DemoCommand, the_small_model_learns_the_manner_and_keeps_what_it_knows) {
   const auto& runs = result["runs"];
   EXPECT_LT(runs["coat"]["planned_bytes"], runs["bf16"]["planned_bytes"]);
   EXPECT_LT(runs["coat"]["state_bytes"], runs["bf16"]["state_bytes"]);
-  for (const char* recipe : {"bf16", "coat"}) EXPECT_LT(runs[recipe]["val_loss"], 1.5) << recipe;
+  for (const char* recipe : {"bf16", "coat"}) EXPECT_LT(runs[recipe]["val_loss"], 1.7) << recipe;
   EXPECT_LT(std::abs(runs["coat"]["difference"].get<double>()), 0.2);
 }
 
