@@ -161,7 +161,12 @@ std::vector<Finding> find_cuda_module() {
     found.push_back(found_library(backend.device->rank_library()));
     return found;
   } catch (const Error& error) {
-    return {{"cuda module", false, error.what(), "`make cuda` again, or NVIDIA's driver"}};
+    const bool lacks_library =
+        std::string_view(error.what()).find("libcublas") != std::string::npos;
+    return {{"cuda module", false, error.what(),
+             lacks_library
+                 ? "install NVIDIA's CUDA 13 toolkit, or nvidia-cublas by the pip of a wheel"
+                 : "`make cuda` again, or NVIDIA's driver"}};
   }
 }
 

@@ -96,8 +96,9 @@ Dataset collect_local_text(const Files& files, const LocalTextOptions& options) 
     texts.push_back(std::move(text));
   }
   if (n_bytes < kMinBytes) {
-    throw Error(ErrorCode::bad_data, "[data] expected at least {} bytes of text under {}, got {}",
-                kMinBytes, fmt::join(options.paths, ", "), n_bytes);
+    throw Error(ErrorCode::bad_data, "[data] expected at least {} bytes of text under {}, got {}{}",
+                kMinBytes, fmt::join(options.paths, ", "), n_bytes,
+                options.origin == PathOrigin::suggested ? "; --data names others" : "");
   }
   const std::unique_ptr<Tokenizer> tokenizer = byte_tokenizer();
   TextBuilder train("local text", *tokenizer), val("local text for validation", *tokenizer);
