@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The fine-tuning step of a LLaVA of 7B beside PyTorch in BF16 (transformers' class, each layer compiled), and the losses of the two from the same weights.
 
-    tools/vlm_baseline.py speed [--batch 4] [--steps 8] [--layers 32] [--device cuda] [--yaml FILE]
+    tools/vlm_baseline.py speed [--batch 4] [--steps 8] [--layers 32] [--device cuda] [--yaml FILE] [--eager]
     octet bench step FILE --recipes bf16,coat --device cuda
     tools/vlm_baseline.py losses DIR --octet PROGRAM [--steps 30] [--device cuda] [--hidden 1024 --layers 8]
 
@@ -78,7 +78,8 @@ def speed(args):
         Path(args.yaml).write_text(YAML.format(layers=args.layers, seq=args.seq, batch=args.batch, image=IMAGE), encoding="utf-8")
     tower = (1024, 24, 16, 4096) if args.hidden == 4096 else (args.hidden, 2, 4, 2 * args.hidden)
     model = model_of(args.hidden, args.layers, args.hidden * 11008 // 4096, 32064, tower, args.device, torch.bfloat16)
-    compile_layers(model)
+    if not args.eager:
+        compile_layers(model)
     n_rows = (SIDE // PATCH) ** 2
     tokens = torch.randint(0, 250, (args.batch, args.seq), device=args.device)
     tokens[:, 5:5 + n_rows] = IMAGE
@@ -174,6 +175,7 @@ def main():
     measured.add_argument("--hidden", type=int, default=4096)
     measured.add_argument("--layers", type=int, default=32)
     measured.add_argument("--yaml")
+    measured.add_argument("--eager", action="store_true", help="without torch.compile")
     measured.set_defaults(call=speed, steps=8)
     compared = commands.add_parser("losses")
     compared.add_argument("folder")
