@@ -26,11 +26,11 @@ CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 ANIMALS = {"bird", "cat", "deer", "dog", "frog", "horse"}
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 # Forms of questions; the last one of each list is held out for questions.jsonl: no conversation has it, though others have each of its words. Types
-# share their forms, so that a word says what is asked and not the form.
+# share their forms and how these end, so that a word says what is asked and not the form.
 NAME = ["Which {x} is this?", "What {x} do you see?", "Name the {x} in the {picture}.", "Say which {x} is in this {picture}.", "Tell me the {x}.", "Which {x} is in the {picture}?",
         "What {x} does the {picture} show?"]
-IS_IT = ["Is this an {x}?", "Do you see an {x}?", "Does the {picture} show an {x}?", "Say if this is an {x}.", "Does this {picture} show an {x}?", "Tell me if you see an {x}.",
-         "Is there an {x} in the {picture}?"]
+IS_IT = ["Is this an {x}?", "Do you see an {x} in the {picture}?", "Does the {picture} show an {x}?", "Say if this is an {x}.", "Is there an {x} in this {picture}?",
+         "Tell me if you see an {x}.", "Tell me if there is an {x}."]
 COUNT = ["How many {x}s are there?", "How many {x}s do you see?", "Count the {x}s in the {picture}s.", "Tell me how many {x}s you see.", "Say how many {x}s there are.",
          "How many {x}s are in the {picture}s?", "How many {x}s do the {picture}s show?"]
 COMPARE = ["Which {x} is larger, the first or the second?", "Is the first or the second {x} larger?", "Say which {x} is larger, first or second.",
