@@ -6,8 +6,8 @@
 A file holds config.json and the sizes as metadata, and the tensors
     w:NAME    the model's state, by transformers' names
     i:NAME    an input, by Octet's name
-    output    what the head gives;  dout, a random cotangent
-    g:NAME    the gradient of sum(output * dout)
+    output    what the head gives;  dout, a random cotangent; output_2 and dout_2, of a second output
+    g:NAME    the gradient of sum(output * dout), of both
 Needs torch, torchvision, transformers and safetensors; only tests/golden/encoders reads the files.
 """
 
@@ -93,6 +93,14 @@ CASES |= {
     "idefics3_tied": (IDEFICS3, {"vision_config": {**SQUARES, "image_size": 8, "patch_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-3,
                                                    "num_channels": 1}, "scale_factor": 4, "tie_word_embeddings": True, "image_token_id": 5,
                                  "text_config": {"model_type": "llama", "pad_token_id": 5, "tie_word_embeddings": True, **DECODER}, "pad_token_id": 2}),
+}
+TOWER = {"hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 8, "patch_size": 4}
+RAGGED = {**TOWER, "image_size": 10, "num_channels": 1, "layer_norm_eps": 1e-3}
+CASES |= {
+    "clip_vision": ("CLIPVisionModel", {**RAGGED, "hidden_act": "gelu"}),
+    "clip_classes": ("CLIPForImageClassification", {"vision_config": TOWER, "id2label": CLASSES, "projection_dim": 8}),
+    "siglip_vision": ("SiglipVisionModel", TOWER),
+    "siglip_classes": ("SiglipForImageClassification", {"vision_config": {**RAGGED, "hidden_act": "quick_gelu"}, "id2label": CLASSES}),
 }
 MOBILENET = {"num_channels": 3, "depth_multiplier": 0.1, "depth_divisible_by": 4, "min_depth": 4, "expand_ratio": 2.5, "finegrained_output": False,
              "id2label": CLASSES}
@@ -240,8 +248,9 @@ def make(name):
                 one.copy_(torch.rand_like(one) + 0.5)
     if name.endswith("_untied"):  # transformers 5 ties the head, unless a file holds one of its own
         model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
-    if "image_size" in fields:
-        pixels = torch.randn(BATCH, 3, fields["image_size"], fields["image_size"])
+    seen = fields if "image_size" in fields else fields.get("vision_config", {})
+    if "image_size" in seen and architecture not in (LLAVA, IDEFICS3):
+        pixels = torch.randn(BATCH, seen.get("num_channels", 3), seen["image_size"], seen["image_size"])
         given, inputs = {"pixel_values": pixels}, {"pixels": pixels}
     elif architecture in (LLAVA, IDEFICS3):
         given, inputs = picture_inputs(config)
@@ -255,15 +264,18 @@ def make(name):
     elif architecture == "BertForQuestionAnswering":
         output = torch.stack([result.start_logits, result.end_logits], -1)
     else:
-        output = result.last_hidden_state if architecture == "BertModel" else result.logits
+        output = result.logits if "logits" in result else result.last_hidden_state
     if name.endswith("_embeddings"):
         share = given["attention_mask"][:, :, None].float()
         output = (output * share).sum(1) / share.sum(1)
     dout = torch.randn_like(output)
     if "attention_mask" in given and not config.is_encoder_decoder and output.dim() == 3:  # rows of padding count nowhere
         dout = dout * given["attention_mask"][:, :, None]
-    (output * dout).sum().backward()
-    tensors = {"output": output, "dout": dout}
+    tensors, loss = {"output": output, "dout": dout}, (output * dout).sum()
+    if architecture in ("CLIPVisionModel", "SiglipVisionModel"):
+        tensors["output_2"], tensors["dout_2"] = result.pooler_output, torch.randn_like(result.pooler_output)
+        loss = loss + (tensors["output_2"] * tensors["dout_2"]).sum()
+    loss.backward()
     for key, value in inputs.items():
         tensors["i:" + key] = value if value.is_floating_point() else value.int()
     for key, value in as_in_files(model).items():

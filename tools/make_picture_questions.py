@@ -7,15 +7,17 @@ DATA holds mnist/ and cifar10/ (IDX files, CIFAR's test records and a pack of JP
     pictures/*.png, *.jpg  the pictures, as they are
     train.jsonl, val.jsonl conversations: {"messages": [...], "images": [...]}, of one picture or of two
     questions.jsonl        held-out pictures in held-out phrasings: {"images", "question", "answer", "type"} for `octet eval --tasks vqa:FILE`
-    tokenizer.json         bytes, and <image>, <|im_start|>, <|im_end|> as tokens of their own
+    tokenizer.json         bytes; <image>, <|im_start|> and <|im_end|>, tokens 256 to 258; and the words of questions and answers; 512 are enough
 Only the standard library.
 """
 
 import argparse
+import collections
 import gzip
 import json
 import lzma
 import random
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -23,16 +25,21 @@ from pathlib import Path
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 ANIMALS = {"bird", "cat", "deer", "dog", "frog", "horse"}
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-# Phrasings of each type of question; the last one is held out for questions.jsonl.
-PHRASES = {
-    "digit": ["Which digit is this?", "What number do you see?", "Name the digit in the picture.", "What digit does the picture show?"],
-    "parity": ["Is the digit even?", "Is this an even digit?", "Is the number in the picture even?", "Does the picture show an even digit?"],
-    "larger": ["Which digit is larger, the first or the second?", "Is the first or the second digit larger?", "Say which digit is larger: first or second.",
-               "Of the two digits, is the first or the second the larger one?"],
-    "count": ["How many digits are there?", "How many pictures of digits do you see?", "Count the digits.", "What is the number of digits here?"],
-    "class": ["What is in the picture?", "What does this picture show?", "Name what you see.", "Which thing is in this picture?"],
-    "animal": ["Is it an animal?", "Does the picture show an animal?", "Is there an animal in the picture?", "Would you call this an animal?"],
-}
+# Forms of questions; the last one of each list is held out for questions.jsonl: no conversation has it, though others have each of its words. Types
+# share their forms and how these end, so that a word says what is asked and not the form.
+NAME = ["Which {x} is this?", "What {x} do you see?", "Name the {x} in the {picture}.", "Say which {x} is in this {picture}.", "Tell me the {x}.", "Which {x} is in the {picture}?",
+        "What {x} does the {picture} show?"]
+IS_IT = ["Is this an {x}?", "Do you see an {x} in the {picture}?", "Does the {picture} show an {x}?", "Say if this is an {x}.", "Is there an {x} in this {picture}?",
+         "Tell me if you see an {x}.", "Tell me if there is an {x}."]
+COUNT = ["How many {x}s are there?", "How many {x}s do you see?", "Count the {x}s in the {picture}s.", "Tell me how many {x}s you see.", "Say how many {x}s there are.",
+         "How many {x}s are in the {picture}s?", "How many {x}s do the {picture}s show?"]
+COMPARE = ["Which {x} is larger, the first or the second?", "Is the first or the second {x} larger?", "Say which {x} is larger, first or second.",
+           "Tell me which is the larger {x}, the first or the second.", "Name the larger {x}, first or second.", "Do you see the larger {x} in the first or the second {picture}?",
+           "Does the first or the second {picture} show the larger {x}?"]
+DIGITS, PICTURES = ["digit", "number", "numeral"], ["picture", "image", "photo"]
+# By type of question: its forms, and what stands for {x}.
+PHRASES = {"digit": (NAME, DIGITS), "parity": (IS_IT, [f"even {digit}" for digit in DIGITS]), "larger": (COMPARE, DIGITS), "count": (COUNT, DIGITS),
+           "class": (NAME, ["thing", "object", "item"]), "animal": (IS_IT, ["animal"])}
 SPECIAL = ["<image>", "<|im_start|>", "<|im_end|>"]
 
 
@@ -105,18 +112,53 @@ def conversation(phrase, pictures, answer):
     return {"images": pictures, "messages": [{"role": "user", "content": content}, {"role": "assistant", "content": answer}]}
 
 
+def phrase(kind, rng, held_out=False):
+    forms, words = PHRASES[kind]
+    return (forms[-1] if held_out else rng.choice(forms[:-1])).format(x=rng.choice(words), picture=rng.choice(PICTURES))
+
+
+def pieces(text):
+    """As ByteLevel's pattern splits plain ASCII: words with the space before them, and signs."""
+    return [piece.replace(" ", "\u0120") for piece in re.findall(r" ?[A-Za-z]+| ?[^\sA-Za-z]+", text)]
+
+
+def merges():
+    """Of byte-pair encoding, until every piece of a question or an answer is a token: the most frequent pair first, then by the alphabet."""
+    texts = [form.format(x=word, picture=picture) for forms, words in PHRASES.values() for form in forms for word in words for picture in PICTURES]
+    texts += CLASSES + WORDS + ["yes", "no", "first", "second", "user", "assistant", "system"]
+    words, found = {piece: tuple(piece) for text in texts for piece in pieces(text)}, []
+    while True:
+        pairs = collections.Counter(pair for word in words.values() for pair in zip(word, word[1:]))
+        if not pairs:
+            return found
+        first, second = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        found.append((first, second))
+        for piece, word in words.items():
+            joined = []
+            for part in word:
+                if joined and (joined[-1], part) == (first, second):
+                    joined[-1] = first + second
+                else:
+                    joined.append(part)
+            words[piece] = tuple(joined)
+
+
 def tokenizer():
-    """A byte a token, written as GPT-2 writes bytes, and the special tokens behind them."""
+    """Bytes, written as GPT-2 writes them, the special tokens behind them, and all words of questions and answers."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters, n = {}, 0
     for byte in range(256):
         letters[byte] = chr(byte) if byte in plain else chr(256 + n)
         n += byte not in plain
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-    added = [{"id": 256 + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-             for i, text in enumerate(SPECIAL)]
+    pairs = merges()
+    vocab = {letters[byte]: byte for byte in range(256)}
+    for token in [*SPECIAL, *(first + second for first, second in pairs)]:
+        vocab[token] = len(vocab)
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+    added = [{"id": vocab[text], "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+             for text in SPECIAL]
     model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
-             "byte_fallback": False, "vocab": {letters[byte]: byte for byte in range(256)}, "merges": []}
+             "byte_fallback": False, "vocab": vocab, "merges": [list(pair) for pair in pairs]}
     return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None, "pre_tokenizer": level,
             "post_processor": None, "decoder": level, "model": model}
 
@@ -142,12 +184,12 @@ def main():
     train, val, held = [], [], []
     for i in range(2 * args.train):
         kind = kinds[i % len(kinds)]
-        train.append(conversation(rng.choice(PHRASES[kind][:-1]), *question(kind, digits, things, rng)))
+        train.append(conversation(phrase(kind, rng), *question(kind, digits, things, rng)))
     for i in range(args.test):
         kind = kinds[i % len(kinds)]
-        val.append(conversation(rng.choice(PHRASES[kind][:-1]), *question(kind, test_digits, test_things, rng)))
+        val.append(conversation(phrase(kind, rng), *question(kind, test_digits, test_things, rng)))
         pictures, answer = question(kind, test_digits, test_things, rng)
-        held.append({"images": pictures, "question": PHRASES[kind][-1], "answer": answer, "type": kind})
+        held.append({"images": pictures, "question": phrase(kind, rng, held_out=True), "answer": answer, "type": kind})
     rng.shuffle(train)
     lines(args.out / "train.jsonl", train)
     lines(args.out / "val.jsonl", val)

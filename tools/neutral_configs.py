@@ -16,10 +16,10 @@ torch.set_num_threads(1)
 DECODERS = ["llama_llama3", "mistral", "qwen2_window", "qwen3_yarn", "olmo", "olmo2", "smollm3", "gpt2", "pythia",
             *parity.NEWER_KINDS.values()]
 ENCODERS = ["bert_masked", "bert_classes", "bert_span", "bert_features", "roberta_masked", "roberta_classes",
-            "distilbert_masked", "distilbert_classes", "vit", "deit", "resnet_basic", "resnet_bottleneck", "mobilenet_v2"]
+            "distilbert_masked", "distilbert_classes", "vit", "deit", "clip_vision", "siglip_vision", "resnet_basic", "resnet_bottleneck", "mobilenet_v2"]
 TRANSLATORS = ["t5", "t5_gated_untied", "mt5", "marian_swish"]
 WITH_PICTURES = ["llava", "llava_siglip", "idefics3"]
-ALL = " ".join([*(parity.CASES[name]["model_type"] for name in DECODERS), "bert roberta distilbert vit deit resnet mobilenet_v2 t5 mt5 marian llava idefics3"])
+ALL = " ".join([*(parity.CASES[name]["model_type"] for name in DECODERS), "bert roberta distilbert vit deit clip_vision_model siglip_vision_model resnet mobilenet_v2 t5 mt5 marian llava idefics3"])
 CLOSE = 1e-6
 
 # Of generation by transformers: octet's flags take their place.
@@ -138,7 +138,7 @@ def folders():
             for one in model.parameters():
                 one.add_(torch.randn_like(one) * 0.1)
         if "image_size" in fields:
-            yield Folder(name, model, {"pixel_values": torch.randn(2, 3, fields["image_size"], fields["image_size"])})
+            yield Folder(name, model, {"pixel_values": torch.randn(2, fields.get("num_channels", 3), fields["image_size"], fields["image_size"])})
             continue
         if name in WITH_PICTURES:
             yield Folder(name, model, encoders.picture_inputs(model.config)[0])

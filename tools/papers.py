@@ -6,7 +6,7 @@
   tools/papers.py render [--check]                       docs/papers.md from docs/results/papers/*.csv
 
 `run` writes OUT/ENTRY.csv; rows of another budget, device or seed stay. --data is the folder with images/cifar10/,
-text/wiki_en/, text/books/, tokenizers/gpt2/ and weights/cifar_resnet/, each where an entry needs it. Without --work
+images/mnist/, text/wiki_en/, text/books/, tokenizers/gpt2/ and weights/cifar_resnet/, each where an entry needs it. Without --work
 the trained models are thrown away. Only the standard library, and the program.
 """
 
@@ -26,13 +26,14 @@ from papers_cnn_entries import CNN_BUDGETS, CNN_ENTRIES
 from papers_cnn_tasks import CNN_TASKS
 from papers_llm_entries import LLM_BUDGETS, LLM_ENTRIES
 from papers_llm_tasks import LLM_TASKS
+from papers_vlm import VLM_BUDGETS, VLM_ENTRIES, VLM_TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs/results/papers"
 PAGE = ROOT / "docs/papers.md"
 LEAST_SEEDS = 3  # that a difference is decided by
-ENTRIES = (*NETWORKS, *CNN_ENTRIES, *LLM_ENTRIES)
-TASKS = {**papers_tasks.TASKS, **CNN_TASKS, **LLM_TASKS}
+ENTRIES = (*NETWORKS, *CNN_ENTRIES, *LLM_ENTRIES, *VLM_ENTRIES)
+TASKS = {**papers_tasks.TASKS, **CNN_TASKS, **LLM_TASKS, **VLM_TASKS}
 COLUMNS = ("budget", "device", "processor", "seed", "variant", "metric", "value", "se", "rows")
 
 
@@ -250,10 +251,13 @@ def page(folder):
              "# language models of 26 M parameters: a run takes about ten seconds of an H200 beside two others",
              "tools/papers.py run coat-llm coat-attention coat-groups coat-states hif8-llm hif8-llm-als hif8-llm-ptq fp8-llm fp8-llm-ptq \\",
              "  --budget full --seeds 3 --device cuda --program build/octet --data DIR",
+             "# a model that sees pictures; DIR has images/mnist, too",
+             "tools/papers.py run coat-vlm --budget full --seeds 3 --device cuda --program build/octet --data DIR",
              "```", ""]
     for heads, parts, budgets in ((("vision transformer", "its training", "BERT", "its training"), ("vit", "vit_train", "bert", "bert_train"), BUDGETS),
                                   (("residual network", "MobileNetV2", "their training"), ("resnet", "mobilenet", "cnn_train"), CNN_BUDGETS),
-                                  (("Llama", "its training", "GPT-2", "its training"), ("llama", "llama_train", "gpt2", "gpt2_train"), LLM_BUDGETS)):
+                                  (("Llama", "its training", "GPT-2", "its training"), ("llama", "llama_train", "gpt2", "gpt2_train"), LLM_BUDGETS),
+                                  (("LLaVA", "its training", "pictures of each kind"), ("llava", "llava_train", "pictures"), VLM_BUDGETS)):
         lines += table(("budget", *heads), [[f"`{name}`", *(", ".join(f"{key} {value}" for key, value in sizes[part].items()) for part in parts)]
                                             for name, sizes in budgets.items()])
     lines += ["A change's error is the standard error over seeds; with one seed, of a quantized model, over rows. Runs of one seed have the same initial",

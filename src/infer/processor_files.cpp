@@ -98,6 +98,7 @@ std::string processor_text(const ModelSpec& spec, const std::string& mark) {
             {kPatch, spec.patch_size},
             {kSelect, selects ? "default" : "full"},
             {kAdditional, spec.tower == VisionTower::clip ? 1 : 0}};
+    if (spec.projector_downsample > 1) json.erase(kPatch);  // which would say how many rows
   } else {
     json = {{"processor_class", "Idefics3Processor"}, {kLength, picture_rows(spec)}};
   }

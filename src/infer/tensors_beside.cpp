@@ -9,6 +9,7 @@
 #include "infer/stored_weights.h"
 #include "io/model_files.h"
 #include "nn/hf_names.h"
+#include "nn/vision.h"
 
 namespace octet {
 namespace {
@@ -26,6 +27,12 @@ bool is_alias(const ModelDef& def, const Json& config) {
   const Json names = config.value("architectures", Json::array());
   return !names.empty() && std::ranges::count(def.head_aliases, names[0].get<std::string>(),
                                               &HeadAlias::architecture) > 0;
+}
+
+// Whether the tensor, which is no parameter, makes one row of what an encoder reads.
+bool makes_pooled(const ModelDef& def, std::string_view stored) {
+  if (is_tower_alone(def.kind)) return !stored.starts_with("visual_projection.");
+  return stored.find("pooler.dense.") != std::string_view::npos;
 }
 
 TensorSource source_beside(std::shared_ptr<const ModelFiles> files, const std::string& name,
@@ -56,7 +63,7 @@ std::vector<TensorSource> tensors_beside(const Files& files, const ModelSource& 
   const bool keeps_head = is_alias(def, config);
   std::vector<TensorSource> sources;
   for (const std::string& stored : model->names()) {
-    const bool is_pooler = stored.find("pooler.dense.") != std::string::npos;
+    const bool is_pooler = makes_pooled(def, stored);
     if (parameter_name(source.spec, stored) || is_copy(stored)) continue;
     if (has_parts && stored != def.head) {
       const std::string name = def.renamed ? def.renamed(source.spec, stored) : stored;

@@ -193,6 +193,9 @@ constexpr ModelField kFields[] = {
      "llava: between the projector's two linears; usual: gelu_erf"},
     {"model.projector_bias", &ModelSpec::projector_bias, {}, key, listed, "",
      "llava: the projector's linears have biases"},
+    {"model.projector_downsample", &ModelSpec::projector_downsample, within(1, 64), key, listed, "",
+     "llava: so many rows and columns of the tower's patches become one row of the decoder, behind "
+     "a norm, as VILA has it; 1: each is one. Names and key are Octet's own"},
     {"model.pixel_shuffle", &ModelSpec::pixel_shuffle, within(1, 64), key, listed, "",
      "idefics3: so many rows and columns of the tower's patches become one row of the decoder"},
     {"model.image_token", &ModelSpec::image_token, within(0, 1 << 24), key, listed, "",
@@ -236,7 +239,8 @@ constexpr ModelField kFields[] = {
      key,
      listed,
      "",
-     "rotary decoders: what stands between the feed-forward block's linears, of a gated one on its "
+     "rotary decoders and towers: what stands between the feed-forward block's linears, of a gated "
+     "one on its "
      "gate; usual: as the kind has it; relu2: ReLU's square"},
     {"model.attention_out_bias",
      &ModelSpec::attention_out_bias,

@@ -131,6 +131,7 @@ std::string hf_config_text(const ModelSpec& spec) {
   if (full.mlp_relu && full.classifier_hidden == 0 && find_hf_key(def, "mlp_relu"))
     json[std::string(find_hf_key(def, "gelu")->key)] = std::string(kRelu);
   put_fixed_keys(full, json);
+  if (has_heads && has_classes(head_of(full).head)) nest_classifier(json);
   return json.dump(1) + "\n";
 }
 

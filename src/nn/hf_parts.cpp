@@ -1,6 +1,7 @@
 #include "nn/hf_parts.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "nn/list.h"
@@ -32,15 +33,73 @@ void put_missing(Json& part, const Json& defaults) {
   }
 }
 
+// A vision model with a classifier, whose file has it as an object beside one of a text's model,
+// which is not there.
+struct Classifier {
+  std::string_view type, part, architecture;
+};
+constexpr Classifier kClassifiers[] = {
+    {"clip", "clip_vision_model", "CLIPForImageClassification"},
+    {"siglip", "siglip_vision_model", "SiglipForImageClassification"},
+};
+constexpr std::string_view kOfText[] = {kTextPart, "projection_dim", "logit_scale_init_value",
+                                        "initializer_factor"};
+// What the whole file says.
+constexpr std::string_view kOfFile[] = {
+    "architectures", "id2label",   "label2id",    "num_labels",           "problem_type",
+    "dtype",         "model_type", "torch_dtype", "transformers_version", "quantization_config"};
+
+bool is_in(std::span<const std::string_view> list, std::string_view key) {
+  return std::ranges::find(list, key) != list.end();
+}
+
+const Classifier* classifier_of(const Json& config, std::string_view Classifier::*name) {
+  const auto at = config.find("model_type");
+  if (at == config.end() || !at->is_string()) return nullptr;
+  const auto found = std::ranges::find(kClassifiers, at->get<std::string>(), name);
+  return found == std::end(kClassifiers) ? nullptr : &*found;
+}
+
+// As a vision model alone says it; other classes of the kind stay, and are not known.
+void flatten_classifier(Json& config) {
+  const std::string vision(kVisionPart);
+  const Classifier* whole = classifier_of(config, &Classifier::type);
+  if (whole == nullptr ||
+      config.value("architectures", Json()) != Json::array({std::string(whole->architecture)}))
+    return;
+  Json part = config.value(vision, Json());
+  if (part.is_null()) part = Json::object();
+  if (!part.is_object()) return;
+  for (const auto& [key, value] : config.items()) {
+    if (key != vision && key != "model_type" && !is_in(kOfText, key)) part[key] = value;
+  }
+  if (!part.contains("model_type")) part["model_type"] = std::string(whole->part);
+  config = std::move(part);
+}
+
 bool is_true(const Json& json, const char* key) {
   return json.contains(key) && json[key] == true;
 }
 
 }  // namespace
 
+void nest_classifier(Json& config) {
+  const Classifier* whole = classifier_of(config, &Classifier::part);
+  if (whole == nullptr) return;
+  Json part = Json::object(), rest = Json::object();
+  for (const auto& [key, value] : config.items()) (is_in(kOfFile, key) ? rest : part)[key] = value;
+  part["model_type"] = std::string(whole->part);
+  rest["model_type"] = std::string(whole->type);
+  rest[std::string(kVisionPart)] = std::move(part);
+  config = std::move(rest);
+}
+
 void complete_parts(Json& config) {
   if (!config.is_object() || !config.contains("model_type") || !config["model_type"].is_string())
     return;
+  flatten_classifier(config);
+  if (classifier_of(config, &Classifier::part) != nullptr) config.erase("projection_dim");
+  if (!config["model_type"].is_string()) return;
   const ModelDef* def = find_model(config["model_type"].get<std::string>());
   if (def == nullptr || !def->sees_pictures) return;
   const std::string text_key(kTextPart), vision_key(kVisionPart), type_key = "model_type";
@@ -69,6 +128,9 @@ void complete_parts(Json& config) {
 }
 
 void put_keys(Json own, Json& config) {
+  const Classifier* whole = classifier_of(own, &Classifier::type);
+  if (whole != nullptr && classifier_of(config, &Classifier::part) == whole)
+    nest_classifier(config);  // it has got a classifier
   for (const std::string_view name : {kTextPart, kVisionPart}) {
     const std::string part(name);
     if (!own.contains(part) || !config.contains(part) || !config[part].is_object()) continue;

@@ -68,16 +68,11 @@ std::optional<ModelFault> fault(const ModelSpec& full) {
 
 // [n side^2, w] -> [n (side / s)^2, s^2 w], and by a linear [.., hidden].
 ValueId connector(Blocks& b, ValueId x, const ModelSpec& spec) {
-  Builder& builder = b.builder();
-  const int64_t s = spec.pixel_shuffle, w = spec.vision_hidden,
-                side = spec.image_size / spec.patch_size / s,
-                n = b.shape(x)[0] / (side * side * s * s);
   b.enter(-1, "model.connector.");
   b.module("pixel_shuffle");
-  const ValueId apart = builder.reshape(x, {n, side, s, side, s, w});
-  const ValueId together = builder.transpose(apart, {0, 1, 3, 2, 4, 5});
-  return b.linear(builder.reshape(together, {n * side * side, s * s * w}),
-                  "modality_projection.proj", spec.hidden);
+  const ValueId squares =
+      squares_of_rows(b, x, spec.image_size / spec.patch_size, spec.pixel_shuffle);
+  return b.linear(squares, "modality_projection.proj", spec.hidden);
 }
 
 Outputs build(Blocks& b) {

@@ -2,6 +2,7 @@
 // that reads what they give of a picture in the places of its tokens. Source: Liu et al. 2023.
 // Names: those of the files of LlavaForConditionalGeneration.
 #include "nn/list.h"
+#include "nn/shape.h"
 #include "nn/vision.h"
 
 namespace octet {
@@ -32,6 +33,8 @@ constexpr HfKey kKeys[] = {
      .key = "projector_hidden_act",
      .absent = static_cast<int>(MlpAct::gelu_erf)},
     {.field = "projector_bias", .key = "multimodal_projector_bias", .absent = 1},
+    // Of projectors that transformers does not have.
+    {.field = "projector_downsample", .key = "projector_downsample", .absent = 1},
     {.field = "image_token",
      .key = "image_token_index",
      .newer = "image_token_id",
@@ -80,10 +83,26 @@ std::string module_name(std::string_view module) {
                                    : "model." + std::string(module);
 }
 
-// [n, vision_hidden] -> [n, hidden]
+// Squares are made of patches alone.
+std::optional<ModelFault> fault(const ModelSpec& full) {
+  if (auto fault = fault_of_vision(full)) return fault;
+  const bool has_patches =
+      (full.tower == VisionTower::clip) == (full.vision_select == VisionSelect::patches);
+  if (full.projector_downsample > 1 && !has_patches)
+    return fault_against("projector_downsample", "vision_select", "1 with {} of this tower", full);
+  return std::nullopt;
+}
+
+// [n, vision_hidden] -> [n, hidden]; with projector_downsample s squares of s x s patches become
+// one row, behind a LayerNorm, before the linears: [n / s^2, hidden]. Source: Lin et al. 2024,
+// VILA.
 ValueId projector(Blocks& b, ValueId x, const ModelSpec& spec) {
   const LinearOptions options = {.bias = bias_if(spec.projector_bias)};
   b.enter(-1, "multi_modal_projector.");
+  if (const int64_t s = spec.projector_downsample; s > 1) {
+    b.module("downsample");
+    x = b.layer_norm(squares_of_rows(b, x, spec.image_size / spec.patch_size, s), "norm");
+  }
   const ValueId wide = b.linear(x, "linear_1", spec.hidden, options);
   return b.linear(b.activation(wide, "act", spec.projector_act), "linear_2", spec.hidden, options);
 }
@@ -112,6 +131,6 @@ constinit const ModelDef kLlava = {.kind = ModelKind::llava,
                                    .renamed = renamed,
                                    .module_name = module_name,
                                    .fill = fill_vision,
-                                   .fault = fault_of_vision};
+                                   .fault = fault};
 
 }  // namespace octet

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "nn/fields.h"
 #include "nn/model.h"
+#include "nn/vision.h"
 
 namespace octet {
 namespace {
@@ -185,6 +186,15 @@ std::optional<ModelFault> fault_of_translation(const ModelSpec& full) {
   return std::nullopt;
 }
 
+std::optional<ModelFault> fault_of_patches(const ModelDef& def, const ModelSpec& full) {
+  if (!def.reads_images) return std::nullopt;
+  if (is_tower_alone(def.kind) && full.patch_size > full.image_size)
+    return fault_against("patch_size", "image_size", "at most {}", full);
+  if (!is_tower_alone(def.kind) && full.image_size % full.patch_size != 0)
+    return fault_against("patch_size", "image_size", "a divisor of {}", full);
+  return std::nullopt;
+}
+
 std::optional<ModelFault> fault_of_head(const ModelDef& def, const ModelSpec& full) {
   if (!def.heads.empty() && full.head != ModelHead::text &&
       std::ranges::find(def.heads, full.head, &HeadDef::head) == def.heads.end()) {
@@ -224,8 +234,7 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   }
   if (full.heads % full.kv_heads != 0)
     return fault_against("kv_heads", "heads", "a divisor of {}", full);
-  if (def.reads_images && full.image_size % full.patch_size != 0)
-    return fault_against("patch_size", "image_size", "a divisor of {}", full);
+  if (auto fault = fault_of_patches(def, full)) return fault;
   if (auto fault = fault_of_head(def, full)) return fault;
   if (def.positions_follow_pad && longest_row(full) < 1)
     return fault_against("max_positions", "pad_token", "more rows than {} + 1", full);

@@ -172,6 +172,7 @@ struct ModelSpec {
   int64_t vision_layer = -2;
   VisionSelect vision_select = VisionSelect::patches;
   bool projector_bias = true;
+  int64_t projector_downsample = 1;  // llava: so many rows of as many columns become one
   int64_t pixel_shuffle = 2;         // idefics3: so many rows of as many columns become one
   int64_t image_token = 0;           // that stands where pictures are
   int64_t images = 1;                // that a row has room for

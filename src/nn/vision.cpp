@@ -18,6 +18,10 @@ int64_t tower_rows(const ModelSpec& spec) {
 int64_t picture_rows(const ModelSpec& spec) {
   if (spec.kind == ModelKind::idefics3)
     return tower_rows(spec) / (spec.pixel_shuffle * spec.pixel_shuffle);
+  if (const int64_t s = spec.projector_downsample; s > 1) {
+    const int64_t side = (spec.image_size / spec.patch_size + s - 1) / s;
+    return side * side;
+  }
   return tower_rows(spec) - (spec.vision_select == VisionSelect::patches ? 1 : 0);
 }
 
@@ -44,6 +48,10 @@ void fill_vision(ModelSpec& spec) {
   spec.vision_act = spec.tower == VisionTower::clip ? MlpAct::quick_gelu : MlpAct::gelu_tanh;
 }
 
+bool is_tower_alone(ModelKind kind) {
+  return kind == ModelKind::clip_vision_model || kind == ModelKind::siglip_vision_model;
+}
+
 std::optional<ModelFault> fault_of_vision(const ModelSpec& full) {
   if (full.vision_hidden % full.vision_heads != 0)
     return fault_against("vision_heads", "vision_hidden", "a divisor of {}", full);
@@ -64,28 +72,30 @@ constexpr LinearOptions kBias = {.bias = WithBias::yes};
 constexpr LinearOptions kResidual = {.use = MatrixUse::residual, .bias = WithBias::yes};
 
 // Patches beyond the last whole one of a side are left out, as a convolution without padding does.
-ValueId whole_patches(Blocks& b, ValueId pictures, const ModelSpec& spec, int64_t side) {
+ValueId whole_patches(Blocks& b, ValueId pictures, int64_t size) {
   Builder& builder = b.builder();
-  const int64_t n = b.size().batch, s = spec.image_size;
-  ValueId x = builder.reshape(pictures, {n, spec.channels, s, s});
-  if (side == s) return x;
+  const ModelSpec& spec = b.spec();
+  const int64_t side = size / spec.patch_size * spec.patch_size;
+  ValueId x = builder.reshape(pictures, {b.size().batch, spec.channels, size, size});
+  if (side == size) return x;
   x = builder.slice(x, 2, 0, side);
   return builder.slice(x, 3, 0, side);
 }
 
-ValueId embeddings(Blocks& b, ValueId pictures, const ModelSpec& whole) {
+ValueId embeddings(Blocks& b, ValueId pictures, const Tower& tower) {
   const ModelSpec& spec = b.spec();
-  const bool is_clip = whole.tower == VisionTower::clip;
-  const int64_t hidden = spec.hidden, p = spec.patch_size;
+  const bool is_clip = tower.kind == VisionTower::clip;
+  const int64_t hidden = spec.hidden, p = spec.patch_size, side = tower.image_size / p,
+                rows = side * side + (is_clip ? 1 : 0);
   const LinearOptions options = {.bias = bias_if(!is_clip),
                                  .file_shape = {hidden, spec.channels, p, p}};
-  b.enter(-1, "embeddings.");
-  const ValueId patches = b.patches(whole_patches(b, pictures, whole, spec.image_size));
+  b.enter(-1, tower.prefix + "embeddings.");
+  const ValueId patches = b.patches(whole_patches(b, pictures, tower.image_size));
   ValueId x = b.linear(patches, "patch_embedding", hidden, options);
   if (is_clip) x = b.with_first_rows(b.table("class_embedding", 1, {hidden}), x);
-  x = b.add_rows(x, b.table("position_embedding.weight", tower_rows(whole), {}));
+  x = b.add_rows(x, b.table("position_embedding.weight", rows, {}));
   if (!is_clip) return x;
-  b.enter(-1, "");
+  b.enter(-1, tower.prefix);
   return b.layer_norm(x, "pre_layrnorm");  // as its files spell it
 }
 
@@ -127,10 +137,8 @@ ModelSpec tower_spec(const ModelSpec& whole) {
   return spec;
 }
 
-// The tower of CLIP or SigLIP: patches, a class token (CLIP), learned positions, pre-norm layers of
-// full attention, and the hidden state of ModelSpec::vision_layer without the rows that
-// vision_select leaves out, of idefics3 behind the last norm. Source: Radford et al. 2021; Zhai et
-// al. 2023. Names: CLIPVisionModel and SiglipVisionModel of transformers, behind `prefix`.
+// The tower's hidden state of ModelSpec::vision_layer without the rows that vision_select leaves
+// out, of idefics3 behind the last norm; names behind `prefix`.
 //   pictures [B, images, C, S, S]  ->  [B * images * rows, vision_hidden]
 ValueId vision_tower(Blocks& b, const ModelSpec& spec, const std::string& prefix) {
   const ValueId pictures = b.input("pictures");
@@ -139,12 +147,8 @@ ValueId vision_tower(Blocks& b, const ModelSpec& spec, const std::string& prefix
                     .spec = tower_spec(spec),
                     .batch = b.size().batch * spec.images};
   return b.in_part(std::move(part), [&] {
-    ValueId x = embeddings(b, pictures, spec);
-    for (int i = 0; i < b.spec().layers; ++i) {
-      b.enter(i, fmt::format("encoder.layers.{}.", i));
-      x = layer(b, x, spec.vision_act);
-    }
-    b.enter(-1, "");
+    const ValueId x = tower_states(
+        b, pictures, {.kind = spec.tower, .act = spec.vision_act, .image_size = spec.image_size});
     if (spec.kind == ModelKind::idefics3) return b.layer_norm(x, "post_layernorm");
     return selected(b, x, spec);
   });
@@ -167,6 +171,30 @@ ValueId with_pictures(Blocks& b, ValueId embeddings, const ModelSpec& spec,
 }
 
 }  // namespace
+
+ValueId tower_states(Blocks& b, ValueId pictures, const Tower& tower) {
+  ValueId x = embeddings(b, pictures, tower);
+  for (int i = 0; i < b.spec().layers; ++i) {
+    b.enter(i, fmt::format("{}encoder.layers.{}.", tower.prefix, i));
+    x = layer(b, x, tower.act);
+  }
+  b.enter(-1, tower.prefix);
+  return x;
+}
+
+ValueId squares_of_rows(Blocks& b, ValueId rows, int64_t side, int64_t s) {
+  Builder& builder = b.builder();
+  const int64_t w = b.shape(rows)[1], n = b.shape(rows)[0] / (side * side), k = (side + s - 1) / s,
+                missing = k * s - side;
+  ValueId x = builder.reshape(rows, {n, side, side, w});
+  if (missing > 0) {
+    x = builder.concatenate({x, builder.fill({n, missing, side, w}, 0)}, 1);
+    x = builder.concatenate({x, builder.fill({n, k * s, missing, w}, 0)}, 2);
+  }
+  const ValueId apart = builder.reshape(x, {n, k, s, k, s, w});
+  const ValueId together = builder.transpose(apart, {0, 1, 3, 2, 4, 5});
+  return builder.reshape(together, {n * k * k, s * s * w});
+}
 
 Outputs text_with_pictures(Blocks& b, const VisionParts& parts) {
   const ModelSpec spec = b.spec();

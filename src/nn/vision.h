@@ -1,5 +1,6 @@
-// What models with pictures in their texts (ModelDef::sees_pictures) have in common: the tower that
-// sees the pictures, and how what it gives stands among the embeddings of a text's tokens.
+// The towers of CLIP and SigLIP, which are models of their own (nn/vision_models.cpp), and what
+// models with pictures in their texts (ModelDef::sees_pictures) have in common: such a tower, and
+// how what it gives stands among the embeddings of a text's tokens.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,28 @@ std::vector<StackSpec> vision_and_text(const ModelSpec& spec);
 // What zeros of its own fields stand for; the decoder's are filled before.
 void fill_vision(ModelSpec& spec);
 std::optional<ModelFault> fault_of_vision(const ModelSpec& full);
+// Whether models of the kind are such a tower and no more: they leave out patches that are not
+// whole.
+bool is_tower_alone(ModelKind kind);
+
+// A tower of CLIP or SigLIP whose width, layers, heads, patches and norms the spec at hand says.
+// image_size: pixels of a side, of which patches that are not whole are left out. prefix: what
+// begins its parameters' names.
+struct Tower {
+  VisionTower kind = VisionTower::clip;
+  MlpAct act = MlpAct::quick_gelu;
+  int64_t image_size = 0;
+  std::string prefix = {};
+};
+// Patches, a class token before those of a picture (CLIP), learned positions and pre-norm layers of
+// full attention: what the last layer gives. Source: Radford et al. 2021; Zhai et al. 2023. Names:
+// CLIPVisionModel and SiglipVisionModel of transformers.
+//   pictures [B, .., C, S, S]  ->  [B * rows, hidden]
+ValueId tower_states(Blocks& blocks, ValueId pictures, const Tower& tower);
+
+// side x side rows of a picture as squares of s x s, each of which is one row, rows of it first;
+// zeros stand beyond the last: [B * side^2, w] -> [B * ceil(side / s)^2, s^2 w].
+ValueId squares_of_rows(Blocks& blocks, ValueId rows, int64_t side, int64_t s);
 
 // What a family's parts are called, and what makes of the tower's rows those of the decoder's
 // width.

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
+import make_picture_questions as questions
 import papers
 import papers_data
 import papers_tasks
+import papers_vlm
 
 BY_NAME = {entry.name: entry for entry in papers.ENTRIES}
 
@@ -126,9 +129,30 @@ def equal_numbers_have_the_mean_of_their_ranks(_):
     assert papers_tasks.ranks([3, 3, 3]) == [2, 2, 2]
 
 
+def held_out_forms_of_questions_have_words_that_are_trained(folder):
+    words, held_out = set(), set()
+    for forms, things in questions.PHRASES.values():
+        assert forms[-1] not in forms[:-1]
+        for form in forms:
+            for x in things:
+                of_form = re.findall(r"[a-z]+", form.format(x=x, picture="picture").lower())
+                (held_out if form == forms[-1] else words).update(of_form)
+    assert held_out and held_out <= words, held_out - words
+    # Types share their forms: without what stands for {x} nothing says which it is.
+    assert questions.PHRASES["digit"][0] == questions.PHRASES["class"][0] and questions.PHRASES["parity"][0] == questions.PHRASES["animal"][0]
+    vocab = questions.tokenizer()["model"]["vocab"]
+    assert sorted(vocab.values()) == list(range(len(vocab))) and len(vocab) <= 512 and vocab["<image>"] == 256
+    for text in ("Which numeral is in the photo?", "Does the first or the second image show the larger digit?", "automobile", "zero"):
+        assert all(piece in vocab for piece in questions.pieces(text)), text
+    path = folder / "questions.jsonl"
+    path.write_text("".join(json.dumps({"type": kind, "answer": answer}) + "\n" for kind, answer in (("a", "x"), ("a", "x"), ("a", "y"), ("b", "z"))))
+    assert papers_vlm.majority(path) == 0.75
+    assert list(papers_vlm.curve([{"loss": i // 2} for i in range(20)] + [{"val_loss": 9}])) == [(i, 2) for i in range(10)]
+
+
 if __name__ == "__main__":
     for test in (pairs_of_seeds_are_compared, losses_have_a_limit_and_an_order, sizes_are_compared_as_quotients, the_page_has_every_entry_and_says_what_is_missing,
-                 made_data_are_the_same_for_a_seed, equal_numbers_have_the_mean_of_their_ranks):
+                 made_data_are_the_same_for_a_seed, equal_numbers_have_the_mean_of_their_ranks, held_out_forms_of_questions_have_words_that_are_trained):
         with tempfile.TemporaryDirectory() as name:
             test(Path(name))
         print("ok  ", test.__name__)

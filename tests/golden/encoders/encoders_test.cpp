@@ -87,19 +87,28 @@ class GoldenEncoder : public testing::TestWithParam<std::string> {
     }
     for (const ParameterSpec& p : model_parameters(fixture_.spec))
       result.at(p.name) = in_memory(p, result.at(p.name));
-    result["dout"] = fixture_.tensors.at("dout");
+    for (const char* name : {"dout", "dout_2"}) {
+      if (const auto at = fixture_.tensors.find(name); at != fixture_.tensors.end())
+        result[name] = at->second;
+    }
     return result;
   }
 
-  // With the output "loss", sum(output * dout).
+  // With the output "loss", sum(output * dout) of all outputs.
   Graph graph() const {
     Graph graph = build_model(fixture_.spec, fixture_.size, ModelOutputs::outputs).graph;
     Builder b(graph);
-    const ValueId output = graph.outputs.at(0).value;
-    const ValueId dout = b.input(InputKind::batch, "dout", real_type(b.shape(output)));
-    Shape axes;
-    for (size_t i = 0; i < b.shape(output).size(); ++i) axes.push_back(static_cast<int64_t>(i));
-    b.output("loss", b.reduce_sum(b.mul(output, dout), axes));
+    ValueId loss = kNoValue;
+    for (size_t n = 0, all = graph.outputs.size(); n < all; ++n) {
+      const ValueId output = graph.outputs.at(n).value;
+      const ValueId dout =
+          b.input(InputKind::batch, n == 0 ? "dout" : "dout_2", real_type(b.shape(output)));
+      Shape axes;
+      for (size_t i = 0; i < b.shape(output).size(); ++i) axes.push_back(static_cast<int64_t>(i));
+      const ValueId sum = b.reduce_sum(b.mul(output, dout), axes);
+      loss = loss == kNoValue ? sum : b.add(loss, sum);
+    }
+    b.output("loss", loss);
     return graph;
   }
 };
@@ -119,6 +128,11 @@ TEST_P(GoldenEncoder, gives_what_transformers_gives) {
     theirs.push_back(expected[i]);
   }
   EXPECT_LE(distance(ours, theirs), kTolerance);
+  const bool has_second = fixture_.tensors.contains("output_2");
+  ASSERT_EQ(built.outputs.size(), has_second ? 3U : 2U);  // with the loss
+  if (!has_second) return;
+  EXPECT_LE(distance(results.at(built.outputs.at(1).name), fixture_.tensors.at("output_2")),
+            kTolerance);
 }
 
 TEST_P(GoldenEncoder, has_the_gradients_of_transformers) {

@@ -120,6 +120,9 @@ std::vector<Encoder> encoders() {
     list.push_back(
         {fmt::format("{} span", kind), model + ", head: span", write_span, log_of(kTokens)});
   }
+  for (const char* kind : {"clip_vision_model", "siglip_vision_model"})
+    list.push_back(
+        {kind, fmt::format("kind: {}, ", kind) + image, write_image, log_of(kClasses), 3e-3f});
   return list;
 }
 

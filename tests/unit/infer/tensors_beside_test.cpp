@@ -37,5 +37,24 @@ TEST(TensorsBeside, of_a_tower_go_along_by_the_names_of_public_files) {
                          "vision_tower.vision_model.post_layernorm.weight"));
 }
 
+// Of a tower with a classifier: what makes the one row that it does not read, by either name.
+TEST(TensorsBeside, of_a_tower_alone_are_those_that_no_classifier_reads) {
+  const test::ScratchFolder folder;
+  std::vector<test::ArrayToPut> arrays;
+  for (const char* name :
+       {"head.probe", "vision_model.head.mlp.fc1.bias", "post_layernorm.weight", "classifier.bias"})
+    arrays.push_back(test::array_of(name, SafeDtype::f32, {2}, std::vector<float>{1, 2}));
+  test::put_arrays(folder / "model.safetensors", arrays);
+  ModelSource source;
+  source.folder = folder.path();
+  source.spec = {.kind = ModelKind::siglip_vision_model, .head = ModelHead::classes};
+  std::vector<std::string> names;
+  for (const TensorSource& one :
+       tensors_beside(posix_files(), source, Json::object(), std::nullopt))
+    names.push_back(one.decl.name);
+  EXPECT_THAT(names, testing::UnorderedElementsAre("vision_model.head.probe",
+                                                   "vision_model.head.mlp.fc1.bias"));
+}
+
 }  // namespace
 }  // namespace octet::infer_tensors_beside_test

@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "backends/cpu/reference/reference.h"
 #include "base/json.h"
+#include "nn/blocks.h"
 #include "nn/hf_config.h"
 #include "nn/hf_names.h"
+#include "nn/hf_parts.h"
 #include "nn/model.h"
 #include "nn/vision.h"
 #include "unit/base/error_of.h"
@@ -123,6 +126,100 @@ TEST(HfParts, name_keys_that_they_do_not_know) {
       "c");
   EXPECT_EQ(config.unknown,
             (std::vector<std::string>{"text_config.bar", "vision_config.foo", "baz"}));
+}
+
+TEST(HfParts, of_a_classifier_of_pictures_are_one_object_beside_none_of_a_text) {
+  const std::string part = R"("hidden_size": 8, "num_attention_heads": 2, "patch_size": 3})";
+  const HfConfig clip = parse_hf_config_and_keys(
+      R"({"model_type": "clip", "architectures": ["CLIPForImageClassification"], "foo": 1,)"
+      R"( "projection_dim": 4, "logit_scale_init_value": 2, "text_config": {"bar": 1},)"
+      R"( "id2label": {"0": "a", "1": "b", "2": "c"}, "vision_config": {"bar": 1, )" +
+          part + "}",
+      "c");
+  EXPECT_EQ(clip.spec.kind, ModelKind::clip_vision_model);
+  EXPECT_EQ(head_of(clip.spec).head, ModelHead::classes);
+  EXPECT_EQ(clip.spec.classes, 3);
+  EXPECT_EQ(clip.spec.mlp_act, MlpAct::quick_gelu);
+  EXPECT_EQ(row_tokens(clip.spec, 0), 74 * 74 + 1);  // of 224 pixels, two of which are left out
+  EXPECT_EQ(clip.unknown, (std::vector<std::string>{"bar", "foo"}));
+  const Json written = parse_json(hf_config_text(clip.spec), "written");
+  EXPECT_EQ(written["model_type"], "clip");
+  EXPECT_EQ(written["vision_config"]["model_type"], "clip_vision_model");
+  EXPECT_EQ(written["vision_config"]["hidden_size"], 8);
+  EXPECT_FALSE(written.contains("hidden_size"));
+  EXPECT_EQ(parse_hf_config(written.dump(), "again"), clip.spec);
+  // Alone, and with a classifier that a run gave it.
+  Json alone = parse_json(R"({"model_type": "siglip_vision_model", "vision_use_head": true,)"
+                          R"( "architectures": ["SiglipVisionModel"], "own": 1, "dtype": "x", )" +
+                              part,
+                          "alone");
+  ModelSpec siglip = parse_hf_config(alone.dump(), "c");
+  EXPECT_EQ(head_of(siglip).head, ModelHead::features);
+  EXPECT_EQ(siglip.mlp_act, MlpAct::gelu_tanh);
+  EXPECT_EQ(siglip.norm_eps, 1e-6);
+  EXPECT_EQ(parse_hf_config(hf_config_text(siglip), "again"), siglip);
+  siglip.head = ModelHead::classes;
+  put_keys(parse_json(hf_config_text(siglip), "own"), alone);
+  EXPECT_EQ(alone["model_type"], "siglip");
+  EXPECT_EQ(alone["vision_config"]["own"], 1);
+  EXPECT_FALSE(alone.contains("own"));
+  siglip.head = ModelHead::text;  // as the first head is read
+  EXPECT_EQ(parse_hf_config(alone.dump(), "again"), siglip);
+}
+
+TEST(HfParts, of_models_that_are_no_classifiers_are_refused_by_name) {
+  const struct {
+    const char *text, *error;
+  } cases[] = {
+      {R"({"model_type": "clip", "architectures": ["CLIPModel"], "vision_config": {}})",
+       "'model_type': expected one of"},
+      {R"({"model_type": "siglip_vision_model", "architectures": ["SiglipVisionModel"],)"
+       R"( "vision_use_head": false})",
+       "'vision_use_head': expected true"},
+      {R"({"model_type": "clip_vision_model", "architectures": ["CLIPVisionModel"],)"
+       R"( "patch_size": 225})",
+       "'patch_size': expected at most"},
+      {R"({"model_type": "clip_vision_model", "architectures": ["CLIPTextModel"]})",
+       "'architectures': expected one of CLIPForImageClassification, CLIPVisionModel"},
+  };
+  for (const auto& one : cases)
+    EXPECT_THAT(error_of([&] { parse_hf_config(one.text, "c"); }), testing::HasSubstr(one.error));
+}
+
+TEST(HfParts, of_vision_models_have_the_names_of_both_versions) {
+  ModelSpec spec{.kind = ModelKind::clip_vision_model, .head = ModelHead::features};
+  const std::string own = "vision_model.post_layernorm.weight";
+  for (const std::string& stored : {own, std::string("post_layernorm.weight")})
+    EXPECT_EQ(parameter_name(spec, stored), own);
+  EXPECT_EQ(parameter_name(spec, "visual_projection.weight"), std::nullopt);
+  EXPECT_EQ(parameter_name(spec, "vision_model.embeddings.position_ids"), std::nullopt);
+  spec.head = ModelHead::classes;
+  EXPECT_EQ(parameter_name(spec, own), std::nullopt);
+  EXPECT_EQ(parameter_name(spec, "classifier.bias"), "classifier.bias");
+  spec.kind = ModelKind::siglip_vision_model;
+  EXPECT_EQ(parameter_name(spec, own), own);
+  EXPECT_EQ(parameter_name(spec, "head.probe"), std::nullopt);
+}
+
+// Patches of 3 x 3 in squares of 2 x 2, with zeros beyond the last.
+TEST(HfParts, become_squares_of_patches) {
+  Blocks blocks({.kind = ModelKind::vit, .image_size = 1, .patch_size = 1, .channels = 1});
+  Builder& builder = blocks.builder();
+  const ValueId x = builder.input(InputKind::batch, "x", real_type({9, 1}));
+  builder.output("y", squares_of_rows(blocks, x, 3, 2));
+  const auto results = reference::interpret(blocks.take_graph(),
+                                            {{"x", {1, 2, 3, 4, 5, 6, 7, 8, 9}}, {"pixels", {0}}});
+  EXPECT_EQ(results.at("y"), (std::vector<double>{1, 2, 4, 5, 3, 0, 6, 0, 7, 8, 0, 0, 9, 0, 0, 0}));
+  const ModelSpec spec = parse_hf_config(
+      llava_with(R"("projector_downsample": 2, "vision_config": {"image_size": 14})"), "c");
+  EXPECT_EQ(picture_rows(spec), 4);
+  EXPECT_EQ(parse_hf_config(hf_config_text(spec), "again"), spec);
+  EXPECT_THAT(error_of([&] {
+                parse_hf_config(llava_with(R"("projector_downsample": 2,)"
+                                           R"( "vision_feature_select_strategy": "full")"),
+                                "c");
+              }),
+              testing::HasSubstr("'projector_downsample': expected 1 with"));
 }
 
 TEST(HfParts, have_the_names_of_files_and_of_models_in_memory) {
