@@ -117,6 +117,28 @@ TEST(ChatRecords, fields_have_the_names_that_they_are_given) {
             "a message without a text");
 }
 
+TEST(ChatRecords, names_of_formats_that_are_not_there_are_told) {
+  ChatFields fields;
+  fields.role = "who";
+  fields.prompt = "Q";
+  fields.output = "answer";
+  fields.text = "body";
+  const auto told = [&](const std::string& format) {
+    ChatReport report;
+    report.formats[format] = 1;
+    std::string keys;
+    tell_unread_names(fields, report, Log([&](LogLevel, const std::string& line) {
+                        keys += line.substr(0, line.find(" = ")) + " ";
+                      }));
+    return keys;
+  };
+  EXPECT_EQ(told("messages"), "data.chat.output data.chat.prompt data.chat.text ");
+  EXPECT_EQ(told("ShareGPT"), "data.chat.role data.chat.output data.chat.prompt data.chat.text ");
+  EXPECT_EQ(told("Alpaca"), "data.chat.role data.chat.prompt data.chat.text ");
+  EXPECT_EQ(told("pair, chosen and rejected"), "data.chat.output data.chat.text ");
+  EXPECT_EQ(told("text"), "data.chat.role data.chat.output data.chat.prompt ");
+}
+
 TEST(ChatRecords, values_that_cannot_be_held_count_where_they_are_used) {
   EXPECT_EQ(said(R"({"id": 18446744073709551615, "score": NaN, "big": 1e999, "note": "\ud83d",
                      "question": "a", "answer": "b"})"),
