@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/error.h"
 #include "base/nearest.h"
@@ -54,6 +55,31 @@ void refuse_nonfinite(CLI::App& command) {
   }
 }
 
+// Commands that read --set and --seed; others refuse them.
+constexpr std::string_view kReadSet[] = {"train", "plan", "eval",         "embed",
+                                         "bench", "demo", "data inspect", "doctor"};
+constexpr std::string_view kReadSeed[] = {"train",        "plan",       "bench",           "demo",
+                                          "data inspect", "doctor",     "compare",         "serve",
+                                          "generate",     "optim-step", "formats quantize"};
+
+// Without the program's name: "data inspect".
+std::string path_of(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  if (parent == nullptr || parent->get_parent() == nullptr) return command.get_name();
+  return path_of(*parent) + " " + command.get_name();
+}
+
+void refuse_unread(CLI::Option& flag, std::span<const std::string_view> readers,
+                   const CLI::App& command) {
+  const std::string path = path_of(command);
+  if (std::ranges::find(readers, path) != readers.end()) return;
+  flag.check(CLI::Validator(
+      [readers, path](const std::string&) {
+        return fmt::format("expected it with {}, got {}", fmt::join(readers, ", "), path);
+      },
+      ""));
+}
+
 std::string padded(const std::string& text, size_t width, bool to_the_right) {
   const std::string space(width - std::min(width, display_width(text)), ' ');
   return to_the_right ? space + text : text + space;
@@ -85,18 +111,21 @@ void add_global_flags(CLI::App& command, GlobalOptions& options) {
         ->group(group);
   }
   if (!has_option(command, "--seed")) {
-    command.add_option("--seed", options.seed, "random seed (train.seed)")
-        ->check(CLI::Range(uint32_t{0}, UINT32_MAX))
-        ->group(group);
+    CLI::Option* seed = command.add_option("--seed", options.seed, "random seed (train.seed)")
+                            ->check(CLI::Range(uint32_t{0}, UINT32_MAX))
+                            ->group(group);
+    refuse_unread(*seed, kReadSeed, command);
   }
   if (!has_option(command, "--set")) {
-    command
-        .add_option("--set", options.sets, "KEY=VALUE over the configuration file; may be repeated")
-        ->type_name("KEY=VALUE")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->allow_extra_args(false)
-        ->group(group);
+    CLI::Option* set = command
+                           .add_option("--set", options.sets,
+                                       "KEY=VALUE over the configuration file; may be repeated")
+                           ->type_name("KEY=VALUE")
+                           ->expected(1)
+                           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+                           ->allow_extra_args(false)
+                           ->group(group);
+    refuse_unread(*set, kReadSet, command);
   }
   if (!has_option(command, "--quiet")) {
     command.add_flag("--quiet", options.quiet, "results and errors only")->group(group);
@@ -112,6 +141,13 @@ void add_global_flags(CLI::App& command, GlobalOptions& options) {
   }
   refuse_nonfinite(command);
   for (CLI::App* inner : command.get_subcommands({})) add_global_flags(*inner, options);
+}
+
+void expect_flags_read(const CLI::App& command, std::initializer_list<FlagUse> uses) {
+  for (const FlagUse& use : uses) {
+    if (use.is_read || command.count(use.flag) == 0) continue;
+    throw Error(ErrorCode::invalid_argument, "{}: expected it with {}", use.flag, use.with);
+  }
 }
 
 CLI::Validator as_key(std::string_view path, Zero zero) {

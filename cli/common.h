@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,6 +54,15 @@ CLI::Validator as_key(std::string_view path, Zero zero = Zero::is_as_others);
 
 // For a flag that takes one of these names: what else comes is refused with the nearest of them.
 CLI::Validator one_of(std::vector<std::string> names);
+
+// A flag, whether what the command line asks for reads it, and with what beside it it is read.
+struct FlagUse {
+  const char* flag;
+  bool is_read;
+  const char* with;
+};
+// Throws Error{invalid_argument} for the first that the command line gave and that is not read.
+void expect_flags_read(const CLI::App& command, std::initializer_list<FlagUse> uses);
 
 // Messages to standard error, each on one line; none below a warning with --quiet.
 Log make_log(const GlobalOptions& options);

@@ -16,6 +16,7 @@
 #include "data/text_samples.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
+#include "train/finetune.h"
 #include "train/picture_texts.h"
 #include "train/run_setup.h"
 #include "train/text_rows.h"
@@ -364,7 +365,8 @@ void add_data_command(CLI::App& app, GlobalOptions& options) {
     take_tokenizer_of_model(files, loaded);
     const RunConfig& config = loaded.config;
     Inspected data;
-    if (has_conversations(config) && !has_pictures(files, config)) {
+    const bool has_rows = has_pictures(files, config) || compares_answers(config);
+    if (has_conversations(config) && !has_rows) {
       data = inspect_conversations(config, options);
     } else {
       const ModelSpec spec = model_from_config(files, config);

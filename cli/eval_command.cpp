@@ -15,6 +15,7 @@
 #include "cli/backend.h"
 #include "cli/calib_option.h"
 #include "cli/enum_option.h"
+#include "cli/eval_flags.h"
 #include "cli/eval_recipe.h"
 #include "cli/eval_tasks.h"
 #include "cli/eval_text.h"
@@ -243,7 +244,7 @@ void add_other_models(const EvalFlags& flags, bool are_texts, std::vector<ModelS
   }
 }
 
-void run_eval(EvalFlags flags, const GlobalOptions& options) {
+void run_eval(EvalFlags flags, const CLI::App& command, const GlobalOptions& options) {
   const Log log = make_log(options);
   const bool are_images = are_image_tasks(flags.tasks), are_spans = are_span_tasks(flags.tasks);
   const bool are_translations = are_translation_tasks(flags.tasks);
@@ -252,6 +253,15 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   const bool are_tasks = !are_others && are_evaluation_tasks(flags);
   std::vector<TextTask> tasks;
   if (!are_tasks && !are_others) tasks = parse_tasks(flags);
+  const bool reads_data = std::ranges::any_of(
+      tasks, [](const TextTask& task) { return task.name.find(':') == std::string::npos; });
+  expect_read_flags(command, {.reads_data = reads_data,
+                              .are_tasks = are_tasks,
+                              .are_images = are_images,
+                              .are_spans = are_spans,
+                              .are_translations = are_translations,
+                              .are_pictures = are_pictures,
+                              .checks_generation = flags.checks_generation});
   flags.model = checkpoint_of(posix_files(), flags.model, flags.step, log);
   const ModelSource source = open_model_source(flags, log);
   tell_step(source, log);
@@ -264,8 +274,11 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   if (are_spans) return run_span_tasks(call, sources, options);
   if (are_translations) return run_translation_tasks(call, sources, options);
   if (are_pictures) return run_picture_tasks(call, sources, options);
-  if (is_of_rows(tasks, source.spec))
+  if (is_of_rows(tasks, source.spec)) {
+    expect_rows_flags(command);
     return run_eval_rows(rows_call(flags, source), sources, options);
+  }
+  if (!are_tasks) expect_text_flags(command);
   if (!are_tasks) {
     expect_text(source.spec);
     flags.calib.seq = flags.text.seq > 0 ? flags.text.seq : std::min(source.seq, kLongestWindow);
@@ -372,7 +385,7 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
           "of a run: newest, best (of the lowest validation loss) or a checkpoint's number")
       ->type_name("STEP");
   add_nonfinite_flag(*eval, flags->allow_nonfinite);
-  eval->callback([flags, &options] { run_eval(*flags, options); });
+  eval->callback([flags, eval, &options] { run_eval(*flags, *eval, options); });
 }
 
 }  // namespace octet

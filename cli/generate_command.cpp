@@ -163,7 +163,24 @@ void run_prompts(const GenerateFlags& flags, const GlobalOptions& options) {
   speed.tell(make_log(options));
 }
 
-void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
+// Flags of one way to ask, beside another.
+void expect_read_flags(const GenerateFlags& flags, const CLI::App& generate) {
+  const bool has_images = !flags.images.empty(), has_prompts = !flags.prompts.empty();
+  const bool has_sources = !flags.sources.empty(), draws = flags.sampling.temperature > 0;
+  constexpr const char* kDraws = "--temperature above 0";
+  expect_flags_read(generate, {{"--prompt", has_images || (!flags.chat && !has_sources),
+                                "neither --chat nor --sources"},
+                               {"--image", !flags.prompt.empty(), "--prompt"},
+                               {"--system", flags.chat, "--chat"},
+                               {"--template", flags.chat || has_prompts, "--chat or --prompts"},
+                               {"--batch", has_prompts || has_sources, "--prompts or --sources"},
+                               {"--top-k", draws, kDraws},
+                               {"--top-p", draws, kDraws},
+                               {"--min-p", draws, kDraws}});
+}
+
+void run_generate(const GenerateFlags& given, const CLI::App& command,
+                  const GlobalOptions& options) {
   GenerateFlags flags = given;
   flags.sampling.seed = static_cast<uint32_t>(options.seed.value_or(1));
   if (!flags.prompts.empty() && (flags.chat || !flags.prompt.empty())) {
@@ -178,6 +195,7 @@ void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
                 "--beams, --length-penalty, --early-stopping, --source-prefix: expected them with "
                 "--sources, got none");
   }
+  expect_read_flags(flags, command);
   if (!flags.images.empty()) {
     if (flags.prompts.empty() && flags.sources.empty() && flags.system.empty())
       return run_prompt(flags, options);
@@ -276,7 +294,7 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
                   "rows, in 16 bits or in FP8 (docs/generation.md)");
   add_arithmetic_option(*generate, options);
   add_nonfinite_flag(*generate, flags->allow_nonfinite);
-  generate->callback([flags, &options] { run_generate(*flags, options); });
+  generate->callback([flags, generate, &options] { run_generate(*flags, *generate, options); });
 }
 
 }  // namespace octet

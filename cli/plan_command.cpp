@@ -154,13 +154,34 @@ void print_fitting_sets(const PlanFlags& flags, const GlobalOptions& options) {
   finish_output();
 }
 
-void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
+// What is shown instead of a plan is one thing.
+void expect_one_view(const CLI::App& plan) {
+  std::string first;
+  for (const char* view : {"--policy", "--texts", "--passes", "--steps", "--graph", "--buffers"}) {
+    if (plan.count(view) == 0) continue;
+    if (!first.empty()) {
+      throw Error(ErrorCode::invalid_argument, "[plan] expected one of {} and {}, got both", first,
+                  view);
+    }
+    first = view;
+  }
+}
+
+void run_plan(const PlanFlags& flags, const CLI::App& command, const GlobalOptions& options) {
+  expect_one_view(command);
+  expect_flags_read(command, {{"--offsets", flags.steps, "--steps"},
+                              {"--device", !flags.device_memory || options.device == "cuda",
+                               "cuda beside --device-memory, which is a GPU's"}});
   if (flags.device_memory) return print_fitting_sets(flags, options);
   std::vector<std::string> sets = options.config_sets();
   if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
   const RunConfig config = configuration_of(flags, sets, NeedsData::no, make_log(options)).config;
   Backend backend = open_plan_backend(options, needs_of(config));
   for (const std::string& row : flags.without) strike(*backend.catalogue, row);
+  const bool has_ranks = config.parallel.ranks > 1;
+  expect_flags_read(command, {{"--hosts", has_ranks, "ranks"},
+                              {"--link", has_ranks, "ranks"},
+                              {"--network", flags.hosts > 1, "several hosts"}});
   const ModelSpec spec = model_from_config(posix_files(), config);
   if (flags.policy) {
     const ProgramOptions program_opts = program_options(config, spec);
@@ -253,7 +274,7 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
   add_enum_option(*plan, "--sums", flags->sums, "with --texts: as `octet generate` takes it")
       ->needs(texts);
   add_device_memory(*plan, *flags);
-  plan->callback([flags, &options] { run_plan(*flags, options); });
+  plan->callback([flags, plan, &options] { run_plan(*flags, *plan, options); });
 }
 
 }  // namespace octet

@@ -170,7 +170,15 @@ PtqRequest request_of(const PtqSession& session, const PtqOptions& how) {
   return request;
 }
 
-void run_ptq(const PtqFlags& flags, const GlobalOptions& options) {
+void run_ptq(const PtqFlags& flags, const CLI::App& command, const GlobalOptions& options) {
+  const bool evaluates = !flags.data.eval.empty();
+  const PtqMethod method = flags.options.method;
+  expect_flags_read(command,
+                    {{"--damping", method == PtqMethod::gptq, "--method gptq"},
+                     {"--percentile", method == PtqMethod::percentile, "--method percentile"},
+                     {"--max-tokens", evaluates, "--eval"},
+                     {"--limit", evaluates, "--eval"},
+                     {"--batch", evaluates, "--eval"}});
   Files& files = posix_files();
   const Log log = make_log(options);
   PtqOptions how = options_of(flags);
@@ -269,7 +277,7 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
       ->check(CLI::NonNegativeNumber);
   ptq->add_option("--batch", f.data.batch, "rows to evaluate at a time")
       ->check(CLI::PositiveNumber);
-  ptq->callback([flags, &options] { run_ptq(*flags, options); });
+  ptq->callback([flags, ptq, &options] { run_ptq(*flags, *ptq, options); });
 }
 
 }  // namespace octet

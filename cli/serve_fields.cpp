@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json_reader.h"
 #include "base/nearest.h"
 #include "cli/serve_error.h"
 
@@ -15,6 +16,7 @@ namespace {
 std::string shown_value(const OrderedJson& got) {
   constexpr size_t kLongest = 60;
   if (got.is_null()) return "none";
+  if (got.is_binary()) return what_is_unread(got);
   if (got.is_structured() && got.size() > 8) return got.type_name();
   std::string text = json_line(got);
   if (text.size() > kLongest) text = json_line(OrderedJson(text.substr(0, kLongest))) + "...";

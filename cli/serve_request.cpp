@@ -25,6 +25,7 @@ struct Shared {
 
 void read_streaming(ServeFields& fields, TextRequest& request) {
   request.streams = fields.boolean("stream");
+  if (!request.streams) fields.nothing("stream_options", {});
   fields.object("stream_options", [&](ServeFields& options) {
     request.includes_usage = options.boolean("include_usage");
     options.nothing("include_obfuscation", {false});

@@ -134,12 +134,18 @@ void run_shards(const TokenizeFlags& flags, const GlobalOptions& options,
   if (!report.is_done) throw ExitStatus{128 + signal.load()};
 }
 
-void run_tokenize(const TokenizeFlags& flags, const GlobalOptions& options) {
+void run_tokenize(const TokenizeFlags& flags, const CLI::App& command,
+                  const GlobalOptions& options) {
   const int n_modes = flags.ids + flags.decode + !flags.out.empty();
   if (n_modes != 1) {
     throw Error(ErrorCode::invalid_argument,
                 "[tokenize] expected one of --ids, --decode and --out");
   }
+  const bool writes = !flags.out.empty();
+  expect_flags_read(command, {{"files", writes, "--out"},
+                              {"--separator", writes, "--out"},
+                              {"--text-key", writes, "--out"},
+                              {"--shard-tokens", writes, "--out"}});
   const auto tokenizer = make_tokenizer(posix_files(), flags.tokenizer, {.pattern = flags.pattern});
   if (!flags.out.empty()) return run_shards(flags, options, *tokenizer);
   if (flags.ids) return run_ids(*tokenizer, !flags.no_special);
@@ -170,7 +176,7 @@ void add_tokenize_command(CLI::App& app, GlobalOptions& options) {
   tokenize
       ->add_option("--shard-tokens", flags->shard_tokens, "tokens after which a shard is closed")
       ->check(CLI::PositiveNumber);
-  tokenize->callback([flags, &options] { run_tokenize(*flags, options); });
+  tokenize->callback([flags, tokenize, &options] { run_tokenize(*flags, *tokenize, options); });
 }
 
 }  // namespace octet

@@ -152,7 +152,11 @@ def main(arguments=None) -> int:
     command.add_argument("--rename", type=_pair, action="append", default=[], metavar="OLD=NEW")
     command.add_argument("--limit", type=int, help="rows at most")
     flags = parser.parse_args(arguments)
+    renamed = [old for old, _ in flags.rename]
+    twice = [old for old in renamed if renamed.count(old) > 1]
     try:
+        if twice:
+            raise BadData(f"--rename: expected each column once, got '{twice[0]}' again")
         n = to_jsonl(flags.paths, flags.out, flags.columns, dict(flags.rename), flags.limit)
     except BadData as error:
         print(f"octet: [data] {error}", file=sys.stderr)

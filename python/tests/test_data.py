@@ -54,6 +54,7 @@ def test_times_and_decimals_are_text(tmp_path):
     ([{"x": b"abc", "y": 1}], [], "row 0, column 'x': bytes has no JSON"),
     ([{"x": 1.0}, {"x": float("nan")}], [], "row 1, column 'x': a number that is not finite has no JSON"),
     ([{"x": 1}], ["--columns", "z"], "expected a column 'z', got x"),
+    ([{"x": 1}], ["--rename", "x=y", "--rename", "x=z"], "--rename: expected each column once, got 'x' again"),
     ([{"x": 1, "y": 2}], ["--rename", "x=y"], "expected a name for each column, got one twice: y, y"),
     ([{"x": 1}], ["--columns", "x,x"], "expected a name for each column, got one twice: x, x"),
     ([{"x": 1, "y": 2}], ["--columns", "x", "--rename", "y=z"], "expected a column 'y', got x"),

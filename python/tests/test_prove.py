@@ -224,6 +224,11 @@ def test_pairs_without_a_rule_are_named():
     (lambda: prove.quantizer(len, "fp16"), "got 'fp16'"),
     (lambda: prove.quantizer(len, granularity="4"), "granularity: expected tensor, row, 1xG or BxB, got '4'"),
     (lambda: prove.scaled_mm(len, sums="exact"), "got 'exact'"),
+    (lambda: prove.scaled_mm(len, like="jax"), "like: expected numpy or torch, got 'jax'"),
+    (lambda: prove.scaled_mm(len, like="numpy", device="cuda"), "device: expected cpu with like 'numpy', got 'cuda'"),
+    (lambda: prove.cast(len, "e4m3", device="cuda"), "device: expected cpu with like 'numpy', got 'cuda'"),
+    (lambda: prove.quantizer(len, device="cuda"), "device: expected cpu with like 'numpy', got 'cuda'"),
+    (lambda: prove.quantizer(len, multiple=0), "multiple: expected 1 or more, got 0"),
 ])
 def test_arguments_are_named(call, words):
     with pytest.raises(octet.Error, match=words.replace("(", "\\(")):

@@ -185,6 +185,8 @@ std::string GgufHeader::shown(const std::string& key, GgufType type) const {
   if (type == GgufType::boolean) return flag(key) ? "true" : "false";
   if (type == GgufType::f32) return fmt::to_string(real(key));
   if (type == GgufType::u32) return fmt::to_string(number(key));
+  if (type == GgufType::i32)
+    return fmt::to_string(Cursor(find(key, type, false).bytes, *this).number<int32_t>());
   CHECK(type == GgufType::u16);
   return fmt::to_string(Cursor(find(key, type, false).bytes, *this).number<uint16_t>());
 }

@@ -57,7 +57,7 @@ class GgufHeader {
   }
   uint32_t number(const std::string& key) const;
   float real(const std::string& key) const;
-  // As it is shown; `type` is u16, u32, f32, boolean or string.
+  // As it is shown; `type` is u16, u32, i32, f32, boolean or string.
   std::string shown(const std::string& key, GgufType type) const;
 
   const std::string& path() const { return path_; }

@@ -23,6 +23,8 @@ J unread_json(std::string_view what) {
   return J::binary({what.begin(), what.end()});
 }
 
+inline constexpr const char* kGivenTwice = "a key given twice";
+
 // "NaN", "the integer 1000...", "a text with \ud83d, half of a pair"; nothing that a file can make.
 template <typename J>
 std::string what_is_unread(const J& json) {
@@ -46,7 +48,7 @@ std::string name_of_integer(std::string_view digits);
 
 struct JsonReaderLimits {
   size_t depth = 0, values = 0;
-  bool has_unique_keys = true;       // else a repeated key has its last value
+  bool has_unique_keys = true;       // else what a repeated key has is not read
   bool has_unread_integers = false;  // beyond 64 bits; else they are doubles
 };
 
@@ -94,10 +96,12 @@ class JsonReader : public nlohmann::json_sax<J> {
     if (unread_key_ != nullptr && !unread_key_->is_text) return false;
     if (unread_key_ != nullptr) name = unread_key_->name;
     J& object = *open_.back().value;
-    if (limits_.has_unique_keys && object.contains(name)) {
+    const bool is_repeated = object.contains(name);
+    if (is_repeated && limits_.has_unique_keys) {
       throw Error(ErrorCode::bad_data, "[json] {}: expected each key once, got '{}' again", where_,
                   name);
     }
+    if (is_repeated) unread_key_ = &repeated_;
     member_ = &object[name];
     return true;
   }
@@ -167,6 +171,7 @@ class JsonReader : public nlohmann::json_sax<J> {
     return true;
   }
 
+  const ReadableJson::Odd repeated_{.name = kGivenTwice, .is_text = true};
   const JsonReaderLimits limits_;
   const std::string& where_;
   ReadableJson readable_;

@@ -9,8 +9,8 @@ namespace octet {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// As Python's json.loads: a repeated key keeps its first place and its last value; what cannot be
-// held, integers beyond 64 bits among it, is kept unread (json_reader.h). Throws Error{bad_data},
+// As Python's json.loads, but that a repeated key has no value; it, and what cannot be held,
+// integers beyond 64 bits among it, is kept unread (json_reader.h). Throws Error{bad_data},
 // "[json] WHERE: ...", for text that is no JSON value or nests deeper than 200 levels.
 OrderedJson parse_ordered_json(std::string_view text, const std::string& where);
 

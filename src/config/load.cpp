@@ -5,6 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <sstream>
 
@@ -52,7 +53,7 @@ void expect_text(const std::string& text, const std::string& name) {
 }
 
 // Notes where a document begins, and ends the reading of one that is nested too deeply or refers
-// to itself too often.
+// to itself too often, that gives a key of a map twice, or that has tags, of which nothing is made.
 class DocumentWatcher : public YAML::EventHandler {
  public:
   DocumentWatcher(const std::string& name, const YamlLimits& limits)
@@ -60,26 +61,61 @@ class DocumentWatcher : public YAML::EventHandler {
   int line() const { return line_; }
   void OnDocumentStart(const YAML::Mark& mark) override { line_ = mark.line + 1; }
   void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override { take(); }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     if (++n_aliases_ > limits_.max_aliases) refuse(mark, "aliases", limits_.max_aliases);
+    take();
   }
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
-                const std::string&) override {}
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
+                const std::string& text) override {
+    expect_no_tag(mark, tag);
+    if (!open_.empty() && open_.back().is_map && open_.back().takes_key) note_key(mark, text);
+    take();
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
                        YAML::EmitterStyle::value) override {
-    open(mark);
+    open(mark, tag, false);
   }
-  void OnSequenceEnd() override { --depth_; }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+  void OnSequenceEnd() override { open_.pop_back(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
                   YAML::EmitterStyle::value) override {
-    open(mark);
+    open(mark, tag, true);
   }
-  void OnMapEnd() override { --depth_; }
+  void OnMapEnd() override { open_.pop_back(); }
 
  private:
-  void open(const YAML::Mark& mark) {
-    if (++depth_ > limits_.max_depth) refuse(mark, "levels", limits_.max_depth);
+  struct Open {
+    bool is_map = false, takes_key = true;
+    std::string key = {};  // the last one
+    std::map<std::string, int> lines = {};
+  };
+
+  // A node of what is open: of a map in turn a key and a value.
+  void take() {
+    if (!open_.empty()) open_.back().takes_key = !open_.back().takes_key;
+  }
+  void open(const YAML::Mark& mark, const std::string& tag, bool is_map) {
+    expect_no_tag(mark, tag);
+    take();
+    if (std::ssize(open_) == limits_.max_depth) refuse(mark, "levels", limits_.max_depth);
+    open_.push_back({.is_map = is_map});
+  }
+  void note_key(const YAML::Mark& mark, const std::string& key) {
+    const int line = mark.line + 1;
+    open_.back().key = key;
+    const auto [first, is_new] = open_.back().lines.emplace(key, line);
+    if (is_new) return;
+    std::string path;
+    for (const Open& one : open_)
+      if (one.is_map) path += (path.empty() ? "" : ".") + printable(one.key);
+    throw Error(ErrorCode::invalid_argument, "{}:{}: {}: duplicate key, first given on line {}",
+                name_, line, path, first->second);
+  }
+  // "?" and "!" are those of a node without one, plain or quoted.
+  void expect_no_tag(const YAML::Mark& mark, const std::string& tag) const {
+    if (tag.empty() || tag == "?" || tag == "!") return;
+    throw Error(ErrorCode::invalid_argument, "{}:{}: expected a value without a tag, got '{}'",
+                name_, mark.line + 1, printable(tag));
   }
   [[noreturn]] void refuse(const YAML::Mark& mark, const char* what, int64_t most) const {
     throw Error(ErrorCode::invalid_argument, "{}:{}: expected at most {} {}, got more", name_,
@@ -88,8 +124,9 @@ class DocumentWatcher : public YAML::EventHandler {
 
   const std::string& name_;
   const YamlLimits& limits_;
-  int line_ = 0, depth_ = 0;
+  int line_ = 0;
   int64_t n_aliases_ = 0;
+  std::vector<Open> open_;
 };
 
 // One document after another is asked for here, and two at most: at a bracket too many the library
@@ -150,25 +187,24 @@ class Reader {
   }
 
   void read_map(const YAML::Node& map, const std::string& prefix) {
-    std::map<std::string, int> first_line;
     for (const auto& entry : map) {
       if (!entry.first.IsScalar()) {
         throw Error(ErrorCode::invalid_argument, "{}: expected a name as key, got {}",
                     where(entry.first), describe(entry.first));
       }
       const ConfigPlace place{where(entry.first), prefix + printable(entry.first.Scalar())};
-      const int line = entry.first.Mark().line + 1;
-      const auto [first, is_new] = first_line.emplace(entry.first.Scalar(), line);
-      if (!is_new) {
-        throw Error(ErrorCode::invalid_argument, "{}: {}: duplicate key, first given on line {}",
-                    place.where, place.path, first->second);
-      }
       if (place.path.starts_with(kOverridePrefix)) fail_unknown(place);
       read_entry(place, entry.second);
     }
   }
 
+  // A key may also be reached by two ways: `train.steps` and `train: {steps: ...}`.
   void read_row(const ConfigRow& row, const ConfigPlace& place, const YAML::Node& node) {
+    const auto [first, is_new] = read_.emplace(row.path, place.where);
+    if (!is_new) {
+      throw Error(ErrorCode::invalid_argument, "{}: {}: duplicate key, first given at {}",
+                  place.where, place.path, first->second);
+    }
     read_value(row, node, place, loaded_.config);
     loaded_.source[std::string(row.path)] = place.where;
   }
@@ -186,6 +222,7 @@ class Reader {
   LoadedConfig& loaded_;
   std::string name_;
   bool has_lines_;
+  std::map<std::string_view, std::string> read_ = {};  // keys, and where they were given
 };
 
 void apply_set(LoadedConfig& loaded, const std::string& set, const YamlLimits& limits) {

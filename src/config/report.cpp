@@ -36,8 +36,9 @@ A run is described by one YAML file. This page is made from the table that the p
 
 - A key may be written in the file, or given on the command line as `--set a.b=c`, with the value in
   YAML's flow style: `--set 'data.train=[a.txt, b]'`. The last one wins.
-- Unknown keys, duplicate keys, wrong types and values out of range are errors: one line with file,
-  line, key, what was expected and what came. Unknown keys name the nearest known one.
+- Unknown keys, duplicate keys, tags, numbers such as 020, wrong types and values out of range are
+  errors: one line with file, line, key, what was expected and what came. Unknown keys name the
+  nearest known one.
 - The file may be a pipe or `/dev/stdin`; one that turns out to be empty is an error.
 - `auto` and some zeros stand for a value that depends on others; the resolved configuration,
   stored as `config.yaml` in the run's folder, shows what they became.

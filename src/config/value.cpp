@@ -21,10 +21,14 @@ bool is_plain(const YAML::Node& node) {
   return node.IsScalar() && node.Tag() != "!";
 }
 
+// No leading zero: older YAML reads 020 as 16, newer as 20.
 template <typename Number>
 std::optional<Number> signed_number(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
-  return parse_number<Number>(text);
+  const std::string_view digits = text.substr(text.starts_with('-') ? 1 : 0);
+  const bool is_padded =
+      digits.size() > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9';
+  return is_padded ? std::nullopt : parse_number<Number>(text);
 }
 
 // "46 GiB" as bytes.
@@ -142,8 +146,6 @@ struct ReadValue {
     for (const auto& entry : node) {
       if (!entry.first.IsScalar()) fail_expected(place, "a pattern as key", describe(entry.first));
       const std::string& pattern = entry.first.Scalar();
-      if (std::ranges::count(overrides, pattern, &RecipeOverride::pattern) > 0)
-        fail_expected(within(pattern), "each pattern once", "a duplicate");
       overrides.push_back(read_override(pattern, entry.second, within(pattern)));
     }
     values = std::move(overrides);
@@ -164,8 +166,6 @@ struct ReadValue {
       const std::string& text = name.Scalar();
       if (!is_one_of(names, text))
         fail_expected(place, expected_text(row), describe_name(name, names));
-      if (std::ranges::count(losses, text, &WeightedLoss::name) > 0)
-        fail_expected(place, "each loss once", describe(name) + " twice");
       if (text != "auto") losses.push_back({.name = text, .weight = weight});
     };
     if (!node.IsScalar() && (!node.IsMap() || node.size() == 0)) fail();
@@ -320,9 +320,7 @@ RecipeOverride read_override(const std::string& pattern, const YAML::Node& node,
   if (node.size() == 0) fail_expected(place, "at least one role", "an empty map");
   for (const auto& entry : node) {
     const std::string& role = entry.first.Scalar();
-    const bool again =
-        std::ranges::any_of(line.formats, [&](const auto& pair) { return pair.first == role; });
-    if (!is_one_of(roles, role) || again) {
+    if (!is_one_of(roles, role)) {
       fail_expected(place, fmt::format("each of {} at most once", fmt::join(roles, ", ")),
                     describe(entry.first));
     }

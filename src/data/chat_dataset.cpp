@@ -237,6 +237,38 @@ std::string places_text(const DroppedRecords& records) {
                      records.n > static_cast<int64_t>(records.places.size()) ? ", ..." : "");
 }
 
+void tell_unread_names(const ChatFields& fields, const ChatReport& report, const Log& log) {
+  using Formats = std::vector<std::string_view>;
+  const Formats talks = {"messages", "ShareGPT"}, messages = {"messages", "pair"};
+  const Formats pairs = {"pair"}, tasks = {"Alpaca"}, texts = {"text"};
+  const struct {
+    const char* key;
+    std::string ChatFields::*name;
+    Formats formats;
+  } keys[] = {{"messages", &ChatFields::messages, talks},
+              {"conversations", &ChatFields::conversations, talks},
+              {"role", &ChatFields::role, messages},
+              {"content", &ChatFields::content, messages},
+              {"instruction", &ChatFields::instruction, tasks},
+              {"input", &ChatFields::input, tasks},
+              {"output", &ChatFields::output, tasks},
+              {"prompt", &ChatFields::prompt, pairs},
+              {"completion", &ChatFields::completion, pairs},
+              {"text", &ChatFields::text, texts}};
+  const ChatFields usual;
+  for (const auto& one : keys) {
+    const std::string& name = fields.*one.name;
+    const bool is_read = std::ranges::any_of(one.formats, [&](std::string_view format) {
+      return std::ranges::any_of(report.formats, [&](const auto& counted) {
+        return std::string_view(counted.first).substr(0, counted.first.find(',')) == format;
+      });
+    });
+    if (name == usual.*one.name || is_read) continue;
+    log.warning("data.chat.{} = {} has no effect: no record is of a format that has it", one.key,
+                name);
+  }
+}
+
 void log_report(const ChatReport& report, const Log& log) {
   std::vector<std::string> formats;
   for (const auto& [format, n] : report.formats)

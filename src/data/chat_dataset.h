@@ -73,4 +73,8 @@ ChatData read_chat_data(const Files& files, const ChatEncoder& encoder, const Ch
 // "7473 records of pair (gsm8k.jsonl ...)": a line each, what was dropped as a warning.
 void log_report(const ChatReport& report, const Log& log);
 
+// A warning for each key of data.chat that has another name than usual where no record is of a
+// format that has it.
+void tell_unread_names(const ChatFields& fields, const ChatReport& report, const Log& log);
+
 }  // namespace octet

@@ -159,8 +159,12 @@ ChatMessage read_message(const OrderedJson& json, const ChatFields& fields) {
   OrderedJson& message = read.json = OrderedJson::object();
   for (const auto& [key, value] : json.items()) {
     if (says_nothing(key, value) || key == "weight" || key == "train") continue;
-    const bool is_content = key == fields.content;
-    message[key == fields.role ? "role" : is_content ? "content" : key] = value;
+    const bool is_role = key == fields.role, is_content = key == fields.content;
+    if (!is_role && !is_content && (key == "role" || key == "content")) {
+      read.ignored.push_back(key);  // which has another name here
+    } else {
+      message[is_role ? "role" : is_content ? "content" : key] = value;
+    }
   }
   const OrderedJson* content = find_value(message, "content");
   if (content == nullptr && message["role"] != "assistant") bad_record("a message without a text");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json_reader.h"
 #include "base/ordered_json.h"
 
 namespace octet {
@@ -90,7 +91,10 @@ Document DocumentReader::of_json(const std::string& line) const {
     return {"", "not JSON"};
   }
   const auto text = json.is_object() ? json.find(options_.text_key) : json.end();
-  if (text != json.end() && text->is_binary()) return {"", "has half of a surrogate pair"};
+  if (text != json.end() && text->is_binary()) {
+    const bool is_twice = what_is_unread(*text) == kGivenTwice;
+    return {"", is_twice ? kGivenTwice : "has half of a surrogate pair"};
+  }
   if (text == json.end() || !text->is_string()) return {"", "no text"};
   return checked(text->get<std::string>());
 }

@@ -35,7 +35,7 @@ struct DocumentOptions {
 struct Document {
   std::string text = {};
   // "", "empty", "not UTF-8", "has a NUL", "not JSON", "no text", "has half of a surrogate pair",
-  // "too long"
+  // "a key given twice", "too long"
   std::string dropped = {};
 };
 

@@ -1,8 +1,10 @@
 #include "data/preference_records.h"
 
 #include <algorithm>
+#include <span>
 
 #include "data/chat_messages.h"
+#include "data/text_files.h"
 
 namespace octet {
 namespace {
@@ -40,6 +42,7 @@ class PairReader {
   PairReader(OrderedJson json, const ChatFields& fields) : json_(std::move(json)), fields_(fields) {
     for (const char* key : {kChosen, kRejected}) {
       if (!is_there(json_, key)) bad_record("no 'chosen' and 'rejected'");
+      expect_read(json_[key], key);
     }
     chosen_ = json_[kChosen];
     rejected_ = json_[kRejected];
@@ -59,13 +62,39 @@ class PairReader {
     if (first == 0) bad_record("two conversations that begin with other messages");
     const auto one = [&](const OrderedJson& messages) {
       OrderedJson json = json_;
-      for (const std::string& key : {fields_.prompt, fields_.instruction, fields_.input,
-                                     fields_.conversations, std::string("question")})
+      for (const std::string& key :
+           {fields_.prompt, fields_.instruction, fields_.input, fields_.messages,
+            fields_.conversations, std::string("question")}) {
+        if (is_there(json, key)) expect_said(key, messages, first);
         json.erase(key);
+      }
       json[fields_.messages] = messages;
       return masked(json, std::ssize(messages) - first);
     };
     return {one(chosen_), one(rejected_)};
+  }
+
+  // Beside two whole conversations a prompt is what they begin with: their messages, or the text of
+  // one of them.
+  void expect_said(const std::string& key, const OrderedJson& messages,
+                   std::ptrdiff_t n_common) const {
+    const OrderedJson& prompt = json_[key];
+    const auto common = std::span(messages.get_ref<const OrderedJson::array_t&>())
+                            .first(static_cast<size_t>(n_common));
+    const auto says = [&](const OrderedJson& message) {
+      for (const std::string& name : {fields_.content, std::string("value")}) {
+        if (!is_there(message, name) || !message[name].is_string() || !prompt.is_string()) continue;
+        const std::string_view text = stripped(prompt.get_ref<const std::string&>());
+        if (message[name].get_ref<const std::string&>().find(text) != std::string::npos)
+          return true;
+      }
+      return false;
+    };
+    const bool is_list = prompt.is_array() && prompt.size() <= common.size() &&
+                         std::ranges::equal(prompt.get_ref<const OrderedJson::array_t&>(),
+                                            common.first(prompt.size()));
+    if (is_list || std::ranges::any_of(common, says)) return;
+    bad_record("a '" + key + "' that is not what both conversations begin with");
   }
 
   // As a record of another format, whose answer this is.
@@ -85,10 +114,13 @@ class PairReader {
           std::pair(fields_.prompt, fields_.completion),
           std::pair<std::string, std::string>("question", "answer")}) {
       if (!is_there(json, prompt)) continue;
+      const bool is_replaced = is_there(json, completion);
       const bool is_list = json[prompt].is_array();
       json[completion] = !is_text && is_list ? list : text_of(answer);
       if (is_text && is_list) json[completion] = OrderedJson::array({spoken(answer, json[prompt])});
-      return masked(json, is_list ? std::ssize(json[completion]) : 1);
+      ChatRecord record = masked(json, is_list ? std::ssize(json[completion]) : 1);
+      if (is_replaced) record.ignored.push_back(completion);
+      return record;
     }
     bad_record("no prompt of 'chosen' and 'rejected'");
   }

@@ -53,6 +53,7 @@ constexpr NeutralValue kNeutralValues[] = {
 // Whose keys say what a file is, and nothing that computes.
 constexpr std::string_view kNeutralPrefixes[] = {"general.", "quantize.", "split."};
 constexpr std::string_view kVocabularyPrefix = "tokenizer.";
+constexpr std::string_view kSamplingPrefix = "general.sampling.";
 
 // The decimal that was meant by a number of 32 bits: 1e-5, not 9.99999974e-06.
 double decimal(float x) {
@@ -198,7 +199,9 @@ void check_gguf_keys(const GgufHeader& header, const Log& log) {
   }
   const std::string prefix = prefix_of(header);
   for (const std::string& key : header.keys()) {
-    if (key.starts_with(prefix)) {
+    if (key.starts_with(kSamplingPrefix) && !is_read_sampling_key(key)) {
+      log.warning("[gguf] {}: '{}' is not used: no sampling here has it", header.path(), key);
+    } else if (key.starts_with(prefix)) {
       check_model_key(header, key, std::string_view(key).substr(prefix.size()));
     } else if (!key.starts_with(kVocabularyPrefix) &&
                std::ranges::none_of(kNeutralPrefixes,

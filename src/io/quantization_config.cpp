@@ -117,13 +117,21 @@ class Reader {
     return size;
   }
 
-  // Where it is absent, as the size of a group implies.
+  // Where it is absent, as the size of a group implies. Others have neither groups nor blocks.
   std::string strategy_of(const JsonObject& arguments,
                           const std::vector<std::string>& known) const {
-    if (arguments.has("strategy") || !arguments.has("group_size"))
-      return one_of(arguments, "strategy", known);
-    const bool is_channel = arguments.integer("group_size") == -1;
-    return is_channel && std::ranges::count(known, "channel") > 0 ? "channel" : "group";
+    const bool implies = arguments.has("group_size") && !arguments.has("strategy");
+    const bool is_channel = implies && arguments.at("group_size") == -1;
+    const std::string strategy = !implies ? one_of(arguments, "strategy", known)
+                                 : is_channel && std::ranges::count(known, "channel") > 0
+                                     ? "channel"
+                                     : "group";
+    for (const auto& [key, of] : {std::pair("group_size", "group"), {"block_structure", "block"}}) {
+      if (arguments.has(key) && strategy != of && arguments.at(key) != -1)
+        bad(key, "none with strategy " + strategy, brief(arguments.at(key)));
+    }
+    if (arguments.has("actorder")) one_of(arguments, "actorder", {"weight", "static"});
+    return strategy;
   }
 
   // As inference servers read it: by block in groups of 128, else one scale for the tensor.
@@ -157,8 +165,7 @@ class Reader {
     const bool is_int = one_of(inputs, "type", {"int", "float"}) == "int";
     scheme.dtype = is_int ? Dtype::int8 : Dtype::e4m3;
     const std::string strategy = strategy_of(inputs, {"tensor", "token", "group"});
-    const bool is_dynamic =
-        inputs.has("dynamic") && inputs.at("dynamic") != Json(false);  // true, "local"
+    const bool is_dynamic = inputs.boolean_or("dynamic", false);
     const std::string scale_dtype = inputs.string_or("scale_dtype", "torch.float32");
     scheme.power = scale_dtype == "torch.uint8" && strategy != "tensor";
     if (is_dynamic && !scheme.power && scale_dtype != "torch.float32") {
@@ -177,7 +184,7 @@ class Reader {
   QuantizationGroup read_group(const JsonObject& group, const std::string& name) {
     QuantizationGroup result{
         .targets = patterns_of(group, "targets"), .block = {}, .activations = {}};
-    if (result.targets.empty()) result.targets.emplace_back("Linear");
+    if (!group.has("targets")) result.targets.emplace_back("Linear");
     const std::string prefix = fmt::format("config_groups.{}.", name);
     note_unknown(group, prefix, kGroupKeys);
     for (const char* key : {"weights", "input_activations"}) {

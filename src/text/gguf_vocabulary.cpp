@@ -64,6 +64,19 @@ constexpr GgufSpecialToken kSpecialTokens[] = {{kBos, "bos_token"},
 constexpr const char* kEnds[] = {kEos, "tokenizer.ggml.eot_token_id",
                                  "tokenizer.ggml.eom_token_id"};
 
+// How an answer is drawn where nobody says, as generation_config.json calls it.
+struct GgufSampling {
+  const char* key;
+  GgufType type;
+  const char* name;
+};
+constexpr GgufSampling kSampling[] = {
+    {"general.sampling.temp", GgufType::f32, "temperature"},
+    {"general.sampling.top_k", GgufType::i32, "top_k"},
+    {"general.sampling.top_p", GgufType::f32, "top_p"},
+    {"general.sampling.min_p", GgufType::f32, "min_p"},
+    {"general.sampling.penalty_repeat", GgufType::f32, "repetition_penalty"}};
+
 Json added_token(size_t id, std::string_view content, bool is_special) {
   return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", is_special}};
@@ -144,10 +157,29 @@ class GgufVocabulary {
       if (std::ranges::find(ends, id) == ends.end()) ends.push_back(id);
     }
     if (!ends.empty()) json["eos_token_id"] = ends.size() == 1 ? ends[0] : ends;
+    add_sampling(json);
     return json;
   }
 
  private:
+  // Of a temperature of 0 the most probable token is meant.
+  void add_sampling(Json& json) const {
+    bool draws = false;
+    for (const GgufSampling& one : kSampling) {
+      if (!header_.has(one.key)) continue;
+      const std::string text = header_.shown(one.key, one.type);
+      const Json value = parse_own_json(text);
+      if (!value.is_number() || value < 0)
+        header_.bad("'{}': expected a number of 0 or more, got {}", one.key, text);
+      draws = true;
+      json[one.name] = value;
+    }
+    if (!draws) return;
+    const bool is_greedy = json.contains("temperature") && json["temperature"] == 0;
+    if (is_greedy) json.erase("temperature");
+    json["do_sample"] = !is_greedy;
+  }
+
   // Of SentencePiece's BPE: bytes, the unknown token and special ones are never merged.
   Json scored_json(Json vocab, Json added) const {
     const std::vector<float> scores = header_.reals("tokenizer.ggml.scores");
@@ -281,6 +313,10 @@ std::unique_ptr<Tokenizer> read_gguf_vocabulary(const TokenizerFile& file) {
 
 std::span<const GgufSpecialToken> gguf_special_tokens() {
   return kSpecialTokens;
+}
+
+bool is_read_sampling_key(std::string_view key) {
+  return std::ranges::find(kSampling, key, &GgufSampling::key) != std::end(kSampling);
 }
 
 std::vector<std::string_view> neutral_vocabulary_keys() {

@@ -21,6 +21,7 @@ namespace octet {
 Json gguf_tokenizer_json(const GgufHeader& header);
 Json gguf_tokenizer_config(const GgufHeader& header);
 Json gguf_generation_config(const GgufHeader& header);
+bool is_read_sampling_key(std::string_view key);  // of general.sampling.*, by the last one
 
 // tokenizer.ggml.token_type
 enum class GgufTokenType : int32_t {

@@ -106,6 +106,38 @@ std::string step(const std::shared_ptr<const UnicodeNormalizer>& form, std::stri
   return out;
 }
 
+// Whether the first character of what a step makes comes from the first of its text.
+bool keeps_first(const ReplaceText& replace, std::string_view text, MatchBudget&) {
+  if (!text.starts_with(replace.from)) return true;
+  return !replace.to.empty() && decode_utf8(text, 0).length == replace.from.size();
+}
+
+bool keeps_first(const ReplaceMatches& replace, std::string_view text, MatchBudget& budget) {
+  size_t end = 0;
+  bool is_seen = false;
+  replace.from->for_each(text, budget, [&](const RegexMatch& match) {
+    if (!is_seen && match.begin == 0) end = match.end;
+    is_seen = true;
+  });
+  return end == 0 || (!replace.to.empty() && decode_utf8(text, 0).length == end);
+}
+
+bool keeps_first(const StripSpace& strip, std::string_view text, MatchBudget&) {
+  return !strip.left || !is_white_space(decode_utf8(text, 0).code);
+}
+
+bool keeps_first(const MapCharacters& map, std::string_view text, MatchBudget&) {
+  std::string mapped;
+  append_by(*map.rule, text.substr(0, decode_utf8(text, 0).length), mapped);
+  return !mapped.empty();
+}
+
+// What is prepended belongs to the first character, and so does what a table leaves of it.
+template <typename Step>
+bool keeps_first(const Step&, std::string_view, MatchBudget&) {
+  return true;
+}
+
 }  // namespace
 
 void check_utf8(std::string_view text) {
@@ -126,9 +158,17 @@ void Normalizer::add(NormalizerStep step) {
 }
 
 std::string Normalizer::apply(std::string_view text, MatchBudget& budget) const {
+  bool is_first = false;
+  return apply(text, budget, is_first);
+}
+
+std::string Normalizer::apply(std::string_view text, MatchBudget& budget, bool& is_first) const {
   const Limits limits{limits_.max_growth * text.size() + limits_.growth_allowance, budget};
   std::string out(text);
   for (const NormalizerStep& normalizer : steps_) {
+    is_first =
+        is_first && !out.empty() &&
+        std::visit([&](const auto& known) { return keeps_first(known, out, budget); }, normalizer);
     out = std::visit([&](const auto& known) { return step(known, std::move(out), limits); },
                      normalizer);
   }

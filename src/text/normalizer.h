@@ -48,6 +48,9 @@ class Normalizer {
   // rule of characters must read them, and
   // Error{invalid_argument} where a text grows beyond the limits.
   std::string apply(std::string_view text, MatchBudget& budget) const;
+  // is_first: of a text that begins its document; false behind the call where the first character
+  // was removed, or replaced together with others. The tokenizers package goes by that place.
+  std::string apply(std::string_view text, MatchBudget& budget, bool& is_first) const;
   std::string apply(std::string_view text) const;
 
  private:

@@ -133,6 +133,7 @@ class TokenizerReader {
   void read_vocabulary() {
     const auto it = model_.find("vocab");
     if (it == model_.end() || !it->is_object()) bad_tokenizer(path_, "expected an object 'vocab'");
+    n_words_ = std::ssize(*it);
     const auto model = JsonObject(model_, path_);
     const bool falls_back = model.boolean_or("byte_fallback", false);
     for (const auto& [token, id] : it->items()) {
@@ -159,6 +160,7 @@ class TokenizerReader {
     const JsonObject model(model_, path_);
     const auto it = model_.find("vocab");
     if (it == model_.end() || !it->is_array()) bad_tokenizer(path_, "expected a list 'vocab'");
+    n_words_ = std::ssize(*it);
     const bool falls_back = model.boolean_or("byte_fallback", false);
     std::vector<Unigram::Token> tokens;
     UnigramOptions options{.byte_ids = no_bytes()};
@@ -242,6 +244,7 @@ class TokenizerReader {
     const Json& list = part("added_tokens");
     if (list.is_null()) return;
     if (!list.is_array()) bad_tokenizer(path_, "expected a list 'added_tokens'");
+    int64_t next = n_words_;  // what the tokenizers package gives a new token, whatever its id
     for (const Json& json : list) {
       const JsonObject entry(json, path_);
       AddedToken token = read_added_token(entry, /*is_special=*/false);
@@ -249,6 +252,11 @@ class TokenizerReader {
       if (token.content.empty()) bad_tokenizer(path_, "added token {}: expected a text", id);
       const int32_t known = contents_.find(token.content);
       if (known < 0) {
+        if (id != next) {
+          bad_tokenizer(path_,
+                        "added token '{}': expected the id {} behind those before it, got {}",
+                        token.content, next, id);
+        }
         add_token(path_, contents_, id, token.content);
         // The package spells what it looks for in normalized text as it is found there.
         add_surface(id, token.normalized ? parts_.normalizer.apply(token.content) : token.content);
@@ -256,6 +264,7 @@ class TokenizerReader {
         bad_tokenizer(path_, "added token '{}': expected the id {}, got {}", token.content, known,
                       id);
       }
+      next = std::max(next, id + 1);
       token.id = static_cast<int32_t>(id);
       parts_.added.push_back(token);
     }
@@ -311,6 +320,7 @@ class TokenizerReader {
   ByteAlphabet alphabet_;
   DecodeRules rules_;
   Vocabulary contents_;  // as the file spells them
+  int64_t n_words_ = 0;  // of the model, without added tokens
   TokenizerParts parts_;
 };
 

@@ -155,7 +155,7 @@ class WordTokenizer : public Tokenizer {
                       Run& run) const {
     std::string normalized;
     if (!parts_.normalizer.changes_nothing()) {
-      normalized = parts_.normalizer.apply(text, run.budget);
+      normalized = parts_.normalizer.apply(text, run.budget, is_first);
       text = normalized;
     }
     if (finders.normalized.empty()) return encode_words(text, is_first, run);
@@ -261,7 +261,8 @@ class WordTokenizer : public Tokenizer {
       const auto begin = static_cast<size_t>(segment.text.data() - text.data());
       if (segment.id >= 0) return add(segment.id, begin, begin + segment.text.size());
       if (parts_.words.empty()) return visit_word(segment.text);
-      parts_.words.split(segment.text, part.is_first && begin == 0, budget, visit_word);
+      const bool is_first = part.is_first && begin == 0 && origins[0].begin == part.begin;
+      parts_.words.split(segment.text, is_first, budget, visit_word);
     };
     finders.normalized.for_each_segment(text, visit);
   }

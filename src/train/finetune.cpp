@@ -64,13 +64,6 @@ std::string_view rows_of(const Files& files, const ModelSpec& spec,
                                         : ", document_boundaries: isolate";
 }
 
-bool compares_answers(const RunConfig& config) {
-  return std::ranges::any_of(config.train.loss, [](const WeightedLoss& one) {
-    const LossDef* loss = find_loss(one.name);
-    return loss != nullptr && loss->compares_answers;
-  });
-}
-
 // Text of a model whose tokenizer is unknown would be bytes, which mean nothing to it.
 void expect_tokenizer(const Files& files, const LoadedConfig& loaded, int64_t vocab) {
   const RunConfig& config = loaded.config;
@@ -98,6 +91,13 @@ int64_t longest_row_of(const Dataset& data, const RunConfig& config) {
 }
 
 }  // namespace
+
+bool compares_answers(const RunConfig& config) {
+  return std::ranges::any_of(config.train.loss, [](const WeightedLoss& one) {
+    const LossDef* loss = find_loss(one.name);
+    return loss != nullptr && loss->compares_answers;
+  });
+}
 
 LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
                              const std::vector<std::string>& sets) {
@@ -145,7 +145,7 @@ void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
   const int64_t least = together == 1 ? 1 : 2 * together;
   const int64_t batch = std::clamp(rows / kMinSteps, least, std::max(least, kMaxRows));
   derive("train.batch", config.train.batch, batch - batch % together);
-  settle_length(loaded, data);
+  settle_length(loaded, data, Log());
   const int64_t epoch_steps = ceil_div(rows, config.step_rows());
   derive("train.eval_every", config.train.eval_every, ceil_div(epoch_steps, kEvaluations));
   derive("train.save_every", config.train.save_every, epoch_steps);

@@ -25,6 +25,9 @@ struct FinetuneOptions {
 LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
                              const std::vector<std::string>& sets);
 
+// Whether its losses are of pairs of answers (dpo, ipo, simpo, orpo).
+bool compares_answers(const RunConfig& config);
+
 // Keys that no --set names, from the data: model.seq, which the longest document or text fits into
 // or the model's limit, train.batch, train.steps, train.eval_every and train.save_every.
 void fit_to_data(LoadedConfig& loaded, const Dataset& data);

@@ -122,7 +122,8 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   run.data = open_run_data(files, config, run.spec, options.data);
   if (is_first && options.processes != nullptr) options.processes->broadcast(&is_ready, 1, 0);
   if (is_first) tell_of_data(run.loaded, run, options.data.log);
-  options.fits_to_data ? fit_to_data(run.loaded, run.data) : settle_length(run.loaded, run.data);
+  options.fits_to_data ? fit_to_data(run.loaded, run.data)
+                       : settle_length(run.loaded, run.data, is_first ? options.data.log : Log());
   expect_whole_samples(config, run.data);
   if (is_first) tell_unused(run.loaded, run.spec, run.data, options.data.log);
   if (is_first && run.data.train_rows != nullptr) {

@@ -61,6 +61,7 @@ std::shared_ptr<const RowSource> PictureTexts::open(const std::vector<std::strin
   config.data.chat.image_mark = image_mark(*tokenizer_, spec_);
   const ChatData chat = read_run_chat(files_, config, *tokenizer_, paths, 0);
   log_report(chat.report, log_);
+  tell_unread_names(config.data.chat, chat.report, log_);
   PictureRowsOptions options = picture_options(spec_, config.data.images, *tokenizer_);
   options.labels = *inputs_.find("labels");
   options.seq = config.model.seq;

@@ -86,6 +86,7 @@ Dataset open_preferences(const SpanRun& run, const RunInputs& inputs) {
                           .too_long = config.data.too_long,
                           .has_reference = inputs.find("reference_nll") != nullptr});
     log_report(read.report, log);
+    tell_unread_names(chat, read.report, log);
     sources.push_back(read.rows);
     return read.rows;
   });

@@ -62,10 +62,12 @@ struct HowToRead {
 
 std::vector<DataEntry> open_entries(Files& files, const RunConfig& config,
                                     std::vector<DataEntry> entries, const HowToRead& how) {
+  ChatReport all;
   for (DataEntry& entry : entries) {
     if (entry.is_chat) {
       entry.chat = read_run_chat(files, config, how.tokenizer, entry.paths, how.run.threads);
       log_report(entry.chat.report, how.run.log);
+      add_report(entry.chat.report, all);
       warn_without_bos(entry.chat, how.tokenizer, how.run.log);
       entry.stream = TokenStream({entry.chat.source});
     } else {
@@ -76,6 +78,7 @@ std::vector<DataEntry> open_entries(Files& files, const RunConfig& config,
       entry.stream = open_dataset(files, text, how.tokenizer).train;
     }
   }
+  if (all.n_files > 0) tell_unread_names(config.data.chat, all, how.run.log);
   return entries;
 }
 

@@ -50,6 +50,29 @@ void take_set_warmup(LoadedConfig& loaded) {
   loaded.source["optim.warmup_share"] = "--set";
 }
 
+// A number of steps, where the same file has the share that it is made of.
+struct WrittenSteps {
+  const char *key, *share;
+  int64_t steps = 0;
+  std::string where = {};  // "" where there is none
+};
+
+WrittenSteps written_steps(const LoadedConfig& loaded, const char* key, const char* share,
+                           int64_t steps, double shared) {
+  const auto is_of_file = [&](const char* one) {
+    return is_written(loaded.source, one) && !is_set(loaded.source, one);
+  };
+  WrittenSteps written{.key = key, .share = share, .steps = steps};
+  if (shared > 0 && is_of_file(key) && is_of_file(share)) written.where = loaded.source.at(key);
+  return written;
+}
+
+void tell_replaced(const WrittenSteps& written, int64_t settled, const Log& log) {
+  if (written.where.empty() || written.steps == settled) return;
+  log.warning("{}: {} = {} has no effect beside {}", written.where, written.key, written.steps,
+              written.share);
+}
+
 }  // namespace
 
 int64_t rows_of_epochs(const RowLoader& loader, double epochs) {
@@ -62,8 +85,12 @@ int64_t rows_of_epochs(const RowLoader& loader, double epochs) {
                       std::ceil(share * static_cast<double>(loader.rows_of_epoch(n_whole)) - 1e-9));
 }
 
-void settle_length(LoadedConfig& loaded, const Dataset& data) {
+void settle_length(LoadedConfig& loaded, const Dataset& data, const Log& log) {
   RunConfig& config = loaded.config;
+  const WrittenSteps written =
+      written_steps(loaded, "train.steps", "train.epochs", config.train.steps, config.train.epochs);
+  const WrittenSteps warmup = written_steps(loaded, "optim.warmup", "optim.warmup_share",
+                                            config.optim.warmup, config.optim.warmup_share);
   if (config.train.epochs > 0) settle_steps(loaded, data);
   if (config.optim.warmup_share > 0 && is_set(loaded.source, "optim.warmup"))
     take_set_warmup(loaded);
@@ -83,6 +110,8 @@ void settle_length(LoadedConfig& loaded, const Dataset& data) {
     config.optim.warmup = fitted_warmup(config.optim.warmup, steps);
     loaded.source["optim.warmup"] = "derived";
   }
+  tell_replaced(written, config.train.steps, log);
+  tell_replaced(warmup, config.optim.warmup, log);
 }
 
 }  // namespace octet

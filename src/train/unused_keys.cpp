@@ -104,6 +104,10 @@ bool trains_adapters(const Facts& f) {
   return f.config.lora.rank > 0;
 }
 
+bool has_ranks(const Facts& f) {
+  return f.config.parallel.ranks > 1;
+}
+
 bool samples(const Facts& f) {
   return !f.config.train.sample_prompts.empty();
 }
@@ -231,6 +235,11 @@ constexpr Need kNeeds[] = {
      [](const Facts& f) { return f.config.train.spike_deviations > 0; }},
     {"train.save_buffer", "train.async_save",
      [](const Facts& f) { return f.config.train.async_save; }},
+    {"train.on_audit", "train.audit", [](const Facts& f) { return f.config.train.audit > 0; }},
+    {"parallel.shard", "parallel.ranks", has_ranks},
+    {"parallel.gather", "parallel.ranks", has_ranks},
+    {"parallel.reduce", "parallel.ranks", has_ranks},
+    {"parallel.transport", "parallel.ranks", has_ranks},
 };
 
 // What `path` lacks; "" where it lacks nothing.

@@ -8,7 +8,7 @@ from .. import formats
 from .._error import Error
 from ._choices import choices_of
 from ._inputs import SOURCES, grid, hostile, values_of
-from ._libraries import Refused, Wrong, called, codes_or_values, give
+from ._libraries import Refused, Wrong, called, check_where, codes_or_values, give
 from ._result import Clock, Result, hexes
 from ._shrink import simplest, smallest_part
 from ._stochastic import check_stochastic_cast
@@ -41,6 +41,7 @@ def cast(f, format: str, source: str = "f32", *, overflow: str | None = None, ro
         raise Error(f"[prove] overflow: expected None with stochastic rounding, which does not look at it, got {overflow!r}")
     if source not in SOURCES:
         raise Error(f"[prove] source: expected one of {' '.join(SOURCES)}, got {source!r}")
+    check_where(like, device)
     result = Result(what or f"{source} to {format}")
     with Clock(result):
         call = _Call(f, source, like, device, format)

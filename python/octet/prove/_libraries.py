@@ -28,6 +28,14 @@ def called(f, *arguments):
         raise Refused(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from error
 
 
+def check_where(like: str, device: str):
+    """octet.Error for a library that is none, and for a device that NumPy's arrays are not on."""
+    if like not in ("numpy", "torch"):
+        raise Error(f"[prove] like: expected numpy or torch, got {like!r}")
+    if like == "numpy" and device != "cpu":
+        raise Error(f"[prove] device: expected cpu with like 'numpy', got {device!r}")
+
+
 def give(bits: np.ndarray, source: str, like: str = "numpy", device: str = "cpu"):
     """Bit patterns as values of a source, contiguous or strided as the bits are.
 
@@ -41,8 +49,6 @@ def give(bits: np.ndarray, source: str, like: str = "numpy", device: str = "cpu"
                 raise Error("[prove] expected the package ml_dtypes for bf16 in NumPy, it is not installed") from None
             return bits.view(ml_dtypes.bfloat16)
         return bits.view(_NAMES[source])
-    if like != "torch":
-        raise Error(f"[prove] like: expected numpy or torch, got {like!r}")
     import torch
     signed = torch.from_numpy(bits.view({2: np.int16, 4: np.int32}[bits.itemsize]))
     if device != "cpu":

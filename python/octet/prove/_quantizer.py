@@ -10,7 +10,7 @@ from ._choices import choices_of
 from ._groups import DATA_RULES, SCALE_RULES, Groups, encoded
 from ._inputs import SOURCES, grid
 from ._layouts import check_layouts
-from ._libraries import Refused, Wrong, called, give, read
+from ._libraries import Refused, Wrong, called, check_where, give, read
 from ._matrices import edge_matrices, regular_matrices
 from ._result import Clock, Result, hexes
 from ._shrink import smallest_part
@@ -44,6 +44,9 @@ def quantizer(f, format: str = "e4m3", granularity: str = "tensor", scale: str =
     if scale not in SCALE_RULES or rounding not in ("near", "stochastic") or format not in FORMATS:
         raise Error(f"[prove] expected a format of {' '.join(FORMATS)}, a scale of {' '.join(SCALE_RULES)} and rounding near or "
                     f"stochastic, got {format!r}, {scale!r} and {rounding!r}")
+    if multiple < 1:
+        raise Error(f"[prove] multiple: expected 1 or more, got {multiple!r}")
+    check_where(like, device)
     Groups((1, 1), granularity)
     result = Result(what or f"{format} {granularity} {scale}")
     call = _Call(f, format, granularity, source, (like, device), inverse)

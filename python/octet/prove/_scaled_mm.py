@@ -7,7 +7,7 @@ import numpy as np
 from .. import formats
 from .._error import Error
 from ._groups import narrowed
-from ._libraries import Refused, Wrong, called, read
+from ._libraries import Refused, Wrong, called, check_where, read
 from ._result import Clock, Result, hexes
 from ._sums import TILE, Sums, has_rule, hypotheses, tensor_sums
 
@@ -42,6 +42,7 @@ def scaled_mm(f, a: str = "e4m3", b: str = "e4m3", *, scaling: str = "tensor", o
     if sums not in PROMISES or scaling not in ("tensor", "row") or out not in ("f32", "bf16"):
         raise Error(f"[prove] expected sums of {', '.join(map(str, PROMISES))}, scaling tensor or row and out f32 or bf16, got "
                     f"{sums!r}, {scaling!r} and {out!r}")
+    check_where(like, device)
     result = Result(what or f"{a} x {b} {scaling}")
     if rule is None:
         rule = device == "cuda" and _is_hopper()

@@ -58,6 +58,21 @@ TEST(DataInspect, shows_masks_lengths_and_what_was_dropped) {
   EXPECT_EQ(sample["mask"].front(), 0);
 }
 
+// As they are trained: two rows a pair.
+TEST(DataInspect, pairs_of_answers_are_rows) {
+  const test::ScratchFolder folder;
+  const std::string config = config_for(
+      folder, "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\", \"margin\": 2}\n");
+  const std::string flags = " --set train.loss=orpo --set data.val_fraction=0";
+  const Result result = inspect(folder, config + flags + " --json");
+  EXPECT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["samples"], 1);
+  EXPECT_EQ(json["rows_per_sample"], 2);
+  EXPECT_NE(result.err.find("a key that nothing is made of: 'margin'"), std::string::npos)
+      << result.err;
+}
+
 TEST(DataInspect, data_without_a_record_ends_with_3) {
   const test::ScratchFolder folder;
   const Result result = inspect(folder, config_for(folder, "{\"a\": 1}\n"));

@@ -266,22 +266,24 @@ TEST_F(Serve, refuses_what_is_malformed_and_lives) {
   const json counts = {-1, 1.5, "1", true, object, list, 1e30};
   const json numbers = {-0.1, "1", true, object, list, 1e30};
   const json flags = {0, 1, "true", object, list};
-  const json shared = {{"model", {1, nullptr, "other", object, list}},
-                       {"stop", {1, true, object, list, "", json::array({""})}},
-                       {"temperature", numbers},
-                       {"top_p", numbers},
-                       {"min_p", numbers},
-                       {"repetition_penalty", numbers},
-                       {"n", counts},
-                       {"seed", counts},
-                       {"max_tokens", counts},
-                       {"stream", flags},
-                       {"stream_options", {1, "x", list, {{"x", 1}}, {{"include_usage", 1}}}},
-                       {"presence_penalty", {0.5, "x"}},
-                       {"frequency_penalty", {0.5, object}},
-                       {"logit_bias", {{{"5", 1}}, 1}},
-                       {"promt", {"x"}},
-                       {"beams", {1}}};
+  const json shared = {
+      {"model", {1, nullptr, "other", object, list}},
+      {"stop", {1, true, object, list, "", json::array({""})}},
+      {"temperature", numbers},
+      {"top_p", numbers},
+      {"min_p", numbers},
+      {"repetition_penalty", numbers},
+      {"n", counts},
+      {"seed", counts},
+      {"max_tokens", counts},
+      {"stream", flags},
+      {"stream_options",
+       {1, "x", list, {{"x", 1}}, {{"include_usage", 1}}, {{"include_usage", true}}}},
+      {"presence_penalty", {0.5, "x"}},
+      {"frequency_penalty", {0.5, object}},
+      {"logit_bias", {{{"5", 1}}, 1}},
+      {"promt", {"x"}},
+      {"beams", {1}}};
   json text = shared, talk = shared;
   text.update(
       {{"prompt", {1, true, object, json::array(), "", {1, "a"}, {{256}}, {{-1}}, {1.5}, nullptr}},
@@ -328,6 +330,8 @@ TEST_F(Serve, refuses_what_is_malformed_and_lives) {
   httplib::Client& client = server_->client();
   const std::string good = completion("a", 2).dump();
   expect_error(client.Post("/v1/completions", good, "text/plain"), 415, "type");
+  const std::string twice = good.substr(0, good.size() - 1) + R"(,"max_tokens":3})";
+  expect_error(client.Post("/v1/completions", twice, "application/json"), 400, "max_tokens twice");
   expect_error(client.Post("/v1/completions", std::string(70000, ' ') + good, "application/json"),
                413, "long");
   const std::string packed(70000, ' ');

@@ -100,6 +100,43 @@ TEST(ChatRecords, fields_have_the_names_that_they_are_given) {
                  fields),
             "messages | user: a | assistant: b");
   EXPECT_EQ(said(R"({"Q": "a", "A": "b"})", fields), "pair | user: a | assistant: b");
+  // The usual names are then keys like others, whatever their order.
+  const ChatRecord both = read_chat_record(
+      R"({"turns": [{"content": "x", "who": "user", "what": "a"},
+                    {"who": "assistant", "what": "b", "content": "y", "role": "tool"}]})",
+      fields);
+  EXPECT_EQ(both.context["messages"][0]["content"], "a");
+  EXPECT_EQ(both.context["messages"][1]["content"], "b");
+  EXPECT_EQ(both.context["messages"][1]["role"], "assistant");
+  EXPECT_EQ(both.ignored, (std::vector<std::string>{"message.content", "message.role"}));
+  EXPECT_EQ(error_of([&] {
+              read_chat_record(R"({"turns": [{"who": "user", "content": "a"},
+                                             {"who": "assistant", "what": "b"}]})",
+                               fields);
+            }),
+            "a message without a text");
+}
+
+TEST(ChatRecords, names_of_formats_that_are_not_there_are_told) {
+  ChatFields fields;
+  fields.role = "who";
+  fields.prompt = "Q";
+  fields.output = "answer";
+  fields.text = "body";
+  const auto told = [&](const std::string& format) {
+    ChatReport report;
+    report.formats[format] = 1;
+    std::string keys;
+    tell_unread_names(fields, report, Log([&](LogLevel, const std::string& line) {
+                        keys += line.substr(0, line.find(" = ")) + " ";
+                      }));
+    return keys;
+  };
+  EXPECT_EQ(told("messages"), "data.chat.output data.chat.prompt data.chat.text ");
+  EXPECT_EQ(told("ShareGPT"), "data.chat.role data.chat.output data.chat.prompt data.chat.text ");
+  EXPECT_EQ(told("Alpaca"), "data.chat.role data.chat.prompt data.chat.text ");
+  EXPECT_EQ(told("pair, chosen and rejected"), "data.chat.output data.chat.text ");
+  EXPECT_EQ(told("text"), "data.chat.role data.chat.output data.chat.prompt ");
 }
 
 TEST(ChatRecords, values_that_cannot_be_held_count_where_they_are_used) {
@@ -118,6 +155,16 @@ TEST(ChatRecords, values_that_cannot_be_held_count_where_they_are_used) {
             }),
             "an empty list of messages");
   EXPECT_EQ(error_of([] { read_chat_record(R"({"text": NaN})", {}); }), "[json] text" + is + "NaN");
+  EXPECT_EQ(said(R"({"id": 1, "id": 2, "question": "a", "answer": "b"})"),
+            "pair | user: a | assistant: b");
+  EXPECT_EQ(error_of([] { read_chat_record(R"({"text": "a", "text": "b"})", {}); }),
+            "[json] text" + is + "a key given twice");
+  EXPECT_EQ(error_of([] {
+              read_chat_record(R"({"messages": [{"role": "user", "content": "x", "content": "y"},
+                                {"role": "assistant", "content": "z"}]})",
+                               {});
+            }),
+            "[json] messages[0].content" + is + "a key given twice");
 }
 
 TEST(ChatRecords, bad_records_say_why) {

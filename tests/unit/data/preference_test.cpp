@@ -74,6 +74,24 @@ TEST(PreferenceRecords, of_every_format_are_two_conversations) {
   }
 }
 
+// Neither an answer that 'chosen' and 'rejected' stand for nor a prompt that is said again is lost
+// without a word.
+TEST(PreferenceRecords, keys_that_the_answers_replace_are_named) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"prompt": "q", "completion": "c", "chosen": "a", "rejected": "b"})", "completion"},
+      {R"({"instruction": "q", "output": "c", "chosen": "a", "rejected": "b"})", "output"},
+      {R"({"question": "q", "answer": "c", "chosen": "a", "rejected": "b"})", "answer"}};
+  for (const auto& [json, key] : cases) {
+    EXPECT_THAT(read_preference_record(json, {}).chosen.ignored, testing::ElementsAre(key)) << json;
+  }
+  for (const char* prompt : {R"(" p\n")", R"([{"role": "user", "content": "p"}])"}) {
+    const std::string json = std::string(R"({"prompt": )") + prompt + R"(,
+        "chosen": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "o"}],
+        "rejected": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "q"}]})";
+    EXPECT_EQ(text_of(read_preference_record(json, {}).chosen), "user:p assistant:o") << json;
+  }
+}
+
 TEST(PreferenceRecords, that_are_none_say_why) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"prompt": "q", "chosen": "a"})", "no 'chosen' and 'rejected'"},
@@ -86,6 +104,15 @@ TEST(PreferenceRecords, that_are_none_say_why) {
       {R"({"chosen": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "o"}],
            "rejected": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "o"}]})",
        "begin with other messages"},
+      {R"({"prompt": "other",
+           "chosen": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "o"}],
+           "rejected": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "q"}]})",
+       "a 'prompt' that is not what both conversations begin with"},
+      {R"({"messages": [{"role": "user", "content": "x"}],
+           "chosen": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "o"}],
+           "rejected": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "q"}]})",
+       "a 'messages' that is not what both conversations begin with"},
+      {R"({"prompt": "q", "chosen": "x", "chosen": "a", "rejected": "b"})", "a key given twice"},
       {"[1]", "no object"},
       {"{", "not JSON"},
   };

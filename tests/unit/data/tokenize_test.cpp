@@ -124,8 +124,9 @@ TEST(Documents, are_files_or_parts_between_separators) {
                                 R"({"text": "a", "id": 18446744073709551616, "id": NaN}
 {"text": "b", "other": "\ud800"}
 {"text": "\ud83d\ude00"}
-{"text": "c\ud800"})")),
-            (Texts{"a", "b", "\U0001F600", "!has half of a surrogate pair"}));
+{"text": "c\ud800"}
+{"text": "d", "text": "e"})")),
+            (Texts{"a", "b", "\U0001F600", "!has half of a surrogate pair", "!a key given twice"}));
   EXPECT_EQ(texts_of(folder.put("h.txt", std::string(900'000, 'x') + "|short|"),
                      {.separator = "|", .max_document_bytes = 300'000}),
             (Texts{"!too long", "short"}));

@@ -310,6 +310,41 @@ TEST_F(GgufMetadata, a_vocabulary_that_its_readers_refuse_is_refused) {
   EXPECT_EQ(error(), "a key: expected UTF-8, got other bytes");
 }
 
+// As generation_config.json says it; what has no name there is told.
+TEST_F(GgufMetadata, how_answers_are_drawn_is_kept) {
+  const auto generation = [&] {
+    convert();
+    Json all = json("generation_config.json");
+    for (const char* token : {"bos_token_id", "eos_token_id", "pad_token_id"}) all.erase(token);
+    return all;
+  };
+  EXPECT_EQ(generation(), Json::object());
+  set_real("general.sampling.temp", 0.6f);
+  set_real("general.sampling.top_p", 0.95f);
+  set_real("general.sampling.min_p", 0.05f);
+  set_real("general.sampling.penalty_repeat", 1.1f);
+  EXPECT_EQ(generation(), (Json{{"do_sample", true},
+                                {"temperature", 0.6},
+                                {"top_p", 0.95},
+                                {"min_p", 0.05},
+                                {"repetition_penalty", 1.1}}));
+  set_real("general.sampling.temp", 0);
+  EXPECT_EQ(generation()["do_sample"], false);
+  EXPECT_FALSE(generation().contains("temperature"));
+  file_.add_value("general.sampling.top_k", 5, GgufFile::raw<int32_t>(20));
+  EXPECT_EQ(generation()["top_k"], 20);
+  set_real("general.sampling.min_p", -1);
+  EXPECT_EQ(error(), "'general.sampling.min_p': expected a number of 0 or more, got -1");
+  set_real("general.sampling.min_p", 0);
+  set_real("general.sampling.mirostat_tau", 3);
+  std::vector<std::string> said;
+  convert({.log = Log([&](LogLevel, const std::string& text) { said.push_back(text); })});
+  ASSERT_FALSE(said.empty());
+  EXPECT_TRUE(said.front().ends_with(
+      "'general.sampling.mirostat_tau' is not used: no sampling here has it"))
+      << said.front();
+}
+
 TEST_F(GgufMetadata, tensors_that_overlap_are_refused) {
   file_.step_back(32);
   file_.add_tensor("extra", {8}, kF32, std::string(32, '\0'));

@@ -71,6 +71,38 @@ TEST(QuantizationTargets, names_go_before_expressions_and_those_before_classes) 
   EXPECT_EQ(group_of(of_targets({linear, {R"(re:a|.*down)"}}), down), 2);
 }
 
+// compressed-tensors 0.20 refuses these too, and finds no module of an empty list.
+TEST(QuantizationTargets, arguments_that_do_not_go_together_are_refused) {
+  const auto error = [](const char* part, const Json& more) {
+    Json group = {{"targets", {"Linear"}},
+                  {"weights", {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}}},
+                  {"input_activations",
+                   {{"num_bits", 8}, {"type", "float"}, {"dynamic", true}, {"strategy", "token"}}}};
+    group[part].update(more);
+    return error_of([&] {
+      parsed({{"quant_method", "compressed-tensors"}, {"config_groups", {{"g", group}}}});
+    });
+  };
+  const std::string begin = "[config.json] C: 'quantization_config.";
+  const struct {
+    const char *part, *error;
+    Json more;
+  } cases[] = {
+      {"input_activations",
+       "group_size': expected none with strategy token, got 16",
+       {{"group_size", 16}}},
+      {"weights", "group_size': expected none with strategy tensor, got 16", {{"group_size", 16}}},
+      {"weights",
+       "block_structure': expected none with strategy tensor, got array",
+       {{"block_structure", {4, 4}}}},
+      {"weights", "actorder': expected weight, static, got \"group\"", {{"actorder", "group"}}}};
+  for (const auto& one : cases) EXPECT_EQ(error(one.part, one.more), begin + one.error);
+  EXPECT_EQ(error("input_activations", {{"dynamic", "local"}}),
+            "[json] C: 'dynamic' must be true or false, got \"local\"");
+  EXPECT_EQ(error("weights", {{"actorder", "weight"}, {"group_size", nullptr}}), "no error");
+  EXPECT_EQ(group_of(of_targets({Json::array()}), "model.layers.0.mlp.up_proj"), 0);
+}
+
 TEST(QuantizationTargets, what_is_ignored_or_not_named_is_of_no_group) {
   const std::string up = "model.layers.0.mlp.up_proj", head = "lm_head";
   const Json linear = {"Linear"};

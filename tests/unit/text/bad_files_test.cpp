@@ -71,6 +71,19 @@ TEST_F(BadFile, faults_of_a_vocabulary_are_named) {
       << repeated;
   EXPECT_EQ(error_with("/added_tokens/0/id", 3),
             at + "added token '<|end|>': expected the id 0, got 3");
+  // The tokenizers package gives a new token the id behind the others, whatever the file says.
+  const auto added = [](const char* content, int id) {
+    return Json{{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", true}};
+  };
+  const std::string behind = " behind those before it, got ";
+  EXPECT_EQ(error_with("/added_tokens", {added("<x>", 500)}),
+            at + "added token '<x>': expected the id 420" + behind + "500");
+  EXPECT_EQ(error_with("/added_tokens", {added("<x>", 421), added("<y>", 420)}),
+            at + "added token '<x>': expected the id 420" + behind + "421");
+  EXPECT_EQ(error_with("/added_tokens", {added("<x>", 420), added("<y>", 422)}),
+            at + "added token '<y>': expected the id 421" + behind + "422");
+  EXPECT_EQ(error_with("/added_tokens", {added("<x>", 420), added("<y>", 421)}), "no error");
 }
 
 TEST_F(BadFile, every_truncation_is_one_line_or_a_shorter_tokenizer) {

@@ -182,6 +182,62 @@ TEST(TokenizerModels, words_meet_tokens_as_in_the_package) {
   EXPECT_EQ(make_tokenizer(posix_files(), path)->encode("a b\n"), ids);
 }
 
+// Ids of the tokenizers package 0.23: a mark stands before the first word where the word begins
+// with what the normalizer left of the text's first character.
+TEST(TokenizerModels, a_mark_before_the_first_word_goes_by_the_text_s_first_character) {
+  const auto sequence = [](const Json& steps) {
+    return Json{{"type", "Sequence"}, {"normalizers", steps}};
+  };
+  const auto replace = [](const char* kind, const char* from, const char* to) {
+    return Json{{"type", "Replace"}, {"pattern", {{kind, from}}}, {"content", to}};
+  };
+  const auto strip = [](bool left) {
+    return Json{{"type", "Strip"}, {"strip_left", left}, {"strip_right", !left}};
+  };
+  const auto prepend = [](const char* text) {
+    return Json{{"type", "Prepend"}, {"prepend", text}};
+  };
+  const Json accents = sequence({{{"type", "NFD"}}, {{"type", "StripAccents"}}});
+  const struct {
+    Json normalizer;
+    const char* text;
+    Ids ids;
+  } cases[] = {
+      {strip(true), "  abc", {1, 2, 3}},
+      {strip(true), "abc", {0, 1, 2, 3}},
+      {strip(false), " abc", {0, 1, 2, 3}},
+      {replace("String", " ", ""), " abc", {1, 2, 3}},
+      {replace("String", "x", ""), "xabc", {1, 2, 3}},
+      {replace("String", "x", "y"), "xabc", {0, 5, 1, 2, 3}},
+      {replace("String", "xy", "z"), "xyabc", {6, 1, 2, 3}},
+      {replace("String", "xy", "z"), "abc", {0, 1, 2, 3}},
+      {replace("Regex", "x+", "z"), "xabc", {0, 6, 1, 2, 3}},
+      {replace("Regex", "x+", "z"), "xxabc", {6, 1, 2, 3}},
+      {replace("Regex", "^", "z"), "abc", {0, 6, 1, 2, 3}},
+      {prepend("zy"), "abc", {0, 6, 5, 1, 2, 3}},
+      {sequence({prepend(" "), strip(true)}), " abc", {1, 2, 3}},
+      {sequence({strip(true), prepend("z")}), " abc", {6, 1, 2, 3}},
+      {accents, "\u0301abc", {1, 2, 3}},
+      {accents, "\u00c1bc", {0, 7, 2, 3}},
+      {{{"type", "BertNormalizer"}}, "\u0301abc", {1, 2, 3}},
+      {{{"type", "Lowercase"}}, "Abc", {0, 1, 2, 3}},
+  };
+  const ScratchFolder folder;
+  for (const auto& one : cases) {
+    Json json = Json::parse(small_bpe({{"normalizer", one.normalizer},
+                                       {"pre_tokenizer",
+                                        {{"type", "Metaspace"},
+                                         {"replacement", "\u2581"},
+                                         {"prepend_scheme", "first"},
+                                         {"split", true}}}}));
+    json["model"]["vocab"] = {{"\u2581", 0}, {"a", 1}, {"b", 2}, {"c", 3},
+                              {"x", 4},      {"y", 5}, {"z", 6}, {"A", 7}};
+    const std::string path = folder.put("t.json", json.dump());
+    EXPECT_EQ(make_tokenizer(posix_files(), path)->encode(one.text), one.ids)
+        << one.normalizer << " " << one.text;
+  }
+}
+
 TEST(TokenizerModels, steps_of_a_decoder_come_in_their_order_or_are_refused) {
   const auto step = [](const char* type, const Json& more = Json::object()) {
     Json json = {{"type", type}};

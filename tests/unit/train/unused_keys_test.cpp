@@ -1,4 +1,5 @@
 #include "train/unused_keys.h"
+#include "train/run_length.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -71,6 +72,11 @@ TEST(UnusedKeys, are_those_that_lack_what_they_are_for) {
       {"model.source_seq=32", {"model.kind=marian"}},
       {"train.contrastive_temperature=0.1", pairs},
       {"train.pairwise_beta=0.2", {"train.loss=pairwise"}},
+      {"train.on_audit=stop", {"train.audit=5"}},
+      {"parallel.shard=optimizer", {"parallel.ranks=2"}},
+      {"parallel.gather=bf16", {"parallel.ranks=2"}},
+      {"parallel.reduce=e4m3", {"parallel.ranks=2"}},
+      {"parallel.transport=nccl", {"parallel.ranks=2"}},
       {"lora.alpha=8", {}}};
   for (const UnusedCase& c : cases) {
     SCOPED_TRACE(c.key);
@@ -121,6 +127,30 @@ class Zeros : public TokenSource {
   }
   uint64_t identity() const override { return 1; }
 };
+
+TEST(UnusedKeys, steps_beside_a_share_of_their_file_are_told) {
+  int64_t steps = 0;
+  const auto tell = [&](const std::string& text, const std::vector<std::string>& sets = {}) {
+    LoadedConfig loaded = parse_config(text + "\nmodel: {seq: 10}\n", "a.yaml", sets);
+    Dataset data;
+    data.train = TokenStream({std::make_shared<Zeros>()});
+    std::vector<std::string> said;
+    settle_length(loaded, data,
+                  Log([&](LogLevel, const std::string& line) { said.push_back(line); }));
+    steps = loaded.config.train.steps;
+    return said;
+  };
+  EXPECT_THAT(tell("train: {steps: 1, epochs: 1, batch: 2}"),
+              ElementsAre("a.yaml:1: train.steps = 1 has no effect beside train.epochs"));
+  ASSERT_GT(steps, 1);
+  // As a run's own config.yaml has it.
+  EXPECT_THAT(tell(fmt::format("train: {{steps: {}, epochs: 1, batch: 2}}", steps)), IsEmpty());
+  EXPECT_THAT(tell("train: {steps: 1, batch: 2}", {"train.epochs=1"}), IsEmpty());
+  EXPECT_THAT(tell("train: {epochs: 1, batch: 2}", {"train.steps=1"}), IsEmpty());
+  EXPECT_THAT(tell("train: {steps: 20, batch: 2}\noptim: {warmup: 7, warmup_share: 0.5}"),
+              ElementsAre("a.yaml:2: optim.warmup = 7 has no effect beside optim.warmup_share"));
+  EXPECT_THAT(tell("train: {steps: 20, batch: 2}\noptim: {warmup_share: 0.5}"), IsEmpty());
+}
 
 // Two texts of 100 tokens.
 TEST(UnusedKeys, weights_with_which_nothing_is_read_are_told) {
