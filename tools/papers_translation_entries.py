@@ -21,11 +21,11 @@ TRANSLATION_BUDGETS = {
         "vocab": 320, "pairs": 8, "val_rows": 8,
     },
     "small": {
-        "marian": {"hidden": 96, "layers": 2, "heads": 4, "ffn": 384},
-        "marian_train": {"steps": 500, "batch": 16, "lr": 3e-3},
+        "marian": {"hidden": 64, "layers": 2, "heads": 4, "ffn": 256},
+        "marian_train": {"steps": 400, "batch": 8, "lr": 3e-3},
         "t5": {"hidden": 64, "layers": 2, "heads": 4, "ffn": 176},
-        "t5_train": {"steps": 300, "batch": 16, "lr": 3e-3},
-        "vocab": 2048, "pairs": 500, "val_rows": 500,
+        "t5_train": {"steps": 300, "batch": 8, "lr": 3e-3},
+        "vocab": 2048, "pairs": 300, "val_rows": 300,
     },
     "full": {
         "marian": {"hidden": 512, "layers": 3, "heads": 8, "ffn": 2048},
