@@ -24,7 +24,7 @@ TRANSLATION_BUDGETS = {
         "marian": {"hidden": 64, "layers": 2, "heads": 4, "ffn": 256},
         "marian_train": {"steps": 400, "batch": 8, "lr": 3e-3},
         "t5": {"hidden": 64, "layers": 2, "heads": 4, "ffn": 176},
-        "t5_train": {"steps": 120, "batch": 4, "lr": 3e-3},
+        "t5_train": {"steps": 400, "batch": 4, "lr": 3e-3},
         "vocab": 2048, "pairs": 300, "val_rows": 300,
     },
     "full": {
