@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "data/row_plan.h"
+#include "train/row_data.h"
 
 namespace octet {
 namespace {
@@ -42,6 +43,18 @@ List values_json(const HostTensor& tensor) {
   return {{"mean", sum / static_cast<double>(reals.size())}, {"least", least}, {"most", most}};
 }
 
+// Of rows of two texts: the sizes of batches.
+void add_buckets(const RowPlan& plan, List& json, std::string& text) {
+  if (plan.sizes().empty()) return;
+  const PackReport report = plan.report();
+  text += fmt::format("buckets        {} an epoch: {} tokens, {:.1f} % padding\n",
+                      plan.sizes_text(), report.n_padded_tokens, 100 * report.padding_share());
+  json["buckets"] = List::array();
+  for (const RowSize& size : plan.sizes())
+    json["buckets"].push_back({{"rows", size.rows}, {"seq", size.seq}, {"source", size.source}});
+  json["padding_share"] = report.padding_share();
+}
+
 }  // namespace
 
 void write_row_data(const Dataset& data, const RunConfig& config, int64_t n,
@@ -63,6 +76,7 @@ void write_row_data(const Dataset& data, const RunConfig& config, int64_t n,
                               {"inner", input.inner},
                               {"bound", input.bound}});
   }
+  add_buckets(make_loader(data, config).plan(), json, text);
   for (int64_t i = 0; i < samples.n_rows(); i += n_rows) {
     const Batch batch = samples.at(i, n_rows);
     text += fmt::format("\n--- sample {}\n", i / n_rows);

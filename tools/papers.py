@@ -2,11 +2,12 @@
 """Runs what papers show, at the size of this machine, and prints it beside what they print.
 
   tools/papers.py list                                   entries, and what is recorded of them
-  tools/papers.py run ENTRY... [--budget small|full|large] [--seeds N] [--first-seed N] [--device cpu|cuda] [--data DIR] [--out DIR]
+  tools/papers.py run ENTRY... [--budget ci|small|full|large] [--seeds N] [--first-seed N] [--device cpu|cuda] [--data DIR] [--out DIR]
   tools/papers.py render [--check]                       docs/papers.md from docs/results/papers/*.csv
 
 `run` writes OUT/ENTRY.csv; rows of another budget, device or seed stay. --data is the folder with images/cifar10/,
-images/mnist/, text/wiki_en/, text/books/, tokenizers/gpt2/ and weights/cifar_resnet/, each where an entry needs it. Without --work
+images/mnist/, text/wiki_en/, text/books/, tokenizers/gpt2/ and weights/cifar_resnet/, each where an entry needs it, and pairs/
+where pairs of texts are not to be made of this machine's catalogues. Without --work
 the trained models are thrown away. Only the standard library, and the program.
 """
 
@@ -26,14 +27,16 @@ from papers_cnn_entries import CNN_BUDGETS, CNN_ENTRIES
 from papers_cnn_tasks import CNN_TASKS
 from papers_llm_entries import LLM_BUDGETS, LLM_ENTRIES
 from papers_llm_tasks import LLM_TASKS
+from papers_translation_entries import TRANSLATION_BUDGETS, TRANSLATION_ENTRIES
+from papers_translation_tasks import TRANSLATION_TASKS
 from papers_vlm import VLM_BUDGETS, VLM_ENTRIES, VLM_TASKS
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs/results/papers"
 PAGE = ROOT / "docs/papers.md"
 LEAST_SEEDS = 3  # that a difference is decided by
-ENTRIES = (*NETWORKS, *CNN_ENTRIES, *LLM_ENTRIES, *VLM_ENTRIES)
-TASKS = {**papers_tasks.TASKS, **CNN_TASKS, **LLM_TASKS, **VLM_TASKS}
+ENTRIES = (*NETWORKS, *CNN_ENTRIES, *LLM_ENTRIES, *TRANSLATION_ENTRIES, *VLM_ENTRIES)
+TASKS = {**papers_tasks.TASKS, **CNN_TASKS, **LLM_TASKS, **TRANSLATION_TASKS, **VLM_TASKS}
 COLUMNS = ("budget", "device", "processor", "seed", "variant", "metric", "value", "se", "rows")
 
 
@@ -44,6 +47,10 @@ def processor(device):
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else 'CPU'}, {len(os.sched_getaffinity(0))} cores"
+
+
+def budgets_of(entry):
+    return LLM_BUDGETS if entry in LLM_ENTRIES else TRANSLATION_BUDGETS if entry in TRANSLATION_ENTRIES else BUDGETS
 
 
 def read_rows(folder, entry):
@@ -67,9 +74,9 @@ def run(args):
     unknown = set(args.entries) - {entry.name for entry in ENTRIES}
     if unknown:
         sys.exit(f"papers.py: expected entries of {', '.join(entry.name for entry in ENTRIES)}, got {', '.join(sorted(unknown))}")
-    has_budget = {entry.name: args.budget in (LLM_BUDGETS if entry in LLM_ENTRIES else BUDGETS) for entry in chosen}
-    if not all(has_budget.values()):
-        sys.exit(f"papers.py: --budget: expected one of {', '.join(BUDGETS)} for {next(name for name, has in has_budget.items() if not has)}, got {args.budget}")
+    for entry in chosen:
+        if args.budget not in budgets_of(entry):
+            sys.exit(f"papers.py: --budget: expected one of {', '.join(budgets_of(entry))} for {entry.name}, got {args.budget}")
     made_of = processor(args.device)
     out = Path(args.out).resolve()
     n_skipped = 0
@@ -146,6 +153,8 @@ class Measured:
             return "not measured as a whole"
         criterion = self.entry.criterion
         changes = [one[2] for one in found]
+        if criterion.above and not self.is_above(found[0][0], *criterion.above):
+            return f"not decided: the baseline is not {criterion.above[1]} above {criterion.above[0]}"
         if criterion.kind == "ordered":
             return self.order(found)
         if criterion.kind == "times":
@@ -158,6 +167,10 @@ class Measured:
             return "agrees"
         is_clear = self.has_errors(found) and any(-one[2] - 2 * one[3] > criterion.points for one in found)
         return "differs" if is_clear else "not decided: within two standard errors of the limit"
+
+    def is_above(self, score, metric, points):
+        others = [value for value, _ in self.values(self.entry.baseline, metric).values()]
+        return bool(others) and score - statistics.fmean(others) >= points
 
     def many_times(self, by_variant):
         least = self.entry.criterion.least
@@ -251,12 +264,16 @@ def page(folder):
              "# language models of 26 M parameters: a run takes about ten seconds of an H200 beside two others",
              "tools/papers.py run coat-llm coat-attention coat-groups coat-states hif8-llm hif8-llm-als hif8-llm-ptq fp8-llm fp8-llm-ptq \\",
              "  --budget full --seeds 3 --device cuda --program build/octet --data DIR",
+             "# models that translate, and T5; --budget ci tries all three in seconds",
+             "tools/papers.py run fp8-transformer hif8-transformer hif8-t5 --budget small --seeds 3 --program build/octet --data DIR",
              "# a model that sees pictures; DIR has images/mnist, too",
              "tools/papers.py run coat-vlm --budget full --seeds 3 --device cuda --program build/octet --data DIR",
              "```", ""]
     for heads, parts, budgets in ((("vision transformer", "its training", "BERT", "its training"), ("vit", "vit_train", "bert", "bert_train"), BUDGETS),
                                   (("residual network", "MobileNetV2", "their training"), ("resnet", "mobilenet", "cnn_train"), CNN_BUDGETS),
                                   (("Llama", "its training", "GPT-2", "its training"), ("llama", "llama_train", "gpt2", "gpt2_train"), LLM_BUDGETS),
+                                  (("Transformer", "its training", "T5", "its training"), ("marian", "marian_train", "t5", "t5_train"),
+                                   TRANSLATION_BUDGETS),
                                   (("LLaVA", "its training", "pictures of each kind"), ("llava", "llava_train", "pictures"), VLM_BUDGETS)):
         lines += table(("budget", *heads), [[f"`{name}`", *(", ".join(f"{key} {value}" for key, value in sizes[part].items()) for part in parts)]
                                             for name, sizes in budgets.items()])
@@ -295,7 +312,7 @@ def main():
     listed.set_defaults(call=list_entries)
     ran = commands.add_parser("run")
     ran.add_argument("entries", nargs="+", metavar="ENTRY")
-    ran.add_argument("--budget", choices=tuple(dict.fromkeys((*BUDGETS, *CNN_BUDGETS, *LLM_BUDGETS))), default="small")
+    ran.add_argument("--budget", choices=tuple(dict.fromkeys((*BUDGETS, *CNN_BUDGETS, *LLM_BUDGETS, *TRANSLATION_BUDGETS))), default="small")
     ran.add_argument("--seeds", type=int, default=1)
     ran.add_argument("--first-seed", type=int, default=0)
     ran.add_argument("--device", default="cpu")

@@ -1,10 +1,11 @@
-"""Data of tools/papers.py, made of Wikipedia articles by seeds: a WordPiece vocabulary, answers, and pairs of sentences.
+"""Data of tools/papers.py, made of Wikipedia articles by seeds: a WordPiece vocabulary, answers, and pairs of sentences; and BPE of any lines.
 
 Articles are separated by empty lines; a line is a paragraph. All makers are functions of (text, seed): the same files on every machine.
 Only the standard library.
 """
 
 import collections
+import heapq
 import json
 import random
 import re
@@ -62,6 +63,83 @@ def make_tokenizer(path, out, n_words=6000):
     }
     Path(out).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
     return len(vocab)
+
+
+def byte_letters():
+    """The letter that stands for each byte in a byte-level BPE: itself where it is printed, else one from 256 on."""
+    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return {byte: chr(byte if byte in printed else next(others)) for byte in range(256)}
+
+
+def bpe_merges(words, n):
+    """At most n merges of the symbols of {word: count}, the most frequent pair first, of equals the first in order."""
+    pieces = [list(word) for word in words]
+    counts = list(words.values())
+    of_pair, where = collections.Counter(), collections.defaultdict(set)
+    for i, piece in enumerate(pieces):
+        for pair in zip(piece, piece[1:]):
+            of_pair[pair] += counts[i]
+            where[pair].add(i)
+    heap = [(-count, pair) for pair, count in of_pair.items()]
+    heapq.heapify(heap)
+    merges = []
+    while heap and len(merges) < n:
+        count, pair = heapq.heappop(heap)
+        if -count != of_pair[pair] or count == 0:
+            continue  # it has another count by now, which is in the heap
+        merges.append(pair)
+        changed = set()
+        for i in where.pop(pair):
+            piece = pieces[i]
+            for old in zip(piece, piece[1:]):
+                of_pair[old] -= counts[i]
+                changed.add(old)
+            at = 0
+            while at + 1 < len(piece):
+                if (piece[at], piece[at + 1]) == pair:
+                    piece[at:at + 2] = [pair[0] + pair[1]]
+                at += 1
+            for new in zip(piece, piece[1:]):
+                of_pair[new] += counts[i]
+                where[new].add(i)
+                changed.add(new)
+        for one in sorted(changed):
+            if of_pair[one] > 0:
+                heapq.heappush(heap, (-of_pair[one], one))
+    return merges
+
+
+def make_bpe(lines, out, n_tokens):
+    """A tokenizer.json of a byte-level BPE with so many tokens, of which the first two are padding and the end of each text."""
+    letters = byte_letters()
+    words = collections.Counter()
+    for line in lines:
+        words.update(re.findall(r" ?[^\W\d_]+| ?\d+| ?[^\s\w]+|\s+|_+", line))
+    spelled = {"".join(letters[byte] for byte in word.encode()): count for word, count in sorted(words.items()) if count > 1}
+    special = ["<pad>", "</s>"]
+    alphabet = [letters[byte] for byte in range(256)]
+    merges = bpe_merges(spelled, n_tokens - len(special) - len(alphabet))
+    tokens = [*special, *alphabet, *(first + second for first, second in merges)]
+    vocab = {token: i for i, token in enumerate(tokens)}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    end = {"SpecialToken": {"id": "</s>", "type_id": 0}}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": i, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+                         for i, name in enumerate(special)],
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, end],
+                           "pair": [{"Sequence": {"id": "A", "type_id": 0}}, end, {"Sequence": {"id": "B", "type_id": 1}}, end],
+                           "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}},
+        "decoder": level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
+                  "byte_fallback": False, "vocab": vocab, "merges": [f"{first} {second}" for first, second in merges]},
+    }
+    Path(out).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
 def perturbed(sentence, rng):

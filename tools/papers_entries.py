@@ -73,6 +73,7 @@ class Criterion:
     points: float = 0
     said: str = ""
     least: dict = field(default_factory=dict)  # by variant
+    above: tuple = ()  # (metric, points): the baseline is so far above another figure of its own, else nothing is decided
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,7 @@ class Advisor {
   // The largest batch below the run's. One sequence is asked first: where memory is short, each
   // plan may take seconds.
   bool try_batch(const std::string& keys, ProgramOptions options) {
+    options.batches.clear();  // they follow train's, and hold no more tokens
     int64_t fits = 1, too_large = std::exchange(options.train.batch, fits);
     auto bytes = too_large > 1 ? fitting(options, keys) : std::nullopt;
     if (!bytes) return false;

@@ -52,6 +52,8 @@ struct ProgramOptions {
   BatchSize train = {};                    // fixes the persistent layout and the training functions
   // Sequence lengths that training functions and evaluate exist for besides train.seq, all below.
   std::vector<int64_t> shorter = {};
+  // Other sizes that training functions alone exist for: more rows, which are shorter.
+  std::vector<BatchSize> batches = {};
   std::vector<int64_t> texts =
       {};  // lengths of single rows that logits exists for besides, by size
   int accumulate = 1;

@@ -55,12 +55,15 @@ std::vector<std::string_view> Program::train_functions() const {
 std::vector<FunctionKey> Program::train_keys() const {
   std::vector<FunctionKey> keys;
   for (const std::string_view name : train_functions()) keys.push_back({name, options().train});
+  std::vector<BatchSize> others = options().batches;
   for (const int64_t seq : options().shorter) {
     CHECK(seq < options().train.seq);
+    others.push_back(options().train);
+    others.back().seq = seq;
+  }
+  for (const BatchSize& size : others) {
     for (const std::string_view name : train_functions()) {
-      if (name == function::update) continue;
-      keys.push_back({name, options().train});
-      keys.back().size.seq = seq;
+      if (name != function::update) keys.push_back({name, size});
     }
   }
   if (!has_measuring_steps(options())) return keys;
@@ -154,7 +157,8 @@ std::unique_ptr<Plan> Program::compile(const FunctionKey& key) {
 
 int64_t Program::planned_bytes() {
   for (const FunctionKey& key : train_keys()) {
-    if (key.size == options().train) plan(key);
+    const bool is_batch = std::ranges::count(options().batches, key.size) > 0;
+    if (is_batch || key.size == options().train) plan(key);
   }
   if (has_derived()) plan(function::prepare_state);
   plan(function::evaluate);

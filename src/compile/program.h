@@ -31,10 +31,10 @@ class Program {
 
   // The functions that one training step runs: {step} or {micro_first, micro_next, update}.
   std::vector<std::string_view> train_functions() const;
-  // The same of each kind of step and at each length: options.train's first, then what depends on
-  // length at the shorter.
+  // The same of each kind of step and at each size: options.train's first, then what depends on
+  // the size at the shorter lengths and the other batches.
   std::vector<FunctionKey> train_keys() const;
-  // evaluate at each of those lengths.
+  // evaluate at each length.
   std::vector<FunctionKey> evaluate_keys() const;
   // logits of a row of each of options.texts.
   std::vector<FunctionKey> text_keys() const;

@@ -225,33 +225,32 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
                                config.data.shuffle == (order != WindowOrder::sequential);
   const bool val_agrees = config.data.val.empty() || config.data.val_fraction == 0 ||
                           !is_written(loaded.source, "data.val_fraction");
-  check(
-      loaded, name,
-      {{"data.sampling", "data.shuffle", sampling_agrees,
-        fmt::format("agreement with data.shuffle = {}", config.data.shuffle), sampling},
-       {"data.val_fraction", "data.val", val_agrees, "0 beside data.val",
-        fmt::to_string(config.data.val_fraction)},
-       {"data.sampling", "data.chat.template",
-        order != WindowOrder::random || config.data.chat.chat_template == "none",
-        "shuffle or sequential for conversations", sampling},
-       {"data.sampling", "data.train",
-        order != WindowOrder::random || config.data.train_weights.empty(),
-        "shuffle or sequential with weights in data.train", sampling},
-       {"data.sampling", "data.pack", order != WindowOrder::random || !config.data.pack,
-        "shuffle or sequential with data.pack", sampling},
-       {"data.document_boundaries", "data.pack",
-        !config.data.pack || config.data.document_boundaries == DocumentBoundaries::isolate ||
-            !is_written(loaded.source, "data.document_boundaries"),
-        "isolate with data.pack", text_of(config, "data.document_boundaries")},
-       {"data.buckets", "data.pack",
-        config.data.buckets == 1 || (!config.data.pack && config.data.chat.chat_template != "none"),
-        "1 but for conversations (data.chat.template) without data.pack",
-        fmt::to_string(config.data.buckets)},
-       {"data.chat.template", "data.chat.template", !config.data.chat.chat_template.empty(),
-        "a template, auto or none", "nothing"},
-       {"data.tokenizer", "data.tokenizer", !config.data.tokenizer.empty(), "`bytes` or a file",
-        "nothing"},
-       {"out", "out", !config.out.empty(), "a folder", "nothing"}});
+  check(loaded, name,
+        {{"data.sampling", "data.shuffle", sampling_agrees,
+          fmt::format("agreement with data.shuffle = {}", config.data.shuffle), sampling},
+         {"data.val_fraction", "data.val", val_agrees, "0 beside data.val",
+          fmt::to_string(config.data.val_fraction)},
+         {"data.sampling", "data.chat.template",
+          order != WindowOrder::random || config.data.chat.chat_template == "none",
+          "shuffle or sequential for conversations", sampling},
+         {"data.sampling", "data.train",
+          order != WindowOrder::random || config.data.train_weights.empty(),
+          "shuffle or sequential with weights in data.train", sampling},
+         {"data.sampling", "data.pack", order != WindowOrder::random || !config.data.pack,
+          "shuffle or sequential with data.pack", sampling},
+         {"data.document_boundaries", "data.pack",
+          !config.data.pack || config.data.document_boundaries == DocumentBoundaries::isolate ||
+              !is_written(loaded.source, "data.document_boundaries"),
+          "isolate with data.pack", text_of(config, "data.document_boundaries")},
+         {"data.buckets", "data.pack", config.data.buckets == 1 || !config.data.pack,
+          "1 with data.pack", fmt::to_string(config.data.buckets)},
+         {"data.sampling", "data.buckets", order != WindowOrder::random || config.data.buckets == 1,
+          "shuffle or sequential with data.buckets", sampling},
+         {"data.chat.template", "data.chat.template", !config.data.chat.chat_template.empty(),
+          "a template, auto or none", "nothing"},
+         {"data.tokenizer", "data.tokenizer", !config.data.tokenizer.empty(), "`bytes` or a file",
+          "nothing"},
+         {"out", "out", !config.out.empty(), "a folder", "nothing"}});
   check_adapters(loaded, name);
 }
 

@@ -50,6 +50,7 @@ struct RowOptions {
   TooLong too_long = TooLong::drop;
   int64_t buckets = 1;                // lengths of rows, with Packing::single
   int64_t step_rows = 1;              // rows of a step, which have one length
+  int64_t step_batches = 1;           // of a step, where buckets are of two texts
   std::vector<int64_t> lengths = {};  // ascending, in the place of those that buckets choose
   int threads = 1;                    // that decode samples
 };

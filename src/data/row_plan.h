@@ -29,7 +29,7 @@ struct RowPlace {
 };
 
 struct PackReport {
-  int64_t n_rows = 0;           // of the first epoch
+  int64_t n_rows = 0;           // of the first epoch, without those that only fill up
   int64_t n_used = 0;           // of them that hold a token
   int64_t n_padded_tokens = 0;  // with padding
   double padding_share() const {
@@ -48,25 +48,39 @@ class RowPlan {
   bool counts_tokens() const;  // RowCounts::has_tokens
   const RowOptions& options() const { return options_; }
   const std::vector<int64_t>& lengths() const { return lengths_; }  // of rows, ascending
+  // Of rows of two texts in buckets: those of batches, whose rows are more where they are shorter.
+  const std::vector<RowSize>& sizes() const { return sizes_; }
   int64_t rows_of_epoch(int64_t epoch) const;
+  // Of several sizes: the steps of an epoch, each of which is in one.
+  int64_t steps_of_epoch(int64_t epoch) const { return std::ssize(packed(epoch)->steps); }
+  int64_t step_rows(const RowPlace& step) const;
+  bool begins_step(const RowPlace& place) const;
   RowPlace after(RowPlace place, int64_t n_rows) const;
   std::vector<int64_t> samples(const RowPlace& place) const;
-  // The tokens of the rows of a step, which begins there.
-  int64_t length(RowPlace step) const;
-  // These rows, of this length. Throws as RowSource::write does.
-  Batch read(const std::vector<RowPlace>& rows, int64_t length, RowUse use) const;
+  // The size of the rows of a step, which begins there.
+  RowSize size(const RowPlace& step) const;
+  // These rows, of this size; those that only fill up are masked. Throws as RowSource::write does.
+  Batch read(const std::vector<RowPlace>& rows, const RowSize& size, RowUse use) const;
   RowCounts count(RowPlace first, int64_t n_rows) const;
   PackReport report() const;
+  // Lengths, or of several sizes the steps of the first epoch and the size of their batches.
+  std::string sizes_text() const;
 
  private:
   std::shared_ptr<const PackedRows> packed(int64_t epoch) const;
   PackedRows pack(int64_t epoch) const;
   bool is_packed() const { return options_.packing == Packing::first_fit || options_.buckets > 1; }
   int64_t row_length(int64_t sample) const;  // of one that it has for itself
+  int64_t length(RowPlace step) const;       // of the rows of a step
+  int64_t size_of(int64_t sample) const;     // its number
+  SizedStep sized_step(const RowPlace& place) const;
+  bool fills_up(const RowPlace& place) const;
+  PackReport sized_report() const;
   RowCell cell(const RowPlace& place, int64_t row, RowUse use) const;
 
   std::shared_ptr<const RowSource> source_;
   RowOptions options_;
+  std::vector<RowSize> sizes_;
   std::vector<int64_t> lengths_;
   Mixture mixture_;
   mutable std::mutex packed_mutex_, pool_mutex_;
@@ -77,7 +91,8 @@ class RowPlan {
 // Training rows without end: a position in a plan, which copies share.
 //
 // Where rows come in several lengths, peek() asks for rows of one step and advance() goes on by
-// whole steps. Numbers of rows are multiples of the source's rows a sample.
+// whole steps; in several sizes peek() asks for rows of the next step. Numbers of rows are
+// multiples of the source's rows a sample.
 class RowLoader {
  public:
   // The source has a sample at least.
@@ -91,12 +106,18 @@ class RowLoader {
   void advance(int64_t n_rows);
   int64_t epoch() const { return at_.epoch; }
   int64_t rows_of_epoch(int64_t epoch) const { return plan_->rows_of_epoch(epoch); }
+  int64_t step_rows() const { return plan_->step_rows(at_); }  // of the next step
+  // Rows of a batch of the next step: `full`, but of several sizes as many as that one's.
+  int64_t batch_rows(int64_t full) const {
+    return plan_->sizes().empty() ? full : plan_->size(at_).rows;
+  }
   int64_t rows_consumed() const { return at_.drawn; }  // since the start
   const RowPlan& plan() const { return *plan_; }
   std::string description() const;  // what there is to say of the rows
-  // The lengths that rows come in; empty where all are as long as the run says.
+  // The lengths that rows come in; empty where all are as long as the run says, or of sizes.
   std::vector<int64_t> lengths() const {
-    return plan_->options().buckets == 1 ? std::vector<int64_t>{} : plan_->lengths();
+    return plan_->options().buckets == 1 || !plan_->sizes().empty() ? std::vector<int64_t>{}
+                                                                    : plan_->lengths();
   }
 
   LoaderState state() const;

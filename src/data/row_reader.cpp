@@ -19,22 +19,23 @@ RowReader::~RowReader() {
 void RowReader::read_all() {
   bool goes_on = true;
   for (int64_t step = 0; step < options_.steps && goes_on; ++step) {
+    const int64_t batch = loader_.batch_rows(options_.batch);
     for (int64_t i = 0; i < options_.accumulate && goes_on; ++i) {
-      Read next = read((i * options_.ranks + options_.rank) * options_.batch);
+      Read next = read((i * options_.ranks + options_.rank) * batch, batch);
       const bool failed = next.error != nullptr;
       goes_on = put(std::move(next)) && !failed;
     }
-    if (goes_on) loader_.advance(options_.batch * options_.accumulate * options_.ranks);
+    if (goes_on) loader_.advance(batch * options_.accumulate * options_.ranks);
   }
   const std::lock_guard lock(mutex_);
   is_over_ = true;
   changed_.notify_all();
 }
 
-RowReader::Read RowReader::read(int64_t skip) const {
+RowReader::Read RowReader::read(int64_t skip, int64_t batch) const {
   Read result{.first_row = loader_.rows_consumed() + skip};
   try {
-    result.batch = loader_.peek(skip, options_.batch);
+    result.batch = loader_.peek(skip, batch);
     if (options_.prepare) options_.prepare(result.batch);
   } catch (...) {
     result.error = std::current_exception();

@@ -20,7 +20,8 @@
 namespace octet {
 
 // The micro-batches of one rank, from the loader's position on. The i-th of a step holds the rows
-// from (i * ranks + rank) * batch on, of batch * accumulate * ranks.
+// from (i * ranks + rank) * batch on, of batch * accumulate * ranks; of rows of several sizes batch
+// is RowLoader::batch_rows().
 struct RowReaderOptions {
   int64_t batch = 1, accumulate = 1, ranks = 1, rank = 0;
   int64_t steps = 0;  // so many, and no row behind them
@@ -50,7 +51,7 @@ class RowReader {
   };
 
   void read_all();
-  Read read(int64_t skip) const;
+  Read read(int64_t skip, int64_t batch) const;
   bool put(Read read);  // waits for room; false: the reader ends
 
   RowLoader loader_;  // of the thread

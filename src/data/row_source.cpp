@@ -19,6 +19,17 @@ class RowSlice : public RowSource {
   const std::vector<InputSpec>& inputs() const override { return source_->inputs(); }
   bool tells_lengths() const override { return source_->tells_lengths(); }
   int64_t longest() const override { return source_->longest(); }
+  int64_t places(int64_t sample) const override { return source_->places(begin_ + sample); }
+  int64_t source_places(int64_t sample) const override {
+    return source_->source_places(begin_ + sample);
+  }
+  int64_t source_seq() const override { return source_->source_seq(); }
+  std::vector<InputSpec> inputs_of(int64_t source) const override {
+    return source_->inputs_of(source);
+  }
+  std::string description(const std::string& rows) const override {
+    return source_->description(rows);
+  }
   uint64_t identity() const override {
     const uint64_t words[] = {source_->identity(), static_cast<uint64_t>(begin_),
                               static_cast<uint64_t>(end_)};

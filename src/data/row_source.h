@@ -43,6 +43,11 @@ class RowSource {
   virtual int64_t longest() const { return 0; }
   // Tokens of a row that a sample takes; 0: its rows are its own.
   virtual int64_t places(int64_t) const { return 0; }
+  // Of rows of two texts: the tokens of a sample's second one, what its array of sources is padded
+  // to (0: there is none), and the arrays with sources of so many tokens.
+  virtual int64_t source_places(int64_t) const { return 0; }
+  virtual int64_t source_seq() const { return 0; }
+  virtual std::vector<InputSpec> inputs_of(int64_t /*source*/) const { return inputs(); }
   // Samples of one weight each; empty: all of weight 1.
   virtual std::vector<StreamPart> parts() const { return {}; }
   virtual uint64_t identity() const = 0;  // changes with the content

@@ -1,5 +1,7 @@
 #include "data/source_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -35,6 +37,17 @@ class SourceRowSource : public RowSource {
   const std::vector<InputSpec>& inputs() const override { return inputs_; }
   bool tells_lengths() const override { return true; }
   int64_t longest() const override { return longest_; }
+  int64_t places(int64_t sample) const override { return std::ssize(target(sample)); }
+  int64_t source_places(int64_t sample) const override { return std::ssize(source(sample)); }
+  int64_t source_seq() const override { return options_.source.n_inner(); }
+  std::vector<InputSpec> inputs_of(int64_t n_source) const override {
+    std::vector<InputSpec> sized = inputs_;
+    std::ranges::find(sized, options_.source.name, &InputSpec::name)->inner = {n_source};
+    return sized;
+  }
+  std::string description(const std::string& rows) const override {
+    return fmt::format("pairs of texts in {}", rows);
+  }
   uint64_t identity() const override { return identity_; }
   int64_t sample_bytes() const override {
     const int64_t n_tokens = std::ssize(rows_.sources) + std::ssize(rows_.targets);
@@ -75,7 +88,8 @@ class SourceRowSource : public RowSource {
 
 void write_pair(std::span<const int32_t> source, std::span<const int32_t> target,
                 const SourceRowsOptions& options, int64_t row, Batch& to) {
-  const int64_t n_inner = options.source.n_inner();
+  auto& ids_of_rows = to.ints(options.source.name);
+  const int64_t n_inner = std::ssize(ids_of_rows) / to.batch;
   CHECK(std::ssize(target) <= to.seq && std::ssize(source) <= n_inner);
   const auto tokens = to.ints("tokens").begin() + row * to.seq;
   *tokens = options.start;
@@ -83,7 +97,7 @@ void write_pair(std::span<const int32_t> source, std::span<const int32_t> target
             options.padding);
   const auto labels = to.ints(options.labels.name).begin() + row * to.seq;
   std::fill(std::ranges::copy(target, labels).out, labels + to.seq, kIgnoredLabel);
-  const auto ids = to.ints(options.source.name).begin() + row * n_inner;
+  const auto ids = ids_of_rows.begin() + row * n_inner;
   std::fill(std::ranges::copy(source, ids).out, ids + n_inner, options.padding);
   to.ints(options.length.name)[static_cast<size_t>(row)] = static_cast<int32_t>(source.size());
   to.lengths[static_cast<size_t>(row)] = std::ssize(target);

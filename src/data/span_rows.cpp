@@ -70,6 +70,7 @@ class SpanRows : public RowSource {
   }
   const std::vector<InputSpec>& inputs() const override { return inputs_; }
   bool tells_lengths() const override { return true; }
+  int64_t places(int64_t sample) const override { return sizes(n_tokens(sample)).second; }
   uint64_t identity() const override {
     Xxh64 hash;
     hash.add(stream_.identity());

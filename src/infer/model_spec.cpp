@@ -162,7 +162,9 @@ ForwardBuilder forward_builder(const ModelSpec& spec, const std::vector<Weighted
   return [spec, losses](const BatchSize& size, ForwardKind kind) {
     const ModelOutputs outputs =
         kind == ForwardKind::loss ? ModelOutputs::loss : ModelOutputs::outputs;
-    return build_model(spec, size, outputs, losses).graph;
+    ModelSpec sized = spec;
+    if (size.source > 0) sized.source_seq = size.source;
+    return build_model(sized, size, outputs, losses).graph;
   };
 }
 

@@ -14,12 +14,14 @@ enum class RowDocuments : uint8_t { joined, isolated };
 // means the same in every batch, or, in training, this batch's own, which is gathered.
 enum class BatchStatistics : uint8_t { gathered, own };
 
-// cache: how many positions the KV cache holds that is read and written; 0: there is none.
+// cache: how many positions the KV cache holds that is read and written; 0: there is none. source:
+// tokens that sources are padded to; 0: as many as the model says.
 struct BatchSize {
   int64_t batch = 1, seq = 1;
   RowDocuments documents = RowDocuments::joined;
   int64_t cache = 0;
   BatchStatistics statistics = BatchStatistics::gathered;
+  int64_t source = 0;
   auto operator<=>(const BatchSize&) const = default;
 };
 

@@ -89,10 +89,15 @@ void TrainEngine::allocate(Device& device, Catalogue& catalogue,
   if (test) self_test_ = test->run(catalogue, *arenas_);
 }
 
-BoundPlan& TrainEngine::function(std::string_view name, int64_t seq, StepKind kind) {
-  FunctionKey key{name, size_, kind};
-  key.size.seq = seq;
-  return function(key);
+BatchSize TrainEngine::size_of(const Batch& batch) const {
+  const HostTensor* source = batch.find("source");
+  for (const BatchSize& size : program_->options().batches) {
+    const bool is_same = size.batch == batch.batch && size.seq == batch.seq;
+    if (is_same && source != nullptr && source->spec.n_inner() == size.source) return size;
+  }
+  BatchSize size = size_;
+  size.seq = batch.seq;
+  return size;
 }
 
 BoundPlan& TrainEngine::function(const FunctionKey& key) {
@@ -193,10 +198,10 @@ TrainEngine::BegunStep TrainEngine::begin_step(const MicroBatches& batches,
   CHECK(!is_one || batches.count == 1);
   for (size_t i = 0; i < batches.count; ++i) {
     const Batch batch = batches.read(i);
-    BoundPlan& micro = function(is_one   ? function::step
-                                : i == 0 ? function::micro_first
-                                         : function::micro_next,
-                                batch.seq, kind);
+    const std::string_view name = is_one   ? function::step
+                                  : i == 0 ? function::micro_first
+                                           : function::micro_next;
+    BoundPlan& micro = function({name, size_of(batch), kind});
     if (group_ != nullptr) begun.rows = hash_of_rows(begun.rows, batch);
     std::vector<InputBytes> more = step_scalars(program_->options(), batches.items);
     add_dropout(micro.plan().graph, program_->options(),
@@ -212,7 +217,7 @@ TrainEngine::BegunStep TrainEngine::begin_step(const MicroBatches& batches,
     run(micro);
     begun.losses.push_back(micro.read_scalar("loss"));
   }
-  if (!is_one) begun.last = &function(function::update, size_.seq, kind);
+  if (!is_one) begun.last = &function({function::update, size_, kind});
   write_scalars(*begun.last, scalars);
   return begun;
 }
@@ -326,7 +331,7 @@ RunEvaluation TrainEngine::evaluate(const EvalRows& rows) {
     // Past the last row a batch has no labels.
     const Batch batch = rows.at(first + rank * size_.batch, size_.batch);
     const RunEvaluation own =
-        evaluate_batch(with_weights(function(function::evaluate, batch.seq)), batch, losses);
+        evaluate_batch(with_weights(function({function::evaluate, size_of(batch)})), batch, losses);
     for (size_t i = 0; i < total.metrics.size(); ++i) {
       for (const NllSum& part : gather_value(group_, own.metrics[i].sum))
         total.metrics[i].sum.add(part);

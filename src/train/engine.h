@@ -44,13 +44,14 @@ struct MicroBatches {
 class TrainEngine {
  public:
   // Compiles the training functions and evaluate, for each sequence length that options.shorter
-  // names too, all of one batch; the arenas are as large as the largest needs. Throws
+  // names too, and training functions for options.batches; the arenas are as large as the largest
+  // needs. Throws
   // Error{device} where they fit neither options.memory_budget nor the device's memory.
   // `group`: of options.parallel.ranks ranks, each with an engine that makes the same calls;
   // nullptr where this is the only one.
   TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue, Group* group = nullptr);
 
-  // One optimizer step; as many batches as the program accumulates, each of a length that the
+  // One optimizer step; as many batches as the program accumulates, each of a size that the
   // program has, on all ranks the same. Each micro-batch's loss is
   // divided by the number of its items in the whole step; the losses are added in the order of the
   // step's micro-batches, in double.
@@ -126,7 +127,7 @@ class TrainEngine {
   std::optional<LossScaleReport> read_loss_scale();
   void save_histories();
   BoundPlan& function(std::string_view name) { return function({name, size_}); }
-  BoundPlan& function(std::string_view name, int64_t seq, StepKind kind = StepKind::plain);
+  BatchSize size_of(const Batch& batch) const;
   BoundPlan& function(const FunctionKey& key);
   void begin_scales();
 

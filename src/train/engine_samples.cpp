@@ -32,7 +32,7 @@ std::vector<SampleMetric> TrainEngine::sample_metrics(const EvalRows& rows) {
     const int64_t own_first = first + rank * size_.batch;
     const OneBatch own(rows.at(own_first, size_.batch));
     const int64_t n_held = std::clamp<int64_t>(rows.n_rows() - own_first, 0, size_.batch);
-    BoundPlan& plan = with_weights(function(function::evaluate, own.at(0, 0).seq));
+    BoundPlan& plan = with_weights(function({function::evaluate, size_of(own.at(0, 0))}));
     std::vector<SampleMetric> parts = octet::sample_metrics(plan, own, size_.batch, losses);
     total.resize(parts.size());
     for (size_t i = 0; i < parts.size(); ++i) {

@@ -146,7 +146,7 @@ void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
   const int64_t batch = std::clamp(rows / kMinSteps, least, std::max(least, kMaxRows));
   derive("train.batch", config.train.batch, batch - batch % together);
   settle_length(loaded, data, Log());
-  const int64_t epoch_steps = ceil_div(rows, config.step_rows());
+  const int64_t epoch_steps = steps_of_epochs(make_loader(data, config), 1, config.step_rows());
   derive("train.eval_every", config.train.eval_every, ceil_div(epoch_steps, kEvaluations));
   derive("train.save_every", config.train.save_every, epoch_steps);
 }

@@ -35,6 +35,17 @@ void check_keys(const RunConfig& config) {
   if (config.data.pack) refuse("data.pack", "true");
 }
 
+// Rows of several lengths are conversations, or pairs of texts that are read here.
+void check_buckets(const RunConfig& config, const RunInputs& inputs) {
+  const DataConfig& data = config.data;
+  const bool are_pairs = reads_sources(inputs) && !are_arrays(data.train) && data.spans.share == 0;
+  if (data.buckets == 1 || has_conversations(config) || are_pairs) return;
+  throw Error(ErrorCode::invalid_argument,
+              "data.buckets: expected 1 but for conversations (data.chat.template) and pairs of "
+              "texts, got {}",
+              data.buckets);
+}
+
 }  // namespace
 
 Dataset split_rows(const RunConfig& config, const RowOpener& open) {
@@ -180,6 +191,7 @@ std::optional<Dataset> open_row_data(const Files& files, const RunConfig& config
   if (config.data.train.empty())
     throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
   const RunInputs inputs(config, spec);
+  check_buckets(config, inputs);
   if (reads_pictures(files, config, spec)) {
     const PictureTexts texts(files, config, spec, inputs, log);
     return split_rows(config, [&](const auto& paths) { return texts.open(paths); });
@@ -282,8 +294,13 @@ EvalAmount eval_amount(const Dataset& data, const RunConfig& config, const Model
 }
 
 RowLoader make_loader(const Dataset& data, const RunConfig& config) {
-  const RowOptions options = row_options(config);
+  RowOptions options = row_options(config);
   if (data.train_rows == nullptr) return {data.train, options};
+  if (config.data.buckets > 1 && data.train_rows->source_seq() > 0) {
+    options.packing = Packing::single;
+    options.buckets = config.data.buckets;
+    options.step_batches = config.train.accumulate * config.parallel.ranks;
+  }
   return {data.train_rows, options};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "base/error.h"
@@ -12,6 +13,16 @@
 
 namespace octet {
 namespace {
+
+// Of whole epochs, and of a share of the last one, rounded up.
+int64_t sum_of_epochs(double epochs, const std::function<int64_t(int64_t epoch)>& n_of) {
+  const auto n_whole = static_cast<int64_t>(epochs);
+  const auto share = epochs - static_cast<double>(n_whole);
+  int64_t sum = 0;
+  for (int64_t epoch = 0; epoch < n_whole; ++epoch) sum += n_of(epoch);
+  if (share == 0) return sum;
+  return sum + static_cast<int64_t>(std::ceil(share * static_cast<double>(n_of(n_whole)) - 1e-9));
+}
 
 void settle_steps(LoadedConfig& loaded, const Dataset& data) {
   TrainConfig& train = loaded.config.train;
@@ -26,8 +37,7 @@ void settle_steps(LoadedConfig& loaded, const Dataset& data) {
     return;
   }
   const auto loader = make_loader(data, loaded.config);
-  const int64_t n_rows = rows_of_epochs(loader, train.epochs);
-  const int64_t steps = ceil_div(n_rows, loaded.config.step_rows());
+  const int64_t steps = steps_of_epochs(loader, train.epochs, loaded.config.step_rows());
   if (steps > std::numeric_limits<int32_t>::max()) {
     throw Error(ErrorCode::invalid_argument,
                 "train.epochs: expected at most {} steps, got {} epochs of {} steps",
@@ -76,13 +86,13 @@ void tell_replaced(const WrittenSteps& written, int64_t settled, const Log& log)
 }  // namespace
 
 int64_t rows_of_epochs(const RowLoader& loader, double epochs) {
-  const auto n_whole = static_cast<int64_t>(epochs);
-  const auto share = epochs - static_cast<double>(n_whole);
-  int64_t n_rows = 0;
-  for (int64_t epoch = 0; epoch < n_whole; ++epoch) n_rows += loader.rows_of_epoch(epoch);
-  if (share == 0) return n_rows;
-  return n_rows + static_cast<int64_t>(
-                      std::ceil(share * static_cast<double>(loader.rows_of_epoch(n_whole)) - 1e-9));
+  return sum_of_epochs(epochs, [&](int64_t epoch) { return loader.rows_of_epoch(epoch); });
+}
+
+int64_t steps_of_epochs(const RowLoader& loader, double epochs, int64_t step_rows) {
+  const RowPlan& plan = loader.plan();
+  if (plan.sizes().empty()) return ceil_div(rows_of_epochs(loader, epochs), step_rows);
+  return sum_of_epochs(epochs, [&](int64_t epoch) { return plan.steps_of_epoch(epoch); });
 }
 
 void settle_length(LoadedConfig& loaded, const Dataset& data, const Log& log) {

@@ -24,6 +24,14 @@ namespace {
 ProgramOptions with_lengths(ProgramOptions options, const RowLoader& loader,
                             const RunSamples* samples) {
   options.shorter = shorter_lengths(loader, options.train.seq);
+  for (const RowSize& size : loader.plan().sizes()) {
+    BatchSize batch = options.train;
+    batch.batch = size.rows, batch.seq = size.seq;
+    const bool is_full =
+        batch == options.train && size.source == loader.plan().source().source_seq();
+    batch.source = size.source;
+    if (!is_full) options.batches.push_back(batch);
+  }
   if (samples != nullptr) options.texts = samples->lengths();
   return options;
 }
@@ -82,7 +90,7 @@ Trainer::~Trainer() {
 StepReport Trainer::step() {
   take_references();
   const Stopwatch watch;
-  const int64_t n_windows = config_.step_rows();
+  const int64_t n_windows = loader_.step_rows();
   const RowCounts counts = loader_.count(n_windows);
   const MicroBatches batches{.count = static_cast<size_t>(config_.train.accumulate),
                              .items = counts.items,

@@ -12,11 +12,11 @@ namespace octet {
 // Read already, unless a step that is traced reads it again.
 Batch Trainer::micro_batch(size_t index) {
   const int64_t place = static_cast<int64_t>(index) * n_ranks() + machine_.rank();
-  const int64_t skip = place * config_.train.batch;
+  const int64_t n_rows = loader_.batch_rows(config_.train.batch), skip = place * n_rows;
   if (reader_) {
     if (auto batch = reader_->take(loader_.rows_consumed() + skip)) return std::move(*batch);
   }
-  return loader_.peek(skip, config_.train.batch);
+  return loader_.peek(skip, n_rows);
 }
 
 void Trainer::read_ahead() {

@@ -15,6 +15,7 @@ import make_picture_questions as questions
 import papers
 import papers_data
 import papers_tasks
+import papers_translation_tasks
 import papers_vlm
 
 BY_NAME = {entry.name: entry for entry in papers.ENTRIES}
@@ -124,6 +125,28 @@ def made_data_are_the_same_for_a_seed(folder):
         assert whole in paragraph["context"], (whole, paragraph["context"])
 
 
+def a_translation_is_better_than_a_copy_or_decides_nothing(folder):
+    entry = BY_NAME["hif8-transformer"]
+    for copied, expected in ((10, "agrees"), (16, "not decided: the baseline is not 5 above copy_bleu")):
+        put(folder, entry, [(seed, variant, metric, value, "") for seed in range(3) for variant in ("fp16", "hif8")
+                            for metric, value in (("bleu", 20), ("copy_bleu", copied))])
+        assert measured(folder, entry).verdict() == expected
+    bleu = papers_translation_tasks.corpus_bleu
+    assert abs(bleu(["the cat sat on the mat"], ["the cat sat on a mat"]) - 53.7285) < 1e-4  # (5/6 3/5 2/4 1/3)^(1/4)
+    assert abs(bleu(["the cat"], ["the cat sat"]) - 0) < 1e-9  # no words for orders 3 and 4
+    assert papers_translation_tasks.words_of("a (b), 1,000-2 %s") == ["a", "(", "b", ")", ",", "1,000", "-", "2", "%", "s"]
+
+
+def merges_are_of_the_most_frequent_pairs(folder):
+    assert papers_data.bpe_merges({"abab": 3, "aab": 1, "bc": 5}, 3) == [("a", "b"), ("b", "c"), ("ab", "ab")]
+    texts = []
+    for name in ("one", "two"):
+        papers_data.make_bpe(["low lower lowest", "new \u00fcber newer"] * 2, folder / name, 280)
+        texts.append((folder / name).read_text(encoding="utf-8"))
+    model = json.loads(texts[0])["model"]
+    assert texts[0] == texts[1] and len(model["vocab"]) <= 280 and all(merge.replace(" ", "") in model["vocab"] for merge in model["merges"])
+
+
 def equal_numbers_have_the_mean_of_their_ranks(_):
     assert papers_tasks.ranks([7, 0, 100, 7]) == [2.5, 1, 4, 2.5]
     assert papers_tasks.ranks([3, 3, 3]) == [2, 2, 2]
@@ -152,7 +175,9 @@ def held_out_forms_of_questions_have_words_that_are_trained(folder):
 
 if __name__ == "__main__":
     for test in (pairs_of_seeds_are_compared, losses_have_a_limit_and_an_order, sizes_are_compared_as_quotients, the_page_has_every_entry_and_says_what_is_missing,
-                 made_data_are_the_same_for_a_seed, equal_numbers_have_the_mean_of_their_ranks, held_out_forms_of_questions_have_words_that_are_trained):
+                 made_data_are_the_same_for_a_seed, equal_numbers_have_the_mean_of_their_ranks,
+                 held_out_forms_of_questions_have_words_that_are_trained, a_translation_is_better_than_a_copy_or_decides_nothing,
+                 merges_are_of_the_most_frequent_pairs):
         with tempfile.TemporaryDirectory() as name:
             test(Path(name))
         print("ok  ", test.__name__)

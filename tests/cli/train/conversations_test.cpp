@@ -217,11 +217,11 @@ TEST(ConversationBuckets, are_for_conversations_in_rows_of_their_own) {
   const ScratchFolder folder;
   EXPECT_NE(error_of([&] {
               config_of(folder, {"data.buckets=2", "data.pack=true"});
-            })
-                .find("data.buckets: expected 1 but for conversations (data.chat.template) without "
-                      "data.pack, got 2"),
+            }).find("data.buckets: expected 1 with data.pack, got 2"),
             std::string::npos);
-  EXPECT_NE(error_of([&] { test::tiny_config(folder, {"data.buckets=2"}); }).find("data.buckets"),
+  EXPECT_NE(error_of([&] {
+              Session(test::tiny_config(folder, {"data.buckets=2"}));
+            }).find("data.buckets: expected 1 but for conversations"),
             std::string::npos);
 }
 

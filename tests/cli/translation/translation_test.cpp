@@ -200,6 +200,41 @@ TEST_F(Translation, pairs_may_be_lines_of_two_files_and_json) {
               HasSubstr("isolate"));
 }
 
+TEST_F(Translation, pairs_of_similar_lengths_make_batches_of_about_equal_tokens) {
+  std::string lines = "en\tde\n";
+  for (int i = 0; i < 90; ++i) {
+    std::string source = "red", target = "rouge";
+    for (int word = 0; word < i * i % 13; ++word) source += " old", target += " vieux";
+    lines += source + "\t" + target + "\n";
+  }
+  const std::string file = folder_.put("long.tsv", lines);
+  const std::string keys = " --set 'data.train=[" + file +
+                           "]' --set data.buckets=3 --set model.seq=64 --set model.source_seq=64 "
+                           "--set train.batch=2 --set train.steps=8 --set train.save_every=4 ";
+  const std::string train = "train " + (folder_ / "run.yaml") + keys + "--set out=";
+  const std::string two = "--set train.accumulate=2",
+                    told = test::run_program(folder_, train + run_ + " " + two).err;
+  EXPECT_THAT(told, HasSubstr("pairs of texts in 90 rows in "));
+  const json losses = metrics(run_, "loss"), labels = metrics(run_, "labels");
+  ASSERT_EQ(losses.size(), 8U);
+  EXPECT_LT(losses.back().get<double>(), losses.front().get<double>());
+  // Half of it and the rest are the whole, bit by bit.
+  const std::string half = folder_ / "half", last = "/ckpt/step-000008/model.safetensors";
+  std::filesystem::copy(run_, half, std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(half + "/ckpt/step-000008");
+  said(train + half + " --quiet --resume " + two);
+  EXPECT_EQ(posix_files().read_text(half + last), posix_files().read_text(run_ + last));
+  // Two ranks have the two batches of a step.
+  said(train + (folder_ / "ranks") + " --quiet --set parallel.ranks=2");
+  EXPECT_EQ(metrics(folder_ / "ranks", "labels"), labels);
+  const json of_ranks = metrics(folder_ / "ranks", "loss");
+  for (size_t i = 0; i < 8; ++i)
+    EXPECT_NEAR(of_ranks.at(i).get<double>(), losses[i].get<double>(), 1e-4) << i;
+  EXPECT_THAT(said("data inspect " + (folder_ / "run.yaml") + keys), HasSubstr("buckets        "));
+  EXPECT_THAT(refused(train + (folder_ / "x") + " --set data.spans.share=0.15"),
+              HasSubstr("data.buckets: expected 1 but for conversations"));
+}
+
 TEST_F(Translation, sides_that_are_empty_or_too_long_are_told) {
   const std::string odd =
       folder_.put("odd.tsv", "en\tde\n\tleer\nred\trouge\n" +
