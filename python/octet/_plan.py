@@ -13,7 +13,7 @@ def plan(config, *, set=None, device: str = "cpu", threads: int = 0, isa: str = 
     config: a YAML file's path, or a dict of its keys (docs/configuration.md).
     set: overrides, {"train.batch": 4} or ["train.batch=4"].  device: cpu or cuda, which needs no GPU here.
     buffers: with the list of every buffer: name, role, layer, dtype, offset, bytes, first_step, last_step.
-    Returns peak_bytes, by_role (bytes, sums to the peak), u_bytes, batch, seq, hidden, params, kept_per_layer_bytes, layer_names,
+    Returns peak_bytes, by_role (bytes, sums to the peak), gradient_bytes, u_bytes, batch, seq, hidden, params, kept_per_layer_bytes, layer_names,
     ops, near_misses, arenas, ... Raises octet.Error.
     """
     from . import _native

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "compile/weight_copies.h"
+#include "passes/rewrite/simplify.h"
 
 namespace octet {
 namespace {
@@ -25,6 +26,55 @@ ValueId take_output(Graph& graph, std::string_view name) {
 
 StateUse accumulated(StateUse history) {
   return state_def(history).gathered_in;
+}
+
+// Whether an update may keep this gradient as data and scale: a node makes its value of them. Ranks
+// sum values.
+bool is_kept_gradient(const Graph& graph, ValueId gradient, const ProgramOptions& options) {
+  const Node* value = graph.producer(gradient);
+  if (value == nullptr || options.parallel.is_active()) return false;
+  const bool widens = value->op == OpCode::rescale || value->op == OpCode::dequantize;
+  return widens && graph.type(value->operands[0]).n_bytes() < graph.type(gradient).n_bytes();
+}
+
+// Leaves the making of such values to the update (optim/optimizer.cpp). Whether there is one.
+bool keep_data_and_scale(Graph& graph, const std::vector<UpdateItem>& items,
+                         const ProgramOptions& options) {
+  bool any = false;
+  for (const UpdateItem& item : items) {
+    if (!is_kept_gradient(graph, item.gradient, options)) continue;
+    Tag& tag = graph.node(graph.value(item.gradient).producer).tag;
+    tag.role = Role::update, tag.origin = item.parameter;
+    any = true;
+  }
+  return any;
+}
+
+// What an accumulator's data are multiplied with.
+ValueId accumulator_scale(Builder& builder, const std::string& parameter) {
+  return builder.state(StateUse::accumulated_rescale, parameter + ".gradient", {Dtype::f32, {}});
+}
+
+// The accumulator's value, FP16 data times their scale.
+ValueId accumulated_value(Builder& builder, ValueId total, ValueId scale) {
+  return builder.emit_typed(OpCode::rescale, NoAttrs{}, {total, scale}, {Dtype::f32})[0];
+}
+
+// The sum of gradients that are kept in few bytes, in FP16, rounded to nearest with a power of two
+// that brings its largest magnitude to 2^14, within a factor of sqrt(2).
+void accumulate_kept(Builder& builder, GraphOutput& output, const std::string& parameter,
+                     bool add) {
+  const Shape shape = builder.shape(output.value);
+  const ValueId total = builder.state(StateUse::accumulator, parameter, {Dtype::fp16, shape});
+  const ValueId scale = accumulator_scale(builder, parameter);
+  const ValueId sum =
+      add ? builder.add(accumulated_value(builder, total, scale), output.value) : output.value;
+  const ValueId amax = builder.emit(OpCode::amax, NoAttrs{}, {sum})[AmaxOp::amax];
+  const ValueId next = builder.unary(OpCode::power_of_two, builder.scaled(amax, 0x1p-14));
+  const ValueId inverse = builder.div(builder.fill({}, 1), next);
+  output.value = builder.emit_typed(OpCode::rescale, NoAttrs{}, {sum, inverse}, {Dtype::fp16})[0];
+  output.updates = total;
+  builder.next(scale, next);
 }
 
 // The history that the output updates, of maxima or of a rescale factor; nullptr where it updates
@@ -161,15 +211,21 @@ std::vector<UpdateItem> update_items(const Graph& graph, const ProgramOptions& o
 
 }  // namespace
 
-Graph accumulate(const Graph& typed, Accumulate how) {
+Graph accumulate(const Graph& typed, Accumulate how, const ProgramOptions& options) {
   const bool add = how == Accumulate::add;
   Graph result = without_weight_copies(typed);
   Builder builder(result);
   builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "accumulate"};
   std::set<ValueId> seen;
-  for (GraphOutput& output : result.outputs) {
+  for (size_t i = 0, n = result.outputs.size(); i < n; ++i) {
+    GraphOutput output = result.outputs[i];
     if (!is_gradient(output)) continue;
     const std::string parameter = *gradient_parameter(output.name);
+    if (is_kept_gradient(result, output.value, options)) {
+      accumulate_kept(builder, output, parameter, add);
+      result.outputs[i] = output;
+      continue;
+    }
     const ValueId total =
         builder.state(StateUse::accumulator, parameter, result.type(output.value));
     output.updates = total;
@@ -179,6 +235,7 @@ Graph accumulate(const Graph& typed, Accumulate how) {
       output.value =
           builder.unary(OpCode::stop_gradient, output.value);  // two aliased inputs: a copy
     }
+    result.outputs[i] = output;
   }
   accumulate_histories(result, add);
   accumulate_statistics(result, add);
@@ -195,10 +252,11 @@ Graph append_update(const Graph& typed, const ProgramOptions& options) {
   const GraphOutput* output = graph.find_output(kQuantizerFlag);
   const ValueId flag = output == nullptr ? kNoValue : output->value;
   std::erase_if(graph.outputs, is_gradient);
+  const bool is_kept = keep_data_and_scale(graph, items, options);
   Builder builder(graph);
   guarded_update(builder, items, options, flag);
   append_weight_copies(builder, typed, CopiesOf::trained);
-  return graph;
+  return is_kept ? remove_dead(std::move(graph)) : graph;
 }
 
 Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options) {
@@ -206,11 +264,20 @@ Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options
   graph.phase = typed.phase;
   Builder builder(graph);
   std::vector<UpdateItem> items = update_items(typed, options);
+  bool any_kept = false;
   for (UpdateItem& item : items) {
-    const TensorType& gradient = typed.type(item.gradient);
+    TensorType gradient = typed.type(item.gradient);
     item.weight = builder.input(InputKind::parameter, item.parameter, typed.type(item.weight));
+    const bool is_kept = is_kept_gradient(typed, item.gradient, options);
+    if (is_kept) gradient.dtype = Dtype::fp16;
     item.gradient = builder.state(StateUse::accumulator, item.parameter, gradient);
+    if (!is_kept) continue;
+    any_kept = true;
+    builder.tag = Tag{.layer = -1, .role = Role::update, .origin = item.parameter};
+    item.gradient =
+        accumulated_value(builder, item.gradient, accumulator_scale(builder, item.parameter));
   }
+  builder.tag = {};
   ValueId flag = kNoValue;
   if (const GraphOutput* output = typed.find_output(kQuantizerFlag); output != nullptr)
     flag = builder.state(StateUse::accumulated_flag, "", typed.type(output->value));
@@ -232,7 +299,7 @@ Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options
   }
   guarded_update(builder, items, options, flag);
   append_weight_copies(builder, typed, CopiesOf::trained);
-  return graph;
+  return any_kept ? remove_dead(std::move(graph)) : graph;
 }
 
 Graph derive_weights(const Graph& typed) {

@@ -12,10 +12,12 @@ enum class Accumulate : uint8_t { overwrite, add };
 
 // Forward and backward of one micro-batch: each gradient becomes the next value of its parameter's
 // accumulator, each next history that of its accumulated history, the quantizers' flag likewise.
-Graph accumulate(const Graph& typed, Accumulate how);
+// Accumulators of gradients that are kept as data and scale are FP16 with a scale, one rank's.
+Graph accumulate(const Graph& typed, Accumulate how, const ProgramOptions& options);
 
 // Forward, backward and the optimizer's update, then what is derived from the new parameters.
-// Gradients live only until their update.
+// Gradients live only until their update. On one rank, those whose values are made of FP16 data or
+// of codes and of a scale (passes/precision/store_gradients.h) live as these.
 Graph append_update(const Graph& typed, const ProgramOptions& options);
 
 // The update alone, from what accumulate gathered.

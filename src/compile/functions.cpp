@@ -17,12 +17,12 @@
 namespace octet {
 namespace {
 
-Graph overwrite(const Graph& typed, const ProgramOptions&, const BatchSize&) {
-  return accumulate(typed, Accumulate::overwrite);
+Graph overwrite(const Graph& typed, const ProgramOptions& options, const BatchSize&) {
+  return accumulate(typed, Accumulate::overwrite, options);
 }
 
-Graph add(const Graph& typed, const ProgramOptions&, const BatchSize&) {
-  return accumulate(typed, Accumulate::add);
+Graph add(const Graph& typed, const ProgramOptions& options, const BatchSize&) {
+  return accumulate(typed, Accumulate::add, options);
 }
 
 Graph derive(const Graph& typed, const ProgramOptions&, const BatchSize&) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "base/error.h"
 #include "base/named_enum.h"
@@ -65,10 +66,55 @@ StepInputs step_inputs(Builder& builder, const std::vector<UpdateItem>& items, C
   return in;
 }
 
-// The norm, scale and flag of these gradients together.
-ValueIds norm_of(Builder& builder, ValueId clip, ValueIds gradients) {
-  gradients.insert(gradients.begin(), clip);
-  return builder.emit(OpCode::global_norm, NoAttrs{}, std::move(gradients));
+// A gradient that stays data and a scale, a power of two, until its update: one whose value a node
+// of the update makes of them, a rescale of FP16 or a dequantize of codes.
+struct KeptGradient {
+  ValueId data = kNoValue, scale = kNoValue;
+};
+std::optional<KeptGradient> kept_gradient(const Graph& graph, ValueId gradient) {
+  const Node* value = graph.producer(gradient);
+  const bool is_kept = value != nullptr && value->tag.role == Role::update &&
+                       (value->op == OpCode::rescale || value->op == OpCode::dequantize);
+  if (!is_kept) return std::nullopt;
+  return KeptGradient{.data = value->operands[0], .scale = value->operands[1]};
+}
+
+// Of codes of 8 bits BF16 holds every value, and a power of two times it.
+ValueId floats_of(Builder& builder, ValueId data, ValueId scale) {
+  return is_quantized(builder.type(data).dtype) ? builder.dequantize(data, scale, Dtype::bf16)
+                                                : data;
+}
+
+// The norm, scale and flag of these gradients together. Of one that is kept the norm of its data
+// times the scale: no more than one is widened at a time.
+ValueIds norm_of(Builder& builder, ValueId clip, const ValueIds& gradients) {
+  ValueIds operands = {clip};
+  ValueId one = kNoValue;
+  for (const ValueId gradient : gradients) {
+    const auto kept = kept_gradient(builder.graph(), gradient);
+    if (!kept) {
+      operands.push_back(gradient);
+      continue;
+    }
+    if (one == kNoValue) one = builder.fill({}, 1);
+    const ValueId data = floats_of(builder, kept->data, one);
+    const ValueIds norm = builder.emit(OpCode::global_norm, NoAttrs{}, {clip, data});
+    operands.push_back(builder.mul(norm[GlobalNorm::norm], kept->scale));
+  }
+  return builder.emit(OpCode::global_norm, NoAttrs{}, std::move(operands));
+}
+
+// What an update reads of a gradient, and the factor beside it. AdamW reads FP16 data, whose scale
+// joins the factor; other rules read values.
+void choose_gradient(Builder& builder, const UpdateItem& item, ValueIds& operands) {
+  const auto kept = kept_gradient(builder.graph(), item.gradient);
+  if (!kept) return;
+  if (is_quantized(builder.type(kept->data).dtype)) {
+    operands[Update::g] = floats_of(builder, kept->data, kept->scale);
+  } else if (item.rule == UpdateKind::adamw) {
+    operands[Update::g] = kept->data;
+    operands[Update::grad_scale] = builder.mul(operands[Update::grad_scale], kept->scale);
+  }
 }
 
 void report_norm(Builder& builder, ValueId norm, ValueIds flags) {
@@ -139,11 +185,12 @@ void append_item(Builder& builder, const UpdateItem& item, const PolicyBySize& p
   ValueIds operands = {item.weight,   item.gradient,      in.lr,
                        in.grad_scale, in.found_nonfinite, in.attempt};
   for (const std::string_view name : rule.scalars) operands.push_back(in.scalars.at(name));
+  builder.tag.origin = item.parameter;
+  choose_gradient(builder, item, operands);
   std::vector<ValueId> inputs = {item.weight};
   for (const RuleState& state : states)
     inputs.push_back(builder.state(state.use, state_owner(item, state), state.type));
   operands.insert(operands.end(), inputs.begin() + 1, inputs.end());
-  builder.tag.origin = item.parameter;
   const ValueIds results = builder.emit(OpCode::update, attrs, operands);
   builder.tag.origin = kOrigin;
   for (size_t i = 0; i < inputs.size(); ++i) builder.next(inputs[i], results[i]);

@@ -222,6 +222,7 @@ class Planner {
       buffer_of(result) = reused;
       Buffer& buffer = plan_.buffers[reused];
       buffer.last_step = std::max(buffer.last_step, end_of(step));
+      if (gradients_.count(result) > 0) buffer.role = MemoryRole::gradients;
       return;
     }
     buffer_of(result) = static_cast<int>(plan_.buffers.size());

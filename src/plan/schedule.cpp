@@ -115,10 +115,12 @@ class Scheduler {
            graph_.producer(node.in(Unary::x)) == nullptr;
   }
 
-  // A state that is widened takes more memory: that is done just before whoever reads it.
+  // A state or a gradient that is widened takes more memory: that is done just before whoever
+  // reads it.
   bool widens_state(NodeId n) const {
     const Node& node = graph_.node(n);
-    if (!is_update(n) || (node.op != OpCode::rescale && node.op != OpCode::cast)) return false;
+    const bool has_scale = node.op == OpCode::rescale || node.op == OpCode::dequantize;
+    if (!is_update(n) || (!has_scale && node.op != OpCode::cast)) return false;
     const bool is_given = std::ranges::any_of(
         graph_.outputs, [&](const GraphOutput& output) { return output.value == node.out(0); });
     return !is_given && graph_.type(node.out(0)).n_bytes() > graph_.type(node.in(0)).n_bytes();

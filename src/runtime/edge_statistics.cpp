@@ -289,8 +289,8 @@ void EdgeWatch::look_at_update(const Plan& plan, const Node& node, const GraphIn
     const TensorType& type = plan.graph.type(id);
     const std::string name = std::string(what) + parameter.name;
     const bool is_whole = type.shape == plan.graph.type(parameter.value).shape;
-    if (what.empty() || !is_whole || is_quantized(type.dtype) || !seen_.insert(name).second)
-      continue;
+    const bool is_run = is_quantized(type.dtype) && id != gradient;
+    if (what.empty() || !is_whole || is_run || !seen_.insert(name).second) continue;
     add(count_edge(type.dtype, bytes(plan, id), pool_), name, node.tag);
   }
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/units.h"
 #include "compile/budget.h"
@@ -39,6 +40,27 @@ std::string frozen_text(const Program& program) {
   for (const auto& [name, slot] : program.layout().slots)
     n += slot.kind == InputKind::constant ? slot.type.n_elems() : 0;
   return fmt::format("frozen {:.2f} M parameters\n", static_cast<double>(n) / 1e6);
+}
+
+// The most bytes of parameters' gradients at any step: at the last gradient, where updates wait for
+// the norm of all.
+int64_t gradient_bytes(const Plan& plan) {
+  std::map<int, int64_t> changes;  // by step
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.role != MemoryRole::gradients) continue;
+    changes[buffer.first_step] += buffer.bytes;
+    changes[buffer.last_step + 1] -= buffer.bytes;
+  }
+  int64_t now = 0, most = 0;
+  for (const auto& [step, bytes] : changes) most = std::max(most, now += bytes);
+  return most;
+}
+
+std::string gradients_text(const Plan& plan) {
+  const int64_t bytes = gradient_bytes(plan);
+  if (bytes == 0) return "";
+  return fmt::format("gradients of parameters: {} at most\n",
+                     bytes_text(static_cast<double>(bytes)));
 }
 
 }  // namespace
@@ -90,6 +112,7 @@ OrderedJson PlanReport::json(WithBuffers buffers) const {
                         {"deterministic", config_.train.deterministic},
                         {"peak_bytes", report.peak_bytes},
                         {"by_role", roles},
+                        {"gradient_bytes", gradient_bytes(*largest_)},
                         {"u_bytes", u_bytes()},
                         {"batch", config_.train.batch},
                         {"seq", row_tokens(spec_, config_.model.seq)},
@@ -142,6 +165,7 @@ std::string PlanReport::text() const {
     text += fmt::format("kept for the backward of {}: {} ({:.3f} U)\n",
                         is_named ? names[i] : "layer 0", bytes_text(bytes), bytes / u);
   }
+  text += gradients_text(*largest_);
   for (const auto& [name, count] : count_ops(largest_->graph))
     text += fmt::format("  {:6} {}\n", count, name);
   text += rescales_text(count_rescales(largest_->graph));

@@ -22,6 +22,7 @@
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/list.h"
 #include "passes/precision/quantize_linears.h"
+#include "passes/precision/store_gradients.h"
 #include "passes/precision/store_groups.h"
 #include "passes/rewrite/simplify.h"
 #include "passes/scalify/fold.h"
@@ -187,7 +188,8 @@ Graph widen_unscaled(Graph typed) {
 Graph typed_scales(const Recipe& recipe, const Scalified& scaled, FrozenFormat frozen) {
   const Graph typed =
       assign_types(simplify(fold_rescales(scaled.graph)), recipe.compute, Dtype::f32);
-  return store_frozen(cast_behind_moves(widen_gradients(widen_unscaled(typed))), frozen);
+  const Graph wide = cast_behind_moves(widen_gradients(widen_unscaled(typed)));
+  return store_frozen(store_gradients(wide), frozen);
 }
 
 Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {

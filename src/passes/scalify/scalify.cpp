@@ -49,17 +49,17 @@ class Propagation {
         scaler_(rewriter_.builder(), options.rounding, options.carries),
         options_(options),
         is_wanted_unscaled_(wanted_unscaled(graph, options)),
-        values_(graph.values.size()) {}
+        values_(graph.values.size()) {
+    if (!options.gradients) return;
+    for (const GraphOutput& output : graph.outputs) {
+      if (is_gradient_name(output.name)) rounded_.emplace(output.value, kNoValue);
+    }
+  }
 
   Scalified run() {
     const Graph& from = rewriter_.from();
     for (const GraphInput& input : from.inputs) enter(input);
     for (size_t n = 0; n < from.nodes.size(); ++n) propagate(static_cast<NodeId>(n));
-    if (options_.gradients) {
-      for (const GraphOutput& output : from.outputs) {
-        if (is_gradient_name(output.name)) round_gradient(output.value);
-      }
-    }
     std::vector<GraphOutput> outputs;
     for (const GraphOutput& output : from.outputs) {
       scaler_.b.tag = tag_of(output.value);
@@ -72,8 +72,11 @@ class Propagation {
                            .value = scale == kNoValue ? scaler_.constant(0) : scale});
         continue;
       }
+      const auto rounded = rounded_.find(output.value);
+      const bool is_rounded =
+          is_gradient_name(output.name) && rounded != rounded_.end() && rounded->second != kNoValue;
       outputs.push_back({.name = output.name,
-                         .value = unscaled_of(output.value),
+                         .value = is_rounded ? rounded->second : unscaled_of(output.value),
                          .updates = rewriter_.map(output.updates)});
     }
     Scalified result{.graph = rewriter_.finish_without_outputs(), .data_rms = {}, .scale = {}};
@@ -130,17 +133,20 @@ class Propagation {
     return options_.norm_gradients ? scaler_.at(scaler_.without_factor(x), 0) : scaler_.unscaled(x);
   }
 
-  // As it is kept until its update.
+  // A parameter's gradient as it is kept until its update, as soon as it is made: data and scale of
+  // which the value is made anew. Other readers take what was not rounded.
   void round_gradient(ValueId id) {
-    Scaled& g = values_[id];
-    if (g.is_any || made_unscaled_.contains(id)) return;
-    scaler_.b.tag = tag_of(id);
+    Scaled g = values_[id];
+    if (g.is_any) return;
     g = options_.rescales_gradients
             ? ops::scale::rescaled_by_norm(scaler_, g,
                                            options_.norm_gradients.value_or(RescaleNorm::l2))
             : scaler_.at(g, scaler_.choose(g.predicted));
     g.data = scaler_.b.emit1(OpCode::cast_in, CastInAttrs{.dtype = *options_.gradients}, {g.data});
-    note(made_unscaled_[id] = as_value(g));
+    note(g);
+    const Scaled value = scaler_.unscaled(g);
+    note(value);
+    rounded_.at(id) = value.data;
   }
 
   void propagate(NodeId n) {
@@ -184,6 +190,9 @@ class Propagation {
       if (node.results[i] == kNoValue) continue;
       note(values_[node.results[i]] = results[i]);
     }
+    for (const ValueId id : node.results) {
+      if (id != kNoValue && rounded_.contains(id)) round_gradient(id);
+    }
   }
 
   Rewriter rewriter_;
@@ -192,7 +201,8 @@ class Propagation {
   ById<bool> is_wanted_unscaled_;  // by value of the old graph
   ById<Scaled> values_;            // as well
   std::map<ValueId, Scaled> made_unscaled_;
-  ById<double> rms_;  // by value of the new graph
+  std::map<ValueId, ValueId> rounded_;  // gradients that leave so -> their values, once made
+  ById<double> rms_;                    // by value of the new graph
   ById<int> scale_;
 };
 

@@ -7,6 +7,8 @@
 #include "backends/cpu/reference/reference.h"
 #include "base/philox.h"
 #include "compile/expand_updates.h"
+#include "compile/program.h"
+#include "passes/rewrite/simplify.h"
 #include "property/recipes/tiny_training.h"
 
 namespace octet::scalify_half_states_test {
@@ -94,6 +96,112 @@ TEST(PublishedExperiments, store_what_they_say) {
   }
   EXPECT_GT(n_moments, 60);
   EXPECT_EQ(n_scales * 3, n_moments * 2);
+}
+
+// Between the backward pass and their updates: all are there when their norm is taken.
+TEST(PublishedExperiments, keep_gradients_in_few_bytes) {
+  const ModelSpec spec = tiny::spec(ModelKind::gpt2);
+  const int64_t n = parameter_count(spec);
+  constexpr int64_t kBytes[] = {4, 2, 2, 1, 1};
+  for (const Experiment& e : kExperiments) {
+    Program of(program(e, spec), *tiny::backend().catalogue);
+    int64_t bytes = 0;
+    for (const Buffer& buffer : of.plan(function::step).buffers)
+      bytes += buffer.role == MemoryRole::gradients ? buffer.bytes : 0;
+    // Beside data a scale f32[], at most, of each.
+    const int64_t data = n * kBytes[&e - kExperiments];
+    EXPECT_GE(bytes, data) << &e - kExperiments;
+    EXPECT_LE(bytes, data + 4 * std::ssize(model_parameters(spec))) << &e - kExperiments;
+  }
+}
+
+// Four micro-batches: their sum is FP16 with a measured scale.
+TEST(PublishedExperiments, accumulate_as_fp32_does) {
+  const ModelSpec spec = tiny::spec(ModelKind::gpt2);
+  constexpr int kSteps = 60;
+  double expected = 0;
+  for (const size_t i : {0, 2, 4}) {
+    ProgramOptions options = program(kExperiments[i], spec);
+    options.train.batch = 1, options.accumulate = 4;
+    const double loss = mean_of_last(tiny::losses(options, kSteps, spec));
+    if (i == 0) expected = loss;
+    EXPECT_NEAR(loss, expected, 0.1) << i;
+    const Program made(options, *tiny::backend().catalogue);
+    for (const auto& [name, slot] : made.layout().slots) {
+      if (slot.key.use != StateUse::accumulator) continue;
+      EXPECT_EQ(slot.type.dtype, i == 0 ? Dtype::f32 : Dtype::fp16) << name;
+    }
+  }
+}
+
+struct KeptCase {
+  Dtype format = Dtype::fp16;
+  UpdateKind rule = UpdateKind::adamw;
+  Clipping clipping = Clipping::global_norm;
+};
+
+// An update by a gradient whose value a node of this role makes of data and scale.
+reference::Tensors updated(const KeptCase& c, Role role, double clip) {
+  Graph graph;
+  graph.phase = Phase::typed;
+  Builder b(graph);
+  const Shape shape = {12, 16};
+  const ValueId w = b.input(InputKind::parameter, "w", {Dtype::f32, shape});
+  const ValueId x = b.input(InputKind::batch, "x", {Dtype::f32, shape});
+  const ValueId scale = b.input(InputKind::batch, "scale", {Dtype::f32, {}});
+  b.tag = Tag{.role = Role::backward, .origin = "w"};
+  const bool is_half = c.format == Dtype::fp16;
+  const ValueId data = is_half ? b.cast(x, Dtype::fp16)
+                               : b.emit_typed(OpCode::quantize, QuantizeAttrs{}, {x, b.fill({}, 1)},
+                                              {c.format})[Quantize::q];
+  b.tag.role = role;
+  const ValueId value =
+      is_half ? b.emit_typed(OpCode::rescale, NoAttrs{}, {data, scale}, {Dtype::f32})[0]
+              : b.dequantize(data, scale, Dtype::f32);
+  const OptimPolicy policy{.kind = c.rule, .clipping = c.clipping};
+  build_update(b, {{.parameter = "w", .weight = w, .gradient = value, .rule = c.rule}}, policy);
+  graph = expand_updates(remove_dead(graph), policy);
+  reference::Tensors in;
+  const RandomStream random{.name = name_hash("kept gradients")};
+  for (const GraphInput& input : graph.inputs) {
+    auto& values = in[input.name];
+    values.assign(static_cast<size_t>(graph.type(input.value).n_elems()), 0.5);
+    if (input.kind == InputKind::state) values.assign(values.size(), 0);
+    if (input.name == "clip") values = {clip};
+    if (input.name == "scale") values = {0x1p-7};
+    for (size_t i = 0; values.size() > 1 && input.kind != InputKind::state && i < values.size();
+         ++i)
+      values[i] = static_cast<double>(random.normal(i));
+  }
+  return reference::interpret(graph, in);
+}
+
+// No bit depends on where the value is made, but that norms are summed up in another order.
+TEST(KeptGradients, update_as_their_values_do) {
+  constexpr auto kOne = Clipping::none;
+  const KeptCase kCases[] = {{},
+                             {Dtype::e5m2},
+                             {Dtype::fp16, UpdateKind::adamw, kOne},
+                             {Dtype::e5m2, UpdateKind::adamw, kOne},
+                             {Dtype::fp16, UpdateKind::sgd},
+                             {Dtype::e5m2, UpdateKind::sgd},
+                             {Dtype::fp16, UpdateKind::muon},
+                             {Dtype::e5m2, UpdateKind::lamb}};
+  for (const KeptCase& c : kCases) {
+    for (const double clip : {0.0, 0.01}) {
+      if (clip > 0 && c.clipping == kOne) continue;
+      const auto values = updated(c, Role::backward, clip), kept = updated(c, Role::update, clip);
+      ASSERT_EQ(values.size(), kept.size());
+      EXPECT_NE(kept.at("next:w")[0], 0);
+      for (const auto& [name, expected] : values) {
+        const auto& got = kept.at(name);
+        const double close = clip > 0 || name == "grad_norm" ? 1e-5 : 0;
+        for (size_t i = 0; i < expected.size(); ++i)
+          ASSERT_NEAR(got[i], expected[i], close * std::fabs(expected[i]))
+              << name << " " << &c - kCases << " " << clip;
+      }
+    }
+  }
 }
 
 // v of constant squares with b2 = 0.999: what is lost of each small step would add up.
