@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <set>
@@ -43,6 +44,15 @@ const Backend& reference_of(const Backend& gpu) {
   return scalar;
 }
 
+// Whose reference has the order and the functions of the kernel (backends/cpu/reference/card.h).
+bool is_exact(const std::string& kernel) {
+  const auto is_of = [&](std::string_view op) { return kernel.starts_with(std::string(op) + " "); };
+  constexpr std::string_view kOps[] = {"rms_norm",   "rms_norm_quantize",
+                                       "layer_norm", "layer_norm_quantize",
+                                       "quantize",   "amax_quantize"};
+  return std::ranges::any_of(kOps, is_of);
+}
+
 class Prove : public testing::TestWithParam<ProveCase> {};
 
 TEST_P(Prove, finds_every_planned_kernel_right) {
@@ -53,6 +63,10 @@ TEST_P(Prove, finds_every_planned_kernel_right) {
   prove_run(config, spec, {*gpu, reference_of(*gpu), proofs});
   for (const std::string& kernel : planned_kernels(config, spec, *gpu->catalogue))
     EXPECT_GT(proofs[kernel].n_nodes, 0) << kernel;
+  if (gpu->catalogue->target().capability != capability_of(Arithmetic::hopper)) return;
+  for (const auto& [kernel, proof] : proofs) {
+    if (is_exact(kernel)) EXPECT_EQ(proof.n_other, 0) << kernel;
+  }
 }
 
 // Each kernel on its first node, at the first size.
