@@ -47,9 +47,9 @@ const Backend& reference_of(const Backend& gpu) {
 // Whose reference has the order and the functions of the kernel (backends/cpu/reference/card.h).
 bool is_exact(const std::string& kernel) {
   const auto is_of = [&](std::string_view op) { return kernel.starts_with(std::string(op) + " "); };
-  constexpr std::string_view kOps[] = {"rms_norm",   "rms_norm_quantize",
-                                       "layer_norm", "layer_norm_quantize",
-                                       "quantize",   "amax_quantize"};
+  constexpr std::string_view kOps[] = {
+      "rms_norm", "rms_norm_quantize", "layer_norm", "layer_norm_quantize",
+      "quantize", "amax_quantize",     "gemm"};
   return std::ranges::any_of(kOps, is_of);
 }
 

@@ -1,10 +1,15 @@
 #include "backends/cpu/reference/card.h"
 
 #include "ir/builder.h"
+#include "plan/tensor_gemm.h"
 
 namespace octet::reference {
 namespace {
 
+bool makes_few_rows(const Graph& graph, const Node& node) {
+  const ValueId c = node.in(Gemm::c);
+  return has_few_rows(graph, node) && (c == kNoValue || !is_bias_row(graph.type(c)));
+}
 bool knows_statistics(const Node& node) {
   return node.in(node.op == OpCode::rms_norm ? SlotId{RmsNorm::known_rstd}
                                              : SlotId{LayerNorm::known_rstd}) != kNoValue;
@@ -14,6 +19,7 @@ bool knows_statistics(const Node& node) {
 
 // Amax and codes are steps of their own; known statistics leave no sum.
 Kernel card_kernel(const Graph& graph, const Node& node) {
+  if (node.op == OpCode::gemm) return makes_few_rows(graph, node) ? card_few_rows : nullptr;
   if (emits_amax(node.attrs) || reads_quantized(graph, node)) return nullptr;
   switch (node.op) {
     case OpCode::rms_norm:

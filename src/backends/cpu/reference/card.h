@@ -15,6 +15,7 @@ Kernel card_kernel(const Graph& graph, const Node& node);
 // Of types and attributes as card_kernel() takes them; results are f32.
 void card_rms_norm(const RefCall& call);
 void card_layer_norm(const RefCall& call);
+void card_few_rows(const RefCall& call);  // a GEMM
 
 inline std::vector<float> floats(std::span<const double> x) {
   return {x.begin(), x.end()};
