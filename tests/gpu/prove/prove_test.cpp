@@ -47,9 +47,20 @@ const Backend& reference_of(const Backend& gpu) {
 // Whose reference has the order and the functions of the kernel (backends/cpu/reference/card.h).
 bool is_exact(const std::string& kernel) {
   const auto is_of = [&](std::string_view op) { return kernel.starts_with(std::string(op) + " "); };
-  constexpr std::string_view kOps[] = {
-      "rms_norm", "rms_norm_quantize", "layer_norm", "layer_norm_quantize",
-      "quantize", "amax_quantize",     "gemm"};
+  constexpr std::string_view kOps[] = {"rms_norm",
+                                       "rms_norm_quantize",
+                                       "layer_norm",
+                                       "layer_norm_quantize",
+                                       "quantize",
+                                       "amax_quantize",
+                                       "gemm",
+                                       "gated_act",
+                                       "gated_act_quantize",
+                                       "gated_act_grad",
+                                       "gated_act_grad_quantize",
+                                       "gelu",
+                                       "gelu_quantize",
+                                       "gelu_grad"};
   return std::ranges::any_of(kOps, is_of);
 }
 

@@ -10,6 +10,9 @@ bool makes_few_rows(const Graph& graph, const Node& node) {
   const ValueId c = node.in(Gemm::c);
   return has_few_rows(graph, node) && (c == kNoValue || !is_bias_row(graph.type(c)));
 }
+bool is_tanh(const Node& node) {
+  return std::get<GeluAttrs>(node.attrs).kind == GeluKind::tanh;
+}
 bool knows_statistics(const Node& node) {
   return node.in(node.op == OpCode::rms_norm ? SlotId{RmsNorm::known_rstd}
                                              : SlotId{LayerNorm::known_rstd}) != kNoValue;
@@ -26,6 +29,14 @@ Kernel card_kernel(const Graph& graph, const Node& node) {
       return knows_statistics(node) ? nullptr : card_rms_norm;
     case OpCode::layer_norm:
       return knows_statistics(node) ? nullptr : card_layer_norm;
+    case OpCode::gated_act:
+      return card_gated_act;
+    case OpCode::gated_act_grad:
+      return card_gated_act_grad;
+    case OpCode::gelu:
+      return is_tanh(node) ? card_gelu : nullptr;
+    case OpCode::gelu_grad:
+      return is_tanh(node) ? card_gelu_grad : nullptr;
     default:
       return nullptr;
   }

@@ -1,6 +1,6 @@
 // Kernels with the bits of a Hopper card's, given the same operands: f32, each operation and each
-// sum in the order of src/backends/cuda/kernels. The reference of Arithmetic::hopper takes them in
-// the place of its own.
+// sum in the order of src/backends/cuda/kernels, whose functions are those of
+// math/exact_functions.h. The reference of Arithmetic::hopper takes them in the place of its own.
 #pragma once
 
 #include <vector>
@@ -15,6 +15,10 @@ Kernel card_kernel(const Graph& graph, const Node& node);
 // Of types and attributes as card_kernel() takes them; results are f32.
 void card_rms_norm(const RefCall& call);
 void card_layer_norm(const RefCall& call);
+void card_gated_act(const RefCall& call);
+void card_gated_act_grad(const RefCall& call);
+void card_gelu(const RefCall& call);
+void card_gelu_grad(const RefCall& call);
 void card_few_rows(const RefCall& call);  // a GEMM
 
 inline std::vector<float> floats(std::span<const double> x) {
