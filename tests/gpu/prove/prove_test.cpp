@@ -60,7 +60,8 @@ bool is_exact(const std::string& kernel) {
                                        "gated_act_grad_quantize",
                                        "gelu",
                                        "gelu_quantize",
-                                       "gelu_grad"};
+                                       "gelu_grad",
+                                       "rope"};
   return std::ranges::any_of(kOps, is_of);
 }
 

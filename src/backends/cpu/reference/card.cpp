@@ -37,6 +37,8 @@ Kernel card_kernel(const Graph& graph, const Node& node) {
       return is_tanh(node) ? card_gelu : nullptr;
     case OpCode::gelu_grad:
       return is_tanh(node) ? card_gelu_grad : nullptr;
+    case OpCode::rope:
+      return card_rope;
     default:
       return nullptr;
   }

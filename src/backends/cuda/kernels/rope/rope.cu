@@ -6,6 +6,7 @@
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
 #include "backends/cuda/launch/join.h"
+#include "math/exact_functions.h"
 
 namespace octet::cuda {
 namespace {
@@ -36,9 +37,8 @@ struct Rotation {
 
 // The angle of a position, a pair's frequency as a factor.
 __device__ __forceinline__ Rotation rotation_of(const RopeArgs& a, int position, double frequency) {
-  double sine, cosine;
-  sincos(static_cast<double>(position) * frequency, &sine, &cosine);
-  return {static_cast<float>(cosine), a.sign * static_cast<float>(sine)};
+  const SineCosine angle = sine_cosine_exact(static_cast<double>(position) * frequency);
+  return {angle.cosine, a.sign * angle.sine};
 }
 
 __device__ __forceinline__ float2 rotated(const Rotation& rotation, float low, float high) {
