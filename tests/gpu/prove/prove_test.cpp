@@ -61,7 +61,9 @@ bool is_exact(const std::string& kernel) {
                                        "gelu",
                                        "gelu_quantize",
                                        "gelu_grad",
-                                       "rope"};
+                                       "rope",
+                                       "cross_entropy",
+                                       "cross_entropy_grad"};
   return std::ranges::any_of(kOps, is_of);
 }
 

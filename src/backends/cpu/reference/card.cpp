@@ -39,6 +39,10 @@ Kernel card_kernel(const Graph& graph, const Node& node) {
       return is_tanh(node) ? card_gelu_grad : nullptr;
     case OpCode::rope:
       return card_rope;
+    case OpCode::cross_entropy:
+      return card_cross_entropy;
+    case OpCode::cross_entropy_grad:
+      return card_cross_entropy_grad;
     default:
       return nullptr;
   }

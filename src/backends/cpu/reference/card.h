@@ -20,6 +20,8 @@ void card_gated_act_grad(const RefCall& call);
 void card_gelu(const RefCall& call);
 void card_gelu_grad(const RefCall& call);
 void card_rope(const RefCall& call);
+void card_cross_entropy(const RefCall& call);
+void card_cross_entropy_grad(const RefCall& call);
 void card_few_rows(const RefCall& call);  // a GEMM
 
 inline std::vector<float> floats(std::span<const double> x) {
