@@ -63,7 +63,8 @@ bool is_exact(const std::string& kernel) {
                                        "gelu_grad",
                                        "rope",
                                        "cross_entropy",
-                                       "cross_entropy_grad"};
+                                       "cross_entropy_grad",
+                                       "global_norm"};
   return std::ranges::any_of(kOps, is_of);
 }
 

@@ -43,6 +43,8 @@ Kernel card_kernel(const Graph& graph, const Node& node) {
       return card_cross_entropy;
     case OpCode::cross_entropy_grad:
       return card_cross_entropy_grad;
+    case OpCode::global_norm:
+      return card_global_norm;
     default:
       return nullptr;
   }

@@ -22,6 +22,7 @@ void card_gelu_grad(const RefCall& call);
 void card_rope(const RefCall& call);
 void card_cross_entropy(const RefCall& call);
 void card_cross_entropy_grad(const RefCall& call);
+void card_global_norm(const RefCall& call);
 void card_few_rows(const RefCall& call);  // a GEMM
 
 inline std::vector<float> floats(std::span<const double> x) {
