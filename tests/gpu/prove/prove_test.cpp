@@ -51,6 +51,8 @@ bool is_exact(const std::string& kernel) {
                                        "rms_norm_quantize",
                                        "layer_norm",
                                        "layer_norm_quantize",
+                                       "rms_norm_grad",
+                                       "layer_norm_grad",
                                        "quantize",
                                        "amax_quantize",
                                        "gemm",

@@ -13,6 +13,12 @@ bool makes_few_rows(const Graph& graph, const Node& node) {
 bool is_tanh(const Node& node) {
   return std::get<GeluAttrs>(node.attrs).kind == GeluKind::tanh;
 }
+// Of no codes, or of those that norm_grad has a form for.
+bool is_summed_so(const Graph& graph, const Node& node) {
+  const TensorType& x = graph.type(node.in(op_def(node.op).scales[0].operand));
+  return !x.is_scaled() || (x.dtype == Dtype::e4m3 && x.has(Granularity::Kind::group) &&
+                            x.granularity.size == 16 && x.granularity.scale == Dtype::bf16);
+}
 bool knows_statistics(const Node& node) {
   return node.in(node.op == OpCode::rms_norm ? SlotId{RmsNorm::known_rstd}
                                              : SlotId{LayerNorm::known_rstd}) != kNoValue;
@@ -20,10 +26,14 @@ bool knows_statistics(const Node& node) {
 
 }  // namespace
 
-// Amax and codes are steps of their own; known statistics leave no sum.
+// Amax and codes are steps of their own; known statistics leave no sum. What a layer that is
+// quantized reads in groups, other kernels sum.
 Kernel card_kernel(const Graph& graph, const Node& node) {
   if (node.op == OpCode::gemm) return makes_few_rows(graph, node) ? card_few_rows : nullptr;
-  if (emits_amax(node.attrs) || reads_quantized(graph, node)) return nullptr;
+  if (emits_amax(node.attrs)) return nullptr;
+  if (node.op == OpCode::rms_norm_grad && is_summed_so(graph, node)) return card_rms_norm_grad;
+  if (node.op == OpCode::layer_norm_grad && is_summed_so(graph, node)) return card_layer_norm_grad;
+  if (reads_quantized(graph, node)) return nullptr;
   switch (node.op) {
     case OpCode::rms_norm:
       return knows_statistics(node) ? nullptr : card_rms_norm;

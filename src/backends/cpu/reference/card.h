@@ -15,6 +15,8 @@ Kernel card_kernel(const Graph& graph, const Node& node);
 // Of types and attributes as card_kernel() takes them; results are f32.
 void card_rms_norm(const RefCall& call);
 void card_layer_norm(const RefCall& call);
+void card_rms_norm_grad(const RefCall& call);
+void card_layer_norm_grad(const RefCall& call);
 void card_gated_act(const RefCall& call);
 void card_gated_act_grad(const RefCall& call);
 void card_gelu(const RefCall& call);

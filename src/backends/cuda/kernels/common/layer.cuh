@@ -78,6 +78,32 @@ __device__ __forceinline__ void emit_any(const LayerArgs& a, int64_t at, float v
 struct NormRow {
   float mean, rstd;
 };
+
+// Whether norm_rows and norm_grad take such rows where the types go together.
+__host__ __device__ constexpr bool has_fast_cols(int64_t cols) {
+  return cols % kChunk == 0 && cols <= kFastCols;
+}
+// f(column, its number) for a thread's columns, which are those of the kernels of one form where
+// these take such rows, so that sums have the same bits whatever the other types.
+template <typename F>
+__device__ __forceinline__ void each_column(const Matrix& x, F&& f) {
+  if (!has_fast_cols(x.cols)) {
+    for (int64_t c = threadIdx.x; c < x.cols; c += blockDim.x) f(c, 0);
+    return;
+  }
+  const bool is_short = x.group == 0 && (x.dtype == Dtype::bf16 || x.dtype == Dtype::fp16);
+  const bool in_groups =
+      x.group == kChunk && x.dtype == Dtype::e4m3 && x.scales_dtype == Dtype::bf16;
+  const int width = in_groups ? 16 : is_short ? 8 : 4;
+  const int n_chunks = static_cast<int>(x.cols / kChunk), t = static_cast<int>(threadIdx.x);
+  if (t >= n_chunks) return;
+  for (int k = 0; k < kChunk; ++k) f((k / width * n_chunks + t) * width + k % width, k);
+}
+// Threads of a block that calls it.
+inline int64_t column_threads(int64_t cols) {
+  const int64_t fitting = ceil_div(cols / kChunk, 32) * 32;
+  return has_fast_cols(cols) && fitting > 256 ? fitting : 256;
+}
 // What a norm applies along the columns, where it is there.
 template <Form F>
 struct Affine {

@@ -1,8 +1,6 @@
 // RMSNorm and LayerNorm of rows: a block takes a row at a time and holds it in registers between
 // its statistics and its result; the next row is on its way meanwhile. The order of its sums is
 // that of backends/cpu/reference/card_rows.cpp.
-#include <algorithm>
-
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/layer.cuh"
 
@@ -10,7 +8,6 @@ namespace octet::cuda {
 namespace {
 
 constexpr int kMaxThreads = kFastCols / kChunk;
-constexpr int kAnyThreads = 256;
 
 // Sums over the block, each with slots of its own until the next but one.
 struct BlockSums {
@@ -110,36 +107,17 @@ __global__ void __launch_bounds__(kMaxThreads, kResident<kCentred, F> / kMaxThre
   if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
 }
 
-// Whether norm_rows takes such rows where the types go together.
-__host__ __device__ constexpr bool has_fast_cols(const LayerArgs& a) {
-  return a.cols % kChunk == 0 && a.cols <= kFastCols;
-}
-// f(column, its number) for a thread's columns, which are those of norm_rows where that takes such
-// rows, so that their sums have the same bits whatever the other types.
-template <typename F>
-__device__ __forceinline__ void each_column(const LayerArgs& a, F&& f) {
-  if (!has_fast_cols(a)) {
-    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) f(c, 0);
-    return;
-  }
-  const bool is_short = a.x.group == 0 && (a.x.dtype == Dtype::bf16 || a.x.dtype == Dtype::fp16);
-  const int width = is_short ? 8 : 4;
-  const int n_chunks = static_cast<int>(a.cols / kChunk), t = static_cast<int>(threadIdx.x);
-  if (t >= n_chunks) return;
-  for (int k = 0; k < kChunk; ++k) f((k / width * n_chunks + t) * width + k % width, k);
-}
-
 // Any types, any number of columns: a row is read once for each of its sums.
 __device__ NormRow any_statistics(const LayerArgs& a, int64_t row, BlockSums& sum) {
   const auto cols = static_cast<float>(a.cols);
   NormRow made{0, 1};
   if (a.layer == RowLayer::layer_norm) {
     float s = 0;
-    each_column(a, [&](int64_t c, int) { s += load_any(a.x, row, c); });
+    each_column(a.x, [&](int64_t c, int) { s += load_any(a.x, row, c); });
     made.mean = sum(s) / cols;
   }
   float even = 0, odd = 0;
-  each_column(a, [&](int64_t c, int k) {
+  each_column(a.x, [&](int64_t c, int k) {
     const float d = load_any(a.x, row, c) - made.mean;
     float& of = k % 2 == 0 ? even : odd;
     of = fmaf(d, d, of);
@@ -196,10 +174,7 @@ LayerLaunch norm_rows_launch(const LayerProblem& p) {
   const LayerArgs& a = p.args;
   const bool is_any = p.kernel == RowKernel::norm_rows_any;
   const bool centred = a.layer == RowLayer::layer_norm;
-  const int64_t fitting = ceil_div(a.cols / kChunk, 32) * 32;
-  const int64_t threads = !is_any            ? fitting
-                          : has_fast_cols(a) ? std::max<int64_t>(fitting, kAnyThreads)
-                                             : kAnyThreads;
+  const int64_t threads = is_any ? column_threads(a.cols) : ceil_div(a.cols / kChunk, 32) * 32;
   const bool few = centred || (!is_any && p.form == Form::f32);
   const int64_t resident = (few ? 512 : 1024) / threads;
   LayerLaunch made{norm_rows_any, static_cast<unsigned>(wave_blocks(a.rows, resident, a.n_sm)),
