@@ -6,58 +6,63 @@
 namespace octet::reference {
 namespace {
 
-bool makes_few_rows(const Graph& graph, const Node& node) {
+using Takes = bool (*)(const Graph& graph, const Node& node);
+
+const TensorType& x_of(const Graph& graph, const Node& node) {
+  return graph.type(node.in(op_def(node.op).scales[0].operand));
+}
+
+bool has_few_rows_here(const Graph& graph, const Node& node) {
   const ValueId c = node.in(Gemm::c);
   return has_few_rows(graph, node) && (c == kNoValue || !is_bias_row(graph.type(c)));
 }
-bool is_tanh(const Node& node) {
-  return std::get<GeluAttrs>(node.attrs).kind == GeluKind::tanh;
+bool reads_values(const Graph& graph, const Node& node) {
+  return !reads_quantized(graph, node);
+}
+bool is_tanh(const Graph& graph, const Node& node) {
+  return reads_values(graph, node) && std::get<GeluAttrs>(node.attrs).kind == GeluKind::tanh;
+}
+// Known statistics leave no sum. What a layer that is quantized reads in groups, other kernels sum.
+template <typename Op>
+bool makes_statistics(const Graph& graph, const Node& node) {
+  return reads_values(graph, node) && node.in(Op::known_rstd) == kNoValue;
 }
 // Of no codes, or of those that norm_grad has a form for.
-bool is_summed_so(const Graph& graph, const Node& node) {
-  const TensorType& x = graph.type(node.in(op_def(node.op).scales[0].operand));
+bool has_form(const Graph& graph, const Node& node) {
+  const TensorType& x = x_of(graph, node);
   return !x.is_scaled() || (x.dtype == Dtype::e4m3 && x.has(Granularity::Kind::group) &&
                             x.granularity.size == 16 && x.granularity.scale == Dtype::bf16);
 }
-bool knows_statistics(const Node& node) {
-  return node.in(node.op == OpCode::rms_norm ? SlotId{RmsNorm::known_rstd}
-                                             : SlotId{LayerNorm::known_rstd}) != kNoValue;
-}
+
+struct CardKernel {
+  OpCode op;
+  Takes takes;
+  Kernel kernel;
+};
+constexpr CardKernel kKernels[] = {
+    {OpCode::gemm, has_few_rows_here, card_few_rows},
+    {OpCode::rms_norm, makes_statistics<RmsNorm>, card_rms_norm},
+    {OpCode::layer_norm, makes_statistics<LayerNorm>, card_layer_norm},
+    {OpCode::rms_norm_grad, has_form, card_rms_norm_grad},
+    {OpCode::layer_norm_grad, has_form, card_layer_norm_grad},
+    {OpCode::gated_act, reads_values, card_gated_act},
+    {OpCode::gated_act_grad, reads_values, card_gated_act_grad},
+    {OpCode::gelu, is_tanh, card_gelu},
+    {OpCode::gelu_grad, is_tanh, card_gelu_grad},
+    {OpCode::rope, reads_values, card_rope},
+    {OpCode::cross_entropy, reads_values, card_cross_entropy},
+    {OpCode::cross_entropy_grad, reads_values, card_cross_entropy_grad},
+    {OpCode::global_norm, reads_values, card_global_norm},
+};
 
 }  // namespace
 
-// Amax and codes are steps of their own; known statistics leave no sum. What a layer that is
-// quantized reads in groups, other kernels sum.
 Kernel card_kernel(const Graph& graph, const Node& node) {
-  if (node.op == OpCode::gemm) return makes_few_rows(graph, node) ? card_few_rows : nullptr;
-  if (emits_amax(node.attrs)) return nullptr;
-  if (node.op == OpCode::rms_norm_grad && is_summed_so(graph, node)) return card_rms_norm_grad;
-  if (node.op == OpCode::layer_norm_grad && is_summed_so(graph, node)) return card_layer_norm_grad;
-  if (reads_quantized(graph, node)) return nullptr;
-  switch (node.op) {
-    case OpCode::rms_norm:
-      return knows_statistics(node) ? nullptr : card_rms_norm;
-    case OpCode::layer_norm:
-      return knows_statistics(node) ? nullptr : card_layer_norm;
-    case OpCode::gated_act:
-      return card_gated_act;
-    case OpCode::gated_act_grad:
-      return card_gated_act_grad;
-    case OpCode::gelu:
-      return is_tanh(node) ? card_gelu : nullptr;
-    case OpCode::gelu_grad:
-      return is_tanh(node) ? card_gelu_grad : nullptr;
-    case OpCode::rope:
-      return card_rope;
-    case OpCode::cross_entropy:
-      return card_cross_entropy;
-    case OpCode::cross_entropy_grad:
-      return card_cross_entropy_grad;
-    case OpCode::global_norm:
-      return card_global_norm;
-    default:
-      return nullptr;
+  if (emits_amax(node.attrs)) return nullptr;  // a step of its own
+  for (const CardKernel& card : kKernels) {
+    if (card.op == node.op && card.takes(graph, node)) return card.kernel;
   }
+  return nullptr;
 }
 
 }  // namespace octet::reference
