@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "backends/cpu/backend.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -15,14 +17,19 @@
 namespace octet {
 namespace {
 
-// Those of the run first, in its order; then others that the small sizes take. otherwise: why one
-// is not proved.
+// otherwise: why it is not proved.
+std::string verdict(bool is_proved, const std::string& why_near, const std::string& otherwise) {
+  return !is_proved ? otherwise : why_near.empty() ? "yes" : why_near;
+}
+
+// Those of the run first, in its order; then others that the small sizes take.
 Table table_of(const std::vector<std::string>& planned, KernelProofs proofs,
                const std::string& otherwise) {
   Table table{{"kernel", "proved", "nodes", "values", "other bits", "distance"}, {}};
   const auto add = [&](const std::string& kernel, const KernelProof& proof) {
-    table.rows.push_back(cells(kernel, proof.n_nodes > 0 ? "yes" : otherwise, proof.n_nodes,
-                               proof.n_values, proof.n_other, fmt::format("{:.3f}", proof.worst)));
+    table.rows.push_back(cells(kernel, verdict(proof.n_nodes > 0, proof.why_near, otherwise),
+                               proof.n_nodes, proof.n_values, proof.n_other,
+                               fmt::format("{:.3f}", proof.worst)));
   };
   for (const std::string& kernel : planned) {
     const auto found = proofs.extract(kernel);
@@ -34,10 +41,18 @@ Table table_of(const std::vector<std::string>& planned, KernelProofs proofs,
 
 // GEMMs at the run's own sizes.
 Table table_of(const std::vector<ProductProof>& products) {
-  Table table{{"gemm", "m", "n", "k", "values", "other bits"}, {}};
+  Table table{{"gemm", "proved", "m", "n", "k", "values", "other bits"}, {}};
   for (const ProductProof& p : products)
-    table.rows.push_back(cells(p.kernel, p.m, p.n, p.k, p.n_values, p.n_other));
+    table.rows.push_back(
+        cells(p.kernel, verdict(true, p.why_near, ""), p.m, p.n, p.k, p.n_values, p.n_other));
   return table;
+}
+
+// Behind a number of kernels or GEMMs: how many of them are proved within a bound alone.
+template <typename Proofs>
+std::string near_ones(const Proofs& proofs, const auto& why_of) {
+  const auto n = std::ranges::count_if(proofs, [&](const auto& p) { return !why_of(p).empty(); });
+  return n == 0 ? "" : fmt::format(", {} of them within a bound", n);
 }
 
 }  // namespace
@@ -81,8 +96,12 @@ void doctor_prove(const GlobalOptions& options, const std::string& path,
       write_line("");
       print_table(options, table_of(products));
     }
-    write_line("\n{}: {} kernels as the reference{}", device.device->info().name, proofs.size(),
-               products.empty() ? "" : ", and the run's GEMMs, to the bit");
+    const std::string near_kernels =
+        near_ones(proofs, [](const auto& p) { return p.second.why_near; });
+    const std::string near_products = near_ones(products, [](const auto& p) { return p.why_near; });
+    write_line("\n{}: {} kernels as the reference{}{}{}", device.device->info().name, proofs.size(),
+               near_kernels, products.empty() ? "" : ", and the run's GEMMs, to the bit",
+               near_products);
   }
   finish_output();
 }

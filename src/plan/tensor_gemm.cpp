@@ -35,16 +35,6 @@ bool is_half(Dtype dtype) {
   return dtype == Dtype::bf16 || dtype == Dtype::fp16;
 }
 
-// As GemmKind::few_rows has it (backends/cuda/params/gemm_scratch.h).
-bool has_few_rows(const NodeView& view, const Factor& a, const Factor& b, int64_t m) {
-  const bool halves = is_half(a.type.dtype) && b.type.dtype == a.type.dtype;
-  const bool codes =
-      b.type.dtype == Dtype::e4m3 && (is_half(a.type.dtype) || a.type.dtype == b.type.dtype);
-  const bool scaled = view.has(Gemm::scale_a) || view.has(Gemm::scale_b);
-  return m <= kFewRows && ((halves && !scaled) || (codes && a.has_one() && b.has_one())) &&
-         a.k_is_last && b.k_is_last && a.k % kTileSide == 0;
-}
-
 using Scales = TensorGemm::Scales;
 
 std::optional<Scales> scales_of_fp8(const NodeView& view, const Factor& a, const Factor& b) {
@@ -67,6 +57,20 @@ std::optional<Dtype> decoded(const NodeView& view, const Factor& a, const Factor
 
 }  // namespace
 
+// As GemmKind::few_rows has it (backends/cuda/params/gemm_scratch.h).
+bool has_few_rows(const Graph& graph, const Node& node) {
+  const auto& attrs = std::get<GemmAttrs>(node.attrs);
+  const TensorType &a = graph.type(node.in(Gemm::a)), &b = graph.type(node.in(Gemm::b));
+  const auto has_one = [](const TensorType& type) { return scale_tile(type).is_all(); };
+  const bool halves = is_half(a.dtype) && b.dtype == a.dtype;
+  const bool codes = b.dtype == Dtype::e4m3 && (is_half(a.dtype) || a.dtype == b.dtype);
+  const bool scaled = node.in(Gemm::scale_a) != kNoValue || node.in(Gemm::scale_b) != kNoValue;
+  const Shape shape = read_shape(a, attrs.trans_a);
+  return shape[0] > 0 && shape[0] <= kFewRows && shape[1] > 0 && shape[1] % kTileSide == 0 &&
+         ((halves && !scaled) || (codes && has_one(a) && has_one(b))) &&
+         !reads_transposed(a, attrs.trans_a) && reads_transposed(b, attrs.trans_b);
+}
+
 std::optional<TensorGemm> tensor_gemm(const NodeView& view, int capability) {
   if (view.node.op != OpCode::gemm) return std::nullopt;
   const auto& attrs = view.attrs<GemmAttrs>();
@@ -75,7 +79,7 @@ std::optional<TensorGemm> tensor_gemm(const NodeView& view, int capability) {
   const int64_t k = read_shape(a_type, attrs.trans_a)[1];
   const Factor a{a_type, !reads_transposed(a_type, attrs.trans_a), k};
   const Factor b{b_type, reads_transposed(b_type, attrs.trans_b), k};
-  if (m == 0 || n == 0 || k == 0 || has_few_rows(view, a, b, m)) return std::nullopt;
+  if (m == 0 || n == 0 || k == 0 || has_few_rows(view.graph, view.node)) return std::nullopt;
 
   TensorGemm gemm;
   if (is_half(a_type.dtype) && a_type.dtype == b_type.dtype) {

@@ -25,6 +25,10 @@ struct TensorGemm {
   Dtype factors = Dtype::bf16;  // 8-bit codes, each its own, or what both are decoded to
 };
 
+// Whether a kernel of its own makes a GEMM of one or two rows
+// (src/backends/cuda/kernels/gemm/gemm_few_rows.cu).
+bool has_few_rows(const Graph& graph, const Node& node);
+
 // Nothing where the sums have no rule: f32 factors, one or two rows, which a kernel of their own
 // adds in f32, scales of 1 x 128 on both sides, which the library's algorithms multiply with in
 // different orders, f32 scales of other blocks, addends beside scales of rows, other capabilities.

@@ -16,8 +16,8 @@
 #include "math/moment.h"
 #include "plan/plan.h"
 #include "plan/tensor_gemm.h"
-#include "runtime/bound_graph.h"
 #include "train/one_node.h"
+#include "train/proof_device.h"
 #include "train/prove_bounds.h"
 
 namespace octet {
@@ -58,8 +58,9 @@ double value_at(Dtype dtype, const Bytes& bytes, int64_t i) {
 class Runner {
  public:
   Runner(Graph graph, const Backend& backend)
-      : graph_(std::move(graph)), alone_(graph_, *backend.device, *backend.catalogue) {}
+      : graph_(std::move(graph)), made_(prepare_proof(graph_, backend)), alone_(*made_.alone) {}
   const Plan& plan() const { return alone_.plan; }
+  const std::string& why_own_sums() const { return made_.why_own_sums; }
 
   std::vector<Bytes> run(const std::vector<Bytes>& inputs) {
     fill_memory();
@@ -85,7 +86,8 @@ class Runner {
   }
 
   Graph graph_;
-  BoundGraph alone_;
+  ProofDevice made_;
+  BoundGraph& alone_;
 };
 
 const PlanStep& step_of_node(const Plan& plan, const Node& node) {
@@ -125,6 +127,12 @@ double relative_tolerance(const Graph& graph) {
                                                                           : 4 * relative;
 }
 
+std::string near_text(const Graph& graph, const std::string& why_own_sums) {
+  if (why_own_sums.empty()) return {};
+  return fmt::format("within {:.0e} of the largest result: {}", relative_tolerance(graph),
+                     why_own_sums);
+}
+
 // A node that is prepared on both back ends.
 class ProvingCatalogue::NodeProof {
  public:
@@ -137,9 +145,12 @@ class ProvingCatalogue::NodeProof {
         reference_(lower(one.graph(), *prover.reference.catalogue), prover.reference),
         device_name_(prover.device.device->info().name),
         kernel_(step_of_node(device_.plan(), one_.nodes.back()).kernel.name),
-        closeness_(closeness_of({one_, one_.nodes.back(), prover.device.catalogue->target()},
-                                prover.reference.catalogue->target().arithmetic)),
-        proof_(prover.proofs[kernel_]) {}
+        closeness_(closeness_of(
+            {one_, one_.nodes.back(), prover.device.catalogue->target()},
+            has_own_sums() ? Arithmetic::own : prover.reference.catalogue->target().arithmetic)),
+        proof_(prover.proofs[has_own_sums() ? kernel_ + ", sums of its own" : kernel_]) {
+    if (proof_.why_near.empty()) proof_.why_near = near_text(one_, device_.why_own_sums());
+  }
 
   void launch(const LaunchArgs& args, const ProofObserver& observer) {
     std::vector<Bytes> inputs;
@@ -175,6 +186,7 @@ class ProvingCatalogue::NodeProof {
     const Bytes &got, &want;
   };
   const TensorType& type(size_t index) const { return one_.type(one_.outputs[index].value); }
+  bool has_own_sums() const { return !device_.why_own_sums().empty(); }
 
   void compare(const std::vector<Bytes>& got, const std::vector<Bytes>& want) {
     std::vector<size_t> metadata;

@@ -17,8 +17,9 @@
 //               (math/moment.h) one group in 25 may be expanded otherwise, since fast powers are
 //               not exact; what it decodes to is then compared, as what a weight and its remainder
 //               are
-// What an op promises is a fact of it (OpRow::closeness). Memory of the device is filled with 0xFF
-// before each launch, so that what is not written is found.
+// A GEMM for whose size the device's library has no algorithm with the rule's sums is near, in a
+// line of its own. What an op promises is a fact of it (OpRow::closeness). Memory of the device is
+// filled with 0xFF before each launch, so that what is not written is found.
 #pragma once
 
 #include <functional>
@@ -38,13 +39,16 @@ Closeness closeness_of(const NodeView& view, Arithmetic arithmetic);
 double tolerance_of(Closeness closeness, Dtype dtype, double want, double relative);
 // r, of a graph of one node whose inputs are its operands.
 double relative_tolerance(const Graph& graph);
+// KernelProof::why_near.
+std::string near_text(const Graph& graph, const std::string& why_own_sums);
 
 // One kernel, under the name that plans print.
 struct KernelProof {
-  int64_t n_nodes = 0;   // that were compared, distinct by types, shapes and attributes
-  int64_t n_values = 0;  // that were compared
-  int64_t n_other = 0;   // of these, without the reference's bits
-  double worst = 0;      // the largest distance, over what is allowed
+  int64_t n_nodes = 0;        // that were compared, distinct by types, shapes and attributes
+  int64_t n_values = 0;       // that were compared
+  int64_t n_other = 0;        // of these, without the reference's bits
+  double worst = 0;           // the largest distance, over what is allowed
+  std::string why_near = {};  // what ProofDevice says of a GEMM whose bits no algorithm gives
 };
 using KernelProofs = std::map<std::string, KernelProof>;
 

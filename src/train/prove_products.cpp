@@ -15,6 +15,7 @@
 #include "plan/tensor_gemm.h"
 #include "runtime/known_numbers.h"
 #include "train/one_node.h"
+#include "train/proof_device.h"
 #include "train/prove_run.h"
 #include "train/sampled_gemm.h"
 
@@ -84,10 +85,27 @@ std::vector<SamplePlace> places_of(const SampledGemm& sample) {
           {any(sample.rows(), 0), any(sample.cols(), 1)}};
 }
 
+double value_of(Dtype dtype, uint32_t bits) {
+  return dtype == Dtype::f32 ? float_of(bits) : decode(dtype, bits);
+}
+double largest_of(const std::vector<std::byte>& y, Dtype dtype) {
+  double largest = 0;
+  for (int64_t i = 0; i < kSide * kSide; ++i) {
+    const double value = std::abs(value_of(dtype, bits_at(y.data(), i, bytes_of(dtype, 1))));
+    if (std::isfinite(value)) largest = std::max(largest, value);
+  }
+  return largest;
+}
+bool are_near(Dtype dtype, uint32_t got, uint32_t want, double bound) {
+  const double x = value_of(dtype, got), y = value_of(dtype, want);
+  return std::abs(x - y) <= tolerance_of(Closeness::near, dtype, y, bound);
+}
+
 // What the device makes of a node, beside the rule.
 ProductProof prove_product(const OneNode& one, SampledGemm& sample, const Backend& device) {
   const Graph& graph = one.graph();
-  BoundGraph alone(graph, *device.device, *device.catalogue);
+  const ProofDevice made = prepare_proof(graph, device);
+  BoundGraph& alone = *made.alone;
   std::map<size_t, std::vector<std::byte>> operands;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const size_t slot = one.operands[i];
@@ -112,6 +130,9 @@ ProductProof prove_product(const OneNode& one, SampledGemm& sample, const Backen
     std::memcpy(to.data(), from.data() + first, to.size());
   };
   const int64_t width = bytes_of(sample.dtype(), 1);
+  const bool is_near = !made.why_own_sums.empty();
+  proof.why_near = near_text(graph, made.why_own_sums);
+  int64_t n_wrong = 0;
   std::string first;
   for (const SamplePlace place : places_of(sample)) {
     const auto want =
@@ -120,19 +141,22 @@ ProductProof prove_product(const OneNode& one, SampledGemm& sample, const Backen
                        place);
     const auto got = sample.read_y(
         [&](size_t, int64_t begin, std::span<std::byte> to) { read(y, begin, to); }, place);
+    const double bound = is_near ? relative_tolerance(graph) * largest_of(want, sample.dtype()) : 0;
     for (int64_t i = 0; i < kSide * kSide; ++i) {
       const uint32_t a = bits_at(got.data(), i, width), b = bits_at(want.data(), i, width);
       if (a == b) continue;
-      if (proof.n_other++ == 0)
+      ++proof.n_other;
+      if (is_near && are_near(sample.dtype(), a, b, bound)) continue;
+      if (n_wrong++ == 0)
         first = fmt::format("output ({}, {}): expected {:#x}, got {:#x}", place.row + i / kSide,
                             place.col + i % kSide, b, a);
     }
     proof.n_values += kSide * kSide;
   }
-  if (proof.n_other > 0) {
+  if (n_wrong > 0) {
     throw Error(ErrorCode::device,
                 "[prove] {}: {} of {} outputs of {} x {} x {} differ, first {} on {}; of {}",
-                proof.kernel, proof.n_other, proof.n_values, proof.m, proof.n, proof.k, first,
+                proof.kernel, n_wrong, proof.n_values, proof.m, proof.n, proof.k, first,
                 device.device->info().name, print(graph, node));
   }
   return proof;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <set>
@@ -43,6 +44,32 @@ const Backend& reference_of(const Backend& gpu) {
   return scalar;
 }
 
+// Whose reference has the order and the functions of the kernel (backends/cpu/reference/card.h).
+bool is_exact(const std::string& kernel) {
+  const auto is_of = [&](std::string_view op) { return kernel.starts_with(std::string(op) + " "); };
+  constexpr std::string_view kOps[] = {"rms_norm",
+                                       "rms_norm_quantize",
+                                       "layer_norm",
+                                       "layer_norm_quantize",
+                                       "rms_norm_grad",
+                                       "layer_norm_grad",
+                                       "quantize",
+                                       "amax_quantize",
+                                       "gemm",
+                                       "gated_act",
+                                       "gated_act_quantize",
+                                       "gated_act_grad",
+                                       "gated_act_grad_quantize",
+                                       "gelu",
+                                       "gelu_quantize",
+                                       "gelu_grad",
+                                       "rope",
+                                       "cross_entropy",
+                                       "cross_entropy_grad",
+                                       "global_norm"};
+  return std::ranges::any_of(kOps, is_of);
+}
+
 class Prove : public testing::TestWithParam<ProveCase> {};
 
 TEST_P(Prove, finds_every_planned_kernel_right) {
@@ -53,6 +80,11 @@ TEST_P(Prove, finds_every_planned_kernel_right) {
   prove_run(config, spec, {*gpu, reference_of(*gpu), proofs});
   for (const std::string& kernel : planned_kernels(config, spec, *gpu->catalogue))
     EXPECT_GT(proofs[kernel].n_nodes, 0) << kernel;
+  if (gpu->catalogue->target().capability != capability_of(Arithmetic::hopper)) return;
+  for (const auto& [kernel, proof] : proofs) {
+    const bool is_update = GetParam().name == std::string("exact") && kernel.starts_with("adamw");
+    if (is_exact(kernel) || is_update) EXPECT_EQ(proof.n_other, 0) << kernel;
+  }
 }
 
 // Each kernel on its first node, at the first size.
@@ -176,6 +208,7 @@ INSTANTIATE_TEST_SUITE_P(recipes, Prove,
                                          ProveCase{"coat_static", {"recipe=coat-static"}},
                                          ProveCase{"hif8", {"recipe=hif8"}},
                                          ProveCase{"fp8_lm", {"recipe=fp8_lm"}},
+                                         ProveCase{"exact", {"recipe=coat", "optim.math=exact"}},
                                          ProveCase{"gpt2", {"recipe=coat", "model.kind=gpt2"}},
                                          ProveCase{"muon", {"recipe=coat", "optim.kind=muon"}}),
                          [](const auto& info) { return info.param.name; });

@@ -35,6 +35,25 @@ class FaultyCatalogue : public Catalogue {
   float fault_;
 };
 
+// As a library that has no algorithm with the sums that its catalogue asks for.
+class RefusingCatalogue : public Catalogue {
+ public:
+  explicit RefusingCatalogue(std::unique_ptr<Catalogue> own)
+      : Catalogue(own->target()), own_(std::move(own)) {}
+  void set_arithmetic(Arithmetic arithmetic) override { target_.arithmetic = arithmetic; }
+  std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override {
+    return own_->choose(graph, node);
+  }
+  LaunchFn prepare(const Graph& graph, const Node& node, const KernelChoice& choice) override {
+    if (target().arithmetic != Arithmetic::own)
+      throw Error(ErrorCode::device, "none of 2 algorithms adds so");
+    return own_->prepare(graph, node, choice);
+  }
+
+ private:
+  std::unique_ptr<Catalogue> own_;
+};
+
 struct Input {
   std::string name;
   TensorType type;
@@ -87,8 +106,14 @@ std::vector<Case> cases() {
   };
 }
 
-// On the device whose kernels are proved; throws where one is wrong.
-void prove(const Case& c, float fault) {
+Backend faulty_device(float fault) {
+  Backend device = cpu::make_backend(2, cpu::detect_isa());
+  device.catalogue = std::make_unique<FaultyCatalogue>(std::move(device.catalogue), fault);
+  return device;
+}
+
+// Throws where a kernel of the device is wrong.
+KernelProofs prove_on(const Backend& device, const Backend& reference, const Case& c) {
   Graph graph;
   graph.phase = Phase::lowered;
   Builder b(graph);
@@ -99,21 +124,23 @@ void prove(const Case& c, float fault) {
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i] != kNoValue) b.output("y" + std::to_string(i), results[i]);
   }
-  Backend device = cpu::make_backend(2, cpu::detect_isa());
-  device.catalogue = std::make_unique<FaultyCatalogue>(std::move(device.catalogue), fault);
   KernelProofs proofs;
-  const Prover prover{device, scalar_backend(), proofs};
+  const Prover prover{device, reference, proofs};
   ProvingCatalogue catalogue(prover);
   Layout layout;
   layout.add_inputs(graph);
   const Plan plan = make_plan(graph, layout, catalogue);
-  Arenas arenas(*scalar_backend().device, plan.arena_bytes);
+  Arenas arenas(*reference.device, plan.arena_bytes);
   BoundPlan bound(plan, catalogue, arenas);
   for (const Input& input : c.inputs)
     bound.write_input(input.name, input.values.data(),
                       static_cast<int64_t>(input.values.size() * sizeof(float)));
   bound.run();
   EXPECT_EQ(proofs.size(), 1u) << c.name;
+  return proofs;
+}
+void prove(const Case& c, float fault) {
+  prove_on(faulty_device(fault), scalar_backend(), c);
 }
 
 TEST(Prove, sums_that_cancel_may_be_off_by_the_rounding_of_what_is_added) {
@@ -123,6 +150,28 @@ TEST(Prove, sums_that_cancel_may_be_off_by_the_rounding_of_what_is_added) {
 // The columns' magnitudes sum to about 77, of which 2e-5 are 0.0015.
 TEST(Prove, faults_in_sums_that_cancel_are_found) {
   for (const Case& c : cases()) EXPECT_THROW(prove(c, 0.05F), Error) << c.name;
+}
+
+// A GEMM whose sums no algorithm has is proved within a bound, in a line that says so; the faults
+// of one are still found.
+TEST(Prove, gemms_without_the_cards_sums_are_proved_within_a_bound) {
+  const Case wgrad = cases()[2];
+  const auto refusing = [&](float fault) {
+    Backend device = faulty_device(fault);
+    device.catalogue = std::make_unique<RefusingCatalogue>(std::move(device.catalogue));
+    device.catalogue->set_arithmetic(Arithmetic::hopper);
+    return device;
+  };
+  Backend reference = cpu::make_backend(1, cpu::Isa::scalar);
+  reference.catalogue->set_arithmetic(Arithmetic::hopper);
+  const Backend device = refusing(0);
+  const KernelProofs proofs = prove_on(device, reference, wgrad);
+  EXPECT_TRUE(proofs.begin()->first.ends_with(", sums of its own")) << proofs.begin()->first;
+  const KernelProof& proof = proofs.begin()->second;
+  EXPECT_EQ(proof.n_nodes, 1);
+  EXPECT_EQ(proof.why_near, "within 2e-05 of the largest result: none of 2 algorithms adds so");
+  EXPECT_EQ(device.catalogue->target().arithmetic, Arithmetic::hopper);
+  EXPECT_THROW(prove_on(refusing(0.05F), reference, wgrad), Error);
 }
 
 }  // namespace

@@ -38,14 +38,15 @@ int64_t reference_scratch(const NodeView& view) {
     n += view.has(i) ? view.in(i).n_stored() : 0;
   for (size_t i = 0; i < view.node.results.size(); ++i)
     n += view.gives(i) ? view.out(i).n_stored() : 0;
-  n += reference::PreparedOp(view.graph, view.node).n_scratch();
+  n += reference::PreparedOp(view.graph, view.node, view.target.arithmetic).n_scratch();
   return n * static_cast<int64_t>(sizeof(double));
 }
 
 // Decodes the operands into scratch, calls the op on them, encodes the results.
 class ReferenceLaunch {
  public:
-  explicit ReferenceLaunch(const NodeView& view) : op_(view.graph, view.node) {
+  explicit ReferenceLaunch(const NodeView& view)
+      : op_(view.graph, view.node, view.target.arithmetic) {
     for (size_t i = 0; i < view.node.operands.size(); ++i)
       in_.push_back(view.has(i) ? view.in(i) : absent_type());
     for (size_t i = 0; i < view.node.results.size(); ++i)

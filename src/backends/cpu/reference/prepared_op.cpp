@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backends/cpu/reference/card.h"
 #include "base/error.h"
 #include "ir/builder.h"
 #include "plan/offsets.h"
@@ -14,11 +15,13 @@ constexpr auto kBytes = static_cast<int64_t>(sizeof(double));
 
 }  // namespace
 
-PreparedOp::PreparedOp(const Graph& graph, const Node& node)
-    : attrs_(node.attrs), kernel_(kernel(node.op)) {
+PreparedOp::PreparedOp(const Graph& graph, const Node& node, Arithmetic arithmetic)
+    : attrs_(node.attrs), arithmetic_(arithmetic), kernel_(kernel(node.op)) {
+  const Kernel card = arithmetic == Arithmetic::own ? nullptr : card_kernel(graph, node);
+  if (card != nullptr) kernel_ = card;
   if (kernel_ != nullptr) return;
   decompose(graph, node);
-  for (const Node& part : parts_.nodes) steps_.emplace_back(parts_, part);
+  for (const Node& part : parts_.nodes) steps_.emplace_back(parts_, part, arithmetic);
   place_values();
 }
 
@@ -123,7 +126,7 @@ void PreparedOp::operator()(std::span<const RefTensor> in, std::span<RefTensor> 
     std::vector<RefTensor> to = tensors(parts_.nodes[i].results);
     steps_[i](from, to, scratch + step_offsets_[i]);
     for (const RefTensor& result : to) {
-      if (result.type.dtype == Dtype::f32) continue;
+      if (result.type.dtype == Dtype::f32 && arithmetic_ == Arithmetic::own) continue;
       for (double& x : result.data) x = round_to(result.type.dtype, x);
     }
   }

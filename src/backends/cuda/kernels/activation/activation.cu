@@ -73,10 +73,10 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
       unpack<F>(raw_up, up);
       if constexpr (kKeeps) keep_groups(a.kept_up, place(i), up);
 #pragma unroll
-      for (int k = 0; k < kChunk; ++k) v[k] = gated_silu<kPowers<F>>(v[k], up[k]);
+      for (int k = 0; k < kChunk; ++k) v[k] = gated_silu(v[k], up[k]);
     } else {
 #pragma unroll
-      for (int k = 0; k < kChunk; ++k) v[k] = gelu<kPowers<F>>(a.layer, v[k]);
+      for (int k = 0; k < kChunk; ++k) v[k] = gelu(a.layer, v[k]);
     }
     if (e.amax) largest.add(v);  // 0 behind the end: both are 0 at 0
     if constexpr (O == Out::unquantized) {

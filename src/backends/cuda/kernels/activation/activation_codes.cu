@@ -19,7 +19,7 @@ constexpr int kPiece = kThreads * kGroups;
 constexpr int kBlocksPerSm = 4;
 constexpr float kMaxCode = 448;
 // Above every rounding between a bound and the value that it bounds: a few units of 2^-24 for the
-// products, and 3 * 2^-23 for the logistic (Powers::near).
+// products, and 2^-21 for each of two logistics.
 constexpr float kSlack = 1 + 0x1p-18f;
 
 // 16 bytes of scales of each operand; zeros behind the end.
@@ -61,7 +61,7 @@ __device__ __forceinline__ void bounds_of(const Scales& s, float (&bounds)[kGrou
       // |silu(x)| and |gelu(x)| are at most what they are at |x|, and |x|.
       const float m = kMaxCode * fabsf(x[i]);
       float b = kSlack * m;
-      if constexpr (kGated) b *= logistic<Powers::near>(m) * (kMaxCode * fabsf(up[i]));
+      if constexpr (kGated) b *= logistic_exact(m) * (kMaxCode * fabsf(up[i]));
       bounds[2 * k + i] = fminf(b, __int_as_float(0x7F800000));
     }
   }
@@ -77,10 +77,10 @@ __device__ __forceinline__ void look_at(const LayerArgs& a, int64_t group, Large
     float up[kChunk];
     unpack<Form::groups>(load_matrix<Form::groups, kChunk>(a.up, place), up);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) v[i] = gated_silu<kPowers<Form::groups>>(v[i], up[i]);
+    for (int i = 0; i < kChunk; ++i) v[i] = gated_silu(v[i], up[i]);
   } else {
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) v[i] = gelu<kPowers<Form::groups>>(a.layer, v[i]);
+    for (int i = 0; i < kChunk; ++i) v[i] = gelu(a.layer, v[i]);
   }
   largest.add(v);
 }
@@ -267,13 +267,14 @@ __global__ void __launch_bounds__(kThreads, kCodeBlocks)
 #pragma unroll
   for (int k = 0; k < kAtOnce; ++k) fetch(base, k);
   const Encoding e = begin_pass(a.scale);
-  NanProducts nan;
+  NanCodes nan;
   for (; base < n; base += stride) {
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const GatedGroup& g = group[k];
-      const GatedFactors factors(g.gate_scale, g.up_scale, e.inv_scale);
-      const uint4 codes = gated_codes(g.gate, g.up, factors, nan);
+      const uint4 codes =
+          gated_codes(g.gate, g.up, GatedScales(g.gate_scale, g.up_scale, e.inv_scale));
+      nan.add(codes);
       fetch(base + stride, k);
       const uint32_t i = base + static_cast<uint32_t>(k * kThreads);
       if (i < n) reinterpret_cast<uint4*>(a.codes)[n - 1 - i] = codes;

@@ -47,14 +47,14 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
     if constexpr (kGated) {
 #pragma unroll
       for (int k = 0; k < kChunk; ++k) {
-        const GatedGrad grad = gated_grad<kPowers<F>>(dy[k], x[k], up[k]);
+        const GatedGrad grad = gated_grad(dy[k], x[k], up[k]);
         x[k] = grad.gate;
         up[k] = grad.up;
       }
       store_float<W, kShort<F>>(a.second, place(i), up, largest);
     } else {
 #pragma unroll
-      for (int k = 0; k < kChunk; ++k) x[k] = dy[k] * gelu_slope<kPowers<F>>(a.layer, x[k]);
+      for (int k = 0; k < kChunk; ++k) x[k] = dy[k] * gelu_slope(a.layer, x[k]);
     }
     store_float<W, kShort<F>>(a.first, place(i), x, largest);
   }
@@ -89,8 +89,8 @@ struct HalfGroup {
       for (int k = 0; k < 2; ++k) {
         float d[2];
         unpack_bf16(dys[2 * h + k], d);
-        const GatedGrad a = gated_grad<Powers::near>(d[0], x[2 * k], y[2 * k]);
-        const GatedGrad b = gated_grad<Powers::near>(d[1], x[2 * k + 1], y[2 * k + 1]);
+        const GatedGrad a = gated_grad(d[0], x[2 * k], y[2 * k]);
+        const GatedGrad b = gated_grad(d[1], x[2 * k + 1], y[2 * k + 1]);
         words[2 * h + k] = pack_bf16(a.gate, b.gate);
         words[4 + 2 * h + k] = pack_bf16(a.up, b.up);
       }
@@ -163,10 +163,10 @@ __global__ void __launch_bounds__(kThreads) act_grad_any(const __grid_constant__
     const int64_t row = i / a.cols, col = i % a.cols;
     const float dy = load_any(a.dy, row, col), x = load_any(a.x, row, col);
     if (a.layer != RowLayer::gated_silu) {
-      store(a.first, i, dy * gelu_slope<Powers::close>(a.layer, x));
+      store(a.first, i, dy * gelu_slope(a.layer, x));
       continue;
     }
-    const GatedGrad grad = gated_grad<Powers::close>(dy, x, load_any(a.up, row, col));
+    const GatedGrad grad = gated_grad(dy, x, load_any(a.up, row, col));
     store(a.first, i, grad.gate);
     store(a.second, i, grad.up);
   }

@@ -65,7 +65,7 @@ struct GradPieces {
     unpack<Form::bf16>(dy[k], d);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      const GatedGrad grad = gated_grad<kPowers<F>>(d[i], gate[i], second[i]);
+      const GatedGrad grad = gated_grad(d[i], gate[i], second[i]);
       gate[i] = grad.gate;
       second[i] = grad.up;
     }

@@ -2,8 +2,8 @@
 // activation.cu) and those that transpose (code_tile.cuh).
 #pragma once
 
-#include "backends/cuda/kernels/common/fast_math.cuh"
 #include "backends/cuda/kernels/common/row_scale.cuh"
+#include "math/activation.h"
 
 namespace octet::cuda {
 
@@ -41,63 +41,26 @@ struct LayerArgs {
   ActSeen* seen = nullptr;
 };
 
-// How well the powers of an activation are made. close: within a few units of f32's last place.
-// near: with one product for the exponent, whose rounding makes the relative error of logistic(x)
-// (3 + |x|) 2^-23 at most where x < 0, and 3 * 2^-23 elsewhere: far below what bf16 and codes keep.
-enum class Powers : int { close, near };
-// Whatever is read or written with 8 bits of fraction or fewer.
-template <Form F>
-inline constexpr Powers kPowers = F == Form::f32 || F == Form::any ? Powers::close : Powers::near;
-
-template <Powers P>
-__device__ __forceinline__ float logistic(float x) {
-  constexpr float kLog2E = 1.44269504088896341f;
-  const float e = P == Powers::near ? fast_exp2(-kLog2E * x) : expf(-x);
-  return fast_inverse(1.0f + e);
-}
-
-inline constexpr float kTanhFactor = 0.797884560802865355f;  // sqrt(2 / pi)
-inline constexpr float kTanhCubic = 0.044715f;
 inline constexpr float kHalfSqrt = 0.707106781186547524f;  // 1 / sqrt(2)
 inline constexpr float kBell = 0.398942280401432678f;      // 1 / sqrt(2 pi)
 
-// x/2 (1 + tanh(u)) = x logistic(2u)
-template <Powers P>
 __device__ __forceinline__ float gelu(RowLayer layer, float x) {
   if (layer == RowLayer::gelu_erf) return 0.5f * x * (1.0f + erff(x * kHalfSqrt));
-  return x * logistic<P>(2.0f * kTanhFactor * (x + kTanhCubic * x * x * x));
+  return gelu_tanh(x);
 }
-template <Powers P>
 __device__ __forceinline__ float gelu_slope(RowLayer layer, float x) {
   if (layer == RowLayer::gelu_erf) {
     const float bell = kBell * expf(-0.5f * x * x);
     return 0.5f * (1.0f + erff(x * kHalfSqrt)) + x * bell;
   }
-  const float s = logistic<P>(2.0f * kTanhFactor * (x + kTanhCubic * x * x * x));
-  const float inner = 2.0f * kTanhFactor * (1.0f + 3.0f * kTanhCubic * x * x);
-  return s + x * s * (1.0f - s) * inner;
-}
-template <Powers P>
-__device__ __forceinline__ float gated_silu(float gate, float up) {
-  return gate * logistic<P>(gate) * up;
-}
-
-struct GatedGrad {
-  float gate, up;
-};
-// With s = logistic(gate): silu' = s + gate s (1 - s).
-template <Powers P>
-__device__ __forceinline__ GatedGrad gated_grad(float dy, float gate, float up) {
-  const float s = logistic<P>(gate), silu = gate * s;
-  return {dy * up * fmaf(silu, 1.0f - s, s), dy * silu};
+  return gelu_tanh_slope(x);
 }
 
 // One element of the layer's result, where anything goes.
 __device__ __forceinline__ float layer_value(const LayerArgs& a, int64_t row, int64_t col) {
   const float x = load_any(a.x, row, col);
-  if (a.layer == RowLayer::gated_silu)
-    return gated_silu<Powers::close>(x, load_any(a.up, row, col));
-  if (!is_norm(a.layer)) return gelu<Powers::close>(a.layer, x);
+  if (a.layer == RowLayer::gated_silu) return gated_silu(x, load_any(a.up, row, col));
+  if (!is_norm(a.layer)) return gelu(a.layer, x);
   const float mean = a.layer == RowLayer::layer_norm ? a.mean[row] : 0.0f;
   float v = (x - mean) * a.rstd[row];
   if (a.weight.data != nullptr) v = v * load_any(a.weight.data, a.weight.dtype, col);
@@ -115,6 +78,32 @@ __device__ __forceinline__ void emit_any(const LayerArgs& a, int64_t at, float v
 struct NormRow {
   float mean, rstd;
 };
+
+// Whether norm_rows and norm_grad take such rows where the types go together.
+__host__ __device__ constexpr bool has_fast_cols(int64_t cols) {
+  return cols % kChunk == 0 && cols <= kFastCols;
+}
+// f(column, its number) for a thread's columns, which are those of the kernels of one form where
+// these take such rows, so that sums have the same bits whatever the other types.
+template <typename F>
+__device__ __forceinline__ void each_column(const Matrix& x, F&& f) {
+  if (!has_fast_cols(x.cols)) {
+    for (int64_t c = threadIdx.x; c < x.cols; c += blockDim.x) f(c, 0);
+    return;
+  }
+  const bool is_short = x.group == 0 && (x.dtype == Dtype::bf16 || x.dtype == Dtype::fp16);
+  const bool in_groups =
+      x.group == kChunk && x.dtype == Dtype::e4m3 && x.scales_dtype == Dtype::bf16;
+  const int width = in_groups ? 16 : is_short ? 8 : 4;
+  const int n_chunks = static_cast<int>(x.cols / kChunk), t = static_cast<int>(threadIdx.x);
+  if (t >= n_chunks) return;
+  for (int k = 0; k < kChunk; ++k) f((k / width * n_chunks + t) * width + k % width, k);
+}
+// Threads of a block that calls it.
+inline int64_t column_threads(int64_t cols) {
+  const int64_t fitting = ceil_div(cols / kChunk, 32) * 32;
+  return has_fast_cols(cols) && fitting > 256 ? fitting : 256;
+}
 // What a norm applies along the columns, where it is there.
 template <Form F>
 struct Affine {

@@ -66,10 +66,10 @@ struct PieceSource {
       float up[kChunk];
       unpack<F>(f.up, up);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) v[i] = gated_silu<kPowers<F>>(v[i], up[i]);
+      for (int i = 0; i < kChunk; ++i) v[i] = gated_silu(v[i], up[i]);
     } else {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) v[i] = gelu<kPowers<F>>(a.layer, v[i]);
+      for (int i = 0; i < kChunk; ++i) v[i] = gelu(a.layer, v[i]);
     }
   }
 };

@@ -45,7 +45,7 @@ template <bool kWhole>
 struct GatedPieces {
   uint4 gate[kPiecesPerThread], up[kPiecesPerThread];
   uint16_t gate_scale[kPiecesPerThread], up_scale[kPiecesPerThread];
-  NanProducts nan;
+  NanCodes nan;
 
   __device__ __forceinline__ void load(const LayerArgs& a, const PiecesPlace<kWhole>& p, int k) {
     const uint32_t i = p.piece(k);
@@ -64,8 +64,10 @@ struct GatedPieces {
                                        const Target<kWhole>& to, const PiecesPlace<kWhole>& next) {
 #pragma unroll
     for (int k = 0; k < kPiecesPerThread; ++k) {
-      const GatedFactors factors(gate_scale[k], up_scale[k], inv_scale);
-      to.put(a, k, gated_codes(gate[k], up[k], factors, nan));
+      const uint4 codes =
+          gated_codes(gate[k], up[k], GatedScales(gate_scale[k], up_scale[k], inv_scale));
+      nan.add(codes);
+      to.put(a, k, codes);
       if constexpr (kMore) load(a, next, k);
     }
   }
@@ -78,7 +80,7 @@ struct NormPieces {
   uint16_t scales[kPiecesPerThread];
   NormRow rows[kPiecesPerThread];
   GroupColumns<kCentred> columns;
-  NanProducts nan;  // none: what gave the scale saw all codes
+  NanCodes nan;  // none: what gave the scale saw all codes
 
   __device__ __forceinline__ void load(const LayerArgs& a, const PiecesPlace<kWhole>& p) {
     const float* const mean = kCentred ? a.mean + p.row : nullptr;

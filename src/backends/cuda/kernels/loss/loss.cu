@@ -1,22 +1,15 @@
 // Cross-entropy and its gradient: params/loss.h.
 //
-// Exponentials are 2^((x - m) log2 e) by the machine's ex2: the error of exp(x - m) is about
-// |x - m| 2^-23 of it, below 2^-24 of the row's sum, since t exp(-t) is below 0.37.
-#include "backends/cuda/kernels/common/fast_math.cuh"
+// The bits of backends/cpu/reference/card_loss.cpp, which knows the order of the sums.
 #include "backends/cuda/kernels/loss/loss.cuh"
 
 #include "backends/cuda/kernels/common/vector8.cuh"
+#include "math/exact_functions.h"
 
 namespace octet::cuda {
 namespace {
 
 constexpr int kPacks = 4;  // eights of a thread, loaded together
-constexpr float kLog2E = 0x1.715476p+0f;
-
-// exp(x); results below 2^-126 are 0.
-__device__ __forceinline__ float exp_fast(float x) {
-  return fast_exp2(x * kLog2E);
-}
 
 // sum exp(x - top) of what was seen.
 struct Softmax {
@@ -26,13 +19,13 @@ struct Softmax {
   __device__ __forceinline__ float shift() const { return top == -INFINITY ? 0.0f : top; }
   __device__ __forceinline__ void raise(float to) {
     if (!(to > top)) return;
-    if (top != -INFINITY) sum *= exp_fast(top - to);
+    if (top != -INFINITY) sum *= exp_exact(top - to);
     top = to;
   }
   __device__ __forceinline__ void join(float other_top, float other_sum) {
     raise(other_top);
     // Where nothing was seen the sum is 0, or NaN where nothing but NaN was.
-    sum += other_top == -INFINITY ? other_sum : other_sum * exp_fast(other_top - top);
+    sum += other_top == -INFINITY ? other_sum : other_sum * exp_exact(other_top - top);
   }
 };
 
@@ -76,7 +69,7 @@ __device__ __forceinline__ void add_eights(Softmax& s, const Raw8 (&raw)[kPacks]
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) s.sum += exp_fast(v[p][j] - shift);
+    for (int j = 0; j < 8; ++j) s.sum += exp_exact(v[p][j] - shift);
   }
 }
 
@@ -87,7 +80,7 @@ __device__ Softmax softmax_of_row(const Storage<D>* row, int64_t n) {
   const auto add_one = [&](int64_t i) {
     const float x = to_float<D>(row[i]);
     s.raise(x);
-    s.sum += exp_fast(x - s.shift());
+    s.sum += exp_exact(x - s.shift());
   };
   const int64_t head = head_of<D>(row, n);
   const int64_t tail = head + (n - head) / kEight * kEight;
@@ -148,7 +141,7 @@ __global__ void __launch_bounds__(kThreads) cross_entropy_rows(const __grid_cons
   __syncthreads();
   if (threadIdx.x == 0) {
     for (int w = 1; w < static_cast<int>(blockDim.x) / 32; ++w) s.join(tops[w], sums[w]);
-    const float lse = s.shift() + logf(s.sum);
+    const float lse = s.shift() + log_exact(s.sum);
     const int64_t label = t.labels[r];
     t.lse[r] = lse;
     t.nll[r] = label >= 0 && label < t.classes ? lse - to_float<D>(row[label]) : 0.0f;
@@ -211,7 +204,7 @@ struct GradRow {
 
   __device__ __forceinline__ float of(float x, bool hit) const {
     if (label < 0) return 0;
-    const float p = exp_fast(x - lse) - share;
+    const float p = exp_exact(x - lse) - share;
     return factor * (hit ? p - most : p);
   }
 };

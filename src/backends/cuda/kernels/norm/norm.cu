@@ -1,5 +1,6 @@
 // RMSNorm and LayerNorm of rows: a block takes a row at a time and holds it in registers between
-// its statistics and its result; the next row is on its way meanwhile.
+// its statistics and its result; the next row is on its way meanwhile. The order of its sums is
+// that of backends/cpu/reference/card_rows.cpp.
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/layer.cuh"
 
@@ -7,7 +8,6 @@ namespace octet::cuda {
 namespace {
 
 constexpr int kMaxThreads = kFastCols / kChunk;
-constexpr int kAnyThreads = 256;
 
 // Sums over the block, each with slots of its own until the next but one.
 struct BlockSums {
@@ -113,15 +113,16 @@ __device__ NormRow any_statistics(const LayerArgs& a, int64_t row, BlockSums& su
   NormRow made{0, 1};
   if (a.layer == RowLayer::layer_norm) {
     float s = 0;
-    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) s += load_any(a.x, row, c);
+    each_column(a.x, [&](int64_t c, int) { s += load_any(a.x, row, c); });
     made.mean = sum(s) / cols;
   }
-  float s = 0;
-  for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
+  float even = 0, odd = 0;
+  each_column(a.x, [&](int64_t c, int k) {
     const float d = load_any(a.x, row, c) - made.mean;
-    s = fmaf(d, d, s);
-  }
-  made.rstd = 1.0f / sqrtf(sum(s) / cols + a.eps);
+    float& of = k % 2 == 0 ? even : odd;
+    of = fmaf(d, d, of);
+  });
+  made.rstd = 1.0f / sqrtf(sum(even + odd) / cols + a.eps);
   return made;
 }
 
@@ -173,7 +174,7 @@ LayerLaunch norm_rows_launch(const LayerProblem& p) {
   const LayerArgs& a = p.args;
   const bool is_any = p.kernel == RowKernel::norm_rows_any;
   const bool centred = a.layer == RowLayer::layer_norm;
-  const int64_t threads = is_any ? kAnyThreads : ceil_div(a.cols / kChunk, 32) * 32;
+  const int64_t threads = is_any ? column_threads(a.cols) : ceil_div(a.cols / kChunk, 32) * 32;
   const bool few = centred || (!is_any && p.form == Form::f32);
   const int64_t resident = (few ? 512 : 1024) / threads;
   LayerLaunch made{norm_rows_any, static_cast<unsigned>(wave_blocks(a.rows, resident, a.n_sm)),

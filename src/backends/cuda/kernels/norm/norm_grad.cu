@@ -1,6 +1,7 @@
 // Gradients of RMSNorm and LayerNorm. A block takes a row at a time, held in registers, the next on
 // its way; the sums over its rows for dw and db stay in registers too, go to scratch at the end and
-// are added over the blocks by a second kernel.
+// are added over the blocks by a second kernel. The order of all sums is that of
+// backends/cpu/reference/card_norm.cpp.
 #include "backends/cuda/kernels/common/layer.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
 #include "backends/cuda/kernels/common/row_sum.cuh"
@@ -176,27 +177,27 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_consta
   const float cols = static_cast<float>(a.cols);
   float* const dw = a.partial == nullptr ? nullptr : a.partial + blockIdx.x * a.cols;
   float* const db = dw == nullptr || !a.centred ? nullptr : dw + gridDim.x * a.cols;
-  for (int64_t c = threadIdx.x; c < a.cols && dw != nullptr; c += blockDim.x) {
-    dw[c] = 0;
+  each_column(a.x, [&](int64_t c, int) {
+    if (dw != nullptr) dw[c] = 0;
     if (db != nullptr) db[c] = 0;
-  }
+  });
   int parity = 0;
   Largest largest;
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
     const NormRow stats{a.centred ? a.mean[row] : 0.0f, a.rstd[row]};
     float2 sums = make_float2(0, 0);
-    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
+    each_column(a.x, [&](int64_t c, int) {
       const float dy = load_any(a.dy, row, c);
       const float h = (load_any(a.x, row, c) - stats.mean) * stats.rstd;
       const float g = dy * load_or(a.weight, c, 1.0f);
       sums.x = fmaf(g, h, sums.x);
       sums.y += g;
-      if (dw != nullptr) dw[c] += dy * h;
+      if (dw != nullptr) dw[c] = fmaf(dy, h, dw[c]);
       if (db != nullptr) db[c] += dy;
-    }
+    });
     sums = block_sums(sums, slots[parity]);
     const float mean_gh = sums.x / cols, mean_g = a.centred ? sums.y / cols : 0.0f;
-    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
+    each_column(a.x, [&](int64_t c, int) {
       const float h = (load_any(a.x, row, c) - stats.mean) * stats.rstd;
       const float g = load_any(a.dy, row, c) * load_or(a.weight, c, 1.0f);
       const int64_t at = row * a.cols + c;
@@ -204,7 +205,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_consta
       const float sum = a.addend.data == nullptr ? dx : dx + load_or(a.addend, at, 0.0f);
       store_any(a.dx, at, sum);
       largest.add(as_written(a.dx.dtype, sum));
-    }
+    });
   }
   if (a.amax.partial != nullptr) end_amax(a.amax, largest);
 }
@@ -221,6 +222,7 @@ class NormGrad : public Prepared {
  public:
   explicit NormGrad(const NormGradParams& params)
       : p_(params), n_blocks_(grad_blocks(p_.rows, p_.cols)) {
+    threads_ = static_cast<unsigned>(column_threads(p_.cols));
     if (p_.kernel == RowKernel::norm_grad_any) return;
     threads_ = static_cast<unsigned>(ceil_div(p_.cols / kChunk, 32) * 32);
     kernel_ =

@@ -6,6 +6,7 @@
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
 #include "backends/cuda/launch/join.h"
+#include "math/exact_functions.h"
 
 namespace octet::cuda {
 namespace {
@@ -34,11 +35,11 @@ struct Rotation {
   float cosine, sine;
 };
 
-// The angle of a position, a pair's frequency as a factor.
-__device__ __forceinline__ Rotation rotation_of(const RopeArgs& a, int position, double frequency) {
-  double sine, cosine;
-  sincos(static_cast<double>(position) * frequency, &sine, &cosine);
-  return {static_cast<float>(cosine), a.sign * static_cast<float>(sine)};
+// The angle of a position, a pair's frequency as a factor. Not inlined: once a row, and its doubles
+// would take registers from the pairs that are under way.
+__device__ __noinline__ Rotation rotation_of(int position, double frequency, float sign) {
+  const SineCosine angle = sine_cosine_exact(static_cast<double>(position) * frequency);
+  return {angle.cosine, sign * angle.sine};
 }
 
 __device__ __forceinline__ float2 rotated(const Rotation& rotation, float low, float high) {
@@ -161,7 +162,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   }
   int position = row0 + spot.row < rows ? side.positions[row0 + spot.row] : 0;
   for (int parity = 0; row0 < rows; row0 += stride, parity ^= 1) {
-    if (spot.row < n_rows) rotations[parity][spot.made_at] = rotation_of(a, position, frequency);
+    if (spot.row < n_rows)
+      rotations[parity][spot.made_at] = rotation_of(position, frequency, a.sign);
     const bool next_row = row0 + stride + spot.row < rows;
     if (next_row) position = side.positions[row0 + stride + spot.row];
     __syncthreads();
@@ -188,7 +190,7 @@ __device__ __forceinline__ void make_rotations(const RopeArgs& a, const RopeSide
                                                int64_t row0, Rotation* rotations) {
   const int r = static_cast<int>(threadIdx.x) / a.half, i = static_cast<int>(threadIdx.x) % a.half;
   if (r >= a.rows_per_block || row0 + r >= side.rows) return;
-  rotations[threadIdx.x] = rotation_of(a, side.positions[row0 + r], a.frequency[i]);
+  rotations[threadIdx.x] = rotation_of(side.positions[row0 + r], a.frequency[i], a.sign);
 }
 
 __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ RopeArgs a) {

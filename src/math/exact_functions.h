@@ -1,0 +1,90 @@
+// Elementary functions with the same bits on every machine: f32 and double additions, products and
+// fused products and sums in a written order, without a maths library and without the hardware's
+// approximations (contraction is off in every build). Fused where the source says so. For kernels
+// of a card that memory keeps waiting, and for the reference that has their bits
+// (backends/cpu/reference/card.h). Host and device; the results below are f32's, to nearest where
+// nothing else is said. log2 and 2^x of doubles: math/powers.h.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "base/host_device.h"
+#include "formats/bits.h"
+#include "math/powers.h"
+
+namespace octet {
+
+// e^x for x up to 87, with a relative error below 2^-22 where |x| <= 16 and below 2^-21 elsewhere;
+// 0 below -87, 1 at 0, NaN of NaN. With x = n ln 2 + r, |r| <= ln(2) / 2, it is 2^n (1 + r + r^2
+// q(r)), q minimax of the relative error (2^-23.2).
+OCTET_HOST_DEVICE inline float exp_exact(float x) {
+  constexpr float kLog2E = 0x1.715476p+0f, kLn2 = 0x1.62e43p-1f;
+  constexpr float kWhole = 0x1.8p23f;  // behind it lie no fractions
+  constexpr uint32_t kOne = 0x3F800000;
+  const float shifted = fmaf(x, kLog2E, kWhole);
+  const float r = fmaf(shifted - kWhole, -kLn2, x);
+  float p = 0x1.10625p-7f;
+  p = fmaf(p, r, 0x1.572a64p-5f);
+  p = fmaf(p, r, 0x1.5557bp-3f);
+  p = fmaf(p, r, 0x1.fffdfcp-2f);
+  p = fmaf(p, r, 1.0f);
+  p = fmaf(p, r, 1.0f);
+  const float y = p * float_of((bits_of(shifted) << 23) + kOne);
+  return x < -87.0f ? 0.0f : y;
+}
+
+// 1 / x to nearest, for x from 1 to 2^126.
+OCTET_HOST_DEVICE inline float inverse_exact(float x) {
+#ifdef __CUDA_ARCH__
+  // One step of Newton's of an approximation within one unit of the last place, fused, is the
+  // nearest (Markstein 1990): what __frcp_rn does, without its branch for other x.
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return fmaf(y, fmaf(-x, y, 1.0f), y);
+#else
+  return 1.0f / x;
+#endif
+}
+
+// 1 / (1 + e^-x), with a relative error below 2^-21; 0 below -87.
+OCTET_HOST_DEVICE inline float logistic_exact(float x) {
+  // Of NaN a number: factors of NaN make NaN of it.
+  const float y = inverse_exact(1.0f + exp_exact(fminf(-x, 87.0f)));
+  return x < -87.0f ? 0.0f : y;
+}
+
+// ln x of a positive normal number; of 0 it is -Inf, of Inf and NaN themselves.
+OCTET_HOST_DEVICE inline float log_exact(float x) {
+  if (!(x > 0 && is_finite(x))) return x == 0 ? float_of(kF32Inf | 0x80000000u) : x;
+  return static_cast<float>(log2_exact(static_cast<double>(x)) * detail::kLn2);
+}
+
+struct SineCosine {
+  float sine, cosine;
+};
+// Of an angle below 2^31, rounded from doubles whose error is about 2^-53: angle = n pi / 2 + r,
+// |r| <= pi / 4, and the series of both.
+OCTET_HOST_DEVICE inline SineCosine sine_cosine_exact(double angle) {
+  constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
+  constexpr double kHalfPi = 0x1.921fb54442d18p+0, kRest = 0x1.1a62633145c07p-54;
+  constexpr double kWhole = 0x1.8p52;
+  constexpr double kSine[] = {
+      -1.0 / 6,        1.0 / 120,          -1.0 / 5040,           1.0 / 362880,
+      -1.0 / 39916800, 1.0 / 6227020800.0, -1.0 / 1307674368000.0};
+  constexpr double kCosine[] = {
+      -1.0 / 2,       1.0 / 24,        -1.0 / 720,           1.0 / 40320,
+      -1.0 / 3628800, 1.0 / 479001600, -1.0 / 87178291200.0, 1.0 / 20922789888000.0};
+  const double shifted = fma(angle, kTwoOverPi, kWhole), n = shifted - kWhole;
+  const double r = fma(-n, kRest, fma(-n, kHalfPi, angle)), r2 = r * r;
+  double s = kSine[6], c = kCosine[7];
+  for (int i = 5; i >= 0; --i) s = fma(s, r2, kSine[i]);
+  for (int i = 6; i >= 0; --i) c = fma(c, r2, kCosine[i]);
+  const double sine = fma(r * r2, s, r), cosine = fma(r2, c, 1.0);
+  const auto quarter = static_cast<uint32_t>(__builtin_bit_cast(uint64_t, shifted)) & 3;
+  const double first = quarter % 2 == 0 ? sine : cosine, second = quarter % 2 == 0 ? cosine : sine;
+  return {static_cast<float>(quarter >= 2 ? -first : first),
+          static_cast<float>(quarter == 1 || quarter == 2 ? -second : second)};
+}
+
+}  // namespace octet
