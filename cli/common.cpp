@@ -58,9 +58,9 @@ void refuse_nonfinite(CLI::App& command) {
 // Commands that read --set and --seed; others refuse them.
 constexpr std::string_view kReadSet[] = {"train", "plan", "eval",         "embed",
                                          "bench", "demo", "data inspect", "doctor"};
-constexpr std::string_view kReadSeed[] = {"train",        "plan",       "bench",           "demo",
-                                          "data inspect", "doctor",     "compare",         "serve",
-                                          "generate",     "optim-step", "formats quantize"};
+constexpr std::string_view kReadSeed[] = {"train",        "plan",       "bench",         "demo",
+                                          "data inspect", "doctor",     "compare",       "serve",
+                                          "generate",     "optim-step", "formats encode"};
 
 // Without the program's name: "data inspect".
 std::string path_of(const CLI::App& command) {

@@ -165,12 +165,10 @@ void run_prompts(const GenerateFlags& flags, const GlobalOptions& options) {
 
 // Flags of one way to ask, beside another.
 void expect_read_flags(const GenerateFlags& flags, const CLI::App& generate) {
-  const bool has_images = !flags.images.empty(), has_prompts = !flags.prompts.empty();
+  const bool has_prompts = !flags.prompts.empty();
   const bool has_sources = !flags.sources.empty(), draws = flags.sampling.temperature > 0;
   constexpr const char* kDraws = "--temperature above 0";
-  expect_flags_read(generate, {{"--prompt", has_images || (!flags.chat && !has_sources),
-                                "neither --chat nor --sources"},
-                               {"--image", !flags.prompt.empty(), "--prompt"},
+  expect_flags_read(generate, {{"--image", !flags.prompt.empty(), "--prompt"},
                                {"--system", flags.chat, "--chat"},
                                {"--template", flags.chat || has_prompts, "--chat or --prompts"},
                                {"--batch", has_prompts || has_sources, "--prompts or --sources"},

@@ -120,6 +120,7 @@ class JsonReader : public nlohmann::json_sax<J> {
   bool parse(std::string_view text) {
     root_ = J();
     n_values_ = 0;
+    unread_key_ = nullptr;  // of a first reading that ended behind a key
     open_.clear();
     return J::sax_parse(text.begin(), text.end(), this);
   }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/few.h"
 #include "base/input_limits.h"
+#include "base/json_reader.h"
 #include "base/ordered_json.h"
 #include "base/parse_text.h"
 #include "data/byte_stream.h"
@@ -177,7 +178,9 @@ class Reader {
       const auto at = json.find(key);
       if (at == json.end() || !at->is_string()) {
         left_out_.add(place, fmt::format("expected a text '{}', got {}", key,
-                                         at == json.end() ? "none" : at->type_name()));
+                                         at == json.end()  ? "none"
+                                         : at->is_binary() ? what_is_unread(*at)
+                                                           : at->type_name()));
         return false;
       }
       text = at->get<std::string>();

@@ -1,5 +1,6 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -106,36 +107,60 @@ std::string step(const std::shared_ptr<const UnicodeNormalizer>& form, std::stri
   return out;
 }
 
-// Whether the first character of what a step makes comes from the first of its text.
-bool keeps_first(const ReplaceText& replace, std::string_view text, MatchBudget&) {
-  if (!text.starts_with(replace.from)) return true;
-  return !replace.to.empty() && decode_utf8(text, 0).length == replace.from.size();
+// How many bytes of what a step makes of `text` come from the text's first character, as its first
+// n_first bytes do. As the tokenizers package aligns them: what is put in belongs to the last
+// character that it replaces, or to the one before it.
+struct Matches {
+  size_t n_first, copied = 0, n = 0;
+
+  void add(size_t begin, size_t end, size_t n_put_in) {
+    n += std::min(begin, n_first) - std::min(copied, n_first);
+    if (end == 0 || end <= n_first) n += n_put_in;
+    copied = end;
+  }
+  size_t all() const { return n + n_first - std::min(copied, n_first); }
+};
+
+size_t first_bytes(const ReplaceText& replace, const std::string& text, size_t n_first,
+                   const Limits&) {
+  Matches matches{n_first};
+  for (size_t at = text.find(replace.from); at != text.npos && at <= n_first;
+       at = text.find(replace.from, at + replace.from.size()))
+    matches.add(at, at + replace.from.size(), replace.to.size());
+  return matches.all();
 }
 
-bool keeps_first(const ReplaceMatches& replace, std::string_view text, MatchBudget& budget) {
-  size_t end = 0;
-  bool is_seen = false;
-  replace.from->for_each(text, budget, [&](const RegexMatch& match) {
-    if (!is_seen && match.begin == 0) end = match.end;
-    is_seen = true;
+size_t first_bytes(const ReplaceMatches& replace, const std::string& text, size_t n_first,
+                   const Limits& limits) {
+  Matches matches{n_first};
+  replace.from->for_each(text, limits.matching, [&](const RegexMatch& match) {
+    matches.add(match.begin, match.end, replace.to.size());
   });
-  return end == 0 || (!replace.to.empty() && decode_utf8(text, 0).length == end);
+  return matches.all();
 }
 
-bool keeps_first(const StripSpace& strip, std::string_view text, MatchBudget&) {
-  return !strip.left || !is_white_space(decode_utf8(text, 0).code);
+size_t first_bytes(const StripSpace& strip, const std::string& text, size_t n_first,
+                   const Limits&) {
+  if (!strip.left) return n_first;
+  const auto is_space = [](std::string_view, int32_t code) { return is_white_space(code); };
+  const size_t n = text.size() - strip_while(text, Side::left, is_space).size();
+  return n_first - std::min(n, n_first);
 }
 
-bool keeps_first(const MapCharacters& map, std::string_view text, MatchBudget&) {
-  std::string mapped;
-  append_by(*map.rule, text.substr(0, decode_utf8(text, 0).length), mapped);
-  return !mapped.empty();
+size_t first_bytes(const PrependText& prepend, const std::string&, size_t n_first, const Limits&) {
+  return n_first == 0 ? 0 : prepend.text.size() + n_first;
 }
 
-// What is prepended belongs to the first character, and so does what a table leaves of it.
+size_t first_bytes(const std::shared_ptr<const CharacterMap>&, const std::string&, size_t n_first,
+                   const Limits&) {
+  return n_first;  // also where the character goes: what follows takes its place
+}
+
+// Of steps that go from character to character.
 template <typename Step>
-bool keeps_first(const Step&, std::string_view, MatchBudget&) {
-  return true;
+size_t first_bytes(const Step& known, const std::string& text, size_t n_first,
+                   const Limits& limits) {
+  return step(known, text.substr(0, n_first), limits).size();
 }
 
 }  // namespace
@@ -165,13 +190,15 @@ std::string Normalizer::apply(std::string_view text, MatchBudget& budget) const 
 std::string Normalizer::apply(std::string_view text, MatchBudget& budget, bool& is_first) const {
   const Limits limits{limits_.max_growth * text.size() + limits_.growth_allowance, budget};
   std::string out(text);
+  const bool counts = is_first && !text.empty();
+  size_t n_first = counts ? decode_utf8(text, 0).length : 0;
   for (const NormalizerStep& normalizer : steps_) {
-    is_first =
-        is_first && !out.empty() &&
-        std::visit([&](const auto& known) { return keeps_first(known, out, budget); }, normalizer);
+    const auto count = [&](const auto& known) { return first_bytes(known, out, n_first, limits); };
+    if (counts) n_first = std::visit(count, normalizer);
     out = std::visit([&](const auto& known) { return step(known, std::move(out), limits); },
                      normalizer);
   }
+  is_first = n_first > 0;
   return out;
 }
 

@@ -48,8 +48,8 @@ class Normalizer {
   // rule of characters must read them, and
   // Error{invalid_argument} where a text grows beyond the limits.
   std::string apply(std::string_view text, MatchBudget& budget) const;
-  // is_first: of a text that begins its document; false behind the call where the first character
-  // was removed, or replaced together with others. The tokenizers package goes by that place.
+  // is_first: of a text that begins its document; false behind the call where what is made begins
+  // with what came from another character than its first. The tokenizers package goes by that.
   std::string apply(std::string_view text, MatchBudget& budget, bool& is_first) const;
   std::string apply(std::string_view text) const;
 

@@ -2,6 +2,7 @@
 // tokenizer.json.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -61,6 +62,13 @@ class PreTokenizer {
   // Throws Error{invalid_argument} for more steps than these.
   void add(PreTokenizerStep step);
   bool empty() const { return steps_.empty(); }
+  // Whether a step puts its mark before the document's first word alone.
+  bool marks_first() const {
+    return std::ranges::any_of(steps_, [](const PreTokenizerStep& step) {
+      const auto* marks = std::get_if<MarkSpaces>(&step);
+      return marks != nullptr && marks->prepend == PrependScheme::first;
+    });
+  }
   // `is_first`: the text begins the document. Words are not empty.
   void split(std::string_view text, bool is_first, MatchBudget& budget, const Visit& visit) const {
     split_from(0, {text, is_first}, budget, visit);

@@ -141,12 +141,13 @@ class WordTokenizer : public Tokenizer {
   }
 
   void encode_text(std::string_view text, const Finders& finders, Run& run) const {
-    if (finders.raw.empty()) return encode_segment(text, finders, true, run);
+    const bool is_first = parts_.words.marks_first();  // else it makes no difference
+    if (finders.raw.empty()) return encode_segment(text, finders, is_first, run);
     finders.raw.for_each_segment(text, [&](const Segment& segment) {
       if (segment.id >= 0) {
         run.ids.push_back(segment.id);
       } else {
-        encode_segment(segment.text, finders, segment.text.data() == text.data(), run);
+        encode_segment(segment.text, finders, is_first && segment.text.data() == text.data(), run);
       }
     });
   }

@@ -95,7 +95,8 @@ TEST(PlanCommand, a_texts_head_is_quantized_where_it_is_named) {
   EXPECT_EQ(
       rows_of(plan("--set 'recipe={base: bf16, override: {\"*\": fp8_linear}}'").out, "lm_head"),
       Rows(3, "library"));
-  const test::Outcome policy = plan(named + "--policy");
+  const std::string file = OCTET_SOURCE_DIR "/recipes/llama-3m.yaml ";
+  const test::Outcome policy = test::run_program(folder, "plan " + file + named + "--policy");
   EXPECT_THAT(policy.out, testing::HasSubstr("lm_head                          x e4m3"));
   const test::Outcome scalify =
       plan("--set 'recipe={base: scalify_fp8, override: {lm_head: {dy: e5m2}}}'");

@@ -43,6 +43,7 @@ TEST(UnreadJson, is_named_with_its_place_where_it_is_used) {
             "[json] context.n" + is + "the integer 100000000000000001988462... of 31 characters");
   EXPECT_EQ(why(R"({"n": 1, "m": 2, "n": {"a": [1]}})"),
             "[json] context.n" + is + "a key given twice");
+  EXPECT_EQ(why(R"({"n": 1, "n": NaN})"), "[json] context.n" + is + "a key given twice");
   EXPECT_EQ(why(R"({"n": 1e400})"), "[json] context.n" + is + "the number 1e400");
   EXPECT_EQ(why(R"({"a": {"k\udc00": {"b": 1}}})"),
             R"([json] context.a.a text with \udc00, half of a pair)" + is +

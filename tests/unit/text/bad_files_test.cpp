@@ -77,7 +77,7 @@ TEST_F(BadFile, faults_of_a_vocabulary_are_named) {
                 {"rstrip", false}, {"normalized", false}, {"special", true}};
   };
   const std::string behind = " behind those before it, got ";
-  EXPECT_EQ(error_with("/added_tokens", {added("<x>", 500)}),
+  EXPECT_EQ(error_with("/added_tokens", Json::array({added("<x>", 500)})),
             at + "added token '<x>': expected the id 420" + behind + "500");
   EXPECT_EQ(error_with("/added_tokens", {added("<x>", 421), added("<y>", 420)}),
             at + "added token '<x>': expected the id 420" + behind + "421");
