@@ -161,6 +161,30 @@ Values decompose_convolution(Builder& b, const Node& node) {
   }
 }
 
+// The three products are one form of three factors, windows of the picture among them: the gradient
+// of each factor is the product of the other two.
+Values vjp_convolution(Builder& b, const VjpCall& call) {
+  const auto& attrs = std::get<ConvolutionAttrs>(call.node.attrs);
+  const ValueId g = call.dresults[Binary::y];
+  const ValueId first = call.node.in(Binary::a), second = call.node.in(Binary::b);
+  const auto as = [&](GemmRole role, ValueId x, ValueId y) {
+    return b.emit1(OpCode::convolution, ConvolutionAttrs{.windows = attrs.windows, .role = role},
+                   {x, y});
+  };
+  Values gradients(2, kNoValue);
+  if (call.wants(Binary::a)) {
+    gradients[Binary::a] = attrs.role == GemmRole::forward ? as(GemmRole::dgrad, g, second)
+                           : attrs.role == GemmRole::wgrad ? as(GemmRole::forward, second, g)
+                                                           : as(GemmRole::forward, g, second);
+  }
+  if (call.wants(Binary::b)) {
+    gradients[Binary::b] = attrs.role == GemmRole::forward ? as(GemmRole::wgrad, g, first)
+                           : attrs.role == GemmRole::wgrad ? as(GemmRole::dgrad, first, g)
+                                                           : as(GemmRole::wgrad, first, g);
+  }
+  return gradients;
+}
+
 Cost cost_convolution(const Graph& graph, const Node& node) {
   const auto& [windows, role] = std::get<ConvolutionAttrs>(node.attrs);
   const bool is_wgrad = role == GemmRole::wgrad;
@@ -190,8 +214,11 @@ constinit const OpDef defs::fold = define(OpCode::fold, {.infer = infer_fold,
                                                          .scale = scale::fold,
                                                          .cost = cost_per_operand<1>});
 
-constinit const OpDef defs::convolution = define(
-    OpCode::convolution,
-    {.infer = infer_convolution, .decompose = decompose_convolution, .cost = cost_convolution});
+constinit const OpDef defs::convolution =
+    define(OpCode::convolution, {.infer = infer_convolution,
+                                 .vjp = vjp_convolution,
+                                 .decompose = decompose_convolution,
+                                 .scale = scale::of_steps,
+                                 .cost = cost_convolution});
 
 }  // namespace octet::ops

@@ -1,6 +1,7 @@
 // Scales of a sub-graph's own, and rescales by what the step before measured.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "backends/cpu/reference/reference.h"
@@ -198,6 +199,46 @@ TEST(Scalify, a_norm_gradient_with_an_amax_is_refused) {
     operands.push_back(b.input(InputKind::parameter, "w", real_type({8})));
     b.output("dx", b.emit(op, NormAttrs{.amax = true}, operands)[0]);
     EXPECT_THROW(scalify(graph, {}), Error) << op_def(op).name;
+  }
+}
+
+// sum(y y) of a convolution, by its op or by the two ops that it is.
+Graph convolution_graph(bool by_steps) {
+  const UnfoldAttrs windows{.picture = {4, 5},
+                            .window = {2, 3},
+                            .stride = {1, 2},
+                            .dilation = {1, 1},
+                            .low = {1, 1},
+                            .high = {0, 1}};
+  Graph graph;
+  Builder b(graph);
+  const ValueId x = b.input(InputKind::parameter, "x", real_type({2, 4, 5, 2}));
+  const ValueId w = b.input(InputKind::parameter, "w", real_type({3, 12}));
+  const ValueId y =
+      by_steps ? b.gemm(b.emit1(OpCode::unfold, windows, {x}), w,
+                        {.trans_b = true, .role = GemmRole::forward})
+               : b.emit1(OpCode::convolution, ConvolutionAttrs{.windows = windows}, {x, w});
+  b.output("loss", b.reduce_sum(b.mul(y, y), {0, 1}));
+  return graph;
+}
+
+TEST(Convolution, its_gradients_and_scales_are_those_of_its_steps) {
+  Tensors inputs;
+  for (const auto& [name, n] : {std::pair("x", 80), std::pair("w", 36)}) {
+    for (int i = 0; i < n; ++i)
+      inputs[name].push_back(static_cast<double>((i * 29) % 23 - 11) / 16 + 0.03125);
+  }
+  const Tensors expected = run(autodiff(convolution_graph(true)), inputs);
+  const Graph with = autodiff(convolution_graph(false));
+  const Tensors plain = run(with, inputs);
+  Tensors at_own_scales = inputs;
+  for (double& value : at_own_scales["x"]) value = std::ldexp(value, -5);
+  const Scalified scaled = scalify(with, {.input_scales = {{"x", 5}}});
+  EXPECT_GT(std::ranges::max(scaled.scale), 5);
+  const Tensors got = run(scaled.graph, at_own_scales);
+  for (const char* name : {"loss", "grad:x", "grad:w"}) {
+    EXPECT_EQ(plain.at(name), expected.at(name)) << name;
+    EXPECT_EQ(got.at(name), expected.at(name)) << name;
   }
 }
 
