@@ -237,7 +237,7 @@ TEST(LocalText, too_little_text_is_an_error) {
   folder.put("a/b.txt", "short");
   EXPECT_EQ(error_of([&] { collect_local_text(posix_files(), {.paths = {folder / "a"}}); },
                      folder.path()),
-            "[data] expected at least 65536 bytes of text under DIR/a, got 5");
+            "[data] expected at least 65536 bytes of text under DIR/a, got 5; --data names others");
 }
 
 // Only the text that a recipe names is the user's to bring.

@@ -35,8 +35,7 @@ struct Rotation {
   float cosine, sine;
 };
 
-// The angle of a position, a pair's frequency as a factor. Not inlined: once a row, and its doubles
-// would take registers from the pairs that are under way.
+// Not inlined: its doubles would take registers from the pairs that are under way.
 __device__ __noinline__ Rotation rotation_of(int position, double frequency, float sign) {
   const SineCosine angle = sine_cosine_exact(static_cast<double>(position) * frequency);
   return {angle.cosine, sign * angle.sine};
