@@ -1,5 +1,4 @@
-// Rotary position embedding. A block takes as many rows at a time as its threads can make angles
-// for, one each, while the first elements are on their way.
+// Rotary position embedding. A block takes the rows that its threads can make angles for, one each.
 #include <algorithm>
 #include <cstring>
 
