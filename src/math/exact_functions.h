@@ -1,7 +1,9 @@
-// Elementary functions with the same bits on every machine: f32 and double operations in a written
-// order, without maths libraries and the hardware's approximations; fused only where written. For
-// kernels that memory keeps waiting, and their reference (backends/cpu/reference/card.h). Host and
-// device; f32's nearest where nothing else is said. log2 and 2^x of doubles: math/powers.h.
+// Elementary functions with the same bits on every machine: f32 and double additions, products and
+// fused products and sums in a written order, without a maths library and without the hardware's
+// approximations (contraction is off in every build). Fused where the source says so. For kernels
+// of a card that memory keeps waiting, and for the reference that has their bits
+// (backends/cpu/reference/card.h). Host and device; the results below are f32's, to nearest where
+// nothing else is said. log2 and 2^x of doubles: math/powers.h.
 #pragma once
 
 #include <cmath>

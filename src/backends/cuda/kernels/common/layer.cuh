@@ -44,7 +44,7 @@ struct LayerArgs {
 inline constexpr float kHalfSqrt = 0.707106781186547524f;  // 1 / sqrt(2)
 inline constexpr float kBell = 0.398942280401432678f;      // 1 / sqrt(2 pi)
 
-__device__ __forceinline__ float gelu(RowLayer layer, float x) {
+__device__ __forceinline__ float gelu_value(RowLayer layer, float x) {
   if (layer == RowLayer::gelu_erf) return 0.5f * x * (1.0f + erff(x * kHalfSqrt));
   return gelu_tanh(x);
 }
@@ -60,7 +60,7 @@ __device__ __forceinline__ float gelu_slope(RowLayer layer, float x) {
 __device__ __forceinline__ float layer_value(const LayerArgs& a, int64_t row, int64_t col) {
   const float x = load_any(a.x, row, col);
   if (a.layer == RowLayer::gated_silu) return gated_silu(x, load_any(a.up, row, col));
-  if (!is_norm(a.layer)) return gelu(a.layer, x);
+  if (!is_norm(a.layer)) return gelu_value(a.layer, x);
   const float mean = a.layer == RowLayer::layer_norm ? a.mean[row] : 0.0f;
   float v = (x - mean) * a.rstd[row];
   if (a.weight.data != nullptr) v = v * load_any(a.weight.data, a.weight.dtype, col);

@@ -1,6 +1,6 @@
 // RMSNorm and LayerNorm of rows: a block takes a row at a time and holds it in registers between
 // its statistics and its result; the next row is on its way meanwhile. The order of its sums is
-// that of backends/cpu/reference/card_rows.cpp.
+// that of backends/cpu/reference/card_norm.cpp.
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/layer.cuh"
 

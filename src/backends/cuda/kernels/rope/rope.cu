@@ -1,4 +1,5 @@
-// Rotary position embedding. A block takes the rows that its threads can make angles for, one each.
+// Rotary position embedding. A block takes as many rows at a time as its threads can make angles
+// for, one each, while the first elements are on their way.
 #include <algorithm>
 #include <cstring>
 
@@ -34,8 +35,8 @@ struct Rotation {
   float cosine, sine;
 };
 
-// Not inlined: its doubles would take registers from the pairs that are under way.
-__device__ __noinline__ Rotation rotation_of(int position, double frequency, float sign) {
+// A position's angle. Not inlined: its doubles would take registers from pairs under way.
+__device__ __noinline__ Rotation rotation(int position, double frequency, float sign) {
   const SineCosine angle = sine_cosine_exact(static_cast<double>(position) * frequency);
   return {angle.cosine, sign * angle.sine};
 }
@@ -160,8 +161,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   }
   int position = row0 + spot.row < rows ? side.positions[row0 + spot.row] : 0;
   for (int parity = 0; row0 < rows; row0 += stride, parity ^= 1) {
-    if (spot.row < n_rows)
-      rotations[parity][spot.made_at] = rotation_of(position, frequency, a.sign);
+    if (spot.row < n_rows) rotations[parity][spot.made_at] = rotation(position, frequency, a.sign);
     const bool next_row = row0 + stride + spot.row < rows;
     if (next_row) position = side.positions[row0 + stride + spot.row];
     __syncthreads();
@@ -188,7 +188,7 @@ __device__ __forceinline__ void make_rotations(const RopeArgs& a, const RopeSide
                                                int64_t row0, Rotation* rotations) {
   const int r = static_cast<int>(threadIdx.x) / a.half, i = static_cast<int>(threadIdx.x) % a.half;
   if (r >= a.rows_per_block || row0 + r >= side.rows) return;
-  rotations[threadIdx.x] = rotation_of(side.positions[row0 + r], a.frequency[i], a.sign);
+  rotations[threadIdx.x] = rotation(side.positions[row0 + r], a.frequency[i], a.sign);
 }
 
 __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ RopeArgs a) {
