@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "cli/backend.h"
+#include "cli/own_texts.h"
 #include "cli/progress.h"
 #include "cli/run_table.h"
 #include "cli/signals.h"
@@ -16,7 +17,6 @@
 #include "infer/generate.h"
 #include "infer/model_source.h"
 #include "library/open_backend.h"
-#include "library/program_files.h"
 #include "passes/precision/recipe.h"
 #include "text/tokenizer.h"
 #include "train/local_text.h"
@@ -44,16 +44,6 @@ struct CompareFlags {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// The project's own text, when run from its folder, the documents of an installation, and the
-// headers of the machine.
-std::vector<std::string> default_paths() {
-  std::vector<std::string> paths = {"README.md", "docs", "src", "cli", "tests", "tools"};
-  if (const std::string documents = beside_program({"../share/doc/octet"}); !documents.empty())
-    paths.push_back(documents);
-  paths.push_back("/usr/include");
-  return paths;
 }
 
 RunConfig compare_config(const CompareFlags& flags, const std::string& recipe, int64_t steps,
@@ -170,7 +160,7 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
   const auto start = Clock::now();
   const Log log = make_log(options);
   const bool is_named = !flags.data.empty();
-  if (!is_named) flags.data = default_paths();
+  if (!is_named) flags.data = own_texts();
   for (const std::string& recipe : flags.recipes) find_recipe(recipe);
   check_folders(flags, posix_files());
   const RunConfig first = compare_config(flags, flags.recipes.front(), kMaxSteps, options);

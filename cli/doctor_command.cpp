@@ -19,8 +19,8 @@
 #include "cli/backend.h"
 #include "cli/doctor.h"
 #include "cli/enum_option.h"
+#include "cli/own_texts.h"
 #include "library/open_backend.h"
-#include "library/program_files.h"
 
 namespace octet {
 namespace {
@@ -181,10 +181,12 @@ Finding find_disk() {
 }
 
 Finding find_text() {
-  const std::string documents = beside_program({"../docs", "../share/doc/octet"});
-  const bool is_there = std::filesystem::is_directory("/usr/include/c++") || !documents.empty();
-  return {"text for `octet compare`", is_there, documents.empty() ? "/usr/include" : documents,
-          is_there ? "" : "sudo apt-get install build-essential, or name texts by --data"};
+  for (const std::string& path : own_texts()) {
+    if (std::filesystem::is_directory(path) && !std::filesystem::is_empty(path))
+      return {"text for `octet compare`", true, path, ""};
+  }
+  return {"text for `octet compare`", false, "no documents and no headers",
+          "sudo apt-get install build-essential, or name texts by --data"};
 }
 
 std::vector<Finding> all_findings() {
