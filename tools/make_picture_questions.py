@@ -12,15 +12,17 @@ Only the standard library.
 """
 
 import argparse
-import collections
 import gzip
 import json
 import lzma
 import random
 import re
 import struct
+import sys
 import zlib
 from pathlib import Path
+
+import papers_data
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 ANIMALS = {"bird", "cat", "deer", "dog", "frog", "horse"}
@@ -126,30 +128,12 @@ def merges():
     """Of byte-pair encoding, until every piece of a question or an answer is a token: the most frequent pair first, then by the alphabet."""
     texts = [form.format(x=word, picture=picture) for forms, words in PHRASES.values() for form in forms for word in words for picture in PICTURES]
     texts += CLASSES + WORDS + ["yes", "no", "first", "second", "user", "assistant", "system"]
-    words, found = {piece: tuple(piece) for text in texts for piece in pieces(text)}, []
-    while True:
-        pairs = collections.Counter(pair for word in words.values() for pair in zip(word, word[1:]))
-        if not pairs:
-            return found
-        first, second = min(pairs, key=lambda pair: (-pairs[pair], pair))
-        found.append((first, second))
-        for piece, word in words.items():
-            joined = []
-            for part in word:
-                if joined and (joined[-1], part) == (first, second):
-                    joined[-1] = first + second
-                else:
-                    joined.append(part)
-            words[piece] = tuple(joined)
+    return papers_data.bpe_merges({piece: 1 for text in texts for piece in pieces(text)}, sys.maxsize)
 
 
 def tokenizer():
     """Bytes, written as GPT-2 writes them, the special tokens behind them, and all words of questions and answers."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    letters, n = {}, 0
-    for byte in range(256):
-        letters[byte] = chr(byte) if byte in plain else chr(256 + n)
-        n += byte not in plain
+    letters = papers_data.byte_letters()
     pairs = merges()
     vocab = {letters[byte]: byte for byte in range(256)}
     for token in [*SPECIAL, *(first + second for first, second in pairs)]:
