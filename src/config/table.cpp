@@ -174,8 +174,7 @@ constexpr ConfigRow kDataRows[] = {
     {"data.buckets", same, OCTET_FIELD(data.buckets), within(1, 8), "lengths",
      "lengths that rows of one conversation come in, found so that least of them is padding, at "
      "most model.seq; the rows of a step have one length; 1: all are as long as model.seq. Of "
-     "pairs "
-     "of texts: pairs of lengths, and of shorter pairs a batch has more, as many as hold the "
+     "pairs of texts: pairs of lengths, and of shorter pairs a batch has more, as many as hold the "
      "tokens of train.batch full ones"},
     {"data.too_long", same, OCTET_CHOICE(data.too_long), one_of(names_of<TooLong>), "",
      "what becomes of a document or conversation that does not fit into a row, with pack or chat "

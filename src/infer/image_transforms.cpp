@@ -108,14 +108,18 @@ void check_keys(const JsonObject& config, const Processor* processor) {
 const Processor* processor_of(const JsonObject& config, const ModelSpec& spec,
                               const Log& log = {}) {
   const bool is_of_imagenet = spec.kind == ModelKind::resnet && !spec.cifar;
-  const std::string_view kind = spec.kind == ModelKind::deit                  ? "DeiT"
-                                : spec.kind == ModelKind::clip_vision_model   ? "CLIP"
-                                : spec.kind == ModelKind::siglip_vision_model ? "Siglip"
-                                : spec.kind == ModelKind::mobilenet_v2        ? "MobileNetV2"
-                                : is_of_imagenet                              ? "ConvNext"
-                                : spec.kind == ModelKind::llava               ? "CLIP"
-                                : spec.kind == ModelKind::idefics3            ? "Idefics3"
-                                                                              : "ViT";
+  constexpr std::pair<ModelKind, std::string_view> kKinds[] = {
+      {ModelKind::deit, "DeiT"},
+      {ModelKind::clip_vision_model, "CLIP"},
+      {ModelKind::siglip_vision_model, "Siglip"},
+      {ModelKind::mobilenet_v2, "MobileNetV2"},
+      {ModelKind::llava, "CLIP"},
+      {ModelKind::idefics3, "Idefics3"}};
+  const auto* own =
+      std::ranges::find(kKinds, spec.kind, &std::pair<ModelKind, std::string_view>::first);
+  const std::string_view kind = own != std::end(kKinds) ? own->second
+                                : is_of_imagenet        ? "ConvNext"
+                                                        : "ViT";
   const std::string former = config.string_or("feature_extractor_type", std::string(kind));
   std::string type = config.string_or("image_processor_type", former);
   for (const std::string_view end : {"ImageProcessor", "FeatureExtractor"})

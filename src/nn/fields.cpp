@@ -240,8 +240,7 @@ constexpr ModelField kFields[] = {
      listed,
      "",
      "rotary decoders and towers: what stands between the feed-forward block's linears, of a gated "
-     "one on its "
-     "gate; usual: as the kind has it; relu2: ReLU's square"},
+     "one on its gate; usual: as the kind has it; relu2: ReLU's square"},
     {"model.attention_out_bias",
      &ModelSpec::attention_out_bias,
      {},
