@@ -122,10 +122,9 @@ class Reader {
                           const std::vector<std::string>& known) const {
     const bool implies = arguments.has("group_size") && !arguments.has("strategy");
     const bool is_channel = implies && arguments.at("group_size") == -1;
-    const std::string strategy = !implies ? one_of(arguments, "strategy", known)
-                                 : is_channel && std::ranges::count(known, "channel") > 0
-                                     ? "channel"
-                                     : "group";
+    std::string strategy = !implies ? one_of(arguments, "strategy", known)
+                           : is_channel && std::ranges::count(known, "channel") > 0 ? "channel"
+                                                                                    : "group";
     for (const auto& [key, of] : {std::pair("group_size", "group"), {"block_structure", "block"}}) {
       if (arguments.has(key) && strategy != of && arguments.at(key) != -1)
         bad(key, "none with strategy " + strategy, brief(arguments.at(key)));

@@ -93,6 +93,7 @@ bool reference_applies(const NodeView& view) {
 std::span<const Binding> reference_bindings() {
   static const auto all = [] {
     std::vector<Binding> bindings;
+    bindings.reserve(kOpCount);
     for (int op = 0; op < kOpCount; ++op) {
       bindings.push_back(
           {{.op = static_cast<OpCode>(op),
