@@ -155,6 +155,8 @@ class Measured:
         changes = [one[2] for one in found]
         if criterion.above and not self.is_above(found[0][0], *criterion.above):
             return f"not decided: the baseline is not {criterion.above[1]} above {criterion.above[0]}"
+        if any((one[3] or 0) > criterion.most_error for one in found):
+            return f"not decided: a standard error is above {criterion.most_error:g}"
         if criterion.kind == "ordered":
             return self.order(found)
         if criterion.kind == "times":

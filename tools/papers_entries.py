@@ -3,6 +3,7 @@
 Published figures are those of the papers' tables; None stands for what is not known to us. A recipe is what a run file's `recipe` says.
 """
 
+import math
 from dataclasses import dataclass, field
 
 FP8 = "Micikevicius et al. 2022, FP8 Formats for Deep Learning"
@@ -73,6 +74,7 @@ class Criterion:
     points: float = 0
     said: str = ""
     least: dict = field(default_factory=dict)  # by variant
+    most_error: float = math.inf  # standard error of a mean change above which nothing is decided
     above: tuple = ()  # (metric, points): the baseline is so far above another figure of its own, else nothing is decided
 
 

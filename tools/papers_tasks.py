@@ -67,21 +67,18 @@ class Bench:
     def train_with(self, name, recipe, text, seed, sections):
         """text: what the run file's `recipe` says."""
         out = self.work / f"{name}-{recipe}-{seed}"
-        if out.exists():
-            return out
         lines = [f"{key}: {keys}" for key, keys in sections.items()]
         config = self.work / f"{out.name}.yaml"
         config.write_text("\n".join([*lines, f"recipe: {text}", f"out: {out}"]) + "\n", encoding="utf-8")
         return self.trained(out, config, seed)
 
     def trained(self, out, config, seed, *flags):
-        """The run's folder; trained once, and not there where training failed."""
-        if not out.exists():
-            try:
-                self.run("train", config, "--seed", seed, *flags)
-            except Skipped:
-                shutil.rmtree(out, ignore_errors=True)
-                raise
+        """The run's folder; trained once, and again where a training did not come to its end."""
+        ended = out.with_name(f"{out.name}.ended")
+        if not ended.exists():
+            shutil.rmtree(out, ignore_errors=True)
+            self.run("train", config, "--seed", seed, *flags)
+            ended.touch()
         return out
 
     def vit(self, recipe, seed):

@@ -173,11 +173,38 @@ def held_out_forms_of_questions_have_words_that_are_trained(folder):
     assert list(papers_vlm.curve([{"loss": i // 2} for i in range(20)] + [{"val_loss": 9}])) == [(i, 2) for i in range(10)]
 
 
+def a_large_standard_error_decides_nothing(folder):
+    entry = BY_NAME["coat-vlm"]
+    for spread, expected in ((0.01, "agrees"), (0.05, "not decided: a standard error is above 1")):
+        put(folder, entry, [(seed, variant, "acc", value, "") for seed in range(3)
+                            for variant, value in (("bf16", 0.8), ("fp8_linear", 0.8), ("coat", 0.8 + spread * (seed - 1)))])
+        assert measured(folder, entry).verdict() == expected
+
+
+def a_training_that_was_cut_short_is_made_again(folder):
+    class Cut(papers_tasks.Bench):
+        n_trained = 0
+
+        def run(self, *arguments):
+            out = folder / "net-bf16-0"
+            assert not out.exists(), "octet train refuses a folder that is there"
+            out.mkdir()
+            self.n_trained += 1
+            if self.n_trained == 1:
+                raise KeyboardInterrupt
+
+    bench = Cut("octet", folder, folder, "small", "cpu", None, None)
+    for expected in (1, 2, 2):
+        with contextlib.suppress(KeyboardInterrupt):
+            bench.train_with("net", "bf16", "bf16", 0, {})
+        assert bench.n_trained == expected
+
+
 if __name__ == "__main__":
     for test in (pairs_of_seeds_are_compared, losses_have_a_limit_and_an_order, sizes_are_compared_as_quotients, the_page_has_every_entry_and_says_what_is_missing,
                  made_data_are_the_same_for_a_seed, equal_numbers_have_the_mean_of_their_ranks,
                  held_out_forms_of_questions_have_words_that_are_trained, a_translation_is_better_than_a_copy_or_decides_nothing,
-                 merges_are_of_the_most_frequent_pairs):
+                 merges_are_of_the_most_frequent_pairs, a_large_standard_error_decides_nothing, a_training_that_was_cut_short_is_made_again):
         with tempfile.TemporaryDirectory() as name:
             test(Path(name))
         print("ok  ", test.__name__)
