@@ -345,6 +345,9 @@ inline uint32_t __vimin3_u32(uint32_t a, uint32_t b, uint32_t c) {
 }
 using std::isfinite;
 using std::isnan;
+inline float cospif(float x) {
+  return static_cast<float>(std::cos(x * 3.14159265358979323846));
+}
 inline float rsqrtf(float x) {
   return 1 / std::sqrt(x);
 }

@@ -69,6 +69,15 @@ EMULATED(cudaMemcpyAsync, void* to, const void* from, size_t bytes, cudaMemcpyKi
   emulator::enqueue([=] { emulator::copy(to, from, bytes); });
   return emulator::failure();
 }
+EMULATED(cudaMemcpy2DAsync, void* to, size_t to_pitch, const void* from, size_t from_pitch,
+         size_t width, size_t height, cudaMemcpyKind, cudaStream_t) {
+  emulator::enqueue([=] {
+    for (size_t row = 0; row < height; ++row)
+      emulator::copy(static_cast<std::byte*>(to) + row * to_pitch,
+                     static_cast<const std::byte*>(from) + row * from_pitch, width);
+  });
+  return emulator::failure();
+}
 EMULATED(cudaMemset, void* to, int value, size_t bytes) {
   return std::memset(to, value, bytes), cudaSuccess;
 }

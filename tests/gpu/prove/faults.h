@@ -9,14 +9,17 @@
 
 namespace octet {
 
+// A function of the emulator.
+template <typename Function>
+Function* emulated(const char* name) {
+  void* const module = dlopen(gpu_module().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  return reinterpret_cast<Function*>(dlsym(module, name));
+}
+
 // What the emulator leaves out (tests/emulator/faults.h).
 enum Omitted : int { none, all, last, last_factors, promotion, one_bit };
 inline int64_t omit(Omitted what) {
-  using Omit = int64_t (*)(int);
-  static const auto set = [] {
-    void* const module = dlopen(gpu_module().c_str(), RTLD_NOW | RTLD_NOLOAD);
-    return reinterpret_cast<Omit>(dlsym(module, "octet_emulated_omit"));
-  }();
+  static const auto set = emulated<int64_t(int)>("octet_emulated_omit");
   return set(what);
 }
 

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "backends/cuda/kernels/gemm/gemm_sums.h"
 #include "backends/cuda/kernels/gemm/gemm_trial.h"
 #include "backends/cuda/launch/kernel.h"
 #include "backends/cuda/params/gemm_scratch.h"
@@ -179,20 +178,21 @@ std::vector<GemmAlgorithm> GemmProblem::proposals() const {
   return all;
 }
 
-// Of these, those whose sums are the card's by its rule.
+// Of these, the ones whose sums are the card's by its rule.
 std::vector<GemmAlgorithm> GemmProblem::with_sums(const std::vector<GemmAlgorithm>& all,
                                                   const GemmTrial& trial) {
-  const GemmSums sums(context_.capability, params_, trial.call(), context_.stream);
+  GemmSums sums(context_.capability, params_, place_, trial, context_.stream);
   if (!sums.has_rule()) return all;
-  std::vector<GemmAlgorithm> right;
-  for (const GemmAlgorithm& algorithm : all) {
-    sums.clear();
-    try {
-      run(trial.call(), algorithm, context_.stream);
-    } catch (const ModuleError&) {  // proposed and then refused
-      continue;
-    }
-    if (sums.are_in_y()) right.push_back(algorithm);
+  std::vector<GemmAlgorithm> right = all;
+  for (const auto which : {GemmSums::Trial::random, GemmSums::Trial::cancelling}) {
+    sums.begin(which);
+    std::erase_if(right, [&](const GemmAlgorithm& algorithm) {
+      try {
+        return !sums.holds([&](const GemmCall& call) { run(call, algorithm, context_.stream); });
+      } catch (const ModuleError&) {  // proposed and then refused
+        return true;
+      }
+    });
   }
   if (right.empty())
     throw ModuleError("[cuda] none of " + std::to_string(all.size()) +

@@ -9,13 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/kernels/gemm/gemm_sums.h"
 #include "backends/cuda/kernels/gemm/gemm_trial.h"
 #include "backends/cuda/launch/context.h"
 #include "backends/cuda/params/gemm.h"
 
 namespace octet::cuda {
-
-enum class AlphaPlace : uint8_t { one, device };  // alpha: factor, or alpha_beta[0]
 
 class GemmProblem {
  public:

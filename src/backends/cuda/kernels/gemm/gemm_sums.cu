@@ -22,6 +22,13 @@ std::vector<int64_t> sampled(int64_t n) {
   return all;
 }
 
+// Scales of the random trial, the first where no bias asks for another one.
+constexpr float kScaleA = 0x1.5e9a36p-3f, kScaleB = 1.5f;
+
+void write_code(std::byte* to, Dtype dtype, uint32_t code) {
+  std::memcpy(to, &code, static_cast<size_t>(dtype_bytes(dtype)));
+}
+
 uint32_t code_at(const std::vector<std::byte>& bytes, int64_t i, Dtype dtype) {
   uint32_t code = 0;
   const auto width = static_cast<size_t>(dtype_bytes(dtype));
@@ -29,7 +36,7 @@ uint32_t code_at(const std::vector<std::byte>& bytes, int64_t i, Dtype dtype) {
   return code;
 }
 
-// Of a factor's type.
+// The value of a factor's code.
 float decoded(Dtype dtype, uint32_t code) {
   switch (dtype) {
     case Dtype::e4m3:
@@ -45,7 +52,7 @@ float decoded(Dtype dtype, uint32_t code) {
   }
 }
 
-// Of a result's.
+// The code of a result.
 uint32_t encoded(Dtype dtype, float x) {
   switch (dtype) {
     case Dtype::f32:
@@ -61,43 +68,84 @@ uint32_t encoded(Dtype dtype, float x) {
 
 }  // namespace
 
-GemmSums::GemmSums(int capability, const GemmParams& p, const GemmCall& call, cudaStream_t stream)
+GemmSums::GemmSums(int capability, const GemmParams& p, AlphaPlace place, const GemmTrial& trial,
+                   cudaStream_t stream)
     : rule_(p.batch == 1 && !p.tf32 && p.a != Dtype::f32 && p.k > 0
                 ? find_tensor_sums(capability, p.a, p.b)
                 : nullptr),
       params_(p),
-      call_(call),
+      place_(place),
+      trial_(trial),
       stream_(stream),
       rows_(sampled(p.m)),
-      cols_(sampled(p.n)) {
-  if (rule_ == nullptr) return;
-  const auto a = factors(call.a, p.a, !p.trans_a, p.m), b = factors(call.b, p.b, p.trans_b, p.n);
+      cols_(sampled(p.n)) {}
+
+void GemmSums::begin(Trial which) {
+  const GemmParams& p = params_;
+  if (which == Trial::cancelling) trial_.cancel(p);
+  call_ = trial_.call();
+  const auto a = factors(call_.a, p.a, p.trans_a ? p.lda != 0 ? p.lda : p.m : 1,
+                         p.trans_a ? 1 : p.k, rows_),
+             b = factors(call_.b, p.b, p.trans_b ? 1 : p.n, p.trans_b ? p.k : 1, cols_);
   // Blocks' sums of 128 are added as promoted ones are, where their scales are 1.
   const bool by_row = p.kind == GemmKind::by_rows;
   const SumMode mode =
       p.fast_accumulate && (by_row || !has_blocks(p)) ? SumMode::one_chain : SumMode::promoted;
+  wanted_.clear();
   for (size_t i = 0; i < rows_.size(); ++i) {
     for (size_t j = 0; j < cols_.size(); ++j)
       wanted_.push_back(sum_of_products(*rule_, mode, a.data() + static_cast<int64_t>(i) * p.k,
                                         b.data() + static_cast<int64_t>(j) * p.k, p.k));
   }
+  alpha_ = place_ == AlphaPlace::one ? p.factor : 1;
+  bias_.assign(cols_.size(), 0);
+  const bool has_scales = is_fp8(p.a) && !has_blocks(p);
+  if (which == Trial::random && (has_scales || place_ == AlphaPlace::device)) {
+    const float scale = p.has_bias ? choose_bias() : kScaleA;
+    alpha_ *= scale * kScaleB;
+    call_ = has_scales ? trial_.scaled(scale, kScaleB, 1) : trial_.scaled(1, 1, scale * kScaleB);
+  }
+  if (p.has_bias) write_bias();
 }
 
-std::vector<SumFactor> GemmSums::factors(const void* data, Dtype dtype, bool k_major,
-                                         int64_t outers) const {
-  const int64_t k = params_.k, stride = k_major ? k : params_.lda != 0 ? params_.lda : outers;
-  const auto width = static_cast<size_t>(dtype_bytes(dtype));
+float GemmSums::choose_bias() {
+  for (size_t j = 0; j < cols_.size(); ++j) {
+    // With alpha as near to bias / sum as it can be, their product is the bias once it is rounded.
+    const float sum = wanted_[j];
+    const uint32_t code = encoded(params_.y, -sum);
+    const float bias = params_.y == Dtype::f32 ? float_of(code) : decoded(params_.y, code);
+    const float scale = -bias / sum / kScaleB / alpha_, alpha = alpha_ * (scale * kScaleB);
+    const float fused = scaled_sum(alpha, sum, bias), apart = alpha * sum + bias;
+    if (!is_finite(scale) || encoded(params_.y, fused) == encoded(params_.y, apart)) continue;
+    bias_[j] = bias;
+    return scale;
+  }
+  return kScaleA;
+}
+
+void GemmSums::write_bias() const {
+  const auto width = static_cast<size_t>(dtype_bytes(params_.y));
+  std::vector<std::byte> row(static_cast<size_t>(params_.n) * width);
+  for (size_t j = 0; j < cols_.size(); ++j)
+    write_code(row.data() + static_cast<size_t>(cols_[j]) * width, params_.y,
+               encoded(params_.y, bias_[j]));
+  trial_.set_bias(row);
+}
+
+std::vector<SumFactor> GemmSums::factors(const void* data, Dtype dtype, int64_t k_stride,
+                                         int64_t line_step,
+                                         const std::vector<int64_t>& lines) const {
+  const int64_t k = params_.k;
+  const auto width = static_cast<size_t>(dtype_bytes(dtype)), step = width * k_stride;
   std::vector<std::byte> line(static_cast<size_t>(k) * width);
+  const size_t piece = k_stride == 1 ? line.size() : width;
   std::vector<SumFactor> all;
-  for (const int64_t outer : sampled(outers)) {
-    const auto* from = static_cast<const std::byte*>(data) +
-                       static_cast<size_t>(outer * (k_major ? k : 1)) * width;
-    check(
-        cudaMemcpy2DAsync(line.data(), k_major ? line.size() : width, from,
-                          (k_major ? static_cast<size_t>(k) : static_cast<size_t>(stride)) * width,
-                          k_major ? line.size() : width, k_major ? 1 : static_cast<size_t>(k),
-                          cudaMemcpyDeviceToHost, stream_),
-        "reading a trial");
+  for (const int64_t outer : lines) {
+    const auto* from =
+        static_cast<const std::byte*>(data) + static_cast<size_t>(outer * line_step) * width;
+    check(cudaMemcpy2DAsync(line.data(), piece, from, k_stride == 1 ? piece : step, piece,
+                            line.size() / piece, cudaMemcpyDeviceToHost, stream_),
+          "reading a trial");
     check(cudaStreamSynchronize(stream_), "reading a trial");
     for (int64_t i = 0; i < k; ++i)
       all.push_back(sum_factor(decoded(dtype, code_at(line, i, dtype)), lowest_exponent(dtype),
@@ -106,15 +154,14 @@ std::vector<SumFactor> GemmSums::factors(const void* data, Dtype dtype, bool k_m
   return all;
 }
 
-void GemmSums::clear() const {
-  const auto bytes = static_cast<size_t>(params_.m * params_.n * dtype_bytes(params_.y));
-  check(cudaMemsetAsync(call_.y, 0, bytes, stream_), "clearing a trial");
-}
-
-bool GemmSums::are_in_y() const {
+bool GemmSums::holds(const std::function<void(const GemmCall&)>& multiply) const {
   const Dtype dtype = params_.y;
   const auto width = static_cast<size_t>(dtype_bytes(dtype));
   std::vector<std::byte> line(static_cast<size_t>(params_.n) * width);
+  // With y 0, an addend that lies there is 0.
+  check(cudaMemsetAsync(call_.y, 0, static_cast<size_t>(params_.m) * line.size(), stream_),
+        "clearing a trial");
+  multiply(call_);
   for (size_t i = 0; i < rows_.size(); ++i) {
     const auto* from =
         static_cast<const std::byte*>(call_.y) + static_cast<size_t>(rows_[i]) * line.size();
@@ -122,7 +169,7 @@ bool GemmSums::are_in_y() const {
           "reading a trial");
     check(cudaStreamSynchronize(stream_), "reading a trial");
     for (size_t j = 0; j < cols_.size(); ++j) {
-      const float want = scaled_sum(params_.factor, wanted_[i * cols_.size() + j], 0);
+      const float want = scaled_sum(alpha_, wanted_[i * cols_.size() + j], bias_[j]);
       if (code_at(line, cols_[j], dtype) != encoded(dtype, want)) return false;
     }
   }

@@ -43,9 +43,31 @@ float deviation(Dtype dtype) {
   return is_fp8(dtype) ? format_row(dtype).amax_target / 5 : 1.0f;
 }
 
+// Values of k and k_all - 1 - k of each line.
+template <Dtype D>
+__global__ void mirror(Storage<D>* data, int64_t lines, int64_t k_all, int64_t line_step,
+                       int64_t k_step, bool negates) {
+  const int64_t half = (k_all + 1) / 2, stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < lines * half;
+       i += stride) {
+    Storage<D>* const line = data + i / half * line_step;
+    const int64_t k = i % half, other = k_all - 1 - k;
+    const float x = to_float<D>(line[k * k_step]);
+    if (k == other) {
+      if (negates) line[k * k_step] = from_float<D>(0.0f);
+    } else {
+      line[other * k_step] = from_float<D>(negates ? -x : x);
+    }
+  }
+}
+
 __global__ void fill_ones(float* to, int64_t n) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) to[i] = 1.0f;
+}
+
+void visit_elements(Dtype dtype, const auto& launch) {
+  dtype_bytes(dtype) == 1 ? visit_codes(dtype, launch) : visit_high_precision(dtype, launch);
 }
 
 // Entries that the scales of each factor have at most.
@@ -60,7 +82,7 @@ void fill(Dtype dtype, void* to, int64_t n, uint64_t seed, cudaStream_t stream) 
     fill_normal<D>
         <<<1024, 256, 0, stream>>>(static_cast<Storage<D>*>(to), n, deviation(dtype), seed);
   };
-  dtype_bytes(dtype) == 1 ? visit_codes(dtype, launch) : visit_high_precision(dtype, launch);
+  visit_elements(dtype, launch);
   check_launch("filling a trial");
 }
 
@@ -108,12 +130,53 @@ GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, std::span<std::byte
   fill(p.a, at, n_a, 0, stream);
   fill(p.b, at + a, n_b, uint64_t{1} << 40, stream);
   fill(p.c, at + a + b, n_y, uint64_t{1} << 41, stream);
-  // Alpha 1 and beta 0, or scales of 1: only the first is read as a scale.
+  // Alpha 1 and beta, or scales of 1: only the first is read as a scale.
   const float values[2] = {1.0f, p.has_c ? 1.0f : 0.0f};
   check(cudaMemcpyAsync(at + a + b + y, values, sizeof(values), cudaMemcpyHostToDevice, stream),
         "filling a trial");
   check(cudaEventCreate(&from_), "making an event");
   check(cudaEventCreate(&to_), "making an event");
+}
+
+GemmCall GemmTrial::scaled(float scale_a, float scale_b, float alpha) const {
+  float values[6] = {};
+  const auto* ones = call_.alpha_beta;
+  check(cudaMemcpyAsync(values, ones, 2 * sizeof(float), cudaMemcpyDeviceToHost, stream_),
+        "reading a trial");
+  check(cudaStreamSynchronize(stream_), "reading a trial");
+  values[2] = scale_a, values[3] = scale_b, values[4] = alpha, values[5] = values[1];
+  check(cudaMemcpyAsync(const_cast<float*>(ones), values, sizeof(values), cudaMemcpyHostToDevice,
+                        stream_),
+        "filling a trial");
+  check(cudaStreamSynchronize(stream_), "filling a trial");
+  GemmCall call = call_;
+  if (call.scale_a == ones) {
+    call.scale_a = ones + 2;
+    call.scale_b = ones + 3;
+  }
+  call.alpha_beta = ones + 4;
+  return call;
+}
+
+void GemmTrial::set_bias(std::span<const std::byte> values) const {
+  check(cudaMemcpyAsync(const_cast<void*>(call_.bias), values.data(), values.size(),
+                        cudaMemcpyHostToDevice, stream_),
+        "filling a trial");
+  check(cudaStreamSynchronize(stream_), "filling a trial");
+}
+
+void GemmTrial::cancel(const GemmParams& p) const {
+  const auto one = [&](const void* data, Dtype dtype, int64_t lines, bool k_major, int64_t stride,
+                       bool negates) {
+    const auto launch = [&]<Dtype D>() {
+      mirror<D><<<1024, 256, 0, stream_>>>(static_cast<Storage<D>*>(const_cast<void*>(data)), lines,
+                                           p.k, k_major ? p.k : 1, k_major ? 1 : stride, negates);
+    };
+    visit_elements(dtype, launch);
+    check_launch("filling a trial");
+  };
+  one(call_.a, p.a, p.m, !p.trans_a, p.lda != 0 ? p.lda : p.m, true);
+  one(call_.b, p.b, p.n, p.trans_b, p.n, false);
 }
 
 GemmTrial::~GemmTrial() {

@@ -37,7 +37,16 @@ class GemmTrial {
   GemmTrial& operator=(const GemmTrial&) = delete;
 
   bool has_memory() const { return data_ != nullptr; }
+  // Scales and alpha 1, no addend.
   const GemmCall& call() const { return call_; }
+
+  // call() with these scales of factors without blocks, and this alpha on the device; waits.
+  GemmCall scaled(float scale_a, float scale_b, float alpha) const;
+  // n values of y's type, where the problem has a bias; waits.
+  void set_bias(std::span<const std::byte> values) const;
+  // The second half of each sum becomes the first one backwards, negated (a middle product 0): its
+  // result is what the additions round away, so that every bit of it depends on their order.
+  void cancel(const GemmParams& params) const;
 
   struct Winner {
     int candidate = 0;
