@@ -15,13 +15,16 @@
 
 namespace octet {
 
-// e^x for x up to 87, with a relative error below 2^-22 where |x| <= 16 and below 2^-21 elsewhere;
-// 0 below -87, 1 at 0, NaN of NaN. With x = n ln 2 + r, |r| <= ln(2) / 2, it is 2^n (1 + r + r^2
-// q(r)), q minimax of the relative error (2^-23.2).
-OCTET_HOST_DEVICE inline float exp_exact(float x) {
+namespace detail {
+
+// e^x = 2^n p with x = n ln 2 + r, |r| <= ln(2) / 2, and p = 1 + r + r^2 q(r), q minimax of the
+// relative error (2^-23.2); n is what the low bits of `shifted` hold.
+struct ExpParts {
+  float p, shifted;
+};
+OCTET_HOST_DEVICE inline ExpParts exp_parts(float x) {
   constexpr float kLog2E = 0x1.715476p+0f, kLn2 = 0x1.62e43p-1f;
   constexpr float kWhole = 0x1.8p23f;  // behind it lie no fractions
-  constexpr uint32_t kOne = 0x3F800000;
   const float shifted = fmaf(x, kLog2E, kWhole);
   const float r = fmaf(shifted - kWhole, -kLn2, x);
   float p = 0x1.10625p-7f;
@@ -30,6 +33,16 @@ OCTET_HOST_DEVICE inline float exp_exact(float x) {
   p = fmaf(p, r, 0x1.fffdfcp-2f);
   p = fmaf(p, r, 1.0f);
   p = fmaf(p, r, 1.0f);
+  return {p, shifted};
+}
+
+}  // namespace detail
+
+// e^x for x up to 87, with a relative error below 2^-22 where |x| <= 16 and below 2^-21 elsewhere;
+// 0 below -87, 1 at 0, NaN of NaN.
+OCTET_HOST_DEVICE inline float exp_exact(float x) {
+  constexpr uint32_t kOne = 0x3F800000;
+  const auto [p, shifted] = detail::exp_parts(x);
   const float y = p * float_of((bits_of(shifted) << 23) + kOne);
   return x < -87.0f ? 0.0f : y;
 }
@@ -50,7 +63,9 @@ OCTET_HOST_DEVICE inline float inverse_exact(float x) {
 // 1 / (1 + e^-x), with a relative error below 2^-21; 0 below -87.
 OCTET_HOST_DEVICE inline float logistic_exact(float x) {
   // Of NaN a number: factors of NaN make NaN of it.
-  const float y = inverse_exact(1.0f + exp_exact(fminf(-x, 87.0f)));
+  const auto [p, shifted] = detail::exp_parts(fminf(fmaxf(-x, -87.0f), 87.0f));
+  // 2^n into the exponent of p; a subnormal's, from n = -126 on, is nothing beside 1.
+  const float y = inverse_exact(1.0f + float_of(bits_of(p) + (bits_of(shifted) << 23)));
   return x < -87.0f ? 0.0f : y;
 }
 
