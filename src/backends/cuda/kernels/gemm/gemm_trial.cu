@@ -43,20 +43,22 @@ float deviation(Dtype dtype) {
   return is_fp8(dtype) ? format_row(dtype).amax_target / 5 : 1.0f;
 }
 
-// Values of k and k_all - 1 - k of each line.
+// A factor's lines along k.
+struct KLines {
+  int64_t n, k, line_step, k_step;
+};
 template <Dtype D>
-__global__ void mirror(Storage<D>* data, int64_t lines, int64_t k_all, int64_t line_step,
-                       int64_t k_step, bool negates) {
-  const int64_t half = (k_all + 1) / 2, stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < lines * half;
+__global__ void mirror(Storage<D>* data, const KLines lines, bool negates) {
+  const int64_t half = (lines.k + 1) / 2, stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < lines.n * half;
        i += stride) {
-    Storage<D>* const line = data + i / half * line_step;
-    const int64_t k = i % half, other = k_all - 1 - k;
-    const float x = to_float<D>(line[k * k_step]);
+    Storage<D>* const line = data + i / half * lines.line_step;
+    const int64_t k = i % half, other = lines.k - 1 - k;
+    const float x = to_float<D>(line[k * lines.k_step]);
     if (k == other) {
-      if (negates) line[k * k_step] = from_float<D>(0.0f);
+      if (negates) line[k * lines.k_step] = from_float<D>(0.0f);
     } else {
-      line[other * k_step] = from_float<D>(negates ? -x : x);
+      line[other * lines.k_step] = from_float<D>(negates ? -x : x);
     }
   }
 }
@@ -166,17 +168,17 @@ void GemmTrial::set_bias(std::span<const std::byte> values) const {
 }
 
 void GemmTrial::cancel(const GemmParams& p) const {
-  const auto one = [&](const void* data, Dtype dtype, int64_t lines, bool k_major, int64_t stride,
-                       bool negates) {
+  const auto one = [&](const void* data, Dtype dtype, const KLines& lines, bool negates) {
     const auto launch = [&]<Dtype D>() {
       mirror<D><<<1024, 256, 0, stream_>>>(static_cast<Storage<D>*>(const_cast<void*>(data)), lines,
-                                           p.k, k_major ? p.k : 1, k_major ? 1 : stride, negates);
+                                           negates);
     };
     visit_elements(dtype, launch);
     check_launch("filling a trial");
   };
-  one(call_.a, p.a, p.m, !p.trans_a, p.lda != 0 ? p.lda : p.m, true);
-  one(call_.b, p.b, p.n, p.trans_b, p.n, false);
+  const int64_t a_step = p.lda != 0 ? p.lda : p.m;
+  one(call_.a, p.a, p.trans_a ? KLines{p.m, p.k, 1, a_step} : KLines{p.m, p.k, p.k, 1}, true);
+  one(call_.b, p.b, p.trans_b ? KLines{p.n, p.k, p.k, 1} : KLines{p.n, p.k, 1, p.n}, false);
 }
 
 GemmTrial::~GemmTrial() {
