@@ -7,14 +7,9 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/named_enum.h"
+#include "infer/tensor_streams.h"
 
 namespace octet {
-namespace {
-
-constexpr size_t kNotePiece = size_t{4} << 20;
-
-}  // namespace
-
 std::string adapter_note_text(const AdapterNote& note) {
   Json json = {{"base", note.base},
                {"base_hash", note.base_hash},
@@ -90,7 +85,6 @@ std::vector<LoraAdapter> adaptable_linears(const ModelSpec& spec) {
 std::string weights_hash(const WeightReader& weights, const ModelSpec& spec,
                          const std::vector<std::string>& left_out) {
   Xxh64 hash;
-  std::vector<std::byte> bytes;
   for (const ParameterSpec& parameter : model_parameters(spec)) {
     if (std::ranges::find(left_out, parameter.name) != left_out.end()) continue;
     hash.update(as_bytes(parameter.name));
@@ -98,12 +92,11 @@ std::string weights_hash(const WeightReader& weights, const ModelSpec& spec,
       hash.update(weights.read(parameter.name));
       continue;
     }
-    const uint64_t n_bytes = weights.stored(parameter.name).n_bytes();
-    for (uint64_t first = 0; first < n_bytes; first += kNotePiece) {
-      bytes.resize(std::min<uint64_t>(kNotePiece, n_bytes - first));
-      weights.read_stored(parameter.name, bytes, first);
-      hash.update(bytes);
-    }
+    const auto read = [&](std::span<std::byte> out, uint64_t first) {
+      weights.read_stored(parameter.name, out, first);
+    };
+    stream_bytes(weights.stored(parameter.name).n_bytes(), read,
+                 [&](std::span<const std::byte> bytes) { hash.update(bytes); });
   }
   return fmt::format("{:016x}", hash.digest());
 }

@@ -9,12 +9,11 @@
 #include "infer/adapter_note.h"
 #include "infer/export.h"
 #include "infer/peft_adapter.h"
+#include "infer/tensor_streams.h"
 #include "nn/head_parameters.h"
 
 namespace octet {
 namespace {
-
-constexpr uint64_t kAdapterPiece = uint64_t{4} << 20;
 
 // PEFT takes the last part of a module's name for all modules that end so; those of encoders end as
 // linears outside of the layers do.
@@ -96,20 +95,6 @@ Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
           {"modules_to_save", saved}};
 }
 
-TensorSource adapter_source(const SafetensorsReader& reader, const StoredTensor& tensor,
-                            const std::string& name) {
-  TensorDecl decl = tensor;
-  decl.name = std::string(kPeftPrefix) + name;
-  return {decl, [&reader, &tensor](const ByteSink& sink) {
-            std::vector<std::byte> bytes;
-            for (uint64_t first = 0; first < tensor.n_bytes(); first += kAdapterPiece) {
-              bytes.resize(std::min(kAdapterPiece, tensor.n_bytes() - first));
-              reader.read(tensor, bytes, first);
-              sink(bytes);
-            }
-          }};
-}
-
 }  // namespace
 
 ExportResult export_adapter(Files& files, const ModelSource& source, const std::string& folder,
@@ -123,14 +108,18 @@ ExportResult export_adapter(Files& files, const ModelSource& source, const std::
   expect_own_modules(source.spec, *note);
   const auto reader = SafetensorsReader::open(files, source.weights.path);
   std::vector<TensorSource> tensors;
+  const auto add = [&](const StoredTensor& tensor, std::string_view name) {
+    TensorDecl decl = tensor;
+    decl.name = fmt::format("{}{}", kPeftPrefix, name);
+    tensors.push_back(copied(decl, [&reader, &tensor](std::span<std::byte> out, uint64_t first) {
+      reader.read(tensor, out, first);
+    }));
+  };
   ExportResult result{.n_shards = 1};
   for (const StoredTensor& tensor : reader.tensors())
-    tensors.push_back(adapter_source(reader, tensor, module_of_class(source.spec, tensor.name)));
-  if (saves_tied(source.spec, *note)) {  // PEFT writes both
-    const std::string embedding = model_parameters(source.spec).front().name;
-    tensors.push_back(adapter_source(reader, reader.at(embedding),
-                                     std::string(model_def(source.spec.kind).head)));
-  }
+    add(tensor, module_of_class(source.spec, tensor.name));
+  if (saves_tied(source.spec, *note))  // PEFT writes both
+    add(reader.at(model_parameters(source.spec).front().name), model_def(source.spec.kind).head);
   for (const TensorSource& tensor : tensors) {
     ++result.n_tensors;
     result.n_bytes += static_cast<int64_t>(tensor.decl.n_bytes());

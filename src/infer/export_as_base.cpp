@@ -4,28 +4,19 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "formats/arrays.h"
 #include "infer/matrix_quantizer.h"
-#include "infer/packed_weight.h"
-#include "infer/stored_weights.h"
 #include "io/modelopt_config.h"
 #include "io/quantization_config.h"
 
 namespace octet {
 namespace {
 
-constexpr int64_t kBasePiece = 512 << 10;  // elements
 constexpr const char *kBaseConfig = "config.json", *kBaseModelOpt = "hf_quant_config.json",
                      *kBaseQuantization = "quantization_config";
-
-// Calls f(first, n) for consecutive pieces of n_elems elements.
-template <typename F>
-void in_pieces(int64_t n_elems, F&& f) {
-  for (int64_t first = 0; first < n_elems; first += kBasePiece)
-    f(first, std::min(kBasePiece, n_elems - first));
-}
 
 std::string base_folder(const ModelSource& source) {
   if (source.run && !source.run->model.path.empty()) return source.run->model.path;
@@ -41,12 +32,10 @@ class Parameter {
  public:
   Parameter(std::shared_ptr<const WeightReader> base, const ExportWeights& weights,
             const ParameterSpec& spec)
-      : base_(std::move(base)), weights_(weights), spec_(spec) {}
-
-  const WeightReader& base() const { return *base_; }
-  const std::string& name() const { return spec_.name; }
-  const Shape& shape() const { return spec_.shape; }
-  void read(int64_t first, std::span<float> out) const { weights_.read_master(spec_, first, out); }
+      : base_(std::move(base)),
+        spec_(spec),
+        own_(weights.values(spec, WeightValues::master)),
+        computed_(weights.compute().stored(spec.name).dtype.value_or(Dtype::f32)) {}
 
   // Whether all elements are the base's, or what these round to in the type that the run computed
   // in.
@@ -58,17 +47,13 @@ class Parameter {
 
  private:
   bool equals_base() const {
-    const StoredTensor& computed = weights_.compute().stored(spec_.name);
-    const Dtype dtype =
-        computed.dtype && is_high_precision(*computed.dtype) ? *computed.dtype : Dtype::f32;
-    std::vector<float> own, theirs, rounded;
+    const Dtype dtype = is_high_precision(computed_) ? computed_ : Dtype::f32;
+    std::vector<float> theirs, rounded;
     bool is_equal = true;
-    in_pieces(n_elems(spec_.shape), [&](int64_t first, int64_t n) {
+    stream_values(n_elems(spec_.shape), own_, [&](int64_t first, std::span<const float> own) {
       if (!is_equal) return;
-      own.resize(static_cast<size_t>(n));
       theirs.resize(own.size());
       rounded.resize(own.size());
-      read(first, own);
       base_->read(spec_.name, first, theirs);
       decode_values(dtype, encode_weights(theirs, dtype), rounded);
       for (size_t i = 0; i < own.size(); ++i)
@@ -78,61 +63,26 @@ class Parameter {
   }
 
   std::shared_ptr<const WeightReader> base_;
-  const ExportWeights& weights_;
   const ParameterSpec& spec_;
+  ReadValues own_;
+  Dtype computed_;
   mutable std::mutex mutex_;
   mutable std::optional<bool> is_untouched_;
 };
 
-void copy_stored(const Parameter& from, const ByteSink& sink) {
-  const uint64_t n_bytes = from.base().stored(from.name()).n_bytes();
-  std::vector<std::byte> bytes;
-  for (uint64_t first = 0; first < n_bytes; first += bytes.size()) {
-    bytes.resize(static_cast<size_t>(std::min<uint64_t>(4 * kBasePiece, n_bytes - first)));
-    from.base().read_stored(from.name(), bytes, first);
-    sink(bytes);
-  }
+// The type of a tensor that is not in eight bits.
+Dtype real_dtype(const TensorDecl& like) {
+  const Dtype dtype = native_dtype(like.stored).value_or(Dtype::bf16);
+  return is_high_precision(dtype) ? dtype : Dtype::bf16;
 }
 
-// A weight of E4M3, whose codes and scales are two tensors, whichever is written first.
-class Codes : public MatrixQuantizer {
- public:
-  Codes(std::shared_ptr<const Parameter> from, const Quantizer& quantizer, const BlockShape& block)
-      : MatrixQuantizer(quantizer, {from->shape()[0], from->shape()[1]}, block),
-        from_(std::move(from)) {}
-
-  void emit_codes(const ByteSink& sink) {
-    if (from_->is_untouched()) return copy_stored(*from_, sink);
-    measure_once();
-    std::vector<float> values;
-    std::vector<uint8_t> codes;
-    in_pieces(n_elems(from_->shape()), [&](int64_t first, int64_t n) {
-      values.resize(static_cast<size_t>(n));
-      codes.resize(values.size());
-      from_->read(first, values);
-      encode(first, values, codes);
-      sink(std::as_bytes(std::span(codes)));
-    });
-  }
-
-  void emit_scales(const ByteSink& sink) {
-    const WeightReader& base = from_->base();
-    if (from_->is_untouched())
-      return sink(base.files().read(base.scales(from_->name())->tensor.name));
-    measure_once();
-    sink(encode_weights(scales(), quantizer().scale_type));
-  }
-
- private:
-  void measure_once() {
-    if (!scales().empty()) return;
-    if (measure([&](int64_t first, std::span<float> out) { from_->read(first, out); })) return;
-    throw Error(ErrorCode::bad_data, "[convert] '{}': expected finite weights, got NaN or Inf",
-                from_->name());
-  }
-
-  std::shared_ptr<const Parameter> from_;
-};
+// The base's tensor where the parameter is untouched, else the new one.
+TensorSource unless_untouched(std::shared_ptr<const Parameter> of, TensorSource base,
+                              TensorSource changed) {
+  return {std::move(changed.decl),
+          [of = std::move(of), base = std::move(base.emit), changed = std::move(changed.emit)](
+              const ByteSink& sink) { return of->is_untouched() ? base(sink) : changed(sink); }};
+}
 
 Quantizer quantizer_like(const WeightReader& base, const std::string& parameter, bool has_powers) {
   const StoredTensor& weight = base.stored(parameter);
@@ -147,20 +97,6 @@ Quantizer quantizer_like(const WeightReader& base, const std::string& parameter,
   return {.format = Dtype::e4m3,
           .scale_type = has_powers ? Dtype::f32 : native_dtype(scales.stored).value(),
           .rule = has_powers ? ScaleRule::power_ceil : ScaleRule::linear};
-}
-
-// In the type of the base, or as the run computed it where the base has none.
-TensorSource real_tensor(const std::shared_ptr<const Parameter>& from, Dtype dtype, bool is_new) {
-  return {tensor_decl(from->name(), dtype, from->shape()),
-          [from, dtype, is_new](const ByteSink& sink) {
-            if (!is_new && from->is_untouched()) return copy_stored(*from, sink);
-            std::vector<float> values;
-            in_pieces(n_elems(from->shape()), [&](int64_t first, int64_t n) {
-              values.resize(static_cast<size_t>(n));
-              from->read(first, values);
-              sink(encode_weights(values, dtype));
-            });
-          }};
 }
 
 }  // namespace
@@ -206,32 +142,39 @@ std::vector<TensorSource> BaseForm::tensors(const ExportWeights& weights) const 
   std::vector<TensorSource> sources;
   std::set<std::string> taken;  // scales of weights, by their names beside parameters
   for (const ParameterSpec& p : weights.parameters()) {
-    const auto from = std::make_shared<const Parameter>(base_, weights, p);
-    const bool is_new = base_->new_parameters().contains(p.name);
-    const WeightReader::Scales* scales = is_new ? nullptr : base_->scales(p.name);
-    if (scales == nullptr) {
-      const StoredTensor& like = is_new ? weights.compute().stored(p.name) : base_->stored(p.name);
-      const Dtype dtype = native_dtype(like.stored).value_or(Dtype::bf16);
-      sources.push_back(real_tensor(from, is_high_precision(dtype) ? dtype : Dtype::bf16, is_new));
+    const ReadValues values = weights.values(p, WeightValues::master);
+    if (base_->new_parameters().contains(p.name)) {  // as the run computed it
+      sources.push_back(rounded(
+          tensor_decl(p.name, real_dtype(weights.compute().stored(p.name)), p.shape), values));
       continue;
     }
-    const auto codes =
-        std::make_shared<Codes>(from, quantizer_like(*base_, p.name, has_powers_), scales->block);
+    const auto from = std::make_shared<const Parameter>(base_, weights, p);
     const StoredTensor& weight = base_->stored(p.name);
-    TensorDecl data = weight, grid = scales->tensor;
+    TensorDecl data = weight;
     data.name = p.name;
-    grid.name = p.name + scales->tensor.name.substr(weight.name.size());
+    const TensorSource copy =
+        copied(data, [base = base_, name = p.name](std::span<std::byte> out, uint64_t first) {
+          base->read_stored(name, out, first);
+        });
+    const WeightReader::Scales* scales = base_->scales(p.name);
+    if (scales == nullptr) {
+      const TensorDecl decl = tensor_decl(p.name, real_dtype(weight), p.shape);
+      sources.push_back(unless_untouched(from, copy, rounded(decl, values)));
+      continue;
+    }
+    const TensorSource grid = copied(base_->files(), scales->tensor.name,
+                                     p.name + scales->tensor.name.substr(weight.name.size()));
     taken.insert(scales->tensor.name);
-    sources.push_back({data, [codes](const ByteSink& sink) { codes->emit_codes(sink); }});
-    sources.push_back({grid, [codes](const ByteSink& sink) { codes->emit_scales(sink); }});
+    const std::vector<TensorSource> made =
+        quantized(MatrixQuantizer(quantizer_like(*base_, p.name, has_powers_),
+                                  {p.shape[0], p.shape[1]}, scales->block),
+                  values, data, grid.decl);
+    sources.push_back(unless_untouched(from, copy, made[0]));
+    sources.push_back(unless_untouched(from, grid, made[1]));
   }
   for (const auto& beside : base_->quantization_tensors()) {
-    const std::string& stored = beside.second;
-    if (taken.contains(stored)) continue;
-    TensorDecl decl = base_->files().at(stored);
-    decl.name = beside.first;
-    sources.push_back(
-        {decl, [base = base_, stored](const ByteSink& sink) { sink(base->files().read(stored)); }});
+    if (!taken.contains(beside.second))
+      sources.push_back(copied(base_->files(), beside.second, beside.first));
   }
   return sources;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -11,7 +12,7 @@
 #include "infer/export_tensors.h"
 #include "infer/gguf_architecture.h"
 #include "infer/gguf_spec.h"
-#include "infer/stored_weights.h"
+#include "infer/tensor_streams.h"
 #include "io/gguf_rows.h"
 #include "io/gguf_writer.h"
 #include "nn/fields.h"
@@ -21,8 +22,6 @@
 
 namespace octet {
 namespace {
-
-constexpr int64_t kGgufPiece = 512 << 10;  // elements
 
 [[noreturn]] void refuse_model(std::string_view expected, std::string_view got) {
   throw Error(ErrorCode::invalid_argument, "[convert] a GGUF file: expected {}, got {}", expected,
@@ -169,29 +168,22 @@ class Weights {
     return stored == SafeDtype::f16 ? GgmlType::f16 : GgmlType::bf16;
   }
 
-  void read(const ParameterSpec& parameter, GgmlType type, int64_t first,
-            std::span<float> out) const {
-    if (type == GgmlType::bf16) return weights_.compute().read(parameter.name, first, out);
-    weights_.read_master(parameter, first, out);
-  }
-
-  // Whole rows, in the file's order.
+  // Rows go in the file's order.
   void emit(const ParameterSpec& parameter, GgmlType type, const ByteSink& sink) const {
-    const int64_t cols = parameter.shape.size() == 1 ? 1 : parameter.shape.back();
-    const int64_t rows = n_elems(parameter.shape) / cols;
-    const int64_t width = paired_width(architecture_, spec_, parameter.name);
-    const int64_t step = std::max<int64_t>(1, kGgufPiece / cols);
-    std::vector<float> values;
-    for (int64_t first = 0; first < rows; first += step) {
-      const int64_t n = std::min(step, rows - first);
-      values.resize(static_cast<size_t>(n * cols));
-      if (width == 0) read(parameter, type, first * cols, values);
-      for (int64_t row = 0; width > 0 && row < n; ++row) {
-        read(parameter, type, row_in_folder(first + row, width) * cols,
-             std::span(values).subspan(static_cast<size_t>(row * cols), static_cast<size_t>(cols)));
-      }
-      sink(encoded(parameter.name, type, values));
+    const WeightValues copy =
+        type == GgmlType::bf16 ? WeightValues::computed : WeightValues::master;
+    ReadValues values = weights_.values(parameter, copy);
+    if (const int64_t width = paired_width(architecture_, spec_, parameter.name); width > 0) {
+      const int64_t cols = parameter.shape.size() == 1 ? 1 : parameter.shape.back();
+      values = [read = std::move(values), cols, width](int64_t first, std::span<float> out) {
+        read_rows(
+            cols, first, out, [&](int64_t row) { return row_in_folder(row, width); }, read);
+      };
     }
+    stream_values(n_elems(parameter.shape), values,
+                  [&](int64_t, std::span<const float> piece) {  // whole blocks
+                    sink(encoded(parameter.name, type, piece));
+                  });
   }
 
   static std::vector<std::byte> encoded(const std::string& name, GgmlType type,

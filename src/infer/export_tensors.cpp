@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "formats/arrays.h"
 #include "formats/codec.h"
-#include "infer/convolution_weights.h"
 #include "infer/matrix_quantizer.h"
-#include "infer/stored_weights.h"
 #include "infer/trained_scales.h"
+#include "infer/weight_layouts.h"
 #include "ir/fixed_scale.h"
 #include "ir/states.h"
 #include "math/master.h"
@@ -24,14 +25,7 @@ Shape file_shape(const ParameterSpec& parameter) {
   return parameter.file_shape.empty() ? parameter.shape : parameter.file_shape;
 }
 
-constexpr int64_t kExportPiece = 512 << 10;  // elements
 constexpr int64_t kBlock = 128;
-
-// Calls f(first, n) for consecutive parts of at most `step` of n elements.
-template <typename F>
-void in_parts(int64_t n, int64_t step, F&& f) {
-  for (int64_t first = 0; first < n; first += step) f(first, std::min(step, n - first));
-}
 
 TensorSource stored_source(const ExportWeights& weights, const ParameterSpec& parameter) {
   const StoredTensor& tensor = weights.compute().stored(parameter.name);
@@ -40,29 +34,16 @@ TensorSource stored_source(const ExportWeights& weights, const ParameterSpec& pa
   // A run's checkpoint has the shape in memory. Codes keep that of their scales.
   if (tensor.dtype && !is_quantized(*tensor.dtype) && tensor.shape == parameter.shape)
     decl.shape = file_shape(parameter);
-  return {decl, [&weights, &parameter, n = tensor.n_bytes()](const ByteSink& sink) {
-            std::vector<std::byte> bytes;
-            in_parts(static_cast<int64_t>(n), 4 * kExportPiece, [&](int64_t first, int64_t n_part) {
-              bytes.resize(static_cast<size_t>(n_part));
-              weights.compute().read_stored(parameter.name, bytes, static_cast<uint64_t>(first));
-              sink(bytes);
-            });
-          }};
-}
-
-// Bytes that stand beside the weights, as they are.
-TensorSource source_beside(const ModelFiles& files, const std::string& name,
-                           const std::string& stored) {
-  TensorDecl decl = files.at(stored);
-  decl.name = name;
-  return {decl, [&files, stored](const ByteSink& sink) { sink(files.read(stored)); }};
+  return copied(decl, [&weights, &parameter](std::span<std::byte> out, uint64_t first) {
+    weights.compute().read_stored(parameter.name, out, first);
+  });
 }
 
 // The scales beside a stored 8-bit weight.
 TensorSource stored_scales(const ExportWeights& weights, const ParameterSpec& parameter) {
   const std::string& scales = weights.compute().scales(parameter.name)->tensor.name;
   const size_t n_weight = weights.compute().stored(parameter.name).name.size();
-  return source_beside(weights.compute().files(), parameter.name + scales.substr(n_weight), scales);
+  return copied(weights.compute().files(), scales, parameter.name + scales.substr(n_weight));
 }
 
 // Whether the bytes of a tensor are those of a file: values and their order.
@@ -80,22 +61,9 @@ TensorSource real_source(const ExportWeights& weights, const ParameterSpec& para
   const bool of_masters = dtype == Dtype::f32 && weights.has_masters();
   if (stored.stored == stored_as(dtype) && !of_masters && has_bytes_of_files(weights, parameter))
     return stored_source(weights, parameter);
-  return {tensor_decl(parameter.name, dtype, file_shape(parameter)),
-          [&weights, &parameter, dtype, of_masters](const ByteSink& sink) {
-            std::vector<float> values;
-            const auto order = channel_order(parameter);
-            const int64_t row = order ? order->row() : 1;  // whole rows are put in order
-            const int64_t step = std::max(row, kExportPiece / row * row);
-            in_parts(n_elems(parameter.shape), step, [&](int64_t first, int64_t n) {
-              values.resize(static_cast<size_t>(n));
-              if (of_masters) {
-                weights.read_master(parameter, first, values);
-              } else {
-                weights.compute().read(parameter.name, first, values);
-              }
-              sink(encode_weights(in_file_order(parameter, values), dtype));
-            });
-          }};
+  const WeightValues copy = of_masters ? WeightValues::master : WeightValues::computed;
+  return rounded(tensor_decl(parameter.name, dtype, file_shape(parameter)),
+                 in_file_order(parameter, weights.values(parameter, copy, dtype)));
 }
 
 // `is_trained_so`: the run's GEMMs read what is written.
@@ -110,95 +78,52 @@ Quantizer quantizer_of(const ExportWeights& weights, ExportDtype dtype, bool is_
           .rule = is_power ? ScaleRule::power_ceil : ScaleRule::linear};
 }
 
-// One linear in 8 bits: its data and its scales are two tensors, whichever is written first.
-class QuantizedParameter : public MatrixQuantizer {
- public:
-  QuantizedParameter(const ExportWeights& weights, const ParameterSpec& parameter,
-                     ExportDtype dtype)
-      : MatrixQuantizer(quantizer_of(weights, dtype, is_trained_as(weights, parameter, dtype)),
-                        {parameter.shape[0], parameter.shape[1]}),
-        weights_(weights),
-        parameter_(parameter),
-        is_trained_so_(is_trained_as(weights, parameter, dtype)) {}
+// True: what is written is what the run's forward GEMMs read.
+bool is_trained_as(const ExportWeights& weights, const ParameterSpec& parameter,
+                   ExportDtype dtype) {
+  if (dtype == ExportDtype::fp8_tensor) return !weights.trained_sharers(parameter.name).empty();
+  return dtype == ExportDtype::fp8_block && weights.trained_blocks();
+}
 
-  void emit_scales(const ByteSink& sink) {
-    measure_once();
-    sink(std::as_bytes(std::span(scales())));
+// The scale of the largest magnitude among the linears that share it.
+void take_shared_scale(const ExportWeights& weights, const std::vector<std::string>& sharers,
+                       MatrixQuantizer& quantizer) {
+  float amax = 0;
+  for (const ParameterSpec& one : weights.parameters()) {
+    if (std::ranges::find(sharers, one.name) == sharers.end()) continue;
+    stream_values(n_elems(one.shape), weights.values(one, WeightValues::computed),
+                  [&](int64_t, std::span<const float> values) {
+                    for (const float value : values) amax = std::max(amax, std::abs(value));
+                  });
   }
+  MatrixQuantizer largest(quantizer.quantizer(), {1, 1});
+  if (largest.measure([&](int64_t, std::span<float> out) { out[0] = amax; }))
+    quantizer.set_scales(largest.scales());
+}
 
-  void emit_data(const ByteSink& sink) {
-    measure_once();
-    std::vector<float> values;
-    std::vector<uint8_t> data;
-    in_parts(n_elems(parameter_.shape), kExportPiece, [&](int64_t first, int64_t n) {
-      values.resize(static_cast<size_t>(n));
-      data.resize(values.size());
-      read(first, values);
-      encode(first, values, data);
-      sink(std::as_bytes(std::span(data)));
-    });
-  }
-
- private:
-  void read(int64_t first, std::span<float> out) const {
-    if (is_trained_so_) return weights_.compute().read(parameter_.name, first, out);
-    weights_.read_master(parameter_, first, out);
-  }
-
-  // As the run's forward GEMMs read it.
-  static bool is_trained_as(const ExportWeights& weights, const ParameterSpec& parameter,
-                            ExportDtype dtype) {
-    if (dtype == ExportDtype::fp8_tensor) return !weights.trained_sharers(parameter.name).empty();
-    return dtype == ExportDtype::fp8_block && weights.trained_blocks();
-  }
-
-  // The scale of the largest magnitude among the linears that share it.
-  void take_shared_scale() {
-    float amax = 0;
-    std::vector<float> values;
-    const std::vector<std::string>& sharers = weights_.trained_sharers(parameter_.name);
-    for (const ParameterSpec& one : weights_.parameters()) {
-      if (std::ranges::find(sharers, one.name) == sharers.end()) continue;
-      in_parts(n_elems(one.shape), kExportPiece, [&](int64_t first, int64_t n) {
-        values.resize(static_cast<size_t>(n));
-        weights_.compute().read(one.name, first, values);
-        for (const float value : values) amax = std::max(amax, std::abs(value));
-      });
-    }
-    MatrixQuantizer largest(quantizer(), {1, 1});
-    if (largest.measure([&](int64_t, std::span<float> out) { out[0] = amax; }))
-      set_scales(largest.scales());
-  }
-
-  void measure_once() {
-    if (!scales().empty()) return;
-    if (measure([&](int64_t first, std::span<float> out) { read(first, out); })) {
-      if (is_trained_so_ && weights_.trained_sharers(parameter_.name).size() > 1 &&
-          grid() == MatrixShape{1, 1})
-        take_shared_scale();
-      return;
-    }
-    throw Error(ErrorCode::bad_data, "[convert] '{}': expected finite weights, got NaN or Inf",
-                parameter_.name);
-  }
-
-  const ExportWeights& weights_;
-  const ParameterSpec& parameter_;
-  bool is_trained_so_;
-};
-
-void add_quantized(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype,
-                   std::vector<TensorSource>& sources) {
-  // Shared by the two sources.
-  const auto weight = std::make_shared<QuantizedParameter>(weights, parameter, dtype);
-  const MatrixShape grid = weight->grid();
+// One linear in 8 bits.
+std::vector<TensorSource> quantized_sources(const ExportWeights& weights,
+                                            const ParameterSpec& parameter, ExportDtype dtype) {
+  const bool is_trained_so = is_trained_as(weights, parameter, dtype);
+  MatrixQuantizer quantizer(quantizer_of(weights, dtype, is_trained_so),
+                            {parameter.shape[0], parameter.shape[1]});
+  const MatrixShape grid = quantizer.grid();
   const bool is_block = dtype == ExportDtype::fp8_block;
-  sources.push_back({tensor_decl(parameter.name, weight->quantizer().format, parameter.shape),
-                     [weight](const ByteSink& sink) { weight->emit_data(sink); }});
-  sources.push_back(
-      {tensor_decl(parameter.name + (is_block ? "_scale_inv" : "_scale"), Dtype::f32,
-                   is_block ? std::vector<int64_t>{grid.rows, grid.cols} : std::vector<int64_t>{1}),
-       [weight](const ByteSink& sink) { weight->emit_scales(sink); }});
+  ScaleOverride rescale;
+  const std::vector<std::string>& sharers = weights.trained_sharers(parameter.name);
+  if (is_trained_so && sharers.size() > 1 && grid == MatrixShape{1, 1}) {
+    rescale = [&weights, &sharers](MatrixQuantizer& of) {
+      take_shared_scale(weights, sharers, of);
+    };
+  }
+  TensorDecl data = tensor_decl(parameter.name, quantizer.quantizer().format, parameter.shape);
+  return quantized(
+      std::move(quantizer),
+      weights.values(parameter, is_trained_so ? WeightValues::computed : WeightValues::master),
+      std::move(data),
+      tensor_decl(parameter.name + (is_block ? "_scale_inv" : "_scale"), Dtype::f32,
+                  is_block ? std::vector<int64_t>{grid.rows, grid.cols} : std::vector<int64_t>{1}),
+      rescale);
 }
 
 // Statistics of batches stay f32: divisors of all that comes behind.
@@ -247,6 +172,11 @@ ExportWeights::ExportWeights(const Files& files, const ModelSource& source)
       files, join_path(parent_path(source.weights.path), "optim.safetensors"));
   open_frozen(files, source);
 }
+
+ExportWeights::ExportWeights(const ModelSpec& spec, WeightReader weights)
+    : parameters_(model_parameters(spec)),
+      model_(model_def(spec.kind)),
+      compute_(std::move(weights)) {}
 
 const std::vector<std::string>& ExportWeights::trained_sharers(const std::string& parameter) const {
   static const std::vector<std::string> kNone;
@@ -329,6 +259,19 @@ void ExportWeights::read_scaled(const StoredTensor& master, const std::string& p
   for (float& value : out) value *= scale;
 }
 
+ReadValues ExportWeights::values(const ParameterSpec& parameter, WeightValues copy,
+                                 Dtype dtype) const {
+  if (copy == WeightValues::master) {
+    return [this, &parameter](int64_t first, std::span<float> out) {
+      read_master(parameter, first, out);
+    };
+  }
+  return [this, &parameter, dtype](int64_t first, std::span<float> out) {
+    compute_.read(parameter.name, first, out);
+    if (dtype != Dtype::f32) compute_.check_finite(parameter.name, first, out, dtype);
+  };
+}
+
 bool ExportWeights::is_linear(const ParameterSpec& parameter) const {
   return octet::is_linear(parameter) && parameter.name != model_.head;
 }
@@ -344,14 +287,14 @@ std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDty
     if (is_stored && !packed.empty()) {
       const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
       sources.push_back(
-          source_beside(weights.compute().files(), module + std::string(kPackedSuffix), packed));
+          copied(weights.compute().files(), packed, module + std::string(kPackedSuffix)));
     } else if (is_stored) {
       sources.push_back(stored_source(weights, parameter));
       if (quantizes && weights.compute().scales(parameter.name) != nullptr) {
         sources.push_back(stored_scales(weights, parameter));
       }
     } else if (quantizes && weights.is_linear(parameter)) {
-      add_quantized(weights, parameter, dtype, sources);
+      std::ranges::move(quantized_sources(weights, parameter, dtype), std::back_inserter(sources));
     } else {
       sources.push_back(real_source(weights, parameter, real_dtype(weights, parameter, dtype)));
     }
@@ -359,7 +302,7 @@ std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDty
   if (dtype != ExportDtype::as_stored) return sources;
   const WeightReader& compute = weights.compute();
   for (const auto& [name, stored] : compute.quantization_tensors()) {
-    sources.push_back(source_beside(compute.files(), name, stored));
+    sources.push_back(copied(compute.files(), stored, name));
   }
   return sources;
 }

@@ -1,29 +1,38 @@
 // The tensors of an export, and where their bytes come from.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "infer/export.h"
+#include "infer/tensor_streams.h"
 #include "infer/weights.h"
 #include "io/safetensors.h"
 #include "passes/precision/policy.h"
 
 namespace octet {
 
+// The copy of a run's weight that is read; of a folder both are the weight itself.
+enum class WeightValues : uint8_t { computed, master };
+
 // A folder's weights, or a run's with its masters.
 class ExportWeights {
  public:
   ExportWeights(const Files& files, const ModelSource& source);
+  // The weights of files that are open.
+  ExportWeights(const ModelSpec& spec, WeightReader weights);
 
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   const ModelDef& model() const { return model_; }
   const WeightReader& compute() const { return compute_; }
   bool has_masters() const { return masters_.has_value(); }
-  // Elements of the master; of a folder the weight itself.
-  void read_master(const ParameterSpec& parameter, int64_t first, std::span<float> out) const;
+  // Elements of one of parameters(), which this must outlive; refused where they are not finite in
+  // `dtype`, whose rounding they go into.
+  ReadValues values(const ParameterSpec& parameter, WeightValues copy,
+                    Dtype dtype = Dtype::f32) const;
   // The scales of a run whose forward GEMMs read the weights in E4M3 blocks of 128 x 128, made of
   // the weights that it computes with: an export in such blocks has their bytes.
   const std::optional<BlockScale>& trained_blocks() const { return trained_blocks_; }
@@ -43,6 +52,7 @@ class ExportWeights {
   bool is_linear(const ParameterSpec& parameter) const;
 
  private:
+  void read_master(const ParameterSpec& parameter, int64_t first, std::span<float> out) const;
   void open_frozen(const Files& files, const ModelSource& source);
   bool read_frozen(const ParameterSpec& parameter, int64_t first, std::span<float> out) const;
   void read_scaled(const StoredTensor& master, const std::string& parameter, int64_t first,

@@ -10,11 +10,13 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "infer/export_tensors.h"
 #include "infer/gguf_architecture.h"
 #include "infer/gguf_spec.h"
-#include "infer/stored_weights.h"
+#include "infer/weights.h"
 #include "io/gguf_reader.h"
 #include "io/gguf_weights.h"
+#include "io/model_files.h"
 #include "nn/model.h"
 #include "text/gguf_vocabulary.h"
 #include "text/tokenizer_files.h"
@@ -22,36 +24,25 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kImportPiece = 512 << 10;  // elements
-
 struct Import {
   GgufReader file;
   ModelSpec spec;
-  Dtype dtype;
-  NonfiniteWeights nonfinite;
+  std::map<std::string, GgufPlace> places;  // of each parameter
 };
 
-TensorSource tensor_source(const std::shared_ptr<const Import>& from, const ParameterSpec& p) {
-  const std::string name = gguf_name(p.name);
-  const GgufTensor* tensor = from->file.find(name);
-  const GgufHeader& header = from->file.header();
-  if (tensor == nullptr) header.bad("expected a tensor '{}', got none", name);
-  if (tensor->shape != p.shape) {
-    header.bad("'{}' must be {}, got {}", name, to_string(p.shape), to_string(tensor->shape));
+std::map<std::string, GgufPlace> places_of(const GgufReader& file, const ModelSpec& spec) {
+  std::map<std::string, GgufPlace> places;
+  for (const ParameterSpec& p : model_parameters(spec)) {
+    const std::string name = gguf_name(p.name);
+    const GgufTensor* tensor = file.find(name);
+    if (tensor == nullptr) file.header().bad("expected a tensor '{}', got none", name);
+    if (tensor->shape != p.shape) {
+      file.header().bad("'{}' must be {}, got {}", name, to_string(p.shape),
+                        to_string(tensor->shape));
+    }
+    places[p.name] = {name, paired_width(*gguf_architecture_of(spec.kind), spec, p.name)};
   }
-  const int64_t head_dim = paired_width(*gguf_architecture_of(from->spec.kind), from->spec, p.name);
-  const int64_t n_elems = octet::n_elems(p.shape);
-  const TensorDecl decl = tensor_decl(p.name, from->dtype, p.shape);
-  return {decl, [from, tensor, head_dim, n_elems, decl](const ByteSink& sink) {
-            std::vector<float> values;
-            for (int64_t first = 0; first < n_elems; first += kImportPiece) {
-              values.resize(static_cast<size_t>(std::min(kImportPiece, n_elems - first)));
-              read_gguf_rows(from->file, *tensor, head_dim, first, values);
-              if (from->nonfinite == NonfiniteWeights::refused)
-                check_finite_values(from->file.path(), decl, first, values, from->dtype);
-              sink(encode_weights(values, from->dtype));
-            }
-          }};
+  return places;
 }
 
 // Tensors that no parameter is of would be left out of what the model computes.
@@ -105,24 +96,26 @@ Import opened_gguf(const Files& files, const std::string& path, const ExportOpti
   const ModelSpec spec = gguf_spec(file.header(), frequency_divisors(file));
   check_gguf_keys(file.header(), options.log);
   check_exportable(spec);
-  const auto dtype = options.dtype == ExportDtype::bf16 ? Dtype::bf16 : Dtype::f32;
   expect_known_tensors(file, model_parameters(spec));
   const bool has_words = file.header().string("tokenizer.ggml.model") == "gpt2";
   if (has_words && !file.header().has("tokenizer.ggml.pre")) {
     options.log.warning("[gguf] {}: no 'tokenizer.ggml.pre' says what a word is: read as 'default'",
                         path);
   }
-  return {file, spec, dtype, options.nonfinite};
+  return {file, spec, places_of(file, spec)};
 }
 
-// Of the folder; what its readers refuse is refused here.
-ExportContent content_of(const Files& files, const Import& opened) {
-  const auto from = std::make_shared<const Import>(opened);
-  ExportContent content{.tensors = {},
-                        .texts = vocabulary_files(files, from->file, from->spec.max_positions)};
-  for (const ParameterSpec& p : model_parameters(from->spec))
-    content.tensors.push_back(tensor_source(from, p));
-  return content;
+// The file's weights, read as a folder's are.
+ExportWeights weights_of(const Import& from, NonfiniteWeights nonfinite) {
+  ModelFiles tensors(GgufWeights(from.file, from.places, from.file.path()));
+  return {from.spec, WeightReader(std::move(tensors), from.spec, nonfinite)};
+}
+
+// The folder's content; what its readers refuse is refused here. `weights` must outlive it.
+ExportContent content_of(const Files& files, const Import& from, const ExportWeights& weights,
+                         ExportDtype dtype) {
+  return {.tensors = export_tensors(weights, dtype),
+          .texts = vocabulary_files(files, from.file, from.spec.max_positions)};
 }
 
 ModelSource source_in(const std::string& folder, const ModelSpec& spec) {
@@ -130,16 +123,6 @@ ModelSource source_in(const std::string& folder, const ModelSpec& spec) {
   source.spec = spec;
   source.folder = folder;
   return source;
-}
-
-// Where each parameter lies.
-std::map<std::string, GgufPlace> places_in(const Import& from) {
-  std::map<std::string, GgufPlace> places;
-  for (const ParameterSpec& p : model_parameters(from.spec)) {
-    places[p.name] = {gguf_name(p.name),
-                      paired_width(*gguf_architecture_of(from.spec.kind), from.spec, p.name)};
-  }
-  return places;
 }
 
 }  // namespace
@@ -152,7 +135,8 @@ ExportResult import_gguf(Files& files, const std::string& path, const std::strin
                 enum_name(options.dtype));
   }
   const Import opened = opened_gguf(files, path, options);
-  const ExportContent content = content_of(files, opened);
+  const ExportWeights weights = weights_of(opened, options.nonfinite);
+  const ExportContent content = content_of(files, opened, weights, options.dtype);
   take_export_folder(files, folder);
   return write_model_folder(files, source_in(folder, opened.spec), folder, content, options);
 }
@@ -170,11 +154,12 @@ std::string gguf_identity(const Files& files, const std::string& path) {
 void link_gguf(Files& files, const std::string& path, const std::string& folder, const Log& log) {
   const Import opened = opened_gguf(files, path, {.log = log});
   const std::string note = join_path(folder, kGgufWeights);
-  const std::string text = gguf_weights_text(path, places_in(opened));
+  const std::string text = gguf_weights_text(path, opened.places);
   const bool is_there = files.exists(join_path(folder, "config.json")) && files.exists(note) &&
                         files.read_text(note) == text;
   if (is_there) return;
-  const ExportContent content = content_of(files, opened);
+  const ExportWeights weights = weights_of(opened, NonfiniteWeights::refused);
+  const ExportContent content = content_of(files, opened, weights, ExportDtype::as_stored);
   files.create_directories(folder);
   write_atomically(files, note, text);
   write_model_folder(files, source_in(folder, opened.spec), folder, content,

@@ -7,27 +7,25 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "infer/tensor_streams.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
 namespace {
 
-constexpr int64_t kRmsPiece = 512 << 10;  // elements
-
 double log2_rms_of(const WeightReader& weights, const ParameterSpec& parameter) {
-  const int64_t n = n_elems(parameter.shape);
-  std::vector<float> values;
   double squares = 0;
   int64_t n_finite = 0;
-  for (int64_t first = 0; first < n; first += kRmsPiece) {
-    values.resize(static_cast<size_t>(std::min(kRmsPiece, n - first)));
-    weights.read(parameter.name, first, values);
+  const auto read = [&](int64_t first, std::span<float> out) {
+    weights.read(parameter.name, first, out);
+  };
+  stream_values(n_elems(parameter.shape), read, [&](int64_t, std::span<const float> values) {
     for (const float x : values) {
       if (!std::isfinite(x)) continue;
       squares += static_cast<double>(x) * static_cast<double>(x);
       ++n_finite;
     }
-  }
+  });
   if (squares == 0) return -std::numeric_limits<double>::infinity();
   return 0.5 * std::log2(squares / static_cast<double>(n_finite));
 }

@@ -1,13 +1,10 @@
 #include "infer/matrix_quantizer.h"
 
+#include <memory>
+
 #include "base/error.h"
 
 namespace octet {
-namespace {
-
-constexpr int64_t kMeasuredPiece = 1 << 20;  // elements
-
-}  // namespace
 
 MatrixQuantizer::MatrixQuantizer(const Quantizer& quantizer, const MatrixShape& shape)
     : quantizer_(quantizer), shape_(shape), block_{shape.rows, shape.cols} {
@@ -15,18 +12,14 @@ MatrixQuantizer::MatrixQuantizer(const Quantizer& quantizer, const MatrixShape& 
     block_ = {quantizer.granularity.size, quantizer.granularity.size};
 }
 
-bool MatrixQuantizer::measure(const Read& read) {
+bool MatrixQuantizer::measure(const ReadValues& read) {
   std::vector<Amax> groups(static_cast<size_t>(grid().n_elems()));
-  std::vector<float> values;
-  const int64_t n = shape_.n_elems();
-  for (int64_t first = 0; first < n; first += kMeasuredPiece) {
-    values.resize(static_cast<size_t>(std::min(kMeasuredPiece, n - first)));
-    read(first, values);
-    for_each_scale_run(
-        block_, shape_.cols, first, std::ssize(values), [&](size_t at, size_t begin, size_t end) {
-          groups[at] = join(groups[at], amax(std::span(values).subspan(begin, end - begin)));
-        });
-  }
+  stream_values(shape_.n_elems(), read, [&](int64_t first, std::span<const float> values) {
+    for_each_scale_run(block_, shape_.cols, first, std::ssize(values),
+                       [&](size_t at, size_t begin, size_t end) {
+                         groups[at] = join(groups[at], amax(values.subspan(begin, end - begin)));
+                       });
+  });
   if (std::ranges::any_of(groups, &Amax::nonfinite)) return false;
   for (const Amax& group : groups) scales_.push_back(scale_from_amax(quantizer_, group.value));
   return true;
@@ -54,6 +47,61 @@ void MatrixQuantizer::round(int64_t first, std::span<float> values) const {
                            value = decode<D>(octet::encode<D>(value * inv_scale)) * scale;
                        });
   });
+}
+
+namespace {
+
+class QuantizedTensors {
+ public:
+  QuantizedTensors(MatrixQuantizer quantizer, ReadValues read, std::string name,
+                   ScaleOverride rescale)
+      : quantizer_(std::move(quantizer)),
+        read_(std::move(read)),
+        name_(std::move(name)),
+        rescale_(std::move(rescale)) {}
+
+  void emit_data(const ByteSink& sink) {
+    measure_once();
+    std::vector<uint8_t> data;
+    stream_values(quantizer_.shape().n_elems(), read_,
+                  [&](int64_t first, std::span<const float> values) {
+                    data.resize(values.size());
+                    quantizer_.encode(first, values, data);
+                    sink(std::as_bytes(std::span(data)));
+                  });
+  }
+
+  void emit_scales(Dtype dtype, const ByteSink& sink) {
+    measure_once();
+    sink(encode_weights(quantizer_.scales(), dtype));
+  }
+
+ private:
+  void measure_once() {
+    if (!quantizer_.scales().empty()) return;
+    if (!quantizer_.measure(read_)) {
+      throw Error(ErrorCode::bad_data, "[convert] '{}': expected finite weights, got NaN or Inf",
+                  name_);
+    }
+    if (rescale_) rescale_(quantizer_);
+  }
+
+  MatrixQuantizer quantizer_;
+  ReadValues read_;
+  std::string name_;
+  ScaleOverride rescale_;
+};
+
+}  // namespace
+
+std::vector<TensorSource> quantized(MatrixQuantizer quantizer, ReadValues read, TensorDecl data,
+                                    TensorDecl scales, ScaleOverride rescale) {
+  const auto both = std::make_shared<QuantizedTensors>(std::move(quantizer), std::move(read),
+                                                       data.name, std::move(rescale));
+  const Dtype dtype = native_dtype(scales.stored).value();
+  return {
+      {std::move(data), [both](const ByteSink& sink) { both->emit_data(sink); }},
+      {std::move(scales), [both, dtype](const ByteSink& sink) { both->emit_scales(dtype, sink); }}};
 }
 
 namespace {

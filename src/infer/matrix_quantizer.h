@@ -7,10 +7,12 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/integer.h"
 #include "formats/quantize.h"
+#include "infer/tensor_streams.h"
 #include "infer/weights.h"
 #include "io/quantization_config.h"
 #include "passes/precision/store_frozen.h"
@@ -41,11 +43,11 @@ class MatrixQuantizer {
 
   // Takes the scales from the elements, each of which read(first, out) gives once. False where one
   // is not finite: there are none then.
-  using Read = std::function<void(int64_t first, std::span<float> out)>;
-  bool measure(const Read& read);
+  bool measure(const ReadValues& read);
   void set_scales(std::vector<float> scales) { scales_ = std::move(scales); }
 
   const Quantizer& quantizer() const { return quantizer_; }
+  const MatrixShape& shape() const { return shape_; }
   MatrixShape grid() const {
     return {ceil_div(shape_.rows, block_.rows), ceil_div(shape_.cols, block_.cols)};
   }
@@ -61,6 +63,13 @@ class MatrixQuantizer {
   BlockShape block_;
   std::vector<float> scales_;
 };
+
+// Its data and its scales as two tensors of a file, whichever is written first: the scales are
+// taken once, and `rescale` may replace them. Emitting throws Error{bad_data} naming the data where
+// an element is not finite.
+using ScaleOverride = std::function<void(MatrixQuantizer& quantizer)>;
+std::vector<TensorSource> quantized(MatrixQuantizer quantizer, ReadValues read, TensorDecl data,
+                                    TensorDecl scales, ScaleOverride rescale = {});
 
 // A matrix of a frozen base in its 8-bit format (passes/precision/store_frozen.h), in a grid of
 // 1 x 1 scales, or of 128 x 128 blocks.

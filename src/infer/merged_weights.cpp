@@ -4,16 +4,14 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "formats/arrays.h"
 #include "formats/codec.h"
 #include "infer/model_spec.h"
-#include "infer/stored_weights.h"
+#include "infer/tensor_streams.h"
 
 namespace octet {
 namespace {
 
 constexpr size_t kMaxRecent = 16;
-constexpr int64_t kNormPiece = 1 << 16;  // elements
 
 void round_to(Dtype dtype, std::span<float> values) {
   if (dtype == Dtype::f32) return;
@@ -37,20 +35,17 @@ std::set<std::string> frozen_matrices(const ModelSpec& spec) {
   return names;
 }
 
-std::vector<double> output_norms(const LoraAdapter& adapter, const MatrixQuantizer::Read& read) {
-  const int64_t n = adapter.n_in * adapter.n_out;
+std::vector<double> output_norms(const LoraAdapter& adapter, const ReadValues& read) {
   const int64_t n_cols = adapter.out_in ? adapter.n_in : adapter.n_out;
   std::vector<double> norms(static_cast<size_t>(adapter.n_out));
-  std::vector<float> values;
-  for (int64_t first = 0; first < n; first += kNormPiece) {
-    values.resize(static_cast<size_t>(std::min(kNormPiece, n - first)));
-    read(first, values);
-    for (int64_t i = 0; i < std::ssize(values); ++i) {
-      const int64_t out = adapter.out_in ? (first + i) / n_cols : (first + i) % n_cols;
-      const auto value = static_cast<double>(values[static_cast<size_t>(i)]);
-      norms[static_cast<size_t>(out)] += value * value;
-    }
-  }
+  stream_values(
+      adapter.n_in * adapter.n_out, read, [&](int64_t first, std::span<const float> values) {
+        for (int64_t i = 0; i < std::ssize(values); ++i) {
+          const int64_t out = adapter.out_in ? (first + i) / n_cols : (first + i) % n_cols;
+          const auto value = static_cast<double>(values[static_cast<size_t>(i)]);
+          norms[static_cast<size_t>(out)] += value * value;
+        }
+      });
   for (double& norm : norms) norm = std::sqrt(norm);
   return norms;
 }
@@ -130,16 +125,8 @@ const StoredTensor& MergedWeights::checked(const std::string& name, const Shape&
 }
 
 std::vector<float> MergedWeights::factor(const std::string& name, const Shape& shape) const {
-  return decode_values(native_dtype(checked(name, shape).stored).value(), adapters_.read(name));
-}
-
-void MergedWeights::read_tensor(const std::string& name, int64_t first,
-                                std::span<float> out) const {
-  const Dtype dtype = native_dtype(adapters_.at(name).stored).value();
-  const auto width = static_cast<size_t>(octet::bytes_of(dtype, 1));
-  std::vector<std::byte> bytes(out.size() * width);
-  adapters_.read(name, bytes, static_cast<uint64_t>(first) * width);
-  decode_values(dtype, bytes, out);
+  checked(name, shape);
+  return adapters_.read_values(name);
 }
 
 std::shared_ptr<const MergedWeights::Change> MergedWeights::change_of(
@@ -211,7 +198,7 @@ void MergedWeights::add_product(const Change& change, int64_t n_cols, int64_t fi
 void MergedWeights::read_base(const std::string& parameter, const Change& change, int64_t first,
                               std::span<float> out) const {
   if (const auto beneath = beneath_.find(parameter); beneath != beneath_.end()) {
-    read_tensor(beneath->second, first, out);
+    adapters_.read_values(beneath->second, first, out);
   } else {
     const auto tied = tied_.find(parameter);
     base_.read(tied == tied_.end() ? parameter : tied->second, first, out);
@@ -225,7 +212,7 @@ void MergedWeights::read_base(const std::string& parameter, const Change& change
 
 void MergedWeights::read(const std::string& parameter, int64_t first, std::span<float> out) const {
   if (const auto own = whole_.find(parameter); own != whole_.end())
-    return read_tensor(own->second, first, out);
+    return adapters_.read_values(own->second, first, out);
   const std::shared_ptr<const Change> change = change_of(parameter);
   read_base(parameter, *change, first, out);
   if (change->factors == nullptr) return;

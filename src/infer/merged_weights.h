@@ -30,7 +30,7 @@ std::set<std::string> frozen_matrices(const ModelSpec& spec);
 
 // |W| of each output of an adapter's linear, of the weight's elements as `read` gives them; in
 // double.
-std::vector<double> output_norms(const LoraAdapter& adapter, const MatrixQuantizer::Read& read);
+std::vector<double> output_norms(const LoraAdapter& adapter, const ReadValues& read);
 
 class MergedWeights {
  public:
@@ -73,7 +73,6 @@ class MergedWeights {
   void add_product(const Change& change, int64_t n_cols, int64_t first, std::span<float> out) const;
   const StoredTensor& checked(const std::string& name, const Shape& shape) const;
   std::vector<float> factor(const std::string& name, const Shape& shape) const;
-  void read_tensor(const std::string& name, int64_t first, std::span<float> out) const;
 
   Dtype compute_ = Dtype::f32;  // what the base is rounded to; f32: as it is
   FrozenFormat frozen_format_ = FrozenFormat::as_computed;

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "formats/arrays.h"
 #include "formats/table.h"
 #include "io/model_files.h"
 
@@ -25,7 +24,7 @@ bool holds_sines(const ModelFiles& weights, const std::string& name, int64_t wid
   if (table.shape.size() != 2 || table.shape[1] != width || !table.dtype ||
       !is_high_precision(*table.dtype))
     return false;
-  const std::vector<float> values = decode_values(*table.dtype, weights.read(name));
+  const std::vector<float> values = weights.read_values(name);
   for (int64_t i = 0; i < table.shape[0] * width; ++i) {
     const double got = values[static_cast<size_t>(i)];
     if (!(std::abs(got - sine_at(i / width, i % width, width)) <= kBf16)) return false;

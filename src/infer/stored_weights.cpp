@@ -188,29 +188,6 @@ std::map<std::string, FrozenWeight> frozen_weights(const Layout& layout, const W
 
 }  // namespace
 
-std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype) {
-  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(bytes_of(dtype, 1)));
-  encode_weights(values, dtype, bytes);
-  return bytes;
-}
-
-void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::byte> out) {
-  CHECK(is_high_precision(dtype));
-  CHECK(out.size() == values.size() * static_cast<size_t>(bytes_of(dtype, 1)));
-  if (dtype == Dtype::f32) {
-    if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());
-    return;
-  }
-  const auto each = [&](auto code_of) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto code = static_cast<uint16_t>(code_of(values[i]));
-      std::memcpy(out.data() + 2 * i, &code, 2);
-    }
-  };
-  if (dtype == Dtype::bf16) return each(bf16_from_f32);
-  each([](float value) { return encode<Dtype::fp16>(value, Rounding::rne, {.saturate = false}); });
-}
-
 const Layout::Slot* find_master(const Layout& layout, const std::string& parameter) {
   const Layout::Slot* master = layout.find(StateUse::master, parameter);
   return master != nullptr ? master : layout.find(StateUse::master_remainder, parameter);

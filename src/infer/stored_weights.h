@@ -4,16 +4,12 @@
 #include <span>
 #include <vector>
 
+#include "infer/tensor_streams.h"
 #include "infer/weights.h"
 #include "passes/precision/store_frozen.h"
 #include "runtime/executor.h"
 
 namespace octet {
-
-// Values as a slot of this dtype holds them, f32, BF16 or FP16, rounded to nearest even.
-std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype);
-// The same into `out`, which has their size.
-void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::byte> out);
 
 // The f32 or FP16 master of a parameter, or its remainder; nullptr where the weight is all there
 // is.

@@ -1,12 +1,10 @@
 #include "infer/tensors_beside.h"
 
 #include <algorithm>
-#include <memory>
 #include <set>
 #include <string>
 
-#include "formats/arrays.h"
-#include "infer/stored_weights.h"
+#include "infer/tensor_streams.h"
 #include "io/model_files.h"
 #include "nn/hf_names.h"
 #include "nn/vision.h"
@@ -35,18 +33,16 @@ bool makes_pooled(const ModelDef& def, std::string_view stored) {
   return stored.find("pooler.dense.") != std::string_view::npos;
 }
 
-TensorSource source_beside(std::shared_ptr<const ModelFiles> files, const std::string& name,
-                           std::string stored, std::optional<Dtype> dtype) {
-  TensorDecl decl = files->at(stored);
-  decl.name = name;
-  const bool is_real = decl.stored == SafeDtype::f32 || decl.stored == SafeDtype::bf16 ||
-                       decl.stored == SafeDtype::f16;
-  if (!is_real || !dtype || decl.stored == stored_as(*dtype))
-    return {decl, [files, stored](const ByteSink& sink) { sink(files->read(stored)); }};
-  return {tensor_decl(name, *dtype, decl.shape),
-          [files, stored, dtype, from = native_dtype(decl.stored).value()](const ByteSink& sink) {
-            sink(encode_weights(decode_values(from, files->read(stored)), *dtype));
-          }};
+TensorSource source_beside(const ModelFiles& files, const std::string& name,
+                           const std::string& stored, std::optional<Dtype> dtype) {
+  const StoredTensor& tensor = files.at(stored);
+  const bool is_real = tensor.stored == SafeDtype::f32 || tensor.stored == SafeDtype::bf16 ||
+                       tensor.stored == SafeDtype::f16;
+  if (!is_real || !dtype || tensor.stored == stored_as(*dtype)) return copied(files, stored, name);
+  return rounded(tensor_decl(name, *dtype, tensor.shape),
+                 [files, stored](int64_t first, std::span<float> out) {
+                   files.read_values(stored, first, out);
+                 });
 }
 
 }  // namespace
@@ -59,10 +55,10 @@ std::vector<TensorSource> tensors_beside(const Files& files, const ModelSource& 
   if ((def.heads.empty() && !has_parts) || folder.empty() || !files.exists(folder) ||
       !has_model_files(files, folder))
     return {};
-  const auto model = std::make_shared<const ModelFiles>(ModelFiles::open(files, folder));
+  const ModelFiles model = ModelFiles::open(files, folder);
   const bool keeps_head = is_alias(def, config);
   std::vector<TensorSource> sources;
-  for (const std::string& stored : model->names()) {
+  for (const std::string& stored : model.names()) {
     const bool is_pooler = makes_pooled(def, stored);
     if (parameter_name(source.spec, stored) || is_copy(stored)) continue;
     if (has_parts && stored != def.head) {

@@ -80,6 +80,18 @@ WeightReader::WeightReader(const Files& files, const WeightPath& where, const Mo
     merged_ = std::make_shared<const MergedWeights>(files, *note, path, spec, nonfinite);
     return;
   }
+  find_parameters(
+      spec, read_quantization_config(files, path).value_or(QuantizationConfig{.groups = {{}}}),
+      head);
+}
+
+WeightReader::WeightReader(ModelFiles files, const ModelSpec& spec, NonfiniteWeights nonfinite)
+    : nonfinite_(nonfinite), files_(std::move(files)) {
+  find_parameters(spec, {}, HeadWeights::all_stored);
+}
+
+void WeightReader::find_parameters(const ModelSpec& spec, const QuantizationConfig& quantization,
+                                   HeadWeights head) {
   for (const std::string& stored : files_.names()) {
     std::optional<std::string> name = parameter_name(spec, stored);
     if (!name) continue;
@@ -89,12 +101,10 @@ WeightReader::WeightReader(const Files& files, const WeightPath& where, const Mo
     const bool is_beside = is_quantization_tensor(stored);
     const auto [other, is_new] = (is_beside ? beside_ : stored_name_).emplace(*name, stored);
     if (!is_new) {
-      throw Error(ErrorCode::bad_data, "[weights] {}: '{}' and '{}' are one parameter, '{}'", path,
-                  other->second, stored, *name);
+      throw Error(ErrorCode::bad_data, "[weights] {}: '{}' and '{}' are one parameter, '{}'",
+                  files_.path(), other->second, stored, *name);
     }
   }
-  const QuantizationConfig quantization =
-      read_quantization_config(files, path).value_or(QuantizationConfig{.groups = {{}}});
   for (const auto& [sum, scale] : quantization.residual_scales) {
     inputs_.residuals[sum] = {.dtype = quantization.residual, .scale = scale};
   }
@@ -109,7 +119,7 @@ WeightReader::WeightReader(const Files& files, const WeightPath& where, const Mo
   }
   if (stored_name_.size() + new_.size() == parameters.size()) return;
   for (const ParameterSpec& parameter : parameters) stored_name_.erase(parameter.name);
-  throw Error(ErrorCode::bad_data, "[weights] {}: the model has no parameter '{}'", path,
+  throw Error(ErrorCode::bad_data, "[weights] {}: the model has no parameter '{}'", files_.path(),
               stored_name_.begin()->first);
 }
 

@@ -12,9 +12,8 @@
 
 #include "base/files.h"
 #include "formats/dtype.h"
-#include "infer/convolution_weights.h"
 #include "infer/fake_quantize_inputs.h"
-#include "infer/packed_weight.h"
+#include "infer/weight_layouts.h"
 #include "io/model_files.h"
 #include "io/quantization_config.h"
 #include "nn/model.h"
@@ -28,11 +27,6 @@ enum class NonfiniteWeights : uint8_t { refused, allowed };
 constexpr NonfiniteWeights nonfinite_weights(bool are_allowed) {
   return are_allowed ? NonfiniteWeights::allowed : NonfiniteWeights::refused;
 }
-
-// Throws Error{bad_data} where one of these elements of a tensor of `path`, `first` on, is not
-// finite in this type.
-void check_finite_values(const std::string& path, const TensorDecl& tensor, int64_t first,
-                         std::span<const float> values, Dtype dtype = Dtype::f32);
 
 // Whether parameters of an encoder's head may be missing in the files, or have another shape there:
 // a model with a new head (model.head beside model.path) begins with first values of these.
@@ -59,6 +53,9 @@ class WeightReader {
                NonfiniteWeights nonfinite = NonfiniteWeights::refused,
                HeadWeights head = HeadWeights::all_stored);
 
+  // The same of files that are open, without scales and adapters.
+  WeightReader(ModelFiles files, const ModelSpec& spec, NonfiniteWeights nonfinite);
+
   // That the files do not hold; none may be read.
   const std::set<std::string>& new_parameters() const { return new_; }
 
@@ -68,7 +65,7 @@ class WeightReader {
   // Elements [first, first + out.size()). From several threads at a time.
   void read(const std::string& parameter, int64_t first, std::span<float> out) const;
 
-  // What the files hold for a parameter; of a packed one (infer/packed_weight.h) what is packed.
+  // What the files hold for a parameter; of a packed one (infer/weight_layouts.h) what is packed.
   const StoredTensor& stored(const std::string& parameter) const;
   void read_stored(const std::string& parameter, std::span<std::byte> out, uint64_t first) const;
   // Throws where one of these elements of the parameter, `first` on, is not finite in this type.
@@ -97,6 +94,8 @@ class WeightReader {
   const FakeQuantizeInputs& inputs() const { return inputs_; }
 
  private:
+  void find_parameters(const ModelSpec& spec, const QuantizationConfig& quantization,
+                       HeadWeights head);
   void find_new_parameters(const ModelSpec& spec, std::span<const ParameterSpec> parameters);
   void expect_all_stored(std::span<const ParameterSpec> parameters) const;
   void add_parameter(const ParameterSpec& parameter, const QuantizationConfig& config);

@@ -30,8 +30,13 @@ class GgufWeights {
   // Throws Error{bad_data} where the file is not there, or has not what the folder says.
   static GgufWeights open(const Files& files, const std::string& folder);
 
-  std::vector<std::string> names() const;                 // sorted
-  const StoredTensor* find(std::string_view name) const;  // null when absent
+  // `said_by` is what says where they lie, in messages.
+  GgufWeights(GgufReader file, const std::map<std::string, GgufPlace>& places,
+              const std::string& said_by);
+
+  const std::string& path() const { return file_.path(); }  // the GGUF file's
+  std::vector<std::string> names() const;                   // sorted
+  const StoredTensor* find(std::string_view name) const;    // null when absent
   // Elements [first, first + out.size()) of a parameter, row-major, in a model folder's order.
   void read(std::string_view name, int64_t first, std::span<float> out) const;
 
@@ -41,8 +46,6 @@ class GgufWeights {
     const GgufTensor* in_file = nullptr;
     int64_t head_dim = 0;
   };
-  explicit GgufWeights(GgufReader file) : file_(std::move(file)) {}
-
   GgufReader file_;
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
@@ -50,8 +53,5 @@ class GgufWeights {
 // The text of octet_gguf.json.
 std::string gguf_weights_text(const std::string& file,
                               const std::map<std::string, GgufPlace>& tensors);
-// Elements of a parameter that lies there, as GgufWeights::read gives them.
-void read_gguf_rows(const GgufReader& file, const GgufTensor& tensor, int64_t head_dim,
-                    int64_t first, std::span<float> out);
 
 }  // namespace octet

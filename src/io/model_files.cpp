@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "formats/arrays.h"
 #include "io/gguf_weights.h"
 
 namespace octet {
@@ -47,15 +48,14 @@ ModelFiles ModelFiles::open(const Files& files, const std::string& path) {
   ModelFiles model;
   model.path_ = path;
   const std::string single = files.is_directory(path) ? join_path(path, kSingle) : path;
-  const std::string index = join_path(path, kIndex);
   if (is_pickle_name(single)) refuse_pickle(single);
   if (files.exists(single)) {
-    model.shards_.push_back(SafetensorsReader::open(files, single));
-    for (const StoredTensor& tensor : model.shards_[0].tensors()) {
-      model.shard_index_.emplace(tensor.name, 0);
-    }
-  } else if (files.is_directory(path) && files.exists(index)) {
-    model.open_index(files, index);
+    Shards shards{.files = {SafetensorsReader::open(files, single)}, .index = {}};
+    for (const StoredTensor& tensor : shards.files[0].tensors())
+      shards.index.emplace(tensor.name, 0);
+    model.shards_ = std::make_shared<const Shards>(std::move(shards));
+  } else if (files.is_directory(path) && files.exists(join_path(path, kIndex))) {
+    model.shards_ = std::make_shared<const Shards>(open_index(files, path));
   } else if (files.is_directory(path) && files.exists(join_path(path, kGgufWeights))) {
     model.gguf_ = std::make_shared<const GgufWeights>(GgufWeights::open(files, path));
   } else {
@@ -69,9 +69,14 @@ ModelFiles ModelFiles::open(const Files& files, const std::string& path) {
   return model;
 }
 
-void ModelFiles::open_index(const Files& files, const std::string& index_path) {
-  const Json root = parse_json(files.read_text(index_path), index_path);
-  const JsonObject index(root, index_path);
+ModelFiles::ModelFiles(GgufWeights weights)
+    : path_(weights.path()), gguf_(std::make_shared<const GgufWeights>(std::move(weights))) {}
+
+ModelFiles::Shards ModelFiles::open_index(const Files& files, const std::string& folder) {
+  const std::string path = join_path(folder, kIndex);
+  const Json root = parse_json(files.read_text(path), path);
+  const JsonObject index(root, path);
+  Shards shards;
   std::map<std::string, size_t> opened;
   const JsonObject weight_map = index.object("weight_map");
   for (const auto& item : index.at("weight_map").items()) {
@@ -80,27 +85,28 @@ void ModelFiles::open_index(const Files& files, const std::string& index_path) {
     const bool is_plain = file_name(file) == file && file.find('\0') == file.npos;
     if (!is_plain || file.empty() || file == "." || file == "..") {
       throw Error(ErrorCode::bad_data, "[model] {}: expected a file of the same folder, got '{}'",
-                  index_path, file.substr(0, file.find('\0')));
+                  path, file.substr(0, file.find('\0')));
     }
-    if (is_pickle_name(file)) refuse_pickle(join_path(path_, file));
-    const auto [it, is_new] = opened.emplace(file, shards_.size());
-    if (is_new) shards_.push_back(SafetensorsReader::open(files, join_path(path_, file)));
-    shards_[it->second].at(name);  // throws unless the shard has it
-    shard_index_.emplace(name, it->second);
+    if (is_pickle_name(file)) refuse_pickle(join_path(folder, file));
+    const auto [it, is_new] = opened.emplace(file, shards.files.size());
+    if (is_new) shards.files.push_back(SafetensorsReader::open(files, join_path(folder, file)));
+    shards.files[it->second].at(name);  // throws unless the shard has it
+    shards.index.emplace(name, it->second);
   }
+  return shards;
 }
 
 std::vector<std::string> ModelFiles::names() const {
   if (gguf_) return gguf_->names();
   std::vector<std::string> names;
-  for (const auto& [name, shard] : shard_index_) names.push_back(name);
+  for (const auto& [name, shard] : shards_->index) names.push_back(name);
   return names;
 }
 
 const StoredTensor* ModelFiles::find(std::string_view name) const {
   if (gguf_) return gguf_->find(name);
-  const auto it = shard_index_.find(name);
-  return it == shard_index_.end() ? nullptr : shards_[it->second].find(name);
+  const auto it = shards_->index.find(name);
+  return it == shards_->index.end() ? nullptr : shards_->files[it->second].find(name);
 }
 
 const StoredTensor& ModelFiles::at(std::string_view name) const {
@@ -112,11 +118,23 @@ const StoredTensor& ModelFiles::at(std::string_view name) const {
 
 void ModelFiles::read(std::string_view name, std::span<std::byte> out, uint64_t first) const {
   const StoredTensor& tensor = at(name);
-  if (!gguf_) return shards_[shard_index_.find(name)->second].read(tensor, out, first);
+  if (!gguf_) return shards_->files[shards_->index.find(name)->second].read(tensor, out, first);
   CHECK(first % sizeof(float) == 0 && out.size() % sizeof(float) == 0);
   std::vector<float> values(out.size() / sizeof(float));
   gguf_->read(name, static_cast<int64_t>(first / sizeof(float)), values);
   std::ranges::copy(std::as_bytes(std::span(values)), out.begin());
+}
+
+void ModelFiles::read_values(std::string_view name, int64_t first, std::span<float> out) const {
+  const Dtype dtype = at(name).dtype.value();
+  const auto width = static_cast<size_t>(bytes_of(dtype, 1));
+  std::vector<std::byte> bytes(out.size() * width);
+  read(name, bytes, static_cast<uint64_t>(first) * width);
+  decode_values(dtype, bytes, out);
+}
+
+std::vector<float> ModelFiles::read_values(std::string_view name) const {
+  return decode_values(at(name).dtype.value(), read(name));
 }
 
 bool ModelFiles::are_equal(std::string_view name, std::string_view other) const {

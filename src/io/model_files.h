@@ -21,6 +21,9 @@ class ModelFiles {
   // the shards disagree, the index names a file outside the folder, or the weights are pickled.
   static ModelFiles open(const Files& files, const std::string& path);
 
+  // The tensors of an open GGUF file, by the names of parameters.
+  explicit ModelFiles(GgufWeights weights);
+
   const std::string& path() const { return path_; }
   std::vector<std::string> names() const;                 // sorted
   const StoredTensor* find(std::string_view name) const;  // null when absent
@@ -29,16 +32,24 @@ class ModelFiles {
   // Bytes [first, first + out.size()) of a tensor.
   void read(std::string_view name, std::span<std::byte> out, uint64_t first = 0) const;
   std::vector<std::byte> read(std::string_view name) const;
+  // Elements [first, first + out.size()) of a tensor that has a dtype, exact, without scales.
+  void read_values(std::string_view name, int64_t first, std::span<float> out) const;
+  std::vector<float> read_values(std::string_view name) const;
   // Whether two tensors have the same bytes.
   bool are_equal(std::string_view name, std::string_view other) const;
 
  private:
-  void open_index(const Files& files, const std::string& index_path);
+  struct Shards {
+    std::vector<SafetensorsReader> files;
+    std::map<std::string, size_t, std::less<>> index;
+  };
+  ModelFiles() = default;
+  static Shards open_index(const Files& files, const std::string& folder);
 
   std::string path_;
-  std::shared_ptr<const GgufWeights> gguf_;  // in place of shards; shared: readers are copied
-  std::vector<SafetensorsReader> shards_;
-  std::map<std::string, size_t, std::less<>> shard_index_;
+  // One of the two; shared, so that readers can be copied into what reads later.
+  std::shared_ptr<const GgufWeights> gguf_;
+  std::shared_ptr<const Shards> shards_;
 };
 
 // Whether a folder holds what ModelFiles::open looks for; a configuration alone is a model as well.

@@ -78,7 +78,7 @@ std::optional<ModelFault> fault(const ModelSpec& full) {
 }
 
 // A counter of PyTorch's, which a fixed share of new statistics does not need. Of norms that the
-// convolutions hold, their readers take what they need (infer/convolution_weights.h).
+// convolutions hold, their readers take what they need (infer/weight_layouts.h).
 bool skips(const ModelSpec& spec, std::string_view stored) {
   const auto has = [&](std::string_view part) { return stored.find(part) != stored.npos; };
   const bool is_norm = has(".normalization.") || stored.starts_with("bn1.") || has(".bn1.") ||

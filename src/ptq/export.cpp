@@ -5,9 +5,8 @@
 
 #include "base/error.h"
 #include "base/integer.h"
-#include "infer/convolution_weights.h"
-#include "infer/packed_weight.h"
 #include "infer/stored_weights.h"
+#include "infer/weight_layouts.h"
 
 namespace octet {
 namespace {
@@ -22,10 +21,10 @@ std::vector<T> as_stored(const std::vector<T>& values, const MatrixShape& shape,
   return transpose ? transposed(values, shape) : values;
 }
 
-// A source that owns its bytes.
-TensorSource owned(TensorDecl decl, std::vector<std::byte> bytes) {
-  const auto shared = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-  return {std::move(decl), [shared](const ByteSink& sink) { sink(*shared); }};
+// A source whose bytes are made when they are written.
+template <typename Make>
+TensorSource made(TensorDecl decl, const Make& make) {
+  return {std::move(decl), [make](const ByteSink& sink) { sink(make()); }};
 }
 
 template <typename T>
@@ -45,57 +44,65 @@ bool is_tensor_scale(const QuantizedWeight& w, PtqFormat format) {
 
 TensorSource scale_source(const QuantizedLinear& q, PtqFormat format, const std::string& name) {
   const QuantizedWeight& w = q.weight;
-  const bool transpose = q.linear.is_in_out;
-  const std::vector<float> scales = as_stored(w.scales, w.grid(), transpose);
+  const bool transpose = q.linear.is_in_out, are_powers = w.scale_type == Dtype::e8m0;
   const auto shape =
       is_tensor_scale(w, format) ? std::vector<int64_t>{1} : stored_shape(w.grid(), transpose);
-  if (w.scale_type != Dtype::e8m0) {
-    return owned(tensor_decl(name, Dtype::f32, shape), bytes_of(scales));
-  }
-  std::vector<uint8_t> powers;
-  powers.reserve(scales.size());
-  for (const float scale : scales) {
-    powers.push_back(static_cast<uint8_t>(encode<Dtype::e8m0>(scale)));
-  }
-  return owned(tensor_decl(name, Dtype::u8, shape), bytes_of(powers));
+  return made(tensor_decl(name, are_powers ? Dtype::u8 : Dtype::f32, shape),
+              [&w, transpose, are_powers] {
+                const std::vector<float> scales = as_stored(w.scales, w.grid(), transpose);
+                if (!are_powers) return bytes_of(scales);
+                std::vector<std::byte> powers;
+                powers.reserve(scales.size());
+                for (const float scale : scales)
+                  powers.push_back(static_cast<std::byte>(encode<Dtype::e8m0>(scale)));
+                return powers;
+              });
 }
 
 void add_quantized(const QuantizedLinear& q, PtqFormat format, std::vector<TensorSource>& out) {
   const std::string& name = q.linear.weight;
   const bool transpose = q.linear.is_in_out;
   const bool is_block = format == PtqFormat::fp8_block;
-  out.push_back(owned(tensor_decl(name, q.weight.dtype, stored_shape(q.weight.shape, transpose)),
-                      bytes_of(as_stored(q.weight.data, q.weight.shape, transpose))));
+  out.push_back(made(
+      tensor_decl(name, q.weight.dtype, stored_shape(q.weight.shape, transpose)),
+      [&q, transpose] { return bytes_of(as_stored(q.weight.data, q.weight.shape, transpose)); }));
   out.push_back(scale_source(q, format, name + (is_block ? "_scale_inv" : "_scale")));
   if (q.input && q.input->scale) {
-    out.push_back(owned(tensor_decl(input_scale_names(name).front(), Dtype::f32, {1}),
-                        bytes_of(std::vector<float>{*q.input->scale})));
+    out.push_back(made(tensor_decl(input_scale_names(name).front(), Dtype::f32, {1}),
+                       [&q] { return bytes_of(std::vector<float>{*q.input->scale}); }));
   }
 }
 
-// INT8 for weights alone: the bytes q + 128 of a row, four in an I32, the last padded with zeros.
-// One scale for the tensor is written for each row, as servers have no other of the kind.
-void add_packed(const QuantizedLinear& q, std::vector<TensorSource>& out) {
-  const QuantizedWeight& w = q.weight;
-  const std::string module = module_of(q.linear.weight);
-  const int64_t n_words = ceil_div(w.shape.cols, int64_t{4});
-  std::vector<std::byte> packed(static_cast<size_t>(w.shape.rows * n_words * 4));
+// The bytes q + 128 of a row, four in an I32, the last padded with zeros.
+std::vector<std::byte> packed_bytes(const QuantizedWeight& w) {
+  const int64_t stride = ceil_div(w.shape.cols, int64_t{4}) * 4;
+  std::vector<std::byte> packed(static_cast<size_t>(w.shape.rows * stride));
   for (int64_t r = 0; r < w.shape.rows; ++r) {
     for (int64_t c = 0; c < w.shape.cols; ++c) {
       const uint8_t code = w.data[static_cast<size_t>(r * w.shape.cols + c)];
-      packed[static_cast<size_t>(r * n_words * 4 + c)] = static_cast<std::byte>(code ^ 0x80u);
+      packed[static_cast<size_t>(r * stride + c)] = static_cast<std::byte>(code ^ 0x80u);
     }
   }
-  out.push_back(
-      owned({module + std::string(kPackedSuffix), SafeDtype::i32, {w.shape.rows, n_words}},
-            std::move(packed)));
-  out.push_back(owned({module + std::string(kPackedShapeSuffix), SafeDtype::i64, {2}},
-                      bytes_of(std::vector<int64_t>{w.shape.rows, w.shape.cols})));
+  return packed;
+}
+
+// INT8 for weights alone. One scale for the tensor is written for each row, as servers have no
+// other of the kind.
+void add_packed(const QuantizedLinear& q, std::vector<TensorSource>& out) {
+  const QuantizedWeight& w = q.weight;
+  const std::string module = module_of(q.linear.weight);
+  out.push_back(made({module + std::string(kPackedSuffix),
+                      SafeDtype::i32,
+                      {w.shape.rows, ceil_div(w.shape.cols, int64_t{4})}},
+                     [&w] { return packed_bytes(w); }));
+  out.push_back(made({module + std::string(kPackedShapeSuffix), SafeDtype::i64, {2}}, [&w] {
+    return bytes_of(std::vector<int64_t>{w.shape.rows, w.shape.cols});
+  }));
   std::vector<float> scales = w.scales;
   if (scales.size() == 1) scales.assign(static_cast<size_t>(w.shape.rows), w.scales.front());
   const int64_t n_groups = std::ssize(scales) / w.shape.rows;
-  out.push_back(owned(tensor_decl(q.linear.weight + "_scale", Dtype::f32, {w.shape.rows, n_groups}),
-                      bytes_of(scales)));
+  out.push_back(made(tensor_decl(q.linear.weight + "_scale", Dtype::f32, {w.shape.rows, n_groups}),
+                     [scales = std::move(scales)] { return bytes_of(scales); }));
 }
 
 // In the shape and order of files.
@@ -104,10 +111,15 @@ void add_dequantized(const QuantizedLinear& q, const ExportWeights& weights, con
   const auto& all = weights.parameters();
   const auto parameter = std::ranges::find(all, q.linear.weight, &ParameterSpec::name);
   CHECK(parameter != all.end());
-  const std::vector<float> values = in_file_order(
-      *parameter, as_stored(dequantized(q.weight), q.weight.shape, q.linear.is_in_out));
-  out.push_back(
-      owned(tensor_decl(q.linear.weight, Dtype::bf16, shape), encode_weights(values, Dtype::bf16)));
+  const TensorDecl decl = tensor_decl(q.linear.weight, Dtype::bf16, shape);
+  out.push_back({decl, [&q, &own = *parameter, decl](const ByteSink& sink) {
+                   const std::vector<float> values =
+                       as_stored(dequantized(q.weight), q.weight.shape, q.linear.is_in_out);
+                   const auto read = [&values](int64_t first, std::span<float> to) {
+                     std::copy_n(values.begin() + first, to.size(), to.begin());
+                   };
+                   rounded(decl, in_file_order(own, read)).emit(sink);
+                 }});
 }
 
 // Whether weights are INT8 and inputs are not quantized.
@@ -146,7 +158,8 @@ std::vector<TensorSource> tensors_of(const PtqModel& model, PtqLayout layout) {
     } else if (const auto norm = norms.find(name); norm != norms.end()) {
       const Dtype dtype = source.decl.dtype.value();
       tensors.push_back(
-          owned(tensor_decl(name, dtype, source.decl.shape), encode_weights(*norm->second, dtype)));
+          made(tensor_decl(name, dtype, source.decl.shape),
+               [values = norm->second, dtype] { return encode_weights(*values, dtype); }));
     } else {
       tensors.push_back(std::move(source));
     }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/integer.h"
 #include "formats/full_int8.h"
+#include "infer/matrix_quantizer.h"
 
 namespace octet {
 namespace {
@@ -18,18 +19,6 @@ template <typename F>
 void in_pieces(int64_t n, ThreadPool& pool, F&& f) {
   pool.run(ceil_div(n, kPiece),
            [&](int64_t piece, int) { f(piece * kPiece, std::min(kPiece, n - piece * kPiece)); });
-}
-
-// f(block, row, first column, end column) for each row of each block.
-template <typename F>
-void for_block_rows(const MatrixShape& shape, const BlockShape& block, F&& f) {
-  const int64_t across = ceil_div(shape.cols, block.cols);
-  for (int64_t r = 0; r < shape.rows; ++r) {
-    for (int64_t c = 0; c < shape.cols; c += block.cols) {
-      f(static_cast<size_t>(r / block.rows * across + c / block.cols), r, c,
-        std::min(shape.cols, c + block.cols));
-    }
-  }
 }
 
 }  // namespace
@@ -68,21 +57,17 @@ QuantizedWeight quantize_weight(const WeightQuantizer& quantizer, const MatrixSh
                          .scale_type = quantizer.scale_type};
   result.data.resize(w.size());
   std::vector<Amax> largest(static_cast<size_t>(result.grid().n_elems()));
-  for_block_rows(shape, result.block, [&](size_t at, int64_t r, int64_t begin, int64_t end) {
-    largest[at] = join(largest[at], amax(w.subspan(static_cast<size_t>(r * shape.cols + begin),
-                                                   static_cast<size_t>(end - begin))));
-  });
+  for_each_scale_run(result.block, shape.cols, 0, std::ssize(w),
+                     [&](size_t at, size_t begin, size_t end) {
+                       largest[at] = join(largest[at], amax(w.subspan(begin, end - begin)));
+                     });
   for (const Amax& block : largest) result.scales.push_back(scale_of(quantizer, block.value));
-  visit_format(quantizer.dtype, [&]<Dtype D>() {
-    const int64_t across = result.grid().cols;
-    pool.run(shape.rows, [&](int64_t r, int) {
-      for (int64_t c = 0; c < shape.cols; ++c) {
-        const auto block = r / result.block.rows * across + c / result.block.cols;
-        const float inv_scale = 1.0f / result.scales[static_cast<size_t>(block)];
-        const auto at = static_cast<size_t>(r * shape.cols + c);
-        result.data[at] = static_cast<uint8_t>(encode<D>(w[at] * inv_scale));
-      }
-    });
+  MatrixQuantizer scaled({.format = quantizer.dtype}, shape, result.block);
+  scaled.set_scales(result.scales);
+  const auto cols = static_cast<size_t>(shape.cols);
+  pool.run(shape.rows, [&](int64_t r, int) {
+    const size_t at = static_cast<size_t>(r) * cols;
+    scaled.encode(r * shape.cols, w.subspan(at, cols), std::span(result.data).subspan(at, cols));
   });
   return result;
 }
@@ -90,13 +75,11 @@ QuantizedWeight quantize_weight(const WeightQuantizer& quantizer, const MatrixSh
 std::vector<float> dequantized(const QuantizedWeight& weight) {
   std::vector<float> values(weight.data.size());
   visit_format(weight.dtype, [&]<Dtype D>() {
-    for_block_rows(weight.shape, weight.block,
-                   [&](size_t at, int64_t r, int64_t begin, int64_t end) {
-                     for (int64_t c = begin; c < end; ++c) {
-                       const auto i = static_cast<size_t>(r * weight.shape.cols + c);
-                       values[i] = decode<D>(weight.data[i]) * weight.scales[at];
-                     }
-                   });
+    for_each_scale_run(weight.block, weight.shape.cols, 0, weight.shape.n_elems(),
+                       [&](size_t at, size_t begin, size_t end) {
+                         for (size_t i = begin; i < end; ++i)
+                           values[i] = decode<D>(weight.data[i]) * weight.scales[at];
+                       });
   });
   return values;
 }

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/philox.h"
-#include "formats/arrays.h"
 #include "infer/adapter_note.h"
 #include "infer/matrix_quantizer.h"
 #include "infer/merged_weights.h"
@@ -97,17 +96,8 @@ std::vector<float> kept_norms(const WeightReader& base, const LoraAdapter& adapt
 // Throws Error{bad_data} where a weight that becomes eight bits is not finite.
 void set_adapted_weights(Arenas& arenas, const Layout& layout, const WeightReader& base,
                          const AdaptedModel& model) {
-  write_weights(arenas, layout, {}, {});  // zeroes
-  const std::set<std::string>& fresh = base.new_parameters();
-  std::vector<ParameterSpec> stored;
-  for (const ParameterSpec& parameter : model_parameters(model.spec)) {
-    if (!fresh.contains(parameter.name)) {
-      stored.push_back(parameter);
-    } else {
-      write_master(arenas, layout, parameter.name, initial_values(parameter, model.seed));
-    }
-  }
-  load_weights(arenas, layout, stored, base, model.frozen);
+  load_weights(arenas, layout, model_parameters(model.spec), base,
+               {.seed = model.seed, .format = model.frozen});
   for (const LoraAdapter& adapter : adapters_of(model.spec, model.lora)) {
     write_master(arenas, layout, adapter.a(), first_a(adapter, model));
     if (model.lora.kind != LoraKind::dora) continue;
@@ -123,9 +113,7 @@ void set_adapter(TrainEngine& engine, const TrainerMachine& machine, const RunCo
   const PeftAdapter adapter = read_peft_adapter(machine.files, config.lora.adapter, spec);
   const auto reader = ModelFiles::open(machine.files, join_path(config.lora.adapter, kPeftWeights));
   const auto write = [&](const std::string& parameter, const std::string& tensor) {
-    const Dtype dtype = native_dtype(reader.at(tensor).stored).value();
-    write_master(engine.arenas(), engine.layout(), parameter,
-                 decode_values(dtype, reader.read(tensor)));
+    write_master(engine.arenas(), engine.layout(), parameter, reader.read_values(tensor));
   };
   for (const PeftLinear& one : adapter.linears) {
     write(one.adapter.a(), one.a);
@@ -156,7 +144,7 @@ std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine
         {.spec = spec, .lora = lora, .frozen = frozen_format(config), .seed = seed});
     if (!config.lora.adapter.empty()) set_adapter(engine, machine, config, spec);
   } else {
-    load_weights(engine.arenas(), engine.layout(), parameters, reader, seed);
+    load_weights(engine.arenas(), engine.layout(), parameters, reader, {.seed = seed});
   }
   const std::set<std::string>& fresh = reader.new_parameters();
   uint64_t n_bytes = 0;

@@ -75,14 +75,14 @@ void write_weights(Arenas& arenas, const Layout& layout,
 
 void load_weights(Arenas& arenas, const Layout& layout,
                   const std::vector<ParameterSpec>& parameters, const WeightReader& weights,
-                  uint32_t seed) {
+                  const FirstWeights& how) {
   zero_states(arenas, layout, parameters);
   std::vector<ParameterSpec> stored, left;
   for (const ParameterSpec& parameter : parameters)
     (weights.new_parameters().contains(parameter.name) ? left : stored).push_back(parameter);
-  load_weights(arenas, layout, stored, weights, FrozenFormat::as_computed);
+  load_weights(arenas, layout, stored, weights, how.format);
   write_all(arenas, layout, left,
-            [seed](const ParameterSpec& one) { return initial_values(one, seed); });
+            [&how](const ParameterSpec& one) { return initial_values(one, how.seed); });
 }
 
 void init_weights(Arenas& arenas, const Layout& layout,

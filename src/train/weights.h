@@ -23,9 +23,13 @@ void write_weights(Arenas& arenas, const Layout& layout,
 
 // The same with the weights of a model's files, in pieces, and initial_values of those that it
 // lacks (WeightReader::new_parameters).
+struct FirstWeights {
+  uint32_t seed = 1;                                // of initial_values
+  FrozenFormat format = FrozenFormat::as_computed;  // of the matrices of a base that is frozen
+};
 void load_weights(Arenas& arenas, const Layout& layout,
                   const std::vector<ParameterSpec>& parameters, const WeightReader& weights,
-                  uint32_t seed);
+                  const FirstWeights& how);
 
 // The same with the parameters' initial_values, which the device makes where the catalogue can.
 void init_weights(Arenas& arenas, const Layout& layout,

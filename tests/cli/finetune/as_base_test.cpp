@@ -50,9 +50,12 @@ std::vector<Form> forms() {
   const Json block = {{"quant_method", "fp8"},
                       {"weight_block_size", {16, 16}},
                       {"modules_to_not_convert", {"lm_head"}}};
+  Json power = block;
+  power["scale_fmt"] = "ue8m0";
   return {
       {"channel", channel, {.kind = Granularity::Kind::row}, Dtype::bf16},
       {"block", block, {.kind = Granularity::Kind::block, .size = 16}, Dtype::f32, "_scale_inv"},
+      {"power", power, {.kind = Granularity::Kind::block, .size = 16}, Dtype::bf16, "_scale_inv"},
       {"modelopt", nullptr, {.kind = Granularity::Kind::tensor}, Dtype::f32, "_scale", true}};
 }
 
@@ -79,7 +82,10 @@ std::string put_form(const Fixture& f, const Form& form) {
       add(tensor_decl(p.name, Dtype::f32, p.shape), encode_weights(values, Dtype::f32));
       continue;
     }
-    const Quantizer quantizer{.granularity = form.granularity, .scale_type = form.scale};
+    const Quantizer quantizer{
+        .granularity = form.granularity,
+        .scale_type = form.scale,
+        .rule = form.name == "power" ? ScaleRule::power_ceil : ScaleRule::linear};
     const MatrixShape shape{p.shape[0], p.shape[1]};
     std::vector<uint8_t> codes(values.size());
     std::vector<float> scales(static_cast<size_t>(scale_shape(shape, form.granularity).n_elems()));

@@ -1,10 +1,12 @@
 #include "infer/export.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "base/json.h"
 #include "formats/codec.h"
@@ -86,6 +88,23 @@ TEST(Export, through_f32_gives_the_bf16_back) {
   convert(folder.path(), folder / "wide", {.dtype = ExportDtype::f32});
   convert(folder / "wide", folder / "back", {.dtype = ExportDtype::bf16});
   expect_equal_tensors(folder / "back", folder.path());
+}
+
+TEST(Export, what_becomes_infinite_in_bf16_is_named) {
+  const ScratchFolder folder;
+  put_model(folder, shape_of(ModelKind::llama), Dtype::f32);
+  std::string text = posix_files().read_text(folder / "model.safetensors");
+  const float largest = std::numeric_limits<float>::max();
+  std::memcpy(text.data() + text.size() - sizeof largest, &largest, sizeof largest);
+  folder.put("model.safetensors", text);
+  ModelSource source = find_model_source(posix_files(), folder.path());
+  const auto write = [&](const std::string& to) {
+    export_model(posix_files(), source, folder / to, {.dtype = ExportDtype::bf16});
+  };
+  EXPECT_THAT(error_of([&] { write("out"); }, folder.path()),
+              testing::HasSubstr("expected what bf16 holds, got 3.4028235e+38"));
+  source.nonfinite = NonfiniteWeights::allowed;
+  write("allowed");
 }
 
 TEST(Export, in_fp8_is_near_and_goes_in_and_out_bit_by_bit) {

@@ -232,7 +232,7 @@ TEST(LoadWeights, come_through_memory_that_the_device_copies_from_at_its_best_sp
   const Layout layout = layout_of(slots);
   PinnedDevice device;
   Arenas arenas(device, layout.arena_bytes);
-  load_weights(arenas, layout, parameters, WeightReader(posix_files(), path, spec), 1);
+  load_weights(arenas, layout, parameters, WeightReader(posix_files(), path, spec), {.seed = 1});
   EXPECT_EQ(device.n_elsewhere, 0);
   for (size_t p = 0; p < parameters.size(); ++p) {
     const auto hi = read_slot<uint16_t>(arenas, layout, parameters[p].name);

@@ -1,14 +1,24 @@
-#include "infer/convolution_weights.h"
+#include "infer/weight_layouts.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
-#include "formats/arrays.h"
+#include "base/integer.h"
 #include "nn/hf_names.h"
 
 namespace octet {
 namespace {
+
+constexpr int64_t kWord = 4;  // bytes
+
+[[noreturn]] void bad(const ModelFiles& files, const std::string& name, const Shape& expected,
+                      std::string_view dtype, const std::string& got) {
+  throw Error(ErrorCode::bad_data, "[weights] {}: '{}' must be {} {}, got {}", files.path(), name,
+              dtype, to_string(expected), got);
+}
 
 ModelSpec with_norms(ModelSpec spec) {
   spec.folded_norms = false;
@@ -28,8 +38,7 @@ std::map<std::string, std::string> names_with_norms(const ModelFiles& files,
 std::vector<float> read_channels(const ModelFiles& files, const std::string& stored,
                                  int64_t n_channels) {
   const StoredTensor& tensor = files.at(stored);
-  if (tensor.shape == Shape{n_channels} && tensor.dtype)
-    return decode_values(*tensor.dtype, files.read(stored));
+  if (tensor.shape == Shape{n_channels} && tensor.dtype) return files.read_values(stored);
   throw Error(ErrorCode::bad_data, "[weights] {}: '{}' must be [{}], got {}", files.path(), stored,
               n_channels, to_string(tensor.shape));
 }
@@ -49,6 +58,45 @@ void expect_no_norm(const ModelFiles& files, const std::map<std::string, std::st
 
 }  // namespace
 
+PackedWeight::PackedWeight(const ModelFiles& files, const std::string& packed, const Shape& shape)
+    : name_(packed) {
+  const std::string module = packed.substr(0, packed.size() - kPackedSuffix.size());
+  const StoredTensor& words = files.at(packed);
+  const Shape expected = {shape.at(0), ceil_div(shape.at(1), kWord)};
+  if (words.stored != SafeDtype::i32 || words.shape != expected) {
+    bad(files, packed, expected, "I32",
+        fmt::format("{} {}", safe_dtype_name(words.stored), to_string(words.shape)));
+  }
+  const std::string beside = module + std::string(kPackedShapeSuffix);
+  const StoredTensor& extents = files.at(beside);
+  std::vector<int64_t> said(2);
+  const bool is_pair = extents.stored == SafeDtype::i64 && extents.shape == Shape{2};
+  if (is_pair) files.read(beside, std::as_writable_bytes(std::span(said)));
+  if (!is_pair || said != shape) {
+    bad(files, beside, shape, "the extents",
+        is_pair ? to_string(said)
+                : fmt::format("{} {}", safe_dtype_name(extents.stored), to_string(extents.shape)));
+  }
+  static_cast<TensorDecl&>(unpacked_) = tensor_decl(module + ".weight", Dtype::int8, shape);
+  unpacked_.dtype = Dtype::int8;
+}
+
+void PackedWeight::read(const ModelFiles& files, std::span<std::byte> out, uint64_t first) const {
+  const auto cols = static_cast<uint64_t>(unpacked_.shape.at(1));
+  const auto stride = static_cast<uint64_t>(ceil_div(unpacked_.shape.at(1), kWord) * kWord);
+  if (stride == cols) {
+    files.read(name_, out, first);
+  } else {
+    for (uint64_t i = 0; i < out.size();) {
+      const uint64_t row = (first + i) / cols, col = (first + i) % cols;
+      const uint64_t n = std::min<uint64_t>(cols - col, out.size() - i);
+      files.read(name_, out.subspan(i, n), row * stride + col);
+      i += n;
+    }
+  }
+  for (std::byte& code : out) code ^= std::byte{0x80};  // q + 128 to two's complement
+}
+
 std::optional<ChannelOrder> channel_order(const ParameterSpec& parameter) {
   if (!parameter.channels_last) return std::nullopt;
   const ChannelOrder order{.n_in = parameter.file_shape.at(1),
@@ -56,36 +104,26 @@ std::optional<ChannelOrder> channel_order(const ParameterSpec& parameter) {
   return order.n_in == 1 || order.n_taps == 1 ? std::nullopt : std::optional(order);
 }
 
-void to_memory_order(const ChannelOrder& order, std::span<const float> file,
-                     std::span<float> memory) {
-  const auto n_in = static_cast<size_t>(order.n_in), n_taps = static_cast<size_t>(order.n_taps);
-  for (size_t row = 0; row < file.size(); row += n_in * n_taps) {
-    for (size_t c = 0; c < n_in; ++c)
-      for (size_t k = 0; k < n_taps; ++k) memory[row + k * n_in + c] = file[row + c * n_taps + k];
-  }
-}
-
-void to_file_order(const ChannelOrder& order, std::span<const float> memory,
-                   std::span<float> file) {
-  to_memory_order({.n_in = order.n_taps, .n_taps = order.n_in}, memory, file);
-}
-
-std::vector<float> in_file_order(const ParameterSpec& parameter, std::vector<float> memory) {
-  const auto order = channel_order(parameter);
-  if (!order) return memory;
-  std::vector<float> file(memory.size());
-  to_file_order(*order, memory, file);
-  return file;
-}
-
 void read_in_memory_order(const ChannelOrder& order, int64_t first, std::span<float> out,
-                          const ReadElements& read) {
-  const int64_t row = order.row(), begin = first / row * row;
+                          const ReadValues& read) {
+  const auto n_in = static_cast<size_t>(order.n_in), n_taps = static_cast<size_t>(order.n_taps);
+  const int64_t row = order.n_in * order.n_taps, begin = first / row * row;
   const int64_t end = (first + std::ssize(out) + row - 1) / row * row;
   std::vector<float> file(static_cast<size_t>(end - begin)), memory(file.size());
   read(begin, file);
-  to_memory_order(order, file, memory);
+  for (size_t at = 0; at < file.size(); at += n_in * n_taps) {
+    for (size_t c = 0; c < n_in; ++c)
+      for (size_t k = 0; k < n_taps; ++k) memory[at + k * n_in + c] = file[at + c * n_taps + k];
+  }
   std::copy_n(memory.begin() + (first - begin), out.size(), out.begin());
+}
+
+ReadValues in_file_order(const ParameterSpec& parameter, ReadValues read) {
+  const auto order = channel_order(parameter);
+  if (!order) return read;
+  return
+      [back = ChannelOrder{.n_in = order->n_taps, .n_taps = order->n_in}, read = std::move(read)](
+          int64_t first, std::span<float> out) { read_in_memory_order(back, first, out, read); };
 }
 
 FoldedNorms::FoldedNorms(const ModelFiles& files, const ModelSpec& spec, bool are_finite,
