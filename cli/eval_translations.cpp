@@ -126,9 +126,10 @@ void run_translation_tasks(const EvalTasksCall& call, const std::vector<ModelSou
                            const GlobalOptions& options) {
   const ModelSource& source = sources.front();
   if (!model_def(source.spec.kind).translates) {
-    throw Error(ErrorCode::invalid_argument,
-                "--tasks: expected a model that translates (t5, mt5, marian) for {}, got {}",
-                call.tasks.front(), model_def(source.spec.kind).name);
+    throw Error(
+        ErrorCode::invalid_argument,
+        "--tasks: expected a model that translates (t5, mt5, marian, lstm_seq2seq) for {}, got {}",
+        call.tasks.front(), model_def(source.spec.kind).name);
   }
   expect_tokenizer(source);
   Translations translations(call, options);

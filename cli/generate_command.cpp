@@ -209,7 +209,7 @@ void run_generate(const GenerateFlags& given, const CLI::App& command,
 void add_source_flags(CLI::App& generate, GenerateFlags& flags) {
   generate.add_option(
       "--sources", flags.sources,
-      "a file whose lines a model that translates (t5, mt5, marian) reads: writes a "
+      "a file whose lines a model that translates (t5, mt5, marian, lstm_seq2seq) reads: writes a "
       "line about each");
   generate
       .add_option("--beams", flags.beams,

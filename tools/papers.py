@@ -267,7 +267,7 @@ def page(folder):
              "tools/papers.py run coat-llm coat-attention coat-groups coat-states hif8-llm hif8-llm-als hif8-llm-ptq fp8-llm fp8-llm-ptq \\",
              "  --budget full --seeds 3 --device cuda --program build/octet --data DIR",
              "# models that translate, and T5; --budget ci tries all three in seconds",
-             "tools/papers.py run fp8-transformer hif8-transformer hif8-t5 --budget small --seeds 3 --program build/octet --data DIR",
+             "tools/papers.py run fp8-transformer fp8-lstm hif8-transformer hif8-t5 --budget small --seeds 3 --program build/octet --data DIR",
              "# a model that sees pictures; DIR has images/mnist, too",
              "tools/papers.py run coat-vlm --budget full --seeds 3 --device cuda --program build/octet --data DIR",
              "```", ""]

@@ -1,4 +1,5 @@
-"""The tasks of tools/papers.py about models with an encoder and a decoder, in the form of papers_tasks.py: train_translation, train_t5."""
+"""The tasks of tools/papers.py about models with an encoder and a decoder, in the form of papers_tasks.py: train_translation, train_lstm,
+train_t5."""
 
 import collections
 import json
@@ -101,14 +102,14 @@ def corpus_bleu(hypotheses, references):
     return 100 * math.exp(logs / 4 + min(0, 1 - n_references / n_words))
 
 
-def train_translation(bench, entry, seed):
+def translated(bench, entry, seed, kind, **model):
     sizes = TRANSLATION_BUDGETS[bench.budget]
     pairs = gettext_pairs(bench)
     test = prose_of(pairs / "test.tsv", bench.work / "test.tsv")
     bpe = tokenizer(bench, "pairs", lambda: [line for column in columns(pairs / "train.tsv") for line in column])
     sources, targets = columns(test, sizes["pairs"])
     for recipe in (entry.baseline, *entry.variants):
-        run = trained(bench, "marian", recipe, seed, {"vocab": sizes["vocab"], "scale_embedding": "true"},
+        run = trained(bench, kind, recipe, seed, {"vocab": sizes["vocab"], **model},
                       {"train": f"[{pairs / 'train.tsv'}]", "val": f"[{pairs / 'val.tsv'}]", "tokenizer": bpe, "too_long": "drop", "buckets": 8},
                       label_smoothing=0.1)
         yield from loss_figures(recipe, run, sizes["val_rows"])
@@ -116,6 +117,14 @@ def train_translation(bench, entry, seed):
         for line, metric in zip(json.loads(text), ("bleu", "chrf")):
             yield recipe, metric, float(line[metric]), None, int(line["n"])
         yield recipe, "copy_bleu", corpus_bleu(sources, targets), None, len(sources)
+
+
+def train_translation(bench, entry, seed):
+    yield from translated(bench, entry, seed, "marian", scale_embedding="true")
+
+
+def train_lstm(bench, entry, seed):
+    yield from translated(bench, entry, seed, "lstm_seq2seq")
 
 
 def train_t5(bench, entry, seed):
@@ -128,4 +137,4 @@ def train_t5(bench, entry, seed):
         yield from loss_figures(recipe, run, sizes["val_rows"])
 
 
-TRANSLATION_TASKS = {task.__name__: task for task in (train_translation, train_t5)}
+TRANSLATION_TASKS = {task.__name__: task for task in (train_translation, train_lstm, train_t5)}

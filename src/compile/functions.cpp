@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "compile/compose.h"
 #include "compile/update_rules.h"
+#include "ir/linear_use.h"
 #include "passes/autodiff.h"
 #include "passes/freeze.h"
 #include "passes/lora.h"
@@ -109,6 +110,24 @@ const Graph& TypedGraphs::graph(FunctionSource source, const BatchSize& size, St
   return forward(size, source == FunctionSource::loss ? ForwardKind::loss : ForwardKind::outputs);
 }
 
+namespace {
+
+// Scales that are propagated through each step of a recurrence leave every format's range.
+void expect_measured_steps(const Recipe& recipe, const Graph& graph) {
+  if (recipe.scales_loss) return;
+  for (const Node& node : graph.nodes) {
+    const std::string_view linear = linear_of_use(node.tag.origin);
+    if (linear == node.tag.origin) continue;
+    throw Error(
+        ErrorCode::invalid_argument,
+        "recipe.base: expected a recipe that measures scales for {}, whose linear {} is run "
+        "at every step of a text, got {}",
+        graph.name, linear, recipe.name);
+  }
+}
+
+}  // namespace
+
 // Logical to Typed, as run and recipe choose.
 std::vector<Pass> TypedGraphs::typing(const RecipeOptions& options) const {
   const Recipe recipe = chosen_recipe(options_.recipe, options);
@@ -119,6 +138,7 @@ std::vector<Pass> TypedGraphs::typing(const RecipeOptions& options) const {
       {.name = recipe.name,
        .run =
            [recipe, chosen](const Graph& graph) {
+             expect_measured_steps(recipe, graph);
              check_overrides(recipe.name, recipe.linears, graph, chosen.overrides);
              return recipe.apply(recipe, graph, chosen);
            }},

@@ -40,7 +40,7 @@ constexpr ConfigRow kModelRows[] = {
     {"model.seq", same, OCTET_FIELD(model.seq), within(1, 1 << 24), "tokens",
      "sequence length; of models that translate the longest target"},
     {"model.source_seq", same, OCTET_FIELD(model.source_seq), within(1, 1 << 24), "tokens",
-     "t5, mt5, marian: longest source, which all are padded to"},
+     "models that translate: longest source, which all are padded to"},
     {"model.images", same, OCTET_FIELD(model.images), within(1, 256), "",
      "llava: pictures that a row of tokens has room for; the tower sees as many of each row"},
 };

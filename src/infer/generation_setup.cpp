@@ -34,8 +34,10 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
   if (!request.about_sources) {
     if (def.translates) expect_text(source.spec);  // encoders give vectors (octet serve)
   } else if (!def.translates) {
-    throw Error(ErrorCode::invalid_argument,
-                "--sources: expected a model that translates (t5, mt5, marian), got {}", def.name);
+    throw Error(
+        ErrorCode::invalid_argument,
+        "--sources: expected a model that translates (t5, mt5, marian, lstm_seq2seq), got {}",
+        def.name);
   }
   if (request.nonfinite == NonfiniteWeights::allowed) source.nonfinite = request.nonfinite;
   if (!request.tokenizer.empty()) source.tokenizer = request.tokenizer;

@@ -372,6 +372,8 @@ std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
                                            const TextModelOptions& options,
                                            const TextMachine& machine) {
   if (!model_def(source.spec.kind).translates) expect_text(source.spec);
+  if (model_def(source.spec.kind).is_recurrent)
+    return make_recomputed_model(source, options, machine);
   const Dtype dtype = find_recipe(source.recipe).compute;
   if (serves_cache(machine.catalogue, filled(source.spec), dtype)) {
     return make_cached_model(source, options, machine);

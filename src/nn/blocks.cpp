@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ir/linear_use.h"
 #include "nn/rotary_model.h"
 #include "nn/shape.h"
 
@@ -128,9 +129,13 @@ ValueId Blocks::linear(ValueId x, std::string_view path, int64_t n_out,
                        const LinearOptions& options) {
   module(path);
   if (options.whole_path) builder_.tag.origin = path;
-  // Passes know a linear of a layer by its name, and by it its gradients.
-  const Tag& tag = builder_.tag;
-  CHECK(tag.layer < 0 || linears_.emplace(tag.layer, tag.origin).second);
+  // Passes know a linear of a layer by its name, and by it its gradients: each use of it by its
+  // own.
+  Tag& tag = builder_.tag;
+  Uses& uses = linears_[{tag.layer, tag.origin}];
+  if (uses.n == 0) uses.weight = name(path, "weight");
+  CHECK(tag.layer < 0 || uses.weight == name(path, "weight"));
+  if (uses.weight == name(path, "weight")) tag.origin = use_origin(tag.origin, uses.n++);
   const ValueId w = linear_weight(path, n_out, builder_.shape(x)[1], options);
   const bool out_in = options.layout == WeightLayout::out_in;
   const ValueId y = builder_.gemm(x, w, {.trans_b = out_in, .role = GemmRole::forward});

@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -64,7 +63,8 @@ class Blocks {
   const Shape& shape(ValueId x) const { return builder_.shape(x); }
 
   // Each takes the module's path below the prefix ("self_attn.q_proj"); its last part is the nodes'
-  // origin. Two linears of a layer may not have the same (LinearOptions::whole_path).
+  // origin. Two linears of a layer may not have the same (LinearOptions::whole_path); one may be
+  // called more than once (ir/linear_use.h).
   ValueId linear(ValueId x, std::string_view path, int64_t n_out,
                  const LinearOptions& options = {});
   // The weight alone, [n_out, n_in] or the other way round.
@@ -186,8 +186,13 @@ class Blocks {
   Graph graph_;
   Builder builder_;
   std::string prefix_;
-  int64_t in_stack_ = -1, n_layers_ = 0;           // of the layer in its stack, and its stack's
-  std::set<std::pair<int, std::string>> linears_;  // layer, origin
+  int64_t in_stack_ = -1, n_layers_ = 0;  // of the layer in its stack, and its stack's
+  // Of the linear of a layer and an origin: its weight, and how often it was called.
+  struct Uses {
+    std::string weight;
+    int64_t n = 0;
+  };
+  std::map<std::pair<int, std::string>, Uses> linears_;
 };
 
 using NormBlock = ValueId (Blocks::*)(ValueId x, std::string_view path);

@@ -22,6 +22,9 @@ bool listed(const ModelSpec& spec, std::string_view field) {
 bool has_attention(const ModelSpec& spec, std::string_view) {
   return !model_def(spec.kind).is_convolutional;
 }
+bool has_ffn(const ModelSpec& spec, std::string_view) {
+  return !model_def(spec.kind).is_convolutional && !model_def(spec.kind).is_recurrent;
+}
 bool has_heads(const ModelSpec& spec, std::string_view) {
   return !model_def(spec.kind).heads.empty();
 }
@@ -67,7 +70,7 @@ constexpr ModelField kFields[] = {
      "key and value heads; divides heads; 0: as many as heads"},
     {"model.head_dim", &ModelSpec::head_dim, within(1, 1 << 16), derived, has_attention, "",
      "width of a head; 0: hidden / heads"},
-    {"model.ffn", &ModelSpec::ffn, within(1, 1 << 22), derived, has_attention, "",
+    {"model.ffn", &ModelSpec::ffn, within(1, 1 << 22), derived, has_ffn, "",
      "width of the feed-forward block; 0: 4 x hidden for gpt2, else 8/3 x hidden rounded up to "
      "128"},
     {"model.vocab", &ModelSpec::vocab, within(2, 1 << 24), key, listed, "",
@@ -152,11 +155,12 @@ constexpr ModelField kFields[] = {
     {"model.bn_size", &ModelSpec::bn_size, within(1, 1 << 10), key, listed, "",
      "densenet: a layer's first convolution has so many times growth_rate"},
     {"model.source_seq", &ModelSpec::source_seq, within(1, kMaxPositions), run, listed, "tokens",
-     "t5, mt5, marian: longest source"},
+     "models that translate: longest source"},
     {"model.decoder_layers", &ModelSpec::decoder_layers, within(1, 4096), derived, listed, "",
-     "t5, mt5, marian: layers of the decoder; 0: as many as layers, which are the encoder's"},
+     "models that translate: layers of the decoder; 0: as many as layers, which are the "
+     "encoder's"},
     {"model.start_token", &ModelSpec::start_token, within(0, 1 << 24), run, listed, "",
-     "t5, mt5, marian: the token that a target begins with"},
+     "models that translate: the token that a target begins with"},
     {"model.relative_buckets", &ModelSpec::relative_buckets, within(4, 1 << 16), key, listed, "",
      "t5, mt5: numbers a head that are added to scores, by the distance of query and key; half of "
      "them are of one distance each"},

@@ -130,8 +130,9 @@ std::vector<InputSpec> source_inputs(const ModelSpec& spec, const BatchSize& siz
   length.bound = spec.source_seq + 1;
   std::vector<InputSpec> inputs = text_inputs(spec, size);
   // Distances within a call say all but what a cache holds before it.
-  const bool is_relative = model_def(spec.kind).positions == Positions::relative;
-  if (is_relative && size.cache == 0) std::erase(inputs, positions_input());
+  const ModelDef& def = model_def(spec.kind);
+  const bool is_relative = def.positions == Positions::relative && size.cache == 0;
+  if (is_relative || def.is_recurrent) std::erase(inputs, positions_input());
   inputs.push_back(source);
   inputs.push_back(length);
   return inputs;

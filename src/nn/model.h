@@ -59,8 +59,9 @@ struct HeadDef {
   std::string_view loss;  // its own; "": it has none, and is not trained by itself
 };
 
-// relative: numbers by the distance of query and key; sinusoidal: added to embeddings.
-enum class Positions : uint8_t { rotary, learned, relative, sinusoidal };
+// relative: numbers by the distance of query and key; sinusoidal: added to embeddings; none: of a
+// recurrence.
+enum class Positions : uint8_t { rotary, learned, relative, sinusoidal, none };
 // Of rotary models: all layers, those with a sliding window, or these where there are any.
 enum class RotatedLayers : uint8_t { all, windows, windows_if_any };
 // chosen: as a field of the model says.
@@ -133,6 +134,7 @@ struct ModelDef {
   // Writes a text about another: from "source", ids of a row of ModelSpec::source_seq, of which the
   // first source_length count, and "tokens", which begin with ModelSpec::start_token.
   bool translates = false;
+  bool is_recurrent = false;  // each step of a text follows from the one before: there is no cache
   bool reads_images = false;  // pixels, as patches
   // Texts with pictures in them: "pictures" and "merged_rows" (data/inputs.h), which a call of one
   // token over a cache does not read; a decoder of the kind ModelSpec::text.

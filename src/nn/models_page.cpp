@@ -132,6 +132,10 @@ wide as its encoder (`decoder_ffn_dim`, `decoder_attention_heads`, `decoder_voca
 positions are computed; a table of other positions in its files is refused. `final_logits_bias` is
 not trained. `n_positions`, or `source_positions` of Marian, is how long sources are without more.
 
+`lstm_seq2seq` ([translation.md](translation.md)) has names of Octet's own, which no library loads:
+`encoder.layers.0.ih.weight` is PyTorch's `weight_ih_l0` of a layer's `nn.LSTM`, `hh.weight`
+`weight_hh_l0`, with the biases likewise, and gates in PyTorch's order.
+
 `resnet` reads the names of transformers and of torchvision, and with `cifar` those of the public
 files for CIFAR (`conv1`, `layer1.0.conv1`, `linear`), which transformers has no class for.
 Exports use transformers' names, or with `cifar` the names of the CIFAR files. transformers'
@@ -230,12 +234,12 @@ std::string models_text(const std::vector<std::string>& names) {
 
 std::string_view positions_text(const ModelDef& model) {
   if (model.is_convolutional) return "none";
-  constexpr std::string_view kNames[] = {"rotary", "learned", "relative", "sinusoidal"};
+  constexpr std::string_view kNames[] = {"rotary", "learned", "relative", "sinusoidal", "none"};
   return kNames[static_cast<size_t>(model.positions)];
 }
 
 std::string_view mlp_text(const ModelDef& model) {
-  if (model.is_convolutional) return "none";
+  if (model.is_convolutional || model.is_recurrent) return "none";
   if (model.mlp == MlpKind::chosen)
     return model.positions == Positions::relative ? "ReLU or GEGLU" : "Swish, ReLU or GELU";
   const bool is_gated = model.mlp == MlpKind::gated;

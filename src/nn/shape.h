@@ -22,6 +22,9 @@ struct ModelFault {
   std::string expected_of(std::string_view other_name) const;
 };
 
+// Tokens of a text at most whose steps a recurrent model's graph has one by one.
+inline constexpr int64_t kMaxUnrolledSteps = 64;
+
 std::optional<ModelFault> fault_of(const ModelSpec& spec);
 
 // What is wrong with `field` beside another one.

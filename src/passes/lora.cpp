@@ -100,6 +100,16 @@ std::optional<LoraAdapter> adapter_of(const Graph& graph, const Node& node,
   return linear;
 }
 
+// The input of this name, which another use of the linear may have declared before.
+ValueId declared(Builder& b, InputKind kind, const std::string& name, const Shape& shape) {
+  const GraphInput* known = b.graph().find_input(name);
+  return known != nullptr ? known->value : b.input(kind, name, real_type(shape));
+}
+
+ValueId parameter(Builder& b, const std::string& name, const Shape& shape) {
+  return declared(b, InputKind::parameter, name, shape);
+}
+
 struct DoraValues {
   ValueId weight = kNoValue, a = kNoValue, b = kNoValue;
 };
@@ -108,9 +118,9 @@ struct DoraValues {
 ValueId dora_gain(Builder& b, const DoraValues& of, const LoraAdapter& adapter) {
   const Shape outputs = {adapter.n_out};
   const auto f32 = [&](ValueId x) { return b.unary(OpCode::cast, x); };
-  const ValueId m = f32(b.input(InputKind::parameter, adapter.magnitude(), real_type(outputs)));
+  const ValueId m = f32(parameter(b, adapter.magnitude(), outputs));
   const ValueId norm =
-      f32(b.input(InputKind::constant, lora_norm_name(adapter.module), real_type(outputs)));
+      f32(declared(b, InputKind::constant, lora_norm_name(adapter.module), outputs));
   // [out, rank]: W A^T, and B A A^T.
   const ValueId across = b.gemm(of.weight, of.a, {.trans_a = !adapter.out_in, .trans_b = true});
   const ValueId up = f32(of.b), down = f32(of.a);
@@ -134,12 +144,16 @@ ValueId adapted(Builder& b, const LinearValues& linear, const LoraAdapter& adapt
   ValueId x = linear.x;
   if (options.dropout > 0) {
     const std::string name = std::string(kDropout) + adapter.module;
+    if (b.graph().find_input(name) != nullptr) {
+      throw Error(ErrorCode::invalid_argument,
+                  "lora.dropout: expected 0 for {}, which the model runs at every step of a text, "
+                  "got {}",
+                  adapter.module, options.dropout);
+    }
     x = b.mul(x, b.input(InputKind::batch, name, b.type(x)));
   }
-  const ValueId down =
-      b.input(InputKind::parameter, adapter.a(), real_type({adapter.rank, adapter.n_in}));
-  const ValueId up =
-      b.input(InputKind::parameter, adapter.b(), real_type({adapter.n_out, adapter.rank}));
+  const ValueId down = parameter(b, adapter.a(), {adapter.rank, adapter.n_in});
+  const ValueId up = parameter(b, adapter.b(), {adapter.n_out, adapter.rank});
   const ValueId inner = b.gemm(x, down, {.trans_b = true});
   const ValueId sum =
       b.emit1(OpCode::gemm, GemmAttrs{.trans_b = true},
@@ -183,7 +197,8 @@ std::vector<LoraAdapter> lora_adapters(const Graph& forward, const LoraOptions& 
   std::vector<LoraAdapter> adapters;
   for (const Node& node : forward.nodes) {
     auto adapter = adapter_of(forward, node, options);
-    if (adapter) adapters.push_back(std::move(*adapter));
+    if (adapter && std::ranges::count(adapters, adapter->module, &LoraAdapter::module) == 0)
+      adapters.push_back(std::move(*adapter));
   }
   return adapters;
 }

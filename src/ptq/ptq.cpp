@@ -68,6 +68,12 @@ void check_source(const ModelSource& source, const ExportWeights& weights) {
                 "calibrated, got {} (octet convert --dtype writes weights in 8 bits)",
                 def.name);
   }
+  if (const ModelDef& def = model_def(source.spec.kind); def.is_recurrent) {
+    throw Error(ErrorCode::invalid_argument,
+                "[ptq] expected a model whose linears each run once, got {}, which runs some at "
+                "every step of a text",
+                def.name);
+  }
   for (const ParameterSpec& p : weights.parameters()) {
     if (weights.compute().scales(p.name) == nullptr) continue;
     throw Error(ErrorCode::bad_data,

@@ -70,6 +70,7 @@ ModelSpec small_model(const ModelSpec& own, const ProofSize& size, Layers layers
   // At least one layer of each sort.
   if (layers == Layers::few)
     small.layers = std::min(small.layers, std::max<int64_t>(2, small.no_rope_every));
+  if (model_def(small.kind).is_recurrent) small.decoder_layers = small.layers;
   if (!small.window_layers.empty()) {
     const bool has_full = std::ranges::count(small.window_layers, 0) > 0;
     const int64_t first = std::ranges::max(small.window_layers);
@@ -319,6 +320,7 @@ void prove_run(const RunConfig& config, const ModelSpec& spec, const Prover& pro
   const ProgramOptions own = own_options(config, spec, *prover.device.catalogue);
   const Layers layers = layers_of(config, spec, own, *prover.device.catalogue);
   for (const ProofSize& size : kSizes) {
+    if (model_def(spec.kind).is_recurrent && size.seq > kMaxUnrolledSteps) continue;
     const ModelSpec small = small_model(spec, size, layers);
     const ProgramOptions options = small_options(config, small, size, own);
     prove_small(options, small, RunInputs(small_config(config, small, size), small), prover);

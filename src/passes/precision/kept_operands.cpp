@@ -8,12 +8,12 @@ bool KeptOperands::keeps_weights(const LinearGroup& group) const {
   const OperandFormat& format = group.tensor_weight();
   const auto is_input = [&](ValueId w) { return rewriter_.from().input_of(w) != nullptr; };
   return options_.weights != WeightCopy::per_use && format.quantized && !format.is_block() &&
-         std::ranges::all_of(group.weights, is_input);
+         std::ranges::all_of(group.of_scale->scaled_weights, is_input);
 }
 
 ValueId KeptOperands::scale(const LinearGroup& group) {
-  const auto [it, is_new] = scales_.try_emplace(&group, kNoValue);
-  if (is_new) it->second = b_.state(StateUse::weight_scale, group.name, {Dtype::f32, {}});
+  const auto [it, is_new] = scales_.try_emplace(group.of_scale, kNoValue);
+  if (is_new) it->second = b_.state(StateUse::weight_scale, group.of_scale->name, {Dtype::f32, {}});
   return it->second;
 }
 
@@ -36,15 +36,16 @@ ValueId KeptOperands::codes(ValueId weight, const QuantizeAttrs& attrs, const Re
 StateUpdates KeptOperands::refresh() {
   StateUpdates updates;
   for (const LinearGroup& group : groups_.all()) {
+    if (group.of_scale != &group) continue;
     b_.tag = Tag{.layer = -1, .role = Role::update, .origin = group.name};
     ValueId next_scale = kNoValue;
     if (const auto it = scales_.find(&group); it != scales_.end()) {
-      const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(group.weights));
+      const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(group.scaled_weights));
       const AmaxScaleAttrs attrs{.target = group.tensor_weight().target};
       next_scale = b_.emit1(OpCode::quant_scale, attrs, {amax[AmaxOp::amax]});
       updates.emplace_back(it->second, next_scale);
     }
-    for (const ValueId weight : group.weights) {
+    for (const ValueId weight : group.scaled_weights) {
       const auto it = copies_.find(weight);
       if (it == copies_.end()) continue;
       const ValueId scale = next_scale == kNoValue ? it->second.front().scale : next_scale;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "ir/linear_use.h"
 #include "ir/op_def.h"
 #include "passes/precision/depthwise.h"
 #include "passes/precision/store_frozen.h"
@@ -24,10 +25,32 @@ const Node* dequantize_of(const Graph& graph, ValueId id) {
   return frozen_weight(graph, id) == nullptr ? nullptr : graph.producer(id);
 }
 
+// Of a weight that two groups read: its codes and its scale are those of both.
+void expect_same_format(const Graph& graph, ValueId weight, const LinearGroup& known,
+                        const LinearGroup& other) {
+  const auto weights_of = [](const LinearGroup& group) {
+    return std::pair(group.formats.w, group.formats.backward_w);
+  };
+  if (weights_of(known) == weights_of(other)) return;
+  const GraphInput* input = graph.input_of(weight);
+  throw Error(ErrorCode::invalid_argument,
+              "recipe.override: expected one format of weight {} for {} and {}, which both read it,"
+              " got {} and {}",
+              input == nullptr ? "" : input->name, known.name, other.name,
+              operand_format_name(known.formats.w), operand_format_name(other.formats.w));
+}
+
+template <typename T>
+void append_new(std::vector<T>& to, const std::vector<T>& values) {
+  for (const T& value : values)
+    if (std::ranges::find(to, value) == to.end()) to.push_back(value);
+}
+
 }  // namespace
 
 std::string member_name(const Node& node) {
-  return is_layer_gemm(node) ? linear_name(node) : std::string(node.tag.origin);
+  if (!is_layer_gemm(node)) return node.tag.origin;
+  return layer_name(node.tag) + "." + node.tag.origin;
 }
 
 bool is_weight(const Graph& graph, ValueId id) {
@@ -115,6 +138,30 @@ LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
       add_product(node, formats, overrides, block_scale);
     }
   }
+  share_weights();
+}
+
+void LinearGroups::share_weights() {
+  const auto leader = [](LinearGroup* group) {
+    while (group->of_scale != group) group = group->of_scale;
+    return group;
+  };
+  std::map<ValueId, LinearGroup*> readers;  // by a parameter, or a frozen weight's constant
+  for (LinearGroup& group : groups_) {
+    group.of_scale = &group;
+    for (const ValueId id : group.weights) {
+      const GraphInput* frozen = frozen_weight(graph_, id);
+      const auto [at, is_new] = readers.try_emplace(frozen == nullptr ? id : frozen->value, &group);
+      if (is_new) continue;
+      expect_same_format(graph_, id, *at->second, group);
+      leader(&group)->of_scale = leader(at->second);
+    }
+  }
+  for (LinearGroup& group : groups_) {
+    group.of_scale = leader(&group);
+    append_new(group.of_scale->scaled_weights, group.weights);
+    append_new(group.of_scale->scaled_members, group.members);
+  }
 }
 
 void LinearGroups::add_linear(const Node& node, const LinearFormats& formats,
@@ -130,7 +177,8 @@ void LinearGroups::add_linear(const Node& node, const LinearFormats& formats,
   if (!resolved || !resolved->quantized) return;
   if (by_name_.contains(name))
     throw Error(ErrorCode::invalid_argument,
-                "recipe.override: expected one linear '{}' outside of the layers, got two", name);
+                "[recipe] expected one linear '{}', or other uses of it as '{}', got two of a name",
+                name, use_origin(linear_of_use(name), 1));
   LinearGroup*& group = by_x_[{node.tag.layer, node.in(Gemm::a)}];
   // An overridden member leaves the group.
   if (group == nullptr || !(group->formats == *resolved)) {
@@ -237,7 +285,8 @@ ScaleSharers LinearGroups::sharers(const LinearOperand& operand) const {
   if (operand.kind == OperandKind::dy) return {group.gradients, group.gradients[0]};
   const ValueId value = measured_value(graph_, operand);
   if (operand.kind == OperandKind::x) return {{value}, value};
-  if (graph_.input_of(value) != nullptr) return {group.weights, group.weights[0]};
+  const ValueIds& weights = group.of_scale->scaled_weights;
+  if (graph_.input_of(value) != nullptr) return {weights, weights[0]};
   return {{value}, frozen_weight(graph_, value)->value};
 }
 

@@ -2,6 +2,9 @@
 // those of one layer that read the same x and have the same formats. A group has one scale for its
 // weights and one for its output gradients (the maximum over the members; its backward GEMMs wait
 // until every member's gradient is there). x has its own.
+// A linear that the graph runs more than once (ir/linear_use.h) is in a group for each use: inputs
+// and gradients of a use have scales of their own, since the gradient of a step of a recurrence
+// follows from that of the next. Groups that read the same weight have one scale of weights.
 #pragma once
 
 #include <deque>
@@ -28,6 +31,11 @@ struct LinearGroup {
   std::vector<std::string> members;
   ValueId x = kNoValue;  // of the forward pass
   ValueIds weights, gradients;
+  // The group whose scale of weights this one reads, where others read its weights, too; itself
+  // elsewhere. Of that one: the weights and members of all that read it.
+  LinearGroup* of_scale = nullptr;
+  ValueIds scaled_weights = {};
+  std::vector<std::string> scaled_members = {};
   std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
   // Of a depthwise convolution, which has products in the place of GEMMs: what is cut from x and
   // from the weight. It is in a group of its own.
@@ -59,7 +67,10 @@ struct LinearOperand {
   int axis;  // of the operand, which the GEMM reduces
   const OperandFormat& format() const { return group.format(kind, role); }
   // Of a state of its scale.
-  std::string site() const { return group.name + "." + std::string(enum_name(kind)); }
+  std::string site() const {
+    const LinearGroup& owner = kind == OperandKind::w ? *group.of_scale : group;
+    return owner.name + "." + std::string(enum_name(kind));
+  }
 };
 
 // What an operand shares its scale with: the values whose maximum it is made from, and one that
@@ -89,7 +100,8 @@ std::string outer_linear(const Graph& graph, const Node& node);
 bool names_outer_linear(std::string_view pattern, std::string_view module);
 // Whether they make a recipe of these formats quantize the head of a text.
 bool quantizes_text_head(const LinearFormats& base, const std::vector<LinearOverride>& overrides);
-// Of a linear's GEMMs, forward and backward: the name of a layer's linear, or the outer one's own.
+// Of a linear's GEMMs, forward and backward: the name of a layer's linear, or the outer one's own,
+// and of each of several uses its own.
 std::string member_name(const Node& node);
 // The formats of a forward GEMM after the overrides that mean it; nothing where it is quantized in
 // no case: outside of the layers what none names, so that "*" stays a pattern of layers.
@@ -129,6 +141,7 @@ class LinearGroups {
   void add_backward(const Node& node, LinearGroup& group);
   void add_product(const Node& node, const LinearFormats& formats,
                    const std::vector<LinearOverride>& overrides, BlockScale block_scale);
+  void share_weights();
 
   const Graph& graph_;
   std::map<std::pair<int, ValueId>, LinearGroup*> by_x_;

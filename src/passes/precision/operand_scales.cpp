@@ -100,7 +100,9 @@ ValueId OperandScales::overflow(Dtype dtype, ValueId amax, ValueId scale) {
 ValueId OperandScales::predicted(const LinearOperand& operand) {
   const OperandKind kind = operand.kind;
   double rms = -std::numeric_limits<double>::infinity();
-  for (const std::string& member : operand.group.members) {
+  const LinearGroup& group = operand.group;
+  const bool is_weight = kind == OperandKind::w;
+  for (const std::string& member : is_weight ? group.of_scale->scaled_members : group.members) {
     const LinearRms& of = options_.predicted.at(member);
     rms = std::max(rms, kind == OperandKind::x ? of.x : kind == OperandKind::w ? of.w : of.dy);
   }

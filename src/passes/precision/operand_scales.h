@@ -23,7 +23,7 @@ namespace octet {
 
 struct ScaleOptions {
   Scaling scaling = Scaling::current;
-  // By linear_name; not empty: scales are constants made of these, and nothing is measured.
+  // By member_name; not empty: scales are constants made of these, and nothing is measured.
   std::map<std::string, LinearRms> predicted = {};
   // Gradients that a scale not of this step saturates are flagged, as what is not finite is: the
   // values themselves are looked at, before the cast.

@@ -11,6 +11,7 @@
 #include "base/parse_text.h"
 #include "formats/codec.h"
 #include "formats/quantize.h"
+#include "ir/linear_use.h"
 #include "passes/precision/depthwise.h"
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/recipe.h"
@@ -143,7 +144,8 @@ int edge_scale(const std::vector<EdgeScale>& scales, std::string_view edge) {
 }
 
 std::string linear_name(const Node& node) {
-  return node.tag.layer < 0 ? "" : layer_name(node.tag) + "." + node.tag.origin;
+  if (node.tag.layer < 0) return "";
+  return layer_name(node.tag).append(".").append(linear_of_use(node.tag.origin));
 }
 
 void check_overrides(std::string_view recipe, const LinearFormats& formats, const Graph& graph,

@@ -180,7 +180,7 @@ int predicted_scale(double rms, Dtype dtype);
 // The largest f32 that does not overflow the format: 40,960 and above saturate in HiFloat8.
 float largest_unsaturated(Dtype dtype);
 
-// "layers.3.down_proj" of a gemm inside a layer; empty outside.
+// "layers.3.down_proj" of a gemm inside a layer, of all uses of a linear the same; empty outside.
 std::string linear_name(const Node& node);
 // A GEMM of a layer: of a linear, or of its gradients.
 inline bool is_layer_gemm(const Node& node) {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "ir/linear_use.h"
 #include "ir/op_def.h"
 #include "passes/lower/fold.h"
 #include "passes/precision/depthwise.h"
@@ -64,6 +65,7 @@ std::string resolved_table(const Recipe& recipe, const Graph& graph, const Recip
     const bool is_product = depthwise_product(graph, node).weight != kNoValue;
     if (linear_role(node) != GemmRole::forward && !is_product) continue;
     if (is_product && !depthwise.insert(linear_name(node)).second) continue;
+    if (linear_of_use(node.tag.origin) != node.tag.origin) continue;  // its first use has a line
     const auto formats = formats_of(graph, node, recipe.linears, options.overrides);
     if (!formats) continue;
     LinearFormats f = *formats;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ir/linear_use.h"
 #include "ir/op_def.h"
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/list.h"
@@ -70,7 +71,7 @@ void for_each_factor(const Graph& graph, Linears which, const F& f) {
 
 int rescale_of(const RecipeOptions& options, const std::string& linear, std::string_view what) {
   if (options.edge_scales.empty()) return 0;
-  return edge_scale(options.edge_scales, fmt::format("{}.{}", linear, what));
+  return edge_scale(options.edge_scales, fmt::format("{}.{}", linear_of_use(linear), what));
 }
 
 // Linears whose results an activation reads: kept in codes of one scale where the run asks for it.
@@ -97,7 +98,8 @@ void check_edges(const Graph& graph, const RecipeOptions& options) {
   std::set<std::string> edges, of_first_layer;
   for_each_factor(graph, Linears::of_layers,
                   [&](const std::string& linear, NodeId n, size_t, OperandKind kind) {
-                    const std::string edge = linear + "." + std::string(enum_name(kind));
+                    const std::string edge =
+                        fmt::format("{}.{}", linear_of_use(linear), enum_name(kind));
                     edges.insert(edge);
                     if (graph.node(n).tag.layer == 0) of_first_layer.insert(edge);
                   });
@@ -242,7 +244,7 @@ Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& 
                             .forward_reads = options.forward_reads,
                             .attention = options.saved_attention};
   for (const Node* node : stored_results(predicted.graph, options)) {
-    const std::string linear = linear_name(*node);
+    const std::string linear = member_name(*node);
     const double rms = predicted.data_rms[node->out(Gemm::y)] - rescale_of(options, linear, "y");
     stored.result_scales.emplace(linear, predicted_scale(rms, stored.dtype));
   }

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "ir/op_def.h"
-#include "passes/precision/policy.h"
+#include "passes/precision/linear_groups.h"
 #include "passes/rewrite/rewrite.h"
 
 namespace octet {
@@ -102,7 +102,7 @@ class GroupStorer {
     if (linear_role(node) != GemmRole::forward) return nullptr;
     const ValueId y = node.out(Gemm::y);
     if (normalized_.count(y) > 0) return nullptr;
-    const auto scale = options_.result_scales.find(linear_name(node));
+    const auto scale = options_.result_scales.find(member_name(node));
     return scale == options_.result_scales.end() ? nullptr : &scale->second;
   }
 

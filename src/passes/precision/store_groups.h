@@ -29,7 +29,7 @@ struct StoreGroupsOptions {
   int64_t group = 16;
   ForwardReads forward_reads = ForwardReads::unquantized;
   SavedAttention attention = SavedAttention::wide;
-  // log2 of the scale of a linear's result, by linear_name: codes of what activations read of it
+  // log2 of the scale of a linear's result, by member_name: codes of what activations read of it
   // have that one, and GEMMs may store them: the forward pass reads those codes in any case.
   std::map<std::string, int> result_scales = {};
 };

@@ -36,8 +36,8 @@ std::string table() {
 std::string config_text(const std::string& model, const std::string& data,
                         const std::string& more) {
   return "model: {" + model +
-         ", hidden: 16, layers: 1, decoder_layers: 2, heads: 2, ffn: 32, vocab: 570, seq: 12, "
-         "source_seq: 16}\noptim: {warmup: 0, lr: 1.0e-2}\ndata: {tokenizer: " +
+         ", hidden: 16, heads: 2, vocab: 570, seq: 12, source_seq: 16}\noptim: {warmup: 0, lr: "
+         "1.0e-2}\ndata: {tokenizer: " +
          kTokenizer + ", " + data + "}\n" + more + "\n";
 }
 
@@ -45,15 +45,21 @@ struct Family {
   std::string name, model;
 };
 const Family kFamilies[] = {
-    {"t5", "kind: t5, feed_forward: gated_gelu, head_dim: 16, tied: true, scale_head: true"},
-    {"marian", "kind: marian, tied: true, scale_embedding: true"}};
+    {"t5",
+     "kind: t5, feed_forward: gated_gelu, head_dim: 16, tied: true, scale_head: true, layers: 1, "
+     "decoder_layers: 2, ffn: 32"},
+    {"marian",
+     "kind: marian, tied: true, scale_embedding: true, layers: 1, decoder_layers: 2, ffn: 32"},
+    {"lstm_seq2seq", "kind: lstm_seq2seq, tied: true, layers: 2"}};
 
 class Recipe : public testing::TestWithParam<std::string> {};
 
 TEST_P(Recipe, trains_every_family) {
   const ScratchFolder folder;
   const std::string pairs = folder.put("pairs.tsv", table());
+  const bool propagates = GetParam().starts_with("scalify");  // which recurrences are refused
   for (const Family& family : kFamilies) {
+    if (propagates && family.name == "lstm_seq2seq") continue;
     const std::string text = config_text(
         family.model, "train: [" + pairs + "], fields: {text: en, pair: de}",
         "recipe: " + GetParam() + "\ntrain: {steps: 2, batch: 4, label_smoothing: 0.1}\n" +
@@ -83,9 +89,12 @@ class Translation : public testing::Test {
  protected:
   void SetUp() override {
     pairs_ = folder_.put("pairs.tsv", table());
+    write_run(kFamilies[0]);
+  }
+  void write_run(const Family& family) {
     folder_.put(
         "run.yaml",
-        config_text(kFamilies[0].model,
+        config_text(family.model,
                     "train: [" + pairs_ + "], val: [" + pairs_ +
                         "], fields: {text: en, pair: de}, source_prefix: \"say: \"",
                     "recipe: fp32\ntrain: {steps: 40, batch: 8, eval_every: 20, save_every: "
@@ -113,54 +122,75 @@ class Translation : public testing::Test {
     return done.err;
   }
 
+  void expect_pairs_to_bleu() {
+    const std::string train = "train " + (folder_ / "run.yaml") + " --quiet";
+    said(train);
+    const json losses = metrics(run_, "loss"), told = metrics(run_, "val_loss");
+    EXPECT_LT(losses.back().get<double>(), losses.front().get<double>() - 1);
+    // What a run evaluates is what eval says of the same pairs.
+    const json rows = json::parse(said("eval --model " + run_ + " --json"));
+    EXPECT_NEAR(rows.at(0).at("nll").get<double>(), told.back().get<double>(), 1e-5);
+    // Half of it and the rest are the whole, bit by bit.
+    const std::string half = folder_ / "half";
+    std::filesystem::copy(run_, half, std::filesystem::copy_options::recursive);
+    std::filesystem::remove_all(half + "/ckpt/step-000040");
+    said(train + " --resume --set out=" + half);
+    EXPECT_EQ(posix_files().read_text(half + "/ckpt/step-000040/model.safetensors"),
+              posix_files().read_text(run_ + "/ckpt/step-000040/model.safetensors"));
+    // The folder that is exported writes what the run does, prefix and all.
+    const std::string sources = folder_.put("sources.txt", "red blue\nold\nnew red\n"),
+                      out = folder_ / "exported";
+    said("convert " + run_ + " " + out + " --dtype f32 --quiet");
+    for (const char* beams : {"", "--beams 3 --length-penalty 0.7 --batch 2"}) {
+      const auto written = [&](const std::string& model) {
+        return said(
+            fmt::format("generate --model {} --sources {} --max-tokens 8 --recipe fp32 --quiet {}",
+                        model, sources, beams));
+      };
+      const std::string text = written(run_);
+      EXPECT_EQ(std::ranges::count(text, '\n'), 3);
+      EXPECT_EQ(text, written(out + " --source-prefix \"say: \""));
+    }
+    const json scored =
+        json::parse(said("eval --model " + run_ + " --tasks bleu:" + pairs_ + ",chrf:" + pairs_ +
+                         " --max-new-tokens 12 --recipe fp32 --json --quiet"));
+    ASSERT_EQ(scored.size(), 2U);
+    EXPECT_EQ(scored[0].at("n"), 24);
+    EXPECT_GE(scored[0].at("bleu").get<double>(), 0);
+    EXPECT_GT(scored[1].at("chrf").get<double>(), 0);
+    // Adapters, and frozen weights, of that folder.
+    folder_.put("next.yaml", "model: {path: " + out +
+                                 ", seq: 12, source_seq: 16}\ndata: {train: [" + pairs_ +
+                                 "], fields: {text: en, pair: de}, tokenizer: " + kTokenizer +
+                                 "}\ntrain: {steps: 2, batch: 4}\nout: " + (folder_ / "next"));
+    const std::string from = "train " + (folder_ / "next.yaml") + " --quiet";
+    said(from + " --set recipe=bf16 --set lora.rank=2");
+    std::filesystem::remove_all(folder_ / "next");
+    said(from + " --set recipe=fp32 --set 'train.freeze=[\"encoder.*\"]'");
+  }
+
   ScratchFolder folder_;
   std::string pairs_, run_ = folder_ / "run";
 };
 
 TEST_F(Translation, from_pairs_to_bleu) {
-  const std::string train = "train " + (folder_ / "run.yaml") + " --quiet";
-  said(train);
-  const json losses = metrics(run_, "loss"), told = metrics(run_, "val_loss");
-  EXPECT_LT(losses.back().get<double>(), losses.front().get<double>() - 1);
-  // What a run evaluates is what eval says of the same pairs.
-  const json rows = json::parse(said("eval --model " + run_ + " --json"));
-  EXPECT_NEAR(rows.at(0).at("nll").get<double>(), told.back().get<double>(), 1e-5);
-  // Half of it and the rest are the whole, bit by bit.
-  const std::string half = folder_ / "half";
-  std::filesystem::copy(run_, half, std::filesystem::copy_options::recursive);
-  std::filesystem::remove_all(half + "/ckpt/step-000040");
-  said(train + " --resume --set out=" + half);
-  EXPECT_EQ(posix_files().read_text(half + "/ckpt/step-000040/model.safetensors"),
-            posix_files().read_text(run_ + "/ckpt/step-000040/model.safetensors"));
-  // The folder that is exported writes what the run does, prefix and all.
-  const std::string sources = folder_.put("sources.txt", "red blue\nold\nnew green small\n"),
-                    out = folder_ / "exported";
-  said("convert " + run_ + " " + out + " --dtype f32 --quiet");
-  for (const char* beams : {"", "--beams 3 --length-penalty 0.7 --batch 2"}) {
-    const auto written = [&](const std::string& model) {
-      return said(
-          fmt::format("generate --model {} --sources {} --max-tokens 8 --recipe fp32 --quiet {}",
-                      model, sources, beams));
-    };
-    const std::string text = written(run_);
-    EXPECT_EQ(std::ranges::count(text, '\n'), 3);
-    EXPECT_EQ(text, written(out + " --source-prefix \"say: \""));
-  }
-  const json scored = json::parse(said("eval --model " + run_ + " --tasks bleu:" + pairs_ +
-                                       ",chrf:" + pairs_ + " --recipe fp32 --json --quiet"));
-  ASSERT_EQ(scored.size(), 2U);
-  EXPECT_EQ(scored[0].at("n"), 24);
-  EXPECT_GE(scored[0].at("bleu").get<double>(), 0);
-  EXPECT_GT(scored[1].at("chrf").get<double>(), 0);
-  // Adapters, and frozen weights, of that folder.
-  folder_.put("next.yaml", "model: {path: " + out + ", seq: 12, source_seq: 16}\ndata: {train: [" +
-                               pairs_ +
-                               "], fields: {text: en, pair: de}, tokenizer: " + kTokenizer +
-                               "}\ntrain: {steps: 2, batch: 4}\nout: " + (folder_ / "next"));
-  const std::string from = "train " + (folder_ / "next.yaml") + " --quiet";
-  said(from + " --set recipe=bf16 --set lora.rank=2");
-  std::filesystem::remove_all(folder_ / "next");
-  said(from + " --set recipe=fp32 --set 'train.freeze=[\"encoder.*\"]'");
+  expect_pairs_to_bleu();
+}
+
+TEST_F(Translation, from_pairs_to_bleu_by_an_lstm) {
+  write_run(kFamilies[2]);
+  expect_pairs_to_bleu();
+  const std::string train =
+      "train " + (folder_ / "run.yaml") + " --quiet --set out=" + (folder_ / "x") + " --set ";
+  for (const char* key : {"model.source_seq=80", "model.seq=65"})
+    EXPECT_THAT(refused(train + key), HasSubstr("expected at most 64 tokens of a source"));
+  EXPECT_THAT(refused(train + "model.layers=1"), HasSubstr("model.layers: expected 2 or more"));
+  EXPECT_THAT(refused(train + "model.decoder_layers=3"),
+              HasSubstr("model.decoder_layers: expected model.layers = 2"));
+  EXPECT_THAT(refused(train + "recipe=scalify_fp8"),
+              HasSubstr("recipe.base: expected a recipe that measures scales for lstm_seq2seq, "
+                        "whose linear hh is run at every step of a text, got scalify_fp8"));
+  EXPECT_THAT(refused("serve --model " + run_), HasSubstr("lstm_seq2seq, which translates"));
 }
 
 TEST_F(Translation, pairs_may_be_lines_of_two_files_and_json) {

@@ -1,4 +1,5 @@
-// Every encoder against transformers' on the same file: what its head gives, and all gradients.
+// Every encoder against transformers' on the same file, or PyTorch's modules where transformers has
+// no such model: what its head gives, and all gradients.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -152,8 +153,9 @@ TEST_P(GoldenEncoder, has_the_gradients_of_transformers) {
     const double largest = std::abs(
         *std::ranges::max_element(*expected, {}, [](double value) { return std::abs(value); }));
     if (largest < 1e-5) continue;
+    const bool is_small = fixture_.spec.kind == ModelKind::lstm_seq2seq;  // whose sums are short
     EXPECT_LE(distance(results.at(gradient_name(p.name)), in_memory(p, *expected)),
-              kGradientTolerance)
+              is_small ? kTolerance : kGradientTolerance)
         << p.name;
   }
 }

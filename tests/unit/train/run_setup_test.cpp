@@ -138,6 +138,7 @@ TEST(RunSetup, every_listed_name_means_something) {
       if (row.path == "recipe.activation_scale") sets.push_back("recipe=coat-static");
       if (row.path == "recipe.mx_scale") sets.push_back("recipe=mxfp8");
       if (row.path == "model.kind") sets.push_back("model.kv_heads=0");
+      if (name == "lstm_seq2seq") sets.push_back("model.source_seq=64");
       if (name == "longrope") {
         const std::string ones = fmt::format("[{}]", fmt::join(std::vector<int>(32, 1), ", "));
         sets.push_back("model.rope_scaling.short_factor=" + ones);
