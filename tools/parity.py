@@ -135,6 +135,10 @@ NEWER_CASES = {
     "cohere2_bias": ONE | THETA | {"model_type": "cohere2", "attention_bias": True, "layer_types": ["sliding_attention"],
                                    "sliding_window": 4},
     "exaone4": SMALL | THETA | BY_LAYER | {"model_type": "exaone4", "tie_word_embeddings": True, "hidden_act": "gelu", "head_dim": 6},
+    "opt": {**{key: SMALL[key] for key in ("hidden_size", "vocab_size", "max_position_embeddings")}, **TOKENS, "model_type": "opt",
+            "ffn_dim": 12, "word_embed_proj_dim": 6, "activation_function": "gelu", "tie_word_embeddings": False},
+    "opt_after": {**{key: SMALL[key] for key in ("hidden_size", "vocab_size", "max_position_embeddings")}, **TOKENS,
+                  "model_type": "opt", "num_hidden_layers": 1, "ffn_dim": 12, "do_layer_norm_before": False, "enable_bias": False},
     "exaone4_full": ONE | THETA | {"model_type": "exaone4", "sliding_window": None, "layer_types": ["full_attention"]},
 }
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
@@ -142,7 +146,7 @@ NEWER_KINDS = {}  # of each other kind the first case, which has most of its fie
 for _name, _case in NEWER_CASES.items():
     if _case["model_type"] not in OLDER_KINDS:
         NEWER_KINDS.setdefault(_case["model_type"], _name)
-EPS_OF = {"starcoder2": "norm_epsilon", "nemotron": "norm_eps", "cohere2": "layer_norm_eps", "olmo": None}
+EPS_OF = {"starcoder2": "norm_epsilon", "nemotron": "norm_eps", "cohere2": "layer_norm_eps", "olmo": None, "opt": None}
 if not IS_4:
     CASES |= NEWER_CASES
 
@@ -150,6 +154,9 @@ if not IS_4:
 def config_of(case):
     keys = dict(case) if case["model_type"] == "gpt2" else {**TINY, **case}
     kind = keys.pop("model_type")
+    if kind == "opt":
+        for key in ("intermediate_size", "num_key_value_heads"):
+            keys.pop(key, None)
     if kind == "gpt_neox":
         for key in ("head_dim", "num_key_value_heads", "rms_norm_eps"):
             keys.pop(key, None)
@@ -197,7 +204,8 @@ def parameters(model):
 
 def decays(name, w):
     return w.dim() == 2 and not name.endswith(("embed_tokens.weight", "embed_in.weight", "wte.weight",
-                                                "wpe.weight"))
+                                                "wpe.weight", "embed_positions.weight",
+                                                "embed_tokens_per_layer.weight"))
 
 
 def make(name):
@@ -380,6 +388,8 @@ NEWER_RUNS = {
     "nemotron": {"kind": "nemotron", "rope_share": 0.5, "mlp_bias": True},
     "cohere2": {"kind": "cohere2", "tied": True, "sliding_window": 6, "window_layers": [1, 0], "logit_scale": 0.7},
     "exaone4": {"kind": "exaone4", "sliding_window": 6, "window_layers": [1, 0]},
+    "opt": {"kind": "opt", "kv_heads": 4, "embedding_size": 24, "attention_bias": True},
+    "opt_after": {"kind": "opt", "kv_heads": 4, "norm_before": False, "tied": True, "mlp_act": "gelu_erf"},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }

@@ -94,7 +94,7 @@ ValueId Blocks::fixed_bias(ValueId x, std::string_view path) {
 ValueId Blocks::tied_head(ValueId x, const std::string& embedding_name) {
   module("lm_head");
   const ValueId w =
-      matrix(part_name(embedding_name), {spec_.vocab, spec_.hidden}, MatrixUse::embedding);
+      matrix(part_name(embedding_name), {spec_.vocab, shape(x)[1]}, MatrixUse::embedding);
   return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
 }
 

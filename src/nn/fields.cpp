@@ -105,7 +105,8 @@ constexpr ModelField kFields[] = {
     {"model.attention_scale", &ModelSpec::attention_scale, within(0, 1e6), key, listed, "",
      "vit, deit: scores are q k times this; 0: 1 / sqrt(head_dim)"},
     {"model.embedding_size", &ModelSpec::embedding_size, within(1, 1 << 16), derived, listed, "",
-     "resnet: channels of the first convolution; 0: 64, with cifar 16"},
+     "resnet: channels of the first convolution; 0: 64, with cifar 16. opt: width of embeddings; "
+     "0: hidden"},
     {"model.depths", &ModelSpec::depths, within(1, 4096), derived, listed, "",
      "resnet: residual blocks of each stage, [3, 4, 6, 3] for example; 0: those of ResNet-50, with "
      "cifar of ResNet-20"},
@@ -282,6 +283,10 @@ constexpr ModelField kFields[] = {
      "cohere2: factor of the logits"},
     {"model.no_rope_every", &ModelSpec::no_rope_every, within(0, 4096), key, listed, "",
      "smollm3: each n-th layer has no rotary positions; 0: none"},
+    // clang-format off
+    {"model.norm_before", &ModelSpec::norm_before, {}, key, listed, "",
+     "opt: norms on what a block reads, not on the sum behind it"},
+    // clang-format on
     {"model.rope_theta", &ModelSpec::rope_theta, within(1, 1e15), key, listed, "",
      "base of the rotary angles"},
     {"model.window_rope_theta", &ModelSpec::window_rope_theta, within(1, 1e15), key, listed, "",

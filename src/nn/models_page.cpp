@@ -122,6 +122,10 @@ there attention runs as its steps, whose memory grows with the square of the seq
 capped everywhere. Capped logits are whole, whatever `train.head_chunk` says. Of
 multimodal folders (`gemma3`, `mistral3`) nothing is read: their text models are
 `gemma3_text` and `ministral3`.
+
+Of `opt` both orders of norms are read and embeddings that are narrower than the layers
+(`project_in`, `project_out`); norms without weights, `_remove_final_layer_norm` and a `layerdrop`
+are refused. `max_position_embeddings` does not count the two rows before the first position.
 [adding/model.md](adding/model.md) says how to add a model.
 
 `t5`, `mt5` and `marian` ([translation.md](translation.md)): tables of embeddings beside
@@ -245,7 +249,7 @@ std::string_view mlp_text(const ModelDef& model) {
                    : is_gated ? MlpAct::silu
                               : MlpAct::gelu_tanh;
   if (act == MlpAct::relu2) return "squared ReLU";
-  if (!is_gated) return "GELU";
+  if (!is_gated) return act == MlpAct::relu ? "ReLU" : "GELU";
   return act == MlpAct::silu ? "SwiGLU" : "GEGLU";
 }
 

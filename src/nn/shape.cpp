@@ -139,6 +139,7 @@ ModelSpec filled(const ModelSpec& spec) {
     full.query_pre_attn_scalar = full.head_dim;
   if (full.attention_multiplier == 0 && is_of("attention_multiplier"))
     full.attention_multiplier = 1 / std::sqrt(width);
+  if (full.embedding_size == 0 && is_of("embedding_size")) full.embedding_size = full.hidden;
   if (full.ffn == 0) {
     full.ffn = model_def(full.kind).mlp != MlpKind::gated ? 4 * full.hidden
                                                           : (full.hidden * 8 / 3 + 127) / 128 * 128;

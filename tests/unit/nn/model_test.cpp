@@ -106,7 +106,8 @@ TEST(Model, graph_inputs_are_the_parameters_then_the_batch) {
     ASSERT_EQ(inputs.size(), model.parameters.size() + 4);
     for (size_t i = 0; i < model.parameters.size(); ++i) {
       EXPECT_EQ(inputs[i].name, model.parameters[i].name);
-      EXPECT_EQ(inputs[i].kind, InputKind::parameter);
+      const bool is_statistic = model.parameters[i].is_statistic;
+      EXPECT_EQ(inputs[i].kind, is_statistic ? InputKind::statistic : InputKind::parameter);
       EXPECT_EQ(model.graph.type(inputs[i].value), real_type(model.parameters[i].shape));
     }
     for (const char* name : {"tokens", "positions", "labels"}) {
@@ -213,7 +214,7 @@ TEST(Model, only_matrices_that_are_no_embeddings_decay) {
       spec.tied = tied;
       for (const ParameterSpec& p : model_parameters(spec)) {
         const bool is_embedding =
-            std::regex_search(p.name, std::regex("embed_tokens|embed_in|wte|wpe"));
+            std::regex_search(p.name, std::regex("embed_tokens|embed_positions|embed_in|wte|wpe"));
         EXPECT_EQ(p.decay, p.shape.size() == 2 && !is_embedding) << p.name;
       }
     }
@@ -230,8 +231,8 @@ TEST(Model, initialisation_narrows_what_ends_in_the_residual_stream) {
         EXPECT_EQ(p.init, is_zero ? Init::zeros : Init::ones) << p.name;
         continue;
       }
-      const bool residual =
-          std::regex_search(p.name, std::regex("o_proj|down_proj|c_proj|dense.weight|4h_to_h"));
+      const bool residual = std::regex_search(
+          p.name, std::regex("o_proj|out_proj|down_proj|c_proj|fc2|dense.weight|4h_to_h"));
       EXPECT_EQ(p.init, Init::normal) << p.name;
       EXPECT_DOUBLE_EQ(p.std, residual ? 0.02 / std::sqrt(2.0 * 2) : 0.02) << p.name;
     }
