@@ -91,6 +91,15 @@ ValueId Blocks::fixed_bias(ValueId x, std::string_view path) {
   return builder_.binary(OpCode::bias_add, x, b);
 }
 
+ValueId Blocks::times_fixed(ValueId x, std::string_view path) {
+  module(path);
+  const ValueId factor = parameter({.name = prefix_ + std::string(path),
+                                    .shape = {1},
+                                    .init = Init::ones,
+                                    .is_statistic = true});
+  return builder_.rescale(x, builder_.reshape(factor, {}));
+}
+
 ValueId Blocks::tied_head(ValueId x, const std::string& embedding_name) {
   module("lm_head");
   const ValueId w =

@@ -286,6 +286,19 @@ constexpr ModelField kFields[] = {
     // clang-format off
     {"model.norm_before", &ModelSpec::norm_before, {}, key, listed, "",
      "opt: norms on what a block reads, not on the sum behind it"},
+    {"model.global_head_dim", &ModelSpec::global_head_dim, within(2, 1 << 16), derived, listed, "",
+     "gemma4_text: head_dim of layers without a window; 0: as in the others"},
+    {"model.global_kv_heads", &ModelSpec::global_kv_heads, within(1, 4096), derived, listed, "",
+     "gemma4_text: kv_heads of layers without a window, with keys_are_values; 0: as in the others"},
+    {"model.keys_are_values", &ModelSpec::keys_are_values, {}, key, listed, "",
+     "gemma4_text: layers without a window have one projection for keys and values"},
+    {"model.layer_input", &ModelSpec::layer_input, within(0, 1 << 16), key, listed, "",
+     "gemma4_text: numbers of each token that a layer reads besides; 0: none"},
+    {"model.shared_kv_layers", &ModelSpec::shared_kv_layers, within(0, 4096), key, listed, "",
+     "gemma4_text: so many last layers have the keys and values of the last one before them, with "
+     "a window or without"},
+    {"model.wide_shared_mlp", &ModelSpec::wide_shared_mlp, {}, key, listed, "",
+     "gemma4_text: their feed-forward blocks are twice as wide"},
     // clang-format on
     {"model.rope_theta", &ModelSpec::rope_theta, within(1, 1e15), key, listed, "",
      "base of the rotary angles"},

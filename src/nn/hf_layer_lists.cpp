@@ -45,7 +45,8 @@ void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec&
   if (every > 0 || spec.no_rope_every <= spec.layers) spec.no_rope_every = every;
 }
 
-void read_window_pattern(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
+void take_usual_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
+  if (find_hf_key(def, kLayerTypes.field) == nullptr) return;
   if (def.full_every == 0 || !json.has(kWindowPattern)) return;
   const int64_t every = json.integer(kWindowPattern);
   if (every < 1)
@@ -81,6 +82,43 @@ void read_layer_types(const ModelDef& def, const JsonObject& json, ModelSpec& sp
     if (has_first) spec.window_from = 0;
     spec.window_layers = windows;
   }
+}
+
+void take_layer_config(Json& config, const std::string& where) {
+  if (!config.is_object() || !config.contains(kLayerConfig)) return;
+  const ModelDef* def = config.contains("model_type") && config["model_type"].is_string()
+                            ? find_model(config["model_type"].get<std::string>())
+                            : nullptr;
+  if (def == nullptr || find_hf_key(*def, "global_head_dim") == nullptr) return;
+  const JsonObject json(config, where);
+  const Json layers = config[kLayerConfig];
+  const auto is_full = [&](const std::string& layer) {
+    const Json& types = json.at(kLayerTypesKey);
+    for (size_t i = 0; types.is_array() && i < types.size(); ++i)
+      if (fmt::to_string(i) == layer) return types[i] == kFullLayers;
+    return false;
+  };
+  const auto is_known = [](const Json& values) {
+    return values.is_object() && std::ranges::all_of(values.items(), [](const auto& item) {
+             return item.key() == "head_dim" || item.key() == "num_key_value_heads";
+           });
+  };
+  const Json& types = json.at(kLayerTypesKey);
+  const auto n_full = types.is_array() ? std::ranges::count(types, Json(kFullLayers)) : 0;
+  bool is_good = layers.is_object() && (layers.empty() || std::ssize(layers) == n_full);
+  for (auto it = layers.begin(); is_good && it != layers.end(); ++it)
+    is_good = is_full(it.key()) && is_known(*it) && *it == *layers.begin();
+  if (!is_good) {
+    bad_key(json, kLayerConfig,
+            "head_dim and num_key_value_heads of all full_attention layers, the same for each",
+            layers.dump());
+  }
+  const Json own = layers.empty() ? Json::object() : *layers.begin();
+  const Json shared = config.contains("head_dim") ? config["head_dim"] : Json();
+  config["global_head_dim"] = own.contains("head_dim") ? own["head_dim"] : shared;
+  config["num_global_key_value_heads"] =
+      own.contains("num_key_value_heads") ? own["num_key_value_heads"] : Json();
+  config.erase(kLayerConfig);
 }
 
 }  // namespace octet

@@ -120,12 +120,17 @@ single precision under every recipe. Gemma multiplies embeddings by sqrt(hidden)
 transformers rounds to the weights' type. No kernel of a GPU caps attention scores (`gemma2`):
 there attention runs as its steps, whose memory grows with the square of the sequence; logits are
 capped everywhere. Capped logits are whole, whatever `train.head_chunk` says. Of
-multimodal folders (`gemma3`, `mistral3`) nothing is read: their text models are
-`gemma3_text` and `ministral3`.
+multimodal folders (`gemma3`, `gemma4`, `mistral3`) nothing is read: their text models are
+`gemma3_text`, `gemma4_text` and `ministral3`.
 
 Of `opt` both orders of norms are read and embeddings that are narrower than the layers
 (`project_in`, `project_out`); norms without weights, `_remove_final_layer_norm` and a `layerdrop`
 are refused. `max_position_embeddings` does not count the two rows before the first position.
+`gemma4_text` is dense: experts are refused. Per-layer inputs, shared keys and values and wider
+heads of layers with full attention are read; `per_layer_config`, which transformers writes for
+the latter, must say the same of all of these layers, and rotary positions there are
+`proportional`. `layer_scalar` is not trained. In a cache, layers that share keys and values each
+hold them.
 [adding/model.md](adding/model.md) says how to add a model.
 
 `t5`, `mt5` and `marian` ([translation.md](translation.md)): tables of embeddings beside

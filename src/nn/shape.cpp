@@ -92,11 +92,14 @@ void fill_positions(ModelSpec& full) {
 }
 
 // Layers with a window, where the kind has every n-th layer without.
-void fill_windows(ModelSpec& full, int64_t full_every) {
-  if (full_every == 0 || !full.window_layers.empty()) return;
+void fill_windows(ModelSpec& full, const ModelDef& def) {
+  if (def.full_every == 0 || !full.window_layers.empty()) return;
   constexpr int64_t kTooMany = 4096;  // which the field's bounds refuse
-  for (int64_t i = 0; i < std::min(full.layers, kTooMany); ++i)
-    full.window_layers.push_back(full.sliding_window == 0 || (i + 1) % full_every == 0 ? 0 : 1);
+  for (int64_t i = 0; i < std::min(full.layers, kTooMany); ++i) {
+    const bool is_full =
+        (i + 1) % def.full_every == 0 || (def.last_is_full && i + 1 == full.layers);
+    full.window_layers.push_back(full.sliding_window == 0 || is_full ? 0 : 1);
+  }
 }
 
 // Of a convolutional network: what its kind says, and no attention.
@@ -129,7 +132,7 @@ ModelSpec filled(const ModelSpec& spec) {
   if (full.classes == 0) full.classes = 2;
   if (full.head_dim == 0) full.head_dim = full.hidden / full.heads;
   fill_positions(full);
-  fill_windows(full, model_def(full.kind).full_every);
+  fill_windows(full, model_def(full.kind));
   const auto is_of = [&](std::string_view field) { return model_field(field).is_of(full); };
   if (const HfKey* act = find_hf_key(model_def(full.kind), "mlp_act");
       act != nullptr && full.mlp_act == MlpAct::usual)
@@ -140,6 +143,8 @@ ModelSpec filled(const ModelSpec& spec) {
   if (full.attention_multiplier == 0 && is_of("attention_multiplier"))
     full.attention_multiplier = 1 / std::sqrt(width);
   if (full.embedding_size == 0 && is_of("embedding_size")) full.embedding_size = full.hidden;
+  if (full.global_head_dim == 0 && is_of("global_head_dim")) full.global_head_dim = full.head_dim;
+  if (full.global_kv_heads == 0 && is_of("global_kv_heads")) full.global_kv_heads = full.kv_heads;
   if (full.ffn == 0) {
     full.ffn = model_def(full.kind).mlp != MlpKind::gated ? 4 * full.hidden
                                                           : (full.hidden * 8 / 3 + 127) / 128 * 128;

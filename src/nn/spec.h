@@ -111,8 +111,12 @@ struct ModelSpec {
   // adds, and a divisor of the logits. cohere2: a factor of the logits.
   double embedding_multiplier = 1, attention_multiplier = 0, residual_multiplier = 1,
          logits_scaling = 1, logit_scale = 1;
-  int64_t no_rope_every = 0;         // smollm3: each n-th layer has no rotary positions; 0: none
-  bool norm_before = true;           // opt: norms on what a block reads, not on the sum behind it
+  int64_t no_rope_every = 0;  // smollm3: each n-th layer has no rotary positions; 0: none
+  bool norm_before = true;    // opt: norms on what a block reads, not on the sum behind it
+  // gemma4: of layers without a window, 0: as of the others; numbers that each token gives a layer;
+  // last layers with an earlier one's keys and values.
+  int64_t global_head_dim = 0, global_kv_heads = 0, layer_input = 0, shared_kv_layers = 0;
+  bool keys_are_values = false, wide_shared_mlp = false;
   ModelHead head = ModelHead::text;  // encoders: text stands for their first one
   int64_t classes = 0;               // where has_classes(head); 0: those of a folder's head, else 2
   Pooling pooling = Pooling::mean;   // of embeddings: as the folder that they come from says
