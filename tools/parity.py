@@ -89,6 +89,9 @@ GEMMA4 = {"model_type": "gemma4_text", "head_dim": 4, "global_head_dim": 8, "voc
           "rope_parameters": {
               "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 300.0},
               "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}}
+QWEN35 = {"model_type": "qwen3_5_text", "head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 4,
+          "linear_value_head_dim": 3, "linear_conv_kernel_dim": 3,
+          "rope_parameters": {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.5}}
 HALF = {"head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.75}}
 NEWER_CASES = {
     "llama_longrope": ONE | {"model_type": "llama", "hidden_act": "gelu", "rope_parameters": {
@@ -150,10 +153,14 @@ NEWER_CASES = {
         "num_kv_shared_layers": 2, "use_double_wide_mlp": True},
     "gemma4_plain": SMALL | GEMMA4 | {"attention_bias": True, "layer_types": ["sliding_attention", "full_attention"],
                                       "hidden_size_per_layer_input": 0},
+    "qwen3_5": SMALL | QWEN35 | {"attention_bias": True, "tie_word_embeddings": True, "hidden_act": "gelu",
+                                 "layer_types": ["linear_attention", "full_attention"]},
+    "qwen3_5_plain": ONE | QWEN35 | {"layer_types": ["linear_attention"], "linear_num_value_heads": 2, "linear_value_head_dim": 4},
     "exaone4_full": ONE | THETA | {"model_type": "exaone4", "sliding_window": None, "layer_types": ["full_attention"]},
 }
 # Of vectors, where 1 makes numbers so large that the order of sums shows.
-MEAN_OF = {"gemma4_text": {"q_norm": 0.25, "k_norm": 0.5, "post_feedforward_layernorm": 0.5, "post_per_layer_input_norm": 0.5}}
+MEAN_OF = {"gemma4_text": {"q_norm": 0.25, "k_norm": 0.5, "post_feedforward_layernorm": 0.5, "post_per_layer_input_norm": 0.5},
+           "qwen3_5_text": dict.fromkeys(["input_layernorm", "post_attention_layernorm", "q_norm", "k_norm"], 0.0)}
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
 for _name, _case in NEWER_CASES.items():
@@ -204,7 +211,7 @@ def model_of(name):
         if w.dim() == 2:
             noise = noise / config.hidden_size ** 0.5
         else:
-            noise = noise * 0.2 + (0.0 if key.endswith("bias") else MEAN_OF.get(config.model_type, {}).get(key.split(".")[-2], 1.0))
+            noise = noise * 0.2 + (0.0 if key.endswith("bias") else -2.0 if key.endswith("A_log") else MEAN_OF.get(config.model_type, {}).get(key.split(".")[-2], 1.0))
         w.data.copy_(noise.bfloat16().float())
     return model, generator
 
@@ -413,6 +420,8 @@ NEWER_RUNS = {
     "gemma4": {"kind": "gemma4_text", "tied": True, "layers": 4, "ffn": 64, "sliding_window": 6, "window_layers": [1, 0, 1, 0],
                "window_rope_theta": 50, "rope_share": 0.5, "global_head_dim": 16, "layer_input": 6, "shared_kv_layers": 2,
                "wide_shared_mlp": True, "logit_softcap": 2.5},
+    "qwen3_5": {"kind": "qwen3_5_text", "head_dim": 8, "linear_layers": [1, 0], "rope_share": 0.5, "linear_key_heads": 2,
+                "linear_value_heads": 4, "linear_key_dim": 8, "linear_value_dim": 12, "conv_width": 3},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }

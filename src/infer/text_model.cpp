@@ -373,6 +373,10 @@ std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
                                            const TextMachine& machine) {
   if (!model_def(source.spec.kind).translates) expect_text(source.spec);
   const Dtype dtype = find_recipe(source.recipe).compute;
+  if (has_state(filled(source.spec))) {
+    machine.log.warning("the gated delta rule has no cache: every token runs its whole text");
+    return make_recomputed_model(source, options, machine);
+  }
   if (serves_cache(machine.catalogue, filled(source.spec), dtype)) {
     return make_cached_model(source, options, machine);
   }

@@ -154,6 +154,7 @@ class Blocks {
   LossValues cross_entropy(ValueId logits, ValueId labels, ValueId inv_n, double smoothing = 0);
 
   // A parameter of this module's that begins as a constant; a state (InputKind::statistic) of it.
+  ValueId vector(std::string_view path, int64_t n, Init init);  // without a leaf
   ValueId constant(std::string_view path, std::string_view leaf, int64_t n, Init init);
   ValueId statistic(std::string_view path, std::string_view leaf, int64_t n, Init init);
   void module(std::string_view path);  // what follows is of it

@@ -91,6 +91,10 @@ ValueId Blocks::fixed_bias(ValueId x, std::string_view path) {
   return builder_.binary(OpCode::bias_add, x, b);
 }
 
+ValueId Blocks::vector(std::string_view path, int64_t n, Init init) {
+  return parameter({.name = prefix_ + std::string(path), .shape = {n}, .init = init});
+}
+
 ValueId Blocks::times_fixed(ValueId x, std::string_view path) {
   module(path);
   const ValueId factor = parameter({.name = prefix_ + std::string(path),

@@ -30,6 +30,9 @@ Json rope_layers(const ModelSpec& spec) {
 
 Json layer_types(const ModelSpec& spec) {
   Json list = Json::array();
+  for (const int64_t is_linear : spec.linear_layers)
+    list.push_back(is_linear != 0 ? "linear_attention" : "full_attention");
+  if (!list.empty()) return list;
   for (int64_t i = 0; i < spec.layers; ++i)
     list.push_back(has_window(spec, i) ? "sliding_attention" : "full_attention");
   return list;
@@ -135,8 +138,8 @@ std::string hf_config_text(const ModelSpec& spec) {
       json["rope_parameters"] = {{"full_attention", parameters},
                                  {"sliding_attention", window_parameters}};
   }
-  if (find_hf_key(def, kLayerTypes.field) != nullptr && !full.window_layers.empty())
-    json["layer_types"] = layer_types(full);
+  const bool has_windows = find_hf_key(def, kLayerTypes.field) && !full.window_layers.empty();
+  if (has_windows || !full.linear_layers.empty()) json["layer_types"] = layer_types(full);
   if (find_hf_key(def, "no_rope_every") != nullptr) json["no_rope_layers"] = rope_layers(full);
   if (full.mlp_relu && full.classifier_hidden == 0 && find_hf_key(def, "mlp_relu"))
     json[std::string(find_hf_key(def, "gelu")->key)] = std::string(kRelu);

@@ -46,6 +46,11 @@ void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec&
 }
 
 void take_usual_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
+  if (find_hf_key(def, "linear_layers") != nullptr) {
+    constexpr int64_t kFullEvery = 4;
+    for (int64_t i = 0; i < std::min<int64_t>(spec.layers, kMaxLayers); ++i)
+      spec.linear_layers.push_back((i + 1) % kFullEvery == 0 ? 0 : 1);
+  }
   if (find_hf_key(def, kLayerTypes.field) == nullptr) return;
   if (def.full_every == 0 || !json.has(kWindowPattern)) return;
   const int64_t every = json.integer(kWindowPattern);
@@ -55,8 +60,25 @@ void take_usual_layers(const ModelDef& def, const JsonObject& json, ModelSpec& s
     spec.window_layers.push_back((i + 1) % every == 0 ? 0 : 1);
 }
 
+namespace {
+
+void read_linear_layers(const JsonObject& json, const Json& list, ModelSpec& spec) {
+  spec.linear_layers.clear();
+  for (int64_t i = 0; i < spec.layers; ++i) {
+    const Json& type = list[static_cast<size_t>(i)];
+    if (type != kLinearLayers && type != kFullLayers) {
+      bad_key(json, kLayerTypesKey, "linear_attention or full_attention",
+              fmt::format("{} for layer {}", type.dump(), i));
+    }
+    spec.linear_layers.push_back(type == kLinearLayers ? 1 : 0);
+  }
+}
+
+}  // namespace
+
 void read_layer_types(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
   const Json& list = list_of_layers(json, spec, kLayerTypesKey);
+  if (find_hf_key(def, "linear_layers") != nullptr) return read_linear_layers(json, list, spec);
   const bool has_window = spec.sliding_window > 0;
   const bool is_free = find_hf_key(def, kLayerTypes.field) != nullptr;
   const bool has_first = find_hf_key(def, "window_from") != nullptr;

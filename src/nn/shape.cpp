@@ -53,6 +53,10 @@ bool has_window(const ModelSpec& spec, int64_t layer) {
   return spec.window_layers[static_cast<size_t>(layer)] != 0;
 }
 
+bool has_state(const ModelSpec& full) {
+  return std::ranges::count(full.linear_layers, 1) > 0;
+}
+
 void fill_widths(ModelSpec& full, int64_t first, int64_t most) {
   if (!full.hidden_sizes.empty()) return;
   int64_t size = first;
@@ -102,6 +106,14 @@ void fill_windows(ModelSpec& full, const ModelDef& def) {
   }
 }
 
+// All but each fourth and the last, where the kind has layers of the gated delta rule.
+void fill_linear_layers(ModelSpec& full) {
+  if (!full.linear_layers.empty() || !model_field("linear_layers").is_of(full)) return;
+  constexpr int64_t kFullEvery = 4, kTooMany = 4096;  // which the field's bounds refuse
+  for (int64_t i = 0; i < std::min(full.layers, kTooMany); ++i)
+    full.linear_layers.push_back((i + 1) % kFullEvery == 0 || i + 1 == full.layers ? 0 : 1);
+}
+
 // Of a convolutional network: what its kind says, and no attention.
 void fill_convolutional(ModelSpec& full) {
   model_def(full.kind).fill(full);
@@ -133,6 +145,7 @@ ModelSpec filled(const ModelSpec& spec) {
   if (full.head_dim == 0) full.head_dim = full.hidden / full.heads;
   fill_positions(full);
   fill_windows(full, model_def(full.kind));
+  fill_linear_layers(full);
   const auto is_of = [&](std::string_view field) { return model_field(field).is_of(full); };
   if (const HfKey* act = find_hf_key(model_def(full.kind), "mlp_act");
       act != nullptr && full.mlp_act == MlpAct::usual)

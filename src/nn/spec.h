@@ -104,6 +104,11 @@ struct ModelSpec {
   int64_t window_from = 0;        // qwen: the first layer with a window
   // A 1 for each layer with a window and a 0 for each without; empty: by window_from, or by kind.
   std::vector<int64_t> window_layers = {};
+  // qwen3_5: the same of layers of the gated delta rule, whose heads and widths these are, and the
+  // tokens that the convolution before it sees.
+  std::vector<int64_t> linear_layers = {};
+  int64_t linear_key_heads = 4, linear_value_heads = 8, linear_key_dim = 64, linear_value_dim = 64,
+          conv_width = 4;
   double attention_softcap = 0;       // scores s become c tanh(s / c); 0: they stay
   double logit_softcap = 0;           // the same of logits
   int64_t query_pre_attn_scalar = 0;  // gemma: scores are q k / sqrt(this); 0: head_dim
