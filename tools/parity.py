@@ -85,6 +85,13 @@ BY_LAYER = {"layer_types": ["sliding_attention", "full_attention"], "sliding_win
 SCALED_BY_LAYER = {"rope_parameters": {
     "full_attention": {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 8},
     "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}}
+GEMMA4 = {"model_type": "gemma4_text", "head_dim": 4, "global_head_dim": 8, "vocab_size_per_layer_input": 19, "sliding_window": 4,
+          "rope_parameters": {
+              "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 300.0},
+              "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}}
+QWEN35 = {"model_type": "qwen3_5_text", "head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 4,
+          "linear_value_head_dim": 3, "linear_conv_kernel_dim": 3,
+          "rope_parameters": {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.5}}
 HALF = {"head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 300.0, "partial_rotary_factor": 0.75}}
 NEWER_CASES = {
     "llama_longrope": ONE | {"model_type": "llama", "hidden_act": "gelu", "rope_parameters": {
@@ -135,14 +142,31 @@ NEWER_CASES = {
     "cohere2_bias": ONE | THETA | {"model_type": "cohere2", "attention_bias": True, "layer_types": ["sliding_attention"],
                                    "sliding_window": 4},
     "exaone4": SMALL | THETA | BY_LAYER | {"model_type": "exaone4", "tie_word_embeddings": True, "hidden_act": "gelu", "head_dim": 6},
+    "opt": {**{key: SMALL[key] for key in ("hidden_size", "vocab_size", "max_position_embeddings")}, **TOKENS, "model_type": "opt",
+            "ffn_dim": 12, "word_embed_proj_dim": 6, "activation_function": "gelu", "tie_word_embeddings": False},
+    "opt_after": {**{key: SMALL[key] for key in ("hidden_size", "vocab_size", "max_position_embeddings")}, **TOKENS,
+                  "model_type": "opt", "num_hidden_layers": 1, "ffn_dim": 12, "do_layer_norm_before": False, "enable_bias": False},
+    "gemma4": SMALL | GEMMA4 | {
+        "num_hidden_layers": 4, "hidden_activation": "gelu", "tie_word_embeddings": False, "attention_k_eq_v": True,
+        "num_global_key_value_heads": 2, "final_logit_softcapping": 8.0, "hidden_size_per_layer_input": 4,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        "num_kv_shared_layers": 2, "use_double_wide_mlp": True},
+    "gemma4_plain": SMALL | GEMMA4 | {"attention_bias": True, "layer_types": ["sliding_attention", "full_attention"],
+                                      "hidden_size_per_layer_input": 0},
+    "qwen3_5": SMALL | QWEN35 | {"attention_bias": True, "tie_word_embeddings": True, "hidden_act": "gelu",
+                                 "layer_types": ["linear_attention", "full_attention"]},
+    "qwen3_5_plain": ONE | QWEN35 | {"layer_types": ["linear_attention"], "linear_num_value_heads": 2, "linear_value_head_dim": 4},
     "exaone4_full": ONE | THETA | {"model_type": "exaone4", "sliding_window": None, "layer_types": ["full_attention"]},
 }
+# Of vectors, where 1 makes numbers so large that the order of sums shows.
+MEAN_OF = {"gemma4_text": {"q_norm": 0.25, "k_norm": 0.5, "post_feedforward_layernorm": 0.5, "post_per_layer_input_norm": 0.5},
+           "qwen3_5_text": dict.fromkeys(["input_layernorm", "post_attention_layernorm", "q_norm", "k_norm"], 0.0)}
 OLDER_KINDS = {case["model_type"] for case in CASES.values()}
 NEWER_KINDS = {}  # of each other kind the first case, which has most of its fields
 for _name, _case in NEWER_CASES.items():
     if _case["model_type"] not in OLDER_KINDS:
         NEWER_KINDS.setdefault(_case["model_type"], _name)
-EPS_OF = {"starcoder2": "norm_epsilon", "nemotron": "norm_eps", "cohere2": "layer_norm_eps", "olmo": None}
+EPS_OF = {"starcoder2": "norm_epsilon", "nemotron": "norm_eps", "cohere2": "layer_norm_eps", "olmo": None, "opt": None}
 if not IS_4:
     CASES |= NEWER_CASES
 
@@ -150,6 +174,9 @@ if not IS_4:
 def config_of(case):
     keys = dict(case) if case["model_type"] == "gpt2" else {**TINY, **case}
     kind = keys.pop("model_type")
+    if kind == "opt":
+        for key in ("intermediate_size", "num_key_value_heads"):
+            keys.pop(key, None)
     if kind == "gpt_neox":
         for key in ("head_dim", "num_key_value_heads", "rms_norm_eps"):
             keys.pop(key, None)
@@ -179,14 +206,19 @@ def model_of(name):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     model = model.float().eval()
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
-    for key, w in model.named_parameters():
+    for key, w in [*model.named_parameters(), *fixed(model)]:
         noise = torch.randn(w.shape, generator=generator)
         if w.dim() == 2:
             noise = noise / config.hidden_size ** 0.5
         else:
-            noise = noise * 0.2 + (0.0 if key.endswith("bias") else 1.0)
+            noise = noise * 0.2 + (0.0 if key.endswith("bias") else -2.0 if key.endswith("A_log") else MEAN_OF.get(config.model_type, {}).get(key.split(".")[-2], 1.0))
         w.data.copy_(noise.bfloat16().float())
     return model, generator
+
+
+def fixed(model):
+    """What files hold besides, and no training moves."""
+    return [(key, w) for key, w in model.named_buffers() if key in model.state_dict()]
 
 
 def parameters(model):
@@ -197,7 +229,8 @@ def parameters(model):
 
 def decays(name, w):
     return w.dim() == 2 and not name.endswith(("embed_tokens.weight", "embed_in.weight", "wte.weight",
-                                                "wpe.weight"))
+                                                "wpe.weight", "embed_positions.weight",
+                                                "embed_tokens_per_layer.weight"))
 
 
 def make(name):
@@ -213,6 +246,8 @@ def make(name):
                "loss": loss.detach()}
     groups = [{"params": [w], "weight_decay": ADAMW["weight_decay"] if decays(key, w) else 0.0}
               for key, w in parameters(model)]
+    for key, w in fixed(model):
+        tensors["w:" + key] = w.bfloat16().clone()
     for key, w in parameters(model):
         tensors["w:" + key] = w.detach().bfloat16().clone()
         tensors["g:" + key] = w.grad.clone()
@@ -380,6 +415,13 @@ NEWER_RUNS = {
     "nemotron": {"kind": "nemotron", "rope_share": 0.5, "mlp_bias": True},
     "cohere2": {"kind": "cohere2", "tied": True, "sliding_window": 6, "window_layers": [1, 0], "logit_scale": 0.7},
     "exaone4": {"kind": "exaone4", "sliding_window": 6, "window_layers": [1, 0]},
+    "opt": {"kind": "opt", "kv_heads": 4, "embedding_size": 24, "attention_bias": True},
+    "opt_after": {"kind": "opt", "kv_heads": 4, "norm_before": False, "tied": True, "mlp_act": "gelu_erf"},
+    "gemma4": {"kind": "gemma4_text", "tied": True, "layers": 4, "ffn": 64, "sliding_window": 6, "window_layers": [1, 0, 1, 0],
+               "window_rope_theta": 50, "rope_share": 0.5, "global_head_dim": 16, "layer_input": 6, "shared_kv_layers": 2,
+               "wide_shared_mlp": True, "logit_softcap": 2.5},
+    "qwen3_5": {"kind": "qwen3_5_text", "head_dim": 8, "linear_layers": [1, 0], "rope_share": 0.5, "linear_key_heads": 2,
+                "linear_value_heads": 4, "linear_key_dim": 8, "linear_value_dim": 12, "conv_width": 3},
     "qwen3_layers": {"kind": "qwen3", "head_dim": 8, "sliding_window": 6, "window_layers": [1, 0]},
     "llama_gelu": {"kind": "llama", "mlp_act": "gelu_erf"},
 }

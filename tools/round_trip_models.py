@@ -27,7 +27,7 @@ OFF_OF = {"llama_llama3": {"attention_bias": True, "mlp_bias": True}, "mistral":
           "smollm3": ROPE | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
           "gpt2": {"n_positions": 40, "layer_norm_epsilon": 1e-3, "activation_function": "gelu"},
           "pythia": {"layer_norm_eps": 1e-3, "hidden_act": "gelu_new", "use_parallel_residual": False, "attention_bias": False},
-          **{name: {} for name in parity.NEWER_KINDS.values()}}
+          **{name: {} for name in parity.NEWER_KINDS.values()}, "gemma4": {"vocab_size_per_layer_input": 256}}
 SENTENCE_FILES = ["modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json",
                   "2_Normalize/config.json"]
 # Heads of transformers on a body that Octet reads; of the last it reads the hidden tokens', too.

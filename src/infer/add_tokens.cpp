@@ -217,7 +217,8 @@ AddedVocabulary::AddedVocabulary(const Files& files, const ModelSource& source,
   const std::vector<ParameterSpec> parameters = model_parameters(source.spec);
   const std::string head(def.head), bias = head.substr(0, head.rfind('.')) + ".bias";
   for (const ParameterSpec& p : parameters) {
-    const bool is_one = p.name == parameters.front().name || p.name == head || p.name == bias;
+    const bool is_one = p.name == parameters.front().name || p.name == head || p.name == bias ||
+                        p.name.ends_with(".embed_tokens_per_layer.weight");
     if (is_one && p.shape.front() == source.spec.vocab) names_.push_back(p.name);
   }
   CHECK(!names_.empty());

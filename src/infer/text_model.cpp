@@ -257,16 +257,16 @@ bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype
   Builder b(graph);
   constexpr int64_t kRows = 16;
   AttentionAttrs attrs{.kv_len = kRows, .heads = spec.heads, .kv_heads = spec.kv_heads};
-  attrs.head_dim = spec.head_dim;
+  attrs.head_dim = std::max(spec.head_dim, spec.global_head_dim);
   attrs.window = spec.sliding_window;
   attrs.softcap = spec.attention_softcap;
   const auto input = [&](const char* name, Dtype type, Shape shape) {
     return b.input(InputKind::batch, name, {.dtype = type, .shape = std::move(shape)});
   };
-  const int64_t width = spec.kv_heads * spec.head_dim;
+  const int64_t width = spec.kv_heads * attrs.head_dim;
   const ValueId cache = input("cache", dtype, {kRows, width});
   const ValueId positions = input("positions", Dtype::i32, {1});
-  const ValueId q = input("q", dtype, {1, spec.heads * spec.head_dim});
+  const ValueId q = input("q", dtype, {1, spec.heads * attrs.head_dim});
   b.emit1(OpCode::cache_write, CacheAttrs{.capacity = kRows},
           {cache, input("x", dtype, {1, width}), positions});
   b.emit_typed(OpCode::attention, attrs, {q, cache, cache, kNoValue, positions},
@@ -375,6 +375,10 @@ std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
   if (model_def(source.spec.kind).is_recurrent)
     return make_recomputed_model(source, options, machine);
   const Dtype dtype = find_recipe(source.recipe).compute;
+  if (has_state(filled(source.spec))) {
+    machine.log.warning("the gated delta rule has no cache: every token runs its whole text");
+    return make_recomputed_model(source, options, machine);
+  }
   if (serves_cache(machine.catalogue, filled(source.spec), dtype)) {
     return make_cached_model(source, options, machine);
   }

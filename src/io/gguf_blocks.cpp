@@ -139,18 +139,26 @@ void decode_mxfp4(const std::byte* block, float* out) {
   }
 }
 
-constexpr GgufBlock kBlocks[] = {{GgmlType::f32, "F32", 1, 4, decode_f32},
-                                 {GgmlType::f16, "F16", 1, 2, decode_f16},
-                                 {GgmlType::bf16, "BF16", 1, 2, decode_bf16},
-                                 {GgmlType::q4_0, "Q4_0", kSmall, 18, decode_q4_0},
-                                 {GgmlType::q4_1, "Q4_1", kSmall, 20, decode_q4_1},
-                                 {GgmlType::q5_0, "Q5_0", kSmall, 22, decode_q5_0},
-                                 {GgmlType::q5_1, "Q5_1", kSmall, 24, decode_q5_1},
-                                 {GgmlType::q8_0, "Q8_0", kSmall, 34, decode_q8_0},
-                                 {GgmlType::q4_k, "Q4_K", kLarge, 144, decode_q4_k},
-                                 {GgmlType::q5_k, "Q5_K", kLarge, 176, decode_q5_k},
-                                 {GgmlType::q6_k, "Q6_K", kLarge, 210, decode_q6_k},
-                                 {GgmlType::mxfp4, "MXFP4", kSmall, 17, decode_mxfp4}};
+// A type whose blocks are decoded one after the other without a call for each.
+template <void (*kDecode)(const std::byte*, float*), int64_t kElems, int64_t kBytes>
+constexpr GgufBlock block_of(GgmlType type, std::string_view name) {
+  return {type, name, kElems, kBytes, kDecode, [](const std::byte* blocks, int64_t n, float* out) {
+            for (int64_t i = 0; i < n; ++i) kDecode(blocks + i * kBytes, out + i * kElems);
+          }};
+}
+
+constexpr GgufBlock kBlocks[] = {block_of<decode_f32, 1, 4>(GgmlType::f32, "F32"),
+                                 block_of<decode_f16, 1, 2>(GgmlType::f16, "F16"),
+                                 block_of<decode_bf16, 1, 2>(GgmlType::bf16, "BF16"),
+                                 block_of<decode_q4_0, kSmall, 18>(GgmlType::q4_0, "Q4_0"),
+                                 block_of<decode_q4_1, kSmall, 20>(GgmlType::q4_1, "Q4_1"),
+                                 block_of<decode_q5_0, kSmall, 22>(GgmlType::q5_0, "Q5_0"),
+                                 block_of<decode_q5_1, kSmall, 24>(GgmlType::q5_1, "Q5_1"),
+                                 block_of<decode_q8_0, kSmall, 34>(GgmlType::q8_0, "Q8_0"),
+                                 block_of<decode_q4_k, kLarge, 144>(GgmlType::q4_k, "Q4_K"),
+                                 block_of<decode_q5_k, kLarge, 176>(GgmlType::q5_k, "Q5_K"),
+                                 block_of<decode_q6_k, kLarge, 210>(GgmlType::q6_k, "Q6_K"),
+                                 block_of<decode_mxfp4, kSmall, 17>(GgmlType::mxfp4, "MXFP4")};
 
 }  // namespace
 

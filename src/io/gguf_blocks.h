@@ -38,6 +38,7 @@ struct GgufBlock {
   std::string_view name;
   int64_t elems, bytes;  // of a block
   void (*decode)(const std::byte* block, float* out);
+  void (*decode_all)(const std::byte* blocks, int64_t n, float* out);
 };
 inline constexpr int64_t kMaxGgufBlock = 256;  // elements
 

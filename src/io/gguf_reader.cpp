@@ -10,7 +10,7 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kPieceBlocks = 2048;
+constexpr int64_t kPieceBytes = 1 << 16;  // less than an allocation that is mapped anew each time
 
 int64_t count_elems(const GgufTensor& tensor) {
   int64_t n = 1;
@@ -81,16 +81,26 @@ void GgufReader::read(const GgufTensor& tensor, int64_t first, std::span<float> 
   std::vector<std::byte> bytes;
   float values[kMaxGgufBlock];
   const int64_t last_block = (end + type->elems - 1) / type->elems;
-  for (int64_t piece = first / type->elems; piece < last_block; piece += kPieceBlocks) {
-    const int64_t n = std::min(kPieceBlocks, last_block - piece);
+  const int64_t piece_blocks = kPieceBytes / type->bytes;
+  for (int64_t piece = first / type->elems; piece < last_block; piece += piece_blocks) {
+    const int64_t n = std::min(piece_blocks, last_block - piece);
     bytes.resize(static_cast<size_t>(n * type->bytes));
     file_->read_at(header_->n_bytes() + tensor.offset + static_cast<uint64_t>(piece * type->bytes),
                    bytes);
-    for (int64_t block = 0; block < n; ++block) {
-      type->decode(bytes.data() + block * type->bytes, values);
+    // Whole blocks at once; of one at an end a part.
+    for (int64_t block = 0; block < n;) {
+      const std::byte* from_block = bytes.data() + block * type->bytes;
       const int64_t at = (piece + block) * type->elems;
+      const int64_t whole = at < first ? 0 : std::min(n - block, (end - at) / type->elems);
+      if (whole > 0) {
+        type->decode_all(from_block, whole, out.data() + (at - first));
+        block += whole;
+        continue;
+      }
+      type->decode(from_block, values);
       const int64_t from = std::max(at, first), to = std::min(at + type->elems, end);
       std::copy(values + (from - at), values + (to - at), out.begin() + (from - first));
+      ++block;
     }
   }
 }

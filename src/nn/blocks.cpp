@@ -163,13 +163,14 @@ ValueId Blocks::token_embedding(std::string_view path) {
 
 ValueId Blocks::position_embedding(std::string_view path) {
   module(path);
-  const int64_t first = first_position(spec_), n = longest_row(spec_);
+  const int64_t before = model_def(spec_.kind).rows_before_positions;
+  const int64_t first = before + first_position(spec_), n = longest_row(spec_);
   if (batch_.seq > n) {
     throw Error(ErrorCode::invalid_argument,
                 "[model] expected sequences of at most max_positions {}, got {}", n, batch_.seq);
   }
-  const ValueId table =
-      matrix(name(path, "weight"), {spec_.max_positions, spec_.hidden}, MatrixUse::embedding);
+  const ValueId table = matrix(name(path, "weight"), {before + spec_.max_positions, spec_.hidden},
+                               MatrixUse::embedding);
   return builder_.emit1(
       OpCode::embedding, NoAttrs{},
       {first == 0 ? table : builder_.slice(table, 0, first, n), input("positions")});
@@ -178,8 +179,8 @@ ValueId Blocks::position_embedding(std::string_view path) {
 ValueId Blocks::head(ValueId x, std::string_view embedding_name) {
   if (spec_.tied) return tied_head(x, std::string(embedding_name));
   module("lm_head");
-  const ValueId w = matrix(std::string(model_def(whole_.kind).head), {spec_.vocab, spec_.hidden},
-                           MatrixUse::matrix);
+  const ValueId w = matrix(std::string(model_def(whole_.kind).head),
+                           {spec_.vocab, builder_.shape(x)[1]}, MatrixUse::matrix);
   return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
 }
 

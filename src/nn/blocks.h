@@ -91,12 +91,16 @@ class Blocks {
   ValueId bias(ValueId x, std::string_view path);
   // The same, which is not trained, and [1, n] in files.
   ValueId fixed_bias(ValueId x, std::string_view path);
+  // x times a number that is not trained.
+  ValueId times_fixed(ValueId x, std::string_view path);
   // The final product with the embedding's weight (tied) or with a weight of its own.
   ValueId head(ValueId x, std::string_view embedding_name);
   // The product with the embedding's weight, whose name this is.
   ValueId tied_head(ValueId x, const std::string& embedding_name);
+  ValueId capped(ValueId logits);  // by logit_softcap
   // Norms over all of a row, whatever its width.
   ValueId rms_norm(ValueId x, std::string_view path);
+  ValueId rms_norm_without_weights(ValueId x, std::string_view path);
   ValueId layer_norm(ValueId x, std::string_view path);
   ValueId layer_norm_without_bias(ValueId x, std::string_view path);
   ValueId layer_norm_without_weights(ValueId x, std::string_view path);
@@ -150,6 +154,7 @@ class Blocks {
   LossValues cross_entropy(ValueId logits, ValueId labels, ValueId inv_n, double smoothing = 0);
 
   // A parameter of this module's that begins as a constant; a state (InputKind::statistic) of it.
+  ValueId vector(std::string_view path, int64_t n, Init init);  // without a leaf
   ValueId constant(std::string_view path, std::string_view leaf, int64_t n, Init init);
   ValueId statistic(std::string_view path, std::string_view leaf, int64_t n, Init init);
   void module(std::string_view path);  // what follows is of it

@@ -194,6 +194,12 @@ ValueId Blocks::activation(ValueId x, std::string_view origin, MlpAct act) {
   return builder_.mul(x, builder_.unary(OpCode::logistic, x));
 }
 
+ValueId Blocks::capped(ValueId logits) {
+  const double cap = spec_.logit_softcap;
+  if (cap == 0) return logits;
+  return builder_.scaled(tanh(builder_.scaled(logits, 1 / cap), "lm_head"), cap);
+}
+
 ValueId Blocks::mlp(ValueId x, const RotaryDecoder& decoder) {
   const LinearOptions wide = {.bias = bias_if(spec_.mlp_bias)};
   const LinearOptions down = {.use = MatrixUse::residual, .bias = wide.bias};
@@ -273,10 +279,7 @@ ValueId rotary_decoder(Blocks& b, const RotaryDecoder& decoder) {
   // Logits are scaled with what the head reads, so that chunks of it can be computed.
   const ValueId last = times(b.builder(), (b.*decoder.norm)(x, "norm"),
                              b.spec().logit_scale / b.spec().logits_scaling);
-  const ValueId logits = b.head(last, "model.embed_tokens.weight");
-  const double cap = b.spec().logit_softcap;
-  if (cap == 0) return logits;
-  return b.builder().scaled(b.tanh(b.builder().scaled(logits, 1 / cap), "lm_head"), cap);
+  return b.capped(b.head(last, "model.embed_tokens.weight"));
 }
 
 }  // namespace octet

@@ -91,10 +91,23 @@ ValueId Blocks::fixed_bias(ValueId x, std::string_view path) {
   return builder_.binary(OpCode::bias_add, x, b);
 }
 
+ValueId Blocks::vector(std::string_view path, int64_t n, Init init) {
+  return parameter({.name = prefix_ + std::string(path), .shape = {n}, .init = init});
+}
+
+ValueId Blocks::times_fixed(ValueId x, std::string_view path) {
+  module(path);
+  const ValueId factor = parameter({.name = prefix_ + std::string(path),
+                                    .shape = {1},
+                                    .init = Init::ones,
+                                    .is_statistic = true});
+  return builder_.rescale(x, builder_.reshape(factor, {}));
+}
+
 ValueId Blocks::tied_head(ValueId x, const std::string& embedding_name) {
   module("lm_head");
   const ValueId w =
-      matrix(part_name(embedding_name), {spec_.vocab, spec_.hidden}, MatrixUse::embedding);
+      matrix(part_name(embedding_name), {spec_.vocab, shape(x)[1]}, MatrixUse::embedding);
   return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
 }
 

@@ -13,6 +13,11 @@ ValueId Blocks::rms_norm(ValueId x, std::string_view path) {
   return builder_.emit(OpCode::rms_norm, NormAttrs{.eps = spec_.norm_eps}, {x, w})[RmsNorm::y];
 }
 
+ValueId Blocks::rms_norm_without_weights(ValueId x, std::string_view path) {
+  module(path);
+  return builder_.emit(OpCode::rms_norm, NormAttrs{.eps = spec_.norm_eps}, {x})[RmsNorm::y];
+}
+
 // 1 + weight in single precision under every recipe: eight bits have steps of 1/128 there.
 ValueId Blocks::rms_norm_from_one(ValueId x, std::string_view path) {
   module(path);

@@ -72,17 +72,16 @@ class Reader {
       bad("pad_token_id", "an id, from whose positions are counted on", "null");
     for (const HfKey& key : hf_keys_of(def)) {
       const ModelField& field = model_field(key.field);
-      if (field.is_of(spec_) && key.field != kLayerTypes.field) read_field(field, key);
+      if (field.is_of(spec_) && key.key != kLayerTypesKey) read_field(field, key);
     }
     for (const HfNeutral& neutral : neutrals_of(def)) expect_neutral(def, neutral);
     if (json_.has("no_rope_layers")) read_no_rope_layers(def, json_, spec_);
-    if (find_hf_key(def, kLayerTypes.field) != nullptr && !json_.has(kLayerTypesKey))
-      read_window_pattern(def, json_, spec_);
+    if (!json_.has(kLayerTypesKey)) take_usual_layers(def, json_, spec_);
+    if (json_.has(kLayerTypesKey)) read_layer_types(def, json_, spec_);
     if (const auto fault = fault_of(spec_)) {
       bad(name_here(def, fault->field), fault->expected_of(name_here(def, fault->other)),
           fault->got);
     }
-    if (json_.has(kLayerTypesKey)) read_layer_types(def, json_, spec_);
     if (def.hf_followers != nullptr) {
       for (const HfFollower& one : def.hf_followers(filled(spec_)))
         expect_neutral(def, {.key = one.key, .value = one.value});
@@ -357,6 +356,7 @@ class Reader {
 HfConfig parse_hf_config_and_keys(const std::string& text, const std::string& where) {
   Json root = parse_json(text, where);
   complete_parts(root);
+  take_layer_config(root, where);
   const JsonObject json(root, where);
   return Reader(json).read();
 }

@@ -30,6 +30,9 @@ Json rope_layers(const ModelSpec& spec) {
 
 Json layer_types(const ModelSpec& spec) {
   Json list = Json::array();
+  for (const int64_t is_linear : spec.linear_layers)
+    list.push_back(is_linear != 0 ? "linear_attention" : "full_attention");
+  if (!list.empty()) return list;
   for (int64_t i = 0; i < spec.layers; ++i)
     list.push_back(has_window(spec, i) ? "sliding_attention" : "full_attention");
   return list;
@@ -72,6 +75,16 @@ void put_fixed_keys(const ModelSpec& full, Json& json) {
   }
 }
 
+// The same of rotary positions.
+Json fixed_rope(const ModelDef& def) {
+  Json parameters;
+  for (const HfNeutral& neutral : def.hf_neutrals) {
+    if (is_rope(neutral.key) && !is_window_rope(neutral.key))
+      parameters[without_object(neutral.key)] = parse_own_json(neutral.value);
+  }
+  return parameters;
+}
+
 }  // namespace
 
 std::string hf_config_text(const ModelSpec& spec) {
@@ -94,10 +107,10 @@ std::string hf_config_text(const ModelSpec& spec) {
     if (reads_as_value || head == ModelHead::multi_label) json["problem_type"] = problem_type(head);
   }
   json["model_type"] = std::string(def.name);
-  Json scaling = nullptr, parameters, window_parameters;
+  Json scaling = nullptr, parameters = fixed_rope(def), window_parameters;
   for (const HfKey& key : hf_keys_of(def)) {
     const ModelField& field = model_field(key.field);
-    if (!field.is_of(full) || key.field == kLayerTypes.field) continue;
+    if (!field.is_of(full) || key.key == kLayerTypes.key) continue;
     Json value = std::visit(JsonValue{full, key}, field.member);
     if (!key.gate.empty()) json[std::string(key.gate)] = value != 0;
     if (key.zero_is_null && value == 0) value = nullptr;
@@ -119,14 +132,14 @@ std::string hf_config_text(const ModelSpec& spec) {
   }
   if (def.sees_pictures) json[std::string(kTextPart)] = text_part(full);
   if (def.positions == Positions::rotary && !def.sees_pictures) {
-    json["rope_scaling"] = scaling;
+    if (find_hf_key(def, "rope_scaling.type") != nullptr) json["rope_scaling"] = scaling;
     json["rope_parameters"] = parameters;
     if (!window_parameters.empty())
       json["rope_parameters"] = {{"full_attention", parameters},
                                  {"sliding_attention", window_parameters}};
   }
-  if (find_hf_key(def, kLayerTypes.field) != nullptr && !full.window_layers.empty())
-    json["layer_types"] = layer_types(full);
+  const bool has_windows = find_hf_key(def, kLayerTypes.field) && !full.window_layers.empty();
+  if (has_windows || !full.linear_layers.empty()) json["layer_types"] = layer_types(full);
   if (find_hf_key(def, "no_rope_every") != nullptr) json["no_rope_layers"] = rope_layers(full);
   if (full.mlp_relu && full.classifier_hidden == 0 && find_hf_key(def, "mlp_relu"))
     json[std::string(find_hf_key(def, "gelu")->key)] = std::string(kRelu);

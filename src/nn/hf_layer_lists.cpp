@@ -45,7 +45,13 @@ void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec&
   if (every > 0 || spec.no_rope_every <= spec.layers) spec.no_rope_every = every;
 }
 
-void read_window_pattern(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
+void take_usual_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
+  if (find_hf_key(def, "linear_layers") != nullptr) {
+    constexpr int64_t kFullEvery = 4;
+    for (int64_t i = 0; i < std::min<int64_t>(spec.layers, kMaxLayers); ++i)
+      spec.linear_layers.push_back((i + 1) % kFullEvery == 0 ? 0 : 1);
+  }
+  if (find_hf_key(def, kLayerTypes.field) == nullptr) return;
   if (def.full_every == 0 || !json.has(kWindowPattern)) return;
   const int64_t every = json.integer(kWindowPattern);
   if (every < 1)
@@ -54,8 +60,25 @@ void read_window_pattern(const ModelDef& def, const JsonObject& json, ModelSpec&
     spec.window_layers.push_back((i + 1) % every == 0 ? 0 : 1);
 }
 
+namespace {
+
+void read_linear_layers(const JsonObject& json, const Json& list, ModelSpec& spec) {
+  spec.linear_layers.clear();
+  for (int64_t i = 0; i < spec.layers; ++i) {
+    const Json& type = list[static_cast<size_t>(i)];
+    if (type != kLinearLayers && type != kFullLayers) {
+      bad_key(json, kLayerTypesKey, "linear_attention or full_attention",
+              fmt::format("{} for layer {}", type.dump(), i));
+    }
+    spec.linear_layers.push_back(type == kLinearLayers ? 1 : 0);
+  }
+}
+
+}  // namespace
+
 void read_layer_types(const ModelDef& def, const JsonObject& json, ModelSpec& spec) {
   const Json& list = list_of_layers(json, spec, kLayerTypesKey);
+  if (find_hf_key(def, "linear_layers") != nullptr) return read_linear_layers(json, list, spec);
   const bool has_window = spec.sliding_window > 0;
   const bool is_free = find_hf_key(def, kLayerTypes.field) != nullptr;
   const bool has_first = find_hf_key(def, "window_from") != nullptr;
@@ -81,6 +104,43 @@ void read_layer_types(const ModelDef& def, const JsonObject& json, ModelSpec& sp
     if (has_first) spec.window_from = 0;
     spec.window_layers = windows;
   }
+}
+
+void take_layer_config(Json& config, const std::string& where) {
+  if (!config.is_object() || !config.contains(kLayerConfig)) return;
+  const ModelDef* def = config.contains("model_type") && config["model_type"].is_string()
+                            ? find_model(config["model_type"].get<std::string>())
+                            : nullptr;
+  if (def == nullptr || find_hf_key(*def, "global_head_dim") == nullptr) return;
+  const JsonObject json(config, where);
+  const Json layers = config[kLayerConfig];
+  const auto is_full = [&](const std::string& layer) {
+    const Json& types = json.at(kLayerTypesKey);
+    for (size_t i = 0; types.is_array() && i < types.size(); ++i)
+      if (fmt::to_string(i) == layer) return types[i] == kFullLayers;
+    return false;
+  };
+  const auto is_known = [](const Json& values) {
+    return values.is_object() && std::ranges::all_of(values.items(), [](const auto& item) {
+             return item.key() == "head_dim" || item.key() == "num_key_value_heads";
+           });
+  };
+  const Json& types = json.at(kLayerTypesKey);
+  const auto n_full = types.is_array() ? std::ranges::count(types, Json(kFullLayers)) : 0;
+  bool is_good = layers.is_object() && (layers.empty() || std::ssize(layers) == n_full);
+  for (auto it = layers.begin(); is_good && it != layers.end(); ++it)
+    is_good = is_full(it.key()) && is_known(*it) && *it == *layers.begin();
+  if (!is_good) {
+    bad_key(json, kLayerConfig,
+            "head_dim and num_key_value_heads of all full_attention layers, the same for each",
+            layers.dump());
+  }
+  const Json own = layers.empty() ? Json::object() : *layers.begin();
+  const Json shared = config.contains("head_dim") ? config["head_dim"] : Json();
+  config["global_head_dim"] = own.contains("head_dim") ? own["head_dim"] : shared;
+  config["num_global_key_value_heads"] =
+      own.contains("num_key_value_heads") ? own["num_key_value_heads"] : Json();
+  config.erase(kLayerConfig);
 }
 
 }  // namespace octet

@@ -10,8 +10,10 @@
 namespace octet {
 
 inline constexpr const char *kLayerTypesKey = "layer_types",
-                            *kWindowPattern = "sliding_window_pattern";
-inline constexpr const char *kFullLayers = "full_attention", *kWindowLayers = "sliding_attention";
+                            *kWindowPattern = "sliding_window_pattern",
+                            *kLayerConfig = "per_layer_config";
+inline constexpr const char *kFullLayers = "full_attention", *kWindowLayers = "sliding_attention",
+                            *kLinearLayers = "linear_attention";
 inline constexpr int64_t kMaxLayers = 4096;
 
 // "[config.json] FILE: 'KEY': expected ..., got ...".
@@ -20,9 +22,14 @@ inline constexpr int64_t kMaxLayers = 4096;
 
 // A 1 for each layer with rotary positions: every n-th must be without.
 void read_no_rope_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec);
-// Without layer_types: all layers but each n-th have a window, by a key or by the kind.
-void read_window_pattern(const ModelDef& def, const JsonObject& json, ModelSpec& spec);
-// Which layers have a sliding window: from one on, or one by one where the model has that.
+// Without layer_types: all layers but each n-th have a window, by a key or by the kind, or are of
+// the gated delta rule.
+void take_usual_layers(const ModelDef& def, const JsonObject& json, ModelSpec& spec);
+// Which layers have a sliding window: from one on, or one by one where the model has that; or which
+// are of the gated delta rule.
 void read_layer_types(const ModelDef& def, const JsonObject& json, ModelSpec& spec);
+// Of gemma4_text: puts what transformers saves of single layers into the keys that the model's own
+// files have for those with full attention.
+void take_layer_config(Json& config, const std::string& where);
 
 }  // namespace octet

@@ -48,7 +48,8 @@ const ModelDef* find_model(std::string_view name) {
 
 std::string_view nearest_kind(std::string_view name) {
   const auto alike = [&](std::string_view known) {
-    return std::ranges::mismatch(known, name).in1 - known.begin();
+    const std::ptrdiff_t n = std::ranges::mismatch(known, name).in1 - known.begin();
+    return n > 0 && known[static_cast<size_t>(n) - 1] == '_' ? n - 1 : n;
   };
   constexpr std::ptrdiff_t kLeast = 3;
   std::string_view best;

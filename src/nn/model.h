@@ -114,6 +114,7 @@ struct ModelDef {
   double usual_norm_eps = 1e-5;  // of new models, and where config.json has no key for it
   bool grouped_heads = true;     // whether query heads may share keys and values
   int64_t full_every = 0;        // new models have a window in all but each n-th layer
+  bool last_is_full = false;     // and in their last; other models are refused
   RotatedLayers rotated = RotatedLayers::all;
   bool plain_linears = true;  // whether Hugging Face stores their weights [out, in]
   // Keys of its config.json in the order they are read, shared ones and its own, which take the
@@ -144,6 +145,7 @@ struct ModelDef {
   std::span<const HeadDef> heads = {};  // of encoders
   std::span<const HeadAlias> head_aliases = {};
   bool positions_follow_pad = false;  // position 0 is the row behind ModelSpec::pad_token
+  int64_t rows_before_positions = 0;  // of the table, besides max_positions
   // Names of parameters that begin so have no prefix; and what a folder may hold beside them.
   std::span<const std::string_view> head_prefixes = {};
   bool (*skips)(const ModelSpec& spec, std::string_view stored) = nullptr;

@@ -120,8 +120,19 @@ single precision under every recipe. Gemma multiplies embeddings by sqrt(hidden)
 transformers rounds to the weights' type. No kernel of a GPU caps attention scores (`gemma2`):
 there attention runs as its steps, whose memory grows with the square of the sequence; logits are
 capped everywhere. Capped logits are whole, whatever `train.head_chunk` says. Of
-multimodal folders (`gemma3`, `mistral3`) nothing is read: their text models are
-`gemma3_text` and `ministral3`.
+multimodal folders (`gemma3`, `gemma4`, `mistral3`, `qwen3_5`) nothing is read: their text models
+are `gemma3_text`, `gemma4_text`, `ministral3` and `qwen3_5_text`.
+
+Of `opt` both orders of norms are read and embeddings that are narrower than the layers
+(`project_in`, `project_out`); norms without weights, `_remove_final_layer_norm` and a `layerdrop`
+are refused. `max_position_embeddings` does not count the two rows before the first position.
+`gemma4_text` is dense: experts are refused. Per-layer inputs, shared keys and values and wider
+heads of layers with full attention are read; `per_layer_config`, which transformers writes for
+the latter, must say the same of all of these layers, and rotary positions there are
+`proportional`. `layer_scalar` is not trained. In a cache, layers that share keys and values each
+hold them. `qwen3_5_text` is dense, too: the gated delta rule is computed in chunks of 64 tokens by
+GEMMs in f32, on a CPU and on a GPU. Its state is in no cache: in generation every token runs its
+whole text, with a warning. Heads of several tokens ahead (`mtp.*`) are passed over.
 [adding/model.md](adding/model.md) says how to add a model.
 
 `t5`, `mt5` and `marian` ([translation.md](translation.md)): tables of embeddings beside
@@ -249,7 +260,7 @@ std::string_view mlp_text(const ModelDef& model) {
                    : is_gated ? MlpAct::silu
                               : MlpAct::gelu_tanh;
   if (act == MlpAct::relu2) return "squared ReLU";
-  if (!is_gated) return "GELU";
+  if (!is_gated) return act == MlpAct::relu ? "ReLU" : "GELU";
   return act == MlpAct::silu ? "SwiGLU" : "GEGLU";
 }
 

@@ -53,6 +53,10 @@ bool has_window(const ModelSpec& spec, int64_t layer) {
   return spec.window_layers[static_cast<size_t>(layer)] != 0;
 }
 
+bool has_state(const ModelSpec& full) {
+  return std::ranges::count(full.linear_layers, 1) > 0;
+}
+
 void fill_widths(ModelSpec& full, int64_t first, int64_t most) {
   if (!full.hidden_sizes.empty()) return;
   int64_t size = first;
@@ -92,11 +96,22 @@ void fill_positions(ModelSpec& full) {
 }
 
 // Layers with a window, where the kind has every n-th layer without.
-void fill_windows(ModelSpec& full, int64_t full_every) {
-  if (full_every == 0 || !full.window_layers.empty()) return;
+void fill_windows(ModelSpec& full, const ModelDef& def) {
+  if (def.full_every == 0 || !full.window_layers.empty()) return;
   constexpr int64_t kTooMany = 4096;  // which the field's bounds refuse
+  for (int64_t i = 0; i < std::min(full.layers, kTooMany); ++i) {
+    const bool is_full =
+        (i + 1) % def.full_every == 0 || (def.last_is_full && i + 1 == full.layers);
+    full.window_layers.push_back(full.sliding_window == 0 || is_full ? 0 : 1);
+  }
+}
+
+// All but each fourth and the last, where the kind has layers of the gated delta rule.
+void fill_linear_layers(ModelSpec& full) {
+  if (!full.linear_layers.empty() || !model_field("linear_layers").is_of(full)) return;
+  constexpr int64_t kFullEvery = 4, kTooMany = 4096;  // which the field's bounds refuse
   for (int64_t i = 0; i < std::min(full.layers, kTooMany); ++i)
-    full.window_layers.push_back(full.sliding_window == 0 || (i + 1) % full_every == 0 ? 0 : 1);
+    full.linear_layers.push_back((i + 1) % kFullEvery == 0 || i + 1 == full.layers ? 0 : 1);
 }
 
 // Of a convolutional network: what its kind says, and no attention.
@@ -129,7 +144,8 @@ ModelSpec filled(const ModelSpec& spec) {
   if (full.classes == 0) full.classes = 2;
   if (full.head_dim == 0) full.head_dim = full.hidden / full.heads;
   fill_positions(full);
-  fill_windows(full, model_def(full.kind).full_every);
+  fill_windows(full, model_def(full.kind));
+  fill_linear_layers(full);
   const auto is_of = [&](std::string_view field) { return model_field(field).is_of(full); };
   if (const HfKey* act = find_hf_key(model_def(full.kind), "mlp_act");
       act != nullptr && full.mlp_act == MlpAct::usual)
@@ -139,6 +155,9 @@ ModelSpec filled(const ModelSpec& spec) {
     full.query_pre_attn_scalar = full.head_dim;
   if (full.attention_multiplier == 0 && is_of("attention_multiplier"))
     full.attention_multiplier = 1 / std::sqrt(width);
+  if (full.embedding_size == 0 && is_of("embedding_size")) full.embedding_size = full.hidden;
+  if (full.global_head_dim == 0 && is_of("global_head_dim")) full.global_head_dim = full.head_dim;
+  if (full.global_kv_heads == 0 && is_of("global_kv_heads")) full.global_kv_heads = full.kv_heads;
   if (full.ffn == 0) {
     full.ffn = model_def(full.kind).mlp != MlpKind::gated ? 4 * full.hidden
                                                           : (full.hidden * 8 / 3 + 127) / 128 * 128;

@@ -41,6 +41,9 @@ int64_t rotary_width(const ModelSpec& spec);
 // Whether the queries of a layer see a sliding window of keys alone; of layer -1: none.
 bool has_window(const ModelSpec& spec, int64_t layer);
 
+// Whether a layer has a state of the tokens before, which no cache holds.
+bool has_state(const ModelSpec& full);
+
 // The row of position 0 in a table of positions: roberta's is the one behind its padding's.
 int64_t first_position(const ModelSpec& spec);
 

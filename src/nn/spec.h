@@ -53,8 +53,7 @@ constexpr auto value_names(ResidualBlock) {
 }
 
 // What stands between the linears of a feed-forward block: of a gated one on its gate. usual: what
-// resolved() takes for the kind; relu2: the square of ReLU.
-// quick_gelu: x times the logistic function of 1.702 x.
+// resolved() takes for the kind; relu2: ReLU's square; quick_gelu: x logistic(1.702 x).
 enum class MlpAct : uint8_t { usual, silu, gelu_tanh, gelu_erf, relu, relu2, quick_gelu };
 constexpr auto value_names(MlpAct) {
   return name_list("usual", "silu", "gelu_tanh", "gelu_erf", "relu", "relu2", "quick_gelu");
@@ -69,13 +68,12 @@ enum class VisionSelect : uint8_t { patches, all };
 constexpr auto value_names(VisionSelect) {
   return name_list("patches", "all");
 }
-// The feed-forward block of T5: down(relu(up(x))), or down(gelu(gate(x)) * up(x)) with the GELU by
-// tanh.
+// The feed-forward block of T5: down(relu(up(x))), or down(gelu(gate(x)) * up(x)), GELU by tanh.
 enum class FeedForward : uint8_t { relu, gated_gelu };
 constexpr auto value_names(FeedForward) {
   return name_list("relu", "gated_gelu");
 }
-// Of the feed-forward block of marian; swish is x times the logistic function of x.
+// Of the feed-forward block of marian; swish: x logistic(x).
 enum class PlainActivation : uint8_t { swish, relu, gelu };
 constexpr auto value_names(PlainActivation) {
   return name_list("swish", "relu", "gelu");
@@ -89,12 +87,8 @@ constexpr bool has_classes(ModelHead head) {
 // Zeros are filled by resolved().
 struct ModelSpec {
   ModelKind kind = ModelKind::llama;
-  int64_t hidden = 512;
-  int64_t layers = 8;
-  int64_t heads = 8;
-  int64_t kv_heads = 0;  // 0: as many as heads
-  int64_t head_dim = 0;  // 0: hidden / heads
-  int64_t ffn = 0;       // 0: by kind
+  int64_t hidden = 512, layers = 8, heads = 8;
+  int64_t kv_heads = 0, head_dim = 0, ffn = 0;  // 0: heads, hidden / heads, by kind
   int64_t vocab = 256;
   int64_t max_positions = 2048;  // gpt2: rows of the position table; a bound of nothing elsewhere
   double norm_eps = 1e-5;
@@ -110,14 +104,24 @@ struct ModelSpec {
   int64_t window_from = 0;        // qwen: the first layer with a window
   // A 1 for each layer with a window and a 0 for each without; empty: by window_from, or by kind.
   std::vector<int64_t> window_layers = {};
+  // qwen3_5: the same of layers of the gated delta rule, whose heads and widths these are, and the
+  // tokens that the convolution before it sees.
+  std::vector<int64_t> linear_layers = {};
+  int64_t linear_key_heads = 4, linear_value_heads = 8, linear_key_dim = 64, linear_value_dim = 64,
+          conv_width = 4;
   double attention_softcap = 0;       // scores s become c tanh(s / c); 0: they stay
   double logit_softcap = 0;           // the same of logits
   int64_t query_pre_attn_scalar = 0;  // gemma: scores are q k / sqrt(this); 0: head_dim
   // granite: factors of the embedding, of the scores (0: 1 / sqrt(head_dim)) and of what a layer
   // adds, and a divisor of the logits. cohere2: a factor of the logits.
-  double embedding_multiplier = 1, attention_multiplier = 0, residual_multiplier = 1;
-  double logits_scaling = 1, logit_scale = 1;
-  int64_t no_rope_every = 0;         // smollm3: each n-th layer has no rotary positions; 0: none
+  double embedding_multiplier = 1, attention_multiplier = 0, residual_multiplier = 1,
+         logits_scaling = 1, logit_scale = 1;
+  int64_t no_rope_every = 0;  // smollm3: each n-th layer has no rotary positions; 0: none
+  bool norm_before = true;    // opt: norms on what a block reads, not on the sum behind it
+  // gemma4: of layers without a window, 0: as of the others; numbers that each token gives a layer;
+  // last layers with an earlier one's keys and values.
+  int64_t global_head_dim = 0, global_kv_heads = 0, layer_input = 0, shared_kv_layers = 0;
+  bool keys_are_values = false, wide_shared_mlp = false;
   ModelHead head = ModelHead::text;  // encoders: text stands for their first one
   int64_t classes = 0;               // where has_classes(head); 0: those of a folder's head, else 2
   Pooling pooling = Pooling::mean;   // of embeddings: as the folder that they come from says
@@ -180,16 +184,12 @@ struct ModelSpec {
   double window_rope_theta = 10000;  // gemma3, olmo3: of layers with a window, never scaled
   double rope_share = 1;             // of a head's width that is rotated, its first part
   RopeScaling rope_scaling = RopeScaling::none;
-  double rope_factor = 1;
-  double rope_low_freq_factor = 1;
-  double rope_high_freq_factor = 4;
+  double rope_factor = 1, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   int64_t rope_original_max_position = 8192;  // 0: max_positions
-  double rope_beta_fast = 32;
-  double rope_beta_slow = 1;
+  double rope_beta_fast = 32, rope_beta_slow = 1;
   bool rope_truncate = true;
   double rope_mscale = 0, rope_mscale_all_dim = 0;  // yarn: how its factor follows from rope_factor
-  double rope_attention_factor =
-      0;  // of yarn's and longrope's rotated queries and keys; 0: by them
+  double rope_attention_factor = 0;  // of yarn's, longrope's queries and keys; 0: by them
   // longrope: divisors of the frequencies, of sequences up to the original length and of longer.
   std::vector<double> rope_short_factor = {}, rope_long_factor = {};
   double llama4_beta = 0;  // ministral3: queries times 1 + b log(1 + floor(position / original))

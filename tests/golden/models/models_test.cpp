@@ -30,6 +30,16 @@ class GoldenModel : public testing::TestWithParam<Case> {
   Graph build(ModelOutputs outputs) const {
     return build_model(golden_.spec, golden_.batch, outputs).graph;
   }
+  std::vector<ParameterSpec> trained() const {
+    std::vector<ParameterSpec> all = model_parameters(golden_.spec);
+    std::erase_if(all, [](const ParameterSpec& p) { return p.is_statistic; });
+    return all;
+  }
+  double magnitude(const std::string& tensor) const {
+    double largest = 0;
+    for (const double x : golden_.at(tensor)) largest = std::max(largest, std::abs(x));
+    return largest;
+  }
   reference::Tensors run(const Graph& graph, const reference::Tensors& inputs) const {
     return GetParam().engine.run(graph, inputs);
   }
@@ -66,9 +76,15 @@ TEST_P(GoldenModel, gradients_are_pytorchs) {
   const auto results = run(autodiff(build(ModelOutputs::loss)));
   const double tolerance =
       GetParam().fixture.starts_with("hf_") ? kTransformersTolerance : kTolerance;
-  for (const ParameterSpec& p : model_parameters(golden_.spec)) {
+  double largest = 0;
+  for (const ParameterSpec& p : trained()) largest = std::max(largest, magnitude("g:" + p.name));
+  for (const ParameterSpec& p : trained()) {
     const auto& got = results.at(gradient_name(p.name));
-    EXPECT_LE(relative_distance(got, golden_.at("g:" + p.name)), tolerance) << p.name;
+    const auto& expected = golden_.at("g:" + p.name);
+    // A gradient that is nothing but rounding (a bias of keys, which the softmax cancels) counts by
+    // the model's largest.
+    const double share = std::max(1.0, 1e-3 * largest / magnitude("g:" + p.name));
+    EXPECT_LE(relative_distance(got, expected), tolerance * share) << p.name;
   }
 }
 
@@ -83,7 +99,7 @@ TEST_P(GoldenModel, adamw_step_is_pytorchs) {
                                {"adam_c1", {1 - golden_.beta1}},
                                {"adam_c2", {1 - golden_.beta2}},
                                {"clip", {0}}};
-  for (const ParameterSpec& p : model_parameters(golden_.spec)) {
+  for (const ParameterSpec& p : trained()) {
     const TensorType type{.dtype = Dtype::f32, .shape = p.shape};
     items.push_back({.parameter = p.name,
                      .weight = builder.input(InputKind::parameter, p.name, type),
@@ -123,7 +139,8 @@ TEST(Goldens, hold_exactly_the_parameters_of_their_models) {
     const auto parameters = model_parameters(golden.spec);
     EXPECT_EQ(parameters.size(), n_weights) << name;
     for (const ParameterSpec& p : parameters) {
-      EXPECT_EQ(p.shape, golden.shapes.at("w:" + p.name)) << name << " " << p.name;
+      const Shape& stored = p.file_shape.empty() ? p.shape : p.file_shape;
+      EXPECT_EQ(stored, golden.shapes.at("w:" + p.name)) << name << " " << p.name;
     }
   }
 }

@@ -100,6 +100,12 @@ ModelSpec spec_of(const Case& c) {
   };
   if (has("sliding_window")) spec.sliding_window = 4;
   if (has("window_layers")) spec.window_layers = {1, 0};
+  if (has("shared_kv_layers")) {
+    spec.layers = 4, spec.window_layers = {1, 0, 1, 0};
+    spec.shared_kv_layers = 2, spec.wide_shared_mlp = spec.keys_are_values = true;
+    spec.global_head_dim = 2 * spec.head_dim, spec.global_kv_heads = spec.heads;
+    spec.layer_input = 3;
+  }
   if (has("attention_softcap")) spec.attention_softcap = 0.5;
   if (has("rope_share") && c.kind != ModelKind::gpt_neox) spec.rope_share = 0.5;
   if (has("rope_scaling.llama_4_scaling_beta")) {
@@ -116,8 +122,19 @@ std::vector<Case> cases() {
                            {ModelKind::gemma2, "fp32", 1e-6, true},
                            {ModelKind::llama, "bf16", 2e-3},
                            {ModelKind::gpt2, "coat", 2e-2}};
-  for (const ModelDef* def : models()) all.push_back({def->kind, "fp32", 1e-6});
+  for (const ModelDef* def : models()) {
+    if (find_hf_key(*def, "linear_layers") == nullptr) all.push_back({def->kind, "fp32", 1e-6});
+  }
   return all;
+}
+
+TEST(Cached, the_gated_delta_rule_is_refused) {
+  const FunctionKey decode{function::decode, {.batch = 1, .seq = 1, .cache = 8}};
+  EXPECT_EQ(test::error_of([&] {
+              CachedProgram(tiny::spec(ModelKind::qwen3_5), "fp32", tiny::backend(), {decode});
+            }),
+            "[model] expected layers whose keys and values a cache holds, got the gated delta "
+            "rule");
 }
 
 class Cached : public testing::TestWithParam<Case> {};
@@ -152,8 +169,8 @@ TEST_P(Cached, logits_are_those_of_the_whole_text) {
   // Both caches at once: the functions take turns.
   for (const int64_t size : kSizes) {
     // Learned positions have no row for -1.
-    const Padding padding =
-        GetParam().kind == ModelKind::gpt2 ? Padding::in_place : Padding::at_none;
+    const bool is_learned = model_def(GetParam().kind).positions == Positions::learned;
+    const Padding padding = is_learned ? Padding::in_place : Padding::at_none;
     const Rows prompt = rows(0, kPrompt + 2, kPrompt, padding);
     const BatchSize batch{.batch = kTexts, .seq = kPrompt + 2, .cache = size};
     compare(program.run({function::prefill, batch}, prompt.tokens, prompt.positions), 0, kPrompt,

@@ -199,6 +199,11 @@ TEST(HfConfig, gpt2_keys_and_defaults) {
 TEST(HfConfig, what_is_wrong_or_not_supported_is_named) {
   const std::string gpt2 =
       R"({"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":1,"vocab_size":9)";
+  const std::string opt =
+      R"({"model_type":"opt","hidden_size":8,"ffn_dim":8,"num_hidden_layers":1,)"
+      R"("num_attention_heads":1,"vocab_size":9)";
+  const std::string gemma4 = R"({"model_type":"gemma4_text","hidden_size":8,"intermediate_size":8,)"
+                             R"("num_hidden_layers":6,"num_attention_heads":8,"vocab_size":9)";
   const auto with = [](const std::string& more) {
     return "{" + std::string(kLlamaCore) + more + "}";
   };
@@ -285,6 +290,28 @@ TEST(HfConfig, what_is_wrong_or_not_supported_is_named) {
        "[config.json] c: 'activation_function': expected one of gelu_new, gelu_pytorch_tanh, gelu, "
        "gelu_fast, "
        "got \"silu\""},
+      {opt + R"(,"layer_norm_elementwise_affine":false})",
+       "[config.json] c: 'layer_norm_elementwise_affine': expected true for model_type opt, got "
+       "false"},
+      {opt + R"(,"_remove_final_layer_norm":true})",
+       "[config.json] c: '_remove_final_layer_norm': expected false for model_type opt, got true"},
+      {gemma4 + R"(,"enable_moe_block":true})",
+       "[config.json] c: 'enable_moe_block': expected false for model_type gemma4_text, got true"},
+      {gemma4 + R"(,"vocab_size_per_layer_input":7})",
+       "[config.json] c: 'vocab_size_per_layer_input': expected 9 for model_type gemma4_text, got "
+       "7"},
+      {gemma4 + R"(,"num_global_key_value_heads":1})",
+       "[config.json] c: 'num_global_key_value_heads': expected num_key_value_heads = 4 without "
+       "keys_are_values, got 1"},
+      {gemma4 + R"(,"num_kv_shared_layers":5})",
+       "[config.json] c: 'num_kv_shared_layers': expected layers of either sort before the shared "
+       "ones of layer_types = [1, 1, 1, 1, 1, 0], got 5"},
+      {gemma4 + R"(,"rope_parameters":{"full_attention":{"rope_type":"default"}}})",
+       "[config.json] c: 'rope_type': expected \"proportional\" for model_type gemma4_text, got "
+       "\"default\""},
+      {gemma4 + R"(,"layer_types":["full_attention"],"per_layer_config":{"1":{"head_dim":8}}})",
+       "[config.json] c: 'per_layer_config': expected head_dim and num_key_value_heads of all "
+       "full_attention layers, the same for each, got {\"1\":{\"head_dim\":8}}"},
       {R"({"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":3,"vocab_size":9})",
        "[config.json] c: 'n_head': expected a divisor of n_embd = 8, got 3"},
   };
@@ -300,7 +327,7 @@ TEST(HfConfig, every_field_of_every_model_is_written_and_read_back) {
     ModelSpec shape{.kind = model->kind, .hidden = 32, .heads = 4};
     shape.norm_eps = model->usual_norm_eps;
     if (find_hf_key(*model, "sliding_window") != nullptr) shape.sliding_window = 8;
-    if (model->positions == Positions::rotary) {
+    if (find_hf_key(*model, "rope_scaling.type") != nullptr) {
       shape.rope_scaling = RopeScaling::llama3;
       shape.rope_factor = 2;
     }

@@ -106,7 +106,8 @@ TEST(Model, graph_inputs_are_the_parameters_then_the_batch) {
     ASSERT_EQ(inputs.size(), model.parameters.size() + 4);
     for (size_t i = 0; i < model.parameters.size(); ++i) {
       EXPECT_EQ(inputs[i].name, model.parameters[i].name);
-      EXPECT_EQ(inputs[i].kind, InputKind::parameter);
+      const bool is_statistic = model.parameters[i].is_statistic;
+      EXPECT_EQ(inputs[i].kind, is_statistic ? InputKind::statistic : InputKind::parameter);
       EXPECT_EQ(model.graph.type(inputs[i].value), real_type(model.parameters[i].shape));
     }
     for (const char* name : {"tokens", "positions", "labels"}) {
@@ -212,8 +213,8 @@ TEST(Model, only_matrices_that_are_no_embeddings_decay) {
       ModelSpec spec = tiny(kind);
       spec.tied = tied;
       for (const ParameterSpec& p : model_parameters(spec)) {
-        const bool is_embedding =
-            std::regex_search(p.name, std::regex("embed_tokens|embed_in|wte|wpe"));
+        const bool is_embedding = std::regex_search(
+            p.name, std::regex("embed_tokens|embed_positions|embed_in|wte|wpe|conv1d"));
         EXPECT_EQ(p.decay, p.shape.size() == 2 && !is_embedding) << p.name;
       }
     }
@@ -222,17 +223,21 @@ TEST(Model, only_matrices_that_are_no_embeddings_decay) {
 
 TEST(Model, initialisation_narrows_what_ends_in_the_residual_stream) {
   const std::set<ModelKind> factors_from_one = {ModelKind::gemma, ModelKind::gemma2,
-                                                ModelKind::gemma3, ModelKind::nemotron};
+                                                ModelKind::gemma3, ModelKind::nemotron,
+                                                ModelKind::qwen3_5};
   for (const ModelKind kind : kKinds) {
     for (const ParameterSpec& p : model_parameters(tiny(kind))) {
       if (p.shape.size() == 1) {
-        const bool is_zero = p.name.ends_with(".bias") || factors_from_one.contains(kind);
+        const bool is_from_one =
+            factors_from_one.contains(kind) && p.name.find("linear_attn") == std::string::npos;
+        const bool is_zero = p.name.ends_with(".bias") || is_from_one;
         EXPECT_EQ(p.init, is_zero ? Init::zeros : Init::ones) << p.name;
         continue;
       }
-      const bool residual =
-          std::regex_search(p.name, std::regex("o_proj|down_proj|c_proj|dense.weight|4h_to_h"));
+      const bool residual = std::regex_search(
+          p.name, std::regex("o_proj|out_proj|down_proj|c_proj|fc2|dense.weight|4h_to_h"));
       EXPECT_EQ(p.init, Init::normal) << p.name;
+      if (p.name.ends_with("conv1d.weight")) continue;  // of other inputs than linears
       EXPECT_DOUBLE_EQ(p.std, residual ? 0.02 / std::sqrt(2.0 * 2) : 0.02) << p.name;
     }
   }
