@@ -50,17 +50,24 @@ std::vector<std::pair<std::string, int64_t>> outputs_of(const Graph& graph) {
   return all;
 }
 
-using Names = std::vector<std::string>;  // of inputs, of outputs
-std::pair<Graph, std::vector<int>> scalify_graph(const Graph& graph, const std::string& rounding,
-                                                 const std::map<std::string, double>& input_rms,
-                                                 const std::map<std::string, int>& input_scales,
-                                                 const std::pair<Names, Names>& scaled) {
+using Names = std::vector<std::string>;
+// The names of inputs and outputs, and the granularities of inputs.
+using ScaledNames = std::tuple<Names, Names, std::map<std::string, std::string>>;
+// The graph, log2 of each value's scale, and its shape.
+using ScaledGraph = std::tuple<Graph, std::vector<int>, std::vector<Shape>>;
+ScaledGraph scalify_graph(const Graph& graph, const std::string& rounding,
+                          const std::map<std::string, double>& input_rms,
+                          const std::map<std::string, int>& input_scales,
+                          const ScaledNames& scaled) {
+  const auto& [inputs, outputs, granularities] = scaled;
   Scalified result = scalify(graph, scalify_options(graph, {.rounding = rounding,
                                                             .input_rms = input_rms,
                                                             .input_scales = input_scales,
-                                                            .scaled_inputs = scaled.first,
-                                                            .scaled_outputs = scaled.second}));
-  return {std::move(result.graph), std::vector<int>(result.scale)};
+                                                            .scaled_inputs = inputs,
+                                                            .scaled_outputs = outputs,
+                                                            .granularities = granularities}));
+  std::vector<Shape> shapes = scale_shapes(result);
+  return {std::move(result.graph), std::vector<int>(result.scale), std::move(shapes)};
 }
 
 std::map<std::string, int64_t> rescales_of(const Graph& graph) {
@@ -130,6 +137,7 @@ void bind_graph(nb::module_& module) {
               const std::string& direction) {
              return delayed_rescale(graph, x, site, norm, direction);
            })
+      .def("axis_rescale", axis_rescale)
       .def("periodic_rescale", periodic_rescale)
       .def("custom_scale", scaled_by)
       .def("debug", add_debug_output);
