@@ -24,8 +24,10 @@ from functools import partial
 
 import numpy as np
 
-from ._arrays import adopt, contiguous
+from ._arrays import adopt, contiguous, is_on_cuda, is_torch, result_like
+from ._cuda_module import module_path
 from ._error import Error
+from ._graph_cuda import run_on_cuda
 
 __all__ = ["Function", "Graph", "ScaledArray", "Value", "next_inputs", "op_names"]
 
@@ -47,14 +49,14 @@ def next_inputs(outputs: dict) -> dict:
 class ScaledArray:
     """A value as an array of data and a power of two: data * scale. `numpy.asarray` gives the value, in float32.
 
-    The scale of a matrix may be one a row, an array [R, 1], or one a column, [1, C].
+    The scale of a matrix may be one a row, an array [R, 1], or one a column, [1, C]. Data on a GPU stay there; the scale is the CPU's.
     """
 
     __slots__ = ("data", "scale")
 
     def __init__(self, data, scale=1.0):
-        self.data = contiguous(adopt(data))
-        scales = np.asarray(scale, dtype=np.float64)
+        self.data = data if is_on_cuda(data) else contiguous(adopt(data))
+        scales = np.asarray(scale.cpu() if is_torch(scale) else scale, dtype=np.float64)
         fraction, exponent = np.frexp(scales)
         if not np.all((fraction == 0.5) & (exponent > -126) & (exponent <= 128)):
             raise Error(f"[graph] scale: expected a power of two that float32 has, got {scale!r}")
@@ -86,7 +88,7 @@ class ScaledArray:
         return self.data.dtype
 
     def __array__(self, dtype=None, copy=None):
-        value = np.asarray(self.data, dtype=np.float32) * np.float32(self.scale)
+        value = np.asarray(adopt(self.data), dtype=np.float32) * np.float32(self.scale)
         return value if dtype is None else value.astype(dtype)
 
     def __repr__(self) -> str:
@@ -362,8 +364,22 @@ class Graph:
         return self.compile()(arrays, **named)
 
 
+def _words(array: np.ndarray) -> tuple[str, np.ndarray]:
+    """What a type is called, and the array where it lies as one that has a buffer: types of ml_dtypes have none."""
+    if array.dtype.name == "bfloat16":
+        return "bf16", array.view(np.uint16)
+    if array.dtype.name.startswith("float8"):
+        return "|u1", array.view(np.uint8)
+    return array.dtype.str, array if array.dtype.kind in "biuf" else np.empty(0, np.uint8)
+
+
 class Function:
     """A graph that runs: f(x=..., w=...) gives a dict of NumPy arrays. BF16 comes as float32, codes of 8-bit formats as uint8.
+
+    Arrays are NumPy's, PyTorch's tensors, or others with DLPack. On the CPU what is contiguous, of the input's own type and aligned to 16
+    bytes is read where it lies, and results are written where they are given; `copied_bytes` says what the last call copied or converted.
+    Where one of the arrays is a tensor of PyTorch, results are tensors. A function on a GPU takes tensors on the GPU likewise, queued on
+    PyTorch's current stream, and gives tensors of the graph's own types; arrays of the CPU are copied there.
 
     A ScaledArray may stand for any array of floats: scaled inputs take its data and scale (the scale of an array is 1), others its value.
     Scaled outputs come as ScaledArray. Calls of several threads are queued.
@@ -371,30 +387,27 @@ class Function:
 
     def __init__(self, graph: Graph, device: str = "cpu", threads: int = 0, isa: str = "auto", debug=print):
         from . import _native
-        self._lock, self._debug = threading.Lock(), debug
+        self._lock, self._debug, self._device = threading.Lock(), debug, device
         self._scaled_inputs, self._scaled_outputs = graph.scaled_inputs, graph.scaled_outputs
         self._scale_shapes = {name: value.shape for name, value in graph.inputs.items() if name.removesuffix(".scale") in graph.scaled_inputs}
-        self._run = _native.GraphRun(graph._native, _native.Machine(device, isa, threads, ""))
+        self._run = _native.GraphRun(graph._native, _native.Machine(device, isa, threads, "" if device == "cpu" else str(module_path())))
+        self._forms = self._run.output_forms()
+        self.copied_bytes = 0
 
     @property
     def graph(self) -> Graph:
         """As it runs: types chosen, ops fused."""
         return Graph._of(self._run.graph())
 
-    def __call__(self, arrays: dict | None = None, /, **named) -> dict[str, np.ndarray]:
+    def __call__(self, arrays: dict | None = None, /, **named) -> dict:
         twice = set(arrays or {}) & set(named)
         if twice:
             raise Error(f"[graph] given twice: {', '.join(sorted(twice))}")
-        given = {}
-        for name, array in self._unscaled({**(arrays or {}), **named}).items():
-            array = contiguous(adopt(array))
-            if array.dtype.name == "bfloat16":
-                array = array.astype(np.float32)
-            given[name] = (array.dtype.str, list(array.shape), array.tobytes())
-        with self._lock:
-            results = self._run(given)
-        outputs = {name: np.frombuffer(data, dtype=np.dtype(descr)).reshape(shape).copy()
-                   for name, (descr, shape, data) in results.items()}
+        given = self._unscaled({**(arrays or {}), **named})
+        if self._device == "cuda" and any(is_on_cuda(array) for array in given.values()):
+            outputs, self.copied_bytes = run_on_cuda(self._run, given, self._lock)
+        else:
+            outputs = self._on_host(given)
         for name in [name for name in outputs if name.startswith("debug:") and name + ".scale" in outputs]:
             scale = float(outputs.pop(name + ".scale"))
             array = ScaledArray(outputs.pop(name), scale)
@@ -405,10 +418,19 @@ class Function:
                 outputs[name] = ScaledArray(outputs[name], outputs.pop(name + ".scale"))
         return outputs
 
-    def _scales(self, name: str, scale):
-        """As the input takes them: one number stands for that of each row or column."""
-        shape = self._scale_shapes.get(name + ".scale", ())
-        return np.full(shape, scale, np.float32) if np.ndim(scale) == 0 else scale
+    def _on_host(self, arrays: dict) -> dict:
+        given, gathered = {}, 0
+        for name, array in arrays.items():
+            array = adopt(array)
+            dense = contiguous(array)
+            gathered += 0 if dense is array else dense.nbytes
+            descr, words = _words(dense)
+            given[name] = (descr, list(dense.shape), words)
+        outputs = {name: np.empty(shape, np.dtype(descr)) for name, descr, shape in self._forms}
+        with self._lock:
+            self.copied_bytes = self._run(given, outputs) + gathered
+        tensor = next((array for array in arrays.values() if is_torch(array)), None)
+        return outputs if tensor is None else {name: result_like(tensor, array) for name, array in outputs.items()}
 
     def _unscaled(self, arrays: dict) -> dict:
         given = {}
@@ -420,3 +442,8 @@ class Function:
             else:
                 given[name] = np.asarray(array) if isinstance(array, ScaledArray) else array
         return given
+
+    def _scales(self, name: str, scale):
+        """As the input takes them: one number stands for that of each row or column."""
+        shape = self._scale_shapes.get(name + ".scale", ())
+        return np.full(shape, scale, np.float32) if np.ndim(scale) == 0 else scale
