@@ -10,6 +10,7 @@
 #include "cli/common.h"
 #include "cli/docs_pages.h"
 #include "ir/op_def.h"
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/scale_rules.h"
 
 namespace octet {
@@ -95,13 +96,16 @@ constexpr RuleWords kWords[] = {
 
 // What becomes of scales of rows and columns (ops::scale::axis_scales).
 std::string_view axis_words(OpCode op) {
+  const OpDef& def = op_def(op);
+  bool takes_values = def.operands.n_required() > 0;
+  for (size_t i = 0; i < def.operands.n_required(); ++i)
+    takes_values = takes_values && def.needs_unscaled.contains(i);
+  if (takes_values) return "taken out";
   switch (scale::axis_scales(op)) {
     case scale::AxisScales::values:
       return "taken out";
     case scale::AxisScales::elements:
       return "kept";
-    case scale::AxisScales::rows:
-      return "rows' kept";
     case scale::AxisScales::moved:
       return "moved";
     case scale::AxisScales::table:
@@ -109,7 +113,7 @@ std::string_view axis_words(OpCode op) {
     case scale::AxisScales::gemm:
       return "those of op(a)'s rows and op(b)'s columns kept, where there is no c";
     default:
-      return op_def(op).operands.size() == 0 ? "" : "one";
+      return def.operands.size() == 0 ? "" : "one";
   }
 }
 

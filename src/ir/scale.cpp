@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "ir/ops/scale_rules.h"
+#include "ir/ops/axis_scales.h"
 
 namespace octet {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "ir/ops/scale_rules.h"
+#include "ir/ops/axis_scales.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "library/graph_run.h"

@@ -1,5 +1,6 @@
 // Ops about scales: two that compute (rescale, power_of_two), and those that passes/scalify reads
 // and that mean the identity without it. Source: Scalify's primitives (docs/scalify.md).
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/common.h"
 #include "ir/ops/error_rules.h"
 #include "ir/ops/list.h"

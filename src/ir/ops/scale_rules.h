@@ -3,8 +3,6 @@
 // so.
 #pragma once
 
-#include <optional>
-
 #include "ir/scale.h"
 
 namespace octet::ops::scale {
@@ -27,31 +25,6 @@ Rule gemm, batched_gemm, bias_add, column_sum, rms_norm, rms_norm_grad, layer_no
 Rule global_norm, update;
 // Of a composed op by the rules of its steps, constants among them, in their order.
 Rule of_steps;
-// Factors of a matrix [R, C] may be of rows, [R, 1], or of columns, [1, C]: these shapes of scales
-// by the Granularity (row, or Gx1 with G = R); none where they are of neither.
-std::optional<Granularity> axis_granularity(const Shape& scales, const Shape& x);
-// Which operands' factors of rows or columns an op's rule takes.
-enum class AxisScales : uint8_t {
-  one,       // none: such operands come to one scale
-  values,    // the rule takes out every factor, as the op needs the value
-  elements,  // of one kind, that of the first such operand
-  rows,      // of rows
-  moved,     // any, moved as the elements are
-  table,     // a table's, whose rows are looked up; its columns' as they are
-  gemm,      // those of the result's rows and columns: of op(a)'s rows and of op(b)'s columns
-};
-AxisScales axis_scales(OpCode op);
-// A node's operands as its rule takes them.
-std::vector<Scaled> with_axis_scales(Scaler& s, const Graph& graph, const Node& node,
-                                     std::vector<Scaled> operands);
-// x at the largest of its rows' or columns' scales.
-Scaled at_one_scale(Scaler& s, const Scaled& x);
-// The factor of x's rows or columns where the call's op has moved them.
-ValueId moved_factor(Scaler& s, const ScaleCall& call, ValueId factor);
-// Takes the factor of rows or columns out of a GEMM's operand: that of op(x), or none.
-ValueId take_axis_factor(Scaler& s, Scaled& x, bool trans);
-// y times scales of its rows and columns. Both: the columns come to one scale.
-Scaled with_axis_factors(Scaler& s, Scaled y, ValueId rows, ValueId columns);
 // The call's op on data.
 ValueId emit(Scaler& s, const ScaleCall& call, ValueIds data);
 // The power of two that is next to a norm of x, a mean but for max; 1 where there is none.

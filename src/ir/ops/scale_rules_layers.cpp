@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/common.h"
 #include "ir/ops/scale_rules.h"
 
@@ -119,7 +120,6 @@ Scales gemm(Scaler& s, const ScaleCall& call) {
   Scaled a = call[Gemm::a], b = call[Gemm::b];
   const ValueId rows = take_axis_factor(s, a, attrs.trans_a);
   const ValueId columns = take_axis_factor(s, b, attrs.trans_b);
-  const bool is_one = rows == kNoValue && columns == kNoValue;
   Scaled ab = {.log2 = a.log2 + b.log2,
                .factor = s.multiplier(0, a.factor, b.factor),
                .predicted = a.predicted + b.predicted + (k > 0 ? half_log2(k) : 0)};
@@ -136,14 +136,14 @@ Scales gemm(Scaler& s, const ScaleCall& call) {
   Scale scale = {s.choose(predicted), ab.factor};
   if (adds && ab.factor != c.factor)
     scale = s.largest({{s.choose(ab.predicted), ab.factor}, {s.choose(c.predicted), c.factor}});
-  if (call.wants_unscaled && is_one) scale = {};
+  if (call.wants_unscaled && rows == kNoValue && columns == kNoValue) scale = {};
   const ValueId given = has(call, Gemm::scale_a) ? call[Gemm::scale_a].data : kNoValue;
   Values data = {a.data, b.data, adds ? s.to(c, scale).data : kNoValue,
                  s.multiplier(ab.log2 - scale.log2, s.quotient(ab.factor, scale.factor), given)};
   if (has(call, Gemm::scale_b)) data.push_back(call[Gemm::scale_b].data);
   const Scaled y =
       s.made(s.b.emit(OpCode::gemm, attrs, data)[0], scale.log2, predicted, scale.factor);
-  return {is_one ? y : finished(s, call, with_axis_factors(s, y, rows, columns))};
+  return {finished(s, call, with_axis_factors(s, y, rows, columns))};
 }
 
 // The op's own factor takes the scales that are known before the step.

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/common.h"
 #include "ir/ops/scale_rules.h"
 

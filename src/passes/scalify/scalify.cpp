@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ir/op_def.h"
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/scale_rules.h"
 #include "passes/rewrite/rewrite.h"
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "ir/ops/axis_scales.h"
 #include "ir/ops/common.h"
-#include "ir/ops/scale_rules.h"
 
 namespace octet::ops::scale {
 namespace {
@@ -31,24 +31,9 @@ struct OpAxisScales {
   OpCode op;
   AxisScales takes;
 };
-// Of others' operands a matrix comes to one scale.
+// Beside norms and activations. Of others' operands a matrix comes to one scale.
 constexpr OpAxisScales kAxisScales[] = {
-    {OpCode::exp, AxisScales::values},
-    {OpCode::log, AxisScales::values},
-    {OpCode::tanh, AxisScales::values},
-    {OpCode::erf, AxisScales::values},
-    {OpCode::logistic, AxisScales::values},
-    {OpCode::sin, AxisScales::values},
-    {OpCode::cos, AxisScales::values},
-    {OpCode::is_finite, AxisScales::values},
-    {OpCode::power_of_two, AxisScales::values},
-    {OpCode::argmax, AxisScales::values},
-    {OpCode::argmin, AxisScales::values},
-    {OpCode::gelu, AxisScales::values},
     {OpCode::cross_entropy, AxisScales::values},
-    {OpCode::stop_scaling, AxisScales::values},
-    {OpCode::rms_norm, AxisScales::values},
-    {OpCode::layer_norm, AxisScales::values},
     {OpCode::global_norm, AxisScales::values},
     {OpCode::neg, AxisScales::elements},
     {OpCode::abs, AxisScales::elements},
@@ -74,14 +59,10 @@ constexpr OpAxisScales kAxisScales[] = {
     {OpCode::integer_pow, AxisScales::elements},
     {OpCode::sqrt, AxisScales::elements},
     {OpCode::rsqrt, AxisScales::elements},
-    {OpCode::gelu_grad, AxisScales::elements},
-    {OpCode::gated_act, AxisScales::elements},
-    {OpCode::gated_act_grad, AxisScales::elements},
     {OpCode::set_scale, AxisScales::elements},
     {OpCode::rebalance, AxisScales::elements},
     {OpCode::dynamic_rescale, AxisScales::elements},
     {OpCode::delayed_rescale, AxisScales::elements},
-    {OpCode::rope, AxisScales::rows},
     {OpCode::transpose, AxisScales::moved},
     {OpCode::slice, AxisScales::moved},
     {OpCode::reverse, AxisScales::moved},
@@ -105,6 +86,9 @@ std::optional<Granularity> axis_granularity(const Shape& scales, const Shape& x)
 }
 
 AxisScales axis_scales(OpCode op) {
+  const OpDef& def = op_def(op);
+  if (def.is_norm) return def.is_gradient ? AxisScales::one : AxisScales::values;
+  if (def.saves) return AxisScales::elements;  // activations, and their gradients
   const auto* const found = std::ranges::find(kAxisScales, op, &OpAxisScales::op);
   return found == std::end(kAxisScales) ? AxisScales::one : found->takes;
 }
@@ -121,8 +105,6 @@ std::vector<Scaled> with_axis_scales(Scaler& s, const Graph& graph, const Node& 
     if (takes == AxisScales::elements) {
       if (first.empty()) first = factor;
       keeps = factor == first;
-    } else if (takes == AxisScales::rows) {
-      keeps = is_of_rows(factor, shape);
     } else if (takes == AxisScales::table) {
       keeps = graph.type(node.in(1)).shape.size() == 1;
     } else if (takes == AxisScales::gemm) {
